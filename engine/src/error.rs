@@ -1,0 +1,172 @@
+//! Errors: a kind that says what to do, and a message with names and numbers.
+
+use std::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// The result of every fallible call of this crate.
+pub type Result<T> = std::result::Result<T, Error>;
+
+/// What the caller can do about an [`Error`].
+///
+/// The list is closed on purpose: a program decides on the kind, a person reads the message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+pub enum ErrorKind {
+    /// The request can never succeed as it stands (a key too long, a table that is not there, a
+    /// directory that is no database). Change the request.
+    Invalid,
+    /// Another transaction changed what this one read or wrote. Run it again.
+    Conflict,
+    /// Two transactions waited for each other and this one was chosen to stop. Run it again.
+    Deadlock,
+    /// A deadline passed. Try later or wait longer.
+    Timeout,
+    /// Space ran out (disk, persistent memory or memory). Free some; reads go on meanwhile.
+    Full,
+    /// Something outside failed (an I/O error, another process holds the database), or the
+    /// database was poisoned by an earlier failure. Mend the cause, then open again.
+    Unavailable,
+    /// A commit was under way when the device failed: it may or may not be there after the next
+    /// opening. Open again and look.
+    UnknownOutcome,
+    /// Stored bytes are not what was written. See [`Error::damage`] for the place.
+    Corrupt,
+    /// The database, or the object that the handle stood for, was closed.
+    Closed,
+}
+
+impl ErrorKind {
+    /// The kind in lower-case words, as the command line and metrics print it.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            ErrorKind::Invalid => "invalid",
+            ErrorKind::Conflict => "conflict",
+            ErrorKind::Deadlock => "deadlock",
+            ErrorKind::Timeout => "timeout",
+            ErrorKind::Full => "full",
+            ErrorKind::Unavailable => "unavailable",
+            ErrorKind::UnknownOutcome => "unknown outcome",
+            ErrorKind::Corrupt => "corrupt",
+            ErrorKind::Closed => "closed",
+        }
+    }
+}
+
+/// Where stored bytes turned out wrong, and how.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+pub struct Damage {
+    /// The step of the terrace that holds the bytes: `pm`, `journal` or `ssd`.
+    pub tier: &'static str,
+    /// The file.
+    pub file: PathBuf,
+    /// Offset of the damaged structure from the start of the file, in bytes.
+    pub offset: u64,
+    /// The structure, in the words of `docs/format.md`.
+    pub what: String,
+    /// What a sound structure would hold.
+    pub expected: String,
+    /// What was found.
+    pub got: String,
+}
+
+impl fmt::Display for Damage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{} in {} ({} tier) at byte {}: expected {}, got {}",
+            self.what,
+            self.file.display(),
+            self.tier,
+            self.offset,
+            self.expected,
+            self.got
+        )
+    }
+}
+
+#[derive(Debug)]
+struct Inner {
+    kind: ErrorKind,
+    message: String,
+    damage: Option<Damage>,
+    source: Option<io::Error>,
+}
+
+/// Why a call failed.
+///
+/// # Examples
+///
+/// ```
+/// use terrace::{Database, ErrorKind};
+///
+/// let error = Database::open_read_only("/nowhere/at/all").unwrap_err();
+/// assert_eq!(error.kind(), ErrorKind::Invalid);
+/// assert!(error.to_string().contains("/nowhere/at/all"));
+/// ```
+#[derive(Debug)]
+pub struct Error(Box<Inner>);
+
+impl Error {
+    pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Error {
+        Error(Box::new(Inner { kind, message: message.into(), damage: None, source: None }))
+    }
+
+    pub(crate) fn invalid(message: impl Into<String>) -> Error {
+        Error::new(ErrorKind::Invalid, message)
+    }
+
+    pub(crate) fn corrupt(damage: Damage) -> Error {
+        Error(Box::new(Inner {
+            kind: ErrorKind::Corrupt,
+            message: format!("damaged {damage}; run `terrace verify` for the whole extent of it"),
+            damage: Some(damage),
+            source: None,
+        }))
+    }
+
+    /// Wraps an I/O error with what was being done to which file. A full disk becomes
+    /// [`ErrorKind::Full`], everything else [`ErrorKind::Unavailable`].
+    pub(crate) fn io(doing: &str, path: &Path, source: io::Error) -> Error {
+        let kind = match source.kind() {
+            io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ErrorKind::Full,
+            _ => ErrorKind::Unavailable,
+        };
+        let message = format!("cannot {doing} {}: {source}", path.display());
+        Error(Box::new(Inner { kind, message, damage: None, source: Some(source) }))
+    }
+
+    /// What the caller can do about it.
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+
+    /// The damaged place, when the kind is [`ErrorKind::Corrupt`].
+    pub fn damage(&self) -> Option<&Damage> {
+        self.0.damage.as_ref()
+    }
+
+    /// The same error under another kind, its message led by `context`.
+    pub(crate) fn as_kind(&self, kind: ErrorKind, context: &str) -> Error {
+        Error(Box::new(Inner {
+            kind,
+            message: format!("{context}: {}", self.0.message),
+            damage: self.0.damage.clone(),
+            source: None,
+        }))
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0.message)
+    }
+}
+
+impl std::error::Error for Error {
+    fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+        self.0.source.as_ref().map(|e| e as _)
+    }
+}

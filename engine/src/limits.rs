@@ -1,0 +1,63 @@
+//! The documented limits. Going past one is [`ErrorKind::Invalid`](crate::ErrorKind::Invalid)
+//! with both numbers in the message; nothing is cut short in silence.
+
+use crate::error::{Error, Result};
+
+/// Longest key, in bytes (64 KiB). The empty key is a key like any other.
+pub const MAX_KEY_LEN: usize = 64 * 1024;
+
+/// Longest value, in bytes (1 MiB).
+///
+/// A batch must also fit in one zone of the region (an eighth of a MiB to 4 MiB, see
+/// [`Options::pm_size`](crate::Options::pm_size)), which is the tighter bound on small regions.
+pub const MAX_VALUE_LEN: usize = 1024 * 1024;
+
+/// Longest table name, in bytes of UTF-8.
+pub const MAX_TABLE_NAME_LEN: usize = 255;
+
+/// Most operations in one write batch.
+pub const MAX_BATCH_OPERATIONS: usize = 1 << 20;
+
+/// Smallest region, in bytes (2 MiB).
+pub const MIN_PM_SIZE: u64 = 2 * 1024 * 1024;
+
+/// Largest region, in bytes (64 GiB: 16,384 zones of 4 MiB).
+pub const MAX_PM_SIZE: u64 = 64 * 1024 * 1024 * 1024;
+
+pub(crate) fn check_key(key: &[u8]) -> Result<()> {
+    if key.len() > MAX_KEY_LEN {
+        return Err(Error::invalid(format!(
+            "a key of {} bytes is too long: the limit is {MAX_KEY_LEN} bytes",
+            key.len()
+        )));
+    }
+    Ok(())
+}
+
+pub(crate) fn check_value(value: &[u8]) -> Result<()> {
+    if value.len() > MAX_VALUE_LEN {
+        return Err(Error::invalid(format!(
+            "a value of {} bytes is too long: the limit is {MAX_VALUE_LEN} bytes",
+            value.len()
+        )));
+    }
+    Ok(())
+}
+
+pub(crate) fn check_table_name(name: &str) -> Result<()> {
+    if name.is_empty() {
+        return Err(Error::invalid("a table needs a name of at least one byte"));
+    }
+    if name.len() > MAX_TABLE_NAME_LEN {
+        return Err(Error::invalid(format!(
+            "a table name of {} bytes is too long: the limit is {MAX_TABLE_NAME_LEN} bytes",
+            name.len()
+        )));
+    }
+    if name.chars().any(char::is_control) {
+        return Err(Error::invalid(format!(
+            "the table name {name:?} holds a control character; use printable ones"
+        )));
+    }
+    Ok(())
+}

@@ -1,0 +1,157 @@
+//! D, the drained map: key interval → the sequence number up to which level 0 has been moved to
+//! level 1. It belongs to a version, is set by the same journal edit that installs a drain's
+//! extents, and is what makes a drain atomic for readers and for recovery: a record of level 0
+//! counts if and only if its sequence number is greater than D of its key.
+//!
+//! Invariants:
+//!
+//! 1. The starts are strictly ascending, and neighbours differ in their sequence number.
+//! 2. Keys before the first start have D = 0.
+
+use crate::record::Lsn;
+
+/// A half-open interval of keys; `end == None` means "to the last key".
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct KeyInterval {
+    pub(crate) start: Vec<u8>,
+    pub(crate) end: Option<Vec<u8>>,
+}
+
+impl KeyInterval {
+    /// Every key.
+    pub(crate) fn all() -> KeyInterval {
+        KeyInterval { start: Vec::new(), end: None }
+    }
+
+    /// Whether `key` lies inside.
+    pub(crate) fn contains(&self, key: &[u8]) -> bool {
+        key >= self.start.as_slice() && self.end.as_deref().is_none_or(|end| key < end)
+    }
+
+    /// Whether a closed range of keys has a key in common with this interval.
+    pub(crate) fn overlaps(&self, smallest: &[u8], greatest: &[u8]) -> bool {
+        greatest >= self.start.as_slice() && self.end.as_deref().is_none_or(|end| smallest < end)
+    }
+}
+
+/// The drained map of one table.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct DrainedMap {
+    /// (start of an interval, D from there to the next start).
+    steps: Vec<(Vec<u8>, Lsn)>,
+}
+
+impl DrainedMap {
+    /// D of `key`.
+    pub(crate) fn get(&self, key: &[u8]) -> Lsn {
+        match self.steps.partition_point(|(start, _)| start.as_slice() <= key) {
+            0 => 0,
+            n => self.steps[n - 1].1,
+        }
+    }
+
+    /// The smallest D over all keys: records at or below it are drained wherever they lie.
+    pub(crate) fn floor(&self) -> Lsn {
+        match self.steps.first() {
+            Some((start, _)) if start.is_empty() => {
+                self.steps.iter().map(|(_, seq)| *seq).min().unwrap_or(0)
+            }
+            _ => 0,
+        }
+    }
+
+    /// Sets D of every key in `interval` to `seq`, in place. Linear in the number of steps.
+    pub(crate) fn set(&mut self, interval: &KeyInterval, seq: Lsn) {
+        let after = interval.end.as_ref().map(|end| (end.clone(), self.get(end)));
+        let mut steps = Vec::with_capacity(self.steps.len() + 2);
+        steps.extend(self.steps.iter().filter(|(s, _)| *s < interval.start).cloned());
+        steps.push((interval.start.clone(), seq));
+        if let Some((end, seq_after)) = after {
+            steps.push((end.clone(), seq_after));
+            steps.extend(self.steps.iter().filter(|(s, _)| *s > end).cloned());
+        }
+        self.steps = steps;
+        self.normalise();
+    }
+
+    /// Forgets every step below `oldest_live`, the smallest sequence number that any zone still
+    /// holds on the media. It changes no answer, because no record is left that could tell the
+    /// difference, and keeps the map as small as one turn.
+    pub(crate) fn forget_below(&mut self, oldest_live: Lsn) {
+        for (_, seq) in &mut self.steps {
+            if *seq < oldest_live {
+                *seq = 0;
+            }
+        }
+        self.normalise();
+    }
+
+    /// The steps, for the journal.
+    pub(crate) fn steps(&self) -> &[(Vec<u8>, Lsn)] {
+        &self.steps
+    }
+
+    /// A map from the journal's steps; `None` if they break invariant 1.
+    pub(crate) fn from_steps(steps: Vec<(Vec<u8>, Lsn)>) -> Option<DrainedMap> {
+        let sound = steps.windows(2).all(|w| w[0].0 < w[1].0 && w[0].1 != w[1].1);
+        sound.then_some(DrainedMap { steps })
+    }
+
+    fn normalise(&mut self) {
+        let mut last = 0;
+        self.steps.retain(|(_, seq)| {
+            let keep = *seq != last;
+            last = *seq;
+            keep
+        });
+        debug_assert!(self.steps.windows(2).all(|w| w[0].0 < w[1].0), "invariant 1");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn interval(start: u8, end: Option<u8>) -> KeyInterval {
+        KeyInterval { start: vec![start], end: end.map(|e| vec![e]) }
+    }
+
+    #[test]
+    fn empty_map_has_drained_nothing() {
+        assert_eq!(DrainedMap::default().get(b"anything"), 0);
+        assert_eq!(DrainedMap::default().floor(), 0);
+    }
+
+    #[test]
+    fn floor_needs_every_key() {
+        let mut d = DrainedMap::default();
+        d.set(&interval(1, None), 9);
+        assert_eq!(d.floor(), 0, "the empty key was never drained");
+        d.set(&KeyInterval::all(), 7);
+        assert_eq!(d.floor(), 7);
+    }
+
+    proptest! {
+        #[test]
+        fn agrees_with_an_array(
+            sets in prop::collection::vec((0u8..20, 1u8..20, 1u64..6, any::<bool>()), 0..40)
+        ) {
+            let mut map = DrainedMap::default();
+            let mut array = [0u64; 64];
+            for (start, len, seq, open) in sets {
+                let end = start + len;
+                map.set(&interval(start, (!open).then_some(end)), seq);
+                for (key, slot) in array.iter_mut().enumerate() {
+                    if key >= start.into() && (open || key < end.into()) {
+                        *slot = seq;
+                    }
+                }
+            }
+            for (key, want) in array.iter().enumerate() {
+                prop_assert_eq!(map.get(&[key as u8]), *want);
+            }
+            prop_assert_eq!(DrainedMap::from_steps(map.steps().to_vec()), Some(map));
+        }
+    }
+}

@@ -1,0 +1,27 @@
+//! Epochs: a call that reads bytes it does not own pins the current epoch; whatever is taken out
+//! of sight is given back only when every pin from before is gone.
+//!
+//! No epoch is held between API calls, so an idle iterator or snapshot pins nothing.
+//!
+//! Thread safety: all functions may be called from any thread, at any time, nested.
+
+/// While it lives, nothing that this thread can see is freed or written over.
+pub(crate) type Guard = crossbeam_epoch::Guard;
+
+/// Pins the current epoch. Costs one store and one fence.
+pub(crate) fn pin() -> Guard {
+    crossbeam_epoch::pin()
+}
+
+/// Runs `f` once every guard that exists now is gone, on whichever thread notices.
+pub(crate) fn defer(f: impl FnOnce() + Send + 'static) {
+    crossbeam_epoch::pin().defer(f);
+}
+
+/// Pushes deferred work forward. Called by the background between jobs and by writers that wait
+/// for space; with no guards held anywhere, a few calls run everything deferred before.
+pub(crate) fn drive() {
+    for _ in 0..4 {
+        crossbeam_epoch::pin().flush();
+    }
+}

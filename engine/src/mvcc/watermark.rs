@@ -1,0 +1,30 @@
+//! A number that only rises.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::record::Lsn;
+
+/// An LSN up to which something holds (visible, durable).
+///
+/// Thread safety: one thread raises at a time, any number read. A reader that sees `n` sees
+/// everything that was done before `n` was raised to (release/acquire).
+#[derive(Debug)]
+pub(crate) struct Watermark(AtomicU64);
+
+impl Watermark {
+    /// A watermark at `lsn`.
+    pub(crate) fn new(lsn: Lsn) -> Watermark {
+        Watermark(AtomicU64::new(lsn))
+    }
+
+    /// The LSN it stands at.
+    pub(crate) fn get(&self) -> Lsn {
+        self.0.load(Ordering::Acquire)
+    }
+
+    /// Moves it up to `lsn`.
+    pub(crate) fn raise(&self, lsn: Lsn) {
+        debug_assert!(self.get() <= lsn, "a watermark never falls");
+        self.0.store(lsn, Ordering::Release);
+    }
+}

@@ -1,0 +1,85 @@
+//! The file system as the engine uses it. Everything durable goes through these two traits, so
+//! that the simulator can lose, tear and refuse exactly what a device may.
+//!
+//! What the engine assumes of a file system, and no more:
+//!
+//! 1. Bytes written are durable once a later [`File::sync`] of the same file returned. Before
+//!    that, any subset of the 512-byte sectors written since the last sync may survive.
+//! 2. A name created, renamed or removed is durable once a later [`Files::sync_directory`] of
+//!    its directory returned. A rename is atomic.
+//! 3. A sync that failed says nothing about the bytes; a later one that succeeds does not either.
+
+use std::fmt;
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+
+/// How [`Files::open`] opens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OpenHow {
+    /// An existing file, for reading.
+    Read,
+    /// An existing file, for reading and writing.
+    Write,
+    /// A file that must not exist yet, for reading and writing.
+    CreateNew,
+}
+
+/// An open file. All offsets are absolute; there is no file position.
+pub(crate) trait File: Send + Sync + fmt::Debug {
+    /// Reads at most `buffer.len()` bytes at `offset`; 0 means the end of the file.
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
+
+    /// Writes all of `bytes` at `offset`, growing the file when needed.
+    fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
+
+    /// Makes all that was written durable, with the length of the file.
+    fn sync(&self) -> io::Result<()>;
+
+    /// Cuts or extends (with zeros) to `len` bytes.
+    fn set_len(&self, len: u64) -> io::Result<()>;
+
+    /// Makes sure that bytes up to `len` have space on the device, and extends to it. A full
+    /// device is an error here, not at a later write.
+    fn preallocate(&self, len: u64) -> io::Result<()>;
+
+    /// The length in bytes.
+    fn len(&self) -> io::Result<u64>;
+
+    /// Fills all of `buffer` from `offset`, or fails with `UnexpectedEof`.
+    fn read_exact_at(&self, mut buffer: &mut [u8], mut offset: u64) -> io::Result<()> {
+        while !buffer.is_empty() {
+            match self.read_at(buffer, offset) {
+                Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+                Ok(n) => {
+                    buffer = &mut buffer[n..];
+                    offset += n as u64;
+                }
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The file system of one database.
+pub(crate) trait Files: Send + Sync + fmt::Debug {
+    /// Opens a file.
+    fn open(&self, path: &Path, how: OpenHow) -> io::Result<Arc<dyn File>>;
+
+    /// Renames a file over whatever has the new name.
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
+
+    /// Removes a file.
+    fn remove(&self, path: &Path) -> io::Result<()>;
+
+    /// The names in a directory, sorted.
+    fn list(&self, directory: &Path) -> io::Result<Vec<String>>;
+
+    /// Creates a directory and its parents where missing.
+    fn create_directory(&self, path: &Path) -> io::Result<()>;
+
+    /// Makes names in a directory durable.
+    fn sync_directory(&self, path: &Path) -> io::Result<()>;
+}

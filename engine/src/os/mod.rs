@@ -1,0 +1,14 @@
+//! The operating system behind small interfaces: files (real and simulated), the lock that keeps
+//! a second process out, and the guard that catches forked children.
+
+mod files;
+mod fork;
+mod lock;
+mod real;
+#[cfg(any(test, feature = "testing"))]
+pub(crate) mod sim;
+
+pub(crate) use files::{File, Files, OpenHow};
+pub(crate) use fork::ForkGuard;
+pub(crate) use lock::{Access, DirectoryLock};
+pub(crate) use real::RealFiles;

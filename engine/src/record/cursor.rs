@@ -1,0 +1,40 @@
+//! The one way to walk sorted records, whatever holds them.
+
+use super::{Kind, Lsn};
+use crate::error::Result;
+
+/// One record as a cursor shows it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct EntryRef<'a> {
+    pub(crate) key: &'a [u8],
+    pub(crate) seq: Lsn,
+    pub(crate) kind: Kind,
+    pub(crate) value: &'a [u8],
+}
+
+/// A position in sorted records: by key ascending, then by sequence number **descending**, so the
+/// newest version of a key comes first.
+///
+/// A cursor is invalid (its [`entry`](Cursor::entry) is `None`) until it is placed, and again
+/// once it has walked off either end; then only a placing call brings it back.
+///
+/// Cost: placing is a search, a step is amortised constant. A cursor borrows what it walks and
+/// lives only within one API call; iterators that users hold re-seek.
+pub(crate) trait Cursor {
+    /// Places the cursor on the first entry at or after (`key`, `seq`): the newest version of
+    /// `key` that is not newer than `seq`, else the first entry of a greater key.
+    fn seek(&mut self, key: &[u8], seq: Lsn) -> Result<()>;
+
+    /// Places the cursor on the last entry whose key is smaller than `key`; on the last entry of
+    /// all when `key` is `None`. That is the **oldest** version of its key.
+    fn seek_before(&mut self, key: Option<&[u8]>) -> Result<()>;
+
+    /// Steps to the following entry. The cursor must be valid.
+    fn next(&mut self) -> Result<()>;
+
+    /// Steps to the preceding entry. The cursor must be valid.
+    fn prev(&mut self) -> Result<()>;
+
+    /// The entry under the cursor.
+    fn entry(&self) -> Option<EntryRef<'_>>;
+}

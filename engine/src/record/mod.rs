@@ -1,0 +1,47 @@
+//! What every layer speaks of: numbers, kinds, entries, and the one cursor interface.
+
+mod checksum;
+mod cursor;
+mod decode;
+
+pub(crate) use checksum::{Checksum, checksum};
+pub(crate) use cursor::{Cursor, EntryRef};
+pub(crate) use decode::{Reader, put_bytes, put_u32, put_u64};
+
+/// The number of a commit group, and the sequence number of its records.
+///
+/// LSNs are dense within one incarnation and never go back. 0 is before everything.
+pub type Lsn = u64;
+
+/// The greatest LSN; a read at it sees everything published.
+pub(crate) const LSN_MAX: Lsn = Lsn::MAX;
+
+/// A table's number, never reused within a database. 0 is the engine's own stream of events.
+pub(crate) type TableId = u32;
+
+/// The table id of the engine's own records (table events).
+pub(crate) const SYSTEM_TABLE: TableId = 0;
+
+/// What a record says of its key. The numbers are on media: see `docs/format.md`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Kind {
+    /// The key has this value.
+    Put = 1,
+    /// The key is gone.
+    Delete = 2,
+    /// A table was created, dropped, renamed or truncated (system table only).
+    TableEvent = 16,
+}
+
+impl Kind {
+    /// The kind with this number on media, if this version knows it.
+    pub(crate) fn from_u8(n: u8) -> Option<Kind> {
+        match n {
+            1 => Some(Kind::Put),
+            2 => Some(Kind::Delete),
+            16 => Some(Kind::TableEvent),
+            _ => None,
+        }
+    }
+}
