@@ -1,0 +1,9 @@
+//! Terrace, a transactional LSM storage engine whose data is its log.
+
+mod error;
+mod limits;
+mod mvcc;
+mod os;
+mod record;
+
+pub use error::{Damage, Error, ErrorKind, Result};

@@ -1,0 +1,52 @@
+//! Catches a forked child that uses its parent's database. Threads and locks do not survive a
+//! fork, and two processes must never write one region.
+
+use std::sync::Once;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// How many forks lie between this process and the one that first opened a database.
+static GENERATION: AtomicU64 = AtomicU64::new(0);
+static INSTALL: Once = Once::new();
+
+extern "C" fn in_child() {
+    GENERATION.fetch_add(1, Ordering::Relaxed);
+}
+
+/// Remembers the process that opened a database. Checking it costs one load.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ForkGuard {
+    generation: u64,
+}
+
+impl ForkGuard {
+    /// A guard for this process.
+    pub(crate) fn new() -> ForkGuard {
+        INSTALL.call_once(|| {
+            // SAFETY: the handler only adds to an atomic, which is async-signal-safe.
+            unsafe { libc::pthread_atfork(None, None, Some(in_child)) };
+        });
+        ForkGuard { generation: GENERATION.load(Ordering::Relaxed) }
+    }
+
+    /// Whether this is a child forked after the guard was made.
+    pub(crate) fn is_forked(self) -> bool {
+        GENERATION.load(Ordering::Relaxed) != self.generation
+    }
+
+    /// Fails in a forked child.
+    pub(crate) fn check(self) -> Result<()> {
+        if self.is_forked() {
+            return Err(Error::new(
+                ErrorKind::Unavailable,
+                format!(
+                    "process {} was forked from the one that opened this database; open it anew \
+                     here after the parent has closed it",
+                    std::process::id()
+                ),
+            ));
+        }
+        Ok(())
+    }
+}
