@@ -1,2 +1,62 @@
-//! The project's own checks.
-fn main() {}
+//! The project's own checks: `cargo xtask check` and its parts.
+
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "reporting is this program's job")]
+
+mod check;
+mod tally;
+mod tidy;
+mod tour;
+
+use std::env;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use anyhow::Result;
+
+const USAGE: &str = "\
+usage: cargo xtask check [--long]   run every check; stop at the first that fails
+       cargo xtask tidy             check the house rules alone
+
+--long runs the tests at length (TERRACE_LONG=1) and a tour of twenty rounds.";
+
+fn main() -> ExitCode {
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
+    let outcome = match arguments.as_slice() {
+        ["check"] => check::run(&root(), false),
+        ["check", "--long"] => check::run(&root(), true),
+        ["tidy"] => tidy_alone(),
+        ["help" | "--help" | "-h"] => {
+            println!("{USAGE}");
+            Ok(true)
+        }
+        _ => {
+            eprintln!("{USAGE}");
+            return ExitCode::from(2);
+        }
+    };
+    match outcome {
+        Ok(true) => ExitCode::SUCCESS,
+        Ok(false) => ExitCode::FAILURE,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn tidy_alone() -> Result<bool> {
+    let findings = tidy::run(&root())?;
+    if findings == 0 {
+        println!("tidy");
+    }
+    Ok(findings == 0)
+}
+
+/// The root of the repository: the folder above this crate.
+fn root() -> PathBuf {
+    // Cargo sets the variable at run time too, and then it is right even in a moved checkout.
+    let this_crate = env::var_os("CARGO_MANIFEST_DIR")
+        .map_or_else(|| PathBuf::from(env!("CARGO_MANIFEST_DIR")), PathBuf::from);
+    this_crate.parent().map_or_else(PathBuf::new, PathBuf::from)
+}

@@ -1,0 +1,121 @@
+//! `cargo xtask check`: every stage in turn, its name, its time and how it went.
+
+use std::env;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Instant;
+
+use anyhow::{Context, Result, bail};
+
+use crate::tally::Tally;
+use crate::{tidy, tour};
+
+/// What the stages share.
+pub(crate) struct Setting {
+    /// The root of the repository.
+    pub(crate) root: PathBuf,
+    /// Whether to test at length.
+    pub(crate) long: bool,
+    /// What the test runner counted, once it has run.
+    tally: Tally,
+}
+
+type Stage = (&'static str, fn(&mut Setting) -> Result<()>);
+
+/// The stages, cheap ones first. The tests come last, so that the runner's own summary is what
+/// one sees last.
+const STAGES: &[Stage] = &[
+    ("format", format),
+    ("tidy", tidied),
+    ("clippy", clippy),
+    ("docs", docs),
+    ("tour", tour::check),
+    ("controls", controls),
+    ("tests", tests),
+];
+
+/// Runs the stages up to the first that fails. Returns whether all went well.
+pub(crate) fn run(root: &Path, long: bool) -> Result<bool> {
+    let mut setting = Setting { root: root.to_owned(), long, tally: Tally::default() };
+    let begin = Instant::now();
+    let mut all_ok = true;
+    for (name, stage) in STAGES {
+        println!("{name}: …");
+        let begin = Instant::now();
+        let outcome = stage(&mut setting);
+        let verdict = if outcome.is_ok() { "ok" } else { "FAILED" };
+        println!("{name}: {verdict} in {:.1} s", begin.elapsed().as_secs_f64());
+        if let Err(error) = outcome {
+            eprintln!("{name}: {error:#}");
+            all_ok = false;
+            break;
+        }
+    }
+    let verdict = if all_ok { "ok" } else { "FAILED" };
+    println!("check: {verdict} in {:.1} s", begin.elapsed().as_secs_f64());
+    if setting.tally.has_run() {
+        println!("{}", setting.tally);
+    }
+    Ok(all_ok)
+}
+
+/// The cargo that runs this program, so that a toolchain chosen by the user stays chosen.
+pub(crate) fn cargo(setting: &Setting) -> Command {
+    let cargo = env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
+    let mut command = Command::new(cargo);
+    command.current_dir(&setting.root);
+    command
+}
+
+fn passes(mut command: Command) -> Result<()> {
+    let status = command.status().with_context(|| format!("starting {command:?}"))?;
+    if !status.success() {
+        bail!("{status}");
+    }
+    Ok(())
+}
+
+fn format(setting: &mut Setting) -> Result<()> {
+    let mut command = cargo(setting);
+    command.args(["fmt", "--all", "--check"]);
+    passes(command)
+}
+
+fn tidied(setting: &mut Setting) -> Result<()> {
+    match tidy::run(&setting.root)? {
+        0 => Ok(()),
+        _ => bail!("the house rules are broken in the places above"),
+    }
+}
+
+fn clippy(setting: &mut Setting) -> Result<()> {
+    let mut command = cargo(setting);
+    command.args(["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]);
+    passes(command)
+}
+
+fn docs(setting: &mut Setting) -> Result<()> {
+    let mut flags = env::var("RUSTDOCFLAGS").unwrap_or_default();
+    flags.push_str(" -D warnings");
+    let mut command = cargo(setting);
+    command.args(["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", flags.trim());
+    passes(command)
+}
+
+/// The tests of the tests: each plants one bug, and passes if the suite catches it.
+fn controls(setting: &mut Setting) -> Result<()> {
+    let mut command = cargo(setting);
+    command.args(["test", "--package", "terrace", "--test", "controls"]);
+    passes(command)
+}
+
+fn tests(setting: &mut Setting) -> Result<()> {
+    let mut command = cargo(setting);
+    command.args(["test", "--workspace", "--no-fail-fast"]);
+    if setting.long {
+        command.env("TERRACE_LONG", "1");
+    }
+    setting.tally = Tally::of(command)?;
+    setting.tally.verdict()
+}

@@ -1,0 +1,78 @@
+//! What library code does not do: panic on what can happen, throw results away, print, sleep.
+
+use super::{Finding, source::Source};
+
+const RULE: &str = "banned";
+
+/// What is banned, and what to write in its place.
+const BANNED: &[(&str, &str)] = &[
+    (".unwrap()", "return the error, or use `expect` with a reason that starts with \"invariant\""),
+    ("todo!", "write it, or return an error"),
+    ("unimplemented!", "write it, or return an error"),
+    ("let _ =", "handle the result, or name what is dropped with `drop`"),
+    ("println!", "return it: a library does not print"),
+    ("eprintln!", "return it: a library does not print"),
+    ("print!", "return it: a library does not print"),
+    ("eprint!", "return it: a library does not print"),
+    ("dbg!", "remove it"),
+    ("thread::sleep", "wait for the event: park, or use a condition variable"),
+];
+
+/// Finds what is banned in the library outside its tests.
+pub(crate) fn check(source: &Source, findings: &mut Vec<Finding>) {
+    if !source.path.starts_with("engine/src/") {
+        return;
+    }
+    let mut report = |at: usize, advice: String| {
+        let line = source.line_of(at);
+        if !source.is_test_line(line) {
+            findings.push(Finding::new(&source.path, line, RULE, advice));
+        }
+    };
+    for (what, instead) in BANNED {
+        for (at, _) in source.code.match_indices(what) {
+            // `println!` also ends `eprintln!`, which has an entry of its own.
+            if what.starts_with('.') || !source.code[..at].ends_with(super::source::is_word) {
+                report(at, format!("`{what}`: {instead}"));
+            }
+        }
+    }
+    for (at, call) in source.code.match_indices(".expect(") {
+        if !source.text[at + call.len()..].trim_start().starts_with("\"invariant") {
+            report(at, "`expect`: return the error, or start the reason with \"invariant\"".into());
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(path: &str, text: &str) -> usize {
+        let mut findings = Vec::new();
+        check(&Source::new(path, text), &mut findings);
+        findings.len()
+    }
+
+    #[test]
+    fn banned_calls_are_found() {
+        for (what, _) in BANNED {
+            assert_eq!(found("engine/src/a.rs", &format!("fn a() {{ {what} }}")), 1, "{what}");
+        }
+    }
+
+    #[test]
+    fn an_invariant_may_be_expected() {
+        assert_eq!(found("engine/src/a.rs", "a.expect(\"invariant: b holds\")"), 0);
+        assert_eq!(found("engine/src/a.rs", "a.expect(\n    \"invariant: b\")"), 0);
+        assert_eq!(found("engine/src/a.rs", "a.expect(\"works\")"), 1);
+    }
+
+    #[test]
+    fn comments_strings_and_tests_are_free() {
+        assert_eq!(found("engine/src/a.rs", "// .unwrap()\nlet a = \".unwrap()\";"), 0);
+        assert_eq!(found("engine/src/a.rs", "#[cfg(test)]\nmod tests { a.unwrap() }"), 0);
+        assert_eq!(found("engine/tests/a.rs", "a.unwrap()"), 0);
+        assert_eq!(found("cli/src/a.rs", "println!()"), 0);
+    }
+}

@@ -1,0 +1,91 @@
+//! Every source file is part of its crate: its parent declares it with `mod`.
+
+use std::collections::HashMap;
+
+use super::Finding;
+use super::source::{Source, identifier};
+
+/// Finds files that no `mod` reaches. Each file is held against its parent alone; that the
+/// parent is reached is the parent's own finding.
+pub(crate) fn check(sources: &[Source], findings: &mut Vec<Finding>) {
+    let by_path: HashMap<&str, &Source> =
+        sources.iter().map(|source| (source.path.as_str(), source)).collect();
+    for source in sources {
+        let Some((stem, parents)) = place(&source.path) else { continue };
+        let is_declared = parents
+            .iter()
+            .filter_map(|parent| by_path.get(parent.as_str()))
+            .any(|parent| declares(parent, &stem));
+        if !is_declared {
+            let advice =
+                format!("no `mod {stem};` in {}: declare or remove it", parents.join(", "));
+            findings.push(Finding::new(&source.path, 1, "dead-file", advice));
+        }
+    }
+}
+
+/// The module's name and the files that could declare it, or `None` for the root of a crate.
+fn place(path: &str) -> Option<(String, Vec<String>)> {
+    let (_, below) = path.split_once("/src/")?;
+    if below == "lib.rs" || below == "main.rs" || below.starts_with("bin/") {
+        return None;
+    }
+    let (folder, name) = path.rsplit_once('/')?;
+    let (stem, folder) = match name.strip_suffix(".rs")? {
+        "mod" => {
+            let (above, stem) = folder.rsplit_once('/')?;
+            (stem, above)
+        }
+        stem => (stem, folder),
+    };
+    let parents = if folder.ends_with("/src") {
+        vec![format!("{folder}/lib.rs"), format!("{folder}/main.rs")]
+    } else {
+        vec![format!("{folder}/mod.rs"), format!("{folder}.rs")]
+    };
+    Some((stem.to_owned(), parents))
+}
+
+fn declares(parent: &Source, stem: &str) -> bool {
+    parent.words("mod").any(|at| {
+        let rest = parent.code[at + "mod".len()..].trim_start();
+        let name = identifier(rest);
+        name == stem && rest[name.len()..].trim_start().starts_with(';')
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(files: &[(&str, &str)]) -> Vec<String> {
+        let sources: Vec<Source> =
+            files.iter().map(|(path, text)| Source::new(path, text)).collect();
+        let mut findings = Vec::new();
+        check(&sources, &mut findings);
+        findings.into_iter().map(|finding| finding.path).collect()
+    }
+
+    #[test]
+    fn declared_files_are_alive() {
+        let files = [
+            ("e/src/lib.rs", "mod a;\npub mod b;"),
+            ("e/src/a.rs", ""),
+            ("e/src/b/mod.rs", "pub(crate) mod c;"),
+            ("e/src/b/c.rs", "mod d;"),
+            ("e/src/b/c/d.rs", ""),
+            ("e/tests/free.rs", ""),
+        ];
+        assert!(found(&files).is_empty());
+    }
+
+    #[test]
+    fn undeclared_files_are_found() {
+        let files = [
+            ("e/src/lib.rs", "// mod a;\nmod aa;\nmod b { }"),
+            ("e/src/a.rs", ""),
+            ("e/src/b.rs", ""),
+        ];
+        assert_eq!(found(&files), ["e/src/a.rs", "e/src/b.rs"]);
+    }
+}

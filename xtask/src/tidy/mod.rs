@@ -1,0 +1,86 @@
+//! The house rules, checked. Each rule is a file and a function from sources to findings.
+
+mod banned;
+mod config;
+mod dead_files;
+mod file_length;
+mod files;
+mod function_length;
+mod layers;
+mod layout;
+mod machine_paths;
+mod scan;
+mod source;
+mod unsafe_code;
+
+use std::fs;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+
+use config::Config;
+use source::Source;
+
+/// A place where a rule is broken, and what to do about it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Finding {
+    path: String,
+    line: usize,
+    rule: &'static str,
+    advice: String,
+}
+
+impl Finding {
+    fn new(path: &str, line: usize, rule: &'static str, advice: impl Into<String>) -> Finding {
+        Finding { path: path.to_owned(), line, rule, advice: advice.into() }
+    }
+}
+
+/// Checks the repository at `root`, prints each finding and returns how many there are.
+pub(crate) fn run(root: &Path) -> Result<usize> {
+    let findings = check(root)?;
+    for Finding { path, line, rule, advice } in &findings {
+        println!("{path}:{line}: {rule}: {advice}");
+    }
+    if !findings.is_empty() {
+        println!("tidy: {} found", findings.len());
+    }
+    Ok(findings.len())
+}
+
+/// Every finding in the repository at `root`, in order of place.
+fn check(root: &Path) -> Result<Vec<Finding>> {
+    let config = Config::load(root)?;
+    let mut sources = Vec::new();
+    let mut findings = Vec::new();
+    for path in files::list(root)? {
+        let bytes = fs::read(root.join(&path)).with_context(|| format!("reading {path}"))?;
+        // What is no UTF-8 is no text, and no rule speaks about it.
+        let Ok(text) = String::from_utf8(bytes) else { continue };
+        machine_paths::check(&path, &text, &mut findings);
+        if path.ends_with(".rs") {
+            sources.push(Source::new(&path, &text));
+        }
+    }
+    for source in &sources {
+        file_length::check(source, &mut findings);
+        layout::check(source, &mut findings);
+        layers::check(source, &config.layers, &mut findings);
+        banned::check(source, &mut findings);
+    }
+    function_length::check(&sources, &config.long_functions, &mut findings);
+    unsafe_code::check(&sources, &config.unsafe_code, &mut findings);
+    dead_files::check(&sources, &mut findings);
+    findings.sort();
+    Ok(findings)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn this_repository_is_tidy() {
+        assert_eq!(check(&crate::root()).unwrap(), []);
+    }
+}
