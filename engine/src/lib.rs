@@ -1,6 +1,8 @@
 //! Terrace, a transactional LSM storage engine whose data is its log.
 
+mod cache;
 mod error;
+mod extent;
 mod limits;
 mod mvcc;
 mod os;
