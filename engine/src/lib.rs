@@ -3,6 +3,7 @@
 mod cache;
 mod error;
 mod extent;
+mod levels;
 mod limits;
 mod mvcc;
 mod os;
