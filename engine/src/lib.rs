@@ -1,10 +1,12 @@
 //! Terrace, a transactional LSM storage engine whose data is its log.
 
 mod cache;
+mod compaction;
 mod error;
 mod extent;
 mod levels;
 mod limits;
+mod merge;
 mod mvcc;
 mod os;
 mod record;

@@ -32,7 +32,7 @@ impl<E: Described> Default for Level<E> {
 
 impl<E: Described> Level<E> {
     /// A level of these extents, in any order.
-    pub(super) fn new(mut extents: Vec<E>) -> Level<E> {
+    pub(crate) fn new(mut extents: Vec<E>) -> Level<E> {
         extents.sort_by(|a, b| a.meta().smallest_key.cmp(&b.meta().smallest_key));
         let bytes = extents.iter().map(|e| u64::from(e.meta().location.len)).sum();
         let records = extents.iter().map(|e| e.meta().records).sum();
@@ -40,7 +40,7 @@ impl<E: Described> Level<E> {
     }
 
     /// The first two neighbours that break the invariant.
-    pub(super) fn overlap(&self) -> Option<(&E, &E)> {
+    pub(crate) fn overlap(&self) -> Option<(&E, &E)> {
         let pairs = self.extents.windows(2).map(|pair| (&pair[0], &pair[1]));
         pairs.into_iter().find(|(a, b)| a.meta().greatest_key >= b.meta().smallest_key)
     }
