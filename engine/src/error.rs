@@ -147,16 +147,6 @@ impl Error {
     pub fn damage(&self) -> Option<&Damage> {
         self.0.damage.as_ref()
     }
-
-    /// The same error under another kind, its message led by `context`.
-    pub(crate) fn as_kind(&self, kind: ErrorKind, context: &str) -> Error {
-        Error(Box::new(Inner {
-            kind,
-            message: format!("{context}: {}", self.0.message),
-            damage: self.0.damage.clone(),
-            source: None,
-        }))
-    }
 }
 
 impl fmt::Display for Error {

@@ -1,7 +1,6 @@
 //! What can be set, and what it is set to when nobody does.
 
 use std::fmt;
-use std::path::Path;
 use std::sync::Arc;
 
 use crate::error::{Error, Result};
@@ -144,10 +143,7 @@ impl Options {
 
     /// Calls `f` while the database opens, once a zone at most, from several threads.
     #[must_use]
-    pub fn on_open_progress(
-        mut self,
-        f: impl Fn(OpenProgress) + Send + Sync + 'static,
-    ) -> Options {
+    pub fn on_open_progress(mut self, f: impl Fn(OpenProgress) + Send + Sync + 'static) -> Options {
         self.progress = Some(Arc::new(f));
         self
     }

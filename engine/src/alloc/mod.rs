@@ -7,7 +7,6 @@ mod streams;
 mod zone;
 mod zones;
 
-pub(crate) use pool::PoolEntry;
-pub(crate) use streams::{StreamObject, StreamPool};
-pub(crate) use zone::{Seal, ZONE_HEADER, ZoneHeader};
+pub(crate) use streams::{StreamKind, StreamObject, StreamPool};
+pub(crate) use zone::{Seal, ZONE_HEADER};
 pub(crate) use zones::{ZonePool, ZoneScan};

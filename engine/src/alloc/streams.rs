@@ -29,9 +29,12 @@ impl StreamObject {
         let mut body = Vec::with_capacity(LINE as usize);
         put_u32(&mut body, self.stream);
         put_u32(&mut body, self.generation);
-        put_u32(&mut body, match self.kind {
-            StreamKind::Shared => 1,
-        });
+        put_u32(
+            &mut body,
+            match self.kind {
+                StreamKind::Shared => 1,
+            },
+        );
         put_u32(&mut body, self.table);
         body.resize(LINE as usize - 8, 0);
         let mut out = Vec::with_capacity(LINE as usize);
@@ -78,8 +81,7 @@ impl StreamPool {
     /// and object may land in any order, because an entry without a sound object is a leak that
     /// the next open releases.
     pub(crate) fn take(region: &Region, object: &StreamObject) -> [Dirty; 2] {
-        let entry =
-            PoolEntry { persistent: true, in_use: false, generation: object.generation };
+        let entry = PoolEntry { persistent: true, in_use: false, generation: object.generation };
         [
             region.write(Geometry::stream_object(object.stream), &object.encode()),
             region.store_word(

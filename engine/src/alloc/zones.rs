@@ -45,6 +45,8 @@ struct State {
 struct Linked {
     header: ZoneHeader,
     sealed: bool,
+    /// No LSN in the zone is smaller.
+    oldest: u64,
     /// The greatest LSN in the zone, known once it is sealed.
     greatest: u64,
 }
@@ -99,7 +101,7 @@ impl ZonePool {
                 Some(scan) => {
                     let sealed = scan.seal.is_some();
                     state.linked[zone as usize] =
-                        Some(Linked { header: scan.header, sealed, greatest: 0 });
+                        Some(Linked { header: scan.header, sealed, oldest: 0, greatest: 0 });
                     scans.push(scan);
                 }
                 None => leaks.push(zone),
@@ -139,7 +141,8 @@ impl ZonePool {
         ]);
         let mut state = self.state.lock();
         state.entries[zone as usize] = committed;
-        state.linked[zone as usize] = Some(Linked { header, sealed: false, greatest: 0 });
+        state.linked[zone as usize] =
+            Some(Linked { header, sealed: false, oldest: u64::MAX, greatest: 0 });
         linked.map(|_| zone)
     }
 
@@ -173,7 +176,7 @@ impl ZonePool {
             None => unreachable!("a stream's zone is linked (invariant 2)"),
         };
         let sealed = self.region.store_word(self.geometry.zone(full) + Seal::AT, word);
-        [sealed, self.use_zone(&mut state, next)]
+        [sealed, self.use_zone(&mut state, next, greatest + 1)]
     }
 
     /// Seals a zone at open, where recovery found that it ends.
@@ -194,10 +197,13 @@ impl ZonePool {
 
     /// Marks the first use of a zone that follows no other.
     pub(crate) fn first_use(&self, zone: u32) -> Dirty {
-        self.use_zone(&mut self.state.lock(), zone)
+        self.use_zone(&mut self.state.lock(), zone, 0)
     }
 
-    fn use_zone(&self, state: &mut State, zone: u32) -> Dirty {
+    fn use_zone(&self, state: &mut State, zone: u32, oldest: u64) -> Dirty {
+        if let Some(linked) = &mut state.linked[zone as usize] {
+            linked.oldest = oldest;
+        }
         let entry = &mut state.entries[zone as usize];
         debug_assert!(entry.persistent, "only linked zones are used (invariant 2)");
         entry.in_use = true;
@@ -208,11 +214,18 @@ impl ZonePool {
         self.region.store_word(Geometry::zone_entry(zone), entry.encode(Pool::Zones, zone))
     }
 
-    /// Tells the pool what recovery found to be the greatest LSN of a sealed zone.
-    pub(crate) fn set_greatest(&self, zone: u32, greatest: u64) {
+    /// Tells the pool which LSNs recovery found in a zone.
+    pub(crate) fn set_lsns(&self, zone: u32, oldest: u64, greatest: u64) {
         if let Some(linked) = &mut self.state.lock().linked[zone as usize] {
+            linked.oldest = oldest;
             linked.greatest = greatest;
         }
+    }
+
+    /// No record in any zone has a smaller LSN.
+    pub(crate) fn oldest(&self) -> u64 {
+        let state = self.state.lock();
+        state.linked.iter().flatten().map(|l| l.oldest).min().unwrap_or(u64::MAX)
     }
 
     /// Sealed zones without a live record whose every LSN is at most `floor`: they can be
@@ -271,14 +284,6 @@ impl ZonePool {
     /// How many records count in all zones.
     pub(crate) fn live_records(&self) -> u64 {
         self.live.iter().map(|l| l.load(Ordering::Relaxed)).sum()
-    }
-
-    /// The linked zone that is oldest in its stream, by ordinal.
-    pub(crate) fn oldest_linked(&self) -> Option<u32> {
-        let state = self.state.lock();
-        (0..self.geometry.zone_count)
-            .filter(|z| self.live(*z) > 0)
-            .min_by_key(|z| state.linked[*z as usize].map_or(u64::MAX, |l| l.header.ordinal))
     }
 }
 

@@ -88,11 +88,6 @@ impl Batch {
         self.stored
     }
 
-    /// Forgets all operations.
-    pub(crate) fn clear(&mut self) {
-        *self = Batch::default();
-    }
-
     pub(super) fn check(&self) -> Result<()> {
         match &self.refused {
             Some(message) => Err(Error::invalid(message.clone())),

@@ -347,8 +347,8 @@ impl Committer {
             let mut parked = self.waiters.lock();
             // Somebody publishes, or the next slot is not finished: whoever changes either wakes
             // us, after taking the lock we hold.
-            let nothing_to_do = self.publisher.is_locked()
-                || !self.ring.is_finished(self.visible.get() + 1);
+            let nothing_to_do =
+                self.publisher.is_locked() || !self.ring.is_finished(self.visible.get() + 1);
             if !done() && !self.poison.is_set() && nothing_to_do {
                 self.published.wait(&mut parked);
             }

@@ -298,13 +298,16 @@ fn decide_zone(evidence: &Evidence<'_>, parsed: &Parsed, last: Lsn, recovered: &
         recovered.reseal.push((scan.zone, tail));
     }
     let stream = scan.header.stream as usize;
-    let before = std::mem::replace(&mut recovered.streams[stream], StreamTail {
-        zone: scan.seal.is_none().then_some(scan.zone),
-        tail,
-        ordinal: scan.header.ordinal,
-        greatest: newest.header.lsn,
-        spare: None,
-    });
+    let before = std::mem::replace(
+        &mut recovered.streams[stream],
+        StreamTail {
+            zone: scan.seal.is_none().then_some(scan.zone),
+            tail,
+            ordinal: scan.header.ordinal,
+            greatest: newest.header.lsn,
+            spare: None,
+        },
+    );
     if let Some(left_open) = before.zone {
         recovered.reseal.push((left_open, before.tail));
     }

@@ -28,7 +28,12 @@ pub(crate) struct Column {
 }
 
 /// Chooses the next column of a turn at or after `from`. A pure function of the view.
-pub(crate) fn choose_column(view: &View, from: &[u8], upto: Lsn, budget: ColumnBudget) -> Option<Column> {
+pub(crate) fn choose_column(
+    view: &View,
+    from: &[u8],
+    upto: Lsn,
+    budget: ColumnBudget,
+) -> Option<Column> {
     let drained = &view.version.drained;
     let mut interval = view.level0.column(from, upto, drained, budget)?;
     let touched = touched(&view.version, &interval);

@@ -5,5 +5,5 @@ mod execute;
 mod pick;
 
 pub(crate) use drain::{choose_column, drain};
-pub(crate) use execute::{MergeContext, Outputs, merge_to_level, run};
+pub(crate) use execute::{MergeContext, merge_to_level, run};
 pub(crate) use pick::{Choice, Shape, pick};

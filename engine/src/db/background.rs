@@ -145,6 +145,10 @@ impl Engine {
             let released = self.shared.committer.release(&zones)?;
             self.background.zones_released.fetch_add(released as u64, Ordering::Relaxed);
             self.shared.pace.report(None);
+            let oldest = self.shared.zones.oldest();
+            for table in self.tables() {
+                self.set.forget_drained_below(table.id(), oldest);
+            }
             return Ok(released > 0);
         }
         let floor = self.shared.committer.durable();
@@ -244,7 +248,8 @@ impl Engine {
             return Ok(false);
         }
         let upto = table.merged().min(floor);
-        let budget = ColumnBudget { bytes: (self.shared.region.len() / 64).clamp(1 << 18, 4 << 20) };
+        let budget =
+            ColumnBudget { bytes: (self.shared.region.len() / 64).clamp(1 << 18, 4 << 20) };
         let view = table.view();
         let guard = pin();
         let cursor = change.turn.cursor.clone();
@@ -259,8 +264,7 @@ impl Engine {
         let horizon = self.shared.snapshots.horizon();
         let before = self.set.store().bytes_written();
         let cache = &self.shared.cache;
-        let edit =
-            compaction::drain(&view, &column, &self.set, cache, &horizon, EXTENT_BYTES)?;
+        let edit = compaction::drain(&view, &column, &self.set, cache, &horizon, EXTENT_BYTES)?;
         drop(guard);
         let edit = self.planted(edit);
         let versions = self.apply(edit)?;
@@ -328,12 +332,10 @@ impl Engine {
             }
             let horizon = self.shared.snapshots.horizon();
             let moved = matches!(choice, Choice::Move { .. });
-            let edit =
-                compaction::run(&choice, &self.set, &self.shared.cache, &horizon, &shape)?;
+            let edit = compaction::run(&choice, &self.set, &self.shared.cache, &horizon, &shape)?;
             let versions = self.apply(edit)?;
             self.install(&table, &mut change, versions, horizon.newest());
-            let counter =
-                if moved { &self.background.moves } else { &self.background.compactions };
+            let counter = if moved { &self.background.moves } else { &self.background.compactions };
             counter.fetch_add(1, Ordering::Relaxed);
             return Ok(true);
         }

@@ -109,11 +109,8 @@ impl Engine {
             let rounds = self.shared.pace.rounds();
             let group = Group::event(&key, &value);
             let mut at_ticket = || mark.take().into_iter().for_each(|mark| mark());
-            let enqueued = self.shared.committer.enqueue_group(
-                group,
-                Durability::Durable,
-                &mut at_ticket,
-            );
+            let enqueued =
+                self.shared.committer.enqueue_group(group, Durability::Durable, &mut at_ticket);
             match enqueued {
                 Err(e) if e.kind() == ErrorKind::Full => {
                     self.shared.bell.ring();

@@ -204,6 +204,18 @@ impl Database {
         verify::open_database(&self.inner)
     }
 
+    /// Does one background job on a database that was opened [`stepped`](Options::stepped);
+    /// whether there was one.
+    ///
+    /// # Errors
+    ///
+    /// Those of the job.
+    #[cfg(any(test, feature = "testing"))]
+    #[doc(hidden)]
+    pub fn step(&self) -> Result<bool> {
+        self.inner.step()
+    }
+
     /// Closes the database for all handles. What was committed is in the region and found again
     /// at the next opening; nothing is drained first.
     ///

@@ -26,11 +26,11 @@ use super::events::Event;
 use super::inner::{Engine, Inner};
 use super::stats::OpenStats;
 use crate::alloc::{StreamPool, ZonePool};
-use crate::extent::BlockCache;
 use crate::commit::{
     Accepted, Committer, Evidence, Floor, Gidx, Poison, Recovered, Start, recover,
 };
 use crate::error::{Damage, Error, Result};
+use crate::extent::BlockCache;
 use crate::levels::{JournalFloor, VersionSet};
 use crate::memtable::Record;
 use crate::mvcc::{SnapshotRegistry, Watermark};
@@ -80,7 +80,8 @@ pub(super) fn open(path: &Path, options: &Options, how: OpenHow) -> Result<Arc<I
     if look(&*files, path)? != Presence::Database {
         create(&files, path, options)?;
     }
-    let engine = Opening { files, path, options, read_only: how == OpenHow::ReadOnly }.run(started)?;
+    let engine =
+        Opening { files, path, options, read_only: how == OpenHow::ReadOnly }.run(started)?;
     Inner::start(engine, lock)
 }
 
@@ -149,8 +150,7 @@ impl Opening<'_> {
     fn run(&self, started: Instant) -> Result<Engine> {
         let Loaded { region, mut superblock, floor, .. } = self.load()?;
         let mark = JournalFloor { epoch: floor.journal.epoch, number: floor.journal.edit };
-        let set =
-            VersionSet::open(Arc::clone(&self.files), self.path, mark, self.read_only)?;
+        let set = VersionSet::open(Arc::clone(&self.files), self.path, mark, self.read_only)?;
         if set.database_id() != superblock.database_id {
             return Err(Error::invalid(format!(
                 "the region {} and the journal beside it belong to different databases; put back \
@@ -181,7 +181,8 @@ impl Opening<'_> {
         }
         let last = if self.read_only { recovered.last } else { superblock.lsn_base };
         for (zone, accepted) in &recovered.zones {
-            zones.set_greatest(*zone, accepted.last().map_or(0, |a| a.lsn));
+            let lsn = |a: Option<&Accepted>| a.map_or(0, |a| a.lsn);
+            zones.set_lsns(*zone, lsn(accepted.first()), lsn(accepted.last()));
         }
         let incarnation = superblock.incarnations.current;
         let (streams, gidx) = (recovered.streams.clone(), recovered.gidx.clone());
@@ -418,16 +419,19 @@ impl Engine {
         }
         events.sort_by_key(|(lsn, _)| *lsn);
         for (lsn, event) in events {
-            self.apply(event.edit(lsn))?;
+            if self.shared.read_only {
+                self.set.adopt(&event.edit(lsn))?;
+            } else {
+                self.apply(event.edit(lsn))?;
+            }
         }
         let mut catalog = self.catalog.lock();
         for table in self.set.tables() {
             let version = self.set.version(table.id);
             let Some(version) = version else { continue };
-            let core =
-                self.new_core(table.id, &table.name, table.created_lsn, version);
+            let core = self.new_core(table.id, &table.name, table.created_lsn, version);
             core.set_merged(core.merged().max(recovered.last));
-            catalog.insert(table.name, Arc::new(TableSlot::new(core)));
+            catalog.insert(table.name.to_string(), Arc::new(TableSlot::new(core)));
         }
         Ok(())
     }

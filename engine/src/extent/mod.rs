@@ -20,7 +20,7 @@ mod verify;
 pub(crate) mod tests;
 
 pub(crate) use block::Block;
-pub(crate) use builder::{BuiltExtent, ExtentBuilder};
+pub(crate) use builder::ExtentBuilder;
 pub(crate) use cursor::ExtentCursor;
 pub(crate) use meta::{Described, ExtentMeta};
 pub(crate) use reader::{Extent, Found};

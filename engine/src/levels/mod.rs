@@ -14,5 +14,5 @@ mod version;
 pub(crate) use cursor::LevelCursor;
 pub(crate) use edit::{Edit, Op};
 pub(crate) use journal::JournalFloor;
-pub(crate) use set::{TableInfo, VersionSet};
+pub(crate) use set::VersionSet;
 pub(crate) use version::{Level, MAX_LEVELS, Version};

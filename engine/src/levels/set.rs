@@ -224,6 +224,21 @@ impl VersionSet {
         Ok(versions)
     }
 
+    /// Makes `edit` visible without a word on the media: for a read-only opening, which sees what
+    /// the next writer will journal.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` if the edit breaks an invariant of the metadata.
+    pub(crate) fn adopt(&self, edit: &Edit) -> Result<()> {
+        let _one_at_a_time = self.writer.lock();
+        let applied = self.current.load().apply(edit).map_err(|broken| {
+            Error::invalid(format!("an edit is refused by {}: {}", broken.name, broken.detail))
+        })?;
+        self.publish(applied);
+        Ok(())
+    }
+
     fn lock_for_change(&self) -> Result<MutexGuard<'_, Writer>> {
         if self.read_only {
             return Err(Error::invalid("the database is open read-only; open it for writing"));

@@ -73,7 +73,8 @@ pub(crate) fn set_seq(bytes: &mut [u8], seq: Lsn) {
 /// The record at an offset that an index holds, hence was checked and published.
 pub(crate) fn record_at(region: &Region, at: u64) -> Record<'_> {
     let header = region.bytes(at, RECORD_HEADER as u64);
-    let len = |i: usize| u32::from_le_bytes([header[i], header[i + 1], header[i + 2], header[i + 3]]);
+    let len =
+        |i: usize| u32::from_le_bytes([header[i], header[i + 1], header[i + 2], header[i + 3]]);
     let stored = record_len(len(12) as usize, len(16) as usize) as u64;
     match Record::decode(region.bytes(at, stored)) {
         Some(record) => record,
@@ -92,13 +93,10 @@ mod tests {
         encode_record(&mut bytes, 3, Kind::Put, b"key", b"value");
         set_seq(&mut bytes, 99);
         let record = Record::decode(&bytes).unwrap();
-        assert_eq!(record, Record {
-            seq: 99,
-            table: 3,
-            kind: Kind::Put,
-            key: b"key",
-            value: b"value"
-        });
+        assert_eq!(
+            record,
+            Record { seq: 99, table: 3, kind: Kind::Put, key: b"key", value: b"value" }
+        );
         assert_eq!(record.stored_len(), bytes.len());
         for len in 0..RECORD_HEADER + 8 {
             assert_eq!(Record::decode(&bytes[..len]), None, "{len} bytes");

@@ -27,11 +27,6 @@ impl KeyInterval {
     pub(crate) fn contains(&self, key: &[u8]) -> bool {
         key >= self.start.as_slice() && self.end.as_deref().is_none_or(|end| key < end)
     }
-
-    /// Whether a closed range of keys has a key in common with this interval.
-    pub(crate) fn overlaps(&self, smallest: &[u8], greatest: &[u8]) -> bool {
-        greatest >= self.start.as_slice() && self.end.as_deref().is_none_or(|end| smallest < end)
-    }
 }
 
 /// The drained map of one table.
@@ -47,16 +42,6 @@ impl DrainedMap {
         match self.steps.partition_point(|(start, _)| start.as_slice() <= key) {
             0 => 0,
             n => self.steps[n - 1].1,
-        }
-    }
-
-    /// The smallest D over all keys: records at or below it are drained wherever they lie.
-    pub(crate) fn floor(&self) -> Lsn {
-        match self.steps.first() {
-            Some((start, _)) if start.is_empty() => {
-                self.steps.iter().map(|(_, seq)| *seq).min().unwrap_or(0)
-            }
-            _ => 0,
         }
     }
 
@@ -120,16 +105,6 @@ mod tests {
     #[test]
     fn empty_map_has_drained_nothing() {
         assert_eq!(DrainedMap::default().get(b"anything"), 0);
-        assert_eq!(DrainedMap::default().floor(), 0);
-    }
-
-    #[test]
-    fn floor_needs_every_key() {
-        let mut d = DrainedMap::default();
-        d.set(&interval(1, None), 9);
-        assert_eq!(d.floor(), 0, "the empty key was never drained");
-        d.set(&KeyInterval::all(), 7);
-        assert_eq!(d.floor(), 7);
     }
 
     proptest! {

@@ -5,11 +5,9 @@
 //!
 //! Thread safety: all functions may be called from any thread, at any time, nested.
 
-/// While it lives, nothing that this thread can see is freed or written over.
-pub(crate) type Guard = crossbeam_epoch::Guard;
-
-/// Pins the current epoch. Costs one store and one fence.
-pub(crate) fn pin() -> Guard {
+/// Pins the current epoch: while the guard lives, nothing that this thread can see is freed or
+/// written over. Costs one store and one fence.
+pub(crate) fn pin() -> crossbeam_epoch::Guard {
     crossbeam_epoch::pin()
 }
 

@@ -7,6 +7,6 @@ mod snapshots;
 mod watermark;
 
 pub(crate) use drained::{DrainedMap, KeyInterval};
-pub(crate) use epoch::{Guard, defer, drive, pin};
+pub(crate) use epoch::{defer, drive, pin};
 pub(crate) use snapshots::{Horizon, Registered, SnapshotRegistry};
 pub(crate) use watermark::Watermark;

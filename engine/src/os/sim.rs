@@ -36,9 +36,9 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::files::{File, Files, OpenHow};
+use content::Content;
 pub use machine::Machine;
 pub(crate) use memory::SimPm;
-use content::Content;
 use names::Names;
 
 /// What survives a power cut.

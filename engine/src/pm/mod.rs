@@ -9,8 +9,7 @@ mod region;
 mod span;
 mod superblock;
 
-pub(crate) use counters::PmCounts;
 pub(crate) use geometry::{Geometry, LINE, PAGE, STREAM_SLOTS};
 pub(crate) use region::{Media, Region};
-pub(crate) use span::{Dirty, Durable, Fenced, Flushed, Span};
+pub(crate) use span::{Dirty, Durable, Fenced, Span};
 pub(crate) use superblock::{Incarnations, Lived, Superblock};

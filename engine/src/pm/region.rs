@@ -59,8 +59,7 @@ impl Region {
     pub(crate) fn new(media: Media, path: &Path, len: u64) -> Result<Region> {
         let len = usize::try_from(len)
             .map_err(|_| Error::invalid(format!("a region of {len} bytes cannot be mapped")))?;
-        let image =
-            Mapping::anonymous(len).map_err(|e| Error::io("map the region", path, e))?;
+        let image = Mapping::anonymous(len).map_err(|e| Error::io("map the region", path, e))?;
         Ok(Region {
             image,
             media,
@@ -113,7 +112,9 @@ impl Region {
                 self.image.write(usize_of(span.at), &buffer);
             }
             #[cfg(any(test, feature = "testing"))]
-            Media::Simulated(pm) => self.image.write(usize_of(span.at), &pm.read(span.at, span.len)),
+            Media::Simulated(pm) => {
+                self.image.write(usize_of(span.at), &pm.read(span.at, span.len))
+            }
         }
         Ok(())
     }

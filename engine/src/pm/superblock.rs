@@ -131,8 +131,7 @@ impl Superblock {
     fn fields(mut r: Reader<'_>) -> Option<Superblock> {
         let database_id = r.take(16)?.try_into().ok()?;
         let generation = r.u64()?;
-        let geometry =
-            Geometry { zone_size: r.u64()?, zone_slots: r.u32()?, zone_count: r.u32()? };
+        let geometry = Geometry { zone_size: r.u64()?, zone_slots: r.u32()?, zone_count: r.u32()? };
         let geometry = geometry.check().ok()?;
         let current = r.u64()?;
         let lsn_base = r.u64()?;
@@ -224,7 +223,10 @@ mod tests {
             generation: 3,
             geometry: Geometry::for_size(4 << 20),
             lsn_base: 77,
-            incarnations: Incarnations { current: 5, earlier: vec![lived(1, 2, 10), lived(4, 4, 70)] },
+            incarnations: Incarnations {
+                current: 5,
+                earlier: vec![lived(1, 2, 10), lived(4, 4, 70)],
+            },
         }
     }
 

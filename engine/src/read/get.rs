@@ -2,8 +2,8 @@
 
 use bytes::Bytes;
 
-use crate::extent::BlockCache;
 use crate::error::Result;
+use crate::extent::BlockCache;
 use crate::memtable::Record;
 use crate::record::{Kind, Lsn};
 use crate::view::View;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::extent::BlockCache;
 use crate::error::Result;
+use crate::extent::BlockCache;
 use crate::record::{Cursor, Kind, LSN_MAX, Lsn};
 use crate::view::View;
 
@@ -45,10 +45,9 @@ impl KeyRange {
     pub(crate) fn is_empty(&self) -> bool {
         match (&self.lower, &self.upper) {
             (Bound::Included(a), Bound::Included(b)) => a > b,
-            (
-                Bound::Included(a) | Bound::Excluded(a),
-                Bound::Included(b) | Bound::Excluded(b),
-            ) => a >= b,
+            (Bound::Included(a) | Bound::Excluded(a), Bound::Included(b) | Bound::Excluded(b)) => {
+                a >= b
+            }
             _ => false,
         }
     }
@@ -111,10 +110,7 @@ pub(crate) fn forward(
                     return Ok((rows, false));
                 }
                 bytes += entry.key.len() + entry.value.len();
-                rows.push((
-                    Bytes::copy_from_slice(entry.key),
-                    Bytes::copy_from_slice(entry.value),
-                ));
+                rows.push((Bytes::copy_from_slice(entry.key), Bytes::copy_from_slice(entry.value)));
             }
             let decided = decided.get_or_insert_default();
             decided.clear();

@@ -110,9 +110,8 @@ impl Table {
     /// - `Closed`: the database was closed.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Bytes>> {
         let core = self.slot.core();
-        self.shared.read(&core, None, |view, at| {
-            read::get(view, &self.shared.cache, key.as_ref(), at)
-        })
+        self.shared
+            .read(&core, None, |view, at| read::get(view, &self.shared.cache, key.as_ref(), at))
     }
 
     /// The values of several keys, all as of one moment, in the order of the keys.

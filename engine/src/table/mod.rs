@@ -14,5 +14,4 @@ pub use range::Range;
 pub use snapshot::Snapshot;
 
 pub(crate) use self::core::{Change, TableCore, TableSlot};
-pub(crate) use pace::Pace;
 pub(crate) use shared::{Keep, Parts, Shared};

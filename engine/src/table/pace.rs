@@ -104,5 +104,8 @@ impl Pace {
 
 fn full(reason: &str) -> Error {
     let advice = "nothing was written; reads go on, and so do writes once there is space";
-    Error::new(ErrorKind::Full, format!("the region is full and cannot be drained: {reason}; {advice}"))
+    Error::new(
+        ErrorKind::Full,
+        format!("the region is full and cannot be drained: {reason}; {advice}"),
+    )
 }

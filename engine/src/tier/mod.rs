@@ -3,4 +3,4 @@
 mod space;
 mod ssd;
 
-pub(crate) use ssd::{ExtentStore, Location, Reserved, SpaceUse};
+pub(crate) use ssd::{ExtentStore, Location};

@@ -1,0 +1,88 @@
+//! The interface as a user meets it: what is put is got, now and after reopening.
+
+use terrace::{Database, Durability, ErrorKind, Options, WriteBatch};
+
+fn small() -> Options {
+    Options::new().pm_size(4 << 20).cache_size(4 << 20)
+}
+
+#[test]
+fn what_is_put_is_found_again_after_reopening() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = small().open(dir.path().join("db")).unwrap();
+    let users = db.table("users").unwrap();
+    for n in 0..1000u32 {
+        users.put_with(n.to_be_bytes(), format!("user {n}"), Durability::Relaxed).unwrap();
+    }
+    users.delete(7u32.to_be_bytes()).unwrap();
+    let check = |users: &terrace::Table| {
+        assert_eq!(users.get(8u32.to_be_bytes()).unwrap().as_deref(), Some(&b"user 8"[..]));
+        assert_eq!(users.get(7u32.to_be_bytes()).unwrap(), None);
+        assert_eq!(users.iter().count(), 999);
+        assert_eq!(users.iter().rev().count(), 999);
+        let rows: Vec<_> = users.range(10u32.to_be_bytes()..13u32.to_be_bytes()).collect();
+        assert_eq!(rows.len(), 3);
+    };
+    check(&users);
+    drop(users);
+    db.close().unwrap();
+    let db = small().open(dir.path().join("db")).unwrap();
+    assert_eq!(db.stats().open.records_rebuilt, 1001);
+    check(&db.existing_table("users").unwrap());
+}
+
+#[test]
+fn more_than_the_region_holds_goes_to_disk() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("db");
+    let db = small().open(&path).unwrap();
+    let table = db.table("t").unwrap();
+    let value = vec![7u8; 1000];
+    let n = 20_000u32;
+    for i in 0..n {
+        let key = (i.wrapping_mul(2_654_435_761)).to_be_bytes();
+        table.put_with(key, &value, Durability::Relaxed).unwrap();
+    }
+    let stats = db.stats();
+    assert!(stats.background.drains > 0, "{stats:?}");
+    assert_eq!(table.iter().count(), n as usize);
+    assert_eq!(table.iter().rev().count(), n as usize);
+    for i in 0..n {
+        let key = (i.wrapping_mul(2_654_435_761)).to_be_bytes();
+        assert_eq!(table.get(key).unwrap().as_deref(), Some(&value[..]), "key {i}");
+    }
+    drop(table);
+    db.close().unwrap();
+    let db = small().open(&path).unwrap();
+    let table = db.existing_table("t").unwrap();
+    assert_eq!(table.iter().map(|row| row.unwrap()).count(), n as usize);
+    let report = db.verify().unwrap();
+    assert!(report.damages.is_empty() && report.checked > 100, "{report:?}");
+}
+
+#[test]
+fn tables_are_created_dropped_renamed_and_truncated() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("db");
+    let db = small().open(&path).unwrap();
+    let (a, b) = (db.table("a").unwrap(), db.table("b").unwrap());
+    let mut batch = WriteBatch::new();
+    batch.put(&a, "k", "in a").put(&b, "k", "in b");
+    db.write(batch).unwrap();
+    db.truncate_table("a").unwrap();
+    assert_eq!(a.get("k").unwrap(), None);
+    a.put("k", "again").unwrap();
+    db.rename_table("b", "c").unwrap();
+    assert_eq!(b.name(), "c");
+    assert_eq!(db.rename_table("c", "a").unwrap_err().kind(), ErrorKind::Invalid);
+    let d = db.table("d").unwrap();
+    db.drop_table("d").unwrap();
+    assert_eq!(d.put("k", "v").unwrap_err().kind(), ErrorKind::Invalid);
+    assert_eq!(d.get("k").unwrap_err().kind(), ErrorKind::Invalid);
+    drop((a, b, d));
+    db.close().unwrap();
+    let db = Database::open(&path).unwrap();
+    assert_eq!(db.table_names(), ["a", "c"]);
+    assert_eq!(db.table("a").unwrap().get("k").unwrap().as_deref(), Some(&b"again"[..]));
+    assert_eq!(db.table("c").unwrap().get("k").unwrap().as_deref(), Some(&b"in b"[..]));
+}
