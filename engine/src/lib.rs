@@ -5,5 +5,6 @@ mod limits;
 mod mvcc;
 mod os;
 mod record;
+mod tier;
 
 pub use error::{Damage, Error, ErrorKind, Result};

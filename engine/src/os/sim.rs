@@ -1,1 +1,351 @@
-//! Simulated files.
+//! Simulated files: a file system in memory that loses, after a power cut, exactly what a real
+//! one may lose.
+//!
+//! # The crash model
+//!
+//! A file is a row of 512-byte sectors and a length. A write changes what the running program
+//! reads at once, and adds a *pending* state to every sector it touches; a change of length adds
+//! a pending length. A sync that succeeds makes the newest states durable and forgets the rest.
+//!
+//! At a power cut each sector falls, on its own, to its durable state or to **any** of the states
+//! it went through since the last sync, and so does the length. What lies beyond the length that
+//! survived is gone; a sector within it that never became durable reads as zeros.
+//!
+//! Names are durable once their directory was synced. Of the creations, renames and removals
+//! since then, any subset survives in which no operation on a name survives an earlier one on the
+//! same name that was lost. A rename is one operation on two names. Directories themselves are
+//! durable when made.
+//!
+//! A sync that fails drops the pending states, as ext4 may do: the running program goes on
+//! reading its bytes, later syncs succeed, and the bytes are on no device.
+//!
+//! Thread safety: one mutex around everything; a sync is atomic with respect to writes.
+
+mod content;
+mod names;
+#[cfg(test)]
+mod tests;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::files::{File, Files, OpenHow};
+use content::Content;
+use names::Names;
+
+/// What survives a power cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Survive {
+    /// Only what was synced.
+    Nothing,
+    /// Everything that was written.
+    Everything,
+    /// A pseudo-random choice that depends on nothing but this seed and the operations so far.
+    Seeded(u64),
+}
+
+/// Chooses for [`Survive`]; splitmix64 under the seeded one.
+#[derive(Debug)]
+enum Fate {
+    Nothing,
+    Everything,
+    Random(u64),
+}
+
+impl Fate {
+    fn new(survive: Survive) -> Fate {
+        match survive {
+            Survive::Nothing => Fate::Nothing,
+            Survive::Everything => Fate::Everything,
+            Survive::Seeded(seed) => Fate::Random(seed),
+        }
+    }
+
+    /// Which of `states` states survives: 0 is the durable one, the last the newest.
+    fn choose(&mut self, states: usize) -> usize {
+        debug_assert!(states > 0, "the durable state is always there");
+        match self {
+            Fate::Nothing => 0,
+            Fate::Everything => states - 1,
+            Fate::Random(state) => {
+                *state = state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+                let mut z = *state;
+                z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+                z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+                ((z ^ (z >> 31)) % states as u64) as usize
+            }
+        }
+    }
+}
+
+/// A planned misfortune of the n-th sync from now; 1 is the next one.
+#[derive(Debug, Default)]
+struct SyncFaults {
+    fail: Option<u64>,
+    lose: Option<u64>,
+    cut: Option<(u64, Survive)>,
+}
+
+/// What becomes of one sync.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum SyncFate {
+    Works,
+    Fails,
+    Lies,
+}
+
+/// Counts a fault down; whether it strikes now.
+fn strikes(after: &mut Option<u64>) -> bool {
+    *after = after.map(|n| n.saturating_sub(1));
+    after.take_if(|n| *n == 0).is_some()
+}
+
+#[derive(Debug, Default)]
+struct State {
+    files: BTreeMap<u64, Content>,
+    names: Names,
+    directories: BTreeSet<PathBuf>,
+    next_file: u64,
+    capacity: Option<u64>,
+    syncs: u64,
+    faults: SyncFaults,
+    /// The file system as a planned cut left it.
+    found: Option<Arc<SimFiles>>,
+}
+
+impl State {
+    fn after_crash(&self, survive: Survive) -> State {
+        let mut fate = Fate::new(survive);
+        let names = self.names.after_crash(&mut fate);
+        let files = names
+            .files()
+            .filter_map(|id| Some((id, self.files.get(&id)?.after_crash(&mut fate))))
+            .collect();
+        State {
+            files,
+            names,
+            directories: self.directories.clone(),
+            next_file: self.next_file,
+            capacity: self.capacity,
+            ..State::default()
+        }
+    }
+
+    /// Counts a sync and says what becomes of it. A planned cut falls just before the sync takes
+    /// effect.
+    fn begin_sync(&mut self) -> SyncFate {
+        self.syncs += 1;
+        if let Some((after, survive)) = self.faults.cut.take() {
+            match after {
+                1 => self.found = Some(SimFiles::over(self.after_crash(survive))),
+                _ => self.faults.cut = Some((after - 1, survive)),
+            }
+        }
+        let fails = strikes(&mut self.faults.fail);
+        let lies = strikes(&mut self.faults.lose);
+        match (fails, lies) {
+            (true, _) => SyncFate::Fails,
+            (false, true) => SyncFate::Lies,
+            (false, false) => SyncFate::Works,
+        }
+    }
+
+    fn check_capacity(&self, file: u64, new_len: u64) -> io::Result<()> {
+        let Some(capacity) = self.capacity else { return Ok(()) };
+        let grows = new_len > self.content(file)?.len();
+        let others: u64 =
+            self.files.iter().filter(|(id, _)| **id != file).map(|(_, c)| c.len()).sum();
+        if grows && others + new_len > capacity {
+            return Err(io::ErrorKind::StorageFull.into());
+        }
+        Ok(())
+    }
+
+    fn content(&self, file: u64) -> io::Result<&Content> {
+        self.files.get(&file).ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    fn content_mut(&mut self, file: u64) -> io::Result<&mut Content> {
+        self.files.get_mut(&file).ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+}
+
+/// A file system in memory.
+#[derive(Debug)]
+pub(crate) struct SimFiles {
+    state: Arc<Mutex<State>>,
+}
+
+impl SimFiles {
+    /// An empty file system.
+    pub(crate) fn new() -> Arc<SimFiles> {
+        SimFiles::over(State::default())
+    }
+
+    fn over(state: State) -> Arc<SimFiles> {
+        Arc::new(SimFiles { state: Arc::new(Mutex::new(state)) })
+    }
+
+    /// The file system as found after a power cut now. This one keeps running, for whoever still
+    /// has it open.
+    pub(crate) fn crash(&self, survive: Survive) -> Arc<SimFiles> {
+        SimFiles::over(self.state.lock().after_crash(survive))
+    }
+
+    /// Plans a power cut just before the `n`-th sync from now takes effect; what is found after
+    /// it is then given by [`found`](SimFiles::found).
+    pub(crate) fn cut_before_sync(&self, n: u64, survive: Survive) {
+        debug_assert!(n > 0, "the next sync is number 1");
+        self.state.lock().faults.cut = Some((n, survive));
+    }
+
+    /// What the planned cut left, once it has come.
+    pub(crate) fn found(&self) -> Option<Arc<SimFiles>> {
+        self.state.lock().found.take()
+    }
+
+    /// Makes the `n`-th sync from now fail, once, and drop what it should have made durable.
+    pub(crate) fn fail_sync_after(&self, n: u64) {
+        self.state.lock().faults.fail = Some(n);
+    }
+
+    /// A planted bug: the `n`-th sync from now succeeds and makes nothing durable.
+    pub(crate) fn lose_sync(&self, n: u64) {
+        self.state.lock().faults.lose = Some(n);
+    }
+
+    /// Bounds the sum of all files' lengths; growth beyond it fails with `StorageFull`.
+    pub(crate) fn set_capacity(&self, bytes: Option<u64>) {
+        self.state.lock().capacity = bytes;
+    }
+
+    /// How many syncs were called for, of files and directories.
+    pub(crate) fn syncs(&self) -> u64 {
+        self.state.lock().syncs
+    }
+
+    /// Flips the bits of `xor` in one byte, behind everybody's back. Nothing happens to a file or
+    /// a byte that is not there.
+    pub(crate) fn corrupt(&self, path: &Path, offset: u64, xor: u8) {
+        let mut state = self.state.lock();
+        if let Some(id) = state.names.get(path)
+            && let Some(content) = state.files.get_mut(&id)
+        {
+            content.corrupt(offset, xor);
+        }
+    }
+}
+
+impl Files for SimFiles {
+    fn open(&self, path: &Path, how: OpenHow) -> io::Result<Arc<dyn File>> {
+        let mut state = self.state.lock();
+        let id = match (state.names.get(path), how) {
+            (Some(_), OpenHow::CreateNew) => return Err(io::ErrorKind::AlreadyExists.into()),
+            (Some(id), _) => id,
+            (None, OpenHow::CreateNew) => {
+                let id = state.next_file;
+                state.next_file += 1;
+                state.files.insert(id, Content::default());
+                state.names.create(path, id);
+                id
+            }
+            (None, _) => return Err(io::ErrorKind::NotFound.into()),
+        };
+        let writable = how != OpenHow::Read;
+        Ok(Arc::new(SimFile { state: Arc::clone(&self.state), id, writable }))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.state.lock().names.rename(from, to)
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        self.state.lock().names.remove(path)
+    }
+
+    fn list(&self, directory: &Path) -> io::Result<Vec<String>> {
+        let state = self.state.lock();
+        if !state.directories.contains(directory) {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        Ok(state.names.list(directory))
+    }
+
+    fn create_directory(&self, path: &Path) -> io::Result<()> {
+        let mut state = self.state.lock();
+        state.directories.extend(path.ancestors().map(Path::to_path_buf));
+        Ok(())
+    }
+
+    fn sync_directory(&self, path: &Path) -> io::Result<()> {
+        let mut state = self.state.lock();
+        match state.begin_sync() {
+            SyncFate::Works => state.names.sync(path),
+            SyncFate::Lies => {}
+            SyncFate::Fails => return Err(io::Error::other("simulated I/O error in a sync")),
+        }
+        Ok(())
+    }
+}
+
+#[derive(Debug)]
+struct SimFile {
+    state: Arc<Mutex<State>>,
+    id: u64,
+    writable: bool,
+}
+
+impl SimFile {
+    fn check_writable(&self) -> io::Result<()> {
+        if self.writable { Ok(()) } else { Err(io::ErrorKind::PermissionDenied.into()) }
+    }
+}
+
+impl File for SimFile {
+    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        Ok(self.state.lock().content(self.id)?.read(buffer, offset))
+    }
+
+    fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.check_writable()?;
+        let mut state = self.state.lock();
+        state.check_capacity(self.id, offset + bytes.len() as u64)?;
+        state.content_mut(self.id)?.write(bytes, offset);
+        Ok(())
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        let mut state = self.state.lock();
+        let fate = state.begin_sync();
+        let content = state.content_mut(self.id)?;
+        match fate {
+            SyncFate::Works => content.sync(),
+            SyncFate::Lies => {}
+            SyncFate::Fails => {
+                content.drop_pending();
+                return Err(io::Error::other("simulated I/O error in a sync"));
+            }
+        }
+        Ok(())
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.check_writable()?;
+        let mut state = self.state.lock();
+        state.check_capacity(self.id, len)?;
+        state.content_mut(self.id)?.set_len(len);
+        Ok(())
+    }
+
+    fn preallocate(&self, len: u64) -> io::Result<()> {
+        if len > self.len()? { self.set_len(len) } else { self.check_writable() }
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        Ok(self.state.lock().content(self.id)?.len())
+    }
+}

@@ -1,0 +1,13 @@
+//! The allocator of the region (Halloc): fixed pools of objects and of zones, one 8-byte index
+//! entry each, no log. Taking an object costs one persist whatever its size; what a crash leaks is
+//! found by the scan at open.
+
+mod pool;
+mod streams;
+mod zone;
+mod zones;
+
+pub(crate) use pool::PoolEntry;
+pub(crate) use streams::{StreamObject, StreamPool};
+pub(crate) use zone::{Seal, ZONE_HEADER, ZoneHeader};
+pub(crate) use zones::{ZonePool, ZoneScan};

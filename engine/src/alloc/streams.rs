@@ -1,0 +1,128 @@
+//! The pool of stream objects.
+
+use super::pool::{Pool, PoolEntry};
+use crate::error::{Damage, Error, Result};
+use crate::pm::{Dirty, Geometry, LINE, Region, STREAM_SLOTS};
+use crate::record::{Reader, TableId, checksum, put_u32};
+
+const MAGIC: &[u8; 4] = b"TSTR";
+
+/// Which tables append to a stream. A policy, not a format: records carry their table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum StreamKind {
+    /// Every table that has no stream of its own.
+    Shared,
+}
+
+/// A stream as the region describes it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct StreamObject {
+    pub(crate) stream: u32,
+    pub(crate) generation: u32,
+    pub(crate) kind: StreamKind,
+    /// The owner, for a stream of one table.
+    pub(crate) table: TableId,
+}
+
+impl StreamObject {
+    fn encode(&self) -> Vec<u8> {
+        let mut body = Vec::with_capacity(LINE as usize);
+        put_u32(&mut body, self.stream);
+        put_u32(&mut body, self.generation);
+        put_u32(&mut body, match self.kind {
+            StreamKind::Shared => 1,
+        });
+        put_u32(&mut body, self.table);
+        body.resize(LINE as usize - 8, 0);
+        let mut out = Vec::with_capacity(LINE as usize);
+        out.extend_from_slice(MAGIC);
+        put_u32(&mut out, checksum(&[u64::from(self.stream)], &body));
+        out.extend_from_slice(&body);
+        out
+    }
+
+    fn decode(bytes: &[u8], stream: u32) -> Option<StreamObject> {
+        let mut r = Reader::new(bytes);
+        let (magic, sum) = (r.take(4)?, r.u32()?);
+        if magic != MAGIC || sum != checksum(&[u64::from(stream)], bytes.get(8..)?) {
+            return None;
+        }
+        Some(StreamObject {
+            stream: r.u32()?,
+            generation: r.u32()?,
+            kind: match r.u32()? {
+                1 => StreamKind::Shared,
+                _ => return None,
+            },
+            table: r.u32()?,
+        })
+    }
+}
+
+/// The pool of stream objects.
+#[derive(Debug)]
+pub(crate) struct StreamPool;
+
+impl StreamPool {
+    /// Writes an empty pool into a new region.
+    pub(crate) fn format(region: &Region) -> Vec<Dirty> {
+        (0..STREAM_SLOTS)
+            .map(|stream| {
+                let word = PoolEntry::default().encode(Pool::Streams, stream);
+                region.store_word(Geometry::stream_entry(stream), word)
+            })
+            .collect()
+    }
+
+    /// Takes a free object for a stream. The caller persists what it returns in one go: entry
+    /// and object may land in any order, because an entry without a sound object is a leak that
+    /// the next open releases.
+    pub(crate) fn take(region: &Region, object: &StreamObject) -> [Dirty; 2] {
+        let entry =
+            PoolEntry { persistent: true, in_use: false, generation: object.generation };
+        [
+            region.write(Geometry::stream_object(object.stream), &object.encode()),
+            region.store_word(
+                Geometry::stream_entry(object.stream),
+                entry.encode(Pool::Streams, object.stream),
+            ),
+        ]
+    }
+
+    /// All streams of a region whose fixed parts are loaded.
+    ///
+    /// # Errors
+    ///
+    /// `Corrupt` when an index entry, or an object that a GIDX word speaks of, is damaged.
+    pub(crate) fn scan(region: &Region) -> Result<Vec<StreamObject>> {
+        let mut streams = Vec::new();
+        for stream in 0..STREAM_SLOTS {
+            let at = Geometry::stream_entry(stream);
+            let entry = PoolEntry::decode(region.word(at), Pool::Streams, stream)
+                .map_err(|e| damaged(region, at, "stream index entry", e))?;
+            if !entry.persistent {
+                continue;
+            }
+            let at = Geometry::stream_object(stream);
+            let object = StreamObject::decode(region.bytes(at, LINE), stream);
+            match object.filter(|o| o.generation == entry.generation) {
+                Some(object) => streams.push(object),
+                // Cut short while it was made: nothing was ever appended.
+                None if region.word(Geometry::gidx(stream)) == 0 => {}
+                None => return Err(damaged(region, at, "stream object", (0, 0))),
+            }
+        }
+        Ok(streams)
+    }
+}
+
+fn damaged(region: &Region, offset: u64, what: &str, sums: (u32, u32)) -> Error {
+    Error::corrupt(Damage {
+        tier: "pm",
+        file: region.path().to_path_buf(),
+        offset,
+        what: what.to_string(),
+        expected: format!("checksum {:08x}", sums.0),
+        got: format!("{:08x}", sums.1),
+    })
+}

@@ -1,0 +1,331 @@
+//! The pool of zones: who has which, and how many records in each still count.
+//!
+//! Thread safety: every method takes `&self`. The free list is behind one mutex that is held for
+//! a few instructions and never across a persist; the counts of live records are atomics.
+//!
+//! Invariants:
+//!
+//! 1. A zone is in exactly one state: free, being linked or released (owned by that call), or
+//!    linked.
+//! 2. A linked zone has a sound header and a persistent entry of the same generation on the
+//!    media before its number is returned to anyone.
+//! 3. A zone is released only when its live count is 0, it is sealed, and no guard from before
+//!    its last record died is left. Its generation is raised on the media before it is free.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use parking_lot::Mutex;
+
+use super::pool::{Pool, PoolEntry};
+use super::zone::{Seal, ZONE_HEADER, ZoneHeader};
+use crate::error::{Damage, Error, ErrorKind, Result};
+use crate::pm::{Dirty, Durable, Geometry, Region};
+
+/// The pool of zones of one region.
+#[derive(Debug)]
+pub(crate) struct ZonePool {
+    region: Arc<Region>,
+    geometry: Geometry,
+    state: Mutex<State>,
+    /// Per zone: records that an index points to, or that recovery would still need.
+    live: Box<[AtomicU64]>,
+}
+
+#[derive(Debug)]
+struct State {
+    entries: Vec<PoolEntry>,
+    free: BTreeSet<u32>,
+    /// Linked zones: their headers, by zone.
+    linked: Vec<Option<Linked>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Linked {
+    header: ZoneHeader,
+    sealed: bool,
+    /// The greatest LSN in the zone, known once it is sealed.
+    greatest: u64,
+}
+
+/// A taken zone as the scan at open finds it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ZoneScan {
+    pub(crate) zone: u32,
+    pub(crate) header: ZoneHeader,
+    pub(crate) seal: Option<Seal>,
+    pub(crate) in_use: bool,
+}
+
+impl ZonePool {
+    /// Writes the index of a new region: every zone free.
+    pub(crate) fn format(region: &Region, geometry: Geometry) -> Vec<Dirty> {
+        (0..geometry.zone_slots)
+            .map(|zone| {
+                let word = PoolEntry::default().encode(Pool::Zones, zone);
+                region.store_word(Geometry::zone_entry(zone), word)
+            })
+            .collect()
+    }
+
+    /// Reads the index and the headers of the taken zones. Leaks (taken entries without a sound
+    /// header, from an opening that was cut while linking) are returned beside the pool.
+    ///
+    /// # Errors
+    ///
+    /// `Corrupt` when an entry is damaged, or the header or seal of a zone in use.
+    pub(crate) fn open(
+        region: &Arc<Region>,
+        geometry: Geometry,
+    ) -> Result<(ZonePool, Vec<ZoneScan>, Vec<u32>)> {
+        let mut state = State {
+            entries: Vec::with_capacity(geometry.zone_slots as usize),
+            free: BTreeSet::new(),
+            linked: vec![None; geometry.zone_count as usize],
+        };
+        let (mut scans, mut leaks) = (Vec::new(), Vec::new());
+        for zone in 0..geometry.zone_slots {
+            let entry = read_entry(region, zone)?;
+            state.entries.push(entry);
+            if zone >= geometry.zone_count {
+                continue;
+            }
+            if !entry.persistent {
+                state.free.insert(zone);
+                continue;
+            }
+            match read_header(region, geometry, zone, entry)? {
+                Some(scan) => {
+                    let sealed = scan.seal.is_some();
+                    state.linked[zone as usize] =
+                        Some(Linked { header: scan.header, sealed, greatest: 0 });
+                    scans.push(scan);
+                }
+                None => leaks.push(zone),
+            }
+        }
+        let live = (0..geometry.zone_count).map(|_| AtomicU64::new(0)).collect();
+        let pool =
+            ZonePool { region: Arc::clone(region), geometry, state: Mutex::new(state), live };
+        Ok((pool, scans, leaks))
+    }
+
+    /// The geometry of the region.
+    pub(crate) fn geometry(&self) -> Geometry {
+        self.geometry
+    }
+
+    /// Zones that nobody has.
+    pub(crate) fn free(&self) -> u32 {
+        self.state.lock().free.len() as u32
+    }
+
+    /// Links a free zone to a stream, durably: entry and header in one persist.
+    ///
+    /// # Errors
+    ///
+    /// `Full` when no zone is free; otherwise as [`Region::persist`].
+    pub(crate) fn link(&self, stream: u32, ordinal: u64, incarnation: u64) -> Result<u32> {
+        let (zone, entry) = self.get()?;
+        let header = ZoneHeader { generation: entry.generation, stream, ordinal, incarnation };
+        debug_assert_eq!(self.live(zone), 0, "a free zone has no live records (invariant 3)");
+        let committed = PoolEntry { persistent: true, ..entry };
+        let at = self.geometry.zone(zone);
+        // What an earlier generation left behind the header is told apart by its generation.
+        let linked = self.region.persist([
+            self.region.write(at, &header.encode(zone)),
+            self.store_entry(zone, committed),
+        ]);
+        let mut state = self.state.lock();
+        state.entries[zone as usize] = committed;
+        state.linked[zone as usize] = Some(Linked { header, sealed: false, greatest: 0 });
+        linked.map(|_| zone)
+    }
+
+    fn get(&self) -> Result<(u32, PoolEntry)> {
+        let mut state = self.state.lock();
+        let zone = state.free.pop_first().ok_or_else(|| {
+            Error::new(
+                ErrorKind::Full,
+                format!(
+                    "all {} zones of {} are taken; wait for the drain, or create the database \
+                     with a larger pm_size",
+                    self.geometry.zone_count,
+                    self.region.path().display()
+                ),
+            )
+        })?;
+        Ok((zone, state.entries[zone as usize]))
+    }
+
+    /// Marks the switch from `full` (used up to `len`, greatest LSN `greatest`) to `next`. The
+    /// words must be on the media before, or in the same sync as, the first sub-entry in `next`.
+    pub(crate) fn switch(&self, full: u32, len: u64, greatest: u64, next: u32) -> [Dirty; 2] {
+        let mut state = self.state.lock();
+        let seal = Seal(len as u32);
+        let word = match &mut state.linked[full as usize] {
+            Some(linked) => {
+                linked.sealed = true;
+                linked.greatest = greatest;
+                seal.encode(full, linked.header.generation)
+            }
+            None => unreachable!("a stream's zone is linked (invariant 2)"),
+        };
+        let sealed = self.region.store_word(self.geometry.zone(full) + Seal::AT, word);
+        [sealed, self.use_zone(&mut state, next)]
+    }
+
+    /// Seals a zone at open, where recovery found that it ends.
+    pub(crate) fn reseal(&self, zone: u32, len: u64) -> Dirty {
+        let mut state = self.state.lock();
+        let generation = state.entries[zone as usize].generation;
+        if let Some(linked) = &mut state.linked[zone as usize] {
+            linked.sealed = true;
+        }
+        let word = Seal(len as u32).encode(zone, generation);
+        self.region.store_word(self.geometry.zone(zone) + Seal::AT, word)
+    }
+
+    /// The generation of a linked zone.
+    pub(crate) fn generation(&self, zone: u32) -> u32 {
+        self.state.lock().entries[zone as usize].generation
+    }
+
+    /// Marks the first use of a zone that follows no other.
+    pub(crate) fn first_use(&self, zone: u32) -> Dirty {
+        self.use_zone(&mut self.state.lock(), zone)
+    }
+
+    fn use_zone(&self, state: &mut State, zone: u32) -> Dirty {
+        let entry = &mut state.entries[zone as usize];
+        debug_assert!(entry.persistent, "only linked zones are used (invariant 2)");
+        entry.in_use = true;
+        self.store_entry(zone, *entry)
+    }
+
+    fn store_entry(&self, zone: u32, entry: PoolEntry) -> Dirty {
+        self.region.store_word(Geometry::zone_entry(zone), entry.encode(Pool::Zones, zone))
+    }
+
+    /// Tells the pool what recovery found to be the greatest LSN of a sealed zone.
+    pub(crate) fn set_greatest(&self, zone: u32, greatest: u64) {
+        if let Some(linked) = &mut self.state.lock().linked[zone as usize] {
+            linked.greatest = greatest;
+        }
+    }
+
+    /// Sealed zones without a live record whose every LSN is at most `floor`: they can be
+    /// released once no reader is left that could hold an offset into them (invariant 3).
+    pub(crate) fn dead(&self, floor: u64) -> Vec<u32> {
+        let state = self.state.lock();
+        let dead = |zone: &u32| {
+            let linked = state.linked[*zone as usize];
+            linked.is_some_and(|l| l.sealed && l.greatest <= floor) && self.live(*zone) == 0
+        };
+        (0..self.geometry.zone_count).filter(dead).collect()
+    }
+
+    /// Releases zones: each generation is raised on the media, in one persist for all, and only
+    /// then are they free (invariant 3).
+    ///
+    /// # Errors
+    ///
+    /// As [`Region::persist`].
+    pub(crate) fn release(&self, zones: &[u32]) -> Result<Option<Durable>> {
+        if zones.is_empty() {
+            return Ok(None);
+        }
+        let mut dirty = Vec::with_capacity(zones.len());
+        {
+            let mut state = self.state.lock();
+            for &zone in zones {
+                debug_assert_eq!(self.live(zone), 0, "zone {zone} has live records (invariant 3)");
+                let entry = state.entries[zone as usize].released();
+                state.entries[zone as usize] = entry;
+                state.linked[zone as usize] = None;
+                dirty.push(self.store_entry(zone, entry));
+            }
+        }
+        let durable = self.region.persist(dirty)?;
+        self.state.lock().free.extend(zones);
+        Ok(Some(durable))
+    }
+
+    /// Counts records that begin to count in a zone.
+    pub(crate) fn add_live(&self, zone: u32, records: u64) {
+        self.live[zone as usize].fetch_add(records, Ordering::Relaxed);
+    }
+
+    /// Counts records that no longer count.
+    pub(crate) fn sub_live(&self, zone: u32, records: u64) {
+        let before = self.live[zone as usize].fetch_sub(records, Ordering::Release);
+        debug_assert!(before >= records, "zone {zone} counted {before} live, lost {records}");
+    }
+
+    /// How many records count in a zone.
+    pub(crate) fn live(&self, zone: u32) -> u64 {
+        self.live[zone as usize].load(Ordering::Acquire)
+    }
+
+    /// How many records count in all zones.
+    pub(crate) fn live_records(&self) -> u64 {
+        self.live.iter().map(|l| l.load(Ordering::Relaxed)).sum()
+    }
+
+    /// The linked zone that is oldest in its stream, by ordinal.
+    pub(crate) fn oldest_linked(&self) -> Option<u32> {
+        let state = self.state.lock();
+        (0..self.geometry.zone_count)
+            .filter(|z| self.live(*z) > 0)
+            .min_by_key(|z| state.linked[*z as usize].map_or(u64::MAX, |l| l.header.ordinal))
+    }
+}
+
+fn read_entry(region: &Region, zone: u32) -> Result<PoolEntry> {
+    let at = Geometry::zone_entry(zone);
+    PoolEntry::decode(region.word(at), Pool::Zones, zone).map_err(|(sum, computed)| {
+        damaged(
+            region,
+            at,
+            format!("index entry of zone {zone}"),
+            (format!("checksum {sum:08x}"), format!("{computed:08x}")),
+        )
+    })
+}
+
+/// The header of a taken zone; `None` when it leaked.
+fn read_header(
+    region: &Region,
+    geometry: Geometry,
+    zone: u32,
+    entry: PoolEntry,
+) -> Result<Option<ZoneScan>> {
+    let at = geometry.zone(zone);
+    region.load(crate::pm::Span { at, len: crate::pm::PAGE })?;
+    let header = ZoneHeader::decode(region.bytes(at, ZONE_HEADER), zone).and_then(|header| {
+        if header.generation == entry.generation {
+            return Ok(header);
+        }
+        Err((
+            format!("generation {}", entry.generation),
+            format!("generation {}", header.generation),
+        ))
+    });
+    let header = match header {
+        Ok(header) => header,
+        Err(_) if !entry.in_use => return Ok(None),
+        Err(e) => return Err(damaged(region, at, format!("header of zone {zone}"), e)),
+    };
+    let word = region.word(at + Seal::AT);
+    let seal = Seal::decode(word, zone, entry.generation).map_err(|(sum, computed)| {
+        let sums = (format!("checksum {sum:08x}"), format!("{computed:08x}"));
+        damaged(region, at + Seal::AT, format!("seal of zone {zone}"), sums)
+    })?;
+    Ok(Some(ZoneScan { zone, header, seal, in_use: entry.in_use }))
+}
+
+fn damaged(region: &Region, offset: u64, what: String, (expected, got): (String, String)) -> Error {
+    let file = region.path().to_path_buf();
+    Error::corrupt(Damage { tier: "pm", file, offset, what, expected, got })
+}

@@ -1,0 +1,134 @@
+//! A write batch as users fill it: operations on several tables that become one commit.
+
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+use crate::limits;
+use crate::memtable::{Memtable, record_len};
+use crate::record::{Kind, TableId};
+
+/// A table as commit sees it.
+pub(crate) trait Target: Send + Sync {
+    /// Its number.
+    fn table(&self) -> TableId;
+
+    /// Fails when it was dropped. Asked in the turnstile, where drops are ordered too.
+    fn check_alive(&self) -> Result<()>;
+
+    /// The memtable that takes groups now. Asked in the turnstile, where freezes are ordered too.
+    fn active(&self) -> Arc<Memtable>;
+}
+
+#[derive(Clone, Copy)]
+pub(super) struct Operation {
+    pub(super) target: usize,
+    pub(super) kind: Kind,
+    key_at: usize,
+    value_at: usize,
+    end: usize,
+}
+
+/// Operations in the order they were given.
+#[derive(Clone, Default)]
+pub(crate) struct Batch {
+    pub(super) targets: Vec<Arc<dyn Target>>,
+    pub(super) operations: Vec<Operation>,
+    bytes: Vec<u8>,
+    stored: usize,
+    /// The first operation that broke a limit; reported at commit.
+    refused: Option<String>,
+}
+
+impl Batch {
+    /// Adds an operation. One past a limit makes the whole batch fail at commit.
+    pub(crate) fn push(&mut self, target: &Arc<dyn Target>, kind: Kind, key: &[u8], value: &[u8]) {
+        let checked = limits::check_key(key).and_then(|()| limits::check_value(value));
+        if let Err(e) = checked {
+            self.refused.get_or_insert(e.to_string());
+            return;
+        }
+        if self.operations.len() == limits::MAX_BATCH_OPERATIONS {
+            self.refused.get_or_insert(format!(
+                "a batch takes at most {} operations; commit it in parts",
+                limits::MAX_BATCH_OPERATIONS
+            ));
+            return;
+        }
+        let target = self.target(target);
+        let key_at = self.bytes.len();
+        self.bytes.extend_from_slice(key);
+        let value_at = self.bytes.len();
+        self.bytes.extend_from_slice(value);
+        let end = self.bytes.len();
+        self.operations.push(Operation { target, kind, key_at, value_at, end });
+        self.stored += record_len(key.len(), value.len());
+    }
+
+    fn target(&mut self, target: &Arc<dyn Target>) -> usize {
+        let known = self.targets.iter().rposition(|t| Arc::ptr_eq(t, target));
+        known.unwrap_or_else(|| {
+            self.targets.push(Arc::clone(target));
+            self.targets.len() - 1
+        })
+    }
+
+    /// Number of operations.
+    pub(crate) fn len(&self) -> usize {
+        self.operations.len()
+    }
+
+    /// Bytes that it will take in a zone, at most.
+    pub(crate) fn stored_len(&self) -> usize {
+        self.stored
+    }
+
+    /// Forgets all operations.
+    pub(crate) fn clear(&mut self) {
+        *self = Batch::default();
+    }
+
+    pub(super) fn check(&self) -> Result<()> {
+        match &self.refused {
+            Some(message) => Err(Error::invalid(message.clone())),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn key(&self, operation: &Operation) -> &[u8] {
+        &self.bytes[operation.key_at..operation.value_at]
+    }
+
+    pub(super) fn value(&self, operation: &Operation) -> &[u8] {
+        &self.bytes[operation.value_at..operation.end]
+    }
+
+    /// The operations that count: of several on one key of a table, the last.
+    pub(super) fn effective(&self) -> Vec<Operation> {
+        if self.operations.len() < 2 {
+            return self.operations.clone();
+        }
+        let place = |i: &usize| {
+            let operation = &self.operations[*i];
+            (self.targets[operation.target].table(), self.key(operation))
+        };
+        let mut order: Vec<usize> = (0..self.operations.len()).collect();
+        order.sort_by(|a, b| place(a).cmp(&place(b)));
+        // The sort is stable: the last of equals is the last given.
+        let mut last = Vec::with_capacity(order.len());
+        for (n, i) in order.iter().enumerate() {
+            if order.get(n + 1).is_none_or(|next| place(next) != place(i)) {
+                last.push(*i);
+            }
+        }
+        last.into_iter().map(|i| self.operations[i]).collect()
+    }
+}
+
+impl std::fmt::Debug for Batch {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Batch")
+            .field("operations", &self.operations.len())
+            .field("tables", &self.targets.len())
+            .finish_non_exhaustive()
+    }
+}

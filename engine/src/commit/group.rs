@@ -1,0 +1,100 @@
+//! A commit group, encoded and ready for its ticket. All that can fail in it fails here.
+
+use std::sync::Arc;
+
+use super::batch::{Batch, Target};
+use super::subentry::SUB_HEADER;
+use crate::error::{Error, Result};
+use crate::memtable::{encode_record, set_seq};
+use crate::pm::LINE;
+use crate::record::{Kind, Lsn, SYSTEM_TABLE};
+
+/// The records of a group that go to one stream.
+#[derive(Debug)]
+pub(crate) struct Part {
+    pub(super) stream: u32,
+    pub(super) payload: Vec<u8>,
+    pub(super) records: Vec<Placed>,
+}
+
+/// Where in a part's payload a record lies, and whose it is.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Placed {
+    pub(super) at: usize,
+    /// Index into the group's targets; `None` for the engine's own records.
+    pub(super) target: Option<usize>,
+}
+
+/// One or more operations that become durable together under one LSN.
+pub(crate) struct Group {
+    pub(super) targets: Vec<Arc<dyn Target>>,
+    pub(super) parts: Vec<Part>,
+}
+
+/// The stream that all tables share.
+pub(super) const SHARED_STREAM: u32 = 0;
+
+impl Group {
+    /// Encodes a batch.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` when the batch broke a limit or does not fit in a zone of `zone_size`.
+    pub(crate) fn encode(batch: &Batch, zone_size: u64) -> Result<Group> {
+        batch.check()?;
+        let operations = batch.effective();
+        let mut payload = Vec::with_capacity(batch.stored_len());
+        let mut records = Vec::with_capacity(operations.len());
+        for operation in &operations {
+            let table = batch.targets[operation.target].table();
+            records.push(Placed { at: payload.len(), target: Some(operation.target) });
+            let (key, value) = (batch.key(operation), batch.value(operation));
+            encode_record(&mut payload, table, operation.kind, key, value);
+        }
+        let part = Part { stream: SHARED_STREAM, payload, records };
+        part.check(zone_size)?;
+        Ok(Group { targets: batch.targets.clone(), parts: vec![part] })
+    }
+
+    /// Encodes one of the engine's own records.
+    pub(crate) fn event(key: &[u8], value: &[u8]) -> Group {
+        let mut payload = Vec::new();
+        encode_record(&mut payload, SYSTEM_TABLE, Kind::TableEvent, key, value);
+        let records = vec![Placed { at: 0, target: None }];
+        let part = Part { stream: SHARED_STREAM, payload, records };
+        Group { targets: Vec::new(), parts: vec![part] }
+    }
+
+    /// Number of records.
+    pub(crate) fn records(&self) -> u64 {
+        self.parts.iter().map(|p| p.records.len() as u64).sum()
+    }
+
+    /// Writes the group's LSN into its records.
+    pub(super) fn number(&mut self, lsn: Lsn) {
+        for part in &mut self.parts {
+            for record in &part.records {
+                set_seq(&mut part.payload[record.at..], lsn);
+            }
+        }
+    }
+}
+
+impl Part {
+    /// Bytes that the part takes in its zone.
+    pub(super) fn zone_len(&self) -> u64 {
+        ((SUB_HEADER + self.payload.len()) as u64).next_multiple_of(LINE)
+    }
+
+    fn check(&self, zone_size: u64) -> Result<()> {
+        let room = zone_size - crate::alloc::ZONE_HEADER;
+        if self.zone_len() > room {
+            return Err(Error::invalid(format!(
+                "a batch of {} bytes does not fit in a zone of {room}; commit it in parts, or \
+                 create the database with a larger pm_size",
+                self.zone_len()
+            )));
+        }
+        Ok(())
+    }
+}

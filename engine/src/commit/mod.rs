@@ -1,0 +1,21 @@
+//! Commit without a log (ROR): a group is durable when its records are durable in zones and
+//! recovery can prove it. `docs/commit.md` has the argument.
+
+mod batch;
+mod committer;
+mod floor;
+mod group;
+mod poison;
+mod publisher;
+mod recover;
+mod ring;
+mod subentry;
+mod turnstile;
+
+pub(crate) use batch::{Batch, Target};
+pub(crate) use committer::{CommitCounts, Committer, Pending, Start};
+pub(crate) use floor::{Floor, Gidx, JournalMark};
+pub(crate) use group::Group;
+pub(crate) use poison::Poison;
+pub(crate) use recover::{Accepted, Recovered, recover};
+pub(crate) use turnstile::StreamTail;

@@ -1,0 +1,149 @@
+//! The publisher: consecutive finished groups become durable with one sync, then visible.
+//!
+//! Thread safety: whoever holds the publisher's mutex is the publisher. It publishes one run and
+//! hands over; waiters take it in turn.
+//!
+//! Invariants:
+//!
+//! 1. The floor is written only after the sync that made it true, so it rides in the next run.
+//! 2. The run's bytes are durable (or, for relaxed runs, in the operating system's hands) before
+//!    the visible watermark moves.
+
+use std::collections::BTreeMap;
+
+use super::committer::Committer;
+use super::floor::{Floor, Gidx};
+use crate::error::{Error, Result};
+use crate::pm::{Durable, Fenced};
+use crate::record::Lsn;
+
+/// Most groups in a run.
+const MAX_RUN: u64 = 1024;
+
+/// What only the publisher touches.
+#[derive(Debug)]
+pub(super) struct Publisher {
+    floor: Floor,
+    /// Tails of the streams after the last published run.
+    tails: BTreeMap<u32, Gidx>,
+    /// The same after the last sync.
+    durable_tails: BTreeMap<u32, Gidx>,
+    /// GIDX words as of the floor.
+    written: BTreeMap<u32, Gidx>,
+}
+
+impl Publisher {
+    pub(super) fn new(floor: Floor, tails: BTreeMap<u32, Gidx>) -> Publisher {
+        Publisher { floor, durable_tails: tails.clone(), written: tails.clone(), tails }
+    }
+}
+
+impl Committer {
+    /// Publishes one run; whether there was one.
+    pub(super) fn run(&self, publisher: &mut Publisher, force_sync: bool) -> bool {
+        if self.poison.is_set() {
+            return false;
+        }
+        let first = self.visible.get() + 1;
+        if !force_sync && !self.ring.is_finished(first) {
+            return false;
+        }
+        let mut last = first - 1;
+        let mut fenced = self.ride_floor(publisher);
+        let mut sync = force_sync;
+        while last + 1 < first + MAX_RUN && self.ring.is_finished(last + 1) {
+            last += 1;
+            let finished = self.ring.take(last);
+            fenced.absorb(finished.fenced);
+            publisher.tails.extend(finished.tails);
+            sync |= finished.durable;
+        }
+        let published = if sync {
+            self.region.sync(&fenced).map(Some)
+        } else {
+            self.region.write_back(&fenced).map(|()| None)
+        };
+        match published {
+            Ok(durable) => self.published(publisher, last, durable),
+            Err(e) => self.poison.set(&e),
+        }
+        self.count_run();
+        last >= first
+    }
+
+    fn published(&self, publisher: &mut Publisher, last: Lsn, durable: Option<Durable>) {
+        if durable.is_some() {
+            self.durable.raise(last);
+            publisher.durable_tails.clone_from(&publisher.tails);
+        }
+        self.visible.raise(last);
+    }
+
+    /// Stores the floor that the last sync made true, if it moved (invariant 1).
+    fn ride_floor(&self, publisher: &mut Publisher) -> Fenced {
+        let journal = *self.journal.lock();
+        let lsn = self.durable.get();
+        if lsn == publisher.floor.lsn && journal == publisher.floor.journal {
+            return Fenced::default();
+        }
+        debug_assert!(lsn >= publisher.floor.lsn, "the floor never falls");
+        let number = publisher.floor.number + 1;
+        publisher.floor = Floor { number, lsn, incarnation: self.incarnation, journal };
+        let mut flushed = vec![self.region.flush(publisher.floor.store(&self.region))];
+        for (stream, gidx) in &publisher.durable_tails {
+            if publisher.written.get(stream) != Some(gidx) {
+                flushed.push(self.region.flush(gidx.store(&self.region, *stream)));
+            }
+        }
+        publisher.written.clone_from(&publisher.durable_tails);
+        self.region.fence(flushed)
+    }
+
+    /// Publishes all that is finished, makes it durable and writes the floor; returns F. Called
+    /// before background work that needs the floor, when idle, and at close.
+    ///
+    /// # Errors
+    ///
+    /// `Unavailable` when the database is, or becomes, poisoned.
+    pub(crate) fn settle(&self) -> Result<Lsn> {
+        let settled = self.settle_locked();
+        self.wake();
+        settled
+    }
+
+    fn settle_locked(&self) -> Result<Lsn> {
+        let mut publisher = self.publisher.lock();
+        while self.run(&mut publisher, false) {}
+        if self.durable.get() < self.visible.get() {
+            self.run(&mut publisher, true);
+        }
+        self.poison.check()?;
+        let floor = self.ride_floor(&mut publisher);
+        if let Err(e) = self.region.sync(&floor) {
+            self.poison.set(&e);
+            return Err(e);
+        }
+        Ok(publisher.floor.lsn)
+    }
+
+    /// Releases those of `zones` that no GIDX word names or will come to name. The caller has made sure that no reader is
+    /// left that could hold an offset into them.
+    ///
+    /// # Errors
+    ///
+    /// As [`Committer::settle`].
+    pub(crate) fn release(&self, zones: &[u32]) -> Result<usize> {
+        let publisher = self.publisher.lock();
+        let tails = [&publisher.written, &publisher.durable_tails, &publisher.tails];
+        let named = |zone: u32| tails.iter().any(|t| t.values().any(|gidx| gidx.zone == zone));
+        let zones: Vec<u32> = zones.iter().copied().filter(|zone| !named(*zone)).collect();
+        drop(publisher);
+        self.wake();
+        let released = self.zones.release(&zones);
+        if let Err(e) = released {
+            self.poison.set(&e);
+            return Err(Error::new(e.kind(), e.to_string()));
+        }
+        Ok(zones.len())
+    }
+}

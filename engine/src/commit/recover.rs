@@ -1,0 +1,332 @@
+//! Recovery: which groups were committed. Pure of effects but for loading zones into the image.
+//!
+//! 1. Each zone in use is parsed from its header on: sub-entries of its generation, of a living
+//!    incarnation, with ascending LSNs. The first that does not check out ends it.
+//! 2. What lies before a stream's GIDX word was whole at the floor: if it does not check out now,
+//!    that is corruption, and so is a bad payload at or below F. Neither is ever a truncation.
+//! 3. From F upward an LSN is committed while all its sub-entries are there and sound; the last
+//!    one before the first gap is L*.
+
+use std::collections::HashMap;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use super::floor::{Floor, Gidx};
+use super::subentry::{SUB_HEADER, SubEntry};
+use super::turnstile::StreamTail;
+use crate::alloc::{ZONE_HEADER, ZoneScan};
+use crate::error::{Damage, Error, Result};
+use crate::memtable::Record;
+use crate::pm::{Geometry, Incarnations, LINE, Region, Span};
+use crate::record::Lsn;
+
+/// A committed sub-entry.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Accepted {
+    pub(crate) lsn: Lsn,
+    /// Offset of the payload in the region.
+    pub(crate) payload_at: u64,
+    pub(crate) payload_len: u64,
+    incarnation: u64,
+}
+
+/// What recovery decided.
+#[derive(Debug)]
+pub(crate) struct Recovered {
+    /// L*: the last committed LSN.
+    pub(crate) last: Lsn,
+    /// The greatest LSN seen in any header, committed or not.
+    pub(crate) seen: Lsn,
+    /// Committed sub-entries, by zone.
+    pub(crate) zones: Vec<(u32, Vec<Accepted>)>,
+    /// Groups found above the floor and committed.
+    pub(crate) above_floor: u64,
+    /// Ranges above the floor that must be made durable again.
+    pub(crate) rewrite: Vec<Span>,
+    /// Where each stream goes on, by stream.
+    pub(crate) streams: Vec<StreamTail>,
+    /// Where each stream's committed records end, by stream.
+    pub(crate) gidx: Vec<Option<Gidx>>,
+    /// Zones whose seal is missing, or longer than what was committed: (zone, length).
+    pub(crate) reseal: Vec<(u32, u64)>,
+    /// Zones in which nothing was committed.
+    pub(crate) empty: Vec<u32>,
+}
+
+impl Recovered {
+    /// Whether records of an incarnation were accepted.
+    pub(crate) fn uses(&self, incarnation: u64) -> bool {
+        let mut accepted = self.zones.iter().flat_map(|(_, a)| a);
+        accepted.any(|a| a.incarnation == incarnation)
+    }
+}
+
+/// What recovery looks at.
+pub(crate) struct Evidence<'a> {
+    pub(crate) region: &'a Region,
+    pub(crate) geometry: Geometry,
+    pub(crate) floor: Floor,
+    pub(crate) incarnations: &'a Incarnations,
+    pub(crate) scans: &'a [ZoneScan],
+    /// By stream, for the streams that exist.
+    pub(crate) gidx: &'a [Option<Gidx>],
+    pub(crate) threads: usize,
+    pub(crate) progress: &'a (dyn Fn(u64, u64) + Sync),
+    /// Whether payloads are checked; always, but for a planted bug.
+    pub(crate) check_payloads: bool,
+}
+
+/// One zone, parsed.
+#[derive(Debug)]
+struct Parsed {
+    scan: ZoneScan,
+    entries: Vec<Entry>,
+    /// Offset in the zone where parsing ended, and why.
+    end: u64,
+    why: (String, String),
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    header: SubEntry,
+    /// Offset in the zone.
+    at: u64,
+    sound: bool,
+}
+
+/// Decides what was committed.
+///
+/// # Errors
+///
+/// `Corrupt` when something that was whole at the floor does not check out now; otherwise an I/O
+/// error.
+pub(crate) fn recover(evidence: &Evidence<'_>) -> Result<Recovered> {
+    let mut parsed = parse_all(evidence)?;
+    parsed.sort_by_key(|p| (p.scan.header.stream, p.scan.header.ordinal));
+    check_below_floor(evidence, &parsed)?;
+    let last = walk(evidence.floor.lsn, &parsed);
+    Ok(decide(evidence, &parsed, last))
+}
+
+fn parse_all(evidence: &Evidence<'_>) -> Result<Vec<Parsed>> {
+    let in_use: Vec<ZoneScan> = evidence.scans.iter().copied().filter(|s| s.in_use).collect();
+    let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
+    let results = Mutex::new(Vec::with_capacity(in_use.len()));
+    std::thread::scope(|scope| {
+        for _ in 0..evidence.threads.clamp(1, in_use.len().max(1)) {
+            scope.spawn(|| {
+                while let Some(scan) = in_use.get(next.fetch_add(1, Ordering::Relaxed)) {
+                    let parsed = parse(evidence, *scan);
+                    let done = done.fetch_add(1, Ordering::Relaxed) + 1;
+                    (evidence.progress)(done as u64, in_use.len() as u64);
+                    if let Ok(mut results) = results.lock() {
+                        results.push(parsed);
+                    }
+                }
+            });
+        }
+    });
+    let results = results.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);
+    results.into_iter().collect()
+}
+
+fn parse(evidence: &Evidence<'_>, scan: ZoneScan) -> Result<Parsed> {
+    let zone_at = evidence.geometry.zone(scan.zone);
+    let limit = scan.seal.map_or(evidence.geometry.zone_size, |seal| u64::from(seal.0));
+    evidence.region.load(Span { at: zone_at, len: limit })?;
+    let mut parsed = Parsed {
+        scan,
+        entries: Vec::new(),
+        end: ZONE_HEADER,
+        why: ("a sub-entry".into(), "the end of the zone".into()),
+    };
+    while parsed.end + SUB_HEADER as u64 <= limit {
+        match parse_entry(evidence, &parsed, zone_at, limit) {
+            Ok(entry) => {
+                let len = SUB_HEADER as u64 + u64::from(entry.header.payload_len);
+                parsed.end = entry.at + len.next_multiple_of(LINE);
+                parsed.entries.push(entry);
+            }
+            Err(why) => {
+                parsed.why = why;
+                break;
+            }
+        }
+    }
+    Ok(parsed)
+}
+
+fn parse_entry(
+    evidence: &Evidence<'_>,
+    parsed: &Parsed,
+    zone_at: u64,
+    limit: u64,
+) -> std::result::Result<Entry, (String, String)> {
+    let (scan, at) = (&parsed.scan, parsed.end);
+    let bytes = evidence.region.bytes(zone_at + at, SUB_HEADER as u64);
+    let header = SubEntry::decode(bytes, scan.zone)?;
+    let previous = parsed.entries.last().map_or(0, |e| e.header.lsn);
+    let payload_at = at + SUB_HEADER as u64;
+    let wrong = |what: &str, got: String| Err((what.to_string(), got));
+    if header.zone_generation != scan.header.generation || header.stream != scan.header.stream {
+        return wrong("a sub-entry of this zone's generation", "an older one".into());
+    }
+    if !evidence.incarnations.alive(header.incarnation, header.lsn) {
+        return wrong("a living sub-entry", format!("one of incarnation {}", header.incarnation));
+    }
+    if header.lsn <= previous || header.index >= header.count {
+        return wrong(&format!("an LSN above {previous}"), format!("LSN {}", header.lsn));
+    }
+    if payload_at + u64::from(header.payload_len) > limit {
+        return wrong("a payload inside the zone", format!("{} bytes", header.payload_len));
+    }
+    let payload = evidence.region.bytes(zone_at + payload_at, u64::from(header.payload_len));
+    let sound = !evidence.check_payloads
+        || (SubEntry::payload_sum(header.lsn, payload) == header.payload_sum
+            && holds_records(&header, payload));
+    Ok(Entry { header, at, sound })
+}
+
+fn holds_records(header: &SubEntry, mut payload: &[u8]) -> bool {
+    for _ in 0..header.records {
+        let Some(record) = Record::decode(payload) else { return false };
+        if record.seq != header.lsn {
+            return false;
+        }
+        match payload.get(record.stored_len()..) {
+            Some(rest) => payload = rest,
+            None => return false,
+        }
+    }
+    payload.is_empty()
+}
+
+/// Rule 2.
+fn check_below_floor(evidence: &Evidence<'_>, parsed: &[Parsed]) -> Result<()> {
+    for (stream, gidx) in evidence.gidx.iter().enumerate() {
+        let Some(gidx) = gidx else { continue };
+        let of_stream = |p: &&Parsed| p.scan.header.stream as usize == stream;
+        let Some(named) = parsed.iter().filter(of_stream).find(|p| p.scan.zone == gidx.zone) else {
+            let at = Geometry::gidx(stream as u32);
+            let expected = format!("zone {} in stream {stream}", gidx.zone);
+            let what = format!("GIDX word of stream {stream}");
+            return Err(damaged(evidence, at, what, (expected, "no such zone".into())));
+        };
+        for zone in parsed.iter().filter(of_stream) {
+            let whole_until = match zone.scan.header.ordinal.cmp(&named.scan.header.ordinal) {
+                std::cmp::Ordering::Less => match zone.scan.seal {
+                    Some(seal) => u64::from(seal.0),
+                    None => return Err(unsealed(evidence, zone)),
+                },
+                std::cmp::Ordering::Equal => gidx.tail,
+                std::cmp::Ordering::Greater => 0,
+            };
+            if zone.end < whole_until {
+                let at = evidence.geometry.zone(zone.scan.zone) + zone.end;
+                let what = format!("sub-entry in zone {}", zone.scan.zone);
+                return Err(damaged(evidence, at, what, zone.why.clone()));
+            }
+        }
+    }
+    let below = |e: &&Entry| e.header.lsn <= evidence.floor.lsn && !e.sound;
+    for zone in parsed {
+        if let Some(entry) = zone.entries.iter().find(below) {
+            let at = evidence.geometry.zone(zone.scan.zone) + entry.at + SUB_HEADER as u64;
+            let what = format!("payload of LSN {}", entry.header.lsn);
+            let expected = format!("checksum {:08x}", entry.header.payload_sum);
+            return Err(damaged(evidence, at, what, (expected, "another one".into())));
+        }
+    }
+    Ok(())
+}
+
+fn unsealed(evidence: &Evidence<'_>, zone: &Parsed) -> Error {
+    let at = evidence.geometry.zone(zone.scan.zone) + crate::alloc::Seal::AT;
+    let what = format!("seal of zone {}", zone.scan.zone);
+    damaged(evidence, at, what, ("a seal".into(), "none".into()))
+}
+
+/// Rule 3.
+fn walk(floor: Lsn, parsed: &[Parsed]) -> Lsn {
+    let mut parts: HashMap<Lsn, (u16, u16)> = HashMap::new();
+    for entry in parsed.iter().flat_map(|p| &p.entries) {
+        if entry.header.lsn > floor && entry.sound {
+            let (_, found) = parts.entry(entry.header.lsn).or_insert((entry.header.count, 0));
+            *found += 1;
+        }
+    }
+    let whole = |lsn: &Lsn| parts.get(lsn).is_some_and(|(count, found)| count == found);
+    (floor + 1..).take_while(whole).last().unwrap_or(floor)
+}
+
+fn decide(evidence: &Evidence<'_>, parsed: &[Parsed], last: Lsn) -> Recovered {
+    let mut recovered = Recovered {
+        last,
+        seen: last,
+        zones: Vec::with_capacity(parsed.len()),
+        above_floor: last - evidence.floor.lsn,
+        rewrite: Vec::new(),
+        streams: vec![StreamTail::default(); evidence.gidx.len()],
+        gidx: vec![None; evidence.gidx.len()],
+        reseal: Vec::new(),
+        empty: Vec::new(),
+    };
+    // Zones come in order of stream and ordinal, so the last with something in it stays open.
+    for zone in parsed {
+        decide_zone(evidence, zone, last, &mut recovered);
+    }
+    let unused = evidence.scans.iter().filter(|s| !s.in_use).map(|s| s.zone);
+    recovered.empty.extend(unused);
+    recovered
+}
+
+fn decide_zone(evidence: &Evidence<'_>, parsed: &Parsed, last: Lsn, recovered: &mut Recovered) {
+    let scan = &parsed.scan;
+    let zone_at = evidence.geometry.zone(scan.zone);
+    recovered.seen = recovered.seen.max(parsed.entries.last().map_or(0, |e| e.header.lsn));
+    let kept: Vec<&Entry> = parsed.entries.iter().take_while(|e| e.header.lsn <= last).collect();
+    let Some(newest) = kept.last() else {
+        recovered.empty.push(scan.zone);
+        return;
+    };
+    let stored = SUB_HEADER as u64 + u64::from(newest.header.payload_len);
+    let tail = newest.at + stored.next_multiple_of(LINE);
+    if let Some(entry) = kept.iter().find(|e| e.header.lsn > evidence.floor.lsn) {
+        recovered.rewrite.push(Span { at: zone_at + entry.at, len: tail - entry.at });
+    }
+    recovered.zones.push((scan.zone, kept.iter().map(|e| accepted(e, zone_at)).collect()));
+    if scan.seal.is_some_and(|seal| u64::from(seal.0) != tail) {
+        recovered.reseal.push((scan.zone, tail));
+    }
+    let stream = scan.header.stream as usize;
+    let before = std::mem::replace(&mut recovered.streams[stream], StreamTail {
+        zone: scan.seal.is_none().then_some(scan.zone),
+        tail,
+        ordinal: scan.header.ordinal,
+        greatest: newest.header.lsn,
+        spare: None,
+    });
+    if let Some(left_open) = before.zone {
+        recovered.reseal.push((left_open, before.tail));
+    }
+    recovered.gidx[stream] = Some(Gidx { zone: scan.zone, tail });
+}
+
+fn accepted(entry: &Entry, zone_at: u64) -> Accepted {
+    Accepted {
+        lsn: entry.header.lsn,
+        payload_at: zone_at + entry.at + SUB_HEADER as u64,
+        payload_len: u64::from(entry.header.payload_len),
+        incarnation: entry.header.incarnation,
+    }
+}
+
+fn damaged(
+    evidence: &Evidence<'_>,
+    offset: u64,
+    what: String,
+    (expected, got): (String, String),
+) -> Error {
+    let file = evidence.region.path().to_path_buf();
+    Error::corrupt(Damage { tier: "pm", file, offset, what, expected, got })
+}

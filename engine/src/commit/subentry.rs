@@ -1,0 +1,111 @@
+//! The sub-entry header: what one commit group appended to one stream (`docs/format.md`).
+
+use crate::record::{Lsn, Reader, checksum, put_u32, put_u64};
+
+/// Bytes before the payload.
+pub(crate) const SUB_HEADER: usize = 64;
+
+const MAGIC: &[u8; 4] = b"TSUB";
+
+/// A sub-entry's header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SubEntry {
+    pub(crate) lsn: Lsn,
+    pub(crate) incarnation: u64,
+    pub(crate) zone_generation: u32,
+    pub(crate) payload_len: u32,
+    pub(crate) payload_sum: u32,
+    /// How many sub-entries the LSN has.
+    pub(crate) count: u16,
+    /// Which of them this is.
+    pub(crate) index: u16,
+    pub(crate) records: u32,
+    pub(crate) stream: u32,
+}
+
+impl SubEntry {
+    /// The header's bytes, for a place in `zone`.
+    pub(crate) fn encode(&self, zone: u32) -> [u8; SUB_HEADER] {
+        let mut body = Vec::with_capacity(SUB_HEADER);
+        put_u64(&mut body, self.lsn);
+        put_u64(&mut body, self.incarnation);
+        put_u32(&mut body, self.zone_generation);
+        put_u32(&mut body, self.payload_len);
+        put_u32(&mut body, self.payload_sum);
+        body.extend_from_slice(&self.count.to_le_bytes());
+        body.extend_from_slice(&self.index.to_le_bytes());
+        put_u32(&mut body, self.records);
+        put_u32(&mut body, self.stream);
+        body.resize(SUB_HEADER - 8, 0);
+        let mut out = [0; SUB_HEADER];
+        out[..4].copy_from_slice(MAGIC);
+        out[4..8].copy_from_slice(&checksum(&[u64::from(zone)], &body).to_le_bytes());
+        out[8..].copy_from_slice(&body);
+        out
+    }
+
+    /// Reads a header; what was expected and what was found if it does not check out.
+    pub(crate) fn decode(
+        bytes: &[u8],
+        zone: u32,
+    ) -> std::result::Result<SubEntry, (String, String)> {
+        let short = || ("64 bytes".to_string(), format!("{} bytes", bytes.len()));
+        let mut r = Reader::new(bytes);
+        let magic = r.take(4).ok_or_else(short)?;
+        if magic != MAGIC {
+            return Err(("the magic TSUB".into(), format!("{magic:02x?}")));
+        }
+        let sum = r.u32().ok_or_else(short)?;
+        let computed = checksum(&[u64::from(zone)], bytes.get(8..SUB_HEADER).ok_or_else(short)?);
+        if sum != computed {
+            return Err((format!("checksum {sum:08x}"), format!("{computed:08x}")));
+        }
+        let mut fields = || {
+            Some(SubEntry {
+                lsn: r.u64()?,
+                incarnation: r.u64()?,
+                zone_generation: r.u32()?,
+                payload_len: r.u32()?,
+                payload_sum: r.u32()?,
+                count: r.u16()?,
+                index: r.u16()?,
+                records: r.u32()?,
+                stream: r.u32()?,
+            })
+        };
+        fields().ok_or_else(short)
+    }
+
+    /// The checksum of a payload.
+    pub(crate) fn payload_sum(lsn: Lsn, payload: &[u8]) -> u32 {
+        checksum(&[lsn], payload)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_flipped_byte_is_found() {
+        let entry = SubEntry {
+            lsn: 9,
+            incarnation: 2,
+            zone_generation: 4,
+            payload_len: 32,
+            payload_sum: 1,
+            count: 2,
+            index: 1,
+            records: 1,
+            stream: 0,
+        };
+        let sound = entry.encode(3);
+        assert_eq!(SubEntry::decode(&sound, 3), Ok(entry));
+        assert!(SubEntry::decode(&sound, 4).is_err(), "a copy in another zone");
+        for at in 0..SUB_HEADER {
+            let mut bytes = sound;
+            bytes[at] ^= 8;
+            assert!(SubEntry::decode(&bytes, 3).is_err(), "byte {at}");
+        }
+    }
+}

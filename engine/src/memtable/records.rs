@@ -1,0 +1,107 @@
+//! Records as they lie in a zone (`docs/format.md`, section 1).
+
+use crate::limits::{MAX_KEY_LEN, MAX_VALUE_LEN};
+use crate::pm::Region;
+use crate::record::{EntryRef, Kind, Lsn, Reader, TableId, put_u32, put_u64};
+
+/// Bytes before a record's key.
+pub(crate) const RECORD_HEADER: usize = 24;
+
+/// A record in the region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Record<'a> {
+    pub(crate) seq: Lsn,
+    pub(crate) table: TableId,
+    pub(crate) kind: Kind,
+    pub(crate) key: &'a [u8],
+    pub(crate) value: &'a [u8],
+}
+
+impl<'a> Record<'a> {
+    /// The record as cursors show it.
+    pub(crate) fn entry(self) -> EntryRef<'a> {
+        EntryRef { key: self.key, seq: self.seq, kind: self.kind, value: self.value }
+    }
+
+    /// Decodes the record at the head of `bytes`; `None` if there is no sound one.
+    pub(crate) fn decode(bytes: &'a [u8]) -> Option<Record<'a>> {
+        let mut r = Reader::new(bytes);
+        let (seq, table) = (r.u64()?, r.u32()?);
+        let (key_len, value_len) = (r.u32()? as usize, r.u32()? as usize);
+        let kind = Kind::from_u8(r.u8()?)?;
+        if r.take(3)? != [0; 3] || key_len > MAX_KEY_LEN || value_len > MAX_VALUE_LEN {
+            return None;
+        }
+        Some(Record { seq, table, kind, key: r.take(key_len)?, value: r.take(value_len)? })
+    }
+
+    /// Bytes that the record takes in a zone.
+    pub(crate) fn stored_len(&self) -> usize {
+        record_len(self.key.len(), self.value.len())
+    }
+}
+
+/// Bytes that a record with such a key and value takes in a zone.
+pub(crate) fn record_len(key: usize, value: usize) -> usize {
+    (RECORD_HEADER + key + value).next_multiple_of(8)
+}
+
+/// Appends a record whose sequence number is not known yet.
+pub(crate) fn encode_record(
+    out: &mut Vec<u8>,
+    table: TableId,
+    kind: Kind,
+    key: &[u8],
+    value: &[u8],
+) {
+    debug_assert!(out.len().is_multiple_of(8), "records are aligned to 8 bytes");
+    put_u64(out, 0);
+    put_u32(out, table);
+    put_u32(out, key.len() as u32);
+    put_u32(out, value.len() as u32);
+    out.extend_from_slice(&[kind as u8, 0, 0, 0]);
+    out.extend_from_slice(key);
+    out.extend_from_slice(value);
+    out.resize(out.len().next_multiple_of(8), 0);
+}
+
+/// Sets the sequence number of the encoded record at the head of `bytes`.
+pub(crate) fn set_seq(bytes: &mut [u8], seq: Lsn) {
+    bytes[..8].copy_from_slice(&seq.to_le_bytes());
+}
+
+/// The record at an offset that an index holds, hence was checked and published.
+pub(crate) fn record_at(region: &Region, at: u64) -> Record<'_> {
+    let header = region.bytes(at, RECORD_HEADER as u64);
+    let len = |i: usize| u32::from_le_bytes([header[i], header[i + 1], header[i + 2], header[i + 3]]);
+    let stored = record_len(len(12) as usize, len(16) as usize) as u64;
+    match Record::decode(region.bytes(at, stored)) {
+        Some(record) => record,
+        // Checked before it was indexed, and not written since (region invariant 1).
+        None => panic!("invariant: offset {at} of the region holds a record"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn round_trip_and_short_input() {
+        let mut bytes = Vec::new();
+        encode_record(&mut bytes, 3, Kind::Put, b"key", b"value");
+        set_seq(&mut bytes, 99);
+        let record = Record::decode(&bytes).unwrap();
+        assert_eq!(record, Record {
+            seq: 99,
+            table: 3,
+            kind: Kind::Put,
+            key: b"key",
+            value: b"value"
+        });
+        assert_eq!(record.stored_len(), bytes.len());
+        for len in 0..RECORD_HEADER + 8 {
+            assert_eq!(Record::decode(&bytes[..len]), None, "{len} bytes");
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! One memtable of one table.
+//!
+//! Thread safety: any number of threads insert and read. Only the memtable that is its table's
+//! active one receives new groups; a frozen one may still receive those whose LSN lies at or
+//! below its boundary, until the visible watermark has passed the boundary.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::index::{Index, IndexCursor};
+use super::records::{Record, record_at};
+use crate::error::Result;
+use crate::pm::Region;
+use crate::record::{Cursor, EntryRef, LSN_MAX, Lsn};
+
+/// Records in the region with an index in DRAM.
+#[derive(Debug)]
+pub(crate) struct Memtable {
+    region: Arc<Region>,
+    index: Index,
+    records: AtomicU64,
+    bytes: AtomicU64,
+    /// The smallest sequence number inserted; `u64::MAX` while empty.
+    oldest: AtomicU64,
+}
+
+impl Memtable {
+    /// An empty memtable.
+    pub(crate) fn new(region: Arc<Region>) -> Memtable {
+        Memtable {
+            region,
+            index: Index::new(),
+            records: AtomicU64::new(0),
+            bytes: AtomicU64::new(0),
+            oldest: AtomicU64::new(u64::MAX),
+        }
+    }
+
+    /// Makes the record at `at` findable.
+    pub(crate) fn insert(&self, record: &Record<'_>, at: u64) {
+        self.index.insert(record.key, record.seq, at);
+        self.records.fetch_add(1, Ordering::Relaxed);
+        self.bytes.fetch_add(record.stored_len() as u64, Ordering::Relaxed);
+        self.oldest.fetch_min(record.seq, Ordering::Relaxed);
+    }
+
+    /// The newest version of `key` that is not newer than `at_most`.
+    pub(crate) fn get(&self, key: &[u8], at_most: Lsn) -> Option<Record<'_>> {
+        let (_, at) = self.index.get(key, at_most)?;
+        Some(record_at(&self.region, at))
+    }
+
+    /// A cursor over all versions.
+    pub(crate) fn cursor(&self) -> RecordCursor<'_> {
+        RecordCursor::new(&self.region, &self.index)
+    }
+
+    /// The index, for a merge that moves its pointers.
+    pub(crate) fn index(&self) -> &Index {
+        &self.index
+    }
+
+    /// How many records were inserted.
+    pub(crate) fn records(&self) -> u64 {
+        self.records.load(Ordering::Relaxed)
+    }
+
+    /// How many bytes they take in zones.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// The smallest sequence number inserted.
+    pub(crate) fn oldest(&self) -> Option<Lsn> {
+        let oldest = self.oldest.load(Ordering::Relaxed);
+        (oldest != u64::MAX).then_some(oldest)
+    }
+}
+
+/// A [`Cursor`] over an index of records in the region.
+pub(crate) struct RecordCursor<'a> {
+    region: &'a Region,
+    cursor: IndexCursor<'a>,
+}
+
+impl<'a> RecordCursor<'a> {
+    /// A cursor over the records that `index` points to.
+    pub(crate) fn new(region: &'a Region, index: &'a Index) -> RecordCursor<'a> {
+        RecordCursor { region, cursor: index.cursor() }
+    }
+
+    /// To the first record at or after (`key`, `seq`).
+    pub(crate) fn place(&mut self, key: &[u8], seq: Lsn) {
+        self.cursor.seek(key, seq);
+    }
+
+    /// To the first record of all.
+    pub(crate) fn seek_first(&mut self) {
+        self.cursor.seek(&[], LSN_MAX);
+    }
+
+    /// To the following record.
+    pub(crate) fn step(&mut self) {
+        self.cursor.next();
+    }
+
+    /// To the preceding record.
+    pub(crate) fn step_back(&mut self) {
+        self.cursor.prev();
+    }
+
+    /// The record under the cursor, with its offset.
+    pub(crate) fn record(&self) -> Option<(u64, Record<'a>)> {
+        self.cursor.version().map(|(_, at)| (at, record_at(self.region, at)))
+    }
+}
+
+impl Cursor for RecordCursor<'_> {
+    fn seek(&mut self, key: &[u8], seq: Lsn) -> Result<()> {
+        self.place(key, seq);
+        Ok(())
+    }
+
+    fn seek_before(&mut self, key: Option<&[u8]>) -> Result<()> {
+        self.cursor.seek_before(key);
+        Ok(())
+    }
+
+    fn next(&mut self) -> Result<()> {
+        self.step();
+        Ok(())
+    }
+
+    fn prev(&mut self) -> Result<()> {
+        self.step_back();
+        Ok(())
+    }
+
+    fn entry(&self) -> Option<EntryRef<'_>> {
+        self.record().map(|(_, record)| record.entry())
+    }
+}

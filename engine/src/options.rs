@@ -1,0 +1,214 @@
+//! What can be set, and what it is set to when nobody does.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::error::{Error, Result};
+use crate::limits;
+
+const MIB: u64 = 1024 * 1024;
+
+/// How far a commit has gone when the call that made it returns.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Durability {
+    /// It survives a power cut. The default.
+    #[default]
+    Durable,
+    /// It survives the death of the process, not a power cut. Commits keep their order: what a
+    /// power cut takes is always the newest.
+    Relaxed,
+}
+
+/// How far [`Options::open`] has come; see [`Options::on_open_progress`].
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct OpenProgress {
+    /// What is being done: `scan` (reading the region) or `rebuild` (indexing its records).
+    pub phase: &'static str,
+    /// Zones done in this phase.
+    pub done: u64,
+    /// Zones in this phase.
+    pub total: u64,
+}
+
+pub(crate) type ProgressFn = Arc<dyn Fn(OpenProgress) + Send + Sync>;
+
+/// How to open a database.
+///
+/// # Examples
+///
+/// ```
+/// # fn main() -> terrace::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// let db = terrace::Options::new().pm_size(16 << 20).open(dir.path().join("db"))?;
+/// db.table("users")?.put("ada", "1815")?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Options {
+    pub(crate) pm_size: u64,
+    pub(crate) cache_size: u64,
+    pub(crate) level1_size: u64,
+    pub(crate) progress: Option<ProgressFn>,
+    pub(crate) storage: Storage,
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) planted: Option<Planted>,
+}
+
+/// Where a database keeps what it keeps.
+#[derive(Clone, Debug)]
+pub(crate) enum Storage {
+    /// Files of this machine; the region in `file` mode.
+    Real,
+    /// A simulated machine.
+    #[cfg(any(test, feature = "testing"))]
+    Simulated(crate::testing::Machine),
+}
+
+/// A bug put in on purpose, to prove that the tests would find it.
+#[cfg(any(test, feature = "testing"))]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Planted {
+    /// The publisher does not sync its runs (`file` mode).
+    SkipRunSync,
+    /// Writers do not fence what they flushed (persistent memory).
+    SkipFence,
+    /// Recovery does not look at the payload's checksum.
+    SkipPayloadChecksum,
+    /// A drain forgets to set D in its edit.
+    ForgetDrained,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options::new()
+    }
+}
+
+impl fmt::Debug for Options {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Options")
+            .field("pm_size", &self.pm_size)
+            .field("cache_size", &self.cache_size)
+            .field("level1_size", &self.level1_size)
+            .finish_non_exhaustive()
+    }
+}
+
+impl Options {
+    /// The `laptop` profile: a region of 256 MiB, a cache of 128 MiB.
+    pub fn new() -> Options {
+        Options {
+            pm_size: 256 * MIB,
+            cache_size: 128 * MIB,
+            level1_size: 256 * MIB,
+            progress: None,
+            storage: Storage::Real,
+            #[cfg(any(test, feature = "testing"))]
+            planted: None,
+        }
+    }
+
+    /// The size of the region in bytes, from [`limits::MIN_PM_SIZE`] to [`limits::MAX_PM_SIZE`];
+    /// 256 MiB by default. It is preallocated on disk and, in `file` mode, held in memory as far
+    /// as it is used. It bounds how much can wait to be drained; it counts only when a database
+    /// is created.
+    ///
+    /// [`limits::MIN_PM_SIZE`]: crate::limits::MIN_PM_SIZE
+    /// [`limits::MAX_PM_SIZE`]: crate::limits::MAX_PM_SIZE
+    #[must_use]
+    pub fn pm_size(mut self, bytes: u64) -> Options {
+        self.pm_size = bytes;
+        self
+    }
+
+    /// The memory for blocks read from extents, in bytes; 128 MiB by default.
+    #[must_use]
+    pub fn cache_size(mut self, bytes: u64) -> Options {
+        self.cache_size = bytes;
+        self
+    }
+
+    /// How many bytes of a table level 1 holds before extents move on to level 2; 256 MiB by
+    /// default.
+    #[must_use]
+    pub fn level1_size(mut self, bytes: u64) -> Options {
+        self.level1_size = bytes;
+        self
+    }
+
+    /// Calls `f` while the database opens, once a zone at most, from several threads.
+    #[must_use]
+    pub fn on_open_progress(
+        mut self,
+        f: impl Fn(OpenProgress) + Send + Sync + 'static,
+    ) -> Options {
+        self.progress = Some(Arc::new(f));
+        self
+    }
+
+    /// Opens a database as [`Database::open`](crate::Database::open) does.
+    ///
+    /// # Errors
+    ///
+    /// As [`Database::open`](crate::Database::open).
+    pub fn open(self, path: impl AsRef<Path>) -> Result<crate::Database> {
+        crate::Database::open_with(path.as_ref(), &self, crate::db::OpenHow::OpenOrCreate)
+    }
+
+    /// Creates a database as [`Database::create`](crate::Database::create) does.
+    ///
+    /// # Errors
+    ///
+    /// As [`Database::create`](crate::Database::create).
+    pub fn create(self, path: impl AsRef<Path>) -> Result<crate::Database> {
+        crate::Database::open_with(path.as_ref(), &self, crate::db::OpenHow::Create)
+    }
+
+    /// Opens a database as [`Database::open_read_only`](crate::Database::open_read_only) does.
+    ///
+    /// # Errors
+    ///
+    /// As [`Database::open_read_only`](crate::Database::open_read_only).
+    pub fn open_read_only(self, path: impl AsRef<Path>) -> Result<crate::Database> {
+        crate::Database::open_with(path.as_ref(), &self, crate::db::OpenHow::ReadOnly)
+    }
+
+    /// Plants a bug.
+    #[cfg(any(test, feature = "testing"))]
+    #[doc(hidden)]
+    #[must_use]
+    pub fn planted(mut self, bug: Planted) -> Options {
+        self.planted = Some(bug);
+        self
+    }
+
+    /// Opens on a simulated machine.
+    #[cfg(any(test, feature = "testing"))]
+    #[doc(hidden)]
+    #[must_use]
+    pub fn machine(mut self, machine: &crate::testing::Machine) -> Options {
+        self.storage = Storage::Simulated(machine.clone());
+        self
+    }
+
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) fn has(&self, bug: Planted) -> bool {
+        self.planted == Some(bug)
+    }
+
+    pub(crate) fn check(&self) -> Result<()> {
+        let range = limits::MIN_PM_SIZE..=limits::MAX_PM_SIZE;
+        if !range.contains(&self.pm_size) {
+            return Err(Error::invalid(format!(
+                "a region of {} bytes is out of bounds: pm_size takes {} to {}",
+                self.pm_size,
+                range.start(),
+                range.end()
+            )));
+        }
+        Ok(())
+    }
+}

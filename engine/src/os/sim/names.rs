@@ -1,0 +1,117 @@
+//! The names of a simulated file system: what is seen, what is durable, and what is between.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use super::Fate;
+
+type Map = BTreeMap<PathBuf, u64>;
+
+#[derive(Clone, Debug)]
+enum Operation {
+    Create(PathBuf, u64),
+    Rename(PathBuf, PathBuf),
+    Remove(PathBuf),
+}
+
+impl Operation {
+    fn names(&self) -> impl Iterator<Item = &PathBuf> {
+        let (one, two) = match self {
+            Operation::Create(name, _) | Operation::Remove(name) => (name, None),
+            Operation::Rename(from, to) => (from, Some(to)),
+        };
+        std::iter::once(one).chain(two)
+    }
+
+    fn is_in(&self, directory: &Path) -> bool {
+        self.names().any(|name| name.parent() == Some(directory))
+    }
+
+    fn apply(&self, map: &mut Map) {
+        match self {
+            Operation::Create(name, id) => {
+                map.insert(name.clone(), *id);
+            }
+            Operation::Remove(name) => {
+                map.remove(name);
+            }
+            Operation::Rename(from, to) => {
+                if let Some(id) = map.remove(from) {
+                    map.insert(to.clone(), id);
+                }
+            }
+        }
+    }
+}
+
+/// `current` is `durable` with all of `pending` applied.
+#[derive(Debug, Default)]
+pub(super) struct Names {
+    current: Map,
+    durable: Map,
+    pending: Vec<Operation>,
+}
+
+impl Names {
+    pub(super) fn get(&self, path: &Path) -> Option<u64> {
+        self.current.get(path).copied()
+    }
+
+    /// The files that have a name.
+    pub(super) fn files(&self) -> impl Iterator<Item = u64> {
+        self.current.values().copied()
+    }
+
+    pub(super) fn list(&self, directory: &Path) -> Vec<String> {
+        let inside = self.current.keys().filter(|p| p.parent() == Some(directory));
+        inside.filter_map(|p| Some(p.file_name()?.to_string_lossy().into_owned())).collect()
+    }
+
+    fn perform(&mut self, operation: Operation) {
+        operation.apply(&mut self.current);
+        self.pending.push(operation);
+    }
+
+    pub(super) fn create(&mut self, path: &Path, id: u64) {
+        self.perform(Operation::Create(path.to_path_buf(), id));
+    }
+
+    pub(super) fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()> {
+        self.get(from).ok_or(io::ErrorKind::NotFound)?;
+        self.perform(Operation::Rename(from.to_path_buf(), to.to_path_buf()));
+        Ok(())
+    }
+
+    pub(super) fn remove(&mut self, path: &Path) -> io::Result<()> {
+        self.get(path).ok_or(io::ErrorKind::NotFound)?;
+        self.perform(Operation::Remove(path.to_path_buf()));
+        Ok(())
+    }
+
+    /// Makes the names in `directory` durable.
+    pub(super) fn sync(&mut self, directory: &Path) {
+        let durable = &mut self.durable;
+        self.pending.retain(|operation| {
+            let synced = operation.is_in(directory);
+            if synced {
+                operation.apply(durable);
+            }
+            !synced
+        });
+    }
+
+    pub(super) fn after_crash(&self, fate: &mut Fate) -> Names {
+        let mut durable = self.durable.clone();
+        let mut lost = BTreeSet::new();
+        for operation in &self.pending {
+            let possible = operation.names().all(|name| !lost.contains(name));
+            if fate.choose(2) == 1 && possible {
+                operation.apply(&mut durable);
+            } else {
+                lost.extend(operation.names());
+            }
+        }
+        Names { current: durable.clone(), durable, pending: Vec::new() }
+    }
+}

@@ -1,0 +1,156 @@
+use super::*;
+
+const PATH: &str = "/db/file";
+
+fn synced_file(files: &SimFiles, bytes: &[u8]) -> Arc<dyn File> {
+    files.create_directory(Path::new("/db")).unwrap();
+    let file = files.open(Path::new(PATH), OpenHow::CreateNew).unwrap();
+    file.write_all_at(bytes, 0).unwrap();
+    file.sync().unwrap();
+    files.sync_directory(Path::new("/db")).unwrap();
+    file
+}
+
+fn content(files: &SimFiles) -> Vec<u8> {
+    let file = files.open(Path::new(PATH), OpenHow::Read).unwrap();
+    let mut bytes = vec![0; file.len().unwrap() as usize];
+    file.read_exact_at(&mut bytes, 0).unwrap();
+    bytes
+}
+
+#[test]
+fn unsynced_bytes_can_vanish_and_synced_ones_stay() {
+    let files = SimFiles::new();
+    let file = synced_file(&files, b"synced");
+    file.write_all_at(b"later!", 0).unwrap();
+    assert_eq!(content(&files), b"later!", "the running program reads what it wrote");
+    assert_eq!(content(&files.crash(Survive::Nothing)), b"synced");
+    assert_eq!(content(&files.crash(Survive::Everything)), b"later!");
+}
+
+#[test]
+fn sectors_survive_on_their_own() {
+    let files = SimFiles::new();
+    let file = synced_file(&files, &[1; 4096]);
+    file.write_all_at(&[2; 4096], 0).unwrap();
+    let mut mixed = 0;
+    for seed in 0..32 {
+        let found = content(&files.crash(Survive::Seeded(seed)));
+        assert!(found.chunks(512).all(|s| s.iter().all(|b| *b == s[0])), "a sector is atomic");
+        mixed += usize::from(found.contains(&1) && found.contains(&2));
+        assert_eq!(found, content(&files.crash(Survive::Seeded(seed))), "the seed decides");
+    }
+    assert!(mixed > 20, "most cuts tear a write of eight sectors");
+}
+
+#[test]
+fn any_state_since_the_sync_can_survive() {
+    let files = SimFiles::new();
+    let file = synced_file(&files, b"0");
+    file.write_all_at(b"1", 0).unwrap();
+    file.write_all_at(b"2", 0).unwrap();
+    let seen: BTreeSet<_> = (0..64).map(|s| content(&files.crash(Survive::Seeded(s)))).collect();
+    assert_eq!(seen.len(), 3);
+}
+
+#[test]
+fn a_cut_off_tail_reads_as_zeros_after_growing_again() {
+    let files = SimFiles::new();
+    let file = synced_file(&files, &[7; 1500]);
+    file.set_len(100).unwrap();
+    file.set_len(1500).unwrap();
+    let mut want = vec![7; 100];
+    want.resize(1500, 0);
+    assert_eq!(content(&files), want);
+    file.sync().unwrap();
+    assert_eq!(content(&files.crash(Survive::Nothing)), want);
+}
+
+#[test]
+fn names_need_a_sync_of_the_directory() {
+    let files = SimFiles::new();
+    let file = synced_file(&files, b"x");
+    drop(file);
+    let (old, new) = (Path::new(PATH), Path::new("/db/new"));
+    files.rename(old, new).unwrap();
+    assert_eq!(files.list(Path::new("/db")).unwrap(), ["new"]);
+    let lost = files.crash(Survive::Nothing);
+    assert_eq!(lost.list(Path::new("/db")).unwrap(), ["file"]);
+    files.sync_directory(Path::new("/db")).unwrap();
+    let kept = files.crash(Survive::Nothing);
+    assert_eq!(kept.list(Path::new("/db")).unwrap(), ["new"]);
+    files.remove(new).unwrap();
+    assert_eq!(files.crash(Survive::Nothing).list(Path::new("/db")).unwrap(), ["new"]);
+}
+
+#[test]
+fn a_rename_never_loses_both_names() {
+    let files = SimFiles::new();
+    synced_file(&files, b"x");
+    files.rename(Path::new(PATH), Path::new("/db/b")).unwrap();
+    files.rename(Path::new("/db/b"), Path::new("/db/c")).unwrap();
+    for seed in 0..64 {
+        let names = files.crash(Survive::Seeded(seed)).list(Path::new("/db")).unwrap();
+        assert_eq!(names.len(), 1, "{names:?}");
+    }
+}
+
+#[test]
+fn a_failed_sync_drops_its_bytes_for_good() {
+    let files = SimFiles::new();
+    let file = synced_file(&files, b"old");
+    file.write_all_at(b"new", 0).unwrap();
+    files.fail_sync_after(1);
+    file.sync().unwrap_err();
+    file.sync().unwrap();
+    assert_eq!(content(&files), b"new");
+    assert_eq!(content(&files.crash(Survive::Everything)), b"old");
+}
+
+#[test]
+fn a_lost_sync_lies() {
+    let files = SimFiles::new();
+    let file = synced_file(&files, b"old");
+    files.lose_sync(2);
+    file.write_all_at(b"one", 0).unwrap();
+    file.sync().unwrap();
+    file.write_all_at(b"two", 0).unwrap();
+    file.sync().unwrap();
+    assert_eq!(content(&files.crash(Survive::Nothing)), b"one");
+    assert_eq!(files.syncs(), 4);
+}
+
+#[test]
+fn a_planned_cut_comes_before_its_sync() {
+    let files = SimFiles::new();
+    let file = synced_file(&files, b"old");
+    files.cut_before_sync(2, Survive::Nothing);
+    file.write_all_at(b"one", 0).unwrap();
+    file.sync().unwrap();
+    assert!(files.found().is_none());
+    file.write_all_at(b"two", 0).unwrap();
+    file.sync().unwrap();
+    assert_eq!(content(&files.found().unwrap()), b"one");
+}
+
+#[test]
+fn a_full_device_refuses_growth_only() {
+    let files = SimFiles::new();
+    let file = synced_file(&files, &[1; 1000]);
+    files.set_capacity(Some(2000));
+    file.preallocate(2000).unwrap();
+    file.write_all_at(&[2; 1000], 1000).unwrap();
+    let full = file.write_all_at(&[2; 1000], 1001).unwrap_err();
+    assert_eq!(full.kind(), io::ErrorKind::StorageFull);
+    assert_eq!(file.preallocate(2001).unwrap_err().kind(), io::ErrorKind::StorageFull);
+    assert_eq!(file.len().unwrap(), 2000);
+}
+
+#[test]
+fn corruption_reaches_the_device() {
+    let files = SimFiles::new();
+    synced_file(&files, b"abc");
+    files.corrupt(Path::new(PATH), 1, 0x20);
+    assert_eq!(content(&files), b"aBc");
+    assert_eq!(content(&files.crash(Survive::Nothing)), b"aBc");
+}

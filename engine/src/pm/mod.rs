@@ -1,0 +1,18 @@
+//! Persistent memory: one mapped, byte-addressable region, and the ways to make bytes in it
+//! durable. All access to the region goes through [`Region`]; offsets are stored, never
+//! addresses.
+
+mod counters;
+mod geometry;
+mod mapping;
+mod region;
+#[cfg(any(test, feature = "testing"))]
+pub(crate) mod simulated;
+mod span;
+mod superblock;
+
+pub(crate) use counters::PmCounts;
+pub(crate) use geometry::{Geometry, LINE, PAGE, STREAM_SLOTS};
+pub(crate) use region::{Media, Region};
+pub(crate) use span::{Dirty, Durable, Fenced, Flushed, Span};
+pub(crate) use superblock::{Incarnations, Superblock};

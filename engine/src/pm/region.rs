@@ -1,0 +1,278 @@
+//! The region: bytes that survive.
+//!
+//! Thread safety: every method takes `&self` and may be called from any thread.
+//!
+//! Invariants:
+//!
+//! 1. Between the reservation of a range and its publication (through an index, or at open
+//!    before any other thread exists) one thread owns it: nobody else reads or writes it. After
+//!    publication nobody writes it until its zone was released, and a zone is released only when
+//!    no reader can hold an offset into it (epochs, see `mvcc::epoch`).
+//! 2. Words that are shared while they change (floor slots, GIDX, pool entries, seals) are only
+//!    accessed as aligned 8-byte atomics.
+//! 3. In `file` mode only the holder of the `io` lock writes to the file, page-aligned and from
+//!    the image, so no two writes in flight overlap and a page is never older on disk than it was.
+//!    The pages at a run's ends may hold ranges that other threads are filling: what the kernel
+//!    copies of those is arbitrary, unpublished, and written again by the run that they belong to.
+//! 4. A sync that failed is never followed by one that is believed: the caller poisons the
+//!    database, and this region refuses all further syncs.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+
+use super::counters::PmCounts;
+use super::mapping::Mapping;
+use super::span::{Dirty, Durable, Fenced, Flushed, Span};
+use super::{LINE, PAGE};
+use crate::error::{Error, ErrorKind, Result};
+use crate::os::File;
+
+/// What lies behind the image, and how bytes reach it.
+#[derive(Debug)]
+pub(crate) enum Media {
+    /// `file` mode: a preallocated file, written and synced by the publisher.
+    File(Arc<dyn File>),
+    /// `simulated` mode: persistent memory that forgets what was not flushed and fenced.
+    #[cfg(any(test, feature = "testing"))]
+    Simulated(Arc<super::simulated::SimPm>),
+}
+
+/// A mapped region in one of the persistence modes.
+#[derive(Debug)]
+pub(crate) struct Region {
+    image: Mapping,
+    media: Media,
+    path: PathBuf,
+    counts: PmCounts,
+    /// Held while the file is written (invariant 3).
+    io: Mutex<()>,
+    sync_failed: AtomicBool,
+    #[cfg(any(test, feature = "testing"))]
+    planted: Option<crate::options::Planted>,
+}
+
+impl Region {
+    /// An all-zero image of `len` bytes over `media`. Bytes come in with [`Region::load`].
+    pub(crate) fn new(media: Media, path: &Path, len: u64) -> Result<Region> {
+        let len = usize::try_from(len)
+            .map_err(|_| Error::invalid(format!("a region of {len} bytes cannot be mapped")))?;
+        let image =
+            Mapping::anonymous(len).map_err(|e| Error::io("map the region", path, e))?;
+        Ok(Region {
+            image,
+            media,
+            path: path.to_path_buf(),
+            counts: PmCounts::default(),
+            io: Mutex::new(()),
+            sync_failed: AtomicBool::new(false),
+            #[cfg(any(test, feature = "testing"))]
+            planted: None,
+        })
+    }
+
+    /// Plants a bug.
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) fn plant(&mut self, bug: Option<crate::options::Planted>) {
+        self.planted = bug;
+    }
+
+    /// The mode's name.
+    pub(crate) fn mode(&self) -> &'static str {
+        match self.media {
+            Media::File(_) => "file",
+            #[cfg(any(test, feature = "testing"))]
+            Media::Simulated(_) => "simulated",
+        }
+    }
+
+    /// The file's path, for messages.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Length in bytes.
+    pub(crate) fn len(&self) -> u64 {
+        self.image.len() as u64
+    }
+
+    /// What persistence has cost so far.
+    pub(crate) fn counts(&self) -> &PmCounts {
+        &self.counts
+    }
+
+    /// Reads a range of the media into the image, at open, before it is published (invariant 1).
+    pub(crate) fn load(&self, span: Span) -> Result<()> {
+        match &self.media {
+            Media::File(file) => {
+                let mut buffer = vec![0; usize_of(span.len)];
+                file.read_exact_at(&mut buffer, span.at)
+                    .map_err(|e| Error::io("read the region", &self.path, e))?;
+                self.image.write(usize_of(span.at), &buffer);
+            }
+            #[cfg(any(test, feature = "testing"))]
+            Media::Simulated(pm) => self.image.write(usize_of(span.at), &pm.read(span)),
+        }
+        Ok(())
+    }
+
+    /// The bytes of a published range (invariant 1).
+    pub(crate) fn bytes(&self, at: u64, len: u64) -> &[u8] {
+        self.image.bytes(usize_of(at), usize_of(len))
+    }
+
+    /// A shared word (invariant 2).
+    pub(crate) fn word(&self, at: u64) -> u64 {
+        u64::from_le(self.image.word(usize_of(at)).load(Ordering::Acquire))
+    }
+
+    /// Stores a shared word: atomic on every medium (invariant 2).
+    pub(crate) fn store_word(&self, at: u64, value: u64) -> Dirty {
+        self.image.word(usize_of(at)).store(value.to_le(), Ordering::Release);
+        self.stored(Span { at, len: 8 })
+    }
+
+    /// Stores bytes in a range that the caller owns (invariant 1).
+    pub(crate) fn write(&self, at: u64, bytes: &[u8]) -> Dirty {
+        self.image.write(usize_of(at), bytes);
+        self.stored(Span { at, len: bytes.len() as u64 })
+    }
+
+    /// Counts a range as stored again as it is, so that recovery can make it durable once more.
+    pub(crate) fn rewrite(&self, span: Span) -> Dirty {
+        self.stored(span)
+    }
+
+    fn stored(&self, span: Span) -> Dirty {
+        #[cfg(any(test, feature = "testing"))]
+        if let Media::Simulated(pm) = &self.media {
+            pm.store(span, self.bytes(span.at, span.len));
+        }
+        Dirty(span)
+    }
+
+    /// Sends dirty lines on their way to the media. Nothing in `file` mode.
+    pub(crate) fn flush(&self, dirty: Dirty) -> Flushed {
+        let span = dirty.0;
+        match &self.media {
+            Media::File(_) => {}
+            #[cfg(any(test, feature = "testing"))]
+            Media::Simulated(pm) => {
+                PmCounts::add(&self.counts.flushes, lines(span));
+                pm.flush(span);
+            }
+        }
+        Flushed(span)
+    }
+
+    /// Waits until everything this thread flushed is on the media. Nothing in `file` mode.
+    pub(crate) fn fence(&self, flushed: impl IntoIterator<Item = Flushed>) -> Fenced {
+        match &self.media {
+            Media::File(_) => {}
+            #[cfg(any(test, feature = "testing"))]
+            Media::Simulated(pm) => {
+                PmCounts::add(&self.counts.fences, 1);
+                if self.planted != Some(crate::options::Planted::SkipFence) {
+                    pm.fence();
+                }
+            }
+        }
+        Fenced(flushed.into_iter().map(|f| f.0).collect())
+    }
+
+    /// Makes fenced ranges durable: in `file` mode one write for each run of pages and one sync
+    /// for all of them; on persistent memory they are durable already.
+    ///
+    /// # Errors
+    ///
+    /// The write or the sync failed. The caller must poison the database (invariant 4).
+    pub(crate) fn sync(&self, ranges: &Fenced) -> Result<Durable> {
+        if let Media::File(file) = &self.media {
+            let _io = self.io.lock();
+            self.refuse_after_failure()?;
+            self.write_pages(&**file, &ranges.0)?;
+            #[cfg(any(test, feature = "testing"))]
+            if self.planted == Some(crate::options::Planted::SkipRunSync) {
+                return Ok(Durable(()));
+            }
+            if let Err(e) = file.sync() {
+                self.sync_failed.store(true, Ordering::Release);
+                return Err(Error::io("sync the region", &self.path, e));
+            }
+            PmCounts::add(&self.counts.syncs, 1);
+        }
+        Ok(Durable(()))
+    }
+
+    /// Hands fenced ranges to the operating system without waiting for the device: they survive
+    /// the process. The next [`Region::sync`] covers them.
+    ///
+    /// # Errors
+    ///
+    /// The write failed; the caller must poison the database.
+    pub(crate) fn write_back(&self, ranges: &Fenced) -> Result<()> {
+        if let Media::File(file) = &self.media {
+            let _io = self.io.lock();
+            self.refuse_after_failure()?;
+            self.write_pages(&**file, &ranges.0)?;
+        }
+        Ok(())
+    }
+
+    /// All steps at once, for what is rare: zone headers, pool entries, superblocks.
+    ///
+    /// # Errors
+    ///
+    /// As [`Region::sync`].
+    pub(crate) fn persist(&self, dirty: impl IntoIterator<Item = Dirty>) -> Result<Durable> {
+        let flushed: Vec<Flushed> = dirty.into_iter().map(|d| self.flush(d)).collect();
+        let fenced = self.fence(flushed);
+        self.sync(&fenced)
+    }
+
+    fn refuse_after_failure(&self) -> Result<()> {
+        if self.sync_failed.load(Ordering::Acquire) {
+            return Err(Error::new(
+                ErrorKind::Unavailable,
+                format!("{} failed to sync earlier; nothing more is written", self.path.display()),
+            ));
+        }
+        Ok(())
+    }
+
+    /// Writes the pages that hold `spans`, neighbours in one write (invariant 3).
+    fn write_pages(&self, file: &dyn File, spans: &[Span]) -> Result<()> {
+        let mut runs: Vec<(u64, u64)> = spans
+            .iter()
+            .filter(|span| span.len > 0)
+            .map(|span| (span.at / PAGE * PAGE, span.end().next_multiple_of(PAGE)))
+            .collect();
+        runs.sort_unstable();
+        runs.dedup_by(|next, run| {
+            let touches = next.0 <= run.1;
+            if touches {
+                run.1 = run.1.max(next.1);
+            }
+            touches
+        });
+        for (start, end) in runs {
+            let len = end.min(self.len()) - start;
+            file.write_all_at(self.bytes(start, len), start)
+                .map_err(|e| Error::io("write the region", &self.path, e))?;
+            PmCounts::add(&self.counts.bytes, len);
+        }
+        Ok(())
+    }
+}
+
+fn lines(span: Span) -> u64 {
+    (span.end().next_multiple_of(LINE) - span.at / LINE * LINE) / LINE
+}
+
+/// Offsets fit in `usize`: the region was mapped.
+fn usize_of(n: u64) -> usize {
+    debug_assert!(usize::try_from(n).is_ok(), "{n} is no offset of a mapped region");
+    n as usize
+}

@@ -1,0 +1,55 @@
+//! The way of a write to durability, as types: dirty → flushed → fenced → durable, each by move.
+//! A step that is left out does not compile, or leaves a value that must be used.
+//!
+//! On persistent memory, flush and fence do the work and the last step does none. In `file` mode
+//! flush and fence do nothing, and the last step is the publisher's write and sync.
+
+/// A range of bytes of the region.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Span {
+    /// Offset of the first byte.
+    pub(crate) at: u64,
+    /// Length in bytes.
+    pub(crate) len: u64,
+}
+
+impl Span {
+    /// The offset after the last byte.
+    pub(crate) fn end(self) -> u64 {
+        self.at + self.len
+    }
+}
+
+/// Stored, perhaps still in the processor's cache.
+#[must_use = "a store that is never flushed is lost in a power cut"]
+#[derive(Debug)]
+pub(crate) struct Dirty(pub(super) Span);
+
+impl Dirty {
+    /// One dirty range out of two that touch.
+    pub(crate) fn join(self, other: Dirty) -> Dirty {
+        debug_assert_eq!(self.0.end(), other.0.at, "only neighbours can be joined");
+        Dirty(Span { at: self.0.at, len: self.0.len + other.0.len })
+    }
+}
+
+/// On its way to the media, perhaps not there yet.
+#[must_use = "a flush that is never fenced may not have happened"]
+#[derive(Debug)]
+pub(crate) struct Flushed(pub(super) Span);
+
+/// Ordered before everything the same thread stores later. On persistent memory this is durable.
+#[must_use = "in file mode, fenced bytes still have to be synced"]
+#[derive(Debug, Default)]
+pub(crate) struct Fenced(pub(super) Vec<Span>);
+
+impl Fenced {
+    /// Adds the ranges of another one.
+    pub(crate) fn absorb(&mut self, mut other: Fenced) {
+        self.0.append(&mut other.0);
+    }
+}
+
+/// Proof that a run of bytes is durable.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Durable(pub(super) ());

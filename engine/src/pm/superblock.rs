@@ -1,0 +1,251 @@
+//! The superblock: what the region is, and who has opened it (`docs/format.md`, section 1).
+
+use crate::error::{Damage, Error, Result};
+use crate::pm::{Durable, Geometry, PAGE, Region, Span};
+use crate::record::{Lsn, Reader, checksum, put_u32, put_u64};
+
+const MAGIC: &[u8; 8] = b"TERRACE\0";
+const VERSION: u32 = 1;
+const LIST_AT: usize = 256;
+
+/// The longest incarnation list that a superblock holds.
+pub(crate) const MAX_INCARNATIONS: usize = 240;
+
+/// Which sub-entries are alive: the opening that wrote them, and up to which LSN it counts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Incarnations {
+    /// The number of the latest opening, from 1.
+    pub(crate) current: u64,
+    /// Earlier openings that still have records in zones: (incarnation, cut), ascending.
+    pub(crate) earlier: Vec<(u64, Lsn)>,
+}
+
+impl Incarnations {
+    /// Whether a sub-entry of `incarnation` with `lsn` counts.
+    pub(crate) fn alive(&self, incarnation: u64, lsn: Lsn) -> bool {
+        if incarnation == self.current {
+            return true;
+        }
+        match self.earlier.binary_search_by_key(&incarnation, |e| e.0) {
+            Ok(i) => lsn <= self.earlier[i].1,
+            Err(_) => false,
+        }
+    }
+
+    /// Closes the current incarnation at `cut` and starts the next one. Incarnations outside
+    /// `still_used` have nothing left in any zone and are forgotten.
+    pub(crate) fn begin_next(&mut self, cut: Lsn, still_used: impl Fn(u64) -> bool) {
+        self.earlier.push((self.current, cut));
+        self.earlier.retain(|(incarnation, _)| still_used(*incarnation));
+        self.current += 1;
+    }
+
+    /// Whether the list is too long to be written.
+    pub(crate) fn is_full(&self) -> bool {
+        self.earlier.len() > MAX_INCARNATIONS
+    }
+}
+
+/// A superblock.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Superblock {
+    pub(crate) database_id: [u8; 16],
+    pub(crate) generation: u64,
+    pub(crate) geometry: Geometry,
+    /// Greater than every LSN of an earlier incarnation.
+    pub(crate) lsn_base: Lsn,
+    pub(crate) incarnations: Incarnations,
+}
+
+impl Superblock {
+    /// The bytes of one copy.
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        debug_assert!(self.incarnations.earlier.len() <= MAX_INCARNATIONS, "checked by the opener");
+        let mut body = Vec::with_capacity(PAGE as usize);
+        body.extend_from_slice(&self.database_id);
+        put_u64(&mut body, self.generation);
+        put_u64(&mut body, self.geometry.zone_size);
+        put_u32(&mut body, self.geometry.zone_slots);
+        put_u32(&mut body, self.geometry.zone_count);
+        put_u64(&mut body, self.incarnations.current);
+        put_u64(&mut body, self.lsn_base);
+        put_u32(&mut body, self.incarnations.earlier.len() as u32);
+        body.resize(LIST_AT - 16, 0);
+        for (incarnation, cut) in &self.incarnations.earlier {
+            put_u64(&mut body, *incarnation);
+            put_u64(&mut body, *cut);
+        }
+        body.resize(PAGE as usize - 16, 0);
+        let mut page = Vec::with_capacity(PAGE as usize);
+        page.extend_from_slice(MAGIC);
+        put_u32(&mut page, VERSION);
+        put_u32(&mut page, checksum(&[u64::from(VERSION)], &body));
+        page.extend_from_slice(&body);
+        page
+    }
+
+    /// Reads one copy.
+    ///
+    /// # Errors
+    ///
+    /// What is wrong with it: (expected, got).
+    fn decode(page: &[u8]) -> std::result::Result<Superblock, (String, String)> {
+        let wrong = |expected: &str, got: String| (expected.to_string(), got);
+        let short = || wrong("4096 bytes", format!("{} bytes", page.len()));
+        let mut r = Reader::new(page);
+        let magic = r.take(8).ok_or_else(short)?;
+        if magic != MAGIC {
+            return Err(wrong("the magic TERRACE", format!("{magic:02x?}")));
+        }
+        let version = r.u32().ok_or_else(short)?;
+        let sum = r.u32().ok_or_else(short)?;
+        let body = page.get(16..).ok_or_else(short)?;
+        let computed = checksum(&[u64::from(version)], body);
+        if sum != computed {
+            return Err(wrong(&format!("checksum {sum:08x}"), format!("{computed:08x}")));
+        }
+        if version != VERSION {
+            return Err(wrong("format 1", format!("format {version}")));
+        }
+        Superblock::fields(r).ok_or_else(|| wrong("sound fields", "impossible ones".into()))
+    }
+
+    fn fields(mut r: Reader<'_>) -> Option<Superblock> {
+        let database_id = r.take(16)?.try_into().ok()?;
+        let generation = r.u64()?;
+        let geometry =
+            Geometry { zone_size: r.u64()?, zone_slots: r.u32()?, zone_count: r.u32()? };
+        let geometry = geometry.check().ok()?;
+        let current = r.u64()?;
+        let lsn_base = r.u64()?;
+        let count = r.u32()? as usize;
+        if count > MAX_INCARNATIONS {
+            return None;
+        }
+        r.take(LIST_AT - 76)?;
+        let earlier =
+            (0..count).map(|_| Some((r.u64()?, r.u64()?))).collect::<Option<Vec<_>>>()?;
+        if !earlier.is_sorted_by(|a, b| a.0 < b.0) {
+            return None;
+        }
+        let incarnations = Incarnations { current, earlier };
+        Some(Superblock { database_id, generation, geometry, lsn_base, incarnations })
+    }
+
+    /// The right copy out of the region's first two pages, and what is wrong with the other.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` when this is no region or one of a newer format; `Corrupt` when both copies
+    /// are damaged.
+    pub(crate) fn read(
+        pages: &[u8],
+        path: &std::path::Path,
+    ) -> Result<(Superblock, Option<Damage>)> {
+        let (a, b) = pages.split_at(pages.len().min(PAGE as usize));
+        if !a.starts_with(MAGIC) && !b.starts_with(MAGIC) {
+            return Err(Error::invalid(format!(
+                "{} is no Terrace region: it starts with {:02x?} instead of {MAGIC:02x?}",
+                path.display(),
+                &a[..a.len().min(8)]
+            )));
+        }
+        let damage = |copy: u64, (expected, got): (String, String)| Damage {
+            tier: "pm",
+            file: path.to_path_buf(),
+            offset: Geometry::superblock(copy),
+            what: format!("superblock copy {}", ["A", "B"][copy as usize]),
+            expected,
+            got,
+        };
+        match (Superblock::decode(a), Superblock::decode(b)) {
+            (Ok(a), Ok(b)) if b.generation > a.generation => Ok((b, None)),
+            (Ok(a), Ok(_)) => Ok((a, None)),
+            (Ok(a), Err(e)) => Ok((a, Some(damage(1, e)))),
+            (Err(e), Ok(b)) => Ok((b, Some(damage(0, e)))),
+            (Err(e), Err(_)) if e.1.starts_with("format ") => Err(Error::invalid(format!(
+                "{} has {} of the region; this version of Terrace reads format {VERSION}: use a \
+                 newer one",
+                path.display(),
+                e.1
+            ))),
+            (Err(e), Err(_)) => Err(Error::corrupt(damage(0, e))),
+        }
+    }
+
+    /// Writes both copies, A durable before B is touched.
+    ///
+    /// # Errors
+    ///
+    /// As [`Region::persist`].
+    pub(crate) fn write(&mut self, region: &Region) -> Result<Durable> {
+        self.generation += 1;
+        let page = self.encode();
+        region.persist([region.write(Geometry::superblock(0), &page)])?;
+        region.persist([region.write(Geometry::superblock(1), &page)])
+    }
+
+    /// The pages that hold it.
+    pub(crate) fn span() -> Span {
+        Span { at: 0, len: 2 * PAGE }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::path::Path;
+
+    fn sample() -> Superblock {
+        Superblock {
+            database_id: *b"0123456789abcdef",
+            generation: 3,
+            geometry: Geometry::for_size(4 << 20),
+            lsn_base: 77,
+            incarnations: Incarnations { current: 5, earlier: vec![(2, 10), (4, 70)] },
+        }
+    }
+
+    fn pages(a: &Superblock, b: &Superblock) -> Vec<u8> {
+        [a.encode(), b.encode()].concat()
+    }
+
+    #[test]
+    fn greater_generation_wins() {
+        let (old, mut new) = (sample(), sample());
+        new.generation = 4;
+        for pair in [pages(&old, &new), pages(&new, &old)] {
+            assert_eq!(Superblock::read(&pair, Path::new("r")).unwrap(), (new.clone(), None));
+        }
+    }
+
+    #[test]
+    fn every_flipped_byte_is_found_and_the_other_copy_serves() {
+        let sound = pages(&sample(), &sample());
+        for at in 0..PAGE as usize {
+            let mut pages = sound.clone();
+            pages[at] ^= 0x40;
+            let (read, damage) = Superblock::read(&pages, Path::new("r")).unwrap();
+            assert_eq!(read, sample());
+            assert_eq!(damage.map(|d| d.offset), Some(0), "byte {at}");
+        }
+    }
+
+    #[test]
+    fn newer_format_is_refused_by_number() {
+        let mut page = sample().encode();
+        page[8] = 9;
+        let sum = checksum(&[9], &page[16..]);
+        page[12..16].copy_from_slice(&sum.to_le_bytes());
+        let error = Superblock::read(&[page.clone(), page].concat(), Path::new("r")).unwrap_err();
+        assert_eq!(error.kind(), crate::ErrorKind::Invalid);
+        assert!(error.to_string().contains("format 9"), "{error}");
+    }
+
+    #[test]
+    fn dead_incarnations_stay_dead() {
+        let i = sample().incarnations;
+        assert!(i.alive(5, 1000) && i.alive(4, 70) && i.alive(2, 10));
+        assert!(!i.alive(4, 71) && !i.alive(3, 1) && !i.alive(2, 11));
+    }
+}

@@ -1,0 +1,136 @@
+//! The map of what is free in one extent file. Pure: it counts units and knows no files.
+//!
+//! Invariants:
+//!
+//! 1. Free ranges do not overlap, do not touch and are not empty.
+//! 2. `by_len` holds the same ranges as `by_start`.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+/// Free ranges of units in a file.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct FreeMap {
+    /// First unit → number of units.
+    by_start: BTreeMap<u64, u64>,
+    /// (number of units, first unit): the best fit is the first that is long enough.
+    by_len: BTreeSet<(u64, u64)>,
+}
+
+impl FreeMap {
+    /// Takes `len` units from the smallest range that has them, the first of equals.
+    pub(super) fn allocate(&mut self, len: u64) -> Option<u64> {
+        debug_assert!(len > 0, "an extent has at least one unit");
+        let &(free, start) = self.by_len.range((len, 0)..).next()?;
+        self.remove(start, free);
+        self.insert(start + len, free - len);
+        Some(start)
+    }
+
+    /// Takes exactly these units; `false`, with nothing changed, if one of them is not free.
+    pub(super) fn take(&mut self, start: u64, len: u64) -> bool {
+        let Some((&from, &free)) = self.by_start.range(..=start).next_back() else {
+            return false;
+        };
+        let (Some(end), free_end) = (start.checked_add(len), from + free) else {
+            return false;
+        };
+        if end > free_end || len == 0 {
+            return false;
+        }
+        self.remove(from, free);
+        self.insert(from, start - from);
+        self.insert(end, free_end - end);
+        true
+    }
+
+    /// Gives units back (or adds new ones), joining them with their free neighbours.
+    pub(super) fn release(&mut self, start: u64, len: u64) {
+        let (mut start, mut end) = (start, start + len);
+        if let Some((&from, &free)) = self.by_start.range(..end).next_back() {
+            debug_assert!(from + free <= start, "units are given back once (invariant 1)");
+            if from + free == start {
+                self.remove(from, free);
+                start = from;
+            }
+        }
+        if let Some(&free) = self.by_start.get(&end) {
+            self.remove(end, free);
+            end += free;
+        }
+        self.insert(start, end - start);
+    }
+
+    fn insert(&mut self, start: u64, len: u64) {
+        if len > 0 {
+            self.by_start.insert(start, len);
+            self.by_len.insert((len, start));
+        }
+        debug_assert_eq!(self.by_start.len(), self.by_len.len(), "invariant 2");
+    }
+
+    fn remove(&mut self, start: u64, len: u64) {
+        self.by_start.remove(&start);
+        self.by_len.remove(&(len, start));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn best_fit_leaves_the_large_range_whole() {
+        let mut map = FreeMap::default();
+        map.release(0, 100);
+        assert!(map.take(10, 1) && map.take(14, 1));
+        assert_eq!(map.allocate(3), Some(11));
+        assert_eq!(map.allocate(10), Some(0));
+        assert_eq!(map.allocate(86), None);
+        assert_eq!(map.allocate(85), Some(15));
+        assert_eq!(map.by_start.len(), 0);
+    }
+
+    #[test]
+    fn taking_what_is_taken_changes_nothing() {
+        let mut map = FreeMap::default();
+        map.release(5, 5);
+        let before = map.clone();
+        assert!(!map.take(4, 2) && !map.take(9, 2) && !map.take(5, 0) && !map.take(6, u64::MAX));
+        assert_eq!(map, before);
+    }
+
+    proptest! {
+        #[test]
+        fn agrees_with_an_array(
+            steps in prop::collection::vec((any::<bool>(), 1u64..9, any::<prop::sample::Index>()), 1..80),
+        ) {
+            const UNITS: u64 = 64;
+            let mut map = FreeMap::default();
+            map.release(0, UNITS);
+            let mut taken = [false; UNITS as usize];
+            let mut held: Vec<(u64, u64)> = Vec::new();
+            for (allocate, len, which) in steps {
+                if allocate || held.is_empty() {
+                    let longest = taken.split(|t| *t).map(<[bool]>::len).max().unwrap_or(0);
+                    let start = map.allocate(len);
+                    prop_assert_eq!(start.is_some(), longest as u64 >= len);
+                    if let Some(start) = start {
+                        for unit in start..start + len {
+                            prop_assert!(!std::mem::replace(&mut taken[unit as usize], true));
+                        }
+                        held.push((start, len));
+                    }
+                } else {
+                    let (start, len) = held.swap_remove(which.index(held.len()));
+                    taken[start as usize..(start + len) as usize].fill(false);
+                    map.release(start, len);
+                }
+                let ranges: u64 = map.by_start.values().sum();
+                prop_assert_eq!(ranges, taken.iter().filter(|t| !**t).count() as u64);
+                let joined = taken.split(|t| *t).filter(|run| !run.is_empty()).count();
+                prop_assert_eq!(map.by_start.len(), joined);
+            }
+        }
+    }
+}

@@ -1,0 +1,419 @@
+//! Extents in preallocated files.
+//!
+//! A caller reserves space, writes into it, syncs, and then names the place in a journal edit.
+//! Which parts are taken follows from the journal alone; the store keeps no durable map.
+//!
+//! Thread safety: every method may be called from any thread. Reads and writes take a shared lock
+//! only to find their file; `allocation` is held while a file grows; `syncing` during a sync. No
+//! lock is taken under another one except `handles` under `allocation` or `syncing`.
+//!
+//! Invariants:
+//!
+//! 1. A unit is free, or held by one [`Reserved`], or by one extent.
+//! 2. When [`sync`](ExtentStore::sync) returns, every write that returned before the call is
+//!    durable, whoever made it, with its file's name and length. Hence syncs are serialised: a
+//!    second caller that finds nothing left to do must not overtake the first one's sync.
+//! 3. After one failed sync every later sync fails.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use parking_lot::{Mutex, RwLock};
+
+use super::space::FreeMap;
+use crate::error::{Damage, Error, ErrorKind, Result};
+use crate::os::{File, Files, OpenHow};
+
+/// Extents start at multiples of this.
+const UNIT: u64 = 16 * 1024;
+
+/// No extent file grows beyond this; the next one is begun.
+const MAX_FILE_BYTES: u64 = 1024 * 1024 * 1024;
+
+/// By how much a store of this size grows: in small steps while it is small.
+fn growth_step(file_bytes: u64) -> u64 {
+    const MIB: u64 = 1024 * 1024;
+    if file_bytes < 256 * MIB { 4 * MIB } else { 64 * MIB }
+}
+
+/// Where an extent lies.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Location {
+    /// Number of the extent file.
+    pub(crate) file: u32,
+    /// Offset in it, a multiple of 16 KiB.
+    pub(crate) offset: u64,
+    /// Length in bytes.
+    pub(crate) len: u32,
+}
+
+impl Location {
+    /// The first unit and the number of units; `None` for a place where no extent can lie.
+    fn units(&self) -> Option<(u64, u64)> {
+        let sound = self.offset.is_multiple_of(UNIT) && self.len > 0;
+        sound.then(|| (self.offset / UNIT, u64::from(self.len).div_ceil(UNIT)))
+    }
+}
+
+/// How much space there is and how much of it extents hold, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct SpaceUse {
+    pub(crate) file_bytes: u64,
+    pub(crate) taken_bytes: u64,
+}
+
+#[derive(Debug)]
+struct ExtentFile {
+    handle: Arc<dyn File>,
+    /// Written since its last sync.
+    dirty: AtomicBool,
+}
+
+#[derive(Debug, Default)]
+struct Allocation {
+    /// Of each file: what is free, and its length in whole units.
+    files: BTreeMap<u32, (FreeMap, u64)>,
+    taken_units: u64,
+}
+
+impl Allocation {
+    fn file_bytes(&self) -> u64 {
+        self.files.values().map(|(_, units)| units * UNIT).sum()
+    }
+
+    fn allocate(&mut self, units: u64) -> Option<(u32, u64)> {
+        let found =
+            self.files.iter_mut().find_map(|(n, (free, _))| Some((*n, free.allocate(units)?)));
+        if found.is_some() {
+            self.taken_units += units;
+        }
+        found
+    }
+}
+
+/// The extent files of one database.
+#[derive(Debug)]
+pub(crate) struct ExtentStore {
+    files: Arc<dyn Files>,
+    directory: PathBuf,
+    read_only: bool,
+    handles: RwLock<BTreeMap<u32, Arc<ExtentFile>>>,
+    allocation: Mutex<Allocation>,
+    syncing: Mutex<()>,
+    /// A file was created since the directory was last synced.
+    new_names: AtomicBool,
+    sync_failed: AtomicBool,
+    bytes_written: AtomicU64,
+    bytes_read: AtomicU64,
+    syncs: AtomicU64,
+}
+
+/// Space for an extent; dropping it without [`keep`](Reserved::keep) gives the space back.
+#[derive(Debug)]
+pub(crate) struct Reserved {
+    store: Arc<ExtentStore>,
+    at: Location,
+    kept: bool,
+}
+
+impl Reserved {
+    /// Where it is.
+    pub(crate) fn location(&self) -> Location {
+        self.at
+    }
+
+    /// Hands the space to the caller, who owes the store a [`release`](ExtentStore::release).
+    pub(crate) fn keep(mut self) -> Location {
+        self.kept = true;
+        self.at
+    }
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        if !self.kept {
+            self.store.release(&self.at);
+        }
+    }
+}
+
+impl ExtentStore {
+    /// Opens the extent files of `directory`; free is what is not in `taken`.
+    ///
+    /// # Errors
+    ///
+    /// `Corrupt` if a taken place overlaps another or lies outside the files; or on an I/O error.
+    pub(crate) fn open(
+        files: Arc<dyn Files>,
+        directory: &Path,
+        taken: &[Location],
+        read_only: bool,
+    ) -> Result<Arc<ExtentStore>> {
+        let store = ExtentStore {
+            files,
+            directory: directory.to_path_buf(),
+            read_only,
+            handles: RwLock::default(),
+            allocation: Mutex::default(),
+            syncing: Mutex::default(),
+            new_names: AtomicBool::new(false),
+            sync_failed: AtomicBool::new(false),
+            bytes_written: AtomicU64::new(0),
+            bytes_read: AtomicU64::new(0),
+            syncs: AtomicU64::new(0),
+        };
+        let names = store.files.list(directory).map_err(|e| Error::io("list", directory, e))?;
+        for number in names.iter().filter_map(|name| file_number(name)) {
+            store.open_file(number)?;
+        }
+        for at in taken {
+            store.take(at)?;
+        }
+        Ok(Arc::new(store))
+    }
+
+    fn open_file(&self, number: u32) -> Result<()> {
+        let path = self.path(number);
+        let how = if self.read_only { OpenHow::Read } else { OpenHow::Write };
+        let handle = self.files.open(&path, how).map_err(|e| Error::io("open", &path, e))?;
+        let len = handle.len().map_err(|e| Error::io("measure", &path, e))?;
+        let mut free = FreeMap::default();
+        free.release(0, len / UNIT);
+        self.allocation.lock().files.insert(number, (free, len / UNIT));
+        let file = ExtentFile { handle, dirty: AtomicBool::new(false) };
+        self.handles.write().insert(number, Arc::new(file));
+        Ok(())
+    }
+
+    fn take(&self, at: &Location) -> Result<()> {
+        let mut allocation = self.allocation.lock();
+        let file = allocation.files.get_mut(&at.file);
+        let file_units = file.as_ref().map(|(_, units)| *units);
+        let taken =
+            file.zip(at.units()).is_some_and(|((free, _), (start, len))| free.take(start, len));
+        if !taken {
+            let got = match file_units {
+                None => "no such file".to_string(),
+                Some(units) => {
+                    format!("a taken place, or one past the {} bytes there are", units * UNIT)
+                }
+            };
+            let expected = format!("free space for {} bytes", at.len);
+            return Err(self.damage(at, 0, "extent", expected, got));
+        }
+        allocation.taken_units += at.units().map_or(0, |(_, len)| len);
+        Ok(())
+    }
+
+    /// Reserves space for `len` bytes, growing the files when nothing fits.
+    ///
+    /// # Errors
+    ///
+    /// `Full` when the file system has no room; nothing has changed then.
+    pub(crate) fn reserve(self: &Arc<Self>, len: u32) -> Result<Reserved> {
+        if self.read_only {
+            return Err(Error::invalid("the database is open read-only; open it for writing"));
+        }
+        let units = u64::from(len).div_ceil(UNIT).max(1);
+        let mut allocation = self.allocation.lock();
+        let place = match allocation.allocate(units) {
+            Some(place) => Some(place),
+            None => {
+                self.grow(&mut allocation, units)?;
+                allocation.allocate(units)
+            }
+        };
+        drop(allocation);
+        let Some((file, unit)) = place else {
+            debug_assert!(false, "a store that grew has room");
+            return Err(Error::new(
+                ErrorKind::Full,
+                format!("no room for an extent of {len} bytes"),
+            ));
+        };
+        let at = Location { file, offset: unit * UNIT, len };
+        Ok(Reserved { store: Arc::clone(self), at, kept: false })
+    }
+
+    /// Adds room for at least `units` in one piece: at the end of the last file, or in a new one.
+    fn grow(&self, allocation: &mut Allocation, units: u64) -> Result<()> {
+        let step = growth_step(allocation.file_bytes());
+        let added = (units * UNIT).next_multiple_of(step);
+        let last = allocation.files.last_key_value().map(|(n, (_, len))| (*n, len * UNIT));
+        let (number, old) = match last {
+            Some((number, bytes)) if bytes + added <= MAX_FILE_BYTES => (number, bytes),
+            Some((number, _)) => (number + 1, 0),
+            None => (1, 0),
+        };
+        let path = self.path(number);
+        if old == 0 && !allocation.files.contains_key(&number) {
+            let created = self.files.open(&path, OpenHow::CreateNew);
+            let handle = created.map_err(|e| Error::io("create", &path, e))?;
+            self.new_names.store(true, Ordering::Release);
+            let file = ExtentFile { handle, dirty: AtomicBool::new(false) };
+            self.handles.write().insert(number, Arc::new(file));
+            allocation.files.insert(number, (FreeMap::default(), 0));
+        }
+        let doing = format!("find {added} bytes beyond the {old} there are in");
+        let file = self.file(number, &path)?;
+        file.handle.preallocate(old + added).map_err(|e| Error::io(&doing, &path, e))?;
+        let (free, len) = allocation.files.entry(number).or_default();
+        free.release(old / UNIT, added / UNIT);
+        *len = (old + added) / UNIT;
+        Ok(())
+    }
+
+    /// Writes an extent's bytes to their place. Durable after the next [`sync`](Self::sync).
+    pub(crate) fn write(&self, at: &Location, bytes: &[u8]) -> Result<()> {
+        debug_assert_eq!(bytes.len(), at.len as usize, "an extent is written whole");
+        let path = self.path(at.file);
+        let file = self.file(at.file, &path)?;
+        file.handle
+            .write_all_at(bytes, at.offset)
+            .map_err(|e| Error::io(&format!("write {} bytes to", bytes.len()), &path, e))?;
+        file.dirty.store(true, Ordering::Release);
+        self.bytes_written.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// Makes every write so far durable (invariant 2).
+    ///
+    /// # Errors
+    ///
+    /// `Unavailable`: what was written may never become durable, so the caller poisons the
+    /// database.
+    pub(crate) fn sync(&self) -> Result<()> {
+        let _serialised = self.syncing.lock();
+        if self.sync_failed.load(Ordering::Relaxed) {
+            let message = "an earlier sync of the extents failed; open the database again";
+            return Err(Error::new(ErrorKind::Unavailable, message));
+        }
+        let synced = self.sync_dirty();
+        if synced.is_err() {
+            self.sync_failed.store(true, Ordering::Relaxed);
+        }
+        synced
+    }
+
+    fn sync_dirty(&self) -> Result<()> {
+        let files: Vec<_> = self.handles.read().iter().map(|(n, f)| (*n, Arc::clone(f))).collect();
+        for (number, file) in files {
+            if file.dirty.swap(false, Ordering::AcqRel) {
+                self.syncs.fetch_add(1, Ordering::Relaxed);
+                file.handle.sync().map_err(|e| Error::io("sync", &self.path(number), e))?;
+            }
+        }
+        if self.new_names.swap(false, Ordering::AcqRel) {
+            let synced = self.files.sync_directory(&self.directory);
+            synced.map_err(|e| Error::io("sync", &self.directory, e))?;
+        }
+        Ok(())
+    }
+
+    /// Reads `len` bytes from `offset` of an extent.
+    ///
+    /// # Errors
+    ///
+    /// `Corrupt` when the file or the extent ends before them.
+    pub(crate) fn read(&self, at: &Location, offset: u32, len: u32) -> Result<Vec<u8>> {
+        if u64::from(offset) + u64::from(len) > u64::from(at.len) {
+            let expected = format!("{len} bytes");
+            return Err(self.damage(
+                at,
+                offset,
+                "extent",
+                expected,
+                format!("only {} in all", at.len),
+            ));
+        }
+        let path = self.path(at.file);
+        let file = self.file(at.file, &path)?;
+        let mut bytes = vec![0; len as usize];
+        match file.handle.read_exact_at(&mut bytes, at.offset + u64::from(offset)) {
+            Ok(()) => {}
+            Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => {
+                let got = "the end of the file".to_string();
+                return Err(self.damage(at, offset, "extent", format!("{len} bytes"), got));
+            }
+            Err(e) => return Err(Error::io("read", &path, e)),
+        }
+        self.bytes_read.fetch_add(u64::from(len), Ordering::Relaxed);
+        Ok(bytes)
+    }
+
+    /// Gives the space of an extent back. Nobody reads or writes it any more, and no durable
+    /// edit names it.
+    pub(crate) fn release(&self, at: &Location) {
+        let mut allocation = self.allocation.lock();
+        let units = at.units();
+        let file = allocation.files.get_mut(&at.file);
+        debug_assert!(file.is_some() && units.is_some(), "only what was reserved is given back");
+        if let (Some((free, _)), Some((start, len))) = (file, units) {
+            free.release(start, len);
+            allocation.taken_units -= len;
+        }
+    }
+
+    /// The path of an extent file.
+    pub(crate) fn path(&self, file: u32) -> PathBuf {
+        self.directory.join(format!("extents-{file:08}"))
+    }
+
+    /// How much space there is, and how much is taken.
+    pub(crate) fn space(&self) -> SpaceUse {
+        let allocation = self.allocation.lock();
+        let taken_bytes = allocation.taken_units * UNIT;
+        SpaceUse { file_bytes: allocation.file_bytes(), taken_bytes }
+    }
+
+    /// Bytes written since the opening.
+    pub(crate) fn bytes_written(&self) -> u64 {
+        self.bytes_written.load(Ordering::Relaxed)
+    }
+
+    /// Bytes read since the opening.
+    pub(crate) fn bytes_read(&self) -> u64 {
+        self.bytes_read.load(Ordering::Relaxed)
+    }
+
+    /// Syncs of extent files since the opening.
+    pub(crate) fn syncs(&self) -> u64 {
+        self.syncs.load(Ordering::Relaxed)
+    }
+
+    fn file(&self, number: u32, path: &Path) -> Result<Arc<ExtentFile>> {
+        let file = self.handles.read().get(&number).map(Arc::clone);
+        file.ok_or_else(|| Error::io("open", path, io::ErrorKind::NotFound.into()))
+    }
+
+    fn damage(
+        &self,
+        at: &Location,
+        offset: u32,
+        what: &str,
+        expected: String,
+        got: String,
+    ) -> Error {
+        Error::corrupt(Damage {
+            tier: "ssd",
+            file: self.path(at.file),
+            offset: at.offset.saturating_add(u64::from(offset)),
+            what: what.to_string(),
+            expected,
+            got,
+        })
+    }
+}
+
+/// The number of an extent file, from its name.
+fn file_number(name: &str) -> Option<u32> {
+    let digits = name.strip_prefix("extents-")?;
+    let number = digits.parse().ok()?;
+    (digits == format!("{number:08}")).then_some(number)
+}
+
+#[cfg(test)]
+mod tests;
