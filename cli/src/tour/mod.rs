@@ -18,7 +18,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use terrace::Database;
+use terrace::{Database, Options};
 
 use crate::args::TourArguments;
 use crate::failure::{Failure, Outcome};
@@ -35,6 +35,10 @@ const COMMITS: u64 = 10_000;
 
 /// Acknowledged commits in a round, at least.
 const COMMITS_A_ROUND: u64 = 2_200;
+
+/// The size of the region: a quarter of the default, so that records step down to disk while one
+/// watches, and the kills hit that work too.
+const REGION: u64 = 64 << 20;
 
 /// Rows in a batch of the import.
 const BATCH: usize = 1_000;
@@ -158,7 +162,7 @@ fn import(session: &Session, dir: &Path, source: &Source) -> Result<(Loaded, Dur
     let total = source.records.iter().map(|(key, value)| key.len() + value.len()).sum::<usize>();
     let bar = session.output.byte_bar(Some(total as u64));
     let begin = Instant::now();
-    let database = Database::open(database_of(dir))?;
+    let database = Options::new().pm_size(REGION).open(database_of(dir))?;
     let table = database.table(source.table)?;
     let mut loader = Loader::new(&database, &table, BATCH);
     for (key, value) in &source.records {

@@ -17,6 +17,9 @@ const ENOUGH: usize = 1_000;
 /// Files looked at below `/usr`.
 const MOST_FILES: usize = 100_000;
 
+/// Larger records are left out: they would not fit in a zone of the tour's small region.
+const LARGEST: usize = 256 * 1024;
+
 /// Keys and values.
 pub(crate) type Records = Vec<(Vec<u8>, Vec<u8>)>;
 
@@ -31,24 +34,34 @@ pub(crate) struct Source {
 
 /// Reads the file, or the first source of the system that has enough.
 pub(crate) fn find(input: Option<&Path>) -> Result<Source, Failure> {
-    if let Some(path) = input {
-        return of_file(path);
+    let mut source = match input {
+        Some(path) => of_file(path)?,
+        None => of_this_system(),
+    };
+    source.records.retain(|(key, value)| key.len() + value.len() <= LARGEST);
+    let least = super::batch::THREADS as usize;
+    if source.records.len() < least {
+        return Err(Failure::Invalid(format!(
+            "{} has {} records, the tour needs {least}; name a file with --input",
+            source.from,
+            source.records.len()
+        )));
     }
-    let available: &[&dyn Fn() -> Source] = &[&of_apt, &of_dpkg, &of_usr];
-    let mut best: Option<Source> = None;
-    for source in available {
-        let source = source();
-        if source.records.len() > ENOUGH {
-            return Ok(source);
+    Ok(source)
+}
+
+fn of_this_system() -> Source {
+    let mut best = of_apt();
+    for other in [of_dpkg, of_usr] {
+        if best.records.len() > ENOUGH {
+            break;
         }
-        if best.as_ref().is_none_or(|best| best.records.len() < source.records.len()) {
-            best = Some(source);
+        let other = other();
+        if other.records.len() > best.records.len() {
+            best = other;
         }
     }
-    let best = best.filter(|best| best.records.len() >= super::batch::THREADS as usize);
-    best.ok_or_else(|| {
-        Failure::Invalid("found no packages and no files here; name a file with --input".into())
-    })
+    best
 }
 
 fn of_apt() -> Source {
@@ -149,14 +162,6 @@ fn of_file(path: &Path) -> Result<Source, Failure> {
         }
         Some(Format::Jsonl) | None => lines(path, file)?,
     };
-    if records.len() < super::batch::THREADS as usize {
-        let least = super::batch::THREADS;
-        let have = records.len();
-        return Err(Failure::Invalid(format!(
-            "{} has {have} records, the tour needs {least}",
-            path.display()
-        )));
-    }
     Ok(Source { table: "rows", from: path.display().to_string(), records })
 }
 
