@@ -39,8 +39,12 @@ pub(crate) fn run(
     read_ledger(&super::ledger_of(&arguments.dir), &mut judge)?;
     read_tables(&database, &arguments.source, &mut judge)?;
     database.close()?;
+    let (verdict, lines) = judge.verdict();
+    for line in lines {
+        session.output.remark(&line);
+    }
     let examined = Examined {
-        verdict: judge.verdict(),
+        verdict,
         open_ms: open.total_ms,
         rebuild_ms: open.rebuild_ms,
         records_rebuilt: open.records_rebuilt,

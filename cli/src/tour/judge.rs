@@ -37,6 +37,9 @@ impl Verdict {
     }
 }
 
+/// How many batches of each sort are described.
+const LISTED: usize = 5;
+
 /// What is known of one batch.
 #[derive(Default)]
 struct Known {
@@ -115,9 +118,10 @@ impl Judge {
         }
     }
 
-    /// What came out.
-    pub(crate) fn verdict(mut self) -> Verdict {
+    /// What came out, and a line on each of the first batches that are not as they must be.
+    pub(crate) fn verdict(mut self) -> (Verdict, Vec<String>) {
         let mut torn = self.torn_in_latest();
+        let mut lost = BTreeSet::new();
         let mut verdict = Verdict::default();
         let mut last_acknowledged: BTreeMap<u32, u64> = BTreeMap::new();
         for (stamp, known) in &self.batches {
@@ -144,7 +148,9 @@ impl Judge {
             }
             if known.acknowledged.is_some() {
                 verdict.acknowledged += 1;
-                verdict.lost += u64::from(!is_whole);
+                if !is_whole {
+                    lost.insert(*stamp);
+                }
             } else if is_whole {
                 let next = last_acknowledged.get(&stamp.thread).map_or(0, |last| last + 1);
                 match stamp.sequence == next {
@@ -155,10 +161,32 @@ impl Judge {
         }
         verdict.out_of_order =
             there.values().filter(|(count, last)| *count != last + 1).count() as u64;
+        verdict.lost = lost.len() as u64;
         verdict.torn = torn.len() as u64;
         verdict.wrong = self.wrong.len() as u64;
         verdict.invented = self.invented;
-        verdict
+        let bad = [("lost", &lost), ("torn", &torn), ("wrong", &self.wrong)];
+        let lines = bad.iter().flat_map(|(what, stamps)| {
+            stamps.iter().take(LISTED).map(|stamp| self.describe(what, *stamp))
+        });
+        (verdict, lines.collect())
+    }
+
+    fn describe(&self, what: &str, stamp: Stamp) -> String {
+        let known = self.batches.get(&stamp);
+        let there = |is_there: bool| if is_there { "there" } else { "missing" };
+        format!(
+            "{what}: batch {} of thread {} in round {}: ledger {}, by_name {}, {}",
+            stamp.sequence,
+            stamp.thread & 0xff,
+            (stamp.thread >> 8) + 1,
+            there(known.is_some_and(|known| known.ledger.is_some())),
+            there(known.is_some_and(|known| known.by_name.is_some())),
+            match known.and_then(|known| known.acknowledged) {
+                Some(_) => "acknowledged",
+                None => "not acknowledged",
+            }
+        )
     }
 
     /// The batches whose part in `latest` is missing, or is all there is of them.

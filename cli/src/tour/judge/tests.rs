@@ -63,7 +63,7 @@ impl Left {
         for (key, value) in &self.latest {
             judge.latest(key, value);
         }
-        judge.verdict()
+        judge.verdict().0
     }
 }
 
