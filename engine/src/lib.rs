@@ -1,10 +1,59 @@
 //! Terrace, a transactional LSM storage engine whose data is its log.
+//!
+//! A write lands in persistent memory (or, where there is none, in a preallocated file that is
+//! written by group and synced like a log, and then *is* level 0), steps down to SSD when it
+//! cools, and stays sorted on every step. There is no separate log to write first and to replay
+//! later.
+//!
+//! Start with [`Database::open`], then [`Database::table`]; [`WriteBatch`] commits to several
+//! tables at once, [`Snapshot`] reads them all as of one moment. Every commit is durable when its
+//! call returns unless [`Durability::Relaxed`] is asked for.
+//!
+//! # Examples
+//!
+//! ```
+//! # fn main() -> terrace::Result<()> {
+//! # let dir = tempfile::tempdir().unwrap();
+//! # let path = dir.path().join("db");
+//! let db = terrace::Database::open(path)?;
+//! let users = db.table("users")?;
+//! users.put("ada", "1815")?;
+//! for row in users.range("a".."b") {
+//!     let (key, value) = row?;
+//!     assert_eq!((&key[..], &value[..]), (&b"ada"[..], &b"1815"[..]));
+//! }
+//! # Ok(())
+//! # }
+//! ```
 
+mod alloc;
+mod cache;
+mod commit;
+mod compaction;
+mod db;
 mod error;
-mod limits;
+mod extent;
+mod level0;
+mod levels;
+pub mod limits;
+mod memtable;
+mod merge;
 mod mvcc;
+mod options;
 mod os;
+mod pm;
+mod read;
 mod record;
+mod table;
+#[cfg(any(test, feature = "testing"))]
+pub mod testing;
 mod tier;
+mod view;
 
+pub use db::{
+    BackgroundStats, CacheStats, CommitStats, Database, DiskStats, LevelStats, OpenStats, PmStats,
+    Stats, TableStats, VerifyReport, verify,
+};
 pub use error::{Damage, Error, ErrorKind, Result};
+pub use options::{Durability, OpenProgress, Options};
+pub use table::{Range, Snapshot, Table, WriteBatch};

@@ -53,6 +53,8 @@ pub struct Options {
     pub(crate) level1_size: u64,
     pub(crate) progress: Option<ProgressFn>,
     pub(crate) storage: Storage,
+    /// The background runs only when a test steps it.
+    pub(crate) stepped: bool,
     #[cfg(any(test, feature = "testing"))]
     pub(crate) planted: Option<Planted>,
 }
@@ -64,7 +66,7 @@ pub(crate) enum Storage {
     Real,
     /// A simulated machine.
     #[cfg(any(test, feature = "testing"))]
-    Simulated(crate::testing::Machine),
+    Simulated(crate::os::sim::Machine),
 }
 
 /// A bug put in on purpose, to prove that the tests would find it.
@@ -106,6 +108,7 @@ impl Options {
             level1_size: 256 * MIB,
             progress: None,
             storage: Storage::Real,
+            stepped: false,
             #[cfg(any(test, feature = "testing"))]
             planted: None,
         }
@@ -149,33 +152,6 @@ impl Options {
         self
     }
 
-    /// Opens a database as [`Database::open`](crate::Database::open) does.
-    ///
-    /// # Errors
-    ///
-    /// As [`Database::open`](crate::Database::open).
-    pub fn open(self, path: impl AsRef<Path>) -> Result<crate::Database> {
-        crate::Database::open_with(path.as_ref(), &self, crate::db::OpenHow::OpenOrCreate)
-    }
-
-    /// Creates a database as [`Database::create`](crate::Database::create) does.
-    ///
-    /// # Errors
-    ///
-    /// As [`Database::create`](crate::Database::create).
-    pub fn create(self, path: impl AsRef<Path>) -> Result<crate::Database> {
-        crate::Database::open_with(path.as_ref(), &self, crate::db::OpenHow::Create)
-    }
-
-    /// Opens a database as [`Database::open_read_only`](crate::Database::open_read_only) does.
-    ///
-    /// # Errors
-    ///
-    /// As [`Database::open_read_only`](crate::Database::open_read_only).
-    pub fn open_read_only(self, path: impl AsRef<Path>) -> Result<crate::Database> {
-        crate::Database::open_with(path.as_ref(), &self, crate::db::OpenHow::ReadOnly)
-    }
-
     /// Plants a bug.
     #[cfg(any(test, feature = "testing"))]
     #[doc(hidden)]
@@ -185,11 +161,20 @@ impl Options {
         self
     }
 
+    /// Leaves the background to [`Database::step`](crate::Database::step).
+    #[cfg(any(test, feature = "testing"))]
+    #[doc(hidden)]
+    #[must_use]
+    pub fn stepped(mut self) -> Options {
+        self.stepped = true;
+        self
+    }
+
     /// Opens on a simulated machine.
     #[cfg(any(test, feature = "testing"))]
     #[doc(hidden)]
     #[must_use]
-    pub fn machine(mut self, machine: &crate::testing::Machine) -> Options {
+    pub fn machine(mut self, machine: &crate::os::sim::Machine) -> Options {
         self.storage = Storage::Simulated(machine.clone());
         self
     }

@@ -7,8 +7,14 @@ use crate::limits;
 use crate::memtable::{Memtable, record_len};
 use crate::record::{Kind, TableId};
 
-/// A table as commit sees it.
+/// What a batch names: whatever table stands there when the batch is committed.
 pub(crate) trait Target: Send + Sync {
+    /// The table of this moment.
+    fn resolve(&self) -> Arc<dyn Home>;
+}
+
+/// A table as commit sees it.
+pub(crate) trait Home: Send + Sync {
     /// Its number.
     fn table(&self) -> TableId;
 
@@ -102,6 +108,11 @@ impl Batch {
         &self.bytes[operation.value_at..operation.end]
     }
 
+    /// The tables that the operations go to now.
+    pub(crate) fn homes(&self) -> Vec<Arc<dyn Home>> {
+        self.targets.iter().map(|t| t.resolve()).collect()
+    }
+
     /// The operations that count: of several on one key of a table, the last.
     pub(super) fn effective(&self) -> Vec<Operation> {
         if self.operations.len() < 2 {
@@ -109,7 +120,7 @@ impl Batch {
         }
         let place = |i: &usize| {
             let operation = &self.operations[*i];
-            (self.targets[operation.target].table(), self.key(operation))
+            (operation.target, self.key(operation))
         };
         let mut order: Vec<usize> = (0..self.operations.len()).collect();
         order.sort_by(|a, b| place(a).cmp(&place(b)));

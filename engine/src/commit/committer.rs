@@ -6,8 +6,8 @@
 //! its records indexed, its slot finished. (4) Whoever wins the publisher's lock publishes all
 //! consecutive finished slots with one sync; the rest park.
 //!
-//! Thread safety: every method takes `&self`. Lock order: `linking` before `turnstile`;
-//! `publisher` before `waiters`; no other two are held at once.
+//! Thread safety: every method takes `&self`. Lock order: `linking`, then `publisher` or
+//! `turnstile`, then `waiters`; publisher and turnstile are never held together.
 //!
 //! Invariants:
 //!
@@ -82,10 +82,16 @@ pub(crate) struct Committer {
 pub(crate) struct Pending<'a> {
     committer: &'a Committer,
     lsn: Lsn,
+    zone: u32,
     durability: Durability,
 }
 
 impl Pending<'_> {
+    /// The zone that its first sub-entry lies in.
+    pub(crate) fn zone(&self) -> u32 {
+        self.zone
+    }
+
     /// Waits until the commit is visible and as durable as was asked for.
     ///
     /// # Errors
@@ -132,6 +138,11 @@ impl Committer {
         &self.counts
     }
 
+    /// The greatest LSN that is published.
+    pub(crate) fn visible(&self) -> Lsn {
+        self.visible.get()
+    }
+
     /// The greatest LSN that is durable.
     pub(crate) fn durable(&self) -> Lsn {
         self.durable.get()
@@ -151,31 +162,38 @@ impl Committer {
     /// has no zone left; `Unavailable` when the database is poisoned. Nothing was done then.
     pub(crate) fn enqueue(&self, batch: &Batch, durability: Durability) -> Result<Pending<'_>> {
         let group = Group::encode(batch, self.zones.geometry().zone_size)?;
-        self.enqueue_group(group, durability)
+        self.enqueue_group(group, durability, &mut || ())
     }
 
-    /// Gives an encoded group its place in the order.
+    /// Gives an encoded group its place in the order; `at_ticket` runs in the turnstile with the
+    /// group's ticket, and must be short.
     ///
     /// # Errors
     ///
     /// As [`Committer::enqueue`].
-    pub(crate) fn enqueue_group(&self, group: Group, durability: Durability) -> Result<Pending<'_>> {
+    pub(crate) fn enqueue_group(
+        &self,
+        group: Group,
+        durability: Durability,
+        at_ticket: &mut dyn FnMut(),
+    ) -> Result<Pending<'_>> {
         let records = group.records();
-        let ticket = self.take_ticket(&group)?;
+        let ticket = self.take_ticket(&group, at_ticket)?;
         let lsn = ticket.lsn;
+        let zone = ticket.places.first().map_or(0, |place| place.zone);
         self.fill(group, ticket, durability);
         self.counts.groups.fetch_add(1, Ordering::Relaxed);
         self.counts.records.fetch_add(records, Ordering::Relaxed);
         self.wake();
-        Ok(Pending { committer: self, lsn, durability })
+        Ok(Pending { committer: self, lsn, zone, durability })
     }
 
-    fn take_ticket(&self, group: &Group) -> Result<Ticket<'_>> {
+    fn take_ticket(&self, group: &Group, at_ticket: &mut dyn FnMut()) -> Result<Ticket<'_>> {
         loop {
             self.poison.check()?;
             let mut turnstile = self.turnstile.lock();
-            for target in &group.targets {
-                target.check_alive()?;
+            for home in &group.homes {
+                home.check_alive()?;
             }
             if turnstile.next - self.visible.get() >= RING {
                 let oldest = turnstile.next - RING;
@@ -188,8 +206,9 @@ impl Committer {
                 self.make_spare(stream)?;
                 continue;
             }
-            let actives = group.targets.iter().map(|t| t.active()).collect();
+            let actives = group.homes.iter().map(|home| home.active()).collect();
             let (lsn, places) = turnstile.pass(group, &self.zones);
+            at_ticket();
             return Ok(Ticket { poison: &self.poison, lsn, places, actives });
         }
     }
@@ -286,12 +305,22 @@ impl Committer {
             let payload_at =
                 self.zones.geometry().zone(place.zone) + place.offset + SUB_HEADER as u64;
             for placed in &part.records {
-                let Some(target) = placed.target else { continue };
+                let Some(home) = placed.home else { continue };
                 if let Some(record) = Record::decode(&part.payload[placed.at..]) {
-                    ticket.actives[target].insert(&record, payload_at + placed.at as u64);
+                    ticket.actives[home].insert(&record, payload_at + placed.at as u64);
                 }
             }
         }
+    }
+
+    /// Runs `f` while nothing is written to the region's media; commits wait at their sync.
+    pub(crate) fn while_quiet<T>(&self, f: impl FnOnce() -> T) -> T {
+        let linking = self.linking.lock();
+        let publisher = self.publisher.lock();
+        let done = f();
+        drop((publisher, linking));
+        self.wake();
+        done
     }
 
     /// Waits until `lsn` is published, publishing whatever is finished when nobody else does.

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::batch::{Batch, Target};
+use super::batch::{Batch, Home};
 use super::subentry::SUB_HEADER;
 use crate::error::{Error, Result};
 use crate::memtable::{encode_record, set_seq};
@@ -21,13 +21,13 @@ pub(crate) struct Part {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Placed {
     pub(super) at: usize,
-    /// Index into the group's targets; `None` for the engine's own records.
-    pub(super) target: Option<usize>,
+    /// Index into the group's homes; `None` for the engine's own records.
+    pub(super) home: Option<usize>,
 }
 
 /// One or more operations that become durable together under one LSN.
 pub(crate) struct Group {
-    pub(super) targets: Vec<Arc<dyn Target>>,
+    pub(super) homes: Vec<Arc<dyn Home>>,
     pub(super) parts: Vec<Part>,
 }
 
@@ -42,27 +42,27 @@ impl Group {
     /// `Invalid` when the batch broke a limit or does not fit in a zone of `zone_size`.
     pub(crate) fn encode(batch: &Batch, zone_size: u64) -> Result<Group> {
         batch.check()?;
-        let operations = batch.effective();
+        let (homes, operations) = (batch.homes(), batch.effective());
         let mut payload = Vec::with_capacity(batch.stored_len());
         let mut records = Vec::with_capacity(operations.len());
         for operation in &operations {
-            let table = batch.targets[operation.target].table();
-            records.push(Placed { at: payload.len(), target: Some(operation.target) });
+            let table = homes[operation.target].table();
+            records.push(Placed { at: payload.len(), home: Some(operation.target) });
             let (key, value) = (batch.key(operation), batch.value(operation));
             encode_record(&mut payload, table, operation.kind, key, value);
         }
         let part = Part { stream: SHARED_STREAM, payload, records };
         part.check(zone_size)?;
-        Ok(Group { targets: batch.targets.clone(), parts: vec![part] })
+        Ok(Group { homes, parts: vec![part] })
     }
 
     /// Encodes one of the engine's own records.
     pub(crate) fn event(key: &[u8], value: &[u8]) -> Group {
         let mut payload = Vec::new();
         encode_record(&mut payload, SYSTEM_TABLE, Kind::TableEvent, key, value);
-        let records = vec![Placed { at: 0, target: None }];
+        let records = vec![Placed { at: 0, home: None }];
         let part = Part { stream: SHARED_STREAM, payload, records };
-        Group { targets: Vec::new(), parts: vec![part] }
+        Group { homes: Vec::new(), parts: vec![part] }
     }
 
     /// Number of records.

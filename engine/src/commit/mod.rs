@@ -12,10 +12,10 @@ mod ring;
 mod subentry;
 mod turnstile;
 
-pub(crate) use batch::{Batch, Target};
+pub(crate) use batch::{Batch, Home, Target};
 pub(crate) use committer::{CommitCounts, Committer, Pending, Start};
 pub(crate) use floor::{Floor, Gidx, JournalMark};
 pub(crate) use group::Group;
 pub(crate) use poison::Poison;
-pub(crate) use recover::{Accepted, Recovered, recover};
+pub(crate) use recover::{Accepted, Evidence, Recovered, recover};
 pub(crate) use turnstile::StreamTail;

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 
 use super::committer::Committer;
 use super::floor::{Floor, Gidx};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::pm::{Durable, Fenced};
 use crate::record::Lsn;
 
@@ -126,23 +126,47 @@ impl Committer {
         Ok(publisher.floor.lsn)
     }
 
-    /// Releases those of `zones` that no GIDX word names or will come to name. The caller has made sure that no reader is
-    /// left that could hold an offset into them.
+    /// Whether everything committed is durable and the floor says so.
+    pub(crate) fn is_settled(&self) -> bool {
+        let Some(publisher) = self.publisher.try_lock() else { return false };
+        let (visible, durable) = (self.visible.get(), self.durable.get());
+        let settled = visible == durable
+            && publisher.floor.lsn == durable
+            && publisher.floor.journal == *self.journal.lock();
+        drop(publisher);
+        self.wake();
+        settled
+    }
+
+    /// Those of `zones` that no GIDX word names or will come to name.
+    pub(crate) fn releasable(&self, zones: Vec<u32>) -> Vec<u32> {
+        if zones.is_empty() {
+            return zones;
+        }
+        let publisher = self.publisher.lock();
+        let tails = [&publisher.written, &publisher.durable_tails, &publisher.tails];
+        let named = |zone: u32| tails.iter().any(|t| t.values().any(|gidx| gidx.zone == zone));
+        let releasable = zones.into_iter().filter(|zone| !named(*zone)).collect();
+        drop(publisher);
+        self.wake();
+        releasable
+    }
+
+    /// Releases zones that are [`releasable`](Committer::releasable); how many. The caller has
+    /// made sure that no reader is left that could hold an offset into them.
     ///
     /// # Errors
     ///
     /// As [`Committer::settle`].
     pub(crate) fn release(&self, zones: &[u32]) -> Result<usize> {
+        // Nobody verifies the region meanwhile.
         let publisher = self.publisher.lock();
-        let tails = [&publisher.written, &publisher.durable_tails, &publisher.tails];
-        let named = |zone: u32| tails.iter().any(|t| t.values().any(|gidx| gidx.zone == zone));
-        let zones: Vec<u32> = zones.iter().copied().filter(|zone| !named(*zone)).collect();
+        let released = self.zones.release(zones);
         drop(publisher);
         self.wake();
-        let released = self.zones.release(&zones);
         if let Err(e) = released {
             self.poison.set(&e);
-            return Err(Error::new(e.kind(), e.to_string()));
+            return Err(e);
         }
         Ok(zones.len())
     }

@@ -7,7 +7,7 @@
 //! 3. From F upward an LSN is committed while all its sub-entries are there and sound; the last
 //!    one before the first gap is L*.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -54,10 +54,9 @@ pub(crate) struct Recovered {
 }
 
 impl Recovered {
-    /// Whether records of an incarnation were accepted.
-    pub(crate) fn uses(&self, incarnation: u64) -> bool {
-        let mut accepted = self.zones.iter().flat_map(|(_, a)| a);
-        accepted.any(|a| a.incarnation == incarnation)
+    /// The incarnations of which records were accepted.
+    pub(crate) fn incarnations(&self) -> BTreeSet<u64> {
+        self.zones.iter().flat_map(|(_, a)| a).map(|a| a.incarnation).collect()
     }
 }
 

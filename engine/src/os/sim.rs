@@ -22,6 +22,8 @@
 //! Thread safety: one mutex around everything; a sync is atomic with respect to writes.
 
 mod content;
+mod machine;
+mod memory;
 mod names;
 #[cfg(test)]
 mod tests;
@@ -34,12 +36,14 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::files::{File, Files, OpenHow};
+pub use machine::Machine;
+pub(crate) use memory::SimPm;
 use content::Content;
 use names::Names;
 
 /// What survives a power cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Survive {
+pub enum Survive {
     /// Only what was synced.
     Nothing,
     /// Everything that was written.
@@ -50,14 +54,14 @@ pub(crate) enum Survive {
 
 /// Chooses for [`Survive`]; splitmix64 under the seeded one.
 #[derive(Debug)]
-enum Fate {
+pub(crate) enum Fate {
     Nothing,
     Everything,
     Random(u64),
 }
 
 impl Fate {
-    fn new(survive: Survive) -> Fate {
+    pub(crate) fn new(survive: Survive) -> Fate {
         match survive {
             Survive::Nothing => Fate::Nothing,
             Survive::Everything => Fate::Everything,
@@ -66,7 +70,7 @@ impl Fate {
     }
 
     /// Which of `states` states survives: 0 is the durable one, the last the newest.
-    fn choose(&mut self, states: usize) -> usize {
+    pub(crate) fn choose(&mut self, states: usize) -> usize {
         debug_assert!(states > 0, "the durable state is always there");
         match self {
             Fate::Nothing => 0,

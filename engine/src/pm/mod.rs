@@ -6,8 +6,6 @@ mod counters;
 mod geometry;
 mod mapping;
 mod region;
-#[cfg(any(test, feature = "testing"))]
-pub(crate) mod simulated;
 mod span;
 mod superblock;
 
@@ -15,4 +13,4 @@ pub(crate) use counters::PmCounts;
 pub(crate) use geometry::{Geometry, LINE, PAGE, STREAM_SLOTS};
 pub(crate) use region::{Media, Region};
 pub(crate) use span::{Dirty, Durable, Fenced, Flushed, Span};
-pub(crate) use superblock::{Incarnations, Superblock};
+pub(crate) use superblock::{Incarnations, Lived, Superblock};

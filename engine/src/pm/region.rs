@@ -37,7 +37,7 @@ pub(crate) enum Media {
     File(Arc<dyn File>),
     /// `simulated` mode: persistent memory that forgets what was not flushed and fenced.
     #[cfg(any(test, feature = "testing"))]
-    Simulated(Arc<super::simulated::SimPm>),
+    Simulated(Arc<crate::os::sim::SimPm>),
 }
 
 /// A mapped region in one of the persistence modes.
@@ -113,7 +113,7 @@ impl Region {
                 self.image.write(usize_of(span.at), &buffer);
             }
             #[cfg(any(test, feature = "testing"))]
-            Media::Simulated(pm) => self.image.write(usize_of(span.at), &pm.read(span)),
+            Media::Simulated(pm) => self.image.write(usize_of(span.at), &pm.read(span.at, span.len)),
         }
         Ok(())
     }
@@ -148,7 +148,7 @@ impl Region {
     fn stored(&self, span: Span) -> Dirty {
         #[cfg(any(test, feature = "testing"))]
         if let Media::Simulated(pm) = &self.media {
-            pm.store(span, self.bytes(span.at, span.len));
+            pm.store(span.at, self.bytes(span.at, span.len));
         }
         Dirty(span)
     }
@@ -161,7 +161,7 @@ impl Region {
             #[cfg(any(test, feature = "testing"))]
             Media::Simulated(pm) => {
                 PmCounts::add(&self.counts.flushes, lines(span));
-                pm.flush(span);
+                pm.flush(span.at, span.len);
             }
         }
         Flushed(span)

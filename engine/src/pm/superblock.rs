@@ -9,15 +9,26 @@ const VERSION: u32 = 1;
 const LIST_AT: usize = 256;
 
 /// The longest incarnation list that a superblock holds.
-pub(crate) const MAX_INCARNATIONS: usize = 240;
+const MAX_INCARNATIONS: usize = 160;
+
+/// From this length on, an opening wipes what is dead and joins the list into one entry.
+const LONG_LIST: usize = 128;
+
+/// Earlier openings whose records up to a cut are alive.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Lived {
+    pub(crate) first: u64,
+    pub(crate) last: u64,
+    pub(crate) cut: Lsn,
+}
 
 /// Which sub-entries are alive: the opening that wrote them, and up to which LSN it counts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Incarnations {
     /// The number of the latest opening, from 1.
     pub(crate) current: u64,
-    /// Earlier openings that still have records in zones: (incarnation, cut), ascending.
-    pub(crate) earlier: Vec<(u64, Lsn)>,
+    /// Earlier openings that still have records in zones, ascending and disjoint.
+    pub(crate) earlier: Vec<Lived>,
 }
 
 impl Incarnations {
@@ -26,23 +37,29 @@ impl Incarnations {
         if incarnation == self.current {
             return true;
         }
-        match self.earlier.binary_search_by_key(&incarnation, |e| e.0) {
-            Ok(i) => lsn <= self.earlier[i].1,
-            Err(_) => false,
-        }
+        let at = self.earlier.partition_point(|lived| lived.last < incarnation);
+        self.earlier.get(at).is_some_and(|l| l.first <= incarnation && lsn <= l.cut)
     }
 
-    /// Closes the current incarnation at `cut` and starts the next one. Incarnations outside
+    /// Closes the current incarnation at `cut` and starts the next one. Incarnations that are not
     /// `still_used` have nothing left in any zone and are forgotten.
-    pub(crate) fn begin_next(&mut self, cut: Lsn, still_used: impl Fn(u64) -> bool) {
-        self.earlier.push((self.current, cut));
-        self.earlier.retain(|(incarnation, _)| still_used(*incarnation));
+    pub(crate) fn begin_next(&mut self, cut: Lsn, still_used: impl Fn(&Lived) -> bool) {
+        self.earlier.push(Lived { first: self.current, last: self.current, cut });
+        self.earlier.retain(still_used);
         self.current += 1;
     }
 
-    /// Whether the list is too long to be written.
-    pub(crate) fn is_full(&self) -> bool {
-        self.earlier.len() > MAX_INCARNATIONS
+    /// Whether the list should be joined before it is too long to be written.
+    pub(crate) fn is_long(&self) -> bool {
+        self.earlier.len() >= LONG_LIST
+    }
+
+    /// Joins the whole list into one entry. Only right once nothing dead of these incarnations is
+    /// left in any zone.
+    pub(crate) fn join(&mut self) {
+        if let (Some(first), Some(last)) = (self.earlier.first(), self.earlier.last()) {
+            self.earlier = vec![Lived { first: first.first, last: last.last, cut: last.cut }];
+        }
     }
 }
 
@@ -71,9 +88,10 @@ impl Superblock {
         put_u64(&mut body, self.lsn_base);
         put_u32(&mut body, self.incarnations.earlier.len() as u32);
         body.resize(LIST_AT - 16, 0);
-        for (incarnation, cut) in &self.incarnations.earlier {
-            put_u64(&mut body, *incarnation);
-            put_u64(&mut body, *cut);
+        for lived in &self.incarnations.earlier {
+            put_u64(&mut body, lived.first);
+            put_u64(&mut body, lived.last);
+            put_u64(&mut body, lived.cut);
         }
         body.resize(PAGE as usize - 16, 0);
         let mut page = Vec::with_capacity(PAGE as usize);
@@ -123,9 +141,9 @@ impl Superblock {
             return None;
         }
         r.take(LIST_AT - 76)?;
-        let earlier =
-            (0..count).map(|_| Some((r.u64()?, r.u64()?))).collect::<Option<Vec<_>>>()?;
-        if !earlier.is_sorted_by(|a, b| a.0 < b.0) {
+        let mut lived = || Some(Lived { first: r.u64()?, last: r.u64()?, cut: r.u64()? });
+        let earlier = (0..count).map(|_| lived()).collect::<Option<Vec<_>>>()?;
+        if !earlier.is_sorted_by(|a, b| a.last < b.first) {
             return None;
         }
         let incarnations = Incarnations { current, earlier };
@@ -196,13 +214,17 @@ mod tests {
     use super::*;
     use std::path::Path;
 
+    fn lived(first: u64, last: u64, cut: Lsn) -> Lived {
+        Lived { first, last, cut }
+    }
+
     fn sample() -> Superblock {
         Superblock {
             database_id: *b"0123456789abcdef",
             generation: 3,
             geometry: Geometry::for_size(4 << 20),
             lsn_base: 77,
-            incarnations: Incarnations { current: 5, earlier: vec![(2, 10), (4, 70)] },
+            incarnations: Incarnations { current: 5, earlier: vec![lived(1, 2, 10), lived(4, 4, 70)] },
         }
     }
 

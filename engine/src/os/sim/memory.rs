@@ -14,9 +14,10 @@ use std::thread::ThreadId;
 
 use parking_lot::Mutex;
 
-use super::LINE;
-use super::span::Span;
-use crate::os::sim::Survive;
+use super::{Fate, Survive};
+
+/// A cache line.
+const LINE: usize = 64;
 
 /// A simulated persistent-memory device.
 #[derive(Debug)]
@@ -50,44 +51,59 @@ impl SimPm {
     pub(crate) fn crash(&self, survive: Survive) -> Arc<SimPm> {
         let state = self.0.lock();
         let mut media = state.media.clone();
-        let mut random = survive.stream();
+        let mut fate = Fate::new(survive);
         for (old, new) in media
-            .chunks_exact_mut(LINE as usize)
-            .zip(state.cache.chunks_exact(LINE as usize))
+            .chunks_exact_mut(LINE)
+            .zip(state.cache.chunks_exact(LINE))
             .filter(|(old, new)| *old != *new)
         {
-            if random.next() {
+            if fate.choose(2) == 1 {
                 old.copy_from_slice(new);
             }
         }
         SimPm::holding(media)
     }
 
-    pub(super) fn read(&self, span: Span) -> Vec<u8> {
-        self.0.lock().media[span.at as usize..span.end() as usize].to_vec()
+    /// Reads the media, as an opening does.
+    pub(crate) fn read(&self, at: u64, len: u64) -> Vec<u8> {
+        self.0.lock().media[range(at, len)].to_vec()
     }
 
-    pub(super) fn store(&self, span: Span, bytes: &[u8]) {
-        self.0.lock().cache[span.at as usize..span.end() as usize].copy_from_slice(bytes);
+    /// Stores into the cache.
+    pub(crate) fn store(&self, at: u64, bytes: &[u8]) {
+        self.0.lock().cache[range(at, bytes.len() as u64)].copy_from_slice(bytes);
     }
 
-    pub(super) fn flush(&self, span: Span) {
+    /// Flushes the lines of a range, as they are now.
+    pub(crate) fn flush(&self, at: u64, len: u64) {
         let mut state = self.0.lock();
         let state = &mut *state;
         let mine = state.in_flight.entry(std::thread::current().id()).or_default();
-        let first = (span.at / LINE * LINE) as usize;
-        for at in (first..span.end() as usize).step_by(LINE as usize) {
-            mine.push((at, state.cache[at..at + LINE as usize].to_vec()));
+        let range = range(at, len);
+        for line in (range.start / LINE * LINE..range.end).step_by(LINE) {
+            mine.push((line, state.cache[line..line + LINE].to_vec()));
         }
     }
 
-    pub(super) fn fence(&self) {
+    /// Completes the flushes of this thread.
+    pub(crate) fn fence(&self) {
         let mut state = self.0.lock();
         let mine = state.in_flight.remove(&std::thread::current().id());
         for (at, line) in mine.into_iter().flatten() {
-            state.media[at..at + LINE as usize].copy_from_slice(&line);
+            state.media[at..at + LINE].copy_from_slice(&line);
         }
     }
+
+    /// Flips bits of a byte on the media and in the cache.
+    pub(crate) fn corrupt(&self, at: u64, xor: u8) {
+        let mut state = self.0.lock();
+        state.media[at as usize] ^= xor;
+        state.cache[at as usize] ^= xor;
+    }
+}
+
+fn range(at: u64, len: u64) -> std::ops::Range<usize> {
+    at as usize..(at + len) as usize
 }
 
 #[cfg(test)]
@@ -97,15 +113,14 @@ mod tests {
     #[test]
     fn unfenced_lines_are_lost_and_fenced_ones_stay() {
         let pm = SimPm::new(256);
-        let (a, b) = (Span { at: 0, len: 8 }, Span { at: 64, len: 8 });
-        pm.store(a, b"fenced..");
-        pm.flush(a);
+        pm.store(0, b"fenced..");
+        pm.flush(0, 8);
         pm.fence();
-        pm.store(b, b"flushed.");
-        pm.flush(b);
+        pm.store(64, b"flushed.");
+        pm.flush(64, 8);
         let after = pm.crash(Survive::Nothing);
-        assert_eq!(after.read(a), b"fenced..");
-        assert_eq!(after.read(b), [0; 8]);
-        assert_eq!(pm.crash(Survive::Everything).read(b), b"flushed.");
+        assert_eq!(after.read(0, 8), b"fenced..");
+        assert_eq!(after.read(64, 8), [0; 8]);
+        assert_eq!(pm.crash(Survive::Everything).read(64, 8), b"flushed.");
     }
 }

@@ -1,0 +1,161 @@
+//! Tables by name: create, drop, rename, truncate.
+
+use std::sync::Arc;
+
+use super::events::Event;
+use super::inner::Engine;
+use crate::commit::Group;
+use crate::error::{Error, ErrorKind, Result};
+use crate::levels::Version;
+use crate::limits::check_table_name;
+use crate::mvcc::{KeyInterval, defer};
+use crate::options::Durability;
+use crate::record::{LSN_MAX, Lsn};
+use crate::table::{Shared, TableCore, TableSlot};
+use crate::view::View;
+
+impl Engine {
+    pub(super) fn open_or_create(&self, name: &str) -> Result<Arc<TableSlot>> {
+        self.shared.check_open()?;
+        check_table_name(name)?;
+        if let Some(slot) = self.find(name) {
+            return Ok(slot);
+        }
+        if self.shared.read_only {
+            return self.existing(name);
+        }
+        self.shared.check_writable()?;
+        let _ddl = self.ddl.lock();
+        if let Some(slot) = self.find(name) {
+            return Ok(slot);
+        }
+        let table = self.set.allocate_table_id();
+        let event = Event::Create { table, name: name.to_string() };
+        let lsn = self.carry_out(&event, || ())?;
+        let version = self.set.version(table).unwrap_or_else(|| Arc::new(Version::empty(table)));
+        let slot = Arc::new(TableSlot::new(self.new_core(table, name, lsn, version)));
+        self.catalog.lock().insert(name.to_string(), Arc::clone(&slot));
+        Ok(slot)
+    }
+
+    pub(super) fn existing(&self, name: &str) -> Result<Arc<TableSlot>> {
+        self.shared.check_open()?;
+        self.find(name).ok_or_else(|| {
+            let names = self.table_names();
+            let there = match names.len() {
+                0 => "there is none yet".to_string(),
+                1..=10 => format!("there are: {}", names.join(", ")),
+                n => format!("there are {n}, among them {}", names[..10].join(", ")),
+            };
+            Error::invalid(format!("there is no table {name:?}; {there}"))
+        })
+    }
+
+    fn find(&self, name: &str) -> Option<Arc<TableSlot>> {
+        self.catalog.lock().get(name).cloned()
+    }
+
+    pub(super) fn table_names(&self) -> Vec<String> {
+        self.catalog.lock().keys().cloned().collect()
+    }
+
+    pub(super) fn drop_table(&self, name: &str) -> Result<()> {
+        self.shared.check_writable()?;
+        let _ddl = self.ddl.lock();
+        let core = self.existing(name)?.core();
+        let lsn = self.carry_out(&Event::Drop { table: core.id() }, || core.mark_dropped())?;
+        debug_assert!(lsn > core.created(), "a table is dropped after it was created");
+        self.catalog.lock().remove(name);
+        self.let_go(&core);
+        Ok(())
+    }
+
+    pub(super) fn rename_table(&self, from: &str, to: &str) -> Result<()> {
+        self.shared.check_writable()?;
+        check_table_name(to)?;
+        let _ddl = self.ddl.lock();
+        let slot = self.existing(from)?;
+        if self.find(to).is_some() {
+            return Err(Error::invalid(format!("there is a table {to:?} already")));
+        }
+        let core = slot.core();
+        self.carry_out(&Event::Rename { table: core.id(), name: to.to_string() }, || ())?;
+        let mut catalog = self.catalog.lock();
+        catalog.remove(from);
+        core.rename(to);
+        catalog.insert(to.to_string(), slot);
+        Ok(())
+    }
+
+    pub(super) fn truncate_table(&self, name: &str) -> Result<()> {
+        self.shared.check_writable()?;
+        let _ddl = self.ddl.lock();
+        let slot = self.existing(name)?;
+        let (table, new) = (slot.core().id(), self.set.allocate_table_id());
+        let event = Event::Truncate { table, new, name: name.to_string() };
+        let lsn = self.carry_out(&event, || slot.core().mark_dropped())?;
+        let version = self.set.version(new).unwrap_or_else(|| Arc::new(Version::empty(new)));
+        let old = slot.replace(self.new_core(new, name, lsn, version));
+        self.let_go(&old);
+        Ok(())
+    }
+
+    /// Commits an event and brings the journal up to it; its LSN. `mark` runs in the turnstile,
+    /// with the event's ticket: groups before it still reach the table, groups after it do not.
+    fn carry_out(&self, event: &Event, mark: impl FnOnce()) -> Result<Lsn> {
+        let (key, value) = event.encode();
+        let mut mark = Some(mark);
+        let pending = loop {
+            let rounds = self.shared.pace.rounds();
+            let group = Group::event(&key, &value);
+            let mut at_ticket = || mark.take().into_iter().for_each(|mark| mark());
+            let enqueued = self.shared.committer.enqueue_group(
+                group,
+                Durability::Durable,
+                &mut at_ticket,
+            );
+            match enqueued {
+                Err(e) if e.kind() == ErrorKind::Full => {
+                    self.shared.bell.ring();
+                    self.shared.pace.wait_for_space(rounds)?;
+                }
+                enqueued => break enqueued?,
+            }
+        };
+        let zone = pending.zone();
+        let lsn = pending.wait()?;
+        if let Err(e) = self.apply(event.edit(lsn)) {
+            // The event is decided; only the next opening can finish it now.
+            self.shared.poison.set(&e);
+            return Err(e);
+        }
+        self.shared.zones.sub_live(zone, 1);
+        Ok(lsn)
+    }
+
+    /// Empties the view of a dropped table, and lets its records go once no reader is left.
+    fn let_go(&self, core: &Arc<TableCore>) {
+        let empty = self.empty_view(Arc::new(Version::empty(core.id())));
+        let before = core.change().apply(|view| *view = empty);
+        let shared = Arc::clone(&self.shared);
+        defer(move || release_records(&shared, &before));
+        self.shared.bell.ring();
+    }
+}
+
+/// Counts every record of a view out of its zone.
+fn release_records(shared: &Shared, view: &View) {
+    let geometry = shared.zones.geometry();
+    let frozen = view.frozen.iter().map(|f| &f.memtable);
+    for memtable in frozen.chain([&view.active]) {
+        let mut cursor = memtable.cursor();
+        cursor.seek_first();
+        while let Some((at, _)) = cursor.record() {
+            shared.zones.sub_live(geometry.zone_of(at), 1);
+            cursor.step();
+        }
+    }
+    for at in view.level0.retire(&KeyInterval::all(), LSN_MAX) {
+        shared.zones.sub_live(geometry.zone_of(at), 1);
+    }
+}

@@ -1,0 +1,168 @@
+//! An open database: the engine that handles and the background share, and the thread that ends
+//! with the last handle.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+
+use parking_lot::Mutex;
+
+use super::background::Background;
+use super::stats::OpenStats;
+use crate::commit::JournalMark;
+use crate::error::{Error, Result};
+use crate::level0::GlobalIndex;
+use crate::levels::{Edit, Version, VersionSet};
+use crate::memtable::Memtable;
+use crate::options::Options;
+use crate::os::DirectoryLock;
+use crate::record::{Lsn, TableId};
+use crate::table::{Shared, TableCore, TableSlot};
+use crate::view::View;
+
+/// Everything of an open database but its thread and its lock.
+///
+/// Thread safety: lock order is `ddl`, then a table's change, then `catalog`; `docs/locks.md` has
+/// the whole of it.
+pub(super) struct Engine {
+    pub(super) path: PathBuf,
+    pub(super) options: Options,
+    pub(super) shared: Arc<Shared>,
+    pub(super) set: VersionSet,
+    /// Tables by name.
+    pub(super) catalog: Mutex<BTreeMap<String, Arc<TableSlot>>>,
+    /// Held by whoever creates, drops, renames or truncates a table.
+    pub(super) ddl: Mutex<()>,
+    pub(super) background: Background,
+    pub(super) stop: AtomicBool,
+    pub(super) opened: OpenStats,
+}
+
+impl Engine {
+    /// The tables of this moment.
+    pub(super) fn tables(&self) -> Vec<Arc<TableCore>> {
+        self.catalog.lock().values().map(|slot| slot.core()).collect()
+    }
+
+    /// The state of a table as it opens, with nothing in memory yet.
+    pub(super) fn new_core(
+        &self,
+        id: TableId,
+        name: &str,
+        created: Lsn,
+        version: Arc<Version>,
+    ) -> TableCore {
+        TableCore::new(id, name, created, created, self.empty_view(version))
+    }
+
+    /// A view of what `version` has, and nothing above it.
+    pub(super) fn empty_view(&self, version: Arc<Version>) -> View {
+        let region = &self.shared.region;
+        View {
+            active: Arc::new(Memtable::new(Arc::clone(region))),
+            frozen: Vec::new(),
+            level0: Arc::new(GlobalIndex::new(Arc::clone(region))),
+            version,
+            pruned: 0,
+        }
+    }
+
+    /// Applies an edit to the journal, durably. The floor names it from the next run on.
+    ///
+    /// # Errors
+    ///
+    /// `Full` when the disk is full, and nothing was changed; anything else poisons the database.
+    pub(super) fn apply(&self, edit: Edit) -> Result<Vec<(TableId, Arc<Version>)>> {
+        let lsn = self.shared.committer.durable();
+        let applied = self.set.apply(edit, lsn);
+        match &applied {
+            Ok(_) => {
+                let floor = self.set.floor();
+                let mark = JournalMark { epoch: floor.epoch, edit: floor.number };
+                self.shared.committer.note_journal(mark);
+            }
+            Err(e) if e.kind() == crate::ErrorKind::Full => {}
+            Err(e) => self.shared.poison.set(e),
+        }
+        applied
+    }
+
+    /// Makes everything committed durable and writes the floor.
+    pub(super) fn settle(&self) -> Result<Lsn> {
+        self.shared.committer.settle()
+    }
+}
+
+/// What handles keep alive.
+pub(super) struct Inner {
+    engine: Arc<Engine>,
+    thread: Mutex<Option<JoinHandle<()>>>,
+    /// Given back at last.
+    lock: Mutex<Option<DirectoryLock>>,
+}
+
+impl Inner {
+    /// Starts the background of an opened engine.
+    pub(super) fn start(engine: Engine, lock: DirectoryLock) -> Result<Arc<Inner>> {
+        let engine = Arc::new(engine);
+        let thread = if engine.shared.read_only || engine.options.stepped {
+            None
+        } else {
+            let engine = Arc::clone(&engine);
+            let spawned = std::thread::Builder::new()
+                .name("terrace-background".to_string())
+                .spawn(move || engine.run_background());
+            Some(spawned.map_err(|e| {
+                Error::new(crate::ErrorKind::Unavailable, format!("cannot start a thread: {e}"))
+            })?)
+        };
+        Ok(Arc::new(Inner { engine, thread: Mutex::new(thread), lock: Mutex::new(Some(lock)) }))
+    }
+
+    pub(super) fn shared(&self) -> &Arc<Shared> {
+        &self.engine.shared
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.engine.path
+    }
+
+    /// Closes for all handles; a second time does nothing.
+    pub(super) fn close(&self) -> Result<()> {
+        let engine = &self.engine;
+        if engine.shared.fork.is_forked() {
+            // The parent's database: the child has neither its threads nor the right to write.
+            return engine.shared.check_open();
+        }
+        if !engine.shared.close() {
+            return Ok(());
+        }
+        engine.stop.store(true, Ordering::Release);
+        engine.shared.bell.ring();
+        if let Some(thread) = self.thread.lock().take()
+            && thread.join().is_err()
+        {
+            engine.shared.poison.set_because("the background thread panicked".to_string());
+        }
+        let settled = if engine.shared.read_only { Ok(0) } else { engine.settle() };
+        drop(self.lock.lock().take());
+        settled.map(|_| ())
+    }
+}
+
+impl std::ops::Deref for Inner {
+    type Target = Engine;
+
+    fn deref(&self) -> &Engine {
+        &self.engine
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        // Nobody is left to tell. Whoever wants to know calls `close`.
+        drop(self.close());
+    }
+}

@@ -1,0 +1,252 @@
+//! The database: opening and closing, tables by name, recovery's order, the background.
+
+mod background;
+mod catalog;
+mod create;
+mod events;
+mod inner;
+mod open;
+mod stats;
+mod verify;
+
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::error::Result;
+use crate::options::{Durability, Options};
+use crate::table::{Keep, Snapshot, Table, WriteBatch};
+
+use inner::Inner;
+pub use stats::{
+    BackgroundStats, CacheStats, CommitStats, DiskStats, LevelStats, OpenStats, PmStats, Stats,
+    TableStats,
+};
+pub use verify::{VerifyReport, verify};
+
+/// What an opening may do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OpenHow {
+    OpenOrCreate,
+    Create,
+    ReadOnly,
+}
+
+/// An open database.
+///
+/// Clones are the same database. It closes when the last handle of it (database, table, snapshot,
+/// iterator) is gone, or by [`Database::close`]. One process at a time may have it open to write;
+/// a child process that was forked meanwhile must not use it and is told so.
+///
+/// # Examples
+///
+/// ```
+/// # fn main() -> terrace::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let path = dir.path().join("db");
+/// let db = terrace::Database::open(&path)?;
+/// db.table("users")?.put("ada", "1815")?;
+/// db.close()?;
+///
+/// let db = terrace::Database::open(&path)?;
+/// assert_eq!(db.table("users")?.get("ada")?.as_deref(), Some(&b"1815"[..]));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Database {
+    inner: Arc<Inner>,
+}
+
+impl Database {
+    /// Opens the database in the directory `path`; creates one when the directory is missing or
+    /// empty. [`Options`] has the settings.
+    ///
+    /// # Errors
+    ///
+    /// - `Invalid`: the directory holds other files but no database, or one of a newer format, or
+    ///   a region and a journal that do not belong together;
+    /// - `Unavailable`: another process has it open (it is named), or a file could not be used;
+    /// - `Full`: there is no space for a new one;
+    /// - `Corrupt`: bytes that were durable are damaged; the place is named.
+    pub fn open(path: impl AsRef<Path>) -> Result<Database> {
+        Options::new().open(path)
+    }
+
+    /// Creates a database in the directory `path`, which must be missing or empty.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` when there is something; otherwise as [`Database::open`].
+    pub fn create(path: impl AsRef<Path>) -> Result<Database> {
+        Options::new().create(path)
+    }
+
+    /// Opens an existing database to read. Nothing on disk is changed, so a read-only directory
+    /// will do; several processes may do so at once, while none has it open to write.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` when there is none; otherwise as [`Database::open`].
+    pub fn open_read_only(path: impl AsRef<Path>) -> Result<Database> {
+        Options::new().open_read_only(path)
+    }
+
+    pub(crate) fn open_with(path: &Path, options: &Options, how: OpenHow) -> Result<Database> {
+        Ok(Database { inner: open::open(path, options, how)? })
+    }
+
+    /// The table called `name`; creates it when there is none.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` for a name that is empty, over its limit, or holds control characters, or when
+    /// it is missing and the database is open read-only; otherwise as [`Table::put`].
+    pub fn table(&self, name: &str) -> Result<Table> {
+        let slot = self.inner.open_or_create(name)?;
+        Ok(self.handle(slot))
+    }
+
+    /// The table called `name`.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` when there is none, naming those there are; `Closed`.
+    pub fn existing_table(&self, name: &str) -> Result<Table> {
+        let slot = self.inner.existing(name)?;
+        Ok(self.handle(slot))
+    }
+
+    fn handle(&self, slot: Arc<crate::table::TableSlot>) -> Table {
+        let keep: Keep = self.inner.clone();
+        Table { shared: Arc::clone(self.inner.shared()), slot, keep }
+    }
+
+    /// The names of all tables, sorted.
+    pub fn table_names(&self) -> Vec<String> {
+        self.inner.table_names()
+    }
+
+    /// Drops a table and all that is in it. Handles of it fail from then on.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` when there is none; otherwise as [`Table::put`].
+    pub fn drop_table(&self, name: &str) -> Result<()> {
+        self.inner.drop_table(name)
+    }
+
+    /// Gives a table another name. Handles follow it.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` when there is no `from`, or there is a `to`; otherwise as [`Table::put`].
+    pub fn rename_table(&self, from: &str, to: &str) -> Result<()> {
+        self.inner.rename_table(from, to)
+    }
+
+    /// Empties a table, at no cost per row. Handles stay valid; snapshots and iterators made
+    /// before fail on it.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` when there is none; otherwise as [`Table::put`].
+    pub fn truncate_table(&self, name: &str) -> Result<()> {
+        self.inner.truncate_table(name)
+    }
+
+    /// Commits a batch, durably: all of it or nothing.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` when the batch does not fit in a zone or mixes databases; otherwise as
+    /// [`Table::put`].
+    pub fn write(&self, batch: WriteBatch) -> Result<()> {
+        self.write_with(batch, Durability::Durable)
+    }
+
+    /// Commits a batch, as durably as is asked for.
+    ///
+    /// # Errors
+    ///
+    /// As [`Database::write`].
+    #[expect(clippy::needless_pass_by_value, reason = "a batch is used up by its commit")]
+    pub fn write_with(&self, batch: WriteBatch, durability: Durability) -> Result<()> {
+        let shared = self.inner.shared();
+        shared.commit(batch.check(shared)?, durability)
+    }
+
+    /// All tables as they are now, for as long as the snapshot lives.
+    ///
+    /// # Errors
+    ///
+    /// `Closed`, or `Unavailable` in a forked child.
+    pub fn snapshot(&self) -> Result<Snapshot> {
+        let shared = self.inner.shared();
+        shared.check_open()?;
+        Ok(Snapshot {
+            shared: Arc::clone(shared),
+            registered: Arc::new(shared.snapshots.register()),
+            keep: self.inner.clone(),
+        })
+    }
+
+    /// What lies where, and what it has cost since the database was opened.
+    pub fn stats(&self) -> Stats {
+        stats::collect(&self.inner)
+    }
+
+    /// Checks every structure on every tier against its checksum; writers wait meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// `Closed`, or an I/O error. Damage is not an error but in the report.
+    pub fn verify(&self) -> Result<VerifyReport> {
+        verify::open_database(&self.inner)
+    }
+
+    /// Closes the database for all handles. What was committed is in the region and found again
+    /// at the next opening; nothing is drained first.
+    ///
+    /// # Errors
+    ///
+    /// `Unavailable` when the last sync failed or the database was poisoned before. It is closed
+    /// all the same.
+    pub fn close(self) -> Result<()> {
+        self.inner.close()
+    }
+}
+
+impl std::fmt::Debug for Database {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Database").field("path", &self.inner.path()).finish_non_exhaustive()
+    }
+}
+
+impl Options {
+    /// Opens a database as [`Database::open`](crate::Database::open) does.
+    ///
+    /// # Errors
+    ///
+    /// As [`Database::open`](crate::Database::open).
+    pub fn open(self, path: impl AsRef<Path>) -> Result<Database> {
+        Database::open_with(path.as_ref(), &self, OpenHow::OpenOrCreate)
+    }
+
+    /// Creates a database as [`Database::create`](crate::Database::create) does.
+    ///
+    /// # Errors
+    ///
+    /// As [`Database::create`](crate::Database::create).
+    pub fn create(self, path: impl AsRef<Path>) -> Result<Database> {
+        Database::open_with(path.as_ref(), &self, OpenHow::Create)
+    }
+
+    /// Opens a database as [`Database::open_read_only`](crate::Database::open_read_only) does.
+    ///
+    /// # Errors
+    ///
+    /// As [`Database::open_read_only`](crate::Database::open_read_only).
+    pub fn open_read_only(self, path: impl AsRef<Path>) -> Result<Database> {
+        Database::open_with(path.as_ref(), &self, OpenHow::ReadOnly)
+    }
+}

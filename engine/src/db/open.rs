@@ -1,0 +1,434 @@
+//! Opening: what is there, who may use it, and recovery in its order. Each layer recovers by a
+//! function of its own; here they are called one after the other, and what one finds is handed
+//! to the next as a value.
+//!
+//! 1. Region: superblock, fixed parts, floor.
+//! 2. Journal: tables, extents, D; the pair is checked.
+//! 3. Pools and zones; commit decides what was committed.
+//! 4. All of that is made durable again, what is dead is let go, and this opening's incarnation
+//!    is on the media: before the first ticket. A second cut anywhere in here finds the same.
+//! 5. Table events beyond the journal are applied to it.
+//! 6. Records that are committed, of living tables, and not drained are indexed.
+//! 7. Zones with nothing left are released; the background starts.
+
+use std::collections::HashMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Instant;
+
+use parking_lot::Mutex;
+
+use super::OpenHow;
+use super::background::Background;
+use super::create::{REGION, create};
+use super::events::Event;
+use super::inner::{Engine, Inner};
+use super::stats::OpenStats;
+use crate::alloc::{StreamPool, ZonePool};
+use crate::cache::BlockCache;
+use crate::commit::{
+    Accepted, Committer, Evidence, Floor, Gidx, Poison, Recovered, Start, recover,
+};
+use crate::error::{Damage, Error, Result};
+use crate::levels::{JournalFloor, VersionSet};
+use crate::memtable::Record;
+use crate::mvcc::{SnapshotRegistry, Watermark};
+use crate::options::{OpenProgress, Options, Storage};
+use crate::os::{Access, DirectoryLock, Files, OpenHow as FileHow, RealFiles};
+use crate::pm::{Lived, Media, Region, Span, Superblock};
+use crate::record::{SYSTEM_TABLE, TableId};
+use crate::table::{Parts, Shared, TableCore, TableSlot};
+
+/// What a directory holds.
+#[derive(Debug, PartialEq, Eq)]
+enum Presence {
+    Missing,
+    /// Empty, or with nothing but what an unfinished creation left.
+    Empty,
+    Database,
+    /// Somebody else's files.
+    Foreign(String),
+}
+
+pub(super) fn open(path: &Path, options: &Options, how: OpenHow) -> Result<Arc<Inner>> {
+    let started = Instant::now();
+    options.check()?;
+    let files = files_of(options);
+    let presence = look(&*files, path)?;
+    match (&presence, how) {
+        (Presence::Foreign(name), _) => {
+            return Err(Error::invalid(format!(
+                "{} holds {name:?} and no Terrace database; name an empty or a new directory",
+                path.display()
+            )));
+        }
+        (Presence::Database, OpenHow::Create) => {
+            return Err(Error::invalid(format!(
+                "{} holds a database already; open it, or name another directory",
+                path.display()
+            )));
+        }
+        (Presence::Missing | Presence::Empty, OpenHow::ReadOnly) => {
+            return Err(no_database(path));
+        }
+        _ => {}
+    }
+    files.create_directory(path).map_err(|e| Error::io("create", path, e))?;
+    let lock = lock(path, options, how)?;
+    // Another process may have been faster.
+    if look(&*files, path)? != Presence::Database {
+        create(&files, path, options)?;
+    }
+    let engine = Opening { files, path, options, read_only: how == OpenHow::ReadOnly }.run(started)?;
+    Inner::start(engine, lock)
+}
+
+pub(super) fn files_of(options: &Options) -> Arc<dyn Files> {
+    match &options.storage {
+        Storage::Real => Arc::new(RealFiles),
+        #[cfg(any(test, feature = "testing"))]
+        Storage::Simulated(machine) => machine.files(),
+    }
+}
+
+pub(super) fn lock(path: &Path, options: &Options, how: OpenHow) -> Result<DirectoryLock> {
+    let access = if how == OpenHow::ReadOnly { Access::Shared } else { Access::Exclusive };
+    match &options.storage {
+        Storage::Real => DirectoryLock::take(path, access),
+        #[cfg(any(test, feature = "testing"))]
+        Storage::Simulated(_) => Ok(DirectoryLock::none()),
+    }
+}
+
+fn look(files: &dyn Files, path: &Path) -> Result<Presence> {
+    let names = match files.list(path) {
+        Ok(names) => names,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Presence::Missing),
+        Err(e) => return Err(Error::io("list", path, e)),
+    };
+    let is_journal = |name: &String| name.starts_with("journal-") && !name.ends_with(".new");
+    if names.iter().any(is_journal) {
+        return Ok(Presence::Database);
+    }
+    let ours = |name: &str| {
+        name == "LOCK" || name == REGION || name.ends_with(".new") || name.starts_with("extents-")
+    };
+    Ok(names.into_iter().find(|n| !ours(n)).map_or(Presence::Empty, Presence::Foreign))
+}
+
+/// Fails when there is no database in `path`.
+pub(super) fn check_present(files: &dyn Files, path: &Path) -> Result<()> {
+    match look(files, path)? {
+        Presence::Database => Ok(()),
+        _ => Err(no_database(path)),
+    }
+}
+
+fn no_database(path: &Path) -> Error {
+    Error::invalid(format!("there is no database in {}", path.display()))
+}
+
+/// One opening of an existing database.
+pub(super) struct Opening<'a> {
+    pub(super) files: Arc<dyn Files>,
+    pub(super) path: &'a Path,
+    pub(super) options: &'a Options,
+    pub(super) read_only: bool,
+}
+
+/// The region, loaded as far as its fixed parts.
+pub(super) struct Loaded {
+    pub(super) region: Arc<Region>,
+    pub(super) superblock: Superblock,
+    pub(super) floor: Floor,
+    pub(super) damages: Vec<Damage>,
+}
+
+impl Opening<'_> {
+    fn run(&self, started: Instant) -> Result<Engine> {
+        let Loaded { region, mut superblock, floor, .. } = self.load()?;
+        let mark = JournalFloor { epoch: floor.journal.epoch, number: floor.journal.edit };
+        let set =
+            VersionSet::open(Arc::clone(&self.files), self.path, mark, self.read_only)?;
+        if set.database_id() != superblock.database_id {
+            return Err(Error::invalid(format!(
+                "the region {} and the journal beside it belong to different databases; put back \
+                 the files that belong together",
+                region.path().display()
+            )));
+        }
+        let (zones, scans, leaks) = ZonePool::open(&region, superblock.geometry)?;
+        let streams = StreamPool::scan(&region)?;
+        let gidx = streams.iter().map(|s| Gidx::load(&region, s.stream));
+        let gidx = gidx.collect::<Result<Vec<_>>>()?;
+        let rebuilt = Instant::now();
+        let recovered = recover(&Evidence {
+            region: &region,
+            geometry: superblock.geometry,
+            floor,
+            incarnations: &superblock.incarnations,
+            scans: &scans,
+            gidx: &gidx,
+            threads: threads(),
+            progress: &|done, total| self.progress("scan", done, total),
+            check_payloads: self.check_payloads(),
+        })?;
+        let mut floor = floor;
+        if !self.read_only {
+            self.make_durable(&region, &zones, &recovered, &mut superblock, &mut floor)?;
+            zones.release(&[recovered.empty.as_slice(), &leaks].concat())?;
+        }
+        let last = if self.read_only { recovered.last } else { superblock.lsn_base };
+        for (zone, accepted) in &recovered.zones {
+            zones.set_greatest(*zone, accepted.last().map_or(0, |a| a.lsn));
+        }
+        let incarnation = superblock.incarnations.current;
+        let (streams, gidx) = (recovered.streams.clone(), recovered.gidx.clone());
+        let start = Start { last, incarnation, floor, streams, gidx };
+        let mut engine = self.engine(region, zones, set, start);
+        engine.opened.groups_accepted = recovered.above_floor;
+        engine.catch_up(&recovered)?;
+        engine.opened.records_rebuilt = self.index(&engine, &recovered);
+        engine.opened.rebuild_ms = rebuilt.elapsed().as_secs_f64() * 1e3;
+        if !self.read_only {
+            let dead = engine.shared.zones.dead(engine.settle()?);
+            engine.shared.committer.release(&engine.shared.committer.releasable(dead))?;
+        }
+        engine.opened.total_ms = started.elapsed().as_secs_f64() * 1e3;
+        Ok(engine)
+    }
+
+    /// Step 1.
+    pub(super) fn load(&self) -> Result<Loaded> {
+        let path = self.path.join(REGION);
+        let (media, len) = self.media(&path)?;
+        let head = Region::new(media, &path, len.min(Superblock::span().len))?;
+        head.load(Span { at: 0, len: head.len() })?;
+        let (superblock, damaged) = Superblock::read(head.bytes(0, head.len()), &path)?;
+        let expected = superblock.geometry.region_len();
+        if len != expected {
+            return Err(Error::corrupt(Damage {
+                tier: "pm",
+                file: path,
+                offset: len.min(expected),
+                what: "region".into(),
+                expected: format!("{expected} bytes"),
+                got: format!("{len} bytes"),
+            }));
+        }
+        #[cfg_attr(not(any(test, feature = "testing")), expect(unused_mut, reason = "planting"))]
+        let mut region = Region::new(self.media(&path)?.0, &path, len)?;
+        #[cfg(any(test, feature = "testing"))]
+        region.plant(self.options.planted);
+        region.load(Span { at: 0, len: superblock.geometry.zones_start() })?;
+        let (floor, slot_damage) = Floor::load(&region)?;
+        let damages = damaged.into_iter().chain(slot_damage).collect();
+        Ok(Loaded { region: Arc::new(region), superblock, floor, damages })
+    }
+
+    fn media(&self, path: &Path) -> Result<(Media, u64)> {
+        #[cfg(any(test, feature = "testing"))]
+        if let Storage::Simulated(machine) = &self.options.storage
+            && let Some(memory) = machine.memory()
+        {
+            let missing = || Error::invalid("the simulated machine has no region");
+            let pm = memory.get().ok_or_else(missing)?;
+            return Ok((Media::Simulated(Arc::clone(pm)), pm.len()));
+        }
+        let how = if self.read_only { FileHow::Read } else { FileHow::Write };
+        let file = self.files.open(path, how).map_err(|e| Error::io("open", path, e))?;
+        let len = file.len().map_err(|e| Error::io("measure", path, e))?;
+        Ok((Media::File(file), len))
+    }
+
+    fn check_payloads(&self) -> bool {
+        #[cfg(any(test, feature = "testing"))]
+        return !self.options.has(crate::options::Planted::SkipPayloadChecksum);
+        #[cfg(not(any(test, feature = "testing")))]
+        true
+    }
+
+    /// Step 4.
+    fn make_durable(
+        &self,
+        region: &Region,
+        zones: &ZonePool,
+        recovered: &Recovered,
+        superblock: &mut Superblock,
+        floor: &mut Floor,
+    ) -> Result<()> {
+        // What was read may have been in the operating system's cache only.
+        region.persist(recovered.rewrite.iter().map(|span| region.rewrite(*span)))?;
+        region.persist(recovered.reseal.iter().map(|(zone, len)| zones.reseal(*zone, *len)))?;
+        let used = recovered.incarnations();
+        let incarnations = &mut superblock.incarnations;
+        let has_records = |l: &Lived| used.range(l.first..=l.last).next().is_some();
+        incarnations.begin_next(recovered.last, has_records);
+        if incarnations.is_long() {
+            wipe_open_ends(region, zones, recovered)?;
+            incarnations.join();
+        }
+        superblock.lsn_base = recovered.seen.max(superblock.lsn_base);
+        superblock.write(region)?;
+        floor.number += 1;
+        floor.lsn = superblock.lsn_base;
+        floor.incarnation = superblock.incarnations.current;
+        let mut words = vec![floor.store(region)];
+        for (stream, gidx) in recovered.gidx.iter().enumerate() {
+            words.extend(gidx.map(|gidx| gidx.store(region, stream as u32)));
+        }
+        region.persist(words)?;
+        Ok(())
+    }
+
+    fn engine(
+        &self,
+        region: Arc<Region>,
+        zones: ZonePool,
+        set: VersionSet,
+        start: Start,
+    ) -> Engine {
+        let (zones, poison) = (Arc::new(zones), Arc::new(Poison::default()));
+        let visible = Arc::new(Watermark::new(start.last));
+        let committer = Committer::new(
+            Arc::clone(&region),
+            Arc::clone(&zones),
+            Arc::clone(&visible),
+            Arc::clone(&poison),
+            start,
+        );
+        let shared = Shared::new(Parts {
+            region,
+            zones,
+            committer,
+            snapshots: SnapshotRegistry::new(visible),
+            cache: Arc::new(BlockCache::new(self.options.cache_size)),
+            poison,
+            read_only: self.read_only,
+        });
+        Engine {
+            path: self.path.to_path_buf(),
+            options: self.options.clone(),
+            shared: Arc::new(shared),
+            set,
+            catalog: Mutex::default(),
+            ddl: Mutex::new(()),
+            background: Background::default(),
+            stop: AtomicBool::new(false),
+            opened: OpenStats::default(),
+        }
+    }
+
+    /// Step 6, on all cores; how many records were indexed.
+    fn index(&self, engine: &Engine, recovered: &Recovered) -> u64 {
+        let tables: HashMap<_, _> = engine.tables().into_iter().map(|t| (t.id(), t)).collect();
+        let (next, done, records) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
+        std::thread::scope(|scope| {
+            for _ in 0..threads().min(recovered.zones.len()) {
+                scope.spawn(|| {
+                    let claim = || recovered.zones.get(next.fetch_add(1, Ordering::Relaxed));
+                    while let Some((zone, accepted)) = claim() {
+                        let live = index_zone(engine, &tables, accepted);
+                        engine.shared.zones.add_live(*zone, live);
+                        records.fetch_add(live as usize, Ordering::Relaxed);
+                        let done = done.fetch_add(1, Ordering::Relaxed) + 1;
+                        self.progress("rebuild", done as u64, recovered.zones.len() as u64);
+                    }
+                });
+            }
+        });
+        records.into_inner() as u64
+    }
+
+    fn progress(&self, phase: &'static str, done: u64, total: u64) {
+        if let Some(progress) = &self.options.progress {
+            progress(OpenProgress { phase, done, total });
+        }
+    }
+}
+
+fn threads() -> usize {
+    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
+}
+
+/// Fills what is behind the committed records of each open zone with zeros: nothing dead is left.
+fn wipe_open_ends(region: &Region, zones: &ZonePool, recovered: &Recovered) -> Result<()> {
+    let geometry = zones.geometry();
+    for stream in &recovered.streams {
+        let Some(zone) = stream.zone else { continue };
+        let zeros = vec![0; (geometry.zone_size - stream.tail) as usize];
+        region.persist([region.write(geometry.zone(zone) + stream.tail, &zeros)])?;
+    }
+    Ok(())
+}
+
+/// The records of committed sub-entries, with their offsets.
+fn records<'a>(
+    region: &'a Region,
+    accepted: &'a [Accepted],
+) -> impl Iterator<Item = (u64, Record<'a>)> {
+    accepted.iter().flat_map(move |entry| {
+        let mut at = entry.payload_at;
+        let end = entry.payload_at + entry.payload_len;
+        std::iter::from_fn(move || {
+            let record = (at < end).then(|| Record::decode(region.bytes(at, end - at)))??;
+            let found = (at, record);
+            at += record.stored_len() as u64;
+            Some(found)
+        })
+    })
+}
+
+fn index_zone(
+    engine: &Engine,
+    tables: &HashMap<TableId, Arc<TableCore>>,
+    accepted: &[Accepted],
+) -> u64 {
+    let mut live = 0;
+    for (at, record) in records(&engine.shared.region, accepted) {
+        let Some(table) = tables.get(&record.table) else { continue };
+        let view = table.view();
+        if record.seq > view.version.drained.get(record.key) {
+            view.level0.restore(&record, at);
+            live += 1;
+        }
+    }
+    live
+}
+
+impl Engine {
+    /// Step 5, and the tables that are there after it.
+    fn catch_up(&self, recovered: &Recovered) -> Result<()> {
+        let accepted = recovered.zones.iter().flat_map(|(_, accepted)| accepted);
+        let mut events = Vec::new();
+        for entry in accepted {
+            for (_, record) in records(&self.shared.region, std::slice::from_ref(entry)) {
+                if record.table == SYSTEM_TABLE && Event::is_news_to(&self.set, record.seq) {
+                    let event = Event::decode(record.key, record.value).ok_or_else(|| {
+                        Error::invalid(format!(
+                            "table event {} is of a kind that this version of Terrace does not \
+                             know; use a newer one",
+                            record.seq
+                        ))
+                    })?;
+                    events.push((record.seq, event));
+                }
+            }
+        }
+        events.sort_by_key(|(lsn, _)| *lsn);
+        for (lsn, event) in events {
+            self.apply(event.edit(lsn))?;
+        }
+        let mut catalog = self.catalog.lock();
+        for table in self.set.tables() {
+            let version = self.set.version(table.id);
+            let Some(version) = version else { continue };
+            let core =
+                self.new_core(table.id, &table.name, table.created_lsn, version);
+            core.set_merged(core.merged().max(recovered.last));
+            catalog.insert(table.name, Arc::new(TableSlot::new(core)));
+        }
+        Ok(())
+    }
+}

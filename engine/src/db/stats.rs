@@ -1,0 +1,282 @@
+//! What lies where, and what it has cost.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::inner::Engine;
+use crate::table::TableCore;
+
+/// Numbers of an open database. Counters start at its opening.
+#[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct Stats {
+    /// The persistence mode of the region: `file` or `simulated`.
+    pub mode: &'static str,
+    /// How the opening went.
+    pub open: OpenStats,
+    /// Commit.
+    pub commit: CommitStats,
+    /// The region.
+    pub pm: PmStats,
+    /// Each table, by name.
+    pub tables: Vec<TableStats>,
+    /// Extent files.
+    pub disk: DiskStats,
+    /// The block cache.
+    pub cache: CacheStats,
+    /// Background jobs.
+    pub background: BackgroundStats,
+}
+
+/// How an opening went.
+#[derive(Clone, Copy, Debug, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct OpenStats {
+    /// Milliseconds from the call to a database that serves.
+    pub total_ms: f64,
+    /// Of these, reading zones and rebuilding the index.
+    pub rebuild_ms: f64,
+    /// Records that were indexed.
+    pub records_rebuilt: u64,
+    /// Commit groups above the floor that recovery found whole.
+    pub groups_accepted: u64,
+}
+
+/// Commit.
+#[derive(Clone, Copy, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct CommitStats {
+    /// Commit groups.
+    pub groups: u64,
+    /// Records in them.
+    pub records: u64,
+    /// Publisher runs: groups made durable together.
+    pub runs: u64,
+    /// Syncs of the region's file.
+    pub syncs: u64,
+    /// Cache lines flushed (persistent memory only).
+    pub flushes: u64,
+    /// Store fences (persistent memory only).
+    pub fences: u64,
+    /// Bytes written to the region's file.
+    pub bytes: u64,
+    /// Times a stream went on to its next zone.
+    pub zone_switches: u64,
+    /// The last commit that readers see.
+    pub visible: u64,
+    /// The last commit that survives a power cut.
+    pub durable: u64,
+    /// Milliseconds that writers were slowed down because the region was filling.
+    pub throttled_ms: f64,
+}
+
+/// The region.
+#[derive(Clone, Copy, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct PmStats {
+    /// Its size in bytes.
+    pub capacity: u64,
+    /// Bytes in a zone.
+    pub zone_size: u64,
+    /// Zones that there are.
+    pub zones: u32,
+    /// Zones that are taken.
+    pub zones_used: u32,
+    /// Records in zones that count.
+    pub live_records: u64,
+}
+
+/// A table.
+#[derive(Clone, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct TableStats {
+    /// Its name.
+    pub name: String,
+    /// Its number.
+    pub id: u32,
+    /// Records in memtables.
+    pub memtable_records: u64,
+    /// Bytes they take in the region.
+    pub memtable_bytes: u64,
+    /// Records in level 0.
+    pub level0_records: u64,
+    /// Bytes they take in the region.
+    pub level0_bytes: u64,
+    /// Levels on disk, from level 1.
+    pub levels: Vec<LevelStats>,
+}
+
+/// A level of a table.
+#[derive(Clone, Copy, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct LevelStats {
+    /// Its number, from 1.
+    pub level: u8,
+    /// Extents in it.
+    pub extents: u64,
+    /// Records in them.
+    pub records: u64,
+    /// Bytes they take on disk.
+    pub bytes: u64,
+}
+
+/// Extent files.
+#[derive(Clone, Copy, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct DiskStats {
+    /// Bytes that the files take.
+    pub file_bytes: u64,
+    /// Of these, bytes that hold extents.
+    pub extent_bytes: u64,
+    /// Bytes written to extents.
+    pub written_bytes: u64,
+    /// Bytes read from extents.
+    pub read_bytes: u64,
+}
+
+/// The block cache.
+#[derive(Clone, Copy, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct CacheStats {
+    /// Bytes it may hold.
+    pub capacity: u64,
+    /// Bytes it holds.
+    pub used: u64,
+    /// Blocks found in it.
+    pub hits: u64,
+    /// Blocks that had to be read.
+    pub misses: u64,
+}
+
+/// Background jobs.
+#[derive(Clone, Copy, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct BackgroundStats {
+    /// Memtables frozen.
+    pub freezes: u64,
+    /// Memtables merged into level 0.
+    pub merges: u64,
+    /// Columns drained to level 1.
+    pub drains: u64,
+    /// Bytes that drains have written.
+    pub drained_bytes: u64,
+    /// Merges between levels.
+    pub compactions: u64,
+    /// Extents that went down a level unread.
+    pub moves: u64,
+    /// Zones released.
+    pub zones_released: u64,
+    /// Jobs that failed and were tried again.
+    pub failures: u64,
+    /// Snapshots held, those of iterators included.
+    pub snapshots: u64,
+}
+
+fn read(counter: &AtomicU64) -> u64 {
+    counter.load(Ordering::Relaxed)
+}
+
+pub(super) fn collect(engine: &Engine) -> Stats {
+    Stats {
+        mode: engine.shared.region.mode(),
+        open: engine.opened,
+        commit: commit(engine),
+        pm: pm(engine),
+        tables: engine.tables().iter().map(|t| table(t)).collect(),
+        disk: disk(engine),
+        cache: CacheStats {
+            capacity: engine.options.cache_size,
+            used: engine.shared.cache.used(),
+            hits: engine.shared.cache.hits(),
+            misses: engine.shared.cache.misses(),
+        },
+        background: background(engine),
+    }
+}
+
+fn commit(engine: &Engine) -> CommitStats {
+    let (committer, pm) = (&engine.shared.committer, engine.shared.region.counts());
+    let counts = committer.counts();
+    CommitStats {
+        groups: read(&counts.groups),
+        records: read(&counts.records),
+        runs: read(&counts.runs),
+        syncs: read(&pm.syncs),
+        flushes: read(&pm.flushes),
+        fences: read(&pm.fences),
+        bytes: read(&pm.bytes),
+        zone_switches: read(&counts.zone_switches),
+        visible: committer.visible(),
+        durable: committer.durable(),
+        throttled_ms: engine.shared.pace.waited() as f64 / 1e6,
+    }
+}
+
+fn pm(engine: &Engine) -> PmStats {
+    let zones = &engine.shared.zones;
+    let geometry = zones.geometry();
+    PmStats {
+        capacity: engine.shared.region.len(),
+        zone_size: geometry.zone_size,
+        zones: geometry.zone_count,
+        zones_used: geometry.zone_count - zones.free(),
+        live_records: zones.live_records(),
+    }
+}
+
+fn table(core: &TableCore) -> TableStats {
+    let view = core.view();
+    let (level0_records, level0_bytes) = view.level0.size();
+    let frozen: u64 = view.frozen.iter().map(|f| f.memtable.bytes()).sum();
+    let levels = view.version.levels.iter().zip(1..);
+    TableStats {
+        name: core.name(),
+        id: core.id(),
+        memtable_records: view.memtable_records(),
+        memtable_bytes: view.active.bytes() + frozen,
+        level0_records,
+        level0_bytes,
+        levels: levels
+            .map(|(level, number)| LevelStats {
+                level: number,
+                extents: level.extents().len() as u64,
+                records: level.records(),
+                bytes: level.bytes(),
+            })
+            .collect(),
+    }
+}
+
+fn disk(engine: &Engine) -> DiskStats {
+    let store = engine.set.store();
+    let space = store.space();
+    DiskStats {
+        file_bytes: space.file_bytes,
+        extent_bytes: space.taken_bytes,
+        written_bytes: store.bytes_written(),
+        read_bytes: store.bytes_read(),
+    }
+}
+
+fn background(engine: &Engine) -> BackgroundStats {
+    let background = &engine.background;
+    BackgroundStats {
+        freezes: read(&background.freezes),
+        merges: read(&background.merges),
+        drains: read(&background.drains),
+        drained_bytes: read(&background.drained_bytes),
+        compactions: read(&background.compactions),
+        moves: read(&background.moves),
+        zones_released: read(&background.zones_released),
+        failures: read(&background.failures),
+        snapshots: engine.shared.snapshots.held().0 as u64,
+    }
+}

@@ -1,0 +1,9 @@
+//! Lookup and range, on a view.
+
+mod estimate;
+mod get;
+mod scan;
+
+pub(crate) use estimate::{Estimate, estimate};
+pub(crate) use get::get;
+pub(crate) use scan::{Chunk, KeyRange, backward, forward};

@@ -1,0 +1,95 @@
+//! Write batches.
+
+use std::sync::Arc;
+
+use super::Table;
+use crate::commit::{Batch, Target};
+use crate::error::{Error, Result};
+use crate::record::Kind;
+use crate::table::Shared;
+
+/// Operations on any tables of one database that become visible and durable together, or not at
+/// all. Commit it with [`Database::write`](crate::Database::write).
+///
+/// Of several operations on one key the last counts. A batch must fit in one zone of the region
+/// (4 MiB less 64 bytes at the default size); a larger one fails at commit as a whole.
+///
+/// # Examples
+///
+/// ```
+/// # fn main() -> terrace::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let db = terrace::Options::new().pm_size(4 << 20).open(dir.path().join("db"))?;
+/// let (users, emails) = (db.table("users")?, db.table("emails")?);
+/// let mut batch = terrace::WriteBatch::new();
+/// batch.put(&users, "ada", "ada@example.org").put(&emails, "ada@example.org", "ada");
+/// db.write(batch)?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug, Default)]
+pub struct WriteBatch {
+    batch: Batch,
+    database: Option<Arc<Shared>>,
+    mixed: bool,
+}
+
+impl WriteBatch {
+    /// An empty batch.
+    pub fn new() -> WriteBatch {
+        WriteBatch::default()
+    }
+
+    /// Sets `key` to `value` in `table`. A key or value over its limit makes the commit fail.
+    pub fn put(
+        &mut self,
+        table: &Table,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+    ) -> &mut WriteBatch {
+        self.push(table, Kind::Put, key.as_ref(), value.as_ref())
+    }
+
+    /// Removes `key` from `table`; nothing happens if it is not there.
+    pub fn delete(&mut self, table: &Table, key: impl AsRef<[u8]>) -> &mut WriteBatch {
+        self.push(table, Kind::Delete, key.as_ref(), &[])
+    }
+
+    fn push(&mut self, table: &Table, kind: Kind, key: &[u8], value: &[u8]) -> &mut WriteBatch {
+        let database = self.database.get_or_insert_with(|| Arc::clone(&table.shared));
+        self.mixed |= !Arc::ptr_eq(database, &table.shared);
+        let target: Arc<dyn Target> = table.slot.clone();
+        self.batch.push(&target, kind, key, value);
+        self
+    }
+
+    /// How many operations it holds.
+    pub fn len(&self) -> usize {
+        self.batch.len()
+    }
+
+    /// Whether it holds none.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// How many bytes of the region it will take at most.
+    pub fn stored_bytes(&self) -> usize {
+        self.batch.stored_len()
+    }
+
+    /// Forgets all operations.
+    pub fn clear(&mut self) {
+        *self = WriteBatch::default();
+    }
+
+    pub(crate) fn check(&self, shared: &Arc<Shared>) -> Result<&Batch> {
+        let foreign = self.database.as_ref().is_some_and(|d| !Arc::ptr_eq(d, shared));
+        if self.mixed || foreign {
+            return Err(Error::invalid(
+                "the batch holds tables of another database; use a batch for each",
+            ));
+        }
+        Ok(&self.batch)
+    }
+}

@@ -1,0 +1,173 @@
+//! The state of one table, shared by its handles and the background.
+//!
+//! Thread safety: readers load the view and take no lock. The view is replaced under `changing`,
+//! or, for a freeze, in the turnstile **and** under `changing`.
+//!
+//! Invariants:
+//!
+//! 1. A dropped table's view is empty, and `dropped` was set before the view was emptied: whoever
+//!    pins an epoch, finds the flag unset and then loads the view may use it.
+//! 2. `merged` ≤ the boundary of every frozen memtable of the view, and every record at or below
+//!    it that is not drained is in level 0.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use arc_swap::{ArcSwap, Guard};
+use parking_lot::{Mutex, MutexGuard};
+
+use crate::commit::{Home, Target};
+use crate::error::{Error, Result};
+use crate::memtable::Memtable;
+use crate::record::{Lsn, TableId};
+use crate::view::View;
+
+/// How far the rotation of drains over the table's keys has come.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Turn {
+    /// Where the next column starts.
+    pub(crate) cursor: Vec<u8>,
+    /// Every record at or below it is drained: the LSN that the last whole turn began with.
+    pub(crate) low: Lsn,
+    /// The LSN that this turn began with, once it has begun.
+    pub(crate) began: Option<Lsn>,
+}
+
+/// One table.
+#[derive(Debug)]
+pub(crate) struct TableCore {
+    id: TableId,
+    name: ArcSwap<String>,
+    created: Lsn,
+    view: ArcSwap<View>,
+    changing: Mutex<Turn>,
+    merged: AtomicU64,
+    dropped: AtomicBool,
+}
+
+impl TableCore {
+    /// A table with a first view.
+    pub(crate) fn new(id: TableId, name: &str, created: Lsn, merged: Lsn, view: View) -> TableCore {
+        TableCore {
+            id,
+            name: ArcSwap::from_pointee(name.to_string()),
+            created,
+            view: ArcSwap::from_pointee(view),
+            changing: Mutex::new(Turn::default()),
+            merged: AtomicU64::new(merged),
+            dropped: AtomicBool::new(false),
+        }
+    }
+
+    /// Its number.
+    pub(crate) fn id(&self) -> TableId {
+        self.id
+    }
+
+    /// Its name at present.
+    pub(crate) fn name(&self) -> String {
+        self.name.load().as_ref().clone()
+    }
+
+    /// The LSN of its creation.
+    pub(crate) fn created(&self) -> Lsn {
+        self.created
+    }
+
+    /// Gives it another name.
+    pub(crate) fn rename(&self, name: &str) {
+        self.name.store(Arc::new(name.to_string()));
+    }
+
+    /// The view of this moment. To read records through it, pin an epoch first.
+    pub(crate) fn view(&self) -> Guard<Arc<View>> {
+        self.view.load()
+    }
+
+    /// The LSN up to which level 0 has everything that is not drained (invariant 2).
+    pub(crate) fn merged(&self) -> Lsn {
+        self.merged.load(Ordering::Acquire)
+    }
+
+    /// Raises [`TableCore::merged`].
+    pub(crate) fn set_merged(&self, lsn: Lsn) {
+        debug_assert!(self.merged() <= lsn, "merges go up in order");
+        self.merged.store(lsn, Ordering::Release);
+    }
+
+    /// The right to change the view, with the state of the turn.
+    pub(crate) fn change(&self) -> Change<'_> {
+        Change { core: self, turn: self.changing.lock() }
+    }
+
+    /// Fails once the table was dropped.
+    pub(crate) fn check(&self) -> Result<()> {
+        if self.dropped.load(Ordering::Acquire) {
+            return Err(Error::invalid(format!("table {:?} was dropped", self.name())));
+        }
+        Ok(())
+    }
+
+    /// Marks it as dropped, in the turnstile: later groups are refused.
+    pub(crate) fn mark_dropped(&self) {
+        self.dropped.store(true, Ordering::Release);
+    }
+}
+
+impl Home for TableCore {
+    fn table(&self) -> TableId {
+        self.id
+    }
+
+    fn check_alive(&self) -> Result<()> {
+        self.check()
+    }
+
+    fn active(&self) -> Arc<Memtable> {
+        Arc::clone(&self.view.load().active)
+    }
+}
+
+/// The right to change one table's view.
+pub(crate) struct Change<'a> {
+    core: &'a TableCore,
+    pub(crate) turn: MutexGuard<'a, Turn>,
+}
+
+impl Change<'_> {
+    /// Replaces the view by a changed copy; returns the one before.
+    pub(crate) fn apply(&mut self, change: impl FnOnce(&mut View)) -> Arc<View> {
+        let before = self.core.view.load_full();
+        let mut view = View::clone(&before);
+        change(&mut view);
+        self.core.view.store(Arc::new(view));
+        before
+    }
+}
+
+/// What a handle points to: the table that has the name. Truncating a table puts a new one here.
+#[derive(Debug)]
+pub(crate) struct TableSlot(ArcSwap<TableCore>);
+
+impl TableSlot {
+    /// A slot with its table.
+    pub(crate) fn new(core: TableCore) -> TableSlot {
+        TableSlot(ArcSwap::from_pointee(core))
+    }
+
+    /// The table.
+    pub(crate) fn core(&self) -> Arc<TableCore> {
+        self.0.load_full()
+    }
+
+    /// Puts another table in its place.
+    pub(crate) fn replace(&self, core: TableCore) -> Arc<TableCore> {
+        self.0.swap(Arc::new(core))
+    }
+}
+
+impl Target for TableSlot {
+    fn resolve(&self) -> Arc<dyn Home> {
+        self.core()
+    }
+}

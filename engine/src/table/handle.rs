@@ -1,0 +1,185 @@
+//! The handle of a table.
+
+use std::ops::RangeBounds;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::{Keep, Range, Shared, TableSlot};
+use crate::commit::{Batch, Target};
+use crate::error::Result;
+use crate::options::Durability;
+use crate::read::{self, Estimate, KeyRange};
+use crate::record::Kind;
+
+/// A named, ordered map from bytes to bytes.
+///
+/// Clones are the same table. A handle may be used from any thread and keeps its database open.
+/// It follows its table through renaming and truncation; once the table is dropped, every call
+/// fails with [`ErrorKind::Invalid`](crate::ErrorKind::Invalid).
+///
+/// # Examples
+///
+/// ```
+/// # fn main() -> terrace::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let db = terrace::Options::new().pm_size(4 << 20).open(dir.path().join("db"))?;
+/// let users = db.table("users")?;
+/// users.put("ada", "1815")?;
+/// users.put("alan", "1912")?;
+/// assert_eq!(users.get("ada")?.as_deref(), Some(&b"1815"[..]));
+/// let names: Vec<_> = users.prefix("a").rev().map(|row| row.unwrap().0).collect();
+/// assert_eq!(names, ["alan", "ada"]);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Table {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) slot: Arc<TableSlot>,
+    pub(crate) keep: Keep,
+}
+
+impl Table {
+    /// Its name at present.
+    pub fn name(&self) -> String {
+        self.slot.core().name()
+    }
+
+    /// Sets `key` to `value`, durably: once this returns, a power cut does not undo it.
+    ///
+    /// # Errors
+    ///
+    /// - `Invalid`: the key or value is over its limit, the table was dropped, or the database is
+    ///   open read-only;
+    /// - `Full`: the region is full and cannot be drained, the disk being full;
+    /// - `UnknownOutcome`: the device failed while the commit was under way;
+    /// - `Unavailable`: the database stopped after an earlier failure;
+    /// - `Closed`: it was closed.
+    pub fn put(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
+        self.put_with(key, value, Durability::Durable)
+    }
+
+    /// Sets `key` to `value`, as durably as is asked for.
+    ///
+    /// # Errors
+    ///
+    /// As [`Table::put`].
+    pub fn put_with(
+        &self,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+        durability: Durability,
+    ) -> Result<()> {
+        self.write(Kind::Put, key.as_ref(), value.as_ref(), durability)
+    }
+
+    /// Removes `key`, durably. It is no error if the key is not there.
+    ///
+    /// # Errors
+    ///
+    /// As [`Table::put`].
+    pub fn delete(&self, key: impl AsRef<[u8]>) -> Result<()> {
+        self.delete_with(key, Durability::Durable)
+    }
+
+    /// Removes `key`, as durably as is asked for.
+    ///
+    /// # Errors
+    ///
+    /// As [`Table::put`].
+    pub fn delete_with(&self, key: impl AsRef<[u8]>, durability: Durability) -> Result<()> {
+        self.write(Kind::Delete, key.as_ref(), &[], durability)
+    }
+
+    fn write(&self, kind: Kind, key: &[u8], value: &[u8], durability: Durability) -> Result<()> {
+        let target: Arc<dyn Target> = self.slot.clone();
+        let mut batch = Batch::default();
+        batch.push(&target, kind, key, value);
+        self.shared.commit(&batch, durability)
+    }
+
+    /// The value of `key`.
+    ///
+    /// # Errors
+    ///
+    /// - `Corrupt`: the block that would hold it is damaged; see
+    ///   [`Error::damage`](crate::Error::damage);
+    /// - `Unavailable`: a file could not be read;
+    /// - `Invalid`: the table was dropped;
+    /// - `Closed`: the database was closed.
+    pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Bytes>> {
+        let core = self.slot.core();
+        self.shared.read(&core, None, |view, at| {
+            read::get(view, &self.shared.cache, key.as_ref(), at)
+        })
+    }
+
+    /// The values of several keys, all as of one moment, in the order of the keys.
+    ///
+    /// # Errors
+    ///
+    /// As [`Table::get`].
+    pub fn multi_get<K: AsRef<[u8]>>(
+        &self,
+        keys: impl IntoIterator<Item = K>,
+    ) -> Result<Vec<Option<Bytes>>> {
+        let core = self.slot.core();
+        self.shared.read(&core, None, |view, at| {
+            keys.into_iter()
+                .map(|key| read::get(view, &self.shared.cache, key.as_ref(), at))
+                .collect()
+        })
+    }
+
+    /// The keys in `range` with their values, in order from either end, as of now. Errors, those
+    /// of [`Table::get`], come as items.
+    pub fn range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Range {
+        self.iterate(KeyRange::from_bounds(&range))
+    }
+
+    /// All keys with their values.
+    pub fn iter(&self) -> Range {
+        self.range::<&[u8]>(..)
+    }
+
+    /// The keys that begin with `prefix`, with their values.
+    pub fn prefix(&self, prefix: impl AsRef<[u8]>) -> Range {
+        self.iterate(KeyRange::prefix(prefix.as_ref()))
+    }
+
+    fn iterate(&self, range: KeyRange) -> Range {
+        Range::new(self, range, Arc::new(self.shared.snapshots.register()), None)
+    }
+
+    /// About how many keys lie in `range`. Costs no I/O; versions and deletes that were not
+    /// compacted yet count, extents at the ends of the range count by half.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` when the table was dropped; `Closed`.
+    pub fn approximate_len<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Result<u64> {
+        Ok(self.estimate(&KeyRange::from_bounds(&range))?.records)
+    }
+
+    /// About how many bytes the keys and values in `range` have, before compression. As
+    /// [`Table::approximate_len`].
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` when the table was dropped; `Closed`.
+    pub fn approximate_size<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Result<u64> {
+        Ok(self.estimate(&KeyRange::from_bounds(&range))?.bytes)
+    }
+
+    fn estimate(&self, range: &KeyRange) -> Result<Estimate> {
+        let core = self.slot.core();
+        self.shared.read(&core, None, |view, _| Ok(read::estimate(view, range)))
+    }
+}
+
+impl std::fmt::Debug for Table {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Table").field("name", &self.name()).finish_non_exhaustive()
+    }
+}

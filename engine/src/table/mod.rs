@@ -1,0 +1,18 @@
+//! The map that users hold: tables, batches, snapshots, ranges.
+
+mod batch;
+mod core;
+mod handle;
+mod pace;
+mod range;
+mod shared;
+mod snapshot;
+
+pub use batch::WriteBatch;
+pub use handle::Table;
+pub use range::Range;
+pub use snapshot::Snapshot;
+
+pub(crate) use self::core::{TableCore, TableSlot};
+pub(crate) use pace::Pace;
+pub(crate) use shared::{Keep, Parts, Shared};

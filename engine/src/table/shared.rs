@@ -1,0 +1,201 @@
+//! What all handles of one open database share.
+
+use std::any::Any;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use parking_lot::{Condvar, Mutex};
+
+use super::core::TableCore;
+use super::pace::Pace;
+use crate::alloc::ZonePool;
+use crate::cache::BlockCache;
+use crate::commit::{Batch, Committer, Poison};
+use crate::error::{Error, ErrorKind, Result};
+use crate::mvcc::{Registered, SnapshotRegistry};
+use crate::options::Durability;
+use crate::os::ForkGuard;
+use crate::pm::Region;
+use crate::record::{Lsn, TableId};
+use crate::view::View;
+
+/// Keeps a database open while handles of it are left.
+pub(crate) type Keep = Arc<dyn Any + Send + Sync>;
+
+/// The parts of an open database that handles use.
+pub(crate) struct Shared {
+    pub(crate) region: Arc<Region>,
+    pub(crate) zones: Arc<ZonePool>,
+    pub(crate) committer: Committer,
+    pub(crate) snapshots: Arc<SnapshotRegistry>,
+    pub(crate) cache: Arc<BlockCache>,
+    pub(crate) poison: Arc<Poison>,
+    pub(crate) pace: Pace,
+    pub(crate) bell: Bell,
+    pub(crate) fork: ForkGuard,
+    pub(crate) read_only: bool,
+    closed: AtomicBool,
+}
+
+/// Wakes the background.
+#[derive(Debug, Default)]
+pub(crate) struct Bell {
+    rung: Mutex<bool>,
+    changed: Condvar,
+    written: AtomicU64,
+}
+
+/// Bytes written between two rings.
+const RING_EVERY: u64 = 64 * 1024;
+
+impl Bell {
+    /// Wakes the background now.
+    pub(crate) fn ring(&self) {
+        *self.rung.lock() = true;
+        self.changed.notify_one();
+    }
+
+    /// Counts written bytes, and rings now and then.
+    fn count(&self, bytes: u64) {
+        let before = self.written.fetch_add(bytes, Ordering::Relaxed);
+        if before / RING_EVERY != (before + bytes) / RING_EVERY {
+            self.ring();
+        }
+    }
+
+    /// Waits for a ring, or for `timeout`.
+    pub(crate) fn wait(&self, timeout: std::time::Duration) {
+        let mut rung = self.rung.lock();
+        if !*rung {
+            self.changed.wait_for(&mut rung, timeout);
+        }
+        *rung = false;
+    }
+}
+
+/// The parts that [`Shared::new`] is given.
+pub(crate) struct Parts {
+    pub(crate) region: Arc<Region>,
+    pub(crate) zones: Arc<ZonePool>,
+    pub(crate) committer: Committer,
+    pub(crate) snapshots: Arc<SnapshotRegistry>,
+    pub(crate) cache: Arc<BlockCache>,
+    pub(crate) poison: Arc<Poison>,
+    pub(crate) read_only: bool,
+}
+
+impl Shared {
+    /// An open database.
+    pub(crate) fn new(parts: Parts) -> Shared {
+        Shared {
+            region: parts.region,
+            zones: parts.zones,
+            committer: parts.committer,
+            snapshots: parts.snapshots,
+            cache: parts.cache,
+            poison: parts.poison,
+            pace: Pace::default(),
+            bell: Bell::default(),
+            fork: ForkGuard::new(),
+            read_only: parts.read_only,
+            closed: AtomicBool::new(false),
+        }
+    }
+
+    /// Closes the database to every call; whether it was open.
+    pub(crate) fn close(&self) -> bool {
+        !self.closed.swap(true, Ordering::AcqRel)
+    }
+
+    /// Whether reads may go on.
+    ///
+    /// # Errors
+    ///
+    /// `Closed`, or `Unavailable` in a forked child.
+    pub(crate) fn check_open(&self) -> Result<()> {
+        if self.closed.load(Ordering::Acquire) {
+            return Err(Error::new(ErrorKind::Closed, "the database was closed; open it again"));
+        }
+        self.fork.check()
+    }
+
+    /// Whether writes may go on.
+    ///
+    /// # Errors
+    ///
+    /// `Closed`, `Invalid` when it is open read-only, `Unavailable` when it is poisoned or this
+    /// is a forked child.
+    pub(crate) fn check_writable(&self) -> Result<()> {
+        self.check_open()?;
+        if self.read_only {
+            return Err(Error::invalid("the database is open read-only; open it to write"));
+        }
+        self.poison.check()
+    }
+
+    /// Commits a batch.
+    ///
+    /// # Errors
+    ///
+    /// As [`Table::put`](crate::Table::put).
+    pub(crate) fn commit(&self, batch: &Batch, durability: Durability) -> Result<()> {
+        self.check_writable()?;
+        if batch.len() == 0 {
+            return Ok(());
+        }
+        let bytes = batch.stored_len() as u64;
+        self.pace.slow_down(bytes);
+        loop {
+            let rounds = self.pace.rounds();
+            let tables = tables_of(batch);
+            match self.committer.enqueue(batch, durability) {
+                Ok(pending) => {
+                    self.bell.count(bytes);
+                    return pending.wait().map(|_| ());
+                }
+                Err(e) if e.kind() == ErrorKind::Full => {
+                    self.bell.ring();
+                    self.pace.wait_for_space(rounds)?;
+                }
+                // Truncated meanwhile: the batch goes to the table that stands there now.
+                Err(_) if tables_of(batch) != tables => {}
+                Err(e) => return Err(e),
+            }
+        }
+    }
+
+    /// Runs `f` with a view of `core` and the LSN to read it at: the snapshot's, or that of this
+    /// moment. Nothing in the view goes away meanwhile.
+    pub(crate) fn read<T>(
+        &self,
+        core: &TableCore,
+        snapshot: Option<&Registered>,
+        f: impl FnOnce(&View, Lsn) -> Result<T>,
+    ) -> Result<T> {
+        self.check_open()?;
+        let _guard = crate::mvcc::pin();
+        core.check()?;
+        if let Some(snapshot) = snapshot {
+            return f(&core.view(), snapshot.lsn());
+        }
+        loop {
+            let at = self.committer.readable();
+            let view = core.view();
+            // A compaction that started after `at` was read may have dropped what it needs
+            // (view invariant 3); the watermark has moved by then.
+            if at >= view.pruned || self.poison.is_set() {
+                return f(&view, at);
+            }
+        }
+    }
+}
+
+fn tables_of(batch: &Batch) -> Vec<TableId> {
+    batch.homes().iter().map(|home| home.table()).collect()
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared").field("region", &self.region.path()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,88 @@
+//! Snapshots.
+
+use std::ops::RangeBounds;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::{Keep, Range, Shared, Table};
+use crate::error::{Error, Result};
+use crate::mvcc::Registered;
+use crate::read;
+
+/// Every table as it was at one moment.
+///
+/// It keeps old versions of keys from being dropped while it lives; it keeps no memory and no
+/// zone of the region. A table that is dropped or truncated is gone for snapshots too.
+///
+/// # Examples
+///
+/// ```
+/// # fn main() -> terrace::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let db = terrace::Options::new().pm_size(4 << 20).open(dir.path().join("db"))?;
+/// let users = db.table("users")?;
+/// users.put("ada", "1815")?;
+/// let before = db.snapshot()?;
+/// users.delete("ada")?;
+/// assert_eq!(before.get(&users, "ada")?.as_deref(), Some(&b"1815"[..]));
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone)]
+pub struct Snapshot {
+    pub(crate) shared: Arc<Shared>,
+    pub(crate) registered: Arc<Registered>,
+    pub(crate) keep: Keep,
+}
+
+impl Snapshot {
+    /// The number of the last commit that it sees.
+    pub fn lsn(&self) -> u64 {
+        self.registered.lsn()
+    }
+
+    /// The value of `key` in `table` at the snapshot.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` when the table was dropped or is of another database; `Corrupt`, `Unavailable`
+    /// or `Closed` as [`Table::get`].
+    pub fn get(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<Bytes>> {
+        self.check(table)?;
+        let core = table.slot.core();
+        self.shared.read(&core, Some(&self.registered), |view, at| {
+            read::get(view, &self.shared.cache, key.as_ref(), at)
+        })
+    }
+
+    /// The keys and values of `table` in `range`, at the snapshot. See [`Table::range`].
+    pub fn range<K: AsRef<[u8]>>(&self, table: &Table, range: impl RangeBounds<K>) -> Range {
+        let registered = Arc::clone(&self.registered);
+        let refused = self.check(table).err();
+        Range::new(table, read::KeyRange::from_bounds(&range), registered, refused)
+    }
+
+    /// The keys of `table` that begin with `prefix`, with their values, at the snapshot.
+    pub fn prefix(&self, table: &Table, prefix: impl AsRef<[u8]>) -> Range {
+        let registered = Arc::clone(&self.registered);
+        let refused = self.check(table).err();
+        Range::new(table, read::KeyRange::prefix(prefix.as_ref()), registered, refused)
+    }
+
+    fn check(&self, table: &Table) -> Result<()> {
+        if Arc::ptr_eq(&self.shared, &table.shared) {
+            return Ok(());
+        }
+        Err(Error::invalid(format!(
+            "table {:?} is of another database than the snapshot",
+            table.name()
+        )))
+    }
+}
+
+impl std::fmt::Debug for Snapshot {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Snapshot").field("lsn", &self.lsn()).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,72 @@
+//! What a reader pins: one consistent set of memtables, level 0, and a version with its D.
+
+mod level_cursor;
+
+use std::sync::Arc;
+
+use crate::cache::BlockCache;
+use crate::level0::Level0;
+use crate::levels::Version;
+use crate::memtable::Memtable;
+use crate::merge::MergingCursor;
+use crate::record::{Cursor, Lsn};
+
+pub(crate) use level_cursor::LevelCursor;
+
+/// A memtable that takes no new groups.
+#[derive(Clone, Debug)]
+pub(crate) struct Frozen {
+    pub(crate) memtable: Arc<Memtable>,
+    /// The greatest LSN it can hold. All of it is there once the visible watermark has passed.
+    pub(crate) boundary: Lsn,
+}
+
+/// An immutable view of one table. Replaced as a whole, never changed.
+///
+/// Invariants:
+///
+/// 1. Newer comes first: active, frozen from the newest, level 0, level 1, …: the first of them
+///    that has a version of a key at or below a read's LSN has the right one.
+/// 2. A record of level 0 counts if and only if its sequence number is above D of its key, and
+///    then it is in no level of the version.
+/// 3. Versions that only reads below `pruned` could need may be missing, unless a registered
+///    snapshot needs them.
+#[derive(Clone, Debug)]
+pub(crate) struct View {
+    pub(crate) active: Arc<Memtable>,
+    /// The newest first.
+    pub(crate) frozen: Vec<Frozen>,
+    pub(crate) level0: Arc<dyn Level0>,
+    pub(crate) version: Arc<Version>,
+    pub(crate) pruned: Lsn,
+}
+
+impl View {
+    /// One cursor over everything in the view. The caller holds an epoch guard while it lives.
+    pub(crate) fn cursor<'a>(&'a self, cache: &'a Arc<BlockCache>) -> MergingCursor<'a> {
+        let mut inputs: Vec<Box<dyn Cursor + 'a>> = Vec::with_capacity(4 + self.frozen.len());
+        inputs.push(Box::new(self.active.cursor()));
+        for frozen in &self.frozen {
+            inputs.push(Box::new(frozen.memtable.cursor()));
+        }
+        inputs.push(self.level0.cursor(&self.version.drained));
+        for level in &self.version.levels {
+            if !level.extents.is_empty() {
+                inputs.push(Box::new(LevelCursor::new(&level.extents, cache, true)));
+            }
+        }
+        MergingCursor::new(inputs)
+    }
+
+    /// Records in memtables that are not in level 0 yet.
+    pub(crate) fn memtable_records(&self) -> u64 {
+        let frozen: u64 = self.frozen.iter().map(|f| f.memtable.records()).sum();
+        self.active.records() + frozen
+    }
+
+    /// The smallest sequence number in a memtable.
+    pub(crate) fn oldest_in_memtables(&self) -> Option<Lsn> {
+        let memtables = self.frozen.iter().map(|f| &f.memtable).chain([&self.active]);
+        memtables.filter_map(|m| m.oldest()).min()
+    }
+}
