@@ -28,6 +28,11 @@ impl Session {
         Session { output: Output::new(global.json, encoding, global.quiet), db: global.db }
     }
 
+    /// The database's directory.
+    pub(crate) fn directory(&self) -> &Path {
+        &self.db
+    }
+
     /// Opens the database to read. It has to be there.
     pub(crate) fn read(&self) -> Result<Database, Failure> {
         self.open(|options, path| options.open_read_only(path))

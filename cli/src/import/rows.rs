@@ -4,6 +4,7 @@ use std::io::{BufRead, BufReader, Read};
 
 use serde::ser::{SerializeMap, Serializer};
 use serde_json::Value;
+use terrace::limits::{MAX_KEY_LEN, MAX_VALUE_LEN};
 
 use crate::args::Format;
 use crate::failure::Failure;
@@ -24,10 +25,6 @@ pub(crate) struct BadRow {
 
 /// A row as it was read. The outer error of [`Rows`] ends the reading; a bad row does not.
 pub(crate) type Reading = Result<Row, BadRow>;
-
-/// What the engine takes, so that a row that is too large is named with its line.
-const MAX_KEY: usize = 65_536;
-const MAX_VALUE: usize = 1 << 20;
 
 /// An iterator over the rows of a file.
 pub(crate) type Rows<'a> = Box<dyn Iterator<Item = Result<Reading, Failure>> + 'a>;
@@ -152,10 +149,10 @@ fn key_of(text: &[u8], key: &str) -> Result<Vec<u8>, String> {
 fn row(line: u64, key: Vec<u8>, value: Vec<u8>) -> Reading {
     let reason = if key.is_empty() {
         "the key is empty".to_owned()
-    } else if key.len() > MAX_KEY {
-        format!("the key has {} bytes, at most {MAX_KEY}", key.len())
-    } else if value.len() > MAX_VALUE {
-        format!("the row has {} bytes, at most {MAX_VALUE}", value.len())
+    } else if key.len() > MAX_KEY_LEN {
+        format!("the key has {} bytes, at most {MAX_KEY_LEN}", key.len())
+    } else if value.len() > MAX_VALUE_LEN {
+        format!("the row has {} bytes, at most {MAX_VALUE_LEN}", value.len())
     } else {
         return Ok(Row { key, value });
     };
