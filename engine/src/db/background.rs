@@ -11,12 +11,12 @@ use std::time::{Duration, Instant};
 use parking_lot::Mutex;
 
 use super::inner::Engine;
-use crate::compaction::{self, MergeContext, Shape};
+use crate::compaction::{self, Choice, Shape};
 use crate::error::{ErrorKind, Result};
 use crate::level0::ColumnBudget;
 use crate::levels::{Edit, Version};
 use crate::memtable::Memtable;
-use crate::mvcc::{Horizon, KeyInterval, defer, drive, pin};
+use crate::mvcc::{KeyInterval, defer, drive, pin};
 use crate::record::{Lsn, TableId};
 use crate::table::TableCore;
 use crate::view::Frozen;
@@ -257,9 +257,10 @@ impl Engine {
             return Ok(again);
         };
         let horizon = self.shared.snapshots.horizon();
-        let context = self.merge_context(&view.version, 1, &column.interval, &horizon);
         let before = self.set.store().bytes_written();
-        let edit = compaction::drain(&view, table.id(), &column, &context)?;
+        let cache = &self.shared.cache;
+        let edit =
+            compaction::drain(&view, &column, &self.set, cache, &horizon, EXTENT_BYTES)?;
         drop(guard);
         let edit = self.planted(edit);
         let versions = self.apply(edit)?;
@@ -316,23 +317,19 @@ impl Engine {
         let shape = Shape {
             level1_bytes: self.options.level1_size,
             ratio: LEVEL_RATIO,
-            extent_bytes: EXTENT_BYTES as u64,
+            extent_bytes: EXTENT_BYTES,
         };
         for table in self.tables() {
             let mut change = table.change();
             let version = Arc::clone(&table.view().version);
-            let Some(choice) = compaction::pick(&version, &shape, &mut change.turn.compaction)
-            else {
-                continue;
-            };
+            let Some(choice) = compaction::pick(&version, &shape) else { continue };
             if table.check().is_err() {
                 continue;
             }
             let horizon = self.shared.snapshots.horizon();
-            let context =
-                self.merge_context(&version, choice.to_level(), &choice.interval(), &horizon);
-            let moved = choice.is_move();
-            let edit = compaction::run(choice, table.id(), &context)?;
+            let moved = matches!(choice, Choice::Move { .. });
+            let edit =
+                compaction::run(&choice, &self.set, &self.shared.cache, &horizon, &shape)?;
             let versions = self.apply(edit)?;
             self.install(&table, &mut change, versions, horizon.newest());
             let counter =

@@ -26,7 +26,7 @@ use super::events::Event;
 use super::inner::{Engine, Inner};
 use super::stats::OpenStats;
 use crate::alloc::{StreamPool, ZonePool};
-use crate::cache::BlockCache;
+use crate::extent::BlockCache;
 use crate::commit::{
     Accepted, Committer, Evidence, Floor, Gidx, Poison, Recovered, Start, recover,
 };

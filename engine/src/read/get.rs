@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 
-use crate::cache::BlockCache;
+use crate::extent::BlockCache;
 use crate::error::Result;
 use crate::memtable::Record;
 use crate::record::{Kind, Lsn};

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::cache::BlockCache;
+use crate::extent::BlockCache;
 use crate::error::Result;
 use crate::record::{Cursor, Kind, LSN_MAX, Lsn};
 use crate::view::View;

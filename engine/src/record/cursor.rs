@@ -38,3 +38,25 @@ pub(crate) trait Cursor {
     /// The entry under the cursor.
     fn entry(&self) -> Option<EntryRef<'_>>;
 }
+
+impl<C: Cursor + ?Sized> Cursor for Box<C> {
+    fn seek(&mut self, key: &[u8], seq: Lsn) -> Result<()> {
+        (**self).seek(key, seq)
+    }
+
+    fn seek_before(&mut self, key: Option<&[u8]>) -> Result<()> {
+        (**self).seek_before(key)
+    }
+
+    fn next(&mut self) -> Result<()> {
+        (**self).next()
+    }
+
+    fn prev(&mut self) -> Result<()> {
+        (**self).prev()
+    }
+
+    fn entry(&self) -> Option<EntryRef<'_>> {
+        (**self).entry()
+    }
+}

@@ -13,6 +13,6 @@ pub use handle::Table;
 pub use range::Range;
 pub use snapshot::Snapshot;
 
-pub(crate) use self::core::{TableCore, TableSlot};
+pub(crate) use self::core::{Change, TableCore, TableSlot};
 pub(crate) use pace::Pace;
 pub(crate) use shared::{Keep, Parts, Shared};

@@ -9,7 +9,7 @@ use parking_lot::{Condvar, Mutex};
 use super::core::TableCore;
 use super::pace::Pace;
 use crate::alloc::ZonePool;
-use crate::cache::BlockCache;
+use crate::extent::BlockCache;
 use crate::commit::{Batch, Committer, Poison};
 use crate::error::{Error, ErrorKind, Result};
 use crate::mvcc::{Registered, SnapshotRegistry};

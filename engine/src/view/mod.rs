@@ -1,17 +1,13 @@
 //! What a reader pins: one consistent set of memtables, level 0, and a version with its D.
 
-mod level_cursor;
-
 use std::sync::Arc;
 
-use crate::cache::BlockCache;
+use crate::extent::BlockCache;
 use crate::level0::Level0;
 use crate::levels::Version;
 use crate::memtable::Memtable;
 use crate::merge::MergingCursor;
 use crate::record::{Cursor, Lsn};
-
-pub(crate) use level_cursor::LevelCursor;
 
 /// A memtable that takes no new groups.
 #[derive(Clone, Debug)]
@@ -50,10 +46,8 @@ impl View {
             inputs.push(Box::new(frozen.memtable.cursor()));
         }
         inputs.push(self.level0.cursor(&self.version.drained));
-        for level in &self.version.levels {
-            if !level.extents.is_empty() {
-                inputs.push(Box::new(LevelCursor::new(&level.extents, cache, true)));
-            }
+        for level in self.version.cursors(cache, true) {
+            inputs.push(Box::new(level));
         }
         MergingCursor::new(inputs)
     }

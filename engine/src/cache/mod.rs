@@ -1,0 +1,118 @@
+//! A cache bounded by bytes, ignorant of what it holds.
+//!
+//! Thread safety: every method may be called from any thread; the cache is cut into shards with a
+//! lock each, held for a few instructions.
+//!
+//! Invariants:
+//!
+//! 1. Values are immutable, and a key is never used for another value: an extent's id is never
+//!    reused while anybody can look it up. So there is nothing to invalidate.
+//! 2. The weights of what is held never exceed the capacity. A value heavier than a shard is not
+//!    taken in.
+
+use std::sync::Arc;
+
+use quick_cache::Weighter;
+use quick_cache::sync;
+
+/// What a cached value costs.
+pub(crate) trait Weigh {
+    /// Bytes of memory.
+    fn weight(&self) -> u64;
+}
+
+/// The extent's id and the offset in it.
+type Key = (u64, u32);
+
+#[derive(Clone, Debug)]
+struct ByBytes;
+
+impl<V: Weigh> Weighter<Key, Arc<V>> for ByBytes {
+    fn weight(&self, _key: &Key, value: &Arc<V>) -> u64 {
+        // Zero would mean "never evicted".
+        value.weight().max(1)
+    }
+}
+
+/// Values by (extent, offset), the least useful of them evicted when bytes run out.
+pub(crate) struct Cache<V: Weigh> {
+    inner: sync::Cache<Key, Arc<V>, ByBytes>,
+}
+
+impl<V: Weigh> Cache<V> {
+    /// A cache of at most `capacity_bytes`.
+    pub(crate) fn new(capacity_bytes: u64) -> Cache<V> {
+        const TYPICAL_BYTES: u64 = 16 * 1024;
+        let items = usize::try_from(capacity_bytes / TYPICAL_BYTES).unwrap_or(usize::MAX);
+        Cache { inner: sync::Cache::with_weighter(items, capacity_bytes, ByBytes) }
+    }
+
+    /// The value at `offset` of an extent, if it is here.
+    pub(crate) fn get(&self, extent: u64, offset: u32) -> Option<Arc<V>> {
+        self.inner.get(&(extent, offset))
+    }
+
+    /// Takes a value in, perhaps in place of others.
+    pub(crate) fn insert(&self, extent: u64, offset: u32, value: Arc<V>) {
+        self.inner.insert((extent, offset), value);
+    }
+
+    /// Bytes in use.
+    pub(crate) fn used(&self) -> u64 {
+        self.inner.weight()
+    }
+
+    /// The most bytes it will use.
+    pub(crate) fn capacity(&self) -> u64 {
+        self.inner.capacity()
+    }
+
+    /// Look-ups that found their value.
+    pub(crate) fn hits(&self) -> u64 {
+        self.inner.hits()
+    }
+
+    /// Look-ups that did not.
+    pub(crate) fn misses(&self) -> u64 {
+        self.inner.misses()
+    }
+}
+
+impl<V: Weigh> std::fmt::Debug for Cache<V> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Cache({} of {} bytes)", self.used(), self.capacity())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Bytes(u64);
+
+    impl Weigh for Bytes {
+        fn weight(&self) -> u64 {
+            self.0
+        }
+    }
+
+    #[test]
+    fn stays_within_its_bytes() {
+        let cache = Cache::new(1 << 20);
+        for offset in 0..1000 {
+            cache.insert(1, offset, Arc::new(Bytes(5000)));
+            assert!(cache.used() <= cache.capacity());
+        }
+        assert!(cache.used() > 1 << 19, "and uses them");
+        assert!(cache.get(2, 0).is_none());
+        let found = (0..1000).filter(|offset| cache.get(1, *offset).is_some()).count() as u64;
+        assert_eq!((cache.hits(), cache.misses()), (found, 1001 - found));
+    }
+
+    #[test]
+    fn no_capacity_holds_nothing() {
+        let cache = Cache::new(0);
+        cache.insert(1, 0, Arc::new(Bytes(1)));
+        assert_eq!(cache.used(), 0);
+    }
+}

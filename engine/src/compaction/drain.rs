@@ -1,0 +1,74 @@
+//! Drains: one column of a table's level 0, merged into level 1.
+//!
+//! A drain takes every record of its column with a sequence number ≤ s, where s is the smaller of
+//! the table's merged boundary and F, merges them with the extents of level 1 that the column
+//! touches, and installs the result with D(column) = s in the same edit. From then on readers
+//! find those records in level 1 and nowhere else.
+
+use std::sync::Arc;
+
+use crate::compaction::{MergeContext, merge_to_level};
+use crate::error::Result;
+use crate::extent::{BlockCache, Extent};
+use crate::level0::ColumnBudget;
+use crate::levels::{Edit, LevelCursor, Op, Version, VersionSet};
+use crate::merge::{ClippedCursor, MergingCursor};
+use crate::mvcc::{Horizon, KeyInterval};
+use crate::record::Lsn;
+use crate::view::View;
+
+/// Extents of level 1 that one drain may rewrite.
+const MOST_OVERLAP: usize = 8;
+
+/// A column to drain, up to `upto`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Column {
+    pub(crate) interval: KeyInterval,
+    pub(crate) upto: Lsn,
+}
+
+/// Chooses the next column of a turn at or after `from`. A pure function of the view.
+pub(crate) fn choose_column(view: &View, from: &[u8], upto: Lsn, budget: ColumnBudget) -> Option<Column> {
+    let drained = &view.version.drained;
+    let mut interval = view.level0.column(from, upto, drained, budget)?;
+    let touched = touched(&view.version, &interval);
+    if let Some(beyond) = touched.get(MOST_OVERLAP) {
+        // A sparse column over much of level 1: end it where the next extent begins.
+        interval.end = Some(beyond.meta().smallest_key.clone());
+    }
+    Some(Column { interval, upto })
+}
+
+fn touched<'a>(version: &'a Version, interval: &KeyInterval) -> &'a [Arc<Extent>] {
+    version.level(1).map_or(&[], |level| level.overlapping(interval))
+}
+
+/// Merges a column into new extents of level 1; the edit that installs them, which the caller
+/// applies. The caller holds an epoch guard.
+///
+/// # Errors
+///
+/// As [`merge_to_level`]. Nothing has changed then.
+pub(crate) fn drain(
+    view: &View,
+    column: &Column,
+    set: &VersionSet,
+    cache: &Arc<BlockCache>,
+    horizon: &Horizon,
+    extent_bytes: usize,
+) -> Result<Edit> {
+    let (version, table) = (&view.version, view.version.table);
+    let inputs = touched(version, &column.interval);
+    let level0 = view.level0.cursor(&version.drained);
+    let level0 = ClippedCursor::new(level0, column.interval.clone(), column.upto);
+    let level1 = LevelCursor::new(inputs.into(), Arc::clone(cache), false);
+    let mut merged = MergingCursor::new(vec![Box::new(level0), Box::new(level1)]);
+    let bottom = |key: &[u8]| version.is_bottom(1, key);
+    let context = MergeContext { set, horizon, bottom, extent_bytes };
+    let outputs = merge_to_level(&mut merged, &context)?;
+    let remove = |e: &Arc<Extent>| Op::RemoveExtent { table, level: 1, id: e.meta().id };
+    let mut ops: Vec<Op> = inputs.iter().map(remove).collect();
+    ops.extend(outputs.extents.into_iter().map(|extent| Op::AddExtent { table, level: 1, extent }));
+    ops.push(Op::Drained { table, seq: column.upto, interval: column.interval.clone() });
+    Ok(Edit { ops })
+}

@@ -1,0 +1,104 @@
+//! The picker's cases are text: see `engine/testdata/compaction/README.md`.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use super::*;
+use crate::extent::ExtentMeta;
+use crate::mvcc::DrainedMap;
+use crate::tier::Location;
+
+type Meta = Arc<ExtentMeta>;
+
+/// One MiB for each extent, unless it says otherwise.
+fn extent(word: &str) -> Meta {
+    let (id, rest) = word.split_once(':').unwrap();
+    let mut parts = rest.split(',');
+    let (from, to) = parts.next().unwrap().split_once('-').unwrap();
+    let mut len = 1 << 20;
+    let mut deletes = 0;
+    for part in parts {
+        match part.split_once('=').unwrap() {
+            ("kib", n) => len = n.parse::<u32>().unwrap() << 10,
+            ("deletes", n) => deletes = n.parse().unwrap(),
+            other => panic!("{other:?}"),
+        }
+    }
+    let id = id.parse().unwrap();
+    Arc::new(ExtentMeta {
+        id,
+        location: Location { file: 1, offset: id << 21, len },
+        records: 100,
+        deletes,
+        smallest_seq: 1,
+        greatest_seq: 2,
+        raw_bytes: 1000,
+        smallest_key: from.into(),
+        greatest_key: to.into(),
+        footer_checksum: 0,
+    })
+}
+
+fn show(choice: Option<Choice<Meta>>) -> String {
+    let ids = |list: &[Meta]| list.iter().map(|e| e.id.to_string()).collect::<Vec<_>>().join(" ");
+    match choice {
+        None => "nothing".to_string(),
+        Some(Choice::Move { from, extent, .. }) => {
+            format!("move {} from level {from} to level {}", extent.id, from + 1)
+        }
+        Some(Choice::Merge { from, inputs, overlap, interval, .. }) => {
+            assert!(inputs.iter().all(|e| interval.overlaps(&e.smallest_key, &e.greatest_key)));
+            let mut out = format!("merge {} from level {from}", ids(&inputs));
+            if !overlap.is_empty() {
+                write!(out, " with {}", ids(&overlap)).unwrap();
+            }
+            out
+        }
+    }
+}
+
+/// A block is a comment, `shape level1_mib ratio`, the levels, and the expected choice.
+fn check_case(file: &str, case: &str) {
+    let mut shape = Shape { level1_bytes: 2 << 20, ratio: 4, extent_bytes: 2 << 20 };
+    let mut levels = Vec::new();
+    for line in case.lines().filter(|line| !line.starts_with('#')) {
+        let (head, rest) = line.split_once(' ').unwrap_or((line, ""));
+        match head {
+            "shape" => {
+                let (level1, ratio) = rest.split_once(' ').unwrap();
+                shape.level1_bytes = level1.parse::<u64>().unwrap() << 20;
+                shape.ratio = ratio.parse().unwrap();
+            }
+            "level" => {
+                let (n, extents) = rest.split_once(' ').unwrap_or((rest, ""));
+                levels.push(Level::new(extents.split_whitespace().map(extent).collect()));
+                assert_eq!(n, levels.len().to_string(), "{file}: levels in order\n{case}");
+                assert!(levels[levels.len() - 1].overlap().is_none(), "{file}:\n{case}");
+            }
+            "=>" => {
+                let version = Version { table: 1, levels, drained: DrainedMap::default() };
+                assert_eq!(show(pick(&version, &shape)), rest, "{file}:\n{case}");
+                return;
+            }
+            _ => panic!("{file}: what is {line:?}?"),
+        }
+    }
+    panic!("{file}: a case without an expected choice\n{case}");
+}
+
+#[test]
+fn the_text_cases_hold() {
+    let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/compaction");
+    let mut cases = 0;
+    for file in std::fs::read_dir(directory).unwrap() {
+        let path = file.unwrap().path();
+        if path.extension().is_some_and(|extension| extension == "txt") {
+            let text = std::fs::read_to_string(&path).unwrap();
+            for case in text.split("\n\n").map(str::trim).filter(|case| !case.is_empty()) {
+                check_case(&path.display().to_string(), case);
+                cases += 1;
+            }
+        }
+    }
+    assert!(cases >= 12, "only {cases} cases");
+}

@@ -1,0 +1,108 @@
+use std::sync::Arc;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::extent::tests::{Entry, entries};
+
+fn encode(entries: &[Entry]) -> Vec<u8> {
+    let mut builder = BlockBuilder::default();
+    for entry in entries {
+        builder.add(&entry.as_ref());
+    }
+    let mut out = Vec::new();
+    let size = builder.size();
+    builder.finish(9, &mut out);
+    assert_eq!(out.len(), size);
+    out
+}
+
+fn cursor(bytes: &[u8]) -> BlockCursor {
+    let block = Block::decode(9, 0, Bytes::copy_from_slice(bytes)).unwrap();
+    BlockCursor::new(Arc::new(block), Vec::new())
+}
+
+fn forward(cursor: &mut BlockCursor) -> Vec<Entry> {
+    std::iter::from_fn(|| {
+        let entry = cursor.entry().map(Entry::from);
+        cursor.next().unwrap();
+        entry
+    })
+    .collect()
+}
+
+fn backward(cursor: &mut BlockCursor) -> Vec<Entry> {
+    let mut found: Vec<_> = std::iter::from_fn(|| {
+        let entry = cursor.entry().map(Entry::from);
+        cursor.prev().unwrap();
+        entry
+    })
+    .collect();
+    found.reverse();
+    found
+}
+
+proptest! {
+    #[test]
+    fn walks_and_searches_as_a_sorted_list(
+        list in entries(1..120),
+        key in prop::collection::vec(0u8..4, 0..4),
+        seq in 0u64..12,
+    ) {
+        let bytes = encode(&list);
+        let mut cursor = cursor(&bytes);
+        cursor.first().unwrap();
+        prop_assert_eq!(&forward(&mut cursor), &list);
+        cursor.last().unwrap();
+        prop_assert_eq!(&backward(&mut cursor), &list);
+
+        let at = list.partition_point(|e| (e.key.as_slice(), u64::MAX - e.seq) < (&key, u64::MAX - seq));
+        cursor.seek(&key, seq).unwrap();
+        prop_assert_eq!(forward(&mut cursor), &list[at..]);
+
+        let at = list.partition_point(|e| e.key < key);
+        cursor.seek_before(&key).unwrap();
+        prop_assert_eq!(backward(&mut cursor), &list[..at]);
+    }
+
+    #[test]
+    fn no_bytes_make_it_panic(mut bytes in prop::collection::vec(any::<u8>(), 0..200), near in 0u32..40) {
+        // A sound checksum over nonsense: decoding goes on, and every access is checked.
+        if bytes.len() >= 24 {
+            let body_len = (bytes.len() - 16) as u32;
+            bytes[4..8].copy_from_slice(&body_len.to_le_bytes());
+            bytes[8..12].fill(0);
+            bytes[12..16].copy_from_slice(&body_len.to_le_bytes());
+            let end = bytes.len();
+            bytes[end - 4..].copy_from_slice(&near.to_le_bytes());
+            let sum = checksum(&[9, 0], &bytes[4..]);
+            bytes[..4].copy_from_slice(&sum.to_le_bytes());
+        }
+        if let Ok(block) = Block::decode(9, 0, Bytes::from(bytes)) {
+            let mut cursor = BlockCursor::new(Arc::new(block), Vec::new());
+            for step in [BlockCursor::first, BlockCursor::last, BlockCursor::next, BlockCursor::prev] {
+                if step(&mut cursor).is_err() {
+                    prop_assert!(cursor.entry().is_none());
+                }
+            }
+            if cursor.seek(b"m", 3).is_ok() && cursor.seek_before(b"m").is_ok() {
+                cursor.entry();
+            }
+        }
+    }
+}
+
+#[test]
+fn every_flipped_bit_is_found() {
+    let list: Vec<Entry> = (0..40u8).map(|i| Entry::put(&[i], 7, &[i; 3])).collect();
+    let bytes = encode(&list);
+    for i in 0..bytes.len() {
+        for bit in 0..8 {
+            let mut bad = bytes.clone();
+            bad[i] ^= 1 << bit;
+            assert!(Block::decode(9, 0, Bytes::from(bad)).is_err(), "byte {i}, bit {bit}");
+        }
+    }
+    assert!(Block::decode(9, 1, Bytes::from(bytes.clone())).is_err(), "another place");
+    assert!(Block::decode(8, 0, Bytes::from(bytes)).is_err(), "another extent");
+}

@@ -1,0 +1,179 @@
+//! The position in a block. It keeps one key buffer and allocates nothing per entry.
+//!
+//! Invariants, while the cursor is valid:
+//!
+//! 1. `at` is where the current entry starts, `key` is its whole key.
+//! 2. `restart` is the last restart at or before `at`.
+
+use std::cmp::Ordering;
+use std::ops::Range;
+use std::sync::Arc;
+
+use super::{Block, RawEntry};
+use crate::record::{EntryRef, Lsn};
+
+/// An entry that does not decode, though the block's checksum is right.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::extent) struct BadEntry;
+
+type Step = std::result::Result<(), BadEntry>;
+
+/// Walks the entries of a block in both directions.
+#[derive(Debug)]
+pub(in crate::extent) struct BlockCursor {
+    block: Arc<Block>,
+    at: usize,
+    restart: usize,
+    key: Vec<u8>,
+    entry: Option<RawEntry>,
+}
+
+/// The order of records: by key, then the newest first.
+fn compare(a: (&[u8], Lsn), b: (&[u8], Lsn)) -> Ordering {
+    a.0.cmp(b.0).then(b.1.cmp(&a.1))
+}
+
+impl BlockCursor {
+    /// An invalid cursor; `key` is a buffer to use again.
+    pub(in crate::extent) fn new(block: Arc<Block>, mut key: Vec<u8>) -> BlockCursor {
+        key.clear();
+        BlockCursor { block, at: 0, restart: 0, key, entry: None }
+    }
+
+    /// Gives the key buffer back.
+    pub(in crate::extent) fn into_buffer(self) -> Vec<u8> {
+        self.key
+    }
+
+    pub(in crate::extent) fn block(&self) -> &Block {
+        &self.block
+    }
+
+    #[inline]
+    pub(in crate::extent) fn entry(&self) -> Option<EntryRef<'_>> {
+        let entry = self.entry.as_ref()?;
+        let value = &self.block.bytes[entry.value.clone()];
+        Some(EntryRef { key: &self.key, seq: entry.seq, kind: entry.kind, value })
+    }
+
+    /// Where the current value lies in the block.
+    pub(in crate::extent) fn value_range(&self) -> Option<Range<usize>> {
+        self.entry.as_ref().map(|entry| entry.value.clone())
+    }
+
+    pub(in crate::extent) fn first(&mut self) -> Step {
+        self.to_restart(0)
+    }
+
+    pub(in crate::extent) fn last(&mut self) -> Step {
+        self.to_restart(self.block.restarts - 1)?;
+        self.walk_to_last_before(self.block.entries_end)
+    }
+
+    pub(in crate::extent) fn next(&mut self) -> Step {
+        let Some(entry) = self.entry.take() else { return Ok(()) };
+        let next = entry.value.end;
+        if next == self.block.entries_end {
+            return Ok(());
+        }
+        if self.restart + 1 < self.block.restarts
+            && self.block.restart(self.restart + 1).ok_or(BadEntry)? <= next
+        {
+            self.restart += 1;
+        }
+        self.load(next)
+    }
+
+    pub(in crate::extent) fn prev(&mut self) -> Step {
+        if self.entry.take().is_none() {
+            return Ok(());
+        }
+        let at = self.at;
+        let restart = if self.block.restart(self.restart).ok_or(BadEntry)? < at {
+            self.restart
+        } else if self.restart > 0 {
+            self.restart - 1
+        } else {
+            return Ok(());
+        };
+        self.to_restart(restart)?;
+        self.walk_to_last_before(at)
+    }
+
+    /// To the first entry at or after (`key`, `seq`).
+    pub(in crate::extent) fn seek(&mut self, key: &[u8], seq: Lsn) -> Step {
+        let target = (key, seq);
+        let restart = self.last_restart(|entry| compare(entry, target) == Ordering::Less)?;
+        self.to_restart(restart)?;
+        while self.entry().is_some_and(|e| compare((e.key, e.seq), target) == Ordering::Less) {
+            self.next()?;
+        }
+        Ok(())
+    }
+
+    /// To the last entry with a smaller key.
+    pub(in crate::extent) fn seek_before(&mut self, key: &[u8]) -> Step {
+        let restart = self.last_restart(|(entry_key, _)| entry_key < key)?;
+        self.to_restart(restart)?;
+        if self.entry().is_none_or(|e| e.key >= key) {
+            self.entry = None;
+            return Ok(());
+        }
+        while self.entry().is_some_and(|e| e.key < key) {
+            self.next()?;
+        }
+        match self.entry {
+            Some(_) => self.prev(),
+            None => self.last(),
+        }
+    }
+
+    /// The last restart whose entry satisfies `before`, a predicate that never turns true again
+    /// after it was false; the first restart if none does.
+    fn last_restart(&self, before: impl Fn((&[u8], Lsn)) -> bool) -> Result<usize, BadEntry> {
+        let (mut low, mut high) = (0, self.block.restarts);
+        while high - low > 1 {
+            let middle = low.midpoint(high);
+            let at = self.block.restart(middle).ok_or(BadEntry)?;
+            let entry = self.block.raw_entry(at).filter(|e| e.shared == 0).ok_or(BadEntry)?;
+            if before((&self.block.bytes[entry.unshared], entry.seq)) {
+                low = middle;
+            } else {
+                high = middle;
+            }
+        }
+        Ok(low)
+    }
+
+    fn to_restart(&mut self, restart: usize) -> Step {
+        self.key.clear();
+        self.entry = None;
+        self.restart = restart;
+        self.load(self.block.restart(restart).ok_or(BadEntry)?)
+    }
+
+    /// From an entry before `end` to the last one before it.
+    fn walk_to_last_before(&mut self, end: usize) -> Step {
+        while let Some(entry) = &self.entry
+            && entry.value.end < end
+        {
+            self.next()?;
+        }
+        Ok(())
+    }
+
+    /// Makes the entry at `at` the current one; `key` holds its predecessor's.
+    #[inline]
+    fn load(&mut self, at: usize) -> Step {
+        self.entry = None;
+        let entry = self.block.raw_entry(at).ok_or(BadEntry)?;
+        if entry.shared > self.key.len() {
+            return Err(BadEntry);
+        }
+        self.key.truncate(entry.shared);
+        self.key.extend_from_slice(&self.block.bytes[entry.unshared.clone()]);
+        self.at = at;
+        self.entry = Some(entry);
+        Ok(())
+    }
+}

@@ -1,0 +1,111 @@
+//! Walks an extent, block by block.
+
+use std::sync::Arc;
+
+use super::block::{BadEntry, BlockCursor};
+use super::reader::Parts;
+use super::{BlockCache, Extent};
+use crate::error::Result;
+use crate::record::{Cursor, EntryRef, Lsn};
+
+/// A position in an extent. It holds one block at a time and allocates nothing per record.
+#[derive(Debug)]
+pub(crate) struct ExtentCursor {
+    extent: Arc<Extent>,
+    cache: Arc<BlockCache>,
+    fill: bool,
+    /// The number of the block and the position in it.
+    position: Option<(usize, BlockCursor)>,
+}
+
+type Placing = std::result::Result<(), BadEntry>;
+
+impl ExtentCursor {
+    pub(super) fn new(extent: Arc<Extent>, cache: Arc<BlockCache>, fill: bool) -> ExtentCursor {
+        ExtentCursor { extent, cache, fill, position: None }
+    }
+
+    /// Goes to block `n` and places the cursor in it.
+    fn enter(&mut self, n: usize, place: impl FnOnce(&mut BlockCursor) -> Placing) -> Result<()> {
+        let mut in_block = match self.position.take() {
+            Some((at, in_block)) if at == n => in_block,
+            other => {
+                let buffer = other.map(|(_, in_block)| in_block.into_buffer());
+                let parts = self.extent.parts()?;
+                let block = self.extent.block(parts, n, &self.cache, self.fill)?;
+                BlockCursor::new(block, buffer.unwrap_or_default())
+            }
+        };
+        if place(&mut in_block).is_err() {
+            return Err(self.extent.bad_entry(self.extent.parts()?, n));
+        }
+        self.position = Some((n, in_block));
+        Ok(())
+    }
+
+    fn is_placed(&self) -> bool {
+        self.entry().is_some()
+    }
+
+    /// Steps within the block.
+    fn step(&mut self, step: impl FnOnce(&mut BlockCursor) -> Placing) -> Result<Option<usize>> {
+        debug_assert!(self.is_placed(), "only a valid cursor steps");
+        let Some((n, in_block)) = &mut self.position else { return Ok(None) };
+        let n = *n;
+        if step(in_block).is_err() {
+            self.position = None;
+            return Err(self.extent.bad_entry(self.extent.parts()?, n));
+        }
+        Ok(Some(n))
+    }
+
+    fn parts(&self) -> Result<&Parts> {
+        self.extent.parts()
+    }
+}
+
+impl Cursor for ExtentCursor {
+    fn seek(&mut self, key: &[u8], seq: Lsn) -> Result<()> {
+        match self.parts()?.index.find(key, seq) {
+            Some(n) => self.enter(n, |block| block.seek(key, seq)),
+            None => {
+                self.position = None;
+                Ok(())
+            }
+        }
+    }
+
+    fn seek_before(&mut self, key: Option<&[u8]>) -> Result<()> {
+        let index = &self.parts()?.index;
+        let Some(key) = key else {
+            let last = index.entries().len() - 1;
+            return self.enter(last, BlockCursor::last);
+        };
+        let n = index.find_key(key);
+        self.enter(n, |block| block.seek_before(key))?;
+        if !self.is_placed() && n > 0 {
+            self.enter(n - 1, BlockCursor::last)?;
+        }
+        Ok(())
+    }
+
+    fn next(&mut self) -> Result<()> {
+        let Some(n) = self.step(BlockCursor::next)? else { return Ok(()) };
+        if !self.is_placed() && n + 1 < self.parts()?.index.entries().len() {
+            self.enter(n + 1, BlockCursor::first)?;
+        }
+        Ok(())
+    }
+
+    fn prev(&mut self) -> Result<()> {
+        let Some(n) = self.step(BlockCursor::prev)? else { return Ok(()) };
+        if !self.is_placed() && n > 0 {
+            self.enter(n - 1, BlockCursor::last)?;
+        }
+        Ok(())
+    }
+
+    fn entry(&self) -> Option<EntryRef<'_>> {
+        self.position.as_ref()?.1.entry()
+    }
+}

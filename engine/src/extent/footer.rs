@@ -1,0 +1,135 @@
+//! The footer of an extent: its last 64 bytes say where the rest is.
+
+use super::Malformed;
+use crate::record::{Reader, checksum, put_u32, put_u64};
+
+pub(super) const FOOTER_LEN: usize = 64;
+const MAGIC: &[u8; 4] = b"TEXT";
+const VERSION: u32 = 1;
+
+/// Where the parts of an extent lie, and how much there is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Footer {
+    pub(super) filter_offset: u32,
+    pub(super) filter_len: u32,
+    pub(super) index_offset: u32,
+    pub(super) index_len: u32,
+    pub(super) records: u64,
+    pub(super) blocks: u32,
+}
+
+impl Footer {
+    pub(super) fn encode(&self, extent: u64) -> [u8; FOOTER_LEN] {
+        let mut out = Vec::with_capacity(FOOTER_LEN);
+        out.extend_from_slice(MAGIC);
+        put_u32(&mut out, 0);
+        put_u64(&mut out, extent);
+        put_u32(&mut out, self.filter_offset);
+        put_u32(&mut out, self.filter_len);
+        put_u32(&mut out, self.index_offset);
+        put_u32(&mut out, self.index_len);
+        put_u64(&mut out, self.records);
+        put_u32(&mut out, self.blocks);
+        put_u32(&mut out, VERSION);
+        let mut footer = [0; FOOTER_LEN];
+        footer[..out.len()].copy_from_slice(&out);
+        let sum = checksum(&[extent], &footer[8..]);
+        footer[4..8].copy_from_slice(&sum.to_le_bytes());
+        footer
+    }
+
+    /// Checks the footer of an extent of `extent_len` bytes whose description in the journal has
+    /// `journal_checksum`.
+    pub(super) fn decode(
+        extent: u64,
+        extent_len: u32,
+        journal_checksum: u32,
+        bytes: &[u8],
+    ) -> Result<Footer, Malformed> {
+        let too_short = || Malformed::new("64 bytes", format!("{}", bytes.len()));
+        let mut reader = Reader::new(bytes);
+        if reader.take(4).ok_or_else(too_short)? != MAGIC {
+            return Err(Malformed::new("magic TEXT", format!("{:02x?}", &bytes[..4])));
+        }
+        let sum = reader.u32().ok_or_else(too_short)?;
+        let computed = checksum(&[extent], &bytes[8..]);
+        if sum != computed {
+            return Err(Malformed::checksum(sum, computed));
+        }
+        if sum != journal_checksum {
+            let expected = format!("checksum {journal_checksum:#010x}, as the journal has it");
+            return Err(Malformed::new(expected, format!("{sum:#010x}")));
+        }
+        let (footer, id, version) = Footer::fields(&mut reader).ok_or_else(too_short)?;
+        if id != extent || version != VERSION {
+            let expected = format!("extent {extent}, version {VERSION}");
+            return Err(Malformed::new(expected, format!("extent {id}, version {version}")));
+        }
+        let filter_end = u64::from(footer.filter_offset) + u64::from(footer.filter_len);
+        let index_end = u64::from(footer.index_offset) + u64::from(footer.index_len);
+        let sound = filter_end == u64::from(footer.index_offset)
+            && index_end + FOOTER_LEN as u64 == u64::from(extent_len);
+        if !sound {
+            let expected = format!("filter, index and footer end to end in {extent_len} bytes");
+            return Err(Malformed::new(expected, format!("{footer:?}")));
+        }
+        Ok(footer)
+    }
+
+    fn fields(reader: &mut Reader<'_>) -> Option<(Footer, u64, u32)> {
+        let id = reader.u64()?;
+        let footer = Footer {
+            filter_offset: reader.u32()?,
+            filter_len: reader.u32()?,
+            index_offset: reader.u32()?,
+            index_len: reader.u32()?,
+            records: reader.u64()?,
+            blocks: reader.u32()?,
+        };
+        let version = reader.u32()?;
+        Some((footer, id, version))
+    }
+
+    /// The checksum in an encoded footer.
+    pub(super) fn checksum_of(encoded: &[u8; FOOTER_LEN]) -> u32 {
+        u32::from_le_bytes([encoded[4], encoded[5], encoded[6], encoded[7]])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FOOTER: Footer = Footer {
+        filter_offset: 1000,
+        filter_len: 80,
+        index_offset: 1080,
+        index_len: 20,
+        records: 3,
+        blocks: 1,
+    };
+
+    #[test]
+    fn round_trips_and_finds_every_flipped_bit() {
+        let bytes = FOOTER.encode(4);
+        let sum = Footer::checksum_of(&bytes);
+        assert_eq!(Footer::decode(4, 1164, sum, &bytes), Ok(FOOTER));
+        for i in 0..bytes.len() {
+            for bit in 0..8 {
+                let mut bad = bytes;
+                bad[i] ^= 1 << bit;
+                assert!(Footer::decode(4, 1164, sum, &bad).is_err(), "byte {i}, bit {bit}");
+            }
+            assert!(Footer::decode(4, 1164, sum, &bytes[..i]).is_err());
+        }
+    }
+
+    #[test]
+    fn must_fit_its_extent() {
+        let bytes = FOOTER.encode(4);
+        let sum = Footer::checksum_of(&bytes);
+        assert!(Footer::decode(4, 1165, sum, &bytes).is_err(), "another length");
+        assert!(Footer::decode(4, 1164, sum ^ 1, &bytes).is_err(), "another checksum");
+        assert!(Footer::decode(5, 1164, sum, &bytes).is_err(), "another extent");
+    }
+}

@@ -1,0 +1,123 @@
+//! What the journal says of an extent.
+
+use std::sync::Arc;
+
+use crate::record::{Lsn, Reader, put_bytes, put_u32, put_u64};
+use crate::tier::Location;
+
+/// An extent's description.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct ExtentMeta {
+    pub(crate) id: u64,
+    pub(crate) location: Location,
+    pub(crate) records: u64,
+    pub(crate) deletes: u64,
+    pub(crate) smallest_seq: Lsn,
+    pub(crate) greatest_seq: Lsn,
+    /// Bytes of keys and values, as the user counts them.
+    pub(crate) raw_bytes: u64,
+    pub(crate) smallest_key: Vec<u8>,
+    pub(crate) greatest_key: Vec<u8>,
+    /// The checksum field of its footer: ties the journal to these bytes and no others.
+    pub(crate) footer_checksum: u32,
+}
+
+impl ExtentMeta {
+    /// Appends the description of `docs/format.md`.
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        put_u64(out, self.id);
+        put_u32(out, self.location.file);
+        put_u64(out, self.location.offset);
+        put_u32(out, self.location.len);
+        put_u64(out, self.records);
+        put_u64(out, self.deletes);
+        put_u64(out, self.smallest_seq);
+        put_u64(out, self.greatest_seq);
+        put_u64(out, self.raw_bytes);
+        put_bytes(out, &self.smallest_key);
+        put_bytes(out, &self.greatest_key);
+        put_u32(out, self.footer_checksum);
+    }
+
+    /// Reads a description; `None` if the bytes end first or say what no extent can be.
+    pub(crate) fn decode(reader: &mut Reader<'_>) -> Option<ExtentMeta> {
+        let id = reader.u64()?;
+        let location = Location { file: reader.u32()?, offset: reader.u64()?, len: reader.u32()? };
+        let meta = ExtentMeta {
+            id,
+            location,
+            records: reader.u64()?,
+            deletes: reader.u64()?,
+            smallest_seq: reader.u64()?,
+            greatest_seq: reader.u64()?,
+            raw_bytes: reader.u64()?,
+            smallest_key: reader.bytes()?.to_vec(),
+            greatest_key: reader.bytes()?.to_vec(),
+            footer_checksum: reader.u32()?,
+        };
+        meta.is_sound().then_some(meta)
+    }
+
+    /// Whether the numbers can be true together.
+    pub(crate) fn is_sound(&self) -> bool {
+        self.records > 0
+            && self.deletes <= self.records
+            && self.smallest_seq <= self.greatest_seq
+            && self.smallest_key <= self.greatest_key
+    }
+
+    /// Whether `key` lies between the smallest and the greatest key.
+    pub(crate) fn covers(&self, key: &[u8]) -> bool {
+        self.smallest_key.as_slice() <= key && key <= self.greatest_key.as_slice()
+    }
+}
+
+/// Something that has an extent's description: the extent, or the description alone. Everything
+/// that only chooses works on either.
+pub(crate) trait Described: Clone {
+    /// The description.
+    fn meta(&self) -> &ExtentMeta;
+}
+
+impl Described for Arc<ExtentMeta> {
+    fn meta(&self) -> &ExtentMeta {
+        self
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn round_trips_and_never_reads_past_its_end() {
+        let meta = ExtentMeta {
+            id: 7,
+            location: Location { file: 1, offset: 16_384, len: 1_000 },
+            records: 10,
+            deletes: 1,
+            smallest_seq: 3,
+            greatest_seq: 12,
+            raw_bytes: 900,
+            smallest_key: b"a".to_vec(),
+            greatest_key: b"zebra".to_vec(),
+            footer_checksum: 0x1234_5678,
+        };
+        let mut bytes = Vec::new();
+        meta.encode(&mut bytes);
+        let mut reader = Reader::new(&bytes);
+        assert_eq!(ExtentMeta::decode(&mut reader), Some(meta.clone()));
+        assert!(reader.is_empty());
+        for len in 0..bytes.len() {
+            assert_eq!(ExtentMeta::decode(&mut Reader::new(&bytes[..len])), None);
+        }
+        for i in 0..bytes.len() {
+            for bit in 0..8 {
+                let mut bad = bytes.clone();
+                bad[i] ^= 1 << bit;
+                let found = ExtentMeta::decode(&mut Reader::new(&bad));
+                assert_ne!(found, Some(meta.clone()), "no byte is ignored");
+            }
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! Extents: sorted, immutable records in checksummed blocks, with a filter and an index. The
+//! bytes are described in section 3 of `docs/format.md`.
+//!
+//! A file for each part: [`block`], [`filter`], [`index`] and [`footer`] know their own bytes;
+//! [`builder`] lays them out; [`reader`] opens, searches and owns an extent; [`cursor`] walks it;
+//! [`verify`] checks all of it.
+
+mod block;
+mod builder;
+mod cursor;
+mod filter;
+mod footer;
+mod index;
+mod meta;
+mod reader;
+mod varint;
+mod verify;
+
+#[cfg(test)]
+pub(crate) mod tests;
+
+pub(crate) use block::Block;
+pub(crate) use builder::{BuiltExtent, ExtentBuilder};
+pub(crate) use cursor::ExtentCursor;
+pub(crate) use meta::{Described, ExtentMeta};
+pub(crate) use reader::{Extent, Found};
+
+/// The cache of blocks.
+pub(crate) type BlockCache = crate::cache::Cache<Block>;
+
+/// What the decoders of this module found wrong; the reader adds the place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Malformed {
+    /// What a sound structure would hold.
+    pub(crate) expected: String,
+    /// What was found.
+    pub(crate) got: String,
+}
+
+impl Malformed {
+    fn new(expected: impl Into<String>, got: impl Into<String>) -> Malformed {
+        Malformed { expected: expected.into(), got: got.into() }
+    }
+
+    fn checksum(stored: u32, computed: u32) -> Malformed {
+        let expected = format!("checksum {stored:#010x}");
+        Malformed::new(expected, format!("{computed:#010x}, computed from the bytes"))
+    }
+}

@@ -1,0 +1,241 @@
+//! An extent in its place: opening it, finding records in it, and owning its space.
+//!
+//! Thread safety: every method may be called from any thread; the parts are loaded at first use,
+//! perhaps by several threads at once, of which one wins.
+//!
+//! Invariants:
+//!
+//! 1. The space belongs to this object while it is *written* or *obsolete*, and to the durable
+//!    journal while it is *installed*. It is given back when the object is dropped in one of the
+//!    first two states: no edit names it then, or none does any more.
+//! 2. Whoever reads holds an `Arc`, so no space is given back under a reader.
+
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use bytes::Bytes;
+
+use super::block::{Block, BlockCursor};
+use super::filter::{self, Filter};
+use super::footer::{FOOTER_LEN, Footer};
+use super::index::Index;
+use super::{BlockCache, Described, ExtentCursor, ExtentMeta, Malformed};
+use crate::error::{Damage, Error, Result};
+use crate::record::{Kind, Lsn};
+use crate::tier::ExtentStore;
+
+const WRITTEN: u8 = 0;
+const INSTALLED: u8 = 1;
+const OBSOLETE: u8 = 2;
+
+/// The version of a key that a look-up found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Found {
+    pub(crate) seq: Lsn,
+    pub(crate) kind: Kind,
+    /// Shares the memory of the cached block.
+    pub(crate) value: Bytes,
+}
+
+/// Filter and index, checked.
+#[derive(Debug)]
+pub(super) struct Parts {
+    pub(super) filter: Filter,
+    pub(super) index: Index,
+}
+
+/// An extent.
+#[derive(Debug)]
+pub(crate) struct Extent {
+    meta: ExtentMeta,
+    store: Arc<ExtentStore>,
+    parts: OnceLock<Parts>,
+    state: AtomicU8,
+}
+
+impl Described for Arc<Extent> {
+    fn meta(&self) -> &ExtentMeta {
+        &self.meta
+    }
+}
+
+impl Extent {
+    /// An extent that a durable edit names, its space already taken. Reads nothing yet.
+    pub(crate) fn open(meta: ExtentMeta, store: Arc<ExtentStore>) -> Arc<Extent> {
+        Extent::new(meta, store, INSTALLED)
+    }
+
+    /// An extent that was just written and that no edit names yet.
+    pub(super) fn written(meta: ExtentMeta, store: Arc<ExtentStore>) -> Arc<Extent> {
+        Extent::new(meta, store, WRITTEN)
+    }
+
+    fn new(meta: ExtentMeta, store: Arc<ExtentStore>, state: u8) -> Arc<Extent> {
+        Arc::new(Extent { meta, store, parts: OnceLock::new(), state: AtomicU8::new(state) })
+    }
+
+    /// Its description.
+    pub(crate) fn meta(&self) -> &ExtentMeta {
+        &self.meta
+    }
+
+    pub(super) fn store(&self) -> &Arc<ExtentStore> {
+        &self.store
+    }
+
+    /// The edit that adds it is durable, or may be: from now on the space is the journal's.
+    pub(crate) fn installed(&self) {
+        debug_assert_ne!(self.state.load(Ordering::Relaxed), OBSOLETE, "removed for good");
+        self.state.store(INSTALLED, Ordering::Release);
+    }
+
+    /// The edit that removes it is durable: the space goes back with the last reader.
+    pub(crate) fn mark_obsolete(&self) {
+        debug_assert_eq!(self.state.load(Ordering::Relaxed), INSTALLED, "removed once");
+        self.state.store(OBSOLETE, Ordering::Release);
+    }
+
+    /// The newest version of `key` with a sequence number of at most `at`.
+    ///
+    /// # Errors
+    ///
+    /// `Corrupt` if what has to be read does not check out; or on an I/O error.
+    pub(crate) fn get(&self, key: &[u8], at: Lsn, cache: &BlockCache) -> Result<Option<Found>> {
+        if !self.meta.covers(key) {
+            return Ok(None);
+        }
+        let parts = self.parts()?;
+        if !parts.filter.may_contain(filter::hash(key)) {
+            return Ok(None);
+        }
+        let Some(n) = parts.index.find(key, at) else { return Ok(None) };
+        let block = self.block(parts, n, cache, true)?;
+        let mut cursor = BlockCursor::new(block, Vec::with_capacity(key.len()));
+        cursor.seek(key, at).map_err(|_| self.bad_entry(parts, n))?;
+        let found = cursor.entry().filter(|e| e.key == key).map(|e| (e.seq, e.kind));
+        Ok(found.zip(cursor.value_range()).map(|((seq, kind), range)| Found {
+            seq,
+            kind,
+            value: cursor.block().value(range),
+        }))
+    }
+
+    /// A cursor over all records; with `fill`, blocks it reads enter the cache.
+    pub(crate) fn cursor(self: &Arc<Self>, cache: &Arc<BlockCache>, fill: bool) -> ExtentCursor {
+        ExtentCursor::new(Arc::clone(self), Arc::clone(cache), fill)
+    }
+
+    /// Bytes of memory that filter and index hold, once they are loaded.
+    pub(crate) fn memory(&self) -> usize {
+        self.parts.get().map_or(0, |parts| parts.filter.memory() + parts.index.memory())
+    }
+
+    /// Filter and index, loaded at first use.
+    pub(super) fn parts(&self) -> Result<&Parts> {
+        if let Some(parts) = self.parts.get() {
+            return Ok(parts);
+        }
+        let parts = self.load_parts()?;
+        Ok(self.parts.get_or_init(|| parts))
+    }
+
+    fn load_parts(&self) -> Result<Parts> {
+        let footer = self.load_footer()?;
+        let filter = self.load_filter(&footer)?;
+        let index = self.load_index(&footer)?;
+        Ok(Parts { filter, index })
+    }
+
+    pub(super) fn load_footer(&self) -> Result<Footer> {
+        let (id, len) = (self.meta.id, self.meta.location.len);
+        let offset = len.saturating_sub(FOOTER_LEN as u32);
+        let bytes = self.store.read(&self.meta.location, offset, len - offset)?;
+        let footer = Footer::decode(id, len, self.meta.footer_checksum, &bytes)
+            .map_err(|malformed| self.corrupt(offset, "extent footer", malformed))?;
+        if footer.records != self.meta.records {
+            let expected = format!("{} records, as the journal has it", self.meta.records);
+            let malformed = Malformed::new(expected, format!("{}", footer.records));
+            return Err(self.corrupt(offset, "extent footer", malformed));
+        }
+        Ok(footer)
+    }
+
+    pub(super) fn load_filter(&self, footer: &Footer) -> Result<Filter> {
+        let at = &self.meta.location;
+        let bytes = self.store.read(at, footer.filter_offset, footer.filter_len)?;
+        Filter::decode(self.meta.id, bytes)
+            .map_err(|malformed| self.corrupt(footer.filter_offset, "extent filter", malformed))
+    }
+
+    pub(super) fn load_index(&self, footer: &Footer) -> Result<Index> {
+        let at = &self.meta.location;
+        let bytes = self.store.read(at, footer.index_offset, footer.index_len)?;
+        let index = Index::decode(self.meta.id, bytes)
+            .map_err(|malformed| self.corrupt(footer.index_offset, "extent index", malformed))?;
+        let (blocks, end) = (index.entries().len(), index.blocks_end());
+        if blocks as u64 != u64::from(footer.blocks) || end != footer.filter_offset {
+            let expected = format!("{} blocks in {} bytes", footer.blocks, footer.filter_offset);
+            let malformed = Malformed::new(expected, format!("{blocks} in {end}"));
+            return Err(self.corrupt(footer.index_offset, "extent index", malformed));
+        }
+        Ok(index)
+    }
+
+    /// Block `n`, from the cache or from the store.
+    pub(super) fn block(
+        &self,
+        parts: &Parts,
+        n: usize,
+        cache: &BlockCache,
+        fill: bool,
+    ) -> Result<Arc<Block>> {
+        let offset = parts.index.entries()[n].offset;
+        if let Some(block) = cache.get(self.meta.id, offset) {
+            return Ok(block);
+        }
+        let block = Arc::new(self.load_block(&parts.index, n)?);
+        if fill {
+            cache.insert(self.meta.id, offset, Arc::clone(&block));
+        }
+        Ok(block)
+    }
+
+    /// Block `n` from the store.
+    pub(super) fn load_block(&self, index: &Index, n: usize) -> Result<Block> {
+        let entry = &index.entries()[n];
+        let bytes = self.store.read(&self.meta.location, entry.offset, entry.len)?;
+        Block::decode(self.meta.id, entry.offset, Bytes::from(bytes))
+            .map_err(|malformed| self.corrupt(entry.offset, "block", malformed))
+    }
+
+    /// The error for an entry of block `n` that does not decode.
+    pub(super) fn bad_entry(&self, parts: &Parts, n: usize) -> Error {
+        let malformed = Malformed::new("entries that decode", "one that does not");
+        self.corrupt(parts.index.entries()[n].offset, "block", malformed)
+    }
+
+    fn corrupt(&self, offset: u32, what: &str, malformed: Malformed) -> Error {
+        Error::corrupt(self.damage(offset, what, malformed))
+    }
+
+    /// Damage at `offset` of this extent.
+    pub(super) fn damage(&self, offset: u32, what: &str, malformed: Malformed) -> Damage {
+        let at = &self.meta.location;
+        Damage {
+            tier: "ssd",
+            file: self.store.path(at.file),
+            offset: at.offset + u64::from(offset),
+            what: format!("{what} of extent {}", self.meta.id),
+            expected: malformed.expected,
+            got: malformed.got,
+        }
+    }
+}
+
+impl Drop for Extent {
+    fn drop(&mut self) {
+        if *self.state.get_mut() != INSTALLED {
+            self.store.release(&self.meta.location);
+        }
+    }
+}

@@ -1,0 +1,241 @@
+//! Records to test with, and the tests of whole extents.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::error::ErrorKind;
+use crate::os::Files;
+use crate::os::sim::SimFiles;
+use crate::record::{Cursor, EntryRef, Kind, LSN_MAX, Lsn};
+use crate::tier::ExtentStore;
+use std::sync::Arc;
+
+/// A record that owns its bytes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Entry {
+    pub(crate) key: Vec<u8>,
+    pub(crate) seq: Lsn,
+    pub(crate) kind: Kind,
+    pub(crate) value: Vec<u8>,
+}
+
+impl Entry {
+    pub(crate) fn put(key: &[u8], seq: Lsn, value: &[u8]) -> Entry {
+        Entry { key: key.to_vec(), seq, kind: Kind::Put, value: value.to_vec() }
+    }
+
+    pub(crate) fn delete(key: &[u8], seq: Lsn) -> Entry {
+        Entry { key: key.to_vec(), seq, kind: Kind::Delete, value: Vec::new() }
+    }
+
+    pub(crate) fn as_ref(&self) -> EntryRef<'_> {
+        EntryRef { key: &self.key, seq: self.seq, kind: self.kind, value: &self.value }
+    }
+}
+
+impl From<EntryRef<'_>> for Entry {
+    fn from(e: EntryRef<'_>) -> Entry {
+        Entry { key: e.key.to_vec(), seq: e.seq, kind: e.kind, value: e.value.to_vec() }
+    }
+}
+
+/// Sorted records over few short keys, so that keys share prefixes and have many versions. The
+/// kind and the value follow from key and sequence number.
+pub(crate) fn entries(count: std::ops::Range<usize>) -> impl Strategy<Value = Vec<Entry>> {
+    let record = (prop::collection::vec(0u8..4, 0..4), 0u64..12);
+    prop::collection::vec(record, count).prop_map(|records| {
+        let sorted: BTreeSet<_> =
+            records.into_iter().map(|(key, seq)| (key, std::cmp::Reverse(seq))).collect();
+        sorted.into_iter().map(|(key, seq)| entry_for(&key, seq.0)).collect()
+    })
+}
+
+fn entry_for(key: &[u8], seq: Lsn) -> Entry {
+    if (key.len() as u64 + seq).is_multiple_of(3) {
+        Entry::delete(key, seq)
+    } else {
+        Entry::put(key, seq, format!("{key:?}@{seq}").repeat(seq as usize * 60).as_bytes())
+    }
+}
+
+/// A store on fresh simulated files.
+pub(crate) fn sim_store() -> (Arc<SimFiles>, Arc<ExtentStore>) {
+    let files = SimFiles::new();
+    files.create_directory(Path::new("/db")).unwrap();
+    let store = ExtentStore::open(Arc::clone(&files) as _, Path::new("/db"), &[], false).unwrap();
+    (files, store)
+}
+
+/// Writes an extent with these records.
+pub(crate) fn write_extent(store: &Arc<ExtentStore>, id: u64, entries: &[Entry]) -> Arc<Extent> {
+    let mut builder = ExtentBuilder::new(id);
+    entries.iter().for_each(|entry| builder.add(entry.as_ref()));
+    builder.finish().write(store).unwrap()
+}
+
+/// All entries from the cursor's position on.
+pub(crate) fn forward(cursor: &mut dyn Cursor) -> Vec<Entry> {
+    let mut found = Vec::new();
+    while let Some(entry) = cursor.entry() {
+        found.push(Entry::from(entry));
+        cursor.next().unwrap();
+    }
+    found
+}
+
+/// All entries up to the cursor's position, in order.
+pub(crate) fn backward(cursor: &mut dyn Cursor) -> Vec<Entry> {
+    let mut found = Vec::new();
+    while let Some(entry) = cursor.entry() {
+        found.push(Entry::from(entry));
+        cursor.prev().unwrap();
+    }
+    found.reverse();
+    found
+}
+
+/// Holds a cursor over `list` against the list, for one place.
+pub(crate) fn check_cursor(cursor: &mut dyn Cursor, list: &[Entry], key: &[u8], seq: Lsn) {
+    let at = list.partition_point(|e| e.key.as_slice() < key || e.key == key && e.seq > seq);
+    cursor.seek(key, seq).unwrap();
+    assert_eq!(forward(cursor), &list[at..]);
+    let at = list.partition_point(|e| e.key.as_slice() < key);
+    cursor.seek_before(Some(key)).unwrap();
+    assert_eq!(backward(cursor), &list[..at]);
+    cursor.seek_before(None).unwrap();
+    assert_eq!(backward(cursor), list);
+}
+
+/// About a hundred blocks' worth of numbered keys, every third with two versions.
+fn numbered(count: u32) -> Vec<Entry> {
+    let mut list = Vec::new();
+    for n in 0..count {
+        let key = format!("key{n:06}");
+        if n.is_multiple_of(3) {
+            list.push(Entry::delete(key.as_bytes(), 100));
+        }
+        list.push(Entry::put(key.as_bytes(), 50, &[n as u8; 100]));
+    }
+    list
+}
+
+fn cache() -> Arc<BlockCache> {
+    Arc::new(BlockCache::new(64 << 20))
+}
+
+proptest! {
+    #[test]
+    fn an_extent_is_a_sorted_list(
+        list in entries(1..200),
+        key in prop::collection::vec(0u8..4, 0..4),
+        seq in 0u64..12,
+    ) {
+        let (_, store) = sim_store();
+        let cache = cache();
+        let extent = write_extent(&store, 3, &list);
+        check_cursor(&mut extent.cursor(&cache, true), &list, &key, seq);
+        let want = list.iter().find(|e| e.key == key && e.seq <= seq);
+        let got = extent.get(&key, seq, &cache).unwrap();
+        prop_assert_eq!(got.map(|f| (f.seq, f.kind, f.value.to_vec())),
+            want.map(|e| (e.seq, e.kind, e.value.clone())));
+        let mut report = Vec::new();
+        prop_assert!(extent.verify(&mut report) > 3);
+        prop_assert_eq!(report, vec![]);
+    }
+}
+
+#[test]
+fn large_extents_have_many_blocks() {
+    let (_, store) = sim_store();
+    let list = numbered(10_000);
+    let extent = write_extent(&store, 1, &list);
+    assert!(extent.verify(&mut Vec::new()) > 60);
+    assert_eq!((extent.meta().records, extent.meta().deletes), (13_334, 3334));
+    let cache = cache();
+    let mut cursor = extent.cursor(&cache, false);
+    cursor.seek(b"", LSN_MAX).unwrap();
+    assert_eq!(forward(&mut cursor), list);
+    cursor.seek_before(None).unwrap();
+    assert_eq!(backward(&mut cursor), list);
+    assert_eq!(cache.used(), 0, "a cursor that does not fill leaves the cache alone");
+    assert_eq!(extent.get(b"key000003", 99, &cache).unwrap().unwrap().seq, 50);
+    assert_eq!(extent.get(b"key000003", 49, &cache).unwrap(), None);
+    assert_eq!(extent.get(b"key0000030", LSN_MAX, &cache).unwrap(), None);
+    assert!(cache.used() > 16_000);
+    assert!(extent.memory() > 10_000);
+}
+
+#[test]
+fn the_largest_records_fit() {
+    let (_, store) = sim_store();
+    let list = [
+        Entry::put(b"", 1, b""),
+        Entry::put(&[7; 64 * 1024], 2, &vec![1; 1 << 20]),
+        Entry::put(&[8], 2, b"small"),
+    ];
+    let extent = write_extent(&store, 1, &list);
+    let mut cursor = extent.cursor(&cache(), true);
+    cursor.seek(b"", LSN_MAX).unwrap();
+    assert_eq!(forward(&mut cursor), list);
+}
+
+#[test]
+fn a_flip_of_any_byte_is_found_and_never_served() {
+    let (files, store) = sim_store();
+    let list = numbered(60);
+    let extent = write_extent(&store, 1, &list);
+    extent.installed();
+    let at = extent.meta().location;
+    for i in 0..u64::from(at.len) {
+        files.corrupt(&store.path(at.file), at.offset + i, 1 << (i % 8));
+        let fresh = Extent::open(extent.meta().clone(), Arc::clone(&store));
+        let mut report = Vec::new();
+        fresh.verify(&mut report);
+        assert_eq!(report.len(), 1, "byte {i}");
+        assert_eq!((report[0].tier, &report[0].file), ("ssd", &store.path(at.file)));
+        let damaged = at.offset + i;
+        assert!((report[0].offset..report[0].offset + 20_000).contains(&damaged), "byte {i}");
+        let cache = BlockCache::new(0);
+        for entry in list.iter().step_by(7) {
+            match fresh.get(&entry.key, entry.seq, &cache) {
+                Ok(found) => assert_eq!(found.unwrap().value, entry.value),
+                Err(error) => assert_eq!(error.kind(), ErrorKind::Corrupt),
+            }
+        }
+        files.corrupt(&store.path(at.file), at.offset + i, 1 << (i % 8));
+    }
+}
+
+#[test]
+fn another_extents_bytes_do_not_pass() {
+    let (_, store) = sim_store();
+    let a = write_extent(&store, 1, &numbered(60));
+    let b = write_extent(&store, 2, &numbered(60));
+    let swapped = ExtentMeta { location: b.meta().location, ..a.meta().clone() };
+    let swapped = Extent::open(swapped, Arc::clone(&store));
+    let error = swapped.get(b"key000001", LSN_MAX, &cache()).unwrap_err();
+    assert!(error.damage().unwrap().what.contains("footer of extent 1"), "{error}");
+}
+
+#[test]
+fn space_belongs_to_the_extent_or_to_the_journal() {
+    let (_, store) = sim_store();
+    let taken = || store.space().taken_bytes;
+    drop(write_extent(&store, 1, &numbered(1)));
+    assert_eq!(taken(), 0, "never installed");
+    let extent = write_extent(&store, 2, &numbered(1));
+    extent.installed();
+    let meta = extent.meta().clone();
+    drop(extent);
+    assert!(taken() > 0, "the journal names it");
+    let extent = Extent::open(meta, Arc::clone(&store));
+    let reader = Arc::clone(&extent);
+    extent.mark_obsolete();
+    drop(extent);
+    assert!(taken() > 0, "somebody reads it");
+    drop(reader);
+    assert_eq!(taken(), 0);
+}

@@ -1,0 +1,136 @@
+//! Checks all of an extent against its checksums, against itself, and against the journal.
+
+use std::sync::Arc;
+
+use super::block::{Block, BlockCursor};
+use super::filter::{self, Filter};
+use super::index::Index;
+use super::{Extent, ExtentMeta, Malformed};
+use crate::error::{Damage, Error};
+use crate::record::{EntryRef, Kind, Lsn};
+
+impl Extent {
+    /// Reads the whole extent from the store and appends all damage to `report`. Gives the number
+    /// of structures that were checked.
+    pub(crate) fn verify(&self, report: &mut Vec<Damage>) -> u64 {
+        let mut check = Check { extent: self, report, checked: 0 };
+        let Some(footer) = check.take("extent footer", self.load_footer()) else {
+            return check.checked;
+        };
+        let filter = check.take("extent filter", self.load_filter(&footer));
+        if let Some(index) = check.take("extent index", self.load_index(&footer)) {
+            check.blocks(filter.as_ref(), &index);
+        }
+        check.checked
+    }
+}
+
+/// What was counted on the way through the blocks.
+#[derive(Default)]
+struct Tally {
+    records: u64,
+    deletes: u64,
+    raw_bytes: u64,
+    smallest_seq: Option<Lsn>,
+    greatest_seq: Lsn,
+    first_key: Option<Vec<u8>>,
+    last: Option<(Vec<u8>, Lsn)>,
+}
+
+impl Tally {
+    /// Counts an entry; whether it sorts after the one before.
+    fn add(&mut self, entry: &EntryRef<'_>) -> bool {
+        let ordered = self.last.as_ref().is_none_or(|(key, seq)| {
+            key.as_slice() < entry.key || key.as_slice() == entry.key && *seq > entry.seq
+        });
+        self.records += 1;
+        self.deletes += u64::from(entry.kind == Kind::Delete);
+        self.raw_bytes += (entry.key.len() + entry.value.len()) as u64;
+        self.smallest_seq = Some(self.smallest_seq.map_or(entry.seq, |seq| seq.min(entry.seq)));
+        self.greatest_seq = self.greatest_seq.max(entry.seq);
+        self.first_key.get_or_insert_with(|| entry.key.to_vec());
+        let (key, seq) = self.last.get_or_insert_default();
+        key.clear();
+        key.extend_from_slice(entry.key);
+        *seq = entry.seq;
+        ordered
+    }
+
+    fn agrees_with(&self, meta: &ExtentMeta) -> bool {
+        self.records == meta.records
+            && self.deletes == meta.deletes
+            && self.raw_bytes == meta.raw_bytes
+            && self.smallest_seq == Some(meta.smallest_seq)
+            && self.greatest_seq == meta.greatest_seq
+            && self.first_key.as_ref() == Some(&meta.smallest_key)
+            && self.last.as_ref().map(|(key, _)| key) == Some(&meta.greatest_key)
+    }
+}
+
+struct Check<'a> {
+    extent: &'a Extent,
+    report: &'a mut Vec<Damage>,
+    checked: u64,
+}
+
+impl Check<'_> {
+    /// Counts a structure, and reports it when it could not be loaded.
+    fn take<T>(&mut self, what: &str, loaded: Result<T, Error>) -> Option<T> {
+        self.checked += 1;
+        loaded.map_err(|error| self.report(what, &error)).ok()
+    }
+
+    fn report(&mut self, what: &str, error: &Error) {
+        let damage = error.damage().cloned().unwrap_or_else(|| {
+            self.extent.damage(0, what, Malformed::new("readable bytes", error.to_string()))
+        });
+        self.report.push(damage);
+    }
+
+    fn blocks(&mut self, filter: Option<&Filter>, index: &Index) {
+        let before = self.report.len();
+        let mut tally = Tally::default();
+        for n in 0..index.entries().len() {
+            if let Some(block) = self.take("block", self.extent.load_block(index, n))
+                && let Err(malformed) = check_block(block, index, n, filter, &mut tally)
+            {
+                let offset = index.entries()[n].offset;
+                self.report.push(self.extent.damage(offset, "block", malformed));
+            }
+        }
+        let meta = self.extent.meta();
+        if self.report.len() == before && !tally.agrees_with(meta) {
+            let expected = format!("{} records as the journal describes them", meta.records);
+            let malformed = Malformed::new(expected, format!("{} others", tally.records));
+            self.report.push(self.extent.damage(0, "records", malformed));
+        }
+    }
+}
+
+/// Checks that entries decode, ascend, are known to the filter, and end as the index says.
+fn check_block(
+    block: Block,
+    index: &Index,
+    n: usize,
+    filter: Option<&Filter>,
+    tally: &mut Tally,
+) -> Result<(), Malformed> {
+    let undecodable = |_| Malformed::new("entries that decode", "one that does not");
+    let mut cursor = BlockCursor::new(Arc::new(block), Vec::new());
+    cursor.first().map_err(undecodable)?;
+    while let Some(entry) = cursor.entry() {
+        if !tally.add(&entry) {
+            return Err(Malformed::new("ascending records", "one that is not greater"));
+        }
+        if filter.is_some_and(|filter| !filter.may_contain(filter::hash(entry.key))) {
+            return Err(Malformed::new("keys that the filter knows", "one that it does not"));
+        }
+        cursor.next().map_err(undecodable)?;
+    }
+    let last = (index.last_key(n), index.entries()[n].last_seq);
+    if tally.last.as_ref().map(|(key, seq)| (key.as_slice(), *seq)) != Some(last) {
+        let expected = format!("the last record that the index has, with sequence {}", last.1);
+        return Err(Malformed::new(expected, "another one"));
+    }
+    Ok(())
+}

@@ -1,0 +1,135 @@
+//! Walks the extents of one level as one sequence of records.
+
+use std::sync::Arc;
+
+use crate::error::Result;
+use crate::extent::{BlockCache, Extent, ExtentCursor};
+use crate::record::{Cursor, EntryRef, LSN_MAX, Lsn};
+
+/// A position in sorted extents that have no key in common. It opens an extent when it gets there.
+#[derive(Debug)]
+pub(crate) struct LevelCursor {
+    extents: Arc<[Arc<Extent>]>,
+    cache: Arc<BlockCache>,
+    fill: bool,
+    /// The number of the extent and the position in it.
+    position: Option<(usize, ExtentCursor)>,
+}
+
+impl LevelCursor {
+    /// A cursor over `extents`, which are sorted and disjoint.
+    pub(crate) fn new(
+        extents: Arc<[Arc<Extent>]>,
+        cache: Arc<BlockCache>,
+        fill: bool,
+    ) -> LevelCursor {
+        let disjoint = |w: &[Arc<Extent>]| w[0].meta().greatest_key < w[1].meta().smallest_key;
+        debug_assert!(extents.windows(2).all(disjoint), "the invariant of a level");
+        LevelCursor { extents, cache, fill, position: None }
+    }
+
+    fn enter(
+        &mut self,
+        n: usize,
+        place: impl FnOnce(&mut ExtentCursor) -> Result<()>,
+    ) -> Result<()> {
+        let mut cursor = match self.position.take() {
+            Some((at, cursor)) if at == n => cursor,
+            _ => match self.extents.get(n) {
+                Some(extent) => extent.cursor(&self.cache, self.fill),
+                None => return Ok(()),
+            },
+        };
+        place(&mut cursor)?;
+        self.position = Some((n, cursor));
+        Ok(())
+    }
+
+    /// Goes on to the next extent when this one is walked off.
+    fn settle_forward(&mut self) -> Result<()> {
+        while let Some((n, cursor)) = &self.position
+            && cursor.entry().is_none()
+        {
+            self.enter(n + 1, |cursor| cursor.seek(b"", LSN_MAX))?;
+        }
+        Ok(())
+    }
+
+    fn settle_backward(&mut self) -> Result<()> {
+        while let Some((n, cursor)) = &self.position
+            && cursor.entry().is_none()
+        {
+            match n.checked_sub(1) {
+                Some(before) => self.enter(before, |cursor| cursor.seek_before(None))?,
+                None => self.position = None,
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Cursor for LevelCursor {
+    fn seek(&mut self, key: &[u8], seq: Lsn) -> Result<()> {
+        let n = self.extents.partition_point(|e| e.meta().greatest_key.as_slice() < key);
+        self.enter(n, |cursor| cursor.seek(key, seq))?;
+        self.settle_forward()
+    }
+
+    fn seek_before(&mut self, key: Option<&[u8]>) -> Result<()> {
+        let n = match key {
+            Some(key) => self.extents.partition_point(|e| e.meta().smallest_key.as_slice() < key),
+            None => self.extents.len(),
+        };
+        match n.checked_sub(1) {
+            Some(last) => self.enter(last, |cursor| cursor.seek_before(key))?,
+            None => self.position = None,
+        }
+        self.settle_backward()
+    }
+
+    fn next(&mut self) -> Result<()> {
+        if let Some((_, cursor)) = &mut self.position {
+            cursor.next()?;
+        }
+        self.settle_forward()
+    }
+
+    fn prev(&mut self) -> Result<()> {
+        if let Some((_, cursor)) = &mut self.position {
+            cursor.prev()?;
+        }
+        self.settle_backward()
+    }
+
+    fn entry(&self) -> Option<EntryRef<'_>> {
+        self.position.as_ref()?.1.entry()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::extent::tests::{check_cursor, entries, sim_store, write_extent};
+
+    proptest! {
+        #[test]
+        fn a_level_is_a_sorted_list(
+            list in entries(0..120),
+            cut in 1usize..8,
+            key in prop::collection::vec(0u8..4, 0..4),
+            seq in 0u64..12,
+        ) {
+            let (_, store) = sim_store();
+            let keys: Vec<_> = list.chunk_by(|a, b| a.key == b.key).collect();
+            let extents: Vec<_> = keys
+                .chunks(cut)
+                .enumerate()
+                .map(|(n, keys)| write_extent(&store, n as u64, &keys.concat()))
+                .collect();
+            let cache = Arc::new(BlockCache::new(1 << 20));
+            check_cursor(&mut LevelCursor::new(extents.into(), cache, true), &list, &key, seq);
+        }
+    }
+}

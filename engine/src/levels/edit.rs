@@ -1,0 +1,251 @@
+//! Edits: what changes in the metadata, all or nothing.
+//!
+//! In memory an operation that adds an extent carries the extent; from the journal it comes with
+//! the description alone.
+
+use std::sync::Arc;
+
+use crate::extent::{Described, Extent, ExtentMeta};
+use crate::mvcc::{DrainedMap, KeyInterval};
+use crate::record::{Lsn, Reader, TableId, put_bytes, put_u32, put_u64};
+
+/// One change. Levels are counted from 1.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Op<E = Arc<Extent>> {
+    /// A table comes to be.
+    CreateTable { table: TableId, created_lsn: Lsn, name: String },
+    /// A table goes, and its extents with it.
+    DropTable { table: TableId },
+    /// A table is called otherwise.
+    RenameTable { table: TableId, name: String },
+    /// An extent enters a level.
+    AddExtent { table: TableId, level: u8, extent: E },
+    /// An extent leaves a level for good.
+    RemoveExtent { table: TableId, level: u8, id: u64 },
+    /// D of the interval rises to `seq`.
+    Drained { table: TableId, seq: Lsn, interval: KeyInterval },
+    /// The whole drained map.
+    DrainedMap { table: TableId, map: DrainedMap },
+    /// Each counter rises to at least this. Every edit that is journaled gets one, so that callers
+    /// need it only for the table-event LSN (and may leave the others 0).
+    Counters { next_table: TableId, next_extent: u64, table_event_lsn: Lsn },
+    /// An extent changes its level, unread.
+    MoveExtent { table: TableId, from: u8, to: u8, id: u64 },
+}
+
+/// Changes that become true together.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Edit<E = Arc<Extent>> {
+    pub(crate) ops: Vec<Op<E>>,
+}
+
+impl<E> Default for Edit<E> {
+    fn default() -> Edit<E> {
+        Edit { ops: Vec::new() }
+    }
+}
+
+impl<E: Described> Op<E> {
+    fn encode(&self, out: &mut Vec<u8>) {
+        match self {
+            Op::CreateTable { table, created_lsn, name } => {
+                head(out, 1, *table);
+                put_u64(out, *created_lsn);
+                put_bytes(out, name.as_bytes());
+            }
+            Op::DropTable { table } => head(out, 2, *table),
+            Op::RenameTable { table, name } => {
+                head(out, 3, *table);
+                put_bytes(out, name.as_bytes());
+            }
+            Op::AddExtent { table, level, extent } => {
+                head(out, 4, *table);
+                out.push(*level);
+                extent.meta().encode(out);
+            }
+            Op::RemoveExtent { table, level, id } => {
+                head(out, 5, *table);
+                out.push(*level);
+                put_u64(out, *id);
+            }
+            Op::Drained { table, seq, interval } => {
+                head(out, 6, *table);
+                put_u64(out, *seq);
+                put_bytes(out, &interval.start);
+                out.push(u8::from(interval.end.is_some()));
+                put_bytes(out, interval.end.as_deref().unwrap_or_default());
+            }
+            Op::DrainedMap { table, map } => {
+                head(out, 7, *table);
+                put_u32(out, map.steps().len() as u32);
+                for (start, seq) in map.steps() {
+                    put_bytes(out, start);
+                    put_u64(out, *seq);
+                }
+            }
+            Op::Counters { next_table, next_extent, table_event_lsn } => {
+                head(out, 8, *next_table);
+                put_u64(out, *next_extent);
+                put_u64(out, *table_event_lsn);
+            }
+            Op::MoveExtent { table, from, to, id } => {
+                head(out, 9, *table);
+                out.extend_from_slice(&[*from, *to]);
+                put_u64(out, *id);
+            }
+        }
+    }
+}
+
+/// The kind and the number that every operation begins with.
+fn head(out: &mut Vec<u8>, kind: u8, number: u32) {
+    out.push(kind);
+    put_u32(out, number);
+}
+
+impl Op<Arc<ExtentMeta>> {
+    fn decode(reader: &mut Reader<'_>) -> Option<Op<Arc<ExtentMeta>>> {
+        let kind = reader.u8()?;
+        let table = reader.u32()?;
+        Some(match kind {
+            1 => Op::CreateTable { table, created_lsn: reader.u64()?, name: name(reader)? },
+            2 => Op::DropTable { table },
+            3 => Op::RenameTable { table, name: name(reader)? },
+            4 => {
+                let level = reader.u8()?;
+                Op::AddExtent { table, level, extent: Arc::new(ExtentMeta::decode(reader)?) }
+            }
+            5 => Op::RemoveExtent { table, level: reader.u8()?, id: reader.u64()? },
+            6 => Op::Drained { table, seq: reader.u64()?, interval: interval(reader)? },
+            7 => Op::DrainedMap { table, map: drained_map(reader)? },
+            8 => Op::Counters {
+                next_table: table,
+                next_extent: reader.u64()?,
+                table_event_lsn: reader.u64()?,
+            },
+            9 => {
+                let (from, to) = (reader.u8()?, reader.u8()?);
+                Op::MoveExtent { table, from, to, id: reader.u64()? }
+            }
+            _ => return None,
+        })
+    }
+}
+
+fn name(reader: &mut Reader<'_>) -> Option<String> {
+    String::from_utf8(reader.bytes()?.to_vec()).ok()
+}
+
+fn interval(reader: &mut Reader<'_>) -> Option<KeyInterval> {
+    let start = reader.bytes()?.to_vec();
+    let has_end = reader.u8()?;
+    let end = reader.bytes()?.to_vec();
+    match has_end {
+        0 if end.is_empty() => Some(KeyInterval { start, end: None }),
+        1 => Some(KeyInterval { start, end: Some(end) }),
+        _ => None,
+    }
+}
+
+fn drained_map(reader: &mut Reader<'_>) -> Option<DrainedMap> {
+    let count = reader.u32()?;
+    let mut steps = Vec::new();
+    for _ in 0..count {
+        steps.push((reader.bytes()?.to_vec(), reader.u64()?));
+    }
+    DrainedMap::from_steps(steps)
+}
+
+impl<E: Described> Edit<E> {
+    /// The operations' bytes.
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        self.ops.iter().for_each(|op| op.encode(&mut out));
+        out
+    }
+
+    /// The extents it adds.
+    pub(super) fn added(&self) -> impl Iterator<Item = &E> {
+        self.ops.iter().filter_map(|op| match op {
+            Op::AddExtent { extent, .. } => Some(extent),
+            _ => None,
+        })
+    }
+}
+
+impl Edit<Arc<ExtentMeta>> {
+    /// Reads exactly `count` operations.
+    pub(super) fn decode(payload: &[u8], count: u32) -> Option<Edit<Arc<ExtentMeta>>> {
+        let mut reader = Reader::new(payload);
+        let mut ops = Vec::new();
+        for _ in 0..count {
+            ops.push(Op::decode(&mut reader)?);
+        }
+        reader.is_empty().then_some(Edit { ops })
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::tier::Location;
+
+    pub(in crate::levels) fn meta(id: u64, from: &str, to: &str) -> Arc<ExtentMeta> {
+        Arc::new(ExtentMeta {
+            id,
+            location: Location { file: 1, offset: id * 16_384, len: 1000 },
+            records: 10,
+            deletes: 1,
+            smallest_seq: 3,
+            greatest_seq: 9,
+            raw_bytes: 900,
+            smallest_key: from.into(),
+            greatest_key: to.into(),
+            footer_checksum: 77,
+        })
+    }
+
+    pub(in crate::levels) fn one_of_each() -> Edit<Arc<ExtentMeta>> {
+        let mut map = DrainedMap::default();
+        map.set(&KeyInterval { start: b"c".to_vec(), end: Some(b"f".to_vec()) }, 12);
+        let until = KeyInterval { start: b"d".to_vec(), end: Some(Vec::new()) };
+        let ops = vec![
+            Op::CreateTable { table: 3, created_lsn: 9, name: "users".into() },
+            Op::DropTable { table: 4 },
+            Op::RenameTable { table: 3, name: "people".into() },
+            Op::AddExtent { table: 3, level: 1, extent: meta(5, "a", "b") },
+            Op::RemoveExtent { table: 3, level: 2, id: 9 },
+            Op::Drained { table: 3, seq: 11, interval: KeyInterval::all() },
+            Op::Drained { table: 3, seq: 11, interval: until },
+            Op::DrainedMap { table: 3, map },
+            Op::Counters { next_table: 5, next_extent: 6, table_event_lsn: 7 },
+            Op::MoveExtent { table: 3, from: 1, to: 2, id: 5 },
+        ];
+        Edit { ops }
+    }
+
+    #[test]
+    fn round_trips() {
+        let edit = one_of_each();
+        let bytes = edit.encode();
+        assert_eq!(Edit::decode(&bytes, 10), Some(edit));
+        assert_eq!(Edit::decode(&bytes, 9), None, "bytes left over");
+        assert_eq!(Edit::decode(&bytes, 11), None, "an operation missing");
+        for len in 0..bytes.len() {
+            assert_eq!(Edit::decode(&bytes[..len], 10), None);
+        }
+    }
+
+    #[test]
+    fn no_byte_is_ignored() {
+        let edit = one_of_each();
+        let bytes = edit.encode();
+        for i in 0..bytes.len() {
+            for bit in 0..8 {
+                let mut bad = bytes.clone();
+                bad[i] ^= 1 << bit;
+                assert_ne!(Edit::decode(&bad, 10), Some(edit.clone()), "byte {i}, bit {bit}");
+            }
+        }
+    }
+}

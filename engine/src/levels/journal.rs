@@ -1,0 +1,273 @@
+//! The journal: a file of edits, each synced before it counts.
+//!
+//! Thread safety: none of its own; the version set serialises all calls.
+//!
+//! Invariants:
+//!
+//! 1. The bytes up to `end` are sound edits with dense numbers, and durable. Nothing but zeros or
+//!    a torn append was ever after them when [`append`](Journal::append) is called.
+//! 2. An epoch has its name only once its checkpoint is synced.
+//! 3. After an append whose outcome is not known, nothing is appended any more.
+
+mod bytes;
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::edit::Edit;
+use crate::error::{Damage, Error, ErrorKind, Result};
+use crate::extent::Described;
+use crate::os::{File, Files, OpenHow};
+use crate::record::Lsn;
+use bytes::{Flaw, Header};
+
+pub(super) use bytes::Replayed;
+
+/// How far the journal is known to be durable. Numbers go on rising from epoch to epoch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct JournalFloor {
+    pub(crate) epoch: u64,
+    pub(crate) number: u64,
+}
+
+/// An append that did not succeed.
+#[derive(Debug)]
+pub(super) struct AppendFailure {
+    pub(super) error: Error,
+    /// Whether the edit may be found at the next opening all the same.
+    pub(super) may_be_durable: bool,
+}
+
+/// An open journal.
+#[derive(Debug)]
+pub(super) struct Journal {
+    file: Arc<dyn File>,
+    path: PathBuf,
+    header: Header,
+    next_number: u64,
+    end: u64,
+}
+
+/// A new epoch that has no name yet.
+#[derive(Debug)]
+pub(super) struct Prepared {
+    journal: Journal,
+    made_as: PathBuf,
+}
+
+fn path_of(directory: &Path, epoch: u64) -> PathBuf {
+    directory.join(format!("journal-{epoch:08}"))
+}
+
+fn epoch_of(name: &str) -> Option<u64> {
+    let digits = name.strip_prefix("journal-")?;
+    let epoch = digits.parse().ok()?;
+    (digits == format!("{epoch:08}")).then_some(epoch)
+}
+
+/// The epochs that `directory` has, ascending.
+pub(super) fn epochs(files: &dyn Files, directory: &Path) -> Result<Vec<u64>> {
+    let names = files.list(directory).map_err(|e| Error::io("list", directory, e))?;
+    let mut epochs: Vec<u64> = names.iter().filter_map(|name| epoch_of(name)).collect();
+    epochs.sort_unstable();
+    Ok(epochs)
+}
+
+impl Journal {
+    /// Writes and syncs a new epoch that begins with `checkpoint`. Nothing counts on it yet, so a
+    /// failure leaves everything as it was.
+    pub(super) fn prepare<E: Described>(
+        files: &dyn Files,
+        directory: &Path,
+        database_id: [u8; 16],
+        first: JournalFloor,
+        lsn: Lsn,
+        checkpoint: &Edit<E>,
+    ) -> Result<Prepared> {
+        let header = Header { database_id, epoch: first.epoch, first_number: first.number };
+        let mut content = header.encode();
+        content.extend(encode(first, lsn, checkpoint)?);
+        let path = path_of(directory, first.epoch);
+        let made_as = path.with_extension("new");
+        let file = create_afresh(files, &made_as).map_err(|e| Error::io("create", &made_as, e))?;
+        file.write_all_at(&content, 0).map_err(|e| Error::io("write", &made_as, e))?;
+        file.sync().map_err(|e| Error::io("sync", &made_as, e))?;
+        let (next_number, end) = (first.number + 1, content.len() as u64);
+        Ok(Prepared { journal: Journal { file, path, header, next_number, end }, made_as })
+    }
+
+    /// Opens the greatest epoch and reads its edits. Unless `read_only`, a torn tail is cut off
+    /// and what else an interrupted change of epoch left is removed.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` if there is no journal, or one of a later version; `Corrupt` if what was durable
+    /// is not sound, by `floor` or by the journal itself; or on an I/O error.
+    pub(super) fn open(
+        files: &dyn Files,
+        directory: &Path,
+        floor: JournalFloor,
+        read_only: bool,
+    ) -> Result<(Journal, Vec<Replayed>)> {
+        let epochs = epochs(files, directory)?;
+        let Some((&epoch, older)) = epochs.split_last() else {
+            let message = format!("{} holds no database: it has no journal", directory.display());
+            return Err(Error::invalid(message));
+        };
+        let path = path_of(directory, epoch);
+        let how = if read_only { OpenHow::Read } else { OpenHow::Write };
+        let file = files.open(&path, how).map_err(|e| Error::io("open", &path, e))?;
+        let content = read_whole(&*file).map_err(|e| Error::io("read", &path, e))?;
+        let (header, scan) = parse(&path, &content, epoch, floor)?;
+        let end = scan.end as u64;
+        if !read_only {
+            if end < content.len() as u64 {
+                file.set_len(end).map_err(|e| Error::io("cut the torn tail off", &path, e))?;
+                file.sync().map_err(|e| Error::io("sync", &path, e))?;
+            }
+            remove_leftovers(files, directory, older)?;
+        }
+        let next_number = header.first_number + scan.edits.len() as u64;
+        Ok((Journal { file, path, header, next_number, end }, scan.edits))
+    }
+
+    /// Appends an edit and syncs it. On success it is durable.
+    pub(super) fn append<E: Described>(
+        &mut self,
+        lsn: Lsn,
+        edit: &Edit<E>,
+    ) -> std::result::Result<(), AppendFailure> {
+        let at = JournalFloor { epoch: self.header.epoch, number: self.next_number };
+        let refused = |error| AppendFailure { error, may_be_durable: false };
+        let bytes = encode(at, lsn, edit).map_err(refused)?;
+        if let Err(e) = self.file.write_all_at(&bytes, self.end) {
+            let error = Error::io("append an edit to", &self.path, e);
+            let undone = self.file.set_len(self.end).and_then(|()| self.file.sync());
+            return Err(AppendFailure { error, may_be_durable: undone.is_err() });
+        }
+        if let Err(e) = self.file.sync() {
+            let error = Error::io("sync", &self.path, e);
+            return Err(AppendFailure { error, may_be_durable: true });
+        }
+        self.end += bytes.len() as u64;
+        self.next_number += 1;
+        Ok(())
+    }
+
+    /// The last durable edit.
+    pub(super) fn floor(&self) -> JournalFloor {
+        debug_assert!(self.next_number > self.header.first_number, "there is a checkpoint");
+        JournalFloor { epoch: self.header.epoch, number: self.next_number - 1 }
+    }
+
+    pub(super) fn database_id(&self) -> [u8; 16] {
+        self.header.database_id
+    }
+
+    /// Length in bytes.
+    pub(super) fn len(&self) -> u64 {
+        self.end
+    }
+
+    /// Reads the file again and checks every edit that was durable. Gives how many structures
+    /// there are.
+    pub(super) fn verify(&self) -> Result<u64> {
+        let content = read_whole(&*self.file).map_err(|e| Error::io("read", &self.path, e))?;
+        let (_, scan) = parse(&self.path, &content, self.header.epoch, self.floor())?;
+        Ok(1 + scan.edits.len() as u64)
+    }
+
+    /// An error that says that the edit at `offset` is damaged, though its checksum is right.
+    pub(super) fn refuse(&self, offset: usize, expected: String, got: String) -> Error {
+        corrupt(&self.path, Flaw { offset, what: "journal edit", expected, got })
+    }
+}
+
+impl Prepared {
+    /// Gives the epoch its name; from then on it is the journal. A failure leaves open which one
+    /// is found at the next opening, so nothing more may be journaled.
+    pub(super) fn install(self, files: &dyn Files, directory: &Path) -> Result<Journal> {
+        let to = &self.journal.path;
+        files.rename(&self.made_as, to).map_err(|e| Error::io("rename to", to, e))?;
+        files.sync_directory(directory).map_err(|e| Error::io("sync", directory, e))?;
+        Ok(self.journal)
+    }
+}
+
+/// Removes an epoch that has a successor, if that is possible now. It is not needed, and every
+/// opening takes the greatest epoch and removes the others.
+pub(super) fn remove_epoch(files: &dyn Files, directory: &Path, epoch: u64) {
+    files.remove(&path_of(directory, epoch)).unwrap_or(());
+}
+
+fn encode<E: Described>(at: JournalFloor, lsn: Lsn, edit: &Edit<E>) -> Result<Vec<u8>> {
+    bytes::encode_edit(at.epoch, at.number, lsn, edit).ok_or_else(|| {
+        let message = format!("an edit of {} operations is beyond 4 GiB", edit.ops.len());
+        Error::new(ErrorKind::Full, message)
+    })
+}
+
+fn create_afresh(files: &dyn Files, path: &Path) -> io::Result<Arc<dyn File>> {
+    match files.open(path, OpenHow::CreateNew) {
+        Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
+            files.remove(path)?;
+            files.open(path, OpenHow::CreateNew)
+        }
+        other => other,
+    }
+}
+
+fn read_whole(file: &dyn File) -> io::Result<Vec<u8>> {
+    let len = usize::try_from(file.len()?).map_err(|_| io::ErrorKind::FileTooLarge)?;
+    let mut content = vec![0; len];
+    file.read_exact_at(&mut content, 0)?;
+    Ok(content)
+}
+
+/// Checks the content of an epoch's file against itself and against the floor.
+fn parse(
+    path: &Path,
+    content: &[u8],
+    epoch: u64,
+    floor: JournalFloor,
+) -> Result<(Header, bytes::Scan)> {
+    let header = match Header::decode(content).map_err(|flaw| corrupt(path, flaw))? {
+        Ok(header) => header,
+        Err(version) => {
+            return Err(Error::invalid(format!(
+                "{} has format version {version}; this program knows versions up to {}",
+                path.display(),
+                bytes::VERSION
+            )));
+        }
+    };
+    if header.epoch != epoch || epoch < floor.epoch {
+        let expected = format!("epoch {}", epoch.max(floor.epoch));
+        let got = format!("epoch {}", header.epoch);
+        return Err(corrupt(path, Flaw { offset: 0, what: "journal header", expected, got }));
+    }
+    let scan = bytes::scan(content, &header, floor.number).map_err(|flaw| corrupt(path, flaw))?;
+    Ok((header, scan))
+}
+
+fn remove_leftovers(files: &dyn Files, directory: &Path, older: &[u64]) -> Result<()> {
+    let names = files.list(directory).map_err(|e| Error::io("list", directory, e))?;
+    let unnamed = |name: &&String| name.strip_suffix(".new").and_then(epoch_of).is_some();
+    let half_made = names.iter().filter(unnamed).map(|name| directory.join(name));
+    for path in older.iter().map(|epoch| path_of(directory, *epoch)).chain(half_made) {
+        files.remove(&path).map_err(|e| Error::io("remove", &path, e))?;
+    }
+    Ok(())
+}
+
+fn corrupt(path: &Path, flaw: Flaw) -> Error {
+    Error::corrupt(Damage {
+        tier: "journal",
+        file: path.to_path_buf(),
+        offset: flaw.offset as u64,
+        what: flaw.what.to_string(),
+        expected: flaw.expected,
+        got: flaw.got,
+    })
+}

@@ -1,0 +1,303 @@
+//! The journal's bytes. Pure: [`scan`] takes a whole file and gives its edits, or the place of
+//! the damage.
+
+use std::sync::Arc;
+
+use crate::extent::{Described, ExtentMeta};
+use crate::levels::edit::Edit;
+use crate::record::{Checksum, Lsn, Reader, checksum, put_u32, put_u64};
+
+pub(super) const HEADER_LEN: usize = 64;
+const HEADER_MAGIC: &[u8; 8] = b"TERRJRNL";
+pub(super) const VERSION: u32 = 1;
+
+const EDIT_HEADER_LEN: usize = 40;
+const EDIT_MAGIC: &[u8; 4] = b"TEDT";
+const ALIGNMENT: usize = 8;
+
+/// What is wrong in a journal, and where.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Flaw {
+    pub(super) offset: usize,
+    pub(super) what: &'static str,
+    pub(super) expected: String,
+    pub(super) got: String,
+}
+
+impl Flaw {
+    fn new(offset: usize, what: &'static str, expected: String, got: impl Into<String>) -> Flaw {
+        Flaw { offset, what, expected, got: got.into() }
+    }
+}
+
+/// The header of a journal file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Header {
+    pub(super) database_id: [u8; 16],
+    pub(super) epoch: u64,
+    pub(super) first_number: u64,
+}
+
+impl Header {
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(HEADER_LEN);
+        out.extend_from_slice(HEADER_MAGIC);
+        put_u32(&mut out, VERSION);
+        put_u32(&mut out, 0);
+        out.extend_from_slice(&self.database_id);
+        put_u64(&mut out, self.epoch);
+        put_u64(&mut out, self.first_number);
+        out.resize(HEADER_LEN, 0);
+        let sum = checksum(&[u64::from(VERSION)], &out[16..]);
+        out[12..16].copy_from_slice(&sum.to_le_bytes());
+        out
+    }
+
+    /// Reads the version and, where it is ours, the rest. `Ok(Err(version))` is a sound header of
+    /// a later version.
+    pub(super) fn decode(file: &[u8]) -> Result<Result<Header, u32>, Flaw> {
+        const WHAT: &str = "journal header";
+        let bytes = file.get(..HEADER_LEN).ok_or_else(|| {
+            Flaw::new(0, WHAT, format!("{HEADER_LEN} bytes"), file.len().to_string())
+        })?;
+        let mut reader = Reader::new(bytes);
+        let fields = header_fields(&mut reader);
+        let Some((magic, version, sum, header)) = fields else {
+            return Err(Flaw::new(0, WHAT, format!("{HEADER_LEN} bytes"), "less"));
+        };
+        if magic != HEADER_MAGIC {
+            return Err(Flaw::new(0, WHAT, "magic TERRJRNL".into(), format!("{magic:02x?}")));
+        }
+        let computed = checksum(&[u64::from(version)], &bytes[16..]);
+        if sum != computed {
+            let got = format!("{computed:#010x}, computed from the bytes");
+            return Err(Flaw::new(0, WHAT, format!("checksum {sum:#010x}"), got));
+        }
+        Ok(if version == VERSION { Ok(header) } else { Err(version) })
+    }
+}
+
+fn header_fields<'a>(reader: &mut Reader<'a>) -> Option<(&'a [u8], u32, u32, Header)> {
+    let (magic, version, sum) = (reader.take(8)?, reader.u32()?, reader.u32()?);
+    let database_id = reader.take(16)?.try_into().ok()?;
+    let header = Header { database_id, epoch: reader.u64()?, first_number: reader.u64()? };
+    Some((magic, version, sum, header))
+}
+
+/// The bytes of an edit; `None` if it is too large for its length field.
+pub(super) fn encode_edit<E: Described>(
+    epoch: u64,
+    number: u64,
+    lsn: Lsn,
+    edit: &Edit<E>,
+) -> Option<Vec<u8>> {
+    let payload = edit.encode();
+    let mut out = Vec::with_capacity(EDIT_HEADER_LEN + payload.len() + ALIGNMENT);
+    out.extend_from_slice(EDIT_MAGIC);
+    put_u32(&mut out, 0);
+    put_u64(&mut out, number);
+    put_u64(&mut out, lsn);
+    put_u32(&mut out, u32::try_from(payload.len()).ok()?);
+    put_u32(&mut out, u32::try_from(edit.ops.len()).ok()?);
+    put_u64(&mut out, 0);
+    out.extend_from_slice(&payload);
+    out.resize(out.len().next_multiple_of(ALIGNMENT), 0);
+    let sum = edit_checksum(epoch, number, &out);
+    out[4..8].copy_from_slice(&sum.to_le_bytes());
+    Some(out)
+}
+
+fn edit_checksum(epoch: u64, number: u64, edit: &[u8]) -> u32 {
+    let mut sum = Checksum::new(&[epoch, number]);
+    sum.update(&edit[8..]);
+    sum.finish()
+}
+
+/// The frame around an edit's operations, its checksum right.
+struct Frame<'a> {
+    number: u64,
+    lsn: Lsn,
+    ops: u32,
+    payload: &'a [u8],
+    /// Length of all of it, zeros at the end included.
+    len: usize,
+}
+
+impl<'a> Frame<'a> {
+    /// The sound frame at the start of `bytes`, or what is wrong with it.
+    fn decode(bytes: &'a [u8], epoch: u64) -> Result<Frame<'a>, String> {
+        let mut reader = Reader::new(bytes);
+        let magic = reader.take(4).ok_or("the end of the file")?;
+        if magic != EDIT_MAGIC {
+            return Err(format!("magic {magic:02x?}"));
+        }
+        let (sum, frame) = Frame::fields(&mut reader, bytes).ok_or("the end of the file")?;
+        let computed = edit_checksum(epoch, frame.number, &bytes[..frame.len]);
+        if sum != computed {
+            return Err(format!("checksum {sum:#010x} over bytes that have {computed:#010x}"));
+        }
+        Ok(frame)
+    }
+
+    fn fields(reader: &mut Reader<'a>, bytes: &[u8]) -> Option<(u32, Frame<'a>)> {
+        let (sum, number, lsn) = (reader.u32()?, reader.u64()?, reader.u64()?);
+        let (payload_len, ops) = (reader.u32()? as usize, reader.u32()?);
+        reader.u64()?;
+        let payload = reader.take(payload_len)?;
+        let len = (EDIT_HEADER_LEN + payload_len).next_multiple_of(ALIGNMENT);
+        (len <= bytes.len()).then_some((sum, Frame { number, lsn, ops, payload, len }))
+    }
+}
+
+/// An edit as the journal has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::levels) struct Replayed {
+    pub(in crate::levels) offset: usize,
+    pub(in crate::levels) number: u64,
+    pub(in crate::levels) lsn: Lsn,
+    pub(in crate::levels) edit: Edit<Arc<ExtentMeta>>,
+}
+
+/// The sound edits of a journal, and where they end.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Scan {
+    pub(super) edits: Vec<Replayed>,
+    pub(super) end: usize,
+}
+
+/// Reads the edits of `file`, whose header is `header`. The first unsound edit is the end of the
+/// journal if it is above `floor` and no sound edit with a greater number follows: an append that
+/// a power cut tore. Otherwise it is damage; and so is a checkpoint that is not sound, since it
+/// was synced before the file got its name.
+pub(super) fn scan(file: &[u8], header: &Header, floor: u64) -> Result<Scan, Flaw> {
+    const WHAT: &str = "journal edit";
+    let mut edits: Vec<Replayed> = Vec::new();
+    let mut at = HEADER_LEN;
+    loop {
+        let number = header.first_number + edits.len() as u64;
+        let rest = file.get(at..).unwrap_or_default();
+        let frame = match Frame::decode(rest, header.epoch) {
+            Ok(frame) if frame.number == number => frame,
+            other => {
+                let got = other.map_or_else(|why| why, |f| format!("a sound edit {}", f.number));
+                let expected = format!("edit {number}");
+                if number <= floor.max(header.first_number) {
+                    let expected = format!("{expected}, which was durable");
+                    return Err(Flaw::new(at, WHAT, expected, got));
+                }
+                if let Some((offset, later)) = later_edit(file, at, header.epoch, number) {
+                    let expected = format!("{expected}, since edit {later} at {offset} is sound");
+                    return Err(Flaw::new(at, WHAT, expected, got));
+                }
+                return Ok(Scan { edits, end: at });
+            }
+        };
+        let Some(edit) = Edit::decode(frame.payload, frame.ops) else {
+            let expected = format!("{} operations that decode", frame.ops);
+            return Err(Flaw::new(at, WHAT, expected, "others, under a checksum that is right"));
+        };
+        edits.push(Replayed { offset: at, number, lsn: frame.lsn, edit });
+        at += frame.len;
+    }
+}
+
+/// A sound edit after `at` with a number greater than `number`.
+fn later_edit(file: &[u8], at: usize, epoch: u64, number: u64) -> Option<(usize, u64)> {
+    (at..file.len()).step_by(ALIGNMENT).find_map(|offset| {
+        let frame = Frame::decode(&file[offset..], epoch).ok()?;
+        (frame.number > number).then_some((offset, frame.number))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::levels::edit::tests::one_of_each;
+
+    const HEADER: Header = Header { database_id: [7; 16], epoch: 3, first_number: 10 };
+
+    /// A header and three edits, with where each edit starts.
+    fn sample() -> (Vec<u8>, Vec<usize>) {
+        let mut file = HEADER.encode();
+        let mut starts = Vec::new();
+        for number in 10..13 {
+            starts.push(file.len());
+            file.extend(encode_edit(3, number, 100, &one_of_each()).unwrap());
+        }
+        (file, starts)
+    }
+
+    #[test]
+    fn round_trips() {
+        let (file, starts) = sample();
+        assert_eq!(Header::decode(&file), Ok(Ok(HEADER)));
+        let scan = scan(&file, &HEADER, 0).unwrap();
+        assert_eq!(scan.end, file.len());
+        assert_eq!(scan.edits.iter().map(|e| e.number).collect::<Vec<_>>(), [10, 11, 12]);
+        assert_eq!(scan.edits.iter().map(|e| e.offset).collect::<Vec<_>>(), starts);
+        assert!(scan.edits.iter().all(|e| e.edit == one_of_each() && e.lsn == 100));
+    }
+
+    #[test]
+    fn every_flipped_bit_below_the_floor_is_found() {
+        let (file, _) = sample();
+        for i in 0..file.len() {
+            for bit in 0..8 {
+                let mut bad = file.clone();
+                bad[i] ^= 1 << bit;
+                let found = match Header::decode(&bad) {
+                    Ok(Ok(header)) => scan(&bad, &header, 12).map(|_| ()),
+                    Ok(Err(_)) => panic!("a checksum is seeded with its version"),
+                    Err(flaw) => Err(flaw),
+                };
+                assert!(found.is_err(), "byte {i}, bit {bit}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_torn_tail_is_the_end_and_a_torn_middle_is_damage() {
+        let (file, starts) = sample();
+        for i in starts[2]..file.len() {
+            let torn = scan(&file[..i], &HEADER, 11).unwrap();
+            assert_eq!((torn.edits.len(), torn.end), (2, starts[2]));
+            let mut flipped = file.clone();
+            flipped[i] ^= 0x40;
+            assert_eq!(scan(&flipped, &HEADER, 11).unwrap().end, starts[2]);
+            assert_eq!(scan(&flipped, &HEADER, 12).unwrap_err().offset, starts[2]);
+        }
+        for i in starts[1]..starts[2] {
+            let mut flipped = file.clone();
+            flipped[i] ^= 0x40;
+            assert_eq!(
+                scan(&flipped, &HEADER, 0).unwrap_err().offset,
+                starts[1],
+                "edit 12 follows"
+            );
+        }
+        for i in starts[0]..starts[1] {
+            assert!(scan(&file[..i], &HEADER, 0).is_err(), "the checkpoint was synced");
+        }
+    }
+
+    #[test]
+    fn edits_of_another_epoch_or_order_do_not_pass() {
+        let mut file = HEADER.encode();
+        file.extend(encode_edit(3, 10, 1, &one_of_each()).unwrap());
+        let end = file.len();
+        file.extend(encode_edit(2, 11, 1, &one_of_each()).unwrap());
+        assert_eq!(scan(&file, &HEADER, 10).unwrap().end, end, "a stale edit is no edit");
+        file.truncate(end);
+        file.extend(encode_edit(3, 12, 1, &one_of_each()).unwrap());
+        assert!(scan(&file, &HEADER, 10).is_err(), "edit 11 is missing");
+    }
+
+    #[test]
+    fn later_versions_are_told_apart_from_damage() {
+        let mut bytes = HEADER.encode();
+        bytes[8] = 2;
+        let sum = checksum(&[2], &bytes[16..]);
+        bytes[12..16].copy_from_slice(&sum.to_le_bytes());
+        assert_eq!(Header::decode(&bytes), Ok(Err(2)));
+    }
+}

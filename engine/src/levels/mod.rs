@@ -1,0 +1,18 @@
+//! Which extents are in which level of which table: versions, the journal that makes changes of
+//! them durable, and the set that holds both.
+//!
+//! [`state`] is pure: it applies an edit to the metadata, or says which invariant the edit breaks.
+//! [`journal`] knows bytes and files. [`set`] puts them together under one lock.
+
+mod cursor;
+mod edit;
+mod journal;
+mod set;
+mod state;
+mod version;
+
+pub(crate) use cursor::LevelCursor;
+pub(crate) use edit::{Edit, Op};
+pub(crate) use journal::JournalFloor;
+pub(crate) use set::{TableInfo, VersionSet};
+pub(crate) use version::{Level, MAX_LEVELS, Version};

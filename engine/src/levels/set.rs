@@ -1,0 +1,331 @@
+//! The versions of all tables, current and durable.
+//!
+//! [`apply`](VersionSet::apply) makes an edit durable and then visible. Readers take the current
+//! version of a table without a lock and keep it as long as they like.
+//!
+//! Thread safety: every method may be called from any thread. `writer` is held over an append and
+//! its sync; `floor` for an instant. The order is `writer`, then `floor`.
+//!
+//! Invariants:
+//!
+//! 1. `current` is what replaying the journal gives, but for drained maps that have forgotten
+//!    steps about records that are gone.
+//! 2. An edit becomes visible only once it is durable, and all of it at once.
+//! 3. The space of an extent that a journaled edit may name is never given back: not when the
+//!    outcome of an append is unknown either.
+//! 4. Once poisoned, nothing is journaled any more.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+use arc_swap::ArcSwap;
+use parking_lot::{Mutex, MutexGuard};
+
+use super::edit::{Edit, Op};
+use super::journal::{self, Journal, JournalFloor, Replayed};
+use super::state::{Applied, State};
+use super::version::Version;
+use crate::error::{Damage, Error, ErrorKind, Result};
+use crate::extent::{Extent, ExtentMeta};
+use crate::os::Files;
+use crate::record::{Lsn, TableId};
+use crate::tier::{ExtentStore, Location};
+
+/// A journal shorter than this gets no new epoch.
+const MIN_ROLL_BYTES: u64 = 1024 * 1024;
+
+/// One table, as the catalog has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct TableInfo {
+    pub(crate) id: TableId,
+    pub(crate) name: Arc<str>,
+    pub(crate) created_lsn: Lsn,
+}
+
+#[derive(Debug)]
+struct Writer {
+    journal: Journal,
+    /// The length at which a new epoch is begun.
+    roll_at: u64,
+}
+
+/// All tables' versions and the journal under them.
+#[derive(Debug)]
+pub(crate) struct VersionSet {
+    files: Arc<dyn Files>,
+    directory: PathBuf,
+    database_id: [u8; 16],
+    read_only: bool,
+    store: Arc<ExtentStore>,
+    current: ArcSwap<State>,
+    writer: Mutex<Writer>,
+    floor: Mutex<JournalFloor>,
+    next_extent: AtomicU64,
+    next_table: AtomicU32,
+    poisoned: AtomicBool,
+}
+
+impl VersionSet {
+    /// Makes the journal of a new database in `directory`, which exists and has none.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` if there is a journal already; or on an I/O error.
+    pub(crate) fn create(
+        files: Arc<dyn Files>,
+        directory: &Path,
+        database_id: [u8; 16],
+    ) -> Result<VersionSet> {
+        if !journal::epochs(&*files, directory)?.is_empty() {
+            let message = format!("{} holds a database already", directory.display());
+            return Err(Error::invalid(message));
+        }
+        let state = State::default();
+        let first = JournalFloor { epoch: 1, number: 1 };
+        let checkpoint = state.checkpoint();
+        let prepared = Journal::prepare(&*files, directory, database_id, first, 0, &checkpoint)?;
+        let journal = prepared.install(&*files, directory)?;
+        let store = ExtentStore::open(Arc::clone(&files), directory, &[], false)?;
+        Ok(VersionSet::assemble(files, directory, store, journal, state, false))
+    }
+
+    /// Opens the journal in `directory`: replays it, takes the space of all extents, and makes
+    /// the current versions. Edits up to `floor` must be sound; where no floor is known, the
+    /// default one is right.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` if there is no database; `Corrupt` if the journal or a place it names is damaged;
+    /// or on an I/O error.
+    pub(crate) fn open(
+        files: Arc<dyn Files>,
+        directory: &Path,
+        floor: JournalFloor,
+        read_only: bool,
+    ) -> Result<VersionSet> {
+        let (journal, edits) = Journal::open(&*files, directory, floor, read_only)?;
+        let described = replay(&journal, &edits)?;
+        let taken: Vec<Location> = described.extents().map(|meta| meta.location).collect();
+        let store = ExtentStore::open(Arc::clone(&files), directory, &taken, read_only)?;
+        let state = described.map(|meta| Extent::open((**meta).clone(), Arc::clone(&store)));
+        Ok(VersionSet::assemble(files, directory, store, journal, state, read_only))
+    }
+
+    fn assemble(
+        files: Arc<dyn Files>,
+        directory: &Path,
+        store: Arc<ExtentStore>,
+        journal: Journal,
+        state: State,
+        read_only: bool,
+    ) -> VersionSet {
+        VersionSet {
+            files,
+            directory: directory.to_path_buf(),
+            database_id: journal.database_id(),
+            read_only,
+            store,
+            next_extent: AtomicU64::new(state.counters.next_extent),
+            next_table: AtomicU32::new(state.counters.next_table),
+            current: ArcSwap::from_pointee(state),
+            floor: Mutex::new(journal.floor()),
+            writer: Mutex::new(Writer { journal, roll_at: MIN_ROLL_BYTES }),
+            poisoned: AtomicBool::new(false),
+        }
+    }
+
+    /// The id that the region of the same database carries too.
+    pub(crate) fn database_id(&self) -> [u8; 16] {
+        self.database_id
+    }
+
+    /// Where extents are kept.
+    pub(crate) fn store(&self) -> &Arc<ExtentStore> {
+        &self.store
+    }
+
+    /// All tables, by id.
+    pub(crate) fn tables(&self) -> Vec<TableInfo> {
+        let state = self.current.load();
+        let info = |(&id, table): (&TableId, &super::state::Table<Arc<Extent>>)| TableInfo {
+            id,
+            name: Arc::clone(&table.name),
+            created_lsn: table.created_lsn,
+        };
+        state.tables.iter().map(info).collect()
+    }
+
+    /// The current version of a table.
+    pub(crate) fn version(&self, table: TableId) -> Option<Arc<Version>> {
+        self.current.load().tables.get(&table).map(|table| Arc::clone(&table.version))
+    }
+
+    /// A new extent's id.
+    pub(crate) fn next_extent_id(&self) -> u64 {
+        self.next_extent.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// A new table's id.
+    pub(crate) fn allocate_table_id(&self) -> TableId {
+        self.next_table.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// The LSN of the last table event that the journal contains.
+    pub(crate) fn table_event_lsn(&self) -> Lsn {
+        self.current.load().counters.table_event_lsn
+    }
+
+    /// The last durable edit, for the region's floor slot. Never waits for a sync.
+    pub(crate) fn floor(&self) -> JournalFloor {
+        *self.floor.lock()
+    }
+
+    /// Whether a failure has made it impossible to journal anything more.
+    pub(crate) fn poisoned(&self) -> bool {
+        self.poisoned.load(Ordering::Acquire)
+    }
+
+    /// Refuses everything from now on; for a caller whose own sync failed.
+    pub(crate) fn poison(&self) {
+        self.poisoned.store(true, Ordering::Release);
+    }
+
+    /// Makes `edit` durable, then visible: all of it or nothing. `lsn` is the visible watermark.
+    /// Gives the new versions of the tables it touched.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` if the edit breaks an invariant of the metadata, `Full` if there is no room:
+    /// nothing has changed. Otherwise the set is poisoned, and the edit may or may not be found
+    /// at the next opening.
+    pub(crate) fn apply(&self, mut edit: Edit, lsn: Lsn) -> Result<Vec<(TableId, Arc<Version>)>> {
+        let mut writer = self.lock_for_change()?;
+        edit.ops.push(Op::Counters {
+            next_table: self.next_table.load(Ordering::Relaxed),
+            next_extent: self.next_extent.load(Ordering::Relaxed),
+            table_event_lsn: 0,
+        });
+        let applied = self.current.load().apply(&edit).map_err(|broken| {
+            Error::invalid(format!("an edit is refused by {}: {}", broken.name, broken.detail))
+        })?;
+        if let Err(failure) = writer.journal.append(lsn, &edit) {
+            if failure.may_be_durable {
+                self.poison();
+                // The journal may name them, so their space is not ours any more (invariant 3).
+                edit.added().for_each(|extent| extent.installed());
+            }
+            return Err(failure.error);
+        }
+        *self.floor.lock() = writer.journal.floor();
+        edit.added().for_each(|extent| extent.installed());
+        let versions = self.publish(applied);
+        self.roll_if_long(&mut writer, lsn)?;
+        Ok(versions)
+    }
+
+    fn lock_for_change(&self) -> Result<MutexGuard<'_, Writer>> {
+        if self.read_only {
+            return Err(Error::invalid("the database is open read-only; open it for writing"));
+        }
+        let writer = self.writer.lock();
+        if self.poisoned() {
+            let message = "an earlier failure poisoned the database; open it again";
+            return Err(Error::new(ErrorKind::Unavailable, message));
+        }
+        Ok(writer)
+    }
+
+    fn publish(&self, applied: Applied<Arc<Extent>>) -> Vec<(TableId, Arc<Version>)> {
+        let Applied { state, touched, removed } = applied;
+        self.next_table.fetch_max(state.counters.next_table, Ordering::Relaxed);
+        self.next_extent.fetch_max(state.counters.next_extent, Ordering::Relaxed);
+        let version = |id| Some((id, Arc::clone(&state.tables.get(&id)?.version)));
+        let versions = touched.into_iter().filter_map(version).collect();
+        self.current.store(Arc::new(state));
+        removed.iter().for_each(|extent| extent.mark_obsolete());
+        versions
+    }
+
+    /// Begins a new epoch when the journal is long and mostly history. The edit that made it long
+    /// is durable whatever happens here; only a failure that leaves the epoch in doubt is one.
+    fn roll_if_long(&self, writer: &mut Writer, lsn: Lsn) -> Result<()> {
+        if writer.journal.len() < writer.roll_at {
+            return Ok(());
+        }
+        let last = writer.journal.floor();
+        let first = JournalFloor { epoch: last.epoch + 1, number: last.number + 1 };
+        let checkpoint = self.current.load().checkpoint();
+        let (files, directory) = (&*self.files, self.directory.as_path());
+        let id = self.database_id;
+        let prepared = Journal::prepare(files, directory, id, first, lsn, &checkpoint);
+        let Ok(prepared) = prepared else {
+            // The old epoch goes on. Try again once it has doubled, not at every edit.
+            writer.roll_at = 2 * writer.journal.len();
+            return Ok(());
+        };
+        let installed = prepared.install(files, directory);
+        writer.journal = installed.inspect_err(|_| self.poison())?;
+        writer.roll_at = MIN_ROLL_BYTES.max(4 * writer.journal.len());
+        *self.floor.lock() = writer.journal.floor();
+        journal::remove_epoch(files, directory, last.epoch);
+        Ok(())
+    }
+
+    /// Lets the drained map of a table forget what no record is left to ask about: see
+    /// [`DrainedMap::forget_below`](crate::mvcc::DrainedMap::forget_below). Not journaled.
+    pub(crate) fn forget_drained_below(&self, table: TableId, oldest_live: Lsn) {
+        let _one_at_a_time = self.writer.lock();
+        let mut state = State::clone(&self.current.load());
+        let Some(described) = state.tables.get_mut(&table) else { return };
+        let mut drained = described.version.drained.clone();
+        drained.forget_below(oldest_live);
+        if drained != described.version.drained {
+            Arc::make_mut(&mut described.version).drained = drained;
+            self.current.store(Arc::new(state));
+        }
+    }
+
+    /// Checks the journal and every extent against their checksums and against each other, and
+    /// appends all damage to `report`. Gives the number of structures that were checked.
+    pub(crate) fn verify(&self, report: &mut Vec<Damage>) -> u64 {
+        let mut checked = 0;
+        match self.writer.lock().journal.verify() {
+            Ok(structures) => checked += structures,
+            Err(error) => report.push(self.damage_of(&error)),
+        }
+        // Whatever it names stays in place while this is held, so overlaps need no check: taking
+        // the same space twice fails at open, and the store gives none out twice.
+        let state = self.current.load_full();
+        for extent in state.extents() {
+            checked += extent.verify(report);
+        }
+        checked
+    }
+
+    fn damage_of(&self, error: &Error) -> Damage {
+        error.damage().cloned().unwrap_or_else(|| Damage {
+            tier: "journal",
+            file: self.directory.clone(),
+            offset: 0,
+            what: "journal".to_string(),
+            expected: "readable bytes".to_string(),
+            got: error.to_string(),
+        })
+    }
+}
+
+fn replay(journal: &Journal, edits: &[Replayed]) -> Result<State<Arc<ExtentMeta>>> {
+    let mut state = State::default();
+    for Replayed { offset, number, edit, .. } in edits {
+        let applied = state.apply(edit).map_err(|broken| {
+            let expected = format!("edit {number} to keep {}", broken.name);
+            journal.refuse(*offset, expected, broken.detail)
+        })?;
+        state = applied.state;
+    }
+    Ok(state)
+}
+
+#[cfg(test)]
+mod tests;

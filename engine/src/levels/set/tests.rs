@@ -1,0 +1,245 @@
+use super::*;
+use crate::extent::BlockCache;
+use crate::extent::tests::{Entry, write_extent};
+use crate::mvcc::KeyInterval;
+use crate::os::sim::{SimFiles, Survive};
+use crate::record::LSN_MAX;
+
+const DIRECTORY: &str = "/db";
+
+fn create(files: &Arc<SimFiles>) -> VersionSet {
+    files.create_directory(Path::new(DIRECTORY)).unwrap();
+    VersionSet::create(Arc::clone(files) as _, Path::new(DIRECTORY), [9; 16]).unwrap()
+}
+
+fn open(files: &Arc<SimFiles>, floor: JournalFloor) -> Result<VersionSet> {
+    VersionSet::open(Arc::clone(files) as _, Path::new(DIRECTORY), floor, false)
+}
+
+fn create_table(set: &VersionSet, name: &str) -> TableId {
+    let table = set.allocate_table_id();
+    let op = Op::CreateTable { table, created_lsn: 1, name: name.into() };
+    set.apply(Edit { ops: vec![op] }, 1).unwrap();
+    table
+}
+
+/// An edit that adds an extent with one record, written and synced.
+fn add(set: &VersionSet, table: TableId, key: &str) -> Edit {
+    let list = [Entry::put(key.as_bytes(), 5, key.as_bytes())];
+    let extent = write_extent(set.store(), set.next_extent_id(), &list);
+    set.store().sync().unwrap();
+    Edit { ops: vec![Op::AddExtent { table, level: 1, extent }] }
+}
+
+fn keys(set: &VersionSet, table: TableId) -> Vec<String> {
+    let version = set.version(table).unwrap();
+    let extents = version.levels.iter().flat_map(|level| level.extents().iter());
+    extents.map(|e| String::from_utf8(e.meta().smallest_key.clone()).unwrap()).collect()
+}
+
+#[test]
+fn what_was_applied_is_found_again() {
+    let files = SimFiles::new();
+    let set = create(&files);
+    let table = create_table(&set, "t");
+    for key in ["b", "a", "c"] {
+        let edit = add(&set, table, key);
+        let versions = set.apply(edit, 7).unwrap();
+        assert_eq!(versions[0].0, table);
+    }
+    let remove = set.version(table).unwrap().level(1).unwrap().extents()[0].meta().id;
+    let interval = KeyInterval::all();
+    let ops = vec![
+        Op::RemoveExtent { table, level: 1, id: remove },
+        Op::Drained { table, seq: 5, interval },
+        Op::Counters { next_table: 0, next_extent: 0, table_event_lsn: 3 },
+    ];
+    set.apply(Edit { ops }, 7).unwrap();
+
+    let found = files.crash(Survive::Nothing);
+    let again = open(&found, set.floor()).unwrap();
+    assert_eq!(again.database_id(), [9; 16]);
+    assert_eq!(again.tables(), set.tables());
+    assert_eq!(again.tables()[0].name.as_ref(), "t");
+    assert_eq!(keys(&again, table), ["b", "c"]);
+    assert_eq!(again.floor(), set.floor());
+    assert_eq!(again.store().space(), set.store().space());
+    assert_eq!((again.table_event_lsn(), again.allocate_table_id()), (3, table + 1));
+    assert_eq!(again.next_extent_id(), set.next_extent_id());
+    let version = again.version(table).unwrap();
+    assert_eq!(version.drained.get(b"x"), 5);
+    let cache = BlockCache::new(1 << 20);
+    assert_eq!(version.get(b"c", LSN_MAX, &cache).unwrap().unwrap().value, "c");
+    let mut report = Vec::new();
+    assert!(again.verify(&mut report) > 10);
+    assert_eq!(report, []);
+    again.forget_drained_below(table, 6);
+    assert_eq!(again.version(table).unwrap().drained.get(b"x"), 0);
+}
+
+#[test]
+fn a_cut_at_any_sync_leaves_each_edit_whole_or_absent() {
+    for sync in 1..14 {
+        for seed in 0..12 {
+            let files = SimFiles::new();
+            let set = create(&files);
+            let table = create_table(&set, "t");
+            files.cut_before_sync(sync, Survive::Seeded(seed));
+            let mut durable = vec![(set.floor(), 0)];
+            for n in 0..5 {
+                let mut edit = add(&set, table, &format!("a{n}"));
+                edit.ops.extend(add(&set, table, &format!("b{n}")).ops);
+                set.apply(edit, 7).unwrap();
+                durable.push((set.floor(), 2 * (n + 1)));
+                if let Some(found) = files.found() {
+                    let (floor, count) = durable[durable.len() - 2];
+                    let again = open(&found, floor).unwrap();
+                    let got = keys(&again, table).len();
+                    assert!(got == count || got == count + 2, "{got} of {count}");
+                    let mut report = Vec::new();
+                    again.verify(&mut report);
+                    assert_eq!(report, []);
+                    let edit = add(&again, table, "zz");
+                    again.apply(edit, 8).unwrap();
+                    let second = open(&found.crash(Survive::Nothing), again.floor()).unwrap();
+                    assert_eq!(keys(&second, table).len(), got + 1);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn a_failed_sync_poisons_and_keeps_the_space() {
+    let files = SimFiles::new();
+    let set = create(&files);
+    let table = create_table(&set, "t");
+    let edit = add(&set, table, "a");
+    files.fail_sync_after(1);
+    let error = set.apply(edit, 7).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert!(set.poisoned());
+    assert!(set.store().space().taken_bytes > 0, "the journal may name it");
+    assert!(keys(&set, table).is_empty(), "and nobody sees it");
+    let refused = set.apply(Edit::default(), 8).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Unavailable);
+}
+
+#[test]
+fn a_refused_edit_changes_nothing_and_gives_the_space_back() {
+    let files = SimFiles::new();
+    let set = create(&files);
+    let table = create_table(&set, "t");
+    let floor = set.floor();
+    let refused = set.apply(add(&set, table + 1, "a"), 7).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Invalid);
+    assert!(refused.to_string().contains("table_is_there"), "{refused}");
+
+    let edit = add(&set, table, "a");
+    let room = files_len(&files);
+    files.set_capacity(Some(room + 10));
+    assert_eq!(set.apply(edit, 7).unwrap_err().kind(), ErrorKind::Full);
+    files.set_capacity(None);
+    assert!(!set.poisoned());
+    assert_eq!((set.floor(), set.store().space().taken_bytes), (floor, 0));
+    let edit = add(&set, table, "a");
+    set.apply(edit, 7).unwrap();
+    let again = open(&files.crash(Survive::Nothing), set.floor()).unwrap();
+    assert_eq!(keys(&again, table), ["a"]);
+}
+
+fn files_len(files: &SimFiles) -> u64 {
+    use crate::os::OpenHow;
+    let names = files.list(Path::new(DIRECTORY)).unwrap();
+    let len = |name: &String| {
+        let path = Path::new(DIRECTORY).join(name);
+        files.open(&path, OpenHow::Read).unwrap().len().unwrap()
+    };
+    names.iter().map(len).sum()
+}
+
+#[test]
+fn a_long_journal_begins_a_new_epoch() {
+    let files = SimFiles::new();
+    let set = create(&files);
+    let table = create_table(&set, "t");
+    let edit = add(&set, table, "a");
+    set.apply(edit, 7).unwrap();
+    let long = "x".repeat(255);
+    let mut cuts = Vec::new();
+    while set.floor().epoch == 1 {
+        files.cut_before_sync(2, Survive::Seeded(set.floor().number));
+        let ops = (0..100).flat_map(|_| {
+            [&long, "t"].map(|name| Op::RenameTable { table, name: name.to_string() })
+        });
+        let before = set.floor();
+        set.apply(Edit { ops: ops.collect() }, 9).unwrap();
+        cuts.extend(files.found().map(|found| (found, before)));
+    }
+    assert!(set.floor().number > 10, "numbers go on");
+    let again = open(&files.crash(Survive::Nothing), set.floor()).unwrap();
+    assert_eq!((again.floor(), keys(&again, table)), (set.floor(), vec!["a".into()]));
+    assert_eq!(files.list(Path::new(DIRECTORY)).unwrap(), ["extents-00000001", "journal-00000002"]);
+    assert!(!cuts.is_empty());
+    for (found, floor) in cuts {
+        assert_eq!(keys(&open(&found, floor).unwrap(), table), ["a"]);
+    }
+}
+
+#[test]
+fn a_lost_epoch_or_edit_is_damage() {
+    let files = SimFiles::new();
+    let set = create(&files);
+    create_table(&set, "t");
+    let floor = set.floor();
+    let beyond = JournalFloor { number: floor.number + 1, ..floor };
+    let later = JournalFloor { epoch: floor.epoch + 1, ..floor };
+    for missing in [beyond, later] {
+        let found = files.crash(Survive::Everything);
+        assert_eq!(open(&found, missing).unwrap_err().kind(), ErrorKind::Corrupt);
+    }
+    let path = Path::new("/db/journal-00000001");
+    files.corrupt(path, 70, 1);
+    let mut report = Vec::new();
+    set.verify(&mut report);
+    assert_eq!((report.len(), report[0].tier, report[0].offset), (1, "journal", 64));
+    let error = open(&files, JournalFloor::default()).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corrupt);
+}
+
+#[test]
+fn creation_cut_short_can_be_repeated_and_a_database_is_not_overwritten() {
+    for sync in 1..=2 {
+        for seed in 0..8 {
+            let files = SimFiles::new();
+            files.cut_before_sync(sync, Survive::Seeded(seed));
+            create(&files);
+            let found = files.found().unwrap();
+            let opened = open(&found, JournalFloor::default());
+            match opened {
+                Ok(set) => assert!(set.tables().is_empty()),
+                Err(e) => {
+                    assert_eq!(e.kind(), ErrorKind::Invalid, "{e}");
+                    create(&found);
+                }
+            }
+        }
+    }
+    let files = SimFiles::new();
+    create(&files);
+    let again = VersionSet::create(Arc::clone(&files) as _, Path::new(DIRECTORY), [1; 16]);
+    assert_eq!(again.unwrap_err().kind(), ErrorKind::Invalid);
+}
+
+#[test]
+fn read_only_changes_no_byte() {
+    let files = SimFiles::new();
+    let set = create(&files);
+    let table = create_table(&set, "t");
+    let edit = add(&set, table, "a");
+    set.apply(edit, 7).unwrap();
+    let reader = VersionSet::open(Arc::clone(&files) as _, Path::new(DIRECTORY), set.floor(), true);
+    let reader = reader.unwrap();
+    assert_eq!(keys(&reader, table), ["a"]);
+    assert_eq!(reader.apply(Edit::default(), 1).unwrap_err().kind(), ErrorKind::Invalid);
+}

@@ -1,0 +1,78 @@
+//! What holds of the metadata before and after every edit, each under its name.
+
+use super::State;
+use crate::extent::{Described, ExtentMeta};
+use crate::levels::version::{Level, MAX_LEVELS};
+use crate::mvcc::{DrainedMap, KeyInterval};
+use crate::record::{Lsn, SYSTEM_TABLE, TableId};
+
+/// An edit breaks the invariant `name`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(in crate::levels) struct Broken {
+    pub(in crate::levels) name: &'static str,
+    pub(in crate::levels) detail: String,
+}
+
+type Check = Result<(), Broken>;
+
+fn require(holds: bool, name: &'static str, detail: impl FnOnce() -> String) -> Check {
+    if holds { Ok(()) } else { Err(Broken { name, detail: detail() }) }
+}
+
+/// A table's id is not in use and is not the engine's own.
+pub(super) fn table_is_new<E>(state: &State<E>, id: TableId) -> Check {
+    let new = id != SYSTEM_TABLE && !state.tables.contains_key(&id);
+    require(new, "table_is_new", || format!("there is a table {id}"))
+}
+
+/// No two tables have one name.
+pub(super) fn name_is_free<E>(state: &State<E>, name: &str) -> Check {
+    let holder = state.tables.iter().find(|(_, table)| *table.name == *name);
+    require(holder.is_none(), "name_is_free", || format!("there is a table named {name:?}"))
+}
+
+/// What an edit changes is there.
+pub(super) fn no_table(id: TableId) -> Broken {
+    Broken { name: "table_is_there", detail: format!("there is no table {id}") }
+}
+
+/// An extent that is removed or moved is in the level that the edit says.
+pub(super) fn no_extent(table: TableId, level: u8, id: u64) -> Broken {
+    let detail = format!("there is no extent {id} in level {level} of table {table}");
+    Broken { name: "extent_is_there", detail }
+}
+
+/// Levels count from 1; there are at most [`MAX_LEVELS`].
+pub(super) fn level_is_in_range(level: u8) -> Check {
+    let detail = || format!("level {level} is not in 1 to {MAX_LEVELS}");
+    require((1..=MAX_LEVELS).contains(&level), "level_is_in_range", detail)
+}
+
+/// An extent's description can be true.
+pub(super) fn extent_is_sound(meta: &ExtentMeta) -> Check {
+    require(meta.is_sound(), "extent_is_sound", || format!("extent {}: {meta:?}", meta.id))
+}
+
+/// An extent is in one level of one table, once.
+pub(super) fn extent_is_new<E: Described>(list: &[E], table: TableId, level: u8, id: u64) -> Check {
+    let new = list.iter().all(|extent| extent.meta().id != id);
+    let detail = || format!("extent {id} is in level {level} of table {table} already");
+    require(new, "extent_is_new", detail)
+}
+
+/// No key is in two extents of a level.
+pub(super) fn level_is_disjoint<E: Described>(level: &Level<E>, table: TableId, n: u8) -> Check {
+    let overlap = level.overlap();
+    require(overlap.is_none(), "level_is_disjoint", || {
+        let ids = overlap.map(|(a, b)| (a.meta().id, b.meta().id));
+        format!("extents {ids:?} overlap in level {n} of table {table}")
+    })
+}
+
+/// D of a key only rises, or records come back from the dead.
+pub(super) fn drained_never_falls(map: &DrainedMap, interval: &KeyInterval, seq: Lsn) -> Check {
+    let inside = map.steps().iter().filter(|(start, _)| interval.contains(start));
+    let highest = inside.map(|(_, seq)| *seq).fold(map.get(&interval.start), Lsn::max);
+    let detail = || format!("drained to {highest} already, now to {seq}");
+    require(highest <= seq, "drained_never_falls", detail)
+}

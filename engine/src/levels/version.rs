@@ -1,0 +1,148 @@
+//! An immutable snapshot of one table's metadata. Readers pin one and take no lock.
+//!
+//! Everything here works on extents, or on their descriptions alone: see [`Described`].
+
+use std::sync::Arc;
+
+use super::LevelCursor;
+use crate::error::Result;
+use crate::extent::{BlockCache, Described, Extent, Found};
+use crate::mvcc::{DrainedMap, KeyInterval};
+use crate::record::{Lsn, TableId};
+
+/// The most levels below level 0.
+pub(crate) const MAX_LEVELS: u8 = 7;
+
+/// One level: extents sorted by key, no key in two of them.
+///
+/// Invariant: each extent's greatest key is smaller than the next one's smallest. So all versions
+/// of a key that are in the level are in one extent.
+#[derive(Clone, Debug)]
+pub(crate) struct Level<E = Arc<Extent>> {
+    extents: Arc<[E]>,
+    bytes: u64,
+    records: u64,
+}
+
+impl<E: Described> Default for Level<E> {
+    fn default() -> Level<E> {
+        Level::new(Vec::new())
+    }
+}
+
+impl<E: Described> Level<E> {
+    /// A level of these extents, in any order.
+    pub(crate) fn new(mut extents: Vec<E>) -> Level<E> {
+        extents.sort_by(|a, b| a.meta().smallest_key.cmp(&b.meta().smallest_key));
+        let bytes = extents.iter().map(|e| u64::from(e.meta().location.len)).sum();
+        let records = extents.iter().map(|e| e.meta().records).sum();
+        Level { extents: extents.into(), bytes, records }
+    }
+
+    /// The first two neighbours that break the invariant.
+    pub(crate) fn overlap(&self) -> Option<(&E, &E)> {
+        let pairs = self.extents.windows(2).map(|pair| (&pair[0], &pair[1]));
+        pairs.into_iter().find(|(a, b)| a.meta().greatest_key >= b.meta().smallest_key)
+    }
+
+    /// The extents, by key.
+    pub(crate) fn extents(&self) -> &Arc<[E]> {
+        &self.extents
+    }
+
+    /// The extent whose keys surround `key`, if there is one.
+    pub(crate) fn find(&self, key: &[u8]) -> Option<&E> {
+        let n = self.extents.partition_point(|e| e.meta().greatest_key.as_slice() < key);
+        self.extents.get(n).filter(|e| e.meta().covers(key))
+    }
+
+    /// The extents that have keys in `interval`, perhaps.
+    pub(crate) fn overlapping(&self, interval: &KeyInterval) -> &[E] {
+        let start = interval.start.as_slice();
+        let from = self.extents.partition_point(|e| e.meta().greatest_key.as_slice() < start);
+        let to = match &interval.end {
+            Some(end) => self.extents.partition_point(|e| e.meta().smallest_key < *end),
+            None => self.extents.len(),
+        };
+        &self.extents[from..to.max(from)]
+    }
+
+    /// The extents that have keys from `smallest` to `greatest`, perhaps.
+    pub(crate) fn overlapping_closed(&self, smallest: &[u8], greatest: &[u8]) -> &[E] {
+        let from = self.extents.partition_point(|e| e.meta().greatest_key.as_slice() < smallest);
+        let to = self.extents.partition_point(|e| e.meta().smallest_key.as_slice() <= greatest);
+        &self.extents[from..to.max(from)]
+    }
+
+    /// Bytes on the tier.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Records, superseded ones and deletes included.
+    pub(crate) fn records(&self) -> u64 {
+        self.records
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.extents.is_empty()
+    }
+}
+
+/// The levels of one table with their drained map.
+///
+/// Invariant: of two versions of a key, the newer one is in the upper level, or both are in one
+/// extent.
+#[derive(Clone, Debug)]
+pub(crate) struct Version<E = Arc<Extent>> {
+    pub(crate) table: TableId,
+    /// The first is level 1.
+    pub(crate) levels: Vec<Level<E>>,
+    pub(crate) drained: DrainedMap,
+}
+
+impl<E: Described> Version<E> {
+    /// A table without extents.
+    pub(crate) fn empty(table: TableId) -> Version<E> {
+        Version { table, levels: Vec::new(), drained: DrainedMap::default() }
+    }
+
+    /// Level `n`, counted from 1; `None` where nothing was ever put.
+    pub(crate) fn level(&self, n: u8) -> Option<&Level<E>> {
+        self.levels.get(usize::from(n).checked_sub(1)?)
+    }
+
+    /// Whether no level deeper than `n` can have `key`: a tombstone in level `n` hides nothing
+    /// there.
+    pub(crate) fn is_bottom(&self, n: u8, key: &[u8]) -> bool {
+        self.levels.iter().skip(usize::from(n)).all(|level| level.find(key).is_none())
+    }
+}
+
+impl Version {
+    /// The newest version of `key` with a sequence number of at most `at`.
+    ///
+    /// # Errors
+    ///
+    /// `Corrupt` if what has to be read does not check out; or on an I/O error.
+    pub(crate) fn get(&self, key: &[u8], at: Lsn, cache: &BlockCache) -> Result<Option<Found>> {
+        for level in &self.levels {
+            if let Some(extent) = level.find(key)
+                && let Some(found) = extent.get(key, at, cache)?
+            {
+                return Ok(Some(found));
+            }
+        }
+        Ok(None)
+    }
+
+    /// A cursor for each level that is not empty, the upper ones first.
+    pub(crate) fn cursors(
+        &self,
+        cache: &Arc<BlockCache>,
+        fill: bool,
+    ) -> impl Iterator<Item = LevelCursor> {
+        let levels = self.levels.iter().filter(|level| !level.is_empty());
+        levels.map(move |l| LevelCursor::new(Arc::clone(l.extents()), Arc::clone(cache), fill))
+    }
+}

@@ -1,0 +1,10 @@
+//! Walking several sorted inputs as one, seeing only a part of one, and deciding which versions
+//! still count.
+
+mod clip;
+mod merging;
+mod retain;
+
+pub(crate) use clip::ClippedCursor;
+pub(crate) use merging::MergingCursor;
+pub(crate) use retain::Retain;

@@ -1,0 +1,123 @@
+//! Which versions a compaction keeps.
+//!
+//! Of each key: the newest version, and every one that some snapshot reads or may come to read. A
+//! tombstone goes when
+//! it hides nothing any more: below it no level can have the key, and every reader is at or above
+//! it, so that whatever older version came with it goes too.
+//!
+//! Newer versions in upper levels are not looked at; that keeps too much, never too little.
+
+use crate::mvcc::Horizon;
+use crate::record::{EntryRef, Kind, Lsn};
+
+/// Decides on the records of a forward walk, one after the other.
+#[derive(Debug)]
+pub(crate) struct Retain<'a> {
+    horizon: &'a Horizon,
+    key: Vec<u8>,
+    /// The sequence number of the record before, if it was of the same key.
+    newer: Option<Lsn>,
+}
+
+impl<'a> Retain<'a> {
+    /// Keeps what `horizon` asks for.
+    pub(crate) fn new(horizon: &'a Horizon) -> Retain<'a> {
+        Retain { horizon, key: Vec::new(), newer: None }
+    }
+
+    /// Whether to keep `entry`. `bottom` says whether no deeper level can have its key; it is
+    /// asked only about tombstones.
+    pub(crate) fn keep(&mut self, entry: &EntryRef<'_>, bottom: impl FnOnce() -> bool) -> bool {
+        if self.newer.is_none() || self.key != entry.key {
+            self.key.clear();
+            self.key.extend_from_slice(entry.key);
+            self.newer = None;
+        }
+        let newer = self.newer.replace(entry.seq);
+        // What is newer than the horizon has readers still to come.
+        let readable =
+            |newer| entry.seq > self.horizon.newest() || self.horizon.needs(entry.seq, newer);
+        if newer.is_some_and(|newer| !readable(newer)) {
+            return false;
+        }
+        let hides_nothing = || entry.seq <= self.horizon.oldest() && bottom();
+        entry.kind != Kind::Delete || !hides_nothing()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::extent::tests::{Entry, entries};
+    use crate::mvcc::{SnapshotRegistry, Watermark};
+
+    /// What a reader at `lsn` sees of `key`.
+    fn read<'a>(list: &'a [Entry], key: &[u8], lsn: Lsn) -> Option<&'a [u8]> {
+        let newest = list.iter().find(|e| e.key == key && e.seq <= lsn)?;
+        (newest.kind == Kind::Put).then_some(newest.value.as_slice())
+    }
+
+    fn retained(list: &[Entry], horizon: &Horizon, bottom: bool) -> Vec<Entry> {
+        let mut retain = Retain::new(horizon);
+        list.iter().filter(|e| retain.keep(&e.as_ref(), || bottom)).cloned().collect()
+    }
+
+    proptest! {
+        #[test]
+        fn no_reader_sees_a_difference(
+            list in entries(0..80),
+            deeper in entries(0..20),
+            mut snapshots in prop::collection::vec(0u64..14, 0..4),
+            newest in 0u64..14,
+        ) {
+            snapshots.retain(|lsn| *lsn <= newest);
+            snapshots.sort_unstable();
+            let visible = Arc::new(Watermark::new(0));
+            let registry = SnapshotRegistry::new(Arc::clone(&visible));
+            let held: Vec<_> = snapshots
+                .iter()
+                .map(|lsn| {
+                    visible.raise(*lsn);
+                    registry.register()
+                })
+                .collect();
+            visible.raise(newest);
+            let horizon = registry.horizon();
+            // Deeper levels are older: only keys without an older version above stay.
+            let deeper: Vec<Entry> = deeper
+                .into_iter()
+                .filter(|d| list.iter().all(|e| e.key != d.key || e.seq > d.seq))
+                .collect();
+            for bottom in [true, false] {
+                let below: &[Entry] = if bottom { &[] } else { &deeper };
+                let kept = retained(&list, &horizon, bottom);
+                let (before, after) = ([&list, below].concat(), [&kept, below].concat());
+                for key in list.iter().map(|e| &e.key) {
+                    for lsn in snapshots.iter().copied().chain(newest..16) {
+                        prop_assert_eq!(read(&before, key, lsn), read(&after, key, lsn));
+                    }
+                }
+                let again = retained(&kept, &horizon, bottom);
+                prop_assert_eq!(again, kept, "once is enough");
+            }
+            drop(held);
+        }
+    }
+
+    fn horizon(newest: Lsn) -> Horizon {
+        SnapshotRegistry::new(Arc::new(Watermark::new(newest))).horizon()
+    }
+
+    #[test]
+    fn without_snapshots_one_version_stays_and_tombstones_go_at_the_bottom() {
+        let list =
+            [Entry::put(b"a", 3, b"new"), Entry::put(b"a", 1, b"old"), Entry::delete(b"b", 2)];
+        assert_eq!(retained(&list, &horizon(9), true), &list[..1]);
+        assert_eq!(retained(&list, &horizon(9), false), [list[0].clone(), list[2].clone()]);
+        assert_eq!(retained(&list, &horizon(1), true), list, "not all of it is visible yet");
+    }
+}
