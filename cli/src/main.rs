@@ -1,2 +1,54 @@
-//! The terrace command.
-fn main() {}
+//! The `terrace` command: import, look, verify, and a tour on real data.
+
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "printing is this program's job")]
+
+mod args;
+mod commands;
+mod failure;
+mod grid;
+mod import;
+mod output;
+mod session;
+mod text;
+mod tour;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use args::{Arguments, Command};
+use failure::{Failure, Outcome};
+use session::Session;
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let mut session = Session::new(arguments.global);
+    let outcome = run(&mut session, arguments.command)
+        .and_then(|outcome| session.output.flush().map(|()| outcome));
+    match outcome {
+        Ok(Outcome::Good) => ExitCode::SUCCESS,
+        Ok(Outcome::Negative) => ExitCode::from(1),
+        // Whoever reads our output has read enough, as `head` does.
+        Err(Failure::ReaderGone) => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("{}", failure.report(session.output.json));
+            ExitCode::from(failure.exit_code())
+        }
+    }
+}
+
+fn run(session: &mut Session, command: Command) -> Result<Outcome, Failure> {
+    match command {
+        Command::Tour(arguments) => tour::run(session, &arguments),
+        Command::Import(arguments) => import::run(session, &arguments),
+        Command::Get(arguments) => commands::records::get(session, &arguments),
+        Command::Put(arguments) => commands::records::put(session, &arguments),
+        Command::Delete(arguments) => commands::records::delete(session, &arguments),
+        Command::Scan(arguments) => commands::scan::run(session, &arguments),
+        Command::Tables => commands::tables::run(session),
+        Command::Stats => commands::stats::run(session),
+        Command::Verify => commands::verify::run(session),
+        Command::TourChild(arguments) => tour::child::run(&arguments),
+        Command::TourCheck(arguments) => tour::examine::run(session, &arguments),
+    }
+}

@@ -17,8 +17,9 @@ pub(crate) fn check(sources: &[Source], findings: &mut Vec<Finding>) {
             .filter_map(|parent| by_path.get(parent.as_str()))
             .any(|parent| declares(parent, &stem));
         if !is_declared {
-            let advice =
-                format!("no `mod {stem};` in {}: declare or remove it", parents.join(", "));
+            let there = parents.iter().find(|parent| by_path.contains_key(parent.as_str()));
+            let parent = there.unwrap_or(&parents[0]);
+            let advice = format!("no `mod {stem};` in {parent}: declare or remove it");
             findings.push(Finding::new(&source.path, 1, "dead-file", advice));
         }
     }

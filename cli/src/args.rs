@@ -1,0 +1,222 @@
+//! The command line.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+const AFTER: &str = "\
+Data goes to standard output, everything else to standard error.
+
+Exit codes:
+  0  done
+  1  the key is not there (get), damage was found (verify), something was lost (tour)
+  2  the request is wrong: an unknown option, a table that is not there, a broken row
+  3  anything else: an I/O error, a full disk, a database that another process holds
+
+Keys and values print as text; bytes that are no text, and control characters, print as
+\\xNN. With --hex all keys and values are hexadecimal, in and out, and so always exact.";
+
+/// Look into Terrace databases, fill them, and see the engine survive.
+#[derive(Debug, Parser)]
+#[command(name = "terrace", version, after_help = AFTER)]
+pub(crate) struct Arguments {
+    #[command(flatten)]
+    pub(crate) global: Global,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+/// What every command understands.
+#[derive(Debug, Args)]
+pub(crate) struct Global {
+    /// The database's directory
+    #[arg(long, global = true, value_name = "DIR", env = "TERRACE_DB")]
+    #[arg(default_value = "./terrace-data")]
+    pub(crate) db: PathBuf,
+    /// Print JSON; errors too
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    /// Read and print keys and values in hexadecimal
+    #[arg(long, global = true)]
+    pub(crate) hex: bool,
+    /// Print no progress and no remarks
+    #[arg(short, long, global = true)]
+    pub(crate) quiet: bool,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// See it work: import real data, kill the process again and again, lose nothing
+    Tour(TourArguments),
+    /// Import rows from a CSV, TSV or JSON Lines file
+    Import(ImportArguments),
+    /// Print the value of a key
+    Get(GetArguments),
+    /// Set the value of a key; makes the database and the table if need be
+    Put(PutArguments),
+    /// Remove a key, or a whole table
+    Delete(DeleteArguments),
+    /// Print the records of a table in the order of their keys
+    Scan(ScanArguments),
+    /// List the tables with their records and sizes, both approximate
+    Tables,
+    /// Print what the engine counts
+    Stats,
+    /// Read everything on the medium and check it
+    Verify,
+    /// The process that the tour kills
+    #[command(hide = true)]
+    TourChild(TourChildArguments),
+    /// The process that looks at what the killed one left
+    #[command(hide = true)]
+    TourCheck(TourCheckArguments),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct GetArguments {
+    /// The table
+    #[arg(short, long)]
+    pub(crate) table: String,
+    /// The key
+    pub(crate) key: OsString,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PutArguments {
+    /// The table
+    #[arg(short, long)]
+    pub(crate) table: String,
+    /// The key
+    pub(crate) key: OsString,
+    /// The value; `-` reads it from standard input
+    pub(crate) value: OsString,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DeleteArguments {
+    /// The table
+    #[arg(short, long)]
+    pub(crate) table: String,
+    /// The key
+    #[arg(required_unless_present = "all", conflicts_with = "all")]
+    pub(crate) key: Option<OsString>,
+    /// Remove the table and everything in it; needs --confirm
+    #[arg(long)]
+    pub(crate) all: bool,
+    /// Yes, the whole table
+    #[arg(long, requires = "all")]
+    pub(crate) confirm: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ScanArguments {
+    /// The table
+    #[arg(short, long)]
+    pub(crate) table: String,
+    /// Only keys that start with this
+    #[arg(long, value_name = "KEY", conflicts_with_all = ["from", "to"])]
+    pub(crate) prefix: Option<OsString>,
+    /// The first key
+    #[arg(long, value_name = "KEY")]
+    pub(crate) from: Option<OsString>,
+    /// Where to stop: this key is not printed
+    #[arg(long, value_name = "KEY")]
+    pub(crate) to: Option<OsString>,
+    /// From the last key to the first
+    #[arg(long)]
+    pub(crate) reverse: bool,
+    /// At most so many records
+    #[arg(long, value_name = "N")]
+    pub(crate) limit: Option<usize>,
+    /// Leave the values out
+    #[arg(long)]
+    pub(crate) keys_only: bool,
+}
+
+/// How the rows of a file are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Format {
+    /// Comma-separated, the first line names the columns
+    Csv,
+    /// Tab-separated, the first line names the columns
+    Tsv,
+    /// A JSON object a line
+    Jsonl,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ImportArguments {
+    /// The file; `-` reads standard input
+    pub(crate) file: PathBuf,
+    /// The table; it is made if it is not there
+    #[arg(short, long)]
+    pub(crate) table: String,
+    /// How the rows are written [default: by the file's extension]
+    #[arg(long, value_enum)]
+    pub(crate) format: Option<Format>,
+    /// The column that is the key [default: the first; with JSON Lines there is none]
+    #[arg(long, value_name = "COLUMN")]
+    pub(crate) key: Option<String>,
+    /// Leave broken rows out instead of stopping at the first
+    #[arg(long)]
+    pub(crate) skip_bad: bool,
+    /// Rows in a batch, at most; a batch is all or nothing
+    #[arg(long, value_name = "N", default_value_t = 1000)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) batch: u32,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TourArguments {
+    /// Real data of your own: CSV, TSV or JSON Lines by its extension, else a record a line
+    /// [default: the packages that this system knows of, else the files under /usr]
+    #[arg(long, value_name = "FILE")]
+    pub(crate) input: Option<PathBuf>,
+    /// How often to kill the process
+    #[arg(long, value_name = "N", default_value_t = 5)]
+    #[arg(value_parser = clap::value_parser!(u32).range(1..=1000))]
+    pub(crate) rounds: u32,
+    /// Where to work; must be empty, and stays [default: a temporary directory, removed at the end]
+    #[arg(long, value_name = "DIR")]
+    pub(crate) dir: Option<PathBuf>,
+    /// Keep the temporary directory
+    #[arg(long)]
+    pub(crate) keep: bool,
+    /// Choose records and moments as this number says [default: differently each time]
+    #[arg(long, value_name = "N")]
+    pub(crate) seed: Option<u64>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TourChildArguments {
+    #[arg(long)]
+    pub(crate) dir: PathBuf,
+    #[arg(long)]
+    pub(crate) round: u32,
+    #[arg(long)]
+    pub(crate) source: String,
+    #[arg(long)]
+    pub(crate) seed: u64,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TourCheckArguments {
+    #[arg(long)]
+    pub(crate) dir: PathBuf,
+    #[arg(long)]
+    pub(crate) rounds: u32,
+    #[arg(long)]
+    pub(crate) source: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        Arguments::command().debug_assert();
+    }
+}

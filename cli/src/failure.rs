@@ -1,0 +1,103 @@
+//! How a command ends: well, with a negative answer, or with an error that has a kind.
+
+use std::io;
+
+use terrace::ErrorKind;
+
+/// How a command that did its work ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Outcome {
+    /// As asked.
+    Good,
+    /// The work is done and the answer is no: not found, damaged, lost.
+    Negative,
+}
+
+/// Why a command did not do its work.
+#[derive(Debug)]
+pub(crate) enum Failure {
+    /// The request is wrong.
+    Invalid(String),
+    /// Something around the program failed.
+    Outside(String),
+    /// The engine refused.
+    Engine(terrace::Error),
+    /// Nobody reads standard output any more.
+    ReaderGone,
+}
+
+impl Failure {
+    /// A failure of something around the program, with what was being done.
+    pub(crate) fn io(doing: impl std::fmt::Display, error: &io::Error) -> Failure {
+        Failure::Outside(format!("cannot {doing}: {error}"))
+    }
+
+    /// A failure to write standard output.
+    pub(crate) fn writing(error: &io::Error) -> Failure {
+        match error.kind() {
+            io::ErrorKind::BrokenPipe => Failure::ReaderGone,
+            _ => Failure::io("write standard output", error),
+        }
+    }
+
+    /// What the process ends with.
+    pub(crate) fn exit_code(&self) -> u8 {
+        match self.kind() {
+            ErrorKind::Invalid => 2,
+            _ => 3,
+        }
+    }
+
+    /// The error for a person, or for a program.
+    pub(crate) fn report(&self, json: bool) -> String {
+        let (kind, message) = (self.kind().as_str(), self.message());
+        if json {
+            let error = serde_json::json!({ "error": { "kind": kind, "message": message } });
+            error.to_string()
+        } else {
+            format!("error ({kind}): {message}")
+        }
+    }
+
+    fn kind(&self) -> ErrorKind {
+        match self {
+            Failure::Invalid(_) => ErrorKind::Invalid,
+            Failure::Outside(_) | Failure::ReaderGone => ErrorKind::Unavailable,
+            Failure::Engine(error) => error.kind(),
+        }
+    }
+
+    fn message(&self) -> String {
+        match self {
+            Failure::Invalid(message) | Failure::Outside(message) => message.clone(),
+            Failure::Engine(error) => error.to_string(),
+            Failure::ReaderGone => "nobody reads standard output".to_owned(),
+        }
+    }
+}
+
+impl From<terrace::Error> for Failure {
+    fn from(error: terrace::Error) -> Failure {
+        Failure::Engine(error)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_read_the_same_for_people_and_programs() {
+        let failure = Failure::Invalid("no \"table\"".to_owned());
+        assert_eq!(failure.report(false), "error (invalid): no \"table\"");
+        let value: serde_json::Value = serde_json::from_str(&failure.report(true)).unwrap();
+        assert_eq!(value["error"]["kind"], "invalid");
+        assert_eq!(value["error"]["message"], "no \"table\"");
+    }
+
+    #[test]
+    fn codes_tell_requests_from_the_world() {
+        assert_eq!(Failure::Invalid(String::new()).exit_code(), 2);
+        assert_eq!(Failure::Outside(String::new()).exit_code(), 3);
+    }
+}

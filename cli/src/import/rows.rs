@@ -1,0 +1,226 @@
+//! The rows of a CSV, TSV or JSON Lines file, each a key and a JSON object.
+
+use std::io::{BufRead, BufReader, Read};
+
+use serde::ser::{SerializeMap, Serializer};
+use serde_json::Value;
+use terrace::limits::{MAX_KEY_LEN, MAX_VALUE_LEN};
+
+use crate::args::Format;
+use crate::failure::Failure;
+
+/// A sound row.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Row {
+    pub(crate) key: Vec<u8>,
+    pub(crate) value: Vec<u8>,
+}
+
+/// A broken row: where, and why.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct BadRow {
+    pub(crate) line: u64,
+    pub(crate) reason: String,
+}
+
+/// A row as it was read. The outer error of [`Rows`] ends the reading; a bad row does not.
+pub(crate) type Reading = Result<Row, BadRow>;
+
+/// An iterator over the rows of a file.
+pub(crate) type Rows<'a> = Box<dyn Iterator<Item = Result<Reading, Failure>> + 'a>;
+
+/// Starts to read. `key` names the column that is the key.
+pub(crate) fn read<'a>(
+    input: impl Read + 'a,
+    format: Format,
+    key: Option<&str>,
+) -> Result<Rows<'a>, Failure> {
+    match format {
+        Format::Csv => delimited(input, b',', key),
+        Format::Tsv => delimited(input, b'\t', key),
+        Format::Jsonl => {
+            let key = key.map(str::to_owned).ok_or_else(|| {
+                Failure::Invalid("say which field is the key, with --key".to_owned())
+            })?;
+            Ok(objects(input, key))
+        }
+    }
+}
+
+fn delimited<'a>(
+    input: impl Read + 'a,
+    delimiter: u8,
+    key: Option<&str>,
+) -> Result<Rows<'a>, Failure> {
+    let mut builder = csv::ReaderBuilder::new();
+    // A tab-separated file quotes nothing: a tab inside a field is written in another way.
+    builder.delimiter(delimiter).quoting(delimiter != b'\t');
+    let mut reader = builder.from_reader(input);
+    let headers = reader.headers().map_err(|error| csv_failure(&error))?.clone();
+    let column = match key {
+        None => 0,
+        Some(key) => headers.iter().position(|name| name == key).ok_or_else(|| {
+            let names: Vec<&str> = headers.iter().collect();
+            Failure::Invalid(format!("there is no column `{key}`; there are {}", listed(&names)))
+        })?,
+    };
+    if headers.is_empty() {
+        return Ok(Box::new(std::iter::empty()));
+    }
+    Ok(Box::new(reader.into_records().map(move |record| {
+        let record = match record {
+            Ok(record) => record,
+            Err(error) => return bad_csv(&error),
+        };
+        let line = record.position().map_or(0, csv::Position::line);
+        let value = object_of(&headers, &record);
+        Ok(row(line, record[column].as_bytes().to_vec(), value))
+    })))
+}
+
+/// A row that the CSV reader refuses is bad; one that it cannot read at all is a failure.
+fn bad_csv(error: &csv::Error) -> Result<Reading, Failure> {
+    let line = error.position().map_or(0, csv::Position::line);
+    let reason = match error.kind() {
+        csv::ErrorKind::UnequalLengths { expected_len, len, .. } => {
+            format!("{len} fields where the first line names {expected_len}")
+        }
+        csv::ErrorKind::Utf8 { .. } => "not UTF-8".to_owned(),
+        _ => return Err(csv_failure(error)),
+    };
+    Ok(Err(BadRow { line, reason }))
+}
+
+fn csv_failure(error: &csv::Error) -> Failure {
+    match error.kind() {
+        csv::ErrorKind::Io(error) => Failure::io("read the rows", error),
+        _ => Failure::Invalid(format!("cannot read the rows: {error}")),
+    }
+}
+
+/// A record as a JSON object, its fields in the order of the columns.
+fn object_of(headers: &csv::StringRecord, record: &csv::StringRecord) -> Vec<u8> {
+    let mut value = Vec::new();
+    let mut serializer = serde_json::Serializer::new(&mut value);
+    let written = serializer.serialize_map(Some(headers.len())).and_then(|mut map| {
+        for (name, field) in headers.iter().zip(record) {
+            map.serialize_entry(name, field)?;
+        }
+        map.end()
+    });
+    debug_assert!(written.is_ok(), "strings into memory always serialise");
+    value
+}
+
+fn objects<'a>(input: impl Read + 'a, key: String) -> Rows<'a> {
+    let lines = BufReader::new(input).split(b'\n').enumerate();
+    Box::new(lines.filter_map(move |(at, text)| {
+        let line = at as u64 + 1;
+        let text = match text {
+            Ok(text) => text,
+            Err(error) => return Some(Err(Failure::io(format!("read line {line}"), &error))),
+        };
+        let text = text.trim_ascii();
+        if text.is_empty() {
+            return None;
+        }
+        Some(Ok(match key_of(text, &key) {
+            Ok(key) => row(line, key, text.to_vec()),
+            Err(reason) => Err(BadRow { line, reason }),
+        }))
+    }))
+}
+
+/// The key in a JSON object: the text of a string, a number or a truth value.
+fn key_of(text: &[u8], key: &str) -> Result<Vec<u8>, String> {
+    let value: Value = serde_json::from_slice(text).map_err(|error| error.to_string())?;
+    let Value::Object(fields) = value else { return Err("not a JSON object".to_owned()) };
+    match fields.get(key) {
+        Some(Value::String(text)) => Ok(text.as_bytes().to_vec()),
+        Some(plain @ (Value::Number(_) | Value::Bool(_))) => Ok(plain.to_string().into_bytes()),
+        Some(_) => Err(format!("field `{key}` is no text and no number")),
+        None => {
+            let names: Vec<&str> = fields.keys().map(String::as_str).collect();
+            Err(format!("there is no field `{key}`; there are {}", listed(&names)))
+        }
+    }
+}
+
+fn row(line: u64, key: Vec<u8>, value: Vec<u8>) -> Reading {
+    let reason = if key.is_empty() {
+        "the key is empty".to_owned()
+    } else if key.len() > MAX_KEY_LEN {
+        format!("the key has {} bytes, at most {MAX_KEY_LEN}", key.len())
+    } else if value.len() > MAX_VALUE_LEN {
+        format!("the row has {} bytes, at most {MAX_VALUE_LEN}", value.len())
+    } else {
+        return Ok(Row { key, value });
+    };
+    Err(BadRow { line, reason })
+}
+
+fn listed(names: &[&str]) -> String {
+    names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rows(text: &str, format: Format, key: Option<&str>) -> Vec<Result<(String, String), u64>> {
+        read(text.as_bytes(), format, key)
+            .unwrap_or_else(|failure| panic!("{}", failure.report(false)))
+            .map(|row| match row.unwrap_or_else(|_| panic!("reading failed")) {
+                Ok(Row { key, value }) => {
+                    Ok((String::from_utf8(key).unwrap(), String::from_utf8(value).unwrap()))
+                }
+                Err(bad) => Err(bad.line),
+            })
+            .collect()
+    }
+
+    fn good(key: &str, value: &str) -> Result<(String, String), u64> {
+        Ok((key.to_owned(), value.to_owned()))
+    }
+
+    #[test]
+    fn csv_rows_become_objects_in_the_order_of_the_columns() {
+        let text = "z,a\n1,\"x, \"\"y\"\"\"\nbroken\n2,\n";
+        let expected =
+            [good("1", r#"{"z":"1","a":"x, \"y\""}"#), Err(3), good("2", r#"{"z":"2","a":""}"#)];
+        assert_eq!(rows(text, Format::Csv, None), expected);
+    }
+
+    #[test]
+    fn tsv_quotes_nothing() {
+        let expected = [good("\"b", r#"{"a":"1","k":"\"b"}"#)];
+        assert_eq!(rows("a\tk\n1\t\"b\n", Format::Tsv, Some("k")), expected);
+    }
+
+    #[test]
+    fn json_lines_stay_as_they_are() {
+        let text =
+            "{ \"id\": 7, \"a\": [1] }\n\n{\"id\": \"x\"}\n{\"no\": 1}\n[1]\n{\"id\": null}\n{";
+        let expected = [
+            good("7", "{ \"id\": 7, \"a\": [1] }"),
+            good("x", "{\"id\": \"x\"}"),
+            Err(4),
+            Err(5),
+            Err(6),
+            Err(7),
+        ];
+        assert_eq!(rows(text, Format::Jsonl, Some("id")), expected);
+    }
+
+    #[test]
+    fn a_missing_column_names_those_there_are() {
+        let failure = read("a,b\n1,2\n".as_bytes(), Format::Csv, Some("c")).err().unwrap();
+        assert!(failure.report(false).contains("there are `a`, `b`"));
+    }
+
+    #[test]
+    fn empty_files_and_empty_keys() {
+        assert_eq!(rows("", Format::Csv, None), []);
+        assert_eq!(rows("a,b\n,2\n", Format::Csv, None), [Err(2)]);
+    }
+}

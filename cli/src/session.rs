@@ -1,0 +1,73 @@
+//! What every command starts from: the database's place and the output.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use terrace::{Database, OpenProgress, Options};
+
+use crate::args::Global;
+use crate::failure::Failure;
+use crate::output::Output;
+use crate::text::Encoding;
+
+/// An opening that takes longer than this shows its progress.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// One run of the program.
+pub(crate) struct Session {
+    /// Where to print.
+    pub(crate) output: Output,
+    db: PathBuf,
+}
+
+impl Session {
+    /// A session as the arguments ask for it.
+    pub(crate) fn new(global: Global) -> Session {
+        let encoding = if global.hex { Encoding::Hex } else { Encoding::Text };
+        Session { output: Output::new(global.json, encoding, global.quiet), db: global.db }
+    }
+
+    /// The database's directory.
+    pub(crate) fn directory(&self) -> &Path {
+        &self.db
+    }
+
+    /// Opens the database to read. It has to be there.
+    pub(crate) fn read(&self) -> Result<Database, Failure> {
+        self.open(|options, path| options.open_read_only(path))
+    }
+
+    /// Opens the database to write; makes it if it is not there.
+    pub(crate) fn write(&self) -> Result<Database, Failure> {
+        self.open(|options, path| options.open(path))
+    }
+
+    /// Opens the database to write. It has to be there.
+    pub(crate) fn change(&self) -> Result<Database, Failure> {
+        let is_empty = fs::read_dir(&self.db).map_or(true, |mut entries| entries.next().is_none());
+        if is_empty {
+            return Err(Failure::Invalid(format!("{} holds no database", self.db.display())));
+        }
+        self.write()
+    }
+
+    fn open(
+        &self,
+        how: impl FnOnce(Options, &Path) -> terrace::Result<Database>,
+    ) -> Result<Database, Failure> {
+        let begin = Instant::now();
+        let bar = self.output.step_bar();
+        let shown = bar.clone();
+        let options = Options::new().on_open_progress(move |progress: OpenProgress| {
+            if begin.elapsed() > PATIENCE {
+                shown.set_message(progress.phase);
+                shown.set_length(progress.total);
+                shown.set_position(progress.done);
+            }
+        });
+        let database = how(options, &self.db);
+        bar.finish_and_clear();
+        Ok(database?)
+    }
+}

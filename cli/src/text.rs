@@ -1,0 +1,152 @@
+//! Keys and values as people type and read them.
+
+use std::ffi::OsStr;
+use std::fmt::Write;
+use std::os::unix::ffi::OsStrExt;
+
+use crate::failure::Failure;
+
+/// How keys and values are written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Encoding {
+    /// As text; what is no text as `\xNN`.
+    Text,
+    /// As hexadecimal digits.
+    Hex,
+}
+
+impl Encoding {
+    /// The bytes that an argument stands for.
+    pub(crate) fn parse(self, argument: &OsStr) -> Result<Vec<u8>, Failure> {
+        match self {
+            Encoding::Text => Ok(argument.as_bytes().to_vec()),
+            Encoding::Hex => from_hex(argument.as_bytes()).ok_or_else(|| {
+                let argument = argument.to_string_lossy();
+                Failure::Invalid(format!("`{argument}` is not an even number of hex digits"))
+            }),
+        }
+    }
+
+    /// The bytes on one line: control characters are escaped too.
+    pub(crate) fn line(self, bytes: &[u8]) -> String {
+        match self {
+            Encoding::Text => escape(bytes, char::is_control),
+            Encoding::Hex => to_hex(bytes),
+        }
+    }
+
+    /// The bytes as a text of any number of lines. JSON escapes control characters itself.
+    pub(crate) fn whole(self, bytes: &[u8]) -> String {
+        match self {
+            Encoding::Text => escape(bytes, |_| false),
+            Encoding::Hex => to_hex(bytes),
+        }
+    }
+}
+
+fn escape(bytes: &[u8], is_escaped: fn(char) -> bool) -> String {
+    let mut out = String::with_capacity(bytes.len());
+    let hex = |out: &mut String, bytes: &[u8]| {
+        for byte in bytes {
+            // Writing to a string cannot fail.
+            write!(out, "\\x{byte:02x}").unwrap_or_default();
+        }
+    };
+    for chunk in bytes.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            match c {
+                '\n' if is_escaped(c) => out.push_str("\\n"),
+                '\r' if is_escaped(c) => out.push_str("\\r"),
+                '\t' if is_escaped(c) => out.push_str("\\t"),
+                c if is_escaped(c) => hex(&mut out, c.encode_utf8(&mut [0; 4]).as_bytes()),
+                c => out.push(c),
+            }
+        }
+        hex(&mut out, chunk.invalid());
+    }
+    out
+}
+
+fn to_hex(bytes: &[u8]) -> String {
+    let mut out = String::with_capacity(bytes.len() * 2);
+    for byte in bytes {
+        write!(out, "{byte:02x}").unwrap_or_default();
+    }
+    out
+}
+
+fn from_hex(digits: &[u8]) -> Option<Vec<u8>> {
+    let digit = |byte: u8| char::from(byte).to_digit(16);
+    let pairs = digits.chunks(2);
+    pairs
+        .map(|pair| match pair {
+            [high, low] => u8::try_from(digit(*high)? << 4 | digit(*low)?).ok(),
+            _ => None,
+        })
+        .collect()
+}
+
+/// A number with its thousands set apart.
+pub(crate) fn grouped(number: u64) -> String {
+    let digits = number.to_string();
+    let mut out = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    out
+}
+
+/// A number of bytes in the unit that suits it.
+pub(crate) fn size(bytes: u64) -> String {
+    let mut amount = bytes as f64;
+    for unit in ["B", "kB", "MB", "GB"] {
+        if amount < 1000.0 {
+            return if unit == "B" { format!("{bytes} B") } else { format!("{amount:.1} {unit}") };
+        }
+        amount /= 1000.0;
+    }
+    format!("{amount:.1} TB")
+}
+
+/// At most `width` characters of a line, the last one showing that there is more.
+pub(crate) fn clipped(line: &str, width: usize) -> String {
+    if line.chars().count() <= width {
+        return line.to_owned();
+    }
+    line.chars().take(width.saturating_sub(1)).chain(['…']).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn text_prints_as_it_is_and_the_rest_escaped() {
+        assert_eq!(Encoding::Text.line("é\"\\".as_bytes()), "é\"\\");
+        assert_eq!(Encoding::Text.line(b"a\nb\tc\0\xff"), "a\\nb\\tc\\x00\\xff");
+        assert_eq!(Encoding::Text.whole(b"a\nb\xff"), "a\nb\\xff");
+    }
+
+    #[test]
+    fn hex_goes_both_ways() {
+        assert_eq!(Encoding::Hex.line(b"a\xff"), "61ff");
+        assert_eq!(Encoding::Hex.parse(OsStr::new("61Ff")).unwrap(), b"a\xff");
+        assert!(Encoding::Hex.parse(OsStr::new("61f")).is_err());
+        assert!(Encoding::Hex.parse(OsStr::new("zz")).is_err());
+        assert_eq!(Encoding::Hex.parse(OsStr::new("")).unwrap(), b"");
+    }
+
+    #[test]
+    fn numbers_read_well() {
+        assert_eq!(grouped(0), "0");
+        assert_eq!(grouped(999), "999");
+        assert_eq!(grouped(1_234_567), "1,234,567");
+        assert_eq!(size(999), "999 B");
+        assert_eq!(size(50_164_600), "50.2 MB");
+        assert_eq!(clipped("abcdef", 4), "abc…");
+        assert_eq!(clipped("abcd", 4), "abcd");
+    }
+}

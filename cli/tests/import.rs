@@ -1,0 +1,111 @@
+//! `import`: every format, broken rows, and what a stopped import leaves.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+
+use common::Bench;
+use serde_json::{Value, json};
+
+const CSV: &str = "id,name,text\n1,one,\"a, b\"\n2,two,\n";
+
+fn import(bench: &Bench, name: &str, content: &str, arguments: &[&str]) -> common::Ran {
+    let file = bench.file(name, content);
+    let file = file.to_str().unwrap();
+    bench.run([&["import", file, "-t", "t"], arguments].concat())
+}
+
+fn value(bench: &Bench, key: &str) -> Value {
+    serde_json::from_str(&bench.run(["get", "-t", "t", key]).good()).unwrap()
+}
+
+#[test]
+fn csv_rows_are_json_objects() {
+    let bench = Bench::new();
+    import(&bench, "a.csv", CSV, &[]).good();
+    assert_eq!(value(&bench, "1"), json!({"id": "1", "name": "one", "text": "a, b"}));
+    let raw = bench.run(["get", "-t", "t", "2"]).good();
+    assert_eq!(raw, "{\"id\":\"2\",\"name\":\"two\",\"text\":\"\"}\n");
+}
+
+#[test]
+fn a_column_can_be_the_key() {
+    let bench = Bench::new();
+    import(&bench, "a.csv", CSV, &["--key", "name"]).good();
+    assert_eq!(value(&bench, "two")["id"], "2");
+    let error = import(&bench, "a.csv", CSV, &["--key", "nome"]).fails(2);
+    assert!(error.contains("`nome`") && error.contains("`id`, `name`, `text`"), "{error}");
+}
+
+#[test]
+fn tsv_and_json_lines() {
+    let bench = Bench::new();
+    import(&bench, "a.tsv", "id\tq\n7\t\"x\n", &[]).good();
+    assert_eq!(value(&bench, "7"), json!({"id": "7", "q": "\"x"}));
+    let lines = "{\"id\": 8, \"deep\": {\"a\": [1]}}\n\n{\"id\": \"nine\"}\n";
+    import(&bench, "a.jsonl", lines, &["--key", "id"]).good();
+    assert_eq!(bench.run(["get", "-t", "t", "8"]).good(), "{\"id\": 8, \"deep\": {\"a\": [1]}}\n");
+    assert_eq!(value(&bench, "nine")["id"], "nine");
+    assert!(import(&bench, "a.jsonl", lines, &[]).fails(2).contains("--key"));
+}
+
+#[test]
+fn the_format_can_be_named() {
+    let bench = Bench::new();
+    let error = import(&bench, "rows.txt", CSV, &[]).fails(2);
+    assert!(error.contains("--format"));
+    import(&bench, "rows.txt", CSV, &["--format", "csv"]).good();
+    let ran = bench.feed(&["import", "-", "-t", "t", "--format", "csv"], b"id\nfed\n");
+    ran.good();
+    assert_eq!(value(&bench, "fed"), json!({"id": "fed"}));
+}
+
+#[test]
+fn a_broken_row_stops_the_import_and_says_where() {
+    let bench = Bench::new();
+    let rows = "id,a\n1,x\n2,y\nbroken\n4,z\n";
+    let error = import(&bench, "a.csv", rows, &["--batch", "1"]).fails(2);
+    assert!(error.contains("line 4"), "{error}");
+    assert!(error.contains("1 fields where the first line names 2"), "{error}");
+    assert!(error.contains("the 2 rows before it are in"), "{error}");
+    assert_eq!(value(&bench, "2")["a"], "y");
+    bench.run(["get", "-t", "t", "4"]).fails(1);
+}
+
+#[test]
+fn broken_rows_can_be_left_out() {
+    let bench = Bench::new();
+    let mut rows = "id,a\n".to_owned();
+    for n in 0..30 {
+        rows.push_str(&if n % 2 == 0 { format!("{n},x\n") } else { format!("{n}\n") });
+    }
+    let report = import(&bench, "a.csv", &rows, &["--skip-bad", "--json"]).json();
+    assert_eq!((&report["rows"], &report["skipped"]), (&json!(15), &json!(15)));
+    assert_eq!(report["skipped_first"].as_array().unwrap().len(), 10);
+    assert_eq!(report["skipped_first"][0]["line"], 3);
+    let remarks = import(&bench, "a.csv", &rows, &["--skip-bad"]).fails(0);
+    assert!(remarks.contains("left out line 3") && remarks.contains("left out 5 more"));
+}
+
+#[test]
+fn the_last_row_of_a_key_stays() {
+    let bench = Bench::new();
+    let rows = "id,a\n1,first\n2,x\n1,last\n";
+    let report = import(&bench, "a.csv", rows, &["--json"]).json();
+    assert_eq!((&report["rows"], &report["repeated"]), (&json!(3), &json!(1)));
+    assert_eq!(value(&bench, "1")["a"], "last");
+}
+
+#[test]
+fn nothing_is_made_for_a_file_that_is_not_there() {
+    let bench = Bench::new();
+    assert!(bench.run(["import", "absent.csv", "-t", "t"]).fails(2).contains("absent.csv"));
+    assert!(!bench.path().join("db").exists());
+}
+
+#[test]
+fn quiet_says_nothing() {
+    let bench = Bench::new();
+    let ran = import(&bench, "a.csv", CSV, &["-q"]);
+    assert!(ran.out.is_empty() && ran.err.is_empty());
+}

@@ -1,0 +1,139 @@
+//! `get`, `put`, `delete`, `scan`, `tables`, `stats`, `verify`: what they print and how they end.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+
+use std::ffi::OsStr;
+use std::io::{BufRead, BufReader};
+use std::os::unix::ffi::OsStrExt;
+use std::process::Stdio;
+
+use common::Bench;
+
+fn bench_with(records: &[(&str, &str)]) -> Bench {
+    let bench = Bench::new();
+    for (key, value) in records {
+        bench.run(["put", "-t", "words", key, value]).good();
+    }
+    bench
+}
+
+#[test]
+fn what_is_put_is_got_until_deleted() {
+    let bench = bench_with(&[("a", "one"), ("b", "two\nlines")]);
+    assert_eq!(bench.run(["get", "-t", "words", "a"]).good(), "one\n");
+    assert_eq!(bench.run(["get", "-t", "words", "b"]).good(), "two\nlines\n");
+    let missing = bench.run(["get", "-t", "words", "c"]);
+    assert!(missing.out.is_empty());
+    assert!(missing.fails(1).contains("`c` is not in table `words`"));
+    bench.run(["delete", "-t", "words", "a"]).good();
+    bench.run(["get", "-t", "words", "a"]).fails(1);
+}
+
+#[test]
+fn a_value_comes_from_standard_input() {
+    let bench = Bench::new();
+    bench.feed(&["put", "-t", "t", "k", "-"], b"from\0input").good();
+    assert_eq!(bench.run(["get", "-t", "t", "k"]).good(), "from\0input\n");
+    bench.feed(&["--hex", "put", "-t", "t", "6b", "-"], b"61 ff\n").good();
+    assert_eq!(bench.run(["get", "-t", "t", "k"]).good(), "a\\xff\n");
+}
+
+#[test]
+fn bytes_that_are_no_text_are_escaped_or_hexadecimal() {
+    let bench = Bench::new();
+    let key = OsStr::from_bytes(b"k\xff\t");
+    let put = [OsStr::new("put"), OsStr::new("-t"), OsStr::new("t"), key, OsStr::new("v")];
+    bench.run(put).good();
+    assert_eq!(bench.run(["scan", "-t", "t"]).good(), "k\\xff\\t\tv\n");
+    assert_eq!(bench.run(["--hex", "scan", "-t", "t"]).good(), "6bff09\t76\n");
+    assert_eq!(bench.run(["--hex", "get", "-t", "t", "6bff09"]).good(), "76\n");
+    let json = bench.run(["--json", "scan", "-t", "t"]).json();
+    assert_eq!(json["key"], "k\\xff\t");
+    assert!(bench.run(["--hex", "get", "-t", "t", "6b0"]).fails(2).contains("hex"));
+}
+
+#[test]
+fn scans_choose_their_records() {
+    let bench = bench_with(&[("a", "1"), ("b", "2"), ("ba", "3"), ("c", "4")]);
+    let keys = |arguments: &[&str]| {
+        let all = [&["scan", "-t", "words", "--keys-only"], arguments].concat();
+        bench.run(all).good().split_whitespace().collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(keys(&[]), "a b ba c");
+    assert_eq!(keys(&["--reverse"]), "c ba b a");
+    assert_eq!(keys(&["--prefix", "b"]), "b ba");
+    assert_eq!(keys(&["--prefix", "b", "--reverse", "--limit", "1"]), "ba");
+    assert_eq!(keys(&["--from", "b", "--to", "c"]), "b ba");
+    assert_eq!(keys(&["--from", "c", "--to", "b"]), "");
+    assert_eq!(keys(&["--limit", "2"]), "a b");
+    bench.run(["scan", "-t", "words", "--prefix", "b", "--from", "a"]).fails(2);
+}
+
+#[test]
+fn json_is_a_record_a_line() {
+    let bench = bench_with(&[("a", "1\n"), ("b", "2")]);
+    let out = bench.run(["scan", "-t", "words", "--json"]).good();
+    assert_eq!(out, "{\"key\":\"a\",\"value\":\"1\\n\"}\n{\"key\":\"b\",\"value\":\"2\"}\n");
+    let keys = bench.run(["scan", "-t", "words", "--json", "--keys-only", "--limit", "1"]);
+    assert_eq!(keys.good(), "{\"key\":\"a\"}\n");
+    let got = bench.run(["get", "-t", "words", "--json", "b"]).good();
+    assert_eq!(got, "{\"key\":\"b\",\"value\":\"2\"}\n");
+}
+
+#[test]
+fn a_reader_that_leaves_is_no_error() {
+    let bench = Bench::new();
+    let rows: String = (0..20_000).map(|n| format!("{n:06},{}\n", "x".repeat(50))).collect();
+    let file = bench.file("rows.csv", format!("id,text\n{rows}"));
+    bench.run([OsStr::new("import"), file.as_os_str(), OsStr::new("-tt")]).good();
+    let mut command = bench.command();
+    command.args(["scan", "-t", "t"]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(line.starts_with("000000\t"));
+    assert_eq!(output.status.code(), Some(0));
+    assert!(output.stderr.is_empty());
+}
+
+#[test]
+fn a_whole_table_goes_only_when_confirmed() {
+    let bench = bench_with(&[("a", "1")]);
+    assert!(bench.run(["delete", "-t", "words", "--all"]).fails(2).contains("--confirm"));
+    assert_eq!(bench.run(["get", "-t", "words", "a"]).good(), "1\n");
+    bench.run(["delete", "-t", "words", "--all", "--confirm"]).good();
+    bench.run(["get", "-t", "words", "a"]).fails(2);
+    bench.run(["delete", "-t", "words"]).fails(2);
+}
+
+#[test]
+fn errors_have_a_kind_and_a_code() {
+    let bench = Bench::new();
+    for command in [&["get", "-t", "t", "k"][..], &["delete", "-t", "t", "k"], &["verify"]] {
+        let error = bench.run(command).fails(2);
+        assert!(error.starts_with("error (invalid): "), "{error}");
+    }
+    let error = bench.run(["--json", "scan", "-t", "t"]).fails(2);
+    let error: serde_json::Value = serde_json::from_str(&error).unwrap();
+    assert_eq!(error["error"]["kind"], "invalid");
+    bench.run(["no-such-command"]).fails(2);
+    assert!(!bench.path().join("db").exists(), "looking makes nothing");
+}
+
+#[test]
+fn tables_stats_and_verify_tell_of_the_database() {
+    let bench = bench_with(&[("a", "1"), ("b", "2")]);
+    let tables = bench.run(["tables", "--json"]).json();
+    assert_eq!(tables[0]["name"], "words");
+    assert!(tables[0]["records"].as_u64().unwrap() >= 1);
+    assert!(bench.run(["tables"]).good().contains("words"));
+    let stats = bench.run(["stats", "--json"]).json();
+    assert_eq!(stats["tables"][0]["name"], "words");
+    assert!(bench.run(["stats"]).good().contains("commit groups"));
+    let verified = bench.run(["verify", "--json"]);
+    assert_eq!(verified.json()["damages"], serde_json::json!([]));
+    assert!(bench.run(["verify"]).good().contains("all sound"));
+}
