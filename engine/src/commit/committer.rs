@@ -209,7 +209,7 @@ impl Committer {
             let actives = group.homes.iter().map(|home| home.active()).collect();
             let (lsn, places) = turnstile.pass(group, &self.zones);
             at_ticket();
-            return Ok(Ticket { poison: &self.poison, lsn, places, actives });
+            return Ok(Ticket { committer: self, lsn, places, actives });
         }
     }
 
@@ -374,7 +374,7 @@ impl Committer {
 
 /// A ticket that has not been honoured yet.
 struct Ticket<'a> {
-    poison: &'a Poison,
+    committer: &'a Committer,
     lsn: Lsn,
     places: Vec<Place>,
     actives: Vec<Arc<Memtable>>,
@@ -383,6 +383,8 @@ struct Ticket<'a> {
 impl Drop for Ticket<'_> {
     fn drop(&mut self) {
         // A void slot would let recovery and readers disagree, so there is none (invariant 2).
-        self.poison.set_because(format!("a thread died between ticket and finish of {}", self.lsn));
+        let poison = &self.committer.poison;
+        poison.set_because(format!("a thread died between ticket and finish of {}", self.lsn));
+        self.committer.wake();
     }
 }

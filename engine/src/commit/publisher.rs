@@ -119,6 +119,9 @@ impl Committer {
         }
         self.poison.check()?;
         let floor = self.ride_floor(&mut publisher);
+        if floor.is_empty() {
+            return Ok(publisher.floor.lsn);
+        }
         if let Err(e) = self.region.sync(&floor) {
             self.poison.set(&e);
             return Err(e);

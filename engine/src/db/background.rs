@@ -157,7 +157,12 @@ impl Engine {
             }
             return Ok(released > 0);
         }
-        let floor = self.shared.committer.durable();
+        if self.shared.zones.dead(self.shared.committer.durable()).is_empty() {
+            return Ok(false);
+        }
+        // Eligibility: recovery walks upward from the floor on the media, so what is above it
+        // must stay, dead or not.
+        let floor = self.settle()?;
         let dead = self.shared.committer.releasable(self.shared.zones.dead(floor));
         if dead.is_empty() {
             return Ok(false);

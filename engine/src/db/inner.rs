@@ -89,6 +89,13 @@ impl Engine {
         applied
     }
 
+    /// Poisons the database and wakes everybody who waits.
+    pub(super) fn stop_because(&self, cause: &str) {
+        self.shared.poison.set_because(cause.to_string());
+        self.shared.committer.wake();
+        self.shared.pace.report(Some(cause.to_string()));
+    }
+
     /// Makes everything committed durable and writes the floor.
     pub(super) fn settle(&self) -> Result<Lsn> {
         self.shared.committer.settle()
@@ -111,9 +118,14 @@ impl Inner {
             None
         } else {
             let engine = Arc::clone(&engine);
-            let spawned = std::thread::Builder::new()
-                .name("terrace-background".to_string())
-                .spawn(move || engine.run_background());
+            let spawned = std::thread::Builder::new().name("terrace-background".to_string()).spawn(
+                move || {
+                    let run = std::panic::AssertUnwindSafe(|| engine.run_background());
+                    if std::panic::catch_unwind(run).is_err() {
+                        engine.stop_because("the background thread panicked");
+                    }
+                },
+            );
             Some(spawned.map_err(|e| {
                 Error::new(ErrorKind::Unavailable, format!("cannot start a thread: {e}"))
             })?)
@@ -144,7 +156,7 @@ impl Inner {
         if let Some(thread) = self.thread.lock().take()
             && thread.join().is_err()
         {
-            engine.shared.poison.set_because("the background thread panicked".to_string());
+            engine.stop_because("the background thread panicked");
         }
         let settled = if engine.shared.read_only { Ok(0) } else { engine.settle() };
         drop(self.lock.lock().take());

@@ -45,6 +45,11 @@ pub(crate) struct Flushed(pub(super) Span);
 pub(crate) struct Fenced(pub(super) Vec<Span>);
 
 impl Fenced {
+    /// Whether it holds no range.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Adds the ranges of another one.
     pub(crate) fn absorb(&mut self, mut other: Fenced) {
         self.0.append(&mut other.0);
