@@ -52,6 +52,11 @@ impl<V: Weigh> Cache<V> {
         self.inner.get(&(extent, offset))
     }
 
+    /// Whether a value is here. Neither a hit nor a miss, and no sign of use.
+    pub(crate) fn contains(&self, extent: u64, offset: u32) -> bool {
+        self.inner.contains_key(&(extent, offset))
+    }
+
     /// Takes a value in, perhaps in place of others.
     pub(crate) fn insert(&self, extent: u64, offset: u32, value: Arc<V>) {
         self.inner.insert((extent, offset), value);

@@ -29,7 +29,7 @@ use super::ring::{Finished, RING, Ring};
 use super::subentry::{SUB_HEADER, SubEntry};
 use super::turnstile::{Place, StreamTail, Turnstile};
 use crate::alloc::ZonePool;
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
 use crate::memtable::{Memtable, Record};
 use crate::mvcc::{Watermark, pin};
 use crate::options::Durability;
@@ -226,7 +226,7 @@ impl Committer {
         }
         let linked = self.zones.link(stream, tail.ordinal + 1, self.incarnation);
         if let Err(e) = &linked
-            && e.kind() != crate::ErrorKind::Full
+            && e.kind() != ErrorKind::Full
         {
             self.poison.set(e);
         }

@@ -69,7 +69,7 @@ pub(crate) fn drain(
     let level1 = LevelCursor::new(inputs.into(), Arc::clone(cache), false);
     let mut merged = MergingCursor::new(vec![Box::new(level0), Box::new(level1)]);
     let bottom = |key: &[u8]| version.is_bottom(1, key);
-    let context = MergeContext { set, horizon, bottom, extent_bytes };
+    let context = MergeContext { set, cache, replaces: inputs, horizon, bottom, extent_bytes };
     let outputs = merge_to_level(&mut merged, &context)?;
     let remove = |e: &Arc<Extent>| Op::RemoveExtent { table, level: 1, id: e.meta().id };
     let mut ops: Vec<Op> = inputs.iter().map(remove).collect();

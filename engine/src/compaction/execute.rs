@@ -17,6 +17,10 @@ use crate::record::{Cursor, LSN_MAX};
 pub(crate) struct MergeContext<'a, B: Fn(&[u8]) -> bool> {
     /// Gives ids and space.
     pub(crate) set: &'a VersionSet,
+    pub(crate) cache: &'a BlockCache,
+    /// The extents that the output takes the place of: where a block of theirs is cached, the
+    /// block that takes its place is put into the cache too.
+    pub(crate) replaces: &'a [Arc<Extent>],
     /// What readers still need. Taken after the inputs were fixed.
     pub(crate) horizon: &'a Horizon,
     /// Whether no level deeper than the output's can have a key.
@@ -36,8 +40,14 @@ pub(crate) struct Outputs {
 }
 
 impl Outputs {
-    fn write(&mut self, builder: ExtentBuilder, set: &VersionSet) -> Result<()> {
-        let extent = builder.finish().write(set.store())?;
+    fn write<B>(&mut self, builder: ExtentBuilder, ctx: &MergeContext<'_, B>) -> Result<()>
+    where
+        B: Fn(&[u8]) -> bool,
+    {
+        let is_hot = |key: &[u8]| ctx.replaces.iter().any(|e| e.is_cached(key, ctx.cache));
+        let extent = builder.finish().write_filling(ctx.set.store(), |extent, bytes| {
+            extent.fill(bytes, ctx.cache, is_hot);
+        })?;
         self.entries_out += extent.meta().records;
         self.bytes_out += u64::from(extent.meta().location.len);
         self.extents.push(extent);
@@ -67,7 +77,7 @@ pub(crate) fn merge_to_level<B: Fn(&[u8]) -> bool>(
                 b.size() >= ctx.extent_bytes && b.last_key() != Some(entry.key)
             };
             if let Some(done) = builder.take_if(full) {
-                outputs.write(done, ctx.set)?;
+                outputs.write(done, ctx)?;
             }
             let new = || ExtentBuilder::new(ctx.set.next_extent_id());
             builder.get_or_insert_with(new).add(entry);
@@ -75,14 +85,14 @@ pub(crate) fn merge_to_level<B: Fn(&[u8]) -> bool>(
         input.next()?;
     }
     if let Some(done) = builder {
-        outputs.write(done, ctx.set)?;
+        outputs.write(done, ctx)?;
     }
     ctx.set.store().sync().inspect_err(|_| ctx.set.poison())?;
     Ok(outputs)
 }
 
 /// Does what was chosen, short of applying the edit, which it gives. The table's version must
-/// still have the chosen extents; the caller runs one compaction a table at a time.
+/// still have the chosen extents; the caller runs one job a table at a time, drains included.
 ///
 /// # Errors
 ///
@@ -107,7 +117,8 @@ pub(crate) fn run(
             })?;
             let bottom = |key: &[u8]| version.is_bottom(to, key);
             let extent_bytes = shape.extent_bytes;
-            let ctx = MergeContext { set, horizon, bottom, extent_bytes };
+            let replaces = &[inputs.as_slice(), overlap].concat();
+            let ctx = MergeContext { set, cache, replaces, horizon, bottom, extent_bytes };
             let cursor = |extents: &Vec<Arc<Extent>>| -> Box<dyn Cursor> {
                 let extents = extents.as_slice().into();
                 Box::new(LevelCursor::new(extents, Arc::clone(cache), false))

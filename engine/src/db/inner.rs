@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use super::background::Background;
 use super::stats::OpenStats;
 use crate::commit::JournalMark;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::level0::GlobalIndex;
 use crate::levels::{Edit, Version, VersionSet};
 use crate::memtable::Memtable;
@@ -83,7 +83,7 @@ impl Engine {
                 let mark = JournalMark { epoch: floor.epoch, edit: floor.number };
                 self.shared.committer.note_journal(mark);
             }
-            Err(e) if e.kind() == crate::ErrorKind::Full => {}
+            Err(e) if e.kind() == ErrorKind::Full => {}
             Err(e) => self.shared.poison.set(e),
         }
         applied
@@ -115,7 +115,7 @@ impl Inner {
                 .name("terrace-background".to_string())
                 .spawn(move || engine.run_background());
             Some(spawned.map_err(|e| {
-                Error::new(crate::ErrorKind::Unavailable, format!("cannot start a thread: {e}"))
+                Error::new(ErrorKind::Unavailable, format!("cannot start a thread: {e}"))
             })?)
         };
         Ok(Arc::new(Inner { engine, thread: Mutex::new(thread), lock: Mutex::new(Some(lock)) }))

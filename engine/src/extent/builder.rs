@@ -142,7 +142,17 @@ impl BuiltExtent {
     /// # Errors
     ///
     /// `Full` when there is no room; or on an I/O error. The space is given back then.
-    pub(crate) fn write(mut self, store: &Arc<ExtentStore>) -> Result<Arc<Extent>> {
+    pub(crate) fn write(self, store: &Arc<ExtentStore>) -> Result<Arc<Extent>> {
+        self.write_filling(store, |_, _| {})
+    }
+
+    /// As [`write`](Self::write), then shows the extent and its bytes to `fill`, which may put
+    /// blocks into a cache.
+    pub(crate) fn write_filling(
+        mut self,
+        store: &Arc<ExtentStore>,
+        fill: impl FnOnce(&Extent, &[u8]),
+    ) -> Result<Arc<Extent>> {
         let len = u32::try_from(self.bytes.len()).map_err(|_| {
             let message = format!("an extent of {} bytes is beyond 4 GiB", self.bytes.len());
             Error::new(ErrorKind::Full, message)
@@ -150,6 +160,8 @@ impl BuiltExtent {
         let reserved = store.reserve(len)?;
         store.write(&reserved.location(), &self.bytes)?;
         self.meta.location = reserved.keep();
-        Ok(Extent::written(self.meta, Arc::clone(store)))
+        let extent = Extent::written(self.meta, Arc::clone(store), &self.bytes);
+        fill(&extent, &self.bytes);
+        Ok(extent)
     }
 }

@@ -201,7 +201,8 @@ mod tests {
 
     #[test]
     fn gaps_disorder_and_nothing_are_refused() {
-        let blocks: [&[(u32, u32, &[u8], Lsn)]; 5] = [
+        type Block<'a> = (u32, u32, &'a [u8], Lsn);
+        let blocks: [&[Block<'_>]; 5] = [
             &[],
             &[(1, 5, b"a", 1)],
             &[(0, 5, b"a", 1), (6, 5, b"b", 1)],

@@ -44,6 +44,20 @@ pub(super) struct Parts {
     pub(super) index: Index,
 }
 
+impl Parts {
+    /// The parts of an extent whose bytes are in memory.
+    fn decode(meta: &ExtentMeta, bytes: &[u8]) -> Option<Parts> {
+        let footer = bytes.len().checked_sub(FOOTER_LEN).and_then(|at| bytes.get(at..))?;
+        let footer =
+            Footer::decode(meta.id, meta.location.len, meta.footer_checksum, footer).ok()?;
+        let (filter, index) = (footer.filter_offset as usize, footer.index_offset as usize);
+        let index_end = index + footer.index_len as usize;
+        let filter = Filter::decode(meta.id, bytes.get(filter..index)?.to_vec()).ok()?;
+        let index = Index::decode(meta.id, bytes.get(index..index_end)?.to_vec()).ok()?;
+        Some(Parts { filter, index })
+    }
+}
+
 /// An extent.
 #[derive(Debug)]
 pub(crate) struct Extent {
@@ -62,16 +76,25 @@ impl Described for Arc<Extent> {
 impl Extent {
     /// An extent that a durable edit names, its space already taken. Reads nothing yet.
     pub(crate) fn open(meta: ExtentMeta, store: Arc<ExtentStore>) -> Arc<Extent> {
-        Extent::new(meta, store, INSTALLED)
+        Extent::new(meta, store, None, INSTALLED)
     }
 
-    /// An extent that was just written and that no edit names yet.
-    pub(super) fn written(meta: ExtentMeta, store: Arc<ExtentStore>) -> Arc<Extent> {
-        Extent::new(meta, store, WRITTEN)
+    /// An extent that was just written and that no edit names yet. Filter and index are taken
+    /// from its bytes, since compactions and readers are about to use them.
+    pub(super) fn written(meta: ExtentMeta, store: Arc<ExtentStore>, bytes: &[u8]) -> Arc<Extent> {
+        let parts = Parts::decode(&meta, bytes);
+        debug_assert!(parts.is_some(), "what is written can be read back");
+        Extent::new(meta, store, parts, WRITTEN)
     }
 
-    fn new(meta: ExtentMeta, store: Arc<ExtentStore>, state: u8) -> Arc<Extent> {
-        Arc::new(Extent { meta, store, parts: OnceLock::new(), state: AtomicU8::new(state) })
+    fn new(
+        meta: ExtentMeta,
+        store: Arc<ExtentStore>,
+        parts: Option<Parts>,
+        state: u8,
+    ) -> Arc<Extent> {
+        let parts = parts.map_or_else(OnceLock::new, OnceLock::from);
+        Arc::new(Extent { meta, store, parts, state: AtomicU8::new(state) })
     }
 
     /// Its description.
@@ -123,6 +146,31 @@ impl Extent {
     /// A cursor over all records; with `fill`, blocks it reads enter the cache.
     pub(crate) fn cursor(self: &Arc<Self>, cache: &Arc<BlockCache>, fill: bool) -> ExtentCursor {
         ExtentCursor::new(Arc::clone(self), Arc::clone(cache), fill)
+    }
+
+    /// Whether the block that has `key`, or would have it, is in the cache. Reads nothing.
+    pub(crate) fn is_cached(&self, key: &[u8], cache: &BlockCache) -> bool {
+        let parts = self.parts.get().filter(|_| self.meta.covers(key));
+        parts.is_some_and(|parts| {
+            let n = parts.index.find_key(key);
+            cache.contains(self.meta.id, parts.index.entries()[n].offset)
+        })
+    }
+
+    /// Puts blocks of an extent that was just written, as `bytes`, into the cache: those whose
+    /// last key `is_hot`.
+    pub(crate) fn fill(&self, bytes: &[u8], cache: &BlockCache, is_hot: impl Fn(&[u8]) -> bool) {
+        let Some(Parts { index, .. }) = self.parts.get() else { return };
+        for (n, entry) in index.entries().iter().enumerate() {
+            let (start, end) = (entry.offset as usize, (entry.offset + entry.len) as usize);
+            if is_hot(index.last_key(n))
+                && let Some(bytes) = bytes.get(start..end)
+                && let Ok(block) =
+                    Block::decode(self.meta.id, entry.offset, Bytes::copy_from_slice(bytes))
+            {
+                cache.insert(self.meta.id, entry.offset, Arc::new(block));
+            }
+        }
     }
 
     /// Bytes of memory that filter and index hold, once they are loaded.

@@ -211,6 +211,7 @@ impl Superblock {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::error::ErrorKind;
     use std::path::Path;
 
     fn lived(first: u64, last: u64, cut: Lsn) -> Lived {
@@ -262,7 +263,7 @@ mod tests {
         let sum = checksum(&[9], &page[16..]);
         page[12..16].copy_from_slice(&sum.to_le_bytes());
         let error = Superblock::read(&[page.clone(), page].concat(), Path::new("r")).unwrap_err();
-        assert_eq!(error.kind(), crate::ErrorKind::Invalid);
+        assert_eq!(error.kind(), ErrorKind::Invalid);
         assert!(error.to_string().contains("format 9"), "{error}");
     }
 

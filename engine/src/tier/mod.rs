@@ -1,6 +1,8 @@
 //! Where extents are kept: files on an SSD, cut into extents by a map of what is free.
 
+mod location;
 mod space;
 mod ssd;
 
-pub(crate) use ssd::{ExtentStore, Location};
+pub(crate) use location::Location;
+pub(crate) use ssd::ExtentStore;

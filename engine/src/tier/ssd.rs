@@ -23,12 +23,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 
+use super::location::{Location, SpaceUse, UNIT};
 use super::space::FreeMap;
 use crate::error::{Damage, Error, ErrorKind, Result};
 use crate::os::{File, Files, OpenHow};
-
-/// Extents start at multiples of this.
-const UNIT: u64 = 16 * 1024;
 
 /// No extent file grows beyond this; the next one is begun.
 const MAX_FILE_BYTES: u64 = 1024 * 1024 * 1024;
@@ -37,32 +35,6 @@ const MAX_FILE_BYTES: u64 = 1024 * 1024 * 1024;
 fn growth_step(file_bytes: u64) -> u64 {
     const MIB: u64 = 1024 * 1024;
     if file_bytes < 256 * MIB { 4 * MIB } else { 64 * MIB }
-}
-
-/// Where an extent lies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Location {
-    /// Number of the extent file.
-    pub(crate) file: u32,
-    /// Offset in it, a multiple of 16 KiB.
-    pub(crate) offset: u64,
-    /// Length in bytes.
-    pub(crate) len: u32,
-}
-
-impl Location {
-    /// The first unit and the number of units; `None` for a place where no extent can lie.
-    fn units(&self) -> Option<(u64, u64)> {
-        let sound = self.offset.is_multiple_of(UNIT) && self.len > 0;
-        sound.then(|| (self.offset / UNIT, u64::from(self.len).div_ceil(UNIT)))
-    }
-}
-
-/// How much space there is and how much of it extents hold, in bytes.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct SpaceUse {
-    pub(crate) file_bytes: u64,
-    pub(crate) taken_bytes: u64,
 }
 
 #[derive(Debug)]

@@ -48,6 +48,8 @@ impl Fixture {
         let horizon = self.snapshots.horizon();
         let ctx = MergeContext {
             set: &self.set,
+            cache: &self.cache,
+            replaces: &below,
             horizon: &horizon,
             bottom: |key: &[u8]| version.is_bottom(1, key),
             extent_bytes: SHAPE.extent_bytes,
@@ -173,6 +175,8 @@ fn a_failed_sync_poisons_and_a_full_disk_does_not() {
     let horizon = fixture.snapshots.horizon();
     let ctx = MergeContext {
         set: &fixture.set,
+        cache: &fixture.cache,
+        replaces: &[],
         horizon: &horizon,
         bottom: |_: &[u8]| true,
         extent_bytes: SHAPE.extent_bytes,
@@ -197,4 +201,49 @@ fn a_failed_sync_poisons_and_a_full_disk_does_not() {
     fixture.files.fail_sync_after(1);
     merge_to_level(&mut input, &ctx).unwrap_err();
     assert!(fixture.set.poisoned());
+}
+
+#[test]
+fn what_was_cached_stays_cached() {
+    let fixture = Fixture::new();
+    fixture.visible.raise(1);
+    fixture.drain((0..600).map(|n| Entry::put(&key(n), 1, &value(n, 1))).collect());
+    let cold = fixture.cache.used();
+    assert_eq!(cold, 0, "nothing was read");
+    fixture.get(&key(300), 1);
+    let one_block = fixture.cache.used();
+    fixture.visible.raise(2);
+    fixture.drain((0..600).map(|n| Entry::put(&key(n), 2, &value(n, 2))).collect());
+    let used = fixture.cache.used();
+    assert!(used > one_block && used < 4 * one_block, "{used} bytes after {one_block}");
+    let read = fixture.set.store().bytes_read();
+    assert_eq!(fixture.get(&key(300), 2), Some(value(300, 2)));
+    assert_eq!(fixture.set.store().bytes_read(), read, "the new block was there");
+}
+
+#[test]
+fn readers_go_on_while_extents_are_replaced() {
+    let fixture = Fixture::new();
+    fixture.visible.raise(1);
+    fixture.drain((0..400).map(|n| Entry::put(&key(n), 1, &value(n, 1))).collect());
+    std::thread::scope(|scope| {
+        for start in [0, 200] {
+            let fixture = &fixture;
+            scope.spawn(move || {
+                for n in (0..400).cycle().skip(start).take(20_000) {
+                    let version = fixture.set.version(fixture.table).unwrap();
+                    let found = version.get(&key(n), LSN_MAX, &fixture.cache).unwrap().unwrap();
+                    assert_eq!(found.value, value(n, found.seq));
+                }
+            });
+        }
+        for lsn in 2..40 {
+            fixture.visible.raise(lsn);
+            fixture.drain((0..400).map(|n| Entry::put(&key(n), lsn, &value(n, lsn))).collect());
+            fixture.settle();
+        }
+    });
+    let mut report = Vec::new();
+    fixture.set.verify(&mut report);
+    assert_eq!(report, []);
 }

@@ -62,11 +62,11 @@ impl BlockCursor {
     }
 
     pub(in crate::extent) fn first(&mut self) -> Step {
-        self.to_restart(0)
+        self.enter_restart(0)
     }
 
     pub(in crate::extent) fn last(&mut self) -> Step {
-        self.to_restart(self.block.restarts - 1)?;
+        self.enter_restart(self.block.restarts - 1)?;
         self.walk_to_last_before(self.block.entries_end)
     }
 
@@ -96,7 +96,7 @@ impl BlockCursor {
         } else {
             return Ok(());
         };
-        self.to_restart(restart)?;
+        self.enter_restart(restart)?;
         self.walk_to_last_before(at)
     }
 
@@ -104,7 +104,7 @@ impl BlockCursor {
     pub(in crate::extent) fn seek(&mut self, key: &[u8], seq: Lsn) -> Step {
         let target = (key, seq);
         let restart = self.last_restart(|entry| compare(entry, target) == Ordering::Less)?;
-        self.to_restart(restart)?;
+        self.enter_restart(restart)?;
         while self.entry().is_some_and(|e| compare((e.key, e.seq), target) == Ordering::Less) {
             self.next()?;
         }
@@ -114,7 +114,7 @@ impl BlockCursor {
     /// To the last entry with a smaller key.
     pub(in crate::extent) fn seek_before(&mut self, key: &[u8]) -> Step {
         let restart = self.last_restart(|(entry_key, _)| entry_key < key)?;
-        self.to_restart(restart)?;
+        self.enter_restart(restart)?;
         if self.entry().is_none_or(|e| e.key >= key) {
             self.entry = None;
             return Ok(());
@@ -145,7 +145,7 @@ impl BlockCursor {
         Ok(low)
     }
 
-    fn to_restart(&mut self, restart: usize) -> Step {
+    fn enter_restart(&mut self, restart: usize) -> Step {
         self.key.clear();
         self.entry = None;
         self.restart = restart;

@@ -243,3 +243,23 @@ fn read_only_changes_no_byte() {
     assert_eq!(keys(&reader, table), ["a"]);
     assert_eq!(reader.apply(Edit::default(), 1).unwrap_err().kind(), ErrorKind::Invalid);
 }
+
+#[test]
+fn a_device_that_lies_about_extents_is_found_out() {
+    let files = SimFiles::new();
+    let set = create(&files);
+    let table = create_table(&set, "t");
+    let edit = add(&set, table, "a");
+    set.apply(edit, 7).unwrap();
+    files.lose_sync(1);
+    let edit = add(&set, table, "b");
+    set.apply(edit, 7).unwrap();
+    let again = open(&files.crash(Survive::Nothing), set.floor()).unwrap();
+    let mut report = Vec::new();
+    again.verify(&mut report);
+    assert_eq!(report.len(), 1);
+    let version = again.version(table).unwrap();
+    let cache = BlockCache::new(0);
+    assert_eq!(version.get(b"b", LSN_MAX, &cache).unwrap_err().kind(), ErrorKind::Corrupt);
+    assert_eq!(version.get(b"a", LSN_MAX, &cache).unwrap().unwrap().value, "a");
+}

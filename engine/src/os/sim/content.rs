@@ -57,7 +57,7 @@ impl Content {
     pub(super) fn read(&self, buffer: &mut [u8], offset: u64) -> usize {
         let n = self.current.len.saturating_sub(offset).min(buffer.len() as u64) as usize;
         for_each_sector(n, offset, |index, within, range| match self.current.sectors.get(&index) {
-            Some(sector) => buffer[range.clone()].copy_from_slice(&sector[within]),
+            Some(sector) => buffer[range].copy_from_slice(&sector[within]),
             None => buffer[range].fill(0),
         });
         n
