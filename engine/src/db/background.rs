@@ -108,18 +108,24 @@ impl Engine {
         drive();
         let fill = self.fill();
         self.set_pace(fill);
-        if let Some(stream) = self.shared.committer.lacks_spare()
-            && fill.used < fill.total
-        {
-            self.shared.committer.make_spare(stream)?;
-            return Ok(true);
-        }
-        Ok(self.release_dead()?
+        Ok(self.link_spare()?
+            || self.release_dead()?
             || self.freeze_large()
             || self.merge_one()?
             || (fill.calls_for_drain() && self.drain_oldest()?)
             || self.compact_one()?
             || self.settle_when_idle()?)
+    }
+
+    /// Links a spare zone to a stream that has none, so that no writer has to.
+    fn link_spare(&self) -> Result<bool> {
+        let Some(stream) = self.shared.committer.lacks_spare() else { return Ok(false) };
+        match self.shared.committer.make_spare(stream) {
+            Ok(()) => Ok(true),
+            // The region is full: the jobs below make space.
+            Err(e) if e.kind() == ErrorKind::Full => Ok(false),
+            Err(e) => Err(e),
+        }
     }
 
     fn fill(&self) -> Fill {

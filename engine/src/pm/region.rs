@@ -155,6 +155,7 @@ impl Region {
     }
 
     /// Sends dirty lines on their way to the media. Nothing in `file` mode.
+    #[expect(clippy::needless_pass_by_value, reason = "a typestate is used up by its step")]
     pub(crate) fn flush(&self, dirty: Dirty) -> Flushed {
         let span = dirty.0;
         match &self.media {

@@ -47,7 +47,12 @@ fn show(choice: Option<Choice<Meta>>) -> String {
             format!("move {} from level {from} to level {}", extent.id, from + 1)
         }
         Some(Choice::Merge { from, inputs, overlap, interval, .. }) => {
-            assert!(inputs.iter().all(|e| interval.contains(&e.smallest_key) || interval.contains(&e.greatest_key)));
+            assert!(
+                inputs
+                    .iter()
+                    .all(|e| interval.contains(&e.smallest_key)
+                        || interval.contains(&e.greatest_key))
+            );
             let mut out = format!("merge {} from level {from}", ids(&inputs));
             if !overlap.is_empty() {
                 write!(out, " with {}", ids(&overlap)).unwrap();
