@@ -209,7 +209,7 @@ impl Committer {
             let actives = group.homes.iter().map(|home| home.active()).collect();
             let (lsn, places) = turnstile.pass(group, &self.zones);
             at_ticket();
-            return Ok(Ticket { committer: self, lsn, places, actives });
+            return Ok(Ticket { committer: self, lsn, places, actives, honoured: false });
         }
     }
 
@@ -256,23 +256,22 @@ impl Committer {
         let count = group.parts.len() as u16;
         let mut flushed = Vec::with_capacity(group.parts.len());
         let mut tails = Vec::with_capacity(group.parts.len());
-        for (index, (part, place)) in group.parts.iter().zip(&ticket.places).enumerate() {
+        for (index, (part, place)) in group.parts.iter_mut().zip(&ticket.places).enumerate() {
             let zone_at = self.zones.geometry().zone(place.zone);
             let header = SubEntry {
                 lsn,
                 incarnation: self.incarnation,
                 zone_generation: self.zones.generation(place.zone),
-                payload_len: part.payload.len() as u32,
-                payload_sum: SubEntry::payload_sum(lsn, &part.payload),
+                payload_len: part.payload().len() as u32,
+                payload_sum: SubEntry::payload_sum(lsn, part.payload()),
                 count,
                 index: index as u16,
                 records: part.records.len() as u32,
                 stream: part.stream,
             };
-            let at = zone_at + place.offset;
-            let stored = self.region.write(at, &header.encode(place.zone));
-            let payload = self.region.write(at + SUB_HEADER as u64, &part.payload);
-            flushed.push(self.region.flush(stored.join(payload)));
+            part.bytes[..SUB_HEADER].copy_from_slice(&header.encode(place.zone));
+            let stored = self.region.write(zone_at + place.offset, &part.bytes);
+            flushed.push(self.region.flush(stored));
             self.zones.add_live(place.zone, part.records.len() as u64);
             let tail = place.offset + part.zone_len();
             tails.push((part.stream, Gidx { zone: place.zone, tail }));
@@ -281,8 +280,7 @@ impl Committer {
         self.index(&group, &ticket);
         let durable = durability == Durability::Durable;
         self.ring.finish(lsn, Finished { fenced, tails, durable });
-        // The ticket was honoured: dropping it would poison the database.
-        std::mem::forget(ticket);
+        ticket.honoured = true;
     }
 
     /// The seal of a full zone is on the media before anything in the next one is.
@@ -302,12 +300,11 @@ impl Committer {
     fn index(&self, group: &Group, ticket: &Ticket<'_>) {
         let _guard = pin();
         for (part, place) in group.parts.iter().zip(&ticket.places) {
-            let payload_at =
-                self.zones.geometry().zone(place.zone) + place.offset + SUB_HEADER as u64;
+            let part_at = self.zones.geometry().zone(place.zone) + place.offset;
             for placed in &part.records {
                 let Some(home) = placed.home else { continue };
-                if let Some(record) = Record::decode(&part.payload[placed.at..]) {
-                    ticket.actives[home].insert(&record, payload_at + placed.at as u64);
+                if let Some(record) = Record::decode(&part.bytes[placed.at..]) {
+                    ticket.actives[home].insert(&record, part_at + placed.at as u64);
                 }
             }
         }
@@ -378,10 +375,14 @@ struct Ticket<'a> {
     lsn: Lsn,
     places: Vec<Place>,
     actives: Vec<Arc<Memtable>>,
+    honoured: bool,
 }
 
 impl Drop for Ticket<'_> {
     fn drop(&mut self) {
+        if self.honoured {
+            return;
+        }
         // A void slot would let recovery and readers disagree, so there is none (invariant 2).
         let poison = &self.committer.poison;
         poison.set_because(format!("a thread died between ticket and finish of {}", self.lsn));

@@ -23,15 +23,10 @@ impl Span {
 /// Stored, perhaps still in the processor's cache.
 #[must_use = "a store that is never flushed is lost in a power cut"]
 #[derive(Debug)]
-pub(crate) struct Dirty(pub(super) Span);
-
-impl Dirty {
-    /// One dirty range out of two that touch.
-    #[expect(clippy::needless_pass_by_value, reason = "a typestate is used up by its step")]
-    pub(crate) fn join(self, other: Dirty) -> Dirty {
-        debug_assert_eq!(self.0.end(), other.0.at, "only neighbours can be joined");
-        Dirty(Span { at: self.0.at, len: self.0.len + other.0.len })
-    }
+pub(crate) struct Dirty {
+    pub(super) span: Span,
+    /// Stored past the cache: there is nothing to flush.
+    pub(super) streamed: bool,
 }
 
 /// On its way to the media, perhaps not there yet.
