@@ -61,6 +61,8 @@ pub struct CommitStats {
     pub flushes: u64,
     /// Store fences (persistent memory only).
     pub fences: u64,
+    /// Media blocks of 256 bytes that were touched (mapped modes only).
+    pub blocks: u64,
     /// Bytes written to the region's file.
     pub bytes: u64,
     /// Times a stream went on to its next zone.
@@ -217,6 +219,7 @@ fn commit(engine: &Engine) -> CommitStats {
         syncs: read(&pm.syncs),
         flushes: read(&pm.flushes),
         fences: read(&pm.fences),
+        blocks: read(&pm.blocks),
         bytes: read(&pm.bytes),
         zone_switches: read(&counts.zone_switches),
         visible: committer.visible(),
