@@ -7,7 +7,7 @@
 //! consecutive finished slots with one sync; the rest park.
 //!
 //! Thread safety: every method takes `&self`. Lock order: `linking`, then `publisher` or
-//! `turnstile`, then `waiters`; publisher and turnstile are never held together.
+//! `turnstile`; publisher and turnstile are never held together. Waiters park.
 //!
 //! Invariants:
 //!
@@ -16,9 +16,10 @@
 //! 3. A group is in the memtables before its slot is finished, hence before it is visible.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::thread::Thread;
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Mutex, MutexGuard};
 
 use super::batch::Batch;
 use super::floor::{Floor, Gidx, JournalMark};
@@ -71,8 +72,6 @@ pub(crate) struct Committer {
     pub(super) visible: Arc<Watermark>,
     pub(super) durable: Watermark,
     pub(super) poison: Arc<Poison>,
-    waiters: Mutex<()>,
-    published: Condvar,
     pub(super) journal: Mutex<JournalMark>,
     counts: CommitCounts,
 }
@@ -126,8 +125,6 @@ impl Committer {
             durable: Watermark::new(start.last),
             visible,
             poison,
-            waiters: Mutex::new(()),
-            published: Condvar::new(),
             journal: Mutex::new(start.floor.journal),
             counts: CommitCounts::default(),
         }
@@ -184,7 +181,6 @@ impl Committer {
         self.fill(group, ticket, durability);
         self.counts.groups.fetch_add(1, Ordering::Relaxed);
         self.counts.records.fetch_add(records, Ordering::Relaxed);
-        self.wake();
         Ok(Pending { committer: self, lsn, zone, durability })
     }
 
@@ -312,12 +308,9 @@ impl Committer {
 
     /// Runs `f` while nothing is written to the region's media; commits wait at their sync.
     pub(crate) fn while_quiet<T>(&self, f: impl FnOnce() -> T) -> T {
-        let linking = self.linking.lock();
-        let publisher = self.publisher.lock();
-        let done = f();
-        drop((publisher, linking));
-        self.wake();
-        done
+        let _linking = self.linking.lock();
+        let _turn = self.publish();
+        f()
     }
 
     /// Waits until `lsn` is published, publishing whatever is finished when nobody else does.
@@ -333,29 +326,40 @@ impl Committer {
             if self.poison.is_set() {
                 return Err(self.poison.unknown_outcome(lsn));
             }
-            if let Some(mut publisher) = self.publisher.try_lock() {
-                let ran = self.run(&mut publisher, false);
-                drop(publisher);
-                self.wake();
-                if ran {
+            if let Some(mut turn) = self.try_publish() {
+                if self.run(&mut turn, false) {
                     continue;
                 }
             }
-            let mut parked = self.waiters.lock();
-            // Somebody publishes, or the next slot is not finished: whoever changes either wakes
-            // us, after taking the lock we hold.
-            let nothing_to_do =
-                self.publisher.is_locked() || !self.ring.is_finished(self.visible.get() + 1);
-            if !done() && !self.poison.is_set() && nothing_to_do {
-                self.published.wait(&mut parked);
+            self.ring.enlist(lsn);
+            // Whoever publishes the LSN wakes us; whoever gives the publisher's lock back looks
+            // whether something was finished meanwhile, and wakes its waiter. So there is nothing
+            // to do as long as the lock is taken or the next slot is not finished.
+            fence(Ordering::SeqCst);
+            let idle = self.publisher.is_locked() || !self.ring.is_finished(self.visible.get() + 1);
+            if idle && !done() && !self.poison.is_set() {
+                std::thread::park();
             }
         }
     }
 
-    /// Wakes everybody who waits for a change of the ring, the watermarks or the poison.
-    pub(crate) fn wake(&self) {
-        let _parked = self.waiters.lock();
-        self.published.notify_all();
+    /// The publisher's turn, if nobody has it.
+    fn try_publish(&self) -> Option<Turn<'_>> {
+        Some(Turn {
+            committer: self,
+            publisher: Some(self.publisher.try_lock()?),
+            woken: Vec::new(),
+        })
+    }
+
+    /// The publisher's turn.
+    pub(super) fn publish(&self) -> Turn<'_> {
+        Turn { committer: self, publisher: Some(self.publisher.lock()), woken: Vec::new() }
+    }
+
+    /// Wakes everybody who waits for a commit, after a failure.
+    pub(crate) fn wake_all(&self) {
+        self.ring.dismiss_all().iter().for_each(Thread::unpark);
     }
 
     /// How many runs were published.
@@ -386,6 +390,49 @@ impl Drop for Ticket<'_> {
         // A void slot would let recovery and readers disagree, so there is none (invariant 2).
         let poison = &self.committer.poison;
         poison.set_because(format!("a thread died between ticket and finish of {}", self.lsn));
-        self.committer.wake();
+        self.committer.wake_all();
+    }
+}
+
+/// The publisher's turn. Giving it back wakes those whose commits were published, and before them
+/// the one who can go on with what was finished meanwhile.
+pub(super) struct Turn<'a> {
+    committer: &'a Committer,
+    publisher: Option<MutexGuard<'a, Publisher>>,
+    /// Whose commits this turn has published.
+    pub(super) woken: Vec<Thread>,
+}
+
+impl std::ops::Deref for Turn<'_> {
+    type Target = Publisher;
+
+    fn deref(&self) -> &Publisher {
+        self.publisher.as_ref().expect("invariant: a turn has the lock until it is dropped")
+    }
+}
+
+impl std::ops::DerefMut for Turn<'_> {
+    fn deref_mut(&mut self) -> &mut Publisher {
+        self.publisher.as_mut().expect("invariant: a turn has the lock until it is dropped")
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        let committer = self.committer;
+        drop(self.publisher.take());
+        // Against the fence in `wait`: either we see the slot that was finished while we had the
+        // lock, or its waiter sees the lock free.
+        fence(Ordering::SeqCst);
+        let next = committer.visible.get() + 1;
+        if committer.ring.is_finished(next) {
+            let mut successor = Vec::new();
+            committer.ring.dismiss(next, &mut successor);
+            successor.iter().for_each(Thread::unpark);
+        }
+        self.woken.iter().for_each(Thread::unpark);
+        if committer.poison.is_set() {
+            committer.wake_all();
+        }
     }
 }

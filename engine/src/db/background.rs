@@ -93,7 +93,7 @@ impl Engine {
                     self.shared.pace.report(Some(e.to_string()));
                     if e.kind() != ErrorKind::Full {
                         self.shared.poison.set(&e);
-                        self.shared.committer.wake();
+                        self.shared.committer.wake_all();
                     }
                     RETRY
                 }

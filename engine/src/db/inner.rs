@@ -92,7 +92,7 @@ impl Engine {
     /// Poisons the database and wakes everybody who waits.
     pub(super) fn stop_because(&self, cause: &str) {
         self.shared.poison.set_because(cause.to_string());
-        self.shared.committer.wake();
+        self.shared.committer.wake_all();
         self.shared.pace.report(Some(cause.to_string()));
     }
 
