@@ -23,7 +23,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use super::batch::Batch;
 use super::floor::{Floor, Gidx, JournalMark};
-use super::group::Group;
+use super::group::{Few, Group};
 use super::poison::Poison;
 use super::publisher::Publisher;
 use super::ring::{Finished, RING, Ring};
@@ -250,8 +250,7 @@ impl Committer {
         group.number(lsn);
         let mut fenced = self.fence_switches(&mut ticket.places);
         let count = group.parts.len() as u16;
-        let mut flushed = Vec::with_capacity(group.parts.len());
-        let mut tails = Vec::with_capacity(group.parts.len());
+        let (mut flushed, mut tails) = (Few::new(), Few::new());
         for (index, (part, place)) in group.parts.iter_mut().zip(&ticket.places).enumerate() {
             let zone_at = self.zones.geometry().zone(place.zone);
             let header = SubEntry {
@@ -281,7 +280,7 @@ impl Committer {
 
     /// The seal of a full zone is on the media before anything in the next one is.
     fn fence_switches(&self, places: &mut [Place]) -> Fenced {
-        let words: Vec<_> = places
+        let words: Few<_> = places
             .iter_mut()
             .flat_map(|place| place.switch.drain(..))
             .map(|word| self.region.flush(word))
@@ -377,8 +376,8 @@ impl Committer {
 struct Ticket<'a> {
     committer: &'a Committer,
     lsn: Lsn,
-    places: Vec<Place>,
-    actives: Vec<Arc<Memtable>>,
+    places: Few<Place>,
+    actives: Few<Arc<Memtable>>,
     honoured: bool,
 }
 

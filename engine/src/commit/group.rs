@@ -1,13 +1,16 @@
 //! A commit group, encoded and ready for its ticket. All that can fail in it fails here.
 
-use std::sync::Arc;
+use smallvec::{SmallVec, smallvec};
 
-use super::batch::{Batch, Home};
+use super::batch::{Batch, Homes};
 use super::subentry::SUB_HEADER;
 use crate::error::{Error, Result};
 use crate::memtable::{encode_record, set_seq};
 use crate::pm::LINE;
 use crate::record::{Kind, Lsn, SYSTEM_TABLE};
+
+/// Most groups have few of everything: no allocation for those.
+pub(super) type Few<T> = SmallVec<[T; 2]>;
 
 /// The records of a group that go to one stream.
 #[derive(Debug)]
@@ -16,7 +19,7 @@ pub(crate) struct Part {
     /// Room for the header, the payload, and zeros up to a whole line: as it goes to the zone.
     pub(super) bytes: Vec<u8>,
     payload_len: usize,
-    pub(super) records: Vec<Placed>,
+    pub(super) records: Few<Placed>,
 }
 
 /// Where in a part's bytes a record lies, and whose it is.
@@ -29,8 +32,8 @@ pub(super) struct Placed {
 
 /// One or more operations that become durable together under one LSN.
 pub(crate) struct Group {
-    pub(super) homes: Vec<Arc<dyn Home>>,
-    pub(super) parts: Vec<Part>,
+    pub(super) homes: Homes,
+    pub(super) parts: Few<Part>,
 }
 
 /// The stream that all tables share.
@@ -44,9 +47,9 @@ impl Group {
     /// `Invalid` when the batch broke a limit or does not fit in a zone of `zone_size`.
     pub(crate) fn encode(batch: &Batch, zone_size: u64) -> Result<Group> {
         batch.check()?;
-        let (homes, operations) = (batch.homes(), batch.effective());
+        let homes = batch.homes();
         let mut part = Part::with_capacity(SHARED_STREAM, batch.stored_len());
-        for operation in &operations {
+        for operation in &*batch.effective() {
             let table = homes[operation.target].table();
             part.records.push(Placed { at: part.bytes.len(), home: Some(operation.target) });
             let (key, value) = (batch.key(operation), batch.value(operation));
@@ -54,7 +57,7 @@ impl Group {
         }
         let part = part.closed();
         part.check(zone_size)?;
-        Ok(Group { homes, parts: vec![part] })
+        Ok(Group { homes, parts: smallvec![part] })
     }
 
     /// Encodes one of the engine's own records.
@@ -62,7 +65,7 @@ impl Group {
         let mut part = Part::with_capacity(SHARED_STREAM, key.len() + value.len());
         part.records.push(Placed { at: part.bytes.len(), home: None });
         encode_record(&mut part.bytes, SYSTEM_TABLE, Kind::TableEvent, key, value);
-        Group { homes: Vec::new(), parts: vec![part.closed()] }
+        Group { homes: Homes::new(), parts: smallvec![part.closed()] }
     }
 
     /// Number of records.
@@ -84,7 +87,7 @@ impl Part {
     fn with_capacity(stream: u32, payload: usize) -> Part {
         let mut bytes = Vec::with_capacity(SUB_HEADER + payload + LINE as usize);
         bytes.resize(SUB_HEADER, 0);
-        Part { stream, bytes, payload_len: 0, records: Vec::new() }
+        Part { stream, bytes, payload_len: 0, records: Few::new() }
     }
 
     /// The part with its payload complete.

@@ -17,6 +17,7 @@ use std::thread::Thread;
 use parking_lot::Mutex;
 
 use super::floor::Gidx;
+use super::group::Few;
 use crate::pm::Fenced;
 use crate::record::Lsn;
 
@@ -28,7 +29,7 @@ pub(super) const RING: u64 = 4096;
 pub(super) struct Finished {
     pub(super) fenced: Fenced,
     /// Where each touched stream ends after the group.
-    pub(super) tails: Vec<(u32, Gidx)>,
+    pub(super) tails: Few<(u32, Gidx)>,
     /// Whether somebody waits for the sync.
     pub(super) durable: bool,
 }

@@ -33,8 +33,6 @@ pub(super) struct Engine {
     pub(super) set: VersionSet,
     /// Tables by name.
     pub(super) catalog: Mutex<BTreeMap<String, Arc<TableSlot>>>,
-    /// Held by whoever creates, drops, renames or truncates a table.
-    pub(super) ddl: Mutex<()>,
     pub(super) background: Background,
     pub(super) stop: AtomicBool,
     pub(super) opened: OpenStats,

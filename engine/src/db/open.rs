@@ -301,7 +301,6 @@ impl Opening<'_> {
             shared: Arc::new(shared),
             set,
             catalog: Mutex::default(),
-            ddl: Mutex::new(()),
             background: Background::default(),
             stop: AtomicBool::new(false),
             opened: OpenStats::default(),

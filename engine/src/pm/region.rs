@@ -22,6 +22,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
+use smallvec::SmallVec;
 
 #[cfg(any(test, feature = "testing"))]
 use super::LINE;
@@ -192,7 +193,7 @@ impl Region {
 
     /// Waits until everything this thread flushed is on the media. Nothing in `file` mode.
     pub(crate) fn fence(&self, flushed: impl IntoIterator<Item = Flushed>) -> Fenced {
-        let spans: Vec<Span> = flushed.into_iter().map(|f| f.0).collect();
+        let spans: SmallVec<_> = flushed.into_iter().map(|f| f.0).collect();
         match &self.media {
             Media::File(_) => {}
             Media::Mapped(mapped) => {

@@ -4,6 +4,8 @@
 //! On persistent memory, flush and fence do the work and the last step does none. In `file` mode
 //! flush and fence do nothing, and the last step is the publisher's write and sync.
 
+use smallvec::SmallVec;
+
 /// A range of bytes of the region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Span {
@@ -37,7 +39,7 @@ pub(crate) struct Flushed(pub(super) Span);
 /// Ordered before everything the same thread stores later. On persistent memory this is durable.
 #[must_use = "in file mode, fenced bytes still have to be synced"]
 #[derive(Debug, Default)]
-pub(crate) struct Fenced(pub(super) Vec<Span>);
+pub(crate) struct Fenced(pub(super) SmallVec<[Span; 4]>);
 
 impl Fenced {
     /// Whether it holds no range.
