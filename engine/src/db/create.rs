@@ -54,10 +54,9 @@ fn new_media(
 ) -> Result<Media> {
     #[cfg(any(test, feature = "testing"))]
     if let Storage::Simulated(machine) = &options.storage
-        && let Some(memory) = machine.memory()
+        && let Some(pm) = machine.make_memory(geometry.region_len())
     {
-        let pm = memory.get_or_init(|| crate::os::sim::SimPm::new(geometry.region_len()));
-        return Ok(Media::Simulated(Arc::clone(pm)));
+        return Ok(Media::Simulated(pm));
     }
     zeroed_file(files, path, geometry)
 }

@@ -25,6 +25,7 @@ mod content;
 mod machine;
 mod memory;
 mod names;
+mod power;
 #[cfg(test)]
 mod tests;
 
@@ -40,6 +41,7 @@ use content::Content;
 pub use machine::Machine;
 pub(crate) use memory::SimPm;
 use names::Names;
+use power::Power;
 
 /// What survives a power cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,6 +141,18 @@ impl State {
         }
     }
 
+    /// The file system as another process finds it after this one died.
+    fn after_kill(&self) -> State {
+        State {
+            files: self.files.clone(),
+            names: self.names.clone(),
+            directories: self.directories.clone(),
+            next_file: self.next_file,
+            capacity: self.capacity,
+            ..State::default()
+        }
+    }
+
     /// Counts a sync and says what becomes of it. A planned cut falls just before the sync takes
     /// effect.
     fn begin_sync(&mut self) -> SyncFate {
@@ -182,6 +196,7 @@ impl State {
 #[derive(Debug)]
 pub(crate) struct SimFiles {
     state: Arc<Mutex<State>>,
+    power: Arc<Power>,
 }
 
 impl SimFiles {
@@ -191,7 +206,7 @@ impl SimFiles {
     }
 
     fn over(state: State) -> Arc<SimFiles> {
-        Arc::new(SimFiles { state: Arc::new(Mutex::new(state)) })
+        Arc::new(SimFiles { state: Arc::new(Mutex::new(state)), power: Arc::default() })
     }
 
     /// The file system as found after a power cut now. This one keeps running, for whoever still
@@ -260,7 +275,8 @@ impl Files for SimFiles {
             (None, _) => return Err(io::ErrorKind::NotFound.into()),
         };
         let writable = how != OpenHow::Read;
-        Ok(Arc::new(SimFile { state: Arc::clone(&self.state), id, writable }))
+        let (state, power) = (Arc::clone(&self.state), Arc::clone(&self.power));
+        Ok(Arc::new(SimFile { state, power, id, writable }))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -286,6 +302,7 @@ impl Files for SimFiles {
     }
 
     fn sync_directory(&self, path: &Path) -> io::Result<()> {
+        self.power.before_step();
         let mut state = self.state.lock();
         match state.begin_sync() {
             SyncFate::Works => state.names.sync(path),
@@ -299,6 +316,7 @@ impl Files for SimFiles {
 #[derive(Debug)]
 struct SimFile {
     state: Arc<Mutex<State>>,
+    power: Arc<Power>,
     id: u64,
     writable: bool,
 }
@@ -323,6 +341,7 @@ impl File for SimFile {
     }
 
     fn sync(&self) -> io::Result<()> {
+        self.power.before_step();
         let mut state = self.state.lock();
         let fate = state.begin_sync();
         let content = state.content_mut(self.id)?;
