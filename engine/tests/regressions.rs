@@ -135,3 +135,24 @@ fn the_zone_that_the_durable_gidx_word_names_is_not_released() {
         reopen(&found, None, &account, End::Cut(Survive::Seeded(seed))).unwrap();
     }
 }
+
+/// Bug: after a failed sync, iterators and snapshots went on showing relaxed commits that were
+/// on no device, while point reads did not. Cause: they read at the LSN that they had registered.
+/// Fix: on a poisoned database every read stays at or below the durable watermark.
+#[test]
+fn no_kind_of_read_serves_what_a_failed_sync_lost() {
+    let machine = Machine::with_files();
+    let db = options(&machine, None).open(PATH).unwrap();
+    let t = db.table("t").unwrap();
+    t.put("durable", "1").unwrap();
+    t.put_with("relaxed", "2", Relaxed).unwrap();
+    let before = db.snapshot().unwrap();
+    machine.fail_sync_after(1);
+    t.put("fails", "3").unwrap_err();
+    assert_eq!(t.get("relaxed").unwrap(), None);
+    let keys: Vec<_> = t.iter().map(|row| row.unwrap().0).collect();
+    assert_eq!(keys, ["durable"]);
+    assert_eq!(before.get(&t, "relaxed").unwrap(), None);
+    assert_eq!(before.range::<&str>(&t, ..).rev().count(), 1);
+    assert_eq!(db.snapshot().unwrap().get(&t, "relaxed").unwrap(), None);
+}
