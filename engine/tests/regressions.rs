@@ -156,3 +156,25 @@ fn no_kind_of_read_serves_what_a_failed_sync_lost() {
     assert_eq!(before.range::<&str>(&t, ..).rev().count(), 1);
     assert_eq!(db.snapshot().unwrap().get(&t, "relaxed").unwrap(), None);
 }
+
+/// Bug: a creation whose last syncs failed left a journal without a region, a directory that
+/// could neither be opened nor created in. Cause: only the region was removed. Fix: the journal
+/// is removed first.
+#[test]
+fn a_creation_that_failed_can_be_repeated() {
+    for kind in KINDS {
+        let mut failures = 0;
+        for n in 1.. {
+            let machine = kind.machine();
+            machine.fail_sync_after(n);
+            if options(&machine, None).create(PATH).is_ok() {
+                break;
+            }
+            failures += 1;
+            let db = options(&machine, None).open(PATH);
+            let db = db.unwrap_or_else(|e| panic!("{kind:?}, sync {n} failed, again: {e}"));
+            db.table("t").unwrap().put("k", "v").unwrap();
+        }
+        assert!(failures >= 3, "{failures}");
+    }
+}

@@ -24,10 +24,22 @@ const STEP: u64 = 1024 * 1024;
 pub(super) fn create(files: &Arc<dyn Files>, directory: &Path, options: &Options) -> Result<()> {
     let created = make(files, directory, options);
     if created.is_err() {
-        // Nothing half done: without a journal this is no database, and the space is given back.
-        drop(files.remove(&directory.join(REGION)));
+        undo(&**files, directory);
     }
     created
+}
+
+/// Nothing half done: without a journal this is no database. The region goes only once the journal
+/// is gone for good, since a journal without a region could neither be opened nor replaced.
+fn undo(files: &dyn Files, directory: &Path) {
+    for name in files.list(directory).unwrap_or_default() {
+        if name.starts_with("journal-") {
+            drop(files.remove(&directory.join(name)));
+        }
+    }
+    if files.sync_directory(directory).is_ok() {
+        drop(files.remove(&directory.join(REGION)));
+    }
 }
 
 fn make(files: &Arc<dyn Files>, directory: &Path, options: &Options) -> Result<()> {
