@@ -149,9 +149,6 @@ impl Rig {
     }
 
     fn begin(&mut self, effects: Vec<Effect>) {
-        if self.durable == self.commits.len() && self.commits.len() > 64 {
-            self.forget_history();
-        }
         effects.iter().for_each(|effect| self.content.apply(effect));
         self.commits.push(effects);
     }
@@ -206,8 +203,11 @@ impl Rig {
         None
     }
 
-    /// What must be found if the end comes now.
-    pub fn account(&self) -> Account {
+    /// What must be found if the end comes now. Forgets what is beyond doubt.
+    pub fn account(&mut self) -> Account {
+        if self.durable == self.commits.len() {
+            self.forget_history();
+        }
         Account {
             base: self.base.clone(),
             commits: self.commits.clone(),
@@ -237,13 +237,8 @@ pub struct Account {
 }
 
 impl Account {
-    /// With the commits that came since: the one under way among them.
+    /// With the commits that came since; one of them was under way.
     pub fn with_last(mut self, rig: &Rig) -> Account {
-        if rig.base != self.base || rig.commits.len() < self.commits.len() {
-            // The history was folded into the base before the commit under way.
-            self.commits.iter().flatten().for_each(|effect| self.base.apply(effect));
-            (self.durable, self.acknowledged) = (0, 0);
-        }
         self.commits.clone_from(&rig.commits);
         self
     }
