@@ -24,26 +24,29 @@ fn create(rig: &mut Rig, name: &str) {
 /// journal. Fix: opening syncs the journal and its directory before anything builds on them.
 #[test]
 fn an_unsynced_edit_is_made_durable_before_zones_are_released_for_it() {
-    let mut rig = Rig::new(Kind::Files, 1, None);
-    create(&mut rig, "t");
-    for n in 0..120 {
-        put(&mut rig, "t", &format!("{n:03}"), 9000, Durable);
-    }
-    for n in 1..200 {
-        let drains = rig.db.stats().background.drains;
-        rig.machine.kill_before(n % 8 + 1);
-        rig.steps(1);
-        let Some(found) = rig.machine.found() else { continue };
-        if rig.db.stats().background.drains == drains {
-            continue;
+    let mut killed = 0;
+    for n in 1.. {
+        // In the middle of the first drain, before one sync after the other.
+        let mut rig = Rig::new(Kind::Files, 1, None);
+        create(&mut rig, "t");
+        for n in 0..120 {
+            put(&mut rig, "t", &format!("{n:03}"), 9000, Durable);
         }
-        let (db, content) = reopen(&found, None, &rig.account(), End::Kill).unwrap();
-        while db.step().unwrap() {}
+        while rig.db.stats().background.merges == 0 || rig.db.stats().pm.zones_used < 8 {
+            rig.steps(1);
+        }
+        rig.machine.kill_before(n);
+        while rig.db.stats().background.drains == 0 {
+            rig.steps(1);
+        }
+        let Some(found) = rig.machine.found() else { break };
+        killed += 1;
+        let (_db, content) = reopen(&found, None, &rig.account(), End::Kill).unwrap();
         let cut = found.crash(Survive::Nothing);
         let again = options(&cut, None).open(PATH).unwrap();
         assert_eq!(read_all(&again).unwrap().differs_from(&content), None, "killed at {n}");
     }
-    assert!(rig.db.stats().background.drains > 0);
+    assert!(killed > 3, "{killed}");
 }
 
 /// Bug: on persistent memory, a process killed between the store of a zone's seal and its fence,
