@@ -325,10 +325,10 @@ impl Committer {
             if self.poison.is_set() {
                 return Err(self.poison.unknown_outcome(lsn));
             }
-            if let Some(mut turn) = self.try_publish() {
-                if self.run(&mut turn, false) {
-                    continue;
-                }
+            if let Some(mut turn) = self.try_publish()
+                && self.run(&mut turn, false)
+            {
+                continue;
             }
             self.ring.enlist(lsn);
             // Whoever publishes the LSN wakes us; whoever gives the publisher's lock back looks

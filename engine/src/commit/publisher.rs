@@ -147,15 +147,22 @@ impl Committer {
     }
 
     /// Releases zones that are [`releasable`](Committer::releasable); how many. The caller has
-    /// made sure that no reader is left that could hold an offset into them.
+    /// made sure that no reader is left that could hold an offset into them. The floor goes first:
+    /// recovery walks upward from the one on the media and must miss no LSN, and the GIDX word on
+    /// the media must not name a zone that is gone.
     ///
     /// # Errors
     ///
     /// As [`Committer::settle`].
     pub(crate) fn release(&self, zones: &[u32]) -> Result<usize> {
+        if zones.is_empty() {
+            return Ok(0);
+        }
         // Nobody verifies the region meanwhile.
-        let _turn = self.publish();
-        self.zones.release(zones).inspect_err(|e| self.poison.set(e))?;
+        let mut turn = self.publish();
+        let floor = self.ride_floor(&mut turn);
+        let released = self.region.sync(&floor).and_then(|_| self.zones.release(zones));
+        released.inspect_err(|e| self.poison.set(e))?;
         Ok(zones.len())
     }
 }

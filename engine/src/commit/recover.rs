@@ -47,7 +47,8 @@ pub(crate) struct Recovered {
     pub(crate) streams: Vec<StreamTail>,
     /// Where each stream's committed records end, by stream.
     pub(crate) gidx: Vec<Option<Gidx>>,
-    /// Zones whose seal is missing, or longer than what was committed: (zone, length).
+    /// Zones whose seal is missing, longer than what was committed, or perhaps not durable:
+    /// (zone, length).
     pub(crate) reseal: Vec<(u32, u64)>,
     /// Zones in which nothing was committed.
     pub(crate) empty: Vec<u32>,
@@ -270,16 +271,38 @@ fn decide(evidence: &Evidence<'_>, parsed: &[Parsed], last: Lsn) -> Recovered {
         reseal: Vec::new(),
         empty: Vec::new(),
     };
+    let named = named_ordinals(evidence, parsed);
     // Zones come in order of stream and ordinal, so the last with something in it stays open.
     for zone in parsed {
-        decide_zone(evidence, zone, last, &mut recovered);
+        let header = &zone.scan.header;
+        let seal_is_durable = header.ordinal < named[header.stream as usize];
+        decide_zone(evidence, zone, (last, seal_is_durable), &mut recovered);
     }
     let unused = evidence.scans.iter().filter(|s| !s.in_use).map(|s| s.zone);
     recovered.empty.extend(unused);
     recovered
 }
 
-fn decide_zone(evidence: &Evidence<'_>, parsed: &Parsed, last: Lsn, recovered: &mut Recovered) {
+/// Per stream, the place in its chain of the zone that the GIDX word names. Seals of earlier zones
+/// were durable at the floor; a later one may be in a cache only, left there by a killed process.
+fn named_ordinals(evidence: &Evidence<'_>, parsed: &[Parsed]) -> Vec<u64> {
+    let mut ordinals = vec![0; evidence.gidx.len()];
+    for Parsed { scan, .. } in parsed {
+        let stream = scan.header.stream as usize;
+        let gidx = evidence.gidx.get(stream).copied().flatten();
+        if gidx.is_some_and(|gidx| gidx.zone == scan.zone) {
+            ordinals[stream] = scan.header.ordinal;
+        }
+    }
+    ordinals
+}
+
+fn decide_zone(
+    evidence: &Evidence<'_>,
+    parsed: &Parsed,
+    (last, seal_is_durable): (Lsn, bool),
+    recovered: &mut Recovered,
+) {
     let scan = &parsed.scan;
     let zone_at = evidence.geometry.zone(scan.zone);
     recovered.seen = recovered.seen.max(parsed.entries.last().map_or(0, |e| e.header.lsn));
@@ -294,7 +317,7 @@ fn decide_zone(evidence: &Evidence<'_>, parsed: &Parsed, last: Lsn, recovered: &
         recovered.rewrite.push(Span { at: zone_at + entry.at, len: tail - entry.at });
     }
     recovered.zones.push((scan.zone, kept.iter().map(|e| accepted(e, zone_at)).collect()));
-    if scan.seal.is_some_and(|seal| u64::from(seal.0) != tail) {
+    if scan.seal.is_some_and(|seal| u64::from(seal.0) != tail || !seal_is_durable) {
         recovered.reseal.push((scan.zone, tail));
     }
     let stream = scan.header.stream as usize;

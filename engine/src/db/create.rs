@@ -27,10 +27,22 @@ pub(super) fn create(files: &Arc<dyn Files>, directory: &Path, options: &Options
     }
     let created = make(files, directory, options);
     if created.is_err() {
-        // Nothing half done: without a journal this is no database, and the space is given back.
-        drop(files.remove(&media::path(directory, options)));
+        undo(&**files, directory, options);
     }
     created
+}
+
+/// Nothing half done: without a journal this is no database. The region goes only once the journal
+/// is gone for good, since a journal without a region could neither be opened nor replaced.
+fn undo(files: &dyn Files, directory: &Path, options: &Options) {
+    for name in files.list(directory).unwrap_or_default() {
+        if name.starts_with("journal-") {
+            drop(files.remove(&directory.join(name)));
+        }
+    }
+    if files.sync_directory(directory).is_ok() {
+        drop(files.remove(&media::path(directory, options)));
+    }
 }
 
 fn make(files: &Arc<dyn Files>, directory: &Path, options: &Options) -> Result<()> {

@@ -36,9 +36,8 @@ pub(super) fn create(
         Storage::Real => {}
         #[cfg(any(test, feature = "testing"))]
         Storage::Simulated(machine) => {
-            if let Some(memory) = machine.memory() {
-                let pm = memory.get_or_init(|| crate::os::sim::SimPm::new(len));
-                return Ok(Media::Simulated(Arc::clone(pm)));
+            if let Some(pm) = machine.make_memory(len) {
+                return Ok(Media::Simulated(pm));
             }
         }
     }

@@ -97,8 +97,9 @@ impl Journal {
         Ok(Prepared { journal: Journal { file, path, header, next_number, end }, made_as })
     }
 
-    /// Opens the greatest epoch and reads its edits. Unless `read_only`, a torn tail is cut off
-    /// and what else an interrupted change of epoch left is removed.
+    /// Opens the greatest epoch and reads its edits. Unless `read_only`, a torn tail is cut off,
+    /// what was read is made durable once more, and what else an interrupted change of epoch left
+    /// is removed.
     ///
     /// # Errors
     ///
@@ -124,8 +125,10 @@ impl Journal {
         if !read_only {
             if end < content.len() as u64 {
                 file.set_len(end).map_err(|e| Error::io("cut the torn tail off", &path, e))?;
-                file.sync().map_err(|e| Error::io("sync", &path, e))?;
             }
+            // A process that was killed may have left edits, and the name, unsynced.
+            file.sync().map_err(|e| Error::io("sync", &path, e))?;
+            files.sync_directory(directory).map_err(|e| Error::io("sync", directory, e))?;
             remove_leftovers(files, directory, older)?;
         }
         let next_number = header.first_number + scan.edits.len() as u64;

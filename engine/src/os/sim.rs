@@ -25,6 +25,7 @@ mod content;
 mod machine;
 mod memory;
 mod names;
+mod power;
 #[cfg(test)]
 mod tests;
 
@@ -40,6 +41,7 @@ use content::Content;
 pub use machine::Machine;
 pub(crate) use memory::SimPm;
 use names::Names;
+use power::Power;
 
 /// What survives a power cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -139,6 +141,18 @@ impl State {
         }
     }
 
+    /// The file system as another process finds it after this one died.
+    fn after_kill(&self) -> State {
+        State {
+            files: self.files.clone(),
+            names: self.names.clone(),
+            directories: self.directories.clone(),
+            next_file: self.next_file,
+            capacity: self.capacity,
+            ..State::default()
+        }
+    }
+
     /// Counts a sync and says what becomes of it. A planned cut falls just before the sync takes
     /// effect.
     fn begin_sync(&mut self) -> SyncFate {
@@ -182,6 +196,7 @@ impl State {
 #[derive(Debug)]
 pub(crate) struct SimFiles {
     state: Arc<Mutex<State>>,
+    power: Arc<Power>,
 }
 
 impl SimFiles {
@@ -191,23 +206,26 @@ impl SimFiles {
     }
 
     fn over(state: State) -> Arc<SimFiles> {
-        Arc::new(SimFiles { state: Arc::new(Mutex::new(state)) })
+        Arc::new(SimFiles { state: Arc::new(Mutex::new(state)), power: Arc::default() })
     }
 
     /// The file system as found after a power cut now. This one keeps running, for whoever still
     /// has it open.
+    #[cfg(test)]
     pub(crate) fn crash(&self, survive: Survive) -> Arc<SimFiles> {
         SimFiles::over(self.state.lock().after_crash(survive))
     }
 
     /// Plans a power cut just before the `n`-th sync from now takes effect; what is found after
     /// it is then given by [`found`](SimFiles::found).
+    #[cfg(test)]
     pub(crate) fn cut_before_sync(&self, n: u64, survive: Survive) {
         debug_assert!(n > 0, "the next sync is number 1");
         self.state.lock().faults.cut = Some((n, survive));
     }
 
     /// What the planned cut left, once it has come.
+    #[cfg(test)]
     pub(crate) fn found(&self) -> Option<Arc<SimFiles>> {
         self.state.lock().found.take()
     }
@@ -218,6 +236,7 @@ impl SimFiles {
     }
 
     /// A planted bug: the `n`-th sync from now succeeds and makes nothing durable.
+    #[cfg(test)]
     pub(crate) fn lose_sync(&self, n: u64) {
         self.state.lock().faults.lose = Some(n);
     }
@@ -260,7 +279,8 @@ impl Files for SimFiles {
             (None, _) => return Err(io::ErrorKind::NotFound.into()),
         };
         let writable = how != OpenHow::Read;
-        Ok(Arc::new(SimFile { state: Arc::clone(&self.state), id, writable }))
+        let (state, power) = (Arc::clone(&self.state), Arc::clone(&self.power));
+        Ok(Arc::new(SimFile { state, power, id, writable }))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -286,6 +306,7 @@ impl Files for SimFiles {
     }
 
     fn sync_directory(&self, path: &Path) -> io::Result<()> {
+        self.power.before_step();
         let mut state = self.state.lock();
         match state.begin_sync() {
             SyncFate::Works => state.names.sync(path),
@@ -299,6 +320,7 @@ impl Files for SimFiles {
 #[derive(Debug)]
 struct SimFile {
     state: Arc<Mutex<State>>,
+    power: Arc<Power>,
     id: u64,
     writable: bool,
 }
@@ -323,6 +345,7 @@ impl File for SimFile {
     }
 
     fn sync(&self) -> io::Result<()> {
+        self.power.before_step();
         let mut state = self.state.lock();
         let fate = state.begin_sync();
         let content = state.content_mut(self.id)?;

@@ -201,7 +201,10 @@ impl Shared {
         let _guard = crate::mvcc::pin();
         core.check()?;
         if let Some(snapshot) = snapshot {
-            return f(&core.view(), snapshot.lsn());
+            // Of a poisoned database nothing unsynced is served, to nobody.
+            let lsn = snapshot.lsn();
+            let at = if self.poison.is_set() { lsn.min(self.committer.readable()) } else { lsn };
+            return f(&core.view(), at);
         }
         loop {
             let at = self.committer.readable();

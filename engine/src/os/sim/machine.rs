@@ -4,6 +4,7 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use super::memory::SimPm;
+use super::power::{Cut, Power};
 use super::{SimFiles, Survive};
 
 /// A machine whose power can be cut.
@@ -19,27 +20,80 @@ pub struct Machine {
 impl Machine {
     /// A machine without persistent memory: the region lives in a file.
     pub fn with_files() -> Machine {
-        Machine { files: SimFiles::new(), memory: None }
+        Machine::of(SimFiles::new(), None)
     }
 
     /// A machine with persistent memory.
     pub fn with_memory() -> Machine {
-        Machine { files: SimFiles::new(), memory: Some(Arc::default()) }
+        Machine::of(SimFiles::new(), Some(Arc::default()))
+    }
+
+    fn of(files: Arc<SimFiles>, memory: Option<Arc<OnceLock<Arc<SimPm>>>>) -> Machine {
+        files.power.drive(&files, memory.as_ref());
+        Machine { files, memory }
+    }
+
+    fn power(&self) -> &Arc<Power> {
+        &self.files.power
     }
 
     /// The machine as it comes up after a power cut now. This one goes on running.
     #[must_use]
     pub fn crash(&self, survive: Survive) -> Machine {
+        Machine::after(&self.files, self.memory.as_ref(), Cut::Power(survive))
+    }
+
+    /// The machine as a new process finds it after the running one was killed: all that was
+    /// written is there, and nothing is durable that was not. This one goes on running.
+    #[must_use]
+    pub fn kill(&self) -> Machine {
+        Machine::after(&self.files, self.memory.as_ref(), Cut::Process)
+    }
+
+    pub(super) fn after(
+        files: &Arc<SimFiles>,
+        memory: Option<&Arc<OnceLock<Arc<SimPm>>>>,
+        cut: Cut,
+    ) -> Machine {
         // Files stand still while memory is looked at: the cut is one instant for both.
-        let state = self.files.state.lock();
-        let memory = self.memory.as_ref().map(|memory| {
+        let state = files.state.lock();
+        let found = SimFiles::over(match cut {
+            Cut::Power(survive) => state.after_crash(survive),
+            Cut::Process => state.after_kill(),
+        });
+        let memory = memory.map(|memory| {
             let after = OnceLock::new();
             if let Some(pm) = memory.get() {
-                after.get_or_init(|| pm.crash(survive));
+                let power = Arc::clone(&found.power);
+                after.get_or_init(|| match cut {
+                    Cut::Power(survive) => pm.crash(survive, power),
+                    Cut::Process => pm.kill(power),
+                });
             }
             Arc::new(after)
         });
-        Machine { files: SimFiles::over(state.after_crash(survive)), memory }
+        Machine::of(found, memory)
+    }
+
+    /// Plans a power cut just before the n-th step from now takes effect, where a step is a sync
+    /// of a file or directory or a fence of the persistent memory; see [`Machine::found`].
+    pub fn cut_before(&self, n: u64, survive: Survive) {
+        self.power().plan(n, Cut::Power(survive));
+    }
+
+    /// Plans the death of the process, as [`Machine::cut_before`] a power cut.
+    pub fn kill_before(&self, n: u64) {
+        self.power().plan(n, Cut::Process);
+    }
+
+    /// The machine as the planned end left it, once it has come.
+    pub fn found(&self) -> Option<Machine> {
+        self.power().found()
+    }
+
+    /// How many syncs and fences there were.
+    pub fn steps(&self) -> u64 {
+        self.power().steps()
     }
 
     /// The n-th sync of a file from now fails; what it should have made durable is dropped.
@@ -74,5 +128,13 @@ impl Machine {
     /// Where the persistent memory is, or is going to be.
     pub(crate) fn memory(&self) -> Option<&OnceLock<Arc<SimPm>>> {
         self.memory.as_deref()
+    }
+
+    /// The persistent memory, made with `len` bytes where there is none yet; `None` on a machine
+    /// that has none.
+    pub(crate) fn make_memory(&self, len: u64) -> Option<Arc<SimPm>> {
+        let memory = self.memory()?;
+        let pm = memory.get_or_init(|| SimPm::new(len, Arc::clone(self.power())));
+        Some(Arc::clone(pm))
     }
 }

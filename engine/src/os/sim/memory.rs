@@ -14,6 +14,7 @@ use std::thread::ThreadId;
 
 use parking_lot::Mutex;
 
+use super::power::Power;
 use super::{Fate, Survive};
 
 /// A cache line.
@@ -21,7 +22,10 @@ const LINE: usize = 64;
 
 /// A simulated persistent-memory device.
 #[derive(Debug)]
-pub(crate) struct SimPm(Mutex<State>);
+pub(crate) struct SimPm {
+    state: Mutex<State>,
+    power: Arc<Power>,
+}
 
 #[derive(Debug)]
 struct State {
@@ -33,23 +37,23 @@ struct State {
 
 impl SimPm {
     /// A device of `len` zero bytes.
-    pub(crate) fn new(len: u64) -> Arc<SimPm> {
-        SimPm::holding(vec![0; len as usize])
+    pub(super) fn new(len: u64, power: Arc<Power>) -> Arc<SimPm> {
+        SimPm::holding(vec![0; len as usize], vec![0; len as usize], power)
     }
 
-    fn holding(media: Vec<u8>) -> Arc<SimPm> {
-        let cache = media.clone();
-        Arc::new(SimPm(Mutex::new(State { media, cache, in_flight: HashMap::new() })))
+    fn holding(media: Vec<u8>, cache: Vec<u8>, power: Arc<Power>) -> Arc<SimPm> {
+        let state = Mutex::new(State { media, cache, in_flight: HashMap::new() });
+        Arc::new(SimPm { state, power })
     }
 
     /// Length in bytes.
     pub(crate) fn len(&self) -> u64 {
-        self.0.lock().media.len() as u64
+        self.state.lock().media.len() as u64
     }
 
     /// The device as it comes back after a power cut now.
-    pub(crate) fn crash(&self, survive: Survive) -> Arc<SimPm> {
-        let state = self.0.lock();
+    pub(super) fn crash(&self, survive: Survive, power: Arc<Power>) -> Arc<SimPm> {
+        let state = self.state.lock();
         let mut media = state.media.clone();
         let mut fate = Fate::new(survive);
         for (old, new) in media
@@ -61,22 +65,29 @@ impl SimPm {
                 old.copy_from_slice(new);
             }
         }
-        SimPm::holding(media)
+        SimPm::holding(media.clone(), media, power)
     }
 
-    /// Reads the media, as an opening does.
+    /// The device as another process finds it after this one died: caches are coherent, and what
+    /// was not fenced is not on the media for that.
+    pub(super) fn kill(&self, power: Arc<Power>) -> Arc<SimPm> {
+        let state = self.state.lock();
+        SimPm::holding(state.media.clone(), state.cache.clone(), power)
+    }
+
+    /// Reads what is there for whoever runs: through the cache.
     pub(crate) fn read(&self, at: u64, len: u64) -> Vec<u8> {
-        self.0.lock().media[range(at, len)].to_vec()
+        self.state.lock().cache[range(at, len)].to_vec()
     }
 
     /// Stores into the cache.
     pub(crate) fn store(&self, at: u64, bytes: &[u8]) {
-        self.0.lock().cache[range(at, bytes.len() as u64)].copy_from_slice(bytes);
+        self.state.lock().cache[range(at, bytes.len() as u64)].copy_from_slice(bytes);
     }
 
     /// Flushes the lines of a range, as they are now.
     pub(crate) fn flush(&self, at: u64, len: u64) {
-        let mut state = self.0.lock();
+        let mut state = self.state.lock();
         let state = &mut *state;
         let mine = state.in_flight.entry(std::thread::current().id()).or_default();
         let range = range(at, len);
@@ -87,7 +98,8 @@ impl SimPm {
 
     /// Completes the flushes of this thread.
     pub(crate) fn fence(&self) {
-        let mut state = self.0.lock();
+        self.power.before_step();
+        let mut state = self.state.lock();
         let mine = state.in_flight.remove(&std::thread::current().id());
         for (at, line) in mine.into_iter().flatten() {
             state.media[at..at + LINE].copy_from_slice(&line);
@@ -96,7 +108,7 @@ impl SimPm {
 
     /// Flips bits of a byte on the media and in the cache.
     pub(crate) fn corrupt(&self, at: u64, xor: u8) {
-        let mut state = self.0.lock();
+        let mut state = self.state.lock();
         state.media[at as usize] ^= xor;
         state.cache[at as usize] ^= xor;
     }
@@ -112,15 +124,16 @@ mod tests {
 
     #[test]
     fn unfenced_lines_are_lost_and_fenced_ones_stay() {
-        let pm = SimPm::new(256);
+        let pm = SimPm::new(256, Arc::default());
         pm.store(0, b"fenced..");
         pm.flush(0, 8);
         pm.fence();
         pm.store(64, b"flushed.");
         pm.flush(64, 8);
-        let after = pm.crash(Survive::Nothing);
+        let after = pm.crash(Survive::Nothing, Arc::default());
         assert_eq!(after.read(0, 8), b"fenced..");
         assert_eq!(after.read(64, 8), [0; 8]);
-        assert_eq!(pm.crash(Survive::Everything).read(64, 8), b"flushed.");
+        assert_eq!(pm.crash(Survive::Everything, Arc::default()).read(64, 8), b"flushed.");
+        assert_eq!(pm.kill(Arc::default()).read(64, 8), b"flushed.", "caches outlive a process");
     }
 }

@@ -46,7 +46,7 @@ impl Operation {
 }
 
 /// `current` is `durable` with all of `pending` applied.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(super) struct Names {
     current: Map,
     durable: Map,

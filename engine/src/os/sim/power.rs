@@ -1,0 +1,71 @@
+//! The power of a simulated machine: what was planned to happen before which sync or fence.
+//!
+//! Syncs of files, syncs of directories and fences of the persistent memory are counted together,
+//! since between two of them nothing becomes durable for certain.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+
+use parking_lot::Mutex;
+
+use super::memory::SimPm;
+use super::{Machine, SimFiles, Survive};
+
+/// What is planned, and what came of it.
+#[derive(Debug, Default)]
+pub(super) struct Power {
+    files: OnceLock<Weak<SimFiles>>,
+    memory: OnceLock<Weak<OnceLock<Arc<SimPm>>>>,
+    steps: AtomicU64,
+    /// The number of the step before which the cut comes.
+    plan: Mutex<Option<(u64, Cut)>>,
+    found: Mutex<Option<Machine>>,
+}
+
+/// What ends a run.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum Cut {
+    Power(Survive),
+    Process,
+}
+
+impl Power {
+    /// Ties the power to the machine it drives.
+    pub(super) fn drive(&self, files: &Arc<SimFiles>, memory: Option<&Arc<OnceLock<Arc<SimPm>>>>) {
+        self.files.get_or_init(|| Arc::downgrade(files));
+        if let Some(memory) = memory {
+            self.memory.get_or_init(|| Arc::downgrade(memory));
+        }
+    }
+
+    /// Syncs and fences so far.
+    pub(super) fn steps(&self) -> u64 {
+        self.steps.load(Ordering::Relaxed)
+    }
+
+    /// Plans a cut before the `n`-th step from now; 1 is the next one.
+    pub(super) fn plan(&self, n: u64, cut: Cut) {
+        self.found.lock().take();
+        *self.plan.lock() = Some((self.steps() + n, cut));
+    }
+
+    /// What the planned cut left, once it has come.
+    pub(super) fn found(&self) -> Option<Machine> {
+        self.found.lock().take()
+    }
+
+    /// Called before a sync or a fence takes effect, with no lock of the machine held.
+    pub(super) fn before_step(&self) {
+        let step = self.steps.fetch_add(1, Ordering::Relaxed) + 1;
+        let struck = self.plan.lock().take_if(|(at, _)| *at <= step);
+        if let Some((_, cut)) = struck {
+            *self.found.lock() = self.end(cut);
+        }
+    }
+
+    fn end(&self, cut: Cut) -> Option<Machine> {
+        let files = self.files.get()?.upgrade()?;
+        let memory = self.memory.get().and_then(Weak::upgrade);
+        Some(Machine::after(&files, memory.as_ref(), cut))
+    }
+}

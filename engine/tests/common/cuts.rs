@@ -1,0 +1,325 @@
+//! The rig that cuts the power: a database on a simulated machine, worked on by one thread, and
+//! the account of what it acknowledged. After a cut the reopened database must hold the content
+//! after some prefix of the commits, one that has every durable acknowledged commit in it.
+
+use std::panic::AssertUnwindSafe;
+
+use terrace::testing::{Machine, Planted, Survive};
+use terrace::{Database, Durability, Options, WriteBatch};
+
+use super::Chance;
+use super::content::{Content, Effect, read_all};
+use super::workload::{self, Action, Taste};
+
+/// What went wrong, in words.
+pub type Violation = String;
+
+/// Where the path of every simulated database leads.
+pub const PATH: &str = "/db";
+
+/// Which simulated machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    Files,
+    Memory,
+}
+
+pub const KINDS: [Kind; 2] = [Kind::Files, Kind::Memory];
+
+impl Kind {
+    pub fn machine(self) -> Machine {
+        match self {
+            Kind::Files => Machine::with_files(),
+            Kind::Memory => Machine::with_memory(),
+        }
+    }
+}
+
+/// How a run ends.
+#[derive(Clone, Copy, Debug)]
+pub enum End {
+    Cut(Survive),
+    /// The process dies; whatever it wrote stays.
+    Kill,
+}
+
+/// Options for the rig: tiny, stepped, on `machine`.
+pub fn options(machine: &Machine, planted: Option<Planted>) -> Options {
+    let options = super::tiny().stepped().machine(machine);
+    match planted {
+        Some(bug) => options.planted(bug),
+        None => options,
+    }
+}
+
+/// A copy of a machine on which nothing is pending.
+pub fn copy(machine: &Machine) -> Machine {
+    machine.kill()
+}
+
+pub struct Rig {
+    pub machine: Machine,
+    pub db: Database,
+    pub chance: Chance,
+    pub planted: Option<Planted>,
+    /// The content before the first of `commits`.
+    base: Content,
+    /// What was asked for since, in order; the last may be under way.
+    commits: Vec<Vec<Effect>>,
+    /// So many of them must survive a power cut.
+    durable: usize,
+    /// So many were acknowledged.
+    acknowledged: usize,
+    /// The content after all of them.
+    pub content: Content,
+}
+
+impl Rig {
+    pub fn new(kind: Kind, seed: u64, planted: Option<Planted>) -> Rig {
+        let machine = kind.machine();
+        let db = options(&machine, planted).create(PATH).unwrap();
+        Rig {
+            machine,
+            db,
+            chance: Chance::new(seed),
+            planted,
+            base: Content::default(),
+            commits: Vec::new(),
+            durable: 0,
+            acknowledged: 0,
+            content: Content::default(),
+        }
+    }
+
+    /// Any of the ways in which power is lost.
+    pub fn survive(&mut self) -> Survive {
+        match self.chance.below(4) {
+            0 => Survive::Nothing,
+            1 => Survive::Everything,
+            _ => Survive::Seeded(self.chance.next()),
+        }
+    }
+
+    /// Picks and does something.
+    pub fn act(&mut self, taste: &Taste) {
+        let action = workload::next(&mut self.chance, taste, &self.content);
+        self.perform(&action);
+    }
+
+    /// Does it on the database and in the account.
+    pub fn perform(&mut self, action: &Action) {
+        match action {
+            Action::Steps(n) => self.steps(*n),
+            Action::Write(effects, durability) => {
+                self.make_room();
+                let batch = self.batch(effects);
+                self.begin(effects.clone());
+                self.db.write_with(batch, *durability).unwrap();
+                self.acknowledge(*durability);
+            }
+            Action::Table(effect) => {
+                self.make_room();
+                self.begin(vec![effect.clone()]);
+                match effect {
+                    Effect::Create(name) => drop(self.db.table(name).unwrap()),
+                    Effect::Drop(name) => self.db.drop_table(name).unwrap(),
+                    Effect::Rename(from, to) => self.db.rename_table(from, to).unwrap(),
+                    Effect::Truncate(name) => self.db.truncate_table(name).unwrap(),
+                    Effect::Put(..) | Effect::Delete(..) => panic!("{effect:?} is a write"),
+                }
+                self.acknowledge(Durability::Durable);
+            }
+        }
+    }
+
+    fn batch(&self, effects: &[Effect]) -> WriteBatch {
+        let mut batch = WriteBatch::new();
+        for effect in effects {
+            match effect {
+                Effect::Put(table, key, value) => {
+                    batch.put(&self.db.existing_table(table).unwrap(), key, value);
+                }
+                Effect::Delete(table, key) => {
+                    batch.delete(&self.db.existing_table(table).unwrap(), key);
+                }
+                other => panic!("{other:?} is no write"),
+            }
+        }
+        batch
+    }
+
+    fn begin(&mut self, effects: Vec<Effect>) {
+        effects.iter().for_each(|effect| self.content.apply(effect));
+        self.commits.push(effects);
+    }
+
+    fn acknowledge(&mut self, durability: Durability) {
+        self.acknowledged = self.commits.len();
+        if durability == Durability::Durable {
+            self.durable = self.commits.len();
+        }
+    }
+
+    fn forget_history(&mut self) {
+        for effects in self.commits.drain(..) {
+            effects.iter().for_each(|effect| self.base.apply(effect));
+        }
+        (self.durable, self.acknowledged) = (0, 0);
+    }
+
+    /// Up to `n` background jobs.
+    pub fn steps(&mut self, n: u64) {
+        for _ in 0..n {
+            if !self.db.step().unwrap() {
+                break;
+            }
+        }
+    }
+
+    /// Leaves the region with room for the next commit.
+    pub fn make_room(&mut self) {
+        let full = |db: &Database| {
+            let pm = db.stats().pm;
+            pm.zones - pm.zones_used < 5
+        };
+        for _ in 0..400 {
+            if !full(&self.db) {
+                return;
+            }
+            self.db.step().unwrap();
+        }
+        panic!("400 background jobs made no room: {:?}", self.db.stats());
+    }
+
+    /// Works until the planned end has come, `most` actions at most; what it left.
+    pub fn work_until_found(&mut self, taste: &Taste, most: u64) -> Option<(Machine, Account)> {
+        for _ in 0..most {
+            let account = self.account();
+            self.act(taste);
+            if let Some(found) = self.machine.found() {
+                return Some((found, account.with_last(self)));
+            }
+        }
+        None
+    }
+
+    /// What must be found if the end comes now. Forgets what is beyond doubt.
+    pub fn account(&mut self) -> Account {
+        if self.durable == self.commits.len() {
+            self.forget_history();
+        }
+        Account {
+            base: self.base.clone(),
+            commits: self.commits.clone(),
+            durable: self.durable,
+            acknowledged: self.acknowledged,
+        }
+    }
+
+    /// Goes on with another machine, whose content was found to be `content`.
+    pub fn go_on(&mut self, machine: Machine, db: Database, content: Content) {
+        self.machine = machine;
+        self.db = db;
+        self.base = content.clone();
+        self.content = content;
+        self.commits.clear();
+        (self.durable, self.acknowledged) = (0, 0);
+    }
+}
+
+/// What a database had been asked for, and had acknowledged, when its end came.
+#[derive(Clone, Debug)]
+pub struct Account {
+    base: Content,
+    commits: Vec<Vec<Effect>>,
+    durable: usize,
+    acknowledged: usize,
+}
+
+impl Account {
+    /// With the commits that came since; one of them was under way.
+    pub fn with_last(mut self, rig: &Rig) -> Account {
+        self.commits.clone_from(&rig.commits);
+        self
+    }
+
+    /// Holds `found` against the account.
+    pub fn check(&self, end: End, found: &Content) -> Result<(), Violation> {
+        let must = match end {
+            End::Cut(_) => self.durable,
+            End::Kill => self.acknowledged,
+        };
+        let mut content = self.base.clone();
+        let mut matches = Vec::new();
+        for n in 0..=self.commits.len() {
+            if content == *found {
+                matches.push(n);
+            }
+            if let Some(effects) = self.commits.get(n) {
+                effects.iter().for_each(|effect| content.apply(effect));
+            }
+        }
+        if matches.iter().any(|n| *n >= must) {
+            return Ok(());
+        }
+        let all = self.commits.len();
+        if let Some(n) = matches.last() {
+            return Err(format!("found the first {n} of {all} commits, {must} must be there"));
+        }
+        let first = found.differs_from(&content).unwrap_or_default();
+        Err(format!("found no prefix of {all} commits, {must} must be there; {first}"))
+    }
+}
+
+/// Opens what was found after an end, and holds it against the account; a panic is a violation.
+pub fn reopen(
+    machine: &Machine,
+    planted: Option<Planted>,
+    account: &Account,
+    end: End,
+) -> Result<(Database, Content), Violation> {
+    let opened =
+        std::panic::catch_unwind(AssertUnwindSafe(|| -> terrace::Result<(Database, Content)> {
+            let db = options(machine, planted).open(PATH)?;
+            let content = read_all(&db)?;
+            Ok((db, content))
+        }));
+    let (db, content) = match opened {
+        Ok(Ok(opened)) => opened,
+        Ok(Err(e)) => return Err(format!("after {end:?}: {e}")),
+        Err(_) => return Err(format!("after {end:?}: a panic")),
+    };
+    account.check(end, &content).map_err(|what| format!("after {end:?}: {what}"))?;
+    let report = db.verify().map_err(|e| format!("after {end:?}: {e}"))?;
+    match report.damages.first() {
+        Some(damage) => Err(format!("after {end:?}: {damage}")),
+        None => Ok((db, content)),
+    }
+}
+
+/// Cuts the power again before each step of the opening of `machine`: every time the next opening
+/// must find what an undisturbed one finds. Gives how many steps there were.
+pub fn cut_the_opening(
+    machine: &Machine,
+    planted: Option<Planted>,
+    want: &Content,
+    survive: Survive,
+    every: u64,
+) -> Result<u64, Violation> {
+    let mut n = 1;
+    loop {
+        let again = copy(machine);
+        again.cut_before(n, survive);
+        let db = options(&again, planted).open(PATH).map_err(|e| e.to_string())?;
+        let Some(found) = again.found() else { return Ok(n) };
+        drop(db);
+        let db = options(&found, planted).open(PATH).map_err(|e| {
+            format!("cut before step {n} of the opening ({survive:?}), opened again: {e}")
+        })?;
+        let content = read_all(&db).map_err(|e| e.to_string())?;
+        if let Some(what) = content.differs_from(want) {
+            return Err(format!("cut before step {n} of the opening ({survive:?}): {what}"));
+        }
+        n += every;
+    }
+}

@@ -1,0 +1,82 @@
+//! Random work for the power-cut rig: what to do next, given what there is.
+
+use terrace::Durability;
+
+use super::Chance;
+use super::content::{Content, Effect};
+
+/// One thing to do.
+#[derive(Clone, Debug)]
+pub enum Action {
+    /// One commit.
+    Write(Vec<Effect>, Durability),
+    /// Create, drop, rename or truncate.
+    Table(Effect),
+    /// Up to so many background jobs.
+    Steps(u64),
+}
+
+/// How a workload leans.
+#[derive(Clone, Copy, Debug)]
+pub struct Taste {
+    /// Percentage of commits that are relaxed.
+    pub relaxed: u64,
+    /// Percentage of actions on tables as such.
+    pub tables: u64,
+    /// Percentage of actions that are background jobs.
+    pub steps: u64,
+    /// Values are shorter than this.
+    pub value: u64,
+    /// Different keys.
+    pub keys: u64,
+}
+
+impl Default for Taste {
+    fn default() -> Taste {
+        Taste { relaxed: 40, tables: 2, steps: 20, value: 12_000, keys: 200 }
+    }
+}
+
+const NAMES: [&str; 4] = ["a", "b", "c", "d"];
+
+/// The next action, possible for `content`.
+pub fn next(chance: &mut Chance, taste: &Taste, content: &Content) -> Action {
+    let dice = chance.below(100);
+    if content.0.is_empty() || dice < taste.tables {
+        return Action::Table(table_action(chance, content));
+    }
+    if dice < taste.tables + taste.steps {
+        return Action::Steps(1 + chance.below(6));
+    }
+    let operations = if chance.percent(30) { 1 + chance.below(5) } else { 1 };
+    let effects = (0..operations).map(|_| write(chance, taste, content)).collect();
+    let relaxed = chance.percent(taste.relaxed);
+    Action::Write(effects, if relaxed { Durability::Relaxed } else { Durability::Durable })
+}
+
+fn table_action(chance: &mut Chance, content: &Content) -> Effect {
+    let there = content.names();
+    let missing: Vec<&str> =
+        NAMES.into_iter().filter(|name| !content.0.contains_key(*name)).collect();
+    if there.is_empty() {
+        return Effect::Create(chance.pick(&missing).to_string());
+    }
+    let table = chance.pick(&there).clone();
+    match chance.below(4) {
+        0 if there.len() > 1 => Effect::Drop(table),
+        1 if !missing.is_empty() => Effect::Rename(table, chance.pick(&missing).to_string()),
+        2 => Effect::Truncate(table),
+        _ if !missing.is_empty() => Effect::Create(chance.pick(&missing).to_string()),
+        _ => Effect::Truncate(table),
+    }
+}
+
+fn write(chance: &mut Chance, taste: &Taste, content: &Content) -> Effect {
+    let table = chance.pick(&content.names()).clone();
+    let key = format!("key {:03}", chance.below(taste.keys)).into_bytes();
+    if chance.percent(25) {
+        return Effect::Delete(table, key);
+    }
+    let len = if chance.percent(50) { chance.below(40) } else { chance.below(taste.value) };
+    Effect::Put(table, key, chance.bytes(len as usize))
+}

@@ -1,0 +1,58 @@
+//! Power cuts on simulated machines: whatever was acknowledged as durable is there, commits are
+//! whole, those that are lost are the newest, nothing returns from the dead, and a second cut,
+//! wherever it falls, changes nothing about it.
+
+mod common;
+
+use common::cuts::KINDS;
+use common::lives::{Lives, Tally, dead_stay_dead};
+use common::rounds;
+use common::workload::Taste;
+
+fn all(seeds: std::ops::Range<u64>, taste: Taste, kills: bool) -> Tally {
+    let mut tally = Tally::default();
+    for kind in KINDS {
+        for seed in seeds.clone() {
+            let lives = Lives { kind, seed, taste, kills, planted: None };
+            lives.run(&mut tally).unwrap_or_else(|violation| panic!("{violation}"));
+        }
+    }
+    eprintln!("{tally:?}");
+    tally
+}
+
+#[test]
+fn acknowledged_commits_survive_cuts_and_what_is_lost_is_the_newest() {
+    let tally = all(0..rounds(40, 2000), Taste::default(), false);
+    assert!(tally.ends > 300, "{tally:?}");
+}
+
+#[test]
+fn killed_processes_lose_nothing_and_a_cut_after_the_reopening_neither() {
+    let seeds = 10_000..10_000 + rounds(40, 2000);
+    let tally = all(seeds, Taste::default(), true);
+    assert!(tally.ends > 300, "{tally:?}");
+}
+
+#[test]
+fn small_relaxed_commits_in_many_tables_are_lost_from_the_end() {
+    let taste = Taste { relaxed: 95, tables: 3, steps: 30, value: 6000, keys: 400 };
+    let seeds = 20_000..20_000 + rounds(25, 1000);
+    let tally = all(seeds, taste, true);
+    assert!(tally.ends > 200, "{tally:?}");
+}
+
+#[test]
+fn a_deleted_key_stays_deleted_when_its_tombstone_is_gone_before_it() {
+    for kind in KINDS {
+        dead_stay_dead(kind, None).unwrap_or_else(|violation| panic!("{violation}"));
+    }
+}
+
+#[test]
+fn large_values_that_drain_all_the_time_survive_cuts() {
+    let taste = Taste { relaxed: 60, tables: 4, steps: 40, value: 25_000, keys: 60 };
+    let seeds = 30_000..30_000 + rounds(15, 600);
+    let tally = all(seeds, taste, true);
+    assert!(tally.drains > 100 && tally.zones_released > 100, "{tally:?}");
+}

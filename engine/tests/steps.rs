@@ -1,0 +1,202 @@
+//! Every job cut before each of its syncs and fences: commits, zone switches, freezes and merges,
+//! drains, compactions, the release of zones, changes of tables, the change of the journal's
+//! epoch. Each time the next opening finds a prefix with everything acknowledged in it, and goes
+//! on working.
+
+mod common;
+
+use common::content::{Content, Effect, read_all};
+use common::cuts::{End, KINDS, Kind, PATH, Rig, options, reopen};
+use common::rounds;
+use common::workload::{Action, Taste};
+use terrace::Durability::{self, Durable, Relaxed};
+use terrace::testing::Survive;
+
+fn ends() -> Vec<End> {
+    let seeded = (0..rounds(4, 60)).map(|seed| End::Cut(Survive::Seeded(seed)));
+    let plain = [End::Cut(Survive::Nothing), End::Cut(Survive::Everything), End::Kill];
+    plain.into_iter().chain(seeded).collect()
+}
+
+/// Cuts `act` before each of its steps, on databases that `make` makes; how many steps there are.
+fn cut_everywhere(kind: Kind, make: impl Fn(Kind) -> Rig, act: impl Fn(&mut Rig)) -> u64 {
+    let mut steps = 0;
+    for end in ends() {
+        for n in 1.. {
+            let mut rig = make(kind);
+            let account = rig.account();
+            match end {
+                End::Cut(survive) => rig.machine.cut_before(n, survive),
+                End::Kill => rig.machine.kill_before(n),
+            }
+            act(&mut rig);
+            let Some(found) = rig.machine.found() else { break };
+            steps = steps.max(n);
+            let account = account.with_last(&rig);
+            let checked = reopen(&found, None, &account, end).and_then(|(db, content)| {
+                rig.go_on(found, db, content);
+                work_on(&mut rig)
+            });
+            checked.unwrap_or_else(|what| panic!("{kind:?}, step {n}: {what}"));
+        }
+    }
+    steps
+}
+
+/// What was found is a database like any other: the background runs, commits work, and a cut
+/// afterwards takes nothing.
+fn work_on(rig: &mut Rig) -> Result<(), String> {
+    rig.steps(40);
+    let taste = Taste { tables: 0, ..Taste::default() };
+    for _ in 0..5 {
+        rig.act(&taste);
+    }
+    rig.steps(40);
+    let cut = rig.machine.crash(Survive::Nothing);
+    reopen(&cut, None, &rig.account(), End::Cut(Survive::Nothing)).map(|_| ())
+}
+
+fn create(rig: &mut Rig, name: &str) {
+    rig.perform(&Action::Table(Effect::Create(name.into())));
+}
+
+fn put(rig: &mut Rig, table: &str, key: &str, len: usize, durability: Durability) {
+    let value = rig.chance.bytes(len);
+    let put = Effect::Put(table.into(), key.as_bytes().to_vec(), value);
+    rig.perform(&Action::Write(vec![put], durability));
+}
+
+/// Two tables with a few rows.
+fn small(kind: Kind) -> Rig {
+    let mut rig = Rig::new(kind, 3, None);
+    create(&mut rig, "a");
+    create(&mut rig, "b");
+    put(&mut rig, "a", "one", 100, Durable);
+    put(&mut rig, "b", "two", 2000, Relaxed);
+    rig
+}
+
+/// A region that is half full of relaxed commits.
+fn half_full(kind: Kind) -> Rig {
+    let mut rig = small(kind);
+    let mut n = 0;
+    while rig.db.stats().pm.zones_used < 7 {
+        put(&mut rig, ["a", "b"][n % 2], &format!("row {}", n % 90), 9000, Relaxed);
+        n += 1;
+    }
+    rig
+}
+
+#[test]
+fn commits() {
+    for kind in KINDS {
+        let steps = cut_everywhere(kind, small, |rig| {
+            put(rig, "a", "three", 3000, Durable);
+            put(rig, "b", "four", 10, Relaxed);
+            put(rig, "b", "five", 5000, Durable);
+        });
+        assert!(steps >= 2, "{steps}");
+    }
+}
+
+#[test]
+fn zone_switches() {
+    for kind in KINDS {
+        cut_everywhere(kind, small, |rig| {
+            for n in 0..5 {
+                put(rig, "a", &format!("fill {n}"), 60_000, Relaxed);
+            }
+            put(rig, "b", "last", 10, Durable);
+        });
+    }
+}
+
+#[test]
+fn drains_compactions_and_the_release_of_zones() {
+    for kind in KINDS {
+        let steps = cut_everywhere(kind, half_full, |rig| {
+            put(rig, "a", "row 1", 100_000, Relaxed);
+            put(rig, "b", "row 2", 100_000, Durable);
+            rig.steps(60);
+            let stats = rig.db.stats().background;
+            assert!(stats.drains > 0 && stats.zones_released > 0, "{stats:?}");
+        });
+        assert!(steps > 10, "{steps}");
+    }
+}
+
+#[test]
+fn tables_created_renamed_truncated_and_dropped() {
+    for kind in KINDS {
+        cut_everywhere(kind, half_full, |rig| {
+            create(rig, "c");
+            put(rig, "c", "in c", 100, Relaxed);
+            rig.perform(&Action::Table(Effect::Truncate("a".into())));
+            put(rig, "a", "after", 100, Relaxed);
+            rig.perform(&Action::Table(Effect::Rename("a".into(), "z".into())));
+            rig.perform(&Action::Table(Effect::Drop("b".into())));
+            put(rig, "c", "last", 100, Relaxed);
+            rig.steps(30);
+        });
+    }
+}
+
+/// The database beside one long table name away from a new epoch of its journal.
+fn long_journal(kind: Kind) -> Rig {
+    let mut rig = Rig::new(kind, 5, None);
+    create(&mut rig, "x");
+    put(&mut rig, "x", "one", 100, Durable);
+    let name = |n: u64| format!("{n:0>250}");
+    rig.perform(&Action::Table(Effect::Rename("x".into(), name(0))));
+    // Each edit has 40 + 1 + 4 + 4 + 250 + 41 bytes, and an epoch ends at a MiB.
+    for n in 0..3060 {
+        rig.perform(&Action::Table(Effect::Rename(name(n), name(n + 1))));
+    }
+    rig
+}
+
+#[test]
+fn the_change_of_the_journals_epoch() {
+    for kind in KINDS {
+        let prepared = long_journal(kind);
+        prepared.db.clone().close().unwrap();
+        let again = |_| {
+            let machine = common::cuts::copy(&prepared.machine);
+            let db = options(&machine, None).open(PATH).unwrap();
+            let mut rig = Rig::new(kind, 6, None);
+            rig.go_on(machine, db, prepared.content.clone());
+            rig
+        };
+        let steps = cut_everywhere(kind, again, |rig| {
+            for n in 0..30 {
+                create(rig, &format!("{n:0>240}"));
+            }
+        });
+        assert!(steps > 60, "two syncs a table and those of the change: {steps}");
+    }
+}
+
+#[test]
+fn creation() {
+    for kind in KINDS {
+        for end in ends() {
+            for n in 1.. {
+                let machine = kind.machine();
+                match end {
+                    End::Cut(survive) => machine.cut_before(n, survive),
+                    End::Kill => machine.kill_before(n),
+                }
+                options(&machine, None).create(PATH).unwrap();
+                let Some(found) = machine.found() else { break };
+                let db = options(&found, None).open(PATH).unwrap_or_else(|e| {
+                    panic!("{kind:?}, creation ended before step {n} by {end:?}: {e}")
+                });
+                assert_eq!(read_all(&db).unwrap(), Content::default());
+                db.table("t").unwrap().put("k", "v").unwrap();
+                let cut = found.crash(Survive::Nothing);
+                let db = options(&cut, None).open(PATH).unwrap();
+                assert_eq!(db.existing_table("t").unwrap().get("k").unwrap().unwrap(), "v");
+            }
+        }
+    }
+}
