@@ -7,6 +7,7 @@ use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
+#[cfg(target_arch = "x86_64")]
 use super::LINE;
 use super::flush::{Flush, store_fence};
 use super::mapping::Mapping;
@@ -17,6 +18,7 @@ use crate::error::{Error, ErrorKind, Result};
 const BLOCK: u64 = 256;
 
 /// From this size on, stores go past the cache: a fence completes them, and nothing is flushed.
+#[cfg(target_arch = "x86_64")]
 const STREAM_FROM: usize = 256;
 
 /// A file that is mapped as the region.
@@ -98,11 +100,9 @@ impl Mapped {
     }
 
     /// Whether a store of `len` bytes at `at` goes past the cache: whole lines, and enough.
+    #[cfg(target_arch = "x86_64")]
     pub(super) fn streams(&self, at: u64, len: usize) -> bool {
-        cfg!(target_arch = "x86_64")
-            && len >= STREAM_FROM
-            && at.is_multiple_of(LINE)
-            && len.is_multiple_of(LINE as usize)
+        len >= STREAM_FROM && at.is_multiple_of(LINE) && len.is_multiple_of(LINE as usize)
     }
 
     /// Flushes the lines of `bytes`; how many.

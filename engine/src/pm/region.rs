@@ -148,6 +148,7 @@ impl Region {
 
     /// Stores bytes in a range that the caller owns (invariant 1).
     pub(crate) fn write(&self, at: u64, bytes: &[u8]) -> Dirty {
+        #[cfg(target_arch = "x86_64")]
         if let Media::Mapped(mapped) = &self.media
             && mapped.streams(at, bytes.len())
         {
