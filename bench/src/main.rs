@@ -45,6 +45,9 @@ struct Arguments {
     /// Directory for databases and files; a fresh one under the system's by default.
     #[arg(long)]
     dir: Option<std::path::PathBuf>,
+    /// Only cases and systems whose `case system` contains this.
+    #[arg(long)]
+    only: Option<String>,
     /// Measure although something else runs; the header says so.
     #[arg(long)]
     anyway: bool,
@@ -56,7 +59,15 @@ struct Settings {
     quick: bool,
     seed: u64,
     rounds: u32,
+    only: Option<String>,
     dir: std::path::PathBuf,
+}
+
+impl Settings {
+    /// Whether a case of a system is asked for.
+    fn wants(&self, case: &str, system: &str) -> bool {
+        self.only.as_ref().is_none_or(|only| format!("{case} {system}").contains(only.as_str()))
+    }
 }
 
 fn main() -> Result<()> {
@@ -70,8 +81,10 @@ fn main() -> Result<()> {
         quick: arguments.quick,
         seed: arguments.seed,
         rounds: arguments.rounds.unwrap_or(if arguments.quick { 3 } else { 5 }),
+        only: arguments.only.clone(),
         dir: dir.path().to_path_buf(),
     };
+
     let mut report = report::Report::new(arguments.json);
     report.header(&format!("{:?}", arguments.figure).to_lowercase(), &settings, &guard)?;
     match arguments.figure {

@@ -86,6 +86,10 @@ impl Report {
         value: f64,
         unit: &'static str,
     ) {
+        if !value.is_finite() {
+            // What it would be a ratio of was not measured.
+            return;
+        }
         let key = Key { case: case.to_string(), system: system.to_string(), metric, unit };
         if !self.values.contains_key(&key) {
             self.order.push(key.clone());

@@ -24,6 +24,12 @@ struct Case {
     tables: usize,
 }
 
+impl Case {
+    fn name(&self) -> String {
+        format!("{}×{} in {} tables", self.threads, self.batch, self.tables)
+    }
+}
+
 /// A system under test.
 #[derive(Clone, Copy, Debug)]
 struct System {
@@ -48,7 +54,8 @@ pub(crate) fn measure(settings: &Settings, report: &mut Report) -> Result<()> {
                 for tables in [1, 4] {
                     for system in SYSTEMS {
                         let case = Case { threads, batch, tables };
-                        if tables == 4 && batch < 4 {
+                        let wanted = settings.wants(&case.name(), system.name);
+                        if (tables == 4 && batch < 4) || !wanted {
                             continue;
                         }
                         run(settings, report, case, system, time, u64::from(round))?;
@@ -86,7 +93,7 @@ fn run(
     if system.mode != Mode::File {
         std::fs::remove_file(&region)?;
     }
-    let name = format!("{}×{} in {} tables", case.threads, case.batch, case.tables);
+    let name = case.name();
     publish(report, &name, system.name, records as f64 / took.as_secs_f64(), &latency);
     counts(report, &name, system.name, &before, &after);
     Ok(())
@@ -176,10 +183,14 @@ fn bare(settings: &Settings, report: &mut Report, time: Duration) -> Result<()> 
     use crate::figures::bare;
     for batch in [1, 50] {
         let name = format!("1×{batch} in 1 tables");
-        let (rate, latency) = bare::overwrite_and_sync(settings, zone_bytes(batch), time)?;
-        publish(report, &name, "bare-file", rate * batch as f64, &latency);
-        let (rate, latency) = bare::stream_and_fence(settings, zone_bytes(batch), time)?;
-        publish(report, &name, "bare-emulated", rate * batch as f64, &latency);
+        if settings.wants(&name, "bare-file") {
+            let (rate, latency) = bare::overwrite_and_sync(settings, zone_bytes(batch), time)?;
+            publish(report, &name, "bare-file", rate * batch as f64, &latency);
+        }
+        if settings.wants(&name, "bare-emulated") {
+            let (rate, latency) = bare::stream_and_fence(settings, zone_bytes(batch), time)?;
+            publish(report, &name, "bare-emulated", rate * batch as f64, &latency);
+        }
     }
     Ok(())
 }
