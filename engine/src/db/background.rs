@@ -112,9 +112,20 @@ impl Engine {
             || self.release_dead()?
             || self.freeze_large()
             || self.merge_one()?
-            || (fill.calls_for_drain() && self.drain_oldest()?)
+            || (fill.calls_for_drain() && !self.is_behind() && self.drain_oldest()?)
             || self.compact_one()?
+            || (fill.calls_for_drain() && self.drain_oldest()?)
             || self.settle_when_idle()?)
+    }
+
+    /// Whether some level 1 has outgrown its target by half: then compaction goes first. Else
+    /// drains would merge each column with ever more of it, and writers, who wait for drains in
+    /// the end, are the ones to be slowed down.
+    fn is_behind(&self) -> bool {
+        let most = self.options.level1_size.saturating_mul(3) / 2;
+        let behind =
+            |t: &Arc<TableCore>| t.view().version.level(1).is_some_and(|l| l.bytes() > most);
+        self.tables().iter().any(behind)
     }
 
     /// Links a spare zone to a stream that has none, so that no writer has to.
