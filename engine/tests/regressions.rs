@@ -181,3 +181,31 @@ fn a_creation_that_failed_can_be_repeated() {
         assert!(failures >= 3, "{failures}");
     }
 }
+
+/// Bug: the records of a table that was dropped kept their zones for as long as the thread that
+/// dropped it did nothing more: writers met a full region, that thread itself among them, for a
+/// minute. Cause: deferred work stayed in a list of the thread's own. Fix: it is handed over at
+/// once, to whoever drives the epochs.
+#[test]
+fn zones_of_a_dropped_table_are_released_whatever_its_dropper_does_next() {
+    let mut rig = Rig::new(Kind::Files, 4, None);
+    create(&mut rig, "t");
+    for n in 0..50 {
+        put(&mut rig, "t", &format!("{n:03}"), 10_000, Relaxed);
+    }
+    let (done, wait) = std::sync::mpsc::channel::<()>();
+    std::thread::scope(|scope| {
+        let (dropped, was_dropped) = std::sync::mpsc::channel();
+        let db = rig.db.clone();
+        scope.spawn(move || {
+            db.drop_table("t").unwrap();
+            dropped.send(()).unwrap();
+            // Until the other end is gone.
+            wait.recv().unwrap_err();
+        });
+        was_dropped.recv().unwrap();
+        rig.steps(50);
+        drop(done);
+        assert!(rig.db.stats().background.zones_released >= 3, "{:?}", rig.db.stats());
+    });
+}
