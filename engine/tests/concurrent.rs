@@ -2,6 +2,8 @@
 //! them: snapshots see exactly their state, batches are whole or not there, iterators are sorted
 //! and complete in both directions, and tables come and go under a running background.
 
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "tests stop and tell")]
+
 mod common;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -79,7 +81,9 @@ fn every_snapshot_sees_the_exact_sum_of_all_accounts() {
     let mut chance = Chance::new(1);
     for n in 0..ACCOUNTS {
         let mut batch = WriteBatch::new();
-        tables.iter().for_each(|t| drop(batch.put(t, account(n), balance(EACH, &mut chance))));
+        for table in &tables {
+            batch.put(table, account(n), balance(EACH, &mut chance));
+        }
         db.write_with(batch, Durability::Relaxed).unwrap();
     }
     let (until, scans) = (Instant::now() + seconds(), AtomicU64::new(0));
@@ -134,11 +138,15 @@ fn readers_never_see_a_torn_batch() {
                     let key = key(chance.below(40));
                     let mut batch = WriteBatch::new();
                     if chance.percent(20) {
-                        tables.iter().for_each(|table| drop(batch.delete(table, &key)));
+                        for table in tables {
+                            batch.delete(table, &key);
+                        }
                     } else {
                         let len = 20 + chance.below(3000) as usize;
                         let value = chance.bytes(len);
-                        tables.iter().for_each(|table| drop(batch.put(table, &key, &value)));
+                        for table in tables {
+                            batch.put(table, &key, &value);
+                        }
                     }
                     db.write_with(batch, durability(&mut chance)).unwrap();
                 }

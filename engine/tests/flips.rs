@@ -2,6 +2,8 @@
 //! and opening gives either the right answers or a `Corrupt` error; never a wrong answer, never a
 //! panic.
 
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "tests stop and tell")]
+
 mod common;
 
 use std::fs;

@@ -2,6 +2,8 @@
 //! engine is doing: every acknowledged commit is there, relaxed ones too since only the process
 //! died; at most the one under way in each thread is there besides, whole or not at all.
 
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "tests stop and tell")]
+
 mod common;
 
 use std::collections::BTreeMap;

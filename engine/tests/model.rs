@@ -3,6 +3,8 @@
 //! and go, reopening and background jobs in between. On real files with a running background, and
 //! on both simulated machines with jobs at chosen moments.
 
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "tests stop and tell")]
+
 mod common;
 
 use std::collections::BTreeMap;
@@ -17,9 +19,12 @@ use terrace::{Database, Durability, ErrorKind, Options, Range, Snapshot, Table, 
 
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 
+/// Table, key, and what fills a value of which length; a delete without.
+type Write = (u8, u16, Option<(u8, u16)>);
+
 #[derive(Clone, Debug)]
 enum Op {
-    Write(Vec<(u8, u16, Option<(u8, u16)>)>, bool),
+    Write(Vec<Write>, bool),
     Get(u8, u16),
     MultiGet(u8, Vec<u16>),
     Range(u8, Bound<u16>, Bound<u16>, u64),
@@ -50,8 +55,10 @@ fn op() -> impl Strategy<Value = Op> {
         10 => (prop::collection::vec(write, 1..6), any::<bool>())
             .prop_map(|(writes, durable)| Op::Write(writes, durable)),
         4 => (0u8..4, 0u16..300).prop_map(|(t, k)| Op::Get(t, k)),
-        1 => (0u8..4, prop::collection::vec(0u16..300, 0..5)).prop_map(|(t, k)| Op::MultiGet(t, k)),
-        3 => (0u8..4, bound(), bound(), any::<u64>()).prop_map(|(t, a, b, m)| Op::Range(t, a, b, m)),
+        1 => (0u8..4, prop::collection::vec(0u16..300, 0..5))
+            .prop_map(|(t, k)| Op::MultiGet(t, k)),
+        3 => (0u8..4, bound(), bound(), any::<u64>())
+            .prop_map(|(t, a, b, m)| Op::Range(t, a, b, m)),
         1 => (0u8..4, 0u16..300, any::<u64>()).prop_map(|(t, k, m)| Op::Prefix(t, k, m)),
         1 => Just(Op::Take),
         2 => (any::<u8>(), 0u8..4, bound(), any::<u64>())
@@ -131,7 +138,7 @@ impl World {
             handles: BTreeMap::new(),
             taken: Vec::new(),
         };
-        world.change(Effect::Create("a".into()));
+        world.change(&Effect::Create("a".into()));
         world
     }
 
@@ -178,7 +185,7 @@ impl World {
         }
     }
 
-    fn write(&mut self, writes: &[(u8, u16, Option<(u8, u16)>)], durable: bool) {
+    fn write(&mut self, writes: &[Write], durable: bool) {
         self.make_room();
         let mut batch = WriteBatch::new();
         let mut effects = Vec::new();
@@ -238,11 +245,11 @@ impl World {
         let name = |n: &u8| NAMES[usize::from(*n) % 4].to_string();
         let there = |n: &u8| self.content.0.contains_key(NAMES[usize::from(*n) % 4]);
         match op {
-            Op::Create(n) if !there(n) => self.change(Effect::Create(name(n))),
-            Op::Drop(n) if *n < 4 && there(n) => self.change(Effect::Drop(name(n))),
-            Op::Truncate(n) if *n < 4 && there(n) => self.change(Effect::Truncate(name(n))),
+            Op::Create(n) if !there(n) => self.change(&Effect::Create(name(n))),
+            Op::Drop(n) if *n < 4 && there(n) => self.change(&Effect::Drop(name(n))),
+            Op::Truncate(n) if *n < 4 && there(n) => self.change(&Effect::Truncate(name(n))),
             Op::Rename(a, b) if there(a) && !there(b) => {
-                self.change(Effect::Rename(name(a), name(b)));
+                self.change(&Effect::Rename(name(a), name(b)));
             }
             Op::Rename(a, b) => {
                 let error = self.db.rename_table(&name(a), &name(b)).unwrap_err();
@@ -252,9 +259,9 @@ impl World {
         }
     }
 
-    fn change(&mut self, effect: Effect) {
+    fn change(&mut self, effect: &Effect) {
         self.make_room();
-        match &effect {
+        match effect {
             Effect::Create(name) => {
                 let table = self.db.table(name).unwrap();
                 self.handles.insert(name.clone(), table);
@@ -273,7 +280,7 @@ impl World {
             Effect::Truncate(name) => self.db.truncate_table(name).unwrap(),
             Effect::Put(..) | Effect::Delete(..) => unreachable!("writes are batches"),
         }
-        self.content.apply(&effect);
+        self.content.apply(effect);
         assert_eq!(self.db.table_names(), self.content.names());
     }
 
@@ -328,7 +335,7 @@ fn same(mut range: Range, want: Vec<(&Vec<u8>, &Vec<u8>)>, ends: u64) {
     let mut chance = Chance::new(ends);
     let mut want = want.into_iter();
     loop {
-        let forward = ends % 3 == 0 || (ends % 3 == 1 && chance.percent(50));
+        let forward = ends.is_multiple_of(3) || (ends % 3 == 1 && chance.percent(50));
         let (got, want) = match forward {
             true => (range.next(), want.next()),
             false => (range.next_back(), want.next_back()),

@@ -1,6 +1,8 @@
 //! Several processes and one directory: one writer at a time, named to the others; many readers;
 //! a forked child is told that the database is its parent's.
 
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "tests stop and tell")]
+
 mod common;
 
 use std::io::Read;
@@ -48,7 +50,7 @@ fn fork_and_use(path: &Path) {
                 table.put("k", "child").map(drop),
                 db.table("new").map(drop),
                 db.snapshot().map(drop),
-                db.clone().close(),
+                db.close(),
             ]
             .map(|result| result.err().map(|e| e.kind()));
             say(&format!("child {}", kinds.iter().all(|k| *k == Some(ErrorKind::Unavailable))));

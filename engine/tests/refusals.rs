@@ -1,6 +1,8 @@
 //! Bad input and a bad environment: every one is refused with an error that says what to do, and
 //! nothing is harmed by it.
 
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "tests stop and tell")]
+
 mod common;
 
 use std::fs;

@@ -1,5 +1,7 @@
 //! Bugs that the suite found, each with the shortest way to it that is known.
 
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "tests stop and tell")]
+
 mod common;
 
 use common::alone;

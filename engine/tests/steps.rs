@@ -3,6 +3,8 @@
 //! epoch. Each time the next opening finds a prefix with everything acknowledged in it, and goes
 //! on working.
 
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "tests stop and tell")]
+
 mod common;
 
 use common::content::{Content, Effect, read_all};
