@@ -102,13 +102,13 @@ pub(crate) fn grouped(number: u64) -> String {
 /// A number of bytes in the unit that suits it.
 pub(crate) fn size(bytes: u64) -> String {
     let mut amount = bytes as f64;
-    for unit in ["B", "kB", "MB", "GB"] {
-        if amount < 1000.0 {
+    for unit in ["B", "KiB", "MiB", "GiB"] {
+        if amount < 1024.0 {
             return if unit == "B" { format!("{bytes} B") } else { format!("{amount:.1} {unit}") };
         }
-        amount /= 1000.0;
+        amount /= 1024.0;
     }
-    format!("{amount:.1} TB")
+    format!("{amount:.1} TiB")
 }
 
 /// At most `width` characters of a line, the last one showing that there is more.
@@ -145,7 +145,7 @@ mod tests {
         assert_eq!(grouped(999), "999");
         assert_eq!(grouped(1_234_567), "1,234,567");
         assert_eq!(size(999), "999 B");
-        assert_eq!(size(50_164_600), "50.2 MB");
+        assert_eq!(size(50_164_600), "47.8 MiB");
         assert_eq!(clipped("abcdef", 4), "abc…");
         assert_eq!(clipped("abcd", 4), "abcd");
     }

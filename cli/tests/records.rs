@@ -5,7 +5,8 @@
 mod common;
 
 use std::ffi::OsStr;
-use std::io::{BufRead, BufReader};
+use std::fs::File;
+use std::io::{BufRead, BufReader, Read, Seek, SeekFrom, Write};
 use std::os::unix::ffi::OsStrExt;
 use std::process::Stdio;
 
@@ -136,4 +137,38 @@ fn tables_stats_and_verify_tell_of_the_database() {
     let verified = bench.run(["verify", "--json"]);
     assert_eq!(verified.json()["damages"], serde_json::json!([]));
     assert!(bench.run(["verify"]).good().contains("all sound"));
+}
+
+#[test]
+fn damage_is_found_and_named() {
+    let bench = bench_with(&[("key", "a value like no other")]);
+    let region = bench.path().join("db/region");
+    let mut file = File::options().read(true).write(true).open(&region).unwrap();
+    let mut start = vec![0; 1 << 20];
+    file.read_exact(&mut start).unwrap();
+    let value = b"a value like no other";
+    let at = start.windows(value.len()).position(|window| window == value).unwrap();
+    file.seek(SeekFrom::Start(at as u64)).unwrap();
+    file.write_all(b"b").unwrap();
+    drop(file);
+
+    let ran = bench.run(["verify", "--json"]);
+    let damage = &ran.json()["damages"][0];
+    assert_eq!(damage["tier"], "pm");
+    let offset = damage["offset"].as_u64().unwrap();
+    assert!(offset <= at as u64 && at as u64 - offset < 1024, "{offset} names the place {at}");
+    ran.fails(1);
+    let ran = bench.run(["verify"]);
+    assert!(ran.out.contains("expected") && ran.out.contains("1 damaged"), "{}", ran.out);
+    ran.fails(1);
+}
+
+#[test]
+fn a_database_held_elsewhere_is_not_the_request_s_fault() {
+    let bench = bench_with(&[("a", "1")]);
+    let held = terrace::Database::open(bench.path().join("db")).unwrap();
+    let error = bench.run(["put", "-t", "words", "a", "2"]).fails(3);
+    assert!(error.starts_with("error (unavailable): "), "{error}");
+    held.close().unwrap();
+    bench.run(["put", "-t", "words", "a", "2"]).good();
 }

@@ -93,6 +93,8 @@ struct Inner {
     message: String,
     damage: Option<Damage>,
     source: Option<io::Error>,
+    /// The table that a handle stood for is gone.
+    table_gone: bool,
 }
 
 /// Why a call failed.
@@ -111,11 +113,28 @@ pub struct Error(Box<Inner>);
 
 impl Error {
     pub(crate) fn new(kind: ErrorKind, message: impl Into<String>) -> Error {
-        Error(Box::new(Inner { kind, message: message.into(), damage: None, source: None }))
+        Error(Box::new(Inner {
+            kind,
+            message: message.into(),
+            damage: None,
+            source: None,
+            table_gone: false,
+        }))
     }
 
     pub(crate) fn invalid(message: impl Into<String>) -> Error {
         Error::new(ErrorKind::Invalid, message)
+    }
+
+    /// The error of every call on a table that was dropped.
+    pub(crate) fn table_gone(name: &str) -> Error {
+        let mut error = Error::invalid(format!("table {name:?} was dropped"));
+        error.0.table_gone = true;
+        error
+    }
+
+    pub(crate) fn is_table_gone(&self) -> bool {
+        self.0.table_gone
     }
 
     pub(crate) fn corrupt(damage: Damage) -> Error {
@@ -124,6 +143,7 @@ impl Error {
             message: format!("damaged {damage}; run `terrace verify` for the whole extent of it"),
             damage: Some(damage),
             source: None,
+            table_gone: false,
         }))
     }
 
@@ -135,7 +155,13 @@ impl Error {
             _ => ErrorKind::Unavailable,
         };
         let message = format!("cannot {doing} {}: {source}", path.display());
-        Error(Box::new(Inner { kind, message, damage: None, source: Some(source) }))
+        Error(Box::new(Inner {
+            kind,
+            message,
+            damage: None,
+            source: Some(source),
+            table_gone: false,
+        }))
     }
 
     /// What the caller can do about it.

@@ -1,7 +1,9 @@
 //! What can be set, and what it is set to when nobody does.
 
 use std::fmt;
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use crate::error::{Error, Result};
 use crate::limits;
@@ -17,6 +19,26 @@ pub enum Durability {
     /// It survives the death of the process, not a power cut. Commits keep their order: what a
     /// power cut takes is always the newest.
     Relaxed,
+}
+
+/// How the region is kept, and what makes its bytes durable.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Mode {
+    /// A preallocated file with an image in memory; commits share writes and syncs. The default,
+    /// for every machine.
+    #[default]
+    File,
+    /// Persistent memory: a file on a DAX file system, mapped; flushes and fences make stores
+    /// durable. Opening fails where the kernel does not grant that; there is no fall-back.
+    Dax,
+    /// The same as `Dax` on memory that is not persistent (a tmpfs file), for benchmarks and
+    /// tests: it survives the process, **not the machine**. `delay` is added for each block of
+    /// 256 bytes that is written, to stand for slower media.
+    Emulated {
+        /// What a media block costs beyond memory.
+        delay: Duration,
+    },
 }
 
 /// How far [`Options::open`] has come; see [`Options::on_open_progress`].
@@ -50,6 +72,8 @@ pub struct Options {
     pub(crate) pm_size: u64,
     pub(crate) cache_size: u64,
     pub(crate) level1_size: u64,
+    pub(crate) mode: Mode,
+    pub(crate) pm_path: Option<PathBuf>,
     pub(crate) progress: Option<ProgressFn>,
     pub(crate) storage: Storage,
     /// The background runs only when a test steps it.
@@ -91,6 +115,7 @@ impl Default for Options {
 impl fmt::Debug for Options {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Options")
+            .field("mode", &self.mode)
             .field("pm_size", &self.pm_size)
             .field("cache_size", &self.cache_size)
             .field("level1_size", &self.level1_size)
@@ -105,6 +130,8 @@ impl Options {
             pm_size: 256 * MIB,
             cache_size: 128 * MIB,
             level1_size: 256 * MIB,
+            mode: Mode::File,
+            pm_path: None,
             progress: None,
             storage: Storage::Real,
             stepped: false,
@@ -123,6 +150,22 @@ impl Options {
     #[must_use]
     pub fn pm_size(mut self, bytes: u64) -> Options {
         self.pm_size = bytes;
+        self
+    }
+
+    /// How the region is kept; [`Mode::File`] by default. A database is opened in the mode it was
+    /// created in.
+    #[must_use]
+    pub fn mode(mut self, mode: Mode) -> Options {
+        self.mode = mode;
+        self
+    }
+
+    /// Where the region's file is, if not in the database's directory: on the DAX file system for
+    /// [`Mode::Dax`], on tmpfs for [`Mode::Emulated`]. It must be named at each opening.
+    #[must_use]
+    pub fn pm_path(mut self, path: impl Into<PathBuf>) -> Options {
+        self.pm_path = Some(path.into());
         self
     }
 

@@ -36,9 +36,9 @@ const COMMITS: u64 = 10_000;
 /// Acknowledged commits in a round, at least.
 const COMMITS_A_ROUND: u64 = 2_200;
 
-/// The size of the region: a quarter of the default, so that records step down to disk while one
-/// watches, and the kills hit that work too.
-const REGION: u64 = 64 << 20;
+/// The size of the region: a sixteenth of the default, so that records step down to disk while
+/// one watches, and the kills hit that work too.
+const REGION: u64 = 16 << 20;
 
 /// Rows in a batch of the import.
 const BATCH: usize = 1_000;

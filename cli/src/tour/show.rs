@@ -175,7 +175,7 @@ pub(super) fn tiers(session: &mut Session, stats: &Stats, rounds: &[Round]) -> S
     }
     let (region, mode) = (size(stats.pm.capacity), stats.mode);
     say(session, &format!("  Newest and level 0 lie in the region ({region}, mode `{mode}`),"))?;
-    say(session, "  the levels below in extent files.")?;
+    say(session, "  which is small on purpose: records step down into extent files as you watch.")?;
     let (groups, syncs) = sums(rounds);
     if groups > 0 {
         say(

@@ -18,7 +18,7 @@ const ENOUGH: usize = 1_000;
 const MOST_FILES: usize = 100_000;
 
 /// Larger records are left out: they would not fit in a zone of the tour's small region.
-const LARGEST: usize = 256 * 1024;
+const LARGEST: usize = 128 * 1024;
 
 /// Keys and values.
 pub(crate) type Records = Vec<(Vec<u8>, Vec<u8>)>;

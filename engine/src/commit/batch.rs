@@ -1,6 +1,9 @@
 //! A write batch as users fill it: operations on several tables that become one commit.
 
+use std::borrow::Cow;
 use std::sync::Arc;
+
+use smallvec::SmallVec;
 
 use crate::error::{Error, Result};
 use crate::limits;
@@ -25,6 +28,9 @@ pub(crate) trait Home: Send + Sync {
     fn active(&self) -> Arc<Memtable>;
 }
 
+/// The tables of a batch.
+pub(crate) type Homes = SmallVec<[Arc<dyn Home>; 2]>;
+
 #[derive(Clone, Copy)]
 pub(super) struct Operation {
     pub(super) target: usize,
@@ -37,8 +43,8 @@ pub(super) struct Operation {
 /// Operations in the order they were given.
 #[derive(Clone, Default)]
 pub(crate) struct Batch {
-    pub(super) targets: Vec<Arc<dyn Target>>,
-    pub(super) operations: Vec<Operation>,
+    pub(super) targets: SmallVec<[Arc<dyn Target>; 2]>,
+    pub(super) operations: SmallVec<[Operation; 1]>,
     bytes: Vec<u8>,
     stored: usize,
     /// The first operation that broke a limit; reported at commit.
@@ -105,14 +111,14 @@ impl Batch {
     }
 
     /// The tables that the operations go to now.
-    pub(crate) fn homes(&self) -> Vec<Arc<dyn Home>> {
+    pub(crate) fn homes(&self) -> Homes {
         self.targets.iter().map(|t| t.resolve()).collect()
     }
 
     /// The operations that count: of several on one key of a table, the last.
-    pub(super) fn effective(&self) -> Vec<Operation> {
+    pub(super) fn effective(&self) -> Cow<'_, [Operation]> {
         if self.operations.len() < 2 {
-            return self.operations.clone();
+            return Cow::Borrowed(&self.operations);
         }
         let place = |i: &usize| {
             let operation = &self.operations[*i];
@@ -127,7 +133,7 @@ impl Batch {
                 last.push(*i);
             }
         }
-        last.into_iter().map(|i| self.operations[i]).collect()
+        last.into_iter().map(|i| self.operations[i]).collect::<Vec<_>>().into()
     }
 }
 

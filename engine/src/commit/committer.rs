@@ -7,7 +7,7 @@
 //! consecutive finished slots with one sync; the rest park.
 //!
 //! Thread safety: every method takes `&self`. Lock order: `linking`, then `publisher` or
-//! `turnstile`, then `waiters`; publisher and turnstile are never held together.
+//! `turnstile`; publisher and turnstile are never held together. Waiters park.
 //!
 //! Invariants:
 //!
@@ -16,13 +16,14 @@
 //! 3. A group is in the memtables before its slot is finished, hence before it is visible.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering, fence};
+use std::thread::Thread;
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::{Mutex, MutexGuard};
 
 use super::batch::Batch;
 use super::floor::{Floor, Gidx, JournalMark};
-use super::group::Group;
+use super::group::{Few, Group};
 use super::poison::Poison;
 use super::publisher::Publisher;
 use super::ring::{Finished, RING, Ring};
@@ -71,8 +72,6 @@ pub(crate) struct Committer {
     pub(super) visible: Arc<Watermark>,
     pub(super) durable: Watermark,
     pub(super) poison: Arc<Poison>,
-    waiters: Mutex<()>,
-    published: Condvar,
     pub(super) journal: Mutex<JournalMark>,
     counts: CommitCounts,
 }
@@ -126,8 +125,6 @@ impl Committer {
             durable: Watermark::new(start.last),
             visible,
             poison,
-            waiters: Mutex::new(()),
-            published: Condvar::new(),
             journal: Mutex::new(start.floor.journal),
             counts: CommitCounts::default(),
         }
@@ -184,7 +181,6 @@ impl Committer {
         self.fill(group, ticket, durability);
         self.counts.groups.fetch_add(1, Ordering::Relaxed);
         self.counts.records.fetch_add(records, Ordering::Relaxed);
-        self.wake();
         Ok(Pending { committer: self, lsn, zone, durability })
     }
 
@@ -209,7 +205,7 @@ impl Committer {
             let actives = group.homes.iter().map(|home| home.active()).collect();
             let (lsn, places) = turnstile.pass(group, &self.zones);
             at_ticket();
-            return Ok(Ticket { poison: &self.poison, lsn, places, actives });
+            return Ok(Ticket { committer: self, lsn, places, actives, honoured: false });
         }
     }
 
@@ -254,25 +250,23 @@ impl Committer {
         group.number(lsn);
         let mut fenced = self.fence_switches(&mut ticket.places);
         let count = group.parts.len() as u16;
-        let mut flushed = Vec::with_capacity(group.parts.len());
-        let mut tails = Vec::with_capacity(group.parts.len());
-        for (index, (part, place)) in group.parts.iter().zip(&ticket.places).enumerate() {
+        let (mut flushed, mut tails) = (Few::new(), Few::new());
+        for (index, (part, place)) in group.parts.iter_mut().zip(&ticket.places).enumerate() {
             let zone_at = self.zones.geometry().zone(place.zone);
             let header = SubEntry {
                 lsn,
                 incarnation: self.incarnation,
                 zone_generation: self.zones.generation(place.zone),
-                payload_len: part.payload.len() as u32,
-                payload_sum: SubEntry::payload_sum(lsn, &part.payload),
+                payload_len: part.payload().len() as u32,
+                payload_sum: SubEntry::payload_sum(lsn, part.payload()),
                 count,
                 index: index as u16,
                 records: part.records.len() as u32,
                 stream: part.stream,
             };
-            let at = zone_at + place.offset;
-            let stored = self.region.write(at, &header.encode(place.zone));
-            let payload = self.region.write(at + SUB_HEADER as u64, &part.payload);
-            flushed.push(self.region.flush(stored.join(payload)));
+            part.bytes[..SUB_HEADER].copy_from_slice(&header.encode(place.zone));
+            let stored = self.region.write(zone_at + place.offset, &part.bytes);
+            flushed.push(self.region.flush(stored));
             self.zones.add_live(place.zone, part.records.len() as u64);
             let tail = place.offset + part.zone_len();
             tails.push((part.stream, Gidx { zone: place.zone, tail }));
@@ -281,13 +275,12 @@ impl Committer {
         self.index(&group, &ticket);
         let durable = durability == Durability::Durable;
         self.ring.finish(lsn, Finished { fenced, tails, durable });
-        // The ticket was honoured: dropping it would poison the database.
-        std::mem::forget(ticket);
+        ticket.honoured = true;
     }
 
     /// The seal of a full zone is on the media before anything in the next one is.
     fn fence_switches(&self, places: &mut [Place]) -> Fenced {
-        let words: Vec<_> = places
+        let words: Few<_> = places
             .iter_mut()
             .flat_map(|place| place.switch.drain(..))
             .map(|word| self.region.flush(word))
@@ -302,12 +295,11 @@ impl Committer {
     fn index(&self, group: &Group, ticket: &Ticket<'_>) {
         let _guard = pin();
         for (part, place) in group.parts.iter().zip(&ticket.places) {
-            let payload_at =
-                self.zones.geometry().zone(place.zone) + place.offset + SUB_HEADER as u64;
+            let part_at = self.zones.geometry().zone(place.zone) + place.offset;
             for placed in &part.records {
                 let Some(home) = placed.home else { continue };
-                if let Some(record) = Record::decode(&part.payload[placed.at..]) {
-                    ticket.actives[home].insert(&record, payload_at + placed.at as u64);
+                if let Some(record) = Record::decode(&part.bytes[placed.at..]) {
+                    ticket.actives[home].insert(&record, part_at + placed.at as u64);
                 }
             }
         }
@@ -315,12 +307,9 @@ impl Committer {
 
     /// Runs `f` while nothing is written to the region's media; commits wait at their sync.
     pub(crate) fn while_quiet<T>(&self, f: impl FnOnce() -> T) -> T {
-        let linking = self.linking.lock();
-        let publisher = self.publisher.lock();
-        let done = f();
-        drop((publisher, linking));
-        self.wake();
-        done
+        let _linking = self.linking.lock();
+        let _turn = self.publish();
+        f()
     }
 
     /// Waits until `lsn` is published, publishing whatever is finished when nobody else does.
@@ -336,29 +325,40 @@ impl Committer {
             if self.poison.is_set() {
                 return Err(self.poison.unknown_outcome(lsn));
             }
-            if let Some(mut publisher) = self.publisher.try_lock() {
-                let ran = self.run(&mut publisher, false);
-                drop(publisher);
-                self.wake();
-                if ran {
-                    continue;
-                }
+            if let Some(mut turn) = self.try_publish()
+                && self.run(&mut turn, false)
+            {
+                continue;
             }
-            let mut parked = self.waiters.lock();
-            // Somebody publishes, or the next slot is not finished: whoever changes either wakes
-            // us, after taking the lock we hold.
-            let nothing_to_do =
-                self.publisher.is_locked() || !self.ring.is_finished(self.visible.get() + 1);
-            if !done() && !self.poison.is_set() && nothing_to_do {
-                self.published.wait(&mut parked);
+            self.ring.enlist(lsn);
+            // Whoever publishes the LSN wakes us; whoever gives the publisher's lock back looks
+            // whether something was finished meanwhile, and wakes its waiter. So there is nothing
+            // to do as long as the lock is taken or the next slot is not finished.
+            fence(Ordering::SeqCst);
+            let idle = self.publisher.is_locked() || !self.ring.is_finished(self.visible.get() + 1);
+            if idle && !done() && !self.poison.is_set() {
+                std::thread::park();
             }
         }
     }
 
-    /// Wakes everybody who waits for a change of the ring, the watermarks or the poison.
-    pub(crate) fn wake(&self) {
-        let _parked = self.waiters.lock();
-        self.published.notify_all();
+    /// The publisher's turn, if nobody has it.
+    fn try_publish(&self) -> Option<Turn<'_>> {
+        Some(Turn {
+            committer: self,
+            publisher: Some(self.publisher.try_lock()?),
+            woken: Vec::new(),
+        })
+    }
+
+    /// The publisher's turn.
+    pub(super) fn publish(&self) -> Turn<'_> {
+        Turn { committer: self, publisher: Some(self.publisher.lock()), woken: Vec::new() }
+    }
+
+    /// Wakes everybody who waits for a commit, after a failure.
+    pub(crate) fn wake_all(&self) {
+        self.ring.dismiss_all().iter().for_each(Thread::unpark);
     }
 
     /// How many runs were published.
@@ -374,15 +374,64 @@ impl Committer {
 
 /// A ticket that has not been honoured yet.
 struct Ticket<'a> {
-    poison: &'a Poison,
+    committer: &'a Committer,
     lsn: Lsn,
-    places: Vec<Place>,
-    actives: Vec<Arc<Memtable>>,
+    places: Few<Place>,
+    actives: Few<Arc<Memtable>>,
+    honoured: bool,
 }
 
 impl Drop for Ticket<'_> {
     fn drop(&mut self) {
+        if self.honoured {
+            return;
+        }
         // A void slot would let recovery and readers disagree, so there is none (invariant 2).
-        self.poison.set_because(format!("a thread died between ticket and finish of {}", self.lsn));
+        let poison = &self.committer.poison;
+        poison.set_because(format!("a thread died between ticket and finish of {}", self.lsn));
+        self.committer.wake_all();
+    }
+}
+
+/// The publisher's turn. Giving it back wakes those whose commits were published, and before them
+/// the one who can go on with what was finished meanwhile.
+pub(super) struct Turn<'a> {
+    committer: &'a Committer,
+    publisher: Option<MutexGuard<'a, Publisher>>,
+    /// Whose commits this turn has published.
+    pub(super) woken: Vec<Thread>,
+}
+
+impl std::ops::Deref for Turn<'_> {
+    type Target = Publisher;
+
+    fn deref(&self) -> &Publisher {
+        self.publisher.as_ref().expect("invariant: a turn has the lock until it is dropped")
+    }
+}
+
+impl std::ops::DerefMut for Turn<'_> {
+    fn deref_mut(&mut self) -> &mut Publisher {
+        self.publisher.as_mut().expect("invariant: a turn has the lock until it is dropped")
+    }
+}
+
+impl Drop for Turn<'_> {
+    fn drop(&mut self) {
+        let committer = self.committer;
+        drop(self.publisher.take());
+        // Against the fence in `wait`: either we see the slot that was finished while we had the
+        // lock, or its waiter sees the lock free.
+        fence(Ordering::SeqCst);
+        let next = committer.visible.get() + 1;
+        if committer.ring.is_finished(next) {
+            let mut successor = Vec::new();
+            committer.ring.dismiss(next, &mut successor);
+            successor.iter().for_each(Thread::unpark);
+        }
+        self.woken.iter().for_each(Thread::unpark);
+        if committer.poison.is_set() {
+            committer.wake_all();
+        }
     }
 }

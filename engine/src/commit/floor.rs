@@ -102,7 +102,7 @@ impl Gidx {
     /// Stores the word of `stream`.
     pub(crate) fn store(self, region: &Region, stream: u32) -> Dirty {
         debug_assert!(self.tail.is_multiple_of(LINE), "sub-entries are aligned to lines");
-        let place = (u64::from(self.zone) << 20 | self.tail / LINE) << 24;
+        let place = ((u64::from(self.zone) << 20) | (self.tail / LINE)) << 24;
         region.store_word(Geometry::gidx(stream), place | check(stream, place))
     }
 

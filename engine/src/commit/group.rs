@@ -1,23 +1,28 @@
 //! A commit group, encoded and ready for its ticket. All that can fail in it fails here.
 
-use std::sync::Arc;
+use smallvec::{SmallVec, smallvec};
 
-use super::batch::{Batch, Home};
+use super::batch::{Batch, Homes};
 use super::subentry::SUB_HEADER;
 use crate::error::{Error, Result};
 use crate::memtable::{encode_record, set_seq};
 use crate::pm::LINE;
 use crate::record::{Kind, Lsn, SYSTEM_TABLE};
 
+/// Most groups have few of everything: no allocation for those.
+pub(super) type Few<T> = SmallVec<[T; 2]>;
+
 /// The records of a group that go to one stream.
 #[derive(Debug)]
 pub(crate) struct Part {
     pub(super) stream: u32,
-    pub(super) payload: Vec<u8>,
-    pub(super) records: Vec<Placed>,
+    /// Room for the header, the payload, and zeros up to a whole line: as it goes to the zone.
+    pub(super) bytes: Vec<u8>,
+    payload_len: usize,
+    pub(super) records: Few<Placed>,
 }
 
-/// Where in a part's payload a record lies, and whose it is.
+/// Where in a part's bytes a record lies, and whose it is.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Placed {
     pub(super) at: usize,
@@ -27,8 +32,8 @@ pub(super) struct Placed {
 
 /// One or more operations that become durable together under one LSN.
 pub(crate) struct Group {
-    pub(super) homes: Vec<Arc<dyn Home>>,
-    pub(super) parts: Vec<Part>,
+    pub(super) homes: Homes,
+    pub(super) parts: Few<Part>,
 }
 
 /// The stream that all tables share.
@@ -42,27 +47,25 @@ impl Group {
     /// `Invalid` when the batch broke a limit or does not fit in a zone of `zone_size`.
     pub(crate) fn encode(batch: &Batch, zone_size: u64) -> Result<Group> {
         batch.check()?;
-        let (homes, operations) = (batch.homes(), batch.effective());
-        let mut payload = Vec::with_capacity(batch.stored_len());
-        let mut records = Vec::with_capacity(operations.len());
-        for operation in &operations {
+        let homes = batch.homes();
+        let mut part = Part::with_capacity(SHARED_STREAM, batch.stored_len());
+        for operation in &*batch.effective() {
             let table = homes[operation.target].table();
-            records.push(Placed { at: payload.len(), home: Some(operation.target) });
+            part.records.push(Placed { at: part.bytes.len(), home: Some(operation.target) });
             let (key, value) = (batch.key(operation), batch.value(operation));
-            encode_record(&mut payload, table, operation.kind, key, value);
+            encode_record(&mut part.bytes, table, operation.kind, key, value);
         }
-        let part = Part { stream: SHARED_STREAM, payload, records };
+        let part = part.closed();
         part.check(zone_size)?;
-        Ok(Group { homes, parts: vec![part] })
+        Ok(Group { homes, parts: smallvec![part] })
     }
 
     /// Encodes one of the engine's own records.
     pub(crate) fn event(key: &[u8], value: &[u8]) -> Group {
-        let mut payload = Vec::new();
-        encode_record(&mut payload, SYSTEM_TABLE, Kind::TableEvent, key, value);
-        let records = vec![Placed { at: 0, home: None }];
-        let part = Part { stream: SHARED_STREAM, payload, records };
-        Group { homes: Vec::new(), parts: vec![part] }
+        let mut part = Part::with_capacity(SHARED_STREAM, key.len() + value.len());
+        part.records.push(Placed { at: part.bytes.len(), home: None });
+        encode_record(&mut part.bytes, SYSTEM_TABLE, Kind::TableEvent, key, value);
+        Group { homes: Homes::new(), parts: smallvec![part.closed()] }
     }
 
     /// Number of records.
@@ -74,16 +77,34 @@ impl Group {
     pub(super) fn number(&mut self, lsn: Lsn) {
         for part in &mut self.parts {
             for record in &part.records {
-                set_seq(&mut part.payload[record.at..], lsn);
+                set_seq(&mut part.bytes[record.at..], lsn);
             }
         }
     }
 }
 
 impl Part {
+    fn with_capacity(stream: u32, payload: usize) -> Part {
+        let mut bytes = Vec::with_capacity(SUB_HEADER + payload + LINE as usize);
+        bytes.resize(SUB_HEADER, 0);
+        Part { stream, bytes, payload_len: 0, records: Few::new() }
+    }
+
+    /// The part with its payload complete.
+    fn closed(mut self) -> Part {
+        self.payload_len = self.bytes.len() - SUB_HEADER;
+        self.bytes.resize(self.bytes.len().next_multiple_of(LINE as usize), 0);
+        self
+    }
+
+    /// The records.
+    pub(super) fn payload(&self) -> &[u8] {
+        &self.bytes[SUB_HEADER..SUB_HEADER + self.payload_len]
+    }
+
     /// Bytes that the part takes in its zone.
     pub(super) fn zone_len(&self) -> u64 {
-        ((SUB_HEADER + self.payload.len()) as u64).next_multiple_of(LINE)
+        self.bytes.len() as u64
     }
 
     fn check(&self, zone_size: u64) -> Result<()> {

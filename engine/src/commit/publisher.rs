@@ -11,7 +11,7 @@
 
 use std::collections::BTreeMap;
 
-use super::committer::Committer;
+use super::committer::{Committer, Turn};
 use super::floor::{Floor, Gidx};
 use crate::error::Result;
 use crate::pm::{Durable, Fenced};
@@ -40,7 +40,7 @@ impl Publisher {
 
 impl Committer {
     /// Publishes one run; whether there was one.
-    pub(super) fn run(&self, publisher: &mut Publisher, force_sync: bool) -> bool {
+    pub(super) fn run(&self, publisher: &mut Turn<'_>, force_sync: bool) -> bool {
         if self.poison.is_set() {
             return false;
         }
@@ -66,7 +66,10 @@ impl Committer {
             self.region.write_back(&fenced).map(|()| None)
         };
         match published {
-            Ok(durable) => self.published(publisher, last, durable),
+            Ok(durable) => {
+                self.published(publisher, last, durable);
+                (first..=last).for_each(|lsn| self.ring.dismiss(lsn, &mut publisher.woken));
+            }
             Err(e) => self.poison.set(&e),
         }
         self.count_run();
@@ -108,19 +111,16 @@ impl Committer {
     ///
     /// `Unavailable` when the database is, or becomes, poisoned.
     pub(crate) fn settle(&self) -> Result<Lsn> {
-        let settled = self.settle_locked();
-        self.wake();
-        settled
-    }
-
-    fn settle_locked(&self) -> Result<Lsn> {
-        let mut publisher = self.publisher.lock();
+        let mut publisher = self.publish();
         while self.run(&mut publisher, false) {}
         if self.durable.get() < self.visible.get() {
             self.run(&mut publisher, true);
         }
         self.poison.check()?;
         let floor = self.ride_floor(&mut publisher);
+        if floor.is_empty() {
+            return Ok(publisher.floor.lsn);
+        }
         if let Err(e) = self.region.sync(&floor) {
             self.poison.set(&e);
             return Err(e);
@@ -130,14 +130,11 @@ impl Committer {
 
     /// Whether everything committed is durable and the floor says so.
     pub(crate) fn is_settled(&self) -> bool {
-        let Some(publisher) = self.publisher.try_lock() else { return false };
+        let publisher = self.publish();
         let (visible, durable) = (self.visible.get(), self.durable.get());
-        let settled = visible == durable
+        visible == durable
             && publisher.floor.lsn == durable
-            && publisher.floor.journal == *self.journal.lock();
-        drop(publisher);
-        self.wake();
-        settled
+            && publisher.floor.journal == *self.journal.lock()
     }
 
     /// Those of `zones` that no GIDX word names or will come to name.
@@ -145,13 +142,10 @@ impl Committer {
         if zones.is_empty() {
             return zones;
         }
-        let publisher = self.publisher.lock();
+        let publisher = self.publish();
         let tails = [&publisher.written, &publisher.durable_tails, &publisher.tails];
         let named = |zone: u32| tails.iter().any(|t| t.values().any(|gidx| gidx.zone == zone));
-        let releasable = zones.into_iter().filter(|zone| !named(*zone)).collect();
-        drop(publisher);
-        self.wake();
-        releasable
+        zones.into_iter().filter(|zone| !named(*zone)).collect()
     }
 
     /// Releases zones that are [`releasable`](Committer::releasable); how many. The caller has
@@ -167,15 +161,10 @@ impl Committer {
             return Ok(0);
         }
         // Nobody verifies the region meanwhile.
-        let mut publisher = self.publisher.lock();
-        let floor = self.ride_floor(&mut publisher);
+        let mut turn = self.publish();
+        let floor = self.ride_floor(&mut turn);
         let released = self.region.sync(&floor).and_then(|_| self.zones.release(zones));
-        drop(publisher);
-        self.wake();
-        if let Err(e) = released {
-            self.poison.set(&e);
-            return Err(e);
-        }
+        released.inspect_err(|e| self.poison.set(e))?;
         Ok(zones.len())
     }
 }

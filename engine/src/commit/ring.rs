@@ -6,14 +6,18 @@
 //!
 //! 1. An LSN gets a ticket only when the LSN a ring's length before it was published, so a slot
 //!    has one LSN at a time.
-//! 2. `finished` names the LSN last finished in the slot; it is stored after the slot's content
+//! 2. A thread that parks for an LSN is in its slot's list, and looked once more after it put
+//!    itself there; whoever publishes the LSN empties the list first and wakes after.
+//! 3. `finished` names the LSN last finished in the slot; it is stored after the slot's content
 //!    and loaded before it.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::thread::Thread;
 
 use parking_lot::Mutex;
 
 use super::floor::Gidx;
+use super::group::Few;
 use crate::pm::Fenced;
 use crate::record::Lsn;
 
@@ -25,7 +29,7 @@ pub(super) const RING: u64 = 4096;
 pub(super) struct Finished {
     pub(super) fenced: Fenced,
     /// Where each touched stream ends after the group.
-    pub(super) tails: Vec<(u32, Gidx)>,
+    pub(super) tails: Few<(u32, Gidx)>,
     /// Whether somebody waits for the sync.
     pub(super) durable: bool,
 }
@@ -34,6 +38,7 @@ pub(super) struct Finished {
 struct Slot {
     finished: AtomicU64,
     content: Mutex<Finished>,
+    waiters: Mutex<Vec<Thread>>,
 }
 
 /// The slots.
@@ -65,9 +70,26 @@ impl Ring {
         self.slot(lsn).finished.load(Ordering::SeqCst) == lsn
     }
 
+    /// Puts this thread among those to be woken when `lsn` is published.
+    pub(super) fn enlist(&self, lsn: Lsn) {
+        self.slot(lsn).waiters.lock().push(std::thread::current());
+    }
+
+    /// Empties the list of those who wait for `lsn` into `waiters`.
+    pub(super) fn dismiss(&self, lsn: Lsn, waiters: &mut Vec<Thread>) {
+        waiters.append(&mut self.slot(lsn).waiters.lock());
+    }
+
+    /// Everybody who waits for anything.
+    pub(super) fn dismiss_all(&self) -> Vec<Thread> {
+        let mut waiters = Vec::new();
+        self.slots.iter().for_each(|slot| waiters.append(&mut slot.waiters.lock()));
+        waiters
+    }
+
     /// Takes what a finished group left for the publisher.
     pub(super) fn take(&self, lsn: Lsn) -> Finished {
-        debug_assert!(self.is_finished(lsn), "only finished slots are taken (invariant 2)");
+        debug_assert!(self.is_finished(lsn), "only finished slots are taken (invariant 3)");
         std::mem::take(&mut *self.slot(lsn).content.lock())
     }
 }

@@ -1,6 +1,6 @@
 //! The sub-entry header: what one commit group appended to one stream (`docs/format.md`).
 
-use crate::record::{Lsn, Reader, checksum, put_u32, put_u64};
+use crate::record::{Lsn, Reader, checksum};
 
 /// Bytes before the payload.
 pub(crate) const SUB_HEADER: usize = 64;
@@ -26,21 +26,19 @@ pub(crate) struct SubEntry {
 impl SubEntry {
     /// The header's bytes, for a place in `zone`.
     pub(crate) fn encode(&self, zone: u32) -> [u8; SUB_HEADER] {
-        let mut body = Vec::with_capacity(SUB_HEADER);
-        put_u64(&mut body, self.lsn);
-        put_u64(&mut body, self.incarnation);
-        put_u32(&mut body, self.zone_generation);
-        put_u32(&mut body, self.payload_len);
-        put_u32(&mut body, self.payload_sum);
-        body.extend_from_slice(&self.count.to_le_bytes());
-        body.extend_from_slice(&self.index.to_le_bytes());
-        put_u32(&mut body, self.records);
-        put_u32(&mut body, self.stream);
-        body.resize(SUB_HEADER - 8, 0);
         let mut out = [0; SUB_HEADER];
+        out[8..16].copy_from_slice(&self.lsn.to_le_bytes());
+        out[16..24].copy_from_slice(&self.incarnation.to_le_bytes());
+        out[24..28].copy_from_slice(&self.zone_generation.to_le_bytes());
+        out[28..32].copy_from_slice(&self.payload_len.to_le_bytes());
+        out[32..36].copy_from_slice(&self.payload_sum.to_le_bytes());
+        out[36..38].copy_from_slice(&self.count.to_le_bytes());
+        out[38..40].copy_from_slice(&self.index.to_le_bytes());
+        out[40..44].copy_from_slice(&self.records.to_le_bytes());
+        out[44..48].copy_from_slice(&self.stream.to_le_bytes());
+        let sum = checksum(&[u64::from(zone)], &out[8..]);
         out[..4].copy_from_slice(MAGIC);
-        out[4..8].copy_from_slice(&checksum(&[u64::from(zone)], &body).to_le_bytes());
-        out[8..].copy_from_slice(&body);
+        out[4..8].copy_from_slice(&sum.to_le_bytes());
         out
     }
 

@@ -9,7 +9,7 @@
 //! 2. A sub-entry never spans zones.
 //! 3. A switch seals the zone it leaves.
 
-use super::group::Group;
+use super::group::{Few, Group};
 use crate::alloc::{ZONE_HEADER, ZonePool};
 use crate::pm::Dirty;
 use crate::record::Lsn;
@@ -35,7 +35,7 @@ pub(super) struct Place {
     pub(super) zone: u32,
     pub(super) offset: u64,
     /// The words of a zone switch that this group has to make durable.
-    pub(super) switch: Vec<Dirty>,
+    pub(super) switch: Few<Dirty>,
 }
 
 #[derive(Debug)]
@@ -64,7 +64,7 @@ impl Turnstile {
     }
 
     /// Takes the ticket and reserves the space of a group that lacks none.
-    pub(super) fn pass(&mut self, group: &Group, zones: &ZonePool) -> (Lsn, Vec<Place>) {
+    pub(super) fn pass(&mut self, group: &Group, zones: &ZonePool) -> (Lsn, Few<Place>) {
         debug_assert_eq!(self.lacks_space(group), None, "space is ready before the ticket");
         let lsn = self.next;
         self.next += 1;
@@ -79,7 +79,7 @@ impl Turnstile {
     fn reserve(&mut self, stream: u32, len: u64, lsn: Lsn, zones: &ZonePool) -> Place {
         let fits = self.fits(&self.streams[stream as usize], len);
         let s = &mut self.streams[stream as usize];
-        let mut switch = Vec::new();
+        let mut switch = Few::new();
         if !fits && let Some(next) = s.spare.take() {
             match s.zone {
                 Some(full) => switch.extend(zones.switch(full, s.tail, s.greatest, next)),

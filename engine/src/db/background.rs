@@ -93,7 +93,7 @@ impl Engine {
                     self.shared.pace.report(Some(e.to_string()));
                     if e.kind() != ErrorKind::Full {
                         self.shared.poison.set(&e);
-                        self.shared.committer.wake();
+                        self.shared.committer.wake_all();
                     }
                     RETRY
                 }
@@ -112,9 +112,20 @@ impl Engine {
             || self.release_dead()?
             || self.freeze_large()
             || self.merge_one()?
-            || (fill.calls_for_drain() && self.drain_oldest()?)
+            || (fill.calls_for_drain() && !self.is_behind() && self.drain_oldest()?)
             || self.compact_one()?
+            || (fill.calls_for_drain() && self.drain_oldest()?)
             || self.settle_when_idle()?)
+    }
+
+    /// Whether some level 1 has outgrown its target by half: then compaction goes first. Else
+    /// drains would merge each column with ever more of it, and writers, who wait for drains in
+    /// the end, are the ones to be slowed down.
+    fn is_behind(&self) -> bool {
+        let most = self.options.level1_size.saturating_mul(3) / 2;
+        let behind =
+            |t: &Arc<TableCore>| t.view().version.level(1).is_some_and(|l| l.bytes() > most);
+        self.tables().iter().any(behind)
     }
 
     /// Links a spare zone to a stream that has none, so that no writer has to.
@@ -157,7 +168,12 @@ impl Engine {
             }
             return Ok(released > 0);
         }
-        let floor = self.shared.committer.durable();
+        if self.shared.zones.dead(self.shared.committer.durable()).is_empty() {
+            return Ok(false);
+        }
+        // Eligibility: recovery walks upward from the floor on the media, so what is above it
+        // must stay, dead or not.
+        let floor = self.settle()?;
         let dead = self.shared.committer.releasable(self.shared.zones.dead(floor));
         if dead.is_empty() {
             return Ok(false);

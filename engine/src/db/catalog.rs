@@ -25,7 +25,7 @@ impl Engine {
             return self.existing(name);
         }
         self.shared.check_writable()?;
-        let _ddl = self.ddl.lock();
+        let _ddl = self.shared.ddl.lock();
         if let Some(slot) = self.find(name) {
             return Ok(slot);
         }
@@ -61,7 +61,7 @@ impl Engine {
 
     pub(super) fn drop_table(&self, name: &str) -> Result<()> {
         self.shared.check_writable()?;
-        let _ddl = self.ddl.lock();
+        let _ddl = self.shared.ddl.lock();
         let core = self.existing(name)?.core();
         let lsn = self.carry_out(&Event::Drop { table: core.id() }, Some(&core))?;
         debug_assert!(lsn > core.created(), "a table is dropped after it was created");
@@ -73,7 +73,7 @@ impl Engine {
     pub(super) fn rename_table(&self, from: &str, to: &str) -> Result<()> {
         self.shared.check_writable()?;
         check_table_name(to)?;
-        let _ddl = self.ddl.lock();
+        let _ddl = self.shared.ddl.lock();
         let slot = self.existing(from)?;
         if self.find(to).is_some() {
             return Err(Error::invalid(format!("there is a table {to:?} already")));
@@ -89,7 +89,7 @@ impl Engine {
 
     pub(super) fn truncate_table(&self, name: &str) -> Result<()> {
         self.shared.check_writable()?;
-        let _ddl = self.ddl.lock();
+        let _ddl = self.shared.ddl.lock();
         let slot = self.existing(name)?;
         let (table, new) = (slot.core().id(), self.set.allocate_table_id());
         let event = Event::Truncate { table, new, name: name.to_string() };

@@ -33,8 +33,6 @@ pub(super) struct Engine {
     pub(super) set: VersionSet,
     /// Tables by name.
     pub(super) catalog: Mutex<BTreeMap<String, Arc<TableSlot>>>,
-    /// Held by whoever creates, drops, renames or truncates a table.
-    pub(super) ddl: Mutex<()>,
     pub(super) background: Background,
     pub(super) stop: AtomicBool,
     pub(super) opened: OpenStats,
@@ -89,6 +87,13 @@ impl Engine {
         applied
     }
 
+    /// Poisons the database and wakes everybody who waits.
+    pub(super) fn stop_because(&self, cause: &str) {
+        self.shared.poison.set_because(cause.to_string());
+        self.shared.committer.wake_all();
+        self.shared.pace.report(Some(cause.to_string()));
+    }
+
     /// Makes everything committed durable and writes the floor.
     pub(super) fn settle(&self) -> Result<Lsn> {
         self.shared.committer.settle()
@@ -111,9 +116,14 @@ impl Inner {
             None
         } else {
             let engine = Arc::clone(&engine);
-            let spawned = std::thread::Builder::new()
-                .name("terrace-background".to_string())
-                .spawn(move || engine.run_background());
+            let spawned = std::thread::Builder::new().name("terrace-background".to_string()).spawn(
+                move || {
+                    let run = std::panic::AssertUnwindSafe(|| engine.run_background());
+                    if std::panic::catch_unwind(run).is_err() {
+                        engine.stop_because("the background thread panicked");
+                    }
+                },
+            );
             Some(spawned.map_err(|e| {
                 Error::new(ErrorKind::Unavailable, format!("cannot start a thread: {e}"))
             })?)
@@ -144,7 +154,7 @@ impl Inner {
         if let Some(thread) = self.thread.lock().take()
             && thread.join().is_err()
         {
-            engine.shared.poison.set_because("the background thread panicked".to_string());
+            engine.stop_because("the background thread panicked");
         }
         let settled = if engine.shared.read_only { Ok(0) } else { engine.settle() };
         drop(self.lock.lock().take());

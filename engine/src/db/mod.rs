@@ -5,6 +5,7 @@ mod catalog;
 mod create;
 mod events;
 mod inner;
+mod media;
 mod open;
 mod stats;
 mod verify;

@@ -21,9 +21,10 @@ use parking_lot::Mutex;
 
 use super::OpenHow;
 use super::background::Background;
-use super::create::{REGION, create};
+use super::create::create;
 use super::events::Event;
 use super::inner::{Engine, Inner};
+use super::media::{self, REGION};
 use super::stats::OpenStats;
 use crate::alloc::{StreamPool, ZonePool};
 use crate::commit::{
@@ -35,8 +36,8 @@ use crate::levels::{JournalFloor, VersionSet};
 use crate::memtable::Record;
 use crate::mvcc::{SnapshotRegistry, Watermark};
 use crate::options::{OpenProgress, Options, Storage};
-use crate::os::{Access, DirectoryLock, Files, OpenHow as FileHow, RealFiles};
-use crate::pm::{Lived, Media, Region, Span, Superblock};
+use crate::os::{Access, DirectoryLock, Files, RealFiles};
+use crate::pm::{Lived, Region, Span, Superblock};
 use crate::record::{SYSTEM_TABLE, TableId};
 use crate::table::{Parts, Shared, TableCore, TableSlot};
 
@@ -202,8 +203,9 @@ impl Opening<'_> {
 
     /// Step 1.
     pub(super) fn load(&self) -> Result<Loaded> {
-        let path = self.path.join(REGION);
-        let (media, len) = self.media(&path)?;
+        let path = media::path(self.path, self.options);
+        let open = || media::open(&self.files, &path, self.read_only, self.options);
+        let (media, len) = open()?;
         let head = Region::new(media, &path, len.min(Superblock::span().len))?;
         head.load(Span { at: 0, len: head.len() })?;
         let (superblock, damaged) = Superblock::read(head.bytes(0, head.len()), &path)?;
@@ -219,28 +221,13 @@ impl Opening<'_> {
             }));
         }
         #[cfg_attr(not(any(test, feature = "testing")), expect(unused_mut, reason = "planting"))]
-        let mut region = Region::new(self.media(&path)?.0, &path, len)?;
+        let mut region = Region::new(open()?.0, &path, len)?;
         #[cfg(any(test, feature = "testing"))]
         region.plant(self.options.planted);
         region.load(Span { at: 0, len: superblock.geometry.zones_start() })?;
         let (floor, slot_damage) = Floor::load(&region)?;
         let damages = damaged.into_iter().chain(slot_damage).collect();
         Ok(Loaded { region: Arc::new(region), superblock, floor, damages })
-    }
-
-    fn media(&self, path: &Path) -> Result<(Media, u64)> {
-        #[cfg(any(test, feature = "testing"))]
-        if let Storage::Simulated(machine) = &self.options.storage
-            && let Some(memory) = machine.memory()
-        {
-            let missing = || Error::invalid("the simulated machine has no region");
-            let pm = memory.get().ok_or_else(missing)?;
-            return Ok((Media::Simulated(Arc::clone(pm)), pm.len()));
-        }
-        let how = if self.read_only { FileHow::Read } else { FileHow::Write };
-        let file = self.files.open(path, how).map_err(|e| Error::io("open", path, e))?;
-        let len = file.len().map_err(|e| Error::io("measure", path, e))?;
-        Ok((Media::File(file), len))
     }
 
     fn check_payloads(&self) -> bool {
@@ -314,7 +301,6 @@ impl Opening<'_> {
             shared: Arc::new(shared),
             set,
             catalog: Mutex::default(),
-            ddl: Mutex::new(()),
             background: Background::default(),
             stop: AtomicBool::new(false),
             opened: OpenStats::default(),

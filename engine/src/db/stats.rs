@@ -1,5 +1,6 @@
 //! What lies where, and what it has cost.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::inner::Engine;
@@ -60,6 +61,8 @@ pub struct CommitStats {
     pub flushes: u64,
     /// Store fences (persistent memory only).
     pub fences: u64,
+    /// Media blocks of 256 bytes that were touched (mapped modes only).
+    pub blocks: u64,
     /// Bytes written to the region's file.
     pub bytes: u64,
     /// Times a stream went on to its next zone.
@@ -138,6 +141,10 @@ pub struct DiskStats {
     pub written_bytes: u64,
     /// Bytes read from extents.
     pub read_bytes: u64,
+    /// Syncs of the files.
+    pub syncs: u64,
+    /// Memory that block indexes and filters take, beside the cache.
+    pub index_memory: u64,
 }
 
 /// The block cache.
@@ -212,6 +219,7 @@ fn commit(engine: &Engine) -> CommitStats {
         syncs: read(&pm.syncs),
         flushes: read(&pm.flushes),
         fences: read(&pm.fences),
+        blocks: read(&pm.blocks),
         bytes: read(&pm.bytes),
         zone_switches: read(&counts.zone_switches),
         visible: committer.visible(),
@@ -258,11 +266,19 @@ fn table(core: &TableCore) -> TableStats {
 fn disk(engine: &Engine) -> DiskStats {
     let store = engine.set.store();
     let space = store.space();
+    let tables = engine.tables();
+    let extents = |t: &Arc<TableCore>| {
+        let version = Arc::clone(&t.view().version);
+        version.levels.iter().flat_map(|l| l.extents().iter()).map(|e| e.memory()).sum::<usize>()
+    };
+    let index_memory: usize = tables.iter().map(extents).sum();
     DiskStats {
         file_bytes: space.file_bytes,
         extent_bytes: space.taken_bytes,
         written_bytes: store.bytes_written(),
         read_bytes: store.bytes_read(),
+        syncs: store.syncs(),
+        index_memory: index_memory as u64,
     }
 }
 

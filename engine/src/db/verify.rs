@@ -4,8 +4,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::OpenHow;
-use super::create::REGION;
 use super::inner::Engine;
+use super::media;
 use super::open::{Loaded, Opening, files_of, lock};
 use crate::alloc::{StreamPool, ZonePool};
 use crate::commit::{Evidence, Gidx, recover};
@@ -56,7 +56,7 @@ pub(super) fn verify_with(path: &Path, options: &Options) -> Result<VerifyReport
         if !pairs {
             report.damages.push(Damage {
                 tier: "pm",
-                file: path.join(REGION),
+                file: media::path(path, options),
                 offset: 16,
                 what: "database id".into(),
                 expected: "that of the journal".into(),

@@ -136,18 +136,19 @@ pub(crate) struct BuiltExtent {
 }
 
 impl BuiltExtent {
-    /// Reserves space and writes the extent, without a sync. The space goes back when the extent
-    /// is dropped, until [`Extent::installed`] is called.
-    ///
-    /// # Errors
-    ///
-    /// `Full` when there is no room; or on an I/O error. The space is given back then.
+    /// As [`write_filling`](Self::write_filling), filling nothing.
+    #[cfg(test)]
     pub(crate) fn write(self, store: &Arc<ExtentStore>) -> Result<Arc<Extent>> {
         self.write_filling(store, |_, _| {})
     }
 
-    /// As [`write`](Self::write), then shows the extent and its bytes to `fill`, which may put
-    /// blocks into a cache.
+    /// Reserves space and writes the extent, without a sync, then shows it with its bytes to
+    /// `fill`, which may put blocks into a cache. The space goes back when the extent is dropped,
+    /// until [`Extent::installed`] is called.
+    ///
+    /// # Errors
+    ///
+    /// `Full` when there is no room; or on an I/O error. The space is given back then.
     pub(crate) fn write_filling(
         mut self,
         store: &Arc<ExtentStore>,

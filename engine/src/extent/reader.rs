@@ -102,10 +102,6 @@ impl Extent {
         &self.meta
     }
 
-    pub(super) fn store(&self) -> &Arc<ExtentStore> {
-        &self.store
-    }
-
     /// The edit that adds it is durable, or may be: from now on the space is the journal's.
     pub(crate) fn installed(&self) {
         debug_assert_ne!(self.state.load(Ordering::Relaxed), OBSOLETE, "removed for good");

@@ -211,18 +211,21 @@ impl SimFiles {
 
     /// The file system as found after a power cut now. This one keeps running, for whoever still
     /// has it open.
+    #[cfg(test)]
     pub(crate) fn crash(&self, survive: Survive) -> Arc<SimFiles> {
         SimFiles::over(self.state.lock().after_crash(survive))
     }
 
     /// Plans a power cut just before the `n`-th sync from now takes effect; what is found after
     /// it is then given by [`found`](SimFiles::found).
+    #[cfg(test)]
     pub(crate) fn cut_before_sync(&self, n: u64, survive: Survive) {
         debug_assert!(n > 0, "the next sync is number 1");
         self.state.lock().faults.cut = Some((n, survive));
     }
 
     /// What the planned cut left, once it has come.
+    #[cfg(test)]
     pub(crate) fn found(&self) -> Option<Arc<SimFiles>> {
         self.state.lock().found.take()
     }
@@ -233,6 +236,7 @@ impl SimFiles {
     }
 
     /// A planted bug: the `n`-th sync from now succeeds and makes nothing durable.
+    #[cfg(test)]
     pub(crate) fn lose_sync(&self, n: u64) {
         self.state.lock().faults.lose = Some(n);
     }

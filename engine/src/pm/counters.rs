@@ -9,6 +9,8 @@ pub(crate) struct PmCounts {
     pub(crate) flushes: AtomicU64,
     /// Store fences.
     pub(crate) fences: AtomicU64,
+    /// Media blocks of 256 bytes that fenced ranges touched.
+    pub(crate) blocks: AtomicU64,
     /// Completed syncs of the region's file.
     pub(crate) syncs: AtomicU64,
     /// Bytes written to the region's file.

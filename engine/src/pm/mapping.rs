@@ -1,12 +1,13 @@
 //! The bytes of a region in memory. The only place that holds an address.
 
+use std::fs::File;
 use std::io;
 use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
-/// A private, zeroed, anonymous mapping: the DRAM image of a region.
+/// A mapping: the DRAM image of a region, or the region itself.
 #[derive(Debug)]
 pub(super) struct Mapping {
     base: NonNull<u8>,
@@ -37,6 +38,42 @@ impl Mapping {
         // SAFETY: the range is the mapping just made.
         unsafe { rustix::mm::madvise(base.as_ptr().cast(), len, Advice::LinuxHugepage) }.ok();
         Ok(Mapping { base, len })
+    }
+
+    /// Maps the first `len` bytes of a file, shared. With `sync`, only if stores reach the media
+    /// by flush and fence alone (`MAP_SYNC`): the kernel refuses where that is not so.
+    pub(super) fn shared(file: &File, len: usize, sync: bool) -> io::Result<Mapping> {
+        let flags = if sync {
+            MapFlags::SHARED_VALIDATE | MapFlags::SYNC
+        } else {
+            MapFlags::SHARED | MapFlags::POPULATE
+        };
+        let access = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a fresh mapping at an address of the kernel's choice. The file is the region of
+        // a locked database: no other process changes it or cuts it short.
+        let base = unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, access, flags, file, 0)? };
+        let base = NonNull::new(base.cast::<u8>())
+            .ok_or_else(|| io::Error::other("the kernel mapped the region at address 0"))?;
+        Ok(Mapping { base, len })
+    }
+
+    /// Copies `bytes` in past the cache, for what is large and whole lines: nothing has to be
+    /// flushed, a fence completes it. The caller keeps the region's invariant 1.
+    #[cfg(target_arch = "x86_64")]
+    pub(super) fn stream(&self, at: usize, bytes: &[u8]) {
+        use std::arch::x86_64::{__m128i, _mm_loadu_si128, _mm_stream_si128};
+        self.check(at, bytes.len());
+        assert!(at.is_multiple_of(16), "streaming stores are aligned, not at {at}");
+        let (chunks, rest) = bytes.as_chunks::<16>();
+        for (i, chunk) in chunks.iter().enumerate() {
+            // SAFETY: in bounds and aligned (checked; the base is page-aligned); nobody else
+            // reads or writes the range (region invariant 1). SSE2 is part of x86-64.
+            unsafe {
+                let to = self.base.as_ptr().add(at + i * 16).cast::<__m128i>();
+                _mm_stream_si128(to, _mm_loadu_si128(chunk.as_ptr().cast()));
+            }
+        }
+        debug_assert!(rest.is_empty(), "whole chunks are streamed");
     }
 
     /// Length in bytes.

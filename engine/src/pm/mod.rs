@@ -3,13 +3,16 @@
 //! addresses.
 
 mod counters;
+mod flush;
 mod geometry;
+mod mapped;
 mod mapping;
 mod region;
 mod span;
 mod superblock;
 
 pub(crate) use geometry::{Geometry, LINE, PAGE, STREAM_SLOTS};
+pub(crate) use mapped::Mapped;
 pub(crate) use region::{Media, Region};
 pub(crate) use span::{Dirty, Durable, Fenced, Span};
 pub(crate) use superblock::{Incarnations, Lived, Superblock};

@@ -22,11 +22,15 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
+use smallvec::SmallVec;
 
+#[cfg(any(test, feature = "testing"))]
+use super::LINE;
+use super::PAGE;
 use super::counters::PmCounts;
+use super::mapped::Mapped;
 use super::mapping::Mapping;
 use super::span::{Dirty, Durable, Fenced, Flushed, Span};
-use super::{LINE, PAGE};
 use crate::error::{Error, ErrorKind, Result};
 use crate::os::File;
 
@@ -35,6 +39,8 @@ use crate::os::File;
 pub(crate) enum Media {
     /// `file` mode: a preallocated file, written and synced by the publisher.
     File(Arc<dyn File>),
+    /// `dax` and `emulated` mode: the file is mapped, and the mapping is the region.
+    Mapped(Mapped),
     /// `simulated` mode: persistent memory that forgets what was not flushed and fenced.
     #[cfg(any(test, feature = "testing"))]
     Simulated(Arc<crate::os::sim::SimPm>),
@@ -59,7 +65,10 @@ impl Region {
     pub(crate) fn new(media: Media, path: &Path, len: u64) -> Result<Region> {
         let len = usize::try_from(len)
             .map_err(|_| Error::invalid(format!("a region of {len} bytes cannot be mapped")))?;
-        let image = Mapping::anonymous(len).map_err(|e| Error::io("map the region", path, e))?;
+        let image = match &media {
+            Media::Mapped(mapped) => mapped.map(path, len)?,
+            _ => Mapping::anonymous(len).map_err(|e| Error::io("map the region", path, e))?,
+        };
         Ok(Region {
             image,
             media,
@@ -80,8 +89,9 @@ impl Region {
 
     /// The mode's name.
     pub(crate) fn mode(&self) -> &'static str {
-        match self.media {
+        match &self.media {
             Media::File(_) => "file",
+            Media::Mapped(mapped) => mapped.name(),
             #[cfg(any(test, feature = "testing"))]
             Media::Simulated(_) => "simulated",
         }
@@ -111,6 +121,7 @@ impl Region {
                     .map_err(|e| Error::io("read the region", &self.path, e))?;
                 self.image.write(usize_of(span.at), &buffer);
             }
+            Media::Mapped(_) => {}
             #[cfg(any(test, feature = "testing"))]
             Media::Simulated(pm) => {
                 self.image.write(usize_of(span.at), &pm.read(span.at, span.len))
@@ -137,6 +148,13 @@ impl Region {
 
     /// Stores bytes in a range that the caller owns (invariant 1).
     pub(crate) fn write(&self, at: u64, bytes: &[u8]) -> Dirty {
+        #[cfg(target_arch = "x86_64")]
+        if let Media::Mapped(mapped) = &self.media
+            && mapped.streams(at, bytes.len())
+        {
+            self.image.stream(usize_of(at), bytes);
+            return Dirty { span: Span { at, len: bytes.len() as u64 }, streamed: true };
+        }
         self.image.write(usize_of(at), bytes);
         self.stored(Span { at, len: bytes.len() as u64 })
     }
@@ -151,14 +169,20 @@ impl Region {
         if let Media::Simulated(pm) = &self.media {
             pm.store(span.at, self.bytes(span.at, span.len));
         }
-        Dirty(span)
+        Dirty { span, streamed: false }
     }
 
     /// Sends dirty lines on their way to the media. Nothing in `file` mode.
+    #[expect(clippy::needless_pass_by_value, reason = "a typestate is used up by its step")]
     pub(crate) fn flush(&self, dirty: Dirty) -> Flushed {
-        let span = dirty.0;
+        let span = dirty.span;
         match &self.media {
             Media::File(_) => {}
+            Media::Mapped(_) if dirty.streamed => {}
+            Media::Mapped(mapped) => {
+                let flushed = mapped.flush(self.bytes(span.at, span.len));
+                PmCounts::add(&self.counts.flushes, flushed);
+            }
             #[cfg(any(test, feature = "testing"))]
             Media::Simulated(pm) => {
                 PmCounts::add(&self.counts.flushes, lines(span));
@@ -170,8 +194,13 @@ impl Region {
 
     /// Waits until everything this thread flushed is on the media. Nothing in `file` mode.
     pub(crate) fn fence(&self, flushed: impl IntoIterator<Item = Flushed>) -> Fenced {
+        let spans: SmallVec<_> = flushed.into_iter().map(|f| f.0).collect();
         match &self.media {
             Media::File(_) => {}
+            Media::Mapped(mapped) => {
+                PmCounts::add(&self.counts.fences, 1);
+                PmCounts::add(&self.counts.blocks, mapped.fence(&spans));
+            }
             #[cfg(any(test, feature = "testing"))]
             Media::Simulated(pm) => {
                 PmCounts::add(&self.counts.fences, 1);
@@ -180,7 +209,7 @@ impl Region {
                 }
             }
         }
-        Fenced(flushed.into_iter().map(|f| f.0).collect())
+        Fenced(spans)
     }
 
     /// Makes fenced ranges durable: in `file` mode one write for each run of pages and one sync
@@ -268,6 +297,7 @@ impl Region {
     }
 }
 
+#[cfg(any(test, feature = "testing"))]
 fn lines(span: Span) -> u64 {
     (span.end().next_multiple_of(LINE) - span.at / LINE * LINE) / LINE
 }

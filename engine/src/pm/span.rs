@@ -4,6 +4,8 @@
 //! On persistent memory, flush and fence do the work and the last step does none. In `file` mode
 //! flush and fence do nothing, and the last step is the publisher's write and sync.
 
+use smallvec::SmallVec;
+
 /// A range of bytes of the region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Span {
@@ -23,14 +25,10 @@ impl Span {
 /// Stored, perhaps still in the processor's cache.
 #[must_use = "a store that is never flushed is lost in a power cut"]
 #[derive(Debug)]
-pub(crate) struct Dirty(pub(super) Span);
-
-impl Dirty {
-    /// One dirty range out of two that touch.
-    pub(crate) fn join(self, other: Dirty) -> Dirty {
-        debug_assert_eq!(self.0.end(), other.0.at, "only neighbours can be joined");
-        Dirty(Span { at: self.0.at, len: self.0.len + other.0.len })
-    }
+pub(crate) struct Dirty {
+    pub(super) span: Span,
+    /// Stored past the cache: there is nothing to flush.
+    pub(super) streamed: bool,
 }
 
 /// On its way to the media, perhaps not there yet.
@@ -41,9 +39,14 @@ pub(crate) struct Flushed(pub(super) Span);
 /// Ordered before everything the same thread stores later. On persistent memory this is durable.
 #[must_use = "in file mode, fenced bytes still have to be synced"]
 #[derive(Debug, Default)]
-pub(crate) struct Fenced(pub(super) Vec<Span>);
+pub(crate) struct Fenced(pub(super) SmallVec<[Span; 4]>);
 
 impl Fenced {
+    /// Whether it holds no range.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
     /// Adds the ranges of another one.
     pub(crate) fn absorb(&mut self, mut other: Fenced) {
         self.0.append(&mut other.0);

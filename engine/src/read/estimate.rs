@@ -24,7 +24,8 @@ impl Estimate {
 }
 
 /// Estimates what `range` holds. Extents inside it count whole, extents across its ends by half;
-/// in memory up to a few thousand records are counted, beyond that half of all. Versions and
+/// in memory up to a few thousand records are counted, beyond that half of all
+/// (all of them, for the range of all keys). Versions and
 /// deletes count as records. Cost: no I/O. The caller holds an epoch guard.
 pub(crate) fn estimate(view: &View, range: &KeyRange) -> Estimate {
     let mut sum = Estimate::default();
@@ -56,6 +57,9 @@ fn in_memtable(memtable: &Memtable, range: &KeyRange) -> Estimate {
 }
 
 fn walk(cursor: &mut dyn Cursor, range: &KeyRange, all: Estimate) -> Estimate {
+    if range.is_everything() {
+        return all;
+    }
     let mut seen = Estimate::default();
     if cursor.seek(range.start(), LSN_MAX).is_err() {
         return seen;

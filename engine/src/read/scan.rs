@@ -52,6 +52,11 @@ impl KeyRange {
         }
     }
 
+    /// Whether every key lies inside.
+    pub(crate) fn is_everything(&self) -> bool {
+        self.lower == Bound::Unbounded && self.upper == Bound::Unbounded
+    }
+
     pub(crate) fn below_upper(&self, key: &[u8]) -> bool {
         match &self.upper {
             Bound::Included(upper) => key <= upper.as_slice(),

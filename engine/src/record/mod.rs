@@ -11,7 +11,7 @@ pub(crate) use decode::{Reader, put_bytes, put_u32, put_u64};
 /// The number of a commit group, and the sequence number of its records.
 ///
 /// LSNs are dense within one incarnation and never go back. 0 is before everything.
-pub type Lsn = u64;
+pub(crate) type Lsn = u64;
 
 /// The greatest LSN; a read at it sees everything published.
 pub(crate) const LSN_MAX: Lsn = Lsn::MAX;

@@ -103,7 +103,7 @@ impl TableCore {
     /// Fails once the table was dropped.
     pub(crate) fn check(&self) -> Result<()> {
         if self.dropped.load(Ordering::Acquire) {
-            return Err(Error::invalid(format!("table {:?} was dropped", self.name())));
+            return Err(Error::table_gone(&self.name()));
         }
         Ok(())
     }

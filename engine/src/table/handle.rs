@@ -10,7 +10,8 @@ use crate::commit::{Batch, Target};
 use crate::error::Result;
 use crate::options::Durability;
 use crate::read::{self, Estimate, KeyRange};
-use crate::record::Kind;
+use crate::record::{Kind, Lsn};
+use crate::view::View;
 
 /// A named, ordered map from bytes to bytes.
 ///
@@ -123,11 +124,9 @@ impl Table {
         &self,
         keys: impl IntoIterator<Item = K>,
     ) -> Result<Vec<Option<Bytes>>> {
-        let core = self.slot.core();
-        self.shared.read(&core, None, |view, at| {
-            keys.into_iter()
-                .map(|key| read::get(view, &self.shared.cache, key.as_ref(), at))
-                .collect()
+        let keys: Vec<K> = keys.into_iter().collect();
+        self.read(|view, at| {
+            keys.iter().map(|key| read::get(view, &self.shared.cache, key.as_ref(), at)).collect()
         })
     }
 
@@ -172,8 +171,11 @@ impl Table {
     }
 
     fn estimate(&self, range: &KeyRange) -> Result<Estimate> {
-        let core = self.slot.core();
-        self.shared.read(&core, None, |view, _| Ok(read::estimate(view, range)))
+        self.read(|view, _| Ok(read::estimate(view, range)))
+    }
+
+    fn read<T>(&self, f: impl Fn(&View, Lsn) -> Result<T>) -> Result<T> {
+        self.shared.with_table(&self.slot, |core| self.shared.read(core, None, &f))
     }
 }
 

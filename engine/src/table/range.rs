@@ -105,10 +105,11 @@ impl Iterator for Range {
         if let Some(error) = self.refused.take() {
             return self.fail(error);
         }
-        if self.front.is_empty() && !self.exhausted {
-            if let Err(e) = self.fill_front() {
-                return self.fail(e);
-            }
+        if self.front.is_empty()
+            && !self.exhausted
+            && let Err(e) = self.fill_front()
+        {
+            return self.fail(e);
         }
         self.front.pop_front().or_else(|| self.back.pop_back()).map(Ok)
     }
@@ -119,10 +120,11 @@ impl DoubleEndedIterator for Range {
         if let Some(error) = self.refused.take() {
             return self.fail(error);
         }
-        if self.back.is_empty() && !self.exhausted {
-            if let Err(e) = self.fill_back() {
-                return self.fail(e);
-            }
+        if self.back.is_empty()
+            && !self.exhausted
+            && let Err(e) = self.fill_back()
+        {
+            return self.fail(e);
         }
         self.back.pop_front().or_else(|| self.front.pop_back()).map(Ok)
     }

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use parking_lot::{Condvar, Mutex};
 
-use super::core::TableCore;
+use super::core::{TableCore, TableSlot};
 use super::pace::Pace;
 use crate::alloc::ZonePool;
 use crate::commit::{Batch, Committer, Poison};
@@ -16,7 +16,7 @@ use crate::mvcc::{Registered, SnapshotRegistry};
 use crate::options::Durability;
 use crate::os::ForkGuard;
 use crate::pm::Region;
-use crate::record::{Lsn, TableId};
+use crate::record::Lsn;
 use crate::view::View;
 
 /// Keeps a database open while handles of it are left.
@@ -34,6 +34,8 @@ pub(crate) struct Shared {
     pub(crate) bell: Bell,
     pub(crate) fork: ForkGuard,
     pub(crate) read_only: bool,
+    /// Held by whoever creates, drops, renames or truncates a table.
+    pub(crate) ddl: Mutex<()>,
     closed: AtomicBool,
 }
 
@@ -98,6 +100,7 @@ impl Shared {
             bell: Bell::default(),
             fork: ForkGuard::new(),
             read_only: parts.read_only,
+            ddl: Mutex::new(()),
             closed: AtomicBool::new(false),
         }
     }
@@ -149,7 +152,6 @@ impl Shared {
         self.pace.slow_down(bytes);
         loop {
             let rounds = self.pace.rounds();
-            let tables = tables_of(batch);
             match self.committer.enqueue(batch, durability) {
                 Ok(pending) => {
                     self.bell.count(bytes);
@@ -159,9 +161,32 @@ impl Shared {
                     self.bell.ring();
                     self.pace.wait_for_space(rounds)?;
                 }
-                // Truncated meanwhile: the batch goes to the table that stands there now.
-                Err(_) if tables_of(batch) != tables => {}
+                Err(e) if e.is_table_gone() => {
+                    // Truncated? Then the batch goes to the table that stands there now.
+                    drop(self.ddl.lock());
+                    batch.homes().iter().try_for_each(|home| home.check_alive())?;
+                }
                 Err(e) => return Err(e),
+            }
+        }
+    }
+
+    /// Runs `f` with the table in `slot`; once more when the table was truncated meanwhile.
+    pub(crate) fn with_table<T>(
+        &self,
+        slot: &TableSlot,
+        f: impl Fn(&TableCore) -> Result<T>,
+    ) -> Result<T> {
+        loop {
+            let core = slot.core();
+            match f(&core) {
+                Err(e) if e.is_table_gone() => {
+                    drop(self.ddl.lock());
+                    if Arc::ptr_eq(&core, &slot.core()) {
+                        return Err(e);
+                    }
+                }
+                done => return done,
             }
         }
     }
@@ -193,10 +218,6 @@ impl Shared {
             }
         }
     }
-}
-
-fn tables_of(batch: &Batch) -> Vec<TableId> {
-    batch.homes().iter().map(|home| home.table()).collect()
 }
 
 impl std::fmt::Debug for Shared {

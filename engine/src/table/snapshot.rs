@@ -33,6 +33,7 @@ use crate::read;
 pub struct Snapshot {
     pub(crate) shared: Arc<Shared>,
     pub(crate) registered: Arc<Registered>,
+    #[expect(dead_code, reason = "it keeps the database open")]
     pub(crate) keep: Keep,
 }
 

@@ -103,7 +103,10 @@ mod tests {
     proptest! {
         #[test]
         fn agrees_with_an_array(
-            steps in prop::collection::vec((any::<bool>(), 1u64..9, any::<prop::sample::Index>()), 1..80),
+            steps in prop::collection::vec(
+                (any::<bool>(), 1u64..9, any::<prop::sample::Index>()),
+                1..80,
+            ),
         ) {
             const UNITS: u64 = 64;
             let mut map = FreeMap::default();

@@ -102,7 +102,10 @@ proptest! {
     #[test]
     fn readers_see_the_same_through_drains_and_compactions(
         rounds in prop::collection::vec(
-            (prop::collection::btree_map(0u16..800, prop::bool::weighted(0.7), 1..200), any::<bool>()),
+            (
+                prop::collection::btree_map(0u16..800, prop::bool::weighted(0.7), 1..200),
+                any::<bool>(),
+            ),
             1..14,
         ),
     ) {

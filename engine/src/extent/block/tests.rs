@@ -56,7 +56,8 @@ proptest! {
         cursor.last().unwrap();
         prop_assert_eq!(&backward(&mut cursor), &list);
 
-        let at = list.partition_point(|e| (e.key.as_slice(), u64::MAX - e.seq) < (&key, u64::MAX - seq));
+        let sought = (key.as_slice(), u64::MAX - seq);
+        let at = list.partition_point(|e| (e.key.as_slice(), u64::MAX - e.seq) < sought);
         cursor.seek(&key, seq).unwrap();
         prop_assert_eq!(forward(&mut cursor), &list[at..]);
 
@@ -66,7 +67,10 @@ proptest! {
     }
 
     #[test]
-    fn no_bytes_make_it_panic(mut bytes in prop::collection::vec(any::<u8>(), 0..200), near in 0u32..40) {
+    fn no_bytes_make_it_panic(
+        mut bytes in prop::collection::vec(any::<u8>(), 0..200),
+        near in 0u32..40,
+    ) {
         // A sound checksum over nonsense: decoding goes on, and every access is checked.
         if bytes.len() >= 24 {
             let body_len = (bytes.len() - 16) as u32;
@@ -80,7 +84,9 @@ proptest! {
         }
         if let Ok(block) = Block::decode(9, 0, Bytes::from(bytes)) {
             let mut cursor = BlockCursor::new(Arc::new(block), Vec::new());
-            for step in [BlockCursor::first, BlockCursor::last, BlockCursor::next, BlockCursor::prev] {
+            let steps =
+                [BlockCursor::first, BlockCursor::last, BlockCursor::next, BlockCursor::prev];
+            for step in steps {
                 if step(&mut cursor).is_err() {
                     prop_assert!(cursor.entry().is_none());
                 }

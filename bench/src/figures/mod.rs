@@ -1,0 +1,5 @@
+//! One file a figure.
+
+pub(crate) mod bare;
+pub(crate) mod commit;
+pub(crate) mod sync;

@@ -1,0 +1,95 @@
+//! Terrace's figures. Every number that is quoted anywhere is printed by this command:
+//!
+//! ```sh
+//! cargo run --release -p terrace-bench -- FIGURE [--quick] [--json] [--seed N]
+//! ```
+
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "printing figures is its job")]
+
+mod figures;
+mod guard;
+mod latency;
+mod random;
+mod report;
+
+use anyhow::Result;
+use clap::{Parser, ValueEnum};
+
+/// Which figure to measure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Figure {
+    /// The bare device: what a durable write costs, by way of writing.
+    Sync,
+    /// Commit: threads × batch × tables, beside bare loops.
+    Commit,
+}
+
+/// Measures figures of Terrace.
+#[derive(Debug, Parser)]
+#[command(version, about)]
+struct Arguments {
+    /// The figure.
+    figure: Figure,
+    /// Under a minute, fewer cases and rounds.
+    #[arg(long)]
+    quick: bool,
+    /// JSON: a header object, then an object a row.
+    #[arg(long)]
+    json: bool,
+    /// Seed of everything random.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Rounds; the cases of a figure take turns, the median counts.
+    #[arg(long)]
+    rounds: Option<u32>,
+    /// Directory for databases and files; a fresh one under the system's by default.
+    #[arg(long)]
+    dir: Option<std::path::PathBuf>,
+    /// Only cases and systems whose `case system` contains this.
+    #[arg(long)]
+    only: Option<String>,
+    /// Measure although something else runs; the header says so.
+    #[arg(long)]
+    anyway: bool,
+}
+
+/// What figures are measured with.
+#[derive(Debug)]
+struct Settings {
+    quick: bool,
+    seed: u64,
+    rounds: u32,
+    only: Option<String>,
+    dir: std::path::PathBuf,
+}
+
+impl Settings {
+    /// Whether a case of a system is asked for.
+    fn wants(&self, case: &str, system: &str) -> bool {
+        self.only.as_ref().is_none_or(|only| format!("{case} {system}").contains(only.as_str()))
+    }
+}
+
+fn main() -> Result<()> {
+    let arguments = Arguments::parse();
+    let guard = guard::take(arguments.anyway)?;
+    let dir = match &arguments.dir {
+        Some(dir) => tempfile::tempdir_in(dir)?,
+        None => tempfile::tempdir()?,
+    };
+    let settings = Settings {
+        quick: arguments.quick,
+        seed: arguments.seed,
+        rounds: arguments.rounds.unwrap_or(if arguments.quick { 3 } else { 5 }),
+        only: arguments.only.clone(),
+        dir: dir.path().to_path_buf(),
+    };
+
+    let mut report = report::Report::new(arguments.json);
+    report.header(&format!("{:?}", arguments.figure).to_lowercase(), &settings, &guard)?;
+    match arguments.figure {
+        Figure::Sync => figures::sync::measure(&settings, &mut report)?,
+        Figure::Commit => figures::commit::measure(&settings, &mut report)?,
+    }
+    report.finish()
+}

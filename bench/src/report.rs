@@ -1,0 +1,190 @@
+//! Rows of figures: collected over rounds, printed as medians with their spread.
+
+use std::collections::BTreeMap;
+
+use anyhow::Result;
+use serde_json::json;
+
+use crate::Settings;
+use crate::guard::Guard;
+
+/// What a row says, but for its value.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Key {
+    /// The place in the order of first appearance.
+    case: String,
+    system: String,
+    metric: &'static str,
+    unit: &'static str,
+}
+
+/// The rows of one run.
+#[derive(Debug)]
+pub(crate) struct Report {
+    json: bool,
+    figure: String,
+    order: Vec<Key>,
+    values: BTreeMap<Key, Vec<f64>>,
+    papers: BTreeMap<Key, f64>,
+}
+
+impl Report {
+    /// An empty report.
+    pub(crate) fn new(json: bool) -> Report {
+        Report {
+            json,
+            figure: String::new(),
+            order: Vec::new(),
+            values: BTreeMap::new(),
+            papers: BTreeMap::new(),
+        }
+    }
+
+    /// Says what is measured, with what and on what.
+    pub(crate) fn header(
+        &mut self,
+        figure: &str,
+        settings: &Settings,
+        guard: &Guard,
+    ) -> Result<()> {
+        self.figure = figure.to_string();
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+        if self.json {
+            let header = json!({
+                "figure": figure,
+                "version": env!("CARGO_PKG_VERSION"),
+                "commit": commit(),
+                "seed": settings.seed,
+                "rounds": settings.rounds,
+                "quick": settings.quick,
+                "cores": cores,
+                "load": guard.load,
+                "disturbed": guard.disturbed,
+            });
+            println!("{}", serde_json::to_string(&header)?);
+        } else {
+            println!(
+                "{figure}: commit {}, seed {}, {} rounds, {cores} cores, load {:.2}",
+                commit(),
+                settings.seed,
+                settings.rounds,
+                guard.load
+            );
+            if let Some(why) = &guard.disturbed {
+                println!("NOT TO BE QUOTED: {why}");
+            }
+        }
+        Ok(())
+    }
+
+    /// Adds the value of one round.
+    pub(crate) fn add(
+        &mut self,
+        case: &str,
+        system: &str,
+        metric: &'static str,
+        value: f64,
+        unit: &'static str,
+    ) {
+        if !value.is_finite() {
+            // What it would be a ratio of was not measured.
+            return;
+        }
+        let key = Key { case: case.to_string(), system: system.to_string(), metric, unit };
+        if !self.values.contains_key(&key) {
+            self.order.push(key.clone());
+        }
+        self.values.entry(key).or_default().push(value);
+    }
+
+    /// The value that the source gives for a row.
+    pub(crate) fn paper(&mut self, case: &str, system: &str, metric: &'static str, value: f64) {
+        if let Some(key) =
+            self.order.iter().find(|k| k.case == case && k.system == system && k.metric == metric)
+        {
+            self.papers.insert(key.clone(), value);
+        }
+    }
+
+    /// The median of a row so far.
+    pub(crate) fn median(&self, case: &str, system: &str, metric: &str) -> Option<f64> {
+        let found = |k: &&Key| k.case == case && k.system == system && k.metric == metric;
+        self.order.iter().find(found).map(|key| median(&self.values[key]))
+    }
+
+    /// Prints all rows.
+    pub(crate) fn finish(&self) -> Result<()> {
+        for key in &self.order {
+            let values = &self.values[key];
+            let (low, high) = (min(values), -min(&values.iter().map(|v| -v).collect::<Vec<_>>()));
+            let paper = self.papers.get(key);
+            if self.json {
+                let row = json!({
+                    "figure": self.figure,
+                    "case": key.case,
+                    "system": key.system,
+                    "metric": key.metric,
+                    "value": median(values),
+                    "low": low,
+                    "high": high,
+                    "unit": key.unit,
+                    "paper": paper,
+                });
+                println!("{}", serde_json::to_string(&row)?);
+            } else {
+                let paper = paper.map_or(String::new(), |p| format!("  paper {}", number(*p)));
+                println!(
+                    "{:<28} {:<18} {:<12} {:>10} {:<7} [{} – {}]{paper}",
+                    key.case,
+                    key.system,
+                    key.metric,
+                    number(median(values)),
+                    key.unit,
+                    number(low),
+                    number(high),
+                );
+            }
+        }
+        Ok(())
+    }
+}
+
+fn min(values: &[f64]) -> f64 {
+    values.iter().copied().fold(f64::INFINITY, f64::min)
+}
+
+/// The middle value.
+fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    match sorted.len() {
+        0 => f64::NAN,
+        n if n % 2 == 1 => sorted[n / 2],
+        n => f64::midpoint(sorted[n / 2 - 1], sorted[n / 2]),
+    }
+}
+
+fn number(value: f64) -> String {
+    match value.abs() {
+        v if v >= 10_000.0 => format!("{value:.0}"),
+        v if v >= 100.0 => format!("{value:.1}"),
+        _ => format!("{value:.3}"),
+    }
+}
+
+fn commit() -> String {
+    let output = std::process::Command::new("git").args(["rev-parse", "--short", "HEAD"]).output();
+    let text = output.ok().filter(|o| o.status.success());
+    text.map_or("unknown".into(), |o| String::from_utf8_lossy(&o.stdout).trim().to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn medians_are_in_the_middle() {
+        assert!((median(&[3.0, 1.0, 2.0]) - 2.0).abs() < 1e-9);
+        assert!((median(&[4.0, 1.0, 2.0, 3.0]) - 2.5).abs() < 1e-9);
+    }
+}

@@ -1,0 +1,149 @@
+//! The mapped modes: `dax`, where stores reach persistent memory by flush and fence alone, and
+//! `emulated`, the same instructions on a tmpfs file, for benchmarks and tests. What `emulated`
+//! holds survives the process, not the machine.
+
+use std::fs::{File, OpenOptions};
+use std::io;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+#[cfg(target_arch = "x86_64")]
+use super::LINE;
+use super::flush::{Flush, store_fence};
+use super::mapping::Mapping;
+use super::span::Span;
+use crate::error::{Error, ErrorKind, Result};
+
+/// The unit in which the media of persistent memory is written.
+const BLOCK: u64 = 256;
+
+/// From this size on, stores go past the cache: a fence completes them, and nothing is flushed.
+#[cfg(target_arch = "x86_64")]
+const STREAM_FROM: usize = 256;
+
+/// A file that is mapped as the region.
+#[derive(Debug)]
+pub(crate) struct Mapped {
+    file: File,
+    dax: bool,
+    flush: Flush,
+    /// How long the media takes for a block, beyond what memory takes.
+    delay: Duration,
+}
+
+impl Mapped {
+    /// Opens the file of a region in `dax` mode.
+    ///
+    /// # Errors
+    ///
+    /// An I/O error.
+    pub(crate) fn dax(path: &Path, create: bool) -> Result<Mapped> {
+        let file = open(path, create)?;
+        let flush = if flushed_at_power_failure(&file) { Flush::None } else { Flush::detect() };
+        Ok(Mapped { file, dax: true, flush, delay: Duration::ZERO })
+    }
+
+    /// Opens the file of a region in `emulated` mode.
+    ///
+    /// # Errors
+    ///
+    /// An I/O error.
+    pub(crate) fn emulated(path: &Path, create: bool, delay: Duration) -> Result<Mapped> {
+        Ok(Mapped { file: open(path, create)?, dax: false, flush: Flush::detect(), delay })
+    }
+
+    /// The mode's name.
+    pub(super) fn name(&self) -> &'static str {
+        if self.dax { "dax" } else { "emulated" }
+    }
+
+    /// The file's length.
+    ///
+    /// # Errors
+    ///
+    /// An I/O error.
+    pub(crate) fn len(&self) -> io::Result<u64> {
+        Ok(self.file.metadata()?.len())
+    }
+
+    /// Gives a new file its length and its space, all zeros.
+    ///
+    /// # Errors
+    ///
+    /// `Full`, or another I/O error.
+    pub(crate) fn reserve(&self, path: &Path, len: u64) -> Result<()> {
+        let empty = rustix::fs::FallocateFlags::empty();
+        rustix::fs::fallocate(&self.file, empty, 0, len)
+            .map_err(|e| Error::io("make the region", path, e.into()))?;
+        self.file.sync_all().map_err(|e| Error::io("sync the region", path, e))
+    }
+
+    /// Maps the file.
+    ///
+    /// # Errors
+    ///
+    /// `Unavailable` when the kernel refuses `MAP_SYNC`: the file is not on a DAX file system.
+    pub(super) fn map(&self, path: &Path, len: usize) -> Result<Mapping> {
+        let refused = |e: io::Error| match e.raw_os_error() {
+            Some(libc::EOPNOTSUPP | libc::EINVAL) if self.dax => Error::new(
+                ErrorKind::Unavailable,
+                format!(
+                    "{} is not on a DAX file system (the kernel refused MAP_SYNC), so flushes \
+                     would not make anything durable; put it on one mounted with dax=always, or \
+                     use the mode `file`",
+                    path.display()
+                ),
+            ),
+            _ => Error::io("map the region", path, e),
+        };
+        Mapping::shared(&self.file, len, self.dax).map_err(refused)
+    }
+
+    /// Whether a store of `len` bytes at `at` goes past the cache: whole lines, and enough.
+    #[cfg(target_arch = "x86_64")]
+    pub(super) fn streams(&self, at: u64, len: usize) -> bool {
+        len >= STREAM_FROM && at.is_multiple_of(LINE) && len.is_multiple_of(LINE as usize)
+    }
+
+    /// Flushes the lines of `bytes`; how many.
+    pub(super) fn flush(&self, bytes: &[u8]) -> u64 {
+        self.flush.lines(bytes)
+    }
+
+    /// Completes the flushes and streaming stores of this thread; how many media blocks the
+    /// ranges touch.
+    pub(super) fn fence(&self, spans: &[Span]) -> u64 {
+        store_fence();
+        let blocks = |span: &Span| span.end().div_ceil(BLOCK) - span.at / BLOCK;
+        let blocks = spans.iter().map(blocks).sum::<u64>();
+        if !self.delay.is_zero() {
+            let until = Instant::now() + self.delay * u32::try_from(blocks).unwrap_or(u32::MAX);
+            while Instant::now() < until {
+                std::hint::spin_loop();
+            }
+        }
+        blocks
+    }
+}
+
+fn open(path: &Path, create: bool) -> Result<File> {
+    let mut options = OpenOptions::new();
+    options.read(true).write(true);
+    if create {
+        options.create_new(true);
+    }
+    options.open(path).map_err(|e| Error::io("open the region", path, e))
+}
+
+/// Whether the platform flushes its caches when the power fails (eADR), as the kernel tells.
+fn flushed_at_power_failure(file: &File) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    let Ok(metadata) = file.metadata() else { return false };
+    let (major, minor) = (libc::major(metadata.dev()), libc::minor(metadata.dev()));
+    let device = format!("/sys/dev/block/{major}:{minor}/device");
+    // The namespace's device; its region is one or two above.
+    ["../persistence_domain", "../../persistence_domain"].iter().any(|domain| {
+        std::fs::read_to_string(Path::new(&device).join(domain))
+            .is_ok_and(|domain| domain.trim() == "cpu_cache")
+    })
+}

@@ -1,0 +1,67 @@
+//! The mapped modes: `emulated` is found again after closing, `dax` is refused where stores would
+//! not be durable, and nobody's file is replaced.
+
+use std::time::Duration;
+
+use terrace::{ErrorKind, Mode, Options};
+
+fn emulated(region: &std::path::Path) -> Options {
+    Options::new()
+        .mode(Mode::Emulated { delay: Duration::from_nanos(100) })
+        .pm_path(region)
+        .pm_size(4 << 20)
+}
+
+#[test]
+fn an_emulated_region_is_found_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, region) = (dir.path().join("db"), dir.path().join("region-on-tmpfs"));
+    let db = emulated(&region).create(&path).unwrap();
+    let table = db.table("t").unwrap();
+    for n in 0..5000u32 {
+        table.put(n.to_be_bytes(), vec![n as u8; 700]).unwrap();
+    }
+    let stats = db.stats();
+    assert_eq!((stats.mode, stats.commit.syncs), ("emulated", 0));
+    assert!(stats.commit.fences > 5000 && stats.commit.blocks > 3 * 5000, "{stats:?}");
+    assert!(stats.background.drains > 0, "3.5 MB do not stay in a region of 4: {stats:?}");
+    drop(table);
+    db.close().unwrap();
+    let db = emulated(&region).open(&path).unwrap();
+    let table = db.existing_table("t").unwrap();
+    assert_eq!(table.iter().count(), 5000);
+    assert_eq!(table.get(77u32.to_be_bytes()).unwrap().unwrap(), vec![77; 700]);
+    assert!(db.verify().unwrap().damages.is_empty());
+}
+
+#[test]
+fn dax_is_refused_by_name_where_there_is_none() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("db");
+    let refused = Options::new().mode(Mode::Dax).pm_size(4 << 20).create(&path);
+    let error = match refused {
+        Ok(db) => {
+            // A machine whose temporary directory is on persistent memory: then it must be true.
+            assert_eq!(db.stats().mode, "dax");
+            eprintln!("skipped: the temporary directory is on a DAX file system");
+            return;
+        }
+        Err(error) => error,
+    };
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    for word in ["MAP_SYNC", "dax=always", "`file`", "region"] {
+        assert!(error.to_string().contains(word), "{error}");
+    }
+    let left: Vec<_> = std::fs::read_dir(&path).unwrap().map(|e| e.unwrap().file_name()).collect();
+    assert_eq!(left, ["LOCK"], "nothing half done");
+}
+
+#[test]
+fn a_file_at_the_path_of_a_new_region_is_never_replaced() {
+    let dir = tempfile::tempdir().unwrap();
+    let region = dir.path().join("precious");
+    std::fs::write(&region, "somebody's").unwrap();
+    let error = emulated(&region).create(dir.path().join("db")).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+    assert_eq!(std::fs::read(&region).unwrap(), b"somebody's");
+}
