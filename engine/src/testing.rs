@@ -1,6 +1,50 @@
-//! What the test suite uses beyond the public interface: the simulated machine and planted bugs.
+//! What the test suite uses beyond the public interface: the simulated machine, planted bugs, and
+//! a signal of what the engine is doing, for tests that kill it there.
 //!
 //! Only with the feature `testing`; no part of the stable interface.
 
+use std::sync::OnceLock;
+
 pub use crate::options::Planted;
 pub use crate::os::sim::{Machine, Survive};
+
+/// What a thread of the engine is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Publishing a run of commits.
+    Commit,
+    /// Moving a column of level 0 to level 1.
+    Drain,
+    /// Appending an edit to the journal.
+    JournalEdit,
+}
+
+/// Told when a thread enters (`true`) and leaves a phase.
+pub type Watch = fn(Phase, bool);
+
+static WATCH: OnceLock<Watch> = OnceLock::new();
+
+/// Has `watch` told of every phase in this process from now on. The first watch stays.
+pub fn watch_phases(watch: Watch) {
+    WATCH.get_or_init(|| watch);
+}
+
+/// A phase that lasts as long as this lives.
+pub(crate) struct InPhase(Phase);
+
+impl InPhase {
+    pub(crate) fn enter(phase: Phase) -> InPhase {
+        if let Some(watch) = WATCH.get() {
+            watch(phase, true);
+        }
+        InPhase(phase)
+    }
+}
+
+impl Drop for InPhase {
+    fn drop(&mut self) {
+        if let Some(watch) = WATCH.get() {
+            watch(self.0, false);
+        }
+    }
+}

@@ -1,6 +1,8 @@
 //! The test of the tests: each bug that can be planted makes the power-cut suite report a
 //! violation, and without it the same runs pass.
 
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "tests stop and tell")]
+
 mod common;
 
 use common::cuts::{KINDS, Kind, Violation};

@@ -2,6 +2,8 @@
 //! whole, those that are lost are the newest, nothing returns from the dead, and a second cut,
 //! wherever it falls, changes nothing about it.
 
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "tests stop and tell")]
+
 mod common;
 
 use common::cuts::KINDS;

@@ -94,7 +94,8 @@ impl Batch {
         self.stored
     }
 
-    pub(super) fn check(&self) -> Result<()> {
+    /// Fails when an operation broke a limit.
+    pub(crate) fn check(&self) -> Result<()> {
         match &self.refused {
             Some(message) => Err(Error::invalid(message.clone())),
             None => Ok(()),

@@ -48,6 +48,8 @@ impl Committer {
         if !force_sync && !self.ring.is_finished(first) {
             return false;
         }
+        #[cfg(any(test, feature = "testing"))]
+        let _phase = crate::testing::InPhase::enter(crate::testing::Phase::Commit);
         let mut last = first - 1;
         let mut fenced = self.ride_floor(publisher);
         let mut sync = force_sync;

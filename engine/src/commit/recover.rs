@@ -4,8 +4,9 @@
 //!    incarnation, with ascending LSNs. The first that does not check out ends it.
 //! 2. What lies before a stream's GIDX word was whole at the floor: if it does not check out now,
 //!    that is corruption, and so is a bad payload at or below F. Neither is ever a truncation.
-//! 3. From F upward an LSN is committed while all its sub-entries are there and sound; the last
-//!    one before the first gap is L*.
+//! 3. From F (or the greatest LSN before a GIDX word, which was whole too) upward an LSN is
+//!    committed while all its sub-entries are there and sound; the last one before the first gap
+//!    is L*.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Mutex;
@@ -62,6 +63,7 @@ impl Recovered {
 }
 
 /// What recovery looks at.
+#[derive(Clone, Copy)]
 pub(crate) struct Evidence<'a> {
     pub(crate) region: &'a Region,
     pub(crate) geometry: Geometry,
@@ -103,9 +105,27 @@ struct Entry {
 pub(crate) fn recover(evidence: &Evidence<'_>) -> Result<Recovered> {
     let mut parsed = parse_all(evidence)?;
     parsed.sort_by_key(|p| (p.scan.header.stream, p.scan.header.ordinal));
+    // The newer floor slot may be damaged, and zones above the older one released since.
+    let lsn = evidence.floor.lsn.max(greatest_before_gidx(evidence, &parsed));
+    let floor = Floor { lsn, ..evidence.floor };
+    let evidence = &Evidence { floor, ..*evidence };
     check_below_floor(evidence, &parsed)?;
-    let last = walk(evidence.floor.lsn, &parsed);
+    let last = walk(floor.lsn, &parsed);
     Ok(decide(evidence, &parsed, last))
+}
+
+/// The greatest LSN that lies before its stream's GIDX word: it was whole at the floor that the
+/// word was written with, and so was every smaller one.
+fn greatest_before_gidx(evidence: &Evidence<'_>, parsed: &[Parsed]) -> Lsn {
+    let before = |p: &&Parsed| {
+        let gidx = evidence.gidx.get(p.scan.header.stream as usize).copied().flatten();
+        gidx.is_some_and(|gidx| gidx.zone == p.scan.zone)
+    };
+    let named = parsed.iter().filter(before).flat_map(|p| {
+        let gidx = evidence.gidx[p.scan.header.stream as usize];
+        p.entries.iter().filter(move |e| gidx.is_some_and(|gidx| e.at < gidx.tail))
+    });
+    named.map(|e| e.header.lsn).max().unwrap_or(0)
 }
 
 fn parse_all(evidence: &Evidence<'_>) -> Result<Vec<Parsed>> {

@@ -283,6 +283,8 @@ impl Engine {
             turn.cursor.clear();
             return Ok(again);
         };
+        #[cfg(any(test, feature = "testing"))]
+        let _phase = crate::testing::InPhase::enter(crate::testing::Phase::Drain);
         let horizon = self.shared.snapshots.horizon();
         let before = self.set.store().bytes_written();
         let cache = &self.shared.cache;

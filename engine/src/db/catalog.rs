@@ -31,7 +31,7 @@ impl Engine {
         }
         let table = self.set.allocate_table_id();
         let event = Event::Create { table, name: name.to_string() };
-        let lsn = self.carry_out(&event, || ())?;
+        let lsn = self.carry_out(&event, None)?;
         let version = self.set.version(table).unwrap_or_else(|| Arc::new(Version::empty(table)));
         let slot = Arc::new(TableSlot::new(self.new_core(table, name, lsn, version)));
         self.catalog.lock().insert(name.to_string(), Arc::clone(&slot));
@@ -63,7 +63,7 @@ impl Engine {
         self.shared.check_writable()?;
         let _ddl = self.shared.ddl.lock();
         let core = self.existing(name)?.core();
-        let lsn = self.carry_out(&Event::Drop { table: core.id() }, || core.mark_dropped())?;
+        let lsn = self.carry_out(&Event::Drop { table: core.id() }, Some(&core))?;
         debug_assert!(lsn > core.created(), "a table is dropped after it was created");
         self.catalog.lock().remove(name);
         self.let_go(&core);
@@ -79,7 +79,7 @@ impl Engine {
             return Err(Error::invalid(format!("there is a table {to:?} already")));
         }
         let core = slot.core();
-        self.carry_out(&Event::Rename { table: core.id(), name: to.to_string() }, || ())?;
+        self.carry_out(&Event::Rename { table: core.id(), name: to.to_string() }, None)?;
         let mut catalog = self.catalog.lock();
         catalog.remove(from);
         core.rename(to);
@@ -93,22 +93,22 @@ impl Engine {
         let slot = self.existing(name)?;
         let (table, new) = (slot.core().id(), self.set.allocate_table_id());
         let event = Event::Truncate { table, new, name: name.to_string() };
-        let lsn = self.carry_out(&event, || slot.core().mark_dropped())?;
+        let lsn = self.carry_out(&event, Some(&slot.core()))?;
         let version = self.set.version(new).unwrap_or_else(|| Arc::new(Version::empty(new)));
         let old = slot.replace(self.new_core(new, name, lsn, version));
         self.let_go(&old);
         Ok(())
     }
 
-    /// Commits an event and brings the journal up to it; its LSN. `mark` runs in the turnstile,
-    /// with the event's ticket: groups before it still reach the table, groups after it do not.
-    fn carry_out(&self, event: &Event, mark: impl FnOnce()) -> Result<Lsn> {
+    /// Commits an event and brings the journal up to it; its LSN. The table that the event drops
+    /// is marked in the turnstile, with the event's ticket: groups before it still reach the
+    /// table, groups after it do not.
+    fn carry_out(&self, event: &Event, drops: Option<&TableCore>) -> Result<Lsn> {
         let (key, value) = event.encode();
-        let mut mark = Some(mark);
         let pending = loop {
             let rounds = self.shared.pace.rounds();
             let group = Group::event(&key, &value);
-            let mut at_ticket = || mark.take().into_iter().for_each(|mark| mark());
+            let mut at_ticket = || drops.into_iter().for_each(TableCore::mark_dropped);
             let enqueued =
                 self.shared.committer.enqueue_group(group, Durability::Durable, &mut at_ticket);
             match enqueued {
@@ -121,6 +121,8 @@ impl Engine {
         };
         let zone = pending.zone();
         let lsn = pending.wait()?;
+        // A job on the table ends with its own edit first; later ones find the mark.
+        let _no_job = drops.map(TableCore::change);
         if let Err(e) = self.apply(event.edit(lsn)) {
             // The event is decided; only the next opening can finish it now.
             self.shared.poison.set(&e);

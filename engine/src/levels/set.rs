@@ -209,6 +209,8 @@ impl VersionSet {
         let applied = self.current.load().apply(&edit).map_err(|broken| {
             Error::invalid(format!("an edit is refused by {}: {}", broken.name, broken.detail))
         })?;
+        #[cfg(any(test, feature = "testing"))]
+        let _phase = crate::testing::InPhase::enter(crate::testing::Phase::JournalEdit);
         if let Err(failure) = writer.journal.append(lsn, &edit) {
             if failure.may_be_durable {
                 self.poison();

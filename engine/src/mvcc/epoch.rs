@@ -11,9 +11,12 @@ pub(crate) fn pin() -> crossbeam_epoch::Guard {
     crossbeam_epoch::pin()
 }
 
-/// Runs `f` once every guard that exists now is gone, on whichever thread notices.
+/// Runs `f` once every guard that exists now is gone, on whichever thread notices. It is handed
+/// over at once: what stayed with this thread would wait for its next calls.
 pub(crate) fn defer(f: impl FnOnce() + Send + 'static) {
-    crossbeam_epoch::pin().defer(f);
+    let guard = crossbeam_epoch::pin();
+    guard.defer(f);
+    guard.flush();
 }
 
 /// Pushes deferred work forward. Called by the background between jobs and by writers that wait

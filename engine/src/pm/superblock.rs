@@ -175,17 +175,28 @@ impl Superblock {
             expected,
             got,
         };
-        match (Superblock::decode(a), Superblock::decode(b)) {
+        let newer = |e: &(String, String)| {
+            e.1.starts_with("format ").then(|| {
+                Error::invalid(format!(
+                    "{} has {} of the region; this version of Terrace reads format {VERSION}: use \
+                     a newer one",
+                    path.display(),
+                    e.1
+                ))
+            })
+        };
+        let copies = (Superblock::decode(a), Superblock::decode(b));
+        // One is enough: a newer program may have been cut short between the two.
+        for copy in [&copies.0, &copies.1] {
+            if let Some(error) = copy.as_ref().err().and_then(newer) {
+                return Err(error);
+            }
+        }
+        match copies {
             (Ok(a), Ok(b)) if b.generation > a.generation => Ok((b, None)),
             (Ok(a), Ok(_)) => Ok((a, None)),
             (Ok(a), Err(e)) => Ok((a, Some(damage(1, e)))),
             (Err(e), Ok(b)) => Ok((b, Some(damage(0, e)))),
-            (Err(e), Err(_)) if e.1.starts_with("format ") => Err(Error::invalid(format!(
-                "{} has {} of the region; this version of Terrace reads format {VERSION}: use a \
-                 newer one",
-                path.display(),
-                e.1
-            ))),
             (Err(e), Err(_)) => Err(Error::corrupt(damage(0, e))),
         }
     }

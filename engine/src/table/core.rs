@@ -147,22 +147,36 @@ impl Change<'_> {
 
 /// What a handle points to: the table that has the name. Truncating a table puts a new one here.
 #[derive(Debug)]
-pub(crate) struct TableSlot(ArcSwap<TableCore>);
+pub(crate) struct TableSlot {
+    core: ArcSwap<TableCore>,
+    /// The LSN of the last truncation, 0 without one: older snapshots fail.
+    emptied: AtomicU64,
+}
 
 impl TableSlot {
     /// A slot with its table.
     pub(crate) fn new(core: TableCore) -> TableSlot {
-        TableSlot(ArcSwap::from_pointee(core))
+        TableSlot { core: ArcSwap::from_pointee(core), emptied: AtomicU64::new(0) }
     }
 
     /// The table.
     pub(crate) fn core(&self) -> Arc<TableCore> {
-        self.0.load_full()
+        self.core.load_full()
     }
 
-    /// Puts another table in its place.
+    /// Puts an empty table in its place.
     pub(crate) fn replace(&self, core: TableCore) -> Arc<TableCore> {
-        self.0.swap(Arc::new(core))
+        self.emptied.store(core.created(), Ordering::Release);
+        self.core.swap(Arc::new(core))
+    }
+
+    /// Fails when the table was truncated after `lsn`.
+    pub(crate) fn check_not_emptied_since(&self, lsn: Lsn) -> Result<()> {
+        if lsn < self.emptied.load(Ordering::Acquire) {
+            let name = self.core().name();
+            return Err(Error::invalid(format!("table {name:?} was truncated since the snapshot")));
+        }
+        Ok(())
     }
 }
 

@@ -147,7 +147,7 @@ impl Table {
     }
 
     fn iterate(&self, range: KeyRange) -> Range {
-        Range::new(self, range, Arc::new(self.shared.snapshots.register()), None)
+        Range::new(self, range, Arc::new(self.shared.snapshots.register()), || None)
     }
 
     /// About how many keys lie in `range`. Costs no I/O; versions and deletes that were not

@@ -40,11 +40,13 @@ impl Range {
         table: &Table,
         range: KeyRange,
         snapshot: Arc<Registered>,
-        refused: Option<Error>,
+        refused: impl FnOnce() -> Option<Error>,
     ) -> Range {
+        // The table of this moment first: emptied after that, it fails by itself.
+        let core = table.slot.core();
         Range {
             shared: Arc::clone(&table.shared),
-            core: table.slot.core(),
+            core,
             snapshot,
             keep: Arc::clone(&table.keep),
             exhausted: range.is_empty(),
@@ -52,7 +54,7 @@ impl Range {
             front: VecDeque::new(),
             back: VecDeque::new(),
             next_rows: FIRST_ROWS,
-            refused,
+            refused: refused(),
         }
     }
 

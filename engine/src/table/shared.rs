@@ -143,6 +143,8 @@ impl Shared {
     /// As [`Table::put`](crate::Table::put).
     pub(crate) fn commit(&self, batch: &Batch, durability: Durability) -> Result<()> {
         self.check_writable()?;
+        // A batch of nothing but refused operations is empty, and yet an error.
+        batch.check()?;
         if batch.len() == 0 {
             return Ok(());
         }

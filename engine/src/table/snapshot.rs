@@ -50,8 +50,9 @@ impl Snapshot {
     /// `Invalid` when the table was dropped or is of another database; `Corrupt`, `Unavailable`
     /// or `Closed` as [`Table::get`].
     pub fn get(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<Bytes>> {
-        self.check(table)?;
+        // The table of this moment first: emptied after that, it fails by itself.
         let core = table.slot.core();
+        self.check(table)?;
         self.shared.read(&core, Some(&self.registered), |view, at| {
             read::get(view, &self.shared.cache, key.as_ref(), at)
         })
@@ -60,25 +61,27 @@ impl Snapshot {
     /// The keys and values of `table` in `range`, at the snapshot. See [`Table::range`].
     pub fn range<K: AsRef<[u8]>>(&self, table: &Table, range: impl RangeBounds<K>) -> Range {
         let registered = Arc::clone(&self.registered);
-        let refused = self.check(table).err();
-        Range::new(table, read::KeyRange::from_bounds(&range), registered, refused)
+        Range::new(table, read::KeyRange::from_bounds(&range), registered, || {
+            self.check(table).err()
+        })
     }
 
     /// The keys of `table` that begin with `prefix`, with their values, at the snapshot.
     pub fn prefix(&self, table: &Table, prefix: impl AsRef<[u8]>) -> Range {
         let registered = Arc::clone(&self.registered);
-        let refused = self.check(table).err();
-        Range::new(table, read::KeyRange::prefix(prefix.as_ref()), registered, refused)
+        Range::new(table, read::KeyRange::prefix(prefix.as_ref()), registered, || {
+            self.check(table).err()
+        })
     }
 
     fn check(&self, table: &Table) -> Result<()> {
-        if Arc::ptr_eq(&self.shared, &table.shared) {
-            return Ok(());
+        if !Arc::ptr_eq(&self.shared, &table.shared) {
+            return Err(Error::invalid(format!(
+                "table {:?} is of another database than the snapshot",
+                table.name()
+            )));
         }
-        Err(Error::invalid(format!(
-            "table {:?} is of another database than the snapshot",
-            table.name()
-        )))
+        table.slot.check_not_emptied_since(self.lsn())
     }
 }
 

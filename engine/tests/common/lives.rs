@@ -42,6 +42,7 @@ impl Tally {
 impl Lives {
     /// Works, ends, checks, goes on with what was found.
     pub fn run(&self, tally: &mut Tally) -> Result<(), Violation> {
+        let _together = super::together();
         let mut rig = Rig::new(self.kind, self.seed, self.planted);
         for life in 0..6 {
             for _ in 0..rig.chance.below(120) {
@@ -115,6 +116,7 @@ impl Lives {
 /// A put and, in a later zone, the tombstone that deletes it; the drain takes both and drops the
 /// tombstone, whose zone is released before that of the put. After a cut the key must not be back.
 pub fn dead_stay_dead(kind: Kind, planted: Option<Planted>) -> Result<(), Violation> {
+    let _alone = super::alone();
     let mut rig = Rig::new(kind, 1, planted);
     rig.perform(&Action::Table(Effect::Create("t".into())));
     put(&mut rig, "a victim", 10);

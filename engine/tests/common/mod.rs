@@ -8,7 +8,21 @@ pub mod cuts;
 pub mod lives;
 pub mod workload;
 
+use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use terrace::Options;
+
+static TURN: RwLock<()> = RwLock::new(());
+
+/// No other test that asks runs meanwhile. Readers of one database hold up the release of zones
+/// in every other of the process, so what counts background jobs one by one runs alone.
+pub fn alone() -> RwLockWriteGuard<'static, ()> {
+    TURN.write()
+}
+
+/// Others may run meanwhile, but for those that run [`alone`].
+pub fn together() -> RwLockReadGuard<'static, ()> {
+    TURN.read()
+}
 
 /// Whether the long variants run.
 pub fn long() -> bool {
