@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 
 use crate::Settings;
-use crate::latency::Latency;
+use crate::latency::{Latency, let_work};
 use crate::random::{Random, Zipfian};
 use crate::report::Report;
 use crate::stores::{Kind, Memory, Store};
@@ -117,7 +117,7 @@ impl Run<'_> {
                     scope.spawn(move || self.work(store, zipfian, random, stop))
                 })
                 .collect();
-            std::thread::park_timeout(time);
+            let_work(time);
             stop.store(true, Ordering::Relaxed);
             let join =
                 |w: std::thread::ScopedJoinHandle<'_, Result<_>>| w.join().expect("no panic");

@@ -57,7 +57,7 @@ impl Store for Rocks {
 
     fn rest(&self) -> Result<()> {
         while self.0.property_int_value("rocksdb.num-running-compactions")?.unwrap_or(0) > 0 {
-            std::thread::park_timeout(std::time::Duration::from_millis(100));
+            crate::latency::let_work(std::time::Duration::from_millis(100));
         }
         Ok(())
     }

@@ -7,6 +7,7 @@ use anyhow::Result;
 use terrace::{Database, Durability, Mode, Options, Table};
 
 use super::{Memory, Store};
+use crate::latency::let_work;
 
 struct Terrace {
     table: Table,
@@ -55,7 +56,7 @@ impl Store for Terrace {
         let busy = |s: &terrace::Stats| s.background.drains + s.background.compactions;
         let mut before = busy(&self.db.stats());
         loop {
-            std::thread::park_timeout(Duration::from_millis(300));
+            let_work(Duration::from_millis(300));
             let now = busy(&self.db.stats());
             if now == before {
                 return Ok(());
