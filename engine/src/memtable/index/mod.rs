@@ -35,13 +35,7 @@ mod separator;
 mod shape;
 mod sync;
 
-#[cfg(all(test, feature = "shuttle"))]
-mod model;
-#[cfg(all(test, not(feature = "shuttle")))]
-mod stress;
 #[cfg(test)]
-mod testing;
-#[cfg(all(test, not(feature = "shuttle")))]
 mod tests;
 
 use std::sync::Arc;

@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
-use super::testing::Slab;
-use super::{Index, IndexCursor};
+use super::slab::Slab;
+use crate::memtable::index::{Index, IndexCursor};
 use crate::record::{LSN_MAX, Lsn};
 
 type Model = BTreeMap<(Vec<u8>, Reverse<Lsn>), u64>;

@@ -1,5 +1,5 @@
 //! The index under a model checker: the types of production with tiny nodes, on three threads, in
-//! many thousands of schedules. `cargo test -p terrace --features shuttle model`
+//! many thousands of schedules. `cargo test -p terrace --features shuttle index::tests::model`
 //!
 //! Shuttle interleaves at every access to the atomics of `sync.rs`; epochs it does not see.
 
@@ -7,14 +7,14 @@ use std::sync::Arc;
 
 use shuttle::thread;
 
-use super::testing::Slab;
-use super::{Index, Records};
+use super::slab::Slab;
+use crate::memtable::index::{Index, Records};
 use crate::record::LSN_MAX;
 
 type Tiny = Index<Slab, 2, 2>;
 
 fn schedules() -> usize {
-    if std::env::var_os("TERRACE_LONG").is_some() { 50_000 } else { 2_000 }
+    if std::env::var_os("TERRACE_LONG").is_some() { 100_000 } else { 2_000 }
 }
 
 /// Runs `test` in many schedules, random ones and ones with few preemptions.

@@ -4,11 +4,11 @@ use std::sync::Arc;
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use super::Records;
+use crate::memtable::index::Records;
 use crate::record::Lsn;
 
 /// Records that are written once.
-pub(super) struct Slab {
+pub(crate) struct Slab {
     records: Vec<OnceLock<(Box<[u8]>, Lsn)>>,
     reused: Vec<AtomicBool>,
     len: AtomicUsize,
@@ -16,7 +16,7 @@ pub(super) struct Slab {
 
 impl Slab {
     /// Room for so many.
-    pub(super) fn new(room: usize) -> Arc<Slab> {
+    pub(crate) fn new(room: usize) -> Arc<Slab> {
         Arc::new(Slab {
             records: (0..room).map(|_| OnceLock::new()).collect(),
             reused: (0..room).map(|_| AtomicBool::new(false)).collect(),
@@ -25,14 +25,14 @@ impl Slab {
     }
 
     /// Adds a record; its offset.
-    pub(super) fn add(&self, key: &[u8], seq: Lsn) -> u64 {
+    pub(crate) fn add(&self, key: &[u8], seq: Lsn) -> u64 {
         let at = self.len.fetch_add(1, Ordering::Relaxed);
         assert!(self.records[at].set((key.into(), seq)).is_ok());
         at as u64
     }
 
     /// What happens to a record that was removed: after an epoch its place is taken.
-    pub(super) fn reuse(self: &Arc<Slab>, at: u64) {
+    pub(crate) fn reuse(self: &Arc<Slab>, at: u64) {
         let slab = Arc::clone(self);
         crossbeam_epoch::pin()
             .defer(move || slab.reused[at as usize].store(true, Ordering::Relaxed));

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use super::testing::Slab;
-use super::{Index, IndexCursor, Records};
+use super::slab::Slab;
+use crate::memtable::index::{Index, IndexCursor, Records};
 use crate::record::{LSN_MAX, Lsn};
 
 /// Rounds of every thread: more at length.
