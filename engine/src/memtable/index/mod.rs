@@ -65,6 +65,14 @@ pub(crate) struct Index<R, const L: usize = LEAF_LEN, const I: usize = INNER_LEN
     records: Arc<R>,
     /// Stays in its place for good.
     root: Box<Inner<L, I>>,
+    counts: Counts,
+}
+
+/// What every insert writes; on cache lines of its own, for every operation reads what is next to
+/// it.
+#[derive(Default)]
+#[repr(align(128))]
+struct Counts {
     len: AtomicUsize,
     memory: AtomicUsize,
 }
@@ -72,12 +80,12 @@ pub(crate) struct Index<R, const L: usize = LEAF_LEN, const I: usize = INNER_LEN
 impl<R: Records, const L: usize, const I: usize> Index<R, L, I> {
     /// An empty index of these records.
     pub(crate) fn new(records: Arc<R>) -> Index<R, L, I> {
-        let (memory, guard) = (AtomicUsize::new(0), crossbeam_epoch::pin());
-        let heap = Heap::new(&guard, &memory);
+        let (counts, guard) = (Counts::default(), crossbeam_epoch::pin());
+        let heap = Heap::new(&guard, &counts.memory);
         let root = heap.inner();
         let children = vec![Child::leaf(heap.leaf::<L>())];
         root.fill(&Contents { separators: Vec::new(), children }, heap);
-        Index { records, root, len: AtomicUsize::new(0), memory }
+        Index { records, root, counts }
     }
 
     /// Adds a version. The same key and sequence number a second time replaces the offset.
@@ -118,12 +126,12 @@ impl<R: Records, const L: usize, const I: usize> Index<R, L, I> {
 
     /// How many versions it holds, roughly while others change it.
     pub(crate) fn len(&self) -> usize {
-        self.len.load(Ordering::Relaxed)
+        self.counts.len.load(Ordering::Relaxed)
     }
 
     /// How many bytes it takes.
     pub(crate) fn memory(&self) -> usize {
-        size_of::<Self>() + self.memory.load(Ordering::Relaxed)
+        size_of::<Self>() + self.counts.memory.load(Ordering::Relaxed)
     }
 
     /// A cursor, not placed yet.
@@ -186,9 +194,9 @@ impl<R: Records, const L: usize, const I: usize> Index<R, L, I> {
             return self.try_insert(sought, offset, guard);
         }
         let held = leaf.lock.upgrade(version)?;
-        leaf.insert(&held, at, sought.key, offset, Heap::new(guard, &self.memory));
+        leaf.insert(&held, at, sought.key, offset, Heap::new(guard, &self.counts.memory));
         drop(held);
-        self.len.fetch_add(1, Ordering::Relaxed);
+        self.counts.len.fetch_add(1, Ordering::Relaxed);
         Ok(())
     }
 
@@ -202,7 +210,7 @@ impl<R: Records, const L: usize, const I: usize> Index<R, L, I> {
         }
         let held = leaf.lock.upgrade(version)?;
         let offset = leaf.remove(&held, at);
-        self.len.fetch_sub(1, Ordering::Relaxed);
+        self.counts.len.fetch_sub(1, Ordering::Relaxed);
         Ok((Some(offset), leaf.len() == 0))
     }
 }
@@ -210,7 +218,7 @@ impl<R: Records, const L: usize, const I: usize> Index<R, L, I> {
 impl<R, const L: usize, const I: usize> Drop for Index<R, L, I> {
     fn drop(&mut self) {
         let guard = crossbeam_epoch::pin();
-        let heap = Heap::new(&guard, &self.memory);
+        let heap = Heap::new(&guard, &self.counts.memory);
         let mut owned = self.root.children();
         self.root.retire(heap);
         while let Some(child) = owned.pop() {

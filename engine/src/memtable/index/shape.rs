@@ -44,7 +44,7 @@ impl<R: Records, const L: usize, const I: usize> Index<R, L, I> {
     /// Splits the leaf that `sought` belongs in, or the topmost of the full nodes right above it,
     /// which have to give room first.
     pub(super) fn make_room(&self, sought: Sought<'_>, guard: &Guard) -> Optimistic<()> {
-        let heap = Heap::new(guard, &self.memory);
+        let heap = Heap::new(guard, &self.counts.memory);
         let Path { steps, leaf, version } = self.path(sought, guard)?;
         if !leaf.is_full() {
             return Ok(());
@@ -72,7 +72,7 @@ impl<R: Records, const L: usize, const I: usize> Index<R, L, I> {
     /// Takes the leaf that `sought` belongs in out of the tree, if it is empty, with the nodes
     /// above that would be left without children. The root keeps one child.
     pub(super) fn prune(&self, sought: Sought<'_>, guard: &Guard) -> Optimistic<()> {
-        let heap = Heap::new(guard, &self.memory);
+        let heap = Heap::new(guard, &self.counts.memory);
         let Path { steps, leaf, version } = self.path(sought, guard)?;
         let held_leaf = leaf.lock.upgrade(version)?;
         if leaf.len() > 0 {

@@ -113,14 +113,14 @@ fn stress<const L: usize, const I: usize>() {
     }
     let over = AtomicBool::new(false);
     thread::scope(|scope| {
-        for forward in [true, false] {
+        let walkers = [true, false].map(|forward| {
             let (slab, index, stable, over) = (&slab, &index, &stable, &over);
             scope.spawn(move || {
                 while !over.load(Ordering::Relaxed) {
                     walk(slab, &mut index.cursor(), stable, forward);
                 }
-            });
-        }
+            })
+        });
         let writers: Vec<_> = (1..=3)
             .map(|own| {
                 let (slab, index) = (&slab, &index);
@@ -130,6 +130,8 @@ fn stress<const L: usize, const I: usize>() {
         let ends: Vec<_> = writers.into_iter().map(thread::ScopedJoinHandle::join).collect();
         over.store(true, Ordering::Relaxed);
         ends.into_iter().for_each(|end| end.unwrap());
+        // One by one: the end of the scope alone is nothing that ThreadSanitizer understands.
+        walkers.into_iter().for_each(|walker| walker.join().unwrap());
     });
     assert_eq!(index.len(), stable.len());
     walk(&slab, &mut index.cursor(), &stable, true);
