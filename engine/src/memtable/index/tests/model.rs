@@ -18,9 +18,15 @@ fn schedules() -> usize {
 }
 
 /// Runs `test` in many schedules, random ones and ones with few preemptions.
-fn explore(test: fn()) {
-    shuttle::check_random(test, schedules());
+fn explore(test: impl Fn() + Clone + Send + Sync + 'static) {
+    shuttle::check_random(test.clone(), schedules());
     shuttle::check_pct(test, schedules(), 3);
+}
+
+/// The same, in fewer schedules.
+fn explore_few(test: impl Fn() + Clone + Send + Sync + 'static) {
+    shuttle::check_random(test.clone(), schedules() / 4);
+    shuttle::check_pct(test, schedules() / 2, 2);
 }
 
 fn filled(keys: &[&str]) -> (Arc<Slab>, Arc<Tiny>) {
@@ -132,4 +138,34 @@ fn remove_and_get() {
         reader.join().unwrap();
         assert_eq!(keys(&slab, &index, true), ["a", "b", "e"]);
     });
+}
+
+/// An end of the tree goes while a cursor leaves it, so that its neighbour, a few levels up, takes
+/// over its range; what is then put there does not follow what the cursor has shown.
+#[test]
+fn a_neighbour_takes_over() {
+    const KEYS: [&str; 12] = ["b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m"];
+    for gone in 0..8 {
+        for forward in [true, false] {
+            explore_few(move || {
+                let (slab, index) = filled(&KEYS);
+                let mut order = KEYS;
+                if !forward {
+                    order.reverse();
+                }
+                order[..gone].iter().for_each(|key| take(&slab, &index, key));
+                // Room in the neighbour's first leaf.
+                take(&slab, &index, order[gone + 2]);
+                let writer = {
+                    let (slab, index) = (Arc::clone(&slab), Arc::clone(&index));
+                    thread::spawn(move || {
+                        take(&slab, &index, order[gone]);
+                        put(&slab, &index, if forward { "a" } else { "n" });
+                    })
+                };
+                check(&keys(&slab, &index, forward), &order[gone + 3..]);
+                writer.join().unwrap();
+            });
+        }
+    }
 }
