@@ -111,10 +111,12 @@ impl Index {
         self.map.insert(Stored { key: key.into(), seq }, at);
     }
 
-    /// Removes a version; its offset, if it was there.
+    /// Removes a version; its offset, if it was there. Of several threads one gets it.
     pub(crate) fn remove(&self, key: &[u8], seq: Lsn) -> Option<u64> {
         let sought = Sought { key, seq };
-        self.map.remove(&sought as &dyn Slot).map(|e| *e.value())
+        // Not the map's `remove`, which gives the entry to the second comer too.
+        let entry = self.map.get(&sought as &dyn Slot)?;
+        entry.remove().then(|| *entry.value())
     }
 
     /// The newest version of `key` that is not newer than `at_most`: (sequence, offset).
@@ -184,6 +186,9 @@ impl IndexCursor<'_> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::AtomicU64;
+    use std::sync::atomic::Ordering::Relaxed;
+
     use super::*;
 
     #[test]
@@ -198,6 +203,30 @@ mod tests {
         assert_eq!(index.get(b"", 9), Some((1, 100)));
         assert_eq!(index.remove(b"a", 7), Some(700));
         assert_eq!(index.get(b"a", LSN_MAX), Some((3, 300)));
+    }
+
+    /// Bug: a drain's retirement and the drop of its table, on two threads, both counted a record
+    /// out of its zone; the zone looked dead while other tables had records in it, and was
+    /// released. Cause: crossbeam's `SkipMap::remove` gives the entry to whoever comes second too.
+    /// Fix: the removal of the entry itself says who was first.
+    #[test]
+    fn a_version_is_removed_once_whoever_races_for_it() {
+        let index = Index::new();
+        for seq in 1..=20_000 {
+            index.insert(b"key", seq, seq);
+        }
+        let (removed, start) = (AtomicU64::new(0), std::sync::Barrier::new(4));
+        std::thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    start.wait();
+                    let won = (1..=20_000).filter(|seq| index.remove(b"key", *seq).is_some());
+                    removed.fetch_add(won.count() as u64, Relaxed);
+                });
+            }
+        });
+        assert_eq!(removed.into_inner(), 20_000);
+        assert_eq!(index.len(), 0);
     }
 
     #[test]
