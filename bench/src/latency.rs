@@ -1,8 +1,17 @@
 //! Latencies of one case in one round.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use hdrhistogram::Histogram;
+
+/// Lets the workers work for as long.
+pub(crate) fn let_work(time: Duration) {
+    let end = Instant::now() + time;
+    while let Some(left) = end.checked_duration_since(Instant::now()).filter(|d| !d.is_zero()) {
+        // May return early: a store can have woken this thread for reasons of its own.
+        std::thread::park_timeout(left);
+    }
+}
 
 /// A histogram of nanoseconds, three significant digits, up to a minute.
 #[derive(Clone, Debug)]

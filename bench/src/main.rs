@@ -11,6 +11,7 @@ mod guard;
 mod latency;
 mod random;
 mod report;
+mod stores;
 
 use anyhow::Result;
 use clap::{Parser, ValueEnum};
@@ -22,6 +23,8 @@ enum Figure {
     Sync,
     /// Commit: threads × batch × tables, beside bare loops.
     Commit,
+    /// YCSB A to F, on Terrace and its peers.
+    Ycsb,
 }
 
 /// Measures figures of Terrace.
@@ -89,6 +92,7 @@ fn main() -> Result<()> {
     report.header(&format!("{:?}", arguments.figure).to_lowercase(), &settings, &guard)?;
     match arguments.figure {
         Figure::Sync => figures::sync::measure(&settings, &mut report)?,
+        Figure::Ycsb => figures::ycsb::measure(&settings, &mut report)?,
         Figure::Commit => figures::commit::measure(&settings, &mut report)?,
     }
     report.finish()

@@ -18,18 +18,18 @@ fn an_emulated_region_is_found_again() {
     let (path, region) = (dir.path().join("db"), dir.path().join("region-on-tmpfs"));
     let db = emulated(&region).create(&path).unwrap();
     let table = db.table("t").unwrap();
-    for n in 0..5000u32 {
+    for n in 0..8000u32 {
         table.put(n.to_be_bytes(), vec![n as u8; 700]).unwrap();
     }
     let stats = db.stats();
     assert_eq!((stats.mode, stats.commit.syncs), ("emulated", 0));
-    assert!(stats.commit.fences > 5000 && stats.commit.blocks > 3 * 5000, "{stats:?}");
-    assert!(stats.background.drains > 0, "3.5 MB do not stay in a region of 4: {stats:?}");
+    assert!(stats.commit.fences > 8000 && stats.commit.blocks > 3 * 8000, "{stats:?}");
+    assert!(stats.background.drains > 0, "6 MB do not fit in a region of 4: {stats:?}");
     drop(table);
     db.close().unwrap();
     let db = emulated(&region).open(&path).unwrap();
     let table = db.existing_table("t").unwrap();
-    assert_eq!(table.iter().count(), 5000);
+    assert_eq!(table.iter().count(), 8000);
     assert_eq!(table.get(77u32.to_be_bytes()).unwrap().unwrap(), vec![77; 700]);
     assert!(db.verify().unwrap().damages.is_empty());
 }

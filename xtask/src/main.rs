@@ -3,6 +3,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "reporting is this program's job")]
 
 mod check;
+mod peers;
 mod tally;
 mod tidy;
 mod tour;
@@ -16,6 +17,7 @@ use anyhow::Result;
 const USAGE: &str = "\
 usage: cargo xtask check [--long]   run every check; stop at the first that fails
        cargo xtask tidy             check the house rules alone
+       cargo xtask peers            install and build the bench's rivals (minutes)
 
 --long runs the tests at length (TERRACE_LONG=1) and a tour of twenty rounds.";
 
@@ -26,6 +28,7 @@ fn main() -> ExitCode {
         ["check"] => check::run(&root(), false),
         ["check", "--long"] => check::run(&root(), true),
         ["tidy"] => tidy_alone(),
+        ["peers"] => peers::run(&root()),
         ["help" | "--help" | "-h"] => {
             println!("{USAGE}");
             Ok(true)

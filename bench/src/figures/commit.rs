@@ -9,7 +9,7 @@ use anyhow::{Context, Result};
 use terrace::{Database, Mode, Options, Stats, WriteBatch};
 
 use crate::Settings;
-use crate::latency::Latency;
+use crate::latency::{Latency, let_work};
 use crate::random::Random;
 use crate::report::Report;
 
@@ -137,7 +137,7 @@ fn drive(db: &Database, case: Case, time: Duration, seed: u64) -> Result<(u64, L
                 })
             })
             .collect();
-        std::thread::park_timeout(time);
+        let_work(time);
         stop.store(true, Ordering::Relaxed);
         threads.into_iter().map(|t| t.join().expect("no panic")).collect::<Result<Vec<_>>>()
     })?;

@@ -3,3 +3,4 @@
 pub(crate) mod bare;
 pub(crate) mod commit;
 pub(crate) mod sync;
+pub(crate) mod ycsb;

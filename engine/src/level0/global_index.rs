@@ -34,8 +34,8 @@ impl GlobalIndex {
     /// An empty one.
     pub(crate) fn new(region: Arc<Region>) -> GlobalIndex {
         GlobalIndex {
+            index: Index::new(Arc::clone(&region)),
             region,
-            index: Index::new(),
             records: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
         }

@@ -4,6 +4,10 @@ mod index;
 mod records;
 mod table;
 
-pub(crate) use index::Index;
+/// The index over records of the region.
+pub(crate) type Index = index::Index<crate::pm::Region>;
+/// A position in an [`Index`].
+type IndexCursor<'a> = index::IndexCursor<'a, crate::pm::Region>;
+
 pub(crate) use records::{Record, encode_record, record_at, record_len, set_seq};
 pub(crate) use table::{Memtable, RecordCursor};

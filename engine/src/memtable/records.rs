@@ -1,5 +1,6 @@
 //! Records as they lie in a zone (`docs/format.md`, section 1).
 
+use super::index::Records;
 use crate::limits::{MAX_KEY_LEN, MAX_VALUE_LEN};
 use crate::pm::Region;
 use crate::record::{EntryRef, Kind, Lsn, Reader, TableId, put_u32, put_u64};
@@ -80,6 +81,23 @@ pub(crate) fn record_at(region: &Region, at: u64) -> Record<'_> {
         Some(record) => record,
         // Checked before it was indexed, and not written since (region invariant 1).
         None => panic!("invariant: offset {at} of the region holds a record"),
+    }
+}
+
+/// The index keeps no keys; it finds them here.
+impl Records for Region {
+    #[inline]
+    fn locate(&self, at: u64) -> (&[u8], Lsn) {
+        let header = self.bytes(at, RECORD_HEADER as u64);
+        let (seq, len) = (header.first_chunk::<8>(), header[12..].first_chunk::<4>());
+        let (Some(seq), Some(len)) = (seq, len) else { unreachable!("a header has its fields") };
+        let key = self.bytes(at + RECORD_HEADER as u64, u64::from(u32::from_le_bytes(*len)));
+        (key, Lsn::from_le_bytes(*seq))
+    }
+
+    #[inline]
+    fn prefetch(&self, at: u64) {
+        self.prefetch(at);
     }
 }
 

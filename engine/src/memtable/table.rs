@@ -7,8 +7,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::index::{Index, IndexCursor};
 use super::records::{Record, record_at};
+use super::{Index, IndexCursor};
 use crate::error::Result;
 use crate::pm::Region;
 use crate::record::{Cursor, EntryRef, LSN_MAX, Lsn};
@@ -28,8 +28,8 @@ impl Memtable {
     /// An empty memtable.
     pub(crate) fn new(region: Arc<Region>) -> Memtable {
         Memtable {
+            index: Index::new(Arc::clone(&region)),
             region,
-            index: Index::new(),
             records: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
             oldest: AtomicU64::new(u64::MAX),

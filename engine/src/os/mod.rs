@@ -4,6 +4,7 @@
 mod files;
 mod fork;
 mod lock;
+mod prefetch;
 mod real;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) mod sim;
@@ -11,4 +12,5 @@ pub(crate) mod sim;
 pub(crate) use files::{File, Files, OpenHow};
 pub(crate) use fork::ForkGuard;
 pub(crate) use lock::{Access, DirectoryLock};
+pub(crate) use prefetch::{LINE, prefetch_lines};
 pub(crate) use real::RealFiles;

@@ -7,6 +7,8 @@ use std::sync::atomic::AtomicU64;
 
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
+use crate::os::{LINE, prefetch_lines};
+
 /// A mapping: the DRAM image of a region, or the region itself.
 #[derive(Debug)]
 pub(super) struct Mapping {
@@ -88,6 +90,11 @@ impl Mapping {
         // SAFETY: in bounds (checked), initialised (zeroed by the kernel), and not written while
         // borrowed (region invariant 1).
         unsafe { std::slice::from_raw_parts(self.base.as_ptr().add(at), len) }
+    }
+
+    /// Hints that the two cache lines from `at` on, wherever that is, will be read.
+    pub(super) fn prefetch(&self, at: usize) {
+        prefetch_lines(self.base.as_ptr().wrapping_add(at), 2 * LINE);
     }
 
     /// Copies `bytes` in. The caller keeps the region's invariant 1: the range is its own.

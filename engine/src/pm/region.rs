@@ -135,6 +135,11 @@ impl Region {
         self.image.bytes(usize_of(at), usize_of(len))
     }
 
+    /// Hints that the record at `at`, which may be any number at all, will be read.
+    pub(crate) fn prefetch(&self, at: u64) {
+        self.image.prefetch(at as usize);
+    }
+
     /// A shared word (invariant 2).
     pub(crate) fn word(&self, at: u64) -> u64 {
         u64::from_le(self.image.word(usize_of(at)).load(Ordering::Acquire))

@@ -1,0 +1,118 @@
+//! Terrace and its peers behind one small trait. Each peer is a cargo feature; a build without it
+//! says so instead of leaving it out in silence.
+
+#[cfg(feature = "peer-fjall")]
+mod fjall;
+#[cfg(feature = "peer-lmdb")]
+mod lmdb;
+#[cfg(feature = "peer-redb")]
+mod redb;
+#[cfg(feature = "peer-rocksdb")]
+mod rocksdb;
+mod terrace;
+
+use std::path::Path;
+
+use anyhow::{Result, bail};
+
+/// A store under test. One map from keys to values is all that is asked.
+pub(crate) trait Store: Send + Sync {
+    /// Sets a key. With `durable`, it survives a power cut when this returns.
+    fn put(&self, key: &[u8], value: &[u8], durable: bool) -> Result<()>;
+
+    /// Looks a key up; the length of its value.
+    fn get(&self, key: &[u8]) -> Result<Option<usize>>;
+
+    /// Reads up to `rows` keys and values from `from` on; how many there were.
+    fn scan(&self, from: &[u8], rows: usize) -> Result<usize>;
+
+    /// Waits for background work, so that the next phase starts from rest.
+    fn rest(&self) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// What every store is given.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Memory {
+    /// Bytes that it may keep of what it writes (memtables; Terrace's region).
+    pub(crate) write: u64,
+    /// Bytes for caching what it reads.
+    pub(crate) cache: u64,
+}
+
+/// A way to open a store.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    /// Terrace, its region in a file.
+    Terrace,
+    /// Terrace, its region on tmpfs.
+    TerraceEmulated,
+    /// RocksDB with its documented defaults.
+    RocksDb,
+    /// RocksDB with filters, recycled log files, pipelined writes and more background threads.
+    RocksDbTuned,
+    /// fjall with its defaults.
+    Fjall,
+    /// redb with its defaults.
+    Redb,
+    /// LMDB through heed.
+    Lmdb,
+}
+
+impl Kind {
+    /// All of them.
+    pub(crate) const ALL: [Kind; 7] = [
+        Kind::Terrace,
+        Kind::TerraceEmulated,
+        Kind::RocksDb,
+        Kind::RocksDbTuned,
+        Kind::Fjall,
+        Kind::Redb,
+        Kind::Lmdb,
+    ];
+
+    /// The name in reports.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Kind::Terrace => "terrace-file",
+            Kind::TerraceEmulated => "terrace-emulated",
+            Kind::RocksDb => "rocksdb",
+            Kind::RocksDbTuned => "rocksdb-tuned",
+            Kind::Fjall => "fjall",
+            Kind::Redb => "redb",
+            Kind::Lmdb => "lmdb",
+        }
+    }
+
+    /// Whether this build has it.
+    pub(crate) fn is_built(self) -> bool {
+        match self {
+            Kind::Terrace | Kind::TerraceEmulated => true,
+            Kind::RocksDb | Kind::RocksDbTuned => cfg!(feature = "peer-rocksdb"),
+            Kind::Fjall => cfg!(feature = "peer-fjall"),
+            Kind::Redb => cfg!(feature = "peer-redb"),
+            Kind::Lmdb => cfg!(feature = "peer-lmdb"),
+        }
+    }
+
+    /// Opens a new store in a directory of its own.
+    pub(crate) fn create(self, dir: &Path, memory: Memory) -> Result<Box<dyn Store>> {
+        match self {
+            Kind::Terrace => terrace::create(dir, memory, false),
+            Kind::TerraceEmulated => terrace::create(dir, memory, true),
+            #[cfg(feature = "peer-rocksdb")]
+            Kind::RocksDb => rocksdb::create(dir, memory, false),
+            #[cfg(feature = "peer-rocksdb")]
+            Kind::RocksDbTuned => rocksdb::create(dir, memory, true),
+            #[cfg(feature = "peer-fjall")]
+            Kind::Fjall => fjall::create(dir, memory),
+            #[cfg(feature = "peer-redb")]
+            Kind::Redb => redb::create(dir, memory),
+            #[cfg(feature = "peer-lmdb")]
+            Kind::Lmdb => lmdb::create(dir),
+            #[allow(unreachable_patterns, reason = "reached only without some feature")]
+            _ => bail!("{} is not built in; see `cargo xtask peers`", self.name()),
+        }
+    }
+}

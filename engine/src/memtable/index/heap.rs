@@ -1,0 +1,107 @@
+//! What the index allocates, and how it gives it back: counted, and freed by epoch.
+//!
+//! Thread safety: any thread allocates; only the thread that took a thing out of the tree, under
+//! the locks of the nodes that held it, retires it.
+
+use crossbeam_epoch::{Guard, Shared};
+
+use super::inner::Inner;
+use super::leaf::Leaf;
+use super::sync::{AtomicPtr, AtomicUsize, Ordering};
+use crate::record::Lsn;
+
+/// Bytes too long for the node they belong to. They never change.
+#[derive(Debug)]
+pub(super) struct Spill {
+    pub(super) bytes: Box<[u8]>,
+    /// For a separator: the sequence number behind the key.
+    pub(super) seq: Lsn,
+}
+
+impl Spill {
+    fn size(&self) -> usize {
+        size_of::<Spill>() + self.bytes.len()
+    }
+}
+
+/// A pointer to a [`Spill`], or to none; a node's lock guards it.
+#[derive(Debug, Default)]
+pub(super) struct SpillLink(AtomicPtr<Spill>);
+
+impl SpillLink {
+    /// The pointer as it is. It may be followed only after a check of the node's version.
+    pub(super) fn get(&self) -> *mut Spill {
+        self.0.load(Ordering::Acquire)
+    }
+
+    /// Writes it, under the lock or before anyone else sees it.
+    pub(super) fn set(&self, to: *mut Spill) {
+        self.0.store(to, Ordering::Release);
+    }
+}
+
+/// The heap as one operation on one index sees it: its epoch, and the index's count of bytes.
+#[derive(Clone, Copy)]
+pub(super) struct Heap<'a> {
+    guard: &'a Guard,
+    memory: &'a AtomicUsize,
+}
+
+impl<'a> Heap<'a> {
+    /// The heap within the epoch that `guard` pins.
+    pub(super) fn new(guard: &'a Guard, memory: &'a AtomicUsize) -> Heap<'a> {
+        Heap { guard, memory }
+    }
+
+    /// Puts bytes, and a sequence number that may belong to them, on the heap.
+    pub(super) fn spill(self, bytes: &[u8], seq: Lsn) -> *mut Spill {
+        let spill = Box::new(Spill { bytes: bytes.into(), seq });
+        self.memory.fetch_add(spill.size(), Ordering::Relaxed);
+        Box::into_raw(spill)
+    }
+
+    /// Frees a spill, if it is one, once nobody can read it.
+    pub(super) fn retire_spill(self, spill: *mut Spill) {
+        if spill.is_null() {
+            return;
+        }
+        // SAFETY: made by `spill`, and retired only once (see the head of this file), so that it
+        // is still there; it never changes.
+        let size = unsafe { &*spill }.size();
+        // SAFETY: as above; the link to it was overwritten, so only those who pinned before can
+        // still hold it.
+        unsafe { self.retire(spill, size) };
+    }
+
+    /// A new leaf.
+    pub(super) fn leaf<const L: usize>(self) -> Box<Leaf<L>> {
+        self.memory.fetch_add(size_of::<Leaf<L>>(), Ordering::Relaxed);
+        Box::default()
+    }
+
+    /// A new inner node.
+    pub(super) fn inner<const L: usize, const I: usize>(self) -> Box<Inner<L, I>> {
+        self.memory.fetch_add(size_of::<Inner<L, I>>(), Ordering::Relaxed);
+        Box::default()
+    }
+
+    /// Frees a node once nobody can read it.
+    ///
+    /// # Safety
+    ///
+    /// `node` came out of a box, no link leads to it any more, and nobody else retires it.
+    pub(super) unsafe fn retire_node<T>(self, node: *const T) {
+        // SAFETY: the caller's promise.
+        unsafe { self.retire(node.cast_mut(), size_of::<T>()) };
+    }
+
+    /// # Safety
+    ///
+    /// As for `retire_node`.
+    unsafe fn retire<T>(self, thing: *mut T, size: usize) {
+        self.memory.fetch_sub(size, Ordering::Relaxed);
+        // SAFETY: the caller's promise; `thing` was a box, which is what an owned pointer of the
+        // epochs is.
+        unsafe { self.guard.defer_destroy(Shared::from(thing.cast_const())) };
+    }
+}

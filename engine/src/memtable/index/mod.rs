@@ -1,0 +1,244 @@
+//! The ordered index over records: (key ascending, sequence descending) → offset in the region.
+//!
+//! A B+-tree that keeps no keys. A leaf entry is a digest (eight bytes of the key, behind the
+//! prefix that the keys of the leaf share) and the record's offset; the record is read only where
+//! digests are equal. Inner nodes hold the shortest separators, most of which are a digest and
+//! nothing more. Versions of a key are neighbours.
+//!
+//! Sources: optimistic lock coupling (Leis et al., "The ART of practical synchronization", 2016;
+//! LeanStore), digests and prefix truncation (Graefe, "Modern B-tree techniques", 2011), free at
+//! empty (Johnson and Shasha, 1989). We differ in that leaves are not chained: a cursor keeps the
+//! path to its leaf, with versions, and goes on to the neighbour from there. That is as fast, and
+//! both directions, splits and removals stay simple.
+//!
+//! Thread safety: any number of threads insert, remove and read at once. Readers write nothing
+//! that is shared; writers lock the nodes they change, never waiting for a second lock while they
+//! hold one: if it cannot be had at once, they let go of everything and begin again.
+//!
+//! Invariants (those of one node: `leaf.rs`, `inner.rs`, `prefix.rs`):
+//!
+//! 1. A node's range of places (see `inner.rs`, 1) shrinks only by a split, under its own lock. It
+//!    grows without one, when an empty neighbour goes; nobody minds.
+//! 2. Nothing that is out of the tree is freed, and the caller reuses no removed record, within
+//!    the epoch of a reader who may have seen it. Callers pin across every use of what they found.
+//! 3. No node keeps any part of a record but its offset, and that only until it is removed; all
+//!    other bytes are copies.
+
+mod cursor;
+mod heap;
+mod inner;
+mod leaf;
+mod lock;
+mod prefix;
+mod records;
+mod separator;
+mod shape;
+mod sync;
+
+#[cfg(test)]
+mod tests;
+
+use std::sync::Arc;
+
+use crossbeam_epoch::Guard;
+
+pub(crate) use self::cursor::IndexCursor;
+pub(crate) use self::records::Records;
+
+use self::heap::Heap;
+use self::inner::{Child, Contents, Inner, Node, Owned};
+use self::leaf::{Found, Leaf};
+use self::lock::{Optimistic, Version};
+use self::records::Sought;
+use self::sync::{AtomicUsize, Ordering, Patience};
+use crate::record::Lsn;
+
+/// Entries in a leaf: the hints for its digests are in flight together, and its entries move fast
+/// enough.
+pub(crate) const LEAF_LEN: usize = 64;
+
+/// Separators in an inner node.
+pub(crate) const INNER_LEN: usize = 64;
+
+/// A concurrent ordered index of records.
+pub(crate) struct Index<R, const L: usize = LEAF_LEN, const I: usize = INNER_LEN> {
+    records: Arc<R>,
+    /// Stays in its place for good.
+    root: Box<Inner<L, I>>,
+    counts: Counts,
+}
+
+/// What every insert writes; on cache lines of its own, for every operation reads what is next to
+/// it.
+#[derive(Default)]
+#[repr(align(128))]
+struct Counts {
+    len: AtomicUsize,
+    memory: AtomicUsize,
+}
+
+impl<R: Records, const L: usize, const I: usize> Index<R, L, I> {
+    /// An empty index of these records.
+    pub(crate) fn new(records: Arc<R>) -> Index<R, L, I> {
+        let (counts, guard) = (Counts::default(), crossbeam_epoch::pin());
+        let heap = Heap::new(&guard, &counts.memory);
+        let root = heap.inner();
+        let children = vec![Child::leaf(heap.leaf::<L>())];
+        root.fill(&Contents { separators: Vec::new(), children }, heap);
+        Index { records, root, counts }
+    }
+
+    /// Adds a version. The same key and sequence number a second time replaces the offset.
+    pub(crate) fn insert(&self, key: &[u8], seq: Lsn, at: u64) {
+        let guard = crossbeam_epoch::pin();
+        self.persist(|| self.try_insert(Sought { key, seq }, at, &guard));
+    }
+
+    /// Removes a version; its offset, if it was there.
+    pub(crate) fn remove(&self, key: &[u8], seq: Lsn) -> Option<u64> {
+        let guard = crossbeam_epoch::pin();
+        let sought = Sought { key, seq };
+        let (removed, emptied) = self.persist(|| self.try_remove(sought, &guard));
+        if emptied {
+            self.persist(|| self.prune(sought, &guard));
+        }
+        removed
+    }
+
+    /// The newest version of `key` that is not newer than `at_most`: (sequence, offset).
+    pub(crate) fn get(&self, key: &[u8], at_most: Lsn) -> Option<(Lsn, u64)> {
+        let guard = crossbeam_epoch::pin();
+        let sought = Sought { key, seq: at_most };
+        let found = self.persist(|| {
+            let (leaf, version) = self.descend(sought, &guard, |_, _, _| {})?;
+            leaf.find(sought, version, &*self.records)
+        });
+        match found {
+            Found::Version(seq, at) => Some((seq, at)),
+            Found::Nothing => None,
+            Found::Beyond => {
+                let mut cursor = self.cursor();
+                cursor.seek(key, at_most);
+                cursor.version().filter(|(_, at)| self.records.locate(*at).0 == key)
+            }
+        }
+    }
+
+    /// How many versions it holds, roughly while others change it.
+    pub(crate) fn len(&self) -> usize {
+        self.counts.len.load(Ordering::Relaxed)
+    }
+
+    /// How many bytes it takes.
+    pub(crate) fn memory(&self) -> usize {
+        size_of::<Self>() + self.counts.memory.load(Ordering::Relaxed)
+    }
+
+    /// A cursor, not placed yet.
+    pub(crate) fn cursor(&self) -> IndexCursor<'_, R, L, I> {
+        IndexCursor::new(self)
+    }
+
+    /// Tries until it holds together.
+    fn persist<T>(&self, attempt: impl Fn() -> Optimistic<T>) -> T {
+        let mut patience = Patience::default();
+        loop {
+            if let Ok(value) = attempt() {
+                return value;
+            }
+            patience.wait();
+        }
+    }
+
+    /// Goes down to the leaf that `sought` belongs in, past the children that `visit` is told.
+    #[inline(always)]
+    fn descend<'g>(
+        &'g self,
+        sought: Sought<'_>,
+        guard: &'g Guard,
+        mut visit: impl FnMut(&'g Inner<L, I>, Version, usize),
+    ) -> Optimistic<(&'g Leaf<L>, Version)> {
+        let mut inner = &*self.root;
+        let mut version = inner.lock.read()?;
+        loop {
+            let at = inner.route(sought, version)?;
+            visit(inner, version, at);
+            // The version of the child is read before that of the parent is checked: so it is one
+            // at which the child had the range that led here.
+            match inner.child(at, version, guard)? {
+                Node::Inner(below) => {
+                    let below_version = below.lock.read()?;
+                    inner.lock.check(version)?;
+                    (inner, version) = (below, below_version);
+                }
+                Node::Leaf(leaf) => {
+                    let leaf_version = leaf.lock.read()?;
+                    inner.lock.check(version)?;
+                    return Ok((leaf, leaf_version));
+                }
+            }
+        }
+    }
+
+    fn try_insert(&self, sought: Sought<'_>, offset: u64, guard: &Guard) -> Optimistic<()> {
+        let (leaf, version) = self.descend(sought, guard, |_, _, _| {})?;
+        // Records are read before the lock is taken; taking it shows that nothing has changed.
+        let at = leaf.search(sought, version, &*self.records)?;
+        if leaf.is_at(at, sought, version, &*self.records)? {
+            leaf.replace(&leaf.lock.upgrade(version)?, at, offset);
+            return Ok(());
+        }
+        if leaf.is_full() {
+            leaf.lock.check(version)?;
+            self.make_room(sought, guard)?;
+            return self.try_insert(sought, offset, guard);
+        }
+        let held = leaf.lock.upgrade(version)?;
+        leaf.insert(&held, at, sought.key, offset, Heap::new(guard, &self.counts.memory));
+        drop(held);
+        self.counts.len.fetch_add(1, Ordering::Relaxed);
+        Ok(())
+    }
+
+    /// The offset, if the version was there, and whether that leaves the leaf empty.
+    fn try_remove(&self, sought: Sought<'_>, guard: &Guard) -> Optimistic<(Option<u64>, bool)> {
+        let (leaf, version) = self.descend(sought, guard, |_, _, _| {})?;
+        let at = leaf.search(sought, version, &*self.records)?;
+        if !leaf.is_at(at, sought, version, &*self.records)? {
+            leaf.lock.check(version)?;
+            return Ok((None, false));
+        }
+        let held = leaf.lock.upgrade(version)?;
+        let offset = leaf.remove(&held, at);
+        self.counts.len.fetch_sub(1, Ordering::Relaxed);
+        Ok((Some(offset), leaf.len() == 0))
+    }
+}
+
+impl<R, const L: usize, const I: usize> Drop for Index<R, L, I> {
+    fn drop(&mut self) {
+        let guard = crossbeam_epoch::pin();
+        let heap = Heap::new(&guard, &self.counts.memory);
+        let mut owned = self.root.children();
+        self.root.retire(heap);
+        while let Some(child) = owned.pop() {
+            // SAFETY: nobody else has the tree any more, and every node has one link.
+            match unsafe { child.own::<L, I>() } {
+                Owned::Inner(mut inner) => {
+                    owned.extend(inner.children());
+                    inner.retire(heap);
+                }
+                Owned::Leaf(leaf) => leaf.retire(heap),
+            }
+        }
+    }
+}
+
+impl<R: Records, const L: usize, const I: usize> std::fmt::Debug for Index<R, L, I> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Index")
+            .field("len", &self.len())
+            .field("memory", &self.memory())
+            .finish_non_exhaustive()
+    }
+}

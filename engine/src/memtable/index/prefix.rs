@@ -1,0 +1,192 @@
+//! What the keys of a node have in common, kept once; and digests, which are the eight bytes that
+//! follow, as a number that sorts as they do.
+//!
+//! Thread safety: guarded by the lock of the node.
+//!
+//! Invariants:
+//!
+//! 1. Every key of the node begins with the prefix.
+//! 2. A digest is `slice(key, length of the prefix)`. If digests differ, they order as their keys
+//!    do.
+
+use super::heap::{Heap, SpillLink};
+use super::lock::{Optimistic, Version, VersionLock, Word, words};
+
+/// The longest prefix that lies within the node.
+pub(super) const INLINE: usize = 32;
+
+/// The eight bytes of `key` from `at` on as a big-endian number, zeros behind its end.
+#[inline(always)]
+pub(super) fn slice(key: &[u8], at: usize) -> u64 {
+    if let Some(bytes) = key.get(at..).and_then(<[u8]>::first_chunk::<8>) {
+        return u64::from_be_bytes(*bytes);
+    }
+    let mut bytes = [0; 8];
+    if let Some(rest) = key.get(at..) {
+        bytes[..rest.len()].copy_from_slice(rest);
+    }
+    u64::from_be_bytes(bytes)
+}
+
+/// How many bytes two keys have in common.
+pub(super) fn common(a: &[u8], b: &[u8]) -> usize {
+    a.iter().zip(b).take_while(|(a, b)| a == b).count()
+}
+
+/// Where a key stands to the keys of a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// Before all of them.
+    Before,
+    /// It shares their prefix; then this is its digest.
+    Within(u64),
+    /// After all of them.
+    After,
+}
+
+/// A node's prefix.
+#[derive(Debug)]
+pub(super) struct Prefix {
+    len: Word,
+    /// The bytes, big-endian, zeros behind the end, if there are few enough.
+    inline: [Word; INLINE / 8],
+    /// The bytes otherwise.
+    long: SpillLink,
+}
+
+impl Default for Prefix {
+    fn default() -> Prefix {
+        Prefix { len: Word::default(), inline: words(), long: SpillLink::default() }
+    }
+}
+
+impl Prefix {
+    /// Its length.
+    pub(super) fn len(&self) -> usize {
+        self.len.get() as usize
+    }
+
+    /// Where `key` stands. Holds if the version does; never reads what a version check has not
+    /// shown to be there.
+    #[inline(always)]
+    pub(super) fn place(
+        &self,
+        key: &[u8],
+        lock: &VersionLock,
+        version: Version,
+    ) -> Optimistic<Place> {
+        let len = self.len();
+        if len > INLINE {
+            return self.place_long(key, lock, version);
+        }
+        let mut at = 0;
+        for word in &self.inline[..len.div_ceil(8)] {
+            let mask = u64::MAX << (8 * (8 - (len - at).min(8)));
+            let (theirs, ours) = (word.get(), slice(key, at) & mask);
+            if ours != theirs {
+                return Ok(if ours < theirs { Place::Before } else { Place::After });
+            }
+            at += 8;
+        }
+        // The zeros behind the end of a short key may have passed for bytes of the prefix.
+        Ok(if key.len() < len { Place::Before } else { Place::Within(slice(key, len)) })
+    }
+
+    #[cold]
+    fn place_long(&self, key: &[u8], lock: &VersionLock, version: Version) -> Optimistic<Place> {
+        let long = self.long.get();
+        lock.check(version)?;
+        // SAFETY: the check shows that the prefix was long and this link the node's at a moment
+        // within the caller's epoch, which keeps what was linked then.
+        let prefix = unsafe { &(*long).bytes };
+        let shared = common(key, prefix);
+        Ok(match (shared == prefix.len(), key.get(shared)) {
+            (true, _) => Place::Within(slice(key, shared)),
+            (false, Some(byte)) if *byte > prefix[shared] => Place::After,
+            (false, _) => Place::Before,
+        })
+    }
+
+    /// The bytes, for the holder of the lock.
+    pub(super) fn bytes(&self) -> Vec<u8> {
+        let len = self.len();
+        if len > INLINE {
+            // SAFETY: the holder of the lock alone changes the link, which leads to a spill as
+            // long as the prefix is long.
+            return unsafe { &*self.long.get() }.bytes.to_vec();
+        }
+        let mut bytes: Vec<u8> =
+            self.inline.iter().flat_map(|word| word.get().to_be_bytes()).collect();
+        bytes.truncate(len);
+        bytes
+    }
+
+    /// Becomes `bytes`; by the holder of the lock, who brings the digests in line.
+    pub(super) fn set(&self, bytes: &[u8], heap: Heap<'_>) {
+        heap.retire_spill(self.long.get());
+        self.long.set(std::ptr::null_mut());
+        if bytes.len() > INLINE {
+            self.long.set(heap.spill(bytes, 0));
+        } else {
+            for (i, word) in self.inline.iter().enumerate() {
+                word.set(slice(bytes, 8 * i));
+            }
+        }
+        self.len.set(bytes.len() as u64);
+    }
+
+    /// Shrinks to its first `len` bytes and brings the digests in line, which needs no keys: the
+    /// bytes that leave the prefix move to the front of every digest.
+    pub(super) fn shrink(&self, len: usize, digests: &[Word], heap: Heap<'_>) {
+        let bytes = self.bytes();
+        let (lead, by) = (slice(&bytes, len), 8 * (bytes.len() - len) as u32);
+        for digest in digests {
+            digest.set(lead | digest.get().checked_shr(by).unwrap_or(0));
+        }
+        self.set(&bytes[..len], heap);
+    }
+
+    /// Gives the memory back: the node is out of the tree.
+    pub(super) fn retire(&self, heap: Heap<'_>) {
+        heap.retire_spill(self.long.get());
+    }
+}
+
+#[cfg(all(test, not(feature = "shuttle")))]
+mod tests {
+    use super::*;
+    use crate::memtable::index::sync::AtomicUsize;
+
+    #[test]
+    fn places_and_shrinking() {
+        let (guard, memory) = (crossbeam_epoch::pin(), AtomicUsize::new(0));
+        let heap = Heap::new(&guard, &memory);
+        let lock = VersionLock::default();
+        let version = lock.read().unwrap();
+        for long in [0, 1, 7, 8, 9, 31, 32, 33, 100] {
+            let prefix = Prefix::default();
+            let bytes: Vec<u8> = (0..long).map(|i| (i % 3) as u8).collect();
+            prefix.set(&bytes, heap);
+            assert_eq!(prefix.bytes(), bytes);
+            let place = |key: &[u8]| prefix.place(key, &lock, version).unwrap();
+            let mut key = bytes.clone();
+            key.extend_from_slice(b"12345678901");
+            let digest = u64::from_be_bytes(*b"12345678");
+            assert_eq!(place(&key), Place::Within(digest));
+            for at in 0..long {
+                assert_eq!(place(&bytes[..at]), Place::Before, "a prefix of the prefix");
+                let mut other = key.clone();
+                other[at] += 1;
+                assert_eq!(place(&other), Place::After);
+            }
+            let word = Word::default();
+            word.set(digest);
+            let shorter = long / 2;
+            prefix.shrink(shorter, std::slice::from_ref(&word), heap);
+            assert_eq!(prefix.bytes(), &bytes[..shorter]);
+            assert_eq!(word.get(), slice(&key, shorter));
+            prefix.retire(heap);
+        }
+        assert_eq!(memory.into_inner(), 0);
+    }
+}

@@ -1,0 +1,30 @@
+//! Where the index finds the keys that it does not keep.
+
+use std::cmp::Ordering;
+
+use crate::record::Lsn;
+
+/// Records by offset. A record stays as it is from before its offset is inserted until the epoch
+/// in which it was removed is over.
+pub(crate) trait Records {
+    /// The key and the sequence number of the record at `at`.
+    fn locate(&self, at: u64) -> (&[u8], Lsn);
+
+    /// Hints that the record at `at`, which may be any number at all, will be read.
+    fn prefetch(&self, at: u64);
+}
+
+/// A place in the order of versions: by key, the newest version of a key first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Sought<'a> {
+    pub(super) key: &'a [u8],
+    pub(super) seq: Lsn,
+}
+
+impl Sought<'_> {
+    /// How the version (`key`, `seq`) stands to this place.
+    #[inline(always)]
+    pub(super) fn order_of(&self, (key, seq): (&[u8], Lsn)) -> Ordering {
+        key.cmp(self.key).then_with(|| self.seq.cmp(&seq))
+    }
+}

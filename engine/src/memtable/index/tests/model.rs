@@ -1,0 +1,171 @@
+//! The index under a model checker: the types of production with tiny nodes, on three threads, in
+//! many thousands of schedules. `cargo test -p terrace --features shuttle index::tests::model`
+//!
+//! Shuttle interleaves at every access to the atomics of `sync.rs`; epochs it does not see.
+
+use std::sync::Arc;
+
+use shuttle::thread;
+
+use super::slab::Slab;
+use crate::memtable::index::{Index, Records};
+use crate::record::LSN_MAX;
+
+type Tiny = Index<Slab, 2, 2>;
+
+fn schedules() -> usize {
+    if std::env::var_os("TERRACE_LONG").is_some() { 100_000 } else { 2_000 }
+}
+
+/// Runs `test` in many schedules, random ones and ones with few preemptions.
+fn explore(test: impl Fn() + Clone + Send + Sync + 'static) {
+    shuttle::check_random(test.clone(), schedules());
+    shuttle::check_pct(test, schedules(), 3);
+}
+
+/// The same, in fewer schedules.
+fn explore_few(test: impl Fn() + Clone + Send + Sync + 'static) {
+    shuttle::check_random(test.clone(), schedules() / 4);
+    shuttle::check_pct(test, schedules() / 2, 2);
+}
+
+fn filled(keys: &[&str]) -> (Arc<Slab>, Arc<Tiny>) {
+    let slab = Slab::new(64);
+    let index = Arc::new(Tiny::new(Arc::clone(&slab)));
+    keys.iter().for_each(|key| put(&slab, &index, key));
+    (slab, index)
+}
+
+fn put(slab: &Slab, index: &Tiny, key: &str) {
+    index.insert(key.as_bytes(), 1, slab.add(key.as_bytes(), 1));
+}
+
+fn take(slab: &Arc<Slab>, index: &Tiny, key: &str) {
+    let at = index.remove(key.as_bytes(), 1).unwrap();
+    slab.reuse(at);
+}
+
+fn keys(slab: &Slab, index: &Tiny, forward: bool) -> Vec<String> {
+    let mut cursor = index.cursor();
+    let mut keys = Vec::new();
+    if forward {
+        cursor.seek(b"", LSN_MAX);
+    } else {
+        cursor.seek_before(None);
+    }
+    while let Some((_, at)) = cursor.version() {
+        keys.push(String::from_utf8(slab.locate(at).0.to_vec()).unwrap());
+        if forward {
+            cursor.next();
+        } else {
+            cursor.prev();
+        }
+    }
+    if !forward {
+        keys.reverse();
+    }
+    keys
+}
+
+/// Strictly ascending, with all that stays.
+fn check(keys: &[String], stable: &[&str]) {
+    assert!(keys.is_sorted_by(|a, b| a < b), "{keys:?}");
+    for key in stable {
+        assert!(keys.iter().any(|found| found == key), "{key} is missing in {keys:?}");
+    }
+}
+
+#[test]
+fn insert_insert_get() {
+    explore(|| {
+        let (slab, index) = filled(&["b"]);
+        let threads = [["a", "aa"], ["ab", "c"]].map(|own| {
+            let (slab, index) = (Arc::clone(&slab), Arc::clone(&index));
+            thread::spawn(move || {
+                for key in own {
+                    put(&slab, &index, key);
+                    assert!(index.get(key.as_bytes(), LSN_MAX).is_some(), "{key}");
+                }
+            })
+        });
+        assert!(index.get(b"b", LSN_MAX).is_some());
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        assert_eq!(keys(&slab, &index, true), ["a", "aa", "ab", "b", "c"]);
+    });
+}
+
+#[test]
+fn split_and_scan() {
+    explore(|| {
+        let stable = ["b", "d", "f"];
+        let (slab, index) = filled(&stable);
+        let writer = {
+            let (slab, index) = (Arc::clone(&slab), Arc::clone(&index));
+            thread::spawn(move || ["c", "e", "a"].map(|key| put(&slab, &index, key)))
+        };
+        let reader = {
+            let (slab, index) = (Arc::clone(&slab), Arc::clone(&index));
+            thread::spawn(move || check(&keys(&slab, &index, false), &["b", "d", "f"]))
+        };
+        check(&keys(&slab, &index, true), &stable);
+        writer.join().unwrap();
+        reader.join().unwrap();
+        check(&keys(&slab, &index, true), &["a", "b", "c", "d", "e", "f"]);
+    });
+}
+
+#[test]
+fn remove_and_get() {
+    explore(|| {
+        let (slab, index) = filled(&["a", "b", "c", "d", "e"]);
+        let writer = {
+            let (slab, index) = (Arc::clone(&slab), Arc::clone(&index));
+            thread::spawn(move || {
+                for key in ["c", "d", "b"] {
+                    take(&slab, &index, key);
+                }
+                assert!(index.get(b"c", LSN_MAX).is_none());
+                put(&slab, &index, "b");
+            })
+        };
+        let reader = {
+            let (slab, index) = (Arc::clone(&slab), Arc::clone(&index));
+            thread::spawn(move || check(&keys(&slab, &index, false), &["a", "e"]))
+        };
+        assert!(index.get(b"e", LSN_MAX).is_some());
+        check(&keys(&slab, &index, true), &["a", "e"]);
+        writer.join().unwrap();
+        reader.join().unwrap();
+        assert_eq!(keys(&slab, &index, true), ["a", "b", "e"]);
+    });
+}
+
+/// An end of the tree goes while a cursor leaves it, so that its neighbour, a few levels up, takes
+/// over its range; what is then put there does not follow what the cursor has shown.
+#[test]
+fn a_neighbour_takes_over() {
+    const KEYS: [&str; 12] = ["b", "c", "d", "e", "f", "g", "h", "i", "j", "k", "l", "m"];
+    for gone in 0..8 {
+        for forward in [true, false] {
+            explore_few(move || {
+                let (slab, index) = filled(&KEYS);
+                let mut order = KEYS;
+                if !forward {
+                    order.reverse();
+                }
+                order[..gone].iter().for_each(|key| take(&slab, &index, key));
+                // Room in the neighbour's first leaf.
+                take(&slab, &index, order[gone + 2]);
+                let writer = {
+                    let (slab, index) = (Arc::clone(&slab), Arc::clone(&index));
+                    thread::spawn(move || {
+                        take(&slab, &index, order[gone]);
+                        put(&slab, &index, if forward { "a" } else { "n" });
+                    })
+                };
+                check(&keys(&slab, &index, forward), &order[gone + 3..]);
+                writer.join().unwrap();
+            });
+        }
+    }
+}
