@@ -6,7 +6,7 @@
 
 mod common;
 
-use common::cuts::KINDS;
+use common::cuts::{End, KINDS, Rig, reopen};
 use common::lives::{Lives, Tally, dead_stay_dead};
 use common::rounds;
 use common::workload::Taste;
@@ -57,4 +57,25 @@ fn large_values_that_drain_all_the_time_survive_cuts() {
     let seeds = 30_000..30_000 + rounds(15, 600);
     let tally = all(seeds, taste, true);
     assert!(tally.drains > 100 && tally.zones_released > 100, "{tally:?}");
+}
+
+/// The list of incarnations in the superblock has 160 places; 128 openings that all left records
+/// in one zone are joined into one entry, and what was dead stays dead.
+#[test]
+fn hundreds_of_openings_with_a_commit_each_keep_what_they_should() {
+    for kind in KINDS {
+        let mut rig = Rig::new(kind, 40_000, None);
+        let taste = Taste { relaxed: 50, tables: 0, steps: 0, value: 200, keys: 50 };
+        for n in 0..rounds(300, 1000) {
+            for _ in 0..1 + rig.chance.below(3) {
+                rig.act(&taste);
+            }
+            let survive = rig.survive();
+            let (end, account) = (End::Cut(survive), rig.account());
+            let found = rig.machine.crash(survive);
+            let (db, content) = reopen(&found, None, &account, end)
+                .unwrap_or_else(|violation| panic!("{kind:?}, opening {n}: {violation}"));
+            rig.go_on(found, db, content);
+        }
+    }
 }
