@@ -36,10 +36,10 @@ use crate::levels::{JournalFloor, VersionSet};
 use crate::memtable::Record;
 use crate::mvcc::{SnapshotRegistry, Watermark};
 use crate::options::{OpenProgress, Options, Storage};
-use crate::os::{Access, DirectoryLock, Files, RealFiles};
+use crate::os::{Access, DirectoryLock, Files, ForkGuard, RealFiles};
 use crate::pm::{Lived, Region, Span, Superblock};
 use crate::record::{SYSTEM_TABLE, TableId};
-use crate::table::{Parts, Shared, TableCore, TableSlot};
+use crate::table::{Bell, Pace, Shared, TableCore, TableSlot};
 
 /// What a directory holds.
 #[derive(Debug, PartialEq, Eq)]
@@ -286,7 +286,7 @@ impl Opening<'_> {
             Arc::clone(&poison),
             start,
         );
-        let shared = Shared::new(Parts {
+        let shared = Shared {
             region,
             zones,
             committer,
@@ -294,7 +294,12 @@ impl Opening<'_> {
             cache: Arc::new(BlockCache::new(self.options.cache_size)),
             poison,
             read_only: self.read_only,
-        });
+            pace: Pace::default(),
+            bell: Bell::default(),
+            fork: ForkGuard::new(),
+            ddl: Mutex::new(()),
+            closed: AtomicBool::new(false),
+        };
         Engine {
             path: self.path.to_path_buf(),
             options: self.options.clone(),

@@ -1,6 +1,7 @@
 //! The map that users hold: tables, batches, snapshots, ranges.
 
 mod batch;
+mod bell;
 mod core;
 mod handle;
 mod pace;
@@ -14,4 +15,6 @@ pub use range::Range;
 pub use snapshot::Snapshot;
 
 pub(crate) use self::core::{Change, TableCore, TableSlot};
-pub(crate) use shared::{Keep, Parts, Shared};
+pub(crate) use bell::Bell;
+pub(crate) use pace::Pace;
+pub(crate) use shared::{Keep, Shared};

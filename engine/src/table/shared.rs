@@ -2,10 +2,11 @@
 
 use std::any::Any;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 
-use parking_lot::{Condvar, Mutex};
+use parking_lot::Mutex;
 
+use super::bell::Bell;
 use super::core::{TableCore, TableSlot};
 use super::pace::Pace;
 use crate::alloc::ZonePool;
@@ -36,75 +37,10 @@ pub(crate) struct Shared {
     pub(crate) read_only: bool,
     /// Held by whoever creates, drops, renames or truncates a table.
     pub(crate) ddl: Mutex<()>,
-    closed: AtomicBool,
-}
-
-/// Wakes the background.
-#[derive(Debug, Default)]
-pub(crate) struct Bell {
-    rung: Mutex<bool>,
-    changed: Condvar,
-    written: AtomicU64,
-}
-
-/// Bytes written between two rings.
-const RING_EVERY: u64 = 64 * 1024;
-
-impl Bell {
-    /// Wakes the background now.
-    pub(crate) fn ring(&self) {
-        *self.rung.lock() = true;
-        self.changed.notify_one();
-    }
-
-    /// Counts written bytes, and rings now and then.
-    fn count(&self, bytes: u64) {
-        let before = self.written.fetch_add(bytes, Ordering::Relaxed);
-        if before / RING_EVERY != (before + bytes) / RING_EVERY {
-            self.ring();
-        }
-    }
-
-    /// Waits for a ring, or for `timeout`.
-    pub(crate) fn wait(&self, timeout: std::time::Duration) {
-        let mut rung = self.rung.lock();
-        if !*rung {
-            self.changed.wait_for(&mut rung, timeout);
-        }
-        *rung = false;
-    }
-}
-
-/// The parts that [`Shared::new`] is given.
-pub(crate) struct Parts {
-    pub(crate) region: Arc<Region>,
-    pub(crate) zones: Arc<ZonePool>,
-    pub(crate) committer: Committer,
-    pub(crate) snapshots: Arc<SnapshotRegistry>,
-    pub(crate) cache: Arc<BlockCache>,
-    pub(crate) poison: Arc<Poison>,
-    pub(crate) read_only: bool,
+    pub(crate) closed: AtomicBool,
 }
 
 impl Shared {
-    /// An open database.
-    pub(crate) fn new(parts: Parts) -> Shared {
-        Shared {
-            region: parts.region,
-            zones: parts.zones,
-            committer: parts.committer,
-            snapshots: parts.snapshots,
-            cache: parts.cache,
-            poison: parts.poison,
-            pace: Pace::default(),
-            bell: Bell::default(),
-            fork: ForkGuard::new(),
-            read_only: parts.read_only,
-            ddl: Mutex::new(()),
-            closed: AtomicBool::new(false),
-        }
-    }
-
     /// Closes the database to every call; whether it was open.
     pub(crate) fn close(&self) -> bool {
         !self.closed.swap(true, Ordering::AcqRel)
