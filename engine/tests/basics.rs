@@ -86,3 +86,14 @@ fn tables_are_created_dropped_renamed_and_truncated() {
     assert_eq!(db.table("a").unwrap().get("k").unwrap().as_deref(), Some(&b"again"[..]));
     assert_eq!(db.table("c").unwrap().get("k").unwrap().as_deref(), Some(&b"in b"[..]));
 }
+
+/// What the README says of handles, checked by the compiler.
+#[test]
+fn handles_and_iterators_go_anywhere() {
+    fn goes_anywhere<T: Send + Sync + 'static>() {}
+    goes_anywhere::<Database>();
+    goes_anywhere::<terrace::Table>();
+    goes_anywhere::<terrace::Snapshot>();
+    goes_anywhere::<terrace::Range>();
+    goes_anywhere::<WriteBatch>();
+}
