@@ -14,7 +14,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
@@ -31,6 +31,8 @@ pub(crate) struct ZonePool {
     state: Mutex<State>,
     /// Per zone: records that an index points to, or that recovery would still need.
     live: Box<[AtomicU64]>,
+    /// Per zone: the generation of its entry, for those who do not take the mutex.
+    generations: Box<[AtomicU32]>,
 }
 
 #[derive(Debug)]
@@ -108,8 +110,9 @@ impl ZonePool {
             }
         }
         let live = (0..geometry.zone_count).map(|_| AtomicU64::new(0)).collect();
-        let pool =
-            ZonePool { region: Arc::clone(region), geometry, state: Mutex::new(state), live };
+        let generations = state.entries.iter().map(|e| AtomicU32::new(e.generation)).collect();
+        let region = Arc::clone(region);
+        let pool = ZonePool { region, geometry, state: Mutex::new(state), live, generations };
         Ok((pool, scans, leaks))
     }
 
@@ -192,7 +195,7 @@ impl ZonePool {
 
     /// The generation of a linked zone.
     pub(crate) fn generation(&self, zone: u32) -> u32 {
-        self.state.lock().entries[zone as usize].generation
+        self.generations[zone as usize].load(Ordering::Relaxed)
     }
 
     /// Marks the first use of a zone that follows no other.
@@ -256,6 +259,8 @@ impl ZonePool {
                 debug_assert_eq!(self.live(zone), 0, "zone {zone} has live records (invariant 3)");
                 let entry = state.entries[zone as usize].released();
                 state.entries[zone as usize] = entry;
+                // Whoever links the zone next takes the mutex first.
+                self.generations[zone as usize].store(entry.generation, Ordering::Relaxed);
                 state.linked[zone as usize] = None;
                 dirty.push(self.store_entry(zone, entry));
             }

@@ -5,11 +5,15 @@ mod batch;
 mod committer;
 mod floor;
 mod group;
+mod keeper;
 mod poison;
 mod publisher;
 mod recover;
 mod ring;
 mod subentry;
+mod sync;
+#[cfg(test)]
+mod tests;
 mod turnstile;
 
 pub(crate) use batch::{Batch, Home, Target};

@@ -33,6 +33,7 @@ pub(crate) struct StreamTail {
 #[derive(Debug)]
 pub(super) struct Place {
     pub(super) zone: u32,
+    pub(super) generation: u32,
     pub(super) offset: u64,
     /// The words of a zone switch that this group has to make durable.
     pub(super) switch: Few<Dirty>,
@@ -63,17 +64,14 @@ impl Turnstile {
         stream.zone.is_some() && stream.tail + len <= self.zone_size
     }
 
-    /// Takes the ticket and reserves the space of a group that lacks none.
-    pub(super) fn pass(&mut self, group: &Group, zones: &ZonePool) -> (Lsn, Few<Place>) {
+    /// Takes the ticket and reserves the space of a group that lacks none, in `places`.
+    pub(super) fn pass(&mut self, group: &Group, zones: &ZonePool, places: &mut Few<Place>) -> Lsn {
         debug_assert_eq!(self.lacks_space(group), None, "space is ready before the ticket");
         let lsn = self.next;
         self.next += 1;
-        let places = group
-            .parts
-            .iter()
-            .map(|part| self.reserve(part.stream, part.zone_len(), lsn, zones))
-            .collect();
-        (lsn, places)
+        let parts = group.parts.iter();
+        places.extend(parts.map(|part| self.reserve(part.stream, part.zone_len(), lsn, zones)));
+        lsn
     }
 
     fn reserve(&mut self, stream: u32, len: u64, lsn: Lsn, zones: &ZonePool) -> Place {
@@ -94,7 +92,7 @@ impl Turnstile {
         s.greatest = lsn;
         debug_assert!(s.tail <= self.zone_size, "a sub-entry never spans zones (invariant 2)");
         match s.zone {
-            Some(zone) => Place { zone, offset, switch },
+            Some(zone) => Place { zone, generation: zones.generation(zone), offset, switch },
             None => unreachable!("space is ready before the ticket"),
         }
     }

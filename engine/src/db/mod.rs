@@ -19,8 +19,8 @@ use crate::table::{Keep, Snapshot, Table, WriteBatch};
 
 use inner::Inner;
 pub use stats::{
-    BackgroundStats, CacheStats, CommitStats, DiskStats, LevelStats, OpenStats, PmStats, Stats,
-    TableStats,
+    BackgroundStats, CacheStats, CommitStats, DiskStats, LevelStats, OpenStats, PersistenceStats,
+    PmStats, Stats, TableStats,
 };
 pub use verify::{VerifyReport, verify};
 

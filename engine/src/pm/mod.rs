@@ -11,8 +11,9 @@ mod region;
 mod span;
 mod superblock;
 
+pub(crate) use counters::{Purpose, SpentOn};
 pub(crate) use geometry::{Geometry, LINE, PAGE, STREAM_SLOTS};
 pub(crate) use mapped::Mapped;
 pub(crate) use region::{Media, Region};
-pub(crate) use span::{Dirty, Durable, Fenced, Span};
+pub(crate) use span::{Dirty, Durable, Fenced, Flushed, Span};
 pub(crate) use superblock::{Incarnations, Lived, Superblock};

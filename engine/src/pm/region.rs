@@ -15,7 +15,8 @@
 //!    The pages at a run's ends may hold ranges that other threads are filling: what the kernel
 //!    copies of those is arbitrary, unpublished, and written again by the run that they belong to.
 //! 4. A sync that failed is never followed by one that is believed: the caller poisons the
-//!    database, and this region refuses all further syncs.
+//!    database, and this region refuses all further syncs. Syncs take turns (`syncing`), because
+//!    the kernel reports a failed write-back to one caller only: whoever syncs next must know.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -55,6 +56,8 @@ pub(crate) struct Region {
     counts: PmCounts,
     /// Held while the file is written (invariant 3).
     io: Mutex<()>,
+    /// Held while the file is synced (invariant 4). Writes go on meanwhile.
+    syncing: Mutex<()>,
     sync_failed: AtomicBool,
     #[cfg(any(test, feature = "testing"))]
     planted: Option<crate::options::Planted>,
@@ -75,6 +78,7 @@ impl Region {
             path: path.to_path_buf(),
             counts: PmCounts::default(),
             io: Mutex::new(()),
+            syncing: Mutex::new(()),
             sync_failed: AtomicBool::new(false),
             #[cfg(any(test, feature = "testing"))]
             planted: None,
@@ -186,11 +190,11 @@ impl Region {
             Media::Mapped(_) if dirty.streamed => {}
             Media::Mapped(mapped) => {
                 let flushed = mapped.flush(self.bytes(span.at, span.len));
-                PmCounts::add(&self.counts.flushes, flushed);
+                self.counts.add(|c| &c.flushes, flushed);
             }
             #[cfg(any(test, feature = "testing"))]
             Media::Simulated(pm) => {
-                PmCounts::add(&self.counts.flushes, lines(span));
+                self.counts.add(|c| &c.flushes, lines(span));
                 pm.flush(span.at, span.len);
             }
         }
@@ -203,18 +207,23 @@ impl Region {
         match &self.media {
             Media::File(_) => {}
             Media::Mapped(mapped) => {
-                PmCounts::add(&self.counts.fences, 1);
-                PmCounts::add(&self.counts.blocks, mapped.fence(&spans));
+                self.counts.add(|c| &c.fences, 1);
+                self.counts.add(|c| &c.blocks, mapped.fence(&spans));
             }
             #[cfg(any(test, feature = "testing"))]
             Media::Simulated(pm) => {
-                PmCounts::add(&self.counts.fences, 1);
+                self.counts.add(|c| &c.fences, 1);
                 if self.planted != Some(crate::options::Planted::SkipFence) {
                     pm.fence();
                 }
             }
         }
         Fenced(spans)
+    }
+
+    /// Whether fenced bytes are durable: there is no file to write and sync.
+    pub(crate) fn is_persistent_memory(&self) -> bool {
+        !matches!(self.media, Media::File(_))
     }
 
     /// Makes fenced ranges durable: in `file` mode one write for each run of pages and one sync
@@ -224,25 +233,12 @@ impl Region {
     ///
     /// The write or the sync failed. The caller must poison the database (invariant 4).
     pub(crate) fn sync(&self, ranges: &Fenced) -> Result<Durable> {
-        if let Media::File(file) = &self.media {
-            let _io = self.io.lock();
-            self.refuse_after_failure()?;
-            self.write_pages(&**file, &ranges.0)?;
-            #[cfg(any(test, feature = "testing"))]
-            if self.planted == Some(crate::options::Planted::SkipRunSync) {
-                return Ok(Durable(()));
-            }
-            if let Err(e) = file.sync() {
-                self.sync_failed.store(true, Ordering::Release);
-                return Err(Error::io("sync the region", &self.path, e));
-            }
-            PmCounts::add(&self.counts.syncs, 1);
-        }
-        Ok(Durable(()))
+        self.write_back(ranges)?;
+        self.sync_written()
     }
 
     /// Hands fenced ranges to the operating system without waiting for the device: they survive
-    /// the process. The next [`Region::sync`] covers them.
+    /// the process. The next [`Region::sync_written`] covers them.
     ///
     /// # Errors
     ///
@@ -254,6 +250,28 @@ impl Region {
             self.write_pages(&**file, &ranges.0)?;
         }
         Ok(())
+    }
+
+    /// Makes everything durable that was handed over before this call.
+    ///
+    /// # Errors
+    ///
+    /// The sync failed, or an earlier one did. The caller must poison the database (invariant 4).
+    pub(crate) fn sync_written(&self) -> Result<Durable> {
+        if let Media::File(file) = &self.media {
+            let _syncing = self.syncing.lock();
+            self.refuse_after_failure()?;
+            #[cfg(any(test, feature = "testing"))]
+            if self.planted == Some(crate::options::Planted::SkipRunSync) {
+                return Ok(Durable(()));
+            }
+            if let Err(e) = file.sync() {
+                self.sync_failed.store(true, Ordering::Release);
+                return Err(Error::io("sync the region", &self.path, e));
+            }
+            self.counts.add(|c| &c.syncs, 1);
+        }
+        Ok(Durable(()))
     }
 
     /// All steps at once, for what is rare: zone headers, pool entries, superblocks.
@@ -296,7 +314,7 @@ impl Region {
             let len = end.min(self.len()) - start;
             file.write_all_at(self.bytes(start, len), start)
                 .map_err(|e| Error::io("write the region", &self.path, e))?;
-            PmCounts::add(&self.counts.bytes, len);
+            self.counts.add(|c| &c.bytes, len);
         }
         Ok(())
     }

@@ -1,0 +1,1 @@
+//! The rules of the ring, each by name (`docs/commit.md`).
