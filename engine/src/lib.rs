@@ -55,5 +55,5 @@ pub use db::{
     PersistenceStats, PmStats, Stats, TableStats, VerifyReport, verify,
 };
 pub use error::{Damage, Error, ErrorKind, Result};
-pub use options::{Durability, Mode, OpenProgress, Options};
+pub use options::{CommitTuning, Durability, Mode, OpenProgress, Options};
 pub use table::{Range, Snapshot, Table, WriteBatch};

@@ -169,17 +169,26 @@ impl ZonePool {
     /// words must be on the media before, or in the same sync as, the first sub-entry in `next`.
     pub(crate) fn switch(&self, full: u32, len: u64, greatest: u64, next: u32) -> [Dirty; 2] {
         let mut state = self.state.lock();
-        let seal = Seal(len as u32);
+        let sealed = self.seal_zone(&mut state, full, len, greatest);
+        [sealed, self.use_zone(&mut state, next, greatest + 1)]
+    }
+
+    /// Seals the zone that a stream leaves without another one. The word must be on the media
+    /// before the stream gets its next zone.
+    pub(crate) fn seal(&self, full: u32, len: u64, greatest: u64) -> Dirty {
+        self.seal_zone(&mut self.state.lock(), full, len, greatest)
+    }
+
+    fn seal_zone(&self, state: &mut State, full: u32, len: u64, greatest: u64) -> Dirty {
         let word = match &mut state.linked[full as usize] {
             Some(linked) => {
                 linked.sealed = true;
                 linked.greatest = greatest;
-                seal.encode(full, linked.header.generation)
+                Seal(len as u32).encode(full, linked.header.generation)
             }
             None => unreachable!("a stream's zone is linked (invariant 2)"),
         };
-        let sealed = self.region.store_word(self.geometry.zone(full) + Seal::AT, word);
-        [sealed, self.use_zone(&mut state, next, greatest + 1)]
+        self.region.store_word(self.geometry.zone(full) + Seal::AT, word)
     }
 
     /// Seals a zone at open, where recovery found that it ends.
@@ -198,9 +207,9 @@ impl ZonePool {
         self.generations[zone as usize].load(Ordering::Relaxed)
     }
 
-    /// Marks the first use of a zone that follows no other.
-    pub(crate) fn first_use(&self, zone: u32) -> Dirty {
-        self.use_zone(&mut self.state.lock(), zone, 0)
+    /// Marks the first use, by `lsn`, of a zone that follows no other.
+    pub(crate) fn first_use(&self, zone: u32, lsn: u64) -> Dirty {
+        self.use_zone(&mut self.state.lock(), zone, lsn)
     }
 
     fn use_zone(&self, state: &mut State, zone: u32, oldest: u64) -> Dirty {

@@ -19,6 +19,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64 as Counter;
 
 use super::batch::Batch;
+use super::bucket::{Buckets, Lead, Outcome, Part};
 use super::floor::{Floor, Gidx, JournalMark};
 use super::group::{Few, Group};
 use super::keeper::Tails;
@@ -29,7 +30,7 @@ use super::subentry::{SUB_HEADER, SubEntry};
 use super::sync::{Mutex, Ordering};
 use super::turnstile::{Place, StreamTail, Turnstile};
 use crate::alloc::ZonePool;
-use crate::error::{ErrorKind, Result};
+use crate::error::Result;
 use crate::memtable::{Memtable, Record};
 use crate::mvcc::{Watermark, pin};
 use crate::options::Durability;
@@ -59,14 +60,15 @@ pub(crate) struct Start {
 /// Commit for one database.
 #[derive(Debug)]
 pub(crate) struct Committer {
-    region: Arc<Region>,
-    zones: Arc<ZonePool>,
-    incarnation: u64,
-    turnstile: Mutex<Turnstile>,
+    pub(super) region: Arc<Region>,
+    pub(super) zones: Arc<ZonePool>,
+    pub(super) incarnation: u64,
+    buckets: Buckets,
+    pub(super) turnstile: Mutex<Turnstile>,
     /// Held while a zone is linked to a stream, or released.
-    linking: Mutex<()>,
-    publisher: Publisher,
-    poison: Arc<Poison>,
+    pub(super) linking: Mutex<()>,
+    pub(super) publisher: Publisher,
+    pub(super) poison: Arc<Poison>,
     counts: CommitCounts,
 }
 
@@ -114,6 +116,7 @@ impl Committer {
         let from = (start.last, start.floor, start.incarnation);
         Committer {
             publisher: Publisher::new(media, Arc::clone(&poison), visible, from, tails),
+            buckets: Buckets::new(),
             turnstile: Mutex::new(Turnstile::new(
                 start.last + 1,
                 start.streams,
@@ -138,12 +141,6 @@ impl Committer {
         self.publisher.runs.load(Ordering::Relaxed)
     }
 
-    /// Why the database stopped, once it has.
-    #[cfg(test)]
-    pub(super) fn poison(&self) -> &Poison {
-        &self.poison
-    }
-
     /// The greatest LSN that is published.
     pub(crate) fn visible(&self) -> Lsn {
         self.publisher.visible()
@@ -158,6 +155,54 @@ impl Committer {
     pub(crate) fn readable(&self) -> Lsn {
         let visible = self.visible();
         if self.poison.is_set() { visible.min(self.durable()) } else { visible }
+    }
+
+    /// Commits a batch, perhaps together with those of other threads, and waits until it is
+    /// visible and as durable as is asked for. A group of several batches has the durability of
+    /// each: durable and relaxed ones do not meet.
+    ///
+    /// # Errors
+    ///
+    /// As [`Committer::enqueue`] and [`Pending::wait`].
+    pub(crate) fn commit(&self, batch: &Batch, durability: Durability) -> Result<Lsn> {
+        let group = Group::encode(batch, self.zones.geometry().zone_size)?;
+        let relaxed = durability == Durability::Relaxed;
+        let Some(bucket) = self.buckets.of_this_thread(relaxed) else {
+            return self.enqueue_group(group, durability, &mut || ())?.wait();
+        };
+        let outcome = match bucket.join(group) {
+            Part::Leads(mut lead) => self.lead(&mut lead, durability)?,
+            Part::Follows(outcome) => outcome,
+        };
+        match outcome {
+            Outcome::Published(lsn) => Ok(lsn),
+            Outcome::Unknown(lsn) => Err(self.poison.unknown_outcome(lsn)),
+            Outcome::Alone => self.enqueue(batch, durability)?.wait(),
+        }
+    }
+
+    /// Takes a bucket's group to the ring, and tells its followers what became of it.
+    fn lead(&self, lead: &mut Lead<'_>, durability: Durability) -> Result<Outcome> {
+        let room = self.zones.geometry().zone_size - crate::alloc::ZONE_HEADER;
+        let group = lead.gather(&self.buckets.bounds, room as usize);
+        let pending = self.enqueue_group(group, durability, &mut || ());
+        lead.hand_on();
+        let outcome = match pending {
+            Ok(pending) => {
+                let lsn = pending.lsn;
+                pending.wait().map_or(Outcome::Unknown(lsn), Outcome::Published)
+            }
+            Err(_) if lead.has_followers() => Outcome::Alone,
+            Err(e) => return Err(e),
+        };
+        lead.tell(outcome);
+        Ok(outcome)
+    }
+
+    /// Bounds the groups that several threads' batches become: how many batches, and how many
+    /// bytes; with one batch every commit is a group of its own.
+    pub(crate) fn set_group_bounds(&self, batches: u32, bytes: u64) {
+        self.buckets.set_bounds(batches, bytes);
     }
 
     /// Gives a batch its place in the order.
@@ -194,7 +239,11 @@ impl Committer {
         Ok(Pending { committer: self, lsn, zone, durability })
     }
 
-    fn take_ticket(&self, group: &Group, at_ticket: &mut dyn FnMut()) -> Result<Ticket<'_>> {
+    pub(super) fn take_ticket(
+        &self,
+        group: &Group,
+        at_ticket: &mut dyn FnMut(),
+    ) -> Result<Ticket<'_>> {
         let mut ticket = Ticket {
             committer: self,
             lsn: 0,
@@ -226,35 +275,6 @@ impl Committer {
         }
     }
 
-    /// Links a spare zone to a stream that has none.
-    ///
-    /// # Errors
-    ///
-    /// As [`ZonePool::link`].
-    pub(crate) fn make_spare(&self, stream: u32) -> Result<()> {
-        let _spent = SpentOn::purpose(Purpose::Allocation);
-        let _linking = self.linking.lock();
-        let tail = self.turnstile.lock().streams[stream as usize];
-        if tail.spare.is_some() {
-            return Ok(());
-        }
-        let linked = self.zones.link(stream, tail.ordinal + 1, self.incarnation);
-        if let Err(e) = &linked
-            && e.kind() != ErrorKind::Full
-        {
-            self.poison.set(e);
-        }
-        let zone = linked?;
-        self.turnstile.lock().streams[stream as usize].spare = Some(zone);
-        Ok(())
-    }
-
-    /// Whether some stream has no spare zone.
-    pub(crate) fn lacks_spare(&self) -> Option<u32> {
-        let turnstile = self.turnstile.lock();
-        turnstile.streams.iter().position(|s| s.spare.is_none()).map(|s| s as u32)
-    }
-
     /// Runs `f` at a boundary in the order: every earlier LSN, given to `f` as the last one, has
     /// its memtables; every later one asks for them anew. `f` must be short.
     pub(crate) fn at_boundary<T>(&self, f: impl FnOnce(Lsn) -> T) -> T {
@@ -263,7 +283,7 @@ impl Committer {
     }
 
     /// Step 3: stores, fences and indexes a group that has its ticket.
-    fn fill(&self, mut group: Group, mut ticket: Ticket<'_>, durability: Durability) {
+    pub(super) fn fill(&self, mut group: Group, mut ticket: Ticket<'_>, durability: Durability) {
         let lsn = ticket.lsn;
         group.number(lsn);
         let switched = self.fence_switches(&mut ticket.places);
@@ -322,6 +342,11 @@ impl Committer {
 
     fn index(&self, group: &Group, ticket: &Ticket<'_>) {
         let _guard = pin();
+        let bytes = |home| {
+            let records = group.parts.iter().flat_map(|part| &part.records);
+            records.filter(|r| r.home == Some(home)).map(|r| r.stored as u64).sum()
+        };
+        group.homes.iter().enumerate().for_each(|(i, home)| home.count(bytes(i)));
         for (part, place) in group.parts.iter().zip(&ticket.places) {
             let part_at = self.zones.geometry().zone(place.zone) + place.offset;
             for placed in &part.records {
@@ -366,7 +391,7 @@ impl Committer {
 
     /// Those of `zones` that no GIDX word names or will come to name.
     pub(crate) fn releasable(&self, zones: Vec<u32>) -> Vec<u32> {
-        self.publisher.releasable(zones)
+        self.publisher.releasable(zones, &self.idle_streams().0)
     }
 
     /// Releases zones that are [`releasable`](Committer::releasable); how many. The caller has
@@ -394,9 +419,9 @@ impl Committer {
 }
 
 /// A ticket; its LSN is 0 before it has one, and once it was honoured.
-struct Ticket<'a> {
+pub(super) struct Ticket<'a> {
     committer: &'a Committer,
-    lsn: Lsn,
+    pub(super) lsn: Lsn,
     places: Few<Place>,
     actives: Few<Arc<Memtable>>,
 }

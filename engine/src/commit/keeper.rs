@@ -29,6 +29,19 @@ pub(super) fn set_tail(tails: &mut Tails, stream: u32, tail: Gidx) {
     tails[stream] = Some(tail);
 }
 
+fn tail_of(tails: &Tails, stream: usize) -> Option<Gidx> {
+    tails.get(stream).copied().flatten()
+}
+
+/// Forgets the tails of streams.
+pub(super) fn forget(tails: &mut Tails, streams: &[u32]) {
+    for &stream in streams {
+        if let Some(tail) = tails.get_mut(stream as usize) {
+            *tail = None;
+        }
+    }
+}
+
 /// The keeper of the floor.
 #[derive(Debug)]
 pub(super) struct Keeper {
@@ -66,9 +79,17 @@ impl Keeper {
         self.floor.lsn
     }
 
-    /// Whether the floor says less than it could.
+    /// Whether the floor, or a GIDX word, says less than it could.
     pub(super) fn lags(&self) -> bool {
-        self.floor.lsn != self.durable || self.floor.journal != self.journal
+        self.floor.lsn != self.durable
+            || self.floor.journal != self.journal
+            || self.moved().next().is_some()
+    }
+
+    /// The streams whose words do not say where their tails are.
+    fn moved(&self) -> impl Iterator<Item = usize> {
+        let streams = self.tails.len().max(self.words.len());
+        (0..streams).filter(|&stream| tail_of(&self.tails, stream) != tail_of(&self.words, stream))
     }
 
     /// Stores the floor, and the GIDX words that moved, if it lags.
@@ -85,19 +106,22 @@ impl Keeper {
             journal: self.journal,
         };
         dirty.push(self.floor.store(region));
-        for (stream, tail) in self.tails.iter().enumerate() {
-            if let Some(tail) = tail
-                && self.words.get(stream) != Some(&Some(*tail))
-            {
-                dirty.push(tail.store(region, stream as u32));
-            }
-        }
+        dirty.extend(self.moved().map(|stream| match tail_of(&self.tails, stream) {
+            Some(tail) => tail.store(region, stream as u32),
+            None => Gidx::clear(region, stream as u32),
+        }));
         self.words.clone_from(&self.tails);
         dirty
     }
 
-    /// Whether a GIDX word names `zone`, or will come to.
+    /// Forgets the tails of streams that will lose their last zones. Their words are cleared with
+    /// the next floor, which has to be on the media before those zones are released.
+    pub(super) fn forget(&mut self, streams: &[u32]) {
+        forget(&mut self.tails, streams);
+    }
+
+    /// Whether the next floor's words name `zone`.
     pub(super) fn names(&self, zone: u32) -> bool {
-        self.words.iter().chain(&self.tails).flatten().any(|tail| tail.zone == zone)
+        self.tails.iter().flatten().any(|tail| tail.zone == zone)
     }
 }

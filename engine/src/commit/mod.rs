@@ -2,6 +2,7 @@
 //! recovery can prove it. `docs/commit.md` has the argument.
 
 mod batch;
+mod bucket;
 mod committer;
 mod floor;
 mod group;
@@ -10,6 +11,7 @@ mod poison;
 mod publisher;
 mod recover;
 mod ring;
+mod spaces;
 mod subentry;
 mod sync;
 #[cfg(test)]

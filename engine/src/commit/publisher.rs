@@ -29,7 +29,7 @@ use std::sync::atomic::AtomicU64 as Counter;
 
 use super::floor::{Floor, Gidx, JournalMark};
 use super::group::Few;
-use super::keeper::{Keeper, Tails, set_tail};
+use super::keeper::{Keeper, Tails, forget, set_tail};
 use super::poison::Poison;
 use super::ring::{RING, Ring, Written};
 use super::sync::{AtomicU64, Lane, Mutex, MutexGuard, Ordering, fence};
@@ -396,6 +396,12 @@ impl Publisher {
         self.region.sync(&floor).map(|_| ()).inspect_err(|e| self.stop(e))
     }
 
+    /// Keeps runs from their sync for as long as the guard lives.
+    #[cfg(test)]
+    pub(super) fn hold_syncs(&self) -> MutexGuard<'_, ()> {
+        self.syncer.lock()
+    }
+
     /// Whether everything committed is durable and the floor says so.
     pub(super) fn is_settled(&self) -> bool {
         self.visible.get() == self.durable.get() && !self.keeper.lock().lags()
@@ -406,16 +412,29 @@ impl Publisher {
         self.keeper.lock().note_journal(mark);
     }
 
-    /// Those of `zones` that no GIDX word names or will come to name.
-    pub(super) fn releasable(&self, zones: Vec<u32>) -> Vec<u32> {
+    /// Those of `zones`, all dead, that no GIDX word names or will come to name. The word of a
+    /// stream that is `idle`, so that nothing is appended to it, is about to be cleared.
+    pub(super) fn releasable(&self, zones: Vec<u32>, idle: &[u32]) -> Vec<u32> {
         if zones.is_empty() {
             return zones;
         }
-        let tails = self.writer.lock().tails.clone();
+        // No run is on its way that would bring a forgotten tail back.
+        let releasable = {
+            let _syncer = self.syncer.lock();
+            let mut writer = self.writer.lock();
+            let mut keeper = self.keeper.lock();
+            let ends_here = |stream: &u32| {
+                let tail = writer.tails.get(*stream as usize).copied().flatten();
+                tail.is_some_and(|tail| zones.contains(&tail.zone))
+            };
+            let ended: Vec<u32> = idle.iter().copied().filter(ends_here).collect();
+            forget(&mut writer.tails, &ended);
+            keeper.forget(&ended);
+            let coming = |zone: u32| writer.tails.iter().flatten().any(|tail| tail.zone == zone);
+            zones.into_iter().filter(|&zone| !keeper.names(zone) && !coming(zone)).collect()
+        };
         self.pass_on();
-        let keeper = self.keeper.lock();
-        let coming = |zone: u32| tails.iter().flatten().any(|tail| tail.zone == zone);
-        zones.into_iter().filter(|&zone| !keeper.names(zone) && !coming(zone)).collect()
+        releasable
     }
 
     /// Runs `f` while the publisher writes nothing to the media; commits wait.

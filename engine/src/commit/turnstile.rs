@@ -11,7 +11,7 @@
 
 use super::group::{Few, Group};
 use crate::alloc::{ZONE_HEADER, ZonePool};
-use crate::pm::Dirty;
+use crate::pm::{Dirty, STREAM_SLOTS};
 use crate::record::Lsn;
 
 /// Where a stream's next sub-entry goes.
@@ -27,6 +27,8 @@ pub(crate) struct StreamTail {
     pub(crate) greatest: Lsn,
     /// A linked zone, ready for the switch.
     pub(crate) spare: Option<u32>,
+    /// No table has it; it gets no spare zone before somebody appends to it.
+    pub(crate) idle: bool,
 }
 
 /// Where one part of a group goes.
@@ -47,7 +49,9 @@ pub(super) struct Turnstile {
 }
 
 impl Turnstile {
-    pub(super) fn new(next: Lsn, streams: Vec<StreamTail>, zone_size: u64) -> Turnstile {
+    pub(super) fn new(next: Lsn, mut streams: Vec<StreamTail>, zone_size: u64) -> Turnstile {
+        // Room for all there can be, so that a new one is no allocation.
+        streams.reserve_exact(STREAM_SLOTS as usize - streams.len());
         Turnstile { next, streams, zone_size }
     }
 
@@ -81,7 +85,7 @@ impl Turnstile {
         if !fits && let Some(next) = s.spare.take() {
             match s.zone {
                 Some(full) => switch.extend(zones.switch(full, s.tail, s.greatest, next)),
-                None => switch.push(zones.first_use(next)),
+                None => switch.push(zones.first_use(next, lsn)),
             }
             s.zone = Some(next);
             s.tail = ZONE_HEADER;

@@ -8,13 +8,14 @@ mod inner;
 mod media;
 mod open;
 mod stats;
+mod streams;
 mod verify;
 
 use std::path::Path;
 use std::sync::Arc;
 
 use crate::error::Result;
-use crate::options::{Durability, Options};
+use crate::options::{CommitTuning, Durability, Options};
 use crate::table::{Keep, Snapshot, Table, WriteBatch};
 
 use inner::Inner;
@@ -189,6 +190,11 @@ impl Database {
             registered: Arc::new(shared.snapshots.register()),
             keep: self.inner.clone(),
         })
+    }
+
+    /// Changes how commits are grouped and where their records go, from the next commits on.
+    pub fn tune_commits(&self, tuning: CommitTuning) {
+        self.inner.tune(tuning);
     }
 
     /// What lies where, and what it has cost since the database was opened.

@@ -7,13 +7,13 @@ mod rules;
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use super::committer::{Committer, Start};
 use super::floor::Floor;
 use super::turnstile::StreamTail;
 use super::{Batch, Home, Poison, Target};
-use crate::alloc::{StreamPool, ZonePool};
+use crate::alloc::{StreamKind, StreamObject, StreamPool, ZonePool};
 use crate::error::{Error, Result};
 use crate::memtable::Memtable;
 use crate::mvcc::Watermark;
@@ -27,6 +27,7 @@ pub(super) struct OneTable {
     id: TableId,
     pub(super) memtable: Arc<Memtable>,
     pub(super) dropped: AtomicBool,
+    pub(super) stream: AtomicU32,
 }
 
 impl Home for OneTable {
@@ -44,6 +45,12 @@ impl Home for OneTable {
     fn active(&self) -> Arc<Memtable> {
         Arc::clone(&self.memtable)
     }
+
+    fn stream(&self) -> u32 {
+        self.stream.load(Ordering::Relaxed)
+    }
+
+    fn count(&self, _bytes: u64) {}
 }
 
 /// What a batch names.
@@ -61,6 +68,8 @@ pub(super) struct Fixture {
     pub(super) committer: Committer,
     pub(super) table: Arc<OneTable>,
     target: Arc<dyn Target>,
+    pub(super) region: Arc<Region>,
+    pub(super) zones: Arc<ZonePool>,
 }
 
 impl Fixture {
@@ -80,6 +89,10 @@ impl Fixture {
         let region = Region::new(media, Path::new("region"), geometry.region_len()).unwrap();
         let mut dirty = StreamPool::format(&region);
         dirty.extend(ZonePool::format(&region, geometry));
+        let shared = StreamObject { stream: 0, generation: 0, kind: StreamKind::Shared };
+        dirty.extend(StreamPool::take(&region, &shared));
+        dirty.push(Floor::default().store(&region));
+        dirty.push(Floor { number: 1, ..Floor::default() }.store(&region));
         region.persist(dirty).unwrap();
         let region = Arc::new(region);
         let (zones, ..) = ZonePool::open(&region, geometry).unwrap();
@@ -91,12 +104,26 @@ impl Fixture {
             gidx: vec![None],
         };
         let memtable = Arc::new(Memtable::new(Arc::clone(&region)));
-        let table = Arc::new(OneTable { id: 1, memtable, dropped: AtomicBool::new(false) });
+        let zones = Arc::new(zones);
+        let table = Arc::new(OneTable {
+            id: 1,
+            memtable,
+            dropped: AtomicBool::new(false),
+            stream: AtomicU32::new(0),
+        });
         let visible = Arc::new(Watermark::new(0));
         let poison = Arc::new(Poison::default());
         Fixture {
             machine,
-            committer: Committer::new(region, Arc::new(zones), visible, poison, start),
+            committer: Committer::new(
+                Arc::clone(&region),
+                Arc::clone(&zones),
+                visible,
+                poison,
+                start,
+            ),
+            region,
+            zones,
             target: Arc::new(Slot(Arc::clone(&table))),
             table,
         }

@@ -6,6 +6,7 @@
 //! machine.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use shuttle::thread;
 
@@ -22,9 +23,10 @@ fn explore(test: impl Fn() + Clone + Send + Sync + 'static) {
 }
 
 /// Each thread commits its groups one after the other, and reads them back at once.
-fn commit_all(dax: bool, threads: &'static [[Durability; 2]]) {
+fn commit_all(dax: bool, group: u32, threads: &'static [[Durability; 2]]) {
     explore(move || {
         let fixture = Arc::new(Fixture::new(dax));
+        fixture.committer.set_group_bounds(group, 1 << 16);
         let threads: Vec<_> = (0..threads.len())
             .map(|t| {
                 let fixture = Arc::clone(&fixture);
@@ -32,8 +34,7 @@ fn commit_all(dax: bool, threads: &'static [[Durability; 2]]) {
                     for (i, durability) in threads[t].iter().enumerate() {
                         let (key, value) = (format!("{t}"), format!("{i}"));
                         let batch = fixture.batch(&[(&key, &value)]);
-                        let pending = fixture.committer.enqueue(&batch, *durability).unwrap();
-                        let lsn = pending.wait().unwrap();
+                        let lsn = fixture.committer.commit(&batch, *durability).unwrap();
                         let committer = &fixture.committer;
                         assert!(committer.visible() >= lsn, "a commit sees itself");
                         if *durability == Durable {
@@ -46,25 +47,33 @@ fn commit_all(dax: bool, threads: &'static [[Durability; 2]]) {
             .collect();
         let commits = 2 * threads.len() as u64;
         threads.into_iter().for_each(|t| t.join().unwrap());
-        assert_eq!(fixture.committer.visible(), commits, "LSNs are dense");
-        assert_eq!(fixture.committer.settle().unwrap(), commits);
+        let groups = fixture.committer.counts().groups.load(Ordering::Relaxed);
+        assert!(group > 1 || groups == commits, "every batch is a group of its own");
+        assert_eq!(fixture.committer.visible(), groups, "LSNs are dense");
+        assert_eq!(fixture.committer.settle().unwrap(), groups);
         assert!(fixture.committer.is_settled());
     });
 }
 
 #[test]
 fn three_threads_on_a_file() {
-    commit_all(false, &[[Durable; 2]; 3]);
+    commit_all(false, 1, &[[Durable; 2]; 3]);
 }
 
 #[test]
 fn three_threads_on_persistent_memory() {
-    commit_all(true, &[[Durable; 2]; 3]);
+    commit_all(true, 1, &[[Durable; 2]; 3]);
 }
 
 #[test]
 fn relaxed_beside_durable() {
-    commit_all(false, &[[Relaxed, Durable], [Durable, Relaxed], [Relaxed, Relaxed]]);
+    commit_all(false, 1, &[[Relaxed, Durable], [Durable, Relaxed], [Relaxed, Relaxed]]);
+}
+
+#[test]
+fn groups_of_two_batches() {
+    commit_all(false, 2, &[[Durable; 2]; 3]);
+    commit_all(true, 2, &[[Durable; 2]; 3]);
 }
 
 #[test]
@@ -110,7 +119,7 @@ fn a_poisoned_database_wakes_everybody() {
                 })
             })
             .collect();
-        fixture.committer.poison().set_because("test".into());
+        fixture.committer.poison.set_because("test".into());
         fixture.committer.wake_all();
         threads.into_iter().for_each(|t| t.join().unwrap());
     });
