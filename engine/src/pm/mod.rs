@@ -8,6 +8,8 @@ mod geometry;
 mod mapped;
 mod mapping;
 mod region;
+#[cfg(any(test, feature = "testing"))]
+mod simulated;
 mod span;
 mod superblock;
 

@@ -30,6 +30,8 @@ use super::LINE;
 use super::PAGE;
 use super::counters::PmCounts;
 use super::mapped::Mapped;
+#[cfg(any(target_arch = "x86_64", test, feature = "testing"))]
+use super::mapped::streams;
 use super::mapping::Mapping;
 use super::span::{Dirty, Durable, Fenced, Flushed, Span};
 use crate::error::{Error, ErrorKind, Result};
@@ -150,18 +152,31 @@ impl Region {
     }
 
     /// Stores a shared word: atomic on every medium (invariant 2).
+    #[cfg_attr(any(test, feature = "testing"), track_caller)]
     pub(crate) fn store_word(&self, at: u64, value: u64) -> Dirty {
         self.image.word(usize_of(at)).store(value.to_le(), Ordering::Release);
-        self.stored(Span { at, len: 8 })
+        #[cfg(any(test, feature = "testing"))]
+        if let Media::Simulated(pm) = &self.media {
+            // Not read back: another thread may have stored to the word since.
+            pm.store(at, &value.to_le_bytes());
+        }
+        Dirty { span: Span { at, len: 8 }, streamed: false }
     }
 
     /// Stores bytes in a range that the caller owns (invariant 1).
+    #[cfg_attr(any(test, feature = "testing"), track_caller)]
     pub(crate) fn write(&self, at: u64, bytes: &[u8]) -> Dirty {
         #[cfg(target_arch = "x86_64")]
-        if let Media::Mapped(mapped) = &self.media
-            && mapped.streams(at, bytes.len())
-        {
+        if matches!(self.media, Media::Mapped(_)) && streams(at, bytes.len()) {
             self.image.stream(usize_of(at), bytes);
+            return Dirty { span: Span { at, len: bytes.len() as u64 }, streamed: true };
+        }
+        #[cfg(any(test, feature = "testing"))]
+        if let Media::Simulated(pm) = &self.media
+            && streams(at, bytes.len())
+        {
+            self.image.write(usize_of(at), bytes);
+            pm.stream(at, bytes);
             return Dirty { span: Span { at, len: bytes.len() as u64 }, streamed: true };
         }
         self.image.write(usize_of(at), bytes);
@@ -169,10 +184,12 @@ impl Region {
     }
 
     /// Counts a range as stored again as it is, so that recovery can make it durable once more.
+    #[cfg_attr(any(test, feature = "testing"), track_caller)]
     pub(crate) fn rewrite(&self, span: Span) -> Dirty {
         self.stored(span)
     }
 
+    #[cfg_attr(any(test, feature = "testing"), track_caller)]
     fn stored(&self, span: Span) -> Dirty {
         #[cfg(any(test, feature = "testing"))]
         if let Media::Simulated(pm) = &self.media {
@@ -182,6 +199,7 @@ impl Region {
     }
 
     /// Sends dirty lines on their way to the media. Nothing in `file` mode.
+    #[cfg_attr(any(test, feature = "testing"), track_caller)]
     #[expect(clippy::needless_pass_by_value, reason = "a typestate is used up by its step")]
     pub(crate) fn flush(&self, dirty: Dirty) -> Flushed {
         let span = dirty.span;
@@ -193,6 +211,8 @@ impl Region {
                 self.counts.add(|c| &c.flushes, flushed);
             }
             #[cfg(any(test, feature = "testing"))]
+            Media::Simulated(_) if dirty.streamed => {}
+            #[cfg(any(test, feature = "testing"))]
             Media::Simulated(pm) => {
                 self.counts.add(|c| &c.flushes, lines(span));
                 pm.flush(span.at, span.len);
@@ -202,6 +222,7 @@ impl Region {
     }
 
     /// Waits until everything this thread flushed is on the media. Nothing in `file` mode.
+    #[cfg_attr(any(test, feature = "testing"), track_caller)]
     pub(crate) fn fence(&self, flushed: impl IntoIterator<Item = Flushed>) -> Fenced {
         let spans: SmallVec<_> = flushed.into_iter().map(|f| f.0).collect();
         match &self.media {
@@ -279,8 +300,12 @@ impl Region {
     /// # Errors
     ///
     /// As [`Region::sync`].
+    #[cfg_attr(any(test, feature = "testing"), track_caller)]
     pub(crate) fn persist(&self, dirty: impl IntoIterator<Item = Dirty>) -> Result<Durable> {
-        let flushed: Vec<Flushed> = dirty.into_iter().map(|d| self.flush(d)).collect();
+        let mut flushed: SmallVec<[Flushed; 4]> = SmallVec::new();
+        for dirty in dirty {
+            flushed.push(self.flush(dirty));
+        }
         let fenced = self.fence(flushed);
         self.sync(&fenced)
     }
