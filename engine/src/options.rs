@@ -160,12 +160,6 @@ impl CommitTuning {
         self.own_streams = Some(tables);
         self
     }
-
-    /// The number of own streams, in a mode, for a region of so many zones.
-    pub(crate) fn streams_for(self, is_persistent_memory: bool, zones: u32) -> u32 {
-        let wanted = self.own_streams.unwrap_or(if is_persistent_memory { 8 } else { 0 });
-        wanted.min(zones / 16).min(crate::pm::STREAM_SLOTS - 1)
-    }
 }
 
 impl Default for Options {
@@ -225,7 +219,9 @@ impl Options {
     }
 
     /// Where the region's file is, if not in the database's directory: on the DAX file system for
-    /// [`Mode::Dax`], on tmpfs for [`Mode::Emulated`]. It must be named at each opening.
+    /// [`Mode::Dax`], on tmpfs for [`Mode::Emulated`]. It must be named at each opening. An
+    /// emulated region that is not named lies in `/dev/shm`, or in `$TMPDIR` when that has no room
+    /// for it, and then `stats().pm.note` says so.
     #[must_use]
     pub fn pm_path(mut self, path: impl Into<PathBuf>) -> Options {
         self.pm_path = Some(path.into());

@@ -189,7 +189,7 @@ impl Opening<'_> {
         let incarnation = superblock.incarnations.current;
         let (streams, gidx) = (recovered.streams.clone(), recovered.gidx.clone());
         let start = Start { last, incarnation, floor, streams, gidx };
-        let mut engine = self.engine(region, zones, set, start);
+        let mut engine = self.engine(region, (zones, superblock), set, start);
         engine.opened.groups_accepted = recovered.above_floor;
         engine.catch_up(&recovered)?;
         engine.opened.records_rebuilt = self.index(&engine, &recovered);
@@ -212,7 +212,8 @@ impl Opening<'_> {
         head.load(Span { at: 0, len: head.len() })?;
         let (superblock, damaged) = Superblock::read(head.bytes(0, head.len()), &path)?;
         let expected = superblock.geometry.region_len();
-        if len != expected {
+        // Longer: it was about to grow when the power went.
+        if len < expected {
             return Err(Error::corrupt(Damage {
                 tier: "pm",
                 file: path,
@@ -222,8 +223,9 @@ impl Opening<'_> {
                 got: format!("{len} bytes"),
             }));
         }
+        let room = superblock.geometry.greatest_len();
         #[cfg_attr(not(any(test, feature = "testing")), expect(unused_mut, reason = "planting"))]
-        let mut region = Region::new(open()?.0, &path, len)?;
+        let mut region = Region::with_room(open()?.0, &path, expected, room)?;
         #[cfg(any(test, feature = "testing"))]
         region.plant(self.options.planted);
         region.load(Span { at: 0, len: superblock.geometry.zones_start() })?;
@@ -275,7 +277,7 @@ impl Opening<'_> {
     fn engine(
         &self,
         region: Arc<Region>,
-        zones: ZonePool,
+        (zones, superblock): (ZonePool, Superblock),
         set: VersionSet,
         start: Start,
     ) -> Engine {
@@ -307,6 +309,7 @@ impl Opening<'_> {
             options: self.options.clone(),
             shared: Arc::new(shared),
             set,
+            superblock: Mutex::new(superblock),
             catalog: Mutex::default(),
             background: Background::default(),
             streams: Streams::default(),
