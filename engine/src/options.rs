@@ -121,6 +121,7 @@ pub struct CommitTuning {
     pub(crate) group_batches: u32,
     pub(crate) group_bytes: u64,
     pub(crate) own_streams: Option<u32>,
+    pub(crate) published_rule: bool,
 }
 
 impl Default for CommitTuning {
@@ -133,7 +134,12 @@ impl CommitTuning {
     /// Every batch a group of its own; busy tables have streams of their own on persistent memory
     /// and share one in `file` mode.
     pub const fn new() -> CommitTuning {
-        CommitTuning { group_batches: 1, group_bytes: 256 * 1024, own_streams: None }
+        CommitTuning {
+            group_batches: 1,
+            group_bytes: 256 * 1024,
+            own_streams: None,
+            published_rule: false,
+        }
     }
 
     /// How many batches of different threads may become one commit group, 1 by default. More share
@@ -142,6 +148,15 @@ impl CommitTuning {
     #[must_use]
     pub const fn group_batches(mut self, batches: u32) -> CommitTuning {
         self.group_batches = batches;
+        self
+    }
+
+    /// For measurements only: every group also stores its tails, and fences once more for them, as
+    /// the published algorithm asks. Nothing rests on what is stored.
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn published_rule(mut self, on: bool) -> CommitTuning {
+        self.published_rule = on;
         self
     }
 

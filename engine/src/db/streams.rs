@@ -65,6 +65,7 @@ impl Engine {
     /// Changes how commits are grouped and where their records go.
     pub(super) fn tune(&self, tuning: CommitTuning) {
         self.shared.committer.set_group_bounds(tuning.group_batches, tuning.group_bytes);
+        self.shared.committer.follow_published_rule(tuning.published_rule);
         *self.streams.tuning.lock() = tuning;
         self.shared.bell.ring();
     }

@@ -96,6 +96,11 @@ impl Geometry {
         2 * PAGE + slot * 512
     }
 
+    /// Offset of a word that nobody reads, between the floor slots.
+    pub(crate) fn scratch_word() -> u64 {
+        2 * PAGE + 256
+    }
+
     /// Offset of a stream's GIDX word.
     pub(crate) fn gidx(stream: u32) -> u64 {
         debug_assert!(stream < STREAM_SLOTS, "streams are numbered below STREAM_SLOTS");
