@@ -1,5 +1,5 @@
-//! `cargo xtask dax`: a database in `dax` mode on a virtual NVDIMM under QEMU. The machine is killed
-//! while it commits, booted again, and must find every commit that it acknowledged.
+//! `cargo xtask dax`: a database in `dax` mode on a virtual NVDIMM under QEMU. The machine is
+//! killed while it commits, booted again, and must find every commit that it acknowledged.
 //!
 //! It proves the mapping (`MAP_SYNC` is granted), the instructions, and recovery. It does not prove
 //! that flushes are needed: what a virtual machine stores reaches the backing file at once. That is
