@@ -8,6 +8,7 @@
 
 mod figures;
 mod guard;
+mod indexes;
 mod latency;
 mod random;
 mod report;
@@ -23,6 +24,8 @@ enum Figure {
     Sync,
     /// Commit: threads × batch × tables, beside bare loops.
     Commit,
+    /// The memtable's index beside its peers.
+    Memtable,
     /// YCSB A to F, on Terrace and its peers.
     Ycsb,
 }
@@ -92,6 +95,7 @@ fn main() -> Result<()> {
     report.header(&format!("{:?}", arguments.figure).to_lowercase(), &settings, &guard)?;
     match arguments.figure {
         Figure::Sync => figures::sync::measure(&settings, &mut report)?,
+        Figure::Memtable => figures::memtable::measure(&settings, &mut report)?,
         Figure::Ycsb => figures::ycsb::measure(&settings, &mut report)?,
         Figure::Commit => figures::commit::measure(&settings, &mut report)?,
     }

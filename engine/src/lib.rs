@@ -27,6 +27,9 @@
 //! ```
 
 mod alloc;
+#[cfg(feature = "bench")]
+#[doc(hidden)]
+pub mod bench;
 mod cache;
 mod commit;
 mod compaction;

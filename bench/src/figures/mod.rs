@@ -2,5 +2,6 @@
 
 pub(crate) mod bare;
 pub(crate) mod commit;
+pub(crate) mod memtable;
 pub(crate) mod sync;
 pub(crate) mod ycsb;

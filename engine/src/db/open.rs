@@ -33,7 +33,7 @@ use crate::commit::{
 use crate::error::{Damage, Error, Result};
 use crate::extent::BlockCache;
 use crate::levels::{JournalFloor, VersionSet};
-use crate::memtable::Record;
+use crate::memtable::{Record, records_in};
 use crate::mvcc::{SnapshotRegistry, Watermark};
 use crate::options::{OpenProgress, Options, Storage};
 use crate::os::{Access, DirectoryLock, Files, ForkGuard, RealFiles};
@@ -360,16 +360,7 @@ fn records<'a>(
     region: &'a Region,
     accepted: &'a [Accepted],
 ) -> impl Iterator<Item = (u64, Record<'a>)> {
-    accepted.iter().flat_map(move |entry| {
-        let mut at = entry.payload_at;
-        let end = entry.payload_at + entry.payload_len;
-        std::iter::from_fn(move || {
-            let record = (at < end).then(|| Record::decode(region.bytes(at, end - at)))??;
-            let found = (at, record);
-            at += record.stored_len() as u64;
-            Some(found)
-        })
-    })
+    accepted.iter().flat_map(|entry| records_in(region, entry.payload_at, entry.payload_len))
 }
 
 fn index_zone(
