@@ -24,8 +24,12 @@ enum Figure {
     Sync,
     /// Commit: threads × batch × tables, beside bare loops.
     Commit,
+    /// One sorted level 0 beside a pile of files.
+    Level0,
     /// The memtable's index beside its peers.
     Memtable,
+    /// Records rebuilt a second at open.
+    Restart,
     /// YCSB A to F, on Terrace and its peers.
     Ycsb,
 }
@@ -95,6 +99,8 @@ fn main() -> Result<()> {
     report.header(&format!("{:?}", arguments.figure).to_lowercase(), &settings, &guard)?;
     match arguments.figure {
         Figure::Sync => figures::sync::measure(&settings, &mut report)?,
+        Figure::Level0 => figures::level0::measure(&settings, &mut report)?,
+        Figure::Restart => figures::restart::measure(&settings, &mut report)?,
         Figure::Memtable => figures::memtable::measure(&settings, &mut report)?,
         Figure::Ycsb => figures::ycsb::measure(&settings, &mut report)?,
         Figure::Commit => figures::commit::measure(&settings, &mut report)?,
