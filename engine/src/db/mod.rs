@@ -7,6 +7,7 @@ mod events;
 mod inner;
 mod media;
 mod open;
+mod rebuild;
 mod stats;
 mod verify;
 

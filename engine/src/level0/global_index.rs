@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{ColumnBudget, Level0};
 use crate::error::Result;
-use crate::memtable::{Index, Memtable, Record, RecordCursor, record_at};
+use crate::memtable::{Index, Memtable, Rebuilt, Record, RecordCursor, record_at};
 use crate::mvcc::{DrainedMap, KeyInterval};
 use crate::pm::Region;
 use crate::record::{Cursor, EntryRef, LSN_MAX, Lsn};
@@ -41,6 +41,13 @@ impl GlobalIndex {
         }
     }
 
+    /// One with what was found at open.
+    pub(crate) fn rebuilt(region: Arc<Region>, rebuilt: Rebuilt) -> GlobalIndex {
+        let Rebuilt { index, bytes, .. } = rebuilt;
+        let (records, bytes) = (AtomicU64::new(index.len() as u64), AtomicU64::new(bytes));
+        GlobalIndex { region, index, records, bytes }
+    }
+
     fn add(&self, record: &Record<'_>, at: u64) {
         self.index.insert(record.key, record.seq, at);
         self.records.fetch_add(1, Ordering::Relaxed);
@@ -56,10 +63,6 @@ impl Level0 for GlobalIndex {
             self.add(&record, at);
             cursor.step();
         }
-    }
-
-    fn restore(&self, record: &Record<'_>, at: u64) {
-        self.add(record, at);
     }
 
     fn get(&self, key: &[u8], at_most: Lsn, drained: &DrainedMap) -> Option<Record<'_>> {

@@ -25,9 +25,6 @@ pub(crate) trait Level0: Send + Sync + std::fmt::Debug {
     /// record in both while this runs.
     fn feed(&self, memtable: &Memtable);
 
-    /// Takes one record over, while the index is rebuilt at open.
-    fn restore(&self, record: &Record<'_>, at: u64);
-
     /// The newest version of `key` that is not newer than `at_most` and not drained.
     fn get(&self, key: &[u8], at_most: Lsn, drained: &DrainedMap) -> Option<Record<'_>>;
 

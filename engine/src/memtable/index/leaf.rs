@@ -239,6 +239,22 @@ impl<const N: usize> Leaf<N> {
         Ok((separator, right))
     }
 
+    /// Fills an empty leaf that nobody else sees with the records at these offsets, which are
+    /// sorted and fit.
+    pub(super) fn fill(&self, offsets: &[u64], records: &impl Records, heap: Heap<'_>) {
+        debug_assert!(offsets.len() <= N, "room for {} of {N} entries", offsets.len());
+        offsets.iter().for_each(|at| records.prefetch(*at));
+        let key = |at: u64| records.locate(at).0;
+        let (Some(first), Some(last)) = (offsets.first(), offsets.last()) else { return };
+        let shared = common(key(*first), key(*last));
+        self.prefix.set(&key(*first)[..shared], heap);
+        for (i, at) in offsets.iter().enumerate() {
+            self.digests[i].set(slice(key(*at), shared));
+            self.offsets[i].set(*at);
+        }
+        self.len.set(offsets.len() as u64);
+    }
+
     /// Lets the prefix grow as far as the keys agree, if digests have become dull.
     fn sharpen(&self, records: &impl Records, heap: Heap<'_>) {
         let len = self.len();

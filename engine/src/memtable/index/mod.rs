@@ -24,6 +24,7 @@
 //! 3. No node keeps any part of a record but its offset, and that only until it is removed; all
 //!    other bytes are copies.
 
+mod bulk;
 mod cursor;
 mod heap;
 mod inner;
@@ -215,22 +216,33 @@ impl<R: Records, const L: usize, const I: usize> Index<R, L, I> {
     }
 }
 
-impl<R, const L: usize, const I: usize> Drop for Index<R, L, I> {
-    fn drop(&mut self) {
-        let guard = crossbeam_epoch::pin();
-        let heap = Heap::new(&guard, &self.counts.memory);
+impl<R, const L: usize, const I: usize> Index<R, L, I> {
+    /// Frees all nodes below the root, whose links are left to be overwritten.
+    fn take_apart(&mut self, guard: &Guard) {
+        let heap = Heap::new(guard, &self.counts.memory);
         let mut owned = self.root.children();
         self.root.retire(heap);
         while let Some(child) = owned.pop() {
-            // SAFETY: nobody else has the tree any more, and every node has one link.
+            // SAFETY: `&mut self` shows that nobody else has the tree, and every node has one
+            // link.
             match unsafe { child.own::<L, I>() } {
                 Owned::Inner(mut inner) => {
                     owned.extend(inner.children());
                     inner.retire(heap);
+                    heap.forget::<Inner<L, I>>();
                 }
-                Owned::Leaf(leaf) => leaf.retire(heap),
+                Owned::Leaf(leaf) => {
+                    leaf.retire(heap);
+                    heap.forget::<Leaf<L>>();
+                }
             }
         }
+    }
+}
+
+impl<R, const L: usize, const I: usize> Drop for Index<R, L, I> {
+    fn drop(&mut self) {
+        self.take_apart(&crossbeam_epoch::pin());
     }
 }
 

@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use proptest::prelude::*;
 
@@ -38,6 +39,18 @@ impl<const L: usize, const I: usize> Pair<L, I> {
         assert_eq!(removed, self.model.remove(&(key.to_vec(), Reverse(seq))));
         removed.into_iter().for_each(|at| self.slab.reuse(at));
         crossbeam_epoch::pin().flush();
+    }
+
+    fn rebuild(&mut self, parts: usize) {
+        let sorted: Vec<u64> = self.model.values().copied().collect();
+        let each = sorted.len().div_ceil(parts).max(1);
+        let parts: Vec<Vec<u64>> = sorted.chunks(each).map(<[u64]>::to_vec).collect();
+        let seen = AtomicUsize::new(0);
+        let count = |offsets: &[u64]| {
+            seen.fetch_add(offsets.len(), Ordering::Relaxed);
+        };
+        self.index = Index::build(Arc::clone(&self.slab), &parts, &count);
+        assert_eq!(seen.into_inner(), self.model.len(), "each record is seen once");
     }
 
     fn check_get(&self, key: &[u8], at_most: Lsn) {
@@ -190,6 +203,8 @@ enum Change {
     Remove(Vec<u8>, Lsn),
     /// Removes all versions in a row, so many.
     Drain(Vec<u8>, usize),
+    /// Builds the index anew, in so many parts.
+    Rebuild(usize),
 }
 
 fn changes() -> impl Strategy<Value = Vec<Change>> {
@@ -197,6 +212,7 @@ fn changes() -> impl Strategy<Value = Vec<Change>> {
         6 => (keys(), 0..9_u64).prop_map(|(key, seq)| Change::Insert(key, seq)),
         2 => (keys(), 0..9_u64).prop_map(|(key, seq)| Change::Remove(key, seq)),
         1 => (keys(), 0..40_usize).prop_map(|(key, count)| Change::Drain(key, count)),
+        1 => (1..4_usize).prop_map(Change::Rebuild),
     ];
     proptest::collection::vec(change, 0..300)
 }
@@ -218,6 +234,7 @@ fn run<const L: usize, const I: usize>(changes: &[Change], probes: &[(Vec<u8>, L
                     pair.model.range(from..).take(*count).map(|(place, _)| place.clone()).collect();
                 going.iter().for_each(|(key, seq)| pair.remove(key, seq.0));
             }
+            Change::Rebuild(parts) => pair.rebuild(*parts),
         }
     }
     pair.check_all();
