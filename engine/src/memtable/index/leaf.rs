@@ -275,6 +275,30 @@ impl<const N: usize> Leaf<N> {
         }
     }
 
+    /// Takes over all entries of the leaf behind, whose lock is held too. They fit.
+    pub(super) fn absorb(
+        &self,
+        _: &Held<'_>,
+        right: &Leaf<N>,
+        records: &impl Records,
+        heap: Heap<'_>,
+    ) {
+        let (len, more) = (self.len(), right.len());
+        debug_assert!(len + more <= N, "invariant 1: room for {more} behind {len}");
+        let prefix = self.prefix.bytes();
+        // What an empty leaf has for a prefix binds nobody.
+        let shared = if len == 0 { 0 } else { common(&prefix, &right.prefix.bytes()) };
+        if shared < prefix.len() {
+            self.prefix.shrink(shared, &self.digests[..len], heap);
+        }
+        for i in 0..more {
+            let at = right.offsets[i].get();
+            self.digests[len + i].set(slice(records.locate(at).0, shared));
+            self.offsets[len + i].set(at);
+        }
+        self.len.set((len + more) as u64);
+    }
+
     /// Gives the memory back that lies outside the node: it is out of the tree.
     pub(super) fn retire(&self, heap: Heap<'_>) {
         self.prefix.retire(heap);

@@ -156,6 +156,24 @@ fn a_drained_index_gives_its_memory_back() {
     assert!(left < 12 * 1024, "{left} bytes are left");
 }
 
+/// What stays of a drained index is as small as an index of what stays, not one entry a leaf.
+#[test]
+fn a_thinned_index_gives_its_memory_back() {
+    let mut pair = Pair::<64, 64>::new(70_000);
+    for i in 0..60_000_u64 {
+        pair.insert(&(i * 7919 % 60_000).to_be_bytes(), 1);
+    }
+    let full = pair.index.memory();
+    for i in (0..60_000_u64).filter(|i| i % 50 != 0) {
+        pair.remove(&i.to_be_bytes(), 1);
+    }
+    pair.check_all();
+    let left = pair.index.memory();
+    assert!(left < full / 15, "{left} of {full} bytes are left for a fiftieth of the keys");
+    let nodes = left / 1200;
+    assert!(nodes <= 1200 / 12, "a node has at least a fifth of its room filled: {nodes}");
+}
+
 #[test]
 fn keys_in_order_fill_their_leaves() {
     let slab = Slab::new(10_000);
