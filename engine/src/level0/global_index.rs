@@ -14,7 +14,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{ColumnBudget, Level0};
+use super::{ColumnBudget, Level0, Superseded};
 use crate::error::Result;
 use crate::memtable::{Index, Memtable, Rebuilt, Record, RecordCursor, record_at};
 use crate::mvcc::{DrainedMap, KeyInterval};
@@ -55,14 +55,69 @@ impl GlobalIndex {
     }
 }
 
+impl GlobalIndex {
+    /// Collects the versions of a key that one with `newer` supersedes.
+    fn supersede(
+        &self,
+        key: &[u8],
+        mut newer: Lsn,
+        needs: &dyn Fn(Lsn, Lsn) -> bool,
+        superseded: &mut Superseded,
+    ) {
+        while let Some((seq, _)) = newer.checked_sub(1).and_then(|at| self.index.get(key, at)) {
+            if !needs(seq, newer) {
+                superseded.add(key, seq);
+            }
+            newer = seq;
+        }
+    }
+}
+
 impl Level0 for GlobalIndex {
-    fn feed(&self, memtable: &Memtable) {
+    fn feed(&self, memtable: &Memtable, needs: &dyn Fn(Lsn, Lsn) -> bool) -> Superseded {
+        let mut superseded = Superseded::default();
         let mut cursor = RecordCursor::new(&self.region, memtable.index());
         cursor.seek_first();
+        let mut newer: Option<(&[u8], Lsn)> = None;
         while let Some((at, record)) = cursor.record() {
-            self.add(&record, at);
             cursor.step();
+            let is_superseded = newer
+                .is_some_and(|(key, newer)| key == record.key && !needs(record.seq, newer));
+            newer = Some((record.key, record.seq));
+            if is_superseded {
+                superseded.left_out.push(at);
+            } else {
+                self.add(&record, at);
+            }
+            // Of each key the last one decides on what level 0 has already.
+            if cursor.record().is_none_or(|(_, next)| next.key != record.key) {
+                self.supersede(record.key, record.seq, needs, &mut superseded);
+            }
         }
+        superseded
+    }
+
+    fn prune(&self, superseded: &Superseded) -> Vec<u64> {
+        let mut gone = Vec::with_capacity(superseded.versions.len());
+        // The records may be looked at until they are counted out of their zones.
+        let _guard = crate::mvcc::pin();
+        for (key, seq) in superseded.versions() {
+            if let Some(at) = self.index.remove(key, seq) {
+                let stored = record_at(&self.region, at).stored_len();
+                self.records.fetch_sub(1, Ordering::Relaxed);
+                self.bytes.fetch_sub(stored as u64, Ordering::Relaxed);
+                gone.push(at);
+            }
+        }
+        gone
+    }
+
+    fn holds(&self, record: &Record<'_>, at: u64) -> bool {
+        self.index.get(record.key, record.seq) == Some((record.seq, at))
+    }
+
+    fn relocate(&self, record: &Record<'_>, from: u64, to: u64) -> bool {
+        self.index.relocate(record.key, record.seq, from, to)
     }
 
     fn get(&self, key: &[u8], at_most: Lsn, drained: &DrainedMap) -> Option<Record<'_>> {
@@ -119,6 +174,10 @@ impl Level0 for GlobalIndex {
 
     fn size(&self) -> (u64, u64) {
         (self.records.load(Ordering::Relaxed), self.bytes.load(Ordering::Relaxed))
+    }
+
+    fn memory(&self) -> u64 {
+        self.index.memory() as u64
     }
 }
 

@@ -25,26 +25,27 @@ impl<'g, const L: usize, const I: usize> Step<'g, L, I> {
         self.inner.lock.upgrade(self.version)
     }
 
-    /// The left one of the child taken and a neighbour of it.
-    fn pair_at(&self) -> usize {
-        if self.at < self.inner.len() { self.at } else { self.at.saturating_sub(1) }
-    }
-
-    /// The places of the child taken and a neighbour, in order; `None` if it has none.
-    fn pair(&self) -> Optimistic<Option<(usize, usize)>> {
-        let (len, left) = (self.inner.len(), self.pair_at());
+    /// The places of the child taken with the neighbour behind, and with the one before.
+    fn pairs(&self) -> Optimistic<impl Iterator<Item = (usize, usize)>> {
+        let (at, len) = (self.at, self.inner.len());
         self.inner.lock.check(self.version)?;
-        Ok((len > 0).then_some((left, left + 1)))
+        let behind = (at < len).then_some((at, at + 1));
+        let before = (at > 0).then(|| (at - 1, at));
+        Ok(behind.into_iter().chain(before))
     }
 
-    fn leaf(&self, at: usize, guard: &'g Guard) -> Optimistic<Option<&'g Leaf<L>>> {
+    fn leaf<'a>(&'a self, at: usize, guard: &'a Guard) -> Optimistic<Option<&'a Leaf<L>>> {
         Ok(match self.inner.child(at, self.version, guard)? {
             Node::Leaf(leaf) => Some(leaf),
             Node::Inner(_) => None,
         })
     }
 
-    fn inner_child(&self, at: usize, guard: &'g Guard) -> Optimistic<Option<&'g Inner<L, I>>> {
+    fn inner_child<'a>(
+        &'a self,
+        at: usize,
+        guard: &'a Guard,
+    ) -> Optimistic<Option<&'a Inner<L, I>>> {
         Ok(match self.inner.child(at, self.version, guard)? {
             Node::Inner(inner) => Some(inner),
             Node::Leaf(_) => None,
@@ -138,48 +139,68 @@ impl<R: Records, const L: usize, const I: usize> Index<R, L, I> {
     }
 
     /// Merges the leaf that `sought` belongs in with a neighbour below the same parent, if it is
-    /// thin; whether the parent has become thin, by this or before.
+    /// thin and one has room; whether the parent is thin then.
     fn merge_leaf(&self, sought: Sought<'_>, guard: &Guard) -> Optimistic<bool> {
         let heap = Heap::new(guard, &self.counts.memory);
         let Path { steps, leaf, version } = self.path(sought, guard)?;
         let Some(parent) = steps.last() else { return Ok(false) };
-        let Some((left, right)) = parent.pair()? else { return Ok(true) };
         let is_thin = leaf.len() <= thin(L);
-        if let (true, Some(left), Some(right)) =
-            (is_thin, parent.leaf(left, guard)?, parent.leaf(right, guard)?)
-        {
+        leaf.lock.check(version)?;
+        for (left_at, right_at) in parent.pairs()?.filter(|_| is_thin) {
+            let (Some(left), Some(right)) =
+                (parent.leaf(left_at, guard)?, parent.leaf(right_at, guard)?)
+            else {
+                continue;
+            };
             let (left_version, right_version) = (left.lock.read()?, right.lock.read()?);
-            leaf.lock.check(version)?;
-            let fits = roomy(left.len() + right.len(), L);
-            if fits {
-                let held_parent = parent.lock()?;
-                let held_left = left.lock.upgrade(left_version)?;
-                let held_right = right.lock.upgrade(right_version)?;
-                left.absorb(&held_left, right, &*self.records, heap);
-                parent.inner.remove(&held_parent, parent.pair_at() + 1, heap);
-                right.retire(heap);
-                held_right.retire();
-                // SAFETY: out of a box; the one link to it is gone, and the lock, held at a
-                // version that is never seen again, makes this the only thread that retires it.
-                unsafe { heap.retire_node::<Leaf<L>>(right) };
+            if !roomy(left.len() + right.len(), L) {
+                continue;
             }
+            let held_parent = parent.lock()?;
+            let held_left = left.lock.upgrade(left_version)?;
+            let held_right = right.lock.upgrade(right_version)?;
+            left.absorb(&held_left, right, &*self.records, heap);
+            parent.inner.remove(&held_parent, right_at, heap);
+            right.retire(heap);
+            held_right.retire();
+            // SAFETY: out of a box; the one link to it is gone, and the lock, held at a version
+            // that is never seen again, makes this the only thread that retires it.
+            unsafe { heap.retire_node::<Leaf<L>>(right) };
+            break;
         }
         Ok(parent.inner.len() <= thin(I))
     }
 
     /// Merges the lowest thin node on the way to `sought` with a neighbour, or has the root take
-    /// over an only child's children; whether it did.
+    /// over what an only child has; whether it did.
     fn merge_inner(&self, sought: Sought<'_>, guard: &Guard) -> Optimistic<bool> {
-        let heap = Heap::new(guard, &self.counts.memory);
         let Path { steps, .. } = self.path(sought, guard)?;
         for pair in steps.windows(2).rev() {
             let [parent, step] = pair else { continue };
-            if step.inner.len() > thin(I) {
-                continue;
+            if step.inner.len() <= thin(I) && self.merge_below(parent, guard)? {
+                return Ok(true);
             }
-            let Some((left, right)) = parent.pair()? else { continue };
+        }
+        let [root, child, ..] = &steps[..] else { return Ok(false) };
+        if root.inner.len() > 0 {
+            return Ok(false);
+        }
+        let heap = Heap::new(guard, &self.counts.memory);
+        let (held_root, held_child) = (root.lock()?, child.lock()?);
+        root.inner.pull_up(&held_root, (child.inner, &held_child), heap);
+        child.inner.retire(heap);
+        held_child.retire();
+        // SAFETY: as in `merge_leaf`.
+        unsafe { heap.retire_node::<Inner<L, I>>(child.inner) };
+        Ok(true)
+    }
+
+    /// Merges the child taken, an inner node, with a neighbour, if both fit in one.
+    fn merge_below(&self, parent: &Step<'_, L, I>, guard: &Guard) -> Optimistic<bool> {
+        let heap = Heap::new(guard, &self.counts.memory);
+        for (left_at, right_at) in parent.pairs()? {
             let (Some(left), Some(right)) =
-                (parent.inner_child(left, guard)?, parent.inner_child(right, guard)?)
+                (parent.inner_child(left_at, guard)?, parent.inner_child(right_at, guard)?)
             else {
                 continue;
             };
@@ -190,26 +211,15 @@ impl<R: Records, const L: usize, const I: usize> Index<R, L, I> {
             let held_parent = parent.lock()?;
             let held_left = left.lock.upgrade(left_version)?;
             let held_right = right.lock.upgrade(right_version)?;
-            let at = parent.pair_at();
-            let above = (parent.inner, &held_parent, at);
+            let above = (parent.inner, &held_parent, left_at);
             left.absorb(&held_left, (right, &held_right), above, heap);
-            parent.inner.remove(&held_parent, at + 1, heap);
+            parent.inner.remove(&held_parent, right_at, heap);
             right.retire(heap);
             held_right.retire();
             // SAFETY: as in `merge_leaf`.
             unsafe { heap.retire_node::<Inner<L, I>>(right) };
             return Ok(true);
         }
-        let [root, child, ..] = &steps[..] else { return Ok(false) };
-        if root.inner.len() > 0 {
-            return Ok(false);
-        }
-        let (held_root, held_child) = (root.lock()?, child.lock()?);
-        root.inner.pull_up(&held_root, (child.inner, &held_child), heap);
-        child.inner.retire(heap);
-        held_child.retire();
-        // SAFETY: as in `merge_leaf`.
-        unsafe { heap.retire_node::<Inner<L, I>>(child.inner) };
-        Ok(true)
+        Ok(false)
     }
 }
