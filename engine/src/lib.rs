@@ -54,8 +54,8 @@ mod tier;
 mod view;
 
 pub use db::{
-    BackgroundStats, CacheStats, CommitStats, Database, DiskStats, LevelStats, OpenStats, PmStats,
-    Stats, TableStats, VerifyReport, verify,
+    BackgroundStats, CacheStats, CommitStats, Database, DiskStats, LevelStats, OpenStats,
+    PaceStats, PmStats, Stats, TableStats, VerifyReport, verify,
 };
 pub use error::{Damage, Error, ErrorKind, Result};
 pub use options::{Durability, Mode, OpenProgress, Options};

@@ -12,6 +12,17 @@ const MAGIC: &[u8; 4] = b"TSTR";
 pub(crate) enum StreamKind {
     /// Every table that has no stream of its own.
     Shared,
+    /// None: the cleaner appends copies of records of any table.
+    Cleaner,
+}
+
+impl StreamKind {
+    fn number(self) -> u32 {
+        match self {
+            StreamKind::Shared => 1,
+            StreamKind::Cleaner => 3,
+        }
+    }
 }
 
 /// A stream as the region describes it.
@@ -29,12 +40,7 @@ impl StreamObject {
         let mut body = Vec::with_capacity(LINE as usize);
         put_u32(&mut body, self.stream);
         put_u32(&mut body, self.generation);
-        put_u32(
-            &mut body,
-            match self.kind {
-                StreamKind::Shared => 1,
-            },
-        );
+        put_u32(&mut body, self.kind.number());
         put_u32(&mut body, self.table);
         body.resize(LINE as usize - 8, 0);
         let mut out = Vec::with_capacity(LINE as usize);
@@ -55,6 +61,7 @@ impl StreamObject {
             generation: r.u32()?,
             kind: match r.u32()? {
                 1 => StreamKind::Shared,
+                3 => StreamKind::Cleaner,
                 _ => return None,
             },
             table: r.u32()?,

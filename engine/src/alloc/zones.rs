@@ -31,6 +31,8 @@ pub(crate) struct ZonePool {
     state: Mutex<State>,
     /// Per zone: records that an index points to, or that recovery would still need.
     live: Box<[AtomicU64]>,
+    /// Per zone: records that were ever appended.
+    appended: Box<[AtomicU64]>,
 }
 
 #[derive(Debug)]
@@ -107,9 +109,10 @@ impl ZonePool {
                 None => leaks.push(zone),
             }
         }
-        let live = (0..geometry.zone_count).map(|_| AtomicU64::new(0)).collect();
-        let pool =
-            ZonePool { region: Arc::clone(region), geometry, state: Mutex::new(state), live };
+        let counts = || (0..geometry.zone_count).map(|_| AtomicU64::new(0)).collect();
+        let region = Arc::clone(region);
+        let (live, appended) = (counts(), counts());
+        let pool = ZonePool { region, geometry, state: Mutex::new(state), live, appended };
         Ok((pool, scans, leaks))
     }
 
@@ -195,9 +198,9 @@ impl ZonePool {
         self.state.lock().entries[zone as usize].generation
     }
 
-    /// Marks the first use of a zone that follows no other.
-    pub(crate) fn first_use(&self, zone: u32) -> Dirty {
-        self.use_zone(&mut self.state.lock(), zone, 0)
+    /// Marks the first use, from an LSN on, of a zone that follows no other.
+    pub(crate) fn first_use(&self, zone: u32, from: u64) -> Dirty {
+        self.use_zone(&mut self.state.lock(), zone, from)
     }
 
     fn use_zone(&self, state: &mut State, zone: u32, oldest: u64) -> Dirty {
@@ -214,8 +217,10 @@ impl ZonePool {
         self.region.store_word(Geometry::zone_entry(zone), entry.encode(Pool::Zones, zone))
     }
 
-    /// Tells the pool which LSNs recovery found in a zone.
-    pub(crate) fn set_lsns(&self, zone: u32, oldest: u64, greatest: u64) {
+    /// Tells the pool what recovery found in a zone: the smallest sequence number, the greatest
+    /// LSN, how many records.
+    pub(crate) fn set_found(&self, zone: u32, oldest: u64, greatest: u64, records: u64) {
+        self.appended[zone as usize].store(records, Ordering::Relaxed);
         if let Some(linked) = &mut self.state.lock().linked[zone as usize] {
             linked.oldest = oldest;
             linked.greatest = greatest;
@@ -226,6 +231,42 @@ impl ZonePool {
     pub(crate) fn oldest(&self) -> u64 {
         let state = self.state.lock();
         state.linked.iter().flatten().map(|l| l.oldest).min().unwrap_or(u64::MAX)
+    }
+
+    /// Tells the pool that moved records were put into a zone, the oldest of which has this
+    /// sequence number.
+    pub(crate) fn lower_oldest(&self, zone: u32, oldest: u64) {
+        if let Some(linked) = &mut self.state.lock().linked[zone as usize] {
+            linked.oldest = linked.oldest.min(oldest);
+        }
+    }
+
+    /// Sealed zones with few live records, at most one in `share` of those that were appended,
+    /// whose every LSN is at most `floor`: the oldest first.
+    pub(crate) fn mostly_dead(&self, floor: u64, share: u64) -> Vec<u32> {
+        let state = self.state.lock();
+        let is_mostly_dead = |zone: u32| {
+            let (live, appended) =
+                (self.live(zone), self.appended[zone as usize].load(Ordering::Relaxed));
+            live > 0 && live * share <= appended
+        };
+        let linked = (0..).zip(&state.linked).filter_map(|(zone, l)| Some((zone, (*l)?)));
+        let mut found: Vec<(u64, u32)> = linked
+            .filter(|(zone, l)| l.sealed && l.greatest <= floor && is_mostly_dead(*zone))
+            .map(|(zone, l)| (l.oldest, zone))
+            .collect();
+        found.sort_unstable();
+        found.into_iter().map(|(_, zone)| zone).collect()
+    }
+
+    /// Zones that records may still be appended to, spare ones included.
+    pub(crate) fn open_zones(&self) -> u32 {
+        self.state.lock().linked.iter().flatten().filter(|l| !l.sealed).count() as u32
+    }
+
+    /// Sealed zones without a live record: readers, or the floor, still keep them.
+    pub(crate) fn pinned_zones(&self) -> u32 {
+        self.dead(u64::MAX).len() as u32
     }
 
     /// Sealed zones without a live record whose every LSN is at most `floor`: they can be
@@ -257,12 +298,19 @@ impl ZonePool {
                 let entry = state.entries[zone as usize].released();
                 state.entries[zone as usize] = entry;
                 state.linked[zone as usize] = None;
+                self.appended[zone as usize].store(0, Ordering::Relaxed);
                 dirty.push(self.store_entry(zone, entry));
             }
         }
         let durable = self.region.persist(dirty)?;
         self.state.lock().free.extend(zones);
         Ok(Some(durable))
+    }
+
+    /// Counts records that were appended to a zone, and count.
+    pub(crate) fn append(&self, zone: u32, records: u64) {
+        self.appended[zone as usize].fetch_add(records, Ordering::Relaxed);
+        self.add_live(zone, records);
     }
 
     /// Counts records that begin to count in a zone.

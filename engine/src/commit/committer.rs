@@ -44,6 +44,8 @@ pub(crate) struct CommitCounts {
     pub(crate) records: AtomicU64,
     pub(crate) runs: AtomicU64,
     pub(crate) zone_switches: AtomicU64,
+    /// Bytes of zones that groups have taken.
+    pub(crate) appended: AtomicU64,
 }
 
 /// Where an opening starts from.
@@ -56,6 +58,8 @@ pub(crate) struct Start {
     pub(crate) streams: Vec<StreamTail>,
     /// Where each stream's committed records end.
     pub(crate) gidx: Vec<Option<Gidx>>,
+    /// The cleaner's stream.
+    pub(crate) cleaner: Option<u32>,
 }
 
 /// Commit for one database.
@@ -73,6 +77,7 @@ pub(crate) struct Committer {
     pub(super) durable: Watermark,
     pub(super) poison: Arc<Poison>,
     pub(super) journal: Mutex<JournalMark>,
+    cleaner: Option<u32>,
     counts: CommitCounts,
 }
 
@@ -82,6 +87,7 @@ pub(crate) struct Pending<'a> {
     committer: &'a Committer,
     lsn: Lsn,
     zone: u32,
+    at: u64,
     durability: Durability,
 }
 
@@ -89,6 +95,11 @@ impl Pending<'_> {
     /// The zone that its first sub-entry lies in.
     pub(crate) fn zone(&self) -> u32 {
         self.zone
+    }
+
+    /// Where its first record lies in the region.
+    pub(crate) fn records_at(&self) -> u64 {
+        self.at
     }
 
     /// Waits until the commit is visible and as durable as was asked for.
@@ -126,6 +137,7 @@ impl Committer {
             visible,
             poison,
             journal: Mutex::new(start.floor.journal),
+            cleaner: start.cleaner,
             counts: CommitCounts::default(),
         }
     }
@@ -178,10 +190,12 @@ impl Committer {
         let ticket = self.take_ticket(&group, at_ticket)?;
         let lsn = ticket.lsn;
         let zone = ticket.places.first().map_or(0, |place| place.zone);
+        let offset = ticket.places.first().map_or(0, |place| place.offset);
+        let at = self.zones.geometry().zone(zone) + offset + SUB_HEADER as u64;
         self.fill(group, ticket, durability);
         self.counts.groups.fetch_add(1, Ordering::Relaxed);
         self.counts.records.fetch_add(records, Ordering::Relaxed);
-        Ok(Pending { committer: self, lsn, zone, durability })
+        Ok(Pending { committer: self, lsn, zone, at, durability })
     }
 
     fn take_ticket(&self, group: &Group, at_ticket: &mut dyn FnMut()) -> Result<Ticket<'_>> {
@@ -231,10 +245,19 @@ impl Committer {
         Ok(())
     }
 
-    /// Whether some stream has no spare zone.
+    /// Whether some stream has no spare zone. The cleaner's links one when it needs it: a zone
+    /// kept ready would be one that nobody can write to.
     pub(crate) fn lacks_spare(&self) -> Option<u32> {
         let turnstile = self.turnstile.lock();
-        turnstile.streams.iter().position(|s| s.spare.is_none()).map(|s| s as u32)
+        let mut streams = (0..).zip(&turnstile.streams);
+        let lacks =
+            |(stream, s): &(u32, &StreamTail)| s.spare.is_none() && self.cleaner != Some(*stream);
+        streams.find(lacks).map(|(stream, _)| stream)
+    }
+
+    /// The cleaner's stream.
+    pub(crate) fn cleaner(&self) -> Option<u32> {
+        self.cleaner
     }
 
     /// Runs `f` at a boundary in the order: every earlier LSN, given to `f` as the last one, has
@@ -263,11 +286,13 @@ impl Committer {
                 index: index as u16,
                 records: part.records.len() as u32,
                 stream: part.stream,
+                moved: group.moved,
             };
             part.bytes[..SUB_HEADER].copy_from_slice(&header.encode(place.zone));
             let stored = self.region.write(zone_at + place.offset, &part.bytes);
             flushed.push(self.region.flush(stored));
-            self.zones.add_live(place.zone, part.records.len() as u64);
+            self.zones.append(place.zone, part.records.len() as u64);
+            self.counts.appended.fetch_add(part.zone_len(), Ordering::Relaxed);
             let tail = place.offset + part.zone_len();
             tails.push((part.stream, Gidx { zone: place.zone, tail }));
         }

@@ -5,7 +5,7 @@ use smallvec::{SmallVec, smallvec};
 use super::batch::{Batch, Homes};
 use super::subentry::SUB_HEADER;
 use crate::error::{Error, Result};
-use crate::memtable::{encode_record, set_seq};
+use crate::memtable::{Record, encode_record, set_seq};
 use crate::pm::LINE;
 use crate::record::{Kind, Lsn, SYSTEM_TABLE};
 
@@ -34,6 +34,8 @@ pub(super) struct Placed {
 pub(crate) struct Group {
     pub(super) homes: Homes,
     pub(super) parts: Few<Part>,
+    /// Whether its records keep the sequence numbers that they have.
+    pub(super) moved: bool,
 }
 
 /// The stream that all tables share.
@@ -57,7 +59,7 @@ impl Group {
         }
         let part = part.closed();
         part.check(zone_size)?;
-        Ok(Group { homes, parts: smallvec![part] })
+        Ok(Group { homes, parts: smallvec![part], moved: false })
     }
 
     /// Encodes one of the engine's own records.
@@ -65,7 +67,22 @@ impl Group {
         let mut part = Part::with_capacity(SHARED_STREAM, key.len() + value.len());
         part.records.push(Placed { at: part.bytes.len(), home: None });
         encode_record(&mut part.bytes, SYSTEM_TABLE, Kind::TableEvent, key, value);
-        Group { homes: Homes::new(), parts: smallvec![part.closed()] }
+        Group { homes: Homes::new(), parts: smallvec![part.closed()], moved: false }
+    }
+
+    /// Encodes copies of records, for the cleaner's `stream`. They keep their sequence numbers,
+    /// and lie in the payload one behind the other in the order given. Together they fit in a
+    /// zone: the caller takes less than half of one.
+    pub(crate) fn moved(stream: u32, records: &[Record<'_>]) -> Group {
+        let payload = records.iter().map(Record::stored_len).sum();
+        let mut part = Part::with_capacity(stream, payload);
+        for record in records {
+            let at = part.bytes.len();
+            part.records.push(Placed { at, home: None });
+            encode_record(&mut part.bytes, record.table, record.kind, record.key, record.value);
+            set_seq(&mut part.bytes[at..], record.seq);
+        }
+        Group { homes: Homes::new(), parts: smallvec![part.closed()], moved: true }
     }
 
     /// Number of records.
@@ -73,8 +90,11 @@ impl Group {
         self.parts.iter().map(|p| p.records.len() as u64).sum()
     }
 
-    /// Writes the group's LSN into its records.
+    /// Writes the group's LSN into its records, but for moved ones.
     pub(super) fn number(&mut self, lsn: Lsn) {
+        if self.moved {
+            return;
+        }
         for part in &mut self.parts {
             for record in &part.records {
                 set_seq(&mut part.bytes[record.at..], lsn);

@@ -83,7 +83,7 @@ impl Turnstile {
         if !fits && let Some(next) = s.spare.take() {
             match s.zone {
                 Some(full) => switch.extend(zones.switch(full, s.tail, s.greatest, next)),
-                None => switch.push(zones.first_use(next)),
+                None => switch.push(zones.first_use(next, lsn)),
             }
             s.zone = Some(next);
             s.tail = ZONE_HEADER;

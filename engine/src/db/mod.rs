@@ -2,11 +2,13 @@
 
 mod background;
 mod catalog;
+mod cleaning;
 mod create;
 mod events;
 mod inner;
 mod media;
 mod open;
+mod pacing;
 mod rebuild;
 mod stats;
 mod verify;
@@ -20,8 +22,8 @@ use crate::table::{Keep, Snapshot, Table, WriteBatch};
 
 use inner::Inner;
 pub use stats::{
-    BackgroundStats, CacheStats, CommitStats, DiskStats, LevelStats, OpenStats, PmStats, Stats,
-    TableStats,
+    BackgroundStats, CacheStats, CommitStats, DiskStats, LevelStats, OpenStats, PaceStats, PmStats,
+    Stats, TableStats,
 };
 pub use verify::{VerifyReport, verify};
 

@@ -26,7 +26,7 @@ use super::inner::{Engine, Inner};
 use super::media::{self, REGION};
 use super::rebuild;
 use super::stats::OpenStats;
-use crate::alloc::{StreamPool, ZonePool};
+use crate::alloc::{StreamKind, StreamPool, ZonePool};
 use crate::commit::{
     Accepted, Committer, Evidence, Floor, Gidx, Poison, Recovered, Start, recover,
 };
@@ -161,6 +161,7 @@ impl Opening<'_> {
         }
         let (zones, scans, leaks) = ZonePool::open(&region, superblock.geometry)?;
         let streams = StreamPool::scan(&region)?;
+        let cleaner = streams.iter().find(|s| s.kind == StreamKind::Cleaner).map(|s| s.stream);
         let gidx = streams.iter().map(|s| Gidx::load(&region, s.stream));
         let gidx = gidx.collect::<Result<Vec<_>>>()?;
         let rebuilt = Instant::now();
@@ -182,12 +183,13 @@ impl Opening<'_> {
         }
         let last = if self.read_only { recovered.last } else { superblock.lsn_base };
         for (zone, accepted) in &recovered.zones {
-            let lsn = |a: Option<&Accepted>| a.map_or(0, |a| a.lsn);
-            zones.set_lsns(*zone, lsn(accepted.first()), lsn(accepted.last()));
+            let oldest = accepted.iter().map(|a| a.oldest).min().unwrap_or(0);
+            let greatest = accepted.last().map_or(0, |a| a.lsn);
+            zones.set_found(*zone, oldest, greatest, accepted.iter().map(|a| a.records).sum());
         }
         let incarnation = superblock.incarnations.current;
         let (streams, gidx) = (recovered.streams.clone(), recovered.gidx.clone());
-        let start = Start { last, incarnation, floor, streams, gidx };
+        let start = Start { last, incarnation, floor, streams, gidx, cleaner };
         let mut engine = self.engine(region, zones, set, start);
         engine.opened.groups_accepted = recovered.above_floor;
         engine.catch_up(&recovered)?;

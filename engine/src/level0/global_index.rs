@@ -64,9 +64,9 @@ impl GlobalIndex {
         needs: &dyn Fn(Lsn, Lsn) -> bool,
         superseded: &mut Superseded,
     ) {
-        while let Some((seq, _)) = newer.checked_sub(1).and_then(|at| self.index.get(key, at)) {
+        while let Some((seq, at)) = newer.checked_sub(1).and_then(|at| self.index.get(key, at)) {
             if !needs(seq, newer) {
-                superseded.add(key, seq);
+                superseded.add(&record_at(&self.region, at));
             }
             newer = seq;
         }
@@ -81,11 +81,11 @@ impl Level0 for GlobalIndex {
         let mut newer: Option<(&[u8], Lsn)> = None;
         while let Some((at, record)) = cursor.record() {
             cursor.step();
-            let is_superseded = newer
-                .is_some_and(|(key, newer)| key == record.key && !needs(record.seq, newer));
+            let is_superseded =
+                newer.is_some_and(|(key, newer)| key == record.key && !needs(record.seq, newer));
             newer = Some((record.key, record.seq));
             if is_superseded {
-                superseded.left_out.push(at);
+                superseded.leave_out(&record, at);
             } else {
                 self.add(&record, at);
             }
@@ -152,6 +152,19 @@ impl Level0 for GlobalIndex {
             cursor.step();
         }
         last.map(|_| KeyInterval { start: from.to_vec(), end: None })
+    }
+
+    fn bytes_in(&self, interval: &KeyInterval, upto: Lsn, drained: &DrainedMap) -> u64 {
+        let mut cursor = RecordCursor::new(&self.region, &self.index);
+        cursor.place(&interval.start, LSN_MAX);
+        let mut bytes = 0;
+        while let Some((_, record)) = cursor.record().filter(|(_, r)| interval.contains(r.key)) {
+            if record.seq <= upto && record.seq > drained.get(record.key) {
+                bytes += record.stored_len() as u64;
+            }
+            cursor.step();
+        }
+        bytes
     }
 
     fn retire(&self, interval: &KeyInterval, upto: Lsn) -> Vec<u64> {

@@ -59,6 +59,10 @@ pub(crate) trait Level0: Send + Sync + std::fmt::Debug {
     /// offsets of the records, whose zones they no longer keep.
     fn retire(&self, interval: &KeyInterval, upto: Lsn) -> Vec<u64>;
 
+    /// Bytes of the records in `interval` with a sequence number of at most `upto` that are not
+    /// drained.
+    fn bytes_in(&self, interval: &KeyInterval, upto: Lsn, drained: &DrainedMap) -> u64;
+
     /// Records and bytes it holds.
     fn size(&self) -> (u64, u64);
 
@@ -75,6 +79,7 @@ pub(crate) struct Superseded {
     /// are let go of, by way of a drain.
     keys: Vec<u8>,
     versions: Vec<Version>,
+    bytes: u64,
 }
 
 /// A version in level 0: where its key ends in `keys`, and its sequence number.
@@ -95,9 +100,20 @@ impl Superseded {
         self.left_out.len() + self.versions.len()
     }
 
-    fn add(&mut self, key: &[u8], seq: Lsn) {
-        self.keys.extend_from_slice(key);
-        self.versions.push(Version { key_end: self.keys.len(), seq });
+    /// Bytes that their records take in zones.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn leave_out(&mut self, record: &Record<'_>, at: u64) {
+        self.left_out.push(at);
+        self.bytes += record.stored_len() as u64;
+    }
+
+    fn add(&mut self, record: &Record<'_>) {
+        self.keys.extend_from_slice(record.key);
+        self.versions.push(Version { key_end: self.keys.len(), seq: record.seq });
+        self.bytes += record.stored_len() as u64;
     }
 
     /// Keys and sequence numbers of the versions in level 0.
