@@ -131,6 +131,51 @@ fn drains_compactions_and_the_release_of_zones() {
     }
 }
 
+/// A region close to half full in which each zone has one cold record, the others of which are
+/// superseded.
+fn mostly_dead(kind: Kind) -> Rig {
+    let mut rig = Rig::new(kind, 4, None);
+    create(&mut rig, "a");
+    create(&mut rig, "b");
+    let mut n = 0;
+    while rig.db.stats().pm.zones_used < 7 {
+        if n % 18 == 0 {
+            put(&mut rig, "b", &format!("cold {n}"), 50, Relaxed);
+        }
+        put(&mut rig, "a", &format!("hot {}", n % 4), 6500, Relaxed);
+        // Nothing calls for cleaning yet: freezes and merges.
+        rig.steps(1);
+        n += 1;
+    }
+    assert_eq!(rig.db.stats().background.zones_cleaned, 0);
+    rig
+}
+
+/// Of the records found, each is there once: an opening counts what it indexes.
+#[test]
+fn cleaning() {
+    for kind in KINDS {
+        let steps = cut_everywhere(kind, mostly_dead, |rig| {
+            let mut n = 0;
+            while rig.db.stats().background.zones_cleaned < 3 {
+                put(rig, "a", &format!("hot {}", n % 4), 6500, Relaxed);
+                rig.steps(1);
+                n += 1;
+                assert!(n < 200, "{:?}", rig.db.stats());
+            }
+            let (released, mut n) = (rig.db.stats().background.zones_released, 0);
+            while rig.db.stats().background.zones_released < released + 3 {
+                rig.steps(1);
+                std::thread::yield_now();
+                n += 1;
+                assert!(n < 100_000, "{:?}", rig.db.stats());
+            }
+            assert!(rig.db.stats().background.records_moved >= 3);
+        });
+        assert!(steps > 5, "{steps}");
+    }
+}
+
 #[test]
 fn tables_created_renamed_truncated_and_dropped() {
     for kind in KINDS {

@@ -5,8 +5,8 @@
 //! media it changes by one journal edit.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -41,6 +41,8 @@ const LEVEL_RATIO: u64 = 10;
 /// What the background has done, and what it waits for.
 #[derive(Debug, Default)]
 pub(super) struct Background {
+    /// When it first looked.
+    began: OnceLock<Instant>,
     pub(super) freezes: AtomicU64,
     pub(super) merges: AtomicU64,
     pub(super) drains: AtomicU64,
@@ -60,8 +62,8 @@ pub(super) struct Background {
     pub(super) not_worth_cleaning: Mutex<HashMap<u32, u64>>,
     pub(super) books: Mutex<Books>,
     pub(super) pacing: Mutex<Pacing>,
-    /// Bytes appended since the oldest record that is not drained.
-    pub(super) turn_bytes: AtomicU64,
+    /// Bytes appended before the oldest record that is not drained.
+    pub(super) appended_before_turn: AtomicU64,
     /// When the last drain of a series ended.
     last_drain: Mutex<Option<Instant>>,
 }
@@ -146,6 +148,7 @@ impl Engine {
             mass: 0,
             low: visible,
             visible,
+            clock: self.background.began.get_or_init(Instant::now).elapsed(),
         };
         for table in self.tables() {
             sight.mass += table.view().undrained_bytes();
@@ -158,7 +161,8 @@ impl Engine {
     fn set_pace(&self, now: &Sight) -> Pacing {
         let mut books = self.background.books.lock();
         let pacing = books.look(now);
-        self.background.turn_bytes.store(books.turn_bytes(now), Ordering::Relaxed);
+        let before = books.appended_before_turn(now);
+        self.background.appended_before_turn.store(before, Ordering::Relaxed);
         drop(books);
         self.shared.pace.set_delay(pacing.delay);
         *self.background.pacing.lock() = pacing;

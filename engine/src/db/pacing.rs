@@ -15,6 +15,12 @@ use std::time::Duration;
 
 use crate::record::Lsn;
 
+/// Nanoseconds in a second, times the bytes of a KiB.
+const NANOS_KIB: u128 = 1024 * 1_000_000_000;
+
+/// The longest wait for a KiB that is ever asked for: a second.
+const LONGEST: u128 = 1_000_000_000;
+
 /// What the background sees of the region at some moment.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Sight {
@@ -30,12 +36,19 @@ pub(super) struct Sight {
     pub(super) low: Lsn,
     /// The last commit that readers see.
     pub(super) visible: Lsn,
+    /// Time since the database was opened.
+    pub(super) clock: Duration,
 }
 
 impl Sight {
     /// Whether drains should run: half of the zones are taken.
     pub(super) fn calls_for_drain(&self) -> bool {
         self.used * 2 >= self.total
+    }
+
+    /// Bytes of zones that were taken and are free again, give or take what was there at first.
+    fn freed(&self) -> i128 {
+        i128::from(self.appended) - i128::from(self.used * self.zone_size)
     }
 
     /// How full the region is on the way from five eighths to seven eighths, in thousandths; more
@@ -105,9 +118,17 @@ pub(super) struct Books {
     turn: Turn,
     /// Bytes of key mass that a drain moves a second, smoothed; 0 until one was measured.
     rate: u64,
+    /// Bytes of zones that come free a second while the region is filling, smoothed; 0 until that
+    /// was measured. Beside drains it has in it what merges prune and cleaning frees.
+    freeing: u64,
+    /// When the measurement of that began, and what had been freed.
+    window: Option<(Duration, i128)>,
     /// Bytes appended at some LSNs, ascending.
     marks: VecDeque<(Lsn, u64)>,
 }
+
+/// How long the rate at which zones come free is measured at a time.
+const WINDOW: Duration = Duration::from_millis(50);
 
 impl Books {
     /// A drain has moved `bytes` of key mass; the wall clock says that it took `took`, with what
@@ -130,17 +151,17 @@ impl Books {
         self.rate
     }
 
-    /// Bytes appended since the oldest record that is not drained: what the region may hold,
-    /// beside zones that are open or kept by readers.
-    pub(super) fn turn_bytes(&self, now: &Sight) -> u64 {
+    /// Bytes that were appended before the oldest record that is not drained. What was appended
+    /// since is what the region may hold, beside zones that are open or kept by readers.
+    pub(super) fn appended_before_turn(&self, now: &Sight) -> u64 {
         let before = self.marks.partition_point(|(lsn, _)| *lsn <= now.low);
-        let from = before.checked_sub(1).map_or(0, |i| self.marks[i].1);
-        now.appended.saturating_sub(from)
+        before.checked_sub(1).map_or(0, |i| self.marks[i].1)
     }
 
     /// Looks at the region; what writers are to do now.
     pub(super) fn look(&mut self, now: &Sight) -> Pacing {
         self.mark(now);
+        self.measure_freeing(now);
         // A turn ends when all of it is drained; as long as nothing calls for drains, none begins.
         if now.low >= self.turn.until || (!now.calls_for_drain() && !self.turn.begun) {
             let (until, appended, mass) = (now.visible, now.appended, now.mass);
@@ -169,16 +190,34 @@ impl Books {
         due.saturating_sub(self.turn.moved)
     }
 
-    /// Nanoseconds that the drain needs for what a KiB appended adds to its work.
+    /// Nanoseconds that making room for a KiB takes: what the drain needs for what it adds to its
+    /// work, or, if that is more, what zones have needed of late to come free.
     fn sustainable(&self, now: &Sight) -> u64 {
-        if self.rate == 0 {
-            return 0;
+        let share = u128::from(self.turn.mass.min(now.capacity()));
+        let draining =
+            (share * NANOS_KIB / u128::from(now.capacity())).checked_div(u128::from(self.rate));
+        let freeing = NANOS_KIB.checked_div(u128::from(self.freeing));
+        let nanos = draining.unwrap_or(0).max(freeing.unwrap_or(0));
+        u64::try_from(nanos.min(LONGEST)).unwrap_or(0)
+    }
+
+    /// Measures how fast zones come free, as long as there is something to free all the time.
+    fn measure_freeing(&mut self, now: &Sight) {
+        if now.filling() == 0 {
+            self.window = None;
+            return;
         }
-        let share = self.turn.mass.min(now.capacity());
-        let nanos = u128::from(share) * 1024 * 1_000_000_000
-            / u128::from(now.capacity())
-            / u128::from(self.rate);
-        u64::try_from(nanos).unwrap_or(u64::MAX / 8000)
+        let (began, freed) = *self.window.get_or_insert((now.clock, now.freed()));
+        let took = now.clock.saturating_sub(began);
+        if took < WINDOW {
+            return;
+        }
+        self.window = Some((now.clock, now.freed()));
+        let bytes = u128::try_from(now.freed() - freed).unwrap_or(0);
+        let rate = u64::try_from(bytes * 1_000_000_000 / took.as_nanos()).unwrap_or(u64::MAX);
+        // Never less than a zone a second: that nothing came free may be a matter of moments.
+        let rate = rate.max(now.zone_size);
+        self.freeing = if self.freeing == 0 { rate } else { (self.freeing / 4) * 3 + rate / 4 };
     }
 
     /// Remembers how much was appended up to now; a few marks a zone.
@@ -201,7 +240,8 @@ mod tests {
 
     fn sight(used: u64, appended: u64, low: Lsn) -> Sight {
         let (total, mass) = (64, used.min(40) * ZONE);
-        Sight { used, total, zone_size: ZONE, appended, mass, low, visible: appended / 1024 }
+        let (visible, clock) = (appended / 1024, Duration::ZERO);
+        Sight { used, total, zone_size: ZONE, appended, mass, low, visible, clock }
     }
 
     #[test]
@@ -244,13 +284,31 @@ mod tests {
     }
 
     #[test]
-    fn turn_bytes_are_those_behind_the_oldest_record() {
+    fn writers_wait_for_what_comes_free_where_drains_have_little_to_do() {
+        let mut books = Books::default();
+        let at = |millis, used, appended: u64| Sight {
+            clock: Duration::from_millis(millis),
+            mass: ZONE,
+            ..sight(used, appended * ZONE, 0)
+        };
+        books.look(&at(0, 32, 32));
+        books.drained(ZONE, Duration::from_millis(1));
+        let before = books.look(&at(0, 60, 60)).delay;
+        // Ten zones came free in a tenth of a second, while thirteen were taken.
+        let after = books.look(&at(100, 63, 73)).delay;
+        let each = 1024 * 1_000_000_000 / (100 * ZONE);
+        assert!(before < each, "{before}");
+        assert!((each * 2..each * 5).contains(&after), "{after} for {each} a KiB");
+    }
+
+    #[test]
+    fn a_turn_is_what_was_appended_since_the_oldest_record() {
         let mut books = Books::default();
         for zones in 0..32 {
             books.look(&sight(zones, zones * ZONE, 0));
         }
-        assert_eq!(books.turn_bytes(&sight(32, 32 * ZONE, 0)), 32 * ZONE);
+        assert_eq!(books.appended_before_turn(&sight(32, 32 * ZONE, 0)), 0);
         let low = 20 * ZONE / 1024;
-        assert_eq!(books.turn_bytes(&sight(32, 32 * ZONE, low)), 12 * ZONE);
+        assert_eq!(books.appended_before_turn(&sight(32, 32 * ZONE, low)), 20 * ZONE);
     }
 }

@@ -268,16 +268,19 @@ fn commit(engine: &Engine) -> CommitStats {
 fn pm(engine: &Engine) -> PmStats {
     let zones = &engine.shared.zones;
     let geometry = zones.geometry();
+    // In this order, so that what is appended meanwhile does not pass for zones without bytes.
+    let used = geometry.zone_count - zones.free();
+    let appended = read(&engine.shared.committer.counts().appended);
     PmStats {
         capacity: engine.shared.region.len(),
         zone_size: geometry.zone_size,
         zones: geometry.zone_count,
-        zones_used: geometry.zone_count - zones.free(),
+        zones_used: used,
         zones_open: zones.open_zones(),
         zones_pinned: zones.pinned_zones(),
         live_records: zones.live_records(),
-        appended_bytes: read(&engine.shared.committer.counts().appended),
-        turn_bytes: read(&engine.background.turn_bytes),
+        appended_bytes: appended,
+        turn_bytes: appended.saturating_sub(read(&engine.background.appended_before_turn)),
         index_memory: engine.tables().iter().map(|t| t.view().index_memory()).sum(),
     }
 }
