@@ -9,7 +9,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 
 use crate::tally::Tally;
-use crate::{tidy, tour};
+use crate::{checkers, tidy, tour};
 
 /// What the stages share.
 pub(crate) struct Setting {
@@ -32,6 +32,8 @@ const STAGES: &[Stage] = &[
     ("docs", docs),
     ("tour", tour::check),
     ("controls", controls),
+    ("shuttle", checkers::shuttle),
+    ("thread sanitizer", checkers::thread_sanitizer),
     ("tests", tests),
 ];
 
@@ -68,7 +70,8 @@ pub(crate) fn cargo(setting: &Setting) -> Command {
     command
 }
 
-fn passes(mut command: Command) -> Result<()> {
+/// Runs a command that has to succeed.
+pub(crate) fn passes(mut command: Command) -> Result<()> {
     let status = command.status().with_context(|| format!("starting {command:?}"))?;
     if !status.success() {
         bail!("{status}");

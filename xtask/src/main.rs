@@ -3,6 +3,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "reporting is this program's job")]
 
 mod check;
+mod checkers;
 mod peers;
 mod tally;
 mod tidy;
@@ -19,7 +20,8 @@ usage: cargo xtask check [--long]   run every check; stop at the first that fail
        cargo xtask tidy             check the house rules alone
        cargo xtask peers            install and build the bench's rivals (minutes)
 
---long runs the tests at length (TERRACE_LONG=1) and a tour of twenty rounds.";
+--long runs the tests at length (TERRACE_LONG=1), the checkers of what threads share (shuttle,
+ThreadSanitizer), and a tour of twenty rounds.";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = env::args().skip(1).collect();
