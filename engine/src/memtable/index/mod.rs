@@ -7,9 +7,9 @@
 //!
 //! Sources: optimistic lock coupling (Leis et al., "The ART of practical synchronization", 2016;
 //! LeanStore), digests and prefix truncation (Graefe, "Modern B-tree techniques", 2011), free at
-//! empty (Johnson and Shasha, 1989), with thin neighbours merged. We differ in that leaves are not chained: a cursor keeps the
-//! path to its leaf, with versions, and goes on to the neighbour from there. That is as fast, and
-//! both directions, splits and removals stay simple.
+//! empty (Johnson and Shasha, 1989), with thin neighbours merged. We differ in that leaves are not
+//! chained: a cursor keeps the path to its leaf, with versions, and goes on to the neighbour from
+//! there. That is as fast, and both directions, splits and removals stay simple.
 //!
 //! Thread safety: any number of threads insert, remove and read at once. Readers write nothing
 //! that is shared; writers lock the nodes they change, never waiting for a second lock while they
