@@ -55,8 +55,8 @@ mod view;
 
 pub use db::{
     BackgroundStats, CacheStats, CommitStats, Database, DiskStats, LevelStats, OpenStats,
-    PaceStats, PmStats, Stats, TableStats, VerifyReport, verify,
+    PaceStats, PersistenceStats, PmStats, Stats, TableStats, VerifyReport, verify,
 };
 pub use error::{Damage, Error, ErrorKind, Result};
-pub use options::{Durability, Mode, OpenProgress, Options};
+pub use options::{CommitTuning, Durability, Mode, OpenProgress, Options};
 pub use table::{Range, Snapshot, Table, WriteBatch};

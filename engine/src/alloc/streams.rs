@@ -3,7 +3,7 @@
 use super::pool::{Pool, PoolEntry};
 use crate::error::{Damage, Error, Result};
 use crate::pm::{Dirty, Geometry, LINE, Region, STREAM_SLOTS};
-use crate::record::{Reader, TableId, checksum, put_u32};
+use crate::record::{Reader, checksum, put_u32};
 
 const MAGIC: &[u8; 4] = b"TSTR";
 
@@ -12,6 +12,8 @@ const MAGIC: &[u8; 4] = b"TSTR";
 pub(crate) enum StreamKind {
     /// Every table that has no stream of its own.
     Shared,
+    /// One busy table at a time.
+    Own,
     /// None: the cleaner appends copies of records of any table.
     Cleaner,
 }
@@ -20,6 +22,7 @@ impl StreamKind {
     fn number(self) -> u32 {
         match self {
             StreamKind::Shared => 1,
+            StreamKind::Own => 2,
             StreamKind::Cleaner => 3,
         }
     }
@@ -31,8 +34,6 @@ pub(crate) struct StreamObject {
     pub(crate) stream: u32,
     pub(crate) generation: u32,
     pub(crate) kind: StreamKind,
-    /// The owner, for a stream of one table.
-    pub(crate) table: TableId,
 }
 
 impl StreamObject {
@@ -41,7 +42,6 @@ impl StreamObject {
         put_u32(&mut body, self.stream);
         put_u32(&mut body, self.generation);
         put_u32(&mut body, self.kind.number());
-        put_u32(&mut body, self.table);
         body.resize(LINE as usize - 8, 0);
         let mut out = Vec::with_capacity(LINE as usize);
         out.extend_from_slice(MAGIC);
@@ -61,10 +61,10 @@ impl StreamObject {
             generation: r.u32()?,
             kind: match r.u32()? {
                 1 => StreamKind::Shared,
+                2 => StreamKind::Own,
                 3 => StreamKind::Cleaner,
                 _ => return None,
             },
-            table: r.u32()?,
         })
     }
 }

@@ -14,7 +14,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
@@ -33,6 +33,8 @@ pub(crate) struct ZonePool {
     live: Box<[AtomicU64]>,
     /// Per zone: records that were ever appended.
     appended: Box<[AtomicU64]>,
+    /// Per zone: the generation of its entry, for those who do not take the mutex.
+    generations: Box<[AtomicU32]>,
 }
 
 #[derive(Debug)]
@@ -110,9 +112,10 @@ impl ZonePool {
             }
         }
         let counts = || (0..geometry.zone_count).map(|_| AtomicU64::new(0)).collect();
+        let generations = state.entries.iter().map(|e| AtomicU32::new(e.generation)).collect();
         let region = Arc::clone(region);
-        let (live, appended) = (counts(), counts());
-        let pool = ZonePool { region, geometry, state: Mutex::new(state), live, appended };
+        let (live, appended, state) = (counts(), counts(), Mutex::new(state));
+        let pool = ZonePool { region, geometry, state, live, appended, generations };
         Ok((pool, scans, leaks))
     }
 
@@ -169,17 +172,26 @@ impl ZonePool {
     /// words must be on the media before, or in the same sync as, the first sub-entry in `next`.
     pub(crate) fn switch(&self, full: u32, len: u64, greatest: u64, next: u32) -> [Dirty; 2] {
         let mut state = self.state.lock();
-        let seal = Seal(len as u32);
+        let sealed = self.seal_zone(&mut state, full, len, greatest);
+        [sealed, self.use_zone(&mut state, next, greatest + 1)]
+    }
+
+    /// Seals the zone that a stream leaves without another one. The word must be on the media
+    /// before the stream gets its next zone.
+    pub(crate) fn seal(&self, full: u32, len: u64, greatest: u64) -> Dirty {
+        self.seal_zone(&mut self.state.lock(), full, len, greatest)
+    }
+
+    fn seal_zone(&self, state: &mut State, full: u32, len: u64, greatest: u64) -> Dirty {
         let word = match &mut state.linked[full as usize] {
             Some(linked) => {
                 linked.sealed = true;
                 linked.greatest = greatest;
-                seal.encode(full, linked.header.generation)
+                Seal(len as u32).encode(full, linked.header.generation)
             }
             None => unreachable!("a stream's zone is linked (invariant 2)"),
         };
-        let sealed = self.region.store_word(self.geometry.zone(full) + Seal::AT, word);
-        [sealed, self.use_zone(&mut state, next, greatest + 1)]
+        self.region.store_word(self.geometry.zone(full) + Seal::AT, word)
     }
 
     /// Seals a zone at open, where recovery found that it ends.
@@ -195,12 +207,12 @@ impl ZonePool {
 
     /// The generation of a linked zone.
     pub(crate) fn generation(&self, zone: u32) -> u32 {
-        self.state.lock().entries[zone as usize].generation
+        self.generations[zone as usize].load(Ordering::Relaxed)
     }
 
-    /// Marks the first use, from an LSN on, of a zone that follows no other.
-    pub(crate) fn first_use(&self, zone: u32, from: u64) -> Dirty {
-        self.use_zone(&mut self.state.lock(), zone, from)
+    /// Marks the first use, by `lsn`, of a zone that follows no other.
+    pub(crate) fn first_use(&self, zone: u32, lsn: u64) -> Dirty {
+        self.use_zone(&mut self.state.lock(), zone, lsn)
     }
 
     fn use_zone(&self, state: &mut State, zone: u32, oldest: u64) -> Dirty {
@@ -297,6 +309,8 @@ impl ZonePool {
                 debug_assert_eq!(self.live(zone), 0, "zone {zone} has live records (invariant 3)");
                 let entry = state.entries[zone as usize].released();
                 state.entries[zone as usize] = entry;
+                // Whoever links the zone next takes the mutex first.
+                self.generations[zone as usize].store(entry.generation, Ordering::Relaxed);
                 state.linked[zone as usize] = None;
                 self.appended[zone as usize].store(0, Ordering::Relaxed);
                 dirty.push(self.store_entry(zone, entry));

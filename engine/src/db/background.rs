@@ -105,6 +105,7 @@ impl Engine {
         let now = self.sight();
         let due = self.set_pace(&now).debt > 0 || now.calls_for_drain();
         Ok(self.link_spare()?
+            || self.assign_streams()?
             || self.release_dead()?
             || self.freeze_large()
             || self.merge_one()?

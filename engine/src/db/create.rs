@@ -64,7 +64,7 @@ fn make(files: &Arc<dyn Files>, directory: &Path, options: &Options) -> Result<(
 fn format(region: &Region, geometry: Geometry, database_id: [u8; 16]) -> Result<()> {
     let mut dirty = StreamPool::format(region);
     dirty.extend(ZonePool::format(region, geometry));
-    let shared = StreamObject { stream: 0, generation: 0, kind: StreamKind::Shared, table: 0 };
+    let shared = StreamObject { stream: 0, generation: 0, kind: StreamKind::Shared };
     let cleaner = StreamObject { stream: 1, kind: StreamKind::Cleaner, ..shared };
     for stream in [shared, cleaner] {
         dirty.extend(StreamPool::take(region, &stream));

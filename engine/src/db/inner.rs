@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 
 use super::background::Background;
 use super::stats::OpenStats;
+use super::streams::Streams;
 use crate::commit::JournalMark;
 use crate::error::{Error, ErrorKind, Result};
 use crate::level0::GlobalIndex;
@@ -34,6 +35,7 @@ pub(super) struct Engine {
     /// Tables by name.
     pub(super) catalog: Mutex<BTreeMap<String, Arc<TableSlot>>>,
     pub(super) background: Background,
+    pub(super) streams: Streams,
     pub(super) stop: AtomicBool,
     pub(super) opened: OpenStats,
 }

@@ -11,19 +11,20 @@ mod open;
 mod pacing;
 mod rebuild;
 mod stats;
+mod streams;
 mod verify;
 
 use std::path::Path;
 use std::sync::Arc;
 
 use crate::error::Result;
-use crate::options::{Durability, Options};
+use crate::options::{CommitTuning, Durability, Options};
 use crate::table::{Keep, Snapshot, Table, WriteBatch};
 
 use inner::Inner;
 pub use stats::{
-    BackgroundStats, CacheStats, CommitStats, DiskStats, LevelStats, OpenStats, PaceStats, PmStats,
-    Stats, TableStats,
+    BackgroundStats, CacheStats, CommitStats, DiskStats, LevelStats, OpenStats, PaceStats,
+    PersistenceStats, PmStats, Stats, TableStats,
 };
 pub use verify::{VerifyReport, verify};
 
@@ -192,6 +193,11 @@ impl Database {
             registered: Arc::new(shared.snapshots.register()),
             keep: self.inner.clone(),
         })
+    }
+
+    /// Changes how commits are grouped and where their records go, from the next commits on.
+    pub fn tune_commits(&self, tuning: CommitTuning) {
+        self.inner.tune(tuning);
     }
 
     /// What lies where, and what it has cost since the database was opened.

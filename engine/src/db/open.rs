@@ -26,6 +26,7 @@ use super::inner::{Engine, Inner};
 use super::media::{self, REGION};
 use super::rebuild;
 use super::stats::OpenStats;
+use super::streams::Streams;
 use crate::alloc::{StreamKind, StreamPool, ZonePool};
 use crate::commit::{
     Accepted, Committer, Evidence, Floor, Gidx, Poison, Recovered, Start, recover,
@@ -202,6 +203,7 @@ impl Opening<'_> {
             let dead = engine.shared.zones.dead(engine.settle()?);
             engine.shared.committer.release(&engine.shared.committer.releasable(dead))?;
         }
+        engine.tune(self.options.tuning);
         engine.opened.total_ms = started.elapsed().as_secs_f64() * 1e3;
         Ok(engine)
     }
@@ -312,6 +314,7 @@ impl Opening<'_> {
             set,
             catalog: Mutex::default(),
             background: Background::default(),
+            streams: Streams::default(),
             stop: AtomicBool::new(false),
             opened: OpenStats::default(),
         }

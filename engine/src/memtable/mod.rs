@@ -11,5 +11,7 @@ pub(crate) type Index = index::Index<crate::pm::Region>;
 type IndexCursor<'a> = index::IndexCursor<'a, crate::pm::Region>;
 
 pub(crate) use rebuild::{Found, Rebuilt, rebuild};
-pub(crate) use records::{Record, encode_record, record_at, record_len, records_in, set_seq};
+pub(crate) use records::{
+    RECORD_HEADER, Record, encode_record, record_at, record_len, records_in, set_seq,
+};
 pub(crate) use table::{Memtable, RecordCursor};

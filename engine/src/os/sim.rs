@@ -22,12 +22,15 @@
 //! Thread safety: one mutex around everything; a sync is atomic with respect to writes.
 
 mod content;
+mod explore;
+mod lines;
 mod machine;
 mod memory;
 mod names;
 mod power;
 #[cfg(test)]
 mod tests;
+mod trace;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -38,10 +41,12 @@ use parking_lot::Mutex;
 
 use super::files::{File, Files, OpenHow};
 use content::Content;
+pub use explore::{Explored, Explorer, Moment, Violation};
 pub use machine::Machine;
 pub(crate) use memory::SimPm;
 use names::Names;
 use power::Power;
+pub use trace::{Site, Trace};
 
 /// What survives a power cut.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,6 +123,8 @@ struct State {
     next_file: u64,
     capacity: Option<u64>,
     syncs: u64,
+    /// How often anything changed.
+    changes: u64,
     faults: SyncFaults,
     /// The file system as a planned cut left it.
     found: Option<Arc<SimFiles>>,
@@ -157,6 +164,7 @@ impl State {
     /// effect.
     fn begin_sync(&mut self) -> SyncFate {
         self.syncs += 1;
+        self.changes += 1;
         if let Some((after, survive)) = self.faults.cut.take() {
             match after {
                 1 => self.found = Some(SimFiles::over(self.after_crash(survive))),
@@ -188,6 +196,7 @@ impl State {
     }
 
     fn content_mut(&mut self, file: u64) -> io::Result<&mut Content> {
+        self.changes += 1;
         self.files.get_mut(&file).ok_or_else(|| io::ErrorKind::NotFound.into())
     }
 }
@@ -213,7 +222,28 @@ impl SimFiles {
     /// has it open.
     #[cfg(test)]
     pub(crate) fn crash(&self, survive: Survive) -> Arc<SimFiles> {
+        self.cut(survive)
+    }
+
+    /// What a power cut leaves of it.
+    fn cut(&self, survive: Survive) -> Arc<SimFiles> {
         SimFiles::over(self.state.lock().after_crash(survive))
+    }
+
+    /// The same file system once more, pending states and all.
+    fn copy(&self) -> Arc<SimFiles> {
+        SimFiles::over(self.state.lock().after_kill())
+    }
+
+    /// How often anything has changed so far.
+    fn changes(&self) -> u64 {
+        self.state.lock().changes
+    }
+
+    fn names_mut<T>(&self, change: impl FnOnce(&mut Names) -> T) -> T {
+        let mut state = self.state.lock();
+        state.changes += 1;
+        change(&mut state.names)
     }
 
     /// Plans a power cut just before the `n`-th sync from now takes effect; what is found after
@@ -274,6 +304,7 @@ impl Files for SimFiles {
                 state.next_file += 1;
                 state.files.insert(id, Content::default());
                 state.names.create(path, id);
+                state.changes += 1;
                 id
             }
             (None, _) => return Err(io::ErrorKind::NotFound.into()),
@@ -284,11 +315,11 @@ impl Files for SimFiles {
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
-        self.state.lock().names.rename(from, to)
+        self.names_mut(|names| names.rename(from, to))
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {
-        self.state.lock().names.remove(path)
+        self.names_mut(|names| names.remove(path))
     }
 
     fn list(&self, directory: &Path) -> io::Result<Vec<String>> {
@@ -302,6 +333,7 @@ impl Files for SimFiles {
     fn create_directory(&self, path: &Path) -> io::Result<()> {
         let mut state = self.state.lock();
         state.directories.extend(path.ancestors().map(Path::to_path_buf));
+        state.changes += 1;
         Ok(())
     }
 

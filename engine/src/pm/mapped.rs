@@ -7,7 +7,7 @@ use std::io;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", test, feature = "testing"))]
 use super::LINE;
 use super::flush::{Flush, store_fence};
 use super::mapping::Mapping;
@@ -18,7 +18,7 @@ use crate::error::{Error, ErrorKind, Result};
 const BLOCK: u64 = 256;
 
 /// From this size on, stores go past the cache: a fence completes them, and nothing is flushed.
-#[cfg(target_arch = "x86_64")]
+#[cfg(any(target_arch = "x86_64", test, feature = "testing"))]
 const STREAM_FROM: usize = 256;
 
 /// A file that is mapped as the region.
@@ -99,12 +99,6 @@ impl Mapped {
         Mapping::shared(&self.file, len, self.dax).map_err(refused)
     }
 
-    /// Whether a store of `len` bytes at `at` goes past the cache: whole lines, and enough.
-    #[cfg(target_arch = "x86_64")]
-    pub(super) fn streams(&self, at: u64, len: usize) -> bool {
-        len >= STREAM_FROM && at.is_multiple_of(LINE) && len.is_multiple_of(LINE as usize)
-    }
-
     /// Flushes the lines of `bytes`; how many.
     pub(super) fn flush(&self, bytes: &[u8]) -> u64 {
         self.flush.lines(bytes)
@@ -124,6 +118,12 @@ impl Mapped {
         }
         blocks
     }
+}
+
+/// Whether a store of `len` bytes at `at` goes past the cache: whole lines, and enough.
+#[cfg(any(target_arch = "x86_64", test, feature = "testing"))]
+pub(super) fn streams(at: u64, len: usize) -> bool {
+    len >= STREAM_FROM && at.is_multiple_of(LINE) && len.is_multiple_of(LINE as usize)
 }
 
 fn open(path: &Path, create: bool) -> Result<File> {

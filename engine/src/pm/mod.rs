@@ -8,11 +8,14 @@ mod geometry;
 mod mapped;
 mod mapping;
 mod region;
+#[cfg(any(test, feature = "testing"))]
+mod simulated;
 mod span;
 mod superblock;
 
+pub(crate) use counters::{Purpose, SpentOn};
 pub(crate) use geometry::{Geometry, LINE, PAGE, STREAM_SLOTS};
 pub(crate) use mapped::Mapped;
 pub(crate) use region::{Media, Region};
-pub(crate) use span::{Dirty, Durable, Fenced, Span};
+pub(crate) use span::{Dirty, Durable, Fenced, Flushed, Span};
 pub(crate) use superblock::{Incarnations, Lived, Superblock};

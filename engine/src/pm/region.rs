@@ -15,7 +15,8 @@
 //!    The pages at a run's ends may hold ranges that other threads are filling: what the kernel
 //!    copies of those is arbitrary, unpublished, and written again by the run that they belong to.
 //! 4. A sync that failed is never followed by one that is believed: the caller poisons the
-//!    database, and this region refuses all further syncs.
+//!    database, and this region refuses all further syncs. Syncs take turns (`syncing`), because
+//!    the kernel reports a failed write-back to one caller only: whoever syncs next must know.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -29,6 +30,8 @@ use super::LINE;
 use super::PAGE;
 use super::counters::PmCounts;
 use super::mapped::Mapped;
+#[cfg(any(target_arch = "x86_64", test, feature = "testing"))]
+use super::mapped::streams;
 use super::mapping::Mapping;
 use super::span::{Dirty, Durable, Fenced, Flushed, Span};
 use crate::error::{Error, ErrorKind, Result};
@@ -55,6 +58,8 @@ pub(crate) struct Region {
     counts: PmCounts,
     /// Held while the file is written (invariant 3).
     io: Mutex<()>,
+    /// Held while the file is synced (invariant 4). Writes go on meanwhile.
+    syncing: Mutex<()>,
     sync_failed: AtomicBool,
     #[cfg(any(test, feature = "testing"))]
     planted: Option<crate::options::Planted>,
@@ -75,6 +80,7 @@ impl Region {
             path: path.to_path_buf(),
             counts: PmCounts::default(),
             io: Mutex::new(()),
+            syncing: Mutex::new(()),
             sync_failed: AtomicBool::new(false),
             #[cfg(any(test, feature = "testing"))]
             planted: None,
@@ -146,18 +152,31 @@ impl Region {
     }
 
     /// Stores a shared word: atomic on every medium (invariant 2).
+    #[cfg_attr(any(test, feature = "testing"), track_caller)]
     pub(crate) fn store_word(&self, at: u64, value: u64) -> Dirty {
         self.image.word(usize_of(at)).store(value.to_le(), Ordering::Release);
-        self.stored(Span { at, len: 8 })
+        #[cfg(any(test, feature = "testing"))]
+        if let Media::Simulated(pm) = &self.media {
+            // Not read back: another thread may have stored to the word since.
+            pm.store(at, &value.to_le_bytes());
+        }
+        Dirty { span: Span { at, len: 8 }, streamed: false }
     }
 
     /// Stores bytes in a range that the caller owns (invariant 1).
+    #[cfg_attr(any(test, feature = "testing"), track_caller)]
     pub(crate) fn write(&self, at: u64, bytes: &[u8]) -> Dirty {
         #[cfg(target_arch = "x86_64")]
-        if let Media::Mapped(mapped) = &self.media
-            && mapped.streams(at, bytes.len())
-        {
+        if matches!(self.media, Media::Mapped(_)) && streams(at, bytes.len()) {
             self.image.stream(usize_of(at), bytes);
+            return Dirty { span: Span { at, len: bytes.len() as u64 }, streamed: true };
+        }
+        #[cfg(any(test, feature = "testing"))]
+        if let Media::Simulated(pm) = &self.media
+            && streams(at, bytes.len())
+        {
+            self.image.write(usize_of(at), bytes);
+            pm.stream(at, bytes);
             return Dirty { span: Span { at, len: bytes.len() as u64 }, streamed: true };
         }
         self.image.write(usize_of(at), bytes);
@@ -165,10 +184,12 @@ impl Region {
     }
 
     /// Counts a range as stored again as it is, so that recovery can make it durable once more.
+    #[cfg_attr(any(test, feature = "testing"), track_caller)]
     pub(crate) fn rewrite(&self, span: Span) -> Dirty {
         self.stored(span)
     }
 
+    #[cfg_attr(any(test, feature = "testing"), track_caller)]
     fn stored(&self, span: Span) -> Dirty {
         #[cfg(any(test, feature = "testing"))]
         if let Media::Simulated(pm) = &self.media {
@@ -178,6 +199,7 @@ impl Region {
     }
 
     /// Sends dirty lines on their way to the media. Nothing in `file` mode.
+    #[cfg_attr(any(test, feature = "testing"), track_caller)]
     #[expect(clippy::needless_pass_by_value, reason = "a typestate is used up by its step")]
     pub(crate) fn flush(&self, dirty: Dirty) -> Flushed {
         let span = dirty.span;
@@ -186,11 +208,13 @@ impl Region {
             Media::Mapped(_) if dirty.streamed => {}
             Media::Mapped(mapped) => {
                 let flushed = mapped.flush(self.bytes(span.at, span.len));
-                PmCounts::add(&self.counts.flushes, flushed);
+                self.counts.add(|c| &c.flushes, flushed);
             }
             #[cfg(any(test, feature = "testing"))]
+            Media::Simulated(_) if dirty.streamed => {}
+            #[cfg(any(test, feature = "testing"))]
             Media::Simulated(pm) => {
-                PmCounts::add(&self.counts.flushes, lines(span));
+                self.counts.add(|c| &c.flushes, lines(span));
                 pm.flush(span.at, span.len);
             }
         }
@@ -198,23 +222,29 @@ impl Region {
     }
 
     /// Waits until everything this thread flushed is on the media. Nothing in `file` mode.
+    #[cfg_attr(any(test, feature = "testing"), track_caller)]
     pub(crate) fn fence(&self, flushed: impl IntoIterator<Item = Flushed>) -> Fenced {
         let spans: SmallVec<_> = flushed.into_iter().map(|f| f.0).collect();
         match &self.media {
             Media::File(_) => {}
             Media::Mapped(mapped) => {
-                PmCounts::add(&self.counts.fences, 1);
-                PmCounts::add(&self.counts.blocks, mapped.fence(&spans));
+                self.counts.add(|c| &c.fences, 1);
+                self.counts.add(|c| &c.blocks, mapped.fence(&spans));
             }
             #[cfg(any(test, feature = "testing"))]
             Media::Simulated(pm) => {
-                PmCounts::add(&self.counts.fences, 1);
+                self.counts.add(|c| &c.fences, 1);
                 if self.planted != Some(crate::options::Planted::SkipFence) {
                     pm.fence();
                 }
             }
         }
         Fenced(spans)
+    }
+
+    /// Whether fenced bytes are durable: there is no file to write and sync.
+    pub(crate) fn is_persistent_memory(&self) -> bool {
+        !matches!(self.media, Media::File(_))
     }
 
     /// Makes fenced ranges durable: in `file` mode one write for each run of pages and one sync
@@ -224,25 +254,12 @@ impl Region {
     ///
     /// The write or the sync failed. The caller must poison the database (invariant 4).
     pub(crate) fn sync(&self, ranges: &Fenced) -> Result<Durable> {
-        if let Media::File(file) = &self.media {
-            let _io = self.io.lock();
-            self.refuse_after_failure()?;
-            self.write_pages(&**file, &ranges.0)?;
-            #[cfg(any(test, feature = "testing"))]
-            if self.planted == Some(crate::options::Planted::SkipRunSync) {
-                return Ok(Durable(()));
-            }
-            if let Err(e) = file.sync() {
-                self.sync_failed.store(true, Ordering::Release);
-                return Err(Error::io("sync the region", &self.path, e));
-            }
-            PmCounts::add(&self.counts.syncs, 1);
-        }
-        Ok(Durable(()))
+        self.write_back(ranges)?;
+        self.sync_written()
     }
 
     /// Hands fenced ranges to the operating system without waiting for the device: they survive
-    /// the process. The next [`Region::sync`] covers them.
+    /// the process. The next [`Region::sync_written`] covers them.
     ///
     /// # Errors
     ///
@@ -256,13 +273,39 @@ impl Region {
         Ok(())
     }
 
+    /// Makes everything durable that was handed over before this call.
+    ///
+    /// # Errors
+    ///
+    /// The sync failed, or an earlier one did. The caller must poison the database (invariant 4).
+    pub(crate) fn sync_written(&self) -> Result<Durable> {
+        if let Media::File(file) = &self.media {
+            let _syncing = self.syncing.lock();
+            self.refuse_after_failure()?;
+            #[cfg(any(test, feature = "testing"))]
+            if self.planted == Some(crate::options::Planted::SkipRunSync) {
+                return Ok(Durable(()));
+            }
+            if let Err(e) = file.sync() {
+                self.sync_failed.store(true, Ordering::Release);
+                return Err(Error::io("sync the region", &self.path, e));
+            }
+            self.counts.add(|c| &c.syncs, 1);
+        }
+        Ok(Durable(()))
+    }
+
     /// All steps at once, for what is rare: zone headers, pool entries, superblocks.
     ///
     /// # Errors
     ///
     /// As [`Region::sync`].
+    #[cfg_attr(any(test, feature = "testing"), track_caller)]
     pub(crate) fn persist(&self, dirty: impl IntoIterator<Item = Dirty>) -> Result<Durable> {
-        let flushed: Vec<Flushed> = dirty.into_iter().map(|d| self.flush(d)).collect();
+        let mut flushed: SmallVec<[Flushed; 4]> = SmallVec::new();
+        for dirty in dirty {
+            flushed.push(self.flush(dirty));
+        }
         let fenced = self.fence(flushed);
         self.sync(&fenced)
     }
@@ -296,7 +339,7 @@ impl Region {
             let len = end.min(self.len()) - start;
             file.write_all_at(self.bytes(start, len), start)
                 .map_err(|e| Error::io("write the region", &self.path, e))?;
-            PmCounts::add(&self.counts.bytes, len);
+            self.counts.add(|c| &c.bytes, len);
         }
         Ok(())
     }

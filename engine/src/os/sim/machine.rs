@@ -3,9 +3,10 @@
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
+use super::lines::Lines;
 use super::memory::SimPm;
 use super::power::{Cut, Power};
-use super::{SimFiles, Survive};
+use super::{SimFiles, Survive, Trace};
 
 /// A machine whose power can be cut.
 ///
@@ -89,6 +90,43 @@ impl Machine {
     /// The machine as the planned end left it, once it has come.
     pub fn found(&self) -> Option<Machine> {
         self.power().found()
+    }
+
+    /// From now on ordinary stores to the persistent memory survive a cut as any subset of their
+    /// words, as on Arm, not as prefixes of each line.
+    pub fn arm(&self) {
+        if let Some(pm) = self.memory.as_ref().and_then(|m| m.get()) {
+            pm.arm();
+        }
+    }
+
+    /// Records every store, flush and fence of the persistent memory from now on, for an
+    /// [`Explorer`](super::Explorer).
+    pub fn record(&self) {
+        if let Some(pm) = self.memory.as_ref().and_then(|m| m.get()) {
+            pm.record();
+        }
+    }
+
+    /// Notes in the recording that an operation was acknowledged.
+    #[track_caller]
+    pub fn mark(&self) {
+        if let Some(pm) = self.memory.as_ref().and_then(|m| m.get()) {
+            pm.mark();
+        }
+    }
+
+    /// Ends the recording; `None` when there was none.
+    pub fn recorded(&self) -> Option<Trace> {
+        self.memory.as_ref()?.get()?.recorded()
+    }
+
+    /// A machine that comes up with these bytes in its persistent memory.
+    pub(super) fn holding(bytes: Vec<u8>, arm: bool, files: Arc<SimFiles>) -> Machine {
+        let memory = OnceLock::new();
+        let pm = SimPm::holding(Lines::durable(bytes), arm, Arc::clone(&files.power));
+        memory.get_or_init(|| pm);
+        Machine::of(files, Some(Arc::new(memory)))
     }
 
     /// How many syncs and fences there were.

@@ -1,126 +1,199 @@
 //! Simulated persistent memory.
 //!
-//! The crash model. The media holds lines of 64 bytes. A store changes the line in the cache
-//! only. A flush takes the line as it is then; the flush is complete when the thread that issued
-//! it fences, and from then on the media holds at least that state of the line. Until then the
-//! cache may write any line back at any moment, so after a power cut each line that differs
-//! between cache and media is independently either as the last completed flush left it, or as it
-//! was in the cache. (That a line can also survive half-way through its stores is the explorer's
-//! business.)
+//! # The crash model
+//!
+//! The media holds lines of 64 bytes, and changes 8 aligned bytes at a time. A store changes the
+//! caches only. From then on the media may take it at any moment, and:
+//!
+//! 1. Ordinary stores to one line reach the media in program order: after a power cut the line
+//!    holds what it held at the last completed flush, and of the stores since then a **prefix**.
+//!    What is written with one call counts as stores of its words in ascending order.
+//! 2. Lines are independent of each other.
+//! 3. A flush takes a line with all stores to it so far. It is complete once the thread that
+//!    issued it fences: those stores are then on the media. A fence does nothing for the flushes
+//!    of other threads.
+//! 4. Streaming stores go past the cache. They need no flush, the next fence of their thread
+//!    completes them; until then **any subset** of their words may be on the media.
+//! 5. Between stores to the same word the media never goes back.
+//!
+//! Rule 1 is what x86-64 gives. With [`arm`](SimPm::arm) on, ordinary stores too survive as any
+//! subset of their words: Arm orders nothing within a line. What is safe under `arm` is safe
+//! under rule 1.
+//!
+//! Thread safety: one mutex around everything.
 
-use std::collections::HashMap;
+use std::panic::Location;
 use std::sync::Arc;
-use std::thread::ThreadId;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::Mutex;
 
+use super::lines::Lines;
 use super::power::Power;
+use super::trace::{Event, FilesThen, Recorder, Trace};
 use super::{Fate, Survive};
-
-/// A cache line.
-const LINE: usize = 64;
 
 /// A simulated persistent-memory device.
 #[derive(Debug)]
 pub(crate) struct SimPm {
     state: Mutex<State>,
     power: Arc<Power>,
+    /// Whether a recording is on, to be asked without the mutex.
+    recording: AtomicBool,
 }
 
 #[derive(Debug)]
 struct State {
-    media: Vec<u8>,
-    cache: Vec<u8>,
-    /// Per thread: lines flushed and not yet fenced, as they were at the flush.
-    in_flight: HashMap<ThreadId, Vec<(usize, Vec<u8>)>>,
+    lines: Lines,
+    /// Words survive on their own.
+    arm: bool,
+    recorder: Option<Recorder>,
 }
 
 impl SimPm {
     /// A device of `len` zero bytes.
     pub(super) fn new(len: u64, power: Arc<Power>) -> Arc<SimPm> {
-        SimPm::holding(vec![0; len as usize], vec![0; len as usize], power)
+        SimPm::holding(Lines::durable(vec![0; len as usize]), false, power)
     }
 
-    fn holding(media: Vec<u8>, cache: Vec<u8>, power: Arc<Power>) -> Arc<SimPm> {
-        let state = Mutex::new(State { media, cache, in_flight: HashMap::new() });
-        Arc::new(SimPm { state, power })
+    pub(super) fn holding(lines: Lines, arm: bool, power: Arc<Power>) -> Arc<SimPm> {
+        let state = Mutex::new(State { lines, arm, recorder: None });
+        Arc::new(SimPm { state, power, recording: AtomicBool::new(false) })
     }
 
     /// Length in bytes.
     pub(crate) fn len(&self) -> u64 {
-        self.state.lock().media.len() as u64
+        self.state.lock().lines.media().len() as u64
+    }
+
+    /// From now on words survive a cut on their own, as on Arm.
+    pub(super) fn arm(&self) {
+        self.state.lock().arm = true;
     }
 
     /// The device as it comes back after a power cut now.
     pub(super) fn crash(&self, survive: Survive, power: Arc<Power>) -> Arc<SimPm> {
         let state = self.state.lock();
-        let mut media = state.media.clone();
         let mut fate = Fate::new(survive);
-        for (old, new) in media
-            .chunks_exact_mut(LINE)
-            .zip(state.cache.chunks_exact(LINE))
-            .filter(|(old, new)| *old != *new)
-        {
-            if fate.choose(2) == 1 {
-                old.copy_from_slice(new);
-            }
-        }
-        SimPm::holding(media.clone(), media, power)
+        let chains = state.lines.chains(state.arm);
+        let survive: Vec<usize> = chains.iter().map(|c| fate.choose(c.len() + 1)).collect();
+        let media = state.lines.after(&chains, &survive);
+        SimPm::holding(Lines::durable(media), state.arm, power)
     }
 
     /// The device as another process finds it after this one died: caches are coherent, and what
     /// was not fenced is not on the media for that.
     pub(super) fn kill(&self, power: Arc<Power>) -> Arc<SimPm> {
         let state = self.state.lock();
-        SimPm::holding(state.media.clone(), state.cache.clone(), power)
+        SimPm::holding(state.lines.abandoned(), state.arm, power)
     }
 
     /// Reads what is there for whoever runs: through the cache.
     pub(crate) fn read(&self, at: u64, len: u64) -> Vec<u8> {
-        self.state.lock().cache[range(at, len)].to_vec()
+        self.state.lock().lines.cache()[at as usize..(at + len) as usize].to_vec()
     }
 
     /// Stores into the cache.
+    #[track_caller]
     pub(crate) fn store(&self, at: u64, bytes: &[u8]) {
-        self.state.lock().cache[range(at, bytes.len() as u64)].copy_from_slice(bytes);
+        self.store_by(at, bytes, false);
+    }
+
+    /// Stores past the cache.
+    #[track_caller]
+    pub(crate) fn stream(&self, at: u64, bytes: &[u8]) {
+        self.store_by(at, bytes, true);
+    }
+
+    #[track_caller]
+    fn store_by(&self, at: u64, bytes: &[u8], streamed: bool) {
+        let site = Location::caller();
+        let event = || Event::store(at, bytes.to_vec(), streamed, site);
+        let event = self.is_recording().then(event);
+        let thread = std::thread::current().id();
+        self.with(event, |lines| lines.store(thread, at, bytes, streamed));
     }
 
     /// Flushes the lines of a range, as they are now.
+    #[track_caller]
     pub(crate) fn flush(&self, at: u64, len: u64) {
-        let mut state = self.state.lock();
-        let state = &mut *state;
-        let mine = state.in_flight.entry(std::thread::current().id()).or_default();
-        let range = range(at, len);
-        for line in (range.start / LINE * LINE..range.end).step_by(LINE) {
-            mine.push((line, state.cache[line..line + LINE].to_vec()));
-        }
+        let site = Location::caller();
+        let event = self.is_recording().then(|| Event::flush(at, len, site));
+        let thread = std::thread::current().id();
+        self.with(event, |lines| lines.flush(thread, at, len));
     }
 
     /// Completes the flushes of this thread.
+    #[track_caller]
     pub(crate) fn fence(&self) {
         self.power.before_step();
+        let site = Location::caller();
+        let event = self.is_recording().then(|| Event::fence(site));
+        let thread = std::thread::current().id();
+        self.with(event, |lines| lines.fence(thread));
+    }
+
+    /// Notes that something was acknowledged.
+    #[track_caller]
+    pub(super) fn mark(&self) {
+        let site = Location::caller();
+        let event = self.is_recording().then(|| Event::mark(site));
+        self.with(event, |_| {});
+    }
+
+    fn is_recording(&self) -> bool {
+        self.recording.load(Ordering::Relaxed)
+    }
+
+    fn with(&self, event: Option<Event>, change: impl FnOnce(&mut Lines)) {
+        let files = event.as_ref().and_then(|_| self.changed_files());
         let mut state = self.state.lock();
-        let mine = state.in_flight.remove(&std::thread::current().id());
-        for (at, line) in mine.into_iter().flatten() {
-            state.media[at..at + LINE].copy_from_slice(&line);
+        let state = &mut *state;
+        if let (Some(recorder), Some(event)) = (&mut state.recorder, event) {
+            recorder.add(event, files);
         }
+        change(&mut state.lines);
+    }
+
+    /// The files, if they have changed since the recorder saw them. Their mutex is taken before
+    /// that of the memory everywhere, so not while it is held.
+    fn changed_files(&self) -> Option<FilesThen> {
+        let seen = self.state.lock().recorder.as_ref().and_then(Recorder::seen);
+        let files = self.power.files()?;
+        let changes = files.changes();
+        (seen != Some(changes)).then(|| FilesThen { changes, files: files.copy() })
+    }
+
+    /// Records every event from now on.
+    pub(super) fn record(&self) {
+        let mut state = self.state.lock();
+        state.recorder = Some(Recorder::new(state.lines.clone(), state.arm));
+        self.recording.store(true, Ordering::Relaxed);
+    }
+
+    /// What was recorded, to the end.
+    pub(super) fn recorded(&self) -> Option<Trace> {
+        let files = self.changed_files();
+        self.recording.store(false, Ordering::Relaxed);
+        Some(self.state.lock().recorder.take()?.finish(files))
     }
 
     /// Flips bits of a byte on the media and in the cache.
     pub(crate) fn corrupt(&self, at: u64, xor: u8) {
-        let mut state = self.state.lock();
-        state.media[at as usize] ^= xor;
-        state.cache[at as usize] ^= xor;
+        self.state.lock().lines.corrupt(at, xor);
     }
-}
-
-fn range(at: u64, len: u64) -> std::ops::Range<usize> {
-    at as usize..(at + len) as usize
 }
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
+
+    fn fates(pm: &SimPm, at: u64, len: u64) -> BTreeSet<Vec<u8>> {
+        let found = |seed| pm.crash(Survive::Seeded(seed), Arc::default()).read(at, len);
+        (0..400).map(found).collect()
+    }
 
     #[test]
     fn unfenced_lines_are_lost_and_fenced_ones_stay() {
@@ -135,5 +208,69 @@ mod tests {
         assert_eq!(after.read(64, 8), [0; 8]);
         assert_eq!(pm.crash(Survive::Everything, Arc::default()).read(64, 8), b"flushed.");
         assert_eq!(pm.kill(Arc::default()).read(64, 8), b"flushed.", "caches outlive a process");
+    }
+
+    #[test]
+    fn a_line_survives_as_a_prefix_of_its_stores() {
+        let pm = SimPm::new(64, Arc::default());
+        pm.store(8, &[1; 8]);
+        pm.store(0, &[2; 8]);
+        pm.store(8, &[3; 8]);
+        let line = |a: u8, b: u8| [[a; 8], [b; 8]].concat();
+        let prefixes = [line(0, 0), line(0, 1), line(2, 1), line(2, 3)];
+        assert_eq!(fates(&pm, 0, 16), BTreeSet::from(prefixes));
+        pm.arm();
+        let words = [0, 2].into_iter().flat_map(|a| [0, 1, 3].map(|b| line(a, b)));
+        assert_eq!(fates(&pm, 0, 16), words.collect());
+    }
+
+    #[test]
+    fn a_flush_takes_the_stores_before_it_and_no_later_ones() {
+        let pm = SimPm::new(64, Arc::default());
+        pm.store(0, &[1; 8]);
+        pm.flush(0, 8);
+        pm.store(0, &[2; 8]);
+        pm.fence();
+        assert_eq!(fates(&pm, 0, 8), BTreeSet::from([vec![1; 8], vec![2; 8]]));
+    }
+
+    #[test]
+    fn a_fence_is_no_use_to_other_threads() {
+        let pm = SimPm::new(64, Arc::default());
+        pm.store(0, &[1; 8]);
+        pm.flush(0, 8);
+        std::thread::scope(|threads| {
+            threads.spawn(|| pm.fence());
+        });
+        assert_eq!(fates(&pm, 0, 8).len(), 2);
+        pm.fence();
+        assert_eq!(fates(&pm, 0, 8).len(), 1);
+    }
+
+    #[test]
+    fn streamed_words_survive_on_their_own_and_need_no_flush() {
+        let pm = SimPm::new(64, Arc::default());
+        pm.stream(0, &[1; 24]);
+        assert_eq!(fates(&pm, 0, 24).len(), 8);
+        pm.fence();
+        assert_eq!(fates(&pm, 0, 24), BTreeSet::from([vec![1; 24]]));
+    }
+
+    #[test]
+    fn the_media_never_goes_back() {
+        let pm = SimPm::new(64, Arc::default());
+        pm.store(0, &[1; 8]);
+        pm.stream(0, &[2; 8]);
+        pm.fence();
+        assert_eq!(fates(&pm, 0, 8), BTreeSet::from([vec![2; 8]]));
+    }
+
+    #[test]
+    fn a_store_that_straddles_words_can_tear() {
+        let pm = SimPm::new(64, Arc::default());
+        pm.store(4, &[1; 8]);
+        let torn =
+            [vec![0; 12], [[0; 4], [1; 4], [0; 4]].concat(), [[0; 4], [1; 4], [1; 4]].concat()];
+        assert_eq!(fates(&pm, 0, 12), BTreeSet::from(torn));
     }
 }

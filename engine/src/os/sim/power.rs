@@ -38,6 +38,11 @@ impl Power {
         }
     }
 
+    /// The files of the machine, while it is there.
+    pub(super) fn files(&self) -> Option<Arc<SimFiles>> {
+        self.files.get()?.upgrade()
+    }
+
     /// Syncs and fences so far.
     pub(super) fn steps(&self) -> u64 {
         self.steps.load(Ordering::Relaxed)

@@ -1,0 +1,389 @@
+//! The explorer: every way in which a power cut can leave a workload.
+//!
+//! 1. [Record](Machine::record) the workload on a machine with persistent memory, with a
+//!    [mark](Machine::mark) after each operation that is acknowledged.
+//! 2. [`Explorer::explore`] stops before every event of the recording (every store, flush and
+//!    fence) and after the last, and works out which images of the memory a cut there can leave
+//!    (the model is at the head of `memory.rs`): one for each choice of a prefix of each chain
+//!    of stores.
+//! 3. Each image is handed, as a machine that has just come up, to a checker. Images that were
+//!    checked before with as much acknowledged are not checked again.
+//!
+//! All combinations are tried where there are at most [`Explorer::most`]; else all old, all new,
+//! each chain alone ahead of the others, each alone behind them, and a seeded sample.
+
+use std::collections::{BTreeMap, HashSet};
+use std::fmt;
+
+use super::lines::{Chain, LINE, Lines};
+use super::machine::Machine;
+use super::trace::{Event, Site, Trace, What};
+use super::{Fate, SimFiles, Survive};
+
+/// How many combinations are tried before they are sampled.
+const MOST: usize = 4096;
+
+/// Explores recordings.
+///
+/// ```
+/// use terrace::testing::{Explorer, Machine};
+/// # use terrace::Options;
+/// let machine = Machine::with_memory();
+/// let options = Options::new().pm_size(2 << 20).stepped();
+/// let table = options.clone().machine(&machine).create("/db")?.table("t")?;
+/// machine.record();
+/// table.put("key", "value")?;
+/// machine.mark();
+/// let trace = machine.recorded().ok_or("nothing was recorded")?;
+/// let explored = Explorer::new("put", 1).most(8).explore(&trace, |found, moment| {
+///     let db = options.clone().machine(found).open("/db").map_err(|e| e.to_string())?;
+///     let table = db.table("t").map_err(|e| e.to_string())?;
+///     match table.get("key").map_err(|e| e.to_string())? {
+///         Some(value) if &value[..] == b"value" => Ok(()),
+///         None if moment.acknowledged == 0 => Ok(()),
+///         other => Err(format!("found {other:?}")),
+///     }
+/// })?;
+/// assert!(explored.images > 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+#[derive(Clone, Debug)]
+pub struct Explorer {
+    operation: String,
+    seed: u64,
+    most: usize,
+    arm: bool,
+    only: Option<Replay>,
+}
+
+/// Where in a recording the power was cut.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Moment {
+    /// The number of the event that did not happen any more.
+    pub event: usize,
+    /// How many [marks](Machine::mark) came before.
+    pub acknowledged: usize,
+    /// Whether the whole recording had happened.
+    pub finished: bool,
+}
+
+/// What an exploration looked at.
+#[derive(Clone, Debug, Default)]
+pub struct Explored {
+    /// Moments at which power was cut.
+    pub moments: u64,
+    /// Images that cuts can leave, those that were sampled.
+    pub images: u64,
+    /// Images that were checked: none twice.
+    pub checked: u64,
+    /// Moments with more combinations than are tried.
+    pub sampled: u64,
+    /// Places in the source that were cut at, and how often.
+    pub sites: BTreeMap<Site, u64>,
+}
+
+impl Explored {
+    /// Adds what another exploration looked at.
+    pub fn absorb(&mut self, other: &Explored) {
+        self.moments += other.moments;
+        self.images += other.images;
+        self.checked += other.checked;
+        self.sampled += other.sampled;
+        for (site, n) in &other.sites {
+            *self.sites.entry(*site).or_default() += n;
+        }
+    }
+}
+
+/// An image that the checker refused.
+#[derive(Clone, Debug)]
+pub struct Violation {
+    /// What was explored.
+    pub operation: String,
+    /// The seed of the exploration.
+    pub seed: u64,
+    /// Where the power was cut.
+    pub moment: Moment,
+    /// The event that did not happen any more, in words.
+    pub before: String,
+    /// The chains of stores that were under way, and how many stores of each survived.
+    pub lines: Vec<String>,
+    /// What the checker said.
+    pub what: String,
+    /// What [`Explorer::replay`] takes to make this image again.
+    pub replay: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(
+            f,
+            "{}, seed {}: power cut at event {} (before: {}; {} acknowledged): {}\n  lines: {}\n  \
+             replay: Explorer::new({:?}, {}).replay({:?})",
+            self.operation,
+            self.seed,
+            self.moment.event,
+            self.before,
+            self.moment.acknowledged,
+            self.what,
+            if self.lines.is_empty() { "none under way".into() } else { self.lines.join(", ") },
+            self.operation,
+            self.seed,
+            self.replay,
+        )
+    }
+}
+
+impl std::error::Error for Violation {}
+
+/// One image: the event, and how much of each chain survives.
+#[derive(Clone, Debug)]
+struct Replay {
+    event: usize,
+    survive: Vec<usize>,
+}
+
+impl Replay {
+    fn parse(text: &str) -> Option<Replay> {
+        let (event, survive) = text.split_once(':')?;
+        let survive = survive.split(',').filter(|n| !n.is_empty()).map(|n| n.parse().ok());
+        Some(Replay { event: event.parse().ok()?, survive: survive.collect::<Option<_>>()? })
+    }
+
+    fn text(event: usize, survive: &[usize]) -> String {
+        let survive: Vec<String> = survive.iter().map(usize::to_string).collect();
+        format!("{event}:{}", survive.join(","))
+    }
+}
+
+impl Explorer {
+    /// An explorer of `operation`, a name for reports; `seed` picks the samples.
+    pub fn new(operation: impl Into<String>, seed: u64) -> Explorer {
+        Explorer { operation: operation.into(), seed, most: MOST, arm: false, only: None }
+    }
+
+    /// How many combinations a moment may have before they are sampled; 4096 by default. A sample
+    /// is about as large.
+    #[must_use]
+    pub fn most(mut self, images: usize) -> Explorer {
+        self.most = images.max(1);
+        self
+    }
+
+    /// Lets ordinary stores survive word by word, as on Arm.
+    #[must_use]
+    pub fn arm(mut self) -> Explorer {
+        self.arm = true;
+        self
+    }
+
+    /// Makes only the image that a [`Violation::replay`] names; nothing if that is malformed.
+    #[must_use]
+    pub fn replay(mut self, replay: &str) -> Explorer {
+        self.only = Replay::parse(replay);
+        self
+    }
+
+    /// Checks every image of `trace`. `check` opens the machine it is given and says what is
+    /// wrong with it, if anything; it must not depend on anything but the machine and the moment.
+    ///
+    /// # Errors
+    ///
+    /// The first image that was refused.
+    pub fn explore(
+        &self,
+        trace: &Trace,
+        mut check: impl FnMut(&Machine, Moment) -> Result<(), String>,
+    ) -> Result<Explored, Box<Violation>> {
+        let mut explored = Explored::default();
+        let mut lines = trace.start.clone();
+        let mut seen = HashSet::new();
+        let mut moment = Moment { event: 0, acknowledged: 0, finished: false };
+        for event in trace.events.iter().map(Some).chain([None]) {
+            moment.finished = event.is_none();
+            let look = self.only.as_ref().is_none_or(|only| only.event == moment.event);
+            if look && !matches!(event, Some(Event { what: What::Mark, .. })) {
+                let site = event.map(|event| Site::of(event.site));
+                site.into_iter().for_each(|site| *explored.sites.entry(site).or_default() += 1);
+                let at = Stop { trace, lines: &lines, moment, event };
+                self.stop(&at, &mut seen, &mut explored, &mut check)?;
+            }
+            if let Some(event) = event {
+                event.apply(&mut lines);
+                moment.event += 1;
+                if matches!(event.what, What::Mark) {
+                    moment.acknowledged += 1;
+                    // What was fine while it was under way may be too little now.
+                    seen.clear();
+                }
+            }
+        }
+        Ok(explored)
+    }
+
+    fn stop(
+        &self,
+        at: &Stop<'_>,
+        seen: &mut HashSet<u128>,
+        explored: &mut Explored,
+        check: &mut impl FnMut(&Machine, Moment) -> Result<(), String>,
+    ) -> Result<(), Box<Violation>> {
+        let chains = at.lines.chains(self.arm || at.trace.arm);
+        let hashes = LineHashes::new(at.lines, &chains);
+        explored.moments += 1;
+        let combinations = self.combinations(&chains, at.moment.event);
+        explored.sampled += u64::from(combinations.sampled);
+        for survive in combinations.of {
+            explored.images += 1;
+            if !seen.insert(hashes.image(at.lines, &chains, &survive)) {
+                continue;
+            }
+            explored.checked += 1;
+            let bytes = at.lines.after(&chains, &survive);
+            let files = at.files(self.seed ^ explored.checked);
+            let machine = Machine::holding(bytes, at.trace.arm, files);
+            if let Err(what) = check(&machine, at.moment) {
+                return Err(Box::new(self.violation(at, &chains, &survive, what)));
+            }
+        }
+        Ok(())
+    }
+
+    fn combinations(&self, chains: &[Chain], event: usize) -> Combinations {
+        let lens: Vec<usize> = chains.iter().map(Chain::len).collect();
+        if let Some(only) = &self.only {
+            let fits = only.survive.len() == lens.len()
+                && only.survive.iter().zip(&lens).all(|(n, len)| n <= len);
+            let of = if fits { vec![only.survive.clone()] } else { Vec::new() };
+            return Combinations { of, sampled: false };
+        }
+        let product = lens.iter().try_fold(1usize, |product, len| product.checked_mul(len + 1));
+        if product.is_some_and(|product| product <= self.most) {
+            return Combinations { of: every(&lens), sampled: false };
+        }
+        let old = vec![0; lens.len()];
+        let mut of = vec![old.clone(), lens.clone()];
+        for i in 0..lens.len() {
+            let (mut ahead, mut behind) = (old.clone(), lens.clone());
+            (ahead[i], behind[i]) = (lens[i], 0);
+            of.extend([ahead, behind]);
+        }
+        let mut fate = Fate::new(Survive::Seeded(self.seed ^ (event as u64).rotate_left(32)));
+        while of.len() < self.most {
+            of.push(lens.iter().map(|len| fate.choose(len + 1)).collect());
+        }
+        Combinations { of, sampled: true }
+    }
+
+    fn violation(
+        &self,
+        at: &Stop<'_>,
+        chains: &[Chain],
+        survive: &[usize],
+        what: String,
+    ) -> Violation {
+        let line = |(chain, n): (&Chain, &usize)| {
+            let word = chain.word.map_or(String::new(), |word| format!(" word {word}"));
+            format!("{:#x}{word}: {n} of {} stores", chain.line, chain.len())
+        };
+        Violation {
+            operation: self.operation.clone(),
+            seed: self.seed,
+            moment: at.moment,
+            before: at.event.map_or("the end".into(), Event::describe),
+            lines: chains.iter().zip(survive).map(line).collect(),
+            what,
+            replay: Replay::text(at.moment.event, survive),
+        }
+    }
+}
+
+/// A moment of a recording.
+struct Stop<'a> {
+    trace: &'a Trace,
+    lines: &'a Lines,
+    moment: Moment,
+    event: Option<&'a Event>,
+}
+
+impl Stop<'_> {
+    /// The files after the cut, one way or another.
+    fn files(&self, choice: u64) -> std::sync::Arc<SimFiles> {
+        let survive = match choice % 3 {
+            0 => Survive::Nothing,
+            1 => Survive::Everything,
+            _ => Survive::Seeded(choice),
+        };
+        let before = self.trace.files_before(self.moment.event);
+        before.map_or_else(SimFiles::new, |files| files.cut(survive))
+    }
+}
+
+struct Combinations {
+    of: Vec<Vec<usize>>,
+    sampled: bool,
+}
+
+/// Every way to pick a number up to each of `lens`.
+fn every(lens: &[usize]) -> Vec<Vec<usize>> {
+    let mut all = vec![Vec::new()];
+    for len in lens {
+        let longer = |head: &Vec<usize>| {
+            let head = head.clone();
+            (0..=*len).map(move |n| [&head[..], &[n]].concat())
+        };
+        all = all.iter().flat_map(longer).collect();
+    }
+    all
+}
+
+/// Tells images apart: the sum of a hash of each line at its place, of which a cut changes a few.
+struct LineHashes {
+    durable: u128,
+}
+
+impl LineHashes {
+    fn new(lines: &Lines, chains: &[Chain]) -> LineHashes {
+        // Lines that no chain changes may differ from moment to moment: they are all in the sum.
+        let media = lines.media();
+        let changing: HashSet<u64> = chains.iter().map(|chain| chain.line).collect();
+        let durable = media
+            .chunks(LINE)
+            .enumerate()
+            .filter(|(n, _)| !changing.contains(&((n * LINE) as u64)))
+            .fold(0u128, |sum, (n, line)| sum.wrapping_add(hash((n * LINE) as u64, line)));
+        LineHashes { durable }
+    }
+
+    fn image(&self, lines: &Lines, chains: &[Chain], survive: &[usize]) -> u128 {
+        let (mut sum, mut from) = (self.durable, 0);
+        while from < chains.len() {
+            let line = chains[from].line;
+            let to = from + chains[from..].iter().take_while(|c| c.line == line).count();
+            let bytes = lines.line_after(&chains[from..to], &survive[from..to]);
+            sum = sum.wrapping_add(hash(line, &bytes));
+            from = to;
+        }
+        sum
+    }
+}
+
+/// A line of zeros adds nothing, so that memory that is not used costs nothing.
+fn hash(at: u64, line: &[u8]) -> u128 {
+    if line.iter().all(|byte| *byte == 0) {
+        return 0;
+    }
+    let mut halves = [at ^ 0x9e37_79b9_7f4a_7c15, at.rotate_left(32) ^ 0xd1b5_4a32_d192_ed03];
+    for word in line.chunks(8) {
+        let mut bytes = [0; 8];
+        bytes[..word.len()].copy_from_slice(word);
+        for (half, odd) in halves.iter_mut().zip([0xbf58_476d_1ce4_e5b9, 0x94d0_49bb_1331_11eb]) {
+            *half = (*half ^ u64::from_le_bytes(bytes)).wrapping_mul(odd);
+            *half ^= *half >> 29;
+        }
+    }
+    u128::from(halves[0]) << 64 | u128::from(halves[1])
+}
+
+#[cfg(test)]
+mod tests;

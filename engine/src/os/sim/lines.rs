@@ -1,0 +1,206 @@
+//! The lines of a simulated persistent memory: what the media holds for certain, what the caches
+//! hold, and every store in between.
+
+use std::collections::{BTreeMap, HashMap};
+use std::thread::ThreadId;
+
+/// A cache line in bytes.
+pub(super) const LINE: usize = 64;
+
+/// The atomic unit in bytes.
+const WORD: usize = 8;
+
+/// A store of one aligned word that the media may not have yet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Store {
+    /// Its place among all stores.
+    id: u64,
+    /// Which word of the line.
+    word: u8,
+    value: [u8; WORD],
+    /// It went past the cache.
+    streamed: bool,
+}
+
+/// What a thread has sent on its way: the next fence of the thread completes it.
+#[derive(Clone, Copy, Debug)]
+enum Flight {
+    /// A line with all its stores up to one.
+    Flushed { line: u64, upto: u64 },
+    /// One streaming store.
+    Streamed { line: u64, word: u8, id: u64 },
+}
+
+/// Stores that persist one after the other: after a cut, a prefix of them is there.
+#[derive(Clone, Debug)]
+pub(super) struct Chain {
+    /// Offset of the line.
+    pub(super) line: u64,
+    /// The word, for a chain that is one word's.
+    pub(super) word: Option<u8>,
+    stores: Vec<Store>,
+}
+
+impl Chain {
+    /// How many stores can survive at most.
+    pub(super) fn len(&self) -> usize {
+        self.stores.len()
+    }
+}
+
+/// The memory between two moments.
+#[derive(Clone, Debug)]
+pub(super) struct Lines {
+    media: Vec<u8>,
+    cache: Vec<u8>,
+    /// By line: the stores since the last completed flush, in program order.
+    pending: BTreeMap<u64, Vec<Store>>,
+    in_flight: HashMap<ThreadId, Vec<Flight>>,
+    last_id: u64,
+}
+
+impl Lines {
+    /// Memory of which every byte is durable.
+    pub(super) fn durable(bytes: Vec<u8>) -> Lines {
+        Lines {
+            media: bytes.clone(),
+            cache: bytes,
+            pending: BTreeMap::new(),
+            in_flight: HashMap::new(),
+            last_id: 0,
+        }
+    }
+
+    /// What is certain to survive.
+    pub(super) fn media(&self) -> &[u8] {
+        &self.media
+    }
+
+    /// What a running program reads.
+    pub(super) fn cache(&self) -> &[u8] {
+        &self.cache
+    }
+
+    /// The same memory for another process: no thread of this one fences any more.
+    pub(super) fn abandoned(&self) -> Lines {
+        Lines { in_flight: HashMap::new(), ..self.clone() }
+    }
+
+    /// Stores bytes, word by word.
+    pub(super) fn store(&mut self, thread: ThreadId, at: u64, bytes: &[u8], streamed: bool) {
+        let (from, to) = (at as usize, at as usize + bytes.len());
+        let words = from / WORD * WORD..to;
+        let before: Vec<u8> = self.cache[words.start..to.next_multiple_of(WORD)].to_vec();
+        self.cache[from..to].copy_from_slice(bytes);
+        for (i, at) in words.step_by(WORD).enumerate() {
+            let mut value = [0; WORD];
+            value.copy_from_slice(&self.cache[at..at + WORD]);
+            let line = (at / LINE * LINE) as u64;
+            let word = (at % LINE / WORD) as u8;
+            let stores = self.pending.get(&line);
+            if before[i * WORD..][..WORD] == value
+                && !streamed
+                && stores.is_none_or(|stores| stores.iter().all(|s| !s.streamed))
+            {
+                // What is stored over itself adds no state that can survive.
+                continue;
+            }
+            self.last_id += 1;
+            let id = self.last_id;
+            self.pending.entry(line).or_default().push(Store { id, word, value, streamed });
+            if streamed {
+                let mine = self.in_flight.entry(thread).or_default();
+                mine.push(Flight::Streamed { line, word, id });
+            }
+        }
+    }
+
+    /// Flushes the lines of a range as they are now.
+    pub(super) fn flush(&mut self, thread: ThreadId, at: u64, len: u64) {
+        if len == 0 {
+            return;
+        }
+        let first = at / LINE as u64 * LINE as u64;
+        let lines = self.pending.range(first..at + len);
+        let upto = self.last_id;
+        let flights = lines.map(|(line, _)| Flight::Flushed { line: *line, upto });
+        self.in_flight.entry(thread).or_default().extend(flights);
+    }
+
+    /// Completes what the thread has sent on its way.
+    pub(super) fn fence(&mut self, thread: ThreadId) {
+        for flight in self.in_flight.remove(&thread).into_iter().flatten() {
+            match flight {
+                Flight::Flushed { line, upto } => self.complete(line, |store| store.id <= upto),
+                Flight::Streamed { line, word, id } => {
+                    self.complete(line, |store| store.word == word && store.id <= id);
+                }
+            }
+        }
+    }
+
+    fn complete(&mut self, line: u64, done: impl Fn(&Store) -> bool) {
+        let Some(stores) = self.pending.get_mut(&line) else { return };
+        let media = &mut self.media[line as usize..][..LINE];
+        stores.retain(|store| {
+            let done = done(store);
+            if done {
+                media[usize::from(store.word) * WORD..][..WORD].copy_from_slice(&store.value);
+            }
+            !done
+        });
+        if stores.is_empty() {
+            self.pending.remove(&line);
+        }
+    }
+
+    /// The chains that a cut now decides on. Words are chains of their own where they were
+    /// streamed, and all of them `by_word`.
+    pub(super) fn chains(&self, by_word: bool) -> Vec<Chain> {
+        let mut chains = Vec::new();
+        for (line, stores) in &self.pending {
+            let mut of: BTreeMap<Option<u8>, Vec<Store>> = BTreeMap::new();
+            for store in stores {
+                let word = (by_word || store.streamed).then_some(store.word);
+                of.entry(word).or_default().push(*store);
+            }
+            chains.extend(of.into_iter().map(|(word, stores)| Chain { line: *line, word, stores }));
+        }
+        chains
+    }
+
+    /// The line of the chains of one line, of which so many stores survive.
+    pub(super) fn line_after(&self, chains: &[Chain], survive: &[usize]) -> [u8; LINE] {
+        let at = chains[0].line as usize;
+        let mut line = [0; LINE];
+        line.copy_from_slice(&self.media[at..at + LINE]);
+        let kept = |(chain, n): (&Chain, &usize)| chain.stores[..*n].to_vec();
+        let mut stores: Vec<Store> = chains.iter().zip(survive).flat_map(kept).collect();
+        stores.sort_unstable_by_key(|store| store.id);
+        for store in stores {
+            line[usize::from(store.word) * WORD..][..WORD].copy_from_slice(&store.value);
+        }
+        line
+    }
+
+    /// The whole memory after a cut that so many stores of each chain survive.
+    pub(super) fn after(&self, chains: &[Chain], survive: &[usize]) -> Vec<u8> {
+        let mut media = self.media.clone();
+        let mut from = 0;
+        while from < chains.len() {
+            let of_line = |chain: &&Chain| chain.line == chains[from].line;
+            let to = from + chains[from..].iter().take_while(of_line).count();
+            let at = chains[from].line as usize;
+            media[at..at + LINE]
+                .copy_from_slice(&self.line_after(&chains[from..to], &survive[from..to]));
+            from = to;
+        }
+        media
+    }
+
+    /// Flips bits of a byte on the media and in the cache.
+    pub(super) fn corrupt(&mut self, at: u64, xor: u8) {
+        self.media[at as usize] ^= xor;
+        self.cache[at as usize] ^= xor;
+    }
+}
