@@ -13,7 +13,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use parking_lot::Mutex;
@@ -193,6 +193,8 @@ impl Opening<'_> {
         let start = Start { last, incarnation, floor, streams, gidx, cleaner };
         let mut engine = self.engine(region, zones, set, start);
         engine.opened.groups_accepted = recovered.above_floor;
+        let found = recovered.zones.len() as u64 * superblock.geometry.zone_size;
+        engine.shared.committer.counts().appended.store(found, Ordering::Relaxed);
         engine.catch_up(&recovered)?;
         engine.opened.records_rebuilt =
             rebuild::index(&engine, &recovered, threads(), &|done, total| {

@@ -119,7 +119,7 @@ pub struct PmStats {
     pub zones_pinned: u32,
     /// Records in zones that count.
     pub live_records: u64,
-    /// Bytes that were ever appended, since the database was opened.
+    /// Bytes appended since the database was opened, beside the zones that were taken then.
     pub appended_bytes: u64,
     /// Of these, bytes behind the oldest record that is not drained: the last full turn of
     /// drains. Beside open and pinned zones the region holds no more than that.

@@ -191,3 +191,78 @@ impl Sorter<'_> {
         (0..items.len()).filter(|i| is_first(*i)).map(|i| items[i].at).collect()
     }
 }
+
+#[cfg(all(test, not(feature = "shuttle")))]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::Mutex;
+
+    use super::*;
+    use crate::memtable::{encode_record, set_seq};
+    use crate::os::sim::Machine;
+    use crate::record::Kind;
+
+    const COUNT: u64 = 3 * WORTH_THREADS as u64;
+
+    fn mixed(n: u64) -> u64 {
+        (n ^ 0x5bd1_e995).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 7
+    }
+
+    /// Three versions of most keys, of which some are there twice, dealt to four finders.
+    fn found(region: &Region) -> (Vec<Found>, BTreeMap<Vec<u8>, Lsn>) {
+        let (mut found, mut newest) = (vec![Found::default(); 4], BTreeMap::new());
+        let (mut at, mut buffer) = (0, Vec::new());
+        for n in 0..COUNT {
+            let key = match mixed(n) % (COUNT / 3) {
+                // Keys whose first bytes tell nothing, keys that are prefixes of others.
+                k if k % 5 == 0 => format!("all alike, and then {k}").into_bytes(),
+                k => format!("all {k}").into_bytes(),
+            };
+            let seq = 1 + n / 2 % 50_000;
+            buffer.clear();
+            encode_record(&mut buffer, 1, Kind::Put, &key, b"value");
+            set_seq(&mut buffer, seq);
+            drop(region.write(at, &buffer));
+            found[mixed(n + 7) as usize % 4].add(at, &key);
+            at += buffer.len() as u64;
+            let best = newest.entry(key).or_insert(seq);
+            *best = seq.max(*best);
+        }
+        (found, newest)
+    }
+
+    #[test]
+    fn the_newest_version_of_each_key_once_in_order() {
+        let region = Region::of_machine(&Machine::with_memory(), 8 << 20).unwrap();
+        let (all, newest) = found(&region);
+        for threads in [1, 2, 5] {
+            let counted = Mutex::new(Vec::new());
+            let rebuilt =
+                rebuild(&region, all.clone(), threads, &|at| counted.lock().unwrap().push(at));
+            let mut counted = counted.into_inner().unwrap();
+            counted.sort_unstable();
+            counted.dedup();
+            assert_eq!((rebuilt.index.len(), counted.len()), (newest.len(), newest.len()));
+            assert_eq!(rebuilt.oldest, newest.values().min().copied());
+            let mut cursor = rebuilt.index.cursor();
+            cursor.seek(b"", LSN_MAX);
+            let mut bytes = 0;
+            for (key, seq) in &newest {
+                let (found, at) = cursor.version().unwrap();
+                assert_eq!((region.locate(at).0, found), (key.as_slice(), *seq));
+                bytes += record_at(&region, at).stored_len() as u64;
+                cursor.next();
+            }
+            assert_eq!(cursor.version(), None);
+            assert_eq!(rebuilt.bytes, bytes, "{threads} threads");
+        }
+    }
+
+    #[test]
+    fn nothing_found_is_an_empty_index() {
+        let region = Region::of_machine(&Machine::with_memory(), 1 << 20).unwrap();
+        let rebuilt = rebuild(&region, vec![Found::default()], 3, &|_| panic!("no record"));
+        assert_eq!((rebuilt.index.len(), rebuilt.oldest, rebuilt.bytes), (0, None, 0));
+        assert_eq!(rebuilt.index.get(b"key", LSN_MAX), None);
+    }
+}
