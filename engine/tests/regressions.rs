@@ -258,3 +258,41 @@ fn a_damaged_floor_slot_loses_nothing() {
         }
     }
 }
+
+/// Bug: on persistent memory, a power cut while a zone was linked again tore the line of its new
+/// header behind what the header's checksum covers, and the database was refused as damaged: the
+/// seal of the zone's earlier use was still there. Cause: of a zone that was not in use yet, only
+/// an unsound header passed for a link that was cut short. Fix: so does an unsound seal.
+#[test]
+fn a_seal_left_behind_a_torn_header_is_no_damage() {
+    let _alone = alone();
+    let mut rig = Rig::new(Kind::Memory, 11, None);
+    create(&mut rig, "t");
+    let mut n = 0;
+    while rig.db.stats().background.zones_released < 4 {
+        put(&mut rig, "t", &format!("{n:04}"), 20_000, Relaxed);
+        rig.steps(1);
+        n += 1;
+        assert!(n < 10_000, "{:?}", rig.db.stats());
+    }
+    rig.db.clone().close().unwrap();
+    let mut cuts = 0;
+    for seed in 0..24 {
+        for n in 1..12 {
+            let machine = common::cuts::copy(&rig.machine);
+            let db = options(&machine, None).open(PATH).unwrap();
+            let mut other = Rig::new(Kind::Memory, seed, None);
+            other.go_on(machine, db, rig.content.clone());
+            let account = other.account();
+            other.machine.cut_before(n, Survive::Seeded(seed));
+            for n in 0..3 {
+                put(&mut other, "t", &format!("large {n}"), 70_000, Relaxed);
+            }
+            let Some(found) = other.machine.found() else { break };
+            cuts += 1;
+            let end = End::Cut(Survive::Seeded(seed));
+            reopen(&found, None, &account.with_last(&other), end).unwrap();
+        }
+    }
+    assert!(cuts > 100, "{cuts}");
+}

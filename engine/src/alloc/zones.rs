@@ -385,10 +385,16 @@ fn read_header(
         Err(e) => return Err(damaged(region, at, format!("header of zone {zone}"), e)),
     };
     let word = region.word(at + Seal::AT);
-    let seal = Seal::decode(word, zone, entry.generation).map_err(|(sum, computed)| {
-        let sums = (format!("checksum {sum:08x}"), format!("{computed:08x}"));
-        damaged(region, at + Seal::AT, format!("seal of zone {zone}"), sums)
-    })?;
+    let seal = match Seal::decode(word, zone, entry.generation) {
+        Ok(seal) => seal,
+        // The header's line was torn behind what its checksum covers: this is the seal that an
+        // earlier use of the zone left.
+        Err(_) if !entry.in_use => return Ok(None),
+        Err((sum, computed)) => {
+            let sums = (format!("checksum {sum:08x}"), format!("{computed:08x}"));
+            return Err(damaged(region, at + Seal::AT, format!("seal of zone {zone}"), sums));
+        }
+    };
     Ok(Some(ZoneScan { zone, header, seal, in_use: entry.in_use }))
 }
 
