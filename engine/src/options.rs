@@ -121,6 +121,7 @@ pub struct CommitTuning {
     pub(crate) group_batches: u32,
     pub(crate) group_bytes: u64,
     pub(crate) own_streams: Option<u32>,
+    pub(crate) published_rule: bool,
 }
 
 impl Default for CommitTuning {
@@ -133,7 +134,12 @@ impl CommitTuning {
     /// Every batch a group of its own; busy tables have streams of their own on persistent memory
     /// and share one in `file` mode.
     pub const fn new() -> CommitTuning {
-        CommitTuning { group_batches: 1, group_bytes: 256 * 1024, own_streams: None }
+        CommitTuning {
+            group_batches: 1,
+            group_bytes: 256 * 1024,
+            own_streams: None,
+            published_rule: false,
+        }
     }
 
     /// How many batches of different threads may become one commit group, 1 by default. More share
@@ -142,6 +148,15 @@ impl CommitTuning {
     #[must_use]
     pub const fn group_batches(mut self, batches: u32) -> CommitTuning {
         self.group_batches = batches;
+        self
+    }
+
+    /// For measurements only: every group also stores its tails, and fences once more for them, as
+    /// the published algorithm asks. Nothing rests on what is stored.
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn published_rule(mut self, on: bool) -> CommitTuning {
+        self.published_rule = on;
         self
     }
 
@@ -159,12 +174,6 @@ impl CommitTuning {
     pub const fn own_streams(mut self, tables: u32) -> CommitTuning {
         self.own_streams = Some(tables);
         self
-    }
-
-    /// The number of own streams, in a mode, for a region of so many zones.
-    pub(crate) fn streams_for(self, is_persistent_memory: bool, zones: u32) -> u32 {
-        let wanted = self.own_streams.unwrap_or(if is_persistent_memory { 8 } else { 0 });
-        wanted.min(zones / 16).min(crate::pm::STREAM_SLOTS - 1)
     }
 }
 
@@ -225,7 +234,9 @@ impl Options {
     }
 
     /// Where the region's file is, if not in the database's directory: on the DAX file system for
-    /// [`Mode::Dax`], on tmpfs for [`Mode::Emulated`]. It must be named at each opening.
+    /// [`Mode::Dax`], on tmpfs for [`Mode::Emulated`]. It must be named at each opening. An
+    /// emulated region that is not named lies in `/dev/shm`, or in `$TMPDIR` when that has no room
+    /// for it, and then `stats().pm.note` says so.
     #[must_use]
     pub fn pm_path(mut self, path: impl Into<PathBuf>) -> Options {
         self.pm_path = Some(path.into());

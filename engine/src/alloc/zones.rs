@@ -27,7 +27,10 @@ use crate::pm::{Dirty, Durable, Geometry, Region};
 #[derive(Debug)]
 pub(crate) struct ZonePool {
     region: Arc<Region>,
+    /// As it was when the pool was opened, but for the count.
     geometry: Geometry,
+    /// Zones that exist. Only rises.
+    count: AtomicU32,
     state: Mutex<State>,
     /// Per zone: records that an index points to, or that recovery would still need.
     live: Box<[AtomicU64]>,
@@ -88,7 +91,7 @@ impl ZonePool {
         let mut state = State {
             entries: Vec::with_capacity(geometry.zone_slots as usize),
             free: BTreeSet::new(),
-            linked: vec![None; geometry.zone_count as usize],
+            linked: vec![None; geometry.zone_slots as usize],
         };
         let (mut scans, mut leaks) = (Vec::new(), Vec::new());
         for zone in 0..geometry.zone_slots {
@@ -111,17 +114,27 @@ impl ZonePool {
                 None => leaks.push(zone),
             }
         }
-        let counts = || (0..geometry.zone_count).map(|_| AtomicU64::new(0)).collect();
+        let counts = || (0..geometry.zone_slots).map(|_| AtomicU64::new(0)).collect();
         let generations = state.entries.iter().map(|e| AtomicU32::new(e.generation)).collect();
         let region = Arc::clone(region);
-        let (live, appended, state) = (counts(), counts(), Mutex::new(state));
-        let pool = ZonePool { region, geometry, state, live, appended, generations };
+        let (count, state) = (AtomicU32::new(geometry.zone_count), Mutex::new(state));
+        let (live, appended) = (counts(), counts());
+        let pool = ZonePool { region, geometry, count, state, live, appended, generations };
         Ok((pool, scans, leaks))
     }
 
     /// The geometry of the region.
     pub(crate) fn geometry(&self) -> Geometry {
-        self.geometry
+        Geometry { zone_count: self.count.load(Ordering::Relaxed), ..self.geometry }
+    }
+
+    /// Takes the zones in that a longer region has: they are free. The superblock speaks of them
+    /// already.
+    pub(crate) fn grow(&self, count: u32) {
+        let mut state = self.state.lock();
+        let before = self.count.swap(count, Ordering::Relaxed);
+        debug_assert!((before..=self.geometry.zone_slots).contains(&count), "pools only grow");
+        state.free.extend(before..count);
     }
 
     /// Zones that nobody has.
@@ -160,7 +173,7 @@ impl ZonePool {
                 format!(
                     "all {} zones of {} are taken; wait for the drain, or create the database \
                      with a larger pm_size",
-                    self.geometry.zone_count,
+                    self.geometry().zone_count,
                     self.region.path().display()
                 ),
             )
@@ -289,7 +302,7 @@ impl ZonePool {
             let linked = state.linked[*zone as usize];
             linked.is_some_and(|l| l.sealed && l.greatest <= floor) && self.live(*zone) == 0
         };
-        (0..self.geometry.zone_count).filter(dead).collect()
+        (0..self.geometry().zone_count).filter(dead).collect()
     }
 
     /// Releases zones: each generation is raised on the media, in one persist for all, and only

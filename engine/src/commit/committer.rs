@@ -16,7 +16,7 @@
 //! 3. A thread that is held up between ticket and finish holds up later LSNs, and nothing else.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64 as Counter;
+use std::sync::atomic::{AtomicBool, AtomicU64 as Counter};
 
 use super::batch::Batch;
 use super::bucket::{Buckets, Lead, Outcome, Part};
@@ -34,7 +34,7 @@ use crate::error::Result;
 use crate::memtable::{Memtable, Record};
 use crate::mvcc::{Watermark, pin};
 use crate::options::Durability;
-use crate::pm::{Fenced, Flushed, Purpose, Region, SpentOn};
+use crate::pm::{Fenced, Flushed, Geometry, Purpose, Region, SpentOn};
 use crate::record::Lsn;
 
 /// Groups and records since the database was opened.
@@ -75,6 +75,8 @@ pub(crate) struct Committer {
     pub(super) poison: Arc<Poison>,
     cleaner: Option<u32>,
     counts: CommitCounts,
+    /// For measurements: see [`Committer::follow_published_rule`].
+    published_rule: AtomicBool,
 }
 
 /// A commit that has its place in the order and waits for nothing but the device.
@@ -140,6 +142,7 @@ impl Committer {
             poison,
             cleaner: start.cleaner,
             counts: CommitCounts::default(),
+            published_rule: AtomicBool::new(false),
         }
     }
 
@@ -328,6 +331,9 @@ impl Committer {
             self.counts.appended.fetch_add(part.zone_len(), Ordering::Relaxed);
         }
         let fenced = self.fence_with_floor(flushed);
+        if self.published_rule.load(Ordering::Relaxed) {
+            self.pay_for_published_rule(&ticket.places);
+        }
         self.index(&group, &ticket);
         let streams = group.parts.iter().map(|part| Some(part.stream));
         let spans =
@@ -345,6 +351,21 @@ impl Committer {
         };
         flushed.extend(riding.dirty.drain(..).map(|dirty| self.region.flush(dirty)));
         self.region.fence(flushed)
+    }
+
+    /// Whether groups also pay what the published algorithm asks: a tail word for each stream and
+    /// a second fence. They are stored where nobody reads them; recovery rests on the floor.
+    pub(crate) fn follow_published_rule(&self, on: bool) {
+        self.published_rule.store(on, Ordering::Relaxed);
+    }
+
+    fn pay_for_published_rule(&self, places: &[Place]) {
+        let words = places.iter().map(|place| {
+            let word = self.region.store_word(Geometry::scratch_word(), place.offset);
+            self.region.flush(word)
+        });
+        let words: Few<Flushed> = words.collect();
+        drop(self.region.fence(words));
     }
 
     /// The seal of a full zone is on the media before anything in the next one is.

@@ -86,6 +86,11 @@ impl Keeper {
             || self.moved().next().is_some()
     }
 
+    /// Whether the floor is at least so many LSNs behind.
+    pub(super) fn lags_by(&self, lsns: u64) -> bool {
+        self.durable - self.floor.lsn >= lsns
+    }
+
     /// The streams whose words do not say where their tails are.
     fn moved(&self) -> impl Iterator<Item = usize> {
         let streams = self.tails.len().max(self.words.len());

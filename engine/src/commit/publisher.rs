@@ -42,6 +42,11 @@ use crate::record::Lsn;
 /// Most groups that are handed over at once.
 const MAX_RUN: u64 = 1024;
 
+/// On persistent memory the floor is stored when it is this many LSNs behind, and when it is quiet.
+/// Its lines cost a small group as much as its own. What lies above the floor is no less durable;
+/// damage there is taken for the end of what was written, and not reported.
+const FLOOR_EVERY: u64 = 16;
+
 /// Lanes of runs: the one at the device, the next, and those whose sleepers are waking up.
 const LANES: usize = 4;
 
@@ -355,6 +360,9 @@ impl Publisher {
             return None;
         }
         let mut keeper = self.keeper.try_lock()?;
+        if !keeper.lags_by(FLOOR_EVERY) {
+            return None;
+        }
         let dirty = keeper.store(&self.region);
         Some(Riding { dirty, _keeper: keeper })
     }

@@ -104,4 +104,17 @@ impl Committer {
     pub(crate) fn reopened_streams(&self) -> Vec<u32> {
         self.idle_streams().1
     }
+
+    /// Takes in the zones that the region has more of, once `note` has made that durable.
+    ///
+    /// # Errors
+    ///
+    /// As `note`; the database is poisoned then.
+    pub(crate) fn grow(&self, zones: u32, note: impl FnOnce() -> Result<()>) -> Result<()> {
+        let _spent = SpentOn::purpose(Purpose::Allocation);
+        let _linking = self.linking.lock();
+        note().inspect_err(|e| self.poison.set(e))?;
+        self.zones.grow(zones);
+        Ok(())
+    }
 }

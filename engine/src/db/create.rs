@@ -41,7 +41,7 @@ fn undo(files: &dyn Files, directory: &Path, options: &Options) {
         }
     }
     if files.sync_directory(directory).is_ok() {
-        drop(files.remove(&media::path(directory, options)));
+        media::remove(files, &media::path(directory, options), options);
     }
 }
 

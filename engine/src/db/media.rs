@@ -3,16 +3,14 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::emulated;
 use crate::error::{Error, Result};
 use crate::options::{Mode, Options, Storage};
 use crate::os::{Files, OpenHow};
-use crate::pm::{Geometry, Mapped, Media};
+use crate::pm::{Geometry, Mapped, Media, zero};
 
 /// The region's file name in a database's directory.
 pub(super) const REGION: &str = "region";
-
-/// Zeros written at a time.
-const STEP: u64 = 1024 * 1024;
 
 /// Where the region of the database in `directory` is.
 pub(super) fn path(directory: &Path, options: &Options) -> PathBuf {
@@ -41,30 +39,31 @@ pub(super) fn create(
             }
         }
     }
-    drop(files.remove(path));
+    remove(&**files, path, options);
     let mapped = match options.mode {
         Mode::File => return zeroed_file(files, path, len),
         Mode::Dax => Mapped::dax(path, true)?,
+        Mode::Emulated { delay } if options.pm_path.is_none() => {
+            Mapped::emulated(&emulated::place(path, len)?, true, delay)?
+        }
         Mode::Emulated { delay } => Mapped::emulated(path, true, delay)?,
     };
     mapped.reserve(path, len)?;
     Ok(Media::Mapped(mapped))
 }
 
-/// Zeros are written, not only reserved: the first write into reserved space would cost a
-/// metadata commit in somebody's sync.
+/// Removes what an unfinished creation left.
+pub(super) fn remove(files: &dyn Files, path: &Path, options: &Options) {
+    match (&options.storage, options.mode) {
+        (Storage::Real, Mode::Emulated { .. }) => emulated::remove(path),
+        _ => drop(files.remove(path)),
+    }
+}
+
 fn zeroed_file(files: &Arc<dyn Files>, path: &Path, len: u64) -> Result<Media> {
     let making = |e| Error::io("make the region", path, e);
     let file = files.open(path, OpenHow::CreateNew).map_err(making)?;
-    file.preallocate(len).map_err(making)?;
-    let zeros = vec![0; STEP as usize];
-    let mut at = 0;
-    while at < len {
-        let n = STEP.min(len - at);
-        file.write_all_at(&zeros[..n as usize], at).map_err(making)?;
-        at += n;
-    }
-    file.sync().map_err(making)?;
+    zero(&*file, 0, len).map_err(making)?;
     Ok(Media::File(file))
 }
 
@@ -89,6 +88,9 @@ pub(super) fn open(
                 return Ok((Media::Simulated(Arc::clone(pm)), pm.len()));
             }
         }
+    }
+    if let Some(error) = emulated::vanished(path) {
+        return Err(error);
     }
     let mapped = match options.mode {
         // Reading needs no persistence: an image of the file serves in every mode.

@@ -4,7 +4,9 @@ mod background;
 mod catalog;
 mod cleaning;
 mod create;
+mod emulated;
 mod events;
+mod grow;
 mod inner;
 mod media;
 mod open;
@@ -193,6 +195,19 @@ impl Database {
             registered: Arc::new(shared.snapshots.register()),
             keep: self.inner.clone(),
         })
+    }
+
+    /// Makes the region larger while the database is open, in whole zones; returns its new length
+    /// in bytes. It can grow to sixteen times the size that it was made with. It takes as long as
+    /// writing that many zeros and syncing them; commits go on meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// - `Invalid`: `size` is not larger than the region, or more than it can become;
+    /// - `Full`: the device has no space for it, and nothing was changed;
+    /// - otherwise as [`Table::put`].
+    pub fn grow_pm(&self, size: u64) -> Result<u64> {
+        self.inner.grow_pm(size)
     }
 
     /// Changes how commits are grouped and where their records go, from the next commits on.

@@ -190,10 +190,11 @@ impl Opening<'_> {
         }
         let incarnation = superblock.incarnations.current;
         let (streams, gidx) = (recovered.streams.clone(), recovered.gidx.clone());
+        let zone_size = superblock.geometry.zone_size;
         let start = Start { last, incarnation, floor, streams, gidx, cleaner };
-        let mut engine = self.engine(region, zones, set, start);
+        let mut engine = self.engine(region, (zones, superblock), set, start);
         engine.opened.groups_accepted = recovered.above_floor;
-        let found = recovered.zones.len() as u64 * superblock.geometry.zone_size;
+        let found = recovered.zones.len() as u64 * zone_size;
         engine.shared.committer.counts().appended.store(found, Ordering::Relaxed);
         engine.catch_up(&recovered)?;
         engine.opened.records_rebuilt =
@@ -219,7 +220,8 @@ impl Opening<'_> {
         head.load(Span { at: 0, len: head.len() })?;
         let (superblock, damaged) = Superblock::read(head.bytes(0, head.len()), &path)?;
         let expected = superblock.geometry.region_len();
-        if len != expected {
+        // Longer: it was about to grow when the power went.
+        if len < expected {
             return Err(Error::corrupt(Damage {
                 tier: "pm",
                 file: path,
@@ -229,8 +231,9 @@ impl Opening<'_> {
                 got: format!("{len} bytes"),
             }));
         }
+        let room = superblock.geometry.greatest_len();
         #[cfg_attr(not(any(test, feature = "testing")), expect(unused_mut, reason = "planting"))]
-        let mut region = Region::new(open()?.0, &path, len)?;
+        let mut region = Region::with_room(open()?.0, &path, expected, room)?;
         #[cfg(any(test, feature = "testing"))]
         region.plant(self.options.planted);
         region.load(Span { at: 0, len: superblock.geometry.zones_start() })?;
@@ -282,7 +285,7 @@ impl Opening<'_> {
     fn engine(
         &self,
         region: Arc<Region>,
-        zones: ZonePool,
+        (zones, superblock): (ZonePool, Superblock),
         set: VersionSet,
         start: Start,
     ) -> Engine {
@@ -314,6 +317,7 @@ impl Opening<'_> {
             options: self.options.clone(),
             shared: Arc::new(shared),
             set,
+            superblock: Mutex::new(superblock),
             catalog: Mutex::default(),
             background: Background::default(),
             streams: Streams::default(),

@@ -101,10 +101,12 @@ pub struct CommitStats {
 }
 
 /// The region.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct PmStats {
+    /// What should be known of where it lies; nothing in most cases.
+    pub note: Option<String>,
     /// Its size in bytes.
     pub capacity: u64,
     /// Bytes in a zone.
@@ -311,7 +313,9 @@ fn pm(engine: &Engine) -> PmStats {
     // In this order, so that what is appended meanwhile does not pass for zones without bytes.
     let used = geometry.zone_count - zones.free();
     let appended = read(&engine.shared.committer.counts().appended);
+    let is_emulated = engine.shared.region.mode() == "emulated";
     PmStats {
+        note: is_emulated.then(|| super::emulated::note(engine.shared.region.path())).flatten(),
         capacity: engine.shared.region.len(),
         zone_size: geometry.zone_size,
         zones: geometry.zone_count,

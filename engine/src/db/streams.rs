@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use super::inner::Engine;
 use crate::error::{ErrorKind, Result};
 use crate::options::CommitTuning;
+use crate::pm::STREAM_SLOTS;
 use crate::record::TableId;
 use crate::table::TableCore;
 
@@ -53,10 +54,18 @@ fn choose(wrote: &HashMap<TableId, u64>, own: &[TableId], most: u32) -> Option<C
     busiest.filter(|_| (own.len() as u32) < most && total > 0).map(|table| Change::Give(*table))
 }
 
+/// How many tables may have streams, in a mode and a region of so many zones: each holds a zone
+/// and a spare one.
+fn most_streams(tuning: CommitTuning, is_persistent_memory: bool, zones: u32) -> u32 {
+    let wanted = tuning.own_streams.unwrap_or(if is_persistent_memory { 8 } else { 0 });
+    wanted.min(zones / 16).min(STREAM_SLOTS - 1)
+}
+
 impl Engine {
     /// Changes how commits are grouped and where their records go.
     pub(super) fn tune(&self, tuning: CommitTuning) {
         self.shared.committer.set_group_bounds(tuning.group_batches, tuning.group_bytes);
+        self.shared.committer.follow_published_rule(tuning.published_rule);
         *self.streams.tuning.lock() = tuning;
         self.shared.bell.ring();
     }
@@ -70,7 +79,7 @@ impl Engine {
         }
         let tuning = *self.streams.tuning.lock();
         let zones = self.shared.zones.geometry().zone_count;
-        let most = tuning.streams_for(self.shared.region.is_persistent_memory(), zones);
+        let most = most_streams(tuning, self.shared.region.is_persistent_memory(), zones);
         let mut state = self.streams.state.lock();
         if most == 0 && state.own.is_empty() {
             return Ok(false);

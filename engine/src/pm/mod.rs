@@ -8,7 +8,7 @@ mod geometry;
 mod mapped;
 mod mapping;
 mod region;
-#[cfg(any(test, feature = "testing"))]
+#[cfg(test)]
 mod simulated;
 mod span;
 mod superblock;
@@ -16,6 +16,6 @@ mod superblock;
 pub(crate) use counters::{Purpose, SpentOn};
 pub(crate) use geometry::{Geometry, LINE, PAGE, STREAM_SLOTS};
 pub(crate) use mapped::Mapped;
-pub(crate) use region::{Media, Region};
+pub(crate) use region::{Media, Region, zero};
 pub(crate) use span::{Dirty, Durable, Fenced, Flushed, Span};
 pub(crate) use superblock::{Incarnations, Lived, Superblock};

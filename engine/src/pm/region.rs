@@ -68,11 +68,18 @@ pub(crate) struct Region {
 impl Region {
     /// An all-zero image of `len` bytes over `media`. Bytes come in with [`Region::load`].
     pub(crate) fn new(media: Media, path: &Path, len: u64) -> Result<Region> {
-        let len = usize::try_from(len)
-            .map_err(|_| Error::invalid(format!("a region of {len} bytes cannot be mapped")))?;
+        Region::with_room(media, path, len, len)
+    }
+
+    /// As [`Region::new`], able to grow to `room` bytes.
+    pub(crate) fn with_room(media: Media, path: &Path, len: u64, room: u64) -> Result<Region> {
+        let (Ok(len), Ok(room)) = (usize::try_from(len), usize::try_from(room)) else {
+            return Err(Error::invalid(format!("a region of {len} bytes cannot be mapped")));
+        };
+        let anonymous = || Mapping::anonymous(len, room);
         let image = match &media {
-            Media::Mapped(mapped) => mapped.map(path, len)?,
-            _ => Mapping::anonymous(len).map_err(|e| Error::io("map the region", path, e))?,
+            Media::Mapped(mapped) => mapped.map(path, len, room)?,
+            _ => anonymous().map_err(|e| Error::io("map the region", path, e))?,
         };
         Ok(Region {
             image,
@@ -85,6 +92,31 @@ impl Region {
             #[cfg(any(test, feature = "testing"))]
             planted: None,
         })
+    }
+
+    /// Makes the region longer, by zeros that have their space on the media. It counts as longer
+    /// only once the superblock says so.
+    ///
+    /// # Errors
+    ///
+    /// `Full`, or another I/O error; the region is as long as before then.
+    pub(crate) fn grow(&self, len: u64) -> Result<()> {
+        let extend = || {
+            self.image.extend(len as usize).map_err(|e| Error::io("map the region", &self.path, e))
+        };
+        match &self.media {
+            Media::File(file) => {
+                zero(&**file, self.len(), len)
+                    .map_err(|e| Error::io("make the region longer", &self.path, e))?;
+                extend()
+            }
+            Media::Mapped(mapped) => mapped.grow(&self.path, &self.image, len),
+            #[cfg(any(test, feature = "testing"))]
+            Media::Simulated(pm) => {
+                pm.grow(len);
+                extend()
+            }
+        }
     }
 
     /// Plants a bug.
@@ -354,4 +386,23 @@ fn lines(span: Span) -> u64 {
 fn usize_of(n: u64) -> usize {
     debug_assert!(usize::try_from(n).is_ok(), "{n} is no offset of a mapped region");
     n as usize
+}
+
+/// Writes zeros from `from` to `to`, and syncs: reserved space alone would cost a metadata commit
+/// in somebody's sync when it is first written to.
+///
+/// # Errors
+///
+/// An I/O error.
+pub(crate) fn zero(file: &dyn File, from: u64, to: u64) -> std::io::Result<()> {
+    const STEP: u64 = 1024 * 1024;
+    file.preallocate(to)?;
+    let zeros = vec![0; STEP as usize];
+    let mut at = from;
+    while at < to {
+        let n = STEP.min(to - at);
+        file.write_all_at(&zeros[..n as usize], at)?;
+        at += n;
+    }
+    file.sync()
 }
