@@ -100,13 +100,7 @@ impl Report {
     }
 
     /// Adds what was seen over time; only in the JSON.
-    pub(crate) fn series(
-        &mut self,
-        case: &str,
-        system: &str,
-        columns: &[&str],
-        rows: Vec<Vec<f64>>,
-    ) {
+    pub(crate) fn series(&mut self, case: &str, system: &str, columns: &[&str], rows: &[Vec<f64>]) {
         self.series.push(json!({
             "figure": self.figure,
             "case": case,

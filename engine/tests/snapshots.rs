@@ -97,16 +97,19 @@ fn write(db: &Database, tables: &[Table; 2], writer: u64, until: Instant) -> u64
     n
 }
 
+/// Keys and values.
+type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
+
 /// A snapshot with what it has to show, and an iterator that was left in the middle of it.
 struct Held {
     snapshot: Snapshot,
     models: Vec<Model>,
-    iterator: Option<(u64, Range, BTreeMap<Vec<u8>, Vec<u8>>)>,
+    iterator: Option<(Range, Rows)>,
 }
 
 /// What a table has to show of all writers.
-fn expected(models: &[Model], table: u64) -> BTreeMap<Vec<u8>, Vec<u8>> {
-    let mut rows = BTreeMap::new();
+fn expected(models: &[Model], table: u64) -> Rows {
+    let mut rows = Rows::new();
     for (writer, model) in (0..).zip(models) {
         let own = model.rows.iter().filter(|(k, _)| *k % 2 == table);
         rows.extend(own.map(|(k, (n, len))| (key(writer, *k), value(*k, *n, *len))));
@@ -175,9 +178,9 @@ impl Held {
     /// Some rows of an iterator that lives as long as the snapshot, from both ends.
     fn check_iterator(&mut self, tables: &[Table; 2], table: u64, chance: &mut Chance) {
         let (models, snapshot) = (&self.models, &self.snapshot);
-        let (_, iterator, left) = self.iterator.get_or_insert_with(|| {
+        let (iterator, left) = self.iterator.get_or_insert_with(|| {
             let range = snapshot.range::<&[u8]>(&tables[table as usize], ..);
-            (table, range, expected(models, table))
+            (range, expected(models, table))
         });
         for _ in 0..50 {
             let (found, expected) = match chance.percent(70) {

@@ -164,7 +164,8 @@ fn publish(report: &mut Report, load: &Load, samples: &[Sample], latency: &Laten
     add("pruned", stats.background.pruned_records as f64 / 1e3, "k");
     let columns = ["seconds", "commits a second", "bytes used", "bound", "delay in ns a KiB"];
     let row = |s: &Sample| vec![s.seconds, s.rate, s.used, s.bound, s.delay];
-    report.series(load.name, SYSTEM, &columns, samples.iter().map(row).collect());
+    let rows: Vec<_> = samples.iter().map(row).collect();
+    report.series(load.name, SYSTEM, &columns, &rows);
 }
 
 fn chart(name: &str, samples: &[Sample]) -> Chart {

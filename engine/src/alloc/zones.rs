@@ -423,8 +423,8 @@ mod tests {
 
     /// Bug: a power cut while a zone was linked again tore the line of its new header behind what
     /// the header's checksum covers, and the database was refused as damaged: the seal of the
-    /// zone's earlier use was still there. Cause: of a zone that was not in use yet, only an unsound
-    /// header passed for a link that was cut short. Fix: so does an unsound seal.
+    /// zone's earlier use was still there. Cause: of a zone that was not in use yet, only an
+    /// unsound header passed for a link that was cut short. Fix: so does an unsound seal.
     #[test]
     fn a_seal_left_behind_a_torn_header_is_no_damage() {
         let geometry = Geometry::for_size(2 << 20);
