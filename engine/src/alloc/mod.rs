@@ -8,5 +8,5 @@ mod zone;
 mod zones;
 
 pub(crate) use streams::{StreamKind, StreamObject, StreamPool};
-pub(crate) use zone::{Seal, ZONE_HEADER};
+pub(crate) use zone::{Seal, ZONE_HEADER, ZoneHeader};
 pub(crate) use zones::{ZonePool, ZoneScan};

@@ -84,6 +84,22 @@ pub(crate) fn record_at(region: &Region, at: u64) -> Record<'_> {
     }
 }
 
+/// The records that lie one behind the other in `len` bytes from `at` on, with their offsets; up to
+/// the first that is not sound.
+pub(crate) fn records_in(
+    region: &Region,
+    at: u64,
+    len: u64,
+) -> impl Iterator<Item = (u64, Record<'_>)> {
+    let (mut at, end) = (at, at + len);
+    std::iter::from_fn(move || {
+        let record = (at < end).then(|| Record::decode(region.bytes(at, end - at)))??;
+        let found = (at, record);
+        at += record.stored_len() as u64;
+        Some(found)
+    })
+}
+
 /// The index keeps no keys; it finds them here.
 impl Records for Region {
     #[inline]

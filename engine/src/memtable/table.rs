@@ -70,6 +70,22 @@ impl Memtable {
         self.bytes.load(Ordering::Relaxed)
     }
 
+    /// Bytes of memory that its index takes, to the byte.
+    pub(crate) fn memory(&self) -> u64 {
+        self.index.memory() as u64
+    }
+
+    /// Whether the record at `at` is the one that is found here.
+    pub(crate) fn holds(&self, record: &Record<'_>, at: u64) -> bool {
+        self.index.get(record.key, record.seq) == Some((record.seq, at))
+    }
+
+    /// Has a record be found at `to`, where it was copied to, instead of `from`; whether it was
+    /// there.
+    pub(crate) fn relocate(&self, record: &Record<'_>, from: u64, to: u64) -> bool {
+        self.index.relocate(record.key, record.seq, from, to)
+    }
+
     /// The smallest sequence number inserted.
     pub(crate) fn oldest(&self) -> Option<Lsn> {
         let oldest = self.oldest.load(Ordering::Relaxed);

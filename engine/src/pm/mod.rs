@@ -8,7 +8,7 @@ mod geometry;
 mod mapped;
 mod mapping;
 mod region;
-#[cfg(any(test, feature = "testing"))]
+#[cfg(test)]
 mod simulated;
 mod span;
 mod superblock;
