@@ -47,7 +47,7 @@ impl Store for Terrace {
     fn scan(&self, from: &[u8], rows: usize) -> Result<usize> {
         let mut bytes = 0;
         let mut n = 0;
-        for row in self.table.range(from..).take(rows) {
+        for row in self.table.range(from..).limit(rows) {
             bytes += row?.1.len();
             n += 1;
         }

@@ -96,38 +96,53 @@ impl Memtable {
 /// A [`Cursor`] over an index of records in the region.
 pub(crate) struct RecordCursor<'a> {
     region: &'a Region,
+    /// Decoded once a step: a merge looks at it several times.
+    record: Option<(u64, Record<'a>)>,
     cursor: IndexCursor<'a>,
 }
 
 impl<'a> RecordCursor<'a> {
     /// A cursor over the records that `index` points to.
     pub(crate) fn new(region: &'a Region, index: &'a Index) -> RecordCursor<'a> {
-        RecordCursor { region, cursor: index.cursor() }
+        RecordCursor { region, record: None, cursor: index.cursor() }
+    }
+
+    fn look(&mut self) {
+        self.record = self.cursor.version().map(|(_, at)| (at, record_at(self.region, at)));
     }
 
     /// To the first record at or after (`key`, `seq`).
     pub(crate) fn place(&mut self, key: &[u8], seq: Lsn) {
         self.cursor.seek(key, seq);
+        self.look();
+    }
+
+    /// To the last record of a key smaller than `key`; of all keys without one.
+    pub(crate) fn place_before(&mut self, key: Option<&[u8]>) {
+        self.cursor.seek_before(key);
+        self.look();
     }
 
     /// To the first record of all.
     pub(crate) fn seek_first(&mut self) {
-        self.cursor.seek(&[], LSN_MAX);
+        self.place(&[], LSN_MAX);
     }
 
     /// To the following record.
     pub(crate) fn step(&mut self) {
         self.cursor.next();
+        self.look();
     }
 
     /// To the preceding record.
     pub(crate) fn step_back(&mut self) {
         self.cursor.prev();
+        self.look();
     }
 
     /// The record under the cursor, with its offset.
     pub(crate) fn record(&self) -> Option<(u64, Record<'a>)> {
-        self.cursor.version().map(|(_, at)| (at, record_at(self.region, at)))
+        self.record
     }
 }
 
@@ -138,7 +153,7 @@ impl Cursor for RecordCursor<'_> {
     }
 
     fn seek_before(&mut self, key: Option<&[u8]>) -> Result<()> {
-        self.cursor.seek_before(key);
+        self.place_before(key);
         Ok(())
     }
 
