@@ -4,6 +4,7 @@
 
 mod check;
 mod checkers;
+mod dax;
 mod peers;
 mod tally;
 mod tidy;
@@ -18,10 +19,11 @@ use anyhow::Result;
 const USAGE: &str = "\
 usage: cargo xtask check [--long]   run every check; stop at the first that fails
        cargo xtask tidy             check the house rules alone
+       cargo xtask dax              kill a database on a virtual NVDIMM under QEMU, thrice
        cargo xtask peers            install and build the bench's rivals (minutes)
 
 --long runs the tests at length (TERRACE_LONG=1), the checkers of what threads share (shuttle,
-ThreadSanitizer), and a tour of twenty rounds.";
+ThreadSanitizer), `dax`, and a tour of twenty rounds.";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = env::args().skip(1).collect();
@@ -30,6 +32,7 @@ fn main() -> ExitCode {
         ["check"] => check::run(&root(), false),
         ["check", "--long"] => check::run(&root(), true),
         ["tidy"] => tidy_alone(),
+        ["dax"] => dax::run(&root()),
         ["peers"] => peers::run(&root()),
         ["help" | "--help" | "-h"] => {
             println!("{USAGE}");

@@ -119,8 +119,12 @@ pub struct PmStats {
     pub zones_open: u32,
     /// Of these, zones without a record that counts: readers, or the next sync, keep them.
     pub zones_pinned: u32,
+    /// Zones that hold a record that counts.
+    pub zones_live: u32,
     /// Records in zones that count.
     pub live_records: u64,
+    /// Streams that tables append to: the shared one, and those of busy tables.
+    pub streams_used: u32,
     /// Bytes appended since the database was opened, beside the zones that were taken then.
     pub appended_bytes: u64,
     /// Of these, bytes behind the oldest record that is not drained: the last full turn of
@@ -322,7 +326,9 @@ fn pm(engine: &Engine) -> PmStats {
         zones_used: used,
         zones_open: zones.open_zones(),
         zones_pinned: zones.pinned_zones(),
+        zones_live: (0..geometry.zone_count).filter(|zone| zones.live(*zone) > 0).count() as u32,
         live_records: zones.live_records(),
+        streams_used: engine.shared.committer.streams_used(),
         appended_bytes: appended,
         turn_bytes: appended.saturating_sub(read(&engine.background.appended_before_turn)),
         index_memory: engine.tables().iter().map(|t| t.view().index_memory()).sum(),
