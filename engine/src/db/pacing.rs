@@ -197,7 +197,10 @@ impl Books {
         let draining =
             (share * NANOS_KIB / u128::from(now.capacity())).checked_div(u128::from(self.rate));
         let freeing = NANOS_KIB.checked_div(u128::from(self.freeing));
-        let nanos = draining.unwrap_or(0).max(freeing.unwrap_or(0));
+        // That nothing comes free for a while says little as long as there is room: it counts from
+        // three quarters on, in full from fifteen sixteenths.
+        let weight = u128::from(now.filling().saturating_sub(500).min(1000));
+        let nanos = draining.unwrap_or(0).max(freeing.unwrap_or(0) * weight / 1000);
         u64::try_from(nanos.min(LONGEST)).unwrap_or(0)
     }
 

@@ -171,12 +171,17 @@ impl Level0 for GlobalIndex {
         let mut gone = Vec::new();
         let mut cursor = RecordCursor::new(&self.region, &self.index);
         cursor.place(&interval.start, LSN_MAX);
-        while let Some((at, record)) = cursor.record() {
+        while let Some((_, record)) = cursor.record() {
             if !interval.contains(record.key) {
                 break;
             }
             cursor.step();
-            if record.seq <= upto && self.index.remove(record.key, record.seq).is_some() {
+            if record.seq > upto {
+                continue;
+            }
+            // Where it was removed from, not where the cursor saw it: the cleaner may have moved
+            // it in between, and has counted it out of its old zone then.
+            if let Some(at) = self.index.remove(record.key, record.seq) {
                 self.records.fetch_sub(1, Ordering::Relaxed);
                 self.bytes.fetch_sub(record.stored_len() as u64, Ordering::Relaxed);
                 gone.push(at);
