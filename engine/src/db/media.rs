@@ -1,18 +1,15 @@
-//! Which file, or memory, is the region: by mode.
+//! Which file, or memory, is the region: by where the database is kept.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::error::{Error, Result};
-use crate::options::{Mode, Options, Storage};
-use crate::os::{Files, OpenHow};
-use crate::pm::{Geometry, Mapped, Media};
+use crate::error::Result;
+use crate::options::{Options, Storage};
+use crate::os::Files;
+use crate::pm::{Geometry, Media};
 
 /// The region's file name in a database's directory.
 pub(super) const REGION: &str = "region";
-
-/// Zeros written at a time.
-const STEP: u64 = 1024 * 1024;
 
 /// Where the region of the database in `directory` is.
 pub(super) fn path(directory: &Path, options: &Options) -> PathBuf {
@@ -41,38 +38,14 @@ pub(super) fn create(
             }
         }
     }
-    drop(files.remove(path));
-    let mapped = match options.mode {
-        Mode::File => return zeroed_file(files, path, len),
-        Mode::Dax => Mapped::dax(path, true)?,
-        Mode::Emulated { delay } => Mapped::emulated(path, true, delay)?,
-    };
-    mapped.reserve(path, len)?;
-    Ok(Media::Mapped(mapped))
-}
-
-/// Zeros are written, not only reserved: the first write into reserved space would cost a
-/// metadata commit in somebody's sync.
-fn zeroed_file(files: &Arc<dyn Files>, path: &Path, len: u64) -> Result<Media> {
-    let making = |e| Error::io("make the region", path, e);
-    let file = files.open(path, OpenHow::CreateNew).map_err(making)?;
-    file.preallocate(len).map_err(making)?;
-    let zeros = vec![0; STEP as usize];
-    let mut at = 0;
-    while at < len {
-        let n = STEP.min(len - at);
-        file.write_all_at(&zeros[..n as usize], at).map_err(making)?;
-        at += n;
-    }
-    file.sync().map_err(making)?;
-    Ok(Media::File(file))
+    Media::create(files, path, len, options.mode)
 }
 
 /// The media of an existing region, and its length.
 ///
 /// # Errors
 ///
-/// `Invalid` when a mapped mode is opened read-only; otherwise an I/O error.
+/// An I/O error.
 pub(super) fn open(
     files: &Arc<dyn Files>,
     path: &Path,
@@ -84,25 +57,12 @@ pub(super) fn open(
         #[cfg(any(test, feature = "testing"))]
         Storage::Simulated(machine) => {
             if let Some(memory) = machine.memory() {
-                let missing = || Error::invalid("the simulated machine has no region");
+                let missing =
+                    || crate::error::Error::invalid("the simulated machine has no region");
                 let pm = memory.get().ok_or_else(missing)?;
                 return Ok((Media::Simulated(Arc::clone(pm)), pm.len()));
             }
         }
     }
-    let mapped = match options.mode {
-        // Reading needs no persistence: an image of the file serves in every mode.
-        _ if read_only => return file(files, path, OpenHow::Read),
-        Mode::File => return file(files, path, OpenHow::Write),
-        Mode::Dax => Mapped::dax(path, false)?,
-        Mode::Emulated { delay } => Mapped::emulated(path, false, delay)?,
-    };
-    let len = mapped.len().map_err(|e| Error::io("measure", path, e))?;
-    Ok((Media::Mapped(mapped), len))
-}
-
-fn file(files: &Arc<dyn Files>, path: &Path, how: OpenHow) -> Result<(Media, u64)> {
-    let file = files.open(path, how).map_err(|e| Error::io("open", path, e))?;
-    let len = file.len().map_err(|e| Error::io("measure", path, e))?;
-    Ok((Media::File(file), len))
+    Media::open(files, path, read_only, options.mode)
 }

@@ -7,14 +7,14 @@ mod flush;
 mod geometry;
 mod mapped;
 mod mapping;
+mod media;
 mod region;
-#[cfg(any(test, feature = "testing"))]
+#[cfg(test)]
 mod simulated;
 mod span;
 mod superblock;
 
 pub(crate) use geometry::{Geometry, LINE, PAGE, STREAM_SLOTS};
-pub(crate) use mapped::Mapped;
 pub(crate) use region::{Media, Region};
-pub(crate) use span::{Dirty, Durable, Fenced, Span};
+pub(crate) use span::{Dirty, Durable, Fenced, Flushed, Span};
 pub(crate) use superblock::{Incarnations, Lived, Superblock};
