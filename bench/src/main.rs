@@ -25,6 +25,10 @@ enum Figure {
     Commit,
     /// YCSB A to F, on Terrace and its peers.
     Ycsb,
+    /// Allocation in persistent memory: time, lines, fences.
+    Alloc,
+    /// Persistent trees: lines flushed, nodes, time.
+    Ods,
 }
 
 /// Measures figures of Terrace.
@@ -92,6 +96,8 @@ fn main() -> Result<()> {
     report.header(&format!("{:?}", arguments.figure).to_lowercase(), &settings, &guard)?;
     match arguments.figure {
         Figure::Sync => figures::sync::measure(&settings, &mut report)?,
+        Figure::Alloc => figures::alloc::measure(&settings, &mut report)?,
+        Figure::Ods => figures::ods::measure(&settings, &mut report)?,
         Figure::Ycsb => figures::ycsb::measure(&settings, &mut report)?,
         Figure::Commit => figures::commit::measure(&settings, &mut report)?,
     }

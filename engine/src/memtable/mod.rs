@@ -9,5 +9,6 @@ pub(crate) type Index = index::Index<crate::pm::Region>;
 /// A position in an [`Index`].
 type IndexCursor<'a> = index::IndexCursor<'a, crate::pm::Region>;
 
+pub(crate) use index::{Held, Patience, Restart, Version, VersionLock};
 pub(crate) use records::{Record, encode_record, record_at, record_len, set_seq};
 pub(crate) use table::{Memtable, RecordCursor};
