@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use terrace::Mode;
-use terrace::ptree::rivals::{DeleteOrder, FastFair, Ground, PersistentTree};
+use terrace::ptree::rivals::{DeleteOrder, FastFair, Ground, PersistentTree, WbTree};
 use terrace::ptree::{Options, Policy};
 
 use crate::Settings;
@@ -23,7 +23,7 @@ const KEYS: usize = 50_000;
 /// The source's delays for a flushed line, in nanoseconds.
 const DELAYS: [u64; 3] = [0, 300, 600];
 
-const SYSTEMS: [&str; 4] = ["ods", "terrace", "fast&fair", "fast&fair published"];
+const SYSTEMS: [&str; 5] = ["ods", "terrace", "fast&fair", "fast&fair published", "wb+"];
 
 fn make(system: &str, path: &Path, delay: u64) -> Result<Box<dyn PersistentTree>> {
     // A region waits for each media block of each range that a fence completes, and a tree flushes
@@ -37,6 +37,10 @@ fn make(system: &str, path: &Path, delay: u64) -> Result<Box<dyn PersistentTree>
     match system {
         "ods" => Ok(Box::new(options.policy(Policy::OneDirection).create(path)?)),
         "terrace" => Ok(Box::new(options.policy(Policy::Nearest).create(path)?)),
+        "wb+" => {
+            let ground = Ground::create(path, REGION, mode, WbTree::NODE)?;
+            Ok(Box::new(WbTree::create(ground)?))
+        }
         "fast&fair" => fast_fair(DeleteOrder::Safe),
         _ => fast_fair(DeleteOrder::Published),
     }
@@ -229,7 +233,7 @@ fn measure_mix(
         let holes = if holes == 0 { String::new() } else { format!(" holes {holes}%") };
         add(report, &format!("{}{holes}", mix.name), system, delay, mix.operations, &mixed);
         std::fs::remove_file(path)?;
-        if system.starts_with("fast") {
+        if system.starts_with("fast") || system == "wb+" {
             // It leaves no holes.
             break;
         }
@@ -252,6 +256,8 @@ fn papers(report: &mut Report) {
         ("50k+50k holes 10% delete", "ods", "lines", 62_343.0),
         ("50k+50k holes 20% delete", "ods", "lines", 62_507.0),
         ("50k+50k delete", "fast&fair", "lines", 158_347.0),
+        ("50k+50k insert", "wb+", "lines", 377_204.0),
+        ("50k+50k delete", "wb+", "lines", 2_582_854.0),
         ("3:1:1 0.1M", "ods", "lines", 202_798.0),
         ("3:1:1 0.1M holes 10%", "ods", "lines", 187_966.0),
         ("3:1:1 0.1M holes 20%", "ods", "lines", 177_054.0),
@@ -260,6 +266,8 @@ fn papers(report: &mut Report) {
         ("1:1:3 0.1M holes 10%", "ods", "lines", 75_841.0),
         ("1:1:3 0.1M holes 20%", "ods", "lines", 71_447.0),
         ("1:1:3 0.1M", "fast&fair", "lines", 109_619.0),
+        ("3:1:1 0.1M", "wb+", "lines", 1_217_410.0),
+        ("1:1:3 0.1M", "wb+", "lines", 974_465.0),
     ];
     for (case, system, metric, value) in rows {
         report.paper(case, system, metric, value);

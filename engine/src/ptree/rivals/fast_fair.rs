@@ -268,16 +268,6 @@ impl FastFair {
         self.cut(&mut pen, node, self.len(node));
         pen.persist()
     }
-
-    #[cfg(test)]
-    pub(super) fn content(&self) -> Vec<(u64, u64)> {
-        let (mut node, mut all) = (self.descend(0, 0), Vec::new());
-        while node != 0 {
-            all.extend(self.entries(node));
-            node = self.field(node, SIBLING);
-        }
-        all
-    }
 }
 
 impl PersistentTree for FastFair {
@@ -294,6 +284,15 @@ impl PersistentTree for FastFair {
     fn get(&self, key: u64) -> Result<Option<u64>> {
         let entries = self.entries(self.descend(key, 0));
         Ok(entries.into_iter().find(|(found, _)| *found == key).map(|(_, value)| value))
+    }
+
+    fn content(&self) -> Vec<(u64, u64)> {
+        let (mut node, mut all) = (self.descend(0, 0), Vec::new());
+        while node != 0 {
+            all.extend(self.entries(node));
+            node = self.field(node, SIBLING);
+        }
+        all
     }
 
     fn lines(&self) -> u64 {

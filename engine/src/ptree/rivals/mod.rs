@@ -4,6 +4,7 @@
 mod allocate;
 mod fast_fair;
 mod ground;
+mod wb;
 
 #[cfg(test)]
 mod tests;
@@ -11,6 +12,7 @@ mod tests;
 pub use allocate::{Allocation, LoggedAllocator, PoolAllocator};
 pub use fast_fair::{DeleteOrder, FastFair};
 pub use ground::Ground;
+pub use wb::WbTree;
 
 use super::OdsTree;
 use crate::error::Result;
@@ -39,6 +41,9 @@ pub trait PersistentTree {
     /// An I/O error.
     fn get(&self, key: u64) -> Result<Option<u64>>;
 
+    /// All entries, ascending.
+    fn content(&self) -> Vec<(u64, u64)>;
+
     /// Cache lines of nodes that were flushed so far.
     fn lines(&self) -> u64;
 
@@ -60,6 +65,10 @@ impl PersistentTree for OdsTree {
 
     fn get(&self, key: u64) -> Result<Option<u64>> {
         OdsTree::get(self, key)
+    }
+
+    fn content(&self) -> Vec<(u64, u64)> {
+        self.range(..).flatten().collect()
     }
 
     fn lines(&self) -> u64 {

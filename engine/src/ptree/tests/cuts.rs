@@ -136,6 +136,18 @@ fn leaves_with_holes() {
     }
 }
 
+/// The rig sees what it should: where stores to a line come in any order, shifts are not safe.
+#[test]
+fn shifts_need_the_order_within_a_line() {
+    for policy in POLICIES {
+        let (machine, model) = filled(15, policy, (1..=9).map(|key| key * 10));
+        machine.arm();
+        let act = insert(15, 1);
+        let found = explore("insert", (&machine, policy), &model, &act).unwrap_err();
+        assert!(found.what.contains("lost Some") || found.what.contains("found Some"), "{found}");
+    }
+}
+
 /// Splits of leaves, of the root and of inner nodes; each with what comes before.
 #[test]
 fn splits_at_every_level() {
