@@ -52,9 +52,9 @@ mod tier;
 mod view;
 
 pub use db::{
-    BackgroundStats, CacheStats, CommitStats, Database, DiskStats, LevelStats, OpenStats, PmStats,
-    Stats, TableStats, VerifyReport, verify,
+    BackgroundStats, CacheStats, CommitStats, Database, DiskStats, LevelStats, OpenStats,
+    PersistenceStats, PmStats, Stats, TableStats, VerifyReport, verify,
 };
 pub use error::{Damage, Error, ErrorKind, Result};
-pub use options::{Durability, Mode, OpenProgress, Options};
+pub use options::{CommitTuning, Durability, Mode, OpenProgress, Options};
 pub use table::{Range, Snapshot, Table, WriteBatch};

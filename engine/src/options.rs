@@ -74,6 +74,7 @@ pub struct Options {
     pub(crate) level1_size: u64,
     pub(crate) mode: Mode,
     pub(crate) pm_path: Option<PathBuf>,
+    pub(crate) tuning: CommitTuning,
     pub(crate) progress: Option<ProgressFn>,
     pub(crate) storage: Storage,
     /// The background runs only when a test steps it.
@@ -106,6 +107,76 @@ pub enum Planted {
     ForgetDrained,
 }
 
+/// How commits are grouped, and which tables have their records to themselves. May be changed
+/// while the database is open: [`Database::tune_commits`](crate::Database::tune_commits).
+///
+/// # Examples
+///
+/// ```
+/// let tuning = terrace::CommitTuning::new().group_batches(16).own_streams(4);
+/// assert_eq!(tuning, tuning.group_bytes(256 * 1024));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CommitTuning {
+    pub(crate) group_batches: u32,
+    pub(crate) group_bytes: u64,
+    pub(crate) own_streams: Option<u32>,
+    pub(crate) published_rule: bool,
+}
+
+impl Default for CommitTuning {
+    fn default() -> CommitTuning {
+        CommitTuning::new()
+    }
+}
+
+impl CommitTuning {
+    /// Every batch a group of its own; busy tables have streams of their own on persistent memory
+    /// and share one in `file` mode.
+    pub const fn new() -> CommitTuning {
+        CommitTuning {
+            group_batches: 1,
+            group_bytes: 256 * 1024,
+            own_streams: None,
+            published_rule: false,
+        }
+    }
+
+    /// How many batches of different threads may become one commit group, 1 by default. More share
+    /// a header and a fence among writers that come at the same time, and make each wait for the
+    /// others: worth it where the media is slow and threads are many.
+    #[must_use]
+    pub const fn group_batches(mut self, batches: u32) -> CommitTuning {
+        self.group_batches = batches;
+        self
+    }
+
+    /// For measurements only: every group also stores its tails, and fences once more for them, as
+    /// the published algorithm asks. Nothing rests on what is stored.
+    #[doc(hidden)]
+    #[must_use]
+    pub const fn published_rule(mut self, on: bool) -> CommitTuning {
+        self.published_rule = on;
+        self
+    }
+
+    /// How many bytes such a group may have; 256 KiB by default. A zone is the limit.
+    #[must_use]
+    pub const fn group_bytes(mut self, bytes: u64) -> CommitTuning {
+        self.group_bytes = bytes;
+        self
+    }
+
+    /// How many busy tables have a stream of their own, so that their records lie together; the
+    /// others share one. At most a sixteenth of the region's zones, and 383. By default 0 in
+    /// `file` mode, where a commit pays by the page and neighbours share pages, else 8.
+    #[must_use]
+    pub const fn own_streams(mut self, tables: u32) -> CommitTuning {
+        self.own_streams = Some(tables);
+        self
+    }
+}
+
 impl Default for Options {
     fn default() -> Options {
         Options::new()
@@ -132,6 +203,7 @@ impl Options {
             level1_size: 256 * MIB,
             mode: Mode::File,
             pm_path: None,
+            tuning: CommitTuning::new(),
             progress: None,
             storage: Storage::Real,
             stepped: false,
@@ -162,7 +234,9 @@ impl Options {
     }
 
     /// Where the region's file is, if not in the database's directory: on the DAX file system for
-    /// [`Mode::Dax`], on tmpfs for [`Mode::Emulated`]. It must be named at each opening.
+    /// [`Mode::Dax`], on tmpfs for [`Mode::Emulated`]. It must be named at each opening. An
+    /// emulated region that is not named lies in `/dev/shm`, or in `$TMPDIR` when that has no room
+    /// for it, and then `stats().pm.note` says so.
     #[must_use]
     pub fn pm_path(mut self, path: impl Into<PathBuf>) -> Options {
         self.pm_path = Some(path.into());
@@ -181,6 +255,14 @@ impl Options {
     #[must_use]
     pub fn level1_size(mut self, bytes: u64) -> Options {
         self.level1_size = bytes;
+        self
+    }
+
+    /// How commits are grouped and where their records go; see [`CommitTuning::new`] for the
+    /// default.
+    #[must_use]
+    pub fn commit_tuning(mut self, tuning: CommitTuning) -> Options {
+        self.tuning = tuning;
         self
     }
 

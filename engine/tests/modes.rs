@@ -23,6 +23,8 @@ fn an_emulated_region_is_found_again() {
     }
     let stats = db.stats();
     assert_eq!((stats.mode, stats.commit.syncs), ("emulated", 0));
+    let said = stats.pm.note.as_ref().is_some_and(|note| note.contains("no tmpfs"));
+    assert_eq!(said, !region.starts_with("/dev/shm"), "{:?}", stats.pm.note);
     assert!(stats.commit.fences > 8000 && stats.commit.blocks > 3 * 8000, "{stats:?}");
     assert!(stats.background.drains > 0, "6 MB do not fit in a region of 4: {stats:?}");
     drop(table);
@@ -32,6 +34,27 @@ fn an_emulated_region_is_found_again() {
     assert_eq!(table.iter().count(), 8000);
     assert_eq!(table.get(77u32.to_be_bytes()).unwrap().unwrap(), vec![77; 700]);
     assert!(db.verify().unwrap().damages.is_empty());
+}
+
+#[test]
+fn an_emulated_region_finds_a_place_and_is_found_again() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("db");
+    let open = || {
+        let mode = Mode::Emulated { delay: Duration::ZERO };
+        Options::new().mode(mode).pm_size(4 << 20).open(&path)
+    };
+    open().unwrap().table("t").unwrap().put("k", "v").unwrap();
+    let region = std::fs::read_link(path.join("region")).unwrap();
+    assert!(region.starts_with("/dev/shm") || region.starts_with(std::env::temp_dir()));
+    let db = open().unwrap();
+    assert_eq!(db.stats().pm.note.is_none(), region.starts_with("/dev/shm"));
+    assert_eq!(db.existing_table("t").unwrap().get("k").unwrap().unwrap(), "v");
+    db.close().unwrap();
+    std::fs::remove_file(&region).unwrap();
+    let error = open().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable);
+    assert!(error.to_string().contains("survives the process only"), "{error}");
 }
 
 #[test]

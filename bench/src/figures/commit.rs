@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use terrace::{Database, Mode, Options, Stats, WriteBatch};
+use terrace::{CommitTuning, Database, Mode, Options, Stats, WriteBatch};
 
 use crate::Settings;
 use crate::latency::{Latency, let_work};
@@ -35,12 +35,36 @@ impl Case {
 struct System {
     name: &'static str,
     mode: Mode,
+    tuning: CommitTuning,
 }
 
+const EMULATED: Mode = Mode::Emulated { delay: Duration::ZERO };
+const PLAIN: CommitTuning = CommitTuning::new();
+
+/// The modes as they are by default.
 const SYSTEMS: [System; 3] = [
-    System { name: "terrace-file", mode: Mode::File },
-    System { name: "terrace-emulated", mode: Mode::Emulated { delay: Duration::ZERO } },
-    System { name: "terrace-emu-300ns", mode: Mode::Emulated { delay: Duration::from_nanos(300) } },
+    System { name: "terrace-file", mode: Mode::File, tuning: PLAIN },
+    System { name: "terrace-emulated", mode: EMULATED, tuning: PLAIN },
+    System {
+        name: "terrace-emu-300ns",
+        mode: Mode::Emulated { delay: Duration::from_nanos(300) },
+        tuning: PLAIN,
+    },
+];
+
+/// What can be chosen: who batches (the caller, or a leader for several callers), which streams,
+/// and the published rule, which stores tails and fences once more for each group.
+const CHOICES: [System; 6] = [
+    System { name: "file, leader batches", mode: Mode::File, tuning: PLAIN.group_batches(16) },
+    System { name: "file, own streams", mode: Mode::File, tuning: PLAIN.own_streams(4) },
+    System { name: "emulated, leader batches", mode: EMULATED, tuning: PLAIN.group_batches(16) },
+    System { name: "emulated, shared stream", mode: EMULATED, tuning: PLAIN.own_streams(0) },
+    System { name: "emulated, own streams", mode: EMULATED, tuning: PLAIN.own_streams(4) },
+    System {
+        name: "emulated, published rule",
+        mode: EMULATED,
+        tuning: PLAIN.own_streams(4).published_rule(true),
+    },
 ];
 
 pub(crate) fn measure(settings: &Settings, report: &mut Report) -> Result<()> {
@@ -52,7 +76,7 @@ pub(crate) fn measure(settings: &Settings, report: &mut Report) -> Result<()> {
         for &threads in threads {
             for &batch in batches {
                 for tables in [1, 4] {
-                    for system in SYSTEMS {
+                    for system in SYSTEMS.into_iter().chain(choices(threads, batch, tables)) {
                         let case = Case { threads, batch, tables };
                         let wanted = settings.wants(&case.name(), system.name);
                         if (tables == 4 && batch < 4) || !wanted {
@@ -68,6 +92,14 @@ pub(crate) fn measure(settings: &Settings, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
+/// The choices, where they matter: many threads, and four tables.
+fn choices(threads: usize, batch: usize, tables: usize) -> Vec<System> {
+    let many =
+        threads == 16 && (batch, tables) == (1, 1) || threads == 1 && (batch, tables) == (8, 4);
+    let many = many || threads == 16 && (batch, tables) == (50, 4);
+    CHOICES.into_iter().filter(|_| many).collect()
+}
+
 fn run(
     settings: &Settings,
     report: &mut Report,
@@ -77,7 +109,8 @@ fn run(
     round: u64,
 ) -> Result<()> {
     let (dir, region) = (settings.dir.join("commit"), region_path(settings, system)?);
-    let mut options = Options::new().mode(system.mode).pm_size(1 << 30);
+    let mut options =
+        Options::new().mode(system.mode).pm_size(1 << 30).commit_tuning(system.tuning);
     if system.mode != Mode::File {
         options = options.pm_path(&region);
     }
@@ -162,8 +195,12 @@ fn counts(report: &mut Report, case: &str, system: &str, before: &Stats, after: 
     let rows = [
         ("groups/run", groups / runs, "groups"),
         ("syncs/run", (a.syncs - b.syncs) as f64 / runs, "syncs"),
+        ("syncs/record", (a.syncs - b.syncs) as f64 / records, "syncs"),
         ("fences/group", (a.fences - b.fences) as f64 / groups, "fences"),
+        ("fences/record", (a.fences - b.fences) as f64 / records, "fences"),
         ("flushes/group", (a.flushes - b.flushes) as f64 / groups, "lines"),
+        ("flushes/record", (a.flushes - b.flushes) as f64 / records, "lines"),
+        ("records/group", records / groups, "records"),
         ("blocks/record", (a.blocks - b.blocks) as f64 / records, "blocks"),
         ("bytes/record", (a.bytes - b.bytes) as f64 / records, "bytes"),
         ("switches", (a.zone_switches - b.zone_switches) as f64, "zones"),

@@ -123,7 +123,6 @@ fn seal(word: u64, bits: u64) -> u64 {
 mod tests {
     use super::*;
     use crate::os::sim::{Explorer, Machine};
-    use std::sync::atomic::Ordering;
 
     fn open(machine: &Machine) -> (Arc<Region>, LoggedPool) {
         let region = Region::of_machine(machine, LoggedPool::len(64, 64)).unwrap();
@@ -140,8 +139,8 @@ mod tests {
         machine.mark();
         let second = pool.allocate().unwrap();
         machine.mark();
-        assert_eq!(region.counts().flushes.load(Ordering::Relaxed), 6);
-        assert_eq!(region.counts().fences.load(Ordering::Relaxed), 6);
+        assert_eq!(region.counts().total(|c| &c.flushes), 6);
+        assert_eq!(region.counts().total(|c| &c.fences), 6);
         pool.release(first).unwrap();
         assert_eq!((pool.used(), second - first), (1, 64));
         let used = [[0, 1], [1, 2], [2, 1]];

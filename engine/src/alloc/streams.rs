@@ -3,7 +3,7 @@
 use super::pool::{Pool, PoolEntry};
 use crate::error::{Damage, Error, Result};
 use crate::pm::{Dirty, Geometry, LINE, Region, STREAM_SLOTS};
-use crate::record::{Reader, TableId, checksum, put_u32};
+use crate::record::{Reader, checksum, put_u32};
 
 const MAGIC: &[u8; 4] = b"TSTR";
 
@@ -12,6 +12,8 @@ const MAGIC: &[u8; 4] = b"TSTR";
 pub(crate) enum StreamKind {
     /// Every table that has no stream of its own.
     Shared,
+    /// One busy table at a time.
+    Own,
 }
 
 /// A stream as the region describes it.
@@ -20,8 +22,6 @@ pub(crate) struct StreamObject {
     pub(crate) stream: u32,
     pub(crate) generation: u32,
     pub(crate) kind: StreamKind,
-    /// The owner, for a stream of one table.
-    pub(crate) table: TableId,
 }
 
 impl StreamObject {
@@ -33,9 +33,9 @@ impl StreamObject {
             &mut body,
             match self.kind {
                 StreamKind::Shared => 1,
+                StreamKind::Own => 2,
             },
         );
-        put_u32(&mut body, self.table);
         body.resize(LINE as usize - 8, 0);
         let mut out = Vec::with_capacity(LINE as usize);
         out.extend_from_slice(MAGIC);
@@ -55,9 +55,9 @@ impl StreamObject {
             generation: r.u32()?,
             kind: match r.u32()? {
                 1 => StreamKind::Shared,
+                2 => StreamKind::Own,
                 _ => return None,
             },
-            table: r.u32()?,
         })
     }
 }

@@ -14,7 +14,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use parking_lot::Mutex;
 
@@ -27,10 +27,15 @@ use crate::pm::{Dirty, Durable, Geometry, Region};
 #[derive(Debug)]
 pub(crate) struct ZonePool {
     region: Arc<Region>,
+    /// As it was when the pool was opened, but for the count.
     geometry: Geometry,
+    /// Zones that exist. Only rises.
+    count: AtomicU32,
     state: Mutex<State>,
     /// Per zone: records that an index points to, or that recovery would still need.
     live: Box<[AtomicU64]>,
+    /// Per zone: the generation of its entry, for those who do not take the mutex.
+    generations: Box<[AtomicU32]>,
 }
 
 #[derive(Debug)]
@@ -84,7 +89,7 @@ impl ZonePool {
         let mut state = State {
             entries: Vec::with_capacity(geometry.zone_slots as usize),
             free: BTreeSet::new(),
-            linked: vec![None; geometry.zone_count as usize],
+            linked: vec![None; geometry.zone_slots as usize],
         };
         let (mut scans, mut leaks) = (Vec::new(), Vec::new());
         for zone in 0..geometry.zone_slots {
@@ -107,15 +112,26 @@ impl ZonePool {
                 None => leaks.push(zone),
             }
         }
-        let live = (0..geometry.zone_count).map(|_| AtomicU64::new(0)).collect();
-        let pool =
-            ZonePool { region: Arc::clone(region), geometry, state: Mutex::new(state), live };
+        let live = (0..geometry.zone_slots).map(|_| AtomicU64::new(0)).collect();
+        let generations = state.entries.iter().map(|e| AtomicU32::new(e.generation)).collect();
+        let region = Arc::clone(region);
+        let (count, state) = (AtomicU32::new(geometry.zone_count), Mutex::new(state));
+        let pool = ZonePool { region, geometry, count, state, live, generations };
         Ok((pool, scans, leaks))
     }
 
     /// The geometry of the region.
     pub(crate) fn geometry(&self) -> Geometry {
-        self.geometry
+        Geometry { zone_count: self.count.load(Ordering::Relaxed), ..self.geometry }
+    }
+
+    /// Takes the zones in that a longer region has: they are free. The superblock speaks of them
+    /// already.
+    pub(crate) fn grow(&self, count: u32) {
+        let mut state = self.state.lock();
+        let before = self.count.swap(count, Ordering::Relaxed);
+        debug_assert!((before..=self.geometry.zone_slots).contains(&count), "pools only grow");
+        state.free.extend(before..count);
     }
 
     /// Zones that nobody has.
@@ -154,7 +170,7 @@ impl ZonePool {
                 format!(
                     "all {} zones of {} are taken; wait for the drain, or create the database \
                      with a larger pm_size",
-                    self.geometry.zone_count,
+                    self.geometry().zone_count,
                     self.region.path().display()
                 ),
             )
@@ -166,17 +182,26 @@ impl ZonePool {
     /// words must be on the media before, or in the same sync as, the first sub-entry in `next`.
     pub(crate) fn switch(&self, full: u32, len: u64, greatest: u64, next: u32) -> [Dirty; 2] {
         let mut state = self.state.lock();
-        let seal = Seal(len as u32);
+        let sealed = self.seal_zone(&mut state, full, len, greatest);
+        [sealed, self.use_zone(&mut state, next, greatest + 1)]
+    }
+
+    /// Seals the zone that a stream leaves without another one. The word must be on the media
+    /// before the stream gets its next zone.
+    pub(crate) fn seal(&self, full: u32, len: u64, greatest: u64) -> Dirty {
+        self.seal_zone(&mut self.state.lock(), full, len, greatest)
+    }
+
+    fn seal_zone(&self, state: &mut State, full: u32, len: u64, greatest: u64) -> Dirty {
         let word = match &mut state.linked[full as usize] {
             Some(linked) => {
                 linked.sealed = true;
                 linked.greatest = greatest;
-                seal.encode(full, linked.header.generation)
+                Seal(len as u32).encode(full, linked.header.generation)
             }
             None => unreachable!("a stream's zone is linked (invariant 2)"),
         };
-        let sealed = self.region.store_word(self.geometry.zone(full) + Seal::AT, word);
-        [sealed, self.use_zone(&mut state, next, greatest + 1)]
+        self.region.store_word(self.geometry.zone(full) + Seal::AT, word)
     }
 
     /// Seals a zone at open, where recovery found that it ends.
@@ -192,12 +217,12 @@ impl ZonePool {
 
     /// The generation of a linked zone.
     pub(crate) fn generation(&self, zone: u32) -> u32 {
-        self.state.lock().entries[zone as usize].generation
+        self.generations[zone as usize].load(Ordering::Relaxed)
     }
 
-    /// Marks the first use of a zone that follows no other.
-    pub(crate) fn first_use(&self, zone: u32) -> Dirty {
-        self.use_zone(&mut self.state.lock(), zone, 0)
+    /// Marks the first use, by `lsn`, of a zone that follows no other.
+    pub(crate) fn first_use(&self, zone: u32, lsn: u64) -> Dirty {
+        self.use_zone(&mut self.state.lock(), zone, lsn)
     }
 
     fn use_zone(&self, state: &mut State, zone: u32, oldest: u64) -> Dirty {
@@ -236,7 +261,7 @@ impl ZonePool {
             let linked = state.linked[*zone as usize];
             linked.is_some_and(|l| l.sealed && l.greatest <= floor) && self.live(*zone) == 0
         };
-        (0..self.geometry.zone_count).filter(dead).collect()
+        (0..self.geometry().zone_count).filter(dead).collect()
     }
 
     /// Releases zones: each generation is raised on the media, in one persist for all, and only
@@ -256,6 +281,8 @@ impl ZonePool {
                 debug_assert_eq!(self.live(zone), 0, "zone {zone} has live records (invariant 3)");
                 let entry = state.entries[zone as usize].released();
                 state.entries[zone as usize] = entry;
+                // Whoever links the zone next takes the mutex first.
+                self.generations[zone as usize].store(entry.generation, Ordering::Relaxed);
                 state.linked[zone as usize] = None;
                 dirty.push(self.store_entry(zone, entry));
             }

@@ -26,6 +26,12 @@ pub(crate) trait Home: Send + Sync {
 
     /// The memtable that takes groups now. Asked in the turnstile, where freezes are ordered too.
     fn active(&self) -> Arc<Memtable>;
+
+    /// The stream that its records are appended to at present.
+    fn stream(&self) -> u32;
+
+    /// Counts bytes of records that were appended for it.
+    fn count(&self, bytes: u64);
 }
 
 /// The tables of a batch.

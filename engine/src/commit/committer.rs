@@ -3,47 +3,46 @@
 //! Outline. (1) The group is encoded and checked; everything that can fail or block happens now:
 //! space, ring credit. (2) In the turnstile it takes its ticket, its space and the memtables that
 //! will hold it. (3) Outside, in parallel with others, its bytes are stored, flushed and fenced,
-//! its records indexed, its slot finished. (4) Whoever wins the publisher's lock publishes all
-//! consecutive finished slots with one sync; the rest park.
+//! its records indexed, its slot finished; no lock is waited for. (4) Whoever waits publishes all
+//! consecutive finished slots together (`publisher`).
 //!
-//! Thread safety: every method takes `&self`. Lock order: `linking`, then `publisher` or
-//! `turnstile`; publisher and turnstile are never held together. Waiters park.
+//! Thread safety: every method takes `&self`. Lock order: `linking`, `turnstile`, and the
+//! publisher's; turnstile and publisher are never held together.
 //!
 //! Invariants:
 //!
-//! 1. visible ≤ last ticket; F ≤ durable ≤ visible. (A relaxed commit is visible, not durable.)
-//! 2. Between ticket and finish nothing may fail; a thread that dies there poisons the database.
-//! 3. A group is in the memtables before its slot is finished, hence before it is visible.
+//! 1. Between ticket and finish nothing may fail; a thread that dies there poisons the database.
+//! 2. A group is in the memtables before its slot is finished, hence before it is visible.
+//! 3. A thread that is held up between ticket and finish holds up later LSNs, and nothing else.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering, fence};
-use std::thread::Thread;
-
-use parking_lot::{Mutex, MutexGuard};
+use std::sync::atomic::{AtomicBool, AtomicU64 as Counter};
 
 use super::batch::Batch;
+use super::bucket::{Buckets, Lead, Outcome, Part};
 use super::floor::{Floor, Gidx, JournalMark};
 use super::group::{Few, Group};
+use super::keeper::Tails;
 use super::poison::Poison;
-use super::publisher::Publisher;
-use super::ring::{Finished, RING, Ring};
+use super::publisher::{Goal, Publisher};
+use super::ring::{Finished, Written};
 use super::subentry::{SUB_HEADER, SubEntry};
+use super::sync::{Mutex, Ordering};
 use super::turnstile::{Place, StreamTail, Turnstile};
 use crate::alloc::ZonePool;
-use crate::error::{ErrorKind, Result};
+use crate::error::Result;
 use crate::memtable::{Memtable, Record};
 use crate::mvcc::{Watermark, pin};
 use crate::options::Durability;
-use crate::pm::{Fenced, Region};
+use crate::pm::{Fenced, Flushed, Geometry, Purpose, Region, SpentOn};
 use crate::record::Lsn;
 
-/// Groups, records, runs, since the database was opened.
+/// Groups and records since the database was opened.
 #[derive(Debug, Default)]
 pub(crate) struct CommitCounts {
-    pub(crate) groups: AtomicU64,
-    pub(crate) records: AtomicU64,
-    pub(crate) runs: AtomicU64,
-    pub(crate) zone_switches: AtomicU64,
+    pub(crate) groups: Counter,
+    pub(crate) records: Counter,
+    pub(crate) zone_switches: Counter,
 }
 
 /// Where an opening starts from.
@@ -64,16 +63,15 @@ pub(crate) struct Committer {
     pub(super) region: Arc<Region>,
     pub(super) zones: Arc<ZonePool>,
     pub(super) incarnation: u64,
-    turnstile: Mutex<Turnstile>,
-    /// Held while a spare zone is linked.
-    linking: Mutex<()>,
-    pub(super) ring: Ring,
-    pub(super) publisher: Mutex<Publisher>,
-    pub(super) visible: Arc<Watermark>,
-    pub(super) durable: Watermark,
+    buckets: Buckets,
+    pub(super) turnstile: Mutex<Turnstile>,
+    /// Held while a zone is linked to a stream, or released.
+    pub(super) linking: Mutex<()>,
+    pub(super) publisher: Publisher,
     pub(super) poison: Arc<Poison>,
-    pub(super) journal: Mutex<JournalMark>,
     counts: CommitCounts,
+    /// For measurements: see [`Committer::follow_published_rule`].
+    published_rule: AtomicBool,
 }
 
 /// A commit that has its place in the order and waits for nothing but the device.
@@ -97,7 +95,11 @@ impl Pending<'_> {
     ///
     /// `UnknownOutcome` when the database was poisoned meanwhile.
     pub(crate) fn wait(self) -> Result<Lsn> {
-        self.committer.wait(self.lsn, self.durability)?;
+        let goal = match self.durability {
+            Durability::Durable => Goal::Durable,
+            Durability::Relaxed => Goal::Visible,
+        };
+        self.committer.publisher.wait(self.lsn, goal)?;
         Ok(self.lsn)
     }
 }
@@ -111,22 +113,24 @@ impl Committer {
         poison: Arc<Poison>,
         start: Start,
     ) -> Committer {
-        let zone_size = zones.geometry().zone_size;
-        let gidx = start.gidx.iter().enumerate();
-        let gidx = gidx.filter_map(|(stream, gidx)| Some((stream as u32, (*gidx)?)));
+        let media = (Arc::clone(&region), Arc::clone(&zones));
+        let tails: Tails = start.gidx.into_iter().collect();
+        let from = (start.last, start.floor, start.incarnation);
         Committer {
-            publisher: Mutex::new(Publisher::new(start.floor, gidx.collect())),
-            turnstile: Mutex::new(Turnstile::new(start.last + 1, start.streams, zone_size)),
+            publisher: Publisher::new(media, Arc::clone(&poison), visible, from, tails),
+            buckets: Buckets::new(),
+            turnstile: Mutex::new(Turnstile::new(
+                start.last + 1,
+                start.streams,
+                zones.geometry().zone_size,
+            )),
             region,
             zones,
             incarnation: start.incarnation,
             linking: Mutex::new(()),
-            ring: Ring::new(),
-            durable: Watermark::new(start.last),
-            visible,
             poison,
-            journal: Mutex::new(start.floor.journal),
             counts: CommitCounts::default(),
+            published_rule: AtomicBool::new(false),
         }
     }
 
@@ -135,20 +139,73 @@ impl Committer {
         &self.counts
     }
 
+    /// Publisher runs so far: groups made durable together.
+    pub(crate) fn runs(&self) -> u64 {
+        self.publisher.runs.load(Ordering::Relaxed)
+    }
+
     /// The greatest LSN that is published.
     pub(crate) fn visible(&self) -> Lsn {
-        self.visible.get()
+        self.publisher.visible()
     }
 
     /// The greatest LSN that is durable.
     pub(crate) fn durable(&self) -> Lsn {
-        self.durable.get()
+        self.publisher.durable()
     }
 
     /// The greatest LSN that a read may see: nothing unsynced once the database is poisoned.
     pub(crate) fn readable(&self) -> Lsn {
-        let visible = self.visible.get();
-        if self.poison.is_set() { visible.min(self.durable.get()) } else { visible }
+        let visible = self.visible();
+        if self.poison.is_set() { visible.min(self.durable()) } else { visible }
+    }
+
+    /// Commits a batch, perhaps together with those of other threads, and waits until it is
+    /// visible and as durable as is asked for. A group of several batches has the durability of
+    /// each: durable and relaxed ones do not meet.
+    ///
+    /// # Errors
+    ///
+    /// As [`Committer::enqueue`] and [`Pending::wait`].
+    pub(crate) fn commit(&self, batch: &Batch, durability: Durability) -> Result<Lsn> {
+        let group = Group::encode(batch, self.zones.geometry().zone_size)?;
+        let relaxed = durability == Durability::Relaxed;
+        let Some(bucket) = self.buckets.of_this_thread(relaxed) else {
+            return self.enqueue_group(group, durability, &mut || ())?.wait();
+        };
+        let outcome = match bucket.join(group) {
+            Part::Leads(mut lead) => self.lead(&mut lead, durability)?,
+            Part::Follows(outcome) => outcome,
+        };
+        match outcome {
+            Outcome::Published(lsn) => Ok(lsn),
+            Outcome::Unknown(lsn) => Err(self.poison.unknown_outcome(lsn)),
+            Outcome::Alone => self.enqueue(batch, durability)?.wait(),
+        }
+    }
+
+    /// Takes a bucket's group to the ring, and tells its followers what became of it.
+    fn lead(&self, lead: &mut Lead<'_>, durability: Durability) -> Result<Outcome> {
+        let room = self.zones.geometry().zone_size - crate::alloc::ZONE_HEADER;
+        let group = lead.gather(&self.buckets.bounds, room as usize);
+        let pending = self.enqueue_group(group, durability, &mut || ());
+        lead.hand_on();
+        let outcome = match pending {
+            Ok(pending) => {
+                let lsn = pending.lsn;
+                pending.wait().map_or(Outcome::Unknown(lsn), Outcome::Published)
+            }
+            Err(_) if lead.has_followers() => Outcome::Alone,
+            Err(e) => return Err(e),
+        };
+        lead.tell(outcome);
+        Ok(outcome)
+    }
+
+    /// Bounds the groups that several threads' batches become: how many batches, and how many
+    /// bytes; with one batch every commit is a group of its own.
+    pub(crate) fn set_group_bounds(&self, batches: u32, bytes: u64) {
+        self.buckets.set_bounds(batches, bytes);
     }
 
     /// Gives a batch its place in the order.
@@ -174,6 +231,7 @@ impl Committer {
         durability: Durability,
         at_ticket: &mut dyn FnMut(),
     ) -> Result<Pending<'_>> {
+        let _spent = SpentOn::purpose(Purpose::Commit);
         let records = group.records();
         let ticket = self.take_ticket(&group, at_ticket)?;
         let lsn = ticket.lsn;
@@ -184,17 +242,28 @@ impl Committer {
         Ok(Pending { committer: self, lsn, zone, durability })
     }
 
-    fn take_ticket(&self, group: &Group, at_ticket: &mut dyn FnMut()) -> Result<Ticket<'_>> {
+    pub(super) fn take_ticket(
+        &self,
+        group: &Group,
+        at_ticket: &mut dyn FnMut(),
+    ) -> Result<Ticket<'_>> {
+        let mut ticket = Ticket {
+            committer: self,
+            lsn: 0,
+            // Room for them is made here, so that the turnstile allocates nothing.
+            places: Few::with_capacity(group.parts.len()),
+            actives: Few::with_capacity(group.homes.len()),
+        };
         loop {
             self.poison.check()?;
             let mut turnstile = self.turnstile.lock();
             for home in &group.homes {
                 home.check_alive()?;
             }
-            if turnstile.next - self.visible.get() >= RING {
-                let oldest = turnstile.next - RING;
+            if turnstile.next > self.publisher.credit() {
+                let oldest = turnstile.next - super::ring::RING;
                 drop(turnstile);
-                self.wait(oldest, Durability::Relaxed)?;
+                self.publisher.wait(oldest, Goal::Written)?;
                 continue;
             }
             if let Some(stream) = turnstile.lacks_space(group) {
@@ -202,39 +271,11 @@ impl Committer {
                 self.make_spare(stream)?;
                 continue;
             }
-            let actives = group.homes.iter().map(|home| home.active()).collect();
-            let (lsn, places) = turnstile.pass(group, &self.zones);
+            ticket.actives.extend(group.homes.iter().map(|home| home.active()));
+            ticket.lsn = turnstile.pass(group, &self.zones, &mut ticket.places);
             at_ticket();
-            return Ok(Ticket { committer: self, lsn, places, actives, honoured: false });
+            return Ok(ticket);
         }
-    }
-
-    /// Links a spare zone to a stream that has none.
-    ///
-    /// # Errors
-    ///
-    /// As [`ZonePool::link`].
-    pub(crate) fn make_spare(&self, stream: u32) -> Result<()> {
-        let _linking = self.linking.lock();
-        let tail = self.turnstile.lock().streams[stream as usize];
-        if tail.spare.is_some() {
-            return Ok(());
-        }
-        let linked = self.zones.link(stream, tail.ordinal + 1, self.incarnation);
-        if let Err(e) = &linked
-            && e.kind() != ErrorKind::Full
-        {
-            self.poison.set(e);
-        }
-        let zone = linked?;
-        self.turnstile.lock().streams[stream as usize].spare = Some(zone);
-        Ok(())
-    }
-
-    /// Whether some stream has no spare zone.
-    pub(crate) fn lacks_spare(&self) -> Option<u32> {
-        let turnstile = self.turnstile.lock();
-        turnstile.streams.iter().position(|s| s.spare.is_none()).map(|s| s as u32)
     }
 
     /// Runs `f` at a boundary in the order: every earlier LSN, given to `f` as the last one, has
@@ -245,18 +286,17 @@ impl Committer {
     }
 
     /// Step 3: stores, fences and indexes a group that has its ticket.
-    fn fill(&self, mut group: Group, mut ticket: Ticket<'_>, durability: Durability) {
+    pub(super) fn fill(&self, mut group: Group, mut ticket: Ticket<'_>, durability: Durability) {
         let lsn = ticket.lsn;
         group.number(lsn);
-        let mut fenced = self.fence_switches(&mut ticket.places);
+        let switched = self.fence_switches(&mut ticket.places);
         let count = group.parts.len() as u16;
-        let (mut flushed, mut tails) = (Few::new(), Few::new());
+        let mut flushed: Few<Flushed> = Few::new();
         for (index, (part, place)) in group.parts.iter_mut().zip(&ticket.places).enumerate() {
-            let zone_at = self.zones.geometry().zone(place.zone);
             let header = SubEntry {
                 lsn,
                 incarnation: self.incarnation,
-                zone_generation: self.zones.generation(place.zone),
+                zone_generation: place.generation,
                 payload_len: part.payload().len() as u32,
                 payload_sum: SubEntry::payload_sum(lsn, part.payload()),
                 count,
@@ -265,17 +305,46 @@ impl Committer {
                 stream: part.stream,
             };
             part.bytes[..SUB_HEADER].copy_from_slice(&header.encode(place.zone));
-            let stored = self.region.write(zone_at + place.offset, &part.bytes);
-            flushed.push(self.region.flush(stored));
+            let at = self.zones.geometry().zone(place.zone) + place.offset;
+            flushed.push(self.region.flush(self.region.write(at, &part.bytes)));
             self.zones.add_live(place.zone, part.records.len() as u64);
-            let tail = place.offset + part.zone_len();
-            tails.push((part.stream, Gidx { zone: place.zone, tail }));
         }
-        fenced.absorb(self.region.fence(flushed));
+        let fenced = self.fence_with_floor(flushed);
+        if self.published_rule.load(Ordering::Relaxed) {
+            self.pay_for_published_rule(&ticket.places);
+        }
         self.index(&group, &ticket);
-        let durable = durability == Durability::Durable;
-        self.ring.finish(lsn, Finished { fenced, tails, durable });
-        ticket.honoured = true;
+        let streams = group.parts.iter().map(|part| Some(part.stream));
+        let spans =
+            fenced.spans().iter().zip(streams).chain(switched.spans().iter().zip([None; 2]));
+        let written = spans.map(|(&span, stream)| Written { stream, span }).collect();
+        let relaxed = durability == Durability::Relaxed;
+        self.publisher.ring.finish(lsn, &Finished { written, relaxed });
+        ticket.lsn = 0;
+    }
+
+    /// Fences a group's parts; on persistent memory the floor goes with them.
+    fn fence_with_floor(&self, mut flushed: Few<Flushed>) -> Fenced {
+        let Some(mut riding) = self.publisher.ride_along() else {
+            return self.region.fence(flushed);
+        };
+        flushed.extend(riding.dirty.drain(..).map(|dirty| self.region.flush(dirty)));
+        self.region.fence(flushed)
+    }
+
+    /// Whether groups also pay what the published algorithm asks: a tail word for each stream and
+    /// a second fence. They are stored where nobody reads them; recovery rests on the floor.
+    pub(crate) fn follow_published_rule(&self, on: bool) {
+        self.published_rule.store(on, Ordering::Relaxed);
+    }
+
+    fn pay_for_published_rule(&self, places: &[Place]) {
+        let words = places.iter().map(|place| {
+            let word = self.region.store_word(Geometry::scratch_word(), place.offset);
+            self.region.flush(word)
+        });
+        let words: Few<Flushed> = words.collect();
+        drop(self.region.fence(words));
     }
 
     /// The seal of a full zone is on the media before anything in the next one is.
@@ -294,6 +363,11 @@ impl Committer {
 
     fn index(&self, group: &Group, ticket: &Ticket<'_>) {
         let _guard = pin();
+        let bytes = |home| {
+            let records = group.parts.iter().flat_map(|part| &part.records);
+            records.filter(|r| r.home == Some(home)).map(|r| r.stored as u64).sum()
+        };
+        group.homes.iter().enumerate().for_each(|(i, home)| home.count(bytes(i)));
         for (part, place) in group.parts.iter().zip(&ticket.places) {
             let part_at = self.zones.geometry().zone(place.zone) + place.offset;
             for placed in &part.records {
@@ -305,133 +379,82 @@ impl Committer {
         }
     }
 
-    /// Runs `f` while nothing is written to the region's media; commits wait at their sync.
+    /// Runs `f` while nothing is written to the region's media; commits wait.
     pub(crate) fn while_quiet<T>(&self, f: impl FnOnce() -> T) -> T {
         let _linking = self.linking.lock();
-        let _turn = self.publish();
-        f()
-    }
-
-    /// Waits until `lsn` is published, publishing whatever is finished when nobody else does.
-    pub(crate) fn wait(&self, lsn: Lsn, durability: Durability) -> Result<()> {
-        let done = || match durability {
-            Durability::Durable => self.durable.get() >= lsn && self.visible.get() >= lsn,
-            Durability::Relaxed => self.visible.get() >= lsn,
-        };
-        loop {
-            if done() {
-                return Ok(());
-            }
-            if self.poison.is_set() {
-                return Err(self.poison.unknown_outcome(lsn));
-            }
-            if let Some(mut turn) = self.try_publish()
-                && self.run(&mut turn, false)
-            {
-                continue;
-            }
-            self.ring.enlist(lsn);
-            // Whoever publishes the LSN wakes us; whoever gives the publisher's lock back looks
-            // whether something was finished meanwhile, and wakes its waiter. So there is nothing
-            // to do as long as the lock is taken or the next slot is not finished.
-            fence(Ordering::SeqCst);
-            let idle = self.publisher.is_locked() || !self.ring.is_finished(self.visible.get() + 1);
-            if idle && !done() && !self.poison.is_set() {
-                std::thread::park();
-            }
-        }
-    }
-
-    /// The publisher's turn, if nobody has it.
-    fn try_publish(&self) -> Option<Turn<'_>> {
-        Some(Turn {
-            committer: self,
-            publisher: Some(self.publisher.try_lock()?),
-            woken: Vec::new(),
-        })
-    }
-
-    /// The publisher's turn.
-    pub(super) fn publish(&self) -> Turn<'_> {
-        Turn { committer: self, publisher: Some(self.publisher.lock()), woken: Vec::new() }
+        self.publisher.while_quiet(f)
     }
 
     /// Wakes everybody who waits for a commit, after a failure.
     pub(crate) fn wake_all(&self) {
-        self.ring.dismiss_all().iter().for_each(Thread::unpark);
-    }
-
-    /// How many runs were published.
-    pub(super) fn count_run(&self) {
-        self.counts.runs.fetch_add(1, Ordering::Relaxed);
+        self.publisher.wake_all();
     }
 
     /// Remembers how much of the journal is durable; it rides along with the next floor.
     pub(crate) fn note_journal(&self, mark: JournalMark) {
-        *self.journal.lock() = mark;
+        self.publisher.note_journal(mark);
+    }
+
+    /// Publishes all that is finished, makes it durable and writes the floor; returns F.
+    ///
+    /// # Errors
+    ///
+    /// `Unavailable` when the database is, or becomes, poisoned.
+    pub(crate) fn settle(&self) -> Result<Lsn> {
+        let _spent = SpentOn::purpose(Purpose::Background);
+        self.publisher.settle()
+    }
+
+    /// Whether everything committed is durable and the floor says so.
+    pub(crate) fn is_settled(&self) -> bool {
+        self.publisher.is_settled()
+    }
+
+    /// Those of `zones` that no GIDX word names or will come to name.
+    pub(crate) fn releasable(&self, zones: Vec<u32>) -> Vec<u32> {
+        self.publisher.releasable(zones, &self.idle_streams().0)
+    }
+
+    /// Releases zones that are [`releasable`](Committer::releasable); how many. The caller has
+    /// made sure that no reader is left that could hold an offset into them. The floor goes first:
+    /// recovery walks upward from the one on the media and must miss no LSN, and the GIDX word on
+    /// the media must not name a zone that is gone.
+    ///
+    /// # Errors
+    ///
+    /// As [`Committer::settle`].
+    pub(crate) fn release(&self, zones: &[u32]) -> Result<usize> {
+        if zones.is_empty() {
+            return Ok(0);
+        }
+        let _spent = SpentOn::purpose(Purpose::Allocation);
+        let _linking = self.linking.lock();
+        self.publisher.write_floor()?;
+        if let Err(e) = self.zones.release(zones) {
+            self.poison.set(&e);
+            self.wake_all();
+            return Err(e);
+        }
+        Ok(zones.len())
     }
 }
 
-/// A ticket that has not been honoured yet.
-struct Ticket<'a> {
+/// A ticket; its LSN is 0 before it has one, and once it was honoured.
+pub(super) struct Ticket<'a> {
     committer: &'a Committer,
-    lsn: Lsn,
+    pub(super) lsn: Lsn,
     places: Few<Place>,
     actives: Few<Arc<Memtable>>,
-    honoured: bool,
 }
 
 impl Drop for Ticket<'_> {
     fn drop(&mut self) {
-        if self.honoured {
+        if self.lsn == 0 {
             return;
         }
-        // A void slot would let recovery and readers disagree, so there is none (invariant 2).
+        // A void slot would let recovery and readers disagree, so there is none (invariant 1).
         let poison = &self.committer.poison;
         poison.set_because(format!("a thread died between ticket and finish of {}", self.lsn));
         self.committer.wake_all();
-    }
-}
-
-/// The publisher's turn. Giving it back wakes those whose commits were published, and before them
-/// the one who can go on with what was finished meanwhile.
-pub(super) struct Turn<'a> {
-    committer: &'a Committer,
-    publisher: Option<MutexGuard<'a, Publisher>>,
-    /// Whose commits this turn has published.
-    pub(super) woken: Vec<Thread>,
-}
-
-impl std::ops::Deref for Turn<'_> {
-    type Target = Publisher;
-
-    fn deref(&self) -> &Publisher {
-        self.publisher.as_ref().expect("invariant: a turn has the lock until it is dropped")
-    }
-}
-
-impl std::ops::DerefMut for Turn<'_> {
-    fn deref_mut(&mut self) -> &mut Publisher {
-        self.publisher.as_mut().expect("invariant: a turn has the lock until it is dropped")
-    }
-}
-
-impl Drop for Turn<'_> {
-    fn drop(&mut self) {
-        let committer = self.committer;
-        drop(self.publisher.take());
-        // Against the fence in `wait`: either we see the slot that was finished while we had the
-        // lock, or its waiter sees the lock free.
-        fence(Ordering::SeqCst);
-        let next = committer.visible.get() + 1;
-        if committer.ring.is_finished(next) {
-            let mut successor = Vec::new();
-            committer.ring.dismiss(next, &mut successor);
-            successor.iter().for_each(Thread::unpark);
-        }
-        self.woken.iter().for_each(Thread::unpark);
-        if committer.poison.is_set() {
-            committer.wake_all();
-        }
     }
 }

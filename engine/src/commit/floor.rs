@@ -106,7 +106,12 @@ impl Gidx {
         region.store_word(Geometry::gidx(stream), place | check(stream, place))
     }
 
-    /// The word of `stream`; `None` when it has no tail yet.
+    /// Stores that `stream` has no tail: all its zones are gone.
+    pub(crate) fn clear(region: &Region, stream: u32) -> Dirty {
+        region.store_word(Geometry::gidx(stream), 0)
+    }
+
+    /// The word of `stream`; `None` when it has no tail.
     ///
     /// # Errors
     ///

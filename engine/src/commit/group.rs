@@ -1,11 +1,13 @@
 //! A commit group, encoded and ready for its ticket. All that can fail in it fails here.
 
+use std::collections::{HashMap, HashSet};
+
 use smallvec::{SmallVec, smallvec};
 
 use super::batch::{Batch, Homes};
 use super::subentry::SUB_HEADER;
 use crate::error::{Error, Result};
-use crate::memtable::{encode_record, set_seq};
+use crate::memtable::{encode_record, record_len, set_seq};
 use crate::pm::LINE;
 use crate::record::{Kind, Lsn, SYSTEM_TABLE};
 
@@ -22,21 +24,28 @@ pub(crate) struct Part {
     pub(super) records: Few<Placed>,
 }
 
-/// Where in a part's bytes a record lies, and whose it is.
+/// Where in a part's bytes a record's key lies, and whose record it is.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Placed {
     pub(super) at: usize,
     /// Index into the group's homes; `None` for the engine's own records.
     pub(super) home: Option<usize>,
+    key_len: usize,
+    /// Bytes that it takes.
+    pub(super) stored: usize,
+    /// Which of the group's batches it came with.
+    batch: u32,
 }
 
-/// One or more operations that become durable together under one LSN.
+/// One or more batches that become durable together under one LSN.
 pub(crate) struct Group {
     pub(super) homes: Homes,
     pub(super) parts: Few<Part>,
+    /// How many batches went into it.
+    batches: u32,
 }
 
-/// The stream that all tables share.
+/// The stream that all tables share which have none of their own.
 pub(super) const SHARED_STREAM: u32 = 0;
 
 impl Group {
@@ -48,24 +57,41 @@ impl Group {
     pub(crate) fn encode(batch: &Batch, zone_size: u64) -> Result<Group> {
         batch.check()?;
         let homes = batch.homes();
-        let mut part = Part::with_capacity(SHARED_STREAM, batch.stored_len());
+        let mut parts: Few<Part> = Few::new();
         for operation in &*batch.effective() {
-            let table = homes[operation.target].table();
-            part.records.push(Placed { at: part.bytes.len(), home: Some(operation.target) });
+            let home = &homes[operation.target];
+            let part = part_of(&mut parts, home.stream(), batch.stored_len());
             let (key, value) = (batch.key(operation), batch.value(operation));
-            encode_record(&mut part.bytes, table, operation.kind, key, value);
+            part.records.push(Placed {
+                at: part.bytes.len(),
+                home: Some(operation.target),
+                key_len: key.len(),
+                stored: record_len(key.len(), value.len()),
+                batch: 0,
+            });
+            encode_record(&mut part.bytes, home.table(), operation.kind, key, value);
         }
-        let part = part.closed();
-        part.check(zone_size)?;
-        Ok(Group { homes, parts: smallvec![part] })
+        for part in &mut parts {
+            part.close();
+            part.check(zone_size)?;
+        }
+        Ok(Group { homes, parts, batches: 1 })
     }
 
     /// Encodes one of the engine's own records.
     pub(crate) fn event(key: &[u8], value: &[u8]) -> Group {
         let mut part = Part::with_capacity(SHARED_STREAM, key.len() + value.len());
-        part.records.push(Placed { at: part.bytes.len(), home: None });
+        let stored = record_len(key.len(), value.len());
+        part.records.push(Placed {
+            at: SUB_HEADER,
+            home: None,
+            key_len: key.len(),
+            stored,
+            batch: 0,
+        });
         encode_record(&mut part.bytes, SYSTEM_TABLE, Kind::TableEvent, key, value);
-        Group { homes: Homes::new(), parts: smallvec![part.closed()] }
+        part.close();
+        Group { homes: Homes::new(), parts: smallvec![part], batches: 1 }
     }
 
     /// Number of records.
@@ -81,6 +107,75 @@ impl Group {
             }
         }
     }
+
+    /// Whether `next` may go in the same group, which then has at most `most` bytes.
+    pub(super) fn takes(&self, next: &Group, most: usize) -> bool {
+        let bytes = |group: &Group| group.parts.iter().map(|p| p.bytes.len()).sum::<usize>();
+        let are_batches = !self.homes.is_empty() && !next.homes.is_empty();
+        are_batches && bytes(self) + bytes(next) <= most
+    }
+
+    /// Takes in the records of a group that came later; then [`Group::drop_superseded`].
+    pub(super) fn absorb(&mut self, next: Group) {
+        let homes: Few<usize> = next.homes.into_iter().map(|home| self.home(home)).collect();
+        for part in next.parts {
+            let own = part_of(&mut self.parts, part.stream, part.payload_len);
+            own.open();
+            let shift = own.bytes.len() - SUB_HEADER;
+            own.bytes.extend_from_slice(part.payload());
+            own.records.extend(part.records.into_iter().map(|record| Placed {
+                at: record.at + shift,
+                home: record.home.map(|home| homes[home]),
+                batch: record.batch + self.batches,
+                ..record
+            }));
+            own.close();
+        }
+        self.batches += next.batches;
+    }
+
+    /// The index of a home, which is added if it is new.
+    fn home(&mut self, home: std::sync::Arc<dyn super::Home>) -> usize {
+        let known = self.homes.iter().position(|h| h.table() == home.table());
+        known.unwrap_or_else(|| {
+            self.homes.push(home);
+            self.homes.len() - 1
+        })
+    }
+
+    /// Of several records of a key, leaves the last that was absorbed: within one LSN a key of a
+    /// table occurs once.
+    pub(super) fn drop_superseded(&mut self) {
+        if self.batches == 1 {
+            return;
+        }
+        let mut superseded: Vec<(u32, usize, usize)> = Vec::new();
+        let mut newest = HashMap::with_capacity(self.records() as usize);
+        for (p, part) in self.parts.iter().enumerate() {
+            for (r, record) in part.records.iter().enumerate() {
+                let this = (record.batch, p, r);
+                let best = newest.entry((record.home, part.key(record))).or_insert(this);
+                if *best != this {
+                    superseded.push(this.min(*best));
+                    *best = this.max(*best);
+                }
+            }
+        }
+        for (p, part) in self.parts.iter_mut().enumerate() {
+            let gone = superseded.iter().filter(|(_, of, _)| *of == p).map(|(_, _, r)| *r);
+            part.remove(&gone.collect());
+        }
+        self.parts.retain(|part| !part.records.is_empty());
+    }
+}
+
+fn part_of(parts: &mut Few<Part>, stream: u32, payload: usize) -> &mut Part {
+    let known = parts.iter().position(|part| part.stream == stream);
+    let at = known.unwrap_or_else(|| {
+        parts.push(Part::with_capacity(stream, payload));
+        parts.len() - 1
+    });
+    &mut parts[at]
 }
 
 impl Part {
@@ -90,16 +185,41 @@ impl Part {
         Part { stream, bytes, payload_len: 0, records: Few::new() }
     }
 
-    /// The part with its payload complete.
-    fn closed(mut self) -> Part {
+    /// Completes the payload.
+    fn close(&mut self) {
         self.payload_len = self.bytes.len() - SUB_HEADER;
         self.bytes.resize(self.bytes.len().next_multiple_of(LINE as usize), 0);
-        self
+    }
+
+    /// Makes room behind the payload again.
+    fn open(&mut self) {
+        self.bytes.truncate(SUB_HEADER + self.payload_len);
     }
 
     /// The records.
     pub(super) fn payload(&self) -> &[u8] {
         &self.bytes[SUB_HEADER..SUB_HEADER + self.payload_len]
+    }
+
+    fn key(&self, record: &Placed) -> &[u8] {
+        let at = record.at + crate::memtable::RECORD_HEADER;
+        &self.bytes[at..at + record.key_len]
+    }
+
+    /// Removes records, given by index.
+    fn remove(&mut self, gone: &HashSet<usize>) {
+        if gone.is_empty() {
+            return;
+        }
+        let mut kept = Part::with_capacity(self.stream, self.payload_len);
+        for (r, record) in self.records.iter().enumerate() {
+            if !gone.contains(&r) {
+                kept.records.push(Placed { at: kept.bytes.len(), ..*record });
+                kept.bytes.extend_from_slice(&self.bytes[record.at..record.at + record.stored]);
+            }
+        }
+        kept.close();
+        *self = kept;
     }
 
     /// Bytes that the part takes in its zone.
@@ -117,5 +237,14 @@ impl Part {
             )));
         }
         Ok(())
+    }
+}
+
+impl std::fmt::Debug for Group {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Group")
+            .field("tables", &self.homes.len())
+            .field("parts", &self.parts)
+            .finish_non_exhaustive()
     }
 }

@@ -2,14 +2,20 @@
 //! recovery can prove it. `docs/commit.md` has the argument.
 
 mod batch;
+mod bucket;
 mod committer;
 mod floor;
 mod group;
+mod keeper;
 mod poison;
 mod publisher;
 mod recover;
 mod ring;
+mod spaces;
 mod subentry;
+mod sync;
+#[cfg(test)]
+mod tests;
 mod turnstile;
 
 pub(crate) use batch::{Batch, Home, Target};

@@ -1,107 +1,370 @@
-//! The publisher: consecutive finished groups become durable with one sync, then visible.
+//! The publisher: consecutive finished groups become durable together, then visible.
 //!
-//! Thread safety: whoever holds the publisher's mutex is the publisher. It publishes one run and
-//! hands over; waiters take it in turn.
+//! There is no publisher's thread. Whoever waits for a commit tries to be it, in two stages, each
+//! with a lock of its own that is only tried: (1) *hand over* takes the finished slots in order,
+//! writes their pages to the operating system (`file` mode) and moves `written`; (2) *make
+//! durable* syncs what was handed over, once for all of it, and moves `durable`. On persistent
+//! memory the groups' own fences made them durable and the first stage is all. Two stages, because
+//! a relaxed commit must not wait for a neighbour's sync: while one run is at the device the next
+//! is handed over.
+//!
+//! Who finds a stage taken sleeps in a lane: that of the run whose sync will cover it, or the one
+//! of those who wait for no sync. The end of a run rings its lane: one system call wakes all.
+//! After a stage was given back, its last holder looks whether there is more to do, and wakes one
+//! sleeper to do it (`pass_on`).
+//!
+//! Thread safety: every method takes `&self`. Lock order: `syncer`, `writer`, `keeper`.
 //!
 //! Invariants:
 //!
-//! 1. The floor is written only after the sync that made it true, so it rides in the next run.
-//! 2. The run's bytes are durable (or, for relaxed runs, in the operating system's hands) before
-//!    the visible watermark moves.
+//! 1. F ≤ durable ≤ written < next ticket; durable and visible move in this order, and everything
+//!    visible is written. What is visible and not durable is, or comes before, a relaxed commit.
+//! 2. The floor is stored only after the sync or fence that made it true, so it rides in the next
+//!    run, or with the next group's fence (`keeper`).
+//! 3. A run's sync begins after `current` names it, and its lane is rung after `durable` moved.
+//! 4. A sleeper took its seat in the lane of the run that will cover it, and looked once more.
 
-use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64 as Counter;
 
-use super::committer::{Committer, Turn};
-use super::floor::{Floor, Gidx};
+use super::floor::{Floor, Gidx, JournalMark};
+use super::group::Few;
+use super::keeper::{Keeper, Tails, forget, set_tail};
+use super::poison::Poison;
+use super::ring::{RING, Ring, Written};
+use super::sync::{AtomicU64, Lane, Mutex, MutexGuard, Ordering, fence};
+use crate::alloc::ZonePool;
 use crate::error::Result;
-use crate::pm::{Durable, Fenced};
+use crate::mvcc::Watermark;
+use crate::pm::{Fenced, Flushed, Purpose, Region, Span, SpentOn};
 use crate::record::Lsn;
 
-/// Most groups in a run.
+/// Most groups that are handed over at once.
 const MAX_RUN: u64 = 1024;
 
-/// What only the publisher touches.
+/// On persistent memory the floor is stored when it is this many LSNs behind, and when it is quiet.
+/// Its lines cost a small group as much as its own. What lies above the floor is no less durable;
+/// damage there is taken for the end of what was written, and not reported.
+const FLOOR_EVERY: u64 = 16;
+
+/// Lanes of runs: the one at the device, the next, and those whose sleepers are waking up.
+const LANES: usize = 4;
+
+/// Bits of `current` for the LSN.
+const TARGET_BITS: u32 = 56;
+
+/// What somebody waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Goal {
+    /// The publisher has taken it.
+    Written,
+    /// Readers see it.
+    Visible,
+    /// It is durable, and readers see it.
+    Durable,
+}
+
+/// What only the first stage touches.
+#[derive(Debug)]
+struct Writer {
+    /// Where the streams end with what is written.
+    tails: Tails,
+    /// Ranges of the run; kept for their memory.
+    spans: Vec<Span>,
+}
+
+/// The publisher of one database.
 #[derive(Debug)]
 pub(super) struct Publisher {
-    floor: Floor,
-    /// Tails of the streams after the last published run.
-    tails: BTreeMap<u32, Gidx>,
-    /// The same after the last sync.
-    durable_tails: BTreeMap<u32, Gidx>,
-    /// GIDX words as of the floor.
-    written: BTreeMap<u32, Gidx>,
+    region: Arc<Region>,
+    zones: Arc<ZonePool>,
+    poison: Arc<Poison>,
+    pub(super) ring: Ring,
+    written: Watermark,
+    durable: Watermark,
+    visible: Arc<Watermark>,
+    writer: Mutex<Writer>,
+    syncer: Mutex<()>,
+    keeper: Mutex<Keeper>,
+    /// The number of the latest run (its lowest bits) and the last LSN that it covers.
+    current: AtomicU64,
+    /// Those who wait for a run.
+    lanes: [Lane; LANES],
+    /// Those who wait for no sync.
+    handed: Lane,
+    /// Runs since the database was opened.
+    pub(super) runs: Counter,
 }
 
 impl Publisher {
-    pub(super) fn new(floor: Floor, tails: BTreeMap<u32, Gidx>) -> Publisher {
-        Publisher { floor, durable_tails: tails.clone(), written: tails.clone(), tails }
-    }
-}
-
-impl Committer {
-    /// Publishes one run; whether there was one.
-    pub(super) fn run(&self, publisher: &mut Turn<'_>, force_sync: bool) -> bool {
-        if self.poison.is_set() {
-            return false;
+    /// A publisher that goes on after `last`, with the floor that the opening has written.
+    pub(super) fn new(
+        (region, zones): (Arc<Region>, Arc<ZonePool>),
+        poison: Arc<Poison>,
+        visible: Arc<Watermark>,
+        (last, floor, incarnation): (Lsn, Floor, u64),
+        tails: Tails,
+    ) -> Publisher {
+        debug_assert!(last < 1 << TARGET_BITS, "LSNs have 56 bits");
+        Publisher {
+            writer: Mutex::new(Writer { tails: tails.clone(), spans: Vec::new() }),
+            syncer: Mutex::new(()),
+            keeper: Mutex::new(Keeper::new(floor, tails, incarnation)),
+            ring: Ring::new(),
+            written: Watermark::new(last),
+            durable: Watermark::new(last),
+            visible,
+            current: AtomicU64::new(last),
+            lanes: Default::default(),
+            handed: Lane::default(),
+            runs: Counter::new(0),
+            region,
+            zones,
+            poison,
         }
-        let first = self.visible.get() + 1;
-        if !force_sync && !self.ring.is_finished(first) {
-            return false;
+    }
+
+    /// The greatest LSN that is durable.
+    pub(super) fn durable(&self) -> Lsn {
+        self.durable.get()
+    }
+
+    /// The greatest LSN that readers see.
+    pub(super) fn visible(&self) -> Lsn {
+        self.visible.get()
+    }
+
+    /// The first LSN for which the ring has no slot yet.
+    pub(super) fn credit(&self) -> Lsn {
+        self.written.get() + RING
+    }
+
+    /// Waits until `lsn` has come as far as `goal`, being the publisher whenever nobody else is.
+    ///
+    /// # Errors
+    ///
+    /// `UnknownOutcome` when the database was poisoned meanwhile.
+    pub(super) fn wait(&self, lsn: Lsn, goal: Goal) -> Result<()> {
+        loop {
+            if self.has_reached(lsn, goal) {
+                return Ok(());
+            }
+            if self.poison.is_set() {
+                return Err(self.poison.unknown_outcome(lsn));
+            }
+            if !self.advance(goal) {
+                self.sleep(lsn, goal);
+            }
+        }
+    }
+
+    fn has_reached(&self, lsn: Lsn, goal: Goal) -> bool {
+        match goal {
+            Goal::Written => self.written.get() >= lsn,
+            Goal::Visible => self.visible.get() >= lsn,
+            Goal::Durable => self.durable.get() >= lsn && self.visible.get() >= lsn,
+        }
+    }
+
+    /// Takes the stages that are free and have something to do; whether any was taken.
+    fn advance(&self, goal: Goal) -> bool {
+        let (mut turned, _spent) = (false, SpentOn::purpose(Purpose::Commit));
+        if self.can_hand_over()
+            && let Some(mut writer) = self.writer.try_lock()
+        {
+            self.hand_over(&mut writer);
+            drop(writer);
+            self.handed.ring();
+            turned = true;
+        }
+        if goal == Goal::Durable
+            && self.can_make_durable()
+            && let Some(syncer) = self.syncer.try_lock()
+        {
+            self.make_durable(syncer);
+            turned = true;
+        }
+        if turned {
+            self.pass_on();
+        }
+        turned
+    }
+
+    fn can_hand_over(&self) -> bool {
+        self.ring.is_finished(self.written.get() + 1) && !self.writer.is_locked()
+    }
+
+    fn can_make_durable(&self) -> bool {
+        self.durable.get() < self.written.get() && !self.syncer.is_locked()
+    }
+
+    /// Sleeps until there may be something to do or to have.
+    fn sleep(&self, lsn: Lsn, goal: Goal) {
+        let lane = self.lane(lsn, goal);
+        let seat = lane.take_seat();
+        let is_waiting = !self.has_reached(lsn, goal) && !self.poison.is_set();
+        let has_work = self.can_hand_over() || goal == Goal::Durable && self.can_make_durable();
+        // The run may have begun between the choice of the lane and the seat (invariant 4).
+        if is_waiting && !has_work && std::ptr::eq(lane, self.lane(lsn, goal)) {
+            seat.sleep();
+        }
+    }
+
+    /// The lane of the run that covers `lsn`: the current one, or the one after it.
+    fn lane(&self, lsn: Lsn, goal: Goal) -> &Lane {
+        if goal != Goal::Durable || self.region.is_persistent_memory() {
+            return &self.handed;
+        }
+        let (run, target) = self.current_run();
+        &self.lanes[(run as usize + usize::from(lsn > target)) % LANES]
+    }
+
+    fn current_run(&self) -> (u64, Lsn) {
+        let current = self.current.load(Ordering::SeqCst);
+        (current >> TARGET_BITS, current & ((1 << TARGET_BITS) - 1))
+    }
+
+    /// After a stage was given back: if one is free and has something to do, one sleeper is woken
+    /// to do it. Those of the next run first, since those of earlier ones may be on their way out.
+    fn pass_on(&self) {
+        fence(Ordering::SeqCst);
+        let hand_over = self.can_hand_over();
+        if hand_over && self.handed.ring_one() {
+            return;
+        }
+        if hand_over || self.can_make_durable() {
+            let next = self.current_run().0 as usize + 1;
+            let _woken = (0..LANES).any(|i| self.lanes[(next + i) % LANES].ring_one());
+        }
+    }
+
+    /// Stage 1. On a failure the database is poisoned.
+    fn hand_over(&self, writer: &mut Writer) {
+        if self.poison.is_set() {
+            return;
         }
         #[cfg(any(test, feature = "testing"))]
         let _phase = crate::testing::InPhase::enter(crate::testing::Phase::Commit);
-        let mut last = first - 1;
-        let mut fenced = self.ride_floor(publisher);
-        let mut sync = force_sync;
-        while last + 1 < first + MAX_RUN && self.ring.is_finished(last + 1) {
-            last += 1;
-            let finished = self.ring.take(last);
-            fenced.absorb(finished.fenced);
-            publisher.tails.extend(finished.tails);
-            sync |= finished.durable;
+        let before = self.written.get();
+        let (last, relaxed) = self.take_finished(writer, before);
+        if last == before {
+            return;
         }
-        let published = if sync {
-            self.region.sync(&fenced).map(Some)
-        } else {
-            self.region.write_back(&fenced).map(|()| None)
-        };
-        match published {
-            Ok(durable) => {
-                self.published(publisher, last, durable);
-                (first..=last).for_each(|lsn| self.ring.dismiss(lsn, &mut publisher.woken));
-            }
-            Err(e) => self.poison.set(&e),
-        }
-        self.count_run();
-        last >= first
-    }
-
-    fn published(&self, publisher: &mut Publisher, last: Lsn, durable: Option<Durable>) {
-        if durable.is_some() {
+        if self.region.is_persistent_memory() {
+            self.runs.fetch_add(1, Ordering::Relaxed);
+            self.written.raise(last);
             self.durable.raise(last);
-            publisher.durable_tails.clone_from(&publisher.tails);
+            self.visible.raise(last);
+            self.keeper.lock().note_durable(last, &writer.tails);
+            return;
         }
-        self.visible.raise(last);
+        let floor = self.ride();
+        writer.spans.extend_from_slice(floor.spans());
+        let run = Fenced::carried(writer.spans.drain(..));
+        match self.region.write_back(&run) {
+            Ok(()) => {
+                self.written.raise(last);
+                self.visible.raise(relaxed);
+            }
+            Err(e) => self.stop(&e),
+        }
     }
 
-    /// Stores the floor that the last sync made true, if it moved (invariant 1).
-    fn ride_floor(&self, publisher: &mut Publisher) -> Fenced {
-        let journal = *self.journal.lock();
-        let lsn = self.durable.get();
-        if lsn == publisher.floor.lsn && journal == publisher.floor.journal {
+    /// Takes the slots that are finished and follow each other: the last LSN, and the last one
+    /// that is relaxed.
+    fn take_finished(&self, writer: &mut Writer, before: Lsn) -> (Lsn, Lsn) {
+        let (mut last, mut last_relaxed) = (before, 0);
+        let geometry = self.zones.geometry();
+        let needs_spans = !self.region.is_persistent_memory();
+        while last < before + MAX_RUN && self.ring.is_finished(last + 1) {
+            last += 1;
+            let relaxed = self.ring.take(last, |Written { stream, span }| {
+                if let Some(stream) = stream {
+                    let zone = geometry.zone_of(span.at);
+                    let tail = span.end() - geometry.zone(zone);
+                    set_tail(&mut writer.tails, stream, Gidx { zone, tail });
+                }
+                if needs_spans {
+                    writer.spans.push(span);
+                }
+            });
+            if relaxed {
+                last_relaxed = last;
+            }
+        }
+        (last, last_relaxed)
+    }
+
+    /// Stage 2. On a failure the database is poisoned, and everybody woken.
+    fn make_durable(&self, syncer: MutexGuard<'_, ()>) {
+        let (target, tails) = {
+            let writer = self.writer.lock();
+            (self.written.get(), writer.tails.clone())
+        };
+        // Somebody may have found the first stage taken for this moment.
+        self.pass_on_hand_over();
+        if target == self.durable.get() || self.poison.is_set() {
+            return;
+        }
+        #[cfg(any(test, feature = "testing"))]
+        let _phase = crate::testing::InPhase::enter(crate::testing::Phase::Commit);
+        let run = (self.current_run().0 + 1) & 0xff;
+        self.current.store(run << TARGET_BITS | target, Ordering::SeqCst);
+        let synced = self.region.sync_written();
+        self.runs.fetch_add(1, Ordering::Relaxed);
+        match synced {
+            Ok(_) => {
+                self.durable.raise(target);
+                self.visible.raise(target);
+                self.keeper.lock().note_durable(target, &tails);
+                drop(syncer);
+                self.lanes[run as usize % LANES].ring();
+            }
+            Err(e) => self.stop(&e),
+        }
+    }
+
+    fn pass_on_hand_over(&self) {
+        fence(Ordering::SeqCst);
+        if self.can_hand_over() && !self.handed.ring_one() {
+            self.lanes[(self.current_run().0 as usize + 1) % LANES].ring_one();
+        }
+    }
+
+    fn stop(&self, cause: &crate::error::Error) {
+        self.poison.set(cause);
+        self.wake_all();
+    }
+
+    /// Wakes everybody who waits, after a failure.
+    pub(super) fn wake_all(&self) {
+        fence(Ordering::SeqCst);
+        self.lanes.iter().chain([&self.handed]).for_each(Lane::ring);
+    }
+
+    /// Stores the floor, if it moved, so that it becomes durable with the run (invariant 2).
+    fn ride(&self) -> Fenced {
+        let mut keeper = self.keeper.lock();
+        let dirty = keeper.store(&self.region);
+        if dirty.is_empty() {
             return Fenced::default();
         }
-        debug_assert!(lsn >= publisher.floor.lsn, "the floor never falls");
-        let number = publisher.floor.number + 1;
-        publisher.floor = Floor { number, lsn, incarnation: self.incarnation, journal };
-        let mut flushed = vec![self.region.flush(publisher.floor.store(&self.region))];
-        for (stream, gidx) in &publisher.durable_tails {
-            if publisher.written.get(stream) != Some(gidx) {
-                flushed.push(self.region.flush(gidx.store(&self.region, *stream)));
-            }
-        }
-        publisher.written.clone_from(&publisher.durable_tails);
+        let flushed: Few<Flushed> = dirty.into_iter().map(|d| self.region.flush(d)).collect();
         self.region.fence(flushed)
+    }
+
+    /// On persistent memory: stores the floor, if it moved and nobody else is about to, so that
+    /// the caller's next fence makes it durable; keep what is returned until that fence.
+    pub(super) fn ride_along(&self) -> Option<Riding<'_>> {
+        if !self.region.is_persistent_memory() {
+            return None;
+        }
+        let mut keeper = self.keeper.try_lock()?;
+        if !keeper.lags_by(FLOOR_EVERY) {
+            return None;
+        }
+        let dirty = keeper.store(&self.region);
+        Some(Riding { dirty, _keeper: keeper })
     }
 
     /// Publishes all that is finished, makes it durable and writes the floor; returns F. Called
@@ -110,61 +373,94 @@ impl Committer {
     /// # Errors
     ///
     /// `Unavailable` when the database is, or becomes, poisoned.
-    pub(crate) fn settle(&self) -> Result<Lsn> {
-        let mut publisher = self.publish();
-        while self.run(&mut publisher, false) {}
-        if self.durable.get() < self.visible.get() {
-            self.run(&mut publisher, true);
+    pub(super) fn settle(&self) -> Result<Lsn> {
+        loop {
+            self.hand_over(&mut self.writer.lock());
+            self.poison.check()?;
+            if !self.ring.is_finished(self.written.get() + 1) {
+                break;
+            }
+        }
+        if self.durable.get() < self.written.get() {
+            self.make_durable(self.syncer.lock());
         }
         self.poison.check()?;
-        let floor = self.ride_floor(&mut publisher);
-        if floor.is_empty() {
-            return Ok(publisher.floor.lsn);
-        }
-        if let Err(e) = self.region.sync(&floor) {
-            self.poison.set(&e);
-            return Err(e);
-        }
-        Ok(publisher.floor.lsn)
+        self.write_floor()?;
+        self.handed.ring();
+        self.pass_on();
+        Ok(self.keeper.lock().floor())
     }
 
-    /// Whether everything committed is durable and the floor says so.
-    pub(crate) fn is_settled(&self) -> bool {
-        let publisher = self.publish();
-        let (visible, durable) = (self.visible.get(), self.durable.get());
-        visible == durable
-            && publisher.floor.lsn == durable
-            && publisher.floor.journal == *self.journal.lock()
-    }
-
-    /// Those of `zones` that no GIDX word names or will come to name.
-    pub(crate) fn releasable(&self, zones: Vec<u32>) -> Vec<u32> {
-        if zones.is_empty() {
-            return zones;
-        }
-        let publisher = self.publish();
-        let tails = [&publisher.written, &publisher.durable_tails, &publisher.tails];
-        let named = |zone: u32| tails.iter().any(|t| t.values().any(|gidx| gidx.zone == zone));
-        zones.into_iter().filter(|zone| !named(*zone)).collect()
-    }
-
-    /// Releases zones that are [`releasable`](Committer::releasable); how many. The caller has
-    /// made sure that no reader is left that could hold an offset into them. The floor goes first:
-    /// recovery walks upward from the one on the media and must miss no LSN, and the GIDX word on
-    /// the media must not name a zone that is gone.
+    /// Writes the floor, if it moved, durably. Commits go on meanwhile.
     ///
     /// # Errors
     ///
-    /// As [`Committer::settle`].
-    pub(crate) fn release(&self, zones: &[u32]) -> Result<usize> {
-        if zones.is_empty() {
-            return Ok(0);
+    /// As [`Publisher::settle`].
+    pub(super) fn write_floor(&self) -> Result<()> {
+        let floor = self.ride();
+        if floor.is_empty() {
+            return Ok(());
         }
-        // Nobody verifies the region meanwhile.
-        let mut turn = self.publish();
-        let floor = self.ride_floor(&mut turn);
-        let released = self.region.sync(&floor).and_then(|_| self.zones.release(zones));
-        released.inspect_err(|e| self.poison.set(e))?;
-        Ok(zones.len())
+        self.region.sync(&floor).map(|_| ()).inspect_err(|e| self.stop(e))
     }
+
+    /// Keeps runs from their sync for as long as the guard lives.
+    #[cfg(test)]
+    pub(super) fn hold_syncs(&self) -> MutexGuard<'_, ()> {
+        self.syncer.lock()
+    }
+
+    /// Whether everything committed is durable and the floor says so.
+    pub(super) fn is_settled(&self) -> bool {
+        self.visible.get() == self.durable.get() && !self.keeper.lock().lags()
+    }
+
+    /// Takes note of how much of the journal is durable; it rides along with the next floor.
+    pub(super) fn note_journal(&self, mark: JournalMark) {
+        self.keeper.lock().note_journal(mark);
+    }
+
+    /// Those of `zones`, all dead, that no GIDX word names or will come to name. The word of a
+    /// stream that is `idle`, so that nothing is appended to it, is about to be cleared.
+    pub(super) fn releasable(&self, zones: Vec<u32>, idle: &[u32]) -> Vec<u32> {
+        if zones.is_empty() {
+            return zones;
+        }
+        // No run is on its way that would bring a forgotten tail back.
+        let releasable = {
+            let _syncer = self.syncer.lock();
+            let mut writer = self.writer.lock();
+            let mut keeper = self.keeper.lock();
+            let ends_here = |stream: &u32| {
+                let tail = writer.tails.get(*stream as usize).copied().flatten();
+                tail.is_some_and(|tail| zones.contains(&tail.zone))
+            };
+            let ended: Vec<u32> = idle.iter().copied().filter(ends_here).collect();
+            forget(&mut writer.tails, &ended);
+            keeper.forget(&ended);
+            let coming = |zone: u32| writer.tails.iter().flatten().any(|tail| tail.zone == zone);
+            zones.into_iter().filter(|&zone| !keeper.names(zone) && !coming(zone)).collect()
+        };
+        self.pass_on();
+        releasable
+    }
+
+    /// Runs `f` while the publisher writes nothing to the media; commits wait.
+    pub(super) fn while_quiet<T>(&self, f: impl FnOnce() -> T) -> T {
+        let result = {
+            let _syncer = self.syncer.lock();
+            let _writer = self.writer.lock();
+            let _keeper = self.keeper.lock();
+            f()
+        };
+        self.pass_on();
+        result
+    }
+}
+
+/// A floor that goes with the holder's next fence.
+pub(super) struct Riding<'a> {
+    pub(super) dirty: Few<crate::pm::Dirty>,
+    /// Nobody stores the next floor before this one is on the media.
+    _keeper: MutexGuard<'a, Keeper>,
 }

@@ -300,6 +300,13 @@ fn decide(evidence: &Evidence<'_>, parsed: &[Parsed], last: Lsn) -> Recovered {
     }
     let unused = evidence.scans.iter().filter(|s| !s.in_use).map(|s| s.zone);
     recovered.empty.extend(unused);
+    // All tables begin on the shared stream.
+    for stream in recovered.streams.iter_mut().skip(1) {
+        stream.idle = true;
+        if let Some(left_open) = stream.zone.take() {
+            recovered.reseal.push((left_open, stream.tail));
+        }
+    }
     recovered
 }
 
@@ -349,6 +356,7 @@ fn decide_zone(
             ordinal: scan.header.ordinal,
             greatest: newest.header.lsn,
             spare: None,
+            idle: false,
         },
     );
     if let Some(left_open) = before.zone {

@@ -1,50 +1,69 @@
-//! The ring: one slot for each LSN between its ticket and its publication.
+//! The ring: one slot for each LSN between its ticket and its run.
 //!
-//! Thread safety: the thread that has the ticket fills its slot; the publisher empties it.
+//! Thread safety: the thread that has the ticket fills its slot, the publisher empties it; a slot
+//! is atomics only, and nobody waits for it.
 //!
 //! Invariants:
 //!
-//! 1. An LSN gets a ticket only when the LSN a ring's length before it was published, so a slot
-//!    has one LSN at a time.
-//! 2. A thread that parks for an LSN is in its slot's list, and looked once more after it put
-//!    itself there; whoever publishes the LSN empties the list first and wakes after.
-//! 3. `finished` names the LSN last finished in the slot; it is stored after the slot's content
+//! 1. An LSN gets a ticket only when the LSN a ring's length before it was taken by the publisher,
+//!    so a slot has one LSN at a time.
+//! 2. `finished` names the LSN last finished in the slot; it is stored after the slot's content
 //!    and loaded before it.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::thread::Thread;
+use crossbeam_utils::atomic::AtomicCell;
 
-use parking_lot::Mutex;
-
-use super::floor::Gidx;
 use super::group::Few;
-use crate::pm::Fenced;
+use super::sync::{AtomicU64, Ordering};
+use crate::pm::Span;
 use crate::record::Lsn;
 
-/// How many groups can be under way at once.
-pub(super) const RING: u64 = 4096;
+/// How many groups can be under way at once. (So few under the model checker that credit runs out.)
+pub(super) const RING: u64 = if cfg!(all(test, feature = "shuttle")) { 4 } else { 4096 };
 
-/// What the publisher needs to know of a finished group.
+/// A fenced range of a finished group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Written {
+    /// The stream whose tail it moved; none for the words of a zone switch.
+    pub(super) stream: Option<u32>,
+    pub(super) span: Span,
+}
+
+/// What a group leaves for the publisher.
 #[derive(Debug, Default)]
 pub(super) struct Finished {
-    pub(super) fenced: Fenced,
-    /// Where each touched stream ends after the group.
-    pub(super) tails: Few<(u32, Gidx)>,
-    /// Whether somebody waits for the sync.
-    pub(super) durable: bool,
+    pub(super) written: Few<Written>,
+    /// Whether its writer waits for nothing but the operating system.
+    pub(super) relaxed: bool,
 }
 
-#[derive(Debug, Default)]
+/// The first range is inline, as most groups have no other.
+#[derive(Default)]
 struct Slot {
     finished: AtomicU64,
-    content: Mutex<Finished>,
-    waiters: Mutex<Vec<Thread>>,
+    at: AtomicU64,
+    /// Length (32 bits), stream + 1 (16 bits), and the bits below.
+    about: AtomicU64,
+    more: AtomicCell<Option<Box<More>>>,
 }
 
-/// The slots.
+/// Ranges beyond the first.
 #[derive(Debug)]
+struct More(Few<Written>);
+
+const RELAXED: u64 = 1 << 63;
+const HAS_MORE: u64 = 1 << 62;
+
+const _: () = assert!(AtomicCell::<Option<Box<More>>>::is_lock_free(), "no lock in a slot");
+
+/// The slots.
 pub(super) struct Ring {
     slots: Box<[Slot]>,
+}
+
+impl std::fmt::Debug for Ring {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Ring").field("slots", &self.slots.len()).finish()
+    }
 }
 
 impl Ring {
@@ -58,38 +77,78 @@ impl Ring {
     }
 
     /// Marks a group as written and indexed.
-    pub(super) fn finish(&self, lsn: Lsn, finished: Finished) {
+    pub(super) fn finish(&self, lsn: Lsn, finished: &Finished) {
         let slot = self.slot(lsn);
         debug_assert_ne!(slot.finished.load(Ordering::Relaxed), lsn, "one finish a ticket");
-        *slot.content.lock() = finished;
+        let (first, more) = finished.written.split_first().unzip();
+        let (at, mut about) = first.map_or((0, 0), |w| (w.span.at, pack(w)));
+        if let Some(more) = more.filter(|more| !more.is_empty()) {
+            slot.more.store(Some(Box::new(More(more.into()))));
+            about |= HAS_MORE;
+        }
+        if finished.relaxed {
+            about |= RELAXED;
+        }
+        slot.at.store(at, Ordering::Relaxed);
+        slot.about.store(about, Ordering::Relaxed);
         slot.finished.store(lsn, Ordering::SeqCst);
     }
 
-    /// Whether a group is finished (and not yet published).
+    /// Whether a group is finished.
     pub(super) fn is_finished(&self, lsn: Lsn) -> bool {
         self.slot(lsn).finished.load(Ordering::SeqCst) == lsn
     }
 
-    /// Puts this thread among those to be woken when `lsn` is published.
-    pub(super) fn enlist(&self, lsn: Lsn) {
-        self.slot(lsn).waiters.lock().push(std::thread::current());
+    /// Takes what a finished group left, range by range; whether it is relaxed.
+    pub(super) fn take(&self, lsn: Lsn, mut each: impl FnMut(Written)) -> bool {
+        debug_assert!(self.is_finished(lsn), "only finished slots are taken (invariant 2)");
+        let slot = self.slot(lsn);
+        let about = slot.about.load(Ordering::Relaxed);
+        let written = unpack(slot.at.load(Ordering::Relaxed), about);
+        if written.span.len > 0 {
+            each(written);
+        }
+        if about & HAS_MORE != 0 {
+            slot.more.take().into_iter().flat_map(|more| more.0).for_each(each);
+        }
+        about & RELAXED != 0
     }
+}
 
-    /// Empties the list of those who wait for `lsn` into `waiters`.
-    pub(super) fn dismiss(&self, lsn: Lsn, waiters: &mut Vec<Thread>) {
-        waiters.append(&mut self.slot(lsn).waiters.lock());
-    }
+fn pack(written: &Written) -> u64 {
+    debug_assert!(written.span.len <= u64::from(u32::MAX), "a range lies within a zone");
+    let stream = written.stream.map_or(0, |stream| u64::from(stream) + 1);
+    debug_assert!(stream < 1 << 16, "streams are numbered below STREAM_SLOTS");
+    written.span.len | stream << 32
+}
 
-    /// Everybody who waits for anything.
-    pub(super) fn dismiss_all(&self) -> Vec<Thread> {
-        let mut waiters = Vec::new();
-        self.slots.iter().for_each(|slot| waiters.append(&mut slot.waiters.lock()));
-        waiters
-    }
+fn unpack(at: u64, about: u64) -> Written {
+    let stream = (about >> 32 & 0xffff) as u32;
+    Written { stream: stream.checked_sub(1), span: Span { at, len: about & 0xffff_ffff } }
+}
 
-    /// Takes what a finished group left for the publisher.
-    pub(super) fn take(&self, lsn: Lsn) -> Finished {
-        debug_assert!(self.is_finished(lsn), "only finished slots are taken (invariant 3)");
-        std::mem::take(&mut *self.slot(lsn).content.lock())
+#[cfg(all(test, not(feature = "shuttle")))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slot_gives_back_what_was_put_in() {
+        let ring = Ring::new();
+        let part = |stream, at| Written { stream, span: Span { at, len: 4096 } };
+        for parts in [
+            vec![part(Some(0), 1 << 40)],
+            vec![part(Some(383), 64), part(None, 128), part(Some(7), 0)],
+            vec![],
+        ] {
+            for relaxed in [false, true] {
+                let lsn = 7 + RING * (2 + u64::from(relaxed));
+                ring.finish(lsn, &Finished { written: parts.iter().copied().collect(), relaxed });
+                assert!(ring.is_finished(lsn) && !ring.is_finished(lsn + RING));
+                let mut taken = Vec::new();
+                assert_eq!(ring.take(lsn, |written| taken.push(written)), relaxed);
+                assert_eq!(taken, parts);
+            }
+            ring.slot(7).finished.store(0, Ordering::Relaxed);
+        }
     }
 }

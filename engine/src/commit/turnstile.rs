@@ -11,7 +11,7 @@
 
 use super::group::{Few, Group};
 use crate::alloc::{ZONE_HEADER, ZonePool};
-use crate::pm::Dirty;
+use crate::pm::{Dirty, STREAM_SLOTS};
 use crate::record::Lsn;
 
 /// Where a stream's next sub-entry goes.
@@ -27,12 +27,15 @@ pub(crate) struct StreamTail {
     pub(crate) greatest: Lsn,
     /// A linked zone, ready for the switch.
     pub(crate) spare: Option<u32>,
+    /// No table has it; it gets no spare zone before somebody appends to it.
+    pub(crate) idle: bool,
 }
 
 /// Where one part of a group goes.
 #[derive(Debug)]
 pub(super) struct Place {
     pub(super) zone: u32,
+    pub(super) generation: u32,
     pub(super) offset: u64,
     /// The words of a zone switch that this group has to make durable.
     pub(super) switch: Few<Dirty>,
@@ -46,7 +49,9 @@ pub(super) struct Turnstile {
 }
 
 impl Turnstile {
-    pub(super) fn new(next: Lsn, streams: Vec<StreamTail>, zone_size: u64) -> Turnstile {
+    pub(super) fn new(next: Lsn, mut streams: Vec<StreamTail>, zone_size: u64) -> Turnstile {
+        // Room for all there can be, so that a new one is no allocation.
+        streams.reserve_exact(STREAM_SLOTS as usize - streams.len());
         Turnstile { next, streams, zone_size }
     }
 
@@ -63,17 +68,14 @@ impl Turnstile {
         stream.zone.is_some() && stream.tail + len <= self.zone_size
     }
 
-    /// Takes the ticket and reserves the space of a group that lacks none.
-    pub(super) fn pass(&mut self, group: &Group, zones: &ZonePool) -> (Lsn, Few<Place>) {
+    /// Takes the ticket and reserves the space of a group that lacks none, in `places`.
+    pub(super) fn pass(&mut self, group: &Group, zones: &ZonePool, places: &mut Few<Place>) -> Lsn {
         debug_assert_eq!(self.lacks_space(group), None, "space is ready before the ticket");
         let lsn = self.next;
         self.next += 1;
-        let places = group
-            .parts
-            .iter()
-            .map(|part| self.reserve(part.stream, part.zone_len(), lsn, zones))
-            .collect();
-        (lsn, places)
+        let parts = group.parts.iter();
+        places.extend(parts.map(|part| self.reserve(part.stream, part.zone_len(), lsn, zones)));
+        lsn
     }
 
     fn reserve(&mut self, stream: u32, len: u64, lsn: Lsn, zones: &ZonePool) -> Place {
@@ -83,7 +85,7 @@ impl Turnstile {
         if !fits && let Some(next) = s.spare.take() {
             match s.zone {
                 Some(full) => switch.extend(zones.switch(full, s.tail, s.greatest, next)),
-                None => switch.push(zones.first_use(next)),
+                None => switch.push(zones.first_use(next, lsn)),
             }
             s.zone = Some(next);
             s.tail = ZONE_HEADER;
@@ -94,7 +96,7 @@ impl Turnstile {
         s.greatest = lsn;
         debug_assert!(s.tail <= self.zone_size, "a sub-entry never spans zones (invariant 2)");
         match s.zone {
-            Some(zone) => Place { zone, offset, switch },
+            Some(zone) => Place { zone, generation: zones.generation(zone), offset, switch },
             None => unreachable!("space is ready before the ticket"),
         }
     }

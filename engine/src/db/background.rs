@@ -109,6 +109,7 @@ impl Engine {
         let fill = self.fill();
         self.set_pace(fill);
         Ok(self.link_spare()?
+            || self.assign_streams()?
             || self.release_dead()?
             || self.freeze_large()
             || self.merge_one()?

@@ -41,7 +41,7 @@ fn undo(files: &dyn Files, directory: &Path, options: &Options) {
         }
     }
     if files.sync_directory(directory).is_ok() {
-        drop(files.remove(&media::path(directory, options)));
+        media::remove(files, &media::path(directory, options), options);
     }
 }
 
@@ -64,7 +64,7 @@ fn make(files: &Arc<dyn Files>, directory: &Path, options: &Options) -> Result<(
 fn format(region: &Region, geometry: Geometry, database_id: [u8; 16]) -> Result<()> {
     let mut dirty = StreamPool::format(region);
     dirty.extend(ZonePool::format(region, geometry));
-    let shared = StreamObject { stream: 0, generation: 0, kind: StreamKind::Shared, table: 0 };
+    let shared = StreamObject { stream: 0, generation: 0, kind: StreamKind::Shared };
     dirty.extend(StreamPool::take(region, &shared));
     dirty.push(Floor::default().store(region));
     dirty.push(Floor { number: 1, ..Floor::default() }.store(region));

@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 
 use super::background::Background;
 use super::stats::OpenStats;
+use super::streams::Streams;
 use crate::commit::JournalMark;
 use crate::error::{Error, ErrorKind, Result};
 use crate::level0::GlobalIndex;
@@ -18,6 +19,7 @@ use crate::levels::{Edit, Version, VersionSet};
 use crate::memtable::Memtable;
 use crate::options::Options;
 use crate::os::DirectoryLock;
+use crate::pm::Superblock;
 use crate::record::{Lsn, TableId};
 use crate::table::{Shared, TableCore, TableSlot};
 use crate::view::View;
@@ -31,9 +33,12 @@ pub(super) struct Engine {
     pub(super) options: Options,
     pub(super) shared: Arc<Shared>,
     pub(super) set: VersionSet,
+    /// As on the media.
+    pub(super) superblock: Mutex<Superblock>,
     /// Tables by name.
     pub(super) catalog: Mutex<BTreeMap<String, Arc<TableSlot>>>,
     pub(super) background: Background,
+    pub(super) streams: Streams,
     pub(super) stop: AtomicBool,
     pub(super) opened: OpenStats,
 }

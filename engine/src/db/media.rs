@@ -3,8 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use super::emulated;
 use crate::error::Result;
-use crate::options::{Options, Storage};
+use crate::options::{Mode, Options, Storage};
 use crate::os::Files;
 use crate::pm::{Geometry, Media};
 
@@ -38,7 +39,20 @@ pub(super) fn create(
             }
         }
     }
-    Media::create(files, path, len, options.mode)
+    remove(&**files, path, options);
+    let place = match options.mode {
+        Mode::Emulated { .. } if options.pm_path.is_none() => emulated::place(path, len)?,
+        _ => path.to_path_buf(),
+    };
+    Media::create(files, &place, len, options.mode)
+}
+
+/// Removes what an unfinished creation left.
+pub(super) fn remove(files: &dyn Files, path: &Path, options: &Options) {
+    match (&options.storage, options.mode) {
+        (Storage::Real, Mode::Emulated { .. }) => emulated::remove(path),
+        _ => drop(files.remove(path)),
+    }
 }
 
 /// The media of an existing region, and its length.
@@ -63,6 +77,9 @@ pub(super) fn open(
                 return Ok((Media::Simulated(Arc::clone(pm)), pm.len()));
             }
         }
+    }
+    if let Some(error) = emulated::vanished(path) {
+        return Err(error);
     }
     Media::open(files, path, read_only, options.mode)
 }

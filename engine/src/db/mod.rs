@@ -3,24 +3,27 @@
 mod background;
 mod catalog;
 mod create;
+mod emulated;
 mod events;
+mod grow;
 mod inner;
 mod media;
 mod open;
 mod stats;
+mod streams;
 mod verify;
 
 use std::path::Path;
 use std::sync::Arc;
 
 use crate::error::Result;
-use crate::options::{Durability, Options};
+use crate::options::{CommitTuning, Durability, Options};
 use crate::table::{Keep, Snapshot, Table, WriteBatch};
 
 use inner::Inner;
 pub use stats::{
-    BackgroundStats, CacheStats, CommitStats, DiskStats, LevelStats, OpenStats, PmStats, Stats,
-    TableStats,
+    BackgroundStats, CacheStats, CommitStats, DiskStats, LevelStats, OpenStats, PersistenceStats,
+    PmStats, Stats, TableStats,
 };
 pub use verify::{VerifyReport, verify};
 
@@ -189,6 +192,24 @@ impl Database {
             registered: Arc::new(shared.snapshots.register()),
             keep: self.inner.clone(),
         })
+    }
+
+    /// Makes the region larger while the database is open, in whole zones; returns its new length
+    /// in bytes. It can grow to sixteen times the size that it was made with. It takes as long as
+    /// writing that many zeros and syncing them; commits go on meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// - `Invalid`: `size` is not larger than the region, or more than it can become;
+    /// - `Full`: the device has no space for it, and nothing was changed;
+    /// - otherwise as [`Table::put`].
+    pub fn grow_pm(&self, size: u64) -> Result<u64> {
+        self.inner.grow_pm(size)
+    }
+
+    /// Changes how commits are grouped and where their records go, from the next commits on.
+    pub fn tune_commits(&self, tuning: CommitTuning) {
+        self.inner.tune(tuning);
     }
 
     /// What lies where, and what it has cost since the database was opened.

@@ -26,6 +26,7 @@ use super::events::Event;
 use super::inner::{Engine, Inner};
 use super::media::{self, REGION};
 use super::stats::OpenStats;
+use super::streams::Streams;
 use crate::alloc::{StreamPool, ZonePool};
 use crate::commit::{
     Accepted, Committer, Evidence, Floor, Gidx, Poison, Recovered, Start, recover,
@@ -188,7 +189,7 @@ impl Opening<'_> {
         let incarnation = superblock.incarnations.current;
         let (streams, gidx) = (recovered.streams.clone(), recovered.gidx.clone());
         let start = Start { last, incarnation, floor, streams, gidx };
-        let mut engine = self.engine(region, zones, set, start);
+        let mut engine = self.engine(region, (zones, superblock), set, start);
         engine.opened.groups_accepted = recovered.above_floor;
         engine.catch_up(&recovered)?;
         engine.opened.records_rebuilt = self.index(&engine, &recovered);
@@ -197,6 +198,7 @@ impl Opening<'_> {
             let dead = engine.shared.zones.dead(engine.settle()?);
             engine.shared.committer.release(&engine.shared.committer.releasable(dead))?;
         }
+        engine.tune(self.options.tuning);
         engine.opened.total_ms = started.elapsed().as_secs_f64() * 1e3;
         Ok(engine)
     }
@@ -210,7 +212,8 @@ impl Opening<'_> {
         head.load(Span { at: 0, len: head.len() })?;
         let (superblock, damaged) = Superblock::read(head.bytes(0, head.len()), &path)?;
         let expected = superblock.geometry.region_len();
-        if len != expected {
+        // Longer: it was about to grow when the power went.
+        if len < expected {
             return Err(Error::corrupt(Damage {
                 tier: "pm",
                 file: path,
@@ -220,8 +223,9 @@ impl Opening<'_> {
                 got: format!("{len} bytes"),
             }));
         }
+        let room = superblock.geometry.greatest_len();
         #[cfg_attr(not(any(test, feature = "testing")), expect(unused_mut, reason = "planting"))]
-        let mut region = Region::new(open()?.0, &path, len)?;
+        let mut region = Region::with_room(open()?.0, &path, expected, room)?;
         #[cfg(any(test, feature = "testing"))]
         region.plant(self.options.planted);
         region.load(Span { at: 0, len: superblock.geometry.zones_start() })?;
@@ -273,7 +277,7 @@ impl Opening<'_> {
     fn engine(
         &self,
         region: Arc<Region>,
-        zones: ZonePool,
+        (zones, superblock): (ZonePool, Superblock),
         set: VersionSet,
         start: Start,
     ) -> Engine {
@@ -305,8 +309,10 @@ impl Opening<'_> {
             options: self.options.clone(),
             shared: Arc::new(shared),
             set,
+            superblock: Mutex::new(superblock),
             catalog: Mutex::default(),
             background: Background::default(),
+            streams: Streams::default(),
             stop: AtomicBool::new(false),
             opened: OpenStats::default(),
         }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::inner::Engine;
+use crate::pm::Purpose;
 use crate::table::TableCore;
 
 /// Numbers of an open database. Counters start at its opening.
@@ -17,6 +18,8 @@ pub struct Stats {
     pub open: OpenStats,
     /// Commit.
     pub commit: CommitStats,
+    /// What persistence in the region has cost, by purpose.
+    pub persistence: Vec<PersistenceStats>,
     /// The region.
     pub pm: PmStats,
     /// Each table, by name.
@@ -42,6 +45,26 @@ pub struct OpenStats {
     pub records_rebuilt: u64,
     /// Commit groups above the floor that recovery found whole.
     pub groups_accepted: u64,
+}
+
+/// What it cost to make bytes of the region durable, for one purpose.
+#[derive(Clone, Copy, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct PersistenceStats {
+    /// `commit` (groups and the floor that rides along), `allocation` (zones linked and
+    /// released), `background`, or `other` (opening, closing).
+    pub purpose: &'static str,
+    /// Syncs of the region's file.
+    pub syncs: u64,
+    /// Cache lines flushed (persistent memory only).
+    pub flushes: u64,
+    /// Store fences (persistent memory only).
+    pub fences: u64,
+    /// Media blocks of 256 bytes that fenced ranges touched (persistent memory only).
+    pub blocks: u64,
+    /// Bytes written to the region's file.
+    pub bytes: u64,
 }
 
 /// Commit.
@@ -76,10 +99,12 @@ pub struct CommitStats {
 }
 
 /// The region.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct PmStats {
+    /// What should be known of where it lies; nothing in most cases.
+    pub note: Option<String>,
     /// Its size in bytes.
     pub capacity: u64,
     /// Bytes in a zone.
@@ -196,6 +221,7 @@ pub(super) fn collect(engine: &Engine) -> Stats {
         mode: engine.shared.region.mode(),
         open: engine.opened,
         commit: commit(engine),
+        persistence: persistence(engine),
         pm: pm(engine),
         tables: engine.tables().iter().map(|t| table(t)).collect(),
         disk: disk(engine),
@@ -210,17 +236,17 @@ pub(super) fn collect(engine: &Engine) -> Stats {
 }
 
 fn commit(engine: &Engine) -> CommitStats {
-    let (committer, pm) = (&engine.shared.committer, engine.shared.region.counts());
-    let counts = committer.counts();
+    let committer = &engine.shared.committer;
+    let (counts, spent) = (committer.counts(), engine.shared.region.counts().on(Purpose::Commit));
     CommitStats {
         groups: read(&counts.groups),
         records: read(&counts.records),
-        runs: read(&counts.runs),
-        syncs: read(&pm.syncs),
-        flushes: read(&pm.flushes),
-        fences: read(&pm.fences),
-        blocks: read(&pm.blocks),
-        bytes: read(&pm.bytes),
+        runs: committer.runs(),
+        syncs: read(&spent.syncs),
+        flushes: read(&spent.flushes),
+        fences: read(&spent.fences),
+        blocks: read(&spent.blocks),
+        bytes: read(&spent.bytes),
         zone_switches: read(&counts.zone_switches),
         visible: committer.visible(),
         durable: committer.durable(),
@@ -228,10 +254,28 @@ fn commit(engine: &Engine) -> CommitStats {
     }
 }
 
+fn persistence(engine: &Engine) -> Vec<PersistenceStats> {
+    let counts = engine.shared.region.counts();
+    let of = |(purpose, name)| {
+        let spent = counts.on(purpose);
+        PersistenceStats {
+            purpose: name,
+            syncs: read(&spent.syncs),
+            flushes: read(&spent.flushes),
+            fences: read(&spent.fences),
+            blocks: read(&spent.blocks),
+            bytes: read(&spent.bytes),
+        }
+    };
+    Purpose::ALL.map(of).to_vec()
+}
+
 fn pm(engine: &Engine) -> PmStats {
     let zones = &engine.shared.zones;
     let geometry = zones.geometry();
+    let is_emulated = engine.shared.region.mode() == "emulated";
     PmStats {
+        note: is_emulated.then(|| super::emulated::note(engine.shared.region.path())).flatten(),
         capacity: engine.shared.region.len(),
         zone_size: geometry.zone_size,
         zones: geometry.zone_count,

@@ -10,5 +10,5 @@ pub(crate) type Index = index::Index<crate::pm::Region>;
 type IndexCursor<'a> = index::IndexCursor<'a, crate::pm::Region>;
 
 pub(crate) use index::{Held, Patience, Restart, Version, VersionLock};
-pub(crate) use records::{Record, encode_record, record_at, record_len, set_seq};
+pub(crate) use records::{RECORD_HEADER, Record, encode_record, record_at, record_len, set_seq};
 pub(crate) use table::{Memtable, RecordCursor};

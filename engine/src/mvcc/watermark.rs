@@ -6,8 +6,8 @@ use crate::record::Lsn;
 
 /// An LSN up to which something holds (visible, durable).
 ///
-/// Thread safety: one thread raises at a time, any number read. A reader that sees `n` sees
-/// everything that was done before `n` was raised to (release/acquire).
+/// Thread safety: any thread raises, any number read. A reader that sees `n` sees everything that
+/// was done before `n` was raised to (release/acquire).
 #[derive(Debug)]
 pub(crate) struct Watermark(AtomicU64);
 
@@ -22,9 +22,8 @@ impl Watermark {
         self.0.load(Ordering::Acquire)
     }
 
-    /// Moves it up to `lsn`.
+    /// Moves it up to `lsn`; it stays where it is when that is lower.
     pub(crate) fn raise(&self, lsn: Lsn) {
-        debug_assert!(self.get() <= lsn, "a watermark never falls");
-        self.0.store(lsn, Ordering::Release);
+        self.0.fetch_max(lsn, Ordering::AcqRel);
     }
 }

@@ -1,10 +1,63 @@
-//! Flushes, fences, syncs and bytes: this field's units of cost, always counted.
+//! Flushes, fences, syncs and bytes: this field's units of cost, always counted, by what they
+//! were spent on.
 
+use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Counters of one region since it was opened.
+/// What persistence is spent on.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Purpose {
+    /// Anything not named below: creation, opening, closing.
+    #[default]
+    Other,
+    /// Commit groups, with the floor that rides along.
+    Commit,
+    /// Zones linked to streams, and their release.
+    Allocation,
+    /// The background's own: settling, cleaning.
+    Background,
+}
+
+const PURPOSES: usize = 4;
+
+impl Purpose {
+    /// All of them, with their names.
+    pub(crate) const ALL: [(Purpose, &'static str); PURPOSES] = [
+        (Purpose::Commit, "commit"),
+        (Purpose::Allocation, "allocation"),
+        (Purpose::Background, "background"),
+        (Purpose::Other, "other"),
+    ];
+}
+
+thread_local! {
+    /// What this thread is doing.
+    static PURPOSE: Cell<Purpose> = const { Cell::new(Purpose::Other) };
+}
+
+/// For as long as this lives, what this thread spends counts as spent on one purpose.
+#[derive(Debug)]
+pub(crate) struct SpentOn {
+    before: Purpose,
+}
+
+impl SpentOn {
+    /// Begins a purpose.
+    pub(crate) fn purpose(purpose: Purpose) -> SpentOn {
+        SpentOn { before: PURPOSE.replace(purpose) }
+    }
+}
+
+impl Drop for SpentOn {
+    fn drop(&mut self) {
+        PURPOSE.set(self.before);
+    }
+}
+
+/// What was spent.
 #[derive(Debug, Default)]
-pub(crate) struct PmCounts {
+#[repr(align(128))]
+pub(crate) struct Spent {
     /// Cache lines flushed.
     pub(crate) flushes: AtomicU64,
     /// Store fences.
@@ -17,8 +70,45 @@ pub(crate) struct PmCounts {
     pub(crate) bytes: AtomicU64,
 }
 
+/// Counters of one region since it was opened.
+#[derive(Debug, Default)]
+pub(crate) struct PmCounts([Spent; PURPOSES]);
+
 impl PmCounts {
-    pub(super) fn add(counter: &AtomicU64, n: u64) {
-        counter.fetch_add(n, Ordering::Relaxed);
+    pub(super) fn add(&self, counter: impl Fn(&Spent) -> &AtomicU64, n: u64) {
+        counter(self.on(PURPOSE.get())).fetch_add(n, Ordering::Relaxed);
+    }
+
+    /// What was spent in all.
+    pub(crate) fn total(&self, counter: impl Fn(&Spent) -> &AtomicU64) -> u64 {
+        self.0.iter().map(|spent| counter(spent).load(Ordering::Relaxed)).sum()
+    }
+
+    /// What was spent on one purpose.
+    pub(crate) fn on(&self, purpose: Purpose) -> &Spent {
+        &self.0[purpose as usize]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_purpose_has_its_own_count_and_purposes_nest() {
+        let counts = PmCounts::default();
+        let commit = SpentOn::purpose(Purpose::Commit);
+        counts.add(|c| &c.fences, 1);
+        {
+            let _link = SpentOn::purpose(Purpose::Allocation);
+            counts.add(|c| &c.fences, 2);
+        }
+        counts.add(|c| &c.fences, 4);
+        drop(commit);
+        counts.add(|c| &c.fences, 8);
+        let fences = |purpose| counts.on(purpose).fences.load(Ordering::Relaxed);
+        assert_eq!(fences(Purpose::Commit), 5);
+        assert_eq!(fences(Purpose::Allocation), 2);
+        assert_eq!(fences(Purpose::Other), 8);
     }
 }

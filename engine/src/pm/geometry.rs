@@ -18,6 +18,11 @@ const MAX_ZONE: u64 = 4 * 1024 * 1024;
 /// and chains stay cheap.
 const ZONES_AIMED_AT: u64 = 64;
 
+/// How many times larger a region can grow: its index has slots for that from the first.
+const GROWTH: u32 = 16;
+
+const MAX_ZONES: u32 = 16 * 1024;
+
 /// The sizes that a region was made with, and the offsets that follow from them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Geometry {
@@ -34,9 +39,31 @@ impl Geometry {
     pub(crate) fn for_size(size: u64) -> Geometry {
         let zone_size = (size / ZONES_AIMED_AT).next_power_of_two().clamp(MIN_ZONE, MAX_ZONE);
         let zones = (size / zone_size).max(1);
-        debug_assert!(zones <= 16 * 1024, "MAX_PM_SIZE is 16,384 zones of 4 MiB");
+        debug_assert!(zones <= u64::from(MAX_ZONES), "MAX_PM_SIZE is 16,384 zones of 4 MiB");
         let zone_count = zones as u32;
-        Geometry { zone_size, zone_slots: zone_count, zone_count }
+        // At least what fits in the one page that the index takes anyway.
+        let zone_slots = (zone_count * GROWTH).max(PAGE as u32 / 8).min(MAX_ZONES);
+        Geometry { zone_size, zone_slots, zone_count }
+    }
+
+    /// The geometry after growing to about `size` bytes, in whole zones.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` when the region is that large already, or cannot become it.
+    pub(crate) fn grown_to(self, size: u64) -> Result<Geometry> {
+        let zones = size / self.zone_size;
+        if zones <= u64::from(self.zone_count) || zones > u64::from(self.zone_slots) {
+            return Err(Error::invalid(format!(
+                "a region of {} MiB made with zones of {} KiB grows to more than that and at most \
+                 {} MiB, not to {} MiB; for a larger one make a new database",
+                (u64::from(self.zone_count) * self.zone_size) >> 20,
+                self.zone_size >> 10,
+                (u64::from(self.zone_slots) * self.zone_size) >> 20,
+                size >> 20
+            )));
+        }
+        Ok(Geometry { zone_count: zones as u32, ..self })
     }
 
     /// Checks sizes read from media.
@@ -47,9 +74,9 @@ impl Geometry {
     pub(crate) fn check(self) -> Result<Geometry> {
         let sound = self.zone_size.is_power_of_two()
             && (MIN_ZONE..=MAX_ZONE).contains(&self.zone_size)
-            && (1..=16 * 1024).contains(&self.zone_count)
+            && (1..=MAX_ZONES).contains(&self.zone_count)
             && self.zone_count <= self.zone_slots
-            && self.zone_slots <= 16 * 1024;
+            && self.zone_slots <= MAX_ZONES;
         if sound {
             return Ok(self);
         }
@@ -67,6 +94,11 @@ impl Geometry {
     /// Offset of floor slot A (0) or B (1).
     pub(crate) fn floor_slot(slot: u64) -> u64 {
         2 * PAGE + slot * 512
+    }
+
+    /// Offset of a word that nobody reads, between the floor slots.
+    pub(crate) fn scratch_word() -> u64 {
+        2 * PAGE + 256
     }
 
     /// Offset of a stream's GIDX word.
@@ -104,6 +136,11 @@ impl Geometry {
     /// Offset of the first zone: the length of the fixed parts.
     pub(crate) fn zones_start(self) -> u64 {
         10 * PAGE + (u64::from(self.zone_slots) * 8).next_multiple_of(PAGE)
+    }
+
+    /// Length in bytes of the longest that the region can grow to.
+    pub(crate) fn greatest_len(self) -> u64 {
+        self.zone(self.zone_slots)
     }
 
     /// Length of the whole region in bytes.

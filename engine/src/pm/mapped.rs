@@ -83,7 +83,7 @@ impl Mapped {
     /// # Errors
     ///
     /// `Unavailable` when the kernel refuses `MAP_SYNC`: the file is not on a DAX file system.
-    pub(super) fn map(&self, path: &Path, len: usize) -> Result<Mapping> {
+    pub(super) fn map(&self, path: &Path, len: usize, room: usize) -> Result<Mapping> {
         let refused = |e: io::Error| match e.raw_os_error() {
             Some(libc::EOPNOTSUPP | libc::EINVAL) if self.dax => Error::new(
                 ErrorKind::Unavailable,
@@ -96,7 +96,18 @@ impl Mapped {
             ),
             _ => Error::io("map the region", path, e),
         };
-        Mapping::shared(&self.file, len, self.dax).map_err(refused)
+        Mapping::shared(&self.file, len, room, self.dax).map_err(refused)
+    }
+
+    /// Lengthens the file and its mapping. The new bytes are zeros.
+    ///
+    /// # Errors
+    ///
+    /// `Full`, or another I/O error; the mapping is as before then.
+    pub(super) fn grow(&self, path: &Path, image: &Mapping, len: u64) -> Result<()> {
+        self.reserve(path, len)?;
+        let extended = image.extend_shared(&self.file, len as usize, self.dax);
+        extended.map_err(|e| Error::io("map the region", path, e))
     }
 
     /// Flushes the lines of `bytes`; how many.

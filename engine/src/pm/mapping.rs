@@ -3,17 +3,21 @@
 use std::fs::File;
 use std::io;
 use std::ptr::NonNull;
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 use crate::os::{LINE, prefetch_lines};
 
-/// A mapping: the DRAM image of a region, or the region itself.
+/// A mapping: the DRAM image of a region, or the region itself. Address space is set aside for as
+/// far as it may grow, so that growth never moves it.
 #[derive(Debug)]
 pub(super) struct Mapping {
     base: NonNull<u8>,
-    len: usize,
+    /// Bytes that may be accessed. Only rises.
+    len: AtomicUsize,
+    /// Bytes of address space.
+    room: usize,
 }
 
 // SAFETY: the mapping is plain memory that lives until drop; who may touch which bytes when is
@@ -23,40 +27,74 @@ unsafe impl Send for Mapping {}
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Maps `len` bytes of zeros. They take memory only once touched.
-    pub(super) fn anonymous(len: usize) -> io::Result<Mapping> {
+    /// Sets aside `room` bytes of addresses at which nothing may be accessed yet.
+    fn reserve(room: usize) -> io::Result<Mapping> {
         // SAFETY: a fresh anonymous mapping at an address of the kernel's choice.
         let base = unsafe {
-            rustix::mm::mmap_anonymous(
-                std::ptr::null_mut(),
-                len,
-                ProtFlags::READ | ProtFlags::WRITE,
-                MapFlags::PRIVATE | MapFlags::NORESERVE,
-            )?
+            let flags = MapFlags::PRIVATE | MapFlags::NORESERVE;
+            rustix::mm::mmap_anonymous(std::ptr::null_mut(), room, ProtFlags::empty(), flags)?
         };
         let base = NonNull::new(base.cast::<u8>())
             .ok_or_else(|| io::Error::other("the kernel mapped the region at address 0"))?;
-        // Huge pages halve the cost of random reads. Without them everything works too.
-        // SAFETY: the range is the mapping just made.
-        unsafe { rustix::mm::madvise(base.as_ptr().cast(), len, Advice::LinuxHugepage) }.ok();
-        Ok(Mapping { base, len })
+        Ok(Mapping { base, len: AtomicUsize::new(0), room })
     }
 
-    /// Maps the first `len` bytes of a file, shared. With `sync`, only if stores reach the media
-    /// by flush and fence alone (`MAP_SYNC`): the kernel refuses where that is not so.
-    pub(super) fn shared(file: &File, len: usize, sync: bool) -> io::Result<Mapping> {
+    /// Maps `len` bytes of zeros with room to grow. They take memory only once touched.
+    pub(super) fn anonymous(len: usize, room: usize) -> io::Result<Mapping> {
+        let mapping = Mapping::reserve(room.max(len))?;
+        mapping.extend(len)?;
+        Ok(mapping)
+    }
+
+    /// Makes the first `len` bytes of an anonymous mapping accessible.
+    pub(super) fn extend(&self, len: usize) -> io::Result<()> {
+        self.check_room(len)?;
+        let access = rustix::mm::MprotectFlags::READ | rustix::mm::MprotectFlags::WRITE;
+        let base = self.base.as_ptr().cast();
+        // SAFETY: the range lies in address space that is ours; it only gains access.
+        unsafe { rustix::mm::mprotect(base, len, access)? };
+        // Huge pages halve the cost of random reads. Without them everything works too.
+        // SAFETY: as above.
+        unsafe { rustix::mm::madvise(base, len, Advice::LinuxHugepage) }.ok();
+        self.len.store(len, Ordering::Release);
+        Ok(())
+    }
+
+    /// Maps the first `len` bytes of a file, shared, with room to grow. With `sync`, only if
+    /// stores reach the media by flush and fence alone (`MAP_SYNC`): the kernel refuses where that
+    /// is not so.
+    pub(super) fn shared(file: &File, len: usize, room: usize, sync: bool) -> io::Result<Mapping> {
+        let mapping = Mapping::reserve(room.max(len))?;
+        mapping.extend_shared(file, len, sync)?;
+        Ok(mapping)
+    }
+
+    /// Maps the file from where the mapping ends, up to `len`.
+    pub(super) fn extend_shared(&self, file: &File, len: usize, sync: bool) -> io::Result<()> {
+        self.check_room(len)?;
         let flags = if sync {
             MapFlags::SHARED_VALIDATE | MapFlags::SYNC
         } else {
             MapFlags::SHARED | MapFlags::POPULATE
         };
-        let access = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: a fresh mapping at an address of the kernel's choice. The file is the region of
-        // a locked database: no other process changes it or cuts it short.
-        let base = unsafe { rustix::mm::mmap(std::ptr::null_mut(), len, access, flags, file, 0)? };
-        let base = NonNull::new(base.cast::<u8>())
-            .ok_or_else(|| io::Error::other("the kernel mapped the region at address 0"))?;
-        Ok(Mapping { base, len })
+        let (access, from) = (ProtFlags::READ | ProtFlags::WRITE, self.len());
+        // SAFETY: the range lies in address space that is ours, and nothing refers to its unused
+        // part, which the file's pages replace. The file is the region of a locked database: no
+        // other process changes it or cuts it short.
+        unsafe {
+            let at = self.base.as_ptr().add(from).cast();
+            rustix::mm::mmap(at, len - from, access, flags | MapFlags::FIXED, file, from as u64)?;
+        }
+        self.len.store(len, Ordering::Release);
+        Ok(())
+    }
+
+    fn check_room(&self, len: usize) -> io::Result<()> {
+        if (self.len()..=self.room).contains(&len) {
+            return Ok(());
+        }
+        let message = format!("{len} bytes do not fit where {} were set aside", self.room);
+        Err(io::Error::new(io::ErrorKind::InvalidInput, message))
     }
 
     /// Copies `bytes` in past the cache, for what is large and whole lines: nothing has to be
@@ -80,7 +118,7 @@ impl Mapping {
 
     /// Length in bytes.
     pub(super) fn len(&self) -> usize {
-        self.len
+        self.len.load(Ordering::Relaxed)
     }
 
     /// The bytes of a range. The caller keeps the region's invariant 1: nobody writes them
@@ -118,9 +156,9 @@ impl Mapping {
 
     fn check(&self, at: usize, len: usize) {
         assert!(
-            at.checked_add(len).is_some_and(|end| end <= self.len),
+            at.checked_add(len).is_some_and(|end| end <= self.len()),
             "bytes {at}+{len} lie outside a region of {} bytes",
-            self.len
+            self.len()
         );
     }
 }
@@ -128,7 +166,7 @@ impl Mapping {
 impl Drop for Mapping {
     fn drop(&mut self) {
         // SAFETY: the mapping is ours, and borrows of it end before its drop.
-        let unmapped = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.len) };
+        let unmapped = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.room) };
         debug_assert!(unmapped.is_ok(), "a mapping of ours can be unmapped");
     }
 }

@@ -4,16 +4,13 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::mapped::Mapped;
-use super::region::Media;
+use super::region::{Media, zero};
 use crate::error::{Error, Result};
 use crate::options::Mode;
 use crate::os::{Files, OpenHow};
 
-/// Zeros written at a time.
-const STEP: u64 = 1024 * 1024;
-
 impl Media {
-    /// A new file of `len` zeros, with its space on the device. What is at the path is replaced.
+    /// A new file of `len` zeros, with its space on the device; nothing may be at the path.
     ///
     /// # Errors
     ///
@@ -24,7 +21,6 @@ impl Media {
         len: u64,
         mode: Mode,
     ) -> Result<Media> {
-        drop(files.remove(path));
         let mapped = match mode {
             Mode::File => return zeroed_file(files, path, len),
             Mode::Dax => Mapped::dax(path, true)?,
@@ -57,20 +53,10 @@ impl Media {
     }
 }
 
-/// Zeros are written, not only reserved: the first write into reserved space would cost a
-/// metadata commit in somebody's sync.
 fn zeroed_file(files: &Arc<dyn Files>, path: &Path, len: u64) -> Result<Media> {
     let making = |e| Error::io("make the region", path, e);
     let file = files.open(path, OpenHow::CreateNew).map_err(making)?;
-    file.preallocate(len).map_err(making)?;
-    let zeros = vec![0; STEP as usize];
-    let mut at = 0;
-    while at < len {
-        let n = STEP.min(len - at);
-        file.write_all_at(&zeros[..n as usize], at).map_err(making)?;
-        at += n;
-    }
-    file.sync().map_err(making)?;
+    zero(&*file, 0, len).map_err(making)?;
     Ok(Media::File(file))
 }
 

@@ -15,7 +15,8 @@
 //!    The pages at a run's ends may hold ranges that other threads are filling: what the kernel
 //!    copies of those is arbitrary, unpublished, and written again by the run that they belong to.
 //! 4. A sync that failed is never followed by one that is believed: the caller poisons the
-//!    database, and this region refuses all further syncs.
+//!    database, and this region refuses all further syncs. Syncs take turns (`syncing`), because
+//!    the kernel reports a failed write-back to one caller only: whoever syncs next must know.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -57,6 +58,8 @@ pub(crate) struct Region {
     counts: PmCounts,
     /// Held while the file is written (invariant 3).
     io: Mutex<()>,
+    /// Held while the file is synced (invariant 4). Writes go on meanwhile.
+    syncing: Mutex<()>,
     sync_failed: AtomicBool,
     #[cfg(any(test, feature = "testing"))]
     planted: Option<crate::options::Planted>,
@@ -65,11 +68,18 @@ pub(crate) struct Region {
 impl Region {
     /// An all-zero image of `len` bytes over `media`. Bytes come in with [`Region::load`].
     pub(crate) fn new(media: Media, path: &Path, len: u64) -> Result<Region> {
-        let len = usize::try_from(len)
-            .map_err(|_| Error::invalid(format!("a region of {len} bytes cannot be mapped")))?;
+        Region::with_room(media, path, len, len)
+    }
+
+    /// As [`Region::new`], able to grow to `room` bytes.
+    pub(crate) fn with_room(media: Media, path: &Path, len: u64, room: u64) -> Result<Region> {
+        let (Ok(len), Ok(room)) = (usize::try_from(len), usize::try_from(room)) else {
+            return Err(Error::invalid(format!("a region of {len} bytes cannot be mapped")));
+        };
+        let anonymous = || Mapping::anonymous(len, room);
         let image = match &media {
-            Media::Mapped(mapped) => mapped.map(path, len)?,
-            _ => Mapping::anonymous(len).map_err(|e| Error::io("map the region", path, e))?,
+            Media::Mapped(mapped) => mapped.map(path, len, room)?,
+            _ => anonymous().map_err(|e| Error::io("map the region", path, e))?,
         };
         Ok(Region {
             image,
@@ -77,10 +87,36 @@ impl Region {
             path: path.to_path_buf(),
             counts: PmCounts::default(),
             io: Mutex::new(()),
+            syncing: Mutex::new(()),
             sync_failed: AtomicBool::new(false),
             #[cfg(any(test, feature = "testing"))]
             planted: None,
         })
+    }
+
+    /// Makes the region longer, by zeros that have their space on the media. It counts as longer
+    /// only once the superblock says so.
+    ///
+    /// # Errors
+    ///
+    /// `Full`, or another I/O error; the region is as long as before then.
+    pub(crate) fn grow(&self, len: u64) -> Result<()> {
+        let extend = || {
+            self.image.extend(len as usize).map_err(|e| Error::io("map the region", &self.path, e))
+        };
+        match &self.media {
+            Media::File(file) => {
+                zero(&**file, self.len(), len)
+                    .map_err(|e| Error::io("make the region longer", &self.path, e))?;
+                extend()
+            }
+            Media::Mapped(mapped) => mapped.grow(&self.path, &self.image, len),
+            #[cfg(any(test, feature = "testing"))]
+            Media::Simulated(pm) => {
+                pm.grow(len);
+                extend()
+            }
+        }
     }
 
     /// Plants a bug.
@@ -204,13 +240,13 @@ impl Region {
             Media::Mapped(_) if dirty.streamed => {}
             Media::Mapped(mapped) => {
                 let flushed = mapped.flush(self.bytes(span.at, span.len));
-                PmCounts::add(&self.counts.flushes, flushed);
+                self.counts.add(|c| &c.flushes, flushed);
             }
             #[cfg(any(test, feature = "testing"))]
             Media::Simulated(_) if dirty.streamed => {}
             #[cfg(any(test, feature = "testing"))]
             Media::Simulated(pm) => {
-                PmCounts::add(&self.counts.flushes, lines(span));
+                self.counts.add(|c| &c.flushes, lines(span));
                 pm.flush(span.at, span.len);
             }
         }
@@ -224,18 +260,23 @@ impl Region {
         match &self.media {
             Media::File(_) => {}
             Media::Mapped(mapped) => {
-                PmCounts::add(&self.counts.fences, 1);
-                PmCounts::add(&self.counts.blocks, mapped.fence(&spans));
+                self.counts.add(|c| &c.fences, 1);
+                self.counts.add(|c| &c.blocks, mapped.fence(&spans));
             }
             #[cfg(any(test, feature = "testing"))]
             Media::Simulated(pm) => {
-                PmCounts::add(&self.counts.fences, 1);
+                self.counts.add(|c| &c.fences, 1);
                 if self.planted != Some(crate::options::Planted::SkipFence) {
                     pm.fence();
                 }
             }
         }
         Fenced(spans)
+    }
+
+    /// Whether fenced bytes are durable: there is no file to write and sync.
+    pub(crate) fn is_persistent_memory(&self) -> bool {
+        !matches!(self.media, Media::File(_))
     }
 
     /// Makes fenced ranges durable: in `file` mode one write for each run of pages and one sync
@@ -245,25 +286,12 @@ impl Region {
     ///
     /// The write or the sync failed. The caller must poison the database (invariant 4).
     pub(crate) fn sync(&self, ranges: &Fenced) -> Result<Durable> {
-        if let Media::File(file) = &self.media {
-            let _io = self.io.lock();
-            self.refuse_after_failure()?;
-            self.write_pages(&**file, &ranges.0)?;
-            #[cfg(any(test, feature = "testing"))]
-            if self.planted == Some(crate::options::Planted::SkipRunSync) {
-                return Ok(Durable(()));
-            }
-            if let Err(e) = file.sync() {
-                self.sync_failed.store(true, Ordering::Release);
-                return Err(Error::io("sync the region", &self.path, e));
-            }
-            PmCounts::add(&self.counts.syncs, 1);
-        }
-        Ok(Durable(()))
+        self.write_back(ranges)?;
+        self.sync_written()
     }
 
     /// Hands fenced ranges to the operating system without waiting for the device: they survive
-    /// the process. The next [`Region::sync`] covers them.
+    /// the process. The next [`Region::sync_written`] covers them.
     ///
     /// # Errors
     ///
@@ -275,6 +303,28 @@ impl Region {
             self.write_pages(&**file, &ranges.0)?;
         }
         Ok(())
+    }
+
+    /// Makes everything durable that was handed over before this call.
+    ///
+    /// # Errors
+    ///
+    /// The sync failed, or an earlier one did. The caller must poison the database (invariant 4).
+    pub(crate) fn sync_written(&self) -> Result<Durable> {
+        if let Media::File(file) = &self.media {
+            let _syncing = self.syncing.lock();
+            self.refuse_after_failure()?;
+            #[cfg(any(test, feature = "testing"))]
+            if self.planted == Some(crate::options::Planted::SkipRunSync) {
+                return Ok(Durable(()));
+            }
+            if let Err(e) = file.sync() {
+                self.sync_failed.store(true, Ordering::Release);
+                return Err(Error::io("sync the region", &self.path, e));
+            }
+            self.counts.add(|c| &c.syncs, 1);
+        }
+        Ok(Durable(()))
     }
 
     /// All steps at once, for what is rare: zone headers, pool entries, superblocks.
@@ -321,7 +371,7 @@ impl Region {
             let len = end.min(self.len()) - start;
             file.write_all_at(self.bytes(start, len), start)
                 .map_err(|e| Error::io("write the region", &self.path, e))?;
-            PmCounts::add(&self.counts.bytes, len);
+            self.counts.add(|c| &c.bytes, len);
         }
         Ok(())
     }
@@ -336,4 +386,23 @@ fn lines(span: Span) -> u64 {
 fn usize_of(n: u64) -> usize {
     debug_assert!(usize::try_from(n).is_ok(), "{n} is no offset of a mapped region");
     n as usize
+}
+
+/// Writes zeros from `from` to `to`, and syncs: reserved space alone would cost a metadata commit
+/// in somebody's sync when it is first written to.
+///
+/// # Errors
+///
+/// An I/O error.
+pub(crate) fn zero(file: &dyn File, from: u64, to: u64) -> std::io::Result<()> {
+    const STEP: u64 = 1024 * 1024;
+    file.preallocate(to)?;
+    let zeros = vec![0; STEP as usize];
+    let mut at = from;
+    while at < to {
+        let n = STEP.min(to - at);
+        file.write_all_at(&zeros[..n as usize], at)?;
+        at += n;
+    }
+    file.sync()
 }

@@ -62,6 +62,17 @@ impl Fenced {
     pub(crate) fn absorb(&mut self, mut other: Fenced) {
         self.0.append(&mut other.0);
     }
+
+    /// The ranges, for [`Fenced::carried`].
+    pub(crate) fn spans(&self) -> &[Span] {
+        &self.0
+    }
+
+    /// Puts ranges together again that were taken out of others of this kind, and were carried
+    /// from the thread that fenced them to the one that makes them durable.
+    pub(crate) fn carried(spans: impl IntoIterator<Item = Span>) -> Fenced {
+        Fenced(spans.into_iter().collect())
+    }
 }
 
 /// Proof that a run of bytes is durable.

@@ -11,7 +11,7 @@
 //!    it that is not drained is in level 0.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use arc_swap::{ArcSwap, Guard};
 use parking_lot::{Mutex, MutexGuard};
@@ -43,6 +43,10 @@ pub(crate) struct TableCore {
     changing: Mutex<Turn>,
     merged: AtomicU64,
     dropped: AtomicBool,
+    /// The stream that its records go to. Records name their table, so it may change at any time.
+    stream: AtomicU32,
+    /// Bytes that its records have taken in zones since it was opened.
+    written: AtomicU64,
 }
 
 impl TableCore {
@@ -56,6 +60,8 @@ impl TableCore {
             changing: Mutex::new(Turn::default()),
             merged: AtomicU64::new(merged),
             dropped: AtomicBool::new(false),
+            stream: AtomicU32::new(0),
+            written: AtomicU64::new(0),
         }
     }
 
@@ -95,6 +101,16 @@ impl TableCore {
         self.merged.store(lsn, Ordering::Release);
     }
 
+    /// Bytes that its records have taken in zones since it was opened.
+    pub(crate) fn written(&self) -> u64 {
+        self.written.load(Ordering::Relaxed)
+    }
+
+    /// Sends its records to another stream from now on.
+    pub(crate) fn set_stream(&self, stream: u32) {
+        self.stream.store(stream, Ordering::Relaxed);
+    }
+
     /// The right to change the view, with the state of the turn.
     pub(crate) fn change(&self) -> Change<'_> {
         Change { core: self, turn: self.changing.lock() }
@@ -125,6 +141,14 @@ impl Home for TableCore {
 
     fn active(&self) -> Arc<Memtable> {
         Arc::clone(&self.view.load().active)
+    }
+
+    fn stream(&self) -> u32 {
+        self.stream.load(Ordering::Relaxed)
+    }
+
+    fn count(&self, bytes: u64) {
+        self.written.fetch_add(bytes, Ordering::Relaxed);
     }
 }
 

@@ -88,10 +88,10 @@ impl Shared {
         self.pace.slow_down(bytes);
         loop {
             let rounds = self.pace.rounds();
-            match self.committer.enqueue(batch, durability) {
-                Ok(pending) => {
+            match self.committer.commit(batch, durability) {
+                Ok(_) => {
                     self.bell.count(bytes);
-                    return pending.wait().map(|_| ());
+                    return Ok(());
                 }
                 Err(e) if e.kind() == ErrorKind::Full => {
                     self.bell.ring();

@@ -1,5 +1,4 @@
 use std::result::Result;
-use std::sync::atomic::Ordering;
 
 use super::*;
 use crate::alloc::Slices;
@@ -22,7 +21,7 @@ fn open(machine: &Machine, segments: u64) -> (Arc<Region>, ObjectPool) {
 
 fn counts(region: &Region) -> (u64, u64) {
     let counts = region.counts();
-    (counts.flushes.load(Ordering::Relaxed), counts.fences.load(Ordering::Relaxed))
+    (counts.total(|c| &c.flushes), counts.total(|c| &c.fences))
 }
 
 /// The whole way of an object to its use, one fence before the link.

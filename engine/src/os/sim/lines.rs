@@ -71,6 +71,13 @@ impl Lines {
         }
     }
 
+    /// More memory behind the end, durable zeros.
+    pub(super) fn grow(&mut self, len: usize) {
+        debug_assert!(len >= self.media.len(), "memory only grows");
+        self.media.resize(len, 0);
+        self.cache.resize(len, 0);
+    }
+
     /// What is certain to survive.
     pub(super) fn media(&self) -> &[u8] {
         &self.media

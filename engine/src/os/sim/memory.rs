@@ -66,6 +66,11 @@ impl SimPm {
         self.state.lock().lines.media().len() as u64
     }
 
+    /// Makes the device longer, by zeros.
+    pub(crate) fn grow(&self, len: u64) {
+        self.state.lock().lines.grow(len as usize);
+    }
+
     /// From now on words survive a cut on their own, as on Arm.
     pub(super) fn arm(&self) {
         self.state.lock().arm = true;

@@ -2,7 +2,6 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use super::ground::Ground;
 use crate::alloc::logged::LoggedPool;
@@ -33,7 +32,7 @@ pub trait Allocation {
 
 fn costs(region: &Region) -> (u64, u64) {
     let counts = region.counts();
-    (counts.flushes.load(Ordering::Relaxed), counts.fences.load(Ordering::Relaxed))
+    (counts.total(|c| &c.flushes), counts.total(|c| &c.fences))
 }
 
 /// The project's object pool.

@@ -71,7 +71,7 @@ impl Ground {
     }
 
     pub(super) fn flushes(&self) -> u64 {
-        self.region.counts().flushes.load(Ordering::Relaxed)
+        self.region.counts().total(|c| &c.flushes)
     }
 }
 

@@ -1,0 +1,132 @@
+//! Who keeps the floor: what it may say, and what it says on the media.
+//!
+//! Thread safety: behind one mutex. In `file` mode the publisher stores the floor into its run; on
+//! persistent memory the next group's thread does, so that one fence serves both, and it keeps the
+//! mutex until that fence: a slot is never overwritten before the other one is on the media.
+//!
+//! Invariants:
+//!
+//! 1. `durable` is durable in all streams, and `tails` are where they ended with it. So F and the
+//!    GIDX words that are stored from here were true before (`docs/commit.md`).
+//! 2. F never falls.
+
+use smallvec::SmallVec;
+
+use super::floor::{Floor, Gidx, JournalMark};
+use super::group::Few;
+use crate::pm::{Dirty, Region};
+use crate::record::Lsn;
+
+/// Where each stream ends, by stream.
+pub(super) type Tails = SmallVec<[Option<Gidx>; 4]>;
+
+/// Moves a stream's tail.
+pub(super) fn set_tail(tails: &mut Tails, stream: u32, tail: Gidx) {
+    let stream = stream as usize;
+    if tails.len() <= stream {
+        tails.resize(stream + 1, None);
+    }
+    tails[stream] = Some(tail);
+}
+
+fn tail_of(tails: &Tails, stream: usize) -> Option<Gidx> {
+    tails.get(stream).copied().flatten()
+}
+
+/// Forgets the tails of streams.
+pub(super) fn forget(tails: &mut Tails, streams: &[u32]) {
+    for &stream in streams {
+        if let Some(tail) = tails.get_mut(stream as usize) {
+            *tail = None;
+        }
+    }
+}
+
+/// The keeper of the floor.
+#[derive(Debug)]
+pub(super) struct Keeper {
+    /// On the media, or on its way there.
+    floor: Floor,
+    /// The GIDX words there.
+    words: Tails,
+    durable: Lsn,
+    tails: Tails,
+    incarnation: u64,
+    journal: JournalMark,
+}
+
+impl Keeper {
+    /// The keeper of a floor that an opening has just written.
+    pub(super) fn new(floor: Floor, tails: Tails, incarnation: u64) -> Keeper {
+        let (durable, journal) = (floor.lsn, floor.journal);
+        Keeper { floor, words: tails.clone(), durable, tails, incarnation, journal }
+    }
+
+    /// Takes note of what is durable (invariant 1).
+    pub(super) fn note_durable(&mut self, durable: Lsn, tails: &Tails) {
+        debug_assert!(durable >= self.durable, "what is durable stays so");
+        self.durable = durable;
+        self.tails.clone_from(tails);
+    }
+
+    /// Takes note of how much of the journal is durable.
+    pub(super) fn note_journal(&mut self, mark: JournalMark) {
+        self.journal = mark;
+    }
+
+    /// F as stored last.
+    pub(super) fn floor(&self) -> Lsn {
+        self.floor.lsn
+    }
+
+    /// Whether the floor, or a GIDX word, says less than it could.
+    pub(super) fn lags(&self) -> bool {
+        self.floor.lsn != self.durable
+            || self.floor.journal != self.journal
+            || self.moved().next().is_some()
+    }
+
+    /// Whether the floor is at least so many LSNs behind.
+    pub(super) fn lags_by(&self, lsns: u64) -> bool {
+        self.durable - self.floor.lsn >= lsns
+    }
+
+    /// The streams whose words do not say where their tails are.
+    fn moved(&self) -> impl Iterator<Item = usize> {
+        let streams = self.tails.len().max(self.words.len());
+        (0..streams).filter(|&stream| tail_of(&self.tails, stream) != tail_of(&self.words, stream))
+    }
+
+    /// Stores the floor, and the GIDX words that moved, if it lags.
+    pub(super) fn store(&mut self, region: &Region) -> Few<Dirty> {
+        let mut dirty = Few::new();
+        if !self.lags() {
+            return dirty;
+        }
+        debug_assert!(self.durable >= self.floor.lsn, "the floor never falls (invariant 2)");
+        self.floor = Floor {
+            number: self.floor.number + 1,
+            lsn: self.durable,
+            incarnation: self.incarnation,
+            journal: self.journal,
+        };
+        dirty.push(self.floor.store(region));
+        dirty.extend(self.moved().map(|stream| match tail_of(&self.tails, stream) {
+            Some(tail) => tail.store(region, stream as u32),
+            None => Gidx::clear(region, stream as u32),
+        }));
+        self.words.clone_from(&self.tails);
+        dirty
+    }
+
+    /// Forgets the tails of streams that will lose their last zones. Their words are cleared with
+    /// the next floor, which has to be on the media before those zones are released.
+    pub(super) fn forget(&mut self, streams: &[u32]) {
+        forget(&mut self.tails, streams);
+    }
+
+    /// Whether the next floor's words name `zone`.
+    pub(super) fn names(&self, zone: u32) -> bool {
+        self.tails.iter().flatten().any(|tail| tail.zone == zone)
+    }
+}

@@ -1,0 +1,118 @@
+//! Zones for streams, and streams for tables: everything that makes space ready before a ticket.
+//!
+//! Thread safety: every method takes `&self`; whoever links, seals or gives back a zone holds
+//! `linking`, which is taken before the turnstile and never in it.
+
+use super::committer::Committer;
+use super::group::SHARED_STREAM;
+use super::turnstile::StreamTail;
+use crate::alloc::{StreamKind, StreamObject, StreamPool};
+use crate::error::{Error, ErrorKind, Result};
+use crate::pm::{Purpose, STREAM_SLOTS, SpentOn};
+
+impl Committer {
+    /// Links a spare zone to a stream that has none.
+    ///
+    /// # Errors
+    ///
+    /// As [`ZonePool::link`].
+    pub(crate) fn make_spare(&self, stream: u32) -> Result<()> {
+        let _spent = SpentOn::purpose(Purpose::Allocation);
+        let _linking = self.linking.lock();
+        let tail = self.turnstile.lock().streams[stream as usize];
+        if tail.spare.is_some() {
+            return Ok(());
+        }
+        let linked = self.zones.link(stream, tail.ordinal + 1, self.incarnation);
+        if let Err(e) = &linked
+            && e.kind() != ErrorKind::Full
+        {
+            self.poison.set(e);
+        }
+        let zone = linked?;
+        self.turnstile.lock().streams[stream as usize].spare = Some(zone);
+        Ok(())
+    }
+
+    /// Whether some stream that is in use has no spare zone.
+    pub(crate) fn lacks_spare(&self) -> Option<u32> {
+        let turnstile = self.turnstile.lock();
+        turnstile.streams.iter().position(|s| s.spare.is_none() && !s.idle).map(|s| s as u32)
+    }
+
+    /// A stream for a busy table: one that is idle, or else a new one, durably.
+    ///
+    /// # Errors
+    ///
+    /// `Full` when the region has no place for another stream; otherwise as [`Region::persist`].
+    pub(crate) fn open_stream(&self) -> Result<u32> {
+        let _spent = SpentOn::purpose(Purpose::Allocation);
+        let _linking = self.linking.lock();
+        let next = {
+            let mut turnstile = self.turnstile.lock();
+            let idle = |s: &StreamTail| s.idle;
+            if let Some(stream) = turnstile.streams.iter().position(idle) {
+                turnstile.streams[stream].idle = false;
+                return Ok(stream as u32);
+            }
+            turnstile.streams.len() as u32
+        };
+        if next == STREAM_SLOTS {
+            let message = format!("all {STREAM_SLOTS} streams of the region are taken");
+            return Err(Error::new(ErrorKind::Full, message));
+        }
+        let object = StreamObject { stream: next, generation: 0, kind: StreamKind::Own };
+        let made = self.region.persist(StreamPool::take(&self.region, &object));
+        made.inspect_err(|e| self.poison.set(e))?;
+        self.turnstile.lock().streams.push(StreamTail::default());
+        Ok(next)
+    }
+
+    /// Closes a stream that no table has any more: its zone is sealed, its spare zone given back.
+    ///
+    /// # Errors
+    ///
+    /// As [`Region::persist`].
+    pub(crate) fn close_stream(&self, stream: u32) -> Result<()> {
+        debug_assert_ne!(stream, SHARED_STREAM, "the shared stream is never closed");
+        let _spent = SpentOn::purpose(Purpose::Allocation);
+        let _linking = self.linking.lock();
+        let (sealed, spare) = {
+            let mut turnstile = self.turnstile.lock();
+            let s = &mut turnstile.streams[stream as usize];
+            s.idle = true;
+            let sealed = s.zone.take().map(|zone| self.zones.seal(zone, s.tail, s.greatest));
+            (sealed, s.spare.take())
+        };
+        let closed = self.region.persist(sealed).and_then(|_| self.zones.release(spare.as_slice()));
+        closed.map(|_| ()).inspect_err(|e| self.poison.set(e))
+    }
+
+    /// Streams without a zone to append to, and those among them that a late group has opened
+    /// again although no table has them.
+    pub(super) fn idle_streams(&self) -> (Vec<u32>, Vec<u32>) {
+        let turnstile = self.turnstile.lock();
+        let streams = || turnstile.streams.iter().zip(0u32..);
+        let idle = streams().filter(|(s, _)| s.zone.is_none() && s.spare.is_none());
+        let reopened = streams().filter(|(s, _)| s.idle && (s.zone.is_some() || s.spare.is_some()));
+        (idle.map(|(_, n)| n).collect(), reopened.map(|(_, n)| n).collect())
+    }
+
+    /// Streams to be closed again: a group that was encoded for them came late.
+    pub(crate) fn reopened_streams(&self) -> Vec<u32> {
+        self.idle_streams().1
+    }
+
+    /// Takes in the zones that the region has more of, once `note` has made that durable.
+    ///
+    /// # Errors
+    ///
+    /// As `note`; the database is poisoned then.
+    pub(crate) fn grow(&self, zones: u32, note: impl FnOnce() -> Result<()>) -> Result<()> {
+        let _spent = SpentOn::purpose(Purpose::Allocation);
+        let _linking = self.linking.lock();
+        note().inspect_err(|e| self.poison.set(e))?;
+        self.zones.grow(zones);
+        Ok(())
+    }
+}

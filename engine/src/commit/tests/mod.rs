@@ -1,0 +1,147 @@
+//! Commit alone: a committer over a small region, without the database around it.
+
+#[cfg(feature = "shuttle")]
+mod model;
+#[cfg(not(feature = "shuttle"))]
+mod rules;
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use super::committer::{Committer, Start};
+use super::floor::Floor;
+use super::turnstile::StreamTail;
+use super::{Batch, Home, Poison, Target};
+use crate::alloc::{StreamKind, StreamObject, StreamPool, ZonePool};
+use crate::error::{Error, Result};
+use crate::memtable::Memtable;
+use crate::mvcc::Watermark;
+use crate::os::sim::Machine;
+use crate::os::{Files, OpenHow};
+use crate::pm::{Geometry, Media, Region};
+use crate::record::{Kind, Lsn, TableId};
+
+/// A table with one memtable.
+pub(super) struct OneTable {
+    id: TableId,
+    pub(super) memtable: Arc<Memtable>,
+    pub(super) dropped: AtomicBool,
+    pub(super) stream: AtomicU32,
+}
+
+impl Home for OneTable {
+    fn table(&self) -> TableId {
+        self.id
+    }
+
+    fn check_alive(&self) -> Result<()> {
+        match self.dropped.load(Ordering::Acquire) {
+            true => Err(Error::table_gone("t")),
+            false => Ok(()),
+        }
+    }
+
+    fn active(&self) -> Arc<Memtable> {
+        Arc::clone(&self.memtable)
+    }
+
+    fn stream(&self) -> u32 {
+        self.stream.load(Ordering::Relaxed)
+    }
+
+    fn count(&self, _bytes: u64) {}
+}
+
+/// What a batch names.
+pub(super) struct Slot(Arc<OneTable>);
+
+impl Target for Slot {
+    fn resolve(&self) -> Arc<dyn Home> {
+        self.0.clone()
+    }
+}
+
+/// A committer with one table.
+pub(super) struct Fixture {
+    pub(super) machine: Machine,
+    pub(super) committer: Committer,
+    pub(super) table: Arc<OneTable>,
+    target: Arc<dyn Target>,
+    pub(super) region: Arc<Region>,
+    pub(super) zones: Arc<ZonePool>,
+}
+
+impl Fixture {
+    /// One over persistent memory (`dax`) or a file.
+    pub(super) fn new(dax: bool) -> Fixture {
+        let geometry = Geometry { zone_size: 128 << 10, zone_slots: 4, zone_count: 4 };
+        let machine = if dax { Machine::with_memory() } else { Machine::with_files() };
+        let media = match machine.make_memory(geometry.region_len()) {
+            Some(memory) => Media::Simulated(memory),
+            None => {
+                let path = Path::new("region");
+                let file = machine.files().open(path, OpenHow::CreateNew).unwrap();
+                file.preallocate(geometry.region_len()).unwrap();
+                Media::File(file)
+            }
+        };
+        let region = Region::new(media, Path::new("region"), geometry.region_len()).unwrap();
+        let mut dirty = StreamPool::format(&region);
+        dirty.extend(ZonePool::format(&region, geometry));
+        let shared = StreamObject { stream: 0, generation: 0, kind: StreamKind::Shared };
+        dirty.extend(StreamPool::take(&region, &shared));
+        dirty.push(Floor::default().store(&region));
+        dirty.push(Floor { number: 1, ..Floor::default() }.store(&region));
+        region.persist(dirty).unwrap();
+        let region = Arc::new(region);
+        let (zones, ..) = ZonePool::open(&region, geometry).unwrap();
+        let start = Start {
+            last: 0,
+            incarnation: 1,
+            floor: Floor::default(),
+            streams: vec![StreamTail::default()],
+            gidx: vec![None],
+        };
+        let memtable = Arc::new(Memtable::new(Arc::clone(&region)));
+        let zones = Arc::new(zones);
+        let table = Arc::new(OneTable {
+            id: 1,
+            memtable,
+            dropped: AtomicBool::new(false),
+            stream: AtomicU32::new(0),
+        });
+        let visible = Arc::new(Watermark::new(0));
+        let poison = Arc::new(Poison::default());
+        Fixture {
+            machine,
+            committer: Committer::new(
+                Arc::clone(&region),
+                Arc::clone(&zones),
+                visible,
+                poison,
+                start,
+            ),
+            region,
+            zones,
+            target: Arc::new(Slot(Arc::clone(&table))),
+            table,
+        }
+    }
+
+    /// A batch of puts.
+    pub(super) fn batch(&self, rows: &[(&str, &str)]) -> Batch {
+        let mut batch = Batch::default();
+        for (key, value) in rows {
+            batch.push(&self.target, Kind::Put, key.as_bytes(), value.as_bytes());
+        }
+        batch
+    }
+
+    /// The value of a key at an LSN.
+    pub(super) fn get(&self, key: &str, at: Lsn) -> Option<String> {
+        let _guard = crate::mvcc::pin();
+        let record = self.table.memtable.get(key.as_bytes(), at)?;
+        Some(String::from_utf8(record.value.to_vec()).unwrap())
+    }
+}

@@ -1,0 +1,126 @@
+//! Commit under a model checker: the types of production, three threads with two groups each, in
+//! many schedules. `cargo test -p terrace --lib --features shuttle commit::tests::model`
+//!
+//! Shuttle interleaves at every access to what `sync.rs` names, and finds every sleeper that
+//! nobody wakes (a deadlock to it). The region and the zones are the real ones, on a simulated
+//! machine.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use shuttle::thread;
+
+use super::Fixture;
+use crate::options::Durability::{self, Durable, Relaxed};
+
+fn schedules() -> usize {
+    if std::env::var_os("TERRACE_LONG").is_some() { 100_000 } else { 3_000 }
+}
+
+fn explore(test: impl Fn() + Clone + Send + Sync + 'static) {
+    shuttle::check_random(test.clone(), schedules());
+    shuttle::check_pct(test, schedules(), 3);
+}
+
+/// Each thread commits its groups one after the other, and reads them back at once.
+fn commit_all(dax: bool, group: u32, threads: &'static [[Durability; 2]]) {
+    explore(move || {
+        let fixture = Arc::new(Fixture::new(dax));
+        fixture.committer.set_group_bounds(group, 1 << 16);
+        let threads: Vec<_> = (0..threads.len())
+            .map(|t| {
+                let fixture = Arc::clone(&fixture);
+                thread::spawn(move || {
+                    for (i, durability) in threads[t].iter().enumerate() {
+                        let (key, value) = (format!("{t}"), format!("{i}"));
+                        let batch = fixture.batch(&[(&key, &value)]);
+                        let lsn = fixture.committer.commit(&batch, *durability).unwrap();
+                        let committer = &fixture.committer;
+                        assert!(committer.visible() >= lsn, "a commit sees itself");
+                        if *durability == Durable {
+                            assert!(committer.durable() >= lsn, "acknowledged means durable");
+                        }
+                        assert_eq!(fixture.get(&key, lsn), Some(value));
+                    }
+                })
+            })
+            .collect();
+        let commits = 2 * threads.len() as u64;
+        threads.into_iter().for_each(|t| t.join().unwrap());
+        let groups = fixture.committer.counts().groups.load(Ordering::Relaxed);
+        assert!(group > 1 || groups == commits, "every batch is a group of its own");
+        assert_eq!(fixture.committer.visible(), groups, "LSNs are dense");
+        assert_eq!(fixture.committer.settle().unwrap(), groups);
+        assert!(fixture.committer.is_settled());
+    });
+}
+
+#[test]
+fn three_threads_on_a_file() {
+    commit_all(false, 1, &[[Durable; 2]; 3]);
+}
+
+#[test]
+fn three_threads_on_persistent_memory() {
+    commit_all(true, 1, &[[Durable; 2]; 3]);
+}
+
+#[test]
+fn relaxed_beside_durable() {
+    commit_all(false, 1, &[[Relaxed, Durable], [Durable, Relaxed], [Relaxed, Relaxed]]);
+}
+
+#[test]
+fn groups_of_two_batches() {
+    commit_all(false, 2, &[[Durable; 2]; 3]);
+    commit_all(true, 2, &[[Durable; 2]; 3]);
+}
+
+#[test]
+fn the_background_settles_meanwhile() {
+    explore(|| {
+        let fixture = Arc::new(Fixture::new(false));
+        let other = Arc::clone(&fixture);
+        let background = thread::spawn(move || {
+            other.committer.settle().unwrap();
+            other.committer.while_quiet(|| ());
+            other.committer.releasable(vec![0, 1]);
+        });
+        let threads: Vec<_> = ["a", "b"]
+            .into_iter()
+            .map(|key| {
+                let fixture = Arc::clone(&fixture);
+                thread::spawn(move || {
+                    let batch = fixture.batch(&[(key, "1")]);
+                    fixture.committer.enqueue(&batch, Durable).unwrap().wait().unwrap();
+                })
+            })
+            .collect();
+        threads.into_iter().for_each(|t| t.join().unwrap());
+        background.join().unwrap();
+        assert_eq!(fixture.committer.durable(), 2);
+    });
+}
+
+#[test]
+fn a_poisoned_database_wakes_everybody() {
+    explore(|| {
+        let fixture = Arc::new(Fixture::new(false));
+        let threads: Vec<_> = ["a", "b"]
+            .into_iter()
+            .map(|key| {
+                let fixture = Arc::clone(&fixture);
+                thread::spawn(move || {
+                    let batch = fixture.batch(&[(key, "1")]);
+                    // Acknowledged, refused or of unknown outcome, and back in every case.
+                    let committed =
+                        fixture.committer.enqueue(&batch, Durable).and_then(|p| p.wait());
+                    drop(committed);
+                })
+            })
+            .collect();
+        fixture.committer.poison.set_because("test".into());
+        fixture.committer.wake_all();
+        threads.into_iter().for_each(|t| t.join().unwrap());
+    });
+}

@@ -1,0 +1,136 @@
+//! A region that grows while the database is open: in every mode, under writers, with the power
+//! cut at each step, and refused where it cannot be.
+
+#![allow(clippy::unwrap_used, reason = "tests stop and tell")]
+
+mod common;
+
+use common::cuts::{KINDS, PATH, options};
+use common::tiny;
+use terrace::testing::{Machine, Survive};
+use terrace::{Database, ErrorKind, Mode, Options};
+
+const MIB: u64 = 1 << 20;
+
+fn filled(machine: &Machine, rows: u32) -> Database {
+    let db = tiny().machine(machine).stepped().open(PATH).unwrap();
+    let table = db.table("t").unwrap();
+    for n in 0..rows {
+        table.put(n.to_be_bytes(), [n as u8; 100]).unwrap();
+    }
+    db
+}
+
+fn check(db: &Database, rows: u32) {
+    let table = db.existing_table("t").unwrap();
+    for n in 0..rows {
+        assert_eq!(table.get(n.to_be_bytes()).unwrap().unwrap(), vec![n as u8; 100]);
+    }
+    assert_eq!(table.iter().count() as u32, rows);
+}
+
+#[test]
+fn a_cut_at_any_step_of_growth_loses_nothing() {
+    for kind in KINDS {
+        let mut grown = (0, 0);
+        let cuts = (1..).flat_map(|step| {
+            let fates = [Survive::Nothing, Survive::Everything, Survive::Seeded(step)];
+            fates.map(|survive| (step, survive))
+        });
+        for (step, survive) in cuts {
+            let machine = kind.machine();
+            let db = filled(&machine, 50);
+            let before = db.stats().pm.zones;
+            machine.cut_before(step, survive);
+            let larger = db.grow_pm(5 * MIB).unwrap();
+            assert_eq!(db.stats().pm.capacity, larger);
+            let Some(after) = machine.found() else { break };
+            let db = options(&after, None).open(PATH).unwrap();
+            check(&db, 50);
+            let zones = db.stats().pm.zones;
+            assert!(zones == before || zones == 40, "{zones} zones");
+            if zones == 40 {
+                grown.1 += 1
+            } else {
+                grown.0 += 1
+            }
+            if zones < 40 {
+                db.grow_pm(5 * MIB).unwrap();
+            }
+            assert!(db.verify().unwrap().damages.is_empty());
+            db.table("t").unwrap().put("z", "1").unwrap();
+        }
+        assert!(grown.0 > 0 && grown.1 > 0, "{kind:?}: cuts before and after it counts: {grown:?}");
+    }
+}
+
+#[test]
+fn writers_go_on_into_the_new_zones() {
+    for kind in KINDS {
+        let machine = kind.machine();
+        // The background does not run: without growth the region is full at some point.
+        let db = filled(&machine, 0);
+        let table = db.table("t").unwrap();
+        let free = |db: &Database| db.stats().pm.zones - db.stats().pm.zones_used;
+        let mut n = 0u32;
+        while free(&db) > 1 {
+            table.put(n.to_be_bytes(), [n as u8; 10_000]).unwrap();
+            n += 1;
+        }
+        assert_eq!(db.grow_pm(4 * MIB).unwrap(), db.stats().pm.capacity);
+        let at_growth = n;
+        while free(&db) > 1 {
+            table.put(n.to_be_bytes(), [n as u8; 10_000]).unwrap();
+            n += 1;
+        }
+        assert!(n > 3 * at_growth / 2, "{at_growth} rows before, {n} after");
+        drop((table, db));
+        let db = options(&machine, None).open(PATH).unwrap();
+        assert_eq!(db.existing_table("t").unwrap().iter().count() as u32, n);
+    }
+}
+
+#[test]
+fn a_full_disk_refuses_growth_and_nothing_else() {
+    let machine = KINDS[0].machine();
+    let db = filled(&machine, 10);
+    machine.set_capacity(Some(0));
+    let before = db.stats().pm.capacity;
+    assert_eq!(db.grow_pm(4 * MIB).unwrap_err().kind(), ErrorKind::Full);
+    assert_eq!(db.stats().pm.capacity, before);
+    db.table("t").unwrap().put(10u32.to_be_bytes(), [10; 100]).unwrap();
+    machine.set_capacity(None);
+    db.grow_pm(4 * MIB).unwrap();
+    check(&db, 11);
+}
+
+#[test]
+fn what_is_no_growth_is_refused_with_the_bounds() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Options::new().pm_size(4 * MIB).open(dir.path().join("db")).unwrap();
+    for size in [0, MIB, 4 * MIB, 1 << 40] {
+        let error = db.grow_pm(size).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    }
+    let error = db.grow_pm(1 << 30).unwrap_err();
+    assert!(error.to_string().contains("at most 64 MiB"), "{error}");
+}
+
+#[test]
+fn a_mapped_region_grows_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = || {
+        let mode = Mode::Emulated { delay: std::time::Duration::ZERO };
+        Options::new().mode(mode).pm_size(4 * MIB).pm_path(dir.path().join("region"))
+    };
+    let db = options().open(dir.path().join("db")).unwrap();
+    let table = db.table("t").unwrap();
+    table.put(0u32.to_be_bytes(), [0; 100]).unwrap();
+    let len = db.grow_pm(16 * MIB).unwrap();
+    assert_eq!(std::fs::metadata(dir.path().join("region")).unwrap().len(), len);
+    for n in 0..50u32 {
+        table.put(n.to_be_bytes(), [n as u8; 100]).unwrap();
+    }
+    drop((table, db));
+    check(&options().open(dir.path().join("db")).unwrap(), 50);
+}
