@@ -9,7 +9,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 
 use crate::tally::Tally;
-use crate::{tidy, tour};
+use crate::{dax, tidy, tour};
 
 /// What the stages share.
 pub(crate) struct Setting {
@@ -32,6 +32,7 @@ const STAGES: &[Stage] = &[
     ("docs", docs),
     ("tour", tour::check),
     ("controls", controls),
+    ("dax", on_dax),
     ("tests", tests),
 ];
 
@@ -108,6 +109,20 @@ fn controls(setting: &mut Setting) -> Result<()> {
     let mut command = cargo(setting);
     command.args(["test", "--package", "terrace", "--test", "controls"]);
     passes(command)
+}
+
+/// A real DAX mapping, in the long suite only.
+fn on_dax(setting: &mut Setting) -> Result<()> {
+    if !setting.long {
+        println!("dax: skipped; it is part of --long, and `cargo xtask dax` runs it alone");
+        return Ok(());
+    }
+    let missing = dax::missing();
+    if !missing.is_empty() {
+        println!("dax: skipped, for lack of {}; install them with apt-get", missing.join(", "));
+        return Ok(());
+    }
+    dax::run(&setting.root).map(|_| ())
 }
 
 fn tests(setting: &mut Setting) -> Result<()> {

@@ -3,6 +3,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "reporting is this program's job")]
 
 mod check;
+mod dax;
 mod peers;
 mod tally;
 mod tidy;
@@ -17,9 +18,10 @@ use anyhow::Result;
 const USAGE: &str = "\
 usage: cargo xtask check [--long]   run every check; stop at the first that fails
        cargo xtask tidy             check the house rules alone
+       cargo xtask dax              kill a database on a virtual NVDIMM under QEMU, thrice
        cargo xtask peers            install and build the bench's rivals (minutes)
 
---long runs the tests at length (TERRACE_LONG=1) and a tour of twenty rounds.";
+--long runs the tests at length (TERRACE_LONG=1), a tour of twenty rounds, and `dax`.";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = env::args().skip(1).collect();
@@ -28,6 +30,7 @@ fn main() -> ExitCode {
         ["check"] => check::run(&root(), false),
         ["check", "--long"] => check::run(&root(), true),
         ["tidy"] => tidy_alone(),
+        ["dax"] => dax::run(&root()),
         ["peers"] => peers::run(&root()),
         ["help" | "--help" | "-h"] => {
             println!("{USAGE}");

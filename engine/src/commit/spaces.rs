@@ -88,6 +88,11 @@ impl Committer {
         closed.map(|_| ()).inspect_err(|e| self.poison.set(e))
     }
 
+    /// How many streams tables have.
+    pub(crate) fn streams_used(&self) -> u32 {
+        self.turnstile.lock().streams.iter().filter(|s| !s.idle).count() as u32
+    }
+
     /// Streams without a zone to append to, and those among them that a late group has opened
     /// again although no table has them.
     pub(super) fn idle_streams(&self) -> (Vec<u32>, Vec<u32>) {

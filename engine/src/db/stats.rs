@@ -113,8 +113,12 @@ pub struct PmStats {
     pub zones: u32,
     /// Zones that are taken.
     pub zones_used: u32,
+    /// Zones that hold a record that counts.
+    pub zones_live: u32,
     /// Records in zones that count.
     pub live_records: u64,
+    /// Streams that tables append to: the shared one, and those of busy tables.
+    pub streams_used: u32,
 }
 
 /// A table.
@@ -280,7 +284,9 @@ fn pm(engine: &Engine) -> PmStats {
         zone_size: geometry.zone_size,
         zones: geometry.zone_count,
         zones_used: geometry.zone_count - zones.free(),
+        zones_live: (0..geometry.zone_count).filter(|zone| zones.live(*zone) > 0).count() as u32,
         live_records: zones.live_records(),
+        streams_used: engine.shared.committer.streams_used(),
     }
 }
 
