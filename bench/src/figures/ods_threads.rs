@@ -16,6 +16,9 @@ use crate::report::Report;
 
 const THREADS: [u64; 5] = [1, 2, 4, 8, 16];
 
+/// When something began and when it ended.
+type Span = (Instant, Instant);
+
 /// A map that threads share.
 trait Shared: Sync {
     fn insert(&self, key: u64) -> Result<()>;
@@ -75,32 +78,35 @@ pub(super) fn measure(settings: &Settings, report: &mut Report, dir: &Path) -> R
 fn rates(map: &impl Shared, seed: u64, threads: u64, keys: u64) -> Result<(f64, f64)> {
     let each = keys / threads;
     let barrier = Barrier::new(threads as usize);
-    let work = |thread: u64| -> Result<(Duration, Duration)> {
+    let work = |thread: u64| -> Result<[Span; 2]> {
         let keys = || {
             let mut random = Random::new(seed ^ thread << 32);
             (0..each).map(move |_| (random.next() >> 2) | 1)
         };
         barrier.wait();
-        let began = Instant::now();
+        let inserts = Instant::now();
         keys().try_for_each(|key| map.insert(key))?;
-        let inserted = began.elapsed();
+        let inserted = Instant::now();
         barrier.wait();
-        let began = Instant::now();
+        let gets = Instant::now();
         for key in keys() {
             anyhow::ensure!(map.get(key)?, "key {key} is lost");
         }
-        Ok((inserted, began.elapsed()))
+        Ok([(inserts, inserted), (gets, Instant::now())])
     };
     let times = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..threads).map(|t| scope.spawn(move || work(t))).collect();
         let join = |thread: std::thread::ScopedJoinHandle<'_, Result<_>>| {
             thread.join().map_err(|_| anyhow!("a thread panicked"))?
         };
-        threads.into_iter().map(join).collect::<Result<Vec<(Duration, Duration)>>>()
+        threads.into_iter().map(join).collect::<Result<Vec<[Span; 2]>>>()
     })?;
-    let slowest = |of: fn(&(Duration, Duration)) -> Duration| {
-        times.iter().map(of).max().unwrap_or_default().as_secs_f64()
+    // From the first that began to the last that ended: they may not all have run at once.
+    let rate = |part: usize| {
+        let began = times.iter().map(|of| of[part].0).min();
+        let ended = times.iter().map(|of| of[part].1).max();
+        let time = began.zip(ended).map_or(Duration::ZERO, |(began, ended)| ended - began);
+        (each * threads) as f64 / time.as_secs_f64()
     };
-    let all = (each * threads) as f64;
-    Ok((all / slowest(|t| t.0), all / slowest(|t| t.1)))
+    Ok((rate(0), rate(1)))
 }
