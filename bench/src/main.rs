@@ -8,7 +8,9 @@
 
 mod figures;
 mod guard;
+mod indexes;
 mod latency;
+mod plot;
 mod random;
 mod report;
 mod stores;
@@ -23,6 +25,14 @@ enum Figure {
     Sync,
     /// Commit: threads × batch × tables, beside bare loops.
     Commit,
+    /// One sorted level 0 beside a pile of files.
+    Level0,
+    /// The memtable's index beside its peers.
+    Memtable,
+    /// What the region holds, and how writers slow down, under four loads.
+    PmBudget,
+    /// Records rebuilt a second at open.
+    Restart,
     /// YCSB A to F, on Terrace and its peers.
     Ycsb,
     /// Allocation in persistent memory: time, lines, fences.
@@ -55,6 +65,9 @@ struct Arguments {
     /// Only cases and systems whose `case system` contains this.
     #[arg(long)]
     only: Option<String>,
+    /// Draws what was seen over time into this file, as SVG (`pm-budget`).
+    #[arg(long)]
+    plot: Option<std::path::PathBuf>,
     /// Measure although something else runs; the header says so.
     #[arg(long)]
     anyway: bool,
@@ -67,6 +80,7 @@ struct Settings {
     seed: u64,
     rounds: u32,
     only: Option<String>,
+    plot: Option<std::path::PathBuf>,
     dir: std::path::PathBuf,
 }
 
@@ -89,15 +103,21 @@ fn main() -> Result<()> {
         seed: arguments.seed,
         rounds: arguments.rounds.unwrap_or(if arguments.quick { 3 } else { 5 }),
         only: arguments.only.clone(),
+        plot: arguments.plot.clone(),
         dir: dir.path().to_path_buf(),
     };
 
     let mut report = report::Report::new(arguments.json);
-    report.header(&format!("{:?}", arguments.figure).to_lowercase(), &settings, &guard)?;
+    let name = arguments.figure.to_possible_value().map(|value| value.get_name().to_string());
+    report.header(&name.unwrap_or_default(), &settings, &guard)?;
     match arguments.figure {
         Figure::Sync => figures::sync::measure(&settings, &mut report)?,
         Figure::Alloc => figures::alloc::measure(&settings, &mut report)?,
         Figure::Ods => figures::ods::measure(&settings, &mut report)?,
+        Figure::Level0 => figures::level0::measure(&settings, &mut report)?,
+        Figure::PmBudget => figures::pm_budget::measure(&settings, &mut report)?,
+        Figure::Restart => figures::restart::measure(&settings, &mut report)?,
+        Figure::Memtable => figures::memtable::measure(&settings, &mut report)?,
         Figure::Ycsb => figures::ycsb::measure(&settings, &mut report)?,
         Figure::Commit => figures::commit::measure(&settings, &mut report)?,
     }

@@ -26,6 +26,7 @@ pub(crate) struct Report {
     order: Vec<Key>,
     values: BTreeMap<Key, Vec<f64>>,
     papers: BTreeMap<Key, f64>,
+    series: Vec<serde_json::Value>,
 }
 
 impl Report {
@@ -37,6 +38,7 @@ impl Report {
             order: Vec::new(),
             values: BTreeMap::new(),
             papers: BTreeMap::new(),
+            series: Vec::new(),
         }
     }
 
@@ -97,6 +99,18 @@ impl Report {
         self.values.entry(key).or_default().push(value);
     }
 
+    /// Adds what was seen over time; only in the JSON.
+    pub(crate) fn series(&mut self, case: &str, system: &str, columns: &[&str], rows: &[Vec<f64>]) {
+        self.series.push(json!({
+            "figure": self.figure,
+            "case": case,
+            "system": system,
+            "metric": "series",
+            "columns": columns,
+            "rows": rows,
+        }));
+    }
+
     /// The value that the source gives for a row.
     pub(crate) fn paper(&mut self, case: &str, system: &str, metric: &'static str, value: f64) {
         if let Some(key) =
@@ -144,6 +158,9 @@ impl Report {
                     number(high),
                 );
             }
+        }
+        for series in self.series.iter().filter(|_| self.json) {
+            println!("{}", serde_json::to_string(series)?);
         }
         Ok(())
     }

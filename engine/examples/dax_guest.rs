@@ -35,7 +35,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     loop {
         table.put(next.to_be_bytes(), value(next))?;
         next += 1;
-        if next % 50 == 0 {
+        if next.is_multiple_of(50) {
             println!("acked {next}");
             std::io::stdout().flush()?;
         }

@@ -27,6 +27,9 @@
 //! ```
 
 mod alloc;
+#[cfg(feature = "bench")]
+#[doc(hidden)]
+pub mod bench;
 mod cache;
 mod commit;
 mod compaction;
@@ -53,7 +56,7 @@ mod view;
 
 pub use db::{
     BackgroundStats, CacheStats, CommitStats, Database, DiskStats, LevelStats, OpenStats,
-    PersistenceStats, PmStats, Stats, TableStats, VerifyReport, verify,
+    PaceStats, PersistenceStats, PmStats, Stats, TableStats, VerifyReport, verify,
 };
 pub use error::{Damage, Error, ErrorKind, Result};
 pub use options::{CommitTuning, Durability, Mode, OpenProgress, Options};

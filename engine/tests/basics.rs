@@ -27,7 +27,7 @@ fn what_is_put_is_found_again_after_reopening() {
     drop(users);
     db.close().unwrap();
     let db = small().open(dir.path().join("db")).unwrap();
-    assert_eq!(db.stats().open.records_rebuilt, 1001);
+    assert_eq!(db.stats().open.records_rebuilt, 1000, "the newest version of each");
     check(&db.existing_table("users").unwrap());
 }
 

@@ -40,6 +40,8 @@ fn an_unsynced_edit_is_made_durable_before_zones_are_released_for_it() {
         while rig.db.stats().background.merges == 0 || rig.db.stats().pm.zones_used < 8 {
             rig.steps(1);
         }
+        // Something to settle first.
+        put(&mut rig, "t", "late", 10, Relaxed);
         rig.machine.kill_before(n);
         while rig.db.stats().background.drains == 0 {
             rig.steps(1);

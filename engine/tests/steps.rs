@@ -131,6 +131,64 @@ fn drains_compactions_and_the_release_of_zones() {
     }
 }
 
+/// A region close to half full in which each zone has one cold record, the others of which are
+/// superseded.
+fn mostly_dead(kind: Kind) -> Rig {
+    let mut rig = Rig::new(kind, 4, None);
+    create(&mut rig, "a");
+    create(&mut rig, "b");
+    let mut n = 0;
+    while rig.db.stats().pm.zones_used < 7 {
+        if n % 18 == 0 {
+            put(&mut rig, "b", &format!("cold {n}"), 50, Relaxed);
+        }
+        put(&mut rig, "a", &format!("hot {}", n % 4), 6500, Relaxed);
+        // Nothing calls for cleaning yet: freezes and merges.
+        rig.steps(1);
+        n += 1;
+    }
+    assert_eq!(rig.db.stats().background.zones_cleaned, 0);
+    rig
+}
+
+/// A copy of a rig that was closed, opened.
+fn again(prepared: &Rig, kind: Kind) -> Rig {
+    let machine = common::cuts::copy(&prepared.machine);
+    let db = options(&machine, None).open(PATH).unwrap();
+    let mut rig = Rig::new(kind, 6, None);
+    rig.go_on(machine, db, prepared.content.clone());
+    rig
+}
+
+#[test]
+fn cleaning() {
+    for kind in KINDS {
+        let prepared = mostly_dead(kind);
+        prepared.db.clone().close().unwrap();
+        let steps = cut_everywhere(
+            kind,
+            |kind| again(&prepared, kind),
+            |rig| {
+                let mut n = 0;
+                while rig.db.stats().background.zones_cleaned == 0 {
+                    put(rig, "a", &format!("hot {}", n % 4), 16_000, Relaxed);
+                    rig.steps(1);
+                    n += 1;
+                    assert!(n < 200, "{:?}", rig.db.stats());
+                }
+                let (released, mut n) = (rig.db.stats().background.zones_released, 0);
+                while rig.db.stats().background.zones_released == released {
+                    rig.steps(1);
+                    std::thread::yield_now();
+                    n += 1;
+                    assert!(n < 100_000, "{:?}", rig.db.stats());
+                }
+            },
+        );
+        assert!(steps > 5, "{steps}");
+    }
+}
+
 #[test]
 fn tables_created_renamed_truncated_and_dropped() {
     for kind in KINDS {
@@ -166,18 +224,15 @@ fn the_change_of_the_journals_epoch() {
     for kind in KINDS {
         let prepared = long_journal(kind);
         prepared.db.clone().close().unwrap();
-        let again = |_| {
-            let machine = common::cuts::copy(&prepared.machine);
-            let db = options(&machine, None).open(PATH).unwrap();
-            let mut rig = Rig::new(kind, 6, None);
-            rig.go_on(machine, db, prepared.content.clone());
-            rig
-        };
-        let steps = cut_everywhere(kind, again, |rig| {
-            for n in 0..30 {
-                create(rig, &format!("{n:0>240}"));
-            }
-        });
+        let steps = cut_everywhere(
+            kind,
+            |kind| again(&prepared, kind),
+            |rig| {
+                for n in 0..30 {
+                    create(rig, &format!("{n:0>240}"));
+                }
+            },
+        );
         assert!(steps > 60, "two syncs a table and those of the change: {steps}");
     }
 }

@@ -9,7 +9,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 
 use crate::tally::Tally;
-use crate::{dax, tidy, tour};
+use crate::{checkers, dax, tidy, tour};
 
 /// What the stages share.
 pub(crate) struct Setting {
@@ -33,6 +33,8 @@ const STAGES: &[Stage] = &[
     ("tour", tour::check),
     ("controls", controls),
     ("dax", on_dax),
+    ("shuttle", checkers::shuttle),
+    ("thread sanitizer", checkers::thread_sanitizer),
     ("tests", tests),
 ];
 
@@ -69,7 +71,8 @@ pub(crate) fn cargo(setting: &Setting) -> Command {
     command
 }
 
-fn passes(mut command: Command) -> Result<()> {
+/// Runs a command that has to succeed.
+pub(crate) fn passes(mut command: Command) -> Result<()> {
     let status = command.status().with_context(|| format!("starting {command:?}"))?;
     if !status.success() {
         bail!("{status}");

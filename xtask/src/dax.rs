@@ -214,10 +214,9 @@ impl Machine {
                 found = number();
             } else if line.starts_with("acked ")
                 && let (Some(found), Some(acked)) = (found, number())
+                && (!commits || acked >= found + ACKED)
             {
-                if !commits || acked >= found + ACKED {
-                    return Ok((found, acked));
-                }
+                return Ok((found, acked));
             }
             said.push(line);
         }

@@ -3,6 +3,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "reporting is this program's job")]
 
 mod check;
+mod checkers;
 mod dax;
 mod peers;
 mod tally;
@@ -21,7 +22,8 @@ usage: cargo xtask check [--long]   run every check; stop at the first that fail
        cargo xtask dax              kill a database on a virtual NVDIMM under QEMU, thrice
        cargo xtask peers            install and build the bench's rivals (minutes)
 
---long runs the tests at length (TERRACE_LONG=1), a tour of twenty rounds, and `dax`.";
+--long runs the tests at length (TERRACE_LONG=1), the checkers of what threads share (shuttle,
+ThreadSanitizer), `dax`, and a tour of twenty rounds.";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = env::args().skip(1).collect();

@@ -11,7 +11,7 @@ use anyhow::{Context, Result, bail};
 const PACKAGES: [&str; 3] = ["librocksdb-dev", "clang", "libclang-dev"];
 
 /// The features of the bench that stand for peers.
-const FEATURES: &str = "peer-rocksdb,peer-fjall,peer-redb,peer-lmdb";
+const FEATURES: &str = "peer-rocksdb,peer-fjall,peer-redb,peer-lmdb,peer-indexes";
 
 /// Installs what is missing and builds the bench with every peer.
 pub(crate) fn run(root: &Path) -> Result<bool> {

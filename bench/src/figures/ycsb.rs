@@ -62,7 +62,7 @@ fn round(settings: &Settings, report: &mut Report, kind: Kind, durable: bool) ->
     let records: u64 = if settings.quick { 100_000 } else { 1_000_000 };
     let time = Duration::from_millis(if settings.quick { 500 } else { 5000 });
     let dir = settings.dir.join("store");
-    let store = kind.create(&dir, MEMORY)?;
+    let store = kind.open(&dir, MEMORY)?;
     for n in 0..records {
         store.put(&key(n), &[n as u8; VALUE], false)?;
     }

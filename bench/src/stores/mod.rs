@@ -26,6 +26,11 @@ pub(crate) trait Store: Send + Sync {
     /// Reads up to `rows` keys and values from `from` on; how many there were.
     fn scan(&self, from: &[u8], rows: usize) -> Result<usize>;
 
+    /// Ends the memtable, if the store is one that piles them up.
+    fn seal(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// Waits for background work, so that the next phase starts from rest.
     fn rest(&self) -> Result<()> {
         Ok(())
@@ -52,6 +57,10 @@ pub(crate) enum Kind {
     RocksDb,
     /// RocksDB with filters, recycled log files, pipelined writes and more background threads.
     RocksDbTuned,
+    /// RocksDB that never compacts: every memtable that is sealed stays a file of level 0.
+    RocksDbPiled,
+    /// RocksDB that never writes its memtable out: all of it is in the log.
+    RocksDbLogged,
     /// fjall with its defaults.
     Fjall,
     /// redb with its defaults.
@@ -61,7 +70,7 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// All of them.
+    /// Those that are set up for any load.
     pub(crate) const ALL: [Kind; 7] = [
         Kind::Terrace,
         Kind::TerraceEmulated,
@@ -79,6 +88,8 @@ impl Kind {
             Kind::TerraceEmulated => "terrace-emulated",
             Kind::RocksDb => "rocksdb",
             Kind::RocksDbTuned => "rocksdb-tuned",
+            Kind::RocksDbPiled => "rocksdb-piled",
+            Kind::RocksDbLogged => "rocksdb-logged",
             Kind::Fjall => "fjall",
             Kind::Redb => "redb",
             Kind::Lmdb => "lmdb",
@@ -89,22 +100,24 @@ impl Kind {
     pub(crate) fn is_built(self) -> bool {
         match self {
             Kind::Terrace | Kind::TerraceEmulated => true,
-            Kind::RocksDb | Kind::RocksDbTuned => cfg!(feature = "peer-rocksdb"),
+            Kind::RocksDb | Kind::RocksDbTuned | Kind::RocksDbPiled | Kind::RocksDbLogged => {
+                cfg!(feature = "peer-rocksdb")
+            }
             Kind::Fjall => cfg!(feature = "peer-fjall"),
             Kind::Redb => cfg!(feature = "peer-redb"),
             Kind::Lmdb => cfg!(feature = "peer-lmdb"),
         }
     }
 
-    /// Opens a new store in a directory of its own.
-    pub(crate) fn create(self, dir: &Path, memory: Memory) -> Result<Box<dyn Store>> {
+    /// Opens a store in a directory of its own, a new one if there is none.
+    pub(crate) fn open(self, dir: &Path, memory: Memory) -> Result<Box<dyn Store>> {
         match self {
-            Kind::Terrace => terrace::create(dir, memory, false),
-            Kind::TerraceEmulated => terrace::create(dir, memory, true),
+            Kind::Terrace => terrace::open(dir, memory, false),
+            Kind::TerraceEmulated => terrace::open(dir, memory, true),
             #[cfg(feature = "peer-rocksdb")]
-            Kind::RocksDb => rocksdb::create(dir, memory, false),
-            #[cfg(feature = "peer-rocksdb")]
-            Kind::RocksDbTuned => rocksdb::create(dir, memory, true),
+            Kind::RocksDb | Kind::RocksDbTuned | Kind::RocksDbPiled | Kind::RocksDbLogged => {
+                rocksdb::open(dir, memory, self)
+            }
             #[cfg(feature = "peer-fjall")]
             Kind::Fjall => fjall::create(dir, memory),
             #[cfg(feature = "peer-redb")]

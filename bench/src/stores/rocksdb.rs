@@ -7,30 +7,46 @@ use rocksdb::{
     BlockBasedOptions, Cache, DB, DBCompressionType, Direction, IteratorMode, Options, WriteOptions,
 };
 
-use super::{Memory, Store};
+use super::{Kind, Memory, Store};
 
 struct Rocks(DB);
 
-pub(super) fn create(dir: &Path, memory: Memory, tuned: bool) -> Result<Box<dyn Store>> {
+pub(super) fn open(dir: &Path, memory: Memory, kind: Kind) -> Result<Box<dyn Store>> {
     let mut options = Options::default();
     options.create_if_missing(true);
     options.set_compression_type(DBCompressionType::None);
     let mut blocks = BlockBasedOptions::default();
     blocks.set_block_cache(&Cache::new_lru_cache(memory.cache as usize)?);
-    if tuned {
-        blocks.set_bloom_filter(10.0, false);
-        blocks.set_block_size(16 * 1024);
-        blocks.set_format_version(5);
-        options.set_recycle_log_file_num(4);
-        options.set_enable_pipelined_write(true);
-        options.set_write_buffer_size((memory.write / 4) as usize);
-        options.set_max_write_buffer_number(4);
-        options.set_max_background_jobs(4);
-        options.set_level_compaction_dynamic_level_bytes(true);
-        options.set_bytes_per_sync(1 << 20);
+    match kind {
+        Kind::RocksDbTuned => {
+            filtered(&mut blocks);
+            options.set_recycle_log_file_num(4);
+            options.set_enable_pipelined_write(true);
+            options.set_write_buffer_size((memory.write / 4) as usize);
+            options.set_max_write_buffer_number(4);
+            options.set_max_background_jobs(4);
+            options.set_level_compaction_dynamic_level_bytes(true);
+            options.set_bytes_per_sync(1 << 20);
+        }
+        Kind::RocksDbPiled => {
+            filtered(&mut blocks);
+            options.set_write_buffer_size(memory.write as usize);
+            options.set_disable_auto_compactions(true);
+            options.set_level_zero_slowdown_writes_trigger(1 << 20);
+            options.set_level_zero_stop_writes_trigger(1 << 20);
+        }
+        Kind::RocksDbLogged => options.set_write_buffer_size(memory.write as usize),
+        _ => {}
     }
     options.set_block_based_table_factory(&blocks);
     Ok(Box::new(Rocks(DB::open(&options, dir.join("db"))?)))
+}
+
+/// Filters and larger blocks.
+fn filtered(blocks: &mut BlockBasedOptions) {
+    blocks.set_bloom_filter(10.0, false);
+    blocks.set_block_size(16 * 1024);
+    blocks.set_format_version(5);
 }
 
 impl Store for Rocks {
@@ -53,6 +69,10 @@ impl Store for Rocks {
         }
         std::hint::black_box(bytes);
         Ok(n)
+    }
+
+    fn seal(&self) -> Result<()> {
+        Ok(self.0.flush()?)
     }
 
     fn rest(&self) -> Result<()> {

@@ -16,18 +16,21 @@ struct Terrace {
     region: Option<PathBuf>,
 }
 
-pub(super) fn create(dir: &Path, memory: Memory, emulated: bool) -> Result<Box<dyn Store>> {
+pub(super) fn open(dir: &Path, memory: Memory, emulated: bool) -> Result<Box<dyn Store>> {
     let mut options = Options::new().pm_size(memory.write).cache_size(memory.cache);
     let region = emulated.then(|| {
         let name = format!("terrace-bench-store-{}", std::process::id());
         let shm = Path::new("/dev/shm");
         if shm.is_dir() { shm.join(name) } else { dir.join(name) }
     });
+    let fresh = !dir.join("db").exists();
     if let Some(region) = &region {
-        drop(std::fs::remove_file(region));
+        if fresh {
+            drop(std::fs::remove_file(region));
+        }
         options = options.mode(Mode::Emulated { delay: Duration::ZERO }).pm_path(region);
     }
-    let db = options.create(dir.join("db"))?;
+    let db = options.open(dir.join("db"))?;
     Ok(Box::new(Terrace { table: db.table("t")?, db, region }))
 }
 
@@ -44,7 +47,7 @@ impl Store for Terrace {
     fn scan(&self, from: &[u8], rows: usize) -> Result<usize> {
         let mut bytes = 0;
         let mut n = 0;
-        for row in self.table.range(from..).take(rows) {
+        for row in self.table.range(from..).limit(rows) {
             bytes += row?.1.len();
             n += 1;
         }

@@ -2,7 +2,7 @@
 //! entry each, no log. Taking an object costs one persist whatever its size; what a crash leaks is
 //! found by the scan at open.
 
-#[cfg(any(test, feature = "figures"))]
+#[cfg(any(test, feature = "bench"))]
 pub(crate) mod logged;
 mod objects;
 mod pool;
@@ -14,5 +14,5 @@ mod zones;
 pub(crate) use objects::ObjectPool;
 pub(crate) use segments::{Segments, Slices};
 pub(crate) use streams::{StreamKind, StreamObject, StreamPool};
-pub(crate) use zone::{Seal, ZONE_HEADER};
+pub(crate) use zone::{Seal, ZONE_HEADER, ZoneHeader};
 pub(crate) use zones::{ZonePool, ZoneScan};

@@ -14,6 +14,18 @@ pub(crate) enum StreamKind {
     Shared,
     /// One busy table at a time.
     Own,
+    /// None: the cleaner appends copies of records of any table.
+    Cleaner,
+}
+
+impl StreamKind {
+    fn number(self) -> u32 {
+        match self {
+            StreamKind::Shared => 1,
+            StreamKind::Own => 2,
+            StreamKind::Cleaner => 3,
+        }
+    }
 }
 
 /// A stream as the region describes it.
@@ -29,13 +41,7 @@ impl StreamObject {
         let mut body = Vec::with_capacity(LINE as usize);
         put_u32(&mut body, self.stream);
         put_u32(&mut body, self.generation);
-        put_u32(
-            &mut body,
-            match self.kind {
-                StreamKind::Shared => 1,
-                StreamKind::Own => 2,
-            },
-        );
+        put_u32(&mut body, self.kind.number());
         body.resize(LINE as usize - 8, 0);
         let mut out = Vec::with_capacity(LINE as usize);
         out.extend_from_slice(MAGIC);
@@ -56,6 +62,7 @@ impl StreamObject {
             kind: match r.u32()? {
                 1 => StreamKind::Shared,
                 2 => StreamKind::Own,
+                3 => StreamKind::Cleaner,
                 _ => return None,
             },
         })

@@ -34,6 +34,8 @@ pub(crate) struct ZonePool {
     state: Mutex<State>,
     /// Per zone: records that an index points to, or that recovery would still need.
     live: Box<[AtomicU64]>,
+    /// Per zone: records that were ever appended.
+    appended: Box<[AtomicU64]>,
     /// Per zone: the generation of its entry, for those who do not take the mutex.
     generations: Box<[AtomicU32]>,
 }
@@ -112,11 +114,12 @@ impl ZonePool {
                 None => leaks.push(zone),
             }
         }
-        let live = (0..geometry.zone_slots).map(|_| AtomicU64::new(0)).collect();
+        let counts = || (0..geometry.zone_slots).map(|_| AtomicU64::new(0)).collect();
         let generations = state.entries.iter().map(|e| AtomicU32::new(e.generation)).collect();
         let region = Arc::clone(region);
         let (count, state) = (AtomicU32::new(geometry.zone_count), Mutex::new(state));
-        let pool = ZonePool { region, geometry, count, state, live, generations };
+        let (live, appended) = (counts(), counts());
+        let pool = ZonePool { region, geometry, count, state, live, appended, generations };
         Ok((pool, scans, leaks))
     }
 
@@ -239,8 +242,10 @@ impl ZonePool {
         self.region.store_word(Geometry::zone_entry(zone), entry.encode(Pool::Zones, zone))
     }
 
-    /// Tells the pool which LSNs recovery found in a zone.
-    pub(crate) fn set_lsns(&self, zone: u32, oldest: u64, greatest: u64) {
+    /// Tells the pool what recovery found in a zone: the smallest sequence number, the greatest
+    /// LSN, how many records.
+    pub(crate) fn set_found(&self, zone: u32, oldest: u64, greatest: u64, records: u64) {
+        self.appended[zone as usize].store(records, Ordering::Relaxed);
         if let Some(linked) = &mut self.state.lock().linked[zone as usize] {
             linked.oldest = oldest;
             linked.greatest = greatest;
@@ -251,6 +256,42 @@ impl ZonePool {
     pub(crate) fn oldest(&self) -> u64 {
         let state = self.state.lock();
         state.linked.iter().flatten().map(|l| l.oldest).min().unwrap_or(u64::MAX)
+    }
+
+    /// Tells the pool that moved records were put into a zone, the oldest of which has this
+    /// sequence number.
+    pub(crate) fn lower_oldest(&self, zone: u32, oldest: u64) {
+        if let Some(linked) = &mut self.state.lock().linked[zone as usize] {
+            linked.oldest = linked.oldest.min(oldest);
+        }
+    }
+
+    /// Sealed zones with few live records, at most one in `share` of those that were appended,
+    /// whose every LSN is at most `floor`: the oldest first.
+    pub(crate) fn mostly_dead(&self, floor: u64, share: u64) -> Vec<u32> {
+        let state = self.state.lock();
+        let is_mostly_dead = |zone: u32| {
+            let (live, appended) =
+                (self.live(zone), self.appended[zone as usize].load(Ordering::Relaxed));
+            live > 0 && live * share <= appended
+        };
+        let linked = (0..).zip(&state.linked).filter_map(|(zone, l)| Some((zone, (*l)?)));
+        let mut found: Vec<(u64, u32)> = linked
+            .filter(|(zone, l)| l.sealed && l.greatest <= floor && is_mostly_dead(*zone))
+            .map(|(zone, l)| (l.oldest, zone))
+            .collect();
+        found.sort_unstable();
+        found.into_iter().map(|(_, zone)| zone).collect()
+    }
+
+    /// Zones that records may still be appended to, spare ones included.
+    pub(crate) fn open_zones(&self) -> u32 {
+        self.state.lock().linked.iter().flatten().filter(|l| !l.sealed).count() as u32
+    }
+
+    /// Sealed zones without a live record: readers, or the floor, still keep them.
+    pub(crate) fn pinned_zones(&self) -> u32 {
+        self.dead(u64::MAX).len() as u32
     }
 
     /// Sealed zones without a live record whose every LSN is at most `floor`: they can be
@@ -284,12 +325,19 @@ impl ZonePool {
                 // Whoever links the zone next takes the mutex first.
                 self.generations[zone as usize].store(entry.generation, Ordering::Relaxed);
                 state.linked[zone as usize] = None;
+                self.appended[zone as usize].store(0, Ordering::Relaxed);
                 dirty.push(self.store_entry(zone, entry));
             }
         }
         let durable = self.region.persist(dirty)?;
         self.state.lock().free.extend(zones);
         Ok(Some(durable))
+    }
+
+    /// Counts records that were appended to a zone, and count.
+    pub(crate) fn append(&self, zone: u32, records: u64) {
+        self.appended[zone as usize].fetch_add(records, Ordering::Relaxed);
+        self.add_live(zone, records);
     }
 
     /// Counts records that begin to count in a zone.
@@ -350,14 +398,59 @@ fn read_header(
         Err(e) => return Err(damaged(region, at, format!("header of zone {zone}"), e)),
     };
     let word = region.word(at + Seal::AT);
-    let seal = Seal::decode(word, zone, entry.generation).map_err(|(sum, computed)| {
-        let sums = (format!("checksum {sum:08x}"), format!("{computed:08x}"));
-        damaged(region, at + Seal::AT, format!("seal of zone {zone}"), sums)
-    })?;
+    let seal = match Seal::decode(word, zone, entry.generation) {
+        Ok(seal) => seal,
+        // The header's line was torn behind what its checksum covers: this is the seal that an
+        // earlier use of the zone left.
+        Err(_) if !entry.in_use => return Ok(None),
+        Err((sum, computed)) => {
+            let sums = (format!("checksum {sum:08x}"), format!("{computed:08x}"));
+            return Err(damaged(region, at + Seal::AT, format!("seal of zone {zone}"), sums));
+        }
+    };
     Ok(Some(ZoneScan { zone, header, seal, in_use: entry.in_use }))
 }
 
 fn damaged(region: &Region, offset: u64, what: String, (expected, got): (String, String)) -> Error {
     let file = region.path().to_path_buf();
     Error::corrupt(Damage { tier: "pm", file, offset, what, expected, got })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::os::sim::Machine;
+
+    /// Bug: a power cut while a zone was linked again tore the line of its new header behind what
+    /// the header's checksum covers, and the database was refused as damaged: the seal of the
+    /// zone's earlier use was still there. Cause: of a zone that was not in use yet, only an
+    /// unsound header passed for a link that was cut short. Fix: so does an unsound seal.
+    #[test]
+    fn a_seal_left_behind_a_torn_header_is_no_damage() {
+        let geometry = Geometry::for_size(2 << 20);
+        let region = Region::of_machine(&Machine::with_memory(), geometry.region_len()).unwrap();
+        region.persist(ZonePool::format(&region, geometry)).unwrap();
+        let (zones, ..) = ZonePool::open(&region, geometry).unwrap();
+        let [zone, next] = [1, 2].map(|ordinal| zones.link(0, ordinal, 1).unwrap());
+        region.persist([zones.first_use(zone, 1)]).unwrap();
+        region.persist(zones.switch(zone, 128, 5, next)).unwrap();
+        zones.release(&[zone]).unwrap();
+        let header = ZoneHeader {
+            generation: zones.generation(zone),
+            stream: 0,
+            ordinal: 3,
+            incarnation: 1,
+        };
+        for in_use in [false, true] {
+            let generation = header.generation;
+            let entry = PoolEntry { persistent: true, in_use, generation };
+            let torn = &header.encode(zone)[..Seal::AT as usize];
+            let written = region.write(geometry.zone(zone), torn);
+            region.persist([written, zones.store_entry(zone, entry)]).unwrap();
+            match ZonePool::open(&region, geometry) {
+                Ok((_, _, leaks)) => assert_eq!((leaks, in_use), (vec![zone], false)),
+                Err(e) => assert!(in_use && e.to_string().contains("seal"), "{e}"),
+            }
+        }
+    }
 }

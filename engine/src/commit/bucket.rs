@@ -62,6 +62,7 @@ pub(super) struct Bucket {
 }
 
 /// The part of a thread that brought a group.
+#[expect(clippy::large_enum_variant, reason = "moved once; a box would be an allocation a commit")]
 pub(super) enum Part<'a> {
     Leads(Lead<'a>),
     Follows(Outcome),

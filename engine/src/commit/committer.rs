@@ -43,6 +43,8 @@ pub(crate) struct CommitCounts {
     pub(crate) groups: Counter,
     pub(crate) records: Counter,
     pub(crate) zone_switches: Counter,
+    /// Bytes of zones that groups have taken.
+    pub(crate) appended: Counter,
 }
 
 /// Where an opening starts from.
@@ -55,6 +57,8 @@ pub(crate) struct Start {
     pub(crate) streams: Vec<StreamTail>,
     /// Where each stream's committed records end.
     pub(crate) gidx: Vec<Option<Gidx>>,
+    /// The cleaner's stream.
+    pub(crate) cleaner: Option<u32>,
 }
 
 /// Commit for one database.
@@ -69,6 +73,7 @@ pub(crate) struct Committer {
     pub(super) linking: Mutex<()>,
     pub(super) publisher: Publisher,
     pub(super) poison: Arc<Poison>,
+    cleaner: Option<u32>,
     counts: CommitCounts,
     /// For measurements: see [`Committer::follow_published_rule`].
     published_rule: AtomicBool,
@@ -80,6 +85,7 @@ pub(crate) struct Pending<'a> {
     committer: &'a Committer,
     lsn: Lsn,
     zone: u32,
+    at: u64,
     durability: Durability,
 }
 
@@ -87,6 +93,11 @@ impl Pending<'_> {
     /// The zone that its first sub-entry lies in.
     pub(crate) fn zone(&self) -> u32 {
         self.zone
+    }
+
+    /// Where its first record lies in the region.
+    pub(crate) fn records_at(&self) -> u64 {
+        self.at
     }
 
     /// Waits until the commit is visible and as durable as was asked for.
@@ -129,6 +140,7 @@ impl Committer {
             incarnation: start.incarnation,
             linking: Mutex::new(()),
             poison,
+            cleaner: start.cleaner,
             counts: CommitCounts::default(),
             published_rule: AtomicBool::new(false),
         }
@@ -236,10 +248,12 @@ impl Committer {
         let ticket = self.take_ticket(&group, at_ticket)?;
         let lsn = ticket.lsn;
         let zone = ticket.places.first().map_or(0, |place| place.zone);
+        let offset = ticket.places.first().map_or(0, |place| place.offset);
+        let at = self.zones.geometry().zone(zone) + offset + SUB_HEADER as u64;
         self.fill(group, ticket, durability);
         self.counts.groups.fetch_add(1, Ordering::Relaxed);
         self.counts.records.fetch_add(records, Ordering::Relaxed);
-        Ok(Pending { committer: self, lsn, zone, durability })
+        Ok(Pending { committer: self, lsn, zone, at, durability })
     }
 
     pub(super) fn take_ticket(
@@ -278,6 +292,11 @@ impl Committer {
         }
     }
 
+    /// The cleaner's stream.
+    pub(crate) fn cleaner(&self) -> Option<u32> {
+        self.cleaner
+    }
+
     /// Runs `f` at a boundary in the order: every earlier LSN, given to `f` as the last one, has
     /// its memtables; every later one asks for them anew. `f` must be short.
     pub(crate) fn at_boundary<T>(&self, f: impl FnOnce(Lsn) -> T) -> T {
@@ -303,11 +322,13 @@ impl Committer {
                 index: index as u16,
                 records: part.records.len() as u32,
                 stream: part.stream,
+                moved: group.moved,
             };
             part.bytes[..SUB_HEADER].copy_from_slice(&header.encode(place.zone));
             let at = self.zones.geometry().zone(place.zone) + place.offset;
             flushed.push(self.region.flush(self.region.write(at, &part.bytes)));
-            self.zones.add_live(place.zone, part.records.len() as u64);
+            self.zones.append(place.zone, part.records.len() as u64);
+            self.counts.appended.fetch_add(part.zone_len(), Ordering::Relaxed);
         }
         let fenced = self.fence_with_floor(flushed);
         if self.published_rule.load(Ordering::Relaxed) {

@@ -7,7 +7,7 @@ use smallvec::{SmallVec, smallvec};
 use super::batch::{Batch, Homes};
 use super::subentry::SUB_HEADER;
 use crate::error::{Error, Result};
-use crate::memtable::{encode_record, record_len, set_seq};
+use crate::memtable::{Record, encode_record, record_len, set_seq};
 use crate::pm::LINE;
 use crate::record::{Kind, Lsn, SYSTEM_TABLE};
 
@@ -41,6 +41,8 @@ pub(super) struct Placed {
 pub(crate) struct Group {
     pub(super) homes: Homes,
     pub(super) parts: Few<Part>,
+    /// Whether its records keep the sequence numbers that they have.
+    pub(super) moved: bool,
     /// How many batches went into it.
     batches: u32,
 }
@@ -75,7 +77,7 @@ impl Group {
             part.close();
             part.check(zone_size)?;
         }
-        Ok(Group { homes, parts, batches: 1 })
+        Ok(Group { homes, parts, batches: 1, moved: false })
     }
 
     /// Encodes one of the engine's own records.
@@ -91,7 +93,24 @@ impl Group {
         });
         encode_record(&mut part.bytes, SYSTEM_TABLE, Kind::TableEvent, key, value);
         part.close();
-        Group { homes: Homes::new(), parts: smallvec![part], batches: 1 }
+        Group { homes: Homes::new(), parts: smallvec![part], batches: 1, moved: false }
+    }
+
+    /// Encodes copies of records, for the cleaner's `stream`. They keep their sequence numbers,
+    /// and lie in the payload one behind the other in the order given. Together they fit in a
+    /// zone: the caller takes less than half of one.
+    pub(crate) fn moved(stream: u32, records: &[Record<'_>]) -> Group {
+        let payload = records.iter().map(Record::stored_len).sum();
+        let mut part = Part::with_capacity(stream, payload);
+        for record in records {
+            let (at, stored) = (part.bytes.len(), record.stored_len());
+            let key_len = record.key.len();
+            part.records.push(Placed { at, home: None, key_len, stored, batch: 0 });
+            encode_record(&mut part.bytes, record.table, record.kind, record.key, record.value);
+            set_seq(&mut part.bytes[at..], record.seq);
+        }
+        part.close();
+        Group { homes: Homes::new(), parts: smallvec![part], batches: 1, moved: true }
     }
 
     /// Number of records.
@@ -99,8 +118,11 @@ impl Group {
         self.parts.iter().map(|p| p.records.len() as u64).sum()
     }
 
-    /// Writes the group's LSN into its records.
+    /// Writes the group's LSN into its records, but for moved ones.
     pub(super) fn number(&mut self, lsn: Lsn) {
+        if self.moved {
+            return;
+        }
         for part in &mut self.parts {
             for record in &part.records {
                 set_seq(&mut part.bytes[record.at..], lsn);

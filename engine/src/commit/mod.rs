@@ -24,3 +24,4 @@ pub(crate) use floor::{Floor, Gidx, JournalMark};
 pub(crate) use group::Group;
 pub(crate) use poison::Poison;
 pub(crate) use recover::{Accepted, Evidence, Recovered, recover};
+pub(crate) use subentry::payloads_of;

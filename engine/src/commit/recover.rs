@@ -28,6 +28,10 @@ pub(crate) struct Accepted {
     /// Offset of the payload in the region.
     pub(crate) payload_at: u64,
     pub(crate) payload_len: u64,
+    /// Records in it.
+    pub(crate) records: u64,
+    /// The smallest sequence number of a record: the LSN, but for moved records.
+    pub(crate) oldest: Lsn,
     incarnation: u64,
 }
 
@@ -93,7 +97,14 @@ struct Entry {
     header: SubEntry,
     /// Offset in the zone.
     at: u64,
-    sound: bool,
+    /// The smallest sequence number of its records; `None` if the payload is not sound.
+    oldest: Option<Lsn>,
+}
+
+impl Entry {
+    fn is_sound(&self) -> bool {
+        self.oldest.is_some()
+    }
 }
 
 /// Decides what was committed.
@@ -201,24 +212,28 @@ fn parse_entry(
         return wrong("a payload inside the zone", format!("{} bytes", header.payload_len));
     }
     let payload = evidence.region.bytes(zone_at + payload_at, u64::from(header.payload_len));
-    let sound = !evidence.check_payloads
-        || (SubEntry::payload_sum(header.lsn, payload) == header.payload_sum
-            && holds_records(&header, payload));
-    Ok(Entry { header, at, sound })
+    let oldest = if !evidence.check_payloads {
+        Some(header.lsn)
+    } else if SubEntry::payload_sum(header.lsn, payload) == header.payload_sum {
+        oldest_record(&header, payload)
+    } else {
+        None
+    };
+    Ok(Entry { header, at, oldest })
 }
 
-fn holds_records(header: &SubEntry, mut payload: &[u8]) -> bool {
+/// The smallest sequence number in a payload, if it holds the records that the header speaks of.
+fn oldest_record(header: &SubEntry, mut payload: &[u8]) -> Option<Lsn> {
+    let mut oldest = header.lsn;
     for _ in 0..header.records {
-        let Some(record) = Record::decode(payload) else { return false };
-        if record.seq != header.lsn {
-            return false;
+        let record = Record::decode(payload)?;
+        if record.seq != header.lsn && !(header.moved && record.seq < header.lsn) {
+            return None;
         }
-        match payload.get(record.stored_len()..) {
-            Some(rest) => payload = rest,
-            None => return false,
-        }
+        oldest = oldest.min(record.seq);
+        payload = payload.get(record.stored_len()..)?;
     }
-    payload.is_empty()
+    payload.is_empty().then_some(oldest)
 }
 
 /// Rule 2.
@@ -248,7 +263,7 @@ fn check_below_floor(evidence: &Evidence<'_>, parsed: &[Parsed]) -> Result<()> {
             }
         }
     }
-    let below = |e: &&Entry| e.header.lsn <= evidence.floor.lsn && !e.sound;
+    let below = |e: &&Entry| e.header.lsn <= evidence.floor.lsn && !e.is_sound();
     for zone in parsed {
         if let Some(entry) = zone.entries.iter().find(below) {
             let at = evidence.geometry.zone(zone.scan.zone) + entry.at + SUB_HEADER as u64;
@@ -270,7 +285,7 @@ fn unsealed(evidence: &Evidence<'_>, zone: &Parsed) -> Error {
 fn walk(floor: Lsn, parsed: &[Parsed]) -> Lsn {
     let mut parts: HashMap<Lsn, (u16, u16)> = HashMap::new();
     for entry in parsed.iter().flat_map(|p| &p.entries) {
-        if entry.header.lsn > floor && entry.sound {
+        if entry.header.lsn > floor && entry.is_sound() {
             let (_, found) = parts.entry(entry.header.lsn).or_insert((entry.header.count, 0));
             *found += 1;
         }
@@ -370,6 +385,8 @@ fn accepted(entry: &Entry, zone_at: u64) -> Accepted {
         lsn: entry.header.lsn,
         payload_at: zone_at + entry.at + SUB_HEADER as u64,
         payload_len: u64::from(entry.header.payload_len),
+        records: u64::from(entry.header.records),
+        oldest: entry.oldest.unwrap_or(entry.header.lsn),
         incarnation: entry.header.incarnation,
     }
 }

@@ -50,10 +50,10 @@ impl Committer {
         let _linking = self.linking.lock();
         let next = {
             let mut turnstile = self.turnstile.lock();
-            let idle = |s: &StreamTail| s.idle;
-            if let Some(stream) = turnstile.streams.iter().position(idle) {
-                turnstile.streams[stream].idle = false;
-                return Ok(stream as u32);
+            let idle = |(stream, s): &(u32, &StreamTail)| s.idle && self.cleaner() != Some(*stream);
+            if let Some((stream, _)) = (0..).zip(&turnstile.streams).find(idle) {
+                turnstile.streams[stream as usize].idle = false;
+                return Ok(stream);
             }
             turnstile.streams.len() as u32
         };
@@ -99,7 +99,9 @@ impl Committer {
         let turnstile = self.turnstile.lock();
         let streams = || turnstile.streams.iter().zip(0u32..);
         let idle = streams().filter(|(s, _)| s.zone.is_none() && s.spare.is_none());
-        let reopened = streams().filter(|(s, _)| s.idle && (s.zone.is_some() || s.spare.is_some()));
+        // The cleaner has its stream for good, and never a zone ready.
+        let late = |s: &StreamTail| s.idle && (s.zone.is_some() || s.spare.is_some());
+        let reopened = streams().filter(|(s, n)| late(s) && self.cleaner() != Some(*n));
         (idle.map(|(_, n)| n).collect(), reopened.map(|(_, n)| n).collect())
     }
 

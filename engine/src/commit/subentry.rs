@@ -1,5 +1,7 @@
 //! The sub-entry header: what one commit group appended to one stream (`docs/format.md`).
 
+use crate::alloc::{ZONE_HEADER, ZoneHeader};
+use crate::pm::{Geometry, LINE, Region};
 use crate::record::{Lsn, Reader, checksum};
 
 /// Bytes before the payload.
@@ -21,6 +23,9 @@ pub(crate) struct SubEntry {
     pub(crate) index: u16,
     pub(crate) records: u32,
     pub(crate) stream: u32,
+    /// Whether its records are copies made by the cleaner, which keep the sequence numbers that
+    /// they have, all below the LSN.
+    pub(crate) moved: bool,
 }
 
 impl SubEntry {
@@ -36,6 +41,7 @@ impl SubEntry {
         out[38..40].copy_from_slice(&self.index.to_le_bytes());
         out[40..44].copy_from_slice(&self.records.to_le_bytes());
         out[44..48].copy_from_slice(&self.stream.to_le_bytes());
+        out[48] = u8::from(self.moved);
         let sum = checksum(&[u64::from(zone)], &out[8..]);
         out[..4].copy_from_slice(MAGIC);
         out[4..8].copy_from_slice(&sum.to_le_bytes());
@@ -69,6 +75,11 @@ impl SubEntry {
                 index: r.u16()?,
                 records: r.u32()?,
                 stream: r.u32()?,
+                moved: match r.u8()? {
+                    0 => false,
+                    1 => true,
+                    _ => return None,
+                },
             })
         };
         fields().ok_or_else(short)
@@ -78,6 +89,37 @@ impl SubEntry {
     pub(crate) fn payload_sum(lsn: Lsn, payload: &[u8]) -> u32 {
         checksum(&[lsn], payload)
     }
+}
+
+/// The payload of a sub-entry: where it begins in its zone, and how long it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Payload {
+    pub(crate) at: u64,
+    pub(crate) len: u64,
+}
+
+/// The payloads in a sealed zone of a region that is open, all of which are whole.
+pub(crate) fn payloads_of(
+    region: &Region,
+    geometry: Geometry,
+    zone: u32,
+) -> impl Iterator<Item = Payload> {
+    let zone_at = geometry.zone(zone);
+    let header = ZoneHeader::decode(region.bytes(zone_at, ZONE_HEADER), zone);
+    let generation = header.ok().map(|header| header.generation);
+    let mut at = ZONE_HEADER;
+    std::iter::from_fn(move || {
+        if at + SUB_HEADER as u64 > geometry.zone_size {
+            return None;
+        }
+        let bytes = region.bytes(zone_at + at, SUB_HEADER as u64);
+        // What an earlier use of the zone left behind has another generation.
+        let is_own = |entry: &SubEntry| Some(entry.zone_generation) == generation;
+        let entry = SubEntry::decode(bytes, zone).ok().filter(is_own)?;
+        let payload = Payload { at: at + SUB_HEADER as u64, len: u64::from(entry.payload_len) };
+        at = (payload.at + payload.len).next_multiple_of(LINE);
+        Some(payload)
+    })
 }
 
 #[cfg(test)]
@@ -96,6 +138,7 @@ mod tests {
             index: 1,
             records: 1,
             stream: 0,
+            moved: true,
         };
         let sound = entry.encode(3);
         assert_eq!(SubEntry::decode(&sound, 3), Ok(entry));

@@ -4,16 +4,18 @@
 //! Every job reads the state of its moment and is safe to be cut anywhere: what it changes on the
 //! media it changes by one journal edit.
 
-use std::sync::Arc;
+use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
 use super::inner::Engine;
+use super::pacing::{Books, Pacing, Sight};
 use crate::compaction::{self, Choice, Shape};
 use crate::error::{ErrorKind, Result};
-use crate::level0::ColumnBudget;
+use crate::level0::{ColumnBudget, Level0, Superseded};
 use crate::levels::{Edit, Version};
 use crate::memtable::Memtable;
 use crate::mvcc::{KeyInterval, defer, drive, pin};
@@ -39,6 +41,8 @@ const LEVEL_RATIO: u64 = 10;
 /// What the background has done, and what it waits for.
 #[derive(Debug, Default)]
 pub(super) struct Background {
+    /// When it first looked.
+    began: OnceLock<Instant>,
     pub(super) freezes: AtomicU64,
     pub(super) merges: AtomicU64,
     pub(super) drains: AtomicU64,
@@ -49,35 +53,27 @@ pub(super) struct Background {
     pub(super) failures: AtomicU64,
     /// Dead zones, and the flag that is set once no reader from before is left.
     cooling: Mutex<Option<(Vec<u32>, Arc<AtomicBool>)>>,
-    pace: Mutex<DrainPace>,
+    /// Records that were superseded and let go of.
+    pub(super) pruned_records: AtomicU64,
+    /// Zones cleaned, and records moved out of them.
+    pub(super) zones_cleaned: AtomicU64,
+    pub(super) records_moved: AtomicU64,
+    /// Zones that are not worth cleaning, with the live records that each had then.
+    pub(super) not_worth_cleaning: Mutex<HashMap<u32, u64>>,
+    pub(super) books: Mutex<Books>,
+    pub(super) pacing: Mutex<Pacing>,
+    /// Bytes appended before the oldest record that is not drained.
+    pub(super) appended_before_turn: AtomicU64,
+    /// When the last drain of a series ended.
+    last_drain: Mutex<Option<Instant>>,
 }
 
-/// How fast drains have been of late.
-#[derive(Debug, Default)]
-struct DrainPace {
-    /// Nanoseconds a KiB, smoothed.
-    nanos_per_kib: u64,
-}
-
-/// How full the region is.
-#[derive(Clone, Copy, Debug)]
-struct Fill {
-    used: u64,
-    total: u64,
-}
-
-impl Fill {
-    /// Whether drains should run: half of the zones are taken.
-    fn calls_for_drain(self) -> bool {
-        self.used * 2 >= self.total
-    }
-
-    /// How far into the last quarter, in thousandths.
-    fn urgency(self) -> u64 {
-        let quarter = self.total.div_ceil(4);
-        let over = self.used.saturating_sub(self.total - quarter);
-        over * 1000 / quarter
-    }
+/// The oldest sequence number that a table may have records with in the region.
+fn age(table: &TableCore) -> Option<Lsn> {
+    let low = table.change().turn.low;
+    let view = table.view();
+    let in_level0 = (view.level0.size().0 > 0).then_some(low + 1);
+    in_level0.into_iter().chain(view.oldest_in_memtables()).min()
 }
 
 impl Engine {
@@ -106,17 +102,18 @@ impl Engine {
     pub(super) fn step(&self) -> Result<bool> {
         self.shared.poison.check()?;
         drive();
-        let fill = self.fill();
-        self.set_pace(fill);
+        let now = self.sight();
+        let due = self.set_pace(&now).debt > 0 || now.calls_for_drain();
         Ok(self.link_spare()?
             || self.assign_streams()?
             || self.release_dead()?
             || self.freeze_large()
             || self.merge_one()?
-            || (fill.calls_for_drain() && !self.is_behind() && self.drain_oldest()?)
+            || (due && self.clean()?)
+            || (due && !self.is_behind() && self.drain_oldest()?)
             || self.compact_one()?
-            || (fill.calls_for_drain() && self.drain_oldest()?)
-            || self.settle_when_idle()?)
+            || (due && self.drain_oldest()?)
+            || self.rest()?)
     }
 
     /// Whether some level 1 has outgrown its target by half: then compaction goes first. Else
@@ -140,16 +137,37 @@ impl Engine {
         }
     }
 
-    fn fill(&self) -> Fill {
-        let total = u64::from(self.shared.zones.geometry().zone_count);
-        Fill { used: total - u64::from(self.shared.zones.free()), total }
+    /// The state of the region, as pacing sees it.
+    pub(super) fn sight(&self) -> Sight {
+        let zones = &self.shared.zones;
+        let (total, visible) = (zones.geometry().zone_count, self.shared.committer.visible());
+        let mut sight = Sight {
+            used: u64::from(total - zones.free()),
+            total: u64::from(total),
+            zone_size: zones.geometry().zone_size,
+            appended: self.shared.committer.counts().appended.load(Ordering::Relaxed),
+            mass: 0,
+            low: visible,
+            visible,
+            clock: self.background.began.get_or_init(Instant::now).elapsed(),
+        };
+        for table in self.tables() {
+            sight.mass += table.view().undrained_bytes();
+            sight.low = age(&table).map_or(sight.low, |oldest| sight.low.min(oldest - 1));
+        }
+        sight
     }
 
-    /// Writers slow down over the last quarter of the region, up to twice the time that a drain
-    /// needs for what they write.
-    fn set_pace(&self, fill: Fill) {
-        let nanos = self.background.pace.lock().nanos_per_kib;
-        self.shared.pace.set_delay(nanos * 2 * fill.urgency() / 1000);
+    /// Tells writers how fast they may go.
+    fn set_pace(&self, now: &Sight) -> Pacing {
+        let mut books = self.background.books.lock();
+        let pacing = books.look(now);
+        let before = books.appended_before_turn(now);
+        self.background.appended_before_turn.store(before, Ordering::Relaxed);
+        drop(books);
+        self.shared.pace.set_delay(pacing.delay);
+        *self.background.pacing.lock() = pacing;
+        pacing
     }
 
     /// Releases zones in which nothing lives, once every reader that may look into them is gone.
@@ -224,29 +242,55 @@ impl Engine {
                 // Groups below the boundary are still being indexed.
                 continue;
             }
-            {
-                let _guard = pin();
-                table.view().level0.feed(&oldest.memtable);
+            // What supersedes a version has to be durable itself, or a power cut could take both.
+            let floor = self.settle()?;
+            let horizon = self.shared.snapshots.horizon();
+            let needs = |seq, newer| newer > floor || horizon.needs(seq, newer);
+            let level0 = Arc::clone(&table.view().level0);
+            if level0.size().0 == 0 {
+                // Whatever is older has moved.
+                let oldest = oldest.memtable.oldest().map_or(0, |oldest| oldest - 1);
+                change.turn.low = change.turn.low.max(oldest);
             }
+            let superseded = {
+                let _guard = pin();
+                level0.feed(&oldest.memtable, &needs)
+            };
             change.apply(|view| {
                 view.frozen.pop();
+                if !superseded.is_empty() {
+                    view.pruned = view.pruned.max(horizon.newest());
+                }
             });
             table.set_merged(oldest.boundary);
+            self.prune_later(level0, superseded);
             self.background.merges.fetch_add(1, Ordering::Relaxed);
             return Ok(true);
         }
         Ok(false)
     }
 
+    /// Lets go of superseded versions once every reader has a view that can do without.
+    fn prune_later(&self, level0: Arc<dyn Level0>, superseded: Superseded) {
+        if superseded.is_empty() {
+            return;
+        }
+        let pruned = &self.background.pruned_records;
+        pruned.fetch_add(superseded.len() as u64, Ordering::Relaxed);
+        self.background.books.lock().pruned(superseded.bytes());
+        let shared = Arc::clone(&self.shared);
+        defer(move || {
+            let geometry = shared.zones.geometry();
+            for at in level0.prune(&superseded).iter().chain(&superseded.left_out) {
+                shared.zones.sub_live(geometry.zone_of(*at), 1);
+            }
+            shared.bell.ring();
+        });
+    }
+
     /// Moves the table with the oldest records a step towards level 1: its memtable is frozen if
     /// they are there, else the next column of its level 0 is drained.
     fn drain_oldest(&self) -> Result<bool> {
-        let age = |table: &Arc<TableCore>| {
-            let low = table.change().turn.low;
-            let view = table.view();
-            let in_level0 = (view.level0.size().0 > 0).then_some(low);
-            in_level0.into_iter().chain(view.oldest_in_memtables()).min()
-        };
         let tables = self.tables();
         let mut by_age: Vec<_> = tables.iter().filter_map(|t| Some((age(t)?, t))).collect();
         by_age.sort_by_key(|(age, _)| *age);
@@ -264,7 +308,7 @@ impl Engine {
 
     /// Drains the next column of a table's turn.
     fn drain_column(&self, table: &TableCore) -> Result<bool> {
-        let from = Instant::now();
+        let from = self.background.last_drain.lock().unwrap_or_else(Instant::now);
         let floor = self.settle()?;
         let mut change = table.change();
         if table.check().is_err() {
@@ -290,6 +334,7 @@ impl Engine {
         let before = self.set.store().bytes_written();
         let cache = &self.shared.cache;
         let edit = compaction::drain(&view, &column, &self.set, cache, &horizon, EXTENT_BYTES)?;
+        let mass = view.level0.bytes_in(&column.interval, column.upto, &view.version.drained);
         drop(guard);
         let edit = self.planted(edit);
         let versions = self.apply(edit)?;
@@ -308,7 +353,8 @@ impl Engine {
         let written = self.set.store().bytes_written() - before;
         self.background.drained_bytes.fetch_add(written, Ordering::Relaxed);
         self.background.drains.fetch_add(1, Ordering::Relaxed);
-        self.background.pace.lock().measure(from.elapsed(), written);
+        self.background.books.lock().drained(mass, from.elapsed());
+        *self.background.last_drain.lock() = Some(Instant::now());
         self.shared.pace.report(None);
         Ok(true)
     }
@@ -367,7 +413,9 @@ impl Engine {
         Ok(false)
     }
 
-    fn settle_when_idle(&self) -> Result<bool> {
+    /// Nothing is left to do: no drain is late from here on.
+    fn rest(&self) -> Result<bool> {
+        *self.background.last_drain.lock() = None;
         if self.shared.committer.is_settled() {
             return Ok(false);
         }
@@ -386,12 +434,5 @@ impl Engine {
     #[cfg(not(any(test, feature = "testing")))]
     fn planted(&self, edit: Edit) -> Edit {
         edit
-    }
-}
-
-impl DrainPace {
-    fn measure(&mut self, took: Duration, bytes: u64) {
-        let nanos = took.as_nanos() as u64 / bytes.div_ceil(1024).max(1);
-        self.nanos_per_kib = (self.nanos_per_kib * 3 + nanos) / 4;
     }
 }

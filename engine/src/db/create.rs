@@ -65,7 +65,10 @@ fn format(region: &Region, geometry: Geometry, database_id: [u8; 16]) -> Result<
     let mut dirty = StreamPool::format(region);
     dirty.extend(ZonePool::format(region, geometry));
     let shared = StreamObject { stream: 0, generation: 0, kind: StreamKind::Shared };
-    dirty.extend(StreamPool::take(region, &shared));
+    let cleaner = StreamObject { stream: 1, kind: StreamKind::Cleaner, ..shared };
+    for stream in [shared, cleaner] {
+        dirty.extend(StreamPool::take(region, &stream));
+    }
     dirty.push(Floor::default().store(region));
     dirty.push(Floor { number: 1, ..Floor::default() }.store(region));
     region.persist(dirty)?;

@@ -2,6 +2,7 @@
 
 mod background;
 mod catalog;
+mod cleaning;
 mod create;
 mod emulated;
 mod events;
@@ -9,6 +10,8 @@ mod grow;
 mod inner;
 mod media;
 mod open;
+mod pacing;
+mod rebuild;
 mod stats;
 mod streams;
 mod verify;
@@ -22,8 +25,8 @@ use crate::table::{Keep, Snapshot, Table, WriteBatch};
 
 use inner::Inner;
 pub use stats::{
-    BackgroundStats, CacheStats, CommitStats, DiskStats, LevelStats, OpenStats, PersistenceStats,
-    PmStats, Stats, TableStats,
+    BackgroundStats, CacheStats, CommitStats, DiskStats, LevelStats, OpenStats, PaceStats,
+    PersistenceStats, PmStats, Stats, TableStats,
 };
 pub use verify::{VerifyReport, verify};
 

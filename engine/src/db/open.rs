@@ -11,10 +11,9 @@
 //! 6. Records that are committed, of living tables, and not drained are indexed.
 //! 7. Zones with nothing left are released; the background starts.
 
-use std::collections::HashMap;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
 use parking_lot::Mutex;
@@ -25,22 +24,23 @@ use super::create::create;
 use super::events::Event;
 use super::inner::{Engine, Inner};
 use super::media::{self, REGION};
+use super::rebuild;
 use super::stats::OpenStats;
 use super::streams::Streams;
-use crate::alloc::{StreamPool, ZonePool};
+use crate::alloc::{StreamKind, StreamPool, ZonePool};
 use crate::commit::{
     Accepted, Committer, Evidence, Floor, Gidx, Poison, Recovered, Start, recover,
 };
 use crate::error::{Damage, Error, Result};
 use crate::extent::BlockCache;
 use crate::levels::{JournalFloor, VersionSet};
-use crate::memtable::Record;
+use crate::memtable::{Record, records_in};
 use crate::mvcc::{SnapshotRegistry, Watermark};
 use crate::options::{OpenProgress, Options, Storage};
 use crate::os::{Access, DirectoryLock, Files, ForkGuard, RealFiles};
 use crate::pm::{Lived, Region, Span, Superblock};
-use crate::record::{SYSTEM_TABLE, TableId};
-use crate::table::{Bell, Pace, Shared, TableCore, TableSlot};
+use crate::record::SYSTEM_TABLE;
+use crate::table::{Bell, Pace, Shared, TableSlot};
 
 /// What a directory holds.
 #[derive(Debug, PartialEq, Eq)]
@@ -162,6 +162,7 @@ impl Opening<'_> {
         }
         let (zones, scans, leaks) = ZonePool::open(&region, superblock.geometry)?;
         let streams = StreamPool::scan(&region)?;
+        let cleaner = streams.iter().find(|s| s.kind == StreamKind::Cleaner).map(|s| s.stream);
         let gidx = streams.iter().map(|s| Gidx::load(&region, s.stream));
         let gidx = gidx.collect::<Result<Vec<_>>>()?;
         let rebuilt = Instant::now();
@@ -183,16 +184,23 @@ impl Opening<'_> {
         }
         let last = if self.read_only { recovered.last } else { superblock.lsn_base };
         for (zone, accepted) in &recovered.zones {
-            let lsn = |a: Option<&Accepted>| a.map_or(0, |a| a.lsn);
-            zones.set_lsns(*zone, lsn(accepted.first()), lsn(accepted.last()));
+            let oldest = accepted.iter().map(|a| a.oldest).min().unwrap_or(0);
+            let greatest = accepted.last().map_or(0, |a| a.lsn);
+            zones.set_found(*zone, oldest, greatest, accepted.iter().map(|a| a.records).sum());
         }
         let incarnation = superblock.incarnations.current;
         let (streams, gidx) = (recovered.streams.clone(), recovered.gidx.clone());
-        let start = Start { last, incarnation, floor, streams, gidx };
+        let zone_size = superblock.geometry.zone_size;
+        let start = Start { last, incarnation, floor, streams, gidx, cleaner };
         let mut engine = self.engine(region, (zones, superblock), set, start);
         engine.opened.groups_accepted = recovered.above_floor;
+        let found = recovered.zones.len() as u64 * zone_size;
+        engine.shared.committer.counts().appended.store(found, Ordering::Relaxed);
         engine.catch_up(&recovered)?;
-        engine.opened.records_rebuilt = self.index(&engine, &recovered);
+        engine.opened.records_rebuilt =
+            rebuild::index(&engine, &recovered, threads(), &|done, total| {
+                self.progress("rebuild", done, total);
+            });
         engine.opened.rebuild_ms = rebuilt.elapsed().as_secs_f64() * 1e3;
         if !self.read_only {
             let dead = engine.shared.zones.dead(engine.settle()?);
@@ -318,27 +326,6 @@ impl Opening<'_> {
         }
     }
 
-    /// Step 6, on all cores; how many records were indexed.
-    fn index(&self, engine: &Engine, recovered: &Recovered) -> u64 {
-        let tables: HashMap<_, _> = engine.tables().into_iter().map(|t| (t.id(), t)).collect();
-        let (next, done, records) = (AtomicUsize::new(0), AtomicUsize::new(0), AtomicUsize::new(0));
-        std::thread::scope(|scope| {
-            for _ in 0..threads().min(recovered.zones.len()) {
-                scope.spawn(|| {
-                    let claim = || recovered.zones.get(next.fetch_add(1, Ordering::Relaxed));
-                    while let Some((zone, accepted)) = claim() {
-                        let live = index_zone(engine, &tables, accepted);
-                        engine.shared.zones.add_live(*zone, live);
-                        records.fetch_add(live as usize, Ordering::Relaxed);
-                        let done = done.fetch_add(1, Ordering::Relaxed) + 1;
-                        self.progress("rebuild", done as u64, recovered.zones.len() as u64);
-                    }
-                });
-            }
-        });
-        records.into_inner() as u64
-    }
-
     fn progress(&self, phase: &'static str, done: u64, total: u64) {
         if let Some(progress) = &self.options.progress {
             progress(OpenProgress { phase, done, total });
@@ -362,37 +349,11 @@ fn wipe_open_ends(region: &Region, zones: &ZonePool, recovered: &Recovered) -> R
 }
 
 /// The records of committed sub-entries, with their offsets.
-fn records<'a>(
+pub(super) fn records<'a>(
     region: &'a Region,
     accepted: &'a [Accepted],
 ) -> impl Iterator<Item = (u64, Record<'a>)> {
-    accepted.iter().flat_map(move |entry| {
-        let mut at = entry.payload_at;
-        let end = entry.payload_at + entry.payload_len;
-        std::iter::from_fn(move || {
-            let record = (at < end).then(|| Record::decode(region.bytes(at, end - at)))??;
-            let found = (at, record);
-            at += record.stored_len() as u64;
-            Some(found)
-        })
-    })
-}
-
-fn index_zone(
-    engine: &Engine,
-    tables: &HashMap<TableId, Arc<TableCore>>,
-    accepted: &[Accepted],
-) -> u64 {
-    let mut live = 0;
-    for (at, record) in records(&engine.shared.region, accepted) {
-        let Some(table) = tables.get(&record.table) else { continue };
-        let view = table.view();
-        if record.seq > view.version.drained.get(record.key) {
-            view.level0.restore(&record, at);
-            live += 1;
-        }
-    }
-    live
+    accepted.iter().flat_map(|entry| records_in(region, entry.payload_at, entry.payload_len))
 }
 
 impl Engine {

@@ -22,6 +22,8 @@ pub struct Stats {
     pub persistence: Vec<PersistenceStats>,
     /// The region.
     pub pm: PmStats,
+    /// How writers are paced.
+    pub pace: PaceStats,
     /// Each table, by name.
     pub tables: Vec<TableStats>,
     /// Extent files.
@@ -113,12 +115,38 @@ pub struct PmStats {
     pub zones: u32,
     /// Zones that are taken.
     pub zones_used: u32,
+    /// Of these, zones that records are or will be appended to.
+    pub zones_open: u32,
+    /// Of these, zones without a record that counts: readers, or the next sync, keep them.
+    pub zones_pinned: u32,
     /// Zones that hold a record that counts.
     pub zones_live: u32,
     /// Records in zones that count.
     pub live_records: u64,
     /// Streams that tables append to: the shared one, and those of busy tables.
     pub streams_used: u32,
+    /// Bytes appended since the database was opened, beside the zones that were taken then.
+    pub appended_bytes: u64,
+    /// Of these, bytes behind the oldest record that is not drained: the last full turn of
+    /// drains. Beside open and pinned zones the region holds no more than that.
+    pub turn_bytes: u64,
+    /// Bytes of memory that the indexes over its records take.
+    pub index_memory: u64,
+}
+
+/// How writers are paced, as of the background's last look.
+#[derive(Clone, Copy, Debug)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct PaceStats {
+    /// Why writers wait: `none`, or in words.
+    pub reason: &'static str,
+    /// Bytes by which the turn of drains lags behind what was appended.
+    pub debt: u64,
+    /// Bytes of records that drains move a second, as measured; 0 before the first.
+    pub drain_rate: u64,
+    /// Nanoseconds that writers wait for each KiB.
+    pub delay_ns: u64,
 }
 
 /// A table.
@@ -138,6 +166,8 @@ pub struct TableStats {
     pub level0_records: u64,
     /// Bytes they take in the region.
     pub level0_bytes: u64,
+    /// Bytes of memory that the indexes of memtables and level 0 take.
+    pub index_memory: u64,
     /// Levels on disk, from level 1.
     pub levels: Vec<LevelStats>,
 }
@@ -210,6 +240,12 @@ pub struct BackgroundStats {
     pub moves: u64,
     /// Zones released.
     pub zones_released: u64,
+    /// Versions dropped in the region because newer ones had taken their place.
+    pub pruned_records: u64,
+    /// Zones that were mostly dead and had their records moved out.
+    pub zones_cleaned: u64,
+    /// Records moved out of them.
+    pub records_moved: u64,
     /// Jobs that failed and were tried again.
     pub failures: u64,
     /// Snapshots held, those of iterators included.
@@ -227,6 +263,7 @@ pub(super) fn collect(engine: &Engine) -> Stats {
         commit: commit(engine),
         persistence: persistence(engine),
         pm: pm(engine),
+        pace: pace(engine),
         tables: engine.tables().iter().map(|t| table(t)).collect(),
         disk: disk(engine),
         cache: CacheStats {
@@ -277,16 +314,34 @@ fn persistence(engine: &Engine) -> Vec<PersistenceStats> {
 fn pm(engine: &Engine) -> PmStats {
     let zones = &engine.shared.zones;
     let geometry = zones.geometry();
+    // In this order, so that what is appended meanwhile does not pass for zones without bytes.
+    let used = geometry.zone_count - zones.free();
+    let appended = read(&engine.shared.committer.counts().appended);
     let is_emulated = engine.shared.region.mode() == "emulated";
     PmStats {
         note: is_emulated.then(|| super::emulated::note(engine.shared.region.path())).flatten(),
         capacity: engine.shared.region.len(),
         zone_size: geometry.zone_size,
         zones: geometry.zone_count,
-        zones_used: geometry.zone_count - zones.free(),
+        zones_used: used,
+        zones_open: zones.open_zones(),
+        zones_pinned: zones.pinned_zones(),
         zones_live: (0..geometry.zone_count).filter(|zone| zones.live(*zone) > 0).count() as u32,
         live_records: zones.live_records(),
         streams_used: engine.shared.committer.streams_used(),
+        appended_bytes: appended,
+        turn_bytes: appended.saturating_sub(read(&engine.background.appended_before_turn)),
+        index_memory: engine.tables().iter().map(|t| t.view().index_memory()).sum(),
+    }
+}
+
+fn pace(engine: &Engine) -> PaceStats {
+    let pacing = *engine.background.pacing.lock();
+    PaceStats {
+        reason: pacing.reason.name(),
+        debt: pacing.debt,
+        drain_rate: engine.background.books.lock().rate(),
+        delay_ns: engine.shared.pace.delay(),
     }
 }
 
@@ -302,6 +357,7 @@ fn table(core: &TableCore) -> TableStats {
         memtable_bytes: view.active.bytes() + frozen,
         level0_records,
         level0_bytes,
+        index_memory: view.index_memory(),
         levels: levels
             .map(|(level, number)| LevelStats {
                 level: number,
@@ -342,6 +398,9 @@ fn background(engine: &Engine) -> BackgroundStats {
         compactions: read(&background.compactions),
         moves: read(&background.moves),
         zones_released: read(&background.zones_released),
+        pruned_records: read(&background.pruned_records),
+        zones_cleaned: read(&background.zones_cleaned),
+        records_moved: read(&background.records_moved),
         failures: read(&background.failures),
         snapshots: engine.shared.snapshots.held().0 as u64,
     }

@@ -14,9 +14,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{ColumnBudget, Level0};
+use super::{ColumnBudget, Level0, Superseded};
 use crate::error::Result;
-use crate::memtable::{Index, Memtable, Record, RecordCursor, record_at};
+use crate::memtable::{Index, Memtable, Rebuilt, Record, RecordCursor, record_at};
 use crate::mvcc::{DrainedMap, KeyInterval};
 use crate::pm::Region;
 use crate::record::{Cursor, EntryRef, LSN_MAX, Lsn};
@@ -41,6 +41,13 @@ impl GlobalIndex {
         }
     }
 
+    /// One with what was found at open.
+    pub(crate) fn rebuilt(region: Arc<Region>, rebuilt: Rebuilt) -> GlobalIndex {
+        let Rebuilt { index, bytes, .. } = rebuilt;
+        let (records, bytes) = (AtomicU64::new(index.len() as u64), AtomicU64::new(bytes));
+        GlobalIndex { region, index, records, bytes }
+    }
+
     fn add(&self, record: &Record<'_>, at: u64) {
         self.index.insert(record.key, record.seq, at);
         self.records.fetch_add(1, Ordering::Relaxed);
@@ -48,18 +55,69 @@ impl GlobalIndex {
     }
 }
 
-impl Level0 for GlobalIndex {
-    fn feed(&self, memtable: &Memtable) {
-        let mut cursor = RecordCursor::new(&self.region, memtable.index());
-        cursor.seek_first();
-        while let Some((at, record)) = cursor.record() {
-            self.add(&record, at);
-            cursor.step();
+impl GlobalIndex {
+    /// Collects the versions of a key that one with `newer` supersedes.
+    fn supersede(
+        &self,
+        key: &[u8],
+        mut newer: Lsn,
+        needs: &dyn Fn(Lsn, Lsn) -> bool,
+        superseded: &mut Superseded,
+    ) {
+        while let Some((seq, at)) = newer.checked_sub(1).and_then(|at| self.index.get(key, at)) {
+            if !needs(seq, newer) {
+                superseded.add(&record_at(&self.region, at));
+            }
+            newer = seq;
         }
     }
+}
 
-    fn restore(&self, record: &Record<'_>, at: u64) {
-        self.add(record, at);
+impl Level0 for GlobalIndex {
+    fn feed(&self, memtable: &Memtable, needs: &dyn Fn(Lsn, Lsn) -> bool) -> Superseded {
+        let mut superseded = Superseded::default();
+        let mut cursor = RecordCursor::new(&self.region, memtable.index());
+        cursor.seek_first();
+        let mut newer: Option<(&[u8], Lsn)> = None;
+        while let Some((at, record)) = cursor.record() {
+            cursor.step();
+            let is_superseded =
+                newer.is_some_and(|(key, newer)| key == record.key && !needs(record.seq, newer));
+            newer = Some((record.key, record.seq));
+            if is_superseded {
+                superseded.leave_out(&record, at);
+            } else {
+                self.add(&record, at);
+            }
+            // Of each key the last one decides on what level 0 has already.
+            if cursor.record().is_none_or(|(_, next)| next.key != record.key) {
+                self.supersede(record.key, record.seq, needs, &mut superseded);
+            }
+        }
+        superseded
+    }
+
+    fn prune(&self, superseded: &Superseded) -> Vec<u64> {
+        let mut gone = Vec::with_capacity(superseded.versions.len());
+        // The records may be looked at until they are counted out of their zones.
+        let _guard = crate::mvcc::pin();
+        for (key, seq) in superseded.versions() {
+            if let Some(at) = self.index.remove(key, seq) {
+                let stored = record_at(&self.region, at).stored_len();
+                self.records.fetch_sub(1, Ordering::Relaxed);
+                self.bytes.fetch_sub(stored as u64, Ordering::Relaxed);
+                gone.push(at);
+            }
+        }
+        gone
+    }
+
+    fn holds(&self, record: &Record<'_>, at: u64) -> bool {
+        self.index.get(record.key, record.seq) == Some((record.seq, at))
+    }
+
+    fn relocate(&self, record: &Record<'_>, from: u64, to: u64) -> bool {
+        self.index.relocate(record.key, record.seq, from, to)
     }
 
     fn get(&self, key: &[u8], at_most: Lsn, drained: &DrainedMap) -> Option<Record<'_>> {
@@ -96,16 +154,34 @@ impl Level0 for GlobalIndex {
         last.map(|_| KeyInterval { start: from.to_vec(), end: None })
     }
 
+    fn bytes_in(&self, interval: &KeyInterval, upto: Lsn, drained: &DrainedMap) -> u64 {
+        let mut cursor = RecordCursor::new(&self.region, &self.index);
+        cursor.place(&interval.start, LSN_MAX);
+        let mut bytes = 0;
+        while let Some((_, record)) = cursor.record().filter(|(_, r)| interval.contains(r.key)) {
+            if record.seq <= upto && record.seq > drained.get(record.key) {
+                bytes += record.stored_len() as u64;
+            }
+            cursor.step();
+        }
+        bytes
+    }
+
     fn retire(&self, interval: &KeyInterval, upto: Lsn) -> Vec<u64> {
         let mut gone = Vec::new();
         let mut cursor = RecordCursor::new(&self.region, &self.index);
         cursor.place(&interval.start, LSN_MAX);
-        while let Some((at, record)) = cursor.record() {
+        while let Some((_, record)) = cursor.record() {
             if !interval.contains(record.key) {
                 break;
             }
             cursor.step();
-            if record.seq <= upto && self.index.remove(record.key, record.seq).is_some() {
+            if record.seq > upto {
+                continue;
+            }
+            // Where it was removed from, not where the cursor saw it: the cleaner may have moved
+            // it in between, and has counted it out of its old zone then.
+            if let Some(at) = self.index.remove(record.key, record.seq) {
                 self.records.fetch_sub(1, Ordering::Relaxed);
                 self.bytes.fetch_sub(record.stored_len() as u64, Ordering::Relaxed);
                 gone.push(at);
@@ -116,6 +192,10 @@ impl Level0 for GlobalIndex {
 
     fn size(&self) -> (u64, u64) {
         (self.records.load(Ordering::Relaxed), self.bytes.load(Ordering::Relaxed))
+    }
+
+    fn memory(&self) -> u64 {
+        self.index.memory() as u64
     }
 }
 

@@ -21,12 +21,22 @@ pub(crate) struct ColumnBudget {
 /// Every read takes the drained map D of the reader's view and leaves out what D says has moved
 /// to level 1: that is what makes a drain atomic for readers.
 pub(crate) trait Level0: Send + Sync + std::fmt::Debug {
-    /// Takes over all records of a frozen memtable, without copying them. Readers may find a
-    /// record in both while this runs.
-    fn feed(&self, memtable: &Memtable);
+    /// Takes over the records of a frozen memtable, without copying them, but for those that are
+    /// superseded; what is superseded in level 0 itself stays until [`Level0::prune`]. Readers may
+    /// find a record in both while this runs. `needs` says whether somebody may still read the
+    /// version with the first sequence number, given that of the next newer one of its key.
+    fn feed(&self, memtable: &Memtable, needs: &dyn Fn(Lsn, Lsn) -> bool) -> Superseded;
 
-    /// Takes one record over, while the index is rebuilt at open.
-    fn restore(&self, record: &Record<'_>, at: u64);
+    /// Lets go of superseded versions, once no reader is left who could need them. Returns the
+    /// offsets of the records, whose zones they no longer keep.
+    fn prune(&self, superseded: &Superseded) -> Vec<u64>;
+
+    /// Whether the record at `at` is the one that is found here.
+    fn holds(&self, record: &Record<'_>, at: u64) -> bool;
+
+    /// Has a record be found at `to`, where it was copied to, instead of `from`; whether it was
+    /// there.
+    fn relocate(&self, record: &Record<'_>, from: u64, to: u64) -> bool;
 
     /// The newest version of `key` that is not newer than `at_most` and not drained.
     fn get(&self, key: &[u8], at_most: Lsn, drained: &DrainedMap) -> Option<Record<'_>>;
@@ -49,6 +59,66 @@ pub(crate) trait Level0: Send + Sync + std::fmt::Debug {
     /// offsets of the records, whose zones they no longer keep.
     fn retire(&self, interval: &KeyInterval, upto: Lsn) -> Vec<u64>;
 
+    /// Bytes of the records in `interval` with a sequence number of at most `upto` that are not
+    /// drained.
+    fn bytes_in(&self, interval: &KeyInterval, upto: Lsn, drained: &DrainedMap) -> u64;
+
     /// Records and bytes it holds.
     fn size(&self) -> (u64, u64);
+
+    /// Bytes of memory that it takes, to the byte.
+    fn memory(&self) -> u64;
+}
+
+/// Versions that a newer one has taken the place of, for every reader from now on.
+#[derive(Debug, Default)]
+pub(crate) struct Superseded {
+    /// Offsets of records of the memtable, which were not taken over.
+    pub(crate) left_out: Vec<u64>,
+    /// Keys of versions in level 0, one behind the other: the records may be gone before they
+    /// are let go of, by way of a drain.
+    keys: Vec<u8>,
+    versions: Vec<Version>,
+    bytes: u64,
+}
+
+/// A version in level 0: where its key ends in `keys`, and its sequence number.
+#[derive(Clone, Copy, Debug)]
+struct Version {
+    key_end: usize,
+    seq: Lsn,
+}
+
+impl Superseded {
+    /// Whether there is none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.left_out.is_empty() && self.versions.is_empty()
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.left_out.len() + self.versions.len()
+    }
+
+    /// Bytes that their records take in zones.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    fn leave_out(&mut self, record: &Record<'_>, at: u64) {
+        self.left_out.push(at);
+        self.bytes += record.stored_len() as u64;
+    }
+
+    fn add(&mut self, record: &Record<'_>) {
+        self.keys.extend_from_slice(record.key);
+        self.versions.push(Version { key_end: self.keys.len(), seq: record.seq });
+        self.bytes += record.stored_len() as u64;
+    }
+
+    /// Keys and sequence numbers of the versions in level 0.
+    fn versions(&self) -> impl Iterator<Item = (&[u8], Lsn)> {
+        let starts = std::iter::once(0).chain(self.versions.iter().map(|v| v.key_end));
+        starts.zip(&self.versions).map(|(start, v)| (&self.keys[start..v.key_end], v.seq))
+    }
 }

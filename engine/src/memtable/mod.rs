@@ -1,6 +1,7 @@
 //! The semi-persistent memtable: records in zones of the region, an index over them in DRAM.
 
 mod index;
+mod rebuild;
 mod records;
 mod table;
 
@@ -10,5 +11,8 @@ pub(crate) type Index = index::Index<crate::pm::Region>;
 type IndexCursor<'a> = index::IndexCursor<'a, crate::pm::Region>;
 
 pub(crate) use index::{Held, Patience, Restart, Version, VersionLock};
-pub(crate) use records::{RECORD_HEADER, Record, encode_record, record_at, record_len, set_seq};
+pub(crate) use rebuild::{Found, Rebuilt, rebuild};
+pub(crate) use records::{
+    RECORD_HEADER, Record, encode_record, record_at, record_len, records_in, set_seq,
+};
 pub(crate) use table::{Memtable, RecordCursor};

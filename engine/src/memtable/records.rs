@@ -72,16 +72,37 @@ pub(crate) fn set_seq(bytes: &mut [u8], seq: Lsn) {
 }
 
 /// The record at an offset that an index holds, hence was checked and published.
+#[inline]
 pub(crate) fn record_at(region: &Region, at: u64) -> Record<'_> {
     let header = region.bytes(at, RECORD_HEADER as u64);
-    let len =
-        |i: usize| u32::from_le_bytes([header[i], header[i + 1], header[i + 2], header[i + 3]]);
-    let stored = record_len(len(12) as usize, len(16) as usize) as u64;
-    match Record::decode(region.bytes(at, stored)) {
-        Some(record) => record,
-        // Checked before it was indexed, and not written since (region invariant 1).
-        None => panic!("invariant: offset {at} of the region holds a record"),
-    }
+    let (Some(seq), Some(fields)) = (header.first_chunk(), header[8..].first_chunk::<13>()) else {
+        unreachable!("a header has its fields")
+    };
+    let field = |i: usize| u32::from_le_bytes([0, 1, 2, 3].map(|n| fields[i + n]));
+    let (key_len, value_len) = (u64::from(field(4)), u64::from(field(8)));
+    // Checked before it was indexed, and not written since (region invariant 1).
+    let kind = Kind::from_u8(fields[12]);
+    let kind =
+        kind.unwrap_or_else(|| panic!("invariant: offset {at} of the region holds a record"));
+    let body = region.bytes(at + RECORD_HEADER as u64, key_len + value_len);
+    let (key, value) = body.split_at(key_len as usize);
+    Record { seq: Lsn::from_le_bytes(*seq), table: field(0), kind, key, value }
+}
+
+/// The records that lie one behind the other in `len` bytes from `at` on, with their offsets; up to
+/// the first that is not sound.
+pub(crate) fn records_in(
+    region: &Region,
+    at: u64,
+    len: u64,
+) -> impl Iterator<Item = (u64, Record<'_>)> {
+    let (mut at, end) = (at, at + len);
+    std::iter::from_fn(move || {
+        let record = (at < end).then(|| Record::decode(region.bytes(at, end - at)))??;
+        let found = (at, record);
+        at += record.stored_len() as u64;
+        Some(found)
+    })
 }
 
 /// The index keeps no keys; it finds them here.

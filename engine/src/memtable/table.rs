@@ -70,6 +70,22 @@ impl Memtable {
         self.bytes.load(Ordering::Relaxed)
     }
 
+    /// Bytes of memory that its index takes, to the byte.
+    pub(crate) fn memory(&self) -> u64 {
+        self.index.memory() as u64
+    }
+
+    /// Whether the record at `at` is the one that is found here.
+    pub(crate) fn holds(&self, record: &Record<'_>, at: u64) -> bool {
+        self.index.get(record.key, record.seq) == Some((record.seq, at))
+    }
+
+    /// Has a record be found at `to`, where it was copied to, instead of `from`; whether it was
+    /// there.
+    pub(crate) fn relocate(&self, record: &Record<'_>, from: u64, to: u64) -> bool {
+        self.index.relocate(record.key, record.seq, from, to)
+    }
+
     /// The smallest sequence number inserted.
     pub(crate) fn oldest(&self) -> Option<Lsn> {
         let oldest = self.oldest.load(Ordering::Relaxed);
@@ -80,38 +96,53 @@ impl Memtable {
 /// A [`Cursor`] over an index of records in the region.
 pub(crate) struct RecordCursor<'a> {
     region: &'a Region,
+    /// Decoded once a step: a merge looks at it several times.
+    record: Option<(u64, Record<'a>)>,
     cursor: IndexCursor<'a>,
 }
 
 impl<'a> RecordCursor<'a> {
     /// A cursor over the records that `index` points to.
     pub(crate) fn new(region: &'a Region, index: &'a Index) -> RecordCursor<'a> {
-        RecordCursor { region, cursor: index.cursor() }
+        RecordCursor { region, record: None, cursor: index.cursor() }
+    }
+
+    fn look(&mut self) {
+        self.record = self.cursor.version().map(|(_, at)| (at, record_at(self.region, at)));
     }
 
     /// To the first record at or after (`key`, `seq`).
     pub(crate) fn place(&mut self, key: &[u8], seq: Lsn) {
         self.cursor.seek(key, seq);
+        self.look();
+    }
+
+    /// To the last record of a key smaller than `key`; of all keys without one.
+    pub(crate) fn place_before(&mut self, key: Option<&[u8]>) {
+        self.cursor.seek_before(key);
+        self.look();
     }
 
     /// To the first record of all.
     pub(crate) fn seek_first(&mut self) {
-        self.cursor.seek(&[], LSN_MAX);
+        self.place(&[], LSN_MAX);
     }
 
     /// To the following record.
     pub(crate) fn step(&mut self) {
         self.cursor.next();
+        self.look();
     }
 
     /// To the preceding record.
     pub(crate) fn step_back(&mut self) {
         self.cursor.prev();
+        self.look();
     }
 
     /// The record under the cursor, with its offset.
     pub(crate) fn record(&self) -> Option<(u64, Record<'a>)> {
-        self.cursor.version().map(|(_, at)| (at, record_at(self.region, at)))
+        self.record
     }
 }
 
@@ -122,7 +153,7 @@ impl Cursor for RecordCursor<'_> {
     }
 
     fn seek_before(&mut self, key: Option<&[u8]>) -> Result<()> {
-        self.cursor.seek_before(key);
+        self.place_before(key);
         Ok(())
     }
 

@@ -145,6 +145,15 @@ impl Mapping {
         }
     }
 
+    /// Has `fill` write a range in place. The caller keeps the region's invariant 1: the range is
+    /// its own.
+    pub(super) fn fill<T>(&self, at: usize, len: usize, fill: impl FnOnce(&mut [u8]) -> T) -> T {
+        self.check(at, len);
+        // SAFETY: in bounds (checked), initialised (zeroed by the kernel), and nobody else reads
+        // or writes the range (region invariant 1).
+        fill(unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr().add(at), len) })
+    }
+
     /// An aligned word, shared through atomics.
     pub(super) fn word(&self, at: usize) -> &AtomicU64 {
         self.check(at, 8);

@@ -154,10 +154,10 @@ impl Region {
     pub(crate) fn load(&self, span: Span) -> Result<()> {
         match &self.media {
             Media::File(file) => {
-                let mut buffer = vec![0; usize_of(span.len)];
-                file.read_exact_at(&mut buffer, span.at)
+                let read = |image: &mut [u8]| file.read_exact_at(image, span.at);
+                self.image
+                    .fill(usize_of(span.at), usize_of(span.len), read)
                     .map_err(|e| Error::io("read the region", &self.path, e))?;
-                self.image.write(usize_of(span.at), &buffer);
             }
             Media::Mapped(_) => {}
             #[cfg(any(test, feature = "testing"))]

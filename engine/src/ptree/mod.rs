@@ -20,7 +20,7 @@ mod options;
 mod pen;
 mod prune;
 mod range;
-#[cfg(any(test, feature = "figures"))]
+#[cfg(any(test, feature = "bench"))]
 pub mod rivals;
 mod root;
 mod shift;

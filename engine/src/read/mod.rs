@@ -6,4 +6,4 @@ mod scan;
 
 pub(crate) use estimate::{Estimate, estimate};
 pub(crate) use get::get;
-pub(crate) use scan::{Chunk, KeyRange, backward, forward};
+pub(crate) use scan::{Chunk, FrozenRows, KeyRange, Rows, backward, forward};

@@ -89,8 +89,85 @@ pub(crate) struct Chunk {
     pub(crate) bytes: usize,
 }
 
-/// Rows read, and whether the range is exhausted behind them.
-pub(crate) type Rows = (Vec<(Bytes, Bytes)>, bool);
+/// Rows in the order in which they were read, one after the other in one buffer.
+#[derive(Debug, Default)]
+pub(crate) struct Rows {
+    bytes: Vec<u8>,
+    /// Where each row's key ends and its value begins, and where that ends.
+    ends: Vec<(usize, usize)>,
+    /// Whether the range has nothing beyond them.
+    pub(crate) exhausted: bool,
+}
+
+impl Rows {
+    fn with_room(chunk: Chunk) -> Rows {
+        // A guess that most rows keep; the buffer grows where they do not.
+        let bytes = Vec::with_capacity((chunk.rows * 128).min(chunk.bytes));
+        Rows { bytes, ends: Vec::with_capacity(chunk.rows), exhausted: false }
+    }
+
+    fn push(&mut self, key: &[u8], value: &[u8]) {
+        self.bytes.extend_from_slice(key);
+        let key_end = self.bytes.len();
+        self.bytes.extend_from_slice(value);
+        self.ends.push((key_end, self.bytes.len()));
+    }
+
+    fn is_full(&self, chunk: Chunk) -> bool {
+        self.ends.len() == chunk.rows || self.bytes.len() >= chunk.bytes
+    }
+
+    fn start(&self, row: usize) -> usize {
+        row.checked_sub(1).map_or(0, |before| self.ends[before].1)
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// The key of the last row.
+    pub(crate) fn last_key(&self) -> Option<&[u8]> {
+        let last = self.ends.len().checked_sub(1)?;
+        Some(&self.bytes[self.start(last)..self.ends[last].0])
+    }
+
+    /// The rows, each a pair of slices of the one buffer.
+    pub(crate) fn freeze(self) -> FrozenRows {
+        FrozenRows { rows: 0..self.ends.len(), ends: self.ends, bytes: Bytes::from(self.bytes) }
+    }
+}
+
+/// Rows that are handed out one by one, from either end.
+#[derive(Debug, Default)]
+pub(crate) struct FrozenRows {
+    bytes: Bytes,
+    ends: Vec<(usize, usize)>,
+    rows: std::ops::Range<usize>,
+}
+
+impl FrozenRows {
+    /// Whether none is left.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// The first row in the order in which they were read.
+    pub(crate) fn take_first(&mut self) -> Option<(Bytes, Bytes)> {
+        self.rows.next().map(|row| self.row(row))
+    }
+
+    /// The last one.
+    pub(crate) fn take_last(&mut self) -> Option<(Bytes, Bytes)> {
+        self.rows.next_back().map(|row| self.row(row))
+    }
+
+    fn row(&self, row: usize) -> (Bytes, Bytes) {
+        let start = row.checked_sub(1).map_or(0, |before| self.ends[before].1);
+        let (key_end, end) = self.ends[row];
+        (self.bytes.slice(start..key_end), self.bytes.slice(key_end..end))
+    }
+}
 
 /// The first rows of `range` as of `at`, in ascending order. The caller holds an epoch guard.
 pub(crate) fn forward(
@@ -102,28 +179,31 @@ pub(crate) fn forward(
 ) -> Result<Rows> {
     let mut cursor = view.cursor(cache);
     cursor.seek(range.start(), LSN_MAX)?;
-    let (mut rows, mut bytes) = (Vec::with_capacity(chunk.rows), 0);
-    let mut decided: Option<Vec<u8>> = None;
+    let mut rows = Rows::with_room(chunk);
+    // The key whose newest visible version was seen, unless it is that of the last row.
+    let mut hidden: Option<Vec<u8>> = None;
     while let Some(entry) = cursor.entry() {
         if !range.below_upper(entry.key) {
-            return Ok((rows, true));
+            rows.exhausted = true;
+            return Ok(rows);
         }
-        let known = decided.as_deref() == Some(entry.key);
-        if entry.seq <= at && !known && range.above_lower(entry.key) {
+        let known = || rows.last_key() == Some(entry.key) || hidden.as_deref() == Some(entry.key);
+        if entry.seq <= at && range.above_lower(entry.key) && !known() {
             if entry.kind == Kind::Put {
-                if rows.len() == chunk.rows || bytes >= chunk.bytes {
-                    return Ok((rows, false));
+                if rows.is_full(chunk) {
+                    return Ok(rows);
                 }
-                bytes += entry.key.len() + entry.value.len();
-                rows.push((Bytes::copy_from_slice(entry.key), Bytes::copy_from_slice(entry.value)));
+                rows.push(entry.key, entry.value);
+            } else {
+                let hidden = hidden.get_or_insert_default();
+                hidden.clear();
+                hidden.extend_from_slice(entry.key);
             }
-            let decided = decided.get_or_insert_default();
-            decided.clear();
-            decided.extend_from_slice(entry.key);
         }
         cursor.next()?;
     }
-    Ok((rows, true))
+    rows.exhausted = true;
+    Ok(rows)
 }
 
 /// The last rows of `range` as of `at`, in descending order. The caller holds an epoch guard.
@@ -136,34 +216,34 @@ pub(crate) fn backward(
 ) -> Result<Rows> {
     let mut cursor = view.cursor(cache);
     place_last(&mut cursor, range)?;
-    let (mut rows, mut bytes) = (Vec::with_capacity(chunk.rows), 0);
-    let mut key = Vec::new();
+    let mut rows = Rows::with_room(chunk);
+    let (mut key, mut value) = (Vec::new(), Vec::new());
     while let Some(entry) = cursor.entry() {
         if !range.above_lower(entry.key) {
-            return Ok((rows, true));
+            rows.exhausted = true;
+            return Ok(rows);
+        }
+        if rows.is_full(chunk) {
+            return Ok(rows);
         }
         key.clear();
         key.extend_from_slice(entry.key);
         // Backwards the oldest version comes first: the last one that is seen counts.
-        let mut newest: Option<(Kind, Bytes)> = None;
-        while let Some(entry) = cursor.entry() {
-            if entry.key != key.as_slice() {
-                break;
-            }
+        let mut newest = None;
+        while let Some(entry) = cursor.entry().filter(|entry| entry.key == key.as_slice()) {
             if entry.seq <= at {
-                newest = Some((entry.kind, Bytes::copy_from_slice(entry.value)));
+                newest = Some(entry.kind);
+                value.clear();
+                value.extend_from_slice(entry.value);
             }
             cursor.prev()?;
         }
-        if let Some((Kind::Put, value)) = newest {
-            if rows.len() == chunk.rows || bytes >= chunk.bytes {
-                return Ok((rows, false));
-            }
-            bytes += key.len() + value.len();
-            rows.push((Bytes::copy_from_slice(&key), value));
+        if newest == Some(Kind::Put) {
+            rows.push(&key, &value);
         }
     }
-    Ok((rows, true))
+    rows.exhausted = true;
+    Ok(rows)
 }
 
 fn place_last(cursor: &mut impl Cursor, range: &KeyRange) -> Result<()> {

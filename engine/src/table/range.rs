@@ -1,6 +1,5 @@
 //! Iterators over a range of keys.
 
-use std::collections::VecDeque;
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -10,10 +9,10 @@ use super::core::TableCore;
 use super::{Keep, Shared, Table};
 use crate::error::{Error, Result};
 use crate::mvcc::Registered;
-use crate::read::{self, Chunk, KeyRange};
+use crate::read::{self, Chunk, FrozenRows, KeyRange, Rows};
 
 /// The first chunk is small, for those who want few rows; later ones grow.
-const FIRST_ROWS: usize = 8;
+const FIRST_ROWS: usize = 16;
 const MOST_ROWS: usize = 512;
 const CHUNK_BYTES: usize = 256 * 1024;
 
@@ -21,6 +20,9 @@ const CHUNK_BYTES: usize = 256 * 1024;
 ///
 /// It owns what it returns and borrows nothing; it may outlive the handles it came from and move
 /// between threads. Between calls it holds only its snapshot. After an error it ends.
+///
+/// Rows are read in chunks, and those of a chunk share one buffer of up to 256 KiB: copy what you
+/// keep for long. If you know how many rows you want, say so with [`Range::limit`].
 pub struct Range {
     shared: Arc<Shared>,
     core: Arc<TableCore>,
@@ -28,9 +30,11 @@ pub struct Range {
     keep: Keep,
     /// What has not been read yet, between the two buffers.
     rest: KeyRange,
-    front: VecDeque<(Bytes, Bytes)>,
-    back: VecDeque<(Bytes, Bytes)>,
+    front: FrozenRows,
+    back: FrozenRows,
     next_rows: usize,
+    /// How many rows it may still read.
+    left: usize,
     exhausted: bool,
     refused: Option<Error>,
 }
@@ -51,49 +55,80 @@ impl Range {
             keep: Arc::clone(&table.keep),
             exhausted: range.is_empty(),
             rest: range,
-            front: VecDeque::new(),
-            back: VecDeque::new(),
+            front: FrozenRows::default(),
+            back: FrozenRows::default(),
             next_rows: FIRST_ROWS,
+            left: usize::MAX,
             refused: refused(),
         }
     }
 
+    /// Ends after `rows` rows, from whichever end they are taken. Unlike
+    /// [`take`](Iterator::take) it is known to the reader, which then reads no row too many.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> terrace::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = terrace::Options::new().pm_size(4 << 20).open(dir.path().join("db"))?;
+    /// let table = db.table("t")?;
+    /// for n in 0..9u8 {
+    ///     table.put([n], [n])?;
+    /// }
+    /// assert_eq!(table.range([3]..).limit(4).count(), 4);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn limit(mut self, rows: usize) -> Range {
+        self.left = self.left.min(rows);
+        // More at once than that is no gain: a chunk is a search, and then a walk.
+        self.next_rows = self.left.clamp(1, MOST_ROWS);
+        self.exhausted |= self.left == 0;
+        self
+    }
+
     fn chunk(&mut self) -> Chunk {
-        let rows = self.next_rows;
-        self.next_rows = (rows * 4).min(MOST_ROWS);
+        let rows = self.next_rows.min(self.left);
+        self.next_rows = (self.next_rows * 2).min(MOST_ROWS);
         Chunk { rows, bytes: CHUNK_BYTES }
     }
 
     fn fill_front(&mut self) -> Result<()> {
         let chunk = self.chunk();
-        let (rows, end) = self.shared.read(&self.core, Some(&self.snapshot), |view, at| {
+        let rows = self.shared.read(&self.core, Some(&self.snapshot), |view, at| {
             read::forward(view, &self.shared.cache, &self.rest, at, chunk)
         })?;
-        if let Some((key, _)) = rows.last() {
+        if let Some(key) = rows.last_key() {
             self.rest.lower = Bound::Excluded(key.to_vec());
         }
-        self.exhausted = end || self.rest.is_empty();
-        self.front.extend(rows);
+        self.front = self.take_in(rows);
         Ok(())
     }
 
     fn fill_back(&mut self) -> Result<()> {
         let chunk = self.chunk();
-        let (rows, end) = self.shared.read(&self.core, Some(&self.snapshot), |view, at| {
+        let rows = self.shared.read(&self.core, Some(&self.snapshot), |view, at| {
             read::backward(view, &self.shared.cache, &self.rest, at, chunk)
         })?;
-        if let Some((key, _)) = rows.last() {
+        if let Some(key) = rows.last_key() {
             self.rest.upper = Bound::Excluded(key.to_vec());
         }
-        self.exhausted = end || self.rest.is_empty();
-        self.back.extend(rows);
+        self.back = self.take_in(rows);
         Ok(())
+    }
+
+    fn take_in(&mut self, rows: Rows) -> FrozenRows {
+        self.left -= rows.len();
+        self.exhausted = rows.exhausted || self.left == 0 || self.rest.is_empty();
+        rows.freeze()
     }
 
     fn fail(&mut self, error: Error) -> Option<Result<(Bytes, Bytes)>> {
         self.exhausted = true;
-        self.front.clear();
-        self.back.clear();
+        self.front = FrozenRows::default();
+        self.back = FrozenRows::default();
         Some(Err(error))
     }
 }
@@ -111,7 +146,7 @@ impl Iterator for Range {
         {
             return self.fail(e);
         }
-        self.front.pop_front().or_else(|| self.back.pop_back()).map(Ok)
+        self.front.take_first().or_else(|| self.back.take_last()).map(Ok)
     }
 }
 
@@ -126,7 +161,7 @@ impl DoubleEndedIterator for Range {
         {
             return self.fail(e);
         }
-        self.back.pop_front().or_else(|| self.front.pop_back()).map(Ok)
+        self.back.take_first().or_else(|| self.front.take_last()).map(Ok)
     }
 }
 

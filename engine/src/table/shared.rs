@@ -16,7 +16,7 @@ use crate::extent::BlockCache;
 use crate::mvcc::{Registered, SnapshotRegistry};
 use crate::options::Durability;
 use crate::os::ForkGuard;
-use crate::pm::Region;
+use crate::pm::{LINE, Region};
 use crate::record::Lsn;
 use crate::view::View;
 
@@ -84,7 +84,8 @@ impl Shared {
         if batch.len() == 0 {
             return Ok(());
         }
-        let bytes = batch.stored_len() as u64;
+        // What it takes in a zone, but for what other batches of its group share with it.
+        let bytes = (batch.stored_len() as u64 + LINE).next_multiple_of(LINE);
         self.pace.slow_down(bytes);
         loop {
             let rounds = self.pace.rounds();

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::extent::BlockCache;
 use crate::level0::Level0;
 use crate::levels::Version;
-use crate::memtable::Memtable;
+use crate::memtable::{Memtable, Record};
 use crate::merge::MergingCursor;
 use crate::record::{Cursor, Lsn};
 
@@ -58,9 +58,34 @@ impl View {
         self.active.records() + frozen
     }
 
+    fn memtables(&self) -> impl Iterator<Item = &Arc<Memtable>> {
+        self.frozen.iter().map(|f| &f.memtable).chain([&self.active])
+    }
+
+    /// Whether a read can find the record at `at`.
+    pub(crate) fn holds(&self, record: &Record<'_>, at: u64) -> bool {
+        self.level0.holds(record, at) || self.memtables().any(|m| m.holds(record, at))
+    }
+
+    /// Has a record be found at `to`, where it was copied to, instead of `from`; whether it was
+    /// there. No merge may run meanwhile.
+    pub(crate) fn relocate(&self, record: &Record<'_>, from: u64, to: u64) -> bool {
+        self.level0.relocate(record, from, to)
+            || self.memtables().any(|m| m.relocate(record, from, to))
+    }
+
+    /// Bytes of memory that the indexes of memtables and level 0 take.
+    pub(crate) fn index_memory(&self) -> u64 {
+        self.level0.memory() + self.memtables().map(|m| m.memory()).sum::<u64>()
+    }
+
+    /// Bytes in the region of what is not drained.
+    pub(crate) fn undrained_bytes(&self) -> u64 {
+        self.level0.size().1 + self.memtables().map(|m| m.bytes()).sum::<u64>()
+    }
+
     /// The smallest sequence number in a memtable.
     pub(crate) fn oldest_in_memtables(&self) -> Option<Lsn> {
-        let memtables = self.frozen.iter().map(|f| &f.memtable).chain([&self.active]);
-        memtables.filter_map(|m| m.oldest()).min()
+        self.memtables().filter_map(|m| m.oldest()).min()
     }
 }

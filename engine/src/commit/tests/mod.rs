@@ -101,6 +101,7 @@ impl Fixture {
             incarnation: 1,
             floor: Floor::default(),
             streams: vec![StreamTail::default()],
+            cleaner: None,
             gidx: vec![None],
         };
         let memtable = Arc::new(Memtable::new(Arc::clone(&region)));

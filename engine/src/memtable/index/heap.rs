@@ -85,6 +85,11 @@ impl<'a> Heap<'a> {
         Box::default()
     }
 
+    /// Counts a node out that its owner frees by itself.
+    pub(super) fn forget<T>(self) {
+        self.memory.fetch_sub(size_of::<T>(), Ordering::Relaxed);
+    }
+
     /// Frees a node once nobody can read it.
     ///
     /// # Safety

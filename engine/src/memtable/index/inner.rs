@@ -281,19 +281,57 @@ impl<const L: usize, const I: usize> Inner<L, I> {
         let prefix = self.prefix.bytes();
         debug_assert!(self.lock.check(held.version()).is_ok(), "the lock held is this node's");
         let separators = (0..len).map(|i| {
-            let spill = self.spills[i].get();
-            if spill.is_null() {
-                return Separator::plain(&prefix, self.digests[i].get());
-            }
-            // SAFETY: the holder of the lock alone takes spills out.
-            let own = unsafe { &*spill };
-            let separator = Separator { bytes: own.bytes.to_vec(), seq: own.seq };
-            heap.retire_spill(spill);
+            let separator = self.separator(held, i, &prefix);
+            heap.retire_spill(self.spills[i].get());
             separator
         });
         let separators = separators.collect();
         let children = (0..=len).map(|i| self.link(i).get()).collect();
         Contents { separators, children }
+    }
+
+    /// A copy of separator `at`, behind the node's prefix.
+    fn separator(&self, _: &Held<'_>, at: usize, prefix: &[u8]) -> Separator {
+        let spill = self.spills[at].get();
+        if spill.is_null() {
+            return Separator::plain(prefix, self.digests[at].get());
+        }
+        // SAFETY: the holder of the lock alone takes spills out.
+        let own = unsafe { &*spill };
+        Separator { bytes: own.bytes.to_vec(), seq: own.seq }
+    }
+
+    /// Takes over all children of the node behind; both are neighbours below `parent`, on its
+    /// separator `at`, and all three locks are held. They fit.
+    pub(super) fn absorb(
+        &self,
+        held: &Held<'_>,
+        (right, held_right): (&Inner<L, I>, &Held<'_>),
+        (parent, held_parent, at): (&Inner<L, I>, &Held<'_>, usize),
+        heap: Heap<'_>,
+    ) {
+        let between = parent.separator(held_parent, at, &parent.prefix.bytes());
+        let mut contents = self.take(held, heap);
+        let behind = right.take(held_right, heap);
+        right.len.set(0);
+        contents.separators.push(between);
+        contents.separators.extend(behind.separators);
+        contents.children.extend(behind.children);
+        self.fill(&contents, heap);
+    }
+
+    /// Takes over all children of its only child, which is an inner node; both locks are held.
+    pub(super) fn pull_up(
+        &self,
+        held: &Held<'_>,
+        (child, held_child): (&Inner<L, I>, &Held<'_>),
+        heap: Heap<'_>,
+    ) {
+        debug_assert_eq!(self.len(), 0, "the child is the only one");
+        drop(self.take(held, heap));
+        let contents = child.take(held_child, heap);
+        child.len.set(0);
+        self.fill(&contents, heap);
     }
 
     /// Fills it anew; the prefix is as long as it can be.

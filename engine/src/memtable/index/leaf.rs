@@ -239,6 +239,22 @@ impl<const N: usize> Leaf<N> {
         Ok((separator, right))
     }
 
+    /// Fills an empty leaf that nobody else sees with the records at these offsets, which are
+    /// sorted and fit.
+    pub(super) fn fill(&self, offsets: &[u64], records: &impl Records, heap: Heap<'_>) {
+        debug_assert!(offsets.len() <= N, "room for {} of {N} entries", offsets.len());
+        offsets.iter().for_each(|at| records.prefetch(*at));
+        let key = |at: u64| records.locate(at).0;
+        let (Some(first), Some(last)) = (offsets.first(), offsets.last()) else { return };
+        let shared = common(key(*first), key(*last));
+        self.prefix.set(&key(*first)[..shared], heap);
+        for (i, at) in offsets.iter().enumerate() {
+            self.digests[i].set(slice(key(*at), shared));
+            self.offsets[i].set(*at);
+        }
+        self.len.set(offsets.len() as u64);
+    }
+
     /// Lets the prefix grow as far as the keys agree, if digests have become dull.
     fn sharpen(&self, records: &impl Records, heap: Heap<'_>) {
         let len = self.len();
@@ -257,6 +273,30 @@ impl<const N: usize> Leaf<N> {
         for (i, digest) in self.digests[..len].iter().enumerate() {
             digest.set(slice(key(i), shared));
         }
+    }
+
+    /// Takes over all entries of the leaf behind, whose lock is held too. They fit.
+    pub(super) fn absorb(
+        &self,
+        _: &Held<'_>,
+        right: &Leaf<N>,
+        records: &impl Records,
+        heap: Heap<'_>,
+    ) {
+        let (len, more) = (self.len(), right.len());
+        debug_assert!(len + more <= N, "invariant 1: room for {more} behind {len}");
+        let prefix = self.prefix.bytes();
+        // What an empty leaf has for a prefix binds nobody.
+        let shared = if len == 0 { 0 } else { common(&prefix, &right.prefix.bytes()) };
+        if shared < prefix.len() {
+            self.prefix.shrink(shared, &self.digests[..len], heap);
+        }
+        for i in 0..more {
+            let at = right.offsets[i].get();
+            self.digests[len + i].set(slice(records.locate(at).0, shared));
+            self.offsets[len + i].set(at);
+        }
+        self.len.set((len + more) as u64);
     }
 
     /// Gives the memory back that lies outside the node: it is out of the tree.

@@ -7,9 +7,9 @@
 //!
 //! Sources: optimistic lock coupling (Leis et al., "The ART of practical synchronization", 2016;
 //! LeanStore), digests and prefix truncation (Graefe, "Modern B-tree techniques", 2011), free at
-//! empty (Johnson and Shasha, 1989). We differ in that leaves are not chained: a cursor keeps the
-//! path to its leaf, with versions, and goes on to the neighbour from there. That is as fast, and
-//! both directions, splits and removals stay simple.
+//! empty (Johnson and Shasha, 1989), with thin neighbours merged. We differ in that leaves are not
+//! chained: a cursor keeps the path to its leaf, with versions, and goes on to the neighbour from
+//! there. That is as fast, and both directions, splits and removals stay simple.
 //!
 //! Thread safety: any number of threads insert, remove and read at once. Readers write nothing
 //! that is shared; writers lock the nodes they change, never waiting for a second lock while they
@@ -18,12 +18,14 @@
 //! Invariants (those of one node: `leaf.rs`, `inner.rs`, `prefix.rs`):
 //!
 //! 1. A node's range of places (see `inner.rs`, 1) shrinks only by a split, under its own lock. It
-//!    grows without one, when an empty neighbour goes; nobody minds.
+//!    grows without one, when an empty neighbour goes; nobody minds. Entries move only from a node
+//!    to the one before it, under the locks of both and of their parent, and then the node goes.
 //! 2. Nothing that is out of the tree is freed, and the caller reuses no removed record, within
 //!    the epoch of a reader who may have seen it. Callers pin across every use of what they found.
 //! 3. No node keeps any part of a record but its offset, and that only until it is removed; all
 //!    other bytes are copies.
 
+mod bulk;
 mod cursor;
 mod heap;
 mod inner;
@@ -70,6 +72,17 @@ pub(crate) struct Index<R, const L: usize = LEAF_LEN, const I: usize = INNER_LEN
     counts: Counts,
 }
 
+/// How full a node of so much room may be to be thin: it is merged with its neighbour if both
+/// fit in one and leave room.
+const fn thin(room: usize) -> usize {
+    if room < 8 { 1 } else { room / 4 }
+}
+
+/// Whether so many entries in a node of so much room leave some.
+const fn roomy(entries: usize, room: usize) -> bool {
+    entries <= room - room / 4
+}
+
 /// What every insert writes; on cache lines of its own, for every operation reads what is next to
 /// it.
 #[derive(Default)]
@@ -100,11 +113,18 @@ impl<R: Records, const L: usize, const I: usize> Index<R, L, I> {
     pub(crate) fn remove(&self, key: &[u8], seq: Lsn) -> Option<u64> {
         let guard = crossbeam_epoch::pin();
         let sought = Sought { key, seq };
-        let (removed, emptied) = self.persist(|| self.try_remove(sought, &guard));
-        if emptied {
-            self.persist(|| self.prune(sought, &guard));
+        let (removed, thin) = self.persist(|| self.try_remove(sought, &guard));
+        if thin {
+            self.tidy(sought, &guard);
         }
         removed
+    }
+
+    /// Has a version that is there point to `to` instead of `from`, where its record has been
+    /// copied to; whether it was there.
+    pub(crate) fn relocate(&self, key: &[u8], seq: Lsn, from: u64, to: u64) -> bool {
+        let guard = crossbeam_epoch::pin();
+        self.persist(|| self.try_relocate(Sought { key, seq }, (from, to), &guard))
     }
 
     /// The newest version of `key` that is not newer than `at_most`: (sequence, offset).
@@ -202,7 +222,26 @@ impl<R: Records, const L: usize, const I: usize> Index<R, L, I> {
         Ok(())
     }
 
-    /// The offset, if the version was there, and whether that leaves the leaf empty.
+    fn try_relocate(
+        &self,
+        sought: Sought<'_>,
+        (from, to): (u64, u64),
+        guard: &Guard,
+    ) -> Optimistic<bool> {
+        let (leaf, version) = self.descend(sought, guard, |_, _, _| {})?;
+        let at = leaf.search(sought, version, &*self.records)?;
+        let there = leaf.is_at(at, sought, version, &*self.records)?
+            && leaf.offset(at, version)? == Some(from);
+        if there {
+            leaf.replace(&leaf.lock.upgrade(version)?, at, to);
+        } else {
+            leaf.lock.check(version)?;
+        }
+        Ok(there)
+    }
+
+    /// The offset, if the version was there, and whether the leaf is now worth a look: it is
+    /// empty, or thin, and then not each time.
     fn try_remove(&self, sought: Sought<'_>, guard: &Guard) -> Optimistic<(Option<u64>, bool)> {
         let (leaf, version) = self.descend(sought, guard, |_, _, _| {})?;
         let at = leaf.search(sought, version, &*self.records)?;
@@ -213,26 +252,38 @@ impl<R: Records, const L: usize, const I: usize> Index<R, L, I> {
         let held = leaf.lock.upgrade(version)?;
         let offset = leaf.remove(&held, at);
         self.counts.len.fetch_sub(1, Ordering::Relaxed);
-        Ok((Some(offset), leaf.len() == 0))
+        let len = leaf.len();
+        Ok((Some(offset), len == 0 || len <= thin(L) && len.is_power_of_two()))
+    }
+}
+
+impl<R, const L: usize, const I: usize> Index<R, L, I> {
+    /// Frees all nodes below the root, whose links are left to be overwritten.
+    fn take_apart(&mut self, guard: &Guard) {
+        let heap = Heap::new(guard, &self.counts.memory);
+        let mut owned = self.root.children();
+        self.root.retire(heap);
+        while let Some(child) = owned.pop() {
+            // SAFETY: `&mut self` shows that nobody else has the tree, and every node has one
+            // link.
+            match unsafe { child.own::<L, I>() } {
+                Owned::Inner(mut inner) => {
+                    owned.extend(inner.children());
+                    inner.retire(heap);
+                    heap.forget::<Inner<L, I>>();
+                }
+                Owned::Leaf(leaf) => {
+                    leaf.retire(heap);
+                    heap.forget::<Leaf<L>>();
+                }
+            }
+        }
     }
 }
 
 impl<R, const L: usize, const I: usize> Drop for Index<R, L, I> {
     fn drop(&mut self) {
-        let guard = crossbeam_epoch::pin();
-        let heap = Heap::new(&guard, &self.counts.memory);
-        let mut owned = self.root.children();
-        self.root.retire(heap);
-        while let Some(child) = owned.pop() {
-            // SAFETY: nobody else has the tree any more, and every node has one link.
-            match unsafe { child.own::<L, I>() } {
-                Owned::Inner(mut inner) => {
-                    owned.extend(inner.children());
-                    inner.retire(heap);
-                }
-                Owned::Leaf(leaf) => leaf.retire(heap),
-            }
-        }
+        self.take_apart(&crossbeam_epoch::pin());
     }
 }
 

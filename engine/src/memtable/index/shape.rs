@@ -1,16 +1,17 @@
-//! What changes the shape of the tree: splits of full nodes, and the removal of empty ones.
+//! What changes the shape of the tree: splits of full nodes, merges of thin ones, and the removal
+//! of empty ones.
 //!
 //! Thread safety: locks are taken along a path, each at the version it was passed at, so holding
 //! all of them shows that the path is still one.
 
 use crossbeam_epoch::Guard;
 
-use super::Index;
 use super::heap::Heap;
-use super::inner::{Child, Inner};
+use super::inner::{Child, Inner, Node};
 use super::leaf::Leaf;
 use super::lock::{Held, Optimistic, Restart, Version};
 use super::records::{Records, Sought};
+use super::{Index, roomy, thin};
 
 /// A node passed on the way down, and the child taken.
 struct Step<'g, const L: usize, const I: usize> {
@@ -22,6 +23,33 @@ struct Step<'g, const L: usize, const I: usize> {
 impl<'g, const L: usize, const I: usize> Step<'g, L, I> {
     fn lock(&self) -> Optimistic<Held<'g>> {
         self.inner.lock.upgrade(self.version)
+    }
+
+    /// The places of the child taken with the neighbour behind, and with the one before.
+    fn pairs(&self) -> Optimistic<impl Iterator<Item = (usize, usize)>> {
+        let (at, len) = (self.at, self.inner.len());
+        self.inner.lock.check(self.version)?;
+        let behind = (at < len).then_some((at, at + 1));
+        let before = (at > 0).then(|| (at - 1, at));
+        Ok(behind.into_iter().chain(before))
+    }
+
+    fn leaf<'a>(&'a self, at: usize, guard: &'a Guard) -> Optimistic<Option<&'a Leaf<L>>> {
+        Ok(match self.inner.child(at, self.version, guard)? {
+            Node::Leaf(leaf) => Some(leaf),
+            Node::Inner(_) => None,
+        })
+    }
+
+    fn inner_child<'a>(
+        &'a self,
+        at: usize,
+        guard: &'a Guard,
+    ) -> Optimistic<Option<&'a Inner<L, I>>> {
+        Ok(match self.inner.child(at, self.version, guard)? {
+            Node::Inner(inner) => Some(inner),
+            Node::Leaf(_) => None,
+        })
     }
 }
 
@@ -71,13 +99,13 @@ impl<R: Records, const L: usize, const I: usize> Index<R, L, I> {
 
     /// Takes the leaf that `sought` belongs in out of the tree, if it is empty, with the nodes
     /// above that would be left without children. The root keeps one child.
-    pub(super) fn prune(&self, sought: Sought<'_>, guard: &Guard) -> Optimistic<()> {
+    fn prune(&self, sought: Sought<'_>, guard: &Guard) -> Optimistic<()> {
         let heap = Heap::new(guard, &self.counts.memory);
         let Path { steps, leaf, version } = self.path(sought, guard)?;
-        let held_leaf = leaf.lock.upgrade(version)?;
         if leaf.len() > 0 {
-            return Ok(());
+            return leaf.lock.check(version);
         }
+        let held_leaf = leaf.lock.upgrade(version)?;
         // From the leaf upwards: nodes with one child go with it, the first with more stays.
         let lone = steps.iter().rev().take_while(|step| step.inner.len() == 0).count();
         let Some(stays) = (steps.len() - lone).checked_sub(1) else { return Ok(()) };
@@ -98,5 +126,100 @@ impl<R: Records, const L: usize, const I: usize> Index<R, L, I> {
             unsafe { heap.retire_node::<Inner<L, I>>(step.inner) };
         }
         Ok(())
+    }
+    /// Looks after the leaf that `sought` belongs in, and after the nodes above it: what is empty
+    /// goes, what is thin is merged with a neighbour, and a root with one inner child takes over
+    /// that child's.
+    pub(super) fn tidy(&self, sought: Sought<'_>, guard: &Guard) {
+        self.persist(|| self.prune(sought, guard));
+        if self.persist(|| self.merge_leaf(sought, guard)) {
+            // Each time a node goes.
+            while self.persist(|| self.merge_inner(sought, guard)) {}
+        }
+    }
+
+    /// Merges the leaf that `sought` belongs in with a neighbour below the same parent, if it is
+    /// thin and one has room; whether the parent is thin then.
+    fn merge_leaf(&self, sought: Sought<'_>, guard: &Guard) -> Optimistic<bool> {
+        let heap = Heap::new(guard, &self.counts.memory);
+        let Path { steps, leaf, version } = self.path(sought, guard)?;
+        let Some(parent) = steps.last() else { return Ok(false) };
+        let is_thin = leaf.len() <= thin(L);
+        leaf.lock.check(version)?;
+        for (left_at, right_at) in parent.pairs()?.filter(|_| is_thin) {
+            let (Some(left), Some(right)) =
+                (parent.leaf(left_at, guard)?, parent.leaf(right_at, guard)?)
+            else {
+                continue;
+            };
+            let (left_version, right_version) = (left.lock.read()?, right.lock.read()?);
+            if !roomy(left.len() + right.len(), L) {
+                continue;
+            }
+            let held_parent = parent.lock()?;
+            let held_left = left.lock.upgrade(left_version)?;
+            let held_right = right.lock.upgrade(right_version)?;
+            left.absorb(&held_left, right, &*self.records, heap);
+            parent.inner.remove(&held_parent, right_at, heap);
+            right.retire(heap);
+            held_right.retire();
+            // SAFETY: out of a box; the one link to it is gone, and the lock, held at a version
+            // that is never seen again, makes this the only thread that retires it.
+            unsafe { heap.retire_node::<Leaf<L>>(right) };
+            break;
+        }
+        Ok(parent.inner.len() <= thin(I))
+    }
+
+    /// Merges the lowest thin node on the way to `sought` with a neighbour, or has the root take
+    /// over what an only child has; whether it did.
+    fn merge_inner(&self, sought: Sought<'_>, guard: &Guard) -> Optimistic<bool> {
+        let Path { steps, .. } = self.path(sought, guard)?;
+        for pair in steps.windows(2).rev() {
+            let [parent, step] = pair else { continue };
+            if step.inner.len() <= thin(I) && self.merge_below(parent, guard)? {
+                return Ok(true);
+            }
+        }
+        let [root, child, ..] = &steps[..] else { return Ok(false) };
+        if root.inner.len() > 0 {
+            return Ok(false);
+        }
+        let heap = Heap::new(guard, &self.counts.memory);
+        let (held_root, held_child) = (root.lock()?, child.lock()?);
+        root.inner.pull_up(&held_root, (child.inner, &held_child), heap);
+        child.inner.retire(heap);
+        held_child.retire();
+        // SAFETY: as in `merge_leaf`.
+        unsafe { heap.retire_node::<Inner<L, I>>(child.inner) };
+        Ok(true)
+    }
+
+    /// Merges the child taken, an inner node, with a neighbour, if both fit in one.
+    fn merge_below(&self, parent: &Step<'_, L, I>, guard: &Guard) -> Optimistic<bool> {
+        let heap = Heap::new(guard, &self.counts.memory);
+        for (left_at, right_at) in parent.pairs()? {
+            let (Some(left), Some(right)) =
+                (parent.inner_child(left_at, guard)?, parent.inner_child(right_at, guard)?)
+            else {
+                continue;
+            };
+            let (left_version, right_version) = (left.lock.read()?, right.lock.read()?);
+            if !roomy(left.len() + right.len() + 2, I + 1) {
+                continue;
+            }
+            let held_parent = parent.lock()?;
+            let held_left = left.lock.upgrade(left_version)?;
+            let held_right = right.lock.upgrade(right_version)?;
+            let above = (parent.inner, &held_parent, left_at);
+            left.absorb(&held_left, (right, &held_right), above, heap);
+            parent.inner.remove(&held_parent, right_at, heap);
+            right.retire(heap);
+            held_right.retire();
+            // SAFETY: as in `merge_leaf`.
+            unsafe { heap.retire_node::<Inner<L, I>>(right) };
+            return Ok(true);
+        }
+        Ok(false)
     }
 }

@@ -1,5 +1,5 @@
 //! The trees and the allocator that the figures hold the project's own against. Only with the
-//! feature `figures`; no part of the stable interface.
+//! feature `bench`; no part of the stable interface.
 
 mod allocate;
 mod fast_fair;

@@ -169,3 +169,43 @@ fn a_neighbour_takes_over() {
         }
     }
 }
+
+/// Leaves thin out and are merged, then the nodes above them, until the root takes over what its
+/// only child has; meanwhile keys come between those that go, and cursors walk both ways.
+#[test]
+fn thin_neighbours_are_merged() {
+    const KEYS: [&str; 10] = ["b", "c", "d", "e", "f", "g", "h", "i", "j", "k"];
+    for (going, coming) in
+        [(["c", "e", "g"], "cc"), (["j", "h", "i"], "hh"), (["d", "f", "e"], "ee")]
+    {
+        for forward in [true, false] {
+            explore_few(move || {
+                let (slab, index) = filled(&KEYS);
+                // Thin already, but for those that go now.
+                let early: Vec<_> = KEYS[1..9].iter().filter(|k| !going.contains(k)).collect();
+                early[2..].iter().for_each(|key| take(&slab, &index, key));
+                let stable = ["b", early[0], early[1], "k"];
+                let writer = {
+                    let (slab, index) = (Arc::clone(&slab), Arc::clone(&index));
+                    thread::spawn(move || going.map(|key| take(&slab, &index, key)))
+                };
+                let other = {
+                    let (slab, index) = (Arc::clone(&slab), Arc::clone(&index));
+                    thread::spawn(move || {
+                        put(&slab, &index, coming);
+                        assert!(index.get(coming.as_bytes(), LSN_MAX).is_some(), "{coming}");
+                    })
+                };
+                check(&keys(&slab, &index, forward), &stable);
+                stable.iter().for_each(|key| {
+                    assert!(index.get(key.as_bytes(), LSN_MAX).is_some(), "{key}");
+                });
+                writer.join().unwrap();
+                other.join().unwrap();
+                let mut left: Vec<_> = stable.into_iter().chain([coming]).collect();
+                left.sort_unstable();
+                assert_eq!(keys(&slab, &index, true), left);
+            });
+        }
+    }
+}

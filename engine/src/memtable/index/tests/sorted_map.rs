@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use proptest::prelude::*;
 
@@ -38,6 +39,18 @@ impl<const L: usize, const I: usize> Pair<L, I> {
         assert_eq!(removed, self.model.remove(&(key.to_vec(), Reverse(seq))));
         removed.into_iter().for_each(|at| self.slab.reuse(at));
         crossbeam_epoch::pin().flush();
+    }
+
+    fn rebuild(&mut self, parts: usize) {
+        let sorted: Vec<u64> = self.model.values().copied().collect();
+        let each = sorted.len().div_ceil(parts).max(1);
+        let parts: Vec<Vec<u64>> = sorted.chunks(each).map(<[u64]>::to_vec).collect();
+        let seen = AtomicUsize::new(0);
+        let count = |offsets: &[u64]| {
+            seen.fetch_add(offsets.len(), Ordering::Relaxed);
+        };
+        self.index = Index::build(Arc::clone(&self.slab), &parts, &count);
+        assert_eq!(seen.into_inner(), self.model.len(), "each record is seen once");
     }
 
     fn check_get(&self, key: &[u8], at_most: Lsn) {
@@ -143,6 +156,24 @@ fn a_drained_index_gives_its_memory_back() {
     assert!(left < 12 * 1024, "{left} bytes are left");
 }
 
+/// What stays of a drained index is as small as an index of what stays, not one entry a leaf.
+#[test]
+fn a_thinned_index_gives_its_memory_back() {
+    let mut pair = Pair::<64, 64>::new(70_000);
+    for i in 0..60_000_u64 {
+        pair.insert(&(i * 7919 % 60_000).to_be_bytes(), 1);
+    }
+    let full = pair.index.memory();
+    for i in (0..60_000_u64).filter(|i| i % 50 != 0) {
+        pair.remove(&i.to_be_bytes(), 1);
+    }
+    pair.check_all();
+    let left = pair.index.memory();
+    assert!(left < full / 15, "{left} of {full} bytes are left for a fiftieth of the keys");
+    let nodes = left / 1200;
+    assert!(nodes <= 1200 / 12, "a node has at least a fifth of its room filled: {nodes}");
+}
+
 #[test]
 fn keys_in_order_fill_their_leaves() {
     let slab = Slab::new(10_000);
@@ -190,6 +221,8 @@ enum Change {
     Remove(Vec<u8>, Lsn),
     /// Removes all versions in a row, so many.
     Drain(Vec<u8>, usize),
+    /// Builds the index anew, in so many parts.
+    Rebuild(usize),
 }
 
 fn changes() -> impl Strategy<Value = Vec<Change>> {
@@ -197,6 +230,7 @@ fn changes() -> impl Strategy<Value = Vec<Change>> {
         6 => (keys(), 0..9_u64).prop_map(|(key, seq)| Change::Insert(key, seq)),
         2 => (keys(), 0..9_u64).prop_map(|(key, seq)| Change::Remove(key, seq)),
         1 => (keys(), 0..40_usize).prop_map(|(key, count)| Change::Drain(key, count)),
+        1 => (1..4_usize).prop_map(Change::Rebuild),
     ];
     proptest::collection::vec(change, 0..300)
 }
@@ -218,6 +252,7 @@ fn run<const L: usize, const I: usize>(changes: &[Change], probes: &[(Vec<u8>, L
                     pair.model.range(from..).take(*count).map(|(place, _)| place.clone()).collect();
                 going.iter().for_each(|(key, seq)| pair.remove(key, seq.0));
             }
+            Change::Rebuild(parts) => pair.rebuild(*parts),
         }
     }
     pair.check_all();

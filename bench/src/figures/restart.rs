@@ -1,0 +1,258 @@
+//! `restart`: how fast the index of what the region holds is there again, until the first correct
+//! read is served. Beside it RocksDB, which opens a log of the same data, and a bare loop: read,
+//! check, insert into the same index.
+
+use std::any::Any;
+use std::fs::File;
+use std::io::Write as _;
+use std::os::unix::fs::FileExt as _;
+use std::path::Path;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Instant;
+
+use anyhow::{Result, ensure};
+use rustix::thread::CpuSet;
+use terrace::bench::{Arena, RecordIndex, checksum};
+use terrace::{Database, Durability, Options, WriteBatch};
+
+use crate::Settings;
+use crate::random::Random;
+use crate::report::Report;
+use crate::stores::{Kind, Memory};
+
+/// Bytes of a value, with keys of eight as in the source.
+const VALUE: usize = 500;
+
+/// Bytes that the bare loop reads and checks at a time: a zone.
+const CHUNK: usize = 4 << 20;
+
+/// What the source's engine rebuilds in about a second on 104 cores, in records.
+const PAPER_RATE: f64 = 70e6;
+
+pub(crate) fn measure(settings: &Settings, report: &mut Report) -> Result<()> {
+    let records = if settings.quick { 60_000 } else { 2_000_000 };
+    let load = Load { records, seed: settings.seed };
+    let (ours, bare, rocks) =
+        (settings.dir.join("terrace"), settings.dir.join("bare"), settings.dir.join("rocks"));
+    load.make_terrace(&ours)?;
+    load.make_bare(&bare)?;
+    if Kind::RocksDbLogged.is_built() {
+        load.make_rocks(&rocks)?;
+    }
+    let copied = settings.dir.join("rocks-copy");
+    let all = rustix::thread::sched_getaffinity(None)?;
+    for _ in 0..settings.rounds {
+        for cores in [1, 2] {
+            rustix::thread::sched_setaffinity(None, &first(&all, cores))?;
+            for cold in [false, true] {
+                let case = format!("{cores} cores, {}", if cold { "cold" } else { "warm" });
+                let mut run = |system: &str, dir: &Path, open: &dyn Fn() -> Result<Kept>| {
+                    if !settings.wants(&case, system) || !dir.exists() {
+                        return anyhow::Ok(());
+                    }
+                    cache(dir, cold)?;
+                    let from = Instant::now();
+                    let kept = open()?;
+                    let took = from.elapsed().as_secs_f64();
+                    drop(kept);
+                    report.add(&case, system, "restart", took * 1e3, "ms");
+                    report.add(&case, system, "rate", records as f64 / took / 1e6, "Mrec/s");
+                    Ok(())
+                };
+                run("terrace-file", &ours, &|| load.open_terrace(&ours))?;
+                run("bare", &bare, &|| load.open_bare(&settings.dir, &bare, cores))?;
+                if Kind::RocksDbLogged.is_built() {
+                    // An opening writes the log out as a table: each has a copy of its own.
+                    copy(&rocks.join("db"), &copied.join("db"))?;
+                    run(Kind::RocksDbLogged.name(), &copied, &|| load.open_rocks(&copied))?;
+                    std::fs::remove_dir_all(&copied)?;
+                }
+            }
+            rustix::thread::sched_setaffinity(None, &all)?;
+        }
+    }
+    ratios(report);
+    Ok(())
+}
+
+/// What was opened; its end is not timed.
+type Kept = Box<dyn Any>;
+
+/// The first so many processors of a set.
+fn first(all: &CpuSet, count: usize) -> CpuSet {
+    let mut set = CpuSet::new();
+    let there = (0..CpuSet::MAX_CPU).filter(|cpu| all.is_set(*cpu));
+    there.take(count).for_each(|cpu| set.set(cpu));
+    set
+}
+
+/// Has the files of a directory in the page cache, or not.
+fn cache(dir: &Path, cold: bool) -> Result<()> {
+    for entry in std::fs::read_dir(dir)? {
+        let path = entry?.path();
+        if path.is_dir() {
+            cache(&path, cold)?;
+            continue;
+        }
+        let file = File::open(&path)?;
+        if cold {
+            file.sync_all()?;
+            rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed)?;
+        } else {
+            std::io::copy(&mut &file, &mut std::io::sink())?;
+        }
+    }
+    Ok(())
+}
+
+/// Copies the files of a directory.
+fn copy(from: &Path, to: &Path) -> Result<()> {
+    std::fs::create_dir_all(to)?;
+    for entry in std::fs::read_dir(from)? {
+        let entry = entry?;
+        std::fs::copy(entry.path(), to.join(entry.file_name()))?;
+    }
+    Ok(())
+}
+
+/// The data, the same for all.
+struct Load {
+    records: u64,
+    seed: u64,
+}
+
+impl Load {
+    fn key(&self, n: u64) -> [u8; 8] {
+        Random::new(self.seed.wrapping_add(n)).next().to_be_bytes()
+    }
+
+    /// The value of record `n`: its number, and bytes.
+    fn value(n: u64) -> Vec<u8> {
+        let mut value = vec![7; VALUE];
+        value[..8].copy_from_slice(&n.to_be_bytes());
+        value
+    }
+
+    /// Where the first read goes: any record, the same for all.
+    fn probe(&self) -> u64 {
+        self.records * 2 / 3
+    }
+
+    /// Commits of 50 records, in a region that they fill by less than half.
+    fn make_terrace(&self, dir: &Path) -> Result<()> {
+        let bytes = self.records * (24 + 8 + VALUE as u64 + 8);
+        let db = Options::new().pm_size((bytes * 5 / 2).max(64 << 20)).create(dir)?;
+        let table = db.table("t")?;
+        for first in (0..self.records).step_by(50) {
+            let mut batch = WriteBatch::new();
+            for n in first..(first + 50).min(self.records) {
+                batch.put(&table, self.key(n), Self::value(n));
+            }
+            db.write_with(batch, Durability::Relaxed)?;
+        }
+        ensure!(db.stats().background.drains == 0, "the region was too small");
+        Ok(db.close()?)
+    }
+
+    fn open_terrace(&self, dir: &Path) -> Result<Kept> {
+        let db = Database::open(dir)?;
+        let value = db.existing_table("t")?.get(self.key(self.probe()))?;
+        ensure!(value.as_deref() == Some(&Self::value(self.probe())), "a wrong read");
+        ensure!(db.stats().open.records_rebuilt == self.records, "records are missing");
+        Ok(Box::new(db))
+    }
+
+    /// Chunks: a checksum, a length, and as many records as fit.
+    fn make_bare(&self, dir: &Path) -> Result<()> {
+        std::fs::create_dir_all(dir)?;
+        let arena = Arena::new(dir, (self.records * 1024).max(CHUNK as u64))?;
+        let mut file = std::io::BufWriter::new(File::create(dir.join("chunks"))?);
+        let (mut buffer, mut chunk_at) = (Vec::new(), 0);
+        for n in 0..self.records {
+            arena.append(&self.key(n), n + 1, &Self::value(n), &mut buffer);
+            let len = arena.tail() - chunk_at;
+            if len as usize + buffer.len() + 16 > CHUNK || n + 1 == self.records {
+                let bytes = arena.bytes(chunk_at, len);
+                let mut chunk = u64::from(checksum(bytes)).to_le_bytes().to_vec();
+                chunk.extend_from_slice(&len.to_le_bytes());
+                chunk.extend_from_slice(bytes);
+                chunk.resize(CHUNK, 0);
+                file.write_all(&chunk)?;
+                chunk_at = arena.tail();
+            }
+        }
+        file.flush()?;
+        Ok(file.get_ref().sync_all()?)
+    }
+
+    fn open_bare(&self, scratch: &Path, dir: &Path, threads: usize) -> Result<Kept> {
+        let file = File::open(dir.join("chunks"))?;
+        let len = file.metadata()?.len();
+        let arena = Arena::new(scratch, len)?;
+        let (index, next) = (RecordIndex::new(&arena), AtomicUsize::new(0));
+        let chunks = len as usize / CHUNK;
+        let rebuilt = std::thread::scope(|scope| {
+            let work = || {
+                let (mut rebuilt, mut buffer) = (0, vec![0; CHUNK]);
+                loop {
+                    let n = next.fetch_add(1, Ordering::Relaxed);
+                    if n >= chunks {
+                        return Ok(rebuilt);
+                    }
+                    file.read_exact_at(&mut buffer, (n * CHUNK) as u64)?;
+                    let (sum, rest) = buffer.split_first_chunk::<8>().expect("a chunk is longer");
+                    let (len, rest) = rest.split_first_chunk::<8>().expect("a chunk is longer");
+                    let len = u64::from_le_bytes(*len);
+                    let bytes = &rest[..len as usize];
+                    let expected = u64::from_le_bytes(*sum);
+                    ensure!(u64::from(checksum(bytes)) == expected, "a damaged chunk");
+                    let at = arena.append_encoded(bytes);
+                    rebuilt += index.insert_all(at, len);
+                }
+            };
+            let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+            workers.into_iter().map(|w| w.join().expect("no panic")).sum::<Result<u64>>()
+        })?;
+        ensure!(rebuilt == self.records, "records are missing");
+        let at = index.get(&self.key(self.probe()));
+        let found = at.map(|at| arena.read(at).1);
+        ensure!(found == Some(&Self::value(self.probe())[..]), "a wrong read");
+        Ok(Box::new((index, arena)))
+    }
+
+    fn memory(&self) -> Memory {
+        Memory { write: (self.records * 2048).max(256 << 20), cache: 64 << 20 }
+    }
+
+    fn make_rocks(&self, dir: &Path) -> Result<()> {
+        std::fs::create_dir_all(dir)?;
+        let store = Kind::RocksDbLogged.open(dir, self.memory())?;
+        (0..self.records).try_for_each(|n| store.put(&self.key(n), &Self::value(n), false))
+    }
+
+    fn open_rocks(&self, dir: &Path) -> Result<Kept> {
+        let store = Kind::RocksDbLogged.open(dir, self.memory())?;
+        ensure!(store.get(&self.key(self.probe()))? == Some(VALUE), "a wrong read");
+        Ok(Box::new(store))
+    }
+}
+
+/// The ratios that the expectations are about.
+fn ratios(report: &mut Report) {
+    for state in ["warm", "cold"] {
+        let case = |cores: u32| format!("{cores} cores, {state}");
+        let rate = |report: &Report, cores: u32, system: &str| {
+            report.median(&case(cores), system, "rate").unwrap_or(f64::NAN)
+        };
+        for cores in [1, 2] {
+            let ours = rate(report, cores, "terrace-file");
+            let of_bare = ours / rate(report, cores, "bare");
+            report.add(&case(cores), "terrace-file", "of bare", of_bare, "×");
+            let of_rocks = ours / rate(report, cores, Kind::RocksDbLogged.name());
+            report.add(&case(cores), "terrace-file", "of rocksdb", of_rocks, "×");
+        }
+        let speed_up = rate(report, 2, "terrace-file") / rate(report, 1, "terrace-file");
+        report.add(&format!("2 cores of 1, {state}"), "terrace-file", "speed-up", speed_up, "×");
+        report.paper(&case(2), "terrace-file", "rate", PAPER_RATE / 1e6);
+    }
+}

@@ -1,0 +1,129 @@
+//! The door through which the figures reach the index: records in memory, and the index of
+//! production over them, with nothing of commit around.
+//!
+//! Only with the feature `bench`; no part of the stable interface.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::error::{Error, Result};
+use crate::memtable::{Index, encode_record, record_at, records_in, set_seq};
+use crate::os::{Files, OpenHow, RealFiles};
+use crate::pm::{Media, Region};
+use crate::record::{Kind, LSN_MAX};
+
+/// Records one behind the other, as they lie in a zone, in the memory that a region in `file` mode
+/// has. Nothing of it is ever written to a file.
+///
+/// Thread safety: any number of threads append and read.
+#[derive(Debug)]
+pub struct Arena {
+    region: Arc<Region>,
+    tail: AtomicU64,
+}
+
+impl Arena {
+    /// Room for `bytes`. `scratch` is a directory for an empty file.
+    ///
+    /// # Errors
+    ///
+    /// An I/O error.
+    pub fn new(scratch: &Path, bytes: u64) -> Result<Arena> {
+        let path = scratch.join("arena");
+        let open = || RealFiles.open(&path, OpenHow::CreateNew);
+        let file = open().map_err(|e| Error::io("make", &path, e))?;
+        let region = Region::new(Media::File(file), &path, bytes)?;
+        RealFiles.remove(&path).map_err(|e| Error::io("remove", &path, e))?;
+        Ok(Arena { region: Arc::new(region), tail: AtomicU64::new(0) })
+    }
+
+    /// Appends a record; its offset. `buffer` saves an allocation.
+    pub fn append(&self, key: &[u8], seq: u64, value: &[u8], buffer: &mut Vec<u8>) -> u64 {
+        buffer.clear();
+        encode_record(buffer, 1, Kind::Put, key, value);
+        set_seq(buffer, seq);
+        self.append_encoded(buffer)
+    }
+
+    /// Appends bytes that hold encoded records; the offset of the first.
+    pub fn append_encoded(&self, bytes: &[u8]) -> u64 {
+        let at = self.tail.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        // What is not persisted may be forgotten at once.
+        drop(self.region.write(at, bytes));
+        at
+    }
+
+    /// The key and the value of the record at `at`.
+    pub fn read(&self, at: u64) -> (&[u8], &[u8]) {
+        let record = record_at(&self.region, at);
+        (record.key, record.value)
+    }
+
+    /// The offset behind the last record.
+    pub fn tail(&self) -> u64 {
+        self.tail.load(Ordering::Relaxed)
+    }
+
+    /// Forgets what was appended from `tail` on, to which no index points any more.
+    pub fn truncate(&mut self, tail: u64) {
+        *self.tail.get_mut() = tail;
+    }
+
+    /// The bytes from `at` on.
+    pub fn bytes(&self, at: u64, len: u64) -> &[u8] {
+        self.region.bytes(at, len)
+    }
+}
+
+/// The memtable's index over the records of an [`Arena`].
+#[derive(Debug)]
+pub struct RecordIndex {
+    index: Index,
+    region: Arc<Region>,
+}
+
+impl RecordIndex {
+    /// An empty index.
+    pub fn new(arena: &Arena) -> RecordIndex {
+        let region = Arc::clone(&arena.region);
+        RecordIndex { index: Index::new(Arc::clone(&region)), region }
+    }
+
+    /// Makes the record at `at` findable.
+    pub fn insert(&self, key: &[u8], seq: u64, at: u64) {
+        self.index.insert(key, seq, at);
+    }
+
+    /// Makes all records in a range of the arena findable; how many.
+    pub fn insert_all(&self, at: u64, len: u64) -> u64 {
+        let records = records_in(&self.region, at, len);
+        records.map(|(at, record)| self.index.insert(record.key, record.seq, at)).count() as u64
+    }
+
+    /// The offset of the newest version of `key`.
+    pub fn get(&self, key: &[u8]) -> Option<u64> {
+        self.index.get(key, LSN_MAX).map(|(_, at)| at)
+    }
+
+    /// Shows the offsets of up to `rows` versions from `from` on.
+    pub fn scan(&self, from: &[u8], rows: usize, mut show: impl FnMut(u64)) {
+        let mut cursor = self.index.cursor();
+        cursor.seek(from, LSN_MAX);
+        for _ in 0..rows {
+            let Some((_, at)) = cursor.version() else { return };
+            show(at);
+            cursor.next();
+        }
+    }
+
+    /// Bytes of memory that it takes.
+    pub fn memory(&self) -> usize {
+        self.index.memory()
+    }
+}
+
+/// The checksum that everything on the media has.
+pub fn checksum(bytes: &[u8]) -> u32 {
+    crate::record::checksum(&[], bytes)
+}

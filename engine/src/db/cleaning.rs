@@ -1,0 +1,128 @@
+//! Cleaning: what still lives in a zone that is mostly dead is copied into the cleaner's zone, with
+//! its sequence numbers, so that the zone can be released. Without it one cold record would keep
+//! each zone of a hot table until the turn comes round to it.
+//!
+//! The copies are an ordinary commit of their own, whose sub-entry says that its records keep
+//! their numbers (`docs/format.md`). It is durable before the first copy can be found, so a source
+//! is released only when its copies survive; until then recovery finds a record twice, and counts
+//! it once (`docs/commit.md`).
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::inner::Engine;
+use crate::commit::{Group, payloads_of};
+use crate::error::{ErrorKind, Result};
+use crate::memtable::{Record, records_in};
+use crate::mvcc::pin;
+use crate::options::Durability;
+use crate::record::TableId;
+use crate::table::TableCore;
+
+/// A zone is cleaned when at most one in so many of its records lives.
+const MOSTLY_DEAD: u64 = 8;
+
+/// A record that lives, and where.
+struct Living<'a> {
+    at: u64,
+    record: Record<'a>,
+}
+
+impl Engine {
+    /// Cleans some zones that are mostly dead; whether there were any.
+    pub(super) fn clean(&self) -> Result<bool> {
+        let Some(stream) = self.shared.committer.cleaner() else { return Ok(false) };
+        let zones = &self.shared.zones;
+        // Eligibility: nothing is moved that a power cut could still undo.
+        let durable = self.shared.committer.durable();
+        let mut not_worth = self.background.not_worth_cleaning.lock();
+        let mut candidates = zones.mostly_dead(durable, MOSTLY_DEAD);
+        candidates.retain(|zone| not_worth.get(zone) != Some(&zones.live(*zone)));
+        if candidates.is_empty() {
+            return Ok(false);
+        }
+        let _guard = pin();
+        let tables: HashMap<_, _> = self.tables().into_iter().map(|t| (t.id(), t)).collect();
+        let budget = zones.geometry().zone_size / 4;
+        let (mut living, mut bytes, mut cleaned) = (Vec::new(), 0, 0);
+        for zone in candidates {
+            let found = self.living(&tables, zone);
+            let more: u64 = found.iter().map(|l| l.record.stored_len() as u64).sum();
+            // Few large records may be much of a zone; or what keeps it is no record to move.
+            if found.is_empty() || more > budget {
+                not_worth.insert(zone, zones.live(zone));
+                continue;
+            }
+            if bytes + more > budget {
+                break;
+            }
+            bytes += more;
+            cleaned += 1;
+            living.extend(found);
+        }
+        if living.is_empty() {
+            return Ok(false);
+        }
+        // The oldest record first: neighbours in time die together.
+        living.sort_by_key(|l| l.record.seq);
+        match self.copy(stream, &living) {
+            Ok(copies) => self.relocate(&tables, &living, copies),
+            // No zone is left for copies; drains make room without any.
+            Err(e) if e.kind() == ErrorKind::Full => return Ok(false),
+            Err(e) => return Err(e),
+        }
+        self.background.zones_cleaned.fetch_add(cleaned, Ordering::Relaxed);
+        self.background.records_moved.fetch_add(living.len() as u64, Ordering::Relaxed);
+        Ok(true)
+    }
+
+    /// The records of a zone that a read can find.
+    fn living(&self, tables: &HashMap<TableId, Arc<TableCore>>, zone: u32) -> Vec<Living<'_>> {
+        let region = &self.shared.region;
+        let at = self.shared.zones.geometry().zone(zone);
+        let records = payloads_of(region, self.shared.zones.geometry(), zone)
+            .flat_map(|payload| records_in(region, at + payload.at, payload.len));
+        let lives = |at: u64, record: &Record<'_>| {
+            tables.get(&record.table).is_some_and(|table| table.view().holds(record, at))
+        };
+        records.filter(|(at, r)| lives(*at, r)).map(|(at, record)| Living { at, record }).collect()
+    }
+
+    /// Commits copies of the records, durably; where the first one is, and its zone.
+    fn copy(&self, stream: u32, living: &[Living<'_>]) -> Result<(u32, u64)> {
+        let records: Vec<Record<'_>> = living.iter().map(|l| l.record).collect();
+        let group = Group::moved(stream, &records);
+        let committer = &self.shared.committer;
+        let pending = committer.enqueue_group(group, Durability::Durable, &mut || ())?;
+        let (zone, at) = (pending.zone(), pending.records_at());
+        // Before D forgets what only it knows of older records.
+        let oldest = living.iter().map(|l| l.record.seq).min().unwrap_or(0);
+        self.shared.zones.lower_oldest(zone, oldest);
+        pending.wait()?;
+        Ok((zone, at))
+    }
+
+    /// Has readers find the copies, which begin at `at` in `zone`, and counts the records out of
+    /// the zones that they were in.
+    fn relocate(
+        &self,
+        tables: &HashMap<TableId, Arc<TableCore>>,
+        living: &[Living<'_>],
+        (zone, mut at): (u32, u64),
+    ) {
+        let zones = &self.shared.zones;
+        for Living { at: from, record } in living {
+            let found = tables.get(&record.table).is_some_and(|table| {
+                // A table is not dropped meanwhile: its records would be counted out twice.
+                let _change = table.change();
+                table.view().relocate(record, *from, at)
+            });
+            // One that went in the meantime has counted its old place out; nobody has the new one.
+            let gone_from = if found { zones.geometry().zone_of(*from) } else { zone };
+            zones.sub_live(gone_from, 1);
+            at += record.stored_len() as u64;
+        }
+        self.shared.bell.ring();
+    }
+}

@@ -1,0 +1,268 @@
+//! The index of a table, rebuilt from what a scan of the zones has found: sorted, then built in
+//! one go. That costs a fraction of inserting record by record, where most of the time goes into
+//! waiting for memory.
+//!
+//! Sorting is by key, then the newest version first. An item is eight bytes of the key, behind
+//! what all keys of the table have in common, and the offset: records are compared only where
+//! those bytes are equal. Each thread sorts what it has found; the runs are then cut at the same
+//! keys, and each thread merges one range of keys.
+//!
+//! Only the newest version of a key comes into the index: whoever reads later reads at or above
+//! the last commit. A record that is found twice, because a cleaner had copied it when the power
+//! was cut, counts once.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::Index;
+use super::index::Records;
+use super::records::record_at;
+use crate::pm::Region;
+use crate::record::{LSN_MAX, Lsn};
+
+/// Below so many records threads are not worth starting.
+const WORTH_THREADS: usize = 16 * 1024;
+
+/// Samples for each range that keys are cut into.
+const SAMPLES: usize = 64;
+
+/// The records of one table that one thread has found.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Found {
+    /// What all keys begin with.
+    prefix: Option<Vec<u8>>,
+    offsets: Vec<u64>,
+}
+
+impl Found {
+    /// Adds a record.
+    pub(crate) fn add(&mut self, at: u64, key: &[u8]) {
+        match &mut self.prefix {
+            Some(prefix) => {
+                let shared = prefix.iter().zip(key).take_while(|(a, b)| a == b).count();
+                prefix.truncate(shared);
+            }
+            None => self.prefix = Some(key.to_vec()),
+        }
+        self.offsets.push(at);
+    }
+}
+
+/// An index that was rebuilt, and what is in it.
+#[derive(Debug)]
+pub(crate) struct Rebuilt {
+    pub(crate) index: Index,
+    pub(crate) bytes: u64,
+    /// The smallest sequence number in it.
+    pub(crate) oldest: Option<Lsn>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Item {
+    digest: u64,
+    at: u64,
+}
+
+/// Sorts what was found of a table and builds its index, on up to `threads` threads. `counts` is
+/// told the offset of each record that is in it.
+pub(crate) fn rebuild(
+    region: &Arc<Region>,
+    found: Vec<Found>,
+    threads: usize,
+    counts: &(dyn Fn(u64) + Sync),
+) -> Rebuilt {
+    let count: usize = found.iter().map(|f| f.offsets.len()).sum();
+    let sorter = Sorter { region, skip: shared_by_all(&found) };
+    let parts = if threads < 2 || count < WORTH_THREADS {
+        let offsets: Vec<u64> = found.into_iter().flat_map(|f| f.offsets).collect();
+        vec![sorter.newest(&sorter.run(&offsets))]
+    } else {
+        let lists: Vec<&[u64]> =
+            found.iter().flat_map(|f| f.offsets.chunks(count.div_ceil(threads))).collect();
+        let runs = on_threads(&lists, |offsets| sorter.run(offsets));
+        on_threads(&sorter.cut(&runs, threads), |pieces| sorter.merge(pieces))
+    };
+    let (bytes, oldest) = (AtomicU64::new(0), AtomicU64::new(LSN_MAX));
+    let seen = |offsets: &[u64]| {
+        let records = || offsets.iter().map(|at| record_at(region, *at));
+        let stored: usize = records().map(|record| record.stored_len()).sum();
+        bytes.fetch_add(stored as u64, Ordering::Relaxed);
+        oldest.fetch_min(records().map(|r| r.seq).min().unwrap_or(LSN_MAX), Ordering::Relaxed);
+        offsets.iter().for_each(|at| counts(*at));
+    };
+    let index = Index::build(Arc::clone(region), &parts, &seen);
+    let oldest = Some(oldest.into_inner()).filter(|_| index.len() > 0);
+    Rebuilt { index, bytes: bytes.into_inner(), oldest }
+}
+
+/// How many bytes all keys begin with.
+fn shared_by_all(found: &[Found]) -> usize {
+    let mut prefixes = found.iter().filter_map(|f| f.prefix.as_deref());
+    let Some(first) = prefixes.next() else { return 0 };
+    prefixes.fold(first.len(), |shared, prefix| {
+        let same = first[..shared].iter().zip(prefix).take_while(|(a, b)| a == b);
+        same.count()
+    })
+}
+
+/// Does `work` for each job on a thread of its own; the results in the order of the jobs.
+fn on_threads<J: Sync, T: Send>(jobs: &[J], work: impl Fn(&J) -> T + Sync) -> Vec<T> {
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = jobs.iter().map(|job| scope.spawn(|| work(job))).collect();
+        let joined = threads.into_iter().map(|thread| match thread.join() {
+            Ok(done) => done,
+            Err(panic) => std::panic::resume_unwind(panic),
+        });
+        joined.collect()
+    })
+}
+
+struct Sorter<'a> {
+    region: &'a Region,
+    /// Bytes that all keys begin with.
+    skip: usize,
+}
+
+impl Sorter<'_> {
+    /// The records at these offsets in order.
+    fn run(&self, offsets: &[u64]) -> Vec<Item> {
+        let item = |at: &u64| Item { digest: self.digest(*at), at: *at };
+        let mut items: Vec<Item> = offsets.iter().map(item).collect();
+        items.sort_unstable_by(|a, b| self.compare(a, b));
+        items
+    }
+
+    fn digest(&self, at: u64) -> u64 {
+        let rest = &self.region.locate(at).0[self.skip..];
+        let mut bytes = [0; 8];
+        let len = rest.len().min(8);
+        bytes[..len].copy_from_slice(&rest[..len]);
+        u64::from_be_bytes(bytes)
+    }
+
+    fn compare(&self, a: &Item, b: &Item) -> std::cmp::Ordering {
+        a.digest.cmp(&b.digest).then_with(|| {
+            let ((key, seq), (other, other_seq)) =
+                (self.region.locate(a.at), self.region.locate(b.at));
+            key.cmp(other).then(other_seq.cmp(&seq))
+        })
+    }
+
+    /// Cuts sorted runs into at most `ranges` ranges of digests, each of which has a piece of each
+    /// run. Records of a key have the same digest, so no key is cut apart.
+    fn cut<'r>(&self, runs: &'r [Vec<Item>], ranges: usize) -> Vec<Vec<&'r [Item]>> {
+        let samples = |run: &'r Vec<Item>| {
+            run.iter().step_by((run.len() / (ranges * SAMPLES)).max(1)).map(|item| item.digest)
+        };
+        let mut samples: Vec<u64> = runs.iter().flat_map(samples).collect();
+        samples.sort_unstable();
+        let mut bounds: Vec<u64> =
+            (1..ranges).map(|n| samples[n * samples.len() / ranges]).collect();
+        bounds.dedup();
+        let mut rest: Vec<&[Item]> = runs.iter().map(Vec::as_slice).collect();
+        let mut pieces = Vec::with_capacity(ranges);
+        for bound in bounds {
+            let below = rest.iter_mut().map(|rest| {
+                let (below, above) =
+                    rest.split_at(rest.partition_point(|item| item.digest < bound));
+                *rest = above;
+                below
+            });
+            pieces.push(below.collect());
+        }
+        pieces.push(rest);
+        pieces
+    }
+
+    /// Merges sorted pieces; the newest version of each key.
+    fn merge(&self, pieces: &Vec<&[Item]>) -> Vec<u64> {
+        let mut items = pieces.concat();
+        // The stable sort finds the runs and merges them.
+        items.sort_by(|a, b| self.compare(a, b));
+        self.newest(&items)
+    }
+
+    /// The first version of each key.
+    fn newest(&self, items: &[Item]) -> Vec<u64> {
+        let same_key = |a: &Item, b: &Item| {
+            a.digest == b.digest && self.region.locate(a.at).0 == self.region.locate(b.at).0
+        };
+        let is_first = |i: usize| i == 0 || !same_key(&items[i - 1], &items[i]);
+        (0..items.len()).filter(|i| is_first(*i)).map(|i| items[i].at).collect()
+    }
+}
+
+#[cfg(all(test, not(feature = "shuttle")))]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::Mutex;
+
+    use super::*;
+    use crate::memtable::{encode_record, set_seq};
+    use crate::os::sim::Machine;
+    use crate::record::Kind;
+
+    const COUNT: u64 = 3 * WORTH_THREADS as u64;
+
+    fn mixed(n: u64) -> u64 {
+        (n ^ 0x5bd1_e995).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 7
+    }
+
+    /// Three versions of most keys, of which some are there twice, dealt to four finders.
+    fn found(region: &Region) -> (Vec<Found>, BTreeMap<Vec<u8>, Lsn>) {
+        let (mut found, mut newest) = (vec![Found::default(); 4], BTreeMap::new());
+        let (mut at, mut buffer) = (0, Vec::new());
+        for n in 0..COUNT {
+            let key = match mixed(n) % (COUNT / 3) {
+                // Keys whose first bytes tell nothing, keys that are prefixes of others.
+                k if k % 5 == 0 => format!("all alike, and then {k}").into_bytes(),
+                k => format!("all {k}").into_bytes(),
+            };
+            let seq = 1 + n / 2 % 50_000;
+            buffer.clear();
+            encode_record(&mut buffer, 1, Kind::Put, &key, b"value");
+            set_seq(&mut buffer, seq);
+            drop(region.write(at, &buffer));
+            found[mixed(n + 7) as usize % 4].add(at, &key);
+            at += buffer.len() as u64;
+            let best = newest.entry(key).or_insert(seq);
+            *best = seq.max(*best);
+        }
+        (found, newest)
+    }
+
+    #[test]
+    fn the_newest_version_of_each_key_once_in_order() {
+        let region = Region::of_machine(&Machine::with_memory(), 8 << 20).unwrap();
+        let (all, newest) = found(&region);
+        for threads in [1, 2, 5] {
+            let counted = Mutex::new(Vec::new());
+            let rebuilt =
+                rebuild(&region, all.clone(), threads, &|at| counted.lock().unwrap().push(at));
+            let mut counted = counted.into_inner().unwrap();
+            counted.sort_unstable();
+            counted.dedup();
+            assert_eq!((rebuilt.index.len(), counted.len()), (newest.len(), newest.len()));
+            assert_eq!(rebuilt.oldest, newest.values().min().copied());
+            let mut cursor = rebuilt.index.cursor();
+            cursor.seek(b"", LSN_MAX);
+            let mut bytes = 0;
+            for (key, seq) in &newest {
+                let (found, at) = cursor.version().unwrap();
+                assert_eq!((region.locate(at).0, found), (key.as_slice(), *seq));
+                bytes += record_at(&region, at).stored_len() as u64;
+                cursor.next();
+            }
+            assert_eq!(cursor.version(), None);
+            assert_eq!(rebuilt.bytes, bytes, "{threads} threads");
+        }
+    }
+
+    #[test]
+    fn nothing_found_is_an_empty_index() {
+        let region = Region::of_machine(&Machine::with_memory(), 1 << 20).unwrap();
+        let rebuilt = rebuild(&region, vec![Found::default()], 3, &|_| panic!("no record"));
+        assert_eq!((rebuilt.index.len(), rebuilt.oldest, rebuilt.bytes), (0, None, 0));
+        assert_eq!(rebuilt.index.get(b"key", LSN_MAX), None);
+    }
+}
