@@ -35,6 +35,10 @@ enum Figure {
     Restart,
     /// YCSB A to F, on Terrace and its peers.
     Ycsb,
+    /// Allocation in persistent memory: time, lines, fences.
+    Alloc,
+    /// Persistent trees: lines flushed, nodes, time.
+    Ods,
 }
 
 /// Measures figures of Terrace.
@@ -108,6 +112,8 @@ fn main() -> Result<()> {
     report.header(&name.unwrap_or_default(), &settings, &guard)?;
     match arguments.figure {
         Figure::Sync => figures::sync::measure(&settings, &mut report)?,
+        Figure::Alloc => figures::alloc::measure(&settings, &mut report)?,
+        Figure::Ods => figures::ods::measure(&settings, &mut report)?,
         Figure::Level0 => figures::level0::measure(&settings, &mut report)?,
         Figure::PmBudget => figures::pm_budget::measure(&settings, &mut report)?,
         Figure::Restart => figures::restart::measure(&settings, &mut report)?,

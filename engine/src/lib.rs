@@ -45,6 +45,7 @@ mod mvcc;
 mod options;
 mod os;
 mod pm;
+pub mod ptree;
 mod read;
 mod record;
 mod table;
