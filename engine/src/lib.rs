@@ -61,6 +61,6 @@ pub use db::{
     PaceStats, PersistenceStats, PmStats, Stats, TableStats, VerifyReport, verify,
 };
 pub use error::{Damage, Error, ErrorKind, Result};
-pub use options::{CommitTuning, Durability, Mode, OpenProgress, Options};
+pub use options::{CommitTuning, Compression, Durability, Mode, OpenProgress, Options};
 pub use table::{Range, Snapshot, Table, WriteBatch};
 pub use txn::{Isolation, LockWait, Transaction, TransactionInfo, TxnOptions, TxnRange};

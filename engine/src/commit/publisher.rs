@@ -414,13 +414,14 @@ impl Publisher {
                 break;
             }
         }
+        // Those who wait for no sync do not wait for this one either.
+        self.handed.ring();
         if self.durable.get() < self.written.get() {
             let run = self.make_durable(self.syncer.lock());
             run.into_iter().for_each(|run| self.lanes[run as usize % LANES].ring());
         }
         self.poison.check()?;
         self.write_floor()?;
-        self.handed.ring();
         self.pass_on();
         Ok(self.keeper.lock().floor())
     }
