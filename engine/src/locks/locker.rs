@@ -36,7 +36,8 @@ impl Locker {
         self.points.len() + self.ranges
     }
 
-    /// Locks one key; whether it had no such lock before. `table` is asked for the table's name when it has to wait.
+    /// Locks one key; whether it had no such lock before. `table` is asked for the table's name
+    /// when it has to wait.
     ///
     /// # Errors
     ///

@@ -4,12 +4,10 @@
 mod graph;
 mod locker;
 mod manager;
-#[cfg(all(test, feature = "shuttle"))]
-mod model;
 mod request;
 mod shard;
 mod sync;
-#[cfg(all(test, not(feature = "shuttle")))]
+#[cfg(test)]
 mod tests;
 
 use std::time::Duration;

@@ -1,5 +1,5 @@
 //! What lock tables share between threads. With the feature `shuttle`, unit tests run the very
-//! types of production under shuttle's scheduler (`model.rs`).
+//! types of production under shuttle's scheduler (`tests/model.rs`).
 
 use std::time::Instant;
 

@@ -1,5 +1,5 @@
 //! The lock table under a model checker: the types of production in many schedules.
-//! `cargo test -p terrace --lib --features shuttle locks::model`
+//! `cargo test -p terrace --lib --features shuttle locks::tests::model`
 //!
 //! Shuttle finds every waiter that nobody wakes (a deadlock to it). What is held is checked from
 //! outside, by counters beside the lock table.
@@ -10,8 +10,8 @@ use std::time::Instant;
 
 use shuttle::thread;
 
-use super::{LockManager, Locker, Mode, Patience};
 use crate::error::{ErrorKind, Result};
+use crate::locks::{LockManager, Locker, Mode, Patience};
 use crate::read::KeyRange;
 
 fn schedules() -> usize {
@@ -133,7 +133,7 @@ fn all(threads: &'static [&'static [Take]], deadlocks_end: bool) {
 
 #[test]
 fn writers_of_one_key_take_turns() {
-    all(&[&[Take::Key(0, Exclusive, true)]; 3], false);
+    all(&[&[Take::Key(0, Exclusive, true)] as &[Take]; 3], false);
 }
 
 #[test]

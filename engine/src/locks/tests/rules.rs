@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::{LockManager, Locker, Mode, Patience};
 use crate::error::{Error, ErrorKind, Result};
+use crate::locks::{LockManager, Locker, Mode, Patience};
 use crate::read::KeyRange;
 use Mode::{Exclusive, Shared};
 
