@@ -109,8 +109,7 @@ fn cycle(edges: &Edges) -> Option<u32> {
 }
 
 fn check(history: &[Done], level: Isolation) -> Result<(), String> {
-    let Graph { depends, anti } = graph(history)?;
-    let mut edges = depends.clone();
+    let Graph { depends: mut edges, anti } = graph(history)?;
     match level {
         Isolation::ReadCommitted => {}
         Isolation::Snapshot => {

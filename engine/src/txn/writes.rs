@@ -184,13 +184,15 @@ mod tests {
         ]
     }
 
+    type Model = BTreeMap<Vec<u8>, Option<u8>>;
+
     proptest! {
         /// Against a model that copies everything at each savepoint.
         #[test]
         fn savepoints_bring_back_what_was_there(steps in prop::collection::vec(step(), 0..60)) {
             let mut set = WriteSet::default();
-            let mut now: BTreeMap<Vec<u8>, Option<u8>> = BTreeMap::new();
-            let mut saved: Vec<(String, BTreeMap<Vec<u8>, Option<u8>>)> = Vec::new();
+            let mut now: Model = BTreeMap::new();
+            let mut saved: Vec<(String, Model)> = Vec::new();
             for step in steps {
                 match step {
                     Step::Write(key, value) => {
@@ -216,7 +218,7 @@ mod tests {
                         saved.truncate(at.unwrap_or(saved.len()));
                     }
                 }
-                let have: BTreeMap<Vec<u8>, Option<u8>> =
+                let have: Model =
                     set.iter().map(|(_, k, w)| (k.to_vec(), w.as_ref().map(|v| v[0]))).collect();
                 prop_assert_eq!(&have, &now);
                 let bytes: usize = set.iter().map(|(_, k, w)| taken(k, w)).sum();
