@@ -160,6 +160,15 @@ impl Machine {
         self.files.syncs()
     }
 
+    /// The files in a directory, by name, and how long they are.
+    pub fn list(&self, directory: &Path) -> Vec<(String, u64)> {
+        let state = self.files.state.lock();
+        let mut names = state.names.list(directory);
+        names.sort();
+        let len = |name: &String| state.files.get(&state.names.get(&directory.join(name))?);
+        names.iter().filter_map(|name| Some((name.clone(), len(name)?.len()))).collect()
+    }
+
     /// Flips bits of one byte: of a file, or of the persistent memory for the path `region`.
     pub fn corrupt(&self, path: &Path, offset: u64, xor: u8) {
         let pm = self.memory.as_ref().and_then(|m| m.get());

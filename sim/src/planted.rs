@@ -1,0 +1,1 @@
+//! Bugs put in on purpose, each of which a run must find.
