@@ -9,11 +9,11 @@ mod common;
 
 use common::content::{Content, Effect, read_all};
 use common::cuts::{End, KINDS, Kind, PATH, Rig, options, reopen};
-use terrace_sim::scenario::{again, journal, long_journal};
 use common::rounds;
 use common::workload::{Action, Taste};
 use terrace::Durability::{self, Durable, Relaxed};
 use terrace::testing::Survive;
+use terrace_sim::scenario::{again, journal, long_journal};
 
 fn ends() -> Vec<End> {
     let seeded = (0..rounds(4, 60)).map(|seed| End::Cut(Survive::Seeded(seed)));

@@ -9,6 +9,7 @@ impl Chance {
         Chance(seed.wrapping_mul(0xD134_2543_DE82_EF95) ^ 0x5851_F42D_4C95_7F2D)
     }
 
+    #[allow(clippy::should_implement_trait, reason = "there is no end to it")]
     pub fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
         let mut z = self.0;

@@ -55,7 +55,7 @@ impl Run {
         let count = SCENARIOS.len() as u64;
         let mut scenario = SCENARIOS[(seed / 3 % count) as usize];
         // A long journal has many edits, each like the other: a few seeds of them are enough.
-        if scenario == Scenario::Checkpoint && seed / 3 / count % 8 != 0 {
+        if scenario == Scenario::Checkpoint && !(seed / 3 / count).is_multiple_of(8) {
             scenario = Scenario::Commits;
         }
         Run { seed, kind, scenario, limits, planted: None, replay: None }
@@ -183,6 +183,11 @@ impl Run {
                 .map_err(|what| format!("after background jobs: {what}"))?;
         }
         drop(db);
+        if choice == 2 {
+            let cut = found.crash(Survive::Seeded(self.seed));
+            let (_, again) = reopen(&cut, self.planted, account, end)?;
+            same(&again, &content).map_err(|what| format!("a cut after the opening: {what}"))?;
+        }
         let Some(before) = before else { return Ok(()) };
         let survive = Survive::Seeded(self.seed ^ moment.event as u64);
         before.cut_before(1 + (self.seed / 4 + moment.event as u64) % 6, survive);

@@ -23,14 +23,16 @@ pub enum Scenario {
     Clean,
     Tables,
     Checkpoint,
+    Buried,
     Recovery,
     Mixed,
 }
 
 use Scenario::*;
 
-pub const SCENARIOS: [Scenario; 12] = [
-    Commits, Switch, Streams, Growth, Merge, Drain, Free, Clean, Tables, Checkpoint, Recovery, Mixed,
+pub const SCENARIOS: [Scenario; 13] = [
+    Commits, Switch, Streams, Growth, Merge, Drain, Free, Clean, Tables, Checkpoint, Buried,
+    Recovery, Mixed,
 ];
 
 /// How long a journal gets before it has a new epoch.
@@ -60,6 +62,7 @@ impl Scenario {
             }
             Clean => mostly_dead(rig),
             Checkpoint => {}
+            Buried => bury(rig),
             Recovery | Mixed => {
                 let acts = 20 + rig.chance.below(60);
                 work(rig, acts);
@@ -93,6 +96,10 @@ impl Scenario {
                 put_any(rig, Durable);
             }
             Clean => clean(rig),
+            Buried => {
+                let drains = rig.db.stats().background.drains;
+                rewrite_until(rig, |rig| rig.db.stats().background.drains > drains + 1);
+            }
             Tables => tables(rig),
             Checkpoint => (0..30).for_each(|n| create(rig, &format!("{n:0>240}"))),
             Recovery => panic!("recovery is recorded where it happens"),
@@ -154,12 +161,10 @@ fn prepare_commits(rig: &mut Rig) {
     small(rig);
     create(rig, "c");
     create(rig, "d");
-    let streams = rig.chance.below(3) as u32;
-    rig.db.tune_commits(CommitTuning::new().own_streams(streams));
-    for n in 0..30 {
-        put(rig, "a", &format!("busy {n}"), 1500, Relaxed);
-        put(rig, "b", &format!("busy {n}"), 1000, Relaxed);
-        rig.steps(2);
+    if rig.chance.percent(75) {
+        rig.db.tune_commits(CommitTuning::new().own_streams(1));
+        // Commits over several tables have parts in two streams then.
+        write_in_turn(rig, 100, |rig| rig.db.stats().pm.streams_used > 1);
     }
     // Where in the sixteen groups of a floor the commits fall.
     for _ in 0..rig.chance.below(16) {
@@ -253,6 +258,30 @@ fn mostly_dead(rig: &mut Rig) {
         rig.steps(1);
         n += 1;
     }
+}
+
+/// Rows at the bottom of two levels, and above them, in the region, their tombstones.
+fn bury(rig: &mut Rig) {
+    small(rig);
+    let depth = |rig: &Rig| rig.db.stats().tables.iter().map(|t| t.levels.len()).max();
+    rewrite_until(rig, |rig| depth(rig) >= Some(2));
+    for n in (0..90).filter(|n| n % 5 < 2) {
+        let delete = Effect::Delete("a".into(), format!("row {n}").into_bytes());
+        rig.perform(&Action::Write(vec![delete], Relaxed));
+    }
+}
+
+/// Writes rows that no tombstone is for.
+fn rewrite_until(rig: &mut Rig, done: impl Fn(&Rig) -> bool) {
+    for _ in 0..MOST_JOBS {
+        if done(rig) {
+            return;
+        }
+        let n = rig.chance.below(18) * 5 + 2 + rig.chance.below(3);
+        put(rig, "a", &format!("row {n}"), 9000, Relaxed);
+        rig.steps(2);
+    }
+    panic!("{MOST_JOBS} writes did not do it: {:?}", rig.db.stats());
 }
 
 fn clean(rig: &mut Rig) {

@@ -18,6 +18,7 @@ use super::turnstile::StreamTail;
 use crate::alloc::{ZONE_HEADER, ZoneScan};
 use crate::error::{Damage, Error, Result};
 use crate::memtable::Record;
+use crate::options::Planted;
 use crate::pm::{Geometry, Incarnations, LINE, Region, Span};
 use crate::record::Lsn;
 
@@ -121,7 +122,7 @@ pub(crate) fn recover(evidence: &Evidence<'_>) -> Result<Recovered> {
     let floor = Floor { lsn, ..evidence.floor };
     let evidence = &Evidence { floor, ..*evidence };
     check_below_floor(evidence, &parsed)?;
-    let last = walk(floor.lsn, &parsed);
+    let last = walk(floor.lsn, &parsed, evidence.region.has(Planted::PublishedShift));
     Ok(decide(evidence, &parsed, last))
 }
 
@@ -202,7 +203,8 @@ fn parse_entry(
     if header.zone_generation != scan.header.generation || header.stream != scan.header.stream {
         return wrong("a sub-entry of this zone's generation", "an older one".into());
     }
-    if !evidence.incarnations.alive(header.incarnation, header.lsn) {
+    let is_alive = evidence.incarnations.alive(header.incarnation, header.lsn);
+    if !is_alive && !evidence.region.has(Planted::AcceptOldIncarnation) {
         return wrong("a living sub-entry", format!("one of incarnation {}", header.incarnation));
     }
     if header.lsn <= previous || header.index >= header.count {
@@ -282,7 +284,7 @@ fn unsealed(evidence: &Evidence<'_>, zone: &Parsed) -> Error {
 }
 
 /// Rule 3.
-fn walk(floor: Lsn, parsed: &[Parsed]) -> Lsn {
+fn walk(floor: Lsn, parsed: &[Parsed], any_part: bool) -> Lsn {
     let mut parts: HashMap<Lsn, (u16, u16)> = HashMap::new();
     for entry in parsed.iter().flat_map(|p| &p.entries) {
         if entry.header.lsn > floor && entry.is_sound() {
@@ -290,7 +292,7 @@ fn walk(floor: Lsn, parsed: &[Parsed]) -> Lsn {
             *found += 1;
         }
     }
-    let whole = |lsn: &Lsn| parts.get(lsn).is_some_and(|(count, found)| count == found);
+    let whole = |lsn: &Lsn| parts.get(lsn).is_some_and(|(count, found)| any_part || count == found);
     (floor + 1..).take_while(whole).last().unwrap_or(floor)
 }
 

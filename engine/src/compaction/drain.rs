@@ -60,7 +60,7 @@ pub(crate) fn drain(
     set: &VersionSet,
     cache: &Arc<BlockCache>,
     horizon: &Horizon,
-    extent_bytes: usize,
+    (extent_bytes, prune): (usize, bool),
 ) -> Result<Edit> {
     let (version, table) = (&view.version, view.version.table);
     let inputs = touched(version, &column.interval);
@@ -68,7 +68,7 @@ pub(crate) fn drain(
     let level0 = ClippedCursor::new(level0, column.interval.clone(), column.upto);
     let level1 = LevelCursor::new(inputs.into(), Arc::clone(cache), false);
     let mut merged = MergingCursor::new(vec![Box::new(level0), Box::new(level1)]);
-    let bottom = |key: &[u8]| version.is_bottom(1, key);
+    let bottom = |key: &[u8]| prune || version.is_bottom(1, key);
     let context = MergeContext { set, cache, replaces: inputs, horizon, bottom, extent_bytes };
     let outputs = merge_to_level(&mut merged, &context)?;
     let remove = |e: &Arc<Extent>| Op::RemoveExtent { table, level: 1, id: e.meta().id };

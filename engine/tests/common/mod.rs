@@ -1,6 +1,11 @@
 //! What the integration tests share beyond the rig that cuts the power (`terrace-sim`).
 
-#![allow(dead_code, unused_imports, unreachable_pub, reason = "every test binary uses a part of it")]
+#![allow(
+    dead_code,
+    unused_imports,
+    unreachable_pub,
+    reason = "every test binary uses a part of it"
+)]
 
 pub mod lives;
 

@@ -3,9 +3,9 @@
 //! 1. [Record](Machine::record) the workload on a machine with persistent memory, with a
 //!    [mark](Machine::mark) after each operation that is acknowledged.
 //! 2. [`Explorer::explore`] stops before every event of the recording (every store, flush, fence
-//!    and change of files) and after the last, and works out which images of the memory a cut there can leave
-//!    (the model is at the head of `memory.rs`): one for each choice of a prefix of each chain
-//!    of stores.
+//!    and change of files) and after the last, and works out which images of the memory a cut
+//!    there can leave (the model is at the head of `memory.rs`): one for each choice of a prefix
+//!    of each chain of stores.
 //! 3. Each image is handed, as a machine that has just come up, to a checker. Images that were
 //!    checked before with as much acknowledged are not checked again.
 //!
@@ -167,7 +167,14 @@ impl Replay {
 impl Explorer {
     /// An explorer of `operation`, a name for reports; `seed` picks the samples.
     pub fn new(operation: impl Into<String>, seed: u64) -> Explorer {
-        Explorer { operation: operation.into(), seed, most: MOST, arm: false, moments: usize::MAX, only: None }
+        Explorer {
+            operation: operation.into(),
+            seed,
+            most: MOST,
+            arm: false,
+            moments: usize::MAX,
+            only: None,
+        }
     }
 
     /// How many combinations a moment may have before they are sampled; 4096 by default. A sample
@@ -280,9 +287,7 @@ impl Explorer {
                 }
                 explored.checked += 1;
                 let machine = match at.trace.memory {
-                    true => {
-                        Machine::holding(at.lines.after(&chains, survive), at.trace.arm, files)
-                    }
+                    true => Machine::holding(at.lines.after(&chains, survive), at.trace.arm, files),
                     false => Machine::with(files),
                 };
                 if let Err(what) = check(&machine, at.moment) {

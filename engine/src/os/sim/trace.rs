@@ -20,11 +20,20 @@ pub(super) struct Event {
 /// What an event does.
 #[derive(Clone, Debug)]
 pub(super) enum What {
-    Store { at: u64, bytes: Vec<u8>, streamed: bool },
-    Flush { at: u64, len: u64 },
+    Store {
+        at: u64,
+        bytes: Vec<u8>,
+        streamed: bool,
+    },
+    Flush {
+        at: u64,
+        len: u64,
+    },
     Fence,
     /// The memory became so long.
-    Grow { len: u64 },
+    Grow {
+        len: u64,
+    },
     /// A file, or a name, changed.
     File,
     Mark,
