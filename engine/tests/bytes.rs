@@ -6,6 +6,7 @@
 
 mod common;
 
+use std::collections::BTreeMap;
 use std::fs;
 use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
@@ -88,7 +89,9 @@ impl Harm {
         match self {
             Harm::Flip { at, xor } => {
                 let mut byte = [0];
-                file.read_exact_at(&mut byte, at).unwrap();
+                if file.read_at(&mut byte, at).unwrap() == 0 {
+                    return;
+                }
                 file.write_all_at(&[byte[0] ^ xor], at).unwrap();
             }
             Harm::Cut { len } => file.set_len(len).unwrap(),
@@ -115,6 +118,51 @@ fn check(sample: &Sample, path: &Path) -> Result<(), String> {
         }
         Err(e) => Err(format!("neither right nor Corrupt: {:?}, {e}", e.kind())),
     }
+}
+
+/// What is salvaged of a damaged database is right wherever nothing is listed as lost, and lost is
+/// never more than is listed.
+fn salvaged(sample: &Sample, path: &Path) -> Result<u64, String> {
+    let to = tempfile::tempdir().unwrap();
+    let report = match terrace::Database::salvage(path, to.path().join("new")) {
+        Ok(report) => report,
+        Err(e) => return Err(format!("salvage fails: {:?}, {e}", e.kind())),
+    };
+    let db = terrace::Database::open(to.path().join("new")).map_err(|e| e.to_string())?;
+    let content = read_all(&db).map_err(|e| e.to_string())?;
+    if report.lost.is_empty() {
+        return content.differs_from(&sample.content).map_or(Ok(100), Err);
+    }
+    let rows = |content: &Content| content.0.values().map(BTreeMap::len).sum::<usize>() as u64;
+    let same = sample.content.0.iter().map(|(name, rows)| {
+        let found = content.0.get(name);
+        rows.iter().filter(|(key, value)| found.and_then(|f| f.get(*key)) == Some(value)).count()
+    });
+    Ok(same.sum::<usize>() as u64 * 100 / rows(&sample.content))
+}
+
+#[test]
+fn salvage_writes_what_can_be_read_and_lists_what_was_lost() {
+    let sample = Sample::new();
+    assert_eq!(salvaged(&sample, &sample.restored(&[])), Ok(100));
+    let (mut chance, mut wrong, mut percent) = (Chance::new(20), Vec::new(), Vec::new());
+    for n in 0..rounds(25, 1000) {
+        let harmed: Vec<String> = (0..2).map(|_| chance.pick(&sample.files).0.clone()).collect();
+        let path = sample.restored(&harmed);
+        for name in &harmed {
+            let file = path.join(name);
+            Harm::any(&mut chance, fs::metadata(&file).unwrap().len().max(1)).inflict(&file);
+        }
+        match salvaged(&sample, &path) {
+            Ok(kept) => percent.push(kept),
+            Err(what) => wrong.push(format!("{n}: {harmed:?}: {what}")),
+        }
+        sample.restored(&harmed);
+    }
+    eprintln!("percent of the rows kept: {percent:?}");
+    assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
+    let most = percent.iter().filter(|kept| **kept >= 80).count();
+    assert!(most * 2 > percent.len(), "most damage costs little: {percent:?}");
 }
 
 #[test]

@@ -85,7 +85,7 @@ pub(crate) struct Evidence<'a> {
 
 /// One zone, parsed.
 #[derive(Debug)]
-struct Parsed {
+pub(super) struct Parsed {
     scan: ZoneScan,
     entries: Vec<Entry>,
     /// Offset in the zone where parsing ended, and why.
@@ -94,16 +94,24 @@ struct Parsed {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Entry {
-    header: SubEntry,
+pub(super) struct Entry {
+    pub(super) header: SubEntry,
     /// Offset in the zone.
     at: u64,
     /// The smallest sequence number of its records; `None` if the payload is not sound.
     oldest: Option<Lsn>,
 }
 
+impl Parsed {
+    /// A zone of which nothing before `end` is looked at.
+    pub(super) fn at(scan: ZoneScan, end: u64) -> Parsed {
+        let why = ("a sub-entry".into(), "the end of the zone".into());
+        Parsed { scan, entries: Vec::new(), end, why }
+    }
+}
+
 impl Entry {
-    fn is_sound(&self) -> bool {
+    pub(super) fn is_sound(&self) -> bool {
         self.oldest.is_some()
     }
 }
@@ -166,12 +174,7 @@ fn parse(evidence: &Evidence<'_>, scan: ZoneScan) -> Result<Parsed> {
     let zone_at = evidence.geometry.zone(scan.zone);
     let limit = scan.seal.map_or(evidence.geometry.zone_size, |seal| u64::from(seal.0));
     evidence.region.load(Span { at: zone_at, len: limit })?;
-    let mut parsed = Parsed {
-        scan,
-        entries: Vec::new(),
-        end: ZONE_HEADER,
-        why: ("a sub-entry".into(), "the end of the zone".into()),
-    };
+    let mut parsed = Parsed::at(scan, ZONE_HEADER);
     while parsed.end + SUB_HEADER as u64 <= limit {
         match parse_entry(evidence, &parsed, zone_at, limit) {
             Ok(entry) => {
@@ -188,7 +191,7 @@ fn parse(evidence: &Evidence<'_>, scan: ZoneScan) -> Result<Parsed> {
     Ok(parsed)
 }
 
-fn parse_entry(
+pub(super) fn parse_entry(
     evidence: &Evidence<'_>,
     parsed: &Parsed,
     zone_at: u64,
@@ -393,12 +396,16 @@ fn accepted(entry: &Entry, zone_at: u64) -> Accepted {
     }
 }
 
-fn damaged(
+fn damaged(evidence: &Evidence<'_>, offset: u64, what: String, found: (String, String)) -> Error {
+    Error::corrupt(damage_of(evidence, offset, what, found))
+}
+
+pub(super) fn damage_of(
     evidence: &Evidence<'_>,
     offset: u64,
     what: String,
     (expected, got): (String, String),
-) -> Error {
+) -> Damage {
     let file = evidence.region.path().to_path_buf();
-    Error::corrupt(Damage { tier: "pm", file, offset, what, expected, got })
+    Damage { tier: "pm", file, offset, what, expected, got }
 }
