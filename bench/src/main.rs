@@ -6,10 +6,12 @@
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "printing figures is its job")]
 
+mod compare;
 mod figures;
 mod guard;
 mod indexes;
 mod latency;
+mod page;
 mod plot;
 mod random;
 mod report;
@@ -35,6 +37,14 @@ enum Figure {
     Restart,
     /// YCSB A to F, on Terrace and its peers.
     Ycsb,
+    /// Allocation in persistent memory: time, lines, fences.
+    Alloc,
+    /// Persistent trees: lines flushed, nodes, time.
+    Ods,
+    /// All of them, as one HTML page with the raw rows beside it.
+    Report,
+    /// Two runs' rows, OLD and NEW: what changed beyond their noise.
+    Compare,
 }
 
 /// Measures figures of Terrace.
@@ -43,6 +53,11 @@ enum Figure {
 struct Arguments {
     /// The figure.
     figure: Figure,
+    /// For `compare`: the rows of the old run and of the new one, from `--json` or `report`.
+    files: Vec<std::path::PathBuf>,
+    /// For `report`: the directory that `report.html` and `report.json` go to.
+    #[arg(long, default_value = "report")]
+    out: std::path::PathBuf,
     /// Under a minute, fewer cases and rounds.
     #[arg(long)]
     quick: bool,
@@ -70,7 +85,7 @@ struct Arguments {
 }
 
 /// What figures are measured with.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Settings {
     quick: bool,
     seed: u64,
@@ -87,33 +102,61 @@ impl Settings {
     }
 }
 
-fn main() -> Result<()> {
+/// The figures of the report, and who measures them.
+const FIGURES: [(&str, page::Measure); 9] = [
+    ("ycsb", figures::ycsb::measure),
+    ("commit", figures::commit::measure),
+    ("restart", figures::restart::measure),
+    ("memtable", figures::memtable::measure),
+    ("level0", figures::level0::measure),
+    ("pm-budget", figures::pm_budget::measure),
+    ("alloc", figures::alloc::measure),
+    ("ods", figures::ods::measure),
+    ("sync", figures::sync::measure),
+];
+
+fn main() -> Result<std::process::ExitCode> {
     let arguments = Arguments::parse();
+    if arguments.figure == Figure::Compare {
+        let [old, new] = arguments.files.as_slice() else {
+            anyhow::bail!("compare takes two files: terrace-bench compare OLD.json NEW.json");
+        };
+        let nothing_worse = compare::run(old, new)?;
+        return Ok(u8::from(!nothing_worse).into());
+    }
+    anyhow::ensure!(arguments.files.is_empty(), "only compare takes files");
     let guard = guard::take(arguments.anyway)?;
     let dir = match &arguments.dir {
         Some(dir) => tempfile::tempdir_in(dir)?,
         None => tempfile::tempdir()?,
     };
+    // A quick report is a glance at everything.
+    let rounds = match (arguments.quick, arguments.figure) {
+        (true, Figure::Report) => 1,
+        (true, _) => 3,
+        (false, _) => 5,
+    };
     let settings = Settings {
         quick: arguments.quick,
         seed: arguments.seed,
-        rounds: arguments.rounds.unwrap_or(if arguments.quick { 3 } else { 5 }),
+        rounds: arguments.rounds.unwrap_or(rounds),
         only: arguments.only.clone(),
         plot: arguments.plot.clone(),
         dir: dir.path().to_path_buf(),
     };
 
+    if arguments.figure == Figure::Report {
+        let page = page::run(&settings, &guard, &FIGURES, &arguments.out)?;
+        println!("{}", page.display());
+        return Ok(std::process::ExitCode::SUCCESS);
+    }
     let mut report = report::Report::new(arguments.json);
     let name = arguments.figure.to_possible_value().map(|value| value.get_name().to_string());
-    report.header(&name.unwrap_or_default(), &settings, &guard)?;
-    match arguments.figure {
-        Figure::Sync => figures::sync::measure(&settings, &mut report)?,
-        Figure::Level0 => figures::level0::measure(&settings, &mut report)?,
-        Figure::PmBudget => figures::pm_budget::measure(&settings, &mut report)?,
-        Figure::Restart => figures::restart::measure(&settings, &mut report)?,
-        Figure::Memtable => figures::memtable::measure(&settings, &mut report)?,
-        Figure::Ycsb => figures::ycsb::measure(&settings, &mut report)?,
-        Figure::Commit => figures::commit::measure(&settings, &mut report)?,
-    }
-    report.finish()
+    let name = name.unwrap_or_default();
+    report.header(&name, &settings, &guard)?;
+    let figure = FIGURES.iter().find(|(figure, _)| *figure == name);
+    let (_, measure) = figure.ok_or_else(|| anyhow::anyhow!("nobody measures {name}"))?;
+    measure(&settings, &mut report)?;
+    report.finish()?;
+    Ok(std::process::ExitCode::SUCCESS)
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use anyhow::Result;
+use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::Settings;
@@ -16,6 +17,37 @@ struct Key {
     system: String,
     metric: &'static str,
     unit: &'static str,
+}
+
+/// A row as it is printed and kept.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(crate) struct Row {
+    pub(crate) figure: String,
+    pub(crate) case: String,
+    pub(crate) system: String,
+    pub(crate) metric: String,
+    /// The median of the rounds, their smallest and their greatest value.
+    pub(crate) value: f64,
+    pub(crate) low: f64,
+    pub(crate) high: f64,
+    pub(crate) unit: String,
+    /// What the source has for it.
+    pub(crate) paper: Option<f64>,
+}
+
+impl Row {
+    /// Whether it is that of a case, a system and a metric.
+    pub(crate) fn is(&self, figure: &str, case: &str, system: &str, metric: &str) -> bool {
+        (self.figure.as_str(), self.case.as_str()) == (figure, case)
+            && (self.system.as_str(), self.metric.as_str()) == (system, metric)
+    }
+
+    /// Whether less of it is better.
+    pub(crate) fn is_cost(&self) -> bool {
+        let unit = self.unit.as_str();
+        matches!(unit, "µs" | "ms" | "ns" | "ns/op" | "B" | "bytes" | "lines" | "fences" | "nodes")
+            || matches!(unit, "blocks" | "syncs")
+    }
 }
 
 /// The rows of one run.
@@ -40,6 +72,11 @@ impl Report {
             papers: BTreeMap::new(),
             series: Vec::new(),
         }
+    }
+
+    /// Names the figure that the rows are of.
+    pub(crate) fn set_figure(&mut self, figure: &str) {
+        self.figure = figure.to_string();
     }
 
     /// Says what is measured, with what and on what.
@@ -126,48 +163,54 @@ impl Report {
         self.order.iter().find(found).map(|key| median(&self.values[key]))
     }
 
+    /// All rows, in the order of their first values.
+    pub(crate) fn rows(&self) -> Vec<Row> {
+        let row = |key: &Key| {
+            let values = &self.values[key];
+            Row {
+                figure: self.figure.clone(),
+                case: key.case.clone(),
+                system: key.system.clone(),
+                metric: key.metric.to_string(),
+                value: median(values),
+                low: values.iter().copied().fold(f64::INFINITY, f64::min),
+                high: values.iter().copied().fold(f64::NEG_INFINITY, f64::max),
+                unit: key.unit.to_string(),
+                paper: self.papers.get(key).copied(),
+            }
+        };
+        self.order.iter().map(row).collect()
+    }
+
+    /// What was seen over time.
+    pub(crate) fn all_series(&self) -> &[serde_json::Value] {
+        &self.series
+    }
+
     /// Prints all rows.
     pub(crate) fn finish(&self) -> Result<()> {
-        for key in &self.order {
-            let values = &self.values[key];
-            let (low, high) = (min(values), -min(&values.iter().map(|v| -v).collect::<Vec<_>>()));
-            let paper = self.papers.get(key);
+        for row in self.rows() {
             if self.json {
-                let row = json!({
-                    "figure": self.figure,
-                    "case": key.case,
-                    "system": key.system,
-                    "metric": key.metric,
-                    "value": median(values),
-                    "low": low,
-                    "high": high,
-                    "unit": key.unit,
-                    "paper": paper,
-                });
                 println!("{}", serde_json::to_string(&row)?);
-            } else {
-                let paper = paper.map_or(String::new(), |p| format!("  paper {}", number(*p)));
-                println!(
-                    "{:<28} {:<18} {:<12} {:>10} {:<7} [{} – {}]{paper}",
-                    key.case,
-                    key.system,
-                    key.metric,
-                    number(median(values)),
-                    key.unit,
-                    number(low),
-                    number(high),
-                );
+                continue;
             }
+            let paper = row.paper.map_or(String::new(), |p| format!("  paper {}", number(p)));
+            println!(
+                "{:<28} {:<18} {:<12} {:>10} {:<7} [{} – {}]{paper}",
+                row.case,
+                row.system,
+                row.metric,
+                number(row.value),
+                row.unit,
+                number(row.low),
+                number(row.high),
+            );
         }
         for series in self.series.iter().filter(|_| self.json) {
             println!("{}", serde_json::to_string(series)?);
         }
         Ok(())
     }
-}
-
-fn min(values: &[f64]) -> f64 {
-    values.iter().copied().fold(f64::INFINITY, f64::min)
 }
 
 /// The middle value.
@@ -181,7 +224,8 @@ fn median(values: &[f64]) -> f64 {
     }
 }
 
-fn number(value: f64) -> String {
+/// A value with as many digits as it deserves.
+pub(crate) fn number(value: f64) -> String {
     match value.abs() {
         v if v >= 10_000.0 => format!("{value:.0}"),
         v if v >= 100.0 => format!("{value:.1}"),
@@ -189,7 +233,8 @@ fn number(value: f64) -> String {
     }
 }
 
-fn commit() -> String {
+/// The commit that is measured.
+pub(crate) fn commit() -> String {
     let output = std::process::Command::new("git").args(["rev-parse", "--short", "HEAD"]).output();
     let text = output.ok().filter(|o| o.status.success());
     text.map_or("unknown".into(), |o| String::from_utf8_lossy(&o.stdout).trim().to_string())

@@ -45,6 +45,7 @@ mod mvcc;
 mod options;
 mod os;
 mod pm;
+pub mod ptree;
 mod read;
 mod record;
 mod table;
@@ -58,5 +59,5 @@ pub use db::{
     PaceStats, PersistenceStats, PmStats, SalvageReport, Stats, TableStats, VerifyReport, verify,
 };
 pub use error::{Damage, Error, ErrorKind, Result};
-pub use options::{CommitTuning, Durability, Mode, OpenProgress, Options};
+pub use options::{CommitTuning, Compression, Durability, Mode, OpenProgress, Options};
 pub use table::{Range, Snapshot, Table, WriteBatch};

@@ -75,6 +75,8 @@ pub struct Options {
     pub(crate) mode: Mode,
     pub(crate) pm_path: Option<PathBuf>,
     pub(crate) tuning: CommitTuning,
+    /// Of level 1, and of those below.
+    pub(crate) compression: (Compression, Compression),
     pub(crate) progress: Option<ProgressFn>,
     pub(crate) storage: Storage,
     /// The background runs only when a test steps it.
@@ -120,6 +122,19 @@ pub enum Planted {
     /// Recovery looks at each stream by itself, as the published algorithm does, and not at whether
     /// a group is whole.
     PublishedShift,
+}
+
+/// How blocks of extents are compressed. Each block says how it is, so the choice can differ from
+/// opening to opening.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Compression {
+    /// Not at all.
+    None,
+    /// lz4: a fast way to a little.
+    Lz4,
+    /// zstd at its fastest level: about as small as its slower ones on blocks of 16 KiB.
+    Zstd,
 }
 
 /// How commits are grouped, and which tables have their records to themselves. May be changed
@@ -219,6 +234,7 @@ impl Options {
             mode: Mode::File,
             pm_path: None,
             tuning: CommitTuning::new(),
+            compression: (Compression::None, Compression::Zstd),
             progress: None,
             storage: Storage::Real,
             stepped: false,
@@ -278,6 +294,15 @@ impl Options {
     #[must_use]
     pub fn commit_tuning(mut self, tuning: CommitTuning) -> Options {
         self.tuning = tuning;
+        self
+    }
+
+    /// How blocks written from now on are compressed: in level 1, where they are hot and soon
+    /// rewritten, and in the levels below. By default not at all, and with zstd. A block that
+    /// compression makes less than an eighth smaller stays as it is.
+    #[must_use]
+    pub fn compression(mut self, level1: Compression, deeper: Compression) -> Options {
+        self.compression = (level1, deeper);
         self
     }
 

@@ -1,5 +1,5 @@
-//! The same operations under other options give the same answers: group batches, streams, sizes of
-//! the region, the cache and level 1, and the kind of machine.
+//! The same operations under other options give the same answers: group batches, streams, compression,
+//! sizes of the region, the cache and level 1, and the kind of machine.
 
 #![allow(clippy::unwrap_used, reason = "tests stop and tell")]
 
@@ -9,7 +9,7 @@ use common::content::{Content, read_all};
 use common::cuts::{Kind, PATH, Rig};
 use common::workload::{Action, Taste, next};
 use common::{Chance, rounds, tiny};
-use terrace::{CommitTuning, Options};
+use terrace::{CommitTuning, Compression, Options};
 
 /// A hundred actions or so, each possible after those before.
 fn script(seed: u64) -> (Vec<Action>, Content) {
@@ -40,6 +40,8 @@ fn variants() -> Vec<(&'static str, Kind, Options)> {
         ("no cache", Kind::Files, tiny().cache_size(0)),
         ("large cache", Kind::Memory, tiny().cache_size(64 << 20)),
         ("flat", Kind::Files, tiny().level1_size(1 << 30)),
+        ("as it is", Kind::Files, tiny().compression(Compression::None, Compression::None)),
+        ("small", Kind::Memory, tiny().compression(Compression::Zstd, Compression::Lz4)),
         ("deep", Kind::Memory, tiny().level1_size(16 << 10)),
     ]
 }

@@ -1,9 +1,12 @@
 //! One file a figure.
 
+pub(crate) mod alloc;
 pub(crate) mod bare;
 pub(crate) mod commit;
 pub(crate) mod level0;
 pub(crate) mod memtable;
+pub(crate) mod ods;
+mod ods_threads;
 pub(crate) mod pm_budget;
 pub(crate) mod restart;
 pub(crate) mod sync;

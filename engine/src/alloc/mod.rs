@@ -2,11 +2,17 @@
 //! entry each, no log. Taking an object costs one persist whatever its size; what a crash leaks is
 //! found by the scan at open.
 
+#[cfg(any(test, feature = "bench"))]
+pub(crate) mod logged;
+mod objects;
 mod pool;
+mod segments;
 mod streams;
 mod zone;
 mod zones;
 
+pub(crate) use objects::ObjectPool;
+pub(crate) use segments::{Segments, Slices};
 pub(crate) use streams::{StreamKind, StreamObject, StreamPool};
 pub(crate) use zone::{Seal, ZONE_HEADER, ZoneHeader};
 pub(crate) use zones::{ZonePool, ZoneScan};

@@ -11,6 +11,7 @@ const GENERATION_BITS: u32 = 30;
 pub(crate) enum Pool {
     Streams = 1,
     Zones = 2,
+    Objects = 3,
 }
 
 /// The state of one object of a pool.

@@ -48,6 +48,9 @@ const MAX_RUN: u64 = 1024;
 /// damage there is taken for the end of what was written, and not reported.
 const FLOOR_EVERY: u64 = 16;
 
+/// How many runs in a row a waiting thread publishes before it looks after its own commit.
+const TURNS: u32 = 2;
+
 /// Lanes of runs: the one at the device, the next, and those whose sleepers are waking up.
 const LANES: usize = 4;
 
@@ -167,28 +170,54 @@ impl Publisher {
         }
     }
 
-    /// Takes the stages that are free and have something to do; whether any was taken.
+    /// Takes the stages that are free and have something to do; whether any was taken. At most
+    /// [`TURNS`] times: whoever else waits goes on then.
     fn advance(&self, goal: Goal) -> bool {
         let (mut turned, _spent) = (false, SpentOn::purpose(Purpose::Commit));
+        for turn in 1..=TURNS {
+            let (handed, run) = self.take_turn(goal);
+            turned |= handed || run.is_some();
+            let goes_on = turned && turn < TURNS && self.has_work(goal);
+            match run.map(|run| &self.lanes[run as usize % LANES]) {
+                // The next run first: to wake all takes as long as there are sleepers.
+                Some(lane) if goes_on => lane.ring_through_one(),
+                lane => {
+                    if turned && !goes_on {
+                        self.pass_on();
+                    }
+                    lane.into_iter().for_each(Lane::ring);
+                }
+            }
+            if !goes_on {
+                break;
+            }
+        }
+        turned
+    }
+
+    fn has_work(&self, goal: Goal) -> bool {
+        self.can_hand_over() || goal == Goal::Durable && self.can_make_durable()
+    }
+
+    /// Takes each stage once, if it is free and has something to do: whether anything was handed
+    /// over, and the run that was made durable.
+    fn take_turn(&self, goal: Goal) -> (bool, Option<u64>) {
+        let mut handed = false;
         if self.can_hand_over()
             && let Some(mut writer) = self.writer.try_lock()
         {
             self.hand_over(&mut writer);
             drop(writer);
             self.handed.ring();
-            turned = true;
+            handed = true;
         }
         if goal == Goal::Durable
             && self.can_make_durable()
             && let Some(syncer) = self.syncer.try_lock()
         {
-            self.make_durable(syncer);
-            turned = true;
+            return (handed, self.make_durable(syncer));
         }
-        if turned {
-            self.pass_on();
-        }
-        turned
+        (handed, None)
     }
 
     fn can_hand_over(&self) -> bool {
@@ -204,7 +233,7 @@ impl Publisher {
         let lane = self.lane(lsn, goal);
         let seat = lane.take_seat();
         let is_waiting = !self.has_reached(lsn, goal) && !self.poison.is_set();
-        let has_work = self.can_hand_over() || goal == Goal::Durable && self.can_make_durable();
+        let has_work = self.has_work(goal);
         // The run may have begun between the choice of the lane and the seat (invariant 4).
         if is_waiting && !has_work && std::ptr::eq(lane, self.lane(lsn, goal)) {
             seat.sleep();
@@ -302,8 +331,9 @@ impl Publisher {
         (last, last_relaxed)
     }
 
-    /// Stage 2. On a failure the database is poisoned, and everybody woken.
-    fn make_durable(&self, syncer: MutexGuard<'_, ()>) {
+    /// Stage 2: the run that is durable now, whose lane is to be rung. On a failure the database is
+    /// poisoned, and everybody woken.
+    fn make_durable(&self, syncer: MutexGuard<'_, ()>) -> Option<u64> {
         let (target, tails) = {
             let writer = self.writer.lock();
             (self.written.get(), writer.tails.clone())
@@ -311,7 +341,7 @@ impl Publisher {
         // Somebody may have found the first stage taken for this moment.
         self.pass_on_hand_over();
         if target == self.durable.get() || self.poison.is_set() {
-            return;
+            return None;
         }
         #[cfg(any(test, feature = "testing"))]
         let _phase = crate::testing::InPhase::enter(crate::testing::Phase::Commit);
@@ -325,9 +355,12 @@ impl Publisher {
                 self.visible.raise(target);
                 self.keeper.lock().note_durable(target, &tails);
                 drop(syncer);
-                self.lanes[run as usize % LANES].ring();
+                Some(run)
             }
-            Err(e) => self.stop(&e),
+            Err(e) => {
+                self.stop(&e);
+                None
+            }
         }
     }
 
@@ -388,12 +421,14 @@ impl Publisher {
                 break;
             }
         }
+        // Those who wait for no sync do not wait for this one either.
+        self.handed.ring();
         if self.durable.get() < self.written.get() {
-            self.make_durable(self.syncer.lock());
+            let run = self.make_durable(self.syncer.lock());
+            run.into_iter().for_each(|run| self.lanes[run as usize % LANES].ring());
         }
         self.poison.check()?;
         self.write_floor()?;
-        self.handed.ring();
         self.pass_on();
         Ok(self.keeper.lock().floor())
     }

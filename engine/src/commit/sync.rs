@@ -29,6 +29,8 @@ pub(super) use modelled::{Mutex, MutexGuard};
 pub(super) struct Lane {
     rings: AtomicU32,
     seats: AtomicU32,
+    /// Whoever wakes up next wakes all others (1), or does not (0).
+    relay: AtomicU32,
     #[cfg(all(test, feature = "shuttle"))]
     queue: modelled::Queue,
 }
@@ -54,6 +56,16 @@ impl Lane {
         if self.is_taken() {
             self.rings.fetch_add(1, Ordering::SeqCst);
             self.wake(u32::MAX >> 1);
+        }
+    }
+
+    /// Wakes everybody through the first one who wakes up: that takes the ringer one wake-up,
+    /// however many sleep.
+    pub(super) fn ring_through_one(&self) {
+        if self.is_taken() {
+            self.relay.store(1, Ordering::SeqCst);
+            self.rings.fetch_add(1, Ordering::SeqCst);
+            self.wake(1);
         }
     }
 
@@ -88,8 +100,16 @@ impl Lane {
 impl Seat<'_> {
     /// Sleeps until the lane is rung; not at all if it was since the seat was taken. May also end
     /// for no reason.
-    #[cfg(not(all(test, feature = "shuttle")))]
     pub(super) fn sleep(self) {
+        self.wait();
+        let relay = &self.lane.relay;
+        if relay.load(Ordering::SeqCst) == 1 && relay.swap(0, Ordering::SeqCst) == 1 {
+            self.lane.ring();
+        }
+    }
+
+    #[cfg(not(all(test, feature = "shuttle")))]
+    fn wait(&self) {
         use rustix::thread::futex;
         let slept = futex::wait(&self.lane.rings, futex::Flags::PRIVATE, self.seen, None);
         debug_assert!(
@@ -99,7 +119,7 @@ impl Seat<'_> {
     }
 
     #[cfg(all(test, feature = "shuttle"))]
-    pub(super) fn sleep(self) {
+    fn wait(&self) {
         self.lane.queue.sleep_while(|| self.lane.rings.load(Ordering::SeqCst) == self.seen);
     }
 }

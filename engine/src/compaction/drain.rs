@@ -7,7 +7,7 @@
 
 use std::sync::Arc;
 
-use crate::compaction::{MergeContext, merge_to_level};
+use crate::compaction::{MergeContext, Shape, merge_to_level};
 use crate::error::Result;
 use crate::extent::{BlockCache, Extent};
 use crate::level0::ColumnBudget;
@@ -60,7 +60,7 @@ pub(crate) fn drain(
     set: &VersionSet,
     cache: &Arc<BlockCache>,
     horizon: &Horizon,
-    (extent_bytes, prune): (usize, bool),
+    shape: &Shape,
 ) -> Result<Edit> {
     let (version, table) = (&view.version, view.version.table);
     let inputs = touched(version, &column.interval);
@@ -68,8 +68,10 @@ pub(crate) fn drain(
     let level0 = ClippedCursor::new(level0, column.interval.clone(), column.upto);
     let level1 = LevelCursor::new(inputs.into(), Arc::clone(cache), false);
     let mut merged = MergingCursor::new(vec![Box::new(level0), Box::new(level1)]);
-    let bottom = |key: &[u8]| prune || version.is_bottom(1, key);
-    let context = MergeContext { set, cache, replaces: inputs, horizon, bottom, extent_bytes };
+    let bottom = |key: &[u8]| shape.drops_tombstones || version.is_bottom(1, key);
+    let (extent_bytes, compression) = (shape.extent_bytes, shape.compression(1));
+    let replaces = inputs;
+    let context = MergeContext { set, cache, replaces, horizon, bottom, extent_bytes, compression };
     let outputs = merge_to_level(&mut merged, &context)?;
     let remove = |e: &Arc<Extent>| Op::RemoveExtent { table, level: 1, id: e.meta().id };
     let mut ops: Vec<Op> = inputs.iter().map(remove).collect();

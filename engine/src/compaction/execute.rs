@@ -11,6 +11,7 @@ use crate::extent::{BlockCache, Extent, ExtentBuilder};
 use crate::levels::{Edit, LevelCursor, Op, VersionSet};
 use crate::merge::{MergingCursor, Retain};
 use crate::mvcc::Horizon;
+use crate::options::Compression;
 use crate::record::{Cursor, LSN_MAX};
 
 /// What a merge goes by.
@@ -27,6 +28,8 @@ pub(crate) struct MergeContext<'a, B: Fn(&[u8]) -> bool> {
     pub(crate) bottom: B,
     /// Where extents are cut, at the next key.
     pub(crate) extent_bytes: usize,
+    /// How their blocks are compressed.
+    pub(crate) compression: Compression,
 }
 
 /// What a merge wrote.
@@ -79,7 +82,7 @@ pub(crate) fn merge_to_level<B: Fn(&[u8]) -> bool>(
             if let Some(done) = builder.take_if(full) {
                 outputs.write(done, ctx)?;
             }
-            let new = || ExtentBuilder::new(ctx.set.next_extent_id());
+            let new = || ExtentBuilder::new(ctx.set.next_extent_id(), ctx.compression);
             builder.get_or_insert_with(new).add(entry);
         }
         input.next()?;
@@ -116,9 +119,10 @@ pub(crate) fn run(
                 Error::new(ErrorKind::Closed, format!("table {table} was dropped"))
             })?;
             let bottom = |key: &[u8]| version.is_bottom(to, key);
-            let extent_bytes = shape.extent_bytes;
+            let (extent_bytes, compression) = (shape.extent_bytes, shape.compression(to));
             let replaces = &[inputs.as_slice(), overlap].concat();
-            let ctx = MergeContext { set, cache, replaces, horizon, bottom, extent_bytes };
+            let ctx =
+                MergeContext { set, cache, replaces, horizon, bottom, extent_bytes, compression };
             let cursor = |extents: &Vec<Arc<Extent>>| -> Box<dyn Cursor> {
                 let extents = extents.as_slice().into();
                 Box::new(LevelCursor::new(extents, Arc::clone(cache), false))

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use crate::extent::{Described, Extent};
 use crate::levels::{Level, MAX_LEVELS, Version};
 use crate::mvcc::KeyInterval;
+use crate::options::Compression;
 use crate::record::TableId;
 
 /// The most extents of the next level in one merge.
@@ -28,9 +29,18 @@ pub(crate) struct Shape {
     pub(crate) ratio: u64,
     /// Where extents are cut.
     pub(crate) extent_bytes: usize,
+    /// Of blocks of level 1, and of those below.
+    pub(crate) compression: (Compression, Compression),
+    /// A planted bug: drains take every tombstone for one that hides nothing.
+    pub(crate) drops_tombstones: bool,
 }
 
 impl Shape {
+    /// How blocks of a level are compressed.
+    pub(crate) fn compression(&self, level: u8) -> Compression {
+        if level <= 1 { self.compression.0 } else { self.compression.1 }
+    }
+
     fn target(&self, level: u8) -> u64 {
         let deeper = u32::from(level.saturating_sub(1));
         self.level1_bytes.saturating_mul(self.ratio.saturating_pow(deeper)).max(1)

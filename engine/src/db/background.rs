@@ -334,11 +334,7 @@ impl Engine {
         let horizon = self.shared.snapshots.horizon();
         let before = self.set.store().bytes_written();
         let cache = &self.shared.cache;
-        let edit = {
-            let prune = self.options.has(Planted::PruneTombstones);
-            let shape = (EXTENT_BYTES, prune);
-            compaction::drain(&view, &column, &self.set, cache, &horizon, shape)?
-        };
+        let edit = compaction::drain(&view, &column, &self.set, cache, &horizon, &self.shape())?;
         let mass = view.level0.bytes_in(&column.interval, column.upto, &view.version.drained);
         drop(guard);
         let edit = self.planted(edit);
@@ -392,13 +388,19 @@ impl Engine {
         }
     }
 
-    /// Runs one compaction between levels, if some table calls for one.
-    fn compact_one(&self) -> Result<bool> {
-        let shape = Shape {
+    fn shape(&self) -> Shape {
+        Shape {
             level1_bytes: self.options.level1_size,
             ratio: LEVEL_RATIO,
             extent_bytes: EXTENT_BYTES,
-        };
+            compression: self.options.compression,
+            drops_tombstones: self.options.has(Planted::PruneTombstones),
+        }
+    }
+
+    /// Runs one compaction between levels, if some table calls for one.
+    fn compact_one(&self) -> Result<bool> {
+        let shape = self.shape();
         for table in self.tables() {
             let mut change = table.change();
             let version = Arc::clone(&table.view().version);

@@ -1,13 +1,13 @@
-//! Which file, or memory, is the region: by mode.
+//! Which file, or memory, is the region: by where the database is kept.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::emulated;
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::options::{Mode, Options, Storage};
-use crate::os::{Files, OpenHow};
-use crate::pm::{Geometry, Mapped, Media, zero};
+use crate::os::Files;
+use crate::pm::{Geometry, Media};
 
 /// The region's file name in a database's directory.
 pub(super) const REGION: &str = "region";
@@ -40,16 +40,11 @@ pub(super) fn create(
         }
     }
     remove(&**files, path, options);
-    let mapped = match options.mode {
-        Mode::File => return zeroed_file(files, path, len),
-        Mode::Dax => Mapped::dax(path, true)?,
-        Mode::Emulated { delay } if options.pm_path.is_none() => {
-            Mapped::emulated(&emulated::place(path, len)?, true, delay)?
-        }
-        Mode::Emulated { delay } => Mapped::emulated(path, true, delay)?,
+    let place = match options.mode {
+        Mode::Emulated { .. } if options.pm_path.is_none() => emulated::place(path, len)?,
+        _ => path.to_path_buf(),
     };
-    mapped.reserve(path, len)?;
-    Ok(Media::Mapped(mapped))
+    Media::create(files, &place, len, options.mode)
 }
 
 /// Removes what an unfinished creation left.
@@ -60,18 +55,11 @@ pub(super) fn remove(files: &dyn Files, path: &Path, options: &Options) {
     }
 }
 
-fn zeroed_file(files: &Arc<dyn Files>, path: &Path, len: u64) -> Result<Media> {
-    let making = |e| Error::io("make the region", path, e);
-    let file = files.open(path, OpenHow::CreateNew).map_err(making)?;
-    zero(&*file, 0, len).map_err(making)?;
-    Ok(Media::File(file))
-}
-
 /// The media of an existing region, and its length.
 ///
 /// # Errors
 ///
-/// `Invalid` when a mapped mode is opened read-only; otherwise an I/O error.
+/// An I/O error.
 pub(super) fn open(
     files: &Arc<dyn Files>,
     path: &Path,
@@ -83,7 +71,8 @@ pub(super) fn open(
         #[cfg(any(test, feature = "testing"))]
         Storage::Simulated(machine) => {
             if let Some(memory) = machine.memory() {
-                let missing = || Error::invalid("the simulated machine has no region");
+                let missing =
+                    || crate::error::Error::invalid("the simulated machine has no region");
                 let pm = memory.get().ok_or_else(missing)?;
                 return Ok((Media::Simulated(Arc::clone(pm)), pm.len()));
             }
@@ -92,19 +81,5 @@ pub(super) fn open(
     if let Some(error) = emulated::vanished(path) {
         return Err(error);
     }
-    let mapped = match options.mode {
-        // Reading needs no persistence: an image of the file serves in every mode.
-        _ if read_only => return file(files, path, OpenHow::Read),
-        Mode::File => return file(files, path, OpenHow::Write),
-        Mode::Dax => Mapped::dax(path, false)?,
-        Mode::Emulated { delay } => Mapped::emulated(path, false, delay)?,
-    };
-    let len = mapped.len().map_err(|e| Error::io("measure", path, e))?;
-    Ok((Media::Mapped(mapped), len))
-}
-
-fn file(files: &Arc<dyn Files>, path: &Path, how: OpenHow) -> Result<(Media, u64)> {
-    let file = files.open(path, how).map_err(|e| Error::io("open", path, e))?;
-    let len = file.len().map_err(|e| Error::io("measure", path, e))?;
-    Ok((Media::File(file), len))
+    Media::open(files, path, read_only, options.mode)
 }

@@ -10,8 +10,10 @@ use std::ops::Range;
 use bytes::Bytes;
 
 use super::Malformed;
+use super::compress::{compress, decompress};
 use super::varint::{put_varint, varint, varint_len};
 use crate::cache::Weigh;
+use crate::options::Compression;
 use crate::record::{EntryRef, Kind, Lsn, Reader, checksum, put_u32};
 
 pub(super) use walk::{BadEntry, BlockCursor};
@@ -64,18 +66,20 @@ impl BlockBuilder {
 
     /// Appends the block to `out`, of which it becomes the bytes from `out.len()` on, and starts
     /// over.
-    pub(super) fn finish(&mut self, extent: u64, out: &mut Vec<u8>) {
+    pub(super) fn finish(&mut self, extent: u64, compression: Compression, out: &mut Vec<u8>) {
         debug_assert!(!self.is_empty(), "an empty block is not written");
         let start = out.len();
         for restart in &self.restarts {
             put_u32(&mut self.body, *restart);
         }
         put_u32(&mut self.body, self.restarts.len() as u32);
+        let (number, smaller) = compress(&self.body, compression);
+        let body = smaller.as_deref().unwrap_or(&self.body);
         put_u32(out, 0);
+        put_u32(out, body.len() as u32);
+        put_u32(out, u32::from(number));
         put_u32(out, self.body.len() as u32);
-        put_u32(out, 0);
-        put_u32(out, self.body.len() as u32);
-        out.extend_from_slice(&self.body);
+        out.extend_from_slice(body);
         let sum = checksum(&[extent, start as u64], &out[start + 4..]);
         out[start..start + 4].copy_from_slice(&sum.to_le_bytes());
         *self = BlockBuilder::default();
@@ -110,8 +114,8 @@ struct RawEntry {
 impl Block {
     /// Checks the bytes of the block at `offset` of an extent.
     pub(super) fn decode(extent: u64, offset: u32, bytes: Bytes) -> Result<Block, Malformed> {
-        let too_short =
-            || Malformed::new("a block of 24 bytes or more", format!("{}", bytes.len()));
+        let len = bytes.len();
+        let too_short = || Malformed::new("a block of 24 bytes or more", format!("{len}"));
         let mut header = Reader::new(&bytes);
         let sum = header.u32().ok_or_else(too_short)?;
         let computed = checksum(&[extent, u64::from(offset)], &bytes[4..]);
@@ -121,13 +125,22 @@ impl Block {
         let body_len = header.u32().ok_or_else(too_short)? as usize;
         let compression = header.u32().ok_or_else(too_short)?;
         let whole_len = header.u32().ok_or_else(too_short)? as usize;
-        if compression != 0 {
-            return Err(Malformed::new("compression 0", format!("{compression:#x}")));
-        }
-        if body_len != bytes.len() - HEADER_LEN || whole_len != body_len {
+        let number = u8::try_from(compression)
+            .map_err(|_| Malformed::new("a compression", format!("{compression:#x}")))?;
+        if body_len != bytes.len() - HEADER_LEN || number == 0 && whole_len != body_len {
             let got = format!("{body_len}, uncompressed {whole_len}");
             return Err(Malformed::new(format!("{} bytes", bytes.len() - HEADER_LEN), got));
         }
+        let bytes = match number {
+            0 => bytes,
+            _ => {
+                // Offsets in a block count from its header on, compressed or not.
+                let mut whole = Vec::with_capacity(HEADER_LEN + whole_len.min(bytes.len() * 64));
+                whole.resize(HEADER_LEN, 0);
+                decompress(number, &bytes[HEADER_LEN..], whole_len, &mut whole)?;
+                Bytes::from(whole)
+            }
+        };
         let restarts = tail_u32(&bytes).ok_or_else(too_short)? as usize;
         let entries_end = restarts
             .checked_mul(4)

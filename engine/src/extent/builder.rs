@@ -7,6 +7,7 @@ use super::footer::{FOOTER_LEN, Footer};
 use super::index::IndexBuilder;
 use super::{Extent, ExtentMeta, filter};
 use crate::error::{Error, ErrorKind, Result};
+use crate::options::Compression;
 use crate::record::{EntryRef, Kind, Lsn};
 use crate::tier::{ExtentStore, Location};
 
@@ -19,6 +20,7 @@ const ENTRY_OVERHEAD: usize = 26;
 /// Collects the records of one extent, in order.
 #[derive(Debug)]
 pub(crate) struct ExtentBuilder {
+    compression: Compression,
     out: Vec<u8>,
     block: BlockBuilder,
     index: IndexBuilder,
@@ -29,8 +31,8 @@ pub(crate) struct ExtentBuilder {
 }
 
 impl ExtentBuilder {
-    /// An empty extent with this id.
-    pub(crate) fn new(id: u64) -> ExtentBuilder {
+    /// An empty extent with this id, whose blocks are compressed like this.
+    pub(crate) fn new(id: u64, compression: Compression) -> ExtentBuilder {
         let meta = ExtentMeta {
             id,
             location: Location { file: 0, offset: 0, len: 0 },
@@ -44,6 +46,7 @@ impl ExtentBuilder {
             footer_checksum: 0,
         };
         ExtentBuilder {
+            compression,
             out: Vec::new(),
             block: BlockBuilder::default(),
             index: IndexBuilder::default(),
@@ -95,7 +98,7 @@ impl ExtentBuilder {
 
     fn finish_block(&mut self) {
         let offset = self.out.len();
-        self.block.finish(self.meta.id, &mut self.out);
+        self.block.finish(self.meta.id, self.compression, &mut self.out);
         let len = (self.out.len() - offset) as u32;
         self.index.add(offset as u32, len, &self.meta.greatest_key, self.last_seq);
     }

@@ -7,6 +7,7 @@
 
 mod block;
 mod builder;
+mod compress;
 mod cursor;
 mod filter;
 mod footer;

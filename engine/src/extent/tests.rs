@@ -7,6 +7,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::error::ErrorKind;
+use crate::options::Compression;
 use crate::os::Files;
 use crate::os::sim::SimFiles;
 use crate::record::{Cursor, EntryRef, Kind, LSN_MAX, Lsn};
@@ -69,9 +70,14 @@ pub(crate) fn sim_store() -> (Arc<SimFiles>, Arc<ExtentStore>) {
     (files, store)
 }
 
+/// Tests run on all compressions, in turn by the extent's id.
+fn compression_of(id: u64) -> Compression {
+    [Compression::None, Compression::Lz4, Compression::Zstd][(id % 3) as usize]
+}
+
 /// Writes an extent with these records.
 pub(crate) fn write_extent(store: &Arc<ExtentStore>, id: u64, entries: &[Entry]) -> Arc<Extent> {
-    let mut builder = ExtentBuilder::new(id);
+    let mut builder = ExtentBuilder::new(id, compression_of(id));
     entries.iter().for_each(|entry| builder.add(entry.as_ref()));
     builder.finish().write(store).unwrap()
 }

@@ -79,6 +79,11 @@ impl PmCounts {
         counter(self.on(PURPOSE.get())).fetch_add(n, Ordering::Relaxed);
     }
 
+    /// What was spent in all.
+    pub(crate) fn total(&self, counter: impl Fn(&Spent) -> &AtomicU64) -> u64 {
+        self.0.iter().map(|spent| counter(spent).load(Ordering::Relaxed)).sum()
+    }
+
     /// What was spent on one purpose.
     pub(crate) fn on(&self, purpose: Purpose) -> &Spent {
         &self.0[purpose as usize]

@@ -7,6 +7,7 @@ mod flush;
 mod geometry;
 mod mapped;
 mod mapping;
+mod media;
 mod region;
 #[cfg(test)]
 mod simulated;
@@ -15,7 +16,6 @@ mod superblock;
 
 pub(crate) use counters::{Purpose, SpentOn};
 pub(crate) use geometry::{Geometry, LINE, PAGE, STREAM_SLOTS};
-pub(crate) use mapped::Mapped;
-pub(crate) use region::{Media, Region, zero};
+pub(crate) use region::{Media, Region};
 pub(crate) use span::{Dirty, Durable, Fenced, Flushed, Span};
 pub(crate) use superblock::{Incarnations, Lived, Superblock};

@@ -31,6 +31,17 @@ pub(crate) struct Dirty {
     pub(super) streamed: bool,
 }
 
+impl Dirty {
+    /// Two stores to one line, as one.
+    #[expect(clippy::needless_pass_by_value, reason = "a typestate is used up by its step")]
+    pub(crate) fn join(self, other: Dirty) -> Dirty {
+        let (a, b) = (self.span, other.span);
+        debug_assert!(!self.streamed && !other.streamed, "streamed stores are not flushed");
+        let at = a.at.min(b.at);
+        Dirty { span: Span { at, len: a.end().max(b.end()) - at }, streamed: false }
+    }
+}
+
 /// On its way to the media, perhaps not there yet.
 #[must_use = "a flush that is never fenced may not have happened"]
 #[derive(Debug)]
@@ -45,6 +56,11 @@ impl Fenced {
     /// Whether it holds no range.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()
+    }
+
+    /// Adds the ranges of another one.
+    pub(crate) fn absorb(&mut self, mut other: Fenced) {
+        self.0.append(&mut other.0);
     }
 
     /// The ranges, for [`Fenced::carried`].

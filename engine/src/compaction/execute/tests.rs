@@ -7,11 +7,18 @@ use super::*;
 use crate::compaction::pick;
 use crate::extent::tests::{Entry, forward};
 use crate::mvcc::{SnapshotRegistry, Watermark};
+use crate::options::Compression;
 use crate::os::Files;
 use crate::os::sim::{SimFiles, Survive};
 use crate::record::{Kind, Lsn, TableId};
 
-const SHAPE: Shape = Shape { level1_bytes: 40_000, ratio: 3, extent_bytes: 8_000 };
+const SHAPE: Shape = Shape {
+    level1_bytes: 40_000,
+    ratio: 3,
+    extent_bytes: 8_000,
+    compression: (Compression::Lz4, Compression::Zstd),
+    drops_tombstones: false,
+};
 
 struct Fixture {
     files: Arc<SimFiles>,
@@ -53,6 +60,7 @@ impl Fixture {
             horizon: &horizon,
             bottom: |key: &[u8]| version.is_bottom(1, key),
             extent_bytes: SHAPE.extent_bytes,
+            compression: Compression::Zstd,
         };
         let below_cursor =
             LevelCursor::new(below.as_slice().into(), Arc::clone(&self.cache), false);
@@ -183,6 +191,7 @@ fn a_failed_sync_poisons_and_a_full_disk_does_not() {
         horizon: &horizon,
         bottom: |_: &[u8]| true,
         extent_bytes: SHAPE.extent_bytes,
+        compression: Compression::Zstd,
     };
     let source = crate::extent::tests::sim_store().1;
     let list: Vec<_> = (0..100).map(|n| Entry::put(&key(n), 1, &value(n, 1))).collect();

@@ -64,7 +64,13 @@ fn show(choice: Option<Choice<Meta>>) -> String {
 
 /// A block is a comment, `shape level1_mib ratio`, the levels, and the expected choice.
 fn check_case(file: &str, case: &str) {
-    let mut shape = Shape { level1_bytes: 2 << 20, ratio: 4, extent_bytes: 2 << 20 };
+    let mut shape = Shape {
+        level1_bytes: 2 << 20,
+        ratio: 4,
+        extent_bytes: 2 << 20,
+        compression: (Compression::None, Compression::None),
+        drops_tombstones: false,
+    };
     let mut levels = Vec::new();
     for line in case.lines().filter(|line| !line.starts_with('#')) {
         let (head, rest) = line.split_once(' ').unwrap_or((line, ""));

@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::extent::tests::{Entry, entries};
+use crate::options::Compression;
 
 fn encode(entries: &[Entry]) -> Vec<u8> {
     let mut builder = BlockBuilder::default();
@@ -12,7 +13,7 @@ fn encode(entries: &[Entry]) -> Vec<u8> {
     }
     let mut out = Vec::new();
     let size = builder.size();
-    builder.finish(9, &mut out);
+    builder.finish(9, Compression::None, &mut out);
     assert_eq!(out.len(), size);
     out
 }
@@ -111,4 +112,52 @@ fn every_flipped_bit_is_found() {
     }
     assert!(Block::decode(9, 1, Bytes::from(bytes.clone())).is_err(), "another place");
     assert!(Block::decode(8, 0, Bytes::from(bytes)).is_err(), "another extent");
+}
+
+#[test]
+fn every_compression_comes_back_and_garbage_does_not() {
+    let rows: Vec<(String, String)> =
+        (0..200).map(|n| (format!("key {n:05}"), format!("value {n} ").repeat(4))).collect();
+    let mut sizes = Vec::new();
+    for compression in [Compression::None, Compression::Lz4, Compression::Zstd] {
+        let mut builder = BlockBuilder::default();
+        for (key, value) in &rows {
+            let (key, value) = (key.as_bytes(), value.as_bytes());
+            builder.add(&EntryRef { key, seq: 7, kind: Kind::Put, value });
+        }
+        let mut out = Vec::new();
+        builder.finish(9, compression, &mut out);
+        sizes.push(out.len());
+        let block = Arc::new(Block::decode(9, 0, Bytes::from(out.clone())).unwrap());
+        let mut cursor = BlockCursor::new(block, Vec::new());
+        cursor.seek(b"key 00123", 9).unwrap();
+        assert_eq!(cursor.entry().unwrap().value, rows[123].1.as_bytes());
+        // Garbage under a good checksum: wrong lengths, a wrong number, a damaged body.
+        for (at, xor) in [(4, 1), (8, 1), (8, 3), (12, 1), (15, 0x7f), (HEADER_LEN + 9, 0xff)] {
+            let mut bad = out.clone();
+            bad[at] ^= xor;
+            let sum = checksum(&[9, 0], &bad[4..]);
+            bad[..4].copy_from_slice(&sum.to_le_bytes());
+            let decoded = Block::decode(9, 0, Bytes::from(bad));
+            let in_body = at >= HEADER_LEN && compression != Compression::Zstd;
+            assert!(decoded.is_err() || in_body, "{compression:?}, byte {at}");
+        }
+    }
+    assert!(sizes[1] < sizes[0] / 2 && sizes[2] < sizes[0] / 2, "{sizes:?}");
+}
+
+#[test]
+fn what_does_not_shrink_stays_as_it_is() {
+    let mut noise = 1u64;
+    let value: Vec<u8> = (0..5000)
+        .map(|_| {
+            noise = noise.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+            (noise >> 56) as u8
+        })
+        .collect();
+    let mut builder = BlockBuilder::default();
+    builder.add(&EntryRef { key: b"k", seq: 7, kind: Kind::Put, value: &value });
+    let mut out = Vec::new();
+    builder.finish(9, Compression::Zstd, &mut out);
+    assert_eq!(out[8], 0, "compression none");
 }

@@ -17,24 +17,24 @@ const STEP: u64 = 4;
 
 /// What was read does not hold together any more: begin again from the root.
 #[derive(Debug)]
-pub(super) struct Restart;
+pub(crate) struct Restart;
 
 /// What an optimistic read gives.
-pub(super) type Optimistic<T> = Result<T, Restart>;
+pub(crate) type Optimistic<T> = Result<T, Restart>;
 
 /// A moment in the life of a node, between two changes or within one.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Version(u64);
+pub(crate) struct Version(u64);
 
 /// A lock that readers pass by, and that counts the changes made under it.
 #[derive(Debug, Default)]
-pub(super) struct VersionLock {
+pub(crate) struct VersionLock {
     word: AtomicU64,
 }
 
 impl VersionLock {
     /// The version to read at; waits for a writer. Fails once the node is out of the tree.
-    pub(super) fn read(&self) -> Optimistic<Version> {
+    pub(crate) fn read(&self) -> Optimistic<Version> {
         let mut patience = Patience::default();
         loop {
             let word = self.word.load(Ordering::Acquire);
@@ -49,13 +49,13 @@ impl VersionLock {
     }
 
     /// Whether all that was read since `version` was read is one consistent state.
-    pub(super) fn check(&self, version: Version) -> Optimistic<()> {
+    pub(crate) fn check(&self, version: Version) -> Optimistic<()> {
         // Relaxed is enough: no load moves before the acquiring loads of the words.
         if self.word.load(Ordering::Relaxed) == version.0 { Ok(()) } else { Err(Restart) }
     }
 
     /// Takes the lock, if nothing has changed since `version`.
-    pub(super) fn upgrade(&self, version: Version) -> Optimistic<Held<'_>> {
+    pub(crate) fn upgrade(&self, version: Version) -> Optimistic<Held<'_>> {
         let locked = version.0 | LOCKED;
         self.word
             .compare_exchange(version.0, locked, Ordering::Acquire, Ordering::Relaxed)
@@ -66,14 +66,14 @@ impl VersionLock {
 
 /// A lock that is held until this is dropped.
 #[derive(Debug)]
-pub(super) struct Held<'a> {
+pub(crate) struct Held<'a> {
     lock: &'a VersionLock,
     after: u64,
 }
 
 impl Held<'_> {
     /// The version that the holder reads at: its checks pass.
-    pub(super) fn version(&self) -> Version {
+    pub(crate) fn version(&self) -> Version {
         Version((self.after - STEP) | LOCKED)
     }
 

@@ -45,14 +45,16 @@ use std::sync::Arc;
 use crossbeam_epoch::Guard;
 
 pub(crate) use self::cursor::IndexCursor;
+pub(crate) use self::lock::{Held, Restart, Version, VersionLock};
 pub(crate) use self::records::Records;
+pub(crate) use self::sync::Patience;
 
 use self::heap::Heap;
 use self::inner::{Child, Contents, Inner, Node, Owned};
 use self::leaf::{Found, Leaf};
-use self::lock::{Optimistic, Version};
+use self::lock::Optimistic;
 use self::records::Sought;
-use self::sync::{AtomicUsize, Ordering, Patience};
+use self::sync::{AtomicUsize, Ordering};
 use crate::record::Lsn;
 
 /// Entries in a leaf: the hints for its digests are in flight together, and its entries move fast

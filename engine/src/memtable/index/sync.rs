@@ -12,13 +12,13 @@ pub(super) use std::sync::atomic::{AtomicPtr, AtomicU64, AtomicUsize, Ordering};
 /// Waiting for another thread: a few spins, then the processor is given away, because the holder
 /// of a lock may have lost its own.
 #[derive(Default)]
-pub(super) struct Patience {
+pub(crate) struct Patience {
     turns: u32,
 }
 
 impl Patience {
     /// Waits a little, and longer every time.
-    pub(super) fn wait(&mut self) {
+    pub(crate) fn wait(&mut self) {
         self.turns += 1;
         #[cfg(all(test, feature = "shuttle"))]
         shuttle::thread::yield_now();

@@ -16,9 +16,9 @@
 //!    completes them; until then **any subset** of their words may be on the media.
 //! 5. Between stores to the same word the media never goes back.
 //!
-//! Rule 1 is what x86-64 gives. With [`arm`](SimPm::arm) on, ordinary stores too survive as any
-//! subset of their words: Arm orders nothing within a line. What is safe under `arm` is safe
-//! under rule 1.
+//! Rule 1 is what x86-64 gives, and what release stores give on Arm, where plain stores to a line
+//! may come in any order. With [`arm`](SimPm::arm) on, ordinary stores too survive as any subset
+//! of their words. What is safe under `arm` is safe under rule 1.
 //!
 //! Thread safety: one mutex around everything.
 

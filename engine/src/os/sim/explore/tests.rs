@@ -146,6 +146,22 @@ fn a_delete_that_flushes_full_lines_passes() {
     }
 }
 
+/// Why a deletion in `ptree` stores a zero, and does not repeat the value before, as the source of
+/// the one-direction-shift tree does.
+#[test]
+fn an_entry_deleted_by_repetition_comes_back_with_the_deletion_before_it() {
+    let machine = filled(3);
+    let array = Array(machine.memory().unwrap().get().unwrap());
+    let delete = |slot: u64, before: u64| {
+        array.0.store(at(slot) + 8, &before.to_le_bytes());
+        array.persist(slot);
+    };
+    delete(1, array.slot(0).1);
+    assert_eq!(content(&machine), [(10, 100), (30, 300)]);
+    delete(0, u64::MAX);
+    assert_eq!(content(&machine), [(20, 100), (30, 300)], "20 was deleted first");
+}
+
 #[test]
 fn a_shift_relies_on_the_order_within_a_line() {
     let arm = Explorer::new("insert", 1).arm();

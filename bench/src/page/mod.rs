@@ -1,0 +1,163 @@
+//! `report`: every figure in one run, as one HTML page that needs nothing else, with the raw rows
+//! beside it. The answer comes first: what was expected, and whether it holds.
+
+mod bars;
+mod claims;
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::Instant;
+
+use anyhow::{Context, Result, ensure};
+use claims::Standing;
+use serde_json::{Value, json};
+
+use crate::Settings;
+use crate::guard::Guard;
+use crate::report::{Report, Row, commit, number};
+
+/// A figure by its name.
+pub(crate) type Measure = fn(&Settings, &mut Report) -> Result<()>;
+
+/// Measures `figures` and writes `report.html` and `report.json` into `out`.
+pub(crate) fn run(
+    settings: &Settings,
+    guard: &Guard,
+    figures: &[(&str, Measure)],
+    out: &Path,
+) -> Result<PathBuf> {
+    std::fs::create_dir_all(out).with_context(|| format!("cannot make {}", out.display()))?;
+    let from = Instant::now();
+    let (mut rows, mut series, mut failed) = (Vec::new(), Vec::new(), Vec::new());
+    for (name, measure) in figures {
+        eprintln!("{name}: measuring, {:.0} s so far", from.elapsed().as_secs_f64());
+        let mut report = Report::new(true);
+        report.set_figure(name);
+        // A place of its own for each, and one that fails does not take the others with it.
+        let own = Settings { dir: settings.dir.join(name), ..settings.clone() };
+        std::fs::create_dir_all(&own.dir)?;
+        if let Err(e) = measure(&own, &mut report) {
+            eprintln!("{name}: failed: {e:#}");
+            failed.push(format!("{name} ({e:#})"));
+        }
+        rows.extend(report.rows());
+        series.extend(report.all_series().to_vec());
+    }
+    let mut header = header(settings, guard, from.elapsed().as_secs_f64());
+    header["failed"] = json!(failed);
+    let mut raw = serde_json::to_string(&header)?;
+    for line in
+        rows.iter().map(serde_json::to_string).chain(series.iter().map(serde_json::to_string))
+    {
+        raw.push('\n');
+        raw.push_str(&line?);
+    }
+    std::fs::write(out.join("report.json"), raw + "\n")?;
+    let page = out.join("report.html");
+    std::fs::write(&page, html(&header, &rows, &series)?)?;
+    ensure!(failed.is_empty(), "{} says which figures failed", page.display());
+    Ok(page)
+}
+
+fn header(settings: &Settings, guard: &Guard, seconds: f64) -> Value {
+    let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
+    let cpu = std::fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let model = cpu.lines().find_map(|l| l.strip_prefix("model name")).unwrap_or_default();
+    let kernel = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap_or_default();
+    json!({
+        "commit": commit(),
+        "version": env!("CARGO_PKG_VERSION"),
+        "processor": model.trim_start_matches([' ', '\t', ':']),
+        "cores": cores,
+        "kernel": kernel.trim(),
+        "seed": settings.seed,
+        "rounds": settings.rounds,
+        "quick": settings.quick,
+        "seconds": seconds.round(),
+        "load": guard.load,
+        "disturbed": guard.disturbed,
+    })
+}
+
+fn html(header: &Value, rows: &[Row], series: &[Value]) -> Result<String> {
+    let mut page = String::new();
+    page.push_str(HEAD);
+    writeln!(page, "<main><h1>Terrace, measured</h1>")?;
+    answer(&mut page, header, &claims::standings(rows))?;
+    let mut figures: Vec<&str> = Vec::new();
+    for row in rows {
+        if !figures.contains(&row.figure.as_str()) {
+            figures.push(&row.figure);
+        }
+    }
+    for figure in figures {
+        let own: Vec<&Row> = rows.iter().filter(|row| row.figure == figure).collect();
+        bars::figure(&mut page, figure, &own)?;
+        let own = series.iter().filter(|s| s["figure"] == figure);
+        own.into_iter().try_for_each(|s| bars::series(&mut page, s))?;
+    }
+    writeln!(page, "<h2>How it was measured</h2><dl>")?;
+    for (name, value) in header.as_object().into_iter().flatten() {
+        let value = value.as_str().map_or_else(|| value.to_string(), str::to_string);
+        writeln!(page, "<dt>{}</dt><dd>{}</dd>", escape(name), escape(&value))?;
+    }
+    writeln!(
+        page,
+        "</dl><p>Values are medians of the rounds; the thin line is their spread, the diamond what \
+         the source has. Rounds of all systems take turns. Raw rows: <code>report.json</code>, \
+         beside this page; <code>compare OLD NEW</code> says what changed between two of them.</p>\
+         </main>"
+    )?;
+    Ok(page)
+}
+
+/// The answer: how many expectations hold, and each of them.
+fn answer(page: &mut String, header: &Value, standings: &[Standing]) -> std::fmt::Result {
+    let met = standings.iter().filter(|s| s.is_met).count();
+    let missed = standings.iter().filter(|s| !s.is_met && s.measured.is_some()).count();
+    let unknown = standings.len() - met - missed;
+    writeln!(page, "<p class=lead><b>{met}</b> of {} expectations hold", standings.len())?;
+    writeln!(page, "; <b>{missed}</b> are missed")?;
+    if unknown > 0 {
+        writeln!(page, "; {unknown} were not measured in this run (a peer is not built in)")?;
+    }
+    writeln!(page, ".</p>")?;
+    for failed in header["failed"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+        writeln!(page, "<p class=warn>A figure failed: {}.</p>", escape(failed))?;
+    }
+    if let Some(why) = header["disturbed"].as_str() {
+        writeln!(page, "<p class=warn>Not to be quoted: {}.</p>", escape(why))?;
+    }
+    writeln!(
+        page,
+        "<div class=scroll><table><thead><tr><th>expected<th>against<th>asked<th>measured<th></tr>\
+         </thead><tbody>"
+    )?;
+    for s in standings {
+        let (class, verdict) = match (s.measured, s.is_met) {
+            (None, _) => ("unknown", "not measured"),
+            (_, true) => ("met", "holds"),
+            (_, false) => ("missed", "missed"),
+        };
+        let measured = s.measured.map_or("–".into(), number);
+        let next = if class == "missed" { s.next } else { "" };
+        writeln!(
+            page,
+            "<tr class={class}><td>{}<td>{}<td class=num>{}<td class=num>{measured}\
+             <td><b>{verdict}</b> {}</tr>",
+            escape(s.what),
+            escape(s.against),
+            escape(&s.asked),
+            escape(next)
+        )?;
+    }
+    writeln!(page, "</tbody></table></div>")
+}
+
+/// Text as HTML.
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+/// The page up to its first word: the look of it.
+const HEAD: &str = include_str!("head.html");

@@ -1,0 +1,150 @@
+//! Where pools of objects get their memory: segments of a region.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::pm::{LINE, Region, Span};
+use crate::record::{Reader, checksum, put_u32, put_u64};
+
+const MAGIC: &[u8; 4] = b"TSEG";
+
+/// What a pool puts at the start of a segment that it takes (`docs/format.md`, section 1).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct SegmentHeader {
+    /// Which of its owner's pools has the segment.
+    pub(crate) pool: u32,
+    /// Bytes in an object.
+    pub(crate) object: u32,
+    /// How many there are.
+    pub(crate) count: u32,
+}
+
+impl SegmentHeader {
+    /// The first line of the segment at `at`.
+    pub(crate) fn encode(&self, at: u64) -> Vec<u8> {
+        let mut body = Vec::with_capacity(LINE as usize);
+        put_u32(&mut body, self.pool);
+        put_u32(&mut body, self.object);
+        put_u32(&mut body, self.count);
+        put_u32(&mut body, 0);
+        put_u64(&mut body, at);
+        body.resize(LINE as usize - 8, 0);
+        let mut out = Vec::with_capacity(LINE as usize);
+        out.extend_from_slice(MAGIC);
+        put_u32(&mut out, checksum(&[at], &body));
+        out.extend_from_slice(&body);
+        out
+    }
+
+    /// Reads the first line of the segment at `at`; `None` when no pool has it.
+    pub(crate) fn decode(bytes: &[u8], at: u64) -> Option<SegmentHeader> {
+        let mut r = Reader::new(bytes);
+        let (magic, sum) = (r.take(4)?, r.u32()?);
+        if magic != MAGIC || sum != checksum(&[at], bytes.get(8..)?) {
+            return None;
+        }
+        Some(SegmentHeader { pool: r.u32()?, object: r.u32()?, count: r.u32()? })
+    }
+}
+
+/// A part of a region that is handed out in segments of one length.
+pub(crate) trait Segments: Send + Sync + std::fmt::Debug {
+    /// Takes a segment that nobody has. It is the caller's once its header is durable: until then
+    /// it comes back after a crash.
+    ///
+    /// # Errors
+    ///
+    /// `Full` when there is none.
+    fn take(&self) -> Result<u64>;
+
+    /// The segments that were taken before, with their headers, at open.
+    fn taken(&self) -> Vec<(u64, SegmentHeader)>;
+
+    /// The segment that holds an offset.
+    fn segment_of(&self, at: u64) -> u64;
+
+    /// The length of each.
+    fn len(&self) -> u64;
+}
+
+/// All of a region from some offset on, in order: the memory of a region that serves one owner.
+#[derive(Debug)]
+pub(crate) struct Slices {
+    region: Arc<Region>,
+    start: u64,
+    len: u64,
+    count: u64,
+    /// Segments from this one on were never taken.
+    next: Mutex<u64>,
+}
+
+impl Slices {
+    /// `count` segments of `len` bytes from `start` on. Reads the header of each that was taken,
+    /// and the rest of it, from the media.
+    ///
+    /// # Errors
+    ///
+    /// An I/O error.
+    pub(crate) fn open(region: &Arc<Region>, start: u64, len: u64, count: u64) -> Result<Slices> {
+        debug_assert!(start.is_multiple_of(LINE) && len.is_multiple_of(LINE), "whole lines");
+        let region = Arc::clone(region);
+        let slices = Slices { region, start, len, count, next: Mutex::new(0) };
+        // They are taken in order, each durably before the next.
+        let mut next = 0;
+        while next < count {
+            let at = slices.at(next);
+            slices.region.load(Span { at, len: LINE })?;
+            if slices.header(at).is_none() {
+                break;
+            }
+            slices.region.load(Span { at, len })?;
+            next += 1;
+        }
+        *slices.next.lock() = next;
+        Ok(slices)
+    }
+
+    fn at(&self, segment: u64) -> u64 {
+        self.start + segment * self.len
+    }
+
+    fn header(&self, at: u64) -> Option<SegmentHeader> {
+        SegmentHeader::decode(self.region.bytes(at, LINE), at)
+    }
+}
+
+impl Segments for Slices {
+    fn take(&self) -> Result<u64> {
+        let mut next = self.next.lock();
+        if *next == self.count {
+            return Err(Error::new(
+                ErrorKind::Full,
+                format!(
+                    "all {} segments of {} KiB of {} are taken; make a larger one and copy over",
+                    self.count,
+                    self.len / 1024,
+                    self.region.path().display()
+                ),
+            ));
+        }
+        *next += 1;
+        Ok(self.at(*next - 1))
+    }
+
+    fn taken(&self) -> Vec<(u64, SegmentHeader)> {
+        let next = *self.next.lock();
+        let header = |segment| Some((self.at(segment), self.header(self.at(segment))?));
+        (0..next).filter_map(header).collect()
+    }
+
+    fn segment_of(&self, at: u64) -> u64 {
+        debug_assert!(at >= self.start, "offset {at} lies before the segments");
+        self.at((at - self.start) / self.len)
+    }
+
+    fn len(&self) -> u64 {
+        self.len
+    }
+}

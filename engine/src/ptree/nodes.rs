@@ -1,0 +1,187 @@
+//! The nodes of a tree: their memory, their locks, and what has become of them.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use super::Policy;
+use super::keys::Keys;
+use super::node::{LEN_OF_CHUNK, Live, NODE, Node, SLOTS, Slot, id_at, stamped};
+use super::pen::Pen;
+use crate::alloc::ObjectPool;
+use crate::error::{Error, Result};
+use crate::memtable::{Held, Restart, Version, VersionLock};
+use crate::pm::Region;
+
+/// Why an attempt ended early.
+#[derive(Debug)]
+pub(crate) enum Stop {
+    /// Another thread changed what was read: begin again.
+    Restart,
+    /// It cannot be done.
+    Failed(Error),
+}
+
+impl From<Restart> for Stop {
+    fn from(_: Restart) -> Stop {
+        Stop::Restart
+    }
+}
+
+impl From<Error> for Stop {
+    fn from(error: Error) -> Stop {
+        Stop::Failed(error)
+    }
+}
+
+/// What an attempt gives.
+pub(crate) type Attempt<T> = std::result::Result<T, Stop>;
+
+/// What a tree has done since it was opened.
+#[derive(Debug, Default)]
+pub(crate) struct Counts {
+    pub(crate) lines: AtomicU64,
+    pub(crate) splits: AtomicU64,
+    pub(crate) compactions: AtomicU64,
+    pub(crate) unlinks: AtomicU64,
+    pub(crate) repairs: AtomicU64,
+}
+
+/// The nodes of one tree.
+#[derive(Debug)]
+pub(crate) struct Nodes<K> {
+    pub(crate) region: Arc<Region>,
+    pub(crate) pool: ObjectPool,
+    pub(crate) keys: K,
+    /// The number of this opening: bitmaps of others are stale.
+    pub(crate) epoch: u32,
+    pub(crate) policy: Policy,
+    pub(crate) counts: Counts,
+    /// By place in the region, made when first touched.
+    locks: Box<[OnceLock<Box<[VersionLock]>>]>,
+}
+
+impl<K: Keys> Nodes<K> {
+    pub(crate) fn new(
+        region: &Arc<Region>,
+        pool: ObjectPool,
+        keys: K,
+        epoch: u32,
+        policy: Policy,
+    ) -> Nodes<K> {
+        let chunks = region.len() / NODE / LEN_OF_CHUNK + 1;
+        Nodes {
+            region: Arc::clone(region),
+            pool,
+            keys,
+            epoch,
+            policy,
+            counts: Counts::default(),
+            locks: (0..chunks).map(|_| OnceLock::new()).collect(),
+        }
+    }
+
+    pub(crate) fn node(&self, at: u64) -> Node<'_> {
+        Node { region: &self.region, at }
+    }
+
+    pub(crate) fn pen(&self) -> Pen<'_> {
+        Pen::new(&self.region, &self.counts.lines)
+    }
+
+    /// The lock of the node at `at`. It outlives the node: whoever finds the next node there
+    /// finds a later version.
+    pub(crate) fn lock(&self, at: u64) -> &VersionLock {
+        let number = at / NODE;
+        let make = || (0..LEN_OF_CHUNK).map(|_| VersionLock::default()).collect();
+        let chunk = self.locks[(number / LEN_OF_CHUNK) as usize].get_or_init(make);
+        &chunk[(number % LEN_OF_CHUNK) as usize]
+    }
+
+    /// Which slots of a node are live. The first who asks in this opening works it out, and
+    /// begins again.
+    pub(crate) fn live(&self, node: Node<'_>, version: Version) -> Attempt<Live> {
+        if let Some(live) = node.live(self.epoch) {
+            return Ok(live);
+        }
+        let held = self.lock(node.at).upgrade(version)?;
+        self.rebuild(node, &held);
+        Err(Stop::Restart)
+    }
+
+    /// The same for the holder of the node's lock.
+    pub(crate) fn live_held(&self, node: Node<'_>, held: &Held<'_>) -> Live {
+        node.live(self.epoch).unwrap_or_else(|| self.rebuild(node, held))
+    }
+
+    /// Works out which slots are live (node invariant 2), and clears what an operation that was
+    /// cut short has left in the others (3): nothing, as a rule.
+    fn rebuild(&self, node: Node<'_>, _held: &Held<'_>) -> Live {
+        let high = match node.sibling() {
+            0 => 0,
+            sibling => self.node(sibling).low(),
+        };
+        let (mut live, mut holes) = (Live::default(), Live::default());
+        let (mut last_id, mut last_key) = (node.leftmost(), 0);
+        for at in 0..SLOTS {
+            let (slot, key) = (node.slot(at), node.key_word(at));
+            if slot.id == 0 {
+                continue;
+            }
+            let ascends = last_key == 0 || self.keys.words(key, last_key).is_gt();
+            let ours = high == 0 || self.keys.words(key, high).is_lt();
+            if slot.id != last_id && ascends && ours {
+                live = live.with(at);
+                (last_id, last_key) = (slot.id, key);
+            } else {
+                holes = holes.with(at);
+            }
+        }
+        if !holes.is_empty() {
+            self.clear(node, holes);
+            self.counts.repairs.fetch_add(1, Ordering::Relaxed);
+        }
+        self.set_live(node, live);
+        live
+    }
+
+    /// Clears holes, in order before what is stored next.
+    pub(crate) fn clear(&self, node: Node<'_>, holes: Live) {
+        let mut pen = self.pen();
+        for slot in holes.slots().filter(|slot| node.slot(*slot).id != 0) {
+            pen.set(node.at + id_at(slot), 0);
+        }
+        pen.order();
+    }
+
+    /// Notes which slots are live. The word means nothing after a restart: it is not flushed.
+    pub(crate) fn set_live(&self, node: Node<'_>, live: Live) {
+        drop(self.region.store_word(node.at + Node::BITMAP, stamped(live, self.epoch)));
+    }
+
+    /// Writes a node that nobody can reach yet, with its pool entry, to be made durable by the
+    /// pen. The slots are what is live.
+    pub(crate) fn write(
+        &self,
+        pen: &mut Pen<'_>,
+        at: u64,
+        (sibling, low, leftmost): (u64, u64, u64),
+        slots: &[(usize, Slot)],
+    ) -> Result<()> {
+        let mut words = [Slot::default(); SLOTS];
+        let mut live = Live::default();
+        for (slot, content) in slots {
+            words[*slot] = *content;
+            live = live.with(*slot);
+        }
+        pen.set(at + Node::SIBLING, sibling);
+        pen.set(at + Node::LOW, low);
+        pen.set(at + Node::LEFTMOST, leftmost);
+        pen.set(at + Node::BITMAP, stamped(live, self.epoch));
+        for (slot, content) in words.iter().enumerate() {
+            pen.set(at + id_at(slot), content.id);
+            pen.set(at + id_at(slot) + 8, content.other);
+        }
+        pen.also(self.pool.commit(at)?);
+        Ok(())
+    }
+}

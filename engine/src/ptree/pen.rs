@@ -1,0 +1,86 @@
+//! How a tree writes: word by word, a line flushed when the pen leaves it.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use smallvec::SmallVec;
+
+use crate::error::Result;
+use crate::pm::{Dirty, Fenced, Flushed, LINE, Region};
+
+/// Collects the stores of one operation on their way to durability.
+#[derive(Debug)]
+pub(crate) struct Pen<'a> {
+    region: &'a Region,
+    /// Counts the lines.
+    lines: &'a AtomicU64,
+    /// The line that was stored to last.
+    wet: Option<(u64, Dirty)>,
+    flushed: SmallVec<[Flushed; 6]>,
+    fenced: Fenced,
+}
+
+impl<'a> Pen<'a> {
+    pub(crate) fn new(region: &'a Region, lines: &'a AtomicU64) -> Pen<'a> {
+        Pen { region, lines, wet: None, flushed: SmallVec::new(), fenced: Fenced::default() }
+    }
+
+    /// Stores a word. The line of the word before is flushed if it is another one.
+    #[cfg_attr(any(test, feature = "testing"), track_caller)]
+    pub(crate) fn set(&mut self, at: u64, value: u64) {
+        if self.wet.as_ref().is_some_and(|(line, _)| *line != at / LINE) {
+            self.flush();
+        }
+        let dirty = self.region.store_word(at, value);
+        self.wet = Some(match self.wet.take() {
+            Some((line, before)) => (line, before.join(dirty)),
+            None => (at / LINE, dirty),
+        });
+    }
+
+    #[cfg_attr(any(test, feature = "testing"), track_caller)]
+    fn flush(&mut self) {
+        if let Some((_, dirty)) = self.wet.take() {
+            self.lines.fetch_add(1, Ordering::Relaxed);
+            self.flushed.push(self.region.flush(dirty));
+        }
+    }
+
+    /// Flushes what somebody else stored, without counting it as the tree's.
+    #[cfg_attr(any(test, feature = "testing"), track_caller)]
+    pub(crate) fn also(&mut self, dirty: Dirty) {
+        self.flushed.push(self.region.flush(dirty));
+    }
+
+    /// Orders what was stored before what will be, within one node. In `file` mode that takes
+    /// nothing: a node lies in one sector.
+    #[cfg_attr(any(test, feature = "testing"), track_caller)]
+    pub(crate) fn order(&mut self) {
+        self.flush();
+        if !self.flushed.is_empty() {
+            self.fenced.absorb(self.region.fence(self.flushed.drain(..)));
+        }
+    }
+
+    /// Makes durable what was stored.
+    ///
+    /// # Errors
+    ///
+    /// As [`Region::sync`].
+    #[cfg_attr(any(test, feature = "testing"), track_caller)]
+    pub(crate) fn persist(&mut self) -> Result<()> {
+        self.order();
+        if !self.fenced.is_empty() {
+            self.region.sync(&std::mem::take(&mut self.fenced))?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Pen<'_> {
+    fn drop(&mut self) {
+        debug_assert!(
+            self.wet.is_none() && self.flushed.is_empty() || std::thread::panicking(),
+            "what was stored was also ordered"
+        );
+    }
+}

@@ -1,0 +1,4 @@
+mod cuts;
+mod model;
+mod stress;
+pub(super) mod support;

@@ -1,0 +1,114 @@
+//! Trees on simulated machines, and what is checked about them.
+
+use std::collections::BTreeMap;
+
+use super::super::format::Shape;
+use super::super::keys::{Fixed, Keys};
+use super::super::node::{Live, SLOTS};
+use super::super::options::FIXED;
+use super::super::tree::Tree;
+use super::super::{OdsTree, Policy};
+use crate::os::sim::Machine;
+use crate::pm::Region;
+
+pub(super) const POLICIES: [Policy; 2] = [Policy::Nearest, Policy::OneDirection];
+
+pub(super) type Model = BTreeMap<u64, u64>;
+
+/// splitmix64.
+pub(in crate::ptree) struct Chance(pub(in crate::ptree) u64);
+
+impl Chance {
+    pub(in crate::ptree) fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    pub(in crate::ptree) fn below(&mut self, n: u64) -> u64 {
+        self.next() % n
+    }
+}
+
+/// An empty tree with room for about `nodes` nodes.
+pub(super) fn create(nodes: u64, policy: Policy) -> (Machine, OdsTree) {
+    let machine = Machine::with_memory();
+    let segment = 4096 * (nodes / 15 + 1);
+    let shape = Shape { kind: FIXED, segment, segments: 1 };
+    let region = Region::of_machine(&machine, shape.region_len()).unwrap();
+    let tree = Tree::format(&region, shape, Fixed, policy).unwrap();
+    (machine, OdsTree::new(tree, None))
+}
+
+pub(super) fn open(machine: &Machine, policy: Policy) -> Result<OdsTree, String> {
+    let region = Region::of_machine(machine, 0).map_err(|e| e.to_string())?;
+    let tree = Tree::open(&region, FIXED, Fixed, policy).map_err(|e| e.to_string())?;
+    Ok(OdsTree::new(tree, None))
+}
+
+pub(super) fn content(tree: &OdsTree) -> Result<Model, String> {
+    let forward: Result<Vec<_>, _> = tree.range(..).collect();
+    let forward = forward.map_err(|e| e.to_string())?;
+    let mut backward: Vec<_> =
+        tree.range(..).rev().collect::<Result<_, _>>().map_err(|e| e.to_string())?;
+    backward.reverse();
+    if forward != backward {
+        return Err(format!("forward {forward:?}, backward {backward:?}"));
+    }
+    if !forward.is_sorted_by(|a, b| a.0 < b.0) {
+        return Err(format!("not ascending: {forward:?}"));
+    }
+    for (key, value) in &forward {
+        let found = tree.get(*key).map_err(|e| e.to_string())?;
+        if found != Some(*value) {
+            return Err(format!("key {key} has {value} in the range, and alone {found:?}"));
+        }
+    }
+    Ok(forward.into_iter().collect())
+}
+
+/// The invariants of the tree, where nothing is under way.
+pub(super) fn check_shape(tree: &Tree<Fixed>) {
+    let mut below: Option<(u32, Vec<u64>)> = None;
+    let mut lows: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
+    tree.visit(|node, level| {
+        lows.entry(level).or_default().push(node.low());
+        let live = node.live(tree.nodes.epoch).unwrap_or_else(|| panic!("{node:?} was touched"));
+        let words: Vec<u64> = live.slots().map(|slot| node.key_word(slot)).collect();
+        assert!(words.is_sorted_by(|a, b| a < b), "{node:?}: {words:?}");
+        let high = match node.sibling() {
+            0 => u64::MAX,
+            sibling => tree.nodes.node(sibling).low(),
+        };
+        assert!(words.iter().all(|word| (node.low()..high).contains(word)), "{node:?}: {words:?}");
+        for hole in (0..SLOTS).filter(|slot| !live.has(*slot)) {
+            let (id, key) = (node.slot(hole).id, node.key_word(hole));
+            let gone = node.sibling() != 0 && tree.nodes.keys.words(key, high).is_ge();
+            assert!(id == 0 || gone, "slot {hole} of {node:?} could come back to life");
+        }
+        if !node.is_leaf() {
+            let (_, children) = below.get_or_insert_with(|| (level, Vec::new()));
+            children.push(node.leftmost());
+            children.extend(live.slots().map(|slot| node.slot(slot).id));
+            for slot in live.slots().map(|slot| node.slot(slot)) {
+                assert_eq!(tree.nodes.node(slot.id).low(), slot.other, "{node:?}");
+            }
+        }
+        assert_eq!(node.is_leaf(), level == 0);
+        assert!(tree.nodes.pool.check(node.at).unwrap(), "{node:?} is taken");
+    });
+    assert!(lows.values().all(|lows| lows.is_sorted_by(|a, b| a < b)), "{lows:?}");
+}
+
+/// Every live slot, for a look at layouts.
+pub(super) fn lives(tree: &Tree<Fixed>) -> Vec<Live> {
+    let mut lives = Vec::new();
+    tree.visit(|node, level| {
+        if level == 0 {
+            lives.extend(node.live(tree.nodes.epoch));
+        }
+    });
+    lives
+}
