@@ -85,7 +85,7 @@ struct Arguments {
 }
 
 /// What figures are measured with.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 struct Settings {
     quick: bool,
     seed: u64,

@@ -10,7 +10,7 @@ Data goes to standard output, everything else to standard error.
 
 Exit codes:
   0  done
-  1  the key is not there (get), damage was found (verify), something was lost (tour)
+  1  the key is not there (get), damage was found (verify), something was lost (tour, salvage)
   2  the request is wrong: an unknown option, a table that is not there, a broken row
   3  anything else: an I/O error, a full disk, a database that another process holds
 
@@ -65,12 +65,22 @@ pub(crate) enum Command {
     Stats,
     /// Read everything on the medium and check it
     Verify,
+    /// Write what can be read of a damaged database to a new one, and list what was lost
+    Salvage(SalvageArguments),
     /// The process that the tour kills
     #[command(hide = true)]
     TourChild(TourChildArguments),
     /// The process that looks at what the killed one left
     #[command(hide = true)]
     TourCheck(TourCheckArguments),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SalvageArguments {
+    /// The directory of the damaged database, which is not changed
+    pub(crate) from: PathBuf,
+    /// A directory that is missing or empty
+    pub(crate) to: PathBuf,
 }
 
 #[derive(Debug, Args)]

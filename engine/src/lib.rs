@@ -58,7 +58,7 @@ mod view;
 
 pub use db::{
     BackgroundStats, CacheStats, CommitStats, Database, DiskStats, LevelStats, OpenStats,
-    PaceStats, PersistenceStats, PmStats, Stats, TableStats, VerifyReport, verify,
+    PaceStats, PersistenceStats, PmStats, SalvageReport, Stats, TableStats, VerifyReport, verify,
 };
 pub use error::{Damage, Error, ErrorKind, Result};
 pub use options::{CommitTuning, Compression, Durability, Mode, OpenProgress, Options};

@@ -13,6 +13,7 @@ use common::rounds;
 use common::workload::{Action, Taste};
 use terrace::Durability::{self, Durable, Relaxed};
 use terrace::testing::Survive;
+use terrace_sim::scenario::{again, journal, long_journal};
 
 fn ends() -> Vec<End> {
     let seeded = (0..rounds(4, 60)).map(|seed| End::Cut(Survive::Seeded(seed)));
@@ -151,15 +152,6 @@ fn mostly_dead(kind: Kind) -> Rig {
     rig
 }
 
-/// A copy of a rig that was closed, opened.
-fn again(prepared: &Rig, kind: Kind) -> Rig {
-    let machine = common::cuts::copy(&prepared.machine);
-    let db = options(&machine, None).open(PATH).unwrap();
-    let mut rig = Rig::new(kind, 6, None);
-    rig.go_on(machine, db, prepared.content.clone());
-    rig
-}
-
 #[test]
 fn cleaning() {
     for kind in KINDS {
@@ -167,7 +159,7 @@ fn cleaning() {
         prepared.db.clone().close().unwrap();
         let steps = cut_everywhere(
             kind,
-            |kind| again(&prepared, kind),
+            |kind| again(&prepared, kind, 6),
             |rig| {
                 let mut n = 0;
                 while rig.db.stats().background.zones_cleaned == 0 {
@@ -205,32 +197,19 @@ fn tables_created_renamed_truncated_and_dropped() {
     }
 }
 
-/// The database beside one long table name away from a new epoch of its journal.
-fn long_journal(kind: Kind) -> Rig {
-    let mut rig = Rig::new(kind, 5, None);
-    create(&mut rig, "x");
-    put(&mut rig, "x", "one", 100, Durable);
-    let name = |n: u64| format!("{n:0>250}");
-    rig.perform(&Action::Table(Effect::Rename("x".into(), name(0))));
-    // Each edit has 40 + 1 + 4 + 4 + 250 + 41 bytes, and an epoch ends at a MiB.
-    for n in 0..3060 {
-        rig.perform(&Action::Table(Effect::Rename(name(n), name(n + 1))));
-    }
-    rig
-}
-
 #[test]
 fn the_change_of_the_journals_epoch() {
     for kind in KINDS {
         let prepared = long_journal(kind);
-        prepared.db.clone().close().unwrap();
         let steps = cut_everywhere(
             kind,
-            |kind| again(&prepared, kind),
+            |kind| again(&prepared, kind, 6),
             |rig| {
+                let epoch = journal(&rig.machine).0;
                 for n in 0..30 {
                     create(rig, &format!("{n:0>240}"));
                 }
+                assert_ne!(journal(&rig.machine).0, epoch, "it changed");
             },
         );
         assert!(steps > 60, "two syncs a table and those of the change: {steps}");

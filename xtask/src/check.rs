@@ -32,6 +32,7 @@ const STAGES: &[Stage] = &[
     ("docs", docs),
     ("tour", tour::check),
     ("controls", controls),
+    ("simulator", simulated),
     ("dax", on_dax),
     ("shuttle", checkers::shuttle),
     ("thread sanitizer", checkers::thread_sanitizer),
@@ -110,7 +111,16 @@ fn docs(setting: &mut Setting) -> Result<()> {
 /// The tests of the tests: each plants one bug, and passes if the suite catches it.
 fn controls(setting: &mut Setting) -> Result<()> {
     let mut command = cargo(setting);
-    command.args(["test", "--package", "terrace", "--test", "controls"]);
+    command.args(["test", "--package", "terrace-sim", "--test", "controls"]);
+    passes(command)
+}
+
+/// A thousand seeds of the simulator, each a little; at length, half an hour of everything.
+fn simulated(setting: &mut Setting) -> Result<()> {
+    let mut command = cargo(setting);
+    command.args(["run", "--release", "--quiet", "--package", "terrace-sim", "--"]);
+    command.args(["--seed", "0", "--seeds", "1000"]);
+    command.args(if setting.long { ["--minutes", "30"].as_slice() } else { &["--short"] });
     passes(command)
 }
 

@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use claims::Standing;
 use serde_json::{Value, json};
 
@@ -28,16 +28,23 @@ pub(crate) fn run(
 ) -> Result<PathBuf> {
     std::fs::create_dir_all(out).with_context(|| format!("cannot make {}", out.display()))?;
     let from = Instant::now();
-    let (mut rows, mut series) = (Vec::new(), Vec::new());
+    let (mut rows, mut series, mut failed) = (Vec::new(), Vec::new(), Vec::new());
     for (name, measure) in figures {
         eprintln!("{name}: measuring, {:.0} s so far", from.elapsed().as_secs_f64());
         let mut report = Report::new(true);
         report.set_figure(name);
-        measure(settings, &mut report).with_context(|| format!("the figure {name} failed"))?;
+        // A place of its own for each, and one that fails does not take the others with it.
+        let own = Settings { dir: settings.dir.join(name), ..settings.clone() };
+        std::fs::create_dir_all(&own.dir)?;
+        if let Err(e) = measure(&own, &mut report) {
+            eprintln!("{name}: failed: {e:#}");
+            failed.push(format!("{name} ({e:#})"));
+        }
         rows.extend(report.rows());
         series.extend(report.all_series().to_vec());
     }
-    let header = header(settings, guard, from.elapsed().as_secs_f64());
+    let mut header = header(settings, guard, from.elapsed().as_secs_f64());
+    header["failed"] = json!(failed);
     let mut raw = serde_json::to_string(&header)?;
     for line in
         rows.iter().map(serde_json::to_string).chain(series.iter().map(serde_json::to_string))
@@ -48,6 +55,7 @@ pub(crate) fn run(
     std::fs::write(out.join("report.json"), raw + "\n")?;
     let page = out.join("report.html");
     std::fs::write(&page, html(&header, &rows, &series)?)?;
+    ensure!(failed.is_empty(), "{} says which figures failed", page.display());
     Ok(page)
 }
 
@@ -108,18 +116,23 @@ fn answer(page: &mut String, header: &Value, standings: &[Standing]) -> std::fmt
     let met = standings.iter().filter(|s| s.is_met).count();
     let missed = standings.iter().filter(|s| !s.is_met && s.measured.is_some()).count();
     let unknown = standings.len() - met - missed;
-    writeln!(page, "<p class=lead><b>{met}</b> of {} expectations hold", standings.len())?;
-    writeln!(page, "; <b>{missed}</b> are missed")?;
+    let total = standings.len();
+    write!(page, "<p class=lead><b>{met}</b> of {total} expectations hold, ")?;
+    write!(page, "<b>{missed}</b> are missed")?;
     if unknown > 0 {
-        writeln!(page, "; {unknown} were not measured in this run (a peer is not built in)")?;
+        write!(page, ", {unknown} were not measured in this run")?;
     }
     writeln!(page, ".</p>")?;
+    for failed in header["failed"].as_array().into_iter().flatten().filter_map(Value::as_str) {
+        writeln!(page, "<p class=warn>A figure failed: {}.</p>", escape(failed))?;
+    }
     if let Some(why) = header["disturbed"].as_str() {
         writeln!(page, "<p class=warn>Not to be quoted: {}.</p>", escape(why))?;
     }
     writeln!(
         page,
-        "<div class=scroll><table><thead><tr><th>expected<th>against<th>asked<th>measured<th></tr>\
+        "<div class=scroll><table class=answer><thead><tr><th>expected<th>against<th>asked\
+         <th>measured<th></tr>\
          </thead><tbody>"
     )?;
     for s in standings {
@@ -132,8 +145,8 @@ fn answer(page: &mut String, header: &Value, standings: &[Standing]) -> std::fmt
         let next = if class == "missed" { s.next } else { "" };
         writeln!(
             page,
-            "<tr class={class}><td>{}<td>{}<td class=num>{}<td class=num>{measured}\
-             <td><b>{verdict}</b> {}</tr>",
+            "<tr class={class}><td>{}<td data-is=against>{}<td class=num data-is=asked>{}\
+             <td class=num data-is=measured>{measured}<td><b>{verdict}</b> {}</tr>",
             escape(s.what),
             escape(s.against),
             escape(&s.asked),

@@ -1,6 +1,7 @@
 //! The small commands, each in a file of its own.
 
 pub(crate) mod records;
+pub(crate) mod salvage;
 pub(crate) mod scan;
 pub(crate) mod stats;
 pub(crate) mod tables;

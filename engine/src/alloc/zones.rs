@@ -123,6 +123,34 @@ impl ZonePool {
         Ok((pool, scans, leaks))
     }
 
+    /// The zones in use whose headers can be read, for a salvage; what cannot goes to `lost`.
+    ///
+    /// # Errors
+    ///
+    /// The region cannot be read.
+    pub(crate) fn scan_readable(
+        region: &Region,
+        geometry: Geometry,
+        lost: &mut Vec<Damage>,
+    ) -> Result<Vec<ZoneScan>> {
+        let mut scans = Vec::new();
+        for zone in 0..geometry.zone_count {
+            let scan = read_entry(region, zone).and_then(|entry| match entry.persistent {
+                true => read_header(region, geometry, zone, entry),
+                false => Ok(None),
+            });
+            match scan {
+                Ok(scan) => scans.extend(scan.filter(|scan| scan.in_use)),
+                Err(error) => {
+                    let Some(damage) = error.damage() else { return Err(error) };
+                    lost.push(damage.clone());
+                    scans.extend(unsealed(region, geometry, zone));
+                }
+            }
+        }
+        Ok(scans)
+    }
+
     /// The geometry of the region.
     pub(crate) fn geometry(&self) -> Geometry {
         Geometry { zone_count: self.count.load(Ordering::Relaxed), ..self.geometry }
@@ -372,6 +400,14 @@ fn read_entry(region: &Region, zone: u32) -> Result<PoolEntry> {
             (format!("checksum {sum:08x}"), format!("{computed:08x}")),
         )
     })
+}
+
+/// A zone as its header alone speaks of it, whatever its entry and its seal say.
+fn unsealed(region: &Region, geometry: Geometry, zone: u32) -> Option<ZoneScan> {
+    let at = geometry.zone(zone);
+    region.load(crate::pm::Span { at, len: crate::pm::PAGE }).ok()?;
+    let header = ZoneHeader::decode(region.bytes(at, ZONE_HEADER), zone).ok()?;
+    Some(ZoneScan { zone, header, seal: None, in_use: true })
 }
 
 /// The header of a taken zone; `None` when it leaked.

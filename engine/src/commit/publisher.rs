@@ -36,6 +36,7 @@ use super::sync::{AtomicU64, Lane, Mutex, MutexGuard, Ordering, fence};
 use crate::alloc::ZonePool;
 use crate::error::Result;
 use crate::mvcc::Watermark;
+use crate::options::Planted;
 use crate::pm::{Fenced, Flushed, Purpose, Region, Span, SpentOn};
 use crate::record::Lsn;
 
@@ -286,6 +287,12 @@ impl Publisher {
             self.visible.raise(last);
             self.keeper.lock().note_durable(last, &writer.tails);
             return;
+        }
+        if self.region.has(Planted::EarlyFloor) {
+            self.keeper.lock().note_durable(last, &writer.tails);
+        } else if self.region.has(Planted::EarlyGidx) {
+            let durable = self.durable.get();
+            self.keeper.lock().note_durable(durable, &writer.tails);
         }
         let floor = self.ride();
         writer.spans.extend_from_slice(floor.spans());

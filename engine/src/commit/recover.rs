@@ -18,6 +18,7 @@ use super::turnstile::StreamTail;
 use crate::alloc::{ZONE_HEADER, ZoneScan};
 use crate::error::{Damage, Error, Result};
 use crate::memtable::Record;
+use crate::options::Planted;
 use crate::pm::{Geometry, Incarnations, LINE, Region, Span};
 use crate::record::Lsn;
 
@@ -84,7 +85,7 @@ pub(crate) struct Evidence<'a> {
 
 /// One zone, parsed.
 #[derive(Debug)]
-struct Parsed {
+pub(super) struct Parsed {
     scan: ZoneScan,
     entries: Vec<Entry>,
     /// Offset in the zone where parsing ended, and why.
@@ -93,16 +94,24 @@ struct Parsed {
 }
 
 #[derive(Clone, Copy, Debug)]
-struct Entry {
-    header: SubEntry,
+pub(super) struct Entry {
+    pub(super) header: SubEntry,
     /// Offset in the zone.
     at: u64,
     /// The smallest sequence number of its records; `None` if the payload is not sound.
     oldest: Option<Lsn>,
 }
 
+impl Parsed {
+    /// A zone of which nothing before `end` is looked at.
+    pub(super) fn at(scan: ZoneScan, end: u64) -> Parsed {
+        let why = ("a sub-entry".into(), "the end of the zone".into());
+        Parsed { scan, entries: Vec::new(), end, why }
+    }
+}
+
 impl Entry {
-    fn is_sound(&self) -> bool {
+    pub(super) fn is_sound(&self) -> bool {
         self.oldest.is_some()
     }
 }
@@ -121,7 +130,7 @@ pub(crate) fn recover(evidence: &Evidence<'_>) -> Result<Recovered> {
     let floor = Floor { lsn, ..evidence.floor };
     let evidence = &Evidence { floor, ..*evidence };
     check_below_floor(evidence, &parsed)?;
-    let last = walk(floor.lsn, &parsed);
+    let last = walk(floor.lsn, &parsed, evidence.region.has(Planted::PublishedShift));
     Ok(decide(evidence, &parsed, last))
 }
 
@@ -165,12 +174,7 @@ fn parse(evidence: &Evidence<'_>, scan: ZoneScan) -> Result<Parsed> {
     let zone_at = evidence.geometry.zone(scan.zone);
     let limit = scan.seal.map_or(evidence.geometry.zone_size, |seal| u64::from(seal.0));
     evidence.region.load(Span { at: zone_at, len: limit })?;
-    let mut parsed = Parsed {
-        scan,
-        entries: Vec::new(),
-        end: ZONE_HEADER,
-        why: ("a sub-entry".into(), "the end of the zone".into()),
-    };
+    let mut parsed = Parsed::at(scan, ZONE_HEADER);
     while parsed.end + SUB_HEADER as u64 <= limit {
         match parse_entry(evidence, &parsed, zone_at, limit) {
             Ok(entry) => {
@@ -187,7 +191,7 @@ fn parse(evidence: &Evidence<'_>, scan: ZoneScan) -> Result<Parsed> {
     Ok(parsed)
 }
 
-fn parse_entry(
+pub(super) fn parse_entry(
     evidence: &Evidence<'_>,
     parsed: &Parsed,
     zone_at: u64,
@@ -202,7 +206,8 @@ fn parse_entry(
     if header.zone_generation != scan.header.generation || header.stream != scan.header.stream {
         return wrong("a sub-entry of this zone's generation", "an older one".into());
     }
-    if !evidence.incarnations.alive(header.incarnation, header.lsn) {
+    let is_alive = evidence.incarnations.alive(header.incarnation, header.lsn);
+    if !is_alive && !evidence.region.has(Planted::AcceptOldIncarnation) {
         return wrong("a living sub-entry", format!("one of incarnation {}", header.incarnation));
     }
     if header.lsn <= previous || header.index >= header.count {
@@ -282,7 +287,7 @@ fn unsealed(evidence: &Evidence<'_>, zone: &Parsed) -> Error {
 }
 
 /// Rule 3.
-fn walk(floor: Lsn, parsed: &[Parsed]) -> Lsn {
+fn walk(floor: Lsn, parsed: &[Parsed], any_part: bool) -> Lsn {
     let mut parts: HashMap<Lsn, (u16, u16)> = HashMap::new();
     for entry in parsed.iter().flat_map(|p| &p.entries) {
         if entry.header.lsn > floor && entry.is_sound() {
@@ -290,7 +295,7 @@ fn walk(floor: Lsn, parsed: &[Parsed]) -> Lsn {
             *found += 1;
         }
     }
-    let whole = |lsn: &Lsn| parts.get(lsn).is_some_and(|(count, found)| count == found);
+    let whole = |lsn: &Lsn| parts.get(lsn).is_some_and(|(count, found)| any_part || count == found);
     (floor + 1..).take_while(whole).last().unwrap_or(floor)
 }
 
@@ -391,12 +396,16 @@ fn accepted(entry: &Entry, zone_at: u64) -> Accepted {
     }
 }
 
-fn damaged(
+fn damaged(evidence: &Evidence<'_>, offset: u64, what: String, found: (String, String)) -> Error {
+    Error::corrupt(damage_of(evidence, offset, what, found))
+}
+
+pub(super) fn damage_of(
     evidence: &Evidence<'_>,
     offset: u64,
     what: String,
     (expected, got): (String, String),
-) -> Error {
+) -> Damage {
     let file = evidence.region.path().to_path_buf();
-    Error::corrupt(Damage { tier: "pm", file, offset, what, expected, got })
+    Damage { tier: "pm", file, offset, what, expected, got }
 }

@@ -68,7 +68,7 @@ pub(crate) fn drain(
     let level0 = ClippedCursor::new(level0, column.interval.clone(), column.upto);
     let level1 = LevelCursor::new(inputs.into(), Arc::clone(cache), false);
     let mut merged = MergingCursor::new(vec![Box::new(level0), Box::new(level1)]);
-    let bottom = |key: &[u8]| version.is_bottom(1, key);
+    let bottom = |key: &[u8]| shape.drops_tombstones || version.is_bottom(1, key);
     let (extent_bytes, compression) = (shape.extent_bytes, shape.compression(1));
     let replaces = inputs;
     let context = MergeContext { set, cache, replaces, horizon, bottom, extent_bytes, compression };

@@ -31,6 +31,8 @@ pub(crate) struct Shape {
     pub(crate) extent_bytes: usize,
     /// Of blocks of level 1, and of those below.
     pub(crate) compression: (Compression, Compression),
+    /// A planted bug: drains take every tombstone for one that hides nothing.
+    pub(crate) drops_tombstones: bool,
 }
 
 impl Shape {

@@ -19,6 +19,7 @@ use crate::level0::{ColumnBudget, Level0, Superseded};
 use crate::levels::{Edit, Version};
 use crate::memtable::Memtable;
 use crate::mvcc::{KeyInterval, defer, drive, pin};
+use crate::options::Planted;
 use crate::record::{Lsn, TableId};
 use crate::table::TableCore;
 use crate::view::Frozen;
@@ -337,7 +338,7 @@ impl Engine {
         let mass = view.level0.bytes_in(&column.interval, column.upto, &view.version.drained);
         drop(guard);
         let edit = self.planted(edit);
-        let versions = self.apply(edit)?;
+        let versions = self.apply_drain(table, edit)?;
         self.install(table, &mut change, versions, horizon.newest());
         let turn = &mut change.turn;
         turn.began.get_or_insert(upto);
@@ -393,6 +394,7 @@ impl Engine {
             ratio: LEVEL_RATIO,
             extent_bytes: EXTENT_BYTES,
             compression: self.options.compression,
+            drops_tombstones: self.options.has(Planted::PruneTombstones),
         }
     }
 
@@ -428,16 +430,19 @@ impl Engine {
         Ok(false)
     }
 
-    #[cfg(any(test, feature = "testing"))]
     fn planted(&self, mut edit: Edit) -> Edit {
-        if self.options.has(crate::options::Planted::ForgetDrained) {
+        if self.options.has(Planted::ForgetDrained) {
             edit.ops.retain(|op| !matches!(op, crate::levels::Op::Drained { .. }));
         }
         edit
     }
 
-    #[cfg(not(any(test, feature = "testing")))]
-    fn planted(&self, edit: Edit) -> Edit {
-        edit
+    /// Journals the edit of a drain of `table`.
+    fn apply_drain(&self, table: &TableCore, edit: Edit) -> Result<Vec<(TableId, Arc<Version>)>> {
+        if self.options.has(Planted::ReuseBeforeEdit) {
+            self.set.adopt(&edit)?;
+            return Ok(self.set.version(table.id()).map(|v| (table.id(), v)).into_iter().collect());
+        }
+        self.apply(edit)
     }
 }

@@ -8,7 +8,7 @@ use crate::alloc::{StreamKind, StreamObject, StreamPool, ZonePool};
 use crate::commit::Floor;
 use crate::error::{Error, Result};
 use crate::levels::VersionSet;
-use crate::options::Options;
+use crate::options::{Options, Storage};
 use crate::os::{Files, OpenHow};
 use crate::pm::{Geometry, Incarnations, Region, Superblock};
 
@@ -45,10 +45,19 @@ fn undo(files: &dyn Files, directory: &Path, options: &Options) {
     }
 }
 
+/// A number that no other database has; on a simulated machine the same every time, so that what
+/// happens there can happen again.
+fn draw_id(directory: &Path, options: &Options) -> Result<[u8; 16]> {
+    let mut id = *b"simulated machin";
+    if matches!(options.storage, Storage::Real) {
+        rustix::rand::getrandom(&mut id, rustix::rand::GetRandomFlags::empty())
+            .map_err(|e| Error::io("draw a database id for", directory, e.into()))?;
+    }
+    Ok(id)
+}
+
 fn make(files: &Arc<dyn Files>, directory: &Path, options: &Options) -> Result<()> {
-    let mut database_id = [0; 16];
-    rustix::rand::getrandom(&mut database_id, rustix::rand::GetRandomFlags::empty())
-        .map_err(|e| Error::io("draw a database id for", directory, e.into()))?;
+    let database_id = draw_id(directory, options)?;
     let geometry = Geometry::for_size(options.pm_size);
     let path = media::path(directory, options);
     let media = media::create(files, &path, geometry, options)?;

@@ -12,6 +12,7 @@ mod media;
 mod open;
 mod pacing;
 mod rebuild;
+mod salvage;
 mod stats;
 mod streams;
 mod transactions;
@@ -25,6 +26,7 @@ use crate::options::{CommitTuning, Durability, Options};
 use crate::table::{Keep, Snapshot, Table, WriteBatch};
 
 use inner::Inner;
+pub use salvage::SalvageReport;
 pub use stats::{
     BackgroundStats, CacheStats, CommitStats, DiskStats, LevelStats, OpenStats, PaceStats,
     PersistenceStats, PmStats, Stats, TableStats,
@@ -87,6 +89,37 @@ impl Database {
     /// `Invalid` when there is something; otherwise as [`Database::open`].
     pub fn create(path: impl AsRef<Path>) -> Result<Database> {
         Options::new().create(path)
+    }
+
+    /// Writes what can be read of the database in the directory `from`, however damaged, to a new
+    /// one in `to`, which must be missing or empty, and says what was lost. `from` is not changed
+    /// and must not be open to write. Costs a reading of all of it.
+    ///
+    /// Keys that were lost are missing, or show an older value where only their newest version was.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` when there is no database in `from`, or when there is something in `to`; otherwise as [`Database::open`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> terrace::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let (from, to) = (dir.path().join("damaged"), dir.path().join("new"));
+    /// let db = terrace::Database::open(&from)?;
+    /// db.table("users")?.put("ada", "1815")?;
+    /// db.close()?;
+    ///
+    /// let report = terrace::Database::salvage(&from, &to)?;
+    /// assert!(report.lost.is_empty());
+    /// let db = terrace::Database::open(&to)?;
+    /// assert_eq!(db.table("users")?.get("ada")?.as_deref(), Some(&b"1815"[..]));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn salvage(from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<SalvageReport> {
+        salvage::salvage(from.as_ref(), to.as_ref())
     }
 
     /// Opens an existing database to read. Nothing on disk is changed, so a read-only directory

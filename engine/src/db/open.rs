@@ -37,7 +37,7 @@ use crate::levels::{JournalFloor, VersionSet};
 use crate::locks::LockManager;
 use crate::memtable::{Record, records_in};
 use crate::mvcc::{SnapshotRegistry, Watermark};
-use crate::options::{OpenProgress, Options, Storage};
+use crate::options::{OpenProgress, Options, Planted, Storage};
 use crate::os::{Access, DirectoryLock, Files, ForkGuard, RealFiles};
 use crate::pm::{Lived, Region, Span, Superblock};
 use crate::record::SYSTEM_TABLE;
@@ -244,10 +244,7 @@ impl Opening<'_> {
     }
 
     fn check_payloads(&self) -> bool {
-        #[cfg(any(test, feature = "testing"))]
-        return !self.options.has(crate::options::Planted::SkipPayloadChecksum);
-        #[cfg(not(any(test, feature = "testing")))]
-        true
+        !self.options.has(Planted::SkipPayloadChecksum)
     }
 
     /// Step 4.

@@ -14,6 +14,7 @@ mod footer;
 mod index;
 mod meta;
 mod reader;
+mod salvage;
 mod varint;
 mod verify;
 

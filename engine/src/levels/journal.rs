@@ -135,6 +135,36 @@ impl Journal {
         Ok((Journal { file, path, header, next_number, end }, scan.edits))
     }
 
+    /// Opens the greatest epoch to read: whatever edits of it are sound, and what is not.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` if there is no journal; or on an I/O error.
+    pub(super) fn open_readable(
+        files: &dyn Files,
+        directory: &Path,
+    ) -> Result<(Journal, Vec<Replayed>, Vec<Damage>)> {
+        let Some(epoch) = epochs(files, directory)?.pop() else {
+            let message = format!("{} holds no database: it has no journal", directory.display());
+            return Err(Error::invalid(message));
+        };
+        let path = path_of(directory, epoch);
+        let file = files.open(&path, OpenHow::Read).map_err(|e| Error::io("open", &path, e))?;
+        let content = read_whole(&*file).map_err(|e| Error::io("read", &path, e))?;
+        let (edits, mut flaws) = bytes::scan_readable(&content, epoch);
+        let first_number = edits.first().map_or(1, |edit| edit.number);
+        let mut header = Header { database_id: [0; 16], epoch, first_number };
+        match Header::decode(&content) {
+            Ok(Ok(sound)) => header.database_id = sound.database_id,
+            Ok(Err(version)) => return Err(later_version(&path, version)),
+            Err(flaw) => flaws.insert(0, flaw),
+        }
+        let lost = flaws.into_iter().map(|flaw| damage(&path, flaw)).collect();
+        let next_number = edits.last().map_or(first_number, |edit| edit.number) + 1;
+        let end = content.len() as u64;
+        Ok((Journal { file, path, header, next_number, end }, edits, lost))
+    }
+
     /// Appends an edit and syncs it. On success it is durable.
     pub(super) fn append<E: Described>(
         &mut self,
@@ -238,11 +268,7 @@ fn parse(
     let header = match Header::decode(content).map_err(|flaw| corrupt(path, flaw))? {
         Ok(header) => header,
         Err(version) => {
-            return Err(Error::invalid(format!(
-                "{} has format version {version}; this program knows versions up to {}",
-                path.display(),
-                bytes::VERSION
-            )));
+            return Err(later_version(path, version));
         }
     };
     if header.epoch != epoch || epoch < floor.epoch {
@@ -264,13 +290,25 @@ fn remove_leftovers(files: &dyn Files, directory: &Path, older: &[u64]) -> Resul
     Ok(())
 }
 
+fn later_version(path: &Path, version: u32) -> Error {
+    Error::invalid(format!(
+        "{} has format version {version}; this program knows versions up to {}",
+        path.display(),
+        bytes::VERSION
+    ))
+}
+
 fn corrupt(path: &Path, flaw: Flaw) -> Error {
-    Error::corrupt(Damage {
+    Error::corrupt(damage(path, flaw))
+}
+
+fn damage(path: &Path, flaw: Flaw) -> Damage {
+    Damage {
         tier: "journal",
         file: path.to_path_buf(),
         offset: flaw.offset as u64,
         what: flaw.what.to_string(),
         expected: flaw.expected,
         got: flaw.got,
-    })
+    }
 }

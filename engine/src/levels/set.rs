@@ -112,6 +112,23 @@ impl VersionSet {
         Ok(VersionSet::assemble(files, directory, store, journal, state, read_only))
     }
 
+    /// Opens a damaged database's metadata to read: what the sound edits of its journal make, and
+    /// what is lost. Extents may not be where it says.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` if there is no journal; or on an I/O error.
+    pub(crate) fn open_readable(
+        files: Arc<dyn Files>,
+        directory: &Path,
+    ) -> Result<(VersionSet, Vec<Damage>)> {
+        let (journal, edits, lost) = Journal::open_readable(&*files, directory)?;
+        let described = replay_readable(&edits);
+        let store = ExtentStore::open(Arc::clone(&files), directory, &[], true)?;
+        let state = described.map(|meta| Extent::open((**meta).clone(), Arc::clone(&store)));
+        Ok((VersionSet::assemble(files, directory, store, journal, state, true), lost))
+    }
+
     fn assemble(
         files: Arc<dyn Files>,
         directory: &Path,
@@ -342,6 +359,33 @@ fn replay(journal: &Journal, edits: &[Replayed]) -> Result<State<Arc<ExtentMeta>
         state = applied.state;
     }
     Ok(state)
+}
+
+/// What edits make of which some are missing: operations that do not fit are left out, and tables
+/// whose creation is missing get a name.
+fn replay_readable(edits: &[Replayed]) -> State<Arc<ExtentMeta>> {
+    let mut state = State::default();
+    for Replayed { edit, .. } in edits {
+        if let Ok(applied) = state.apply(edit) {
+            state = applied.state;
+            continue;
+        }
+        for op in &edit.ops {
+            let alone = Edit { ops: vec![op.clone()] };
+            let created = match op {
+                Op::AddExtent { table, .. } | Op::DrainedMap { table, .. } => {
+                    let name = format!("lost-{table}");
+                    Some(Op::CreateTable { table: *table, created_lsn: 0, name })
+                }
+                _ => None,
+            };
+            let with_table = Edit { ops: created.into_iter().chain([op.clone()]).collect() };
+            if let Ok(applied) = state.apply(&alone).or_else(|_| state.apply(&with_table)) {
+                state = applied.state;
+            }
+        }
+    }
+    state
 }
 
 #[cfg(test)]

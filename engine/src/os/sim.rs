@@ -46,6 +46,7 @@ pub use machine::Machine;
 pub(crate) use memory::SimPm;
 use names::Names;
 use power::Power;
+use trace::FileChange;
 pub use trace::{Site, Trace};
 
 /// What survives a power cut.
@@ -235,6 +236,22 @@ impl SimFiles {
         SimFiles::over(self.state.lock().after_kill())
     }
 
+    /// A hash of every name and byte.
+    fn digest(&self) -> u128 {
+        let state = self.state.lock();
+        state.names.files().filter_map(|id| Some((id, state.files.get(&id)?))).fold(
+            0u128,
+            |sum, (id, content)| {
+                let named = state.names.of(id).map_or(0, |name| {
+                    name.as_os_str().as_encoded_bytes().iter().fold(7u64, |sum, byte| {
+                        sum.wrapping_mul(0x0100_0000_01b3) ^ u64::from(*byte)
+                    })
+                });
+                sum.wrapping_add(content.digest(named))
+            },
+        )
+    }
+
     /// How often anything has changed so far.
     fn changes(&self) -> u64 {
         self.state.lock().changes
@@ -295,6 +312,9 @@ impl SimFiles {
 
 impl Files for SimFiles {
     fn open(&self, path: &Path, how: OpenHow) -> io::Result<Arc<dyn File>> {
+        if how == OpenHow::CreateNew {
+            self.power.before_change(|| Site::of_file(FileChange::Create, path));
+        }
         let mut state = self.state.lock();
         let id = match (state.names.get(path), how) {
             (Some(_), OpenHow::CreateNew) => return Err(io::ErrorKind::AlreadyExists.into()),
@@ -315,10 +335,12 @@ impl Files for SimFiles {
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        self.power.before_change(|| Site::of_file(FileChange::Rename, to));
         self.names_mut(|names| names.rename(from, to))
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {
+        self.power.before_change(|| Site::of_file(FileChange::Remove, path));
         self.names_mut(|names| names.remove(path))
     }
 
@@ -338,6 +360,7 @@ impl Files for SimFiles {
     }
 
     fn sync_directory(&self, path: &Path) -> io::Result<()> {
+        self.power.before_change(|| Site::of_file(FileChange::SyncDirectory, path));
         self.power.before_step();
         let mut state = self.state.lock();
         match state.begin_sync() {
@@ -358,6 +381,13 @@ struct SimFile {
 }
 
 impl SimFile {
+    fn before(&self, change: FileChange) {
+        self.power.before_change(|| {
+            let state = self.state.lock();
+            Site::of_file(change, state.names.of(self.id).unwrap_or(Path::new("")))
+        });
+    }
+
     fn check_writable(&self) -> io::Result<()> {
         if self.writable { Ok(()) } else { Err(io::ErrorKind::PermissionDenied.into()) }
     }
@@ -370,6 +400,7 @@ impl File for SimFile {
 
     fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         self.check_writable()?;
+        self.before(FileChange::Write);
         let mut state = self.state.lock();
         state.check_capacity(self.id, offset + bytes.len() as u64)?;
         state.content_mut(self.id)?.write(bytes, offset);
@@ -377,6 +408,7 @@ impl File for SimFile {
     }
 
     fn sync(&self) -> io::Result<()> {
+        self.before(FileChange::Sync);
         self.power.before_step();
         let mut state = self.state.lock();
         let fate = state.begin_sync();
@@ -394,6 +426,7 @@ impl File for SimFile {
 
     fn set_len(&self, len: u64) -> io::Result<()> {
         self.check_writable()?;
+        self.before(FileChange::Resize);
         let mut state = self.state.lock();
         state.check_capacity(self.id, len)?;
         state.content_mut(self.id)?.set_len(len);

@@ -35,6 +35,7 @@ use super::mapped::streams;
 use super::mapping::Mapping;
 use super::span::{Dirty, Durable, Fenced, Flushed, Span};
 use crate::error::{Error, ErrorKind, Result};
+use crate::options::Planted;
 use crate::os::File;
 
 /// What lies behind the image, and how bytes reach it.
@@ -62,7 +63,7 @@ pub(crate) struct Region {
     syncing: Mutex<()>,
     sync_failed: AtomicBool,
     #[cfg(any(test, feature = "testing"))]
-    planted: Option<crate::options::Planted>,
+    planted: Option<Planted>,
 }
 
 impl Region {
@@ -121,8 +122,20 @@ impl Region {
 
     /// Plants a bug.
     #[cfg(any(test, feature = "testing"))]
-    pub(crate) fn plant(&mut self, bug: Option<crate::options::Planted>) {
+    pub(crate) fn plant(&mut self, bug: Option<Planted>) {
         self.planted = bug;
+    }
+
+    /// Whether `bug` was planted.
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) fn has(&self, bug: Planted) -> bool {
+        self.planted == Some(bug)
+    }
+
+    /// Whether `bug` was planted: never.
+    #[cfg(not(any(test, feature = "testing")))]
+    pub(crate) const fn has(&self, _bug: Planted) -> bool {
+        false
     }
 
     /// The mode's name.
@@ -247,7 +260,9 @@ impl Region {
             #[cfg(any(test, feature = "testing"))]
             Media::Simulated(pm) => {
                 self.counts.add(|c| &c.flushes, lines(span));
-                pm.flush(span.at, span.len);
+                if !self.has(Planted::SkipFlush) {
+                    pm.flush(span.at, span.len);
+                }
             }
         }
         Flushed(span)
@@ -266,7 +281,7 @@ impl Region {
             #[cfg(any(test, feature = "testing"))]
             Media::Simulated(pm) => {
                 self.counts.add(|c| &c.fences, 1);
-                if self.planted != Some(crate::options::Planted::SkipFence) {
+                if !self.has(Planted::SkipFence) {
                     pm.fence();
                 }
             }
@@ -314,8 +329,7 @@ impl Region {
         if let Media::File(file) = &self.media {
             let _syncing = self.syncing.lock();
             self.refuse_after_failure()?;
-            #[cfg(any(test, feature = "testing"))]
-            if self.planted == Some(crate::options::Planted::SkipRunSync) {
+            if self.has(Planted::SkipRunSync) {
                 return Ok(Durable(()));
             }
             if let Err(e) = file.sync() {

@@ -1,15 +1,16 @@
-//! What the integration tests share: a seeded source of chance, the model that databases are held
-//! against, and the rig that cuts the power.
+//! What the integration tests share beyond the rig that cuts the power (`terrace-sim`).
 
-#![allow(dead_code, unreachable_pub, reason = "every test binary uses a part of it")]
+#![allow(
+    dead_code,
+    unused_imports,
+    unreachable_pub,
+    reason = "every test binary uses a part of it"
+)]
 
-pub mod content;
-pub mod cuts;
 pub mod lives;
-pub mod workload;
 
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
-use terrace::Options;
+pub use terrace_sim::{Chance, content, cuts, tiny, workload};
 
 static TURN: RwLock<()> = RwLock::new(());
 
@@ -32,51 +33,4 @@ pub fn long() -> bool {
 /// `short` rounds, or `long` ones under `TERRACE_LONG=1`.
 pub fn rounds(short: u64, many: u64) -> u64 {
     if long() { many } else { short }
-}
-
-/// A database so small that freezes, merges, drains and compactions happen at once.
-pub fn tiny() -> Options {
-    Options::new().pm_size(2 << 20).cache_size(1 << 20).level1_size(64 << 10)
-}
-
-/// Pseudo-random numbers (splitmix64) that depend on nothing but the seed.
-#[derive(Clone, Debug)]
-pub struct Chance(u64);
-
-impl Chance {
-    pub fn new(seed: u64) -> Chance {
-        Chance(seed.wrapping_mul(0xD134_2543_DE82_EF95) ^ 0x5851_F42D_4C95_7F2D)
-    }
-
-    pub fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
-    }
-
-    /// A number below `n`.
-    pub fn below(&mut self, n: u64) -> u64 {
-        self.next() % n
-    }
-
-    /// True in `percent` of a hundred cases.
-    pub fn percent(&mut self, percent: u64) -> bool {
-        self.below(100) < percent
-    }
-
-    pub fn pick<'a, T>(&mut self, from: &'a [T]) -> &'a T {
-        &from[self.below(from.len() as u64) as usize]
-    }
-
-    /// `len` bytes that do not repeat.
-    pub fn bytes(&mut self, len: usize) -> Vec<u8> {
-        let mut out = Vec::with_capacity(len + 8);
-        while out.len() < len {
-            out.extend_from_slice(&self.next().to_le_bytes());
-        }
-        out.truncate(len);
-        out
-    }
 }

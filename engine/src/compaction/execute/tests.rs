@@ -17,6 +17,7 @@ const SHAPE: Shape = Shape {
     ratio: 3,
     extent_bytes: 8_000,
     compression: (Compression::Lz4, Compression::Zstd),
+    drops_tombstones: false,
 };
 
 struct Fixture {

@@ -69,6 +69,7 @@ fn check_case(file: &str, case: &str) {
         ratio: 4,
         extent_bytes: 2 << 20,
         compression: (Compression::None, Compression::None),
+        drops_tombstones: false,
     };
     let mut levels = Vec::new();
     for line in case.lines().filter(|line| !line.starts_with('#')) {

@@ -201,6 +201,35 @@ pub(super) fn scan(file: &[u8], header: &Header, floor: u64) -> Result<Scan, Fla
     }
 }
 
+/// The sound edits of a damaged journal, past what is not sound, and what is not.
+pub(super) fn scan_readable(file: &[u8], epoch: u64) -> (Vec<Replayed>, Vec<Flaw>) {
+    const WHAT: &str = "journal edit";
+    let (mut edits, mut flaws): (Vec<Replayed>, _) = (Vec::new(), Vec::new());
+    let mut at = HEADER_LEN;
+    while at < file.len() {
+        let mut places = (at..file.len()).step_by(ALIGNMENT);
+        let sound = |offset| Some((offset, Frame::decode(&file[offset..], epoch).ok()?));
+        let found = places.find_map(sound);
+        let offset = found.as_ref().map_or(file.len(), |(offset, _)| *offset);
+        if offset > at {
+            let got = format!("{} bytes that are none", offset - at);
+            flaws.push(Flaw::new(at, WHAT, "a sound edit".into(), got));
+        }
+        let Some((offset, frame)) = found else { break };
+        at = offset + frame.len;
+        match Edit::decode(frame.payload, frame.ops) {
+            Some(edit) => {
+                edits.push(Replayed { offset, number: frame.number, lsn: frame.lsn, edit });
+            }
+            None => {
+                let expected = format!("{} operations that decode", frame.ops);
+                flaws.push(Flaw::new(offset, WHAT, expected, "others".to_string()));
+            }
+        }
+    }
+    (edits, flaws)
+}
+
 /// A sound edit after `at` with a number greater than `number`.
 fn later_edit(file: &[u8], at: usize, epoch: u64, number: u64) -> Option<(usize, u64)> {
     (at..file.len()).step_by(ALIGNMENT).find_map(|offset| {

@@ -128,6 +128,15 @@ impl Content {
         Content { current: image.clone(), durable: image, ..Content::default() }
     }
 
+    /// A hash of what is read, of a file that goes by `name`.
+    pub(super) fn digest(&self, name: u64) -> u128 {
+        let start = super::explore::hash(name, &self.current.len.to_le_bytes());
+        self.current.sectors.iter().fold(start, |sum, (index, sector)| {
+            let at = name.wrapping_add(index.wrapping_mul(SECTOR));
+            sum.wrapping_add(super::explore::hash(at, &sector[..]))
+        })
+    }
+
     pub(super) fn corrupt(&mut self, offset: u64, xor: u8) {
         for image in [&mut self.current, &mut self.durable] {
             if offset < image.len {

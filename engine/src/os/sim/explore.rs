@@ -2,17 +2,17 @@
 //!
 //! 1. [Record](Machine::record) the workload on a machine with persistent memory, with a
 //!    [mark](Machine::mark) after each operation that is acknowledged.
-//! 2. [`Explorer::explore`] stops before every event of the recording (every store, flush and
-//!    fence) and after the last, and works out which images of the memory a cut there can leave
-//!    (the model is at the head of `memory.rs`): one for each choice of a prefix of each chain
-//!    of stores.
+//! 2. [`Explorer::explore`] stops before every event of the recording (every store, flush, fence
+//!    and change of files) and after the last, and works out which images of the memory a cut
+//!    there can leave (the model is at the head of `memory.rs`): one for each choice of a prefix
+//!    of each chain of stores.
 //! 3. Each image is handed, as a machine that has just come up, to a checker. Images that were
 //!    checked before with as much acknowledged are not checked again.
 //!
 //! All combinations are tried where there are at most [`Explorer::most`]; else all old, all new,
 //! each chain alone ahead of the others, each alone behind them, and a seeded sample.
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt;
 
 use super::lines::{Chain, LINE, Lines};
@@ -22,6 +22,9 @@ use super::{Fate, SimFiles, Survive};
 
 /// How many combinations are tried before they are sampled.
 const MOST: usize = 4096;
+
+/// How many ways for files to survive are drawn, beside nothing and everything.
+const SEEDED: usize = 6;
 
 /// Explores recordings.
 ///
@@ -53,6 +56,7 @@ pub struct Explorer {
     seed: u64,
     most: usize,
     arm: bool,
+    moments: usize,
     only: Option<Replay>,
 }
 
@@ -136,30 +140,41 @@ impl fmt::Display for Violation {
 
 impl std::error::Error for Violation {}
 
-/// One image: the event, and how much of each chain survives.
+/// One image: the event, what becomes of the files, and how much of each chain survives.
 #[derive(Clone, Debug)]
 struct Replay {
     event: usize,
+    /// Of the files.
+    fate: u64,
     survive: Vec<usize>,
 }
 
 impl Replay {
     fn parse(text: &str) -> Option<Replay> {
-        let (event, survive) = text.split_once(':')?;
+        let (event, rest) = text.split_once(':')?;
+        let (fate, survive) = rest.split_once(':')?;
         let survive = survive.split(',').filter(|n| !n.is_empty()).map(|n| n.parse().ok());
-        Some(Replay { event: event.parse().ok()?, survive: survive.collect::<Option<_>>()? })
+        let survive = survive.collect::<Option<_>>()?;
+        Some(Replay { event: event.parse().ok()?, fate: fate.parse().ok()?, survive })
     }
 
-    fn text(event: usize, survive: &[usize]) -> String {
+    fn text(event: usize, fate: u64, survive: &[usize]) -> String {
         let survive: Vec<String> = survive.iter().map(usize::to_string).collect();
-        format!("{event}:{}", survive.join(","))
+        format!("{event}:{fate}:{}", survive.join(","))
     }
 }
 
 impl Explorer {
     /// An explorer of `operation`, a name for reports; `seed` picks the samples.
     pub fn new(operation: impl Into<String>, seed: u64) -> Explorer {
-        Explorer { operation: operation.into(), seed, most: MOST, arm: false, only: None }
+        Explorer {
+            operation: operation.into(),
+            seed,
+            most: MOST,
+            arm: false,
+            moments: usize::MAX,
+            only: None,
+        }
     }
 
     /// How many combinations a moment may have before they are sampled; 4096 by default. A sample
@@ -167,6 +182,13 @@ impl Explorer {
     #[must_use]
     pub fn most(mut self, images: usize) -> Explorer {
         self.most = images.max(1);
+        self
+    }
+
+    /// Stops before so many events at most: one of each place in the source, then a seeded choice.
+    #[must_use]
+    pub fn moments(mut self, moments: usize) -> Explorer {
+        self.moments = moments.max(1);
         self
     }
 
@@ -199,11 +221,11 @@ impl Explorer {
         let mut lines = trace.start.clone();
         let mut seen = HashSet::new();
         let mut moment = Moment { event: 0, acknowledged: 0, finished: false };
+        let stops = self.stops(trace);
         for event in trace.events.iter().map(Some).chain([None]) {
             moment.finished = event.is_none();
-            let look = self.only.as_ref().is_none_or(|only| only.event == moment.event);
-            if look && !matches!(event, Some(Event { what: What::Mark, .. })) {
-                let site = event.map(|event| Site::of(event.site));
+            if stops.contains(&moment.event) {
+                let site = event.map(|event| event.site);
                 site.into_iter().for_each(|site| *explored.sites.entry(site).or_default() += 1);
                 let at = Stop { trace, lines: &lines, moment, event };
                 self.stop(&at, &mut seen, &mut explored, &mut check)?;
@@ -221,6 +243,27 @@ impl Explorer {
         Ok(explored)
     }
 
+    /// The events to stop before; the number behind the last stands for the end.
+    fn stops(&self, trace: &Trace) -> BTreeSet<usize> {
+        if let Some(only) = &self.only {
+            return BTreeSet::from([only.event]);
+        }
+        let end = trace.events.len();
+        let is_mark = |n: &usize| matches!(trace.events[*n].what, What::Mark);
+        let mut others: Vec<usize> = (0..end).filter(|n| !is_mark(n)).collect();
+        if others.len() < self.moments {
+            return others.into_iter().chain([end]).collect();
+        }
+        let mut fate = Fate::new(Survive::Seeded(self.seed ^ 0x5709_5709));
+        for i in (1..others.len()).rev() {
+            others.swap(i, fate.choose(i + 1));
+        }
+        let mut sites = HashSet::new();
+        let (first, more): (Vec<usize>, Vec<usize>) =
+            others.into_iter().partition(|n| sites.insert(trace.events[*n].site));
+        [end].into_iter().chain(first).chain(more).take(self.moments).collect()
+    }
+
     fn stop(
         &self,
         at: &Stop<'_>,
@@ -233,20 +276,42 @@ impl Explorer {
         explored.moments += 1;
         let combinations = self.combinations(&chains, at.moment.event);
         explored.sampled += u64::from(combinations.sampled);
-        for survive in combinations.of {
-            explored.images += 1;
-            if !seen.insert(hashes.image(at.lines, &chains, &survive)) {
-                continue;
-            }
-            explored.checked += 1;
-            let bytes = at.lines.after(&chains, &survive);
-            let files = at.files(self.seed ^ explored.checked);
-            let machine = Machine::holding(bytes, at.trace.arm, files);
-            if let Err(what) = check(&machine, at.moment) {
-                return Err(Box::new(self.violation(at, &chains, &survive, what)));
+        for (n, survive) in combinations.of.iter().enumerate() {
+            let image = hashes.image(at.lines, &chains, survive);
+            for fate in self.fates(at, n) {
+                explored.images += 1;
+                let files = at.files(fate);
+                let apart = files.digest().rotate_left(64);
+                if !seen.insert(image.wrapping_add(apart)) {
+                    continue;
+                }
+                explored.checked += 1;
+                let machine = match at.trace.memory {
+                    true => Machine::holding(at.lines.after(&chains, survive), at.trace.arm, files),
+                    false => Machine::with(files),
+                };
+                if let Err(what) = check(&machine, at.moment) {
+                    let cut = (survive.as_slice(), fate);
+                    return Err(Box::new(self.violation(at, &chains, cut, what)));
+                }
             }
         }
         Ok(())
+    }
+
+    /// What becomes of the files beside the `n`-th choice for the memory: one way or another where
+    /// the memory is at stake, else nothing, everything, and a few that a seed decides.
+    fn fates(&self, at: &Stop<'_>, n: usize) -> Vec<u64> {
+        if let Some(only) = &self.only {
+            return vec![only.fate];
+        }
+        let first = (self.seed ^ at.moment.event as u64).wrapping_mul(3);
+        if at.trace.memory && !matches!(at.event, Some(Event { what: What::File, .. })) {
+            return vec![first.wrapping_add(n as u64)];
+        }
+        let seeded = if at.trace.memory { 1 } else { SEEDED.min(self.most) as u64 };
+        let any = (0..seeded).map(|i| (first ^ i.rotate_left(16)) / 3 * 3 + 2);
+        [0, 1].into_iter().chain(any).collect()
     }
 
     fn combinations(&self, chains: &[Chain], event: usize) -> Combinations {
@@ -269,6 +334,10 @@ impl Explorer {
             of.extend([ahead, behind]);
         }
         let mut fate = Fate::new(Survive::Seeded(self.seed ^ (event as u64).rotate_left(32)));
+        // All old and all new stay.
+        while of.len() > self.most.max(2) {
+            of.swap_remove(2 + fate.choose(of.len() - 2));
+        }
         while of.len() < self.most {
             of.push(lens.iter().map(|len| fate.choose(len + 1)).collect());
         }
@@ -279,7 +348,7 @@ impl Explorer {
         &self,
         at: &Stop<'_>,
         chains: &[Chain],
-        survive: &[usize],
+        (survive, fate): (&[usize], u64),
         what: String,
     ) -> Violation {
         let line = |(chain, n): (&Chain, &usize)| {
@@ -293,7 +362,7 @@ impl Explorer {
             before: at.event.map_or("the end".into(), Event::describe),
             lines: chains.iter().zip(survive).map(line).collect(),
             what,
-            replay: Replay::text(at.moment.event, survive),
+            replay: Replay::text(at.moment.event, fate, survive),
         }
     }
 }
@@ -369,7 +438,7 @@ impl LineHashes {
 }
 
 /// A line of zeros adds nothing, so that memory that is not used costs nothing.
-fn hash(at: u64, line: &[u8]) -> u128 {
+pub(super) fn hash(at: u64, line: &[u8]) -> u128 {
     if line.iter().all(|byte| *byte == 0) {
         return 0;
     }

@@ -1,5 +1,6 @@
 //! A simulated machine: a file system, and persistent memory where it has some.
 
+use std::panic::Location;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
@@ -100,25 +101,35 @@ impl Machine {
         }
     }
 
-    /// Records every store, flush and fence of the persistent memory from now on, for an
-    /// [`Explorer`](super::Explorer).
+    /// Records every store, flush and fence of the persistent memory and every change of files
+    /// from now on, for an [`Explorer`](super::Explorer).
     pub fn record(&self) {
-        if let Some(pm) = self.memory.as_ref().and_then(|m| m.get()) {
-            pm.record();
+        match &self.memory {
+            Some(memory) => memory.get().into_iter().for_each(|pm| pm.record()),
+            None => self.power().record(),
         }
     }
 
     /// Notes in the recording that an operation was acknowledged.
     #[track_caller]
     pub fn mark(&self) {
-        if let Some(pm) = self.memory.as_ref().and_then(|m| m.get()) {
-            pm.mark();
+        match &self.memory {
+            Some(memory) => memory.get().into_iter().for_each(|pm| pm.mark()),
+            None => self.power().mark(Location::caller()),
         }
     }
 
     /// Ends the recording; `None` when there was none.
     pub fn recorded(&self) -> Option<Trace> {
-        self.memory.as_ref()?.get()?.recorded()
+        match &self.memory {
+            Some(memory) => memory.get()?.recorded(),
+            None => self.power().recorded(),
+        }
+    }
+
+    /// A machine without persistent memory that comes up with these files.
+    pub(super) fn with(files: Arc<SimFiles>) -> Machine {
+        Machine::of(files, None)
     }
 
     /// A machine that comes up with these bytes in its persistent memory.
@@ -147,6 +158,15 @@ impl Machine {
     /// How many syncs of files there were.
     pub fn syncs(&self) -> u64 {
         self.files.syncs()
+    }
+
+    /// The files in a directory, by name, and how long they are.
+    pub fn list(&self, directory: &Path) -> Vec<(String, u64)> {
+        let state = self.files.state.lock();
+        let mut names = state.names.list(directory);
+        names.sort();
+        let len = |name: &String| state.files.get(&state.names.get(&directory.join(name))?);
+        names.iter().filter_map(|name| Some((name.clone(), len(name)?.len()))).collect()
     }
 
     /// Flips bits of one byte: of a file, or of the persistent memory for the path `region`.

@@ -30,7 +30,7 @@ use parking_lot::Mutex;
 
 use super::lines::Lines;
 use super::power::Power;
-use super::trace::{Event, FilesThen, Recorder, Trace};
+use super::trace::{Event, FilesThen, Recorder, Site, Trace};
 use super::{Fate, Survive};
 
 /// A simulated persistent-memory device.
@@ -67,8 +67,11 @@ impl SimPm {
     }
 
     /// Makes the device longer, by zeros.
+    #[track_caller]
     pub(crate) fn grow(&self, len: u64) {
-        self.state.lock().lines.grow(len as usize);
+        let site = Location::caller();
+        let event = self.is_recording().then(|| Event::grow(len, site));
+        self.with(event, |lines| lines.grow(len as usize));
     }
 
     /// From now on words survive a cut on their own, as on Arm.
@@ -146,7 +149,12 @@ impl SimPm {
         self.with(event, |_| {});
     }
 
-    fn is_recording(&self) -> bool {
+    /// Notes that files are about to change.
+    pub(super) fn note_file(&self, site: Site) {
+        self.with(Some(Event::file(site)), |_| {});
+    }
+
+    pub(super) fn is_recording(&self) -> bool {
         self.recording.load(Ordering::Relaxed)
     }
 
@@ -164,9 +172,7 @@ impl SimPm {
     /// that of the memory everywhere, so not while it is held.
     fn changed_files(&self) -> Option<FilesThen> {
         let seen = self.state.lock().recorder.as_ref().and_then(Recorder::seen);
-        let files = self.power.files()?;
-        let changes = files.changes();
-        (seen != Some(changes)).then(|| FilesThen { changes, files: files.copy() })
+        self.power.changed_files(seen)
     }
 
     /// Records every event from now on.

@@ -58,6 +58,11 @@ impl Names {
         self.current.get(path).copied()
     }
 
+    /// The name of a file, if it has one.
+    pub(super) fn of(&self, file: u64) -> Option<&Path> {
+        self.current.iter().find(|(_, id)| **id == file).map(|(path, _)| path.as_path())
+    }
+
     /// The files that have a name.
     pub(super) fn files(&self) -> impl Iterator<Item = u64> {
         self.current.values().copied()

@@ -3,12 +3,14 @@
 //! Syncs of files, syncs of directories and fences of the persistent memory are counted together,
 //! since between two of them nothing becomes durable for certain.
 
+use std::panic::Location;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::Mutex;
 
 use super::memory::SimPm;
+use super::trace::{Event, FilesThen, Recorder, Site, Trace};
 use super::{Machine, SimFiles, Survive};
 
 /// What is planned, and what came of it.
@@ -20,6 +22,8 @@ pub(super) struct Power {
     /// The number of the step before which the cut comes.
     plan: Mutex<Option<(u64, Cut)>>,
     found: Mutex<Option<Machine>>,
+    /// The recording of a machine without persistent memory.
+    recorder: Mutex<Option<Recorder>>,
 }
 
 /// What ends a run.
@@ -41,6 +45,51 @@ impl Power {
     /// The files of the machine, while it is there.
     pub(super) fn files(&self) -> Option<Arc<SimFiles>> {
         self.files.get()?.upgrade()
+    }
+
+    fn pm(&self) -> Option<Arc<SimPm>> {
+        self.memory.get()?.upgrade()?.get().cloned()
+    }
+
+    /// The files, if they have changed since a recorder saw them.
+    pub(super) fn changed_files(&self, seen: Option<u64>) -> Option<FilesThen> {
+        let files = self.files()?;
+        let changes = files.changes();
+        (seen != Some(changes)).then(|| FilesThen { changes, files: files.copy() })
+    }
+
+    /// Records from now on, on a machine without persistent memory.
+    pub(super) fn record(&self) {
+        *self.recorder.lock() = Some(Recorder::of_files());
+    }
+
+    /// What was recorded there.
+    pub(super) fn recorded(&self) -> Option<Trace> {
+        let recorder = self.recorder.lock().take()?;
+        let files = self.changed_files(recorder.seen());
+        Some(recorder.finish(files))
+    }
+
+    /// Notes that something was acknowledged, on a machine without persistent memory.
+    pub(super) fn mark(&self, site: &'static Location<'static>) {
+        self.note(|| Event::mark(site));
+    }
+
+    /// Called before files change, with no lock of the machine held.
+    pub(super) fn before_change(&self, site: impl FnOnce() -> Site) {
+        match self.pm() {
+            Some(pm) if pm.is_recording() => pm.note_file(site()),
+            Some(_) => {}
+            None => self.note(|| Event::file(site())),
+        }
+    }
+
+    fn note(&self, event: impl FnOnce() -> Event) {
+        let mut recorder = self.recorder.lock();
+        if let Some(recorder) = &mut *recorder {
+            let files = self.changed_files(recorder.seen());
+            recorder.add(event(), files);
+        }
     }
 
     /// Syncs and fences so far.

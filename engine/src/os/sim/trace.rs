@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::panic::Location;
+use std::path::Path;
 use std::sync::Arc;
 use std::thread::ThreadId;
 
@@ -12,22 +13,43 @@ use super::lines::Lines;
 #[derive(Clone, Debug)]
 pub(super) struct Event {
     pub(super) what: What,
-    pub(super) site: &'static Location<'static>,
+    pub(super) site: Site,
     thread: ThreadId,
 }
 
 /// What an event does.
 #[derive(Clone, Debug)]
 pub(super) enum What {
-    Store { at: u64, bytes: Vec<u8>, streamed: bool },
-    Flush { at: u64, len: u64 },
+    Store {
+        at: u64,
+        bytes: Vec<u8>,
+        streamed: bool,
+    },
+    Flush {
+        at: u64,
+        len: u64,
+    },
     Fence,
+    /// The memory became so long.
+    Grow {
+        len: u64,
+    },
+    /// A file, or a name, changed.
+    File,
     Mark,
 }
 
 impl Event {
     fn new(what: What, site: &'static Location<'static>) -> Event {
-        Event { what, site, thread: std::thread::current().id() }
+        Event { what, site: Site::of(site), thread: std::thread::current().id() }
+    }
+
+    pub(super) fn grow(len: u64, site: &'static Location<'static>) -> Event {
+        Event::new(What::Grow { len }, site)
+    }
+
+    pub(super) fn file(site: Site) -> Event {
+        Event { what: What::File, site, thread: std::thread::current().id() }
     }
 
     pub(super) fn store(
@@ -57,7 +79,16 @@ impl Event {
             What::Store { at, bytes, streamed } => lines.store(self.thread, *at, bytes, *streamed),
             What::Flush { at, len } => lines.flush(self.thread, *at, *len),
             What::Fence => lines.fence(self.thread),
-            What::Mark => {}
+            What::Grow { len } => lines.grow(*len as usize),
+            What::File | What::Mark => {}
+        }
+    }
+
+    /// Adds it to a fingerprint. Threads are left out: their numbers are the process's.
+    fn mix(&self, into: &mut Fingerprint) {
+        into.bytes(self.describe().as_bytes());
+        if let What::Store { bytes, .. } = &self.what {
+            into.bytes(bytes);
         }
     }
 
@@ -70,24 +101,72 @@ impl Event {
             }
             What::Flush { at, len } => format!("flush of {len} bytes at {at:#x}"),
             What::Fence => "fence".to_string(),
+            What::Grow { len } => format!("growth to {len} bytes"),
+            What::File => return self.site.file.to_string(),
             What::Mark => "mark".to_string(),
         };
-        format!("{what} ({}:{})", self.site.file(), self.site.line())
+        format!("{what} ({}:{})", self.site.file, self.site.line)
     }
 }
 
-/// A place in the source that stores, flushes or fences.
+/// A place in the source that stores, flushes or fences; for files, what is done to which of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Site {
-    /// The source file.
+    /// The source file; for files, the operation and what is changed by it.
     pub file: &'static str,
-    /// The line in it.
+    /// The line in it; 0 for files.
     pub line: u32,
 }
 
 impl Site {
+    /// What is done to the file, or in the directory, of this name.
+    pub(super) fn of_file(doing: FileChange, path: &Path) -> Site {
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let whose = match name {
+            name if name.starts_with("region") => 0,
+            name if name.starts_with("journal-") => 1,
+            name if name.starts_with("extents-") => 2,
+            _ => 3,
+        };
+        Site { file: FILE_SITES[doing as usize][whose], line: 0 }
+    }
+
     pub(super) fn of(location: &'static Location<'static>) -> Site {
         Site { file: location.file(), line: location.line() }
+    }
+}
+
+/// What can be done to files.
+#[derive(Clone, Copy, Debug)]
+pub(super) enum FileChange {
+    Write,
+    Resize,
+    Sync,
+    Create,
+    Rename,
+    Remove,
+    SyncDirectory,
+}
+
+const FILE_SITES: [[&str; 4]; 7] = [
+    ["write region", "write journal", "write extents", "write other"],
+    ["resize region", "resize journal", "resize extents", "resize other"],
+    ["sync region", "sync journal", "sync extents", "sync other"],
+    ["create region", "create journal", "create extents", "create other"],
+    ["rename region", "rename journal", "rename extents", "rename other"],
+    ["remove region", "remove journal", "remove extents", "remove other"],
+    ["sync directory"; 4],
+];
+
+/// A hash of what happened (FNV-1a), the same in every process.
+#[derive(Debug)]
+struct Fingerprint(u64);
+
+impl Fingerprint {
+    fn bytes(&mut self, bytes: &[u8]) {
+        for byte in bytes {
+            self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+        }
     }
 }
 
@@ -104,7 +183,13 @@ pub(super) struct Recorder(Trace);
 
 impl Recorder {
     pub(super) fn new(start: Lines, arm: bool) -> Recorder {
-        Recorder(Trace { start, arm, events: Vec::new(), files: Vec::new() })
+        Recorder(Trace { start, arm, memory: true, events: Vec::new(), files: Vec::new() })
+    }
+
+    /// Of a machine without persistent memory.
+    pub(super) fn of_files() -> Recorder {
+        let start = Lines::durable(Vec::new());
+        Recorder(Trace { start, arm: false, memory: false, events: Vec::new(), files: Vec::new() })
     }
 
     /// As of how many changes the files were last seen.
@@ -128,12 +213,14 @@ impl Recorder {
     }
 }
 
-/// A recording of a workload: where its memory started, every store, flush, fence and
-/// [mark](super::Machine::mark), and the files as they were at each.
+/// A recording of a workload: where its memory started, every store, flush, fence, change of files
+/// and [mark](super::Machine::mark), and the files as they were at each.
 #[derive(Clone, Debug)]
 pub struct Trace {
     pub(super) start: Lines,
     pub(super) arm: bool,
+    /// Whether the machine has persistent memory.
+    pub(super) memory: bool,
     pub(super) events: Vec<Event>,
     /// From which event on they are so.
     files: Vec<(usize, FilesThen)>,
@@ -150,11 +237,19 @@ impl Trace {
         self.events.is_empty()
     }
 
+    /// A hash of all that happened and of every byte that was stored: equal for equal runs.
+    pub fn fingerprint(&self) -> u64 {
+        let mut sum = Fingerprint(0xcbf2_9ce4_8422_2325);
+        sum.bytes(self.start.media());
+        self.events.iter().for_each(|event| event.mix(&mut sum));
+        sum.0
+    }
+
     /// The places in the source that caused events, and how often each did.
     pub fn sites(&self) -> BTreeMap<Site, u64> {
         let mut sites = BTreeMap::new();
         for event in self.events.iter().filter(|e| !matches!(e.what, What::Mark)) {
-            *sites.entry(Site::of(event.site)).or_default() += 1;
+            *sites.entry(event.site).or_default() += 1;
         }
         sites
     }

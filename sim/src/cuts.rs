@@ -2,14 +2,15 @@
 //! the account of what it acknowledged. After a cut the reopened database must hold the content
 //! after some prefix of the commits, one that has every durable acknowledged commit in it.
 
+use std::collections::BTreeSet;
 use std::panic::AssertUnwindSafe;
 
-use terrace::testing::{Machine, Planted, Survive};
+use terrace::testing::{Machine, Moment, Planted, Survive, Trace};
 use terrace::{Database, Durability, Options, WriteBatch};
 
-use super::Chance;
-use super::content::{Content, Effect, read_all};
-use super::workload::{self, Action, Taste};
+use crate::chance::Chance;
+use crate::content::{Content, Effect, read_all};
+use crate::workload::{self, Action, Taste};
 
 /// What went wrong, in words.
 pub type Violation = String;
@@ -45,7 +46,7 @@ pub enum End {
 
 /// Options for the rig: tiny, stepped, on `machine`.
 pub fn options(machine: &Machine, planted: Option<Planted>) -> Options {
-    let options = super::tiny().stepped().machine(machine);
+    let options = crate::tiny().stepped().machine(machine);
     match planted {
         Some(bug) => options.planted(bug),
         None => options,
@@ -72,6 +73,25 @@ pub struct Rig {
     acknowledged: usize,
     /// The content after all of them.
     pub content: Content,
+    /// While a recording is on: how many commits must survive after so many marks.
+    marks: Option<Vec<usize>>,
+    /// How many tables each commit of the recording wrote to, and whether it was durable.
+    pub written: Vec<(usize, Durability)>,
+}
+
+/// What a rig did while it was recorded, and what it owes for that.
+#[derive(Debug)]
+pub struct Recording {
+    pub trace: Trace,
+    account: Account,
+    marks: Vec<usize>,
+}
+
+impl Recording {
+    /// What must be found after a cut at `moment`.
+    pub fn account(&self, moment: Moment) -> Account {
+        Account { durable: self.marks[moment.acknowledged], ..self.account.clone() }
+    }
 }
 
 impl Rig {
@@ -88,7 +108,30 @@ impl Rig {
             durable: 0,
             acknowledged: 0,
             content: Content::default(),
+            marks: None,
+            written: Vec::new(),
         }
+    }
+
+    /// Records from now on what happens to the machine.
+    pub fn record(&mut self) {
+        self.account();
+        self.marks = Some(vec![self.durable]);
+        self.written.clear();
+        self.machine.record();
+    }
+
+    /// Ends the recording.
+    pub fn recorded(&mut self) -> Recording {
+        let account = Account {
+            base: self.base.clone(),
+            commits: self.commits.clone(),
+            durable: self.durable,
+            acknowledged: self.acknowledged,
+        };
+        let trace = self.machine.recorded().expect("a recording is on");
+        let marks = self.marks.take().expect("a recording is on");
+        Recording { trace, account, marks }
     }
 
     /// Any of the ways in which power is lost.
@@ -113,6 +156,8 @@ impl Rig {
             Action::Write(effects, durability) => {
                 self.make_room();
                 let batch = self.batch(effects);
+                let tables: BTreeSet<&str> = effects.iter().filter_map(Effect::written).collect();
+                self.written.push((tables.len(), *durability));
                 self.begin(effects.clone());
                 self.db.write_with(batch, *durability).unwrap();
                 self.acknowledge(*durability);
@@ -157,6 +202,10 @@ impl Rig {
         self.acknowledged = self.commits.len();
         if durability == Durability::Durable {
             self.durable = self.commits.len();
+        }
+        if let Some(marks) = &mut self.marks {
+            marks.push(self.durable);
+            self.machine.mark();
         }
     }
 

@@ -2,8 +2,8 @@
 
 use terrace::Durability;
 
-use super::Chance;
-use super::content::{Content, Effect};
+use crate::chance::Chance;
+use crate::content::{Content, Effect};
 
 /// One thing to do.
 #[derive(Clone, Debug)]

@@ -18,6 +18,16 @@ pub enum Effect {
     Truncate(String),
 }
 
+impl Effect {
+    /// The table that it writes a record to, if it does.
+    pub fn written(&self) -> Option<&str> {
+        match self {
+            Effect::Put(table, ..) | Effect::Delete(table, _) => Some(table),
+            _ => None,
+        }
+    }
+}
+
 /// All tables by name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Content(pub BTreeMap<String, Rows>);

@@ -1,0 +1,65 @@
+//! Reads what can still be read of zones, past damage that an opening refuses.
+
+use super::recover::{Evidence, Parsed, damage_of, parse_entry};
+use super::subentry::SUB_HEADER;
+use crate::alloc::{ZONE_HEADER, ZoneScan};
+use crate::error::{Damage, Result};
+use crate::pm::{LINE, Span};
+
+/// A payload: its offset in the region, and its length.
+pub(crate) type Payload = (u64, u64);
+
+/// The sound payloads of all zones in use, whether or not the groups that they belong to are whole.
+/// After damage the search goes on line by line for the next header of this use of the zone.
+///
+/// # Errors
+///
+/// The region cannot be read.
+pub(crate) fn readable(evidence: &Evidence<'_>, lost: &mut Vec<Damage>) -> Result<Vec<Payload>> {
+    let mut found = Vec::new();
+    for scan in evidence.scans.iter().filter(|scan| scan.in_use) {
+        zone(evidence, *scan, &mut found, lost)?;
+    }
+    Ok(found)
+}
+
+fn zone(
+    evidence: &Evidence<'_>,
+    scan: ZoneScan,
+    found: &mut Vec<Payload>,
+    lost: &mut Vec<Damage>,
+) -> Result<()> {
+    let zone_at = evidence.geometry.zone(scan.zone);
+    let size = evidence.geometry.zone_size;
+    let limit = scan.seal.map_or(size, |seal| u64::from(seal.0).min(size));
+    evidence.region.load(Span { at: zone_at, len: limit })?;
+    let mut at = ZONE_HEADER;
+    let mut hole = None;
+    while at + SUB_HEADER as u64 <= limit {
+        // Without the entries before it, an entry is judged by itself.
+        let alone = Parsed::at(scan, at);
+        match parse_entry(evidence, &alone, zone_at, limit) {
+            Ok(entry) => {
+                lost.extend(hole.take());
+                let len = u64::from(entry.header.payload_len);
+                if entry.is_sound() {
+                    found.push((zone_at + at + SUB_HEADER as u64, len));
+                } else {
+                    let what = format!("payload of LSN {}", entry.header.lsn);
+                    let expected = format!("checksum {:08x}", entry.header.payload_sum);
+                    let place = zone_at + at + SUB_HEADER as u64;
+                    lost.push(damage_of(evidence, place, what, (expected, "another".into())));
+                }
+                at += (SUB_HEADER as u64 + len).next_multiple_of(LINE);
+            }
+            Err(why) => {
+                let what = || format!("sub-entry in zone {}", scan.zone);
+                hole.get_or_insert_with(|| damage_of(evidence, zone_at + at, what(), why));
+                at += LINE;
+            }
+        }
+    }
+    // Behind the last entry of an open zone there is nothing; a sealed one ends with an entry.
+    lost.extend(hole.filter(|_| scan.seal.is_some()));
+    Ok(())
+}

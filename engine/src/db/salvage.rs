@@ -1,0 +1,211 @@
+//! Salvage: whatever of a damaged database can be read, in a new one.
+//!
+//! Older places are written first and newer ones over them: levels from the deepest up, then the
+//! records of the region in the order of their sequence numbers, without those that D says have
+//! moved. Where a newer version is lost, an older one may show.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::events::Event;
+use super::open::{Loaded, Opening, check_present, files_of, lock};
+use super::{Database, OpenHow};
+use crate::alloc::ZonePool;
+use crate::commit::{Evidence, readable};
+use crate::error::{Damage, Result};
+use crate::levels::VersionSet;
+use crate::memtable::{Record, records_in};
+use crate::options::{Durability, Options};
+use crate::record::{Kind, SYSTEM_TABLE, TableId};
+use crate::table::{Table, WriteBatch};
+
+/// Bytes of a batch that is worth a commit.
+const BATCH_BYTES: usize = 256 * 1024;
+
+/// What [`Database::salvage`] found.
+#[derive(Clone, Debug, Default)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct SalvageReport {
+    /// Tables in the new database.
+    pub tables: u64,
+    /// Records that were read and written to it, older versions and deletions included.
+    pub records: u64,
+    /// What could not be read. Keys in it are missing, or show an older value.
+    pub lost: Vec<Damage>,
+}
+
+/// Writes what can be read of `from` to `to`.
+pub(super) fn salvage(from: &Path, to: &Path) -> Result<SalvageReport> {
+    let options = Options::new();
+    let files = files_of(&options);
+    check_present(&*files, from)?;
+    let _lock = lock(from, &options, OpenHow::ReadOnly)?;
+    let opening = Opening { files, path: from, options: &options, read_only: true };
+    let mut report = SalvageReport::default();
+    let loaded = report.keep(opening.load())?;
+    let (set, mut flaws) = VersionSet::open_readable(Arc::clone(&opening.files), from)?;
+    flaws.extend(loaded.as_ref().and_then(|loaded| edits_missing(&set, loaded, from)));
+    let journal_is_whole = flaws.is_empty();
+    report.lost.extend(flaws);
+    let target = Database::create(to)?;
+    let mut writer = Writer { db: &target, batch: WriteBatch::new(), records: 0 };
+    let payloads = match &loaded {
+        Some(loaded) => report.zones(loaded)?,
+        None => Vec::new(),
+    };
+    let region = loaded.as_ref().map(|loaded| &*loaded.region);
+    let mut records: Vec<Record<'_>> = region
+        .into_iter()
+        .flat_map(|region| payloads.iter().flat_map(|(at, len)| records_in(region, *at, *len)))
+        .map(|(_, record)| record)
+        .collect();
+    records.sort_by_key(|record| record.seq);
+    report.adopt_events(from, &set, &records);
+    for table in set.tables() {
+        let into = target.table(&table.name)?;
+        report.tables += 1;
+        report.levels(&set, table.id, &into, &mut writer)?;
+    }
+    for record in records.iter().filter(|record| record.table != SYSTEM_TABLE) {
+        if let Some(into) = home(&set, record, journal_is_whole, &target)? {
+            writer.write(&into, record.kind, record.key, record.value)?;
+        }
+    }
+    writer.finish()?;
+    report.records = writer.records;
+    report.tables = target.table_names().len() as u64;
+    target.close()?;
+    Ok(report)
+}
+
+/// The journal's last edits, when it ends before the one that the floor knows.
+fn edits_missing(set: &VersionSet, loaded: &Loaded, from: &Path) -> Option<Damage> {
+    let (found, known) = (set.floor(), loaded.floor.journal);
+    let is_short = (found.epoch, found.number) < (known.epoch, known.edit);
+    is_short.then(|| Damage {
+        tier: "journal",
+        file: from.to_path_buf(),
+        offset: 0,
+        what: "journal".into(),
+        expected: format!("edits up to {}", known.edit),
+        got: format!("edits up to {}", found.number),
+    })
+}
+
+/// The table that a record of the region goes to; `None` when it moved on, or its table is gone.
+fn home(
+    set: &VersionSet,
+    record: &Record<'_>,
+    journal_is_whole: bool,
+    target: &Database,
+) -> Result<Option<Table>> {
+    let known = set.tables().into_iter().find(|table| table.id == record.table);
+    match (known, set.version(record.table)) {
+        (Some(_), Some(version)) if version.drained.get(record.key) >= record.seq => Ok(None),
+        (Some(table), _) => target.table(&table.name).map(Some),
+        (None, _) if journal_is_whole => Ok(None),
+        // The edit that named its table is lost.
+        (None, _) => target.table(&format!("lost-{}", record.table)).map(Some),
+    }
+}
+
+impl SalvageReport {
+    /// Turns damage into a line of the report; other errors stay errors.
+    fn keep<T>(&mut self, result: Result<T>) -> Result<Option<T>> {
+        match result {
+            Ok(value) => Ok(Some(value)),
+            Err(e) => match e.damage() {
+                Some(damage) => {
+                    self.lost.push(damage.clone());
+                    Ok(None)
+                }
+                None => Err(e),
+            },
+        }
+    }
+
+    /// Table events that the journal lacks. One that does not fit what is left of it is lost.
+    fn adopt_events(&mut self, from: &Path, set: &VersionSet, records: &[Record<'_>]) {
+        for record in records.iter().filter(|record| record.table == SYSTEM_TABLE) {
+            if let Some(event) = Event::decode(record.key, record.value)
+                && Event::is_news_to(set, record.seq)
+                && let Err(refused) = set.adopt(&event.edit(record.seq))
+            {
+                self.lost.push(Damage {
+                    tier: "journal",
+                    file: from.to_path_buf(),
+                    offset: 0,
+                    what: format!("table event {}", record.seq),
+                    expected: "one that fits the journal".into(),
+                    got: refused.to_string(),
+                });
+            }
+        }
+    }
+
+    fn zones(&mut self, loaded: &Loaded) -> Result<Vec<(u64, u64)>> {
+        self.lost.extend(loaded.damages.iter().cloned());
+        let geometry = loaded.superblock.geometry;
+        let scans = ZonePool::scan_readable(&loaded.region, geometry, &mut self.lost)?;
+        let evidence = Evidence {
+            region: &loaded.region,
+            geometry,
+            floor: loaded.floor,
+            incarnations: &loaded.superblock.incarnations,
+            scans: &scans,
+            gidx: &[],
+            threads: 1,
+            progress: &|_, _| (),
+            check_payloads: true,
+        };
+        readable(&evidence, &mut self.lost)
+    }
+
+    /// The levels of a table, the deepest and oldest first.
+    fn levels(
+        &mut self,
+        set: &VersionSet,
+        table: TableId,
+        into: &Table,
+        writer: &mut Writer<'_>,
+    ) -> Result<()> {
+        let Some(version) = set.version(table) else { return Ok(()) };
+        for extent in version.levels.iter().rev().flat_map(|level| level.extents().iter()) {
+            extent.salvage(&mut self.lost, |entry| {
+                writer.write(into, entry.kind, entry.key, entry.value)
+            })?;
+        }
+        Ok(())
+    }
+}
+
+/// Writes in batches; the last is made durable.
+struct Writer<'a> {
+    db: &'a Database,
+    batch: WriteBatch,
+    records: u64,
+}
+
+impl Writer<'_> {
+    fn write(&mut self, into: &Table, kind: Kind, key: &[u8], value: &[u8]) -> Result<()> {
+        match kind {
+            Kind::Put => self.batch.put(into, key, value),
+            Kind::Delete => self.batch.delete(into, key),
+            Kind::TableEvent => return Ok(()),
+        };
+        self.records += 1;
+        if self.batch.stored_bytes() >= BATCH_BYTES {
+            let batch = std::mem::take(&mut self.batch);
+            self.db.write_with(batch, Durability::Relaxed)?;
+        }
+        Ok(())
+    }
+
+    fn finish(&mut self) -> Result<()> {
+        if self.batch.is_empty() {
+            return Ok(());
+        }
+        self.db.write(std::mem::take(&mut self.batch))
+    }
+}

@@ -1,0 +1,63 @@
+//! Reads what can still be read of an extent, block by block.
+
+use std::sync::Arc;
+
+use super::block::BlockCursor;
+use super::{Extent, Malformed};
+use crate::error::{Damage, Error, Result};
+use crate::record::EntryRef;
+
+impl Extent {
+    /// Hands the newest version of each key that can be read to `each`, in the order of keys. What
+    /// cannot be read goes to `lost`: a block alone where the index is sound, else everything.
+    ///
+    /// # Errors
+    ///
+    /// What `each` fails with.
+    pub(crate) fn salvage(
+        &self,
+        lost: &mut Vec<Damage>,
+        mut each: impl FnMut(&EntryRef<'_>) -> Result<()>,
+    ) -> Result<()> {
+        let index = match self.load_footer().and_then(|footer| self.load_index(&footer)) {
+            Ok(index) => index,
+            Err(error) => {
+                lost.push(self.loss(0, "extent", &error));
+                return Ok(());
+            }
+        };
+        let mut last: Option<Vec<u8>> = None;
+        for n in 0..index.entries().len() {
+            let offset = index.entries()[n].offset;
+            let block = match self.load_block(&index, n) {
+                Ok(block) => block,
+                Err(error) => {
+                    lost.push(self.loss(offset, "block", &error));
+                    continue;
+                }
+            };
+            let mut cursor = BlockCursor::new(Arc::new(block), Vec::new());
+            let mut stepped = cursor.first();
+            while stepped.is_ok()
+                && let Some(entry) = cursor.entry()
+            {
+                if last.as_deref() != Some(entry.key) {
+                    last = Some(entry.key.to_vec());
+                    each(&entry)?;
+                }
+                stepped = cursor.next();
+            }
+            if stepped.is_err() {
+                let malformed = Malformed::new("entries that decode", "one that does not");
+                lost.push(self.damage(offset, "block", malformed));
+            }
+        }
+        Ok(())
+    }
+
+    fn loss(&self, offset: u32, what: &str, error: &Error) -> Damage {
+        error.damage().cloned().unwrap_or_else(|| {
+            self.damage(offset, what, Malformed::new("readable bytes", error.to_string()))
+        })
+    }
+}

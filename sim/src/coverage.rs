@@ -1,0 +1,152 @@
+//! Which operations of the engine were cut, so that a run that missed one says so.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+use terrace::testing::{Explored, Trace};
+use terrace::{Database, Durability, Stats};
+
+/// Every operation that a full run must have cut.
+pub const OPERATIONS: [&str; 23] = [
+    "allocate",
+    "zone switch",
+    "free",
+    "stream open",
+    "stream close",
+    "growth",
+    "commit over 1 table",
+    "commit over 2 tables",
+    "commit over 3 tables",
+    "commit over 4 tables",
+    "relaxed beside durable",
+    "freeze",
+    "merge",
+    "drain",
+    "compaction",
+    "clean",
+    "create table",
+    "drop table",
+    "rename table",
+    "truncate table",
+    "journal edit",
+    "journal checkpoint",
+    "recovery",
+];
+
+/// What runs did, added up.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Coverage {
+    pub seeds: u64,
+    /// Moments at which power was cut.
+    pub cuts: u64,
+    /// Of them, those on machines without persistent memory.
+    pub file_cuts: u64,
+    /// Images that were opened and checked, each once a moment of acknowledgement.
+    pub images: u64,
+    /// Images that cuts can leave, of those that were tried.
+    pub made: u64,
+    /// Moments with more combinations than were tried.
+    pub sampled: u64,
+    /// Openings that were cut again.
+    pub second_cuts: u64,
+    /// How often each operation was under test.
+    pub operations: BTreeMap<String, u64>,
+    /// Places that caused an event while an operation was under test.
+    pub sites: BTreeSet<String>,
+    /// Those of them that were cut at.
+    pub cut_sites: BTreeSet<String>,
+    pub violations: Vec<String>,
+}
+
+impl Coverage {
+    pub fn absorb(&mut self, other: Coverage) {
+        self.seeds += other.seeds;
+        self.cuts += other.cuts;
+        self.file_cuts += other.file_cuts;
+        self.images += other.images;
+        self.made += other.made;
+        self.sampled += other.sampled;
+        self.second_cuts += other.second_cuts;
+        for (operation, n) in other.operations {
+            *self.operations.entry(operation).or_default() += n;
+        }
+        self.sites.extend(other.sites);
+        self.cut_sites.extend(other.cut_sites);
+        self.violations.extend(other.violations);
+    }
+
+    pub fn explored(&mut self, explored: &Explored, trace: &Trace, is_files: bool) {
+        self.cuts += explored.moments;
+        self.file_cuts += if is_files { explored.moments } else { 0 };
+        self.images += explored.checked;
+        self.made += explored.images;
+        self.sampled += explored.sampled;
+        let name = |site: &terrace::testing::Site| match site.line {
+            0 => site.file.to_string(),
+            line => format!("{}:{line}", site.file),
+        };
+        self.sites.extend(trace.sites().keys().map(name));
+        self.cut_sites.extend(explored.sites.keys().map(name));
+    }
+
+    pub fn count(&mut self, operation: &str, n: u64) {
+        debug_assert!(OPERATIONS.contains(&operation), "{operation} is a known operation");
+        if n > 0 {
+            *self.operations.entry(operation.to_string()).or_default() += n;
+        }
+    }
+
+    /// Operations that no run had under test.
+    pub fn missed(&self) -> Vec<&'static str> {
+        OPERATIONS.into_iter().filter(|name| !self.operations.contains_key(*name)).collect()
+    }
+}
+
+/// A look at the counters of a database, to see what happened since.
+#[derive(Debug)]
+pub struct Before(Stats);
+
+impl Before {
+    pub fn of(db: &Database) -> Before {
+        Before(db.stats())
+    }
+
+    /// Counts what has happened to `db` since.
+    pub fn count(&self, db: &Database, written: &[(usize, Durability)], coverage: &mut Coverage) {
+        let (before, now) = (&self.0, db.stats());
+        let up = |get: fn(&Stats) -> u64| get(&now).saturating_sub(get(before));
+        let down = |get: fn(&Stats) -> u64| get(before).saturating_sub(get(&now));
+        let taken = |s: &Stats| u64::from(s.pm.zones_used) + s.background.zones_released;
+        let streams = |s: &Stats| u64::from(s.pm.streams_used);
+        coverage.count("allocate", up(taken));
+        coverage.count("zone switch", up(|s| s.commit.zone_switches));
+        coverage.count("free", up(|s| s.background.zones_released));
+        coverage.count("stream open", up(streams));
+        coverage.count("stream close", down(streams));
+        coverage.count("growth", u64::from(up(|s| s.pm.capacity) > 0));
+        coverage.count("freeze", up(|s| s.background.freezes));
+        coverage.count("merge", up(|s| s.background.merges));
+        coverage.count("drain", up(|s| s.background.drains));
+        coverage.count("compaction", up(|s| s.background.compactions + s.background.moves));
+        coverage.count("clean", up(|s| s.background.zones_cleaned));
+        for tables in 1..=4 {
+            let of_many = written.iter().filter(|(n, _)| *n == tables).count() as u64;
+            let unit = if tables == 1 { "table" } else { "tables" };
+            coverage.count(&format!("commit over {tables} {unit}"), of_many);
+        }
+        let has = |durability| written.iter().any(|(_, d)| *d == durability);
+        let both = has(Durability::Relaxed) && has(Durability::Durable);
+        coverage.count("relaxed beside durable", u64::from(both));
+    }
+}
+
+/// Counts what files tell: edits of the journal, and new epochs of it.
+pub fn count_journal(trace: &Trace, coverage: &mut Coverage) {
+    for (site, n) in trace.sites() {
+        match site.file {
+            "sync journal" => coverage.count("journal edit", n),
+            "rename journal" => coverage.count("journal checkpoint", n),
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,25 @@
+//! Tries to break every persist point of Terrace: the whole engine on a simulated machine, its
+//! background stepped, stopped at every store, flush, fence, write, sync and rename of the
+//! operation under test. One seed is one run.
+//!
+//! The rig that it is built on serves the engine's own tests too.
+
+#![allow(missing_docs, reason = "a tool; the names of what it does say what they do")]
+#![allow(clippy::unwrap_used, reason = "what a run cannot do ends it, and that is a finding")]
+
+pub mod chance;
+pub mod content;
+pub mod coverage;
+pub mod cuts;
+pub mod planted;
+pub mod run;
+pub mod scenario;
+pub mod workload;
+
+pub use chance::Chance;
+use terrace::Options;
+
+/// A database so small that freezes, merges, drains and compactions happen at once.
+pub fn tiny() -> Options {
+    Options::new().pm_size(2 << 20).cache_size(1 << 20).level1_size(64 << 10)
+}

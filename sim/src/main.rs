@@ -1,0 +1,183 @@
+//! `cargo run --release -p terrace-sim -- --seed N --seeds M [--minutes T] [--json]`
+
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "reporting is this program's job")]
+
+use std::process::{Command, ExitCode, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use clap::Parser;
+use serde_json::json;
+use terrace_sim::coverage::{Coverage, OPERATIONS};
+use terrace_sim::run::{Limits, Prepared, Run};
+
+/// Cut the power of simulated machines at every persist point and look what is found.
+///
+/// One seed is one run: an operation of the engine, every image that a cut in it can leave. The
+/// exit code is 1 when a run found something wrong, 2 when no run had some operation under test.
+#[derive(Clone, Debug, Parser)]
+#[command(name = "terrace-sim", version)]
+struct Arguments {
+    /// The first seed
+    #[arg(long, default_value_t = 0)]
+    seed: u64,
+    /// How many seeds
+    #[arg(long, default_value_t = 1)]
+    seeds: u64,
+    /// Go on with more seeds for so many minutes
+    #[arg(long)]
+    minutes: Option<f64>,
+    /// Print nothing but one JSON object at the end
+    #[arg(long)]
+    json: bool,
+    /// Try little for each seed, as the short suite does
+    #[arg(long)]
+    short: bool,
+    /// At most so many moments of a seed
+    #[arg(long)]
+    moments: Option<usize>,
+    /// At most so many images of a moment
+    #[arg(long)]
+    most: Option<usize>,
+    /// Processes to share the seeds; by default one for each core
+    #[arg(long)]
+    jobs: Option<u64>,
+    /// Only this image of the seed, as a violation names it
+    #[arg(long)]
+    replay: Option<String>,
+    /// The process is one of several: it prints all that it counted
+    #[arg(long, hide = true)]
+    part: bool,
+}
+
+impl Arguments {
+    fn limits(&self) -> Limits {
+        let limits = if self.short { Limits::SHORT } else { Limits::WIDE };
+        Limits {
+            moments: self.moments.unwrap_or(limits.moments),
+            most: self.most.unwrap_or(limits.most),
+        }
+    }
+
+    fn jobs(&self) -> u64 {
+        let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get) as u64;
+        self.jobs.unwrap_or(cores).clamp(1, self.seeds.max(1))
+    }
+}
+
+fn main() -> ExitCode {
+    match run(&Arguments::parse()) {
+        Ok(code) => code,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::from(3)
+        }
+    }
+}
+
+fn run(arguments: &Arguments) -> Result<ExitCode> {
+    let begin = Instant::now();
+    if arguments.part {
+        println!("{}", serde_json::to_string(&alone(arguments, begin))?);
+        return Ok(ExitCode::SUCCESS);
+    }
+    let coverage = match arguments.jobs() {
+        1 => alone(arguments, begin),
+        jobs => shared(arguments, jobs)?,
+    };
+    report(arguments, &coverage, begin.elapsed())
+}
+
+/// All seeds, one after the other: readers of one database hold up what another one frees, so a
+/// process has one database at work at a time.
+fn alone(arguments: &Arguments, begin: Instant) -> Coverage {
+    let (mut coverage, mut prepared) = (Coverage::default(), Prepared::default());
+    let until = arguments.minutes.map(|minutes| Duration::from_secs_f64(minutes * 60.0));
+    let (mut said, step) = (Instant::now(), arguments.jobs.filter(|_| arguments.part).unwrap_or(1));
+    for n in 0.. {
+        let enough = n >= arguments.seeds;
+        if until.map_or(enough, |until| begin.elapsed() >= until && (enough || n > 0)) {
+            break;
+        }
+        let mut run = Run::of(arguments.seed + n * step, arguments.limits());
+        run.replay.clone_from(&arguments.replay);
+        let known = coverage.violations.len();
+        run.run(&mut prepared, &mut coverage);
+        coverage.violations[known..].iter().for_each(|what| eprintln!("VIOLATION: {what}"));
+        if !arguments.json && said.elapsed() >= Duration::from_secs(2) {
+            said = Instant::now();
+            let Coverage { seeds, cuts, images, .. } = &coverage;
+            eprint!("\r{seeds} seeds, {cuts} cuts, {images} images … ");
+        }
+    }
+    coverage
+}
+
+/// Shares the seeds among processes.
+fn shared(arguments: &Arguments, jobs: u64) -> Result<Coverage> {
+    let program = std::env::current_exe().context("finding this program")?;
+    let limits = arguments.limits();
+    let mut parts = Vec::new();
+    for part in 0..jobs {
+        let seeds = (arguments.seeds + jobs - 1 - part) / jobs;
+        let mut command = Command::new(&program);
+        command.args(["--part", "--jobs", &jobs.to_string(), "--seeds", &seeds.to_string()]);
+        command.args(["--seed", &(arguments.seed + part).to_string()]);
+        command.args(["--moments", &limits.moments.to_string()]);
+        command.args(["--most", &limits.most.to_string()]);
+        if let Some(minutes) = arguments.minutes {
+            command.args(["--minutes", &minutes.to_string()]);
+        }
+        // One of them shows how it goes, for all.
+        if arguments.json || part > 0 {
+            command.arg("--json");
+        }
+        parts.push(command.stdout(Stdio::piped()).spawn().context("starting a part")?);
+    }
+    let mut coverage = Coverage::default();
+    for part in parts {
+        let output = part.wait_with_output().context("waiting for a part")?;
+        if !output.status.success() {
+            bail!("a part of the run ended with {}", output.status);
+        }
+        coverage.absorb(serde_json::from_slice(&output.stdout).context("reading a part")?);
+    }
+    Ok(coverage)
+}
+
+fn report(arguments: &Arguments, coverage: &Coverage, took: Duration) -> Result<ExitCode> {
+    let missed = coverage.missed();
+    let object = json!({
+        "seed": arguments.seed,
+        "seeds": coverage.seeds,
+        "cuts": coverage.cuts,
+        "file_cuts": coverage.file_cuts,
+        "images": coverage.images,
+        "made": coverage.made,
+        "sampled": coverage.sampled,
+        "second_cuts": coverage.second_cuts,
+        "sites": { "covered": coverage.cut_sites.len(), "all": coverage.sites.len() },
+        "operations": coverage.operations,
+        "missed": missed,
+        "violations": coverage.violations.len(),
+        "seconds": (took.as_secs_f64() * 10.0).round() / 10.0,
+    });
+    if !arguments.json {
+        eprintln!();
+        let uncut: Vec<&String> = coverage.sites.difference(&coverage.cut_sites).collect();
+        if !uncut.is_empty() {
+            eprintln!("never cut at: {uncut:?}");
+        }
+        if !missed.is_empty() {
+            eprintln!("missed {} of {} operations: {missed:?}", missed.len(), OPERATIONS.len());
+        }
+    }
+    println!("{}", serde_json::to_string(&object)?);
+    // A few seeds cannot have everything.
+    let owes_all = coverage.seeds >= 200;
+    Ok(match (coverage.violations.is_empty(), missed.is_empty() || !owes_all) {
+        (false, _) => ExitCode::FAILURE,
+        (true, false) => ExitCode::from(2),
+        (true, true) => ExitCode::SUCCESS,
+    })
+}

@@ -1,0 +1,220 @@
+//! One seed, one run: a database is prepared, one operation of it is recorded, and every image
+//! that a power cut in it can leave is opened and held against what was acknowledged.
+
+use std::collections::BTreeMap;
+
+use terrace::testing::{Explorer, Machine, Moment, Planted, Survive, Trace};
+
+use crate::content::{Content, read_all};
+use crate::coverage::{Before, Coverage, count_journal};
+use crate::cuts::{Account, End, Kind, PATH, Rig, Violation, copy, options, reopen};
+use crate::scenario::{self, SCENARIOS, Scenario};
+
+/// How much of what is possible a run tries.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Moments that power is cut at.
+    pub moments: usize,
+    /// Combinations of surviving stores at each.
+    pub most: usize,
+}
+
+impl Limits {
+    /// Everything affordable.
+    pub const WIDE: Limits = Limits { moments: usize::MAX, most: 4096 };
+    /// What a seed of the short suite tries.
+    pub const SHORT: Limits = Limits { moments: 9, most: 2 };
+}
+
+/// What runs share, to prepare it once.
+#[derive(Default)]
+pub struct Prepared(BTreeMap<&'static str, Rig>);
+
+impl Prepared {
+    fn long_journal(&mut self, kind: Kind) -> &Rig {
+        let name = if kind == Kind::Files { "files" } else { "memory" };
+        self.0.entry(name).or_insert_with(|| scenario::long_journal(kind))
+    }
+}
+
+/// One run.
+#[derive(Clone, Debug)]
+pub struct Run {
+    pub seed: u64,
+    pub kind: Kind,
+    pub scenario: Scenario,
+    pub limits: Limits,
+    pub planted: Option<Planted>,
+    pub replay: Option<String>,
+}
+
+impl Run {
+    /// The run that a seed stands for: two of three on persistent memory.
+    pub fn of(seed: u64, limits: Limits) -> Run {
+        let kind = if seed % 3 == 2 { Kind::Files } else { Kind::Memory };
+        let count = SCENARIOS.len() as u64;
+        let mut scenario = SCENARIOS[(seed / 3 % count) as usize];
+        // A long journal has many edits, each like the other: a few seeds of them are enough.
+        if scenario == Scenario::Checkpoint && !(seed / 3 / count).is_multiple_of(8) {
+            scenario = Scenario::Commits;
+        }
+        Run { seed, kind, scenario, limits, planted: None, replay: None }
+    }
+
+    fn explorer(&self) -> Explorer {
+        let name = format!("{:?} on {:?}", self.scenario, self.kind).to_lowercase();
+        let explorer = Explorer::new(name, self.seed);
+        let explorer = explorer.most(self.limits.most).moments(self.limits.moments);
+        match &self.replay {
+            Some(replay) => explorer.replay(replay),
+            None => explorer,
+        }
+    }
+
+    /// Runs it; whether all was well is in the coverage.
+    pub fn run(&self, prepared: &mut Prepared, coverage: &mut Coverage) {
+        coverage.seeds += 1;
+        let done = match self.scenario {
+            Scenario::Recovery => self.recovery(coverage),
+            _ => self.operation(prepared, coverage),
+        };
+        if let Err(what) = done {
+            coverage.violations.push(what);
+        }
+    }
+
+    /// The trace of it alone, to compare runs.
+    pub fn trace(&self, prepared: &mut Prepared) -> Trace {
+        let mut rig = self.rig(prepared);
+        self.scenario.prepare(&mut rig);
+        rig.record();
+        self.scenario.act(&mut rig);
+        rig.recorded().trace
+    }
+
+    fn rig(&self, prepared: &mut Prepared) -> Rig {
+        match self.scenario {
+            Scenario::Checkpoint => {
+                scenario::again(prepared.long_journal(self.kind), self.kind, self.seed)
+            }
+            _ => Rig::new(self.kind, self.seed, self.planted),
+        }
+    }
+
+    fn operation(&self, prepared: &mut Prepared, coverage: &mut Coverage) -> Result<(), Violation> {
+        let mut rig = self.rig(prepared);
+        self.scenario.prepare(&mut rig);
+        let before = Before::of(&rig.db);
+        rig.record();
+        self.scenario.act(&mut rig);
+        let recording = rig.recorded();
+        before.count(&rig.db, &rig.written, coverage);
+        if self.scenario == Scenario::Tables {
+            for operation in ["create table", "drop table", "rename table", "truncate table"] {
+                coverage.count(operation, 1);
+            }
+        }
+        drop(rig);
+        let mut second = 0;
+        let result = self.explorer().explore(&recording.trace, |found, moment| {
+            self.check(found, &recording.account(moment), moment, &mut second)
+        });
+        coverage.second_cuts += second;
+        self.conclude(result, &recording.trace, coverage)
+    }
+
+    /// Cuts an opening after a cut: whatever is found then is what an undisturbed one finds.
+    fn recovery(&self, coverage: &mut Coverage) -> Result<(), Violation> {
+        let mut rig = Rig::new(self.kind, self.seed, self.planted);
+        self.scenario.prepare(&mut rig);
+        let survive = Survive::Seeded(rig.chance.next());
+        let (found, account) = (rig.machine.crash(survive), rig.account());
+        drop(rig);
+        let named = |what: String| format!("seed {}, before the recovery: {what}", self.seed);
+        let undisturbed = reopen(&copy(&found), self.planted, &account, End::Cut(survive));
+        let (db, want) = undisturbed.map_err(named)?;
+        drop(db);
+        found.record();
+        drop(options(&found, self.planted).open(PATH).map_err(|e| named(e.to_string()))?);
+        let Some(trace) = found.recorded() else { return Ok(()) };
+        coverage.count("recovery", 1);
+        let result = self.explorer().explore(&trace, |again, _| {
+            let (_, content) = reopen(again, self.planted, &account, End::Cut(survive))?;
+            same(&content, &want)
+        });
+        self.conclude(result, &trace, coverage)
+    }
+
+    fn conclude(
+        &self,
+        result: Result<terrace::testing::Explored, Box<terrace::testing::Violation>>,
+        trace: &Trace,
+        coverage: &mut Coverage,
+    ) -> Result<(), Violation> {
+        count_journal(trace, coverage);
+        match result {
+            Ok(explored) => {
+                coverage.explored(&explored, trace, self.kind == Kind::Files);
+                Ok(())
+            }
+            Err(violation) => Err(format!(
+                "{violation}\n  or: cargo run --release -p terrace-sim -- --seed {} --replay {:?}",
+                self.seed, violation.replay,
+            )),
+        }
+    }
+
+    /// Opens an image and holds it against the account; some openings are cut once more, and some
+    /// databases work on until they rest, to see whether a zone leaked.
+    fn check(
+        &self,
+        found: &Machine,
+        account: &Account,
+        moment: Moment,
+        second: &mut u64,
+    ) -> Result<(), Violation> {
+        let choice = (moment.event as u64).wrapping_add(self.seed) % 4;
+        let before = (choice == 0).then(|| copy(found));
+        let end = End::Cut(Survive::Nothing);
+        let (db, content) = reopen(found, self.planted, account, end)?;
+        if choice == 1 {
+            rests_without_leaks(&db)?;
+            same(&read_all(&db).map_err(|e| e.to_string())?, &content)
+                .map_err(|what| format!("after background jobs: {what}"))?;
+        }
+        drop(db);
+        if choice == 2 {
+            let cut = found.crash(Survive::Seeded(self.seed));
+            let (_, again) = reopen(&cut, self.planted, account, end)?;
+            same(&again, &content).map_err(|what| format!("a cut after the opening: {what}"))?;
+        }
+        let Some(before) = before else { return Ok(()) };
+        let survive = Survive::Seeded(self.seed ^ moment.event as u64);
+        before.cut_before(1 + (self.seed / 4 + moment.event as u64) % 6, survive);
+        drop(options(&before, self.planted).open(PATH).map_err(|e| e.to_string())?);
+        let Some(lost) = before.found() else { return Ok(()) };
+        *second += 1;
+        let again = reopen(&lost, self.planted, account, End::Cut(survive));
+        let (_, content_again) = again.map_err(|what| format!("after a second cut: {what}"))?;
+        same(&content_again, &content).map_err(|what| format!("after a second cut: {what}"))
+    }
+}
+
+fn same(got: &Content, want: &Content) -> Result<(), Violation> {
+    got.differs_from(want).map_or(Ok(()), Err)
+}
+
+/// Each live zone holds a record, but for the open one and the spare of each stream, and the open
+/// one of the cleaner.
+fn rests_without_leaks(db: &terrace::Database) -> Result<(), Violation> {
+    for _ in 0..1000 {
+        if !db.step().map_err(|e| e.to_string())? {
+            let pm = db.stats().pm;
+            if pm.zones_used <= pm.zones_live + 2 * pm.streams_used + 1 {
+                return Ok(());
+            }
+            std::thread::yield_now();
+        }
+    }
+    Err(format!("zones leak: {:?}", db.stats().pm))
+}

@@ -1,0 +1,339 @@
+//! The operations under test: each prepares a database and then does one thing to it.
+
+use std::path::Path;
+
+use terrace::testing::Machine;
+use terrace::{CommitTuning, Durability};
+
+use crate::content::Effect;
+use crate::cuts::{Kind, PATH, Rig, copy, options};
+use crate::workload::{Action, Taste};
+use Durability::{Durable, Relaxed};
+
+/// What a seed puts under test.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Scenario {
+    Commits,
+    Switch,
+    Streams,
+    Growth,
+    Merge,
+    Drain,
+    Free,
+    Clean,
+    Tables,
+    Checkpoint,
+    Buried,
+    Recovery,
+    Mixed,
+}
+
+use Scenario::*;
+
+pub const SCENARIOS: [Scenario; 13] = [
+    Commits, Switch, Streams, Growth, Merge, Drain, Free, Clean, Tables, Checkpoint, Buried,
+    Recovery, Mixed,
+];
+
+/// How long a journal gets before it has a new epoch.
+const JOURNAL_EPOCH: u64 = 1 << 20;
+
+/// More background jobs than anything here needs.
+const MOST_JOBS: u64 = 2000;
+
+impl Scenario {
+    /// A database that is about to do it.
+    pub fn prepare(self, rig: &mut Rig) {
+        match self {
+            Commits => prepare_commits(rig),
+            Switch | Growth | Merge => small(rig),
+            Streams => {
+                small(rig);
+                rig.db.tune_commits(CommitTuning::new().own_streams(1));
+                let first = 41 + rig.chance.below(40);
+                write_in_turn(rig, first, |_| false);
+                let busy = rig.chance.percent(50);
+                rig.db.tune_commits(CommitTuning::new().own_streams(u32::from(busy)));
+            }
+            Drain | Tables => half_full(rig),
+            Free => {
+                half_full(rig);
+                steps_until(rig, |rig| rig.db.stats().background.drains > 0);
+            }
+            Clean => mostly_dead(rig),
+            Checkpoint => {}
+            Buried => bury(rig),
+            Recovery | Mixed => {
+                let acts = 20 + rig.chance.below(60);
+                work(rig, acts);
+            }
+        }
+    }
+
+    /// Does it.
+    pub fn act(self, rig: &mut Rig) {
+        match self {
+            Commits => commits(rig),
+            Switch => switch(rig),
+            Streams => {
+                let streams = rig.db.stats().pm.streams_used;
+                write_in_turn(rig, 120, |rig| rig.db.stats().pm.streams_used != streams);
+            }
+            Growth => grow(rig),
+            Merge => {
+                put_any(rig, Relaxed);
+                steps_until(rig, |rig| rig.db.stats().background.merges > 0);
+                put_any(rig, Durable);
+            }
+            Drain => {
+                put_any(rig, Relaxed);
+                let drains = rig.db.stats().background.drains;
+                steps_until(rig, |rig| rig.db.stats().background.drains > drains);
+            }
+            Free => {
+                let released = rig.db.stats().background.zones_released;
+                steps_until(rig, |rig| rig.db.stats().background.zones_released > released);
+                put_any(rig, Durable);
+            }
+            Clean => clean(rig),
+            Buried => {
+                let drains = rig.db.stats().background.drains;
+                rewrite_until(rig, |rig| rig.db.stats().background.drains > drains + 1);
+            }
+            Tables => tables(rig),
+            Checkpoint => (0..30).for_each(|n| create(rig, &format!("{n:0>240}"))),
+            Recovery => panic!("recovery is recorded where it happens"),
+            Mixed => {
+                let acts = 4 + rig.chance.below(16);
+                work(rig, acts);
+            }
+        }
+    }
+}
+
+fn work(rig: &mut Rig, acts: u64) {
+    let value = *rig.chance.pick(&[300, 6000, 25_000]);
+    let taste = Taste { relaxed: 50, tables: 4, steps: 35, value, keys: 120 };
+    (0..acts).for_each(|_| rig.act(&taste));
+}
+
+fn steps_until(rig: &mut Rig, done: impl Fn(&Rig) -> bool) {
+    for n in 0..MOST_JOBS {
+        if done(rig) {
+            return;
+        }
+        if !rig.db.step().unwrap() {
+            // There is nothing to do: something new.
+            put(rig, "a", &format!("row {}", n % 90), 9000, Relaxed);
+        }
+    }
+    panic!("{MOST_JOBS} background jobs did not do it: {:?}", rig.db.stats());
+}
+
+fn create(rig: &mut Rig, name: &str) {
+    rig.perform(&Action::Table(Effect::Create(name.into())));
+}
+
+fn put(rig: &mut Rig, table: &str, key: &str, len: usize, durability: Durability) {
+    let value = rig.chance.bytes(len);
+    let put = Effect::Put(table.into(), key.as_bytes().to_vec(), value);
+    rig.perform(&Action::Write(vec![put], durability));
+}
+
+fn put_any(rig: &mut Rig, durability: Durability) {
+    let table = *rig.chance.pick(&["a", "b"]);
+    let key = format!("row {}", rig.chance.below(90));
+    let len = rig.chance.below(400) as usize;
+    put(rig, table, &key, len, durability);
+}
+
+/// Two tables with a few rows.
+fn small(rig: &mut Rig) {
+    create(rig, "a");
+    create(rig, "b");
+    for _ in 0..1 + rig.chance.below(8) {
+        let durability = *rig.chance.pick(&[Durable, Relaxed]);
+        put_any(rig, durability);
+    }
+}
+
+fn prepare_commits(rig: &mut Rig) {
+    small(rig);
+    create(rig, "c");
+    create(rig, "d");
+    if rig.chance.percent(75) {
+        rig.db.tune_commits(CommitTuning::new().own_streams(1));
+        // Commits over several tables have parts in two streams then.
+        write_in_turn(rig, 100, |rig| rig.db.stats().pm.streams_used > 1);
+    }
+    // Where in the sixteen groups of a floor the commits fall.
+    for _ in 0..rig.chance.below(16) {
+        put_any(rig, Durable);
+    }
+}
+
+/// Commits over one to four tables, relaxed beside durable.
+fn commits(rig: &mut Rig) {
+    for _ in 0..5 {
+        let mut tables = vec!["a", "b", "c", "d"];
+        for _ in 0..rig.chance.below(4) {
+            let gone = rig.chance.below(tables.len() as u64) as usize;
+            tables.remove(gone);
+        }
+        let effects = tables.into_iter().map(|table| {
+            let key = format!("row {}", rig.chance.below(20)).into_bytes();
+            if rig.chance.percent(25) {
+                return Effect::Delete(table.into(), key);
+            }
+            let len = *rig.chance.pick(&[3, 40, 90, 300, 1200]);
+            Effect::Put(table.into(), key, rig.chance.bytes(len))
+        });
+        let effects: Vec<Effect> = effects.collect();
+        let durability = *rig.chance.pick(&[Durable, Relaxed]);
+        rig.perform(&Action::Write(effects, durability));
+    }
+}
+
+fn switch(rig: &mut Rig) {
+    let switches = rig.db.stats().commit.zone_switches;
+    for n in 0..40 {
+        let len = 10_000 + rig.chance.below(50_000) as usize;
+        put(rig, "a", &format!("fill {n}"), len, Relaxed);
+        if rig.db.stats().commit.zone_switches > switches {
+            break;
+        }
+    }
+    put_any(rig, Durable);
+}
+
+/// Two busy tables in turn.
+fn write_in_turn(rig: &mut Rig, rounds: u64, done: impl Fn(&Rig) -> bool) {
+    for n in 0..rounds {
+        if done(rig) {
+            break;
+        }
+        let table = ["a", "b"][(n / 40 % 2) as usize];
+        put(rig, table, &format!("{n}"), 3000, Durable);
+        rig.steps(50);
+    }
+}
+
+fn grow(rig: &mut Rig) {
+    let capacity = rig.db.stats().pm.capacity;
+    put_any(rig, Relaxed);
+    rig.db.grow_pm(capacity + (512 << 10)).unwrap();
+    put_any(rig, Relaxed);
+    put_any(rig, Durable);
+}
+
+/// A region that is half full.
+fn half_full(rig: &mut Rig) {
+    small(rig);
+    let mut n = 0;
+    while rig.db.stats().pm.zones_used < 7 {
+        let len = 4000 + rig.chance.below(9000) as usize;
+        let key = format!("row {}", rig.chance.below(90));
+        if rig.chance.percent(10) {
+            let delete = Effect::Delete(["a", "b"][n % 2].into(), key.into_bytes());
+            rig.perform(&Action::Write(vec![delete], Relaxed));
+        } else {
+            put(rig, ["a", "b"][n % 2], &key, len, Relaxed);
+        }
+        n += 1;
+    }
+}
+
+/// A region close to half full in which each zone has one cold record, the others of which are
+/// superseded.
+fn mostly_dead(rig: &mut Rig) {
+    create(rig, "a");
+    create(rig, "b");
+    let mut n = 0;
+    while rig.db.stats().pm.zones_used < 7 {
+        if n % 18 == 0 {
+            put(rig, "b", &format!("cold {n}"), 50, Relaxed);
+        }
+        put(rig, "a", &format!("hot {}", n % 4), 6500, Relaxed);
+        // Nothing calls for cleaning yet: freezes and merges.
+        rig.steps(1);
+        n += 1;
+    }
+}
+
+/// Rows at the bottom of two levels, and above them, in the region, their tombstones.
+fn bury(rig: &mut Rig) {
+    small(rig);
+    let depth = |rig: &Rig| rig.db.stats().tables.iter().map(|t| t.levels.len()).max();
+    rewrite_until(rig, |rig| depth(rig) >= Some(2));
+    for n in (0..90).filter(|n| n % 5 < 2) {
+        let delete = Effect::Delete("a".into(), format!("row {n}").into_bytes());
+        rig.perform(&Action::Write(vec![delete], Relaxed));
+    }
+}
+
+/// Writes rows that no tombstone is for.
+fn rewrite_until(rig: &mut Rig, done: impl Fn(&Rig) -> bool) {
+    for _ in 0..MOST_JOBS {
+        if done(rig) {
+            return;
+        }
+        let n = rig.chance.below(18) * 5 + 2 + rig.chance.below(3);
+        put(rig, "a", &format!("row {n}"), 9000, Relaxed);
+        rig.steps(2);
+    }
+    panic!("{MOST_JOBS} writes did not do it: {:?}", rig.db.stats());
+}
+
+fn clean(rig: &mut Rig) {
+    let cleaned = rig.db.stats().background.zones_cleaned;
+    for n in 0..200 {
+        if rig.db.stats().background.zones_cleaned > cleaned {
+            break;
+        }
+        put(rig, "a", &format!("hot {}", n % 4), 16_000, Relaxed);
+        rig.steps(1);
+    }
+    rig.steps(4);
+}
+
+fn tables(rig: &mut Rig) {
+    create(rig, "c");
+    put(rig, "c", "in c", 100, Relaxed);
+    rig.perform(&Action::Table(Effect::Truncate("a".into())));
+    put(rig, "a", "after", 100, Relaxed);
+    rig.perform(&Action::Table(Effect::Rename("a".into(), "z".into())));
+    rig.perform(&Action::Table(Effect::Drop("b".into())));
+    put(rig, "c", "last", 100, Relaxed);
+    rig.steps(30);
+}
+
+/// A database one long table name away from a new epoch of its journal, closed.
+pub fn long_journal(kind: Kind) -> Rig {
+    let mut rig = Rig::new(kind, 5, None);
+    create(&mut rig, "a");
+    put(&mut rig, "a", "one", 100, Durable);
+    let name = |n: u64| format!("{n:0>250}");
+    create(&mut rig, &name(0));
+    let mut n = 0;
+    while journal(&rig.machine).1 + 3000 < JOURNAL_EPOCH {
+        rig.perform(&Action::Table(Effect::Rename(name(n), name(n + 1))));
+        n += 1;
+    }
+    rig.db.clone().close().unwrap();
+    rig
+}
+
+/// The journal's name and length.
+pub fn journal(machine: &Machine) -> (String, u64) {
+    let mut files = machine.list(Path::new(PATH)).into_iter();
+    files.find(|(name, _)| name.starts_with("journal-")).unwrap_or_default()
+}
+
+/// A rig on a copy of a closed one.
+pub fn again(prepared: &Rig, kind: Kind, seed: u64) -> Rig {
+    let machine = copy(&prepared.machine);
+    let db = options(&machine, None).open(PATH).unwrap();
+    let mut rig = Rig::new(kind, seed, None);
+    rig.go_on(machine, db, prepared.content.clone());
+    rig
+}
