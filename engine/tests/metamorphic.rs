@@ -1,5 +1,5 @@
-//! The same operations under other options give the same answers: group batches, streams, compression,
-//! sizes of the region, the cache and level 1, and the kind of machine.
+//! The same operations under other options give the same answers: group batches, streams,
+//! compression, sizes of the region, the cache and level 1, and the kind of machine.
 
 #![allow(clippy::unwrap_used, reason = "tests stop and tell")]
 

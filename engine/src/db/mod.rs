@@ -98,7 +98,8 @@ impl Database {
     ///
     /// # Errors
     ///
-    /// `Invalid` when there is no database in `from`, or when there is something in `to`; otherwise as [`Database::open`].
+    /// `Invalid` when there is no database in `from`, or when there is something in `to`; otherwise
+    /// as [`Database::open`].
     ///
     /// # Examples
     ///
