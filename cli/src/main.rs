@@ -48,7 +48,7 @@ fn run(session: &mut Session, command: Command) -> Result<Outcome, Failure> {
         Command::Tables => commands::tables::run(session),
         Command::Stats => commands::stats::run(session),
         Command::Verify => commands::verify::run(session),
-        Command::Salvage(arguments) => commands::salvage::run(session, arguments),
+        Command::Salvage(arguments) => commands::salvage::run(session, &arguments),
         Command::TourChild(arguments) => tour::child::run(&arguments),
         Command::TourCheck(arguments) => tour::examine::run(session, &arguments),
     }
