@@ -87,14 +87,24 @@ impl fmt::Display for Damage {
     }
 }
 
+/// What a part of the engine tells another with an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Signal {
+    None,
+    /// The table that a handle stood for is gone.
+    TableGone,
+    /// Rows are locked by transactions by now: take locks, then commit.
+    NeedsLocks,
+}
+
 #[derive(Debug)]
 struct Inner {
     kind: ErrorKind,
     message: String,
     damage: Option<Damage>,
     source: Option<io::Error>,
-    /// The table that a handle stood for is gone.
-    table_gone: bool,
+    /// What the engine itself does about it.
+    signal: Signal,
 }
 
 /// Why a call failed.
@@ -118,7 +128,7 @@ impl Error {
             message: message.into(),
             damage: None,
             source: None,
-            table_gone: false,
+            signal: Signal::None,
         }))
     }
 
@@ -129,12 +139,24 @@ impl Error {
     /// The error of every call on a table that was dropped.
     pub(crate) fn table_gone(name: &str) -> Error {
         let mut error = Error::invalid(format!("table {name:?} was dropped"));
-        error.0.table_gone = true;
+        error.0.signal = Signal::TableGone;
         error
     }
 
     pub(crate) fn is_table_gone(&self) -> bool {
-        self.0.table_gone
+        self.0.signal == Signal::TableGone
+    }
+
+    /// The error of a commit without row locks once transactions take them. No caller sees it.
+    pub(crate) fn needs_locks() -> Error {
+        let message = "transactions lock rows by now, and the commit holds no locks";
+        let mut error = Error::new(ErrorKind::Conflict, message);
+        error.0.signal = Signal::NeedsLocks;
+        error
+    }
+
+    pub(crate) fn is_needs_locks(&self) -> bool {
+        self.0.signal == Signal::NeedsLocks
     }
 
     pub(crate) fn corrupt(damage: Damage) -> Error {
@@ -143,7 +165,7 @@ impl Error {
             message: format!("damaged {damage}; run `terrace verify` for the whole extent of it"),
             damage: Some(damage),
             source: None,
-            table_gone: false,
+            signal: Signal::None,
         }))
     }
 
@@ -160,13 +182,19 @@ impl Error {
             message,
             damage: None,
             source: Some(source),
-            table_gone: false,
+            signal: Signal::None,
         }))
     }
 
     /// What the caller can do about it.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
+    }
+
+    /// Whether the transaction that failed was rolled back and is best run again: a conflict or a
+    /// deadlock.
+    pub fn is_retryable(&self) -> bool {
+        matches!(self.0.kind, ErrorKind::Conflict | ErrorKind::Deadlock)
     }
 
     /// The damaged place, when the kind is [`ErrorKind::Corrupt`].

@@ -39,6 +39,7 @@ mod extent;
 mod level0;
 mod levels;
 pub mod limits;
+mod locks;
 mod memtable;
 mod merge;
 mod mvcc;
@@ -52,6 +53,7 @@ mod table;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod tier;
+mod txn;
 mod view;
 
 pub use db::{
@@ -61,3 +63,4 @@ pub use db::{
 pub use error::{Damage, Error, ErrorKind, Result};
 pub use options::{CommitTuning, Compression, Durability, Mode, OpenProgress, Options};
 pub use table::{Range, Snapshot, Table, WriteBatch};
+pub use txn::{Isolation, LockWait, Transaction, TransactionInfo, TxnOptions, TxnRange};

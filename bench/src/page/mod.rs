@@ -116,10 +116,11 @@ fn answer(page: &mut String, header: &Value, standings: &[Standing]) -> std::fmt
     let met = standings.iter().filter(|s| s.is_met).count();
     let missed = standings.iter().filter(|s| !s.is_met && s.measured.is_some()).count();
     let unknown = standings.len() - met - missed;
-    writeln!(page, "<p class=lead><b>{met}</b> of {} expectations hold", standings.len())?;
-    writeln!(page, "; <b>{missed}</b> are missed")?;
+    let total = standings.len();
+    write!(page, "<p class=lead><b>{met}</b> of {total} expectations hold, ")?;
+    write!(page, "<b>{missed}</b> are missed")?;
     if unknown > 0 {
-        writeln!(page, "; {unknown} were not measured in this run (a peer is not built in)")?;
+        write!(page, ", {unknown} were not measured in this run")?;
     }
     writeln!(page, ".</p>")?;
     for failed in header["failed"].as_array().into_iter().flatten().filter_map(Value::as_str) {
@@ -130,7 +131,8 @@ fn answer(page: &mut String, header: &Value, standings: &[Standing]) -> std::fmt
     }
     writeln!(
         page,
-        "<div class=scroll><table><thead><tr><th>expected<th>against<th>asked<th>measured<th></tr>\
+        "<div class=scroll><table class=answer><thead><tr><th>expected<th>against<th>asked\
+         <th>measured<th></tr>\
          </thead><tbody>"
     )?;
     for s in standings {
@@ -143,8 +145,8 @@ fn answer(page: &mut String, header: &Value, standings: &[Standing]) -> std::fmt
         let next = if class == "missed" { s.next } else { "" };
         writeln!(
             page,
-            "<tr class={class}><td>{}<td>{}<td class=num>{}<td class=num>{measured}\
-             <td><b>{verdict}</b> {}</tr>",
+            "<tr class={class}><td>{}<td data-is=against>{}<td class=num data-is=asked>{}\
+             <td class=num data-is=measured>{measured}<td><b>{verdict}</b> {}</tr>",
             escape(s.what),
             escape(s.against),
             escape(&s.asked),

@@ -14,6 +14,12 @@ use crate::record::{Kind, TableId};
 pub(crate) trait Target: Send + Sync {
     /// The table of this moment.
     fn resolve(&self) -> Arc<dyn Home>;
+
+    /// The number under which rows of the table are locked. It stays through truncations.
+    fn lock_space(&self) -> u64;
+
+    /// Its name, for messages.
+    fn label(&self) -> String;
 }
 
 /// A table as commit sees it.
@@ -55,6 +61,8 @@ pub(crate) struct Batch {
     stored: usize,
     /// The first operation that broke a limit; reported at commit.
     refused: Option<String>,
+    /// Whether its rows are not locked: refused in the turnstile once transactions take locks.
+    pub(super) unlocked: bool,
 }
 
 impl Batch {
@@ -88,6 +96,16 @@ impl Batch {
             self.targets.push(Arc::clone(target));
             self.targets.len() - 1
         })
+    }
+
+    /// Says whether its rows are not locked. Once transactions take locks it is refused.
+    pub(crate) fn set_unlocked(&mut self, unlocked: bool) {
+        self.unlocked = unlocked;
+    }
+
+    /// The rows that it writes: tables and keys.
+    pub(crate) fn rows(&self) -> impl Iterator<Item = (&dyn Target, &[u8])> {
+        self.operations.iter().map(|o| (&*self.targets[o.target], self.key(o)))
     }
 
     /// Number of operations.

@@ -27,10 +27,10 @@ use super::poison::Poison;
 use super::publisher::{Goal, Publisher};
 use super::ring::{Finished, Written};
 use super::subentry::{SUB_HEADER, SubEntry};
-use super::sync::{Mutex, Ordering};
+use super::sync::{AtomicU64, Mutex, Ordering};
 use super::turnstile::{Place, StreamTail, Turnstile};
 use crate::alloc::ZonePool;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::memtable::{Memtable, Record};
 use crate::mvcc::{Watermark, pin};
 use crate::options::Durability;
@@ -74,6 +74,9 @@ pub(crate) struct Committer {
     pub(super) publisher: Publisher,
     pub(super) poison: Arc<Poison>,
     cleaner: Option<u32>,
+    /// 0 until transactions lock rows; then 1 + the last LSN that may have ignored locks. Set in
+    /// the turnstile.
+    locking_since: AtomicU64,
     counts: CommitCounts,
     /// For measurements: see [`Committer::follow_published_rule`].
     published_rule: AtomicBool,
@@ -141,6 +144,7 @@ impl Committer {
             linking: Mutex::new(()),
             poison,
             cleaner: start.cleaner,
+            locking_since: AtomicU64::new(0),
             counts: CommitCounts::default(),
             published_rule: AtomicBool::new(false),
         }
@@ -274,6 +278,9 @@ impl Committer {
             for home in &group.homes {
                 home.check_alive()?;
             }
+            if group.unlocked && self.locks_rows() {
+                return Err(Error::needs_locks());
+            }
             if turnstile.next > self.publisher.credit() {
                 let oldest = turnstile.next - super::ring::RING;
                 drop(turnstile);
@@ -290,6 +297,30 @@ impl Committer {
             at_ticket();
             return Ok(ticket);
         }
+    }
+
+    /// Whether transactions lock rows, so that commits without locks are refused.
+    pub(crate) fn locks_rows(&self) -> bool {
+        self.locking_since.load(Ordering::Acquire) != 0
+    }
+
+    /// From now on commits without row locks are refused, for as long as the database is open.
+    /// Returns once every earlier one is visible. All calls but the first few cost two loads.
+    ///
+    /// # Errors
+    ///
+    /// `UnknownOutcome` when the database was poisoned meanwhile.
+    pub(crate) fn lock_rows(&self) -> Result<()> {
+        let mut since = self.locking_since.load(Ordering::Acquire);
+        if since == 0 {
+            since = self.at_boundary(|last| {
+                if !self.locks_rows() {
+                    self.locking_since.store(last + 1, Ordering::Release);
+                }
+                self.locking_since.load(Ordering::Acquire)
+            });
+        }
+        self.publisher.wait(since - 1, Goal::Visible)
     }
 
     /// The cleaner's stream.

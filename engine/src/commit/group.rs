@@ -45,6 +45,8 @@ pub(crate) struct Group {
     pub(super) moved: bool,
     /// How many batches went into it.
     batches: u32,
+    /// Whether it has a batch whose rows are not locked.
+    pub(super) unlocked: bool,
 }
 
 /// The stream that all tables share which have none of their own.
@@ -77,7 +79,7 @@ impl Group {
             part.close();
             part.check(zone_size)?;
         }
-        Ok(Group { homes, parts, batches: 1, moved: false })
+        Ok(Group { homes, parts, batches: 1, moved: false, unlocked: batch.unlocked })
     }
 
     /// Encodes one of the engine's own records.
@@ -93,7 +95,7 @@ impl Group {
         });
         encode_record(&mut part.bytes, SYSTEM_TABLE, Kind::TableEvent, key, value);
         part.close();
-        Group { homes: Homes::new(), parts: smallvec![part], batches: 1, moved: false }
+        Group::of_the_engine(part, false)
     }
 
     /// Encodes copies of records, for the cleaner's `stream`. They keep their sequence numbers,
@@ -110,7 +112,12 @@ impl Group {
             set_seq(&mut part.bytes[at..], record.seq);
         }
         part.close();
-        Group { homes: Homes::new(), parts: smallvec![part], batches: 1, moved: true }
+        Group::of_the_engine(part, true)
+    }
+
+    fn of_the_engine(part: Part, moved: bool) -> Group {
+        let parts = smallvec![part];
+        Group { homes: Homes::new(), parts, batches: 1, moved, unlocked: false }
     }
 
     /// Number of records.
@@ -154,6 +161,7 @@ impl Group {
             own.close();
         }
         self.batches += next.batches;
+        self.unlocked |= next.unlocked;
     }
 
     /// The index of a home, which is added if it is new.

@@ -22,6 +22,7 @@ use crate::os::DirectoryLock;
 use crate::pm::Superblock;
 use crate::record::{Lsn, TableId};
 use crate::table::{Shared, TableCore, TableSlot};
+use crate::txn::Registry;
 use crate::view::View;
 
 /// Everything of an open database but its thread and its lock.
@@ -32,6 +33,7 @@ pub(super) struct Engine {
     pub(super) path: PathBuf,
     pub(super) options: Options,
     pub(super) shared: Arc<Shared>,
+    pub(super) transactions: Arc<Registry>,
     pub(super) set: VersionSet,
     /// As on the media.
     pub(super) superblock: Mutex<Superblock>,
@@ -138,6 +140,10 @@ impl Inner {
 
     pub(super) fn shared(&self) -> &Arc<Shared> {
         &self.engine.shared
+    }
+
+    pub(super) fn transactions(&self) -> &Arc<Registry> {
+        &self.engine.transactions
     }
 
     pub(super) fn path(&self) -> &Path {

@@ -15,6 +15,7 @@ mod rebuild;
 mod salvage;
 mod stats;
 mod streams;
+mod transactions;
 mod verify;
 
 use std::path::Path;
@@ -210,10 +211,9 @@ impl Database {
     /// # Errors
     ///
     /// As [`Database::write`].
-    #[expect(clippy::needless_pass_by_value, reason = "a batch is used up by its commit")]
     pub fn write_with(&self, batch: WriteBatch, durability: Durability) -> Result<()> {
         let shared = self.inner.shared();
-        shared.commit(batch.check(shared)?, durability)
+        shared.write(&mut batch.check(shared)?, durability)
     }
 
     /// All tables as they are now, for as long as the snapshot lives.

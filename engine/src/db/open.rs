@@ -34,6 +34,7 @@ use crate::commit::{
 use crate::error::{Damage, Error, Result};
 use crate::extent::BlockCache;
 use crate::levels::{JournalFloor, VersionSet};
+use crate::locks::LockManager;
 use crate::memtable::{Record, records_in};
 use crate::mvcc::{SnapshotRegistry, Watermark};
 use crate::options::{OpenProgress, Options, Planted, Storage};
@@ -306,6 +307,7 @@ impl Opening<'_> {
             pace: Pace::default(),
             bell: Bell::default(),
             fork: ForkGuard::new(),
+            locks: LockManager::new(),
             ddl: Mutex::new(()),
             closed: AtomicBool::new(false),
         };
@@ -313,6 +315,7 @@ impl Opening<'_> {
             path: self.path.to_path_buf(),
             options: self.options.clone(),
             shared: Arc::new(shared),
+            transactions: Arc::default(),
             set,
             superblock: Mutex::new(superblock),
             catalog: Mutex::default(),

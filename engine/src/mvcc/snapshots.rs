@@ -10,6 +10,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
@@ -20,8 +21,8 @@ use crate::record::Lsn;
 #[derive(Debug)]
 pub(crate) struct SnapshotRegistry {
     visible: Arc<Watermark>,
-    /// LSN → how many snapshots stand at it.
-    held: Mutex<BTreeMap<Lsn, usize>>,
+    /// LSN → how many snapshots stand at it, and since when there has been one.
+    held: Mutex<BTreeMap<Lsn, (usize, Instant)>>,
 }
 
 impl SnapshotRegistry {
@@ -34,7 +35,7 @@ impl SnapshotRegistry {
     pub(crate) fn register(self: &Arc<Self>) -> Registered {
         let mut held = self.held.lock();
         let lsn = self.visible.get();
-        *held.entry(lsn).or_insert(0) += 1;
+        held.entry(lsn).or_insert_with(|| (0, Instant::now())).0 += 1;
         Registered { registry: Arc::clone(self), lsn }
     }
 
@@ -53,7 +54,12 @@ impl SnapshotRegistry {
     /// How many snapshots are held, and the oldest one's LSN.
     pub(crate) fn held(&self) -> (usize, Option<Lsn>) {
         let held = self.held.lock();
-        (held.values().sum(), held.keys().next().copied())
+        (held.values().map(|(count, _)| count).sum(), held.keys().next().copied())
+    }
+
+    /// For how long the oldest one has been held.
+    pub(crate) fn oldest_age(&self) -> Option<Duration> {
+        self.held.lock().values().next().map(|(_, since)| since.elapsed())
     }
 }
 
@@ -74,7 +80,7 @@ impl Registered {
 impl Drop for Registered {
     fn drop(&mut self) {
         let mut held = self.registry.held.lock();
-        if let Some(count) = held.get_mut(&self.lsn) {
+        if let Some((count, _)) = held.get_mut(&self.lsn) {
             *count -= 1;
             if *count == 0 {
                 held.remove(&self.lsn);

@@ -83,13 +83,13 @@ impl WriteBatch {
         *self = WriteBatch::default();
     }
 
-    pub(crate) fn check(&self, shared: &Arc<Shared>) -> Result<&Batch> {
+    pub(crate) fn check(self, shared: &Arc<Shared>) -> Result<Batch> {
         let foreign = self.database.as_ref().is_some_and(|d| !Arc::ptr_eq(d, shared));
         if self.mixed || foreign {
             return Err(Error::invalid(
                 "the batch holds tables of another database; use a batch for each",
             ));
         }
-        Ok(&self.batch)
+        Ok(self.batch)
     }
 }

@@ -172,6 +172,8 @@ impl Change<'_> {
 /// What a handle points to: the table that has the name. Truncating a table puts a new one here.
 #[derive(Debug)]
 pub(crate) struct TableSlot {
+    /// The number under which its rows are locked: the same for every table in the slot.
+    lock_space: u64,
     core: ArcSwap<TableCore>,
     /// The LSN of the last truncation, 0 without one: older snapshots fail.
     emptied: AtomicU64,
@@ -180,12 +182,22 @@ pub(crate) struct TableSlot {
 impl TableSlot {
     /// A slot with its table.
     pub(crate) fn new(core: TableCore) -> TableSlot {
-        TableSlot { core: ArcSwap::from_pointee(core), emptied: AtomicU64::new(0) }
+        static SLOTS: AtomicU64 = AtomicU64::new(1);
+        TableSlot {
+            lock_space: SLOTS.fetch_add(1, Ordering::Relaxed),
+            core: ArcSwap::from_pointee(core),
+            emptied: AtomicU64::new(0),
+        }
     }
 
     /// The table.
     pub(crate) fn core(&self) -> Arc<TableCore> {
         self.core.load_full()
+    }
+
+    /// The table of this moment, and no later one.
+    pub(crate) fn pin(&self) -> Pinned {
+        Pinned { core: self.core(), lock_space: self.lock_space }
     }
 
     /// Puts an empty table in its place.
@@ -207,5 +219,34 @@ impl TableSlot {
 impl Target for TableSlot {
     fn resolve(&self) -> Arc<dyn Home> {
         self.core()
+    }
+
+    fn lock_space(&self) -> u64 {
+        self.lock_space
+    }
+
+    fn label(&self) -> String {
+        self.core().name()
+    }
+}
+
+/// The table that stands in a slot at one moment: once it is truncated, batches for it fail
+/// instead of going to its successor.
+pub(crate) struct Pinned {
+    pub(crate) core: Arc<TableCore>,
+    lock_space: u64,
+}
+
+impl Target for Pinned {
+    fn resolve(&self) -> Arc<dyn Home> {
+        self.core.clone()
+    }
+
+    fn lock_space(&self) -> u64 {
+        self.lock_space
+    }
+
+    fn label(&self) -> String {
+        self.core.name()
     }
 }

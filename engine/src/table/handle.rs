@@ -97,7 +97,7 @@ impl Table {
         let target: Arc<dyn Target> = self.slot.clone();
         let mut batch = Batch::default();
         batch.push(&target, kind, key, value);
-        self.shared.commit(&batch, durability)
+        self.shared.write(&mut batch, durability)
     }
 
     /// The value of `key`.

@@ -14,7 +14,7 @@ pub use handle::Table;
 pub use range::Range;
 pub use snapshot::Snapshot;
 
-pub(crate) use self::core::{Change, TableCore, TableSlot};
+pub(crate) use self::core::{Change, Pinned, TableCore, TableSlot};
 pub(crate) use bell::Bell;
 pub(crate) use pace::Pace;
 pub(crate) use shared::{Keep, Shared};

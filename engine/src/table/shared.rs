@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use parking_lot::Mutex;
 
@@ -13,6 +14,7 @@ use crate::alloc::ZonePool;
 use crate::commit::{Batch, Committer, Poison};
 use crate::error::{Error, ErrorKind, Result};
 use crate::extent::BlockCache;
+use crate::locks::{DEFAULT_WAIT, LockManager, Locker, Mode, Patience};
 use crate::mvcc::{Registered, SnapshotRegistry};
 use crate::options::Durability;
 use crate::os::ForkGuard;
@@ -34,6 +36,8 @@ pub(crate) struct Shared {
     pub(crate) pace: Pace,
     pub(crate) bell: Bell,
     pub(crate) fork: ForkGuard,
+    /// Rows that transactions, and writes beside them, have locked.
+    pub(crate) locks: Arc<LockManager>,
     pub(crate) read_only: bool,
     /// Held by whoever creates, drops, renames or truncates a table.
     pub(crate) ddl: Mutex<()>,
@@ -72,7 +76,42 @@ impl Shared {
         self.poison.check()
     }
 
-    /// Commits a batch.
+    /// Commits a batch from outside of a transaction. Until the first transaction locks a row that
+    /// takes no locks; from then on it locks its rows, as a transaction of one step would, for as
+    /// long as it takes.
+    ///
+    /// # Errors
+    ///
+    /// As [`Table::put`](crate::Table::put).
+    pub(crate) fn write(&self, batch: &mut Batch, durability: Durability) -> Result<()> {
+        let lock = || Some(Locker::new(&self.locks));
+        let mut locker = self.committer.locks_rows().then(lock).flatten();
+        loop {
+            if let Some(locker) = &mut locker {
+                self.lock_rows_of(batch, locker)?;
+            }
+            batch.set_unlocked(locker.is_none());
+            match self.commit(batch, durability) {
+                Err(e) if e.is_needs_locks() => locker = lock(),
+                done => return done,
+            }
+        }
+    }
+
+    /// In the order of their keys, so that batches do not wait for each other in a circle.
+    fn lock_rows_of(&self, batch: &Batch, locker: &mut Locker) -> Result<()> {
+        self.check_writable()?;
+        let patience = Patience::Until(Instant::now() + DEFAULT_WAIT);
+        let mut rows: Vec<_> = batch.rows().collect();
+        rows.sort_by_key(|(table, key)| (table.lock_space(), *key));
+        for (table, key) in rows {
+            let name = || table.label();
+            locker.lock_key(table.lock_space(), key, Mode::Exclusive, patience, &name)?;
+        }
+        Ok(())
+    }
+
+    /// Commits a batch whose rows are locked, or one that says that they are not.
     ///
     /// # Errors
     ///

@@ -60,6 +60,14 @@ impl Target for Slot {
     fn resolve(&self) -> Arc<dyn Home> {
         self.0.clone()
     }
+
+    fn lock_space(&self) -> u64 {
+        0
+    }
+
+    fn label(&self) -> String {
+        "t".into()
+    }
 }
 
 /// A committer with one table.

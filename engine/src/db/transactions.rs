@@ -1,0 +1,93 @@
+//! Transactions of a database.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::Database;
+use crate::error::Result;
+use crate::txn::{self, Transaction, TransactionInfo, TxnOptions};
+
+impl Database {
+    /// Begins a transaction: snapshot isolation with row locks. See [`Transaction`].
+    ///
+    /// # Errors
+    ///
+    /// `Closed`, or `Unavailable` in a forked child.
+    pub fn begin(&self) -> Result<Transaction> {
+        self.begin_with(TxnOptions::new())
+    }
+
+    /// Begins a transaction as it is asked for.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` when the options contradict each other; otherwise as [`Database::begin`].
+    pub fn begin_with(&self, options: TxnOptions) -> Result<Transaction> {
+        let (shared, registry) = (self.inner.shared(), self.inner.transactions());
+        Transaction::begin(shared, Arc::clone(&self.inner) as _, registry, options)
+    }
+
+    /// Runs `f` in a transaction and commits it; begins anew when it fails with a conflict or a
+    /// deadlock, up to 64 times. `f` must do nothing that cannot be done twice.
+    ///
+    /// # Errors
+    ///
+    /// Those of `f` and of [`Transaction::commit`] that running again does not help; the last one
+    /// when it has not helped 64 times.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> terrace::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = terrace::Options::new().pm_size(4 << 20).open(dir.path().join("db"))?;
+    /// let counters = db.table("counters")?;
+    /// let count = db.run(|txn| {
+    ///     let old = txn.get_for_update(&counters, "visits")?;
+    ///     let new = old.map_or(0, |old| old[0]) + 1;
+    ///     txn.put(&counters, "visits", [new])?;
+    ///     Ok(new)
+    /// })?;
+    /// assert_eq!(count, 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn run<T>(&self, f: impl Fn(&Transaction) -> Result<T>) -> Result<T> {
+        self.run_with(&TxnOptions::new(), f)
+    }
+
+    /// As [`Database::run`], in a transaction as it is asked for.
+    ///
+    /// # Errors
+    ///
+    /// As [`Database::run`].
+    pub fn run_with<T>(
+        &self,
+        options: &TxnOptions,
+        f: impl Fn(&Transaction) -> Result<T>,
+    ) -> Result<T> {
+        txn::run(|| self.begin_with(options.clone()), f)
+    }
+
+    /// The transactions that have not ended, the oldest first.
+    pub fn transactions(&self) -> Vec<TransactionInfo> {
+        self.inner.transactions().list()
+    }
+
+    /// Rolls a transaction back from outside; whether there was one. Its calls fail with `Closed`
+    /// from then on. A commit under way is waited for, and not undone.
+    pub fn kill_transaction(&self, id: u64) -> bool {
+        self.inner.transactions().kill(id)
+    }
+
+    /// For how long the oldest snapshot has been held, be it a transaction's, an iterator's or one
+    /// of [`Database::snapshot`]. Versions of keys that it needs cannot go.
+    pub fn oldest_snapshot_age(&self) -> Option<Duration> {
+        self.inner.shared().snapshots.oldest_age()
+    }
+
+    /// How many locks are held at present: on keys, on ranges.
+    pub fn locks_held(&self) -> (usize, usize) {
+        self.inner.shared().locks.held()
+    }
+}

@@ -1,0 +1,166 @@
+//! Somebody who takes locks one after the other and gives all of them back together.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::manager::{Attempt, LockManager, Patience};
+use super::request::{Mode, Name, Outcome, OwnerId, Request, Span, Waiter, name};
+use crate::error::{Error, ErrorKind, Result};
+use crate::read::KeyRange;
+
+/// An owner of locks; dropping it gives all of them back.
+///
+/// Thread safety: it may move between threads. It waits for one lock at a time, as `&mut` says.
+pub(crate) struct Locker {
+    manager: Arc<LockManager>,
+    id: OwnerId,
+    points: Vec<Name>,
+    ranges: usize,
+}
+
+impl Locker {
+    /// An owner without locks.
+    pub(crate) fn new(manager: &Arc<LockManager>) -> Locker {
+        let (manager, id) = (Arc::clone(manager), manager.new_owner());
+        Locker { manager, id, points: Vec::new(), ranges: 0 }
+    }
+
+    /// Its number.
+    pub(crate) fn id(&self) -> OwnerId {
+        self.id
+    }
+
+    /// How many locks it holds.
+    pub(crate) fn held(&self) -> usize {
+        self.points.len() + self.ranges
+    }
+
+    /// Locks one key; whether it had no such lock before. `table` is asked for the table's name
+    /// when it has to wait.
+    ///
+    /// # Errors
+    ///
+    /// - `Deadlock`: it was chosen to end one; give all locks back;
+    /// - `Timeout`: the deadline passed, or somebody has it and `patience` is `None`;
+    /// - `Closed`: it was killed.
+    pub(crate) fn lock_key(
+        &mut self,
+        space: u64,
+        key: &[u8],
+        mode: Mode,
+        patience: Patience,
+        table: &dyn Fn() -> String,
+    ) -> Result<bool> {
+        let name = name(space, key);
+        let span = Span::Point(name.clone());
+        let new = self.lock(Request { owner: self.id, space, mode, span }, patience, table)?;
+        if new {
+            // Twice when it had it shared; what is taken back twice is gone.
+            self.points.push(name);
+        }
+        Ok(new)
+    }
+
+    /// Locks all keys of a range, those that are not there too.
+    ///
+    /// # Errors
+    ///
+    /// As [`Locker::lock_key`].
+    pub(crate) fn lock_range(
+        &mut self,
+        space: u64,
+        range: &KeyRange,
+        mode: Mode,
+        patience: Patience,
+        table: &dyn Fn() -> String,
+    ) -> Result<()> {
+        if range.is_empty() {
+            return Ok(());
+        }
+        let span = Span::Range(range.clone());
+        let new = self.lock(Request { owner: self.id, space, mode, span }, patience, table)?;
+        self.ranges += usize::from(new);
+        Ok(())
+    }
+
+    /// Whether the lock is new.
+    fn lock(
+        &self,
+        request: Request,
+        patience: Patience,
+        table: &dyn Fn() -> String,
+    ) -> Result<bool> {
+        match self.manager.attempt(request, patience, self.held(), table) {
+            Attempt::Had => Ok(false),
+            Attempt::Granted => Ok(true),
+            Attempt::Busy(request, by) => Err(Error::new(
+                ErrorKind::Timeout,
+                format!("{request} of table {:?} is locked by {}", table(), Owners(&by)),
+            )),
+            Attempt::Waits(waiter) => self.wait(&waiter, patience),
+        }
+    }
+
+    fn wait(&self, waiter: &Arc<Waiter>, patience: Patience) -> Result<bool> {
+        let since = Instant::now();
+        let deadline = match patience {
+            Patience::Until(deadline) => Some(deadline),
+            Patience::Endless | Patience::None => None,
+        };
+        match self.manager.wait(waiter, deadline) {
+            Outcome::Granted => Ok(true),
+            Outcome::Deadlock(cycle) => {
+                let advice = "was rolled back to end a deadlock; run it again";
+                let message = format!("transaction {} {advice}: {cycle}", self.id);
+                Err(Error::new(ErrorKind::Deadlock, message))
+            }
+            Outcome::Killed => Err(killed(self.id)),
+            Outcome::Late(by) => {
+                let (waited, what) = (since.elapsed().as_millis(), &waiter.request);
+                let message = format!(
+                    "waited {waited} ms for {what} of table {:?}, locked by {}; try later or \
+                     wait longer",
+                    waiter.table,
+                    Owners(&by)
+                );
+                Err(Error::new(ErrorKind::Timeout, message))
+            }
+        }
+    }
+
+    /// Gives all locks back.
+    pub(crate) fn release(&mut self) {
+        let points = std::mem::take(&mut self.points);
+        let ranges = std::mem::take(&mut self.ranges);
+        self.manager.release(self.id, &points, ranges > 0);
+    }
+}
+
+/// The error of a transaction that was killed.
+pub(crate) fn killed(id: OwnerId) -> Error {
+    Error::new(ErrorKind::Closed, format!("transaction {id} was killed and rolled back"))
+}
+
+struct Owners<'a>(&'a [OwnerId]);
+
+impl fmt::Display for Owners<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (n, owner) in self.0.iter().enumerate() {
+            write!(f, "{}transaction {owner}", if n == 0 { "" } else { ", " })?;
+        }
+        Ok(())
+    }
+}
+
+impl Drop for Locker {
+    fn drop(&mut self) {
+        self.release();
+    }
+}
+
+impl fmt::Debug for Locker {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Locker").field("id", &self.id).field("held", &self.held()).finish()
+    }
+}

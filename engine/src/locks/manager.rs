@@ -1,0 +1,254 @@
+//! The lock table.
+//!
+//! Strict two-phase locking on full keys and on ranges of keys, shared and exclusive. A lock that
+//! nothing excludes takes one mutex of a shard; one on a range takes them all. Who has to wait
+//! stands in a queue and in the graph of who waits for whom; locks are handed over in order of
+//! arrival by whoever gives one up.
+//!
+//! Nobody waits behind somebody who waits for it: an owner that asks for more is let past those
+//! in the queue that wait for its locks, directly or through others. Otherwise every lock that is
+//! made stronger while others wait would be a deadlock.
+//!
+//! Thread safety: every method takes `&self`. Lock order: shards by index, then the graph, then a
+//! waiter's outcome.
+//!
+//! Invariants:
+//!
+//! 1. The shard's invariants 1 to 3 and the graph's 1 to 3.
+//! 2. An owner is taken out of the graph's edges only after its locks left all shards: whoever
+//!    finds a lock in a shard puts its edge into the graph before it lets go of the shard.
+//! 3. Whoever takes a waiter out of the graph tells it, once; a waiter whose deadline passed
+//!    takes itself out, or else waits for what it will be told.
+//! 4. A waiter leaves the queues when it gets its lock, or by itself when it does not.
+
+use std::hash::{BuildHasher, RandomState};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use smallvec::SmallVec;
+
+use super::graph::Graph;
+use super::request::{Name, Outcome, OwnerId, Request, Span, Waiter};
+use super::shard::{Blockers, Shard};
+use super::sync::{Condvar, Mutex, MutexGuard, wait};
+
+/// How long to wait for a lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Patience {
+    /// Until it is there.
+    Endless,
+    /// Until then.
+    Until(Instant),
+    /// Not at all.
+    None,
+}
+
+/// How an attempt ended at once, or did not.
+pub(super) enum Attempt {
+    /// The owner had it already.
+    Had,
+    Granted,
+    /// Somebody holds it, and the caller does not wait.
+    Busy(Request, Blockers),
+    Waits(Arc<Waiter>),
+}
+
+type Shards<'a> = SmallVec<[MutexGuard<'a, Shard>; 1]>;
+
+/// The locks of one database.
+#[derive(Debug)]
+pub(crate) struct LockManager {
+    shards: Box<[Mutex<Shard>]>,
+    graph: Mutex<Graph>,
+    hasher: RandomState,
+    next_owner: AtomicU64,
+}
+
+/// A range takes the mutexes of all.
+const SHARDS: usize = 32;
+
+impl LockManager {
+    /// A lock table with nothing locked.
+    pub(crate) fn new() -> Arc<LockManager> {
+        LockManager::with_shards(SHARDS)
+    }
+
+    pub(super) fn with_shards(shards: usize) -> Arc<LockManager> {
+        Arc::new(LockManager {
+            shards: (0..shards).map(|_| Mutex::default()).collect(),
+            graph: Mutex::default(),
+            hasher: RandomState::new(),
+            next_owner: AtomicU64::new(1),
+        })
+    }
+
+    pub(super) fn new_owner(&self) -> OwnerId {
+        self.next_owner.fetch_add(1, Ordering::Relaxed)
+    }
+
+    fn shard_of(&self, name: &Name) -> &Mutex<Shard> {
+        &self.shards[self.hasher.hash_one(name) as usize % self.shards.len()]
+    }
+
+    /// The shards that a lock belongs to, locked.
+    fn shards_of(&self, span: &Span) -> Shards<'_> {
+        match span {
+            Span::Point(name) => [self.shard_of(name).lock()].into_iter().collect(),
+            Span::Range(_) => self.all_shards(),
+        }
+    }
+
+    fn all_shards(&self) -> Shards<'_> {
+        self.shards.iter().map(Mutex::lock).collect()
+    }
+
+    /// Takes the lock, or stands in the queue for it.
+    pub(super) fn attempt(
+        &self,
+        request: Request,
+        patience: Patience,
+        cost: usize,
+        table: &dyn Fn() -> String,
+    ) -> Attempt {
+        let mut shards = self.shards_of(&request.span);
+        if shards.iter().any(|shard| shard.covers(&request)) {
+            return Attempt::Had;
+        }
+        let (mut blockers, mut queued) = (Blockers::new(), Blockers::new());
+        for shard in &shards {
+            shard.holders_against(&request, &mut blockers);
+            shard.waiters_against(&request, &mut queued);
+        }
+        if blockers.is_empty() && queued.is_empty() {
+            shards.iter_mut().for_each(|shard| shard.grant(&request));
+            return Attempt::Granted;
+        }
+        let mut graph = self.graph.lock();
+        queued.retain(|waiting| {
+            let passes = graph.reaches(*waiting, request.owner);
+            if !passes && !blockers.contains(waiting) {
+                blockers.push(*waiting);
+            }
+            passes
+        });
+        if patience == Patience::None && !blockers.is_empty() {
+            return Attempt::Busy(request, blockers);
+        }
+        queued.iter().for_each(|&waiting| graph.let_past(waiting, request.owner));
+        if blockers.is_empty() {
+            shards.iter_mut().for_each(|shard| shard.grant(&request));
+            return Attempt::Granted;
+        }
+        let owner = request.owner;
+        let (outcome, woken) = (Mutex::default(), Condvar::default());
+        let waiter = Arc::new(Waiter { request, cost, table: table(), outcome, woken });
+        graph.insert(&waiter, blockers);
+        shards.iter_mut().for_each(|shard| shard.enqueue(&waiter));
+        while let Some((victim, cycle)) = graph.break_cycle(owner) {
+            victim.tell(Outcome::Deadlock(cycle));
+        }
+        Attempt::Waits(waiter)
+    }
+
+    /// Waits for what becomes of a waiter. Unless it was granted, it has left the queues.
+    pub(super) fn wait(&self, waiter: &Arc<Waiter>, deadline: Option<Instant>) -> Outcome {
+        let outcome = self.outcome(waiter, deadline);
+        if outcome != Outcome::Granted {
+            self.withdraw(waiter);
+        }
+        outcome
+    }
+
+    fn outcome(&self, waiter: &Arc<Waiter>, mut deadline: Option<Instant>) -> Outcome {
+        let mut outcome = waiter.outcome.lock();
+        loop {
+            if let Some(outcome) = outcome.take() {
+                return outcome;
+            }
+            let (guard, late) = wait(&waiter.woken, outcome, deadline);
+            outcome = guard;
+            if late && outcome.is_none() {
+                drop(outcome);
+                if let Some((_, blockers)) = self.graph.lock().remove(waiter.request.owner) {
+                    return Outcome::Late(blockers.to_vec());
+                }
+                // Decided by somebody else, who is about to tell (invariant 3).
+                deadline = None;
+                outcome = waiter.outcome.lock();
+            }
+        }
+    }
+
+    /// Takes a waiter that did not get its lock out of the queues; those who stood behind it
+    /// alone get theirs.
+    fn withdraw(&self, waiter: &Arc<Waiter>) {
+        let owner = waiter.request.owner;
+        let mut shards = self.all_shards();
+        for shard in &mut shards {
+            shard.dequeue(waiter);
+        }
+        let still = |request: &Request| shards.iter().any(|shard| shard.excludes(owner, request));
+        let free = self.graph.lock().forget_unless(owner, still);
+        for waiter in free {
+            hand_over(&mut shards, &waiter);
+        }
+    }
+
+    /// Takes back locks of `owner`, which are all it has, and hands them to those who wait.
+    pub(super) fn release(&self, owner: OwnerId, points: &[Name], ranges: bool) {
+        let mut waited_for = false;
+        for name in points {
+            let mut shard = self.shard_of(name).lock();
+            shard.release(name, owner);
+            waited_for |= shard.has_waiters();
+        }
+        if ranges {
+            for shard in &self.shards {
+                let mut shard = shard.lock();
+                shard.release_ranges(owner);
+                waited_for |= shard.has_waiters();
+            }
+        }
+        if !waited_for {
+            // Whoever waits for a lock stands in its shard (shard invariant 3).
+            return;
+        }
+        let free = self.graph.lock().forget(owner);
+        for waiter in free {
+            hand_over(&mut self.shards_of(&waiter.request.span), &waiter);
+        }
+    }
+
+    /// Ends the wait of an owner, if it waits.
+    pub(crate) fn kill(&self, owner: OwnerId) {
+        let waiting = self.graph.lock().remove(owner);
+        if let Some((waiter, _)) = waiting {
+            waiter.tell(Outcome::Killed);
+        }
+    }
+
+    /// What an owner waits for, in words.
+    pub(crate) fn waits_for(&self, owner: OwnerId) -> Option<String> {
+        let graph = self.graph.lock();
+        let waiter = graph.waiter(owner)?;
+        Some(format!("{} of table {:?}", waiter.request, waiter.table))
+    }
+
+    /// How many locks are held: on keys, on ranges.
+    pub(crate) fn held(&self) -> (usize, usize) {
+        let shards = self.all_shards();
+        let points = shards.iter().map(|shard| shard.held().0).sum();
+        (points, shards.first().map_or(0, |shard| shard.held().1))
+    }
+}
+
+/// Gives a waiter its lock in those of `shards` in which it waits, and tells it.
+fn hand_over(shards: &mut Shards<'_>, waiter: &Arc<Waiter>) {
+    for shard in shards.iter_mut() {
+        if shard.dequeue(waiter) {
+            shard.grant(&waiter.request);
+        }
+    }
+    waiter.tell(Outcome::Granted);
+}

@@ -1,0 +1,20 @@
+//! Row locks: a lock table on full keys and on ranges of keys, with deadlock detection. It knows
+//! nothing of what it guards; transactions and plain writes hold its locks.
+
+mod graph;
+mod locker;
+mod manager;
+mod request;
+mod shard;
+mod sync;
+#[cfg(test)]
+mod tests;
+
+use std::time::Duration;
+
+/// How long a writer waits for a lock if nothing else is said.
+pub(crate) const DEFAULT_WAIT: Duration = Duration::from_secs(10);
+
+pub(crate) use locker::{Locker, killed};
+pub(crate) use manager::{LockManager, Patience};
+pub(crate) use request::{Mode, OwnerId};

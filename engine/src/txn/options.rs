@@ -1,0 +1,127 @@
+//! How a transaction behaves.
+
+use std::time::Duration;
+
+use crate::error::{Error, Result};
+use crate::locks::DEFAULT_WAIT;
+use crate::options::Durability;
+
+/// What a transaction may see of others. `docs/transactions.md` has what each level prevents, as
+/// it is tested.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Isolation {
+    /// Every call sees what is committed when it is made.
+    ReadCommitted,
+    /// All reads see the database as it was when the transaction began (SQL's repeatable read);
+    /// of two that write the same row, the second fails. The default.
+    #[default]
+    Snapshot,
+    /// As if transactions ran one after the other. Reads lock what they read, ranges with their
+    /// gaps; optimistic ones check it when they commit.
+    Serializable,
+}
+
+/// How long a call waits for a row that somebody else has locked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LockWait {
+    /// At most so long.
+    AtMost(Duration),
+    /// Not at all (`NOWAIT`): the call fails at once with [`ErrorKind::Timeout`].
+    ///
+    /// [`ErrorKind::Timeout`]: crate::ErrorKind::Timeout
+    NoWait,
+    /// Until the row is free. Deadlocks are found all the same.
+    Endless,
+}
+
+/// How to run a transaction: [`Database::begin_with`](crate::Database::begin_with).
+///
+/// # Examples
+///
+/// ```
+/// # fn main() -> terrace::Result<()> {
+/// use terrace::{Isolation, TxnOptions};
+///
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let db = terrace::Options::new().pm_size(4 << 20).open(dir.path().join("db"))?;
+/// let accounts = db.table("accounts")?;
+/// let txn = db.begin_with(TxnOptions::new().isolation(Isolation::Serializable))?;
+/// txn.put(&accounts, "ada", "100")?;
+/// txn.commit()?;
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct TxnOptions {
+    pub(super) isolation: Isolation,
+    pub(super) optimistic: bool,
+    pub(super) lock_wait: LockWait,
+    pub(super) durability: Durability,
+    pub(super) write_limit: usize,
+}
+
+/// The default of [`TxnOptions::write_limit`]: a zone of the default size holds it.
+const WRITE_LIMIT: usize = 4 << 20;
+
+impl TxnOptions {
+    /// Snapshot isolation with row locks, durable, waiting 10 s for a lock.
+    pub fn new() -> TxnOptions {
+        TxnOptions {
+            isolation: Isolation::default(),
+            optimistic: false,
+            lock_wait: LockWait::AtMost(DEFAULT_WAIT),
+            durability: Durability::Durable,
+            write_limit: WRITE_LIMIT,
+        }
+    }
+
+    /// What it may see of others.
+    pub fn isolation(mut self, isolation: Isolation) -> TxnOptions {
+        self.isolation = isolation;
+        self
+    }
+
+    /// Locks nothing before it commits; what it wrote, and what it read `for_update` (when
+    /// serializable, all that it read), is checked then, and the commit fails with `Conflict` if
+    /// any of it has changed. Good where conflicts are rare. Not with read committed.
+    pub fn optimistic(mut self) -> TxnOptions {
+        self.optimistic = true;
+        self
+    }
+
+    /// How long a call waits for a lock. 10 s when not set.
+    pub fn lock_wait(mut self, wait: LockWait) -> TxnOptions {
+        self.lock_wait = wait;
+        self
+    }
+
+    /// How far its commit has gone when [`Transaction::commit`](crate::Transaction::commit)
+    /// returns.
+    pub fn durability(mut self, durability: Durability) -> TxnOptions {
+        self.durability = durability;
+        self
+    }
+
+    /// How many bytes its writes may take, keys and values with 64 bytes for each. 4 MiB when not
+    /// set. A commit has to fit in one zone of the region in any case.
+    pub fn write_limit(mut self, bytes: usize) -> TxnOptions {
+        self.write_limit = bytes;
+        self
+    }
+
+    pub(super) fn check(&self) -> Result<()> {
+        if self.optimistic && self.isolation == Isolation::ReadCommitted {
+            return Err(Error::invalid(
+                "an optimistic transaction checks against its snapshot, and read committed has \
+                 none; take Isolation::Snapshot or Isolation::Serializable",
+            ));
+        }
+        Ok(())
+    }
+}
+
+impl Default for TxnOptions {
+    fn default() -> TxnOptions {
+        TxnOptions::new()
+    }
+}

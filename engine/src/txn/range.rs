@@ -1,0 +1,172 @@
+//! A range as a transaction sees it: committed rows of one moment, and over them what the
+//! transaction has written, as it is when each row is asked for.
+//!
+//! Thread safety: it may move between threads, and be used beside its transaction.
+//!
+//! Invariants:
+//!
+//! 1. Rows come from the keys strictly between what was returned in front and at the back. A
+//!    committed row that was read ahead and not returned lies between them too.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::state::{Inner, Running};
+use crate::error::{ErrorKind, Result};
+use crate::locks::Patience;
+use crate::read::KeyRange;
+use crate::table::{Keep, Range};
+
+type Row = (Bytes, Bytes);
+
+/// Keys and values of a range in a transaction, in order from either end.
+///
+/// It owns what it returns and borrows nothing. The transaction may write under it: rows that it
+/// has not reached yet come as they were written by then. Once the transaction has ended, it fails
+/// with [`ErrorKind::Closed`](crate::ErrorKind::Closed).
+pub struct TxnRange {
+    inner: Arc<Inner>,
+    #[expect(dead_code, reason = "it keeps the database open")]
+    keep: Keep,
+    table: usize,
+    /// What is left (invariant 1).
+    rest: KeyRange,
+    committed: Range,
+    front: Option<Row>,
+    back: Option<Row>,
+    /// Whether rows are locked one by one, and left out if somebody else has them.
+    skip_locked: bool,
+    failed: bool,
+}
+
+#[derive(Clone, Copy)]
+enum End {
+    Front,
+    Back,
+}
+
+impl TxnRange {
+    pub(super) fn new(
+        (inner, keep): (Arc<Inner>, Keep),
+        table: usize,
+        rest: KeyRange,
+        committed: Range,
+        skip_locked: bool,
+    ) -> TxnRange {
+        let (front, back, failed) = (None, None, false);
+        TxnRange { inner, keep, table, rest, committed, front, back, skip_locked, failed }
+    }
+
+    /// The next committed row from `end`, which stays where it is.
+    fn peek(&mut self, end: End) -> Result<Option<&Row>> {
+        match end {
+            End::Front if self.front.is_none() => {
+                self.front = self.committed.next().transpose()?.or_else(|| self.back.take());
+            }
+            End::Back if self.back.is_none() => {
+                self.back = self.committed.next_back().transpose()?.or_else(|| self.front.take());
+            }
+            _ => {}
+        }
+        Ok(match end {
+            End::Front => self.front.as_ref(),
+            End::Back => self.back.as_ref(),
+        })
+    }
+
+    /// The next key from `end`, with its value if it has one; it counts as returned.
+    fn step(&mut self, end: End) -> Result<Option<(Bytes, Option<Bytes>)>> {
+        let inner = Arc::clone(&self.inner);
+        inner.call(|running| {
+            let bounds = (bound(&self.rest.lower), bound(&self.rest.upper));
+            let own = if self.rest.is_empty() {
+                None
+            } else {
+                match end {
+                    End::Front => running.writes.first(self.table, bounds),
+                    End::Back => running.writes.last(self.table, bounds),
+                }
+            };
+            let committed = self.peek(end)?.map(|(key, _)| key.clone());
+            let own_first = match (&own, &committed) {
+                (Some((own, _)), Some(committed)) => match end {
+                    End::Front => own <= committed,
+                    End::Back => own >= committed,
+                },
+                (own, _) => own.is_some(),
+            };
+            let same = own.as_ref().map(|(key, _)| key) == committed.as_ref();
+            let row = if own_first && !same {
+                own
+            } else {
+                let row = match end {
+                    End::Front => self.front.take(),
+                    End::Back => self.back.take(),
+                };
+                let row = row.map(|(key, value)| (key, Some(value)));
+                if same { own } else { row }
+            };
+            let Some((key, value)) = row else { return Ok(None) };
+            let returned = Bound::Excluded(key.to_vec());
+            match end {
+                End::Front => self.rest.lower = returned,
+                End::Back => self.rest.upper = returned,
+            }
+            if self.skip_locked {
+                let value = self.lock(running, &key)?;
+                return Ok(Some((key, value)));
+            }
+            Ok(Some((key, value)))
+        })
+    }
+
+    /// Locks a row, and reads it then; none if somebody else has it.
+    fn lock(&self, running: &mut Running, key: &[u8]) -> Result<Option<Bytes>> {
+        match running.own_within(&self.inner, self.table, key, Patience::None) {
+            Ok(()) => running.read(&self.inner, self.table, key),
+            Err(e) if e.kind() == ErrorKind::Timeout => Ok(None),
+            Err(e) => Err(e),
+        }
+    }
+
+    fn take(&mut self, end: End) -> Option<Result<Row>> {
+        while !self.failed {
+            match self.step(end) {
+                Ok(Some((key, Some(value)))) => return Some(Ok((key, value))),
+                Ok(Some((_, None))) => {}
+                Ok(None) => return None,
+                Err(e) => {
+                    self.failed = true;
+                    return Some(Err(e));
+                }
+            }
+        }
+        None
+    }
+}
+
+fn bound(bound: &Bound<Vec<u8>>) -> Bound<&[u8]> {
+    bound.as_ref().map(Vec::as_slice)
+}
+
+impl Iterator for TxnRange {
+    type Item = Result<(Bytes, Bytes)>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        self.take(End::Front)
+    }
+}
+
+impl DoubleEndedIterator for TxnRange {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        self.take(End::Back)
+    }
+}
+
+impl std::fmt::Debug for TxnRange {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("TxnRange").field("transaction", &self.inner.id).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,75 @@
+//! The transactions of one open database, for those who look after it.
+//!
+//! Thread safety: any thread; the mutex is held for a few instructions, never while a
+//! transaction's own state is.
+
+use std::collections::BTreeMap;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use super::options::Isolation;
+use super::state::Inner;
+use crate::locks::OwnerId;
+
+/// A transaction that has not ended, as [`Database::transactions`] lists it.
+///
+/// [`Database::transactions`]: crate::Database::transactions
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct TransactionInfo {
+    /// Its number.
+    pub id: u64,
+    /// What it may see of others.
+    pub isolation: Isolation,
+    /// Whether it locks nothing before it commits.
+    pub optimistic: bool,
+    /// How long ago it began.
+    pub age: Duration,
+    /// The number of the last commit that it sees, if it reads a snapshot.
+    pub snapshot: Option<u64>,
+    /// How many locks it held after its last call.
+    pub locks: usize,
+    /// How many keys it had written after its last call.
+    pub writes: usize,
+    /// The lock that it is waiting for.
+    pub waits_for: Option<String>,
+}
+
+/// The transactions that have not ended.
+#[derive(Default)]
+pub(crate) struct Registry(Mutex<BTreeMap<OwnerId, Weak<Inner>>>);
+
+impl Registry {
+    pub(super) fn add(&self, inner: &Arc<Inner>) {
+        self.0.lock().insert(inner.id, Arc::downgrade(inner));
+    }
+
+    pub(super) fn remove(&self, id: OwnerId) {
+        self.0.lock().remove(&id);
+    }
+
+    /// All of them, the oldest first.
+    pub(crate) fn list(&self) -> Vec<TransactionInfo> {
+        let all: Vec<_> = self.0.lock().values().filter_map(Weak::upgrade).collect();
+        let info = |inner: &Arc<Inner>| TransactionInfo {
+            id: inner.id,
+            isolation: inner.options.isolation,
+            optimistic: inner.options.optimistic,
+            age: inner.began.elapsed(),
+            snapshot: inner.snapshot_lsn,
+            locks: inner.locks.load(Ordering::Relaxed),
+            writes: inner.writes.load(Ordering::Relaxed),
+            waits_for: inner.shared.locks.waits_for(inner.id),
+        };
+        all.iter().map(info).collect()
+    }
+
+    /// Ends one from outside; whether it was still running.
+    pub(crate) fn kill(&self, id: OwnerId) -> bool {
+        let found = self.0.lock().get(&id).and_then(Weak::upgrade);
+        found.is_some_and(|inner| inner.kill())
+    }
+}

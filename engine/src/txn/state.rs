@@ -1,0 +1,446 @@
+//! A transaction from its begin to its end: what it holds, and what its calls do with it.
+//!
+//! Thread safety: calls of several threads on one transaction come one after the other, held by
+//! `state`; what is reported about it is read without.
+//!
+//! Invariants:
+//!
+//! 1. Pessimistic: whoever has written a key holds it exclusively until the transaction ends, and
+//!    it ends only after its commit is visible. So whoever gets a lock sees every commit of those
+//!    who held it before.
+//! 2. Snapshot isolation: of a key that is locked exclusively no version above the snapshot was
+//!    there when the lock was got (the first who updates wins).
+//! 3. A transaction that has ended holds no lock, no snapshot and no writes.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Instant;
+
+use bytes::Bytes;
+use parking_lot::{Mutex, MutexGuard};
+
+use super::options::{Isolation, LockWait, TxnOptions};
+use super::writes::{Write, WriteSet};
+use crate::commit::{Batch, Target};
+use crate::error::{Error, ErrorKind, Result};
+use crate::limits;
+use crate::locks::{Locker, Mode, OwnerId, Patience, killed};
+use crate::mvcc::Registered;
+use crate::read::{self, KeyRange};
+use crate::record::{Kind, Lsn};
+use crate::table::{Pinned, Shared, Table, TableSlot};
+
+/// How a transaction ended, for those who still ask it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    Committed,
+    RolledBack,
+    Conflict,
+    Deadlock,
+    Killed,
+}
+
+/// What an optimistic transaction has to find unchanged.
+#[derive(Debug)]
+enum Seen {
+    Key(usize, Vec<u8>),
+    Range(usize, KeyRange),
+}
+
+/// A table that the transaction has used.
+struct Used {
+    slot: Arc<TableSlot>,
+    pinned: Arc<Pinned>,
+}
+
+/// What a running transaction holds.
+pub(super) struct Running {
+    locker: Locker,
+    tables: Vec<Used>,
+    pub(super) writes: WriteSet,
+    seen: Vec<Seen>,
+    pub(super) snapshot: Option<Arc<Registered>>,
+    patience: LockWait,
+}
+
+enum State {
+    Running(Box<Running>),
+    Ended(End),
+}
+
+/// A transaction, as its handle, its cursors and the registry share it.
+pub(super) struct Inner {
+    pub(super) shared: Arc<Shared>,
+    pub(super) id: OwnerId,
+    pub(super) options: TxnOptions,
+    pub(super) began: Instant,
+    pub(super) snapshot_lsn: Option<Lsn>,
+    pub(super) locks: AtomicUsize,
+    pub(super) writes: AtomicUsize,
+    killed: AtomicBool,
+    state: Mutex<State>,
+}
+
+impl Inner {
+    /// Begins.
+    pub(super) fn begin(shared: &Arc<Shared>, options: TxnOptions) -> Result<Inner> {
+        options.check()?;
+        shared.check_open()?;
+        // Serializable reads are of what is locked, and hence of now.
+        let of_a_moment = options.optimistic || options.isolation == Isolation::Snapshot;
+        let snapshot = of_a_moment.then(|| Arc::new(shared.snapshots.register()));
+        let locker = Locker::new(&shared.locks);
+        Ok(Inner {
+            shared: Arc::clone(shared),
+            id: locker.id(),
+            began: Instant::now(),
+            snapshot_lsn: snapshot.as_ref().map(|s| s.lsn()),
+            locks: AtomicUsize::new(0),
+            writes: AtomicUsize::new(0),
+            killed: AtomicBool::new(false),
+            state: Mutex::new(State::Running(Box::new(Running {
+                locker,
+                tables: Vec::new(),
+                writes: WriteSet::default(),
+                seen: Vec::new(),
+                snapshot,
+                patience: options.lock_wait,
+            }))),
+            options,
+        })
+    }
+
+    /// Runs a call. A deadlock or a conflict ends the transaction.
+    pub(super) fn call<T>(&self, f: impl FnOnce(&mut Running) -> Result<T>) -> Result<T> {
+        let mut state = self.state.lock();
+        let State::Running(running) = &mut *state else { return Err(self.ended(&state)) };
+        let done = match self.check_killed() {
+            Ok(()) => f(running),
+            Err(e) => Err(e),
+        };
+        self.locks.store(running.locker.held(), Ordering::Relaxed);
+        self.writes.store(running.writes.len(), Ordering::Relaxed);
+        if let Err(e) = &done {
+            match e.kind() {
+                ErrorKind::Conflict => *state = State::Ended(End::Conflict),
+                ErrorKind::Deadlock => *state = State::Ended(End::Deadlock),
+                _ if self.killed.load(Ordering::Acquire) => *state = State::Ended(End::Killed),
+                _ => {}
+            }
+        }
+        done
+    }
+
+    fn check_killed(&self) -> Result<()> {
+        if self.killed.load(Ordering::Acquire) { Err(killed(self.id)) } else { Ok(()) }
+    }
+
+    fn ended(&self, state: &State) -> Error {
+        let why = match state {
+            State::Ended(End::Killed) => return killed(self.id),
+            State::Ended(End::Committed) => "was committed",
+            State::Ended(End::Conflict) => "was rolled back after a conflict; run it again",
+            State::Ended(End::Deadlock) => "was rolled back to end a deadlock; run it again",
+            State::Ended(End::RolledBack) | State::Running(_) => "was rolled back",
+        };
+        Error::new(ErrorKind::Closed, format!("transaction {} {why}", self.id))
+    }
+
+    /// Ends it without a trace. No error when it has ended already.
+    pub(super) fn roll_back(&self) {
+        self.end(&mut self.state.lock(), End::RolledBack);
+    }
+
+    fn end(&self, state: &mut MutexGuard<'_, State>, end: End) -> bool {
+        let running = matches!(**state, State::Running(_));
+        if running {
+            **state = State::Ended(end);
+            self.locks.store(0, Ordering::Relaxed);
+            self.writes.store(0, Ordering::Relaxed);
+        }
+        running
+    }
+
+    /// Ends it from outside; whether it was still running. A call under way that waits for a lock
+    /// stops waiting; a commit under way is waited for.
+    pub(super) fn kill(&self) -> bool {
+        let first = !self.killed.swap(true, Ordering::AcqRel);
+        loop {
+            self.shared.locks.kill(self.id);
+            // A call that saw no flag may be about to wait for a lock: then once more.
+            if let Some(mut state) = self.state.try_lock_for(std::time::Duration::from_millis(5)) {
+                // A call that was stopped has ended it already.
+                let stopped = first && matches!(*state, State::Ended(End::Killed));
+                return self.end(&mut state, End::Killed) || stopped;
+            }
+        }
+    }
+
+    /// Commits and ends.
+    pub(super) fn commit(&self) -> Result<()> {
+        let mut state = self.state.lock();
+        let State::Running(running) = &mut *state else { return Err(self.ended(&state)) };
+        let done = self.check_killed().and_then(|()| running.commit(self));
+        let end = match &done {
+            Ok(()) => End::Committed,
+            Err(e) if e.kind() == ErrorKind::Conflict => End::Conflict,
+            Err(e) if e.kind() == ErrorKind::Deadlock => End::Deadlock,
+            Err(_) if self.killed.load(Ordering::Acquire) => End::Killed,
+            Err(_) => End::RolledBack,
+        };
+        self.end(&mut state, end);
+        done
+    }
+}
+
+impl Running {
+    /// The number by which the transaction knows a table.
+    pub(super) fn table(&mut self, inner: &Inner, table: &Table) -> Result<usize> {
+        if let Some(at) = self.tables.iter().position(|u| Arc::ptr_eq(&u.slot, &table.slot)) {
+            return Ok(at);
+        }
+        if !Arc::ptr_eq(&inner.shared, &table.shared) {
+            let name = table.name();
+            return Err(Error::invalid(format!(
+                "table {name:?} is of another database than the transaction"
+            )));
+        }
+        // The table of this moment first: emptied after that, it fails by itself.
+        let pinned = Arc::new(table.slot.pin());
+        if let Some(snapshot) = &self.snapshot {
+            table.slot.check_not_emptied_since(snapshot.lsn())?;
+        }
+        self.tables.push(Used { slot: Arc::clone(&table.slot), pinned });
+        Ok(self.tables.len() - 1)
+    }
+
+    pub(super) fn set_patience(&mut self, wait: LockWait) {
+        self.patience = wait;
+    }
+
+    fn patience(&self) -> Patience {
+        match self.patience {
+            LockWait::AtMost(wait) => {
+                Instant::now().checked_add(wait).map_or(Patience::Endless, Patience::Until)
+            }
+            LockWait::NoWait => Patience::None,
+            LockWait::Endless => Patience::Endless,
+        }
+    }
+
+    fn lock(
+        &mut self,
+        inner: &Inner,
+        table: usize,
+        key: &[u8],
+        how: (Mode, Patience),
+    ) -> Result<bool> {
+        inner.shared.committer.lock_rows()?;
+        let target = &self.tables[table].pinned;
+        self.locker.lock_key(target.lock_space(), key, how.0, how.1, &|| target.label())
+    }
+
+    fn lock_range(
+        &mut self,
+        inner: &Inner,
+        table: usize,
+        range: &KeyRange,
+        mode: Mode,
+    ) -> Result<()> {
+        inner.shared.committer.lock_rows()?;
+        let patience = self.patience();
+        let target = &self.tables[table].pinned;
+        self.locker.lock_range(target.lock_space(), range, mode, patience, &|| target.label())
+    }
+
+    /// Makes a key its own: locked and, if it reads a snapshot, not changed since.
+    pub(super) fn own(&mut self, inner: &Inner, table: usize, key: &[u8]) -> Result<()> {
+        let patience = self.patience();
+        self.own_within(inner, table, key, patience)
+    }
+
+    pub(super) fn own_within(
+        &mut self,
+        inner: &Inner,
+        table: usize,
+        key: &[u8],
+        patience: Patience,
+    ) -> Result<()> {
+        limits::check_key(key)?;
+        if inner.options.optimistic {
+            self.seen.push(Seen::Key(table, key.to_vec()));
+            return Ok(());
+        }
+        if self.lock(inner, table, key, (Mode::Exclusive, patience))? {
+            self.check_key(inner, table, key)?;
+        }
+        Ok(())
+    }
+
+    /// Makes a range its own, with its gaps.
+    pub(super) fn own_range(
+        &mut self,
+        inner: &Inner,
+        table: usize,
+        range: &KeyRange,
+    ) -> Result<()> {
+        if inner.options.optimistic {
+            self.seen.push(Seen::Range(table, range.clone()));
+            return Ok(());
+        }
+        self.lock_range(inner, table, range, Mode::Exclusive)?;
+        self.check_range(inner, table, range)
+    }
+
+    /// What a serializable transaction does before it reads a key.
+    fn about_to_read(&mut self, inner: &Inner, table: usize, key: &[u8]) -> Result<()> {
+        if inner.options.isolation != Isolation::Serializable {
+            return Ok(());
+        }
+        if inner.options.optimistic {
+            self.seen.push(Seen::Key(table, key.to_vec()));
+            return Ok(());
+        }
+        let patience = self.patience();
+        self.lock(inner, table, key, (Mode::Shared, patience)).map(drop)
+    }
+
+    /// What a serializable transaction does before it reads a range.
+    pub(super) fn about_to_scan(
+        &mut self,
+        inner: &Inner,
+        table: usize,
+        range: &KeyRange,
+    ) -> Result<()> {
+        if inner.options.isolation != Isolation::Serializable {
+            return Ok(());
+        }
+        if inner.options.optimistic {
+            self.seen.push(Seen::Range(table, range.clone()));
+            return Ok(());
+        }
+        self.lock_range(inner, table, range, Mode::Shared)
+    }
+
+    fn check_key(&self, inner: &Inner, table: usize, key: &[u8]) -> Result<()> {
+        let Some(snapshot) = &self.snapshot else { return Ok(()) };
+        let core = &self.tables[table].pinned.core;
+        let newest = inner
+            .shared
+            .read(core, Some(snapshot), |view, _| read::newest(view, &inner.shared.cache, key))?;
+        match newest.filter(|&lsn| lsn > snapshot.lsn()) {
+            Some(lsn) => Err(self.conflict(inner, table, key, lsn)),
+            None => Ok(()),
+        }
+    }
+
+    fn check_range(&self, inner: &Inner, table: usize, range: &KeyRange) -> Result<()> {
+        let Some(snapshot) = &self.snapshot else { return Ok(()) };
+        let core = &self.tables[table].pinned.core;
+        let changed = inner.shared.read(core, Some(snapshot), |view, _| {
+            read::changed(view, &inner.shared.cache, range, snapshot.lsn())
+        })?;
+        match changed {
+            Some((key, lsn)) => Err(self.conflict(inner, table, &key, lsn)),
+            None => Ok(()),
+        }
+    }
+
+    fn conflict(&self, inner: &Inner, table: usize, key: &[u8], lsn: Lsn) -> Error {
+        let message = format!(
+            "key \"{}\" of table {:?} was changed by commit {lsn}, after the snapshot of \
+             transaction {} at {}; run it again",
+            key.escape_ascii(),
+            self.tables[table].pinned.label(),
+            inner.id,
+            self.snapshot.as_ref().map_or(0, |s| s.lsn()),
+        );
+        Error::new(ErrorKind::Conflict, message)
+    }
+
+    /// The value of a key: its own, or what its level lets it see.
+    pub(super) fn get(&mut self, inner: &Inner, table: usize, key: &[u8]) -> Result<Option<Bytes>> {
+        if let Some(own) = self.writes.get(table, key) {
+            return Ok(own.clone());
+        }
+        self.about_to_read(inner, table, key)?;
+        self.read(inner, table, key)
+    }
+
+    /// As [`Running::get`], with all that it needs locked already.
+    pub(super) fn read(&self, inner: &Inner, table: usize, key: &[u8]) -> Result<Option<Bytes>> {
+        if let Some(own) = self.writes.get(table, key) {
+            return Ok(own.clone());
+        }
+        let core = &self.tables[table].pinned.core;
+        inner.shared.read(core, self.snapshot.as_deref(), |view, at| {
+            read::get(view, &inner.shared.cache, key, at)
+        })
+    }
+
+    /// Writes a key.
+    pub(super) fn write(
+        &mut self,
+        inner: &Inner,
+        table: usize,
+        key: &[u8],
+        write: Write,
+    ) -> Result<()> {
+        inner.shared.check_writable()?;
+        if let Some(value) = &write {
+            limits::check_value(value)?;
+        }
+        self.own(inner, table, key)?;
+        self.writes.set(table, key, write, inner.options.write_limit)
+    }
+
+    fn commit(&mut self, inner: &Inner) -> Result<()> {
+        if self.writes.len() == 0 && self.seen.is_empty() {
+            return Ok(());
+        }
+        self.validate(inner)?;
+        let targets: Vec<Arc<dyn Target>> =
+            self.tables.iter().map(|used| Arc::clone(&used.pinned) as _).collect();
+        let mut batch = Batch::default();
+        for (table, key, write) in self.writes.iter() {
+            match write {
+                Some(value) => batch.push(&targets[table], Kind::Put, key, value),
+                None => batch.push(&targets[table], Kind::Delete, key, &[]),
+            }
+        }
+        inner.shared.commit(&batch, inner.options.durability)
+    }
+
+    /// An optimistic transaction locks, at last, what it wrote and saw, and finds it unchanged.
+    fn validate(&mut self, inner: &Inner) -> Result<()> {
+        let seen = std::mem::take(&mut self.seen);
+        // What it only saw is locked too, until it is committed: else two transactions that each
+        // saw what the other one wrote would both find it unchanged.
+        let mut keys: Vec<(u64, usize, &[u8])> = Vec::new();
+        for one in &seen {
+            match one {
+                Seen::Range(table, range) => self.lock_range(inner, *table, range, Mode::Shared)?,
+                Seen::Key(table, key) => {
+                    keys.push((self.tables[*table].pinned.lock_space(), *table, key));
+                }
+            }
+        }
+        keys.sort_unstable();
+        keys.dedup();
+        for &(_, table, key) in &keys {
+            let written = self.writes.get(table, key).is_some();
+            let mode = if written { Mode::Exclusive } else { Mode::Shared };
+            let patience = self.patience();
+            self.lock(inner, table, key, (mode, patience))?;
+        }
+        for &(_, table, key) in &keys {
+            self.check_key(inner, table, key)?;
+        }
+        for one in &seen {
+            if let Seen::Range(table, range) = one {
+                self.check_range(inner, *table, range)?;
+            }
+        }
+        Ok(())
+    }
+}

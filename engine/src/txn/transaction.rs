@@ -1,0 +1,282 @@
+//! The handle of a transaction.
+
+use std::ops::RangeBounds;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::options::{Isolation, LockWait, TxnOptions};
+use super::range::TxnRange;
+use super::registry::Registry;
+use super::state::{Inner, Running};
+use crate::error::Result;
+use crate::read::KeyRange;
+use crate::table::{Keep, Range, Shared, Table};
+
+/// Reads and writes that become visible and durable together, or not at all.
+///
+/// It sees its own writes. Dropping it rolls it back, and so does a call that fails with
+/// `Conflict` or `Deadlock`: those are for running it again, which [`Database::run`] does. After
+/// any other error it goes on as before the call. It may move between threads; calls of several
+/// threads come one after the other.
+///
+/// Row locks are held until the commit is visible, so a row that everybody writes changes once a
+/// sync. `docs/transactions.md` has what each [`Isolation`] prevents.
+///
+/// [`Database::run`]: crate::Database::run
+///
+/// # Examples
+///
+/// ```
+/// # fn main() -> terrace::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let db = terrace::Options::new().pm_size(4 << 20).open(dir.path().join("db"))?;
+/// let accounts = db.table("accounts")?;
+/// let txn = db.begin()?;
+/// txn.put(&accounts, "ada", "100")?;
+/// assert_eq!(txn.get(&accounts, "ada")?.as_deref(), Some(&b"100"[..]));
+/// assert_eq!(accounts.get("ada")?, None);
+/// txn.commit()?;
+/// assert!(accounts.get("ada")?.is_some());
+/// # Ok(())
+/// # }
+/// ```
+pub struct Transaction {
+    inner: Arc<Inner>,
+    keep: Keep,
+    registry: Arc<Registry>,
+}
+
+impl Transaction {
+    pub(crate) fn begin(
+        shared: &Arc<Shared>,
+        keep: Keep,
+        registry: &Arc<Registry>,
+        options: TxnOptions,
+    ) -> Result<Transaction> {
+        let inner = Arc::new(Inner::begin(shared, options)?);
+        registry.add(&inner);
+        Ok(Transaction { inner, keep, registry: Arc::clone(registry) })
+    }
+
+    /// Its number, as errors and [`Database::transactions`](crate::Database::transactions) name
+    /// it. Numbers begin anew with each opening.
+    pub fn id(&self) -> u64 {
+        self.inner.id
+    }
+
+    /// The value of `key`.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`Table::get`]; `Closed` once the transaction has ended; serializable also those
+    /// of [`Transaction::get_for_update`].
+    pub fn get(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<Bytes>> {
+        self.on(table, |running, at| running.get(&self.inner, at, key.as_ref()))
+    }
+
+    /// The value of `key`, which nobody else changes until this transaction ends.
+    ///
+    /// # Errors
+    ///
+    /// - `Conflict`: it was changed after the transaction's snapshot;
+    /// - `Deadlock`: others wait for this transaction, and it would have to wait for them;
+    /// - `Timeout`: somebody else has had it locked for as long as this call may wait;
+    /// - otherwise as [`Transaction::get`].
+    pub fn get_for_update(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<Bytes>> {
+        let key = key.as_ref();
+        self.on(table, |running, at| {
+            running.own(&self.inner, at, key)?;
+            running.read(&self.inner, at, key)
+        })
+    }
+
+    /// Sets `key` to `value`, for this transaction until it commits.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` when the key, the value or all of the transaction's writes are over their limit;
+    /// otherwise as [`Transaction::get_for_update`].
+    pub fn put(&self, table: &Table, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
+        let value = Bytes::copy_from_slice(value.as_ref());
+        self.on(table, |running, at| running.write(&self.inner, at, key.as_ref(), Some(value)))
+    }
+
+    /// Removes `key`, for this transaction until it commits.
+    ///
+    /// # Errors
+    ///
+    /// As [`Transaction::put`].
+    pub fn delete(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<()> {
+        self.on(table, |running, at| running.write(&self.inner, at, key.as_ref(), None))
+    }
+
+    /// The keys in `range` with their values, in order from either end. A serializable
+    /// transaction first locks the whole range, also what is never asked of the iterator.
+    ///
+    /// # Errors
+    ///
+    /// As [`Transaction::get`]; those of reading come as items.
+    pub fn range<K: AsRef<[u8]>>(
+        &self,
+        table: &Table,
+        range: impl RangeBounds<K>,
+    ) -> Result<TxnRange> {
+        self.scan(table, KeyRange::from_bounds(&range))
+    }
+
+    /// The keys that begin with `prefix`, with their values. As [`Transaction::range`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Transaction::range`].
+    pub fn prefix(&self, table: &Table, prefix: impl AsRef<[u8]>) -> Result<TxnRange> {
+        self.scan(table, KeyRange::prefix(prefix.as_ref()))
+    }
+
+    fn scan(&self, table: &Table, range: KeyRange) -> Result<TxnRange> {
+        self.on(table, |running, at| {
+            running.about_to_scan(&self.inner, at, &range)?;
+            Ok(self.cursor(running, (table, at), range, false))
+        })
+    }
+
+    /// The keys in `range` with their values. Until this transaction ends nobody else changes
+    /// them, or puts another one between them (`SELECT … FOR UPDATE` over a range).
+    ///
+    /// # Errors
+    ///
+    /// As [`Transaction::get_for_update`]; those of reading come as items.
+    pub fn range_for_update<K: AsRef<[u8]>>(
+        &self,
+        table: &Table,
+        range: impl RangeBounds<K>,
+    ) -> Result<TxnRange> {
+        let range = KeyRange::from_bounds(&range);
+        self.on(table, |running, at| {
+            running.own_range(&self.inner, at, &range)?;
+            Ok(self.cursor(running, (table, at), range, false))
+        })
+    }
+
+    /// The keys in `range` with their values but for rows that somebody else has locked, each
+    /// locked when it is returned (`SKIP LOCKED`): several workers take rows of one queue.
+    ///
+    /// # Errors
+    ///
+    /// As [`Transaction::get`]; those of [`Transaction::get_for_update`] come as items.
+    pub fn range_skip_locked<K: AsRef<[u8]>>(
+        &self,
+        table: &Table,
+        range: impl RangeBounds<K>,
+    ) -> Result<TxnRange> {
+        let range = KeyRange::from_bounds(&range);
+        self.on(table, |running, at| Ok(self.cursor(running, (table, at), range, true)))
+    }
+
+    fn cursor(
+        &self,
+        running: &Running,
+        (table, at): (&Table, usize),
+        range: KeyRange,
+        skip_locked: bool,
+    ) -> TxnRange {
+        let now = || Arc::new(self.inner.shared.snapshots.register());
+        let snapshot = running.snapshot.clone().unwrap_or_else(now);
+        let lsn = snapshot.lsn();
+        let gone = || table.slot.check_not_emptied_since(lsn).err();
+        let committed = Range::new(table, range.clone(), snapshot, gone);
+        let parts = (Arc::clone(&self.inner), Arc::clone(&self.keep));
+        TxnRange::new(parts, at, range, committed, skip_locked)
+    }
+
+    /// How long later calls wait for a lock.
+    ///
+    /// # Errors
+    ///
+    /// `Closed` once the transaction has ended.
+    pub fn set_lock_wait(&self, wait: LockWait) -> Result<()> {
+        self.inner.call(|running| {
+            running.set_patience(wait);
+            Ok(())
+        })
+    }
+
+    /// Sets a savepoint. One of the same name stays, hidden by this one.
+    ///
+    /// # Errors
+    ///
+    /// `Closed` once the transaction has ended.
+    pub fn set_savepoint(&self, name: &str) -> Result<()> {
+        self.inner.call(|running| {
+            running.writes.set_savepoint(name);
+            Ok(())
+        })
+    }
+
+    /// Undoes all that was written since the newest savepoint `name`. The savepoint stays, later
+    /// ones go; locks are kept until the transaction ends.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` when there is none of that name; `Closed` once the transaction has ended.
+    pub fn roll_back_to(&self, name: &str) -> Result<()> {
+        self.inner.call(|running| running.writes.roll_back_to(name))
+    }
+
+    /// Forgets the newest savepoint `name`, and those set after it. What was written stays.
+    ///
+    /// # Errors
+    ///
+    /// As [`Transaction::roll_back_to`].
+    pub fn release_savepoint(&self, name: &str) -> Result<()> {
+        self.inner.call(|running| running.writes.release(name))
+    }
+
+    /// Makes all that was written visible, and as durable as the options say.
+    ///
+    /// # Errors
+    ///
+    /// After `UnknownOutcome` it may or may not be there at the next opening; after any other
+    /// error nothing was done, and the transaction is rolled back.
+    ///
+    /// - `Conflict`: optimistic, and something that it relies on has changed;
+    /// - otherwise as [`Database::write`](crate::Database::write).
+    pub fn commit(self) -> Result<()> {
+        self.inner.commit()
+    }
+
+    /// Ends it without a trace, as dropping it does.
+    pub fn roll_back(self) {
+        self.inner.roll_back();
+    }
+
+    /// What it may see of others.
+    pub fn isolation(&self) -> Isolation {
+        self.inner.options.isolation
+    }
+
+    fn on<T>(&self, table: &Table, f: impl FnOnce(&mut Running, usize) -> Result<T>) -> Result<T> {
+        self.inner.shared.check_open()?;
+        self.inner.call(|running| {
+            let at = running.table(&self.inner, table)?;
+            f(running, at)
+        })
+    }
+}
+
+impl Drop for Transaction {
+    fn drop(&mut self) {
+        self.inner.roll_back();
+        self.registry.remove(self.inner.id);
+    }
+}
+
+impl std::fmt::Debug for Transaction {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Transaction")
+            .field("id", &self.inner.id)
+            .field("options", &self.inner.options)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,292 @@
+//! Random transactions of many threads, recorded and checked for the cycles that their level
+//! forbids (Adya's graphs, as Elle builds them from lists that are only appended to).
+//!
+//! A value is the list of those who have written it, so the order of a key's versions and who read
+//! which is in what was read. Edges: ww (wrote the next version), wr (read what it wrote), rw
+//! (wrote the version after the one that was read). Read committed forbids cycles of ww and wr;
+//! snapshot those in which no two rw follow each other; serializable all.
+
+#![allow(clippy::unwrap_used, reason = "tests stop and tell")]
+
+mod common;
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Mutex;
+use std::thread;
+
+use common::{Chance, rounds, tiny};
+use terrace::{Database, Durability, Error, Isolation, Table, TxnOptions};
+
+const KEYS: u64 = 5;
+
+/// A committed transaction: what it read of others, and where it appended itself.
+#[derive(Clone, Debug, Default)]
+struct Done {
+    id: u32,
+    /// Key, and the list that was read.
+    reads: Vec<(u8, Vec<u32>)>,
+    /// Keys; it read the list before.
+    appends: Vec<u8>,
+}
+
+type Edges = BTreeMap<u32, BTreeSet<u32>>;
+
+/// Edges by kind: those of ww and wr together, and rw.
+struct Graph {
+    depends: Edges,
+    anti: Edges,
+}
+
+/// Builds the graph. Fails when a list contradicts another, a write is lost or comes from nowhere.
+fn graph(history: &[Done]) -> Result<Graph, String> {
+    let mut orders: BTreeMap<u8, Vec<u32>> = BTreeMap::new();
+    for done in history {
+        for (key, list) in &done.reads {
+            let order = orders.entry(*key).or_default();
+            if list.len() > order.len() {
+                order.clone_from(list);
+            }
+        }
+    }
+    for done in history {
+        for key in &done.appends {
+            let order = orders.entry(*key).or_default();
+            if !order.contains(&done.id) {
+                // Read by nobody: only the last version of a key can be that.
+                order.push(done.id);
+            }
+        }
+    }
+    let writers: BTreeSet<(u8, u32)> =
+        history.iter().flat_map(|d| d.appends.iter().map(|key| (*key, d.id))).collect();
+    let (mut depends, mut anti) = (Edges::new(), Edges::new());
+    for (key, order) in &orders {
+        if let Some(id) = order.iter().find(|id| !writers.contains(&(*key, **id))) {
+            return Err(format!("key {key}: {id} was read and never committed"));
+        }
+        for pair in order.windows(2) {
+            depends.entry(pair[0]).or_default().insert(pair[1]);
+        }
+    }
+    for done in history {
+        for (key, list) in &done.reads {
+            let order = &orders[key];
+            if !order.starts_with(list) {
+                return Err(format!("key {key}: {} read {list:?} of {order:?}", done.id));
+            }
+            if let Some(last) = list.last().filter(|last| **last != done.id) {
+                depends.entry(*last).or_default().insert(done.id);
+            }
+            if let Some(next) = order.get(list.len()).filter(|next| **next != done.id) {
+                anti.entry(done.id).or_default().insert(*next);
+            }
+        }
+    }
+    Ok(Graph { depends, anti })
+}
+
+/// A node that can be reached from itself.
+fn cycle(edges: &Edges) -> Option<u32> {
+    let next = |id: u32| edges.get(&id).into_iter().flatten().copied();
+    // Kahn: what cannot be taken away in order is on a cycle, or behind one.
+    let mut incoming: BTreeMap<u32, usize> = BTreeMap::new();
+    for id in edges.keys() {
+        incoming.entry(*id).or_default();
+        next(*id).for_each(|to| *incoming.entry(to).or_default() += 1);
+    }
+    let mut free: Vec<u32> = incoming.iter().filter(|(_, n)| **n == 0).map(|(id, _)| *id).collect();
+    while let Some(id) = free.pop() {
+        incoming.remove(&id);
+        for to in next(id) {
+            let left = incoming.get_mut(&to).unwrap();
+            *left -= 1;
+            if *left == 0 {
+                free.push(to);
+            }
+        }
+    }
+    incoming.keys().next().copied()
+}
+
+fn check(history: &[Done], level: Isolation) -> Result<(), String> {
+    let Graph { depends, anti } = graph(history)?;
+    let mut edges = depends.clone();
+    match level {
+        Isolation::ReadCommitted => {}
+        Isolation::Snapshot => {
+            // One rw may follow each ww or wr: a cycle of such steps is what is forbidden.
+            for targets in edges.values_mut() {
+                let further: Vec<u32> = targets
+                    .iter()
+                    .flat_map(|to| anti.get(to).into_iter().flatten())
+                    .copied()
+                    .collect();
+                targets.extend(further);
+            }
+        }
+        Isolation::Serializable => {
+            for (from, to) in &anti {
+                edges.entry(*from).or_default().extend(to);
+            }
+        }
+    }
+    cycle(&edges).map_or(Ok(()), |id| Err(format!("{level:?}: a cycle at or before {id}")))
+}
+
+fn done(id: u32, reads: &[(u8, &[u32])], appends: &[u8]) -> Done {
+    let reads = reads.iter().map(|(key, list)| (*key, list.to_vec())).collect();
+    Done { id, reads, appends: appends.to_vec() }
+}
+
+/// The checker finds each planted anomaly at the level that forbids it, and not below.
+#[test]
+fn the_checker_finds_planted_anomalies() {
+    use Isolation::{ReadCommitted, Serializable, Snapshot};
+    let sound = [done(1, &[(0, &[])], &[0]), done(2, &[(0, &[1])], &[0, 1])];
+    for level in [ReadCommitted, Snapshot, Serializable] {
+        check(&sound, level).unwrap();
+    }
+    let aborted_read = [done(1, &[(0, &[7])], &[])];
+    let lost_update = [
+        done(1, &[(0, &[])], &[0]),
+        done(2, &[(0, &[])], &[0]),
+        done(3, &[(0, &[2])], &[]),
+        done(4, &[(0, &[1])], &[]),
+    ];
+    let dirty_write =
+        [done(1, &[], &[0, 1]), done(2, &[], &[0, 1]), done(3, &[(0, &[1, 2]), (1, &[2, 1])], &[])];
+    let circular = [done(1, &[(1, &[2])], &[0]), done(2, &[(0, &[1])], &[1])];
+    for history in [&aborted_read[..], &lost_update, &dirty_write, &circular] {
+        assert!(check(history, ReadCommitted).is_err(), "{history:?}");
+    }
+    let read_skew = [done(1, &[(0, &[]), (1, &[2])], &[]), done(2, &[(0, &[]), (1, &[])], &[0, 1])];
+    check(&read_skew, ReadCommitted).unwrap();
+    assert!(check(&read_skew, Snapshot).is_err());
+    let write_skew = [done(1, &[(0, &[]), (1, &[])], &[0]), done(2, &[(0, &[]), (1, &[])], &[1])];
+    check(&write_skew, Snapshot).unwrap();
+    assert!(check(&write_skew, Serializable).is_err());
+}
+
+fn list(value: Option<&[u8]>) -> Vec<u32> {
+    let words = value.unwrap_or_default().chunks_exact(4);
+    words.map(|word| u32::from_be_bytes(word.try_into().unwrap())).collect()
+}
+
+/// One random transaction; what it did, if it was committed.
+fn one(
+    db: &Database,
+    table: &Table,
+    options: &TxnOptions,
+    id: u32,
+    chance: &mut Chance,
+) -> Option<Done> {
+    let mut done = Done { id, ..Done::default() };
+    let mut body = || -> Result<(), Error> {
+        let txn = db.begin_with(options.clone())?;
+        for _ in 0..1 + chance.below(4) {
+            let key = chance.below(KEYS) as u8;
+            if chance.percent(20) {
+                let mut rows: BTreeMap<u8, Vec<u32>> =
+                    (0..KEYS as u8).map(|key| (key, Vec::new())).collect();
+                for row in txn.range::<&[u8]>(table, ..)? {
+                    let (key, value) = row?;
+                    rows.insert(key[0], list(Some(&value)));
+                }
+                rows.retain(|key, _| !done.appends.contains(key));
+                done.reads.extend(rows);
+            } else if chance.percent(50) || done.appends.contains(&key) {
+                let read = list(txn.get(table, [key])?.as_deref());
+                if !done.appends.contains(&key) {
+                    done.reads.push((key, read));
+                }
+            } else {
+                let value = txn.get_for_update(table, [key])?;
+                done.reads.push((key, list(value.as_deref())));
+                let mut value = value.map(|v| v.to_vec()).unwrap_or_default();
+                value.extend_from_slice(&id.to_be_bytes());
+                txn.put(table, [key], value)?;
+                done.appends.push(key);
+            }
+            if chance.percent(30) {
+                thread::yield_now();
+            }
+        }
+        if chance.percent(10) {
+            txn.roll_back();
+            done.appends.clear();
+            done.reads.clear();
+            return Ok(());
+        }
+        txn.commit()
+    };
+    match body() {
+        Ok(()) => Some(done),
+        Err(e) => {
+            assert!(e.is_retryable(), "{e}");
+            None
+        }
+    }
+}
+
+fn record(options: &TxnOptions, seed: u64) -> Vec<Done> {
+    let dir = tempfile::tempdir().unwrap();
+    let db = tiny().open(dir.path().join("db")).unwrap();
+    let table = db.table("t").unwrap();
+    let history = Mutex::new(Vec::new());
+    thread::scope(|s| {
+        for t in 0..6u32 {
+            let (db, table, history) = (&db, &table, &history);
+            s.spawn(move || {
+                let mut chance = Chance::new(seed * 100 + u64::from(t));
+                for n in 0..rounds(120, 400) as u32 {
+                    let id = t * 100_000 + n + 1;
+                    if let Some(done) = one(db, table, options, id, &mut chance) {
+                        history.lock().unwrap().push(done);
+                    }
+                }
+            });
+        }
+    });
+    assert_eq!(db.locks_held(), (0, 0));
+    let mut history = history.into_inner().unwrap();
+    // One more reads all, so that the order of every version is known.
+    let rows = table.iter().map(|row| row.unwrap());
+    let reads: Vec<_> = rows.map(|(k, v)| (k[0], list(Some(&v)))).collect();
+    for done in &history {
+        for key in &done.appends {
+            let there = reads.iter().any(|(of, list)| of == key && list.contains(&done.id));
+            assert!(there, "the write of {} to key {key} was lost", done.id);
+        }
+    }
+    history.push(Done { id: u32::MAX, reads, appends: Vec::new() });
+    history
+}
+
+fn holds(options: &TxnOptions, level: Isolation) {
+    for seed in 0..rounds(3, 60) {
+        let history = record(&options.clone().durability(Durability::Relaxed), seed);
+        let writes: usize = history.iter().map(|d| d.appends.len()).sum();
+        assert!(writes > 50, "only {writes} writes got through");
+        check(&history, level).unwrap();
+    }
+}
+
+#[test]
+fn read_committed_holds() {
+    let level = Isolation::ReadCommitted;
+    holds(&TxnOptions::new().isolation(level), level);
+}
+
+#[test]
+fn snapshot_holds() {
+    holds(&TxnOptions::new(), Isolation::Snapshot);
+    holds(&TxnOptions::new().optimistic(), Isolation::Snapshot);
+}
+
+#[test]
+fn serializable_holds() {
+    let level = Isolation::Serializable;
+    let options = TxnOptions::new().isolation(level);
+    holds(&options, level);
+    holds(&options.optimistic(), level);
+}
