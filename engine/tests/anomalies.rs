@@ -134,7 +134,9 @@ const LEVELS: [Level; 5] = [
 type Seen = fn(&[Runner], &[(u8, u8)]) -> bool;
 
 /// Name, script, whether the anomaly is there in what came out.
-fn anomalies() -> Vec<(&'static str, Vec<(usize, Op)>, Seen)> {
+type Anomaly = (&'static str, Vec<(usize, Op)>, Seen);
+
+fn anomalies() -> Vec<Anomaly> {
     let saw = |runner: &Runner, row: (u8, u8)| runner.read.iter().flatten().any(|r| *r == row);
     fn both(runners: &[Runner]) -> bool {
         runners[0].committed && runners[1].committed

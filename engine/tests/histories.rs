@@ -110,7 +110,7 @@ fn cycle(edges: &Edges) -> Option<u32> {
 
 fn check(history: &[Done], level: Isolation) -> Result<(), String> {
     let Graph { depends, anti } = graph(history)?;
-    let mut edges = depends.clone();
+    let mut edges = depends;
     match level {
         Isolation::ReadCommitted => {}
         Isolation::Snapshot => {

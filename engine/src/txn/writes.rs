@@ -190,7 +190,8 @@ mod tests {
         fn savepoints_bring_back_what_was_there(steps in prop::collection::vec(step(), 0..60)) {
             let mut set = WriteSet::default();
             let mut now: BTreeMap<Vec<u8>, Option<u8>> = BTreeMap::new();
-            let mut saved: Vec<(String, BTreeMap<Vec<u8>, Option<u8>>)> = Vec::new();
+            type Rows = BTreeMap<Vec<u8>, Option<u8>>;
+            let mut saved: Vec<(String, Rows)> = Vec::new();
             for step in steps {
                 match step {
                     Step::Write(key, value) => {
