@@ -20,7 +20,7 @@ pub(crate) fn shuttle(setting: &mut Setting) -> Result<()> {
     }
     let mut command = cargo(setting);
     command.args(["test", "--package", "terrace", "--lib", "--features", "shuttle"]);
-    command.args(["index::tests::model"]);
+    command.args(["--", "index::tests::model", "commit::tests::model", "locks::tests::model"]);
     passes(command)
 }
 
