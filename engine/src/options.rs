@@ -98,6 +98,10 @@ pub(crate) enum Storage {
 /// A bug put in on purpose, to prove that the tests would find it. Without the feature `testing`
 /// nothing can plant one, and the compiler takes the places out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(
+    not(any(test, feature = "testing")),
+    expect(dead_code, unreachable_pub, reason = "exported, and looked for, with `testing` only")
+)]
 pub enum Planted {
     /// The publisher does not sync its runs (`file` mode).
     SkipRunSync,
