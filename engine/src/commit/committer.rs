@@ -18,6 +18,8 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64 as Counter};
 
+use smallvec::smallvec;
+
 use super::batch::Batch;
 use super::bucket::{Buckets, Lead, Outcome, Part};
 use super::floor::{Floor, Gidx, JournalMark};
@@ -415,26 +417,29 @@ impl Committer {
 
     fn index(&self, group: &Group, ticket: &Ticket<'_>) {
         let _guard = pin();
-        let bytes = |home| {
-            let records = group.parts.iter().flat_map(|part| &part.records);
-            records.filter(|r| r.home == Some(home)).map(|r| r.stored as u64).sum()
-        };
-        group.homes.iter().enumerate().for_each(|(i, home)| home.count(bytes(i)));
+        let mut bytes: Few<u64> = smallvec![0; group.homes.len()];
         for (part, place) in group.parts.iter().zip(&ticket.places) {
             let part_at = self.zones.geometry().zone(place.zone) + place.offset;
             for placed in &part.records {
                 let Some(home) = placed.home else { continue };
+                bytes[home] += placed.stored as u64;
                 if let Some(record) = Record::decode(&part.bytes[placed.at..]) {
                     ticket.actives[home].insert(&record, part_at + placed.at as u64);
                 }
             }
         }
+        group.homes.iter().zip(bytes).for_each(|(home, bytes)| home.count(bytes));
     }
 
     /// Runs `f` while nothing is written to the region's media; commits wait.
     pub(crate) fn while_quiet<T>(&self, f: impl FnOnce() -> T) -> T {
         let _linking = self.linking.lock();
         self.publisher.while_quiet(f)
+    }
+
+    /// Poisons the database, and wakes everybody who waits for a commit.
+    pub(super) fn stop(&self, cause: &Error) {
+        self.publisher.stop(cause);
     }
 
     /// Wakes everybody who waits for a commit, after a failure.
@@ -464,7 +469,7 @@ impl Committer {
 
     /// Those of `zones` that no GIDX word names or will come to name.
     pub(crate) fn releasable(&self, zones: Vec<u32>) -> Vec<u32> {
-        self.publisher.releasable(zones, &self.idle_streams().0)
+        self.publisher.releasable(zones, &self.idle_streams())
     }
 
     /// Releases zones that are [`releasable`](Committer::releasable); how many. The caller has
@@ -482,11 +487,7 @@ impl Committer {
         let _spent = SpentOn::purpose(Purpose::Allocation);
         let _linking = self.linking.lock();
         self.publisher.write_floor()?;
-        if let Err(e) = self.zones.release(zones) {
-            self.poison.set(&e);
-            self.wake_all();
-            return Err(e);
-        }
+        self.zones.release(zones).inspect_err(|e| self.stop(e))?;
         Ok(zones.len())
     }
 }

@@ -34,7 +34,7 @@ use super::poison::Poison;
 use super::ring::{RING, Ring, Written};
 use super::sync::{AtomicU64, Lane, Mutex, MutexGuard, Ordering, fence};
 use crate::alloc::ZonePool;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::mvcc::Watermark;
 use crate::options::Planted;
 use crate::pm::{Fenced, Flushed, Purpose, Region, Span, SpentOn};
@@ -154,6 +154,8 @@ impl Publisher {
                 return Ok(());
             }
             if self.poison.is_set() {
+                // Whoever poisoned it need not know that somebody sleeps here.
+                self.wake_all();
                 return Err(self.poison.unknown_outcome(lsn));
             }
             if !self.advance(goal) {
@@ -338,8 +340,8 @@ impl Publisher {
             let writer = self.writer.lock();
             (self.written.get(), writer.tails.clone())
         };
-        // Somebody may have found the first stage taken for this moment.
-        self.pass_on_hand_over();
+        // Somebody may have found the first stage taken for this moment; the second one is.
+        self.pass_on();
         if target == self.durable.get() || self.poison.is_set() {
             return None;
         }
@@ -364,14 +366,8 @@ impl Publisher {
         }
     }
 
-    fn pass_on_hand_over(&self) {
-        fence(Ordering::SeqCst);
-        if self.can_hand_over() && !self.handed.ring_one() {
-            self.lanes[(self.current_run().0 as usize + 1) % LANES].ring_one();
-        }
-    }
-
-    fn stop(&self, cause: &crate::error::Error) {
+    /// Poisons the database, and wakes everybody who waits.
+    pub(super) fn stop(&self, cause: &Error) {
         self.poison.set(cause);
         self.wake_all();
     }

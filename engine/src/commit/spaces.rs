@@ -27,7 +27,7 @@ impl Committer {
         if let Err(e) = &linked
             && e.kind() != ErrorKind::Full
         {
-            self.poison.set(e);
+            self.stop(e);
         }
         let zone = linked?;
         self.turnstile.lock().streams[stream as usize].spare = Some(zone);
@@ -63,7 +63,7 @@ impl Committer {
         }
         let object = StreamObject { stream: next, generation: 0, kind: StreamKind::Own };
         let made = self.region.persist(StreamPool::take(&self.region, &object));
-        made.inspect_err(|e| self.poison.set(e))?;
+        made.inspect_err(|e| self.stop(e))?;
         self.turnstile.lock().streams.push(StreamTail::default());
         Ok(next)
     }
@@ -85,7 +85,7 @@ impl Committer {
             (sealed, s.spare.take())
         };
         let closed = self.region.persist(sealed).and_then(|_| self.zones.release(spare.as_slice()));
-        closed.map(|_| ()).inspect_err(|e| self.poison.set(e))
+        closed.map(|_| ()).inspect_err(|e| self.stop(e))
     }
 
     /// How many streams tables have.
@@ -93,21 +93,21 @@ impl Committer {
         self.turnstile.lock().streams.iter().filter(|s| !s.idle).count() as u32
     }
 
-    /// Streams without a zone to append to, and those among them that a late group has opened
-    /// again although no table has them.
-    pub(super) fn idle_streams(&self) -> (Vec<u32>, Vec<u32>) {
-        let turnstile = self.turnstile.lock();
-        let streams = || turnstile.streams.iter().zip(0u32..);
-        let idle = streams().filter(|(s, _)| s.zone.is_none() && s.spare.is_none());
-        // The cleaner has its stream for good, and never a zone ready.
-        let late = |s: &StreamTail| s.idle && (s.zone.is_some() || s.spare.is_some());
-        let reopened = streams().filter(|(s, n)| late(s) && self.cleaner() != Some(*n));
-        (idle.map(|(_, n)| n).collect(), reopened.map(|(_, n)| n).collect())
+    /// Streams without a zone that is or will be appended to.
+    pub(super) fn idle_streams(&self) -> Vec<u32> {
+        self.streams_that(|s| s.zone.is_none() && s.spare.is_none())
     }
 
-    /// Streams to be closed again: a group that was encoded for them came late.
+    /// Streams to be closed again: no table has them, and a group that was encoded for them came
+    /// late.
     pub(crate) fn reopened_streams(&self) -> Vec<u32> {
-        self.idle_streams().1
+        self.streams_that(|s| s.idle && (s.zone.is_some() || s.spare.is_some()))
+    }
+
+    fn streams_that(&self, are: impl Fn(&StreamTail) -> bool) -> Vec<u32> {
+        let turnstile = self.turnstile.lock();
+        let streams = turnstile.streams.iter().zip(0..);
+        streams.filter(|(stream, _)| are(stream)).map(|(_, n)| n).collect()
     }
 
     /// Takes in the zones that the region has more of, once `note` has made that durable.
@@ -118,7 +118,7 @@ impl Committer {
     pub(crate) fn grow(&self, zones: u32, note: impl FnOnce() -> Result<()>) -> Result<()> {
         let _spent = SpentOn::purpose(Purpose::Allocation);
         let _linking = self.linking.lock();
-        note().inspect_err(|e| self.poison.set(e))?;
+        note().inspect_err(|e| self.stop(e))?;
         self.zones.grow(zones);
         Ok(())
     }

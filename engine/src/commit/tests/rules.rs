@@ -237,6 +237,36 @@ fn a_thread_that_dies_with_its_ticket_stops_the_database_and_wakes_everybody() {
     assert_eq!(fixture.committer.readable(), 0);
 }
 
+/// Bug: a failure while a zone was linked poisoned the database, and those who slept for their
+/// run's sync slept on. Cause: only failures of the publisher itself woke them. Fix: whatever stops
+/// commit wakes everybody.
+#[test]
+fn a_failure_while_a_zone_is_linked_wakes_those_who_wait_for_a_sync() {
+    let fixture = Fixture::new(false);
+    fixture.commit(&[("first", "1")]);
+    let (done, outcomes) = mpsc::channel();
+    std::thread::scope(|scope| {
+        let syncs = fixture.committer.publisher.hold_syncs();
+        for key in ["x", "y"] {
+            let (fixture, done) = (&fixture, done.clone());
+            scope.spawn(move || {
+                let batch = fixture.batch(&[(key, "1")]);
+                done.send(fixture.committer.commit(&batch, Durable)).unwrap();
+            });
+        }
+        assert!(outcomes.recv_timeout(A_WHILE).is_err(), "they wait for the sync");
+        fixture.machine.fail_sync_after(0);
+        assert!(fixture.committer.make_spare(0).is_err());
+        let woken = [(); 2].map(|()| outcomes.recv_timeout(Duration::from_secs(20)));
+        drop(syncs);
+        fixture.committer.wake_all();
+        for outcome in woken {
+            let outcome = outcome.expect("a failure wakes everybody");
+            assert_eq!(outcome.unwrap_err().kind(), ErrorKind::UnknownOutcome);
+        }
+    });
+}
+
 #[test]
 fn a_commit_whose_sync_failed_has_an_unknown_outcome_and_is_not_served() {
     let fixture = Fixture::new(false);
