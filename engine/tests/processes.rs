@@ -9,7 +9,7 @@ use std::io::Read;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use common::tiny;
+use common::{made, tiny};
 use terrace::ErrorKind;
 
 const DIRECTORY: &str = "TERRACE_PROCESSES_DIRECTORY";
@@ -80,14 +80,6 @@ fn other(path: &Path, role: &str) -> Vec<String> {
     child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
     assert!(child.wait().unwrap().success(), "{said}");
     said.lines().filter_map(|line| line.strip_prefix("said ")).map(str::to_string).collect()
-}
-
-fn made() -> tempfile::TempDir {
-    let dir = tempfile::tempdir().unwrap();
-    let db = tiny().open(dir.path()).unwrap();
-    db.table("t").unwrap().put("k", "v").unwrap();
-    db.close().unwrap();
-    dir
 }
 
 #[test]

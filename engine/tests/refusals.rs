@@ -11,18 +11,9 @@ use std::path::Path;
 
 use common::content::{Content, read_all};
 use common::cuts::{KINDS, PATH, options};
-use common::tiny;
+use common::{made, tiny};
 use terrace::testing::Machine;
 use terrace::{Database, Durability, Error, ErrorKind, Options, WriteBatch, limits};
-
-/// A closed database with one row.
-fn made() -> tempfile::TempDir {
-    let dir = tempfile::tempdir().unwrap();
-    let db = tiny().open(dir.path()).unwrap();
-    db.table("t").unwrap().put("k", "v").unwrap();
-    db.close().unwrap();
-    dir
-}
 
 fn poke(path: &Path, at: u64, bytes: &[u8]) {
     fs::File::options().write(true).open(path).unwrap().write_all_at(bytes, at).unwrap();

@@ -8,19 +8,9 @@ use common::alone;
 use common::content::{Effect, read_all};
 use common::cuts::{End, KINDS, Kind, PATH, Rig, options, reopen};
 use common::workload::Action;
-use terrace::Durability::{self, Durable, Relaxed};
+use terrace::Durability::{Durable, Relaxed};
 use terrace::ErrorKind;
 use terrace::testing::{Machine, Survive};
-
-fn put(rig: &mut Rig, table: &str, key: &str, len: usize, durability: Durability) {
-    let value = rig.chance.bytes(len);
-    let put = Effect::Put(table.into(), key.as_bytes().to_vec(), value);
-    rig.perform(&Action::Write(vec![put], durability));
-}
-
-fn create(rig: &mut Rig, name: &str) {
-    rig.perform(&Action::Table(Effect::Create(name.into())));
-}
 
 /// Bug: a process killed between the write and the sync of a drain's edit, an opening that read
 /// the edit from the operating system's cache and released the drained zones, a power cut: the
@@ -33,15 +23,15 @@ fn an_unsynced_edit_is_made_durable_before_zones_are_released_for_it() {
     for n in 1.. {
         // In the middle of the first drain, before one sync after the other.
         let mut rig = Rig::new(Kind::Files, 1, None);
-        create(&mut rig, "t");
+        rig.create("t");
         for n in 0..120 {
-            put(&mut rig, "t", &format!("{n:03}"), 9000, Durable);
+            rig.put("t", &format!("{n:03}"), 9000, Durable);
         }
         while rig.db.stats().background.merges == 0 || rig.db.stats().pm.zones_used < 8 {
             rig.steps(1);
         }
         // Something to settle first.
-        put(&mut rig, "t", "late", 10, Relaxed);
+        rig.put("t", "late", 10, Relaxed);
         rig.machine.kill_before(n);
         while rig.db.stats().background.drains == 0 {
             rig.steps(1);
@@ -65,14 +55,14 @@ fn an_unfenced_seal_is_made_durable_before_the_next_zone_is_used() {
     let _alone = alone();
     for n in 1.. {
         let mut rig = Rig::new(Kind::Memory, 2, None);
-        create(&mut rig, "t");
+        rig.create("t");
         for n in 0..12 {
-            put(&mut rig, "t", &format!("{n:03}"), 10_000, Durable);
+            rig.put("t", &format!("{n:03}"), 10_000, Durable);
         }
         rig.steps(20);
         rig.machine.kill_before(n);
         for n in 12..16 {
-            put(&mut rig, "t", &format!("{n:03}"), 10_000, Durable);
+            rig.put("t", &format!("{n:03}"), 10_000, Durable);
         }
         let Some(found) = rig.machine.found() else {
             assert!(n > 5, "{n}");
@@ -93,13 +83,13 @@ fn an_unfenced_seal_is_made_durable_before_the_next_zone_is_used() {
 /// Many relaxed commits to table a, one to b, the drop of a, which makes them all durable.
 fn dropped(kind: Kind) -> Rig {
     let mut rig = Rig::new(kind, 3, None);
-    create(&mut rig, "a");
-    create(&mut rig, "b");
+    rig.create("a");
+    rig.create("b");
     rig.steps(50);
     for n in 0..50 {
-        put(&mut rig, "a", &format!("{n:03}"), 10_000, Relaxed);
+        rig.put("a", &format!("{n:03}"), 10_000, Relaxed);
     }
-    put(&mut rig, "b", "kept", 100, Relaxed);
+    rig.put("b", "kept", 100, Relaxed);
     // A spare zone now, so that no sync for one comes between the drop and the release.
     rig.steps(1);
     rig.perform(&Action::Table(Effect::Drop("a".into())));
@@ -138,7 +128,7 @@ fn the_zone_that_the_durable_gidx_word_names_is_not_released() {
     let _alone = alone();
     for seed in 0..40 {
         let mut rig = dropped(Kind::Files);
-        put(&mut rig, "b", "rides the floor, unsynced", 100, Relaxed);
+        rig.put("b", "rides the floor, unsynced", 100, Relaxed);
         let account = rig.account();
         until_zones_are_released(&mut rig, |rig| {
             rig.machine.cut_before(1, Survive::Seeded(seed));
@@ -201,9 +191,9 @@ fn a_creation_that_failed_can_be_repeated() {
 fn zones_of_a_dropped_table_are_released_whatever_its_dropper_does_next() {
     let _alone = alone();
     let mut rig = Rig::new(Kind::Files, 4, None);
-    create(&mut rig, "t");
+    rig.create("t");
     for n in 0..50 {
-        put(&mut rig, "t", &format!("{n:03}"), 10_000, Relaxed);
+        rig.put("t", &format!("{n:03}"), 10_000, Relaxed);
     }
     let (done, wait) = std::sync::mpsc::channel::<()>();
     std::thread::scope(|scope| {
@@ -249,7 +239,7 @@ fn a_damaged_floor_slot_loses_nothing() {
     for slot in [8192, 8192 + 512] {
         let mut rig = dropped(Kind::Files);
         until_zones_are_released(&mut rig, |_| ());
-        put(&mut rig, "b", "after the release", 100, Durable);
+        rig.put("b", "after the release", 100, Durable);
         let (found, end) = (rig.machine.crash(Survive::Nothing), End::Cut(Survive::Nothing));
         found.corrupt(std::path::Path::new("/db/region"), slot + 8, 0xff);
         match options(&found, None).open(PATH) {

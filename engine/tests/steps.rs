@@ -11,7 +11,7 @@ use common::content::{Content, Effect, read_all};
 use common::cuts::{End, KINDS, Kind, PATH, Rig, options, reopen};
 use common::rounds;
 use common::workload::{Action, Taste};
-use terrace::Durability::{self, Durable, Relaxed};
+use terrace::Durability::{Durable, Relaxed};
 use terrace::testing::Survive;
 use terrace_sim::scenario::{again, journal, long_journal};
 
@@ -59,23 +59,13 @@ fn work_on(rig: &mut Rig) -> Result<(), String> {
     reopen(&cut, None, &rig.account(), End::Cut(Survive::Nothing)).map(|_| ())
 }
 
-fn create(rig: &mut Rig, name: &str) {
-    rig.perform(&Action::Table(Effect::Create(name.into())));
-}
-
-fn put(rig: &mut Rig, table: &str, key: &str, len: usize, durability: Durability) {
-    let value = rig.chance.bytes(len);
-    let put = Effect::Put(table.into(), key.as_bytes().to_vec(), value);
-    rig.perform(&Action::Write(vec![put], durability));
-}
-
 /// Two tables with a few rows.
 fn small(kind: Kind) -> Rig {
     let mut rig = Rig::new(kind, 3, None);
-    create(&mut rig, "a");
-    create(&mut rig, "b");
-    put(&mut rig, "a", "one", 100, Durable);
-    put(&mut rig, "b", "two", 2000, Relaxed);
+    rig.create("a");
+    rig.create("b");
+    rig.put("a", "one", 100, Durable);
+    rig.put("b", "two", 2000, Relaxed);
     rig
 }
 
@@ -84,7 +74,7 @@ fn half_full(kind: Kind) -> Rig {
     let mut rig = small(kind);
     let mut n = 0;
     while rig.db.stats().pm.zones_used < 7 {
-        put(&mut rig, ["a", "b"][n % 2], &format!("row {}", n % 90), 9000, Relaxed);
+        rig.put(["a", "b"][n % 2], &format!("row {}", n % 90), 9000, Relaxed);
         n += 1;
     }
     rig
@@ -94,9 +84,9 @@ fn half_full(kind: Kind) -> Rig {
 fn commits() {
     for kind in KINDS {
         let steps = cut_everywhere(kind, small, |rig| {
-            put(rig, "a", "three", 3000, Durable);
-            put(rig, "b", "four", 10, Relaxed);
-            put(rig, "b", "five", 5000, Durable);
+            rig.put("a", "three", 3000, Durable);
+            rig.put("b", "four", 10, Relaxed);
+            rig.put("b", "five", 5000, Durable);
         });
         assert!(steps >= 2, "{steps}");
     }
@@ -107,9 +97,9 @@ fn zone_switches() {
     for kind in KINDS {
         cut_everywhere(kind, small, |rig| {
             for n in 0..5 {
-                put(rig, "a", &format!("fill {n}"), 60_000, Relaxed);
+                rig.put("a", &format!("fill {n}"), 60_000, Relaxed);
             }
-            put(rig, "b", "last", 10, Durable);
+            rig.put("b", "last", 10, Durable);
         });
     }
 }
@@ -118,8 +108,8 @@ fn zone_switches() {
 fn drains_compactions_and_the_release_of_zones() {
     for kind in KINDS {
         let steps = cut_everywhere(kind, half_full, |rig| {
-            put(rig, "a", "row 1", 100_000, Relaxed);
-            put(rig, "b", "row 2", 100_000, Durable);
+            rig.put("a", "row 1", 100_000, Relaxed);
+            rig.put("b", "row 2", 100_000, Durable);
             rig.steps(60);
             // Readers in other tests may hold the release up for a while.
             while rig.db.stats().background.zones_released == 0 {
@@ -136,14 +126,14 @@ fn drains_compactions_and_the_release_of_zones() {
 /// superseded.
 fn mostly_dead(kind: Kind) -> Rig {
     let mut rig = Rig::new(kind, 4, None);
-    create(&mut rig, "a");
-    create(&mut rig, "b");
+    rig.create("a");
+    rig.create("b");
     let mut n = 0;
     while rig.db.stats().pm.zones_used < 7 {
         if n % 18 == 0 {
-            put(&mut rig, "b", &format!("cold {n}"), 50, Relaxed);
+            rig.put("b", &format!("cold {n}"), 50, Relaxed);
         }
-        put(&mut rig, "a", &format!("hot {}", n % 4), 6500, Relaxed);
+        rig.put("a", &format!("hot {}", n % 4), 6500, Relaxed);
         // Nothing calls for cleaning yet: freezes and merges.
         rig.steps(1);
         n += 1;
@@ -163,7 +153,7 @@ fn cleaning() {
             |rig| {
                 let mut n = 0;
                 while rig.db.stats().background.zones_cleaned == 0 {
-                    put(rig, "a", &format!("hot {}", n % 4), 16_000, Relaxed);
+                    rig.put("a", &format!("hot {}", n % 4), 16_000, Relaxed);
                     rig.steps(1);
                     n += 1;
                     assert!(n < 200, "{:?}", rig.db.stats());
@@ -185,13 +175,13 @@ fn cleaning() {
 fn tables_created_renamed_truncated_and_dropped() {
     for kind in KINDS {
         cut_everywhere(kind, half_full, |rig| {
-            create(rig, "c");
-            put(rig, "c", "in c", 100, Relaxed);
+            rig.create("c");
+            rig.put("c", "in c", 100, Relaxed);
             rig.perform(&Action::Table(Effect::Truncate("a".into())));
-            put(rig, "a", "after", 100, Relaxed);
+            rig.put("a", "after", 100, Relaxed);
             rig.perform(&Action::Table(Effect::Rename("a".into(), "z".into())));
             rig.perform(&Action::Table(Effect::Drop("b".into())));
-            put(rig, "c", "last", 100, Relaxed);
+            rig.put("c", "last", 100, Relaxed);
             rig.steps(30);
         });
     }
@@ -207,7 +197,7 @@ fn the_change_of_the_journals_epoch() {
             |rig| {
                 let epoch = journal(&rig.machine).0;
                 for n in 0..30 {
-                    create(rig, &format!("{n:0>240}"));
+                    rig.create(&format!("{n:0>240}"));
                 }
                 assert_ne!(journal(&rig.machine).0, epoch, "it changed");
             },

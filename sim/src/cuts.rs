@@ -149,6 +149,18 @@ impl Rig {
         self.perform(&action);
     }
 
+    /// Creates a table.
+    pub fn create(&mut self, name: &str) {
+        self.perform(&Action::Table(Effect::Create(name.into())));
+    }
+
+    /// Puts a value of `len` random bytes.
+    pub fn put(&mut self, table: &str, key: &str, len: usize, durability: Durability) {
+        let value = self.chance.bytes(len);
+        let put = Effect::Put(table.into(), key.as_bytes().to_vec(), value);
+        self.perform(&Action::Write(vec![put], durability));
+    }
+
     /// Does it on the database and in the account.
     pub fn perform(&mut self, action: &Action) {
         match action {

@@ -101,7 +101,7 @@ impl Scenario {
                 rewrite_until(rig, |rig| rig.db.stats().background.drains > drains + 1);
             }
             Tables => tables(rig),
-            Checkpoint => (0..30).for_each(|n| create(rig, &format!("{n:0>240}"))),
+            Checkpoint => (0..30).for_each(|n| rig.create(&format!("{n:0>240}"))),
             Recovery => panic!("recovery is recorded where it happens"),
             Mixed => {
                 let acts = 4 + rig.chance.below(16);
@@ -124,33 +124,23 @@ fn steps_until(rig: &mut Rig, done: impl Fn(&Rig) -> bool) {
         }
         if !rig.db.step().unwrap() {
             // There is nothing to do: something new.
-            put(rig, "a", &format!("row {}", n % 90), 9000, Relaxed);
+            rig.put("a", &format!("row {}", n % 90), 9000, Relaxed);
         }
     }
     panic!("{MOST_JOBS} background jobs did not do it: {:?}", rig.db.stats());
-}
-
-fn create(rig: &mut Rig, name: &str) {
-    rig.perform(&Action::Table(Effect::Create(name.into())));
-}
-
-fn put(rig: &mut Rig, table: &str, key: &str, len: usize, durability: Durability) {
-    let value = rig.chance.bytes(len);
-    let put = Effect::Put(table.into(), key.as_bytes().to_vec(), value);
-    rig.perform(&Action::Write(vec![put], durability));
 }
 
 fn put_any(rig: &mut Rig, durability: Durability) {
     let table = *rig.chance.pick(&["a", "b"]);
     let key = format!("row {}", rig.chance.below(90));
     let len = rig.chance.below(400) as usize;
-    put(rig, table, &key, len, durability);
+    rig.put(table, &key, len, durability);
 }
 
 /// Two tables with a few rows.
 fn small(rig: &mut Rig) {
-    create(rig, "a");
-    create(rig, "b");
+    rig.create("a");
+    rig.create("b");
     for _ in 0..1 + rig.chance.below(8) {
         let durability = *rig.chance.pick(&[Durable, Relaxed]);
         put_any(rig, durability);
@@ -159,8 +149,8 @@ fn small(rig: &mut Rig) {
 
 fn prepare_commits(rig: &mut Rig) {
     small(rig);
-    create(rig, "c");
-    create(rig, "d");
+    rig.create("c");
+    rig.create("d");
     if rig.chance.percent(75) {
         rig.db.tune_commits(CommitTuning::new().own_streams(1));
         // Commits over several tables have parts in two streams then.
@@ -198,7 +188,7 @@ fn switch(rig: &mut Rig) {
     let switches = rig.db.stats().commit.zone_switches;
     for n in 0..40 {
         let len = 10_000 + rig.chance.below(50_000) as usize;
-        put(rig, "a", &format!("fill {n}"), len, Relaxed);
+        rig.put("a", &format!("fill {n}"), len, Relaxed);
         if rig.db.stats().commit.zone_switches > switches {
             break;
         }
@@ -213,7 +203,7 @@ fn write_in_turn(rig: &mut Rig, rounds: u64, done: impl Fn(&Rig) -> bool) {
             break;
         }
         let table = ["a", "b"][(n / 40 % 2) as usize];
-        put(rig, table, &format!("{n}"), 3000, Durable);
+        rig.put(table, &format!("{n}"), 3000, Durable);
         rig.steps(50);
     }
 }
@@ -237,7 +227,7 @@ fn half_full(rig: &mut Rig) {
             let delete = Effect::Delete(["a", "b"][n % 2].into(), key.into_bytes());
             rig.perform(&Action::Write(vec![delete], Relaxed));
         } else {
-            put(rig, ["a", "b"][n % 2], &key, len, Relaxed);
+            rig.put(["a", "b"][n % 2], &key, len, Relaxed);
         }
         n += 1;
     }
@@ -246,14 +236,14 @@ fn half_full(rig: &mut Rig) {
 /// A region close to half full in which each zone has one cold record, the others of which are
 /// superseded.
 fn mostly_dead(rig: &mut Rig) {
-    create(rig, "a");
-    create(rig, "b");
+    rig.create("a");
+    rig.create("b");
     let mut n = 0;
     while rig.db.stats().pm.zones_used < 7 {
         if n % 18 == 0 {
-            put(rig, "b", &format!("cold {n}"), 50, Relaxed);
+            rig.put("b", &format!("cold {n}"), 50, Relaxed);
         }
-        put(rig, "a", &format!("hot {}", n % 4), 6500, Relaxed);
+        rig.put("a", &format!("hot {}", n % 4), 6500, Relaxed);
         // Nothing calls for cleaning yet: freezes and merges.
         rig.steps(1);
         n += 1;
@@ -278,7 +268,7 @@ fn rewrite_until(rig: &mut Rig, done: impl Fn(&Rig) -> bool) {
             return;
         }
         let n = rig.chance.below(18) * 5 + 2 + rig.chance.below(3);
-        put(rig, "a", &format!("row {n}"), 9000, Relaxed);
+        rig.put("a", &format!("row {n}"), 9000, Relaxed);
         rig.steps(2);
     }
     panic!("{MOST_JOBS} writes did not do it: {:?}", rig.db.stats());
@@ -290,30 +280,30 @@ fn clean(rig: &mut Rig) {
         if rig.db.stats().background.zones_cleaned > cleaned {
             break;
         }
-        put(rig, "a", &format!("hot {}", n % 4), 16_000, Relaxed);
+        rig.put("a", &format!("hot {}", n % 4), 16_000, Relaxed);
         rig.steps(1);
     }
     rig.steps(4);
 }
 
 fn tables(rig: &mut Rig) {
-    create(rig, "c");
-    put(rig, "c", "in c", 100, Relaxed);
+    rig.create("c");
+    rig.put("c", "in c", 100, Relaxed);
     rig.perform(&Action::Table(Effect::Truncate("a".into())));
-    put(rig, "a", "after", 100, Relaxed);
+    rig.put("a", "after", 100, Relaxed);
     rig.perform(&Action::Table(Effect::Rename("a".into(), "z".into())));
     rig.perform(&Action::Table(Effect::Drop("b".into())));
-    put(rig, "c", "last", 100, Relaxed);
+    rig.put("c", "last", 100, Relaxed);
     rig.steps(30);
 }
 
 /// A database one long table name away from a new epoch of its journal, closed.
 pub fn long_journal(kind: Kind) -> Rig {
     let mut rig = Rig::new(kind, 5, None);
-    create(&mut rig, "a");
-    put(&mut rig, "a", "one", 100, Durable);
+    rig.create("a");
+    rig.put("a", "one", 100, Durable);
     let name = |n: u64| format!("{n:0>250}");
-    create(&mut rig, &name(0));
+    rig.create(&name(0));
     let mut n = 0;
     while journal(&rig.machine).1 + 3000 < JOURNAL_EPOCH {
         rig.perform(&Action::Table(Effect::Rename(name(n), name(n + 1))));

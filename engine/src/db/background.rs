@@ -87,10 +87,10 @@ impl Engine {
                 Ok(false) => IDLE,
                 Err(e) => {
                     self.background.failures.fetch_add(1, Ordering::Relaxed);
-                    self.shared.pace.report(Some(e.to_string()));
-                    if e.kind() != ErrorKind::Full {
-                        self.shared.poison.set(&e);
-                        self.shared.committer.wake_all();
+                    if e.kind() == ErrorKind::Full {
+                        self.shared.pace.report(Some(e.to_string()));
+                    } else {
+                        self.stop_because(&e.to_string());
                     }
                     RETRY
                 }

@@ -125,7 +125,7 @@ impl Engine {
         let _no_job = drops.map(TableCore::change);
         if let Err(e) = self.apply(event.edit(lsn)) {
             // The event is decided; only the next opening can finish it now.
-            self.shared.poison.set(&e);
+            self.stop_because(&e.to_string());
             return Err(e);
         }
         self.shared.zones.sub_live(zone, 1);

@@ -89,7 +89,7 @@ impl Engine {
                 self.shared.committer.note_journal(mark);
             }
             Err(e) if e.kind() == ErrorKind::Full => {}
-            Err(e) => self.shared.poison.set(e),
+            Err(e) => self.stop_because(&e.to_string()),
         }
         applied
     }

@@ -34,3 +34,12 @@ pub fn long() -> bool {
 pub fn rounds(short: u64, many: u64) -> u64 {
     if long() { many } else { short }
 }
+
+/// A closed database with one row.
+pub fn made() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    let db = tiny().open(dir.path()).unwrap();
+    db.table("t").unwrap().put("k", "v").unwrap();
+    db.close().unwrap();
+    dir
+}

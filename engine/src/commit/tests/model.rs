@@ -11,7 +11,9 @@ use std::sync::atomic::Ordering;
 use shuttle::thread;
 
 use super::Fixture;
+use crate::error::Result;
 use crate::options::Durability::{self, Durable, Relaxed};
+use crate::record::Lsn;
 
 fn schedules() -> usize {
     if std::env::var_os("TERRACE_LONG").is_some() { 100_000 } else { 3_000 }
@@ -76,6 +78,18 @@ fn groups_of_two_batches() {
     commit_all(true, 2, &[[Durable; 2]; 3]);
 }
 
+/// Two threads with a commit each, and what became of it.
+fn commit_beside(fixture: &Arc<Fixture>) -> Vec<thread::JoinHandle<Result<Lsn>>> {
+    let commit = |key| {
+        let fixture = Arc::clone(fixture);
+        thread::spawn(move || {
+            let batch = fixture.batch(&[(key, "1")]);
+            fixture.committer.enqueue(&batch, Durable).and_then(|pending| pending.wait())
+        })
+    };
+    ["a", "b"].into_iter().map(commit).collect()
+}
+
 #[test]
 fn the_background_settles_meanwhile() {
     explore(|| {
@@ -86,17 +100,7 @@ fn the_background_settles_meanwhile() {
             other.committer.while_quiet(|| ());
             other.committer.releasable(vec![0, 1]);
         });
-        let threads: Vec<_> = ["a", "b"]
-            .into_iter()
-            .map(|key| {
-                let fixture = Arc::clone(&fixture);
-                thread::spawn(move || {
-                    let batch = fixture.batch(&[(key, "1")]);
-                    fixture.committer.enqueue(&batch, Durable).unwrap().wait().unwrap();
-                })
-            })
-            .collect();
-        threads.into_iter().for_each(|t| t.join().unwrap());
+        commit_beside(&fixture).into_iter().for_each(|t| assert!(t.join().unwrap().is_ok()));
         background.join().unwrap();
         assert_eq!(fixture.committer.durable(), 2);
     });
@@ -106,21 +110,10 @@ fn the_background_settles_meanwhile() {
 fn a_poisoned_database_wakes_everybody() {
     explore(|| {
         let fixture = Arc::new(Fixture::new(false));
-        let threads: Vec<_> = ["a", "b"]
-            .into_iter()
-            .map(|key| {
-                let fixture = Arc::clone(&fixture);
-                thread::spawn(move || {
-                    let batch = fixture.batch(&[(key, "1")]);
-                    // Acknowledged, refused or of unknown outcome, and back in every case.
-                    let committed =
-                        fixture.committer.enqueue(&batch, Durable).and_then(|p| p.wait());
-                    drop(committed);
-                })
-            })
-            .collect();
+        let threads = commit_beside(&fixture);
         fixture.committer.poison.set_because("test".into());
         fixture.committer.wake_all();
-        threads.into_iter().for_each(|t| t.join().unwrap());
+        // Acknowledged, refused or of unknown outcome, and back in every case.
+        threads.into_iter().for_each(|t| drop(t.join().unwrap()));
     });
 }
