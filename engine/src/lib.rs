@@ -49,6 +49,7 @@ mod pm;
 pub mod ptree;
 mod read;
 mod record;
+mod spill;
 mod table;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;

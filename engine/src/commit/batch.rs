@@ -1,5 +1,6 @@
 //! A write batch as users fill it: operations on several tables that become one commit.
 
+use std::any::Any;
 use std::borrow::Cow;
 use std::sync::Arc;
 
@@ -38,6 +39,9 @@ pub(crate) trait Home: Send + Sync {
 
     /// Counts bytes of records that were appended for it.
     fn count(&self, bytes: u64);
+
+    /// The table itself, for who knows what it is.
+    fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync>;
 }
 
 /// The tables of a batch.
@@ -63,6 +67,14 @@ pub(crate) struct Batch {
     refused: Option<String>,
     /// Whether its rows are not locked: refused in the turnstile once transactions take locks.
     pub(super) unlocked: bool,
+}
+
+/// An operation of a batch: the number of its table in [`Batch::homes`], and the rest.
+pub(crate) struct Sorted<'a> {
+    pub(crate) home: usize,
+    pub(crate) kind: Kind,
+    pub(crate) key: &'a [u8],
+    pub(crate) value: &'a [u8],
 }
 
 impl Batch {
@@ -139,7 +151,18 @@ impl Batch {
         self.targets.iter().map(|t| t.resolve()).collect()
     }
 
-    /// The operations that count: of several on one key of a table, the last.
+    /// The operations that count, table by table and key by key.
+    pub(crate) fn sorted(&self) -> Vec<Sorted<'_>> {
+        let sorted = |o: &Operation| Sorted {
+            home: o.target,
+            kind: o.kind,
+            key: self.key(o),
+            value: self.value(o),
+        };
+        self.effective().iter().map(sorted).collect()
+    }
+
+    /// The operations that count, sorted by table and key: of several on one key of a table, the last.
     pub(super) fn effective(&self) -> Cow<'_, [Operation]> {
         if self.operations.len() < 2 {
             return Cow::Borrowed(&self.operations);

@@ -189,7 +189,7 @@ impl Committer {
         let group = Group::encode(batch, self.zones.geometry().zone_size)?;
         let relaxed = durability == Durability::Relaxed;
         let Some(bucket) = self.buckets.of_this_thread(relaxed) else {
-            return self.enqueue_group(group, durability, &mut || ())?.wait();
+            return self.enqueue_group(group, durability, &mut |_| ())?.wait();
         };
         let outcome = match bucket.join(group) {
             Part::Leads(mut lead) => self.lead(&mut lead, durability)?,
@@ -206,7 +206,7 @@ impl Committer {
     fn lead(&self, lead: &mut Lead<'_>, durability: Durability) -> Result<Outcome> {
         let room = self.zones.geometry().zone_size - crate::alloc::ZONE_HEADER;
         let group = lead.gather(&self.buckets.bounds, room as usize);
-        let pending = self.enqueue_group(group, durability, &mut || ());
+        let pending = self.enqueue_group(group, durability, &mut |_| ());
         lead.hand_on();
         let outcome = match pending {
             Ok(pending) => {
@@ -226,6 +226,12 @@ impl Committer {
         self.buckets.set_bounds(batches, bytes);
     }
 
+    /// Whether a commit fits in a zone whose records take `stored` bytes.
+    pub(crate) fn fits(&self, stored: usize) -> bool {
+        let room = self.zones.geometry().zone_size - crate::alloc::ZONE_HEADER;
+        ((SUB_HEADER + stored) as u64).next_multiple_of(crate::pm::LINE) <= room
+    }
+
     /// Gives a batch its place in the order.
     ///
     /// # Errors
@@ -234,7 +240,7 @@ impl Committer {
     /// has no zone left; `Unavailable` when the database is poisoned. Nothing was done then.
     pub(crate) fn enqueue(&self, batch: &Batch, durability: Durability) -> Result<Pending<'_>> {
         let group = Group::encode(batch, self.zones.geometry().zone_size)?;
-        self.enqueue_group(group, durability, &mut || ())
+        self.enqueue_group(group, durability, &mut |_| ())
     }
 
     /// Gives an encoded group its place in the order; `at_ticket` runs in the turnstile with the
@@ -247,7 +253,7 @@ impl Committer {
         &self,
         group: Group,
         durability: Durability,
-        at_ticket: &mut dyn FnMut(),
+        at_ticket: &mut dyn FnMut(Lsn),
     ) -> Result<Pending<'_>> {
         let _spent = SpentOn::purpose(Purpose::Commit);
         let records = group.records();
@@ -265,7 +271,7 @@ impl Committer {
     pub(super) fn take_ticket(
         &self,
         group: &Group,
-        at_ticket: &mut dyn FnMut(),
+        at_ticket: &mut dyn FnMut(Lsn),
     ) -> Result<Ticket<'_>> {
         let mut ticket = Ticket {
             committer: self,
@@ -296,7 +302,7 @@ impl Committer {
             }
             ticket.actives.extend(group.homes.iter().map(|home| home.active()));
             ticket.lsn = turnstile.pass(group, &self.zones, &mut ticket.places);
-            at_ticket();
+            at_ticket(ticket.lsn);
             return Ok(ticket);
         }
     }

@@ -1,10 +1,11 @@
 //! A commit group, encoded and ready for its ticket. All that can fail in it fails here.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use smallvec::{SmallVec, smallvec};
 
-use super::batch::{Batch, Homes};
+use super::batch::{Batch, Home, Homes};
 use super::subentry::SUB_HEADER;
 use crate::error::{Error, Result};
 use crate::memtable::{Record, encode_record, record_len, set_seq};
@@ -115,6 +116,37 @@ impl Group {
         Group::of_the_engine(part, true)
     }
 
+    /// Adds the records that make spilled runs part of the commit, by the runs' numbers. They come
+    /// in the first part.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` when they do not fit in a zone of `zone_size` with the rest.
+    pub(crate) fn add_runs(
+        &mut self,
+        runs: impl Iterator<Item = (Arc<dyn Home>, u64)>,
+        zone_size: u64,
+    ) -> Result<()> {
+        let mut keys: Vec<[u8; 8]> = Vec::new();
+        for (home, run) in runs {
+            self.home(home);
+            keys.push(run.to_le_bytes());
+        }
+        let stored = record_len(8, 0);
+        part_of(&mut self.parts, SHARED_STREAM, keys.len() * stored);
+        let at = self.parts.iter().position(|part| part.stream == SHARED_STREAM).unwrap_or(0);
+        self.parts.swap(0, at);
+        let part = &mut self.parts[0];
+        part.open();
+        for key in keys {
+            let at = part.bytes.len();
+            part.records.push(Placed { at, home: None, key_len: key.len(), stored, batch: 0 });
+            encode_record(&mut part.bytes, SYSTEM_TABLE, Kind::SpilledRun, &key, &[]);
+        }
+        part.close();
+        part.check(zone_size)
+    }
+
     fn of_the_engine(part: Part, moved: bool) -> Group {
         let parts = smallvec![part];
         Group { homes: Homes::new(), parts, batches: 1, moved, unlocked: false }
@@ -165,7 +197,7 @@ impl Group {
     }
 
     /// The index of a home, which is added if it is new.
-    fn home(&mut self, home: std::sync::Arc<dyn super::Home>) -> usize {
+    fn home(&mut self, home: Arc<dyn Home>) -> usize {
         let known = self.homes.iter().position(|h| h.table() == home.table());
         known.unwrap_or_else(|| {
             self.homes.push(home);

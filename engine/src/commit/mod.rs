@@ -19,7 +19,7 @@ mod sync;
 mod tests;
 mod turnstile;
 
-pub(crate) use batch::{Batch, Home, Target};
+pub(crate) use batch::{Batch, Home, Sorted, Target};
 pub(crate) use committer::{Committer, Start};
 pub(crate) use floor::{Floor, Gidx, JournalMark};
 pub(crate) use group::Group;

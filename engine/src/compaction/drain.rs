@@ -1,9 +1,10 @@
 //! Drains: one column of a table's level 0, merged into level 1.
 //!
 //! A drain takes every record of its column with a sequence number ≤ s, where s is the smaller of
-//! the table's merged boundary and F, merges them with the extents of level 1 that the column
-//! touches, and installs the result with D(column) = s in the same edit. From then on readers
-//! find those records in level 1 and nowhere else.
+//! the table's merged boundary and F, and those of runs at or below s, merges them with the extents
+//! of level 1 that the column touches, and installs the result with D(column) = s in the same edit.
+//! From then on readers find those records in level 1 and nowhere else. An extent of a run that D
+//! covers as a whole goes in that edit too.
 
 use std::sync::Arc;
 
@@ -11,10 +12,10 @@ use crate::compaction::{MergeContext, Shape, merge_to_level};
 use crate::error::Result;
 use crate::extent::{BlockCache, Extent};
 use crate::level0::ColumnBudget;
-use crate::levels::{Edit, LevelCursor, Op, Version, VersionSet};
+use crate::levels::{Edit, LevelCursor, Op, Run, Version, VersionSet};
 use crate::merge::{ClippedCursor, MergingCursor};
 use crate::mvcc::{Horizon, KeyInterval};
-use crate::record::Lsn;
+use crate::record::{Cursor, Lsn};
 use crate::view::View;
 
 /// Extents of level 1 that one drain may rewrite.
@@ -35,13 +36,45 @@ pub(crate) fn choose_column(
     budget: ColumnBudget,
 ) -> Option<Column> {
     let drained = &view.version.drained;
-    let mut interval = view.level0.column(from, upto, drained, budget)?;
+    let in_level0 = view.level0.column(from, upto, drained, budget);
+    let in_runs = view.version.runs.iter().filter(|run| run.lsn <= upto);
+    let in_runs = in_runs.filter_map(|run| column_of_run(run, from, budget));
+    let mut interval = in_runs.chain(in_level0).reduce(shorter)?;
     let touched = touched(&view.version, &interval);
     if let Some(beyond) = touched.get(MOST_OVERLAP) {
         // A sparse column over much of level 1: end it where the next extent begins.
         interval.end = Some(beyond.meta().smallest_key.clone());
     }
     Some(Column { interval, upto })
+}
+
+/// The next column at or after `from` of a run: whole extents within the budget, one at least.
+fn column_of_run(run: &Run, from: &[u8], budget: ColumnBudget) -> Option<KeyInterval> {
+    let rest = run.extents.overlapping(&KeyInterval { start: from.to_vec(), end: None });
+    rest.first()?;
+    let mut bytes = 0;
+    let beyond = rest.iter().skip(1).zip(rest).find(|(_, before)| {
+        bytes += u64::from(before.meta().location.len);
+        bytes >= budget.bytes
+    });
+    let end = beyond.map(|(next, _)| next.meta().smallest_key.clone());
+    Some(KeyInterval { start: from.to_vec(), end })
+}
+
+/// Of two columns with the same start, the one that ends first.
+fn shorter(a: KeyInterval, b: KeyInterval) -> KeyInterval {
+    let is_first = match (&a.end, &b.end) {
+        (Some(a), Some(b)) => a <= b,
+        (a, _) => a.is_some(),
+    };
+    if is_first { a } else { b }
+}
+
+/// Bytes of extents of runs that a column has to be merged with.
+pub(crate) fn run_bytes(version: &Version, column: &Column) -> u64 {
+    let runs = version.runs.iter().filter(|run| run.lsn <= column.upto);
+    let extents = runs.flat_map(|run| run.extents.overlapping(&column.interval));
+    extents.map(|extent| u64::from(extent.meta().location.len)).sum()
 }
 
 fn touched<'a>(version: &'a Version, interval: &KeyInterval) -> &'a [Arc<Extent>] {
@@ -65,9 +98,14 @@ pub(crate) fn drain(
     let (version, table) = (&view.version, view.version.table);
     let inputs = touched(version, &column.interval);
     let level0 = view.level0.cursor(&version.drained);
-    let level0 = ClippedCursor::new(level0, column.interval.clone(), column.upto);
-    let level1 = LevelCursor::new(inputs.into(), Arc::clone(cache), false);
-    let mut merged = MergingCursor::new(vec![Box::new(level0), Box::new(level1)]);
+    let clip = |cursor| ClippedCursor::new(cursor, column.interval.clone(), column.upto);
+    let mut cursors: Vec<Box<dyn Cursor + '_>> = vec![Box::new(clip(level0))];
+    for run in version.runs.iter().filter(|run| run.lsn <= column.upto) {
+        let cursor = run.as_read().cursor(&version.drained, cache, false);
+        cursors.push(Box::new(clip(Box::new(cursor))));
+    }
+    cursors.push(Box::new(LevelCursor::new(inputs.into(), Arc::clone(cache), false)));
+    let mut merged = MergingCursor::new(cursors);
     let bottom = |key: &[u8]| shape.drops_tombstones || version.is_bottom(1, key);
     let (extent_bytes, compression) = (shape.extent_bytes, shape.compression(1));
     let replaces = inputs;
@@ -77,5 +115,20 @@ pub(crate) fn drain(
     let mut ops: Vec<Op> = inputs.iter().map(remove).collect();
     ops.extend(outputs.extents.into_iter().map(|extent| Op::AddExtent { table, level: 1, extent }));
     ops.push(Op::Drained { table, seq: column.upto, interval: column.interval.clone() });
+    ops.extend(drained_extents(version, column));
     Ok(Edit { ops })
+}
+
+/// Takes extents out of runs of which D covers everything once the column is drained.
+fn drained_extents(version: &Version, column: &Column) -> Vec<Op> {
+    if version.runs.is_empty() {
+        return Vec::new();
+    }
+    let (table, mut drained) = (version.table, version.drained.clone());
+    drained.set(&column.interval, column.upto);
+    let covered = version.runs.iter().flat_map(|run| {
+        let remove = |e: &Arc<Extent>| Op::RemoveFromRun { table, run: run.id, id: e.meta().id };
+        run.covered(&drained).map(remove).collect::<Vec<_>>()
+    });
+    covered.collect()
 }

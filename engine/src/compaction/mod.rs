@@ -4,6 +4,6 @@ mod drain;
 mod execute;
 mod pick;
 
-pub(crate) use drain::{choose_column, drain};
+pub(crate) use drain::{choose_column, drain, run_bytes};
 pub(crate) use execute::{MergeContext, merge_to_level, run};
 pub(crate) use pick::{Choice, Shape, pick};

@@ -114,6 +114,7 @@ impl Engine {
             || (due && !self.is_behind() && self.drain_oldest()?)
             || self.compact_one()?
             || (due && self.drain_oldest()?)
+            || self.drain_runs()?
             || self.rest()?)
     }
 
@@ -220,7 +221,9 @@ impl Engine {
     /// Freezes a table's active memtable at a boundary in the order of commits.
     fn freeze(&self, table: &TableCore) -> bool {
         let mut change = table.change();
-        if table.check().is_err() || table.view().active.records() == 0 {
+        // An empty one is frozen for its boundary, which lets runs below it be drained.
+        let for_runs = table.view().version.runs.iter().any(|run| run.lsn > table.merged());
+        if table.check().is_err() || (table.view().active.records() == 0 && !for_runs) {
             return false;
         }
         let fresh = Arc::new(Memtable::new(Arc::clone(&self.shared.region)));
@@ -307,6 +310,25 @@ impl Engine {
         Ok(false)
     }
 
+    /// Moves a table that has runs a step on: reads have to look at each run, so none is left when
+    /// there is time.
+    fn drain_runs(&self) -> Result<bool> {
+        for table in self.tables() {
+            let view = table.view();
+            let Some(oldest) = view.version.runs.last().map(|run| run.lsn) else { continue };
+            let is_merged = table.merged() >= oldest;
+            let moved = match view.frozen.is_empty() {
+                _ if is_merged => self.drain_column(&table)?,
+                true => self.freeze(&table),
+                false => false,
+            };
+            if moved {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
     /// Drains the next column of a table's turn.
     fn drain_column(&self, table: &TableCore) -> Result<bool> {
         let from = self.background.last_drain.lock().unwrap_or_else(Instant::now);
@@ -315,7 +337,7 @@ impl Engine {
         if table.check().is_err() {
             return Ok(false);
         }
-        let upto = table.merged().min(floor);
+        let upto = table.merged().min(floor).min(table.view().drains_below() - 1);
         let budget =
             ColumnBudget { bytes: (self.shared.region.len() / 64).clamp(1 << 18, 4 << 20) };
         let view = table.view();
@@ -336,6 +358,7 @@ impl Engine {
         let cache = &self.shared.cache;
         let edit = compaction::drain(&view, &column, &self.set, cache, &horizon, &self.shape())?;
         let mass = view.level0.bytes_in(&column.interval, column.upto, &view.version.drained);
+        let of_runs = compaction::run_bytes(&view.version, &column);
         drop(guard);
         let edit = self.planted(edit);
         let versions = self.apply_drain(table, edit)?;
@@ -354,7 +377,7 @@ impl Engine {
         let written = self.set.store().bytes_written() - before;
         self.background.drained_bytes.fetch_add(written, Ordering::Relaxed);
         self.background.drains.fetch_add(1, Ordering::Relaxed);
-        self.background.books.lock().drained(mass, from.elapsed());
+        self.background.books.lock().drained(mass, of_runs, from.elapsed());
         *self.background.last_drain.lock() = Some(Instant::now());
         self.shared.pace.report(None);
         Ok(true)

@@ -108,7 +108,7 @@ impl Engine {
         let pending = loop {
             let rounds = self.shared.pace.rounds();
             let group = Group::event(&key, &value);
-            let mut at_ticket = || drops.into_iter().for_each(TableCore::mark_dropped);
+            let mut at_ticket = |_| drops.into_iter().for_each(TableCore::mark_dropped);
             let enqueued =
                 self.shared.committer.enqueue_group(group, Durability::Durable, &mut at_ticket);
             match enqueued {

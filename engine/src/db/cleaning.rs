@@ -94,7 +94,7 @@ impl Engine {
         let records: Vec<Record<'_>> = living.iter().map(|l| l.record).collect();
         let group = Group::moved(stream, &records);
         let committer = &self.shared.committer;
-        let pending = committer.enqueue_group(group, Durability::Durable, &mut || ())?;
+        let pending = committer.enqueue_group(group, Durability::Durable, &mut |_| ())?;
         let (zone, at) = (pending.zone(), pending.records_at());
         // Before D forgets what only it knows of older records.
         let oldest = living.iter().map(|l| l.record.seq).min().unwrap_or(0);

@@ -69,6 +69,7 @@ impl Engine {
             active: Arc::new(Memtable::new(Arc::clone(region))),
             frozen: Vec::new(),
             level0: Arc::new(GlobalIndex::new(Arc::clone(region))),
+            joining: Vec::new(),
             version,
             pruned: 0,
         }

@@ -131,12 +131,13 @@ pub(super) struct Books {
 const WINDOW: Duration = Duration::from_millis(50);
 
 impl Books {
-    /// A drain has moved `bytes` of key mass; the wall clock says that it took `took`, with what
-    /// the background had to do between it and the drain before.
-    pub(super) fn drained(&mut self, bytes: u64, took: Duration) {
+    /// A drain has moved `bytes` of key mass, and `beside` them bytes of runs, which take no less
+    /// time; the wall clock says that it took `took`, with what the background had to do between it
+    /// and the drain before.
+    pub(super) fn drained(&mut self, bytes: u64, beside: u64, took: Duration) {
         self.turn.moved += bytes;
         self.turn.begun = true;
-        let rate = u128::from(bytes) * 1_000_000_000 / took.as_nanos().max(1);
+        let rate = u128::from(bytes + beside) * 1_000_000_000 / took.as_nanos().max(1);
         let rate = u64::try_from(rate).unwrap_or(u64::MAX).max(1);
         self.rate = if self.rate == 0 { rate } else { (self.rate / 4) * 3 + rate / 4 };
     }
@@ -261,12 +262,12 @@ mod tests {
         let mut books = Books::default();
         let begun = books.look(&sight(32, 32 * ZONE, 0));
         assert_eq!(begun.debt, 0);
-        books.drained(ZONE, Duration::from_millis(10));
+        books.drained(ZONE, 0, Duration::from_millis(10));
         // 7 of the 56 zones that count were appended: an eighth of the mass is due.
         let pacing = books.look(&sight(36, 39 * ZONE, 0));
         assert_eq!(pacing.debt, 32 * ZONE / 8 - ZONE);
         assert_eq!(pacing.reason, Reason::Debt);
-        books.drained(3 * ZONE, Duration::from_millis(30));
+        books.drained(3 * ZONE, 0, Duration::from_millis(30));
         assert_eq!(books.look(&sight(36, 39 * ZONE, 0)).debt, 0);
     }
 
@@ -274,7 +275,7 @@ mod tests {
     fn the_fuller_the_slower_and_never_by_a_leap() {
         let mut books = Books::default();
         books.look(&sight(32, 32 * ZONE, 0));
-        books.drained(32 * ZONE, Duration::from_secs(1));
+        books.drained(32 * ZONE, 0, Duration::from_secs(1));
         let delays: Vec<u64> =
             (32..=64).map(|zones| books.look(&sight(zones, 32 * ZONE, 0)).delay).collect();
         assert!(delays.is_sorted(), "{delays:?}");
@@ -295,7 +296,7 @@ mod tests {
             ..sight(used, appended * ZONE, 0)
         };
         books.look(&at(0, 32, 32));
-        books.drained(ZONE, Duration::from_millis(1));
+        books.drained(ZONE, 0, Duration::from_millis(1));
         let before = books.look(&at(0, 60, 60)).delay;
         // Ten zones came free in a tenth of a second, while thirteen were taken.
         let after = books.look(&at(100, 63, 73)).delay;

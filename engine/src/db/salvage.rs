@@ -192,7 +192,7 @@ impl Writer<'_> {
         match kind {
             Kind::Put => self.batch.put(into, key, value),
             Kind::Delete => self.batch.delete(into, key),
-            Kind::TableEvent => return Ok(()),
+            Kind::TableEvent | Kind::SpilledRun => return Ok(()),
         };
         self.records += 1;
         if self.batch.stored_bytes() >= BATCH_BYTES {

@@ -31,6 +31,14 @@ pub(crate) enum Op<E = Arc<Extent>> {
     Counters { next_table: TableId, next_extent: u64, table_event_lsn: Lsn },
     /// An extent changes its level, unread.
     MoveExtent { table: TableId, from: u8, to: u8, id: u64 },
+    /// Extents, by key, are kept for a run that is about to be committed.
+    AddRun { table: TableId, run: u64, extents: Vec<E> },
+    /// The run was committed: all of it has this sequence number.
+    CommitRun { table: TableId, run: u64, lsn: Lsn },
+    /// The run was not committed, and goes.
+    DropRun { table: TableId, run: u64 },
+    /// All of an extent of a committed run is drained, and it goes; with the last one the run.
+    RemoveFromRun { table: TableId, run: u64, id: u64 },
 }
 
 /// Changes that become true together.
@@ -93,6 +101,26 @@ impl<E: Described> Op<E> {
                 out.extend_from_slice(&[*from, *to]);
                 put_u64(out, *id);
             }
+            Op::AddRun { table, run, extents } => {
+                head(out, 10, *table);
+                put_u64(out, *run);
+                put_u32(out, extents.len() as u32);
+                extents.iter().for_each(|extent| extent.meta().encode(out));
+            }
+            Op::CommitRun { table, run, lsn } => {
+                head(out, 11, *table);
+                put_u64(out, *run);
+                put_u64(out, *lsn);
+            }
+            Op::DropRun { table, run } => {
+                head(out, 12, *table);
+                put_u64(out, *run);
+            }
+            Op::RemoveFromRun { table, run, id } => {
+                head(out, 13, *table);
+                put_u64(out, *run);
+                put_u64(out, *id);
+            }
         }
     }
 }
@@ -127,6 +155,10 @@ impl Op<Arc<ExtentMeta>> {
                 let (from, to) = (reader.u8()?, reader.u8()?);
                 Op::MoveExtent { table, from, to, id: reader.u64()? }
             }
+            10 => Op::AddRun { table, run: reader.u64()?, extents: descriptions(reader)? },
+            11 => Op::CommitRun { table, run: reader.u64()?, lsn: reader.u64()? },
+            12 => Op::DropRun { table, run: reader.u64()? },
+            13 => Op::RemoveFromRun { table, run: reader.u64()?, id: reader.u64()? },
             _ => return None,
         })
     }
@@ -156,6 +188,15 @@ fn drained_map(reader: &mut Reader<'_>) -> Option<DrainedMap> {
     DrainedMap::from_steps(steps)
 }
 
+fn descriptions(reader: &mut Reader<'_>) -> Option<Vec<Arc<ExtentMeta>>> {
+    let count = reader.u32()?;
+    let mut extents = Vec::new();
+    for _ in 0..count {
+        extents.push(Arc::new(ExtentMeta::decode(reader)?));
+    }
+    Some(extents)
+}
+
 impl<E: Described> Edit<E> {
     /// The operations' bytes.
     pub(super) fn encode(&self) -> Vec<u8> {
@@ -166,9 +207,10 @@ impl<E: Described> Edit<E> {
 
     /// The extents it adds.
     pub(super) fn added(&self) -> impl Iterator<Item = &E> {
-        self.ops.iter().filter_map(|op| match op {
-            Op::AddExtent { extent, .. } => Some(extent),
-            _ => None,
+        self.ops.iter().flat_map(|op| match op {
+            Op::AddExtent { extent, .. } => std::slice::from_ref(extent),
+            Op::AddRun { extents, .. } => extents,
+            _ => &[],
         })
     }
 }
@@ -220,6 +262,10 @@ pub(super) mod tests {
             Op::DrainedMap { table: 3, map },
             Op::Counters { next_table: 5, next_extent: 6, table_event_lsn: 7 },
             Op::MoveExtent { table: 3, from: 1, to: 2, id: 5 },
+            Op::AddRun { table: 3, run: 8, extents: vec![meta(9, "a", "b"), meta(10, "c", "d")] },
+            Op::CommitRun { table: 3, run: 8, lsn: 21 },
+            Op::DropRun { table: 3, run: 7 },
+            Op::RemoveFromRun { table: 3, run: 8, id: 9 },
         ];
         Edit { ops }
     }
@@ -228,11 +274,11 @@ pub(super) mod tests {
     fn round_trips() {
         let edit = one_of_each();
         let bytes = edit.encode();
-        assert_eq!(Edit::decode(&bytes, 10), Some(edit));
-        assert_eq!(Edit::decode(&bytes, 9), None, "bytes left over");
-        assert_eq!(Edit::decode(&bytes, 11), None, "an operation missing");
+        assert_eq!(Edit::decode(&bytes, 14), Some(edit));
+        assert_eq!(Edit::decode(&bytes, 13), None, "bytes left over");
+        assert_eq!(Edit::decode(&bytes, 15), None, "an operation missing");
         for len in 0..bytes.len() {
-            assert_eq!(Edit::decode(&bytes[..len], 10), None);
+            assert_eq!(Edit::decode(&bytes[..len], 14), None);
         }
     }
 
@@ -244,7 +290,7 @@ pub(super) mod tests {
             for bit in 0..8 {
                 let mut bad = bytes.clone();
                 bad[i] ^= 1 << bit;
-                assert_ne!(Edit::decode(&bad, 10), Some(edit.clone()), "byte {i}, bit {bit}");
+                assert_ne!(Edit::decode(&bad, 14), Some(edit.clone()), "byte {i}, bit {bit}");
             }
         }
     }

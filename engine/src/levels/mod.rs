@@ -7,6 +7,7 @@
 mod cursor;
 mod edit;
 mod journal;
+mod run;
 mod set;
 mod state;
 mod version;
@@ -14,5 +15,6 @@ mod version;
 pub(crate) use cursor::LevelCursor;
 pub(crate) use edit::{Edit, Op};
 pub(crate) use journal::JournalFloor;
+pub(crate) use run::{ReadRun, Run};
 pub(crate) use set::VersionSet;
 pub(crate) use version::{Level, MAX_LEVELS, Version};

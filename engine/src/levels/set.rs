@@ -25,7 +25,7 @@ use parking_lot::{Mutex, MutexGuard};
 use super::edit::{Edit, Op};
 use super::journal::{self, Journal, JournalFloor, Replayed};
 use super::state::{Applied, State};
-use super::version::Version;
+use super::version::{Level, Version};
 use crate::error::{Damage, Error, ErrorKind, Result};
 use crate::extent::{Extent, ExtentMeta};
 use crate::os::Files;
@@ -178,7 +178,18 @@ impl VersionSet {
         self.current.load().tables.get(&table).map(|table| Arc::clone(&table.version))
     }
 
-    /// A new extent's id.
+    /// Runs whose commit the journal does not know of, with their tables.
+    pub(crate) fn pending_runs(&self) -> Vec<(u64, TableId)> {
+        let state = self.current.load();
+        state.pending.iter().map(|(&run, pending)| (run, pending.table)).collect()
+    }
+
+    /// The extents of a pending run.
+    pub(crate) fn pending_run(&self, run: u64) -> Option<Level> {
+        self.current.load().pending.get(&run).map(|pending| pending.extents.clone())
+    }
+
+    /// A new extent's id; runs have theirs from here too.
     pub(crate) fn next_extent_id(&self) -> u64 {
         self.next_extent.fetch_add(1, Ordering::Relaxed)
     }
@@ -312,8 +323,10 @@ impl VersionSet {
         let _one_at_a_time = self.writer.lock();
         let mut state = State::clone(&self.current.load());
         let Some(described) = state.tables.get_mut(&table) else { return };
+        // What D covers of a run must stay covered as long as the run is there.
+        let oldest_run = described.version.runs.last().map_or(Lsn::MAX, |run| run.lsn);
         let mut drained = described.version.drained.clone();
-        drained.forget_below(oldest_live);
+        drained.forget_below(oldest_live.min(oldest_run));
         if drained != described.version.drained {
             Arc::make_mut(&mut described.version).drained = drained;
             self.current.store(Arc::new(state));
@@ -373,7 +386,9 @@ fn replay_readable(edits: &[Replayed]) -> State<Arc<ExtentMeta>> {
         for op in &edit.ops {
             let alone = Edit { ops: vec![op.clone()] };
             let created = match op {
-                Op::AddExtent { table, .. } | Op::DrainedMap { table, .. } => {
+                Op::AddExtent { table, .. }
+                | Op::DrainedMap { table, .. }
+                | Op::AddRun { table, .. } => {
                     let name = format!("lost-{table}");
                     Some(Op::CreateTable { table: *table, created_lsn: 0, name })
                 }

@@ -11,6 +11,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use super::edit::{Edit, Op};
+use super::run::Run;
 use super::version::{Level, Version};
 use crate::extent::{Described, Extent};
 use crate::record::{Lsn, TableId};
@@ -25,6 +26,13 @@ pub(super) struct Table<E> {
     pub(super) version: Arc<Version<E>>,
 }
 
+/// Extents of a run whose commit the journal does not know of.
+#[derive(Clone, Debug)]
+pub(super) struct PendingRun<E> {
+    pub(super) table: TableId,
+    pub(super) extents: Level<E>,
+}
+
 /// Numbers that only rise.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Counters {
@@ -37,13 +45,15 @@ pub(super) struct Counters {
 #[derive(Clone, Debug)]
 pub(super) struct State<E = Arc<Extent>> {
     pub(super) tables: BTreeMap<TableId, Table<E>>,
+    /// By the number of the run.
+    pub(super) pending: BTreeMap<u64, PendingRun<E>>,
     pub(super) counters: Counters,
 }
 
 impl<E> Default for State<E> {
     fn default() -> State<E> {
         let counters = Counters { next_table: 1, next_extent: 1, table_event_lsn: 0 };
-        State { tables: BTreeMap::new(), counters }
+        State { tables: BTreeMap::new(), pending: BTreeMap::new(), counters }
     }
 }
 
@@ -85,33 +95,53 @@ impl<E: Described> State<E> {
                 let add = |extent: &E| Op::AddExtent { table, level, extent: extent.clone() };
                 ops.extend(extents.extents().iter().map(add));
             }
+            for run in described.version.runs.iter().rev() {
+                let (extents, lsn) = (run.extents.extents().to_vec(), run.lsn);
+                ops.push(Op::AddRun { table, run: run.id, extents });
+                ops.push(Op::CommitRun { table, run: run.id, lsn });
+            }
         }
+        ops.extend(self.pending.iter().map(|(&run, pending)| {
+            let extents = pending.extents.extents().to_vec();
+            Op::AddRun { table: pending.table, run, extents }
+        }));
         Edit { ops }
     }
 
     /// All extents.
     pub(super) fn extents(&self) -> impl Iterator<Item = &E> {
-        let levels = self.tables.values().flat_map(|table| &table.version.levels);
-        levels.flat_map(|level| level.extents().iter())
+        let versions = self.tables.values().map(|table| &table.version);
+        let in_tables = versions.flat_map(|version| {
+            version.levels.iter().chain(version.runs.iter().map(|run| &run.extents))
+        });
+        let pending = self.pending.values().map(|pending| &pending.extents);
+        in_tables.chain(pending).flat_map(|level| level.extents().iter())
     }
 
     /// The same state, each extent put in another form.
     pub(super) fn map<F: Described>(&self, mut form: impl FnMut(&E) -> F) -> State<F> {
-        let mut map_version = |version: &Version<E>| Version {
-            table: version.table,
-            levels: version
-                .levels
-                .iter()
-                .map(|level| Level::new(level.extents().iter().map(&mut form).collect()))
-                .collect(),
-            drained: version.drained.clone(),
+        let mut map_level =
+            |level: &Level<E>| Level::new(level.extents().iter().map(&mut form).collect());
+        let mut map_version = |version: &Version<E>| {
+            let levels = version.levels.iter().map(&mut map_level).collect();
+            let runs = version.runs.iter().map(|run| {
+                let extents = map_level(&run.extents);
+                Arc::new(Run { id: run.id, lsn: run.lsn, extents })
+            });
+            let (table, runs) = (version.table, runs.collect());
+            Version { table, levels, runs, drained: version.drained.clone() }
         };
         let tables = self.tables.iter().map(|(&id, table)| {
             let version = Arc::new(map_version(&table.version));
             let name = Arc::clone(&table.name);
             (id, Table { name, created_lsn: table.created_lsn, version })
         });
-        State { tables: tables.collect(), counters: self.counters }
+        let tables = tables.collect();
+        let pending = self.pending.iter().map(|(&run, pending)| {
+            let extents = map_level(&pending.extents);
+            (run, PendingRun { table: pending.table, extents })
+        });
+        State { tables, pending: pending.collect(), counters: self.counters }
     }
 }
 
@@ -164,6 +194,23 @@ impl<E: Described> Draft<E> {
                 self.version(*table)?.drained = map.clone();
                 Ok(())
             }
+            Op::AddRun { table, run, extents } => self.add_run(*table, *run, extents),
+            Op::CommitRun { table, run, lsn } => {
+                let Some(pending) = self.state.pending.remove(run) else {
+                    return Err(invariants::no_run(*table, *run));
+                };
+                let runs = &mut self.version(*table)?.runs;
+                let at = runs.partition_point(|other| other.lsn > *lsn);
+                runs.insert(at, Arc::new(Run { id: *run, lsn: *lsn, extents: pending.extents }));
+                Ok(())
+            }
+            Op::DropRun { table, run } => {
+                let pending = self.state.pending.remove(run);
+                let pending = pending.ok_or_else(|| invariants::no_run(*table, *run))?;
+                self.removed.extend(pending.extents.extents().iter().cloned());
+                Ok(())
+            }
+            Op::RemoveFromRun { table, run, id } => self.remove_from_run(*table, *run, *id),
             Op::Counters { next_table, next_extent, table_event_lsn } => {
                 let counters = &mut self.state.counters;
                 counters.next_table = counters.next_table.max(*next_table);
@@ -190,9 +237,48 @@ impl<E: Described> Draft<E> {
             let extents = std::mem::take(self.level(id, level)?);
             self.removed.extend(extents);
         }
+        let runs = std::mem::take(&mut self.version(id)?.runs);
+        let pending = self.state.pending.extract_if(.., |_, pending| pending.table == id);
+        let pending: Vec<_> = pending.map(|(_, pending)| pending.extents).collect();
+        for extents in runs.iter().map(|run| &run.extents).chain(&pending) {
+            self.removed.extend(extents.extents().iter().cloned());
+        }
         self.levels.retain(|(table, _), _| *table != id);
         self.state.tables.remove(&id);
         self.touched.remove(&id);
+        Ok(())
+    }
+
+    fn add_run(&mut self, table: TableId, run: u64, extents: &[E]) -> Result<(), Broken> {
+        self.table(table)?;
+        invariants::run_is_new(&self.state, table, run)?;
+        for extent in extents {
+            invariants::extent_is_sound(extent.meta())?;
+        }
+        let extents = Level::new(extents.to_vec());
+        invariants::run_is_disjoint(&extents, table, run)?;
+        let greatest = extents.extents().iter().map(|e| e.meta().id).fold(run, u64::max);
+        let counters = &mut self.state.counters;
+        counters.next_extent = counters.next_extent.max(greatest.saturating_add(1));
+        self.state.pending.insert(run, PendingRun { table, extents });
+        Ok(())
+    }
+
+    fn remove_from_run(&mut self, table: TableId, run: u64, id: u64) -> Result<(), Broken> {
+        let runs = &mut self.version(table)?.runs;
+        let at = runs.iter().position(|other| other.id == run);
+        let at = at.ok_or_else(|| invariants::no_run(table, run))?;
+        let (going, staying): (Vec<E>, Vec<E>) =
+            runs[at].extents.extents().iter().cloned().partition(|e| e.meta().id == id);
+        if going.is_empty() {
+            return Err(invariants::no_extent_in_run(table, run, id));
+        }
+        if staying.is_empty() {
+            runs.remove(at);
+        } else {
+            Arc::make_mut(&mut runs[at]).extents = Level::new(staying);
+        }
+        self.removed.extend(going);
         Ok(())
     }
 

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use super::LevelCursor;
+use super::{LevelCursor, Run};
 use crate::error::Result;
 use crate::extent::{BlockCache, Described, Extent, Found};
 use crate::mvcc::{DrainedMap, KeyInterval};
@@ -91,20 +91,26 @@ impl<E: Described> Level<E> {
 
 /// The levels of one table with their drained map.
 ///
-/// Invariant: of two versions of a key, the newer one is in the upper level, or both are in one
-/// extent.
+/// Invariants:
+///
+/// 1. Of two versions of a key, the newer one is in the upper level, or both are in one extent.
+/// 2. A record of a run counts if and only if the run's LSN is above D of its key; then it is newer
+///    than what the levels have of that key.
 #[derive(Clone, Debug)]
 pub(crate) struct Version<E = Arc<Extent>> {
     pub(crate) table: TableId,
     /// The first is level 1.
     pub(crate) levels: Vec<Level<E>>,
+    /// Runs that are not drained, the newest first.
+    pub(crate) runs: Vec<Arc<Run<E>>>,
     pub(crate) drained: DrainedMap,
 }
 
 impl<E: Described> Version<E> {
     /// A table without extents.
     pub(crate) fn empty(table: TableId) -> Version<E> {
-        Version { table, levels: Vec::new(), drained: DrainedMap::default() }
+        let (levels, runs) = (Vec::new(), Vec::new());
+        Version { table, levels, runs, drained: DrainedMap::default() }
     }
 
     /// Level `n`, counted from 1; `None` where nothing was ever put.

@@ -45,6 +45,12 @@ impl DrainedMap {
         }
     }
 
+    /// The smallest D of the keys from `first` to `last`.
+    pub(crate) fn least_within(&self, first: &[u8], last: &[u8]) -> Lsn {
+        let inside = |(start, _): &&(Vec<u8>, Lsn)| first < start.as_slice() && start.as_slice() <= last;
+        self.steps.iter().filter(inside).map(|(_, seq)| *seq).fold(self.get(first), Lsn::min)
+    }
+
     /// Sets D of every key in `interval` to `seq`, in place. Linear in the number of steps.
     pub(crate) fn set(&mut self, interval: &KeyInterval, seq: Lsn) {
         let after = interval.end.as_ref().map(|end| (end.clone(), self.get(end)));
@@ -125,6 +131,9 @@ mod tests {
             }
             for (key, want) in array.iter().enumerate() {
                 prop_assert_eq!(map.get(&[key as u8]), *want);
+                let least = array[key..].iter().take(9).min().copied().unwrap_or_default();
+                let last = array[key..].len().min(9) + key - 1;
+                prop_assert_eq!(map.least_within(&[key as u8], &[last as u8]), least);
             }
             prop_assert_eq!(DrainedMap::from_steps(map.steps().to_vec()), Some(map));
         }

@@ -42,7 +42,8 @@ pub(crate) fn estimate(view: &View, range: &KeyRange) -> Estimate {
             std::ops::Bound::Included(k) | std::ops::Bound::Excluded(k) => Some(k.clone()),
         },
     };
-    for extent in view.version.levels.iter().flat_map(|l| l.overlapping(&interval)) {
+    let on_disk = view.runs().map(|run| run.extents).chain(&view.version.levels);
+    for extent in on_disk.flat_map(|level| level.overlapping(&interval)) {
         let meta = extent.meta();
         let inside = range.above_lower(&meta.smallest_key) && range.below_upper(&meta.greatest_key);
         let share = if inside { 1 } else { 2 };

@@ -14,6 +14,12 @@ pub(crate) fn newest(view: &View, cache: &BlockCache, key: &[u8]) -> Result<Opti
         .get(key, LSN_MAX)
         .or_else(|| view.frozen.iter().find_map(|f| f.memtable.get(key, LSN_MAX)))
         .or_else(|| view.level0.get(key, LSN_MAX, &view.version.drained));
+    if view.has_runs() {
+        let above = in_memory.as_ref().map_or(0, |record| record.seq);
+        if let Some(found) = view.newest_in_runs(key, above, LSN_MAX, cache)? {
+            return Ok(Some(found.seq));
+        }
+    }
     if let Some(record) = in_memory {
         return Ok(Some(record.seq));
     }

@@ -30,6 +30,8 @@ pub(crate) enum Kind {
     Put = 1,
     /// The key is gone.
     Delete = 2,
+    /// A run of the commit is in extents that the journal has (system table only).
+    SpilledRun = 7,
     /// A table was created, dropped, renamed or truncated (system table only).
     TableEvent = 16,
 }
@@ -40,6 +42,7 @@ impl Kind {
         match n {
             1 => Some(Kind::Put),
             2 => Some(Kind::Delete),
+            7 => Some(Kind::SpilledRun),
             16 => Some(Kind::TableEvent),
             _ => None,
         }

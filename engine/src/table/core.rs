@@ -10,6 +10,7 @@
 //! 2. `merged` ≤ the boundary of every frozen memtable of the view, and every record at or below
 //!    it that is not drained is in level 0.
 
+use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
@@ -149,6 +150,10 @@ impl Home for TableCore {
 
     fn count(&self, bytes: u64) {
         self.written.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
+        self
     }
 }
 

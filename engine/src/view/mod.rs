@@ -1,13 +1,18 @@
 //! What a reader pins: one consistent set of memtables, level 0, and a version with its D.
 
+mod joining;
+
 use std::sync::Arc;
 
-use crate::extent::BlockCache;
+use crate::error::Result;
+use crate::extent::{BlockCache, Found};
 use crate::level0::Level0;
-use crate::levels::Version;
+use crate::levels::{ReadRun, Version};
 use crate::memtable::{Memtable, Record};
 use crate::merge::MergingCursor;
 use crate::record::{Cursor, Lsn};
+
+pub(crate) use joining::{Joining, TicketLsn};
 
 /// A memtable that takes no new groups.
 #[derive(Clone, Debug)]
@@ -22,17 +27,23 @@ pub(crate) struct Frozen {
 /// Invariants:
 ///
 /// 1. Newer comes first: active, frozen from the newest, level 0, level 1, …: the first of them
-///    that has a version of a key at or below a read's LSN has the right one.
+///    that has a version of a key at or below a read's LSN has the right one. Runs alone have no
+///    place in this order: they are newer than the levels where they count, and may be older or
+///    newer than any memtable and level 0.
 /// 2. A record of level 0 counts if and only if its sequence number is above D of its key, and
 ///    then it is in no level of the version.
 /// 3. Versions that only reads below `pruned` could need may be missing, unless a registered
 ///    snapshot needs them.
+/// 4. A run is joining or of the version from before its commit has a ticket until it is drained.
+///    Nothing is drained at or above the LSN of one that is joining.
 #[derive(Clone, Debug)]
 pub(crate) struct View {
     pub(crate) active: Arc<Memtable>,
     /// The newest first.
     pub(crate) frozen: Vec<Frozen>,
     pub(crate) level0: Arc<dyn Level0>,
+    /// Runs whose commits the journal does not know of yet.
+    pub(crate) joining: Vec<Joining>,
     pub(crate) version: Arc<Version>,
     pub(crate) pruned: Lsn,
 }
@@ -46,10 +57,53 @@ impl View {
             inputs.push(Box::new(frozen.memtable.cursor()));
         }
         inputs.push(self.level0.cursor(&self.version.drained));
+        for run in self.runs() {
+            inputs.push(Box::new(run.cursor(&self.version.drained, cache, true)));
+        }
         for level in self.version.cursors(cache, true) {
             inputs.push(Box::new(level));
         }
         MergingCursor::new(inputs)
+    }
+
+    /// Whether reads have to look at runs.
+    pub(crate) fn has_runs(&self) -> bool {
+        !self.version.runs.is_empty() || !self.joining.is_empty()
+    }
+
+    /// The runs that have their LSN.
+    pub(crate) fn runs(&self) -> impl Iterator<Item = ReadRun<'_>> {
+        let joining = self.joining.iter().filter_map(Joining::as_read);
+        joining.chain(self.version.runs.iter().map(|run| run.as_read()))
+    }
+
+    /// What the newest run says of `key` of those above the LSN `above` and at or below `at`.
+    ///
+    /// # Errors
+    ///
+    /// As [`ReadRun::get`].
+    pub(crate) fn newest_in_runs(
+        &self,
+        key: &[u8],
+        mut above: Lsn,
+        at: Lsn,
+        cache: &BlockCache,
+    ) -> Result<Option<Found>> {
+        let mut newest = None;
+        for run in self.runs().filter(|run| run.lsn <= at) {
+            if run.lsn > above
+                && let Some(found) = run.get(key, &self.version.drained, cache)?
+            {
+                above = run.lsn;
+                newest = Some(found);
+            }
+        }
+        Ok(newest)
+    }
+
+    /// Drains stay below this (invariant 4).
+    pub(crate) fn drains_below(&self) -> Lsn {
+        self.joining.iter().filter_map(|run| run.lsn.get()).min().unwrap_or(Lsn::MAX)
     }
 
     /// Records in memtables that are not in level 0 yet.

@@ -51,6 +51,10 @@ impl Home for OneTable {
     }
 
     fn count(&self, _bytes: u64) {}
+
+    fn into_any(self: Arc<Self>) -> Arc<dyn std::any::Any + Send + Sync> {
+        self
+    }
 }
 
 /// What a batch names.

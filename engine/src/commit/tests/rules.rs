@@ -103,7 +103,7 @@ fn of_several_batches_the_last_write_of_a_key_counts() {
     group.absorb(fixture.group(&fixture.batch(&[("b", "3")])));
     group.drop_superseded();
     assert_eq!(group.records(), 3);
-    let pending = fixture.committer.enqueue_group(group, Durable, &mut || ()).unwrap();
+    let pending = fixture.committer.enqueue_group(group, Durable, &mut |_| ()).unwrap();
     let lsn = pending.wait().unwrap();
     for (key, value) in [("a", "2"), ("b", "3"), ("c", "2")] {
         assert_eq!(fixture.get(key, lsn).as_deref(), Some(value), "{key}");
@@ -123,7 +123,7 @@ fn of_batches_in_two_streams_too() {
     group.absorb(fixture.group(&fixture.batch(&[("a", "3")])));
     group.drop_superseded();
     assert_eq!((group.records(), group.parts.len()), (2, 1), "stream 0 has nothing left");
-    let lsn = fixture.committer.enqueue_group(group, Durable, &mut || ()).unwrap().wait().unwrap();
+    let lsn = fixture.committer.enqueue_group(group, Durable, &mut |_| ()).unwrap().wait().unwrap();
     assert_eq!(fixture.get("a", lsn).as_deref(), Some("3"));
     assert_eq!(fixture.get("b", lsn).as_deref(), Some("1"));
 }
@@ -202,7 +202,7 @@ fn a_thread_that_is_held_up_holds_up_later_lsns_and_nothing_else() {
     let fixture = Fixture::new(false);
     fixture.commit(&[("before", "1")]);
     let slow = fixture.group(&fixture.batch(&[("slow", "1")]));
-    let ticket = fixture.committer.take_ticket(&slow, &mut || ()).unwrap();
+    let ticket = fixture.committer.take_ticket(&slow, &mut |_| ()).unwrap();
     let (done, waits) = mpsc::channel();
     std::thread::scope(|scope| {
         for key in ["x", "y"] {
@@ -223,7 +223,7 @@ fn a_thread_that_is_held_up_holds_up_later_lsns_and_nothing_else() {
 fn a_thread_that_dies_with_its_ticket_stops_the_database_and_wakes_everybody() {
     let fixture = Fixture::new(false);
     let dead = fixture.group(&fixture.batch(&[("dead", "1")]));
-    let ticket = fixture.committer.take_ticket(&dead, &mut || ()).unwrap();
+    let ticket = fixture.committer.take_ticket(&dead, &mut |_| ()).unwrap();
     std::thread::scope(|scope| {
         let batch = fixture.batch(&[("later", "1")]);
         let pending = fixture.committer.enqueue(&batch, Durable).unwrap();
@@ -342,7 +342,7 @@ fn a_closed_stream_gives_all_its_zones_back() {
     let free = fixture.zones.free();
     fixture.committer.close_stream(stream).unwrap();
     // A group that was encoded before comes late: it opens the stream again.
-    fixture.committer.enqueue_group(late, Durable, &mut || ()).unwrap().wait().unwrap();
+    fixture.committer.enqueue_group(late, Durable, &mut |_| ()).unwrap().wait().unwrap();
     assert_eq!(fixture.committer.reopened_streams(), [stream]);
     fixture.committer.close_stream(stream).unwrap();
     assert_eq!(fixture.committer.reopened_streams(), []);
@@ -370,7 +370,7 @@ fn run_over_two_streams(fixture: &Fixture) -> Span {
     };
     for stream in [a, b, a, b] {
         let group = in_stream(stream, "before");
-        fixture.committer.enqueue_group(group, Durable, &mut || ()).unwrap().wait().unwrap();
+        fixture.committer.enqueue_group(group, Durable, &mut |_| ()).unwrap().wait().unwrap();
     }
     fixture.committer.settle().unwrap();
     let mut five = in_stream(a, "in A");
@@ -378,7 +378,7 @@ fn run_over_two_streams(fixture: &Fixture) -> Span {
     let before = Gidx::load(&fixture.region, b).unwrap().unwrap();
     let six = in_stream(a, "six");
     for group in [five, six] {
-        fixture.committer.enqueue_group(group, Relaxed, &mut || ()).unwrap().wait().unwrap();
+        fixture.committer.enqueue_group(group, Relaxed, &mut |_| ()).unwrap().wait().unwrap();
     }
     let at = fixture.zones.geometry().zone(before.zone) + before.tail;
     Span { at, len: 128 }

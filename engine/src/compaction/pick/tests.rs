@@ -87,7 +87,7 @@ fn check_case(file: &str, case: &str) {
                 assert!(levels[levels.len() - 1].overlap().is_none(), "{file}:\n{case}");
             }
             "=>" => {
-                let version = Version { table: 1, levels, drained: DrainedMap::default() };
+                let version = Version { levels, ..Version::empty(1) };
                 assert_eq!(show(pick(&version, &shape)), rest, "{file}:\n{case}");
                 return;
             }

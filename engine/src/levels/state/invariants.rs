@@ -69,6 +69,31 @@ pub(super) fn level_is_disjoint<E: Described>(level: &Level<E>, table: TableId, 
     })
 }
 
+/// A run's number is not in use.
+pub(super) fn run_is_new<E>(state: &State<E>, table: TableId, run: u64) -> Check {
+    let mut committed = state.tables.values().flat_map(|table| &table.version.runs);
+    let new = !state.pending.contains_key(&run) && committed.all(|other| other.id != run);
+    require(new, "run_is_new", || format!("there is a run {run}, now again in table {table}"))
+}
+
+/// A run that is committed, dropped or drained is there.
+pub(super) fn no_run(table: TableId, run: u64) -> Broken {
+    Broken { name: "run_is_there", detail: format!("there is no run {run} of table {table}") }
+}
+
+/// An extent that leaves a run is in it.
+pub(super) fn no_extent_in_run(table: TableId, run: u64, id: u64) -> Broken {
+    let detail = format!("there is no extent {id} in run {run} of table {table}");
+    Broken { name: "extent_is_there", detail }
+}
+
+/// No key is in two extents of a run, and it has one at least.
+pub(super) fn run_is_disjoint<E: Described>(extents: &Level<E>, table: TableId, run: u64) -> Check {
+    let sound = !extents.is_empty() && extents.overlap().is_none();
+    let detail = || format!("run {run} of table {table} is empty, or extents of it overlap");
+    require(sound, "run_is_disjoint", detail)
+}
+
 /// D of a key only rises, or records come back from the dead.
 pub(super) fn drained_never_falls(map: &DrainedMap, interval: &KeyInterval, seq: Lsn) -> Check {
     let inside = map.steps().iter().filter(|(start, _)| interval.contains(start));

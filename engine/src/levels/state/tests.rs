@@ -14,6 +14,12 @@ fn start() -> State<Meta> {
     apply(&State::default(), vec![create, add(1, 1, "a", "c"), add(1, 2, "d", "f")]).unwrap()
 }
 
+/// A run whose extents have the numbers after its own.
+fn run(run: u64, extents: &[(&str, &str)]) -> Op<Meta> {
+    let meta = |(id, (from, to)): (u64, &(&str, &str))| meta(id, from, to);
+    Op::AddRun { table: 1, run, extents: (run + 1..).zip(extents).map(meta).collect() }
+}
+
 fn apply(state: &State<Meta>, ops: Vec<Op<Meta>>) -> Result<State<Meta>, &'static str> {
     state.apply(&Edit { ops }).map(|applied| applied.state).map_err(|broken| broken.name)
 }
@@ -46,6 +52,12 @@ fn each_invariant_is_kept() {
         (vec![Op::RemoveExtent { table: 1, level: 2, id: 1 }], "extent_is_there"),
         (vec![Op::MoveExtent { table: 1, from: 1, to: 2, id: 7 }], "extent_is_there"),
         (vec![drained(5, "m"), drained(4, "a")], "drained_never_falls"),
+        (vec![run(9, &[("a", "c"), ("c", "d")])], "run_is_disjoint"),
+        (vec![run(9, &[])], "run_is_disjoint"),
+        (vec![run(9, &[("a", "c")]), run(9, &[("x", "y")])], "run_is_new"),
+        (vec![Op::CommitRun { table: 1, run: 9, lsn: 5 }], "run_is_there"),
+        (vec![Op::DropRun { table: 1, run: 9 }], "run_is_there"),
+        (vec![run(9, &[("a", "c")]), Op::RemoveFromRun { table: 1, run: 9, id: 10 }], "run_is_there"),
     ];
     for (ops, name) in cases {
         assert_eq!(apply(&state, ops.clone()).unwrap_err(), name, "{ops:?}");
@@ -74,6 +86,33 @@ fn a_dropped_table_takes_its_extents_along() {
     assert_eq!(applied.removed.len(), 3);
     assert!(applied.state.tables.is_empty() && applied.touched.is_empty());
     assert_eq!(applied.state.counters.next_table, 2, "ids are not used again");
+}
+
+#[test]
+fn runs_are_pending_then_committed_and_go_extent_by_extent() {
+    let extents = &[("a", "c"), ("k", "m")];
+    let state = apply(&start(), vec![run(10, extents), run(20, extents), run(30, extents)]);
+    let state = state.unwrap();
+    assert_eq!((state.extents().count(), state.counters.next_extent), (8, 33));
+    let ops = vec![
+        Op::CommitRun { table: 1, run: 10, lsn: 7 },
+        Op::CommitRun { table: 1, run: 20, lsn: 9 },
+        Op::DropRun { table: 1, run: 30 },
+    ];
+    let committed = state.apply(&Edit { ops }).unwrap();
+    assert_eq!(committed.removed.iter().map(|e| e.id).collect::<Vec<_>>(), [31, 32]);
+    let lsns = |state: &State<Meta>| -> Vec<_> {
+        state.tables[&1].version.runs.iter().map(|run| (run.lsn, run.extents.records())).collect()
+    };
+    assert_eq!(lsns(&committed.state), [(9, 20), (7, 20)], "the newest first");
+    let again = State::default().apply(&committed.state.checkpoint()).unwrap().state;
+    assert_eq!((lsns(&again), again.extents().count()), (lsns(&committed.state), 6));
+    let remove = |id| Op::RemoveFromRun { table: 1, run: 10, id };
+    let one = committed.state.apply(&Edit { ops: vec![remove(11)] }).unwrap();
+    assert_eq!((lsns(&one.state), one.removed.len()), (vec![(9, 20), (7, 10)], 1));
+    assert_eq!(lsns(&apply(&one.state, vec![remove(12)]).unwrap()), [(9, 20)]);
+    let dropped = state.apply(&Edit { ops: vec![Op::DropTable { table: 1 }] }).unwrap();
+    assert_eq!((dropped.removed.len(), dropped.state.extents().count()), (8, 0));
 }
 
 #[test]

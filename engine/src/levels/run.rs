@@ -1,0 +1,200 @@
+//! Spilled runs: what a large commit wrote to one table, in extents that were written before its
+//! LSN was known.
+//!
+//! The sequence numbers in these extents mean nothing; all of a run has that of its commit. Until
+//! the drain has merged it into level 1, a run stands beside level 0, and D hides its records as
+//! it hides those of level 0.
+//!
+//! Invariants:
+//!
+//! 1. A run has each key at most once.
+//! 2. Its extents are sorted and disjoint, as those of a level.
+
+use std::sync::Arc;
+
+use super::LevelCursor;
+use super::version::Level;
+use crate::error::Result;
+use crate::extent::{BlockCache, Described, Extent, Found};
+use crate::mvcc::DrainedMap;
+use crate::record::{Cursor, EntryRef, LSN_MAX, Lsn};
+
+/// A committed run.
+#[derive(Clone, Debug)]
+pub(crate) struct Run<E = Arc<Extent>> {
+    pub(crate) id: u64,
+    /// Its commit.
+    pub(crate) lsn: Lsn,
+    /// What is not drained as a whole.
+    pub(crate) extents: Level<E>,
+}
+
+impl Run {
+    /// The run, to read.
+    pub(crate) fn as_read(&self) -> ReadRun<'_> {
+        ReadRun { lsn: self.lsn, extents: &self.extents }
+    }
+}
+
+impl<E: Described> Run<E> {
+    /// The extents of which `drained` covers everything.
+    pub(crate) fn covered<'a>(&'a self, drained: &'a DrainedMap) -> impl Iterator<Item = &'a E> {
+        let is_covered = |extent: &&E| {
+            let meta = extent.meta();
+            drained.least_within(&meta.smallest_key, &meta.greatest_key) >= self.lsn
+        };
+        self.extents.extents().iter().filter(is_covered)
+    }
+}
+
+/// A run with its LSN, as reads see it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ReadRun<'a> {
+    pub(crate) lsn: Lsn,
+    pub(crate) extents: &'a Level,
+}
+
+impl<'a> ReadRun<'a> {
+    /// What the run says of `key`, if D does not cover it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Extent::get`].
+    pub(crate) fn get(
+        &self,
+        key: &[u8],
+        drained: &DrainedMap,
+        cache: &BlockCache,
+    ) -> Result<Option<Found>> {
+        let Some(extent) = self.extents.find(key) else { return Ok(None) };
+        if drained.get(key) >= self.lsn {
+            return Ok(None);
+        }
+        let found = extent.get(key, LSN_MAX, cache)?;
+        Ok(found.map(|found| Found { seq: self.lsn, ..found }))
+    }
+
+    /// A cursor over what D does not cover. With `fill`, blocks it reads enter the cache.
+    pub(crate) fn cursor(
+        &self,
+        drained: &'a DrainedMap,
+        cache: &Arc<BlockCache>,
+        fill: bool,
+    ) -> RunCursor<'a> {
+        let extents = Arc::clone(self.extents.extents());
+        let inner = LevelCursor::new(extents, Arc::clone(cache), fill);
+        RunCursor { inner, lsn: self.lsn, drained }
+    }
+}
+
+/// The records of a run that count, under the run's LSN.
+pub(crate) struct RunCursor<'a> {
+    inner: LevelCursor,
+    lsn: Lsn,
+    drained: &'a DrainedMap,
+}
+
+impl RunCursor<'_> {
+    fn is_on_covered(&self) -> bool {
+        self.inner.entry().is_some_and(|entry| self.drained.get(entry.key) >= self.lsn)
+    }
+
+    fn skip_forward(&mut self) -> Result<()> {
+        while self.is_on_covered() {
+            self.inner.next()?;
+        }
+        Ok(())
+    }
+
+    fn skip_back(&mut self) -> Result<()> {
+        while self.is_on_covered() {
+            self.inner.prev()?;
+        }
+        Ok(())
+    }
+}
+
+impl Cursor for RunCursor<'_> {
+    fn seek(&mut self, key: &[u8], seq: Lsn) -> Result<()> {
+        self.inner.seek(key, LSN_MAX)?;
+        // The one version of the key is newer than what is asked for.
+        if seq < self.lsn && self.inner.entry().is_some_and(|entry| entry.key == key) {
+            self.inner.next()?;
+        }
+        self.skip_forward()
+    }
+
+    fn seek_before(&mut self, key: Option<&[u8]>) -> Result<()> {
+        self.inner.seek_before(key)?;
+        self.skip_back()
+    }
+
+    fn next(&mut self) -> Result<()> {
+        self.inner.next()?;
+        self.skip_forward()
+    }
+
+    fn prev(&mut self) -> Result<()> {
+        self.inner.prev()?;
+        self.skip_back()
+    }
+
+    fn entry(&self) -> Option<EntryRef<'_>> {
+        self.inner.entry().map(|entry| EntryRef { seq: self.lsn, ..entry })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::extent::tests::{Entry, check_cursor, entries, sim_store, write_extent};
+    use crate::mvcc::KeyInterval;
+
+    const LSN: Lsn = 7;
+
+    /// The first version of each key, in extents of at most `cut` keys.
+    fn run(list: &[Entry], cut: usize) -> (Level, Vec<Entry>) {
+        let (_, store) = sim_store();
+        let keys: Vec<_> = list.chunk_by(|a, b| a.key == b.key).map(|e| e[0].clone()).collect();
+        let extents = keys.chunks(cut).enumerate();
+        let extents = extents.map(|(n, keys)| write_extent(&store, n as u64, keys)).collect();
+        (Level::new(extents), keys)
+    }
+
+    proptest! {
+        #[test]
+        fn all_of_a_run_has_its_lsn_and_what_d_covers_is_hidden(
+            list in entries(0..80),
+            cut in 1usize..6,
+            covered in prop::collection::vec((0u8..4, 1u64..12), 0..3),
+            key in prop::collection::vec(0u8..4, 0..4),
+            seq in 0u64..12,
+        ) {
+            let (extents, keys) = run(&list, cut);
+            let mut drained = DrainedMap::default();
+            for (start, seq) in covered {
+                let interval = KeyInterval { start: vec![start], end: Some(vec![start + 1]) };
+                drained.set(&interval, seq);
+            }
+            let counts = |e: &&Entry| drained.get(&e.key) < LSN;
+            let shown: Vec<Entry> =
+                keys.iter().filter(counts).map(|e| Entry { seq: LSN, ..e.clone() }).collect();
+            let cache = Arc::new(BlockCache::new(1 << 20));
+            let read = ReadRun { lsn: LSN, extents: &extents };
+            check_cursor(&mut read.cursor(&drained, &cache, true), &shown, &key, seq);
+            for entry in &keys {
+                let found = read.get(&entry.key, &drained, &cache).unwrap();
+                let want = shown.iter().find(|e| e.key == entry.key);
+                prop_assert_eq!(found.as_ref().map(|f| (f.seq, f.kind)), want.map(|e| (LSN, e.kind)));
+            }
+            let whole = Run { id: 1, lsn: LSN, extents };
+            for extent in whole.extents.extents().iter() {
+                let is_covered = whole.covered(&drained).any(|e| e.meta().id == extent.meta().id);
+                let inside = shown.iter().any(|e| extent.meta().covers(&e.key));
+                prop_assert!(!(is_covered && inside), "what counts is kept");
+            }
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! What a transaction has written and does not keep in memory: sorted extents that no edit of the
+//! journal names, so that they are gone with the transaction, or with the process.
+//!
+//! [`Spilled`] is what was written to one table; [`Epochs`] know which of several versions of a
+//! key count after roll-backs to savepoints; [`ExtentWriter`] lays records out.
+
+mod epochs;
+mod spilled;
+mod writer;
+
+pub(crate) use epochs::{Epoch, Epochs};
+pub(crate) use spilled::{Spilled, Store, Version, Write};
+pub(crate) use writer::ExtentWriter;

@@ -1,0 +1,307 @@
+//! What a transaction has spilled of one table.
+//!
+//! Each spill is a piece: sorted records whose sequence numbers are epochs. A piece that overlaps
+//! nothing of the one before is appended to it, so that a load in the order of keys, or any other
+//! without overlaps, stays one piece. Else, as soon as there are eight of a tier, they are merged
+//! into one of the next: a record is rewritten once a tier. At commit all become one run.
+//!
+//! Invariants:
+//!
+//! 1. Pieces come oldest first: of a key, a later piece has the later writes.
+//! 2. The extents of a piece are sorted and disjoint.
+//! 3. A piece is clean if it has each key once, and no write that was rolled back.
+
+use std::ops::Bound;
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::{Epoch, Epochs, ExtentWriter};
+use crate::error::Result;
+use crate::extent::{BlockCache, Extent};
+use crate::levels::{Level, LevelCursor, VersionSet};
+use crate::merge::MergingCursor;
+use crate::record::{Cursor, EntryRef, Kind, LSN_MAX};
+
+/// A key's new value; `None` deletes it.
+pub(crate) type Write = Option<Bytes>;
+
+/// What was written to a key in an epoch.
+pub(crate) type Version = (Epoch, Write);
+
+/// So many pieces of a tier become one of the next.
+const FAN_IN: usize = 8;
+
+/// Where pieces are kept, and blocks of them cached.
+#[derive(Clone, Copy)]
+pub(crate) struct Store<'a> {
+    pub(crate) set: &'a VersionSet,
+    pub(crate) cache: &'a Arc<BlockCache>,
+}
+
+#[derive(Debug)]
+struct Piece {
+    extents: Level,
+    tier: u32,
+    clean: bool,
+}
+
+impl Piece {
+    fn cursor(&self, cache: &Arc<BlockCache>, fill: bool) -> LevelCursor {
+        LevelCursor::new(Arc::clone(self.extents.extents()), Arc::clone(cache), fill)
+    }
+
+    /// The oldest and the newest epoch in it.
+    fn epochs(&self) -> (Epoch, Epoch) {
+        let metas = || self.extents.extents().iter().map(|extent| extent.meta());
+        let oldest = metas().map(|meta| meta.smallest_seq).min().unwrap_or(0);
+        (oldest, metas().map(|meta| meta.greatest_seq).max().unwrap_or(0))
+    }
+}
+
+/// What was spilled of one table.
+#[derive(Debug, Default)]
+pub(crate) struct Spilled {
+    pieces: Vec<Piece>,
+}
+
+impl Spilled {
+    pub(crate) fn is_empty(&self) -> bool {
+        self.pieces.is_empty()
+    }
+
+    /// Records, several versions of a key and what was rolled back included.
+    pub(crate) fn records(&self) -> u64 {
+        self.pieces.iter().map(|piece| piece.extents.records()).sum()
+    }
+
+    /// Bytes of keys and values in them.
+    pub(crate) fn bytes(&self) -> u64 {
+        let extents = self.pieces.iter().flat_map(|piece| piece.extents.extents().iter());
+        extents.map(|extent| extent.meta().raw_bytes).sum()
+    }
+
+    /// Spills keys, in order, each with its versions from the oldest to the newest, all alive.
+    ///
+    /// # Errors
+    ///
+    /// `Full` when there is no room, and nothing was changed; or on an I/O error.
+    pub(crate) fn add<'a>(
+        &mut self,
+        store: Store<'_>,
+        epochs: &Epochs,
+        keys: impl Iterator<Item = (&'a Bytes, &'a [Version])>,
+    ) -> Result<()> {
+        let (mut writer, mut clean) = (ExtentWriter::new(store.set), true);
+        for (key, versions) in keys {
+            let mut newer: Option<Epoch> = None;
+            for (epoch, write) in versions.iter().rev() {
+                if newer.is_some_and(|newer| !epochs.needs(*epoch, newer)) {
+                    continue;
+                }
+                clean &= newer.replace(*epoch).is_none();
+                let kind = if write.is_some() { Kind::Put } else { Kind::Delete };
+                let value = write.as_deref().unwrap_or_default();
+                writer.add(EntryRef { key, seq: *epoch, kind, value })?;
+            }
+        }
+        self.push(writer.finish()?, 0, clean);
+        self.join_tiers(store, epochs)
+    }
+
+    /// Appends a piece.
+    fn push(&mut self, extents: Vec<Arc<Extent>>, tier: u32, clean: bool) {
+        if extents.is_empty() {
+            return;
+        }
+        if let Some(last) = self.pieces.last_mut() {
+            let both = [last.extents.extents(), extents.as_slice()].concat();
+            let both = Level::new(both);
+            if both.overlap().is_none() {
+                last.extents = both;
+                last.clean &= clean;
+                return;
+            }
+        }
+        self.pieces.push(Piece { extents: Level::new(extents), tier, clean });
+    }
+
+    fn join_tiers(&mut self, store: Store<'_>, epochs: &Epochs) -> Result<()> {
+        while let Some(tier) = self.pieces.last().map(|piece| piece.tier) {
+            let alike = self.pieces.iter().rev().take_while(|piece| piece.tier == tier).count();
+            if alike < FAN_IN {
+                break;
+            }
+            let from = self.pieces.len() - alike;
+            let (extents, clean) = merge(&self.pieces[from..], store, epochs)?;
+            self.pieces.truncate(from);
+            if extents.is_empty() {
+                break;
+            }
+            let extents = Level::new(extents);
+            self.pieces.push(Piece { extents, tier: tier + 1, clean });
+        }
+        Ok(())
+    }
+
+    /// Forgets what was written after the epoch `before`, which is dead already.
+    pub(crate) fn roll_back(&mut self, before: Epoch) {
+        self.pieces.retain(|piece| piece.epochs().0 <= before);
+        for piece in &mut self.pieces {
+            piece.clean &= piece.epochs().1 <= before;
+        }
+    }
+
+    /// The last living write of `key`.
+    ///
+    /// # Errors
+    ///
+    /// `Corrupt` if what has to be read does not check out; or on an I/O error.
+    pub(crate) fn get(
+        &self,
+        key: &[u8],
+        epochs: &Epochs,
+        cache: &BlockCache,
+    ) -> Result<Option<Write>> {
+        for piece in self.pieces.iter().rev() {
+            let Some(extent) = piece.extents.find(key) else { continue };
+            let mut at = LSN_MAX;
+            while let Some(found) = extent.get(key, at, cache)? {
+                if epochs.is_alive(found.seq) {
+                    return Ok(Some((found.kind == Kind::Put).then_some(found.value)));
+                }
+                at = found.seq - 1;
+            }
+        }
+        Ok(None)
+    }
+
+    /// The first key between the bounds that has a living write, with the last of them.
+    ///
+    /// # Errors
+    ///
+    /// As [`Spilled::get`].
+    pub(crate) fn first(
+        &self,
+        (lower, upper): (Bound<&[u8]>, Bound<&[u8]>),
+        epochs: &Epochs,
+        cache: &Arc<BlockCache>,
+    ) -> Result<Option<(Bytes, Write)>> {
+        let mut cursor = merging(&self.pieces, cache, true);
+        match lower {
+            Bound::Unbounded => cursor.seek(b"", LSN_MAX)?,
+            Bound::Included(key) => cursor.seek(key, LSN_MAX)?,
+            // Epochs begin with 1.
+            Bound::Excluded(key) => cursor.seek(key, 0)?,
+        }
+        while let Some(entry) = cursor.entry() {
+            let inside = match upper {
+                Bound::Unbounded => true,
+                Bound::Included(key) => entry.key <= key,
+                Bound::Excluded(key) => entry.key < key,
+            };
+            if !inside {
+                break;
+            }
+            // The newest version comes first.
+            if epochs.is_alive(entry.seq) {
+                return Ok(Some(owned(&entry)));
+            }
+            cursor.next()?;
+        }
+        Ok(None)
+    }
+
+    /// The last one.
+    ///
+    /// # Errors
+    ///
+    /// As [`Spilled::get`].
+    pub(crate) fn last(
+        &self,
+        (lower, upper): (Bound<&[u8]>, Bound<&[u8]>),
+        epochs: &Epochs,
+        cache: &Arc<BlockCache>,
+    ) -> Result<Option<(Bytes, Write)>> {
+        let mut cursor = merging(&self.pieces, cache, true);
+        match upper {
+            Bound::Unbounded => cursor.seek_before(None)?,
+            Bound::Excluded(key) => cursor.seek_before(Some(key))?,
+            Bound::Included(key) => cursor.seek_before(Some(&[key, &[0]].concat()))?,
+        }
+        let mut found: Option<(Bytes, Write)> = None;
+        while let Some(entry) = cursor.entry() {
+            let inside = match lower {
+                Bound::Unbounded => true,
+                Bound::Included(key) => entry.key >= key,
+                Bound::Excluded(key) => entry.key > key,
+            };
+            if !inside || found.as_ref().is_some_and(|(key, _)| key != entry.key) {
+                break;
+            }
+            // The oldest version comes first: the last one that lives counts.
+            if epochs.is_alive(entry.seq) {
+                found = Some(owned(&entry));
+            }
+            cursor.prev()?;
+        }
+        Ok(found)
+    }
+
+    /// The last living write of each key, as extents that are sorted and disjoint; not synced.
+    ///
+    /// # Errors
+    ///
+    /// As [`Spilled::add`] and [`Spilled::get`].
+    pub(crate) fn to_run(&self, store: Store<'_>, epochs: &Epochs) -> Result<Vec<Arc<Extent>>> {
+        if let [piece] = self.pieces.as_slice()
+            && piece.clean
+        {
+            return Ok(piece.extents.extents().to_vec());
+        }
+        let mut at_last = epochs.clone();
+        at_last.release(0);
+        Ok(merge(&self.pieces, store, &at_last)?.0)
+    }
+}
+
+fn owned(entry: &EntryRef<'_>) -> (Bytes, Write) {
+    let value = || Bytes::copy_from_slice(entry.value);
+    (Bytes::copy_from_slice(entry.key), (entry.kind == Kind::Put).then(value))
+}
+
+/// One cursor over pieces; of what is in several, the latest is seen.
+fn merging(pieces: &[Piece], cache: &Arc<BlockCache>, fill: bool) -> MergingCursor<'static> {
+    let cursor = |piece: &Piece| Box::new(piece.cursor(cache, fill)) as Box<dyn Cursor>;
+    MergingCursor::new(pieces.iter().rev().map(cursor).collect())
+}
+
+/// Merges pieces into one, without what is dead and what no savepoint needs; whether that is clean.
+fn merge(
+    pieces: &[Piece],
+    store: Store<'_>,
+    epochs: &Epochs,
+) -> Result<(Vec<Arc<Extent>>, bool)> {
+    let mut cursor = merging(pieces, store.cache, false);
+    let (mut writer, mut clean) = (ExtentWriter::new(store.set), true);
+    let mut kept: Option<(Vec<u8>, Epoch)> = None;
+    cursor.seek(b"", LSN_MAX)?;
+    while let Some(entry) = cursor.entry() {
+        let newer = kept.as_ref().filter(|(key, _)| key == entry.key).map(|(_, newer)| *newer);
+        let is_kept = epochs.is_alive(entry.seq)
+            && newer.is_none_or(|newer| epochs.needs(entry.seq, newer));
+        if is_kept {
+            clean &= newer.is_none();
+            let (key, newest) = kept.get_or_insert_default();
+            key.clear();
+            key.extend_from_slice(entry.key);
+            *newest = entry.seq;
+            writer.add(entry)?;
+        }
+        cursor.next()?;
+    }
+    Ok((writer.finish()?, clean))
+}
+
+#[cfg(test)]
+mod tests;

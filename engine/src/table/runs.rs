@@ -1,0 +1,216 @@
+//! Commits too large for a zone: their records are in extents, as a run for each table, and what
+//! goes through the ring is the runs' numbers.
+//!
+//! Outline. (1) The extents are synced, and the journal keeps them as pending. (2) Each table's
+//! view gets its run, which nobody sees. (3) The commit takes its ticket, and with it the runs
+//! their LSN: they are visible and durable when the commit is, with all else that it has. (4) The
+//! journal is told, table by table, and only then the commit's records in the region need not stay.
+//! `docs/commit.md` has the argument.
+//!
+//! Everything that can fail does so before (3), and is undone then. If the process dies, the next
+//! opening finds pending runs, and whether their commit was accepted.
+
+use std::sync::Arc;
+
+use super::Shared;
+use super::core::TableCore;
+use crate::commit::{Batch, Group, Home, Pending};
+use crate::error::{ErrorKind, Result};
+use crate::extent::Extent;
+use crate::levels::{Edit, Level, Op, Version};
+use crate::memtable::record_len;
+use crate::options::{Durability, Planted};
+use crate::record::{EntryRef, Lsn, TableId};
+use crate::spill::ExtentWriter;
+use crate::view::{Joining, TicketLsn};
+
+/// What a commit has written to one table.
+pub(crate) struct NewRun {
+    pub(crate) core: Arc<TableCore>,
+    /// Sorted and disjoint, each key once.
+    pub(crate) extents: Vec<Arc<Extent>>,
+}
+
+/// A run that stands in its table's view.
+struct Joined {
+    core: Arc<TableCore>,
+    run: Joining,
+}
+
+impl Joined {
+    fn table(&self) -> TableId {
+        self.core.id()
+    }
+}
+
+impl Shared {
+    /// Commits runs, and with them a batch of other tables, all of it or nothing. Always durable.
+    ///
+    /// # Errors
+    ///
+    /// As [`Table::put`](crate::Table::put); `Full` also when the disk has no room for extents or
+    /// for the journal.
+    pub(crate) fn commit_runs(&self, batch: &Batch, mut runs: Vec<NewRun>) -> Result<()> {
+        let _finishes = self.large.read();
+        self.check_writable()?;
+        if !self.committer.fits(batch.stored_len() + runs.len() * record_len(8, 0)) {
+            runs.extend(self.runs_of(batch)?);
+            let mut bare = Batch::default();
+            bare.set_unlocked(batch.unlocked());
+            return self.join_and_commit(&bare, runs);
+        }
+        self.join_and_commit(batch, runs)
+    }
+
+    /// Writes what a batch has for each table as a run.
+    fn runs_of(&self, batch: &Batch) -> Result<Vec<NewRun>> {
+        let (homes, operations) = (batch.homes(), batch.sorted());
+        let of_tables = operations.chunk_by(|a, b| a.home == b.home);
+        let runs = of_tables.map(|operations| {
+            let mut writer = ExtentWriter::new(&self.set);
+            for operation in operations {
+                let (key, kind, value) = (operation.key, operation.kind, operation.value);
+                writer.add(EntryRef { key, seq: 1, kind, value })?;
+            }
+            let home = Arc::clone(&homes[operations[0].home]).into_any();
+            let core = home.downcast().unwrap_or_else(|_| unreachable!("tables are TableCores"));
+            Ok(NewRun { core, extents: writer.finish()? })
+        });
+        runs.collect()
+    }
+
+    fn join_and_commit(&self, batch: &Batch, runs: Vec<NewRun>) -> Result<()> {
+        let joined = self.reserve(runs)?;
+        for joined in &joined {
+            joined.core.change().apply(|view| view.joining.push(joined.run.clone()));
+        }
+        let pending = match self.enqueue_runs(batch, &joined) {
+            Ok(pending) => pending,
+            Err(e) => {
+                self.withdraw(&joined);
+                return Err(e);
+            }
+        };
+        let zone = pending.zone();
+        if self.region.has(Planted::RunBeforeRecord) {
+            let lsn = joined.iter().find_map(|joined| joined.run.lsn.get()).unwrap_or(0);
+            self.conclude(&joined, lsn, zone);
+            return pending.wait().map(drop);
+        }
+        let lsn = pending.wait()?;
+        self.conclude(&joined, lsn, zone);
+        Ok(())
+    }
+
+    /// Step 1.
+    fn reserve(&self, runs: Vec<NewRun>) -> Result<Vec<Joined>> {
+        let synced = self.set.store().sync();
+        synced.inspect_err(|e| {
+            self.set.poison();
+            self.stop_because(&e.to_string());
+        })?;
+        let lsn = TicketLsn::unknown();
+        let joined = runs.into_iter().filter(|run| !run.extents.is_empty()).map(|run| {
+            let (id, lsn) = (self.set.next_extent_id(), Arc::clone(&lsn));
+            let extents = Level::new(run.extents);
+            Joined { core: run.core, run: Joining { id, extents, lsn } }
+        });
+        let joined: Vec<Joined> = joined.collect();
+        let add = |joined: &Joined| {
+            let extents = joined.run.extents.extents().to_vec();
+            Op::AddRun { table: joined.table(), run: joined.run.id, extents }
+        };
+        for joined in &joined {
+            joined.core.check()?;
+        }
+        self.apply(Edit { ops: joined.iter().map(add).collect() })?;
+        Ok(joined)
+    }
+
+    /// Step 3, up to the ticket.
+    fn enqueue_runs(&self, batch: &Batch, joined: &[Joined]) -> Result<Pending<'_>> {
+        let zone_size = self.zones.geometry().zone_size;
+        let mut at_ticket = |lsn: Lsn| {
+            // One for all of them.
+            joined.iter().take(1).for_each(|joined| joined.run.lsn.set(lsn));
+        };
+        loop {
+            self.check_writable()?;
+            let rounds = self.pace.rounds();
+            let mut group = Group::encode(batch, zone_size)?;
+            let runs = joined.iter().map(|j| (Arc::clone(&j.core) as Arc<dyn Home>, j.run.id));
+            group.add_runs(runs, zone_size)?;
+            match self.committer.enqueue_group(group, Durability::Durable, &mut at_ticket) {
+                Err(e) if e.kind() == ErrorKind::Full => {
+                    self.bell.ring();
+                    self.pace.wait_for_space(rounds)?;
+                }
+                enqueued => return enqueued,
+            }
+        }
+    }
+
+    /// Undoes the steps before the ticket. What cannot be undone now is at the next opening.
+    fn withdraw(&self, joined: &[Joined]) {
+        for Joined { core, run } in joined {
+            let mut change = core.change();
+            change.apply(|view| view.joining.retain(|other| other.id != run.id));
+            // Dropped, the table has taken the run along, or is about to.
+            if core.check().is_ok() {
+                let op = Op::DropRun { table: core.id(), run: run.id };
+                drop(self.apply(Edit { ops: vec![op] }));
+            }
+        }
+    }
+
+    /// Step 4. The commit is decided, so a failure stops the database, and the next opening goes on.
+    fn conclude(&self, joined: &[Joined], lsn: Lsn, zone: u32) {
+        for Joined { core, run } in joined {
+            let mut change = core.change();
+            if core.check().is_err() {
+                // The table was dropped after that, and takes the run along once the event that
+                // drops it is in the journal.
+                drop(change);
+                drop(self.ddl.lock());
+                continue;
+            }
+            let op = Op::CommitRun { table: core.id(), run: run.id, lsn };
+            let versions = match self.apply(Edit { ops: vec![op] }) {
+                Ok(versions) => versions,
+                Err(e) => return self.stop_because(&e.to_string()),
+            };
+            let version = versions.into_iter().find(|(id, _)| *id == core.id());
+            change.apply(|view| {
+                view.joining.retain(|other| other.id != run.id);
+                view.version = version.map_or(Arc::clone(&view.version), |(_, version)| version);
+            });
+        }
+        self.zones.sub_live(zone, joined.len() as u64);
+        self.bell.ring();
+    }
+
+    /// Applies an edit to the journal, durably. The floor names it from the next run on.
+    ///
+    /// # Errors
+    ///
+    /// `Full` when the disk is full, and nothing was changed; anything else poisons the database.
+    pub(crate) fn apply(&self, edit: Edit) -> Result<Vec<(TableId, Arc<Version>)>> {
+        let applied = self.set.apply(edit, self.committer.durable());
+        match &applied {
+            Ok(_) => {
+                let floor = self.set.floor();
+                self.committer.note_journal(JournalMark { epoch: floor.epoch, edit: floor.number });
+            }
+            Err(e) if e.kind() == ErrorKind::Full => {}
+            Err(e) => self.stop_because(&e.to_string()),
+        }
+        applied
+    }
+
+    /// Poisons the database and wakes everybody who waits.
+    pub(crate) fn stop_because(&self, cause: &str) {
+        self.poison.set_because(cause.to_string());
+        self.committer.wake_all();
+        self.pace.report(Some(cause.to_string()));
+    }
+}
