@@ -3,8 +3,8 @@
 /// The one that is written.
 pub(crate) const FORMAT: u32 = 2;
 
-/// The oldest that is read. Every one since then only added: kinds, operations, and fields that were
-/// zero before.
+/// The oldest that is read. Every one since then only added: kinds, operations, and fields that
+/// were zero before.
 const OLDEST: u32 = 1;
 
 /// Whether this version of Terrace reads what was written as `version`.
