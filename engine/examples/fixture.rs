@@ -2,6 +2,8 @@
 //!
 //! `cargo run -p terrace --example fixture -- engine/tests/fixtures/format-N`
 
+#![allow(clippy::print_stdout, clippy::print_stderr, reason = "a program for the command line")]
+
 #[path = "../tests/fixtures/content.rs"]
 mod content;
 
