@@ -1,6 +1,8 @@
 //! Every version of the on-media format so far is read: a fixture of each, made by the program that
 //! wrote it (`cargo run -p terrace --example fixture -- engine/tests/fixtures/format-N`).
 
+#![allow(clippy::unwrap_used, reason = "tests")]
+
 #[path = "fixtures/content.rs"]
 mod content;
 
