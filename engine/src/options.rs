@@ -126,6 +126,10 @@ pub enum Planted {
     /// Recovery looks at each stream by itself, as the published algorithm does, and not at whether
     /// a group is whole.
     PublishedShift,
+    /// The journal is told that a spilled run was committed before its commit is durable.
+    RunBeforeRecord,
+    /// An opening takes pending runs for committed without looking for their records.
+    AcceptPendingRun,
 }
 
 /// How blocks of extents are compressed. Each block says how it is, so the choice can differ from

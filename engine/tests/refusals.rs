@@ -265,7 +265,7 @@ fn a_batch_of_nothing_but_refused_operations_is_refused() {
 }
 
 #[test]
-fn a_batch_fills_a_zone_to_the_last_byte_and_not_beyond() {
+fn a_batch_fills_a_zone_to_the_last_byte_and_spills_beyond() {
     let dir = tempfile::tempdir().unwrap();
     let db = tiny().open(dir.path().join("db")).unwrap();
     let t = db.table("t").unwrap();
@@ -275,9 +275,10 @@ fn a_batch_fills_a_zone_to_the_last_byte_and_not_beyond() {
         t.put("k", vec![round; most]).unwrap();
         assert_eq!(t.get("k").unwrap().unwrap(), vec![round; most]);
     }
-    let error = t.put("k", vec![9; most + 1]).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
-    assert_eq!(t.get("k").unwrap().unwrap(), vec![2; most]);
+    assert_eq!(db.stats().commit.spilled_runs, 0);
+    t.put("k", vec![9; most + 1]).unwrap();
+    assert_eq!(db.stats().commit.spilled_runs, 1);
+    assert_eq!(t.get("k").unwrap().unwrap(), vec![9; most + 1]);
 }
 
 #[test]

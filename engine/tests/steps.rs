@@ -172,6 +172,27 @@ fn cleaning() {
 }
 
 #[test]
+fn spilled_transactions_their_drain_and_a_table_dropped_with_its_run() {
+    let rows = |table: &str, from: u64, value: u8| {
+        let row = |n| Effect::Put(table.into(), format!("row {n:02}").into(), vec![value; 2500]);
+        (from..from + 4).map(row).collect::<Vec<_>>()
+    };
+    for kind in KINDS {
+        let steps = cut_everywhere(kind, small, |rig| {
+            rig.put("a", "row 01", 100, Relaxed);
+            rig.transact([rows("a", 0, 1), rows("b", 2, 2), rows("a", 2, 3)].concat());
+            rig.put("a", "row 03", 200, Relaxed);
+            rig.steps(200);
+            assert!(rig.db.stats().tables.iter().all(|t| t.spilled_runs == 0), "drained");
+            assert!(rig.db.stats().background.spilled_extents > 1);
+            rig.transact([rows("a", 1, 4), rows("b", 1, 5)].concat());
+            rig.perform(&Action::Table(Effect::Drop("b".into())));
+        });
+        assert!(steps > 10, "{steps}");
+    }
+}
+
+#[test]
 fn tables_created_renamed_truncated_and_dropped() {
     for kind in KINDS {
         cut_everywhere(kind, half_full, |rig| {

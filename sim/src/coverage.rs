@@ -7,7 +7,7 @@ use terrace::testing::{Explored, Trace};
 use terrace::{Database, Durability, Stats};
 
 /// Every operation that a full run must have cut.
-pub const OPERATIONS: [&str; 23] = [
+pub const OPERATIONS: [&str; 25] = [
     "allocate",
     "zone switch",
     "free",
@@ -24,6 +24,8 @@ pub const OPERATIONS: [&str; 23] = [
     "drain",
     "compaction",
     "clean",
+    "spilled commit",
+    "drain of a run",
     "create table",
     "drop table",
     "rename table",
@@ -128,6 +130,8 @@ impl Before {
         coverage.count("merge", up(|s| s.background.merges));
         coverage.count("drain", up(|s| s.background.drains));
         coverage.count("compaction", up(|s| s.background.compactions + s.background.moves));
+        coverage.count("spilled commit", up(|s| s.commit.spilled_runs));
+        coverage.count("drain of a run", up(|s| s.background.spilled_extents));
         coverage.count("clean", up(|s| s.background.zones_cleaned));
         for tables in 1..=4 {
             let of_many = written.iter().filter(|(n, _)| *n == tables).count() as u64;

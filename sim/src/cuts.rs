@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::panic::AssertUnwindSafe;
 
 use terrace::testing::{Machine, Moment, Planted, Survive, Trace};
-use terrace::{Database, Durability, Options, WriteBatch};
+use terrace::{Database, Durability, Options, TxnOptions, WriteBatch};
 
 use crate::chance::Chance;
 use crate::content::{Content, Effect, read_all};
@@ -187,6 +187,33 @@ impl Rig {
                 self.acknowledge(Durability::Durable);
             }
         }
+    }
+
+    /// Writes in a transaction that keeps little in memory, between them some that it rolls back.
+    pub fn transact(&mut self, effects: Vec<Effect>) {
+        self.make_room();
+        let txn = self.db.begin_with(TxnOptions::new().spill_at(6000)).unwrap();
+        for (n, effect) in effects.iter().enumerate() {
+            let handle = |table: &str| self.db.existing_table(table).unwrap();
+            txn.set_savepoint("before").unwrap();
+            match effect {
+                Effect::Put(table, key, value) => {
+                    if n % 5 == 0 {
+                        txn.put(&handle(table), key, [7; 5000]).unwrap();
+                        txn.roll_back_to("before").unwrap();
+                    }
+                    txn.put(&handle(table), key, value).unwrap();
+                }
+                Effect::Delete(table, key) => txn.delete(&handle(table), key).unwrap(),
+                other => panic!("{other:?} is no write"),
+            }
+            txn.release_savepoint("before").unwrap();
+        }
+        let tables: BTreeSet<&str> = effects.iter().filter_map(Effect::written).collect();
+        self.written.push((tables.len(), Durability::Durable));
+        self.begin(effects);
+        txn.commit().unwrap();
+        self.acknowledge(Durability::Durable);
     }
 
     fn batch(&self, effects: &[Effect]) -> WriteBatch {

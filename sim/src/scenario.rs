@@ -24,15 +24,17 @@ pub enum Scenario {
     Tables,
     Checkpoint,
     Buried,
+    Spill,
+    SpillDrain,
     Recovery,
     Mixed,
 }
 
 use Scenario::*;
 
-pub const SCENARIOS: [Scenario; 13] = [
-    Commits, Switch, Streams, Growth, Merge, Drain, Free, Clean, Tables, Checkpoint, Buried,
-    Recovery, Mixed,
+pub const SCENARIOS: [Scenario; 15] = [
+    Commits, Switch, Streams, Growth, Merge, Drain, Free, Clean, Tables, Checkpoint, Buried, Spill,
+    SpillDrain, Recovery, Mixed,
 ];
 
 /// How long a journal gets before it has a new epoch.
@@ -63,6 +65,12 @@ impl Scenario {
             Clean => mostly_dead(rig),
             Checkpoint => {}
             Buried => bury(rig),
+            Spill => small(rig),
+            SpillDrain => {
+                small(rig);
+                spill(rig);
+                put_any(rig, Relaxed);
+            }
             Recovery | Mixed => {
                 let acts = 20 + rig.chance.below(60);
                 work(rig, acts);
@@ -99,6 +107,17 @@ impl Scenario {
             Buried => {
                 let drains = rig.db.stats().background.drains;
                 rewrite_until(rig, |rig| rig.db.stats().background.drains > drains + 1);
+            }
+            Spill => {
+                put_any(rig, Relaxed);
+                spill(rig);
+                put_any(rig, Relaxed);
+            }
+            SpillDrain => {
+                let left = |rig: &Rig| rig.db.stats().tables.iter().any(|t| t.spilled_runs > 0);
+                steps_until(rig, |rig| !left(rig));
+                // What takes the place of the runs' extents.
+                spill(rig);
             }
             Tables => tables(rig),
             Checkpoint => (0..30).for_each(|n| rig.create(&format!("{n:0>240}"))),
@@ -284,6 +303,29 @@ fn clean(rig: &mut Rig) {
         rig.steps(1);
     }
     rig.steps(4);
+}
+
+/// A transaction over two tables that does not fit in memory, and a batch that does not fit in a
+/// zone.
+fn spill(rig: &mut Rig) {
+    let large = rig.chance.percent(30);
+    let effects = (0..24 + rig.chance.below(12)).map(|n| {
+        let table = ["a", "b"][(n % 3 / 2) as usize];
+        let key = format!("row {}", rig.chance.below(90)).into_bytes();
+        match rig.chance.below(5) {
+            0 => Effect::Delete(table.into(), key),
+            _ => {
+                let len = if large { 8000 } else { 1 + rig.chance.below(1500) as usize };
+                Effect::Put(table.into(), key, rig.chance.bytes(len))
+            }
+        }
+    });
+    let effects: Vec<Effect> = effects.collect();
+    if large {
+        rig.perform(&Action::Write(effects, Durable));
+    } else {
+        rig.transact(effects);
+    }
 }
 
 fn tables(rig: &mut Rig) {

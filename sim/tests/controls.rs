@@ -83,3 +83,19 @@ fn an_old_incarnation_accepted() {
 fn the_published_shift_rule_under_shared_runs() {
     is_caught(Planted::PublishedShift, Kind::Memory, Scenario::Commits);
 }
+
+#[test]
+fn a_run_committed_before_its_record() {
+    is_caught(Planted::RunBeforeRecord, Kind::Files, Scenario::Spill);
+    is_caught(Planted::RunBeforeRecord, Kind::Memory, Scenario::Spill);
+}
+
+#[test]
+fn a_pending_run_accepted_without_its_record() {
+    is_caught(Planted::AcceptPendingRun, Kind::Memory, Scenario::Spill);
+}
+
+#[test]
+fn a_runs_extents_reused_before_the_edit_of_their_drain() {
+    is_caught(Planted::ReuseBeforeEdit, Kind::Files, Scenario::SpillDrain);
+}

@@ -115,6 +115,11 @@ impl Batch {
         self.unlocked = unlocked;
     }
 
+    /// Whether its rows are not locked.
+    pub(crate) fn is_unlocked(&self) -> bool {
+        self.unlocked
+    }
+
     /// The rows that it writes: tables and keys.
     pub(crate) fn rows(&self) -> impl Iterator<Item = (&dyn Target, &[u8])> {
         self.operations.iter().map(|o| (&*self.targets[o.target], self.key(o)))

@@ -45,6 +45,8 @@ pub(crate) struct CommitCounts {
     pub(crate) groups: Counter,
     pub(crate) records: Counter,
     pub(crate) zone_switches: Counter,
+    /// Spilled runs that are part of groups.
+    pub(crate) spilled_runs: Counter,
     /// Bytes of zones that groups have taken.
     pub(crate) appended: Counter,
 }
@@ -95,6 +97,11 @@ pub(crate) struct Pending<'a> {
 }
 
 impl Pending<'_> {
+    /// Its LSN.
+    pub(crate) fn lsn(&self) -> Lsn {
+        self.lsn
+    }
+
     /// The zone that its first sub-entry lies in.
     pub(crate) fn zone(&self) -> u32 {
         self.zone

@@ -19,8 +19,8 @@ mod sync;
 mod tests;
 mod turnstile;
 
-pub(crate) use batch::{Batch, Home, Sorted, Target};
-pub(crate) use committer::{Committer, Start};
+pub(crate) use batch::{Batch, Home, Target};
+pub(crate) use committer::{Committer, Pending, Start};
 pub(crate) use floor::{Floor, Gidx, JournalMark};
 pub(crate) use group::Group;
 pub(crate) use poison::Poison;

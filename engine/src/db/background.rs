@@ -16,7 +16,7 @@ use super::pacing::{Books, Pacing, Sight};
 use crate::compaction::{self, Choice, Shape};
 use crate::error::{ErrorKind, Result};
 use crate::level0::{ColumnBudget, Level0, Superseded};
-use crate::levels::{Edit, Version};
+use crate::levels::{Edit, Op, Version};
 use crate::memtable::Memtable;
 use crate::mvcc::{KeyInterval, defer, drive, pin};
 use crate::options::Planted;
@@ -48,6 +48,7 @@ pub(super) struct Background {
     pub(super) merges: AtomicU64,
     pub(super) drains: AtomicU64,
     pub(super) drained_bytes: AtomicU64,
+    pub(super) spilled_extents: AtomicU64,
     pub(super) compactions: AtomicU64,
     pub(super) moves: AtomicU64,
     pub(super) zones_released: AtomicU64,
@@ -360,6 +361,8 @@ impl Engine {
         let mass = view.level0.bytes_in(&column.interval, column.upto, &view.version.drained);
         let of_runs = compaction::run_bytes(&view.version, &column);
         drop(guard);
+        let used_up = |op: &&Op| matches!(op, Op::RemoveFromRun { .. });
+        let spilled = edit.ops.iter().filter(used_up).count() as u64;
         let edit = self.planted(edit);
         let versions = self.apply_drain(table, edit)?;
         self.install(table, &mut change, versions, horizon.newest());
@@ -377,6 +380,7 @@ impl Engine {
         let written = self.set.store().bytes_written() - before;
         self.background.drained_bytes.fetch_add(written, Ordering::Relaxed);
         self.background.drains.fetch_add(1, Ordering::Relaxed);
+        self.background.spilled_extents.fetch_add(spilled, Ordering::Relaxed);
         self.background.books.lock().drained(mass, of_runs, from.elapsed());
         *self.background.last_drain.lock() = Some(Instant::now());
         self.shared.pace.report(None);
@@ -455,7 +459,7 @@ impl Engine {
 
     fn planted(&self, mut edit: Edit) -> Edit {
         if self.options.has(Planted::ForgetDrained) {
-            edit.ops.retain(|op| !matches!(op, crate::levels::Op::Drained { .. }));
+            edit.ops.retain(|op| !matches!(op, Op::Drained { .. }));
         }
         edit
     }

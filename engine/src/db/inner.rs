@@ -12,7 +12,6 @@ use parking_lot::Mutex;
 use super::background::Background;
 use super::stats::OpenStats;
 use super::streams::Streams;
-use crate::commit::JournalMark;
 use crate::error::{Error, ErrorKind, Result};
 use crate::level0::GlobalIndex;
 use crate::levels::{Edit, Version, VersionSet};
@@ -34,7 +33,7 @@ pub(super) struct Engine {
     pub(super) options: Options,
     pub(super) shared: Arc<Shared>,
     pub(super) transactions: Arc<Registry>,
-    pub(super) set: VersionSet,
+    pub(super) set: Arc<VersionSet>,
     /// As on the media.
     pub(super) superblock: Mutex<Superblock>,
     /// Tables by name.
@@ -81,25 +80,12 @@ impl Engine {
     ///
     /// `Full` when the disk is full, and nothing was changed; anything else poisons the database.
     pub(super) fn apply(&self, edit: Edit) -> Result<Vec<(TableId, Arc<Version>)>> {
-        let lsn = self.shared.committer.durable();
-        let applied = self.set.apply(edit, lsn);
-        match &applied {
-            Ok(_) => {
-                let floor = self.set.floor();
-                let mark = JournalMark { epoch: floor.epoch, edit: floor.number };
-                self.shared.committer.note_journal(mark);
-            }
-            Err(e) if e.kind() == ErrorKind::Full => {}
-            Err(e) => self.stop_because(&e.to_string()),
-        }
-        applied
+        self.shared.apply(edit)
     }
 
     /// Poisons the database and wakes everybody who waits.
     pub(super) fn stop_because(&self, cause: &str) {
-        self.shared.poison.set_because(cause.to_string());
-        self.shared.committer.wake_all();
-        self.shared.pace.report(Some(cause.to_string()));
+        self.shared.stop_because(cause);
     }
 
     /// Makes everything committed durable and writes the floor.
@@ -161,6 +147,8 @@ impl Inner {
         if !engine.shared.close() {
             return Ok(());
         }
+        // Large commits that are under way: afterwards nobody writes to the journal but the thread.
+        drop(engine.shared.large.write());
         engine.stop.store(true, Ordering::Release);
         engine.shared.bell.ring();
         if let Some(thread) = self.thread.lock().take()

@@ -7,7 +7,8 @@
 //! 3. Pools and zones; commit decides what was committed.
 //! 4. All of that is made durable again, what is dead is let go, and this opening's incarnation
 //!    is on the media: before the first ticket. A second cut anywhere in here finds the same.
-//! 5. Table events beyond the journal are applied to it.
+//! 5. Table events and spilled runs beyond the journal are applied to it; runs that it has and
+//!    nobody committed go.
 //! 6. Records that are committed, of living tables, and not drained are indexed.
 //! 7. Zones with nothing left are released; the background starts.
 
@@ -16,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 
 use super::OpenHow;
 use super::background::Background;
@@ -33,14 +34,14 @@ use crate::commit::{
 };
 use crate::error::{Damage, Error, Result};
 use crate::extent::BlockCache;
-use crate::levels::{JournalFloor, VersionSet};
+use crate::levels::{Edit, JournalFloor, Op, VersionSet};
 use crate::locks::LockManager;
 use crate::memtable::{Record, records_in};
 use crate::mvcc::{SnapshotRegistry, Watermark};
 use crate::options::{OpenProgress, Options, Planted, Storage};
 use crate::os::{Access, DirectoryLock, Files, ForkGuard, RealFiles};
 use crate::pm::{Lived, Region, Span, Superblock};
-use crate::record::SYSTEM_TABLE;
+use crate::record::{Kind, Lsn};
 use crate::table::{Bell, Pace, Shared, TableSlot};
 
 /// What a directory holds.
@@ -296,7 +297,10 @@ impl Opening<'_> {
             Arc::clone(&poison),
             start,
         );
+        let set = Arc::new(set);
         let shared = Shared {
+            set: Arc::clone(&set),
+            large: RwLock::default(),
             region,
             zones,
             committer,
@@ -359,30 +363,13 @@ pub(super) fn records<'a>(
 impl Engine {
     /// Step 5, and the tables that are there after it.
     fn catch_up(&self, recovered: &Recovered) -> Result<()> {
-        let accepted = recovered.zones.iter().flat_map(|(_, accepted)| accepted);
-        let mut events = Vec::new();
-        for entry in accepted {
-            for (_, record) in records(&self.shared.region, std::slice::from_ref(entry)) {
-                if record.table == SYSTEM_TABLE && Event::is_news_to(&self.set, record.seq) {
-                    let event = Event::decode(record.key, record.value).ok_or_else(|| {
-                        Error::invalid(format!(
-                            "table event {} is of a kind that this version of Terrace does not \
-                             know; use a newer one",
-                            record.seq
-                        ))
-                    })?;
-                    events.push((record.seq, event));
-                }
+        for (lsn, news) in self.news(recovered)? {
+            match news {
+                News::Event(event) => self.adopt(event.edit(lsn))?,
+                News::Run(run) => self.adopt_run(run, lsn)?,
             }
         }
-        events.sort_by_key(|(lsn, _)| *lsn);
-        for (lsn, event) in events {
-            if self.shared.read_only {
-                self.set.adopt(&event.edit(lsn))?;
-            } else {
-                self.apply(event.edit(lsn))?;
-            }
-        }
+        self.judge_pending_runs(recovered.last)?;
         let mut catalog = self.catalog.lock();
         for table in self.set.tables() {
             let version = self.set.version(table.id);
@@ -393,4 +380,63 @@ impl Engine {
         }
         Ok(())
     }
+    /// What was committed and the journal may not know of, in the order of commits.
+    fn news(&self, recovered: &Recovered) -> Result<Vec<(Lsn, News)>> {
+        let accepted = recovered.zones.iter().flat_map(|(_, accepted)| accepted);
+        let mut news = Vec::new();
+        for entry in accepted {
+            for (_, record) in records(&self.shared.region, std::slice::from_ref(entry)) {
+                match record.kind {
+                    Kind::TableEvent if Event::is_news_to(&self.set, record.seq) => {
+                        let event = Event::decode(record.key, record.value).ok_or_else(|| {
+                            Error::invalid(format!(
+                                "table event {} is of a kind that this version of Terrace does \
+                                 not know; use a newer one",
+                                record.seq
+                            ))
+                        })?;
+                        news.push((record.seq, News::Event(event)));
+                    }
+                    Kind::SpilledRun => {
+                        let run = record.key.first_chunk().copied().map(u64::from_le_bytes);
+                        news.extend(run.map(|run| (record.seq, News::Run(run))));
+                    }
+                    _ => {}
+                }
+            }
+        }
+        news.sort_by_key(|(lsn, _)| *lsn);
+        Ok(news)
+    }
+
+    /// Applies what was decided before to the journal; read-only, to what is in memory.
+    fn adopt(&self, edit: Edit) -> Result<()> {
+        if self.shared.read_only { self.set.adopt(&edit) } else { self.apply(edit).map(drop) }
+    }
+
+    /// The record of a run was accepted: if the journal still has it as pending, it is committed.
+    fn adopt_run(&self, run: u64, lsn: Lsn) -> Result<()> {
+        let pending = self.set.pending_runs();
+        let Some((run, table)) = pending.into_iter().find(|(pending, _)| *pending == run) else {
+            return Ok(());
+        };
+        self.adopt(Edit { ops: vec![Op::CommitRun { table, run, lsn }] })
+    }
+
+    /// Runs whose records were not accepted never were committed.
+    fn judge_pending_runs(&self, last: Lsn) -> Result<()> {
+        let accepts = self.options.has(Planted::AcceptPendingRun);
+        let judge = |(run, table)| match accepts {
+            true => Op::CommitRun { table, run, lsn: last },
+            false => Op::DropRun { table, run },
+        };
+        let ops: Vec<Op> = self.set.pending_runs().into_iter().map(judge).collect();
+        if ops.is_empty() { Ok(()) } else { self.adopt(Edit { ops }) }
+    }
+}
+
+/// What the journal may not know of.
+enum News {
+    Event(Event),
+    Run(u64),
 }

@@ -1,8 +1,8 @@
 //! Salvage: whatever of a damaged database can be read, in a new one.
 //!
 //! Older places are written first and newer ones over them: levels from the deepest up, then the
-//! records of the region in the order of their sequence numbers, without those that D says have
-//! moved. Where a newer version is lost, an older one may show.
+//! records of the region and the spilled runs in the order of their sequence numbers, without what
+//! D says has moved. Where a newer version is lost, an older one may show.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,8 +12,8 @@ use super::open::{Loaded, Opening, check_present, files_of, lock};
 use super::{Database, OpenHow};
 use crate::alloc::ZonePool;
 use crate::commit::{Evidence, readable};
-use crate::error::{Damage, Result};
-use crate::levels::VersionSet;
+use crate::error::{Damage, Error, Result};
+use crate::levels::{Edit, Op, Run, TableInfo, VersionSet};
 use crate::memtable::{Record, records_in};
 use crate::options::{Durability, Options};
 use crate::record::{Kind, SYSTEM_TABLE, TableId};
@@ -67,10 +67,17 @@ pub(super) fn salvage(from: &Path, to: &Path) -> Result<SalvageReport> {
         report.tables += 1;
         report.levels(&set, table.id, &into, &mut writer)?;
     }
+    let mut runs = runs_of(&set).into_iter().peekable();
     for record in records.iter().filter(|record| record.table != SYSTEM_TABLE) {
+        while let Some((table, run)) = runs.next_if(|(_, run)| run.lsn < record.seq) {
+            report.run(&set, &table, &run, &mut writer)?;
+        }
         if let Some(into) = home(&set, record, journal_is_whole, &target)? {
             writer.write(&into, record.kind, record.key, record.value)?;
         }
+    }
+    for (table, run) in runs {
+        report.run(&set, &table, &run, &mut writer)?;
     }
     writer.finish()?;
     report.records = writer.records;
@@ -91,6 +98,17 @@ fn edits_missing(set: &VersionSet, loaded: &Loaded, from: &Path) -> Option<Damag
         expected: format!("edits up to {}", known.edit),
         got: format!("edits up to {}", found.number),
     })
+}
+
+/// The spilled runs of all tables, the oldest first.
+fn runs_of(set: &VersionSet) -> Vec<(TableInfo, Arc<Run>)> {
+    let of_table = |table: TableInfo| {
+        let runs = set.version(table.id).map_or_else(Vec::new, |version| version.runs.clone());
+        runs.into_iter().map(move |run| (table.clone(), run))
+    };
+    let mut runs: Vec<_> = set.tables().into_iter().flat_map(of_table).collect();
+    runs.sort_by_key(|(_, run)| run.lsn);
+    runs
 }
 
 /// The table that a record of the region goes to; `None` when it moved on, or its table is gone.
@@ -125,23 +143,35 @@ impl SalvageReport {
         }
     }
 
-    /// Table events that the journal lacks. One that does not fit what is left of it is lost.
+    /// Table events and commits of runs that the journal lacks. An event that does not fit what is
+    /// left of it is lost.
     fn adopt_events(&mut self, from: &Path, set: &VersionSet, records: &[Record<'_>]) {
         for record in records.iter().filter(|record| record.table == SYSTEM_TABLE) {
-            if let Some(event) = Event::decode(record.key, record.value)
+            if record.kind == Kind::SpilledRun {
+                self.adopt_run(from, set, record);
+            } else if let Some(event) = Event::decode(record.key, record.value)
                 && Event::is_news_to(set, record.seq)
                 && let Err(refused) = set.adopt(&event.edit(record.seq))
             {
-                self.lost.push(Damage {
-                    tier: "journal",
-                    file: from.to_path_buf(),
-                    offset: 0,
-                    what: format!("table event {}", record.seq),
-                    expected: "one that fits the journal".into(),
-                    got: refused.to_string(),
-                });
+                self.does_not_fit(from, format!("table event {}", record.seq), &refused);
             }
         }
+    }
+
+    fn adopt_run(&mut self, from: &Path, set: &VersionSet, record: &Record<'_>) {
+        let run = record.key.first_chunk().copied().map(u64::from_le_bytes);
+        let pending = set.pending_runs().into_iter().find(|(pending, _)| Some(*pending) == run);
+        let Some((run, table)) = pending else { return };
+        let op = Op::CommitRun { table, run, lsn: record.seq };
+        if let Err(refused) = set.adopt(&Edit { ops: vec![op] }) {
+            self.does_not_fit(from, format!("run {run} of commit {}", record.seq), &refused);
+        }
+    }
+
+    fn does_not_fit(&mut self, from: &Path, what: String, refused: &Error) {
+        let (file, expected) = (from.to_path_buf(), "one that fits the journal".into());
+        let got = refused.to_string();
+        self.lost.push(Damage { tier: "journal", file, offset: 0, what, expected, got });
     }
 
     fn zones(&mut self, loaded: &Loaded) -> Result<Vec<(u64, u64)>> {
@@ -160,6 +190,27 @@ impl SalvageReport {
             check_payloads: true,
         };
         readable(&evidence, &mut self.lost)
+    }
+
+    /// What is not drained of a run.
+    fn run(
+        &mut self,
+        set: &VersionSet,
+        table: &TableInfo,
+        run: &Run,
+        writer: &mut Writer<'_>,
+    ) -> Result<()> {
+        let Some(version) = set.version(table.id) else { return Ok(()) };
+        let into = writer.db.table(&table.name)?;
+        for extent in run.extents.extents().iter() {
+            extent.salvage(&mut self.lost, |entry| {
+                if version.drained.get(entry.key) >= run.lsn {
+                    return Ok(());
+                }
+                writer.write(&into, entry.kind, entry.key, entry.value)
+            })?;
+        }
+        Ok(())
     }
 
     /// The levels of a table, the deepest and oldest first.

@@ -92,6 +92,8 @@ pub struct CommitStats {
     pub bytes: u64,
     /// Times a stream went on to its next zone.
     pub zone_switches: u64,
+    /// Runs of commits that were too large for a zone, one a table.
+    pub spilled_runs: u64,
     /// The last commit that readers see.
     pub visible: u64,
     /// The last commit that survives a power cut.
@@ -168,6 +170,10 @@ pub struct TableStats {
     pub level0_bytes: u64,
     /// Bytes of memory that the indexes of memtables and level 0 take.
     pub index_memory: u64,
+    /// Runs of large commits that are not drained.
+    pub spilled_runs: u64,
+    /// Bytes they take on disk.
+    pub spilled_bytes: u64,
     /// Levels on disk, from level 1.
     pub levels: Vec<LevelStats>,
 }
@@ -234,6 +240,8 @@ pub struct BackgroundStats {
     pub drains: u64,
     /// Bytes that drains have written.
     pub drained_bytes: u64,
+    /// Extents of large commits' runs that drains have used up.
+    pub spilled_extents: u64,
     /// Merges between levels.
     pub compactions: u64,
     /// Extents that went down a level unread.
@@ -289,6 +297,7 @@ fn commit(engine: &Engine) -> CommitStats {
         blocks: read(&spent.blocks),
         bytes: read(&spent.bytes),
         zone_switches: read(&counts.zone_switches),
+        spilled_runs: read(&counts.spilled_runs),
         visible: committer.visible(),
         durable: committer.durable(),
         throttled_ms: engine.shared.pace.waited() as f64 / 1e6,
@@ -358,6 +367,8 @@ fn table(core: &TableCore) -> TableStats {
         level0_records,
         level0_bytes,
         index_memory: view.index_memory(),
+        spilled_runs: view.runs().count() as u64,
+        spilled_bytes: view.runs().map(|run| run.extents.bytes()).sum(),
         levels: levels
             .map(|(level, number)| LevelStats {
                 level: number,
@@ -375,7 +386,8 @@ fn disk(engine: &Engine) -> DiskStats {
     let tables = engine.tables();
     let extents = |t: &Arc<TableCore>| {
         let version = Arc::clone(&t.view().version);
-        version.levels.iter().flat_map(|l| l.extents().iter()).map(|e| e.memory()).sum::<usize>()
+        let levels = version.levels.iter().chain(version.runs.iter().map(|run| &run.extents));
+        levels.flat_map(|l| l.extents().iter()).map(|e| e.memory()).sum::<usize>()
     };
     let index_memory: usize = tables.iter().map(extents).sum();
     DiskStats {
@@ -395,6 +407,7 @@ fn background(engine: &Engine) -> BackgroundStats {
         merges: read(&background.merges),
         drains: read(&background.drains),
         drained_bytes: read(&background.drained_bytes),
+        spilled_extents: read(&background.spilled_extents),
         compactions: read(&background.compactions),
         moves: read(&background.moves),
         zones_released: read(&background.zones_released),

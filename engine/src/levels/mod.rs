@@ -16,5 +16,5 @@ pub(crate) use cursor::LevelCursor;
 pub(crate) use edit::{Edit, Op};
 pub(crate) use journal::JournalFloor;
 pub(crate) use run::{ReadRun, Run};
-pub(crate) use set::VersionSet;
+pub(crate) use set::{TableInfo, VersionSet};
 pub(crate) use version::{Level, MAX_LEVELS, Version};

@@ -47,7 +47,8 @@ impl DrainedMap {
 
     /// The smallest D of the keys from `first` to `last`.
     pub(crate) fn least_within(&self, first: &[u8], last: &[u8]) -> Lsn {
-        let inside = |(start, _): &&(Vec<u8>, Lsn)| first < start.as_slice() && start.as_slice() <= last;
+        let inside =
+            |(start, _): &&(Vec<u8>, Lsn)| first < start.as_slice() && start.as_slice() <= last;
         self.steps.iter().filter(inside).map(|(_, seq)| *seq).fold(self.get(first), Lsn::min)
     }
 

@@ -42,11 +42,18 @@ pub(crate) struct Store<'a> {
 #[derive(Debug)]
 struct Piece {
     extents: Level,
+    /// Bytes of keys and values.
+    bytes: u64,
     tier: u32,
     clean: bool,
 }
 
 impl Piece {
+    fn new(extents: Level, tier: u32, clean: bool) -> Piece {
+        let bytes = extents.extents().iter().map(|extent| extent.meta().raw_bytes).sum();
+        Piece { extents, bytes, tier, clean }
+    }
+
     fn cursor(&self, cache: &Arc<BlockCache>, fill: bool) -> LevelCursor {
         LevelCursor::new(Arc::clone(self.extents.extents()), Arc::clone(cache), fill)
     }
@@ -77,8 +84,7 @@ impl Spilled {
 
     /// Bytes of keys and values in them.
     pub(crate) fn bytes(&self) -> u64 {
-        let extents = self.pieces.iter().flat_map(|piece| piece.extents.extents().iter());
-        extents.map(|extent| extent.meta().raw_bytes).sum()
+        self.pieces.iter().map(|piece| piece.bytes).sum()
     }
 
     /// Spills keys, in order, each with its versions from the oldest to the newest, all alive.
@@ -92,6 +98,7 @@ impl Spilled {
         epochs: &Epochs,
         keys: impl Iterator<Item = (&'a Bytes, &'a [Version])>,
     ) -> Result<()> {
+        self.join_tiers(store, epochs)?;
         let (mut writer, mut clean) = (ExtentWriter::new(store.set), true);
         for (key, versions) in keys {
             let mut newer: Option<Epoch> = None;
@@ -105,12 +112,12 @@ impl Spilled {
                 writer.add(EntryRef { key, seq: *epoch, kind, value })?;
             }
         }
-        self.push(writer.finish()?, 0, clean);
-        self.join_tiers(store, epochs)
+        self.push(writer.finish()?, clean);
+        Ok(())
     }
 
     /// Appends a piece.
-    fn push(&mut self, extents: Vec<Arc<Extent>>, tier: u32, clean: bool) {
+    fn push(&mut self, extents: Vec<Arc<Extent>>, clean: bool) {
         if extents.is_empty() {
             return;
         }
@@ -118,14 +125,14 @@ impl Spilled {
             let both = [last.extents.extents(), extents.as_slice()].concat();
             let both = Level::new(both);
             if both.overlap().is_none() {
-                last.extents = both;
-                last.clean &= clean;
+                *last = Piece::new(both, last.tier, last.clean && clean);
                 return;
             }
         }
-        self.pieces.push(Piece { extents: Level::new(extents), tier, clean });
+        self.pieces.push(Piece::new(Level::new(extents), 0, clean));
     }
 
+    /// Merges as many pieces as there are too many.
     fn join_tiers(&mut self, store: Store<'_>, epochs: &Epochs) -> Result<()> {
         while let Some(tier) = self.pieces.last().map(|piece| piece.tier) {
             let alike = self.pieces.iter().rev().take_while(|piece| piece.tier == tier).count();
@@ -135,11 +142,9 @@ impl Spilled {
             let from = self.pieces.len() - alike;
             let (extents, clean) = merge(&self.pieces[from..], store, epochs)?;
             self.pieces.truncate(from);
-            if extents.is_empty() {
-                break;
+            if !extents.is_empty() {
+                self.pieces.push(Piece::new(Level::new(extents), tier + 1, clean));
             }
-            let extents = Level::new(extents);
-            self.pieces.push(Piece { extents, tier: tier + 1, clean });
         }
         Ok(())
     }
@@ -277,19 +282,15 @@ fn merging(pieces: &[Piece], cache: &Arc<BlockCache>, fill: bool) -> MergingCurs
 }
 
 /// Merges pieces into one, without what is dead and what no savepoint needs; whether that is clean.
-fn merge(
-    pieces: &[Piece],
-    store: Store<'_>,
-    epochs: &Epochs,
-) -> Result<(Vec<Arc<Extent>>, bool)> {
+fn merge(pieces: &[Piece], store: Store<'_>, epochs: &Epochs) -> Result<(Vec<Arc<Extent>>, bool)> {
     let mut cursor = merging(pieces, store.cache, false);
     let (mut writer, mut clean) = (ExtentWriter::new(store.set), true);
     let mut kept: Option<(Vec<u8>, Epoch)> = None;
     cursor.seek(b"", LSN_MAX)?;
     while let Some(entry) = cursor.entry() {
         let newer = kept.as_ref().filter(|(key, _)| key == entry.key).map(|(_, newer)| *newer);
-        let is_kept = epochs.is_alive(entry.seq)
-            && newer.is_none_or(|newer| epochs.needs(entry.seq, newer));
+        let is_kept =
+            epochs.is_alive(entry.seq) && newer.is_none_or(|newer| epochs.needs(entry.seq, newer));
         if is_kept {
             clean &= newer.is_none();
             let (key, newest) = kept.get_or_insert_default();
@@ -302,6 +303,3 @@ fn merge(
     }
     Ok((writer.finish()?, clean))
 }
-
-#[cfg(test)]
-mod tests;

@@ -6,6 +6,7 @@ mod core;
 mod handle;
 mod pace;
 mod range;
+mod runs;
 mod shared;
 mod snapshot;
 
@@ -17,4 +18,5 @@ pub use snapshot::Snapshot;
 pub(crate) use self::core::{Change, Pinned, TableCore, TableSlot};
 pub(crate) use bell::Bell;
 pub(crate) use pace::Pace;
+pub(crate) use runs::NewRun;
 pub(crate) use shared::{Keep, Shared};

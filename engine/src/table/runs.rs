@@ -11,10 +11,11 @@
 //! opening finds pending runs, and whether their commit was accepted.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use super::Shared;
 use super::core::TableCore;
-use crate::commit::{Batch, Group, Home, Pending};
+use crate::commit::{Batch, Group, Home, JournalMark, Pending};
 use crate::error::{ErrorKind, Result};
 use crate::extent::Extent;
 use crate::levels::{Edit, Level, Op, Version};
@@ -37,12 +38,6 @@ struct Joined {
     run: Joining,
 }
 
-impl Joined {
-    fn table(&self) -> TableId {
-        self.core.id()
-    }
-}
-
 impl Shared {
     /// Commits runs, and with them a batch of other tables, all of it or nothing. Always durable.
     ///
@@ -53,13 +48,14 @@ impl Shared {
     pub(crate) fn commit_runs(&self, batch: &Batch, mut runs: Vec<NewRun>) -> Result<()> {
         let _finishes = self.large.read();
         self.check_writable()?;
-        if !self.committer.fits(batch.stored_len() + runs.len() * record_len(8, 0)) {
-            runs.extend(self.runs_of(batch)?);
-            let mut bare = Batch::default();
-            bare.set_unlocked(batch.unlocked());
-            return self.join_and_commit(&bare, runs);
+        runs.retain(|run| !run.extents.is_empty());
+        if self.committer.fits(batch.stored_len() + runs.len() * record_len(8, 0)) {
+            return self.commit_joined(batch, runs);
         }
-        self.join_and_commit(batch, runs)
+        runs.extend(self.runs_of(batch)?);
+        let mut bare = Batch::default();
+        bare.set_unlocked(batch.is_unlocked());
+        self.commit_joined(&bare, runs)
     }
 
     /// Writes what a batch has for each table as a run.
@@ -79,52 +75,48 @@ impl Shared {
         runs.collect()
     }
 
-    fn join_and_commit(&self, batch: &Batch, runs: Vec<NewRun>) -> Result<()> {
-        let joined = self.reserve(runs)?;
-        for joined in &joined {
-            joined.core.change().apply(|view| view.joining.push(joined.run.clone()));
-        }
-        let pending = match self.enqueue_runs(batch, &joined) {
+    fn commit_joined(&self, batch: &Batch, runs: Vec<NewRun>) -> Result<()> {
+        let mut joined = Vec::with_capacity(runs.len());
+        let enqueued =
+            self.join(runs, &mut joined).and_then(|()| self.enqueue_runs(batch, &joined));
+        let pending = match enqueued {
             Ok(pending) => pending,
             Err(e) => {
                 self.withdraw(&joined);
                 return Err(e);
             }
         };
-        let zone = pending.zone();
+        let (zone, lsn) = (pending.zone(), pending.lsn());
+        self.committer.counts().spilled_runs.fetch_add(joined.len() as u64, Ordering::Relaxed);
         if self.region.has(Planted::RunBeforeRecord) {
-            let lsn = joined.iter().find_map(|joined| joined.run.lsn.get()).unwrap_or(0);
             self.conclude(&joined, lsn, zone);
             return pending.wait().map(drop);
         }
-        let lsn = pending.wait()?;
+        pending.wait()?;
         self.conclude(&joined, lsn, zone);
         Ok(())
     }
 
-    /// Step 1.
-    fn reserve(&self, runs: Vec<NewRun>) -> Result<Vec<Joined>> {
-        let synced = self.set.store().sync();
-        synced.inspect_err(|e| {
+    /// Steps 1 and 2. What has been done of it is in `joined` also when it fails.
+    fn join(&self, runs: Vec<NewRun>, joined: &mut Vec<Joined>) -> Result<()> {
+        self.set.store().sync().inspect_err(|e| {
             self.set.poison();
             self.stop_because(&e.to_string());
         })?;
         let lsn = TicketLsn::unknown();
-        let joined = runs.into_iter().filter(|run| !run.extents.is_empty()).map(|run| {
-            let (id, lsn) = (self.set.next_extent_id(), Arc::clone(&lsn));
-            let extents = Level::new(run.extents);
-            Joined { core: run.core, run: Joining { id, extents, lsn } }
-        });
-        let joined: Vec<Joined> = joined.collect();
-        let add = |joined: &Joined| {
-            let extents = joined.run.extents.extents().to_vec();
-            Op::AddRun { table: joined.table(), run: joined.run.id, extents }
-        };
-        for joined in &joined {
-            joined.core.check()?;
+        for NewRun { core, extents } in runs {
+            let mut change = core.change();
+            // What drops the table waits for the change, so it is there for the edit.
+            core.check()?;
+            let run = self.set.next_extent_id();
+            let add = Op::AddRun { table: core.id(), run, extents: extents.clone() };
+            self.apply(Edit { ops: vec![add] })?;
+            let run = Joining { id: run, extents: Level::new(extents), lsn: Arc::clone(&lsn) };
+            change.apply(|view| view.joining.push(run.clone()));
+            drop(change);
+            joined.push(Joined { core, run });
         }
-        self.apply(Edit { ops: joined.iter().map(add).collect() })?;
-        Ok(joined)
+        Ok(())
     }
 
     /// Step 3, up to the ticket.

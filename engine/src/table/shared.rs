@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 
 use super::bell::Bell;
 use super::core::{TableCore, TableSlot};
@@ -14,6 +14,7 @@ use crate::alloc::ZonePool;
 use crate::commit::{Batch, Committer, Poison};
 use crate::error::{Error, ErrorKind, Result};
 use crate::extent::BlockCache;
+use crate::levels::VersionSet;
 use crate::locks::{DEFAULT_WAIT, LockManager, Locker, Mode, Patience};
 use crate::mvcc::{Registered, SnapshotRegistry};
 use crate::options::Durability;
@@ -39,6 +40,10 @@ pub(crate) struct Shared {
     /// Rows that transactions, and writes beside them, have locked.
     pub(crate) locks: Arc<LockManager>,
     pub(crate) read_only: bool,
+    /// Tables and extents, as the journal has them.
+    pub(crate) set: Arc<VersionSet>,
+    /// Held shared by large commits, which go on in the journal after their ticket: closing waits.
+    pub(crate) large: RwLock<()>,
     /// Held by whoever creates, drops, renames or truncates a table.
     pub(crate) ddl: Mutex<()>,
     pub(crate) closed: AtomicBool,
@@ -123,6 +128,9 @@ impl Shared {
         if batch.len() == 0 {
             return Ok(());
         }
+        if !self.committer.fits(batch.stored_len()) {
+            return self.commit_large(batch);
+        }
         // What it takes in a zone, but for what other batches of its group share with it.
         let bytes = (batch.stored_len() as u64 + LINE).next_multiple_of(LINE);
         self.pace.slow_down(bytes);
@@ -137,14 +145,26 @@ impl Shared {
                     self.bell.ring();
                     self.pace.wait_for_space(rounds)?;
                 }
-                Err(e) if e.is_table_gone() => {
-                    // Truncated? Then the batch goes to the table that stands there now.
-                    drop(self.ddl.lock());
-                    batch.homes().iter().try_for_each(|home| home.check_alive())?;
-                }
+                Err(e) if e.is_table_gone() => self.wait_for_successors(batch)?,
                 Err(e) => return Err(e),
             }
         }
+    }
+
+    /// Commits a batch that is too large for a zone.
+    fn commit_large(&self, batch: &Batch) -> Result<()> {
+        loop {
+            match self.commit_runs(batch, Vec::new()) {
+                Err(e) if e.is_table_gone() => self.wait_for_successors(batch)?,
+                done => return done,
+            }
+        }
+    }
+
+    /// Truncated? Then a batch goes to the table that stands there now.
+    fn wait_for_successors(&self, batch: &Batch) -> Result<()> {
+        drop(self.ddl.lock());
+        batch.homes().iter().try_for_each(|home| home.check_alive())
     }
 
     /// Runs `f` with the table in `slot`; once more when the table was truncated meanwhile.

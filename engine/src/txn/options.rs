@@ -57,11 +57,12 @@ pub struct TxnOptions {
     pub(super) optimistic: bool,
     pub(super) lock_wait: LockWait,
     pub(super) durability: Durability,
-    pub(super) write_limit: usize,
+    pub(super) write_limit: u64,
+    pub(super) spill_at: usize,
 }
 
-/// The default of [`TxnOptions::write_limit`]: a zone of the default size holds it.
-const WRITE_LIMIT: usize = 4 << 20;
+/// The default of [`TxnOptions::spill_at`]: hardly less than a zone of the default size.
+const SPILL_AT: usize = 4 << 20;
 
 impl TxnOptions {
     /// Snapshot isolation with row locks, durable, waiting 10 s for a lock.
@@ -71,7 +72,8 @@ impl TxnOptions {
             optimistic: false,
             lock_wait: LockWait::AtMost(DEFAULT_WAIT),
             durability: Durability::Durable,
-            write_limit: WRITE_LIMIT,
+            write_limit: u64::MAX,
+            spill_at: SPILL_AT,
         }
     }
 
@@ -102,10 +104,22 @@ impl TxnOptions {
         self
     }
 
-    /// How many bytes its writes may take, keys and values with 64 bytes for each. 4 MiB when not
-    /// set. A commit has to fit in one zone of the region in any case.
-    pub fn write_limit(mut self, bytes: usize) -> TxnOptions {
+    /// How many bytes its writes may take, in memory and on disk: keys and values with 64 bytes for
+    /// each. No limit when not set; then the disk's room is the limit, and a call that finds none
+    /// fails with `Full`.
+    pub fn write_limit(mut self, bytes: u64) -> TxnOptions {
         self.write_limit = bytes;
+        self
+    }
+
+    /// How many bytes of its writes stay in memory, 4 MiB when not set and never more than 15/16 of
+    /// a zone of the region; what is beyond goes to disk, sorted. A transaction that has spilled is
+    /// always durable when it has committed, which takes a few syncs more.
+    ///
+    /// Its row locks stay in memory all the same. Who writes many rows locks them as a range first,
+    /// with [`Transaction::range_for_update`](crate::Transaction::range_for_update).
+    pub fn spill_at(mut self, bytes: usize) -> TxnOptions {
+        self.spill_at = bytes;
         self
     }
 

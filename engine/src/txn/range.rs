@@ -81,12 +81,13 @@ impl TxnRange {
         let inner = Arc::clone(&self.inner);
         inner.call(|running| {
             let bounds = (bound(&self.rest.lower), bound(&self.rest.upper));
+            let cache = &inner.shared.cache;
             let own = if self.rest.is_empty() {
                 None
             } else {
                 match end {
-                    End::Front => running.writes.first(self.table, bounds),
-                    End::Back => running.writes.last(self.table, bounds),
+                    End::Front => running.writes.first(self.table, bounds, cache)?,
+                    End::Back => running.writes.last(self.table, bounds, cache)?,
                 }
             };
             let committed = self.peek(end)?.map(|(key, _)| key.clone());

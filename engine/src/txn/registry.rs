@@ -32,8 +32,13 @@ pub struct TransactionInfo {
     pub snapshot: Option<u64>,
     /// How many locks it held after its last call.
     pub locks: usize,
-    /// How many keys it had written after its last call.
+    /// How many keys it had written after its last call; those on disk count once for each time
+    /// that they went there.
     pub writes: usize,
+    /// How many bytes these took in memory.
+    pub memory: usize,
+    /// How many bytes were spilled to disk.
+    pub spilled: u64,
     /// The lock that it is waiting for.
     pub waits_for: Option<String>,
 }
@@ -62,6 +67,8 @@ impl Registry {
             snapshot: inner.snapshot_lsn,
             locks: inner.locks.load(Ordering::Relaxed),
             writes: inner.writes.load(Ordering::Relaxed),
+            memory: inner.bytes.load(Ordering::Relaxed),
+            spilled: inner.spilled.load(Ordering::Relaxed),
             waits_for: inner.shared.locks.waits_for(inner.id),
         };
         all.iter().map(info).collect()

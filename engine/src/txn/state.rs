@@ -13,14 +13,14 @@
 //! 3. A transaction that has ended holds no lock, no snapshot and no writes.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
 use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
 
 use super::options::{Isolation, LockWait, TxnOptions};
-use super::writes::{Write, WriteSet};
+use super::writes::WriteSet;
 use crate::commit::{Batch, Target};
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits;
@@ -28,7 +28,8 @@ use crate::locks::{Locker, Mode, OwnerId, Patience, killed};
 use crate::mvcc::Registered;
 use crate::read::{self, KeyRange};
 use crate::record::{Kind, Lsn};
-use crate::table::{Pinned, Shared, Table, TableSlot};
+use crate::spill::{Store, Write};
+use crate::table::{NewRun, Pinned, Shared, Table, TableSlot};
 
 /// How a transaction ended, for those who still ask it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -77,6 +78,9 @@ pub(super) struct Inner {
     pub(super) snapshot_lsn: Option<Lsn>,
     pub(super) locks: AtomicUsize,
     pub(super) writes: AtomicUsize,
+    /// Bytes that the writes take in memory, and on disk.
+    pub(super) bytes: AtomicUsize,
+    pub(super) spilled: AtomicU64,
     killed: AtomicBool,
     state: Mutex<State>,
 }
@@ -97,6 +101,8 @@ impl Inner {
             snapshot_lsn: snapshot.as_ref().map(|s| s.lsn()),
             locks: AtomicUsize::new(0),
             writes: AtomicUsize::new(0),
+            bytes: AtomicUsize::new(0),
+            spilled: AtomicU64::new(0),
             killed: AtomicBool::new(false),
             state: Mutex::new(State::Running(Box::new(Running {
                 locker,
@@ -120,6 +126,8 @@ impl Inner {
         };
         self.locks.store(running.locker.held(), Ordering::Relaxed);
         self.writes.store(running.writes.len(), Ordering::Relaxed);
+        self.bytes.store(running.writes.bytes_in_memory(), Ordering::Relaxed);
+        self.spilled.store(running.writes.spilled_bytes(), Ordering::Relaxed);
         if let Err(e) = &done {
             match e.kind() {
                 ErrorKind::Conflict => *state = State::Ended(End::Conflict),
@@ -129,6 +137,17 @@ impl Inner {
             }
         }
         done
+    }
+
+    /// Where writes are spilled to.
+    fn store(&self) -> Store<'_> {
+        Store { set: &self.shared.set, cache: &self.shared.cache }
+    }
+
+    /// Bytes of writes that stay in memory. What is never spilled fits in a zone.
+    fn spill_at(&self) -> usize {
+        let zone = self.shared.zones.geometry().zone_size as usize;
+        self.options.spill_at.min(zone - zone / 16)
     }
 
     fn check_killed(&self) -> Result<()> {
@@ -360,8 +379,8 @@ impl Running {
 
     /// The value of a key: its own, or what its level lets it see.
     pub(super) fn get(&mut self, inner: &Inner, table: usize, key: &[u8]) -> Result<Option<Bytes>> {
-        if let Some(own) = self.writes.get(table, key) {
-            return Ok(own.clone());
+        if let Some(own) = self.writes.get(table, key, &inner.shared.cache)? {
+            return Ok(own);
         }
         self.about_to_read(inner, table, key)?;
         self.read(inner, table, key)
@@ -369,8 +388,8 @@ impl Running {
 
     /// As [`Running::get`], with all that it needs locked already.
     pub(super) fn read(&self, inner: &Inner, table: usize, key: &[u8]) -> Result<Option<Bytes>> {
-        if let Some(own) = self.writes.get(table, key) {
-            return Ok(own.clone());
+        if let Some(own) = self.writes.get(table, key, &inner.shared.cache)? {
+            return Ok(own);
         }
         let core = &self.tables[table].pinned.core;
         inner.shared.read(core, self.snapshot.as_deref(), |view, at| {
@@ -391,6 +410,9 @@ impl Running {
             limits::check_value(value)?;
         }
         self.own(inner, table, key)?;
+        while self.writes.is_full(key, &write, inner.spill_at()) {
+            self.writes.spill(inner.store())?;
+        }
         self.writes.set(table, key, write, inner.options.write_limit)
     }
 
@@ -401,14 +423,22 @@ impl Running {
         self.validate(inner)?;
         let targets: Vec<Arc<dyn Target>> =
             self.tables.iter().map(|used| Arc::clone(&used.pinned) as _).collect();
+        let runs = self.writes.runs(inner.store())?;
         let mut batch = Batch::default();
-        for (table, key, write) in self.writes.iter() {
+        for (table, key, write) in self.writes.in_memory() {
             match write {
                 Some(value) => batch.push(&targets[table], Kind::Put, key, value),
                 None => batch.push(&targets[table], Kind::Delete, key, &[]),
             }
         }
-        inner.shared.commit(&batch, inner.options.durability)
+        if runs.is_empty() {
+            return inner.shared.commit(&batch, inner.options.durability);
+        }
+        let run = |(table, extents): (usize, _)| NewRun {
+            core: Arc::clone(&self.tables[table].pinned.core),
+            extents,
+        };
+        inner.shared.commit_runs(&batch, runs.into_iter().map(run).collect())
     }
 
     /// An optimistic transaction locks, at last, what it wrote and saw, and finds it unchanged.
@@ -428,7 +458,7 @@ impl Running {
         keys.sort_unstable();
         keys.dedup();
         for &(_, table, key) in &keys {
-            let written = self.writes.get(table, key).is_some();
+            let written = self.writes.get(table, key, &inner.shared.cache)?.is_some();
             let mode = if written { Mode::Exclusive } else { Mode::Shared };
             let patience = self.patience();
             self.lock(inner, table, key, (mode, patience))?;

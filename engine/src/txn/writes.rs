@@ -1,140 +1,237 @@
-//! What a transaction has written and not committed: the last value of each key, and how to get
-//! back to a savepoint.
+//! What a transaction has written and not committed: the last value of each key, and what rolling
+//! back to a savepoint brings back. Beyond a limit it goes to disk (`spill`).
 //!
 //! Invariants:
 //!
-//! 1. `bytes` is what all entries take.
-//! 2. Undone from the last to the first, the changes since a savepoint lead to what was there when
-//!    it was set. Without savepoints no changes are kept.
+//! 1. `bytes` of a table is what its versions in memory take; none of them was rolled back.
+//! 2. What is in memory of a key is newer than what is spilled of it.
+//! 3. Of a key's versions the oldest comes first, and a savepoint lies between any two.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
+use std::sync::Arc;
 
 use bytes::Bytes;
+use smallvec::SmallVec;
 
 use crate::error::{Error, Result};
+use crate::extent::{BlockCache, Extent};
+use crate::spill::{Epochs, Spilled, Store, Version, Write};
 
 /// What an entry costs beside its key and its value.
 const ENTRY: usize = 64;
 
-/// A key's new value; `None` deletes it.
-pub(super) type Write = Option<Bytes>;
+/// A key with what was written to it.
+pub(super) type Written = (Bytes, Write);
 
-#[derive(Debug)]
-struct Change {
-    table: usize,
-    key: Bytes,
-    before: Option<Write>,
-}
-
-#[derive(Debug)]
-struct Savepoint {
-    name: String,
-    changes: usize,
+/// What was written to one table.
+#[derive(Debug, Default)]
+struct OfTable {
+    memory: BTreeMap<Bytes, SmallVec<[Version; 1]>>,
+    bytes: usize,
+    spilled: Spilled,
 }
 
 /// The writes of one transaction.
 #[derive(Debug, Default)]
 pub(super) struct WriteSet {
-    /// A map for each table.
-    tables: Vec<BTreeMap<Bytes, Write>>,
-    changes: Vec<Change>,
-    savepoints: Vec<Savepoint>,
-    bytes: usize,
+    tables: Vec<OfTable>,
+    epochs: Epochs,
+    /// The names of the epochs' savepoints.
+    savepoints: Vec<String>,
 }
 
 impl WriteSet {
-    /// Sets a key; `limit` is what all may take.
+    /// Sets a key; `limit` is what all writes may take, in memory and on disk.
     ///
     /// # Errors
     ///
     /// `Invalid` when it would be more than that; nothing was changed.
-    pub(super) fn set(
-        &mut self,
-        table: usize,
-        key: &[u8],
-        write: Write,
-        limit: usize,
-    ) -> Result<()> {
-        let before = self.get(table, key).cloned();
-        let freed = before.as_ref().map_or(0, |before| taken(key, before));
-        let bytes = self.bytes - freed + taken(key, &write);
+    pub(super) fn set(&mut self, table: usize, key: &[u8], write: Write, limit: u64) -> Result<()> {
+        let (now, added) = (self.epochs.now(), taken(key, &write));
+        let before = self.bytes_in_memory() as u64 + self.spilled_bytes();
+        while self.tables.len() <= table {
+            self.tables.push(OfTable::default());
+        }
+        let epochs = &self.epochs;
+        let of_table = &mut self.tables[table];
+        let versions = of_table.memory.get(key);
+        let gone = |versions: &SmallVec<[Version; 1]>| {
+            versions.iter().rev().take_while(|(epoch, _)| !epochs.needs(*epoch, now)).count()
+        };
+        let gone = versions.map_or(0, gone);
+        let freed = versions.map_or(0, |versions| {
+            versions.iter().rev().take(gone).map(|(_, write)| taken(key, write)).sum()
+        });
+        let bytes = before - freed as u64 + added as u64;
         if bytes > limit {
             return Err(Error::invalid(format!(
                 "the transaction's writes would take {bytes} bytes, and its limit is {limit}; \
                  commit it in parts, or begin it with a larger write_limit"
             )));
         }
-        self.bytes = bytes;
-        let key = Bytes::copy_from_slice(key);
-        if !self.savepoints.is_empty() {
-            self.changes.push(Change { table, key: key.clone(), before });
-        }
-        while self.tables.len() <= table {
-            self.tables.push(BTreeMap::new());
-        }
-        self.tables[table].insert(key, write);
+        let versions = match of_table.memory.get_mut(key) {
+            Some(versions) => versions,
+            None => of_table.memory.entry(Bytes::copy_from_slice(key)).or_default(),
+        };
+        versions.truncate(versions.len() - gone);
+        versions.push((now, write));
+        of_table.bytes = of_table.bytes - freed + added;
         Ok(())
     }
 
+    /// Whether another write takes the writes in memory beyond `limit`, and some of them can go.
+    pub(super) fn is_full(&self, key: &[u8], write: &Write, limit: usize) -> bool {
+        let bytes = self.bytes_in_memory();
+        bytes > 0 && bytes + taken(key, write) > limit
+    }
+
+    /// Moves what most of memory is taken by, the writes to one table, to disk.
+    ///
+    /// # Errors
+    ///
+    /// `Full` when there is no room, and nothing was changed; or on an I/O error.
+    pub(super) fn spill(&mut self, store: Store<'_>) -> Result<()> {
+        match self.tables.iter_mut().max_by_key(|of_table| of_table.bytes) {
+            Some(largest) => largest.spill(store, &self.epochs),
+            None => Ok(()),
+        }
+    }
+
+    /// What was spilled, for each table that has it, with the rest of its writes: sorted extents
+    /// that have each key once.
+    ///
+    /// # Errors
+    ///
+    /// As [`WriteSet::spill`]; `Corrupt` if what was spilled does not check out.
+    pub(super) fn runs(&mut self, store: Store<'_>) -> Result<Vec<(usize, Vec<Arc<Extent>>)>> {
+        let mut runs = Vec::new();
+        for (table, of_table) in self.tables.iter_mut().enumerate() {
+            if !of_table.spilled.is_empty() {
+                of_table.spill(store, &self.epochs)?;
+                runs.push((table, of_table.spilled.to_run(store, &self.epochs)?));
+            }
+        }
+        Ok(runs)
+    }
+
     /// What was written to a key, if it was.
-    pub(super) fn get(&self, table: usize, key: &[u8]) -> Option<&Write> {
-        self.tables.get(table)?.get(key)
+    ///
+    /// # Errors
+    ///
+    /// `Corrupt` if what was spilled does not check out; or on an I/O error.
+    pub(super) fn get(
+        &self,
+        table: usize,
+        key: &[u8],
+        cache: &BlockCache,
+    ) -> Result<Option<Write>> {
+        let Some(of_table) = self.tables.get(table) else { return Ok(None) };
+        match of_table.memory.get(key).and_then(|versions| versions.last()) {
+            Some((_, write)) => Ok(Some(write.clone())),
+            None => of_table.spilled.get(key, &self.epochs, cache),
+        }
     }
 
     /// The first key between the bounds that was written.
+    ///
+    /// # Errors
+    ///
+    /// As [`WriteSet::get`].
     pub(super) fn first(
         &self,
         table: usize,
         bounds: (Bound<&[u8]>, Bound<&[u8]>),
-    ) -> Option<(Bytes, Write)> {
-        let found = self.tables.get(table)?.range::<[u8], _>(bounds).next()?;
-        Some((found.0.clone(), found.1.clone()))
+        cache: &Arc<BlockCache>,
+    ) -> Result<Option<Written>> {
+        let Some(of_table) = self.tables.get(table) else { return Ok(None) };
+        let in_memory = of_table.memory.range::<[u8], _>(bounds).next().and_then(newest);
+        if of_table.spilled.is_empty() {
+            return Ok(in_memory);
+        }
+        let spilled = of_table.spilled.first(bounds, &self.epochs, cache)?;
+        Ok(match (in_memory, spilled) {
+            (Some(memory), Some(spilled)) if spilled.0 < memory.0 => Some(spilled),
+            (memory, spilled) => memory.or(spilled),
+        })
     }
 
     /// The last one.
+    ///
+    /// # Errors
+    ///
+    /// As [`WriteSet::get`].
     pub(super) fn last(
         &self,
         table: usize,
         bounds: (Bound<&[u8]>, Bound<&[u8]>),
-    ) -> Option<(Bytes, Write)> {
-        let found = self.tables.get(table)?.range::<[u8], _>(bounds).next_back()?;
-        Some((found.0.clone(), found.1.clone()))
+        cache: &Arc<BlockCache>,
+    ) -> Result<Option<Written>> {
+        let Some(of_table) = self.tables.get(table) else { return Ok(None) };
+        let in_memory = of_table.memory.range::<[u8], _>(bounds).next_back().and_then(newest);
+        if of_table.spilled.is_empty() {
+            return Ok(in_memory);
+        }
+        let spilled = of_table.spilled.last(bounds, &self.epochs, cache)?;
+        Ok(match (in_memory, spilled) {
+            (Some(memory), Some(spilled)) if spilled.0 > memory.0 => Some(spilled),
+            (memory, spilled) => memory.or(spilled),
+        })
     }
 
-    /// All of it, table by table, by key.
-    pub(super) fn iter(&self) -> impl Iterator<Item = (usize, &Bytes, &Write)> {
+    /// What is in memory, table by table, by key: the last write of each.
+    pub(super) fn in_memory(&self) -> impl Iterator<Item = (usize, &Bytes, &Write)> {
         let tables = self.tables.iter().enumerate();
-        tables.flat_map(|(table, map)| map.iter().map(move |(key, write)| (table, key, write)))
+        tables.flat_map(|(table, of_table)| {
+            let last = of_table.memory.iter().filter_map(|(key, v)| Some((key, &v.last()?.1)));
+            last.map(move |(key, write)| (table, key, write))
+        })
     }
 
-    /// How many keys were written.
+    /// How many keys were written: those on disk once for each time that they went there.
     pub(super) fn len(&self) -> usize {
-        self.tables.iter().map(BTreeMap::len).sum()
+        let in_memory: usize = self.tables.iter().map(|of_table| of_table.memory.len()).sum();
+        let spilled: u64 = self.tables.iter().map(|of_table| of_table.spilled.records()).sum();
+        in_memory + spilled as usize
+    }
+
+    /// Bytes that the writes in memory take.
+    pub(super) fn bytes_in_memory(&self) -> usize {
+        self.tables.iter().map(|of_table| of_table.bytes).sum()
+    }
+
+    /// Bytes that those on disk take.
+    pub(super) fn spilled_bytes(&self) -> u64 {
+        let bytes = |of_table: &OfTable| {
+            of_table.spilled.bytes() + of_table.spilled.records() * ENTRY as u64
+        };
+        self.tables.iter().map(bytes).sum()
     }
 
     /// Sets a savepoint. One of the same name stays, hidden until this one is released.
     pub(super) fn set_savepoint(&mut self, name: &str) {
-        let changes = self.changes.len();
-        self.savepoints.push(Savepoint { name: name.to_string(), changes });
+        self.savepoints.push(name.to_string());
+        self.epochs.save();
     }
 
     /// Undoes what was written since the newest savepoint `name`, which stays; those set after it
-    /// go.
+    /// go. Costs a walk over what is in memory.
     pub(super) fn roll_back_to(&mut self, name: &str) -> Result<()> {
         let at = self.savepoint(name)?;
         self.savepoints.truncate(at + 1);
-        let keep = self.savepoints[at].changes;
-        for change in self.changes.drain(keep..).rev() {
-            let map = &mut self.tables[change.table];
-            let gone = match change.before {
-                Some(before) => {
-                    self.bytes += taken(&change.key, &before);
-                    map.insert(change.key.clone(), before)
-                }
-                None => map.remove(&change.key),
-            };
-            self.bytes -= gone.map_or(0, |gone| taken(&change.key, &gone));
+        let before = self.epochs.roll_back_to(at);
+        for of_table in &mut self.tables {
+            of_table.spilled.roll_back(before);
+            let bytes = &mut of_table.bytes;
+            of_table.memory.retain(|key, versions| {
+                let kept = versions.partition_point(|(epoch, _)| *epoch <= before);
+                *bytes -=
+                    versions.drain(kept..).map(|(_, write)| taken(key, &write)).sum::<usize>();
+                !versions.is_empty()
+            });
+        }
+        if self.tables.iter().all(|of_table| of_table.spilled.is_empty()) {
+            self.epochs.forget_dead();
         }
         Ok(())
     }
@@ -143,18 +240,30 @@ impl WriteSet {
     pub(super) fn release(&mut self, name: &str) -> Result<()> {
         let at = self.savepoint(name)?;
         self.savepoints.truncate(at);
-        if self.savepoints.is_empty() {
-            self.changes.clear();
-        }
+        self.epochs.release(at);
         Ok(())
     }
 
     fn savepoint(&self, name: &str) -> Result<usize> {
-        self.savepoints.iter().rposition(|s| s.name == name).ok_or_else(|| {
-            let names: Vec<_> = self.savepoints.iter().map(|s| s.name.as_str()).collect();
+        self.savepoints.iter().rposition(|s| s == name).ok_or_else(|| {
+            let names = &self.savepoints;
             Error::invalid(format!("there is no savepoint {name:?}; there are {names:?}"))
         })
     }
+}
+
+impl OfTable {
+    fn spill(&mut self, store: Store<'_>, epochs: &Epochs) -> Result<()> {
+        let keys = self.memory.iter().map(|(key, versions)| (key, versions.as_slice()));
+        self.spilled.add(store, epochs, keys)?;
+        self.memory.clear();
+        self.bytes = 0;
+        Ok(())
+    }
+}
+
+fn newest((key, versions): (&Bytes, &SmallVec<[Version; 1]>)) -> Option<Written> {
+    Some((key.clone(), versions.last()?.1.clone()))
 }
 
 fn taken(key: &[u8], write: &Write) -> usize {
@@ -162,68 +271,4 @@ fn taken(key: &[u8], write: &Write) -> usize {
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    #[derive(Clone, Debug)]
-    enum Step {
-        Write(u8, Option<u8>),
-        Set(u8),
-        RollBack(u8),
-        Release(u8),
-    }
-
-    fn step() -> impl Strategy<Value = Step> {
-        prop_oneof![
-            4 => (0u8..6, any::<Option<u8>>()).prop_map(|(k, v)| Step::Write(k, v)),
-            1 => (0u8..3).prop_map(Step::Set),
-            1 => (0u8..3).prop_map(Step::RollBack),
-            1 => (0u8..3).prop_map(Step::Release),
-        ]
-    }
-
-    type Model = BTreeMap<Vec<u8>, Option<u8>>;
-
-    proptest! {
-        /// Against a model that copies everything at each savepoint.
-        #[test]
-        fn savepoints_bring_back_what_was_there(steps in prop::collection::vec(step(), 0..60)) {
-            let mut set = WriteSet::default();
-            let mut now: Model = BTreeMap::new();
-            let mut saved: Vec<(String, Model)> = Vec::new();
-            for step in steps {
-                match step {
-                    Step::Write(key, value) => {
-                        let write = value.map(|v| Bytes::copy_from_slice(&[v]));
-                        set.set(1, &[key], write, usize::MAX).unwrap();
-                        now.insert(vec![key], value);
-                    }
-                    Step::Set(name) => {
-                        set.set_savepoint(&name.to_string());
-                        saved.push((name.to_string(), now.clone()));
-                    }
-                    Step::RollBack(name) => {
-                        let at = saved.iter().rposition(|(n, _)| *n == name.to_string());
-                        prop_assert_eq!(set.roll_back_to(&name.to_string()).is_ok(), at.is_some());
-                        if let Some(at) = at {
-                            now = saved[at].1.clone();
-                            saved.truncate(at + 1);
-                        }
-                    }
-                    Step::Release(name) => {
-                        let at = saved.iter().rposition(|(n, _)| *n == name.to_string());
-                        prop_assert_eq!(set.release(&name.to_string()).is_ok(), at.is_some());
-                        saved.truncate(at.unwrap_or(saved.len()));
-                    }
-                }
-                let have: Model =
-                    set.iter().map(|(_, k, w)| (k.to_vec(), w.as_ref().map(|v| v[0]))).collect();
-                prop_assert_eq!(&have, &now);
-                let bytes: usize = set.iter().map(|(_, k, w)| taken(k, w)).sum();
-                prop_assert_eq!(set.bytes, bytes, "invariant 1");
-            }
-        }
-    }
-}
+mod tests;

@@ -57,7 +57,10 @@ fn each_invariant_is_kept() {
         (vec![run(9, &[("a", "c")]), run(9, &[("x", "y")])], "run_is_new"),
         (vec![Op::CommitRun { table: 1, run: 9, lsn: 5 }], "run_is_there"),
         (vec![Op::DropRun { table: 1, run: 9 }], "run_is_there"),
-        (vec![run(9, &[("a", "c")]), Op::RemoveFromRun { table: 1, run: 9, id: 10 }], "run_is_there"),
+        (
+            vec![run(9, &[("a", "c")]), Op::RemoveFromRun { table: 1, run: 9, id: 10 }],
+            "run_is_there",
+        ),
     ];
     for (ops, name) in cases {
         assert_eq!(apply(&state, ops.clone()).unwrap_err(), name, "{ops:?}");

@@ -1,0 +1,181 @@
+use std::path::Path;
+
+use proptest::prelude::*;
+
+use super::*;
+use crate::levels::VersionSet;
+use crate::os::sim::Machine;
+
+/// Where a test spills to.
+struct Disk {
+    set: VersionSet,
+    cache: Arc<BlockCache>,
+}
+
+impl Disk {
+    fn new() -> Disk {
+        let (machine, path) = (Machine::with_files(), Path::new("/db"));
+        machine.files().create_directory(path).unwrap();
+        let set = VersionSet::create(machine.files(), path, [1; 16]).unwrap();
+        Disk { set, cache: Arc::new(BlockCache::new(1 << 20)) }
+    }
+
+    fn store(&self) -> Store<'_> {
+        Store { set: &self.set, cache: &self.cache }
+    }
+
+    /// Bytes that extents take.
+    fn taken(&self) -> u64 {
+        self.set.store().space().taken_bytes
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Write(u8, Option<u8>),
+    Set(u8),
+    RollBack(u8),
+    Release(u8),
+    Spill,
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        8 => (0u8..12, any::<Option<u8>>()).prop_map(|(k, v)| Step::Write(k, v)),
+        2 => (0u8..3).prop_map(Step::Set),
+        2 => (0u8..3).prop_map(Step::RollBack),
+        2 => (0u8..3).prop_map(Step::Release),
+        3 => Just(Step::Spill),
+    ]
+}
+
+type Model = BTreeMap<Vec<u8>, Option<u8>>;
+
+const EVERYTHING: (Bound<&[u8]>, Bound<&[u8]>) = (Bound::Unbounded, Bound::Unbounded);
+
+fn row((key, write): Written) -> (Vec<u8>, Option<u8>) {
+    (key.to_vec(), write.map(|value| value[0]))
+}
+
+/// All of table 1, walked from the front, and from the back.
+fn walk(set: &WriteSet, disk: &Disk) -> (Model, Model) {
+    let (mut forward, mut backward) = (Model::new(), Model::new());
+    let mut next = set.first(1, EVERYTHING, &disk.cache).unwrap().map(row);
+    while let Some((key, value)) = next {
+        let bounds = (Bound::Excluded(key.as_slice()), Bound::Unbounded);
+        next = set.first(1, bounds, &disk.cache).unwrap().map(row);
+        assert_eq!(forward.insert(key, value), None);
+    }
+    let mut next = set.last(1, EVERYTHING, &disk.cache).unwrap().map(row);
+    while let Some((key, value)) = next {
+        let bounds = (Bound::Unbounded, Bound::Excluded(key.as_slice()));
+        next = set.last(1, bounds, &disk.cache).unwrap().map(row);
+        assert_eq!(backward.insert(key, value), None);
+    }
+    (forward, backward)
+}
+
+/// What would be committed.
+fn committed(set: &mut WriteSet, disk: &Disk) -> Model {
+    let mut content = Model::new();
+    for (table, extents) in set.runs(disk.store()).unwrap() {
+        assert_eq!(table, 1);
+        for extent in extents {
+            extent
+                .salvage(&mut Vec::new(), |entry| {
+                    let key = entry.key.to_vec();
+                    assert!(content.keys().next_back().is_none_or(|last| *last < key), "each once");
+                    let value = (entry.kind == crate::record::Kind::Put).then(|| entry.value[0]);
+                    content.insert(key, value);
+                    Ok(())
+                })
+                .unwrap();
+        }
+    }
+    let memory = set.in_memory().map(|(_, key, write)| row((key.clone(), write.clone())));
+    content.extend(memory.collect::<Vec<_>>());
+    content
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 200, ..ProptestConfig::default() })]
+
+    /// Against a model that copies everything at each savepoint.
+    #[test]
+    fn savepoints_bring_back_what_was_there(steps in prop::collection::vec(step(), 0..80)) {
+        let (mut set, disk) = (WriteSet::default(), Disk::new());
+        let mut now: Model = BTreeMap::new();
+        let mut saved: Vec<(String, Model)> = Vec::new();
+        for step in steps {
+            match step {
+                Step::Write(key, value) => {
+                    let write = value.map(|v| Bytes::copy_from_slice(&[v]));
+                    set.set(1, &[key], write, u64::MAX).unwrap();
+                    now.insert(vec![key], value);
+                }
+                Step::Set(name) => {
+                    set.set_savepoint(&name.to_string());
+                    saved.push((name.to_string(), now.clone()));
+                }
+                Step::RollBack(name) => {
+                    let at = saved.iter().rposition(|(n, _)| *n == name.to_string());
+                    prop_assert_eq!(set.roll_back_to(&name.to_string()).is_ok(), at.is_some());
+                    if let Some(at) = at {
+                        now = saved[at].1.clone();
+                        saved.truncate(at + 1);
+                    }
+                }
+                Step::Release(name) => {
+                    let at = saved.iter().rposition(|(n, _)| *n == name.to_string());
+                    prop_assert_eq!(set.release(&name.to_string()).is_ok(), at.is_some());
+                    saved.truncate(at.unwrap_or(saved.len()));
+                }
+                Step::Spill => {
+                    set.spill(disk.store()).unwrap();
+                    prop_assert_eq!(set.bytes_in_memory(), 0);
+                }
+            }
+            let in_memory = set.tables.iter().flat_map(|of_table| &of_table.memory);
+            let bytes: usize = in_memory
+                .flat_map(|(key, versions)| versions.iter().map(|(_, write)| taken(key, write)))
+                .sum();
+            prop_assert_eq!(set.bytes_in_memory(), bytes, "invariant 1");
+        }
+        let (forward, backward) = walk(&set, &disk);
+        prop_assert_eq!(&forward, &now);
+        prop_assert_eq!(&backward, &now);
+        for key in 0u8..12 {
+            let found = set.get(1, &[key], &disk.cache).unwrap();
+            let found = found.map(|write| write.map(|value| value[0]));
+            prop_assert_eq!(found.as_ref(), now.get([key].as_slice()));
+        }
+        prop_assert_eq!(committed(&mut set, &disk), now);
+        drop(set);
+        prop_assert_eq!(disk.taken(), 0, "the space is given back");
+    }
+}
+
+#[test]
+fn a_load_in_the_order_of_keys_is_written_once_and_one_without_order_a_few_times() {
+    let load = |key: fn(u32) -> u32| {
+        let (mut set, disk) = (WriteSet::default(), Disk::new());
+        for n in 0..3000u32 {
+            let write = Some(Bytes::from(vec![n as u8; 100]));
+            let key = key(n).to_be_bytes();
+            if set.is_full(&key, &write, 5000) {
+                set.spill(disk.store()).unwrap();
+            }
+            assert!(set.bytes_in_memory() <= 5000);
+            set.set(0, &key, write, u64::MAX).unwrap();
+        }
+        let runs = set.runs(disk.store()).unwrap();
+        let records: u64 = runs[0].1.iter().map(|extent| extent.meta().records).sum();
+        assert_eq!((runs.len(), records), (1, 3000));
+        disk.set.store().bytes_written()
+    };
+    let ordered = load(|n| n);
+    let mixed = load(|n| n.wrapping_mul(0x9E37_79B9));
+    assert!(ordered < 3000 * 140, "{ordered}");
+    // Each of a hundred spills, three tiers of eight, and the run.
+    assert!(mixed < ordered * 4, "{mixed} for {ordered}");
+}

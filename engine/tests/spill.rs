@@ -1,0 +1,301 @@
+//! Transactions and batches larger than a zone, and larger than what they may keep in memory.
+
+#![allow(clippy::unwrap_used, reason = "tests stop and tell")]
+
+mod common;
+
+use std::collections::BTreeMap;
+
+use common::{Chance, rounds, tiny};
+use terrace::{
+    Database, Durability, ErrorKind, Options, Snapshot, Table, Transaction, TxnOptions, WriteBatch,
+};
+
+type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
+
+fn open() -> (tempfile::TempDir, Database, Table) {
+    let dir = tempfile::tempdir().unwrap();
+    let db = tiny().open(dir.path().join("db")).unwrap();
+    let table = db.table("t").unwrap();
+    (dir, db, table)
+}
+
+fn spilling(db: &Database, spill_at: usize) -> Transaction {
+    db.begin_with(TxnOptions::new().spill_at(spill_at)).unwrap()
+}
+
+fn rows(range: impl Iterator<Item = terrace::Result<(bytes::Bytes, bytes::Bytes)>>) -> Rows {
+    range.map(|row| row.unwrap()).map(|(key, value)| (key.to_vec(), value.to_vec())).collect()
+}
+
+/// A transaction, and what it should see.
+struct Model<'a> {
+    txn: &'a Transaction,
+    now: Rows,
+    saved: Vec<Rows>,
+}
+
+impl Model<'_> {
+    fn step(&mut self, table: &Table, chance: &mut Chance) {
+        match chance.below(20) {
+            0 => {
+                self.txn.set_savepoint(&self.saved.len().to_string()).unwrap();
+                self.saved.push(self.now.clone());
+            }
+            1 if !self.saved.is_empty() => {
+                let at = chance.below(self.saved.len() as u64) as usize;
+                self.txn.roll_back_to(&at.to_string()).unwrap();
+                self.saved.truncate(at + 1);
+                self.now = self.saved[at].clone();
+            }
+            2 if !self.saved.is_empty() => {
+                let at = chance.below(self.saved.len() as u64) as usize;
+                self.txn.release_savepoint(&at.to_string()).unwrap();
+                self.saved.truncate(at);
+            }
+            3..7 => {
+                let key = vec![chance.below(90) as u8];
+                self.txn.delete(table, &key).unwrap();
+                self.now.remove(&key);
+            }
+            _ => {
+                let (key, len) = (vec![chance.below(90) as u8], chance.below(120) as usize);
+                let value = chance.bytes(len);
+                self.txn.put(table, &key, &value).unwrap();
+                self.now.insert(key, value);
+            }
+        }
+    }
+
+    fn check(&self, table: &Table, chance: &mut Chance) {
+        let from = vec![chance.below(90) as u8];
+        let part: Rows =
+            self.now.range(from.clone()..).map(|(k, v)| (k.clone(), v.clone())).collect();
+        assert_eq!(rows(self.txn.range(table, &from..).unwrap()), part);
+        assert_eq!(rows(self.txn.range::<&[u8]>(table, ..).unwrap().rev()), self.now);
+        for key in 0..90u8 {
+            let found = self.txn.get(table, [key]).unwrap().map(|v| v.to_vec());
+            assert_eq!(found.as_ref(), self.now.get([key].as_slice()));
+        }
+    }
+}
+
+/// Random writes and savepoints in transactions that keep a few rows in memory, over rows in every
+/// place that there is; snapshots see what they saw, and an opening finds what there was.
+#[test]
+fn transactions_that_spill_are_transactions() {
+    for seed in 0..rounds(25, 1500) {
+        let dir = tempfile::tempdir().unwrap();
+        let mut chance = Chance::new(seed);
+        let mut db = tiny().stepped().open(dir.path().join("db")).unwrap();
+        let mut now = Rows::new();
+        let mut seen: Vec<(Snapshot, Rows)> = Vec::new();
+        for _ in 0..6 {
+            let table = db.table("t").unwrap();
+            let txn = spilling(&db, 200 + chance.below(3000) as usize);
+            let mut model = Model { txn: &txn, now: now.clone(), saved: Vec::new() };
+            for n in 0..chance.below(250) {
+                model.step(&table, &mut chance);
+                if n % 60 == 59 {
+                    model.check(&table, &mut chance);
+                }
+            }
+            model.check(&table, &mut chance);
+            let (written, others) = (model.now, chance.percent(50));
+            assert_eq!(rows(table.iter()), now, "nobody else sees it");
+            match chance.below(4) {
+                0 => txn.roll_back(),
+                _ => {
+                    txn.commit().unwrap();
+                    now = written;
+                }
+            }
+            if others {
+                let value = chance.bytes(500);
+                table.put_with([200], &value, Durability::Relaxed).unwrap();
+                now.insert(vec![200], value);
+            }
+            (0..chance.below(8)).for_each(|_| drop(db.step().unwrap()));
+            assert_eq!(rows(table.iter()), now);
+            for (snapshot, rows_then) in &seen {
+                assert_eq!(rows(snapshot.range::<&[u8]>(&table, ..)), *rows_then);
+            }
+            if chance.percent(30) {
+                seen.clear();
+                drop((table, db));
+                db = tiny().stepped().open(dir.path().join("db")).unwrap();
+                assert_eq!(rows(db.table("t").unwrap().iter()), now, "after an opening");
+            } else {
+                seen.push((db.snapshot().unwrap(), now.clone()));
+            }
+        }
+        seen.clear();
+        while db.step().unwrap() {}
+        let table = db.table("t").unwrap();
+        assert_eq!((rows(table.iter()), db.stats().tables[0].spilled_runs), (now, 0));
+        assert!(db.verify().unwrap().damages.is_empty());
+    }
+}
+
+#[test]
+fn memory_stays_within_its_limit_whatever_is_written_under_savepoints() {
+    let (_dir, db, table) = open();
+    let txn = spilling(&db, 20_000);
+    drop(txn.range_for_update::<&[u8]>(&table, ..).unwrap());
+    for n in 0..3000u32 {
+        if n % 500 == 0 {
+            txn.set_savepoint(&n.to_string()).unwrap();
+        }
+        let key = n.wrapping_mul(0x9E37_79B9).to_be_bytes();
+        txn.put(&table, key, [n as u8; 200]).unwrap();
+        let info = &db.transactions()[0];
+        assert!(info.memory <= 20_000, "{info:?}");
+        assert_eq!(info.locks, 1, "the range has them all");
+    }
+    assert!(db.transactions()[0].spilled > 3000 * 200 - 20_000);
+    txn.roll_back_to("2500").unwrap();
+    txn.commit().unwrap();
+    assert_eq!(table.iter().count(), 2500);
+}
+
+#[test]
+fn a_transaction_that_ends_without_a_commit_gives_its_space_back() {
+    let (_dir, db, table) = open();
+    for end in 0..3 {
+        let txn = spilling(&db, 4000);
+        for n in 0..200u32 {
+            txn.put(&table, n.to_be_bytes(), [1; 100]).unwrap();
+        }
+        assert!(db.stats().disk.extent_bytes > 0);
+        match end {
+            0 => txn.roll_back(),
+            1 => drop(txn),
+            _ => assert!(db.kill_transaction(txn.id())),
+        }
+        assert_eq!(db.stats().disk.extent_bytes, 0);
+    }
+    assert_eq!(table.iter().count(), 0);
+}
+
+#[test]
+fn the_limit_counts_what_is_on_disk_and_says_what_to_do() {
+    let (_dir, db, table) = open();
+    let options = TxnOptions::new().spill_at(4000).write_limit(50_000);
+    let txn = db.begin_with(options).unwrap();
+    let error = (0..1000u32).find_map(|n| txn.put(&table, n.to_be_bytes(), [1; 100]).err());
+    let error = error.unwrap();
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+    assert!(error.to_string().contains("limit is 50000; commit it in parts"), "{error}");
+    txn.commit().unwrap();
+    assert!((290..300).contains(&table.iter().count()), "{}", table.iter().count());
+}
+
+#[test]
+fn a_batch_larger_than_the_region_is_one_commit() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("db");
+    let db = tiny().open(&path).unwrap();
+    let (a, b) = (db.table("a").unwrap(), db.table("b").unwrap());
+    a.put("00001", "old").unwrap();
+    let mut batch = WriteBatch::new();
+    for n in 0..4000 {
+        batch.put(&a, format!("{n:05}"), [n as u8; 1000]);
+    }
+    batch.put(&b, "k", "v").put(&a, "00007", "last");
+    db.write(batch).unwrap();
+    let check = |db: &Database| {
+        let (a, b) = (db.table("a").unwrap(), db.table("b").unwrap());
+        assert_eq!((a.iter().count(), b.iter().count()), (4000, 1));
+        assert_eq!(a.get("00001").unwrap().unwrap(), [1; 1000][..]);
+        assert_eq!(a.get("00007").unwrap().unwrap(), "last");
+    };
+    check(&db);
+    b.put("k", "newer").unwrap();
+    assert_eq!(b.get("k").unwrap().unwrap(), "newer");
+    let commits = db.stats().commit.visible;
+    db.close().unwrap();
+    let db = tiny().open(&path).unwrap();
+    assert!(db.stats().commit.visible >= commits);
+    check(&db);
+    assert_eq!(db.table("b").unwrap().get("k").unwrap().unwrap(), "newer");
+}
+
+#[test]
+fn a_table_dropped_or_truncated_meanwhile_fails_the_commit_and_leaves_nothing() {
+    let (_dir, db, table) = open();
+    for truncate in [true, false] {
+        let txn = spilling(&db, 4000);
+        for n in 0..200u32 {
+            txn.put(&table, n.to_be_bytes(), [1; 100]).unwrap();
+        }
+        match truncate {
+            true => db.truncate_table("t").unwrap(),
+            false => db.drop_table("t").unwrap(),
+        }
+        assert_eq!(txn.commit().unwrap_err().kind(), ErrorKind::Invalid);
+        assert_eq!(db.stats().disk.extent_bytes, 0);
+    }
+}
+
+/// A large batch that was begun before a truncation goes to the table that stands there then.
+#[test]
+fn large_and_small_writers_beside_each_other_lose_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Options::new().pm_size(4 << 20).open(dir.path().join("db")).unwrap();
+    let table = db.table("t").unwrap();
+    std::thread::scope(|s| {
+        for thread in 0..2u8 {
+            let (db, table) = (&db, &table);
+            s.spawn(move || {
+                for round in 0..12u8 {
+                    let txn = spilling(db, 30_000);
+                    for n in 0..300u32 {
+                        let key = [&[thread], &n.to_be_bytes()[..]].concat();
+                        txn.put(table, key, [round; 300]).unwrap();
+                    }
+                    txn.commit().unwrap();
+                    // All of a commit, or nothing.
+                    let snapshot = db.snapshot().unwrap();
+                    for other in 0..2u8 {
+                        let seen = rows(snapshot.prefix(table, [other]));
+                        let rounds: std::collections::BTreeSet<u8> =
+                            seen.values().map(|value| value[0]).collect();
+                        assert!(rounds.len() <= 1 && [0, 300].contains(&seen.len()), "{rounds:?}");
+                    }
+                }
+            });
+        }
+        s.spawn(|| {
+            for n in 0..4000u32 {
+                table
+                    .put_with([&[9], &n.to_be_bytes()[..]].concat(), [1; 200], Durability::Relaxed)
+                    .unwrap();
+            }
+        });
+    });
+    assert_eq!(table.iter().count(), 4600);
+    assert!(db.verify().unwrap().damages.is_empty());
+}
+
+#[test]
+fn salvage_finds_runs_in_their_place_among_commits() {
+    let (dir, db, table) = open();
+    table.put([3], "before").unwrap();
+    table.put([4], "before").unwrap();
+    let txn = spilling(&db, 500);
+    for n in 0..60u8 {
+        txn.put(&table, [n], [1; 50]).unwrap();
+    }
+    txn.delete(&table, [4]).unwrap();
+    txn.commit().unwrap();
+    table.put([5], "after").unwrap();
+    let want = rows(table.iter());
+    drop(table);
+    db.close().unwrap();
+    let (from, to) = (dir.path().join("db"), dir.path().join("new"));
+    let report = Database::salvage(&from, &to).unwrap();
+    assert!(report.lost.is_empty(), "{report:?}");
+    let found = Database::open(&to).unwrap();
+    assert_eq!(rows(found.table("t").unwrap().iter()), want);
+    assert_eq!((want.len(), &want[&vec![5]][..]), (59, &b"after"[..]));
+}
