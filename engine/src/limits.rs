@@ -9,8 +9,8 @@ pub const MAX_KEY_LEN: usize = 64 * 1024;
 /// Longest value, in bytes (1 MiB).
 ///
 /// A batch must also fit in the largest zone: an eighth of the region (see
-/// [`Options::pm_size`](crate::Options::pm_size)), at most 16 MiB. That is the tighter bound on small
-/// regions.
+/// [`Options::pm_size`](crate::Options::pm_size)), at most 16 MiB. That is the tighter bound on
+/// small regions.
 pub const MAX_VALUE_LEN: usize = 1024 * 1024;
 
 /// Longest table name, in bytes of UTF-8.

@@ -114,8 +114,8 @@ fn a_cut_anywhere_while_zones_of_several_sizes_change_hands_loses_no_unit() {
 }
 
 /// A first try to link a zone of four units was cut when its header was durable and its entry was
-/// not; a second one, of one unit, when its entry was durable and its header was not: the entry leads
-/// to the header of four, and behind the first lie units that others have by then.
+/// not; a second one, of one unit, when its entry was durable and its header was not: the entry
+/// leads to the header of four, and behind the first lie units that others have by then.
 #[test]
 fn a_header_that_an_earlier_try_left_takes_no_unit_from_others() {
     let machine = Machine::with_memory();
