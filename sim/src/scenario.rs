@@ -15,6 +15,7 @@ use Durability::{Durable, Relaxed};
 pub enum Scenario {
     Commits,
     Switch,
+    Sizes,
     Streams,
     Growth,
     Merge,
@@ -32,9 +33,9 @@ pub enum Scenario {
 
 use Scenario::*;
 
-pub const SCENARIOS: [Scenario; 15] = [
-    Commits, Switch, Streams, Growth, Merge, Drain, Free, Clean, Tables, Checkpoint, Buried, Spill,
-    SpillDrain, Recovery, Mixed,
+pub const SCENARIOS: [Scenario; 16] = [
+    Commits, Switch, Sizes, Streams, Growth, Merge, Drain, Free, Clean, Tables, Checkpoint, Buried,
+    Spill, SpillDrain, Recovery, Mixed,
 ];
 
 /// How long a journal gets before it has a new epoch.
@@ -48,7 +49,7 @@ impl Scenario {
     pub fn prepare(self, rig: &mut Rig) {
         match self {
             Commits => prepare_commits(rig),
-            Switch | Growth | Merge => small(rig),
+            Switch | Sizes | Growth | Merge => small(rig),
             Streams => {
                 small(rig);
                 rig.db.tune_commits(CommitTuning::new().own_streams(1));
@@ -83,6 +84,7 @@ impl Scenario {
         match self {
             Commits => commits(rig),
             Switch => switch(rig),
+            Sizes => sizes(rig),
             Streams => {
                 let streams = rig.db.stats().pm.streams_used;
                 write_in_turn(rig, 120, |rig| rig.db.stats().pm.streams_used != streams);
@@ -215,6 +217,16 @@ fn switch(rig: &mut Rig) {
     put_any(rig, Durable);
 }
 
+/// Zones of one unit and of two, which a batch takes that fits no smaller one, until some go.
+fn sizes(rig: &mut Rig) {
+    for n in 0..6 {
+        let len = *rig.chance.pick(&[140_000, 230_000, 60_000]);
+        rig.put(["a", "b"][n % 2], &format!("large {}", n % 3), len, Relaxed);
+        rig.steps(3);
+    }
+    put_any(rig, Durable);
+}
+
 /// Two busy tables in turn.
 fn write_in_turn(rig: &mut Rig, rounds: u64, done: impl Fn(&Rig) -> bool) {
     for n in 0..rounds {
@@ -315,7 +327,7 @@ fn spill(rig: &mut Rig) {
         match rig.chance.below(5) {
             0 => Effect::Delete(table.into(), key),
             _ => {
-                let len = if large { 8000 } else { 1 + rig.chance.below(1500) as usize };
+                let len = if large { 16_000 } else { 1 + rig.chance.below(1500) as usize };
                 Effect::Put(table.into(), key, rig.chance.bytes(len))
             }
         }

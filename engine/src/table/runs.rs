@@ -121,7 +121,7 @@ impl Shared {
 
     /// Step 3, up to the ticket.
     fn enqueue_runs(&self, batch: &Batch, joined: &[Joined]) -> Result<Pending<'_>> {
-        let zone_size = self.zones.geometry().zone_size;
+        let zone_size = self.zones.geometry().largest_zone();
         let mut at_ticket = |lsn: Lsn| {
             // One for all of them.
             joined.iter().take(1).for_each(|joined| joined.run.lsn.set(lsn));

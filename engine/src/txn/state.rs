@@ -146,7 +146,7 @@ impl Inner {
 
     /// Bytes of writes that stay in memory. What is never spilled fits in a zone.
     fn spill_at(&self) -> usize {
-        let zone = self.shared.zones.geometry().zone_size as usize;
+        let zone = self.shared.zones.geometry().largest_zone() as usize;
         self.options.spill_at.min(zone - zone / 16)
     }
 
