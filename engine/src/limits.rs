@@ -8,9 +8,8 @@ pub const MAX_KEY_LEN: usize = 64 * 1024;
 
 /// Longest value, in bytes (1 MiB).
 ///
-/// A batch must also fit in the largest zone: an eighth of the region (see
-/// [`Options::pm_size`](crate::Options::pm_size)), at most 16 MiB. That is the tighter bound on
-/// small regions.
+/// One that does not fit in the region's largest zone (an eighth of the region, see
+/// [`Options::pm_size`](crate::Options::pm_size)) is written to an extent.
 pub const MAX_VALUE_LEN: usize = 1024 * 1024;
 
 /// Longest table name, in bytes of UTF-8.

@@ -250,7 +250,7 @@ fn large_and_small_writers_beside_each_other_lose_nothing() {
                 for round in 0..12u8 {
                     let txn = spilling(db, 30_000);
                     for n in 0..300u32 {
-                        let key = [&[thread], &n.to_be_bytes()[..]].concat();
+                        let key = [&[thread][..], &n.to_be_bytes()].concat();
                         txn.put(table, key, [round; 300]).unwrap();
                     }
                     txn.commit().unwrap();
@@ -268,7 +268,11 @@ fn large_and_small_writers_beside_each_other_lose_nothing() {
         s.spawn(|| {
             for n in 0..4000u32 {
                 table
-                    .put_with([&[9], &n.to_be_bytes()[..]].concat(), [1; 200], Durability::Relaxed)
+                    .put_with(
+                        [&[9u8][..], &n.to_be_bytes()].concat(),
+                        [1; 200],
+                        Durability::Relaxed,
+                    )
                     .unwrap();
             }
         });

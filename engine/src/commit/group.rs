@@ -122,11 +122,11 @@ impl Group {
     ///
     /// # Errors
     ///
-    /// `Invalid` when they do not fit in a zone of `zone_size` with the rest.
+    /// `Invalid` when they do not fit in the largest zone, of `largest` bytes, with the rest.
     pub(crate) fn add_runs(
         &mut self,
         runs: impl Iterator<Item = (Arc<dyn Home>, u64)>,
-        zone_size: u64,
+        largest: u64,
     ) -> Result<()> {
         let mut keys: Vec<[u8; 8]> = Vec::new();
         for (home, run) in runs {
@@ -145,7 +145,7 @@ impl Group {
             encode_record(&mut part.bytes, SYSTEM_TABLE, Kind::SpilledRun, &key, &[]);
         }
         part.close();
-        part.check(zone_size)
+        part.check(largest)
     }
 
     fn of_the_engine(part: Part, moved: bool) -> Group {

@@ -200,8 +200,7 @@ impl Database {
     ///
     /// # Errors
     ///
-    /// `Invalid` when the batch does not fit in the largest zone or mixes databases; otherwise as
-    /// [`Table::put`].
+    /// `Invalid` when the batch mixes databases; otherwise as [`Table::put`].
     pub fn write(&self, batch: WriteBatch) -> Result<()> {
         self.write_with(batch, Durability::Durable)
     }

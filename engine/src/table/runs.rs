@@ -121,7 +121,7 @@ impl Shared {
 
     /// Step 3, up to the ticket.
     fn enqueue_runs(&self, batch: &Batch, joined: &[Joined]) -> Result<Pending<'_>> {
-        let zone_size = self.zones.geometry().largest_zone();
+        let largest = self.zones.geometry().largest_zone();
         let mut at_ticket = |lsn: Lsn| {
             // One for all of them.
             joined.iter().take(1).for_each(|joined| joined.run.lsn.set(lsn));
@@ -129,9 +129,9 @@ impl Shared {
         loop {
             self.check_writable()?;
             let rounds = self.pace.rounds();
-            let mut group = Group::encode(batch, zone_size)?;
+            let mut group = Group::encode(batch, largest)?;
             let runs = joined.iter().map(|j| (Arc::clone(&j.core) as Arc<dyn Home>, j.run.id));
-            group.add_runs(runs, zone_size)?;
+            group.add_runs(runs, largest)?;
             match self.committer.enqueue_group(group, Durability::Durable, &mut at_ticket) {
                 Err(e) if e.kind() == ErrorKind::Full => {
                     self.bell.ring();
