@@ -115,7 +115,9 @@ fn transactions_that_spill_are_transactions() {
                 table.put_with([200], &value, Durability::Relaxed).unwrap();
                 now.insert(vec![200], value);
             }
-            (0..chance.below(8)).for_each(|_| drop(db.step().unwrap()));
+            for _ in 0..chance.below(8) {
+                db.step().unwrap();
+            }
             assert_eq!(rows(table.iter()), now);
             for (snapshot, rows_then) in &seen {
                 assert_eq!(rows(snapshot.range::<&[u8]>(&table, ..)), *rows_then);

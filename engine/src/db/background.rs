@@ -318,11 +318,10 @@ impl Engine {
         for table in self.tables() {
             let view = table.view();
             let Some(oldest) = view.version.runs.last().map(|run| run.lsn) else { continue };
-            let is_merged = table.merged() >= oldest;
-            let moved = match view.frozen.is_empty() {
-                _ if is_merged => self.drain_column(&table)?,
-                true => self.freeze(&table),
-                false => false,
+            let moved = if table.merged() >= oldest {
+                self.drain_column(&table)?
+            } else {
+                view.frozen.is_empty() && self.freeze(&table)
             };
             if moved {
                 return Ok(true);

@@ -50,7 +50,10 @@ impl Shared {
         self.check_writable()?;
         runs.retain(|run| !run.extents.is_empty());
         if self.committer.fits(batch.stored_len() + runs.len() * record_len(8, 0)) {
-            return self.commit_joined(batch, runs);
+            return match runs.is_empty() {
+                true => self.commit(batch, Durability::Durable),
+                false => self.commit_joined(batch, runs),
+            };
         }
         runs.extend(self.runs_of(batch)?);
         let mut bare = Batch::default();
