@@ -21,7 +21,7 @@ use parking_lot::Mutex;
 use super::pool::{Pool, PoolEntry};
 use super::zone::{Seal, ZONE_HEADER, ZoneHeader};
 use crate::error::{Damage, Error, ErrorKind, Result};
-use crate::pm::{Dirty, Durable, Geometry, Region};
+use crate::pm::{Dirty, Durable, Geometry, Region, Span};
 
 /// The pool of zones of one region.
 #[derive(Debug)]
@@ -181,6 +181,7 @@ impl ZonePool {
         debug_assert_eq!(self.live(zone), 0, "a free zone has no live records (invariant 3)");
         let committed = PoolEntry { persistent: true, ..entry };
         let at = self.geometry.zone(zone);
+        self.region.will_write(Span { at, len: self.geometry.zone_size });
         // What an earlier generation left behind the header is told apart by its generation.
         let linked = self.region.persist([
             self.region.write(at, &header.encode(zone)),
