@@ -3,10 +3,10 @@
 //! There is no publisher's thread. Whoever waits for a commit tries to be it, in two stages, each
 //! with a lock of its own that is only tried: (1) *hand over* takes the finished slots in order,
 //! writes to the operating system what its owner did not (`file` mode) and moves `written`; (2)
-//! *make durable* syncs what was handed over, once for all of it, and moves `durable`. On persistent
-//! memory the groups' own fences made them durable and the first stage is all. Two stages, because
-//! a relaxed commit must not wait for a neighbour's sync: while one run is at the device the next
-//! is handed over.
+//! *make durable* syncs what was handed over, once for all of it, and moves `durable`. On
+//! persistent memory the groups' own fences made them durable and the first stage is all. Two
+//! stages, because a relaxed commit must not wait for a neighbour's sync: while one run is at the
+//! device the next is handed over.
 //!
 //! Who finds a stage taken sleeps in a lane: that of the run whose sync will cover it, or the one
 //! of those who wait for no sync. The end of a run rings its lane: one system call wakes all.
