@@ -3,10 +3,10 @@
 use std::collections::VecDeque;
 use std::fs::File;
 use std::ops::{Bound, RangeBounds};
-use std::sync::atomic::Ordering;
 
 use super::keys::Fixed;
 use super::node::Slot;
+use super::stats::Stats;
 use super::tree::Tree;
 use crate::error::{Error, Result};
 
@@ -26,33 +26,6 @@ pub struct OdsTree {
     pub(super) tree: Tree<Fixed>,
     #[expect(dead_code, reason = "the open file is the lock")]
     lock: Option<File>,
-}
-
-/// What a tree has done and what it takes, as [`OdsTree::stats`] finds it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
-#[non_exhaustive]
-pub struct Stats {
-    /// Levels above the leaves.
-    pub height: u32,
-    /// Bytes of segments taken.
-    pub bytes: u64,
-    /// Since opening: cache lines of nodes that were flushed (in `file` mode: would have been).
-    pub lines: u64,
-    /// Since opening: flushes in all, the allocator's too. None in `file` mode.
-    pub flushes: u64,
-    /// Since opening: store fences. None in `file` mode.
-    pub fences: u64,
-    /// Since opening: syncs of the file. `file` mode only.
-    pub syncs: u64,
-    /// Since opening: nodes split.
-    pub splits: u64,
-    /// Since opening: nodes moved together.
-    pub compactions: u64,
-    /// Since opening: empty leaves taken out.
-    pub unlinks: u64,
-    /// Since opening: nodes in which something of a cut was cleared on first touch.
-    pub repairs: u64,
 }
 
 impl OdsTree {
@@ -87,7 +60,8 @@ impl OdsTree {
     ///
     /// As [`OdsTree::insert`].
     pub fn update(&self, key: u64, value: u64) -> Result<Option<u64>> {
-        let before = self.tree.update(OdsTree::word(key)?, value)?;
+        let word = OdsTree::word(key)?;
+        let before = self.tree.update(word, Slot { id: word, other: value })?;
         Ok(before.map(|slot| slot.other))
     }
 
@@ -177,27 +151,12 @@ impl OdsTree {
 
     /// What the tree has done and what it takes.
     pub fn stats(&self) -> Stats {
-        let (nodes, counts) = (&self.tree.nodes, &self.tree.nodes.counts);
-        let pm = nodes.region.counts();
-        Stats {
-            height: self.tree.root.get(&nodes.region).1,
-            bytes: nodes.pool.bytes(),
-            lines: counts.lines.load(Ordering::Relaxed),
-            flushes: pm.total(|c| &c.flushes),
-            fences: pm.total(|c| &c.fences),
-            syncs: pm.total(|c| &c.syncs),
-            splits: counts.splits.load(Ordering::Relaxed),
-            compactions: counts.compactions.load(Ordering::Relaxed),
-            unlinks: counts.unlinks.load(Ordering::Relaxed),
-            repairs: counts.repairs.load(Ordering::Relaxed),
-        }
+        self.tree.stats()
     }
 
     /// How many nodes the tree has. Reads one word of each.
     pub fn nodes(&mut self) -> u64 {
-        let mut nodes = 0;
-        self.tree.visit(|_, _| nodes += 1);
-        nodes
+        self.tree.count_nodes()
     }
 }
 
