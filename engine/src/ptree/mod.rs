@@ -35,6 +35,9 @@ mod tree;
 #[cfg(any(test, feature = "bench"))]
 pub(crate) mod versions;
 
+#[cfg(feature = "bench")]
+pub(crate) use format::Shape;
+
 #[cfg(test)]
 mod tests;
 

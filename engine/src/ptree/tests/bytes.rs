@@ -17,10 +17,10 @@ use crate::pm::Region;
 
 pub(super) type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// An empty tree in so many segments of 16 KiB.
+/// An empty tree in so many segments of 4 KiB.
 pub(super) fn create(segments: u64, policy: Policy) -> (Machine, BytesTree) {
     let machine = Machine::with_memory();
-    let shape = Shape { kind: BYTES, segment: 16 << 10, segments };
+    let shape = Shape { kind: BYTES, segment: 4 << 10, segments };
     let region = Region::of_machine(&machine, shape.region_len()).unwrap();
     let keys = |segments: &Arc<dyn Segments>| entries(&region, segments);
     let tree = Tree::format(&region, shape, keys, policy).unwrap();
@@ -88,7 +88,7 @@ fn act(tree: &BytesTree, model: &mut Model, chance: &mut Chance, keys: u64, dele
 fn it_agrees_with_a_sorted_map_through_restarts_and_changes_of_policy() {
     for seed in 0..4 {
         let mut chance = Chance(seed);
-        let (mut machine, mut tree) = create(60, POLICIES[seed as usize % 2]);
+        let (mut machine, mut tree) = create(240, POLICIES[seed as usize % 2]);
         let mut model = Model::new();
         for round in 0..6 {
             for _ in 0..700 {
@@ -122,7 +122,7 @@ fn it_agrees_with_a_sorted_map_through_restarts_and_changes_of_policy() {
 
 #[test]
 fn a_range_has_the_ends_that_it_says() {
-    let (_machine, tree) = create(20, Policy::Nearest);
+    let (_machine, tree) = create(60, Policy::Nearest);
     let keys: Vec<Vec<u8>> = (0..100).map(|n| format!("alike {n:03}").into_bytes()).collect();
     keys.iter().for_each(|key| assert_eq!(tree.insert(key, key).unwrap(), None));
     let mut range = tree.range(keys[10].clone()..);
@@ -144,7 +144,7 @@ fn a_range_has_the_ends_that_it_says() {
 fn a_bulk_load_gives_a_tree_like_any_other() {
     for policy in POLICIES {
         for n in [0, 1, 10, 11, 121, 400] {
-            let (machine, mut tree) = create(60, policy);
+            let (machine, mut tree) = create(240, policy);
             let mut model: Model = (0..n).map(|n| (key(n), vec![7; n as usize % 40])).collect();
             assert_eq!(tree.bulk_load(&model).unwrap(), model.len() as u64);
             assert_eq!(content(&tree).unwrap(), model);
@@ -159,7 +159,7 @@ fn a_bulk_load_gives_a_tree_like_any_other() {
             check_shape(&tree.tree);
         }
     }
-    let (_machine, mut tree) = create(20, Policy::Nearest);
+    let (_machine, mut tree) = create(60, Policy::Nearest);
     let refused = tree.bulk_load([("b", "1"), ("a", "2")]).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Invalid, "{refused}");
     assert_eq!(tree.reclaim().unwrap(), 0, "nothing is left of it");

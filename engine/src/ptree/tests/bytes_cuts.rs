@@ -22,7 +22,7 @@ fn explore(
     act(&tree, &mut after);
     copy.mark();
     let trace = copy.recorded().unwrap();
-    let most = if std::env::var_os("TERRACE_LONG").is_some() { 2048 } else { 24 };
+    let most = if std::env::var_os("TERRACE_LONG").is_some() { 2048 } else { 10 };
     Explorer::new(format!("{name}, {policy:?}"), 1).most(most).explore(&trace, |found, moment| {
         let mut tree = open(found, policy)?;
         let now = content(&tree)?;
@@ -81,7 +81,7 @@ fn delete(n: u64) -> impl Fn(&BytesTree, &mut Model) {
 
 /// A tree of the keys of these numbers.
 fn filled(policy: Policy, keys: impl Iterator<Item = u64>) -> (Machine, Model) {
-    let (machine, tree) = create(30, policy);
+    let (machine, tree) = create(24, policy);
     let mut model = Model::new();
     keys.for_each(|n| insert(n, n as usize % 70)(&tree, &mut model));
     (machine, model)
@@ -92,7 +92,7 @@ fn one_leaf() {
     for policy in POLICIES {
         let mut explored = Explored::default();
         let (machine, model) = filled(policy, 0..9);
-        for n in 0..20 {
+        for n in [0, 3, 4, 8, 9, 11, 17] {
             // Those that are there are replaced, by one word.
             let act = insert(n, 90);
             explored.absorb(&explore("insert", (&machine, policy), &model, &act).unwrap());
@@ -101,7 +101,7 @@ fn one_leaf() {
                 explored.absorb(&explore("delete", (&machine, policy), &model, &act).unwrap());
             }
         }
-        assert!(explored.checked > 500, "{explored:?}");
+        assert!(explored.checked > 200, "{explored:?}");
     }
 }
 
@@ -138,7 +138,7 @@ fn empty_leaves_on_their_way_out() {
             delete(n)(&tree, &mut model);
             if tree.stats().unlinks > unlinks {
                 unlinked += 1;
-                if unlinked % 3 == 1 {
+                if unlinked % 6 == 1 {
                     explore("unlink", (&before, policy), &old, &delete(n)).unwrap();
                 }
             }

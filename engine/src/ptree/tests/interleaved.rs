@@ -114,7 +114,7 @@ fn neighbours_go_at_the_same_time() {
 #[test]
 fn an_entry_is_replaced_while_it_is_read() {
     explore(|policy| {
-        let (_, tree) = bytes::create(20, policy);
+        let (_, tree) = bytes::create(30, policy);
         let tree: Arc<BytesTree> = Arc::new(tree);
         tree.insert("all alike 1", "old").unwrap();
         tree.insert("all alike 2", "stays").unwrap();

@@ -10,3 +10,5 @@ mod model;
 #[cfg(not(feature = "shuttle"))]
 mod stress;
 pub(super) mod support;
+#[cfg(not(feature = "shuttle"))]
+mod versions;
