@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use std::fs::File;
 use std::ops::{Bound, RangeBounds};
 
+use super::ends::{Ends, Rest};
 use super::keys::Fixed;
 use super::node::Slot;
 use super::stats::Stats;
@@ -113,7 +114,7 @@ impl OdsTree {
             Bound::Excluded(key) => key.checked_sub(1),
         };
         let left = front.zip(back).filter(|(front, back)| front <= back);
-        OdsRange { tree: &self.tree, left, front: VecDeque::new(), back: VecDeque::new() }
+        OdsRange(Ends::new(Unread { tree: &self.tree, left }))
     }
 
     /// Fills the tree, which must be empty, from entries in ascending order; how many there were.
@@ -160,20 +161,21 @@ impl OdsTree {
     }
 }
 
-/// Keys and values, ascending.
-type Entries = VecDeque<(u64, u64)>;
-
-/// Entries of a range of an [`OdsTree`], both ways.
+/// Entries of a range of an [`OdsTree`], both ways. After an error it ends.
 #[derive(Debug)]
-pub struct OdsRange<'t> {
+pub struct OdsRange<'t>(Ends<Unread<'t>>);
+
+#[derive(Debug)]
+struct Unread<'t> {
     tree: &'t Tree<Fixed>,
     /// The keys that neither end has read yet, both included.
     left: Option<(u64, u64)>,
-    front: Entries,
-    back: Entries,
 }
 
-impl OdsRange<'_> {
+/// Keys and values, ascending.
+type Entries = VecDeque<(u64, u64)>;
+
+impl Unread<'_> {
     /// The leaf of a key, as far as it is left: its entries, and the keys it is about.
     fn read(&self, key: u64, left: (u64, u64)) -> Result<(Entries, (u64, u64))> {
         let chunk = self.tree.chunk(key + 1)?;
@@ -183,21 +185,23 @@ impl OdsRange<'_> {
         let entries = chunk.slots.into_iter().map(|slot| (slot.id - 1, slot.other));
         Ok((entries.filter(|(key, _)| (from..=to).contains(key)).collect(), (from, to)))
     }
+}
 
-    fn read_front(&mut self) -> Result<bool> {
-        let Some(left) = self.left else { return Ok(false) };
+impl Rest for Unread<'_> {
+    type Entry = (u64, u64);
+
+    fn read_front(&mut self) -> Result<Option<Entries>> {
+        let Some(left) = self.left.take() else { return Ok(None) };
         let (entries, (_, to)) = self.read(left.0, left)?;
-        self.front = entries;
         self.left = (to < left.1).then(|| (to + 1, left.1));
-        Ok(true)
+        Ok(Some(entries))
     }
 
-    fn read_back(&mut self) -> Result<bool> {
-        let Some(left) = self.left else { return Ok(false) };
+    fn read_back(&mut self) -> Result<Option<Entries>> {
+        let Some(left) = self.left.take() else { return Ok(None) };
         let (entries, (from, _)) = self.read(left.1, left)?;
-        self.back = entries;
         self.left = (from > left.0).then(|| (left.0, from - 1));
-        Ok(true)
+        Ok(Some(entries))
     }
 }
 
@@ -205,36 +209,12 @@ impl Iterator for OdsRange<'_> {
     type Item = Result<(u64, u64)>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        loop {
-            if let Some(entry) = self.front.pop_front() {
-                return Some(Ok(entry));
-            }
-            match self.read_front() {
-                Ok(true) => {}
-                Ok(false) => return self.back.pop_front().map(Ok),
-                Err(error) => {
-                    self.left = None;
-                    return Some(Err(error));
-                }
-            }
-        }
+        self.0.next()
     }
 }
 
 impl DoubleEndedIterator for OdsRange<'_> {
     fn next_back(&mut self) -> Option<Self::Item> {
-        loop {
-            if let Some(entry) = self.back.pop_back() {
-                return Some(Ok(entry));
-            }
-            match self.read_back() {
-                Ok(true) => {}
-                Ok(false) => return self.front.pop_back().map(Ok),
-                Err(error) => {
-                    self.left = None;
-                    return Some(Err(error));
-                }
-            }
-        }
+        self.0.next_back()
     }
 }

@@ -12,6 +12,7 @@
 
 mod bytes;
 mod bytes_range;
+mod ends;
 mod fixed;
 mod format;
 mod grow;

@@ -8,7 +8,7 @@ use super::super::format::Shape;
 use super::super::options::{BYTES, entries};
 use super::super::tree::Tree;
 use super::super::{BytesTree, Options, Policy};
-use super::support::{Chance, POLICIES, check_shape};
+use super::support::{Chance, Map, POLICIES, check_shape, content};
 use crate::alloc::Segments;
 use crate::error::ErrorKind;
 use crate::options::Mode;
@@ -34,25 +34,21 @@ pub(super) fn open(machine: &Machine, policy: Policy) -> Result<BytesTree, Strin
     Ok(BytesTree::new(tree, None))
 }
 
-pub(super) fn content(tree: &BytesTree) -> Result<Model, String> {
-    let forward: Result<Vec<_>, _> = tree.range::<&[u8]>(..).collect();
-    let forward = forward.map_err(|e| e.to_string())?;
-    let backward: Result<Vec<_>, _> = tree.range::<&[u8]>(..).rev().collect();
-    let mut backward = backward.map_err(|e| e.to_string())?;
-    backward.reverse();
-    if forward != backward {
-        return Err(format!("forward {forward:?}, backward {backward:?}"));
+impl Map for BytesTree {
+    type Key = Vec<u8>;
+    type Value = Vec<u8>;
+
+    fn open(machine: &Machine, policy: Policy) -> Result<BytesTree, String> {
+        open(machine, policy)
     }
-    if !forward.is_sorted_by(|a, b| a.0 < b.0) {
-        return Err(format!("not ascending: {forward:?}"));
+
+    fn walks(&self) -> [crate::error::Result<Vec<(Vec<u8>, Vec<u8>)>>; 2] {
+        [self.range::<&[u8]>(..).collect(), self.range::<&[u8]>(..).rev().collect()]
     }
-    for (key, value) in &forward {
-        let found = tree.get(key).map_err(|e| e.to_string())?;
-        if found.as_ref() != Some(value) {
-            return Err(format!("{key:?} has {value:?} in the range, and alone {found:?}"));
-        }
+
+    fn value(&self, key: &Vec<u8>) -> crate::error::Result<Option<Vec<u8>>> {
+        self.get(key)
     }
-    Ok(forward.into_iter().collect())
 }
 
 /// Keys whose first eight bytes say all, a part, or nothing; some begin others, some end in zeros.

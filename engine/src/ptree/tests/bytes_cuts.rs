@@ -1,39 +1,20 @@
 //! Power cuts before every store, flush and fence of every operation on a tree of byte strings.
 
 use super::super::{BytesTree, Policy};
-use super::bytes::{Model, content, create, key, open};
-use super::support::{Chance, POLICIES, check_shape};
+use super::bytes::{Model, create, key, open};
+use super::support::{self, Chance, POLICIES, check_shape, content};
 use crate::os::sim::{Explored, Explorer, Machine, Survive, Violation};
 
 type Act<'a> = &'a dyn Fn(&BytesTree, &mut Model);
 
-/// Cuts `act` everywhere. What is found is the content before or after, and a tree like any other.
 fn explore(
     name: &str,
-    (machine, policy): (&Machine, Policy),
+    machine: (&Machine, Policy),
     model: &Model,
     act: Act<'_>,
 ) -> Result<Explored, Box<Violation>> {
-    let copy = machine.kill();
-    let tree = open(&copy, policy).unwrap();
-    content(&tree).unwrap();
-    copy.record();
-    let mut after = model.clone();
-    act(&tree, &mut after);
-    copy.mark();
-    let trace = copy.recorded().unwrap();
     let most = if std::env::var_os("TERRACE_LONG").is_some() { 2048 } else { 10 };
-    Explorer::new(format!("{name}, {policy:?}"), 1).most(most).explore(&trace, |found, moment| {
-        let mut tree = open(found, policy)?;
-        let now = content(&tree)?;
-        let before = now == *model && moment.acknowledged == 0;
-        if !before && now != after {
-            let lost = after.iter().find(|(key, value)| now.get(*key) != Some(value));
-            let extra = now.iter().find(|(key, _)| !after.contains_key(*key));
-            return Err(format!("lost {lost:?}, found {extra:?}"));
-        }
-        go_on(found, &mut tree, now, policy)
-    })
+    support::explore((name, most), machine, model, act, go_on)
 }
 
 /// Works on, so that memory that was freed is used again, and ends once more.

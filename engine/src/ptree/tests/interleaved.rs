@@ -129,7 +129,7 @@ fn an_entry_is_replaced_while_it_is_read() {
         assert!(found == Some(b"old".to_vec()) || found == Some(b"new".to_vec()), "{found:?}");
         assert_eq!(tree.get("all alike 2").unwrap(), Some(b"stays".to_vec()));
         writer.join().unwrap();
-        assert_eq!(bytes::content(&tree).unwrap().len(), 3);
+        assert_eq!(content(&*tree).unwrap().len(), 3);
         check_shape(&tree.tree);
     });
 }

@@ -1,6 +1,7 @@
 //! Trees on simulated machines, and what is checked about them.
 
 use std::collections::BTreeMap;
+use std::fmt::Debug;
 
 use super::super::format::Shape;
 use super::super::keys::{Fixed, Keys};
@@ -8,7 +9,7 @@ use super::super::node::{Live, SLOTS, Slot};
 use super::super::options::FIXED;
 use super::super::tree::Tree;
 use super::super::{OdsTree, Policy};
-use crate::os::sim::Machine;
+use crate::os::sim::{Explored, Explorer, Machine, Violation};
 use crate::pm::Region;
 
 pub(super) const POLICIES: [Policy; 2] = [Policy::Nearest, Policy::OneDirection];
@@ -48,11 +49,40 @@ pub(super) fn open(machine: &Machine, policy: Policy) -> Result<OdsTree, String>
     Ok(OdsTree::new(tree, None))
 }
 
-pub(super) fn content(tree: &OdsTree) -> Result<Model, String> {
-    let forward: Result<Vec<_>, _> = tree.range(..).collect();
+/// A tree as a map, of any kind.
+pub(super) trait Map: Sized {
+    type Key: Ord + Clone + Debug;
+    type Value: PartialEq + Clone + Debug;
+
+    fn open(machine: &Machine, policy: Policy) -> Result<Self, String>;
+
+    /// All entries, from the front and from the back.
+    fn walks(&self) -> [crate::error::Result<Vec<(Self::Key, Self::Value)>>; 2];
+
+    fn value(&self, key: &Self::Key) -> crate::error::Result<Option<Self::Value>>;
+}
+
+impl Map for OdsTree {
+    type Key = u64;
+    type Value = u64;
+
+    fn open(machine: &Machine, policy: Policy) -> Result<OdsTree, String> {
+        open(machine, policy)
+    }
+
+    fn walks(&self) -> [crate::error::Result<Vec<(u64, u64)>>; 2] {
+        [self.range(..).collect(), self.range(..).rev().collect()]
+    }
+
+    fn value(&self, key: &u64) -> crate::error::Result<Option<u64>> {
+        self.get(*key)
+    }
+}
+
+pub(super) fn content<M: Map>(tree: &M) -> Result<BTreeMap<M::Key, M::Value>, String> {
+    let [forward, backward] = tree.walks();
     let forward = forward.map_err(|e| e.to_string())?;
-    let mut backward: Vec<_> =
-        tree.range(..).rev().collect::<Result<_, _>>().map_err(|e| e.to_string())?;
+    let mut backward = backward.map_err(|e| e.to_string())?;
     backward.reverse();
     if forward != backward {
         return Err(format!("forward {forward:?}, backward {backward:?}"));
@@ -61,12 +91,51 @@ pub(super) fn content(tree: &OdsTree) -> Result<Model, String> {
         return Err(format!("not ascending: {forward:?}"));
     }
     for (key, value) in &forward {
-        let found = tree.get(*key).map_err(|e| e.to_string())?;
-        if found != Some(*value) {
-            return Err(format!("key {key} has {value} in the range, and alone {found:?}"));
+        let found = tree.value(key).map_err(|e| e.to_string())?;
+        if found.as_ref() != Some(value) {
+            return Err(format!("{key:?} has {value:?} in the range, and alone {found:?}"));
         }
     }
     Ok(forward.into_iter().collect())
+}
+
+/// What goes on with a tree that was found, and the content it has.
+pub(super) type GoOn<M> = fn(
+    &Machine,
+    &mut M,
+    BTreeMap<<M as Map>::Key, <M as Map>::Value>,
+    Policy,
+) -> Result<(), String>;
+
+/// Cuts `act` everywhere, in at most so many ways at a place. What is found is the content before
+/// or after, and a tree like any other.
+pub(super) fn explore<M: Map>(
+    (name, most): (&str, usize),
+    (machine, policy): (&Machine, Policy),
+    model: &BTreeMap<M::Key, M::Value>,
+    act: &dyn Fn(&M, &mut BTreeMap<M::Key, M::Value>),
+    go_on: GoOn<M>,
+) -> Result<Explored, Box<Violation>> {
+    let copy = machine.kill();
+    let tree = M::open(&copy, policy).unwrap();
+    // Touched before, so that the operation alone is recorded.
+    content(&tree).unwrap();
+    copy.record();
+    let mut after = model.clone();
+    act(&tree, &mut after);
+    copy.mark();
+    let trace = copy.recorded().unwrap();
+    Explorer::new(format!("{name}, {policy:?}"), 1).most(most).explore(&trace, |found, moment| {
+        let mut tree = M::open(found, policy)?;
+        let now = content(&tree)?;
+        let before = now == *model && moment.acknowledged == 0;
+        if !before && now != after {
+            let lost = after.iter().find(|(key, value)| now.get(*key) != Some(value));
+            let extra = now.iter().find(|(key, _)| !after.contains_key(*key));
+            return Err(format!("lost {lost:?}, found {extra:?}"));
+        }
+        go_on(found, &mut tree, now, policy)
+    })
 }
 
 /// The invariants of the tree, where nothing is under way.
