@@ -1,5 +1,5 @@
-//! `ods`, with threads: inserts and reads of one map by 1 to 16 threads; the tree with keys of eight
-//! bytes, that of byte strings with the same keys, and beside them the engine's index and the
+//! `ods`, with threads: inserts and reads of one map by 1 to 16 threads; the tree with keys of
+//! eight bytes, that of byte strings with the same keys, and beside them the engine's index and the
 //! standard map behind a lock, which persist nothing.
 
 use std::collections::BTreeMap;

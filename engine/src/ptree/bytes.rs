@@ -18,8 +18,8 @@ use crate::mvcc::pin;
 /// offset of its entry, key and value. Keys that differ in their first eight bytes are told apart
 /// in the node; else the entries are read. Made and opened by
 /// [`Options::create_bytes`](super::Options::create_bytes) and
-/// [`open_bytes`](super::Options::open_bytes). Any number of threads may use it at once; what a call
-/// returns is durable.
+/// [`open_bytes`](super::Options::open_bytes). Any number of threads may use it at once; what a
+/// call returns is durable.
 ///
 /// Cost, in cache lines flushed: a deletion two, one of them the entry's in its pool; an insertion
 /// or an update those of the entry and its pool's word, and those of the node as an `OdsTree` has

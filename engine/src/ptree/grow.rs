@@ -6,8 +6,8 @@
 //! there (node invariant 2). The source clears them at once, which costs lines; where words are all
 //! there is to a key, it is enough to do so before the right node leaves the chain again. Where
 //! words refer to records they are cleared before the parent learns of the right node: until then
-//! nobody comes to the right one but through the left, so no record goes meanwhile. A parent that does not know the right node is
-//! no error (tree invariant 2).
+//! nobody comes to the right one but through the left, so no record goes meanwhile. A parent that
+//! does not know the right node is no error (tree invariant 2).
 
 use std::sync::atomic::Ordering;
 

@@ -1,6 +1,7 @@
 //! Trees of byte strings: random operations against a sorted map, threads, what is refused.
 
 use std::collections::BTreeMap;
+use std::ops::Bound::{Excluded, Included};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -130,7 +131,6 @@ fn a_range_has_the_ends_that_it_says() {
     assert!(range.next().is_none() && range.next_back().is_none());
     ends.sort();
     assert_eq!(ends, keys[10..]);
-    use std::ops::Bound::{Excluded, Included};
     let between = (Excluded(&keys[20][..]), Included(&keys[22][..]));
     let found: Vec<_> = tree.range::<&[u8]>(between).rev().map(|entry| entry.unwrap().0).collect();
     assert_eq!(found, [keys[22].clone(), keys[21].clone()]);
