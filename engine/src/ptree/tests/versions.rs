@@ -148,7 +148,9 @@ fn a_merge_that_is_cut_is_done_again() {
     let new: Vec<_> = (13..=20).map(|seq| put(seq % 7, seq)).collect();
     let insert = |tree: &VersionTree, versions: &[(Vec<u8>, Lsn, u64)]| {
         let _guard = pin();
-        versions.iter().for_each(|(key, seq, at)| drop(tree.insert(key, *seq, *at).unwrap()));
+        for (key, seq, at) in versions {
+            tree.insert(key, *seq, *at).unwrap();
+        }
     };
     let model_of = |versions: &[(Vec<u8>, Lsn, u64)]| -> Model {
         versions.iter().map(|(key, seq, at)| ((key.clone(), Reverse(*seq)), *at)).collect()
