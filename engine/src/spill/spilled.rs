@@ -11,7 +11,7 @@
 //! 2. The extents of a piece are sorted and disjoint.
 //! 3. A piece is clean if it has each key once, and no write that was rolled back.
 
-use std::ops::Bound;
+use std::ops::{Bound, RangeBounds};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -200,12 +200,7 @@ impl Spilled {
             Bound::Excluded(key) => cursor.seek(key, 0)?,
         }
         while let Some(entry) = cursor.entry() {
-            let inside = match upper {
-                Bound::Unbounded => true,
-                Bound::Included(key) => entry.key <= key,
-                Bound::Excluded(key) => entry.key < key,
-            };
-            if !inside {
+            if !(Bound::Unbounded, upper).contains(entry.key) {
                 break;
             }
             // The newest version comes first.
@@ -236,11 +231,7 @@ impl Spilled {
         }
         let mut found: Option<(Bytes, Write)> = None;
         while let Some(entry) = cursor.entry() {
-            let inside = match lower {
-                Bound::Unbounded => true,
-                Bound::Included(key) => entry.key >= key,
-                Bound::Excluded(key) => entry.key > key,
-            };
+            let inside = (lower, Bound::Unbounded).contains(entry.key);
             if !inside || found.as_ref().is_some_and(|(key, _)| key != entry.key) {
                 break;
             }
