@@ -200,7 +200,7 @@ impl Spilled {
             Bound::Excluded(key) => cursor.seek(key, 0)?,
         }
         while let Some(entry) = cursor.entry() {
-            if !(Bound::Unbounded, upper).contains(entry.key) {
+            if !RangeBounds::<[u8]>::contains(&(Bound::Unbounded, upper), entry.key) {
                 break;
             }
             // The newest version comes first.
@@ -231,7 +231,7 @@ impl Spilled {
         }
         let mut found: Option<(Bytes, Write)> = None;
         while let Some(entry) = cursor.entry() {
-            let inside = (lower, Bound::Unbounded).contains(entry.key);
+            let inside = RangeBounds::<[u8]>::contains(&(lower, Bound::Unbounded), entry.key);
             if !inside || found.as_ref().is_some_and(|(key, _)| key != entry.key) {
                 break;
             }
