@@ -30,4 +30,6 @@ mod tree;
 mod tests;
 
 pub use fixed::{OdsRange, OdsTree, Stats};
+#[cfg(any(test, feature = "testing"))]
+pub(crate) use format::Shape;
 pub use options::{Options, Policy};
