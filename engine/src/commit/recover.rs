@@ -15,11 +15,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use super::floor::{Floor, Gidx};
 use super::subentry::{SUB_HEADER, SubEntry};
 use super::turnstile::StreamTail;
-<<<<<<< HEAD
-use crate::alloc::{Seal, ZONE_HEADER, ZoneScan};
-=======
-use crate::alloc::{ZONE_HEADER, Zone, ZoneScan};
->>>>>>> main
+use crate::alloc::{Seal, ZONE_HEADER, Zone, ZoneScan};
 use crate::error::{Damage, Error, Result};
 use crate::memtable::Record;
 use crate::options::Planted;
@@ -162,7 +158,7 @@ fn check_headers(evidence: &Evidence<'_>) -> Result<()> {
             let found = (format!("one of {streams} streams"), format!("stream {stream}"));
             return Err(damaged(evidence, zone_at, format!("header of zone {}", scan.zone), found));
         }
-        let possible = ZONE_HEADER..=evidence.geometry.zone_size;
+        let possible = ZONE_HEADER..=scan.len(evidence.geometry);
         if let Some(Seal(len)) = scan.seal
             && !possible.contains(&u64::from(len))
         {
