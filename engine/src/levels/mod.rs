@@ -15,6 +15,8 @@ mod version;
 pub(crate) use cursor::LevelCursor;
 pub(crate) use edit::{Edit, Op};
 pub(crate) use journal::JournalFloor;
+#[cfg(any(test, feature = "testing"))]
+pub(crate) use journal::probe;
 pub(crate) use run::{ReadRun, Run};
 pub(crate) use set::{TableInfo, VersionSet};
 pub(crate) use version::{Level, MAX_LEVELS, Version};
