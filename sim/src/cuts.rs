@@ -191,7 +191,7 @@ impl Rig {
 
     /// Writes in a transaction that keeps little in memory, between them some that it rolls back.
     pub fn transact(&mut self, effects: Vec<Effect>) {
-        self.make_room();
+        self.make_room(0);
         let txn = self.db.begin_with(TxnOptions::new().spill_at(6000)).unwrap();
         for (n, effect) in effects.iter().enumerate() {
             let handle = |table: &str| self.db.existing_table(table).unwrap();

@@ -18,10 +18,16 @@ type Entry = (Vec<u8>, Vec<u8>);
 #[derive(Debug)]
 pub struct BytesRange<'t>(Ends<Unread<'t>>);
 
+/// The lower and the upper bound of a range.
+type Bounds = (Bound<Vec<u8>>, Bound<Vec<u8>>);
+
+/// Where a leaf starts and ends, if anywhere.
+type Sides = [Option<Vec<u8>>; 2];
+
 #[derive(Debug)]
 struct Unread<'t> {
     tree: &'t BytesTree,
-    left: Option<(Bound<Vec<u8>>, Bound<Vec<u8>>)>,
+    left: Option<Bounds>,
 }
 
 impl<'t> BytesRange<'t> {
@@ -37,11 +43,7 @@ impl<'t> BytesRange<'t> {
 
 impl Unread<'_> {
     /// The entries of a leaf that are left, and where it starts and ends, if anywhere.
-    fn read(
-        &self,
-        place: Place<'_>,
-        left: &(Bound<Vec<u8>>, Bound<Vec<u8>>),
-    ) -> Result<(VecDeque<Entry>, [Option<Vec<u8>>; 2])> {
+    fn read(&self, place: Place<'_>, left: &Bounds) -> Result<(VecDeque<Entry>, Sides)> {
         let _guard = pin();
         let chunk = self.tree.tree.chunk(place)?;
         let entries = chunk.slots.into_iter().map(|slot| self.tree.entry(slot));
