@@ -77,6 +77,7 @@ pub struct Options {
     pub(crate) tuning: CommitTuning,
     /// Of level 1, and of those below.
     pub(crate) compression: (Compression, Compression),
+    pub(crate) reuse: bool,
     pub(crate) progress: Option<ProgressFn>,
     pub(crate) storage: Storage,
     /// The background runs only when a test steps it.
@@ -239,6 +240,7 @@ impl Options {
             pm_path: None,
             tuning: CommitTuning::new(),
             compression: (Compression::None, Compression::Zstd),
+            reuse: true,
             progress: None,
             storage: Storage::Real,
             stepped: false,
@@ -307,6 +309,15 @@ impl Options {
     #[must_use]
     pub fn compression(mut self, level1: Compression, deeper: Compression) -> Options {
         self.compression = (level1, deeper);
+        self
+    }
+
+    /// For measurements only: without reuse, drains and compactions write all that they touch anew,
+    /// also extents and blocks that only one of their inputs has keys of.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn reuse(mut self, on: bool) -> Options {
+        self.reuse = on;
         self
     }
 

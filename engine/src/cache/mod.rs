@@ -57,6 +57,17 @@ impl<V: Weigh> Cache<V> {
         self.inner.contains_key(&(extent, offset))
     }
 
+    /// The value at `offset` of an extent, if it is here. Neither a hit nor a miss, and no sign of
+    /// use.
+    pub(crate) fn peek(&self, extent: u64, offset: u32) -> Option<Arc<V>> {
+        self.inner.peek(&(extent, offset))
+    }
+
+    /// Lets go of a value.
+    pub(crate) fn remove(&self, extent: u64, offset: u32) {
+        self.inner.remove(&(extent, offset));
+    }
+
     /// Takes a value in, perhaps in place of others.
     pub(crate) fn insert(&self, extent: u64, offset: u32, value: Arc<V>) {
         self.inner.insert((extent, offset), value);

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 
 use super::inner::Engine;
 use super::pacing::{Books, Pacing, Sight};
-use crate::compaction::{self, Choice, Shape};
+use crate::compaction::{self, Choice, Reused, Shape, Situation};
 use crate::error::{ErrorKind, Result};
 use crate::level0::{ColumnBudget, Level0, Superseded};
 use crate::levels::{Edit, Version};
@@ -67,6 +67,20 @@ pub(super) struct Background {
     pub(super) appended_before_turn: AtomicU64,
     /// When the last drain of a series ended.
     last_drain: Mutex<Option<Instant>>,
+    /// What drains and compactions did not have to write anew.
+    pub(super) reused_extents: AtomicU64,
+    pub(super) reused_extent_bytes: AtomicU64,
+    pub(super) reused_blocks: AtomicU64,
+    pub(super) reused_block_bytes: AtomicU64,
+}
+
+impl Background {
+    fn count_reused(&self, reused: &Reused) {
+        self.reused_extents.fetch_add(reused.extents, Ordering::Relaxed);
+        self.reused_extent_bytes.fetch_add(reused.extent_bytes, Ordering::Relaxed);
+        self.reused_blocks.fetch_add(reused.blocks, Ordering::Relaxed);
+        self.reused_block_bytes.fetch_add(reused.block_bytes, Ordering::Relaxed);
+    }
 }
 
 /// The oldest sequence number that a table may have records with in the region.
@@ -334,12 +348,13 @@ impl Engine {
         let horizon = self.shared.snapshots.horizon();
         let before = self.set.store().bytes_written();
         let cache = &self.shared.cache;
-        let edit = compaction::drain(&view, &column, &self.set, cache, &horizon, &self.shape())?;
+        let done = compaction::drain(&view, &column, &self.set, cache, &horizon, &self.shape())?;
         let mass = view.level0.bytes_in(&column.interval, column.upto, &view.version.drained);
         drop(guard);
-        let edit = self.planted(edit);
-        let versions = self.apply_drain(table, edit)?;
+        self.background.count_reused(&done.reused);
+        let versions = self.apply_drain(table, self.planted(done.edit))?;
         self.install(table, &mut change, versions, horizon.newest());
+        done.replaced.iter().for_each(|extent| extent.evict(cache));
         let turn = &mut change.turn;
         turn.began.get_or_insert(upto);
         match &column.interval.end {
@@ -394,6 +409,7 @@ impl Engine {
             ratio: LEVEL_RATIO,
             extent_bytes: EXTENT_BYTES,
             compression: self.options.compression,
+            reuse: self.options.reuse,
             drops_tombstones: self.options.has(Planted::PruneTombstones),
         }
     }
@@ -404,15 +420,18 @@ impl Engine {
         for table in self.tables() {
             let mut change = table.change();
             let version = Arc::clone(&table.view().version);
-            let Some(choice) = compaction::pick(&version, &shape) else { continue };
+            let horizon = self.shared.snapshots.horizon();
+            let now = Situation { oldest: horizon.oldest(), busy: &[] };
+            let Some(choice) = compaction::pick(&version, &shape, &now) else { continue };
             if table.check().is_err() {
                 continue;
             }
-            let horizon = self.shared.snapshots.horizon();
             let moved = matches!(choice, Choice::Move { .. });
-            let edit = compaction::run(&choice, &self.set, &self.shared.cache, &horizon, &shape)?;
-            let versions = self.apply(edit)?;
+            let done = compaction::run(&choice, &self.set, &self.shared.cache, &horizon, &shape)?;
+            self.background.count_reused(&done.reused);
+            let versions = self.apply(done.edit)?;
             self.install(&table, &mut change, versions, horizon.newest());
+            done.replaced.iter().for_each(|extent| extent.evict(&self.shared.cache));
             let counter = if moved { &self.background.moves } else { &self.background.compactions };
             counter.fetch_add(1, Ordering::Relaxed);
             return Ok(true);

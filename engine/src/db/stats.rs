@@ -185,6 +185,8 @@ pub struct LevelStats {
     pub records: u64,
     /// Bytes they take on disk.
     pub bytes: u64,
+    /// Look-ups that it answered, those that found a delete included.
+    pub answered: u64,
 }
 
 /// Extent files.
@@ -238,6 +240,14 @@ pub struct BackgroundStats {
     pub compactions: u64,
     /// Extents that went down a level unread.
     pub moves: u64,
+    /// Extents that drains and compactions left where they were, or moved, unread.
+    pub reused_extents: u64,
+    /// Bytes in them.
+    pub reused_extent_bytes: u64,
+    /// Blocks that they copied without decoding them.
+    pub reused_blocks: u64,
+    /// Bytes in them.
+    pub reused_block_bytes: u64,
     /// Zones released.
     pub zones_released: u64,
     /// Versions dropped in the region because newer ones had taken their place.
@@ -364,6 +374,7 @@ fn table(core: &TableCore) -> TableStats {
                 extents: level.extents().len() as u64,
                 records: level.records(),
                 bytes: level.bytes(),
+                answered: view.version.answers.of(number),
             })
             .collect(),
     }
@@ -397,6 +408,10 @@ fn background(engine: &Engine) -> BackgroundStats {
         drained_bytes: read(&background.drained_bytes),
         compactions: read(&background.compactions),
         moves: read(&background.moves),
+        reused_extents: read(&background.reused_extents),
+        reused_extent_bytes: read(&background.reused_extent_bytes),
+        reused_blocks: read(&background.reused_blocks),
+        reused_block_bytes: read(&background.reused_block_bytes),
         zones_released: read(&background.zones_released),
         pruned_records: read(&background.pruned_records),
         zones_cleaned: read(&background.zones_cleaned),

@@ -105,6 +105,7 @@ impl<E: Described> State<E> {
                 .map(|level| Level::new(level.extents().iter().map(&mut form).collect()))
                 .collect(),
             drained: version.drained.clone(),
+            answers: Arc::clone(&version.answers),
         };
         let tables = self.tables.iter().map(|(&id, table)| {
             let version = Arc::new(map_version(&table.version));

@@ -81,6 +81,8 @@ pub(crate) struct ExtentStore {
     bytes_written: AtomicU64,
     bytes_read: AtomicU64,
     syncs: AtomicU64,
+    /// What the heat of extents is measured by.
+    read_clock: AtomicU64,
 }
 
 /// Space for an extent; dropping it without [`keep`](Reserved::keep) gives the space back.
@@ -136,6 +138,7 @@ impl ExtentStore {
             bytes_written: AtomicU64::new(0),
             bytes_read: AtomicU64::new(0),
             syncs: AtomicU64::new(0),
+            read_clock: AtomicU64::new(0),
         };
         let names = store.files.list(directory).map_err(|e| Error::io("list", directory, e))?;
         for number in names.iter().filter_map(|name| file_number(name)) {
@@ -349,6 +352,11 @@ impl ExtentStore {
     /// Bytes read since the opening.
     pub(crate) fn bytes_read(&self) -> u64 {
         self.bytes_read.load(Ordering::Relaxed)
+    }
+
+    /// How often extents were read since the opening, as far as they have told.
+    pub(crate) fn read_clock(&self) -> &AtomicU64 {
+        &self.read_clock
     }
 
     /// Syncs of extent files since the opening.
