@@ -67,11 +67,8 @@ fn nothing_is_reused_when_it_is_turned_off() {
 
 #[test]
 fn another_compression_is_not_copied() {
-    let fixture = filled(BLOCKS);
-    let zstd = Fixture {
-        shape: Shape { compression: (Compression::Zstd, Compression::Zstd), ..BLOCKS },
-        ..fixture
-    };
+    let mut zstd = filled(BLOCKS);
+    zstd.shape.compression = (Compression::Zstd, Compression::Zstd);
     let reused = zstd.drain(puts([0, 900, 1998].into_iter(), 2));
     assert!(reused.extents > 0 && reused.blocks == 0, "{reused:?}");
     zstd.verify();
