@@ -8,7 +8,7 @@
 use std::sync::Arc;
 
 use crate::compaction::Shape;
-use crate::compaction::execute::Done;
+use crate::compaction::execute::{Done, bytes};
 use crate::compaction::merge::{Side, merge_to_level};
 use crate::compaction::output::MergeContext;
 use crate::error::Result;
@@ -69,6 +69,8 @@ pub(crate) fn drain(
     let inputs = touched(version, &column.interval);
     let level0 = view.level0.cursor(&version.drained);
     let level0 = ClippedCursor::new(level0, column.interval.clone(), column.upto);
+    let moved = view.level0.bytes_in(&column.interval, column.upto, &version.drained);
+    let promise = &set.store().promise(bytes(inputs) + moved, false)?;
     let context = MergeContext {
         set,
         cache,
@@ -78,6 +80,7 @@ pub(crate) fn drain(
         extent_bytes: shape.extent_bytes,
         format: shape.format(1),
         reuse: shape.reuse,
+        promise,
     };
     let level1 = Side::extents(inputs, cache, shape.reuse)?;
     let outputs = merge_to_level(Side::records(Box::new(level0))?, level1, &context)?;

@@ -25,7 +25,8 @@ pub(crate) struct Done {
 ///
 /// # Errors
 ///
-/// As [`merge_to_level`]; `Closed` if the table was dropped meanwhile.
+/// As [`merge_to_level`]; `Closed` if the table was dropped meanwhile. There is no space for it:
+/// `Full`, before anything was read.
 pub(crate) fn run(
     choice: &Choice,
     set: &VersionSet,
@@ -46,6 +47,7 @@ pub(crate) fn run(
             let version = set.version(table).ok_or_else(|| {
                 Error::new(ErrorKind::Closed, format!("table {table} was dropped"))
             })?;
+            let promise = &set.store().promise(bytes(inputs) + bytes(overlap), true)?;
             let replaces = &[inputs.as_slice(), overlap].concat();
             let ctx = MergeContext {
                 set,
@@ -56,6 +58,7 @@ pub(crate) fn run(
                 extent_bytes: shape.extent_bytes,
                 format: shape.format(to),
                 reuse: shape.reuse,
+                promise,
             };
             let upper = Side::extents(inputs, cache, shape.reuse)?;
             let lower = Side::extents(overlap, cache, shape.reuse)?;
@@ -74,6 +77,11 @@ pub(crate) fn run(
             Ok(Done { edit: Edit { ops }, replaced, reused: outputs.reused })
         }
     }
+}
+
+/// Bytes of extents on the tier.
+pub(super) fn bytes(extents: &[Arc<Extent>]) -> u64 {
+    extents.iter().map(|extent| u64::from(extent.meta().location.len)).sum()
 }
 
 #[cfg(test)]

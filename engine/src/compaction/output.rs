@@ -12,6 +12,7 @@ use crate::levels::VersionSet;
 use crate::merge::Retain;
 use crate::mvcc::Horizon;
 use crate::record::EntryRef;
+use crate::tier::Promise;
 
 /// What a merge goes by.
 pub(crate) struct MergeContext<'a, B: Fn(&[u8]) -> bool> {
@@ -31,6 +32,8 @@ pub(crate) struct MergeContext<'a, B: Fn(&[u8]) -> bool> {
     pub(crate) format: Format,
     /// Whether extents and blocks are reused.
     pub(crate) reuse: bool,
+    /// The space for what it writes.
+    pub(crate) promise: &'a Promise,
 }
 
 /// What was reused instead of written anew.
@@ -85,7 +88,9 @@ impl<'a, B: Fn(&[u8]) -> bool> Writer<'a, B> {
         let Some(builder) = self.builder.take() else { return Ok(()) };
         let ctx = self.ctx;
         let is_hot = |key: &[u8]| ctx.replaces.iter().any(|e| e.is_cached(key, ctx.cache));
-        let extent = builder.finish().write_filling(ctx.set.store(), ctx.cache, is_hot)?;
+        let built = builder.finish();
+        ctx.promise.spend(built.bytes.len() as u64);
+        let extent = built.write_filling(ctx.set.store(), ctx.cache, is_hot)?;
         let (first, last) = (&extent.meta().smallest_key, &extent.meta().greatest_key);
         let meets =
             |e: &&Arc<Extent>| e.meta().smallest_key <= *last && *first <= e.meta().greatest_key;

@@ -128,6 +128,7 @@ impl Engine {
             || (due && !self.is_behind() && self.drain_oldest()?)
             || self.compact_one()?
             || (due && self.drain_oldest()?)
+            || self.set.store().give_back()? > 0
             || self.rest()?)
     }
 
@@ -180,7 +181,7 @@ impl Engine {
         let before = books.appended_before_turn(now);
         self.background.appended_before_turn.store(before, Ordering::Relaxed);
         drop(books);
-        self.shared.pace.set_delay(pacing.delay);
+        self.shared.pace.set_delay(pacing.delay, pacing.reason.name());
         *self.background.pacing.lock() = pacing;
         pacing
     }

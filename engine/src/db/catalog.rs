@@ -114,7 +114,7 @@ impl Engine {
             match enqueued {
                 Err(e) if e.kind() == ErrorKind::Full => {
                     self.shared.bell.ring();
-                    self.shared.pace.wait_for_space(rounds)?;
+                    self.shared.pace.wait_for_space(rounds, None)?;
                 }
                 enqueued => break enqueued?,
             }

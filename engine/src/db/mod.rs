@@ -20,6 +20,7 @@ mod verify;
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Instant;
 
 use crate::error::Result;
 use crate::options::{CommitTuning, Durability, Options};
@@ -214,6 +215,18 @@ impl Database {
     pub fn write_with(&self, batch: WriteBatch, durability: Durability) -> Result<()> {
         let shared = self.inner.shared();
         shared.write(&mut batch.check(shared)?, durability)
+    }
+
+    /// Commits a batch, durably, unless that would have to wait for its turn beyond `deadline`; see
+    /// [`Table::try_put`].
+    ///
+    /// # Errors
+    ///
+    /// `Timeout`, with what it would have waited for: nothing was written; else as
+    /// [`Database::write`].
+    pub fn try_write(&self, batch: WriteBatch, deadline: Instant) -> Result<()> {
+        let shared = self.inner.shared();
+        shared.write_by(&mut batch.check(shared)?, Durability::Durable, Some(deadline))
     }
 
     /// All tables as they are now, for as long as the snapshot lives.

@@ -194,10 +194,16 @@ pub struct LevelStats {
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct DiskStats {
+    /// Extent files, each with one descriptor.
+    pub files: u64,
     /// Bytes that the files take.
     pub file_bytes: u64,
     /// Of these, bytes that hold extents.
     pub extent_bytes: u64,
+    /// Free bytes that are kept for the jobs under way.
+    pub headroom_bytes: u64,
+    /// Bytes given back to the file system.
+    pub returned_bytes: u64,
     /// Bytes written to extents.
     pub written_bytes: u64,
     /// Bytes read from extents.
@@ -390,7 +396,10 @@ fn disk(engine: &Engine) -> DiskStats {
     };
     let index_memory: usize = tables.iter().map(extents).sum();
     DiskStats {
+        files: space.files,
         file_bytes: space.file_bytes,
+        headroom_bytes: space.promised_bytes,
+        returned_bytes: space.returned_bytes,
         extent_bytes: space.taken_bytes,
         written_bytes: store.bytes_written(),
         read_bytes: store.bytes_read(),

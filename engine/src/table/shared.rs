@@ -84,14 +84,29 @@ impl Shared {
     ///
     /// As [`Table::put`](crate::Table::put).
     pub(crate) fn write(&self, batch: &mut Batch, durability: Durability) -> Result<()> {
+        self.write_by(batch, durability, None)
+    }
+
+    /// As [`Shared::write`], but waits no longer than to the deadline for its turn.
+    ///
+    /// # Errors
+    ///
+    /// `Timeout` then, with the reason, and nothing was written; else as
+    /// [`Table::put`](crate::Table::put).
+    pub(crate) fn write_by(
+        &self,
+        batch: &mut Batch,
+        durability: Durability,
+        deadline: Option<Instant>,
+    ) -> Result<()> {
         let lock = || Some(Locker::new(&self.locks));
         let mut locker = self.committer.locks_rows().then(lock).flatten();
         loop {
             if let Some(locker) = &mut locker {
-                self.lock_rows_of(batch, locker)?;
+                self.lock_rows_of(batch, locker, deadline)?;
             }
             batch.set_unlocked(locker.is_none());
-            match self.commit(batch, durability) {
+            match self.commit_by(batch, durability, deadline) {
                 Err(e) if e.is_needs_locks() => locker = lock(),
                 done => return done,
             }
@@ -99,9 +114,15 @@ impl Shared {
     }
 
     /// In the order of their keys, so that batches do not wait for each other in a circle.
-    fn lock_rows_of(&self, batch: &Batch, locker: &mut Locker) -> Result<()> {
+    fn lock_rows_of(
+        &self,
+        batch: &Batch,
+        locker: &mut Locker,
+        deadline: Option<Instant>,
+    ) -> Result<()> {
         self.check_writable()?;
-        let patience = Patience::Until(Instant::now() + DEFAULT_WAIT);
+        let longest = Instant::now() + DEFAULT_WAIT;
+        let patience = Patience::Until(deadline.map_or(longest, |d| d.min(longest)));
         let mut rows: Vec<_> = batch.rows().collect();
         rows.sort_by_key(|(table, key)| (table.lock_space(), *key));
         for (table, key) in rows {
@@ -117,6 +138,15 @@ impl Shared {
     ///
     /// As [`Table::put`](crate::Table::put).
     pub(crate) fn commit(&self, batch: &Batch, durability: Durability) -> Result<()> {
+        self.commit_by(batch, durability, None)
+    }
+
+    fn commit_by(
+        &self,
+        batch: &Batch,
+        durability: Durability,
+        deadline: Option<Instant>,
+    ) -> Result<()> {
         self.check_writable()?;
         // A batch of nothing but refused operations is empty, and yet an error.
         batch.check()?;
@@ -125,7 +155,7 @@ impl Shared {
         }
         // What it takes in a zone, but for what other batches of its group share with it.
         let bytes = (batch.stored_len() as u64 + LINE).next_multiple_of(LINE);
-        self.pace.slow_down(bytes);
+        self.pace.slow_down(bytes, deadline)?;
         loop {
             let rounds = self.pace.rounds();
             match self.committer.commit(batch, durability) {
@@ -135,7 +165,7 @@ impl Shared {
                 }
                 Err(e) if e.kind() == ErrorKind::Full => {
                     self.bell.ring();
-                    self.pace.wait_for_space(rounds)?;
+                    self.pace.wait_for_space(rounds, deadline)?;
                 }
                 Err(e) if e.is_table_gone() => {
                     // Truncated? Then the batch goes to the table that stands there now.

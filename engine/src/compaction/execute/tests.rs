@@ -67,6 +67,7 @@ impl Fixture {
             extent_bytes: self.shape.extent_bytes,
             format: self.shape.format(1),
             reuse: self.shape.reuse,
+            promise: &store.promise(bytes(&below) + u64::from(column.meta().location.len), false).unwrap(),
         };
         let upper = Side::records(Box::new(column.cursor(&self.cache, false))).unwrap();
         let lower = Side::extents(&below, &self.cache, self.shape.reuse).unwrap();
@@ -213,6 +214,7 @@ fn a_failed_sync_poisons_and_a_full_disk_does_not() {
         extent_bytes: SHAPE.extent_bytes,
         format: SHAPE.format(2),
         reuse: true,
+        promise: &fixture.set.store().promise(1, false).unwrap(),
     };
     let source = crate::extent::tests::sim_store().1;
     let list: Vec<_> = (0..100).map(|n| Entry::put(&key(n), 1, &value(n, 1))).collect();
