@@ -61,6 +61,8 @@ pub use db::{
     PaceStats, PersistenceStats, PmStats, SalvageReport, Stats, TableStats, VerifyReport, verify,
 };
 pub use error::{Damage, Error, ErrorKind, Result};
-pub use options::{CommitTuning, Compression, Durability, Mode, OpenProgress, Options};
+pub use options::{
+    BackgroundTuning, CommitTuning, Compression, Durability, Mode, OpenProgress, Options,
+};
 pub use table::{Range, Snapshot, Table, WriteBatch};
 pub use txn::{Isolation, LockWait, Transaction, TransactionInfo, TxnOptions, TxnRange};

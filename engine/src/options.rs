@@ -75,6 +75,7 @@ pub struct Options {
     pub(crate) mode: Mode,
     pub(crate) pm_path: Option<PathBuf>,
     pub(crate) tuning: CommitTuning,
+    pub(crate) background: BackgroundTuning,
     /// Of level 1, and of those below.
     pub(crate) compression: (Compression, Compression),
     pub(crate) reuse: bool,
@@ -212,6 +213,50 @@ impl CommitTuning {
     }
 }
 
+/// What the background may use of the machine. May be changed while the database is open:
+/// [`Database::tune_background`](crate::Database::tune_background).
+///
+/// # Examples
+///
+/// ```
+/// let tuning = terrace::BackgroundTuning::new().threads(4).bytes_per_second(64 << 20);
+/// assert_eq!(tuning, tuning.threads(4));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BackgroundTuning {
+    pub(crate) threads: usize,
+    pub(crate) bytes_per_second: u64,
+}
+
+impl Default for BackgroundTuning {
+    fn default() -> BackgroundTuning {
+        BackgroundTuning::new()
+    }
+}
+
+impl BackgroundTuning {
+    /// One thread for everything, as fast as it goes.
+    pub const fn new() -> BackgroundTuning {
+        BackgroundTuning { threads: 1, bytes_per_second: 0 }
+    }
+
+    /// How many threads it has, 1 by default. With more, the first one moves data out of the region,
+    /// and the others compact: different tables, and different keys of one, at the same time.
+    #[must_use]
+    pub const fn threads(mut self, threads: usize) -> BackgroundTuning {
+        self.threads = threads;
+        self
+    }
+
+    /// How many bytes a second compactions may write, all together; 0, the default, for no bound.
+    /// Drains are not held to it: writers wait for them.
+    #[must_use]
+    pub const fn bytes_per_second(mut self, bytes: u64) -> BackgroundTuning {
+        self.bytes_per_second = bytes;
+        self
+    }
+}
+
 impl Default for Options {
     fn default() -> Options {
         Options::new()
@@ -239,6 +284,7 @@ impl Options {
             mode: Mode::File,
             pm_path: None,
             tuning: CommitTuning::new(),
+            background: BackgroundTuning::new(),
             compression: (Compression::None, Compression::Zstd),
             reuse: true,
             progress: None,
@@ -300,6 +346,13 @@ impl Options {
     #[must_use]
     pub fn commit_tuning(mut self, tuning: CommitTuning) -> Options {
         self.tuning = tuning;
+        self
+    }
+
+    /// What the background may use of the machine; see [`BackgroundTuning::new`] for the default.
+    #[must_use]
+    pub fn background_tuning(mut self, tuning: BackgroundTuning) -> Options {
+        self.background = tuning;
         self
     }
 

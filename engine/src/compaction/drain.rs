@@ -81,8 +81,9 @@ pub(crate) fn drain(
         format: shape.format(1),
         reuse: shape.reuse,
         promise,
+        before_write: &|_| {},
     };
-    let level1 = Side::extents(inputs, cache, shape.reuse)?;
+    let level1 = Side::extents(inputs, cache, shape.reuse);
     let outputs = merge_to_level(Side::records(Box::new(level0))?, level1, &context)?;
     let replaced = outputs.replaced(inputs);
     let remove = |e: &Arc<Extent>| Op::RemoveExtent { table, level: 1, id: e.meta().id };

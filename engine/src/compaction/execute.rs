@@ -21,7 +21,7 @@ pub(crate) struct Done {
 }
 
 /// Does what was chosen, short of applying the edit, which it gives. The table's version must
-/// still have the chosen extents.
+/// still have the chosen extents. `before_write` is told of the bytes of each extent, and may wait.
 ///
 /// # Errors
 ///
@@ -33,6 +33,7 @@ pub(crate) fn run(
     cache: &Arc<BlockCache>,
     horizon: &Horizon,
     shape: &Shape,
+    before_write: &dyn Fn(u64),
 ) -> Result<Done> {
     match choice {
         Choice::Move { table, from, extent } => {
@@ -59,9 +60,10 @@ pub(crate) fn run(
                 format: shape.format(to),
                 reuse: shape.reuse,
                 promise,
+                before_write,
             };
-            let upper = Side::extents(inputs, cache, shape.reuse)?;
-            let lower = Side::extents(overlap, cache, shape.reuse)?;
+            let upper = Side::extents(inputs, cache, shape.reuse);
+            let lower = Side::extents(overlap, cache, shape.reuse);
             let outputs = merge_to_level(upper, lower, &ctx)?;
             let remove = |level, extent: &Arc<Extent>| Op::RemoveExtent {
                 table,

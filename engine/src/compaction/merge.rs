@@ -32,16 +32,12 @@ impl<'a> Side<'a> {
     }
 
     /// Sorted extents that have no key in common. Without `reuse` they are records.
-    ///
-    /// # Errors
-    ///
-    /// Those of opening the first one.
     pub(crate) fn extents(
         extents: &[Arc<Extent>],
         cache: &Arc<BlockCache>,
         reuse: bool,
-    ) -> Result<Side<'static>> {
-        Ok(Side::Blocks(BlockWalk::new(extents, cache, reuse)?))
+    ) -> Side<'static> {
+        Side::Blocks(BlockWalk::new(extents, cache, reuse))
     }
 
     /// The key that comes next.
@@ -67,11 +63,11 @@ impl<'a> Side<'a> {
         }
     }
 
-    /// Loads the block that it stands before, if it does.
+    /// Loads what it stands before.
     fn open(&mut self) -> Result<()> {
         match self {
-            Side::Blocks(walk) if walk.entry().is_none() && walk.key().is_some() => walk.open(),
-            _ => Ok(()),
+            Side::Blocks(walk) => walk.open(),
+            Side::Records(_) => Ok(()),
         }
     }
 }
@@ -150,8 +146,10 @@ fn step<B: Fn(&[u8]) -> bool>(
             && writer.may_keep(extent, other.key())
         {
             writer.keep(extent)?;
-            return walk.skip_extent();
+            walk.skip_extent();
+            return Ok(());
         }
+        walk.enter()?;
         let format = writer.format();
         let copies =
             walk.block_ahead(format)?.is_some_and(|ahead| writer.may_copy(ahead, other.key()));

@@ -6,7 +6,7 @@ mod merge;
 mod output;
 mod pick;
 
-pub(crate) use drain::{choose_column, drain};
+pub(crate) use drain::{Column, choose_column, drain};
 pub(crate) use execute::run;
 pub(crate) use output::Reused;
 pub(crate) use pick::{Choice, Shape, Situation, pick};

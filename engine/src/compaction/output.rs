@@ -34,6 +34,8 @@ pub(crate) struct MergeContext<'a, B: Fn(&[u8]) -> bool> {
     pub(crate) reuse: bool,
     /// The space for what it writes.
     pub(crate) promise: &'a Promise,
+    /// Told of the bytes of each extent before it is written.
+    pub(crate) before_write: &'a dyn Fn(u64),
 }
 
 /// What was reused instead of written anew.
@@ -89,7 +91,9 @@ impl<'a, B: Fn(&[u8]) -> bool> Writer<'a, B> {
         let ctx = self.ctx;
         let is_hot = |key: &[u8]| ctx.replaces.iter().any(|e| e.is_cached(key, ctx.cache));
         let built = builder.finish();
-        ctx.promise.spend(built.bytes.len() as u64);
+        let bytes = built.bytes.len() as u64;
+        (ctx.before_write)(bytes);
+        ctx.promise.spend(bytes);
         let extent = built.write_filling(ctx.set.store(), ctx.cache, is_hot)?;
         let (first, last) = (&extent.meta().smallest_key, &extent.meta().greatest_key);
         let meets =
@@ -127,11 +131,13 @@ impl<'a, B: Fn(&[u8]) -> bool> Writer<'a, B> {
     /// Whether an extent may stay where it is: `next` is the other side's next key. A small one is
     /// rather written again together with its neighbours, and so is one that would leave a small
     /// one before it, or small ones would come to stand between large ones in ever greater numbers.
+    /// One with versions that may have been superseded is looked into.
     pub(super) fn may_keep(&self, extent: &Extent, next: Option<&[u8]>) -> bool {
         let (meta, most) = (extent.meta(), self.ctx.extent_bytes);
         let large = |b: &ExtentBuilder| b.size() >= most / 8;
         self.ctx.reuse
             && meta.location.len as usize >= most / 2
+            && !extent.has_versions()
             && self.is_past_all(&meta.smallest_key)
             && next.is_none_or(|next| meta.greatest_key.as_slice() < next)
             && self.builder.as_ref().is_none_or(large)

@@ -1,8 +1,11 @@
 //! The database: opening and closing, tables by name, recovery's order, the background.
 
 mod background;
+mod budget;
 mod catalog;
+mod claims;
 mod cleaning;
+mod compacting;
 mod create;
 mod emulated;
 mod events;
@@ -23,7 +26,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::error::Result;
-use crate::options::{CommitTuning, Durability, Options};
+use crate::options::{BackgroundTuning, CommitTuning, Durability, Options};
 use crate::table::{Keep, Snapshot, Table, WriteBatch};
 
 use inner::Inner;
@@ -260,6 +263,16 @@ impl Database {
     /// Changes how commits are grouped and where their records go, from the next commits on.
     pub fn tune_commits(&self, tuning: CommitTuning) {
         self.inner.tune(tuning);
+    }
+
+    /// Changes what the background may use of the machine, from now on: threads come and go, and a
+    /// compaction under way is held to the new rate.
+    ///
+    /// # Errors
+    ///
+    /// `Unavailable` when a thread cannot be started; `Closed`.
+    pub fn tune_background(&self, tuning: BackgroundTuning) -> Result<()> {
+        self.inner.tune_background(tuning)
     }
 
     /// What lies where, and what it has cost since the database was opened.

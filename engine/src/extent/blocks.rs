@@ -2,9 +2,10 @@
 //!
 //! Invariants:
 //!
-//! 1. At the beginning of a block that has a summary, the block is not loaded: `open` is `None`.
-//!    Elsewhere `open` stands on a record.
-//! 2. Past the last extent, `at` is their number.
+//! 1. Before an extent nothing of it is loaded: `entered` is false.
+//! 2. In one, at the beginning of a block that has a summary, the block is not loaded: `open` is
+//!    `None`. Elsewhere `open` stands on a record.
+//! 3. Past the last extent, `at` is their number.
 
 use std::sync::Arc;
 
@@ -22,6 +23,7 @@ pub(crate) struct BlockWalk {
     /// Whether blocks are shown as wholes at all.
     by_block: bool,
     at: usize,
+    entered: bool,
     block: usize,
     /// Of the current extent's blocks, if it has them.
     summaries: Option<Vec<BlockSummary>>,
@@ -38,36 +40,34 @@ pub(crate) struct Ahead<'a> {
 }
 
 impl BlockWalk {
-    /// Before the first block of `extents`.
-    ///
-    /// # Errors
-    ///
-    /// `Corrupt` if what has to be read does not check out; or on an I/O error.
+    /// Before the first of `extents`. With `by_block` false, blocks are not shown as wholes.
     pub(crate) fn new(
         extents: &[Arc<Extent>],
         cache: &Arc<BlockCache>,
         by_block: bool,
-    ) -> Result<BlockWalk> {
-        let mut walk = BlockWalk {
+    ) -> BlockWalk {
+        BlockWalk {
             extents: extents.to_vec(),
             cache: Arc::clone(cache),
             by_block,
             at: 0,
+            entered: false,
             block: 0,
             summaries: None,
             open: None,
-        };
-        walk.begin_extent()?;
-        Ok(walk)
+        }
     }
 
     fn parts(&self) -> Result<&Parts> {
         self.extents[self.at].parts()
     }
 
-    fn begin_extent(&mut self) -> Result<()> {
-        (self.block, self.open, self.summaries) = (0, None, None);
-        let Some(extent) = self.extents.get(self.at) else { return Ok(()) };
+    /// Goes before the first block of the extent ahead.
+    pub(crate) fn enter(&mut self) -> Result<()> {
+        let Some(extent) = self.extents.get(self.at).filter(|_| !self.entered) else {
+            return Ok(());
+        };
+        self.entered = true;
         if self.by_block {
             self.summaries = extent.summaries()?;
         }
@@ -76,7 +76,7 @@ impl BlockWalk {
 
     fn begin_block(&mut self) -> Result<()> {
         self.open = None;
-        if self.summaries.is_some() { Ok(()) } else { self.open() }
+        if self.summaries.is_some() { Ok(()) } else { self.load_block() }
     }
 
     fn next_block(&mut self) -> Result<()> {
@@ -84,17 +84,26 @@ impl BlockWalk {
         if self.block < self.parts()?.index.entries().len() {
             return self.begin_block();
         }
-        self.skip_extent()
+        self.skip_extent();
+        Ok(())
     }
 
     /// Goes on to the next extent.
-    pub(crate) fn skip_extent(&mut self) -> Result<()> {
+    pub(crate) fn skip_extent(&mut self) {
         self.at += 1;
-        self.begin_extent()
+        (self.block, self.entered, self.open, self.summaries) = (0, false, None, None);
     }
 
-    /// Loads the block that the walk stands before.
+    /// Loads what the walk stands before, so that it stands on a record.
     pub(crate) fn open(&mut self) -> Result<()> {
+        self.enter()?;
+        if self.open.is_some() || self.at == self.extents.len() {
+            return Ok(());
+        }
+        self.load_block()
+    }
+
+    fn load_block(&mut self) -> Result<()> {
         let (extent, n) = (&self.extents[self.at], self.block);
         let parts = extent.parts()?;
         let block = extent.block(parts, n, &self.cache, false)?;
@@ -109,11 +118,11 @@ impl BlockWalk {
         match (&self.open, &self.summaries) {
             (Some(cursor), _) => cursor.entry().map(|entry| entry.key),
             (None, Some(summaries)) => Some(&summaries.get(self.block)?.first_key),
-            (None, None) => None,
+            (None, None) => Some(&self.extents.get(self.at)?.meta().smallest_key),
         }
     }
 
-    /// The record that comes next; `None` also before a block that is not loaded.
+    /// The record that comes next; `None` also before what is not loaded.
     pub(crate) fn entry(&self) -> Option<EntryRef<'_>> {
         self.open.as_ref()?.entry()
     }
@@ -129,8 +138,7 @@ impl BlockWalk {
 
     /// The extent that the walk stands before, if it is before one.
     pub(crate) fn extent_ahead(&self) -> Option<&Arc<Extent>> {
-        let before = self.block == 0 && self.open.is_none();
-        self.extents.get(self.at).filter(|_| before)
+        self.extents.get(self.at).filter(|_| !self.entered)
     }
 
     /// The block that the walk stands before, if it can go into an extent of this format.

@@ -194,7 +194,8 @@ impl ExtentBuilder {
         }
         self.meta.footer_checksum = Footer::checksum_of(&footer);
         debug_assert!(self.meta.is_sound(), "what is written can be read back");
-        BuiltExtent { meta: self.meta, bytes: self.out, cached: self.cached }
+        let has_versions = self.summaries.iter().any(|block| block.keys < block.records);
+        BuiltExtent { meta: self.meta, bytes: self.out, cached: self.cached, has_versions }
     }
 }
 
@@ -205,6 +206,7 @@ pub(crate) struct BuiltExtent {
     pub(crate) meta: ExtentMeta,
     pub(crate) bytes: Vec<u8>,
     cached: Vec<(u32, (u64, u32))>,
+    has_versions: bool,
 }
 
 impl BuiltExtent {
@@ -234,7 +236,7 @@ impl BuiltExtent {
         let reserved = store.reserve(len)?;
         store.write(&reserved.location(), &self.bytes)?;
         self.meta.location = reserved.keep();
-        let extent = Extent::written(self.meta, Arc::clone(store), &self.bytes);
+        let extent = Extent::written(self.meta, Arc::clone(store), &self.bytes, self.has_versions);
         for (offset, (id, was_at)) in self.cached {
             // Decoded already, and the same whatever extent it is in.
             if let Some(block) = cache.peek(id, was_at) {

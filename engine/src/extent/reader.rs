@@ -67,6 +67,9 @@ pub(crate) struct Extent {
     parts: OnceLock<Parts>,
     state: AtomicU8,
     heat: Heat,
+    /// Some key is in it in several versions, as far as is known: of an extent that was written
+    /// since the opening.
+    has_versions: bool,
 }
 
 impl Described for Arc<Extent> {
@@ -82,15 +85,20 @@ impl Described for Arc<Extent> {
 impl Extent {
     /// An extent that a durable edit names, its space already taken. Reads nothing yet.
     pub(crate) fn open(meta: ExtentMeta, store: Arc<ExtentStore>) -> Arc<Extent> {
-        Extent::new(meta, store, None, INSTALLED)
+        Extent::new(meta, store, None, INSTALLED, false)
     }
 
     /// An extent that was just written and that no edit names yet. Filter and index are taken
     /// from its bytes, since compactions and readers are about to use them.
-    pub(super) fn written(meta: ExtentMeta, store: Arc<ExtentStore>, bytes: &[u8]) -> Arc<Extent> {
+    pub(super) fn written(
+        meta: ExtentMeta,
+        store: Arc<ExtentStore>,
+        bytes: &[u8],
+        has_versions: bool,
+    ) -> Arc<Extent> {
         let parts = Parts::decode(&meta, bytes);
         debug_assert!(parts.is_some(), "what is written can be read back");
-        Extent::new(meta, store, parts, WRITTEN)
+        Extent::new(meta, store, parts, WRITTEN, has_versions)
     }
 
     fn new(
@@ -98,9 +106,22 @@ impl Extent {
         store: Arc<ExtentStore>,
         parts: Option<Parts>,
         state: u8,
+        has_versions: bool,
     ) -> Arc<Extent> {
         let parts = parts.map_or_else(OnceLock::new, OnceLock::from);
-        Arc::new(Extent { meta, store, parts, state: AtomicU8::new(state), heat: Heat::default() })
+        Arc::new(Extent {
+            meta,
+            store,
+            parts,
+            state: AtomicU8::new(state),
+            heat: Heat::default(),
+            has_versions,
+        })
+    }
+
+    /// Whether it is known that some key is in it in several versions.
+    pub(crate) fn has_versions(&self) -> bool {
+        self.has_versions
     }
 
     /// Its description.

@@ -81,7 +81,8 @@ impl Pace {
         let mut state = self.state.lock();
         if deadline.is_some_and(|deadline| deadline < until) {
             let wait = wait.min(LONGEST_DELAY).as_secs_f64() * 1e3;
-            let why = format!("writers wait {wait:.1} ms for {bytes} bytes, since {}", state.reason);
+            let why =
+                format!("writers wait {wait:.1} ms for {bytes} bytes, since {}", state.reason);
             return Err(late(&why));
         }
         // Relief ends the wait early.

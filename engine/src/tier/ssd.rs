@@ -251,7 +251,9 @@ impl ExtentStore {
         let added = (units * UNIT).next_multiple_of(step);
         let last = allocation.files.last_key_value().map(|(n, (_, len))| (*n, len * UNIT));
         let (number, old) = match last {
-            Some((number, bytes)) if bytes + added <= greatest_file(allocation.file_bytes()) => (number, bytes),
+            Some((number, bytes)) if bytes + added <= greatest_file(allocation.file_bytes()) => {
+                (number, bytes)
+            }
             Some((number, _)) => (number + 1, 0),
             None => (1, 0),
         };

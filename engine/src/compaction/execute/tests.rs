@@ -67,10 +67,13 @@ impl Fixture {
             extent_bytes: self.shape.extent_bytes,
             format: self.shape.format(1),
             reuse: self.shape.reuse,
-            promise: &store.promise(bytes(&below) + u64::from(column.meta().location.len), false).unwrap(),
+            promise: &store
+                .promise(bytes(&below) + u64::from(column.meta().location.len), false)
+                .unwrap(),
+            before_write: &|_| {},
         };
         let upper = Side::records(Box::new(column.cursor(&self.cache, false))).unwrap();
-        let lower = Side::extents(&below, &self.cache, self.shape.reuse).unwrap();
+        let lower = Side::extents(&below, &self.cache, self.shape.reuse);
         let outputs = merge_to_level(upper, lower, &ctx).unwrap();
         let table = self.table;
         let replaced = outputs.replaced(&below);
@@ -102,7 +105,8 @@ impl Fixture {
             let horizon = self.snapshots.horizon();
             let now = Situation { oldest: horizon.oldest(), busy: &[] };
             let Some(choice) = pick(&version, &self.shape, &now) else { return jobs };
-            let done = run(&choice, &self.set, &self.cache, &horizon, &self.shape).unwrap();
+            let done =
+                run(&choice, &self.set, &self.cache, &horizon, &self.shape, &|_| {}).unwrap();
             self.set.apply(done.edit, self.visible.get()).unwrap();
             assert!(jobs < 10_000, "it ends");
         }
@@ -215,13 +219,14 @@ fn a_failed_sync_poisons_and_a_full_disk_does_not() {
         format: SHAPE.format(2),
         reuse: true,
         promise: &fixture.set.store().promise(1, false).unwrap(),
+        before_write: &|_| {},
     };
     let source = crate::extent::tests::sim_store().1;
     let list: Vec<_> = (0..100).map(|n| Entry::put(&key(n), 1, &value(n, 1))).collect();
     let extent = crate::extent::tests::write_extent(&source, 1, &list);
     let merge = || {
         let upper = Side::records(Box::new(extent.cursor(&fixture.cache, false))).unwrap();
-        merge_to_level(upper, Side::extents(&[], &fixture.cache, true).unwrap(), &ctx)
+        merge_to_level(upper, Side::extents(&[], &fixture.cache, true), &ctx)
     };
     fixture.files.set_capacity(Some(1 << 20));
     let full = merge().unwrap_err();

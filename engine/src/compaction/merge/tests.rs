@@ -15,8 +15,12 @@ const BLOCKS: Shape = Shape { extent_bytes: 100_000, level1_bytes: 300_000, ..SH
 
 /// Nothing that a compression makes smaller.
 fn value(n: u16, lsn: Lsn) -> Vec<u8> {
-    let seed = (u64::from(n) << 32 | lsn).wrapping_mul(0x9E37_79B9_7F4A_7C15);
-    (0..200u64).flat_map(|i| (seed ^ i).wrapping_mul(0xBF58_476D_1CE4_E5B9).to_le_bytes()).collect()
+    let mix = |x: u64| {
+        let x = (x ^ (x >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        (x ^ (x >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB)
+    };
+    let seed = mix(u64::from(n) << 32 | lsn);
+    (0..200u64).flat_map(|i| mix(seed.wrapping_add(i)).to_le_bytes()).collect()
 }
 
 fn puts(keys: impl Iterator<Item = u16>, lsn: Lsn) -> Vec<Entry> {
@@ -41,7 +45,7 @@ fn what_has_no_newer_key_stays_or_is_copied() {
     let ends = puts([0, 900, 1998].into_iter(), 2);
     let reused = fixture.drain(ends);
     assert_eq!(reused.extents as usize, before.len() - 3, "the first, the last, and that of 900");
-    assert!(reused.blocks >= 12, "{reused:?}");
+    assert!(reused.blocks >= 8, "{reused:?}");
     let written = fixture.set.store().bytes_written() - written;
     assert!(written < 4 * 100_000 + 20_000, "{written} bytes written");
     let after = fixture.level1();
@@ -138,13 +142,13 @@ fn an_extent_without_summaries_is_merged_by_records() {
     let fixture = filled(BLOCKS);
     let before = fixture.level1();
     let cache = &fixture.cache;
-    let mut by_record = crate::extent::BlockWalk::new(&before, cache, false).unwrap();
-    let mut by_block = crate::extent::BlockWalk::new(&before, cache, true).unwrap();
+    let mut by_record = crate::extent::BlockWalk::new(&before, cache, false);
+    let mut by_block = crate::extent::BlockWalk::new(&before, cache, true);
     let mut count = 0;
     while let Some(key) = by_record.key().map(<[u8]>::to_vec) {
-        if by_block.entry().is_none() {
-            by_block.open().unwrap();
-        }
+        by_record.open().unwrap();
+        assert_eq!(by_block.key(), Some(key.as_slice()));
+        by_block.open().unwrap();
         assert_eq!(by_block.key(), Some(key.as_slice()));
         assert_eq!(by_block.entry(), by_record.entry());
         by_record.next().unwrap();
@@ -175,8 +179,9 @@ proptest! {
             // Mostly a part of the keys, so that there is something to reuse.
             let from = from.index(600) as u16;
             let width = if lsn % 4 == 0 { 600 } else { 80 };
-            let batch = batch.into_iter().map(|(n, put)| (from + n * width / 600, put));
-            let batch: BTreeMap<u16, bool> = batch.collect();
+            let near = |n: u16| from + (u32::from(n) * width / 600) as u16;
+            let batch: BTreeMap<u16, bool> =
+                batch.into_iter().map(|(n, put)| (near(n), put)).collect();
             let records = batch.iter().map(|(&n, &put)| match put {
                 true => Entry::put(&key(n), lsn, &value(n, lsn)),
                 false => Entry::delete(&key(n), lsn),

@@ -146,7 +146,10 @@ fn a_file_without_extents_goes_and_its_number_is_not_used_again() {
         drop((first, second));
         assert!(store.give_back().unwrap() >= 1000 * MIB);
         assert!(files.open(&store.path(2), OpenHow::Read).is_err(), "the file is gone");
-        assert_eq!(store.space().files, 1 + u64::from(files.open(&store.path(1), OpenHow::Read).is_ok()));
+        assert_eq!(
+            store.space().files,
+            1 + u64::from(files.open(&store.path(1), OpenHow::Read).is_ok())
+        );
         // With or without the names that went, the same is free.
         let found = sim_store(&files.crash(survive), &[third]).unwrap();
         assert_eq!(found.space().taken_bytes, 600 * MIB);
