@@ -58,8 +58,8 @@ impl ExtentStore {
         let mut allocation = self.allocation.lock();
         let reserve = if makes_space { 0 } else { allocation.taken_units / RESERVE };
         let wanted = allocation.promised_units + units + reserve;
-        while missing(&allocation, wanted) > 0 {
-            self.grow(&mut allocation, missing(&allocation, wanted).max(PIECE.min(units)))?;
+        while let Some(more) = missing(&allocation, wanted) {
+            self.grow(&mut allocation, more)?;
         }
         allocation.promised_units += units;
         let store = Arc::clone(self);
@@ -69,7 +69,8 @@ impl ExtentStore {
 
 /// Units that are missing to have so many free, in pieces that an extent fits in. Less than a piece
 /// may be in smaller ones.
-fn missing(allocation: &Allocation, wanted: u64) -> u64 {
+fn missing(allocation: &Allocation, wanted: u64) -> Option<u64> {
     let in_pieces = (wanted / PIECE).saturating_sub(allocation.pieces(PIECE)) * PIECE;
-    wanted.saturating_sub(allocation.free_units()).max(in_pieces)
+    let missing = wanted.saturating_sub(allocation.free_units()).max(in_pieces);
+    (missing > 0).then_some(missing)
 }
