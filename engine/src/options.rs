@@ -257,6 +257,78 @@ impl BackgroundTuning {
     }
 }
 
+/// What a table is created with, and keeps: see
+/// [`Database::create_table`](crate::Database::create_table).
+///
+/// # Examples
+///
+/// ```
+/// let options = terrace::TableOptions::new().block_size(4096).filter_bits(14);
+/// assert_ne!(options, terrace::TableOptions::default());
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TableOptions {
+    pub(crate) block_size: u32,
+    pub(crate) filter_bits: u8,
+}
+
+impl Default for TableOptions {
+    fn default() -> TableOptions {
+        TableOptions::new()
+    }
+}
+
+impl TableOptions {
+    /// Blocks of 16 KiB, filters of 10 bits a key.
+    pub const fn new() -> TableOptions {
+        TableOptions { block_size: 16 * 1024, filter_bits: 10 }
+    }
+
+    /// Bytes of records in a block before compression, from 1 KiB to 1 MiB; 16 KiB by default. A
+    /// look-up that is not cached reads one block; larger ones compress better and take a smaller
+    /// index.
+    #[must_use]
+    pub const fn block_size(mut self, bytes: u32) -> TableOptions {
+        self.block_size = bytes;
+        self
+    }
+
+    /// Bits of an extent's filter for each key, at most 30; 10 by default, with which one look-up
+    /// of a hundred reads a block for nothing. 0 for no filter: where every key that is asked for is
+    /// there, or only ranges are read.
+    #[must_use]
+    pub const fn filter_bits(mut self, bits: u8) -> TableOptions {
+        self.filter_bits = bits;
+        self
+    }
+
+    pub(crate) fn check(&self) -> Result<()> {
+        let TableOptions { block_size, filter_bits } = self;
+        if !(1 << 10..=1 << 20).contains(block_size) {
+            let message = format!("a block size of {block_size} bytes: it takes 1024 to 1048576");
+            return Err(Error::invalid(message));
+        }
+        if *filter_bits > 30 {
+            return Err(Error::invalid(format!("{filter_bits} bits of filter: it takes 0 to 30")));
+        }
+        Ok(())
+    }
+
+    /// Appends the fields of `docs/format.md`.
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.block_size.to_le_bytes());
+        out.push(self.filter_bits);
+    }
+
+    /// Reads the fields; `None` if there are too few bytes or they say what cannot be.
+    pub(crate) fn decode(bytes: &[u8]) -> Option<TableOptions> {
+        let (block_size, rest) = bytes.split_first_chunk()?;
+        let [filter_bits] = *rest else { return None };
+        let options = TableOptions { block_size: u32::from_le_bytes(*block_size), filter_bits };
+        options.check().ok().map(|()| options)
+    }
+}
+
 impl Default for Options {
     fn default() -> Options {
         Options::new()

@@ -13,7 +13,9 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use common::{Chance, alone, rounds, tiny, together};
-use terrace::{BackgroundTuning, Database, Durability, ErrorKind, Options, Table, WriteBatch};
+use terrace::{
+    BackgroundTuning, Database, Durability, ErrorKind, Options, Table, TableOptions, WriteBatch,
+};
 
 fn settle(db: &Database) {
     for _ in 0..10_000 {
@@ -271,4 +273,38 @@ fn several_compactions_at_a_time_leave_every_table_right() {
     check(&db);
     db.close().unwrap();
     check(&tiny().open(dir.path()).unwrap());
+}
+
+#[test]
+fn tables_keep_the_options_that_they_were_created_with() {
+    let _alone = alone();
+    let dir = tempfile::tempdir().unwrap();
+    let db = Options::new().pm_size(4 << 20).stepped().create(dir.path()).unwrap();
+    let lean = TableOptions::new().block_size(256 * 1024).filter_bits(0);
+    let tables = [db.create_table("lean", lean).unwrap(), db.table("usual").unwrap()];
+    let error = db.create_table("usual", lean).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    for wrong in [lean.block_size(512), lean.block_size(2 << 20), lean.filter_bits(31)] {
+        assert_eq!(db.create_table("wrong", wrong).unwrap_err().kind(), ErrorKind::Invalid);
+    }
+    db.truncate_table("lean").unwrap();
+    drop((tables, db));
+    let db = Options::new().pm_size(4 << 20).stepped().open(dir.path()).unwrap();
+    // What index and filter of as many rows take tells how they are laid out.
+    let index_memory = |name: &str| {
+        let before = db.stats().disk.index_memory;
+        let table = db.existing_table(name).unwrap();
+        for n in 0..30_000u32 {
+            put(&db, &table, &format!("{n:06}"), &[7; 200]);
+        }
+        while !db.stats().tables.iter().any(|t| t.name == name && !t.levels.is_empty()) {
+            push_down(&db, &table);
+        }
+        assert_eq!(table.get("000077").unwrap().unwrap().len(), 200);
+        assert_eq!(table.get("nothing").unwrap(), None);
+        db.stats().disk.index_memory - before
+    };
+    let (lean, usual) = (index_memory("lean"), index_memory("usual"));
+    assert!(lean * 5 < usual, "{lean} and {usual} bytes of memory");
+    assert_eq!(db.verify().unwrap().damages.len(), 0);
 }

@@ -78,7 +78,7 @@ pub(crate) fn drain(
         horizon,
         bottom: |key: &[u8]| shape.drops_tombstones || version.is_bottom(1, key),
         extent_bytes: shape.extent_bytes,
-        format: shape.format(1),
+        format: shape.format(1, version.options),
         reuse: shape.reuse,
         promise,
         before_write: &|_| {},

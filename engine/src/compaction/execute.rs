@@ -57,7 +57,7 @@ pub(crate) fn run(
                 horizon,
                 bottom: |key: &[u8]| version.is_bottom(to, key),
                 extent_bytes: shape.extent_bytes,
-                format: shape.format(to),
+                format: shape.format(to, version.options),
                 reuse: shape.reuse,
                 promise,
                 before_write,

@@ -20,7 +20,7 @@ use std::sync::Arc;
 use crate::extent::{Described, Extent, ExtentMeta, Format};
 use crate::levels::{Level, MAX_LEVELS, Version};
 use crate::mvcc::KeyInterval;
-use crate::options::Compression;
+use crate::options::{Compression, TableOptions};
 use crate::record::{Lsn, TableId};
 
 /// The most extents of the next level in one merge.
@@ -47,9 +47,11 @@ pub(crate) struct Shape {
 }
 
 impl Shape {
-    /// How extents of a level are laid out.
-    pub(crate) fn format(&self, level: u8) -> Format {
-        Format::new(if level <= 1 { self.compression.0 } else { self.compression.1 })
+    /// How extents of a level are laid out, in a table with these options.
+    pub(crate) fn format(&self, level: u8, options: TableOptions) -> Format {
+        let compression = if level <= 1 { self.compression.0 } else { self.compression.1 };
+        let TableOptions { block_size, filter_bits } = options;
+        Format { compression, block_bytes: block_size as usize, filter_bits }
     }
 
     fn target(&self, level: u8) -> u64 {

@@ -26,7 +26,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use crate::error::Result;
-use crate::options::{BackgroundTuning, CommitTuning, Durability, Options};
+use crate::options::{BackgroundTuning, CommitTuning, Durability, Options, TableOptions};
 use crate::table::{Keep, Snapshot, Table, WriteBatch};
 
 use inner::Inner;
@@ -149,6 +149,31 @@ impl Database {
     /// it is missing and the database is open read-only; otherwise as [`Table::put`].
     pub fn table(&self, name: &str) -> Result<Table> {
         let slot = self.inner.open_or_create(name)?;
+        Ok(self.handle(slot))
+    }
+
+    /// Creates a table called `name`, whose extents are laid out as `options` say, for as long as it
+    /// lives: truncated, renamed, or opened again.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` when there is one already, or for options out of bounds; otherwise as
+    /// [`Database::table`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> terrace::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = terrace::Options::new().pm_size(4 << 20).open(dir.path().join("db"))?;
+    /// let options = terrace::TableOptions::new().block_size(64 * 1024).filter_bits(0);
+    /// let history = db.create_table("history", options)?;
+    /// history.put("1815-12-10", "ada")?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn create_table(&self, name: &str, options: TableOptions) -> Result<Table> {
+        let slot = self.inner.create(name, options)?;
         Ok(self.handle(slot))
     }
 

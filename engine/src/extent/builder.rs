@@ -26,6 +26,7 @@ pub(crate) struct Format {
     pub(crate) filter_bits: u8,
 }
 
+#[cfg(test)]
 impl Format {
     /// What tables have that ask for nothing else.
     pub(crate) const fn new(compression: Compression) -> Format {

@@ -9,6 +9,7 @@ use super::LevelCursor;
 use crate::error::Result;
 use crate::extent::{BlockCache, Described, Extent, Found};
 use crate::mvcc::{DrainedMap, KeyInterval};
+use crate::options::TableOptions;
 use crate::record::{Lsn, TableId};
 
 /// The most levels below level 0.
@@ -119,13 +120,15 @@ pub(crate) struct Version<E = Arc<Extent>> {
     pub(crate) levels: Vec<Level<E>>,
     pub(crate) drained: DrainedMap,
     pub(crate) answers: Arc<Answers>,
+    pub(crate) options: TableOptions,
 }
 
 impl<E: Described> Version<E> {
     /// A table without extents.
     pub(crate) fn empty(table: TableId) -> Version<E> {
         let drained = DrainedMap::default();
-        Version { table, levels: Vec::new(), drained, answers: Arc::default() }
+        let options = TableOptions::new();
+        Version { table, levels: Vec::new(), drained, answers: Arc::default(), options }
     }
 
     /// Level `n`, counted from 1; `None` where nothing was ever put.

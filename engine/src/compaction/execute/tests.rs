@@ -8,7 +8,7 @@ use crate::compaction::{Situation, pick};
 use crate::extent::tests::{Entry, forward};
 use crate::levels::LevelCursor;
 use crate::mvcc::{SnapshotRegistry, Watermark};
-use crate::options::Compression;
+use crate::options::{Compression, TableOptions};
 use crate::os::Files;
 use crate::os::sim::{SimFiles, Survive};
 use crate::record::{Cursor, Kind, LSN_MAX, Lsn, TableId};
@@ -65,7 +65,7 @@ impl Fixture {
             horizon: &horizon,
             bottom: |key: &[u8]| version.is_bottom(1, key),
             extent_bytes: self.shape.extent_bytes,
-            format: self.shape.format(1),
+            format: self.shape.format(1, TableOptions::new()),
             reuse: self.shape.reuse,
             promise: &store
                 .promise(bytes(&below) + u64::from(column.meta().location.len), false)
@@ -216,7 +216,7 @@ fn a_failed_sync_poisons_and_a_full_disk_does_not() {
         horizon: &horizon,
         bottom: |_: &[u8]| true,
         extent_bytes: SHAPE.extent_bytes,
-        format: SHAPE.format(2),
+        format: SHAPE.format(2, TableOptions::new()),
         reuse: true,
         promise: &fixture.set.store().promise(1, false).unwrap(),
         before_write: &|_| {},
