@@ -240,8 +240,9 @@ impl BackgroundTuning {
         BackgroundTuning { threads: 1, bytes_per_second: 0 }
     }
 
-    /// How many threads it has, 1 by default. With more, the first one moves data out of the region,
-    /// and the others compact: different tables, and different keys of one, at the same time.
+    /// How many threads it has, 1 by default. With more, the first one moves data out of the
+    /// region, and the others compact: different tables, and different keys of one, at the same
+    /// time.
     #[must_use]
     pub const fn threads(mut self, threads: usize) -> BackgroundTuning {
         self.threads = threads;

@@ -1,9 +1,9 @@
 //! Which compaction to run next: leveled, one extent at a time. Pure functions of a version, of how
 //! often its extents are read, and of what runs already.
 //!
-//! First go extents that are mostly tombstones: one that has something below it goes down, where its
-//! tombstones take with them what they hide; one that has nothing below it is written again without
-//! them, once no reader is older.
+//! First go extents that are mostly tombstones: one that has something below it goes down, where
+//! its tombstones take with them what they hide; one that has nothing below it is written again
+//! without them, once no reader is older.
 //!
 //! Then levels. A level is over-full when it has more bytes than its target; the target of level 1
 //! is given and grows by the ratio from level to level. So two levels are enough until level 2

@@ -1,5 +1,6 @@
 //! The background: freezes, merges, drains, and the release of zones, each job bounded, one after
-//! the other on one thread. Compactions run on it too, or on threads beside it: see `compacting.rs`.
+//! the other on one thread. Compactions run on it too, or on threads beside it: see
+//! `compacting.rs`.
 //!
 //! Every job reads the state of its moment and is safe to be cut anywhere: what it changes on the
 //! media it changes by one journal edit.

@@ -1,4 +1,5 @@
-//! The keys that compactions are at work on, so that jobs of one table keep out of each other's way.
+//! The keys that compactions are at work on, so that jobs of one table keep out of each other's
+//! way.
 //!
 //! Thread safety: every method may be called from any thread; the one mutex is held for a few
 //! instructions. Claims are made, and asked for by drains, under the right to change the table.

@@ -1,8 +1,8 @@
 //! Compactions: on the background's thread, or several at a time on workers beside it.
 //!
-//! A job claims the keys that it works on, in all levels of its table, under the right to change the
-//! table, and then runs without it: drains and other compactions of the table go on elsewhere. The
-//! right is taken again to install what came out.
+//! A job claims the keys that it works on, in all levels of its table, under the right to change
+//! the table, and then runs without it: drains and other compactions of the table go on elsewhere.
+//! The right is taken again to install what came out.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -95,8 +95,8 @@ impl Pace {
     ///
     /// # Errors
     ///
-    /// `Full` when it cannot, with the reason, or did not for a long time; `Timeout` when it did not
-    /// by the deadline.
+    /// `Full` when it cannot, with the reason, or did not for a long time; `Timeout` when it did
+    /// not by the deadline.
     pub(crate) fn wait_for_space(&self, rounds: u64, deadline: Option<Instant>) -> Result<()> {
         let from = Instant::now();
         let patience = from + PATIENCE;

@@ -2,8 +2,8 @@
 //! and files lose the free part at their end. Extents are put into the files of the smallest
 //! numbers, where they fit best, so the others come free as their extents are replaced.
 //!
-//! Whether an old file or length survives a power cut does not matter: what is free follows from the
-//! journal alone.
+//! Whether an old file or length survives a power cut does not matter: what is free follows from
+//! the journal alone.
 
 use std::sync::atomic::Ordering;
 
