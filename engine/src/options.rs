@@ -295,8 +295,8 @@ impl TableOptions {
     }
 
     /// Bits of an extent's filter for each key, at most 30; 10 by default, with which one look-up
-    /// of a hundred reads a block for nothing. 0 for no filter: where every key that is asked for is
-    /// there, or only ranges are read.
+    /// of a hundred reads a block for nothing. 0 for no filter: where every key that is asked for
+    /// is there, or only ranges are read.
     #[must_use]
     pub const fn filter_bits(mut self, bits: u8) -> TableOptions {
         self.filter_bits = bits;

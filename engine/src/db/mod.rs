@@ -152,8 +152,8 @@ impl Database {
         Ok(self.handle(slot))
     }
 
-    /// Creates a table called `name`, whose extents are laid out as `options` say, for as long as it
-    /// lives: truncated, renamed, or opened again.
+    /// Creates a table called `name`, whose extents are laid out as `options` say, for as long as
+    /// it lives: truncated, renamed, or opened again.
     ///
     /// # Errors
     ///
