@@ -186,7 +186,7 @@ fn who_has_a_deadline_is_told_what_for_instead_of_waiting() {
     db.try_write(batch, late).unwrap();
     assert_eq!(table.iter().map(Result::unwrap).count() as u32, written + 1);
 
-    let mut transaction = db.begin().unwrap();
+    let transaction = db.begin().unwrap();
     transaction.put(&table, "locked", "first").unwrap();
     let error = table.try_put("locked", "second", soon()).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Timeout, "{error}");
