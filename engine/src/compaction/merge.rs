@@ -117,6 +117,7 @@ pub(crate) fn merge_to_level<B: Fn(&[u8]) -> bool>(
             upper.open()?;
             lower.open()?;
         }
+        writer.stretch(ctx.reuse && lower.key().is_some());
         match next(&upper, &lower) {
             Next::None => break,
             Next::Upper => step(&mut upper, &lower, false, &mut writer)?,

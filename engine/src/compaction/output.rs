@@ -72,12 +72,23 @@ pub(super) struct Writer<'a, B: Fn(&[u8]) -> bool> {
     retain: Retain<'a>,
     outputs: Outputs,
     builder: Option<ExtentBuilder>,
+    /// Where the extent under way is cut.
+    cut_at: usize,
 }
 
 impl<'a, B: Fn(&[u8]) -> bool> Writer<'a, B> {
     pub(super) fn new(ctx: &'a MergeContext<'a, B>) -> Writer<'a, B> {
         let retain = Retain::new(ctx.horizon);
-        Writer { ctx, retain, outputs: Outputs::default(), builder: None }
+        let cut_at = ctx.extent_bytes;
+        Writer { ctx, retain, outputs: Outputs::default(), builder: None, cut_at }
+    }
+
+    /// With extents of the level still ahead, one may grow an eighth beyond its size. Else what a
+    /// key or two too many leave over would be written together with the next extent, whose last
+    /// keys would be left over in turn, and so on to the end of the level.
+    pub(super) fn stretch(&mut self, extents_ahead: bool) {
+        let most = self.ctx.extent_bytes;
+        self.cut_at = if extents_ahead { most + most / 8 } else { most };
     }
 
     /// How its extents are laid out.
@@ -113,9 +124,7 @@ impl<'a, B: Fn(&[u8]) -> bool> Writer<'a, B> {
         if !self.retain.keep(entry, || (self.ctx.bottom)(entry.key)) {
             return Ok(());
         }
-        let full = |b: &ExtentBuilder| {
-            b.size() >= self.ctx.extent_bytes && b.last_key() != Some(entry.key)
-        };
+        let full = |b: &ExtentBuilder| b.size() >= self.cut_at && b.last_key() != Some(entry.key);
         if self.builder.as_ref().is_some_and(full) {
             self.cut()?;
         }
@@ -167,7 +176,7 @@ impl<'a, B: Fn(&[u8]) -> bool> Writer<'a, B> {
 
     /// Takes a block over.
     pub(super) fn copy(&mut self, block: WholeBlock) -> Result<()> {
-        if self.builder.as_ref().is_some_and(|b| b.size() >= self.ctx.extent_bytes) {
+        if self.builder.as_ref().is_some_and(|b| b.size() >= self.cut_at) {
             self.cut()?;
         }
         self.outputs.reused.blocks += 1;

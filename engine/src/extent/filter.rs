@@ -142,7 +142,8 @@ impl Filter {
             return Err(Malformed::new(expected, format!("{probes}, of kind {kind}")));
         }
         let rest = bytes.len() - HEADER_LEN;
-        let fits = if kind == 0 { len == rest } else { len <= rest && (rest - len).is_multiple_of(4) };
+        let fits =
+            if kind == 0 { len == rest } else { len <= rest && (rest - len).is_multiple_of(4) };
         if !fits || !len.is_multiple_of(LINE_LEN) {
             return Err(Malformed::new(format!("at most {rest} bytes of bits"), format!("{len}")));
         }

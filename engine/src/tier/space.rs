@@ -12,15 +12,17 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(super) struct FreeMap {
     /// First unit → number of units.
     by_start: BTreeMap<u64, u64>,
-    /// (number of units, first unit): the best fit is the first that is long enough.
+    /// (number of units, first unit).
     by_len: BTreeSet<(u64, u64)>,
 }
 
 impl FreeMap {
-    /// Takes `len` units from the smallest range that has them, the first of equals.
+    /// Takes `len` units from the first range that has them, so that what is free comes to lie at
+    /// the end.
     pub(super) fn allocate(&mut self, len: u64) -> Option<u64> {
         debug_assert!(len > 0, "an extent has at least one unit");
-        let &(free, start) = self.by_len.range((len, 0)..).next()?;
+        self.by_len.range((len, 0)..).next()?;
+        let (&start, &free) = self.by_start.iter().find(|(_, free)| **free >= len)?;
         self.remove(start, free);
         self.insert(start + len, free - len);
         Some(start)
@@ -97,14 +99,16 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn best_fit_leaves_the_large_range_whole() {
+    fn the_first_fit_leaves_the_end_free() {
         let mut map = FreeMap::default();
         map.release(0, 100);
         assert!(map.take(10, 1) && map.take(14, 1));
+        assert_eq!(map.allocate(4), Some(0));
+        assert_eq!(map.allocate(7), Some(15));
+        assert_eq!(map.allocate(79), None);
+        assert_eq!(map.allocate(6), Some(4));
         assert_eq!(map.allocate(3), Some(11));
-        assert_eq!(map.allocate(10), Some(0));
-        assert_eq!(map.allocate(86), None);
-        assert_eq!(map.allocate(85), Some(15));
+        assert_eq!(map.allocate(78), Some(22));
         assert_eq!(map.by_start.len(), 0);
     }
 

@@ -209,23 +209,23 @@ fn versions_of_a_key_are_never_divided() {
 fn a_failed_sync_poisons_and_a_full_disk_does_not() {
     let fixture = Fixture::new(SHAPE);
     let horizon = fixture.snapshots.horizon();
-    let ctx = MergeContext {
-        set: &fixture.set,
-        cache: &fixture.cache,
-        replaces: &[],
-        horizon: &horizon,
-        bottom: |_: &[u8]| true,
-        extent_bytes: SHAPE.extent_bytes,
-        format: SHAPE.format(2, TableOptions::new()),
-        reuse: true,
-        promise: &fixture.set.store().promise(1, false).unwrap(),
-        before_write: &|_| {},
-    };
     let source = crate::extent::tests::sim_store().1;
     let list: Vec<_> = (0..100).map(|n| Entry::put(&key(n), 1, &value(n, 1))).collect();
     let extent = crate::extent::tests::write_extent(&source, 1, &list);
     let merge = || {
-        let upper = Side::records(Box::new(extent.cursor(&fixture.cache, false))).unwrap();
+        let ctx = MergeContext {
+            set: &fixture.set,
+            cache: &fixture.cache,
+            replaces: &[],
+            horizon: &horizon,
+            bottom: |_: &[u8]| true,
+            extent_bytes: SHAPE.extent_bytes,
+            format: SHAPE.format(2, TableOptions::new()),
+            reuse: true,
+            promise: &fixture.set.store().promise(1, false)?,
+            before_write: &|_| {},
+        };
+        let upper = Side::records(Box::new(extent.cursor(&fixture.cache, false)))?;
         merge_to_level(upper, Side::extents(&[], &fixture.cache, true), &ctx)
     };
     fixture.files.set_capacity(Some(1 << 20));

@@ -136,6 +136,22 @@ fn small_extents_do_not_grow_in_number() {
     fixture.verify();
 }
 
+/// A key too many in the first extent must not push the last keys of every extent into the next.
+#[test]
+fn what_is_left_over_does_not_go_on_to_the_end_of_the_level() {
+    let fixture = filled(BLOCKS);
+    let before = fixture.level1();
+    for n in 0..30u8 {
+        let lsn = 2 + Lsn::from(n);
+        fixture.visible.raise(lsn);
+        let more = [key(0).as_slice(), &[n]].concat();
+        let end = Entry::put(&key(1998), lsn, b"end");
+        let reused = fixture.drain(vec![Entry::put(&more, lsn, &value(0, lsn)), end]);
+        assert!(reused.extents as usize >= before.len() - 4, "{n}: {reused:?}");
+    }
+    fixture.verify();
+}
+
 #[test]
 fn an_extent_without_summaries_is_merged_by_records() {
     // As version 1 of the format wrote them.

@@ -1,6 +1,6 @@
 //! Gives free space back to the file system while the database is open: files without an extent go,
-//! and files lose the free part at their end. Extents are put into the files of the smallest
-//! numbers, where they fit best, so the others come free as their extents are replaced.
+//! and files lose the free part at their end. Extents are put into the first place that
+//! is free, so the ends come free as the extents there are replaced.
 //!
 //! Whether an old file or length survives a power cut does not matter: what is free follows from
 //! the journal alone.

@@ -14,8 +14,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::{Allocation, ExtentStore, UNIT};
 use crate::error::Result;
 
-/// Room for an extent of any usual size, in units: a little over 2 MiB.
-const PIECE: u64 = 136;
+/// Room for an extent of any usual size, in units: a little over 2.25 MiB.
+const PIECE: u64 = 152;
 
 /// One part of so many is the reserve.
 const RESERVE: u64 = 16;
