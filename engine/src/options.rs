@@ -71,6 +71,7 @@ pub(crate) type ProgressFn = Arc<dyn Fn(OpenProgress) + Send + Sync>;
 pub struct Options {
     pub(crate) pm_size: u64,
     pub(crate) cache_size: u64,
+    pub(crate) memory: Option<u64>,
     pub(crate) level1_size: u64,
     pub(crate) mode: Mode,
     pub(crate) pm_path: Option<PathBuf>,
@@ -354,6 +355,7 @@ impl Options {
         Options {
             pm_size: 256 * MIB,
             cache_size: 128 * MIB,
+            memory: None,
             level1_size: 256 * MIB,
             mode: Mode::File,
             pm_path: None,
@@ -404,6 +406,19 @@ impl Options {
     #[must_use]
     pub fn cache_size(mut self, bytes: u64) -> Options {
         self.cache_size = bytes;
+        self
+    }
+
+    /// One limit for the memory of the database: the image of its region, the indexes over it,
+    /// block indexes and filters of extents, and, with what is left, blocks; instead of
+    /// [`cache_size`](Options::cache_size). A sixteenth of it is left for what transactions,
+    /// iterators and jobs hold for a moment. Block indexes and filters stay in memory once they
+    /// were read, about a hundredth of the extents. `stats().memory` has the parts.
+    ///
+    /// Opening fails with `Invalid` where region and indexes leave less than a quarter of it.
+    #[must_use]
+    pub fn memory(mut self, bytes: u64) -> Options {
+        self.memory = Some(bytes);
         self
     }
 

@@ -298,3 +298,34 @@ fn tables_keep_the_options_that_they_were_created_with() {
     assert!(lean * 5 < usual, "{lean} and {usual} bytes of memory");
     assert_eq!(db.verify().unwrap().damages.len(), 0);
 }
+
+#[test]
+fn one_limit_bounds_the_memory() {
+    let _alone = alone();
+    const LIMIT: u64 = 8 << 20;
+    let dir = tempfile::tempdir().unwrap();
+    let options = || Options::new().pm_size(4 << 20).stepped();
+    let error = options().memory(5 << 20).create(dir.path().join("no")).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+    assert!(error.to_string().contains("5242880"), "{error}");
+    let db = options().memory(LIMIT).create(dir.path().join("db")).unwrap();
+    let table = db.table("t").unwrap();
+    let mut chance = Chance::new(5);
+    let mut largest = 0;
+    for n in 0..8000 {
+        let key = chance.below(20_000);
+        table.put_with(format!("{key:06}"), value(key, n), Durability::Relaxed).unwrap();
+        for _ in 0..2 {
+            table.get(format!("{:06}", chance.below(20_000))).unwrap();
+        }
+        if n % 100 == 0 {
+            settle(&db);
+            let memory = db.stats().memory;
+            assert!(memory.total() <= LIMIT, "{memory:?}");
+            largest = largest.max(memory.cache);
+        }
+    }
+    let memory = db.stats().memory;
+    assert_eq!((memory.limit, memory.region), (LIMIT, db.stats().pm.capacity));
+    assert!(memory.indexes > 0 && memory.filters > 0 && largest > 1 << 20, "{memory:?}");
+}

@@ -73,6 +73,13 @@ impl<V: Weigh> Cache<V> {
         self.inner.insert((extent, offset), value);
     }
 
+    /// Holds at most so many bytes from now on; what is too much goes at once.
+    pub(crate) fn set_capacity(&self, capacity_bytes: u64) {
+        if capacity_bytes != self.capacity() {
+            self.inner.set_capacity(capacity_bytes);
+        }
+    }
+
     /// Bytes in use.
     pub(crate) fn used(&self) -> u64 {
         self.inner.weight()
@@ -123,6 +130,18 @@ mod tests {
         assert!(cache.get(2, 0).is_none());
         let found = (0..1000).filter(|offset| cache.get(1, *offset).is_some()).count() as u64;
         assert_eq!((cache.hits(), cache.misses()), (found, 1001 - found));
+    }
+
+    #[test]
+    fn a_smaller_capacity_holds_at_once() {
+        let cache = Cache::new(1 << 20);
+        (0..1000).for_each(|offset| cache.insert(1, offset, Arc::new(Bytes(1000))));
+        assert!(cache.used() > 1 << 19);
+        cache.set_capacity(1 << 17);
+        assert!(cache.used() <= 1 << 17 && cache.used() > 0, "{} bytes", cache.used());
+        cache.set_capacity(1 << 20);
+        (0..1000).for_each(|offset| cache.insert(2, offset, Arc::new(Bytes(1000))));
+        assert!(cache.used() > 1 << 19, "and grows again");
     }
 
     #[test]

@@ -395,6 +395,7 @@ impl Engine {
         *self.background.last_drain.lock() = Some(Instant::now());
         self.shared.pace.report(None);
         self.background.budget.ring();
+        self.balance_memory();
         Ok(true)
     }
 
@@ -428,6 +429,7 @@ impl Engine {
     /// Nothing is left to do: no drain is late from here on.
     fn rest(&self) -> Result<bool> {
         *self.background.last_drain.lock() = None;
+        self.balance_memory();
         if self.shared.committer.is_settled() {
             return Ok(false);
         }

@@ -104,6 +104,7 @@ impl Engine {
         let moved = matches!(job.choice, Choice::Move { .. });
         let counter = if moved { &background.moves } else { &background.compactions };
         counter.fetch_add(1, Ordering::Relaxed);
+        self.balance_memory();
         Ok(true)
     }
 }

@@ -12,6 +12,7 @@ mod events;
 mod grow;
 mod inner;
 mod media;
+mod memory;
 mod open;
 mod pacing;
 mod rebuild;
@@ -30,6 +31,7 @@ use crate::options::{BackgroundTuning, CommitTuning, Durability, Options, TableO
 use crate::table::{Keep, Snapshot, Table, WriteBatch};
 
 use inner::Inner;
+pub use memory::MemoryStats;
 pub use salvage::SalvageReport;
 pub use stats::{
     BackgroundStats, CacheStats, CommitStats, DiskStats, LevelStats, OpenStats, PaceStats,

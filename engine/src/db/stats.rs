@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::inner::Engine;
+use super::memory::MemoryStats;
 use crate::pm::Purpose;
 use crate::table::TableCore;
 
@@ -30,6 +31,8 @@ pub struct Stats {
     pub disk: DiskStats,
     /// The block cache.
     pub cache: CacheStats,
+    /// What is held in memory.
+    pub memory: MemoryStats,
     /// Background jobs.
     pub background: BackgroundStats,
 }
@@ -47,6 +50,8 @@ pub struct OpenStats {
     pub records_rebuilt: u64,
     /// Commit groups above the floor that recovery found whole.
     pub groups_accepted: u64,
+    /// Edits of the journal that were replayed, its checkpoint included.
+    pub journal_edits: u64,
 }
 
 /// What it cost to make bytes of the region durable, for one purpose.
@@ -292,11 +297,12 @@ pub(super) fn collect(engine: &Engine) -> Stats {
         tables: engine.tables().iter().map(|t| table(t)).collect(),
         disk: disk(engine),
         cache: CacheStats {
-            capacity: engine.options.cache_size,
+            capacity: engine.shared.cache.capacity(),
             used: engine.shared.cache.used(),
             hits: engine.shared.cache.hits(),
             misses: engine.shared.cache.misses(),
         },
+        memory: engine.memory(),
         background: background(engine),
     }
 }
