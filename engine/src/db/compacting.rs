@@ -25,6 +25,9 @@ const LEVEL_RATIO: u64 = 10;
 /// With nothing to do, a worker looks around this often.
 const IDLE: Duration = Duration::from_millis(200);
 
+/// One that the budget has no room for waits for a ring, and looks up this often.
+const RESTING: Duration = Duration::from_secs(10);
+
 /// A compaction about to run.
 struct Job<'a> {
     choice: Choice,
@@ -33,10 +36,14 @@ struct Job<'a> {
 }
 
 impl Engine {
-    /// The body of worker `n`, counted from 1. It ends when the budget has no room for it.
+    /// The body of worker `n`, counted from 1. It rests while the budget has no room for it.
     pub(super) fn run_worker(&self, n: usize) {
         let budget = &self.background.budget;
-        while !self.stop.load(Ordering::Acquire) && n < budget.threads() {
+        while !self.stop.load(Ordering::Acquire) {
+            if n >= budget.threads() {
+                budget.wait(RESTING);
+                continue;
+            }
             let waited_for = match self.shared.poison.check().and_then(|()| self.compact_one()) {
                 Ok(true) => {
                     // Drains may have waited for the keys.

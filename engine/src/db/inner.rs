@@ -107,6 +107,12 @@ impl Engine {
         !self.shared.read_only && !self.options.stepped
     }
 
+    /// Sets what the background may use. Where it has no thread, it has no workers either.
+    fn set_budget(&self, tuning: BackgroundTuning) {
+        let tuning = if self.has_background() { tuning } else { tuning.threads(1) };
+        self.background.budget.set(tuning);
+    }
+
     /// Makes everything committed durable and writes the floor.
     pub(super) fn settle(&self) -> Result<Lsn> {
         self.shared.committer.settle()
@@ -130,7 +136,7 @@ impl Inner {
     /// Starts the background of an opened engine.
     pub(super) fn start(engine: Engine, lock: DirectoryLock) -> Result<Arc<Inner>> {
         let engine = Arc::new(engine);
-        engine.background.budget.set(engine.options.background);
+        engine.set_budget(engine.options.background);
         let mut threads = Vec::new();
         if engine.has_background() {
             let background = Arc::clone(&engine);
@@ -150,20 +156,11 @@ impl Inner {
         Ok(inner)
     }
 
-    /// Brings the number of workers up to what the budget has room for; those beyond it end by
-    /// themselves.
+    /// Starts workers until there are as many as the budget has room for; those beyond it rest.
     fn start_workers(&self) -> Result<()> {
-        if !self.engine.has_background() {
-            return Ok(());
-        }
         let mut threads = self.threads.lock();
-        for n in 1..self.engine.background.budget.threads() {
-            let spawn = || spawn_worker(&self.engine, n).map_err(|e| no_thread(&e));
-            match threads.get_mut(n) {
-                Some(thread) if thread.is_finished() => *thread = spawn()?,
-                Some(_) => {}
-                None => threads.push(spawn()?),
-            }
+        for n in threads.len().max(1)..self.engine.background.budget.threads() {
+            threads.push(spawn_worker(&self.engine, n).map_err(|e| no_thread(&e))?);
         }
         Ok(())
     }
@@ -171,7 +168,7 @@ impl Inner {
     /// Changes what the background may use.
     pub(super) fn tune_background(&self, tuning: BackgroundTuning) -> Result<()> {
         self.engine.shared.check_open()?;
-        self.engine.background.budget.set(tuning);
+        self.engine.set_budget(tuning);
         self.start_workers()
     }
 

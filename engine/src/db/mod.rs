@@ -292,8 +292,8 @@ impl Database {
         self.inner.tune(tuning);
     }
 
-    /// Changes what the background may use of the machine, from now on: threads come and go, and a
-    /// compaction under way is held to the new rate.
+    /// Changes what the background may use of the machine, from now on: threads are started
+    /// or rest, and a compaction under way is held to the new rate.
     ///
     /// # Errors
     ///
