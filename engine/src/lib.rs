@@ -57,8 +57,9 @@ mod txn;
 mod view;
 
 pub use db::{
-    BackgroundStats, CacheStats, CommitStats, Database, DiskStats, LevelStats, MemoryStats, OpenStats,
-    PaceStats, PersistenceStats, PmStats, SalvageReport, Stats, TableStats, VerifyReport, verify,
+    BackgroundStats, CacheStats, CommitStats, Database, DiskStats, LevelStats, MemoryStats,
+    OpenStats, PaceStats, PersistenceStats, PmStats, SalvageReport, Stats, TableStats,
+    VerifyReport, verify,
 };
 pub use error::{Damage, Error, ErrorKind, Result};
 pub use options::{
