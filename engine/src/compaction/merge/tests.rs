@@ -116,6 +116,33 @@ fn cached_blocks_are_cached_where_they_are_copied_to() {
 }
 
 #[test]
+fn what_was_cached_stays_cached_on_its_way_down() {
+    // Levels of different compressions: everything is written anew; of the same: blocks are copied.
+    for compression in
+        [(Compression::None, Compression::Zstd), (Compression::Lz4, Compression::Lz4)]
+    {
+        let fixture = filled(Shape { compression, ..BLOCKS });
+        let keys = || (0..1000).step_by(50).map(|n| 2 * n);
+        let all = |lsn| keys().all(|n| fixture.get(&key(n), 9) == Some(value(n, lsn)));
+        assert!(all(1));
+        // Down to level 2, and then newer ones on top of them, and those down as well.
+        for lsn in [1, 2] {
+            if lsn == 2 {
+                fixture.visible.raise(2);
+                fixture.drain(puts((0..1000).map(|n| 2 * n), 2));
+            }
+            let read = fixture.set.store().bytes_read();
+            assert!(fixture.settle() > 0, "level 1 is over-full");
+            let compacting = fixture.set.store().bytes_read() - read;
+            assert!(all(lsn), "at {lsn}");
+            let after = fixture.set.store().bytes_read() - read;
+            assert_eq!(after, compacting, "{compression:?}: nothing had to be read again");
+        }
+        fixture.verify();
+    }
+}
+
+#[test]
 fn small_extents_do_not_grow_in_number() {
     let fixture = filled(BLOCKS);
     let before = fixture.level1();
