@@ -196,7 +196,8 @@ impl ExtentBuilder {
         self.meta.footer_checksum = Footer::checksum_of(&footer);
         debug_assert!(self.meta.is_sound(), "what is written can be read back");
         let has_versions = self.summaries.iter().any(|block| block.keys < block.records);
-        BuiltExtent { meta: self.meta, bytes: self.out, cached: self.cached, has_versions }
+        let ExtentBuilder { meta, out: bytes, cached, summaries, .. } = self;
+        BuiltExtent { meta, bytes, cached, summaries, has_versions }
     }
 }
 
@@ -207,6 +208,7 @@ pub(crate) struct BuiltExtent {
     pub(crate) meta: ExtentMeta,
     pub(crate) bytes: Vec<u8>,
     cached: Vec<(u32, (u64, u32))>,
+    summaries: Vec<BlockSummary>,
     has_versions: bool,
 }
 
@@ -217,9 +219,9 @@ impl BuiltExtent {
         self.write_filling(store, &BlockCache::new(0), |_| false)
     }
 
-    /// Reserves space and writes the extent, without a sync. Blocks whose last key `is_hot`, and
-    /// those that were taken over and are cached, enter the cache. The space goes back when the
-    /// extent is dropped, until [`Extent::installed`] is called.
+    /// Reserves space and writes the extent, without a sync. Blocks whose first or last key
+    /// `is_hot`, and those that were taken over and are cached, enter the cache. The space goes
+    /// back when the extent is dropped, until [`Extent::installed`] is called.
     ///
     /// # Errors
     ///
@@ -244,7 +246,7 @@ impl BuiltExtent {
                 cache.insert(extent.meta().id, offset, block);
             }
         }
-        extent.fill(&self.bytes, cache, is_hot);
+        extent.fill((&self.bytes, &self.summaries), cache, is_hot);
         Ok(extent)
     }
 }

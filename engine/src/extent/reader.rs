@@ -20,7 +20,7 @@ use super::filter::{self, Filter};
 use super::footer::{FOOTER_LEN, Footer};
 use super::heat::Heat;
 use super::index::Index;
-use super::{BlockCache, Described, ExtentCursor, ExtentMeta, Malformed};
+use super::{BlockCache, BlockSummary, Described, ExtentCursor, ExtentMeta, Malformed};
 use crate::error::{Damage, Error, Result};
 use crate::record::{Kind, Lsn};
 use crate::tier::ExtentStore;
@@ -190,12 +190,17 @@ impl Extent {
     }
 
     /// Puts blocks of an extent that was just written, as `bytes`, into the cache: those whose
-    /// last key `is_hot`, and that are not there yet.
-    pub(super) fn fill(&self, bytes: &[u8], cache: &BlockCache, is_hot: impl Fn(&[u8]) -> bool) {
+    /// first or last key `is_hot`, and that are not there yet.
+    pub(super) fn fill(
+        &self,
+        (bytes, summaries): (&[u8], &[BlockSummary]),
+        cache: &BlockCache,
+        is_hot: impl Fn(&[u8]) -> bool,
+    ) {
         let Some(Parts { index, .. }) = self.parts.get() else { return };
-        for (n, entry) in index.entries().iter().enumerate() {
+        for (n, (entry, summary)) in index.entries().iter().zip(summaries).enumerate() {
             let (start, end) = (entry.offset as usize, (entry.offset + entry.len) as usize);
-            if is_hot(index.last_key(n))
+            if (is_hot(&summary.first_key) || is_hot(index.last_key(n)))
                 && !cache.contains(self.meta.id, entry.offset)
                 && let Some(bytes) = bytes.get(start..end)
                 && let Ok(block) =
