@@ -64,6 +64,7 @@ pub use db::{
 pub use error::{Damage, Error, ErrorKind, Result};
 pub use options::{
     BackgroundTuning, CommitTuning, Compression, Durability, Mode, OpenProgress, Options,
+    TableOptions,
 };
 pub use table::{Range, Snapshot, Table, WriteBatch};
 pub use txn::{Isolation, LockWait, Transaction, TransactionInfo, TxnOptions, TxnRange};
