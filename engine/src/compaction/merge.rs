@@ -117,7 +117,7 @@ pub(crate) fn merge_to_level<B: Fn(&[u8]) -> bool>(
             upper.open()?;
             lower.open()?;
         }
-        writer.stretch(ctx.reuse && lower.key().is_some());
+        writer.among_others(ctx.reuse && lower.key().is_some());
         match next(&upper, &lower) {
             Next::None => break,
             Next::Upper => step(&mut upper, &lower, false, &mut writer)?,
@@ -144,11 +144,13 @@ fn step<B: Fn(&[u8]) -> bool>(
     {
         if let Some(extent) = walk.extent_ahead()
             && in_place
-            && writer.may_keep(extent, other.key())
         {
-            writer.keep(extent)?;
-            walk.skip_extent();
-            return Ok(());
+            if writer.may_keep(extent, other.key()) {
+                writer.keep(extent)?;
+                walk.skip_extent();
+                return Ok(());
+            }
+            writer.begin_extent(extent);
         }
         walk.enter()?;
         let format = writer.format();

@@ -72,23 +72,40 @@ pub(super) struct Writer<'a, B: Fn(&[u8]) -> bool> {
     retain: Retain<'a>,
     outputs: Outputs,
     builder: Option<ExtentBuilder>,
-    /// Where the extent under way is cut.
-    cut_at: usize,
+    /// Whether the merge has extents of the level still ahead.
+    is_among_others: bool,
+    /// Where the extent under way is cut, if that is sooner than others are.
+    split_at: Option<usize>,
 }
 
 impl<'a, B: Fn(&[u8]) -> bool> Writer<'a, B> {
     pub(super) fn new(ctx: &'a MergeContext<'a, B>) -> Writer<'a, B> {
         let retain = Retain::new(ctx.horizon);
-        let cut_at = ctx.extent_bytes;
-        Writer { ctx, retain, outputs: Outputs::default(), builder: None, cut_at }
+        let (outputs, is_among_others) = (Outputs::default(), false);
+        Writer { ctx, retain, outputs, builder: None, is_among_others, split_at: None }
     }
 
-    /// With extents of the level still ahead, one may grow an eighth beyond its size. Else what a
-    /// key or two too many leave over would be written together with the next extent, whose last
-    /// keys would be left over in turn, and so on to the end of the level.
-    pub(super) fn stretch(&mut self, extents_ahead: bool) {
+    /// Says whether there are extents of the level still ahead.
+    pub(super) fn among_others(&mut self, others_ahead: bool) {
+        self.is_among_others = others_ahead;
+    }
+
+    /// An extent of the level is about to be written again. If it has grown, it is split into
+    /// halves.
+    pub(super) fn begin_extent(&mut self, extent: &Extent) {
         let most = self.ctx.extent_bytes;
-        self.cut_at = if extents_ahead { most + most / 8 } else { most };
+        let size = self.builder.as_ref().map_or(0, ExtentBuilder::size);
+        let expected = size + extent.meta().location.len as usize;
+        self.split_at = (expected > most + most / 16).then_some(expected / 2);
+    }
+
+    /// Where the extent under way is cut. Among others it may grow an eighth beyond its size: what
+    /// a key or two too many leave over would be written together with the next extent, whose last
+    /// keys would be left over in turn, and so on to the end of the level.
+    fn cut_at(&self) -> usize {
+        let most = self.ctx.extent_bytes;
+        let usual = if self.is_among_others { most + most / 8 } else { most };
+        self.split_at.map_or(usual, |split| split.min(usual))
     }
 
     /// How its extents are laid out.
@@ -99,8 +116,11 @@ impl<'a, B: Fn(&[u8]) -> bool> Writer<'a, B> {
     /// Ends the extent under way.
     fn cut(&mut self) -> Result<()> {
         let Some(builder) = self.builder.take() else { return Ok(()) };
+        self.split_at = None;
         let ctx = self.ctx;
-        let is_hot = |key: &[u8]| ctx.replaces.iter().any(|e| e.is_cached(key, ctx.cache));
+        let is_hot = |first: &[u8], last: &[u8]| {
+            ctx.replaces.iter().any(|e| e.is_cached(first, last, ctx.cache))
+        };
         let built = builder.finish();
         let bytes = built.bytes.len() as u64;
         (ctx.before_write)(bytes);
@@ -124,7 +144,7 @@ impl<'a, B: Fn(&[u8]) -> bool> Writer<'a, B> {
         if !self.retain.keep(entry, || (self.ctx.bottom)(entry.key)) {
             return Ok(());
         }
-        let full = |b: &ExtentBuilder| b.size() >= self.cut_at && b.last_key() != Some(entry.key);
+        let full = |b: &ExtentBuilder| b.size() >= self.cut_at() && b.last_key() != Some(entry.key);
         if self.builder.as_ref().is_some_and(full) {
             self.cut()?;
         }
@@ -176,7 +196,7 @@ impl<'a, B: Fn(&[u8]) -> bool> Writer<'a, B> {
 
     /// Takes a block over.
     pub(super) fn copy(&mut self, block: WholeBlock) -> Result<()> {
-        if self.builder.as_ref().is_some_and(|b| b.size() >= self.cut_at) {
+        if self.builder.as_ref().is_some_and(|b| b.size() >= self.cut_at()) {
             self.cut()?;
         }
         self.outputs.reused.blocks += 1;

@@ -216,11 +216,11 @@ impl BuiltExtent {
     /// As [`write_filling`](Self::write_filling), filling nothing.
     #[cfg(test)]
     pub(crate) fn write(self, store: &Arc<ExtentStore>) -> Result<Arc<Extent>> {
-        self.write_filling(store, &BlockCache::new(0), |_| false)
+        self.write_filling(store, &BlockCache::new(0), |_, _| false)
     }
 
-    /// Reserves space and writes the extent, without a sync. Blocks whose first or last key
-    /// `is_hot`, and those that were taken over and are cached, enter the cache. The space goes
+    /// Reserves space and writes the extent, without a sync. Blocks that `is_hot` by their first
+    /// and last key, and those that were taken over and are cached, enter the cache. The space goes
     /// back when the extent is dropped, until [`Extent::installed`] is called.
     ///
     /// # Errors
@@ -230,7 +230,7 @@ impl BuiltExtent {
         mut self,
         store: &Arc<ExtentStore>,
         cache: &BlockCache,
-        is_hot: impl Fn(&[u8]) -> bool,
+        is_hot: impl Fn(&[u8], &[u8]) -> bool,
     ) -> Result<Arc<Extent>> {
         let len = u32::try_from(self.bytes.len()).map_err(|_| {
             let message = format!("an extent of {} bytes is beyond 4 GiB", self.bytes.len());

@@ -180,27 +180,29 @@ impl Extent {
         ExtentCursor::new(Arc::clone(self), Arc::clone(cache), fill)
     }
 
-    /// Whether the block that has `key`, or would have it, is in the cache. Reads nothing.
-    pub(crate) fn is_cached(&self, key: &[u8], cache: &BlockCache) -> bool {
-        let parts = self.parts.get().filter(|_| self.meta.covers(key));
-        parts.is_some_and(|parts| {
-            let n = parts.index.find_key(key);
-            cache.contains(self.meta.id, parts.index.entries()[n].offset)
+    /// Whether a block that has keys from `first` to `last`, or would have them, is in the cache.
+    /// Reads nothing.
+    pub(crate) fn is_cached(&self, first: &[u8], last: &[u8], cache: &BlockCache) -> bool {
+        let meets =
+            self.meta.smallest_key.as_slice() <= last && first <= self.meta.greatest_key.as_slice();
+        self.parts.get().filter(|_| meets).is_some_and(|Parts { index, .. }| {
+            let blocks = &index.entries()[index.find_key(first)..=index.find_key(last)];
+            blocks.iter().any(|block| cache.contains(self.meta.id, block.offset))
         })
     }
 
-    /// Puts blocks of an extent that was just written, as `bytes`, into the cache: those whose
-    /// first or last key `is_hot`, and that are not there yet.
+    /// Puts blocks of an extent that was just written, as `bytes`, into the cache: those of which
+    /// `is_hot` says so by their first and last key, and that are not there yet.
     pub(super) fn fill(
         &self,
         (bytes, summaries): (&[u8], &[BlockSummary]),
         cache: &BlockCache,
-        is_hot: impl Fn(&[u8]) -> bool,
+        is_hot: impl Fn(&[u8], &[u8]) -> bool,
     ) {
         let Some(Parts { index, .. }) = self.parts.get() else { return };
         for (n, (entry, summary)) in index.entries().iter().zip(summaries).enumerate() {
             let (start, end) = (entry.offset as usize, (entry.offset + entry.len) as usize);
-            if (is_hot(&summary.first_key) || is_hot(index.last_key(n)))
+            if is_hot(&summary.first_key, index.last_key(n))
                 && !cache.contains(self.meta.id, entry.offset)
                 && let Some(bytes) = bytes.get(start..end)
                 && let Ok(block) =
