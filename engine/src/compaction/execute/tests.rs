@@ -43,7 +43,7 @@ impl Fixture {
         set.apply(Edit { ops: vec![op] }, 1).unwrap();
         let visible = Arc::new(Watermark::new(0));
         let snapshots = SnapshotRegistry::new(Arc::clone(&visible));
-        let cache = Arc::new(BlockCache::new(4 << 20));
+        let cache = Arc::new(BlockCache::new(16 << 20));
         Fixture { shape, files, set, cache, table, visible, snapshots }
     }
 
