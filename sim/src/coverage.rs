@@ -7,7 +7,7 @@ use terrace::testing::{Explored, Trace};
 use terrace::{Database, Durability, Stats};
 
 /// Every operation that a full run must have cut.
-pub const OPERATIONS: [&str; 23] = [
+pub const OPERATIONS: [&str; 25] = [
     "allocate",
     "zone switch",
     "free",
@@ -28,6 +28,8 @@ pub const OPERATIONS: [&str; 23] = [
     "drop table",
     "rename table",
     "truncate table",
+    "prepare",
+    "resolve",
     "journal edit",
     "journal checkpoint",
     "recovery",
