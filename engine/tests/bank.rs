@@ -30,7 +30,9 @@ fn found(directory: &Path) {
     let db = tiny().open(directory).unwrap();
     let table = db.table("accounts").unwrap();
     let mut batch = WriteBatch::new();
-    (0..ACCOUNTS).for_each(|n| drop(batch.put(&table, account(n), EACH.to_be_bytes())));
+    for n in 0..ACCOUNTS {
+        batch.put(&table, account(n), EACH.to_be_bytes());
+    }
     db.write(batch).unwrap();
     db.close().unwrap();
 }

@@ -75,6 +75,6 @@ impl Blobs {
     }
 
     fn count_out(&self, at: u64) {
-        self.zones.sub_live(self.zones.geometry().zone_of(at), 1);
+        self.zones.sub_live(self.zones.zone_of(at), 1);
     }
 }

@@ -60,8 +60,9 @@ impl Group {
     ///
     /// # Errors
     ///
-    /// `Invalid` when the batch broke a limit or does not fit in a zone of `zone_size`.
-    pub(crate) fn encode(batch: &Batch, zone_size: u64) -> Result<Group> {
+    /// `Invalid` when the batch broke a limit or does not fit in the largest zone, of `largest`
+    /// bytes.
+    pub(crate) fn encode(batch: &Batch, largest: u64) -> Result<Group> {
         batch.check()?;
         let homes = batch.homes();
         let mut parts: Few<Part> = Few::new();
@@ -78,7 +79,7 @@ impl Group {
             part.push(None, (SYSTEM_TABLE, Kind::Blob), &[], blob);
         }
         let group = Group { homes, parts, unlocked: batch.unlocked, ..Group::default() };
-        group.closed(zone_size)
+        group.closed(largest)
     }
 
     /// Encodes the writes of a transaction that is prepared, as one part: behind the record that
@@ -92,7 +93,7 @@ impl Group {
         id: &[u8],
         batch: &Batch,
         locks: &[(TableId, Vec<u8>, Vec<u8>)],
-        zone_size: u64,
+        largest: u64,
     ) -> Result<Group> {
         batch.check()?;
         let homes = batch.homes();
@@ -110,7 +111,7 @@ impl Group {
             part.push(None, (*table, Kind::Lock), key, value);
         }
         let (parts, content) = (smallvec![part], Content::Prepared);
-        Group { homes, parts, content, ..Group::default() }.closed(zone_size)
+        Group { homes, parts, content, ..Group::default() }.closed(largest)
     }
 
     /// Encodes the end of the transaction that was prepared as `id` at `prepared`. If it is
@@ -125,7 +126,7 @@ impl Group {
         homes: Homes,
         writes: impl Iterator<Item = Record<'a>>,
         blob: Option<&[u8]>,
-        zone_size: u64,
+        largest: u64,
     ) -> Result<Group> {
         let mut parts: Few<Part> = smallvec![Part::with_capacity(SHARED_STREAM, id.len())];
         parts[0].push(None, (SYSTEM_TABLE, verdict), id, &prepared.to_le_bytes());
@@ -140,14 +141,14 @@ impl Group {
         if let Some(blob) = blob {
             parts[0].push(None, (SYSTEM_TABLE, Kind::Blob), &[], blob);
         }
-        Group { homes, parts, ..Group::default() }.closed(zone_size)
+        Group { homes, parts, ..Group::default() }.closed(largest)
     }
 
     /// Completes the parts.
-    fn closed(mut self, zone_size: u64) -> Result<Group> {
+    fn closed(mut self, largest: u64) -> Result<Group> {
         for part in &mut self.parts {
             part.close();
-            part.check(zone_size)?;
+            part.check(largest)?;
         }
         Ok(self)
     }
@@ -336,12 +337,12 @@ impl Part {
         self.bytes.len() as u64
     }
 
-    fn check(&self, zone_size: u64) -> Result<()> {
-        let room = zone_size - crate::alloc::ZONE_HEADER;
+    fn check(&self, largest: u64) -> Result<()> {
+        let room = largest - crate::alloc::ZONE_HEADER;
         if self.zone_len() > room {
             return Err(Error::invalid(format!(
-                "a batch of {} bytes does not fit in a zone of {room}; commit it in parts, or \
-                 create the database with a larger pm_size",
+                "a batch of {} bytes does not fit in the largest zone, which has room for {room}; \
+                 commit it in parts, or create the database with a larger pm_size",
                 self.zone_len()
             )));
         }

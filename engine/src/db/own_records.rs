@@ -97,7 +97,7 @@ impl<'a> OwnRecords<'a> {
     pub(super) fn restore(self, engine: &Engine) -> Result<()> {
         let (zones, prepared) = (&engine.shared.zones, &engine.transactions.prepared);
         if let Some((lsn, at)) = self.blob {
-            zones.add_live(zones.geometry().zone_of(at), 1);
+            zones.add_live(zones.zone_of(at), 1);
             engine.shared.committer.blobs().note(lsn, at, lsn);
         }
         let slots: HashMap<TableId, Arc<TableSlot>> = {

@@ -19,7 +19,7 @@
 mod locks;
 
 use std::cell::Cell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -36,7 +36,7 @@ use crate::table::{Pinned, Shared};
 
 pub(crate) use locks::{decode as decode_lock, lock_again};
 
-/// Prepares that are open may keep one in so many zones from being used.
+/// Prepares that are open may keep one in so many units of zones from being used.
 const SHARE: u32 = 4;
 
 /// A prepared transaction, as [`Database::list_prepared`] lists it.
@@ -135,12 +135,12 @@ impl PreparedSet {
             )));
         }
         // Whoever resolves them needs zones to do it.
-        let (kept, most) = (state.zones_kept(), zones.geometry().zone_count / SHARE);
-        if kept > most {
+        let (kept, units) = (state.units_kept(zones), zones.geometry().units);
+        if kept > units / SHARE {
             let message = format!(
-                "prepared transactions keep {kept} of {} zones of the region, and may keep {most}; \
-                 commit some or roll them back, or grow the region",
-                zones.geometry().zone_count
+                "prepared transactions keep {kept} of {units} units of the region, and may keep \
+                 {}; commit some or roll them back, or grow the region",
+                units / SHARE
             );
             return Err(Error::new(ErrorKind::Full, message));
         }
@@ -263,13 +263,11 @@ impl State {
         *self.outliving.entry(prepare_zone).or_default().entry(zone).or_default() += 1;
     }
 
-    /// How many zones are kept, at most, by prepares that are open or on their way.
-    fn zones_kept(&self) -> u32 {
-        let mut zones: Vec<u32> = self.named.values().filter_map(Named::zone).collect();
-        zones.sort_unstable();
-        zones.dedup();
+    /// How many units are kept by prepares that are open, and one for those on their way.
+    fn units_kept(&self, zones: &ZonePool) -> u32 {
+        let kept: BTreeSet<u32> = self.named.values().filter_map(Named::zone).collect();
         let on_their_way = self.named.values().any(|named| matches!(named, Named::Busy(None)));
-        zones.len() as u32 + u32::from(on_their_way)
+        kept.into_iter().map(|zone| zones.units_of(zone)).sum::<u32>() + u32::from(on_their_way)
     }
 }
 
@@ -292,10 +290,10 @@ fn append(
     locker: &Locker,
 ) -> Result<Place> {
     let locks = locks::encode(locker, batch, targets);
-    let zone_size = shared.zones.geometry().zone_size;
+    let largest = shared.zones.geometry().largest_zone();
     let (records, len) = (Cell::new(0), Cell::new(0));
     let group = || {
-        let group = Group::prepare(id, batch, &locks, zone_size)?;
+        let group = Group::prepare(id, batch, &locks, largest)?;
         records.set(group.records());
         len.set(group.first_len());
         Ok(group)
@@ -331,7 +329,7 @@ impl Prepared {
         let commits = verdict == Kind::CommitPrepared;
         let writes = self.writes(shared).filter(|_| commits);
         let what = (id, self.place.lsn, verdict);
-        let zone_size = shared.zones.geometry().zone_size;
-        Group::resolve(what, homes.collect(), writes, blob, zone_size)
+        let largest = shared.zones.geometry().largest_zone();
+        Group::resolve(what, homes.collect(), writes, blob, largest)
     }
 }
