@@ -11,7 +11,6 @@
 mod common;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -355,18 +354,21 @@ impl Lives {
     }
 }
 
+/// Who is told of something.
+type Tell<'a, T> = dyn Fn(&T) + Sync + 'a;
+
 /// Transactions of four threads until `stop`; `about_to` and `acknowledged` are told of each.
 fn work(
     db: &Database,
     options: &TxnOptions,
     first_id: u32,
     stop: &AtomicBool,
-    tell: (&(dyn Fn(&Done) + Sync), &(dyn Fn(u32) + Sync)),
+    (about_to, acknowledged): (&Tell<'_, Done>, &Tell<'_, u32>),
 ) {
     let table = db.table("t").unwrap();
     thread::scope(|s| {
         for t in 0..4 {
-            let (table, (about_to, acknowledged)) = (&table, tell);
+            let table = &table;
             s.spawn(move || {
                 let mut chance = Chance::new(u64::from(first_id + t));
                 // Each thread has every fourth number, and as many as a life may need.
@@ -375,7 +377,7 @@ fn work(
                         break;
                     }
                     if one(db, table, options, (id, &mut chance), about_to).is_some() {
-                        acknowledged(id);
+                        acknowledged(&id);
                     }
                 }
             });
@@ -400,7 +402,9 @@ fn cut_life(
     let (before, found) = thread::scope(|s| {
         let worker = s.spawn(|| {
             let about_to = |done: &Done| meant.lock().unwrap().push(done.clone());
-            let ack = |id| drop(acknowledged.lock().unwrap().insert(id));
+            let ack = |id: &u32| {
+                acknowledged.lock().unwrap().insert(*id);
+            };
             work(&db, &options, lives.next_id, &stop, (&about_to, &ack));
         });
         while acknowledged.lock().unwrap().len() < enough && !worker.is_finished() {
@@ -441,7 +445,7 @@ fn child_entry() {
     let level = LEVELS[level.parse::<usize>().unwrap()];
     let db = tiny().open(directory).unwrap();
     let about_to = |done: &Done| tell(&format!("meant {}", line(done)));
-    let acknowledged = |id: u32| tell(&format!("ack {id}"));
+    let acknowledged = |id: &u32| tell(&format!("ack {id}"));
     let options = TxnOptions::new().isolation(level);
     let stop = AtomicBool::new(false);
     work(&db, &options, first_id.parse().unwrap(), &stop, (&about_to, &acknowledged));
@@ -491,7 +495,9 @@ fn levels_hold_over_kills() {
             for line in &told {
                 match line.split_once(' ') {
                     Some(("meant", done)) => meant.push(parse(done)),
-                    Some((_, id)) => drop(acknowledged.insert(id.parse().unwrap())),
+                    Some((_, id)) => {
+                        acknowledged.insert(id.parse().unwrap());
+                    }
                     None => {}
                 }
             }
