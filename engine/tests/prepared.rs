@@ -90,14 +90,14 @@ fn what_is_prepared_is_seen_from_its_verdict_on() {
 #[test]
 fn what_is_rolled_back_leaves_nothing() {
     for restart in [false, true] {
-        let (dir, mut db, mut table) = open();
+        let (dir, mut db, table) = open();
         put(&db, &table, "old", "1");
         let txn = db.begin().unwrap();
         txn.put(&table, "old", "2").unwrap();
         txn.put(&table, "new", "2").unwrap();
         txn.prepare("one").unwrap();
         if restart {
-            (db, table) = reopen(&dir, db);
+            (db, _) = reopen(&dir, db);
         }
         db.roll_back_prepared("one").unwrap();
         assert_eq!(db.locks_held(), (0, 0));
@@ -261,12 +261,12 @@ fn zones_of_prepares_are_used_again_after_the_verdict() {
         rig.create("a");
         rig.create("b");
         for n in 0..rounds(60, 600) {
-            rig.make_room();
+            rig.make_room(30_000);
             let txn = rig.db.begin().unwrap();
             let table = rig.db.existing_table("a").unwrap();
             txn.put(&table, format!("row {}", n % 7), vec![n as u8; 20_000]).unwrap();
             txn.prepare(format!("{n}")).unwrap();
-            rig.make_room();
+            rig.make_room(30_000);
             match n % 3 {
                 0 => rig.db.roll_back_prepared(format!("{n}")).unwrap(),
                 _ => rig.db.commit_prepared(format!("{n}")).unwrap(),

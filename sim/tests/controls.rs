@@ -91,5 +91,5 @@ fn what_was_prepared_indexed() {
 
 #[test]
 fn a_verdict_released_before_what_it_is_on() {
-    is_caught(Planted::ReleaseVerdicts, Kind::Memory, Scenario::Prepared);
+    is_caught(Planted::ReleaseVerdicts, Kind::Files, Scenario::Prepared);
 }
