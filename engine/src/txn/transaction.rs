@@ -259,7 +259,7 @@ impl Transaction {
 
     /// Prepares it under a name of the caller's, 1 to 140 bytes: the first phase of a commit in
     /// two (XA). Once this returns it survives everything, with its locks, until it is committed by
-    /// [`Database::commit_prepared`] or rolled back by [`Database::roll_back_prepared`], by whomever
+    /// [`Database::commit_prepared`] or rolled back by [`Database::roll_back_prepared`], by anybody
     /// and after however many restarts. Until then nobody sees what it wrote, and the tables that
     /// it used can be neither dropped nor truncated.
     ///
