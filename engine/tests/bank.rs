@@ -124,5 +124,5 @@ fn money_is_neither_made_nor_lost_by_kills() {
         assert!(db.verify().unwrap().damages.is_empty());
         db.close().unwrap();
     }
-    assert!(first > 100, "there was work: {first} transfers a thread, {resolved} left prepared");
+    assert!(first > 20, "there was work: {first} transfers a thread, {resolved} left prepared");
 }

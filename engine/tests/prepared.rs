@@ -153,6 +153,23 @@ fn locks_are_held_again_after_a_restart() {
     assert_eq!(db.locks_held(), (0, 0));
 }
 
+/// A row that lies in a range of its own transaction has no lock of its own.
+#[test]
+fn a_range_with_the_rows_written_in_it_is_held_again() {
+    let (dir, db, table) = open();
+    let txn = db.begin().unwrap();
+    assert_eq!(txn.range_for_update(&table, "a".."e").unwrap().count(), 0);
+    txn.put(&table, "b", "1").unwrap();
+    txn.prepare("one").unwrap();
+    let (db, table) = reopen(&dir, db);
+    for key in ["a", "b", "d"] {
+        assert!(is_locked(&db, &table, key), "{key}");
+    }
+    assert!(!is_locked(&db, &table, "e"));
+    db.roll_back_prepared("one").unwrap();
+    assert!(!is_locked(&db, &table, "b"));
+}
+
 #[test]
 fn a_snapshot_from_before_the_verdict_conflicts() {
     let (_dir, db, table) = open();
@@ -260,7 +277,7 @@ fn zones_of_prepares_are_used_again_after_the_verdict() {
         let mut rig = Rig::new(kind, 9, None);
         rig.create("a");
         rig.create("b");
-        for n in 0..rounds(60, 600) {
+        for n in 0..rounds(120, 600) {
             rig.make_room(30_000);
             let txn = rig.db.begin().unwrap();
             let table = rig.db.existing_table("a").unwrap();

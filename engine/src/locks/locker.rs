@@ -129,6 +129,11 @@ impl Locker {
         }
     }
 
+    /// Whether it holds ranges; what lies in one of its own has no lock of its own.
+    pub(crate) fn has_ranges(&self) -> bool {
+        self.ranges > 0
+    }
+
     /// All that it holds.
     pub(crate) fn locks(&self) -> Vec<Held> {
         self.manager.locks_of(self.id, &self.points, self.ranges > 0)

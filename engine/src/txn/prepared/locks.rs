@@ -18,8 +18,8 @@ type LockRecord = (TableId, Vec<u8>, Vec<u8>);
 
 /// Records for the locks of `locker` but the exclusive ones on rows of `batch`.
 pub(super) fn encode(locker: &Locker, batch: &Batch, targets: &[Arc<Pinned>]) -> Vec<LockRecord> {
-    if locker.held() == batch.len() {
-        // Every row was locked before it was written.
+    if !locker.has_ranges() && locker.held() == batch.len() {
+        // Without a range each row was locked by itself before it was written.
         return Vec::new();
     }
     let written: BTreeSet<(u64, &[u8])> =
