@@ -28,3 +28,5 @@ pub(crate) use poison::Poison;
 pub(crate) use recover::{Accepted, Evidence, Recovered, recover};
 pub(crate) use salvage::readable;
 pub(crate) use subentry::{Content, payloads_of};
+#[cfg(any(test, feature = "testing"))]
+pub(crate) use subentry::{SUB_HEADER, SubEntry};
