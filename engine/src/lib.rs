@@ -34,6 +34,9 @@ mod cache;
 mod commit;
 mod compaction;
 mod db;
+#[cfg(any(test, feature = "testing"))]
+#[doc(hidden)]
+pub mod decoders;
 mod error;
 mod extent;
 mod level0;
@@ -66,5 +69,7 @@ pub use options::{
     BackgroundTuning, CommitTuning, Compression, Durability, Mode, OpenProgress, Options,
     TableOptions,
 };
-pub use table::{Range, Snapshot, Table, WriteBatch};
-pub use txn::{Isolation, LockWait, Transaction, TransactionInfo, TxnOptions, TxnRange};
+pub use table::{PendingCommit, Range, Snapshot, Table, WriteBatch};
+pub use txn::{
+    Isolation, LockWait, PreparedInfo, Transaction, TransactionInfo, TxnOptions, TxnRange,
+};

@@ -14,6 +14,7 @@ mod inner;
 mod media;
 mod memory;
 mod open;
+mod own_records;
 mod pacing;
 mod rebuild;
 mod salvage;
@@ -30,6 +31,8 @@ use crate::error::Result;
 use crate::options::{BackgroundTuning, CommitTuning, Durability, Options, TableOptions};
 use crate::table::{Keep, Snapshot, Table, WriteBatch};
 
+#[cfg(any(test, feature = "testing"))]
+pub(crate) use events::Event;
 use inner::Inner;
 pub use memory::MemoryStats;
 pub use salvage::SalvageReport;

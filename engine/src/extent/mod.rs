@@ -16,6 +16,8 @@ mod footer;
 mod heat;
 mod index;
 mod meta;
+#[cfg(any(test, feature = "testing"))]
+pub(crate) mod probe;
 mod reader;
 mod reuse;
 mod salvage;
