@@ -35,6 +35,7 @@ const STAGES: &[Stage] = &[
     ("simulator", simulated),
     ("dax", on_dax),
     ("shuttle", checkers::shuttle),
+    ("loom", checkers::loom),
     ("thread sanitizer", checkers::thread_sanitizer),
     ("tests", tests),
 ];

@@ -22,7 +22,7 @@ usage: cargo xtask check [--long]   run every check; stop at the first that fail
        cargo xtask dax              kill a database on a virtual NVDIMM under QEMU, thrice
        cargo xtask peers            install and build the bench's rivals (minutes)
 
---long runs the tests at length (TERRACE_LONG=1), the checkers of what threads share (shuttle,
+--long runs the tests at length (TERRACE_LONG=1), the checkers of what threads share (shuttle, loom,
 ThreadSanitizer), `dax`, and a tour of twenty rounds.";
 
 fn main() -> ExitCode {

@@ -9,7 +9,7 @@ mod wb;
 #[cfg(test)]
 mod tests;
 
-pub use allocate::{Allocation, LoggedAllocator, PoolAllocator};
+pub use allocate::{Allocation, LoggedAllocator, PoolAllocator, VolatileAllocator, ZoneAllocator};
 pub use fast_fair::{DeleteOrder, FastFair};
 pub use ground::Ground;
 pub use wb::WbTree;
