@@ -1,7 +1,7 @@
 //! `alloc`: time, lines flushed and fences of one allocation: the object pool, an allocator with a
 //! redo log, and `malloc`, which persists nothing; zones of several sizes; and copies in units of
-//! persistent memory that no zone has, which persist nothing either. The source allocates a million objects of 128
-//! bytes to 16 KiB: less than 1 µs each, one flush and one fence.
+//! persistent memory that no zone has, which persist nothing either. The source allocates a million
+//! objects of 128 bytes to 16 KiB: less than 1 µs each, one flush and one fence.
 
 use std::path::Path;
 use std::time::{Duration, Instant};

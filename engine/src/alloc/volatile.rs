@@ -1,9 +1,10 @@
 //! Volatile memory out of a region: units that no zone has hold copies of what lies on slower
 //! media, until a zone needs them.
 //!
-//! Nothing of it is durable and nothing is made so: no entry and no header, no flush, no fence. So it
-//! is gone after a restart, and its units are free then, for what belongs to no zone is free. What
-//! the copies leave behind in a unit is told apart from records as what earlier zones leave is.
+//! Nothing of it is durable and nothing is made so: no entry and no header, no flush, no fence. So
+//! it is gone after a restart, and its units are free then, for what belongs to no zone is free.
+//! What the copies leave behind in a unit is told apart from records as what earlier zones leave
+//! is.
 //!
 //! Copies are appended to the newest of a few pieces; when units are needed, the oldest piece goes
 //! with all that it holds. No copy is moved, so an allocation is a few additions.
@@ -13,7 +14,8 @@
 //!
 //! Invariants:
 //!
-//! 1. A piece's units are its own from `borrow` to `take_back`; in between nobody else touches them.
+//! 1. A piece's units are its own from `borrow` to `take_back`; in between nobody else touches
+//!    them.
 //! 2. A copy that the map names lies in a piece that is there, below its tail.
 
 use std::collections::{HashMap, VecDeque};

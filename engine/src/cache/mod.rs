@@ -34,7 +34,8 @@ impl<V: Weigh> Weighter<Key, Arc<V>> for ByBytes {
     }
 }
 
-/// Where a value's bytes on the medium may be found faster than there, and slower than in the cache.
+/// Where a value's bytes on the medium may be found faster than there, and slower than in the
+/// cache.
 pub(crate) trait Below: Send + Sync + std::fmt::Debug {
     /// The bytes, if they are here.
     fn get(&self, extent: u64, offset: u32) -> Option<Vec<u8>>;

@@ -1,9 +1,9 @@
 //! What the threads of the commit path share, in one place: atomics, locks, and lanes to wait in.
 //!
 //! With the feature `shuttle` or `loom`, unit tests run the very types of production under that
-//! model checker (`tests/model.rs`, `tests/loom.rs`): all of these become the checker's, and nothing
-//! else changes. Shuttle draws schedules of whole commits; loom tries every schedule, and every value
-//! that an ordering of memory allows, of the smallest parts.
+//! model checker (`tests/model.rs`, `tests/loom.rs`): all of these become the checker's, and
+//! nothing else changes. Shuttle draws schedules of whole commits; loom tries every schedule, and
+//! every value that an ordering of memory allows, of the smallest parts.
 
 #[cfg(all(test, feature = "loom", not(feature = "shuttle")))]
 use loom as checker;

@@ -1,5 +1,5 @@
-//! Blocks in persistent memory that holds no records yet: a cache below the block cache, in `dax` and
-//! `emulated`. (In `file` mode the region is an image in DRAM, which the block cache has already.)
+//! Blocks in persistent memory that holds no records yet: a cache below the block cache, in `dax`
+//! and `emulated`. (In `file` mode the region is an image in DRAM, which the block cache has.)
 
 use std::sync::Arc;
 

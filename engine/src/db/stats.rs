@@ -228,8 +228,8 @@ pub struct CacheStats {
     pub hits: u64,
     /// Blocks that had to be read.
     pub misses: u64,
-    /// Bytes of blocks in free units of the region, in `dax` and `emulated`: a cache below this one,
-    /// which gives way to records.
+    /// Bytes of blocks in free units of the region, in `dax` and `emulated`: a cache below this
+    /// one, which gives way to records.
     pub below_used: u64,
     /// Blocks found there instead of being read from their medium.
     pub below_hits: u64,

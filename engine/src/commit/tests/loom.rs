@@ -1,5 +1,5 @@
-//! The smallest parts of commit under loom: the types of production, in every schedule and with every
-//! value that the orderings of memory allow, up to a number of forced switches.
+//! The smallest parts of commit under loom: the types of production, in every schedule and with
+//! every value that the orderings of memory allow, up to a number of forced switches.
 //! `cargo test -p terrace --lib --features loom commit::tests::loom`
 
 use std::sync::Arc;
@@ -162,7 +162,8 @@ fn no_finished_slot_stays_when_the_stage_is_given_back() {
     });
 }
 
-/// The publisher itself: two threads with a group each, which one of them publishes or each its own.
+/// The publisher itself: two threads with a group each, which one of them publishes or each its
+/// own.
 #[test]
 fn two_groups_are_published_whoever_does_it() {
     for dax in [false, true] {
