@@ -7,7 +7,7 @@ use smallvec::{SmallVec, smallvec};
 use super::batch::{Batch, Homes};
 use super::subentry::SUB_HEADER;
 use crate::error::{Error, Result};
-use crate::memtable::{Record, encode_record, record_len, set_seq};
+use crate::memtable::{RECORD_HEADER, Record, encode_record, record_len, set_seq};
 use crate::pm::LINE;
 use crate::record::{Kind, Lsn, SYSTEM_TABLE};
 
@@ -25,14 +25,15 @@ pub(crate) struct Part {
 }
 
 /// Where in a part's bytes a record's key lies, and whose record it is.
+/// Small numbers, since a part lies within a zone: groups are handed on by value.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Placed {
-    pub(super) at: usize,
+    pub(super) at: u32,
     /// Index into the group's homes; `None` for the engine's own records.
-    pub(super) home: Option<usize>,
-    key_len: usize,
+    pub(super) home: Option<u32>,
+    key_len: u32,
     /// Bytes that it takes.
-    pub(super) stored: usize,
+    pub(super) stored: u32,
     /// Which of the group's batches it came with.
     batch: u32,
 }
@@ -63,17 +64,11 @@ impl Group {
         batch.check()?;
         let homes = batch.homes();
         let mut parts: Few<Part> = Few::new();
-        for operation in &*batch.effective() {
+        for operation in batch.effective() {
             let home = &homes[operation.target];
             let part = part_of(&mut parts, home.stream(), batch.stored_len());
             let (key, value) = (batch.key(operation), batch.value(operation));
-            part.records.push(Placed {
-                at: part.bytes.len(),
-                home: Some(operation.target),
-                key_len: key.len(),
-                stored: record_len(key.len(), value.len()),
-                batch: 0,
-            });
+            part.place(Some(operation.target as u32), key, value);
             encode_record(&mut part.bytes, home.table(), operation.kind, key, value);
         }
         for part in &mut parts {
@@ -86,14 +81,7 @@ impl Group {
     /// Encodes one of the engine's own records.
     pub(crate) fn event(key: &[u8], value: &[u8]) -> Group {
         let mut part = Part::with_capacity(SHARED_STREAM, key.len() + value.len());
-        let stored = record_len(key.len(), value.len());
-        part.records.push(Placed {
-            at: SUB_HEADER,
-            home: None,
-            key_len: key.len(),
-            stored,
-            batch: 0,
-        });
+        part.place(None, key, value);
         encode_record(&mut part.bytes, SYSTEM_TABLE, Kind::TableEvent, key, value);
         part.close();
         Group::of_the_engine(part, false)
@@ -106,9 +94,8 @@ impl Group {
         let payload = records.iter().map(Record::stored_len).sum();
         let mut part = Part::with_capacity(stream, payload);
         for record in records {
-            let (at, stored) = (part.bytes.len(), record.stored_len());
-            let key_len = record.key.len();
-            part.records.push(Placed { at, home: None, key_len, stored, batch: 0 });
+            let at = part.bytes.len();
+            part.place(None, record.key, record.value);
             encode_record(&mut part.bytes, record.table, record.kind, record.key, record.value);
             set_seq(&mut part.bytes[at..], record.seq);
         }
@@ -133,7 +120,7 @@ impl Group {
         }
         for part in &mut self.parts {
             for record in &part.records {
-                set_seq(&mut part.bytes[record.at..], lsn);
+                set_seq(&mut part.bytes[record.at as usize..], lsn);
             }
         }
     }
@@ -147,15 +134,15 @@ impl Group {
 
     /// Takes in the records of a group that came later; then [`Group::drop_superseded`].
     pub(super) fn absorb(&mut self, next: Group) {
-        let homes: Few<usize> = next.homes.into_iter().map(|home| self.home(home)).collect();
+        let homes: Few<u32> = next.homes.into_iter().map(|home| self.home(home)).collect();
         for part in next.parts {
             let own = part_of(&mut self.parts, part.stream, part.payload_len);
             own.open();
-            let shift = own.bytes.len() - SUB_HEADER;
+            let shift = (own.bytes.len() - SUB_HEADER) as u32;
             own.bytes.extend_from_slice(part.payload());
             own.records.extend(part.records.into_iter().map(|record| Placed {
                 at: record.at + shift,
-                home: record.home.map(|home| homes[home]),
+                home: record.home.map(|home| homes[home as usize]),
                 batch: record.batch + self.batches,
                 ..record
             }));
@@ -166,12 +153,12 @@ impl Group {
     }
 
     /// The index of a home, which is added if it is new.
-    fn home(&mut self, home: std::sync::Arc<dyn super::Home>) -> usize {
+    fn home(&mut self, home: std::sync::Arc<dyn super::Home>) -> u32 {
         let known = self.homes.iter().position(|h| h.table() == home.table());
         known.unwrap_or_else(|| {
             self.homes.push(home);
             self.homes.len() - 1
-        })
+        }) as u32
     }
 
     /// Of several records of a key, leaves the last that was absorbed: within one LSN a key of a
@@ -216,6 +203,17 @@ impl Part {
         Part { stream, bytes, payload_len: 0, records: Few::new() }
     }
 
+    /// Notes the record that is encoded next.
+    fn place(&mut self, home: Option<u32>, key: &[u8], value: &[u8]) {
+        self.records.push(Placed {
+            at: self.bytes.len() as u32,
+            home,
+            key_len: key.len() as u32,
+            stored: record_len(key.len(), value.len()) as u32,
+            batch: 0,
+        });
+    }
+
     /// Completes the payload.
     fn close(&mut self) {
         self.payload_len = self.bytes.len() - SUB_HEADER;
@@ -232,9 +230,15 @@ impl Part {
         &self.bytes[SUB_HEADER..SUB_HEADER + self.payload_len]
     }
 
-    fn key(&self, record: &Placed) -> &[u8] {
-        let at = record.at + crate::memtable::RECORD_HEADER;
-        &self.bytes[at..at + record.key_len]
+    /// The key of a record.
+    pub(super) fn key(&self, record: &Placed) -> &[u8] {
+        let at = record.at as usize + RECORD_HEADER;
+        &self.bytes[at..at + record.key_len as usize]
+    }
+
+    /// The room for the header and the records: what the payload's checksum is made of.
+    pub(super) fn header_and_payload(&mut self) -> &mut [u8] {
+        &mut self.bytes[..SUB_HEADER + self.payload_len]
     }
 
     /// Removes records, given by index.
@@ -245,8 +249,9 @@ impl Part {
         let mut kept = Part::with_capacity(self.stream, self.payload_len);
         for (r, record) in self.records.iter().enumerate() {
             if !gone.contains(&r) {
-                kept.records.push(Placed { at: kept.bytes.len(), ..*record });
-                kept.bytes.extend_from_slice(&self.bytes[record.at..record.at + record.stored]);
+                kept.records.push(Placed { at: kept.bytes.len() as u32, ..*record });
+                let (at, len) = (record.at as usize, record.stored as usize);
+                kept.bytes.extend_from_slice(&self.bytes[at..at + len]);
             }
         }
         kept.close();

@@ -279,7 +279,10 @@ impl Region {
     /// Waits until everything this thread flushed is on the media. Nothing in `file` mode.
     #[cfg_attr(any(test, feature = "testing"), track_caller)]
     pub(crate) fn fence(&self, flushed: impl IntoIterator<Item = Flushed>) -> Fenced {
-        let spans: SmallVec<_> = flushed.into_iter().map(|f| f.0).collect();
+        let mut spans = SmallVec::new();
+        for flushed in flushed {
+            spans.push(flushed.0);
+        }
         match &self.media {
             Media::File(_) => {}
             Media::Mapped(mapped) => {
