@@ -54,7 +54,7 @@ fn free_units_of_an_emulated_region_are_a_cache_that_gives_way_to_records() {
     assert!(db.stats().background.drains > 0, "{:?}", db.stats());
     let read = || {
         let right = |n: &u32| table.get(n.to_be_bytes()).unwrap().unwrap() == vec![*n as u8; 1000];
-        assert!((0..6000).step_by(7).all(|n| right(&n)));
+        assert!((0..1500).all(|n| right(&n)));
     };
     let cost = || {
         let spent = db.stats().persistence;
@@ -67,7 +67,7 @@ fn free_units_of_an_emulated_region_are_a_cache_that_gives_way_to_records() {
     assert!(stats.cache.below_hits > 50 && stats.cache.below_used > 0, "{stats:?}");
     assert!(stats.pm.zones_used <= stats.pm.zones, "{stats:?}");
     assert_eq!(cost(), before, "no flush and no fence");
-    assert!(stats.disk.read_bytes - read_bytes < 2 << 20, "{stats:?}");
+    assert!(stats.disk.read_bytes - read_bytes < 512 << 10, "{stats:?}");
     // Records take the units back.
     write(6000..12_000);
     read();

@@ -19,7 +19,7 @@
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::buddies::Buddies;
 use super::pool::{Pool, PoolEntry};
@@ -85,6 +85,8 @@ struct State {
     free: Buddies,
     /// Units that are free but for volatile things.
     lent: u32,
+    /// Zones that wait for lent units: nothing is lent meanwhile.
+    reclaims: u32,
     /// Linked zones: their headers, by zone.
     linked: Vec<Option<Linked>>,
 }
@@ -122,7 +124,8 @@ impl ZonePool {
     ) -> Result<(ZonePool, Vec<ZoneScan>, Vec<u32>)> {
         let Found { entries, zones: scans, leaks, free } = scan::scan(region, geometry)?;
         let slots = geometry.zone_slots;
-        let mut state = State { entries, free: Buddies::default(), lent: 0, linked: Vec::new() };
+        let mut state =
+            State { entries, free: Buddies::default(), lent: 0, reclaims: 0, linked: Vec::new() };
         state.linked.resize(slots as usize, None);
         free.iter().for_each(|unit| state.free.give(*unit, 1));
         let zones: Box<[AtomicU32]> = (0..slots).map(AtomicU32::new).collect();
@@ -234,15 +237,7 @@ impl ZonePool {
     fn get(&self, link: &Link) -> Result<(u32, u32, PoolEntry)> {
         let Link { units, least, .. } = *link;
         debug_assert!(units >= least, "a zone of {units} units that has to have {least}");
-        let mut state = self.state.lock();
-        while state.free.largest() < units && state.lent > 0 {
-            drop(state);
-            let gave_back = self.borrower.get().and_then(Weak::upgrade).map(|b| b.give_back());
-            state = self.state.lock();
-            if gave_back != Some(true) {
-                break;
-            }
-        }
+        let mut state = self.reclaim(units);
         let sizes = std::iter::successors(Some(units), |units| Some(units / 2));
         for units in sizes.take_while(|units| *units >= least) {
             if let Some(zone) = state.free.take(units) {
@@ -266,6 +261,22 @@ impl ZonePool {
         ))
     }
 
+    /// Has lent units given back until so many are free in one piece, or none is lent.
+    fn reclaim(&self, units: u32) -> MutexGuard<'_, State> {
+        let mut state = self.state.lock();
+        state.reclaims += 1;
+        while state.free.largest() < units && state.lent > 0 {
+            drop(state);
+            let gave_back = self.borrower.get().and_then(Weak::upgrade).map(|b| b.give_back());
+            state = self.state.lock();
+            if gave_back != Some(true) {
+                break;
+            }
+        }
+        state.reclaims -= 1;
+        state
+    }
+
     /// Has `borrower` asked for units back when a zone needs them.
     pub(crate) fn set_borrower(&self, borrower: Weak<dyn Borrower>) {
         let is_first = self.borrower.set(borrower).is_ok();
@@ -276,6 +287,9 @@ impl ZonePool {
     /// count as free, and are after a restart.
     pub(crate) fn borrow(&self, units: u32) -> Option<u32> {
         let mut state = self.state.lock();
+        if state.reclaims > 0 {
+            return None;
+        }
         let unit = state.free.take(units)?;
         state.lent += units;
         Some(unit)
