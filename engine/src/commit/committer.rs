@@ -374,6 +374,11 @@ impl Committer {
             written.push(Written { stream: None, span });
         }
         let relaxed = durability == Durability::Relaxed;
+        if relaxed {
+            // Here, where others do the same, and not when all of them wait for one.
+            let handed = [&fenced, &switched].map(|ranges| self.region.hand_over(ranges));
+            handed.into_iter().filter_map(Result::err).for_each(|e| self.stop(&e));
+        }
         self.publisher.ring.finish(lsn, &Finished { written, relaxed });
         ticket.lsn = 0;
     }
