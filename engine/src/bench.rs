@@ -53,7 +53,7 @@ impl Arena {
     /// An I/O error.
     pub fn emulated(path: &Path, bytes: u64) -> Result<Arena> {
         let files: Arc<dyn Files> = Arc::new(RealFiles);
-        let media = Media::create(&files, path, bytes, Mode::Emulated { delay: Duration::ZERO })?;
+        let media = Media::create(&files, path, bytes, EMULATED)?;
         let region = Arc::new(Region::new(media, path, bytes)?);
         Ok(Arena { region, tail: AtomicU64::new(0) })
     }
