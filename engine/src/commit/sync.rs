@@ -23,7 +23,7 @@ pub(super) use parking_lot::{Mutex, MutexGuard};
 pub(super) use modelled::{Mutex, MutexGuard};
 
 /// Waits for a few microseconds at most; whether it came true.
-#[cfg(not(all(test, feature = "shuttle")))]
+#[cfg(not(all(test, any(feature = "loom", feature = "shuttle"))))]
 pub(super) fn spin_until(mut is_true: impl FnMut() -> bool) -> bool {
     const SPINS: u32 = 64;
     for _ in 0..SPINS {
@@ -35,7 +35,7 @@ pub(super) fn spin_until(mut is_true: impl FnMut() -> bool) -> bool {
     false
 }
 
-#[cfg(all(test, feature = "shuttle"))]
+#[cfg(all(test, any(feature = "loom", feature = "shuttle")))]
 pub(super) fn spin_until(mut is_true: impl FnMut() -> bool) -> bool {
     is_true()
 }
