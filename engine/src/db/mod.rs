@@ -11,6 +11,7 @@ mod grow;
 mod inner;
 mod media;
 mod open;
+mod own_records;
 mod pacing;
 mod rebuild;
 mod salvage;
