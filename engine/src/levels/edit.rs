@@ -237,8 +237,8 @@ pub(super) mod tests {
     }
 
     /// Bug: an edit that drained an interval which ends before it starts was read, and broke the
-    /// drained map. Cause: with a right checksum any two keys were an interval. Fix: an interval has
-    /// keys, or the edit does not decode.
+    /// drained map. Cause: under a right checksum any two keys were one. Fix: an interval has keys,
+    /// or the edit does not decode.
     #[test]
     fn an_interval_without_keys_is_refused() {
         for (end, is_one) in [("a", false), ("b", false), ("c", true)] {
