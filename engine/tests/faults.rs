@@ -144,7 +144,7 @@ impl Run<'_> {
         assert_eq!(want.next(), None, "a row is missing");
     }
 
-    /// Opens it again, after it was closed or lost its power, while reads fail: as often as it takes.
+    /// Opens it again, after it was closed or lost its power, while reads fail: as often as needed.
     fn open(&mut self, kind: Kind) -> Database {
         for n in 0.. {
             // After a power cut, bytes beyond the floor that do not check out are the end of what

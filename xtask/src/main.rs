@@ -29,7 +29,8 @@ usage: cargo xtask check [--long]   run every check; stop at the first that fail
        cargo xtask peers            install and build the bench's rivals (minutes)
 
 --long runs the tests at length (TERRACE_LONG=1), the checkers of what threads share (shuttle,
-ThreadSanitizer), `dax`, `media`, ten minutes of fuzzing for each decoder, and a tour of twenty rounds.";
+ThreadSanitizer), `dax`, `media`, ten minutes of fuzzing for each decoder, and a tour of twenty
+rounds.";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = env::args().skip(1).collect();

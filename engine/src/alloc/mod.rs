@@ -2,10 +2,12 @@
 //! entry each, no log. Taking an object costs one persist whatever its size; what a crash leaks is
 //! found by the scan at open.
 
+mod buddies;
 #[cfg(any(test, feature = "bench"))]
 pub(crate) mod logged;
 mod objects;
 mod pool;
+mod scan;
 mod segments;
 mod streams;
 mod zone;
@@ -14,9 +16,10 @@ mod zones;
 pub(crate) use objects::ObjectPool;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use pool::{Pool, PoolEntry};
+pub(crate) use scan::ZoneScan;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use segments::SegmentHeader;
 pub(crate) use segments::{Segments, Slices};
 pub(crate) use streams::{StreamKind, StreamObject, StreamPool};
 pub(crate) use zone::{Seal, ZONE_HEADER, ZoneHeader};
-pub(crate) use zones::{ZonePool, ZoneScan};
+pub(crate) use zones::{Link, Zone, ZonePool};

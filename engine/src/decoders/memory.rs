@@ -119,10 +119,12 @@ pub(super) fn records(bytes: &[u8]) -> bool {
 
 /// A zone from its header on, as recovery walks it: the only one of a region.
 pub(super) fn zone(bytes: &[u8]) -> bool {
-    let geometry = Geometry { zone_size: 128 << 10, zone_slots: 1, zone_count: 1 };
+    let geometry = Geometry { unit: 128 << 10, zone_slots: 1, units: 1 };
     let zone_at = geometry.zone(0);
-    let content = mended_zone(&bytes[..bytes.len().min(geometry.zone_size as usize)]);
+    let content = mended_zone(&bytes[..bytes.len().min(geometry.unit as usize)]);
     let Ok(header) = ZoneHeader::decode(&content, 0) else { return false };
+    // A scan lets no zone go beyond its region.
+    let header = ZoneHeader { units: 1, ..header };
     let machine = Machine::with_memory();
     let Some(pm) = machine.make_memory(geometry.region_len()) else { return false };
     pm.store(zone_at, &content);

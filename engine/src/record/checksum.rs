@@ -10,8 +10,8 @@ pub(crate) fn checksum(seeds: &[u64], bytes: &[u8]) -> u32 {
     sum.finish()
 }
 
-/// `bytes` with the checksum at `at` made right: that of what lies in a range. Bad bytes get past it
-/// so, to what is behind it (`decoders`).
+/// `bytes` with the checksum at `at` made right, that of what lies in a range: bad bytes get past
+/// it so, to what is behind it (`decoders`).
 #[cfg(any(test, feature = "testing"))]
 pub(crate) fn mended(
     bytes: &[u8],
