@@ -104,7 +104,7 @@ fn commit(db: &Database, tables: &[Table; 2], n: u64) -> terrace::Result<()> {
 
 /// How many rows there are: all from the first on, in both tables, each as it was written.
 fn rows(tables: &[Table; 2]) -> Result<u64, Box<dyn std::error::Error>> {
-    let mut lens = [0; 2];
+    let mut lens = [0u64; 2];
     for (table, len) in tables.iter().zip(&mut lens) {
         for row in table.iter() {
             let (key, found) = row?;

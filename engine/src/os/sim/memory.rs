@@ -121,6 +121,7 @@ impl SimPm {
     }
 
     /// Reads what is there for whoever runs: through the cache.
+    #[cfg(test)]
     pub(crate) fn read(&self, at: u64, len: u64) -> Vec<u8> {
         self.looked_at(at, len);
         self.state.lock().lines.cache().bytes(at as usize, len as usize)
