@@ -6,6 +6,7 @@
 //! (of a payload behind a header that is not sound, say) may hold anything.
 
 use std::collections::{HashMap, HashSet};
+use std::ops::Range;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -67,37 +68,55 @@ pub(super) struct Seen {
 pub(super) struct Images<'a> {
     lines: &'a Lines,
     chains: &'a [Chain],
-    /// Of each set: the hash of its lines that no chain changes.
-    same: Vec<u128>,
+    /// The chains of each line that one changes.
+    changing: Vec<Range<usize>>,
+    of_sets: Vec<OfSet>,
+}
+
+/// The images, over the lines of a set alone.
+struct OfSet {
+    /// The hash of the lines that no chain changes.
+    same: u128,
+    /// Which of the others are in the set.
+    changing: Vec<Range<usize>>,
 }
 
 impl<'a> Images<'a> {
     pub(super) fn new(lines: &'a Lines, chains: &'a [Chain]) -> Images<'a> {
-        Images { lines, chains, same: Vec::new() }
+        let mut changing = Vec::new();
+        let mut from = 0;
+        for chains in chains.chunk_by(|a, b| a.line == b.line) {
+            changing.push(from..from + chains.len());
+            from += chains.len();
+        }
+        Images { lines, chains, changing, of_sets: Vec::new() }
     }
 
-    /// The hash of the image that so many stores of each chain survive in, over the lines of a set.
+    fn of_set(&self, set: &LineSet) -> OfSet {
+        let line_of = |chains: &Range<usize>| self.chains[chains.start].line;
+        let changing: HashSet<u64> = self.changing.iter().map(line_of).collect();
+        let lines = set.lines().map(|line| (line * LINE) as u64);
+        let same = lines.filter(|line| !changing.contains(line));
+        let hashes = same.map(|line| hash(line, &self.lines.durable_line(line)));
+        let in_set = |chains: &&Range<usize>| set.has(line_of(chains) as usize / LINE);
+        OfSet {
+            same: hashes.fold(0, u128::wrapping_add),
+            changing: self.changing.iter().filter(in_set).cloned().collect(),
+        }
+    }
+
+    /// The hash of the image that so many stores of each chain survive in, over the lines of the
+    /// `n`-th set.
     fn hash(&mut self, (n, set): (usize, &LineSet), survive: &[usize]) -> u128 {
-        if n == self.same.len() {
-            let changing: HashSet<u64> = self.chains.iter().map(|chain| chain.line).collect();
-            let lines = set.lines().map(|line| (line * LINE) as u64);
-            let same = lines.filter(|line| !changing.contains(line));
-            let hashes = same.map(|line| hash(line, &self.lines.durable_line(line)));
-            self.same.push(hashes.fold(0, u128::wrapping_add));
+        if n == self.of_sets.len() {
+            self.of_sets.push(self.of_set(set));
         }
-        let mut sum = self.same[n];
-        let mut from = 0;
-        while from < self.chains.len() {
-            let line = self.chains[from].line;
-            let of_line = self.chains[from..].iter().take_while(|chain| chain.line == line);
-            let to = from + of_line.count();
-            if set.has(line as usize / LINE) {
-                let bytes = self.lines.line_after(&self.chains[from..to], &survive[from..to]);
-                sum = sum.wrapping_add(hash(line, &bytes));
-            }
-            from = to;
-        }
-        sum
+        let OfSet { same, changing } = &self.of_sets[n];
+        changing.iter().fold(*same, |sum, chains| {
+            let (of_line, survive) = (&self.chains[chains.clone()], &survive[chains.clone()]);
+            let bytes = self.lines.line_after(of_line, survive);
+            sum.wrapping_add(hash(of_line[0].line, &bytes))
+        })
     }
 }
 
