@@ -92,7 +92,7 @@ impl Run<'_> {
             }
         }
         let key = format!("key {:02}", self.chance.below(80)).into_bytes();
-        let len = self.chance.below(12_000) as usize;
+        let len = self.chance.below(40_000) as usize;
         let value = self.chance.percent(80).then(|| self.chance.bytes(len));
         let done = match &value {
             Some(value) => table.put(&key, value),
@@ -188,7 +188,7 @@ fn run(kind: Kind, seed: u64, tally: &mut Tally) {
     let chance = Chance::new(seed);
     let mut run = Run { machine, chance, rows: Rows::new(), doubt: None, tally };
     for _ in 0..4 {
-        run.life(&db, 60);
+        run.life(&db, 120);
         if run.chance.percent(50) {
             let survive = Survive::Seeded(run.chance.next());
             run.machine = run.machine.crash(survive);
@@ -203,7 +203,7 @@ fn run(kind: Kind, seed: u64, tally: &mut Tally) {
 #[test]
 fn whatever_reads_do_answers_are_right_or_clear_errors() {
     let mut tally = Tally::default();
-    for seed in 0..rounds(12, 3000) {
+    for seed in 0..rounds(8, 2000) {
         KINDS.into_iter().for_each(|kind| run(kind, seed, &mut tally));
     }
     eprintln!("{tally:?}");
