@@ -38,6 +38,7 @@ const STAGES: &[Stage] = &[
     ("dax", on_dax),
     ("media", media::check),
     ("shuttle", checkers::shuttle),
+    ("loom", checkers::loom),
     ("thread sanitizer", checkers::thread_sanitizer),
     ("tests", tests),
 ];
