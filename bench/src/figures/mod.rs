@@ -3,11 +3,16 @@
 pub(crate) mod alloc;
 pub(crate) mod bare;
 pub(crate) mod commit;
+pub(crate) mod durability;
 pub(crate) mod level0;
 pub(crate) mod memtable;
 pub(crate) mod ods;
 mod ods_threads;
 pub(crate) mod pm_budget;
 pub(crate) mod restart;
+pub(crate) mod scan;
+pub(crate) mod space;
+pub(crate) mod stalls;
 pub(crate) mod sync;
+pub(crate) mod write_amp;
 pub(crate) mod ycsb;
