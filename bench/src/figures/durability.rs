@@ -63,7 +63,7 @@ pub(crate) fn measure(settings: &Settings, report: &mut Report) -> Result<()> {
         }
     }
     report.skipped(
-        "of terrace-emulated there is nothing to sync: its stores are flushed and fenced, which the \
+        "of terrace-emulated there is nothing to sync: its stores are flushed and fenced, as the \
          figure commit counts; on tmpfs syncs are made and cost nothing",
     );
     Ok(())

@@ -90,7 +90,7 @@ struct Cell {
 
 pub(crate) fn measure(settings: &Settings, report: &mut Report) -> Result<()> {
     let load = &settings.load;
-    let (write, records) = if settings.quick { (4 << 20, 200_000) } else { (32 << 20, 4_000_000) };
+    let (write, records) = if settings.quick { (2 << 20, 50_000) } else { (32 << 20, 4_000_000) };
     let memory = load.memory(Memory { write, cache: write });
     let records = load.records.unwrap_or(records);
     for rows in [Rows::Sysbench, Rows::Orders] {

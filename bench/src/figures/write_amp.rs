@@ -25,7 +25,7 @@ const METRIC: &str = "device bytes of user bytes";
 pub(crate) fn measure(settings: &Settings, report: &mut Report) -> Result<()> {
     let load = &settings.load;
     let (write, times): (u64, &[u64]) =
-        if settings.quick { (4 << 20, &[2, 16]) } else { (32 << 20, &[1, 4, 16]) };
+        if settings.quick { (2 << 20, &[2, 8]) } else { (32 << 20, &[1, 4, 16]) };
     let memory = load.memory(Memory { write, cache: write });
     let value = load.value.unwrap_or(500);
     let rounds = if settings.quick { 1 } else { settings.rounds.min(2) };
