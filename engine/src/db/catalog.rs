@@ -144,17 +144,16 @@ impl Engine {
 
 /// Counts every record of a view out of its zone.
 fn release_records(shared: &Shared, view: &View) {
-    let geometry = shared.zones.geometry();
     let frozen = view.frozen.iter().map(|f| &f.memtable);
     for memtable in frozen.chain([&view.active]) {
         let mut cursor = memtable.cursor();
         cursor.seek_first();
         while let Some((at, _)) = cursor.record() {
-            shared.zones.sub_live(geometry.zone_of(at), 1);
+            shared.zones.sub_live(shared.zones.zone_of(at), 1);
             cursor.step();
         }
     }
     for at in view.level0.retire(&KeyInterval::all(), LSN_MAX) {
-        shared.zones.sub_live(geometry.zone_of(at), 1);
+        shared.zones.sub_live(shared.zones.zone_of(at), 1);
     }
 }
