@@ -66,11 +66,14 @@ pub(crate) struct Report {
     others: Vec<serde_json::Value>,
 }
 
+/// Nanoseconds, and how many operations took as long.
+type Buckets = Vec<(u64, u64)>;
+
 /// What a process that measured one system hands to the one that asked for it.
 #[derive(Debug, Serialize, Deserialize)]
 pub(crate) struct Gathered {
     rows: Vec<(Key, Vec<f64>)>,
-    latencies: Vec<((String, String), Vec<(u64, u64)>)>,
+    latencies: Vec<((String, String), Buckets)>,
     others: Vec<serde_json::Value>,
 }
 
