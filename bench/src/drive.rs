@@ -194,7 +194,12 @@ mod tests {
     fn an_open_loop_that_cannot_keep_up_counts_what_never_began() {
         let time = Duration::from_millis(100);
         let drive = Drive { threads: 1, until: Until::Time(time), rate: Some(1000.0) };
-        let slow = |_| || Ok(let_work(Duration::from_millis(50)));
+        let slow = |_| {
+            || {
+                let_work(Duration::from_millis(50));
+                Ok(())
+            }
+        };
         let seen = drive.run(slow).unwrap();
         assert!(seen.operations < 10);
         assert_eq!(seen.latency.count(), 100, "every operation that was due has a latency");

@@ -39,7 +39,6 @@ impl Latency {
     }
 
     /// How many operations there were.
-    #[cfg(test)]
     pub(crate) fn count(&self) -> u64 {
         self.0.len()
     }

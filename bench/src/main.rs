@@ -53,6 +53,14 @@ enum Figure {
     WriteAmp,
     /// Short and long ranges, up and down.
     Scan,
+    /// Transfers between two rows, beside RocksDB's TransactionDB.
+    Txn,
+    /// A TPC-C-like driver, beside RocksDB's TransactionDB.
+    Tpcc,
+    /// The main figures as data, threads and values grow.
+    Growth,
+    /// Instructions of hot paths, counted by callgrind.
+    Instructions,
     /// Allocation in persistent memory: time, lines, fences.
     Alloc,
     /// Persistent trees: lines flushed, nodes, time.
@@ -111,6 +119,8 @@ struct Settings {
     quick: bool,
     seed: u64,
     rounds: u32,
+    /// One figure of many, which together are to end within the hour.
+    in_report: bool,
     only: Option<String>,
     plot: Option<std::path::PathBuf>,
     dir: std::path::PathBuf,
@@ -125,10 +135,14 @@ impl Settings {
 }
 
 /// The figures of the report, and who measures them.
-const FIGURES: [(&str, page::Measure); 14] = [
+const FIGURES: [(&str, page::Measure); 18] = [
     ("ycsb", figures::ycsb::measure),
     ("durability", figures::durability::measure),
     ("stalls", figures::stalls::measure),
+    ("txn", figures::txn::measure),
+    ("tpcc", figures::tpcc::measure),
+    ("growth", figures::growth::measure),
+    ("instructions", figures::instructions::measure),
     ("write-amp", figures::write_amp::measure),
     ("space", figures::space::measure),
     ("scan", figures::scan::measure),
@@ -143,12 +157,16 @@ const FIGURES: [(&str, page::Measure); 14] = [
 ];
 
 /// Those that measure each system in a process of its own, and what that process does.
-const CELLS: [(&str, isolated::Cell); 6] = [
+const CELLS: [(&str, isolated::Cell); 10] = [
     ("ycsb", figures::ycsb::cell::measure),
     ("durability", figures::durability::cell),
     ("stalls", figures::stalls::cell),
     ("write-amp", figures::ycsb::cell::measure),
     ("space", figures::space::cell),
+    ("txn", figures::txn::cell),
+    ("tpcc", figures::tpcc::cell),
+    ("growth", figures::ycsb::cell::measure),
+    ("instructions", figures::instructions::cell),
     ("scan", figures::scan::cell),
 ];
 
@@ -178,13 +196,14 @@ fn main() -> Result<std::process::ExitCode> {
     // A quick report is a glance at everything.
     let rounds = match (arguments.quick, arguments.figure) {
         (true, Figure::Report) => 1,
-        (true, _) => 3,
+        (true, _) | (false, Figure::Report) => 3,
         (false, _) => 5,
     };
     let settings = Settings {
         quick: arguments.quick,
         seed: arguments.seed,
         rounds: arguments.rounds.unwrap_or(rounds),
+        in_report: arguments.figure == Figure::Report,
         only: arguments.only.clone(),
         plot: arguments.plot.clone(),
         dir: dir.path().to_path_buf(),

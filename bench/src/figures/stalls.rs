@@ -41,8 +41,10 @@ struct Cell {
 pub(crate) fn measure(settings: &Settings, report: &mut Report) -> Result<()> {
     let load = &settings.load;
     let (memory, seconds) = match settings.quick {
-        true => (Memory { write: 4 << 20, cache: 8 << 20 }, 5),
-        false => (Memory { write: 64 << 20, cache: 192 << 20 }, 600),
+        true => (Memory { write: 4 << 20, cache: 8 << 20 }, 4),
+        // In the report all systems share the ten minutes that each has alone.
+        false if settings.in_report => (Memory { write: 32 << 20, cache: 64 << 20 }, 200),
+        false => (Memory { write: 32 << 20, cache: 64 << 20 }, 600),
     };
     let (memory, value) = (load.memory(memory), load.value.unwrap_or(4096));
     let eight_times = 8 * (memory.write + memory.cache) / value as u64;
@@ -51,7 +53,7 @@ pub(crate) fn measure(settings: &Settings, report: &mut Report) -> Result<()> {
     let rounds = if settings.quick { settings.rounds } else { 1 };
     for _ in 0..rounds {
         let systems = System::there(&SYSTEMS, settings, report);
-        let most = if settings.quick { 3 } else { systems.len() };
+        let most = if settings.quick || settings.in_report { 3 } else { systems.len() };
         for system in systems.into_iter().take(most) {
             let cell = Cell {
                 system,

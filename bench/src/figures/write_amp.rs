@@ -25,10 +25,10 @@ const METRIC: &str = "device bytes of user bytes";
 pub(crate) fn measure(settings: &Settings, report: &mut Report) -> Result<()> {
     let load = &settings.load;
     let (write, times): (u64, &[u64]) =
-        if settings.quick { (2 << 20, &[2, 8]) } else { (32 << 20, &[1, 4, 16]) };
+        if settings.quick { (2 << 20, &[2, 8]) } else { (8 << 20, &[1, 4, 16]) };
     let memory = load.memory(Memory { write, cache: write });
     let value = load.value.unwrap_or(500);
-    let rounds = if settings.quick { 1 } else { settings.rounds.min(2) };
+    let rounds = if settings.quick || settings.in_report { 1 } else { 2 };
     for _ in 0..rounds {
         for &times in times {
             for system in System::there(&SYSTEMS, settings, report) {

@@ -69,6 +69,22 @@ fn about(figure: &str) -> &'static str {
         }
         "space" => "What the closed directory takes, region included. Less is better.",
         "scan" => "Ranges up and down over data that memory does not hold. More is better.",
+        "txn" => {
+            "Transfers between two rows, durable, beside RocksDB's TransactionDB; hot is sixteen \
+             rows. The sum was right at the end of each. More is better."
+        }
+        "tpcc" => {
+            "A TPC-C-like driver, not an audited benchmark: no keying or thinking times. The \
+             standard's consistency conditions were checked at the end of each run."
+        }
+        "growth" => {
+            "The main figures as data, threads and values grow, with memory that does not. The \
+             slope is what a doubling brings."
+        }
+        "instructions" => {
+            "Instructions of the calling thread, counted by callgrind: the processor's work \
+             without the machine's noise. Less is better."
+        }
         "alloc" => "An allocation in persistent memory. Less is better.",
         "ods" => "Lines flushed by persistent trees. Less is better.",
         _ => "",
@@ -88,6 +104,9 @@ fn is_drawn(figure: &str, row: &Row) -> bool {
         "stalls" => {
             matches!(row.metric.as_str(), "throughput" | "p99.9" | "longest gap" | "longest write")
         }
+        "txn" => row.metric == "throughput",
+        "tpcc" => matches!(row.metric.as_str(), "new orders a minute" | "new order, p95"),
+        "growth" => row.metric == "throughput by doubling",
         "write-amp" => row.metric == "device bytes of user bytes",
         "space" => matches!(row.metric.as_str(), "closed" | "peak"),
         "ycsb" if row.case.contains("larger") => {

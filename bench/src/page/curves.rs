@@ -32,8 +32,10 @@ pub(super) fn figure(page: &mut String, figure: &str, others: &[Value]) -> Resul
     let open = if OPEN.contains(&figure) { " open" } else { "" };
     writeln!(page, "<details{open}><summary>Over time, and latencies</summary>")?;
     for (case, systems) in by_case(&series) {
-        match systems[0]["columns"].as_array().map_or(0, Vec::len) {
-            2 => over_time(page, case, &systems)?,
+        let width = systems[0]["columns"].as_array().map_or(0, Vec::len);
+        match (width, systems[0]["columns"][0] == "seconds") {
+            (2, true) => over_time(page, case, &systems)?,
+            (2, false) => over_size(page, case, &systems)?,
             _ => systems.iter().try_for_each(|one| columns(page, case, one))?,
         }
     }
@@ -81,6 +83,23 @@ fn over_time(page: &mut String, case: &str, systems: &[&Value]) -> Result {
     let lines: Vec<Line> = systems.iter().map(line).collect();
     let (y, x) = (Axis::even(top, short), Axis::even(end, |s| format!("{s:.1} s")));
     draw(page, &format!("{case} · {name} each 100 ms"), &y, &x, &lines)
+}
+
+/// One value of several systems over what doubles from point to point.
+fn over_size(page: &mut String, case: &str, systems: &[&Value]) -> Result {
+    let name = systems[0]["columns"][1].as_str().unwrap_or_default();
+    let sizes = column(systems[0], 0);
+    let least = sizes.iter().copied().fold(f64::INFINITY, f64::min);
+    let doublings = (most(sizes.iter().copied()) / least).log2().max(1.0);
+    let place = |size: f64| (size / least).log2() / doublings;
+    let top = most(systems.iter().flat_map(|s| column(s, 1)));
+    let line = |s: &&Value| {
+        let points = column(s, 0).into_iter().zip(column(s, 1));
+        Line::of(system(s), points.map(|(x, y)| (place(x), y / top)).collect())
+    };
+    let lines: Vec<Line> = systems.iter().map(line).collect();
+    let ticks = sizes.iter().map(|size| (place(*size), short(*size))).collect();
+    draw(page, &format!("{case} · {name}"), &Axis::even(top, short), &Axis { ticks }, &lines)
 }
 
 /// Several values of one system over time, each as a share of its greatest.

@@ -11,6 +11,7 @@ mod redb;
 mod rocksdb;
 mod system;
 mod terrace;
+pub(crate) mod transactions;
 mod versions;
 
 use std::path::Path;

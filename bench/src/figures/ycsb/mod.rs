@@ -70,9 +70,9 @@ pub(crate) fn measure(settings: &Settings, report: &mut Report) -> Result<()> {
         }
     }
     // A turnover of all the data is a sample of its own: fewer rounds.
-    for _ in 0..settings.rounds.min(if settings.quick { 1 } else { 2 }) {
+    for _ in 0..if settings.quick || settings.in_report { 1 } else { 2 } {
         let systems = System::there(&LARGER, settings, report);
-        let most = if settings.quick { 5 } else { systems.len() };
+        let most = if settings.quick || settings.in_report { 5 } else { systems.len() };
         for system in systems.into_iter().take(most) {
             larger(settings, report, system)?;
         }
@@ -80,12 +80,18 @@ pub(crate) fn measure(settings: &Settings, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// The workloads and distributions asked for: each workload's own, and in a whole run A uniform.
+/// The workloads and distributions asked for: each workload's own, and in a whole run A and C
+/// uniform too.
 fn chosen(settings: &Settings, letters: &str) -> Vec<(Workload, Distribution)> {
-    let asked = settings.load.workloads.as_deref().unwrap_or(letters);
-    let workloads = WORKLOADS.into_iter().filter(|w| asked.contains(w.name));
-    let own = |w: Workload| (w, settings.load.distribution.unwrap_or(w.distribution));
-    workloads.map(own).collect()
+    let load = &settings.load;
+    let asked = load.workloads.as_deref().unwrap_or(letters);
+    let workloads = || WORKLOADS.into_iter().filter(|w| asked.contains(w.name));
+    let own = |w: Workload| (w, load.distribution.unwrap_or(w.distribution));
+    let both = |w: &Workload| {
+        "AC".contains(w.name) && letters.len() > 1 && !settings.quick && load.distribution.is_none()
+    };
+    let uniform = workloads().filter(both).map(|w| (w, Distribution::Uniform));
+    workloads().map(own).chain(uniform).collect()
 }
 
 /// The name of a case: a distribution that is not the workload's own is named.
@@ -105,12 +111,12 @@ fn in_memory(
     let load = &settings.load;
     let letters = match (system.on_tmpfs, settings.quick && durable) {
         (true, _) => "A",
-        (false, true) => "AF",
+        (false, true) => "A",
         (false, false) => "ABCDEF",
     };
     let sync = if durable { "durable" } else { "unsynced" };
     let threads = load.threads.unwrap_or(if durable { 16 } else { 2 });
-    let time = std::time::Duration::from_millis(if settings.quick { 400 } else { 3000 });
+    let time = std::time::Duration::from_millis(if settings.quick { 400 } else { 2000 });
     let until = End::Millis(load.time(time).as_millis() as u64);
     let phase = |(workload, distribution): (Workload, Distribution)| {
         let mut rest = format!("in memory, {sync}");
@@ -124,6 +130,17 @@ fn in_memory(
         let rate = 4000.0;
         phases.push(Phase { case: format!("{}, at {rate}/s", a.case), rate: Some(rate), ..a });
     }
+    if load.rate.is_none() && durable && !system.on_tmpfs {
+        // Nothing but writes, alone and in company.
+        phases.extend([(1, "1 client"), (16, "16 clients")].map(|(threads, clients)| Phase {
+            case: format!("puts in memory, durable, {clients}"),
+            workload: Workload::UPDATES,
+            distribution: Distribution::Uniform,
+            threads,
+            rate: None,
+            until,
+        }));
+    }
     run(settings, report, system, durable, MEMORY, RECORDS, phases)
 }
 
@@ -131,11 +148,11 @@ fn in_memory(
 const MEMORY: Memory = Memory { write: 256 << 20, cache: 512 << 20 };
 
 /// As many as the figure loads, quick and whole.
-const RECORDS: [u64; 2] = [50_000, 1_000_000];
+const RECORDS: [u64; 2] = [50_000, 400_000];
 
 fn larger(settings: &Settings, report: &mut Report, system: System) -> Result<()> {
     let load = &settings.load;
-    let whole = Memory { write: 64 << 20, cache: 176 << 20 };
+    let whole = Memory { write: 16 << 20, cache: 44 << 20 };
     let quick = Memory { write: 6 << 20, cache: 14 << 20 };
     let memory = load.memory(if settings.quick { quick } else { whole });
     let value = load.value.unwrap_or(VALUE) as u64;

@@ -79,7 +79,8 @@ impl Client<'_> {
         } else if draw < w.read + w.update + w.insert {
             self.write(self.there.fetch_add(1, Ordering::Relaxed), random)
         } else if draw < w.read + w.update + w.insert + w.scan {
-            self.store.scan(&key(n), 1 + random.below(100) as usize).map(drop)
+            self.store.scan(&key(n), 1 + random.below(100) as usize)?;
+            Ok(())
         } else {
             self.read(n)?;
             self.write(n, random)
