@@ -75,7 +75,7 @@ fn most(values: impl IntoIterator<Item = f64>) -> f64 {
 fn over_time(page: &mut String, case: &str, systems: &[&Value]) -> Result {
     let name = systems[0]["columns"][1].as_str().unwrap_or_default();
     let end = most(systems.iter().flat_map(|s| column(s, 0)));
-    let top = most(systems.iter().flat_map(|s| column(s, 1)));
+    let top = round_up(most(systems.iter().flat_map(|s| column(s, 1))));
     let line = |s: &&Value| {
         let points = column(s, 0).into_iter().zip(column(s, 1));
         Line::of(system(s), points.map(|(x, y)| (x / end, y / top)).collect())
@@ -92,7 +92,7 @@ fn over_size(page: &mut String, case: &str, systems: &[&Value]) -> Result {
     let least = sizes.iter().copied().fold(f64::INFINITY, f64::min);
     let doublings = (most(sizes.iter().copied()) / least).log2().max(1.0);
     let place = |size: f64| (size / least).log2() / doublings;
-    let top = most(systems.iter().flat_map(|s| column(s, 1)));
+    let top = round_up(most(systems.iter().flat_map(|s| column(s, 1))));
     let line = |s: &&Value| {
         let points = column(s, 0).into_iter().zip(column(s, 1));
         Line::of(system(s), points.map(|(x, y)| (place(x), y / top)).collect())
@@ -147,6 +147,14 @@ fn latency(page: &mut String, case: &str, systems: &[&Value]) -> Result {
     let y = Axis { ticks: (0..=decades as u32).map(decade).collect() };
     let x = QUANTILES.iter().map(|(q, word)| (nines(*q).clamp(0.0, 1.0), (*word).to_string()));
     draw(page, &format!("{case} · latency by quantile"), &y, &Axis { ticks: x.collect() }, &lines)
+}
+
+/// The next value whose quarters are round.
+fn round_up(value: f64) -> f64 {
+    const ROUND: [f64; 8] = [1.0, 1.2, 1.6, 2.0, 3.2, 4.0, 6.0, 8.0];
+    let power = 10f64.powf(value.log10().floor());
+    let enough = ROUND.into_iter().map(|digit| digit * power).find(|round| *round >= value);
+    enough.unwrap_or(10.0 * power)
 }
 
 /// A time in its unit.
