@@ -13,6 +13,8 @@ mod filter;
 mod footer;
 mod index;
 mod meta;
+#[cfg(any(test, feature = "testing"))]
+pub(crate) mod probe;
 mod reader;
 mod salvage;
 mod varint;
