@@ -18,8 +18,15 @@ struct District {
     lines: i64,
     new_orders: Vec<i64>,
     without_carrier: Vec<i64>,
-    undelivered_lines_of: Vec<i64>,
-    line_counts: BTreeMap<i64, (i64, i64)>,
+    line_counts: BTreeMap<i64, Lines>,
+}
+
+/// Lines of an order: as it says, as they are, and those not delivered.
+#[derive(Clone, Copy, Debug, Default)]
+struct Lines {
+    said: i64,
+    there: i64,
+    undelivered: i64,
 }
 
 /// A customer's number with its district's and its warehouse's.
@@ -65,7 +72,7 @@ fn districts(t: &dyn Transaction) -> Result<BTreeMap<(u32, u32), District>> {
         let (own, o) = (all.entry((key[0], key[1])).or_default(), i64::from(key[2]));
         own.last_order = own.last_order.max(o);
         own.orders_say_lines += row.at(order::LINES);
-        own.line_counts.entry(o).or_default().0 = row.at(order::LINES);
+        own.line_counts.entry(o).or_default().said = row.at(order::LINES);
         if row.at(order::CARRIER) == 0 {
             own.without_carrier.push(o);
         }
@@ -74,10 +81,9 @@ fn districts(t: &dyn Transaction) -> Result<BTreeMap<(u32, u32), District>> {
     Table::OrderLine.scan(t, &[], &mut |key, row| {
         let (own, o) = (all.entry((key[0], key[1])).or_default(), i64::from(key[2]));
         own.lines += 1;
-        own.line_counts.entry(o).or_default().1 += 1;
-        if row.at(line::DELIVERED) == 0 && own.undelivered_lines_of.last() != Some(&o) {
-            own.undelivered_lines_of.push(o);
-        }
+        let lines = own.line_counts.entry(o).or_default();
+        lines.there += 1;
+        lines.undelivered += i64::from(row.at(line::DELIVERED) == 0);
         true
     })?;
     Ok(all)
@@ -103,10 +109,13 @@ fn check_district(at: (u32, u32), own: &District) -> Result<()> {
     );
     let (open, new) = (&own.without_carrier, &own.new_orders);
     ensure!(open == new, "condition 5: orders of {at:?} without a carrier are not the new ones");
-    let wrong = own.line_counts.iter().find(|(_, (said, there))| said != there);
-    ensure!(wrong.is_none(), "condition 6: an order of {at:?} (said, there): {wrong:?}");
-    let undelivered = &own.undelivered_lines_of;
-    ensure!(undelivered == new, "condition 7: undelivered lines of {at:?} are not the new orders'");
+    let wrong = own.line_counts.iter().find(|(_, lines)| lines.said != lines.there);
+    ensure!(wrong.is_none(), "condition 6: an order of {at:?}: {wrong:?}");
+    let wrong = own.line_counts.iter().find(|(o, lines)| {
+        let open = if new.binary_search(o).is_ok() { lines.there } else { 0 };
+        lines.undelivered != open
+    });
+    ensure!(wrong.is_none(), "condition 7: an order of {at:?} is delivered in part: {wrong:?}");
     let (ytd, paid) = (own.ytd, own.paid);
     // With condition 1 this is condition 8 too.
     ensure!(ytd == paid, "condition 9: district {at:?} has {ytd}, its history {paid}");
