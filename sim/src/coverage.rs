@@ -7,7 +7,7 @@ use terrace::testing::{Explored, Trace};
 use terrace::{Database, Durability, Stats};
 
 /// Every operation that a full run must have cut.
-pub const OPERATIONS: [&str; 24] = [
+pub const OPERATIONS: [&str; 26] = [
     "allocate",
     "zone of several units",
     "zone switch",
@@ -29,6 +29,8 @@ pub const OPERATIONS: [&str; 24] = [
     "drop table",
     "rename table",
     "truncate table",
+    "prepare",
+    "resolve",
     "journal edit",
     "journal checkpoint",
     "recovery",

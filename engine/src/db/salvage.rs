@@ -127,7 +127,7 @@ impl SalvageReport {
 
     /// Table events that the journal lacks. One that does not fit what is left of it is lost.
     fn adopt_events(&mut self, from: &Path, set: &VersionSet, records: &[Record<'_>]) {
-        for record in records.iter().filter(|record| record.table == SYSTEM_TABLE) {
+        for record in records.iter().filter(|record| record.kind == Kind::TableEvent) {
             if let Some(event) = Event::decode(record.key, record.value)
                 && Event::is_news_to(set, record.seq)
                 && let Err(refused) = set.adopt(&event.edit(record.seq))
@@ -192,7 +192,12 @@ impl Writer<'_> {
         match kind {
             Kind::Put => self.batch.put(into, key, value),
             Kind::Delete => self.batch.delete(into, key),
-            Kind::TableEvent => return Ok(()),
+            Kind::Prepare
+            | Kind::CommitPrepared
+            | Kind::RollBackPrepared
+            | Kind::TableEvent
+            | Kind::Blob
+            | Kind::Lock => return Ok(()),
         };
         self.records += 1;
         if self.batch.stored_bytes() >= BATCH_BYTES {
