@@ -196,6 +196,7 @@ fn main() -> Result<std::process::ExitCode> {
     // A quick report is a glance at everything.
     let rounds = match (arguments.quick, arguments.figure) {
         (true, Figure::Report) => 1,
+        (true, Figure::Commit) => 2,
         (true, _) | (false, Figure::Report) => 3,
         (false, _) => 5,
     };
