@@ -71,7 +71,7 @@ impl Model<'_> {
         let from = vec![chance.below(90) as u8];
         let part: Rows =
             self.now.range(from.clone()..).map(|(k, v)| (k.clone(), v.clone())).collect();
-        assert_eq!(rows(self.txn.range(table, &from..).unwrap()), part);
+        assert_eq!(rows(self.txn.range::<&[u8]>(table, &from[..]..).unwrap()), part);
         assert_eq!(rows(self.txn.range::<&[u8]>(table, ..).unwrap().rev()), self.now);
         for key in 0..90u8 {
             let found = self.txn.get(table, [key]).unwrap().map(|v| v.to_vec());

@@ -7,7 +7,7 @@ use terrace::testing::{Explored, Trace};
 use terrace::{Database, Durability, Stats};
 
 /// Every operation that a full run must have cut.
-pub const OPERATIONS: [&str; 26] = [
+pub const OPERATIONS: [&str; 28] = [
     "allocate",
     "zone of several units",
     "zone switch",
@@ -31,10 +31,14 @@ pub const OPERATIONS: [&str; 26] = [
     "drop table",
     "rename table",
     "truncate table",
+    "prepare",
+    "resolve",
     "journal edit",
     "journal checkpoint",
     "recovery",
 ];
+
+include!(concat!(env!("OUT_DIR"), "/sites.rs"));
 
 /// What runs did, added up.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
@@ -97,6 +101,13 @@ impl Coverage {
         if n > 0 {
             *self.operations.entry(operation.to_string()).or_default() += n;
         }
+    }
+
+    /// Places in the source that store to the region, flush or fence, and those that were seen to
+    /// change files.
+    pub fn all_sites(&self) -> BTreeSet<String> {
+        let of_source = SITES.iter().map(|(file, line)| format!("{file}:{line}"));
+        of_source.chain(self.sites.iter().cloned()).collect()
     }
 
     /// Operations that no run had under test.

@@ -10,7 +10,7 @@ use crate::content::{Content, Effect};
 pub enum Action {
     /// One commit.
     Write(Vec<Effect>, Durability),
-    /// Create, drop, rename or truncate.
+    /// Create, drop, rename or truncate; prepare or resolve. Durable by itself.
     Table(Effect),
     /// Up to so many background jobs.
     Steps(u64),

@@ -75,6 +75,11 @@ fn a_zone_reused_before_its_edit() {
 }
 
 #[test]
+fn a_cleaned_zone_freed_before_its_copies_are_durable() {
+    is_caught(Planted::FreeBeforeCopy, Kind::Files, Scenario::Clean);
+}
+
+#[test]
 fn an_old_incarnation_accepted() {
     is_caught(Planted::AcceptOldIncarnation, Kind::Files, Scenario::Switch);
 }
@@ -98,4 +103,14 @@ fn a_pending_run_accepted_without_its_record() {
 #[test]
 fn a_runs_extents_reused_before_the_edit_of_their_drain() {
     is_caught(Planted::ReuseBeforeEdit, Kind::Files, Scenario::SpillDrain);
+}
+
+#[test]
+fn what_was_prepared_indexed() {
+    is_caught(Planted::IndexPrepares, Kind::Files, Scenario::Prepared);
+}
+
+#[test]
+fn a_verdict_released_before_what_it_is_on() {
+    is_caught(Planted::ReleaseVerdicts, Kind::Files, Scenario::Prepared);
 }

@@ -1,7 +1,6 @@
 //! A write batch as users fill it: operations on several tables that become one commit.
 
 use std::any::Any;
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -42,6 +41,15 @@ pub(crate) trait Home: Send + Sync {
 
     /// The table itself, for who knows what it is.
     fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync>;
+
+    /// Keeps it from being dropped, for one prepared transaction more. Said in the turnstile.
+    fn hold(&self);
+
+    /// Takes one [`Home::hold`] back.
+    fn let_go(&self);
+
+    /// Fails while somebody holds it. Asked in the turnstile.
+    fn check_droppable(&self) -> Result<()>;
 }
 
 /// The tables of a batch.
@@ -63,6 +71,8 @@ pub(crate) struct Batch {
     pub(super) operations: SmallVec<[Operation; 1]>,
     bytes: Vec<u8>,
     stored: usize,
+    /// What the commit leaves to be read after a restart.
+    pub(super) blob: Option<Box<[u8]>>,
     /// The first operation that broke a limit; reported at commit.
     refused: Option<String>,
     /// Whether its rows are not locked: refused in the turnstile once transactions take locks.
@@ -94,6 +104,7 @@ impl Batch {
         }
         let target = self.target(target);
         let key_at = self.bytes.len();
+        self.bytes.reserve(key.len() + value.len());
         self.bytes.extend_from_slice(key);
         let value_at = self.bytes.len();
         self.bytes.extend_from_slice(value);
@@ -110,19 +121,40 @@ impl Batch {
         })
     }
 
+    /// Sets the commit's blob. One past its limit makes the whole batch fail at commit.
+    pub(crate) fn set_blob(&mut self, blob: &[u8]) {
+        if let Err(e) = limits::check_blob(blob) {
+            self.refused.get_or_insert(e.to_string());
+            return;
+        }
+        if self.blob.is_none() {
+            self.stored += record_len(0, limits::MAX_BLOB_LEN);
+        }
+        self.blob = Some(blob.into());
+    }
+
+    /// Whether there is nothing to commit.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.operations.is_empty() && self.blob.is_none()
+    }
+
     /// Says whether its rows are not locked. Once transactions take locks it is refused.
     pub(crate) fn set_unlocked(&mut self, unlocked: bool) {
         self.unlocked = unlocked;
     }
 
-    /// Whether its rows are not locked.
-    pub(crate) fn is_unlocked(&self) -> bool {
-        self.unlocked
-    }
-
     /// The rows that it writes: tables and keys.
     pub(crate) fn rows(&self) -> impl Iterator<Item = (&dyn Target, &[u8])> {
         self.operations.iter().map(|o| (&*self.targets[o.target], self.key(o)))
+    }
+
+    /// What there is beside its operations.
+    pub(crate) fn without_operations(&self) -> Batch {
+        let mut rest = Batch { unlocked: self.unlocked, ..Batch::default() };
+        if let Some(blob) = &self.blob {
+            rest.set_blob(blob);
+        }
+        rest
     }
 
     /// Number of operations.
@@ -153,7 +185,11 @@ impl Batch {
 
     /// The tables that the operations go to now.
     pub(crate) fn homes(&self) -> Homes {
-        self.targets.iter().map(|t| t.resolve()).collect()
+        let mut homes = Homes::with_capacity(self.targets.len());
+        for target in &self.targets {
+            homes.push(target.resolve());
+        }
+        homes
     }
 
     /// The operations that count, table by table and key by key.
@@ -161,32 +197,49 @@ impl Batch {
         let sorted = |o: &Operation| Sorted {
             home: o.target,
             kind: o.kind,
-            key: self.key(o),
-            value: self.value(o),
+            key: &self.bytes[o.key_at..o.value_at],
+            value: &self.bytes[o.value_at..o.end],
         };
-        self.effective().iter().map(sorted).collect()
+        self.effective().map(sorted).collect()
     }
 
-    /// The operations that count, sorted by table and key: of several on one key of a table, the last.
-    pub(super) fn effective(&self) -> Cow<'_, [Operation]> {
+    /// The operations that count: of several on one key of a table, the last. In the order of
+    /// tables and keys.
+    pub(super) fn effective(&self) -> impl Iterator<Item = &Operation> {
+        self.order().into_iter().map(|place| &self.operations[place as usize])
+    }
+
+    fn order(&self) -> SmallVec<[u32; 2]> {
         if self.operations.len() < 2 {
-            return Cow::Borrowed(&self.operations);
+            return (0..self.operations.len() as u32).collect();
         }
-        let place = |i: &usize| {
-            let operation = &self.operations[*i];
-            (operation.target, self.key(operation))
-        };
-        let mut order: Vec<usize> = (0..self.operations.len()).collect();
-        order.sort_by(|a, b| place(a).cmp(&place(b)));
-        // The sort is stable: the last of equals is the last given.
-        let mut last = Vec::with_capacity(order.len());
-        for (n, i) in order.iter().enumerate() {
-            if order.get(n + 1).is_none_or(|next| place(next) != place(i)) {
-                last.push(*i);
+        let mut order: Vec<(usize, u64, u32)> = Vec::with_capacity(self.operations.len());
+        let operations = self.operations.iter().zip(0..);
+        order.extend(operations.map(|(o, place)| (o.target, head(self.key(o)), place)));
+        let key = |place: u32| self.key(&self.operations[place as usize]);
+        order.sort_unstable_by(|a, b| {
+            // Most keys differ in their heads.
+            (a.0, a.1).cmp(&(b.0, b.1)).then_with(|| (key(a.2), a.2).cmp(&(key(b.2), b.2)))
+        });
+        let mut last = SmallVec::with_capacity(order.len());
+        for (n, this) in order.iter().enumerate() {
+            let is_same = |next: &(usize, u64, u32)| {
+                (next.0, next.1) == (this.0, this.1) && key(next.2) == key(this.2)
+            };
+            if !order.get(n + 1).is_some_and(is_same) {
+                last.push(this.2);
             }
         }
-        last.into_iter().map(|i| self.operations[i]).collect::<Vec<_>>().into()
+        last
     }
+}
+
+/// The first bytes of a key, as a number of the same order.
+fn head(key: &[u8]) -> u64 {
+    let mut head = [0; 8];
+    let len = key.len().min(8);
+    head[..len].copy_from_slice(&key[..len]);
+    u64::from_be_bytes(head)
 }
 
 impl std::fmt::Debug for Batch {
@@ -195,5 +248,65 @@ impl std::fmt::Debug for Batch {
             .field("operations", &self.operations.len())
             .field("tables", &self.targets.len())
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    struct Nowhere;
+
+    impl Target for Nowhere {
+        fn resolve(&self) -> Arc<dyn Home> {
+            unreachable!("nobody asks where it goes")
+        }
+
+        fn lock_space(&self) -> u64 {
+            0
+        }
+
+        fn label(&self) -> String {
+            String::new()
+        }
+    }
+
+    /// Keys that agree in their heads, that end in zeros, that are empty; few, so that many come
+    /// twice.
+    #[test]
+    fn of_several_operations_on_a_key_the_last_counts_and_all_are_in_order() {
+        let tables: [Arc<dyn Target>; 2] = [Arc::new(Nowhere), Arc::new(Nowhere)];
+        let keys: Vec<Vec<u8>> = (0..40u8)
+            .map(|n| match n % 4 {
+                0 => vec![0; usize::from(n / 4)],
+                1 => vec![b'a'; usize::from(n / 4)],
+                2 => [&b"the same head"[..], &[n / 4]].concat(),
+                _ => vec![255, n],
+            })
+            .collect();
+        let mut seed = 3u64;
+        let mut below = |n: usize| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (seed >> 33) as usize % n
+        };
+        for len in (0..100).chain([500]) {
+            let (mut batch, mut expected) = (Batch::default(), BTreeMap::new());
+            let mut order = Vec::new();
+            for n in 0..len {
+                let (table, key) = (below(2), &keys[below(keys.len())]);
+                if !order.contains(&table) {
+                    order.push(table);
+                }
+                batch.push(&tables[table], Kind::Put, key, &[n as u8]);
+                let place = order.iter().position(|t| *t == table).unwrap();
+                expected.insert((place, key.clone()), vec![n as u8]);
+            }
+            let found = batch
+                .effective()
+                .map(|o| ((o.target, batch.key(o).to_vec()), batch.value(o).to_vec()));
+            assert!(found.eq(expected), "{len} operations");
+        }
     }
 }

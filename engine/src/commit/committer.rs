@@ -21,6 +21,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64 as Counter};
 use smallvec::smallvec;
 
 use super::batch::Batch;
+use super::blobs::Blobs;
 use super::bucket::{Buckets, Lead, Outcome, Part};
 use super::floor::{Floor, Gidx, JournalMark};
 use super::group::{Few, Group};
@@ -28,7 +29,7 @@ use super::keeper::Tails;
 use super::poison::Poison;
 use super::publisher::{Goal, Publisher};
 use super::ring::{Finished, Written};
-use super::subentry::{SUB_HEADER, SubEntry};
+use super::subentry::{Content, SUB_HEADER, SubEntry};
 use super::sync::{AtomicU64, Mutex, Ordering};
 use super::turnstile::{Place, StreamTail, Turnstile};
 use crate::alloc::ZonePool;
@@ -37,7 +38,7 @@ use crate::memtable::{Memtable, Record};
 use crate::mvcc::{Watermark, pin};
 use crate::options::Durability;
 use crate::pm::{Fenced, Flushed, Geometry, Purpose, Region, SpentOn};
-use crate::record::Lsn;
+use crate::record::{Kind, Lsn};
 
 /// Groups and records since the database was opened.
 #[derive(Debug, Default)]
@@ -78,6 +79,7 @@ pub(crate) struct Committer {
     pub(super) publisher: Publisher,
     pub(super) poison: Arc<Poison>,
     cleaner: Option<u32>,
+    blobs: Blobs,
     /// 0 until transactions lock rows; then 1 + the last LSN that may have ignored locks. Set in
     /// the turnstile.
     locking_since: AtomicU64,
@@ -97,11 +99,6 @@ pub(crate) struct Pending<'a> {
 }
 
 impl Pending<'_> {
-    /// Its LSN.
-    pub(crate) fn lsn(&self) -> Lsn {
-        self.lsn
-    }
-
     /// The zone that its first sub-entry lies in.
     pub(crate) fn zone(&self) -> u32 {
         self.zone
@@ -112,17 +109,18 @@ impl Pending<'_> {
         self.at
     }
 
-    /// Waits until the commit is visible and as durable as was asked for.
+    /// Its place in the order.
+    pub(crate) fn lsn(&self) -> Lsn {
+        self.lsn
+    }
+
+    /// As [`Committer::wait_for`].
     ///
     /// # Errors
     ///
-    /// `UnknownOutcome` when the database was poisoned meanwhile.
+    /// As [`Committer::wait_for`].
     pub(crate) fn wait(self) -> Result<Lsn> {
-        let goal = match self.durability {
-            Durability::Durable => Goal::Durable,
-            Durability::Relaxed => Goal::Visible,
-        };
-        self.committer.publisher.wait(self.lsn, goal)?;
+        self.committer.wait_for(self.lsn, self.durability)?;
         Ok(self.lsn)
     }
 }
@@ -143,6 +141,7 @@ impl Committer {
             publisher: Publisher::new(media, Arc::clone(&poison), visible, from, tails),
             buckets: Buckets::new(),
             turnstile: Mutex::new(Turnstile::new(start.last + 1, start.streams)),
+            blobs: Blobs::new(Arc::clone(&region), Arc::clone(&zones)),
             region,
             zones,
             incarnation: start.incarnation,
@@ -203,6 +202,19 @@ impl Committer {
             Outcome::Unknown(lsn) => Err(self.poison.unknown_outcome(lsn)),
             Outcome::Alone => self.enqueue(batch, durability)?.wait(),
         }
+    }
+
+    /// Waits until a commit is visible and as durable as was asked for.
+    ///
+    /// # Errors
+    ///
+    /// `UnknownOutcome` when the database was poisoned meanwhile.
+    pub(crate) fn wait_for(&self, lsn: Lsn, durability: Durability) -> Result<()> {
+        let goal = match durability {
+            Durability::Durable => Goal::Durable,
+            Durability::Relaxed => Goal::Visible,
+        };
+        self.publisher.wait(lsn, goal)
     }
 
     /// Takes a bucket's group to the ring, and tells its followers what became of it.
@@ -289,6 +301,7 @@ impl Committer {
             for home in &group.homes {
                 home.check_alive()?;
             }
+            group.drops.as_ref().map_or(Ok(()), |table| table.check_droppable())?;
             if group.unlocked && self.locks_rows() {
                 return Err(Error::needs_locks());
             }
@@ -303,7 +316,9 @@ impl Committer {
                 self.make_spare(stream, len)?;
                 continue;
             }
-            ticket.actives.extend(group.homes.iter().map(|home| home.active()));
+            for home in &group.homes {
+                ticket.actives.push(home.active());
+            }
             ticket.lsn = turnstile.pass(group, &self.zones, &mut ticket.places);
             at_ticket(ticket.lsn);
             return Ok(ticket);
@@ -334,6 +349,11 @@ impl Committer {
         self.publisher.wait(since - 1, Goal::Visible)
     }
 
+    /// The blobs of commits.
+    pub(crate) fn blobs(&self) -> &Blobs {
+        &self.blobs
+    }
+
     /// The cleaner's stream.
     pub(crate) fn cleaner(&self) -> Option<u32> {
         self.cleaner
@@ -359,12 +379,12 @@ impl Committer {
                 incarnation: self.incarnation,
                 zone_generation: place.generation,
                 payload_len: part.payload().len() as u32,
-                payload_sum: SubEntry::payload_sum(lsn, part.payload()),
+                payload_sum: SubEntry::payload_sum_in(lsn, part.header_and_payload()),
                 count,
                 index: index as u16,
                 records: part.records.len() as u32,
                 stream: part.stream,
-                moved: group.moved,
+                content: group.content,
             };
             part.bytes[..SUB_HEADER].copy_from_slice(&header.encode(place.zone));
             let at = self.zones.geometry().zone(place.zone) + place.offset;
@@ -377,10 +397,13 @@ impl Committer {
             self.pay_for_published_rule(&ticket.places);
         }
         self.index(&group, &ticket);
-        let streams = group.parts.iter().map(|part| Some(part.stream));
-        let spans =
-            fenced.spans().iter().zip(streams).chain(switched.spans().iter().zip([None; 2]));
-        let written = spans.map(|(&span, stream)| Written { stream, span }).collect();
+        let mut written = Few::new();
+        for (&span, part) in fenced.spans().iter().zip(&group.parts) {
+            written.push(Written { stream: Some(part.stream), span });
+        }
+        for &span in switched.spans() {
+            written.push(Written { stream: None, span });
+        }
         let relaxed = durability == Durability::Relaxed;
         if relaxed {
             // Here, where others do the same, and not when all of them wait for one.
@@ -431,18 +454,32 @@ impl Committer {
 
     fn index(&self, group: &Group, ticket: &Ticket<'_>) {
         let _guard = pin();
-        let mut bytes: Few<u64> = smallvec![0; group.homes.len()];
+        // Records and bytes of each home.
+        let mut counts: Few<(u64, u64)> = smallvec![(0, 0); group.homes.len()];
         for (part, place) in group.parts.iter().zip(&ticket.places) {
             let part_at = self.zones.geometry().zone(place.zone) + place.offset;
             for placed in &part.records {
-                let Some(home) = placed.home else { continue };
-                bytes[home] += placed.stored as u64;
-                if let Some(record) = Record::decode(&part.bytes[placed.at..]) {
-                    ticket.actives[home].insert(&record, part_at + placed.at as u64);
+                let at = part_at + u64::from(placed.at);
+                if let Some(home) = placed.home.map(|home| home as usize) {
+                    counts[home].0 += 1;
+                    counts[home].1 += u64::from(placed.stored);
+                    ticket.actives[home].insert(part.key(placed), ticket.lsn, at);
+                } else if group.content == Content::Commit
+                    && Record::decode(&part.bytes[placed.at as usize..])
+                        .is_some_and(|record| record.kind == Kind::Blob)
+                {
+                    self.blobs.note(ticket.lsn, at, self.durable());
                 }
             }
         }
-        group.homes.iter().zip(bytes).for_each(|(home, bytes)| home.count(bytes));
+        for ((home, active), (records, bytes)) in
+            group.homes.iter().zip(&ticket.actives).zip(counts)
+        {
+            if records > 0 {
+                active.count(ticket.lsn, records, bytes);
+                home.count(bytes);
+            }
+        }
     }
 
     /// Runs `f` while nothing is written to the region's media; commits wait.

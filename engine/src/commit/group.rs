@@ -6,11 +6,11 @@ use std::sync::Arc;
 use smallvec::{SmallVec, smallvec};
 
 use super::batch::{Batch, Home, Homes};
-use super::subentry::SUB_HEADER;
+use super::subentry::{Content, SUB_HEADER};
 use crate::error::{Error, Result};
-use crate::memtable::{Record, encode_record, record_len, set_seq};
+use crate::memtable::{RECORD_HEADER, Record, encode_record, record_len, set_seq};
 use crate::pm::LINE;
-use crate::record::{Kind, Lsn, SYSTEM_TABLE};
+use crate::record::{Kind, Lsn, SYSTEM_TABLE, TableId, put_u32};
 
 /// Most groups have few of everything: no allocation for those.
 pub(super) type Few<T> = SmallVec<[T; 2]>;
@@ -26,14 +26,15 @@ pub(crate) struct Part {
 }
 
 /// Where in a part's bytes a record's key lies, and whose record it is.
+/// Small numbers, since a part lies within a zone: groups are handed on by value.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Placed {
-    pub(super) at: usize,
+    pub(super) at: u32,
     /// Index into the group's homes; `None` for the engine's own records.
-    pub(super) home: Option<usize>,
-    key_len: usize,
+    pub(super) home: Option<u32>,
+    key_len: u32,
     /// Bytes that it takes.
-    pub(super) stored: usize,
+    pub(super) stored: u32,
     /// Which of the group's batches it came with.
     batch: u32,
 }
@@ -42,12 +43,14 @@ pub(super) struct Placed {
 pub(crate) struct Group {
     pub(super) homes: Homes,
     pub(super) parts: Few<Part>,
-    /// Whether its records keep the sequence numbers that they have.
-    pub(super) moved: bool,
+    /// What its records are.
+    pub(super) content: Content,
     /// How many batches went into it.
     batches: u32,
     /// Whether it has a batch whose rows are not locked.
     pub(super) unlocked: bool,
+    /// The table that it drops: not while a prepared transaction has written to it.
+    pub(super) drops: Option<Arc<dyn Home>>,
 }
 
 /// The stream that all tables share which have none of their own.
@@ -64,40 +67,99 @@ impl Group {
         batch.check()?;
         let homes = batch.homes();
         let mut parts: Few<Part> = Few::new();
-        for operation in &*batch.effective() {
+        for operation in batch.effective() {
             let home = &homes[operation.target];
             let part = part_of(&mut parts, home.stream(), batch.stored_len());
             let (key, value) = (batch.key(operation), batch.value(operation));
-            part.records.push(Placed {
-                at: part.bytes.len(),
-                home: Some(operation.target),
-                key_len: key.len(),
-                stored: record_len(key.len(), value.len()),
-                batch: 0,
-            });
-            encode_record(&mut part.bytes, home.table(), operation.kind, key, value);
+            part.push(Some(operation.target), (home.table(), operation.kind), key, value);
         }
-        for part in &mut parts {
+        if let Some(blob) = &batch.blob {
+            // Whichever stream it goes to anyway.
+            let stream = parts.first().map_or(SHARED_STREAM, |part| part.stream);
+            let part = part_of(&mut parts, stream, blob.len());
+            part.push(None, (SYSTEM_TABLE, Kind::Blob), &[], blob);
+        }
+        let group = Group { homes, parts, unlocked: batch.unlocked, ..Group::default() };
+        group.closed(largest)
+    }
+
+    /// Encodes the writes of a transaction that is prepared, as one part: behind the record that
+    /// says so come its writes and then `locks`, what else it has locked, each the table, key and
+    /// value of a record.
+    ///
+    /// # Errors
+    ///
+    /// As [`Group::encode`].
+    pub(crate) fn prepare(
+        id: &[u8],
+        batch: &Batch,
+        locks: &[(TableId, Vec<u8>, Vec<u8>)],
+        largest: u64,
+    ) -> Result<Group> {
+        batch.check()?;
+        let homes = batch.homes();
+        let mut part = Part::with_capacity(SHARED_STREAM, batch.stored_len());
+        let writes: Vec<_> = batch.effective().collect();
+        let mut counts = Vec::new();
+        put_u32(&mut counts, writes.len() as u32);
+        put_u32(&mut counts, locks.len() as u32);
+        part.push(None, (SYSTEM_TABLE, Kind::Prepare), id, &counts);
+        for write in writes {
+            let place = (homes[write.target].table(), write.kind);
+            part.push(None, place, batch.key(write), batch.value(write));
+        }
+        for (table, key, value) in locks {
+            part.push(None, (*table, Kind::Lock), key, value);
+        }
+        let (parts, content) = (smallvec![part], Content::Prepared);
+        Group { homes, parts, content, ..Group::default() }.closed(largest)
+    }
+
+    /// Encodes the end of the transaction that was prepared as `id` at `prepared`. If it is
+    /// committed, the `writes` that it prepared follow, each with the home of its table. What says
+    /// so is the first record of the first part, on the stream that prepares go to.
+    ///
+    /// # Errors
+    ///
+    /// As [`Group::encode`].
+    pub(crate) fn resolve<'a>(
+        (id, prepared, verdict): (&[u8], Lsn, Kind),
+        homes: Homes,
+        writes: impl Iterator<Item = Record<'a>>,
+        blob: Option<&[u8]>,
+        largest: u64,
+    ) -> Result<Group> {
+        let mut parts: Few<Part> = smallvec![Part::with_capacity(SHARED_STREAM, id.len())];
+        parts[0].push(None, (SYSTEM_TABLE, verdict), id, &prepared.to_le_bytes());
+        for record in writes {
+            let home = homes.iter().position(|home| home.table() == record.table);
+            debug_assert!(home.is_some(), "a prepare holds its tables");
+            let stream = home.map_or(SHARED_STREAM, |home| homes[home].stream());
+            let place = (record.table, record.kind);
+            let part = part_of(&mut parts, stream, record.stored_len());
+            part.push(home, place, record.key, record.value);
+        }
+        if let Some(blob) = blob {
+            parts[0].push(None, (SYSTEM_TABLE, Kind::Blob), &[], blob);
+        }
+        Group { homes, parts, ..Group::default() }.closed(largest)
+    }
+
+    /// Completes the parts.
+    fn closed(mut self, largest: u64) -> Result<Group> {
+        for part in &mut self.parts {
             part.close();
             part.check(largest)?;
         }
-        Ok(Group { homes, parts, batches: 1, moved: false, unlocked: batch.unlocked })
+        Ok(self)
     }
 
-    /// Encodes one of the engine's own records.
-    pub(crate) fn event(key: &[u8], value: &[u8]) -> Group {
+    /// Encodes a table event, which may drop a table.
+    pub(crate) fn event(key: &[u8], value: &[u8], drops: Option<Arc<dyn Home>>) -> Group {
         let mut part = Part::with_capacity(SHARED_STREAM, key.len() + value.len());
-        let stored = record_len(key.len(), value.len());
-        part.records.push(Placed {
-            at: SUB_HEADER,
-            home: None,
-            key_len: key.len(),
-            stored,
-            batch: 0,
-        });
-        encode_record(&mut part.bytes, SYSTEM_TABLE, Kind::TableEvent, key, value);
+        part.push(None, (SYSTEM_TABLE, Kind::TableEvent), key, value);
         part.close();
-        Group::of_the_engine(part, false)
+        Group { parts: smallvec![part], drops, ..Group::default() }
     }
 
     /// Encodes copies of records, for the cleaner's `stream`. They keep their sequence numbers,
@@ -107,14 +169,12 @@ impl Group {
         let payload = records.iter().map(Record::stored_len).sum();
         let mut part = Part::with_capacity(stream, payload);
         for record in records {
-            let (at, stored) = (part.bytes.len(), record.stored_len());
-            let key_len = record.key.len();
-            part.records.push(Placed { at, home: None, key_len, stored, batch: 0 });
-            encode_record(&mut part.bytes, record.table, record.kind, record.key, record.value);
+            let at = part.bytes.len();
+            part.push(None, (record.table, record.kind), record.key, record.value);
             set_seq(&mut part.bytes[at..], record.seq);
         }
         part.close();
-        Group::of_the_engine(part, true)
+        Group { parts: smallvec![part], content: Content::Moved, ..Group::default() }
     }
 
     /// Adds the records that make spilled runs part of the commit, by the runs' numbers. They come
@@ -133,24 +193,16 @@ impl Group {
             self.home(home);
             keys.push(run.to_le_bytes());
         }
-        let stored = record_len(8, 0);
-        part_of(&mut self.parts, SHARED_STREAM, keys.len() * stored);
+        part_of(&mut self.parts, SHARED_STREAM, keys.len() * record_len(8, 0));
         let at = self.parts.iter().position(|part| part.stream == SHARED_STREAM).unwrap_or(0);
         self.parts.swap(0, at);
         let part = &mut self.parts[0];
         part.open();
         for key in keys {
-            let at = part.bytes.len();
-            part.records.push(Placed { at, home: None, key_len: key.len(), stored, batch: 0 });
-            encode_record(&mut part.bytes, SYSTEM_TABLE, Kind::SpilledRun, &key, &[]);
+            part.push(None, (SYSTEM_TABLE, Kind::SpilledRun), &key, &[]);
         }
         part.close();
         part.check(largest)
-    }
-
-    fn of_the_engine(part: Part, moved: bool) -> Group {
-        let parts = smallvec![part];
-        Group { homes: Homes::new(), parts, batches: 1, moved, unlocked: false }
     }
 
     /// Number of records.
@@ -158,14 +210,24 @@ impl Group {
         self.parts.iter().map(|p| p.records.len() as u64).sum()
     }
 
+    /// Bytes that it takes in zones.
+    pub(crate) fn zone_len(&self) -> u64 {
+        self.parts.iter().map(Part::zone_len).sum()
+    }
+
+    /// Bytes of the records of its first part.
+    pub(crate) fn first_len(&self) -> u64 {
+        self.parts.first().map_or(0, |part| part.payload().len() as u64)
+    }
+
     /// Writes the group's LSN into its records, but for moved ones.
     pub(super) fn number(&mut self, lsn: Lsn) {
-        if self.moved {
+        if self.content == Content::Moved {
             return;
         }
         for part in &mut self.parts {
             for record in &part.records {
-                set_seq(&mut part.bytes[record.at..], lsn);
+                set_seq(&mut part.bytes[record.at as usize..], lsn);
             }
         }
     }
@@ -179,15 +241,15 @@ impl Group {
 
     /// Takes in the records of a group that came later; then [`Group::drop_superseded`].
     pub(super) fn absorb(&mut self, next: Group) {
-        let homes: Few<usize> = next.homes.into_iter().map(|home| self.home(home)).collect();
+        let homes: Few<u32> = next.homes.into_iter().map(|home| self.home(home)).collect();
         for part in next.parts {
             let own = part_of(&mut self.parts, part.stream, part.payload_len);
             own.open();
-            let shift = own.bytes.len() - SUB_HEADER;
+            let shift = (own.bytes.len() - SUB_HEADER) as u32;
             own.bytes.extend_from_slice(part.payload());
             own.records.extend(part.records.into_iter().map(|record| Placed {
                 at: record.at + shift,
-                home: record.home.map(|home| homes[home]),
+                home: record.home.map(|home| homes[home as usize]),
                 batch: record.batch + self.batches,
                 ..record
             }));
@@ -198,12 +260,12 @@ impl Group {
     }
 
     /// The index of a home, which is added if it is new.
-    fn home(&mut self, home: Arc<dyn Home>) -> usize {
+    fn home(&mut self, home: Arc<dyn Home>) -> u32 {
         let known = self.homes.iter().position(|h| h.table() == home.table());
         known.unwrap_or_else(|| {
             self.homes.push(home);
             self.homes.len() - 1
-        })
+        }) as u32
     }
 
     /// Of several records of a key, leaves the last that was absorbed: within one LSN a key of a
@@ -248,6 +310,24 @@ impl Part {
         Part { stream, bytes, payload_len: 0, records: Few::new() }
     }
 
+    /// Adds a record of a table that the group has as `home`.
+    fn push(
+        &mut self,
+        home: Option<usize>,
+        (table, kind): (TableId, Kind),
+        key: &[u8],
+        value: &[u8],
+    ) {
+        self.records.push(Placed {
+            at: self.bytes.len() as u32,
+            home: home.map(|home| home as u32),
+            key_len: key.len() as u32,
+            stored: record_len(key.len(), value.len()) as u32,
+            batch: 0,
+        });
+        encode_record(&mut self.bytes, table, kind, key, value);
+    }
+
     /// Completes the payload.
     fn close(&mut self) {
         self.payload_len = self.bytes.len() - SUB_HEADER;
@@ -264,9 +344,15 @@ impl Part {
         &self.bytes[SUB_HEADER..SUB_HEADER + self.payload_len]
     }
 
-    fn key(&self, record: &Placed) -> &[u8] {
-        let at = record.at + crate::memtable::RECORD_HEADER;
-        &self.bytes[at..at + record.key_len]
+    /// The key of a record.
+    pub(super) fn key(&self, record: &Placed) -> &[u8] {
+        let at = record.at as usize + RECORD_HEADER;
+        &self.bytes[at..at + record.key_len as usize]
+    }
+
+    /// The room for the header and the records: what the payload's checksum is made of.
+    pub(super) fn header_and_payload(&mut self) -> &mut [u8] {
+        &mut self.bytes[..SUB_HEADER + self.payload_len]
     }
 
     /// Removes records, given by index.
@@ -277,8 +363,9 @@ impl Part {
         let mut kept = Part::with_capacity(self.stream, self.payload_len);
         for (r, record) in self.records.iter().enumerate() {
             if !gone.contains(&r) {
-                kept.records.push(Placed { at: kept.bytes.len(), ..*record });
-                kept.bytes.extend_from_slice(&self.bytes[record.at..record.at + record.stored]);
+                kept.records.push(Placed { at: kept.bytes.len() as u32, ..*record });
+                let (at, len) = (record.at as usize, record.stored as usize);
+                kept.bytes.extend_from_slice(&self.bytes[at..at + len]);
             }
         }
         kept.close();
@@ -300,6 +387,13 @@ impl Part {
             )));
         }
         Ok(())
+    }
+}
+
+impl Default for Group {
+    fn default() -> Group {
+        let (homes, parts, content) = (Homes::new(), Few::new(), Content::Commit);
+        Group { homes, parts, content, batches: 1, unlocked: false, drops: None }
     }
 }
 

@@ -2,6 +2,7 @@
 //! recovery can prove it. `docs/commit.md` has the argument.
 
 mod batch;
+mod blobs;
 mod bucket;
 mod committer;
 mod floor;
@@ -26,6 +27,6 @@ pub(crate) use group::Group;
 pub(crate) use poison::Poison;
 pub(crate) use recover::{Accepted, Evidence, Recovered, recover};
 pub(crate) use salvage::readable;
-pub(crate) use subentry::payloads_of;
+pub(crate) use subentry::{Content, payloads_of};
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use subentry::{SUB_HEADER, SubEntry};

@@ -351,7 +351,8 @@ impl Publisher {
         };
         // Somebody may have found the first stage taken for this moment; the second one is.
         self.pass_on();
-        if target == self.durable.get() || self.poison.is_set() {
+        // On persistent memory the first stage makes durable, and may have passed the target.
+        if target <= self.durable.get() || self.poison.is_set() {
             return None;
         }
         #[cfg(any(test, feature = "testing"))]
@@ -457,9 +458,11 @@ impl Publisher {
         self.syncer.lock()
     }
 
-    /// Whether everything committed is durable and the floor says so.
+    /// Whether everything committed is durable and the floor says so. What nobody waits for may
+    /// not even be handed over.
     pub(super) fn is_settled(&self) -> bool {
-        self.visible.get() == self.durable.get() && !self.keeper.lock().lags()
+        let handed_over = !self.ring.is_finished(self.written.get() + 1);
+        handed_over && self.visible.get() == self.durable.get() && !self.keeper.lock().lags()
     }
 
     /// Takes note of how much of the journal is durable; it rides along with the next floor.

@@ -8,11 +8,14 @@
 
 use std::sync::Arc;
 
-use crate::compaction::{MergeContext, Shape, merge_to_level};
+use crate::compaction::Shape;
+use crate::compaction::execute::{Done, bytes};
+use crate::compaction::merge::{Side, merge_to_level};
+use crate::compaction::output::MergeContext;
 use crate::error::Result;
 use crate::extent::{BlockCache, Extent};
 use crate::level0::ColumnBudget;
-use crate::levels::{Edit, LevelCursor, Op, Run, Version, VersionSet};
+use crate::levels::{Edit, Op, Run, Version, VersionSet};
 use crate::merge::{ClippedCursor, MergingCursor};
 use crate::mvcc::{Horizon, KeyInterval};
 use crate::record::{Cursor, Lsn};
@@ -94,29 +97,41 @@ pub(crate) fn drain(
     cache: &Arc<BlockCache>,
     horizon: &Horizon,
     shape: &Shape,
-) -> Result<Edit> {
+) -> Result<Done> {
     let (version, table) = (&view.version, view.version.table);
     let inputs = touched(version, &column.interval);
     let level0 = view.level0.cursor(&version.drained);
-    let clip = |cursor| ClippedCursor::new(cursor, column.interval.clone(), column.upto);
-    let mut cursors: Vec<Box<dyn Cursor + '_>> = vec![Box::new(clip(level0))];
+    let clip = |cursor| Box::new(ClippedCursor::new(cursor, column.interval.clone(), column.upto));
+    let mut cursors: Vec<Box<dyn Cursor + '_>> = vec![clip(level0)];
     for run in version.runs.iter().filter(|run| run.lsn <= column.upto) {
         let cursor = run.as_read().cursor(&version.drained, cache, false);
-        cursors.push(Box::new(clip(Box::new(cursor))));
+        cursors.push(clip(Box::new(cursor)));
     }
-    cursors.push(Box::new(LevelCursor::new(inputs.into(), Arc::clone(cache), false)));
-    let mut merged = MergingCursor::new(cursors);
-    let bottom = |key: &[u8]| shape.drops_tombstones || version.is_bottom(1, key);
-    let (extent_bytes, compression) = (shape.extent_bytes, shape.compression(1));
-    let replaces = inputs;
-    let context = MergeContext { set, cache, replaces, horizon, bottom, extent_bytes, compression };
-    let outputs = merge_to_level(&mut merged, &context)?;
+    let upper = Side::records(Box::new(MergingCursor::new(cursors)))?;
+    let moved = view.level0.bytes_in(&column.interval, column.upto, &version.drained)
+        + run_bytes(version, column);
+    let promise = &set.store().promise(bytes(inputs) + moved, false)?;
+    let context = MergeContext {
+        set,
+        cache,
+        replaces: inputs,
+        horizon,
+        bottom: |key: &[u8]| shape.drops_tombstones || version.is_bottom(1, key),
+        extent_bytes: shape.extent_bytes,
+        format: shape.format(1, version.options),
+        reuse: shape.reuse,
+        promise,
+        before_write: &|_| {},
+    };
+    let level1 = Side::extents(inputs, cache, shape.reuse);
+    let outputs = merge_to_level(upper, level1, &context)?;
+    let replaced = outputs.replaced(inputs);
     let remove = |e: &Arc<Extent>| Op::RemoveExtent { table, level: 1, id: e.meta().id };
-    let mut ops: Vec<Op> = inputs.iter().map(remove).collect();
+    let mut ops: Vec<Op> = replaced.iter().map(remove).collect();
     ops.extend(outputs.extents.into_iter().map(|extent| Op::AddExtent { table, level: 1, extent }));
     ops.push(Op::Drained { table, seq: column.upto, interval: column.interval.clone() });
     ops.extend(drained_extents(version, column));
-    Ok(Edit { ops })
+    Ok(Done { edit: Edit { ops }, replaced, reused: outputs.reused })
 }
 
 /// Takes extents out of runs of which D covers everything once the column is drained.

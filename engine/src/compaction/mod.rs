@@ -2,8 +2,11 @@
 
 mod drain;
 mod execute;
+mod merge;
+mod output;
 mod pick;
 
-pub(crate) use drain::{choose_column, drain, run_bytes};
-pub(crate) use execute::{MergeContext, merge_to_level, run};
-pub(crate) use pick::{Choice, Shape, pick};
+pub(crate) use drain::{Column, choose_column, drain, run_bytes};
+pub(crate) use execute::run;
+pub(crate) use output::Reused;
+pub(crate) use pick::{Choice, Shape, Situation, pick};

@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use super::events::Event;
 use super::inner::Engine;
-use crate::commit::Group;
-use crate::error::{Error, ErrorKind, Result};
+use crate::commit::{Group, Home};
+use crate::error::{Error, Result};
 use crate::levels::Version;
 use crate::limits::check_table_name;
 use crate::mvcc::{KeyInterval, defer};
-use crate::options::Durability;
+use crate::options::{Durability, TableOptions};
 use crate::record::{LSN_MAX, Lsn};
 use crate::table::{Shared, TableCore, TableSlot};
 use crate::view::View;
@@ -26,11 +26,27 @@ impl Engine {
         }
         self.shared.check_writable()?;
         let _ddl = self.shared.ddl.lock();
-        if let Some(slot) = self.find(name) {
-            return Ok(slot);
+        match self.find(name) {
+            Some(slot) => Ok(slot),
+            None => self.make(name, TableOptions::new()),
         }
+    }
+
+    pub(super) fn create(&self, name: &str, options: TableOptions) -> Result<Arc<TableSlot>> {
+        self.shared.check_writable()?;
+        check_table_name(name)?;
+        options.check()?;
+        let _ddl = self.shared.ddl.lock();
+        if self.find(name).is_some() {
+            return Err(Error::invalid(format!("there is a table {name:?} already")));
+        }
+        self.make(name, options)
+    }
+
+    /// Makes a table that is not there; the caller holds `ddl`.
+    fn make(&self, name: &str, options: TableOptions) -> Result<Arc<TableSlot>> {
         let table = self.set.allocate_table_id();
-        let event = Event::Create { table, name: name.to_string() };
+        let event = Event::Create { table, name: name.to_string(), options };
         let lsn = self.carry_out(&event, None)?;
         let version = self.set.version(table).unwrap_or_else(|| Arc::new(Version::empty(table)));
         let slot = Arc::new(TableSlot::new(self.new_core(table, name, lsn, version)));
@@ -92,7 +108,8 @@ impl Engine {
         let _ddl = self.shared.ddl.lock();
         let slot = self.existing(name)?;
         let (table, new) = (slot.core().id(), self.set.allocate_table_id());
-        let event = Event::Truncate { table, new, name: name.to_string() };
+        let options = slot.core().view().version.options;
+        let event = Event::Truncate { table, new, name: name.to_string(), options };
         let lsn = self.carry_out(&event, Some(&slot.core()))?;
         let version = self.set.version(new).unwrap_or_else(|| Arc::new(Version::empty(new)));
         let old = slot.replace(self.new_core(new, name, lsn, version));
@@ -103,26 +120,18 @@ impl Engine {
     /// Commits an event and brings the journal up to it; its LSN. The table that the event drops
     /// is marked in the turnstile, with the event's ticket: groups before it still reach the
     /// table, groups after it do not.
-    fn carry_out(&self, event: &Event, drops: Option<&TableCore>) -> Result<Lsn> {
+    fn carry_out(&self, event: &Event, drops: Option<&Arc<TableCore>>) -> Result<Lsn> {
         let (key, value) = event.encode();
-        let pending = loop {
-            let rounds = self.shared.pace.rounds();
-            let group = Group::event(&key, &value);
-            let mut at_ticket = |_| drops.into_iter().for_each(TableCore::mark_dropped);
-            let enqueued =
-                self.shared.committer.enqueue_group(group, Durability::Durable, &mut at_ticket);
-            match enqueued {
-                Err(e) if e.kind() == ErrorKind::Full => {
-                    self.shared.bell.ring();
-                    self.shared.pace.wait_for_space(rounds)?;
-                }
-                enqueued => break enqueued?,
-            }
+        let group = || {
+            let home = drops.map(|table| Arc::clone(table) as Arc<dyn Home>);
+            Ok(Group::event(&key, &value, home))
         };
+        let at_ticket = |_| drops.into_iter().for_each(|table| table.mark_dropped());
+        let pending = self.shared.enqueue_group(&group, (Durability::Durable, None), &at_ticket)?;
         let zone = pending.zone();
         let lsn = pending.wait()?;
         // A job on the table ends with its own edit first; later ones find the mark.
-        let _no_job = drops.map(TableCore::change);
+        let _no_job = drops.map(|table| table.change());
         if let Err(e) = self.apply(event.edit(lsn)) {
             // The event is decided; only the next opening can finish it now.
             self.stop_because(&e.to_string());

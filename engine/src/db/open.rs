@@ -10,7 +10,8 @@
 //! 5. Table events and spilled runs beyond the journal are applied to it; runs that it has and
 //!    nobody committed go.
 //! 6. Records that are committed, of living tables, and not drained are indexed.
-//! 7. Zones with nothing left are released; the background starts.
+//! 7. Prepared transactions have their locks again. Zones with nothing left are released; the
+//!    background starts.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -20,15 +21,18 @@ use std::time::Instant;
 use parking_lot::{Mutex, RwLock};
 
 use super::OpenHow;
+use super::attic;
 use super::background::Background;
 use super::create::create;
-use super::events::Event;
 use super::inner::{Engine, Inner};
 use super::media::{self, REGION};
+use super::memory;
+use super::own_records::{News, OwnRecords};
 use super::rebuild;
 use super::stats::OpenStats;
 use super::streams::Streams;
 use crate::alloc::{StreamKind, StreamPool, ZonePool};
+use crate::cache::Below;
 use crate::commit::{
     Accepted, Committer, Evidence, Floor, Gidx, Poison, Recovered, Start, recover,
 };
@@ -41,7 +45,8 @@ use crate::mvcc::{SnapshotRegistry, Watermark};
 use crate::options::{OpenProgress, Options, Planted, Storage};
 use crate::os::{Access, DirectoryLock, Files, ForkGuard, RealFiles};
 use crate::pm::{Lived, Region, Span, Superblock};
-use crate::record::{Kind, Lsn};
+use crate::record::Lsn;
+use crate::spill::WriteMemory;
 use crate::table::{Bell, Pace, Shared, TableSlot};
 
 /// What a directory holds.
@@ -198,17 +203,24 @@ impl Opening<'_> {
         let mut engine = self.engine(region, (zones, superblock), set, start);
         engine.opened.groups_accepted = recovered.above_floor;
         engine.shared.committer.counts().appended.store(found, Ordering::Relaxed);
-        engine.catch_up(&recovered)?;
+        let region = Arc::clone(&engine.shared.region);
+        let own = OwnRecords::find(&region, &recovered, &engine.set)?;
+        engine.catch_up(&recovered, &own)?;
         engine.opened.records_rebuilt =
             rebuild::index(&engine, &recovered, threads(), &|done, total| {
                 self.progress("rebuild", done, total);
             });
+        own.restore(&engine)?;
         engine.opened.rebuild_ms = rebuilt.elapsed().as_secs_f64() * 1e3;
         if !self.read_only {
             let dead = engine.shared.zones.dead(engine.settle()?);
-            engine.shared.committer.release(&engine.shared.committer.releasable(dead))?;
+            let dead = engine.shared.committer.releasable(dead);
+            engine.shared.committer.release(&dead)?;
+            engine.transactions.prepared.released(&engine.shared.zones, &dead);
         }
         engine.tune(self.options.tuning);
+        engine.opened.journal_edits = engine.set.replayed();
+        engine.check_memory()?;
         engine.opened.total_ms = started.elapsed().as_secs_f64() * 1e3;
         Ok(engine)
     }
@@ -298,6 +310,8 @@ impl Opening<'_> {
             start,
         );
         let set = Arc::new(set);
+        let attic = attic::of(&region, &zones, self.read_only);
+        let below = attic.clone().map(|attic| attic as Arc<dyn Below>);
         let shared = Shared {
             set: Arc::clone(&set),
             large: RwLock::default(),
@@ -305,13 +319,14 @@ impl Opening<'_> {
             zones,
             committer,
             snapshots: SnapshotRegistry::new(visible),
-            cache: Arc::new(BlockCache::new(self.options.cache_size)),
+            cache: Arc::new(BlockCache::new(self.options.cache_size).above(below)),
             poison,
             read_only: self.read_only,
             pace: Pace::default(),
             bell: Bell::default(),
             fork: ForkGuard::new(),
             locks: LockManager::new(),
+            write_memory: WriteMemory::new(memory::of_writes(self.options.memory)),
             ddl: Mutex::new(()),
             closed: AtomicBool::new(false),
         };
@@ -327,6 +342,7 @@ impl Opening<'_> {
             streams: Streams::default(),
             stop: AtomicBool::new(false),
             opened: OpenStats::default(),
+            attic,
         }
     }
 
@@ -352,21 +368,21 @@ fn wipe_open_ends(region: &Region, zones: &ZonePool, recovered: &Recovered) -> R
     Ok(())
 }
 
-/// The records of committed sub-entries, with their offsets.
+/// The records of a committed sub-entry, with their offsets.
 pub(super) fn records<'a>(
     region: &'a Region,
-    accepted: &'a [Accepted],
+    entry: &Accepted,
 ) -> impl Iterator<Item = (u64, Record<'a>)> {
-    accepted.iter().flat_map(|entry| records_in(region, entry.payload_at, entry.payload_len))
+    records_in(region, entry.payload_at, entry.payload_len)
 }
 
 impl Engine {
     /// Step 5, and the tables that are there after it.
-    fn catch_up(&self, recovered: &Recovered) -> Result<()> {
-        for (lsn, news) in self.news(recovered)? {
+    fn catch_up(&self, recovered: &Recovered, own: &OwnRecords<'_>) -> Result<()> {
+        for (lsn, news) in &own.news {
             match news {
-                News::Event(event) => self.adopt(event.edit(lsn))?,
-                News::Run(run) => self.adopt_run(run, lsn)?,
+                News::Event(event) => self.adopt(event.edit(*lsn))?,
+                News::Run(run) => self.adopt_run(*run, *lsn)?,
             }
         }
         self.judge_pending_runs(recovered.last)?;
@@ -379,34 +395,6 @@ impl Engine {
             catalog.insert(table.name.to_string(), Arc::new(TableSlot::new(core)));
         }
         Ok(())
-    }
-    /// What was committed and the journal may not know of, in the order of commits.
-    fn news(&self, recovered: &Recovered) -> Result<Vec<(Lsn, News)>> {
-        let accepted = recovered.zones.iter().flat_map(|(_, accepted)| accepted);
-        let mut news = Vec::new();
-        for entry in accepted {
-            for (_, record) in records(&self.shared.region, std::slice::from_ref(entry)) {
-                match record.kind {
-                    Kind::TableEvent if Event::is_news_to(&self.set, record.seq) => {
-                        let event = Event::decode(record.key, record.value).ok_or_else(|| {
-                            Error::invalid(format!(
-                                "table event {} is of a kind that this version of Terrace does \
-                                 not know; use a newer one",
-                                record.seq
-                            ))
-                        })?;
-                        news.push((record.seq, News::Event(event)));
-                    }
-                    Kind::SpilledRun => {
-                        let run = record.key.first_chunk().copied().map(u64::from_le_bytes);
-                        news.extend(run.map(|run| (record.seq, News::Run(run))));
-                    }
-                    _ => {}
-                }
-            }
-        }
-        news.sort_by_key(|(lsn, _)| *lsn);
-        Ok(news)
     }
 
     /// Applies what was decided before to the journal; read-only, to what is in memory.
@@ -433,10 +421,4 @@ impl Engine {
         let ops: Vec<Op> = self.set.pending_runs().into_iter().map(judge).collect();
         if ops.is_empty() { Ok(()) } else { self.adopt(Edit { ops }) }
     }
-}
-
-/// What the journal may not know of.
-enum News {
-    Event(Event),
-    Run(u64),
 }

@@ -149,7 +149,8 @@ impl SalvageReport {
         for record in records.iter().filter(|record| record.table == SYSTEM_TABLE) {
             if record.kind == Kind::SpilledRun {
                 self.adopt_run(from, set, record);
-            } else if let Some(event) = Event::decode(record.key, record.value)
+            } else if record.kind == Kind::TableEvent
+                && let Some(event) = Event::decode(record.key, record.value)
                 && Event::is_news_to(set, record.seq)
                 && let Err(refused) = set.adopt(&event.edit(record.seq))
             {
@@ -243,7 +244,13 @@ impl Writer<'_> {
         match kind {
             Kind::Put => self.batch.put(into, key, value),
             Kind::Delete => self.batch.delete(into, key),
-            Kind::TableEvent | Kind::SpilledRun => return Ok(()),
+            Kind::Prepare
+            | Kind::CommitPrepared
+            | Kind::RollBackPrepared
+            | Kind::SpilledRun
+            | Kind::TableEvent
+            | Kind::Blob
+            | Kind::Lock => return Ok(()),
         };
         self.records += 1;
         if self.batch.stored_bytes() >= BATCH_BYTES {

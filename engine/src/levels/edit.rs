@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use crate::extent::{Described, Extent, ExtentMeta};
 use crate::mvcc::{DrainedMap, KeyInterval};
+use crate::options::TableOptions;
 use crate::record::{Lsn, Reader, TableId, put_bytes, put_u32, put_u64};
 
 /// One change. Levels are counted from 1.
@@ -29,6 +30,8 @@ pub(crate) enum Op<E = Arc<Extent>> {
     /// Each counter rises to at least this. Every edit that is journaled gets one, so that callers
     /// need it only for the table-event LSN (and may leave the others 0).
     Counters { next_table: TableId, next_extent: u64, table_event_lsn: Lsn },
+    /// What a table was created with, where that is not the default.
+    TableOptions { table: TableId, options: TableOptions },
     /// An extent changes its level, unread.
     MoveExtent { table: TableId, from: u8, to: u8, id: u64 },
     /// Extents, by key, are kept for a run that is about to be committed.
@@ -116,8 +119,14 @@ impl<E: Described> Op<E> {
                 head(out, 12, *table);
                 put_u64(out, *run);
             }
-            Op::RemoveFromRun { table, run, id } => {
+            Op::TableOptions { table, options } => {
                 head(out, 13, *table);
+                let mut fields = Vec::new();
+                options.encode(&mut fields);
+                put_bytes(out, &fields);
+            }
+            Op::RemoveFromRun { table, run, id } => {
+                head(out, 14, *table);
                 put_u64(out, *run);
                 put_u64(out, *id);
             }
@@ -158,7 +167,8 @@ impl Op<Arc<ExtentMeta>> {
             10 => Op::AddRun { table, run: reader.u64()?, extents: descriptions(reader)? },
             11 => Op::CommitRun { table, run: reader.u64()?, lsn: reader.u64()? },
             12 => Op::DropRun { table, run: reader.u64()? },
-            13 => Op::RemoveFromRun { table, run: reader.u64()?, id: reader.u64()? },
+            13 => Op::TableOptions { table, options: TableOptions::decode(reader.bytes()?)? },
+            14 => Op::RemoveFromRun { table, run: reader.u64()?, id: reader.u64()? },
             _ => return None,
         })
     }
@@ -266,6 +276,7 @@ pub(super) mod tests {
             Op::CommitRun { table: 3, run: 8, lsn: 21 },
             Op::DropRun { table: 3, run: 7 },
             Op::RemoveFromRun { table: 3, run: 8, id: 9 },
+            Op::TableOptions { table: 3, options: TableOptions::new().block_size(4096) },
         ];
         Edit { ops }
     }
@@ -274,11 +285,11 @@ pub(super) mod tests {
     fn round_trips() {
         let edit = one_of_each();
         let bytes = edit.encode();
-        assert_eq!(Edit::decode(&bytes, 14), Some(edit));
-        assert_eq!(Edit::decode(&bytes, 13), None, "bytes left over");
-        assert_eq!(Edit::decode(&bytes, 15), None, "an operation missing");
+        assert_eq!(Edit::decode(&bytes, 15), Some(edit));
+        assert_eq!(Edit::decode(&bytes, 14), None, "bytes left over");
+        assert_eq!(Edit::decode(&bytes, 16), None, "an operation missing");
         for len in 0..bytes.len() {
-            assert_eq!(Edit::decode(&bytes[..len], 14), None);
+            assert_eq!(Edit::decode(&bytes[..len], 15), None);
         }
     }
 
@@ -303,7 +314,7 @@ pub(super) mod tests {
             for bit in 0..8 {
                 let mut bad = bytes.clone();
                 bad[i] ^= 1 << bit;
-                assert_ne!(Edit::decode(&bad, 14), Some(edit.clone()), "byte {i}, bit {bit}");
+                assert_ne!(Edit::decode(&bad, 15), Some(edit.clone()), "byte {i}, bit {bit}");
             }
         }
     }

@@ -14,6 +14,7 @@ use super::edit::{Edit, Op};
 use super::run::Run;
 use super::version::{Level, Version};
 use crate::extent::{Described, Extent};
+use crate::options::TableOptions;
 use crate::record::{Lsn, TableId};
 
 pub(super) use invariants::Broken;
@@ -89,6 +90,10 @@ impl<E: Described> State<E> {
         for (&table, described) in &self.tables {
             let name = described.name.to_string();
             ops.push(Op::CreateTable { table, created_lsn: described.created_lsn, name });
+            let options = described.version.options;
+            if options != TableOptions::new() {
+                ops.push(Op::TableOptions { table, options });
+            }
             let map = described.version.drained.clone();
             ops.push(Op::DrainedMap { table, map });
             for (level, extents) in (1..).zip(&described.version.levels) {
@@ -128,8 +133,14 @@ impl<E: Described> State<E> {
                 let extents = map_level(&run.extents);
                 Arc::new(Run { id: run.id, lsn: run.lsn, extents })
             });
-            let (table, runs) = (version.table, runs.collect());
-            Version { table, levels, runs, drained: version.drained.clone() }
+            Version {
+                table: version.table,
+                levels,
+                runs: runs.collect(),
+                drained: version.drained.clone(),
+                answers: Arc::clone(&version.answers),
+                options: version.options,
+            }
         };
         let tables = self.tables.iter().map(|(&id, table)| {
             let version = Arc::new(map_version(&table.version));
@@ -211,6 +222,10 @@ impl<E: Described> Draft<E> {
                 Ok(())
             }
             Op::RemoveFromRun { table, run, id } => self.remove_from_run(*table, *run, *id),
+            Op::TableOptions { table, options } => {
+                self.version(*table)?.options = *options;
+                Ok(())
+            }
             Op::Counters { next_table, next_extent, table_event_lsn } => {
                 let counters = &mut self.state.counters;
                 counters.next_table = counters.next_table.max(*next_table);

@@ -23,6 +23,13 @@ impl KeyInterval {
         KeyInterval { start: Vec::new(), end: None }
     }
 
+    /// Whether some key lies in both.
+    pub(crate) fn overlaps(&self, other: &KeyInterval) -> bool {
+        let starts_before =
+            |a: &KeyInterval, b: &KeyInterval| b.end.as_ref().is_none_or(|end| a.start < *end);
+        starts_before(self, other) && starts_before(other, self)
+    }
+
     /// Whether `key` lies inside.
     pub(crate) fn contains(&self, key: &[u8]) -> bool {
         key >= self.start.as_slice() && self.end.as_deref().is_none_or(|end| key < end)

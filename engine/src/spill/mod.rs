@@ -5,9 +5,11 @@
 //! key count after roll-backs to savepoints; [`ExtentWriter`] lays records out.
 
 mod epochs;
+mod memory;
 mod spilled;
 mod writer;
 
 pub(crate) use epochs::{Epoch, Epochs};
+pub(crate) use memory::WriteMemory;
 pub(crate) use spilled::{Spilled, Store, Version, Write};
 pub(crate) use writer::ExtentWriter;

@@ -44,6 +44,8 @@ struct Piece {
     extents: Level,
     /// Bytes of keys and values.
     bytes: u64,
+    /// Bytes that the indexes and filters of its extents take in memory.
+    memory: usize,
     tier: u32,
     clean: bool,
 }
@@ -51,7 +53,8 @@ struct Piece {
 impl Piece {
     fn new(extents: Level, tier: u32, clean: bool) -> Piece {
         let bytes = extents.extents().iter().map(|extent| extent.meta().raw_bytes).sum();
-        Piece { extents, bytes, tier, clean }
+        let memory = extents.extents().iter().map(|extent| extent.memory()).sum();
+        Piece { extents, bytes, memory, tier, clean }
     }
 
     fn cursor(&self, cache: &Arc<BlockCache>, fill: bool) -> LevelCursor {
@@ -87,7 +90,12 @@ impl Spilled {
         self.pieces.iter().map(|piece| piece.bytes).sum()
     }
 
-    /// Spills keys, in order, each with its versions from the oldest to the newest, all alive.
+    /// Bytes of memory that it takes.
+    pub(crate) fn memory(&self) -> usize {
+        self.pieces.iter().map(|piece| piece.memory).sum()
+    }
+
+    /// Spills keys of `bytes` together, in order, each with its versions from the oldest to the newest, all alive.
     ///
     /// # Errors
     ///
@@ -96,10 +104,11 @@ impl Spilled {
         &mut self,
         store: Store<'_>,
         epochs: &Epochs,
+        bytes: u64,
         keys: impl Iterator<Item = (&'a Bytes, &'a [Version])>,
     ) -> Result<()> {
         self.join_tiers(store, epochs)?;
-        let (mut writer, mut clean) = (ExtentWriter::new(store.set), true);
+        let (mut writer, mut clean) = (ExtentWriter::new(store.set, bytes, false)?, true);
         for (key, versions) in keys {
             let mut newer: Option<Epoch> = None;
             for (epoch, write) in versions.iter().rev() {
@@ -275,7 +284,8 @@ fn merging(pieces: &[Piece], cache: &Arc<BlockCache>, fill: bool) -> MergingCurs
 /// Merges pieces into one, without what is dead and what no savepoint needs; whether that is clean.
 fn merge(pieces: &[Piece], store: Store<'_>, epochs: &Epochs) -> Result<(Vec<Arc<Extent>>, bool)> {
     let mut cursor = merging(pieces, store.cache, false);
-    let (mut writer, mut clean) = (ExtentWriter::new(store.set), true);
+    let bytes = pieces.iter().map(|piece| piece.extents.bytes()).sum();
+    let (mut writer, mut clean) = (ExtentWriter::new(store.set, bytes, true)?, true);
     let mut kept: Option<(Vec<u8>, Epoch)> = None;
     cursor.seek(b"", LSN_MAX)?;
     while let Some(entry) = cursor.entry() {

@@ -64,6 +64,15 @@ impl WriteBatch {
         self
     }
 
+    /// Sets the commit's blob: up to 4 KiB of the caller's, a position in another log for example,
+    /// which [`Database::last_blob`](crate::Database::last_blob) gives back once the commit is
+    /// visible, and after a restart, until a later commit brings another one. One over its limit
+    /// makes the commit fail.
+    pub fn set_blob(&mut self, blob: impl AsRef<[u8]>) -> &mut WriteBatch {
+        self.batch.set_blob(blob.as_ref());
+        self
+    }
+
     /// How many operations it holds.
     pub fn len(&self) -> usize {
         self.batch.len()

@@ -5,6 +5,7 @@ mod bell;
 mod core;
 mod handle;
 mod pace;
+mod pending;
 mod range;
 mod runs;
 mod shared;
@@ -12,6 +13,7 @@ mod snapshot;
 
 pub use batch::WriteBatch;
 pub use handle::Table;
+pub use pending::PendingCommit;
 pub use range::Range;
 pub use snapshot::Snapshot;
 

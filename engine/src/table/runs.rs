@@ -12,6 +12,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Instant;
 
 use super::Shared;
 use super::core::TableCore;
@@ -39,26 +40,26 @@ struct Joined {
 }
 
 impl Shared {
-    /// Commits runs, and with them a batch of other tables, all of it or nothing. Always durable.
+    /// Commits runs, and with them a batch of other tables, all of it or nothing, durably: the LSN,
+    /// which was waited for. Whoever waits for it again learns how that ended.
     ///
     /// # Errors
     ///
-    /// As [`Table::put`](crate::Table::put); `Full` also when the disk has no room for extents or
-    /// for the journal.
-    pub(crate) fn commit_runs(&self, batch: &Batch, mut runs: Vec<NewRun>) -> Result<()> {
+    /// As [`Table::put`](crate::Table::put), but for `UnknownOutcome`; `Full` also when the disk
+    /// has no room for extents or for the journal.
+    pub(crate) fn commit_runs(
+        &self,
+        batch: &Batch,
+        mut runs: Vec<NewRun>,
+        deadline: Option<Instant>,
+    ) -> Result<Lsn> {
         let _finishes = self.large.read();
         self.check_writable()?;
-        runs.retain(|run| !run.extents.is_empty());
         if self.committer.fits(batch.stored_len() + runs.len() * record_len(8, 0)) {
-            return match runs.is_empty() {
-                true => self.commit(batch, Durability::Durable),
-                false => self.commit_joined(batch, runs),
-            };
+            return self.commit_joined(batch, runs, deadline);
         }
         runs.extend(self.runs_of(batch)?);
-        let mut bare = Batch::default();
-        bare.set_unlocked(batch.is_unlocked());
-        self.commit_joined(&bare, runs)
+        self.commit_joined(&batch.without_operations(), runs, deadline)
     }
 
     /// Writes what a batch has for each table as a run.
@@ -66,7 +67,8 @@ impl Shared {
         let (homes, operations) = (batch.homes(), batch.sorted());
         let of_tables = operations.chunk_by(|a, b| a.home == b.home);
         let runs = of_tables.map(|operations| {
-            let mut writer = ExtentWriter::new(&self.set);
+            let bytes = operations.iter().map(|o| record_len(o.key.len(), o.value.len()) as u64);
+            let mut writer = ExtentWriter::new(&self.set, bytes.sum(), false)?;
             for operation in operations {
                 let (key, kind, value) = (operation.key, operation.kind, operation.value);
                 writer.add(EntryRef { key, seq: 1, kind, value })?;
@@ -78,10 +80,15 @@ impl Shared {
         runs.collect()
     }
 
-    fn commit_joined(&self, batch: &Batch, runs: Vec<NewRun>) -> Result<()> {
+    fn commit_joined(
+        &self,
+        batch: &Batch,
+        runs: Vec<NewRun>,
+        deadline: Option<Instant>,
+    ) -> Result<Lsn> {
         let mut joined = Vec::with_capacity(runs.len());
         let enqueued =
-            self.join(runs, &mut joined).and_then(|()| self.enqueue_runs(batch, &joined));
+            self.join(runs, &mut joined).and_then(|()| self.enqueue_runs(batch, &joined, deadline));
         let pending = match enqueued {
             Ok(pending) => pending,
             Err(e) => {
@@ -91,13 +98,11 @@ impl Shared {
         };
         let (zone, lsn) = (pending.zone(), pending.lsn());
         self.committer.counts().spilled_runs.fetch_add(joined.len() as u64, Ordering::Relaxed);
-        if self.region.has(Planted::RunBeforeRecord) {
+        // If it fails the database is poisoned, and whoever waits for it learns that.
+        if self.region.has(Planted::RunBeforeRecord) || pending.wait().is_ok() {
             self.conclude(&joined, lsn, zone);
-            return pending.wait().map(drop);
         }
-        pending.wait()?;
-        self.conclude(&joined, lsn, zone);
-        Ok(())
+        Ok(lsn)
     }
 
     /// Steps 1 and 2. What has been done of it is in `joined` also when it fails.
@@ -123,26 +128,23 @@ impl Shared {
     }
 
     /// Step 3, up to the ticket.
-    fn enqueue_runs(&self, batch: &Batch, joined: &[Joined]) -> Result<Pending<'_>> {
+    fn enqueue_runs(
+        &self,
+        batch: &Batch,
+        joined: &[Joined],
+        deadline: Option<Instant>,
+    ) -> Result<Pending<'_>> {
         let largest = self.zones.geometry().largest_zone();
-        let mut at_ticket = |lsn: Lsn| {
-            // One for all of them.
-            joined.iter().take(1).for_each(|joined| joined.run.lsn.set(lsn));
-        };
-        loop {
+        let group = || {
             self.check_writable()?;
-            let rounds = self.pace.rounds();
             let mut group = Group::encode(batch, largest)?;
             let runs = joined.iter().map(|j| (Arc::clone(&j.core) as Arc<dyn Home>, j.run.id));
             group.add_runs(runs, largest)?;
-            match self.committer.enqueue_group(group, Durability::Durable, &mut at_ticket) {
-                Err(e) if e.kind() == ErrorKind::Full => {
-                    self.bell.ring();
-                    self.pace.wait_for_space(rounds)?;
-                }
-                enqueued => return enqueued,
-            }
-        }
+            Ok(group)
+        };
+        // One for all of them.
+        let at_ticket = |lsn| joined.iter().take(1).for_each(|joined| joined.run.lsn.set(lsn));
+        self.enqueue_group(&group, (Durability::Durable, deadline), &at_ticket)
     }
 
     /// Undoes the steps before the ticket. What cannot be undone now is at the next opening.

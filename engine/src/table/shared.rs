@@ -10,8 +10,9 @@ use parking_lot::{Mutex, RwLock};
 use super::bell::Bell;
 use super::core::{TableCore, TableSlot};
 use super::pace::Pace;
+use super::pending::PendingCommit;
 use crate::alloc::ZonePool;
-use crate::commit::{Batch, Committer, Poison};
+use crate::commit::{Batch, Committer, Group, Pending, Poison};
 use crate::error::{Error, ErrorKind, Result};
 use crate::extent::BlockCache;
 use crate::levels::VersionSet;
@@ -21,6 +22,7 @@ use crate::options::Durability;
 use crate::os::ForkGuard;
 use crate::pm::{LINE, Region};
 use crate::record::Lsn;
+use crate::spill::WriteMemory;
 use crate::view::View;
 
 /// Keeps a database open while handles of it are left.
@@ -44,6 +46,8 @@ pub(crate) struct Shared {
     pub(crate) set: Arc<VersionSet>,
     /// Held shared by large commits, which go on in the journal after their ticket: closing waits.
     pub(crate) large: RwLock<()>,
+    /// What transactions have written and hold in memory.
+    pub(crate) write_memory: WriteMemory,
     /// Held by whoever creates, drops, renames or truncates a table.
     pub(crate) ddl: Mutex<()>,
     pub(crate) closed: AtomicBool,
@@ -89,24 +93,72 @@ impl Shared {
     ///
     /// As [`Table::put`](crate::Table::put).
     pub(crate) fn write(&self, batch: &mut Batch, durability: Durability) -> Result<()> {
+        self.write_by(batch, durability, None)
+    }
+
+    /// As [`Shared::write`], but waits no longer than to the deadline for its turn.
+    ///
+    /// # Errors
+    ///
+    /// `Timeout` then, with the reason, and nothing was written; else as
+    /// [`Table::put`](crate::Table::put).
+    pub(crate) fn write_by(
+        &self,
+        batch: &mut Batch,
+        durability: Durability,
+        deadline: Option<Instant>,
+    ) -> Result<()> {
+        let commit = |batch: &Batch| self.commit_by(batch, durability, deadline);
+        self.with_locks(batch, deadline, commit).map(drop)
+    }
+
+    /// As [`Shared::write`], but does not wait once the batch has its place in the order.
+    ///
+    /// # Errors
+    ///
+    /// As [`Table::put`](crate::Table::put), but for `UnknownOutcome`.
+    pub(crate) fn enqueue_write(
+        self: &Arc<Shared>,
+        keep: Keep,
+        batch: &mut Batch,
+        durability: Durability,
+    ) -> Result<PendingCommit> {
+        let (lsn, locks) = self.with_locks(batch, None, |batch| self.enqueue(batch, durability))?;
+        Ok(PendingCommit::new(self, keep, (lsn, durability), locks))
+    }
+
+    /// Runs `commit` for a batch, with its rows locked if that is needed; they stay so for as long
+    /// as the locker is kept.
+    fn with_locks<T>(
+        &self,
+        batch: &mut Batch,
+        deadline: Option<Instant>,
+        commit: impl Fn(&Batch) -> Result<T>,
+    ) -> Result<(T, Option<Locker>)> {
         let lock = || Some(Locker::new(&self.locks));
         let mut locker = self.committer.locks_rows().then(lock).flatten();
         loop {
             if let Some(locker) = &mut locker {
-                self.lock_rows_of(batch, locker)?;
+                self.lock_rows_of(batch, locker, deadline)?;
             }
             batch.set_unlocked(locker.is_none());
-            match self.commit(batch, durability) {
+            match commit(batch) {
                 Err(e) if e.is_needs_locks() => locker = lock(),
-                done => return done,
+                done => return Ok((done?, locker)),
             }
         }
     }
 
     /// In the order of their keys, so that batches do not wait for each other in a circle.
-    fn lock_rows_of(&self, batch: &Batch, locker: &mut Locker) -> Result<()> {
+    fn lock_rows_of(
+        &self,
+        batch: &Batch,
+        locker: &mut Locker,
+        deadline: Option<Instant>,
+    ) -> Result<()> {
         self.check_writable()?;
-        let patience = Patience::Until(Instant::now() + DEFAULT_WAIT);
+        let longest = Instant::now() + DEFAULT_WAIT;
+        let patience = Patience::Until(deadline.map_or(longest, |d| d.min(longest)));
         let mut rows: Vec<_> = batch.rows().collect();
         rows.sort_by_key(|(table, key)| (table.lock_space(), *key));
         for (table, key) in rows {
@@ -122,28 +174,73 @@ impl Shared {
     ///
     /// As [`Table::put`](crate::Table::put).
     pub(crate) fn commit(&self, batch: &Batch, durability: Durability) -> Result<()> {
+        self.commit_by(batch, durability, None)
+    }
+
+    fn commit_by(
+        &self,
+        batch: &Batch,
+        durability: Durability,
+        deadline: Option<Instant>,
+    ) -> Result<()> {
+        match self.commit_if_large(batch, deadline)? {
+            Some(lsn) => self.committer.wait_for(lsn, Durability::Durable),
+            None => {
+                self.admit(batch, deadline, || self.committer.commit(batch, durability)).map(drop)
+            }
+        }
+    }
+
+    /// Gives such a batch its place in the order of commits, and does not wait for more; `None` if
+    /// there is nothing in it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Table::put`](crate::Table::put).
+    pub(crate) fn enqueue(&self, batch: &Batch, durability: Durability) -> Result<Option<Lsn>> {
+        match self.commit_if_large(batch, None)? {
+            Some(lsn) => Ok(Some(lsn)),
+            None => self.admit(batch, None, || Ok(self.committer.enqueue(batch, durability)?.lsn())),
+        }
+    }
+
+    /// Commits a batch that does not fit in a zone, as [`Shared::commit_runs`] does; `None` if it
+    /// fits.
+    fn commit_if_large(&self, batch: &Batch, deadline: Option<Instant>) -> Result<Option<Lsn>> {
+        if self.committer.fits(batch.stored_len()) {
+            return Ok(None);
+        }
+        self.check_writable()?;
+        batch.check()?;
+        loop {
+            match self.commit_runs(batch, Vec::new(), deadline) {
+                Err(e) if e.is_table_gone() => self.wait_for_successors(batch)?,
+                done => return done.map(Some),
+            }
+        }
+    }
+
+    /// Runs `commit` for a batch when it is its turn and there is space.
+    fn admit(
+        &self,
+        batch: &Batch,
+        deadline: Option<Instant>,
+        commit: impl Fn() -> Result<Lsn>,
+    ) -> Result<Option<Lsn>> {
         self.check_writable()?;
         // A batch of nothing but refused operations is empty, and yet an error.
         batch.check()?;
-        if batch.len() == 0 {
-            return Ok(());
-        }
-        if !self.committer.fits(batch.stored_len()) {
-            return self.commit_large(batch);
+        if batch.is_empty() {
+            return Ok(None);
         }
         // What it takes in a zone, but for what other batches of its group share with it.
         let bytes = (batch.stored_len() as u64 + LINE).next_multiple_of(LINE);
-        self.pace.slow_down(bytes);
+        self.pace.slow_down(bytes, deadline)?;
         loop {
-            let rounds = self.pace.rounds();
-            match self.committer.commit(batch, durability) {
-                Ok(_) => {
+            match self.with_space(deadline, &commit) {
+                Ok(lsn) => {
                     self.bell.count(bytes);
-                    return Ok(());
-                }
-                Err(e) if e.kind() == ErrorKind::Full => {
-                    self.bell.ring();
-                    self.pace.wait_for_space(rounds)?;
+                    return Ok(Some(lsn));
                 }
                 Err(e) if e.is_table_gone() => self.wait_for_successors(batch)?,
                 Err(e) => return Err(e),
@@ -151,11 +248,42 @@ impl Shared {
         }
     }
 
-    /// Commits a batch that is too large for a zone.
-    fn commit_large(&self, batch: &Batch) -> Result<()> {
+    /// Gives a group its place in the order of commits; `make` makes it, again once there is space,
+    /// and `at_ticket` runs with its ticket. With a deadline it waits for space no longer than that.
+    ///
+    /// # Errors
+    ///
+    /// Those of `make`; otherwise as [`Table::put`](crate::Table::put), but for `UnknownOutcome`.
+    pub(crate) fn enqueue_group(
+        &self,
+        make: &dyn Fn() -> Result<Group>,
+        (durability, deadline): (Durability, Option<Instant>),
+        at_ticket: &dyn Fn(Lsn),
+    ) -> Result<Pending<'_>> {
+        self.with_space(deadline, || {
+            let group = make()?;
+            let bytes = group.zone_len();
+            self.pace.slow_down(bytes, deadline)?;
+            let at_ticket = &mut |lsn| at_ticket(lsn);
+            let pending = self.committer.enqueue_group(group, durability, at_ticket)?;
+            self.bell.count(bytes);
+            Ok(pending)
+        })
+    }
+
+    /// Runs `attempt`; again, once there is space, for as long as the region is full.
+    fn with_space<T>(
+        &self,
+        deadline: Option<Instant>,
+        attempt: impl Fn() -> Result<T>,
+    ) -> Result<T> {
         loop {
-            match self.commit_runs(batch, Vec::new()) {
-                Err(e) if e.is_table_gone() => self.wait_for_successors(batch)?,
+            let rounds = self.pace.rounds();
+            match attempt() {
+                Err(e) if e.kind() == ErrorKind::Full => {
+                    self.bell.ring();
+                    self.pace.wait_for_space(rounds, deadline)?;
+                }
                 done => return done,
             }
         }

@@ -20,6 +20,7 @@ use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
 
 use super::options::{Isolation, LockWait, TxnOptions};
+use super::prepared::PreparedSet;
 use super::writes::WriteSet;
 use crate::commit::{Batch, Target};
 use crate::error::{Error, ErrorKind, Result};
@@ -27,14 +28,19 @@ use crate::limits;
 use crate::locks::{Locker, Mode, OwnerId, Patience, killed};
 use crate::mvcc::Registered;
 use crate::read::{self, KeyRange};
+use crate::options::Durability;
 use crate::record::{Kind, Lsn};
 use crate::spill::{Store, Write};
-use crate::table::{NewRun, Pinned, Shared, Table, TableSlot};
+use crate::table::{Keep, NewRun, PendingCommit, Pinned, Shared, Table, TableSlot};
+
+/// Where memory is short, a transaction that has written more than this spills it.
+const LEAST_SPILL: usize = 64 << 10;
 
 /// How a transaction ended, for those who still ask it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     Committed,
+    Prepared,
     RolledBack,
     Conflict,
     Deadlock,
@@ -62,6 +68,8 @@ pub(super) struct Running {
     seen: Vec<Seen>,
     pub(super) snapshot: Option<Arc<Registered>>,
     patience: LockWait,
+    /// What its commit leaves to be read after a restart.
+    pub(super) blob: Option<Vec<u8>>,
 }
 
 enum State {
@@ -111,6 +119,7 @@ impl Inner {
                 seen: Vec::new(),
                 snapshot,
                 patience: options.lock_wait,
+                blob: None,
             }))),
             options,
         })
@@ -126,7 +135,7 @@ impl Inner {
         };
         self.locks.store(running.locker.held(), Ordering::Relaxed);
         self.writes.store(running.writes.len(), Ordering::Relaxed);
-        self.bytes.store(running.writes.bytes_in_memory(), Ordering::Relaxed);
+        self.note_memory(running.writes.memory());
         self.spilled.store(running.writes.spilled_bytes(), Ordering::Relaxed);
         if let Err(e) = &done {
             match e.kind() {
@@ -136,7 +145,16 @@ impl Inner {
                 _ => {}
             }
         }
+        if matches!(*state, State::Ended(_)) {
+            self.note_memory(0);
+        }
         done
+    }
+
+    /// Its writes take so many bytes in memory now.
+    fn note_memory(&self, bytes: usize) {
+        let before = self.bytes.swap(bytes, Ordering::Relaxed);
+        self.shared.write_memory.changed(before, bytes);
     }
 
     /// Where writes are spilled to.
@@ -147,7 +165,8 @@ impl Inner {
     /// Bytes of writes that stay in memory. What is never spilled fits in a zone.
     fn spill_at(&self) -> usize {
         let zone = self.shared.zones.geometry().largest_zone() as usize;
-        self.options.spill_at.min(zone - zone / 16)
+        let most = self.options.spill_at.min(zone - zone / 16);
+        if self.shared.write_memory.is_short() { most.min(LEAST_SPILL) } else { most }
     }
 
     fn check_killed(&self) -> Result<()> {
@@ -158,6 +177,7 @@ impl Inner {
         let why = match state {
             State::Ended(End::Killed) => return killed(self.id),
             State::Ended(End::Committed) => "was committed",
+            State::Ended(End::Prepared) => "was prepared; Database::commit_prepared commits it",
             State::Ended(End::Conflict) => "was rolled back after a conflict; run it again",
             State::Ended(End::Deadlock) => "was rolled back to end a deadlock; run it again",
             State::Ended(End::RolledBack) | State::Running(_) => "was rolled back",
@@ -176,6 +196,7 @@ impl Inner {
             **state = State::Ended(end);
             self.locks.store(0, Ordering::Relaxed);
             self.writes.store(0, Ordering::Relaxed);
+            self.note_memory(0);
         }
         running
     }
@@ -197,11 +218,63 @@ impl Inner {
 
     /// Commits and ends.
     pub(super) fn commit(&self) -> Result<()> {
+        self.finish(End::Committed, |running| {
+            let (batch, runs) = running.batch(self)?;
+            if !runs.is_empty() {
+                let lsn = self.shared.commit_runs(&batch, runs, None)?;
+                return self.shared.committer.wait_for(lsn, Durability::Durable);
+            }
+            if batch.is_empty() {
+                return Ok(());
+            }
+            self.shared.commit(&batch, self.options.durability)
+        })
+    }
+
+    /// Gives the commit its place in the order and ends; the locks go to who waits for it.
+    pub(super) fn enqueue(&self, keep: Keep) -> Result<PendingCommit> {
+        self.finish(End::Committed, |running| {
+            let (batch, runs) = running.batch(self)?;
+            let durability = self.options.durability;
+            let lsn = match (runs.is_empty(), batch.is_empty()) {
+                (true, true) => None,
+                (true, false) => self.shared.enqueue(&batch, durability)?,
+                (false, _) => Some(self.shared.commit_runs(&batch, runs, None)?),
+            };
+            let locks = std::mem::replace(&mut running.locker, Locker::new(&self.shared.locks));
+            Ok(PendingCommit::new(&self.shared, keep, (lsn, durability), Some(locks)))
+        })
+    }
+
+    /// Prepares and ends; `set` has it from there on, with its locks.
+    pub(super) fn prepare(&self, id: &[u8], set: &PreparedSet) -> Result<()> {
+        self.finish(End::Prepared, |running| {
+            self.shared.check_writable()?;
+            if running.blob.is_some() {
+                return Err(Error::invalid(
+                    "a blob goes with the commit, and this transaction is only prepared; give it \
+                     to Database::enqueue_prepared",
+                ));
+            }
+            if running.writes.has_spilled() {
+                return Err(Error::invalid(
+                    "a transaction that has spilled what it wrote cannot be prepared; commit it, or \
+                     begin it with a larger spill_at",
+                ));
+            }
+            let (batch, _) = running.batch(self)?;
+            let targets = running.tables.iter().map(|used| Arc::clone(&used.pinned)).collect();
+            set.prepare(&self.shared, id, &batch, targets, &mut running.locker)
+        })
+    }
+
+    /// Ends it by `f`, as `good` if that succeeds.
+    fn finish<T>(&self, good: End, f: impl FnOnce(&mut Running) -> Result<T>) -> Result<T> {
         let mut state = self.state.lock();
         let State::Running(running) = &mut *state else { return Err(self.ended(&state)) };
-        let done = self.check_killed().and_then(|()| running.commit(self));
+        let done = self.check_killed().and_then(|()| f(running));
         let end = match &done {
-            Ok(()) => End::Committed,
+            Ok(_) => good,
             Err(e) if e.kind() == ErrorKind::Conflict => End::Conflict,
             Err(e) if e.kind() == ErrorKind::Deadlock => End::Deadlock,
             Err(_) if self.killed.load(Ordering::Acquire) => End::Killed,
@@ -416,10 +489,9 @@ impl Running {
         self.writes.set(table, key, write, inner.options.write_limit)
     }
 
-    fn commit(&mut self, inner: &Inner) -> Result<()> {
-        if self.writes.len() == 0 && self.seen.is_empty() {
-            return Ok(());
-        }
+    /// All that is to be committed, which may be: optimistic ones have found that out. Tables with
+    /// spilled writes have runs, the others are in the batch.
+    fn batch(&mut self, inner: &Inner) -> Result<(Batch, Vec<NewRun>)> {
         self.validate(inner)?;
         let targets: Vec<Arc<dyn Target>> =
             self.tables.iter().map(|used| Arc::clone(&used.pinned) as _).collect();
@@ -431,14 +503,14 @@ impl Running {
                 None => batch.push(&targets[table], Kind::Delete, key, &[]),
             }
         }
-        if runs.is_empty() {
-            return inner.shared.commit(&batch, inner.options.durability);
+        if let Some(blob) = &self.blob {
+            batch.set_blob(blob);
         }
         let run = |(table, extents): (usize, _)| NewRun {
             core: Arc::clone(&self.tables[table].pinned.core),
             extents,
         };
-        inner.shared.commit_runs(&batch, runs.into_iter().map(run).collect())
+        Ok((batch, runs.into_iter().map(run).collect()))
     }
 
     /// An optimistic transaction locks, at last, what it wrote and saw, and finds it unchanged.

@@ -109,7 +109,9 @@ impl WriteSet {
         for (table, of_table) in self.tables.iter_mut().enumerate() {
             if !of_table.spilled.is_empty() {
                 of_table.spill(store, &self.epochs)?;
-                runs.push((table, of_table.spilled.to_run(store, &self.epochs)?));
+                let run = of_table.spilled.to_run(store, &self.epochs)?;
+                // Empty if all of it was rolled back.
+                runs.extend((!run.is_empty()).then_some((table, run)));
             }
         }
         Ok(runs)
@@ -200,6 +202,17 @@ impl WriteSet {
         self.tables.iter().map(|of_table| of_table.bytes).sum()
     }
 
+    /// Bytes of memory that they take, with what finds those on disk.
+    pub(super) fn memory(&self) -> usize {
+        let spilled: usize = self.tables.iter().map(|of_table| of_table.spilled.memory()).sum();
+        self.bytes_in_memory() + spilled
+    }
+
+    /// Whether any of them are on disk.
+    pub(super) fn has_spilled(&self) -> bool {
+        self.tables.iter().any(|of_table| !of_table.spilled.is_empty())
+    }
+
     /// Bytes that those on disk take.
     pub(super) fn spilled_bytes(&self) -> u64 {
         let bytes = |of_table: &OfTable| {
@@ -255,7 +268,7 @@ impl WriteSet {
 impl OfTable {
     fn spill(&mut self, store: Store<'_>, epochs: &Epochs) -> Result<()> {
         let keys = self.memory.iter().map(|(key, versions)| (key, versions.as_slice()));
-        self.spilled.add(store, epochs, keys)?;
+        self.spilled.add(store, epochs, self.bytes as u64, keys)?;
         self.memory.clear();
         self.bytes = 0;
         Ok(())

@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::levels::VersionSet;
+use crate::os::Files;
 use crate::os::sim::Machine;
 
 /// Where a test spills to.
