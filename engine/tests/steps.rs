@@ -214,7 +214,7 @@ fn prepares_and_their_verdicts() {
     for kind in KINDS {
         let steps = cut_everywhere(kind, small, |rig| {
             rig.put("a", "doomed 1", 100, Relaxed);
-            for n in 1..=3 {
+            for n in 1..=4 {
                 rig.perform(&Action::Table(Effect::Prepare(n)));
             }
             rig.put("a", "one", 100, Relaxed);
@@ -223,6 +223,7 @@ fn prepares_and_their_verdicts() {
                 rig.put("a", &format!("fill {n}"), 60_000, Relaxed);
             }
             rig.perform(&Action::Table(Effect::RollBack(2)));
+            rig.perform(&Action::Table(Effect::Commit(4)));
         });
         assert!(steps >= 5, "{steps}");
     }

@@ -220,7 +220,9 @@ impl Rig {
     }
 
     fn prepare_transaction(&self, n: u64) {
-        let txn = self.db.begin().unwrap();
+        // Every second one keeps a row in memory, and spills the others.
+        let spill_at = if n % 2 == 0 { 1 } else { usize::MAX };
+        let txn = self.db.begin_with(TxnOptions::new().spill_at(spill_at)).unwrap();
         for effect in prepared_rows(n) {
             match effect {
                 Effect::Put(table, key, value) => {

@@ -85,7 +85,7 @@ impl Group {
 
     /// Encodes the writes of a transaction that is prepared, as one part: behind the record that
     /// says so come its writes and then `locks`, what else it has locked, each the table, key and
-    /// value of a record.
+    /// value of a record, and at last the numbers of `runs`, which count as writes.
     ///
     /// # Errors
     ///
@@ -94,6 +94,7 @@ impl Group {
         id: &[u8],
         batch: &Batch,
         locks: &[(TableId, Vec<u8>, Vec<u8>)],
+        runs: impl ExactSizeIterator<Item = (Arc<dyn Home>, u64)>,
         largest: u64,
     ) -> Result<Group> {
         batch.check()?;
@@ -101,7 +102,7 @@ impl Group {
         let mut part = Part::with_capacity(SHARED_STREAM, batch.stored_len());
         let writes: Vec<_> = batch.effective().collect();
         let mut counts = Vec::new();
-        put_u32(&mut counts, writes.len() as u32);
+        put_u32(&mut counts, (writes.len() + runs.len()) as u32);
         put_u32(&mut counts, locks.len() as u32);
         part.push(None, (SYSTEM_TABLE, Kind::Prepare), id, &counts);
         for write in writes {
@@ -112,7 +113,9 @@ impl Group {
             part.push(None, (*table, Kind::Lock), key, value);
         }
         let (parts, content) = (smallvec![part], Content::Prepared);
-        Group { homes, parts, content, ..Group::default() }.closed(largest)
+        let mut group = Group { homes, parts, content, ..Group::default() }.closed(largest)?;
+        group.add_runs(runs, largest)?;
+        Ok(group)
     }
 
     /// Encodes the end of the transaction that was prepared as `id` at `prepared`. If it is
@@ -177,8 +180,8 @@ impl Group {
         Group { parts: smallvec![part], content: Content::Moved, ..Group::default() }
     }
 
-    /// Adds the records that make spilled runs part of the commit, by the runs' numbers. They come
-    /// in the first part.
+    /// Adds the records that make spilled runs part of the commit, or of the prepare, by the runs'
+    /// numbers. They come in the first part.
     ///
     /// # Errors
     ///

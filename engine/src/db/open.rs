@@ -13,6 +13,7 @@
 //! 7. Prepared transactions have their locks again. Zones with nothing left are released; the
 //!    background starts.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -385,7 +386,7 @@ impl Engine {
                 News::Run(run) => self.adopt_run(*run, *lsn)?,
             }
         }
-        self.judge_pending_runs(recovered.last)?;
+        self.judge_pending_runs(recovered.last, &own.runs_of_prepares())?;
         let mut catalog = self.catalog.lock();
         for table in self.set.tables() {
             let version = self.set.version(table.id);
@@ -411,14 +412,15 @@ impl Engine {
         self.adopt(Edit { ops: vec![Op::CommitRun { table, run, lsn }] })
     }
 
-    /// Runs whose records were not accepted never were committed.
-    fn judge_pending_runs(&self, last: Lsn) -> Result<()> {
+    /// Runs whose records were not accepted never were committed, but those of open prepares.
+    fn judge_pending_runs(&self, last: Lsn, prepared: &BTreeSet<u64>) -> Result<()> {
         let accepts = self.options.has(Planted::AcceptPendingRun);
         let judge = |(run, table)| match accepts {
             true => Op::CommitRun { table, run, lsn: last },
             false => Op::DropRun { table, run },
         };
-        let ops: Vec<Op> = self.set.pending_runs().into_iter().map(judge).collect();
+        let pending = self.set.pending_runs().into_iter();
+        let ops: Vec<Op> = pending.filter(|(run, _)| !prepared.contains(run)).map(judge).collect();
         if ops.is_empty() { Ok(()) } else { self.adopt(Edit { ops }) }
     }
 }

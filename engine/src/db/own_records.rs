@@ -1,7 +1,7 @@
 //! The engine's own records among those that an opening finds: table events, prepares and their
 //! verdicts, spilled runs, the last blob.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
 use super::events::Event;
@@ -15,13 +15,16 @@ use crate::memtable::Record;
 use crate::pm::Region;
 use crate::record::{Kind, Lsn, Reader, SYSTEM_TABLE, TableId};
 use crate::table::{Pinned, TableSlot};
-use crate::txn::{Place, Prepared, decode_lock, lock_again};
+use crate::txn::{Place, Prepared, decode_lock, lock_again, lock_run_again};
+use crate::view::TicketLsn;
 
 /// A prepare, whether or not it has its verdict.
 struct FoundPrepare<'a> {
     id: &'a [u8],
     place: Place,
     entry: Accepted,
+    /// What it has spilled.
+    runs: Vec<u64>,
 }
 
 /// What the journal may not know of.
@@ -100,6 +103,12 @@ impl<'a> OwnRecords<'a> {
         Ok(())
     }
 
+    /// The runs of prepares that are open, which stay pending.
+    pub(super) fn runs_of_prepares(&self) -> BTreeSet<u64> {
+        let is_open = |found: &&FoundPrepare<'_>| !self.verdicts.contains_key(&found.place.lsn);
+        self.prepares.iter().filter(is_open).flat_map(|found| &found.runs).copied().collect()
+    }
+
     /// Step 7: prepares without a verdict are open again, with their locks; verdicts and the last
     /// blob keep their zones.
     ///
@@ -132,6 +141,9 @@ impl<'a> OwnRecords<'a> {
 /// The prepare in a sub-entry.
 fn prepare<'a>(region: &'a Region, zone: u32, entry: &Accepted) -> Result<FoundPrepare<'a>> {
     let mut found = records(region, entry).map(|(_, record)| record);
+    let is_run = |record: &Record<'_>| record.kind == Kind::SpilledRun;
+    let runs = records(region, entry).map(|(_, record)| record).filter(is_run);
+    let runs: Option<Vec<u64>> = runs.map(|record| Reader::new(record.key).u64()).collect();
     let sound = |head: &Record<'_>| {
         let mut counts = Reader::new(head.value);
         let all = u64::from(counts.u32()?) + u64::from(counts.u32()?) + 1;
@@ -142,10 +154,11 @@ fn prepare<'a>(region: &'a Region, zone: u32, entry: &Accepted) -> Result<FoundP
         .filter(|record| record.kind == Kind::Lock)
         .all(|record| decode_lock(record.key, record.value).is_some());
     let head = head.filter(|_| locks_are_sound);
-    let id = head.ok_or_else(|| unknown(&format!("prepare {}", entry.lsn)))?.key;
+    let unknown = || unknown(&format!("prepare {}", entry.lsn));
+    let (id, runs) = (head.ok_or_else(unknown)?.key, runs.ok_or_else(unknown)?);
     let (lsn, at, len) = (entry.lsn, entry.payload_at, entry.payload_len);
     let place = Place { lsn, zone, at, len, records: entry.records };
-    Ok(FoundPrepare { id, place, entry: *entry })
+    Ok(FoundPrepare { id, place, entry: *entry, runs })
 }
 
 impl FoundPrepare<'_> {
@@ -155,24 +168,32 @@ impl FoundPrepare<'_> {
         slots: &HashMap<TableId, Arc<TableSlot>>,
     ) -> Result<Prepared> {
         let shared = &engine.shared;
+        let missing = || unknown(&format!("prepare {} of a table", self.place.lsn));
         let mut locker = (!shared.read_only).then(|| Locker::new(&shared.locks));
         let mut targets: Vec<Arc<Pinned>> = Vec::new();
+        let mut target = |table| {
+            if let Some(known) = targets.iter().find(|target| target.core.id() == table) {
+                return Ok(Arc::clone(known));
+            }
+            let pinned = Arc::new(slots.get(&table).ok_or_else(missing)?.pin());
+            targets.push(Arc::clone(&pinned));
+            Ok(pinned)
+        };
         for (_, record) in records(&shared.region, &self.entry).skip(1) {
-            let known = targets.iter().position(|target| target.core.id() == record.table);
-            let at = match known {
-                Some(at) => at,
-                None => {
-                    let slot = slots.get(&record.table);
-                    let missing = || unknown(&format!("prepare {} of a table", self.place.lsn));
-                    targets.push(Arc::new(slot.ok_or_else(missing)?.pin()));
-                    targets.len() - 1
-                }
-            };
-            if let Some(locker) = &mut locker {
-                lock_again(shared, locker, &targets[at], &record)?;
+            if record.kind != Kind::SpilledRun {
+                let target = target(record.table)?;
+                locker.as_mut().map_or(Ok(()), |l| lock_again(shared, l, &target, &record))?;
             }
         }
-        Ok(Prepared { place: self.place, targets, locker })
+        let (mut runs, lsn) = (Vec::with_capacity(self.runs.len()), TicketLsn::unknown());
+        // After the ranges: rows in those need no locks of their own.
+        for run in &self.runs {
+            let (table, extents) = engine.set.pending_run(*run).ok_or_else(missing)?;
+            let target = target(table)?;
+            locker.as_mut().map_or(Ok(()), |l| lock_run_again(shared, l, &target, &extents))?;
+            runs.push(shared.join_again(&target.core, (*run, extents), &lsn));
+        }
+        Ok(Prepared { place: self.place, targets, runs, locker })
     }
 }
 

@@ -25,7 +25,7 @@ use parking_lot::{Mutex, MutexGuard};
 use super::edit::{Edit, Op};
 use super::journal::{self, Journal, JournalFloor, Prepared, Replayed};
 use super::state::{Applied, State};
-use super::version::Version;
+use super::version::{Level, Version};
 use crate::error::{Damage, Error, ErrorKind, Result};
 use crate::extent::{Extent, ExtentMeta};
 use crate::os::Files;
@@ -205,6 +205,12 @@ impl VersionSet {
     pub(crate) fn pending_runs(&self) -> Vec<(u64, TableId)> {
         let state = self.current.load();
         state.pending.iter().map(|(&run, pending)| (run, pending.table)).collect()
+    }
+
+    /// The table and the extents of one of them.
+    pub(crate) fn pending_run(&self, run: u64) -> Option<(TableId, Level)> {
+        let state = self.current.load();
+        state.pending.get(&run).map(|pending| (pending.table, pending.extents.clone()))
     }
 
     /// A new extent's id; runs have theirs from here too.

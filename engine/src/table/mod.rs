@@ -20,5 +20,5 @@ pub use snapshot::Snapshot;
 pub(crate) use self::core::{Change, Pinned, TableCore, TableSlot};
 pub(crate) use bell::Bell;
 pub(crate) use pace::Pace;
-pub(crate) use runs::NewRun;
+pub(crate) use runs::{Joined, NewRun};
 pub(crate) use shared::{Keep, Shared};

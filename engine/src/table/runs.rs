@@ -18,7 +18,6 @@ use super::Shared;
 use super::core::TableCore;
 use crate::commit::{Batch, Group, Home, JournalMark, Pending};
 use crate::error::{ErrorKind, Result};
-use crate::extent::Extent;
 use crate::levels::{Edit, Level, Op, Version};
 use crate::memtable::record_len;
 use crate::options::{Durability, Planted};
@@ -29,14 +28,32 @@ use crate::view::{Joining, TicketLsn};
 /// What a commit has written to one table.
 pub(crate) struct NewRun {
     pub(crate) core: Arc<TableCore>,
-    /// Sorted and disjoint, each key once.
-    pub(crate) extents: Vec<Arc<Extent>>,
+    /// Each key once.
+    pub(crate) extents: Level,
 }
 
 /// A run that stands in its table's view.
-struct Joined {
+pub(crate) struct Joined {
     core: Arc<TableCore>,
     run: Joining,
+}
+
+impl Joined {
+    /// Its table, and its number.
+    pub(crate) fn home(&self) -> (Arc<dyn Home>, u64) {
+        (Arc::clone(&self.core) as _, self.run.id)
+    }
+
+    /// Records in it.
+    pub(crate) fn records(&self) -> u64 {
+        self.run.extents.records()
+    }
+
+    /// The commit of `runs` has its ticket.
+    pub(crate) fn at_ticket(runs: &[Joined], lsn: Lsn) {
+        // One for all of them.
+        runs.iter().take(1).for_each(|joined| joined.run.lsn.set(lsn));
+    }
 }
 
 impl Shared {
@@ -55,11 +72,27 @@ impl Shared {
     ) -> Result<Lsn> {
         let _finishes = self.large.read();
         self.check_writable()?;
-        if self.committer.fits(batch.stored_len() + runs.len() * record_len(8, 0)) {
-            return self.commit_joined(batch, runs, deadline);
+        let rest = self.make_fit(batch, &mut runs, 0)?;
+        self.commit_joined(rest.as_ref().unwrap_or(batch), runs, deadline)
+    }
+
+    /// If a batch does not fit in a zone beside its commit's runs and `others` bytes, its
+    /// operations become runs too: what is left of it then.
+    ///
+    /// # Errors
+    ///
+    /// `Full` when the disk has no room; or on an I/O error.
+    pub(crate) fn make_fit(
+        &self,
+        batch: &Batch,
+        runs: &mut Vec<NewRun>,
+        others: usize,
+    ) -> Result<Option<Batch>> {
+        if self.committer.fits(batch.stored_len() + runs.len() * record_len(8, 0) + others) {
+            return Ok(None);
         }
         runs.extend(self.runs_of(batch)?);
-        self.commit_joined(&batch.without_operations(), runs, deadline)
+        Ok(Some(batch.without_operations()))
     }
 
     /// Writes what a batch has for each table as a run.
@@ -75,7 +108,7 @@ impl Shared {
             }
             let home = Arc::clone(&homes[operations[0].home]).into_any();
             let core = home.downcast().unwrap_or_else(|_| unreachable!("tables are TableCores"));
-            Ok(NewRun { core, extents: writer.finish()? })
+            Ok(NewRun { core, extents: Level::new(writer.finish()?) })
         });
         runs.collect()
     }
@@ -106,7 +139,14 @@ impl Shared {
     }
 
     /// Steps 1 and 2. What has been done of it is in `joined` also when it fails.
-    fn join(&self, runs: Vec<NewRun>, joined: &mut Vec<Joined>) -> Result<()> {
+    ///
+    /// # Errors
+    ///
+    /// `Full` when the disk has no room for the journal; or on an I/O error.
+    pub(crate) fn join(&self, runs: Vec<NewRun>, joined: &mut Vec<Joined>) -> Result<()> {
+        if runs.is_empty() {
+            return Ok(());
+        }
         self.set.store().sync().inspect_err(|e| {
             self.set.poison();
             self.stop_because(&e.to_string());
@@ -117,14 +157,27 @@ impl Shared {
             // What drops the table waits for the change, so it is there for the edit.
             core.check()?;
             let run = self.set.next_extent_id();
-            let add = Op::AddRun { table: core.id(), run, extents: extents.clone() };
+            let listed = extents.extents().to_vec();
+            let add = Op::AddRun { table: core.id(), run, extents: listed };
             self.apply(Edit { ops: vec![add] })?;
-            let run = Joining { id: run, extents: Level::new(extents), lsn: Arc::clone(&lsn) };
+            let run = Joining { id: run, extents, lsn: Arc::clone(&lsn) };
             change.apply(|view| view.joining.push(run.clone()));
             drop(change);
             joined.push(Joined { core, run });
         }
         Ok(())
+    }
+
+    /// Steps 1 and 2 for a run that the journal has as pending, one of several of `lsn`.
+    pub(crate) fn join_again(
+        &self,
+        core: &Arc<TableCore>,
+        (id, extents): (u64, Level),
+        lsn: &Arc<TicketLsn>,
+    ) -> Joined {
+        let run = Joining { id, extents, lsn: Arc::clone(lsn) };
+        core.change().apply(|view| view.joining.push(run.clone()));
+        Joined { core: Arc::clone(core), run }
     }
 
     /// Step 3, up to the ticket.
@@ -138,17 +191,15 @@ impl Shared {
         let group = || {
             self.check_writable()?;
             let mut group = Group::encode(batch, largest)?;
-            let runs = joined.iter().map(|j| (Arc::clone(&j.core) as Arc<dyn Home>, j.run.id));
-            group.add_runs(runs, largest)?;
+            group.add_runs(joined.iter().map(Joined::home), largest)?;
             Ok(group)
         };
-        // One for all of them.
-        let at_ticket = |lsn| joined.iter().take(1).for_each(|joined| joined.run.lsn.set(lsn));
+        let at_ticket = |lsn| Joined::at_ticket(joined, lsn);
         self.enqueue_group(&group, (Durability::Durable, deadline), &at_ticket)
     }
 
-    /// Undoes the steps before the ticket. What cannot be undone now is at the next opening.
-    fn withdraw(&self, joined: &[Joined]) {
+    /// Undoes the steps before the ticket, or those of a prepare that was rolled back. What cannot be undone now is at the next opening.
+    pub(crate) fn withdraw(&self, joined: &[Joined]) {
         for Joined { core, run } in joined {
             let mut change = core.change();
             change.apply(|view| view.joining.retain(|other| other.id != run.id));
@@ -161,7 +212,7 @@ impl Shared {
     }
 
     /// Step 4. The commit is decided, so a failure stops the database, and the next opening goes on.
-    fn conclude(&self, joined: &[Joined], lsn: Lsn, zone: u32) {
+    pub(crate) fn conclude(&self, joined: &[Joined], lsn: Lsn, zone: u32) {
         for Joined { core, run } in joined {
             let mut change = core.change();
             if core.check().is_err() {

@@ -200,7 +200,9 @@ impl Shared {
     pub(crate) fn enqueue(&self, batch: &Batch, durability: Durability) -> Result<Option<Lsn>> {
         match self.commit_if_large(batch, None)? {
             Some(lsn) => Ok(Some(lsn)),
-            None => self.admit(batch, None, || Ok(self.committer.enqueue(batch, durability)?.lsn())),
+            None => {
+                self.admit(batch, None, || Ok(self.committer.enqueue(batch, durability)?.lsn()))
+            }
         }
     }
 

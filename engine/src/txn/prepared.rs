@@ -15,6 +15,8 @@
 //! 3. The record of a verdict counts as living in its zone until the zone of what it resolves was
 //!    released, if that is another one: a prepare without its verdict would be open again.
 //! 4. While a prepare is open its tables are held, and its locker has all that it had locked.
+//! 5. While a prepare is open its runs are pending in the journal, and joining without an LSN in
+//!    the views of their tables.
 
 mod locks;
 
@@ -25,18 +27,21 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use crate::alloc::ZonePool;
-use crate::commit::{Batch, Group, Home};
+use crate::commit::{Batch, Group, Home, Pending};
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits;
 use crate::locks::Locker;
-use crate::memtable::{Record, record_at, records_in};
+use crate::memtable::{Record, record_at, record_len, records_in};
 use crate::options::{Durability, Planted};
 use crate::record::{Kind, Lsn, Reader, SYSTEM_TABLE};
-use crate::table::{Pinned, Shared};
+use crate::table::{Joined, NewRun, Pinned, Shared};
 
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use locks::probe;
-pub(crate) use locks::{decode as decode_lock, lock_again};
+pub(crate) use locks::{decode as decode_lock, lock_again, lock_run_again};
+
+/// Bytes of a zone that are left to the numbers of a prepare's runs.
+const MOST_RUNS: usize = 16 << 10;
 
 /// Prepares that are open may keep one in so many units of zones from being used.
 const SHARE: u32 = 4;
@@ -70,6 +75,8 @@ pub(crate) struct Place {
 pub(crate) struct Prepared {
     pub(crate) place: Place,
     pub(crate) targets: Vec<Arc<Pinned>>,
+    /// What it has spilled.
+    pub(crate) runs: Vec<Joined>,
     /// `None` where nothing can be written.
     pub(crate) locker: Option<Locker>,
 }
@@ -101,7 +108,7 @@ struct State {
 pub(crate) struct PreparedSet(Mutex<State>);
 
 impl PreparedSet {
-    /// Prepares a batch of `targets`, durably. It takes the locks out of `locker`.
+    /// Prepares writes to `targets`, durably. It takes the locks out of `locker`.
     ///
     /// # Errors
     ///
@@ -112,16 +119,17 @@ impl PreparedSet {
         &self,
         shared: &Shared,
         id: &[u8],
-        batch: &Batch,
+        writes: (Batch, Vec<NewRun>),
         targets: Vec<Arc<Pinned>>,
         locker: &mut Locker,
     ) -> Result<()> {
         self.reserve(&shared.zones, id)?;
-        let place = append(shared, id, batch, &targets, locker);
+        let appended = append(shared, id, writes, &targets, locker);
         let mut state = self.0.lock();
         state.named.remove(id);
+        let (place, runs) = appended?;
         let locker = Some(std::mem::replace(locker, Locker::new(&shared.locks)));
-        let prepared = Prepared { place: place?, targets, locker };
+        let prepared = Prepared { place, targets, runs, locker };
         state.named.insert(id.to_vec(), Named::Open(Box::new(prepared)));
         Ok(())
     }
@@ -177,16 +185,24 @@ impl PreparedSet {
         verdict: Kind,
         (blob, durability): (Option<&[u8]>, Durability),
     ) -> Result<(Lsn, Option<Locker>)> {
+        let _finishes = shared.large.read();
         shared.check_writable()?;
         blob.map_or(Ok(()), limits::check_blob)?;
         let prepared = self.take(id)?;
         let group = || prepared.group(shared, (id, verdict), blob);
-        let let_go = |_| prepared.targets.iter().for_each(|target| target.core.let_go());
-        let enqueued = shared.enqueue_group(&group, (durability, None), &let_go);
+        let durability = prepared.durability(durability);
+        let commits = verdict == Kind::CommitPrepared;
+        let at_ticket = |lsn| {
+            prepared.targets.iter().for_each(|target| target.core.let_go());
+            if commits {
+                Joined::at_ticket(&prepared.runs, lsn);
+            }
+        };
+        let enqueued = shared.enqueue_group(&group, (durability, None), &at_ticket);
+        let enqueued = enqueued.map(|pending| prepared.carry_out(shared, pending, commits));
         let mut state = self.0.lock();
         match enqueued {
-            Ok(pending) => {
-                let (lsn, zone) = (pending.lsn(), pending.zone());
+            Ok((lsn, zone)) => {
                 state.named.remove(id);
                 state.resolved.push(Resolved { lsn, zone, prepare: prepared.place });
                 Ok((lsn, prepared.locker))
@@ -283,35 +299,77 @@ impl Named {
     }
 }
 
-/// Commits the group of a prepare, durably.
+/// Commits the group of a prepare, durably, with runs that stay pending.
 fn append(
     shared: &Shared,
     id: &[u8],
-    batch: &Batch,
+    (batch, mut runs): (Batch, Vec<NewRun>),
     targets: &[Arc<Pinned>],
     locker: &Locker,
-) -> Result<Place> {
-    let locks = locks::encode(locker, batch, targets);
+) -> Result<(Place, Vec<Joined>)> {
+    let _finishes = shared.large.read();
+    shared.check_writable()?;
+    let locks = locks::encode(locker, &batch, &runs, targets, &shared.cache)?;
+    let beside = record_len(id.len(), 8) + locks::stored_len(&locks);
+    check_room(shared, locks.len(), beside)?;
+    let rest = shared.make_fit(&batch, &mut runs, beside)?;
+    let (batch, mut joined) = (rest.as_ref().unwrap_or(&batch), Vec::with_capacity(runs.len()));
     let largest = shared.zones.geometry().largest_zone();
     let (records, len) = (Cell::new(0), Cell::new(0));
-    let group = || {
-        let group = Group::prepare(id, batch, &locks, largest)?;
-        records.set(group.records());
-        len.set(group.first_len());
-        Ok(group)
-    };
-    let hold = |_| targets.iter().for_each(|target| target.core.hold());
-    let pending = shared.enqueue_group(&group, (Durability::Durable, None), &hold)?;
+    let enqueued = shared.join(runs, &mut joined).and_then(|()| {
+        let group = || {
+            let runs = joined.iter().map(Joined::home);
+            let group = Group::prepare(id, batch, &locks, runs, largest)?;
+            records.set(group.records());
+            len.set(group.first_len());
+            Ok(group)
+        };
+        let hold = |_| targets.iter().for_each(|target| target.core.hold());
+        shared.enqueue_group(&group, (Durability::Durable, None), &hold)
+    });
+    let pending = enqueued.inspect_err(|_| shared.withdraw(&joined))?;
     let (zone, at, lsn) = (pending.zone(), pending.records_at(), pending.lsn());
     pending.wait()?;
-    Ok(Place { lsn, zone, at, len: len.get(), records: records.get() })
+    Ok((Place { lsn, zone, at, len: len.get(), records: records.get() }, joined))
+}
+
+/// What a prepare has beside its writes has to fit in a zone.
+fn check_room(shared: &Shared, locks: usize, bytes: usize) -> Result<()> {
+    if shared.committer.fits(bytes + MOST_RUNS) {
+        return Ok(());
+    }
+    Err(Error::invalid(format!(
+        "the {locks} locks that the transaction holds beyond those on what it wrote take {bytes} \
+         bytes, which do not fit in a zone of the region; lock ranges rather than rows, with \
+         range_for_update, or create the database with a larger pm_size"
+    )))
 }
 
 impl Prepared {
     /// How many keys it has written.
     fn count(&self, shared: &Shared) -> u64 {
         let first = record_at(&shared.region, self.place.at);
-        Reader::new(first.value).u32().map_or(0, u64::from)
+        let listed = Reader::new(first.value).u32().map_or(0, u64::from);
+        let spilled: u64 = self.runs.iter().map(Joined::records).sum();
+        listed - self.runs.len() as u64 + spilled
+    }
+
+    /// How its verdict is committed: the journal must not know of one that the ring could lose.
+    fn durability(&self, wanted: Durability) -> Durability {
+        if self.runs.is_empty() { wanted } else { Durability::Durable }
+    }
+
+    /// Tells the journal of the verdict on its runs, once that is durable: its LSN and zone. If it
+    /// never is, the database is poisoned, and whoever waits for the verdict learns that.
+    fn carry_out(&self, shared: &Shared, pending: Pending<'_>, commits: bool) -> (Lsn, u32) {
+        let (lsn, zone) = (pending.lsn(), pending.zone());
+        if !self.runs.is_empty() && pending.wait().is_ok() {
+            match commits {
+                true => shared.conclude(&self.runs, lsn, zone),
+                false => shared.withdraw(&self.runs),
+            }
+        }
+        (lsn, zone)
     }
 
     /// Its writes, as they lie in the region (invariant 2).
@@ -332,6 +390,10 @@ impl Prepared {
         let writes = self.writes(shared).filter(|_| commits);
         let what = (id, self.place.lsn, verdict);
         let largest = shared.zones.geometry().largest_zone();
-        Group::resolve(what, homes.collect(), writes, blob, largest)
+        let mut group = Group::resolve(what, homes.collect(), writes, blob, largest)?;
+        if commits && !self.runs.is_empty() {
+            group.add_runs(self.runs.iter().map(Joined::home), largest)?;
+        }
+        Ok(group)
     }
 }

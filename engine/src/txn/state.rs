@@ -24,11 +24,12 @@ use super::prepared::PreparedSet;
 use super::writes::WriteSet;
 use crate::commit::{Batch, Target};
 use crate::error::{Error, ErrorKind, Result};
+use crate::levels::Level;
 use crate::limits;
 use crate::locks::{Locker, Mode, OwnerId, Patience, killed};
 use crate::mvcc::Registered;
-use crate::read::{self, KeyRange};
 use crate::options::Durability;
+use crate::read::{self, KeyRange};
 use crate::record::{Kind, Lsn};
 use crate::spill::{Store, Write};
 use crate::table::{Keep, NewRun, PendingCommit, Pinned, Shared, Table, TableSlot};
@@ -256,15 +257,9 @@ impl Inner {
                      to Database::enqueue_prepared",
                 ));
             }
-            if running.writes.has_spilled() {
-                return Err(Error::invalid(
-                    "a transaction that has spilled what it wrote cannot be prepared; commit it, or \
-                     begin it with a larger spill_at",
-                ));
-            }
-            let (batch, _) = running.batch(self)?;
+            let writes = running.batch(self)?;
             let targets = running.tables.iter().map(|used| Arc::clone(&used.pinned)).collect();
-            set.prepare(&self.shared, id, &batch, targets, &mut running.locker)
+            set.prepare(&self.shared, id, writes, targets, &mut running.locker)
         })
     }
 
@@ -508,7 +503,7 @@ impl Running {
         }
         let run = |(table, extents): (usize, _)| NewRun {
             core: Arc::clone(&self.tables[table].pinned.core),
-            extents,
+            extents: Level::new(extents),
         };
         Ok((batch, runs.into_iter().map(run).collect()))
     }

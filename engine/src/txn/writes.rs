@@ -208,11 +208,6 @@ impl WriteSet {
         self.bytes_in_memory() + spilled
     }
 
-    /// Whether any of them are on disk.
-    pub(super) fn has_spilled(&self) -> bool {
-        self.tables.iter().any(|of_table| !of_table.spilled.is_empty())
-    }
-
     /// Bytes that those on disk take.
     pub(super) fn spilled_bytes(&self) -> u64 {
         let bytes = |of_table: &OfTable| {

@@ -7,33 +7,60 @@ use std::sync::Arc;
 
 use crate::commit::{Batch, Target};
 use crate::error::Result;
-use crate::locks::{Held, Keys, Locker, Mode, Patience};
-use crate::memtable::Record;
+use crate::extent::BlockCache;
+use crate::levels::{Level, LevelCursor};
+use crate::locks::{Keys, Locker, Mode, Patience};
+use crate::memtable::{Record, record_len};
 use crate::read::KeyRange;
-use crate::record::{Kind, TableId};
-use crate::table::{Pinned, Shared};
+use crate::record::{Cursor, Kind, LSN_MAX, TableId};
+use crate::table::{NewRun, Pinned, Shared};
 
 /// The table, key and value of a record.
 type LockRecord = (TableId, Vec<u8>, Vec<u8>);
 
-/// Records for the locks of `locker` but the exclusive ones on rows of `batch`.
-pub(super) fn encode(locker: &Locker, batch: &Batch, targets: &[Arc<Pinned>]) -> Vec<LockRecord> {
-    if !locker.has_ranges() && locker.held() == batch.len() {
+/// Records for the locks of `locker` but the exclusive ones on rows of `batch` and of `runs`.
+///
+/// # Errors
+///
+/// `Corrupt` if what was spilled does not check out; or on an I/O error.
+pub(super) fn encode(
+    locker: &Locker,
+    batch: &Batch,
+    runs: &[NewRun],
+    targets: &[Arc<Pinned>],
+    cache: &BlockCache,
+) -> Result<Vec<LockRecord>> {
+    if runs.is_empty() && !locker.has_ranges() && locker.held() == batch.len() {
         // Without a range each row was locked by itself before it was written.
-        return Vec::new();
+        return Ok(Vec::new());
     }
     let written: BTreeSet<(u64, &[u8])> =
         batch.rows().map(|(table, key)| (table.lock_space(), key)).collect();
-    let is_written = |lock: &Held| {
-        let key = |key| lock.mode == Mode::Exclusive && written.contains(&(lock.space, key));
-        matches!(&lock.keys, Keys::One(one) if key(one))
-    };
-    let record = |lock: Held| {
-        let target = targets.iter().find(|target| target.lock_space() == lock.space)?;
+    let mut records = Vec::new();
+    for lock in locker.locks() {
+        let target = targets.iter().find(|target| target.lock_space() == lock.space);
+        let Some(target) = target else { continue };
+        if let Keys::One(key) = &lock.keys
+            && lock.mode == Mode::Exclusive
+            && (written.contains(&(lock.space, key)) || is_in_run(runs, target, key, cache)?)
+        {
+            continue;
+        }
         let (key, value) = encode_one(lock.mode, lock.keys);
-        Some((target.core.id(), key, value))
-    };
-    locker.locks().into_iter().filter(|lock| !is_written(lock)).filter_map(record).collect()
+        records.push((target.core.id(), key, value));
+    }
+    Ok(records)
+}
+
+fn is_in_run(runs: &[NewRun], target: &Pinned, key: &[u8], cache: &BlockCache) -> Result<bool> {
+    let run = runs.iter().find(|run| run.core.id() == target.core.id());
+    let Some(extent) = run.and_then(|run| run.extents.find(key)) else { return Ok(false) };
+    Ok(extent.get(key, LSN_MAX, cache)?.is_some())
+}
+
+/// Bytes that they take in a zone.
+pub(super) fn stored_len(locks: &[LockRecord]) -> usize {
+    locks.iter().map(|(_, key, value)| record_len(key.len(), value.len())).sum()
 }
 
 fn encode_one(mode: Mode, keys: Keys) -> (Vec<u8>, Vec<u8>) {
@@ -123,6 +150,29 @@ pub(crate) fn lock_again(
         Keys::One(key) => locker.lock_key(space, &key, mode, Patience::None, &name).map(drop),
         Keys::Range(range) => locker.lock_range(space, &range, mode, Patience::None, &name),
     }
+}
+
+/// Locks again the rows of a prepare's run. Those in ranges that are locked need nothing.
+///
+/// # Errors
+///
+/// As [`Locker::lock_key`]; `Corrupt` if what was spilled does not check out.
+pub(crate) fn lock_run_again(
+    shared: &Shared,
+    locker: &mut Locker,
+    target: &Pinned,
+    run: &Level,
+) -> Result<()> {
+    shared.committer.lock_rows()?;
+    let (space, name) = (target.lock_space(), || target.label());
+    let extents = Arc::clone(run.extents());
+    let mut cursor = LevelCursor::new(extents, Arc::clone(&shared.cache), false);
+    cursor.seek(b"", LSN_MAX)?;
+    while let Some(entry) = cursor.entry() {
+        locker.lock_key(space, entry.key, Mode::Exclusive, Patience::None, &name)?;
+        cursor.next()?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]
