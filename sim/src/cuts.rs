@@ -221,7 +221,7 @@ impl Rig {
 
     fn prepare_transaction(&self, n: u64) {
         // Every second one keeps a row in memory, and spills the others.
-        let spill_at = if n % 2 == 0 { 1 } else { usize::MAX };
+        let spill_at = if n.is_multiple_of(2) { 1 } else { usize::MAX };
         let txn = self.db.begin_with(TxnOptions::new().spill_at(spill_at)).unwrap();
         for effect in prepared_rows(n) {
             match effect {

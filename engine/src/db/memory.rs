@@ -1,7 +1,8 @@
 //! The one memory limit: what is left of it by the region's image, the indexes over it, and the
 //! block indexes and filters of extents is the cache's, less a sixteenth for what transactions,
 //! iterators and jobs hold for a moment. The cache gives way as the others grow, and grows again.
-//! Transactions that have written more than a sixteenth of the limit together spill what they write.
+//! Transactions that have written more than a sixteenth of the limit together spill what they
+//! write.
 
 use super::inner::Engine;
 use crate::error::{Error, Result};

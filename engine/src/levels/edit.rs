@@ -110,28 +110,23 @@ impl<E: Described> Op<E> {
                 put_u32(out, extents.len() as u32);
                 extents.iter().for_each(|extent| extent.meta().encode(out));
             }
-            Op::CommitRun { table, run, lsn } => {
-                head(out, 11, *table);
-                put_u64(out, *run);
-                put_u64(out, *lsn);
-            }
-            Op::DropRun { table, run } => {
-                head(out, 12, *table);
-                put_u64(out, *run);
-            }
+            Op::CommitRun { table, run, lsn } => numbers(out, 11, *table, &[*run, *lsn]),
+            Op::DropRun { table, run } => numbers(out, 12, *table, &[*run]),
             Op::TableOptions { table, options } => {
                 head(out, 13, *table);
                 let mut fields = Vec::new();
                 options.encode(&mut fields);
                 put_bytes(out, &fields);
             }
-            Op::RemoveFromRun { table, run, id } => {
-                head(out, 14, *table);
-                put_u64(out, *run);
-                put_u64(out, *id);
-            }
+            Op::RemoveFromRun { table, run, id } => numbers(out, 14, *table, &[*run, *id]),
         }
     }
+}
+
+/// An operation of nothing but numbers.
+fn numbers(out: &mut Vec<u8>, kind: u8, table: TableId, numbers: &[u64]) {
+    head(out, kind, table);
+    numbers.iter().for_each(|number| put_u64(out, *number));
 }
 
 /// The kind and the number that every operation begins with.

@@ -187,7 +187,8 @@ mod tests {
             for entry in &keys {
                 let found = read.get(&entry.key, &drained, &cache).unwrap();
                 let want = shown.iter().find(|e| e.key == entry.key);
-                prop_assert_eq!(found.as_ref().map(|f| (f.seq, f.kind)), want.map(|e| (LSN, e.kind)));
+                let found = found.as_ref().map(|found| (found.seq, found.kind));
+                prop_assert_eq!(found, want.map(|want| (LSN, want.kind)));
             }
             let whole = Run { id: 1, lsn: LSN, extents };
             for extent in whole.extents.extents().iter() {

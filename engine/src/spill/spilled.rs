@@ -95,7 +95,8 @@ impl Spilled {
         self.pieces.iter().map(|piece| piece.memory).sum()
     }
 
-    /// Spills keys of `bytes` together, in order, each with its versions from the oldest to the newest, all alive.
+    /// Spills keys of `bytes` together, in order, each with its versions from the oldest to the
+    /// newest, all alive.
     ///
     /// # Errors
     ///

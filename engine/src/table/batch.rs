@@ -11,9 +11,9 @@ use crate::table::Shared;
 /// Operations on any tables of one database that become visible and durable together, or not at
 /// all. Commit it with [`Database::write`](crate::Database::write).
 ///
-/// Of several operations on one key the last counts. A batch is in memory until it is committed. One
-/// that does not fit in the region's largest zone (16 MiB less 64 bytes at the default size) goes to
-/// extents, and is always durable.
+/// Of several operations on one key the last counts. A batch is in memory until it is committed.
+/// One that does not fit in the region's largest zone (16 MiB less 64 bytes at the default size)
+/// goes to extents, and is always durable.
 ///
 /// # Examples
 ///

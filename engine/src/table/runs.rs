@@ -198,7 +198,8 @@ impl Shared {
         self.enqueue_group(&group, (Durability::Durable, deadline), &at_ticket)
     }
 
-    /// Undoes the steps before the ticket, or those of a prepare that was rolled back. What cannot be undone now is at the next opening.
+    /// Undoes the steps before the ticket, or those of a prepare that was rolled back. What cannot
+    /// be undone now is at the next opening.
     pub(crate) fn withdraw(&self, joined: &[Joined]) {
         for Joined { core, run } in joined {
             let mut change = core.change();
@@ -211,7 +212,8 @@ impl Shared {
         }
     }
 
-    /// Step 4. The commit is decided, so a failure stops the database, and the next opening goes on.
+    /// Step 4. The commit is decided, so a failure stops the database, and the next opening goes
+    /// on.
     pub(crate) fn conclude(&self, joined: &[Joined], lsn: Lsn, zone: u32) {
         for Joined { core, run } in joined {
             let mut change = core.change();

@@ -251,7 +251,8 @@ impl Shared {
     }
 
     /// Gives a group its place in the order of commits; `make` makes it, again once there is space,
-    /// and `at_ticket` runs with its ticket. With a deadline it waits for space no longer than that.
+    /// and `at_ticket` runs with its ticket. With a deadline it waits for space no longer than
+    /// that.
     ///
     /// # Errors
     ///
