@@ -24,7 +24,7 @@ fn commits(kind: Kind) -> u64 {
 
 /// The key and the value of a commit: every other one overwrites, the others fill the region.
 fn row(n: u64) -> (Vec<u8>, Vec<u8>) {
-    let key = if n % 2 == 0 { n % 24 } else { n };
+    let key = if n.is_multiple_of(2) { n % 24 } else { n };
     let len = 200 + n as usize * 97 % 9000;
     (format!("key {key:03}").into_bytes(), vec![n as u8; len])
 }
