@@ -130,7 +130,6 @@ impl Shared {
             }
         };
         let (zone, lsn) = (pending.zone(), pending.lsn());
-        self.committer.counts().spilled_runs.fetch_add(joined.len() as u64, Ordering::Relaxed);
         // If it fails the database is poisoned, and whoever waits for it learns that.
         if self.region.has(Planted::RunBeforeRecord) || pending.wait().is_ok() {
             self.conclude(&joined, lsn, zone);
@@ -235,7 +234,9 @@ impl Shared {
                 view.version = version.map_or(Arc::clone(&view.version), |(_, version)| version);
             });
         }
-        self.zones.sub_live(zone, joined.len() as u64);
+        let count = joined.len() as u64;
+        self.committer.counts().spilled_runs.fetch_add(count, Ordering::Relaxed);
+        self.zones.sub_live(zone, count);
         self.bell.ring();
     }
 
