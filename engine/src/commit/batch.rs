@@ -8,7 +8,8 @@ use smallvec::SmallVec;
 use crate::error::{Error, Result};
 use crate::limits;
 use crate::memtable::{Memtable, record_len};
-use crate::record::{Kind, TableId};
+use crate::mvcc::{KeyInterval, Tombstone, Tombstones};
+use crate::record::{Kind, LSN_MAX, TableId, decode_end, encode_end};
 
 /// What a batch names: whatever table stands there when the batch is committed.
 pub(crate) trait Target: Send + Sync {
@@ -47,6 +48,8 @@ pub(crate) type Homes = SmallVec<[Arc<dyn Home>; 2]>;
 pub(super) struct Operation {
     pub(super) target: usize,
     pub(super) kind: Kind,
+    /// Its place among them, from 1.
+    number: u64,
     key_at: usize,
     value_at: usize,
     end: usize,
@@ -61,6 +64,8 @@ pub(crate) struct Batch {
     stored: usize,
     /// The first operation that broke a limit; reported at commit.
     refused: Option<String>,
+    /// Whether there are range deletes among them.
+    pub(super) has_ranges: bool,
     /// Whether its rows are not locked: refused in the turnstile once transactions take locks.
     pub(super) unlocked: bool,
 }
@@ -86,8 +91,20 @@ impl Batch {
         let value_at = self.bytes.len();
         self.bytes.extend_from_slice(value);
         let end = self.bytes.len();
-        self.operations.push(Operation { target, kind, key_at, value_at, end });
+        let number = self.operations.len() as u64 + 1;
+        self.operations.push(Operation { target, kind, number, key_at, value_at, end });
         self.stored += record_len(key.len(), value.len());
+    }
+
+    /// Adds a range delete. It undoes what the batch has put into the interval before it.
+    pub(crate) fn push_range(&mut self, target: &Arc<dyn Target>, interval: &KeyInterval) {
+        let end = interval.end.as_deref();
+        if let Err(e) = end.map_or(Ok(()), limits::check_key) {
+            self.refused.get_or_insert(e.to_string());
+            return;
+        }
+        self.has_ranges = true;
+        self.push(target, Kind::RangeDelete, &interval.start, &encode_end(end));
     }
 
     fn target(&mut self, target: &Arc<dyn Target>) -> usize {
@@ -105,7 +122,22 @@ impl Batch {
 
     /// The rows that it writes: tables and keys.
     pub(crate) fn rows(&self) -> impl Iterator<Item = (&dyn Target, &[u8])> {
-        self.operations.iter().map(|o| (&*self.targets[o.target], self.key(o)))
+        let rows = self.operations.iter().filter(|o| o.kind != Kind::RangeDelete);
+        rows.map(|o| (&*self.targets[o.target], self.key(o)))
+    }
+
+    /// The intervals that it deletes.
+    pub(crate) fn ranges(&self) -> impl Iterator<Item = (&dyn Target, KeyInterval)> {
+        let ranges = self.operations.iter().filter(|o| o.kind == Kind::RangeDelete);
+        ranges.map(|o| (&*self.targets[o.target], self.interval(o)))
+    }
+
+    /// What a range delete deletes.
+    fn interval(&self, operation: &Operation) -> KeyInterval {
+        let start = self.key(operation).to_vec();
+        // The value is what `push_range` made.
+        let end = decode_end(&start, self.value(operation)).flatten().map(<[u8]>::to_vec);
+        KeyInterval { start, end }
     }
 
     /// Number of operations.
@@ -139,16 +171,39 @@ impl Batch {
         self.targets.iter().map(|t| t.resolve()).collect()
     }
 
-    /// The operations that count: of several on one key of a table, the last.
-    pub(super) fn effective(&self) -> Cow<'_, [Operation]> {
-        if self.operations.len() < 2 {
+    /// The operations that count: of several on one key of a table, the last, unless a later range
+    /// delete is over it. Range deletes become disjoint: those of a table that meet become one.
+    pub(super) fn effective(&self) -> Effective<'_> {
+        if !self.has_ranges {
+            return Effective { points: self.last_of_each(), ranges: Vec::new() };
+        }
+        let mut ranges = Vec::new();
+        let mut points = self.last_of_each().into_owned();
+        for target in 0..self.targets.len() {
+            let of_target = (0..).zip(&self.operations).filter(|(_, o)| o.target == target);
+            let deletes = of_target.filter(|(_, o)| o.kind == Kind::RangeDelete);
+            // As if each operation were a commit of its own.
+            let over: Tombstones =
+                deletes.map(|(n, o)| Arc::new(Tombstone::new(self.interval(o), n + 1))).collect();
+            points.retain(|o| {
+                o.target != target || over.newest_over(self.key(o), LSN_MAX) <= o.number
+            });
+            ranges.extend(union(&over).into_iter().map(|interval| (target, interval)));
+        }
+        Effective { points: points.into(), ranges }
+    }
+
+    /// The puts and deletes that count among themselves.
+    fn last_of_each(&self) -> Cow<'_, [Operation]> {
+        if self.operations.len() < 2 && !self.has_ranges {
             return Cow::Borrowed(&self.operations);
         }
         let place = |i: &usize| {
             let operation = &self.operations[*i];
             (operation.target, self.key(operation))
         };
-        let mut order: Vec<usize> = (0..self.operations.len()).collect();
+        let is_point = |i: &usize| self.operations[*i].kind != Kind::RangeDelete;
+        let mut order: Vec<usize> = (0..self.operations.len()).filter(is_point).collect();
         order.sort_by(|a, b| place(a).cmp(&place(b)));
         // The sort is stable: the last of equals is the last given.
         let mut last = Vec::with_capacity(order.len());
@@ -159,6 +214,31 @@ impl Batch {
         }
         last.into_iter().map(|i| self.operations[i]).collect::<Vec<_>>().into()
     }
+}
+
+/// What is left of a batch's operations.
+pub(super) struct Effective<'a> {
+    pub(super) points: Cow<'a, [Operation]>,
+    /// Range deletes: targets and intervals, those of a target disjoint. They come before the
+    /// points.
+    pub(super) ranges: Vec<(usize, KeyInterval)>,
+}
+
+/// The same keys as disjoint intervals with keys between them.
+fn union(tombstones: &Tombstones) -> Vec<KeyInterval> {
+    let mut intervals: Vec<_> = tombstones.iter().map(|t| t.interval.clone()).collect();
+    intervals.sort_by(|a, b| a.start.cmp(&b.start));
+    let mut union: Vec<KeyInterval> = Vec::with_capacity(intervals.len());
+    for next in intervals {
+        match union.last_mut() {
+            Some(last) if last.end.as_ref().is_none_or(|end| *end >= next.start) => {
+                // No end is the last end of all.
+                last.end = last.end.take().zip(next.end).map(|(a, b)| a.max(b));
+            }
+            _ => union.push(next),
+        }
+    }
+    union
 }
 
 impl std::fmt::Debug for Batch {

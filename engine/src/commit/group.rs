@@ -8,8 +8,9 @@ use super::batch::{Batch, Homes};
 use super::subentry::SUB_HEADER;
 use crate::error::{Error, Result};
 use crate::memtable::{Record, encode_record, record_len, set_seq};
+use crate::mvcc::KeyInterval;
 use crate::pm::LINE;
-use crate::record::{Kind, Lsn, SYSTEM_TABLE};
+use crate::record::{Kind, Lsn, SYSTEM_TABLE, encode_end};
 
 /// Most groups have few of everything: no allocation for those.
 pub(super) type Few<T> = SmallVec<[T; 2]>;
@@ -43,6 +44,8 @@ pub(crate) struct Group {
     pub(super) parts: Few<Part>,
     /// Whether its records keep the sequence numbers that they have.
     pub(super) moved: bool,
+    /// Whether it has range deletes: then it is of one batch, in which their order was settled.
+    has_ranges: bool,
     /// How many batches went into it.
     batches: u32,
     /// Whether it has a batch whose rows are not locked.
@@ -62,24 +65,32 @@ impl Group {
         batch.check()?;
         let homes = batch.homes();
         let mut parts: Few<Part> = Few::new();
-        for operation in &*batch.effective() {
-            let home = &homes[operation.target];
+        let mut add = |target: usize, kind, key: &[u8], value: &[u8]| {
+            let home = &homes[target];
             let part = part_of(&mut parts, home.stream(), batch.stored_len());
-            let (key, value) = (batch.key(operation), batch.value(operation));
             part.records.push(Placed {
                 at: part.bytes.len(),
-                home: Some(operation.target),
+                home: Some(target),
                 key_len: key.len(),
                 stored: record_len(key.len(), value.len()),
                 batch: 0,
             });
-            encode_record(&mut part.bytes, home.table(), operation.kind, key, value);
+            encode_record(&mut part.bytes, home.table(), kind, key, value);
+        };
+        let effective = batch.effective();
+        for (target, KeyInterval { start, end }) in &effective.ranges {
+            add(*target, Kind::RangeDelete, start, &encode_end(end.as_deref()));
+        }
+        for operation in &*effective.points {
+            let (key, value) = (batch.key(operation), batch.value(operation));
+            add(operation.target, operation.kind, key, value);
         }
         for part in &mut parts {
             part.close();
             part.check(zone_size)?;
         }
-        Ok(Group { homes, parts, batches: 1, moved: false, unlocked: batch.unlocked })
+        let (has_ranges, unlocked) = (batch.has_ranges, batch.unlocked);
+        Ok(Group { homes, parts, batches: 1, moved: false, has_ranges, unlocked })
     }
 
     /// Encodes one of the engine's own records.
@@ -117,7 +128,8 @@ impl Group {
 
     fn of_the_engine(part: Part, moved: bool) -> Group {
         let parts = smallvec![part];
-        Group { homes: Homes::new(), parts, batches: 1, moved, unlocked: false }
+        let (homes, unlocked) = (Homes::new(), false);
+        Group { homes, parts, batches: 1, moved, has_ranges: false, unlocked }
     }
 
     /// Number of records.
@@ -141,7 +153,8 @@ impl Group {
     pub(super) fn takes(&self, next: &Group, most: usize) -> bool {
         let bytes = |group: &Group| group.parts.iter().map(|p| p.bytes.len()).sum::<usize>();
         let are_batches = !self.homes.is_empty() && !next.homes.is_empty();
-        are_batches && bytes(self) + bytes(next) <= most
+        let has_ranges = self.has_ranges || next.has_ranges;
+        are_batches && !has_ranges && bytes(self) + bytes(next) <= most
     }
 
     /// Takes in the records of a group that came later; then [`Group::drop_superseded`].

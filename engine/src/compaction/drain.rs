@@ -7,18 +7,23 @@
 
 use std::sync::Arc;
 
+use crate::compaction::ranges::{Ranges, tombstones_of};
 use crate::compaction::{MergeContext, Shape, merge_to_level};
 use crate::error::Result;
 use crate::extent::{BlockCache, Extent};
 use crate::level0::ColumnBudget;
 use crate::levels::{Edit, LevelCursor, Op, Version, VersionSet};
 use crate::merge::{ClippedCursor, MergingCursor};
-use crate::mvcc::{Horizon, KeyInterval};
+use crate::mvcc::{Horizon, KeyInterval, after};
 use crate::record::Lsn;
 use crate::view::View;
 
 /// Extents of level 1 that one drain may rewrite.
 const MOST_OVERLAP: usize = 8;
+
+/// Extents of level 2 under one drain's range tombstones, so that the merge which takes those
+/// further down is bounded too.
+const MOST_UNDER: usize = 16;
 
 /// A column to drain, up to `upto`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -36,16 +41,22 @@ pub(crate) fn choose_column(
 ) -> Option<Column> {
     let drained = &view.version.drained;
     let mut interval = view.level0.column(from, upto, drained, budget)?;
-    let touched = touched(&view.version, &interval);
-    if let Some(beyond) = touched.get(MOST_OVERLAP) {
-        // A sparse column over much of level 1: end it where the next extent begins.
-        interval.end = Some(beyond.meta().smallest_key.clone());
+    end_after(&mut interval, &view.version, 1, MOST_OVERLAP);
+    if !view.level0.tombstones_in(&interval, upto, drained).is_empty() {
+        end_after(&mut interval, &view.version, 2, MOST_UNDER);
     }
     Some(Column { interval, upto })
 }
 
-fn touched<'a>(version: &'a Version, interval: &KeyInterval) -> &'a [Arc<Extent>] {
-    version.level(1).map_or(&[], |level| level.overlapping(interval))
+/// Ends a sparse column over much of a level behind the `most`th extent that it touches there.
+fn end_after(interval: &mut KeyInterval, version: &Version, level: u8, most: usize) {
+    if let [.., last, _] = touched(version, level, interval).get(..=most).unwrap_or_default() {
+        interval.end = Some(after(&last.meta().greatest_key));
+    }
+}
+
+fn touched<'a>(version: &'a Version, level: u8, interval: &KeyInterval) -> &'a [Arc<Extent>] {
+    version.level(level).map_or(&[], |level| level.overlapping(interval))
 }
 
 /// Merges a column into new extents of level 1; the edit that installs them, which the caller
@@ -63,18 +74,23 @@ pub(crate) fn drain(
     shape: &Shape,
 ) -> Result<Edit> {
     let (version, table) = (&view.version, view.version.table);
-    let inputs = touched(version, &column.interval);
+    let above = view.level0.tombstones_in(&column.interval, column.upto, &version.drained);
+    let mut ranges = Ranges::new(version, 1, above, horizon);
+    let inputs = ranges.without_hidden(touched(version, 1, &column.interval));
+    ranges.tombstones.extend(tombstones_of(&inputs)?);
     let level0 = view.level0.cursor(&version.drained);
     let level0 = ClippedCursor::new(level0, column.interval.clone(), column.upto);
-    let level1 = LevelCursor::new(inputs.into(), Arc::clone(cache), false);
+    let level1 = LevelCursor::new(inputs.as_slice().into(), Arc::clone(cache), false);
     let mut merged = MergingCursor::new(vec![Box::new(level0), Box::new(level1)]);
     let bottom = |key: &[u8]| shape.drops_tombstones || version.is_bottom(1, key);
     let (extent_bytes, compression) = (shape.extent_bytes, shape.compression(1));
-    let replaces = inputs;
-    let context = MergeContext { set, cache, replaces, horizon, bottom, extent_bytes, compression };
+    let (replaces, ranges) = (&inputs, &ranges);
+    let context =
+        MergeContext { set, cache, replaces, horizon, bottom, ranges, extent_bytes, compression };
     let outputs = merge_to_level(&mut merged, &context)?;
     let remove = |e: &Arc<Extent>| Op::RemoveExtent { table, level: 1, id: e.meta().id };
     let mut ops: Vec<Op> = inputs.iter().map(remove).collect();
+    ops.extend(ranges.remove_hidden());
     ops.extend(outputs.extents.into_iter().map(|extent| Op::AddExtent { table, level: 1, extent }));
     ops.push(Op::Drained { table, seq: column.upto, interval: column.interval.clone() });
     Ok(Edit { ops })

@@ -5,11 +5,12 @@
 
 use std::sync::Arc;
 
+use crate::compaction::ranges::{Ranges, tombstones_of};
 use crate::compaction::{Choice, Shape};
 use crate::error::{Error, ErrorKind, Result};
 use crate::extent::{BlockCache, Extent, ExtentBuilder};
 use crate::levels::{Edit, LevelCursor, Op, VersionSet};
-use crate::merge::{MergingCursor, Retain};
+use crate::merge::{Fragments, MergingCursor, Retain};
 use crate::mvcc::Horizon;
 use crate::options::Compression;
 use crate::record::{Cursor, LSN_MAX};
@@ -26,6 +27,8 @@ pub(crate) struct MergeContext<'a, B: Fn(&[u8]) -> bool> {
     pub(crate) horizon: &'a Horizon,
     /// Whether no level deeper than the output's can have a key.
     pub(crate) bottom: B,
+    /// The range tombstones that come in.
+    pub(crate) ranges: &'a Ranges<'a>,
     /// Where extents are cut, at the next key.
     pub(crate) extent_bytes: usize,
     /// How their blocks are compressed.
@@ -59,7 +62,8 @@ impl Outputs {
 }
 
 /// Writes what is worth keeping of all that `input` shows into extents, and syncs them. Extents
-/// are cut only between keys, so the versions of a key stay together.
+/// are cut only between keys, so the versions of a key stay together; range tombstones are cut with
+/// them, and none reaches beyond what it could hide.
 ///
 /// # Errors
 ///
@@ -71,23 +75,33 @@ pub(crate) fn merge_to_level<B: Fn(&[u8]) -> bool>(
 ) -> Result<Outputs> {
     let mut outputs = Outputs::default();
     let mut retain = Retain::new(ctx.horizon);
+    let fragments = Fragments::new(&ctx.ranges.tombstones, ctx.horizon);
+    let mut over = fragments.walk();
+    let mut unwritten = fragments.to_write(ctx.horizon, |interval| ctx.ranges.is_bottom(interval));
+    let new = || ExtentBuilder::new(ctx.set.next_extent_id(), ctx.compression);
     let mut builder: Option<ExtentBuilder> = None;
     input.seek(b"", LSN_MAX)?;
     while let Some(entry) = input.entry() {
         outputs.entries_in += 1;
-        if retain.keep(&entry, || (ctx.bottom)(entry.key)) {
+        let hidden_by = over.hidden_by(entry.key, entry.seq);
+        if retain.keep(&entry, hidden_by, || (ctx.bottom)(entry.key)) {
             let full = |b: &mut ExtentBuilder| {
                 b.size() >= ctx.extent_bytes && b.last_key() != Some(entry.key)
             };
-            if let Some(done) = builder.take_if(full) {
+            if let Some(mut done) = builder.take_if(full) {
+                done.add_tombstones(unwritten.take_up_to(done.last_key().unwrap_or_default()));
                 outputs.write(done, ctx)?;
             }
-            let new = || ExtentBuilder::new(ctx.set.next_extent_id(), ctx.compression);
             builder.get_or_insert_with(new).add(entry);
         }
         input.next()?;
     }
-    if let Some(done) = builder {
+    // Beyond the last record there is nothing to hide but what lies deeper.
+    let last = builder.as_ref().and_then(ExtentBuilder::last_key).max(ctx.ranges.last_below());
+    let tombstones = last.map(|last| unwritten.take_up_to(last)).unwrap_or_default();
+    if builder.is_some() || !tombstones.is_empty() {
+        let mut done = builder.unwrap_or_else(new);
+        done.add_tombstones(tombstones);
         outputs.write(done, ctx)?;
     }
     ctx.set.store().sync().inspect_err(|_| ctx.set.poison())?;
@@ -120,14 +134,26 @@ pub(crate) fn run(
             })?;
             let bottom = |key: &[u8]| version.is_bottom(to, key);
             let (extent_bytes, compression) = (shape.extent_bytes, shape.compression(to));
-            let replaces = &[inputs.as_slice(), overlap].concat();
-            let ctx =
-                MergeContext { set, cache, replaces, horizon, bottom, extent_bytes, compression };
+            let mut ranges = Ranges::new(&version, to, tombstones_of(inputs)?, horizon);
+            let merged = ranges.without_hidden(overlap);
+            ranges.tombstones.extend(tombstones_of(&merged)?);
+            let ranges = &ranges;
+            let replaces = &[inputs.as_slice(), &merged].concat();
+            let ctx = MergeContext {
+                set,
+                cache,
+                replaces,
+                horizon,
+                bottom,
+                ranges,
+                extent_bytes,
+                compression,
+            };
             let cursor = |extents: &Vec<Arc<Extent>>| -> Box<dyn Cursor> {
                 let extents = extents.as_slice().into();
                 Box::new(LevelCursor::new(extents, Arc::clone(cache), false))
             };
-            let mut input = MergingCursor::new(vec![cursor(inputs), cursor(overlap)]);
+            let mut input = MergingCursor::new(vec![cursor(inputs), cursor(&merged)]);
             let outputs = merge_to_level(&mut input, &ctx)?;
             let remove = |level, extent: &Arc<Extent>| Op::RemoveExtent {
                 table,
@@ -135,7 +161,8 @@ pub(crate) fn run(
                 id: extent.meta().id,
             };
             let mut ops: Vec<Op> = inputs.iter().map(|extent| remove(from, extent)).collect();
-            ops.extend(overlap.iter().map(|extent| remove(to, extent)));
+            ops.extend(merged.iter().map(|extent| remove(to, extent)));
+            ops.extend(ranges.remove_hidden());
             let add = |extent| Op::AddExtent { table, level: to, extent };
             ops.extend(outputs.extents.into_iter().map(add));
             Ok(Edit { ops })

@@ -3,6 +3,7 @@
 mod drain;
 mod execute;
 mod pick;
+mod ranges;
 
 pub(crate) use drain::{choose_column, drain};
 pub(crate) use execute::{MergeContext, merge_to_level, run};

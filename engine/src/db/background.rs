@@ -362,10 +362,14 @@ impl Engine {
 
     /// Takes drained records out of level 0 once every reader has a view that hides them.
     fn retire_later(&self, table: &TableCore, interval: KeyInterval, upto: Lsn) {
-        let (shared, level0) = (Arc::clone(&self.shared), Arc::clone(&table.view().level0));
+        let shared = Arc::clone(&self.shared);
+        let (level0, drained) = {
+            let view = table.view();
+            (Arc::clone(&view.level0), view.version.drained.clone())
+        };
         defer(move || {
             let geometry = shared.zones.geometry();
-            for at in level0.retire(&interval, upto) {
+            for at in level0.retire(&interval, upto, &drained) {
                 shared.zones.sub_live(geometry.zone_of(at), 1);
             }
             shared.bell.ring();

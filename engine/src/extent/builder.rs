@@ -1,12 +1,13 @@
-//! Lays out an extent: blocks as records come, then filter, index and footer.
+//! Lays out an extent: blocks as records come, then filter, index, range tombstones and footer.
 
 use std::sync::Arc;
 
 use super::block::BlockBuilder;
 use super::footer::{FOOTER_LEN, Footer};
 use super::index::IndexBuilder;
-use super::{Extent, ExtentMeta, filter};
+use super::{Extent, ExtentMeta, filter, ranges};
 use crate::error::{Error, ErrorKind, Result};
+use crate::mvcc::Tombstone;
 use crate::options::Compression;
 use crate::record::{EntryRef, Kind, Lsn};
 use crate::tier::{ExtentStore, Location};
@@ -26,6 +27,7 @@ pub(crate) struct ExtentBuilder {
     index: IndexBuilder,
     /// Of each user key.
     hashes: Vec<u64>,
+    tombstones: Vec<Arc<Tombstone>>,
     meta: ExtentMeta,
     last_seq: Lsn,
 }
@@ -38,6 +40,7 @@ impl ExtentBuilder {
             location: Location { file: 0, offset: 0, len: 0 },
             records: 0,
             deletes: 0,
+            tombstones: 0,
             smallest_seq: Lsn::MAX,
             greatest_seq: 0,
             raw_bytes: 0,
@@ -51,6 +54,7 @@ impl ExtentBuilder {
             block: BlockBuilder::default(),
             index: IndexBuilder::default(),
             hashes: Vec::new(),
+            tombstones: Vec::new(),
             meta,
             last_seq: 0,
         }
@@ -82,6 +86,29 @@ impl ExtentBuilder {
         self.meta.raw_bytes += (entry.key.len() + entry.value.len()) as u64;
     }
 
+    /// Adds range tombstones, cut at the ends of the extent; once, when all records are there.
+    pub(crate) fn add_tombstones(&mut self, mut tombstones: Vec<Arc<Tombstone>>) {
+        tombstones.sort_by(|a, b| ranges::place(a).cmp(&ranges::place(b)));
+        for tombstone in &tombstones {
+            let (start, last) = (&tombstone.interval.start, tombstone.interval.last_key());
+            let last = last.unwrap_or_default();
+            let meta = &mut self.meta;
+            if meta.records == 0 || *start < meta.smallest_key {
+                meta.smallest_key.clone_from(start);
+            }
+            if meta.records == 0 || last > meta.greatest_key.as_slice() {
+                meta.greatest_key = last.to_vec();
+            }
+            meta.records += 1;
+            meta.deletes += 1;
+            meta.tombstones += 1;
+            meta.smallest_seq = meta.smallest_seq.min(tombstone.seq);
+            meta.greatest_seq = meta.greatest_seq.max(tombstone.seq);
+            meta.raw_bytes += tombstone.raw_bytes() as u64;
+        }
+        self.tombstones = tombstones;
+    }
+
     /// The key of the last record added.
     pub(crate) fn last_key(&self) -> Option<&[u8]> {
         (!self.is_empty()).then_some(self.meta.greatest_key.as_slice())
@@ -111,6 +138,7 @@ impl ExtentBuilder {
         }
         let filter = filter::encode(self.meta.id, &self.hashes);
         let index = self.index.finish(self.meta.id);
+        let ranges = ranges::encode(self.meta.id, &self.tombstones);
         let footer = Footer {
             filter_offset: self.out.len() as u32,
             filter_len: filter.len() as u32,
@@ -118,11 +146,13 @@ impl ExtentBuilder {
             index_len: index.len() as u32,
             records: self.meta.records,
             blocks: self.index.blocks(),
+            ranges_len: ranges.len() as u32,
         }
         .encode(self.meta.id);
-        self.out.reserve_exact(filter.len() + index.len() + FOOTER_LEN);
+        self.out.reserve_exact(filter.len() + index.len() + ranges.len() + FOOTER_LEN);
         self.out.extend_from_slice(&filter);
         self.out.extend_from_slice(&index);
+        self.out.extend_from_slice(&ranges);
         self.out.extend_from_slice(&footer);
         self.meta.footer_checksum = Footer::checksum_of(&footer);
         debug_assert!(self.meta.is_sound(), "what is written can be read back");

@@ -1,7 +1,8 @@
 //! Extents: sorted, immutable records in checksummed blocks, with a filter and an index. The
 //! bytes are described in section 3 of `docs/format.md`.
 //!
-//! A file for each part: [`block`], [`filter`], [`index`] and [`footer`] know their own bytes;
+//! A file for each part: [`block`], [`filter`], [`index`], [`ranges`] and [`footer`] know their own
+//! bytes;
 //! [`builder`] lays them out; [`reader`] opens, searches and owns an extent; [`cursor`] walks it;
 //! [`verify`] checks all of it.
 
@@ -13,6 +14,7 @@ mod filter;
 mod footer;
 mod index;
 mod meta;
+mod ranges;
 mod reader;
 mod salvage;
 mod varint;

@@ -59,9 +59,13 @@ impl<E: Described> Op<E> {
                 put_bytes(out, name.as_bytes());
             }
             Op::AddExtent { table, level, extent } => {
-                head(out, 4, *table);
+                let tombstones = extent.meta().tombstones;
+                head(out, if tombstones == 0 { 4 } else { 13 }, *table);
                 out.push(*level);
                 extent.meta().encode(out);
+                if tombstones > 0 {
+                    put_u32(out, tombstones);
+                }
             }
             Op::RemoveExtent { table, level, id } => {
                 head(out, 5, *table);
@@ -126,6 +130,13 @@ impl Op<Arc<ExtentMeta>> {
             9 => {
                 let (from, to) = (reader.u8()?, reader.u8()?);
                 Op::MoveExtent { table, from, to, id: reader.u64()? }
+            }
+            13 => {
+                let level = reader.u8()?;
+                let mut meta = ExtentMeta::decode(reader)?;
+                meta.tombstones = reader.u32()?;
+                let is_sound = meta.tombstones > 0 && meta.is_sound();
+                is_sound.then(|| Op::AddExtent { table, level, extent: Arc::new(meta) })?
             }
             _ => return None,
         })
@@ -196,6 +207,7 @@ pub(super) mod tests {
             location: Location { file: 1, offset: id * 16_384, len: 1000 },
             records: 10,
             deletes: 1,
+            tombstones: 0,
             smallest_seq: 3,
             greatest_seq: 9,
             raw_bytes: 900,
@@ -209,6 +221,7 @@ pub(super) mod tests {
         let mut map = DrainedMap::default();
         map.set(&KeyInterval { start: b"c".to_vec(), end: Some(b"f".to_vec()) }, 12);
         let until = KeyInterval { start: b"d".to_vec(), end: Some(Vec::new()) };
+        let ranged = ExtentMeta { tombstones: 1, ..ExtentMeta::clone(&meta(6, "c", "d")) };
         let ops = vec![
             Op::CreateTable { table: 3, created_lsn: 9, name: "users".into() },
             Op::DropTable { table: 4 },
@@ -220,6 +233,7 @@ pub(super) mod tests {
             Op::DrainedMap { table: 3, map },
             Op::Counters { next_table: 5, next_extent: 6, table_event_lsn: 7 },
             Op::MoveExtent { table: 3, from: 1, to: 2, id: 5 },
+            Op::AddExtent { table: 3, level: 1, extent: Arc::new(ranged) },
         ];
         Edit { ops }
     }
@@ -228,11 +242,11 @@ pub(super) mod tests {
     fn round_trips() {
         let edit = one_of_each();
         let bytes = edit.encode();
-        assert_eq!(Edit::decode(&bytes, 10), Some(edit));
-        assert_eq!(Edit::decode(&bytes, 9), None, "bytes left over");
-        assert_eq!(Edit::decode(&bytes, 11), None, "an operation missing");
+        assert_eq!(Edit::decode(&bytes, 11), Some(edit));
+        assert_eq!(Edit::decode(&bytes, 10), None, "bytes left over");
+        assert_eq!(Edit::decode(&bytes, 12), None, "an operation missing");
         for len in 0..bytes.len() {
-            assert_eq!(Edit::decode(&bytes[..len], 10), None);
+            assert_eq!(Edit::decode(&bytes[..len], 11), None);
         }
     }
 
@@ -244,7 +258,7 @@ pub(super) mod tests {
             for bit in 0..8 {
                 let mut bad = bytes.clone();
                 bad[i] ^= 1 << bit;
-                assert_ne!(Edit::decode(&bad, 10), Some(edit.clone()), "byte {i}, bit {bit}");
+                assert_ne!(Edit::decode(&bad, 11), Some(edit.clone()), "byte {i}, bit {bit}");
             }
         }
     }

@@ -4,7 +4,6 @@ use bytes::Bytes;
 
 use crate::error::Result;
 use crate::extent::BlockCache;
-use crate::memtable::Record;
 use crate::record::{Kind, Lsn};
 use crate::view::View;
 
@@ -17,12 +16,21 @@ pub(crate) fn get(view: &View, cache: &BlockCache, key: &[u8], at: Lsn) -> Resul
         .or_else(|| view.frozen.iter().find_map(|f| f.memtable.get(key, at)))
         .or_else(|| view.level0.get(key, at, &view.version.drained));
     if let Some(record) = in_memory {
-        return Ok(value_of(&record));
+        let shown = record.kind == Kind::Put && !is_hidden(view, key, record.seq, at)?;
+        return Ok(shown.then(|| Bytes::copy_from_slice(record.value)));
     }
-    let found = view.version.get(key, at, cache)?;
-    Ok(found.filter(|f| f.kind == Kind::Put).map(|f| f.value))
+    match view.version.get(key, at, cache)? {
+        Some(found) if found.kind == Kind::Put => {
+            Ok((!is_hidden(view, key, found.seq, at)?).then_some(found.value))
+        }
+        _ => Ok(None),
+    }
 }
 
-fn value_of(record: &Record<'_>) -> Option<Bytes> {
-    (record.kind == Kind::Put).then(|| Bytes::copy_from_slice(record.value))
+/// Whether a range tombstone hides the version `seq` of `key` from a read at `at`.
+fn is_hidden(view: &View, key: &[u8], seq: Lsn, at: Lsn) -> Result<bool> {
+    match view.range_tombstones() {
+        Some(ranges) => Ok(ranges.newest_over(key, at)? > seq),
+        None => Ok(false),
+    }
 }

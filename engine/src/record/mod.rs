@@ -6,7 +6,7 @@ mod decode;
 
 pub(crate) use checksum::{Checksum, checksum};
 pub(crate) use cursor::{Cursor, EntryRef};
-pub(crate) use decode::{Reader, put_bytes, put_u32, put_u64};
+pub(crate) use decode::{Reader, decode_end, encode_end, put_bytes, put_u32, put_u64};
 
 /// The number of a commit group, and the sequence number of its records.
 ///
@@ -30,6 +30,8 @@ pub(crate) enum Kind {
     Put = 1,
     /// The key is gone.
     Delete = 2,
+    /// The keys from this one on are gone, up to the end that the value names.
+    RangeDelete = 3,
     /// A table was created, dropped, renamed or truncated (system table only).
     TableEvent = 16,
 }
@@ -40,6 +42,7 @@ impl Kind {
         match n {
             1 => Some(Kind::Put),
             2 => Some(Kind::Delete),
+            3 => Some(Kind::RangeDelete),
             16 => Some(Kind::TableEvent),
             _ => None,
         }

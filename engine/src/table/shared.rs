@@ -19,6 +19,7 @@ use crate::mvcc::{Registered, SnapshotRegistry};
 use crate::options::Durability;
 use crate::os::ForkGuard;
 use crate::pm::{LINE, Region};
+use crate::read::KeyRange;
 use crate::record::Lsn;
 use crate::view::View;
 
@@ -98,10 +99,18 @@ impl Shared {
         }
     }
 
-    /// In the order of their keys, so that batches do not wait for each other in a circle.
+    /// Ranges first, and in the order of their keys, so that batches do not wait for each other in a circle.
     fn lock_rows_of(&self, batch: &Batch, locker: &mut Locker) -> Result<()> {
         self.check_writable()?;
         let patience = Patience::Until(Instant::now() + DEFAULT_WAIT);
+        let mut ranges: Vec<_> = batch.ranges().collect();
+        ranges
+            .sort_by(|(a, x), (b, y)| (a.lock_space(), &x.start).cmp(&(b.lock_space(), &y.start)));
+        for (table, interval) in ranges {
+            let (space, name) = (table.lock_space(), || table.label());
+            let range = KeyRange::from(interval);
+            locker.lock_range(space, &range, Mode::Exclusive, patience, &name)?;
+        }
         let mut rows: Vec<_> = batch.rows().collect();
         rows.sort_by_key(|(table, key)| (table.lock_space(), *key));
         for (table, key) in rows {

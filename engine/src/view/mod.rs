@@ -1,5 +1,7 @@
 //! What a reader pins: one consistent set of memtables, level 0, and a version with its D.
 
+mod ranges;
+
 use std::sync::Arc;
 
 use crate::extent::BlockCache;
@@ -25,7 +27,9 @@ pub(crate) struct Frozen {
 ///    that has a version of a key at or below a read's LSN has the right one.
 /// 2. A record of level 0 counts if and only if its sequence number is above D of its key, and
 ///    then it is in no level of the version.
-/// 3. Versions that only reads below `pruned` could need may be missing, unless a registered
+/// 3. A range tombstone hides every older version of its keys, wherever either lies; it lies in
+///    no deeper place than they do.
+/// 4. Versions that only reads below `pruned` could need may be missing, unless a registered
 ///    snapshot needs them.
 #[derive(Clone, Debug)]
 pub(crate) struct View {

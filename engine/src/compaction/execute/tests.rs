@@ -53,12 +53,14 @@ impl Fixture {
             level.overlapping_closed(&meta.smallest_key, &meta.greatest_key).to_vec()
         });
         let horizon = self.snapshots.horizon();
+        let ranges = Ranges::new(&version, 1, Vec::new(), &horizon);
         let ctx = MergeContext {
             set: &self.set,
             cache: &self.cache,
             replaces: &below,
             horizon: &horizon,
             bottom: |key: &[u8]| version.is_bottom(1, key),
+            ranges: &ranges,
             extent_bytes: SHAPE.extent_bytes,
             compression: Compression::Zstd,
         };
@@ -184,12 +186,15 @@ fn versions_of_a_key_are_never_divided() {
 fn a_failed_sync_poisons_and_a_full_disk_does_not() {
     let fixture = Fixture::new();
     let horizon = fixture.snapshots.horizon();
+    let version = fixture.set.version(fixture.table).unwrap();
+    let ranges = Ranges::new(&version, 1, Vec::new(), &horizon);
     let ctx = MergeContext {
         set: &fixture.set,
         cache: &fixture.cache,
         replaces: &[],
         horizon: &horizon,
         bottom: |_: &[u8]| true,
+        ranges: &ranges,
         extent_bytes: SHAPE.extent_bytes,
         compression: Compression::Zstd,
     };
