@@ -119,6 +119,8 @@ pub enum Planted {
     EarlyGidx,
     /// A drain drops tombstones that still hide something below.
     PruneTombstones,
+    /// Level 0 lets go of a range tombstone when D covers a part of it.
+    RetireRangesEarly,
     /// A drain's zones are used again before its edit is in the journal.
     ReuseBeforeEdit,
     /// Recovery takes the records of an earlier opening that were dead.

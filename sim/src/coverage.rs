@@ -7,7 +7,7 @@ use terrace::testing::{Explored, Trace};
 use terrace::{Database, Durability, Stats};
 
 /// Every operation that a full run must have cut.
-pub const OPERATIONS: [&str; 23] = [
+pub const OPERATIONS: [&str; 24] = [
     "allocate",
     "zone switch",
     "free",
@@ -24,6 +24,7 @@ pub const OPERATIONS: [&str; 23] = [
     "drain",
     "compaction",
     "clean",
+    "range delete",
     "create table",
     "drop table",
     "rename table",

@@ -24,15 +24,16 @@ pub enum Scenario {
     Tables,
     Checkpoint,
     Buried,
+    Ranges,
     Recovery,
     Mixed,
 }
 
 use Scenario::*;
 
-pub const SCENARIOS: [Scenario; 13] = [
+pub const SCENARIOS: [Scenario; 14] = [
     Commits, Switch, Streams, Growth, Merge, Drain, Free, Clean, Tables, Checkpoint, Buried,
-    Recovery, Mixed,
+    Ranges, Recovery, Mixed,
 ];
 
 /// How long a journal gets before it has a new epoch.
@@ -63,6 +64,7 @@ impl Scenario {
             Clean => mostly_dead(rig),
             Checkpoint => {}
             Buried => bury(rig),
+            Ranges => rows_below(rig),
             Recovery | Mixed => {
                 let acts = 20 + rig.chance.below(60);
                 work(rig, acts);
@@ -100,6 +102,7 @@ impl Scenario {
                 let drains = rig.db.stats().background.drains;
                 rewrite_until(rig, |rig| rig.db.stats().background.drains > drains + 1);
             }
+            Ranges => ranges(rig),
             Tables => tables(rig),
             Checkpoint => (0..30).for_each(|n| rig.create(&format!("{n:0>240}"))),
             Recovery => panic!("recovery is recorded where it happens"),
@@ -259,6 +262,40 @@ fn bury(rig: &mut Rig) {
         let delete = Effect::Delete("a".into(), format!("row {n}").into_bytes());
         rig.perform(&Action::Write(vec![delete], Relaxed));
     }
+}
+
+/// Rows on disk, and more of them in level 0 than a column takes.
+fn rows_below(rig: &mut Rig) {
+    small(rig);
+    for n in 0..90 {
+        rig.put("a", &format!("row {n:02}"), 9000, Relaxed);
+        rig.steps(3);
+    }
+    let drains = rig.db.stats().background.drains;
+    steps_until(rig, |rig| rig.db.stats().background.drains > drains + 3);
+}
+
+/// A range delete over several columns, drained in part or as a whole; rows in it and beside it.
+fn ranges(rig: &mut Rig) {
+    let (from, to) = (rig.chance.below(40), 50 + rig.chance.below(50));
+    let row = |n: u64| format!("row {n:02}").into_bytes();
+    let end = (to < 90).then(|| row(to));
+    let range = Effect::DeleteRange("a".into(), row(from), end);
+    let after = Effect::Put("a".into(), row(from + 3), rig.chance.bytes(200));
+    rig.perform(&Action::Write(vec![range, after], Relaxed));
+    let drains = rig.db.stats().background.drains + 1 + rig.chance.below(3);
+    for n in 0..MOST_JOBS {
+        if rig.db.stats().background.drains >= drains {
+            break;
+        }
+        let key = match rig.chance.below(4) {
+            0 => format!("row {:02}", from + n % (to - from)),
+            _ => format!("row {:02}", if n % 2 == 0 { n % (from + 1) } else { to + n % 30 }),
+        };
+        rig.put("a", &key, 9000, Relaxed);
+        rig.steps(2);
+    }
+    put_any(rig, Durable);
 }
 
 /// Writes rows that no tombstone is for.

@@ -73,9 +73,15 @@ fn table_action(chance: &mut Chance, content: &Content) -> Effect {
 
 fn write(chance: &mut Chance, taste: &Taste, content: &Content) -> Effect {
     let table = chance.pick(&content.names()).clone();
-    let key = format!("key {:03}", chance.below(taste.keys)).into_bytes();
+    let number = chance.below(taste.keys);
+    let name = |number: u64| format!("key {number:03}").into_bytes();
+    let key = name(number);
     if chance.percent(25) {
         return Effect::Delete(table, key);
+    }
+    if chance.percent(4) {
+        let end = name(number + 1 + chance.below(taste.keys / 4));
+        return Effect::DeleteRange(table, key, (!chance.percent(5)).then_some(end));
     }
     let len = if chance.percent(50) { chance.below(40) } else { chance.below(taste.value) };
     Effect::Put(table, key, chance.bytes(len as usize))

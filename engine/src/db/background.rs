@@ -18,7 +18,7 @@ use crate::error::{ErrorKind, Result};
 use crate::level0::{ColumnBudget, Level0, Superseded};
 use crate::levels::{Edit, Version};
 use crate::memtable::Memtable;
-use crate::mvcc::{KeyInterval, defer, drive, pin};
+use crate::mvcc::{DrainedMap, KeyInterval, defer, drive, pin};
 use crate::options::Planted;
 use crate::record::{Lsn, TableId};
 use crate::table::TableCore;
@@ -365,7 +365,7 @@ impl Engine {
         let shared = Arc::clone(&self.shared);
         let (level0, drained) = {
             let view = table.view();
-            (Arc::clone(&view.level0), view.version.drained.clone())
+            (Arc::clone(&view.level0), self.planted_drained(&view.version.drained, upto))
         };
         defer(move || {
             let geometry = shared.zones.geometry();
@@ -439,6 +439,15 @@ impl Engine {
             edit.ops.retain(|op| !matches!(op, crate::levels::Op::Drained { .. }));
         }
         edit
+    }
+
+    /// What level 0 takes for drained when it lets range tombstones go.
+    fn planted_drained(&self, drained: &DrainedMap, upto: Lsn) -> DrainedMap {
+        let mut drained = drained.clone();
+        if self.options.has(Planted::RetireRangesEarly) {
+            drained.set(&KeyInterval::all(), upto);
+        }
+        drained
     }
 
     /// Journals the edit of a drain of `table`.

@@ -166,6 +166,8 @@ pub struct TableStats {
     pub level0_records: u64,
     /// Bytes they take in the region.
     pub level0_bytes: u64,
+    /// Of the records in memtables and level 0, range deletes.
+    pub range_deletes: u64,
     /// Bytes of memory that the indexes of memtables and level 0 take.
     pub index_memory: u64,
     /// Levels on disk, from level 1.
@@ -183,6 +185,8 @@ pub struct LevelStats {
     pub extents: u64,
     /// Records in them.
     pub records: u64,
+    /// Of these, range deletes, cut at the ends of extents.
+    pub range_deletes: u64,
     /// Bytes they take on disk.
     pub bytes: u64,
 }
@@ -357,12 +361,14 @@ fn table(core: &TableCore) -> TableStats {
         memtable_bytes: view.active.bytes() + frozen,
         level0_records,
         level0_bytes,
+        range_deletes: view.range_deletes(),
         index_memory: view.index_memory(),
         levels: levels
             .map(|(level, number)| LevelStats {
                 level: number,
                 extents: level.extents().len() as u64,
                 records: level.records(),
+                range_deletes: level.tombstones(),
                 bytes: level.bytes(),
             })
             .collect(),

@@ -1,11 +1,10 @@
 //! The footer of an extent: its last 64 bytes say where the rest is.
 
 use super::Malformed;
-use crate::record::{Reader, checksum, put_u32, put_u64};
+use crate::record::{FORMAT, Reader, checksum, put_u32, put_u64, reads_format};
 
 pub(super) const FOOTER_LEN: usize = 64;
 const MAGIC: &[u8; 4] = b"TEXT";
-const VERSION: u32 = 1;
 
 /// Where the parts of an extent lie, and how much there is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -32,7 +31,7 @@ impl Footer {
         put_u32(&mut out, self.index_len);
         put_u64(&mut out, self.records);
         put_u32(&mut out, self.blocks);
-        put_u32(&mut out, VERSION);
+        put_u32(&mut out, FORMAT);
         put_u32(&mut out, self.ranges_len);
         let mut footer = [0; FOOTER_LEN];
         footer[..out.len()].copy_from_slice(&out);
@@ -64,8 +63,8 @@ impl Footer {
             return Err(Malformed::new(expected, format!("{sum:#010x}")));
         }
         let (footer, id, version) = Footer::fields(&mut reader).ok_or_else(too_short)?;
-        if id != extent || version != VERSION {
-            let expected = format!("extent {extent}, version {VERSION}");
+        if id != extent || !reads_format(version) {
+            let expected = format!("extent {extent}, version {FORMAT}");
             return Err(Malformed::new(expected, format!("extent {id}, version {version}")));
         }
         let filter_end = u64::from(footer.filter_offset) + u64::from(footer.filter_len);

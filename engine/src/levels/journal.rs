@@ -19,7 +19,7 @@ use super::edit::Edit;
 use crate::error::{Damage, Error, ErrorKind, Result};
 use crate::extent::Described;
 use crate::os::{File, Files, OpenHow};
-use crate::record::Lsn;
+use crate::record::{FORMAT, Lsn};
 use bytes::{Flaw, Header};
 
 pub(super) use bytes::Replayed;
@@ -85,7 +85,8 @@ impl Journal {
         lsn: Lsn,
         checkpoint: &Edit<E>,
     ) -> Result<Prepared> {
-        let header = Header { database_id, epoch: first.epoch, first_number: first.number };
+        let (epoch, first_number) = (first.epoch, first.number);
+        let header = Header { version: FORMAT, database_id, epoch, first_number };
         let mut content = header.encode();
         content.extend(encode(first, lsn, checkpoint)?);
         let path = path_of(directory, first.epoch);
@@ -153,7 +154,7 @@ impl Journal {
         let content = read_whole(&*file).map_err(|e| Error::io("read", &path, e))?;
         let (edits, mut flaws) = bytes::scan_readable(&content, epoch);
         let first_number = edits.first().map_or(1, |edit| edit.number);
-        let mut header = Header { database_id: [0; 16], epoch, first_number };
+        let mut header = Header { version: FORMAT, database_id: [0; 16], epoch, first_number };
         match Header::decode(&content) {
             Ok(Ok(sound)) => header.database_id = sound.database_id,
             Ok(Err(version)) => return Err(later_version(&path, version)),
@@ -196,6 +197,11 @@ impl Journal {
 
     pub(super) fn database_id(&self) -> [u8; 16] {
         self.header.database_id
+    }
+
+    /// Whether it was begun by an earlier version of the format, which does not know all edits.
+    pub(super) fn is_of_earlier_format(&self) -> bool {
+        self.header.version < FORMAT
     }
 
     /// Length in bytes.
@@ -294,7 +300,7 @@ fn later_version(path: &Path, version: u32) -> Error {
     Error::invalid(format!(
         "{} has format version {version}; this program knows versions up to {}",
         path.display(),
-        bytes::VERSION
+        FORMAT
     ))
 }
 

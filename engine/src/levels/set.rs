@@ -23,7 +23,7 @@ use arc_swap::ArcSwap;
 use parking_lot::{Mutex, MutexGuard};
 
 use super::edit::{Edit, Op};
-use super::journal::{self, Journal, JournalFloor, Replayed};
+use super::journal::{self, Journal, JournalFloor, Prepared, Replayed};
 use super::state::{Applied, State};
 use super::version::Version;
 use crate::error::{Damage, Error, ErrorKind, Result};
@@ -109,7 +109,21 @@ impl VersionSet {
         let taken: Vec<Location> = described.extents().map(|meta| meta.location).collect();
         let store = ExtentStore::open(Arc::clone(&files), directory, &taken, read_only)?;
         let state = described.map(|meta| Extent::open((**meta).clone(), Arc::clone(&store)));
-        Ok(VersionSet::assemble(files, directory, store, journal, state, read_only))
+        let set = VersionSet::assemble(files, directory, store, journal, state, read_only);
+        if !read_only {
+            set.upgrade(edits.last().map_or(0, |edit| edit.lsn))?;
+        }
+        Ok(set)
+    }
+
+    /// A journal of an earlier format takes no new edits: a new epoch follows it.
+    fn upgrade(&self, lsn: Lsn) -> Result<()> {
+        let mut writer = self.lock_for_change()?;
+        if writer.journal.is_of_earlier_format() {
+            let prepared = self.prepare_epoch(&writer, lsn)?;
+            self.begin_epoch(&mut writer, prepared)?;
+        }
+        Ok(())
     }
 
     /// Opens a damaged database's metadata to read: what the sound edits of its journal make, and
@@ -287,17 +301,24 @@ impl VersionSet {
         if writer.journal.len() < writer.roll_at {
             return Ok(());
         }
-        let last = writer.journal.floor();
-        let first = JournalFloor { epoch: last.epoch + 1, number: last.number + 1 };
-        let checkpoint = self.current.load().checkpoint();
-        let (files, directory) = (&*self.files, self.directory.as_path());
-        let id = self.database_id;
-        let prepared = Journal::prepare(files, directory, id, first, lsn, &checkpoint);
-        let Ok(prepared) = prepared else {
+        let Ok(prepared) = self.prepare_epoch(writer, lsn) else {
             // The old epoch goes on. Try again once it has doubled, not at every edit.
             writer.roll_at = 2 * writer.journal.len();
             return Ok(());
         };
+        self.begin_epoch(writer, prepared)
+    }
+
+    fn prepare_epoch(&self, writer: &Writer, lsn: Lsn) -> Result<Prepared> {
+        let last = writer.journal.floor();
+        let first = JournalFloor { epoch: last.epoch + 1, number: last.number + 1 };
+        let checkpoint = self.current.load().checkpoint();
+        Journal::prepare(&*self.files, &self.directory, self.database_id, first, lsn, &checkpoint)
+    }
+
+    fn begin_epoch(&self, writer: &mut Writer, prepared: Prepared) -> Result<()> {
+        let (files, directory) = (&*self.files, self.directory.as_path());
+        let last = writer.journal.floor();
         let installed = prepared.install(files, directory);
         writer.journal = installed.inspect_err(|_| self.poison())?;
         writer.roll_at = MIN_ROLL_BYTES.max(4 * writer.journal.len());

@@ -2,10 +2,9 @@
 
 use crate::error::{Damage, Error, Result};
 use crate::pm::{Durable, Geometry, PAGE, Region, Span};
-use crate::record::{Lsn, Reader, checksum, put_u32, put_u64};
+use crate::record::{FORMAT, Lsn, Reader, checksum, put_u32, put_u64, reads_format};
 
 const MAGIC: &[u8; 8] = b"TERRACE\0";
-const VERSION: u32 = 1;
 const LIST_AT: usize = 256;
 
 /// The longest incarnation list that a superblock holds.
@@ -96,8 +95,8 @@ impl Superblock {
         body.resize(PAGE as usize - 16, 0);
         let mut page = Vec::with_capacity(PAGE as usize);
         page.extend_from_slice(MAGIC);
-        put_u32(&mut page, VERSION);
-        put_u32(&mut page, checksum(&[u64::from(VERSION)], &body));
+        put_u32(&mut page, FORMAT);
+        put_u32(&mut page, checksum(&[u64::from(FORMAT)], &body));
         page.extend_from_slice(&body);
         page
     }
@@ -122,8 +121,8 @@ impl Superblock {
         if sum != computed {
             return Err(wrong(&format!("checksum {sum:08x}"), format!("{computed:08x}")));
         }
-        if version != VERSION {
-            return Err(wrong("format 1", format!("format {version}")));
+        if !reads_format(version) {
+            return Err(wrong(&format!("format {FORMAT}"), format!("format {version}")));
         }
         Superblock::fields(r).ok_or_else(|| wrong("sound fields", "impossible ones".into()))
     }
@@ -178,7 +177,7 @@ impl Superblock {
         let newer = |e: &(String, String)| {
             e.1.starts_with("format ").then(|| {
                 Error::invalid(format!(
-                    "{} has {} of the region; this version of Terrace reads format {VERSION}: use \
+                    "{} has {} of the region; this version of Terrace reads format {FORMAT}: use \
                      a newer one",
                     path.display(),
                     e.1

@@ -3,10 +3,12 @@
 mod checksum;
 mod cursor;
 mod decode;
+mod version;
 
 pub(crate) use checksum::{Checksum, checksum};
 pub(crate) use cursor::{Cursor, EntryRef};
 pub(crate) use decode::{Reader, decode_end, encode_end, put_bytes, put_u32, put_u64};
+pub(crate) use version::{FORMAT, reads_format};
 
 /// The number of a commit group, and the sequence number of its records.
 ///

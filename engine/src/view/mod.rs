@@ -62,6 +62,12 @@ impl View {
         self.active.records() + frozen
     }
 
+    /// Range tombstones in memtables and level 0.
+    pub(crate) fn range_deletes(&self) -> u64 {
+        let memtables = self.memtables().filter_map(|memtable| memtable.tombstones());
+        memtables.chain(self.level0.tombstones()).map(|set| set.len() as u64).sum()
+    }
+
     fn memtables(&self) -> impl Iterator<Item = &Arc<Memtable>> {
         self.frozen.iter().map(|f| &f.memtable).chain([&self.active])
     }

@@ -5,11 +5,10 @@ use std::sync::Arc;
 
 use crate::extent::{Described, ExtentMeta};
 use crate::levels::edit::Edit;
-use crate::record::{Checksum, Lsn, Reader, checksum, put_u32, put_u64};
+use crate::record::{Checksum, Lsn, Reader, checksum, put_u32, put_u64, reads_format};
 
 pub(super) const HEADER_LEN: usize = 64;
 const HEADER_MAGIC: &[u8; 8] = b"TERRJRNL";
-pub(super) const VERSION: u32 = 1;
 
 const EDIT_HEADER_LEN: usize = 40;
 const EDIT_MAGIC: &[u8; 4] = b"TEDT";
@@ -33,6 +32,8 @@ impl Flaw {
 /// The header of a journal file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Header {
+    /// Of the format that the file was begun in.
+    pub(super) version: u32,
     pub(super) database_id: [u8; 16],
     pub(super) epoch: u64,
     pub(super) first_number: u64,
@@ -42,13 +43,13 @@ impl Header {
     pub(super) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(HEADER_LEN);
         out.extend_from_slice(HEADER_MAGIC);
-        put_u32(&mut out, VERSION);
+        put_u32(&mut out, self.version);
         put_u32(&mut out, 0);
         out.extend_from_slice(&self.database_id);
         put_u64(&mut out, self.epoch);
         put_u64(&mut out, self.first_number);
         out.resize(HEADER_LEN, 0);
-        let sum = checksum(&[u64::from(VERSION)], &out[16..]);
+        let sum = checksum(&[u64::from(self.version)], &out[16..]);
         out[12..16].copy_from_slice(&sum.to_le_bytes());
         out
     }
@@ -62,26 +63,26 @@ impl Header {
         })?;
         let mut reader = Reader::new(bytes);
         let fields = header_fields(&mut reader);
-        let Some((magic, version, sum, header)) = fields else {
+        let Some((magic, sum, header)) = fields else {
             return Err(Flaw::new(0, WHAT, format!("{HEADER_LEN} bytes"), "less"));
         };
         if magic != HEADER_MAGIC {
             return Err(Flaw::new(0, WHAT, "magic TERRJRNL".into(), format!("{magic:02x?}")));
         }
-        let computed = checksum(&[u64::from(version)], &bytes[16..]);
+        let computed = checksum(&[u64::from(header.version)], &bytes[16..]);
         if sum != computed {
             let got = format!("{computed:#010x}, computed from the bytes");
             return Err(Flaw::new(0, WHAT, format!("checksum {sum:#010x}"), got));
         }
-        Ok(if version == VERSION { Ok(header) } else { Err(version) })
+        Ok(if reads_format(header.version) { Ok(header) } else { Err(header.version) })
     }
 }
 
-fn header_fields<'a>(reader: &mut Reader<'a>) -> Option<(&'a [u8], u32, u32, Header)> {
+fn header_fields<'a>(reader: &mut Reader<'a>) -> Option<(&'a [u8], u32, Header)> {
     let (magic, version, sum) = (reader.take(8)?, reader.u32()?, reader.u32()?);
     let database_id = reader.take(16)?.try_into().ok()?;
-    let header = Header { database_id, epoch: reader.u64()?, first_number: reader.u64()? };
-    Some((magic, version, sum, header))
+    let (epoch, first_number) = (reader.u64()?, reader.u64()?);
+    Some((magic, sum, Header { version, database_id, epoch, first_number }))
 }
 
 /// The bytes of an edit; `None` if it is too large for its length field.
@@ -242,8 +243,10 @@ fn later_edit(file: &[u8], at: usize, epoch: u64, number: u64) -> Option<(usize,
 mod tests {
     use super::*;
     use crate::levels::edit::tests::one_of_each;
+    use crate::record::FORMAT;
 
-    const HEADER: Header = Header { database_id: [7; 16], epoch: 3, first_number: 10 };
+    const HEADER: Header =
+        Header { version: FORMAT, database_id: [7; 16], epoch: 3, first_number: 10 };
 
     /// A header and three edits, with where each edit starts.
     fn sample() -> (Vec<u8>, Vec<usize>) {
@@ -324,9 +327,9 @@ mod tests {
     #[test]
     fn later_versions_are_told_apart_from_damage() {
         let mut bytes = HEADER.encode();
-        bytes[8] = 2;
-        let sum = checksum(&[2], &bytes[16..]);
+        bytes[8] = 200;
+        let sum = checksum(&[200], &bytes[16..]);
         bytes[12..16].copy_from_slice(&sum.to_le_bytes());
-        assert_eq!(Header::decode(&bytes), Ok(Err(2)));
+        assert_eq!(Header::decode(&bytes), Ok(Err(200)));
     }
 }

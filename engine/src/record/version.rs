@@ -1,0 +1,13 @@
+//! The version of the on-media format. Each file says which one it was written in.
+
+/// The one that is written.
+pub(crate) const FORMAT: u32 = 2;
+
+/// The oldest that is read. Every one since then only added: kinds, operations, and fields that
+/// were zero before.
+const OLDEST: u32 = 1;
+
+/// Whether this version of Terrace reads what was written as `version`.
+pub(crate) fn reads_format(version: u32) -> bool {
+    (OLDEST..=FORMAT).contains(&version)
+}
