@@ -43,8 +43,9 @@ fn every_kind_of_bound_deletes_what_a_range_would_show() {
     for lower in [Unbounded, Included("a"), Excluded("a"), Included("b"), Excluded("c")] {
         for upper in [Unbounded, Included("b"), Excluded("b"), Included("a"), Excluded("")] {
             fill(&table, &all);
-            let shown: Vec<_> = table.range((lower, upper)).map(|row| row.unwrap().0).collect();
-            table.delete_range((lower, upper)).unwrap();
+            let shown: Vec<_> =
+                table.range::<&str>((lower, upper)).map(|row| row.unwrap().0).collect();
+            table.delete_range::<&str>((lower, upper)).unwrap();
             let left = all.iter().filter(|key| !shown.iter().any(|s| s == key.as_bytes()));
             assert_eq!(keys(&table), left.copied().collect::<Vec<_>>(), "{lower:?} {upper:?}");
         }
@@ -61,11 +62,11 @@ fn the_longest_keys_are_bounds_too() {
     let last = vec![0xff; 64 * 1024];
     for key in [&longest, &last] {
         table.put(key, "v").unwrap();
-        table.delete_range((Bound::Excluded(key), Bound::Unbounded)).unwrap();
+        table.delete_range::<&Vec<u8>>((Bound::Excluded(key), Bound::Unbounded)).unwrap();
         assert!(table.get(key).unwrap().is_some());
-        table.delete_range((Bound::Unbounded, Bound::Excluded(key))).unwrap();
+        table.delete_range::<&Vec<u8>>((Bound::Unbounded, Bound::Excluded(key))).unwrap();
         assert!(table.get(key).unwrap().is_some());
-        table.delete_range::<&[u8]>((Bound::Included(key), Bound::Included(key))).unwrap();
+        table.delete_range::<&Vec<u8>>(key..=key).unwrap();
         assert_eq!(table.get(key).unwrap(), None);
     }
     let too_long = vec![b'x'; 64 * 1024 + 1];
@@ -73,11 +74,11 @@ fn the_longest_keys_are_bounds_too() {
         (Bound::Included(&too_long), Bound::Unbounded),
         (Bound::Unbounded, Bound::Included(&too_long)),
     ] {
-        assert_eq!(table.delete_range(range).unwrap_err().kind(), ErrorKind::Invalid);
+        assert_eq!(table.delete_range::<&Vec<u8>>(range).unwrap_err().kind(), ErrorKind::Invalid);
     }
     let lsn = db.snapshot().unwrap().lsn();
     table.delete_range("b".."a").unwrap();
-    table.delete_range((Bound::Excluded("a"), Bound::Excluded("a"))).unwrap();
+    table.delete_range::<&str>((Bound::Excluded("a"), Bound::Excluded("a"))).unwrap();
     assert_eq!(db.snapshot().unwrap().lsn(), lsn, "what deletes nothing is no commit");
     db.drop_table("t").unwrap();
     assert_eq!(table.delete_range("a".."b").unwrap_err().kind(), ErrorKind::Invalid);
@@ -149,7 +150,8 @@ fn lived_in(path: &std::path::Path) -> Database {
         match n % 40 {
             0 => table.delete_range(key(k)..key(k + 1 + chance.below(60))).unwrap(),
             _ => {
-                let value = chance.bytes(100 + chance.below(1500) as usize);
+                let len = 100 + chance.below(1500) as usize;
+                let value = chance.bytes(len);
                 table.put_with(key(k), value, Durability::Relaxed).unwrap();
             }
         }

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use crate::error::{Error, Result};
 use crate::limits;
 use crate::memtable::{Memtable, record_len};
-use crate::mvcc::{KeyInterval, Tombstone, Tombstones};
+use crate::mvcc::{KeyInterval, Tombstone, Tombstones, union};
 use crate::record::{Kind, LSN_MAX, TableId, decode_end, encode_end};
 
 /// What a batch names: whatever table stands there when the batch is committed.
@@ -188,7 +188,8 @@ impl Batch {
             points.retain(|o| {
                 o.target != target || over.newest_over(self.key(o), LSN_MAX) <= o.number
             });
-            ranges.extend(union(&over).into_iter().map(|interval| (target, interval)));
+            let intervals = over.iter().map(|tombstone| tombstone.interval.clone());
+            ranges.extend(union(intervals).into_iter().map(|interval| (target, interval)));
         }
         Effective { points: points.into(), ranges }
     }
@@ -222,23 +223,6 @@ pub(super) struct Effective<'a> {
     /// Range deletes: targets and intervals, those of a target disjoint. They come before the
     /// points.
     pub(super) ranges: Vec<(usize, KeyInterval)>,
-}
-
-/// The same keys as disjoint intervals with keys between them.
-fn union(tombstones: &Tombstones) -> Vec<KeyInterval> {
-    let mut intervals: Vec<_> = tombstones.iter().map(|t| t.interval.clone()).collect();
-    intervals.sort_by(|a, b| a.start.cmp(&b.start));
-    let mut union: Vec<KeyInterval> = Vec::with_capacity(intervals.len());
-    for next in intervals {
-        match union.last_mut() {
-            Some(last) if last.end.as_ref().is_none_or(|end| *end >= next.start) => {
-                // No end is the last end of all.
-                last.end = last.end.take().zip(next.end).map(|(a, b)| a.max(b));
-            }
-            _ => union.push(next),
-        }
-    }
-    union
 }
 
 impl std::fmt::Debug for Batch {

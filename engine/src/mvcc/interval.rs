@@ -67,6 +67,23 @@ pub(crate) fn after(key: &[u8]) -> Vec<u8> {
     [key, &[0]].concat()
 }
 
+/// The same keys as disjoint intervals, in order, with keys between them.
+pub(crate) fn union(intervals: impl IntoIterator<Item = KeyInterval>) -> Vec<KeyInterval> {
+    let mut intervals: Vec<_> = intervals.into_iter().collect();
+    intervals.sort_by(|a, b| a.start.cmp(&b.start));
+    let mut union: Vec<KeyInterval> = Vec::with_capacity(intervals.len());
+    for next in intervals {
+        match union.last_mut() {
+            Some(last) if last.end.as_ref().is_none_or(|end| *end >= next.start) => {
+                // No end is the last end of all.
+                last.end = last.end.take().zip(next.end).map(|(a, b)| a.max(b));
+            }
+            _ => union.push(next),
+        }
+    }
+    union
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -91,6 +108,10 @@ mod tests {
             prop_assert!(!(a.is_empty() && in_a));
             prop_assert!(!a.covers(&b) || !in_b || in_a);
             prop_assert!(!in_a || a.last_key().is_none_or(|last| key.as_slice() <= last));
+            let union = union([b.clone(), a.clone()].into_iter().filter(|one| !one.is_empty()));
+            prop_assert_eq!(union.iter().any(|one| one.contains(&key)), in_a || in_b);
+            let apart = |w: &[KeyInterval]| w[0].end.as_ref().is_some_and(|end| *end < w[1].start);
+            prop_assert!(union.windows(2).all(apart));
             let closed = KeyInterval::closed(&a.start, &key);
             prop_assert_eq!(closed.contains(&key), a.start <= key);
             prop_assert!(!closed.contains(&after(&key)));

@@ -10,7 +10,7 @@ mod watermark;
 
 pub(crate) use drained::DrainedMap;
 pub(crate) use epoch::{defer, drive, pin};
-pub(crate) use interval::{KeyInterval, after};
+pub(crate) use interval::{KeyInterval, after, union};
 pub(crate) use snapshots::{Horizon, Registered, SnapshotRegistry};
 pub(crate) use tombstones::{Tombstone, TombstoneList, Tombstones};
 pub(crate) use watermark::Watermark;

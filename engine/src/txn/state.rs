@@ -25,7 +25,7 @@ use crate::commit::{Batch, Target};
 use crate::error::{Error, ErrorKind, Result};
 use crate::limits;
 use crate::locks::{Locker, Mode, OwnerId, Patience, killed};
-use crate::mvcc::Registered;
+use crate::mvcc::{KeyInterval, Registered};
 use crate::read::{self, KeyRange};
 use crate::record::{Kind, Lsn};
 use crate::table::{Pinned, Shared, Table, TableSlot};
@@ -361,7 +361,7 @@ impl Running {
     /// The value of a key: its own, or what its level lets it see.
     pub(super) fn get(&mut self, inner: &Inner, table: usize, key: &[u8]) -> Result<Option<Bytes>> {
         if let Some(own) = self.writes.get(table, key) {
-            return Ok(own.clone());
+            return Ok(own);
         }
         self.about_to_read(inner, table, key)?;
         self.read(inner, table, key)
@@ -370,7 +370,7 @@ impl Running {
     /// As [`Running::get`], with all that it needs locked already.
     pub(super) fn read(&self, inner: &Inner, table: usize, key: &[u8]) -> Result<Option<Bytes>> {
         if let Some(own) = self.writes.get(table, key) {
-            return Ok(own.clone());
+            return Ok(own);
         }
         let core = &self.tables[table].pinned.core;
         inner.shared.read(core, self.snapshot.as_deref(), |view, at| {
@@ -394,6 +394,21 @@ impl Running {
         self.writes.set(table, key, write, inner.options.write_limit)
     }
 
+    /// Deletes all keys of a range.
+    pub(super) fn delete_range(
+        &mut self,
+        inner: &Inner,
+        table: usize,
+        range: &KeyRange,
+    ) -> Result<()> {
+        inner.shared.check_writable()?;
+        let Some(interval) = range.interval() else { return Ok(()) };
+        limits::check_key(&interval.start)?;
+        limits::check_key(interval.end.as_deref().unwrap_or_default())?;
+        self.own_range(inner, table, range)?;
+        self.writes.delete_range(table, interval, inner.options.write_limit)
+    }
+
     fn commit(&mut self, inner: &Inner) -> Result<()> {
         if self.writes.len() == 0 && self.seen.is_empty() {
             return Ok(());
@@ -402,6 +417,10 @@ impl Running {
         let targets: Vec<Arc<dyn Target>> =
             self.tables.iter().map(|used| Arc::clone(&used.pinned) as _).collect();
         let mut batch = Batch::default();
+        // What was written to keys in them was written later.
+        for (table, interval) in self.writes.ranges() {
+            batch.push_range(&targets[table], interval);
+        }
         for (table, key, write) in self.writes.iter() {
             match write {
                 Some(value) => batch.push(&targets[table], Kind::Put, key, value),
@@ -409,6 +428,14 @@ impl Running {
             }
         }
         inner.shared.commit(&batch, inner.options.durability)
+    }
+
+    /// Whether it has deleted a part of a range.
+    fn deletes_in(&self, table: usize, range: &KeyRange) -> bool {
+        let keys = range.interval();
+        let meets =
+            |own: &KeyInterval| keys.as_ref().is_some_and(|k| k.intersection(own).is_some());
+        self.writes.ranges().any(|(of, own)| of == table && meets(own))
     }
 
     /// An optimistic transaction locks, at last, what it wrote and saw, and finds it unchanged.
@@ -419,7 +446,11 @@ impl Running {
         let mut keys: Vec<(u64, usize, &[u8])> = Vec::new();
         for one in &seen {
             match one {
-                Seen::Range(table, range) => self.lock_range(inner, *table, range, Mode::Shared)?,
+                Seen::Range(table, range) => {
+                    let mode =
+                        if self.deletes_in(*table, range) { Mode::Exclusive } else { Mode::Shared };
+                    self.lock_range(inner, *table, range, mode)?;
+                }
                 Seen::Key(table, key) => {
                     keys.push((self.tables[*table].pinned.lock_space(), *table, key));
                 }

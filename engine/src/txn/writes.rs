@@ -1,11 +1,12 @@
-//! What a transaction has written and not committed: the last value of each key, and how to get
-//! back to a savepoint.
+//! What a transaction has written and not committed: the last value of each key, the intervals that
+//! it has deleted, and how to get back to a savepoint.
 //!
 //! Invariants:
 //!
 //! 1. `bytes` is what all entries take.
 //! 2. Undone from the last to the first, the changes since a savepoint lead to what was there when
 //!    it was set. Without savepoints no changes are kept.
+//! 3. What was written to a key of a deleted interval was written after the deletion: it counts.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -13,6 +14,7 @@ use std::ops::Bound;
 use bytes::Bytes;
 
 use crate::error::{Error, Result};
+use crate::mvcc::{KeyInterval, union};
 
 /// What an entry costs beside its key and its value.
 const ENTRY: usize = 64;
@@ -21,10 +23,9 @@ const ENTRY: usize = 64;
 pub(super) type Write = Option<Bytes>;
 
 #[derive(Debug)]
-struct Change {
-    table: usize,
-    key: Bytes,
-    before: Option<Write>,
+enum Change {
+    Key { table: usize, key: Bytes, before: Option<Write> },
+    Ranges { table: usize, before: Vec<KeyInterval> },
 }
 
 #[derive(Debug)]
@@ -33,11 +34,26 @@ struct Savepoint {
     changes: usize,
 }
 
+/// The writes to one table.
+#[derive(Debug, Default)]
+struct OfTable {
+    keys: BTreeMap<Bytes, Write>,
+    /// Deleted intervals: disjoint, in order.
+    ranges: Vec<KeyInterval>,
+}
+
+impl OfTable {
+    fn deletes(&self, key: &[u8]) -> bool {
+        let before = self.ranges.partition_point(|range| range.start.as_slice() <= key);
+        before.checked_sub(1).is_some_and(|last| self.ranges[last].ends_after(key))
+    }
+}
+
 /// The writes of one transaction.
 #[derive(Debug, Default)]
 pub(super) struct WriteSet {
-    /// A map for each table.
-    tables: Vec<BTreeMap<Bytes, Write>>,
+    /// For each table.
+    tables: Vec<OfTable>,
     changes: Vec<Change>,
     savepoints: Vec<Savepoint>,
     bytes: usize,
@@ -56,30 +72,73 @@ impl WriteSet {
         write: Write,
         limit: usize,
     ) -> Result<()> {
-        let before = self.get(table, key).cloned();
+        let before = self.tables.get(table).and_then(|own| own.keys.get(key)).cloned();
         let freed = before.as_ref().map_or(0, |before| taken(key, before));
         let bytes = self.bytes - freed + taken(key, &write);
-        if bytes > limit {
-            return Err(Error::invalid(format!(
-                "the transaction's writes would take {bytes} bytes, and its limit is {limit}; \
-                 commit it in parts, or begin it with a larger write_limit"
-            )));
-        }
+        check_limit(bytes, limit)?;
         self.bytes = bytes;
         let key = Bytes::copy_from_slice(key);
         if !self.savepoints.is_empty() {
-            self.changes.push(Change { table, key: key.clone(), before });
+            self.changes.push(Change::Key { table, key: key.clone(), before });
         }
-        while self.tables.len() <= table {
-            self.tables.push(BTreeMap::new());
-        }
-        self.tables[table].insert(key, write);
+        self.of_table(table).keys.insert(key, write);
         Ok(())
     }
 
-    /// What was written to a key, if it was.
-    pub(super) fn get(&self, table: usize, key: &[u8]) -> Option<&Write> {
-        self.tables.get(table)?.get(key)
+    /// Deletes all keys of an interval; `limit` is what all may take.
+    ///
+    /// # Errors
+    ///
+    /// As [`WriteSet::set`].
+    pub(super) fn delete_range(
+        &mut self,
+        table: usize,
+        interval: KeyInterval,
+        limit: usize,
+    ) -> Result<()> {
+        let keeps_changes = !self.savepoints.is_empty();
+        let own = self.of_table(table);
+        let after = union(own.ranges.iter().cloned().chain([interval.clone()]));
+        let gone = own.keys.iter().filter(|(key, _)| interval.contains(key));
+        let gone: Vec<_> = gone.map(|(key, write)| (key.clone(), write.clone())).collect();
+        let ranges_freed = taken_by(&own.ranges);
+        let freed: usize = gone.iter().map(|(key, write)| taken(key, write)).sum();
+        let bytes = self.bytes - freed - ranges_freed + taken_by(&after);
+        check_limit(bytes, limit)?;
+        self.bytes = bytes;
+        let own = self.of_table(table);
+        gone.iter().for_each(|(key, _)| drop(own.keys.remove(key)));
+        let before = std::mem::replace(&mut own.ranges, after);
+        if keeps_changes {
+            let keys = gone.into_iter();
+            let key = |(key, write)| Change::Key { table, key, before: Some(write) };
+            self.changes.extend(keys.map(key).chain([Change::Ranges { table, before }]));
+        }
+        Ok(())
+    }
+
+    fn of_table(&mut self, table: usize) -> &mut OfTable {
+        while self.tables.len() <= table {
+            self.tables.push(OfTable::default());
+        }
+        &mut self.tables[table]
+    }
+
+    /// What was written to a key, if it was, by itself or with an interval.
+    pub(super) fn get(&self, table: usize, key: &[u8]) -> Option<Write> {
+        let own = self.tables.get(table)?;
+        own.keys.get(key).cloned().or_else(|| own.deletes(key).then_some(None))
+    }
+
+    /// Whether a key lies in an interval that was deleted.
+    pub(super) fn deletes(&self, table: usize, key: &[u8]) -> bool {
+        self.tables.get(table).is_some_and(|own| own.deletes(key))
+    }
+
+    /// The intervals that were deleted, table by table, disjoint.
+    pub(super) fn ranges(&self) -> impl Iterator<Item = (usize, &KeyInterval)> {
+        let tables = self.tables.iter().enumerate();
+        tables.flat_map(|(table, own)| own.ranges.iter().map(move |range| (table, range)))
     }
 
     /// The first key between the bounds that was written.
@@ -88,7 +147,7 @@ impl WriteSet {
         table: usize,
         bounds: (Bound<&[u8]>, Bound<&[u8]>),
     ) -> Option<(Bytes, Write)> {
-        let found = self.tables.get(table)?.range::<[u8], _>(bounds).next()?;
+        let found = self.tables.get(table)?.keys.range::<[u8], _>(bounds).next()?;
         Some((found.0.clone(), found.1.clone()))
     }
 
@@ -98,19 +157,19 @@ impl WriteSet {
         table: usize,
         bounds: (Bound<&[u8]>, Bound<&[u8]>),
     ) -> Option<(Bytes, Write)> {
-        let found = self.tables.get(table)?.range::<[u8], _>(bounds).next_back()?;
+        let found = self.tables.get(table)?.keys.range::<[u8], _>(bounds).next_back()?;
         Some((found.0.clone(), found.1.clone()))
     }
 
-    /// All of it, table by table, by key.
+    /// All keys, table by table.
     pub(super) fn iter(&self) -> impl Iterator<Item = (usize, &Bytes, &Write)> {
         let tables = self.tables.iter().enumerate();
-        tables.flat_map(|(table, map)| map.iter().map(move |(key, write)| (table, key, write)))
+        tables.flat_map(|(table, own)| own.keys.iter().map(move |(key, write)| (table, key, write)))
     }
 
-    /// How many keys were written.
+    /// How many keys and intervals were written.
     pub(super) fn len(&self) -> usize {
-        self.tables.iter().map(BTreeMap::len).sum()
+        self.tables.iter().map(|own| own.keys.len() + own.ranges.len()).sum()
     }
 
     /// Sets a savepoint. One of the same name stays, hidden until this one is released.
@@ -126,15 +185,24 @@ impl WriteSet {
         self.savepoints.truncate(at + 1);
         let keep = self.savepoints[at].changes;
         for change in self.changes.drain(keep..).rev() {
-            let map = &mut self.tables[change.table];
-            let gone = match change.before {
-                Some(before) => {
-                    self.bytes += taken(&change.key, &before);
-                    map.insert(change.key.clone(), before)
+            match change {
+                Change::Key { table, key, before } => {
+                    let map = &mut self.tables[table].keys;
+                    let gone = match before {
+                        Some(before) => {
+                            self.bytes += taken(&key, &before);
+                            map.insert(key.clone(), before)
+                        }
+                        None => map.remove(&key),
+                    };
+                    self.bytes -= gone.map_or(0, |gone| taken(&key, &gone));
                 }
-                None => map.remove(&change.key),
-            };
-            self.bytes -= gone.map_or(0, |gone| taken(&change.key, &gone));
+                Change::Ranges { table, before } => {
+                    self.bytes += taken_by(&before);
+                    let gone = std::mem::replace(&mut self.tables[table].ranges, before);
+                    self.bytes -= taken_by(&gone);
+                }
+            }
         }
         Ok(())
     }
@@ -161,6 +229,21 @@ fn taken(key: &[u8], write: &Write) -> usize {
     ENTRY + key.len() + write.as_ref().map_or(0, Bytes::len)
 }
 
+fn taken_by(ranges: &[KeyInterval]) -> usize {
+    let ends = |range: &KeyInterval| range.start.len() + range.end.as_ref().map_or(0, Vec::len);
+    ranges.iter().map(|range| ENTRY + ends(range)).sum()
+}
+
+fn check_limit(bytes: usize, limit: usize) -> Result<()> {
+    if bytes <= limit {
+        return Ok(());
+    }
+    Err(Error::invalid(format!(
+        "the transaction's writes would take {bytes} bytes, and its limit is {limit}; commit it in \
+         parts, or begin it with a larger write_limit"
+    )))
+}
+
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -170,6 +253,7 @@ mod tests {
     #[derive(Clone, Debug)]
     enum Step {
         Write(u8, Option<u8>),
+        DeleteRange(u8, Option<u8>),
         Set(u8),
         RollBack(u8),
         Release(u8),
@@ -178,6 +262,7 @@ mod tests {
     fn step() -> impl Strategy<Value = Step> {
         prop_oneof![
             4 => (0u8..6, any::<Option<u8>>()).prop_map(|(k, v)| Step::Write(k, v)),
+            1 => (0u8..6, prop::option::of(0u8..7)).prop_map(|(a, b)| Step::DeleteRange(a, b)),
             1 => (0u8..3).prop_map(Step::Set),
             1 => (0u8..3).prop_map(Step::RollBack),
             1 => (0u8..3).prop_map(Step::Release),
@@ -200,6 +285,17 @@ mod tests {
                         set.set(1, &[key], write, usize::MAX).unwrap();
                         now.insert(vec![key], value);
                     }
+                    Step::DeleteRange(start, end) => {
+                        let interval =
+                            KeyInterval { start: vec![start], end: end.map(|end| vec![end]) };
+                        if interval.is_empty() {
+                            continue;
+                        }
+                        for key in (0..7u8).filter(|key| interval.contains(&[*key])) {
+                            now.insert(vec![key], None);
+                        }
+                        set.delete_range(1, interval, usize::MAX).unwrap();
+                    }
                     Step::Set(name) => {
                         set.set_savepoint(&name.to_string());
                         saved.push((name.to_string(), now.clone()));
@@ -218,11 +314,13 @@ mod tests {
                         saved.truncate(at.unwrap_or(saved.len()));
                     }
                 }
-                let have: Model =
-                    set.iter().map(|(_, k, w)| (k.to_vec(), w.as_ref().map(|v| v[0]))).collect();
-                prop_assert_eq!(&have, &now);
+                for key in (0..7u8).map(|key| [key]) {
+                    let have = set.get(1, &key).map(|write| write.map(|value| value[0]));
+                    prop_assert_eq!(have, now.get(&key[..]).copied());
+                }
+                let ranges: Vec<_> = set.ranges().map(|(_, range)| range.clone()).collect();
                 let bytes: usize = set.iter().map(|(_, k, w)| taken(k, w)).sum();
-                prop_assert_eq!(set.bytes, bytes, "invariant 1");
+                prop_assert_eq!(set.bytes, bytes + taken_by(&ranges), "invariant 1");
             }
         }
     }

@@ -220,7 +220,7 @@ fn extents_under_a_range_tombstone_go_unread_from_every_level_unless_a_snapshot_
     let fixture = Fixture::new();
     for lsn in 1..=6 {
         fixture.visible.raise(lsn);
-        fixture.drain((0..600).map(|n| Entry::put(&key(n), lsn, &value(n, lsn))).collect());
+        fixture.drain((0..6000).map(|n| Entry::put(&key(n), lsn, &value(n, lsn))).collect());
         fixture.settle();
     }
     let levels = || fixture.set.version(fixture.table).unwrap().levels.len();
