@@ -8,8 +8,9 @@ pub const MAX_KEY_LEN: usize = 64 * 1024;
 
 /// Longest value, in bytes (1 MiB).
 ///
-/// A batch must also fit in one zone of the region (an eighth of a MiB to 4 MiB, see
-/// [`Options::pm_size`](crate::Options::pm_size)), which is the tighter bound on small regions.
+/// A batch must also fit in the largest zone: an eighth of the region (see
+/// [`Options::pm_size`](crate::Options::pm_size)), at most 16 MiB. That is the tighter bound on
+/// small regions.
 pub const MAX_VALUE_LEN: usize = 1024 * 1024;
 
 /// Longest table name, in bytes of UTF-8.
@@ -21,7 +22,7 @@ pub const MAX_BATCH_OPERATIONS: usize = 1 << 20;
 /// Smallest region, in bytes (2 MiB).
 pub const MIN_PM_SIZE: u64 = 2 * 1024 * 1024;
 
-/// Largest region, in bytes (64 GiB: 16,384 zones of 4 MiB).
+/// Largest region, in bytes (64 GiB: 16,384 units of 4 MiB).
 pub const MAX_PM_SIZE: u64 = 64 * 1024 * 1024 * 1024;
 
 pub(crate) fn check_key(key: &[u8]) -> Result<()> {

@@ -196,7 +196,8 @@ impl CommitTuning {
         self
     }
 
-    /// How many bytes such a group may have; 256 KiB by default. A zone is the limit.
+    /// How many bytes such a group may have; 256 KiB by default. The zone of a busy stream is
+    /// the limit: a 64th of the region, at most 4 MiB.
     #[must_use]
     pub const fn group_bytes(mut self, bytes: u64) -> CommitTuning {
         self.group_bytes = bytes;
@@ -204,7 +205,7 @@ impl CommitTuning {
     }
 
     /// How many busy tables have a stream of their own, so that their records lie together; the
-    /// others share one. At most a sixteenth of the region's zones, and 383. By default 0 in
+    /// others share one. At most one for sixteen units of the region, and 383. By default 0 in
     /// `file` mode, where a commit pays by the page and neighbours share pages, else 8.
     #[must_use]
     pub const fn own_streams(mut self, tables: u32) -> CommitTuning {

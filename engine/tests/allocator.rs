@@ -9,8 +9,9 @@ use std::collections::BTreeSet;
 
 use common::cuts::{KINDS, PATH, options};
 use common::tiny;
+use terrace::Durability::Relaxed;
 use terrace::testing::{Machine, Survive};
-use terrace::{CommitTuning, Database, Durability, Options};
+use terrace::{CommitTuning, Database, Durability, ErrorKind, Options, WriteBatch};
 
 #[test]
 fn a_thousand_small_tables_share_a_region_of_256_mib() {
@@ -25,7 +26,8 @@ fn a_thousand_small_tables_share_a_region_of_256_mib() {
         }
     }
     let pm = db.stats().pm;
-    assert!(pm.zones_used <= 3, "3000 rows of 100 bytes in {} zones of 4 MiB", pm.zones_used);
+    let used = u64::from(pm.zones_used) * pm.zone_size;
+    assert!(used <= 2 << 20, "3000 rows of 100 bytes in {used} bytes of zones");
     drop((tables, db));
     let db = open();
     assert_eq!(db.table_names().len(), 1000);
@@ -62,11 +64,63 @@ fn no_zone_leaks_when_the_power_goes_while_streams_open_and_close() {
             assert!(db.verify().unwrap().damages.is_empty(), "step {step}");
             while db.step().unwrap() {}
             let pm = db.stats().pm;
-            // Each live zone holds a record, but for the open one and the spare of each stream.
-            let most = pm.zones_live + 2 * pm.streams_used;
-            assert!(pm.zones_used <= most, "step {step}, {kind:?}: {pm:?}");
+            // Each zone holds a record, but for the open one and the spare of each stream.
+            assert!(pm.zones_empty <= 2 * pm.streams_used, "step {step}, {kind:?}: {pm:?}");
         }
         assert!(cuts > 20, "{cuts} cuts");
         assert!(streams_seen.contains(&2), "a busy table had a stream: {streams_seen:?}");
     }
+}
+
+/// Every second unit or so is taken by a small zone that lives; then comes a batch that needs eight
+/// in one piece.
+#[test]
+fn a_large_batch_finds_its_zone_in_a_region_that_small_ones_have_divided() {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, streams) in [("one stream", 0), ("own streams", 2)] {
+        let tuning = CommitTuning::new().own_streams(streams);
+        let options = || Options::new().pm_size(8 << 20).commit_tuning(tuning);
+        let db = options().open(dir.path().join(name)).unwrap();
+        let tables = ["a", "b"].map(|name| db.table(name).unwrap());
+        let largest = db.stats().pm.largest_zone;
+        assert_eq!(largest, 1 << 20, "an eighth of the region");
+        for round in 0..6u64 {
+            for n in 0..60u64 {
+                let key = (round * 1000 + n).to_be_bytes();
+                tables[(n % 2) as usize].put_with(key, [n as u8; 30_000], Relaxed).unwrap();
+            }
+            let mut batch = WriteBatch::new();
+            for n in 0..30u64 {
+                batch.put(&tables[0], (round * 1000 + 500 + n).to_be_bytes(), [7; 30_000]);
+            }
+            db.write(batch).unwrap();
+        }
+        assert_eq!(tables[0].iter().count(), 6 * 60);
+        assert_eq!(tables[1].iter().count(), 6 * 30);
+        assert!(db.verify().unwrap().damages.is_empty());
+        drop(tables);
+        db.close().unwrap();
+        let db = options().open(dir.path().join(name)).unwrap();
+        assert_eq!(db.existing_table("a").unwrap().iter().count(), 6 * 60);
+    }
+}
+
+#[test]
+fn a_batch_larger_than_the_largest_zone_is_refused_with_both_numbers() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Options::new().pm_size(64 << 20).open(dir.path().join("db")).unwrap();
+    let table = db.table("t").unwrap();
+    let batch = |values: u64| {
+        let mut batch = WriteBatch::new();
+        for n in 0..values {
+            batch.put(&table, n.to_be_bytes(), vec![1; 1 << 20]);
+        }
+        batch
+    };
+    assert_eq!(db.stats().pm.largest_zone, 8 << 20);
+    db.write(batch(7)).unwrap();
+    let error = db.write(batch(8)).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+    assert!(error.to_string().contains("8388544"), "{error}");
+    assert_eq!(table.iter().count(), 7);
 }

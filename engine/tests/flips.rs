@@ -47,6 +47,12 @@ impl Sample {
             batch.put(&u, format!("{}", n % 400), n.to_be_bytes());
             db.write_with(batch, Durability::Relaxed).unwrap();
         }
+        // A zone of two units.
+        let mut batch = WriteBatch::new();
+        for n in 0..5 {
+            batch.put(&t, format!("large {n}"), chance.bytes(30_000));
+        }
+        db.write(batch).unwrap();
         let content = read_all(&db).unwrap();
         drop((t, u));
         db.close().unwrap();
@@ -130,6 +136,10 @@ fn region(sample: &Sample) -> Vec<Place> {
     places.push(pm("zone header", at(used), 48));
     let sealed = (0..16).filter(in_use).find(|zone| word(&bytes, at(*zone) + 48) != 0).unwrap();
     places.push(pm("seal", at(sealed) + 48, 8));
+    let large = (0..16).filter(in_use).find(|zone| half(&bytes, at(*zone) + 32) == 2).unwrap();
+    places.push(pm("header of a zone of two units", at(large), 48));
+    places.push(pm("index entry of its second unit", 10 * PAGE + (large + 1) * 8, 8));
+    places.push(pm("its payload", at(large) + 128, half(&bytes, at(large) + 64 + 28)));
     let len = half(&bytes, at(used) + 64 + 28);
     places.push(pm("sub-entry header", at(used) + 64, 64));
     places.push(pm("payload", at(used) + 128, len));

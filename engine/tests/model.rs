@@ -199,13 +199,13 @@ impl World {
     }
 
     fn write(&mut self, writes: &[Write], durable: bool) {
-        self.make_room();
         let mut batch = WriteBatch::new();
-        let mut effects = Vec::new();
+        let (mut effects, mut long) = (Vec::new(), 0);
         for (t, k, what) in writes {
             let Some((table, _)) = self.table(*t) else { continue };
-            // One long key a batch: two with their values do not fit in a zone of this size.
-            let k = if effects.is_empty() || !(1..=2).contains(k) { *k } else { 0 };
+            // Two long keys a batch: three with their values do not fit in the largest zone.
+            long += u64::from((1..=2).contains(k));
+            let k = if long <= 2 || !(1..=2).contains(k) { *k } else { 0 };
             let name = NAMES[usize::from(*t)].to_string();
             match what {
                 What::Put(fill, len) => {
@@ -224,6 +224,7 @@ impl World {
             }
         }
         let durability = if durable { Durability::Durable } else { Durability::Relaxed };
+        self.make_room(batch.stored_bytes() as u64);
         self.db.write_with(batch, durability).unwrap();
         effects.iter().for_each(|effect| self.content.apply(effect));
     }
@@ -278,7 +279,7 @@ impl World {
     }
 
     fn change(&mut self, effect: &Effect) {
-        self.make_room();
+        self.make_room(0);
         match effect {
             Effect::Create(name) => {
                 let table = self.db.table(name).unwrap();
@@ -326,10 +327,12 @@ impl World {
         }
     }
 
-    fn make_room(&self) {
+    /// For a batch of so many bytes, in one piece.
+    fn make_room(&self, bytes: u64) {
+        let piece = (bytes + 1024).next_power_of_two();
         let full = || {
             let pm = self.db.stats().pm;
-            pm.zones - pm.zones_used < 5
+            pm.zones - pm.zones_used < 5 || pm.largest_free < piece
         };
         for _ in 0..500 {
             if matches!(self.place, Place::Real(_)) || !full() {

@@ -59,6 +59,14 @@ fn large_values_that_drain_all_the_time_survive_cuts() {
     assert!(tally.drains > 100 && tally.zones_released > 100, "{tally:?}");
 }
 
+#[test]
+fn batches_that_take_zones_of_several_units_survive_cuts() {
+    let taste = Taste { relaxed: 50, tables: 2, steps: 40, value: 230_000, keys: 30 };
+    let seeds = 50_000..50_000 + rounds(10, 500);
+    let tally = all(seeds, taste, true);
+    assert!(tally.drains > 50 && tally.zones_released > 50, "{tally:?}");
+}
+
 /// The list of incarnations in the superblock has 160 places; 128 openings that all left records
 /// in one zone are joined into one entry, and what was dead stays dead.
 #[test]

@@ -104,6 +104,23 @@ fn zone_switches() {
     }
 }
 
+/// Zones of two units come and go between those of one: each of its steps is cut.
+#[test]
+fn zones_of_several_sizes() {
+    let taste = Taste { tables: 0, ..Taste::default() };
+    for kind in KINDS {
+        let steps = cut_everywhere(kind, small, |rig| {
+            rig.put("a", "large", 200_000, Relaxed);
+            rig.act(&taste);
+            rig.put("b", "larger", 230_000, Durable);
+            rig.put("a", "row", 60_000, Relaxed);
+            rig.put("a", "large again", 150_000, Durable);
+            assert!(rig.db.stats().pm.zones_linked < rig.db.stats().pm.zones_used);
+        });
+        assert!(steps > 5, "{steps}");
+    }
+}
+
 #[test]
 fn drains_compactions_and_the_release_of_zones() {
     for kind in KINDS {

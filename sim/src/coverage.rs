@@ -9,6 +9,7 @@ use terrace::{Database, Durability, Stats};
 /// Every operation that a full run must have cut.
 pub const OPERATIONS: [&str; 24] = [
     "allocate",
+    "zone of several units",
     "zone switch",
     "free",
     "stream open",
@@ -119,7 +120,9 @@ impl Before {
         let down = |get: fn(&Stats) -> u64| get(before).saturating_sub(get(&now));
         let taken = |s: &Stats| u64::from(s.pm.zones_used) + s.background.zones_released;
         let streams = |s: &Stats| u64::from(s.pm.streams_used);
+        let several = |s: &Stats| u64::from(s.pm.zones_used - s.pm.zones_linked);
         coverage.count("allocate", up(taken));
+        coverage.count("zone of several units", up(several));
         coverage.count("zone switch", up(|s| s.commit.zone_switches));
         coverage.count("free", up(|s| s.background.zones_released));
         coverage.count("stream open", up(streams));

@@ -167,8 +167,8 @@ impl Rig {
         match action {
             Action::Steps(n) => self.steps(*n),
             Action::Write(effects, durability) => {
-                self.make_room();
                 let batch = self.batch(effects);
+                self.make_room(batch.stored_bytes() as u64);
                 let tables: BTreeSet<&str> = effects.iter().filter_map(Effect::written).collect();
                 self.written.push((tables.len(), *durability));
                 self.begin(effects.clone());
@@ -176,7 +176,7 @@ impl Rig {
                 self.acknowledge(*durability);
             }
             Action::Table(effect) => {
-                self.make_room();
+                self.make_room(0);
                 self.begin(vec![effect.clone()]);
                 match effect {
                     Effect::Create(name) => drop(self.db.table(name).unwrap()),
@@ -244,11 +244,13 @@ impl Rig {
         }
     }
 
-    /// Leaves the region with room for the next commit.
-    pub fn make_room(&mut self) {
+    /// Leaves the region with room for the next commit, of so many bytes, in one piece.
+    pub fn make_room(&mut self, bytes: u64) {
+        // Headers beside the records, of zone and parts.
+        let piece = (bytes + 1024).next_power_of_two();
         let full = |db: &Database| {
             let pm = db.stats().pm;
-            pm.zones - pm.zones_used < 5
+            pm.zones - pm.zones_used < 5 || pm.largest_free < piece
         };
         for _ in 0..400 {
             if !full(&self.db) {

@@ -211,13 +211,13 @@ fn same(got: &Content, want: &Content) -> Result<(), Violation> {
     got.differs_from(want).map_or(Ok(()), Err)
 }
 
-/// Each live zone holds a record, but for the open one and the spare of each stream, and the open
+/// Each zone holds a record, but for the open one and the spare of each stream, and the open
 /// one of the cleaner.
 fn rests_without_leaks(db: &terrace::Database) -> Result<(), Violation> {
     for _ in 0..1000 {
         if !db.step().map_err(|e| e.to_string())? {
             let pm = db.stats().pm;
-            if pm.zones_used <= pm.zones_live + 2 * pm.streams_used + 1 {
+            if pm.zones_empty <= 2 * pm.streams_used + 1 {
                 return Ok(());
             }
             std::thread::yield_now();

@@ -15,6 +15,7 @@ use Durability::{Durable, Relaxed};
 pub enum Scenario {
     Commits,
     Switch,
+    Sizes,
     Streams,
     Growth,
     Merge,
@@ -31,8 +32,8 @@ pub enum Scenario {
 
 use Scenario::*;
 
-pub const SCENARIOS: [Scenario; 14] = [
-    Commits, Switch, Streams, Growth, Merge, Drain, Free, Clean, Tables, Checkpoint, Buried,
+pub const SCENARIOS: [Scenario; 15] = [
+    Commits, Switch, Sizes, Streams, Growth, Merge, Drain, Free, Clean, Tables, Checkpoint, Buried,
     Ranges, Recovery, Mixed,
 ];
 
@@ -47,7 +48,7 @@ impl Scenario {
     pub fn prepare(self, rig: &mut Rig) {
         match self {
             Commits => prepare_commits(rig),
-            Switch | Growth | Merge => small(rig),
+            Switch | Sizes | Growth | Merge => small(rig),
             Streams => {
                 small(rig);
                 rig.db.tune_commits(CommitTuning::new().own_streams(1));
@@ -77,6 +78,7 @@ impl Scenario {
         match self {
             Commits => commits(rig),
             Switch => switch(rig),
+            Sizes => sizes(rig),
             Streams => {
                 let streams = rig.db.stats().pm.streams_used;
                 write_in_turn(rig, 120, |rig| rig.db.stats().pm.streams_used != streams);
@@ -195,6 +197,16 @@ fn switch(rig: &mut Rig) {
         if rig.db.stats().commit.zone_switches > switches {
             break;
         }
+    }
+    put_any(rig, Durable);
+}
+
+/// Zones of one unit and of two, which a batch takes that fits no smaller one, until some go.
+fn sizes(rig: &mut Rig) {
+    for n in 0..6 {
+        let len = *rig.chance.pick(&[140_000, 230_000, 60_000]);
+        rig.put(["a", "b"][n % 2], &format!("large {}", n % 3), len, Relaxed);
+        rig.steps(3);
     }
     put_any(rig, Durable);
 }

@@ -48,7 +48,9 @@ pub fn next(chance: &mut Chance, taste: &Taste, content: &Content) -> Action {
     if dice < taste.tables + taste.steps {
         return Action::Steps(1 + chance.below(6));
     }
-    let operations = if chance.percent(30) { 1 + chance.below(5) } else { 1 };
+    // As many as fit in the largest zone.
+    let most = (250_000 / taste.value.max(1)).max(1);
+    let operations = if chance.percent(30) { (1 + chance.below(5)).min(most) } else { 1 };
     let effects = (0..operations).map(|_| write(chance, taste, content)).collect();
     let relaxed = chance.percent(taste.relaxed);
     Action::Write(effects, if relaxed { Durability::Relaxed } else { Durability::Durable })

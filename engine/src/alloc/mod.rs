@@ -2,17 +2,20 @@
 //! entry each, no log. Taking an object costs one persist whatever its size; what a crash leaks is
 //! found by the scan at open.
 
+mod buddies;
 #[cfg(any(test, feature = "bench"))]
 pub(crate) mod logged;
 mod objects;
 mod pool;
+mod scan;
 mod segments;
 mod streams;
 mod zone;
 mod zones;
 
 pub(crate) use objects::ObjectPool;
+pub(crate) use scan::ZoneScan;
 pub(crate) use segments::{Segments, Slices};
 pub(crate) use streams::{StreamKind, StreamObject, StreamPool};
 pub(crate) use zone::{Seal, ZONE_HEADER, ZoneHeader};
-pub(crate) use zones::{ZonePool, ZoneScan};
+pub(crate) use zones::{Link, Zone, ZonePool};

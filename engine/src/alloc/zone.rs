@@ -18,6 +18,8 @@ pub(crate) struct ZoneHeader {
     pub(crate) ordinal: u64,
     /// The opening that linked the zone.
     pub(crate) incarnation: u64,
+    /// How many units it takes, its own first one included.
+    pub(crate) units: u32,
 }
 
 impl ZoneHeader {
@@ -28,6 +30,7 @@ impl ZoneHeader {
         put_u32(&mut body, self.stream);
         put_u64(&mut body, self.ordinal);
         put_u64(&mut body, self.incarnation);
+        put_u32(&mut body, self.units);
         body.resize(FIXED - 8, 0);
         let mut out = Vec::with_capacity(ZONE_HEADER as usize);
         out.extend_from_slice(MAGIC);
@@ -60,6 +63,8 @@ impl ZoneHeader {
                 stream: r.u32()?,
                 ordinal: r.u64()?,
                 incarnation: r.u64()?,
+                // Version 1 of the format, where all zones had one size, left it zero.
+                units: r.u32()?.max(1),
             })
         };
         fields().ok_or_else(short)
@@ -103,7 +108,8 @@ impl Seal {
 mod tests {
     use super::*;
 
-    const HEADER: ZoneHeader = ZoneHeader { generation: 3, stream: 1, ordinal: 9, incarnation: 2 };
+    const HEADER: ZoneHeader =
+        ZoneHeader { generation: 3, stream: 1, ordinal: 9, incarnation: 2, units: 4 };
 
     #[test]
     fn every_flipped_byte_of_the_header_is_found() {
@@ -115,6 +121,13 @@ mod tests {
             bytes[at] ^= 1;
             assert!(ZoneHeader::decode(&bytes, 7).is_err(), "byte {at}");
         }
+    }
+
+    #[test]
+    fn a_header_of_version_1_is_that_of_one_unit() {
+        let bytes = ZoneHeader { units: 0, ..HEADER }.encode(7);
+        assert_eq!(bytes[32..36], [0; 4], "where version 1 has zeros");
+        assert_eq!(ZoneHeader::decode(&bytes, 7).unwrap().units, 1);
     }
 
     #[test]

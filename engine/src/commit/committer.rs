@@ -135,11 +135,7 @@ impl Committer {
         Committer {
             publisher: Publisher::new(media, Arc::clone(&poison), visible, from, tails),
             buckets: Buckets::new(),
-            turnstile: Mutex::new(Turnstile::new(
-                start.last + 1,
-                start.streams,
-                zones.geometry().zone_size,
-            )),
+            turnstile: Mutex::new(Turnstile::new(start.last + 1, start.streams)),
             region,
             zones,
             incarnation: start.incarnation,
@@ -186,7 +182,7 @@ impl Committer {
     ///
     /// As [`Committer::enqueue`] and [`Pending::wait`].
     pub(crate) fn commit(&self, batch: &Batch, durability: Durability) -> Result<Lsn> {
-        let group = Group::encode(batch, self.zones.geometry().zone_size)?;
+        let group = Group::encode(batch, self.zones.geometry().largest_zone())?;
         let relaxed = durability == Durability::Relaxed;
         let Some(bucket) = self.buckets.of_this_thread(relaxed) else {
             return self.enqueue_group(group, durability, &mut || ())?.wait();
@@ -204,7 +200,7 @@ impl Committer {
 
     /// Takes a bucket's group to the ring, and tells its followers what became of it.
     fn lead(&self, lead: &mut Lead<'_>, durability: Durability) -> Result<Outcome> {
-        let room = self.zones.geometry().zone_size - crate::alloc::ZONE_HEADER;
+        let room = self.zones.geometry().usual_zone() - crate::alloc::ZONE_HEADER;
         let group = lead.gather(&self.buckets.bounds, room as usize);
         let pending = self.enqueue_group(group, durability, &mut || ());
         lead.hand_on();
@@ -233,7 +229,7 @@ impl Committer {
     /// `Invalid` when the batch broke a limit or names a dropped table; `Full` when the region
     /// has no zone left; `Unavailable` when the database is poisoned. Nothing was done then.
     pub(crate) fn enqueue(&self, batch: &Batch, durability: Durability) -> Result<Pending<'_>> {
-        let group = Group::encode(batch, self.zones.geometry().zone_size)?;
+        let group = Group::encode(batch, self.zones.geometry().largest_zone())?;
         self.enqueue_group(group, durability, &mut || ())
     }
 
@@ -289,9 +285,9 @@ impl Committer {
                 self.publisher.wait(oldest, Goal::Written)?;
                 continue;
             }
-            if let Some(stream) = turnstile.lacks_space(group) {
+            if let Some((stream, len)) = turnstile.lacks_space(group) {
                 drop(turnstile);
-                self.make_spare(stream)?;
+                self.make_spare(stream, len)?;
                 continue;
             }
             ticket.actives.extend(group.homes.iter().map(|home| home.active()));

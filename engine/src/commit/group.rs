@@ -60,8 +60,9 @@ impl Group {
     ///
     /// # Errors
     ///
-    /// `Invalid` when the batch broke a limit or does not fit in a zone of `zone_size`.
-    pub(crate) fn encode(batch: &Batch, zone_size: u64) -> Result<Group> {
+    /// `Invalid` when the batch broke a limit or does not fit in the largest zone, of `largest`
+    /// bytes.
+    pub(crate) fn encode(batch: &Batch, largest: u64) -> Result<Group> {
         batch.check()?;
         let homes = batch.homes();
         let mut parts: Few<Part> = Few::new();
@@ -87,7 +88,7 @@ impl Group {
         }
         for part in &mut parts {
             part.close();
-            part.check(zone_size)?;
+            part.check(largest)?;
         }
         let (has_ranges, unlocked) = (batch.has_ranges, batch.unlocked);
         Ok(Group { homes, parts, batches: 1, moved: false, has_ranges, unlocked })
@@ -270,12 +271,12 @@ impl Part {
         self.bytes.len() as u64
     }
 
-    fn check(&self, zone_size: u64) -> Result<()> {
-        let room = zone_size - crate::alloc::ZONE_HEADER;
+    fn check(&self, largest: u64) -> Result<()> {
+        let room = largest - crate::alloc::ZONE_HEADER;
         if self.zone_len() > room {
             return Err(Error::invalid(format!(
-                "a batch of {} bytes does not fit in a zone of {room}; commit it in parts, or \
-                 create the database with a larger pm_size",
+                "a batch of {} bytes does not fit in the largest zone, which has room for {room}; \
+                 commit it in parts, or create the database with a larger pm_size",
                 self.zone_len()
             )));
         }

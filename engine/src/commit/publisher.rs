@@ -312,14 +312,13 @@ impl Publisher {
     /// that is relaxed.
     fn take_finished(&self, writer: &mut Writer, before: Lsn) -> (Lsn, Lsn) {
         let (mut last, mut last_relaxed) = (before, 0);
-        let geometry = self.zones.geometry();
         let needs_spans = !self.region.is_persistent_memory();
         while last < before + MAX_RUN && self.ring.is_finished(last + 1) {
             last += 1;
             let relaxed = self.ring.take(last, |Written { stream, span }| {
                 if let Some(stream) = stream {
-                    let zone = geometry.zone_of(span.at);
-                    let tail = span.end() - geometry.zone(zone);
+                    let zone = self.zones.zone_of(span.at);
+                    let tail = span.end() - self.zones.geometry().zone(zone);
                     set_tail(&mut writer.tails, stream, Gidx { zone, tail });
                 }
                 if needs_spans {

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use super::floor::{Floor, Gidx};
 use super::subentry::{SUB_HEADER, SubEntry};
 use super::turnstile::StreamTail;
-use crate::alloc::{ZONE_HEADER, ZoneScan};
+use crate::alloc::{ZONE_HEADER, Zone, ZoneScan};
 use crate::error::{Damage, Error, Result};
 use crate::memtable::Record;
 use crate::options::Planted;
@@ -172,7 +172,7 @@ fn parse_all(evidence: &Evidence<'_>) -> Result<Vec<Parsed>> {
 
 fn parse(evidence: &Evidence<'_>, scan: ZoneScan) -> Result<Parsed> {
     let zone_at = evidence.geometry.zone(scan.zone);
-    let limit = scan.seal.map_or(evidence.geometry.zone_size, |seal| u64::from(seal.0));
+    let limit = scan.seal.map_or(scan.len(evidence.geometry), |seal| u64::from(seal.0));
     evidence.region.load(Span { at: zone_at, len: limit })?;
     let mut parsed = Parsed::at(scan, ZONE_HEADER);
     while parsed.end + SUB_HEADER as u64 <= limit {
@@ -324,7 +324,7 @@ fn decide(evidence: &Evidence<'_>, parsed: &[Parsed], last: Lsn) -> Recovered {
     for stream in recovered.streams.iter_mut().skip(1) {
         stream.idle = true;
         if let Some(left_open) = stream.zone.take() {
-            recovered.reseal.push((left_open, stream.tail));
+            recovered.reseal.push((left_open.number, stream.tail));
         }
     }
     recovered
@@ -368,19 +368,13 @@ fn decide_zone(
         recovered.reseal.push((scan.zone, tail));
     }
     let stream = scan.header.stream as usize;
-    let before = std::mem::replace(
-        &mut recovered.streams[stream],
-        StreamTail {
-            zone: scan.seal.is_none().then_some(scan.zone),
-            tail,
-            ordinal: scan.header.ordinal,
-            greatest: newest.header.lsn,
-            spare: None,
-            idle: false,
-        },
-    );
+    let zone = Zone { number: scan.zone, len: scan.len(evidence.geometry) };
+    let open = scan.seal.is_none().then_some(zone);
+    let last = (tail, scan.header.ordinal, newest.header.lsn);
+    let resumed = StreamTail::resumed(open, scan.header.units, last);
+    let before = std::mem::replace(&mut recovered.streams[stream], resumed);
     if let Some(left_open) = before.zone {
-        recovered.reseal.push((left_open, before.tail));
+        recovered.reseal.push((left_open.number, before.tail));
     }
     recovered.gidx[stream] = Some(Gidx { zone: scan.zone, tail });
 }

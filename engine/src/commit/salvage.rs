@@ -30,7 +30,7 @@ fn zone(
     lost: &mut Vec<Damage>,
 ) -> Result<()> {
     let zone_at = evidence.geometry.zone(scan.zone);
-    let size = evidence.geometry.zone_size;
+    let size = scan.len(evidence.geometry);
     let limit = scan.seal.map_or(size, |seal| u64::from(seal.0).min(size));
     evidence.region.load(Span { at: zone_at, len: limit })?;
     let mut at = ZONE_HEADER;

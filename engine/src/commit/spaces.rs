@@ -6,24 +6,39 @@
 use super::committer::Committer;
 use super::group::SHARED_STREAM;
 use super::turnstile::StreamTail;
-use crate::alloc::{StreamKind, StreamObject, StreamPool};
+use crate::alloc::{Link, StreamKind, StreamObject, StreamPool, ZONE_HEADER};
 use crate::error::{Error, ErrorKind, Result};
 use crate::pm::{Purpose, STREAM_SLOTS, SpentOn};
 
 impl Committer {
-    /// Links a spare zone to a stream that has none.
+    /// Links a spare zone with room for a part of `len` bytes to a stream that has none such. A
+    /// smaller one that it has goes back first: its units may be what is missing.
     ///
     /// # Errors
     ///
     /// As [`ZonePool::link`].
-    pub(crate) fn make_spare(&self, stream: u32) -> Result<()> {
+    pub(crate) fn make_spare(&self, stream: u32, len: u64) -> Result<()> {
         let _spent = SpentOn::purpose(Purpose::Allocation);
         let _linking = self.linking.lock();
-        let tail = self.turnstile.lock().streams[stream as usize];
-        if tail.spare.is_some() {
-            return Ok(());
+        let (tail, outgrown) = {
+            let s = &mut self.turnstile.lock().streams[stream as usize];
+            if s.spare_fits(len) {
+                return Ok(());
+            }
+            (*s, s.spare.take())
+        };
+        if let Some(outgrown) = outgrown {
+            self.zones.release(&[outgrown.number]).inspect_err(|e| self.stop(e))?;
         }
-        let linked = self.zones.link(stream, tail.ordinal + 1, self.incarnation);
+        let (stream_units, geometry) = (tail.units.max(1), self.zones.geometry());
+        let least = geometry.units_for(ZONE_HEADER + len);
+        let linked = self.zones.link(&Link {
+            stream,
+            ordinal: tail.ordinal + 1,
+            incarnation: self.incarnation,
+            units: stream_units.min(self.fair_share()).max(least),
+            least,
+        });
         if let Err(e) = &linked
             && e.kind() != ErrorKind::Full
         {
@@ -32,6 +47,13 @@ impl Committer {
         let zone = linked?;
         self.turnstile.lock().streams[stream as usize].spare = Some(zone);
         Ok(())
+    }
+
+    /// The most units that a stream takes to have fewer switches: less as the region fills, so that
+    /// what is left lasts for all.
+    fn fair_share(&self) -> u32 {
+        let left = (self.zones.free() / 16).checked_ilog2().map_or(1, |log| 1 << log);
+        self.zones.geometry().usual_units().min(left)
     }
 
     /// Whether some stream that is in use has no spare zone.
@@ -81,8 +103,9 @@ impl Committer {
             let mut turnstile = self.turnstile.lock();
             let s = &mut turnstile.streams[stream as usize];
             s.idle = true;
-            let sealed = s.zone.take().map(|zone| self.zones.seal(zone, s.tail, s.greatest));
-            (sealed, s.spare.take())
+            s.units = 1;
+            let sealed = s.zone.take().map(|z| self.zones.seal(z.number, s.tail, s.greatest));
+            (sealed, s.spare.take().map(|zone| zone.number))
         };
         let closed = self.region.persist(sealed).and_then(|_| self.zones.release(spare.as_slice()));
         closed.map(|_| ()).inspect_err(|e| self.stop(e))
@@ -110,16 +133,16 @@ impl Committer {
         streams.filter(|(stream, _)| are(stream)).map(|(_, n)| n).collect()
     }
 
-    /// Takes in the zones that the region has more of, once `note` has made that durable.
+    /// Takes in the units that the region has more of, once `note` has made that durable.
     ///
     /// # Errors
     ///
     /// As `note`; the database is poisoned then.
-    pub(crate) fn grow(&self, zones: u32, note: impl FnOnce() -> Result<()>) -> Result<()> {
+    pub(crate) fn grow(&self, units: u32, note: impl FnOnce() -> Result<()>) -> Result<()> {
         let _spent = SpentOn::purpose(Purpose::Allocation);
         let _linking = self.linking.lock();
         note().inspect_err(|e| self.stop(e))?;
-        self.zones.grow(zones);
+        self.zones.grow(units);
         Ok(())
     }
 }

@@ -105,11 +105,12 @@ pub(crate) fn payloads_of(
     zone: u32,
 ) -> impl Iterator<Item = Payload> {
     let zone_at = geometry.zone(zone);
-    let header = ZoneHeader::decode(region.bytes(zone_at, ZONE_HEADER), zone);
-    let generation = header.ok().map(|header| header.generation);
+    let header = ZoneHeader::decode(region.bytes(zone_at, ZONE_HEADER), zone).ok();
+    let generation = header.map(|header| header.generation);
+    let len = header.map_or(0, |header| geometry.zone_len(header.units));
     let mut at = ZONE_HEADER;
     std::iter::from_fn(move || {
-        if at + SUB_HEADER as u64 > geometry.zone_size {
+        if at + SUB_HEADER as u64 > len {
             return None;
         }
         let bytes = region.bytes(zone_at + at, SUB_HEADER as u64);

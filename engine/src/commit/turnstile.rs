@@ -10,7 +10,7 @@
 //! 3. A switch seals the zone it leaves.
 
 use super::group::{Few, Group};
-use crate::alloc::{ZONE_HEADER, ZonePool};
+use crate::alloc::{ZONE_HEADER, Zone, ZonePool};
 use crate::pm::{Dirty, STREAM_SLOTS};
 use crate::record::Lsn;
 
@@ -18,7 +18,7 @@ use crate::record::Lsn;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct StreamTail {
     /// The zone being filled; none at first, and after an opening that found it sealed.
-    pub(crate) zone: Option<u32>,
+    pub(crate) zone: Option<Zone>,
     /// Offset in it.
     pub(crate) tail: u64,
     /// The greatest ordinal in the chain.
@@ -26,9 +26,31 @@ pub(crate) struct StreamTail {
     /// The greatest LSN in the zone being filled.
     pub(crate) greatest: Lsn,
     /// A linked zone, ready for the switch.
-    pub(crate) spare: Option<u32>,
+    pub(crate) spare: Option<Zone>,
+    /// Units that its next zone should have, if 1 is not enough.
+    pub(crate) units: u32,
+    /// What all streams had appended when it got its zone.
+    began: u64,
     /// No table has it; it gets no spare zone before somebody appends to it.
     pub(crate) idle: bool,
+}
+
+impl StreamTail {
+    /// Goes on in `zone`, as an opening found it.
+    pub(crate) fn resumed(zone: Option<Zone>, units: u32, last: (u64, u64, Lsn)) -> StreamTail {
+        let (tail, ordinal, greatest) = last;
+        StreamTail { zone, tail, ordinal, greatest, units, ..StreamTail::default() }
+    }
+
+    /// Whether its zone has room for so many bytes.
+    fn fits(&self, len: u64) -> bool {
+        self.zone.is_some_and(|zone| self.tail + len <= zone.len)
+    }
+
+    /// Whether its spare zone has.
+    pub(super) fn spare_fits(&self, len: u64) -> bool {
+        self.spare.is_some_and(|zone| ZONE_HEADER + len <= zone.len)
+    }
 }
 
 /// Where one part of a group goes.
@@ -41,31 +63,32 @@ pub(super) struct Place {
     pub(super) switch: Few<Dirty>,
 }
 
+/// More than any zone has: how many it can get is up to the allocator.
+const MOST_UNITS: u32 = 1 << 16;
+
 #[derive(Debug)]
 pub(super) struct Turnstile {
     pub(super) next: Lsn,
     pub(super) streams: Vec<StreamTail>,
-    zone_size: u64,
+    /// Bytes that all streams have appended.
+    appended: u64,
 }
 
 impl Turnstile {
-    pub(super) fn new(next: Lsn, mut streams: Vec<StreamTail>, zone_size: u64) -> Turnstile {
+    pub(super) fn new(next: Lsn, mut streams: Vec<StreamTail>) -> Turnstile {
         // Room for all there can be, so that a new one is no allocation.
         streams.reserve_exact(STREAM_SLOTS as usize - streams.len());
-        Turnstile { next, streams, zone_size }
+        Turnstile { next, streams, appended: 0 }
     }
 
-    /// The first stream that needs a spare zone before the group can pass.
-    pub(super) fn lacks_space(&self, group: &Group) -> Option<u32> {
+    /// The first stream that needs a spare zone before the group can pass, and for how many bytes.
+    pub(super) fn lacks_space(&self, group: &Group) -> Option<(u32, u64)> {
         let lacks = |part: &super::group::Part| {
             let s = &self.streams[part.stream as usize];
-            !self.fits(s, part.zone_len()) && s.spare.is_none()
+            !s.fits(part.zone_len()) && !s.spare_fits(part.zone_len())
         };
-        group.parts.iter().find(|part| lacks(part)).map(|part| part.stream)
-    }
-
-    fn fits(&self, stream: &StreamTail, len: u64) -> bool {
-        stream.zone.is_some() && stream.tail + len <= self.zone_size
+        let lacking = group.parts.iter().find(|part| lacks(part));
+        lacking.map(|part| (part.stream, part.zone_len()))
     }
 
     /// Takes the ticket and reserves the space of a group that lacks none, in `places`.
@@ -79,14 +102,19 @@ impl Turnstile {
     }
 
     fn reserve(&mut self, stream: u32, len: u64, lsn: Lsn, zones: &ZonePool) -> Place {
-        let fits = self.fits(&self.streams[stream as usize], len);
         let s = &mut self.streams[stream as usize];
         let mut switch = Few::new();
-        if !fits && let Some(next) = s.spare.take() {
+        if !s.fits(len)
+            && let Some(next) = s.spare.take()
+        {
             match s.zone {
-                Some(full) => switch.extend(zones.switch(full, s.tail, s.greatest, next)),
-                None => switch.push(zones.first_use(next, lsn)),
+                Some(full) => {
+                    switch.extend(zones.switch(full.number, s.tail, s.greatest, next.number));
+                }
+                None => switch.push(zones.first_use(next.number, lsn)),
             }
+            s.units = units_after(s.units, s.tail, self.appended - s.began);
+            s.began = self.appended;
             s.zone = Some(next);
             s.tail = ZONE_HEADER;
             s.ordinal += 1;
@@ -94,10 +122,41 @@ impl Turnstile {
         let offset = s.tail;
         s.tail += len;
         s.greatest = lsn;
-        debug_assert!(s.tail <= self.zone_size, "a sub-entry never spans zones (invariant 2)");
+        self.appended += len;
         match s.zone {
-            Some(zone) => Place { zone, generation: zones.generation(zone), offset, switch },
+            Some(Zone { number, len }) => {
+                debug_assert!(s.tail <= len, "a sub-entry never spans zones (invariant 2)");
+                Place { zone: number, generation: zones.generation(number), offset, switch }
+            }
             None => unreachable!("space is ready before the ticket"),
         }
+    }
+}
+
+/// How many units a stream's next zone should have, after one in which it appended `own` bytes
+/// while all streams together appended `all`: twice as many for a busy stream, which then switches
+/// less often; half as many for an idle one, whose zones would be kept for few records.
+fn units_after(units: u32, own: u64, all: u64) -> u32 {
+    match units.max(1) {
+        units if own * 4 >= all => units.saturating_mul(2).min(MOST_UNITS),
+        units if own * 16 < all => (units / 2).max(1),
+        units => units,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_busy_stream_gets_larger_zones_and_an_idle_one_smaller_ones() {
+        assert_eq!([0, 1, 2, 64].map(|units| units_after(units, 100, 100)), [2, 2, 4, 128]);
+        assert_eq!([1, 2, 8].map(|units| units_after(units, 100, 1000)), [1, 2, 8]);
+        assert_eq!([1, 2, 8].map(|units| units_after(units, 100, 2000)), [1, 1, 4]);
+        assert_eq!(
+            units_after(MOST_UNITS, 100, 100),
+            MOST_UNITS,
+            "the allocator bounds it further"
+        );
     }
 }

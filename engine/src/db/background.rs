@@ -130,7 +130,7 @@ impl Engine {
     /// Links a spare zone to a stream that has none, so that no writer has to.
     fn link_spare(&self) -> Result<bool> {
         let Some(stream) = self.shared.committer.lacks_spare() else { return Ok(false) };
-        match self.shared.committer.make_spare(stream) {
+        match self.shared.committer.make_spare(stream, 0) {
             Ok(()) => Ok(true),
             // The region is full: the jobs below make space.
             Err(e) if e.kind() == ErrorKind::Full => Ok(false),
@@ -141,11 +141,13 @@ impl Engine {
     /// The state of the region, as pacing sees it.
     pub(super) fn sight(&self) -> Sight {
         let zones = &self.shared.zones;
-        let (total, visible) = (zones.geometry().zone_count, self.shared.committer.visible());
+        let (total, visible) = (zones.geometry().units, self.shared.committer.visible());
         let mut sight = Sight {
             used: u64::from(total - zones.free()),
             total: u64::from(total),
-            zone_size: zones.geometry().zone_size,
+            unit: zones.geometry().unit,
+            usual: u64::from(zones.geometry().usual_units()),
+            is_asked_for: zones.lacks_wanted(),
             appended: self.shared.committer.counts().appended.load(Ordering::Relaxed),
             mass: 0,
             low: visible,
@@ -281,9 +283,8 @@ impl Engine {
         self.background.books.lock().pruned(superseded.bytes());
         let shared = Arc::clone(&self.shared);
         defer(move || {
-            let geometry = shared.zones.geometry();
             for at in level0.prune(&superseded).iter().chain(&superseded.left_out) {
-                shared.zones.sub_live(geometry.zone_of(*at), 1);
+                shared.zones.sub_live(shared.zones.zone_of(*at), 1);
             }
             shared.bell.ring();
         });
@@ -368,9 +369,8 @@ impl Engine {
             (Arc::clone(&view.level0), self.planted_drained(&view.version.drained, upto))
         };
         defer(move || {
-            let geometry = shared.zones.geometry();
             for at in level0.retire(&interval, upto, &drained) {
-                shared.zones.sub_live(geometry.zone_of(at), 1);
+                shared.zones.sub_live(shared.zones.zone_of(at), 1);
             }
             shared.bell.ring();
         });

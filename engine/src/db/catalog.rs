@@ -144,20 +144,19 @@ impl Engine {
 
 /// Counts every record of a view out of its zone.
 fn release_records(shared: &Shared, view: &View) {
-    let geometry = shared.zones.geometry();
     let frozen = view.frozen.iter().map(|f| &f.memtable);
     for memtable in frozen.chain([&view.active]) {
         let mut cursor = memtable.cursor();
         cursor.seek_first();
         while let Some((at, _)) = cursor.record() {
-            shared.zones.sub_live(geometry.zone_of(at), 1);
+            shared.zones.sub_live(shared.zones.zone_of(at), 1);
             cursor.step();
         }
         for tombstone in memtable.tombstones().iter().flat_map(|set| set.iter()) {
-            shared.zones.sub_live(geometry.zone_of(tombstone.at), 1);
+            shared.zones.sub_live(shared.zones.zone_of(tombstone.at), 1);
         }
     }
     for at in view.level0.retire(&KeyInterval::all(), LSN_MAX, &view.version.drained) {
-        shared.zones.sub_live(geometry.zone_of(at), 1);
+        shared.zones.sub_live(shared.zones.zone_of(at), 1);
     }
 }

@@ -44,7 +44,7 @@ impl Engine {
         }
         let _guard = pin();
         let tables: HashMap<_, _> = self.tables().into_iter().map(|t| (t.id(), t)).collect();
-        let budget = zones.geometry().zone_size / 4;
+        let budget = zones.geometry().usual_zone() / 4;
         let (mut living, mut bytes, mut cleaned) = (Vec::new(), 0, 0);
         for zone in candidates {
             let found = self.living(&tables, zone);
@@ -119,7 +119,7 @@ impl Engine {
                 table.view().relocate(record, *from, at)
             });
             // One that went in the meantime has counted its old place out; nobody has the new one.
-            let gone_from = if found { zones.geometry().zone_of(*from) } else { zone };
+            let gone_from = if found { zones.zone_of(*from) } else { zone };
             zones.sub_live(gone_from, 1);
             at += record.stored_len() as u64;
         }

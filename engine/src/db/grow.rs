@@ -10,7 +10,7 @@ use crate::limits;
 use crate::options::Options;
 
 impl Engine {
-    /// Grows the region to about `size` bytes, in whole zones; the new length.
+    /// Grows the region to about `size` bytes, in whole units; the new length.
     pub(super) fn grow_pm(&self, size: u64) -> Result<u64> {
         self.shared.check_writable()?;
         Options::new().pm_size(size.max(limits::MIN_PM_SIZE)).check()?;
@@ -21,7 +21,7 @@ impl Engine {
         grown.geometry = geometry;
         self.shared
             .committer
-            .grow(geometry.zone_count, || grown.write(&self.shared.region).map(|_| ()))?;
+            .grow(geometry.units, || grown.write(&self.shared.region).map(|_| ()))?;
         *superblock = grown;
         // Writers that wait for a zone have one.
         self.shared.pace.report(None);

@@ -200,7 +200,7 @@ impl Database {
     ///
     /// # Errors
     ///
-    /// `Invalid` when the batch does not fit in a zone or mixes databases; otherwise as
+    /// `Invalid` when the batch does not fit in the largest zone or mixes databases; otherwise as
     /// [`Table::put`].
     pub fn write(&self, batch: WriteBatch) -> Result<()> {
         self.write_with(batch, Durability::Durable)
@@ -231,7 +231,7 @@ impl Database {
         })
     }
 
-    /// Makes the region larger while the database is open, in whole zones; returns its new length
+    /// Makes the region larger while the database is open, in whole units; returns its new length
     /// in bytes. It can grow to sixteen times the size that it was made with. It takes as long as
     /// writing that many zeros and syncing them; commits go on meanwhile.
     ///

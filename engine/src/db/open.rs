@@ -191,11 +191,11 @@ impl Opening<'_> {
         }
         let incarnation = superblock.incarnations.current;
         let (streams, gidx) = (recovered.streams.clone(), recovered.gidx.clone());
-        let zone_size = superblock.geometry.zone_size;
+        let len = |zone| superblock.geometry.zone_len(zones.units_of(zone));
+        let found = recovered.zones.iter().map(|(zone, _)| len(*zone)).sum();
         let start = Start { last, incarnation, floor, streams, gidx, cleaner };
         let mut engine = self.engine(region, (zones, superblock), set, start);
         engine.opened.groups_accepted = recovered.above_floor;
-        let found = recovered.zones.len() as u64 * zone_size;
         engine.shared.committer.counts().appended.store(found, Ordering::Relaxed);
         engine.catch_up(&recovered)?;
         engine.opened.records_rebuilt =
@@ -342,8 +342,8 @@ fn wipe_open_ends(region: &Region, zones: &ZonePool, recovered: &Recovered) -> R
     let geometry = zones.geometry();
     for stream in &recovered.streams {
         let Some(zone) = stream.zone else { continue };
-        let zeros = vec![0; (geometry.zone_size - stream.tail) as usize];
-        region.persist([region.write(geometry.zone(zone) + stream.tail, &zeros)])?;
+        let zeros = vec![0; (zone.len - stream.tail) as usize];
+        region.persist([region.write(geometry.zone(zone.number) + stream.tail, &zeros)])?;
     }
     Ok(())
 }

@@ -24,10 +24,15 @@ const LONGEST: u128 = 1_000_000_000;
 /// What the background sees of the region at some moment.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Sight {
-    /// Zones taken, and zones that there are.
+    /// Units taken, and units that there are.
     pub(super) used: u64,
     pub(super) total: u64,
-    pub(super) zone_size: u64,
+    /// Bytes in a unit.
+    pub(super) unit: u64,
+    /// Units in the zones of busy streams.
+    pub(super) usual: u64,
+    /// Whether a writer waits for a zone that is larger than any piece that is free.
+    pub(super) is_asked_for: bool,
     /// Bytes of zones that were ever appended to.
     pub(super) appended: u64,
     /// Bytes of records that are not drained.
@@ -41,14 +46,15 @@ pub(super) struct Sight {
 }
 
 impl Sight {
-    /// Whether drains should run: half of the zones are taken.
+    /// Whether drains should run: half of the region is taken, or not enough of it in one piece
+    /// is free. A turn frees zones in the order of their age, and so makes whole pieces.
     pub(super) fn calls_for_drain(&self) -> bool {
-        self.used * 2 >= self.total
+        self.used * 2 >= self.total || self.is_asked_for
     }
 
     /// Bytes of zones that were taken and are free again, give or take what was there at first.
     fn freed(&self) -> i128 {
-        i128::from(self.appended) - i128::from(self.used * self.zone_size)
+        i128::from(self.appended) - i128::from(self.used * self.unit)
     }
 
     /// How full the region is on the way from five eighths to seven eighths, in thousandths; more
@@ -60,8 +66,8 @@ impl Sight {
     /// Bytes that a turn may see appended: the capacity, but for zones that are open, ready, or
     /// wait for readers.
     fn capacity(&self) -> u64 {
-        let reserve = (self.total / 8).max(3);
-        (self.total.saturating_sub(reserve) * self.zone_size).max(1)
+        let reserve = (self.total / 8).max(3 * self.usual);
+        (self.total.saturating_sub(reserve) * self.unit).max(1)
     }
 }
 
@@ -219,14 +225,14 @@ impl Books {
         let bytes = u128::try_from(now.freed() - freed).unwrap_or(0);
         let rate = u64::try_from(bytes * 1_000_000_000 / took.as_nanos()).unwrap_or(u64::MAX);
         // Never less than a zone a second: that nothing came free may be a matter of moments.
-        let rate = rate.max(now.zone_size);
+        let rate = rate.max(now.unit * now.usual);
         self.freeing = if self.freeing == 0 { rate } else { (self.freeing / 4) * 3 + rate / 4 };
     }
 
     /// Remembers how much was appended up to now; a few marks a zone.
     fn mark(&mut self, now: &Sight) {
         let last = self.marks.back().copied().unwrap_or_default();
-        if now.visible > last.0 && now.appended >= last.1 + now.zone_size / 8 {
+        if now.visible > last.0 && now.appended >= last.1 + now.unit * now.usual / 8 {
             self.marks.push_back((now.visible, now.appended));
         }
         while self.marks.get(1).is_some_and(|(lsn, _)| *lsn <= now.low) {
@@ -244,7 +250,8 @@ mod tests {
     fn sight(used: u64, appended: u64, low: Lsn) -> Sight {
         let (total, mass) = (64, used.min(40) * ZONE);
         let (visible, clock) = (appended / 1024, Duration::ZERO);
-        Sight { used, total, zone_size: ZONE, appended, mass, low, visible, clock }
+        let (unit, usual, is_asked_for) = (ZONE, 1, false);
+        Sight { used, total, unit, usual, is_asked_for, appended, mass, low, visible, clock }
     }
 
     #[test]

@@ -97,8 +97,7 @@ fn scan_zone(engine: &Engine, tables: &Tables, accepted: &[Accepted], found: &mu
 fn install(engine: &Engine, table: &TableCore, found: Vec<Found>, threads: usize) -> u64 {
     let region = &engine.shared.region;
     let zones = &engine.shared.zones;
-    let geometry = zones.geometry();
-    let counts = |at| zones.add_live(geometry.zone_of(at), 1);
+    let counts = |at| zones.add_live(zones.zone_of(at), 1);
     let rebuilt = rebuild(region, found, threads, &counts);
     let count = (rebuilt.index.len() + rebuilt.tombstones.len()) as u64;
     let oldest = rebuilt.oldest;

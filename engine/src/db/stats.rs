@@ -109,8 +109,13 @@ pub struct PmStats {
     pub note: Option<String>,
     /// Its size in bytes.
     pub capacity: u64,
-    /// Bytes in a zone.
+    /// Bytes in a unit, the smallest zone. A zone is one unit, or two, four … in a row; the numbers
+    /// of zones below are in units.
     pub zone_size: u64,
+    /// Bytes in the largest zone: what a batch may take.
+    pub largest_zone: u64,
+    /// Bytes in the largest piece that is free: what a zone that is taken now can have.
+    pub largest_free: u64,
     /// Zones that there are.
     pub zones: u32,
     /// Zones that are taken.
@@ -121,6 +126,10 @@ pub struct PmStats {
     pub zones_pinned: u32,
     /// Zones that hold a record that counts.
     pub zones_live: u32,
+    /// How many zones the taken units make, large and small.
+    pub zones_linked: u32,
+    /// Of these, zones without a record that counts.
+    pub zones_empty: u32,
     /// Records in zones that count.
     pub live_records: u64,
     /// Streams that tables append to: the shared one, and those of busy tables.
@@ -319,18 +328,23 @@ fn pm(engine: &Engine) -> PmStats {
     let zones = &engine.shared.zones;
     let geometry = zones.geometry();
     // In this order, so that what is appended meanwhile does not pass for zones without bytes.
-    let used = geometry.zone_count - zones.free();
+    let used = geometry.units - zones.free();
+    let (zones_linked, zones_empty) = zones.linked();
     let appended = read(&engine.shared.committer.counts().appended);
     let is_emulated = engine.shared.region.mode() == "emulated";
     PmStats {
         note: is_emulated.then(|| super::emulated::note(engine.shared.region.path())).flatten(),
         capacity: engine.shared.region.len(),
-        zone_size: geometry.zone_size,
-        zones: geometry.zone_count,
+        zone_size: geometry.unit,
+        largest_zone: geometry.largest_zone(),
+        largest_free: geometry.zone_len(zones.largest_free()),
+        zones: geometry.units,
         zones_used: used,
-        zones_open: zones.open_zones(),
-        zones_pinned: zones.pinned_zones(),
-        zones_live: (0..geometry.zone_count).filter(|zone| zones.live(*zone) > 0).count() as u32,
+        zones_open: zones.open_units(),
+        zones_pinned: zones.pinned_units(),
+        zones_live: zones.live_units(),
+        zones_linked,
+        zones_empty,
         live_records: zones.live_records(),
         streams_used: engine.shared.committer.streams_used(),
         appended_bytes: appended,

@@ -54,11 +54,11 @@ fn choose(wrote: &HashMap<TableId, u64>, own: &[TableId], most: u32) -> Option<C
     busiest.filter(|_| (own.len() as u32) < most && total > 0).map(|table| Change::Give(*table))
 }
 
-/// How many tables may have streams, in a mode and a region of so many zones: each holds a zone
+/// How many tables may have streams, in a mode and a region of so many units: each holds a zone
 /// and a spare one.
-fn most_streams(tuning: CommitTuning, is_persistent_memory: bool, zones: u32) -> u32 {
+fn most_streams(tuning: CommitTuning, is_persistent_memory: bool, units: u32) -> u32 {
     let wanted = tuning.own_streams.unwrap_or(if is_persistent_memory { 8 } else { 0 });
-    wanted.min(zones / 16).min(STREAM_SLOTS - 1)
+    wanted.min(units / 16).min(STREAM_SLOTS - 1)
 }
 
 impl Engine {
@@ -78,8 +78,11 @@ impl Engine {
             return Ok(true);
         }
         let tuning = *self.streams.tuning.lock();
-        let zones = self.shared.zones.geometry().zone_count;
-        let most = most_streams(tuning, self.shared.region.is_persistent_memory(), zones);
+        let zones = &self.shared.zones;
+        let is_pm = self.shared.region.is_persistent_memory();
+        // The zones that streams are about to fill may be what divides the piece asked for.
+        let asked_for = zones.lacks_wanted();
+        let most = if asked_for { 0 } else { most_streams(tuning, is_pm, zones.geometry().units) };
         let mut state = self.streams.state.lock();
         if most == 0 && state.own.is_empty() {
             return Ok(false);
@@ -87,7 +90,7 @@ impl Engine {
         let tables = self.tables();
         let wrote = state.since_last_look(&tables);
         // A look at every sixteenth of the region that was written.
-        if wrote.values().sum::<u64>() < self.shared.region.len() / 16 {
+        if !asked_for && wrote.values().sum::<u64>() < self.shared.region.len() / 16 {
             return Ok(false);
         }
         let own: Vec<TableId> = state.own.keys().copied().collect();

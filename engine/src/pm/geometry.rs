@@ -11,59 +11,72 @@ pub(crate) const LINE: u64 = 64;
 /// How many streams a region can hold.
 pub(crate) const STREAM_SLOTS: u32 = 384;
 
-const MIN_ZONE: u64 = 128 * 1024;
-const MAX_ZONE: u64 = 4 * 1024 * 1024;
+const MIN_UNIT: u64 = 128 * 1024;
+const MAX_UNIT: u64 = 4 * 1024 * 1024;
 
-/// Zones that a region aims for: enough that freeing one frees little, few enough that headers
-/// and chains stay cheap.
-const ZONES_AIMED_AT: u64 = 64;
+/// Units that a region aims for: small enough for a stream with little to write, few enough that
+/// the index stays short.
+const UNITS_AIMED_AT: u64 = 1024;
+
+/// Zones that a region is as good as divided into by busy streams: enough that freeing one frees
+/// little, few enough that headers and chains stay cheap.
+const ZONES_AIMED_AT: u32 = 64;
+
+/// The largest zone that a stream takes to have fewer switches.
+const USUAL_ZONE: u64 = 4 * 1024 * 1024;
+
+/// The largest zone that there is, for batches that fit no smaller one.
+const LARGEST_ZONE: u64 = 16 * 1024 * 1024;
+
+/// The largest zone takes at most this part of its region.
+const LARGEST_SHARE: u32 = 8;
 
 /// How many times larger a region can grow: its index has slots for that from the first.
 const GROWTH: u32 = 16;
 
-const MAX_ZONES: u32 = 16 * 1024;
+const MAX_UNITS: u32 = 16 * 1024;
 
 /// The sizes that a region was made with, and the offsets that follow from them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Geometry {
-    /// Bytes in a zone: a power of two.
-    pub(crate) zone_size: u64,
-    /// Entries in the zone pool's index.
+    /// Bytes in a unit, the smallest zone: a power of two.
+    pub(crate) unit: u64,
+    /// Entries in the zone pool's index: one for each unit that there may ever be.
     pub(crate) zone_slots: u32,
-    /// Zones that exist.
-    pub(crate) zone_count: u32,
+    /// Units that exist.
+    pub(crate) units: u32,
 }
 
 impl Geometry {
     /// The geometry of a new region of about `size` bytes.
     pub(crate) fn for_size(size: u64) -> Geometry {
-        let zone_size = (size / ZONES_AIMED_AT).next_power_of_two().clamp(MIN_ZONE, MAX_ZONE);
-        let zones = (size / zone_size).max(1);
-        debug_assert!(zones <= u64::from(MAX_ZONES), "MAX_PM_SIZE is 16,384 zones of 4 MiB");
-        let zone_count = zones as u32;
+        let unit = (size / UNITS_AIMED_AT).next_power_of_two().clamp(MIN_UNIT, MAX_UNIT);
+        let count = (size / unit).max(1);
+        debug_assert!(count <= u64::from(MAX_UNITS), "MAX_PM_SIZE is 16,384 units of 4 MiB");
+        let units = count as u32;
         // At least what fits in the one page that the index takes anyway.
-        let zone_slots = (zone_count * GROWTH).max(PAGE as u32 / 8).min(MAX_ZONES);
-        Geometry { zone_size, zone_slots, zone_count }
+        let zone_slots = (units * GROWTH).max(PAGE as u32 / 8).min(MAX_UNITS);
+        Geometry { unit, zone_slots, units }
     }
 
-    /// The geometry after growing to about `size` bytes, in whole zones.
+    /// The geometry after growing to about `size` bytes, in whole units.
     ///
     /// # Errors
     ///
     /// `Invalid` when the region is that large already, or cannot become it.
     pub(crate) fn grown_to(self, size: u64) -> Result<Geometry> {
-        let zones = size / self.zone_size;
-        if zones <= u64::from(self.zone_count) || zones > u64::from(self.zone_slots) {
+        let units = size / self.unit;
+        if units <= u64::from(self.units) || units > u64::from(self.zone_slots) {
             return Err(Error::invalid(format!(
-                "a region of {} MiB made with zones of {} KiB grows to more than that and at most \
+                "a region of {} MiB made of units of {} KiB grows to more than that and at most \
                  {} MiB, not to {} MiB; for a larger one make a new database",
-                (u64::from(self.zone_count) * self.zone_size) >> 20,
-                self.zone_size >> 10,
-                (u64::from(self.zone_slots) * self.zone_size) >> 20,
+                (u64::from(self.units) * self.unit) >> 20,
+                self.unit >> 10,
+                (u64::from(self.zone_slots) * self.unit) >> 20,
                 size >> 20
             )));
         }
-        Ok(Geometry { zone_count: zones as u32, ..self })
+        Ok(Geometry { units: units as u32, ..self })
     }
 
     /// Checks sizes read from media.
@@ -72,18 +85,50 @@ impl Geometry {
     ///
     /// `Invalid` when no region can have been made with them.
     pub(crate) fn check(self) -> Result<Geometry> {
-        let sound = self.zone_size.is_power_of_two()
-            && (MIN_ZONE..=MAX_ZONE).contains(&self.zone_size)
-            && (1..=MAX_ZONES).contains(&self.zone_count)
-            && self.zone_count <= self.zone_slots
-            && self.zone_slots <= MAX_ZONES;
+        let sound = self.unit.is_power_of_two()
+            && (MIN_UNIT..=MAX_UNIT).contains(&self.unit)
+            && (1..=MAX_UNITS).contains(&self.units)
+            && self.units <= self.zone_slots
+            && self.zone_slots <= MAX_UNITS;
         if sound {
             return Ok(self);
         }
         Err(Error::invalid(format!(
-            "a region of {} zones ({} slots) of {} bytes cannot be",
-            self.zone_count, self.zone_slots, self.zone_size
+            "a region of {} units ({} slots) of {} bytes cannot be",
+            self.units, self.zone_slots, self.unit
         )))
+    }
+
+    /// Units in the largest zone: a power of two.
+    pub(crate) fn largest_units(self) -> u32 {
+        let most = (LARGEST_ZONE / self.unit) as u32;
+        power_of_two_up_to((self.units / LARGEST_SHARE).min(most))
+    }
+
+    /// Units in the largest zone that a stream takes to have fewer switches: a power of two.
+    pub(crate) fn usual_units(self) -> u32 {
+        let most = (USUAL_ZONE / self.unit) as u32;
+        power_of_two_up_to((self.units / ZONES_AIMED_AT).min(most))
+    }
+
+    /// Bytes in the largest zone.
+    pub(crate) fn largest_zone(self) -> u64 {
+        self.zone_len(self.largest_units())
+    }
+
+    /// Bytes in the largest zone that a stream takes to have fewer switches.
+    pub(crate) fn usual_zone(self) -> u64 {
+        self.zone_len(self.usual_units())
+    }
+
+    /// Bytes in a zone of so many units.
+    pub(crate) fn zone_len(self, units: u32) -> u64 {
+        u64::from(units) * self.unit
+    }
+
+    /// Units in the smallest zone of at least `len` bytes: a power of two.
+    pub(crate) fn units_for(self, len: u64) -> u32 {
+        (len.div_ceil(self.unit).max(1) as u32).next_power_of_two()
     }
 
     /// Offset of copy A (0) or B (1) of the superblock.
@@ -122,15 +167,15 @@ impl Geometry {
         10 * PAGE + u64::from(zone) * 8
     }
 
-    /// Offset of a zone.
+    /// Offset of a zone, which goes by the number of its first unit.
     pub(crate) fn zone(self, zone: u32) -> u64 {
-        self.zones_start() + u64::from(zone) * self.zone_size
+        self.zones_start() + u64::from(zone) * self.unit
     }
 
-    /// The zone that holds an offset.
-    pub(crate) fn zone_of(self, at: u64) -> u32 {
+    /// The unit that holds an offset.
+    pub(crate) fn unit_of(self, at: u64) -> u32 {
         debug_assert!(at >= self.zones_start(), "offset {at} lies before the zones");
-        ((at - self.zones_start()) / self.zone_size) as u32
+        ((at - self.zones_start()) / self.unit) as u32
     }
 
     /// Offset of the first zone: the length of the fixed parts.
@@ -145,11 +190,17 @@ impl Geometry {
 
     /// Length of the whole region in bytes.
     pub(crate) fn region_len(self) -> u64 {
-        self.zone(self.zone_count)
+        self.zone(self.units)
     }
 }
 
+/// The largest power of two that is at most `n`, and 1 for 0.
+fn power_of_two_up_to(n: u32) -> u32 {
+    n.checked_ilog2().map_or(1, |log| 1 << log)
+}
+
 const _: () = {
+    assert!(LARGEST_ZONE / LINE < 1 << 20, "a GIDX word has 20 bits for a zone's tail in lines");
     assert!(1024 + STREAM_SLOTS as u64 * 8 <= PAGE, "the GIDX words share the words' page");
     assert!(STREAM_SLOTS as u64 * 8 <= PAGE, "the streams' index fits its page");
     assert!(STREAM_SLOTS as u64 * 64 == 6 * PAGE, "the stream objects fill pages 4 to 9");
@@ -160,16 +211,36 @@ mod tests {
     use super::*;
 
     #[test]
-    fn laptop_region_has_64_zones_of_4_mib() {
+    fn laptop_region_has_1024_units_of_256_kib() {
         let g = Geometry::for_size(256 << 20);
-        assert_eq!((g.zone_size, g.zone_count), (4 << 20, 64));
-        assert_eq!(g.zone_of(g.zone(63) + g.zone_size - 1), 63);
+        assert_eq!((g.unit, g.units), (256 << 10, 1024));
+        assert_eq!((g.usual_zone(), g.largest_zone()), (4 << 20, 16 << 20));
+        assert_eq!(g.unit_of(g.zone(1023) + g.unit - 1), 1023);
+        assert_eq!(
+            [1, 256 << 10, (256 << 10) + 1, 3 << 20].map(|len| g.units_for(len)),
+            [1, 1, 2, 16]
+        );
         assert!(g.check().is_ok());
     }
 
     #[test]
-    fn smallest_region_has_16_zones() {
+    fn smallest_region_has_16_units() {
         let g = Geometry::for_size(crate::limits::MIN_PM_SIZE);
-        assert_eq!((g.zone_size, g.zone_count), (128 << 10, 16));
+        assert_eq!((g.unit, g.units), (128 << 10, 16));
+        assert_eq!((g.usual_zone(), g.largest_zone()), (128 << 10, 256 << 10));
+    }
+
+    /// Version 1 of the format had zones of one size, a 64th of the region.
+    #[test]
+    fn the_zones_of_version_1_are_units() {
+        let g = Geometry { unit: 4 << 20, zone_slots: 1024, units: 64 }.check().unwrap();
+        assert_eq!((g.usual_units(), g.largest_units()), (1, 4));
+    }
+
+    #[test]
+    fn largest_region_has_as_many_units_as_there_can_be() {
+        let g = Geometry::for_size(crate::limits::MAX_PM_SIZE);
+        assert_eq!((g.unit, g.units), (4 << 20, MAX_UNITS));
+        assert!(g.check().is_ok());
     }
 }

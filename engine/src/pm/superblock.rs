@@ -80,9 +80,9 @@ impl Superblock {
         let mut body = Vec::with_capacity(PAGE as usize);
         body.extend_from_slice(&self.database_id);
         put_u64(&mut body, self.generation);
-        put_u64(&mut body, self.geometry.zone_size);
+        put_u64(&mut body, self.geometry.unit);
         put_u32(&mut body, self.geometry.zone_slots);
-        put_u32(&mut body, self.geometry.zone_count);
+        put_u32(&mut body, self.geometry.units);
         put_u64(&mut body, self.incarnations.current);
         put_u64(&mut body, self.lsn_base);
         put_u32(&mut body, self.incarnations.earlier.len() as u32);
@@ -130,7 +130,7 @@ impl Superblock {
     fn fields(mut r: Reader<'_>) -> Option<Superblock> {
         let database_id = r.take(16)?.try_into().ok()?;
         let generation = r.u64()?;
-        let geometry = Geometry { zone_size: r.u64()?, zone_slots: r.u32()?, zone_count: r.u32()? };
+        let geometry = Geometry { unit: r.u64()?, zone_slots: r.u32()?, units: r.u32()? };
         let geometry = geometry.check().ok()?;
         let current = r.u64()?;
         let lsn_base = r.u64()?;

@@ -13,8 +13,9 @@ use crate::table::Shared;
 /// Operations on any tables of one database that become visible and durable together, or not at
 /// all. Commit it with [`Database::write`](crate::Database::write).
 ///
-/// Of several operations on one key the last counts, range deletes included. A batch must fit in one zone of the region
-/// (4 MiB less 64 bytes at the default size); a larger one fails at commit as a whole.
+/// Of several operations on one key the last counts, range deletes included. A batch must fit in
+/// the region's largest zone (16 MiB less 64 bytes at the default size); a larger one fails at
+/// commit as a whole.
 ///
 /// # Examples
 ///

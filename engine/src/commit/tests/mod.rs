@@ -83,7 +83,12 @@ pub(super) struct Fixture {
 impl Fixture {
     /// One over persistent memory (`dax`) or a file.
     pub(super) fn new(dax: bool) -> Fixture {
-        let geometry = Geometry { zone_size: 128 << 10, zone_slots: 4, zone_count: 4 };
+        Fixture::of_units(dax, 4)
+    }
+
+    /// One over a region of so many units of 128 KiB.
+    pub(super) fn of_units(dax: bool, units: u32) -> Fixture {
+        let geometry = Geometry { unit: 128 << 10, zone_slots: units, units };
         let machine = if dax { Machine::with_memory() } else { Machine::with_files() };
         let media = match machine.make_memory(geometry.region_len()) {
             Some(memory) => Media::Simulated(memory),

@@ -8,7 +8,7 @@ use super::super::floor::{Floor, Gidx};
 use super::super::recover::{Evidence, Recovered, recover};
 use super::super::{Batch, Group};
 use super::Fixture;
-use crate::alloc::{StreamPool, ZONE_HEADER, ZonePool};
+use crate::alloc::{StreamPool, ZONE_HEADER, Zone, ZonePool};
 use crate::error::{ErrorKind, Result};
 use crate::options::Durability::{Durable, Relaxed};
 use crate::pm::{Incarnations, Lived, Media, Purpose, Region, Span};
@@ -23,7 +23,7 @@ impl Fixture {
     }
 
     fn group(&self, batch: &Batch) -> Group {
-        Group::encode(batch, self.zones.geometry().zone_size).unwrap()
+        Group::encode(batch, self.zones.geometry().largest_zone()).unwrap()
     }
 
     fn fences(&self) -> u64 {
@@ -168,7 +168,59 @@ fn a_sub_entry_never_spans_zones_and_a_left_zone_is_sealed() {
     assert_eq!(recovered.last, 5);
     let in_zones: Vec<usize> = recovered.zones.iter().map(|(_, entries)| entries.len()).collect();
     assert_eq!(in_zones, [2, 2, 1]);
-    assert_eq!(recovered.streams[0].zone, Some(2), "the last one stays open");
+    let open = Zone { number: 2, len: 128 << 10 };
+    assert_eq!(recovered.streams[0].zone, Some(open), "the last one stays open");
+}
+
+#[test]
+fn a_batch_that_fits_no_small_zone_takes_a_larger_one() {
+    for dax in [false, true] {
+        let fixture = Fixture::of_units(dax, 64);
+        fixture.commit(&[("small", "1")]);
+        // The stream has a spare zone of one unit by now, which has to go.
+        fixture.committer.make_spare(0, 0).unwrap();
+        let large = "x".repeat(700 << 10);
+        let pending = fixture.committer.enqueue(&fixture.batch(&[("large", &large)]), Durable);
+        let pending = pending.unwrap();
+        let zone = pending.zone();
+        pending.wait().unwrap();
+        assert_eq!(fixture.zones.units_of(zone), 8, "a MiB");
+        // What is left of it is used, too.
+        let next = fixture.committer.enqueue(&fixture.batch(&[("next", "1")]), Durable).unwrap();
+        assert_eq!((next.zone(), next.wait().unwrap()), (zone, 3));
+        assert_eq!(fixture.zones.zone_of(fixture.zones.geometry().zone(zone + 7)), zone);
+        assert_eq!(fixture.get("large", 3), Some(large));
+        let recovered = fixture.recover(&first_incarnation()).unwrap();
+        assert_eq!((recovered.last, recovered.zones.len()), (3, 2));
+        let open = recovered.streams[0].zone.unwrap();
+        assert_eq!(open, Zone { number: zone, len: 1 << 20 });
+        // Larger than the largest zone: refused before anything is done.
+        let too_large = "x".repeat(1 << 20);
+        let refused = fixture.committer.commit(&fixture.batch(&[("a", &too_large)]), Durable);
+        assert_eq!(refused.unwrap_err().kind(), ErrorKind::Invalid);
+        assert_eq!(fixture.commit(&[("last", "1")]), 4);
+    }
+}
+
+#[test]
+fn busy_streams_take_larger_zones_and_closed_ones_begin_small_again() {
+    let fixture = Fixture::of_units(true, 512);
+    let value = "x".repeat(30 << 10);
+    let mut sizes = Vec::new();
+    for _ in 0..150 {
+        let pending = fixture.committer.enqueue(&fixture.batch(&[("k", &value)]), Relaxed).unwrap();
+        let units = fixture.zones.units_of(pending.zone());
+        pending.wait().unwrap();
+        if sizes.last() != Some(&units) {
+            sizes.push(units);
+        }
+    }
+    assert_eq!(sizes, [1, 2, 4, 8], "up to a 64th of the region");
+    let stream = fixture.committer.open_stream().unwrap();
+    fixture.table.stream.store(stream, Ordering::Relaxed);
+    let pending = fixture.committer.enqueue(&fixture.batch(&[("own", "1")]), Relaxed).unwrap();
+    assert_eq!(fixture.zones.units_of(pending.zone()), 1);
+    pending.wait().unwrap();
 }
 
 #[test]
@@ -256,7 +308,7 @@ fn a_failure_while_a_zone_is_linked_wakes_those_who_wait_for_a_sync() {
         }
         assert!(outcomes.recv_timeout(A_WHILE).is_err(), "they wait for the sync");
         fixture.machine.fail_sync_after(0);
-        assert!(fixture.committer.make_spare(0).is_err());
+        assert!(fixture.committer.make_spare(0, 0).is_err());
         let woken = [(); 2].map(|()| outcomes.recv_timeout(Duration::from_secs(20)));
         drop(syncs);
         fixture.committer.wake_all();
@@ -333,7 +385,7 @@ fn a_closed_stream_gives_all_its_zones_back() {
     fixture.commit(&[("shared", "1")]);
     let stream = fixture.committer.open_stream().unwrap();
     fixture.table.stream.store(stream, Ordering::Relaxed);
-    fixture.committer.make_spare(stream).unwrap();
+    fixture.committer.make_spare(stream, 0).unwrap();
     let late = fixture.group(&fixture.batch(&[("own", "1")]));
     let pending = fixture.committer.enqueue(&fixture.batch(&[("own", "0")]), Durable).unwrap();
     let zone = pending.zone();
