@@ -6,12 +6,20 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use crate::error::{Error, Result};
 use crate::memtable::{Index, encode_record, record_at, records_in, set_seq};
+use crate::mvcc::pin;
+use crate::options::Mode;
 use crate::os::{Files, OpenHow, RealFiles};
 use crate::pm::{Media, Region};
+use crate::ptree::Shape;
+use crate::ptree::versions::{VERSIONS, VersionTree};
 use crate::record::{Kind, LSN_MAX};
+
+/// Persistent memory that costs no more than memory.
+const EMULATED: Mode = Mode::Emulated { delay: Duration::ZERO };
 
 /// Records one behind the other, as they lie in a zone, in the memory that a region in `file` mode
 /// has. Nothing of it is ever written to a file.
@@ -120,6 +128,91 @@ impl RecordIndex {
     /// Bytes of memory that it takes.
     pub fn memory(&self) -> usize {
         self.index.memory()
+    }
+}
+
+/// The persistent index of versions over the records of an [`Arena`], in a region of its own on
+/// tmpfs: each change is flushed and fenced when its call returns.
+#[derive(Debug)]
+pub struct PersistentIndex {
+    tree: VersionTree,
+}
+
+impl PersistentIndex {
+    /// An empty index at `path`, in a region of about so many bytes; a key takes about 28.
+    ///
+    /// # Errors
+    ///
+    /// `Full`, or another I/O error.
+    pub fn create(arena: &Arena, path: &Path, bytes: u64) -> Result<PersistentIndex> {
+        let files: Arc<dyn Files> = Arc::new(RealFiles);
+        let shape = Shape::for_size(VERSIONS, bytes.max(4 << 20), 256 << 10);
+        let media = Media::create(&files, path, shape.region_len(), EMULATED)?;
+        let region = Arc::new(Region::new(media, path, shape.region_len())?);
+        Ok(PersistentIndex { tree: VersionTree::format(&region, shape, &arena.region)? })
+    }
+
+    /// The index at `path`, over the records that it was made for.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid`, `Corrupt`, or an I/O error.
+    pub fn open(arena: &Arena, path: &Path) -> Result<PersistentIndex> {
+        let files: Arc<dyn Files> = Arc::new(RealFiles);
+        let (media, len) = Media::open(&files, path, false, EMULATED)?;
+        let region = Arc::new(Region::new(media, path, len)?);
+        Ok(PersistentIndex { tree: VersionTree::open(&region, &arena.region)? })
+    }
+
+    /// The sequence number up to which all records are in it, durably.
+    pub fn merged(&self) -> u64 {
+        self.tree.merged()
+    }
+
+    /// Says that all records up to `seq` are in it.
+    ///
+    /// # Errors
+    ///
+    /// An I/O error.
+    pub fn set_merged(&self, seq: u64) -> Result<()> {
+        self.tree.set_merged(seq)
+    }
+
+    /// Makes the record at `at` findable, durably.
+    ///
+    /// # Errors
+    ///
+    /// `Full`, or an I/O error.
+    pub fn insert(&self, key: &[u8], seq: u64, at: u64) -> Result<()> {
+        let _guard = pin();
+        self.tree.insert(key, seq, at).map(drop)
+    }
+
+    /// The offset of the newest version of `key`.
+    ///
+    /// # Errors
+    ///
+    /// An I/O error.
+    pub fn get(&self, key: &[u8]) -> Result<Option<u64>> {
+        let _guard = pin();
+        Ok(self.tree.get(key, LSN_MAX)?.map(|(_, at)| at))
+    }
+
+    /// Shows the offsets of up to `rows` versions from `from` on.
+    ///
+    /// # Errors
+    ///
+    /// An I/O error.
+    pub fn scan(&self, from: &[u8], rows: usize, mut show: impl FnMut(u64)) -> Result<()> {
+        let _guard = pin();
+        let mut cursor = self.tree.cursor();
+        cursor.seek(from, LSN_MAX)?;
+        for _ in 0..rows {
+            let Some((_, at)) = cursor.version() else { break };
+            show(at);
+            cursor.next()?;
+        }
+        Ok(())
     }
 }
 

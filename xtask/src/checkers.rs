@@ -21,6 +21,7 @@ pub(crate) fn shuttle(setting: &mut Setting) -> Result<()> {
     let mut command = cargo(setting);
     command.args(["test", "--package", "terrace", "--lib", "--features", "shuttle"]);
     command.args(["--", "index::tests::model", "commit::tests::model", "locks::tests::model"]);
+    command.arg("ptree::tests::interleaved");
     passes(command)
 }
 

@@ -1,5 +1,6 @@
-//! `ods`, with threads: inserts and reads of one map by 1 to 16 threads, beside the standard map
-//! behind a lock, which persists nothing.
+//! `ods`, with threads: inserts and reads of one map by 1 to 16 threads; the tree with keys of
+//! eight bytes, that of byte strings with the same keys, and beside them the engine's index and the
+//! standard map behind a lock, which persist nothing.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -8,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, anyhow};
 use terrace::Mode;
-use terrace::ptree::{OdsTree, Options};
+use terrace::bench::{Arena, RecordIndex};
+use terrace::ptree::{BytesTree, OdsTree, Options};
 
 use crate::Settings;
 use crate::random::Random;
@@ -21,12 +23,13 @@ type Span = (Instant, Instant);
 
 /// A map that threads share.
 trait Shared: Sync {
-    fn insert(&self, key: u64) -> Result<()>;
+    /// Adds a key, with a value of eight bytes; `buffer` saves an allocation.
+    fn insert(&self, key: u64, buffer: &mut Vec<u8>) -> Result<()>;
     fn get(&self, key: u64) -> Result<bool>;
 }
 
 impl Shared for OdsTree {
-    fn insert(&self, key: u64) -> Result<()> {
+    fn insert(&self, key: u64, _: &mut Vec<u8>) -> Result<()> {
         OdsTree::insert(self, key, key)?;
         Ok(())
     }
@@ -36,8 +39,38 @@ impl Shared for OdsTree {
     }
 }
 
+impl Shared for BytesTree {
+    fn insert(&self, key: u64, _: &mut Vec<u8>) -> Result<()> {
+        BytesTree::insert(self, key.to_be_bytes(), key.to_be_bytes())?;
+        Ok(())
+    }
+
+    fn get(&self, key: u64) -> Result<bool> {
+        Ok(BytesTree::get(self, key.to_be_bytes())?.is_some())
+    }
+}
+
+/// The engine's index over records in memory.
+struct Volatile {
+    arena: Arena,
+    index: RecordIndex,
+}
+
+impl Shared for Volatile {
+    fn insert(&self, key: u64, buffer: &mut Vec<u8>) -> Result<()> {
+        let key = key.to_be_bytes();
+        let at = self.arena.append(&key, 1, &key, buffer);
+        self.index.insert(&key, 1, at);
+        Ok(())
+    }
+
+    fn get(&self, key: u64) -> Result<bool> {
+        Ok(self.index.get(&key.to_be_bytes()).is_some())
+    }
+}
+
 impl Shared for RwLock<BTreeMap<u64, u64>> {
-    fn insert(&self, key: u64) -> Result<()> {
+    fn insert(&self, key: u64, _: &mut Vec<u8>) -> Result<()> {
         self.write().map_err(|_| anyhow!("a thread panicked"))?.insert(key, key);
         Ok(())
     }
@@ -47,25 +80,38 @@ impl Shared for RwLock<BTreeMap<u64, u64>> {
     }
 }
 
+const SYSTEMS: [&str; 4] = ["terrace", "terrace bytes", "engine's index", "BTreeMap + lock"];
+
+fn make(system: &str, path: &Path, keys: u64) -> Result<Box<dyn Shared>> {
+    let mode = Mode::Emulated { delay: Duration::ZERO };
+    Ok(match system {
+        "terrace" => Box::new(Options::new().mode(mode).size(128 << 20).create(path)?),
+        "terrace bytes" => Box::new(Options::new().mode(mode).size(256 << 20).create_bytes(path)?),
+        "engine's index" => {
+            let scratch = path.parent().unwrap_or(Path::new("."));
+            // A record has 40 bytes here.
+            let arena = Arena::new(scratch, (keys * 40).next_multiple_of(4096))?;
+            Box::new(Volatile { index: RecordIndex::new(&arena), arena })
+        }
+        _ => Box::new(RwLock::new(BTreeMap::new())),
+    })
+}
+
 pub(super) fn measure(settings: &Settings, report: &mut Report, dir: &Path) -> Result<()> {
     let keys = if settings.quick { 100_000 } else { 1_000_000 };
     for round in 0..settings.rounds {
         for threads in THREADS {
-            for system in ["terrace", "BTreeMap + lock"] {
+            for system in SYSTEMS {
                 let case = format!("{threads} threads");
                 if !settings.wants(&case, system) {
                     continue;
                 }
                 let path = dir.join(format!("{round}-{threads}-threads"));
-                let (inserted, read) = if system == "terrace" {
-                    let mode = Mode::Emulated { delay: Duration::ZERO };
-                    let tree = Options::new().mode(mode).size(128 << 20).create(&path)?;
-                    let rates = rates(&tree, settings.seed, threads, keys)?;
+                let map = make(system, &path, keys)?;
+                let (inserted, read) = rates(&*map, settings.seed, threads, keys)?;
+                if path.exists() {
                     std::fs::remove_file(&path)?;
-                    rates
-                } else {
-                    rates(&RwLock::new(BTreeMap::new()), settings.seed, threads, keys)?
-                };
+                }
                 report.add(&case, system, "insert", inserted, "op/s");
                 report.add(&case, system, "get", read, "op/s");
             }
@@ -75,7 +121,7 @@ pub(super) fn measure(settings: &Settings, report: &mut Report, dir: &Path) -> R
 }
 
 /// Inserts and then reads a second, all threads together.
-fn rates(map: &impl Shared, seed: u64, threads: u64, keys: u64) -> Result<(f64, f64)> {
+fn rates(map: &dyn Shared, seed: u64, threads: u64, keys: u64) -> Result<(f64, f64)> {
     let each = keys / threads;
     let barrier = Barrier::new(threads as usize);
     let work = |thread: u64| -> Result<[Span; 2]> {
@@ -85,7 +131,8 @@ fn rates(map: &impl Shared, seed: u64, threads: u64, keys: u64) -> Result<(f64, 
         };
         barrier.wait();
         let inserts = Instant::now();
-        keys().try_for_each(|key| map.insert(key))?;
+        let mut buffer = Vec::new();
+        keys().try_for_each(|key| map.insert(key, &mut buffer))?;
         let inserted = Instant::now();
         barrier.wait();
         let gets = Instant::now();

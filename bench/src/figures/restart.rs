@@ -1,6 +1,7 @@
 //! `restart`: how fast the index of what the region holds is there again, until the first correct
-//! read is served. Beside it RocksDB, which opens a log of the same data, and a bare loop: read,
-//! check, insert into the same index.
+//! read is served. Beside it RocksDB, which opens a log of the same data, a bare loop: read, check,
+//! insert into the same index; and the persistent index, which is opened where it is, once commit
+//! has found out which of the records count.
 
 use std::any::Any;
 use std::fs::File;
@@ -12,7 +13,7 @@ use std::time::Instant;
 
 use anyhow::{Result, ensure};
 use rustix::thread::CpuSet;
-use terrace::bench::{Arena, RecordIndex, checksum};
+use terrace::bench::{Arena, PersistentIndex, RecordIndex, checksum};
 use terrace::{Database, Durability, Options, WriteBatch};
 
 use crate::Settings;
@@ -39,6 +40,9 @@ pub(crate) fn measure(settings: &Settings, report: &mut Report) -> Result<()> {
     if Kind::RocksDbLogged.is_built() {
         load.make_rocks(&rocks)?;
     }
+    let shm = Path::new("/dev/shm");
+    let held = tempfile::tempdir_in(if shm.is_dir() { shm } else { &settings.dir })?;
+    let arena = load.make_index(&settings.dir, held.path())?;
     let copied = settings.dir.join("rocks-copy");
     let all = rustix::thread::sched_getaffinity(None)?;
     for _ in 0..settings.rounds {
@@ -61,6 +65,10 @@ pub(crate) fn measure(settings: &Settings, report: &mut Report) -> Result<()> {
                 };
                 run("terrace-file", &ours, &|| load.open_terrace(&ours))?;
                 run("bare", &bare, &|| load.open_bare(&settings.dir, &bare, cores))?;
+                if !cold {
+                    // Memory that stays does not go cold.
+                    run("persistent index", held.path(), &|| load.open_index(&arena, held.path()))?;
+                }
                 if Kind::RocksDbLogged.is_built() {
                     // An opening writes the log out as a table: each has a copy of its own.
                     copy(&rocks.join("db"), &copied.join("db"))?;
@@ -218,6 +226,27 @@ impl Load {
         let found = at.map(|at| arena.read(at).1);
         ensure!(found == Some(&Self::value(self.probe())[..]), "a wrong read");
         Ok(Box::new((index, arena)))
+    }
+
+    /// The records, and the persistent index of them.
+    fn make_index(&self, scratch: &Path, dir: &Path) -> Result<Arena> {
+        let arena = Arena::new(scratch, self.records * 1024)?;
+        let index = PersistentIndex::create(&arena, &dir.join("index"), self.records * 64)?;
+        let mut buffer = Vec::new();
+        for n in 0..self.records {
+            let at = arena.append(&self.key(n), n + 1, &Self::value(n), &mut buffer);
+            index.insert(&self.key(n), n + 1, at)?;
+        }
+        index.set_merged(self.records)?;
+        Ok(arena)
+    }
+
+    fn open_index(&self, arena: &Arena, dir: &Path) -> Result<Kept> {
+        let index = PersistentIndex::open(arena, &dir.join("index"))?;
+        ensure!(index.merged() == self.records, "records are missing");
+        let found = index.get(&self.key(self.probe()))?.map(|at| arena.read(at).1);
+        ensure!(found == Some(&Self::value(self.probe())[..]), "a wrong read");
+        Ok(Box::new(index))
     }
 
     fn memory(&self) -> Memory {

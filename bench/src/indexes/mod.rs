@@ -4,6 +4,7 @@
 mod locked;
 #[cfg(feature = "peer-indexes")]
 mod peers;
+mod persistent;
 mod terrace;
 
 use ::terrace::bench::Arena;
@@ -28,6 +29,8 @@ pub(crate) trait OffsetIndex: Send + Sync {
 pub(crate) enum Kind {
     /// The memtable's.
     Terrace,
+    /// The persistent index, in emulated persistent memory.
+    Persistent,
     /// Crossbeam's skip list.
     SkipList,
     /// An adaptive radix tree with optimistic lock coupling; keys of eight bytes only.
@@ -42,8 +45,9 @@ pub(crate) enum Kind {
 
 impl Kind {
     /// All of them.
-    pub(crate) const ALL: [Kind; 6] = [
+    pub(crate) const ALL: [Kind; 7] = [
         Kind::Terrace,
+        Kind::Persistent,
         Kind::SkipList,
         Kind::Congee,
         Kind::Ferntree,
@@ -51,10 +55,15 @@ impl Kind {
         Kind::BTreeMap,
     ];
 
+    /// What it is held against: indexes of others.
+    pub(crate) const PEERS: [Kind; 5] =
+        [Kind::SkipList, Kind::Congee, Kind::Ferntree, Kind::Masstree, Kind::BTreeMap];
+
     /// The name in reports.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Kind::Terrace => "terrace",
+            Kind::Persistent => "persistent",
             Kind::SkipList => "skiplist",
             Kind::Congee => "congee",
             Kind::Ferntree => "ferntree",
@@ -65,7 +74,8 @@ impl Kind {
 
     /// Whether this build has it.
     pub(crate) fn is_built(self) -> bool {
-        matches!(self, Kind::Terrace | Kind::BTreeMap) || cfg!(feature = "peer-indexes")
+        matches!(self, Kind::Terrace | Kind::Persistent | Kind::BTreeMap)
+            || cfg!(feature = "peer-indexes")
     }
 
     /// Whether it takes keys of so many bytes.
@@ -77,6 +87,7 @@ impl Kind {
     pub(crate) fn create<const N: usize>(self, arena: &Arena) -> Result<Box<dyn OffsetIndex>> {
         match self {
             Kind::Terrace => Ok(terrace::create(arena)),
+            Kind::Persistent => persistent::create(arena),
             Kind::BTreeMap => Ok(locked::create::<N>()),
             #[cfg(feature = "peer-indexes")]
             _ => Ok(peers::create::<N>(self)),

@@ -21,7 +21,7 @@
 //!    owner unlinks it, durably, before it releases it.
 //! 3. Entries are changed only by the owner of their object.
 
-use std::collections::BTreeMap;
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -44,9 +44,9 @@ pub(crate) struct ObjectPool {
 struct State {
     free: Vec<u64>,
     /// Segments whose index was not read yet.
-    unread: Vec<u64>,
-    /// All segments of the pool, and how many of their objects are not free as far as is known.
-    segments: BTreeMap<u64, ()>,
+    unread: BTreeSet<u64>,
+    /// All segments of the pool.
+    segments: BTreeSet<u64>,
 }
 
 /// Objects of the pool that were taken and that nobody reached.
@@ -75,8 +75,8 @@ impl ObjectPool {
         }
         let header = SegmentHeader { pool, object, count: count as u32 };
         let ours = |(at, found): (u64, SegmentHeader)| (found == header).then_some(at);
-        let unread: Vec<u64> = segments.taken().into_iter().filter_map(ours).rev().collect();
-        let all = unread.iter().map(|at| (*at, ())).collect();
+        let unread: BTreeSet<u64> = segments.taken().into_iter().filter_map(ours).collect();
+        let all = unread.clone();
         ObjectPool {
             region: Arc::clone(region),
             segments: Arc::clone(segments),
@@ -97,14 +97,14 @@ impl ObjectPool {
             if let Some(object) = state.free.pop() {
                 return Ok(object);
             }
-            match state.unread.pop() {
+            match state.unread.pop_first() {
                 Some(segment) => self.read_index(&mut state, segment)?,
                 None => self.grow(&mut state)?,
             }
         }
     }
 
-    /// Gives back an object that was never committed.
+    /// Gives back an object that was never committed, or was freed.
     pub(crate) fn put_back(&self, object: u64) {
         self.state.lock().free.push(object);
     }
@@ -130,15 +130,38 @@ impl ObjectPool {
         Ok(self.entry(object)?.1.persistent)
     }
 
+    /// Says on the media that a taken object is free (invariant 2). The caller puts it back when
+    /// nobody can read it any more.
+    ///
+    /// # Errors
+    ///
+    /// As [`ObjectPool::release`].
+    pub(crate) fn free(&self, object: u64) -> Result<()> {
+        self.know(object)?;
+        let (at, entry) = self.entry(object)?;
+        debug_assert!(entry.persistent, "object {object} is free (invariant 2)");
+        self.region.persist([self.store(at, object, entry.released())])?;
+        Ok(())
+    }
+
+    /// Reads the index of the segment of a taken object, if nobody has: later it would be found
+    /// free there, and go to the list a second time.
+    fn know(&self, object: u64) -> Result<()> {
+        let segment = self.segments.segment_of(object);
+        let mut state = self.state.lock();
+        if state.unread.remove(&segment) {
+            self.read_index(&mut state, segment)?;
+        }
+        Ok(())
+    }
+
     /// Frees a taken object that nothing on the media refers to any more (invariant 2).
     ///
     /// # Errors
     ///
     /// `Corrupt` when its entry is damaged; otherwise as [`Region::persist`].
     pub(crate) fn release(&self, object: u64) -> Result<()> {
-        let (at, entry) = self.entry(object)?;
-        debug_assert!(entry.persistent, "object {object} is free (invariant 2)");
-        self.region.persist([self.store(at, object, entry.released())])?;
+        self.free(object)?;
         self.put_back(object);
         Ok(())
     }
@@ -151,7 +174,7 @@ impl ObjectPool {
     /// As [`ObjectPool::release`].
     pub(crate) fn scan(&self, is_reached: impl Fn(u64) -> bool) -> Result<Scan> {
         let mut scan = Scan::default();
-        let segments: Vec<u64> = self.state.lock().segments.keys().copied().collect();
+        let segments: Vec<u64> = self.state.lock().segments.iter().copied().collect();
         for segment in segments {
             for index in 0..self.header.count {
                 let object = self.object(segment, index);
@@ -161,22 +184,12 @@ impl ObjectPool {
                 if is_reached(object) {
                     scan.used += 1;
                 } else {
-                    self.release_leak(segment, object)?;
+                    self.release(object)?;
                     scan.leaked += 1;
                 }
             }
         }
         Ok(scan)
-    }
-
-    fn release_leak(&self, segment: u64, object: u64) -> Result<()> {
-        if !self.state.lock().unread.contains(&segment) {
-            return self.release(object);
-        }
-        // Whoever reads the index finds it free.
-        let (at, entry) = self.entry(object)?;
-        self.region.persist([self.store(at, object, entry.released())])?;
-        Ok(())
     }
 
     /// How many bytes the pool's segments take.
@@ -195,12 +208,14 @@ impl ObjectPool {
     }
 
     fn grow(&self, state: &mut State) -> Result<()> {
-        let segment = self.segments.take()?;
-        // Whatever was there before: no entry may look taken once the header counts.
-        let index = vec![0; self.index_len() as usize];
-        self.region.persist([self.region.write(segment + LINE, &index)])?;
-        self.region.persist([self.region.write(segment, &self.header.encode(segment))])?;
-        state.segments.insert(segment, ());
+        let segment = self.segments.take(&mut |segment| {
+            // Whatever was there before: no entry may look taken once the header counts.
+            let index = vec![0; self.index_len() as usize];
+            self.region.persist([self.region.write(segment + LINE, &index)])?;
+            self.region.persist([self.region.write(segment, &self.header.encode(segment))])?;
+            Ok(())
+        })?;
+        state.segments.insert(segment);
         let objects = (0..self.header.count).rev().map(|index| self.object(segment, index));
         state.free.extend(objects);
         Ok(())

@@ -51,13 +51,13 @@ impl SegmentHeader {
 
 /// A part of a region that is handed out in segments of one length.
 pub(crate) trait Segments: Send + Sync + std::fmt::Debug {
-    /// Takes a segment that nobody has. It is the caller's once its header is durable: until then
-    /// it comes back after a crash.
+    /// Takes a segment that nobody has: `write` makes its header durable, by which it is the
+    /// caller's. Nobody else takes one meanwhile.
     ///
     /// # Errors
     ///
-    /// `Full` when there is none.
-    fn take(&self) -> Result<u64>;
+    /// `Full` when there is none, and what `write` gives: then it is nobody's still.
+    fn take(&self, write: &mut dyn FnMut(u64) -> Result<()>) -> Result<u64>;
 
     /// The segments that were taken before, with their headers, at open.
     fn taken(&self) -> Vec<(u64, SegmentHeader)>;
@@ -78,6 +78,8 @@ pub(crate) struct Slices {
     count: u64,
     /// Segments from this one on were never taken.
     next: Mutex<u64>,
+    /// The headers of those that were taken before, at open.
+    found: Vec<(u64, SegmentHeader)>,
 }
 
 impl Slices {
@@ -90,19 +92,17 @@ impl Slices {
     pub(crate) fn open(region: &Arc<Region>, start: u64, len: u64, count: u64) -> Result<Slices> {
         debug_assert!(start.is_multiple_of(LINE) && len.is_multiple_of(LINE), "whole lines");
         let region = Arc::clone(region);
-        let slices = Slices { region, start, len, count, next: Mutex::new(0) };
+        let mut slices =
+            Slices { region, start, len, count, next: Mutex::new(0), found: Vec::new() };
         // They are taken in order, each durably before the next.
-        let mut next = 0;
-        while next < count {
+        for next in 0..count {
             let at = slices.at(next);
             slices.region.load(Span { at, len: LINE })?;
-            if slices.header(at).is_none() {
-                break;
-            }
+            let Some(header) = slices.header(at) else { break };
             slices.region.load(Span { at, len })?;
-            next += 1;
+            slices.found.push((at, header));
         }
-        *slices.next.lock() = next;
+        *slices.next.get_mut() = slices.found.len() as u64;
         Ok(slices)
     }
 
@@ -116,7 +116,7 @@ impl Slices {
 }
 
 impl Segments for Slices {
-    fn take(&self) -> Result<u64> {
+    fn take(&self, write: &mut dyn FnMut(u64) -> Result<()>) -> Result<u64> {
         let mut next = self.next.lock();
         if *next == self.count {
             return Err(Error::new(
@@ -129,14 +129,14 @@ impl Segments for Slices {
                 ),
             ));
         }
+        let segment = self.at(*next);
+        write(segment)?;
         *next += 1;
-        Ok(self.at(*next - 1))
+        Ok(segment)
     }
 
     fn taken(&self) -> Vec<(u64, SegmentHeader)> {
-        let next = *self.next.lock();
-        let header = |segment| Some((self.at(segment), self.header(self.at(segment))?));
-        (0..next).filter_map(header).collect()
+        self.found.clone()
     }
 
     fn segment_of(&self, at: u64) -> u64 {

@@ -3,10 +3,11 @@
 use std::collections::VecDeque;
 use std::fs::File;
 use std::ops::{Bound, RangeBounds};
-use std::sync::atomic::Ordering;
 
+use super::ends::{Ends, Rest};
 use super::keys::Fixed;
 use super::node::Slot;
+use super::stats::Stats;
 use super::tree::Tree;
 use crate::error::{Error, Result};
 
@@ -26,33 +27,6 @@ pub struct OdsTree {
     pub(super) tree: Tree<Fixed>,
     #[expect(dead_code, reason = "the open file is the lock")]
     lock: Option<File>,
-}
-
-/// What a tree has done and what it takes, as [`OdsTree::stats`] finds it.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
-#[non_exhaustive]
-pub struct Stats {
-    /// Levels above the leaves.
-    pub height: u32,
-    /// Bytes of segments taken.
-    pub bytes: u64,
-    /// Since opening: cache lines of nodes that were flushed (in `file` mode: would have been).
-    pub lines: u64,
-    /// Since opening: flushes in all, the allocator's too. None in `file` mode.
-    pub flushes: u64,
-    /// Since opening: store fences. None in `file` mode.
-    pub fences: u64,
-    /// Since opening: syncs of the file. `file` mode only.
-    pub syncs: u64,
-    /// Since opening: nodes split.
-    pub splits: u64,
-    /// Since opening: nodes moved together.
-    pub compactions: u64,
-    /// Since opening: empty leaves taken out.
-    pub unlinks: u64,
-    /// Since opening: nodes in which something of a cut was cleared on first touch.
-    pub repairs: u64,
 }
 
 impl OdsTree {
@@ -87,7 +61,8 @@ impl OdsTree {
     ///
     /// As [`OdsTree::insert`].
     pub fn update(&self, key: u64, value: u64) -> Result<Option<u64>> {
-        let before = self.tree.update(OdsTree::word(key)?, value)?;
+        let word = OdsTree::word(key)?;
+        let before = self.tree.update(word, Slot { id: word, other: value })?;
         Ok(before.map(|slot| slot.other))
     }
 
@@ -139,7 +114,7 @@ impl OdsTree {
             Bound::Excluded(key) => key.checked_sub(1),
         };
         let left = front.zip(back).filter(|(front, back)| front <= back);
-        OdsRange { tree: &self.tree, left, front: VecDeque::new(), back: VecDeque::new() }
+        OdsRange(Ends::new(Unread { tree: &self.tree, left }))
     }
 
     /// Fills the tree, which must be empty, from entries in ascending order; how many there were.
@@ -177,44 +152,30 @@ impl OdsTree {
 
     /// What the tree has done and what it takes.
     pub fn stats(&self) -> Stats {
-        let (nodes, counts) = (&self.tree.nodes, &self.tree.nodes.counts);
-        let pm = nodes.region.counts();
-        Stats {
-            height: self.tree.root.get(&nodes.region).1,
-            bytes: nodes.pool.bytes(),
-            lines: counts.lines.load(Ordering::Relaxed),
-            flushes: pm.total(|c| &c.flushes),
-            fences: pm.total(|c| &c.fences),
-            syncs: pm.total(|c| &c.syncs),
-            splits: counts.splits.load(Ordering::Relaxed),
-            compactions: counts.compactions.load(Ordering::Relaxed),
-            unlinks: counts.unlinks.load(Ordering::Relaxed),
-            repairs: counts.repairs.load(Ordering::Relaxed),
-        }
+        self.tree.stats()
     }
 
     /// How many nodes the tree has. Reads one word of each.
     pub fn nodes(&mut self) -> u64 {
-        let mut nodes = 0;
-        self.tree.visit(|_, _| nodes += 1);
-        nodes
+        self.tree.count_nodes()
     }
+}
+
+/// Entries of a range of an [`OdsTree`], both ways. After an error it ends.
+#[derive(Debug)]
+pub struct OdsRange<'t>(Ends<Unread<'t>>);
+
+#[derive(Debug)]
+struct Unread<'t> {
+    tree: &'t Tree<Fixed>,
+    /// The keys that neither end has read yet, both included.
+    left: Option<(u64, u64)>,
 }
 
 /// Keys and values, ascending.
 type Entries = VecDeque<(u64, u64)>;
 
-/// Entries of a range of an [`OdsTree`], both ways.
-#[derive(Debug)]
-pub struct OdsRange<'t> {
-    tree: &'t Tree<Fixed>,
-    /// The keys that neither end has read yet, both included.
-    left: Option<(u64, u64)>,
-    front: Entries,
-    back: Entries,
-}
-
-impl OdsRange<'_> {
+impl Unread<'_> {
     /// The leaf of a key, as far as it is left: its entries, and the keys it is about.
     fn read(&self, key: u64, left: (u64, u64)) -> Result<(Entries, (u64, u64))> {
         let chunk = self.tree.chunk(key + 1)?;
@@ -224,21 +185,23 @@ impl OdsRange<'_> {
         let entries = chunk.slots.into_iter().map(|slot| (slot.id - 1, slot.other));
         Ok((entries.filter(|(key, _)| (from..=to).contains(key)).collect(), (from, to)))
     }
+}
 
-    fn read_front(&mut self) -> Result<bool> {
-        let Some(left) = self.left else { return Ok(false) };
+impl Rest for Unread<'_> {
+    type Entry = (u64, u64);
+
+    fn read_front(&mut self) -> Result<Option<Entries>> {
+        let Some(left) = self.left.take() else { return Ok(None) };
         let (entries, (_, to)) = self.read(left.0, left)?;
-        self.front = entries;
         self.left = (to < left.1).then(|| (to + 1, left.1));
-        Ok(true)
+        Ok(Some(entries))
     }
 
-    fn read_back(&mut self) -> Result<bool> {
-        let Some(left) = self.left else { return Ok(false) };
+    fn read_back(&mut self) -> Result<Option<Entries>> {
+        let Some(left) = self.left.take() else { return Ok(None) };
         let (entries, (from, _)) = self.read(left.1, left)?;
-        self.back = entries;
         self.left = (from > left.0).then(|| (left.0, from - 1));
-        Ok(true)
+        Ok(Some(entries))
     }
 }
 
@@ -246,36 +209,12 @@ impl Iterator for OdsRange<'_> {
     type Item = Result<(u64, u64)>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        loop {
-            if let Some(entry) = self.front.pop_front() {
-                return Some(Ok(entry));
-            }
-            match self.read_front() {
-                Ok(true) => {}
-                Ok(false) => return self.back.pop_front().map(Ok),
-                Err(error) => {
-                    self.left = None;
-                    return Some(Err(error));
-                }
-            }
-        }
+        self.0.next()
     }
 }
 
 impl DoubleEndedIterator for OdsRange<'_> {
     fn next_back(&mut self) -> Option<Self::Item> {
-        loop {
-            if let Some(entry) = self.back.pop_back() {
-                return Some(Ok(entry));
-            }
-            match self.read_back() {
-                Ok(true) => {}
-                Ok(false) => return self.front.pop_back().map(Ok),
-                Err(error) => {
-                    self.left = None;
-                    return Some(Err(error));
-                }
-            }
-        }
+        self.0.next_back()
     }
 }

@@ -25,10 +25,13 @@ const EPOCH: u64 = 2 * LINE;
 /// The pool of nodes among a tree's pools.
 const NODES: u32 = 1;
 
+/// The first of the pools of entries, one for each size.
+pub(crate) const ENTRIES: u32 = 2;
+
 /// What a tree's region was made with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Shape {
-    /// 1: keys of eight bytes.
+    /// 1: keys of eight bytes; 2: entries of byte strings.
     pub(crate) kind: u32,
     /// Bytes in a segment.
     pub(crate) segment: u64,
@@ -101,7 +104,7 @@ impl<K: Keys> Tree<K> {
     pub(crate) fn format(
         region: &Arc<Region>,
         shape: Shape,
-        keys: K,
+        keys: impl FnOnce(&Arc<dyn Segments>) -> K,
         policy: Policy,
     ) -> Result<Tree<K>> {
         let tree = Tree::of(region, shape, keys, 1, policy)?;
@@ -129,7 +132,7 @@ impl<K: Keys> Tree<K> {
     pub(crate) fn open(
         region: &Arc<Region>,
         kind: u32,
-        keys: K,
+        keys: impl FnOnce(&Arc<dyn Segments>) -> K,
         policy: Policy,
     ) -> Result<Tree<K>> {
         if region.len() < PAGE {
@@ -175,12 +178,13 @@ impl<K: Keys> Tree<K> {
     fn of(
         region: &Arc<Region>,
         shape: Shape,
-        keys: K,
+        keys: impl FnOnce(&Arc<dyn Segments>) -> K,
         epoch: u32,
         policy: Policy,
     ) -> Result<Tree<K>> {
         let slices = Slices::open(region, PAGE, shape.segment, shape.segments)?;
         let segments: Arc<dyn Segments> = Arc::new(slices);
+        let keys = keys(&segments);
         let pool = ObjectPool::open(region, &segments, NODES, NODE as u32);
         Ok(Tree::new(Nodes::new(region, pool, keys, epoch, policy), Root::new(ROOT)))
     }

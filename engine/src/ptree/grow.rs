@@ -3,9 +3,11 @@
 //! A split is safe at every store because it is one store that counts, the left node's new
 //! sibling: before, nobody can reach the right node, which is durable with its pool entry; after,
 //! what the left node still holds of the right one's keys are holes, for the right one starts
-//! there (node invariant 2). The source clears them at once, which costs lines; it is enough to do
-//! so before the right node leaves the chain again. A parent that does not know the right node is
-//! no error (tree invariant 2).
+//! there (node invariant 2). The source clears them at once, which costs lines; where words are all
+//! there is to a key, it is enough to do so before the right node leaves the chain again. Where
+//! words refer to records they are cleared before the parent learns of the right node: until then
+//! nobody comes to the right one but through the left, so no record goes meanwhile. A parent that
+//! does not know the right node is no error (tree invariant 2).
 
 use std::sync::atomic::Ordering;
 
@@ -22,6 +24,7 @@ use crate::memtable::Held;
 
 /// What goes into the right half of a split.
 struct Half {
+    at: u64,
     low: u64,
     leftmost: u64,
     slots: Vec<(usize, Slot)>,
@@ -39,13 +42,17 @@ impl<K: Keys> Tree<K> {
         slot: Slot,
         pen: &mut Pen<'_>,
     ) -> Result<()> {
+        // First what can fail.
+        let at = self.nodes.pool.get()?;
         let position = live.slots().take_while(|at| *at < next).count();
         let slots: Vec<Slot> = live.slots().map(|at| node.slot(at)).collect();
         match self.nodes.policy {
             Policy::OneDirection => {
                 let middle = slots.len() / 2;
-                let right = self.half(node, &slots[middle..], false);
-                let (at, packed) = (self.link(node, &right, pen)?, live_of(&right.slots));
+                let last = if position == middle { slot } else { slots[middle - 1] };
+                let right = self.half(pen, node, (last, &slots[middle..]), (at, false))?;
+                self.link(node, &right, pen)?;
+                let packed = live_of(&right.slots);
                 let left = first(live, middle);
                 self.nodes.clear(node, Live(live.0 & !left.0));
                 self.nodes.set_live(node, left);
@@ -62,9 +69,12 @@ impl<K: Keys> Tree<K> {
                 let mut all = slots;
                 all.insert(position, slot);
                 let middle = all.len() / 2;
-                let right = self.half(node, &all[middle..], true);
+                let right = self.half(pen, node, (all[middle - 1], &all[middle..]), (at, true))?;
                 self.link(node, &right, pen)?;
                 let left = first(live, middle - usize::from(position < middle));
+                if K::REFERS {
+                    self.nodes.clear(node, Live(live.0 & !left.0));
+                }
                 self.nodes.set_live(node, left);
                 if position < middle {
                     self.put_half(held, node, left, position, slot, pen)?;
@@ -75,27 +85,34 @@ impl<K: Keys> Tree<K> {
         pen.persist()
     }
 
-    /// The slots of a right half: packed, or with the holes spread among them.
-    fn half(&self, node: Node<'_>, slots: &[Slot], spread: bool) -> Half {
+    /// What goes into the right half at `at`, behind the slot `last`: packed, or with the holes
+    /// spread among the slots.
+    fn half(
+        &self,
+        pen: &mut Pen<'_>,
+        node: Node<'_>,
+        (last, slots): (Slot, &[Slot]),
+        (at, spread): (u64, bool),
+    ) -> Result<Half> {
         let (low, leftmost, rest) = if node.is_leaf() {
-            (slots[0].id, 0, slots)
+            let bound = self.nodes.keys.bound(pen, last, slots[0]);
+            (bound.inspect_err(|_| self.nodes.pool.put_back(at))?, 0, slots)
         } else {
             (slots[0].other, slots[0].id, &slots[1..])
         };
         let place = |i: usize| if spread { i * SLOTS / rest.len() } else { i };
         let slots = rest.iter().enumerate().map(|(i, slot)| (place(i), *slot)).collect();
-        Half { low, leftmost, slots }
+        Ok(Half { at, low, leftmost, slots })
     }
 
     /// Makes the right half durable, then links it.
-    fn link(&self, node: Node<'_>, right: &Half, pen: &mut Pen<'_>) -> Result<u64> {
-        let at = self.nodes.pool.get()?;
+    fn link(&self, node: Node<'_>, right: &Half, pen: &mut Pen<'_>) -> Result<()> {
         let head = (node.sibling(), right.low, right.leftmost);
-        self.nodes.write(pen, at, head, &right.slots)?;
+        self.nodes.write(pen, right.at, head, &right.slots)?;
         pen.persist()?;
-        pen.set(node.at + Node::SIBLING, at);
+        pen.set(node.at + Node::SIBLING, right.at);
         pen.order();
-        Ok(at)
+        Ok(())
     }
 
     /// Puts a slot into a half that has holes.
@@ -166,6 +183,9 @@ impl<K: Keys> Tree<K> {
         sought: K::Sought<'_>,
     ) -> Attempt<Option<Slot>> {
         let version = self.nodes.lock(at).read()?;
+        // Touched before its sibling can be reached without it: what it still holds of the split
+        // goes before the sibling lets go of that.
+        self.nodes.live(self.nodes.node(at), version)?;
         let sibling = self.nodes.node(at).sibling();
         self.nodes.lock(at).check(version)?;
         if sibling == 0 {
@@ -180,13 +200,13 @@ impl<K: Keys> Tree<K> {
             (None, 0) => 0,
             (None, next) => self.nodes.node(next).low(),
         };
-        let ours = end == 0 || self.nodes.keys.words(low, end).is_lt();
+        let ours = end == 0 || self.nodes.keys.bounds(low, end).is_lt();
         Ok(ours.then_some(Slot { id: sibling, other: low }))
     }
 
     /// The first live slot of an inner node whose key is greater.
     fn behind(&self, node: Node<'_>, live: Live, key: u64) -> usize {
-        let greater = |slot: &usize| self.nodes.keys.words(node.slot(*slot).other, key).is_gt();
+        let greater = |slot: &usize| self.nodes.keys.bounds(node.slot(*slot).other, key).is_gt();
         live.slots().find(greater).unwrap_or(SLOTS)
     }
 

@@ -57,15 +57,18 @@ impl<K: Keys> Tree<K> {
     ) -> Result<Vec<Written>> {
         let mut slots = slots.peekable();
         let (mut nodes, mut pen) = (Vec::new(), self.nodes.pen());
-        let mut at = 0;
+        let (mut at, mut last) = (0, None);
         while slots.peek().is_some() {
             let content: Vec<Slot> =
                 slots.by_ref().take(if leaves { FILL } else { FILL + 1 }).collect::<Result<_>>()?;
             let here = if at == 0 { self.nodes.pool.get()? } else { at };
             at = if slots.peek().is_some() { self.nodes.pool.get()? } else { 0 };
             // The first node of a level starts before all keys.
-            let key = if leaves { content[0].id } else { content[0].other };
-            let low = if nodes.is_empty() { 0 } else { key };
+            let low = match last.replace(content[content.len() - 1]) {
+                None => 0,
+                Some(last) if leaves => self.nodes.keys.bound(&mut pen, last, content[0])?,
+                Some(_) => content[0].other,
+            };
             let (leftmost, rest) = match leaves {
                 true => (0, &content[..]),
                 false => (content[0].id, &content[1..]),

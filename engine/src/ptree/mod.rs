@@ -1,17 +1,22 @@
 //! `ptree`: ordered indexes that live in persistent memory.
 //!
-//! [`OdsTree`] is a map from `u64` to `u64` in one mapped region. Every operation is durable when
-//! it returns, and opening takes no longer for a large tree than for a small one: nothing is
-//! replayed or rebuilt. A node that is touched for the first time after a restart works out which
-//! of its slots count, and that is all of recovery.
+//! [`OdsTree`] is a map from `u64` to `u64` in one mapped region, [`BytesTree`] one from byte
+//! strings to byte strings. Every operation is durable when it returns, and opening takes no longer
+//! for a large tree than for a small one: nothing is replayed or rebuilt. A node that is touched
+//! for the first time after a restart works out which of its slots count, and that is all of
+//! recovery.
 //!
 //! It is the one-direction-shift B+-tree of Yan, Zhang, Ji, Dong and Ji ("One-Direction Shift
 //! B+-Tree Based on Persistent Memory", 2021), made safe for any value and any order of
 //! operations, and concurrent; see `docs/format.md`, section 4.
 
+mod bytes;
+mod bytes_range;
+mod ends;
 mod fixed;
 mod format;
 mod grow;
+mod heap;
 mod keys;
 mod load;
 mod node;
@@ -20,14 +25,25 @@ mod options;
 mod pen;
 mod prune;
 mod range;
+mod refs;
 #[cfg(any(test, feature = "bench"))]
 pub mod rivals;
 mod root;
 mod shift;
+mod stats;
+mod sync;
 mod tree;
+#[cfg(any(test, feature = "bench"))]
+pub(crate) mod versions;
+
+#[cfg(feature = "bench")]
+pub(crate) use format::Shape;
 
 #[cfg(test)]
 mod tests;
 
-pub use fixed::{OdsRange, OdsTree, Stats};
+pub use bytes::BytesTree;
+pub use bytes_range::BytesRange;
+pub use fixed::{OdsRange, OdsTree};
 pub use options::{Options, Policy};
+pub use stats::Stats;

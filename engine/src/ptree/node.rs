@@ -13,6 +13,7 @@
 //!    zero or a key at or beyond the right sibling's start: no change of a live slot, here or
 //!    there, brings a hole back to life.
 
+use super::sync::step;
 use crate::pm::{LINE, Region};
 
 /// Bytes in a node.
@@ -22,7 +23,7 @@ pub(crate) const NODE: u64 = 256;
 pub(crate) const SLOTS: usize = 14;
 
 /// Locks that are made at a time.
-pub(crate) const LEN_OF_CHUNK: u64 = 4096;
+pub(crate) const LEN_OF_CHUNK: u64 = if cfg!(feature = "shuttle") { 16 } else { 4096 };
 
 const HEADER: u64 = 32;
 
@@ -82,6 +83,7 @@ impl Node<'_> {
     pub(crate) const BITMAP: u64 = 24;
 
     pub(crate) fn word(&self, field: u64) -> u64 {
+        step();
         self.region.word(self.at + field)
     }
 
@@ -104,11 +106,6 @@ impl Node<'_> {
     pub(crate) fn slot(&self, slot: usize) -> Slot {
         let at = id_at(slot);
         Slot { id: self.word(at), other: self.word(at + 8) }
-    }
-
-    /// The word that holds a slot's key.
-    pub(crate) fn key_word(&self, slot: usize) -> u64 {
-        self.word(if self.is_leaf() { id_at(slot) } else { id_at(slot) + 8 })
     }
 
     /// The bitmap, if it is of this opening.

@@ -7,6 +7,7 @@ use super::Policy;
 use super::keys::Keys;
 use super::node::{LEN_OF_CHUNK, Live, NODE, Node, SLOTS, Slot, id_at, stamped};
 use super::pen::Pen;
+use super::sync::step;
 use crate::alloc::ObjectPool;
 use crate::error::{Error, Result};
 use crate::memtable::{Held, Restart, Version, VersionLock};
@@ -97,6 +98,24 @@ impl<K: Keys> Nodes<K> {
         &chunk[(number % LEN_OF_CHUNK) as usize]
     }
 
+    /// Compares the key of a node's slot with a key.
+    pub(crate) fn compare(
+        &self,
+        node: Node<'_>,
+        slot: Slot,
+        sought: K::Sought<'_>,
+    ) -> std::cmp::Ordering {
+        match node.is_leaf() {
+            true => self.keys.seek_leaf(slot, sought),
+            false => self.keys.seek(slot.other, sought),
+        }
+    }
+
+    /// The key of a node's slot.
+    pub(crate) fn sought_at(&self, node: Node<'_>, slot: Slot) -> K::Sought<'_> {
+        if node.is_leaf() { self.keys.key(slot) } else { self.keys.sought(slot.other) }
+    }
+
     /// Which slots of a node are live. The first who asks in this opening works it out, and
     /// begins again.
     pub(crate) fn live(&self, node: Node<'_>, version: Version) -> Attempt<Live> {
@@ -121,17 +140,21 @@ impl<K: Keys> Nodes<K> {
             sibling => self.node(sibling).low(),
         };
         let (mut live, mut holes) = (Live::default(), Live::default());
-        let (mut last_id, mut last_key) = (node.leftmost(), 0);
+        let (mut last_id, mut last) = (node.leftmost(), None);
         for at in 0..SLOTS {
-            let (slot, key) = (node.slot(at), node.key_word(at));
+            let slot = node.slot(at);
             if slot.id == 0 {
                 continue;
             }
-            let ascends = last_key == 0 || self.keys.words(key, last_key).is_gt();
-            let ours = high == 0 || self.keys.words(key, high).is_lt();
-            if slot.id != last_id && ascends && ours {
+            // A slot that repeats an identity may have the other word of another one.
+            let ascends = |last: Slot| {
+                let last = self.sought_at(node, last);
+                self.compare(node, slot, last).is_gt()
+            };
+            let ours = || high == 0 || self.compare(node, slot, self.keys.sought(high)).is_lt();
+            if slot.id != last_id && last.is_none_or(ascends) && ours() {
                 live = live.with(at);
-                (last_id, last_key) = (slot.id, key);
+                (last_id, last) = (slot.id, Some(slot));
             } else {
                 holes = holes.with(at);
             }
@@ -155,6 +178,7 @@ impl<K: Keys> Nodes<K> {
 
     /// Notes which slots are live. The word means nothing after a restart: it is not flushed.
     pub(crate) fn set_live(&self, node: Node<'_>, live: Live) {
+        step();
         drop(self.region.store_word(node.at + Node::BITMAP, stamped(live, self.epoch)));
     }
 

@@ -6,10 +6,14 @@ use std::sync::Arc;
 
 use rustix::fs::{FlockOperation, flock};
 
+use super::bytes::BytesTree;
 use super::fixed::OdsTree;
-use super::format::Shape;
-use super::keys::Fixed;
+use super::format::{ENTRIES, Shape};
+use super::heap::Heap;
+use super::keys::{Fixed, Keys};
+use super::refs::Refs;
 use super::tree::Tree;
+use crate::alloc::Segments;
 use crate::error::{Error, ErrorKind, Result};
 use crate::options::Mode;
 use crate::os::{Files, RealFiles};
@@ -20,6 +24,9 @@ const SEGMENT: u64 = 64 * 1024;
 
 /// The kind of trees with keys of eight bytes.
 pub(super) const FIXED: u32 = 1;
+
+/// The kind of trees of byte strings.
+pub(super) const BYTES: u32 = 2;
 
 /// How a node makes room for a key. The format is the same, so a tree can be opened with another
 /// policy than before.
@@ -87,8 +94,8 @@ impl Options {
     }
 
     /// The size of the region in bytes, from [`Options::MIN_SIZE`] to [`Options::MAX_SIZE`]; 64
-    /// MiB by default, about two million keys. It counts only when a tree is created, and does
-    /// not grow.
+    /// MiB by default, about two million keys of eight bytes. It counts only when a tree is
+    /// created, and does not grow.
     #[must_use]
     pub fn size(mut self, bytes: u64) -> Options {
         self.size = bytes;
@@ -109,7 +116,47 @@ impl Options {
     /// `Invalid` for a size out of bounds or a path where something is; `Unavailable` for
     /// [`Mode::Dax`] on a file system that is none; `Full`, or another I/O error.
     pub fn create(&self, path: impl AsRef<Path>) -> Result<OdsTree> {
-        let path = path.as_ref();
+        let (tree, lock) = self.make(path.as_ref(), FIXED, |_, _| Fixed)?;
+        Ok(OdsTree::new(tree, Some(lock)))
+    }
+
+    /// Opens a tree.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` when the file holds no tree of this kind, `Unavailable` when another process has
+    /// it open, `Corrupt` when its fixed part is damaged; otherwise an I/O error.
+    pub fn open(&self, path: impl AsRef<Path>) -> Result<OdsTree> {
+        let (tree, lock) = self.find(path.as_ref(), FIXED, |_, _| Fixed)?;
+        Ok(OdsTree::new(tree, Some(lock)))
+    }
+
+    /// Makes an empty tree of byte strings in a new file.
+    ///
+    /// # Errors
+    ///
+    /// As [`Options::create`].
+    pub fn create_bytes(&self, path: impl AsRef<Path>) -> Result<BytesTree> {
+        let (tree, lock) = self.make(path.as_ref(), BYTES, entries)?;
+        Ok(BytesTree::new(tree, Some(lock)))
+    }
+
+    /// Opens a tree of byte strings.
+    ///
+    /// # Errors
+    ///
+    /// As [`Options::open`].
+    pub fn open_bytes(&self, path: impl AsRef<Path>) -> Result<BytesTree> {
+        let (tree, lock) = self.find(path.as_ref(), BYTES, entries)?;
+        Ok(BytesTree::new(tree, Some(lock)))
+    }
+
+    fn make<K: Keys>(
+        &self,
+        path: &Path,
+        kind: u32,
+        keys: impl FnOnce(&Arc<Region>, &Arc<dyn Segments>) -> K,
+    ) -> Result<(Tree<K>, File)> {
         if !(Options::MIN_SIZE..=Options::MAX_SIZE).contains(&self.size) {
             return Err(Error::invalid(format!(
                 "a tree of {} bytes is out of bounds: size takes {} to {}",
@@ -125,23 +172,22 @@ impl Options {
             )));
         }
         let files: Arc<dyn Files> = Arc::new(RealFiles);
-        let shape = Shape::for_size(FIXED, self.size, SEGMENT);
+        let shape = Shape::for_size(kind, self.size, SEGMENT);
         let media = Media::create(&files, path, shape.region_len(), self.mode)?;
         let lock = lock(path)?;
         let region = Arc::new(Region::new(media, path, shape.region_len())?);
-        let tree = Tree::format(&region, shape, Fixed, self.policy)?;
+        let keys = |segments: &Arc<dyn Segments>| keys(&region, segments);
+        let tree = Tree::format(&region, shape, keys, self.policy)?;
         sync_name(&*files, path)?;
-        Ok(OdsTree::new(tree, Some(lock)))
+        Ok((tree, lock))
     }
 
-    /// Opens a tree.
-    ///
-    /// # Errors
-    ///
-    /// `Invalid` when the file holds no tree, `Unavailable` when another process has it open,
-    /// `Corrupt` when its fixed part is damaged; otherwise an I/O error.
-    pub fn open(&self, path: impl AsRef<Path>) -> Result<OdsTree> {
-        let path = path.as_ref();
+    fn find<K: Keys>(
+        &self,
+        path: &Path,
+        kind: u32,
+        keys: impl FnOnce(&Arc<Region>, &Arc<dyn Segments>) -> K,
+    ) -> Result<(Tree<K>, File)> {
         if !path.is_file() {
             return Err(Error::invalid(format!(
                 "{} is no file: create the tree first",
@@ -155,9 +201,15 @@ impl Options {
             return Err(Error::invalid(format!("{} is empty: it is no tree", path.display())));
         }
         let region = Arc::new(Region::new(media, path, len)?);
-        let tree = Tree::open(&region, FIXED, Fixed, self.policy)?;
-        Ok(OdsTree::new(tree, Some(lock)))
+        let keys = |segments: &Arc<dyn Segments>| keys(&region, segments);
+        Ok((Tree::open(&region, kind, keys, self.policy)?, lock))
     }
+}
+
+/// The keys of a tree of byte strings.
+pub(super) fn entries(region: &Arc<Region>, segments: &Arc<dyn Segments>) -> Refs<Heap> {
+    let heap = Heap::open(region, segments, ENTRIES);
+    Refs { records: heap.clone(), heap }
 }
 
 /// One process at a time.

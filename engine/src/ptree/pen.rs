@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use smallvec::SmallVec;
 
+use super::sync::step;
 use crate::error::Result;
 use crate::pm::{Dirty, Fenced, Flushed, LINE, Region};
 
@@ -30,6 +31,7 @@ impl<'a> Pen<'a> {
         if self.wet.as_ref().is_some_and(|(line, _)| *line != at / LINE) {
             self.flush();
         }
+        step();
         let dirty = self.region.store_word(at, value);
         self.wet = Some(match self.wet.take() {
             Some((line, before)) => (line, before.join(dirty)),

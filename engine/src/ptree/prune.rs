@@ -54,6 +54,9 @@ impl<K: Keys> Tree<K> {
             held.push(self.nodes.lock(node.at).upgrade(*version)?);
         }
         let live = self.nodes.live_held(keeper, &keeper_held);
+        // A node starts where its first child does: one bound for all of the path.
+        let low = path[0].0.low();
+        debug_assert!(path.iter().all(|(node, _)| node.low() == low), "{path:?}");
         let mut pen = self.nodes.pen();
         let live = self.nodes.take(&mut pen, keeper, live, slot);
         self.nodes.set_live(keeper, live);
@@ -69,6 +72,7 @@ impl<K: Keys> Tree<K> {
         for (node, _) in &path {
             self.nodes.pool.release(node.at)?;
         }
+        self.nodes.keys.release(low)?;
         self.nodes.counts.unlinks.fetch_add(path.len() as u64, Ordering::Relaxed);
         Ok(live.is_empty().then(|| keeper.low()))
     }

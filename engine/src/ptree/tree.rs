@@ -122,9 +122,9 @@ impl<K: Keys> Tree<K> {
         loop {
             let live = self.nodes.live(node, version)?;
             // A live key that is greater ends the matter: the sibling starts beyond it.
-            let last = live.slots().next_back().map(|slot| node.key_word(slot));
+            let last = live.slots().next_back().map(|slot| node.slot(slot));
             self.nodes.lock(node.at).check(version)?;
-            if last.is_some_and(|word| word != 0 && self.nodes.keys.seek(word, sought).is_gt()) {
+            if last.is_some_and(|slot| self.nodes.compare(node, slot, sought).is_gt()) {
                 return Ok((node, version));
             }
             let sibling = node.sibling();
@@ -189,9 +189,9 @@ impl<K: Keys> Tree<K> {
         sought: K::Sought<'_>,
     ) -> Attempt<Place> {
         for slot in live.slots() {
-            let Slot { id, other } = leaf.slot(slot);
+            let content = leaf.slot(slot);
             self.nodes.lock(leaf.at).check(version)?;
-            match self.nodes.keys.seek_leaf(id, other, sought) {
+            match self.nodes.keys.seek_leaf(content, sought) {
                 Ordering::Less => {}
                 order => return Ok(Place { slot, found: order.is_eq() }),
             }
@@ -211,8 +211,8 @@ impl<K: Keys> Tree<K> {
         })
     }
 
-    /// Puts a slot in, or its other word in place of that of the slot with the same key, which
-    /// is returned as it was. Durable on return.
+    /// Puts a slot in, or in place of the slot with the same key, which is returned as it was.
+    /// Durable on return.
     ///
     /// # Errors
     ///
@@ -239,7 +239,7 @@ impl<K: Keys> Tree<K> {
         let held = self.nodes.lock(leaf.at).upgrade(version)?;
         if place.found {
             let before = leaf.slot(place.slot);
-            self.replace(leaf, place.slot, slot.other)?;
+            self.replace(leaf, place.slot, (before, slot))?;
             return Ok(Inserted::Replaced(before));
         }
         let mut pen = self.nodes.pen();
@@ -261,15 +261,30 @@ impl<K: Keys> Tree<K> {
         Ok(Inserted::New)
     }
 
-    /// Replaces the other word of a live slot of a leaf that is held: one store.
-    fn replace(&self, leaf: Node<'_>, slot: usize, other: u64) -> Result<()> {
+    /// Replaces a live slot of a leaf that is held by another one of the same key: one store.
+    fn replace(&self, leaf: Node<'_>, slot: usize, (old, new): (Slot, Slot)) -> Result<()> {
+        debug_assert!(old.id == new.id || old.other == new.other, "one word says it all");
         let mut pen = self.nodes.pen();
-        pen.set(leaf.at + id_at(slot) + 8, other);
+        if old.id == new.id {
+            pen.set(leaf.at + id_at(slot) + 8, new.other);
+        } else {
+            pen.set(leaf.at + id_at(slot), new.id);
+        }
         pen.persist()
     }
 
-    /// Replaces the other word of the slot with the key; the slot as it was.
-    pub(crate) fn update(&self, sought: K::Sought<'_>, other: u64) -> Result<Option<Slot>> {
+    /// Puts a slot in place of the one with the key, which is returned as it was.
+    pub(crate) fn update(&self, sought: K::Sought<'_>, slot: Slot) -> Result<Option<Slot>> {
+        self.update_if(sought, slot, |_| true)
+    }
+
+    /// The same where the one that is there is wanted.
+    pub(crate) fn update_if(
+        &self,
+        sought: K::Sought<'_>,
+        slot: Slot,
+        wanted: impl Fn(Slot) -> bool,
+    ) -> Result<Option<Slot>> {
         let _turn = self.turn();
         self.persist(|| {
             let (leaf, version) = self.descend(sought, 0)?;
@@ -281,7 +296,10 @@ impl<K: Keys> Tree<K> {
             }
             let _held = self.nodes.lock(leaf.at).upgrade(version)?;
             let before = leaf.slot(place.slot);
-            self.replace(leaf, place.slot, other)?;
+            if !wanted(before) {
+                return Ok(None);
+            }
+            self.replace(leaf, place.slot, (before, slot))?;
             Ok(Some(before))
         })
     }

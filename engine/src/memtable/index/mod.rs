@@ -46,7 +46,9 @@ use crossbeam_epoch::Guard;
 
 pub(crate) use self::cursor::IndexCursor;
 pub(crate) use self::lock::{Held, Restart, Version, VersionLock};
+pub(crate) use self::prefix::slice;
 pub(crate) use self::records::Records;
+pub(crate) use self::separator::Separator;
 pub(crate) use self::sync::Patience;
 
 use self::heap::Heap;

@@ -17,7 +17,7 @@ pub(super) const INLINE: usize = 32;
 
 /// The eight bytes of `key` from `at` on as a big-endian number, zeros behind its end.
 #[inline(always)]
-pub(super) fn slice(key: &[u8], at: usize) -> u64 {
+pub(crate) fn slice(key: &[u8], at: usize) -> u64 {
     if let Some(bytes) = key.get(at..).and_then(<[u8]>::first_chunk::<8>) {
         return u64::from_be_bytes(*bytes);
     }

@@ -14,6 +14,16 @@ pub(crate) trait Records {
     fn prefetch(&self, at: u64);
 }
 
+impl<R: Records> Records for std::sync::Arc<R> {
+    fn locate(&self, at: u64) -> (&[u8], Lsn) {
+        (**self).locate(at)
+    }
+
+    fn prefetch(&self, at: u64) {
+        (**self).prefetch(at);
+    }
+}
+
 /// A place in the order of versions: by key, the newest version of a key first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Sought<'a> {

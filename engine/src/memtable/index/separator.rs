@@ -7,14 +7,14 @@ use crate::record::{LSN_MAX, Lsn};
 /// A place between two neighbouring versions: the left one is before it, the right one is at or
 /// behind it.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Separator {
-    pub(super) bytes: Vec<u8>,
-    pub(super) seq: Lsn,
+pub(crate) struct Separator {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) seq: Lsn,
 }
 
 impl Separator {
     /// The shortest separator between two neighbours.
-    pub(super) fn between(left: (&[u8], Lsn), right: (&[u8], Lsn)) -> Separator {
+    pub(crate) fn between(left: (&[u8], Lsn), right: (&[u8], Lsn)) -> Separator {
         if left.0 == right.0 {
             debug_assert!(left.1 > right.1, "versions descend: {} and {}", left.1, right.1);
             return Separator { bytes: right.0.to_vec(), seq: right.1 };

@@ -6,7 +6,7 @@ mod fast_fair;
 mod ground;
 mod wb;
 
-#[cfg(test)]
+#[cfg(all(test, not(feature = "shuttle")))]
 mod tests;
 
 pub use allocate::{Allocation, LoggedAllocator, PoolAllocator};

@@ -1,42 +1,22 @@
 //! Power cuts before every store, flush and fence of every operation.
 
 use super::super::{OdsTree, Policy};
-use super::support::{Chance, Model, POLICIES, check_shape, content, create, open};
+use super::support::{self, Chance, Model, POLICIES, check_shape, content, create, open};
 use crate::os::sim::{Explored, Explorer, Machine, Survive, Violation};
 
 /// One operation on a tree and its model.
 type Act<'a> = &'a dyn Fn(&OdsTree, &mut Model);
 
-/// Cuts `act` everywhere. What is found is the content before or after, and a tree like any other.
 fn explore(
     name: &str,
-    (machine, policy): (&Machine, Policy),
+    machine: (&Machine, Policy),
     model: &Model,
     act: Act<'_>,
 ) -> Result<Explored, Box<Violation>> {
-    let copy = machine.kill();
-    let tree = open(&copy, policy).unwrap();
-    // Touched before, so that the operation alone is recorded.
-    content(&tree).unwrap();
-    copy.record();
-    let mut after = model.clone();
-    act(&tree, &mut after);
-    copy.mark();
-    let trace = copy.recorded().unwrap();
     // A leaf's operations have few images, a split many, of which most differ in what nobody reads.
     let few = if ["split", "unlink"].contains(&name) { 30 } else { 256 };
     let most = if std::env::var_os("TERRACE_LONG").is_some() { 4096 } else { few };
-    Explorer::new(format!("{name}, {policy:?}"), 1).most(most).explore(&trace, |found, moment| {
-        let mut tree = open(found, policy)?;
-        let content_now = content(&tree)?;
-        let before = content_now == *model && moment.acknowledged == 0;
-        if !before && content_now != after {
-            let lost = after.iter().find(|(key, _)| !content_now.contains_key(key));
-            let extra = content_now.iter().find(|(key, _)| !after.contains_key(key));
-            return Err(format!("lost {lost:?}, found {extra:?}"));
-        }
-        go_on(found, &mut tree, content_now, policy)
-    })
+    support::explore((name, most), machine, model, act, go_on)
 }
 
 /// Works on: deletions next to each other, inserts, another cut.

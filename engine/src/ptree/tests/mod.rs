@@ -1,4 +1,14 @@
+mod bytes;
+#[cfg(not(feature = "shuttle"))]
+mod bytes_cuts;
+#[cfg(not(feature = "shuttle"))]
 mod cuts;
+#[cfg(feature = "shuttle")]
+mod interleaved;
+#[cfg(not(feature = "shuttle"))]
 mod model;
+#[cfg(not(feature = "shuttle"))]
 mod stress;
 pub(super) mod support;
+#[cfg(not(feature = "shuttle"))]
+mod versions;

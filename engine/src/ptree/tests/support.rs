@@ -1,14 +1,15 @@
 //! Trees on simulated machines, and what is checked about them.
 
 use std::collections::BTreeMap;
+use std::fmt::Debug;
 
 use super::super::format::Shape;
 use super::super::keys::{Fixed, Keys};
-use super::super::node::{Live, SLOTS};
+use super::super::node::{Live, SLOTS, Slot};
 use super::super::options::FIXED;
 use super::super::tree::Tree;
 use super::super::{OdsTree, Policy};
-use crate::os::sim::Machine;
+use crate::os::sim::{Explored, Explorer, Machine, Violation};
 use crate::pm::Region;
 
 pub(super) const POLICIES: [Policy; 2] = [Policy::Nearest, Policy::OneDirection];
@@ -38,21 +39,50 @@ pub(super) fn create(nodes: u64, policy: Policy) -> (Machine, OdsTree) {
     let segment = 4096 * (nodes / 15 + 1);
     let shape = Shape { kind: FIXED, segment, segments: 1 };
     let region = Region::of_machine(&machine, shape.region_len()).unwrap();
-    let tree = Tree::format(&region, shape, Fixed, policy).unwrap();
+    let tree = Tree::format(&region, shape, |_| Fixed, policy).unwrap();
     (machine, OdsTree::new(tree, None))
 }
 
 pub(super) fn open(machine: &Machine, policy: Policy) -> Result<OdsTree, String> {
     let region = Region::of_machine(machine, 0).map_err(|e| e.to_string())?;
-    let tree = Tree::open(&region, FIXED, Fixed, policy).map_err(|e| e.to_string())?;
+    let tree = Tree::open(&region, FIXED, |_| Fixed, policy).map_err(|e| e.to_string())?;
     Ok(OdsTree::new(tree, None))
 }
 
-pub(super) fn content(tree: &OdsTree) -> Result<Model, String> {
-    let forward: Result<Vec<_>, _> = tree.range(..).collect();
+/// A tree as a map, of any kind.
+pub(super) trait Map: Sized {
+    type Key: Ord + Clone + Debug;
+    type Value: PartialEq + Clone + Debug;
+
+    fn open(machine: &Machine, policy: Policy) -> Result<Self, String>;
+
+    /// All entries, from the front and from the back.
+    fn walks(&self) -> [crate::error::Result<Vec<(Self::Key, Self::Value)>>; 2];
+
+    fn value(&self, key: &Self::Key) -> crate::error::Result<Option<Self::Value>>;
+}
+
+impl Map for OdsTree {
+    type Key = u64;
+    type Value = u64;
+
+    fn open(machine: &Machine, policy: Policy) -> Result<OdsTree, String> {
+        open(machine, policy)
+    }
+
+    fn walks(&self) -> [crate::error::Result<Vec<(u64, u64)>>; 2] {
+        [self.range(..).collect(), self.range(..).rev().collect()]
+    }
+
+    fn value(&self, key: &u64) -> crate::error::Result<Option<u64>> {
+        self.get(*key)
+    }
+}
+
+pub(super) fn content<M: Map>(tree: &M) -> Result<BTreeMap<M::Key, M::Value>, String> {
+    let [forward, backward] = tree.walks();
     let forward = forward.map_err(|e| e.to_string())?;
-    let mut backward: Vec<_> =
-        tree.range(..).rev().collect::<Result<_, _>>().map_err(|e| e.to_string())?;
+    let mut backward = backward.map_err(|e| e.to_string())?;
     backward.reverse();
     if forward != backward {
         return Err(format!("forward {forward:?}, backward {backward:?}"));
@@ -61,45 +91,89 @@ pub(super) fn content(tree: &OdsTree) -> Result<Model, String> {
         return Err(format!("not ascending: {forward:?}"));
     }
     for (key, value) in &forward {
-        let found = tree.get(*key).map_err(|e| e.to_string())?;
-        if found != Some(*value) {
-            return Err(format!("key {key} has {value} in the range, and alone {found:?}"));
+        let found = tree.value(key).map_err(|e| e.to_string())?;
+        if found.as_ref() != Some(value) {
+            return Err(format!("{key:?} has {value:?} in the range, and alone {found:?}"));
         }
     }
     Ok(forward.into_iter().collect())
 }
 
+/// What goes on with a tree that was found, and the content it has.
+pub(super) type GoOn<M> = fn(
+    &Machine,
+    &mut M,
+    BTreeMap<<M as Map>::Key, <M as Map>::Value>,
+    Policy,
+) -> Result<(), String>;
+
+/// Cuts `act` everywhere, in at most so many ways at a place. What is found is the content before
+/// or after, and a tree like any other.
+pub(super) fn explore<M: Map>(
+    (name, most): (&str, usize),
+    (machine, policy): (&Machine, Policy),
+    model: &BTreeMap<M::Key, M::Value>,
+    act: &dyn Fn(&M, &mut BTreeMap<M::Key, M::Value>),
+    go_on: GoOn<M>,
+) -> Result<Explored, Box<Violation>> {
+    let copy = machine.kill();
+    let tree = M::open(&copy, policy).unwrap();
+    // Touched before, so that the operation alone is recorded.
+    content(&tree).unwrap();
+    copy.record();
+    let mut after = model.clone();
+    act(&tree, &mut after);
+    copy.mark();
+    let trace = copy.recorded().unwrap();
+    Explorer::new(format!("{name}, {policy:?}"), 1).most(most).explore(&trace, |found, moment| {
+        let mut tree = M::open(found, policy)?;
+        let now = content(&tree)?;
+        let before = now == *model && moment.acknowledged == 0;
+        if !before && now != after {
+            let lost = after.iter().find(|(key, value)| now.get(*key) != Some(value));
+            let extra = now.iter().find(|(key, _)| !after.contains_key(*key));
+            return Err(format!("lost {lost:?}, found {extra:?}"));
+        }
+        go_on(found, &mut tree, now, policy)
+    })
+}
+
 /// The invariants of the tree, where nothing is under way.
-pub(super) fn check_shape(tree: &Tree<Fixed>) {
-    let mut below: Option<(u32, Vec<u64>)> = None;
+pub(super) fn check_shape<K: Keys>(tree: &Tree<K>) {
+    let (nodes, keys) = (&tree.nodes, &tree.nodes.keys);
     let mut lows: BTreeMap<u32, Vec<u64>> = BTreeMap::new();
     tree.visit(|node, level| {
         lows.entry(level).or_default().push(node.low());
-        let live = node.live(tree.nodes.epoch).unwrap_or_else(|| panic!("{node:?} was touched"));
-        let words: Vec<u64> = live.slots().map(|slot| node.key_word(slot)).collect();
-        assert!(words.is_sorted_by(|a, b| a < b), "{node:?}: {words:?}");
+        let live = node.live(nodes.epoch).unwrap_or_else(|| panic!("{node:?} was touched"));
+        let slots: Vec<Slot> = live.slots().map(|slot| node.slot(slot)).collect();
+        let ascend =
+            |a: &Slot, b: &Slot| nodes.compare(node, *b, nodes.sought_at(node, *a)).is_gt();
+        assert!(slots.is_sorted_by(ascend), "{node:?}: {slots:?}");
         let high = match node.sibling() {
-            0 => u64::MAX,
-            sibling => tree.nodes.node(sibling).low(),
+            0 => 0,
+            sibling => nodes.node(sibling).low(),
         };
-        assert!(words.iter().all(|word| (node.low()..high).contains(word)), "{node:?}: {words:?}");
-        for hole in (0..SLOTS).filter(|slot| !live.has(*slot)) {
-            let (id, key) = (node.slot(hole).id, node.key_word(hole));
-            let gone = node.sibling() != 0 && tree.nodes.keys.words(key, high).is_ge();
-            assert!(id == 0 || gone, "slot {hole} of {node:?} could come back to life");
+        let inside = |slot: &Slot| {
+            nodes.compare(node, *slot, keys.sought(node.low())).is_ge()
+                && (high == 0 || nodes.compare(node, *slot, keys.sought(high)).is_lt())
+        };
+        assert!(slots.iter().all(inside), "{node:?}: {slots:?}");
+        for hole in (0..SLOTS).filter(|slot| !live.has(*slot)).map(|slot| node.slot(slot)) {
+            let gone = || nodes.compare(node, hole, keys.sought(high)).is_ge();
+            let stays = hole.id == 0 || (!K::REFERS && high != 0 && gone());
+            assert!(stays, "{hole:?} of {node:?} could come back to life");
         }
         if !node.is_leaf() {
-            let (_, children) = below.get_or_insert_with(|| (level, Vec::new()));
-            children.push(node.leftmost());
-            children.extend(live.slots().map(|slot| node.slot(slot).id));
-            for slot in live.slots().map(|slot| node.slot(slot)) {
-                assert_eq!(tree.nodes.node(slot.id).low(), slot.other, "{node:?}");
+            for slot in slots {
+                assert_eq!(nodes.node(slot.id).low(), slot.other, "{node:?}");
             }
+            assert_eq!(nodes.node(node.leftmost()).low(), node.low(), "{node:?}");
         }
         assert_eq!(node.is_leaf(), level == 0);
-        assert!(tree.nodes.pool.check(node.at).unwrap(), "{node:?} is taken");
+        assert!(nodes.pool.check(node.at).unwrap(), "{node:?} is taken");
     });
-    assert!(lows.values().all(|lows| lows.is_sorted_by(|a, b| a < b)), "{lows:?}");
+    let ascend = |a: &u64, b: &u64| *b != 0 && (*a == 0 || keys.bounds(*a, *b).is_lt());
+    assert!(lows.values().all(|lows| lows.is_sorted_by(ascend)), "{lows:?}");
 }
 
 /// Every live slot, for a look at layouts.

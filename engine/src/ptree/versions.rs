@@ -1,0 +1,275 @@
+//! Versions of records that lie in another region, in persistent memory: what the memtable's index
+//! is, and there again after a restart without being rebuilt.
+//!
+//! An entry is the first eight bytes of a key and the offset of a record; key and sequence number
+//! are read from the record. Entries are in the order of versions: by key, the newest first. The
+//! *merged boundary* is a durable number of the owner's: what it has put in up to there need not be
+//! looked for elsewhere.
+//!
+//! What the owner sees to:
+//!
+//! 1. A record is durable before it is inserted, and only what no power cut can undo is.
+//! 2. The memory of a record is used again only after `remove` or `relocate` has returned, by which
+//!    the tree has durably forgotten it, and when no epoch from before is left.
+//! 3. The boundary is raised after everything up to it was inserted. What a cut leaves beyond the
+//!    boundary is there or not; inserting it again changes nothing.
+//! 4. Every call that names keys, and every cursor, has an epoch pinned.
+
+use std::sync::Arc;
+
+use super::Policy;
+use super::format::{ENTRIES, Shape};
+use super::heap::Heap;
+use super::keys::Keys;
+use super::node::Slot;
+use super::range::Chunk;
+use super::refs::{Place, Refs};
+use super::stats::Stats;
+use super::tree::Tree;
+use crate::alloc::Segments;
+use crate::error::Result;
+use crate::memtable::Records;
+use crate::pm::Region;
+use crate::record::{LSN_MAX, Lsn};
+
+/// The kind of trees of versions.
+pub(crate) const VERSIONS: u32 = 3;
+
+/// Offset of the word with the merged boundary.
+const MERGED: u64 = 3 * crate::pm::LINE;
+
+/// Where records are.
+type In = Arc<Region>;
+
+/// A durable index of versions.
+#[derive(Debug)]
+pub(crate) struct VersionTree {
+    tree: Tree<Refs<In>>,
+}
+
+#[cfg_attr(not(test), expect(dead_code, reason = "figures use a part, level 0 is to use all"))]
+impl VersionTree {
+    /// Makes an empty one in a region of zeros, for records in `records`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Region::persist`].
+    pub(crate) fn format(region: &Arc<Region>, shape: Shape, records: &In) -> Result<VersionTree> {
+        debug_assert_eq!(shape.kind, VERSIONS, "a tree of versions");
+        let keys = |segments: &Arc<dyn Segments>| keys(region, segments, records);
+        Ok(VersionTree { tree: Tree::format(region, shape, keys, Policy::default())? })
+    }
+
+    /// Opens the one in a region. Takes no longer for a larger one; no record is read.
+    ///
+    /// # Errors
+    ///
+    /// As [`Tree::open`].
+    pub(crate) fn open(region: &Arc<Region>, records: &In) -> Result<VersionTree> {
+        let keys = |segments: &Arc<dyn Segments>| keys(region, segments, records);
+        Ok(VersionTree { tree: Tree::open(region, VERSIONS, keys, Policy::default())? })
+    }
+
+    fn region(&self) -> &Region {
+        &self.tree.nodes.region
+    }
+
+    fn records(&self) -> &In {
+        &self.tree.nodes.keys.records
+    }
+
+    /// The boundary up to which the owner's records are here.
+    pub(crate) fn merged(&self) -> Lsn {
+        self.region().word(MERGED)
+    }
+
+    /// Raises the boundary, durably.
+    ///
+    /// # Errors
+    ///
+    /// As [`Region::persist`].
+    pub(crate) fn set_merged(&self, lsn: Lsn) -> Result<()> {
+        debug_assert!(self.merged() <= lsn, "merges go up in order");
+        self.region().persist([self.region().store_word(MERGED, lsn)])?;
+        Ok(())
+    }
+
+    /// Makes the record at `at` findable, durably; whether it was not yet.
+    ///
+    /// # Errors
+    ///
+    /// `Full`; otherwise as [`Region::sync`].
+    pub(crate) fn insert(&self, key: &[u8], seq: Lsn, at: u64) -> Result<bool> {
+        let before = self.tree.insert(Place::at(key, seq), Refs::<In>::slot(key, at))?;
+        debug_assert!(before.is_none_or(|before| before.id == at), "a version has one record");
+        Ok(before.is_none())
+    }
+
+    /// Takes a version out, durably; where its record was.
+    ///
+    /// # Errors
+    ///
+    /// As [`Region::sync`].
+    pub(crate) fn remove(&self, key: &[u8], seq: Lsn) -> Result<Option<u64>> {
+        Ok(self.tree.delete(Place::at(key, seq))?.map(|slot| slot.id))
+    }
+
+    /// Has a version be found at `to` instead of `from`, durably; whether it was there.
+    ///
+    /// # Errors
+    ///
+    /// As [`Region::sync`].
+    pub(crate) fn relocate(&self, key: &[u8], seq: Lsn, from: u64, to: u64) -> Result<bool> {
+        let slot = Refs::<In>::slot(key, to);
+        Ok(self.tree.update_if(Place::at(key, seq), slot, |old| old.id == from)?.is_some())
+    }
+
+    /// The newest version of `key` that is not newer than `at_most`: sequence number and offset.
+    ///
+    /// # Errors
+    ///
+    /// As [`Region::sync`]: the first touch of a node may clear something.
+    pub(crate) fn get(&self, key: &[u8], at_most: Lsn) -> Result<Option<(Lsn, u64)>> {
+        let mut cursor = self.cursor();
+        cursor.seek(key, at_most)?;
+        let found = cursor.version().filter(|(_, at)| self.records().locate(*at).0 == key);
+        Ok(found)
+    }
+
+    /// A cursor over all versions, nowhere at first.
+    pub(crate) fn cursor(&self) -> VersionCursor<'_> {
+        VersionCursor { tree: &self.tree, chunk: None, at: 0 }
+    }
+
+    /// Frees nodes and bounds that a power cut left taken; how many.
+    ///
+    /// # Errors
+    ///
+    /// `Corrupt` when a pool entry is damaged; otherwise an I/O error.
+    pub(crate) fn reclaim(&mut self) -> Result<u64> {
+        Ok(self.tree.scan()?.1 + self.tree.scan_heap()?)
+    }
+
+    /// What it has done and what it takes.
+    pub(crate) fn stats(&self) -> Stats {
+        let mut stats = self.tree.stats();
+        stats.bytes += self.tree.nodes.keys.heap.bytes();
+        stats
+    }
+}
+
+fn keys(region: &Arc<Region>, segments: &Arc<dyn Segments>, records: &In) -> Refs<In> {
+    Refs { records: Arc::clone(records), heap: Heap::open(region, segments, ENTRIES) }
+}
+
+/// A position among versions. It reads a leaf at a time, as it is then.
+#[derive(Debug)]
+pub(crate) struct VersionCursor<'t> {
+    tree: &'t Tree<Refs<In>>,
+    /// The leaf, with at least one version.
+    chunk: Option<Chunk>,
+    at: usize,
+}
+
+#[cfg_attr(not(test), expect(dead_code, reason = "figures use a part, level 0 is to use all"))]
+impl VersionCursor<'_> {
+    /// The version here: sequence number and offset.
+    pub(crate) fn version(&self) -> Option<(Lsn, u64)> {
+        let slot = self.chunk.as_ref()?.slots[self.at];
+        Some((self.tree.nodes.keys.records.locate(slot.id).1, slot.id))
+    }
+
+    /// Goes to the first version at or behind (`key`, `seq`).
+    ///
+    /// # Errors
+    ///
+    /// As [`VersionTree::get`].
+    pub(crate) fn seek(&mut self, key: &[u8], seq: Lsn) -> Result<()> {
+        self.forward_from(Place::at(key, seq))
+    }
+
+    /// Goes to the last version before all of `key`; without one, to the last of all.
+    ///
+    /// # Errors
+    ///
+    /// As [`VersionTree::get`].
+    pub(crate) fn seek_before(&mut self, key: Option<&[u8]>) -> Result<()> {
+        let end = Place::end();
+        self.back_from(key.map_or(end, |key| Place::at(key, LSN_MAX).before()))
+    }
+
+    /// Goes to the next version.
+    ///
+    /// # Errors
+    ///
+    /// As [`VersionTree::get`].
+    pub(crate) fn next(&mut self) -> Result<()> {
+        let Some(chunk) = &self.chunk else { return Ok(()) };
+        if self.at + 1 < chunk.slots.len() {
+            self.at += 1;
+            return Ok(());
+        }
+        match chunk.high {
+            0 => self.chunk = None,
+            high => self.forward_from(self.tree.nodes.keys.sought(high))?,
+        }
+        Ok(())
+    }
+
+    /// Goes to the version before.
+    ///
+    /// # Errors
+    ///
+    /// As [`VersionTree::get`].
+    pub(crate) fn prev(&mut self) -> Result<()> {
+        let Some(chunk) = &self.chunk else { return Ok(()) };
+        if self.at > 0 {
+            self.at -= 1;
+            return Ok(());
+        }
+        match chunk.low {
+            0 => self.chunk = None,
+            low => self.back_from(self.tree.nodes.keys.sought(low).before())?,
+        }
+        Ok(())
+    }
+
+    fn order(&self, slot: Slot, place: Place<'_>) -> std::cmp::Ordering {
+        self.tree.nodes.keys.seek_leaf(slot, place)
+    }
+
+    /// The first version not before a place, in its leaf or one behind.
+    fn forward_from(&mut self, place: Place<'_>) -> Result<()> {
+        let mut chunk = self.tree.chunk(place)?;
+        loop {
+            self.at = chunk.slots.partition_point(|slot| self.order(*slot, place).is_lt());
+            if self.at < chunk.slots.len() {
+                self.chunk = Some(chunk);
+                return Ok(());
+            }
+            if chunk.high == 0 {
+                self.chunk = None;
+                return Ok(());
+            }
+            chunk = self.tree.chunk(self.tree.nodes.keys.sought(chunk.high))?;
+        }
+    }
+
+    /// The last version before a place, in its leaf or one before.
+    fn back_from(&mut self, place: Place<'_>) -> Result<()> {
+        let mut chunk = self.tree.chunk(place)?;
+        loop {
+            let before = chunk.slots.partition_point(|slot| self.order(*slot, place).is_lt());
+            if before > 0 {
+                self.at = before - 1;
+                self.chunk = Some(chunk);
+                return Ok(());
+            }
+            if chunk.low == 0 {
+                self.chunk = None;
+                return Ok(());
+            }
+            chunk = self.tree.chunk(self.tree.nodes.keys.sought(chunk.low).before())?;
+        }
+    }
+}
