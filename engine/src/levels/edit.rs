@@ -60,7 +60,7 @@ impl<E: Described> Op<E> {
             }
             Op::AddExtent { table, level, extent } => {
                 let tombstones = extent.meta().tombstones;
-                head(out, if tombstones == 0 { 4 } else { 13 }, *table);
+                head(out, if tombstones == 0 { 4 } else { 15 }, *table);
                 out.push(*level);
                 extent.meta().encode(out);
                 if tombstones > 0 {
@@ -131,7 +131,7 @@ impl Op<Arc<ExtentMeta>> {
                 let (from, to) = (reader.u8()?, reader.u8()?);
                 Op::MoveExtent { table, from, to, id: reader.u64()? }
             }
-            13 => {
+            15 => {
                 let level = reader.u8()?;
                 let mut meta = ExtentMeta::decode(reader)?;
                 meta.tombstones = reader.u32()?;
