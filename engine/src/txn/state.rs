@@ -406,7 +406,7 @@ impl Running {
         limits::check_key(&interval.start)?;
         limits::check_key(interval.end.as_deref().unwrap_or_default())?;
         self.own_range(inner, table, range)?;
-        self.writes.delete_range(table, interval, inner.options.write_limit)
+        self.writes.delete_range(table, &interval, inner.options.write_limit)
     }
 
     fn commit(&mut self, inner: &Inner) -> Result<()> {

@@ -93,7 +93,7 @@ impl WriteSet {
     pub(super) fn delete_range(
         &mut self,
         table: usize,
-        interval: KeyInterval,
+        interval: &KeyInterval,
         limit: usize,
     ) -> Result<()> {
         let keeps_changes = !self.savepoints.is_empty();
@@ -294,7 +294,7 @@ mod tests {
                         for key in (0..7u8).filter(|key| interval.contains(&[*key])) {
                             now.insert(vec![key], None);
                         }
-                        set.delete_range(1, interval, usize::MAX).unwrap();
+                        set.delete_range(1, &interval, usize::MAX).unwrap();
                     }
                     Step::Set(name) => {
                         set.set_savepoint(&name.to_string());
