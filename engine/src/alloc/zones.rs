@@ -26,7 +26,7 @@ use super::pool::{Pool, PoolEntry};
 use super::scan::{self, Found, ZoneScan};
 use super::zone::{Seal, ZoneHeader};
 use crate::error::{Damage, Error, ErrorKind, Result};
-use crate::pm::{Dirty, Durable, Geometry, Region};
+use crate::pm::{Dirty, Durable, Geometry, Region, Span};
 
 /// The pool of zones of one region.
 #[derive(Debug)]
@@ -203,6 +203,7 @@ impl ZonePool {
         debug_assert_eq!(self.live(zone), 0, "a free zone has no live records (invariant 3)");
         let committed = PoolEntry { persistent: true, ..entry };
         let at = self.geometry.zone(zone);
+        self.region.will_write(Span { at, len: self.geometry.zone_len(units) });
         // What an earlier generation left behind the header is told apart by its generation, and
         // what lies there of other zones by their numbers.
         let linked = self.region.persist([

@@ -369,6 +369,11 @@ impl Committer {
             fenced.spans().iter().zip(streams).chain(switched.spans().iter().zip([None; 2]));
         let written = spans.map(|(&span, stream)| Written { stream, span }).collect();
         let relaxed = durability == Durability::Relaxed;
+        if relaxed {
+            // Here, where others do the same, and not when all of them wait for one.
+            let handed = [&fenced, &switched].map(|ranges| self.region.hand_over(ranges));
+            handed.into_iter().filter_map(Result::err).for_each(|e| self.stop(&e));
+        }
         self.publisher.ring.finish(lsn, &Finished { written, relaxed });
         ticket.lsn = 0;
     }

@@ -2,11 +2,11 @@
 //!
 //! There is no publisher's thread. Whoever waits for a commit tries to be it, in two stages, each
 //! with a lock of its own that is only tried: (1) *hand over* takes the finished slots in order,
-//! writes their pages to the operating system (`file` mode) and moves `written`; (2) *make
-//! durable* syncs what was handed over, once for all of it, and moves `durable`. On persistent
-//! memory the groups' own fences made them durable and the first stage is all. Two stages, because
-//! a relaxed commit must not wait for a neighbour's sync: while one run is at the device the next
-//! is handed over.
+//! writes to the operating system what its owner did not (`file` mode) and moves `written`; (2)
+//! *make durable* syncs what was handed over, once for all of it, and moves `durable`. On
+//! persistent memory the groups' own fences made them durable and the first stage is all. Two
+//! stages, because a relaxed commit must not wait for a neighbour's sync: while one run is at the
+//! device the next is handed over.
 //!
 //! Who finds a stage taken sleeps in a lane: that of the run whose sync will cover it, or the one
 //! of those who wait for no sync. The end of a run rings its lane: one system call wakes all.
@@ -32,7 +32,7 @@ use super::group::Few;
 use super::keeper::{Keeper, Tails, forget, set_tail};
 use super::poison::Poison;
 use super::ring::{RING, Ring, Written};
-use super::sync::{AtomicU64, Lane, Mutex, MutexGuard, Ordering, fence};
+use super::sync::{AtomicU64, Lane, Mutex, MutexGuard, Ordering, fence, spin_until};
 use crate::alloc::ZonePool;
 use crate::error::{Error, Result};
 use crate::mvcc::Watermark;
@@ -158,10 +158,17 @@ impl Publisher {
                 self.wake_all();
                 return Err(self.poison.unknown_outcome(lsn));
             }
-            if !self.advance(goal) {
+            if !self.advance(goal) && !self.comes_soon(lsn, goal) {
                 self.sleep(lsn, goal);
             }
         }
+    }
+
+    /// Who waits for no sync waits for a neighbour who is about to finish: for less time, mostly,
+    /// than it takes to go to sleep and be woken.
+    fn comes_soon(&self, lsn: Lsn, goal: Goal) -> bool {
+        let waits_for_sync = goal == Goal::Durable && !self.region.is_persistent_memory();
+        !waits_for_sync && spin_until(|| self.has_reached(lsn, goal) || self.can_hand_over())
     }
 
     fn has_reached(&self, lsn: Lsn, goal: Goal) -> bool {
@@ -315,6 +322,7 @@ impl Publisher {
         let needs_spans = !self.region.is_persistent_memory();
         while last < before + MAX_RUN && self.ring.is_finished(last + 1) {
             last += 1;
+            let others = writer.spans.len();
             let relaxed = self.ring.take(last, |Written { stream, span }| {
                 if let Some(stream) = stream {
                     let zone = self.zones.zone_of(span.at);
@@ -327,6 +335,8 @@ impl Publisher {
             });
             if relaxed {
                 last_relaxed = last;
+                // Its writer has handed it over.
+                writer.spans.truncate(others);
             }
         }
         (last, last_relaxed)

@@ -15,6 +15,24 @@ pub(super) use parking_lot::{Mutex, MutexGuard};
 #[cfg(all(test, feature = "shuttle"))]
 pub(super) use modelled::{Mutex, MutexGuard};
 
+/// Waits for a few microseconds at most; whether it came true.
+#[cfg(not(all(test, feature = "shuttle")))]
+pub(super) fn spin_until(mut is_true: impl FnMut() -> bool) -> bool {
+    const SPINS: u32 = 64;
+    for _ in 0..SPINS {
+        if is_true() {
+            return true;
+        }
+        std::hint::spin_loop();
+    }
+    false
+}
+
+#[cfg(all(test, feature = "shuttle"))]
+pub(super) fn spin_until(mut is_true: impl FnMut() -> bool) -> bool {
+    is_true()
+}
+
 /// Where threads wait until it is rung.
 ///
 /// Thread safety: any thread waits, any thread rings.

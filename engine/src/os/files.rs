@@ -43,6 +43,9 @@ pub(crate) trait File: Send + Sync + fmt::Debug {
     /// device is an error here, not at a later write.
     fn preallocate(&self, len: u64) -> io::Result<()>;
 
+    /// Hints that a range will be needed soon. It may be read ahead.
+    fn will_need(&self, offset: u64, len: u64);
+
     /// The length in bytes.
     fn len(&self) -> io::Result<u64>;
 

@@ -42,6 +42,12 @@ impl File for RealFile {
         }
     }
 
+    fn will_need(&self, offset: u64, len: u64) {
+        use rustix::fs::{Advice, fadvise};
+        // A hint that is refused is no failure.
+        fadvise(&self.0, offset, std::num::NonZeroU64::new(len), Advice::WillNeed).unwrap_or(());
+    }
+
     fn len(&self) -> io::Result<u64> {
         Ok(self.0.metadata()?.len())
     }

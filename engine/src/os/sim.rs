@@ -437,6 +437,8 @@ impl File for SimFile {
         if len > self.len()? { self.set_len(len) } else { self.check_writable() }
     }
 
+    fn will_need(&self, _offset: u64, _len: u64) {}
+
     fn len(&self) -> io::Result<u64> {
         Ok(self.state.lock().content(self.id)?.len())
     }

@@ -1,5 +1,6 @@
 //! Where things lie in the region (`docs/format.md`, section 1).
 
+use super::span::Span;
 use crate::error::{Error, Result};
 
 /// The unit of file-mode writes, and of the region's fixed parts.
@@ -134,6 +135,11 @@ impl Geometry {
     /// Offset of copy A (0) or B (1) of the superblock.
     pub(crate) fn superblock(copy: u64) -> u64 {
         copy * PAGE
+    }
+
+    /// The page of the words that change while commits go on: floor slots and GIDX.
+    pub(crate) fn words() -> Span {
+        Span { at: 2 * PAGE, len: PAGE }
     }
 
     /// Offset of floor slot A (0) or B (1).

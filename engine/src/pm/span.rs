@@ -20,6 +20,11 @@ impl Span {
     pub(crate) fn end(self) -> u64 {
         self.at + self.len
     }
+
+    /// Whether it has the byte at `at`.
+    pub(crate) fn contains(self, at: u64) -> bool {
+        (self.at..self.end()).contains(&at)
+    }
 }
 
 /// Stored, perhaps still in the processor's cache.
