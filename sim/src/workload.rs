@@ -81,9 +81,9 @@ fn write(chance: &mut Chance, taste: &Taste, content: &Content) -> Effect {
     if chance.percent(25) {
         return Effect::Delete(table, key);
     }
-    if chance.percent(4) {
-        let end = name(number + 1 + chance.below(taste.keys / 4));
-        return Effect::DeleteRange(table, key, (!chance.percent(5)).then_some(end));
+    if chance.percent(2) {
+        let end = name(number + 1 + chance.below(taste.keys / 16));
+        return Effect::DeleteRange(table, key, (!chance.percent(3)).then_some(end));
     }
     let len = if chance.percent(50) { chance.below(40) } else { chance.below(taste.value) };
     Effect::Put(table, key, chance.bytes(len as usize))

@@ -88,6 +88,10 @@ impl ExtentBuilder {
 
     /// Adds range tombstones, cut at the ends of the extent; once, when all records are there.
     pub(crate) fn add_tombstones(&mut self, mut tombstones: Vec<Arc<Tombstone>>) {
+        if !self.block.is_empty() {
+            // With the last key that it has, not the last one that a tombstone reaches.
+            self.finish_block();
+        }
         tombstones.sort_by(|a, b| ranges::place(a).cmp(&ranges::place(b)));
         for tombstone in &tombstones {
             let (start, last) = (&tombstone.interval.start, tombstone.interval.last_key());
