@@ -59,7 +59,12 @@ impl Fixture {
             let touched = |extent: &&Arc<Extent>| {
                 let keys = extent.meta().interval();
                 let in_column = |c: &Arc<Extent>| c.meta().interval().intersection(&keys).is_some();
-                let under = |t: &Arc<Tombstone>| t.interval.intersection(&keys).is_some();
+                // As a column does, to the last key that a tombstone is taken to reach.
+                let reach = |t: &Tombstone| match t.interval.last_key() {
+                    Some(last) => KeyInterval::closed(&t.interval.start, last),
+                    None => t.interval.clone(),
+                };
+                let under = |t: &Arc<Tombstone>| reach(t).intersection(&keys).is_some();
                 column.as_ref().is_some_and(in_column) || above.iter().any(under)
             };
             level.extents().iter().filter(touched).cloned().collect()
