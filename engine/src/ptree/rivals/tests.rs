@@ -1,5 +1,7 @@
 //! Rivals are held against what is right, not against less than they are.
 
+#![allow(clippy::unwrap_used, reason = "tests stop and tell")]
+
 use std::collections::BTreeMap;
 use std::result::Result;
 
