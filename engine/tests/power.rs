@@ -54,7 +54,7 @@ fn a_deleted_key_stays_deleted_when_its_tombstone_is_gone_before_it() {
 #[test]
 fn large_values_that_drain_all_the_time_survive_cuts() {
     let taste = Taste { relaxed: 60, tables: 4, steps: 40, value: 25_000, keys: 250 };
-    let seeds = 30_000..30_000 + rounds(15, 600);
+    let seeds = 30_000..30_000 + rounds(20, 600);
     let tally = all(seeds, taste, true);
     assert!(tally.drains > 100 && tally.zones_released > 100, "{tally:?}");
 }
