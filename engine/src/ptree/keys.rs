@@ -28,6 +28,11 @@ pub(crate) trait Keys: Send + Sync + std::fmt::Debug {
     /// Compares the key of a leaf's slot with a key.
     fn seek_leaf(&self, slot: Slot, sought: Self::Sought<'_>) -> Ordering;
 
+    /// Compares the keys of two slots of a leaf.
+    fn slots(&self, a: Slot, b: Slot) -> Ordering {
+        self.seek_leaf(a, self.key(b))
+    }
+
     /// A bound above the key of `left` and not above that of `right`, its neighbour. What it needs
     /// of memory is durable with the pen.
     ///

@@ -111,9 +111,12 @@ impl<K: Keys> Nodes<K> {
         }
     }
 
-    /// The key of a node's slot.
-    pub(crate) fn sought_at(&self, node: Node<'_>, slot: Slot) -> K::Sought<'_> {
-        if node.is_leaf() { self.keys.key(slot) } else { self.keys.sought(slot.other) }
+    /// Compares the keys of two slots of a node.
+    pub(crate) fn order(&self, node: Node<'_>, a: Slot, b: Slot) -> std::cmp::Ordering {
+        match node.is_leaf() {
+            true => self.keys.slots(a, b),
+            false => self.keys.bounds(a.other, b.other),
+        }
     }
 
     /// Which slots of a node are live. The first who asks in this opening works it out, and
@@ -147,10 +150,7 @@ impl<K: Keys> Nodes<K> {
                 continue;
             }
             // A slot that repeats an identity may have the other word of another one.
-            let ascends = |last: Slot| {
-                let last = self.sought_at(node, last);
-                self.compare(node, slot, last).is_gt()
-            };
+            let ascends = |last: Slot| self.order(node, slot, last).is_gt();
             let ours = || high == 0 || self.compare(node, slot, self.keys.sought(high)).is_lt();
             if slot.id != last_id && last.is_none_or(ascends) && ours() {
                 live = live.with(at);

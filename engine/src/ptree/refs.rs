@@ -169,6 +169,11 @@ impl<R: Records + Send + Sync + std::fmt::Debug> Keys for Refs<R> {
         })
     }
 
+    fn slots(&self, a: Slot, b: Slot) -> Ordering {
+        // Records are read only where their keys begin alike.
+        a.other.cmp(&b.other).then_with(|| self.seek_leaf(a, self.key(b)))
+    }
+
     fn bound(&self, pen: &mut Pen<'_>, left: Slot, right: Slot) -> Result<u64> {
         let (left, right) = (self.records.locate(left.id), self.records.locate(right.id));
         let Separator { bytes, seq } = Separator::between(left, right);

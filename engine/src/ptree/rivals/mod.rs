@@ -7,6 +7,7 @@ mod ground;
 mod wb;
 
 #[cfg(all(test, not(feature = "shuttle")))]
+#[allow(clippy::unwrap_used, reason = "tests stop and tell")]
 mod tests;
 
 pub use allocate::{Allocation, LoggedAllocator, PoolAllocator};

@@ -1,7 +1,5 @@
 //! Trees on simulated machines, and what is checked about them.
 
-#![allow(clippy::type_complexity, reason = "maps of any kind, both ways")]
-
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 
@@ -148,8 +146,7 @@ pub(super) fn check_shape<K: Keys>(tree: &Tree<K>) {
         lows.entry(level).or_default().push(node.low());
         let live = node.live(nodes.epoch).unwrap_or_else(|| panic!("{node:?} was touched"));
         let slots: Vec<Slot> = live.slots().map(|slot| node.slot(slot)).collect();
-        let ascend =
-            |a: &Slot, b: &Slot| nodes.compare(node, *b, nodes.sought_at(node, *a)).is_gt();
+        let ascend = |a: &Slot, b: &Slot| nodes.order(node, *b, *a).is_gt();
         assert!(slots.is_sorted_by(ascend), "{node:?}: {slots:?}");
         let high = match node.sibling() {
             0 => 0,
