@@ -34,6 +34,9 @@ mod cache;
 mod commit;
 mod compaction;
 mod db;
+#[cfg(any(test, feature = "testing"))]
+#[doc(hidden)]
+pub mod decoders;
 mod error;
 mod extent;
 mod level0;

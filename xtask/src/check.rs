@@ -1,5 +1,6 @@
 //! `cargo xtask check`: every stage in turn, its name, its time and how it went.
 
+use std::borrow::BorrowMut;
 use std::env;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -9,7 +10,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 
 use crate::tally::Tally;
-use crate::{checkers, dax, tidy, tour};
+use crate::{checkers, dax, fuzz, tidy, tour};
 
 /// What the stages share.
 pub(crate) struct Setting {
@@ -33,6 +34,7 @@ const STAGES: &[Stage] = &[
     ("tour", tour::check),
     ("controls", controls),
     ("simulator", simulated),
+    ("fuzz", fuzz::check),
     ("dax", on_dax),
     ("shuttle", checkers::shuttle),
     ("thread sanitizer", checkers::thread_sanitizer),
@@ -73,10 +75,11 @@ pub(crate) fn cargo(setting: &Setting) -> Command {
 }
 
 /// Runs a command that has to succeed.
-pub(crate) fn passes(mut command: Command) -> Result<()> {
+pub(crate) fn passes(mut command: impl BorrowMut<Command>) -> Result<()> {
+    let command = command.borrow_mut();
     let status = command.status().with_context(|| format!("starting {command:?}"))?;
     if !status.success() {
-        bail!("{status}");
+        bail!("{command:?}: {status}");
     }
     Ok(())
 }

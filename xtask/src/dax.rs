@@ -13,6 +13,8 @@ use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
+use crate::check::passes;
+
 /// Kernel modules, each after those that it needs.
 const MODULES: [&str; 9] = [
     "libnvdimm",
@@ -235,12 +237,4 @@ impl Drop for Machine {
 fn output(command: &mut Command) -> Result<String> {
     let output = command.output().with_context(|| format!("starting {command:?}"))?;
     Ok(String::from_utf8_lossy(&output.stdout).into_owned())
-}
-
-fn passes(command: &mut Command) -> Result<()> {
-    let status = command.status().with_context(|| format!("starting {command:?}"))?;
-    if !status.success() {
-        bail!("{command:?}: {status}");
-    }
-    Ok(())
 }

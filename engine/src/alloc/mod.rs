@@ -14,7 +14,11 @@ mod zone;
 mod zones;
 
 pub(crate) use objects::ObjectPool;
+#[cfg(any(test, feature = "testing"))]
+pub(crate) use pool::{Pool, PoolEntry};
 pub(crate) use scan::ZoneScan;
+#[cfg(any(test, feature = "testing"))]
+pub(crate) use segments::SegmentHeader;
 pub(crate) use segments::{Segments, Slices};
 pub(crate) use streams::{StreamKind, StreamObject, StreamPool};
 pub(crate) use zone::{Seal, ZONE_HEADER, ZoneHeader};

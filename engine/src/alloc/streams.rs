@@ -37,7 +37,7 @@ pub(crate) struct StreamObject {
 }
 
 impl StreamObject {
-    fn encode(&self) -> Vec<u8> {
+    pub(crate) fn encode(&self) -> Vec<u8> {
         let mut body = Vec::with_capacity(LINE as usize);
         put_u32(&mut body, self.stream);
         put_u32(&mut body, self.generation);
@@ -50,7 +50,7 @@ impl StreamObject {
         out
     }
 
-    fn decode(bytes: &[u8], stream: u32) -> Option<StreamObject> {
+    pub(crate) fn decode(bytes: &[u8], stream: u32) -> Option<StreamObject> {
         let mut r = Reader::new(bytes);
         let (magic, sum) = (r.take(4)?, r.u32()?);
         if magic != MAGIC || sum != checksum(&[u64::from(stream)], bytes.get(8..)?) {

@@ -2,7 +2,7 @@
 
 use crate::error::{Damage, Error, Result};
 use crate::pm::{Dirty, Geometry, LINE, Region, STREAM_SLOTS};
-use crate::record::{Lsn, Reader, checksum, put_u64};
+use crate::record::{LSN_MAX, Lsn, Reader, checksum, put_u64};
 
 /// How much of the journal is durable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -25,7 +25,7 @@ pub(crate) struct Floor {
 const SUM_AT: usize = 60;
 
 impl Floor {
-    fn encode(&self) -> Vec<u8> {
+    pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(LINE as usize);
         put_u64(&mut out, self.number);
         put_u64(&mut out, self.lsn);
@@ -38,7 +38,7 @@ impl Floor {
         out
     }
 
-    fn decode(bytes: &[u8]) -> std::result::Result<Floor, (String, String)> {
+    pub(crate) fn decode(bytes: &[u8]) -> std::result::Result<Floor, (String, String)> {
         let fields = |bytes: &[u8]| {
             let mut r = Reader::new(bytes);
             let floor = Floor {
@@ -55,6 +55,9 @@ impl Floor {
         let computed = checksum(&[], &bytes[..SUM_AT]);
         if sum != computed {
             return Err((format!("checksum {sum:08x}"), format!("{computed:08x}")));
+        }
+        if floor.lsn == LSN_MAX {
+            return Err(("an LSN that has a next one".into(), format!("F = {LSN_MAX}")));
         }
         Ok(floor)
     }
@@ -90,6 +93,9 @@ impl Floor {
     }
 }
 
+/// The bits of a GIDX word that check the others.
+const CHECK: u64 = 0xff_ffff;
+
 /// A stream's tail as of the floor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Gidx {
@@ -101,9 +107,29 @@ pub(crate) struct Gidx {
 impl Gidx {
     /// Stores the word of `stream`.
     pub(crate) fn store(self, region: &Region, stream: u32) -> Dirty {
+        region.store_word(Geometry::gidx(stream), self.encode(stream))
+    }
+
+    /// The word on media.
+    pub(crate) fn encode(self, stream: u32) -> u64 {
         debug_assert!(self.tail.is_multiple_of(LINE), "sub-entries are aligned to lines");
         let place = ((u64::from(self.zone) << 20) | (self.tail / LINE)) << 24;
-        region.store_word(Geometry::gidx(stream), place | check(stream, place))
+        place | check(stream, place)
+    }
+
+    /// The tail in a word; `None` when there is none, the word's check and that of its bits if
+    /// they differ.
+    pub(crate) fn decode(word: u64, stream: u32) -> std::result::Result<Option<Gidx>, (u64, u64)> {
+        if word == 0 {
+            return Ok(None);
+        }
+        let (place, sum) = (word & !CHECK, word & CHECK);
+        let computed = check(stream, place);
+        if sum != computed {
+            return Err((sum, computed));
+        }
+        let place = place >> 24;
+        Ok(Some(Gidx { zone: (place >> 20) as u32, tail: (place & 0xf_ffff) * LINE }))
     }
 
     /// Stores that `stream` has no tail: all its zones are gone.
@@ -118,27 +144,20 @@ impl Gidx {
     /// `Corrupt` when the word does not check out.
     pub(crate) fn load(region: &Region, stream: u32) -> Result<Option<Gidx>> {
         debug_assert!(stream < STREAM_SLOTS, "streams are numbered below STREAM_SLOTS");
-        let word = region.word(Geometry::gidx(stream));
-        if word == 0 {
-            return Ok(None);
-        }
-        let (place, sum) = (word & !0xff_ffff, word & 0xff_ffff);
-        let computed = check(stream, place);
-        if sum != computed {
-            return Err(Error::corrupt(Damage {
+        let at = Geometry::gidx(stream);
+        Gidx::decode(region.word(at), stream).map_err(|(sum, computed)| {
+            Error::corrupt(Damage {
                 tier: "pm",
                 file: region.path().to_path_buf(),
-                offset: Geometry::gidx(stream),
+                offset: at,
                 what: format!("GIDX word of stream {stream}"),
                 expected: format!("check {sum:06x}"),
                 got: format!("{computed:06x}"),
-            }));
-        }
-        let place = place >> 24;
-        Ok(Some(Gidx { zone: (place >> 20) as u32, tail: (place & 0xf_ffff) * LINE }))
+            })
+        })
     }
 }
 
 fn check(stream: u32, place: u64) -> u64 {
-    u64::from(checksum(&[u64::from(stream), place >> 24], &[])) & 0xff_ffff
+    u64::from(checksum(&[u64::from(stream), place >> 24], &[])) & CHECK
 }

@@ -27,3 +27,5 @@ pub(crate) use poison::Poison;
 pub(crate) use recover::{Accepted, Evidence, Recovered, recover};
 pub(crate) use salvage::readable;
 pub(crate) use subentry::payloads_of;
+#[cfg(any(test, feature = "testing"))]
+pub(crate) use subentry::{SUB_HEADER, SubEntry};

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use super::floor::{Floor, Gidx};
 use super::subentry::{SUB_HEADER, SubEntry};
 use super::turnstile::StreamTail;
-use crate::alloc::{ZONE_HEADER, Zone, ZoneScan};
+use crate::alloc::{Seal, ZONE_HEADER, Zone, ZoneScan};
 use crate::error::{Damage, Error, Result};
 use crate::memtable::Record;
 use crate::options::Planted;
@@ -123,6 +123,7 @@ impl Entry {
 /// `Corrupt` when something that was whole at the floor does not check out now; otherwise an I/O
 /// error.
 pub(crate) fn recover(evidence: &Evidence<'_>) -> Result<Recovered> {
+    check_headers(evidence)?;
     let mut parsed = parse_all(evidence)?;
     parsed.sort_by_key(|p| (p.scan.header.stream, p.scan.header.ordinal));
     // The newer floor slot may be damaged, and zones above the older one released since.
@@ -146,6 +147,27 @@ fn greatest_before_gidx(evidence: &Evidence<'_>, parsed: &[Parsed]) -> Lsn {
         p.entries.iter().filter(move |e| gidx.is_some_and(|gidx| e.at < gidx.tail))
     });
     named.map(|e| e.header.lsn).max().unwrap_or(0)
+}
+
+/// What headers and seals say is possible, though their checksums are right.
+fn check_headers(evidence: &Evidence<'_>) -> Result<()> {
+    for scan in evidence.scans.iter().filter(|scan| scan.in_use) {
+        let zone_at = evidence.geometry.zone(scan.zone);
+        let (streams, stream) = (evidence.gidx.len(), scan.header.stream);
+        if stream as usize >= streams {
+            let found = (format!("one of {streams} streams"), format!("stream {stream}"));
+            return Err(damaged(evidence, zone_at, format!("header of zone {}", scan.zone), found));
+        }
+        let possible = ZONE_HEADER..=scan.len(evidence.geometry);
+        if let Some(Seal(len)) = scan.seal
+            && !possible.contains(&u64::from(len))
+        {
+            let expected = format!("{} to {} bytes", possible.start(), possible.end());
+            let (at, found) = (zone_at + Seal::AT, (expected, len.to_string()));
+            return Err(damaged(evidence, at, format!("seal of zone {}", scan.zone), found));
+        }
+    }
+    Ok(())
 }
 
 fn parse_all(evidence: &Evidence<'_>) -> Result<Vec<Parsed>> {
@@ -281,7 +303,7 @@ fn check_below_floor(evidence: &Evidence<'_>, parsed: &[Parsed]) -> Result<()> {
 }
 
 fn unsealed(evidence: &Evidence<'_>, zone: &Parsed) -> Error {
-    let at = evidence.geometry.zone(zone.scan.zone) + crate::alloc::Seal::AT;
+    let at = evidence.geometry.zone(zone.scan.zone) + Seal::AT;
     let what = format!("seal of zone {}", zone.scan.zone);
     damaged(evidence, at, what, ("a seal".into(), "none".into()))
 }

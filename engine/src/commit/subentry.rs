@@ -2,7 +2,7 @@
 
 use crate::alloc::{ZONE_HEADER, ZoneHeader};
 use crate::pm::{Geometry, LINE, Region};
-use crate::record::{Lsn, Reader, checksum};
+use crate::record::{LSN_MAX, Lsn, Reader, checksum};
 
 /// Bytes before the payload.
 pub(crate) const SUB_HEADER: usize = 64;
@@ -82,7 +82,8 @@ impl SubEntry {
                 },
             })
         };
-        fields().ok_or_else(short)
+        let possible = fields().filter(|entry| entry.lsn < LSN_MAX);
+        possible.ok_or_else(|| ("possible fields".into(), "impossible ones".into()))
     }
 
     /// The checksum of a payload.
@@ -127,27 +128,39 @@ pub(crate) fn payloads_of(
 mod tests {
     use super::*;
 
+    const SAMPLE: SubEntry = SubEntry {
+        lsn: 9,
+        incarnation: 2,
+        zone_generation: 4,
+        payload_len: 32,
+        payload_sum: 1,
+        count: 2,
+        index: 1,
+        records: 1,
+        stream: 0,
+        moved: true,
+    };
+
     #[test]
     fn every_flipped_byte_is_found() {
-        let entry = SubEntry {
-            lsn: 9,
-            incarnation: 2,
-            zone_generation: 4,
-            payload_len: 32,
-            payload_sum: 1,
-            count: 2,
-            index: 1,
-            records: 1,
-            stream: 0,
-            moved: true,
-        };
-        let sound = entry.encode(3);
-        assert_eq!(SubEntry::decode(&sound, 3), Ok(entry));
+        let sound = SAMPLE.encode(3);
+        assert_eq!(SubEntry::decode(&sound, 3), Ok(SAMPLE));
         assert!(SubEntry::decode(&sound, 4).is_err(), "a copy in another zone");
         for at in 0..SUB_HEADER {
             let mut bytes = sound;
             bytes[at] ^= 8;
             assert!(SubEntry::decode(&bytes, 3).is_err(), "byte {at}");
+        }
+    }
+
+    /// Bug: recovery panicked on the greatest LSN there is, and on a stream that is not there.
+    /// Cause: what a header says was believed once its checksum was right. Fix: this number has no
+    /// next one and is refused here and in a floor; recovery looks at streams and seals first.
+    #[test]
+    fn the_greatest_lsn_is_none() {
+        for (lsn, is_one) in [(LSN_MAX, false), (LSN_MAX - 1, true)] {
+            let header = SubEntry { lsn, ..SAMPLE };
+            assert_eq!(SubEntry::decode(&header.encode(3), 3).is_ok(), is_one);
         }
     }
 }

@@ -25,6 +25,8 @@ use crate::error::Result;
 use crate::options::{CommitTuning, Durability, Options};
 use crate::table::{Keep, Snapshot, Table, WriteBatch};
 
+#[cfg(any(test, feature = "testing"))]
+pub(crate) use events::Event;
 use inner::Inner;
 pub use salvage::SalvageReport;
 pub use stats::{

@@ -150,6 +150,12 @@ impl Block {
         Ok(Block { bytes, entries_end, restarts })
     }
 
+    /// Bytes, uncompressed.
+    #[cfg(any(test, feature = "testing"))]
+    pub(super) fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
     /// Where entry number `16 × restart` lies.
     fn restart(&self, restart: usize) -> Option<usize> {
         let at = self.entries_end + 4 * restart;

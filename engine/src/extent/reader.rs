@@ -48,7 +48,7 @@ pub(super) struct Parts {
 
 impl Parts {
     /// The parts of an extent whose bytes are in memory.
-    fn decode(meta: &ExtentMeta, bytes: &[u8]) -> Option<Parts> {
+    pub(super) fn decode(meta: &ExtentMeta, bytes: &[u8]) -> Option<Parts> {
         let footer = bytes.len().checked_sub(FOOTER_LEN).and_then(|at| bytes.get(at..))?;
         let footer =
             Footer::decode(meta.id, meta.location.len, meta.footer_checksum, footer).ok()?;

@@ -10,6 +10,8 @@
 //! 3. After an append whose outcome is not known, nothing is appended any more.
 
 mod bytes;
+#[cfg(any(test, feature = "testing"))]
+pub(crate) mod probe;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -161,7 +163,8 @@ impl Journal {
             Err(flaw) => flaws.insert(0, flaw),
         }
         let lost = flaws.into_iter().map(|flaw| damage(&path, flaw)).collect();
-        let next_number = edits.last().map_or(first_number, |edit| edit.number) + 1;
+        let last_number = edits.last().map_or(first_number, |edit| edit.number);
+        let next_number = last_number.saturating_add(1);
         let end = content.len() as u64;
         Ok((Journal { file, path, header, next_number, end }, edits, lost))
     }

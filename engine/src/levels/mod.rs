@@ -14,5 +14,7 @@ mod version;
 pub(crate) use cursor::LevelCursor;
 pub(crate) use edit::{Edit, Op};
 pub(crate) use journal::JournalFloor;
+#[cfg(any(test, feature = "testing"))]
+pub(crate) use journal::probe;
 pub(crate) use set::VersionSet;
 pub(crate) use version::{Level, MAX_LEVELS, Version};

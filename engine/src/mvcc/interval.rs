@@ -108,7 +108,7 @@ mod tests {
             prop_assert!(!(a.is_empty() && in_a));
             prop_assert!(!a.covers(&b) || !in_b || in_a);
             prop_assert!(!in_a || a.last_key().is_none_or(|last| key.as_slice() <= last));
-            let union = union([&b, &a].into_iter().cloned().filter(|one| !one.is_empty()));
+            let union = union([&b, &a].into_iter().filter(|one| !one.is_empty()).cloned());
             prop_assert_eq!(union.iter().any(|one| one.contains(&key)), in_a || in_b);
             let apart = |w: &[KeyInterval]| w[0].end.as_ref().is_some_and(|end| *end < w[1].start);
             prop_assert!(union.windows(2).all(apart));

@@ -106,7 +106,7 @@ impl Superblock {
     /// # Errors
     ///
     /// What is wrong with it: (expected, got).
-    fn decode(page: &[u8]) -> std::result::Result<Superblock, (String, String)> {
+    pub(crate) fn decode(page: &[u8]) -> std::result::Result<Superblock, (String, String)> {
         let wrong = |expected: &str, got: String| (expected.to_string(), got);
         let short = || wrong("4096 bytes", format!("{} bytes", page.len()));
         let mut r = Reader::new(page);

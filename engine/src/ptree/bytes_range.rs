@@ -14,12 +14,6 @@ use crate::record::LSN_MAX;
 /// A key and its value.
 type Entry = (Vec<u8>, Vec<u8>);
 
-/// Where a range begins and ends.
-type Bounds = (Bound<Vec<u8>>, Bound<Vec<u8>>);
-
-/// Entries of a leaf, and where it starts and ends.
-type Leaf = (VecDeque<Entry>, [Option<Vec<u8>>; 2]);
-
 /// Entries of a range of a [`BytesTree`], both ways. After an error it ends.
 #[derive(Debug)]
 pub struct BytesRange<'t>(Ends<Unread<'t>>);
@@ -27,7 +21,7 @@ pub struct BytesRange<'t>(Ends<Unread<'t>>);
 #[derive(Debug)]
 struct Unread<'t> {
     tree: &'t BytesTree,
-    left: Option<Bounds>,
+    left: Option<(Bound<Vec<u8>>, Bound<Vec<u8>>)>,
 }
 
 impl<'t> BytesRange<'t> {
@@ -43,7 +37,11 @@ impl<'t> BytesRange<'t> {
 
 impl Unread<'_> {
     /// The entries of a leaf that are left, and where it starts and ends, if anywhere.
-    fn read(&self, place: Place<'_>, left: &Bounds) -> Result<Leaf> {
+    fn read(
+        &self,
+        place: Place<'_>,
+        left: &(Bound<Vec<u8>>, Bound<Vec<u8>>),
+    ) -> Result<(VecDeque<Entry>, [Option<Vec<u8>>; 2])> {
         let _guard = pin();
         let chunk = self.tree.tree.chunk(place)?;
         let entries = chunk.slots.into_iter().map(|slot| self.tree.entry(slot));
@@ -85,7 +83,7 @@ impl Rest for Unread<'_> {
     }
 }
 
-fn may_have_keys(left: &Bounds) -> bool {
+fn may_have_keys(left: &(Bound<Vec<u8>>, Bound<Vec<u8>>)) -> bool {
     match left {
         (Bound::Included(from), Bound::Included(to)) => from <= to,
         (Bound::Included(from) | Bound::Excluded(from), Bound::Excluded(to))

@@ -48,7 +48,7 @@ impl Shape {
         PAGE + self.segments * self.segment
     }
 
-    fn encode(self) -> Vec<u8> {
+    pub(crate) fn encode(self) -> Vec<u8> {
         let mut body = Vec::with_capacity(LINE as usize);
         put_u32(&mut body, self.kind);
         put_u32(&mut body, NODE as u32);
@@ -63,7 +63,7 @@ impl Shape {
         line
     }
 
-    fn decode(line: &[u8], path: &Path) -> Result<Shape> {
+    pub(crate) fn decode(line: &[u8], path: &Path) -> Result<Shape> {
         let wrong = |expected: String, got: String| {
             let file = path.to_path_buf();
             let what = "superblock of a tree".to_string();

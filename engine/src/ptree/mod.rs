@@ -36,7 +36,7 @@ mod tree;
 #[cfg(any(test, feature = "bench"))]
 pub(crate) mod versions;
 
-#[cfg(feature = "bench")]
+#[cfg(any(test, feature = "bench", feature = "testing"))]
 pub(crate) use format::Shape;
 
 #[cfg(test)]

@@ -10,6 +10,24 @@ pub(crate) fn checksum(seeds: &[u64], bytes: &[u8]) -> u32 {
     sum.finish()
 }
 
+/// `bytes` with the checksum at `at` made right, that of what lies in a range: bad bytes get past
+/// it so, to what is behind it (`decoders`).
+#[cfg(any(test, feature = "testing"))]
+pub(crate) fn mended(
+    bytes: &[u8],
+    at: usize,
+    (from, to): (usize, usize),
+    seeds: &[u64],
+) -> Vec<u8> {
+    let mut mended = bytes.to_vec();
+    if let Some(sum) = bytes.get(from..to).map(|body| checksum(seeds, body))
+        && let Some(place) = mended.get_mut(at..at + 4)
+    {
+        place.copy_from_slice(&sum.to_le_bytes());
+    }
+    mended
+}
+
 /// CRC-32C over several pieces.
 pub(crate) struct Checksum(Digest);
 

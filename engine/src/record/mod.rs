@@ -5,6 +5,8 @@ mod cursor;
 mod decode;
 mod version;
 
+#[cfg(any(test, feature = "testing"))]
+pub(crate) use checksum::mended;
 pub(crate) use checksum::{Checksum, checksum};
 pub(crate) use cursor::{Cursor, EntryRef};
 pub(crate) use decode::{Reader, decode_end, encode_end, put_bytes, put_u32, put_u64};

@@ -19,6 +19,19 @@ pub(crate) struct Config {
     /// Functions that may be longer than the limit.
     #[serde(default, rename = "long_function")]
     pub(crate) long_functions: Vec<LongFunction>,
+    /// Which fuzz target tries which decoders.
+    #[serde(default, rename = "decoder")]
+    pub(crate) decoders: Vec<Decoder>,
+}
+
+/// A file of the engine that decodes bytes from a medium.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Decoder {
+    /// The path from the root.
+    pub(crate) path: String,
+    /// The target and corpus that try it.
+    pub(crate) target: String,
 }
 
 /// One layer. Its parts may use one another, and the parts of the layers before it; a layer of

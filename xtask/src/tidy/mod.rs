@@ -3,6 +3,7 @@
 mod banned;
 mod config;
 mod dead_files;
+mod decoders;
 mod file_length;
 mod files;
 mod function_length;
@@ -53,13 +54,14 @@ fn check(root: &Path) -> Result<Vec<Finding>> {
     let config = Config::load(root)?;
     let mut sources = Vec::new();
     let mut findings = Vec::new();
-    for path in files::list(root)? {
-        let bytes = fs::read(root.join(&path)).with_context(|| format!("reading {path}"))?;
+    let paths = files::list(root)?;
+    for path in &paths {
+        let bytes = fs::read(root.join(path)).with_context(|| format!("reading {path}"))?;
         // What is no UTF-8 is no text, and no rule speaks about it.
         let Ok(text) = String::from_utf8(bytes) else { continue };
-        machine_paths::check(&path, &text, &mut findings);
+        machine_paths::check(path, &text, &mut findings);
         if path.ends_with(".rs") {
-            sources.push(Source::new(&path, &text));
+            sources.push(Source::new(path, &text));
         }
     }
     for source in &sources {
@@ -71,6 +73,8 @@ fn check(root: &Path) -> Result<Vec<Finding>> {
     function_length::check(&sources, &config.long_functions, &mut findings);
     unsafe_code::check(&sources, &config.unsafe_code, &mut findings);
     dead_files::check(&sources, &mut findings);
+    let targets = fs::read_to_string(root.join("fuzz/Cargo.toml")).context("fuzz/Cargo.toml")?;
+    decoders::check(&sources, (&paths, &targets), &config.decoders, &mut findings);
     findings.sort();
     Ok(findings)
 }

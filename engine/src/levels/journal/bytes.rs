@@ -115,18 +115,18 @@ fn edit_checksum(epoch: u64, number: u64, edit: &[u8]) -> u32 {
 }
 
 /// The frame around an edit's operations, its checksum right.
-struct Frame<'a> {
+pub(super) struct Frame<'a> {
     number: u64,
     lsn: Lsn,
     ops: u32,
     payload: &'a [u8],
     /// Length of all of it, zeros at the end included.
-    len: usize,
+    pub(super) len: usize,
 }
 
 impl<'a> Frame<'a> {
     /// The sound frame at the start of `bytes`, or what is wrong with it.
-    fn decode(bytes: &'a [u8], epoch: u64) -> Result<Frame<'a>, String> {
+    pub(super) fn decode(bytes: &'a [u8], epoch: u64) -> Result<Frame<'a>, String> {
         let mut reader = Reader::new(bytes);
         let magic = reader.take(4).ok_or("the end of the file")?;
         if magic != EDIT_MAGIC {
@@ -175,7 +175,10 @@ pub(super) fn scan(file: &[u8], header: &Header, floor: u64) -> Result<Scan, Fla
     let mut edits: Vec<Replayed> = Vec::new();
     let mut at = HEADER_LEN;
     loop {
-        let number = header.first_number + edits.len() as u64;
+        let Some(number) = header.first_number.checked_add(edits.len() as u64) else {
+            let (expected, got) = ("numbers of 64 bits", format!("{} edits", edits.len()));
+            return Err(Flaw::new(0, "journal header", expected.into(), got));
+        };
         let rest = file.get(at..).unwrap_or_default();
         let frame = match Frame::decode(rest, header.epoch) {
             Ok(frame) if frame.number == number => frame,
@@ -322,6 +325,17 @@ mod tests {
         file.truncate(end);
         file.extend(encode_edit(3, 12, 1, &one_of_each()).unwrap());
         assert!(scan(&file, &HEADER, 10).is_err(), "edit 11 is missing");
+    }
+
+    /// Bug: reading a journal whose numbers end with its last edit panicked, adding one to the
+    /// greatest number. Cause: a header is believed once its checksum is right. Fix: the numbers of
+    /// edits are added with a check.
+    #[test]
+    fn numbers_beyond_64_bits_are_damage() {
+        let header = Header { first_number: u64::MAX, ..HEADER };
+        let mut file = header.encode();
+        file.extend(encode_edit(3, u64::MAX, 1, &one_of_each()).unwrap());
+        assert_eq!(scan(&file, &header, 0).unwrap_err().what, "journal header");
     }
 
     #[test]

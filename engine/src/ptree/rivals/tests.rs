@@ -1,7 +1,5 @@
 //! Rivals are held against what is right, not against less than they are.
 
-#![allow(clippy::unwrap_used, reason = "tests stop and tell")]
-
 use std::collections::BTreeMap;
 use std::result::Result;
 

@@ -1,7 +1,5 @@
 //! Trees on simulated machines, and what is checked about them.
 
-#![allow(clippy::type_complexity, reason = "maps of any kind, both ways")]
-
 use std::collections::BTreeMap;
 use std::fmt::Debug;
 

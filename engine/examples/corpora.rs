@@ -1,0 +1,199 @@
+//! `cargo xtask corpora`: makes the corpora that fuzzing starts from, out of the files of real
+//! databases and of a tree. `corpora DIRECTORY` writes a folder for each decoder.
+
+#![allow(clippy::print_stdout, reason = "it says what it has made")]
+
+use std::collections::BTreeMap;
+use std::error::Error;
+use std::fs;
+use std::path::Path;
+
+use terrace::{Compression, Database, Options, ptree};
+
+/// Structures by decoder.
+type Found = BTreeMap<&'static str, Vec<Vec<u8>>>;
+
+/// The largest file of a corpus: small inputs are tried more often.
+const LARGEST: usize = 6 * 1024;
+
+/// The same of blocks and extents, which are not smaller.
+const LARGEST_BLOCKS: usize = 40 * 1024;
+
+/// Files in a corpus, of all lengths.
+const FILES: usize = 7;
+
+fn main() -> Result<(), Box<dyn Error>> {
+    let to = std::env::args().nth(1).ok_or("usage: corpora DIRECTORY")?;
+    let home = tempfile::tempdir()?;
+    let mut found = Found::new();
+    let compressions = [Compression::None, Compression::Lz4, Compression::Zstd];
+    for (n, compression) in compressions.into_iter().enumerate() {
+        let path = home.path().join(n.to_string());
+        make(&path, compression, [40, 6000, 6000][n])?;
+        for entry in fs::read_dir(&path)? {
+            let entry = entry?;
+            let bytes = fs::read(entry.path())?;
+            match entry.file_name().to_string_lossy().split('-').next() {
+                Some("region") => region(&bytes, &mut found),
+                Some("journal") => journal(&bytes, &mut found),
+                Some("extents") => extents(&bytes, &mut found),
+                _ => {}
+            }
+        }
+    }
+    let tree = home.path().join("tree");
+    let open = ptree::Options::new().size(ptree::Options::MIN_SIZE).create(&tree)?;
+    (0..100).try_for_each(|key| open.insert(key, key).map(drop))?;
+    let bytes = fs::read(&tree)?;
+    add(&mut found, "tree", &bytes[..64]);
+    add(&mut found, "segment", &bytes[4096..4160]);
+    write(Path::new(&to), &found)
+}
+
+/// A database that has been through everything.
+fn make(path: &Path, compression: Compression, rows: u64) -> terrace::Result<()> {
+    let options = Options::new().pm_size(2 << 20).cache_size(1 << 20).level1_size(64 << 10);
+    let options = options.compression(compression, compression).stepped();
+    let db = options.create(path)?;
+    for name in ["people", "short", "gone"] {
+        db.table(name)?;
+    }
+    let (people, short) = (db.existing_table("people")?, db.existing_table("short")?);
+    for n in 0..rows {
+        let key = format!("user{:05}", n * 7919 % 1000);
+        match n % 11 {
+            10 => people.delete(&key)?,
+            _ => people.put(&key, format!("{n:04} of {key}, ").repeat(1 + n as usize % 60))?,
+        }
+        short.put(n.to_be_bytes(), [])?;
+        db.step()?;
+    }
+    db.truncate_table("short")?;
+    db.rename_table("short", "long")?;
+    db.drop_table("gone")?;
+    rest(&db)?;
+    db.close()
+}
+
+fn rest(db: &Database) -> terrace::Result<()> {
+    while db.step()? {}
+    Ok(())
+}
+
+fn add(found: &mut Found, decoder: &'static str, bytes: &[u8]) {
+    let largest = if ["block", "extent"].contains(&decoder) { LARGEST_BLOCKS } else { LARGEST };
+    let all = found.entry(decoder).or_default();
+    if !bytes.is_empty() && bytes.len() <= largest && !all.iter().any(|known| known == bytes) {
+        all.push(bytes.to_vec());
+    }
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> usize {
+    let field = bytes.get(at..).and_then(|rest| rest.first_chunk());
+    field.map_or(0, |field| u32::from_le_bytes(*field) as usize)
+}
+
+fn region(bytes: &[u8], found: &mut Found) {
+    add(found, "superblock", &bytes[..4096]);
+    add(found, "floor", &bytes[8192..8256]);
+    add(found, "floor", &bytes[8704..8768]);
+    let mut words = bytes[9216..9248].to_vec();
+    words.extend(&bytes[12_288..12_320]);
+    words.extend(&bytes[40_960..41_024]);
+    for at in (0..bytes.len()).step_by(64) {
+        match &bytes[at..at + 4] {
+            b"TSTR" => add(found, "stream-object", &bytes[at..at + 64]),
+            b"TZON" => {
+                words.extend(&bytes[at + 48..at + 56]);
+                add(found, "zone-header", &bytes[at..at + 64]);
+                zone(bytes, at, found);
+            }
+            _ => {}
+        }
+    }
+    add(found, "words", &words);
+}
+
+/// The head of a zone: some sub-entries. Each alone too, and its records.
+fn zone(bytes: &[u8], start: usize, found: &mut Found) {
+    let mut at = start + 64;
+    while bytes.get(at..at + 4) == Some(b"TSUB") && at < start + 256 * 64 {
+        let len = u32_at(bytes, at + 28);
+        let payload = &bytes[at + 64..at + 64 + len];
+        add(found, "sub-entry", &bytes[at..at + 64]);
+        add(found, "records", payload);
+        if payload.get(20) == Some(&16) {
+            let (key, value) = (u32_at(payload, 12), u32_at(payload, 16));
+            add(found, "table-event", &payload[24..24 + key + value]);
+        }
+        at = (at + 64 + len).next_multiple_of(64);
+        add(found, "zone", &bytes[start..at]);
+    }
+}
+
+fn journal(bytes: &[u8], found: &mut Found) {
+    let mut at = 64;
+    while bytes.get(at..at + 4) == Some(b"TEDT") {
+        let (len, count) = (u32_at(bytes, at + 24), u32_at(bytes, at + 28));
+        if let Ok(count) = u8::try_from(count) {
+            add(found, "edit", &[&[count], &bytes[at + 40..at + 40 + len]].concat());
+        }
+        at += (40 + len).next_multiple_of(8);
+        add(found, "journal", &bytes[..at]);
+    }
+}
+
+/// Extents, by the magic of their footers.
+fn extents(bytes: &[u8], found: &mut Found) {
+    let places = (0..bytes.len().saturating_sub(64)).filter(|at| bytes[*at..].starts_with(b"TEXT"));
+    for at in places {
+        let field = |n: usize| u32_at(bytes, at + 16 + 4 * n);
+        let Some(start) = at.checked_sub(field(2) + field(3)) else { continue };
+        if start % 16_384 != 0 {
+            continue;
+        }
+        let extent = &bytes[start..at + 64];
+        add(found, "extent", extent);
+        add(found, "footer", &extent[extent.len() - 64..]);
+        add(found, "filter", &extent[field(0)..field(0) + field(1)]);
+        let index = &extent[field(2)..field(2) + field(3)];
+        add(found, "index", index);
+        let mut entry = 8;
+        while entry + 12 <= index.len() {
+            let (offset, len) = (u32_at(index, entry), u32_at(index, entry + 4));
+            let Some(block) = extent.get(offset..offset + len) else { break };
+            add(found, "block", block);
+            entry += 12 + u32_at(index, entry + 8) + 8;
+        }
+    }
+}
+
+/// A few of each, of all lengths, and of blocks of each compression.
+fn write(to: &Path, found: &Found) -> Result<(), Box<dyn Error>> {
+    for decoder in terrace::decoders::names() {
+        let mut all = found.get(decoder).cloned().unwrap_or_default();
+        // An extent that is gone may have been written over in part.
+        all.retain(|bytes| terrace::decoders::run(decoder, bytes));
+        let kind = |bytes: &Vec<u8>| if decoder == "block" { bytes[8] } else { 0 };
+        all.sort_by_key(|bytes| (kind(bytes), bytes.len()));
+        let step = all.len().div_ceil(FILES).max(1);
+        let last = all.last().cloned();
+        let mut few: Vec<Vec<u8>> = match decoder {
+            // Large ones: the smallest two.
+            "extent" => all.into_iter().take(2).collect(),
+            _ => all.into_iter().step_by(step).chain(last).collect(),
+        };
+        few.dedup();
+        if few.is_empty() {
+            return Err(format!("no {decoder} in what was made").into());
+        }
+        let folder = to.join(decoder);
+        fs::create_dir_all(&folder)?;
+        let bytes: usize = few.iter().map(Vec::len).sum();
+        println!("{decoder}: {} files, {bytes} bytes", few.len());
+        for (n, bytes) in few.into_iter().enumerate() {
+            fs::write(folder.join(format!("made-{n}")), bytes)?;
+        }
+    }
+    Ok(())
+}

@@ -1,0 +1,53 @@
+//! Every decoder of bytes from a medium behind one door: what fuzzing (`fuzz/`) and the replay of
+//! its corpora (`engine/tests/corpora.rs`) run.
+//!
+//! A decoder is given the bytes as they are, and once more with the checksums in them made right:
+//! a fuzzer does not guess checksums, and what lies behind them must not trust them either. It
+//! must not panic, and must not take memory by a length that it did not check; what it accepts it
+//! must read the same after encoding it again.
+
+mod memory;
+
+use crate::extent::probe as extent;
+use crate::levels::probe as journal;
+
+/// Takes any bytes; whether they were accepted.
+type Decoder = fn(&[u8]) -> bool;
+
+/// All of them, by the name of their target and corpus.
+const DECODERS: [(&str, Decoder); 18] = [
+    ("superblock", memory::superblock),
+    ("floor", memory::floor),
+    ("words", memory::words),
+    ("stream-object", memory::stream_object),
+    ("zone-header", memory::zone_header),
+    ("sub-entry", memory::sub_entry),
+    ("records", memory::records),
+    ("zone", memory::zone),
+    ("table-event", memory::table_event),
+    ("segment", memory::segment),
+    ("tree", memory::tree),
+    ("journal", journal::journal),
+    ("edit", journal::edit),
+    ("footer", extent::footer),
+    ("filter", extent::filter),
+    ("index", extent::index),
+    ("block", extent::block),
+    ("extent", extent::extent),
+];
+
+/// The names of all decoders.
+pub fn names() -> impl Iterator<Item = &'static str> {
+    DECODERS.into_iter().map(|(name, _)| name)
+}
+
+/// Gives `bytes` to the decoder of this name; whether it accepted them, as they were or with their
+/// checksums made right. `false` for a name that no decoder has.
+///
+/// # Panics
+///
+/// When the decoder has a bug.
+pub fn run(name: &str, bytes: &[u8]) -> bool {
+    let decoder = DECODERS.into_iter().find(|(known, _)| *known == name);
+    decoder.is_some_and(|(_, decode)| decode(bytes))
+}
