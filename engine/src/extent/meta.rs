@@ -70,11 +70,8 @@ impl ExtentMeta {
     pub(crate) fn is_sound(&self) -> bool {
         self.records > 0
             && self.deletes <= self.records
-<<<<<<< HEAD
             && u64::from(self.tombstones) <= self.deletes
-=======
             && self.records.max(self.raw_bytes) < BEYOND
->>>>>>> 30bcf9e488dfe6a903cbffb3c7d91e54be1e79ed
             && self.smallest_seq <= self.greatest_seq
             && self.smallest_key <= self.greatest_key
     }

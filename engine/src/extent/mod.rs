@@ -14,12 +14,9 @@ mod filter;
 mod footer;
 mod index;
 mod meta;
-<<<<<<< HEAD
-mod ranges;
-=======
 #[cfg(any(test, feature = "testing"))]
 pub(crate) mod probe;
->>>>>>> 30bcf9e488dfe6a903cbffb3c7d91e54be1e79ed
+mod ranges;
 mod reader;
 mod salvage;
 mod varint;

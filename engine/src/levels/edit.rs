@@ -220,12 +220,8 @@ pub(super) mod tests {
     pub(in crate::levels) fn one_of_each() -> Edit<Arc<ExtentMeta>> {
         let mut map = DrainedMap::default();
         map.set(&KeyInterval { start: b"c".to_vec(), end: Some(b"f".to_vec()) }, 12);
-<<<<<<< HEAD
-        let until = KeyInterval { start: b"d".to_vec(), end: Some(Vec::new()) };
-        let ranged = ExtentMeta { tombstones: 1, ..ExtentMeta::clone(&meta(6, "c", "d")) };
-=======
         let until = KeyInterval { start: b"d".to_vec(), end: Some(b"d\0".to_vec()) };
->>>>>>> 30bcf9e488dfe6a903cbffb3c7d91e54be1e79ed
+        let ranged = ExtentMeta { tombstones: 1, ..ExtentMeta::clone(&meta(6, "c", "d")) };
         let ops = vec![
             Op::CreateTable { table: 3, created_lsn: 9, name: "users".into() },
             Op::DropTable { table: 4 },
