@@ -64,9 +64,9 @@ pub(crate) fn index(bytes: &[u8]) -> bool {
 fn walk_index(index: &Index) {
     for (n, entry) in index.entries().iter().enumerate() {
         assert_eq!(index.find(index.last_key(n), entry.last_seq), Some(n));
-        assert!(index.find_key(index.last_key(n)) <= n);
+        assert!(index.find_key(index.last_key(n)).is_some_and(|found| found <= n));
     }
-    assert!(index.blocks_end() >= index.entries()[0].len);
+    assert!(index.blocks_end() >= index.entries().first().map_or(0, |first| first.len));
 }
 
 pub(crate) fn block(bytes: &[u8]) -> bool {
@@ -115,6 +115,7 @@ pub(crate) fn extent(bytes: &[u8]) -> bool {
         location: Location { file: 1, offset: 0, len },
         records: footer.records,
         deletes: 0,
+        tombstones: 0,
         smallest_seq: 0,
         greatest_seq: Lsn::MAX,
         raw_bytes: 0,
