@@ -65,5 +65,7 @@ pub use db::{
 };
 pub use error::{Damage, Error, ErrorKind, Result};
 pub use options::{CommitTuning, Compression, Durability, Mode, OpenProgress, Options};
-pub use table::{Range, Snapshot, Table, WriteBatch};
-pub use txn::{Isolation, LockWait, Transaction, TransactionInfo, TxnOptions, TxnRange};
+pub use table::{PendingCommit, Range, Snapshot, Table, WriteBatch};
+pub use txn::{
+    Isolation, LockWait, PreparedInfo, Transaction, TransactionInfo, TxnOptions, TxnRange,
+};

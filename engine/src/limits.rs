@@ -19,6 +19,13 @@ pub const MAX_TABLE_NAME_LEN: usize = 255;
 /// Most operations in one write batch.
 pub const MAX_BATCH_OPERATIONS: usize = 1 << 20;
 
+/// Longest name of a prepared transaction, in bytes; an XA identifier takes up to 140 with its
+/// format and its lengths. The shortest has one byte.
+pub const MAX_PREPARED_ID_LEN: usize = 140;
+
+/// Longest blob of a commit, in bytes (4 KiB).
+pub const MAX_BLOB_LEN: usize = 4 * 1024;
+
 /// Smallest region, in bytes (2 MiB).
 pub const MIN_PM_SIZE: u64 = 2 * 1024 * 1024;
 
@@ -40,6 +47,26 @@ pub(crate) fn check_value(value: &[u8]) -> Result<()> {
         return Err(Error::invalid(format!(
             "a value of {} bytes is too long: the limit is {MAX_VALUE_LEN} bytes",
             value.len()
+        )));
+    }
+    Ok(())
+}
+
+pub(crate) fn check_prepared_id(id: &[u8]) -> Result<()> {
+    if id.is_empty() || id.len() > MAX_PREPARED_ID_LEN {
+        return Err(Error::invalid(format!(
+            "a prepared transaction is named by 1 to {MAX_PREPARED_ID_LEN} bytes, not by {}",
+            id.len()
+        )));
+    }
+    Ok(())
+}
+
+pub(crate) fn check_blob(blob: &[u8]) -> Result<()> {
+    if blob.len() > MAX_BLOB_LEN {
+        return Err(Error::invalid(format!(
+            "a blob of {} bytes is too long: the limit is {MAX_BLOB_LEN} bytes",
+            blob.len()
         )));
     }
     Ok(())

@@ -128,6 +128,10 @@ pub enum Planted {
     /// Recovery looks at each stream by itself, as the published algorithm does, and not at whether
     /// a group is whole.
     PublishedShift,
+    /// An opening indexes what was prepared at the prepare's LSN.
+    IndexPrepares,
+    /// The zone of a verdict may be used again before the zone of what it is on.
+    ReleaseVerdicts,
 }
 
 /// How blocks of extents are compressed. Each block says how it is, so the choice can differ from

@@ -12,10 +12,15 @@ mod common;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
+use std::time::Duration;
 
+use common::child::{given, tell, told_until_killed};
+use common::cuts::{KINDS, Kind, PATH, options as on_machine};
 use common::{Chance, rounds, tiny};
-use terrace::{Database, Durability, Error, Isolation, Table, TxnOptions};
+use terrace::testing::Survive;
+use terrace::{Database, Durability, Error, Isolation, Table, Transaction, TxnOptions};
 
 const KEYS: u64 = 5;
 
@@ -171,13 +176,22 @@ fn list(value: Option<&[u8]>) -> Vec<u32> {
     words.map(|word| u32::from_be_bytes(word.try_into().unwrap())).collect()
 }
 
-/// One random transaction; what it did, if it was committed.
+/// In two phases, one time in four.
+fn commit(db: &Database, txn: Transaction, id: u32, chance: &mut Chance) -> Result<(), Error> {
+    if chance.percent(75) {
+        return txn.commit();
+    }
+    txn.prepare(id.to_be_bytes())?;
+    db.commit_prepared(id.to_be_bytes())
+}
+
+/// One random transaction; what it did, if it was committed. `about_to` is told before that.
 fn one(
     db: &Database,
     table: &Table,
     options: &TxnOptions,
-    id: u32,
-    chance: &mut Chance,
+    (id, chance): (u32, &mut Chance),
+    about_to: &dyn Fn(&Done),
 ) -> Option<Done> {
     let mut done = Done { id, ..Done::default() };
     let mut body = || -> Result<(), Error> {
@@ -216,7 +230,8 @@ fn one(
             done.reads.clear();
             return Ok(());
         }
-        txn.commit()
+        about_to(&done);
+        commit(db, txn, id, chance)
     };
     match body() {
         Ok(()) => Some(done),
@@ -225,6 +240,11 @@ fn one(
             None
         }
     }
+}
+
+fn read_all(table: &Table) -> Vec<(u8, Vec<u32>)> {
+    let rows = table.iter().map(|row| row.unwrap());
+    rows.map(|(key, value)| (key[0], list(Some(&value)))).collect()
 }
 
 fn record(options: &TxnOptions, seed: u64) -> Vec<Done> {
@@ -239,7 +259,7 @@ fn record(options: &TxnOptions, seed: u64) -> Vec<Done> {
                 let mut chance = Chance::new(seed * 100 + u64::from(t));
                 for n in 0..rounds(120, 400) as u32 {
                     let id = t * 100_000 + n + 1;
-                    if let Some(done) = one(db, table, options, id, &mut chance) {
+                    if let Some(done) = one(db, table, options, (id, &mut chance), &|_| ()) {
                         history.lock().unwrap().push(done);
                     }
                 }
@@ -249,8 +269,7 @@ fn record(options: &TxnOptions, seed: u64) -> Vec<Done> {
     assert_eq!(db.locks_held(), (0, 0));
     let mut history = history.into_inner().unwrap();
     // One more reads all, so that the order of every version is known.
-    let rows = table.iter().map(|row| row.unwrap());
-    let reads: Vec<_> = rows.map(|(k, v)| (k[0], list(Some(&v)))).collect();
+    let reads = read_all(&table);
     for done in &history {
         for key in &done.appends {
             let there = reads.iter().any(|(of, list)| of == key && list.contains(&done.id));
@@ -288,4 +307,205 @@ fn serializable_holds() {
     let options = TxnOptions::new().isolation(level);
     holds(&options, level);
     holds(&options.optimistic(), level);
+}
+
+/// What several lives of one database did.
+struct Lives {
+    history: Vec<Done>,
+    next_id: u32,
+}
+
+const LEVELS: [Isolation; 3] =
+    [Isolation::ReadCommitted, Isolation::Snapshot, Isolation::Serializable];
+
+impl Lives {
+    /// Takes in a life that ended in its midst: what was `meant` to be committed, and what was
+    /// `acknowledged` before the end. Prepared ones are committed or rolled back first. Whatever
+    /// was acknowledged is there, and the rest as a whole or not at all.
+    fn take_in(&mut self, db: &Database, meant: Vec<Done>, acknowledged: &BTreeSet<u32>) {
+        for prepared in db.list_prepared() {
+            match prepared.id[3] % 2 {
+                0 => db.commit_prepared(&prepared.id).unwrap(),
+                _ => db.roll_back_prepared(&prepared.id).unwrap(),
+            }
+        }
+        let found = read_all(&db.table("t").unwrap());
+        let is_in =
+            |key: u8, id: u32| found.iter().any(|(k, list)| *k == key && list.contains(&id));
+        for done in meant {
+            let there = done.appends.iter().filter(|key| is_in(**key, done.id)).count();
+            assert!(there == 0 || there == done.appends.len(), "a part of {} is there", done.id);
+            let acknowledged = acknowledged.contains(&done.id);
+            assert!(there == done.appends.len() || !acknowledged, "{} is missing", done.id);
+            // Who only read is believed if that was acknowledged.
+            if acknowledged || there > 0 {
+                self.history.push(done);
+            }
+        }
+    }
+
+    /// Checks all lives together.
+    fn check(mut self, db: &Database, level: Isolation) {
+        let reads = read_all(&db.table("t").unwrap());
+        self.history.push(Done { id: u32::MAX, reads, appends: Vec::new() });
+        let writes: usize = self.history.iter().map(|d| d.appends.len()).sum();
+        assert!(writes > 10, "only {writes} writes got through");
+        check(&self.history, level).unwrap();
+    }
+}
+
+/// Who is told of something.
+type Tell<'a, T> = dyn Fn(&T) + Sync + 'a;
+
+/// Transactions of four threads until `stop`; `about_to` and `acknowledged` are told of each.
+fn work(
+    db: &Database,
+    options: &TxnOptions,
+    first_id: u32,
+    stop: &AtomicBool,
+    (about_to, acknowledged): (&Tell<'_, Done>, &Tell<'_, u32>),
+) {
+    let table = db.table("t").unwrap();
+    thread::scope(|s| {
+        for t in 0..4 {
+            let table = &table;
+            s.spawn(move || {
+                let mut chance = Chance::new(u64::from(first_id + t));
+                // Each thread has every fourth number, and as many as a life may need.
+                for id in (first_id + t..first_id + 1200).step_by(4) {
+                    if stop.load(Ordering::Relaxed) {
+                        break;
+                    }
+                    if one(db, table, options, (id, &mut chance), about_to).is_some() {
+                        acknowledged(&id);
+                    }
+                }
+            });
+        }
+    });
+}
+
+/// A life on a simulated machine whose power is lost while the threads are at work; the machine
+/// that is found.
+fn cut_life(
+    kind: Kind,
+    level: Isolation,
+    lives: &mut Lives,
+    machine: &terrace::testing::Machine,
+    chance: &mut Chance,
+) -> terrace::testing::Machine {
+    let db = on_machine(machine, None).open(PATH).unwrap();
+    drop(db.table("t").unwrap());
+    let (meant, acknowledged) = (Mutex::new(Vec::new()), Mutex::new(BTreeSet::new()));
+    let (stop, enough) = (AtomicBool::new(false), 10 + chance.below(60) as usize);
+    let options = TxnOptions::new().isolation(level);
+    let (before, found) = thread::scope(|s| {
+        let worker = s.spawn(|| {
+            let about_to = |done: &Done| meant.lock().unwrap().push(done.clone());
+            let ack = |id: &u32| {
+                acknowledged.lock().unwrap().insert(*id);
+            };
+            work(&db, &options, lives.next_id, &stop, (&about_to, &ack));
+        });
+        while acknowledged.lock().unwrap().len() < enough && !worker.is_finished() {
+            thread::yield_now();
+        }
+        let before = acknowledged.lock().unwrap().clone();
+        let found = machine.crash(Survive::Seeded(chance.next()));
+        stop.store(true, Ordering::Relaxed);
+        (before, found)
+    });
+    lives.next_id += 2000;
+    let opened = on_machine(&found, None).open(PATH);
+    let db = opened.unwrap_or_else(|e| panic!("{kind:?}, {level:?}: {e}"));
+    lives.take_in(&db, meant.into_inner().unwrap(), &before);
+    found
+}
+
+#[test]
+fn levels_hold_over_power_cuts() {
+    for seed in 0..rounds(2, 40) {
+        for (kind, level) in KINDS.into_iter().flat_map(|k| LEVELS.map(|level| (k, level))) {
+            let mut chance = Chance::new(seed);
+            let mut lives = Lives { history: Vec::new(), next_id: 1 };
+            let mut machine = kind.machine();
+            for _ in 0..3 {
+                machine = cut_life(kind, level, &mut lives, &machine, &mut chance);
+            }
+            lives.check(&on_machine(&machine, None).open(PATH).unwrap(), level);
+        }
+    }
+}
+
+/// Not a test of its own: what the killed process runs. Without its variables it does nothing.
+#[test]
+fn child_entry() {
+    let Some((directory, what)) = given() else { return };
+    let (level, first_id) = what.split_once(' ').unwrap();
+    let level = LEVELS[level.parse::<usize>().unwrap()];
+    let db = tiny().open(directory).unwrap();
+    let about_to = |done: &Done| tell(&format!("meant {}", line(done)));
+    let acknowledged = |id: &u32| tell(&format!("ack {id}"));
+    let options = TxnOptions::new().isolation(level);
+    let stop = AtomicBool::new(false);
+    work(&db, &options, first_id.parse().unwrap(), &stop, (&about_to, &acknowledged));
+    loop {
+        // All is done before the end has come.
+        tell("rest");
+        thread::park_timeout(Duration::from_millis(10));
+    }
+}
+
+/// `id;appends;key:list;…`, numbers parted by commas.
+fn line(done: &Done) -> String {
+    let list = |numbers: &[u32]| {
+        let numbers: Vec<String> = numbers.iter().map(u32::to_string).collect();
+        numbers.join(",")
+    };
+    let appends: Vec<u32> = done.appends.iter().map(|key| u32::from(*key)).collect();
+    let reads = done.reads.iter().map(|(key, read)| format!(";{key}:{}", list(read)));
+    format!("{};{}{}", done.id, list(&appends), reads.collect::<String>())
+}
+
+fn parse(line: &str) -> Done {
+    let list = |text: &str| -> Vec<u32> {
+        text.split(',').filter(|n| !n.is_empty()).map(|n| n.parse().unwrap()).collect()
+    };
+    let mut fields = line.split(';');
+    let id = fields.next().unwrap().parse().unwrap();
+    let appends = list(fields.next().unwrap()).into_iter().map(|key| key as u8).collect();
+    let read = |field: &str| {
+        let (key, read) = field.split_once(':').unwrap();
+        (key.parse().unwrap(), list(read))
+    };
+    Done { id, appends, reads: fields.map(read).collect() }
+}
+
+#[test]
+fn levels_hold_over_kills() {
+    let mut chance = Chance::new(5);
+    for (n, level) in LEVELS.into_iter().enumerate() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("db");
+        let mut lives = Lives { history: Vec::new(), next_id: 1 };
+        for _ in 0..rounds(3, 40) {
+            let wait = Duration::from_millis(30 + chance.below(120));
+            let told = told_until_killed(&path, &format!("{n} {}", lives.next_id), wait);
+            let (mut meant, mut acknowledged) = (Vec::new(), BTreeSet::new());
+            for line in &told {
+                match line.split_once(' ') {
+                    Some(("meant", done)) => meant.push(parse(done)),
+                    Some((_, id)) => {
+                        acknowledged.insert(id.parse().unwrap());
+                    }
+                    None => {}
+                }
+            }
+            lives.next_id += 2000;
+            let db = tiny().open(&path).unwrap();
+            lives.take_in(&db, meant, &acknowledged);
+            db.close().unwrap();
+        }
+        lives.check(&tiny().open(&path).unwrap(), level);
+    }
 }

@@ -297,7 +297,7 @@ impl World {
                 self.handles.insert(to.clone(), handle);
             }
             Effect::Truncate(name) => self.db.truncate_table(name).unwrap(),
-            _ => unreachable!("writes are batches"),
+            other => unreachable!("{other:?} is no change of a table"),
         }
         self.content.apply(effect);
         assert_eq!(self.db.table_names(), self.content.names());

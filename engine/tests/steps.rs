@@ -189,6 +189,25 @@ fn cleaning() {
 }
 
 #[test]
+fn prepares_and_their_verdicts() {
+    for kind in KINDS {
+        let steps = cut_everywhere(kind, small, |rig| {
+            rig.put("a", "doomed 1", 100, Relaxed);
+            for n in 1..=3 {
+                rig.perform(&Action::Table(Effect::Prepare(n)));
+            }
+            rig.put("a", "one", 100, Relaxed);
+            rig.perform(&Action::Table(Effect::Commit(1)));
+            for n in 0..3 {
+                rig.put("a", &format!("fill {n}"), 60_000, Relaxed);
+            }
+            rig.perform(&Action::Table(Effect::RollBack(2)));
+        });
+        assert!(steps >= 5, "{steps}");
+    }
+}
+
+#[test]
 fn tables_created_renamed_truncated_and_dropped() {
     for kind in KINDS {
         cut_everywhere(kind, half_full, |rig| {

@@ -1,9 +1,9 @@
 //! What a database should hold, as plain maps, and what one does hold.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::{Bound, RangeBounds};
 
-use terrace::{Database, Result, Table};
+use terrace::{Database, LockWait, Result, Table, TxnOptions};
 
 /// The rows of one table.
 pub type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -19,6 +19,10 @@ pub enum Effect {
     Drop(String),
     Rename(String, String),
     Truncate(String),
+    /// Transaction number so and so, which does [`prepared_rows`], is prepared.
+    Prepare(u64),
+    Commit(u64),
+    RollBack(u64),
 }
 
 impl Effect {
@@ -33,9 +37,27 @@ impl Effect {
     }
 }
 
-/// All tables by name.
+/// What the prepared transaction `n` does, in tables `a` and `b`. Nobody else writes these rows.
+pub fn prepared_rows(n: u64) -> Vec<Effect> {
+    let len = 40 + n as usize * 977 % 3000;
+    let (key, value) = (format!("prepared {n}").into_bytes(), vec![n as u8; len]);
+    let put = |table: &str| Effect::Put(table.into(), key.clone(), value.clone());
+    vec![put("a"), put("b"), Effect::Delete("a".into(), doomed_row(n))]
+}
+
+/// The row of table `a` that the prepared transaction `n` deletes.
+pub fn doomed_row(n: u64) -> Vec<u8> {
+    format!("doomed {n}").into_bytes()
+}
+
+/// The name that transaction `n` is prepared under.
+pub fn prepared_name(n: u64) -> Vec<u8> {
+    format!("transaction {n}").into_bytes()
+}
+
+/// All tables by name, and the names of prepared transactions.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Content(pub BTreeMap<String, Rows>);
+pub struct Content(pub BTreeMap<String, Rows>, pub BTreeSet<Vec<u8>>);
 
 impl Content {
     pub fn apply(&mut self, effect: &Effect) {
@@ -61,6 +83,16 @@ impl Content {
                 self.0.insert(to.clone(), rows);
             }
             Effect::Truncate(table) => self.rows_mut(table).clear(),
+            Effect::Prepare(n) => {
+                self.1.insert(prepared_name(*n));
+            }
+            Effect::Commit(n) => {
+                self.1.remove(&prepared_name(*n));
+                prepared_rows(*n).iter().for_each(|effect| self.apply(effect));
+            }
+            Effect::RollBack(n) => {
+                self.1.remove(&prepared_name(*n));
+            }
         }
     }
 
@@ -76,6 +108,14 @@ impl Content {
     pub fn differs_from(&self, other: &Content) -> Option<String> {
         if self.names() != other.names() {
             return Some(format!("tables {:?} instead of {:?}", self.names(), other.names()));
+        }
+        if self.1 != other.1 {
+            let show = |names: &BTreeSet<Vec<u8>>| {
+                let names: Vec<_> = names.iter().map(|name| short(name)).collect();
+                names.join(", ")
+            };
+            let (got, want) = (show(&self.1), show(&other.1));
+            return Some(format!("prepared are [{got}] instead of [{want}]"));
         }
         for (name, rows) in &self.0 {
             let others = &other.0[name];
@@ -110,7 +150,30 @@ pub fn read_all(db: &Database) -> Result<Content> {
         let table = db.existing_table(&name)?;
         content.0.insert(name, read_table(&table)?);
     }
+    content.1 = db.list_prepared().into_iter().map(|prepared| prepared.id).collect();
     Ok(content)
+}
+
+/// Prepared transactions that were found after an end hold their rows, and can be committed: what
+/// is there then is `content` with what they did.
+pub fn resolve_all(db: &Database, mut content: Content) -> Result<Option<String>> {
+    let names = content.1.clone();
+    for n in (0..).filter(|n| names.contains(&prepared_name(*n))).take(names.len()) {
+        let asks = db.begin_with(TxnOptions::new().lock_wait(LockWait::NoWait))?;
+        for effect in prepared_rows(n) {
+            let (Effect::Put(table, key, _) | Effect::Delete(table, key)) = &effect else {
+                continue;
+            };
+            let asked = asks.get_for_update(&db.existing_table(table)?, key);
+            if asked.is_ok() {
+                return Ok(Some(format!("{} is not locked", short(key))));
+            }
+        }
+        drop(asks);
+        db.commit_prepared(prepared_name(n))?;
+        content.apply(&Effect::Commit(n));
+    }
+    Ok(read_all(db)?.differs_from(&content))
 }
 
 /// All rows of a table.

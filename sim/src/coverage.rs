@@ -7,7 +7,7 @@ use terrace::testing::{Explored, Trace};
 use terrace::{Database, Durability, Stats};
 
 /// Every operation that a full run must have cut.
-pub const OPERATIONS: [&str; 25] = [
+pub const OPERATIONS: [&str; 27] = [
     "allocate",
     "zone of several units",
     "zone switch",
@@ -30,6 +30,8 @@ pub const OPERATIONS: [&str; 25] = [
     "drop table",
     "rename table",
     "truncate table",
+    "prepare",
+    "resolve",
     "journal edit",
     "journal checkpoint",
     "recovery",

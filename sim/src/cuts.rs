@@ -10,7 +10,7 @@ use terrace::testing::{Machine, Moment, Planted, Survive, Trace};
 use terrace::{Database, Durability, Options, WriteBatch};
 
 use crate::chance::Chance;
-use crate::content::{Content, Effect, read_all, upper};
+use crate::content::{Content, Effect, prepared_name, prepared_rows, read_all, upper};
 use crate::workload::{self, Action, Taste};
 
 /// What went wrong, in words.
@@ -183,6 +183,9 @@ impl Rig {
                     Effect::Drop(name) => self.db.drop_table(name).unwrap(),
                     Effect::Rename(from, to) => self.db.rename_table(from, to).unwrap(),
                     Effect::Truncate(name) => self.db.truncate_table(name).unwrap(),
+                    Effect::Prepare(n) => self.prepare_transaction(*n),
+                    Effect::Commit(n) => self.db.commit_prepared(prepared_name(*n)).unwrap(),
+                    Effect::RollBack(n) => self.db.roll_back_prepared(prepared_name(*n)).unwrap(),
                     Effect::Put(..) | Effect::Delete(..) | Effect::DeleteRange(..) => {
                         panic!("{effect:?} is a write")
                     }
@@ -190,6 +193,22 @@ impl Rig {
                 self.acknowledge(Durability::Durable);
             }
         }
+    }
+
+    fn prepare_transaction(&self, n: u64) {
+        let txn = self.db.begin().unwrap();
+        for effect in prepared_rows(n) {
+            match effect {
+                Effect::Put(table, key, value) => {
+                    txn.put(&self.db.existing_table(&table).unwrap(), key, value).unwrap();
+                }
+                Effect::Delete(table, key) => {
+                    txn.delete(&self.db.existing_table(&table).unwrap(), key).unwrap();
+                }
+                other => panic!("{other:?} is no write"),
+            }
+        }
+        txn.prepare(prepared_name(n)).unwrap();
     }
 
     fn batch(&self, effects: &[Effect]) -> WriteBatch {

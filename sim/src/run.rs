@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use terrace::testing::{Explorer, Machine, Moment, Planted, Survive, Trace};
 
-use crate::content::{Content, read_all};
+use crate::content::{Content, read_all, resolve_all};
 use crate::coverage::{Before, Coverage, count_journal};
 use crate::cuts::{Account, End, Kind, PATH, Rig, Violation, copy, options, reopen};
 use crate::scenario::{self, SCENARIOS, Scenario};
@@ -114,6 +114,10 @@ impl Run {
                 coverage.count(operation, 1);
             }
         }
+        if self.scenario == Scenario::Prepared {
+            coverage.count("prepare", 2);
+            coverage.count("resolve", 1);
+        }
         if self.scenario == Scenario::Ranges {
             coverage.count("range delete", 1);
         }
@@ -188,6 +192,10 @@ impl Run {
             rests_without_leaks(&db)?;
             same(&read_all(&db).map_err(|e| e.to_string())?, &content)
                 .map_err(|what| format!("after background jobs: {what}"))?;
+        }
+        if choice == 3 {
+            let resolved = resolve_all(&db, content.clone()).map_err(|e| e.to_string())?;
+            resolved.map_or(Ok(()), |what| Err(format!("after what was prepared: {what}")))?;
         }
         drop(db);
         if choice == 2 {

@@ -5,7 +5,7 @@ use std::path::Path;
 use terrace::testing::Machine;
 use terrace::{CommitTuning, Durability};
 
-use crate::content::Effect;
+use crate::content::{Effect, prepared_name};
 use crate::cuts::{Kind, PATH, Rig, copy, options};
 use crate::workload::{Action, Taste};
 use Durability::{Durable, Relaxed};
@@ -28,13 +28,14 @@ pub enum Scenario {
     Ranges,
     Recovery,
     Mixed,
+    Prepared,
 }
 
 use Scenario::*;
 
-pub const SCENARIOS: [Scenario; 15] = [
+pub const SCENARIOS: [Scenario; 16] = [
     Commits, Switch, Sizes, Streams, Growth, Merge, Drain, Free, Clean, Tables, Checkpoint, Buried,
-    Ranges, Recovery, Mixed,
+    Ranges, Recovery, Mixed, Prepared,
 ];
 
 /// How long a journal gets before it has a new epoch.
@@ -69,6 +70,13 @@ impl Scenario {
             Recovery | Mixed => {
                 let acts = 20 + rig.chance.below(60);
                 work(rig, acts);
+            }
+            Prepared => {
+                small(rig);
+                rig.put("a", "doomed 3", 500, Durable);
+                if rig.chance.percent(50) {
+                    outlive_a_verdict(rig);
+                }
             }
         }
     }
@@ -112,8 +120,45 @@ impl Scenario {
                 let acts = 4 + rig.chance.below(16);
                 work(rig, acts);
             }
+            Prepared => prepare_and_resolve(rig),
         }
     }
+}
+
+/// Two transactions are prepared in one zone and one of them gets its verdict in a later one,
+/// which has nothing alive in it but that, when zones after it have been released.
+fn outlive_a_verdict(rig: &mut Rig) {
+    rig.perform(&Action::Table(Effect::Prepare(1)));
+    rig.perform(&Action::Table(Effect::Prepare(2)));
+    switch(rig);
+    resolve(rig, 1);
+    let released = rig.db.stats().background.zones_released;
+    steps_until(rig, |rig| rig.db.stats().background.zones_released > released + 6);
+}
+
+fn resolve(rig: &mut Rig, n: u64) {
+    let verdict = if rig.chance.percent(50) { Effect::Commit(n) } else { Effect::RollBack(n) };
+    rig.perform(&Action::Table(verdict));
+}
+
+fn prepare_and_resolve(rig: &mut Rig) {
+    rig.perform(&Action::Table(Effect::Prepare(3)));
+    put_any(rig, Relaxed);
+    rig.perform(&Action::Table(Effect::Prepare(4)));
+    if rig.chance.percent(30) {
+        switch(rig);
+    }
+    resolve(rig, 3);
+    rig.steps(6);
+    put_any(rig, Relaxed);
+    if rig.content.1.contains(&prepared_name(2)) {
+        resolve(rig, 2);
+    }
+    if rig.chance.percent(50) {
+        resolve(rig, 4);
+    }
+    rig.steps(10);
+    put_any(rig, Durable);
 }
 
 fn work(rig: &mut Rig, acts: u64) {

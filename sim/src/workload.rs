@@ -10,7 +10,7 @@ use crate::content::{Content, Effect};
 pub enum Action {
     /// One commit.
     Write(Vec<Effect>, Durability),
-    /// Create, drop, rename or truncate.
+    /// Create, drop, rename or truncate; prepare or resolve. Durable by itself.
     Table(Effect),
     /// Up to so many background jobs.
     Steps(u64),
@@ -83,7 +83,9 @@ fn write(chance: &mut Chance, taste: &Taste, content: &Content) -> Effect {
     }
     if chance.percent(2) {
         let end = name(number + 1 + chance.below(taste.keys / 16));
-        return Effect::DeleteRange(table, key, (!chance.percent(3)).then_some(end));
+        // Behind all of these keys, but not behind those of prepared transactions.
+        let last = b"key :".to_vec();
+        return Effect::DeleteRange(table, key, Some(if chance.percent(3) { last } else { end }));
     }
     let len = if chance.percent(50) { chance.below(40) } else { chance.below(taste.value) };
     Effect::Put(table, key, chance.bytes(len as usize))

@@ -88,3 +88,13 @@ fn an_old_incarnation_accepted() {
 fn the_published_shift_rule_under_shared_runs() {
     is_caught(Planted::PublishedShift, Kind::Memory, Scenario::Commits);
 }
+
+#[test]
+fn what_was_prepared_indexed() {
+    is_caught(Planted::IndexPrepares, Kind::Files, Scenario::Prepared);
+}
+
+#[test]
+fn a_verdict_released_before_what_it_is_on() {
+    is_caught(Planted::ReleaseVerdicts, Kind::Files, Scenario::Prepared);
+}

@@ -39,6 +39,15 @@ pub(crate) trait Home: Send + Sync {
 
     /// Counts bytes of records that were appended for it.
     fn count(&self, bytes: u64);
+
+    /// Keeps it from being dropped, for one prepared transaction more. Said in the turnstile.
+    fn hold(&self);
+
+    /// Takes one [`Home::hold`] back.
+    fn let_go(&self);
+
+    /// Fails while somebody holds it. Asked in the turnstile.
+    fn check_droppable(&self) -> Result<()>;
 }
 
 /// The tables of a batch.
@@ -62,6 +71,8 @@ pub(crate) struct Batch {
     pub(super) operations: SmallVec<[Operation; 1]>,
     bytes: Vec<u8>,
     stored: usize,
+    /// What the commit leaves to be read after a restart.
+    pub(super) blob: Option<Box<[u8]>>,
     /// The first operation that broke a limit; reported at commit.
     refused: Option<String>,
     /// Whether there are range deletes among them.
@@ -113,6 +124,23 @@ impl Batch {
             self.targets.push(Arc::clone(target));
             self.targets.len() - 1
         })
+    }
+
+    /// Sets the commit's blob. One past its limit makes the whole batch fail at commit.
+    pub(crate) fn set_blob(&mut self, blob: &[u8]) {
+        if let Err(e) = limits::check_blob(blob) {
+            self.refused.get_or_insert(e.to_string());
+            return;
+        }
+        if self.blob.is_none() {
+            self.stored += record_len(0, limits::MAX_BLOB_LEN);
+        }
+        self.blob = Some(blob.into());
+    }
+
+    /// Whether there is nothing to commit.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.operations.is_empty() && self.blob.is_none()
     }
 
     /// Says whether its rows are not locked. Once transactions take locks it is refused.

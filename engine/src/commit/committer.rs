@@ -21,6 +21,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64 as Counter};
 use smallvec::smallvec;
 
 use super::batch::Batch;
+use super::blobs::Blobs;
 use super::bucket::{Buckets, Lead, Outcome, Part};
 use super::floor::{Floor, Gidx, JournalMark};
 use super::group::{Few, Group};
@@ -28,7 +29,7 @@ use super::keeper::Tails;
 use super::poison::Poison;
 use super::publisher::{Goal, Publisher};
 use super::ring::{Finished, Written};
-use super::subentry::{SUB_HEADER, SubEntry};
+use super::subentry::{Content, SUB_HEADER, SubEntry};
 use super::sync::{AtomicU64, Mutex, Ordering};
 use super::turnstile::{Place, StreamTail, Turnstile};
 use crate::alloc::ZonePool;
@@ -37,7 +38,7 @@ use crate::memtable::{Memtable, Record};
 use crate::mvcc::{Watermark, pin};
 use crate::options::Durability;
 use crate::pm::{Fenced, Flushed, Geometry, Purpose, Region, SpentOn};
-use crate::record::Lsn;
+use crate::record::{Kind, Lsn};
 
 /// Groups and records since the database was opened.
 #[derive(Debug, Default)]
@@ -76,6 +77,7 @@ pub(crate) struct Committer {
     pub(super) publisher: Publisher,
     pub(super) poison: Arc<Poison>,
     cleaner: Option<u32>,
+    blobs: Blobs,
     /// 0 until transactions lock rows; then 1 + the last LSN that may have ignored locks. Set in
     /// the turnstile.
     locking_since: AtomicU64,
@@ -105,17 +107,18 @@ impl Pending<'_> {
         self.at
     }
 
-    /// Waits until the commit is visible and as durable as was asked for.
+    /// Its place in the order.
+    pub(crate) fn lsn(&self) -> Lsn {
+        self.lsn
+    }
+
+    /// As [`Committer::wait_for`].
     ///
     /// # Errors
     ///
-    /// `UnknownOutcome` when the database was poisoned meanwhile.
+    /// As [`Committer::wait_for`].
     pub(crate) fn wait(self) -> Result<Lsn> {
-        let goal = match self.durability {
-            Durability::Durable => Goal::Durable,
-            Durability::Relaxed => Goal::Visible,
-        };
-        self.committer.publisher.wait(self.lsn, goal)?;
+        self.committer.wait_for(self.lsn, self.durability)?;
         Ok(self.lsn)
     }
 }
@@ -136,6 +139,7 @@ impl Committer {
             publisher: Publisher::new(media, Arc::clone(&poison), visible, from, tails),
             buckets: Buckets::new(),
             turnstile: Mutex::new(Turnstile::new(start.last + 1, start.streams)),
+            blobs: Blobs::new(Arc::clone(&region), Arc::clone(&zones)),
             region,
             zones,
             incarnation: start.incarnation,
@@ -196,6 +200,19 @@ impl Committer {
             Outcome::Unknown(lsn) => Err(self.poison.unknown_outcome(lsn)),
             Outcome::Alone => self.enqueue(batch, durability)?.wait(),
         }
+    }
+
+    /// Waits until a commit is visible and as durable as was asked for.
+    ///
+    /// # Errors
+    ///
+    /// `UnknownOutcome` when the database was poisoned meanwhile.
+    pub(crate) fn wait_for(&self, lsn: Lsn, durability: Durability) -> Result<()> {
+        let goal = match durability {
+            Durability::Durable => Goal::Durable,
+            Durability::Relaxed => Goal::Visible,
+        };
+        self.publisher.wait(lsn, goal)
     }
 
     /// Takes a bucket's group to the ring, and tells its followers what became of it.
@@ -276,6 +293,7 @@ impl Committer {
             for home in &group.homes {
                 home.check_alive()?;
             }
+            group.drops.as_ref().map_or(Ok(()), |table| table.check_droppable())?;
             if group.unlocked && self.locks_rows() {
                 return Err(Error::needs_locks());
             }
@@ -321,6 +339,11 @@ impl Committer {
         self.publisher.wait(since - 1, Goal::Visible)
     }
 
+    /// The blobs of commits.
+    pub(crate) fn blobs(&self) -> &Blobs {
+        &self.blobs
+    }
+
     /// The cleaner's stream.
     pub(crate) fn cleaner(&self) -> Option<u32> {
         self.cleaner
@@ -351,7 +374,7 @@ impl Committer {
                 index: index as u16,
                 records: part.records.len() as u32,
                 stream: part.stream,
-                moved: group.moved,
+                content: group.content,
             };
             part.bytes[..SUB_HEADER].copy_from_slice(&header.encode(place.zone));
             let at = self.zones.geometry().zone(place.zone) + place.offset;
@@ -422,10 +445,13 @@ impl Committer {
         for (part, place) in group.parts.iter().zip(&ticket.places) {
             let part_at = self.zones.geometry().zone(place.zone) + place.offset;
             for placed in &part.records {
-                let Some(home) = placed.home else { continue };
-                bytes[home] += placed.stored as u64;
-                if let Some(record) = Record::decode(&part.bytes[placed.at..]) {
-                    ticket.actives[home].insert(&record, part_at + placed.at as u64);
+                let Some(record) = Record::decode(&part.bytes[placed.at..]) else { continue };
+                let at = part_at + placed.at as u64;
+                if let Some(home) = placed.home {
+                    bytes[home] += placed.stored as u64;
+                    ticket.actives[home].insert(&record, at);
+                } else if group.content == Content::Commit && record.kind == Kind::Blob {
+                    self.blobs.note(ticket.lsn, at, self.durable());
                 }
             }
         }

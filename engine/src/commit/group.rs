@@ -1,16 +1,17 @@
 //! A commit group, encoded and ready for its ticket. All that can fail in it fails here.
 
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
 
 use smallvec::{SmallVec, smallvec};
 
-use super::batch::{Batch, Homes};
-use super::subentry::SUB_HEADER;
+use super::batch::{Batch, Home, Homes};
+use super::subentry::{Content, SUB_HEADER};
 use crate::error::{Error, Result};
 use crate::memtable::{Record, encode_record, record_len, set_seq};
 use crate::mvcc::KeyInterval;
 use crate::pm::LINE;
-use crate::record::{Kind, Lsn, SYSTEM_TABLE, encode_end};
+use crate::record::{Kind, Lsn, SYSTEM_TABLE, TableId, encode_end, put_u32};
 
 /// Most groups have few of everything: no allocation for those.
 pub(super) type Few<T> = SmallVec<[T; 2]>;
@@ -23,6 +24,8 @@ pub(crate) struct Part {
     pub(super) bytes: Vec<u8>,
     payload_len: usize,
     pub(super) records: Few<Placed>,
+    /// Whether range deletes are among them.
+    has_ranges: bool,
 }
 
 /// Where in a part's bytes a record's key lies, and whose record it is.
@@ -42,14 +45,14 @@ pub(super) struct Placed {
 pub(crate) struct Group {
     pub(super) homes: Homes,
     pub(super) parts: Few<Part>,
-    /// Whether its records keep the sequence numbers that they have.
-    pub(super) moved: bool,
-    /// Whether it has range deletes: then it is of one batch, in which their order was settled.
-    has_ranges: bool,
+    /// What its records are.
+    pub(super) content: Content,
     /// How many batches went into it.
     batches: u32,
     /// Whether it has a batch whose rows are not locked.
     pub(super) unlocked: bool,
+    /// The table that it drops: not while a prepared transaction has written to it.
+    pub(super) drops: Option<Arc<dyn Home>>,
 }
 
 /// The stream that all tables share which have none of their own.
@@ -69,14 +72,7 @@ impl Group {
         let mut add = |target: usize, kind, key: &[u8], value: &[u8]| {
             let home = &homes[target];
             let part = part_of(&mut parts, home.stream(), batch.stored_len());
-            part.records.push(Placed {
-                at: part.bytes.len(),
-                home: Some(target),
-                key_len: key.len(),
-                stored: record_len(key.len(), value.len()),
-                batch: 0,
-            });
-            encode_record(&mut part.bytes, home.table(), kind, key, value);
+            part.push(Some(target), (home.table(), kind), key, value);
         };
         let effective = batch.effective();
         for (target, KeyInterval { start, end }) in &effective.ranges {
@@ -86,28 +82,97 @@ impl Group {
             let (key, value) = (batch.key(operation), batch.value(operation));
             add(operation.target, operation.kind, key, value);
         }
-        for part in &mut parts {
+        if let Some(blob) = &batch.blob {
+            // Whichever stream it goes to anyway.
+            let stream = parts.first().map_or(SHARED_STREAM, |part| part.stream);
+            let part = part_of(&mut parts, stream, blob.len());
+            part.push(None, (SYSTEM_TABLE, Kind::Blob), &[], blob);
+        }
+        let group = Group { homes, parts, unlocked: batch.unlocked, ..Group::default() };
+        group.closed(largest)
+    }
+
+    /// Encodes the writes of a transaction that is prepared, as one part: behind the record that
+    /// says so come its writes and then `locks`, what else it has locked, each the table, key and
+    /// value of a record.
+    ///
+    /// # Errors
+    ///
+    /// As [`Group::encode`].
+    pub(crate) fn prepare(
+        id: &[u8],
+        batch: &Batch,
+        locks: &[(TableId, Vec<u8>, Vec<u8>)],
+        largest: u64,
+    ) -> Result<Group> {
+        batch.check()?;
+        let homes = batch.homes();
+        let mut part = Part::with_capacity(SHARED_STREAM, batch.stored_len());
+        let writes = batch.effective();
+        let mut counts = Vec::new();
+        put_u32(&mut counts, (writes.ranges.len() + writes.points.len()) as u32);
+        put_u32(&mut counts, locks.len() as u32);
+        part.push(None, (SYSTEM_TABLE, Kind::Prepare), id, &counts);
+        for (target, KeyInterval { start, end }) in &writes.ranges {
+            let place = (homes[*target].table(), Kind::RangeDelete);
+            part.push(None, place, start, &encode_end(end.as_deref()));
+        }
+        for write in &*writes.points {
+            let place = (homes[write.target].table(), write.kind);
+            part.push(None, place, batch.key(write), batch.value(write));
+        }
+        for (table, key, value) in locks {
+            part.push(None, (*table, Kind::Lock), key, value);
+        }
+        let (parts, content) = (smallvec![part], Content::Prepared);
+        Group { homes, parts, content, ..Group::default() }.closed(largest)
+    }
+
+    /// Encodes the end of the transaction that was prepared as `id` at `prepared`. If it is
+    /// committed, the `writes` that it prepared follow, each with the home of its table. What says
+    /// so is the first record of the first part, on the stream that prepares go to.
+    ///
+    /// # Errors
+    ///
+    /// As [`Group::encode`].
+    pub(crate) fn resolve<'a>(
+        (id, prepared, verdict): (&[u8], Lsn, Kind),
+        homes: Homes,
+        writes: impl Iterator<Item = Record<'a>>,
+        blob: Option<&[u8]>,
+        largest: u64,
+    ) -> Result<Group> {
+        let mut parts: Few<Part> = smallvec![Part::with_capacity(SHARED_STREAM, id.len())];
+        parts[0].push(None, (SYSTEM_TABLE, verdict), id, &prepared.to_le_bytes());
+        for record in writes {
+            let home = homes.iter().position(|home| home.table() == record.table);
+            debug_assert!(home.is_some(), "a prepare holds its tables");
+            let stream = home.map_or(SHARED_STREAM, |home| homes[home].stream());
+            let place = (record.table, record.kind);
+            let part = part_of(&mut parts, stream, record.stored_len());
+            part.push(home, place, record.key, record.value);
+        }
+        if let Some(blob) = blob {
+            parts[0].push(None, (SYSTEM_TABLE, Kind::Blob), &[], blob);
+        }
+        Group { homes, parts, ..Group::default() }.closed(largest)
+    }
+
+    /// Completes the parts.
+    fn closed(mut self, largest: u64) -> Result<Group> {
+        for part in &mut self.parts {
             part.close();
             part.check(largest)?;
         }
-        let (has_ranges, unlocked) = (batch.has_ranges, batch.unlocked);
-        Ok(Group { homes, parts, batches: 1, moved: false, has_ranges, unlocked })
+        Ok(self)
     }
 
-    /// Encodes one of the engine's own records.
-    pub(crate) fn event(key: &[u8], value: &[u8]) -> Group {
+    /// Encodes a table event, which may drop a table.
+    pub(crate) fn event(key: &[u8], value: &[u8], drops: Option<Arc<dyn Home>>) -> Group {
         let mut part = Part::with_capacity(SHARED_STREAM, key.len() + value.len());
-        let stored = record_len(key.len(), value.len());
-        part.records.push(Placed {
-            at: SUB_HEADER,
-            home: None,
-            key_len: key.len(),
-            stored,
-            batch: 0,
-        });
-        encode_record(&mut part.bytes, SYSTEM_TABLE, Kind::TableEvent, key, value);
+        part.push(None, (SYSTEM_TABLE, Kind::TableEvent), key, value);
         part.close();
-        Group::of_the_engine(part, false)
+        Group { parts: smallvec![part], drops, ..Group::default() }
     }
 
     /// Encodes copies of records, for the cleaner's `stream`. They keep their sequence numbers,
@@ -117,20 +182,12 @@ impl Group {
         let payload = records.iter().map(Record::stored_len).sum();
         let mut part = Part::with_capacity(stream, payload);
         for record in records {
-            let (at, stored) = (part.bytes.len(), record.stored_len());
-            let key_len = record.key.len();
-            part.records.push(Placed { at, home: None, key_len, stored, batch: 0 });
-            encode_record(&mut part.bytes, record.table, record.kind, record.key, record.value);
+            let at = part.bytes.len();
+            part.push(None, (record.table, record.kind), record.key, record.value);
             set_seq(&mut part.bytes[at..], record.seq);
         }
         part.close();
-        Group::of_the_engine(part, true)
-    }
-
-    fn of_the_engine(part: Part, moved: bool) -> Group {
-        let parts = smallvec![part];
-        let (homes, unlocked) = (Homes::new(), false);
-        Group { homes, parts, batches: 1, moved, has_ranges: false, unlocked }
+        Group { parts: smallvec![part], content: Content::Moved, ..Group::default() }
     }
 
     /// Number of records.
@@ -138,9 +195,19 @@ impl Group {
         self.parts.iter().map(|p| p.records.len() as u64).sum()
     }
 
+    /// Bytes that it takes in zones.
+    pub(crate) fn zone_len(&self) -> u64 {
+        self.parts.iter().map(Part::zone_len).sum()
+    }
+
+    /// Bytes of the records of its first part.
+    pub(crate) fn first_len(&self) -> u64 {
+        self.parts.first().map_or(0, |part| part.payload().len() as u64)
+    }
+
     /// Writes the group's LSN into its records, but for moved ones.
     pub(super) fn number(&mut self, lsn: Lsn) {
-        if self.moved {
+        if self.content == Content::Moved {
             return;
         }
         for part in &mut self.parts {
@@ -154,8 +221,10 @@ impl Group {
     pub(super) fn takes(&self, next: &Group, most: usize) -> bool {
         let bytes = |group: &Group| group.parts.iter().map(|p| p.bytes.len()).sum::<usize>();
         let are_batches = !self.homes.is_empty() && !next.homes.is_empty();
-        let has_ranges = self.has_ranges || next.has_ranges;
-        are_batches && !has_ranges && bytes(self) + bytes(next) <= most
+        // In a group of one batch the order of range deletes was settled.
+        let has_ranges = |group: &Group| group.parts.iter().any(|part| part.has_ranges);
+        let settled = has_ranges(self) || has_ranges(next);
+        are_batches && !settled && bytes(self) + bytes(next) <= most
     }
 
     /// Takes in the records of a group that came later; then [`Group::drop_superseded`].
@@ -179,7 +248,7 @@ impl Group {
     }
 
     /// The index of a home, which is added if it is new.
-    fn home(&mut self, home: std::sync::Arc<dyn super::Home>) -> usize {
+    fn home(&mut self, home: Arc<dyn Home>) -> usize {
         let known = self.homes.iter().position(|h| h.table() == home.table());
         known.unwrap_or_else(|| {
             self.homes.push(home);
@@ -226,7 +295,22 @@ impl Part {
     fn with_capacity(stream: u32, payload: usize) -> Part {
         let mut bytes = Vec::with_capacity(SUB_HEADER + payload + LINE as usize);
         bytes.resize(SUB_HEADER, 0);
-        Part { stream, bytes, payload_len: 0, records: Few::new() }
+        Part { stream, bytes, payload_len: 0, records: Few::new(), has_ranges: false }
+    }
+
+    /// Adds a record of a table that the group has as `home`.
+    fn push(
+        &mut self,
+        home: Option<usize>,
+        (table, kind): (TableId, Kind),
+        key: &[u8],
+        value: &[u8],
+    ) {
+        let (at, key_len) = (self.bytes.len(), key.len());
+        let stored = record_len(key_len, value.len());
+        self.records.push(Placed { at, home, key_len, stored, batch: 0 });
+        self.has_ranges |= kind == Kind::RangeDelete;
+        encode_record(&mut self.bytes, table, kind, key, value);
     }
 
     /// Completes the payload.
@@ -281,6 +365,13 @@ impl Part {
             )));
         }
         Ok(())
+    }
+}
+
+impl Default for Group {
+    fn default() -> Group {
+        let (homes, parts, content) = (Homes::new(), Few::new(), Content::Commit);
+        Group { homes, parts, content, batches: 1, unlocked: false, drops: None }
     }
 }
 

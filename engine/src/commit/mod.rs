@@ -2,6 +2,7 @@
 //! recovery can prove it. `docs/commit.md` has the argument.
 
 mod batch;
+mod blobs;
 mod bucket;
 mod committer;
 mod floor;
@@ -20,12 +21,12 @@ mod tests;
 mod turnstile;
 
 pub(crate) use batch::{Batch, Home, Target};
-pub(crate) use committer::{Committer, Start};
+pub(crate) use committer::{Committer, Pending, Start};
 pub(crate) use floor::{Floor, Gidx, JournalMark};
 pub(crate) use group::Group;
 pub(crate) use poison::Poison;
 pub(crate) use recover::{Accepted, Evidence, Recovered, recover};
 pub(crate) use salvage::readable;
-pub(crate) use subentry::payloads_of;
+pub(crate) use subentry::{Content, payloads_of};
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use subentry::{SUB_HEADER, SubEntry};

@@ -457,9 +457,11 @@ impl Publisher {
         self.syncer.lock()
     }
 
-    /// Whether everything committed is durable and the floor says so.
+    /// Whether everything committed is durable and the floor says so. What nobody waits for may
+    /// not even be handed over.
     pub(super) fn is_settled(&self) -> bool {
-        self.visible.get() == self.durable.get() && !self.keeper.lock().lags()
+        let handed_over = !self.ring.is_finished(self.written.get() + 1);
+        handed_over && self.visible.get() == self.durable.get() && !self.keeper.lock().lags()
     }
 
     /// Takes note of how much of the journal is durable; it rides along with the next floor.

@@ -13,7 +13,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::floor::{Floor, Gidx};
-use super::subentry::{SUB_HEADER, SubEntry};
+use super::subentry::{Content, SUB_HEADER, SubEntry};
 use super::turnstile::StreamTail;
 use crate::alloc::{Seal, ZONE_HEADER, Zone, ZoneScan};
 use crate::error::{Damage, Error, Result};
@@ -33,6 +33,7 @@ pub(crate) struct Accepted {
     pub(crate) records: u64,
     /// The smallest sequence number of a record: the LSN, but for moved records.
     pub(crate) oldest: Lsn,
+    pub(crate) content: Content,
     incarnation: u64,
 }
 
@@ -254,7 +255,9 @@ fn oldest_record(header: &SubEntry, mut payload: &[u8]) -> Option<Lsn> {
     let mut oldest = header.lsn;
     for _ in 0..header.records {
         let record = Record::decode(payload)?;
-        if record.seq != header.lsn && !(header.moved && record.seq < header.lsn) {
+        if record.seq != header.lsn
+            && !(header.content == Content::Moved && record.seq < header.lsn)
+        {
             return None;
         }
         oldest = oldest.min(record.seq);
@@ -408,6 +411,7 @@ fn accepted(entry: &Entry, zone_at: u64) -> Accepted {
         payload_len: u64::from(entry.header.payload_len),
         records: u64::from(entry.header.records),
         oldest: entry.oldest.unwrap_or(entry.header.lsn),
+        content: entry.header.content,
         incarnation: entry.header.incarnation,
     }
 }

@@ -1,7 +1,7 @@
 //! Reads what can still be read of zones, past damage that an opening refuses.
 
 use super::recover::{Evidence, Parsed, damage_of, parse_entry};
-use super::subentry::SUB_HEADER;
+use super::subentry::{Content, SUB_HEADER};
 use crate::alloc::{ZONE_HEADER, ZoneScan};
 use crate::error::{Damage, Result};
 use crate::pm::{LINE, Span};
@@ -43,7 +43,10 @@ fn zone(
                 lost.extend(hole.take());
                 let len = u64::from(entry.header.payload_len);
                 if entry.is_sound() {
-                    found.push((zone_at + at + SUB_HEADER as u64, len));
+                    // What was prepared and committed is in the group of the resolve again.
+                    if entry.header.content != Content::Prepared {
+                        found.push((zone_at + at + SUB_HEADER as u64, len));
+                    }
                 } else {
                     let what = format!("payload of LSN {}", entry.header.lsn);
                     let expected = format!("checksum {:08x}", entry.header.payload_sum);

@@ -9,6 +9,26 @@ pub(crate) const SUB_HEADER: usize = 64;
 
 const MAGIC: &[u8; 4] = b"TSUB";
 
+/// What the records of a sub-entry are. The numbers are on media.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[repr(u8)]
+pub(crate) enum Content {
+    /// A commit's.
+    #[default]
+    Commit = 0,
+    /// Copies made by the cleaner, which keep the sequence numbers that they have, all below the
+    /// LSN.
+    Moved = 1,
+    /// Those of a transaction that is prepared: they count for no reader.
+    Prepared = 2,
+}
+
+impl Content {
+    fn from_u8(n: u8) -> Option<Content> {
+        [Content::Commit, Content::Moved, Content::Prepared].into_iter().find(|c| *c as u8 == n)
+    }
+}
+
 /// A sub-entry's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SubEntry {
@@ -23,9 +43,7 @@ pub(crate) struct SubEntry {
     pub(crate) index: u16,
     pub(crate) records: u32,
     pub(crate) stream: u32,
-    /// Whether its records are copies made by the cleaner, which keep the sequence numbers that
-    /// they have, all below the LSN.
-    pub(crate) moved: bool,
+    pub(crate) content: Content,
 }
 
 impl SubEntry {
@@ -41,7 +59,7 @@ impl SubEntry {
         out[38..40].copy_from_slice(&self.index.to_le_bytes());
         out[40..44].copy_from_slice(&self.records.to_le_bytes());
         out[44..48].copy_from_slice(&self.stream.to_le_bytes());
-        out[48] = u8::from(self.moved);
+        out[48] = self.content as u8;
         let sum = checksum(&[u64::from(zone)], &out[8..]);
         out[..4].copy_from_slice(MAGIC);
         out[4..8].copy_from_slice(&sum.to_le_bytes());
@@ -75,11 +93,7 @@ impl SubEntry {
                 index: r.u16()?,
                 records: r.u32()?,
                 stream: r.u32()?,
-                moved: match r.u8()? {
-                    0 => false,
-                    1 => true,
-                    _ => return None,
-                },
+                content: Content::from_u8(r.u8()?)?,
             })
         };
         let possible = fields().filter(|entry| entry.lsn < LSN_MAX);
@@ -138,7 +152,7 @@ mod tests {
         index: 1,
         records: 1,
         stream: 0,
-        moved: true,
+        content: Content::Moved,
     };
 
     #[test]

@@ -175,6 +175,7 @@ impl Engine {
 
     /// Releases zones in which nothing lives, once every reader that may look into them is gone.
     fn release_dead(&self) -> Result<bool> {
+        self.transactions.prepared.let_go(&self.shared);
         let mut cooling = self.background.cooling.lock();
         if let Some((zones, cool)) = cooling.take() {
             if !cool.load(Ordering::Acquire) {
@@ -182,6 +183,7 @@ impl Engine {
                 return Ok(false);
             }
             let released = self.shared.committer.release(&zones)?;
+            self.transactions.prepared.released(&self.shared.zones, &zones);
             self.background.zones_released.fetch_add(released as u64, Ordering::Relaxed);
             self.shared.pace.report(None);
             let oldest = self.shared.zones.oldest();

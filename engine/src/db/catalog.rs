@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::events::Event;
 use super::inner::Engine;
-use crate::commit::Group;
-use crate::error::{Error, ErrorKind, Result};
+use crate::commit::{Group, Home};
+use crate::error::{Error, Result};
 use crate::levels::Version;
 use crate::limits::check_table_name;
 use crate::mvcc::{KeyInterval, defer};
@@ -103,26 +103,18 @@ impl Engine {
     /// Commits an event and brings the journal up to it; its LSN. The table that the event drops
     /// is marked in the turnstile, with the event's ticket: groups before it still reach the
     /// table, groups after it do not.
-    fn carry_out(&self, event: &Event, drops: Option<&TableCore>) -> Result<Lsn> {
+    fn carry_out(&self, event: &Event, drops: Option<&Arc<TableCore>>) -> Result<Lsn> {
         let (key, value) = event.encode();
-        let pending = loop {
-            let rounds = self.shared.pace.rounds();
-            let group = Group::event(&key, &value);
-            let mut at_ticket = || drops.into_iter().for_each(TableCore::mark_dropped);
-            let enqueued =
-                self.shared.committer.enqueue_group(group, Durability::Durable, &mut at_ticket);
-            match enqueued {
-                Err(e) if e.kind() == ErrorKind::Full => {
-                    self.shared.bell.ring();
-                    self.shared.pace.wait_for_space(rounds)?;
-                }
-                enqueued => break enqueued?,
-            }
+        let group = || {
+            let home = drops.map(|table| Arc::clone(table) as Arc<dyn Home>);
+            Ok(Group::event(&key, &value, home))
         };
+        let at_ticket = || drops.into_iter().for_each(|table| table.mark_dropped());
+        let pending = self.shared.enqueue_group(&group, Durability::Durable, &at_ticket)?;
         let zone = pending.zone();
         let lsn = pending.wait()?;
         // A job on the table ends with its own edit first; later ones find the mark.
-        let _no_job = drops.map(TableCore::change);
+        let _no_job = drops.map(|table| table.change());
         if let Err(e) = self.apply(event.edit(lsn)) {
             // The event is decided; only the next opening can finish it now.
             self.stop_because(&e.to_string());

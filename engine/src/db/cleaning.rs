@@ -17,7 +17,7 @@ use crate::error::{ErrorKind, Result};
 use crate::memtable::{Record, records_in};
 use crate::mvcc::pin;
 use crate::options::Durability;
-use crate::record::TableId;
+use crate::record::{Kind, TableId};
 use crate::table::TableCore;
 
 /// A zone is cleaned when at most one in so many of its records lives.
@@ -84,9 +84,14 @@ impl Engine {
         let records = payloads_of(region, self.shared.zones.geometry(), zone)
             .flat_map(|payload| records_in(region, at + payload.at, payload.len));
         let lives = |at: u64, record: &Record<'_>| {
-            tables.get(&record.table).is_some_and(|table| table.view().holds(record, at))
+            let in_table = |table: &Arc<TableCore>| table.view().holds(record, at);
+            tables.get(&record.table).map_or_else(|| self.is_last_blob(record, at), in_table)
         };
         records.filter(|(at, r)| lives(*at, r)).map(|(at, record)| Living { at, record }).collect()
+    }
+
+    fn is_last_blob(&self, record: &Record<'_>, at: u64) -> bool {
+        record.kind == Kind::Blob && self.shared.committer.blobs().holds(record.seq, at)
     }
 
     /// Commits copies of the records, durably; where the first one is, and its zone.
@@ -113,11 +118,13 @@ impl Engine {
     ) {
         let zones = &self.shared.zones;
         for Living { at: from, record } in living {
-            let found = tables.get(&record.table).is_some_and(|table| {
+            let in_table = |table: &Arc<TableCore>| {
                 // A table is not dropped meanwhile: its records would be counted out twice.
                 let _change = table.change();
                 table.view().relocate(record, *from, at)
-            });
+            };
+            let blob = || self.shared.committer.blobs().relocate(record.seq, *from, at);
+            let found = tables.get(&record.table).map_or_else(blob, in_table);
             // One that went in the meantime has counted its old place out; nobody has the new one.
             let gone_from = if found { zones.zone_of(*from) } else { zone };
             zones.sub_live(gone_from, 1);

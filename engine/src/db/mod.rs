@@ -10,6 +10,7 @@ mod grow;
 mod inner;
 mod media;
 mod open;
+mod own_records;
 mod pacing;
 mod rebuild;
 mod salvage;

@@ -9,7 +9,8 @@
 //!    is on the media: before the first ticket. A second cut anywhere in here finds the same.
 //! 5. Table events beyond the journal are applied to it.
 //! 6. Records that are committed, of living tables, and not drained are indexed.
-//! 7. Zones with nothing left are released; the background starts.
+//! 7. Prepared transactions have their locks again. Zones with nothing left are released; the
+//!    background starts.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -21,9 +22,9 @@ use parking_lot::Mutex;
 use super::OpenHow;
 use super::background::Background;
 use super::create::create;
-use super::events::Event;
 use super::inner::{Engine, Inner};
 use super::media::{self, REGION};
+use super::own_records::OwnRecords;
 use super::rebuild;
 use super::stats::OpenStats;
 use super::streams::Streams;
@@ -40,7 +41,6 @@ use crate::mvcc::{SnapshotRegistry, Watermark};
 use crate::options::{OpenProgress, Options, Planted, Storage};
 use crate::os::{Access, DirectoryLock, Files, ForkGuard, RealFiles};
 use crate::pm::{Lived, Region, Span, Superblock};
-use crate::record::SYSTEM_TABLE;
 use crate::table::{Bell, Pace, Shared, TableSlot};
 
 /// What a directory holds.
@@ -197,15 +197,20 @@ impl Opening<'_> {
         let mut engine = self.engine(region, (zones, superblock), set, start);
         engine.opened.groups_accepted = recovered.above_floor;
         engine.shared.committer.counts().appended.store(found, Ordering::Relaxed);
-        engine.catch_up(&recovered)?;
+        let region = Arc::clone(&engine.shared.region);
+        let own = OwnRecords::find(&region, &recovered, &engine.set)?;
+        engine.catch_up(&recovered, &own)?;
         engine.opened.records_rebuilt =
             rebuild::index(&engine, &recovered, threads(), &|done, total| {
                 self.progress("rebuild", done, total);
             });
+        own.restore(&engine)?;
         engine.opened.rebuild_ms = rebuilt.elapsed().as_secs_f64() * 1e3;
         if !self.read_only {
             let dead = engine.shared.zones.dead(engine.settle()?);
-            engine.shared.committer.release(&engine.shared.committer.releasable(dead))?;
+            let dead = engine.shared.committer.releasable(dead);
+            engine.shared.committer.release(&dead)?;
+            engine.transactions.prepared.released(&engine.shared.zones, &dead);
         }
         engine.tune(self.options.tuning);
         engine.opened.total_ms = started.elapsed().as_secs_f64() * 1e3;
@@ -348,39 +353,22 @@ fn wipe_open_ends(region: &Region, zones: &ZonePool, recovered: &Recovered) -> R
     Ok(())
 }
 
-/// The records of committed sub-entries, with their offsets.
+/// The records of a committed sub-entry, with their offsets.
 pub(super) fn records<'a>(
     region: &'a Region,
-    accepted: &'a [Accepted],
+    entry: &Accepted,
 ) -> impl Iterator<Item = (u64, Record<'a>)> {
-    accepted.iter().flat_map(|entry| records_in(region, entry.payload_at, entry.payload_len))
+    records_in(region, entry.payload_at, entry.payload_len)
 }
 
 impl Engine {
     /// Step 5, and the tables that are there after it.
-    fn catch_up(&self, recovered: &Recovered) -> Result<()> {
-        let accepted = recovered.zones.iter().flat_map(|(_, accepted)| accepted);
-        let mut events = Vec::new();
-        for entry in accepted {
-            for (_, record) in records(&self.shared.region, std::slice::from_ref(entry)) {
-                if record.table == SYSTEM_TABLE && Event::is_news_to(&self.set, record.seq) {
-                    let event = Event::decode(record.key, record.value).ok_or_else(|| {
-                        Error::invalid(format!(
-                            "table event {} is of a kind that this version of Terrace does not \
-                             know; use a newer one",
-                            record.seq
-                        ))
-                    })?;
-                    events.push((record.seq, event));
-                }
-            }
-        }
-        events.sort_by_key(|(lsn, _)| *lsn);
-        for (lsn, event) in events {
+    fn catch_up(&self, recovered: &Recovered, own: &OwnRecords<'_>) -> Result<()> {
+        for (lsn, event) in &own.events {
             if self.shared.read_only {
-                self.set.adopt(&event.edit(lsn))?;
+                self.set.adopt(&event.edit(*lsn))?;
             } else {
-                self.apply(event.edit(lsn))?;
+                self.apply(event.edit(*lsn))?;
             }
         }
         let mut catalog = self.catalog.lock();

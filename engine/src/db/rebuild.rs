@@ -8,9 +8,10 @@ use parking_lot::Mutex;
 
 use super::inner::Engine;
 use super::open::records;
-use crate::commit::{Accepted, Recovered};
+use crate::commit::{Accepted, Content, Recovered};
 use crate::level0::GlobalIndex;
 use crate::memtable::{Found, rebuild};
+use crate::options::Planted;
 use crate::record::TableId;
 use crate::table::TableCore;
 
@@ -80,7 +81,11 @@ fn scan(
 }
 
 fn scan_zone(engine: &Engine, tables: &Tables, accepted: &[Accepted], found: &mut ByTable) {
-    for (at, record) in records(&engine.shared.region, accepted) {
+    let region = &engine.shared.region;
+    let counts =
+        |e: &&Accepted| e.content != Content::Prepared || region.has(Planted::IndexPrepares);
+    let accepted = accepted.iter().filter(counts);
+    for (at, record) in accepted.flat_map(|entry| records(region, entry)) {
         let Some(table) = tables.get(&record.table) else { continue };
         let drained = &table.view().version.drained;
         if let Some(tombstone) = record.tombstone(at) {

@@ -140,7 +140,7 @@ impl SalvageReport {
 
     /// Table events that the journal lacks. One that does not fit what is left of it is lost.
     fn adopt_events(&mut self, from: &Path, set: &VersionSet, records: &[Record<'_>]) {
-        for record in records.iter().filter(|record| record.table == SYSTEM_TABLE) {
+        for record in records.iter().filter(|record| record.kind == Kind::TableEvent) {
             if let Some(event) = Event::decode(record.key, record.value)
                 && Event::is_news_to(set, record.seq)
                 && let Err(refused) = set.adopt(&event.edit(record.seq))
@@ -212,7 +212,13 @@ impl Writer<'_> {
         match kind {
             Kind::Put => self.batch.put(into, key, value),
             Kind::Delete => self.batch.delete(into, key),
-            Kind::RangeDelete | Kind::TableEvent => return Ok(()),
+            Kind::RangeDelete
+            | Kind::Prepare
+            | Kind::CommitPrepared
+            | Kind::RollBackPrepared
+            | Kind::TableEvent
+            | Kind::Blob
+            | Kind::Lock => return Ok(()),
         };
         self.records += 1;
         self.commit_large()

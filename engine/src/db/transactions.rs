@@ -3,9 +3,14 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
+
 use super::Database;
 use crate::error::Result;
-use crate::txn::{self, Transaction, TransactionInfo, TxnOptions};
+use crate::options::Durability;
+use crate::record::Kind;
+use crate::table::{PendingCommit, WriteBatch};
+use crate::txn::{self, PreparedInfo, Transaction, TransactionInfo, TxnOptions};
 
 impl Database {
     /// Begins a transaction: snapshot isolation with row locks. See [`Transaction`].
@@ -72,6 +77,78 @@ impl Database {
     /// The transactions that have not ended, the oldest first.
     pub fn transactions(&self) -> Vec<TransactionInfo> {
         self.inner.transactions().list()
+    }
+
+    /// Gives a batch its place in the order of commits, without waiting until it is visible and
+    /// durable: [`PendingCommit::wait`] does. Until then its rows are locked.
+    ///
+    /// # Errors
+    ///
+    /// As [`Database::write`], but never `UnknownOutcome`: after any error nothing was done.
+    pub fn enqueue(&self, batch: WriteBatch, durability: Durability) -> Result<PendingCommit> {
+        let shared = self.inner.shared();
+        let keep = Arc::clone(&self.inner) as _;
+        shared.enqueue_write(keep, &mut batch.check(shared)?, durability)
+    }
+
+    /// The blob of the last visible commit that had one ([`WriteBatch::set_blob`]), however long
+    /// ago that was.
+    pub fn last_blob(&self) -> Option<Bytes> {
+        let committer = &self.inner.shared().committer;
+        committer.blobs().last(committer.readable()).map(Bytes::from)
+    }
+
+    /// The transactions that are prepared and have neither been committed nor rolled back, by name.
+    pub fn list_prepared(&self) -> Vec<PreparedInfo> {
+        self.inner.transactions().prepared.list(self.inner.shared())
+    }
+
+    /// Commits the transaction that was prepared under this name, durably. What it wrote becomes
+    /// visible together, now.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` when there is none; otherwise as [`Database::write`]. Unless it is
+    /// `UnknownOutcome`, it is still prepared.
+    pub fn commit_prepared(&self, id: impl AsRef<[u8]>) -> Result<()> {
+        self.enqueue_prepared(id, None, Durability::Durable)?.wait()
+    }
+
+    /// Commits the transaction that was prepared under this name as [`Database::enqueue`] commits a
+    /// batch; with a blob, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// As [`Database::commit_prepared`], but never `UnknownOutcome`.
+    pub fn enqueue_prepared(
+        &self,
+        id: impl AsRef<[u8]>,
+        blob: Option<&[u8]>,
+        durability: Durability,
+    ) -> Result<PendingCommit> {
+        self.resolve(id.as_ref(), Kind::CommitPrepared, blob, durability)
+    }
+
+    /// Rolls back the transaction that was prepared under this name, durably.
+    ///
+    /// # Errors
+    ///
+    /// As [`Database::commit_prepared`].
+    pub fn roll_back_prepared(&self, id: impl AsRef<[u8]>) -> Result<()> {
+        self.resolve(id.as_ref(), Kind::RollBackPrepared, None, Durability::Durable)?.wait()
+    }
+
+    fn resolve(
+        &self,
+        id: &[u8],
+        verdict: Kind,
+        blob: Option<&[u8]>,
+        durability: Durability,
+    ) -> Result<PendingCommit> {
+        let (shared, keep) = (self.inner.shared(), Arc::clone(&self.inner) as _);
+        let prepared = &self.inner.transactions().prepared;
+        let (lsn, locks) = prepared.resolve(shared, id, verdict, (blob, durability))?;
+        Ok(PendingCommit::new(shared, keep, (Some(lsn), durability), locks))
     }
 
     /// Rolls a transaction back from outside; whether there was one. Its calls fail with `Closed`

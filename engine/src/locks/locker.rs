@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::manager::{Attempt, LockManager, Patience};
-use super::request::{Mode, Name, Outcome, OwnerId, Request, Span, Waiter, name};
+use super::request::{Held, Mode, Name, Outcome, OwnerId, Request, Span, Waiter, name};
 use crate::error::{Error, ErrorKind, Result};
 use crate::read::KeyRange;
 
@@ -127,6 +127,16 @@ impl Locker {
                 Err(Error::new(ErrorKind::Timeout, message))
             }
         }
+    }
+
+    /// Whether it holds ranges; what lies in one of its own has no lock of its own.
+    pub(crate) fn has_ranges(&self) -> bool {
+        self.ranges > 0
+    }
+
+    /// All that it holds.
+    pub(crate) fn locks(&self) -> Vec<Held> {
+        self.manager.locks_of(self.id, &self.points, self.ranges > 0)
     }
 
     /// Gives all locks back.

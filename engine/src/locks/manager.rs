@@ -29,7 +29,7 @@ use std::time::Instant;
 use smallvec::SmallVec;
 
 use super::graph::Graph;
-use super::request::{Name, Outcome, OwnerId, Request, Span, Waiter};
+use super::request::{Held, Name, Outcome, OwnerId, Request, Span, Waiter};
 use super::shard::{Blockers, Shard};
 use super::sync::{Condvar, Mutex, MutexGuard, wait};
 
@@ -218,6 +218,21 @@ impl LockManager {
         for waiter in free {
             hand_over(&mut self.shards_of(&waiter.request.span), &waiter);
         }
+    }
+
+    /// What an owner holds, which has locked the keys `points` and perhaps `ranges`.
+    pub(super) fn locks_of(&self, owner: OwnerId, points: &[Name], ranges: bool) -> Vec<Held> {
+        let mode = |name: &Name| self.shard_of(name).lock().mode_of(name, owner);
+        let mut names: Vec<&Name> = points.iter().collect();
+        names.sort_unstable();
+        names.dedup();
+        let points = names.into_iter().filter_map(|name| Some(Held::key(name, mode(name)?)));
+        let mut held: Vec<Held> = points.collect();
+        // A range has its lock in every shard.
+        if let Some(shard) = self.shards.first().filter(|_| ranges) {
+            held.extend(shard.lock().ranges_of(owner));
+        }
+        held
     }
 
     /// Ends the wait of an owner, if it waits.

@@ -17,4 +17,4 @@ pub(crate) const DEFAULT_WAIT: Duration = Duration::from_secs(10);
 
 pub(crate) use locker::{Locker, killed};
 pub(crate) use manager::{LockManager, Patience};
-pub(crate) use request::{Mode, OwnerId};
+pub(crate) use request::{Held, Keys, Mode, OwnerId};

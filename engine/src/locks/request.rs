@@ -41,6 +41,30 @@ pub(super) struct Request {
     pub(super) span: Span,
 }
 
+/// A lock that is held, as its holder speaks of it.
+#[derive(Clone, Debug)]
+pub(crate) struct Held {
+    /// The number under which its table's rows are locked.
+    pub(crate) space: u64,
+    pub(crate) mode: Mode,
+    pub(crate) keys: Keys,
+}
+
+/// What a lock is on.
+#[derive(Clone, Debug)]
+pub(crate) enum Keys {
+    One(Vec<u8>),
+    Range(KeyRange),
+}
+
+impl Held {
+    pub(super) fn key(name: &Name, mode: Mode) -> Held {
+        let (space, key) =
+            name.split_first_chunk().expect("invariant: a name begins with a number");
+        Held { space: u64::from_be_bytes(*space), mode, keys: Keys::One(key.to_vec()) }
+    }
+}
+
 /// The name of a key.
 pub(super) fn name(space: u64, key: &[u8]) -> Name {
     let mut name = Name::with_capacity(SPACE + key.len());
@@ -76,6 +100,12 @@ impl Request {
                 Span::Point(name) => contains(range, name, self.space),
                 Span::Range(asked) => range.lower == asked.lower && range.upper == asked.upper,
             }
+    }
+
+    /// The lock on a range, for its holder.
+    pub(super) fn held(&self) -> Option<Held> {
+        let Span::Range(range) = &self.span else { return None };
+        Some(Held { space: self.space, mode: self.mode, keys: Keys::Range(range.clone()) })
     }
 
     /// Whether the two exclude each other.

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 
-use super::request::{Mode, Name, OwnerId, Request, Span, Waiter};
+use super::request::{Held, Mode, Name, OwnerId, Request, Span, Waiter};
 
 /// Owners that stand in somebody's way, each once.
 pub(super) type Blockers = SmallVec<[OwnerId; 4]>;
@@ -128,6 +128,17 @@ impl Shard {
         if holders.is_empty() {
             self.points.remove(name);
         }
+    }
+
+    /// How `owner` holds a key, if it does.
+    pub(super) fn mode_of(&self, name: &Name, owner: OwnerId) -> Option<Mode> {
+        let held = self.points.get(name)?.iter().find(|(holder, _)| *holder == owner)?;
+        Some(held.1)
+    }
+
+    /// The locks of `owner` on ranges.
+    pub(super) fn ranges_of(&self, owner: OwnerId) -> impl Iterator<Item = Held> {
+        self.ranges.iter().filter(move |held| held.owner == owner).filter_map(Request::held)
     }
 
     /// Takes back all locks of `owner` on ranges.

@@ -36,8 +36,18 @@ pub(crate) enum Kind {
     Delete = 2,
     /// The keys from this one on are gone, up to the end that the value names.
     RangeDelete = 3,
+    /// A transaction is prepared under the key; it is in the same sub-entry (system table only).
+    Prepare = 4,
+    /// The transaction that was prepared at an LSN is committed here (system table only).
+    CommitPrepared = 5,
+    /// The transaction that was prepared at an LSN is rolled back (system table only).
+    RollBackPrepared = 6,
     /// A table was created, dropped, renamed or truncated (system table only).
     TableEvent = 16,
+    /// The opaque blob of a commit (system table only).
+    Blob = 17,
+    /// A prepared transaction holds a lock on the key, or on a range from it on.
+    Lock = 18,
 }
 
 impl Kind {
@@ -47,7 +57,12 @@ impl Kind {
             1 => Some(Kind::Put),
             2 => Some(Kind::Delete),
             3 => Some(Kind::RangeDelete),
+            4 => Some(Kind::Prepare),
+            5 => Some(Kind::CommitPrepared),
+            6 => Some(Kind::RollBackPrepared),
             16 => Some(Kind::TableEvent),
+            17 => Some(Kind::Blob),
+            18 => Some(Kind::Lock),
             _ => None,
         }
     }

@@ -94,6 +94,15 @@ impl WriteBatch {
         self
     }
 
+    /// Sets the commit's blob: up to 4 KiB of the caller's, a position in another log for example,
+    /// which [`Database::last_blob`](crate::Database::last_blob) gives back once the commit is
+    /// visible, and after a restart, until a later commit brings another one. One over its limit
+    /// makes the commit fail.
+    pub fn set_blob(&mut self, blob: impl AsRef<[u8]>) -> &mut WriteBatch {
+        self.batch.set_blob(blob.as_ref());
+        self
+    }
+
     fn target(&mut self, table: &Table) -> Arc<dyn Target> {
         let database = self.database.get_or_insert_with(|| Arc::clone(&table.shared));
         self.mixed |= !Arc::ptr_eq(database, &table.shared);

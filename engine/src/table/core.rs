@@ -43,6 +43,8 @@ pub(crate) struct TableCore {
     changing: Mutex<Turn>,
     merged: AtomicU64,
     dropped: AtomicBool,
+    /// Prepared transactions that have written to it. Changed, and looked at, in the turnstile.
+    held: AtomicU32,
     /// The stream that its records go to. Records name their table, so it may change at any time.
     stream: AtomicU32,
     /// Bytes that its records have taken in zones since it was opened.
@@ -60,6 +62,7 @@ impl TableCore {
             changing: Mutex::new(Turn::default()),
             merged: AtomicU64::new(merged),
             dropped: AtomicBool::new(false),
+            held: AtomicU32::new(0),
             stream: AtomicU32::new(0),
             written: AtomicU64::new(0),
         }
@@ -149,6 +152,26 @@ impl Home for TableCore {
 
     fn count(&self, bytes: u64) {
         self.written.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    fn hold(&self) {
+        self.held.fetch_add(1, Ordering::Relaxed);
+    }
+
+    fn let_go(&self) {
+        let before = self.held.fetch_sub(1, Ordering::Relaxed);
+        debug_assert!(before > 0, "what is let go was held");
+    }
+
+    fn check_droppable(&self) -> Result<()> {
+        match self.held.load(Ordering::Relaxed) {
+            0 => Ok(()),
+            n => Err(Error::invalid(format!(
+                "table {:?} has writes of {n} prepared transactions; commit them or roll them \
+                 back first, Database::list_prepared names them",
+                self.name()
+            ))),
+        }
     }
 }
 

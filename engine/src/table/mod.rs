@@ -5,12 +5,14 @@ mod bell;
 mod core;
 mod handle;
 mod pace;
+mod pending;
 mod range;
 mod shared;
 mod snapshot;
 
 pub use batch::WriteBatch;
 pub use handle::Table;
+pub use pending::PendingCommit;
 pub use range::Range;
 pub use snapshot::Snapshot;
 

@@ -10,8 +10,9 @@ use parking_lot::Mutex;
 use super::bell::Bell;
 use super::core::{TableCore, TableSlot};
 use super::pace::Pace;
+use super::pending::PendingCommit;
 use crate::alloc::ZonePool;
-use crate::commit::{Batch, Committer, Poison};
+use crate::commit::{Batch, Committer, Group, Pending, Poison};
 use crate::error::{Error, ErrorKind, Result};
 use crate::extent::BlockCache;
 use crate::locks::{DEFAULT_WAIT, LockManager, Locker, Mode, Patience};
@@ -85,6 +86,31 @@ impl Shared {
     ///
     /// As [`Table::put`](crate::Table::put).
     pub(crate) fn write(&self, batch: &mut Batch, durability: Durability) -> Result<()> {
+        self.with_locks(batch, |batch| self.commit(batch, durability)).map(drop)
+    }
+
+    /// As [`Shared::write`], but does not wait once the batch has its place in the order.
+    ///
+    /// # Errors
+    ///
+    /// As [`Table::put`](crate::Table::put), but for `UnknownOutcome`.
+    pub(crate) fn enqueue_write(
+        self: &Arc<Shared>,
+        keep: Keep,
+        batch: &mut Batch,
+        durability: Durability,
+    ) -> Result<PendingCommit> {
+        let (lsn, locks) = self.with_locks(batch, |batch| self.enqueue(batch, durability))?;
+        Ok(PendingCommit::new(self, keep, (lsn, durability), locks))
+    }
+
+    /// Runs `commit` for a batch, with its rows locked if that is needed; they stay so for as long
+    /// as the locker is kept.
+    fn with_locks<T>(
+        &self,
+        batch: &mut Batch,
+        commit: impl Fn(&Batch) -> Result<T>,
+    ) -> Result<(T, Option<Locker>)> {
         let lock = || Some(Locker::new(&self.locks));
         let mut locker = self.committer.locks_rows().then(lock).flatten();
         loop {
@@ -92,9 +118,9 @@ impl Shared {
                 self.lock_rows_of(batch, locker)?;
             }
             batch.set_unlocked(locker.is_none());
-            match self.commit(batch, durability) {
+            match commit(batch) {
                 Err(e) if e.is_needs_locks() => locker = lock(),
-                done => return done,
+                done => return Ok((done?, locker)),
             }
         }
     }
@@ -126,25 +152,35 @@ impl Shared {
     ///
     /// As [`Table::put`](crate::Table::put).
     pub(crate) fn commit(&self, batch: &Batch, durability: Durability) -> Result<()> {
+        self.admit(batch, || self.committer.commit(batch, durability)).map(drop)
+    }
+
+    /// Gives such a batch its place in the order of commits, and does not wait for more; `None` if
+    /// there is nothing in it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Table::put`](crate::Table::put).
+    pub(crate) fn enqueue(&self, batch: &Batch, durability: Durability) -> Result<Option<Lsn>> {
+        self.admit(batch, || Ok(self.committer.enqueue(batch, durability)?.lsn()))
+    }
+
+    /// Runs `commit` for a batch when it is its turn and there is space.
+    fn admit(&self, batch: &Batch, commit: impl Fn() -> Result<Lsn>) -> Result<Option<Lsn>> {
         self.check_writable()?;
         // A batch of nothing but refused operations is empty, and yet an error.
         batch.check()?;
-        if batch.len() == 0 {
-            return Ok(());
+        if batch.is_empty() {
+            return Ok(None);
         }
         // What it takes in a zone, but for what other batches of its group share with it.
         let bytes = (batch.stored_len() as u64 + LINE).next_multiple_of(LINE);
         self.pace.slow_down(bytes);
         loop {
-            let rounds = self.pace.rounds();
-            match self.committer.commit(batch, durability) {
-                Ok(_) => {
+            match self.with_space(&commit) {
+                Ok(lsn) => {
                     self.bell.count(bytes);
-                    return Ok(());
-                }
-                Err(e) if e.kind() == ErrorKind::Full => {
-                    self.bell.ring();
-                    self.pace.wait_for_space(rounds)?;
+                    return Ok(Some(lsn));
                 }
                 Err(e) if e.is_table_gone() => {
                     // Truncated? Then the batch goes to the table that stands there now.
@@ -152,6 +188,42 @@ impl Shared {
                     batch.homes().iter().try_for_each(|home| home.check_alive())?;
                 }
                 Err(e) => return Err(e),
+            }
+        }
+    }
+
+    /// Gives a group its place in the order of commits; `make` makes it, again once there is space,
+    /// and `at_ticket` runs with its ticket.
+    ///
+    /// # Errors
+    ///
+    /// Those of `make`; otherwise as [`Table::put`](crate::Table::put), but for `UnknownOutcome`.
+    pub(crate) fn enqueue_group(
+        &self,
+        make: &dyn Fn() -> Result<Group>,
+        durability: Durability,
+        at_ticket: &dyn Fn(),
+    ) -> Result<Pending<'_>> {
+        self.with_space(|| {
+            let group = make()?;
+            let bytes = group.zone_len();
+            self.pace.slow_down(bytes);
+            let pending = self.committer.enqueue_group(group, durability, &mut || at_ticket())?;
+            self.bell.count(bytes);
+            Ok(pending)
+        })
+    }
+
+    /// Runs `attempt`; again, once there is space, for as long as the region is full.
+    fn with_space<T>(&self, attempt: impl Fn() -> Result<T>) -> Result<T> {
+        loop {
+            let rounds = self.pace.rounds();
+            match attempt() {
+                Err(e) if e.kind() == ErrorKind::Full => {
+                    self.bell.ring();
+                    self.pace.wait_for_space(rounds)?;
+                }
+                done => return done,
             }
         }
     }

@@ -2,6 +2,7 @@
 //! is running. `docs/transactions.md` has what is promised and how.
 
 mod options;
+mod prepared;
 mod range;
 mod registry;
 mod retry;
@@ -10,9 +11,11 @@ mod transaction;
 mod writes;
 
 pub use options::{Isolation, LockWait, TxnOptions};
+pub use prepared::PreparedInfo;
 pub use range::TxnRange;
 pub use registry::TransactionInfo;
 pub use transaction::Transaction;
 
+pub(crate) use prepared::{Place, Prepared, decode_lock, lock_again};
 pub(crate) use registry::Registry;
 pub(crate) use retry::run;

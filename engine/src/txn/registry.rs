@@ -11,6 +11,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 
 use super::options::Isolation;
+use super::prepared::PreparedSet;
 use super::state::Inner;
 use crate::locks::OwnerId;
 
@@ -40,20 +41,24 @@ pub struct TransactionInfo {
 
 /// The transactions that have not ended.
 #[derive(Default)]
-pub(crate) struct Registry(Mutex<BTreeMap<OwnerId, Weak<Inner>>>);
+pub(crate) struct Registry {
+    running: Mutex<BTreeMap<OwnerId, Weak<Inner>>>,
+    /// Those that wait for their verdict.
+    pub(crate) prepared: PreparedSet,
+}
 
 impl Registry {
     pub(super) fn add(&self, inner: &Arc<Inner>) {
-        self.0.lock().insert(inner.id, Arc::downgrade(inner));
+        self.running.lock().insert(inner.id, Arc::downgrade(inner));
     }
 
     pub(super) fn remove(&self, id: OwnerId) {
-        self.0.lock().remove(&id);
+        self.running.lock().remove(&id);
     }
 
     /// All of them, the oldest first.
     pub(crate) fn list(&self) -> Vec<TransactionInfo> {
-        let all: Vec<_> = self.0.lock().values().filter_map(Weak::upgrade).collect();
+        let all: Vec<_> = self.running.lock().values().filter_map(Weak::upgrade).collect();
         let info = |inner: &Arc<Inner>| TransactionInfo {
             id: inner.id,
             isolation: inner.options.isolation,
@@ -69,7 +74,7 @@ impl Registry {
 
     /// Ends one from outside; whether it was still running.
     pub(crate) fn kill(&self, id: OwnerId) -> bool {
-        let found = self.0.lock().get(&id).and_then(Weak::upgrade);
+        let found = self.running.lock().get(&id).and_then(Weak::upgrade);
         found.is_some_and(|inner| inner.kill())
     }
 }

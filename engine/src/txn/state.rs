@@ -20,6 +20,7 @@ use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
 
 use super::options::{Isolation, LockWait, TxnOptions};
+use super::prepared::PreparedSet;
 use super::writes::{Write, WriteSet};
 use crate::commit::{Batch, Target};
 use crate::error::{Error, ErrorKind, Result};
@@ -28,12 +29,13 @@ use crate::locks::{Locker, Mode, OwnerId, Patience, killed};
 use crate::mvcc::{KeyInterval, Registered};
 use crate::read::{self, KeyRange};
 use crate::record::{Kind, Lsn};
-use crate::table::{Pinned, Shared, Table, TableSlot};
+use crate::table::{Keep, PendingCommit, Pinned, Shared, Table, TableSlot};
 
 /// How a transaction ended, for those who still ask it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     Committed,
+    Prepared,
     RolledBack,
     Conflict,
     Deadlock,
@@ -61,6 +63,8 @@ pub(super) struct Running {
     seen: Vec<Seen>,
     pub(super) snapshot: Option<Arc<Registered>>,
     patience: LockWait,
+    /// What its commit leaves to be read after a restart.
+    pub(super) blob: Option<Vec<u8>>,
 }
 
 enum State {
@@ -105,6 +109,7 @@ impl Inner {
                 seen: Vec::new(),
                 snapshot,
                 patience: options.lock_wait,
+                blob: None,
             }))),
             options,
         })
@@ -139,6 +144,7 @@ impl Inner {
         let why = match state {
             State::Ended(End::Killed) => return killed(self.id),
             State::Ended(End::Committed) => "was committed",
+            State::Ended(End::Prepared) => "was prepared; Database::commit_prepared commits it",
             State::Ended(End::Conflict) => "was rolled back after a conflict; run it again",
             State::Ended(End::Deadlock) => "was rolled back to end a deadlock; run it again",
             State::Ended(End::RolledBack) | State::Running(_) => "was rolled back",
@@ -178,11 +184,52 @@ impl Inner {
 
     /// Commits and ends.
     pub(super) fn commit(&self) -> Result<()> {
+        self.finish(End::Committed, |running| {
+            let batch = running.batch(self)?;
+            if batch.is_empty() {
+                return Ok(());
+            }
+            self.shared.commit(&batch, self.options.durability)
+        })
+    }
+
+    /// Gives the commit its place in the order and ends; the locks go to who waits for it.
+    pub(super) fn enqueue(&self, keep: Keep) -> Result<PendingCommit> {
+        self.finish(End::Committed, |running| {
+            let batch = running.batch(self)?;
+            let durability = self.options.durability;
+            let lsn = match batch.is_empty() {
+                true => None,
+                false => self.shared.enqueue(&batch, durability)?,
+            };
+            let locks = std::mem::replace(&mut running.locker, Locker::new(&self.shared.locks));
+            Ok(PendingCommit::new(&self.shared, keep, (lsn, durability), Some(locks)))
+        })
+    }
+
+    /// Prepares and ends; `set` has it from there on, with its locks.
+    pub(super) fn prepare(&self, id: &[u8], set: &PreparedSet) -> Result<()> {
+        self.finish(End::Prepared, |running| {
+            self.shared.check_writable()?;
+            if running.blob.is_some() {
+                return Err(Error::invalid(
+                    "a blob goes with the commit, and this transaction is only prepared; give it \
+                     to Database::enqueue_prepared",
+                ));
+            }
+            let batch = running.batch(self)?;
+            let targets = running.tables.iter().map(|used| Arc::clone(&used.pinned)).collect();
+            set.prepare(&self.shared, id, &batch, targets, &mut running.locker)
+        })
+    }
+
+    /// Ends it by `f`, as `good` if that succeeds.
+    fn finish<T>(&self, good: End, f: impl FnOnce(&mut Running) -> Result<T>) -> Result<T> {
         let mut state = self.state.lock();
         let State::Running(running) = &mut *state else { return Err(self.ended(&state)) };
-        let done = self.check_killed().and_then(|()| running.commit(self));
+        let done = self.check_killed().and_then(|()| f(running));
         let end = match &done {
-            Ok(()) => End::Committed,
+            Ok(_) => good,
             Err(e) if e.kind() == ErrorKind::Conflict => End::Conflict,
             Err(e) if e.kind() == ErrorKind::Deadlock => End::Deadlock,
             Err(_) if self.killed.load(Ordering::Acquire) => End::Killed,
@@ -409,10 +456,8 @@ impl Running {
         self.writes.delete_range(table, &interval, inner.options.write_limit)
     }
 
-    fn commit(&mut self, inner: &Inner) -> Result<()> {
-        if self.writes.len() == 0 && self.seen.is_empty() {
-            return Ok(());
-        }
+    /// All that is to be committed, which may be: optimistic ones have found that out.
+    fn batch(&mut self, inner: &Inner) -> Result<Batch> {
         self.validate(inner)?;
         let targets: Vec<Arc<dyn Target>> =
             self.tables.iter().map(|used| Arc::clone(&used.pinned) as _).collect();
@@ -427,7 +472,10 @@ impl Running {
                 None => batch.push(&targets[table], Kind::Delete, key, &[]),
             }
         }
-        inner.shared.commit(&batch, inner.options.durability)
+        if let Some(blob) = &self.blob {
+            batch.set_blob(blob);
+        }
+        Ok(batch)
     }
 
     /// Whether it has deleted a part of a range.

@@ -10,8 +10,9 @@ use super::range::TxnRange;
 use super::registry::Registry;
 use super::state::{Inner, Running};
 use crate::error::Result;
+use crate::limits;
 use crate::read::KeyRange;
-use crate::table::{Keep, Range, Shared, Table};
+use crate::table::{Keep, PendingCommit, Range, Shared, Table};
 
 /// Reads and writes that become visible and durable together, or not at all.
 ///
@@ -260,6 +261,73 @@ impl Transaction {
     /// - otherwise as [`Database::write`](crate::Database::write).
     pub fn commit(self) -> Result<()> {
         self.inner.commit()
+    }
+
+    /// Gives the commit its place in the order, without waiting until it is visible and durable.
+    /// The transaction's locks are held until [`PendingCommit::wait`] returns.
+    ///
+    /// # Errors
+    ///
+    /// As [`Transaction::commit`], but never `UnknownOutcome`: after any error nothing was done.
+    pub fn enqueue(self) -> Result<PendingCommit> {
+        self.inner.enqueue(Arc::clone(&self.keep))
+    }
+
+    /// Prepares it under a name of the caller's, 1 to 140 bytes: the first phase of a commit in
+    /// two (XA). Once this returns it survives everything, with its locks, until it is committed by
+    /// [`Database::commit_prepared`] or rolled back by [`Database::roll_back_prepared`], by anybody
+    /// and after however many restarts. Until then nobody sees what it wrote, and the tables that
+    /// it used can be neither dropped nor truncated.
+    ///
+    /// It costs one commit, and the resolve another one, which writes the records once more.
+    ///
+    /// # Errors
+    ///
+    /// As [`Transaction::commit`]; the transaction is rolled back then.
+    ///
+    /// - `Invalid`: a transaction is prepared under that name already, or it has a blob, which goes
+    ///   with the resolve;
+    /// - `Full`: unresolved ones keep as much of the region as they may.
+    ///
+    /// [`Database::commit_prepared`]: crate::Database::commit_prepared
+    /// [`Database::roll_back_prepared`]: crate::Database::roll_back_prepared
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> terrace::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let path = dir.path().join("db");
+    /// let db = terrace::Options::new().pm_size(4 << 20).open(&path)?;
+    /// let accounts = db.table("accounts")?;
+    /// let txn = db.begin()?;
+    /// txn.put(&accounts, "ada", "100")?;
+    /// txn.prepare("transfer 1")?;
+    /// db.close()?;
+    ///
+    /// let db = terrace::Database::open(&path)?;
+    /// assert_eq!(db.list_prepared()[0].id, b"transfer 1");
+    /// db.commit_prepared("transfer 1")?;
+    /// assert!(db.table("accounts")?.get("ada")?.is_some());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn prepare(self, id: impl AsRef<[u8]>) -> Result<()> {
+        self.inner.prepare(id.as_ref(), &self.registry.prepared)
+    }
+
+    /// Sets the commit's blob, as [`WriteBatch::set_blob`](crate::WriteBatch::set_blob) does.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` when it is over its limit; `Closed` once the transaction has ended.
+    pub fn set_blob(&self, blob: impl AsRef<[u8]>) -> Result<()> {
+        let blob = blob.as_ref();
+        self.inner.call(|running| {
+            limits::check_blob(blob)?;
+            running.blob = Some(blob.to_vec());
+            Ok(())
+        })
     }
 
     /// Ends it without a trace, as dropping it does.

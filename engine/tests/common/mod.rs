@@ -7,6 +7,7 @@
     reason = "every test binary uses a part of it"
 )]
 
+pub mod child;
 pub mod lives;
 
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};

@@ -31,6 +31,14 @@ pub(super) struct OneTable {
 }
 
 impl Home for OneTable {
+    fn hold(&self) {}
+
+    fn let_go(&self) {}
+
+    fn check_droppable(&self) -> Result<()> {
+        Ok(())
+    }
+
     fn table(&self) -> TableId {
         self.id
     }

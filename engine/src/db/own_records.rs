@@ -1,0 +1,171 @@
+//! The engine's own records among those that an opening finds: table events, prepares and their
+//! verdicts, the last blob.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use super::events::Event;
+use super::inner::Engine;
+use super::open::records;
+use crate::commit::{Accepted, Content, Recovered};
+use crate::error::{Error, Result};
+use crate::levels::VersionSet;
+use crate::locks::Locker;
+use crate::memtable::Record;
+use crate::pm::Region;
+use crate::record::{Kind, Lsn, Reader, SYSTEM_TABLE, TableId};
+use crate::table::{Pinned, TableSlot};
+use crate::txn::{Place, Prepared, decode_lock, lock_again};
+
+/// A prepare, whether or not it has its verdict.
+struct FoundPrepare<'a> {
+    id: &'a [u8],
+    place: Place,
+    entry: Accepted,
+}
+
+/// What the engine itself has recorded.
+#[derive(Default)]
+pub(super) struct OwnRecords<'a> {
+    /// Those that the journal lacks, in order.
+    pub(super) events: Vec<(Lsn, Event)>,
+    prepares: Vec<FoundPrepare<'a>>,
+    /// Zones of verdicts by the LSN of the prepare that each is on.
+    verdicts: HashMap<Lsn, u32>,
+    /// The last one, and where it lies.
+    blob: Option<(Lsn, u64)>,
+}
+
+impl<'a> OwnRecords<'a> {
+    /// Finds them among what was committed.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` when one is of a kind that this version does not know.
+    pub(super) fn find(
+        region: &'a Region,
+        recovered: &Recovered,
+        set: &VersionSet,
+    ) -> Result<OwnRecords<'a>> {
+        let mut own = OwnRecords::default();
+        for (zone, accepted) in &recovered.zones {
+            for entry in accepted {
+                if entry.content == Content::Prepared {
+                    own.prepares.push(prepare(region, *zone, entry)?);
+                    continue;
+                }
+                for (at, record) in records(region, entry) {
+                    if record.table == SYSTEM_TABLE {
+                        own.take_in(*zone, at, &record, set)?;
+                    }
+                }
+            }
+        }
+        own.events.sort_by_key(|(lsn, _)| *lsn);
+        Ok(own)
+    }
+
+    fn take_in(&mut self, zone: u32, at: u64, record: &Record<'_>, set: &VersionSet) -> Result<()> {
+        match record.kind {
+            Kind::TableEvent if Event::is_news_to(set, record.seq) => {
+                let event = Event::decode(record.key, record.value)
+                    .ok_or_else(|| unknown(&format!("table event {}", record.seq)))?;
+                self.events.push((record.seq, event));
+            }
+            Kind::TableEvent => {}
+            Kind::CommitPrepared | Kind::RollBackPrepared => {
+                let prepared = Reader::new(record.value).u64();
+                let prepared =
+                    prepared.ok_or_else(|| unknown(&format!("verdict {}", record.seq)))?;
+                self.verdicts.insert(prepared, zone);
+            }
+            Kind::Blob => {
+                // Its copy by the cleaner, if both are there, is the same.
+                self.blob = self.blob.max(Some((record.seq, at)));
+            }
+            _ => return Err(unknown(&format!("record {}", record.seq))),
+        }
+        Ok(())
+    }
+
+    /// Step 7: prepares without a verdict are open again, with their locks; verdicts and the last
+    /// blob keep their zones.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` when a prepare is of a kind that this version does not know.
+    pub(super) fn restore(self, engine: &Engine) -> Result<()> {
+        let (zones, prepared) = (&engine.shared.zones, &engine.transactions.prepared);
+        if let Some((lsn, at)) = self.blob {
+            zones.add_live(zones.zone_of(at), 1);
+            engine.shared.committer.blobs().note(lsn, at, lsn);
+        }
+        let slots: HashMap<TableId, Arc<TableSlot>> = {
+            let catalog = engine.catalog.lock();
+            catalog.values().map(|slot| (slot.core().id(), Arc::clone(slot))).collect()
+        };
+        for found in &self.prepares {
+            match self.verdicts.get(&found.place.lsn) {
+                None => prepared.restore(zones, found.id, found.reopen(engine, &slots)?),
+                Some(zone) if *zone != found.place.zone => {
+                    prepared.restore_verdict(zones, *zone, found.place.zone);
+                }
+                Some(_) => {}
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The prepare in a sub-entry.
+fn prepare<'a>(region: &'a Region, zone: u32, entry: &Accepted) -> Result<FoundPrepare<'a>> {
+    let mut found = records(region, entry).map(|(_, record)| record);
+    let sound = |head: &Record<'_>| {
+        let mut counts = Reader::new(head.value);
+        let all = u64::from(counts.u32()?) + u64::from(counts.u32()?) + 1;
+        (head.kind == Kind::Prepare && counts.is_empty() && all == entry.records).then_some(())
+    };
+    let head = found.next().filter(|head| sound(head).is_some());
+    let locks_are_sound = found
+        .filter(|record| record.kind == Kind::Lock)
+        .all(|record| decode_lock(record.key, record.value).is_some());
+    let head = head.filter(|_| locks_are_sound);
+    let id = head.ok_or_else(|| unknown(&format!("prepare {}", entry.lsn)))?.key;
+    let (lsn, at, len) = (entry.lsn, entry.payload_at, entry.payload_len);
+    let place = Place { lsn, zone, at, len, records: entry.records };
+    Ok(FoundPrepare { id, place, entry: *entry })
+}
+
+impl FoundPrepare<'_> {
+    fn reopen(
+        &self,
+        engine: &Engine,
+        slots: &HashMap<TableId, Arc<TableSlot>>,
+    ) -> Result<Prepared> {
+        let shared = &engine.shared;
+        let mut locker = (!shared.read_only).then(|| Locker::new(&shared.locks));
+        let mut targets: Vec<Arc<Pinned>> = Vec::new();
+        for (_, record) in records(&shared.region, &self.entry).skip(1) {
+            let known = targets.iter().position(|target| target.core.id() == record.table);
+            let at = match known {
+                Some(at) => at,
+                None => {
+                    let slot = slots.get(&record.table);
+                    let missing = || unknown(&format!("prepare {} of a table", self.place.lsn));
+                    targets.push(Arc::new(slot.ok_or_else(missing)?.pin()));
+                    targets.len() - 1
+                }
+            };
+            if let Some(locker) = &mut locker {
+                lock_again(shared, locker, &targets[at], &record)?;
+            }
+        }
+        Ok(Prepared { place: self.place, targets, locker })
+    }
+}
+
+fn unknown(what: &str) -> Error {
+    Error::invalid(format!(
+        "{what} is of a kind that this version of Terrace does not know; use a newer one"
+    ))
+}

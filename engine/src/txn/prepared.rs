@@ -1,0 +1,335 @@
+//! Transactions that are prepared: named by their callers, durable, locked, and neither committed
+//! nor rolled back. `docs/commit.md` has the argument why they survive.
+//!
+//! A prepare is a group of its own whose records nobody indexes. Committing it writes its records
+//! once more, as an ordinary group that begins with a record of the verdict; rolling it back writes
+//! that record alone. From there on the prepare is dead.
+//!
+//! Thread safety: every method takes `&self`; the mutex is held for a few instructions, and never
+//! across a commit.
+//!
+//! Invariants:
+//!
+//! 1. A name is in `named` from before its prepare's ticket until its resolve has one.
+//! 2. The records of a prepare count as living in their zone until its resolve is durable.
+//! 3. The record of a verdict counts as living in its zone until the zone of what it resolves was
+//!    released, if that is another one: a prepare without its verdict would be open again.
+//! 4. While a prepare is open its tables are held, and its locker has all that it had locked.
+
+mod locks;
+
+use std::cell::Cell;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use crate::alloc::ZonePool;
+use crate::commit::{Batch, Group, Home};
+use crate::error::{Error, ErrorKind, Result};
+use crate::limits;
+use crate::locks::Locker;
+use crate::memtable::{Record, record_at, records_in};
+use crate::options::{Durability, Planted};
+use crate::record::{Kind, Lsn, Reader, SYSTEM_TABLE};
+use crate::table::{Pinned, Shared};
+
+pub(crate) use locks::{decode as decode_lock, lock_again};
+
+/// Prepares that are open may keep one in so many units of zones from being used.
+const SHARE: u32 = 4;
+
+/// A prepared transaction, as [`Database::list_prepared`] lists it.
+///
+/// [`Database::list_prepared`]: crate::Database::list_prepared
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct PreparedInfo {
+    /// The name that it was prepared under.
+    pub id: Vec<u8>,
+    /// How many keys it has written.
+    pub writes: u64,
+    /// How many locks it holds.
+    pub locks: u64,
+}
+
+/// Where a prepare lies.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    pub(crate) lsn: Lsn,
+    pub(crate) zone: u32,
+    /// Its records in the region: where they begin, their bytes, how many they are.
+    pub(crate) at: u64,
+    pub(crate) len: u64,
+    pub(crate) records: u64,
+}
+
+/// A prepare that is open.
+pub(crate) struct Prepared {
+    pub(crate) place: Place,
+    pub(crate) targets: Vec<Arc<Pinned>>,
+    /// `None` where nothing can be written.
+    pub(crate) locker: Option<Locker>,
+}
+
+enum Named {
+    /// Its prepare, of so many bytes, or its resolve is on its way.
+    Busy(Option<u32>),
+    Open(Box<Prepared>),
+}
+
+/// A verdict that may not be durable yet.
+#[derive(Clone, Copy, Debug)]
+struct Resolved {
+    lsn: Lsn,
+    zone: u32,
+    prepare: Place,
+}
+
+#[derive(Default)]
+struct State {
+    named: BTreeMap<Vec<u8>, Named>,
+    resolved: Vec<Resolved>,
+    /// By zone of prepares: the zones with verdicts that have to outlive it, with how many.
+    outliving: BTreeMap<u32, BTreeMap<u32, u64>>,
+}
+
+/// The prepared transactions of one open database.
+#[derive(Default)]
+pub(crate) struct PreparedSet(Mutex<State>);
+
+impl PreparedSet {
+    /// Prepares a batch of `targets`, durably. It takes the locks out of `locker`.
+    ///
+    /// # Errors
+    ///
+    /// - `Invalid`: the name is taken;
+    /// - `Full`: prepares that are open take as much of the region as they may;
+    /// - otherwise as [`Shared::commit`].
+    pub(super) fn prepare(
+        &self,
+        shared: &Shared,
+        id: &[u8],
+        batch: &Batch,
+        targets: Vec<Arc<Pinned>>,
+        locker: &mut Locker,
+    ) -> Result<()> {
+        self.reserve(&shared.zones, id)?;
+        let place = append(shared, id, batch, &targets, locker);
+        let mut state = self.0.lock();
+        state.named.remove(id);
+        let locker = Some(std::mem::replace(locker, Locker::new(&shared.locks)));
+        let prepared = Prepared { place: place?, targets, locker };
+        state.named.insert(id.to_vec(), Named::Open(Box::new(prepared)));
+        Ok(())
+    }
+
+    /// Takes the name (invariant 1).
+    fn reserve(&self, zones: &ZonePool, id: &[u8]) -> Result<()> {
+        limits::check_prepared_id(id)?;
+        let mut state = self.0.lock();
+        if state.named.contains_key(id) {
+            let id = id.escape_ascii();
+            return Err(Error::invalid(format!(
+                "a transaction is prepared as \"{id}\" already; commit it or roll it back first"
+            )));
+        }
+        // Whoever resolves them needs zones to do it.
+        let (kept, units) = (state.units_kept(zones), zones.geometry().units);
+        if kept > units / SHARE {
+            let message = format!(
+                "prepared transactions keep {kept} of {units} units of the region, and may keep \
+                 {}; commit some or roll them back, or grow the region",
+                units / SHARE
+            );
+            return Err(Error::new(ErrorKind::Full, message));
+        }
+        state.named.insert(id.to_vec(), Named::Busy(None));
+        Ok(())
+    }
+
+    /// Takes note of a prepare that an opening found.
+    pub(crate) fn restore(&self, zones: &ZonePool, id: &[u8], prepared: Prepared) {
+        zones.add_live(prepared.place.zone, prepared.place.records);
+        prepared.targets.iter().for_each(|target| target.core.hold());
+        self.0.lock().named.insert(id.to_vec(), Named::Open(Box::new(prepared)));
+    }
+
+    /// Takes note of a verdict in `zone` that an opening found, on a prepare in another one.
+    pub(crate) fn restore_verdict(&self, zones: &ZonePool, zone: u32, prepare_zone: u32) {
+        zones.add_live(zone, 1);
+        self.0.lock().outlives(zone, prepare_zone);
+    }
+
+    /// Gives a prepare its verdict: the LSN of that, and the locks, which have to be held until it
+    /// is visible.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` when none is open under that name; otherwise as [`Shared::commit`], but for
+    /// `UnknownOutcome`. The prepare stays as it is.
+    pub(crate) fn resolve(
+        &self,
+        shared: &Shared,
+        id: &[u8],
+        verdict: Kind,
+        (blob, durability): (Option<&[u8]>, Durability),
+    ) -> Result<(Lsn, Option<Locker>)> {
+        shared.check_writable()?;
+        blob.map_or(Ok(()), limits::check_blob)?;
+        let prepared = self.take(id)?;
+        let group = || prepared.group(shared, (id, verdict), blob);
+        let let_go = || prepared.targets.iter().for_each(|target| target.core.let_go());
+        let enqueued = shared.enqueue_group(&group, durability, &let_go);
+        let mut state = self.0.lock();
+        match enqueued {
+            Ok(pending) => {
+                let (lsn, zone) = (pending.lsn(), pending.zone());
+                state.named.remove(id);
+                state.resolved.push(Resolved { lsn, zone, prepare: prepared.place });
+                Ok((lsn, prepared.locker))
+            }
+            Err(e) => {
+                state.named.insert(id.to_vec(), Named::Open(prepared));
+                Err(e)
+            }
+        }
+    }
+
+    fn take(&self, id: &[u8]) -> Result<Box<Prepared>> {
+        let mut state = self.0.lock();
+        let shown = id.escape_ascii();
+        match state.named.get_mut(id) {
+            Some(named @ Named::Open(_)) => {
+                let zone = named.zone();
+                match std::mem::replace(named, Named::Busy(zone)) {
+                    Named::Open(prepared) => Ok(prepared),
+                    Named::Busy(_) => unreachable!("it is open"),
+                }
+            }
+            Some(Named::Busy(_)) => Err(Error::invalid(format!(
+                "the transaction \"{shown}\" is being prepared, committed or rolled back by \
+                 another thread"
+            ))),
+            None => Err(Error::invalid(format!(
+                "no transaction is prepared as \"{shown}\"; {} others are",
+                state.named.len()
+            ))),
+        }
+    }
+
+    /// Those that are open, by name.
+    pub(crate) fn list(&self, shared: &Shared) -> Vec<PreparedInfo> {
+        let state = self.0.lock();
+        let info = |(id, named): (&Vec<u8>, &Named)| match named {
+            Named::Open(prepared) => {
+                let writes = prepared.count(shared);
+                let locks = prepared.locker.as_ref().map_or(0, Locker::held) as u64;
+                Some(PreparedInfo { id: id.clone(), writes, locks })
+            }
+            Named::Busy(_) => None,
+        };
+        state.named.iter().filter_map(info).collect()
+    }
+
+    /// Lets go of the records of prepares whose verdict is durable (invariant 2).
+    pub(crate) fn let_go(&self, shared: &Shared) {
+        let (mut state, zones) = (self.0.lock(), &shared.zones);
+        let durable = shared.committer.durable();
+        let (gone, rest): (Vec<_>, Vec<_>) =
+            state.resolved.drain(..).partition(|resolved| resolved.lsn <= durable);
+        state.resolved = rest;
+        for Resolved { zone, prepare, .. } in gone {
+            zones.sub_live(prepare.zone, prepare.records);
+            if zone == prepare.zone || shared.region.has(Planted::ReleaseVerdicts) {
+                zones.sub_live(zone, 1);
+            } else {
+                state.outlives(zone, prepare.zone);
+            }
+        }
+    }
+
+    /// Zones were released: verdicts on what was in them have nothing to outlive any more.
+    pub(crate) fn released(&self, zones: &ZonePool, released: &[u32]) {
+        let mut state = self.0.lock();
+        let verdicts = released.iter().filter_map(|zone| state.outliving.remove(zone)).flatten();
+        verdicts.for_each(|(zone, verdicts)| zones.sub_live(zone, verdicts));
+    }
+}
+
+impl State {
+    fn outlives(&mut self, zone: u32, prepare_zone: u32) {
+        debug_assert_ne!(zone, prepare_zone, "a zone does not wait for itself (invariant 3)");
+        *self.outliving.entry(prepare_zone).or_default().entry(zone).or_default() += 1;
+    }
+
+    /// How many units are kept by prepares that are open, and one for those on their way.
+    fn units_kept(&self, zones: &ZonePool) -> u32 {
+        let kept: BTreeSet<u32> = self.named.values().filter_map(Named::zone).collect();
+        let on_their_way = self.named.values().any(|named| matches!(named, Named::Busy(None)));
+        kept.into_iter().map(|zone| zones.units_of(zone)).sum::<u32>() + u32::from(on_their_way)
+    }
+}
+
+impl Named {
+    /// The zone that it keeps, if it has one yet.
+    fn zone(&self) -> Option<u32> {
+        match self {
+            Named::Busy(zone) => *zone,
+            Named::Open(prepared) => Some(prepared.place.zone),
+        }
+    }
+}
+
+/// Commits the group of a prepare, durably.
+fn append(
+    shared: &Shared,
+    id: &[u8],
+    batch: &Batch,
+    targets: &[Arc<Pinned>],
+    locker: &Locker,
+) -> Result<Place> {
+    let locks = locks::encode(locker, batch, targets);
+    let largest = shared.zones.geometry().largest_zone();
+    let (records, len) = (Cell::new(0), Cell::new(0));
+    let group = || {
+        let group = Group::prepare(id, batch, &locks, largest)?;
+        records.set(group.records());
+        len.set(group.first_len());
+        Ok(group)
+    };
+    let hold = || targets.iter().for_each(|target| target.core.hold());
+    let pending = shared.enqueue_group(&group, Durability::Durable, &hold)?;
+    let (zone, at, lsn) = (pending.zone(), pending.records_at(), pending.lsn());
+    pending.wait()?;
+    Ok(Place { lsn, zone, at, len: len.get(), records: records.get() })
+}
+
+impl Prepared {
+    /// How many keys it has written.
+    fn count(&self, shared: &Shared) -> u64 {
+        let first = record_at(&shared.region, self.place.at);
+        Reader::new(first.value).u32().map_or(0, u64::from)
+    }
+
+    /// Its writes, as they lie in the region (invariant 2).
+    fn writes<'a>(&self, shared: &'a Shared) -> impl Iterator<Item = Record<'a>> {
+        let records = records_in(&shared.region, self.place.at, self.place.len);
+        let is_write = |r: &Record<'_>| r.table != SYSTEM_TABLE && r.kind != Kind::Lock;
+        records.map(|(_, record)| record).filter(is_write)
+    }
+
+    fn group(
+        &self,
+        shared: &Shared,
+        (id, verdict): (&[u8], Kind),
+        blob: Option<&[u8]>,
+    ) -> Result<Group> {
+        let homes = self.targets.iter().map(|target| Arc::clone(&target.core) as Arc<dyn Home>);
+        let commits = verdict == Kind::CommitPrepared;
+        let writes = self.writes(shared).filter(|_| commits);
+        let what = (id, self.place.lsn, verdict);
+        let largest = shared.zones.geometry().largest_zone();
+        Group::resolve(what, homes.collect(), writes, blob, largest)
+    }
+}

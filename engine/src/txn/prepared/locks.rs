@@ -1,0 +1,137 @@
+//! The locks of a prepared transaction beyond those on what it wrote, as records
+//! (`docs/format.md`, section 1).
+
+use std::collections::BTreeSet;
+use std::ops::Bound;
+use std::sync::Arc;
+
+use crate::commit::{Batch, Target};
+use crate::error::Result;
+use crate::locks::{Held, Keys, Locker, Mode, Patience};
+use crate::memtable::Record;
+use crate::read::KeyRange;
+use crate::record::{Kind, TableId};
+use crate::table::{Pinned, Shared};
+
+/// The table, key and value of a record.
+type LockRecord = (TableId, Vec<u8>, Vec<u8>);
+
+/// Records for the locks of `locker` but the exclusive ones on rows of `batch`.
+pub(super) fn encode(locker: &Locker, batch: &Batch, targets: &[Arc<Pinned>]) -> Vec<LockRecord> {
+    if !locker.has_ranges() && locker.held() == batch.len() {
+        // Without a range each row was locked by itself before it was written.
+        return Vec::new();
+    }
+    let written: BTreeSet<(u64, &[u8])> =
+        batch.rows().map(|(table, key)| (table.lock_space(), key)).collect();
+    let is_written = |lock: &Held| {
+        let key = |key| lock.mode == Mode::Exclusive && written.contains(&(lock.space, key));
+        matches!(&lock.keys, Keys::One(one) if key(one))
+    };
+    let record = |lock: Held| {
+        let target = targets.iter().find(|target| target.lock_space() == lock.space)?;
+        let (key, value) = encode_one(lock.mode, lock.keys);
+        Some((target.core.id(), key, value))
+    };
+    locker.locks().into_iter().filter(|lock| !is_written(lock)).filter_map(record).collect()
+}
+
+fn encode_one(mode: Mode, keys: Keys) -> (Vec<u8>, Vec<u8>) {
+    let mode = match mode {
+        Mode::Shared => 1,
+        Mode::Exclusive => 2,
+    };
+    match keys {
+        Keys::One(key) => (key, vec![mode, 0, 0, 0]),
+        Keys::Range(KeyRange { lower, upper }) => {
+            let ((from, lower), (to, upper)) = (encode_bound(lower), encode_bound(upper));
+            (lower, [vec![mode, 1, from, to], upper].concat())
+        }
+    }
+}
+
+fn encode_bound(bound: Bound<Vec<u8>>) -> (u8, Vec<u8>) {
+    match bound {
+        Bound::Unbounded => (0, Vec::new()),
+        Bound::Included(key) => (1, key),
+        Bound::Excluded(key) => (2, key),
+    }
+}
+
+/// What the record of a lock says; `None` if it is not sound.
+pub(crate) fn decode(key: &[u8], value: &[u8]) -> Option<(Mode, Keys)> {
+    let (&[mode, is_range, from, to], upper) = value.split_first_chunk()?;
+    let mode = match mode {
+        1 => Mode::Shared,
+        2 => Mode::Exclusive,
+        _ => return None,
+    };
+    match (is_range, from, to, upper) {
+        (0, 0, 0, []) => Some((mode, Keys::One(key.to_vec()))),
+        (1, ..) => {
+            let (lower, upper) = (decode_bound(from, key)?, decode_bound(to, upper)?);
+            Some((mode, Keys::Range(KeyRange { lower, upper })))
+        }
+        _ => None,
+    }
+}
+
+fn decode_bound(kind: u8, key: &[u8]) -> Option<Bound<Vec<u8>>> {
+    match kind {
+        0 if key.is_empty() => Some(Bound::Unbounded),
+        1 => Some(Bound::Included(key.to_vec())),
+        2 => Some(Bound::Excluded(key.to_vec())),
+        _ => None,
+    }
+}
+
+/// Locks again what a record of a prepare, found at an opening, says was locked. Nobody else locks
+/// anything yet, and those who were prepared held their locks together.
+///
+/// # Errors
+///
+/// As [`Locker::lock_key`].
+pub(crate) fn lock_again(
+    shared: &Shared,
+    locker: &mut Locker,
+    target: &Pinned,
+    record: &Record<'_>,
+) -> Result<()> {
+    shared.committer.lock_rows()?;
+    let (space, name) = (target.lock_space(), || target.label());
+    let (mode, keys) = match record.kind {
+        Kind::Lock => decode(record.key, record.value)
+            .expect("invariant: the locks of a prepare were checked when it was found"),
+        _ => (Mode::Exclusive, Keys::One(record.key.to_vec())),
+    };
+    match keys {
+        Keys::One(key) => locker.lock_key(space, &key, mode, Patience::None, &name).map(drop),
+        Keys::Range(range) => locker.lock_range(space, &range, mode, Patience::None, &name),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn locks_round_trip() {
+        let bound = |n: u8| match n % 3 {
+            0 => Bound::Unbounded,
+            1 => Bound::Included(vec![n; 3]),
+            _ => Bound::Excluded(vec![n; 2]),
+        };
+        let ranges = (0..9).map(|n| Keys::Range(KeyRange { lower: bound(n), upper: bound(n / 3) }));
+        for keys in ranges.chain([Keys::One(b"key".to_vec())]) {
+            for mode in [Mode::Shared, Mode::Exclusive] {
+                let (key, value) = encode_one(mode, keys.clone());
+                let found = format!("{:?}", decode(&key, &value).unwrap());
+                assert_eq!(found, format!("{:?}", (mode, &keys)));
+                assert!(decode(&key, &value[..3]).is_none());
+                let mut bad = value;
+                bad[0] = 3;
+                assert!(decode(&key, &bad).is_none());
+            }
+        }
+    }
+}
