@@ -10,12 +10,13 @@ mod memory;
 
 use crate::extent::probe as extent;
 use crate::levels::probe as journal;
+use crate::txn::probe as txn;
 
 /// Takes any bytes; whether they were accepted.
 type Decoder = fn(&[u8]) -> bool;
 
 /// All of them, by the name of their target and corpus.
-const DECODERS: [(&str, Decoder); 18] = [
+const DECODERS: [(&str, Decoder); 19] = [
     ("superblock", memory::superblock),
     ("floor", memory::floor),
     ("words", memory::words),
@@ -25,6 +26,7 @@ const DECODERS: [(&str, Decoder); 18] = [
     ("records", memory::records),
     ("zone", memory::zone),
     ("table-event", memory::table_event),
+    ("lock", txn::lock),
     ("segment", memory::segment),
     ("tree", memory::tree),
     ("journal", journal::journal),

@@ -16,6 +16,8 @@ pub use range::TxnRange;
 pub use registry::TransactionInfo;
 pub use transaction::Transaction;
 
+#[cfg(any(test, feature = "testing"))]
+pub(crate) use prepared::probe;
 pub(crate) use prepared::{Place, Prepared, decode_lock, lock_again};
 pub(crate) use registry::Registry;
 pub(crate) use retry::run;

@@ -34,6 +34,8 @@ use crate::options::{Durability, Planted};
 use crate::record::{Kind, Lsn, Reader, SYSTEM_TABLE};
 use crate::table::{Pinned, Shared};
 
+#[cfg(any(test, feature = "testing"))]
+pub(crate) use locks::probe;
 pub(crate) use locks::{decode as decode_lock, lock_again};
 
 /// Prepares that are open may keep one in so many units of zones from being used.

@@ -85,6 +85,21 @@ fn decode_bound(kind: u8, key: &[u8]) -> Option<Bound<Vec<u8>>> {
     }
 }
 
+/// What is tried by bad bytes.
+#[cfg(any(test, feature = "testing"))]
+pub(crate) mod probe {
+    /// The first byte is the length of the record's key, which comes next; the rest its value.
+    pub(crate) fn lock(bytes: &[u8]) -> bool {
+        let Some((&len, rest)) = bytes.split_first() else { return false };
+        let Some((key, value)) = rest.split_at_checked(len.into()) else { return false };
+        let decoded = super::decode(key, value);
+        if let Some((mode, keys)) = decoded.clone() {
+            assert_eq!(super::encode_one(mode, keys), (key.to_vec(), value.to_vec()));
+        }
+        decoded.is_some()
+    }
+}
+
 /// Locks again what a record of a prepare, found at an opening, says was locked. Nobody else locks
 /// anything yet, and those who were prepared held their locks together.
 ///
