@@ -133,6 +133,7 @@ fn main() -> Result<std::process::ExitCode> {
     // A quick report is a glance at everything.
     let rounds = match (arguments.quick, arguments.figure) {
         (true, Figure::Report) => 1,
+        (true, Figure::Commit) => 2,
         (true, _) => 3,
         (false, _) => 5,
     };

@@ -46,11 +46,33 @@ impl Arena {
         Ok(Arena { region: Arc::new(region), tail: AtomicU64::new(0) })
     }
 
+    /// Room for `bytes` in a file that is mapped as a region in mode `emulated`.
+    ///
+    /// # Errors
+    ///
+    /// An I/O error.
+    pub fn emulated(path: &Path, bytes: u64) -> Result<Arena> {
+        let files: Arc<dyn Files> = Arc::new(RealFiles);
+        let media = Media::create(&files, path, bytes, EMULATED)?;
+        let region = Arc::new(Region::new(media, path, bytes)?);
+        Ok(Arena { region, tail: AtomicU64::new(0) })
+    }
+
+    /// Appends whole lines, streamed where that pays, and fences them; their offset.
+    ///
+    /// # Errors
+    ///
+    /// None where the arena is mapped.
+    pub fn append_durably(&self, bytes: &[u8]) -> Result<u64> {
+        let at = self.tail.fetch_add(bytes.len() as u64, Ordering::Relaxed);
+        self.region.persist([self.region.write(at, bytes)])?;
+        Ok(at)
+    }
+
     /// Appends a record; its offset. `buffer` saves an allocation.
     pub fn append(&self, key: &[u8], seq: u64, value: &[u8], buffer: &mut Vec<u8>) -> u64 {
         buffer.clear();
-        encode_record(buffer, 1, Kind::Put, key, value);
-        set_seq(buffer, seq);
+        encode_put(buffer, key, seq, value);
         self.append_encoded(buffer)
     }
 
@@ -214,6 +236,13 @@ impl PersistentIndex {
         }
         Ok(())
     }
+}
+
+/// Encodes a put behind what `buffer` has, of whole records.
+pub fn encode_put(buffer: &mut Vec<u8>, key: &[u8], seq: u64, value: &[u8]) {
+    let at = buffer.len();
+    encode_record(buffer, 1, Kind::Put, key, value);
+    set_seq(&mut buffer[at..], seq);
 }
 
 /// The checksum that everything on the media has.

@@ -37,6 +37,7 @@ const STAGES: &[Stage] = &[
     ("fuzz", fuzz::check),
     ("dax", on_dax),
     ("shuttle", checkers::shuttle),
+    ("loom", checkers::loom),
     ("thread sanitizer", checkers::thread_sanitizer),
     ("tests", tests),
 ];

@@ -25,6 +25,17 @@ pub(crate) fn shuttle(setting: &mut Setting) -> Result<()> {
     passes(command)
 }
 
+/// The smallest parts of commit, in every schedule.
+pub(crate) fn loom(setting: &mut Setting) -> Result<()> {
+    if !setting.long {
+        return skip("it runs with --long");
+    }
+    let mut command = cargo(setting);
+    command.args(["test", "--package", "terrace", "--lib", "--features", "loom"]);
+    command.args(["--", "commit::tests::loom"]);
+    passes(command)
+}
+
 /// ThreadSanitizer. The standard library is built with it too, else its own fences are reported;
 /// that takes a nightly toolchain with the library's source.
 pub(crate) fn thread_sanitizer(setting: &mut Setting) -> Result<()> {

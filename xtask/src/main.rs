@@ -26,7 +26,7 @@ usage: cargo xtask check [--long]   run every check; stop at the first that fail
        cargo xtask corpora          make what fuzzing starts from, out of real databases
        cargo xtask peers            install and build the bench's rivals (minutes)
 
---long runs the tests at length (TERRACE_LONG=1), the checkers of what threads share (shuttle,
+--long runs the tests at length (TERRACE_LONG=1), the checkers of what threads share (shuttle, loom,
 ThreadSanitizer), `dax`, ten minutes of fuzzing for each decoder, and a tour of twenty rounds.";
 
 fn main() -> ExitCode {

@@ -1,18 +1,24 @@
 //! `alloc`: time, lines flushed and fences of one allocation: the object pool, an allocator with a
-//! redo log, and `malloc`, which persists nothing. The source allocates a million objects of 128
-//! bytes to 16 KiB: less than 1 µs each, one flush and one fence.
+//! redo log, and `malloc`, which persists nothing; zones of several sizes; and copies in units of
+//! persistent memory that no zone has, which persist nothing either. The source allocates a million
+//! objects of 128 bytes to 16 KiB: less than 1 µs each, one flush and one fence.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use terrace::Mode;
-use terrace::ptree::rivals::{Allocation, LoggedAllocator, PoolAllocator};
+use terrace::ptree::rivals::{
+    Allocation, LoggedAllocator, PoolAllocator, VolatileAllocator, ZoneAllocator,
+};
 
 use crate::Settings;
 use crate::report::Report;
 
 const SIZES: [u64; 4] = [128, 1024, 4096, 16384];
+
+/// Bytes of zones.
+const ZONES: [u64; 3] = [256 << 10, 1 << 20, 4 << 20];
 
 /// Bytes of a region.
 const REGION: u64 = 1 << 30;
@@ -39,6 +45,19 @@ pub(crate) fn measure(settings: &Settings, report: &mut Report) -> Result<()> {
             }
             if settings.wants(&case, "malloc") {
                 volatile(report, &case, size, count);
+            }
+            if settings.wants(&case, "free units") {
+                let copies = VolatileAllocator::create(&path, region, mode, size)?;
+                persistent(report, &case, "free units", &copies, count)?;
+                std::fs::remove_file(&path)?;
+            }
+        }
+        for size in ZONES {
+            let (case, path) = (format!("{} KiB", size >> 10), dir.path().join("zones"));
+            if settings.wants(&case, "zone") {
+                let zones = ZoneAllocator::create(&path, region, mode, size)?;
+                persistent(report, &case, "zone", &zones, region / size / 2)?;
+                std::fs::remove_file(&path)?;
             }
         }
     }

@@ -1,13 +1,16 @@
-//! Bare loops: what the device and the processor ask for the bytes alone.
+//! Bare loops: what the device and the processor ask for the bytes alone, and what they and the
+//! index ask together.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::FileExt;
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
+use terrace::bench::{Arena, RecordIndex, encode_put};
 
 use crate::Settings;
 use crate::latency::Latency;
+use crate::random::Random;
 
 const REGION: usize = 64 << 20;
 const PAGE: usize = 4096;
@@ -82,6 +85,43 @@ pub(crate) fn stream_and_fence(
     let rate = n as f64 / from.elapsed().as_secs_f64();
     // SAFETY: the mapping made above, which nothing refers to any more.
     unsafe { munmap(base, REGION)? };
+    std::fs::remove_file(&path)?;
+    Ok((rate, latency))
+}
+
+/// Streams records with random keys as a commit has them into an emulated region, fences, and puts
+/// each into the index of production: what a store cannot do without that finds them again. Commits
+/// a second, and their latencies.
+pub(crate) fn stream_fence_and_index(
+    settings: &Settings,
+    (batch, value): (usize, usize),
+    time: Duration,
+) -> Result<(f64, Latency)> {
+    const ROOM: u64 = 256 << 20;
+    const HEADER: usize = 64;
+    let shm = std::path::Path::new("/dev/shm");
+    let dir = if shm.is_dir() { shm } else { settings.dir.as_path() };
+    let path = dir.join(format!("terrace-bare-index-{}", std::process::id()));
+    let arena = Arena::emulated(&path, ROOM)?;
+    let index = RecordIndex::new(&arena);
+    let (mut random, value) = (Random::new(settings.seed), vec![7; value]);
+    let (mut latency, mut n, mut bytes) = (Latency::new(), 0u64, Vec::new());
+    let from = Instant::now();
+    // Until the time is over or the room is used up.
+    while from.elapsed() < time && arena.tail() + (bytes.len() as u64) < ROOM - (64 << 10) {
+        let keys: Vec<[u8; 8]> = (0..batch).map(|_| random.next().to_be_bytes()).collect();
+        let began = Instant::now();
+        bytes.clear();
+        bytes.resize(HEADER, 0);
+        n += 1;
+        keys.iter().for_each(|key| encode_put(&mut bytes, key, n, &value));
+        let records = (bytes.len() - HEADER) as u64;
+        bytes.resize(bytes.len().next_multiple_of(64), 0);
+        let at = arena.append_durably(&bytes)?;
+        index.insert_all(at + HEADER as u64, records);
+        latency.record(began.elapsed());
+    }
+    let rate = n as f64 / from.elapsed().as_secs_f64();
     std::fs::remove_file(&path)?;
     Ok((rate, latency))
 }

@@ -1,5 +1,5 @@
 //! `commit`: what a commit costs, by threads, records a batch and tables, in each mode; beside
-//! bare loops that move the same bytes with nothing around them.
+//! bare loops that move the same bytes with nothing around them, or with the index alone.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -68,18 +68,20 @@ const CHOICES: [System; 6] = [
 ];
 
 pub(crate) fn measure(settings: &Settings, report: &mut Report) -> Result<()> {
-    let (threads, batches): (&[usize], &[usize]) =
-        if settings.quick { (&[1, 16], &[1, 50]) } else { (&[1, 2, 4, 8, 16], &[1, 8, 50, 128]) };
+    let (threads, batches, tables): (&[usize], &[usize], &[usize]) = match settings.quick {
+        true => (&[1, 16], &[1, 50], &[1, 4]),
+        false => (&[1, 2, 4, 8, 16], &[1, 8, 50, 128], &[1, 2, 3, 4]),
+    };
     let time = Duration::from_millis(if settings.quick { 400 } else { 2000 });
     for round in 0..settings.rounds {
         bare(settings, report, time)?;
         for &threads in threads {
             for &batch in batches {
-                for tables in [1, 4] {
+                for &tables in tables {
                     for system in SYSTEMS.into_iter().chain(choices(threads, batch, tables)) {
                         let case = Case { threads, batch, tables };
                         let wanted = settings.wants(&case.name(), system.name);
-                        if (tables == 4 && batch < 4) || !wanted {
+                        if batch < tables || !wanted {
                             continue;
                         }
                         run(settings, report, case, system, time, u64::from(round))?;
@@ -109,8 +111,8 @@ fn run(
     round: u64,
 ) -> Result<()> {
     let (dir, region) = (settings.dir.join("commit"), region_path(settings, system)?);
-    let mut options =
-        Options::new().mode(system.mode).pm_size(1 << 30).commit_tuning(system.tuning);
+    let size = if settings.quick { 256 << 20 } else { 1 << 30 };
+    let mut options = Options::new().mode(system.mode).pm_size(size).commit_tuning(system.tuning);
     if system.mode != Mode::File {
         options = options.pm_path(&region);
     }
@@ -195,15 +197,18 @@ fn counts(report: &mut Report, case: &str, system: &str, before: &Stats, after: 
     let rows = [
         ("groups/run", groups / runs, "groups"),
         ("syncs/run", (a.syncs - b.syncs) as f64 / runs, "syncs"),
+        ("syncs/group", (a.syncs - b.syncs) as f64 / groups, "syncs"),
         ("syncs/record", (a.syncs - b.syncs) as f64 / records, "syncs"),
         ("fences/group", (a.fences - b.fences) as f64 / groups, "fences"),
         ("fences/record", (a.fences - b.fences) as f64 / records, "fences"),
         ("flushes/group", (a.flushes - b.flushes) as f64 / groups, "lines"),
         ("flushes/record", (a.flushes - b.flushes) as f64 / records, "lines"),
         ("records/group", records / groups, "records"),
+        ("blocks/group", (a.blocks - b.blocks) as f64 / groups, "blocks"),
         ("blocks/record", (a.blocks - b.blocks) as f64 / records, "blocks"),
         ("bytes/record", (a.bytes - b.bytes) as f64 / records, "bytes"),
         ("switches", (a.zone_switches - b.zone_switches) as f64, "zones"),
+        ("streams", f64::from(after.pm.streams_used), "streams"),
     ];
     for (metric, value, unit) in rows {
         report.add(case, system, metric, value, unit);
@@ -228,6 +233,10 @@ fn bare(settings: &Settings, report: &mut Report, time: Duration) -> Result<()> 
             let (rate, latency) = bare::stream_and_fence(settings, zone_bytes(batch), time)?;
             publish(report, &name, "bare-emulated", rate * batch as f64, &latency);
         }
+        if settings.wants(&name, "bare-emulated, indexed") {
+            let (rate, latency) = bare::stream_fence_and_index(settings, (batch, VALUE), time)?;
+            publish(report, &name, "bare-emulated, indexed", rate * batch as f64, &latency);
+        }
     }
     Ok(())
 }
@@ -242,6 +251,8 @@ fn ratios(report: &mut Report) {
         let bare = median(report, &case, "bare-emulated", "throughput");
         let ours = median(report, &case, "terrace-emulated", "throughput");
         report.add(&case, "terrace-emulated", "of bare", ours / bare, "×");
+        let indexed = median(report, &case, "bare-emulated, indexed", "throughput");
+        report.add(&case, "terrace-emulated", "of bare, indexed", ours / indexed, "×");
     }
     let case = "1×1 in 1 tables";
     for metric in ["p50", "p99"] {

@@ -10,6 +10,7 @@ mod pool;
 mod scan;
 mod segments;
 mod streams;
+mod volatile;
 mod zone;
 mod zones;
 
@@ -21,5 +22,6 @@ pub(crate) use scan::ZoneScan;
 pub(crate) use segments::SegmentHeader;
 pub(crate) use segments::{Segments, Slices};
 pub(crate) use streams::{StreamKind, StreamObject, StreamPool};
+pub(crate) use volatile::VolatilePool;
 pub(crate) use zone::{Seal, ZONE_HEADER, ZoneHeader};
 pub(crate) use zones::{Link, Zone, ZonePool};

@@ -16,10 +16,10 @@
 //!    its last record died is left. Its generation is raised on the media before its units are
 //!    free.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 
 use super::buddies::Buddies;
 use super::pool::{Pool, PoolEntry};
@@ -47,6 +47,14 @@ pub(crate) struct ZonePool {
     generations: Box<[AtomicU32]>,
     /// Per unit: the zone that it is part of, or was last.
     zones: Box<[AtomicU32]>,
+    /// Who keeps volatile things in free units.
+    borrower: OnceLock<Weak<dyn Borrower>>,
+}
+
+/// Whoever keeps volatile things in units that no zone has.
+pub(crate) trait Borrower: Send + Sync + std::fmt::Debug {
+    /// Gives some of them back; whether it had any.
+    fn give_back(&self) -> bool;
 }
 
 /// A zone that records are or will be appended to.
@@ -75,6 +83,10 @@ struct State {
     /// By unit.
     entries: Vec<PoolEntry>,
     free: Buddies,
+    /// Units that are free but for volatile things.
+    lent: u32,
+    /// Zones that wait for lent units: nothing is lent meanwhile.
+    reclaims: u32,
     /// Linked zones: their headers, by zone.
     linked: Vec<Option<Linked>>,
 }
@@ -112,7 +124,8 @@ impl ZonePool {
     ) -> Result<(ZonePool, Vec<ZoneScan>, Vec<u32>)> {
         let Found { entries, zones: scans, leaks, free } = scan::scan(region, geometry)?;
         let slots = geometry.zone_slots;
-        let mut state = State { entries, free: Buddies::default(), linked: Vec::new() };
+        let mut state =
+            State { entries, free: Buddies::default(), lent: 0, reclaims: 0, linked: Vec::new() };
         state.linked.resize(slots as usize, None);
         free.iter().for_each(|unit| state.free.give(*unit, 1));
         let zones: Box<[AtomicU32]> = (0..slots).map(AtomicU32::new).collect();
@@ -133,6 +146,7 @@ impl ZonePool {
             live: counts(),
             appended: counts(),
             zones,
+            borrower: OnceLock::new(),
         };
         Ok((pool, scans, leaks))
     }
@@ -164,9 +178,10 @@ impl ZonePool {
         state.free.give_each(before, units);
     }
 
-    /// Units that nobody has.
+    /// Units that no zone has.
     pub(crate) fn free(&self) -> u32 {
-        self.state.lock().free.units()
+        let state = self.state.lock();
+        state.free.units() + state.lent
     }
 
     /// Units in the largest piece that is free.
@@ -223,7 +238,7 @@ impl ZonePool {
     fn get(&self, link: &Link) -> Result<(u32, u32, PoolEntry)> {
         let Link { units, least, .. } = *link;
         debug_assert!(units >= least, "a zone of {units} units that has to have {least}");
-        let mut state = self.state.lock();
+        let mut state = self.reclaim(units);
         let sizes = std::iter::successors(Some(units), |units| Some(units / 2));
         for units in sizes.take_while(|units| *units >= least) {
             if let Some(zone) = state.free.take(units) {
@@ -231,7 +246,7 @@ impl ZonePool {
             }
         }
         self.wanted.fetch_max(least, Ordering::Relaxed);
-        let (free, all) = (state.free.units(), self.geometry().units);
+        let (free, all) = (state.free.units() + state.lent, self.geometry().units);
         let unit = self.geometry.unit >> 10;
         Err(Error::new(
             ErrorKind::Full,
@@ -245,6 +260,47 @@ impl ZonePool {
                 state.free.largest(),
             ),
         ))
+    }
+
+    /// Has lent units given back until so many are free in one piece, or none is lent.
+    fn reclaim(&self, units: u32) -> MutexGuard<'_, State> {
+        let mut state = self.state.lock();
+        state.reclaims += 1;
+        while state.free.largest() < units && state.lent > 0 {
+            drop(state);
+            let gave_back = self.borrower.get().and_then(Weak::upgrade).map(|b| b.give_back());
+            state = self.state.lock();
+            if gave_back != Some(true) {
+                break;
+            }
+        }
+        state.reclaims -= 1;
+        state
+    }
+
+    /// Has `borrower` asked for units back when a zone needs them.
+    pub(crate) fn set_borrower(&self, borrower: Weak<dyn Borrower>) {
+        let is_first = self.borrower.set(borrower).is_ok();
+        debug_assert!(is_first, "one borrower a pool");
+    }
+
+    /// Lends free units, in one piece; `None` when there are not as many. Nothing is stored: they
+    /// count as free, and are after a restart.
+    pub(crate) fn borrow(&self, units: u32) -> Option<u32> {
+        let mut state = self.state.lock();
+        if state.reclaims > 0 {
+            return None;
+        }
+        let unit = state.free.take(units)?;
+        state.lent += units;
+        Some(unit)
+    }
+
+    /// Takes back what was lent.
+    pub(crate) fn take_back(&self, unit: u32, units: u32) {
+        let mut state = self.state.lock();
+        state.lent -= units;
+        state.free.give(unit, units);
     }
 
     /// Marks the switch from `full` (used up to `len`, greatest LSN `greatest`) to `next`. The

@@ -34,9 +34,20 @@ impl<V: Weigh> Weighter<Key, Arc<V>> for ByBytes {
     }
 }
 
+/// Where a value's bytes on the medium may be found faster than there, and slower than in the
+/// cache.
+pub(crate) trait Below: Send + Sync + std::fmt::Debug {
+    /// The bytes, if they are here.
+    fn get(&self, extent: u64, offset: u32) -> Option<Vec<u8>>;
+
+    /// Keeps them, for as long as there is room.
+    fn keep(&self, extent: u64, offset: u32, bytes: &[u8]);
+}
+
 /// Values by (extent, offset), the least useful of them evicted when bytes run out.
 pub(crate) struct Cache<V: Weigh> {
     inner: sync::Cache<Key, Arc<V>, ByBytes>,
+    below: Option<Arc<dyn Below>>,
 }
 
 impl<V: Weigh> Cache<V> {
@@ -44,7 +55,17 @@ impl<V: Weigh> Cache<V> {
     pub(crate) fn new(capacity_bytes: u64) -> Cache<V> {
         const TYPICAL_BYTES: u64 = 16 * 1024;
         let items = usize::try_from(capacity_bytes / TYPICAL_BYTES).unwrap_or(usize::MAX);
-        Cache { inner: sync::Cache::with_weighter(items, capacity_bytes, ByBytes) }
+        Cache { inner: sync::Cache::with_weighter(items, capacity_bytes, ByBytes), below: None }
+    }
+
+    /// With another cache below it, of bytes as they lie on the medium.
+    pub(crate) fn above(self, below: Option<Arc<dyn Below>>) -> Cache<V> {
+        Cache { below, ..self }
+    }
+
+    /// What is below it.
+    pub(crate) fn below(&self) -> Option<&dyn Below> {
+        self.below.as_deref()
     }
 
     /// The value at `offset` of an extent, if it is here.

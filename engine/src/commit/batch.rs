@@ -1,6 +1,5 @@
 //! A write batch as users fill it: operations on several tables that become one commit.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -98,6 +97,7 @@ impl Batch {
         }
         let target = self.target(target);
         let key_at = self.bytes.len();
+        self.bytes.reserve(key.len() + value.len());
         self.bytes.extend_from_slice(key);
         let value_at = self.bytes.len();
         self.bytes.extend_from_slice(value);
@@ -196,61 +196,80 @@ impl Batch {
 
     /// The tables that the operations go to now.
     pub(crate) fn homes(&self) -> Homes {
-        self.targets.iter().map(|t| t.resolve()).collect()
+        let mut homes = Homes::with_capacity(self.targets.len());
+        for target in &self.targets {
+            homes.push(target.resolve());
+        }
+        homes
     }
 
-    /// The operations that count: of several on one key of a table, the last, unless a later range
-    /// delete is over it. Range deletes become disjoint: those of a table that meet become one.
-    pub(super) fn effective(&self) -> Effective<'_> {
-        if !self.has_ranges {
-            return Effective { points: self.last_of_each(), ranges: Vec::new() };
-        }
-        let mut ranges = Vec::new();
-        let mut points = self.last_of_each().into_owned();
-        for target in 0..self.targets.len() {
-            let of_target = (0..).zip(&self.operations).filter(|(_, o)| o.target == target);
-            let deletes = of_target.filter(|(_, o)| o.kind == Kind::RangeDelete);
-            // As if each operation were a commit of its own.
-            let over: Tombstones =
-                deletes.map(|(n, o)| Arc::new(Tombstone::new(self.interval(o), n + 1))).collect();
-            points.retain(|o| {
-                o.target != target || over.newest_over(self.key(o), LSN_MAX) <= o.number
-            });
-            let intervals = over.iter().map(|tombstone| tombstone.interval.clone());
-            ranges.extend(union(intervals).into_iter().map(|interval| (target, interval)));
-        }
-        Effective { points: points.into(), ranges }
-    }
-
-    /// The puts and deletes that count among themselves.
-    fn last_of_each(&self) -> Cow<'_, [Operation]> {
-        if self.operations.len() < 2 && !self.has_ranges {
-            return Cow::Borrowed(&self.operations);
-        }
-        let place = |i: &usize| {
-            let operation = &self.operations[*i];
-            (operation.target, self.key(operation))
+    /// The puts and deletes that count: of several on one key of a table, the last, unless a later
+    /// range delete is over it. In the order of tables and keys.
+    pub(super) fn effective(&self) -> impl Iterator<Item = &Operation> {
+        let over = self.tombstones();
+        let counts = move |o: &&Operation| {
+            let over = over.get(o.target);
+            over.is_none_or(|over| over.newest_over(self.key(o), LSN_MAX) <= o.number)
         };
-        let is_point = |i: &usize| self.operations[*i].kind != Kind::RangeDelete;
-        let mut order: Vec<usize> = (0..self.operations.len()).filter(is_point).collect();
-        order.sort_by(|a, b| place(a).cmp(&place(b)));
-        // The sort is stable: the last of equals is the last given.
-        let mut last = Vec::with_capacity(order.len());
-        for (n, i) in order.iter().enumerate() {
-            if order.get(n + 1).is_none_or(|next| place(next) != place(i)) {
-                last.push(*i);
+        self.order().into_iter().map(|place| &self.operations[place as usize]).filter(counts)
+    }
+
+    /// The range deletes, which come before the rest: targets and intervals. Those of a target are
+    /// disjoint, as those that meet become one.
+    pub(super) fn effective_ranges(&self) -> Vec<(usize, KeyInterval)> {
+        let of_target = |(target, over): (usize, Tombstones)| {
+            let intervals = over.iter().map(|tombstone| tombstone.interval.clone());
+            union(intervals).into_iter().map(move |interval| (target, interval))
+        };
+        self.tombstones().into_iter().enumerate().flat_map(of_target).collect()
+    }
+
+    /// The range deletes of each target, as if each operation were a commit of its own; nothing
+    /// without any.
+    fn tombstones(&self) -> Vec<Tombstones> {
+        if !self.has_ranges {
+            return Vec::new();
+        }
+        let of_target = |target| {
+            let deletes = self.operations.iter().filter(|o| o.kind == Kind::RangeDelete);
+            let own = deletes.filter(|o| o.target == target);
+            own.map(|o| Arc::new(Tombstone::new(self.interval(o), o.number))).collect()
+        };
+        (0..self.targets.len()).map(of_target).collect()
+    }
+
+    fn order(&self) -> SmallVec<[u32; 2]> {
+        let is_point = |(o, _): &(&Operation, u32)| o.kind != Kind::RangeDelete;
+        let points = self.operations.iter().zip(0..).filter(is_point);
+        if self.operations.len() < 2 {
+            return points.map(|(_, place)| place).collect();
+        }
+        let mut order: Vec<(usize, u64, u32)> = Vec::with_capacity(self.operations.len());
+        order.extend(points.map(|(o, place)| (o.target, head(self.key(o)), place)));
+        let key = |place: u32| self.key(&self.operations[place as usize]);
+        order.sort_unstable_by(|a, b| {
+            // Most keys differ in their heads.
+            (a.0, a.1).cmp(&(b.0, b.1)).then_with(|| (key(a.2), a.2).cmp(&(key(b.2), b.2)))
+        });
+        let mut last = SmallVec::with_capacity(order.len());
+        for (n, this) in order.iter().enumerate() {
+            let is_same = |next: &(usize, u64, u32)| {
+                (next.0, next.1) == (this.0, this.1) && key(next.2) == key(this.2)
+            };
+            if !order.get(n + 1).is_some_and(is_same) {
+                last.push(this.2);
             }
         }
-        last.into_iter().map(|i| self.operations[i]).collect::<Vec<_>>().into()
+        last
     }
 }
 
-/// What is left of a batch's operations.
-pub(super) struct Effective<'a> {
-    pub(super) points: Cow<'a, [Operation]>,
-    /// Range deletes: targets and intervals, those of a target disjoint. They come before the
-    /// points.
-    pub(super) ranges: Vec<(usize, KeyInterval)>,
+/// The first bytes of a key, as a number of the same order.
+fn head(key: &[u8]) -> u64 {
+    let mut head = [0; 8];
+    let len = key.len().min(8);
+    head[..len].copy_from_slice(&key[..len]);
+    u64::from_be_bytes(head)
 }
 
 impl std::fmt::Debug for Batch {
@@ -259,5 +278,65 @@ impl std::fmt::Debug for Batch {
             .field("operations", &self.operations.len())
             .field("tables", &self.targets.len())
             .finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    struct Nowhere;
+
+    impl Target for Nowhere {
+        fn resolve(&self) -> Arc<dyn Home> {
+            unreachable!("nobody asks where it goes")
+        }
+
+        fn lock_space(&self) -> u64 {
+            0
+        }
+
+        fn label(&self) -> String {
+            String::new()
+        }
+    }
+
+    /// Keys that agree in their heads, that end in zeros, that are empty; few, so that many come
+    /// twice.
+    #[test]
+    fn of_several_operations_on_a_key_the_last_counts_and_all_are_in_order() {
+        let tables: [Arc<dyn Target>; 2] = [Arc::new(Nowhere), Arc::new(Nowhere)];
+        let keys: Vec<Vec<u8>> = (0..40u8)
+            .map(|n| match n % 4 {
+                0 => vec![0; usize::from(n / 4)],
+                1 => vec![b'a'; usize::from(n / 4)],
+                2 => [&b"the same head"[..], &[n / 4]].concat(),
+                _ => vec![255, n],
+            })
+            .collect();
+        let mut seed = 3u64;
+        let mut below = |n: usize| {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (seed >> 33) as usize % n
+        };
+        for len in (0..100).chain([500]) {
+            let (mut batch, mut expected) = (Batch::default(), BTreeMap::new());
+            let mut order = Vec::new();
+            for n in 0..len {
+                let (table, key) = (below(2), &keys[below(keys.len())]);
+                if !order.contains(&table) {
+                    order.push(table);
+                }
+                batch.push(&tables[table], Kind::Put, key, &[n as u8]);
+                let place = order.iter().position(|t| *t == table).unwrap();
+                expected.insert((place, key.clone()), vec![n as u8]);
+            }
+            let found = batch
+                .effective()
+                .map(|o| ((o.target, batch.key(o).to_vec()), batch.value(o).to_vec()));
+            assert!(found.eq(expected), "{len} operations");
+        }
     }
 }

@@ -209,7 +209,11 @@ impl Buckets {
     /// Buckets for as many threads as there are processors.
     pub(super) fn new() -> Buckets {
         let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-        let each = if cfg!(all(test, feature = "shuttle")) { 1 } else { processors.min(8) };
+        let each = if cfg!(all(test, any(feature = "loom", feature = "shuttle"))) {
+            1
+        } else {
+            processors.min(8)
+        };
         Buckets {
             buckets: (0..2 * each).map(|_| Bucket::default()).collect(),
             bounds: Bounds { batches: AtomicU32::new(1), bytes: AtomicU64::new(0) },

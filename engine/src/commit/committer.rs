@@ -308,7 +308,9 @@ impl Committer {
                 self.make_spare(stream, len)?;
                 continue;
             }
-            ticket.actives.extend(group.homes.iter().map(|home| home.active()));
+            for home in &group.homes {
+                ticket.actives.push(home.active());
+            }
             ticket.lsn = turnstile.pass(group, &self.zones, &mut ticket.places);
             at_ticket();
             return Ok(ticket);
@@ -369,7 +371,7 @@ impl Committer {
                 incarnation: self.incarnation,
                 zone_generation: place.generation,
                 payload_len: part.payload().len() as u32,
-                payload_sum: SubEntry::payload_sum(lsn, part.payload()),
+                payload_sum: SubEntry::payload_sum_in(lsn, part.header_and_payload()),
                 count,
                 index: index as u16,
                 records: part.records.len() as u32,
@@ -387,10 +389,13 @@ impl Committer {
             self.pay_for_published_rule(&ticket.places);
         }
         self.index(&group, &ticket);
-        let streams = group.parts.iter().map(|part| Some(part.stream));
-        let spans =
-            fenced.spans().iter().zip(streams).chain(switched.spans().iter().zip([None; 2]));
-        let written = spans.map(|(&span, stream)| Written { stream, span }).collect();
+        let mut written = Few::new();
+        for (&span, part) in fenced.spans().iter().zip(&group.parts) {
+            written.push(Written { stream: Some(part.stream), span });
+        }
+        for &span in switched.spans() {
+            written.push(Written { stream: None, span });
+        }
         let relaxed = durability == Durability::Relaxed;
         if relaxed {
             // Here, where others do the same, and not when all of them wait for one.
@@ -441,21 +446,36 @@ impl Committer {
 
     fn index(&self, group: &Group, ticket: &Ticket<'_>) {
         let _guard = pin();
-        let mut bytes: Few<u64> = smallvec![0; group.homes.len()];
+        // Records and bytes of each home.
+        let mut counts: Few<(u64, u64)> = smallvec![(0, 0); group.homes.len()];
         for (part, place) in group.parts.iter().zip(&ticket.places) {
             let part_at = self.zones.geometry().zone(place.zone) + place.offset;
             for placed in &part.records {
-                let Some(record) = Record::decode(&part.bytes[placed.at..]) else { continue };
-                let at = part_at + placed.at as u64;
-                if let Some(home) = placed.home {
-                    bytes[home] += placed.stored as u64;
-                    ticket.actives[home].insert(&record, at);
-                } else if group.content == Content::Commit && record.kind == Kind::Blob {
+                let at = part_at + u64::from(placed.at);
+                if let Some(home) = placed.home.map(|home| home as usize) {
+                    counts[home].0 += 1;
+                    counts[home].1 += u64::from(placed.stored);
+                    let record = || Record::decode(&part.bytes[placed.at as usize..]);
+                    match part.has_ranges.then(record).flatten().and_then(|r| r.tombstone(at)) {
+                        Some(tombstone) => ticket.actives[home].insert_range(tombstone),
+                        None => ticket.actives[home].insert(part.key(placed), ticket.lsn, at),
+                    }
+                } else if group.content == Content::Commit
+                    && Record::decode(&part.bytes[placed.at as usize..])
+                        .is_some_and(|record| record.kind == Kind::Blob)
+                {
                     self.blobs.note(ticket.lsn, at, self.durable());
                 }
             }
         }
-        group.homes.iter().zip(bytes).for_each(|(home, bytes)| home.count(bytes));
+        for ((home, active), (records, bytes)) in
+            group.homes.iter().zip(&ticket.actives).zip(counts)
+        {
+            if records > 0 {
+                active.count(ticket.lsn, records, bytes);
+                home.count(bytes);
+            }
+        }
     }
 
     /// Runs `f` while nothing is written to the region's media; commits wait.

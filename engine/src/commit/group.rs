@@ -8,7 +8,7 @@ use smallvec::{SmallVec, smallvec};
 use super::batch::{Batch, Home, Homes};
 use super::subentry::{Content, SUB_HEADER};
 use crate::error::{Error, Result};
-use crate::memtable::{Record, encode_record, record_len, set_seq};
+use crate::memtable::{RECORD_HEADER, Record, encode_record, record_len, set_seq};
 use crate::mvcc::KeyInterval;
 use crate::pm::LINE;
 use crate::record::{Kind, Lsn, SYSTEM_TABLE, TableId, encode_end, put_u32};
@@ -25,18 +25,19 @@ pub(crate) struct Part {
     payload_len: usize,
     pub(super) records: Few<Placed>,
     /// Whether range deletes are among them.
-    has_ranges: bool,
+    pub(super) has_ranges: bool,
 }
 
 /// Where in a part's bytes a record's key lies, and whose record it is.
+/// Small numbers, since a part lies within a zone: groups are handed on by value.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Placed {
-    pub(super) at: usize,
+    pub(super) at: u32,
     /// Index into the group's homes; `None` for the engine's own records.
-    pub(super) home: Option<usize>,
-    key_len: usize,
+    pub(super) home: Option<u32>,
+    key_len: u32,
     /// Bytes that it takes.
-    pub(super) stored: usize,
+    pub(super) stored: u32,
     /// Which of the group's batches it came with.
     batch: u32,
 }
@@ -74,11 +75,10 @@ impl Group {
             let part = part_of(&mut parts, home.stream(), batch.stored_len());
             part.push(Some(target), (home.table(), kind), key, value);
         };
-        let effective = batch.effective();
-        for (target, KeyInterval { start, end }) in &effective.ranges {
+        for (target, KeyInterval { start, end }) in &batch.effective_ranges() {
             add(*target, Kind::RangeDelete, start, &encode_end(end.as_deref()));
         }
-        for operation in &*effective.points {
+        for operation in batch.effective() {
             let (key, value) = (batch.key(operation), batch.value(operation));
             add(operation.target, operation.kind, key, value);
         }
@@ -108,16 +108,17 @@ impl Group {
         batch.check()?;
         let homes = batch.homes();
         let mut part = Part::with_capacity(SHARED_STREAM, batch.stored_len());
-        let writes = batch.effective();
+        let ranges = batch.effective_ranges();
+        let writes: Vec<_> = batch.effective().collect();
         let mut counts = Vec::new();
-        put_u32(&mut counts, (writes.ranges.len() + writes.points.len()) as u32);
+        put_u32(&mut counts, (ranges.len() + writes.len()) as u32);
         put_u32(&mut counts, locks.len() as u32);
         part.push(None, (SYSTEM_TABLE, Kind::Prepare), id, &counts);
-        for (target, KeyInterval { start, end }) in &writes.ranges {
+        for (target, KeyInterval { start, end }) in &ranges {
             let place = (homes[*target].table(), Kind::RangeDelete);
             part.push(None, place, start, &encode_end(end.as_deref()));
         }
-        for write in &*writes.points {
+        for write in writes {
             let place = (homes[write.target].table(), write.kind);
             part.push(None, place, batch.key(write), batch.value(write));
         }
@@ -212,7 +213,7 @@ impl Group {
         }
         for part in &mut self.parts {
             for record in &part.records {
-                set_seq(&mut part.bytes[record.at..], lsn);
+                set_seq(&mut part.bytes[record.at as usize..], lsn);
             }
         }
     }
@@ -229,15 +230,15 @@ impl Group {
 
     /// Takes in the records of a group that came later; then [`Group::drop_superseded`].
     pub(super) fn absorb(&mut self, next: Group) {
-        let homes: Few<usize> = next.homes.into_iter().map(|home| self.home(home)).collect();
+        let homes: Few<u32> = next.homes.into_iter().map(|home| self.home(home)).collect();
         for part in next.parts {
             let own = part_of(&mut self.parts, part.stream, part.payload_len);
             own.open();
-            let shift = own.bytes.len() - SUB_HEADER;
+            let shift = (own.bytes.len() - SUB_HEADER) as u32;
             own.bytes.extend_from_slice(part.payload());
             own.records.extend(part.records.into_iter().map(|record| Placed {
                 at: record.at + shift,
-                home: record.home.map(|home| homes[home]),
+                home: record.home.map(|home| homes[home as usize]),
                 batch: record.batch + self.batches,
                 ..record
             }));
@@ -248,12 +249,12 @@ impl Group {
     }
 
     /// The index of a home, which is added if it is new.
-    fn home(&mut self, home: Arc<dyn Home>) -> usize {
+    fn home(&mut self, home: Arc<dyn Home>) -> u32 {
         let known = self.homes.iter().position(|h| h.table() == home.table());
         known.unwrap_or_else(|| {
             self.homes.push(home);
             self.homes.len() - 1
-        })
+        }) as u32
     }
 
     /// Of several records of a key, leaves the last that was absorbed: within one LSN a key of a
@@ -306,9 +307,13 @@ impl Part {
         key: &[u8],
         value: &[u8],
     ) {
-        let (at, key_len) = (self.bytes.len(), key.len());
-        let stored = record_len(key_len, value.len());
-        self.records.push(Placed { at, home, key_len, stored, batch: 0 });
+        self.records.push(Placed {
+            at: self.bytes.len() as u32,
+            home: home.map(|home| home as u32),
+            key_len: key.len() as u32,
+            stored: record_len(key.len(), value.len()) as u32,
+            batch: 0,
+        });
         self.has_ranges |= kind == Kind::RangeDelete;
         encode_record(&mut self.bytes, table, kind, key, value);
     }
@@ -329,9 +334,15 @@ impl Part {
         &self.bytes[SUB_HEADER..SUB_HEADER + self.payload_len]
     }
 
-    fn key(&self, record: &Placed) -> &[u8] {
-        let at = record.at + crate::memtable::RECORD_HEADER;
-        &self.bytes[at..at + record.key_len]
+    /// The key of a record.
+    pub(super) fn key(&self, record: &Placed) -> &[u8] {
+        let at = record.at as usize + RECORD_HEADER;
+        &self.bytes[at..at + record.key_len as usize]
+    }
+
+    /// The room for the header and the records: what the payload's checksum is made of.
+    pub(super) fn header_and_payload(&mut self) -> &mut [u8] {
+        &mut self.bytes[..SUB_HEADER + self.payload_len]
     }
 
     /// Removes records, given by index.
@@ -342,8 +353,9 @@ impl Part {
         let mut kept = Part::with_capacity(self.stream, self.payload_len);
         for (r, record) in self.records.iter().enumerate() {
             if !gone.contains(&r) {
-                kept.records.push(Placed { at: kept.bytes.len(), ..*record });
-                kept.bytes.extend_from_slice(&self.bytes[record.at..record.at + record.stored]);
+                kept.records.push(Placed { at: kept.bytes.len() as u32, ..*record });
+                let (at, len) = (record.at as usize, record.stored as usize);
+                kept.bytes.extend_from_slice(&self.bytes[at..at + len]);
             }
         }
         kept.close();

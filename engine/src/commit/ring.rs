@@ -18,7 +18,8 @@ use crate::pm::Span;
 use crate::record::Lsn;
 
 /// How many groups can be under way at once. (So few under the model checker that credit runs out.)
-pub(super) const RING: u64 = if cfg!(all(test, feature = "shuttle")) { 4 } else { 4096 };
+pub(super) const RING: u64 =
+    if cfg!(all(test, any(feature = "loom", feature = "shuttle"))) { 4 } else { 4096 };
 
 /// A fenced range of a finished group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -127,7 +128,7 @@ fn unpack(at: u64, about: u64) -> Written {
     Written { stream: stream.checked_sub(1), span: Span { at, len: about & 0xffff_ffff } }
 }
 
-#[cfg(all(test, not(feature = "shuttle")))]
+#[cfg(all(test, not(any(feature = "loom", feature = "shuttle"))))]
 mod tests {
     use super::*;
 

@@ -60,7 +60,9 @@ impl SubEntry {
         out[40..44].copy_from_slice(&self.records.to_le_bytes());
         out[44..48].copy_from_slice(&self.stream.to_le_bytes());
         out[48] = self.content as u8;
-        let sum = checksum(&[u64::from(zone)], &out[8..]);
+        // The seed, where the magic and the checksum will be: one go over whole lines.
+        out[..8].copy_from_slice(&u64::from(zone).to_le_bytes());
+        let sum = checksum(&[], &out);
         out[..4].copy_from_slice(MAGIC);
         out[4..8].copy_from_slice(&sum.to_le_bytes());
         out
@@ -103,6 +105,12 @@ impl SubEntry {
     /// The checksum of a payload.
     pub(crate) fn payload_sum(lsn: Lsn, payload: &[u8]) -> u32 {
         checksum(&[lsn], payload)
+    }
+
+    /// The checksum of the payload behind the room for a header, in which the seed is put.
+    pub(crate) fn payload_sum_in(lsn: Lsn, bytes: &mut [u8]) -> u32 {
+        bytes[SUB_HEADER - 8..SUB_HEADER].copy_from_slice(&lsn.to_le_bytes());
+        checksum(&[], &bytes[SUB_HEADER - 8..])
     }
 }
 

@@ -1,22 +1,29 @@
 //! What the threads of the commit path share, in one place: atomics, locks, and lanes to wait in.
 //!
-//! With the feature `shuttle`, unit tests run the very types of production under shuttle's
-//! scheduler (`tests/model.rs`): all of these become shuttle's, and nothing else changes.
+//! With the feature `shuttle` or `loom`, unit tests run the very types of production under that
+//! model checker (`tests/model.rs`, `tests/loom.rs`): all of these become the checker's, and
+//! nothing else changes. Shuttle draws schedules of whole commits; loom tries every schedule, and
+//! every value that an ordering of memory allows, of the smallest parts.
 
-#[cfg(not(all(test, feature = "shuttle")))]
+#[cfg(all(test, feature = "loom", not(feature = "shuttle")))]
+use loom as checker;
+#[cfg(all(test, feature = "shuttle"))]
+use shuttle as checker;
+
+#[cfg(not(all(test, any(feature = "loom", feature = "shuttle"))))]
 pub(super) use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-#[cfg(all(test, feature = "shuttle"))]
-pub(super) use shuttle::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+#[cfg(all(test, any(feature = "loom", feature = "shuttle")))]
+pub(super) use checker::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
-#[cfg(not(all(test, feature = "shuttle")))]
+#[cfg(not(all(test, any(feature = "loom", feature = "shuttle"))))]
 pub(super) use parking_lot::{Mutex, MutexGuard};
 
-#[cfg(all(test, feature = "shuttle"))]
+#[cfg(all(test, any(feature = "loom", feature = "shuttle")))]
 pub(super) use modelled::{Mutex, MutexGuard};
 
 /// Waits for a few microseconds at most; whether it came true.
-#[cfg(not(all(test, feature = "shuttle")))]
+#[cfg(not(all(test, any(feature = "loom", feature = "shuttle"))))]
 pub(super) fn spin_until(mut is_true: impl FnMut() -> bool) -> bool {
     const SPINS: u32 = 64;
     for _ in 0..SPINS {
@@ -28,7 +35,7 @@ pub(super) fn spin_until(mut is_true: impl FnMut() -> bool) -> bool {
     false
 }
 
-#[cfg(all(test, feature = "shuttle"))]
+#[cfg(all(test, any(feature = "loom", feature = "shuttle")))]
 pub(super) fn spin_until(mut is_true: impl FnMut() -> bool) -> bool {
     is_true()
 }
@@ -49,7 +56,7 @@ pub(super) struct Lane {
     seats: AtomicU32,
     /// Whoever wakes up next wakes all others (1), or does not (0).
     relay: AtomicU32,
-    #[cfg(all(test, feature = "shuttle"))]
+    #[cfg(all(test, any(feature = "loom", feature = "shuttle")))]
     queue: modelled::Queue,
 }
 
@@ -102,14 +109,14 @@ impl Lane {
         self.seats.load(Ordering::SeqCst) > 0
     }
 
-    #[cfg(not(all(test, feature = "shuttle")))]
+    #[cfg(not(all(test, any(feature = "loom", feature = "shuttle"))))]
     fn wake(&self, most: u32) -> usize {
         use rustix::thread::futex;
         // It fails only for a bad address, and this one is good.
         futex::wake(&self.rings, futex::Flags::PRIVATE, most).unwrap_or(0)
     }
 
-    #[cfg(all(test, feature = "shuttle"))]
+    #[cfg(all(test, any(feature = "loom", feature = "shuttle")))]
     fn wake(&self, most: u32) -> usize {
         self.queue.wake(most)
     }
@@ -126,7 +133,7 @@ impl Seat<'_> {
         }
     }
 
-    #[cfg(not(all(test, feature = "shuttle")))]
+    #[cfg(not(all(test, any(feature = "loom", feature = "shuttle"))))]
     fn wait(&self) {
         use rustix::thread::futex;
         let slept = futex::wait(&self.lane.rings, futex::Flags::PRIVATE, self.seen, None);
@@ -136,7 +143,7 @@ impl Seat<'_> {
         );
     }
 
-    #[cfg(all(test, feature = "shuttle"))]
+    #[cfg(all(test, any(feature = "loom", feature = "shuttle")))]
     fn wait(&self) {
         self.lane.queue.sleep_while(|| self.lane.rings.load(Ordering::SeqCst) == self.seen);
     }
@@ -148,26 +155,27 @@ impl Drop for Seat<'_> {
     }
 }
 
-/// The same interfaces over shuttle's primitives.
-#[cfg(all(test, feature = "shuttle"))]
+/// The same interfaces over a checker's primitives.
+#[cfg(all(test, any(feature = "loom", feature = "shuttle")))]
 mod modelled {
-    use shuttle::sync::atomic::{AtomicUsize, Ordering};
+    use super::checker::sync::atomic::{AtomicUsize, Ordering};
+    use super::checker::sync::{Condvar, Mutex as Inner, MutexGuard as InnerGuard};
 
     /// `parking_lot`'s interface.
     #[derive(Debug, Default)]
     pub(in crate::commit) struct Mutex<T> {
-        inner: shuttle::sync::Mutex<T>,
+        inner: Inner<T>,
         holders: AtomicUsize,
     }
 
     pub(in crate::commit) struct MutexGuard<'a, T> {
-        inner: Option<shuttle::sync::MutexGuard<'a, T>>,
+        inner: Option<InnerGuard<'a, T>>,
         holders: &'a AtomicUsize,
     }
 
     impl<T> Mutex<T> {
         pub(in crate::commit) fn new(value: T) -> Mutex<T> {
-            Mutex { inner: shuttle::sync::Mutex::new(value), holders: AtomicUsize::new(0) }
+            Mutex { inner: Inner::new(value), holders: AtomicUsize::new(0) }
         }
 
         pub(in crate::commit) fn lock(&self) -> MutexGuard<'_, T> {
@@ -217,8 +225,8 @@ mod modelled {
     /// The kernel's queue of sleepers.
     #[derive(Debug, Default)]
     pub(super) struct Queue {
-        sleeping: shuttle::sync::Mutex<usize>,
-        woken: shuttle::sync::Condvar,
+        sleeping: Inner<usize>,
+        woken: Condvar,
     }
 
     impl Queue {

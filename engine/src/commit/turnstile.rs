@@ -96,8 +96,9 @@ impl Turnstile {
         debug_assert_eq!(self.lacks_space(group), None, "space is ready before the ticket");
         let lsn = self.next;
         self.next += 1;
-        let parts = group.parts.iter();
-        places.extend(parts.map(|part| self.reserve(part.stream, part.zone_len(), lsn, zones)));
+        for part in &group.parts {
+            places.push(self.reserve(part.stream, part.zone_len(), lsn, zones));
+        }
         lsn
     }
 

@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use super::background::Background;
 use super::stats::OpenStats;
 use super::streams::Streams;
+use crate::alloc::VolatilePool;
 use crate::commit::JournalMark;
 use crate::error::{Error, ErrorKind, Result};
 use crate::level0::GlobalIndex;
@@ -43,6 +44,8 @@ pub(super) struct Engine {
     pub(super) streams: Streams,
     pub(super) stop: AtomicBool,
     pub(super) opened: OpenStats,
+    /// The cache below the block cache, where there is one.
+    pub(super) attic: Option<Arc<VolatilePool>>,
 }
 
 impl Engine {

@@ -1,5 +1,6 @@
 //! The database: opening and closing, tables by name, recovery's order, the background.
 
+mod attic;
 mod background;
 mod catalog;
 mod cleaning;

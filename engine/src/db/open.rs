@@ -20,6 +20,7 @@ use std::time::Instant;
 use parking_lot::Mutex;
 
 use super::OpenHow;
+use super::attic;
 use super::background::Background;
 use super::create::create;
 use super::inner::{Engine, Inner};
@@ -29,6 +30,7 @@ use super::rebuild;
 use super::stats::OpenStats;
 use super::streams::Streams;
 use crate::alloc::{StreamKind, StreamPool, ZonePool};
+use crate::cache::Below;
 use crate::commit::{
     Accepted, Committer, Evidence, Floor, Gidx, Poison, Recovered, Start, recover,
 };
@@ -301,12 +303,14 @@ impl Opening<'_> {
             Arc::clone(&poison),
             start,
         );
+        let attic = attic::of(&region, &zones, self.read_only);
+        let below = attic.clone().map(|attic| attic as Arc<dyn Below>);
         let shared = Shared {
             region,
             zones,
             committer,
             snapshots: SnapshotRegistry::new(visible),
-            cache: Arc::new(BlockCache::new(self.options.cache_size)),
+            cache: Arc::new(BlockCache::new(self.options.cache_size).above(below)),
             poison,
             read_only: self.read_only,
             pace: Pace::default(),
@@ -328,6 +332,7 @@ impl Opening<'_> {
             streams: Streams::default(),
             stop: AtomicBool::new(false),
             opened: OpenStats::default(),
+            attic,
         }
     }
 

@@ -232,6 +232,11 @@ pub struct CacheStats {
     pub hits: u64,
     /// Blocks that had to be read.
     pub misses: u64,
+    /// Bytes of blocks in free units of the region, in `dax` and `emulated`: a cache below this
+    /// one, which gives way to records.
+    pub below_used: u64,
+    /// Blocks found there instead of being read from their medium.
+    pub below_hits: u64,
 }
 
 /// Background jobs.
@@ -284,6 +289,8 @@ pub(super) fn collect(engine: &Engine) -> Stats {
             used: engine.shared.cache.used(),
             hits: engine.shared.cache.hits(),
             misses: engine.shared.cache.misses(),
+            below_used: engine.attic.as_ref().map_or(0, |attic| attic.used()),
+            below_hits: engine.attic.as_ref().map_or(0, |attic| attic.hits()),
         },
         background: background(engine),
     }

@@ -20,6 +20,7 @@ use super::filter::{self, Filter};
 use super::footer::{FOOTER_LEN, Footer};
 use super::index::Index;
 use super::{BlockCache, Described, ExtentCursor, ExtentMeta, Malformed, ranges};
+use crate::cache::Below;
 use crate::error::{Damage, Error, Result};
 use crate::mvcc::Tombstones;
 use crate::record::{Kind, Lsn};
@@ -269,11 +270,28 @@ impl Extent {
         if let Some(block) = cache.get(self.meta.id, offset) {
             return Ok(block);
         }
-        let block = Arc::new(self.load_block(&parts.index, n)?);
+        let block = Arc::new(match cache.below().filter(|_| fill) {
+            Some(below) => self.block_through(below, &parts.index, n)?,
+            None => self.load_block(&parts.index, n)?,
+        });
         if fill {
             cache.insert(self.meta.id, offset, Arc::clone(&block));
         }
         Ok(block)
+    }
+
+    /// Block `n` from what is below the cache, or else from the store by way of it.
+    fn block_through(&self, below: &dyn Below, index: &Index, n: usize) -> Result<Block> {
+        let entry = &index.entries()[n];
+        let (id, at) = (self.meta.id, entry.offset);
+        let kept = below.get(id, at).map(|bytes| Block::decode(id, at, Bytes::from(bytes)));
+        if let Some(Ok(block)) = kept {
+            return Ok(block);
+        }
+        let bytes = self.store.read(&self.meta.location, entry.offset, entry.len)?;
+        below.keep(id, at, &bytes);
+        Block::decode(id, at, Bytes::from(bytes))
+            .map_err(|malformed| self.corrupt(at, "block", malformed))
     }
 
     /// Block `n` from the store.

@@ -6,7 +6,7 @@ use super::index::Records;
 use crate::limits::{MAX_KEY_LEN, MAX_VALUE_LEN};
 use crate::mvcc::{KeyInterval, Tombstone};
 use crate::pm::Region;
-use crate::record::{EntryRef, Kind, Lsn, Reader, TableId, decode_end, put_u32, put_u64};
+use crate::record::{EntryRef, Kind, Lsn, Reader, TableId, decode_end};
 
 /// Bytes before a record's key.
 pub(crate) const RECORD_HEADER: usize = 24;
@@ -73,11 +73,13 @@ pub(crate) fn encode_record(
     value: &[u8],
 ) {
     debug_assert!(out.len().is_multiple_of(8), "records are aligned to 8 bytes");
-    put_u64(out, 0);
-    put_u32(out, table);
-    put_u32(out, key.len() as u32);
-    put_u32(out, value.len() as u32);
-    out.extend_from_slice(&[kind as u8, 0, 0, 0]);
+    let mut header = [0; RECORD_HEADER];
+    header[8..12].copy_from_slice(&table.to_le_bytes());
+    header[12..16].copy_from_slice(&(key.len() as u32).to_le_bytes());
+    header[16..20].copy_from_slice(&(value.len() as u32).to_le_bytes());
+    header[20] = kind as u8;
+    out.reserve(record_len(key.len(), value.len()));
+    out.extend_from_slice(&header);
     out.extend_from_slice(key);
     out.extend_from_slice(value);
     out.resize(out.len().next_multiple_of(8), 0);

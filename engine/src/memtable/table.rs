@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::records::{Record, record_at};
 use super::{Index, IndexCursor};
 use crate::error::Result;
-use crate::mvcc::{TombstoneList, Tombstones};
+use crate::mvcc::{Tombstone, TombstoneList, Tombstones};
 use crate::pm::Region;
 use crate::record::{Cursor, EntryRef, Kind, LSN_MAX, Lsn};
 
@@ -39,15 +39,21 @@ impl Memtable {
         }
     }
 
-    /// Makes the record at `at` findable.
-    pub(crate) fn insert(&self, record: &Record<'_>, at: u64) {
-        match record.tombstone(at) {
-            Some(tombstone) => self.tombstones.add(vec![tombstone]),
-            None => self.index.insert(record.key, record.seq, at),
-        }
-        self.records.fetch_add(1, Ordering::Relaxed);
-        self.bytes.fetch_add(record.stored_len() as u64, Ordering::Relaxed);
-        self.oldest.fetch_min(record.seq, Ordering::Relaxed);
+    /// Makes the record at `at` findable. Whoever inserts counts, before the group is finished.
+    pub(crate) fn insert(&self, key: &[u8], seq: Lsn, at: u64) {
+        self.index.insert(key, seq, at);
+    }
+
+    /// Has a range tombstone hide what it covers. As [`Memtable::insert`].
+    pub(crate) fn insert_range(&self, tombstone: Arc<Tombstone>) {
+        self.tombstones.add(vec![tombstone]);
+    }
+
+    /// Counts records of a group that were inserted, and the bytes that they take.
+    pub(crate) fn count(&self, seq: Lsn, records: u64, bytes: u64) {
+        self.records.fetch_add(records, Ordering::Relaxed);
+        self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        self.oldest.fetch_min(seq, Ordering::Relaxed);
     }
 
     /// The newest version of `key` that is not newer than `at_most`.

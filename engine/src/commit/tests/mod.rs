@@ -1,8 +1,10 @@
 //! Commit alone: a committer over a small region, without the database around it.
 
+#[cfg(all(feature = "loom", not(feature = "shuttle")))]
+mod loom;
 #[cfg(feature = "shuttle")]
 mod model;
-#[cfg(not(feature = "shuttle"))]
+#[cfg(not(any(feature = "loom", feature = "shuttle")))]
 mod rules;
 
 use std::path::Path;

@@ -2,13 +2,15 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::ground::Ground;
 use crate::alloc::logged::LoggedPool;
-use crate::error::Result;
+use crate::alloc::{Link, VolatilePool, ZonePool};
+use crate::error::{Error, ErrorKind, Result};
 use crate::options::Mode;
 use crate::os::{Files, RealFiles};
-use crate::pm::{Media, Region};
+use crate::pm::{Geometry, Media, Region};
 
 /// An allocator of objects of one size in a region of its own.
 pub trait Allocation {
@@ -63,6 +65,92 @@ impl Allocation for PoolAllocator {
 
     fn costs(&self) -> (u64, u64) {
         costs(&self.0.region)
+    }
+}
+
+/// The project's zones: one persist of two lines, whatever their size.
+#[derive(Debug)]
+pub struct ZoneAllocator {
+    region: Arc<Region>,
+    zones: ZonePool,
+    units: u32,
+    ordinal: AtomicU64,
+}
+
+impl ZoneAllocator {
+    /// Zones of `bytes` in a new region of about `size` bytes.
+    ///
+    /// # Errors
+    ///
+    /// An I/O error.
+    pub fn create(path: &Path, size: u64, mode: Mode, bytes: u64) -> Result<ZoneAllocator> {
+        let files: Arc<dyn Files> = Arc::new(RealFiles);
+        let geometry = Geometry::for_size(size);
+        let media = Media::create(&files, path, geometry.region_len(), mode)?;
+        let region = Arc::new(Region::new(media, path, geometry.region_len())?);
+        region.persist(ZonePool::format(&region, geometry))?;
+        let (zones, ..) = ZonePool::open(&region, geometry)?;
+        let (units, ordinal) = (geometry.units_for(bytes), AtomicU64::new(0));
+        Ok(ZoneAllocator { region, zones, units, ordinal })
+    }
+}
+
+impl Allocation for ZoneAllocator {
+    fn allocate(&self) -> Result<u64> {
+        let ordinal = self.ordinal.fetch_add(1, Ordering::Relaxed) + 1;
+        let (units, least) = (self.units, self.units);
+        let zone = self.zones.link(&Link { stream: 0, ordinal, incarnation: 1, units, least })?;
+        Ok(u64::from(zone.number))
+    }
+
+    fn release(&self, object: u64) -> Result<()> {
+        self.zones.release(&[object as u32]).map(|_| ())
+    }
+
+    fn costs(&self) -> (u64, u64) {
+        costs(&self.region)
+    }
+}
+
+/// Copies in units that no zone has: nothing is made durable.
+#[derive(Debug)]
+pub struct VolatileAllocator {
+    region: Arc<Region>,
+    pool: Arc<VolatilePool>,
+    bytes: Vec<u8>,
+    next: AtomicU64,
+}
+
+impl VolatileAllocator {
+    /// Copies of `bytes` in a new region of about `size` bytes.
+    ///
+    /// # Errors
+    ///
+    /// An I/O error.
+    pub fn create(path: &Path, size: u64, mode: Mode, bytes: u64) -> Result<VolatileAllocator> {
+        let ZoneAllocator { region, zones, .. } = ZoneAllocator::create(path, size, mode, bytes)?;
+        let pool = VolatilePool::new(&region, &Arc::new(zones));
+        let (bytes, next) = (vec![7; bytes as usize], AtomicU64::new(0));
+        Ok(VolatileAllocator { region, pool, bytes, next })
+    }
+}
+
+impl Allocation for VolatileAllocator {
+    fn allocate(&self) -> Result<u64> {
+        let key = self.next.fetch_add(1, Ordering::Relaxed);
+        if self.pool.keep((key, 0), &self.bytes) {
+            return Ok(key);
+        }
+        Err(Error::new(ErrorKind::Full, "the region is full of copies"))
+    }
+
+    /// They go in the order they came, a piece at a time, when units are needed.
+    fn release(&self, _: u64) -> Result<()> {
+        Ok(())
+    }
+
+    fn costs(&self) -> (u64, u64) {
+        costs(&self.region)
     }
 }
 

@@ -10,7 +10,7 @@ mod wb;
 #[allow(clippy::unwrap_used, reason = "tests stop and tell")]
 mod tests;
 
-pub use allocate::{Allocation, LoggedAllocator, PoolAllocator};
+pub use allocate::{Allocation, LoggedAllocator, PoolAllocator, VolatileAllocator, ZoneAllocator};
 pub use fast_fair::{DeleteOrder, FastFair};
 pub use ground::Ground;
 pub use wb::WbTree;

@@ -1,0 +1,184 @@
+//! The smallest parts of commit under loom: the types of production, in every schedule and with
+//! every value that the orderings of memory allow, up to a number of forced switches.
+//! `cargo test -p terrace --lib --features loom commit::tests::loom`
+
+use std::sync::Arc;
+
+use loom::model::Builder;
+use loom::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use loom::thread;
+
+use super::super::ring::{Finished, RING, Ring, Written};
+use super::super::sync::{Lane, Mutex, fence};
+use super::Fixture;
+use crate::options::Durability::Durable;
+use crate::pm::Span;
+
+/// Tries every schedule with at most so many switches that no thread asked for.
+fn explore(switches: usize, test: impl Fn() + Send + Sync + 'static) {
+    let mut builder = Builder::new();
+    builder.preemption_bound = Some(switches);
+    builder.max_branches = 20_000;
+    builder.check(test);
+}
+
+/// Waits as committers do: a seat, one more look, sleep. Looks and stores of what is waited for are
+/// relaxed: the lane's fences are all there is.
+fn wait_for(lane: &Lane, reached: &AtomicU64, goal: u64) {
+    while reached.load(Ordering::Relaxed) < goal {
+        let seat = lane.take_seat();
+        if reached.load(Ordering::Relaxed) < goal {
+            seat.sleep();
+        }
+    }
+}
+
+#[test]
+fn a_sleeper_sees_the_change_or_is_rung() {
+    explore(3, || {
+        let (lane, reached) = (Arc::new(Lane::default()), Arc::new(AtomicU64::new(0)));
+        let sleeper = {
+            let (lane, reached) = (Arc::clone(&lane), Arc::clone(&reached));
+            thread::spawn(move || wait_for(&lane, &reached, 1))
+        };
+        reached.store(1, Ordering::Relaxed);
+        lane.ring();
+        // A sleeper that nobody wakes is a deadlock to loom.
+        sleeper.join().unwrap();
+    });
+}
+
+#[test]
+fn one_ring_through_one_sleeper_wakes_them_all() {
+    explore(2, || {
+        let (lane, reached) = (Arc::new(Lane::default()), Arc::new(AtomicU64::new(0)));
+        let sleepers = [(); 2].map(|()| {
+            let (lane, reached) = (Arc::clone(&lane), Arc::clone(&reached));
+            thread::spawn(move || wait_for(&lane, &reached, 1))
+        });
+        reached.store(1, Ordering::Relaxed);
+        lane.ring_through_one();
+        sleepers.into_iter().for_each(|sleeper| sleeper.join().unwrap());
+    });
+}
+
+fn finished(at: u64, relaxed: bool) -> Finished {
+    let written = Written { stream: Some(3), span: Span { at, len: 128 } };
+    Finished { written: [written].into_iter().collect(), relaxed }
+}
+
+/// Two groups finish out of order, and one that comes a ring's length later has the slot again.
+#[test]
+fn a_finished_slot_has_all_that_was_put_in() {
+    explore(3, || {
+        let ring = Arc::new(Ring::new());
+        let finishers = [1, 2].map(|lsn| {
+            let ring = Arc::clone(&ring);
+            thread::spawn(move || ring.finish(lsn, &finished(lsn * 64, lsn == 2)))
+        });
+        let take = |lsn: u64| {
+            let mut spans = Vec::new();
+            let relaxed = ring.take(lsn, |written| spans.push(written.span.at));
+            (spans, relaxed)
+        };
+        let mut taken = 0;
+        while taken < 2 && ring.is_finished(taken + 1) {
+            taken += 1;
+            assert_eq!(take(taken), (vec![taken * 64], taken == 2));
+        }
+        finishers.into_iter().for_each(|finisher| finisher.join().unwrap());
+        (taken + 1..=2).for_each(|lsn| drop(take(lsn)));
+        assert!(!ring.is_finished(1 + RING));
+        ring.finish(1 + RING, &finished(7 * 64, false));
+        assert_eq!(take(1 + RING), (vec![7 * 64], false));
+    });
+}
+
+/// A publisher's stage in small: who finishes a slot tries to publish; who finds the stage taken
+/// sleeps; who gives it back looks once more, and wakes a sleeper if there is something to do. With
+/// no look after it, a slot that was finished meanwhile would stay.
+struct Stage {
+    ring: Ring,
+    published: AtomicU64,
+    turn: Mutex<()>,
+    lane: Lane,
+    turns: AtomicUsize,
+}
+
+impl Stage {
+    fn has_work(&self) -> bool {
+        let next = self.published.load(Ordering::Relaxed) + 1;
+        self.ring.is_finished(next) && !self.turn.is_locked()
+    }
+
+    fn publish(&self) {
+        let Some(turn) = self.turn.try_lock() else { return };
+        let mut last = self.published.load(Ordering::Relaxed);
+        while self.ring.is_finished(last + 1) {
+            last += 1;
+            self.ring.take(last, |_| ());
+        }
+        self.published.store(last, Ordering::Relaxed);
+        self.turns.fetch_add(1, Ordering::Relaxed);
+        drop(turn);
+        self.lane.ring();
+        fence(Ordering::SeqCst);
+        if self.has_work() {
+            self.lane.ring_one();
+        }
+    }
+
+    fn commit(&self, lsn: u64) {
+        self.ring.finish(lsn, &finished(lsn * 64, false));
+        while self.published.load(Ordering::Relaxed) < lsn {
+            if self.has_work() {
+                self.publish();
+                continue;
+            }
+            let seat = self.lane.take_seat();
+            if self.published.load(Ordering::Relaxed) < lsn && !self.has_work() {
+                seat.sleep();
+            }
+        }
+    }
+}
+
+#[test]
+fn no_finished_slot_stays_when_the_stage_is_given_back() {
+    explore(2, || {
+        let stage = Arc::new(Stage {
+            ring: Ring::new(),
+            published: AtomicU64::new(0),
+            turn: Mutex::new(()),
+            lane: Lane::default(),
+            turns: AtomicUsize::new(0),
+        });
+        let other = Arc::clone(&stage);
+        let other = thread::spawn(move || other.commit(2));
+        stage.commit(1);
+        other.join().unwrap();
+        assert_eq!(stage.published.load(Ordering::Relaxed), 2);
+        assert!(stage.turns.load(Ordering::Relaxed) <= 2);
+    });
+}
+
+/// The publisher itself: two threads with a group each, which one of them publishes or each its
+/// own.
+#[test]
+fn two_groups_are_published_whoever_does_it() {
+    for dax in [false, true] {
+        explore(1, move || {
+            let fixture = Arc::new(Fixture::new(dax));
+            let other = Arc::clone(&fixture);
+            let commit = |fixture: &Fixture, key: &str| {
+                let batch = fixture.batch(&[(key, "1")]);
+                let lsn = fixture.committer.commit(&batch, Durable).unwrap();
+                assert!(fixture.committer.durable() >= lsn, "acknowledged means durable");
+            };
+            let other = thread::spawn(move || commit(&other, "b"));
+            commit(&fixture, "a");
+            other.join().unwrap();
+            assert_eq!(fixture.committer.durable(), 2);
+        });
+    }
+}
