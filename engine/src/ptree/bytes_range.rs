@@ -14,6 +14,12 @@ use crate::record::LSN_MAX;
 /// A key and its value.
 type Entry = (Vec<u8>, Vec<u8>);
 
+/// What of a range is left to read.
+type Left = (Bound<Vec<u8>>, Bound<Vec<u8>>);
+
+/// Where a leaf starts and ends, if anywhere.
+type LeafEnds = [Option<Vec<u8>>; 2];
+
 /// Entries of a range of a [`BytesTree`], both ways. After an error it ends.
 #[derive(Debug)]
 pub struct BytesRange<'t>(Ends<Unread<'t>>);
@@ -21,7 +27,7 @@ pub struct BytesRange<'t>(Ends<Unread<'t>>);
 #[derive(Debug)]
 struct Unread<'t> {
     tree: &'t BytesTree,
-    left: Option<(Bound<Vec<u8>>, Bound<Vec<u8>>)>,
+    left: Option<Left>,
 }
 
 impl<'t> BytesRange<'t> {
@@ -37,11 +43,7 @@ impl<'t> BytesRange<'t> {
 
 impl Unread<'_> {
     /// The entries of a leaf that are left, and where it starts and ends, if anywhere.
-    fn read(
-        &self,
-        place: Place<'_>,
-        left: &(Bound<Vec<u8>>, Bound<Vec<u8>>),
-    ) -> Result<(VecDeque<Entry>, [Option<Vec<u8>>; 2])> {
+    fn read(&self, place: Place<'_>, left: &Left) -> Result<(VecDeque<Entry>, LeafEnds)> {
         let _guard = pin();
         let chunk = self.tree.tree.chunk(place)?;
         let entries = chunk.slots.into_iter().map(|slot| self.tree.entry(slot));
@@ -83,7 +85,7 @@ impl Rest for Unread<'_> {
     }
 }
 
-fn may_have_keys(left: &(Bound<Vec<u8>>, Bound<Vec<u8>>)) -> bool {
+fn may_have_keys(left: &Left) -> bool {
     match left {
         (Bound::Included(from), Bound::Included(to)) => from <= to,
         (Bound::Included(from) | Bound::Excluded(from), Bound::Excluded(to))

@@ -49,6 +49,12 @@ pub(super) fn open(machine: &Machine, policy: Policy) -> Result<OdsTree, String>
     Ok(OdsTree::new(tree, None))
 }
 
+/// Entries of a tree, in order.
+pub(super) type Rows<M> = Vec<(<M as Map>::Key, <M as Map>::Value)>;
+
+/// What a tree holds.
+pub(super) type Content<M> = BTreeMap<<M as Map>::Key, <M as Map>::Value>;
+
 /// A tree as a map, of any kind.
 pub(super) trait Map: Sized {
     type Key: Ord + Clone + Debug;
@@ -57,7 +63,7 @@ pub(super) trait Map: Sized {
     fn open(machine: &Machine, policy: Policy) -> Result<Self, String>;
 
     /// All entries, from the front and from the back.
-    fn walks(&self) -> [crate::error::Result<Vec<(Self::Key, Self::Value)>>; 2];
+    fn walks(&self) -> [crate::error::Result<Rows<Self>>; 2];
 
     fn value(&self, key: &Self::Key) -> crate::error::Result<Option<Self::Value>>;
 }
@@ -100,20 +106,15 @@ pub(super) fn content<M: Map>(tree: &M) -> Result<BTreeMap<M::Key, M::Value>, St
 }
 
 /// What goes on with a tree that was found, and the content it has.
-pub(super) type GoOn<M> = fn(
-    &Machine,
-    &mut M,
-    BTreeMap<<M as Map>::Key, <M as Map>::Value>,
-    Policy,
-) -> Result<(), String>;
+pub(super) type GoOn<M> = fn(&Machine, &mut M, Content<M>, Policy) -> Result<(), String>;
 
 /// Cuts `act` everywhere, in at most so many ways at a place. What is found is the content before
 /// or after, and a tree like any other.
 pub(super) fn explore<M: Map>(
     (name, most): (&str, usize),
     (machine, policy): (&Machine, Policy),
-    model: &BTreeMap<M::Key, M::Value>,
-    act: &dyn Fn(&M, &mut BTreeMap<M::Key, M::Value>),
+    model: &Content<M>,
+    act: &dyn Fn(&M, &mut Content<M>),
     go_on: GoOn<M>,
 ) -> Result<Explored, Box<Violation>> {
     let copy = machine.kill();
