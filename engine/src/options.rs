@@ -123,6 +123,8 @@ pub enum Planted {
     RetireRangesEarly,
     /// A drain's zones are used again before its edit is in the journal.
     ReuseBeforeEdit,
+    /// The cleaner frees the zones that it copied from before the copies are durable.
+    FreeBeforeCopy,
     /// Recovery takes the records of an earlier opening that were dead.
     AcceptOldIncarnation,
     /// Recovery looks at each stream by itself, as the published algorithm does, and not at whether

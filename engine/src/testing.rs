@@ -6,7 +6,9 @@
 use std::sync::OnceLock;
 
 pub use crate::options::Planted;
-pub use crate::os::sim::{Explored, Explorer, Machine, Moment, Site, Survive, Trace, Violation};
+pub use crate::os::sim::{
+    Explored, Explorer, Machine, Moment, ReadFaults, Site, Survive, Trace, Violation,
+};
 
 /// What a thread of the engine is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

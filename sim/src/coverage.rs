@@ -37,6 +37,8 @@ pub const OPERATIONS: [&str; 27] = [
     "recovery",
 ];
 
+include!(concat!(env!("OUT_DIR"), "/sites.rs"));
+
 /// What runs did, added up.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub struct Coverage {
@@ -98,6 +100,13 @@ impl Coverage {
         if n > 0 {
             *self.operations.entry(operation.to_string()).or_default() += n;
         }
+    }
+
+    /// Places in the source that store to the region, flush or fence, and those that were seen to
+    /// change files.
+    pub fn all_sites(&self) -> BTreeSet<String> {
+        let of_source = SITES.iter().map(|(file, line)| format!("{file}:{line}"));
+        of_source.chain(self.sites.iter().cloned()).collect()
     }
 
     /// Operations that no run had under test.

@@ -146,7 +146,8 @@ fn shared(arguments: &Arguments, jobs: u64) -> Result<Coverage> {
 }
 
 fn report(arguments: &Arguments, coverage: &Coverage, took: Duration) -> Result<ExitCode> {
-    let missed = coverage.missed();
+    let (missed, all) = (coverage.missed(), coverage.all_sites());
+    let never: Vec<&String> = all.difference(&coverage.cut_sites).collect();
     let object = json!({
         "seed": arguments.seed,
         "seeds": coverage.seeds,
@@ -156,7 +157,7 @@ fn report(arguments: &Arguments, coverage: &Coverage, took: Duration) -> Result<
         "made": coverage.made,
         "sampled": coverage.sampled,
         "second_cuts": coverage.second_cuts,
-        "sites": { "covered": coverage.cut_sites.len(), "all": coverage.sites.len() },
+        "sites": { "covered": coverage.cut_sites.len(), "all": all.len(), "never": never },
         "operations": coverage.operations,
         "missed": missed,
         "violations": coverage.violations.len(),
@@ -164,9 +165,8 @@ fn report(arguments: &Arguments, coverage: &Coverage, took: Duration) -> Result<
     });
     if !arguments.json {
         eprintln!();
-        let uncut: Vec<&String> = coverage.sites.difference(&coverage.cut_sites).collect();
-        if !uncut.is_empty() {
-            eprintln!("never cut at: {uncut:?}");
+        if !never.is_empty() {
+            eprintln!("never cut at: {never:?}");
         }
         if !missed.is_empty() {
             eprintln!("missed {} of {} operations: {missed:?}", missed.len(), OPERATIONS.len());

@@ -10,7 +10,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail};
 
 use crate::tally::Tally;
-use crate::{checkers, dax, fuzz, tidy, tour};
+use crate::{checkers, dax, fuzz, media, tidy, tour};
 
 /// What the stages share.
 pub(crate) struct Setting {
@@ -36,6 +36,7 @@ const STAGES: &[Stage] = &[
     ("simulator", simulated),
     ("fuzz", fuzz::check),
     ("dax", on_dax),
+    ("media", media::check),
     ("shuttle", checkers::shuttle),
     ("loom", checkers::loom),
     ("thread sanitizer", checkers::thread_sanitizer),

@@ -55,7 +55,7 @@ mount -t ext4 -o dax=always /dev/pmem0 /mnt 2>/dev/null || {
   /own/mke2fs -q -F -t ext4 -b 4096 /dev/pmem0
   mount -t ext4 -o dax=always /dev/pmem0 /mnt || echo "init: no DAX file system"
 }
-/own/dax_guest /mnt
+/own/guest dax /mnt
 echo "guest: ended with $?"
 poweroff -f
 "#;
@@ -131,7 +131,7 @@ fn kernel(home: &Path) -> Result<PathBuf> {
 
 fn build_guest(root: &Path) -> Result<()> {
     let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let arguments = ["build", "--release", "--package", "terrace", "--example", "dax_guest"];
+    let arguments = ["build", "--release", "--package", "terrace", "--example", "guest"];
     passes(Command::new(cargo).current_dir(root).args(arguments))
 }
 
@@ -149,7 +149,7 @@ fn initrd(root: &Path, home: &Path, kernel: &Path) -> Result<PathBuf> {
     add_program(&tree, "bin", &which("busybox")?)?;
     // Not beside busybox, which has a poorer one of the same name.
     add_program(&tree, "own", &which("mke2fs")?)?;
-    add_program(&tree, "own", &target.join("release/examples/dax_guest"))?;
+    add_program(&tree, "own", &target.join("release/examples/guest"))?;
     for module in MODULES {
         let file = format!("{module}.ko");
         fs::copy(kernel.join(&file), tree.join("modules").join(&file))?;

@@ -6,6 +6,7 @@ mod check;
 mod checkers;
 mod dax;
 mod fuzz;
+mod media;
 mod peers;
 mod tally;
 mod tidy;
@@ -21,13 +22,15 @@ const USAGE: &str = "\
 usage: cargo xtask check [--long]   run every check; stop at the first that fails
        cargo xtask tidy             check the house rules alone
        cargo xtask dax              kill a database on a virtual NVDIMM under QEMU, thrice
+       cargo xtask media            shut down, fill and fail real file systems (root only)
        cargo xtask fuzz [--minutes N] [TARGET]
                                     fuzz every decoder, or one, for a minute or N each
        cargo xtask corpora          make what fuzzing starts from, out of real databases
        cargo xtask peers            install and build the bench's rivals (minutes)
 
 --long runs the tests at length (TERRACE_LONG=1), the checkers of what threads share (shuttle, loom,
-ThreadSanitizer), `dax`, ten minutes of fuzzing for each decoder, and a tour of twenty rounds.";
+ThreadSanitizer), `dax`, `media`, ten minutes of fuzzing for each decoder, and a tour of twenty
+rounds.";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = env::args().skip(1).collect();
@@ -38,6 +41,7 @@ fn main() -> ExitCode {
         ["tidy"] => tidy_alone(),
         ["dax"] => dax::run(&root()),
         ["fuzz", rest @ ..] => fuzz::run(&root(), rest),
+        ["media"] => media::run(&root()),
         ["corpora"] => fuzz::corpora(&root()),
         ["peers"] => peers::run(&root()),
         ["help" | "--help" | "-h"] => {

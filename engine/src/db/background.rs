@@ -197,7 +197,10 @@ impl Engine {
         }
         // Eligibility: recovery walks upward from the floor on the media, so what is above it
         // must stay, dead or not.
-        let floor = self.settle()?;
+        let floor = match self.options.has(Planted::FreeBeforeCopy) {
+            true => self.shared.committer.durable(),
+            false => self.settle()?,
+        };
         let dead = self.shared.committer.releasable(self.shared.zones.dead(floor));
         if dead.is_empty() {
             return Ok(false);

@@ -16,7 +16,7 @@ use crate::commit::{Group, payloads_of};
 use crate::error::{ErrorKind, Result};
 use crate::memtable::{Record, records_in};
 use crate::mvcc::pin;
-use crate::options::Durability;
+use crate::options::{Durability, Planted};
 use crate::record::{Kind, TableId};
 use crate::table::TableCore;
 
@@ -104,7 +104,9 @@ impl Engine {
         // Before D forgets what only it knows of older records.
         let oldest = living.iter().map(|l| l.record.seq).min().unwrap_or(0);
         self.shared.zones.lower_oldest(zone, oldest);
-        pending.wait()?;
+        if !self.options.has(Planted::FreeBeforeCopy) {
+            pending.wait()?;
+        }
         Ok((zone, at))
     }
 

@@ -16,6 +16,9 @@
 //! same name that was lost. A rename is one operation on two names. Directories themselves are
 //! durable when made.
 //!
+//! Reads may fail, give less than was asked for, or flip a bit, where a test asks for it
+//! ([`ReadFaults`]).
+//!
 //! A sync that fails drops the pending states, as ext4 may do: the running program goes on
 //! reading its bytes, later syncs succeed, and the bytes are on no device.
 //!
@@ -27,7 +30,10 @@ mod lines;
 mod machine;
 mod memory;
 mod names;
+mod pages;
 mod power;
+mod reads;
+mod seen;
 #[cfg(test)]
 mod tests;
 mod trace;
@@ -46,6 +52,8 @@ pub use machine::Machine;
 pub(crate) use memory::SimPm;
 use names::Names;
 use power::Power;
+pub use reads::ReadFaults;
+use reads::{ReadFate, Reads};
 use trace::FileChange;
 pub use trace::{Site, Trace};
 
@@ -127,6 +135,7 @@ struct State {
     /// How often anything changed.
     changes: u64,
     faults: SyncFaults,
+    reads: Option<Reads>,
     /// The file system as a planned cut left it.
     found: Option<Arc<SimFiles>>,
 }
@@ -288,6 +297,13 @@ impl SimFiles {
         self.state.lock().faults.lose = Some(n);
     }
 
+    /// Lets reads of files go wrong from now on, or no more; how many did so far.
+    pub(crate) fn fault_reads(&self, faults: Option<ReadFaults>) -> u64 {
+        let mut state = self.state.lock();
+        let before = std::mem::replace(&mut state.reads, faults.map(Reads::new));
+        before.map_or(0, |reads| reads.struck)
+    }
+
     /// Bounds the sum of all files' lengths; growth beyond it fails with `StorageFull`.
     pub(crate) fn set_capacity(&self, bytes: Option<u64>) {
         self.state.lock().capacity = bytes;
@@ -395,7 +411,19 @@ impl SimFile {
 
 impl File for SimFile {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        Ok(self.state.lock().content(self.id)?.read(buffer, offset))
+        let mut state = self.state.lock();
+        let n = state.content(self.id)?.read(buffer, offset);
+        match state.reads.as_mut().map_or(ReadFate::Works, Reads::next) {
+            ReadFate::Works => Ok(n),
+            ReadFate::Fails => Err(io::Error::other("simulated I/O error in a read")),
+            ReadFate::Short => Ok(n.div_ceil(2)),
+            ReadFate::Flips(at) => {
+                if n > 0 {
+                    buffer[at % n] ^= 1 << (at % 7);
+                }
+                Ok(n)
+            }
+        }
     }
 
     fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {

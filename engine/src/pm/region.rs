@@ -176,7 +176,12 @@ impl Region {
             Media::Mapped(_) => {}
             #[cfg(any(test, feature = "testing"))]
             Media::Simulated(pm) => {
-                self.image.write(usize_of(span.at), &pm.read(span.at, span.len))
+                pm.copy_to(span.at, span.len, |at, bytes| {
+                    // A page of zeros that nobody touched takes no memory.
+                    if self.image.bytes(at, bytes.len()) != bytes {
+                        self.image.write(at, bytes);
+                    }
+                });
             }
         }
         Ok(())
@@ -184,7 +189,16 @@ impl Region {
 
     /// The bytes of a published range (invariant 1).
     pub(crate) fn bytes(&self, at: u64, len: u64) -> &[u8] {
+        #[cfg(any(test, feature = "testing"))]
+        self.looked_at(at, len);
         self.image.bytes(usize_of(at), usize_of(len))
+    }
+
+    #[cfg(any(test, feature = "testing"))]
+    fn looked_at(&self, at: u64, len: u64) {
+        if let Media::Simulated(pm) = &self.media {
+            pm.looked_at(at, len);
+        }
     }
 
     /// Hints that the record at `at`, which may be any number at all, will be read.
@@ -194,6 +208,8 @@ impl Region {
 
     /// A shared word (invariant 2).
     pub(crate) fn word(&self, at: u64) -> u64 {
+        #[cfg(any(test, feature = "testing"))]
+        self.looked_at(at, 8);
         u64::from_le(self.image.word(usize_of(at)).load(Ordering::Acquire))
     }
 
@@ -247,7 +263,7 @@ impl Region {
     fn stored(&self, span: Span) -> Dirty {
         #[cfg(any(test, feature = "testing"))]
         if let Media::Simulated(pm) = &self.media {
-            pm.store(span.at, self.bytes(span.at, span.len));
+            pm.store(span.at, self.image.bytes(usize_of(span.at), usize_of(span.len)));
         }
         Dirty { span, streamed: false }
     }

@@ -6,8 +6,9 @@
 //!    and change of files) and after the last, and works out which images of the memory a cut
 //!    there can leave (the model is at the head of `memory.rs`): one for each choice of a prefix
 //!    of each chain of stores.
-//! 3. Each image is handed, as a machine that has just come up, to a checker. Images that were
-//!    checked before with as much acknowledged are not checked again.
+//! 3. Each image is handed, as a machine that has just come up, to a checker. Images that are like
+//!    one that was checked before with as much acknowledged, in all that was read then, are not
+//!    checked again (`seen`).
 //!
 //! All combinations are tried where there are at most [`Explorer::most`]; else all old, all new,
 //! each chain alone ahead of the others, each alone behind them, and a seeded sample.
@@ -15,8 +16,9 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt;
 
-use super::lines::{Chain, LINE, Lines};
+use super::lines::{Chain, Lines};
 use super::machine::Machine;
+use super::seen::{Images, Seen};
 use super::trace::{Event, Site, Trace, What};
 use super::{Fate, SimFiles, Survive};
 
@@ -78,7 +80,7 @@ pub struct Explored {
     pub moments: u64,
     /// Images that cuts can leave, those that were sampled.
     pub images: u64,
-    /// Images that were checked: none twice.
+    /// Images that were checked: no two of them alike in all that was read.
     pub checked: u64,
     /// Moments with more combinations than are tried.
     pub sampled: u64,
@@ -219,7 +221,7 @@ impl Explorer {
     ) -> Result<Explored, Box<Violation>> {
         let mut explored = Explored::default();
         let mut lines = trace.start.clone();
-        let mut seen = HashSet::new();
+        let mut seen = Seen::default();
         let mut moment = Moment { event: 0, acknowledged: 0, finished: false };
         let stops = self.stops(trace);
         for event in trace.events.iter().map(Some).chain([None]) {
@@ -267,22 +269,21 @@ impl Explorer {
     fn stop(
         &self,
         at: &Stop<'_>,
-        seen: &mut HashSet<u128>,
+        seen: &mut Seen,
         explored: &mut Explored,
         check: &mut impl FnMut(&Machine, Moment) -> Result<(), String>,
     ) -> Result<(), Box<Violation>> {
         let chains = at.lines.chains(self.arm || at.trace.arm);
-        let hashes = LineHashes::new(at.lines, &chains);
+        let mut images = Images::new(at.lines, &chains);
         explored.moments += 1;
         let combinations = self.combinations(&chains, at.moment.event);
         explored.sampled += u64::from(combinations.sampled);
         for (n, survive) in combinations.of.iter().enumerate() {
-            let image = hashes.image(at.lines, &chains, survive);
             for fate in self.fates(at, n) {
                 explored.images += 1;
                 let files = at.files(fate);
                 let apart = files.digest().rotate_left(64);
-                if !seen.insert(image.wrapping_add(apart)) {
+                if seen.knows(&mut images, survive, apart) {
                     continue;
                 }
                 explored.checked += 1;
@@ -290,10 +291,12 @@ impl Explorer {
                     true => Machine::holding(at.lines.after(&chains, survive), at.trace.arm, files),
                     false => Machine::with(files),
                 };
+                let log = machine.log_reads();
                 if let Err(what) = check(&machine, at.moment) {
                     let cut = (survive.as_slice(), fate);
                     return Err(Box::new(self.violation(at, &chains, cut, what)));
                 }
+                seen.add(&mut images, survive, (apart, log.lines()));
             }
         }
         Ok(())
@@ -404,37 +407,6 @@ fn every(lens: &[usize]) -> Vec<Vec<usize>> {
         all = all.iter().flat_map(longer).collect();
     }
     all
-}
-
-/// Tells images apart: the sum of a hash of each line at its place, of which a cut changes a few.
-struct LineHashes {
-    durable: u128,
-}
-
-impl LineHashes {
-    fn new(lines: &Lines, chains: &[Chain]) -> LineHashes {
-        // Lines that no chain changes may differ from moment to moment: they are all in the sum.
-        let media = lines.media();
-        let changing: HashSet<u64> = chains.iter().map(|chain| chain.line).collect();
-        let durable = media
-            .chunks(LINE)
-            .enumerate()
-            .filter(|(n, _)| !changing.contains(&((n * LINE) as u64)))
-            .fold(0u128, |sum, (n, line)| sum.wrapping_add(hash((n * LINE) as u64, line)));
-        LineHashes { durable }
-    }
-
-    fn image(&self, lines: &Lines, chains: &[Chain], survive: &[usize]) -> u128 {
-        let (mut sum, mut from) = (self.durable, 0);
-        while from < chains.len() {
-            let line = chains[from].line;
-            let to = from + chains[from..].iter().take_while(|c| c.line == line).count();
-            let bytes = lines.line_after(&chains[from..to], &survive[from..to]);
-            sum = sum.wrapping_add(hash(line, &bytes));
-            from = to;
-        }
-        sum
-    }
 }
 
 /// A line of zeros adds nothing, so that memory that is not used costs nothing.

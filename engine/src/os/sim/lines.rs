@@ -4,6 +4,8 @@
 use std::collections::{BTreeMap, HashMap};
 use std::thread::ThreadId;
 
+use super::pages::Pages;
+
 /// A cache line in bytes.
 pub(super) const LINE: usize = 64;
 
@@ -51,8 +53,8 @@ impl Chain {
 /// The memory between two moments.
 #[derive(Clone, Debug)]
 pub(super) struct Lines {
-    media: Vec<u8>,
-    cache: Vec<u8>,
+    media: Pages,
+    cache: Pages,
     /// By line: the stores since the last completed flush, in program order.
     pending: BTreeMap<u64, Vec<Store>>,
     in_flight: HashMap<ThreadId, Vec<Flight>>,
@@ -61,7 +63,7 @@ pub(super) struct Lines {
 
 impl Lines {
     /// Memory of which every byte is durable.
-    pub(super) fn durable(bytes: Vec<u8>) -> Lines {
+    pub(super) fn durable(bytes: Pages) -> Lines {
         Lines {
             media: bytes.clone(),
             cache: bytes,
@@ -73,18 +75,17 @@ impl Lines {
 
     /// More memory behind the end, durable zeros.
     pub(super) fn grow(&mut self, len: usize) {
-        debug_assert!(len >= self.media.len(), "memory only grows");
-        self.media.resize(len, 0);
-        self.cache.resize(len, 0);
+        self.media.grow(len);
+        self.cache.grow(len);
     }
 
     /// What is certain to survive.
-    pub(super) fn media(&self) -> &[u8] {
+    pub(super) fn media(&self) -> &Pages {
         &self.media
     }
 
     /// What a running program reads.
-    pub(super) fn cache(&self) -> &[u8] {
+    pub(super) fn cache(&self) -> &Pages {
         &self.cache
     }
 
@@ -96,12 +97,12 @@ impl Lines {
     /// Stores bytes, word by word.
     pub(super) fn store(&mut self, thread: ThreadId, at: u64, bytes: &[u8], streamed: bool) {
         let (from, to) = (at as usize, at as usize + bytes.len());
-        let words = from / WORD * WORD..to;
-        let before: Vec<u8> = self.cache[words.start..to.next_multiple_of(WORD)].to_vec();
-        self.cache[from..to].copy_from_slice(bytes);
-        for (i, at) in words.step_by(WORD).enumerate() {
+        let start = from / WORD * WORD;
+        let before = self.cache.bytes(start, to.next_multiple_of(WORD) - start);
+        self.cache.write(from, bytes);
+        for (i, at) in (start..to).step_by(WORD).enumerate() {
             let mut value = [0; WORD];
-            value.copy_from_slice(&self.cache[at..at + WORD]);
+            self.cache.read(at, &mut value);
             let line = (at / LINE * LINE) as u64;
             let word = (at % LINE / WORD) as u8;
             let stores = self.pending.get(&line);
@@ -148,11 +149,11 @@ impl Lines {
 
     fn complete(&mut self, line: u64, done: impl Fn(&Store) -> bool) {
         let Some(stores) = self.pending.get_mut(&line) else { return };
-        let media = &mut self.media[line as usize..][..LINE];
+        let media = &mut self.media;
         stores.retain(|store| {
             let done = done(store);
             if done {
-                media[usize::from(store.word) * WORD..][..WORD].copy_from_slice(&store.value);
+                media.write(line as usize + usize::from(store.word) * WORD, &store.value);
             }
             !done
         });
@@ -176,11 +177,16 @@ impl Lines {
         chains
     }
 
+    /// What is certain to survive of a line.
+    pub(super) fn durable_line(&self, at: u64) -> [u8; LINE] {
+        let mut line = [0; LINE];
+        self.media.read(at as usize, &mut line);
+        line
+    }
+
     /// The line of the chains of one line, of which so many stores survive.
     pub(super) fn line_after(&self, chains: &[Chain], survive: &[usize]) -> [u8; LINE] {
-        let at = chains[0].line as usize;
-        let mut line = [0; LINE];
-        line.copy_from_slice(&self.media[at..at + LINE]);
+        let mut line = self.durable_line(chains[0].line);
         let kept = |(chain, n): (&Chain, &usize)| chain.stores[..*n].to_vec();
         let mut stores: Vec<Store> = chains.iter().zip(survive).flat_map(kept).collect();
         stores.sort_unstable_by_key(|store| store.id);
@@ -191,15 +197,14 @@ impl Lines {
     }
 
     /// The whole memory after a cut that so many stores of each chain survive.
-    pub(super) fn after(&self, chains: &[Chain], survive: &[usize]) -> Vec<u8> {
+    pub(super) fn after(&self, chains: &[Chain], survive: &[usize]) -> Pages {
         let mut media = self.media.clone();
         let mut from = 0;
         while from < chains.len() {
             let of_line = |chain: &&Chain| chain.line == chains[from].line;
             let to = from + chains[from..].iter().take_while(of_line).count();
             let at = chains[from].line as usize;
-            media[at..at + LINE]
-                .copy_from_slice(&self.line_after(&chains[from..to], &survive[from..to]));
+            media.write(at, &self.line_after(&chains[from..to], &survive[from..to]));
             from = to;
         }
         media
@@ -207,7 +212,9 @@ impl Lines {
 
     /// Flips bits of a byte on the media and in the cache.
     pub(super) fn corrupt(&mut self, at: u64, xor: u8) {
-        self.media[at as usize] ^= xor;
-        self.cache[at as usize] ^= xor;
+        for pages in [&mut self.media, &mut self.cache] {
+            let byte = pages.bytes(at as usize, 1)[0];
+            pages.write(at as usize, &[byte ^ xor]);
+        }
     }
 }

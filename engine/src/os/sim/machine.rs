@@ -6,8 +6,10 @@ use std::sync::{Arc, OnceLock};
 
 use super::lines::Lines;
 use super::memory::SimPm;
+use super::pages::Pages;
 use super::power::{Cut, Power};
-use super::{SimFiles, Survive, Trace};
+use super::seen::ReadLog;
+use super::{ReadFaults, SimFiles, Survive, Trace};
 
 /// A machine whose power can be cut.
 ///
@@ -133,11 +135,24 @@ impl Machine {
     }
 
     /// A machine that comes up with these bytes in its persistent memory.
-    pub(super) fn holding(bytes: Vec<u8>, arm: bool, files: Arc<SimFiles>) -> Machine {
+    pub(super) fn holding(bytes: Pages, arm: bool, files: Arc<SimFiles>) -> Machine {
         let memory = OnceLock::new();
         let pm = SimPm::holding(Lines::durable(bytes), arm, Arc::clone(&files.power));
         memory.get_or_init(|| pm);
         Machine::of(files, Some(Arc::new(memory)))
+    }
+
+    /// Notes from now on what is read of the persistent memory, and of what comes of it.
+    pub(super) fn log_reads(&self) -> ReadLog {
+        let log = ReadLog::default();
+        let pm = self.memory.as_ref().and_then(|memory| memory.get());
+        pm.into_iter().for_each(|pm| pm.log_reads(&log));
+        log
+    }
+
+    /// Lets reads of files go wrong from now on, or no more; how many did since the last call.
+    pub fn fault_reads(&self, faults: Option<ReadFaults>) -> u64 {
+        self.files.fault_reads(faults)
     }
 
     /// How many syncs and fences there were.

@@ -23,13 +23,15 @@
 //! Thread safety: one mutex around everything.
 
 use std::panic::Location;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::Mutex;
 
 use super::lines::Lines;
+use super::pages::Pages;
 use super::power::Power;
+use super::seen::ReadLog;
 use super::trace::{Event, FilesThen, Recorder, Site, Trace};
 use super::{Fate, Survive};
 
@@ -40,6 +42,8 @@ pub(crate) struct SimPm {
     power: Arc<Power>,
     /// Whether a recording is on, to be asked without the mutex.
     recording: AtomicBool,
+    /// Who wants to know what is read.
+    reads: OnceLock<ReadLog>,
 }
 
 #[derive(Debug)]
@@ -53,12 +57,13 @@ struct State {
 impl SimPm {
     /// A device of `len` zero bytes.
     pub(super) fn new(len: u64, power: Arc<Power>) -> Arc<SimPm> {
-        SimPm::holding(Lines::durable(vec![0; len as usize]), false, power)
+        SimPm::holding(Lines::durable(Pages::zeros(len as usize)), false, power)
     }
 
     pub(super) fn holding(lines: Lines, arm: bool, power: Arc<Power>) -> Arc<SimPm> {
         let state = Mutex::new(State { lines, arm, recorder: None });
-        Arc::new(SimPm { state, power, recording: AtomicBool::new(false) })
+        let (recording, reads) = (AtomicBool::new(false), OnceLock::new());
+        Arc::new(SimPm { state, power, recording, reads })
     }
 
     /// Length in bytes.
@@ -86,19 +91,45 @@ impl SimPm {
         let chains = state.lines.chains(state.arm);
         let survive: Vec<usize> = chains.iter().map(|c| fate.choose(c.len() + 1)).collect();
         let media = state.lines.after(&chains, &survive);
-        SimPm::holding(Lines::durable(media), state.arm, power)
+        self.like(Lines::durable(media), state.arm, power)
+    }
+
+    /// Another device, of which the same reads are noted.
+    fn like(&self, lines: Lines, arm: bool, power: Arc<Power>) -> Arc<SimPm> {
+        let other = SimPm::holding(lines, arm, power);
+        self.reads.get().into_iter().for_each(|log| other.log_reads(log));
+        other
+    }
+
+    /// Notes what is read from now on; one log at most.
+    pub(super) fn log_reads(&self, log: &ReadLog) {
+        self.reads.get_or_init(|| log.clone());
+    }
+
+    /// Somebody looks at a range.
+    pub(crate) fn looked_at(&self, at: u64, len: u64) {
+        if let Some(log) = self.reads.get() {
+            log.note(at, len);
+        }
     }
 
     /// The device as another process finds it after this one died: caches are coherent, and what
     /// was not fenced is not on the media for that.
     pub(super) fn kill(&self, power: Arc<Power>) -> Arc<SimPm> {
         let state = self.state.lock();
-        SimPm::holding(state.lines.abandoned(), state.arm, power)
+        self.like(state.lines.abandoned(), state.arm, power)
     }
 
     /// Reads what is there for whoever runs: through the cache.
+    #[cfg(test)]
     pub(crate) fn read(&self, at: u64, len: u64) -> Vec<u8> {
-        self.state.lock().lines.cache()[at as usize..(at + len) as usize].to_vec()
+        self.looked_at(at, len);
+        self.state.lock().lines.cache().bytes(at as usize, len as usize)
+    }
+
+    /// Gives a range to an image of it, in parts. That alone is no look at it.
+    pub(crate) fn copy_to(&self, at: u64, len: u64, image: impl FnMut(usize, &[u8])) {
+        self.state.lock().lines.cache().for_each(at as usize, len as usize, image);
     }
 
     /// Stores into the cache.

@@ -8,6 +8,7 @@ use std::thread::ThreadId;
 
 use super::SimFiles;
 use super::lines::Lines;
+use super::pages::Pages;
 
 /// One event.
 #[derive(Clone, Debug)]
@@ -188,7 +189,7 @@ impl Recorder {
 
     /// Of a machine without persistent memory.
     pub(super) fn of_files() -> Recorder {
-        let start = Lines::durable(Vec::new());
+        let start = Lines::durable(Pages::default());
         Recorder(Trace { start, arm: false, memory: false, events: Vec::new(), files: Vec::new() })
     }
 
@@ -240,7 +241,8 @@ impl Trace {
     /// A hash of all that happened and of every byte that was stored: equal for equal runs.
     pub fn fingerprint(&self) -> u64 {
         let mut sum = Fingerprint(0xcbf2_9ce4_8422_2325);
-        sum.bytes(self.start.media());
+        let media = self.start.media();
+        media.for_each(0, media.len(), |_, bytes| sum.bytes(bytes));
         self.events.iter().for_each(|event| event.mix(&mut sum));
         sum.0
     }

@@ -1,0 +1,48 @@
+//! Finds every place in the engine that stores to the region, flushes or fences, so that a run can
+//! say which of them it never cut at.
+
+#![allow(clippy::print_stdout, reason = "cargo reads it")]
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// What makes something of the region durable, by name of the call.
+const CALLS: [&str; 6] =
+    ["region.write(", ".rewrite(", ".store_word(", ".persist(", "region.flush(", "region.fence("];
+
+/// Parts of the engine that are no part of a database, or are below the region.
+const APART: [&str; 7] =
+    ["bench.rs", "ptree/", "os/", "pm/region.rs", "alloc/objects", "alloc/logged.rs", "/tests"];
+
+fn main() {
+    let engine = PathBuf::from("../engine/src");
+    println!("cargo::rerun-if-changed={}", engine.display());
+    let mut sites = Vec::new();
+    collect(&engine, &mut sites);
+    sites.sort();
+    let out = std::env::var_os("OUT_DIR").expect("cargo names a folder");
+    let text = format!("/// Files and lines.\npub const SITES: &[(&str, u32)] = &{sites:#?};\n");
+    fs::write(Path::new(&out).join("sites.rs"), text).expect("the folder can be written to");
+}
+
+fn collect(folder: &Path, sites: &mut Vec<(String, u32)>) {
+    for entry in fs::read_dir(folder).expect("the engine is beside this crate").flatten() {
+        let path = entry.path();
+        let name = path.to_string_lossy().replace("../engine", "engine");
+        if APART.iter().any(|part| name.contains(part)) {
+            continue;
+        }
+        if path.is_dir() {
+            collect(&path, sites);
+            continue;
+        }
+        let text = fs::read_to_string(&path).unwrap_or_default();
+        // Tests are at the end of a file.
+        let code = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
+        let lines = (1u32..).zip(code.lines());
+        let calls = lines.filter(|(_, line)| {
+            !line.trim_start().starts_with("//") && CALLS.iter().any(|call| line.contains(call))
+        });
+        sites.extend(calls.map(|(line, _)| (name.clone(), line)));
+    }
+}

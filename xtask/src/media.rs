@@ -1,0 +1,306 @@
+//! `cargo xtask media`: databases on real file systems that fail. ext4 and XFS on loop devices are
+//! shut down in the middle of commits, drains and edits of the journal, fill up, and refuse to
+//! sync; then they are mounted again, and every commit that was acknowledged must be there.
+//!
+//! It takes root, because it mounts.
+
+use std::fs;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::check::{Setting, passes};
+
+/// How often each file system is shut down.
+const SHUTDOWNS: u64 = 12;
+
+/// Which sync is the first to fail.
+const FAILING: [u64; 4] = [60, 150, 400, 1500];
+
+/// What a nearly full file system has left, in KiB: the files of a new database, and little more.
+const LEFT: u64 = 14 << 10;
+
+/// Part of the long check, for those who may.
+pub(crate) fn check(setting: &mut Setting) -> Result<()> {
+    if !setting.long {
+        println!("media: skipped; it is part of --long, and `cargo xtask media` runs it alone");
+        return Ok(());
+    }
+    match missing() {
+        Some(missing) => println!("media: skipped: {missing}"),
+        None => return run(&setting.root).map(drop),
+    }
+    Ok(())
+}
+
+/// Runs all of it; what is missing is an error.
+pub(crate) fn run(root: &Path) -> Result<bool> {
+    if let Some(missing) = missing() {
+        bail!("{missing}");
+    }
+    let guest = build(root)?;
+    let home = root.join("target/media");
+    fs::create_dir_all(&home)?;
+    for system in ["ext4", "xfs"] {
+        shut_down(&Disk::make(&home, system)?, &guest)?;
+        fill(&Disk::make(&home, system)?, &guest)?;
+    }
+    refuse_to_sync(&Disk::make(&home, "ext4")?, &guest)?;
+    Ok(true)
+}
+
+/// Why it cannot run here.
+fn missing() -> Option<String> {
+    let id = Command::new("id").arg("-u").output().map(|out| out.stdout).unwrap_or_default();
+    if id.trim_ascii() != b"0" {
+        return Some("it mounts file systems, so it has to run as root".into());
+    }
+    let tools = [
+        ("losetup", "mount"),
+        ("mkfs.ext4", "e2fsprogs"),
+        ("mkfs.xfs", "xfsprogs"),
+        ("xfs_io", "xfsprogs"),
+        ("fallocate", "util-linux"),
+        ("strace", "strace"),
+    ];
+    let found =
+        |tool: &str| Command::new("which").arg(tool).output().is_ok_and(|o| o.status.success());
+    let (_, package) = tools.into_iter().find(|(tool, _)| !found(tool))?;
+    Some(format!("it takes a tool of the package {package}; install it with apt-get"))
+}
+
+fn build(root: &Path) -> Result<PathBuf> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let arguments = ["build", "--release", "--package", "terrace", "--example", "guest"];
+    passes(Command::new(cargo).current_dir(root).args(arguments))?;
+    let target = std::env::var_os("CARGO_TARGET_DIR").map_or(root.join("target"), PathBuf::from);
+    Ok(target.join("release/examples/guest"))
+}
+
+/// The file system's own shutdown, as after a power cut: nothing that is not synced gets to the
+/// device, not even the file system's journal.
+fn shut_down(disk: &Disk, guest: &Path) -> Result<()> {
+    let (mut acked, mut places) = (0, Vec::new());
+    for round in 0..SHUTDOWNS {
+        let after = 20 + round * round * 40;
+        let seen = watch(&mut Command::new(guest), disk, |found, said| match said {
+            Said::Acked(n) if n >= found + after => disk.shut_down().map(|()| false),
+            _ => Ok(true),
+        })?;
+        ensure!(seen.found >= acked, "{}: {} commits lost", disk.system, acked - seen.found);
+        places.push(seen.stopped.unwrap_or_default());
+        acked = seen.acked;
+        disk.again()?;
+    }
+    let seen = watch(&mut Command::new(guest), disk, |_, _| Ok(false))?;
+    ensure!(seen.found >= acked, "{}: {} commits lost", disk.system, acked - seen.found);
+    let in_drain = places.iter().filter(|place| place.contains("drain")).count();
+    println!(
+        "media: {}, {SHUTDOWNS} shutdowns, {in_drain} of them in a drain: {acked} commits \
+         acknowledged, none lost",
+        disk.system
+    );
+    Ok(())
+}
+
+/// A full disk is said to be one, reads go on, and so do writes once there is space.
+fn fill(disk: &Disk, guest: &Path) -> Result<()> {
+    let filler = disk.mount.join("filler");
+    let free = output(Command::new("df").args(["--output=avail", "-k"]).arg(&disk.mount))?;
+    let free: u64 = free.lines().last().unwrap_or_default().trim().parse().context("df")?;
+    let fill = format!("{}KiB", free.saturating_sub(LEFT));
+    passes(Command::new("fallocate").args(["-l", &fill]).arg(&filler))?;
+    let (mut last, mut at_full, mut read) = (0, None, 0);
+    let seen = watch(&mut Command::new(guest), disk, |_, said| {
+        match said {
+            Said::Acked(n) => {
+                last = n;
+                return Ok(at_full.is_none_or(|full| n < full + 500));
+            }
+            Said::Full if at_full.is_none() => at_full = Some(last),
+            Said::Read(n) if read == 0 => {
+                read = n;
+                fs::remove_file(&filler)?;
+            }
+            _ => {}
+        }
+        Ok(true)
+    })?;
+    let full = at_full.with_context(|| format!("{}: it never was full", disk.system))?;
+    ensure!(read == full, "{}: {read} rows are read of {full} when it is full", disk.system);
+    let again = watch(&mut Command::new(guest), disk, |_, _| Ok(false))?;
+    ensure!(again.found >= seen.acked, "{} commits lost", seen.acked - again.found);
+    println!(
+        "media: {}, full after {full} commits: all read; {} more once there was space, none lost",
+        disk.system,
+        seen.acked - full
+    );
+    Ok(())
+}
+
+/// After a sync that failed nothing is acknowledged, what was durable is read, and found again.
+fn refuse_to_sync(disk: &Disk, guest: &Path) -> Result<()> {
+    let (mut acked, mut unknown) = (0, 0);
+    for nth in FAILING {
+        let inject = format!("inject=fdatasync:error=EIO:when={nth}+");
+        let mut traced = Command::new("strace");
+        traced.args(["-f", "-qq", "-o", "/dev/null", "-e", "trace=fdatasync", "-e", &inject]);
+        let seen = watch(traced.arg(guest), disk, |_, _| Ok(true))?;
+        ensure!(seen.found >= acked, "{} commits lost before sync {nth}", acked - seen.found);
+        let stopped = seen.stopped.context("it goes on although syncs fail")?;
+        // Where the background was first, the next commit does not begin.
+        let told = ["unknown outcome", "unavailable"].map(|kind| stopped.contains(kind));
+        ensure!(told[0] || told[1], "a failed sync is not told: {stopped}");
+        unknown += u64::from(told[0]);
+        let read = seen.read.context("what is durable cannot be read any more")?;
+        ensure!(read >= seen.acked, "{} rows are read of {}", read, seen.acked);
+        acked = seen.acked;
+    }
+    let seen = watch(&mut Command::new(guest), disk, |_, _| Ok(false))?;
+    ensure!(seen.found >= acked, "{} commits lost", acked - seen.found);
+    println!(
+        "media: {} times fdatasync failed from some call on, {unknown} times in a commit, which is \
+         told as an unknown outcome: {acked} acknowledged, none lost",
+        FAILING.len()
+    );
+    Ok(())
+}
+
+/// A word of the guest.
+enum Said {
+    Acked(u64),
+    Full,
+    Read(u64),
+}
+
+/// What a guest said in all.
+#[derive(Default)]
+struct Seen {
+    found: u64,
+    acked: u64,
+    stopped: Option<String>,
+    /// Rows that could be read after it stopped.
+    read: Option<u64>,
+}
+
+/// Starts a guest and hears it out, until it ends or `act` has enough of it (`Ok(false)`): then it
+/// is killed, unless it stops by itself for what `act` did.
+fn watch(
+    command: &mut Command,
+    disk: &Disk,
+    mut act: impl FnMut(u64, Said) -> Result<bool>,
+) -> Result<Seen> {
+    let started = command.arg("file").arg(&disk.mount).stdout(Stdio::piped()).spawn();
+    let mut guest = Guest(started.with_context(|| format!("starting {command:?}"))?);
+    let output = guest.0.stdout.take().context("its output is piped")?;
+    let mut seen = Seen::default();
+    let (mut goes_on, mut has_found) = (true, false);
+    for line in BufReader::new(output).lines() {
+        let line = line?;
+        let number = line.rsplit(' ').next().and_then(|n| n.parse::<u64>().ok());
+        let said = match (line.split([' ', ',', ':']).next(), number) {
+            (Some("mode"), Some(n)) => {
+                (seen.found, seen.acked, has_found) = (n, n, true);
+                Said::Acked(n)
+            }
+            (Some("acked"), Some(n)) => {
+                seen.acked = n;
+                Said::Acked(n)
+            }
+            (Some("read"), Some(n)) => {
+                seen.read = Some(n);
+                Said::Read(n)
+            }
+            (Some("full"), _) => Said::Full,
+            _ => {
+                seen.stopped.get_or_insert(line);
+                continue;
+            }
+        };
+        if goes_on {
+            goes_on = act(seen.found, said)?;
+        }
+        if !goes_on && !disk.is_down() {
+            break;
+        }
+    }
+    ensure!(has_found, "the guest did not come up on {}: {:?}", disk.system, seen.stopped);
+    Ok(seen)
+}
+
+/// A running guest, killed in the end.
+struct Guest(Child);
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        drop(self.0.kill());
+        drop(self.0.wait());
+    }
+}
+
+/// A file system in a file.
+struct Disk {
+    system: &'static str,
+    image: PathBuf,
+    device: String,
+    mount: PathBuf,
+    is_down: std::cell::Cell<bool>,
+}
+
+impl Disk {
+    fn make(home: &Path, system: &'static str) -> Result<Disk> {
+        let (image, mount) = (home.join(format!("{system}.img")), home.join(system));
+        fs::create_dir_all(&mount)?;
+        fs::File::create(&image)?.set_len(400 << 20)?;
+        let device = output(Command::new("losetup").args(["-f", "--show"]).arg(&image))?;
+        let device = device.trim().to_string();
+        let is_down = std::cell::Cell::new(false);
+        let disk = Disk { system, image, device, mount, is_down };
+        passes(Command::new(format!("mkfs.{system}")).arg("-q").arg(&disk.device))?;
+        disk.mount()?;
+        Ok(disk)
+    }
+
+    fn mount(&self) -> Result<()> {
+        passes(Command::new("mount").arg(&self.device).arg(&self.mount))
+    }
+
+    fn shut_down(&self) -> Result<()> {
+        passes(Command::new("xfs_io").args(["-x", "-c", "shutdown"]).arg(&self.mount))?;
+        self.is_down.set(true);
+        Ok(())
+    }
+
+    fn is_down(&self) -> bool {
+        self.is_down.get()
+    }
+
+    /// Mounts it again after a shutdown.
+    fn again(&self) -> Result<()> {
+        passes(Command::new("umount").arg(&self.mount))?;
+        self.is_down.set(false);
+        self.mount()
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        let gone = [("umount", self.mount.as_os_str()), ("losetup", self.device.as_ref())];
+        for (tool, what) in gone {
+            let mut command = Command::new(tool);
+            command.args((tool == "losetup").then_some("-d")).arg(what);
+            if let Err(error) = passes(command) {
+                eprintln!("media: {error:#}");
+            }
+        }
+        fs::remove_file(&self.image).unwrap_or(());
+    }
+}
+
+fn output(command: &mut Command) -> Result<String> {
+    let output = command.output().with_context(|| format!("starting {command:?}"))?;
+    ensure!(output.status.success(), "{command:?}: {}", output.status);
+    Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+}
