@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::ExtentMeta;
 use super::block::{Block, BlockCursor};
 use super::filter::{self, Filter};
 use super::footer::{FOOTER_LEN, Footer};
 use super::index::Index;
 use super::reader::Parts;
+use super::{ExtentMeta, ranges};
 use crate::record::{Lsn, mended};
 use crate::tier::Location;
 
@@ -58,6 +58,18 @@ pub(crate) fn index(bytes: &[u8]) -> bool {
         walk_index(index);
         true
     })
+}
+
+pub(crate) fn ranges(bytes: &[u8]) -> bool {
+    let right = mended(bytes, 0, (4, bytes.len()), &[EXTENT, 4]);
+    drop(ranges::decode(EXTENT, bytes));
+    let decoded = ranges::decode(EXTENT, &right);
+    if let Ok(found) = &decoded {
+        let mut list: Vec<_> = found.iter().cloned().collect();
+        list.sort_by(|a, b| ranges::place(a).cmp(&ranges::place(b)));
+        assert_eq!(ranges::encode(EXTENT, &list), right);
+    }
+    decoded.is_ok()
 }
 
 /// Every block is found by its own last record.
@@ -109,7 +121,9 @@ pub(crate) fn extent(bytes: &[u8]) -> bool {
     let Ok(footer) = Footer::decode(id, len, sum, &right[footer_at..]) else { return false };
     let (filter, index) = (footer.filter_offset as usize, footer.index_offset as usize);
     mend(&mut right, (filter, index), &[id, 1]);
-    mend(&mut right, (index, index + footer.index_len as usize), &[id, 2]);
+    let (at, len) = (footer.ranges_offset() as usize, footer.ranges_len as usize);
+    mend(&mut right, (index, at), &[id, 2]);
+    mend(&mut right, (at, at + len), &[id, 4]);
     let meta = ExtentMeta {
         id,
         location: Location { file: 1, offset: 0, len },

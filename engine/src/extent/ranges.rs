@@ -21,7 +21,7 @@ pub(super) fn encode(extent: u64, tombstones: &[Arc<Tombstone>]) -> Vec<u8> {
         put_bytes(&mut out, interval.end.as_deref().unwrap_or_default());
         put_u64(&mut out, *seq);
     }
-    let sum = checksum(&[extent, 3], &out[4..]);
+    let sum = checksum(&[extent, 4], &out[4..]);
     out[..4].copy_from_slice(&sum.to_le_bytes());
     out
 }
@@ -35,7 +35,7 @@ pub(super) fn decode(extent: u64, bytes: &[u8]) -> Result<Tombstones, Malformed>
     let mut reader = Reader::new(bytes);
     let sum = reader.u32().ok_or_else(too_short)?;
     let count = reader.u32().ok_or_else(too_short)?;
-    let computed = checksum(&[extent, 3], &bytes[4..]);
+    let computed = checksum(&[extent, 4], &bytes[4..]);
     if sum != computed {
         return Err(Malformed::checksum(sum, computed));
     }

@@ -60,7 +60,8 @@ pub(crate) trait Level0: Send + Sync + std::fmt::Debug {
 
     /// The next column at or after `from`, in turn: an interval whose records with a sequence
     /// number of at most `upto` fit the budget. Its end, if it has one, is the first key after one
-    /// of them, so that the keys of what comes of it are known to the last. `None` when level 0 holds none at or after `from`.
+    /// of them, so that the keys of what comes of it are known to the last. `None` when level 0
+    /// holds none at or after `from`.
     fn column(
         &self,
         from: &[u8],

@@ -282,7 +282,8 @@ pub(crate) mod tests {
             let over = list.iter().filter(|t| t.seq <= at && t.interval.contains(&key));
             let newest = over.map(|t| t.seq).max().unwrap_or(0);
             let hidden = list.iter().any(|t| {
-                t.seq <= at && t.seq > older && t.interval.contains(&key) && t.interval.covers(&interval)
+                let hides = t.seq <= at && t.seq > older;
+                hides && t.interval.contains(&key) && t.interval.covers(&interval)
             });
             let sets = [list.iter().cloned().collect(), Tombstones::clone(&one_by_one.set.load())];
             for set in sets {

@@ -1,5 +1,6 @@
-//! The range tombstones of a view. They are asked by sequence number, wherever they lie, so nothing
-//! rests on the order of places; nor on D, since one that has moved to level 1 is as true as it was.
+//! The range tombstones of a view. They are asked by sequence number, wherever they lie, so
+//! nothing rests on the order of places; nor on D, since one that has moved to level 1 is as true
+//! as it was.
 
 use std::sync::Arc;
 
