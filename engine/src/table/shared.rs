@@ -125,8 +125,8 @@ impl Shared {
         }
     }
 
-    /// Ranges first, and in the order of their keys, so that batches do not wait for each other in a
-    /// circle.
+    /// Ranges first, and in the order of their keys, so that batches do not wait for each other in
+    /// a circle.
     fn lock_rows_of(&self, batch: &Batch, locker: &mut Locker) -> Result<()> {
         self.check_writable()?;
         let patience = Patience::Until(Instant::now() + DEFAULT_WAIT);
