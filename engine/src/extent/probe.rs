@@ -121,9 +121,9 @@ pub(crate) fn extent(bytes: &[u8]) -> bool {
     let Ok(footer) = Footer::decode(id, len, sum, &right[footer_at..]) else { return false };
     let (filter, index) = (footer.filter_offset as usize, footer.index_offset as usize);
     mend(&mut right, (filter, index), &[id, 1]);
-    let (at, len) = (footer.ranges_offset() as usize, footer.ranges_len as usize);
-    mend(&mut right, (index, at), &[id, 2]);
-    mend(&mut right, (at, at + len), &[id, 4]);
+    let ranges = footer.ranges_offset() as usize;
+    mend(&mut right, (index, ranges), &[id, 2]);
+    mend(&mut right, (ranges, ranges + footer.ranges_len as usize), &[id, 4]);
     let meta = ExtentMeta {
         id,
         location: Location { file: 1, offset: 0, len },
