@@ -37,4 +37,41 @@ impl Latency {
     pub(crate) fn micros(&self, quantile: f64) -> f64 {
         self.0.value_at_quantile(quantile) as f64 / 1e3
     }
+
+    /// How many operations there were.
+    pub(crate) fn count(&self) -> u64 {
+        self.0.len()
+    }
+
+    /// All that it holds: nanoseconds, and how many operations took as long.
+    pub(crate) fn buckets(&self) -> Vec<(u64, u64)> {
+        let recorded = self.0.iter_recorded();
+        recorded.map(|v| (v.value_iterated_to(), v.count_at_value())).collect()
+    }
+
+    /// The histogram that `buckets` came from.
+    pub(crate) fn of_buckets(buckets: &[(u64, u64)]) -> Latency {
+        let mut latency = Latency::new();
+        buckets.iter().for_each(|(nanos, count)| latency.0.saturating_record_n(*nanos, *count));
+        latency
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_histogram_survives_its_buckets() {
+        let mut latency = Latency::new();
+        for n in 1..10_000u64 {
+            latency.record(Duration::from_nanos(n * n));
+        }
+        let copy = Latency::of_buckets(&latency.buckets());
+        assert_eq!(copy.count(), 9_999);
+        for quantile in [0.1, 0.5, 0.99, 0.999, 1.0] {
+            let (was, is) = (latency.micros(quantile), copy.micros(quantile));
+            assert!((was - is).abs() < 1e-9, "at {quantile}: {was} became {is}");
+        }
+    }
 }

@@ -7,17 +7,23 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "printing figures is its job")]
 
 mod compare;
+mod drive;
 mod figures;
 mod guard;
 mod indexes;
+mod isolated;
+mod kernel;
+mod keys;
 mod latency;
+mod load;
 mod page;
 mod plot;
+mod probe;
 mod random;
 mod report;
 mod stores;
 
-use anyhow::Result;
+use anyhow::{Context as _, Result};
 use clap::{Parser, ValueEnum};
 
 /// Which figure to measure.
@@ -37,6 +43,24 @@ enum Figure {
     Restart,
     /// YCSB A to F, on Terrace and its peers.
     Ycsb,
+    /// How many syncs a durable put makes, on Terrace and its peers.
+    Durability,
+    /// Throughput each 100 ms and longest waits under random writes.
+    Stalls,
+    /// What lies on disk, and what was written to get there.
+    Space,
+    /// Bytes written to the device for each byte of the user's, by size of the data.
+    WriteAmp,
+    /// Short and long ranges, up and down.
+    Scan,
+    /// Transfers between two rows, beside RocksDB's TransactionDB.
+    Txn,
+    /// A TPC-C-like driver, beside RocksDB's TransactionDB.
+    Tpcc,
+    /// The main figures as data, threads and values grow.
+    Growth,
+    /// Instructions of hot paths, counted by callgrind.
+    Instructions,
     /// Allocation in persistent memory: time, lines, fences.
     Alloc,
     /// Persistent trees: lines flushed, nodes, time.
@@ -82,6 +106,11 @@ struct Arguments {
     /// Measure although something else runs; the header says so.
     #[arg(long)]
     anyway: bool,
+    #[command(flatten)]
+    load: load::Load,
+    /// One system's part of a figure, in this process: what a figure starts itself with.
+    #[arg(long, hide = true)]
+    cell: Option<String>,
 }
 
 /// What figures are measured with.
@@ -90,9 +119,12 @@ struct Settings {
     quick: bool,
     seed: u64,
     rounds: u32,
+    /// One figure of many, which together are to end within the hour.
+    in_report: bool,
     only: Option<String>,
     plot: Option<std::path::PathBuf>,
     dir: std::path::PathBuf,
+    load: load::Load,
 }
 
 impl Settings {
@@ -103,8 +135,17 @@ impl Settings {
 }
 
 /// The figures of the report, and who measures them.
-const FIGURES: [(&str, page::Measure); 9] = [
+const FIGURES: [(&str, page::Measure); 18] = [
     ("ycsb", figures::ycsb::measure),
+    ("durability", figures::durability::measure),
+    ("stalls", figures::stalls::measure),
+    ("txn", figures::txn::measure),
+    ("tpcc", figures::tpcc::measure),
+    ("growth", figures::growth::measure),
+    ("instructions", figures::instructions::measure),
+    ("write-amp", figures::write_amp::measure),
+    ("space", figures::space::measure),
+    ("scan", figures::scan::measure),
     ("commit", figures::commit::measure),
     ("restart", figures::restart::measure),
     ("memtable", figures::memtable::measure),
@@ -115,8 +156,30 @@ const FIGURES: [(&str, page::Measure); 9] = [
     ("sync", figures::sync::measure),
 ];
 
+/// Those that measure each system in a process of its own, and what that process does.
+const CELLS: [(&str, isolated::Cell); 10] = [
+    ("ycsb", figures::ycsb::cell::measure),
+    ("durability", figures::durability::cell),
+    ("stalls", figures::stalls::cell),
+    ("write-amp", figures::ycsb::cell::measure),
+    ("space", figures::space::cell),
+    ("txn", figures::txn::cell),
+    ("tpcc", figures::tpcc::cell),
+    ("growth", figures::ycsb::cell::measure),
+    ("instructions", figures::instructions::cell),
+    ("scan", figures::scan::cell),
+];
+
 fn main() -> Result<std::process::ExitCode> {
     let arguments = Arguments::parse();
+    let name = arguments.figure.to_possible_value().map(|value| value.get_name().to_string());
+    let name = name.unwrap_or_default();
+    if let Some(text) = &arguments.cell {
+        let (_, cell) = CELLS.iter().find(|(figure, _)| *figure == name).context("no cells")?;
+        let dir = arguments.dir.as_ref().context("a cell needs its --dir")?;
+        isolated::serve(*cell, text, dir)?;
+        return Ok(std::process::ExitCode::SUCCESS);
+    }
     if arguments.figure == Figure::Compare {
         let [old, new] = arguments.files.as_slice() else {
             anyhow::bail!("compare takes two files: terrace-bench compare OLD.json NEW.json");
@@ -134,16 +197,18 @@ fn main() -> Result<std::process::ExitCode> {
     let rounds = match (arguments.quick, arguments.figure) {
         (true, Figure::Report) => 1,
         (true, Figure::Commit) => 2,
-        (true, _) => 3,
+        (true, _) | (false, Figure::Report) => 3,
         (false, _) => 5,
     };
     let settings = Settings {
         quick: arguments.quick,
         seed: arguments.seed,
         rounds: arguments.rounds.unwrap_or(rounds),
+        in_report: arguments.figure == Figure::Report,
         only: arguments.only.clone(),
         plot: arguments.plot.clone(),
         dir: dir.path().to_path_buf(),
+        load: arguments.load.clone(),
     };
 
     if arguments.figure == Figure::Report {
@@ -152,8 +217,6 @@ fn main() -> Result<std::process::ExitCode> {
         return Ok(std::process::ExitCode::SUCCESS);
     }
     let mut report = report::Report::new(arguments.json);
-    let name = arguments.figure.to_possible_value().map(|value| value.get_name().to_string());
-    let name = name.unwrap_or_default();
     report.header(&name, &settings, &guard)?;
     let figure = FIGURES.iter().find(|(figure, _)| *figure == name);
     let (_, measure) = figure.ok_or_else(|| anyhow::anyhow!("nobody measures {name}"))?;

@@ -7,16 +7,17 @@ use serde::{Deserialize, Serialize};
 use serde_json::json;
 
 use crate::Settings;
+use crate::drive::Seen;
 use crate::guard::Guard;
+use crate::latency::Latency;
 
 /// What a row says, but for its value.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 struct Key {
-    /// The place in the order of first appearance.
     case: String,
     system: String,
-    metric: &'static str,
-    unit: &'static str,
+    metric: String,
+    unit: String,
 }
 
 /// A row as it is printed and kept.
@@ -46,7 +47,7 @@ impl Row {
     pub(crate) fn is_cost(&self) -> bool {
         let unit = self.unit.as_str();
         matches!(unit, "µs" | "ms" | "ns" | "ns/op" | "B" | "bytes" | "lines" | "fences" | "nodes")
-            || matches!(unit, "blocks" | "syncs")
+            || matches!(unit, "blocks" | "syncs" | "MiB" | "instructions" | "B/B")
     }
 }
 
@@ -55,10 +56,25 @@ impl Row {
 pub(crate) struct Report {
     json: bool,
     figure: String,
+    /// In the order of their first values.
     order: Vec<Key>,
     values: BTreeMap<Key, Vec<f64>>,
     papers: BTreeMap<Key, f64>,
-    series: Vec<serde_json::Value>,
+    /// By case and system, the rounds together.
+    latencies: Vec<((String, String), Latency)>,
+    /// Objects that are no rows: what was seen over time, settings, what was skipped.
+    others: Vec<serde_json::Value>,
+}
+
+/// Nanoseconds, and how many operations took as long.
+type Buckets = Vec<(u64, u64)>;
+
+/// What a process that measured one system hands to the one that asked for it.
+#[derive(Debug, Serialize, Deserialize)]
+pub(crate) struct Gathered {
+    rows: Vec<(Key, Vec<f64>)>,
+    latencies: Vec<((String, String), Buckets)>,
+    others: Vec<serde_json::Value>,
 }
 
 impl Report {
@@ -70,7 +86,8 @@ impl Report {
             order: Vec::new(),
             values: BTreeMap::new(),
             papers: BTreeMap::new(),
-            series: Vec::new(),
+            latencies: Vec::new(),
+            others: Vec::new(),
         }
     }
 
@@ -117,28 +134,48 @@ impl Report {
     }
 
     /// Adds the value of one round.
-    pub(crate) fn add(
-        &mut self,
-        case: &str,
-        system: &str,
-        metric: &'static str,
-        value: f64,
-        unit: &'static str,
-    ) {
+    pub(crate) fn add(&mut self, case: &str, system: &str, metric: &str, value: f64, unit: &str) {
         if !value.is_finite() {
             // What it would be a ratio of was not measured.
             return;
         }
-        let key = Key { case: case.to_string(), system: system.to_string(), metric, unit };
+        let [case, system, metric, unit] = [case, system, metric, unit].map(str::to_string);
+        self.add_all(Key { case, system, metric, unit }, &[value]);
+    }
+
+    fn add_all(&mut self, key: Key, values: &[f64]) {
         if !self.values.contains_key(&key) {
             self.order.push(key.clone());
         }
-        self.values.entry(key).or_default().push(value);
+        self.values.entry(key).or_default().extend(values);
+    }
+
+    /// Adds the latencies of one round: quantiles as rows, the histogram in the JSON.
+    pub(crate) fn latency(&mut self, case: &str, system: &str, latency: &Latency) {
+        for (metric, quantile) in [("p50", 0.5), ("p99", 0.99), ("p99.9", 0.999)] {
+            self.add(case, system, metric, latency.micros(quantile), "µs");
+        }
+        self.add_latency((case.to_string(), system.to_string()), latency);
+    }
+
+    fn add_latency(&mut self, key: (String, String), latency: &Latency) {
+        match self.latencies.iter_mut().find(|(there, _)| *there == key) {
+            Some((_, all)) => all.add(latency),
+            None => self.latencies.push((key, latency.clone())),
+        }
+    }
+
+    /// Adds all that was seen of threads at work in one round.
+    pub(crate) fn seen(&mut self, case: &str, system: &str, seen: &Seen) {
+        self.add(case, system, "throughput", seen.rate(), "op/s");
+        self.latency(case, system, &seen.latency);
+        self.add(case, system, "longest gap", seen.longest_gap_ms(), "ms");
+        self.series(case, system, &["seconds", "op/s"], &seen.series());
     }
 
     /// Adds what was seen over time; only in the JSON.
     pub(crate) fn series(&mut self, case: &str, system: &str, columns: &[&str], rows: &[Vec<f64>]) {
-        self.series.push(json!({
+        self.others.push(json!({
             "figure": self.figure,
             "case": case,
             "system": system,
@@ -148,8 +185,52 @@ impl Report {
         }));
     }
 
+    /// Says how a system is set up.
+    pub(crate) fn settings(&mut self, system: &str, settings: &str) {
+        self.say(json!({
+            "figure": self.figure, "system": system, "metric": "settings", "text": settings,
+        }));
+    }
+
+    /// Says what is not measured, and why.
+    pub(crate) fn skipped(&mut self, what: &str) {
+        self.say(json!({ "figure": self.figure, "metric": "skipped", "text": what }));
+    }
+
+    fn say(&mut self, what: serde_json::Value) {
+        if !self.others.contains(&what) {
+            self.others.push(what);
+        }
+    }
+
+    /// All of it, for another process.
+    pub(crate) fn gathered(&self) -> Gathered {
+        let row = |key: &Key| (key.clone(), self.values[key].clone());
+        let latency =
+            |(key, latency): &((String, String), Latency)| (key.clone(), latency.buckets());
+        Gathered {
+            rows: self.order.iter().map(row).collect(),
+            latencies: self.latencies.iter().map(latency).collect(),
+            others: self.others.clone(),
+        }
+    }
+
+    /// Takes in what another process has gathered.
+    pub(crate) fn take_in(&mut self, gathered: Gathered) {
+        for (key, values) in gathered.rows {
+            self.add_all(key, &values);
+        }
+        for (key, buckets) in gathered.latencies {
+            self.add_latency(key, &Latency::of_buckets(&buckets));
+        }
+        for mut other in gathered.others {
+            other["figure"] = json!(self.figure);
+            self.say(other);
+        }
+    }
+
     /// The value that the source gives for a row.
-    pub(crate) fn paper(&mut self, case: &str, system: &str, metric: &'static str, value: f64) {
+    pub(crate) fn paper(&mut self, case: &str, system: &str, metric: &str, value: f64) {
         if let Some(key) =
             self.order.iter().find(|k| k.case == case && k.system == system && k.metric == metric)
         {
@@ -171,20 +252,26 @@ impl Report {
                 figure: self.figure.clone(),
                 case: key.case.clone(),
                 system: key.system.clone(),
-                metric: key.metric.to_string(),
+                metric: key.metric.clone(),
                 value: median(values),
                 low: values.iter().copied().fold(f64::INFINITY, f64::min),
                 high: values.iter().copied().fold(f64::NEG_INFINITY, f64::max),
-                unit: key.unit.to_string(),
+                unit: key.unit.clone(),
                 paper: self.papers.get(key).copied(),
             }
         };
         self.order.iter().map(row).collect()
     }
 
-    /// What was seen over time.
-    pub(crate) fn all_series(&self) -> &[serde_json::Value] {
-        &self.series
+    /// What is no row: what was seen over time, histograms, settings, what was skipped.
+    pub(crate) fn others(&self) -> Vec<serde_json::Value> {
+        let latency = |((case, system), latency): &((String, String), Latency)| {
+            json!({
+                "figure": self.figure, "case": case, "system": system, "metric": "latency",
+                "columns": ["ns", "operations"], "rows": latency.buckets(),
+            })
+        };
+        self.others.iter().cloned().chain(self.latencies.iter().map(latency)).collect()
     }
 
     /// Prints all rows.
@@ -206,8 +293,13 @@ impl Report {
                 number(row.high),
             );
         }
-        for series in self.series.iter().filter(|_| self.json) {
-            println!("{}", serde_json::to_string(series)?);
+        for other in self.others() {
+            if self.json {
+                println!("{}", serde_json::to_string(&other)?);
+            } else if let Some(text) = other["text"].as_str() {
+                let system = other["system"].as_str().unwrap_or_default();
+                println!("{} {system}: {text}", other["metric"].as_str().unwrap_or_default());
+            }
         }
         Ok(())
     }

@@ -18,7 +18,9 @@ pub(super) fn create<const N: usize>(kind: Kind) -> Box<dyn OffsetIndex> {
         Kind::Ferntree => Box::new(Tree::<Vec<u8>, u64>::new()),
         Kind::Masstree => Box::new(MassTree::<u64>::new()),
         Kind::Congee => Box::new(U64Congee::<usize>::new()),
-        Kind::Terrace | Kind::BTreeMap => unreachable!("no peer from a crate: {kind:?}"),
+        Kind::Terrace | Kind::Persistent | Kind::BTreeMap => {
+            unreachable!("no peer from a crate: {kind:?}")
+        }
     }
 }
 

@@ -1,11 +1,16 @@
 //! What Terrace is expected to reach, and where the figures say whether it does.
 
+mod disk;
+
 use crate::report::Row;
 
 /// Peers with a log and levels of files.
 const ROCKSDB: &[&str] = &["rocksdb", "rocksdb-tuned"];
 /// Every store that others wrote.
-const PEERS: &[&str] = &["rocksdb", "rocksdb-tuned", "fjall", "redb", "lmdb"];
+const PEERS: &[&str] =
+    &["rocksdb", "rocksdb-tuned", "fjall", "fjall-tuned", "redb", "lmdb", "lmdb-tuned"];
+/// Those that were measured where a sync costs nothing.
+const ON_TMPFS: &[&str] = &["rocksdb on tmpfs", "rocksdb-tuned on tmpfs", "fjall on tmpfs"];
 
 /// Where the number comes from.
 enum From {
@@ -19,9 +24,21 @@ enum From {
         metric: &'static str,
         others: &'static [&'static str],
     },
+    /// The same with the least of others, where less is better.
+    OverLeast {
+        figure: &'static str,
+        case: &'static str,
+        system: &'static str,
+        metric: &'static str,
+        others: &'static [&'static str],
+    },
+    /// The greatest value of any case.
+    Greatest { figure: &'static str, system: &'static str, metric: &'static str },
+    /// The least value of any case.
+    Least { figure: &'static str, system: &'static str, metric: &'static str },
 }
 
-use From::{OverBest, Row as OneRow};
+use From::{Greatest, Least, OverBest, OverLeast, Row as OneRow};
 
 enum Asked {
     AtLeast(f64),
@@ -259,12 +276,19 @@ pub(super) struct Standing {
 
 /// How every claim stands after a run.
 pub(super) fn standings(rows: &[Row]) -> Vec<Standing> {
-    CLAIMS.iter().map(|claim| standing(claim, rows)).collect()
+    CLAIMS.iter().chain(disk::CLAIMS).map(|claim| standing(claim, rows)).collect()
 }
 
 fn standing(claim: &Claim, rows: &[Row]) -> Standing {
+    // A quick run says so at the end of its cases.
+    let named = |row: &Row| row.case.split(" (").next().unwrap_or_default().to_string();
     let value = |figure: &str, case: &str, system: &str, metric: &str| {
-        rows.iter().find(|row| row.is(figure, case, system, metric)).map(|row| row.value)
+        let is = |row: &&Row| row.is(figure, &row.case, system, metric) && named(row) == case;
+        rows.iter().find(is).map(|row| row.value)
+    };
+    let all = |figure: &str, system: &str, metric: &str| -> Vec<f64> {
+        let own = rows.iter().filter(|row| row.is(figure, &row.case, system, metric));
+        own.map(|row| row.value).collect()
     };
     let measured = match claim.from {
         OneRow { figure, case, system, metric } => value(figure, case, system, metric),
@@ -272,6 +296,17 @@ fn standing(claim: &Claim, rows: &[Row]) -> Standing {
             let best = others.iter().filter_map(|other| value(figure, case, other, metric));
             let best = best.fold(f64::NAN, f64::max);
             value(figure, case, system, metric).map(|ours| ours / best).filter(|r| r.is_finite())
+        }
+        OverLeast { figure, case, system, metric, others } => {
+            let least = others.iter().filter_map(|other| value(figure, case, other, metric));
+            let least = least.fold(f64::NAN, f64::min);
+            value(figure, case, system, metric).map(|ours| ours / least).filter(|r| r.is_finite())
+        }
+        Greatest { figure, system, metric } => {
+            all(figure, system, metric).into_iter().reduce(f64::max)
+        }
+        Least { figure, system, metric } => {
+            all(figure, system, metric).into_iter().reduce(f64::min)
         }
     };
     let (asked, is_met) = match claim.asked {

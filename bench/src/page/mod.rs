@@ -2,7 +2,9 @@
 //! beside it. The answer comes first: what was expected, and whether it holds.
 
 mod bars;
+mod chart;
 mod claims;
+mod curves;
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
@@ -28,7 +30,7 @@ pub(crate) fn run(
 ) -> Result<PathBuf> {
     std::fs::create_dir_all(out).with_context(|| format!("cannot make {}", out.display()))?;
     let from = Instant::now();
-    let (mut rows, mut series, mut failed) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut rows, mut others, mut failed) = (Vec::new(), Vec::new(), Vec::new());
     for (name, measure) in figures {
         eprintln!("{name}: measuring, {:.0} s so far", from.elapsed().as_secs_f64());
         let mut report = Report::new(true);
@@ -41,20 +43,20 @@ pub(crate) fn run(
             failed.push(format!("{name} ({e:#})"));
         }
         rows.extend(report.rows());
-        series.extend(report.all_series().to_vec());
+        others.extend(report.others());
     }
     let mut header = header(settings, guard, from.elapsed().as_secs_f64());
     header["failed"] = json!(failed);
     let mut raw = serde_json::to_string(&header)?;
     for line in
-        rows.iter().map(serde_json::to_string).chain(series.iter().map(serde_json::to_string))
+        rows.iter().map(serde_json::to_string).chain(others.iter().map(serde_json::to_string))
     {
         raw.push('\n');
         raw.push_str(&line?);
     }
     std::fs::write(out.join("report.json"), raw + "\n")?;
     let page = out.join("report.html");
-    std::fs::write(&page, html(&header, &rows, &series)?)?;
+    std::fs::write(&page, html(&header, &rows, &others)?)?;
     ensure!(failed.is_empty(), "{} says which figures failed", page.display());
     Ok(page)
 }
@@ -79,7 +81,7 @@ fn header(settings: &Settings, guard: &Guard, seconds: f64) -> Value {
     })
 }
 
-fn html(header: &Value, rows: &[Row], series: &[Value]) -> Result<String> {
+fn html(header: &Value, rows: &[Row], others: &[Value]) -> Result<String> {
     let mut page = String::new();
     page.push_str(HEAD);
     writeln!(page, "<main><h1>Terrace, measured</h1>")?;
@@ -93,14 +95,14 @@ fn html(header: &Value, rows: &[Row], series: &[Value]) -> Result<String> {
     for figure in figures {
         let own: Vec<&Row> = rows.iter().filter(|row| row.figure == figure).collect();
         bars::figure(&mut page, figure, &own)?;
-        let own = series.iter().filter(|s| s["figure"] == figure);
-        own.into_iter().try_for_each(|s| bars::series(&mut page, s))?;
+        curves::figure(&mut page, figure, others)?;
     }
     writeln!(page, "<h2>How it was measured</h2><dl>")?;
     for (name, value) in header.as_object().into_iter().flatten() {
         let value = value.as_str().map_or_else(|| value.to_string(), str::to_string);
         writeln!(page, "<dt>{}</dt><dd>{}</dd>", escape(name), escape(&value))?;
     }
+    systems(&mut page, others)?;
     writeln!(
         page,
         "</dl><p>Values are medians of the rounds; the thin line is their spread, the diamond what \
@@ -109,6 +111,21 @@ fn html(header: &Value, rows: &[Row], series: &[Value]) -> Result<String> {
          </main>"
     )?;
     Ok(page)
+}
+
+/// Every system's version and settings, once.
+fn systems(page: &mut String, others: &[Value]) -> std::fmt::Result {
+    let mut said: Vec<(&str, &str)> = Vec::new();
+    for one in others.iter().filter(|o| o["metric"] == "settings") {
+        let text = |field: &str| one[field].as_str().unwrap_or_default();
+        if !said.contains(&(text("system"), text("text"))) {
+            said.push((text("system"), text("text")));
+            let (system, figure) = (escape(text("system")), escape(text("figure")));
+            let settings = escape(text("text"));
+            writeln!(page, "<dt>{system}, {figure}</dt><dd>{settings}</dd>")?;
+        }
+    }
+    Ok(())
 }
 
 /// The answer: how many expectations hold, and each of them.

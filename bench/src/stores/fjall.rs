@@ -1,21 +1,74 @@
-//! fjall, with its defaults.
+//! fjall, with its defaults and tuned.
 
 use std::path::Path;
 
 use anyhow::Result;
+use fjall::config::{
+    BlockSizePolicy, BloomConstructionPolicy, FilterPolicy, FilterPolicyEntry, HashRatioPolicy,
+};
 use fjall::{Database, Keyspace, KeyspaceCreateOptions, PersistMode};
 
-use super::{Memory, Store};
+use super::{Kind, Memory, Store};
 
 struct Fjall {
     db: Database,
     keyspace: Keyspace,
+    set: Set,
 }
 
-pub(super) fn create(dir: &Path, memory: Memory) -> Result<Box<dyn Store>> {
-    let db = Database::builder(dir.join("db")).cache_size(memory.cache).open()?;
-    let keyspace = db.keyspace("t", KeyspaceCreateOptions::default)?;
-    Ok(Box::new(Fjall { db, keyspace }))
+/// What is set; the rest is as fjall has it.
+#[derive(Clone, Copy, Debug)]
+struct Set {
+    cache_size: u64,
+    max_memtable_size: u64,
+    worker_threads: Option<usize>,
+    filter_bits: Option<f32>,
+    block_size: Option<u32>,
+    hash_ratio: Option<f32>,
+}
+
+pub(super) fn create(dir: &Path, memory: Memory, kind: Kind) -> Result<Box<dyn Store>> {
+    let total = memory.write + memory.cache;
+    // The default memtable, where there is room for two.
+    let memtable = (64 << 20).min(memory.write / 2);
+    let mut set = Set {
+        cache_size: total - 2 * memtable,
+        max_memtable_size: memtable,
+        worker_threads: None,
+        filter_bits: None,
+        block_size: None,
+        hash_ratio: None,
+    };
+    if kind == Kind::FjallTuned {
+        set.cache_size = memory.cache;
+        set.max_memtable_size = memory.write / 2;
+        set.worker_threads = Some(4);
+        set.filter_bits = Some(10.0);
+        set.block_size = Some(16 * 1024);
+        set.hash_ratio = Some(8.0);
+    }
+    let mut builder = Database::builder(dir.join("db")).cache_size(set.cache_size);
+    if let Some(threads) = set.worker_threads {
+        builder = builder.worker_threads(threads);
+    }
+    let db = builder.open()?;
+    let keyspace = db.keyspace("t", || options(&set))?;
+    Ok(Box::new(Fjall { db, keyspace, set }))
+}
+
+fn options(set: &Set) -> KeyspaceCreateOptions {
+    let mut options = KeyspaceCreateOptions::default().max_memtable_size(set.max_memtable_size);
+    if let Some(bits) = set.filter_bits {
+        let bloom = FilterPolicyEntry::Bloom(BloomConstructionPolicy::BitsPerKey(bits));
+        options = options.filter_policy(FilterPolicy::all(bloom));
+    }
+    if let Some(bytes) = set.block_size {
+        options = options.data_block_size_policy(BlockSizePolicy::all(bytes));
+    }
+    if let Some(ratio) = set.hash_ratio {
+        options = options.data_block_hash_ratio_policy(HashRatioPolicy::all(ratio));
+    }
+    options
 }
 
 impl Store for Fjall {
@@ -32,13 +85,24 @@ impl Store for Fjall {
     }
 
     fn scan(&self, from: &[u8], rows: usize) -> Result<usize> {
-        let mut bytes = 0;
-        let mut n = 0;
-        for row in self.keyspace.range(from..).take(rows) {
-            bytes += row.into_inner()?.1.len();
-            n += 1;
-        }
-        std::hint::black_box(bytes);
-        Ok(n)
+        count(self.keyspace.range(from..).take(rows))
     }
+
+    fn scan_back(&self, from: &[u8], rows: usize) -> Result<usize> {
+        count(self.keyspace.range(..=from).rev().take(rows))
+    }
+
+    fn settings(&self) -> String {
+        format!("{:?}", self.set)
+    }
+}
+
+fn count(rows: impl Iterator<Item = fjall::Guard>) -> Result<usize> {
+    let (mut bytes, mut n) = (0, 0);
+    for row in rows {
+        bytes += row.into_inner()?.1.len();
+        n += 1;
+    }
+    std::hint::black_box(bytes);
+    Ok(n)
 }

@@ -1,4 +1,4 @@
-//! LMDB, through heed. It has one durability for an environment, so there are two of them.
+//! LMDB, through heed. Whether commits sync is the environment's, and switched for each of them.
 
 use std::ops::Bound;
 use std::path::Path;
@@ -7,26 +7,29 @@ use anyhow::Result;
 use heed::types::Bytes;
 use heed::{Database, Env, EnvFlags, EnvOpenOptions};
 
-use super::Store;
+use super::{Kind, Store};
 
 const MAP: usize = 32 << 30;
 
 struct Lmdb {
     env: Env,
     db: Database<Bytes, Bytes>,
+    flags: EnvFlags,
 }
 
-pub(super) fn create(dir: &Path) -> Result<Box<dyn Store>> {
+pub(super) fn create(dir: &Path, kind: Kind) -> Result<Box<dyn Store>> {
     let path = dir.join("db");
     std::fs::create_dir_all(&path)?;
+    let flags = if kind == Kind::LmdbTuned { EnvFlags::WRITE_MAP } else { EnvFlags::empty() };
     let mut options = EnvOpenOptions::new();
     options.map_size(MAP).max_readers(256);
-    // SAFETY: no other process opens this environment, and it is not on a network file system.
-    let env = unsafe { options.open(&path)? };
+    // SAFETY: no other process opens this environment, it is not on a network file system, and
+    // nobody but LMDB writes through its mapping.
+    let env = unsafe { options.flags(flags).open(&path)? };
     let mut transaction = env.write_txn()?;
     let db = env.create_database(&mut transaction, None)?;
     transaction.commit()?;
-    Ok(Box::new(Lmdb { env, db }))
+    Ok(Box::new(Lmdb { env, db, flags }))
 }
 
 impl Store for Lmdb {
@@ -46,14 +49,31 @@ impl Store for Lmdb {
 
     fn scan(&self, from: &[u8], rows: usize) -> Result<usize> {
         let transaction = self.env.read_txn()?;
-        let mut bytes = 0;
-        let mut n = 0;
         let bounds = (Bound::Included(from), Bound::Unbounded);
-        for row in self.db.range(&transaction, &bounds)?.take(rows) {
-            bytes += row?.1.len();
-            n += 1;
-        }
-        std::hint::black_box(bytes);
-        Ok(n)
+        count(self.db.range(&transaction, &bounds)?.take(rows))
     }
+
+    fn scan_back(&self, from: &[u8], rows: usize) -> Result<usize> {
+        let transaction = self.env.read_txn()?;
+        let bounds = (Bound::Unbounded, Bound::Included(from));
+        count(self.db.rev_range(&transaction, &bounds)?.take(rows))
+    }
+
+    fn settings(&self) -> String {
+        format!(
+            "map of {} GiB, {:?}; its cache is the page cache, which no setting bounds",
+            MAP >> 30,
+            self.flags
+        )
+    }
+}
+
+fn count<'a>(rows: impl Iterator<Item = heed::Result<(&'a [u8], &'a [u8])>>) -> Result<usize> {
+    let (mut bytes, mut n) = (0, 0);
+    for row in rows {
+        bytes += row?.1.len();
+        n += 1;
+    }
+    std::hint::black_box(bytes);
+    Ok(n)
 }

@@ -9,15 +9,23 @@ mod lmdb;
 mod redb;
 #[cfg(feature = "peer-rocksdb")]
 mod rocksdb;
+mod system;
 mod terrace;
+pub(crate) mod transactions;
+mod versions;
 
 use std::path::Path;
 
 use anyhow::{Result, bail};
+use serde::{Deserialize, Serialize};
+
+pub(crate) use self::system::{Home, System};
+pub(crate) use self::versions::version;
 
 /// A store under test. One map from keys to values is all that is asked.
 pub(crate) trait Store: Send + Sync {
-    /// Sets a key. With `durable`, it survives a power cut when this returns.
+    /// Sets a key. With `durable`, it survives a power cut when this returns; without, it is to
+    /// survive the process, and the settings say where it does not.
     fn put(&self, key: &[u8], value: &[u8], durable: bool) -> Result<()>;
 
     /// Looks a key up; the length of its value.
@@ -25,6 +33,12 @@ pub(crate) trait Store: Send + Sync {
 
     /// Reads up to `rows` keys and values from `from` on; how many there were.
     fn scan(&self, from: &[u8], rows: usize) -> Result<usize>;
+
+    /// Reads up to `rows` keys and values from `from` back; how many there were.
+    fn scan_back(&self, from: &[u8], rows: usize) -> Result<usize>;
+
+    /// What it is set to, as it was told.
+    fn settings(&self) -> String;
 
     /// Ends the memtable, if the store is one that piles them up.
     fn seal(&self) -> Result<()> {
@@ -38,7 +52,7 @@ pub(crate) trait Store: Send + Sync {
 }
 
 /// What every store is given.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Memory {
     /// Bytes that it may keep of what it writes (memtables; Terrace's region).
     pub(crate) write: u64,
@@ -47,83 +61,94 @@ pub(crate) struct Memory {
 }
 
 /// A way to open a store.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Kind {
     /// Terrace, its region in a file.
     Terrace,
     /// Terrace, its region on tmpfs.
     TerraceEmulated,
+    /// The same with a delay of 300 ns for each block of 256 bytes written.
+    TerraceDelayed,
+    /// Terrace, its region in a file, all levels compressed by zstd.
+    TerraceZstd,
     /// RocksDB with its documented defaults.
     RocksDb,
     /// RocksDB with filters, recycled log files, pipelined writes and more background threads.
     RocksDbTuned,
+    /// RocksDB tuned, all of its levels compressed by zstd.
+    RocksDbZstd,
     /// RocksDB that never compacts: every memtable that is sealed stays a file of level 0.
     RocksDbPiled,
     /// RocksDB that never writes its memtable out: all of it is in the log.
     RocksDbLogged,
     /// fjall with its defaults.
     Fjall,
-    /// redb with its defaults.
+    /// fjall with larger memtables, filters and hash indexes in blocks.
+    FjallTuned,
+    /// redb; there is nothing to tune but its cache.
     Redb,
     /// LMDB through heed.
     Lmdb,
+    /// LMDB that writes through its mapping.
+    LmdbTuned,
 }
 
 impl Kind {
-    /// Those that are set up for any load.
-    pub(crate) const ALL: [Kind; 7] = [
-        Kind::Terrace,
-        Kind::TerraceEmulated,
-        Kind::RocksDb,
-        Kind::RocksDbTuned,
-        Kind::Fjall,
-        Kind::Redb,
-        Kind::Lmdb,
-    ];
-
     /// The name in reports.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Kind::Terrace => "terrace-file",
             Kind::TerraceEmulated => "terrace-emulated",
+            Kind::TerraceDelayed => "terrace-emu-300ns",
+            Kind::TerraceZstd => "terrace-file-zstd",
             Kind::RocksDb => "rocksdb",
             Kind::RocksDbTuned => "rocksdb-tuned",
+            Kind::RocksDbZstd => "rocksdb-zstd",
             Kind::RocksDbPiled => "rocksdb-piled",
             Kind::RocksDbLogged => "rocksdb-logged",
             Kind::Fjall => "fjall",
+            Kind::FjallTuned => "fjall-tuned",
             Kind::Redb => "redb",
             Kind::Lmdb => "lmdb",
+            Kind::LmdbTuned => "lmdb-tuned",
         }
     }
 
     /// Whether this build has it.
     pub(crate) fn is_built(self) -> bool {
         match self {
-            Kind::Terrace | Kind::TerraceEmulated => true,
-            Kind::RocksDb | Kind::RocksDbTuned | Kind::RocksDbPiled | Kind::RocksDbLogged => {
-                cfg!(feature = "peer-rocksdb")
+            Kind::Terrace | Kind::TerraceEmulated | Kind::TerraceDelayed | Kind::TerraceZstd => {
+                true
             }
-            Kind::Fjall => cfg!(feature = "peer-fjall"),
+            Kind::RocksDb
+            | Kind::RocksDbTuned
+            | Kind::RocksDbZstd
+            | Kind::RocksDbPiled
+            | Kind::RocksDbLogged => cfg!(feature = "peer-rocksdb"),
+            Kind::Fjall | Kind::FjallTuned => cfg!(feature = "peer-fjall"),
             Kind::Redb => cfg!(feature = "peer-redb"),
-            Kind::Lmdb => cfg!(feature = "peer-lmdb"),
+            Kind::Lmdb | Kind::LmdbTuned => cfg!(feature = "peer-lmdb"),
         }
     }
 
     /// Opens a store in a directory of its own, a new one if there is none.
     pub(crate) fn open(self, dir: &Path, memory: Memory) -> Result<Box<dyn Store>> {
         match self {
-            Kind::Terrace => terrace::open(dir, memory, false),
-            Kind::TerraceEmulated => terrace::open(dir, memory, true),
-            #[cfg(feature = "peer-rocksdb")]
-            Kind::RocksDb | Kind::RocksDbTuned | Kind::RocksDbPiled | Kind::RocksDbLogged => {
-                rocksdb::open(dir, memory, self)
+            Kind::Terrace | Kind::TerraceEmulated | Kind::TerraceDelayed | Kind::TerraceZstd => {
+                terrace::open(dir, memory, self)
             }
+            #[cfg(feature = "peer-rocksdb")]
+            Kind::RocksDb
+            | Kind::RocksDbTuned
+            | Kind::RocksDbZstd
+            | Kind::RocksDbPiled
+            | Kind::RocksDbLogged => rocksdb::open(dir, memory, self),
             #[cfg(feature = "peer-fjall")]
-            Kind::Fjall => fjall::create(dir, memory),
+            Kind::Fjall | Kind::FjallTuned => fjall::create(dir, memory, self),
             #[cfg(feature = "peer-redb")]
             Kind::Redb => redb::create(dir, memory),
             #[cfg(feature = "peer-lmdb")]
-            Kind::Lmdb => lmdb::create(dir),
+            Kind::Lmdb | Kind::LmdbTuned => lmdb::create(dir, self),
             #[allow(unreachable_patterns, reason = "reached only without some feature")]
             _ => bail!("{} is not built in; see `cargo xtask peers`", self.name()),
         }

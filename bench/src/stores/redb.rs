@@ -9,22 +9,24 @@ use super::{Memory, Store};
 
 const TABLE: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("t");
 
-struct Redb(Database);
+struct Redb {
+    db: Database,
+    cache: u64,
+}
 
 pub(super) fn create(dir: &Path, memory: Memory) -> Result<Box<dyn Store>> {
     std::fs::create_dir_all(dir)?;
-    let db = Database::builder()
-        .set_cache_size((memory.cache + memory.write) as usize)
-        .create(dir.join("db.redb"))?;
+    let cache = memory.cache + memory.write;
+    let db = Database::builder().set_cache_size(cache as usize).create(dir.join("db.redb"))?;
     let begin = db.begin_write()?;
     begin.open_table(TABLE)?;
     begin.commit()?;
-    Ok(Box::new(Redb(db)))
+    Ok(Box::new(Redb { db, cache }))
 }
 
 impl Store for Redb {
     fn put(&self, key: &[u8], value: &[u8], durable: bool) -> Result<()> {
-        let mut transaction = self.0.begin_write()?;
+        let mut transaction = self.db.begin_write()?;
         if !durable {
             transaction.set_durability(Durability::None)?;
         }
@@ -33,19 +35,33 @@ impl Store for Redb {
     }
 
     fn get(&self, key: &[u8]) -> Result<Option<usize>> {
-        let table = self.0.begin_read()?.open_table(TABLE)?;
-        Ok(redb::ReadableTable::get(&table, key)?.map(|value| value.value().len()))
+        let table = self.db.begin_read()?.open_table(TABLE)?;
+        Ok(table.get(key)?.map(|value| value.value().len()))
     }
 
     fn scan(&self, from: &[u8], rows: usize) -> Result<usize> {
-        let table = self.0.begin_read()?.open_table(TABLE)?;
-        let mut bytes = 0;
-        let mut n = 0;
-        for row in redb::ReadableTable::range::<&[u8]>(&table, from..)?.take(rows) {
-            bytes += row?.1.value().len();
-            n += 1;
-        }
-        std::hint::black_box(bytes);
-        Ok(n)
+        let table = self.db.begin_read()?.open_table(TABLE)?;
+        count(table.range::<&[u8]>(from..)?.take(rows))
     }
+
+    fn scan_back(&self, from: &[u8], rows: usize) -> Result<usize> {
+        let table = self.db.begin_read()?.open_table(TABLE)?;
+        count(table.range::<&[u8]>(..=from)?.rev().take(rows))
+    }
+
+    fn settings(&self) -> String {
+        format!("cache of {} bytes; unsynced commits do not survive the process", self.cache)
+    }
+}
+
+type Row = (redb::AccessGuard<'static, &'static [u8]>, redb::AccessGuard<'static, &'static [u8]>);
+
+fn count(rows: impl Iterator<Item = Result<Row, redb::StorageError>>) -> Result<usize> {
+    let (mut bytes, mut n) = (0, 0);
+    for row in rows {
+        bytes += row?.1.value().len();
+        n += 1;
+    }
+    std::hint::black_box(bytes);
+    Ok(n)
 }

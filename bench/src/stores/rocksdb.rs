@@ -4,81 +4,190 @@ use std::path::Path;
 
 use anyhow::Result;
 use rocksdb::{
-    BlockBasedOptions, Cache, DB, DBCompressionType, Direction, IteratorMode, Options, WriteOptions,
+    BlockBasedOptions, Cache, DB, DBCompressionType, DBRawIterator, Options, WriteOptions,
 };
 
 use super::{Kind, Memory, Store};
 
-struct Rocks(DB);
+/// What is set; the rest is as RocksDB has it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Set {
+    block_cache: u64,
+    write_buffer_size: u64,
+    max_write_buffer_number: i32,
+    compression: &'static str,
+    filter_bits: Option<f64>,
+    block_size: Option<usize>,
+    recycle_log_file_num: Option<usize>,
+    enable_pipelined_write: bool,
+    max_background_jobs: Option<i32>,
+    dynamic_level_bytes: bool,
+    bytes_per_sync: Option<u64>,
+    compacts: bool,
+}
 
-pub(super) fn open(dir: &Path, memory: Memory, kind: Kind) -> Result<Box<dyn Store>> {
-    let mut options = Options::default();
-    options.create_if_missing(true);
-    options.set_compression_type(DBCompressionType::None);
-    let mut blocks = BlockBasedOptions::default();
-    blocks.set_block_cache(&Cache::new_lru_cache(memory.cache as usize)?);
-    match kind {
-        Kind::RocksDbTuned => {
-            filtered(&mut blocks);
-            options.set_recycle_log_file_num(4);
-            options.set_enable_pipelined_write(true);
-            options.set_write_buffer_size((memory.write / 4) as usize);
-            options.set_max_write_buffer_number(4);
-            options.set_max_background_jobs(4);
-            options.set_level_compaction_dynamic_level_bytes(true);
-            options.set_bytes_per_sync(1 << 20);
+impl Set {
+    /// The documented defaults, within the memory that there is: two write buffers of 64 MiB where
+    /// they fit, the rest is cache.
+    fn default(memory: Memory) -> Set {
+        let buffer = (64 << 20).min(memory.write / 2);
+        Set {
+            block_cache: memory.write + memory.cache - 2 * buffer,
+            write_buffer_size: buffer,
+            max_write_buffer_number: 2,
+            compression: "none",
+            filter_bits: None,
+            block_size: None,
+            recycle_log_file_num: None,
+            enable_pipelined_write: false,
+            max_background_jobs: None,
+            dynamic_level_bytes: false,
+            bytes_per_sync: None,
+            compacts: true,
         }
-        Kind::RocksDbPiled => {
-            filtered(&mut blocks);
-            options.set_write_buffer_size(memory.write as usize);
+    }
+
+    fn tuned(memory: Memory) -> Set {
+        Set {
+            block_cache: memory.cache,
+            write_buffer_size: memory.write / 4,
+            max_write_buffer_number: 4,
+            recycle_log_file_num: Some(4),
+            enable_pipelined_write: true,
+            max_background_jobs: Some(4),
+            dynamic_level_bytes: true,
+            bytes_per_sync: Some(1 << 20),
+            ..Set::default(memory).filtered()
+        }
+    }
+
+    /// Filters and larger blocks.
+    fn filtered(self) -> Set {
+        Set { filter_bits: Some(10.0), block_size: Some(16 * 1024), ..self }
+    }
+
+    pub(super) fn of(kind: Kind, memory: Memory) -> Set {
+        let default = Set::default(memory);
+        let one = Set {
+            write_buffer_size: memory.write,
+            block_cache: memory.cache,
+            max_write_buffer_number: 2,
+            ..default
+        };
+        match kind {
+            Kind::RocksDbTuned => Set::tuned(memory),
+            Kind::RocksDbZstd => Set { compression: "zstd", ..Set::tuned(memory) },
+            Kind::RocksDbPiled => Set { compacts: false, ..one.filtered() },
+            Kind::RocksDbLogged => one,
+            _ => default,
+        }
+    }
+
+    pub(super) fn options(&self) -> Result<Options> {
+        let mut options = Options::default();
+        options.create_if_missing(true);
+        options.set_compression_type(match self.compression {
+            "zstd" => DBCompressionType::Zstd,
+            _ => DBCompressionType::None,
+        });
+        options.set_write_buffer_size(self.write_buffer_size as usize);
+        options.set_max_write_buffer_number(self.max_write_buffer_number);
+        options.set_enable_pipelined_write(self.enable_pipelined_write);
+        options.set_level_compaction_dynamic_level_bytes(self.dynamic_level_bytes);
+        self.recycle_log_file_num.into_iter().for_each(|n| options.set_recycle_log_file_num(n));
+        self.max_background_jobs.into_iter().for_each(|n| options.set_max_background_jobs(n));
+        self.bytes_per_sync.into_iter().for_each(|n| options.set_bytes_per_sync(n));
+        if !self.compacts {
             options.set_disable_auto_compactions(true);
             options.set_level_zero_slowdown_writes_trigger(1 << 20);
             options.set_level_zero_stop_writes_trigger(1 << 20);
         }
-        Kind::RocksDbLogged => options.set_write_buffer_size(memory.write as usize),
-        _ => {}
+        let mut blocks = BlockBasedOptions::default();
+        blocks.set_block_cache(&Cache::new_lru_cache(self.block_cache as usize)?);
+        if let Some(bits) = self.filter_bits {
+            blocks.set_bloom_filter(bits, false);
+            blocks.set_format_version(5);
+        }
+        self.block_size.into_iter().for_each(|bytes| blocks.set_block_size(bytes));
+        options.set_block_based_table_factory(&blocks);
+        Ok(options)
     }
-    options.set_block_based_table_factory(&blocks);
-    Ok(Box::new(Rocks(DB::open(&options, dir.join("db"))?)))
 }
 
-/// Filters and larger blocks.
-fn filtered(blocks: &mut BlockBasedOptions) {
-    blocks.set_bloom_filter(10.0, false);
-    blocks.set_block_size(16 * 1024);
-    blocks.set_format_version(5);
+struct Rocks {
+    db: DB,
+    set: Set,
+}
+
+pub(super) fn open(dir: &Path, memory: Memory, kind: Kind) -> Result<Box<dyn Store>> {
+    let set = Set::of(kind, memory);
+    Ok(Box::new(Rocks { db: DB::open(&set.options()?, dir.join("db"))?, set }))
 }
 
 impl Store for Rocks {
     fn put(&self, key: &[u8], value: &[u8], durable: bool) -> Result<()> {
         let mut options = WriteOptions::default();
         options.set_sync(durable);
-        Ok(self.0.put_opt(key, value, &options)?)
+        Ok(self.db.put_opt(key, value, &options)?)
     }
 
     fn get(&self, key: &[u8]) -> Result<Option<usize>> {
-        Ok(self.0.get_pinned(key)?.map(|value| value.len()))
+        Ok(self.db.get_pinned(key)?.map(|value| value.len()))
     }
 
     fn scan(&self, from: &[u8], rows: usize) -> Result<usize> {
-        let mut bytes = 0;
-        let mut n = 0;
-        for row in self.0.iterator(IteratorMode::From(from, Direction::Forward)).take(rows) {
-            bytes += row?.1.len();
-            n += 1;
-        }
-        std::hint::black_box(bytes);
-        Ok(n)
+        let mut iterator = self.db.raw_iterator();
+        iterator.seek(from);
+        count(iterator, rows, DBRawIterator::next)
+    }
+
+    fn scan_back(&self, from: &[u8], rows: usize) -> Result<usize> {
+        let mut iterator = self.db.raw_iterator();
+        iterator.seek_for_prev(from);
+        count(iterator, rows, DBRawIterator::prev)
+    }
+
+    fn settings(&self) -> String {
+        format!("{:?}", self.set)
     }
 
     fn seal(&self) -> Result<()> {
-        Ok(self.0.flush()?)
+        Ok(self.db.flush()?)
     }
 
     fn rest(&self) -> Result<()> {
-        while self.0.property_int_value("rocksdb.num-running-compactions")?.unwrap_or(0) > 0 {
+        let busy = ["rocksdb.num-running-flushes", "rocksdb.num-running-compactions"];
+        let pending = ["rocksdb.mem-table-flush-pending", "rocksdb.compaction-pending"];
+        let is_busy = || -> Result<bool> {
+            for property in busy.iter().chain(&pending) {
+                if self.db.property_int_value(*property)?.unwrap_or(0) > 0 {
+                    return Ok(true);
+                }
+            }
+            Ok(false)
+        };
+        while is_busy()? {
             crate::latency::let_work(std::time::Duration::from_millis(100));
         }
         Ok(())
     }
+}
+
+/// Reads rows where they lie, without copying them out.
+fn count<'a>(
+    mut iterator: DBRawIterator<'a>,
+    rows: usize,
+    step: impl Fn(&mut DBRawIterator<'a>),
+) -> Result<usize> {
+    let (mut bytes, mut n) = (0, 0);
+    while n < rows && iterator.valid() {
+        bytes += iterator.value().map_or(0, <[u8]>::len);
+        n += 1;
+        if n < rows {
+            step(&mut iterator);
+        }
+    }
+    iterator.status()?;
+    std::hint::black_box(bytes);
+    Ok(n)
 }

@@ -4,34 +4,64 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Result;
-use terrace::{Database, Durability, Mode, Options, Table};
+use terrace::{Compression, Database, Durability, Mode, Options, Range, Table};
 
-use super::{Memory, Store};
+use super::{Kind, Memory, Store};
 use crate::latency::let_work;
 
 struct Terrace {
     table: Table,
     db: Database,
-    /// A region outside the directory, to be removed.
-    region: Option<PathBuf>,
+    settings: String,
+    /// Removed with it.
+    _region: Option<Region>,
 }
 
-pub(super) fn open(dir: &Path, memory: Memory, emulated: bool) -> Result<Box<dyn Store>> {
+/// An emulated region's file, which lies outside the directory.
+pub(super) struct Region(PathBuf);
+
+impl Drop for Region {
+    fn drop(&mut self) {
+        drop(std::fs::remove_file(&self.0));
+    }
+}
+
+/// Opens a database with the memory that every store gets.
+pub(super) fn database(
+    dir: &Path,
+    memory: Memory,
+    kind: Kind,
+) -> Result<(Database, Option<Region>, String)> {
     let mut options = Options::new().pm_size(memory.write).cache_size(memory.cache);
-    let region = emulated.then(|| {
+    let delay = match kind {
+        Kind::TerraceEmulated => Some(Duration::ZERO),
+        Kind::TerraceDelayed => Some(Duration::from_nanos(300)),
+        _ => None,
+    };
+    let region = delay.map(|_| {
         let name = format!("terrace-bench-store-{}", std::process::id());
         let shm = Path::new("/dev/shm");
-        if shm.is_dir() { shm.join(name) } else { dir.join(name) }
+        Region(if shm.is_dir() { shm.join(name) } else { dir.join(name) })
     });
-    let fresh = !dir.join("db").exists();
-    if let Some(region) = &region {
-        if fresh {
-            drop(std::fs::remove_file(region));
+    if let (Some(delay), Some(region)) = (delay, &region) {
+        if !dir.join("db").exists() {
+            drop(std::fs::remove_file(&region.0));
         }
-        options = options.mode(Mode::Emulated { delay: Duration::ZERO }).pm_path(region);
+        options = options.mode(Mode::Emulated { delay }).pm_path(&region.0);
     }
-    let db = options.open(dir.join("db"))?;
-    Ok(Box::new(Terrace { table: db.table("t")?, db, region }))
+    let mut compression = "default compression";
+    if kind == Kind::TerraceZstd {
+        options = options.compression(Compression::Zstd, Compression::Zstd);
+        compression = "zstd in all levels";
+    }
+    let settings =
+        format!("{options:?}, {compression}; indexes over the region's records come on top");
+    Ok((options.open(dir.join("db"))?, region, settings))
+}
+
+pub(super) fn open(dir: &Path, memory: Memory, kind: Kind) -> Result<Box<dyn Store>> {
+    let (db, region, settings) = database(dir, memory, kind)?;
+    Ok(Box::new(Terrace { table: db.table("t")?, db, settings, _region: region }))
 }
 
 impl Store for Terrace {
@@ -45,14 +75,15 @@ impl Store for Terrace {
     }
 
     fn scan(&self, from: &[u8], rows: usize) -> Result<usize> {
-        let mut bytes = 0;
-        let mut n = 0;
-        for row in self.table.range(from..).limit(rows) {
-            bytes += row?.1.len();
-            n += 1;
-        }
-        std::hint::black_box(bytes);
-        Ok(n)
+        count(self.table.range(from..).limit(rows), Range::next)
+    }
+
+    fn scan_back(&self, from: &[u8], rows: usize) -> Result<usize> {
+        count(self.table.range(..=from).limit(rows), Range::next_back)
+    }
+
+    fn settings(&self) -> String {
+        self.settings.clone()
     }
 
     fn rest(&self) -> Result<()> {
@@ -69,10 +100,14 @@ impl Store for Terrace {
     }
 }
 
-impl Drop for Terrace {
-    fn drop(&mut self) {
-        if let Some(region) = &self.region {
-            drop(std::fs::remove_file(region));
-        }
+type Row = <Range as Iterator>::Item;
+
+fn count(mut range: Range, next: impl Fn(&mut Range) -> Option<Row>) -> Result<usize> {
+    let (mut bytes, mut n) = (0, 0);
+    while let Some(row) = next(&mut range) {
+        bytes += row?.1.len();
+        n += 1;
     }
+    std::hint::black_box(bytes);
+    Ok(n)
 }

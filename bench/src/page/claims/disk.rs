@@ -1,0 +1,193 @@
+//! What is expected where the data is larger than memory, and of transactions.
+
+use super::Asked::{AtLeast, AtMost};
+use super::From::{Greatest, Least, OverBest, OverLeast, Row};
+use super::{Claim, ON_TMPFS, PEERS, ROCKSDB, YCSB};
+
+const STALLS: &str = "stalls";
+const WRITES: &str = "random writes of 4096 bytes";
+const DEVICE: &str = "device bytes of user bytes";
+const AMPLIFIED: &str = "a drain rewrites every extent of level 1 that its column touches; extents \
+                         that do not overlap can be kept, and drains made wider";
+
+pub(super) const CLAIMS: &[Claim] = &[
+    Claim {
+        what: "Durable writes, 16 clients, file",
+        against: "best peer",
+        from: OverBest {
+            figure: YCSB,
+            case: "puts in memory, durable, 16 clients",
+            system: "terrace-file",
+            metric: "throughput",
+            others: PEERS,
+        },
+        asked: AtLeast(2.0),
+        next: "a commit costs a sleep and a wake-up, which two cores do not hide",
+    },
+    Claim {
+        what: "Durable writes, 1 client, file",
+        against: "best peer",
+        from: OverBest {
+            figure: YCSB,
+            case: "puts in memory, durable, 1 client",
+            system: "terrace-file",
+            metric: "throughput",
+            others: PEERS,
+        },
+        asked: AtLeast(1.2),
+        next: "the device's sync is most of it for everybody; the page of the floor could go \
+               with every other run",
+    },
+    Claim {
+        what: "YCSB A durable, emulated",
+        against: "best peer on tmpfs",
+        from: OverBest {
+            figure: YCSB,
+            case: "A in memory, durable",
+            system: "terrace-emulated",
+            metric: "throughput",
+            others: ON_TMPFS,
+        },
+        asked: AtLeast(2.0),
+        next: "encoding and the index are most of a put: encode in place",
+    },
+    Claim {
+        what: "YCSB A uniform, unsynced, larger, file",
+        against: "best peer",
+        from: OverBest {
+            figure: YCSB,
+            case: "A uniform larger, unsynced",
+            system: "terrace-file",
+            metric: "throughput",
+            others: PEERS,
+        },
+        asked: AtLeast(2.0),
+        next: AMPLIFIED,
+    },
+    Claim {
+        what: "Device bytes, YCSB A larger, emulated",
+        against: "best RocksDB",
+        from: OverLeast {
+            figure: YCSB,
+            case: "A larger, unsynced",
+            system: "terrace-emulated",
+            metric: DEVICE,
+            others: ROCKSDB,
+        },
+        asked: AtMost(0.2),
+        next: AMPLIFIED,
+    },
+    Claim {
+        what: "Device bytes, YCSB A larger, file (region counted)",
+        against: "best RocksDB",
+        from: OverLeast {
+            figure: YCSB,
+            case: "A larger, unsynced",
+            system: "terrace-file",
+            metric: DEVICE,
+            others: ROCKSDB,
+        },
+        asked: AtMost(0.6),
+        next: AMPLIFIED,
+    },
+    Claim {
+        what: "Device bytes of updates, file, at every size of the data",
+        against: "best RocksDB",
+        from: Greatest { figure: "write-amp", system: "terrace-file", metric: "of rocksdb" },
+        asked: AtMost(0.6),
+        next: AMPLIFIED,
+    },
+    Claim {
+        what: "Device bytes of updates, emulated, at every size of the data",
+        against: "best RocksDB",
+        from: Greatest { figure: "write-amp", system: "terrace-emulated", metric: "of rocksdb" },
+        asked: AtMost(0.3),
+        next: AMPLIFIED,
+    },
+    Claim {
+        what: "Stalls: mean throughput, file",
+        against: "best RocksDB",
+        from: OverBest {
+            figure: STALLS,
+            case: WRITES,
+            system: "terrace-file",
+            metric: "throughput",
+            others: ROCKSDB,
+        },
+        asked: AtLeast(1.0),
+        next: AMPLIFIED,
+    },
+    Claim {
+        what: "Stalls: p99.9, file",
+        against: "RocksDB's defaults",
+        from: OverLeast {
+            figure: STALLS,
+            case: WRITES,
+            system: "terrace-file",
+            metric: "p99.9",
+            others: &["rocksdb"],
+        },
+        asked: AtMost(0.2),
+        next: "writers are held back by the drain's measured rate, which a rewrite of whole \
+               extents keeps low",
+    },
+    Claim {
+        what: "Stalls: longest gap in ms beyond the probe's",
+        against: "",
+        from: Row {
+            figure: STALLS,
+            case: WRITES,
+            system: "terrace-file",
+            metric: "longest gap beyond the probe's",
+        },
+        asked: AtMost(100.0),
+        next: "jobs sized by time, not only by bytes",
+    },
+    Claim {
+        what: "Space, closed, zstd, both kinds of rows",
+        against: "RocksDB zstd",
+        from: Greatest { figure: "space", system: "terrace-file-zstd", metric: "of rocksdb-zstd" },
+        asked: AtMost(1.0),
+        next: "extents of a column are not filled to the end, and the region counts",
+    },
+    Claim {
+        what: "Space, closed, zstd, both kinds of rows",
+        against: "the rows alone, compressed",
+        from: Greatest { figure: "space", system: "terrace-file-zstd", metric: "of ideal" },
+        asked: AtMost(1.15),
+        next: "extents of a column are not filled to the end, and the region counts",
+    },
+    Claim {
+        what: "Ranges down, file",
+        against: "ranges up",
+        from: Least { figure: "scan", system: "terrace-file", metric: "of up" },
+        asked: AtLeast(0.9),
+        next: "a cursor going down decodes a block's rows from the front",
+    },
+    Claim {
+        what: "Transfers, 16 threads, file",
+        against: "best TransactionDB",
+        from: OverBest {
+            figure: "txn",
+            case: "16 threads, uniform",
+            system: "terrace-file",
+            metric: "throughput",
+            others: ROCKSDB,
+        },
+        asked: AtLeast(2.0),
+        next: "a commit costs a sleep and a wake-up, which two cores do not hide",
+    },
+    Claim {
+        what: "Transfers, 16 threads, emulated",
+        against: "best TransactionDB on tmpfs",
+        from: OverBest {
+            figure: "txn",
+            case: "16 threads, uniform",
+            system: "terrace-emulated",
+            metric: "throughput",
+            others: ON_TMPFS,
+        },
+        asked: AtLeast(3.0),
+        next: "the lock table and a transaction's own map allocate for every row",
+    },
+];
