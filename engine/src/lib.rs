@@ -60,11 +60,15 @@ mod txn;
 mod view;
 
 pub use db::{
-    BackgroundStats, CacheStats, CommitStats, Database, DiskStats, LevelStats, OpenStats,
-    PaceStats, PersistenceStats, PmStats, SalvageReport, Stats, TableStats, VerifyReport, verify,
+    BackgroundStats, CacheStats, CommitStats, Database, DiskStats, LevelStats, MemoryStats,
+    OpenStats, PaceStats, PersistenceStats, PmStats, SalvageReport, Stats, TableStats,
+    VerifyReport, verify,
 };
 pub use error::{Damage, Error, ErrorKind, Result};
-pub use options::{CommitTuning, Compression, Durability, Mode, OpenProgress, Options};
+pub use options::{
+    BackgroundTuning, CommitTuning, Compression, Durability, Mode, OpenProgress, Options,
+    TableOptions,
+};
 pub use table::{PendingCommit, Range, Snapshot, Table, WriteBatch};
 pub use txn::{
     Isolation, LockWait, PreparedInfo, Transaction, TransactionInfo, TxnOptions, TxnRange,

@@ -71,12 +71,15 @@ pub(crate) type ProgressFn = Arc<dyn Fn(OpenProgress) + Send + Sync>;
 pub struct Options {
     pub(crate) pm_size: u64,
     pub(crate) cache_size: u64,
+    pub(crate) memory: Option<u64>,
     pub(crate) level1_size: u64,
     pub(crate) mode: Mode,
     pub(crate) pm_path: Option<PathBuf>,
     pub(crate) tuning: CommitTuning,
+    pub(crate) background: BackgroundTuning,
     /// Of level 1, and of those below.
     pub(crate) compression: (Compression, Compression),
+    pub(crate) reuse: bool,
     pub(crate) progress: Option<ProgressFn>,
     pub(crate) storage: Storage,
     /// The background runs only when a test steps it.
@@ -220,6 +223,123 @@ impl CommitTuning {
     }
 }
 
+/// What the background may use of the machine. May be changed while the database is open:
+/// [`Database::tune_background`](crate::Database::tune_background).
+///
+/// # Examples
+///
+/// ```
+/// let tuning = terrace::BackgroundTuning::new().threads(4).bytes_per_second(64 << 20);
+/// assert_eq!(tuning, tuning.threads(4));
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BackgroundTuning {
+    pub(crate) threads: usize,
+    pub(crate) bytes_per_second: u64,
+}
+
+impl Default for BackgroundTuning {
+    fn default() -> BackgroundTuning {
+        BackgroundTuning::new()
+    }
+}
+
+impl BackgroundTuning {
+    /// One thread for everything, as fast as it goes.
+    pub const fn new() -> BackgroundTuning {
+        BackgroundTuning { threads: 1, bytes_per_second: 0 }
+    }
+
+    /// How many threads it has, 1 by default. With more, the first one moves data out of the
+    /// region, and the others compact: different tables, and different keys of one, at the same
+    /// time.
+    #[must_use]
+    pub const fn threads(mut self, threads: usize) -> BackgroundTuning {
+        self.threads = threads;
+        self
+    }
+
+    /// How many bytes a second compactions may write, all together; 0, the default, for no bound.
+    /// Drains are not held to it: writers wait for them.
+    #[must_use]
+    pub const fn bytes_per_second(mut self, bytes: u64) -> BackgroundTuning {
+        self.bytes_per_second = bytes;
+        self
+    }
+}
+
+/// What a table is created with, and keeps: see
+/// [`Database::create_table`](crate::Database::create_table).
+///
+/// # Examples
+///
+/// ```
+/// let options = terrace::TableOptions::new().block_size(4096).filter_bits(14);
+/// assert_ne!(options, terrace::TableOptions::default());
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TableOptions {
+    pub(crate) block_size: u32,
+    pub(crate) filter_bits: u8,
+}
+
+impl Default for TableOptions {
+    fn default() -> TableOptions {
+        TableOptions::new()
+    }
+}
+
+impl TableOptions {
+    /// Blocks of 16 KiB, filters of 10 bits a key.
+    pub const fn new() -> TableOptions {
+        TableOptions { block_size: 16 * 1024, filter_bits: 10 }
+    }
+
+    /// Bytes of records in a block before compression, from 1 KiB to 1 MiB; 16 KiB by default. A
+    /// look-up that is not cached reads one block; larger ones compress better and take a smaller
+    /// index.
+    #[must_use]
+    pub const fn block_size(mut self, bytes: u32) -> TableOptions {
+        self.block_size = bytes;
+        self
+    }
+
+    /// Bits of an extent's filter for each key, at most 30; 10 by default, with which one look-up
+    /// of a hundred reads a block for nothing. 0 for no filter: where every key that is asked for
+    /// is there, or only ranges are read.
+    #[must_use]
+    pub const fn filter_bits(mut self, bits: u8) -> TableOptions {
+        self.filter_bits = bits;
+        self
+    }
+
+    pub(crate) fn check(&self) -> Result<()> {
+        let TableOptions { block_size, filter_bits } = self;
+        if !(1 << 10..=1 << 20).contains(block_size) {
+            let message = format!("a block size of {block_size} bytes: it takes 1024 to 1048576");
+            return Err(Error::invalid(message));
+        }
+        if *filter_bits > 30 {
+            return Err(Error::invalid(format!("{filter_bits} bits of filter: it takes 0 to 30")));
+        }
+        Ok(())
+    }
+
+    /// Appends the fields of `docs/format.md`.
+    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.block_size.to_le_bytes());
+        out.push(self.filter_bits);
+    }
+
+    /// Reads the fields; `None` if there are too few bytes or they say what cannot be.
+    pub(crate) fn decode(bytes: &[u8]) -> Option<TableOptions> {
+        let (block_size, rest) = bytes.split_first_chunk()?;
+        let [filter_bits] = *rest else { return None };
+        let options = TableOptions { block_size: u32::from_le_bytes(*block_size), filter_bits };
+        options.check().ok().map(|()| options)
+    }
+}
+
 impl Default for Options {
     fn default() -> Options {
         Options::new()
@@ -243,11 +363,14 @@ impl Options {
         Options {
             pm_size: 256 * MIB,
             cache_size: 128 * MIB,
+            memory: None,
             level1_size: 256 * MIB,
             mode: Mode::File,
             pm_path: None,
             tuning: CommitTuning::new(),
+            background: BackgroundTuning::new(),
             compression: (Compression::None, Compression::Zstd),
+            reuse: true,
             progress: None,
             storage: Storage::Real,
             stepped: false,
@@ -294,6 +417,19 @@ impl Options {
         self
     }
 
+    /// One limit for the memory of the database: the image of its region, the indexes over it,
+    /// block indexes and filters of extents, and, with what is left, blocks; instead of
+    /// [`cache_size`](Options::cache_size). A sixteenth of it is left for what transactions,
+    /// iterators and jobs hold for a moment. Block indexes and filters stay in memory once they
+    /// were read, about a hundredth of the extents. `stats().memory` has the parts.
+    ///
+    /// Opening fails with `Invalid` where region and indexes leave less than a quarter of it.
+    #[must_use]
+    pub fn memory(mut self, bytes: u64) -> Options {
+        self.memory = Some(bytes);
+        self
+    }
+
     /// How many bytes of a table level 1 holds before extents move on to level 2; 256 MiB by
     /// default.
     #[must_use]
@@ -310,12 +446,28 @@ impl Options {
         self
     }
 
+    /// What the background may use of the machine; see [`BackgroundTuning::new`] for the default.
+    #[must_use]
+    pub fn background_tuning(mut self, tuning: BackgroundTuning) -> Options {
+        self.background = tuning;
+        self
+    }
+
     /// How blocks written from now on are compressed: in level 1, where they are hot and soon
     /// rewritten, and in the levels below. By default not at all, and with zstd. A block that
     /// compression makes less than an eighth smaller stays as it is.
     #[must_use]
     pub fn compression(mut self, level1: Compression, deeper: Compression) -> Options {
         self.compression = (level1, deeper);
+        self
+    }
+
+    /// For measurements only: without reuse, drains and compactions write all that they touch anew,
+    /// also extents and blocks that only one of their inputs has keys of.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn reuse(mut self, on: bool) -> Options {
+        self.reuse = on;
         self
     }
 

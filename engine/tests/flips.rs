@@ -31,7 +31,12 @@ impl Sample {
         let db = tiny().open(dir.path().join("db")).unwrap();
         let (t, u) = (db.table("t").unwrap(), db.table("u").unwrap());
         let mut chance = Chance::new(8);
+        // Range deletes above a snapshot stay in the extents that they come to.
+        let mut held = None;
         for n in 0..3000u64 {
+            if n == 1500 {
+                held = Some(db.snapshot().unwrap());
+            }
             let mut batch = WriteBatch::new();
             let key = format!("key {:06}", chance.below(2500));
             let len = 100 + chance.below(1500) as usize;
@@ -54,7 +59,7 @@ impl Sample {
         }
         db.write(batch).unwrap();
         let content = read_all(&db).unwrap();
-        drop((t, u));
+        drop((t, u, held));
         db.close().unwrap();
         Sample { dir, content }
     }

@@ -163,7 +163,7 @@ fn prepare_and_resolve(rig: &mut Rig) {
 
 fn work(rig: &mut Rig, acts: u64) {
     let value = *rig.chance.pick(&[300, 6000, 25_000]);
-    let taste = Taste { relaxed: 50, tables: 4, steps: 35, value, keys: 120 };
+    let taste = Taste { relaxed: 50, tables: 4, steps: 35, value, keys: 120, ranges: 2 };
     (0..acts).for_each(|_| rig.act(&taste));
 }
 

@@ -29,11 +29,13 @@ pub struct Taste {
     pub value: u64,
     /// Different keys.
     pub keys: u64,
+    /// Percentage of writes that delete a range.
+    pub ranges: u64,
 }
 
 impl Default for Taste {
     fn default() -> Taste {
-        Taste { relaxed: 40, tables: 2, steps: 20, value: 12_000, keys: 200 }
+        Taste { relaxed: 40, tables: 2, steps: 20, value: 12_000, keys: 200, ranges: 2 }
     }
 }
 
@@ -81,7 +83,7 @@ fn write(chance: &mut Chance, taste: &Taste, content: &Content) -> Effect {
     if chance.percent(25) {
         return Effect::Delete(table, key);
     }
-    if chance.percent(2) {
+    if taste.ranges > 0 && chance.percent(taste.ranges) {
         let end = name(number + 1 + chance.below(taste.keys / 16));
         // Behind all of these keys, but not behind those of prepared transactions.
         let last = b"key :".to_vec();

@@ -78,9 +78,27 @@ impl<V: Weigh> Cache<V> {
         self.inner.contains_key(&(extent, offset))
     }
 
+    /// The value at `offset` of an extent, if it is here. Neither a hit nor a miss, and no sign of
+    /// use.
+    pub(crate) fn peek(&self, extent: u64, offset: u32) -> Option<Arc<V>> {
+        self.inner.peek(&(extent, offset))
+    }
+
+    /// Lets go of a value.
+    pub(crate) fn remove(&self, extent: u64, offset: u32) {
+        self.inner.remove(&(extent, offset));
+    }
+
     /// Takes a value in, perhaps in place of others.
     pub(crate) fn insert(&self, extent: u64, offset: u32, value: Arc<V>) {
         self.inner.insert((extent, offset), value);
+    }
+
+    /// Holds at most so many bytes from now on; what is too much goes at once.
+    pub(crate) fn set_capacity(&self, capacity_bytes: u64) {
+        if capacity_bytes != self.capacity() {
+            self.inner.set_capacity(capacity_bytes);
+        }
     }
 
     /// Bytes in use.
@@ -133,6 +151,18 @@ mod tests {
         assert!(cache.get(2, 0).is_none());
         let found = (0..1000).filter(|offset| cache.get(1, *offset).is_some()).count() as u64;
         assert_eq!((cache.hits(), cache.misses()), (found, 1001 - found));
+    }
+
+    #[test]
+    fn a_smaller_capacity_holds_at_once() {
+        let cache = Cache::new(1 << 20);
+        (0..1000).for_each(|offset| cache.insert(1, offset, Arc::new(Bytes(1000))));
+        assert!(cache.used() > 1 << 19);
+        cache.set_capacity(1 << 17);
+        assert!(cache.used() <= 1 << 17 && cache.used() > 0, "{} bytes", cache.used());
+        cache.set_capacity(1 << 20);
+        (0..1000).for_each(|offset| cache.insert(2, offset, Arc::new(Bytes(1000))));
+        assert!(cache.used() > 1 << 19, "and grows again");
     }
 
     #[test]

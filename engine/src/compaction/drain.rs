@@ -7,13 +7,16 @@
 
 use std::sync::Arc;
 
+use crate::compaction::Shape;
+use crate::compaction::execute::{Done, bytes};
+use crate::compaction::merge::{Side, merge_to_level};
+use crate::compaction::output::MergeContext;
 use crate::compaction::ranges::{Ranges, tombstones_of};
-use crate::compaction::{MergeContext, Shape, merge_to_level};
 use crate::error::Result;
 use crate::extent::{BlockCache, Extent};
 use crate::level0::ColumnBudget;
-use crate::levels::{Edit, LevelCursor, Op, Version, VersionSet};
-use crate::merge::{ClippedCursor, MergingCursor};
+use crate::levels::{Edit, Op, Version, VersionSet};
+use crate::merge::ClippedCursor;
 use crate::mvcc::{Horizon, KeyInterval, after};
 use crate::record::Lsn;
 use crate::view::View;
@@ -72,7 +75,7 @@ pub(crate) fn drain(
     cache: &Arc<BlockCache>,
     horizon: &Horizon,
     shape: &Shape,
-) -> Result<Edit> {
+) -> Result<Done> {
     let (version, table) = (&view.version, view.version.table);
     let above = view.level0.tombstones_in(&column.interval, column.upto, &version.drained);
     let mut ranges = Ranges::new(version, 1, above, horizon);
@@ -80,18 +83,29 @@ pub(crate) fn drain(
     ranges.tombstones.extend(tombstones_of(&inputs)?);
     let level0 = view.level0.cursor(&version.drained);
     let level0 = ClippedCursor::new(level0, column.interval.clone(), column.upto);
-    let level1 = LevelCursor::new(inputs.as_slice().into(), Arc::clone(cache), false);
-    let mut merged = MergingCursor::new(vec![Box::new(level0), Box::new(level1)]);
-    let bottom = |key: &[u8]| shape.drops_tombstones || version.is_bottom(1, key);
-    let (extent_bytes, compression) = (shape.extent_bytes, shape.compression(1));
-    let (replaces, ranges) = (&inputs, &ranges);
-    let context =
-        MergeContext { set, cache, replaces, horizon, bottom, ranges, extent_bytes, compression };
-    let outputs = merge_to_level(&mut merged, &context)?;
+    let reuse = shape.reuse && ranges.tombstones.is_empty();
+    let moved = view.level0.bytes_in(&column.interval, column.upto, &version.drained);
+    let promise = &set.store().promise(bytes(&inputs) + moved, false)?;
+    let context = MergeContext {
+        set,
+        cache,
+        replaces: &inputs,
+        horizon,
+        bottom: |key: &[u8]| shape.drops_tombstones || version.is_bottom(1, key),
+        ranges: &ranges,
+        extent_bytes: shape.extent_bytes,
+        format: shape.format(1, version.options),
+        reuse,
+        promise,
+        before_write: &|_| {},
+    };
+    let level1 = Side::under(&ranges, &inputs, cache, reuse)?;
+    let outputs = merge_to_level(Side::records(Box::new(level0))?, level1, &context)?;
+    let replaced = outputs.replaced(&inputs);
     let remove = |e: &Arc<Extent>| Op::RemoveExtent { table, level: 1, id: e.meta().id };
-    let mut ops: Vec<Op> = inputs.iter().map(remove).collect();
+    let mut ops: Vec<Op> = replaced.iter().map(remove).collect();
     ops.extend(ranges.remove_hidden());
     ops.extend(outputs.extents.into_iter().map(|extent| Op::AddExtent { table, level: 1, extent }));
     ops.push(Op::Drained { table, seq: column.upto, interval: column.interval.clone() });
-    Ok(Edit { ops })
+    Ok(Done { edit: Edit { ops }, replaced, reused: outputs.reused })
 }

@@ -2,9 +2,12 @@
 
 mod drain;
 mod execute;
+mod merge;
+mod output;
 mod pick;
 mod ranges;
 
-pub(crate) use drain::{choose_column, drain};
-pub(crate) use execute::{MergeContext, merge_to_level, run};
-pub(crate) use pick::{Choice, Shape, pick};
+pub(crate) use drain::{Column, choose_column, drain};
+pub(crate) use execute::run;
+pub(crate) use output::Reused;
+pub(crate) use pick::{Choice, Shape, Situation, pick};

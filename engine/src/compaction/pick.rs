@@ -1,24 +1,33 @@
-//! Which compaction to run next: leveled, one extent at a time.
+//! Which compaction to run next: leveled, one extent at a time. Pure functions of a version, of how
+//! often its extents are read, and of what runs already.
 //!
-//! A level is over-full when it has more bytes than its target; the target of level 1 is given
-//! and grows by the ratio from level to level. So two levels are enough until level 2 outgrows
-//! its target; then level 3 opens by itself.
+//! First go extents that are mostly tombstones: one that has something below it goes down, where
+//! its tombstones take with them what they hide; one that has nothing below it is written again
+//! without them, once no reader is older.
 //!
-//! From the level that is fullest for its target goes the extent that has been in the database
-//! longest, by its id. That turns round the key space by itself, since what is rewritten gets a
-//! new id; and it sends cold extents down, since hot ones are rewritten by each drain. Jobs are
-//! bounded: an extent with more than 16 below it is passed over while the level has another.
+//! Then levels. A level is over-full when it has more bytes than its target; the target of level 1
+//! is given and grows by the ratio from level to level. So two levels are enough until level 2
+//! outgrows its target; then level 3 opens by itself.
+//!
+//! From the level that is fullest for its target goes an extent that is read least, by powers of
+//! two, and of those the one that has been in the database longest, by its id. So what is read much
+//! stays in level 1, and the rest turns round the key space by itself, since what is rewritten gets
+//! a new id. Jobs are bounded: an extent with more than 16 below it is passed over while the level
+//! has another.
 
 use std::sync::Arc;
 
-use crate::extent::{Described, Extent};
+use crate::extent::{Described, Extent, ExtentMeta, Format};
 use crate::levels::{Level, MAX_LEVELS, Version};
 use crate::mvcc::KeyInterval;
-use crate::options::Compression;
-use crate::record::TableId;
+use crate::options::{Compression, TableOptions};
+use crate::record::{Lsn, TableId};
 
 /// The most extents of the next level in one merge.
 const MAX_OVERLAP: usize = 16;
+
+/// An extent is mostly tombstones when one in so many of its records is one.
+const HEAVY: u64 = 2;
 
 /// How large levels and extents shall be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,14 +40,18 @@ pub(crate) struct Shape {
     pub(crate) extent_bytes: usize,
     /// Of blocks of level 1, and of those below.
     pub(crate) compression: (Compression, Compression),
+    /// Whether merges reuse extents and blocks.
+    pub(crate) reuse: bool,
     /// A planted bug: drains take every tombstone for one that hides nothing.
     pub(crate) drops_tombstones: bool,
 }
 
 impl Shape {
-    /// How blocks of a level are compressed.
-    pub(crate) fn compression(&self, level: u8) -> Compression {
-        if level <= 1 { self.compression.0 } else { self.compression.1 }
+    /// How extents of a level are laid out, in a table with these options.
+    pub(crate) fn format(&self, level: u8, options: TableOptions) -> Format {
+        let compression = if level <= 1 { self.compression.0 } else { self.compression.1 };
+        let TableOptions { block_size, filter_bits } = options;
+        Format { compression, block_bytes: block_size as usize, filter_bits }
     }
 
     fn target(&self, level: u8) -> u64 {
@@ -47,71 +60,147 @@ impl Shape {
     }
 }
 
+/// What else a choice depends on.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Situation<'a> {
+    /// The oldest LSN at which somebody reads.
+    pub(crate) oldest: Lsn,
+    /// Keys that jobs of the same table are at work on, in any level.
+    pub(crate) busy: &'a [KeyInterval],
+}
+
 /// What to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Choice<E = Arc<Extent>> {
     /// An extent that overlaps nothing in the next level goes there unread.
     Move { table: TableId, from: u8, extent: E },
-    /// Extents are merged with what they overlap in the next level.
+    /// Extents are merged with what they overlap in the next level, or are written again in theirs.
     Merge {
         table: TableId,
-        /// The inputs' level; the overlap is in the next one, and so is the output.
+        /// The inputs' level.
         from: u8,
+        /// The level of the overlap and of the output.
+        to: u8,
         inputs: Vec<E>,
         overlap: Vec<E>,
-        /// The keys of the inputs.
-        interval: KeyInterval,
     },
 }
 
-/// The compaction that `version` needs most, if it needs one.
-pub(crate) fn pick<E: Described>(version: &Version<E>, shape: &Shape) -> Option<Choice<E>> {
-    let from = fullest_level(version, shape)?;
-    let level = version.level(from)?;
-    let none = Level::default();
-    let next = version.level(from + 1).unwrap_or(&none);
-    let extent = pick_extent(level, next)?;
-    let meta = extent.meta();
-    let overlap = next.overlapping_closed(&meta.smallest_key, &meta.greatest_key);
-    let table = version.table;
-    if overlap.is_empty() && !has_deletes_to_drop(version, from + 1, extent) {
-        return Some(Choice::Move { table, from, extent: extent.clone() });
+impl<E: Described> Choice<E> {
+    /// The keys that it works on: of its inputs and of what they overlap.
+    pub(crate) fn interval(&self) -> KeyInterval {
+        let alone = |extent: &E| span(std::slice::from_ref(extent).iter());
+        match self {
+            Choice::Move { extent, .. } => alone(extent),
+            Choice::Merge { inputs, overlap, .. } => span(inputs.iter().chain(overlap)),
+        }
     }
-    let interval = KeyInterval {
-        start: meta.smallest_key.clone(),
-        // The first key after the greatest one.
-        end: Some([meta.greatest_key.as_slice(), &[0]].concat()),
-    };
-    let inputs = vec![extent.clone()];
-    Some(Choice::Merge { table, from, inputs, overlap: overlap.to_vec(), interval })
 }
 
-/// The level that has the most bytes for its target, more than the target. The last level has
-/// nowhere to go.
-fn fullest_level<E: Described>(version: &Version<E>, shape: &Shape) -> Option<u8> {
-    let levels = (1..MAX_LEVELS).zip(&version.levels);
-    let full = levels.filter(|(n, level)| level.bytes() > shape.target(*n));
-    let fullness = |n: u8, level: &Level<E>| level.bytes() as f64 / shape.target(n) as f64;
+/// From the smallest key to the first one after the greatest.
+fn span<'a, E: Described + 'a>(extents: impl Iterator<Item = &'a E> + Clone) -> KeyInterval {
+    let smallest = extents.clone().map(|e| &e.meta().smallest_key).min();
+    let greatest = extents.map(|e| &e.meta().greatest_key).max();
+    KeyInterval {
+        start: smallest.cloned().unwrap_or_default(),
+        end: greatest.map(|key| [key.as_slice(), &[0]].concat()),
+    }
+}
+
+/// The compaction that `version` needs most, if it needs one that can run now.
+pub(crate) fn pick<E: Described>(
+    version: &Version<E>,
+    shape: &Shape,
+    now: &Situation<'_>,
+) -> Option<Choice<E>> {
+    pick_heavy(version, now).or_else(|| pick_level(version, shape, now))
+}
+
+/// What rids the table of most tombstones.
+fn pick_heavy<E: Described>(version: &Version<E>, now: &Situation<'_>) -> Option<Choice<E>> {
+    let extents = (1u8..)
+        .zip(&version.levels)
+        .flat_map(|(n, level)| level.extents().iter().map(move |extent| (n, extent)));
+    let heavy = extents.filter(|(_, e)| e.meta().deletes * HEAVY >= e.meta().records.max(1));
+    let choices = heavy.filter_map(|(n, extent)| {
+        let choice = if hides_nothing(version, n, extent) {
+            // All its tombstones go, or it would be chosen again and again.
+            let done_with = extent.meta().greatest_seq <= now.oldest;
+            done_with.then(|| Choice::Merge {
+                table: version.table,
+                from: n,
+                to: n,
+                inputs: vec![extent.clone()],
+                overlap: Vec::new(),
+            })
+        } else {
+            (n < MAX_LEVELS).then(|| send_down(version, n, extent))
+        };
+        choice.filter(|choice| is_free(choice, now)).map(|choice| (extent.meta(), choice))
+    });
+    let most = |a: &ExtentMeta, b: &ExtentMeta| a.deletes.cmp(&b.deletes).then(b.id.cmp(&a.id));
+    choices.max_by(|(a, _), (b, _)| most(a, b)).map(|(_, choice)| choice)
+}
+
+/// What takes bytes out of the level that is fullest for its target.
+fn pick_level<E: Described>(
+    version: &Version<E>,
+    shape: &Shape,
+    now: &Situation<'_>,
+) -> Option<Choice<E>> {
+    let mut full: Vec<_> = (1..MAX_LEVELS)
+        .zip(&version.levels)
+        .filter(|(n, level)| level.bytes() > shape.target(*n))
+        .map(|(n, level)| (level.bytes() as f64 / shape.target(n) as f64, n, level))
+        .collect();
     // Of equals the upper one: what comes down later passes it anyway.
-    full.rev().max_by(|(a, x), (b, y)| fullness(*a, x).total_cmp(&fullness(*b, y))).map(|(n, _)| n)
+    full.sort_by(|(a, n, _), (b, m, _)| b.total_cmp(a).then(n.cmp(m)));
+    full.into_iter().find_map(|(_, n, level)| pick_extent(version, n, level, now))
 }
 
-/// The oldest extent that has a bounded overlap; if none has, the one with the smallest.
-fn pick_extent<'a, E: Described>(level: &'a Level<E>, next: &Level<E>) -> Option<&'a E> {
-    let overlap = |extent: &E| {
-        let meta = extent.meta();
-        next.overlapping_closed(&meta.smallest_key, &meta.greatest_key).len()
-    };
-    level.extents().iter().min_by_key(|e| (overlap(e).max(MAX_OVERLAP), e.meta().id))
+/// The extent of a level that goes down, and how.
+fn pick_extent<E: Described>(
+    version: &Version<E>,
+    n: u8,
+    level: &Level<E>,
+    now: &Situation<'_>,
+) -> Option<Choice<E>> {
+    let mut extents: Vec<_> = level.extents().iter().collect();
+    extents.sort_by_cached_key(|extent| {
+        let reads = extent.heat();
+        let often = u32::BITS - reads.leading_zeros();
+        (overlap(version, n + 1, extent.meta()).len().max(MAX_OVERLAP), often, extent.meta().id)
+    });
+    let choices = extents.into_iter().map(|extent| send_down(version, n, extent));
+    choices.into_iter().find(|choice| is_free(choice, now))
 }
 
-/// Whether a merge into `level` could drop deletes that a move would keep.
-fn has_deletes_to_drop<E: Described>(version: &Version<E>, level: u8, extent: &E) -> bool {
-    let meta = extent.meta();
-    let deeper = version.levels.iter().skip(usize::from(level));
-    let hidden =
-        |l: &Level<E>| !l.overlapping_closed(&meta.smallest_key, &meta.greatest_key).is_empty();
-    meta.deletes > 0 && !deeper.into_iter().any(hidden)
+/// How an extent gets from level `from` to the next one.
+fn send_down<E: Described>(version: &Version<E>, from: u8, extent: &E) -> Choice<E> {
+    let (table, meta) = (version.table, extent.meta());
+    let overlap = overlap(version, from + 1, meta);
+    let drops_deletes = meta.deletes > 0 && hides_nothing(version, from + 1, extent);
+    if overlap.is_empty() && !drops_deletes {
+        return Choice::Move { table, from, extent: extent.clone() };
+    }
+    let (inputs, overlap) = (vec![extent.clone()], overlap.to_vec());
+    Choice::Merge { table, from, to: from + 1, inputs, overlap }
+}
+
+fn overlap<'a, E: Described>(version: &'a Version<E>, level: u8, meta: &ExtentMeta) -> &'a [E] {
+    let level = version.level(level);
+    level.map_or(&[], |level| level.overlapping_closed(&meta.smallest_key, &meta.greatest_key))
+}
+
+/// Whether no level deeper than `level` has anything between an extent's keys.
+fn hides_nothing<E: Described>(version: &Version<E>, level: u8, extent: &E) -> bool {
+    (level + 1..=MAX_LEVELS).all(|deeper| overlap(version, deeper, extent.meta()).is_empty())
+}
+
+/// Whether no other job works on any of its keys.
+fn is_free<E: Described>(choice: &Choice<E>, now: &Situation<'_>) -> bool {
+    let interval = choice.interval();
+    !now.busy.iter().any(|busy| busy.overlaps(&interval))
 }
 
 #[cfg(test)]

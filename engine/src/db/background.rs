@@ -1,5 +1,6 @@
-//! The background: freezes, merges, drains, compactions, and the release of zones, each job
-//! bounded, one after the other on one thread.
+//! The background: freezes, merges, drains, and the release of zones, each job bounded, one after
+//! the other on one thread. Compactions run on it too, or on threads beside it: see
+//! `compacting.rs`.
 //!
 //! Every job reads the state of its moment and is safe to be cut anywhere: what it changes on the
 //! media it changes by one journal edit.
@@ -11,10 +12,12 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
+use super::budget::Budget;
+use super::claims::Claims;
 use super::inner::Engine;
 use super::pacing::{Books, Pacing, Sight};
-use crate::compaction::{self, Choice, Shape};
-use crate::error::{ErrorKind, Result};
+use crate::compaction::{self, Column, Reused};
+use crate::error::{Error, ErrorKind, Result};
 use crate::level0::{ColumnBudget, Level0, Superseded};
 use crate::levels::{Edit, Version};
 use crate::memtable::Memtable;
@@ -22,7 +25,7 @@ use crate::mvcc::{DrainedMap, KeyInterval, defer, drive, pin};
 use crate::options::Planted;
 use crate::record::{Lsn, TableId};
 use crate::table::TableCore;
-use crate::view::Frozen;
+use crate::view::{Frozen, View};
 
 /// With nothing to do, the background looks around this often (and writes the floor).
 const IDLE: Duration = Duration::from_millis(200);
@@ -32,12 +35,6 @@ const COOLING: Duration = Duration::from_millis(1);
 
 /// After a job failed, it waits this long before it tries again.
 const RETRY: Duration = Duration::from_millis(500);
-
-/// Bytes of extents aimed at.
-const EXTENT_BYTES: usize = 2 * 1024 * 1024;
-
-/// How much larger each level is than the one above.
-const LEVEL_RATIO: u64 = 10;
 
 /// What the background has done, and what it waits for.
 #[derive(Debug, Default)]
@@ -67,6 +64,23 @@ pub(super) struct Background {
     pub(super) appended_before_turn: AtomicU64,
     /// When the last drain of a series ended.
     last_drain: Mutex<Option<Instant>>,
+    /// What drains and compactions did not have to write anew.
+    pub(super) reused_extents: AtomicU64,
+    pub(super) reused_extent_bytes: AtomicU64,
+    pub(super) reused_blocks: AtomicU64,
+    pub(super) reused_block_bytes: AtomicU64,
+    /// Keys that compactions are at work on.
+    pub(super) claims: Claims,
+    pub(super) budget: Budget,
+}
+
+impl Background {
+    pub(super) fn count_reused(&self, reused: &Reused) {
+        self.reused_extents.fetch_add(reused.extents, Ordering::Relaxed);
+        self.reused_extent_bytes.fetch_add(reused.extent_bytes, Ordering::Relaxed);
+        self.reused_blocks.fetch_add(reused.blocks, Ordering::Relaxed);
+        self.reused_block_bytes.fetch_add(reused.block_bytes, Ordering::Relaxed);
+    }
 }
 
 /// The oldest sequence number that a table may have records with in the region.
@@ -75,6 +89,12 @@ fn age(table: &TableCore) -> Option<Lsn> {
     let view = table.view();
     let in_level0 = (view.level0.size().0 > 0).then_some(low + 1);
     in_level0.into_iter().chain(view.oldest_in_memtables()).min()
+}
+
+/// Whether range tombstones would be drained with a column.
+fn has_ranges(view: &View, column: &Column) -> bool {
+    let drained = &view.version.drained;
+    !view.level0.tombstones_in(&column.interval, column.upto, drained).is_empty()
 }
 
 impl Engine {
@@ -86,17 +106,23 @@ impl Engine {
                 Ok(false) if self.background.cooling.lock().is_some() => COOLING,
                 Ok(false) => IDLE,
                 Err(e) => {
-                    self.background.failures.fetch_add(1, Ordering::Relaxed);
                     if e.kind() == ErrorKind::Full {
                         self.shared.pace.report(Some(e.to_string()));
-                    } else {
-                        self.stop_because(&e.to_string());
                     }
-                    RETRY
+                    self.note_failure(&e)
                 }
             };
             self.shared.bell.wait(waited_for);
         }
+    }
+
+    /// A job failed; how long to wait before the next one. A full disk is waited out.
+    pub(super) fn note_failure(&self, error: &Error) -> Duration {
+        self.background.failures.fetch_add(1, Ordering::Relaxed);
+        if error.kind() != ErrorKind::Full {
+            self.stop_because(&error.to_string());
+        }
+        RETRY
     }
 
     /// Does the most urgent job; whether there was one.
@@ -112,8 +138,9 @@ impl Engine {
             || self.merge_one()?
             || (due && self.clean()?)
             || (due && !self.is_behind() && self.drain_oldest()?)
-            || self.compact_one()?
-            || (due && self.drain_oldest()?)
+            || (!self.background.budget.has_workers() && self.compact_one()?)
+            || (due && !self.is_far_behind() && self.drain_oldest()?)
+            || self.set.store().give_back()? > 0
             || self.rest()?)
     }
 
@@ -121,10 +148,19 @@ impl Engine {
     /// drains would merge each column with ever more of it, and writers, who wait for drains in
     /// the end, are the ones to be slowed down.
     fn is_behind(&self) -> bool {
-        let most = self.options.level1_size.saturating_mul(3) / 2;
-        let behind =
+        self.has_level1_beyond(self.options.level1_size.saturating_mul(3) / 2)
+    }
+
+    /// Whether it has outgrown it so far that drains wait for the compactions that are under way.
+    fn is_far_behind(&self) -> bool {
+        let most = self.options.level1_size.saturating_mul(3);
+        !self.background.claims.is_empty() && self.has_level1_beyond(most)
+    }
+
+    fn has_level1_beyond(&self, most: u64) -> bool {
+        let beyond =
             |t: &Arc<TableCore>| t.view().version.level(1).is_some_and(|l| l.bytes() > most);
-        self.tables().iter().any(behind)
+        self.tables().iter().any(beyond)
     }
 
     /// Links a spare zone to a stream that has none, so that no writer has to.
@@ -168,7 +204,7 @@ impl Engine {
         let before = books.appended_before_turn(now);
         self.background.appended_before_turn.store(before, Ordering::Relaxed);
         drop(books);
-        self.shared.pace.set_delay(pacing.delay);
+        self.shared.pace.set_delay(pacing.delay, pacing.reason.name());
         *self.background.pacing.lock() = pacing;
         pacing
     }
@@ -337,15 +373,23 @@ impl Engine {
         };
         #[cfg(any(test, feature = "testing"))]
         let _phase = crate::testing::InPhase::enter(crate::testing::Phase::Drain);
+        let end = column.interval.end.clone();
+        let free = self.background.claims.leave_to(table.id(), &view.version, column);
+        // A range tombstone is cut behind some key, and a claim may begin in front of one.
+        let Some(column) = free.filter(|c| c.interval.end == end || !has_ranges(&view, c)) else {
+            // A compaction is at work on its keys; its end rings the bell.
+            return Ok(false);
+        };
         let horizon = self.shared.snapshots.horizon();
         let before = self.set.store().bytes_written();
         let cache = &self.shared.cache;
-        let edit = compaction::drain(&view, &column, &self.set, cache, &horizon, &self.shape())?;
+        let done = compaction::drain(&view, &column, &self.set, cache, &horizon, &self.shape())?;
         let mass = view.level0.bytes_in(&column.interval, column.upto, &view.version.drained);
         drop(guard);
-        let edit = self.planted(edit);
-        let versions = self.apply_drain(table, edit)?;
+        self.background.count_reused(&done.reused);
+        let versions = self.apply_drain(table, self.planted(done.edit))?;
         self.install(table, &mut change, versions, horizon.newest());
+        done.replaced.iter().for_each(|extent| extent.evict(cache));
         let turn = &mut change.turn;
         turn.began.get_or_insert(upto);
         match &column.interval.end {
@@ -363,6 +407,8 @@ impl Engine {
         self.background.books.lock().drained(mass, from.elapsed());
         *self.background.last_drain.lock() = Some(Instant::now());
         self.shared.pace.report(None);
+        self.background.budget.ring();
+        self.balance_memory();
         Ok(true)
     }
 
@@ -381,7 +427,7 @@ impl Engine {
         });
     }
 
-    fn install(
+    pub(super) fn install(
         &self,
         table: &TableCore,
         change: &mut crate::table::Change<'_>,
@@ -392,46 +438,15 @@ impl Engine {
             debug_assert_eq!(id, table.id(), "a job changes one table");
             change.apply(|view| {
                 view.version = version;
-                view.pruned = pruned;
+                view.pruned = view.pruned.max(pruned);
             });
         }
-    }
-
-    fn shape(&self) -> Shape {
-        Shape {
-            level1_bytes: self.options.level1_size,
-            ratio: LEVEL_RATIO,
-            extent_bytes: EXTENT_BYTES,
-            compression: self.options.compression,
-            drops_tombstones: self.options.has(Planted::PruneTombstones),
-        }
-    }
-
-    /// Runs one compaction between levels, if some table calls for one.
-    fn compact_one(&self) -> Result<bool> {
-        let shape = self.shape();
-        for table in self.tables() {
-            let mut change = table.change();
-            let version = Arc::clone(&table.view().version);
-            let Some(choice) = compaction::pick(&version, &shape) else { continue };
-            if table.check().is_err() {
-                continue;
-            }
-            let horizon = self.shared.snapshots.horizon();
-            let moved = matches!(choice, Choice::Move { .. });
-            let edit = compaction::run(&choice, &self.set, &self.shared.cache, &horizon, &shape)?;
-            let versions = self.apply(edit)?;
-            self.install(&table, &mut change, versions, horizon.newest());
-            let counter = if moved { &self.background.moves } else { &self.background.compactions };
-            counter.fetch_add(1, Ordering::Relaxed);
-            return Ok(true);
-        }
-        Ok(false)
     }
 
     /// Nothing is left to do: no drain is late from here on.
     fn rest(&self) -> Result<bool> {
         *self.background.last_drain.lock() = None;
+        self.balance_memory();
         if self.shared.committer.is_settled() {
             return Ok(false);
         }

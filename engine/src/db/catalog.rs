@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::levels::Version;
 use crate::limits::check_table_name;
 use crate::mvcc::{KeyInterval, defer};
-use crate::options::Durability;
+use crate::options::{Durability, TableOptions};
 use crate::record::{LSN_MAX, Lsn};
 use crate::table::{Shared, TableCore, TableSlot};
 use crate::view::View;
@@ -26,11 +26,27 @@ impl Engine {
         }
         self.shared.check_writable()?;
         let _ddl = self.shared.ddl.lock();
-        if let Some(slot) = self.find(name) {
-            return Ok(slot);
+        match self.find(name) {
+            Some(slot) => Ok(slot),
+            None => self.make(name, TableOptions::new()),
         }
+    }
+
+    pub(super) fn create(&self, name: &str, options: TableOptions) -> Result<Arc<TableSlot>> {
+        self.shared.check_writable()?;
+        check_table_name(name)?;
+        options.check()?;
+        let _ddl = self.shared.ddl.lock();
+        if self.find(name).is_some() {
+            return Err(Error::invalid(format!("there is a table {name:?} already")));
+        }
+        self.make(name, options)
+    }
+
+    /// Makes a table that is not there; the caller holds `ddl`.
+    fn make(&self, name: &str, options: TableOptions) -> Result<Arc<TableSlot>> {
         let table = self.set.allocate_table_id();
-        let event = Event::Create { table, name: name.to_string() };
+        let event = Event::Create { table, name: name.to_string(), options };
         let lsn = self.carry_out(&event, None)?;
         let version = self.set.version(table).unwrap_or_else(|| Arc::new(Version::empty(table)));
         let slot = Arc::new(TableSlot::new(self.new_core(table, name, lsn, version)));
@@ -92,7 +108,8 @@ impl Engine {
         let _ddl = self.shared.ddl.lock();
         let slot = self.existing(name)?;
         let (table, new) = (slot.core().id(), self.set.allocate_table_id());
-        let event = Event::Truncate { table, new, name: name.to_string() };
+        let options = slot.core().view().version.options;
+        let event = Event::Truncate { table, new, name: name.to_string(), options };
         let lsn = self.carry_out(&event, Some(&slot.core()))?;
         let version = self.set.version(new).unwrap_or_else(|| Arc::new(Version::empty(new)));
         let old = slot.replace(self.new_core(new, name, lsn, version));

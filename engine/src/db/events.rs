@@ -4,30 +4,39 @@
 //! event it contains, and an opening applies those it finds beyond (`docs/commit.md`).
 
 use crate::levels::{Edit, Op, VersionSet};
+use crate::options::TableOptions;
 use crate::record::{Lsn, Reader, TableId, put_bytes, put_u32};
 
 /// What happens to a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Event {
-    Create { table: TableId, name: String },
+    Create { table: TableId, name: String, options: TableOptions },
     Drop { table: TableId },
     Rename { table: TableId, name: String },
-    Truncate { table: TableId, new: TableId, name: String },
+    Truncate { table: TableId, new: TableId, name: String, options: TableOptions },
 }
 
 impl Event {
     /// The key and value of the event's record.
     pub(crate) fn encode(&self) -> (Vec<u8>, Vec<u8>) {
         let (operation, table, new, name) = match self {
-            Event::Create { table, name } => (1, *table, 0, name.as_str()),
+            Event::Create { table, name, .. } => (1, *table, 0, name.as_str()),
             Event::Drop { table } => (2, *table, 0, ""),
             Event::Rename { table, name } => (3, *table, 0, name.as_str()),
-            Event::Truncate { table, new, name } => (4, *table, *new, name.as_str()),
+            Event::Truncate { table, new, name, .. } => (4, *table, *new, name.as_str()),
         };
         let mut value = Vec::new();
         put_u32(&mut value, table);
         put_u32(&mut value, new);
         put_bytes(&mut value, name.as_bytes());
+        match self {
+            Event::Create { options, .. } | Event::Truncate { options, .. }
+                if *options != TableOptions::new() =>
+            {
+                options.encode(&mut value);
+            }
+            _ => {}
+        }
         (vec![operation], value)
     }
 
@@ -35,28 +44,38 @@ impl Event {
     pub(crate) fn decode(key: &[u8], value: &[u8]) -> Option<Event> {
         let mut r = Reader::new(value);
         let (table, new) = (r.u32()?, r.u32()?);
-        let name = String::from_utf8(r.bytes()?.to_vec()).ok()?;
-        match (key, r.is_empty()) {
-            ([1], true) => Some(Event::Create { table, name }),
-            ([2], true) => Some(Event::Drop { table }),
-            ([3], true) => Some(Event::Rename { table, name }),
-            ([4], true) => Some(Event::Truncate { table, new, name }),
+        let name = r.bytes()?;
+        let rest = &value[12 + name.len()..];
+        let name = String::from_utf8(name.to_vec()).ok()?;
+        let options = || match rest {
+            [] => Some(TableOptions::new()),
+            fields => TableOptions::decode(fields),
+        };
+        match (key, rest) {
+            ([1], _) => Some(Event::Create { table, name, options: options()? }),
+            ([2], []) => Some(Event::Drop { table }),
+            ([3], []) => Some(Event::Rename { table, name }),
+            ([4], _) => Some(Event::Truncate { table, new, name, options: options()? }),
             _ => None,
         }
     }
 
     /// The edit that brings the journal up to the event.
     pub(crate) fn edit(&self, lsn: Lsn) -> Edit {
-        let mut ops = match self.clone() {
-            Event::Create { table, name } => {
-                vec![Op::CreateTable { table, created_lsn: lsn, name }]
-            }
+        let create = |table, name, options| {
+            let create = Op::CreateTable { table, created_lsn: lsn, name };
+            let others = options != TableOptions::new();
+            let options = others.then_some(Op::TableOptions { table, options });
+            std::iter::once(create).chain(options)
+        };
+        let mut ops: Vec<Op> = match self.clone() {
+            Event::Create { table, name, options } => create(table, name, options).collect(),
             Event::Drop { table } => vec![Op::DropTable { table }],
             Event::Rename { table, name } => vec![Op::RenameTable { table, name }],
-            Event::Truncate { table, new, name } => vec![
-                Op::DropTable { table },
-                Op::CreateTable { table: new, created_lsn: lsn, name },
-            ],
+            Event::Truncate { table, new, name, options } => {
+                let drop = std::iter::once(Op::DropTable { table });
+                drop.chain(create(new, name, options)).collect()
+            }
         };
         ops.push(Op::Counters { next_table: 0, next_extent: 0, table_event_lsn: lsn });
         Edit { ops }
@@ -74,11 +93,14 @@ mod tests {
 
     #[test]
     fn events_round_trip() {
+        let (usual, options) = (TableOptions::new(), TableOptions::new().filter_bits(0));
         for event in [
-            Event::Create { table: 3, name: "a".into() },
+            Event::Create { table: 3, name: "a".into(), options: usual },
+            Event::Create { table: 3, name: "a".into(), options },
             Event::Drop { table: 3 },
             Event::Rename { table: 3, name: "b".into() },
-            Event::Truncate { table: 3, new: 4, name: "b".into() },
+            Event::Truncate { table: 3, new: 4, name: "b".into(), options: usual },
+            Event::Truncate { table: 3, new: 4, name: "b".into(), options },
         ] {
             let (key, value) = event.encode();
             assert_eq!(Event::decode(&key, &value), Some(event));

@@ -10,6 +10,7 @@ use std::thread::JoinHandle;
 use parking_lot::Mutex;
 
 use super::background::Background;
+use super::compacting::spawn_worker;
 use super::stats::OpenStats;
 use super::streams::Streams;
 use crate::alloc::VolatilePool;
@@ -18,7 +19,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::level0::GlobalIndex;
 use crate::levels::{Edit, Version, VersionSet};
 use crate::memtable::Memtable;
-use crate::options::Options;
+use crate::options::{BackgroundTuning, Options};
 use crate::os::DirectoryLock;
 use crate::pm::Superblock;
 use crate::record::{Lsn, TableId};
@@ -104,16 +105,32 @@ impl Engine {
         self.shared.pace.report(Some(cause.to_string()));
     }
 
+    /// Whether threads of its own do the background's jobs.
+    fn has_background(&self) -> bool {
+        !self.shared.read_only && !self.options.stepped
+    }
+
+    /// Sets what the background may use. Where it has no thread, it has no workers either.
+    fn set_budget(&self, tuning: BackgroundTuning) {
+        let tuning = if self.has_background() { tuning } else { tuning.threads(1) };
+        self.background.budget.set(tuning);
+    }
+
     /// Makes everything committed durable and writes the floor.
     pub(super) fn settle(&self) -> Result<Lsn> {
         self.shared.committer.settle()
     }
 }
 
+fn no_thread(error: &std::io::Error) -> Error {
+    Error::new(ErrorKind::Unavailable, format!("cannot start a thread: {error}"))
+}
+
 /// What handles keep alive.
 pub(super) struct Inner {
     engine: Arc<Engine>,
-    thread: Mutex<Option<JoinHandle<()>>>,
+    /// The background's own, then its workers.
+    threads: Mutex<Vec<JoinHandle<()>>>,
     /// Given back at last.
     lock: Mutex<Option<DirectoryLock>>,
 }
@@ -122,23 +139,40 @@ impl Inner {
     /// Starts the background of an opened engine.
     pub(super) fn start(engine: Engine, lock: DirectoryLock) -> Result<Arc<Inner>> {
         let engine = Arc::new(engine);
-        let thread = if engine.shared.read_only || engine.options.stepped {
-            None
-        } else {
-            let engine = Arc::clone(&engine);
+        engine.set_budget(engine.options.background);
+        let mut threads = Vec::new();
+        if engine.has_background() {
+            let background = Arc::clone(&engine);
             let spawned = std::thread::Builder::new().name("terrace-background".to_string()).spawn(
                 move || {
-                    let run = std::panic::AssertUnwindSafe(|| engine.run_background());
+                    let run = std::panic::AssertUnwindSafe(|| background.run_background());
                     if std::panic::catch_unwind(run).is_err() {
-                        engine.stop_because("the background thread panicked");
+                        background.stop_because("the background thread panicked");
                     }
                 },
             );
-            Some(spawned.map_err(|e| {
-                Error::new(ErrorKind::Unavailable, format!("cannot start a thread: {e}"))
-            })?)
-        };
-        Ok(Arc::new(Inner { engine, thread: Mutex::new(thread), lock: Mutex::new(Some(lock)) }))
+            threads.push(spawned.map_err(|e| no_thread(&e))?);
+        }
+        let (threads, lock) = (Mutex::new(threads), Mutex::new(Some(lock)));
+        let inner = Arc::new(Inner { engine, threads, lock });
+        inner.start_workers()?;
+        Ok(inner)
+    }
+
+    /// Starts workers until there are as many as the budget has room for; those beyond it rest.
+    fn start_workers(&self) -> Result<()> {
+        let mut threads = self.threads.lock();
+        for n in threads.len().max(1)..self.engine.background.budget.threads() {
+            threads.push(spawn_worker(&self.engine, n).map_err(|e| no_thread(&e))?);
+        }
+        Ok(())
+    }
+
+    /// Changes what the background may use.
+    pub(super) fn tune_background(&self, tuning: BackgroundTuning) -> Result<()> {
+        self.engine.shared.check_open()?;
+        self.engine.set_budget(tuning);
+        self.start_workers()
     }
 
     pub(super) fn shared(&self) -> &Arc<Shared> {
@@ -165,10 +199,11 @@ impl Inner {
         }
         engine.stop.store(true, Ordering::Release);
         engine.shared.bell.ring();
-        if let Some(thread) = self.thread.lock().take()
-            && thread.join().is_err()
-        {
-            engine.stop_because("the background thread panicked");
+        engine.background.budget.ring();
+        for thread in std::mem::take(&mut *self.threads.lock()) {
+            if thread.join().is_err() {
+                engine.stop_because("a background thread panicked");
+            }
         }
         let settled = if engine.shared.read_only { Ok(0) } else { engine.settle() };
         drop(self.lock.lock().take());

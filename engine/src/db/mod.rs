@@ -2,14 +2,18 @@
 
 mod attic;
 mod background;
+mod budget;
 mod catalog;
+mod claims;
 mod cleaning;
+mod compacting;
 mod create;
 mod emulated;
 mod events;
 mod grow;
 mod inner;
 mod media;
+mod memory;
 mod open;
 mod own_records;
 mod pacing;
@@ -22,14 +26,16 @@ mod verify;
 
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Instant;
 
 use crate::error::Result;
-use crate::options::{CommitTuning, Durability, Options};
+use crate::options::{BackgroundTuning, CommitTuning, Durability, Options, TableOptions};
 use crate::table::{Keep, Snapshot, Table, WriteBatch};
 
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use events::Event;
 use inner::Inner;
+pub use memory::MemoryStats;
 pub use salvage::SalvageReport;
 pub use stats::{
     BackgroundStats, CacheStats, CommitStats, DiskStats, LevelStats, OpenStats, PaceStats,
@@ -152,6 +158,31 @@ impl Database {
         Ok(self.handle(slot))
     }
 
+    /// Creates a table called `name`, whose extents are laid out as `options` say, for as long as
+    /// it lives: truncated, renamed, or opened again.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` when there is one already, or for options out of bounds; otherwise as
+    /// [`Database::table`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> terrace::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = terrace::Options::new().pm_size(4 << 20).open(dir.path().join("db"))?;
+    /// let options = terrace::TableOptions::new().block_size(64 * 1024).filter_bits(0);
+    /// let history = db.create_table("history", options)?;
+    /// history.put("1815-12-10", "ada")?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn create_table(&self, name: &str, options: TableOptions) -> Result<Table> {
+        let slot = self.inner.create(name, options)?;
+        Ok(self.handle(slot))
+    }
+
     /// The table called `name`.
     ///
     /// # Errors
@@ -220,6 +251,18 @@ impl Database {
         shared.write(&mut batch.check(shared)?, durability)
     }
 
+    /// Commits a batch, durably, unless that would have to wait for its turn beyond `deadline`; see
+    /// [`Table::try_put`].
+    ///
+    /// # Errors
+    ///
+    /// `Timeout`, with what it would have waited for: nothing was written; else as
+    /// [`Database::write`].
+    pub fn try_write(&self, batch: WriteBatch, deadline: Instant) -> Result<()> {
+        let shared = self.inner.shared();
+        shared.write_by(&mut batch.check(shared)?, Durability::Durable, Some(deadline))
+    }
+
     /// All tables as they are now, for as long as the snapshot lives.
     ///
     /// # Errors
@@ -251,6 +294,16 @@ impl Database {
     /// Changes how commits are grouped and where their records go, from the next commits on.
     pub fn tune_commits(&self, tuning: CommitTuning) {
         self.inner.tune(tuning);
+    }
+
+    /// Changes what the background may use of the machine, from now on: threads are started
+    /// or rest, and a compaction under way is held to the new rate.
+    ///
+    /// # Errors
+    ///
+    /// `Unavailable` when a thread cannot be started; `Closed`.
+    pub fn tune_background(&self, tuning: BackgroundTuning) -> Result<()> {
+        self.inner.tune_background(tuning)
     }
 
     /// What lies where, and what it has cost since the database was opened.

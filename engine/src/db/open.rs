@@ -215,6 +215,8 @@ impl Opening<'_> {
             engine.transactions.prepared.released(&engine.shared.zones, &dead);
         }
         engine.tune(self.options.tuning);
+        engine.opened.journal_edits = engine.set.replayed();
+        engine.check_memory()?;
         engine.opened.total_ms = started.elapsed().as_secs_f64() * 1e3;
         Ok(engine)
     }

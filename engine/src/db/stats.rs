@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::inner::Engine;
+use super::memory::MemoryStats;
 use crate::pm::Purpose;
 use crate::table::TableCore;
 
@@ -30,6 +31,8 @@ pub struct Stats {
     pub disk: DiskStats,
     /// The block cache.
     pub cache: CacheStats,
+    /// What is held in memory.
+    pub memory: MemoryStats,
     /// Background jobs.
     pub background: BackgroundStats,
 }
@@ -47,6 +50,8 @@ pub struct OpenStats {
     pub records_rebuilt: u64,
     /// Commit groups above the floor that recovery found whole.
     pub groups_accepted: u64,
+    /// Edits of the journal that were replayed, its checkpoint included.
+    pub journal_edits: u64,
 }
 
 /// What it cost to make bytes of the region durable, for one purpose.
@@ -198,6 +203,8 @@ pub struct LevelStats {
     pub range_deletes: u64,
     /// Bytes they take on disk.
     pub bytes: u64,
+    /// Look-ups that it answered, those that found a delete included.
+    pub answered: u64,
 }
 
 /// Extent files.
@@ -205,10 +212,16 @@ pub struct LevelStats {
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct DiskStats {
+    /// Extent files, each with one descriptor.
+    pub files: u64,
     /// Bytes that the files take.
     pub file_bytes: u64,
     /// Of these, bytes that hold extents.
     pub extent_bytes: u64,
+    /// Free bytes that are kept for the jobs under way.
+    pub headroom_bytes: u64,
+    /// Bytes given back to the file system.
+    pub returned_bytes: u64,
     /// Bytes written to extents.
     pub written_bytes: u64,
     /// Bytes read from extents.
@@ -256,6 +269,14 @@ pub struct BackgroundStats {
     pub compactions: u64,
     /// Extents that went down a level unread.
     pub moves: u64,
+    /// Extents that drains and compactions left where they were, or moved, unread.
+    pub reused_extents: u64,
+    /// Bytes in them.
+    pub reused_extent_bytes: u64,
+    /// Blocks that they copied without decoding them.
+    pub reused_blocks: u64,
+    /// Bytes in them.
+    pub reused_block_bytes: u64,
     /// Zones released.
     pub zones_released: u64,
     /// Versions dropped in the region because newer ones had taken their place.
@@ -285,13 +306,14 @@ pub(super) fn collect(engine: &Engine) -> Stats {
         tables: engine.tables().iter().map(|t| table(t)).collect(),
         disk: disk(engine),
         cache: CacheStats {
-            capacity: engine.options.cache_size,
+            capacity: engine.shared.cache.capacity(),
             used: engine.shared.cache.used(),
             hits: engine.shared.cache.hits(),
             misses: engine.shared.cache.misses(),
             below_used: engine.attic.as_ref().map_or(0, |attic| attic.used()),
             below_hits: engine.attic.as_ref().map_or(0, |attic| attic.hits()),
         },
+        memory: engine.memory(),
         background: background(engine),
     }
 }
@@ -391,6 +413,7 @@ fn table(core: &TableCore) -> TableStats {
                 records: level.records(),
                 range_deletes: level.tombstones(),
                 bytes: level.bytes(),
+                answered: view.version.answers.of(number),
             })
             .collect(),
     }
@@ -406,7 +429,10 @@ fn disk(engine: &Engine) -> DiskStats {
     };
     let index_memory: usize = tables.iter().map(extents).sum();
     DiskStats {
+        files: space.files,
         file_bytes: space.file_bytes,
+        headroom_bytes: space.promised_bytes,
+        returned_bytes: space.returned_bytes,
         extent_bytes: space.taken_bytes,
         written_bytes: store.bytes_written(),
         read_bytes: store.bytes_read(),
@@ -424,6 +450,10 @@ fn background(engine: &Engine) -> BackgroundStats {
         drained_bytes: read(&background.drained_bytes),
         compactions: read(&background.compactions),
         moves: read(&background.moves),
+        reused_extents: read(&background.reused_extents),
+        reused_extent_bytes: read(&background.reused_extent_bytes),
+        reused_blocks: read(&background.reused_blocks),
+        reused_block_bytes: read(&background.reused_block_bytes),
         zones_released: read(&background.zones_released),
         pruned_records: read(&background.pruned_records),
         zones_cleaned: read(&background.zones_cleaned),

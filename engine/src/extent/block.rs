@@ -86,6 +86,26 @@ impl BlockBuilder {
     }
 }
 
+/// Appends the block `bytes`, which was sealed for another place, to `out`, sealed for the place
+/// that it has there.
+pub(super) fn reseal(bytes: &[u8], extent: u64, out: &mut Vec<u8>) {
+    let start = out.len();
+    put_u32(out, 0);
+    out.extend_from_slice(&bytes[4..]);
+    let sum = checksum(&[extent, start as u64], &out[start + 4..]);
+    out[start..start + 4].copy_from_slice(&sum.to_le_bytes());
+}
+
+/// Checks the seal of the block at `offset` of an extent, and nothing else.
+pub(super) fn check_seal(extent: u64, offset: u32, bytes: &[u8]) -> Result<(), Malformed> {
+    let stored = bytes.first_chunk().filter(|_| bytes.len() > HEADER_LEN);
+    let stored = stored
+        .map(|sum| u32::from_le_bytes(*sum))
+        .ok_or_else(|| Malformed::new("a block of 24 bytes or more", format!("{}", bytes.len())))?;
+    let computed = checksum(&[extent, u64::from(offset)], &bytes[4..]);
+    if stored == computed { Ok(()) } else { Err(Malformed::checksum(stored, computed)) }
+}
+
 /// A sound block, ready to be searched.
 #[derive(Debug)]
 pub(crate) struct Block {

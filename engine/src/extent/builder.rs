@@ -1,40 +1,63 @@
-//! Lays out an extent: blocks as records come, then filter, index, range tombstones and footer.
+//! Lays out an extent: blocks as records come, then summaries, filter, index, range tombstones and
+//! footer.
 
 use std::sync::Arc;
 
 use super::block::BlockBuilder;
+use super::filter::FilterBuilder;
 use super::footer::{FOOTER_LEN, Footer};
 use super::index::IndexBuilder;
-use super::{Extent, ExtentMeta, filter, ranges};
+use super::summary::BlockSummary;
+use super::{BlockCache, Extent, ExtentMeta, WholeBlock, filter, ranges, summary};
 use crate::error::{Error, ErrorKind, Result};
 use crate::mvcc::Tombstone;
 use crate::options::Compression;
 use crate::record::{EntryRef, Kind, Lsn};
 use crate::tier::{ExtentStore, Location};
 
-/// Bytes after which a block is closed.
-const BLOCK_LEN: usize = 16 * 1024;
-
 /// The most bytes that an entry takes beyond its key and value.
 const ENTRY_OVERHEAD: usize = 26;
+
+/// How an extent is laid out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Format {
+    pub(crate) compression: Compression,
+    /// Bytes after which a block is closed.
+    pub(crate) block_bytes: usize,
+    /// Bits of the filter for each key; 0 for none.
+    pub(crate) filter_bits: u8,
+}
+
+#[cfg(test)]
+impl Format {
+    /// What tables have that ask for nothing else.
+    pub(crate) const fn new(compression: Compression) -> Format {
+        Format { compression, block_bytes: 16 * 1024, filter_bits: 10 }
+    }
+}
 
 /// Collects the records of one extent, in order.
 #[derive(Debug)]
 pub(crate) struct ExtentBuilder {
-    compression: Compression,
+    format: Format,
     out: Vec<u8>,
     block: BlockBuilder,
     index: IndexBuilder,
-    /// Of each user key.
+    filter: FilterBuilder,
+    /// Of each user key of the block that is open.
     hashes: Vec<u64>,
     tombstones: Vec<Arc<Tombstone>>,
+    /// Of each block, the open one included.
+    summaries: Vec<BlockSummary>,
+    /// Blocks taken over that are cached: where they are now, and where they were.
+    cached: Vec<(u32, (u64, u32))>,
     meta: ExtentMeta,
     last_seq: Lsn,
 }
 
 impl ExtentBuilder {
-    /// An empty extent with this id, whose blocks are compressed like this.
-    pub(crate) fn new(id: u64, compression: Compression) -> ExtentBuilder {
+    /// An empty extent with this id.
+    pub(crate) fn new(id: u64, format: Format) -> ExtentBuilder {
         let meta = ExtentMeta {
             id,
             location: Location { file: 0, offset: 0, len: 0 },
@@ -49,12 +72,15 @@ impl ExtentBuilder {
             footer_checksum: 0,
         };
         ExtentBuilder {
-            compression,
+            format,
             out: Vec::new(),
             block: BlockBuilder::default(),
             index: IndexBuilder::default(),
+            filter: FilterBuilder::new(format.filter_bits),
             hashes: Vec::new(),
             tombstones: Vec::new(),
+            summaries: Vec::new(),
+            cached: Vec::new(),
             meta,
             last_seq: 0,
         }
@@ -66,14 +92,19 @@ impl ExtentBuilder {
         let ascends = (self.last_key(), entry.seq) < (Some(entry.key), self.last_seq);
         debug_assert!(first || ascends, "by key ascending, then by sequence number descending");
         let size = entry.key.len() + entry.value.len() + ENTRY_OVERHEAD;
-        if !self.block.is_empty() && self.block.size() + size > BLOCK_LEN {
+        if !self.block.is_empty() && self.block.size() + size > self.format.block_bytes {
             self.finish_block();
+        }
+        let new_key = self.block.is_empty() || self.meta.greatest_key != entry.key;
+        match self.summaries.last_mut().filter(|_| !self.block.is_empty()) {
+            Some(summary) => summary.count(&entry, new_key),
+            None => self.summaries.push(BlockSummary::begin(&entry, self.format.compression)),
         }
         self.block.add(&entry);
         if first {
             self.meta.smallest_key = entry.key.to_vec();
         }
-        if first || self.meta.greatest_key != entry.key {
+        if new_key {
             self.hashes.push(filter::hash(entry.key));
             self.meta.greatest_key.clear();
             self.meta.greatest_key.extend_from_slice(entry.key);
@@ -113,6 +144,38 @@ impl ExtentBuilder {
         self.tombstones = tombstones;
     }
 
+    /// Appends a block of another extent as it is. All its keys are greater than the last one
+    /// here.
+    pub(crate) fn add_block(&mut self, block: WholeBlock) {
+        let first = self.is_empty();
+        let WholeBlock { summary, lines, last_key, last_seq, .. } = &block;
+        debug_assert!(first || self.meta.greatest_key < summary.first_key, "keys ascend");
+        if !self.block.is_empty() {
+            self.finish_block();
+        }
+        let offset = self.out.len() as u32;
+        block.seal(self.meta.id, offset, &mut self.out);
+        self.index.add(offset, self.out.len() as u32 - offset, last_key, *last_seq);
+        self.filter.add_lines(lines);
+        self.cached.extend(block.cached_as.map(|was| (offset, was)));
+        if first {
+            self.meta.smallest_key.clone_from(&summary.first_key);
+        }
+        self.meta.greatest_key.clone_from(last_key);
+        self.last_seq = *last_seq;
+        self.meta.records += u64::from(summary.records);
+        self.meta.deletes += u64::from(summary.deletes);
+        self.meta.smallest_seq = self.meta.smallest_seq.min(summary.smallest_seq);
+        self.meta.greatest_seq = self.meta.greatest_seq.max(summary.greatest_seq);
+        self.meta.raw_bytes += summary.raw_bytes;
+        self.summaries.push(block.summary);
+    }
+
+    /// Whether a block may be added now without leaving one behind that is much too small.
+    pub(crate) fn takes_blocks(&self) -> bool {
+        self.block.is_empty() || self.block.size() >= self.format.block_bytes / 4
+    }
+
     /// The key of the last record added.
     pub(crate) fn last_key(&self) -> Option<&[u8]> {
         (!self.is_empty()).then_some(self.meta.greatest_key.as_slice())
@@ -120,7 +183,7 @@ impl ExtentBuilder {
 
     /// Bytes so far.
     pub(crate) fn size(&self) -> usize {
-        self.out.len() + self.block.size() + self.index.size()
+        self.out.len() + self.block.size() + self.index.size() + self.filter.size()
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -129,9 +192,11 @@ impl ExtentBuilder {
 
     fn finish_block(&mut self) {
         let offset = self.out.len();
-        self.block.finish(self.meta.id, self.compression, &mut self.out);
+        self.block.finish(self.meta.id, self.format.compression, &mut self.out);
         let len = (self.out.len() - offset) as u32;
         self.index.add(offset as u32, len, &self.meta.greatest_key, self.last_seq);
+        self.filter.add_block(&self.hashes);
+        self.hashes.clear();
     }
 
     /// The extent's bytes and description. It must not be empty.
@@ -140,27 +205,34 @@ impl ExtentBuilder {
         if !self.block.is_empty() {
             self.finish_block();
         }
-        let filter = filter::encode(self.meta.id, &self.hashes);
+        debug_assert_eq!(self.summaries.len(), self.index.blocks() as usize, "one a block");
+        let summary = summary::encode(self.meta.id, &self.summaries);
+        let filter = self.filter.finish(self.meta.id);
         let index = self.index.finish(self.meta.id);
         let ranges = ranges::encode(self.meta.id, &self.tombstones);
+        let filter_offset = self.out.len() + summary.len();
         let footer = Footer {
-            filter_offset: self.out.len() as u32,
+            summary_offset: self.out.len() as u32,
+            summary_len: summary.len() as u32,
+            filter_offset: filter_offset as u32,
             filter_len: filter.len() as u32,
-            index_offset: (self.out.len() + filter.len()) as u32,
+            index_offset: (filter_offset + filter.len()) as u32,
             index_len: index.len() as u32,
             records: self.meta.records,
             blocks: self.index.blocks(),
             ranges_len: ranges.len() as u32,
         }
         .encode(self.meta.id);
-        self.out.reserve_exact(filter.len() + index.len() + ranges.len() + FOOTER_LEN);
-        self.out.extend_from_slice(&filter);
-        self.out.extend_from_slice(&index);
-        self.out.extend_from_slice(&ranges);
-        self.out.extend_from_slice(&footer);
+        self.out
+            .reserve_exact(summary.len() + filter.len() + index.len() + ranges.len() + FOOTER_LEN);
+        for part in [&summary, &filter, &index, &ranges, footer.as_slice()] {
+            self.out.extend_from_slice(part);
+        }
         self.meta.footer_checksum = Footer::checksum_of(&footer);
         debug_assert!(self.meta.is_sound(), "what is written can be read back");
-        BuiltExtent { meta: self.meta, bytes: self.out }
+        let has_versions = self.summaries.iter().any(|block| block.keys < block.records);
+        let ExtentBuilder { meta, out: bytes, cached, summaries, .. } = self;
+        BuiltExtent { meta, bytes, cached, summaries, has_versions }
     }
 }
 
@@ -170,18 +242,21 @@ pub(crate) struct BuiltExtent {
     /// The description, its location still to come.
     pub(crate) meta: ExtentMeta,
     pub(crate) bytes: Vec<u8>,
+    cached: Vec<(u32, (u64, u32))>,
+    summaries: Vec<BlockSummary>,
+    has_versions: bool,
 }
 
 impl BuiltExtent {
     /// As [`write_filling`](Self::write_filling), filling nothing.
     #[cfg(test)]
     pub(crate) fn write(self, store: &Arc<ExtentStore>) -> Result<Arc<Extent>> {
-        self.write_filling(store, |_, _| {})
+        self.write_filling(store, &BlockCache::new(0), |_, _| false)
     }
 
-    /// Reserves space and writes the extent, without a sync, then shows it with its bytes to
-    /// `fill`, which may put blocks into a cache. The space goes back when the extent is dropped,
-    /// until [`Extent::installed`] is called.
+    /// Reserves space and writes the extent, without a sync. Blocks that `is_hot` by their first
+    /// and last key, and those that were taken over and are cached, enter the cache. The space goes
+    /// back when the extent is dropped, until [`Extent::installed`] is called.
     ///
     /// # Errors
     ///
@@ -189,7 +264,8 @@ impl BuiltExtent {
     pub(crate) fn write_filling(
         mut self,
         store: &Arc<ExtentStore>,
-        fill: impl FnOnce(&Extent, &[u8]),
+        cache: &BlockCache,
+        is_hot: impl Fn(&[u8], &[u8]) -> bool,
     ) -> Result<Arc<Extent>> {
         let len = u32::try_from(self.bytes.len()).map_err(|_| {
             let message = format!("an extent of {} bytes is beyond 4 GiB", self.bytes.len());
@@ -198,8 +274,14 @@ impl BuiltExtent {
         let reserved = store.reserve(len)?;
         store.write(&reserved.location(), &self.bytes)?;
         self.meta.location = reserved.keep();
-        let extent = Extent::written(self.meta, Arc::clone(store), &self.bytes);
-        fill(&extent, &self.bytes);
+        let extent = Extent::written(self.meta, Arc::clone(store), &self.bytes, self.has_versions);
+        for (offset, (id, was_at)) in self.cached {
+            // Decoded already, and the same whatever extent it is in.
+            if let Some(block) = cache.peek(id, was_at) {
+                cache.insert(extent.meta().id, offset, block);
+            }
+        }
+        extent.fill((&self.bytes, &self.summaries), cache, is_hot);
         Ok(extent)
     }
 }

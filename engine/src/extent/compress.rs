@@ -7,7 +7,7 @@ use crate::options::Compression;
 const MAX_BODY: usize = 4 << 20;
 
 /// The number of a compression on the media (`docs/format.md`, section 3).
-fn number(compression: Compression) -> u8 {
+pub(super) fn number(compression: Compression) -> u8 {
     match compression {
         Compression::None => 0,
         Compression::Lz4 => 1,

@@ -1,14 +1,10 @@
-//! The filter of an extent: a blocked Bloom filter over user keys. A look-up touches one line of
-//! 64 bytes.
+//! The filter of an extent: blocked Bloom filters over the user keys, one a block, so that a block
+//! that another extent takes over brings its own along. A look-up touches one line of 64 bytes.
+
+use std::ops::Range;
 
 use super::Malformed;
 use crate::record::{Reader, checksum, put_u32};
-
-/// Bits for each key: about one false answer in a hundred.
-const BITS_PER_KEY: usize = 10;
-
-/// Bits looked at for each key.
-const PROBES: u32 = 6;
 
 /// The most that a filter of any version may ask for.
 const MAX_PROBES: u32 = 32;
@@ -51,37 +47,86 @@ fn bits_of(hash: u64, probes: u32) -> impl Iterator<Item = usize> {
     })
 }
 
-/// The filter over keys with these hashes, as bytes.
-pub(super) fn encode(extent: u64, hashes: &[u64]) -> Vec<u8> {
-    let lines = (hashes.len() * BITS_PER_KEY).div_ceil(8 * LINE_LEN);
-    let mut out = Vec::with_capacity(HEADER_LEN + lines * LINE_LEN);
-    put_u32(&mut out, 0);
-    put_u32(&mut out, (lines * LINE_LEN) as u32);
-    put_u32(&mut out, PROBES);
-    put_u32(&mut out, 0);
-    out.resize(HEADER_LEN + lines * LINE_LEN, 0);
-    for &hash in hashes {
-        let line = &mut out[HEADER_LEN + line_of(hash, lines) * LINE_LEN..][..LINE_LEN];
-        for bit in bits_of(hash, PROBES) {
-            line[bit / 8] |= 1 << (bit % 8);
-        }
+/// Collects the filter while blocks are written.
+#[derive(Debug)]
+pub(super) struct FilterBuilder {
+    bits_per_key: usize,
+    lines: Vec<u8>,
+    /// After each block: how many lines there are.
+    ends: Vec<u32>,
+}
+
+/// Bits looked at for each key: about what is best for so many bits a key.
+fn probes_for(bits_per_key: usize) -> u32 {
+    (bits_per_key * 69 / 100).clamp(1, 30) as u32
+}
+
+impl FilterBuilder {
+    /// An empty filter; no bits make no filter.
+    pub(super) fn new(bits_per_key: u8) -> FilterBuilder {
+        let bits_per_key = usize::from(bits_per_key);
+        FilterBuilder { bits_per_key, lines: Vec::new(), ends: Vec::new() }
     }
-    let sum = checksum(&[extent, 1], &out[4..]);
-    out[..4].copy_from_slice(&sum.to_le_bytes());
-    out
+
+    /// The next block has keys with these hashes.
+    pub(super) fn add_block(&mut self, hashes: &[u64]) {
+        let lines = (hashes.len() * self.bits_per_key).div_ceil(8 * LINE_LEN);
+        let start = self.lines.len();
+        self.lines.resize(start + lines * LINE_LEN, 0);
+        for &hash in hashes.iter().filter(|_| lines > 0) {
+            let line = &mut self.lines[start + line_of(hash, lines) * LINE_LEN..][..LINE_LEN];
+            for bit in bits_of(hash, probes_for(self.bits_per_key)) {
+                line[bit / 8] |= 1 << (bit % 8);
+            }
+        }
+        self.end_block();
+    }
+
+    /// The next block has these lines, from a filter that it [fits](Filter::fits).
+    pub(super) fn add_lines(&mut self, lines: &[u8]) {
+        self.lines.extend_from_slice(lines);
+        self.end_block();
+    }
+
+    fn end_block(&mut self) {
+        self.ends.push((self.lines.len() / LINE_LEN) as u32);
+    }
+
+    /// Bytes that [`finish`](Self::finish) would give.
+    pub(super) fn size(&self) -> usize {
+        HEADER_LEN + self.lines.len() + 4 * self.ends.len()
+    }
+
+    /// The filter as bytes.
+    pub(super) fn finish(&self, extent: u64) -> Vec<u8> {
+        let mut out = Vec::with_capacity(self.size());
+        put_u32(&mut out, 0);
+        put_u32(&mut out, self.lines.len() as u32);
+        put_u32(&mut out, probes_for(self.bits_per_key));
+        put_u32(&mut out, u32::from(!self.lines.is_empty()));
+        out.extend_from_slice(&self.lines);
+        if !self.lines.is_empty() {
+            self.ends.iter().for_each(|end| put_u32(&mut out, *end));
+        }
+        let sum = checksum(&[extent, 1], &out[4..]);
+        out[..4].copy_from_slice(&sum.to_le_bytes());
+        out
+    }
 }
 
 /// A sound filter.
 #[derive(Debug)]
 pub(super) struct Filter {
     bytes: Vec<u8>,
-    lines: usize,
     probes: u32,
+    /// Where the lines of each block end; nothing in a filter that is one for all blocks.
+    ends: Vec<u32>,
+    lines: usize,
 }
 
 impl Filter {
     /// Checks the bytes of an extent's filter.
-    pub(super) fn decode(extent: u64, bytes: Vec<u8>) -> Result<Filter, Malformed> {
+    pub(super) fn decode(extent: u64, mut bytes: Vec<u8>) -> Result<Filter, Malformed> {
         let too_short = || Malformed::new("16 bytes or more", format!("{}", bytes.len()));
         let mut header = Reader::new(&bytes);
         let sum = header.u32().ok_or_else(too_short)?;
@@ -91,30 +136,67 @@ impl Filter {
         }
         let len = header.u32().ok_or_else(too_short)? as usize;
         let probes = header.u32().ok_or_else(too_short)?;
-        let zero = header.u32().ok_or_else(too_short)?;
-        if len != bytes.len() - HEADER_LEN || !len.is_multiple_of(LINE_LEN) {
-            let expected = format!("{} bytes of bits", bytes.len() - HEADER_LEN);
-            return Err(Malformed::new(expected, format!("{len}")));
+        let kind = header.u32().ok_or_else(too_short)?;
+        if probes > MAX_PROBES || kind > 1 {
+            let expected = format!("at most {MAX_PROBES} probes, of kind 0 or 1");
+            return Err(Malformed::new(expected, format!("{probes}, of kind {kind}")));
         }
-        if probes > MAX_PROBES || zero != 0 {
-            let expected = format!("at most {MAX_PROBES} probes, then zero");
-            return Err(Malformed::new(expected, format!("{probes}, then {zero}")));
+        let rest = bytes.len() - HEADER_LEN;
+        let fits =
+            if kind == 0 { len == rest } else { len <= rest && (rest - len).is_multiple_of(4) };
+        if !fits || !len.is_multiple_of(LINE_LEN) {
+            return Err(Malformed::new(format!("at most {rest} bytes of bits"), format!("{len}")));
         }
-        Ok(Filter { lines: len / LINE_LEN, probes, bytes })
+        let lines = len / LINE_LEN;
+        let mut ends = Vec::new();
+        let mut reader = Reader::new(&bytes[HEADER_LEN + len..]);
+        while let Some(end) = reader.u32() {
+            ends.push(end);
+        }
+        if !ends.is_sorted() || ends.last().is_some_and(|end| *end as usize != lines) {
+            let expected = format!("blocks that share {lines} lines in order");
+            return Err(Malformed::new(expected, "others"));
+        }
+        bytes.truncate(HEADER_LEN + len);
+        Ok(Filter { bytes, probes, ends, lines })
     }
 
     /// Bytes of memory.
     pub(super) fn memory(&self) -> usize {
-        self.bytes.len()
+        self.bytes.len() + 4 * self.ends.len()
     }
 
-    /// `false` only if no record of the extent has the key with this hash.
-    #[inline]
-    pub(super) fn may_contain(&self, hash: u64) -> bool {
+    /// Whether it is what an extent of so many blocks has.
+    pub(super) fn covers_blocks(&self, blocks: usize) -> bool {
+        self.ends.is_empty() || self.ends.len() == blocks
+    }
+
+    /// The lines of a block, if a builder of so many bits a key may take them over.
+    pub(super) fn lines_for(&self, block: usize, bits_per_key: u8) -> Option<&[u8]> {
         if self.lines == 0 {
+            return (bits_per_key == 0).then_some(&[]);
+        }
+        let same = bits_per_key > 0 && self.probes == probes_for(usize::from(bits_per_key));
+        let lines = self.lines_of(block).filter(|_| same)?;
+        self.bytes.get(HEADER_LEN + lines.start * LINE_LEN..HEADER_LEN + lines.end * LINE_LEN)
+    }
+
+    /// `None` when all blocks share the lines.
+    fn lines_of(&self, block: usize) -> Option<Range<usize>> {
+        let end = *self.ends.get(block)? as usize;
+        let start = block.checked_sub(1).map_or(0, |before| self.ends[before] as usize);
+        Some(start..end)
+    }
+
+    /// `false` only if no record of this block has the key with this hash.
+    #[inline]
+    pub(super) fn may_contain(&self, block: usize, hash: u64) -> bool {
+        let lines = self.lines_of(block).unwrap_or(0..self.lines);
+        if lines.is_empty() {
             return true;
         }
-        let line = &self.bytes[HEADER_LEN + line_of(hash, self.lines) * LINE_LEN..][..LINE_LEN];
+        let line = lines.start + line_of(hash, lines.len());
+        let line = &self.bytes[HEADER_LEN + line * LINE_LEN..][..LINE_LEN];
         bits_of(hash, self.probes).all(|bit| line[bit / 8] & (1 << (bit % 8)) != 0)
     }
 }
@@ -127,13 +209,60 @@ mod tests {
         format!("user{n:08}").into_bytes()
     }
 
+    /// A filter over blocks of so many keys each.
+    fn filter(keys: u32, in_block: usize, bits: u8) -> Vec<u8> {
+        let hashes: Vec<u64> = (0..keys).map(|n| hash(&key(n))).collect();
+        let mut builder = FilterBuilder::new(bits);
+        hashes.chunks(in_block).for_each(|block| builder.add_block(block));
+        assert!(builder.finish(7).len() <= builder.size());
+        builder.finish(7)
+    }
+
+    /// As version 1 of the format has it: one filter for all blocks.
+    fn shared_by_all(keys: u32) -> Vec<u8> {
+        let mut bytes = filter(keys, keys as usize, 10);
+        bytes.truncate(bytes.len() - 4);
+        bytes[12] = 0;
+        let sum = checksum(&[7, 1], &bytes[4..]);
+        bytes[..4].copy_from_slice(&sum.to_le_bytes());
+        bytes
+    }
+
     #[test]
     fn knows_its_keys_and_few_others() {
-        let hashes: Vec<u64> = (0..10_000).map(|n| hash(&key(n))).collect();
-        let filter = Filter::decode(7, encode(7, &hashes)).unwrap();
-        assert!(hashes.iter().all(|h| filter.may_contain(*h)));
-        let wrong = (10_000..110_000).filter(|n| filter.may_contain(hash(&key(*n)))).count();
-        assert!(wrong < 2000, "{wrong} false answers in 100,000 look-ups");
+        for bytes in [filter(10_000, 100, 10), shared_by_all(10_000)] {
+            let filter = Filter::decode(7, bytes).unwrap();
+            assert!((0..10_000).all(|n| filter.may_contain(n as usize / 100, hash(&key(n)))));
+            let wrong = (10_000..110_000)
+                .filter(|n| filter.may_contain(*n as usize % 100, hash(&key(*n))))
+                .count();
+            assert!(wrong < 2000, "{wrong} false answers in 100,000 look-ups");
+        }
+    }
+
+    #[test]
+    fn more_bits_are_fewer_false_answers() {
+        let wrong = |bits| {
+            let filter = Filter::decode(7, filter(10_000, 100, bits)).unwrap();
+            let other = |n: &u32| filter.may_contain(*n as usize % 100, hash(&key(*n)));
+            (10_000..60_000).filter(other).count()
+        };
+        assert!(wrong(16) * 3 < wrong(8), "{} and {}", wrong(16), wrong(8));
+        assert_eq!(wrong(0), 50_000, "no bits, no filter");
+    }
+
+    #[test]
+    fn a_blocks_lines_go_along_with_it() {
+        let from = Filter::decode(7, filter(1000, 100, 10)).unwrap();
+        let mut builder = FilterBuilder::new(10);
+        builder.add_block(&[hash(b"another")]);
+        builder.add_lines(from.lines_for(4, 10).unwrap());
+        let filter = Filter::decode(8, builder.finish(8)).unwrap();
+        assert!((400..500).all(|n| filter.may_contain(1, hash(&key(n)))));
+        assert!((0..100).filter(|n| filter.may_contain(1, hash(&key(*n)))).count() < 10);
+        assert_eq!(from.lines_for(4, 14), None, "another number of probes");
+        assert_eq!(Filter::decode(7, shared_by_all(9)).unwrap().lines_for(0, 10), None);
+        assert!(from.covers_blocks(10) && !from.covers_blocks(9));
     }
 
     #[test]
@@ -144,14 +273,8 @@ mod tests {
     }
 
     #[test]
-    fn no_bits_means_no_filter() {
-        let filter = Filter::decode(7, encode(7, &[])).unwrap();
-        assert!(filter.may_contain(hash(b"anything")));
-    }
-
-    #[test]
     fn every_flipped_bit_is_found() {
-        let bytes = encode(7, &[hash(b"a"), hash(b"b")]);
+        let bytes = filter(4, 2, 10);
         for i in 0..bytes.len() {
             for bit in 0..8 {
                 let mut bad = bytes.clone();

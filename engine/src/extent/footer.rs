@@ -17,6 +17,9 @@ pub(super) struct Footer {
     pub(super) blocks: u32,
     /// Of the range tombstones, behind the index; 0 without any.
     pub(super) ranges_len: u32,
+    /// Of the block summaries; 0 in extents of version 1, which have none.
+    pub(super) summary_offset: u32,
+    pub(super) summary_len: u32,
 }
 
 impl Footer {
@@ -35,6 +38,8 @@ impl Footer {
         put_u32(&mut out, self.ranges_len);
         let mut footer = [0; FOOTER_LEN];
         footer[..out.len()].copy_from_slice(&out);
+        footer[56..60].copy_from_slice(&self.summary_offset.to_le_bytes());
+        footer[60..].copy_from_slice(&self.summary_len.to_le_bytes());
         let sum = checksum(&[extent], &footer[8..]);
         footer[4..8].copy_from_slice(&sum.to_le_bytes());
         footer
@@ -68,7 +73,9 @@ impl Footer {
             return Err(Malformed::new(expected, format!("extent {id}, version {version}")));
         }
         let filter_end = u64::from(footer.filter_offset) + u64::from(footer.filter_len);
+        let summary_end = u64::from(footer.summary_offset) + u64::from(footer.summary_len);
         let sound = filter_end == u64::from(footer.index_offset)
+            && (footer.summary_len == 0 || summary_end == u64::from(footer.filter_offset))
             && footer.ranges_end() + FOOTER_LEN as u64 == u64::from(extent_len);
         if !sound {
             let expected = format!("all parts end to end in {extent_len} bytes");
@@ -96,10 +103,20 @@ impl Footer {
             records: reader.u64()?,
             blocks: reader.u32()?,
             ranges_len: 0,
+            summary_offset: 0,
+            summary_len: 0,
         };
         let version = reader.u32()?;
         footer.ranges_len = reader.u32()?;
+        reader.take(4)?;
+        footer.summary_offset = reader.u32()?;
+        footer.summary_len = reader.u32()?;
         Some((footer, id, version))
+    }
+
+    /// Where the blocks end.
+    pub(super) fn blocks_end(&self) -> u32 {
+        if self.summary_len > 0 { self.summary_offset } else { self.filter_offset }
     }
 
     /// The checksum in an encoded footer.
@@ -120,6 +137,8 @@ mod tests {
         records: 3,
         blocks: 1,
         ranges_len: 0,
+        summary_offset: 960,
+        summary_len: 40,
     };
 
     #[test]
@@ -148,5 +167,11 @@ mod tests {
         assert!(Footer::decode(4, 1165, sum, &bytes).is_err(), "another length");
         assert!(Footer::decode(4, 1164, sum ^ 1, &bytes).is_err(), "another checksum");
         assert!(Footer::decode(5, 1164, sum, &bytes).is_err(), "another extent");
+        let gap = Footer { summary_len: 39, ..FOOTER }.encode(4);
+        assert!(Footer::decode(4, 1164, Footer::checksum_of(&gap), &gap).is_err(), "a gap");
+        let none = Footer { summary_offset: 0, summary_len: 0, ..FOOTER };
+        let bytes = none.encode(4);
+        assert_eq!(Footer::decode(4, 1164, Footer::checksum_of(&bytes), &bytes), Ok(none));
+        assert_eq!((FOOTER.blocks_end(), none.blocks_end()), (960, 1000));
     }
 }

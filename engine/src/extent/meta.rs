@@ -92,6 +92,11 @@ impl ExtentMeta {
 pub(crate) trait Described: Clone {
     /// The description.
     fn meta(&self) -> &ExtentMeta;
+
+    /// How often it was read of late; 0 where nobody counts.
+    fn heat(&self) -> u32 {
+        0
+    }
 }
 
 impl Described for Arc<ExtentMeta> {

@@ -1,24 +1,28 @@
 //! Extents: sorted, immutable records in checksummed blocks, with a filter and an index. The
 //! bytes are described in section 3 of `docs/format.md`.
 //!
-//! A file for each part: [`block`], [`filter`], [`index`], [`ranges`] and [`footer`] know their own
-//! bytes;
-//! [`builder`] lays them out; [`reader`] opens, searches and owns an extent; [`cursor`] walks it;
-//! [`verify`] checks all of it.
+//! A file for each part: [`block`], [`filter`], [`summary`], [`index`], [`ranges`] and [`footer`] know
+//! their own bytes; [`builder`] lays them out; [`reader`] opens, searches and owns an extent;
+//! [`cursor`] walks it, [`blocks`] walks several for a merge, and [`reuse`] takes blocks over
+//! undecoded; [`verify`] checks all of it; [`heat`] counts reads.
 
 mod block;
+mod blocks;
 mod builder;
 mod compress;
 mod cursor;
 mod filter;
 mod footer;
+mod heat;
 mod index;
 mod meta;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) mod probe;
 mod ranges;
 mod reader;
+mod reuse;
 mod salvage;
+mod summary;
 mod varint;
 mod verify;
 
@@ -26,10 +30,13 @@ mod verify;
 pub(crate) mod tests;
 
 pub(crate) use block::Block;
-pub(crate) use builder::ExtentBuilder;
+pub(crate) use blocks::{Ahead, BlockWalk};
+pub(crate) use builder::{ExtentBuilder, Format};
 pub(crate) use cursor::ExtentCursor;
 pub(crate) use meta::{Described, ExtentMeta};
 pub(crate) use reader::{Extent, Found};
+pub(crate) use reuse::WholeBlock;
+pub(crate) use summary::BlockSummary;
 
 /// The cache of blocks.
 pub(crate) type BlockCache = crate::cache::Cache<Block>;

@@ -10,7 +10,7 @@ use super::filter::{self, Filter};
 use super::footer::{FOOTER_LEN, Footer};
 use super::index::Index;
 use super::reader::Parts;
-use super::{ExtentMeta, ranges};
+use super::{ExtentMeta, ranges, summary};
 use crate::record::{Lsn, mended};
 use crate::tier::Location;
 
@@ -44,7 +44,7 @@ pub(crate) fn filter(bytes: &[u8]) -> bool {
     let decoded = Filter::decode(EXTENT, right);
     if let Ok(filter) = &decoded {
         for n in 0..64u64 {
-            black_box(filter.may_contain(filter::hash(&n.to_le_bytes())));
+            black_box(filter.may_contain(n as usize % 5, filter::hash(&n.to_le_bytes())));
         }
     }
     decoded.is_ok()
@@ -120,6 +120,15 @@ pub(crate) fn extent(bytes: &[u8]) -> bool {
     let len = right.len() as u32;
     let Ok(footer) = Footer::decode(id, len, sum, &right[footer_at..]) else { return false };
     let (filter, index) = (footer.filter_offset as usize, footer.index_offset as usize);
+    let summaries = footer.summary_offset as usize;
+    if footer.summary_len > 0 {
+        mend(&mut right, (summaries, filter), &[id, 3]);
+        let bytes = right.get(summaries..filter).unwrap_or_default();
+        if let Ok(blocks) = summary::decode(id, footer.blocks as usize, bytes) {
+            let again = summary::encode(id, &blocks);
+            assert_eq!(summary::decode(id, blocks.len(), &again), Ok(blocks));
+        }
+    }
     mend(&mut right, (filter, index), &[id, 1]);
     let ranges = footer.ranges_offset() as usize;
     mend(&mut right, (index, ranges), &[id, 2]);

@@ -18,8 +18,9 @@ use bytes::Bytes;
 use super::block::{Block, BlockCursor};
 use super::filter::{self, Filter};
 use super::footer::{FOOTER_LEN, Footer};
+use super::heat::Heat;
 use super::index::Index;
-use super::{BlockCache, Described, ExtentCursor, ExtentMeta, Malformed, ranges};
+use super::{BlockCache, BlockSummary, Described, ExtentCursor, ExtentMeta, Malformed, ranges};
 use crate::cache::Below;
 use crate::error::{Damage, Error, Result};
 use crate::mvcc::Tombstones;
@@ -70,26 +71,39 @@ pub(crate) struct Extent {
     store: Arc<ExtentStore>,
     parts: OnceLock<Parts>,
     state: AtomicU8,
+    heat: Heat,
+    /// Some key is in it in several versions, as far as is known: of an extent that was written
+    /// since the opening.
+    has_versions: bool,
 }
 
 impl Described for Arc<Extent> {
     fn meta(&self) -> &ExtentMeta {
         &self.meta
     }
+
+    fn heat(&self) -> u32 {
+        self.heat.now(self.store.read_clock())
+    }
 }
 
 impl Extent {
     /// An extent that a durable edit names, its space already taken. Reads nothing yet.
     pub(crate) fn open(meta: ExtentMeta, store: Arc<ExtentStore>) -> Arc<Extent> {
-        Extent::new(meta, store, None, INSTALLED)
+        Extent::new(meta, store, None, INSTALLED, false)
     }
 
     /// An extent that was just written and that no edit names yet. Filter and index are taken
     /// from its bytes, since compactions and readers are about to use them.
-    pub(super) fn written(meta: ExtentMeta, store: Arc<ExtentStore>, bytes: &[u8]) -> Arc<Extent> {
+    pub(super) fn written(
+        meta: ExtentMeta,
+        store: Arc<ExtentStore>,
+        bytes: &[u8],
+        has_versions: bool,
+    ) -> Arc<Extent> {
         let parts = Parts::decode(&meta, bytes);
         debug_assert!(parts.is_some(), "what is written can be read back");
-        Extent::new(meta, store, parts, WRITTEN)
+        Extent::new(meta, store, parts, WRITTEN, has_versions)
     }
 
     fn new(
@@ -97,9 +111,22 @@ impl Extent {
         store: Arc<ExtentStore>,
         parts: Option<Parts>,
         state: u8,
+        has_versions: bool,
     ) -> Arc<Extent> {
         let parts = parts.map_or_else(OnceLock::new, OnceLock::from);
-        Arc::new(Extent { meta, store, parts, state: AtomicU8::new(state) })
+        Arc::new(Extent {
+            meta,
+            store,
+            parts,
+            state: AtomicU8::new(state),
+            heat: Heat::default(),
+            has_versions,
+        })
+    }
+
+    /// Whether it is known that some key is in it in several versions.
+    pub(crate) fn has_versions(&self) -> bool {
+        self.has_versions
     }
 
     /// Its description.
@@ -119,6 +146,13 @@ impl Extent {
         self.state.store(OBSOLETE, Ordering::Release);
     }
 
+    /// Takes the place of `replaced`: it will be read as often as the one of them that was read
+    /// most.
+    pub(crate) fn inherit_heat<'a>(&self, replaced: impl Iterator<Item = &'a Arc<Extent>>) {
+        let heat = replaced.map(Described::heat).max().unwrap_or(0);
+        self.heat.begin(heat, self.store.read_clock());
+    }
+
     /// The newest version of `key` with a sequence number of at most `at`.
     ///
     /// # Errors
@@ -129,10 +163,12 @@ impl Extent {
             return Ok(None);
         }
         let parts = self.parts()?;
-        if !parts.filter.may_contain(filter::hash(key)) {
+        // The first record at or after (key, at) is in this block, so what is asked for is here or
+        // nowhere.
+        let Some(n) = parts.index.find(key, at) else { return Ok(None) };
+        if !parts.filter.may_contain(n, filter::hash(key)) {
             return Ok(None);
         }
-        let Some(n) = parts.index.find(key, at) else { return Ok(None) };
         let block = self.block(parts, n, cache, true)?;
         let mut cursor = BlockCursor::new(block, Vec::with_capacity(key.len()));
         cursor.seek(key, at).map_err(|_| self.bad_entry(parts, n))?;
@@ -158,21 +194,31 @@ impl Extent {
         ExtentCursor::new(Arc::clone(self), Arc::clone(cache), fill)
     }
 
-    /// Whether the block that has `key`, or would have it, is in the cache. Reads nothing.
-    pub(crate) fn is_cached(&self, key: &[u8], cache: &BlockCache) -> bool {
-        let parts = self.parts.get().filter(|_| self.meta.covers(key));
-        let found = parts.and_then(|parts| Some((parts, parts.index.find_key(key)?)));
-        found
-            .is_some_and(|(parts, n)| cache.contains(self.meta.id, parts.index.entries()[n].offset))
+    /// Whether a block that has keys from `first` to `last`, or would have them, is in the cache.
+    /// Reads nothing.
+    pub(crate) fn is_cached(&self, first: &[u8], last: &[u8], cache: &BlockCache) -> bool {
+        let meets =
+            self.meta.smallest_key.as_slice() <= last && first <= self.meta.greatest_key.as_slice();
+        self.parts.get().filter(|_| meets).is_some_and(|Parts { index, .. }| {
+            let blocks = index.find_key(first).zip(index.find_key(last));
+            let blocks = blocks.map_or(&[][..], |(from, to)| &index.entries()[from..=to]);
+            blocks.iter().any(|block| cache.contains(self.meta.id, block.offset))
+        })
     }
 
-    /// Puts blocks of an extent that was just written, as `bytes`, into the cache: those whose
-    /// last key `is_hot`.
-    pub(crate) fn fill(&self, bytes: &[u8], cache: &BlockCache, is_hot: impl Fn(&[u8]) -> bool) {
+    /// Puts blocks of an extent that was just written, as `bytes`, into the cache: those of which
+    /// `is_hot` says so by their first and last key, and that are not there yet.
+    pub(super) fn fill(
+        &self,
+        (bytes, summaries): (&[u8], &[BlockSummary]),
+        cache: &BlockCache,
+        is_hot: impl Fn(&[u8], &[u8]) -> bool,
+    ) {
         let Some(Parts { index, .. }) = self.parts.get() else { return };
-        for (n, entry) in index.entries().iter().enumerate() {
+        for (n, (entry, summary)) in index.entries().iter().zip(summaries).enumerate() {
             let (start, end) = (entry.offset as usize, (entry.offset + entry.len) as usize);
-            if is_hot(index.last_key(n))
+            if is_hot(&summary.first_key, index.last_key(n))
+                && !cache.contains(self.meta.id, entry.offset)
                 && let Some(bytes) = bytes.get(start..end)
                 && let Ok(block) =
                     Block::decode(self.meta.id, entry.offset, Bytes::copy_from_slice(bytes))
@@ -180,6 +226,12 @@ impl Extent {
                 cache.insert(self.meta.id, entry.offset, Arc::new(block));
             }
         }
+    }
+
+    /// Takes its blocks out of the cache: another extent has their place.
+    pub(crate) fn evict(&self, cache: &BlockCache) {
+        let entries = self.parts.get().map_or(&[][..], |parts| parts.index.entries());
+        entries.iter().for_each(|entry| cache.remove(self.meta.id, entry.offset));
     }
 
     /// Bytes of memory that filter, index and range tombstones hold, once they are loaded.
@@ -223,8 +275,12 @@ impl Extent {
     pub(super) fn load_filter(&self, footer: &Footer) -> Result<Filter> {
         let at = &self.meta.location;
         let bytes = self.store.read(at, footer.filter_offset, footer.filter_len)?;
-        Filter::decode(self.meta.id, bytes)
-            .map_err(|malformed| self.corrupt(footer.filter_offset, "extent filter", malformed))
+        let filter = Filter::decode(self.meta.id, bytes).and_then(|filter| {
+            let fits = filter.covers_blocks(footer.blocks as usize);
+            let expected = || format!("a filter over {} blocks", footer.blocks);
+            if fits { Ok(filter) } else { Err(Malformed::new(expected(), "another")) }
+        });
+        filter.map_err(|malformed| self.corrupt(footer.filter_offset, "extent filter", malformed))
     }
 
     pub(super) fn load_index(&self, footer: &Footer) -> Result<Index> {
@@ -233,8 +289,8 @@ impl Extent {
         let index = Index::decode(self.meta.id, bytes)
             .map_err(|malformed| self.corrupt(footer.index_offset, "extent index", malformed))?;
         let (blocks, end) = (index.entries().len(), index.blocks_end());
-        if blocks as u64 != u64::from(footer.blocks) || end != footer.filter_offset {
-            let expected = format!("{} blocks in {} bytes", footer.blocks, footer.filter_offset);
+        if blocks as u64 != u64::from(footer.blocks) || end != footer.blocks_end() {
+            let expected = format!("{} blocks in {} bytes", footer.blocks, footer.blocks_end());
             let malformed = Malformed::new(expected, format!("{blocks} in {end}"));
             return Err(self.corrupt(footer.index_offset, "extent index", malformed));
         }
@@ -258,7 +314,8 @@ impl Extent {
         Ok(ranges)
     }
 
-    /// Block `n`, from the cache or from the store.
+    /// Block `n`, from the cache or from the store. With `fill` a user reads it: it enters the
+    /// cache, and counts for the extent's heat.
     pub(super) fn block(
         &self,
         parts: &Parts,
@@ -267,6 +324,9 @@ impl Extent {
         fill: bool,
     ) -> Result<Arc<Block>> {
         let offset = parts.index.entries()[n].offset;
+        if fill {
+            self.heat.read(self.store.read_clock());
+        }
         if let Some(block) = cache.get(self.meta.id, offset) {
             return Ok(block);
         }
@@ -308,7 +368,13 @@ impl Extent {
         self.corrupt(parts.index.entries()[n].offset, "block", malformed)
     }
 
-    fn corrupt(&self, offset: u32, what: &str, malformed: Malformed) -> Error {
+    /// Bytes of this extent, as they are.
+    pub(super) fn load_bytes(&self, offset: u32, len: u32) -> Result<Vec<u8>> {
+        self.store.read(&self.meta.location, offset, len)
+    }
+
+    /// The error for damage at `offset` of this extent.
+    pub(super) fn corrupt(&self, offset: u32, what: &str, malformed: Malformed) -> Error {
         Error::corrupt(self.damage(offset, what, malformed))
     }
 

@@ -77,7 +77,7 @@ fn compression_of(id: u64) -> Compression {
 
 /// Writes an extent with these records.
 pub(crate) fn write_extent(store: &Arc<ExtentStore>, id: u64, entries: &[Entry]) -> Arc<Extent> {
-    let mut builder = ExtentBuilder::new(id, compression_of(id));
+    let mut builder = ExtentBuilder::new(id, Format::new(compression_of(id)));
     entries.iter().for_each(|entry| builder.add(entry.as_ref()));
     builder.finish().write(store).unwrap()
 }

@@ -5,9 +5,10 @@ use std::sync::Arc;
 use super::block::{Block, BlockCursor};
 use super::filter::{self, Filter};
 use super::index::Index;
-use super::{Extent, ExtentMeta, Malformed};
+use super::{BlockSummary, Extent, ExtentMeta, Malformed};
 use crate::error::{Damage, Error};
 use crate::mvcc::{Tombstone, Tombstones};
+use crate::options::Compression;
 use crate::record::{EntryRef, Kind, Lsn};
 
 impl Extent {
@@ -19,9 +20,10 @@ impl Extent {
             return check.checked;
         };
         let filter = check.take("extent filter", self.load_filter(&footer));
+        let summaries = check.take("block summaries", self.summaries()).flatten();
         if let Some(index) = check.take("extent index", self.load_index(&footer)) {
             let ranges = check.take("range tombstones", self.load_ranges(&footer));
-            check.blocks(filter.as_ref(), &index, ranges.as_ref());
+            check.blocks(filter.as_ref(), summaries.as_deref(), &index, ranges.as_ref());
         }
         check.checked
     }
@@ -109,12 +111,21 @@ impl Check<'_> {
         self.report.push(damage);
     }
 
-    fn blocks(&mut self, filter: Option<&Filter>, index: &Index, ranges: Option<&Tombstones>) {
+    fn blocks(
+        &mut self,
+        filter: Option<&Filter>,
+        summaries: Option<&[BlockSummary]>,
+        index: &Index,
+        ranges: Option<&Tombstones>,
+    ) {
         let before = self.report.len();
         let mut tally = Tally::default();
         for n in 0..index.entries().len() {
             if let Some(block) = self.take("block", self.extent.load_block(index, n))
-                && let Err(malformed) = check_block(block, index, n, filter, &mut tally)
+                && let Err(malformed) =
+                    check_block(block, index, n, filter, &mut tally).and_then(|counted| {
+                        check_summary(counted.as_ref(), summaries.and_then(|s| s.get(n)))
+                    })
             {
                 let offset = index.entries()[n].offset;
                 self.report.push(self.extent.damage(offset, "block", malformed));
@@ -130,22 +141,29 @@ impl Check<'_> {
     }
 }
 
-/// Checks that entries decode, ascend, are known to the filter, and end as the index says.
+/// Checks that entries decode, ascend, are known to the filter, and end as the index says; counts
+/// them.
 fn check_block(
     block: Block,
     index: &Index,
     n: usize,
     filter: Option<&Filter>,
     tally: &mut Tally,
-) -> Result<(), Malformed> {
+) -> Result<Option<BlockSummary>, Malformed> {
     let undecodable = |_| Malformed::new("entries that decode", "one that does not");
     let mut cursor = BlockCursor::new(Arc::new(block), Vec::new());
     cursor.first().map_err(undecodable)?;
+    let mut counted: Option<BlockSummary> = None;
     while let Some(entry) = cursor.entry() {
+        let new_key = tally.last.as_ref().is_none_or(|(key, _)| key != entry.key);
+        match &mut counted {
+            Some(counted) => counted.count(&entry, new_key),
+            None => counted = Some(BlockSummary::begin(&entry, Compression::None)),
+        }
         if !tally.add(&entry) {
             return Err(Malformed::new("ascending records", "one that is not greater"));
         }
-        if filter.is_some_and(|filter| !filter.may_contain(filter::hash(entry.key))) {
+        if filter.is_some_and(|filter| !filter.may_contain(n, filter::hash(entry.key))) {
             return Err(Malformed::new("keys that the filter knows", "one that it does not"));
         }
         cursor.next().map_err(undecodable)?;
@@ -155,5 +173,18 @@ fn check_block(
         let expected = format!("the last record that the index has, with sequence {}", last.1);
         return Err(Malformed::new(expected, "another one"));
     }
-    Ok(())
+    Ok(counted)
+}
+
+/// Checks that a block holds what its summary says.
+fn check_summary(
+    counted: Option<&BlockSummary>,
+    summary: Option<&BlockSummary>,
+) -> Result<(), Malformed> {
+    match (counted, summary) {
+        (Some(counted), Some(summary)) if !counted.counts_as(summary) => {
+            Err(Malformed::new(format!("{summary:?}"), format!("{counted:?}")))
+        }
+        _ => Ok(()),
+    }
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use crate::extent::{Described, Extent, ExtentMeta};
 use crate::mvcc::{DrainedMap, KeyInterval};
+use crate::options::TableOptions;
 use crate::record::{Lsn, Reader, TableId, put_bytes, put_u32, put_u64};
 
 /// One change. Levels are counted from 1.
@@ -29,6 +30,8 @@ pub(crate) enum Op<E = Arc<Extent>> {
     /// Each counter rises to at least this. Every edit that is journaled gets one, so that callers
     /// need it only for the table-event LSN (and may leave the others 0).
     Counters { next_table: TableId, next_extent: u64, table_event_lsn: Lsn },
+    /// What a table was created with, where that is not the default.
+    TableOptions { table: TableId, options: TableOptions },
     /// An extent changes its level, unread.
     MoveExtent { table: TableId, from: u8, to: u8, id: u64 },
 }
@@ -97,6 +100,12 @@ impl<E: Described> Op<E> {
                 out.extend_from_slice(&[*from, *to]);
                 put_u64(out, *id);
             }
+            Op::TableOptions { table, options } => {
+                head(out, 13, *table);
+                let mut fields = Vec::new();
+                options.encode(&mut fields);
+                put_bytes(out, &fields);
+            }
         }
     }
 }
@@ -131,6 +140,7 @@ impl Op<Arc<ExtentMeta>> {
                 let (from, to) = (reader.u8()?, reader.u8()?);
                 Op::MoveExtent { table, from, to, id: reader.u64()? }
             }
+            13 => Op::TableOptions { table, options: TableOptions::decode(reader.bytes()?)? },
             15 => {
                 let level = reader.u8()?;
                 let mut meta = ExtentMeta::decode(reader)?;
@@ -234,6 +244,7 @@ pub(super) mod tests {
             Op::Counters { next_table: 5, next_extent: 6, table_event_lsn: 7 },
             Op::MoveExtent { table: 3, from: 1, to: 2, id: 5 },
             Op::AddExtent { table: 3, level: 1, extent: Arc::new(ranged) },
+            Op::TableOptions { table: 3, options: TableOptions::new().block_size(4096) },
         ];
         Edit { ops }
     }
@@ -242,11 +253,11 @@ pub(super) mod tests {
     fn round_trips() {
         let edit = one_of_each();
         let bytes = edit.encode();
-        assert_eq!(Edit::decode(&bytes, 11), Some(edit));
-        assert_eq!(Edit::decode(&bytes, 10), None, "bytes left over");
-        assert_eq!(Edit::decode(&bytes, 12), None, "an operation missing");
+        assert_eq!(Edit::decode(&bytes, 12), Some(edit));
+        assert_eq!(Edit::decode(&bytes, 11), None, "bytes left over");
+        assert_eq!(Edit::decode(&bytes, 13), None, "an operation missing");
         for len in 0..bytes.len() {
-            assert_eq!(Edit::decode(&bytes[..len], 11), None);
+            assert_eq!(Edit::decode(&bytes[..len], 12), None);
         }
     }
 
@@ -271,7 +282,7 @@ pub(super) mod tests {
             for bit in 0..8 {
                 let mut bad = bytes.clone();
                 bad[i] ^= 1 << bit;
-                assert_ne!(Edit::decode(&bad, 11), Some(edit.clone()), "byte {i}, bit {bit}");
+                assert_ne!(Edit::decode(&bad, 12), Some(edit.clone()), "byte {i}, bit {bit}");
             }
         }
     }

@@ -64,6 +64,8 @@ pub(crate) struct VersionSet {
     next_extent: AtomicU64,
     next_table: AtomicU32,
     poisoned: AtomicBool,
+    /// Edits that the opening replayed.
+    replayed: u64,
 }
 
 impl VersionSet {
@@ -109,7 +111,8 @@ impl VersionSet {
         let taken: Vec<Location> = described.extents().map(|meta| meta.location).collect();
         let store = ExtentStore::open(Arc::clone(&files), directory, &taken, read_only)?;
         let state = described.map(|meta| Extent::open((**meta).clone(), Arc::clone(&store)));
-        let set = VersionSet::assemble(files, directory, store, journal, state, read_only);
+        let mut set = VersionSet::assemble(files, directory, store, journal, state, read_only);
+        set.replayed = edits.len() as u64;
         if !read_only {
             set.upgrade(edits.last().map_or(0, |edit| edit.lsn))?;
         }
@@ -163,7 +166,13 @@ impl VersionSet {
             floor: Mutex::new(journal.floor()),
             writer: Mutex::new(Writer { journal, roll_at: MIN_ROLL_BYTES }),
             poisoned: AtomicBool::new(false),
+            replayed: 0,
         }
+    }
+
+    /// Edits that the opening replayed.
+    pub(crate) fn replayed(&self) -> u64 {
+        self.replayed
     }
 
     /// The id that the region of the same database carries too.

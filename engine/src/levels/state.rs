@@ -13,6 +13,7 @@ use std::sync::Arc;
 use super::edit::{Edit, Op};
 use super::version::{Level, Version};
 use crate::extent::{Described, Extent};
+use crate::options::TableOptions;
 use crate::record::{Lsn, TableId};
 
 pub(super) use invariants::Broken;
@@ -79,6 +80,10 @@ impl<E: Described> State<E> {
         for (&table, described) in &self.tables {
             let name = described.name.to_string();
             ops.push(Op::CreateTable { table, created_lsn: described.created_lsn, name });
+            let options = described.version.options;
+            if options != TableOptions::new() {
+                ops.push(Op::TableOptions { table, options });
+            }
             let map = described.version.drained.clone();
             ops.push(Op::DrainedMap { table, map });
             for (level, extents) in (1..).zip(&described.version.levels) {
@@ -105,6 +110,8 @@ impl<E: Described> State<E> {
                 .map(|level| Level::new(level.extents().iter().map(&mut form).collect()))
                 .collect(),
             drained: version.drained.clone(),
+            answers: Arc::clone(&version.answers),
+            options: version.options,
         };
         let tables = self.tables.iter().map(|(&id, table)| {
             let version = Arc::new(map_version(&table.version));
@@ -162,6 +169,10 @@ impl<E: Described> Draft<E> {
             }
             Op::DrainedMap { table, map } => {
                 self.version(*table)?.drained = map.clone();
+                Ok(())
+            }
+            Op::TableOptions { table, options } => {
+                self.version(*table)?.options = *options;
                 Ok(())
             }
             Op::Counters { next_table, next_extent, table_event_lsn } => {

@@ -3,11 +3,13 @@
 //! Everything here works on extents, or on their descriptions alone: see [`Described`].
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::LevelCursor;
 use crate::error::Result;
 use crate::extent::{BlockCache, Described, Extent, Found};
 use crate::mvcc::{DrainedMap, KeyInterval};
+use crate::options::TableOptions;
 use crate::record::{Lsn, TableId};
 
 /// The most levels below level 0.
@@ -96,6 +98,24 @@ impl<E: Described> Level<E> {
     }
 }
 
+/// How many look-ups each level has answered, over all versions of a table. A count may be lost
+/// where threads meet.
+#[derive(Debug, Default)]
+pub(crate) struct Answers([AtomicU64; MAX_LEVELS as usize]);
+
+impl Answers {
+    fn count(&self, level: usize) {
+        let count = &self.0[level];
+        count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    }
+
+    /// Look-ups that level `n`, counted from 1, has answered.
+    pub(crate) fn of(&self, n: u8) -> u64 {
+        let count = usize::from(n).checked_sub(1).and_then(|n| self.0.get(n));
+        count.map_or(0, |count| count.load(Ordering::Relaxed))
+    }
+}
+
 /// The levels of one table with their drained map.
 ///
 /// Invariant: of two versions of a key, the newer one is in the upper level, or both are in one
@@ -106,12 +126,16 @@ pub(crate) struct Version<E = Arc<Extent>> {
     /// The first is level 1.
     pub(crate) levels: Vec<Level<E>>,
     pub(crate) drained: DrainedMap,
+    pub(crate) answers: Arc<Answers>,
+    pub(crate) options: TableOptions,
 }
 
 impl<E: Described> Version<E> {
     /// A table without extents.
     pub(crate) fn empty(table: TableId) -> Version<E> {
-        Version { table, levels: Vec::new(), drained: DrainedMap::default() }
+        let drained = DrainedMap::default();
+        let options = TableOptions::new();
+        Version { table, levels: Vec::new(), drained, answers: Arc::default(), options }
     }
 
     /// Level `n`, counted from 1; `None` where nothing was ever put.
@@ -133,10 +157,11 @@ impl Version {
     ///
     /// `Corrupt` if what has to be read does not check out; or on an I/O error.
     pub(crate) fn get(&self, key: &[u8], at: Lsn, cache: &BlockCache) -> Result<Option<Found>> {
-        for level in &self.levels {
+        for (n, level) in self.levels.iter().enumerate() {
             if let Some(extent) = level.find(key)
                 && let Some(found) = extent.get(key, at, cache)?
             {
+                self.answers.count(n);
                 return Ok(Some(found));
             }
         }

@@ -26,6 +26,11 @@ impl<'a> Retain<'a> {
         Retain { horizon, key: Vec::new(), newer: None }
     }
 
+    /// The key of the record that it decided on last.
+    pub(crate) fn last_key(&self) -> Option<&[u8]> {
+        self.newer.map(|_| self.key.as_slice())
+    }
+
     /// Whether to keep `entry`; `hidden_by` is the oldest range tombstone that hides it. `bottom`
     /// says whether no deeper level can have its key; it is asked only about tombstones.
     pub(crate) fn keep(

@@ -43,6 +43,13 @@ impl KeyInterval {
         self.start <= other.start && ends_later
     }
 
+    /// Whether some key lies in both.
+    pub(crate) fn overlaps(&self, other: &KeyInterval) -> bool {
+        let starts_before =
+            |a: &KeyInterval, b: &KeyInterval| b.end.as_ref().is_none_or(|end| a.start < *end);
+        starts_before(self, other) && starts_before(other, self)
+    }
+
     /// What both have; `None` if they have nothing in common.
     pub(crate) fn intersection(&self, other: &KeyInterval) -> Option<KeyInterval> {
         let start = (&self.start).max(&other.start).clone();

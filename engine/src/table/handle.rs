@@ -2,6 +2,7 @@
 
 use std::ops::RangeBounds;
 use std::sync::Arc;
+use std::time::Instant;
 
 use bytes::Bytes;
 
@@ -72,7 +73,40 @@ impl Table {
         value: impl AsRef<[u8]>,
         durability: Durability,
     ) -> Result<()> {
-        self.write(Kind::Put, key.as_ref(), value.as_ref(), durability)
+        self.write(Kind::Put, key.as_ref(), value.as_ref(), durability, None)
+    }
+
+    /// Sets `key` to `value`, durably, unless that would have to wait for its turn beyond
+    /// `deadline`: for the drain when the region is filling, or for a row that a transaction has
+    /// locked. Once its commit is under way it is not given up, so it may return a sync later.
+    ///
+    /// # Errors
+    ///
+    /// `Timeout`, with what it would have waited for: nothing was written; else as [`Table::put`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # use std::time::{Duration, Instant};
+    /// # fn main() -> terrace::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = terrace::Options::new().pm_size(4 << 20).open(dir.path().join("db"))?;
+    /// let users = db.table("users")?;
+    /// match users.try_put("ada", "1815", Instant::now() + Duration::from_millis(20)) {
+    ///     Err(e) if e.kind() == terrace::ErrorKind::Timeout => println!("busy: {e}"),
+    ///     done => done?,
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn try_put(
+        &self,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+        deadline: Instant,
+    ) -> Result<()> {
+        let (key, value) = (key.as_ref(), value.as_ref());
+        self.write(Kind::Put, key, value, Durability::Durable, Some(deadline))
     }
 
     /// Removes `key`, durably. It is no error if the key is not there.
@@ -90,7 +124,7 @@ impl Table {
     ///
     /// As [`Table::put`].
     pub fn delete_with(&self, key: impl AsRef<[u8]>, durability: Durability) -> Result<()> {
-        self.write(Kind::Delete, key.as_ref(), &[], durability)
+        self.write(Kind::Delete, key.as_ref(), &[], durability, None)
     }
 
     /// Removes every key in `range`, durably, at once: what is put afterwards stays. It costs one
@@ -138,11 +172,18 @@ impl Table {
         self.shared.write(&mut batch, Durability::Durable)
     }
 
-    fn write(&self, kind: Kind, key: &[u8], value: &[u8], durability: Durability) -> Result<()> {
+    fn write(
+        &self,
+        kind: Kind,
+        key: &[u8],
+        value: &[u8],
+        durability: Durability,
+        deadline: Option<Instant>,
+    ) -> Result<()> {
         let target: Arc<dyn Target> = self.slot.clone();
         let mut batch = Batch::default();
         batch.push(&target, kind, key, value);
-        self.shared.write(&mut batch, durability)
+        self.shared.write_by(&mut batch, durability, deadline)
     }
 
     /// The value of `key`.

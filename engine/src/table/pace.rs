@@ -36,12 +36,16 @@ struct State {
     rounds: u64,
     /// Why no space can be made at present.
     stuck: Option<String>,
+    /// Why writers are slowed down.
+    reason: &'static str,
 }
 
 impl Pace {
-    /// Sets the delay of writers in nanoseconds a KiB.
-    pub(crate) fn set_delay(&self, nanos_per_kib: u64) {
-        self.delay.store(nanos_per_kib, Ordering::Relaxed);
+    /// Sets the delay of writers in nanoseconds a KiB, and says why.
+    pub(crate) fn set_delay(&self, nanos_per_kib: u64, reason: &'static str) {
+        if self.delay.swap(nanos_per_kib, Ordering::Relaxed) != nanos_per_kib {
+            self.state.lock().reason = reason;
+        }
     }
 
     /// The delay of writers in nanoseconds a KiB.
@@ -63,30 +67,47 @@ impl Pace {
     }
 
     /// Slows a write of `bytes` down as far as is called for.
-    pub(crate) fn slow_down(&self, bytes: u64) {
+    ///
+    /// # Errors
+    ///
+    /// `Timeout`, at once and with the reason, when it would take longer than to the deadline.
+    pub(crate) fn slow_down(&self, bytes: u64, deadline: Option<Instant>) -> Result<()> {
         let delay = self.delay();
         if delay == 0 {
-            return;
+            return Ok(());
         }
         let wait = Duration::from_nanos(delay.saturating_mul(bytes.div_ceil(1024)));
         let until = Instant::now() + wait.min(LONGEST_DELAY);
         let mut state = self.state.lock();
+        if deadline.is_some_and(|deadline| deadline < until) {
+            let wait = wait.min(LONGEST_DELAY).as_secs_f64() * 1e3;
+            let why =
+                format!("writers wait {wait:.1} ms for {bytes} bytes, since {}", state.reason);
+            return Err(late(&why));
+        }
         // Relief ends the wait early.
         while self.delay() != 0 && !self.changed.wait_until(&mut state, until).timed_out() {}
         self.waited.fetch_add(wait.as_nanos() as u64, Ordering::Relaxed);
+        Ok(())
     }
 
     /// Waits until the background has made space since `rounds`.
     ///
     /// # Errors
     ///
-    /// `Full` when it cannot, with the reason, or did not for a long time.
-    pub(crate) fn wait_for_space(&self, rounds: u64) -> Result<()> {
+    /// `Full` when it cannot, with the reason, or did not for a long time; `Timeout` when it did
+    /// not by the deadline.
+    pub(crate) fn wait_for_space(&self, rounds: u64, deadline: Option<Instant>) -> Result<()> {
         let from = Instant::now();
+        let patience = from + PATIENCE;
+        let until = deadline.map_or(patience, |deadline| deadline.min(patience));
         let mut state = self.state.lock();
         while state.rounds == rounds {
-            if self.changed.wait_for(&mut state, PATIENCE).timed_out() {
-                return Err(full("the drain has made no space for a minute"));
+            if self.changed.wait_until(&mut state, until).timed_out() {
+                return Err(match until < patience {
+                    true => late("the region is full, and drains have made no space yet"),
+                    false => full("the drain has made no space for a minute"),
+                });
             }
         }
         self.waited.fetch_add(from.elapsed().as_nanos() as u64, Ordering::Relaxed);
@@ -108,4 +129,46 @@ fn full(reason: &str) -> Error {
         ErrorKind::Full,
         format!("the region is full and cannot be drained: {reason}; {advice}"),
     )
+}
+
+fn late(reason: &str) -> Error {
+    let message = format!("{reason}: the deadline comes first; nothing was written, try again");
+    Error::new(ErrorKind::Timeout, message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_would_wait_too_long_is_told_why_and_at_once() {
+        let pace = Pace::default();
+        let soon = Instant::now() + Duration::from_millis(1);
+        pace.slow_down(1 << 20, Some(soon)).unwrap();
+        pace.set_delay(1_000_000, "the region is filling");
+        let error = pace.slow_down(1 << 20, Some(soon)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Timeout);
+        assert!(error.to_string().contains("the region is filling"), "{error}");
+        assert_eq!(pace.waited(), 0, "it did not wait");
+        let later = Instant::now() + Duration::from_secs(60);
+        pace.slow_down(1024, Some(later)).unwrap();
+        assert_eq!(pace.waited(), 1_000_000);
+        pace.set_delay(0, "none");
+        pace.slow_down(1 << 30, Some(soon)).unwrap();
+    }
+
+    #[test]
+    fn space_that_does_not_come_by_the_deadline_is_a_timeout() {
+        let pace = Pace::default();
+        let soon = Some(Instant::now() + Duration::from_millis(1));
+        let error = pace.wait_for_space(pace.rounds(), soon).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Timeout);
+        let before = pace.rounds();
+        pace.report(None);
+        pace.wait_for_space(before, soon).unwrap();
+        pace.report(Some("the disk is full".into()));
+        let error = pace.wait_for_space(before, None).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Full);
+        assert!(error.to_string().contains("the disk is full"), "{error}");
+    }
 }

@@ -86,7 +86,23 @@ impl Shared {
     ///
     /// As [`Table::put`](crate::Table::put).
     pub(crate) fn write(&self, batch: &mut Batch, durability: Durability) -> Result<()> {
-        self.with_locks(batch, |batch| self.commit(batch, durability)).map(drop)
+        self.write_by(batch, durability, None)
+    }
+
+    /// As [`Shared::write`], but waits no longer than to the deadline for its turn.
+    ///
+    /// # Errors
+    ///
+    /// `Timeout` then, with the reason, and nothing was written; else as
+    /// [`Table::put`](crate::Table::put).
+    pub(crate) fn write_by(
+        &self,
+        batch: &mut Batch,
+        durability: Durability,
+        deadline: Option<Instant>,
+    ) -> Result<()> {
+        let commit = |batch: &Batch| self.commit_by(batch, durability, deadline);
+        self.with_locks(batch, deadline, commit).map(drop)
     }
 
     /// As [`Shared::write`], but does not wait once the batch has its place in the order.
@@ -100,7 +116,7 @@ impl Shared {
         batch: &mut Batch,
         durability: Durability,
     ) -> Result<PendingCommit> {
-        let (lsn, locks) = self.with_locks(batch, |batch| self.enqueue(batch, durability))?;
+        let (lsn, locks) = self.with_locks(batch, None, |batch| self.enqueue(batch, durability))?;
         Ok(PendingCommit::new(self, keep, (lsn, durability), locks))
     }
 
@@ -109,13 +125,14 @@ impl Shared {
     fn with_locks<T>(
         &self,
         batch: &mut Batch,
+        deadline: Option<Instant>,
         commit: impl Fn(&Batch) -> Result<T>,
     ) -> Result<(T, Option<Locker>)> {
         let lock = || Some(Locker::new(&self.locks));
         let mut locker = self.committer.locks_rows().then(lock).flatten();
         loop {
             if let Some(locker) = &mut locker {
-                self.lock_rows_of(batch, locker)?;
+                self.lock_rows_of(batch, locker, deadline)?;
             }
             batch.set_unlocked(locker.is_none());
             match commit(batch) {
@@ -127,9 +144,15 @@ impl Shared {
 
     /// Ranges first, and in the order of their keys, so that batches do not wait for each other in
     /// a circle.
-    fn lock_rows_of(&self, batch: &Batch, locker: &mut Locker) -> Result<()> {
+    fn lock_rows_of(
+        &self,
+        batch: &Batch,
+        locker: &mut Locker,
+        deadline: Option<Instant>,
+    ) -> Result<()> {
         self.check_writable()?;
-        let patience = Patience::Until(Instant::now() + DEFAULT_WAIT);
+        let longest = Instant::now() + DEFAULT_WAIT;
+        let patience = Patience::Until(deadline.map_or(longest, |d| d.min(longest)));
         let mut ranges: Vec<_> = batch.ranges().collect();
         ranges
             .sort_by(|(a, x), (b, y)| (a.lock_space(), &x.start).cmp(&(b.lock_space(), &y.start)));
@@ -153,7 +176,16 @@ impl Shared {
     ///
     /// As [`Table::put`](crate::Table::put).
     pub(crate) fn commit(&self, batch: &Batch, durability: Durability) -> Result<()> {
-        self.admit(batch, || self.committer.commit(batch, durability)).map(drop)
+        self.commit_by(batch, durability, None)
+    }
+
+    fn commit_by(
+        &self,
+        batch: &Batch,
+        durability: Durability,
+        deadline: Option<Instant>,
+    ) -> Result<()> {
+        self.admit(batch, deadline, || self.committer.commit(batch, durability)).map(drop)
     }
 
     /// Gives such a batch its place in the order of commits, and does not wait for more; `None` if
@@ -163,11 +195,16 @@ impl Shared {
     ///
     /// As [`Table::put`](crate::Table::put).
     pub(crate) fn enqueue(&self, batch: &Batch, durability: Durability) -> Result<Option<Lsn>> {
-        self.admit(batch, || Ok(self.committer.enqueue(batch, durability)?.lsn()))
+        self.admit(batch, None, || Ok(self.committer.enqueue(batch, durability)?.lsn()))
     }
 
     /// Runs `commit` for a batch when it is its turn and there is space.
-    fn admit(&self, batch: &Batch, commit: impl Fn() -> Result<Lsn>) -> Result<Option<Lsn>> {
+    fn admit(
+        &self,
+        batch: &Batch,
+        deadline: Option<Instant>,
+        commit: impl Fn() -> Result<Lsn>,
+    ) -> Result<Option<Lsn>> {
         self.check_writable()?;
         // A batch of nothing but refused operations is empty, and yet an error.
         batch.check()?;
@@ -176,9 +213,9 @@ impl Shared {
         }
         // What it takes in a zone, but for what other batches of its group share with it.
         let bytes = (batch.stored_len() as u64 + LINE).next_multiple_of(LINE);
-        self.pace.slow_down(bytes);
+        self.pace.slow_down(bytes, deadline)?;
         loop {
-            match self.with_space(&commit) {
+            match self.with_space(deadline, &commit) {
                 Ok(lsn) => {
                     self.bell.count(bytes);
                     return Ok(Some(lsn));
@@ -205,10 +242,10 @@ impl Shared {
         durability: Durability,
         at_ticket: &dyn Fn(),
     ) -> Result<Pending<'_>> {
-        self.with_space(|| {
+        self.with_space(None, || {
             let group = make()?;
             let bytes = group.zone_len();
-            self.pace.slow_down(bytes);
+            self.pace.slow_down(bytes, None)?;
             let pending = self.committer.enqueue_group(group, durability, &mut || at_ticket())?;
             self.bell.count(bytes);
             Ok(pending)
@@ -216,13 +253,17 @@ impl Shared {
     }
 
     /// Runs `attempt`; again, once there is space, for as long as the region is full.
-    fn with_space<T>(&self, attempt: impl Fn() -> Result<T>) -> Result<T> {
+    fn with_space<T>(
+        &self,
+        deadline: Option<Instant>,
+        attempt: impl Fn() -> Result<T>,
+    ) -> Result<T> {
         loop {
             let rounds = self.pace.rounds();
             match attempt() {
                 Err(e) if e.kind() == ErrorKind::Full => {
                     self.bell.ring();
-                    self.pace.wait_for_space(rounds)?;
+                    self.pace.wait_for_space(rounds, deadline)?;
                 }
                 done => return done,
             }

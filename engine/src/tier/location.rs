@@ -22,9 +22,14 @@ impl Location {
     }
 }
 
-/// How much space there is and how much of it extents hold, in bytes.
+/// How much space there is and how much of it extents hold.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SpaceUse {
+    pub(crate) files: u64,
     pub(crate) file_bytes: u64,
     pub(crate) taken_bytes: u64,
+    /// Free bytes that jobs under way may still take.
+    pub(crate) promised_bytes: u64,
+    /// Bytes given back to the file system since the opening.
+    pub(crate) returned_bytes: u64,
 }

@@ -12,15 +12,17 @@ use std::collections::{BTreeMap, BTreeSet};
 pub(super) struct FreeMap {
     /// First unit → number of units.
     by_start: BTreeMap<u64, u64>,
-    /// (number of units, first unit): the best fit is the first that is long enough.
+    /// (number of units, first unit).
     by_len: BTreeSet<(u64, u64)>,
 }
 
 impl FreeMap {
-    /// Takes `len` units from the smallest range that has them, the first of equals.
+    /// Takes `len` units from the first range that has them, so that what is free comes to lie at
+    /// the end.
     pub(super) fn allocate(&mut self, len: u64) -> Option<u64> {
         debug_assert!(len > 0, "an extent has at least one unit");
-        let &(free, start) = self.by_len.range((len, 0)..).next()?;
+        self.by_len.range((len, 0)..).next()?;
+        let (&start, &free) = self.by_start.iter().find(|(_, free)| **free >= len)?;
         self.remove(start, free);
         self.insert(start + len, free - len);
         Some(start)
@@ -60,6 +62,23 @@ impl FreeMap {
         self.insert(start, end - start);
     }
 
+    /// The length of the last range, if it reaches to `end`.
+    pub(super) fn tail(&self, end: u64) -> u64 {
+        let last = self.by_start.last_key_value().filter(|(start, len)| *start + *len == end);
+        last.map_or(0, |(_, len)| *len)
+    }
+
+    /// Takes away the last `len` units before `end`, which are free.
+    pub(super) fn cut_tail(&mut self, end: u64, len: u64) {
+        let taken = self.take(end - len, len);
+        debug_assert!(taken, "what is cut off is free");
+    }
+
+    /// How many pieces of `len` units its ranges have room for.
+    pub(super) fn pieces(&self, len: u64) -> u64 {
+        self.by_len.range((len, 0)..).map(|(free, _)| free / len).sum()
+    }
+
     fn insert(&mut self, start: u64, len: u64) {
         if len > 0 {
             self.by_start.insert(start, len);
@@ -80,15 +99,30 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
-    fn best_fit_leaves_the_large_range_whole() {
+    fn the_first_fit_leaves_the_end_free() {
         let mut map = FreeMap::default();
         map.release(0, 100);
         assert!(map.take(10, 1) && map.take(14, 1));
+        assert_eq!(map.allocate(4), Some(0));
+        assert_eq!(map.allocate(7), Some(15));
+        assert_eq!(map.allocate(79), None);
+        assert_eq!(map.allocate(6), Some(4));
         assert_eq!(map.allocate(3), Some(11));
-        assert_eq!(map.allocate(10), Some(0));
-        assert_eq!(map.allocate(86), None);
-        assert_eq!(map.allocate(85), Some(15));
+        assert_eq!(map.allocate(78), Some(22));
         assert_eq!(map.by_start.len(), 0);
+    }
+
+    #[test]
+    fn tails_are_cut_and_pieces_counted() {
+        let mut map = FreeMap::default();
+        map.release(0, 7);
+        map.release(10, 10);
+        assert_eq!([map.tail(20), map.tail(21)], [10, 0]);
+        assert_eq!([map.pieces(3), map.pieces(8), map.pieces(11)], [5, 1, 0]);
+        map.cut_tail(20, 6);
+        assert_eq!([map.tail(14), map.pieces(4)], [4, 2]);
+        map.cut_tail(14, 4);
+        assert_eq!(map.tail(10), 0, "a range that ends before is no tail");
     }
 
     #[test]

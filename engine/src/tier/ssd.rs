@@ -1,7 +1,9 @@
 //! Extents in preallocated files.
 //!
 //! A caller reserves space, writes into it, syncs, and then names the place in a journal edit.
-//! Which parts are taken follows from the journal alone; the store keeps no durable map.
+//! Which parts are taken follows from the journal alone; the store keeps no durable map. Jobs that
+//! write several extents are promised the space for all of them first ([`promise`]), and what is
+//! free goes back to the file system ([`give_back`]).
 //!
 //! Thread safety: every method may be called from any thread. Reads and writes take a shared lock
 //! only to find their file; `allocation` is held while a file grows; `syncing` during a sync. No
@@ -14,6 +16,12 @@
 //!    durable, whoever made it, with its file's name and length. Hence syncs are serialised: a
 //!    second caller that finds nothing left to do must not overtake the first one's sync.
 //! 3. After one failed sync every later sync fails.
+//! 4. What is promised is free: as many units at least, but for those that a file system that is
+//!    full did not give to whoever had no promise.
+//! 5. The file of the greatest number is never removed, so no number is used again.
+
+mod give_back;
+mod promise;
 
 use std::collections::BTreeMap;
 use std::io;
@@ -28,8 +36,15 @@ use super::space::FreeMap;
 use crate::error::{Damage, Error, ErrorKind, Result};
 use crate::os::{File, Files, OpenHow};
 
-/// No extent file grows beyond this; the next one is begun.
-const MAX_FILE_BYTES: u64 = 1024 * 1024 * 1024;
+pub(crate) use promise::Promise;
+
+const GIB: u64 = 1024 * 1024 * 1024;
+
+/// No extent file of a store of this size grows beyond this; the next one is begun. Large stores
+/// have large files, so that even they take few descriptors.
+fn greatest_file(file_bytes: u64) -> u64 {
+    (file_bytes / 16).next_multiple_of(GIB).max(GIB)
+}
 
 /// By how much a store of this size grows: in small steps while it is small.
 fn growth_step(file_bytes: u64) -> u64 {
@@ -49,11 +64,22 @@ struct Allocation {
     /// Of each file: what is free, and its length in whole units.
     files: BTreeMap<u32, (FreeMap, u64)>,
     taken_units: u64,
+    /// Of those that are free.
+    promised_units: u64,
 }
 
 impl Allocation {
     fn file_bytes(&self) -> u64 {
         self.files.values().map(|(_, units)| units * UNIT).sum()
+    }
+
+    fn free_units(&self) -> u64 {
+        self.files.values().map(|(_, units)| units).sum::<u64>() - self.taken_units
+    }
+
+    /// Pieces of `len` units that there is room for.
+    fn pieces(&self, len: u64) -> u64 {
+        self.files.values().map(|(free, _)| free.pieces(len)).sum()
     }
 
     fn allocate(&mut self, units: u64) -> Option<(u32, u64)> {
@@ -81,6 +107,10 @@ pub(crate) struct ExtentStore {
     bytes_written: AtomicU64,
     bytes_read: AtomicU64,
     syncs: AtomicU64,
+    /// What the heat of extents is measured by.
+    read_clock: AtomicU64,
+    /// Bytes given back to the file system.
+    returned: AtomicU64,
 }
 
 /// Space for an extent; dropping it without [`keep`](Reserved::keep) gives the space back.
@@ -136,6 +166,8 @@ impl ExtentStore {
             bytes_written: AtomicU64::new(0),
             bytes_read: AtomicU64::new(0),
             syncs: AtomicU64::new(0),
+            read_clock: AtomicU64::new(0),
+            returned: AtomicU64::new(0),
         };
         let names = store.files.list(directory).map_err(|e| Error::io("list", directory, e))?;
         for number in names.iter().filter_map(|name| file_number(name)) {
@@ -191,6 +223,9 @@ impl ExtentStore {
         }
         let units = u64::from(len).div_ceil(UNIT).max(1);
         let mut allocation = self.allocation.lock();
+        if allocation.free_units() < allocation.promised_units + units {
+            self.grow(&mut allocation, units)?;
+        }
         let place = match allocation.allocate(units) {
             Some(place) => Some(place),
             None => {
@@ -216,7 +251,9 @@ impl ExtentStore {
         let added = (units * UNIT).next_multiple_of(step);
         let last = allocation.files.last_key_value().map(|(n, (_, len))| (*n, len * UNIT));
         let (number, old) = match last {
-            Some((number, bytes)) if bytes + added <= MAX_FILE_BYTES => (number, bytes),
+            Some((number, bytes)) if bytes + added <= greatest_file(allocation.file_bytes()) => {
+                (number, bytes)
+            }
             Some((number, _)) => (number + 1, 0),
             None => (1, 0),
         };
@@ -337,8 +374,13 @@ impl ExtentStore {
     /// How much space there is, and how much is taken.
     pub(crate) fn space(&self) -> SpaceUse {
         let allocation = self.allocation.lock();
-        let taken_bytes = allocation.taken_units * UNIT;
-        SpaceUse { file_bytes: allocation.file_bytes(), taken_bytes }
+        SpaceUse {
+            files: allocation.files.len() as u64,
+            file_bytes: allocation.file_bytes(),
+            taken_bytes: allocation.taken_units * UNIT,
+            promised_bytes: allocation.promised_units * UNIT,
+            returned_bytes: self.returned.load(Ordering::Relaxed),
+        }
     }
 
     /// Bytes written since the opening.
@@ -349,6 +391,11 @@ impl ExtentStore {
     /// Bytes read since the opening.
     pub(crate) fn bytes_read(&self) -> u64 {
         self.bytes_read.load(Ordering::Relaxed)
+    }
+
+    /// How often extents were read since the opening, as far as they have told.
+    pub(crate) fn read_clock(&self) -> &AtomicU64 {
+        &self.read_clock
     }
 
     /// Syncs of extent files since the opening.

@@ -4,34 +4,38 @@ use std::path::Path;
 use proptest::prelude::*;
 
 use super::*;
-use crate::compaction::pick;
+use crate::compaction::{Situation, pick};
 use crate::extent::Found;
 use crate::extent::tests::{Entry, forward};
+use crate::levels::LevelCursor;
 use crate::mvcc::{KeyInterval, SnapshotRegistry, Tombstone, Watermark};
-use crate::options::Compression;
+use crate::options::{Compression, TableOptions};
 use crate::os::Files;
 use crate::os::sim::{SimFiles, Survive};
-use crate::record::{Kind, Lsn, TableId};
+use crate::record::{Cursor, Kind, LSN_MAX, Lsn, TableId};
 
-const SHAPE: Shape = Shape {
+pub(in crate::compaction) const SHAPE: Shape = Shape {
     level1_bytes: 40_000,
     ratio: 3,
     extent_bytes: 8_000,
     compression: (Compression::Lz4, Compression::Zstd),
+    reuse: true,
     drops_tombstones: false,
 };
 
-struct Fixture {
+/// One table, drained into and compacted by hand.
+pub(in crate::compaction) struct Fixture {
+    pub(in crate::compaction) shape: Shape,
     files: Arc<SimFiles>,
-    set: VersionSet,
-    cache: Arc<BlockCache>,
+    pub(in crate::compaction) set: VersionSet,
+    pub(in crate::compaction) cache: Arc<BlockCache>,
     table: TableId,
-    visible: Arc<Watermark>,
-    snapshots: Arc<SnapshotRegistry>,
+    pub(in crate::compaction) visible: Arc<Watermark>,
+    pub(in crate::compaction) snapshots: Arc<SnapshotRegistry>,
 }
 
 impl Fixture {
-    fn new() -> Fixture {
+    pub(in crate::compaction) fn new(shape: Shape) -> Fixture {
         let files = SimFiles::new();
         files.create_directory(Path::new("/db")).unwrap();
         let set = VersionSet::create(Arc::clone(&files) as _, Path::new("/db"), [1; 16]).unwrap();
@@ -40,16 +44,17 @@ impl Fixture {
         set.apply(Edit { ops: vec![op] }, 1).unwrap();
         let visible = Arc::new(Watermark::new(0));
         let snapshots = SnapshotRegistry::new(Arc::clone(&visible));
-        Fixture { files, set, cache: Arc::new(BlockCache::new(1 << 20)), table, visible, snapshots }
+        let cache = Arc::new(BlockCache::new(16 << 20));
+        Fixture { shape, files, set, cache, table, visible, snapshots }
     }
 
-    /// Merges newer records into level 1, as a drain does.
-    fn drain(&self, newer: Vec<Entry>) {
-        self.drain_with(newer, Vec::new());
+    /// Merges newer records into level 1, as a drain does; what was reused.
+    pub(in crate::compaction) fn drain(&self, newer: Vec<Entry>) -> Reused {
+        self.drain_with(newer, Vec::new())
     }
 
     /// Merges newer records and range tombstones into level 1, as a drain of all keys does.
-    fn drain_with(&self, mut newer: Vec<Entry>, above: Vec<Arc<Tombstone>>) {
+    fn drain_with(&self, mut newer: Vec<Entry>, above: Vec<Arc<Tombstone>>) -> Reused {
         newer.sort_by(|a, b| a.key.cmp(&b.key));
         let version = self.set.version(self.table).unwrap();
         let store = self.set.store();
@@ -73,6 +78,8 @@ impl Fixture {
         let mut ranges = Ranges::new(&version, 1, above, &horizon);
         let below = ranges.without_hidden(&below);
         ranges.tombstones.extend(tombstones_of(&below).unwrap());
+        let reuse = self.shape.reuse && ranges.tombstones.is_empty();
+        let len = column.as_ref().map_or(0, |column| u64::from(column.meta().location.len));
         let ctx = MergeContext {
             set: &self.set,
             cache: &self.cache,
@@ -80,39 +87,57 @@ impl Fixture {
             horizon: &horizon,
             bottom: |key: &[u8]| version.is_bottom(1, key),
             ranges: &ranges,
-            extent_bytes: SHAPE.extent_bytes,
-            compression: Compression::Zstd,
+            extent_bytes: self.shape.extent_bytes,
+            format: self.shape.format(1, TableOptions::new()),
+            reuse,
+            promise: &store.promise(bytes(&below) + len, false).unwrap(),
+            before_write: &|_| {},
         };
-        let below_cursor =
-            LevelCursor::new(below.as_slice().into(), Arc::clone(&self.cache), false);
-        let mut inputs: Vec<Box<dyn Cursor>> = vec![Box::new(below_cursor)];
-        if let Some(column) = &column {
-            inputs.insert(0, Box::new(column.cursor(&self.cache, false)));
-        }
-        let mut input = MergingCursor::new(inputs);
-        let outputs = merge_to_level(&mut input, &ctx).unwrap();
+        let upper = match &column {
+            Some(column) => Side::records(Box::new(column.cursor(&self.cache, false))).unwrap(),
+            None => Side::extents(&[], &self.cache, false),
+        };
+        let lower = Side::under(&ranges, &below, &self.cache, reuse).unwrap();
+        let outputs = merge_to_level(upper, lower, &ctx).unwrap();
         let table = self.table;
-        let remove = below.iter().map(|e| Op::RemoveExtent { table, level: 1, id: e.meta().id });
+        let replaced = outputs.replaced(&below);
+        let remove = replaced.iter().map(|e| Op::RemoveExtent { table, level: 1, id: e.meta().id });
         let mut ops: Vec<Op> = remove.chain(ranges.remove_hidden()).collect();
         let add = |extent| Op::AddExtent { table, level: 1, extent };
         ops.extend(outputs.extents.into_iter().map(add));
         self.set.apply(Edit { ops }, self.visible.get()).unwrap();
+        outputs.reused
+    }
+
+    /// The extents of level 1.
+    pub(in crate::compaction) fn level1(&self) -> Vec<Arc<Extent>> {
+        let version = self.set.version(self.table).unwrap();
+        version.level(1).map_or(Vec::new(), |level| level.extents().to_vec())
+    }
+
+    /// Checks every extent against its checksums and its summaries.
+    pub(in crate::compaction) fn verify(&self) {
+        let mut report = Vec::new();
+        self.set.verify(&mut report);
+        assert_eq!(report, []);
     }
 
     /// Compacts until nothing is left to do.
-    fn settle(&self) -> usize {
+    pub(in crate::compaction) fn settle(&self) -> usize {
         for jobs in 0.. {
             let version = self.set.version(self.table).unwrap();
-            let Some(choice) = pick(&version, &SHAPE) else { return jobs };
             let horizon = self.snapshots.horizon();
-            let edit = run(&choice, &self.set, &self.cache, &horizon, &SHAPE).unwrap();
-            self.set.apply(edit, self.visible.get()).unwrap();
+            let now = Situation { oldest: horizon.oldest(), busy: &[] };
+            let Some(choice) = pick(&version, &self.shape, &now) else { return jobs };
+            let done =
+                run(&choice, &self.set, &self.cache, &horizon, &self.shape, &|_| {}).unwrap();
+            self.set.apply(done.edit, self.visible.get()).unwrap();
             assert!(jobs < 10_000, "it ends");
         }
         unreachable!()
     }
 
-    fn get(&self, key: &[u8], lsn: Lsn) -> Option<Vec<u8>> {
+    pub(in crate::compaction) fn get(&self, key: &[u8], lsn: Lsn) -> Option<Vec<u8>> {
         let version = self.set.version(self.table).unwrap();
         let found = version.get(key, lsn, &self.cache).unwrap();
         let extents = version.levels.iter().filter_map(|level| level.find(key));
@@ -122,7 +147,7 @@ impl Fixture {
     }
 }
 
-fn key(n: u16) -> Vec<u8> {
+pub(in crate::compaction) fn key(n: u16) -> Vec<u8> {
     format!("key{n:05}").into_bytes()
 }
 
@@ -145,7 +170,7 @@ proptest! {
             1..14,
         ),
     ) {
-        let fixture = Fixture::new();
+        let fixture = Fixture::new(SHAPE);
         let mut now = Model::new();
         let mut held = Vec::new();
         for (lsn, (batch, snapshot, range)) in (1u64..).zip(rounds) {
@@ -196,7 +221,7 @@ proptest! {
 
 #[test]
 fn versions_of_a_key_are_never_divided() {
-    let fixture = Fixture::new();
+    let fixture = Fixture::new(SHAPE);
     fixture.visible.raise(1);
     let mut held = Vec::new();
     for lsn in 1..200 {
@@ -222,7 +247,7 @@ fn until(end: Option<u16>, lsn: Lsn) -> Vec<Arc<Tombstone>> {
 
 #[test]
 fn extents_under_a_range_tombstone_go_unread_from_every_level_unless_a_snapshot_reads_them() {
-    let fixture = Fixture::new();
+    let fixture = Fixture::new(SHAPE);
     for lsn in 1..=6 {
         fixture.visible.raise(lsn);
         fixture.drain((0..6000).map(|n| Entry::put(&key(n), lsn, &value(n, lsn))).collect());
@@ -246,7 +271,7 @@ fn extents_under_a_range_tombstone_go_unread_from_every_level_unless_a_snapshot_
 
 #[test]
 fn a_range_tombstone_goes_at_the_bottom_and_reaches_no_further_than_what_it_hides() {
-    let fixture = Fixture::new();
+    let fixture = Fixture::new(SHAPE);
     fixture.visible.raise(1);
     fixture.drain((0..300).map(|n| Entry::put(&key(n), 1, &value(n, 1))).collect());
     let held = fixture.snapshots.register();
@@ -272,30 +297,36 @@ fn a_range_tombstone_goes_at_the_bottom_and_reaches_no_further_than_what_it_hide
 
 #[test]
 fn a_failed_sync_poisons_and_a_full_disk_does_not() {
-    let fixture = Fixture::new();
+    let fixture = Fixture::new(SHAPE);
     let horizon = fixture.snapshots.horizon();
-    let version = fixture.set.version(fixture.table).unwrap();
-    let ranges = Ranges::new(&version, 1, Vec::new(), &horizon);
-    let ctx = MergeContext {
-        set: &fixture.set,
-        cache: &fixture.cache,
-        replaces: &[],
-        horizon: &horizon,
-        bottom: |_: &[u8]| true,
-        ranges: &ranges,
-        extent_bytes: SHAPE.extent_bytes,
-        compression: Compression::Zstd,
-    };
     let source = crate::extent::tests::sim_store().1;
     let list: Vec<_> = (0..100).map(|n| Entry::put(&key(n), 1, &value(n, 1))).collect();
     let extent = crate::extent::tests::write_extent(&source, 1, &list);
-    let mut input = extent.cursor(&fixture.cache, false);
+    let version = fixture.set.version(fixture.table).unwrap();
+    let ranges = Ranges::new(&version, 1, Vec::new(), &horizon);
+    let merge = || {
+        let ctx = MergeContext {
+            set: &fixture.set,
+            cache: &fixture.cache,
+            replaces: &[],
+            horizon: &horizon,
+            bottom: |_: &[u8]| true,
+            ranges: &ranges,
+            extent_bytes: SHAPE.extent_bytes,
+            format: SHAPE.format(2, TableOptions::new()),
+            reuse: true,
+            promise: &fixture.set.store().promise(1, false)?,
+            before_write: &|_| {},
+        };
+        let upper = Side::records(Box::new(extent.cursor(&fixture.cache, false)))?;
+        merge_to_level(upper, Side::extents(&[], &fixture.cache, true), &ctx)
+    };
     fixture.files.set_capacity(Some(1 << 20));
-    let full = merge_to_level(&mut input, &ctx).unwrap_err();
+    let full = merge().unwrap_err();
     assert_eq!((full.kind(), fixture.set.poisoned()), (ErrorKind::Full, false));
     fixture.files.set_capacity(None);
-    let outputs = merge_to_level(&mut input, &ctx).unwrap();
-    assert_eq!((outputs.entries_in, outputs.entries_out), (100, 100));
+    let outputs = merge().unwrap();
+    assert_eq!(outputs.extents.iter().map(|e| e.meta().records).sum::<u64>(), 100);
     assert!(outputs.extents.len() > 1);
     let mut cursor =
         LevelCursor::new(outputs.extents.as_slice().into(), Arc::clone(&fixture.cache), true);
@@ -304,13 +335,13 @@ fn a_failed_sync_poisons_and_a_full_disk_does_not() {
     drop((cursor, outputs));
     assert_eq!(fixture.set.store().space().taken_bytes, 0, "never installed");
     fixture.files.fail_sync_after(1);
-    merge_to_level(&mut input, &ctx).unwrap_err();
+    merge().unwrap_err();
     assert!(fixture.set.poisoned());
 }
 
 #[test]
 fn what_was_cached_stays_cached() {
-    let fixture = Fixture::new();
+    let fixture = Fixture::new(SHAPE);
     fixture.visible.raise(1);
     fixture.drain((0..600).map(|n| Entry::put(&key(n), 1, &value(n, 1))).collect());
     let cold = fixture.cache.used();
@@ -328,7 +359,7 @@ fn what_was_cached_stays_cached() {
 
 #[test]
 fn readers_go_on_while_extents_are_replaced() {
-    let fixture = Fixture::new();
+    let fixture = Fixture::new(SHAPE);
     fixture.visible.raise(1);
     fixture.drain((0..400).map(|n| Entry::put(&key(n), 1, &value(n, 1))).collect());
     std::thread::scope(|scope| {

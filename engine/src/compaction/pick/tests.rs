@@ -5,10 +5,21 @@ use std::path::Path;
 
 use super::*;
 use crate::extent::ExtentMeta;
-use crate::mvcc::DrainedMap;
 use crate::tier::Location;
 
-type Meta = Arc<ExtentMeta>;
+/// A description with a heat.
+#[derive(Clone, Debug)]
+struct Meta(Arc<ExtentMeta>, u32);
+
+impl Described for Meta {
+    fn meta(&self) -> &ExtentMeta {
+        &self.0
+    }
+
+    fn heat(&self) -> u32 {
+        self.1
+    }
+}
 
 /// One MiB for each extent, unless it says otherwise.
 fn extent(word: &str) -> Meta {
@@ -16,44 +27,46 @@ fn extent(word: &str) -> Meta {
     let mut parts = rest.split(',');
     let (from, to) = parts.next().unwrap().split_once('-').unwrap();
     let mut len = 1 << 20;
-    let mut deletes = 0;
+    let (mut deletes, mut seq, mut heat) = (0, 2, 0);
     for part in parts {
         match part.split_once('=').unwrap() {
             ("kib", n) => len = n.parse::<u32>().unwrap() << 10,
             ("deletes", n) => deletes = n.parse().unwrap(),
+            ("seq", n) => seq = n.parse().unwrap(),
+            ("heat", n) => heat = n.parse().unwrap(),
             other => panic!("{other:?}"),
         }
     }
     let id = id.parse().unwrap();
-    Arc::new(ExtentMeta {
+    let meta = Arc::new(ExtentMeta {
         id,
         location: Location { file: 1, offset: id << 21, len },
         records: 100,
         deletes,
         tombstones: 0,
         smallest_seq: 1,
-        greatest_seq: 2,
+        greatest_seq: seq,
         raw_bytes: 1000,
         smallest_key: from.into(),
         greatest_key: to.into(),
         footer_checksum: 0,
-    })
+    });
+    Meta(meta, heat)
 }
 
 fn show(choice: Option<Choice<Meta>>) -> String {
-    let ids = |list: &[Meta]| list.iter().map(|e| e.id.to_string()).collect::<Vec<_>>().join(" ");
+    let ids =
+        |list: &[Meta]| list.iter().map(|e| e.meta().id.to_string()).collect::<Vec<_>>().join(" ");
     match choice {
         None => "nothing".to_string(),
         Some(Choice::Move { from, extent, .. }) => {
-            format!("move {} from level {from} to level {}", extent.id, from + 1)
+            format!("move {} from level {from} to level {}", extent.meta().id, from + 1)
         }
-        Some(Choice::Merge { from, inputs, overlap, interval, .. }) => {
-            assert!(
-                inputs
-                    .iter()
-                    .all(|e| interval.contains(&e.smallest_key)
-                        || interval.contains(&e.greatest_key))
-            );
+        Some(Choice::Merge { from, to, inputs, .. }) if from == to => {
+            format!("rewrite {} in level {from}", ids(&inputs))
+        }
+        Some(Choice::Merge { from, to, inputs, overlap, .. }) => {
+            assert_eq!(to, from + 1);
             let mut out = format!("merge {} from level {from}", ids(&inputs));
             if !overlap.is_empty() {
                 write!(out, " with {}", ids(&overlap)).unwrap();
@@ -70,8 +83,10 @@ fn check_case(file: &str, case: &str) {
         ratio: 4,
         extent_bytes: 2 << 20,
         compression: (Compression::None, Compression::None),
+        reuse: true,
         drops_tombstones: false,
     };
+    let (mut oldest, mut busy) = (10, Vec::new());
     let mut levels = Vec::new();
     for line in case.lines().filter(|line| !line.starts_with('#')) {
         let (head, rest) = line.split_once(' ').unwrap_or((line, ""));
@@ -81,6 +96,11 @@ fn check_case(file: &str, case: &str) {
                 shape.level1_bytes = level1.parse::<u64>().unwrap() << 20;
                 shape.ratio = ratio.parse().unwrap();
             }
+            "oldest" => oldest = rest.parse().unwrap(),
+            "busy" => {
+                let (start, end) = rest.split_once('-').unwrap();
+                busy.push(KeyInterval { start: start.into(), end: Some(end.into()) });
+            }
             "level" => {
                 let (n, extents) = rest.split_once(' ').unwrap_or((rest, ""));
                 levels.push(Level::new(extents.split_whitespace().map(extent).collect()));
@@ -88,8 +108,9 @@ fn check_case(file: &str, case: &str) {
                 assert!(levels[levels.len() - 1].overlap().is_none(), "{file}:\n{case}");
             }
             "=>" => {
-                let version = Version { table: 1, levels, drained: DrainedMap::default() };
-                assert_eq!(show(pick(&version, &shape)), rest, "{file}:\n{case}");
+                let version = Version { levels, ..Version::empty(1) };
+                let now = Situation { oldest, busy: &busy };
+                assert_eq!(show(pick(&version, &shape, &now)), rest, "{file}:\n{case}");
                 return;
             }
             _ => panic!("{file}: what is {line:?}?"),
@@ -112,5 +133,5 @@ fn the_text_cases_hold() {
             }
         }
     }
-    assert!(cases >= 12, "only {cases} cases");
+    assert!(cases >= 28, "only {cases} cases");
 }

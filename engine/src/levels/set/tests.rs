@@ -263,3 +263,27 @@ fn a_device_that_lies_about_extents_is_found_out() {
     assert_eq!(version.get(b"b", LSN_MAX, &cache).unwrap_err().kind(), ErrorKind::Corrupt);
     assert_eq!(version.get(b"a", LSN_MAX, &cache).unwrap().unwrap().value, "a");
 }
+
+#[test]
+fn what_an_opening_replays_does_not_grow_with_history() {
+    let files = SimFiles::new();
+    let set = create(&files);
+    let table = create_table(&set, "t");
+    let mut replayed = Vec::new();
+    for round in 1..=4u64 {
+        for n in 0..1500u64 {
+            // A few keys of some KiB, so that a round is several epochs.
+            let start = vec![(n % 7) as u8; 4000];
+            let interval = KeyInterval { end: Some([&start[..], &[0]].concat()), start };
+            let ops = vec![Op::Drained { table, seq: round * 10_000 + n, interval }];
+            set.apply(Edit { ops }, 1).unwrap();
+        }
+        let again = open(&files.crash(Survive::Nothing), set.floor()).unwrap();
+        replayed.push(again.replayed());
+        let drained = |s: &VersionSet| s.version(table).unwrap().drained.clone();
+        assert_eq!(drained(&again), drained(&set));
+    }
+    let edits_in_a_mib = MIN_ROLL_BYTES / 8000;
+    assert!(replayed.iter().all(|n| *n <= edits_in_a_mib + 2), "{replayed:?}");
+    assert!(set.floor().epoch > 20, "epoch {}", set.floor().epoch);
+}

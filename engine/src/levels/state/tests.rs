@@ -85,12 +85,14 @@ fn a_checkpoint_makes_the_state_again() {
         Op::DrainedMap { table: 1, map },
         Op::Counters { next_table: 9, next_extent: 2, table_event_lsn: 5 },
         Op::CreateTable { table: 4, created_lsn: 9, name: "u".into() },
+        Op::TableOptions { table: 4, options: TableOptions::new().filter_bits(0) },
     ];
     let state = apply(&start(), ops).unwrap();
     let checkpoint = state.checkpoint();
     let again = State::default().apply(&checkpoint).unwrap().state;
     assert_eq!(again.checkpoint(), checkpoint);
     assert_eq!(again.counters, state.counters);
+    assert_eq!(again.tables[&4].version.options, TableOptions::new().filter_bits(0));
     assert_eq!(again.counters.next_extent, 8);
     assert_eq!(again.extents().count(), 3);
 }

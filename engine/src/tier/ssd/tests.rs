@@ -7,13 +7,17 @@ fn sim_store(files: &Arc<SimFiles>, taken: &[Location]) -> Result<Arc<ExtentStor
     ExtentStore::open(Arc::clone(files) as Arc<dyn Files>, Path::new("/db"), taken, false)
 }
 
+fn used(file_bytes: u64, taken_bytes: u64) -> SpaceUse {
+    SpaceUse { files: 1, file_bytes, taken_bytes, ..SpaceUse::default() }
+}
+
 /// What every backend must do.
 fn conformance(files: Arc<dyn Files>, directory: &Path) {
     let store = ExtentStore::open(Arc::clone(&files), directory, &[], false).unwrap();
     assert_eq!(store.space(), SpaceUse::default());
     let a = store.reserve(20_000).unwrap();
     let b = store.reserve(5).unwrap();
-    assert_eq!(store.space(), SpaceUse { file_bytes: 4 << 20, taken_bytes: 3 * UNIT });
+    assert_eq!(store.space(), used(4 << 20, 3 * UNIT));
     store.write(&a.location(), &[7; 20_000]).unwrap();
     store.sync().unwrap();
     store.sync().unwrap();
@@ -27,7 +31,7 @@ fn conformance(files: Arc<dyn Files>, directory: &Path) {
     drop(store);
 
     let store = ExtentStore::open(files, directory, &[at], true).unwrap();
-    assert_eq!(store.space(), SpaceUse { file_bytes: 4 << 20, taken_bytes: 2 * UNIT });
+    assert_eq!(store.space(), used(4 << 20, 2 * UNIT));
     assert_eq!(store.read(&at, 0, 1).unwrap(), [7]);
     assert_eq!(store.reserve(1).unwrap_err().kind(), ErrorKind::Invalid);
     store.release(&at);
@@ -98,4 +102,101 @@ fn overlapping_or_outlying_places_are_damage() {
         let error = sim_store(&files, &[at, bad]).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Corrupt, "{bad:?}");
     }
+}
+
+const MIB: u64 = 1 << 20;
+
+#[test]
+fn what_is_free_goes_back_to_the_file_system() {
+    let files = SimFiles::new();
+    let store = sim_store(&files, &[]).unwrap();
+    let mut held: Vec<_> = (0..30).map(|_| store.reserve(2 << 20).unwrap()).collect();
+    assert_eq!(store.space().file_bytes, 60 * MIB);
+    assert_eq!(store.give_back().unwrap(), 0, "nothing is free");
+    held.truncate(20);
+    assert_eq!(store.give_back().unwrap(), 12 * MIB, "an eighth of what is taken stays, in steps");
+    let at = held.swap_remove(0).keep();
+    drop(held);
+    assert_eq!(store.give_back().unwrap(), 40 * MIB);
+    let path = store.path(1);
+    let len = files.open(&path, OpenHow::Read).unwrap().len().unwrap();
+    assert_eq!((len, store.space().file_bytes), (8 * MIB, 8 * MIB));
+    assert_eq!(store.space().returned_bytes, 52 * MIB);
+    // It grows again, over what was there before, and what is named survives a cut.
+    let again: Vec<_> = (0..6).map(|_| store.reserve(2 << 20).unwrap().keep()).collect();
+    store.write(&again[5], &vec![5; 2 << 20]).unwrap();
+    store.sync().unwrap();
+    let taken = [again.as_slice(), &[at]].concat();
+    let found = sim_store(&files.crash(Survive::Nothing), &taken).unwrap();
+    assert_eq!(found.read(&again[5], 9, 1).unwrap(), [5]);
+}
+
+#[test]
+fn a_file_without_extents_goes_and_its_number_is_not_used_again() {
+    for survive in [Survive::Nothing, Survive::Everything] {
+        let files = SimFiles::new();
+        let store = sim_store(&files, &[]).unwrap();
+        let first = store.reserve(600 << 20).unwrap();
+        let second = store.reserve(600 << 20).unwrap();
+        let third = store.reserve(600 << 20).unwrap().keep();
+        let places = [first.location().file, second.location().file, third.file];
+        assert_eq!(places, [1, 2, 3]);
+        store.write(&Location { len: 1, ..third }, b"x").unwrap();
+        store.sync().unwrap();
+        drop((first, second));
+        assert!(store.give_back().unwrap() >= 1000 * MIB);
+        assert!(files.open(&store.path(2), OpenHow::Read).is_err(), "the file is gone");
+        assert_eq!(
+            store.space().files,
+            1 + u64::from(files.open(&store.path(1), OpenHow::Read).is_ok())
+        );
+        // With or without the names that went, the same is free.
+        let found = sim_store(&files.crash(survive), &[third]).unwrap();
+        assert_eq!(found.space().taken_bytes, 600 * MIB);
+        store.release(&third);
+        store.give_back().unwrap();
+        let (left, bytes) = (store.space().files, store.space().file_bytes);
+        assert!(left >= 1 && bytes <= 128 * MIB, "{left} files of {bytes} bytes");
+        assert!(files.open(&store.path(3), OpenHow::Read).is_ok(), "the last one stays, empty");
+    }
+}
+
+#[test]
+fn a_promise_is_kept_and_the_rest_of_it_comes_back() {
+    let files = SimFiles::new();
+    let store = sim_store(&files, &[]).unwrap();
+    files.set_capacity(Some(40 << 20));
+    let promise = store.promise(16 << 20, false).unwrap();
+    assert!(store.space().promised_bytes >= 16 * MIB);
+    // Somebody without one does not get what was promised.
+    let mut others = Vec::new();
+    let full = loop {
+        match store.reserve(2 << 20) {
+            Ok(reserved) => others.push(reserved),
+            Err(e) => break e,
+        }
+    };
+    assert_eq!(full.kind(), ErrorKind::Full, "{full}");
+    let mut mine = Vec::new();
+    for _ in 0..8 {
+        promise.spend(2 << 20);
+        mine.push(store.reserve(2 << 20).unwrap());
+    }
+    drop(promise);
+    assert_eq!(store.space().promised_bytes, 0);
+    drop((mine, others));
+    assert_eq!(store.space().taken_bytes, 0);
+}
+
+#[test]
+fn the_reserve_is_for_jobs_that_make_space() {
+    let files = SimFiles::new();
+    let store = sim_store(&files, &[]).unwrap();
+    files.set_capacity(Some(64 << 20));
+    let held: Vec<_> = (0..28).map(|_| store.reserve(2 << 20).unwrap()).collect();
+    let error = store.promise(7 << 20, false).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Full, "{error}");
+    let promise = store.promise(4 << 20, true).unwrap();
+    drop((promise, held));
+    store.promise(7 << 20, false).unwrap();
 }

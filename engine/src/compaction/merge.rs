@@ -1,0 +1,194 @@
+//! The merge that drains and compactions share: two sides, each sorted, become extents of a level.
+//!
+//! Only what both sides have keys of is decoded and written anew. An extent that is in the output's
+//! level already and has no key of the other side between its own stays where it is, unread. A
+//! block without such a key is copied as it is. Both are looked at from where the merge stands, so
+//! it takes no plan ahead.
+
+use std::sync::Arc;
+
+use super::output::{MergeContext, Outputs, Writer};
+use super::ranges::Ranges;
+use crate::error::Result;
+use crate::extent::{BlockCache, BlockWalk, Extent};
+use crate::levels::LevelCursor;
+use crate::merge::Fragments;
+use crate::record::{Cursor, EntryRef, LSN_MAX};
+
+/// One side of a merge.
+pub(crate) enum Side<'a> {
+    /// Records, one after the other.
+    Records(Box<dyn Cursor + 'a>),
+    /// Extents.
+    Blocks(BlockWalk),
+}
+
+impl<'a> Side<'a> {
+    /// The records of a cursor, all of them.
+    ///
+    /// # Errors
+    ///
+    /// Those of the cursor.
+    pub(crate) fn records(mut cursor: Box<dyn Cursor + 'a>) -> Result<Side<'a>> {
+        cursor.seek(b"", LSN_MAX)?;
+        Ok(Side::Records(cursor))
+    }
+
+    /// Sorted extents that have no key in common. Without `reuse` they are records.
+    pub(crate) fn extents(
+        extents: &[Arc<Extent>],
+        cache: &Arc<BlockCache>,
+        reuse: bool,
+    ) -> Side<'static> {
+        Side::Blocks(BlockWalk::new(extents, cache, reuse))
+    }
+
+    /// The extents of a merge that range tombstones come into, if there are any: the first key of
+    /// such an extent need not be that of a record, so it is read record by record.
+    ///
+    /// # Errors
+    ///
+    /// Those of reading.
+    pub(crate) fn under(
+        ranges: &Ranges<'_>,
+        extents: &[Arc<Extent>],
+        cache: &Arc<BlockCache>,
+        reuse: bool,
+    ) -> Result<Side<'static>> {
+        if ranges.tombstones.is_empty() {
+            return Ok(Side::extents(extents, cache, reuse));
+        }
+        let level = LevelCursor::new(extents.into(), Arc::clone(cache), false);
+        Side::records(Box::new(level))
+    }
+
+    /// The key that comes next.
+    fn key(&self) -> Option<&[u8]> {
+        match self {
+            Side::Records(cursor) => cursor.entry().map(|entry| entry.key),
+            Side::Blocks(walk) => walk.key(),
+        }
+    }
+
+    /// The record that comes next; `None` also before a block that is not loaded.
+    fn entry(&self) -> Option<EntryRef<'_>> {
+        match self {
+            Side::Records(cursor) => cursor.entry(),
+            Side::Blocks(walk) => walk.entry(),
+        }
+    }
+
+    fn next(&mut self) -> Result<()> {
+        match self {
+            Side::Records(cursor) => cursor.next(),
+            Side::Blocks(walk) => walk.next(),
+        }
+    }
+
+    /// Loads what it stands before.
+    fn open(&mut self) -> Result<()> {
+        match self {
+            Side::Blocks(walk) => walk.open(),
+            Side::Records(_) => Ok(()),
+        }
+    }
+}
+
+/// Which side's record comes next. Of a record that both have, the upper one counts, and the other
+/// is stepped over with it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Next {
+    Upper,
+    Lower,
+    Both,
+    None,
+}
+
+/// By the records where both are known, else by keys alone, of which none are equal then.
+fn next(upper: &Side<'_>, lower: &Side<'_>) -> Next {
+    let order = match (upper.key(), lower.key()) {
+        (None, None) => return Next::None,
+        (Some(_), None) => return Next::Upper,
+        (None, Some(_)) => return Next::Lower,
+        (Some(a), Some(b)) => a.cmp(b),
+    };
+    let seqs = upper.entry().zip(lower.entry()).map(|(a, b)| b.seq.cmp(&a.seq));
+    match order.then(seqs.unwrap_or(std::cmp::Ordering::Equal)) {
+        std::cmp::Ordering::Less => Next::Upper,
+        std::cmp::Ordering::Greater => Next::Lower,
+        std::cmp::Ordering::Equal => Next::Both,
+    }
+}
+
+/// Writes what is worth keeping of both sides into extents, and syncs them. `lower` is in the
+/// output's level; both sides of it together have no other key between their extents. Extents are
+/// cut only between keys, so the versions of a key stay together.
+///
+/// # Errors
+///
+/// `Full` when there is no room, `Corrupt` when an input does not check out: nothing has changed
+/// and the space is given back. A failed sync poisons `ctx.set`.
+pub(crate) fn merge_to_level<B: Fn(&[u8]) -> bool>(
+    mut upper: Side<'_>,
+    mut lower: Side<'_>,
+    ctx: &MergeContext<'_, B>,
+) -> Result<Outputs> {
+    let fragments = Fragments::new(&ctx.ranges.tombstones, ctx.horizon);
+    let mut writer = Writer::new(ctx, &fragments);
+    loop {
+        if upper.key().is_some() && upper.key() == lower.key() {
+            upper.open()?;
+            lower.open()?;
+        }
+        writer.among_others(ctx.reuse && lower.key().is_some());
+        match next(&upper, &lower) {
+            Next::None => break,
+            Next::Upper => step(&mut upper, &lower, false, &mut writer)?,
+            Next::Lower => step(&mut lower, &upper, true, &mut writer)?,
+            Next::Both => {
+                lower.next()?;
+                step(&mut upper, &lower, false, &mut writer)?;
+            }
+        }
+    }
+    writer.finish()
+}
+
+/// Takes what `side` has next: as much as can be taken as it is before `other` has a key, else one
+/// record.
+fn step<B: Fn(&[u8]) -> bool>(
+    side: &mut Side<'_>,
+    other: &Side<'_>,
+    in_place: bool,
+    writer: &mut Writer<'_, B>,
+) -> Result<()> {
+    if let Side::Blocks(walk) = &mut *side
+        && walk.entry().is_none()
+    {
+        if let Some(extent) = walk.extent_ahead()
+            && in_place
+        {
+            if writer.may_keep(extent, other.key()) {
+                writer.keep(extent)?;
+                walk.skip_extent();
+                return Ok(());
+            }
+            writer.begin_extent(extent);
+        }
+        walk.enter()?;
+        let format = writer.format();
+        let copies =
+            walk.block_ahead(format)?.is_some_and(|ahead| writer.may_copy(ahead, other.key()));
+        if copies && let Some(block) = walk.take_block(format)? {
+            return writer.copy(block);
+        }
+        walk.open()?;
+    }
+    if let Some(entry) = side.entry() {
+        writer.add(&entry)?;
+    }
+    side.next()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,244 @@
+//! What a merge writes: extents of one level, cut between keys. Range tombstones are cut with them,
+//! and none reaches beyond what it could hide.
+//!
+//! Everything is written and synced before the edit that names it is handed to the caller; a
+//! merge that fails half-way drops its outputs, and with them their space.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use crate::compaction::ranges::Ranges;
+use crate::error::Result;
+use crate::extent::{Ahead, BlockCache, Extent, ExtentBuilder, Format, WholeBlock};
+use crate::levels::VersionSet;
+use crate::merge::{Fragments, Retain, Walk};
+use crate::mvcc::Horizon;
+use crate::record::EntryRef;
+use crate::tier::Promise;
+
+/// What a merge goes by.
+pub(crate) struct MergeContext<'a, B: Fn(&[u8]) -> bool> {
+    /// Gives ids and space.
+    pub(crate) set: &'a VersionSet,
+    pub(crate) cache: &'a BlockCache,
+    /// The extents that the output takes the place of: where a block of theirs is cached, the
+    /// block that takes its place is put into the cache too.
+    pub(crate) replaces: &'a [Arc<Extent>],
+    /// What readers still need. Taken after the inputs were fixed.
+    pub(crate) horizon: &'a Horizon,
+    /// Whether no level deeper than the output's can have a key.
+    pub(crate) bottom: B,
+    /// The range tombstones that come in. With any, nothing is reused.
+    pub(crate) ranges: &'a Ranges<'a>,
+    /// Where extents are cut, at the next key.
+    pub(crate) extent_bytes: usize,
+    /// How they are laid out.
+    pub(crate) format: Format,
+    /// Whether extents and blocks are reused.
+    pub(crate) reuse: bool,
+    /// The space for what it writes.
+    pub(crate) promise: &'a Promise,
+    /// Told of the bytes of each extent before it is written.
+    pub(crate) before_write: &'a dyn Fn(u64),
+}
+
+/// What was reused instead of written anew.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Reused {
+    /// Extents that stayed where they were, unread.
+    pub(crate) extents: u64,
+    pub(crate) extent_bytes: u64,
+    /// Blocks that were copied, undecoded.
+    pub(crate) blocks: u64,
+    pub(crate) block_bytes: u64,
+}
+
+/// What a merge wrote.
+#[derive(Debug, Default)]
+pub(crate) struct Outputs {
+    /// Sorted and disjoint; durable, not yet installed.
+    pub(crate) extents: Vec<Arc<Extent>>,
+    /// Ids of extents of the level that stay where they are.
+    pub(crate) kept: BTreeSet<u64>,
+    pub(crate) reused: Reused,
+}
+
+impl Outputs {
+    /// Those of `lower`, the inputs in the output's level, that do not stay.
+    pub(crate) fn replaced(&self, lower: &[Arc<Extent>]) -> Vec<Arc<Extent>> {
+        lower.iter().filter(|e| !self.kept.contains(&e.meta().id)).cloned().collect()
+    }
+}
+
+/// Collects records, blocks and whole extents, in order.
+pub(super) struct Writer<'a, B: Fn(&[u8]) -> bool> {
+    ctx: &'a MergeContext<'a, B>,
+    retain: Retain<'a>,
+    over: Walk<'a>,
+    /// Range tombstones behind the last cut.
+    unwritten: Fragments,
+    outputs: Outputs,
+    builder: Option<ExtentBuilder>,
+    /// Whether the merge has extents of the level still ahead.
+    is_among_others: bool,
+    /// Where the extent under way is cut, if that is sooner than others are.
+    split_at: Option<usize>,
+}
+
+impl<'a, B: Fn(&[u8]) -> bool> Writer<'a, B> {
+    /// `fragments` are the range tombstones of `ctx`.
+    pub(super) fn new(ctx: &'a MergeContext<'a, B>, fragments: &'a Fragments) -> Writer<'a, B> {
+        debug_assert!(!ctx.reuse || ctx.ranges.tombstones.is_empty(), "tombstones touch records");
+        let retain = Retain::new(ctx.horizon);
+        let unwritten = fragments.to_write(ctx.horizon, |keys| ctx.ranges.is_bottom(keys));
+        let (over, outputs) = (fragments.walk(), Outputs::default());
+        let (builder, is_among_others, split_at) = (None, false, None);
+        Writer { ctx, retain, over, unwritten, outputs, builder, is_among_others, split_at }
+    }
+
+    /// Says whether there are extents of the level still ahead.
+    pub(super) fn among_others(&mut self, others_ahead: bool) {
+        self.is_among_others = others_ahead;
+    }
+
+    /// An extent of the level is about to be written again. If it has grown, it is split into
+    /// halves.
+    pub(super) fn begin_extent(&mut self, extent: &Extent) {
+        let most = self.ctx.extent_bytes;
+        let size = self.builder.as_ref().map_or(0, ExtentBuilder::size);
+        let expected = size + extent.meta().location.len as usize;
+        self.split_at = (expected > most + most / 16).then_some(expected / 2);
+    }
+
+    /// Where the extent under way is cut. Among others it may grow an eighth beyond its size: what
+    /// a key or two too many leave over would be written together with the next extent, whose last
+    /// keys would be left over in turn, and so on to the end of the level.
+    fn cut_at(&self) -> usize {
+        let most = self.ctx.extent_bytes;
+        let usual = if self.is_among_others { most + most / 8 } else { most };
+        self.split_at.map_or(usual, |split| split.min(usual))
+    }
+
+    /// How its extents are laid out.
+    pub(super) fn format(&self) -> Format {
+        self.ctx.format
+    }
+
+    /// Ends the extent under way, with the range tombstones up to its last key.
+    fn cut(&mut self) -> Result<()> {
+        let Some(mut builder) = self.builder.take() else { return Ok(()) };
+        self.split_at = None;
+        if let Some(last) = builder.last_key() {
+            let tombstones = self.unwritten.take_up_to(last);
+            builder.add_tombstones(tombstones);
+        }
+        self.write(builder)
+    }
+
+    fn write(&mut self, builder: ExtentBuilder) -> Result<()> {
+        let ctx = self.ctx;
+        let is_hot = |first: &[u8], last: &[u8]| {
+            ctx.replaces.iter().any(|e| e.is_cached(first, last, ctx.cache))
+        };
+        let built = builder.finish();
+        let bytes = built.bytes.len() as u64;
+        (ctx.before_write)(bytes);
+        ctx.promise.spend(bytes);
+        let extent = built.write_filling(ctx.set.store(), ctx.cache, is_hot)?;
+        let (first, last) = (&extent.meta().smallest_key, &extent.meta().greatest_key);
+        let meets =
+            |e: &&Arc<Extent>| e.meta().smallest_key <= *last && *first <= e.meta().greatest_key;
+        extent.inherit_heat(ctx.replaces.iter().filter(meets));
+        self.outputs.extents.push(extent);
+        Ok(())
+    }
+
+    fn builder(&mut self) -> &mut ExtentBuilder {
+        let new = || ExtentBuilder::new(self.ctx.set.next_extent_id(), self.ctx.format);
+        self.builder.get_or_insert_with(new)
+    }
+
+    /// Adds a record, if it is worth keeping.
+    pub(super) fn add(&mut self, entry: &EntryRef<'_>) -> Result<()> {
+        let hidden_by = self.over.hidden_by(entry.key, entry.seq);
+        if !self.retain.keep(entry, hidden_by, || (self.ctx.bottom)(entry.key)) {
+            return Ok(());
+        }
+        let full = |b: &ExtentBuilder| b.size() >= self.cut_at() && b.last_key() != Some(entry.key);
+        if self.builder.as_ref().is_some_and(full) {
+            self.cut()?;
+        }
+        self.builder().add(*entry);
+        Ok(())
+    }
+
+    /// Whether all keys so far are smaller than `key`.
+    fn is_past_all(&self, key: &[u8]) -> bool {
+        self.retain.last_key().is_none_or(|last| last < key)
+    }
+
+    /// Whether an extent may stay where it is: `next` is the other side's next key. A small one is
+    /// rather written again together with its neighbours, and so is one that would leave a small
+    /// one before it, or small ones would come to stand between large ones in ever greater numbers.
+    /// One with versions that may have been superseded is looked into.
+    pub(super) fn may_keep(&self, extent: &Extent, next: Option<&[u8]>) -> bool {
+        let (meta, most) = (extent.meta(), self.ctx.extent_bytes);
+        let large = |b: &ExtentBuilder| b.size() >= most / 8;
+        self.ctx.reuse
+            && meta.location.len as usize >= most / 2
+            && !extent.has_versions()
+            && self.is_past_all(&meta.smallest_key)
+            && next.is_none_or(|next| meta.greatest_key.as_slice() < next)
+            && self.builder.as_ref().is_none_or(large)
+    }
+
+    /// Leaves an extent where it is.
+    pub(super) fn keep(&mut self, extent: &Extent) -> Result<()> {
+        self.cut()?;
+        self.outputs.kept.insert(extent.meta().id);
+        self.outputs.reused.extents += 1;
+        self.outputs.reused.extent_bytes += u64::from(extent.meta().location.len);
+        Ok(())
+    }
+
+    /// Whether a block may be taken over as it is: every version in it is the only one of its key,
+    /// and no tombstone asks whether it still hides something.
+    pub(super) fn may_copy(&self, ahead: Ahead<'_>, next: Option<&[u8]>) -> bool {
+        let Ahead { summary, last_key, next_key } = ahead;
+        self.ctx.reuse
+            && summary.keys == summary.records
+            && summary.deletes == 0
+            && self.is_past_all(&summary.first_key)
+            && next.is_none_or(|next| last_key < next)
+            && next_key.is_none_or(|next| last_key < next)
+            && self.builder.as_ref().is_none_or(ExtentBuilder::takes_blocks)
+    }
+
+    /// Takes a block over.
+    pub(super) fn copy(&mut self, block: WholeBlock) -> Result<()> {
+        if self.builder.as_ref().is_some_and(|b| b.size() >= self.cut_at()) {
+            self.cut()?;
+        }
+        self.outputs.reused.blocks += 1;
+        self.outputs.reused.block_bytes += block.len();
+        self.builder().add_block(block);
+        Ok(())
+    }
+
+    /// Ends the last extent, and makes all of them durable.
+    pub(super) fn finish(mut self) -> Result<Outputs> {
+        // Beyond the last record there is nothing to hide but what lies deeper.
+        let last = self.builder.as_ref().and_then(ExtentBuilder::last_key);
+        let last = last.max(self.ctx.ranges.last_below()).map(<[u8]>::to_vec);
+        let tombstones = last.map(|last| self.unwritten.take_up_to(&last)).unwrap_or_default();
+        if self.builder.is_some() || !tombstones.is_empty() {
+            self.builder().add_tombstones(tombstones);
+            if let Some(builder) = self.builder.take() {
+                self.write(builder)?;
+            }
+        }
+        let store = self.ctx.set.store();
+        store.sync().inspect_err(|_| self.ctx.set.poison())?;
+        Ok(self.outputs)
+    }
+}

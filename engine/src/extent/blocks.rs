@@ -1,0 +1,168 @@
+//! Walks sorted extents forward for a merge, and shows blocks that were not decoded yet as wholes.
+//!
+//! Invariants:
+//!
+//! 1. Before an extent nothing of it is loaded: `entered` is false.
+//! 2. In one, at the beginning of a block that has a summary, the block is not loaded: `open` is
+//!    `None`. Elsewhere `open` stands on a record.
+//! 3. Past the last extent, `at` is their number.
+
+use std::sync::Arc;
+
+use super::block::BlockCursor;
+use super::reader::Parts;
+use super::{BlockCache, BlockSummary, Extent, Format, WholeBlock};
+use crate::error::Result;
+use crate::record::EntryRef;
+
+/// A position in sorted extents that have no key in common.
+#[derive(Debug)]
+pub(crate) struct BlockWalk {
+    extents: Vec<Arc<Extent>>,
+    cache: Arc<BlockCache>,
+    /// Whether blocks are shown as wholes at all.
+    by_block: bool,
+    at: usize,
+    entered: bool,
+    block: usize,
+    /// Of the current extent's blocks, if it has them.
+    summaries: Option<Vec<BlockSummary>>,
+    open: Option<BlockCursor>,
+}
+
+/// A block that the walk stands before.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ahead<'a> {
+    pub(crate) summary: &'a BlockSummary,
+    pub(crate) last_key: &'a [u8],
+    /// The first key of the block behind it in its extent.
+    pub(crate) next_key: Option<&'a [u8]>,
+}
+
+impl BlockWalk {
+    /// Before the first of `extents`. With `by_block` false, blocks are not shown as wholes.
+    pub(crate) fn new(
+        extents: &[Arc<Extent>],
+        cache: &Arc<BlockCache>,
+        by_block: bool,
+    ) -> BlockWalk {
+        BlockWalk {
+            extents: extents.to_vec(),
+            cache: Arc::clone(cache),
+            by_block,
+            at: 0,
+            entered: false,
+            block: 0,
+            summaries: None,
+            open: None,
+        }
+    }
+
+    fn parts(&self) -> Result<&Parts> {
+        self.extents[self.at].parts()
+    }
+
+    /// Goes before the first block of the extent ahead.
+    pub(crate) fn enter(&mut self) -> Result<()> {
+        let Some(extent) = self.extents.get(self.at).filter(|_| !self.entered) else {
+            return Ok(());
+        };
+        self.entered = true;
+        if self.by_block {
+            self.summaries = extent.summaries()?;
+        }
+        self.begin_block()
+    }
+
+    fn begin_block(&mut self) -> Result<()> {
+        self.open = None;
+        if self.summaries.is_some() { Ok(()) } else { self.load_block() }
+    }
+
+    fn next_block(&mut self) -> Result<()> {
+        self.block += 1;
+        if self.block < self.parts()?.index.entries().len() {
+            return self.begin_block();
+        }
+        self.skip_extent();
+        Ok(())
+    }
+
+    /// Goes on to the next extent.
+    pub(crate) fn skip_extent(&mut self) {
+        self.at += 1;
+        (self.block, self.entered, self.open, self.summaries) = (0, false, None, None);
+    }
+
+    /// Loads what the walk stands before, so that it stands on a record.
+    pub(crate) fn open(&mut self) -> Result<()> {
+        self.enter()?;
+        if self.open.is_some() || self.at == self.extents.len() {
+            return Ok(());
+        }
+        self.load_block()
+    }
+
+    fn load_block(&mut self) -> Result<()> {
+        let (extent, n) = (&self.extents[self.at], self.block);
+        let parts = extent.parts()?;
+        let block = extent.block(parts, n, &self.cache, false)?;
+        let mut cursor = BlockCursor::new(block, Vec::new());
+        cursor.first().map_err(|_| extent.bad_entry(parts, n))?;
+        self.open = Some(cursor);
+        Ok(())
+    }
+
+    /// The key of the record that comes next.
+    pub(crate) fn key(&self) -> Option<&[u8]> {
+        match (&self.open, &self.summaries) {
+            (Some(cursor), _) => cursor.entry().map(|entry| entry.key),
+            (None, Some(summaries)) => Some(&summaries.get(self.block)?.first_key),
+            (None, None) => Some(&self.extents.get(self.at)?.meta().smallest_key),
+        }
+    }
+
+    /// The record that comes next; `None` also before what is not loaded.
+    pub(crate) fn entry(&self) -> Option<EntryRef<'_>> {
+        self.open.as_ref()?.entry()
+    }
+
+    /// Steps to the following record.
+    pub(crate) fn next(&mut self) -> Result<()> {
+        let Some(cursor) = &mut self.open else { return Ok(()) };
+        if cursor.next().is_err() {
+            return Err(self.extents[self.at].bad_entry(self.parts()?, self.block));
+        }
+        if cursor.entry().is_none() { self.next_block() } else { Ok(()) }
+    }
+
+    /// The extent that the walk stands before, if it is before one.
+    pub(crate) fn extent_ahead(&self) -> Option<&Arc<Extent>> {
+        self.extents.get(self.at).filter(|_| !self.entered)
+    }
+
+    /// The block that the walk stands before, if it can go into an extent of this format.
+    pub(crate) fn block_ahead(&self, format: Format) -> Result<Option<Ahead<'_>>> {
+        let (None, Some(summaries)) = (&self.open, &self.summaries) else { return Ok(None) };
+        let Some(summary) = summaries.get(self.block) else { return Ok(None) };
+        let parts = self.parts()?;
+        if !self.extents[self.at].fits(parts, self.block, summary, format) {
+            return Ok(None);
+        }
+        let last_key = parts.index.last_key(self.block);
+        let next_key = summaries.get(self.block + 1).map(|next| next.first_key.as_slice());
+        Ok(Some(Ahead { summary, last_key, next_key }))
+    }
+
+    /// Takes the block ahead, undecoded, and steps over it.
+    pub(crate) fn take_block(&mut self, format: Format) -> Result<Option<WholeBlock>> {
+        let Some(summary) = self.summaries.as_ref().and_then(|s| s.get(self.block)) else {
+            return Ok(None);
+        };
+        let (extent, summary) = (&self.extents[self.at], summary.clone());
+        let block =
+            extent.whole_block(extent.parts()?, self.block, summary, (format, &self.cache))?;
+        self.next_block()?;
+        Ok(Some(block))
+    }
+}

@@ -1,0 +1,73 @@
+//! How often an extent is read: a count that halves as time goes by, where time is reads of the
+//! whole database. Volatile, and only as exact as it is cheap.
+//!
+//! Thread safety: every method may be called from any thread. Counts of threads that read the same
+//! extent in the same instant may be lost.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Reads of the whole database after which counts are halved.
+const HALF_LIFE: u64 = 64 * 1024;
+
+/// An extent tells the clock of its reads in lots of this, so that readers of different extents
+/// do not meet.
+const LOT: u32 = 64;
+
+/// Half-lives so far, by the reads that extents have told of.
+fn epoch(clock: &AtomicU64) -> u32 {
+    (clock.load(Ordering::Relaxed) / HALF_LIFE) as u32
+}
+
+/// Of one extent: the epoch of the last read in the upper half, the count then in the lower.
+#[derive(Debug, Default)]
+pub(super) struct Heat(AtomicU64);
+
+impl Heat {
+    /// Counts a read.
+    #[inline]
+    pub(super) fn read(&self, clock: &AtomicU64) {
+        let now = epoch(clock);
+        let count = self.at(now).saturating_add(1);
+        self.0.store(u64::from(now) << 32 | u64::from(count), Ordering::Relaxed);
+        if count.is_multiple_of(LOT) {
+            clock.fetch_add(u64::from(LOT), Ordering::Relaxed);
+        }
+    }
+
+    /// The count of this moment.
+    pub(super) fn now(&self, clock: &AtomicU64) -> u32 {
+        self.at(epoch(clock))
+    }
+
+    /// Starts from a count, in place of extents that had it.
+    pub(super) fn begin(&self, count: u32, clock: &AtomicU64) {
+        self.0.store(u64::from(epoch(clock)) << 32 | u64::from(count), Ordering::Relaxed);
+    }
+
+    fn at(&self, epoch: u32) -> u32 {
+        let word = self.0.load(Ordering::Relaxed);
+        let halvings = epoch.wrapping_sub((word >> 32) as u32);
+        (word as u32).checked_shr(halvings).unwrap_or(0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn counts_and_cools_down() {
+        let (clock, hot, other) = (AtomicU64::new(0), Heat::default(), Heat::default());
+        for _ in 0..1000 {
+            hot.read(&clock);
+        }
+        assert_eq!((hot.now(&clock), other.now(&clock)), (1000, 0));
+        for _ in 0..HALF_LIFE {
+            other.read(&clock);
+        }
+        assert_eq!(hot.now(&clock), 500, "halved");
+        assert!(other.now(&clock) > 30_000, "{}", other.now(&clock));
+        clock.fetch_add(40 * HALF_LIFE, Ordering::Relaxed);
+        assert_eq!((hot.now(&clock), other.now(&clock)), (0, 0));
+    }
+}

@@ -1,0 +1,86 @@
+//! Takes blocks over from one extent into another as they are: the seal is checked and made anew
+//! for the new place, and the records are neither decompressed nor decoded. What the new extent has
+//! to know of them is in the block's summary and in its lines of the filter.
+
+use super::block::{check_seal, reseal};
+use super::reader::Parts;
+use super::summary::{self, BlockSummary};
+use super::{BlockCache, Extent, Format};
+use crate::error::Result;
+use crate::record::Lsn;
+
+/// A block of another extent, with what is known of it.
+#[derive(Debug)]
+pub(crate) struct WholeBlock {
+    bytes: Vec<u8>,
+    pub(super) summary: BlockSummary,
+    pub(super) last_key: Vec<u8>,
+    pub(super) last_seq: Lsn,
+    /// Its lines of the filter.
+    pub(super) lines: Vec<u8>,
+    /// The extent and the offset that it is in the cache as.
+    pub(super) cached_as: Option<(u64, u32)>,
+}
+
+impl WholeBlock {
+    /// Appends the block to `out`, as the one at `offset` of `extent`.
+    pub(super) fn seal(&self, extent: u64, offset: u32, out: &mut Vec<u8>) {
+        debug_assert_eq!(offset as usize, out.len(), "sealed for where it is put");
+        reseal(&self.bytes, extent, out);
+    }
+
+    /// Bytes on the tier.
+    pub(crate) fn len(&self) -> u64 {
+        self.bytes.len() as u64
+    }
+}
+
+impl Extent {
+    /// The summaries of its blocks; `None` for an extent that was written without.
+    ///
+    /// # Errors
+    ///
+    /// `Corrupt` if they do not check out; or on an I/O error.
+    pub(super) fn summaries(&self) -> Result<Option<Vec<BlockSummary>>> {
+        let footer = self.load_footer()?;
+        if footer.summary_len == 0 {
+            return Ok(None);
+        }
+        let bytes = self.load_bytes(footer.summary_offset, footer.summary_len)?;
+        let blocks = footer.blocks as usize;
+        let summaries = summary::decode(self.meta().id, blocks, &bytes);
+        summaries.map(Some).map_err(|e| self.corrupt(footer.summary_offset, "block summaries", e))
+    }
+
+    /// Whether block `n` can go into an extent of this format as it is.
+    pub(super) fn fits(
+        &self,
+        parts: &Parts,
+        n: usize,
+        summary: &BlockSummary,
+        format: Format,
+    ) -> bool {
+        // One that is much smaller than others rather grows when it is written again.
+        summary.raw_bytes as usize >= format.block_bytes / 2
+            && parts.index.entries()[n].len as usize <= 2 * format.block_bytes
+            && summary.has_compression(format.compression)
+            && parts.filter.lines_for(n, format.filter_bits).is_some()
+    }
+
+    /// Block `n`, read and its seal checked. It [`fits`](Self::fits).
+    pub(super) fn whole_block(
+        &self,
+        parts: &Parts,
+        n: usize,
+        summary: BlockSummary,
+        (format, cache): (Format, &BlockCache),
+    ) -> Result<WholeBlock> {
+        let (id, entry) = (self.meta().id, &parts.index.entries()[n]);
+        let bytes = self.load_bytes(entry.offset, entry.len)?;
+        check_seal(id, entry.offset, &bytes).map_err(|e| self.corrupt(entry.offset, "block", e))?;
+        let lines = parts.filter.lines_for(n, format.filter_bits).unwrap_or_default().to_vec();
+        let cached_as = cache.contains(id, entry.offset).then_some((id, entry.offset));
+        let (last_key, last_seq) = (parts.index.last_key(n).to_vec(), entry.last_seq);
+        Ok(WholeBlock { bytes, summary, last_key, last_seq, lines, cached_as })
+    }
+}

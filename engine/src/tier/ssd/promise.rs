@@ -1,0 +1,76 @@
+//! Promises of space: a job that will write several extents is promised room for all of them before
+//! it begins, so that it waits for space rather than fails half-way.
+//!
+//! A merge needs room for what it writes while what it replaces is still there. So beside what it
+//! holds the store needs at most what is promised to the jobs under way, the **headroom**: its
+//! bound is the number of jobs at a time times the most that one may ask for.
+//!
+//! A sixteenth of what the store holds, the **reserve**, is for jobs that make space: a full file
+//! system stops drains and leaves compactions something to work with.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use super::{Allocation, ExtentStore, UNIT};
+use crate::error::Result;
+
+/// Room for an extent of any usual size, in units: a little over 2.25 MiB.
+const PIECE: u64 = 152;
+
+/// One part of so many is the reserve.
+const RESERVE: u64 = 16;
+
+/// Room that a job may take; what it does not take is free for others when this is dropped.
+#[derive(Debug)]
+pub(crate) struct Promise {
+    store: Arc<ExtentStore>,
+    units_left: AtomicU64,
+}
+
+impl Promise {
+    /// The job is about to reserve `len` bytes of it.
+    pub(crate) fn spend(&self, len: u64) {
+        let units = len.div_ceil(UNIT);
+        let mut allocation = self.store.allocation.lock();
+        let units = units.min(self.units_left.load(Ordering::Relaxed));
+        self.units_left.fetch_sub(units, Ordering::Relaxed);
+        allocation.promised_units -= units;
+    }
+}
+
+impl Drop for Promise {
+    fn drop(&mut self) {
+        let left = *self.units_left.get_mut();
+        self.store.allocation.lock().promised_units -= left;
+    }
+}
+
+impl ExtentStore {
+    /// Promises room for extents of `bytes` together. `makes_space` says that the job will hold
+    /// less in the end than what it replaces, and may go into the reserve.
+    ///
+    /// # Errors
+    ///
+    /// `Full` when the file system has no room; nothing has changed then.
+    pub(crate) fn promise(self: &Arc<Self>, bytes: u64, makes_space: bool) -> Result<Promise> {
+        // As much is lost at most where an extent's last unit is not filled.
+        let units = (bytes + bytes / 8).div_ceil(UNIT).max(1);
+        let mut allocation = self.allocation.lock();
+        let reserve = if makes_space { 0 } else { allocation.taken_units / RESERVE };
+        let wanted = allocation.promised_units + units + reserve;
+        while let Some(more) = missing(&allocation, wanted) {
+            self.grow(&mut allocation, more)?;
+        }
+        allocation.promised_units += units;
+        let store = Arc::clone(self);
+        Ok(Promise { store, units_left: AtomicU64::new(units) })
+    }
+}
+
+/// Units that are missing to have so many free, in pieces that an extent fits in. Less than a piece
+/// may be in smaller ones.
+fn missing(allocation: &Allocation, wanted: u64) -> Option<u64> {
+    let in_pieces = (wanted / PIECE).saturating_sub(allocation.pieces(PIECE)) * PIECE;
+    let missing = wanted.saturating_sub(allocation.free_units()).max(in_pieces);
+    (missing > 0).then_some(missing)
+}
