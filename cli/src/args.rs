@@ -55,7 +55,7 @@ pub(crate) enum Command {
     Get(GetArguments),
     /// Set the value of a key; makes the database and the table if need be
     Put(PutArguments),
-    /// Remove a key, or a whole table
+    /// Remove a key, a range of keys, or a whole table
     Delete(DeleteArguments),
     /// Print the records of a table in the order of their keys
     Scan(ScanArguments),
@@ -109,13 +109,23 @@ pub(crate) struct DeleteArguments {
     #[arg(short, long)]
     pub(crate) table: String,
     /// The key
-    #[arg(required_unless_present = "all", conflicts_with = "all")]
+    #[arg(required_unless_present_any = ["all", "prefix", "from", "to"])]
+    #[arg(conflicts_with_all = ["all", "prefix", "from", "to", "confirm"])]
     pub(crate) key: Option<OsString>,
+    /// Remove all keys that start with this; needs --confirm
+    #[arg(long, value_name = "KEY", conflicts_with_all = ["from", "to", "all"])]
+    pub(crate) prefix: Option<OsString>,
+    /// Remove all keys from this one on; needs --confirm
+    #[arg(long, value_name = "KEY", conflicts_with = "all")]
+    pub(crate) from: Option<OsString>,
+    /// Remove all keys before this one; needs --confirm
+    #[arg(long, value_name = "KEY", conflicts_with = "all")]
+    pub(crate) to: Option<OsString>,
     /// Remove the table and everything in it; needs --confirm
     #[arg(long)]
     pub(crate) all: bool,
-    /// Yes, the whole table
-    #[arg(long, requires = "all")]
+    /// Yes, all these keys, or the whole table
+    #[arg(long)]
     pub(crate) confirm: bool,
 }
 

@@ -111,6 +111,24 @@ fn a_whole_table_goes_only_when_confirmed() {
 }
 
 #[test]
+fn ranges_of_keys_go_only_when_confirmed() {
+    let bench = bench_with(&[("a", "1"), ("aa", "2"), ("b", "3"), ("c", "4"), ("d", "5")]);
+    let delete = |more: &[&str]| bench.run([&["delete", "-t", "words"][..], more].concat());
+    let left = || bench.run(["scan", "-t", "words", "--keys-only"]).good();
+    assert!(delete(&["--prefix", "a"]).fails(2).contains("start with `a`; say --confirm"));
+    assert!(delete(&["--from", "b", "--to", "d"]).fails(2).contains("from `b` on and before `d`"));
+    delete(&["--prefix", "a", "--from", "b", "--confirm"]).fails(2);
+    delete(&["k", "--to", "b", "--confirm"]).fails(2);
+    assert_eq!(left(), "a\naa\nb\nc\nd\n");
+    delete(&["--prefix", "a", "--confirm"]).good();
+    assert_eq!(left(), "b\nc\nd\n");
+    delete(&["--from", "b", "--to", "d", "--confirm"]).good();
+    assert_eq!(left(), "d\n");
+    delete(&["--to", "x", "--confirm"]).good();
+    assert_eq!(left(), "");
+}
+
+#[test]
 fn errors_have_a_kind_and_a_code() {
     let bench = Bench::new();
     for command in [&["get", "-t", "t", "k"][..], &["delete", "-t", "t", "k"], &["verify"]] {

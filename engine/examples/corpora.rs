@@ -63,6 +63,7 @@ fn make(path: &Path, compression: Compression, rows: u64) -> terrace::Result<()>
         let key = format!("user{:05}", n * 7919 % 1000);
         match n % 11 {
             10 => people.delete(&key)?,
+            7 if n % 50 == 7 => people.delete_range(key.clone()..format!("{key}5"))?,
             _ => people.put(&key, format!("{n:04} of {key}, ").repeat(1 + n as usize % 60))?,
         }
         short.put(n.to_be_bytes(), [])?;
@@ -148,7 +149,7 @@ fn extents(bytes: &[u8], found: &mut Found) {
     let places = (0..bytes.len().saturating_sub(64)).filter(|at| bytes[*at..].starts_with(b"TEXT"));
     for at in places {
         let field = |n: usize| u32_at(bytes, at + 16 + 4 * n);
-        let Some(start) = at.checked_sub(field(2) + field(3)) else { continue };
+        let Some(start) = at.checked_sub(field(2) + field(3) + field(8)) else { continue };
         if start % 16_384 != 0 {
             continue;
         }
@@ -158,6 +159,9 @@ fn extents(bytes: &[u8], found: &mut Found) {
         add(found, "filter", &extent[field(0)..field(0) + field(1)]);
         let index = &extent[field(2)..field(2) + field(3)];
         add(found, "index", index);
+        if field(8) > 0 {
+            add(found, "ranges", &extent[field(2) + field(3)..][..field(8)]);
+        }
         let mut entry = 8;
         while entry + 12 <= index.len() {
             let (offset, len) = (u32_at(index, entry), u32_at(index, entry + 4));

@@ -122,6 +122,8 @@ pub enum Planted {
     EarlyGidx,
     /// A drain drops tombstones that still hide something below.
     PruneTombstones,
+    /// Level 0 lets go of a range tombstone when D covers a part of it.
+    RetireRangesEarly,
     /// A drain's zones are used again before its edit is in the journal.
     ReuseBeforeEdit,
     /// The cleaner frees the zones that it copied from before the copies are durable.

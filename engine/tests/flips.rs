@@ -31,7 +31,12 @@ impl Sample {
         let db = tiny().open(dir.path().join("db")).unwrap();
         let (t, u) = (db.table("t").unwrap(), db.table("u").unwrap());
         let mut chance = Chance::new(8);
+        // Range deletes above a snapshot stay in the extents that they come to.
+        let mut held = None;
         for n in 0..3000u64 {
+            if n == 1500 {
+                held = Some(db.snapshot().unwrap());
+            }
             let mut batch = WriteBatch::new();
             let key = format!("key {:06}", chance.below(2500));
             let len = 100 + chance.below(1500) as usize;
@@ -40,6 +45,10 @@ impl Sample {
             } else {
                 batch.put(&t, &key, chance.bytes(len))
             };
+            if n % 60 == 7 {
+                let from = chance.below(2500);
+                batch.delete_range(&t, format!("key {from:06}")..format!("key {:06}", from + 30));
+            }
             batch.put(&u, format!("{}", n % 400), n.to_be_bytes());
             db.write_with(batch, Durability::Relaxed).unwrap();
         }
@@ -50,7 +59,7 @@ impl Sample {
         }
         db.write(batch).unwrap();
         let content = read_all(&db).unwrap();
-        drop((t, u));
+        drop((t, u, held));
         db.close().unwrap();
         Sample { dir, content }
     }
@@ -165,7 +174,8 @@ fn journal(sample: &Sample) -> Vec<Place> {
 /// Every extent there ever was, unless its place was taken again: (start, footer).
 fn extents(bytes: &[u8]) -> Vec<(u64, u64)> {
     let footers = (0..bytes.len() - 64).step_by(1).filter(|at| &bytes[*at..at + 4] == b"TEXT");
-    let start = |at: u64| at.checked_sub(half(bytes, at + 24) + half(bytes, at + 28));
+    let before = [24, 28, 48];
+    let start = |at: u64| at.checked_sub(before.map(|field| half(bytes, at + field)).iter().sum());
     footers
         .filter_map(|at| Some((start(at as u64)?, at as u64)))
         .filter(|(start, _)| start.is_multiple_of(16 * 1024))
@@ -175,8 +185,14 @@ fn extents(bytes: &[u8]) -> Vec<(u64, u64)> {
 fn ssd(sample: &Sample) -> Vec<Place> {
     let name = sample.only("extents-");
     let bytes = sample.read(&name);
-    let mut places = Vec::new();
+    let (mut places, mut is_plain, mut is_ranged) = (Vec::new(), false, false);
     for (start, footer) in extents(&bytes) {
+        let ranges_len = half(&bytes, footer + 48);
+        // One of each kind is enough but for the long suite.
+        let seen = if ranges_len > 0 { &mut is_ranged } else { &mut is_plain };
+        if *seen && !long() {
+            continue;
+        }
         let probe = sample.flipped(&name, footer + 8, 1);
         if terrace::verify(probe.path()).unwrap().damages.is_empty() {
             continue;
@@ -188,11 +204,12 @@ fn ssd(sample: &Sample) -> Vec<Place> {
         places.push(ssd("filter", start + filter, filter_len));
         places.push(ssd("index", start + index, index_len));
         places.push(ssd("footer", footer, 64));
-        if !long() {
-            break;
+        if ranges_len > 0 {
+            places.push(ssd("range tombstones", footer - ranges_len, ranges_len));
         }
+        *seen = true;
     }
-    assert!(places.len() >= 4, "a live extent was found");
+    assert!(is_ranged, "a live extent with range tombstones was found");
     places
 }
 

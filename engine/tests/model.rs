@@ -10,7 +10,7 @@ mod common;
 use std::collections::BTreeMap;
 use std::ops::{Bound, RangeBounds};
 
-use common::content::{Content, Effect, Rows, read_all, short};
+use common::content::{Content, Effect, Rows, read_all, short, upper};
 use common::cuts::{Kind, PATH};
 use common::{Chance, rounds, tiny};
 use proptest::prelude::*;
@@ -19,8 +19,17 @@ use terrace::{Database, Durability, ErrorKind, Options, Range, Snapshot, Table, 
 
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];
 
-/// Table, key, and what fills a value of which length; a delete without.
-type Write = (u8, u16, Option<(u8, u16)>);
+/// Table, key, and what to do with it.
+type Write = (u8, u16, What);
+
+#[derive(Clone, Debug)]
+enum What {
+    /// What fills a value of which length.
+    Put(u8, u16),
+    Delete,
+    /// All keys up to this one, in the order of keys, or to the end.
+    DeleteUpTo(Option<u16>),
+}
 
 #[derive(Clone, Debug)]
 enum Op {
@@ -49,8 +58,12 @@ fn bound() -> impl Strategy<Value = Bound<u16>> {
 }
 
 fn op() -> impl Strategy<Value = Op> {
-    let value = proptest::option::weighted(0.75, (any::<u8>(), 0u16..6000));
-    let write = (0u8..4, 0u16..300, value);
+    let what = prop_oneof![
+        30 => (any::<u8>(), 0u16..6000).prop_map(|(fill, len)| What::Put(fill, len)),
+        9 => Just(What::Delete),
+        1 => prop::option::weighted(0.9, 0u16..300).prop_map(What::DeleteUpTo),
+    ];
+    let write = (0u8..4, 0u16..300, what);
     prop_oneof![
         10 => (prop::collection::vec(write, 1..6), any::<bool>())
             .prop_map(|(writes, durable)| Op::Write(writes, durable)),
@@ -188,20 +201,25 @@ impl World {
     fn write(&mut self, writes: &[Write], durable: bool) {
         let mut batch = WriteBatch::new();
         let (mut effects, mut long) = (Vec::new(), 0);
-        for (t, k, put) in writes {
+        for (t, k, what) in writes {
             let Some((table, _)) = self.table(*t) else { continue };
             // Two long keys a batch: three with their values do not fit in the largest zone.
             long += u64::from((1..=2).contains(k));
             let k = if long <= 2 || !(1..=2).contains(k) { *k } else { 0 };
             let name = NAMES[usize::from(*t)].to_string();
-            match put {
-                Some((fill, len)) => {
+            match what {
+                What::Put(fill, len) => {
                     batch.put(table, key(k), value(*fill, *len));
                     effects.push(Effect::Put(name, key(k), value(*fill, *len)));
                 }
-                None => {
+                What::Delete => {
                     batch.delete(table, key(k));
                     effects.push(Effect::Delete(name, key(k)));
+                }
+                What::DeleteUpTo(end) => {
+                    let end = end.map(|end| key(if (1..=2).contains(&end) { 0 } else { end }));
+                    batch.delete_range(table, (Bound::Included(key(k)), upper(end.as_ref())));
+                    effects.push(Effect::DeleteRange(name, key(k), end));
                 }
             }
         }

@@ -38,7 +38,7 @@ fn killed_processes_lose_nothing_and_a_cut_after_the_reopening_neither() {
 
 #[test]
 fn small_relaxed_commits_in_many_tables_are_lost_from_the_end() {
-    let taste = Taste { relaxed: 95, tables: 3, steps: 30, value: 6000, keys: 400 };
+    let taste = Taste { relaxed: 95, tables: 3, steps: 30, value: 6000, keys: 400, ranges: 0 };
     let seeds = 20_000..20_000 + rounds(25, 1000);
     let tally = all(seeds, taste, true);
     assert!(tally.ends > 200, "{tally:?}");
@@ -53,7 +53,7 @@ fn a_deleted_key_stays_deleted_when_its_tombstone_is_gone_before_it() {
 
 #[test]
 fn large_values_that_drain_all_the_time_survive_cuts() {
-    let taste = Taste { relaxed: 60, tables: 4, steps: 40, value: 25_000, keys: 250 };
+    let taste = Taste { relaxed: 60, tables: 4, steps: 40, value: 25_000, keys: 250, ranges: 0 };
     let seeds = 30_000..30_000 + rounds(15, 600);
     let tally = all(seeds, taste, true);
     assert!(tally.drains > 100 && tally.zones_released > 100, "{tally:?}");
@@ -61,7 +61,7 @@ fn large_values_that_drain_all_the_time_survive_cuts() {
 
 #[test]
 fn batches_that_take_zones_of_several_units_survive_cuts() {
-    let taste = Taste { relaxed: 50, tables: 2, steps: 40, value: 230_000, keys: 30 };
+    let taste = Taste { relaxed: 50, tables: 2, steps: 40, value: 230_000, keys: 30, ranges: 0 };
     let seeds = 50_000..50_000 + rounds(10, 500);
     let tally = all(seeds, taste, true);
     assert!(tally.drains > 50 && tally.zones_released > 50, "{tally:?}");
@@ -73,7 +73,7 @@ fn batches_that_take_zones_of_several_units_survive_cuts() {
 fn hundreds_of_openings_with_a_commit_each_keep_what_they_should() {
     for kind in KINDS {
         let mut rig = Rig::new(kind, 40_000, None);
-        let taste = Taste { relaxed: 50, tables: 0, steps: 0, value: 200, keys: 50 };
+        let taste = Taste { relaxed: 50, tables: 0, steps: 0, value: 200, keys: 50, ranges: 0 };
         for n in 0..rounds(300, 1000) {
             for _ in 0..1 + rig.chance.below(3) {
                 rig.act(&taste);

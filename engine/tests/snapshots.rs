@@ -30,6 +30,15 @@ fn time() -> Duration {
 /// One operation: a key, and the length of the value that it is given; none if it is deleted.
 type Operation = (u64, Option<usize>);
 
+/// The cold keys that a writer's n-th commit deletes before it does anything else, now and then.
+fn range(writer: u64, n: u64) -> Option<std::ops::Range<u64>> {
+    let mut chance = Chance::new((n * WRITERS + writer) << 32);
+    chance.percent(3).then(|| {
+        let start = HOT + chance.below(COLD);
+        start..start + 1 + chance.below(COLD / 4)
+    })
+}
+
 /// The operations of a writer's n-th commit, each key once.
 fn operations(writer: u64, n: u64) -> BTreeMap<u64, Option<usize>> {
     let mut chance = Chance::new(n * WRITERS + writer);
@@ -66,6 +75,9 @@ impl Model {
     fn advance(&mut self, writer: u64, to: u64) {
         assert!(self.n <= to, "writer {writer}: commit {} was visible, now {to} is", self.n);
         for n in self.n + 1..=to {
+            if let Some(range) = range(writer, n) {
+                self.rows.retain(|key, _| !range.contains(key));
+            }
             for (key, value) in operations(writer, n) {
                 match value {
                     Some(len) => self.rows.insert(key, (n, len)),
@@ -82,6 +94,12 @@ fn write(db: &Database, tables: &[Table; 2], writer: u64, until: Instant) -> u64
     while Instant::now() < until {
         n += 1;
         let mut batch = WriteBatch::new();
+        if let Some(range) = range(writer, n) {
+            let keys = key(writer, range.start)..key(writer, range.end);
+            for table in tables {
+                batch.delete_range(table, keys.clone());
+            }
+        }
         for (k, len) in operations(writer, n) {
             let table = &tables[(k % 2) as usize];
             match len {

@@ -53,7 +53,11 @@ fn scans_see_own_writes_from_both_ends_while_they_are_made() {
         let txn = db.begin().unwrap();
         let write = |txn: &Transaction, model: &mut BTreeMap<u8, u8>, chance: &mut Chance| {
             let key = chance.below(60) as u8;
-            if chance.percent(40) {
+            if chance.percent(10) {
+                let end = key + chance.below(20) as u8;
+                txn.delete_range(&table, [key]..[end]).unwrap();
+                model.retain(|k, _| !(key..end).contains(k));
+            } else if chance.percent(40) {
                 txn.delete(&table, [key]).unwrap();
                 model.remove(&key);
             } else {
@@ -402,4 +406,61 @@ fn a_bank_keeps_its_money() {
     });
     assert!(transfers.load(Ordering::Relaxed) > 0);
     assert_eq!(db.locks_held(), (0, 0));
+}
+
+#[test]
+fn a_deleted_range_is_locked_with_its_gaps_and_undone_with_its_savepoint() {
+    let (_dir, db, table) = open();
+    for key in ["a", "b", "c", "d"] {
+        table.put(key, key).unwrap();
+    }
+    let keys = |txn: &Transaction| {
+        let rows = txn.range::<&str>(&table, ..).unwrap();
+        rows.map(|row| row.unwrap().0[0] as char).collect::<String>()
+    };
+    let txn = db.begin().unwrap();
+    txn.put(&table, "ba", "own").unwrap();
+    txn.set_savepoint("before").unwrap();
+    txn.delete_range(&table, "b".."d").unwrap();
+    txn.put(&table, "c", "after").unwrap();
+    assert_eq!(keys(&txn), "acd");
+    assert_eq!(txn.get(&table, "ba").unwrap(), None);
+    let other = no_wait(&db);
+    assert_eq!(kind(other.put(&table, "bb", "in a gap")), ErrorKind::Timeout);
+    other.put(&table, "e", "beside it").unwrap();
+    other.commit().unwrap();
+    txn.roll_back_to("before").unwrap();
+    assert_eq!(keys(&txn), "abbcd");
+    txn.delete_range(&table, ..="b").unwrap();
+    txn.commit().unwrap();
+    let left: Vec<_> = table.iter().map(|row| row.unwrap().0).collect();
+    assert_eq!(left, ["ba", "c", "d", "e"]);
+}
+
+#[test]
+fn a_range_that_was_put_into_since_the_snapshot_is_a_conflict_and_so_is_one_that_was_deleted() {
+    for optimistic in [false, true] {
+        let (_dir, db, table) = open();
+        table.put("b", "1").unwrap();
+        let options = || {
+            let options = TxnOptions::new().isolation(Isolation::Snapshot);
+            if optimistic { options.optimistic() } else { options }
+        };
+        let ends_in = |txn: Transaction, done: Result<(), Error>| match done {
+            Ok(()) => kind(txn.commit()),
+            Err(e) => e.kind(),
+        };
+        let txn = db.begin_with(options()).unwrap();
+        table.put("c", "2").unwrap();
+        let done = txn.delete_range(&table, "a".."d");
+        assert_eq!(ends_in(txn, done), ErrorKind::Conflict);
+        let txn = db.begin_with(options()).unwrap();
+        table.delete_range("a".."d").unwrap();
+        let done = txn.put(&table, "b", "3");
+        assert_eq!(ends_in(txn, done), ErrorKind::Conflict);
+        let txn = db.begin_with(options()).unwrap();
+        txn.delete_range::<&str>(&table, ..)
+            .map_or_else(|e| panic!("{e}"), |()| txn.commit().unwrap());
+        assert_eq!(table.iter().count(), 0);
+    }
 }

@@ -1,6 +1,7 @@
 //! What a database should hold, as plain maps, and what one does hold.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::{Bound, RangeBounds};
 
 use terrace::{Database, LockWait, Result, Table, TxnOptions};
 
@@ -12,6 +13,8 @@ pub type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
 pub enum Effect {
     Put(String, Vec<u8>, Vec<u8>),
     Delete(String, Vec<u8>),
+    /// From a key on, up to another one or to the last.
+    DeleteRange(String, Vec<u8>, Option<Vec<u8>>),
     Create(String),
     Drop(String),
     Rename(String, String),
@@ -26,7 +29,9 @@ impl Effect {
     /// The table that it writes a record to, if it does.
     pub fn written(&self) -> Option<&str> {
         match self {
-            Effect::Put(table, ..) | Effect::Delete(table, _) => Some(table),
+            Effect::Put(table, ..) | Effect::Delete(table, _) | Effect::DeleteRange(table, ..) => {
+                Some(table)
+            }
             _ => None,
         }
     }
@@ -62,6 +67,10 @@ impl Content {
             }
             Effect::Delete(table, key) => {
                 self.rows_mut(table).remove(key);
+            }
+            Effect::DeleteRange(table, start, end) => {
+                let inside = (Bound::Included(start.clone()), upper(end.as_ref()));
+                self.rows_mut(table).retain(|key, _| !inside.contains(key));
             }
             Effect::Create(table) => {
                 self.0.entry(table.clone()).or_default();
@@ -121,6 +130,11 @@ impl Content {
         }
         None
     }
+}
+
+/// The bound of a range that ends before `end`, if anywhere.
+pub fn upper(end: Option<&Vec<u8>>) -> Bound<Vec<u8>> {
+    end.map_or(Bound::Unbounded, |end| Bound::Excluded(end.clone()))
 }
 
 /// The head of some bytes, and how many there are.

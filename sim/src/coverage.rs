@@ -7,7 +7,7 @@ use terrace::testing::{Explored, Trace};
 use terrace::{Database, Durability, Stats};
 
 /// Every operation that a full run must have cut.
-pub const OPERATIONS: [&str; 28] = [
+pub const OPERATIONS: [&str; 29] = [
     "allocate",
     "zone of several units",
     "zone switch",
@@ -27,6 +27,7 @@ pub const OPERATIONS: [&str; 28] = [
     "clean",
     "spilled commit",
     "drain of a run",
+    "range delete",
     "create table",
     "drop table",
     "rename table",

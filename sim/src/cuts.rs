@@ -3,13 +3,14 @@
 //! after some prefix of the commits, one that has every durable acknowledged commit in it.
 
 use std::collections::BTreeSet;
+use std::ops::Bound;
 use std::panic::AssertUnwindSafe;
 
 use terrace::testing::{Machine, Moment, Planted, Survive, Trace};
 use terrace::{Database, Durability, Options, TxnOptions, WriteBatch};
 
 use crate::chance::Chance;
-use crate::content::{Content, Effect, prepared_name, prepared_rows, read_all};
+use crate::content::{Content, Effect, prepared_name, prepared_rows, read_all, upper};
 use crate::workload::{self, Action, Taste};
 
 /// What went wrong, in words.
@@ -185,7 +186,9 @@ impl Rig {
                     Effect::Prepare(n) => self.prepare_transaction(*n),
                     Effect::Commit(n) => self.db.commit_prepared(prepared_name(*n)).unwrap(),
                     Effect::RollBack(n) => self.db.roll_back_prepared(prepared_name(*n)).unwrap(),
-                    Effect::Put(..) | Effect::Delete(..) => panic!("{effect:?} is a write"),
+                    Effect::Put(..) | Effect::Delete(..) | Effect::DeleteRange(..) => {
+                        panic!("{effect:?} is a write")
+                    }
                 }
                 self.acknowledge(Durability::Durable);
             }
@@ -246,6 +249,10 @@ impl Rig {
                 }
                 Effect::Delete(table, key) => {
                     batch.delete(&self.db.existing_table(table).unwrap(), key);
+                }
+                Effect::DeleteRange(table, start, end) => {
+                    let range = (Bound::Included(start.clone()), upper(end.as_ref()));
+                    batch.delete_range(&self.db.existing_table(table).unwrap(), range);
                 }
                 other => panic!("{other:?} is no write"),
             }

@@ -118,6 +118,13 @@ impl Run {
             coverage.count("prepare", 2);
             coverage.count("resolve", 1);
         }
+        if self.scenario == Scenario::Ranges {
+            coverage.count("range delete", 1);
+        }
+        let found = read_all(&rig.db).map_err(|e| e.to_string())?;
+        if let Some(what) = found.differs_from(&rig.content) {
+            return Err(format!("before any cut: {what}"));
+        }
         drop(rig);
         let mut second = 0;
         let result = self.explorer().explore(&recording.trace, |found, moment| {

@@ -27,6 +27,7 @@ pub enum Scenario {
     Buried,
     Spill,
     SpillDrain,
+    Ranges,
     Recovery,
     Mixed,
     Prepared,
@@ -34,9 +35,9 @@ pub enum Scenario {
 
 use Scenario::*;
 
-pub const SCENARIOS: [Scenario; 17] = [
+pub const SCENARIOS: [Scenario; 18] = [
     Commits, Switch, Sizes, Streams, Growth, Merge, Drain, Free, Clean, Tables, Checkpoint, Buried,
-    Spill, SpillDrain, Recovery, Mixed, Prepared,
+    Spill, SpillDrain, Ranges, Recovery, Mixed, Prepared,
 ];
 
 /// How long a journal gets before it has a new epoch.
@@ -73,6 +74,7 @@ impl Scenario {
                 spill(rig);
                 put_any(rig, Relaxed);
             }
+            Ranges => rows_below(rig),
             Recovery | Mixed => {
                 let acts = 20 + rig.chance.below(60);
                 work(rig, acts);
@@ -129,6 +131,7 @@ impl Scenario {
                 // What takes the place of the runs' extents.
                 spill(rig);
             }
+            Ranges => ranges(rig),
             Tables => tables(rig),
             Checkpoint => (0..30).for_each(|n| rig.create(&format!("{n:0>240}"))),
             Recovery => panic!("recovery is recorded where it happens"),
@@ -179,7 +182,7 @@ fn prepare_and_resolve(rig: &mut Rig) {
 
 fn work(rig: &mut Rig, acts: u64) {
     let value = *rig.chance.pick(&[300, 6000, 25_000]);
-    let taste = Taste { relaxed: 50, tables: 4, steps: 35, value, keys: 120 };
+    let taste = Taste { relaxed: 50, tables: 4, steps: 35, value, keys: 120, ranges: 2 };
     (0..acts).for_each(|_| rig.act(&taste));
 }
 
@@ -335,6 +338,40 @@ fn bury(rig: &mut Rig) {
         let delete = Effect::Delete("a".into(), format!("row {n}").into_bytes());
         rig.perform(&Action::Write(vec![delete], Relaxed));
     }
+}
+
+/// Rows on disk, and more of them in level 0 than a column takes.
+fn rows_below(rig: &mut Rig) {
+    small(rig);
+    for n in 0..90 {
+        rig.put("a", &format!("row {n:02}"), 9000, Relaxed);
+        rig.steps(3);
+    }
+    let drains = rig.db.stats().background.drains;
+    steps_until(rig, |rig| rig.db.stats().background.drains > drains + 3);
+}
+
+/// A range delete over several columns, drained in part or as a whole; rows in it and beside it.
+fn ranges(rig: &mut Rig) {
+    let (from, to) = (rig.chance.below(40), 50 + rig.chance.below(50));
+    let row = |n: u64| format!("row {n:02}").into_bytes();
+    let end = (to < 90).then(|| row(to));
+    let range = Effect::DeleteRange("a".into(), row(from), end);
+    let after = Effect::Put("a".into(), row(from + 3), rig.chance.bytes(200));
+    rig.perform(&Action::Write(vec![range, after], Relaxed));
+    let drains = rig.db.stats().background.drains + 1 + rig.chance.below(3);
+    for n in 0..MOST_JOBS {
+        if rig.db.stats().background.drains >= drains {
+            break;
+        }
+        let key = match rig.chance.below(4) {
+            0 => format!("row {:02}", from + n % (to - from)),
+            _ => format!("row {:02}", if n % 2 == 0 { n % (from + 1) } else { to + n % 30 }),
+        };
+        rig.put("a", &key, 9000, Relaxed);
+        rig.steps(2);
+    }
+    put_any(rig, Durable);
 }
 
 /// Writes rows that no tombstone is for.

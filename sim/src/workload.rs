@@ -29,11 +29,13 @@ pub struct Taste {
     pub value: u64,
     /// Different keys.
     pub keys: u64,
+    /// Percentage of writes that delete a range.
+    pub ranges: u64,
 }
 
 impl Default for Taste {
     fn default() -> Taste {
-        Taste { relaxed: 40, tables: 2, steps: 20, value: 12_000, keys: 200 }
+        Taste { relaxed: 40, tables: 2, steps: 20, value: 12_000, keys: 200, ranges: 2 }
     }
 }
 
@@ -75,9 +77,17 @@ fn table_action(chance: &mut Chance, content: &Content) -> Effect {
 
 fn write(chance: &mut Chance, taste: &Taste, content: &Content) -> Effect {
     let table = chance.pick(&content.names()).clone();
-    let key = format!("key {:03}", chance.below(taste.keys)).into_bytes();
+    let number = chance.below(taste.keys);
+    let name = |number: u64| format!("key {number:03}").into_bytes();
+    let key = name(number);
     if chance.percent(25) {
         return Effect::Delete(table, key);
+    }
+    if taste.ranges > 0 && chance.percent(taste.ranges) {
+        let end = name(number + 1 + chance.below(taste.keys / 16));
+        // Behind all of these keys, but not behind those of prepared transactions.
+        let last = b"key :".to_vec();
+        return Effect::DeleteRange(table, key, Some(if chance.percent(3) { last } else { end }));
     }
     let len = if chance.percent(50) { chance.below(40) } else { chance.below(taste.value) };
     Effect::Put(table, key, chance.bytes(len as usize))

@@ -70,6 +70,11 @@ fn a_tombstone_pruned() {
 }
 
 #[test]
+fn a_range_tombstone_let_go_with_d_of_a_part() {
+    is_caught(Planted::RetireRangesEarly, Kind::Memory, Scenario::Ranges);
+}
+
+#[test]
 fn a_zone_reused_before_its_edit() {
     is_caught(Planted::ReuseBeforeEdit, Kind::Memory, Scenario::Free);
 }

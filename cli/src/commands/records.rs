@@ -1,6 +1,8 @@
 //! `get`, `put`, `delete`: one record at a time.
 
+use std::ffi::OsString;
 use std::io::Read;
+use std::ops::Bound;
 
 use crate::args::{DeleteArguments, GetArguments, PutArguments};
 use crate::failure::{Failure, Outcome};
@@ -58,30 +60,53 @@ fn read_value(encoding: Encoding) -> Result<Vec<u8>, Failure> {
     }
 }
 
-/// Removes a key, or a whole table.
+/// Removes a key, a range of keys, or a whole table.
 pub(crate) fn delete(
     session: &mut Session,
     arguments: &DeleteArguments,
 ) -> Result<Outcome, Failure> {
+    let encoding = session.output.encoding;
+    let parse = |argument: &Option<OsString>| {
+        argument.as_ref().map(|argument| encoding.parse(argument)).transpose()
+    };
+    let (key, prefix) = (parse(&arguments.key)?, parse(&arguments.prefix)?);
+    let (from, to) = (parse(&arguments.from)?, parse(&arguments.to)?);
     let table = &arguments.table;
-    match &arguments.key {
-        Some(key) => {
-            let key = session.output.encoding.parse(key)?;
-            let database = session.change()?;
-            database.existing_table(table)?.delete(&key)?;
-            database.close()?;
-        }
-        None => {
-            if !arguments.confirm {
-                return Err(Failure::Invalid(format!(
-                    "this removes table `{table}` and everything in it; say --confirm to do it"
-                )));
+    if key.is_none() && !arguments.confirm {
+        let what = match &prefix {
+            _ if arguments.all => format!("table `{table}` and everything in it"),
+            Some(prefix) => {
+                format!("all keys of `{table}` that start with `{}`", encoding.line(prefix))
             }
-            let database = session.change()?;
-            database.drop_table(table)?;
-            database.close()?;
-            session.output.remark(&format!("table `{table}` removed"));
+            None => format!("all keys of `{table}` {}", between(encoding, &from, &to)),
+        };
+        let message = format!("this removes {what}; say --confirm to do it");
+        return Err(Failure::Invalid(message));
+    }
+    let database = session.change()?;
+    if arguments.all {
+        database.drop_table(table)?;
+    } else {
+        let table = database.existing_table(table)?;
+        match (key, prefix) {
+            (Some(key), _) => table.delete(key)?,
+            (None, Some(prefix)) => table.delete_prefix(prefix)?,
+            (None, None) => {
+                let from = from.map_or(Bound::Unbounded, Bound::Included);
+                table.delete_range((from, to.map_or(Bound::Unbounded, Bound::Excluded)))?;
+            }
         }
     }
+    database.close()?;
+    if arguments.all {
+        session.output.remark(&format!("table `{table}` removed"));
+    }
     Ok(Outcome::Good)
+}
+
+/// A range of keys, for people.
+fn between(encoding: Encoding, from: &Option<Vec<u8>>, to: &Option<Vec<u8>>) -> String {
+    let from = from.as_ref().map(|from| format!("from `{}` on", encoding.line(from)));
+    let to = to.as_ref().map(|to| format!("before `{}`", encoding.line(to)));
+    from.into_iter().chain(to).collect::<Vec<_>>().join(" and ")
 }

@@ -8,7 +8,8 @@ use smallvec::SmallVec;
 use crate::error::{Error, Result};
 use crate::limits;
 use crate::memtable::{Memtable, record_len};
-use crate::record::{Kind, TableId};
+use crate::mvcc::{KeyInterval, Tombstone, Tombstones, union};
+use crate::record::{Kind, LSN_MAX, TableId, decode_end, encode_end};
 
 /// What a batch names: whatever table stands there when the batch is committed.
 pub(crate) trait Target: Send + Sync {
@@ -59,6 +60,8 @@ pub(crate) type Homes = SmallVec<[Arc<dyn Home>; 2]>;
 pub(super) struct Operation {
     pub(super) target: usize,
     pub(super) kind: Kind,
+    /// Its place among them, from 1.
+    number: u64,
     key_at: usize,
     value_at: usize,
     end: usize,
@@ -75,6 +78,8 @@ pub(crate) struct Batch {
     pub(super) blob: Option<Box<[u8]>>,
     /// The first operation that broke a limit; reported at commit.
     refused: Option<String>,
+    /// Whether there are range deletes among them.
+    pub(super) has_ranges: bool,
     /// Whether its rows are not locked: refused in the turnstile once transactions take locks.
     pub(super) unlocked: bool,
 }
@@ -109,8 +114,20 @@ impl Batch {
         let value_at = self.bytes.len();
         self.bytes.extend_from_slice(value);
         let end = self.bytes.len();
-        self.operations.push(Operation { target, kind, key_at, value_at, end });
+        let number = self.operations.len() as u64 + 1;
+        self.operations.push(Operation { target, kind, number, key_at, value_at, end });
         self.stored += record_len(key.len(), value.len());
+    }
+
+    /// Adds a range delete. It undoes what the batch has put into the interval before it.
+    pub(crate) fn push_range(&mut self, target: &Arc<dyn Target>, interval: &KeyInterval) {
+        let end = interval.end.as_deref();
+        if let Err(e) = end.map_or(Ok(()), limits::check_key) {
+            self.refused.get_or_insert(e.to_string());
+            return;
+        }
+        self.has_ranges = true;
+        self.push(target, Kind::RangeDelete, &interval.start, &encode_end(end));
     }
 
     fn target(&mut self, target: &Arc<dyn Target>) -> usize {
@@ -145,12 +162,30 @@ impl Batch {
 
     /// The rows that it writes: tables and keys.
     pub(crate) fn rows(&self) -> impl Iterator<Item = (&dyn Target, &[u8])> {
-        self.operations.iter().map(|o| (&*self.targets[o.target], self.key(o)))
+        let rows = self.operations.iter().filter(|o| o.kind != Kind::RangeDelete);
+        rows.map(|o| (&*self.targets[o.target], self.key(o)))
     }
 
-    /// What there is beside its operations.
-    pub(crate) fn without_operations(&self) -> Batch {
+    /// The intervals that it deletes.
+    pub(crate) fn ranges(&self) -> impl Iterator<Item = (&dyn Target, KeyInterval)> {
+        let ranges = self.operations.iter().filter(|o| o.kind == Kind::RangeDelete);
+        ranges.map(|o| (&*self.targets[o.target], self.interval(o)))
+    }
+
+    /// What a range delete deletes.
+    fn interval(&self, operation: &Operation) -> KeyInterval {
+        let start = self.key(operation).to_vec();
+        // The value is what `push_range` made.
+        let end = decode_end(&start, self.value(operation)).flatten().map(<[u8]>::to_vec);
+        KeyInterval { start, end }
+    }
+
+    /// What there is beside its puts and deletes.
+    pub(crate) fn without_rows(&self) -> Batch {
         let mut rest = Batch { unlocked: self.unlocked, ..Batch::default() };
+        for (target, interval) in self.effective_ranges() {
+            rest.push_range(&self.targets[target], &interval);
+        }
         if let Some(blob) = &self.blob {
             rest.set_blob(blob);
         }
@@ -192,7 +227,7 @@ impl Batch {
         homes
     }
 
-    /// The operations that count, table by table and key by key.
+    /// The puts and deletes that count, table by table and key by key.
     pub(crate) fn sorted(&self) -> Vec<Sorted<'_>> {
         let sorted = |o: &Operation| Sorted {
             home: o.target,
@@ -203,19 +238,49 @@ impl Batch {
         self.effective().map(sorted).collect()
     }
 
-    /// The operations that count: of several on one key of a table, the last. In the order of
-    /// tables and keys.
+    /// The puts and deletes that count: of several on one key of a table, the last, unless a later
+    /// range delete is over it. In the order of tables and keys.
     pub(super) fn effective(&self) -> impl Iterator<Item = &Operation> {
-        self.order().into_iter().map(|place| &self.operations[place as usize])
+        let over = self.tombstones();
+        let counts = move |o: &&Operation| {
+            let over = over.get(o.target);
+            over.is_none_or(|over| over.newest_over(self.key(o), LSN_MAX) <= o.number)
+        };
+        self.order().into_iter().map(|place| &self.operations[place as usize]).filter(counts)
+    }
+
+    /// The range deletes, which come before the rest: targets and intervals. Those of a target are
+    /// disjoint, as those that meet become one.
+    pub(super) fn effective_ranges(&self) -> Vec<(usize, KeyInterval)> {
+        let of_target = |(target, over): (usize, Tombstones)| {
+            let intervals = over.iter().map(|tombstone| tombstone.interval.clone());
+            union(intervals).into_iter().map(move |interval| (target, interval))
+        };
+        self.tombstones().into_iter().enumerate().flat_map(of_target).collect()
+    }
+
+    /// The range deletes of each target, as if each operation were a commit of its own; nothing
+    /// without any.
+    fn tombstones(&self) -> Vec<Tombstones> {
+        if !self.has_ranges {
+            return Vec::new();
+        }
+        let of_target = |target| {
+            let deletes = self.operations.iter().filter(|o| o.kind == Kind::RangeDelete);
+            let own = deletes.filter(|o| o.target == target);
+            own.map(|o| Arc::new(Tombstone::new(self.interval(o), o.number))).collect()
+        };
+        (0..self.targets.len()).map(of_target).collect()
     }
 
     fn order(&self) -> SmallVec<[u32; 2]> {
+        let is_point = |(o, _): &(&Operation, u32)| o.kind != Kind::RangeDelete;
+        let points = self.operations.iter().zip(0..).filter(is_point);
         if self.operations.len() < 2 {
-            return (0..self.operations.len() as u32).collect();
+            return points.map(|(_, place)| place).collect();
         }
         let mut order: Vec<(usize, u64, u32)> = Vec::with_capacity(self.operations.len());
-        let operations = self.operations.iter().zip(0..);
-        order.extend(operations.map(|(o, place)| (o.target, head(self.key(o)), place)));
+        order.extend(points.map(|(o, place)| (o.target, head(self.key(o)), place)));
         let key = |place: u32| self.key(&self.operations[place as usize]);
         order.sort_unstable_by(|a, b| {
             // Most keys differ in their heads.

@@ -463,7 +463,11 @@ impl Committer {
                 if let Some(home) = placed.home.map(|home| home as usize) {
                     counts[home].0 += 1;
                     counts[home].1 += u64::from(placed.stored);
-                    ticket.actives[home].insert(part.key(placed), ticket.lsn, at);
+                    let record = || Record::decode(&part.bytes[placed.at as usize..]);
+                    match part.has_ranges.then(record).flatten().and_then(|r| r.tombstone(at)) {
+                        Some(tombstone) => ticket.actives[home].insert_range(tombstone),
+                        None => ticket.actives[home].insert(part.key(placed), ticket.lsn, at),
+                    }
                 } else if group.content == Content::Commit
                     && Record::decode(&part.bytes[placed.at as usize..])
                         .is_some_and(|record| record.kind == Kind::Blob)

@@ -9,8 +9,9 @@ use super::batch::{Batch, Home, Homes};
 use super::subentry::{Content, SUB_HEADER};
 use crate::error::{Error, Result};
 use crate::memtable::{RECORD_HEADER, Record, encode_record, record_len, set_seq};
+use crate::mvcc::KeyInterval;
 use crate::pm::LINE;
-use crate::record::{Kind, Lsn, SYSTEM_TABLE, TableId, put_u32};
+use crate::record::{Kind, Lsn, SYSTEM_TABLE, TableId, encode_end, put_u32};
 
 /// Most groups have few of everything: no allocation for those.
 pub(super) type Few<T> = SmallVec<[T; 2]>;
@@ -23,6 +24,8 @@ pub(crate) struct Part {
     pub(super) bytes: Vec<u8>,
     payload_len: usize,
     pub(super) records: Few<Placed>,
+    /// Whether range deletes are among them.
+    pub(super) has_ranges: bool,
 }
 
 /// Where in a part's bytes a record's key lies, and whose record it is.
@@ -67,11 +70,17 @@ impl Group {
         batch.check()?;
         let homes = batch.homes();
         let mut parts: Few<Part> = Few::new();
-        for operation in batch.effective() {
-            let home = &homes[operation.target];
+        let mut add = |target: usize, kind, key: &[u8], value: &[u8]| {
+            let home = &homes[target];
             let part = part_of(&mut parts, home.stream(), batch.stored_len());
+            part.push(Some(target), (home.table(), kind), key, value);
+        };
+        for (target, KeyInterval { start, end }) in &batch.effective_ranges() {
+            add(*target, Kind::RangeDelete, start, &encode_end(end.as_deref()));
+        }
+        for operation in batch.effective() {
             let (key, value) = (batch.key(operation), batch.value(operation));
-            part.push(Some(operation.target), (home.table(), operation.kind), key, value);
+            add(operation.target, operation.kind, key, value);
         }
         if let Some(blob) = &batch.blob {
             // Whichever stream it goes to anyway.
@@ -100,11 +109,16 @@ impl Group {
         batch.check()?;
         let homes = batch.homes();
         let mut part = Part::with_capacity(SHARED_STREAM, batch.stored_len());
+        let ranges = batch.effective_ranges();
         let writes: Vec<_> = batch.effective().collect();
         let mut counts = Vec::new();
-        put_u32(&mut counts, (writes.len() + runs.len()) as u32);
+        put_u32(&mut counts, (ranges.len() + writes.len() + runs.len()) as u32);
         put_u32(&mut counts, locks.len() as u32);
         part.push(None, (SYSTEM_TABLE, Kind::Prepare), id, &counts);
+        for (target, KeyInterval { start, end }) in &ranges {
+            let place = (homes[*target].table(), Kind::RangeDelete);
+            part.push(None, place, start, &encode_end(end.as_deref()));
+        }
         for write in writes {
             let place = (homes[write.target].table(), write.kind);
             part.push(None, place, batch.key(write), batch.value(write));
@@ -239,7 +253,10 @@ impl Group {
     pub(super) fn takes(&self, next: &Group, most: usize) -> bool {
         let bytes = |group: &Group| group.parts.iter().map(|p| p.bytes.len()).sum::<usize>();
         let are_batches = !self.homes.is_empty() && !next.homes.is_empty();
-        are_batches && bytes(self) + bytes(next) <= most
+        // In a group of one batch the order of range deletes was settled.
+        let has_ranges = |group: &Group| group.parts.iter().any(|part| part.has_ranges);
+        let settled = has_ranges(self) || has_ranges(next);
+        are_batches && !settled && bytes(self) + bytes(next) <= most
     }
 
     /// Takes in the records of a group that came later; then [`Group::drop_superseded`].
@@ -310,7 +327,7 @@ impl Part {
     fn with_capacity(stream: u32, payload: usize) -> Part {
         let mut bytes = Vec::with_capacity(SUB_HEADER + payload + LINE as usize);
         bytes.resize(SUB_HEADER, 0);
-        Part { stream, bytes, payload_len: 0, records: Few::new() }
+        Part { stream, bytes, payload_len: 0, records: Few::new(), has_ranges: false }
     }
 
     /// Adds a record of a table that the group has as `home`.
@@ -328,6 +345,7 @@ impl Part {
             stored: record_len(key.len(), value.len()) as u32,
             batch: 0,
         });
+        self.has_ranges |= kind == Kind::RangeDelete;
         encode_record(&mut self.bytes, table, kind, key, value);
     }
 

@@ -12,17 +12,22 @@ use crate::compaction::Shape;
 use crate::compaction::execute::{Done, bytes};
 use crate::compaction::merge::{Side, merge_to_level};
 use crate::compaction::output::MergeContext;
+use crate::compaction::ranges::{Ranges, tombstones_of};
 use crate::error::Result;
 use crate::extent::{BlockCache, Extent};
 use crate::level0::ColumnBudget;
 use crate::levels::{Edit, Op, Run, Version, VersionSet};
 use crate::merge::{ClippedCursor, MergingCursor};
-use crate::mvcc::{Horizon, KeyInterval};
+use crate::mvcc::{Horizon, KeyInterval, after};
 use crate::record::{Cursor, Lsn};
 use crate::view::View;
 
 /// Extents of level 1 that one drain may rewrite.
 const MOST_OVERLAP: usize = 8;
+
+/// Extents of level 2 under one drain's range tombstones, so that the merge which takes those
+/// further down is bounded too.
+const MOST_UNDER: usize = 16;
 
 /// A column to drain, up to `upto`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,10 +48,9 @@ pub(crate) fn choose_column(
     let in_runs = view.version.runs.iter().filter(|run| run.lsn <= upto);
     let in_runs = in_runs.filter_map(|run| column_of_run(run, from, budget));
     let mut interval = in_runs.chain(in_level0).reduce(shorter)?;
-    let touched = touched(&view.version, &interval);
-    if let Some(beyond) = touched.get(MOST_OVERLAP) {
-        // A sparse column over much of level 1: end it where the next extent begins.
-        interval.end = Some(beyond.meta().smallest_key.clone());
+    end_after(&mut interval, &view.version, 1, MOST_OVERLAP);
+    if !view.level0.tombstones_in(&interval, upto, drained).is_empty() {
+        end_after(&mut interval, &view.version, 2, MOST_UNDER);
     }
     Some(Column { interval, upto })
 }
@@ -54,13 +58,16 @@ pub(crate) fn choose_column(
 /// The next column at or after `from` of a run: whole extents within the budget, one at least.
 fn column_of_run(run: &Run, from: &[u8], budget: ColumnBudget) -> Option<KeyInterval> {
     let rest = run.extents.overlapping(&KeyInterval { start: from.to_vec(), end: None });
-    rest.first()?;
     let mut bytes = 0;
-    let beyond = rest.iter().skip(1).zip(rest).find(|(_, before)| {
-        bytes += u64::from(before.meta().location.len);
+    let is_enough = |extent: &&Arc<Extent>| {
+        bytes += u64::from(extent.meta().location.len);
         bytes >= budget.bytes
-    });
-    let end = beyond.map(|(next, _)| next.meta().smallest_key.clone());
+    };
+    let (last, _) = rest.split_last()?;
+    let end = match rest.iter().find(is_enough).filter(|extent| !Arc::ptr_eq(extent, last)) {
+        Some(extent) => Some(after(&extent.meta().greatest_key)),
+        None => None,
+    };
     Some(KeyInterval { start: from.to_vec(), end })
 }
 
@@ -80,8 +87,15 @@ pub(crate) fn run_bytes(version: &Version, column: &Column) -> u64 {
     extents.map(|extent| u64::from(extent.meta().location.len)).sum()
 }
 
-fn touched<'a>(version: &'a Version, interval: &KeyInterval) -> &'a [Arc<Extent>] {
-    version.level(1).map_or(&[], |level| level.overlapping(interval))
+/// Ends a sparse column over much of a level behind the `most`th extent that it touches there.
+fn end_after(interval: &mut KeyInterval, version: &Version, level: u8, most: usize) {
+    if let [.., last, _] = touched(version, level, interval).get(..=most).unwrap_or_default() {
+        interval.end = Some(after(&last.meta().greatest_key));
+    }
+}
+
+fn touched<'a>(version: &'a Version, level: u8, interval: &KeyInterval) -> &'a [Arc<Extent>] {
+    version.level(level).map_or(&[], |level| level.overlapping(interval))
 }
 
 /// Merges a column into new extents of level 1; the edit that installs them, which the caller
@@ -99,39 +113,48 @@ pub(crate) fn drain(
     shape: &Shape,
 ) -> Result<Done> {
     let (version, table) = (&view.version, view.version.table);
-    let inputs = touched(version, &column.interval);
-    let level0 = view.level0.cursor(&version.drained);
-    let clip = |cursor| Box::new(ClippedCursor::new(cursor, column.interval.clone(), column.upto));
-    let mut cursors: Vec<Box<dyn Cursor + '_>> = vec![clip(level0)];
-    for run in version.runs.iter().filter(|run| run.lsn <= column.upto) {
-        let cursor = run.as_read().cursor(&version.drained, cache, false);
-        cursors.push(clip(Box::new(cursor)));
-    }
-    let upper = Side::records(Box::new(MergingCursor::new(cursors)))?;
+    let above = view.level0.tombstones_in(&column.interval, column.upto, &version.drained);
+    let mut ranges = Ranges::new(version, 1, above, horizon);
+    let inputs = ranges.without_hidden(touched(version, 1, &column.interval));
+    ranges.tombstones.extend(tombstones_of(&inputs)?);
+    let reuse = shape.reuse && ranges.tombstones.is_empty();
     let moved = view.level0.bytes_in(&column.interval, column.upto, &version.drained)
         + run_bytes(version, column);
-    let promise = &set.store().promise(bytes(inputs) + moved, false)?;
+    let promise = &set.store().promise(bytes(&inputs) + moved, false)?;
     let context = MergeContext {
         set,
         cache,
-        replaces: inputs,
+        replaces: &inputs,
         horizon,
         bottom: |key: &[u8]| shape.drops_tombstones || version.is_bottom(1, key),
+        ranges: &ranges,
         extent_bytes: shape.extent_bytes,
         format: shape.format(1, version.options),
-        reuse: shape.reuse,
+        reuse,
         promise,
         before_write: &|_| {},
     };
-    let level1 = Side::extents(inputs, cache, shape.reuse);
-    let outputs = merge_to_level(upper, level1, &context)?;
-    let replaced = outputs.replaced(inputs);
+    let level1 = Side::under(&ranges, &inputs, cache, reuse)?;
+    let outputs = merge_to_level(upper(view, column, cache)?, level1, &context)?;
+    let replaced = outputs.replaced(&inputs);
     let remove = |e: &Arc<Extent>| Op::RemoveExtent { table, level: 1, id: e.meta().id };
     let mut ops: Vec<Op> = replaced.iter().map(remove).collect();
+    ops.extend(ranges.remove_hidden());
     ops.extend(outputs.extents.into_iter().map(|extent| Op::AddExtent { table, level: 1, extent }));
     ops.push(Op::Drained { table, seq: column.upto, interval: column.interval.clone() });
     ops.extend(drained_extents(version, column));
     Ok(Done { edit: Edit { ops }, replaced, reused: outputs.reused })
+}
+
+/// The records of level 0 and of runs that move.
+fn upper<'a>(view: &'a View, column: &Column, cache: &Arc<BlockCache>) -> Result<Side<'a>> {
+    let (version, drained) = (&view.version, &view.version.drained);
+    let clip = |cursor| Box::new(ClippedCursor::new(cursor, column.interval.clone(), column.upto));
+    let mut cursors: Vec<Box<dyn Cursor + 'a>> = vec![clip(view.level0.cursor(drained))];
+    for run in version.runs.iter().filter(|run| run.lsn <= column.upto) {
+        cursors.push(clip(Box::new(run.as_read().cursor(drained, cache, false))));
+    }
+    Side::records(Box::new(MergingCursor::new(cursors)))
 }
 
 /// Takes extents out of runs of which D covers everything once the column is drained.

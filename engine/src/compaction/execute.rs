@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::compaction::merge::{Side, merge_to_level};
 use crate::compaction::output::{MergeContext, Reused};
+use crate::compaction::ranges::{Ranges, tombstones_of};
 use crate::compaction::{Choice, Shape};
 use crate::error::{Error, ErrorKind, Result};
 use crate::extent::{BlockCache, Extent};
@@ -48,22 +49,27 @@ pub(crate) fn run(
             let version = set.version(table).ok_or_else(|| {
                 Error::new(ErrorKind::Closed, format!("table {table} was dropped"))
             })?;
-            let promise = &set.store().promise(bytes(inputs) + bytes(overlap), true)?;
-            let replaces = &[inputs.as_slice(), overlap].concat();
+            let mut ranges = Ranges::new(&version, to, tombstones_of(inputs)?, horizon);
+            let overlap = ranges.without_hidden(overlap);
+            ranges.tombstones.extend(tombstones_of(&overlap)?);
+            let reuse = shape.reuse && ranges.tombstones.is_empty();
+            let promise = &set.store().promise(bytes(inputs) + bytes(&overlap), true)?;
+            let replaces = &[inputs.as_slice(), &overlap].concat();
             let ctx = MergeContext {
                 set,
                 cache,
                 replaces,
                 horizon,
                 bottom: |key: &[u8]| version.is_bottom(to, key),
+                ranges: &ranges,
                 extent_bytes: shape.extent_bytes,
                 format: shape.format(to, version.options),
-                reuse: shape.reuse,
+                reuse,
                 promise,
                 before_write,
             };
-            let upper = Side::extents(inputs, cache, shape.reuse);
-            let lower = Side::extents(overlap, cache, shape.reuse);
+            let upper = Side::under(&ranges, inputs, cache, reuse)?;
+            let lower = Side::under(&ranges, &overlap, cache, reuse)?;
             let outputs = merge_to_level(upper, lower, &ctx)?;
             let remove = |level, extent: &Arc<Extent>| Op::RemoveExtent {
                 table,
@@ -71,8 +77,9 @@ pub(crate) fn run(
                 id: extent.meta().id,
             };
             let mut ops: Vec<Op> = inputs.iter().map(|extent| remove(from, extent)).collect();
-            let below = outputs.replaced(overlap);
+            let below = outputs.replaced(&overlap);
             ops.extend(below.iter().map(|extent| remove(to, extent)));
+            ops.extend(ranges.remove_hidden());
             let replaced = [inputs.as_slice(), &below].concat();
             let add = |extent| Op::AddExtent { table, level: to, extent };
             ops.extend(outputs.extents.into_iter().map(add));

@@ -8,8 +8,11 @@
 use std::sync::Arc;
 
 use super::output::{MergeContext, Outputs, Writer};
+use super::ranges::Ranges;
 use crate::error::Result;
 use crate::extent::{BlockCache, BlockWalk, Extent};
+use crate::levels::LevelCursor;
+use crate::merge::Fragments;
 use crate::record::{Cursor, EntryRef, LSN_MAX};
 
 /// One side of a merge.
@@ -38,6 +41,25 @@ impl<'a> Side<'a> {
         reuse: bool,
     ) -> Side<'static> {
         Side::Blocks(BlockWalk::new(extents, cache, reuse))
+    }
+
+    /// The extents of a merge that range tombstones come into, if there are any: the first key of
+    /// such an extent need not be that of a record, so it is read record by record.
+    ///
+    /// # Errors
+    ///
+    /// Those of reading.
+    pub(crate) fn under(
+        ranges: &Ranges<'_>,
+        extents: &[Arc<Extent>],
+        cache: &Arc<BlockCache>,
+        reuse: bool,
+    ) -> Result<Side<'static>> {
+        if ranges.tombstones.is_empty() {
+            return Ok(Side::extents(extents, cache, reuse));
+        }
+        let level = LevelCursor::new(extents.into(), Arc::clone(cache), false);
+        Side::records(Box::new(level))
     }
 
     /// The key that comes next.
@@ -111,7 +133,8 @@ pub(crate) fn merge_to_level<B: Fn(&[u8]) -> bool>(
     mut lower: Side<'_>,
     ctx: &MergeContext<'_, B>,
 ) -> Result<Outputs> {
-    let mut writer = Writer::new(ctx);
+    let fragments = Fragments::new(&ctx.ranges.tombstones, ctx.horizon);
+    let mut writer = Writer::new(ctx, &fragments);
     loop {
         if upper.key().is_some() && upper.key() == lower.key() {
             upper.open()?;

@@ -5,6 +5,7 @@ mod execute;
 mod merge;
 mod output;
 mod pick;
+mod ranges;
 
 pub(crate) use drain::{Column, choose_column, drain, run_bytes};
 pub(crate) use execute::run;

@@ -1,4 +1,5 @@
-//! What a merge writes: extents of one level, cut between keys.
+//! What a merge writes: extents of one level, cut between keys. Range tombstones are cut with them,
+//! and none reaches beyond what it could hide.
 //!
 //! Everything is written and synced before the edit that names it is handed to the caller; a
 //! merge that fails half-way drops its outputs, and with them their space.
@@ -6,10 +7,11 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use crate::compaction::ranges::Ranges;
 use crate::error::Result;
 use crate::extent::{Ahead, BlockCache, Extent, ExtentBuilder, Format, WholeBlock};
 use crate::levels::VersionSet;
-use crate::merge::Retain;
+use crate::merge::{Fragments, Retain, Walk};
 use crate::mvcc::Horizon;
 use crate::record::EntryRef;
 use crate::tier::Promise;
@@ -26,6 +28,8 @@ pub(crate) struct MergeContext<'a, B: Fn(&[u8]) -> bool> {
     pub(crate) horizon: &'a Horizon,
     /// Whether no level deeper than the output's can have a key.
     pub(crate) bottom: B,
+    /// The range tombstones that come in. With any, nothing is reused.
+    pub(crate) ranges: &'a Ranges<'a>,
     /// Where extents are cut, at the next key.
     pub(crate) extent_bytes: usize,
     /// How they are laid out.
@@ -70,6 +74,9 @@ impl Outputs {
 pub(super) struct Writer<'a, B: Fn(&[u8]) -> bool> {
     ctx: &'a MergeContext<'a, B>,
     retain: Retain<'a>,
+    over: Walk<'a>,
+    /// Range tombstones behind the last cut.
+    unwritten: Fragments,
     outputs: Outputs,
     builder: Option<ExtentBuilder>,
     /// Whether the merge has extents of the level still ahead.
@@ -79,10 +86,14 @@ pub(super) struct Writer<'a, B: Fn(&[u8]) -> bool> {
 }
 
 impl<'a, B: Fn(&[u8]) -> bool> Writer<'a, B> {
-    pub(super) fn new(ctx: &'a MergeContext<'a, B>) -> Writer<'a, B> {
+    /// `fragments` are the range tombstones of `ctx`.
+    pub(super) fn new(ctx: &'a MergeContext<'a, B>, fragments: &'a Fragments) -> Writer<'a, B> {
+        debug_assert!(!ctx.reuse || ctx.ranges.tombstones.is_empty(), "tombstones touch records");
         let retain = Retain::new(ctx.horizon);
-        let (outputs, is_among_others) = (Outputs::default(), false);
-        Writer { ctx, retain, outputs, builder: None, is_among_others, split_at: None }
+        let unwritten = fragments.to_write(ctx.horizon, |keys| ctx.ranges.is_bottom(keys));
+        let (over, outputs) = (fragments.walk(), Outputs::default());
+        let (builder, is_among_others, split_at) = (None, false, None);
+        Writer { ctx, retain, over, unwritten, outputs, builder, is_among_others, split_at }
     }
 
     /// Says whether there are extents of the level still ahead.
@@ -113,10 +124,18 @@ impl<'a, B: Fn(&[u8]) -> bool> Writer<'a, B> {
         self.ctx.format
     }
 
-    /// Ends the extent under way.
+    /// Ends the extent under way, with the range tombstones up to its last key.
     fn cut(&mut self) -> Result<()> {
-        let Some(builder) = self.builder.take() else { return Ok(()) };
+        let Some(mut builder) = self.builder.take() else { return Ok(()) };
         self.split_at = None;
+        if let Some(last) = builder.last_key() {
+            let tombstones = self.unwritten.take_up_to(last);
+            builder.add_tombstones(tombstones);
+        }
+        self.write(builder)
+    }
+
+    fn write(&mut self, builder: ExtentBuilder) -> Result<()> {
         let ctx = self.ctx;
         let is_hot = |first: &[u8], last: &[u8]| {
             ctx.replaces.iter().any(|e| e.is_cached(first, last, ctx.cache))
@@ -141,7 +160,8 @@ impl<'a, B: Fn(&[u8]) -> bool> Writer<'a, B> {
 
     /// Adds a record, if it is worth keeping.
     pub(super) fn add(&mut self, entry: &EntryRef<'_>) -> Result<()> {
-        if !self.retain.keep(entry, || (self.ctx.bottom)(entry.key)) {
+        let hidden_by = self.over.hidden_by(entry.key, entry.seq);
+        if !self.retain.keep(entry, hidden_by, || (self.ctx.bottom)(entry.key)) {
             return Ok(());
         }
         let full = |b: &ExtentBuilder| b.size() >= self.cut_at() && b.last_key() != Some(entry.key);
@@ -207,7 +227,16 @@ impl<'a, B: Fn(&[u8]) -> bool> Writer<'a, B> {
 
     /// Ends the last extent, and makes all of them durable.
     pub(super) fn finish(mut self) -> Result<Outputs> {
-        self.cut()?;
+        // Beyond the last record there is nothing to hide but what lies deeper.
+        let last = self.builder.as_ref().and_then(ExtentBuilder::last_key);
+        let last = last.max(self.ctx.ranges.last_below()).map(<[u8]>::to_vec);
+        let tombstones = last.map(|last| self.unwritten.take_up_to(&last)).unwrap_or_default();
+        if self.builder.is_some() || !tombstones.is_empty() {
+            self.builder().add_tombstones(tombstones);
+            if let Some(builder) = self.builder.take() {
+                self.write(builder)?;
+            }
+        }
         let store = self.ctx.set.store();
         store.sync().inspect_err(|_| self.ctx.set.poison())?;
         Ok(self.outputs)

@@ -16,16 +16,16 @@ use super::budget::Budget;
 use super::claims::Claims;
 use super::inner::Engine;
 use super::pacing::{Books, Pacing, Sight};
-use crate::compaction::{self, Reused};
+use crate::compaction::{self, Column, Reused};
 use crate::error::{Error, ErrorKind, Result};
 use crate::level0::{ColumnBudget, Level0, Superseded};
 use crate::levels::{Edit, Op, Version};
 use crate::memtable::Memtable;
-use crate::mvcc::{KeyInterval, defer, drive, pin};
+use crate::mvcc::{DrainedMap, KeyInterval, defer, drive, pin};
 use crate::options::Planted;
 use crate::record::{Lsn, TableId};
 use crate::table::TableCore;
-use crate::view::Frozen;
+use crate::view::{Frozen, View};
 
 /// With nothing to do, the background looks around this often (and writes the floor).
 const IDLE: Duration = Duration::from_millis(200);
@@ -90,6 +90,12 @@ fn age(table: &TableCore) -> Option<Lsn> {
     let view = table.view();
     let in_level0 = (view.level0.size().0 > 0).then_some(low + 1);
     in_level0.into_iter().chain(view.oldest_in_memtables()).min()
+}
+
+/// Whether range tombstones would be drained with a column.
+fn has_ranges(view: &View, column: &Column) -> bool {
+    let drained = &view.version.drained;
+    !view.level0.tombstones_in(&column.interval, column.upto, drained).is_empty()
 }
 
 impl Engine {
@@ -389,8 +395,10 @@ impl Engine {
         };
         #[cfg(any(test, feature = "testing"))]
         let _phase = crate::testing::InPhase::enter(crate::testing::Phase::Drain);
-        let Some(column) = self.background.claims.leave_to(table.id(), &view.version, column)
-        else {
+        let end = column.interval.end.clone();
+        let free = self.background.claims.leave_to(table.id(), &view.version, column);
+        // A range tombstone is cut behind some key, and a claim may begin in front of one.
+        let Some(column) = free.filter(|c| c.interval.end == end || !has_ranges(&view, c)) else {
             // A compaction is at work on its keys; its end rings the bell.
             return Ok(false);
         };
@@ -432,9 +440,13 @@ impl Engine {
 
     /// Takes drained records out of level 0 once every reader has a view that hides them.
     fn retire_later(&self, table: &TableCore, interval: KeyInterval, upto: Lsn) {
-        let (shared, level0) = (Arc::clone(&self.shared), Arc::clone(&table.view().level0));
+        let shared = Arc::clone(&self.shared);
+        let (level0, drained) = {
+            let view = table.view();
+            (Arc::clone(&view.level0), self.planted_drained(&view.version.drained, upto))
+        };
         defer(move || {
-            for at in level0.retire(&interval, upto) {
+            for at in level0.retire(&interval, upto, &drained) {
                 shared.zones.sub_live(shared.zones.zone_of(at), 1);
             }
             shared.bell.ring();
@@ -473,6 +485,15 @@ impl Engine {
             edit.ops.retain(|op| !matches!(op, Op::Drained { .. }));
         }
         edit
+    }
+
+    /// What level 0 takes for drained when it lets range tombstones go.
+    fn planted_drained(&self, drained: &DrainedMap, upto: Lsn) -> DrainedMap {
+        let mut drained = drained.clone();
+        if self.options.has(Planted::RetireRangesEarly) {
+            drained.set(&KeyInterval::all(), upto);
+        }
+        drained
     }
 
     /// Journals the edit of a drain of `table`.

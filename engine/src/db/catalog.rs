@@ -161,8 +161,11 @@ fn release_records(shared: &Shared, view: &View) {
             shared.zones.sub_live(shared.zones.zone_of(at), 1);
             cursor.step();
         }
+        for tombstone in memtable.tombstones().iter().flat_map(|set| set.iter()) {
+            shared.zones.sub_live(shared.zones.zone_of(tombstone.at), 1);
+        }
     }
-    for at in view.level0.retire(&KeyInterval::all(), LSN_MAX) {
+    for at in view.level0.retire(&KeyInterval::all(), LSN_MAX, &view.version.drained) {
         shared.zones.sub_live(shared.zones.zone_of(at), 1);
     }
 }

@@ -87,7 +87,12 @@ fn scan_zone(engine: &Engine, tables: &Tables, accepted: &[Accepted], found: &mu
     let accepted = accepted.iter().filter(counts);
     for (at, record) in accepted.flat_map(|entry| records(region, entry)) {
         let Some(table) = tables.get(&record.table) else { continue };
-        if record.seq > table.view().version.drained.get(record.key) {
+        let drained = &table.view().version.drained;
+        if let Some(tombstone) = record.tombstone(at) {
+            if !drained.undrained(&tombstone.interval, tombstone.seq).is_empty() {
+                found.entry(record.table).or_default().add_tombstone(tombstone);
+            }
+        } else if record.seq > drained.get(record.key) {
             found.entry(record.table).or_default().add(at, record.key);
         }
     }
@@ -99,7 +104,7 @@ fn install(engine: &Engine, table: &TableCore, found: Vec<Found>, threads: usize
     let zones = &engine.shared.zones;
     let counts = |at| zones.add_live(zones.zone_of(at), 1);
     let rebuilt = rebuild(region, found, threads, &counts);
-    let count = rebuilt.index.len() as u64;
+    let count = (rebuilt.index.len() + rebuilt.tombstones.len()) as u64;
     let oldest = rebuilt.oldest;
     let level0 = Arc::new(GlobalIndex::rebuilt(Arc::clone(region), rebuilt));
     let mut change = table.change();

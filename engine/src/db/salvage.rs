@@ -13,10 +13,12 @@ use super::{Database, OpenHow};
 use crate::alloc::ZonePool;
 use crate::commit::{Evidence, readable};
 use crate::error::{Damage, Error, Result};
-use crate::levels::{Edit, Op, Run, TableInfo, VersionSet};
+use crate::levels::{Edit, Op, Run, TableInfo, Version, VersionSet};
 use crate::memtable::{Record, records_in};
+use crate::mvcc::{KeyInterval, Tombstone};
 use crate::options::{Durability, Options};
-use crate::record::{Kind, SYSTEM_TABLE, TableId};
+use crate::read::KeyRange;
+use crate::record::{Kind, LSN_MAX, SYSTEM_TABLE, TableId};
 use crate::table::{Table, WriteBatch};
 
 /// Bytes of a batch that is worth a commit.
@@ -60,7 +62,8 @@ pub(super) fn salvage(from: &Path, to: &Path) -> Result<SalvageReport> {
         .flat_map(|region| payloads.iter().flat_map(|(at, len)| records_in(region, *at, *len)))
         .map(|(_, record)| record)
         .collect();
-    records.sort_by_key(|record| record.seq);
+    // Within a commit range deletes come first.
+    records.sort_by_key(|record| (record.seq, record.kind != Kind::RangeDelete));
     report.adopt_events(from, &set, &records);
     for table in set.tables() {
         let into = target.table(&table.name)?;
@@ -73,7 +76,12 @@ pub(super) fn salvage(from: &Path, to: &Path) -> Result<SalvageReport> {
             report.run(&set, &table, &run, &mut writer)?;
         }
         if let Some(into) = home(&set, record, journal_is_whole, &target)? {
-            writer.write(&into, record.kind, record.key, record.value)?;
+            match record.tombstone(0) {
+                Some(tombstone) => {
+                    writer.delete_undrained(&set, &into, record.table, &tombstone)?
+                }
+                None => writer.write(&into, record.kind, record.key, record.value)?,
+            }
         }
     }
     for (table, run) in runs {
@@ -120,12 +128,17 @@ fn home(
 ) -> Result<Option<Table>> {
     let known = set.tables().into_iter().find(|table| table.id == record.table);
     match (known, set.version(record.table)) {
-        (Some(_), Some(version)) if version.drained.get(record.key) >= record.seq => Ok(None),
+        (Some(_), Some(version)) if has_moved(&version, record) => Ok(None),
         (Some(table), _) => target.table(&table.name).map(Some),
         (None, _) if journal_is_whole => Ok(None),
         // The edit that named its table is lost.
         (None, _) => target.table(&format!("lost-{}", record.table)).map(Some),
     }
+}
+
+/// Whether D says that a record is in level 1. A range delete is asked piece by piece.
+fn has_moved(version: &Version, record: &Record<'_>) -> bool {
+    record.kind != Kind::RangeDelete && version.drained.get(record.key) >= record.seq
 }
 
 impl SalvageReport {
@@ -224,7 +237,14 @@ impl SalvageReport {
     ) -> Result<()> {
         let Some(version) = set.version(table) else { return Ok(()) };
         for extent in version.levels.iter().rev().flat_map(|level| level.extents().iter()) {
+            let tombstones = extent.salvage_tombstones(&mut self.lost);
+            for tombstone in tombstones.iter() {
+                writer.delete_range(into, &tombstone.interval)?;
+            }
             extent.salvage(&mut self.lost, |entry| {
+                if tombstones.newest_over(entry.key, LSN_MAX) > entry.seq {
+                    return Ok(());
+                }
                 writer.write(into, entry.kind, entry.key, entry.value)
             })?;
         }
@@ -244,7 +264,8 @@ impl Writer<'_> {
         match kind {
             Kind::Put => self.batch.put(into, key, value),
             Kind::Delete => self.batch.delete(into, key),
-            Kind::Prepare
+            Kind::RangeDelete
+            | Kind::Prepare
             | Kind::CommitPrepared
             | Kind::RollBackPrepared
             | Kind::SpilledRun
@@ -253,6 +274,34 @@ impl Writer<'_> {
             | Kind::Lock => return Ok(()),
         };
         self.records += 1;
+        self.commit_large()
+    }
+
+    /// Deletes what lies in an interval so far.
+    fn delete_range(&mut self, into: &Table, interval: &KeyInterval) -> Result<()> {
+        let KeyRange { lower, upper } = KeyRange::from(interval.clone());
+        self.batch.delete_range(into, (lower, upper));
+        self.records += 1;
+        self.commit_large()
+    }
+
+    /// Of a range delete of the region, what has not moved to level 1.
+    fn delete_undrained(
+        &mut self,
+        set: &VersionSet,
+        into: &Table,
+        table: TableId,
+        tombstone: &Tombstone,
+    ) -> Result<()> {
+        let Tombstone { interval, seq, .. } = tombstone;
+        let left = match set.version(table) {
+            Some(version) => version.drained.undrained(interval, *seq),
+            None => vec![interval.clone()],
+        };
+        left.iter().try_for_each(|part| self.delete_range(into, part))
+    }
+
+    fn commit_large(&mut self) -> Result<()> {
         if self.batch.stored_bytes() >= BATCH_BYTES {
             let batch = std::mem::take(&mut self.batch);
             self.db.write_with(batch, Durability::Relaxed)?;

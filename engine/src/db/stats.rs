@@ -182,6 +182,8 @@ pub struct TableStats {
     pub level0_records: u64,
     /// Bytes they take in the region.
     pub level0_bytes: u64,
+    /// Of the records in memtables and level 0, range deletes.
+    pub range_deletes: u64,
     /// Bytes of memory that the indexes of memtables and level 0 take.
     pub index_memory: u64,
     /// Runs of large commits that are not drained.
@@ -203,6 +205,8 @@ pub struct LevelStats {
     pub extents: u64,
     /// Records in them.
     pub records: u64,
+    /// Of these, range deletes, cut at the ends of extents.
+    pub range_deletes: u64,
     /// Bytes they take on disk.
     pub bytes: u64,
     /// Look-ups that it answered, those that found a delete included.
@@ -409,6 +413,7 @@ fn table(core: &TableCore) -> TableStats {
         memtable_bytes: view.active.bytes() + frozen,
         level0_records,
         level0_bytes,
+        range_deletes: view.range_deletes(),
         index_memory: view.index_memory(),
         spilled_runs: view.runs().count() as u64,
         spilled_bytes: view.runs().map(|run| run.extents.bytes()).sum(),
@@ -417,6 +422,7 @@ fn table(core: &TableCore) -> TableStats {
                 level: number,
                 extents: level.extents().len() as u64,
                 records: level.records(),
+                range_deletes: level.tombstones(),
                 bytes: level.bytes(),
                 answered: view.version.answers.of(number),
             })

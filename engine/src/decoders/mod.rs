@@ -16,7 +16,7 @@ use crate::txn::probe as txn;
 type Decoder = fn(&[u8]) -> bool;
 
 /// All of them, by the name of their target and corpus.
-const DECODERS: [(&str, Decoder); 19] = [
+const DECODERS: [(&str, Decoder); 20] = [
     ("superblock", memory::superblock),
     ("floor", memory::floor),
     ("words", memory::words),
@@ -34,6 +34,7 @@ const DECODERS: [(&str, Decoder); 19] = [
     ("footer", extent::footer),
     ("filter", extent::filter),
     ("index", extent::index),
+    ("ranges", extent::ranges),
     ("block", extent::block),
     ("extent", extent::extent),
 ];

@@ -1,4 +1,5 @@
-//! Lays out an extent: blocks as records come, then summaries, filter, index and footer.
+//! Lays out an extent: blocks as records come, then summaries, filter, index, range tombstones and
+//! footer.
 
 use std::sync::Arc;
 
@@ -7,8 +8,9 @@ use super::filter::FilterBuilder;
 use super::footer::{FOOTER_LEN, Footer};
 use super::index::IndexBuilder;
 use super::summary::BlockSummary;
-use super::{BlockCache, Extent, ExtentMeta, WholeBlock, filter, summary};
+use super::{BlockCache, Extent, ExtentMeta, WholeBlock, filter, ranges, summary};
 use crate::error::{Error, ErrorKind, Result};
+use crate::mvcc::Tombstone;
 use crate::options::Compression;
 use crate::record::{EntryRef, Kind, Lsn};
 use crate::tier::{ExtentStore, Location};
@@ -44,6 +46,7 @@ pub(crate) struct ExtentBuilder {
     filter: FilterBuilder,
     /// Of each user key of the block that is open.
     hashes: Vec<u64>,
+    tombstones: Vec<Arc<Tombstone>>,
     /// Of each block, the open one included.
     summaries: Vec<BlockSummary>,
     /// Blocks taken over that are cached: where they are now, and where they were.
@@ -60,6 +63,7 @@ impl ExtentBuilder {
             location: Location { file: 0, offset: 0, len: 0 },
             records: 0,
             deletes: 0,
+            tombstones: 0,
             smallest_seq: Lsn::MAX,
             greatest_seq: 0,
             raw_bytes: 0,
@@ -74,6 +78,7 @@ impl ExtentBuilder {
             index: IndexBuilder::default(),
             filter: FilterBuilder::new(format.filter_bits),
             hashes: Vec::new(),
+            tombstones: Vec::new(),
             summaries: Vec::new(),
             cached: Vec::new(),
             meta,
@@ -110,6 +115,33 @@ impl ExtentBuilder {
         self.meta.smallest_seq = self.meta.smallest_seq.min(entry.seq);
         self.meta.greatest_seq = self.meta.greatest_seq.max(entry.seq);
         self.meta.raw_bytes += (entry.key.len() + entry.value.len()) as u64;
+    }
+
+    /// Adds range tombstones, cut at the ends of the extent; once, when all records are there.
+    pub(crate) fn add_tombstones(&mut self, mut tombstones: Vec<Arc<Tombstone>>) {
+        if !self.block.is_empty() {
+            // With the last key that it has, not the last one that a tombstone reaches.
+            self.finish_block();
+        }
+        tombstones.sort_by(|a, b| ranges::place(a).cmp(&ranges::place(b)));
+        for tombstone in &tombstones {
+            let (start, last) = (&tombstone.interval.start, tombstone.interval.last_key());
+            let last = last.unwrap_or_default();
+            let meta = &mut self.meta;
+            if meta.records == 0 || *start < meta.smallest_key {
+                meta.smallest_key.clone_from(start);
+            }
+            if meta.records == 0 || last > meta.greatest_key.as_slice() {
+                meta.greatest_key = last.to_vec();
+            }
+            meta.records += 1;
+            meta.deletes += 1;
+            meta.tombstones += 1;
+            meta.smallest_seq = meta.smallest_seq.min(tombstone.seq);
+            meta.greatest_seq = meta.greatest_seq.max(tombstone.seq);
+            meta.raw_bytes += tombstone.raw_bytes() as u64;
+        }
+        self.tombstones = tombstones;
     }
 
     /// Appends a block of another extent as it is. All its keys are greater than the last one
@@ -177,6 +209,7 @@ impl ExtentBuilder {
         let summary = summary::encode(self.meta.id, &self.summaries);
         let filter = self.filter.finish(self.meta.id);
         let index = self.index.finish(self.meta.id);
+        let ranges = ranges::encode(self.meta.id, &self.tombstones);
         let filter_offset = self.out.len() + summary.len();
         let footer = Footer {
             summary_offset: self.out.len() as u32,
@@ -187,10 +220,12 @@ impl ExtentBuilder {
             index_len: index.len() as u32,
             records: self.meta.records,
             blocks: self.index.blocks(),
+            ranges_len: ranges.len() as u32,
         }
         .encode(self.meta.id);
-        self.out.reserve_exact(summary.len() + filter.len() + index.len() + FOOTER_LEN);
-        for part in [&summary, &filter, &index, footer.as_slice()] {
+        self.out
+            .reserve_exact(summary.len() + filter.len() + index.len() + ranges.len() + FOOTER_LEN);
+        for part in [&summary, &filter, &index, &ranges, footer.as_slice()] {
             self.out.extend_from_slice(part);
         }
         self.meta.footer_checksum = Footer::checksum_of(&footer);

@@ -78,10 +78,13 @@ impl Cursor for ExtentCursor {
     fn seek_before(&mut self, key: Option<&[u8]>) -> Result<()> {
         let index = &self.parts()?.index;
         let Some(key) = key else {
-            let last = index.entries().len() - 1;
-            return self.enter(last, BlockCursor::last);
+            return match index.entries().len().checked_sub(1) {
+                Some(last) => self.enter(last, BlockCursor::last),
+                None => Ok(()),
+            };
         };
-        let n = index.find_key(key);
+        // An extent of range tombstones alone has no block.
+        let Some(n) = index.find_key(key) else { return Ok(()) };
         self.enter(n, |block| block.seek_before(key))?;
         if !self.is_placed() && n > 0 {
             self.enter(n - 1, BlockCursor::last)?;

@@ -15,6 +15,8 @@ pub(super) struct Footer {
     pub(super) index_len: u32,
     pub(super) records: u64,
     pub(super) blocks: u32,
+    /// Of the range tombstones, behind the index; 0 without any.
+    pub(super) ranges_len: u32,
     /// Of the block summaries; 0 in extents of version 1, which have none.
     pub(super) summary_offset: u32,
     pub(super) summary_len: u32,
@@ -33,6 +35,7 @@ impl Footer {
         put_u64(&mut out, self.records);
         put_u32(&mut out, self.blocks);
         put_u32(&mut out, FORMAT);
+        put_u32(&mut out, self.ranges_len);
         let mut footer = [0; FOOTER_LEN];
         footer[..out.len()].copy_from_slice(&out);
         footer[56..60].copy_from_slice(&self.summary_offset.to_le_bytes());
@@ -70,16 +73,24 @@ impl Footer {
             return Err(Malformed::new(expected, format!("extent {id}, version {version}")));
         }
         let filter_end = u64::from(footer.filter_offset) + u64::from(footer.filter_len);
-        let index_end = u64::from(footer.index_offset) + u64::from(footer.index_len);
         let summary_end = u64::from(footer.summary_offset) + u64::from(footer.summary_len);
         let sound = filter_end == u64::from(footer.index_offset)
             && (footer.summary_len == 0 || summary_end == u64::from(footer.filter_offset))
-            && index_end + FOOTER_LEN as u64 == u64::from(extent_len);
+            && footer.ranges_end() + FOOTER_LEN as u64 == u64::from(extent_len);
         if !sound {
-            let expected = format!("filter, index and footer end to end in {extent_len} bytes");
+            let expected = format!("all parts end to end in {extent_len} bytes");
             return Err(Malformed::new(expected, format!("{footer:?}")));
         }
         Ok(footer)
+    }
+
+    /// Where the range tombstones begin.
+    pub(super) fn ranges_offset(&self) -> u32 {
+        self.index_offset.saturating_add(self.index_len)
+    }
+
+    fn ranges_end(&self) -> u64 {
+        u64::from(self.index_offset) + u64::from(self.index_len) + u64::from(self.ranges_len)
     }
 
     fn fields(reader: &mut Reader<'_>) -> Option<(Footer, u64, u32)> {
@@ -91,11 +102,13 @@ impl Footer {
             index_len: reader.u32()?,
             records: reader.u64()?,
             blocks: reader.u32()?,
+            ranges_len: 0,
             summary_offset: 0,
             summary_len: 0,
         };
         let version = reader.u32()?;
-        reader.take(8)?;
+        footer.ranges_len = reader.u32()?;
+        reader.take(4)?;
         footer.summary_offset = reader.u32()?;
         footer.summary_len = reader.u32()?;
         Some((footer, id, version))
@@ -123,6 +136,7 @@ mod tests {
         index_len: 20,
         records: 3,
         blocks: 1,
+        ranges_len: 0,
         summary_offset: 960,
         summary_len: 40,
     };
@@ -132,6 +146,10 @@ mod tests {
         let bytes = FOOTER.encode(4);
         let sum = Footer::checksum_of(&bytes);
         assert_eq!(Footer::decode(4, 1164, sum, &bytes), Ok(FOOTER));
+        let ranged = Footer { ranges_len: 40, ..FOOTER };
+        let sum_of_ranged = Footer::checksum_of(&ranged.encode(4));
+        assert_eq!(Footer::decode(4, 1204, sum_of_ranged, &ranged.encode(4)), Ok(ranged));
+        assert!(Footer::decode(4, 1164, sum_of_ranged, &ranged.encode(4)).is_err());
         for i in 0..bytes.len() {
             for bit in 0..8 {
                 let mut bad = bytes;

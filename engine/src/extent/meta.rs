@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use crate::mvcc::KeyInterval;
 use crate::record::{Lsn, Reader, put_bytes, put_u32, put_u64};
 use crate::tier::Location;
 
@@ -14,7 +15,10 @@ pub(crate) struct ExtentMeta {
     pub(crate) id: u64,
     pub(crate) location: Location,
     pub(crate) records: u64,
+    /// Of these, range tombstones included.
     pub(crate) deletes: u64,
+    /// Of these, range tombstones.
+    pub(crate) tombstones: u32,
     pub(crate) smallest_seq: Lsn,
     pub(crate) greatest_seq: Lsn,
     /// Bytes of keys and values, as the user counts them.
@@ -26,7 +30,7 @@ pub(crate) struct ExtentMeta {
 }
 
 impl ExtentMeta {
-    /// Appends the description of `docs/format.md`.
+    /// Appends the description of `docs/format.md`, but for the number of range tombstones.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         put_u64(out, self.id);
         put_u32(out, self.location.file);
@@ -51,6 +55,7 @@ impl ExtentMeta {
             location,
             records: reader.u64()?,
             deletes: reader.u64()?,
+            tombstones: 0,
             smallest_seq: reader.u64()?,
             greatest_seq: reader.u64()?,
             raw_bytes: reader.u64()?,
@@ -65,9 +70,15 @@ impl ExtentMeta {
     pub(crate) fn is_sound(&self) -> bool {
         self.records > 0
             && self.deletes <= self.records
+            && u64::from(self.tombstones) <= self.deletes
             && self.records.max(self.raw_bytes) < BEYOND
             && self.smallest_seq <= self.greatest_seq
             && self.smallest_key <= self.greatest_key
+    }
+
+    /// All keys that it may say something of.
+    pub(crate) fn interval(&self) -> KeyInterval {
+        KeyInterval::closed(&self.smallest_key, &self.greatest_key)
     }
 
     /// Whether `key` lies between the smallest and the greatest key.
@@ -104,6 +115,7 @@ mod tests {
             location: Location { file: 1, offset: 16_384, len: 1_000 },
             records: 10,
             deletes: 1,
+            tombstones: 0,
             smallest_seq: 3,
             greatest_seq: 12,
             raw_bytes: 900,

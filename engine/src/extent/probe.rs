@@ -5,13 +5,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::ExtentMeta;
 use super::block::{Block, BlockCursor};
 use super::filter::{self, Filter};
 use super::footer::{FOOTER_LEN, Footer};
 use super::index::Index;
 use super::reader::Parts;
-use super::summary;
+use super::{ExtentMeta, ranges, summary};
 use crate::record::{Lsn, mended};
 use crate::tier::Location;
 
@@ -28,7 +27,7 @@ pub(crate) fn footer(bytes: &[u8]) -> bool {
     let sum = right.get(4..).and_then(|rest| rest.first_chunk::<4>());
     let sum = sum.map_or(0, |sum| u32::from_le_bytes(*sum));
     // How long the extent is says the journal; here, what the footer itself makes of it.
-    let len = (field(24, 28) + field(28, 32) + FOOTER_LEN as u64) as u32;
+    let len = (field(24, 28) + field(28, 32) + field(48, 52) + FOOTER_LEN as u64) as u32;
     drop(Footer::decode(id, len, sum, bytes));
     let decoded = Footer::decode(id, len, sum, &right);
     if let Ok(footer) = &decoded {
@@ -61,13 +60,25 @@ pub(crate) fn index(bytes: &[u8]) -> bool {
     })
 }
 
+pub(crate) fn ranges(bytes: &[u8]) -> bool {
+    let right = mended(bytes, 0, (4, bytes.len()), &[EXTENT, 4]);
+    drop(ranges::decode(EXTENT, bytes));
+    let decoded = ranges::decode(EXTENT, &right);
+    if let Ok(found) = &decoded {
+        let mut list: Vec<_> = found.iter().cloned().collect();
+        list.sort_by(|a, b| ranges::place(a).cmp(&ranges::place(b)));
+        assert_eq!(ranges::encode(EXTENT, &list), right);
+    }
+    decoded.is_ok()
+}
+
 /// Every block is found by its own last record.
 fn walk_index(index: &Index) {
     for (n, entry) in index.entries().iter().enumerate() {
         assert_eq!(index.find(index.last_key(n), entry.last_seq), Some(n));
-        assert!(index.find_key(index.last_key(n)) <= n);
+        assert!(index.find_key(index.last_key(n)).is_some_and(|found| found <= n));
     }
-    assert!(index.blocks_end() >= index.entries()[0].len);
+    assert!(index.blocks_end() >= index.entries().first().map_or(0, |first| first.len));
 }
 
 pub(crate) fn block(bytes: &[u8]) -> bool {
@@ -119,12 +130,15 @@ pub(crate) fn extent(bytes: &[u8]) -> bool {
         }
     }
     mend(&mut right, (filter, index), &[id, 1]);
-    mend(&mut right, (index, index + footer.index_len as usize), &[id, 2]);
+    let ranges = footer.ranges_offset() as usize;
+    mend(&mut right, (index, ranges), &[id, 2]);
+    mend(&mut right, (ranges, ranges + footer.ranges_len as usize), &[id, 4]);
     let meta = ExtentMeta {
         id,
         location: Location { file: 1, offset: 0, len },
         records: footer.records,
         deletes: 0,
+        tombstones: 0,
         smallest_seq: 0,
         greatest_seq: Lsn::MAX,
         raw_bytes: 0,

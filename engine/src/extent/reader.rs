@@ -20,9 +20,10 @@ use super::filter::{self, Filter};
 use super::footer::{FOOTER_LEN, Footer};
 use super::heat::Heat;
 use super::index::Index;
-use super::{BlockCache, BlockSummary, Described, ExtentCursor, ExtentMeta, Malformed};
+use super::{BlockCache, BlockSummary, Described, ExtentCursor, ExtentMeta, Malformed, ranges};
 use crate::cache::Below;
 use crate::error::{Damage, Error, Result};
+use crate::mvcc::Tombstones;
 use crate::record::{Kind, Lsn};
 use crate::tier::ExtentStore;
 
@@ -39,11 +40,12 @@ pub(crate) struct Found {
     pub(crate) value: Bytes,
 }
 
-/// Filter and index, checked.
+/// Filter, index and range tombstones, checked.
 #[derive(Debug)]
 pub(super) struct Parts {
     pub(super) filter: Filter,
     pub(super) index: Index,
+    pub(super) ranges: Tombstones,
 }
 
 impl Parts {
@@ -56,7 +58,9 @@ impl Parts {
         let index_end = index + footer.index_len as usize;
         let filter = Filter::decode(meta.id, bytes.get(filter..index)?.to_vec()).ok()?;
         let index = Index::decode(meta.id, bytes.get(index..index_end)?.to_vec()).ok()?;
-        Some(Parts { filter, index })
+        let ranges_end = index_end + footer.ranges_len as usize;
+        let ranges = ranges::decode(meta.id, bytes.get(index_end..ranges_end)?).ok()?;
+        Some(Parts { filter, index, ranges })
     }
 }
 
@@ -176,6 +180,15 @@ impl Extent {
         }))
     }
 
+    /// Its range tombstones, which end where it ends.
+    ///
+    /// # Errors
+    ///
+    /// As [`Extent::get`].
+    pub(crate) fn tombstones(&self) -> Result<&Tombstones> {
+        Ok(&self.parts()?.ranges)
+    }
+
     /// A cursor over all records; with `fill`, blocks it reads enter the cache.
     pub(crate) fn cursor(self: &Arc<Self>, cache: &Arc<BlockCache>, fill: bool) -> ExtentCursor {
         ExtentCursor::new(Arc::clone(self), Arc::clone(cache), fill)
@@ -187,7 +200,8 @@ impl Extent {
         let meets =
             self.meta.smallest_key.as_slice() <= last && first <= self.meta.greatest_key.as_slice();
         self.parts.get().filter(|_| meets).is_some_and(|Parts { index, .. }| {
-            let blocks = &index.entries()[index.find_key(first)..=index.find_key(last)];
+            let blocks = index.find_key(first).zip(index.find_key(last));
+            let blocks = blocks.map_or(&[][..], |(from, to)| &index.entries()[from..=to]);
             blocks.iter().any(|block| cache.contains(self.meta.id, block.offset))
         })
     }
@@ -220,12 +234,14 @@ impl Extent {
         entries.iter().for_each(|entry| cache.remove(self.meta.id, entry.offset));
     }
 
-    /// Bytes of memory that filter and index hold, once they are loaded.
+    /// Bytes of memory that filter, index and range tombstones hold, once they are loaded.
     pub(crate) fn memory(&self) -> usize {
-        self.parts.get().map_or(0, |parts| parts.filter.memory() + parts.index.memory())
+        self.parts.get().map_or(0, |Parts { filter, index, ranges }| {
+            filter.memory() + index.memory() + ranges.memory()
+        })
     }
 
-    /// Filter and index, loaded at first use.
+    /// All but the blocks, loaded at first use.
     pub(super) fn parts(&self) -> Result<&Parts> {
         if let Some(parts) = self.parts.get() {
             return Ok(parts);
@@ -238,7 +254,8 @@ impl Extent {
         let footer = self.load_footer()?;
         let filter = self.load_filter(&footer)?;
         let index = self.load_index(&footer)?;
-        Ok(Parts { filter, index })
+        let ranges = self.load_ranges(&footer)?;
+        Ok(Parts { filter, index, ranges })
     }
 
     pub(super) fn load_footer(&self) -> Result<Footer> {
@@ -278,6 +295,23 @@ impl Extent {
             return Err(self.corrupt(footer.index_offset, "extent index", malformed));
         }
         Ok(index)
+    }
+
+    pub(super) fn load_ranges(&self, footer: &Footer) -> Result<Tombstones> {
+        let (offset, len) = (footer.ranges_offset(), footer.ranges_len);
+        // Most extents have none, and no read for it.
+        let bytes = match len {
+            0 => Vec::new(),
+            _ => self.store.read(&self.meta.location, offset, len)?,
+        };
+        let ranges = ranges::decode(self.meta.id, &bytes)
+            .map_err(|malformed| self.corrupt(offset, "range tombstones", malformed))?;
+        if ranges.len() as u64 != u64::from(self.meta.tombstones) {
+            let expected = format!("{} tombstones, as the journal has it", self.meta.tombstones);
+            let malformed = Malformed::new(expected, format!("{}", ranges.len()));
+            return Err(self.corrupt(offset, "range tombstones", malformed));
+        }
+        Ok(ranges)
     }
 
     /// Block `n`, from the cache or from the store. With `fill` a user reads it: it enters the

@@ -5,9 +5,21 @@ use std::sync::Arc;
 use super::block::BlockCursor;
 use super::{Extent, Malformed};
 use crate::error::{Damage, Error, Result};
+use crate::mvcc::Tombstones;
 use crate::record::EntryRef;
 
 impl Extent {
+    /// The range tombstones that can be read.
+    pub(crate) fn salvage_tombstones(&self, lost: &mut Vec<Damage>) -> Tombstones {
+        let found = self.load_footer().and_then(|footer| self.load_ranges(&footer));
+        found.unwrap_or_else(|error| {
+            lost.extend(
+                (self.meta().tombstones > 0).then(|| self.loss(0, "range tombstones", &error)),
+            );
+            Tombstones::default()
+        })
+    }
+
     /// Hands the newest version of each key that can be read to `each`, in the order of keys. What
     /// cannot be read goes to `lost`: a block alone where the index is sound, else everything.
     ///

@@ -7,6 +7,7 @@ use super::filter::{self, Filter};
 use super::index::Index;
 use super::{BlockSummary, Extent, ExtentMeta, Malformed};
 use crate::error::{Damage, Error};
+use crate::mvcc::{Tombstone, Tombstones};
 use crate::options::Compression;
 use crate::record::{EntryRef, Kind, Lsn};
 
@@ -21,7 +22,8 @@ impl Extent {
         let filter = check.take("extent filter", self.load_filter(&footer));
         let summaries = check.take("block summaries", self.summaries()).flatten();
         if let Some(index) = check.take("extent index", self.load_index(&footer)) {
-            check.blocks(filter.as_ref(), summaries.as_deref(), &index);
+            let ranges = check.take("range tombstones", self.load_ranges(&footer));
+            check.blocks(filter.as_ref(), summaries.as_deref(), &index, ranges.as_ref());
         }
         check.checked
     }
@@ -32,11 +34,14 @@ impl Extent {
 struct Tally {
     records: u64,
     deletes: u64,
+    tombstones: u32,
     raw_bytes: u64,
     smallest_seq: Option<Lsn>,
     greatest_seq: Lsn,
     first_key: Option<Vec<u8>>,
     last: Option<(Vec<u8>, Lsn)>,
+    /// The last key that a range tombstone may reach.
+    reach: Option<Vec<u8>>,
 }
 
 impl Tally {
@@ -58,14 +63,31 @@ impl Tally {
         ordered
     }
 
+    fn add_tombstone(&mut self, tombstone: &Tombstone) {
+        let Tombstone { interval, seq, .. } = tombstone;
+        self.records += 1;
+        self.deletes += 1;
+        self.tombstones += 1;
+        self.raw_bytes += tombstone.raw_bytes() as u64;
+        self.smallest_seq = Some(self.smallest_seq.map_or(*seq, |smallest| smallest.min(*seq)));
+        self.greatest_seq = self.greatest_seq.max(*seq);
+        let first = self.first_key.get_or_insert_with(|| interval.start.clone());
+        if interval.start < *first {
+            first.clone_from(&interval.start);
+        }
+        self.reach = interval.last_key().map(<[u8]>::to_vec).max(self.reach.take());
+    }
+
     fn agrees_with(&self, meta: &ExtentMeta) -> bool {
+        let last = self.last.as_ref().map(|(key, _)| key).max(self.reach.as_ref());
         self.records == meta.records
             && self.deletes == meta.deletes
+            && self.tombstones == meta.tombstones
             && self.raw_bytes == meta.raw_bytes
             && self.smallest_seq == Some(meta.smallest_seq)
             && self.greatest_seq == meta.greatest_seq
             && self.first_key.as_ref() == Some(&meta.smallest_key)
-            && self.last.as_ref().map(|(key, _)| key) == Some(&meta.greatest_key)
+            && last == Some(&meta.greatest_key)
     }
 }
 
@@ -94,6 +116,7 @@ impl Check<'_> {
         filter: Option<&Filter>,
         summaries: Option<&[BlockSummary]>,
         index: &Index,
+        ranges: Option<&Tombstones>,
     ) {
         let before = self.report.len();
         let mut tally = Tally::default();
@@ -108,6 +131,7 @@ impl Check<'_> {
                 self.report.push(self.extent.damage(offset, "block", malformed));
             }
         }
+        ranges.into_iter().flat_map(Tombstones::iter).for_each(|t| tally.add_tombstone(t));
         let meta = self.extent.meta();
         if self.report.len() == before && !tally.agrees_with(meta) {
             let expected = format!("{} records as the journal describes them", meta.records);

@@ -10,6 +10,7 @@
 //!
 //! 1. Every record at or below D of its key may be missing; every record above D that was fed is
 //!    there until a later D covers it.
+//! 2. A range tombstone is there, and counts in its zone, until D covers all of it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,15 +18,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::{ColumnBudget, Level0, Superseded};
 use crate::error::Result;
 use crate::memtable::{Index, Memtable, Rebuilt, Record, RecordCursor, record_at};
-use crate::mvcc::{DrainedMap, KeyInterval};
+use crate::mvcc::{DrainedMap, KeyInterval, Tombstone, TombstoneList, Tombstones};
 use crate::pm::Region;
-use crate::record::{Cursor, EntryRef, LSN_MAX, Lsn};
+use crate::record::{Cursor, EntryRef, Kind, LSN_MAX, Lsn};
 
 /// The default container of level 0.
 #[derive(Debug)]
 pub(crate) struct GlobalIndex {
     region: Arc<Region>,
     index: Index,
+    tombstones: TombstoneList,
     records: AtomicU64,
     bytes: AtomicU64,
 }
@@ -36,6 +38,7 @@ impl GlobalIndex {
         GlobalIndex {
             index: Index::new(Arc::clone(&region)),
             region,
+            tombstones: TombstoneList::default(),
             records: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
         }
@@ -43,15 +46,27 @@ impl GlobalIndex {
 
     /// One with what was found at open.
     pub(crate) fn rebuilt(region: Arc<Region>, rebuilt: Rebuilt) -> GlobalIndex {
-        let Rebuilt { index, bytes, .. } = rebuilt;
-        let (records, bytes) = (AtomicU64::new(index.len() as u64), AtomicU64::new(bytes));
-        GlobalIndex { region, index, records, bytes }
+        let Rebuilt { index, tombstones, bytes, .. } = rebuilt;
+        let records = (index.len() + tombstones.len()) as u64;
+        let list = TombstoneList::default();
+        list.add(tombstones);
+        let (records, bytes) = (AtomicU64::new(records), AtomicU64::new(bytes));
+        GlobalIndex { region, index, tombstones: list, records, bytes }
     }
 
     fn add(&self, record: &Record<'_>, at: u64) {
         self.index.insert(record.key, record.seq, at);
+        self.count_in(record);
+    }
+
+    fn count_in(&self, record: &Record<'_>) {
         self.records.fetch_add(1, Ordering::Relaxed);
         self.bytes.fetch_add(record.stored_len() as u64, Ordering::Relaxed);
+    }
+
+    fn count_out(&self, record: &Record<'_>) {
+        self.records.fetch_sub(1, Ordering::Relaxed);
+        self.bytes.fetch_sub(record.stored_len() as u64, Ordering::Relaxed);
     }
 }
 
@@ -73,8 +88,36 @@ impl GlobalIndex {
     }
 }
 
+impl GlobalIndex {
+    /// Where range tombstones with a sequence number of at most `upto` have something left to
+    /// drain in `interval`, in order. Each has the bytes of its record, but for those that reach
+    /// in from the left: theirs were counted with the columns before.
+    fn ranges_in(
+        &self,
+        interval: &KeyInterval,
+        upto: Lsn,
+        drained: &DrainedMap,
+    ) -> Vec<(Vec<u8>, u64)> {
+        let Some(tombstones) = self.tombstones.load() else { return Vec::new() };
+        let left = |t: &Arc<Tombstone>| {
+            let inside = t.interval.intersection(interval).filter(|_| t.seq <= upto)?;
+            let first = drained.undrained(&inside, t.seq).into_iter().next()?;
+            let starts_here = t.interval.start >= interval.start;
+            let bytes = if starts_here { record_at(&self.region, t.at).stored_len() } else { 0 };
+            Some((first.start, bytes as u64))
+        };
+        let mut ranges: Vec<_> = tombstones.iter().filter_map(left).collect();
+        ranges.sort();
+        ranges
+    }
+}
+
 impl Level0 for GlobalIndex {
     fn feed(&self, memtable: &Memtable, needs: &dyn Fn(Lsn, Lsn) -> bool) -> Superseded {
+        if let Some(tombstones) = memtable.tombstones() {
+            tombstones.iter().for_each(|t| self.count_in(&record_at(&self.region, t.at)));
+            self.tombstones.add(tombstones.iter().cloned().collect());
+        }
         let mut superseded = Superseded::default();
         let mut cursor = RecordCursor::new(&self.region, memtable.index());
         cursor.seek_first();
@@ -103,9 +146,7 @@ impl Level0 for GlobalIndex {
         let _guard = crate::mvcc::pin();
         for (key, seq) in superseded.versions() {
             if let Some(at) = self.index.remove(key, seq) {
-                let stored = record_at(&self.region, at).stored_len();
-                self.records.fetch_sub(1, Ordering::Relaxed);
-                self.bytes.fetch_sub(stored as u64, Ordering::Relaxed);
+                self.count_out(&record_at(&self.region, at));
                 gone.push(at);
             }
         }
@@ -113,11 +154,17 @@ impl Level0 for GlobalIndex {
     }
 
     fn holds(&self, record: &Record<'_>, at: u64) -> bool {
-        self.index.get(record.key, record.seq) == Some((record.seq, at))
+        match record.kind {
+            Kind::RangeDelete => self.tombstones.holds(record.key, record.seq, at),
+            _ => self.index.get(record.key, record.seq) == Some((record.seq, at)),
+        }
     }
 
     fn relocate(&self, record: &Record<'_>, from: u64, to: u64) -> bool {
-        self.index.relocate(record.key, record.seq, from, to)
+        match record.kind {
+            Kind::RangeDelete => self.tombstones.relocate(record.key, record.seq, from, to),
+            _ => self.index.relocate(record.key, record.seq, from, to),
+        }
     }
 
     fn get(&self, key: &[u8], at_most: Lsn, drained: &DrainedMap) -> Option<Record<'_>> {
@@ -139,19 +186,52 @@ impl Level0 for GlobalIndex {
     ) -> Option<KeyInterval> {
         let mut cursor = RecordCursor::new(&self.region, &self.index);
         cursor.place(from, LSN_MAX);
+        let rest = KeyInterval { start: from.to_vec(), end: None };
+        let ranges = self.ranges_in(&rest, upto, drained);
+        let mut ranges = ranges.iter().map(|(start, bytes)| (start.as_slice(), *bytes)).peekable();
         let (mut bytes, mut last): (u64, Option<&[u8]>) = (0, None);
-        while let Some((_, record)) = cursor.record() {
-            let counts = record.seq <= upto && record.seq > drained.get(record.key);
-            if bytes >= budget.bytes && last != Some(record.key) {
-                return Some(KeyInterval { start: from.to_vec(), end: Some(record.key.to_vec()) });
+        loop {
+            while let Some((_, record)) = cursor.record()
+                && (record.seq > upto || record.seq <= drained.get(record.key))
+            {
+                cursor.step();
             }
-            if counts {
-                bytes += record.stored_len() as u64;
-                last = Some(record.key);
+            let record = cursor.record().map(|(_, r)| (r.key, r.stored_len() as u64));
+            let is_range = ranges.peek().is_some_and(|range| record.is_none_or(|r| range.0 <= r.0));
+            let next = if is_range { ranges.next() } else { record };
+            let Some((key, len)) = next else { break };
+            if bytes >= budget.bytes
+                && let Some(last) = last.filter(|last| *last != key)
+            {
+                return Some(KeyInterval::closed(from, last));
             }
-            cursor.step();
+            if !is_range {
+                cursor.step();
+            }
+            bytes += len;
+            last = Some(key);
         }
-        last.map(|_| KeyInterval { start: from.to_vec(), end: None })
+        last.map(|_| rest.clone())
+    }
+
+    fn tombstones(&self) -> Option<Arc<Tombstones>> {
+        self.tombstones.load()
+    }
+
+    fn tombstones_in(
+        &self,
+        interval: &KeyInterval,
+        upto: Lsn,
+        drained: &DrainedMap,
+    ) -> Vec<Arc<Tombstone>> {
+        let Some(tombstones) = self.tombstones.load() else { return Vec::new() };
+        let mut parts = Vec::new();
+        for whole in tombstones.iter().filter(|tombstone| tombstone.seq <= upto) {
+            let Some(inside) = whole.interval.intersection(interval) else { continue };
+            let undrained = drained.undrained(&inside, whole.seq).into_iter();
+            parts.extend(undrained.map(|part| Arc::new(Tombstone::new(part, whole.seq))));
+        }
+        parts
     }
 
     fn bytes_in(&self, interval: &KeyInterval, upto: Lsn, drained: &DrainedMap) -> u64 {
@@ -164,11 +244,20 @@ impl Level0 for GlobalIndex {
             }
             cursor.step();
         }
-        bytes
+        let ranges = self.ranges_in(interval, upto, drained);
+        bytes + ranges.iter().map(|(_, bytes)| bytes).sum::<u64>()
     }
 
-    fn retire(&self, interval: &KeyInterval, upto: Lsn) -> Vec<u64> {
+    fn retire(&self, interval: &KeyInterval, upto: Lsn, drained: &DrainedMap) -> Vec<u64> {
         let mut gone = Vec::new();
+        let has_moved = |tombstone: &Tombstone| {
+            let rest = drained.undrained(&tombstone.interval, tombstone.seq);
+            tombstone.seq <= upto && rest.iter().all(|part| interval.covers(part))
+        };
+        for tombstone in self.tombstones.remove(has_moved) {
+            self.count_out(&record_at(&self.region, tombstone.at));
+            gone.push(tombstone.at);
+        }
         let mut cursor = RecordCursor::new(&self.region, &self.index);
         cursor.place(&interval.start, LSN_MAX);
         while let Some((_, record)) = cursor.record() {
@@ -182,8 +271,7 @@ impl Level0 for GlobalIndex {
             // Where it was removed from, not where the cursor saw it: the cleaner may have moved
             // it in between, and has counted it out of its old zone then.
             if let Some(at) = self.index.remove(record.key, record.seq) {
-                self.records.fetch_sub(1, Ordering::Relaxed);
-                self.bytes.fetch_sub(record.stored_len() as u64, Ordering::Relaxed);
+                self.count_out(&record);
                 gone.push(at);
             }
         }
@@ -195,7 +283,7 @@ impl Level0 for GlobalIndex {
     }
 
     fn memory(&self) -> u64 {
-        self.index.memory() as u64
+        self.index.memory() as u64 + self.tombstones.memory()
     }
 }
 

@@ -6,7 +6,9 @@ mod global_index;
 pub(crate) use global_index::GlobalIndex;
 
 use crate::memtable::{Memtable, Record};
-use crate::mvcc::{DrainedMap, KeyInterval};
+use crate::mvcc::{DrainedMap, KeyInterval, Tombstone, Tombstones};
+use std::sync::Arc;
+
 use crate::record::{Cursor, Lsn};
 
 /// How large a column may be.
@@ -44,8 +46,22 @@ pub(crate) trait Level0: Send + Sync + std::fmt::Debug {
     /// A cursor over all that is not drained.
     fn cursor<'a>(&'a self, drained: &'a DrainedMap) -> Box<dyn Cursor + 'a>;
 
+    /// Its range tombstones, drained or not; `None` if it has none.
+    fn tombstones(&self) -> Option<Arc<Tombstones>>;
+
+    /// What its range tombstones with a sequence number of at most `upto` say of keys in `interval`
+    /// and is not drained.
+    fn tombstones_in(
+        &self,
+        interval: &KeyInterval,
+        upto: Lsn,
+        drained: &DrainedMap,
+    ) -> Vec<Arc<Tombstone>>;
+
     /// The next column at or after `from`, in turn: an interval whose records with a sequence
-    /// number of at most `upto` fit the budget. `None` when level 0 holds none at or after `from`.
+    /// number of at most `upto` fit the budget. Its end, if it has one, is the first key after one
+    /// of them, so that the keys of what comes of it are known to the last. `None` when level 0
+    /// holds none at or after `from`.
     fn column(
         &self,
         from: &[u8],
@@ -55,9 +71,10 @@ pub(crate) trait Level0: Send + Sync + std::fmt::Debug {
     ) -> Option<KeyInterval>;
 
     /// Lets go of every record in `interval` with a sequence number of at most `upto`, after the
-    /// edit that drained them is durable and no reader of an older view is left. Returns the
+    /// edit that drained them is durable and no reader of an older view is left. A range tombstone
+    /// goes once all of it is in `interval` or in what `drained` says has moved. Returns the
     /// offsets of the records, whose zones they no longer keep.
-    fn retire(&self, interval: &KeyInterval, upto: Lsn) -> Vec<u64>;
+    fn retire(&self, interval: &KeyInterval, upto: Lsn, drained: &DrainedMap) -> Vec<u64>;
 
     /// Bytes of the records in `interval` with a sequence number of at most `upto` that are not
     /// drained.

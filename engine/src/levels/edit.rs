@@ -70,9 +70,13 @@ impl<E: Described> Op<E> {
                 put_bytes(out, name.as_bytes());
             }
             Op::AddExtent { table, level, extent } => {
-                head(out, 4, *table);
+                let tombstones = extent.meta().tombstones;
+                head(out, if tombstones == 0 { 4 } else { 15 }, *table);
                 out.push(*level);
                 extent.meta().encode(out);
+                if tombstones > 0 {
+                    put_u32(out, tombstones);
+                }
             }
             Op::RemoveExtent { table, level, id } => {
                 head(out, 5, *table);
@@ -164,6 +168,13 @@ impl Op<Arc<ExtentMeta>> {
             12 => Op::DropRun { table, run: reader.u64()? },
             13 => Op::TableOptions { table, options: TableOptions::decode(reader.bytes()?)? },
             14 => Op::RemoveFromRun { table, run: reader.u64()?, id: reader.u64()? },
+            15 => {
+                let level = reader.u8()?;
+                let mut meta = ExtentMeta::decode(reader)?;
+                meta.tombstones = reader.u32()?;
+                let is_sound = meta.tombstones > 0 && meta.is_sound();
+                is_sound.then(|| Op::AddExtent { table, level, extent: Arc::new(meta) })?
+            }
             _ => return None,
         })
     }
@@ -243,6 +254,7 @@ pub(super) mod tests {
             location: Location { file: 1, offset: id * 16_384, len: 1000 },
             records: 10,
             deletes: 1,
+            tombstones: 0,
             smallest_seq: 3,
             greatest_seq: 9,
             raw_bytes: 900,
@@ -256,6 +268,7 @@ pub(super) mod tests {
         let mut map = DrainedMap::default();
         map.set(&KeyInterval { start: b"c".to_vec(), end: Some(b"f".to_vec()) }, 12);
         let until = KeyInterval { start: b"d".to_vec(), end: Some(b"d\0".to_vec()) };
+        let ranged = ExtentMeta { tombstones: 1, ..ExtentMeta::clone(&meta(6, "c", "d")) };
         let ops = vec![
             Op::CreateTable { table: 3, created_lsn: 9, name: "users".into() },
             Op::DropTable { table: 4 },
@@ -271,6 +284,7 @@ pub(super) mod tests {
             Op::CommitRun { table: 3, run: 8, lsn: 21 },
             Op::DropRun { table: 3, run: 7 },
             Op::RemoveFromRun { table: 3, run: 8, id: 9 },
+            Op::AddExtent { table: 3, level: 1, extent: Arc::new(ranged) },
             Op::TableOptions { table: 3, options: TableOptions::new().block_size(4096) },
         ];
         Edit { ops }
@@ -280,11 +294,11 @@ pub(super) mod tests {
     fn round_trips() {
         let edit = one_of_each();
         let bytes = edit.encode();
-        assert_eq!(Edit::decode(&bytes, 15), Some(edit));
-        assert_eq!(Edit::decode(&bytes, 14), None, "bytes left over");
-        assert_eq!(Edit::decode(&bytes, 16), None, "an operation missing");
+        assert_eq!(Edit::decode(&bytes, 16), Some(edit));
+        assert_eq!(Edit::decode(&bytes, 15), None, "bytes left over");
+        assert_eq!(Edit::decode(&bytes, 17), None, "an operation missing");
         for len in 0..bytes.len() {
-            assert_eq!(Edit::decode(&bytes[..len], 15), None);
+            assert_eq!(Edit::decode(&bytes[..len], 16), None);
         }
     }
 
@@ -309,7 +323,7 @@ pub(super) mod tests {
             for bit in 0..8 {
                 let mut bad = bytes.clone();
                 bad[i] ^= 1 << bit;
-                assert_ne!(Edit::decode(&bad, 15), Some(edit.clone()), "byte {i}, bit {bit}");
+                assert_ne!(Edit::decode(&bad, 16), Some(edit.clone()), "byte {i}, bit {bit}");
             }
         }
     }

@@ -24,6 +24,7 @@ pub(crate) struct Level<E = Arc<Extent>> {
     extents: Arc<[E]>,
     bytes: u64,
     records: u64,
+    tombstones: u64,
 }
 
 impl<E: Described> Default for Level<E> {
@@ -38,7 +39,8 @@ impl<E: Described> Level<E> {
         extents.sort_by(|a, b| a.meta().smallest_key.cmp(&b.meta().smallest_key));
         let bytes = extents.iter().map(|e| u64::from(e.meta().location.len)).sum();
         let records = extents.iter().map(|e| e.meta().records).sum();
-        Level { extents: extents.into(), bytes, records }
+        let tombstones = extents.iter().map(|e| u64::from(e.meta().tombstones)).sum();
+        Level { extents: extents.into(), bytes, records, tombstones }
     }
 
     /// The first two neighbours that break the invariant.
@@ -84,6 +86,11 @@ impl<E: Described> Level<E> {
     /// Records, superseded ones and deletes included.
     pub(crate) fn records(&self) -> u64 {
         self.records
+    }
+
+    /// Range tombstones: those of each extent.
+    pub(crate) fn tombstones(&self) -> u64 {
+        self.tombstones
     }
 
     pub(crate) fn is_empty(&self) -> bool {

@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::Index;
 use super::index::Records;
 use super::records::record_at;
+use crate::mvcc::Tombstone;
 use crate::pm::Region;
 use crate::record::{LSN_MAX, Lsn};
 
@@ -32,6 +33,7 @@ pub(crate) struct Found {
     /// What all keys begin with.
     prefix: Option<Vec<u8>>,
     offsets: Vec<u64>,
+    tombstones: Vec<Arc<Tombstone>>,
 }
 
 impl Found {
@@ -46,12 +48,19 @@ impl Found {
         }
         self.offsets.push(at);
     }
+
+    /// Adds a range tombstone.
+    pub(crate) fn add_tombstone(&mut self, tombstone: Arc<Tombstone>) {
+        self.tombstones.push(tombstone);
+    }
 }
 
 /// An index that was rebuilt, and what is in it.
 #[derive(Debug)]
 pub(crate) struct Rebuilt {
     pub(crate) index: Index,
+    /// Each once.
+    pub(crate) tombstones: Vec<Arc<Tombstone>>,
     pub(crate) bytes: u64,
     /// The smallest sequence number in it.
     pub(crate) oldest: Option<Lsn>,
@@ -67,10 +76,11 @@ struct Item {
 /// told the offset of each record that is in it.
 pub(crate) fn rebuild(
     region: &Arc<Region>,
-    found: Vec<Found>,
+    mut found: Vec<Found>,
     threads: usize,
     counts: &(dyn Fn(u64) + Sync),
 ) -> Rebuilt {
+    let tombstones = each_once(&mut found);
     let count: usize = found.iter().map(|f| f.offsets.len()).sum();
     let sorter = Sorter { region, skip: shared_by_all(&found) };
     let parts = if threads < 2 || count < WORTH_THREADS {
@@ -91,8 +101,19 @@ pub(crate) fn rebuild(
         offsets.iter().for_each(|at| counts(*at));
     };
     let index = Index::build(Arc::clone(region), &parts, &seen);
-    let oldest = Some(oldest.into_inner()).filter(|_| index.len() > 0);
-    Rebuilt { index, bytes: bytes.into_inner(), oldest }
+    let ranges = tombstones.iter().map(|tombstone| tombstone.at);
+    seen(&ranges.collect::<Vec<_>>());
+    let oldest = Some(oldest.into_inner()).filter(|_| index.len() + tombstones.len() > 0);
+    Rebuilt { index, tombstones, bytes: bytes.into_inner(), oldest }
+}
+
+/// The range tombstones that were found, without copies that a cleaner made.
+fn each_once(found: &mut [Found]) -> Vec<Arc<Tombstone>> {
+    let mut all: Vec<_> =
+        found.iter_mut().flat_map(|f| std::mem::take(&mut f.tombstones)).collect();
+    all.sort_by(|a, b| (a.seq, &a.interval.start).cmp(&(b.seq, &b.interval.start)));
+    all.dedup_by(|a, b| (a.seq, &a.interval.start) == (b.seq, &b.interval.start));
+    all
 }
 
 /// How many bytes all keys begin with.

@@ -1,9 +1,12 @@
 //! Records as they lie in a zone (`docs/format.md`, section 1).
 
+use std::sync::Arc;
+
 use super::index::Records;
 use crate::limits::{MAX_KEY_LEN, MAX_VALUE_LEN};
+use crate::mvcc::{KeyInterval, Tombstone};
 use crate::pm::Region;
-use crate::record::{EntryRef, Kind, Lsn, Reader, TableId};
+use crate::record::{EntryRef, Kind, Lsn, Reader, TableId, decode_end};
 
 /// Bytes before a record's key.
 pub(crate) const RECORD_HEADER: usize = 24;
@@ -33,7 +36,21 @@ impl<'a> Record<'a> {
         if r.take(3)? != [0; 3] || key_len > MAX_KEY_LEN || value_len > MAX_VALUE_LEN {
             return None;
         }
-        Some(Record { seq, table, kind, key: r.take(key_len)?, value: r.take(value_len)? })
+        let (key, value) = (r.take(key_len)?, r.take(value_len)?);
+        if kind == Kind::RangeDelete {
+            decode_end(key, value)?;
+        }
+        Some(Record { seq, table, kind, key, value })
+    }
+
+    /// The range tombstone that the record at `at` is; `None` if it is something else.
+    pub(crate) fn tombstone(&self, at: u64) -> Option<Arc<Tombstone>> {
+        if self.kind != Kind::RangeDelete {
+            return None;
+        }
+        let end = decode_end(self.key, self.value)?.map(<[u8]>::to_vec);
+        let interval = KeyInterval { start: self.key.to_vec(), end };
+        Some(Arc::new(Tombstone { interval, seq: self.seq, at }))
     }
 
     /// Bytes that the record takes in a zone.
@@ -127,6 +144,7 @@ impl Records for Region {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::record::encode_end;
 
     #[test]
     fn round_trip_and_short_input() {
@@ -142,5 +160,21 @@ mod tests {
         for len in 0..RECORD_HEADER + 8 {
             assert_eq!(Record::decode(&bytes[..len]), None, "{len} bytes");
         }
+        assert_eq!(record.tombstone(0), None);
+    }
+
+    #[test]
+    fn range_deletes_have_an_end_behind_their_start_or_none() {
+        let decoded = |key: &[u8], value: &[u8]| {
+            let mut bytes = Vec::new();
+            encode_record(&mut bytes, 3, Kind::RangeDelete, key, value);
+            let tombstone = Record::decode(&bytes)?.tombstone(8);
+            Some(tombstone.map(|t| (t.at, t.interval.start.clone(), t.interval.end.clone())))
+        };
+        let until = |end: &str| Some(Some((8, b"b".to_vec(), Some(end.into()))));
+        assert_eq!(decoded(b"b", &encode_end(Some(b"c"))), until("c"));
+        assert_eq!(decoded(b"b", &encode_end(None)), Some(Some((8, b"b".to_vec(), None))));
+        let nonsense: [&[u8]; 6] = [b"", b"\0x", b"\x01", b"\x01b", b"\x01a", b"\x02c"];
+        assert!(nonsense.iter().all(|value| decoded(b"b", value).is_none()));
     }
 }

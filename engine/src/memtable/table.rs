@@ -10,14 +10,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::records::{Record, record_at};
 use super::{Index, IndexCursor};
 use crate::error::Result;
+use crate::mvcc::{Tombstone, TombstoneList, Tombstones};
 use crate::pm::Region;
-use crate::record::{Cursor, EntryRef, LSN_MAX, Lsn};
+use crate::record::{Cursor, EntryRef, Kind, LSN_MAX, Lsn};
 
 /// Records in the region with an index in DRAM.
 #[derive(Debug)]
 pub(crate) struct Memtable {
     region: Arc<Region>,
     index: Index,
+    tombstones: TombstoneList,
     records: AtomicU64,
     bytes: AtomicU64,
     /// The smallest sequence number inserted; `u64::MAX` while empty.
@@ -30,6 +32,7 @@ impl Memtable {
         Memtable {
             index: Index::new(Arc::clone(&region)),
             region,
+            tombstones: TombstoneList::default(),
             records: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
             oldest: AtomicU64::new(u64::MAX),
@@ -39,6 +42,11 @@ impl Memtable {
     /// Makes the record at `at` findable. Whoever inserts counts, before the group is finished.
     pub(crate) fn insert(&self, key: &[u8], seq: Lsn, at: u64) {
         self.index.insert(key, seq, at);
+    }
+
+    /// Has a range tombstone hide what it covers. As [`Memtable::insert`].
+    pub(crate) fn insert_range(&self, tombstone: Arc<Tombstone>) {
+        self.tombstones.add(vec![tombstone]);
     }
 
     /// Counts records of a group that were inserted, and the bytes that they take.
@@ -64,6 +72,11 @@ impl Memtable {
         &self.index
     }
 
+    /// Its range tombstones; `None` if it has none.
+    pub(crate) fn tombstones(&self) -> Option<Arc<Tombstones>> {
+        self.tombstones.load()
+    }
+
     /// How many records were inserted.
     pub(crate) fn records(&self) -> u64 {
         self.records.load(Ordering::Relaxed)
@@ -74,20 +87,26 @@ impl Memtable {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// Bytes of memory that its index takes, to the byte.
+    /// Bytes of memory that its index and range tombstones take.
     pub(crate) fn memory(&self) -> u64 {
-        self.index.memory() as u64
+        self.index.memory() as u64 + self.tombstones.memory()
     }
 
     /// Whether the record at `at` is the one that is found here.
     pub(crate) fn holds(&self, record: &Record<'_>, at: u64) -> bool {
-        self.index.get(record.key, record.seq) == Some((record.seq, at))
+        match record.kind {
+            Kind::RangeDelete => self.tombstones.holds(record.key, record.seq, at),
+            _ => self.index.get(record.key, record.seq) == Some((record.seq, at)),
+        }
     }
 
     /// Has a record be found at `to`, where it was copied to, instead of `from`; whether it was
     /// there.
     pub(crate) fn relocate(&self, record: &Record<'_>, from: u64, to: u64) -> bool {
-        self.index.relocate(record.key, record.seq, from, to)
+        match record.kind {
+            Kind::RangeDelete => self.tombstones.relocate(record.key, record.seq, from, to),
+            _ => self.index.relocate(record.key, record.seq, from, to),
+        }
     }
 
     /// The smallest sequence number inserted.

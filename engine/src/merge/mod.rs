@@ -2,9 +2,11 @@
 //! still count.
 
 mod clip;
+mod fragments;
 mod merging;
 mod retain;
 
 pub(crate) use clip::ClippedCursor;
+pub(crate) use fragments::Fragments;
 pub(crate) use merging::MergingCursor;
 pub(crate) use retain::Retain;

@@ -5,7 +5,8 @@
 //! it hides nothing any more: below it no level can have the key, and every reader is at or above
 //! it, so that whatever older version came with it goes too.
 //!
-//! Newer versions in upper levels are not looked at; that keeps too much, never too little.
+//! A range tombstone over a key is as good as a newer version. Newer versions and range tombstones
+//! in upper levels are not looked at; that keeps too much, never too little.
 
 use crate::mvcc::Horizon;
 use crate::record::{EntryRef, Kind, Lsn};
@@ -30,15 +31,20 @@ impl<'a> Retain<'a> {
         self.newer.map(|_| self.key.as_slice())
     }
 
-    /// Whether to keep `entry`. `bottom` says whether no deeper level can have its key; it is
-    /// asked only about tombstones.
-    pub(crate) fn keep(&mut self, entry: &EntryRef<'_>, bottom: impl FnOnce() -> bool) -> bool {
+    /// Whether to keep `entry`; `hidden_by` is the oldest range tombstone that hides it. `bottom`
+    /// says whether no deeper level can have its key; it is asked only about tombstones.
+    pub(crate) fn keep(
+        &mut self,
+        entry: &EntryRef<'_>,
+        hidden_by: Option<Lsn>,
+        bottom: impl FnOnce() -> bool,
+    ) -> bool {
         if self.newer.is_none() || self.key != entry.key {
             self.key.clear();
             self.key.extend_from_slice(entry.key);
             self.newer = None;
         }
-        let newer = self.newer.replace(entry.seq);
+        let newer = self.newer.replace(entry.seq).into_iter().chain(hidden_by).min();
         // What is newer than the horizon has readers still to come.
         let readable =
             |newer| entry.seq > self.horizon.newest() || self.horizon.needs(entry.seq, newer);
@@ -68,7 +74,7 @@ mod tests {
 
     fn retained(list: &[Entry], horizon: &Horizon, bottom: bool) -> Vec<Entry> {
         let mut retain = Retain::new(horizon);
-        list.iter().filter(|e| retain.keep(&e.as_ref(), || bottom)).cloned().collect()
+        list.iter().filter(|e| retain.keep(&e.as_ref(), None, || bottom)).cloned().collect()
     }
 
     proptest! {

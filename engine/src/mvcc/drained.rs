@@ -8,33 +8,8 @@
 //! 1. The starts are strictly ascending, and neighbours differ in their sequence number.
 //! 2. Keys before the first start have D = 0.
 
+use super::KeyInterval;
 use crate::record::Lsn;
-
-/// A half-open interval of keys; `end == None` means "to the last key".
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct KeyInterval {
-    pub(crate) start: Vec<u8>,
-    pub(crate) end: Option<Vec<u8>>,
-}
-
-impl KeyInterval {
-    /// Every key.
-    pub(crate) fn all() -> KeyInterval {
-        KeyInterval { start: Vec::new(), end: None }
-    }
-
-    /// Whether some key lies in both.
-    pub(crate) fn overlaps(&self, other: &KeyInterval) -> bool {
-        let starts_before =
-            |a: &KeyInterval, b: &KeyInterval| b.end.as_ref().is_none_or(|end| a.start < *end);
-        starts_before(self, other) && starts_before(other, self)
-    }
-
-    /// Whether `key` lies inside.
-    pub(crate) fn contains(&self, key: &[u8]) -> bool {
-        key >= self.start.as_slice() && self.end.as_deref().is_none_or(|end| key < end)
-    }
-}
 
 /// The drained map of one table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -71,6 +46,30 @@ impl DrainedMap {
         }
         self.steps = steps;
         self.normalise();
+    }
+
+    /// The parts of `interval` in which D is below `seq`, in order: what is left there of a range
+    /// delete with that sequence number.
+    pub(crate) fn undrained(&self, interval: &KeyInterval, seq: Lsn) -> Vec<KeyInterval> {
+        let inside = self
+            .steps
+            .iter()
+            .filter(|(start, _)| *start > interval.start && interval.contains(start));
+        let steps = [(&interval.start, self.get(&interval.start))];
+        let steps = steps.into_iter().chain(inside.map(|(start, seq)| (start, *seq)));
+        let mut parts: Vec<KeyInterval> = Vec::new();
+        let mut open: Option<Vec<u8>> = None;
+        for (start, drained) in steps {
+            match (drained < seq, &open) {
+                (true, None) => open = Some(start.clone()),
+                (false, Some(_)) => parts.extend(
+                    open.take().map(|from| KeyInterval { start: from, end: Some(start.clone()) }),
+                ),
+                _ => {}
+            }
+        }
+        parts.extend(open.map(|start| KeyInterval { start, end: interval.end.clone() }));
+        parts
     }
 
     /// Forgets every step below `oldest_live`, the smallest sequence number that any zone still
@@ -142,6 +141,15 @@ mod tests {
                 let least = array[key..].iter().take(9).min().copied().unwrap_or_default();
                 let last = array[key..].len().min(9) + key - 1;
                 prop_assert_eq!(map.least_within(&[key as u8], &[last as u8]), least);
+            }
+            let all = KeyInterval::all();
+            for seq in 0..7 {
+                let parts = map.undrained(&all, seq);
+                prop_assert!(parts.windows(2).all(|w| w[0].end.as_ref() < Some(&w[1].start)));
+                for (key, want) in array.iter().enumerate() {
+                    let inside = parts.iter().any(|part| part.contains(&[key as u8]));
+                    prop_assert_eq!(inside, *want < seq);
+                }
             }
             prop_assert_eq!(DrainedMap::from_steps(map.steps().to_vec()), Some(map));
         }

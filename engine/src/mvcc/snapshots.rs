@@ -101,6 +101,11 @@ impl Horizon {
         self.lsns.last().copied().unwrap_or(0)
     }
 
+    /// The LSNs at which somebody reads: ascending, the newest last.
+    pub(crate) fn readers(&self) -> &[Lsn] {
+        &self.lsns
+    }
+
     /// The oldest LSN at which somebody reads.
     pub(crate) fn oldest(&self) -> Lsn {
         self.lsns.first().copied().unwrap_or(0)

@@ -1,7 +1,6 @@
 //! How much lies in a range, without reading it.
 
 use crate::memtable::Memtable;
-use crate::mvcc::KeyInterval;
 use crate::read::KeyRange;
 use crate::record::{Cursor, LSN_MAX};
 use crate::view::View;
@@ -25,8 +24,8 @@ impl Estimate {
 
 /// Estimates what `range` holds. Extents inside it count whole, extents across its ends by half;
 /// in memory up to a few thousand records are counted, beyond that half of all
-/// (all of them, for the range of all keys). Versions and
-/// deletes count as records. Cost: no I/O. The caller holds an epoch guard.
+/// (all of them, for the range of all keys). Extents that a range delete in memory hides do not
+/// count. Versions and deletes count as records. Cost: no I/O. The caller holds an epoch guard.
 pub(crate) fn estimate(view: &View, range: &KeyRange) -> Estimate {
     let mut sum = Estimate::default();
     for memtable in view.frozen.iter().map(|f| &f.memtable).chain([&view.active]) {
@@ -35,16 +34,18 @@ pub(crate) fn estimate(view: &View, range: &KeyRange) -> Estimate {
     let (records, bytes) = view.level0.size();
     let mut cursor = view.level0.cursor(&view.version.drained);
     sum.add(walk(&mut *cursor, range, Estimate { records, bytes }));
-    let interval = KeyInterval {
-        start: range.start().to_vec(),
-        end: match &range.upper {
-            std::ops::Bound::Unbounded => None,
-            std::ops::Bound::Included(k) | std::ops::Bound::Excluded(k) => Some(k.clone()),
-        },
-    };
-    let on_disk = view.runs().map(|run| run.extents).chain(&view.version.levels);
-    for extent in on_disk.flat_map(|level| level.overlapping(&interval)) {
+    let Some(interval) = range.interval() else { return sum };
+    let ranges = view.range_tombstones();
+    let on_disk = view.version.levels.iter().flat_map(|level| level.overlapping(&interval));
+    let in_levels = on_disk.map(|extent| (extent, extent.meta().greatest_seq));
+    let in_runs = view.runs().flat_map(|run| {
+        run.extents.overlapping(&interval).iter().map(move |extent| (extent, run.lsn))
+    });
+    for (extent, newest) in in_levels.chain(in_runs) {
         let meta = extent.meta();
+        if ranges.as_ref().is_some_and(|r| r.hide(&meta.interval(), newest)) {
+            continue;
+        }
         let inside = range.above_lower(&meta.smallest_key) && range.below_upper(&meta.greatest_key);
         let share = if inside { 1 } else { 2 };
         sum.add(Estimate { records: meta.records / share, bytes: meta.raw_bytes / share });

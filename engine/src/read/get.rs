@@ -4,7 +4,6 @@ use bytes::Bytes;
 
 use crate::error::Result;
 use crate::extent::BlockCache;
-use crate::memtable::Record;
 use crate::record::{Kind, Lsn};
 use crate::view::View;
 
@@ -19,16 +18,26 @@ pub(crate) fn get(view: &View, cache: &BlockCache, key: &[u8], at: Lsn) -> Resul
     if view.has_runs() {
         let above = in_memory.as_ref().map_or(0, |record| record.seq);
         if let Some(found) = view.newest_in_runs(key, above, at, cache)? {
-            return Ok((found.kind == Kind::Put).then_some(found.value));
+            let shown = found.kind == Kind::Put && !is_hidden(view, key, found.seq, at)?;
+            return Ok(shown.then_some(found.value));
         }
     }
     if let Some(record) = in_memory {
-        return Ok(value_of(&record));
+        let shown = record.kind == Kind::Put && !is_hidden(view, key, record.seq, at)?;
+        return Ok(shown.then(|| Bytes::copy_from_slice(record.value)));
     }
-    let found = view.version.get(key, at, cache)?;
-    Ok(found.filter(|f| f.kind == Kind::Put).map(|f| f.value))
+    match view.version.get(key, at, cache)? {
+        Some(found) if found.kind == Kind::Put => {
+            Ok((!is_hidden(view, key, found.seq, at)?).then_some(found.value))
+        }
+        _ => Ok(None),
+    }
 }
 
-fn value_of(record: &Record<'_>) -> Option<Bytes> {
-    (record.kind == Kind::Put).then(|| Bytes::copy_from_slice(record.value))
+/// Whether a range tombstone hides the version `seq` of `key` from a read at `at`.
+fn is_hidden(view: &View, key: &[u8], seq: Lsn, at: Lsn) -> Result<bool> {
+    match view.range_tombstones() {
+        Some(ranges) => Ok(ranges.newest_over(key, at)? > seq),
+        None => Ok(false),
+    }
 }

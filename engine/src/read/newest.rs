@@ -14,19 +14,22 @@ pub(crate) fn newest(view: &View, cache: &BlockCache, key: &[u8]) -> Result<Opti
         .get(key, LSN_MAX)
         .or_else(|| view.frozen.iter().find_map(|f| f.memtable.get(key, LSN_MAX)))
         .or_else(|| view.level0.get(key, LSN_MAX, &view.version.drained));
-    if view.has_runs() {
-        let above = in_memory.as_ref().map_or(0, |record| record.seq);
-        if let Some(found) = view.newest_in_runs(key, above, LSN_MAX, cache)? {
-            return Ok(Some(found.seq));
-        }
-    }
-    if let Some(record) = in_memory {
-        return Ok(Some(record.seq));
-    }
-    Ok(view.version.get(key, LSN_MAX, cache)?.map(|found| found.seq))
+    let above = in_memory.as_ref().map_or(0, |record| record.seq);
+    let in_runs = match view.has_runs() {
+        true => view.newest_in_runs(key, above, LSN_MAX, cache)?.map(|found| found.seq),
+        false => None,
+    };
+    let version = match in_runs.or(in_memory.map(|record| record.seq)) {
+        Some(seq) => Some(seq),
+        None => view.version.get(key, LSN_MAX, cache)?.map(|found| found.seq),
+    };
+    let Some(ranges) = view.range_tombstones() else { return Ok(version) };
+    let over = Some(ranges.newest_over(key, LSN_MAX)?).filter(|seq| *seq > 0);
+    Ok(version.max(over))
 }
 
-/// A key of `range` that has a version above `since`, with its LSN. Walks the range up to there.
+/// A key of `range` that has a version above `since`, with its LSN; be it a range tombstone. Walks
+/// the range up to there.
 /// The caller holds an epoch guard.
 pub(crate) fn changed(
     view: &View,
@@ -34,6 +37,12 @@ pub(crate) fn changed(
     range: &KeyRange,
     since: Lsn,
 ) -> Result<Option<(Vec<u8>, Lsn)>> {
+    if let Some(ranges) = view.range_tombstones()
+        && let Some(interval) = range.interval()
+        && let Some(newer) = ranges.newer_in(&interval, since)?
+    {
+        return Ok(Some(newer));
+    }
     let mut cursor = view.cursor(cache);
     cursor.seek(range.start(), LSN_MAX)?;
     while let Some(entry) = cursor.entry().filter(|entry| range.below_upper(entry.key)) {

@@ -6,8 +6,10 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::extent::BlockCache;
+use crate::limits::MAX_KEY_LEN;
+use crate::mvcc::{KeyInterval, after};
 use crate::record::{Cursor, Kind, LSN_MAX, Lsn};
 use crate::view::View;
 
@@ -39,6 +41,21 @@ impl KeyRange {
             }
         };
         KeyRange { lower: Bound::Included(prefix.to_vec()), upper }
+    }
+
+    /// The keys inside; `None` if no key can be.
+    pub(crate) fn interval(&self) -> Option<KeyInterval> {
+        let start = match &self.lower {
+            Bound::Unbounded => Vec::new(),
+            Bound::Included(key) => key.clone(),
+            Bound::Excluded(key) => next_key(key)?,
+        };
+        let end = match &self.upper {
+            Bound::Unbounded => None,
+            Bound::Excluded(key) => Some(key.clone()),
+            Bound::Included(key) => next_key(key),
+        };
+        Some(KeyInterval { start, end }).filter(|interval| !interval.is_empty())
     }
 
     /// Whether no key can lie inside.
@@ -80,6 +97,24 @@ impl KeyRange {
             Bound::Unbounded => &[],
         }
     }
+}
+
+impl From<KeyInterval> for KeyRange {
+    fn from(KeyInterval { start, end }: KeyInterval) -> KeyRange {
+        let upper = end.map_or(Bound::Unbounded, Bound::Excluded);
+        KeyRange { lower: Bound::Included(start), upper }
+    }
+}
+
+/// The least key within the limits that is greater; `None` if there is none.
+fn next_key(key: &[u8]) -> Option<Vec<u8>> {
+    if key.len() < MAX_KEY_LEN {
+        return Some(after(key));
+    }
+    let last = key.iter().rposition(|byte| *byte != 0xff)?;
+    let mut next = key[..=last].to_vec();
+    next[last] += 1;
+    Some(next)
 }
 
 /// How much to read at once.
@@ -179,6 +214,11 @@ pub(crate) fn forward(
 ) -> Result<Rows> {
     let mut cursor = view.cursor(cache);
     cursor.seek(range.start(), LSN_MAX)?;
+    let ranges = view.range_tombstones();
+    let is_hidden = |key: &[u8], seq| match &ranges {
+        Some(ranges) => Ok(ranges.newest_over(key, at)? > seq),
+        None => Ok::<_, Error>(false),
+    };
     let mut rows = Rows::with_room(chunk);
     // The key whose newest visible version was seen, unless it is that of the last row.
     let mut hidden: Option<Vec<u8>> = None;
@@ -189,7 +229,7 @@ pub(crate) fn forward(
         }
         let known = || rows.last_key() == Some(entry.key) || hidden.as_deref() == Some(entry.key);
         if entry.seq <= at && range.above_lower(entry.key) && !known() {
-            if entry.kind == Kind::Put {
+            if entry.kind == Kind::Put && !is_hidden(entry.key, entry.seq)? {
                 if rows.is_full(chunk) {
                     return Ok(rows);
                 }
@@ -216,6 +256,7 @@ pub(crate) fn backward(
 ) -> Result<Rows> {
     let mut cursor = view.cursor(cache);
     place_last(&mut cursor, range)?;
+    let ranges = view.range_tombstones();
     let mut rows = Rows::with_room(chunk);
     let (mut key, mut value) = (Vec::new(), Vec::new());
     while let Some(entry) = cursor.entry() {
@@ -232,14 +273,17 @@ pub(crate) fn backward(
         let mut newest = None;
         while let Some(entry) = cursor.entry().filter(|entry| entry.key == key.as_slice()) {
             if entry.seq <= at {
-                newest = Some(entry.kind);
+                newest = Some((entry.kind, entry.seq));
                 value.clear();
                 value.extend_from_slice(entry.value);
             }
             cursor.prev()?;
         }
-        if newest == Some(Kind::Put) {
-            rows.push(&key, &value);
+        if let Some((Kind::Put, seq)) = newest {
+            let over = ranges.as_ref().map_or(Ok(0), |ranges| ranges.newest_over(&key, at))?;
+            if over <= seq {
+                rows.push(&key, &value);
+            }
         }
     }
     rows.exhausted = true;

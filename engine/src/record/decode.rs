@@ -17,6 +17,20 @@ pub(crate) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
+/// The value of a range delete that ends before `end`: whether there is an end, and the end.
+pub(crate) fn encode_end(end: Option<&[u8]>) -> Vec<u8> {
+    [&[u8::from(end.is_some())], end.unwrap_or_default()].concat()
+}
+
+/// The end in the value of a range delete that starts at `start`; `None` if it is no such value.
+pub(crate) fn decode_end<'a>(start: &[u8], value: &'a [u8]) -> Option<Option<&'a [u8]>> {
+    match value.split_first()? {
+        (0, []) => Some(None),
+        (1, end) if start < end => Some(Some(end)),
+        _ => None,
+    }
+}
+
 /// Reads fields in order; `None` once the input is too short.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reader<'a> {

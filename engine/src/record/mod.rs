@@ -9,7 +9,7 @@ mod version;
 pub(crate) use checksum::mended;
 pub(crate) use checksum::{Checksum, checksum};
 pub(crate) use cursor::{Cursor, EntryRef};
-pub(crate) use decode::{Reader, put_bytes, put_u32, put_u64};
+pub(crate) use decode::{Reader, decode_end, encode_end, put_bytes, put_u32, put_u64};
 pub(crate) use version::{FORMAT, reads_format};
 
 /// The number of a commit group, and the sequence number of its records.
@@ -34,6 +34,8 @@ pub(crate) enum Kind {
     Put = 1,
     /// The key is gone.
     Delete = 2,
+    /// The keys from this one on are gone, up to the end that the value names.
+    RangeDelete = 3,
     /// A transaction is prepared under the key; it is in the same sub-entry (system table only).
     Prepare = 4,
     /// The transaction that was prepared at an LSN is committed here (system table only).
@@ -56,6 +58,7 @@ impl Kind {
         match n {
             1 => Some(Kind::Put),
             2 => Some(Kind::Delete),
+            3 => Some(Kind::RangeDelete),
             4 => Some(Kind::Prepare),
             5 => Some(Kind::CommitPrepared),
             6 => Some(Kind::RollBackPrepared),

@@ -1,19 +1,21 @@
 //! Write batches.
 
+use std::ops::RangeBounds;
 use std::sync::Arc;
 
 use super::Table;
 use crate::commit::{Batch, Target};
 use crate::error::{Error, Result};
+use crate::read::KeyRange;
 use crate::record::Kind;
 use crate::table::Shared;
 
 /// Operations on any tables of one database that become visible and durable together, or not at
 /// all. Commit it with [`Database::write`](crate::Database::write).
 ///
-/// Of several operations on one key the last counts. A batch is in memory until it is committed.
-/// One that does not fit in the region's largest zone (16 MiB less 64 bytes at the default size)
-/// goes to extents, and is always durable.
+/// Of several operations on one key the last counts, range deletes included. A batch is in memory
+/// until it is committed. One that does not fit in the region's largest zone (16 MiB less 64 bytes
+/// at the default size) goes to extents, and is always durable; its range deletes have to fit.
 ///
 /// # Examples
 ///
@@ -56,10 +58,38 @@ impl WriteBatch {
         self.push(table, Kind::Delete, key.as_ref(), &[])
     }
 
+    /// Removes every key of `table` in `range`: those that are there when the batch is committed,
+    /// and those that the batch has put before. Keys that it puts afterwards stay. A bound over the
+    /// limit of keys makes the commit fail.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> terrace::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = terrace::Options::new().pm_size(4 << 20).open(dir.path().join("db"))?;
+    /// let users = db.table("users")?;
+    /// let mut batch = terrace::WriteBatch::new();
+    /// batch.put(&users, "ada", "1815").delete_range(&users, "a".."b").put(&users, "alan", "1912");
+    /// db.write(batch)?;
+    /// assert_eq!(users.iter().count(), 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn delete_range<K: AsRef<[u8]>>(
+        &mut self,
+        table: &Table,
+        range: impl RangeBounds<K>,
+    ) -> &mut WriteBatch {
+        if let Some(interval) = KeyRange::from_bounds(&range).interval() {
+            let target = self.target(table);
+            self.batch.push_range(&target, &interval);
+        }
+        self
+    }
+
     fn push(&mut self, table: &Table, kind: Kind, key: &[u8], value: &[u8]) -> &mut WriteBatch {
-        let database = self.database.get_or_insert_with(|| Arc::clone(&table.shared));
-        self.mixed |= !Arc::ptr_eq(database, &table.shared);
-        let target: Arc<dyn Target> = table.slot.clone();
+        let target = self.target(table);
         self.batch.push(&target, kind, key, value);
         self
     }
@@ -71,6 +101,12 @@ impl WriteBatch {
     pub fn set_blob(&mut self, blob: impl AsRef<[u8]>) -> &mut WriteBatch {
         self.batch.set_blob(blob.as_ref());
         self
+    }
+
+    fn target(&mut self, table: &Table) -> Arc<dyn Target> {
+        let database = self.database.get_or_insert_with(|| Arc::clone(&table.shared));
+        self.mixed |= !Arc::ptr_eq(database, &table.shared);
+        table.slot.clone()
     }
 
     /// How many operations it holds.

@@ -127,6 +127,51 @@ impl Table {
         self.write(Kind::Delete, key.as_ref(), &[], durability, None)
     }
 
+    /// Removes every key in `range`, durably, at once: what is put afterwards stays. It costs one
+    /// small record, whatever lies in the range, and each later read of the table a look at it
+    /// until the background has done the rest.
+    ///
+    /// # Errors
+    ///
+    /// As [`Table::put`], for the bounds of the range as for keys.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> terrace::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = terrace::Options::new().pm_size(4 << 20).open(dir.path().join("db"))?;
+    /// let days = db.table("days")?;
+    /// for day in ["2026-10-30", "2026-10-31", "2026-11-01"] {
+    ///     days.put(day, "…")?;
+    /// }
+    /// days.delete_range(.."2026-11")?;
+    /// assert_eq!(days.iter().count(), 1);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn delete_range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Result<()> {
+        self.delete_all(&KeyRange::from_bounds(&range))
+    }
+
+    /// Removes every key that begins with `prefix`. As [`Table::delete_range`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Table::delete_range`].
+    pub fn delete_prefix(&self, prefix: impl AsRef<[u8]>) -> Result<()> {
+        self.delete_all(&KeyRange::prefix(prefix.as_ref()))
+    }
+
+    fn delete_all(&self, range: &KeyRange) -> Result<()> {
+        let mut batch = Batch::default();
+        if let Some(interval) = range.interval() {
+            let target: Arc<dyn Target> = self.slot.clone();
+            batch.push_range(&target, &interval);
+        }
+        self.shared.write(&mut batch, Durability::Durable)
+    }
+
     fn write(
         &self,
         kind: Kind,

@@ -77,7 +77,7 @@ impl Shared {
     }
 
     /// If a batch does not fit in a zone beside its commit's runs and `others` bytes, its
-    /// operations become runs too: what is left of it then.
+    /// puts and deletes become runs too: what is left of it then.
     ///
     /// # Errors
     ///
@@ -92,7 +92,7 @@ impl Shared {
             return Ok(None);
         }
         runs.extend(self.runs_of(batch)?);
-        Ok(Some(batch.without_operations()))
+        Ok(Some(batch.without_rows()))
     }
 
     /// Writes what a batch has for each table as a run.

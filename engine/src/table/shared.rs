@@ -21,6 +21,7 @@ use crate::mvcc::{Registered, SnapshotRegistry};
 use crate::options::Durability;
 use crate::os::ForkGuard;
 use crate::pm::{LINE, Region};
+use crate::read::KeyRange;
 use crate::record::Lsn;
 use crate::spill::WriteMemory;
 use crate::view::View;
@@ -149,7 +150,8 @@ impl Shared {
         }
     }
 
-    /// In the order of their keys, so that batches do not wait for each other in a circle.
+    /// Ranges first, and in the order of their keys, so that batches do not wait for each other in
+    /// a circle.
     fn lock_rows_of(
         &self,
         batch: &Batch,
@@ -159,6 +161,14 @@ impl Shared {
         self.check_writable()?;
         let longest = Instant::now() + DEFAULT_WAIT;
         let patience = Patience::Until(deadline.map_or(longest, |d| d.min(longest)));
+        let mut ranges: Vec<_> = batch.ranges().collect();
+        ranges
+            .sort_by(|(a, x), (b, y)| (a.lock_space(), &x.start).cmp(&(b.lock_space(), &y.start)));
+        for (table, interval) in ranges {
+            let (space, name) = (table.lock_space(), || table.label());
+            let range = KeyRange::from(interval);
+            locker.lock_range(space, &range, Mode::Exclusive, patience, &name)?;
+        }
         let mut rows: Vec<_> = batch.rows().collect();
         rows.sort_by_key(|(table, key)| (table.lock_space(), *key));
         for (table, key) in rows {

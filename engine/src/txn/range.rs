@@ -106,7 +106,10 @@ impl TxnRange {
                     End::Front => self.front.take(),
                     End::Back => self.back.take(),
                 };
-                let row = row.map(|(key, value)| (key, Some(value)));
+                let row = row.map(|(key, value)| {
+                    let is_deleted = running.writes.deletes(self.table, &key);
+                    (key, (!is_deleted).then_some(value))
+                });
                 if same { own } else { row }
             };
             let Some((key, value)) = row else { return Ok(None) };

@@ -112,6 +112,22 @@ impl Transaction {
         self.on(table, |running, at| running.write(&self.inner, at, key.as_ref(), None))
     }
 
+    /// Removes every key in `range`, for this transaction until it commits. What it puts afterwards
+    /// stays. The whole range is locked, so nobody else puts a key into it meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// As [`Transaction::put`]; `Conflict` also when somebody has put a key into the range after
+    /// the transaction's snapshot.
+    pub fn delete_range<K: AsRef<[u8]>>(
+        &self,
+        table: &Table,
+        range: impl RangeBounds<K>,
+    ) -> Result<()> {
+        let range = KeyRange::from_bounds(&range);
+        self.on(table, |running, at| running.delete_range(&self.inner, at, &range))
+    }
+
     /// The keys in `range` with their values, in order from either end. A serializable
     /// transaction first locks the whole range, also what is never asked of the iterator.
     ///

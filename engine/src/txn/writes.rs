@@ -1,11 +1,14 @@
-//! What a transaction has written and not committed: the last value of each key, and what rolling
-//! back to a savepoint brings back. Beyond a limit it goes to disk (`spill`).
+//! What a transaction has written and not committed: the last value of each key, the intervals that
+//! it has deleted, and what rolling back to a savepoint brings back. Beyond a limit what was written
+//! to keys goes to disk (`spill`); intervals stay in memory.
 //!
 //! Invariants:
 //!
 //! 1. `bytes` of a table is what its versions in memory take; none of them was rolled back.
 //! 2. What is in memory of a key is newer than what is spilled of it.
-//! 3. Of a key's versions the oldest comes first, and a savepoint lies between any two.
+//! 3. Of a key's versions the oldest comes first, and a savepoint lies between any two; so it is
+//!    with the intervals of a table.
+//! 4. What was put to a key of a deleted interval was put after the deletion: it counts.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -16,7 +19,8 @@ use smallvec::SmallVec;
 
 use crate::error::{Error, Result};
 use crate::extent::{BlockCache, Extent};
-use crate::spill::{Epochs, Spilled, Store, Version, Write};
+use crate::mvcc::{KeyInterval, union};
+use crate::spill::{Epoch, Epochs, Spilled, Store, Version, Write};
 
 /// What an entry costs beside its key and its value.
 const ENTRY: usize = 64;
@@ -30,6 +34,8 @@ struct OfTable {
     memory: BTreeMap<Bytes, SmallVec<[Version; 1]>>,
     bytes: usize,
     spilled: Spilled,
+    /// By epoch: all that was deleted by then, disjoint, in order.
+    ranges: Vec<(Epoch, Vec<KeyInterval>)>,
 }
 
 /// The writes of one transaction.
@@ -50,9 +56,7 @@ impl WriteSet {
     pub(super) fn set(&mut self, table: usize, key: &[u8], write: Write, limit: u64) -> Result<()> {
         let (now, added) = (self.epochs.now(), taken(key, &write));
         let before = self.bytes_in_memory() as u64 + self.spilled_bytes();
-        while self.tables.len() <= table {
-            self.tables.push(OfTable::default());
-        }
+        self.make_table(table);
         let epochs = &self.epochs;
         let of_table = &mut self.tables[table];
         let versions = of_table.memory.get(key);
@@ -64,12 +68,7 @@ impl WriteSet {
             versions.iter().rev().take(gone).map(|(_, write)| taken(key, write)).sum()
         });
         let bytes = before - freed as u64 + added as u64;
-        if bytes > limit {
-            return Err(Error::invalid(format!(
-                "the transaction's writes would take {bytes} bytes, and its limit is {limit}; \
-                 commit it in parts, or begin it with a larger write_limit"
-            )));
-        }
+        check_limit(bytes, limit)?;
         let versions = match of_table.memory.get_mut(key) {
             Some(versions) => versions,
             None => of_table.memory.entry(Bytes::copy_from_slice(key)).or_default(),
@@ -80,10 +79,55 @@ impl WriteSet {
         Ok(())
     }
 
+    /// Deletes all keys of an interval, in which no own key has a value; `limit` is what all may
+    /// take.
+    ///
+    /// # Errors
+    ///
+    /// As [`WriteSet::set`].
+    pub(super) fn delete_range(
+        &mut self,
+        table: usize,
+        interval: &KeyInterval,
+        limit: u64,
+    ) -> Result<()> {
+        let (now, before) = (self.epochs.now(), self.bytes_in_memory() as u64);
+        self.make_table(table);
+        let (epochs, of_table) = (&self.epochs, &mut self.tables[table]);
+        let after = union(of_table.deleted().iter().cloned().chain([interval.clone()]));
+        let versions = of_table.ranges.iter().rev();
+        let gone = versions.take_while(|(epoch, _)| !epochs.needs(*epoch, now)).count();
+        let kept = of_table.ranges.len() - gone;
+        let freed: usize = of_table.ranges[kept..].iter().map(|(_, r)| taken_by(r)).sum();
+        let bytes = before - freed as u64 + taken_by(&after) as u64;
+        check_limit(bytes + self.spilled_bytes(), limit)?;
+        let of_table = &mut self.tables[table];
+        of_table.ranges.truncate(kept);
+        of_table.ranges.push((now, after));
+        Ok(())
+    }
+
+    /// Whether a key lies in an interval that was deleted.
+    pub(super) fn deletes(&self, table: usize, key: &[u8]) -> bool {
+        self.tables.get(table).is_some_and(|of_table| of_table.deletes(key))
+    }
+
+    /// The intervals that were deleted, table by table, disjoint.
+    pub(super) fn ranges(&self) -> impl Iterator<Item = (usize, &KeyInterval)> {
+        let tables = self.tables.iter().enumerate();
+        tables.flat_map(|(table, own)| own.deleted().iter().map(move |range| (table, range)))
+    }
+
+    fn make_table(&mut self, table: usize) {
+        while self.tables.len() <= table {
+            self.tables.push(OfTable::default());
+        }
+    }
+
     /// Whether another write takes the writes in memory beyond `limit`, and some of them can go.
     pub(super) fn is_full(&self, key: &[u8], write: &Write, limit: usize) -> bool {
-        let bytes = self.bytes_in_memory();
-        bytes > 0 && bytes + taken(key, write) > limit
+        let is_something = self.tables.iter().any(|of_table| of_table.bytes > 0);
+        is_something && self.bytes_in_memory() + taken(key, write) > limit
     }
 
     /// Moves what most of memory is taken by, the writes to one table, to disk.
@@ -117,7 +161,7 @@ impl WriteSet {
         Ok(runs)
     }
 
-    /// What was written to a key, if it was.
+    /// What was written to a key, if it was, by itself or with an interval.
     ///
     /// # Errors
     ///
@@ -131,7 +175,10 @@ impl WriteSet {
         let Some(of_table) = self.tables.get(table) else { return Ok(None) };
         match of_table.memory.get(key).and_then(|versions| versions.last()) {
             Some((_, write)) => Ok(Some(write.clone())),
-            None => of_table.spilled.get(key, &self.epochs, cache),
+            None => {
+                let spilled = of_table.spilled.get(key, &self.epochs, cache)?;
+                Ok(spilled.or_else(|| of_table.deletes(key).then_some(None)))
+            }
         }
     }
 
@@ -190,16 +237,20 @@ impl WriteSet {
         })
     }
 
-    /// How many keys were written: those on disk once for each time that they went there.
+    /// How many keys and intervals were written: keys on disk once for each time that they went
+    /// there.
     pub(super) fn len(&self) -> usize {
-        let in_memory: usize = self.tables.iter().map(|of_table| of_table.memory.len()).sum();
+        let in_memory = |own: &OfTable| own.memory.len() + own.deleted().len();
+        let in_memory: usize = self.tables.iter().map(in_memory).sum();
         let spilled: u64 = self.tables.iter().map(|of_table| of_table.spilled.records()).sum();
         in_memory + spilled as usize
     }
 
     /// Bytes that the writes in memory take.
     pub(super) fn bytes_in_memory(&self) -> usize {
-        self.tables.iter().map(|of_table| of_table.bytes).sum()
+        let ranges = self.tables.iter().flat_map(|of_table| &of_table.ranges);
+        let ranges: usize = ranges.map(|(_, ranges)| taken_by(ranges)).sum();
+        ranges + self.tables.iter().map(|of_table| of_table.bytes).sum::<usize>()
     }
 
     /// Bytes of memory that they take, with what finds those on disk.
@@ -230,6 +281,7 @@ impl WriteSet {
         let before = self.epochs.roll_back_to(at);
         for of_table in &mut self.tables {
             of_table.spilled.roll_back(before);
+            of_table.ranges.retain(|(epoch, _)| *epoch <= before);
             let bytes = &mut of_table.bytes;
             of_table.memory.retain(|key, versions| {
                 let kept = versions.partition_point(|(epoch, _)| *epoch <= before);
@@ -268,10 +320,36 @@ impl OfTable {
         self.bytes = 0;
         Ok(())
     }
+
+    /// The intervals that are deleted.
+    fn deleted(&self) -> &[KeyInterval] {
+        self.ranges.last().map_or(&[], |(_, ranges)| ranges)
+    }
+
+    fn deletes(&self, key: &[u8]) -> bool {
+        let ranges = self.deleted();
+        let before = ranges.partition_point(|range| range.start.as_slice() <= key);
+        before.checked_sub(1).is_some_and(|last| ranges[last].ends_after(key))
+    }
 }
 
 fn newest((key, versions): (&Bytes, &SmallVec<[Version; 1]>)) -> Option<Written> {
     Some((key.clone(), versions.last()?.1.clone()))
+}
+
+fn taken_by(ranges: &[KeyInterval]) -> usize {
+    let ends = |range: &KeyInterval| range.start.len() + range.end.as_ref().map_or(0, Vec::len);
+    ranges.iter().map(|range| ENTRY + ends(range)).sum()
+}
+
+fn check_limit(bytes: u64, limit: u64) -> Result<()> {
+    if bytes <= limit {
+        return Ok(());
+    }
+    Err(Error::invalid(format!(
+        "the transaction's writes would take {bytes} bytes, and its limit is {limit}; commit it in \
+         parts, or begin it with a larger write_limit"
+    )))
 }
 
 fn taken(key: &[u8], write: &Write) -> usize {

@@ -1,6 +1,7 @@
 //! What a reader pins: one consistent set of memtables, level 0, and a version with its D.
 
 mod joining;
+mod ranges;
 
 use std::sync::Arc;
 
@@ -32,9 +33,11 @@ pub(crate) struct Frozen {
 ///    newer than any memtable and level 0.
 /// 2. A record of level 0 counts if and only if its sequence number is above D of its key, and
 ///    then it is in no level of the version.
-/// 3. Versions that only reads below `pruned` could need may be missing, unless a registered
+/// 3. A range tombstone hides every older version of its keys, wherever either lies; it lies in
+///    no deeper place than they do.
+/// 4. Versions that only reads below `pruned` could need may be missing, unless a registered
 ///    snapshot needs them.
-/// 4. A run is joining or of the version from before its commit has a ticket until it is drained.
+/// 5. A run is joining or of the version from before its commit has a ticket until it is drained.
 ///    Nothing is drained at or above the LSN of one that is joining.
 #[derive(Clone, Debug)]
 pub(crate) struct View {
@@ -101,7 +104,7 @@ impl View {
         Ok(newest)
     }
 
-    /// Drains stay below this (invariant 4).
+    /// Drains stay below this (invariant 5).
     pub(crate) fn drains_below(&self) -> Lsn {
         self.joining.iter().filter_map(|run| run.lsn.get()).min().unwrap_or(Lsn::MAX)
     }
@@ -110,6 +113,12 @@ impl View {
     pub(crate) fn memtable_records(&self) -> u64 {
         let frozen: u64 = self.frozen.iter().map(|f| f.memtable.records()).sum();
         self.active.records() + frozen
+    }
+
+    /// Range tombstones in memtables and level 0.
+    pub(crate) fn range_deletes(&self) -> u64 {
+        let memtables = self.memtables().filter_map(|memtable| memtable.tombstones());
+        memtables.chain(self.level0.tombstones()).map(|set| set.len() as u64).sum()
     }
 
     fn memtables(&self) -> impl Iterator<Item = &Arc<Memtable>> {

@@ -5,9 +5,10 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::compaction::{Situation, pick};
+use crate::extent::Found;
 use crate::extent::tests::{Entry, forward};
 use crate::levels::LevelCursor;
-use crate::mvcc::{SnapshotRegistry, Watermark};
+use crate::mvcc::{KeyInterval, SnapshotRegistry, Tombstone, Watermark};
 use crate::options::{Compression, TableOptions};
 use crate::os::Files;
 use crate::os::sim::{SimFiles, Survive};
@@ -48,37 +49,60 @@ impl Fixture {
     }
 
     /// Merges newer records into level 1, as a drain does; what was reused.
-    pub(in crate::compaction) fn drain(&self, mut newer: Vec<Entry>) -> Reused {
+    pub(in crate::compaction) fn drain(&self, newer: Vec<Entry>) -> Reused {
+        self.drain_with(newer, Vec::new())
+    }
+
+    /// Merges newer records and range tombstones into level 1, as a drain of all keys does.
+    fn drain_with(&self, mut newer: Vec<Entry>, above: Vec<Arc<Tombstone>>) -> Reused {
         newer.sort_by(|a, b| a.key.cmp(&b.key));
         let version = self.set.version(self.table).unwrap();
         let store = self.set.store();
-        let column = crate::extent::tests::write_extent(store, self.set.next_extent_id(), &newer);
+        let column = (!newer.is_empty())
+            .then(|| crate::extent::tests::write_extent(store, self.set.next_extent_id(), &newer));
         let below: Vec<_> = version.level(1).map_or(Vec::new(), |level| {
-            let meta = column.meta();
-            level.overlapping_closed(&meta.smallest_key, &meta.greatest_key).to_vec()
+            let touched = |extent: &&Arc<Extent>| {
+                let keys = extent.meta().interval();
+                let in_column = |c: &Arc<Extent>| c.meta().interval().intersection(&keys).is_some();
+                // As a column does, to the last key that a tombstone is taken to reach.
+                let reach = |t: &Tombstone| match t.interval.last_key() {
+                    Some(last) => KeyInterval::closed(&t.interval.start, last),
+                    None => t.interval.clone(),
+                };
+                let under = |t: &Arc<Tombstone>| reach(t).intersection(&keys).is_some();
+                column.as_ref().is_some_and(in_column) || above.iter().any(under)
+            };
+            level.extents().iter().filter(touched).cloned().collect()
         });
         let horizon = self.snapshots.horizon();
+        let mut ranges = Ranges::new(&version, 1, above, &horizon);
+        let below = ranges.without_hidden(&below);
+        ranges.tombstones.extend(tombstones_of(&below).unwrap());
+        let reuse = self.shape.reuse && ranges.tombstones.is_empty();
+        let len = column.as_ref().map_or(0, |column| u64::from(column.meta().location.len));
         let ctx = MergeContext {
             set: &self.set,
             cache: &self.cache,
             replaces: &below,
             horizon: &horizon,
             bottom: |key: &[u8]| version.is_bottom(1, key),
+            ranges: &ranges,
             extent_bytes: self.shape.extent_bytes,
             format: self.shape.format(1, TableOptions::new()),
-            reuse: self.shape.reuse,
-            promise: &store
-                .promise(bytes(&below) + u64::from(column.meta().location.len), false)
-                .unwrap(),
+            reuse,
+            promise: &store.promise(bytes(&below) + len, false).unwrap(),
             before_write: &|_| {},
         };
-        let upper = Side::records(Box::new(column.cursor(&self.cache, false))).unwrap();
-        let lower = Side::extents(&below, &self.cache, self.shape.reuse);
+        let upper = match &column {
+            Some(column) => Side::records(Box::new(column.cursor(&self.cache, false))).unwrap(),
+            None => Side::extents(&[], &self.cache, false),
+        };
+        let lower = Side::under(&ranges, &below, &self.cache, reuse).unwrap();
         let outputs = merge_to_level(upper, lower, &ctx).unwrap();
         let table = self.table;
         let replaced = outputs.replaced(&below);
         let remove = replaced.iter().map(|e| Op::RemoveExtent { table, level: 1, id: e.meta().id });
-        let mut ops: Vec<Op> = remove.collect();
+        let mut ops: Vec<Op> = remove.chain(ranges.remove_hidden()).collect();
         let add = |extent| Op::AddExtent { table, level: 1, extent };
         ops.extend(outputs.extents.into_iter().map(add));
         self.set.apply(Edit { ops }, self.visible.get()).unwrap();
@@ -116,7 +140,10 @@ impl Fixture {
     pub(in crate::compaction) fn get(&self, key: &[u8], lsn: Lsn) -> Option<Vec<u8>> {
         let version = self.set.version(self.table).unwrap();
         let found = version.get(key, lsn, &self.cache).unwrap();
-        found.filter(|f| f.kind == Kind::Put).map(|f| f.value.to_vec())
+        let extents = version.levels.iter().filter_map(|level| level.find(key));
+        let over = extents.map(|e| e.tombstones().unwrap().newest_over(key, lsn)).max();
+        let shown = |f: &Found| f.kind == Kind::Put && over.is_none_or(|over| over <= f.seq);
+        found.filter(shown).map(|f| f.value.to_vec())
     }
 }
 
@@ -138,6 +165,7 @@ proptest! {
             (
                 prop::collection::btree_map(0u16..800, prop::bool::weighted(0.7), 1..200),
                 any::<bool>(),
+                prop::option::of((0u16..800, prop::option::of(0u16..400))),
             ),
             1..14,
         ),
@@ -145,8 +173,15 @@ proptest! {
         let fixture = Fixture::new(SHAPE);
         let mut now = Model::new();
         let mut held = Vec::new();
-        for (lsn, (batch, snapshot)) in (1u64..).zip(rounds) {
+        for (lsn, (batch, snapshot, range)) in (1u64..).zip(rounds) {
             fixture.visible.raise(lsn);
+            let mut above = Vec::new();
+            if let Some((from, len)) = range {
+                let end = len.map(|len| from + len + 1);
+                let interval = KeyInterval { start: key(from), end: end.map(key) };
+                above.push(Arc::new(Tombstone::new(interval, lsn)));
+                now.retain(|n, _| *n < from || end.is_some_and(|end| *n >= end));
+            }
             let mut records = Vec::new();
             for (n, put) in batch {
                 let value = put.then(|| value(n, lsn));
@@ -159,7 +194,7 @@ proptest! {
             if snapshot {
                 held.push((fixture.snapshots.register(), now.clone()));
             }
-            fixture.drain(records);
+            fixture.drain_with(records, above);
             fixture.settle();
             for (lsn, model) in held.iter().map(|(s, m)| (s.lsn(), m)).chain([(lsn, &now)]) {
                 for n in (0..800).step_by(7) {
@@ -205,6 +240,61 @@ fn versions_of_a_key_are_never_divided() {
     assert_eq!(fixture.set.store().space().taken_bytes, 0);
 }
 
+fn until(end: Option<u16>, lsn: Lsn) -> Vec<Arc<Tombstone>> {
+    let interval = KeyInterval { start: key(0), end: end.map(key) };
+    vec![Arc::new(Tombstone::new(interval, lsn))]
+}
+
+#[test]
+fn extents_under_a_range_tombstone_go_unread_from_every_level_unless_a_snapshot_reads_them() {
+    let fixture = Fixture::new(SHAPE);
+    for lsn in 1..=6 {
+        fixture.visible.raise(lsn);
+        fixture.drain((0..6000).map(|n| Entry::put(&key(n), lsn, &value(n, lsn))).collect());
+        fixture.settle();
+    }
+    let levels = || fixture.set.version(fixture.table).unwrap().levels.len();
+    assert!(levels() > 1);
+    let held = fixture.snapshots.register();
+    fixture.visible.raise(7);
+    fixture.drain_with(Vec::new(), until(None, 7));
+    assert_eq!(fixture.get(&key(7), 6), Some(value(7, 6)), "the snapshot reads it");
+    assert_eq!(fixture.get(&key(7), 7), None);
+    assert!(levels() > 1, "and keeps it");
+    drop(held);
+    fixture.visible.raise(8);
+    let read = fixture.set.store().bytes_read();
+    fixture.drain_with(Vec::new(), until(None, 8));
+    assert_eq!(fixture.set.store().bytes_read(), read, "nothing was read");
+    assert_eq!((levels(), fixture.set.store().space().taken_bytes), (0, 0));
+}
+
+#[test]
+fn a_range_tombstone_goes_at_the_bottom_and_reaches_no_further_than_what_it_hides() {
+    let fixture = Fixture::new(SHAPE);
+    fixture.visible.raise(1);
+    fixture.drain((0..300).map(|n| Entry::put(&key(n), 1, &value(n, 1))).collect());
+    let held = fixture.snapshots.register();
+    fixture.visible.raise(2);
+    fixture.drain_with(Vec::new(), until(Some(100), 2));
+    let extents = || fixture.set.version(fixture.table).unwrap().levels[0].extents().to_vec();
+    let tombstones = || extents().iter().map(|e| e.meta().tombstones).sum::<u32>();
+    assert!(tombstones() > 0, "older versions are still there, for the snapshot");
+    fixture.visible.raise(3);
+    fixture.drain_with(Vec::new(), until(None, 3));
+    assert_eq!(extents().last().unwrap().meta().greatest_key, key(299), "cut at the last key");
+    drop(held);
+    fixture.visible.raise(4);
+    fixture.drain(vec![Entry::put(&key(50), 4, b"new"), Entry::put(&key(200), 4, b"new")]);
+    let shown = |n: u16| fixture.get(&key(n), 4);
+    assert_eq!(
+        [shown(49), shown(50), shown(99), shown(100)],
+        [None, Some(b"new".to_vec()), None, None]
+    );
+    let records: u64 = extents().iter().map(|e| e.meta().records).sum();
+    assert!(records < 300, "{records} records");
+}
+
 #[test]
 fn a_failed_sync_poisons_and_a_full_disk_does_not() {
     let fixture = Fixture::new(SHAPE);
@@ -212,6 +302,8 @@ fn a_failed_sync_poisons_and_a_full_disk_does_not() {
     let source = crate::extent::tests::sim_store().1;
     let list: Vec<_> = (0..100).map(|n| Entry::put(&key(n), 1, &value(n, 1))).collect();
     let extent = crate::extent::tests::write_extent(&source, 1, &list);
+    let version = fixture.set.version(fixture.table).unwrap();
+    let ranges = Ranges::new(&version, 1, Vec::new(), &horizon);
     let merge = || {
         let ctx = MergeContext {
             set: &fixture.set,
@@ -219,6 +311,7 @@ fn a_failed_sync_poisons_and_a_full_disk_does_not() {
             replaces: &[],
             horizon: &horizon,
             bottom: |_: &[u8]| true,
+            ranges: &ranges,
             extent_bytes: SHAPE.extent_bytes,
             format: SHAPE.format(2, TableOptions::new()),
             reuse: true,

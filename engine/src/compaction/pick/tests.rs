@@ -43,6 +43,7 @@ fn extent(word: &str) -> Meta {
         location: Location { file: 1, offset: id << 21, len },
         records: 100,
         deletes,
+        tombstones: 0,
         smallest_seq: 1,
         greatest_seq: seq,
         raw_bytes: 1000,

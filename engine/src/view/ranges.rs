@@ -1,0 +1,84 @@
+//! The range tombstones of a view. They are asked by sequence number, wherever they lie, so
+//! nothing rests on the order of places; nor on D, since one that has moved to level 1 is as true
+//! as it was.
+
+use std::sync::Arc;
+
+use super::View;
+use crate::error::Result;
+use crate::levels::Level;
+use crate::mvcc::{KeyInterval, Tombstones};
+use crate::record::{LSN_MAX, Lsn};
+
+/// All range tombstones that a read has to look at. Of levels without any it knows nothing, and
+/// extents without any are not asked.
+pub(crate) struct RangeTombstones<'a> {
+    memory: Vec<Arc<Tombstones>>,
+    levels: Vec<&'a Level>,
+}
+
+impl View {
+    /// The range tombstones of this moment, which are all that were visible before; `None` when
+    /// there is none in the whole view. That costs a load for each memtable and for level 0.
+    pub(crate) fn range_tombstones(&self) -> Option<RangeTombstones<'_>> {
+        let memtables = self.memtables().filter_map(|memtable| memtable.tombstones());
+        let ranges = RangeTombstones {
+            memory: memtables.chain(self.level0.tombstones()).collect(),
+            levels: self.version.levels.iter().filter(|level| level.tombstones() > 0).collect(),
+        };
+        (!ranges.memory.is_empty() || !ranges.levels.is_empty()).then_some(ranges)
+    }
+}
+
+impl RangeTombstones<'_> {
+    /// The sequence number of the newest one over `key` that is not newer than `at`; 0 if there is
+    /// none.
+    ///
+    /// # Errors
+    ///
+    /// `Corrupt` if what has to be read does not check out; or on an I/O error.
+    pub(crate) fn newest_over(&self, key: &[u8], at: Lsn) -> Result<Lsn> {
+        let memory = self.memory.iter().map(|set| set.newest_over(key, at));
+        let mut newest = memory.max().unwrap_or(0);
+        for level in &self.levels {
+            if let Some(extent) = level.find(key)
+                && extent.meta().tombstones > 0
+                && extent.meta().greatest_seq > newest
+            {
+                newest = newest.max(extent.tombstones()?.newest_over(key, at));
+            }
+        }
+        Ok(newest)
+    }
+
+    /// A key of `interval` that one newer than `since` is over, with its sequence number.
+    ///
+    /// # Errors
+    ///
+    /// As [`RangeTombstones::newest_over`].
+    pub(crate) fn newer_in(
+        &self,
+        interval: &KeyInterval,
+        since: Lsn,
+    ) -> Result<Option<(Vec<u8>, Lsn)>> {
+        let first = |set: &Tombstones| {
+            set.iter().filter(|tombstone| tombstone.seq > since).find_map(|tombstone| {
+                Some((tombstone.interval.intersection(interval)?.start, tombstone.seq))
+            })
+        };
+        let mut found = self.memory.iter().find_map(|set| first(set));
+        for level in &self.levels {
+            for extent in level.overlapping(interval) {
+                if found.is_none() && extent.meta().tombstones > 0 {
+                    found = first(extent.tombstones()?);
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// Whether one in memory hides all that is older than `seq` in `interval`.
+    pub(crate) fn hide(&self, interval: &KeyInterval, seq: Lsn) -> bool {
+        self.memory.iter().any(|set| set.hide(interval, seq, LSN_MAX))
+    }
+}
