@@ -67,7 +67,7 @@ pub(crate) fn measure(settings: &Settings, report: &mut Report) -> Result<()> {
     Ok(())
 }
 
-/// Instructions in [`counted`].
+/// Instructions in `counted`.
 fn count(settings: &Settings, cell: &Cell) -> Result<u64> {
     let out = settings.dir.join("callgrind");
     let out_file = format!("--callgrind-out-file={}", out.display());

@@ -462,7 +462,7 @@ fn usize_of(n: u64) -> usize {
 /// An I/O error.
 pub(crate) fn zero(file: &dyn File, from: u64, to: u64) -> std::io::Result<()> {
     // Larger pieces make for larger folios in the operating system's cache, and ext4 walks all
-    // blocks of a folio at each small write to it: a fifth of the time of a relaxed commit.
+    // blocks of a folio at each small write to it, as relaxed commits are.
     const STEP: u64 = 16 * 1024;
     file.preallocate(to)?;
     let zeros = vec![0; STEP as usize];

@@ -329,18 +329,16 @@ impl Explorer {
         if product.is_some_and(|product| product <= self.most) {
             return Combinations { of: every(&lens), sampled: false };
         }
-        let old = vec![0; lens.len()];
-        let mut of = vec![old.clone(), lens.clone()];
-        for i in 0..lens.len() {
-            let (mut ahead, mut behind) = (old.clone(), lens.clone());
-            (ahead[i], behind[i]) = (lens[i], 0);
-            of.extend([ahead, behind]);
-        }
+        // Which of them is settled before one is made: there is a number for every word that was
+        // streamed, and two choices for each of those.
+        let mut picks = vec![Pick::Old, Pick::New];
+        picks.extend((0..lens.len()).flat_map(|i| [Pick::Ahead(i), Pick::Behind(i)]));
         let mut fate = Fate::new(Survive::Seeded(self.seed ^ (event as u64).rotate_left(32)));
         // All old and all new stay.
-        while of.len() > self.most.max(2) {
-            of.swap_remove(2 + fate.choose(of.len() - 2));
+        while picks.len() > self.most.max(2) {
+            picks.swap_remove(2 + fate.choose(picks.len() - 2));
         }
+        let mut of: Vec<Vec<usize>> = picks.into_iter().map(|pick| pick.make(&lens)).collect();
         while of.len() < self.most {
             of.push(lens.iter().map(|len| fate.choose(len + 1)).collect());
         }
@@ -394,6 +392,38 @@ impl Stop<'_> {
 struct Combinations {
     of: Vec<Vec<usize>>,
     sampled: bool,
+}
+
+/// A choice among the many, not made yet.
+#[derive(Clone, Copy)]
+enum Pick {
+    Old,
+    New,
+    /// All old but this one.
+    Ahead(usize),
+    /// All new but this one.
+    Behind(usize),
+}
+
+impl Pick {
+    /// How many stores of each chain survive, of so many.
+    fn make(self, lens: &[usize]) -> Vec<usize> {
+        let old = || vec![0; lens.len()];
+        match self {
+            Pick::Old => old(),
+            Pick::New => lens.to_vec(),
+            Pick::Ahead(i) => {
+                let mut ahead = old();
+                ahead[i] = lens[i];
+                ahead
+            }
+            Pick::Behind(i) => {
+                let mut behind = lens.to_vec();
+                behind[i] = 0;
+                behind
+            }
+        }
+    }
 }
 
 /// Every way to pick a number up to each of `lens`.

@@ -42,7 +42,7 @@ fn every_thread_finds_what_it_wrote_and_ranges_ascend() {
         let options = Options::new().mode(mode).size(1 << 20).policy(policy);
         let mut tree = options.create(dir.path().join("tree")).unwrap();
         let done = AtomicBool::new(false);
-        let model: Model = std::thread::scope(|scope| {
+        let mut model: Model = std::thread::scope(|scope| {
             let (tree, done) = (&tree, &done);
             let reader = scope.spawn(move || {
                 while !done.load(Ordering::Relaxed) {
@@ -66,6 +66,10 @@ fn every_thread_finds_what_it_wrote_and_ranges_ascend() {
             model
         });
         assert_eq!(content(&tree).unwrap(), model);
+        // Whatever the threads left: of so many neighbours some have leaves of their own.
+        for key in 500..1500 {
+            assert_eq!(tree.delete(key).unwrap(), model.remove(&key));
+        }
         check_shape(&tree.tree);
         assert_eq!(tree.reclaim().unwrap(), 0);
         assert!(tree.stats().unlinks > 0, "{:?}", tree.stats());

@@ -4,6 +4,7 @@
 
 use super::*;
 use crate::os::sim::memory::SimPm;
+use crate::os::sim::pages::Pages;
 
 const SLOTS: u64 = 14;
 const AT: u64 = 32;
@@ -196,4 +197,23 @@ fn large_choices_are_sampled_with_their_corners() {
     for corner in [1, 39, 40] {
         assert!(corners.contains(&(corner, true)), "{corner} whole lines at the end");
     }
+}
+
+/// Bug: each choice there is was made, a number for every word at stake, before a few of them
+/// were picked: memory grew with the square of the words, and a run of the simulator was killed
+/// for it. Fix: choices are picked first, and made then.
+#[test]
+fn choices_cost_what_is_picked_of_them() {
+    let lens = vec![1; 1 << 16];
+    let explorer = Explorer::new("stream", 1).most(6);
+    let mut lines = Lines::durable(Pages::zeros(8 * lens.len()));
+    lines.store(std::thread::current().id(), 0, &vec![1; 8 * lens.len()], true);
+    let chains = lines.chains(false);
+    assert_eq!(chains.len(), lens.len());
+    let Combinations { of, sampled } = explorer.combinations(&chains, 1);
+    assert!(sampled);
+    assert_eq!(of.len(), 6);
+    assert_eq!((&of[0], &of[1]), (&vec![0; lens.len()], &lens), "all old, all new");
+    let one_line = |n: &Vec<usize>| [1, lens.len() - 1].contains(&n.iter().sum());
+    assert!(of[2..].iter().all(one_line), "one ahead, or one behind");
 }
