@@ -60,20 +60,18 @@ impl Fixture {
         let store = self.set.store();
         let column = (!newer.is_empty())
             .then(|| crate::extent::tests::write_extent(store, self.set.next_extent_id(), &newer));
-        let below: Vec<_> = version.level(1).map_or(Vec::new(), |level| {
-            let touched = |extent: &&Arc<Extent>| {
-                let keys = extent.meta().interval();
-                let in_column = |c: &Arc<Extent>| c.meta().interval().intersection(&keys).is_some();
-                // As a column does, to the last key that a tombstone is taken to reach.
-                let reach = |t: &Tombstone| match t.interval.last_key() {
-                    Some(last) => KeyInterval::closed(&t.interval.start, last),
-                    None => t.interval.clone(),
-                };
-                let under = |t: &Arc<Tombstone>| reach(t).intersection(&keys).is_some();
-                column.as_ref().is_some_and(in_column) || above.iter().any(under)
-            };
-            level.extents().iter().filter(touched).cloned().collect()
+        // As a column does, to the last key that a tombstone is taken to reach.
+        let reach = above.iter().map(|t| match t.interval.last_key() {
+            Some(last) => KeyInterval::closed(&t.interval.start, last),
+            None => t.interval.clone(),
         });
+        let hull = reach.chain(column.as_ref().map(|c| c.meta().interval())).reduce(|a, b| {
+            // No end is the last end of all.
+            let end = a.end.zip(b.end).map(|(a, b)| a.max(b));
+            KeyInterval { start: a.start.min(b.start), end }
+        });
+        let level1 = version.level(1).zip(hull);
+        let below = level1.map_or(Vec::new(), |(level, hull)| level.overlapping(&hull).to_vec());
         let horizon = self.snapshots.horizon();
         let mut ranges = Ranges::new(&version, 1, above, &horizon);
         let below = ranges.without_hidden(&below);
