@@ -60,6 +60,14 @@ fn large_values_that_drain_all_the_time_survive_cuts() {
 }
 
 #[test]
+fn range_deletes_over_many_columns_survive_cuts() {
+    let taste = Taste { relaxed: 60, tables: 2, steps: 40, value: 20_000, keys: 250, ranges: 12 };
+    let seeds = 60_000..60_000 + rounds(8, 500);
+    let tally = all(seeds, taste, true);
+    assert!(tally.drains > 20 && tally.compactions > 0, "{tally:?}");
+}
+
+#[test]
 fn batches_that_take_zones_of_several_units_survive_cuts() {
     let taste = Taste { relaxed: 50, tables: 2, steps: 40, value: 230_000, keys: 30, ranges: 0 };
     let seeds = 50_000..50_000 + rounds(10, 500);

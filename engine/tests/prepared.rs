@@ -170,6 +170,50 @@ fn a_range_with_the_rows_written_in_it_is_held_again() {
     assert!(!is_locked(&db, &table, "b"));
 }
 
+/// It is locked with its gaps, and deletes what is there at its verdict.
+#[test]
+fn a_range_delete_is_prepared_with_the_rest() {
+    for (restart, commits) in [(false, true), (true, true), (true, false)] {
+        let (dir, mut db, mut table) = open();
+        for key in ["a", "b", "c", "d"] {
+            put(&db, &table, key, "1");
+        }
+        let txn = db.begin().unwrap();
+        txn.put(&table, "ba", "gone").unwrap();
+        txn.delete_range(&table, "b".."d").unwrap();
+        txn.put(&table, "c", "2").unwrap();
+        txn.prepare("one").unwrap();
+        if restart {
+            (db, table) = reopen(&dir, db);
+        }
+        assert_eq!(db.list_prepared()[0].writes, 2);
+        for key in ["b", "bb", "c", "cc"] {
+            assert!(is_locked(&db, &table, key), "{key}");
+        }
+        assert!(!is_locked(&db, &table, "a") && !is_locked(&db, &table, "d"));
+        put(&db, &table, "d", "3");
+        let before = db.snapshot().unwrap();
+        if commits {
+            db.commit_prepared("one").unwrap();
+        } else {
+            db.roll_back_prepared("one").unwrap();
+        }
+        assert_eq!(before.range::<&str>(&table, ..).count(), 4);
+        assert_eq!(db.locks_held(), (0, 0));
+        drop(before);
+        for _ in 0..2 {
+            let rows = table.iter().map(|row| {
+                let (key, value) = row.unwrap();
+                [key, value].concat()
+            });
+            let want: &[&[u8]] =
+                if commits { &[b"a1", b"c2", b"d3"] } else { &[b"a1", b"b1", b"c1", b"d3"] };
+            assert_eq!(rows.collect::<Vec<_>>(), want);
+            (db, table) = reopen(&dir, db);
+        }
+    }
+}
+
 #[test]
 fn a_snapshot_from_before_the_verdict_conflicts() {
     let (_dir, db, table) = open();

@@ -243,3 +243,73 @@ fn a_queue_that_is_cut_off_at_its_front_stays_small() {
     let on_disk: u64 = stats.tables[0].levels.iter().map(|level| level.bytes).sum();
     assert!(on_disk < 1 << 20, "{stats:?}");
 }
+
+/// Writes to another table until `done`, so that everything older is drained.
+fn press(db: &Database, mut done: impl FnMut(&Database) -> bool) {
+    let filler = db.table("filler").unwrap();
+    for n in 0..20_000u64 {
+        if done(db) {
+            return;
+        }
+        filler.put_with(format!("{}", n % 500), vec![7; 6000], Durability::Relaxed).unwrap();
+    }
+    panic!("{:?}", db.stats());
+}
+
+fn ranges_on_disk(db: &Database) -> u64 {
+    let tables = db.stats().tables;
+    let of_t = tables.iter().find(|table| table.name == "t").unwrap();
+    of_t.levels.iter().map(|level| level.range_deletes).sum()
+}
+
+/// A cut behind the longest key is a byte longer than a key can be.
+#[test]
+fn the_longest_keys_are_bounds_in_extents() {
+    let (dir, db, table) = open();
+    let key = |n: u8| [vec![n], vec![b'x'; 64 * 1024 - 1]].concat();
+    (0..8).for_each(|n| table.put(key(n), "v").unwrap());
+    let held = db.snapshot().unwrap();
+    table
+        .delete_range::<&Vec<u8>>((Bound::Excluded(&key(1)), Bound::Included(&key(4))))
+        .unwrap();
+    table.delete_range(key(6)..).unwrap();
+    let left = [key(0), key(1), key(5)];
+    let shown = |table: &Table| table.iter().map(|row| row.unwrap().0.to_vec()).collect::<Vec<_>>();
+    press(&db, |db| ranges_on_disk(db) >= 2);
+    assert_eq!(shown(&table), left);
+    assert_eq!(held.range::<&[u8]>(&table, ..).count(), 8);
+    assert!(db.verify().unwrap().damages.is_empty());
+    drop((table, held));
+    db.close().unwrap();
+    let db = tiny().open(dir.path().join("db")).unwrap();
+    assert_eq!(shown(&db.existing_table("t").unwrap()), left);
+}
+
+/// A table of the same name begins anew, wherever the range deletes of the former one are.
+#[test]
+fn a_table_that_went_takes_its_range_deletes_along() {
+    for (drained, truncated) in [(false, false), (false, true), (true, false), (true, true)] {
+        let (dir, db, mut table) = open();
+        let all = ["a", "b", "c", "d"];
+        fill(&table, &all);
+        let held = db.snapshot().unwrap();
+        table.delete_range("b"..).unwrap();
+        if drained {
+            press(&db, |db| ranges_on_disk(db) > 0);
+        }
+        if truncated {
+            db.truncate_table("t").unwrap();
+        } else {
+            db.drop_table("t").unwrap();
+            table = db.table("t").unwrap();
+        }
+        drop(held);
+        assert_eq!(keys(&table), [""; 0]);
+        fill(&table, &all);
+        assert_eq!(keys(&table), all);
+        drop(table);
+        db.close().unwrap();
+        let db = tiny().open(dir.path().join("db")).unwrap();
+        assert_eq!(keys(&db.existing_table("t").unwrap()), all);
+    }
+}

@@ -46,6 +46,48 @@ fn an_unsynced_edit_is_made_durable_before_zones_are_released_for_it() {
     assert!(killed > 3, "{killed}");
 }
 
+/// Bug: on persistent memory, a process killed between the store of a new stream and its fence, an
+/// opening that found the stream in the cache and gave it zones, a power cut: the stream was gone,
+/// and the database refused as damaged. Cause: opening made durable again what streams hold, not
+/// the streams. Fix: their objects and entries are stored again.
+#[test]
+fn an_unfenced_stream_is_made_durable_before_it_has_zones() {
+    let _alone = alone();
+    let mut killed = 0;
+    for n in 1.. {
+        let mut rig = Rig::new(Kind::Memory, 3, None);
+        rig.create("t");
+        let streams = |rig: &Rig| rig.db.stats().pm.streams_used;
+        let before = streams(&rig);
+        fill_a_sixteenth(&mut rig);
+        rig.machine.kill_before(n);
+        while streams(&rig) == before {
+            rig.steps(1);
+        }
+        let Some(found) = rig.machine.found() else { break };
+        killed += 1;
+        let (db, content) = reopen(&found, None, &rig.account(), End::Kill).unwrap();
+        rig.go_on(found, db, content);
+        fill_a_sixteenth(&mut rig);
+        while streams(&rig) == before {
+            rig.steps(1);
+        }
+        rig.put("t", "in its own stream", 10, Durable);
+        let cut = rig.machine.crash(Survive::Nothing);
+        let end = End::Cut(Survive::Nothing);
+        let found = reopen(&cut, None, &rig.account(), end);
+        assert!(found.is_ok(), "killed at {n}: {:?}", found.err());
+    }
+    assert!(killed > 1, "{killed}");
+}
+
+/// Of the region, so that the next look at streams finds a busy table.
+fn fill_a_sixteenth(rig: &mut Rig) {
+    for n in 0..16 {
+        rig.put("t", &format!("{n:03}"), 9000, Durable);
+    }
+}
+
 /// Bug: on persistent memory, a process killed between the store of a zone's seal and its fence,
 /// an opening that found the seal in the cache and went on in the next zone, a power cut: the
 /// seal was gone and the database refused as damaged. Cause: opening made records above the floor

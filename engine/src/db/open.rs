@@ -187,6 +187,9 @@ impl Opening<'_> {
         })?;
         let mut floor = floor;
         if !self.read_only {
+            // What was read may have been in the operating system's cache only.
+            let found = recovered.rewrite.iter().copied().chain(StreamPool::spans(&streams));
+            region.persist(found.map(|span| region.rewrite(span)))?;
             self.make_durable(&region, &zones, &recovered, &mut superblock, &mut floor)?;
             zones.release(&[recovered.empty.as_slice(), &leaks].concat())?;
         }
@@ -261,7 +264,7 @@ impl Opening<'_> {
         !self.options.has(Planted::SkipPayloadChecksum)
     }
 
-    /// Step 4.
+    /// Step 4, once what was found is durable.
     fn make_durable(
         &self,
         region: &Region,
@@ -270,8 +273,6 @@ impl Opening<'_> {
         superblock: &mut Superblock,
         floor: &mut Floor,
     ) -> Result<()> {
-        // What was read may have been in the operating system's cache only.
-        region.persist(recovered.rewrite.iter().map(|span| region.rewrite(*span)))?;
         region.persist(recovered.reseal.iter().map(|(zone, len)| zones.reseal(*zone, *len)))?;
         let used = recovered.incarnations();
         let incarnations = &mut superblock.incarnations;

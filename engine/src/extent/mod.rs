@@ -1,8 +1,8 @@
 //! Extents: sorted, immutable records in checksummed blocks, with a filter and an index. The
 //! bytes are described in section 3 of `docs/format.md`.
 //!
-//! A file for each part: [`block`], [`filter`], [`summary`], [`index`], [`ranges`] and [`footer`] know
-//! their own bytes; [`builder`] lays them out; [`reader`] opens, searches and owns an extent;
+//! A file for each part: [`block`], [`filter`], [`summary`], [`index`], [`ranges`] and [`footer`]
+//! know their own bytes; [`builder`] lays them out; [`reader`] opens, searches and owns an extent;
 //! [`cursor`] walks it, [`blocks`] walks several for a merge, and [`reuse`] takes blocks over
 //! undecoded; [`verify`] checks all of it; [`heat`] counts reads.
 

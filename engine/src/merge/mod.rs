@@ -7,6 +7,6 @@ mod merging;
 mod retain;
 
 pub(crate) use clip::ClippedCursor;
-pub(crate) use fragments::Fragments;
+pub(crate) use fragments::{Fragments, Walk};
 pub(crate) use merging::MergingCursor;
 pub(crate) use retain::Retain;

@@ -7,7 +7,8 @@ use crate::record::{Cursor, LSN_MAX, Lsn};
 use crate::view::View;
 
 /// The LSN of the newest version of `key`, be it a deletion. One that nobody needs may be gone; of
-/// those above a registered snapshot none is. The caller holds an epoch guard.
+/// those above a registered snapshot none is, but where a range delete came to nothing: that of a
+/// key which was not there at the snapshot and is not there now. The caller holds an epoch guard.
 pub(crate) fn newest(view: &View, cache: &BlockCache, key: &[u8]) -> Result<Option<Lsn>> {
     let in_memory = view
         .active
@@ -29,8 +30,7 @@ pub(crate) fn newest(view: &View, cache: &BlockCache, key: &[u8]) -> Result<Opti
 }
 
 /// A key of `range` that has a version above `since`, with its LSN; be it a range tombstone. Walks
-/// the range up to there.
-/// The caller holds an epoch guard.
+/// the range up to there. The caller holds an epoch guard.
 pub(crate) fn changed(
     view: &View,
     cache: &std::sync::Arc<BlockCache>,

@@ -60,20 +60,18 @@ impl Fixture {
         let store = self.set.store();
         let column = (!newer.is_empty())
             .then(|| crate::extent::tests::write_extent(store, self.set.next_extent_id(), &newer));
-        let below: Vec<_> = version.level(1).map_or(Vec::new(), |level| {
-            let touched = |extent: &&Arc<Extent>| {
-                let keys = extent.meta().interval();
-                let in_column = |c: &Arc<Extent>| c.meta().interval().intersection(&keys).is_some();
-                // As a column does, to the last key that a tombstone is taken to reach.
-                let reach = |t: &Tombstone| match t.interval.last_key() {
-                    Some(last) => KeyInterval::closed(&t.interval.start, last),
-                    None => t.interval.clone(),
-                };
-                let under = |t: &Arc<Tombstone>| reach(t).intersection(&keys).is_some();
-                column.as_ref().is_some_and(in_column) || above.iter().any(under)
-            };
-            level.extents().iter().filter(touched).cloned().collect()
+        // As a column does, to the last key that a tombstone is taken to reach.
+        let reach = above.iter().map(|t| match t.interval.last_key() {
+            Some(last) => KeyInterval::closed(&t.interval.start, last),
+            None => t.interval.clone(),
         });
+        let hull = reach.chain(column.as_ref().map(|c| c.meta().interval())).reduce(|a, b| {
+            // No end is the last end of all.
+            let end = a.end.zip(b.end).map(|(a, b)| a.max(b));
+            KeyInterval { start: a.start.min(b.start), end }
+        });
+        let level1 = version.level(1).zip(hull);
+        let below = level1.map_or(Vec::new(), |(level, hull)| level.overlapping(&hull).to_vec());
         let horizon = self.snapshots.horizon();
         let mut ranges = Ranges::new(&version, 1, above, &horizon);
         let below = ranges.without_hidden(&below);
@@ -122,8 +120,13 @@ impl Fixture {
         assert_eq!(report, []);
     }
 
-    /// Compacts until nothing is left to do.
+    /// Compacts until nothing is left to do; in how many jobs.
     pub(in crate::compaction) fn settle(&self) -> usize {
+        self.settle_reusing(&mut Reused::default())
+    }
+
+    /// As [`settle`](Fixture::settle); adds what was reused.
+    fn settle_reusing(&self, reused: &mut Reused) -> usize {
         for jobs in 0.. {
             let version = self.set.version(self.table).unwrap();
             let horizon = self.snapshots.horizon();
@@ -132,6 +135,8 @@ impl Fixture {
             let done =
                 run(&choice, &self.set, &self.cache, &horizon, &self.shape, &|_| {}).unwrap();
             self.set.apply(done.edit, self.visible.get()).unwrap();
+            reused.extents += done.reused.extents;
+            reused.blocks += done.reused.blocks;
             assert!(jobs < 10_000, "it ends");
         }
         unreachable!()
@@ -293,6 +298,40 @@ fn a_range_tombstone_goes_at_the_bottom_and_reaches_no_further_than_what_it_hide
     );
     let records: u64 = extents().iter().map(|e| e.meta().records).sum();
     assert!(records < 300, "{records} records");
+}
+
+/// What is reused below may lie under range tombstones of an upper level.
+#[test]
+fn extents_and_blocks_are_reused_under_range_tombstones_that_go_on_hiding_them() {
+    let fixture = Fixture::new(SHAPE);
+    for lsn in 1..=6 {
+        fixture.visible.raise(lsn);
+        fixture.drain((0..3000).map(|n| Entry::put(&key(n), lsn, &value(n, lsn))).collect());
+        fixture.settle();
+    }
+    let held = fixture.snapshots.register();
+    fixture.visible.raise(7);
+    let every = |n: u16| KeyInterval { start: key(n), end: Some(key(n + 60)) };
+    let above = (0..3000).step_by(100).map(|n| Arc::new(Tombstone::new(every(n), 7)));
+    fixture.drain_with(Vec::new(), above.collect());
+    let mut reused = Reused::default();
+    for lsn in 8..40 {
+        fixture.visible.raise(lsn);
+        let at = (lsn as u16 * 97) % 29 * 100 + 70;
+        let beside = (at..at + 20).map(|n| Entry::put(&key(n), lsn, &value(n, lsn)));
+        let Reused { extents, blocks, .. } = fixture.drain(beside.collect());
+        reused.extents += extents;
+        reused.blocks += blocks;
+        fixture.settle_reusing(&mut reused);
+        for n in (0..3000).step_by(7) {
+            let now = fixture.get(&key(n), lsn);
+            assert_eq!(now.is_none(), n % 100 < 60, "key {n} at {lsn}");
+            assert_eq!(fixture.get(&key(n), 6), Some(value(n, 6)), "key {n} for the snapshot");
+        }
+    }
+    assert!(reused.extents + reused.blocks > 0, "{reused:?}");
+    drop(held);
+    fixture.verify();
 }
 
 #[test]

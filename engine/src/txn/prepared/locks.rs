@@ -142,6 +142,8 @@ pub(crate) fn lock_again(
     shared.committer.lock_rows()?;
     let (space, name) = (target.lock_space(), || target.label());
     let (mode, keys) = match record.kind {
+        // The range has a lock of its own among the records.
+        Kind::RangeDelete => return Ok(()),
         Kind::Lock => decode(record.key, record.value)
             .expect("invariant: the locks of a prepare were checked when it was found"),
         _ => (Mode::Exclusive, Keys::One(record.key.to_vec())),
