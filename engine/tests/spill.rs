@@ -54,7 +54,12 @@ impl Model<'_> {
                 self.txn.release_savepoint(&at.to_string()).unwrap();
                 self.saved.truncate(at);
             }
-            3..7 => {
+            3 => {
+                let (from, len) = (chance.below(90) as u8, chance.below(25) as u8);
+                self.txn.delete_range(table, [from]..[from + len]).unwrap();
+                self.now.retain(|key, _| !(from..from + len).contains(&key[0]));
+            }
+            4..7 => {
                 let key = vec![chance.below(90) as u8];
                 self.txn.delete(table, &key).unwrap();
                 self.now.remove(&key);
@@ -268,6 +273,80 @@ fn prepared_ones_keep_what_they_spilled_until_their_verdict() {
         assert_eq!(rows(db.table("t").unwrap().iter()), want);
         assert!(db.list_prepared().is_empty() && db.verify().unwrap().damages.is_empty());
     }
+}
+
+/// Range deletes of a large commit stand in its own group, and the rows in its runs.
+#[test]
+fn range_deletes_of_large_commits_come_before_their_rows() {
+    let key = |n: u32| format!("{n:05}").into_bytes();
+    let mut want = Rows::new();
+    let (dir, db, table) = open();
+    for n in 0..400 {
+        table.put(key(n), "old").unwrap();
+        want.insert(key(n), b"old".into());
+    }
+    // A transaction that deletes what it has spilled, too.
+    let txn = spilling(&db, 4000);
+    for n in 100..300 {
+        txn.put(&table, key(n), [1; 100]).unwrap();
+    }
+    txn.set_savepoint("s").unwrap();
+    txn.delete_range(&table, key(0)..key(350)).unwrap();
+    assert_eq!(txn.range::<&[u8]>(&table, ..).unwrap().count(), 50);
+    txn.roll_back_to("s").unwrap();
+    assert_eq!(txn.range::<&[u8]>(&table, ..).unwrap().count(), 400);
+    txn.delete_range(&table, key(50)..key(250)).unwrap();
+    txn.put(&table, key(200), "after").unwrap();
+    txn.prepare("large").unwrap();
+    drop(table);
+    db.close().unwrap();
+    let db = tiny().open(dir.path().join("db")).unwrap();
+    let table = db.table("t").unwrap();
+    assert_eq!(rows(table.iter()), want);
+    db.commit_prepared("large").unwrap();
+    want.retain(|k, _| !(key(50)..key(250)).contains(k));
+    want.insert(key(200), b"after".into());
+    for n in 250..300 {
+        want.insert(key(n), vec![1; 100]);
+    }
+    assert_eq!(rows(table.iter()), want);
+    // A batch that does not fit in a zone.
+    let mut batch = WriteBatch::new();
+    batch.put(&table, key(10), "superseded");
+    batch.delete_range(&table, key(0)..key(60)).put(&table, key(20), "in it");
+    for n in 1000..1500 {
+        batch.put(&table, key(n), [2; 1000]);
+    }
+    batch.delete_range(&table, key(1400)..);
+    db.write(batch).unwrap();
+    want.retain(|k, _| *k >= key(60));
+    want.insert(key(20), b"in it".into());
+    for n in 1000..1400 {
+        want.insert(key(n), vec![2; 1000]);
+    }
+    assert_eq!(rows(table.iter()), want);
+    // A later one hides rows of runs, and those of a still later run are there.
+    table.delete_range(key(1000)..key(1300)).unwrap();
+    want.retain(|k, _| !(key(1000)..key(1300)).contains(k));
+    let mut batch = WriteBatch::new();
+    for n in 1100..1400 {
+        batch.put(&table, key(n), [3; 1000]);
+        want.insert(key(n), vec![3; 1000]);
+    }
+    db.write(batch).unwrap();
+    for n in (0..1500).step_by(7) {
+        let found = table.get(key(n)).unwrap().map(|value| value.to_vec());
+        assert_eq!(found.as_ref(), want.get(&key(n)), "{n}");
+    }
+    drop(table);
+    db.close().unwrap();
+    let db = tiny().stepped().open(dir.path().join("db")).unwrap();
+    let table = db.table("t").unwrap();
+    assert_eq!(rows(table.iter()), want);
+    while db.step().unwrap() {}
+    assert_eq!(db.stats().tables[0].spilled_runs, 0);
+    assert_eq!(rows(table.iter()), want);
+    assert!(db.verify().unwrap().damages.is_empty());
 }
 
 #[test]

@@ -211,6 +211,10 @@ impl Rig {
                     txn.put(&handle(table), key, value).unwrap();
                 }
                 Effect::Delete(table, key) => txn.delete(&handle(table), key).unwrap(),
+                Effect::DeleteRange(table, start, end) => {
+                    let range = (Bound::Included(start.clone()), upper(end.as_ref()));
+                    txn.delete_range(&handle(table), range).unwrap();
+                }
                 other => panic!("{other:?} is no write"),
             }
             txn.release_savepoint("before").unwrap();

@@ -405,9 +405,12 @@ fn spill(rig: &mut Rig) {
     let large = rig.chance.percent(30);
     let effects = (0..24 + rig.chance.below(12)).map(|n| {
         let table = ["a", "b"][(n % 3 / 2) as usize];
-        let key = format!("row {}", rig.chance.below(90)).into_bytes();
-        match rig.chance.below(5) {
-            0 => Effect::Delete(table.into(), key),
+        let row = rig.chance.below(90);
+        let key = format!("row {row}").into_bytes();
+        match rig.chance.below(12) {
+            0 | 1 => Effect::Delete(table.into(), key),
+            // Often of one digit more: ten rows.
+            2 => Effect::DeleteRange(table.into(), key, Some(format!("row {row}:").into())),
             _ => {
                 let len = if large { 16_000 } else { 1 + rig.chance.below(1500) as usize };
                 Effect::Put(table.into(), key, rig.chance.bytes(len))

@@ -511,6 +511,9 @@ impl Running {
             self.writes.roll_back_to("")?;
         }
         self.writes.release("")?;
+        if deleted.is_ok() {
+            self.writes.forget_deleted(table, &interval);
+        }
         deleted
     }
 

@@ -20,6 +20,7 @@ use smallvec::SmallVec;
 use crate::error::{Error, Result};
 use crate::extent::{BlockCache, Extent};
 use crate::mvcc::{KeyInterval, union};
+use crate::read::KeyRange;
 use crate::spill::{Epoch, Epochs, Spilled, Store, Version, Write};
 
 /// What an entry costs beside its key and its value.
@@ -105,6 +106,25 @@ impl WriteSet {
         of_table.ranges.truncate(kept);
         of_table.ranges.push((now, after));
         Ok(())
+    }
+
+    /// Lets go of the deletions of own keys that the one of an interval has made superfluous: those
+    /// that no older version needs, here or on disk.
+    pub(super) fn forget_deleted(&mut self, table: usize, interval: &KeyInterval) {
+        let (epochs, now) = (&self.epochs, self.epochs.now());
+        let Some(own) = self.tables.get_mut(table).filter(|own| own.spilled.is_empty()) else {
+            return;
+        };
+        let bounds = KeyRange::from(interval.clone());
+        let bounds =
+            (bounds.lower.as_ref().map(Vec::as_slice), bounds.upper.as_ref().map(Vec::as_slice));
+        let rows = own.memory.range::<[u8], _>(bounds);
+        let all_gone = |versions: &[Version]| versions.iter().all(|(e, _)| !epochs.needs(*e, now));
+        let gone = rows.filter(|(_, versions)| all_gone(versions)).map(|(key, _)| key.clone());
+        for key in gone.collect::<Vec<_>>() {
+            let versions = own.memory.remove(&key).into_iter().flatten();
+            own.bytes -= versions.map(|(_, write)| taken(&key, &write)).sum::<usize>();
+        }
     }
 
     /// Whether a key lies in an interval that was deleted.
