@@ -46,7 +46,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::files::{File, Files, OpenHow};
-use content::Content;
+use content::{Content, SECTOR};
 pub use explore::{Explored, Explorer, Moment, Violation};
 pub use machine::Machine;
 pub(crate) use memory::SimPm;
@@ -102,10 +102,11 @@ impl Fate {
     }
 }
 
-/// A planned misfortune of the n-th sync from now; 1 is the next one.
+/// A planned misfortune of the n-th sync or write from now; 1 is the next one.
 #[derive(Debug, Default)]
-struct SyncFaults {
+struct Faults {
     fail: Option<u64>,
+    fail_write: Option<u64>,
     lose: Option<u64>,
     cut: Option<(u64, Survive)>,
 }
@@ -134,7 +135,7 @@ struct State {
     syncs: u64,
     /// How often anything changed.
     changes: u64,
-    faults: SyncFaults,
+    faults: Faults,
     reads: Option<Reads>,
     /// The file system as a planned cut left it.
     found: Option<Arc<SimFiles>>,
@@ -291,6 +292,17 @@ impl SimFiles {
         self.state.lock().faults.fail = Some(n);
     }
 
+    /// Makes the `n`-th write from now fail, once; of its bytes those in the
+    /// sectors before its middle arrive.
+    pub(crate) fn fail_write_after(&self, n: u64) {
+        self.state.lock().faults.fail_write = Some(n);
+    }
+
+    /// Whether the write that is to fail is still to come.
+    pub(crate) fn write_will_fail(&self) -> bool {
+        self.state.lock().faults.fail_write.is_some()
+    }
+
     /// A planted bug: the `n`-th sync from now succeeds and makes nothing durable.
     #[cfg(test)]
     pub(crate) fn lose_sync(&self, n: u64) {
@@ -431,8 +443,11 @@ impl File for SimFile {
         self.before(FileChange::Write);
         let mut state = self.state.lock();
         state.check_capacity(self.id, offset + bytes.len() as u64)?;
-        state.content_mut(self.id)?.write(bytes, offset);
-        Ok(())
+        let fails = strikes(&mut state.faults.fail_write);
+        let middle = (offset + bytes.len() as u64 / 2) / SECTOR * SECTOR;
+        let arrive = if fails { middle.saturating_sub(offset) as usize } else { bytes.len() };
+        state.content_mut(self.id)?.write(&bytes[..arrive], offset);
+        if fails { Err(io::Error::other("simulated I/O error in a write")) } else { Ok(()) }
     }
 
     fn sync(&self) -> io::Result<()> {

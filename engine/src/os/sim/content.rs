@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use super::Fate;
 
-const SECTOR: u64 = 512;
+pub(super) const SECTOR: u64 = 512;
 
 /// A sector's bytes; `None` stands for zeros.
 type Sector = Option<Arc<[u8; SECTOR as usize]>>;

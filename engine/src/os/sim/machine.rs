@@ -165,6 +165,17 @@ impl Machine {
         self.files.fail_sync_after(n);
     }
 
+    /// The n-th write to a file from now fails; of its bytes those in the sectors before
+    /// its middle arrive.
+    pub fn fail_write_after(&self, n: u64) {
+        self.files.fail_write_after(n);
+    }
+
+    /// Whether the write that is to fail is still to come.
+    pub fn write_will_fail(&self) -> bool {
+        self.files.write_will_fail()
+    }
+
     /// Bounds the bytes that files may take.
     pub fn set_capacity(&self, bytes: Option<u64>) {
         self.files.set_capacity(bytes);
