@@ -269,9 +269,7 @@ fn the_longest_keys_are_bounds_in_extents() {
     let key = |n: u8| [vec![n], vec![b'x'; 64 * 1024 - 1]].concat();
     (0..8).for_each(|n| table.put(key(n), "v").unwrap());
     let held = db.snapshot().unwrap();
-    table
-        .delete_range::<&Vec<u8>>((Bound::Excluded(&key(1)), Bound::Included(&key(4))))
-        .unwrap();
+    table.delete_range::<&Vec<u8>>((Bound::Excluded(&key(1)), Bound::Included(&key(4)))).unwrap();
     table.delete_range(key(6)..).unwrap();
     let left = [key(0), key(1), key(5)];
     let shown = |table: &Table| table.iter().map(|row| row.unwrap().0.to_vec()).collect::<Vec<_>>();

@@ -32,7 +32,7 @@ use super::own_records::{News, OwnRecords};
 use super::rebuild;
 use super::stats::OpenStats;
 use super::streams::Streams;
-use crate::alloc::{StreamKind, StreamPool, ZonePool};
+use crate::alloc::{StreamKind, StreamObject, StreamPool, ZonePool};
 use crate::cache::Below;
 use crate::commit::{
     Accepted, Committer, Evidence, Floor, Gidx, Poison, Recovered, Start, recover,
@@ -187,10 +187,8 @@ impl Opening<'_> {
         })?;
         let mut floor = floor;
         if !self.read_only {
-            // What was read may have been in the operating system's cache only.
-            let found = recovered.rewrite.iter().copied().chain(StreamPool::spans(&streams));
-            region.persist(found.map(|span| region.rewrite(span)))?;
-            self.make_durable(&region, &zones, &recovered, &mut superblock, &mut floor)?;
+            let found = (&zones, &*streams, &recovered);
+            self.make_durable(&region, found, &mut superblock, &mut floor)?;
             zones.release(&[recovered.empty.as_slice(), &leaks].concat())?;
         }
         let last = if self.read_only { recovered.last } else { superblock.lsn_base };
@@ -264,15 +262,17 @@ impl Opening<'_> {
         !self.options.has(Planted::SkipPayloadChecksum)
     }
 
-    /// Step 4, once what was found is durable.
+    /// Step 4.
     fn make_durable(
         &self,
         region: &Region,
-        zones: &ZonePool,
-        recovered: &Recovered,
+        (zones, streams, recovered): (&ZonePool, &[StreamObject], &Recovered),
         superblock: &mut Superblock,
         floor: &mut Floor,
     ) -> Result<()> {
+        // What was read may have been in the operating system's cache only.
+        let found = recovered.rewrite.iter().copied().chain(StreamPool::spans(streams));
+        region.persist(found.map(|span| region.rewrite(span)))?;
         region.persist(recovered.reseal.iter().map(|(zone, len)| zones.reseal(*zone, *len)))?;
         let used = recovered.incarnations();
         let incarnations = &mut superblock.incarnations;
