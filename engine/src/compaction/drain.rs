@@ -64,10 +64,8 @@ fn column_of_run(run: &Run, from: &[u8], budget: ColumnBudget) -> Option<KeyInte
         bytes >= budget.bytes
     };
     let (last, _) = rest.split_last()?;
-    let end = match rest.iter().find(is_enough).filter(|extent| !Arc::ptr_eq(extent, last)) {
-        Some(extent) => Some(after(&extent.meta().greatest_key)),
-        None => None,
-    };
+    let enough = rest.iter().find(is_enough).filter(|extent| !Arc::ptr_eq(extent, last));
+    let end = enough.map(|extent| after(&extent.meta().greatest_key));
     Some(KeyInterval { start: from.to_vec(), end })
 }
 

@@ -1,6 +1,7 @@
 //! Transactions: isolation levels over snapshots and row locks, own writes, savepoints, and who
 //! is running. `docs/transactions.md` has what is promised and how.
 
+mod delete_range;
 mod options;
 mod prepared;
 mod range;

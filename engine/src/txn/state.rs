@@ -12,7 +12,6 @@
 //!    there when the lock was got (the first who updates wins).
 //! 3. A transaction that has ended holds no lock, no snapshot and no writes.
 
-use std::ops::Bound;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
@@ -28,7 +27,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::levels::Level;
 use crate::limits;
 use crate::locks::{Locker, Mode, OwnerId, Patience, killed};
-use crate::mvcc::{KeyInterval, Registered};
+use crate::mvcc::Registered;
 use crate::options::Durability;
 use crate::read::{self, KeyRange};
 use crate::record::{Kind, Lsn};
@@ -483,52 +482,17 @@ impl Running {
     }
 
     /// Keeps what was written to a key, in memory or on disk.
-    fn keep(&mut self, inner: &Inner, table: usize, key: &[u8], write: Write) -> Result<()> {
+    pub(super) fn keep(
+        &mut self,
+        inner: &Inner,
+        table: usize,
+        key: &[u8],
+        write: Write,
+    ) -> Result<()> {
         while self.writes.is_full(key, &write, inner.spill_at()) {
             self.writes.spill(inner.store())?;
         }
         self.writes.set(table, key, write, inner.options.write_limit)
-    }
-
-    /// Deletes all keys of a range.
-    pub(super) fn delete_range(
-        &mut self,
-        inner: &Inner,
-        table: usize,
-        range: &KeyRange,
-    ) -> Result<()> {
-        inner.shared.check_writable()?;
-        let Some(interval) = range.interval() else { return Ok(()) };
-        limits::check_key(&interval.start)?;
-        limits::check_key(interval.end.as_deref().unwrap_or_default())?;
-        self.own_range(inner, table, range)?;
-        // All of it, or nothing.
-        self.writes.set_savepoint("");
-        let limit = inner.options.write_limit;
-        let deleted = self.delete_own(inner, table, &KeyRange::from(interval.clone()));
-        let deleted = deleted.and_then(|()| self.writes.delete_range(table, &interval, limit));
-        if deleted.is_err() {
-            self.writes.roll_back_to("")?;
-        }
-        self.writes.release("")?;
-        if deleted.is_ok() {
-            self.writes.forget_deleted(table, &interval);
-        }
-        deleted
-    }
-
-    /// Deletes the rows of a range that it has written itself.
-    fn delete_own(&mut self, inner: &Inner, table: usize, range: &KeyRange) -> Result<()> {
-        let KeyRange { mut lower, upper } = range.clone();
-        loop {
-            let bounds = (lower.as_ref().map(Vec::as_slice), upper.as_ref().map(Vec::as_slice));
-            let own = self.writes.first(table, bounds, &inner.shared.cache)?;
-            let Some((key, write)) = own else { return Ok(()) };
-            if write.is_some() {
-                self.keep(inner, table, &key, None)?;
-            }
-            lower = Bound::Excluded(key.to_vec());
-        }
     }
 
     /// All that is to be committed, which may be: optimistic ones have found that out. Tables with
@@ -557,14 +521,6 @@ impl Running {
             extents: Level::new(extents),
         };
         Ok((batch, runs.into_iter().map(run).collect()))
-    }
-
-    /// Whether it has deleted a part of a range.
-    fn deletes_in(&self, table: usize, range: &KeyRange) -> bool {
-        let keys = range.interval();
-        let meets =
-            |own: &KeyInterval| keys.as_ref().is_some_and(|k| k.intersection(own).is_some());
-        self.writes.ranges().any(|(of, own)| of == table && meets(own))
     }
 
     /// An optimistic transaction locks, at last, what it wrote and saw, and finds it unchanged.

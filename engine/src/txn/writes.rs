@@ -1,6 +1,6 @@
-//! What a transaction has written and not committed: the last value of each key, the intervals that
-//! it has deleted, and what rolling back to a savepoint brings back. Beyond a limit what was written
-//! to keys goes to disk (`spill`); intervals stay in memory.
+//! What a transaction has written and not committed: the last value of each key, the intervals
+//! that it has deleted, and what rolling back to a savepoint brings back. Beyond a limit what was
+//! written to keys goes to disk (`spill`); intervals stay in memory.
 //!
 //! Invariants:
 //!
