@@ -56,6 +56,7 @@ impl Arguments {
         Limits {
             moments: self.moments.unwrap_or(limits.moments),
             most: self.most.unwrap_or(limits.most),
+            until: None,
         }
     }
 
@@ -99,7 +100,11 @@ fn alone(arguments: &Arguments, begin: Instant) -> Coverage {
         if until.map_or(enough, |until| begin.elapsed() >= until && (enough || n > 0)) {
             break;
         }
-        let mut run = Run::of(arguments.seed + n * step, arguments.limits());
+        let mut limits = arguments.limits();
+        if enough {
+            limits.until = until.map(|until| begin + until);
+        }
+        let mut run = Run::of(arguments.seed + n * step, limits);
         run.replay.clone_from(&arguments.replay);
         let known = coverage.violations.len();
         run.run(&mut prepared, &mut coverage);

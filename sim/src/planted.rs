@@ -17,7 +17,7 @@ pub struct Search {
 }
 
 /// As much as a search tries for each seed.
-const LIMITS: Limits = Limits { moments: 60, most: 12 };
+const LIMITS: Limits = Limits { moments: 60, most: 12, until: None };
 
 impl Search {
     /// The first violation, if any.

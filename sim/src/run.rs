@@ -2,6 +2,7 @@
 //! that a power cut in it can leave is opened and held against what was acknowledged.
 
 use std::collections::BTreeMap;
+use std::time::Instant;
 
 use terrace::testing::{Explorer, Machine, Moment, Planted, Survive, Trace};
 
@@ -17,13 +18,15 @@ pub struct Limits {
     pub moments: usize,
     /// Combinations of surviving stores at each.
     pub most: usize,
+    /// No moment is begun after this.
+    pub until: Option<Instant>,
 }
 
 impl Limits {
     /// Everything affordable.
-    pub const WIDE: Limits = Limits { moments: usize::MAX, most: 4096 };
+    pub const WIDE: Limits = Limits { moments: usize::MAX, most: 4096, until: None };
     /// What a seed of the short suite tries.
-    pub const SHORT: Limits = Limits { moments: 9, most: 2 };
+    pub const SHORT: Limits = Limits { moments: 9, most: 2, until: None };
 }
 
 /// What runs share, to prepare it once.
@@ -65,6 +68,10 @@ impl Run {
         let name = format!("{:?} on {:?}", self.scenario, self.kind).to_lowercase();
         let explorer = Explorer::new(name, self.seed);
         let explorer = explorer.most(self.limits.most).moments(self.limits.moments);
+        let explorer = match self.limits.until {
+            Some(until) => explorer.until(until),
+            None => explorer,
+        };
         match &self.replay {
             Some(replay) => explorer.replay(replay),
             None => explorer,

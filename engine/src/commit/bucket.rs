@@ -21,6 +21,7 @@ use std::sync::Arc;
 
 use super::group::Group;
 use super::sync::{AtomicU32, AtomicU64, Lane, Mutex, Ordering};
+use crate::os::cores;
 use crate::record::Lsn;
 
 /// What became of a member's group.
@@ -208,11 +209,10 @@ pub(super) struct Buckets {
 impl Buckets {
     /// Buckets for as many threads as there are processors.
     pub(super) fn new() -> Buckets {
-        let processors = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
         let each = if cfg!(all(test, any(feature = "loom", feature = "shuttle"))) {
             1
         } else {
-            processors.min(8)
+            cores().min(8)
         };
         Buckets {
             buckets: (0..2 * each).map(|_| Bucket::default()).collect(),

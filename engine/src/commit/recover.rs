@@ -19,6 +19,7 @@ use crate::alloc::{Seal, ZONE_HEADER, Zone, ZoneScan};
 use crate::error::{Damage, Error, Result};
 use crate::memtable::Record;
 use crate::options::Planted;
+use crate::os::at_once;
 use crate::pm::{Geometry, Incarnations, LINE, Region, Span};
 use crate::record::Lsn;
 
@@ -175,18 +176,14 @@ fn parse_all(evidence: &Evidence<'_>) -> Result<Vec<Parsed>> {
     let in_use: Vec<ZoneScan> = evidence.scans.iter().copied().filter(|s| s.in_use).collect();
     let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let results = Mutex::new(Vec::with_capacity(in_use.len()));
-    std::thread::scope(|scope| {
-        for _ in 0..evidence.threads.clamp(1, in_use.len().max(1)) {
-            scope.spawn(|| {
-                while let Some(scan) = in_use.get(next.fetch_add(1, Ordering::Relaxed)) {
-                    let parsed = parse(evidence, *scan);
-                    let done = done.fetch_add(1, Ordering::Relaxed) + 1;
-                    (evidence.progress)(done as u64, in_use.len() as u64);
-                    if let Ok(mut results) = results.lock() {
-                        results.push(parsed);
-                    }
-                }
-            });
+    at_once(evidence.threads.min(in_use.len()), || {
+        while let Some(scan) = in_use.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let parsed = parse(evidence, *scan);
+            let done = done.fetch_add(1, Ordering::Relaxed) + 1;
+            (evidence.progress)(done as u64, in_use.len() as u64);
+            if let Ok(mut results) = results.lock() {
+                results.push(parsed);
+            }
         }
     });
     let results = results.into_inner().unwrap_or_else(std::sync::PoisonError::into_inner);

@@ -41,7 +41,7 @@ use crate::locks::LockManager;
 use crate::memtable::{Record, records_in};
 use crate::mvcc::{SnapshotRegistry, Watermark};
 use crate::options::{OpenProgress, Options, Planted, Storage};
-use crate::os::{Access, DirectoryLock, Files, ForkGuard, RealFiles};
+use crate::os::{Access, DirectoryLock, Files, ForkGuard, RealFiles, cores};
 use crate::pm::{Lived, Region, Span, Superblock};
 use crate::table::{Bell, Pace, Shared, TableSlot};
 
@@ -176,7 +176,7 @@ impl Opening<'_> {
             incarnations: &superblock.incarnations,
             scans: &scans,
             gidx: &gidx,
-            threads: threads(),
+            threads: self.threads(),
             progress: &|done, total| self.progress("scan", done, total),
             check_payloads: self.check_payloads(),
         })?;
@@ -204,7 +204,7 @@ impl Opening<'_> {
         let own = OwnRecords::find(&region, &recovered, &engine.set)?;
         engine.catch_up(&recovered, &own)?;
         engine.opened.records_rebuilt =
-            rebuild::index(&engine, &recovered, threads(), &|done, total| {
+            rebuild::index(&engine, &recovered, self.threads(), &|done, total| {
                 self.progress("rebuild", done, total);
             });
         own.restore(&engine)?;
@@ -339,15 +339,16 @@ impl Opening<'_> {
         }
     }
 
+    /// As many as there are cores; one where every step is to come in its turn.
+    fn threads(&self) -> usize {
+        if self.options.stepped { 1 } else { cores() }
+    }
+
     fn progress(&self, phase: &'static str, done: u64, total: u64) {
         if let Some(progress) = &self.options.progress {
             progress(OpenProgress { phase, done, total });
         }
     }
-}
-
-fn threads() -> usize {
-    std::thread::available_parallelism().map_or(1, std::num::NonZero::get)
 }
 
 /// Fills what is behind the committed records of each open zone with zeros: nothing dead is left.

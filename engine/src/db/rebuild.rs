@@ -12,6 +12,7 @@ use crate::commit::{Accepted, Content, Recovered};
 use crate::level0::GlobalIndex;
 use crate::memtable::{Found, rebuild};
 use crate::options::Planted;
+use crate::os::at_once;
 use crate::record::TableId;
 use crate::table::TableCore;
 
@@ -37,16 +38,12 @@ pub(super) fn index(
     let (next, total) = (AtomicUsize::new(0), AtomicU64::new(0));
     // Few tables: the threads share each. Many: each thread has tables of its own.
     let (abreast, each) = if jobs.len() < threads { (1, threads) } else { (threads, 1) };
-    std::thread::scope(|scope| {
-        for _ in 0..abreast {
-            scope.spawn(|| {
-                let claim = || jobs.get(next.fetch_add(1, Ordering::Relaxed));
-                while let Some(job) = claim() {
-                    let Some((table, found)) = job.lock().take() else { continue };
-                    let Some(table) = tables.get(&table) else { continue };
-                    total.fetch_add(install(engine, table, found, each), Ordering::Relaxed);
-                }
-            });
+    at_once(abreast, || {
+        let claim = || jobs.get(next.fetch_add(1, Ordering::Relaxed));
+        while let Some(job) = claim() {
+            let Some((table, found)) = job.lock().take() else { continue };
+            let Some(table) = tables.get(&table) else { continue };
+            total.fetch_add(install(engine, table, found, each), Ordering::Relaxed);
         }
     });
     total.into_inner()
@@ -63,19 +60,15 @@ fn scan(
     let zones = &recovered.zones;
     let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let all = Mutex::new(Vec::with_capacity(threads));
-    std::thread::scope(|scope| {
-        for _ in 0..threads.min(zones.len()) {
-            scope.spawn(|| {
-                let mut found = ByTable::new();
-                let claim = || zones.get(next.fetch_add(1, Ordering::Relaxed));
-                while let Some((_, accepted)) = claim() {
-                    scan_zone(engine, tables, accepted, &mut found);
-                    let done = done.fetch_add(1, Ordering::Relaxed) + 1;
-                    progress(done as u64, zones.len() as u64);
-                }
-                all.lock().push(found);
-            });
+    at_once(threads.min(zones.len()), || {
+        let mut found = ByTable::new();
+        let claim = || zones.get(next.fetch_add(1, Ordering::Relaxed));
+        while let Some((_, accepted)) = claim() {
+            scan_zone(engine, tables, accepted, &mut found);
+            let done = done.fetch_add(1, Ordering::Relaxed) + 1;
+            progress(done as u64, zones.len() as u64);
         }
+        all.lock().push(found);
     });
     all.into_inner()
 }

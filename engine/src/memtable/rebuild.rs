@@ -126,8 +126,11 @@ fn shared_by_all(found: &[Found]) -> usize {
     })
 }
 
-/// Does `work` for each job on a thread of its own; the results in the order of the jobs.
+/// Does `work` for each job, on threads of their own; the results in the order of the jobs.
 fn on_threads<J: Sync, T: Send>(jobs: &[J], work: impl Fn(&J) -> T + Sync) -> Vec<T> {
+    if let [job] = jobs {
+        return vec![work(job)];
+    }
     std::thread::scope(|scope| {
         let threads: Vec<_> = jobs.iter().map(|job| scope.spawn(|| work(job))).collect();
         let joined = threads.into_iter().map(|thread| match thread.join() {

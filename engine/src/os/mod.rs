@@ -1,6 +1,7 @@
 //! The operating system behind small interfaces: files (real and simulated), the lock that keeps
 //! a second process out, and the guard that catches forked children.
 
+mod cores;
 mod files;
 mod fork;
 mod lock;
@@ -9,6 +10,7 @@ mod real;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) mod sim;
 
+pub(crate) use cores::{at_once, cores};
 pub(crate) use files::{File, Files, OpenHow};
 pub(crate) use fork::ForkGuard;
 pub(crate) use lock::{Access, DirectoryLock};

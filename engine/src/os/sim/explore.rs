@@ -15,6 +15,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt;
+use std::time::Instant;
 
 use super::lines::{Chain, Lines};
 use super::machine::Machine;
@@ -59,6 +60,7 @@ pub struct Explorer {
     most: usize,
     arm: bool,
     moments: usize,
+    until: Option<Instant>,
     only: Option<Replay>,
 }
 
@@ -175,6 +177,7 @@ impl Explorer {
             most: MOST,
             arm: false,
             moments: usize::MAX,
+            until: None,
             only: None,
         }
     }
@@ -191,6 +194,13 @@ impl Explorer {
     #[must_use]
     pub fn moments(mut self, moments: usize) -> Explorer {
         self.moments = moments.max(1);
+        self
+    }
+
+    /// Makes no image after that, so that an exploration that has no end ends.
+    #[must_use]
+    pub fn until(mut self, until: Instant) -> Explorer {
+        self.until = Some(until);
         self
     }
 
@@ -280,6 +290,9 @@ impl Explorer {
         explored.sampled += u64::from(combinations.sampled);
         for (n, survive) in combinations.of.iter().enumerate() {
             for fate in self.fates(at, n) {
+                if self.until.is_some_and(|until| Instant::now() >= until) {
+                    return Ok(());
+                }
                 explored.images += 1;
                 let files = at.files(fate);
                 let apart = files.digest().rotate_left(64);
