@@ -210,3 +210,32 @@ fn memory_comes_back_when_records_leave() {
     eprintln!("{empty} bytes empty, {full} full, {left} with {records} records");
     assert!(left < empty + records * 120 + full / 8, "{left} bytes for {records} records");
 }
+
+/// A turn over many tables with a row each takes a few jobs, not one or three a table.
+#[test]
+fn idle_tables_are_drained_many_at_a_time() {
+    const TABLES: usize = 64;
+    let _alone = alone();
+    let (_dir, db) = stepped();
+    let idle: Vec<Table> =
+        (0..TABLES).map(|n| db.table(&format!("idle {n:03}")).unwrap()).collect();
+    idle.iter().for_each(|table| put(table, "key", &[7; 100]));
+    let busy = db.table("busy").unwrap();
+    let in_region = |t: &terrace::TableStats| t.memtable_records + t.level0_records;
+    let is_left = |t: &terrace::TableStats| t.name != "busy" && in_region(t) > 0;
+    let (mut drains, mut jobs) = (0, 0);
+    for n in 0.. {
+        put(&busy, &format!("{}", n % 500), &[7; 3000]);
+        db.step().unwrap();
+        let stats = db.stats();
+        jobs += u64::from(stats.background.drains > drains);
+        drains = stats.background.drains;
+        if !stats.tables.iter().any(is_left) {
+            break;
+        }
+        assert!(n < 20_000, "{stats:?}");
+    }
+    let drained = drains as usize;
+    assert!(drained >= TABLES && jobs * 8 < drains, "{drains} columns in {jobs} jobs");
+    idle.iter().for_each(|table| assert_eq!(table.get("key").unwrap().unwrap(), [7; 100][..]));
+}

@@ -97,7 +97,7 @@ fn touched<'a>(version: &'a Version, level: u8, interval: &KeyInterval) -> &'a [
 }
 
 /// Merges a column into new extents of level 1; the edit that installs them, which the caller
-/// applies. The caller holds an epoch guard.
+/// applies once it has synced them. The caller holds an epoch guard.
 ///
 /// # Errors
 ///

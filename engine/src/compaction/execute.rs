@@ -71,6 +71,7 @@ pub(crate) fn run(
             let upper = Side::under(&ranges, inputs, cache, reuse)?;
             let lower = Side::under(&ranges, &overlap, cache, reuse)?;
             let outputs = merge_to_level(upper, lower, &ctx)?;
+            set.sync_extents()?;
             let remove = |level, extent: &Arc<Extent>| Op::RemoveExtent {
                 table,
                 level,

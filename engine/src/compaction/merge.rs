@@ -120,14 +120,14 @@ fn next(upper: &Side<'_>, lower: &Side<'_>) -> Next {
     }
 }
 
-/// Writes what is worth keeping of both sides into extents, and syncs them. `lower` is in the
-/// output's level; both sides of it together have no other key between their extents. Extents are
-/// cut only between keys, so the versions of a key stay together.
+/// Writes what is worth keeping of both sides into extents, which the caller syncs. `lower` is in
+/// the output's level; both sides of it together have no other key between their extents. Extents
+/// are cut only between keys, so the versions of a key stay together.
 ///
 /// # Errors
 ///
 /// `Full` when there is no room, `Corrupt` when an input does not check out: nothing has changed
-/// and the space is given back. A failed sync poisons `ctx.set`.
+/// and the space is given back.
 pub(crate) fn merge_to_level<B: Fn(&[u8]) -> bool>(
     mut upper: Side<'_>,
     mut lower: Side<'_>,

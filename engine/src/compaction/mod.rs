@@ -8,6 +8,6 @@ mod pick;
 mod ranges;
 
 pub(crate) use drain::{Column, choose_column, drain, run_bytes};
-pub(crate) use execute::run;
+pub(crate) use execute::{Done, run};
 pub(crate) use output::Reused;
 pub(crate) use pick::{Choice, Shape, Situation, pick};

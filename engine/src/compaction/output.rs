@@ -1,8 +1,8 @@
 //! What a merge writes: extents of one level, cut between keys. Range tombstones are cut with them,
 //! and none reaches beyond what it could hide.
 //!
-//! Everything is written and synced before the edit that names it is handed to the caller; a
-//! merge that fails half-way drops its outputs, and with them their space.
+//! Everything is written before the edit that names it is handed to the caller, who syncs it before
+//! the edit; a merge that fails half-way drops its outputs, and with them their space.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -225,7 +225,7 @@ impl<'a, B: Fn(&[u8]) -> bool> Writer<'a, B> {
         Ok(())
     }
 
-    /// Ends the last extent, and makes all of them durable.
+    /// Ends the last extent.
     pub(super) fn finish(mut self) -> Result<Outputs> {
         // Beyond the last record there is nothing to hide but what lies deeper.
         let last = self.builder.as_ref().and_then(ExtentBuilder::last_key);
@@ -237,8 +237,6 @@ impl<'a, B: Fn(&[u8]) -> bool> Writer<'a, B> {
                 self.write(builder)?;
             }
         }
-        let store = self.ctx.set.store();
-        store.sync().inspect_err(|_| self.ctx.set.poison())?;
         Ok(self.outputs)
     }
 }

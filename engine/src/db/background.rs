@@ -16,16 +16,16 @@ use super::budget::Budget;
 use super::claims::Claims;
 use super::inner::Engine;
 use super::pacing::{Books, Pacing, Sight};
-use crate::compaction::{self, Column, Reused};
+use crate::compaction::Reused;
 use crate::error::{Error, ErrorKind, Result};
-use crate::level0::{ColumnBudget, Level0, Superseded};
-use crate::levels::{Edit, Op, Version};
+use crate::level0::{Level0, Superseded};
+use crate::levels::Version;
 use crate::memtable::Memtable;
-use crate::mvcc::{DrainedMap, KeyInterval, defer, drive, pin};
+use crate::mvcc::{defer, drive, pin};
 use crate::options::Planted;
 use crate::record::{Lsn, TableId};
 use crate::table::TableCore;
-use crate::view::{Frozen, View};
+use crate::view::Frozen;
 
 /// With nothing to do, the background looks around this often (and writes the floor).
 const IDLE: Duration = Duration::from_millis(200);
@@ -64,7 +64,7 @@ pub(super) struct Background {
     /// Bytes appended before the oldest record that is not drained.
     pub(super) appended_before_turn: AtomicU64,
     /// When the last drain of a series ended.
-    last_drain: Mutex<Option<Instant>>,
+    pub(super) last_drain: Mutex<Option<Instant>>,
     /// What drains and compactions did not have to write anew.
     pub(super) reused_extents: AtomicU64,
     pub(super) reused_extent_bytes: AtomicU64,
@@ -85,17 +85,11 @@ impl Background {
 }
 
 /// The oldest sequence number that a table may have records with in the region.
-fn age(table: &TableCore) -> Option<Lsn> {
+pub(super) fn age(table: &TableCore) -> Option<Lsn> {
     let low = table.change().turn.low;
     let view = table.view();
     let in_level0 = (view.level0.size().0 > 0).then_some(low + 1);
     in_level0.into_iter().chain(view.oldest_in_memtables()).min()
-}
-
-/// Whether range tombstones would be drained with a column.
-fn has_ranges(view: &View, column: &Column) -> bool {
-    let drained = &view.version.drained;
-    !view.level0.tombstones_in(&column.interval, column.upto, drained).is_empty()
 }
 
 impl Engine {
@@ -136,7 +130,7 @@ impl Engine {
             || self.assign_streams()?
             || self.release_dead()?
             || self.freeze_large()
-            || self.merge_one()?
+            || self.merge_some()?
             || (due && self.clean()?)
             || (due && !self.is_behind() && self.drain_oldest()?)
             || (!self.background.budget.has_workers() && self.compact_one()?)
@@ -263,11 +257,13 @@ impl Engine {
     }
 
     /// Freezes a table's active memtable at a boundary in the order of commits.
-    fn freeze(&self, table: &TableCore) -> bool {
+    pub(super) fn freeze(&self, table: &TableCore) -> bool {
         let mut change = table.change();
+        let view = table.view();
         // An empty one is frozen for its boundary, which lets runs below it be drained.
-        let for_runs = table.view().version.runs.iter().any(|run| run.lsn > table.merged());
-        if table.check().is_err() || (table.view().active.records() == 0 && !for_runs) {
+        let boundary = view.frozen.first().map_or(table.merged(), |frozen| frozen.boundary);
+        let for_runs = view.version.runs.iter().any(|run| run.lsn > boundary);
+        if table.check().is_err() || (view.active.records() == 0 && !for_runs) {
             return false;
         }
         let fresh = Arc::new(Memtable::new(Arc::clone(&self.shared.region)));
@@ -281,8 +277,10 @@ impl Engine {
         true
     }
 
-    /// Merges the oldest frozen memtable of some table into its level 0.
-    fn merge_one(&self) -> Result<bool> {
+    /// Merges the oldest frozen memtables of some tables into their level 0: of one, or of several
+    /// with little in them.
+    fn merge_some(&self) -> Result<bool> {
+        let (mut merged, mut bytes) = (false, 0);
         for table in self.tables() {
             let mut change = table.change();
             let Some(oldest) = table.view().frozen.last().cloned() else { continue };
@@ -313,9 +311,13 @@ impl Engine {
             table.set_merged(oldest.boundary);
             self.prune_later(level0, superseded);
             self.background.merges.fetch_add(1, Ordering::Relaxed);
-            return Ok(true);
+            // An empty one, frozen for its boundary, has none.
+            (merged, bytes) = (true, bytes + oldest.memtable.bytes());
+            if bytes >= self.freeze_at() / 4 {
+                break;
+            }
         }
-        Ok(false)
+        Ok(merged)
     }
 
     /// Lets go of superseded versions once every reader has a view that can do without.
@@ -330,124 +332,6 @@ impl Engine {
         defer(move || {
             for at in level0.prune(&superseded).iter().chain(&superseded.left_out) {
                 shared.zones.sub_live(shared.zones.zone_of(*at), 1);
-            }
-            shared.bell.ring();
-        });
-    }
-
-    /// Moves the table with the oldest records a step towards level 1: its memtable is frozen if
-    /// they are there, else the next column of its level 0 is drained.
-    fn drain_oldest(&self) -> Result<bool> {
-        let tables = self.tables();
-        let mut by_age: Vec<_> = tables.iter().filter_map(|t| Some((age(t)?, t))).collect();
-        by_age.sort_by_key(|(age, _)| *age);
-        for (_, table) in by_age {
-            if table.view().level0.size().0 > 0 {
-                if self.drain_column(table)? {
-                    return Ok(true);
-                }
-            } else if self.freeze(table) {
-                return Ok(true);
-            }
-        }
-        Ok(false)
-    }
-
-    /// Moves a table that has runs a step on: reads have to look at each run, so none is left when
-    /// there is time.
-    fn drain_runs(&self) -> Result<bool> {
-        for table in self.tables() {
-            let view = table.view();
-            let Some(oldest) = view.version.runs.last().map(|run| run.lsn) else { continue };
-            let moved = if table.merged() >= oldest {
-                self.drain_column(&table)?
-            } else {
-                view.frozen.is_empty() && self.freeze(&table)
-            };
-            if moved {
-                return Ok(true);
-            }
-        }
-        Ok(false)
-    }
-
-    /// Drains the next column of a table's turn.
-    fn drain_column(&self, table: &TableCore) -> Result<bool> {
-        let from = self.background.last_drain.lock().unwrap_or_else(Instant::now);
-        let floor = self.settle()?;
-        let mut change = table.change();
-        if table.check().is_err() {
-            return Ok(false);
-        }
-        let upto = table.merged().min(floor).min(table.view().drains_below() - 1);
-        let budget =
-            ColumnBudget { bytes: (self.shared.region.len() / 64).clamp(1 << 18, 4 << 20) };
-        let view = table.view();
-        let guard = pin();
-        let cursor = change.turn.cursor.clone();
-        let Some(column) = compaction::choose_column(&view, &cursor, upto, budget) else {
-            // The turn is done: every record from before it began has moved.
-            let turn = &mut change.turn;
-            turn.low = turn.began.take().unwrap_or(upto);
-            let again = !turn.cursor.is_empty();
-            turn.cursor.clear();
-            return Ok(again);
-        };
-        #[cfg(any(test, feature = "testing"))]
-        let _phase = crate::testing::InPhase::enter(crate::testing::Phase::Drain);
-        let end = column.interval.end.clone();
-        let free = self.background.claims.leave_to(table.id(), &view.version, column);
-        // A range tombstone is cut behind some key, and a claim may begin in front of one.
-        let Some(column) = free.filter(|c| c.interval.end == end || !has_ranges(&view, c)) else {
-            // A compaction is at work on its keys; its end rings the bell.
-            return Ok(false);
-        };
-        let horizon = self.shared.snapshots.horizon();
-        let before = self.set.store().bytes_written();
-        let cache = &self.shared.cache;
-        let done = compaction::drain(&view, &column, &self.set, cache, &horizon, &self.shape())?;
-        let mass = view.level0.bytes_in(&column.interval, column.upto, &view.version.drained);
-        let of_runs = compaction::run_bytes(&view.version, &column);
-        drop(guard);
-        let used_up = |op: &&Op| matches!(op, Op::RemoveFromRun { .. });
-        let spilled = done.edit.ops.iter().filter(used_up).count() as u64;
-        self.background.count_reused(&done.reused);
-        let versions = self.apply_drain(table, self.planted(done.edit))?;
-        self.install(table, &mut change, versions, horizon.newest());
-        done.replaced.iter().for_each(|extent| extent.evict(cache));
-        let turn = &mut change.turn;
-        turn.began.get_or_insert(upto);
-        match &column.interval.end {
-            Some(end) => turn.cursor.clone_from(end),
-            None => {
-                turn.cursor.clear();
-                turn.low = turn.began.take().unwrap_or(upto);
-            }
-        }
-        drop(change);
-        self.retire_later(table, column.interval, upto);
-        let written = self.set.store().bytes_written() - before;
-        self.background.drained_bytes.fetch_add(written, Ordering::Relaxed);
-        self.background.drains.fetch_add(1, Ordering::Relaxed);
-        self.background.spilled_extents.fetch_add(spilled, Ordering::Relaxed);
-        self.background.books.lock().drained(mass, of_runs, from.elapsed());
-        *self.background.last_drain.lock() = Some(Instant::now());
-        self.shared.pace.report(None);
-        self.background.budget.ring();
-        self.balance_memory();
-        Ok(true)
-    }
-
-    /// Takes drained records out of level 0 once every reader has a view that hides them.
-    fn retire_later(&self, table: &TableCore, interval: KeyInterval, upto: Lsn) {
-        let shared = Arc::clone(&self.shared);
-        let (level0, drained) = {
-            let view = table.view();
-            (Arc::clone(&view.level0), self.planted_drained(&view.version.drained, upto))
-        };
-        defer(move || {
-            for at in level0.retire(&interval, upto, &drained) {
-                shared.zones.sub_live(shared.zones.zone_of(at), 1);
             }
             shared.bell.ring();
         });
@@ -478,30 +362,5 @@ impl Engine {
         }
         self.settle()?;
         Ok(false)
-    }
-
-    fn planted(&self, mut edit: Edit) -> Edit {
-        if self.options.has(Planted::ForgetDrained) {
-            edit.ops.retain(|op| !matches!(op, Op::Drained { .. }));
-        }
-        edit
-    }
-
-    /// What level 0 takes for drained when it lets range tombstones go.
-    fn planted_drained(&self, drained: &DrainedMap, upto: Lsn) -> DrainedMap {
-        let mut drained = drained.clone();
-        if self.options.has(Planted::RetireRangesEarly) {
-            drained.set(&KeyInterval::all(), upto);
-        }
-        drained
-    }
-
-    /// Journals the edit of a drain of `table`.
-    fn apply_drain(&self, table: &TableCore, edit: Edit) -> Result<Vec<(TableId, Arc<Version>)>> {
-        if self.options.has(Planted::ReuseBeforeEdit) {
-            self.set.adopt(&edit)?;
-            return Ok(self.set.version(table.id()).map(|v| (table.id(), v)).into_iter().collect());
-        }
-        self.apply(edit)
     }
 }

@@ -8,6 +8,7 @@ mod claims;
 mod cleaning;
 mod compacting;
 mod create;
+mod draining;
 mod emulated;
 mod events;
 mod grow;

@@ -348,6 +348,15 @@ impl VersionSet {
         Ok(())
     }
 
+    /// Makes extents durable, before an edit may name them.
+    ///
+    /// # Errors
+    ///
+    /// A failed sync poisons the set.
+    pub(crate) fn sync_extents(&self) -> Result<()> {
+        self.store().sync().inspect_err(|_| self.poison())
+    }
+
     /// Lets the drained map of a table forget what no record is left to ask about: see
     /// [`DrainedMap::forget_below`](crate::mvcc::DrainedMap::forget_below). Not journaled.
     pub(crate) fn forget_drained_below(&self, table: TableId, oldest_live: Lsn) {

@@ -97,6 +97,7 @@ impl Fixture {
         };
         let lower = Side::under(&ranges, &below, &self.cache, reuse).unwrap();
         let outputs = merge_to_level(upper, lower, &ctx).unwrap();
+        self.set.sync_extents().unwrap();
         let table = self.table;
         let replaced = outputs.replaced(&below);
         let remove = replaced.iter().map(|e| Op::RemoveExtent { table, level: 1, id: e.meta().id });
@@ -358,7 +359,9 @@ fn a_failed_sync_poisons_and_a_full_disk_does_not() {
             before_write: &|_| {},
         };
         let upper = Side::records(Box::new(extent.cursor(&fixture.cache, false)))?;
-        merge_to_level(upper, Side::extents(&[], &fixture.cache, true), &ctx)
+        let outputs = merge_to_level(upper, Side::extents(&[], &fixture.cache, true), &ctx)?;
+        fixture.set.sync_extents()?;
+        Ok::<_, Error>(outputs)
     };
     fixture.files.set_capacity(Some(1 << 20));
     let full = merge().unwrap_err();

@@ -1,0 +1,294 @@
+//! Drains: the next columns of the tables with the oldest records go to level 1. Tables with little
+//! go along with others: a turn over a thousand idle ones takes as many jobs, syncs and edits as
+//! their bytes ask for, and not their number.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use super::background::age;
+use super::inner::Engine;
+use crate::compaction::{self, Column, Done};
+use crate::error::{ErrorKind, Result};
+use crate::level0::ColumnBudget;
+use crate::levels::{Edit, Op, Version};
+use crate::mvcc::{DrainedMap, Horizon, KeyInterval, defer, pin};
+use crate::options::Planted;
+use crate::record::{Lsn, TableId};
+use crate::table::{Change, TableCore};
+use crate::view::View;
+
+/// The most tables that one job freezes or drains.
+const MOST_TABLES: usize = 64;
+
+/// A column that was merged with level 1, short of its edit.
+struct Drained<'a> {
+    table: &'a TableCore,
+    change: Change<'a>,
+    column: Column,
+    done: Done,
+    /// Bytes of level 0 that it moves.
+    mass: u64,
+    /// Bytes of the extents of runs that it is merged with.
+    of_runs: u64,
+}
+
+impl Drained<'_> {
+    /// Bytes that were merged. As much is written, at most, and what it replaces stays until the
+    /// edit: this bounds what a job takes of the disk meanwhile.
+    fn bytes(&self) -> u64 {
+        let replaced = self.done.replaced.iter().map(|e| u64::from(e.meta().location.len));
+        self.mass + self.of_runs + replaced.sum::<u64>()
+    }
+
+    /// Extents of runs that it uses up.
+    fn used_up(&self) -> u64 {
+        let is_one = |op: &&Op| matches!(op, Op::RemoveFromRun { .. });
+        self.done.edit.ops.iter().filter(is_one).count() as u64
+    }
+}
+
+/// What a table has to drain.
+enum Next<'a> {
+    Column(Box<Drained<'a>>),
+    /// Its turn is over; whether another one may begin.
+    TurnOver(bool),
+    /// Nothing for now.
+    Nothing,
+}
+
+/// Whether range tombstones would be drained with a column.
+fn has_ranges(view: &View, column: &Column) -> bool {
+    let drained = &view.version.drained;
+    !view.level0.tombstones_in(&column.interval, column.upto, drained).is_empty()
+}
+
+/// Bytes that a table has above level 1 outside of memtables.
+fn undrained(view: &View) -> u64 {
+    let runs = view.version.runs.iter().map(|run| run.extents.bytes());
+    view.level0.size().1 + runs.sum::<u64>()
+}
+
+impl Engine {
+    /// Moves the tables with the oldest records a step towards level 1: memtables are frozen if
+    /// the oldest are there, else columns of level 0 are drained, with one edit.
+    pub(super) fn drain_oldest(&self) -> Result<bool> {
+        let tables = self.tables();
+        let mut by_age: Vec<_> = tables.iter().filter_map(|t| Some((age(t)?, t))).collect();
+        by_age.sort_by_key(|(age, _)| *age);
+        let by_age: Vec<&TableCore> = by_age.into_iter().map(|(_, table)| &**table).collect();
+        let in_level0 = |table: &&TableCore| table.view().level0.size().0 > 0;
+        for (n, oldest) in by_age.iter().enumerate() {
+            let others = &by_age[n + 1..];
+            if in_level0(oldest) {
+                if self.drain(oldest, others)? {
+                    return Ok(true);
+                }
+            } else if self.freeze(oldest) {
+                let more = others.iter().filter(|table| !in_level0(table));
+                for table in more.take(MOST_TABLES - 1) {
+                    self.freeze(table);
+                }
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Moves tables that have runs a step on: reads have to look at each run, so none is left when
+    /// there is time.
+    pub(super) fn drain_runs(&self) -> Result<bool> {
+        let (mut ready, mut early) = (Vec::new(), Vec::new());
+        let tables = self.tables();
+        for table in &tables {
+            let view = table.view();
+            let Some(oldest) = view.version.runs.last() else { continue };
+            if table.merged() >= oldest.lsn {
+                ready.push(&**table);
+            } else if view.frozen.is_empty() {
+                early.push(table);
+            }
+        }
+        for (n, table) in ready.iter().enumerate() {
+            if self.drain(table, &ready[n + 1..])? {
+                return Ok(true);
+            }
+        }
+        let early = early.into_iter().take(MOST_TABLES);
+        Ok(early.filter(|table| self.freeze(table)).count() > 0)
+    }
+
+    /// Bytes that a job merges, beyond which no more columns are added to it.
+    fn drain_budget(&self) -> u64 {
+        (self.shared.region.len() / 64).clamp(1 << 18, 4 << 20)
+    }
+
+    /// Drains the next column of `first`, and with it all that those of `others` have whose level 0
+    /// and runs fit the budget too.
+    fn drain(&self, first: &TableCore, others: &[&TableCore]) -> Result<bool> {
+        let from = self.background.last_drain.lock().unwrap_or_else(Instant::now);
+        let floor = self.settle()?;
+        #[cfg(any(test, feature = "testing"))]
+        let _phase = crate::testing::InPhase::enter(crate::testing::Phase::Drain);
+        let before = self.set.store().bytes_written();
+        // Taken before any version is looked at, so it holds for all of them.
+        let horizon = self.shared.snapshots.horizon();
+        let budget = self.drain_budget();
+        let mut columns = match self.next_column(first, floor, &horizon, budget)? {
+            Next::Column(column) => vec![column],
+            Next::TurnOver(again) => return Ok(again),
+            Next::Nothing => return Ok(false),
+        };
+        let mut left = budget.saturating_sub(columns[0].bytes());
+        for table in others {
+            if columns.len() == MOST_TABLES {
+                break;
+            }
+            let bytes = undrained(&table.view());
+            if bytes == 0 || bytes > left {
+                continue;
+            }
+            match self.next_column(table, floor, &horizon, left) {
+                Ok(Next::Column(column)) => {
+                    left = left.saturating_sub(column.bytes());
+                    columns.push(column);
+                }
+                Ok(_) => {}
+                // There was space for those before.
+                Err(e) if e.kind() == ErrorKind::Full => break,
+                Err(e) => return Err(e),
+            }
+        }
+        self.install_drained(columns, &horizon, from)?;
+        let written = self.set.store().bytes_written() - before;
+        self.background.drained_bytes.fetch_add(written, Ordering::Relaxed);
+        *self.background.last_drain.lock() = Some(Instant::now());
+        self.shared.pace.report(None);
+        self.background.budget.ring();
+        self.balance_memory();
+        Ok(true)
+    }
+
+    /// Merges the next column of a table's turn with level 1.
+    fn next_column<'a>(
+        &self,
+        table: &'a TableCore,
+        floor: Lsn,
+        horizon: &Horizon,
+        bytes: u64,
+    ) -> Result<Next<'a>> {
+        let mut change = table.change();
+        if table.check().is_err() {
+            return Ok(Next::Nothing);
+        }
+        let view = table.view();
+        let upto = table.merged().min(floor).min(view.drains_below() - 1);
+        let _guard = pin();
+        let cursor = change.turn.cursor.clone();
+        let budget = ColumnBudget { bytes };
+        let Some(column) = compaction::choose_column(&view, &cursor, upto, budget) else {
+            // The turn is done: every record from before it began has moved.
+            let turn = &mut change.turn;
+            turn.low = turn.began.take().unwrap_or(upto);
+            let again = !turn.cursor.is_empty();
+            turn.cursor.clear();
+            return Ok(Next::TurnOver(again));
+        };
+        let end = column.interval.end.clone();
+        let free = self.background.claims.leave_to(table.id(), &view.version, column);
+        // A range tombstone is cut behind some key, and a claim may begin in front of one.
+        let Some(column) = free.filter(|c| c.interval.end == end || !has_ranges(&view, c)) else {
+            // A compaction is at work on its keys; its end rings the bell.
+            return Ok(Next::Nothing);
+        };
+        let cache = &self.shared.cache;
+        let mut done = compaction::drain(&view, &column, &self.set, cache, horizon, &self.shape())?;
+        done.edit = self.planted(done.edit);
+        let mass = view.level0.bytes_in(&column.interval, column.upto, &view.version.drained);
+        let of_runs = compaction::run_bytes(&view.version, &column);
+        Ok(Next::Column(Box::new(Drained { table, change, column, done, mass, of_runs })))
+    }
+
+    /// Applies one edit for all columns, and shows it.
+    fn install_drained(
+        &self,
+        columns: Vec<Box<Drained<'_>>>,
+        horizon: &Horizon,
+        from: Instant,
+    ) -> Result<()> {
+        self.set.sync_extents()?;
+        let ops = columns.iter().flat_map(|drained| drained.done.edit.ops.iter().cloned());
+        let versions = self.apply_drain(Edit { ops: ops.collect() }, &columns)?;
+        let background = &self.background;
+        let mass = columns.iter().map(|drained| drained.mass).sum();
+        let of_runs = columns.iter().map(|drained| drained.of_runs).sum();
+        let used_up = columns.iter().map(|drained| drained.used_up()).sum();
+        background.spilled_extents.fetch_add(used_up, Ordering::Relaxed);
+        for drained in columns {
+            let Drained { table, mut change, column, done, .. } = *drained;
+            background.count_reused(&done.reused);
+            let own = versions.iter().filter(|(id, _)| *id == table.id()).cloned();
+            self.install(table, &mut change, own.collect(), horizon.newest());
+            done.replaced.iter().for_each(|extent| extent.evict(&self.shared.cache));
+            let turn = &mut change.turn;
+            turn.began.get_or_insert(column.upto);
+            match &column.interval.end {
+                Some(end) => turn.cursor.clone_from(end),
+                None => {
+                    turn.cursor.clear();
+                    turn.low = turn.began.take().unwrap_or(column.upto);
+                }
+            }
+            drop(change);
+            self.retire_later(table, column.interval, column.upto);
+            background.drains.fetch_add(1, Ordering::Relaxed);
+        }
+        background.books.lock().drained(mass, of_runs, from.elapsed());
+        Ok(())
+    }
+
+    /// Takes drained records out of level 0 once every reader has a view that hides them.
+    fn retire_later(&self, table: &TableCore, interval: KeyInterval, upto: Lsn) {
+        let shared = Arc::clone(&self.shared);
+        let (level0, drained) = {
+            let view = table.view();
+            (Arc::clone(&view.level0), self.planted_drained(&view.version.drained, upto))
+        };
+        defer(move || {
+            for at in level0.retire(&interval, upto, &drained) {
+                shared.zones.sub_live(shared.zones.zone_of(at), 1);
+            }
+            shared.bell.ring();
+        });
+    }
+
+    fn planted(&self, mut edit: Edit) -> Edit {
+        if self.options.has(Planted::ForgetDrained) {
+            edit.ops.retain(|op| !matches!(op, Op::Drained { .. }));
+        }
+        edit
+    }
+
+    /// What level 0 takes for drained when it lets range tombstones go.
+    fn planted_drained(&self, drained: &DrainedMap, upto: Lsn) -> DrainedMap {
+        let mut drained = drained.clone();
+        if self.options.has(Planted::RetireRangesEarly) {
+            drained.set(&KeyInterval::all(), upto);
+        }
+        drained
+    }
+
+    /// Journals the edit of a drain.
+    fn apply_drain(
+        &self,
+        edit: Edit,
+        columns: &[Box<Drained<'_>>],
+    ) -> Result<Vec<(TableId, Arc<Version>)>> {
+        if self.options.has(Planted::ReuseBeforeEdit) {
+            self.set.adopt(&edit)?;
+            let ids = columns.iter().map(|drained| drained.table.id());
+            return Ok(ids.filter_map(|id| Some((id, self.set.version(id)?))).collect());
+        }
+        self.apply(edit)
+    }
+}
