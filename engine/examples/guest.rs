@@ -3,12 +3,15 @@
 //! is killed or cannot go on.
 //!
 //! `guest dax|file DIRECTORY` says `found N`, then `acked N`, and of what goes wrong `full: …` or
-//! `stopped …`, and then how many rows can be read all the same.
+//! `stopped …`, and then how many rows can be read all the same. In `file` mode
+//! it says `draining` when a drain begins, and `cut` when one ends after the file system did.
 
 #![allow(clippy::print_stdout, reason = "it talks to whoever started it")]
 
+use std::fs::File;
 use std::io::Write;
 use std::path::PathBuf;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::Duration;
 
@@ -17,6 +20,9 @@ use terrace::{Database, ErrorKind, Mode, Options, Table, WriteBatch};
 
 /// How many threads are in each phase.
 static PHASES: [AtomicI64; 3] = [const { AtomicI64::new(0) }; 3];
+
+/// A file that cannot be made once the file system is down.
+static PROBE: OnceLock<PathBuf> = OnceLock::new();
 
 /// The value of a row, from its number.
 fn value(n: u64) -> Vec<u8> {
@@ -35,8 +41,16 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         Some("file") => (Options::new().pm_size(2 << 20).level1_size(1 << 20), 1),
         _ => return Err("usage: guest dax|file DIRECTORY".into()),
     };
+    if mode.as_deref() == Some("file") {
+        PROBE.get_or_init(|| home.join("probe"));
+    }
     watch_phases(|phase, entered| {
         PHASES[phase as usize].fetch_add(if entered { 1 } else { -1 }, Ordering::Relaxed);
+        match (phase, entered, PROBE.get()) {
+            (Phase::Drain, true, Some(_)) => println!("draining"),
+            (Phase::Drain, false, Some(probe)) if File::create(probe).is_err() => println!("cut"),
+            _ => {}
+        }
     });
     let db = options.open(home.join("db"))?;
     let tables = [db.table("t")?, db.table("u")?];

@@ -148,7 +148,12 @@ fn region(sample: &Sample) -> Vec<Place> {
     let len = half(&bytes, at(used) + 64 + 28);
     places.push(pm("sub-entry header", at(used) + 64, 64));
     places.push(pm("payload", at(used) + 128, len));
-    let second = at(used) + 64 + (64 + len).next_multiple_of(64);
+    let second = |zone: u64| {
+        let first = at(zone) + 64;
+        first + (64 + half(&bytes, first + 28)).next_multiple_of(64)
+    };
+    let is_there = |at: &u64| bytes[*at as usize..].starts_with(b"TSUB");
+    let second = (0..16).filter(in_use).map(second).find(is_there).unwrap();
     places.push(pm("second sub-entry header", second, 64));
     places
 }
