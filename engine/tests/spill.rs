@@ -449,6 +449,63 @@ fn a_batch_larger_than_the_region_is_one_commit() {
     assert_eq!(db.table("b").unwrap().get("k").unwrap().unwrap(), "newer");
 }
 
+/// Runs of many tables go in as many jobs as their bytes ask for, with what level 0 has of them.
+#[test]
+fn runs_of_many_tables_are_drained_together_within_a_budget() {
+    const TABLES: usize = 40;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("db");
+    let db = tiny().stepped().open(&path).unwrap();
+    let tables: Vec<Table> = (0..TABLES).map(|n| db.table(&format!("{n:02}")).unwrap()).collect();
+    let mut chance = Chance::new(7);
+    let mut write = |len| {
+        let txn = spilling(&db, 1000);
+        let values: Vec<_> = tables.iter().map(|_| chance.bytes(len)).collect();
+        for (table, value) in tables.iter().zip(&values) {
+            txn.put(table, "large", value).unwrap();
+            txn.put(table, "large, too", &value[..len / 2]).unwrap();
+        }
+        txn.commit().unwrap();
+        // Newer than the run, so no drain may take it for older.
+        tables.iter().for_each(|table| table.put("large, too", "newer").unwrap());
+        values
+    };
+    let drain = || {
+        let (mut jobs, before) = (0, db.stats().background);
+        let mut drains = before.drains;
+        while db.stats().tables.iter().any(|t| t.spilled_runs > 0) {
+            assert!(db.step().unwrap(), "{:?}", db.stats());
+            let now = db.stats().background.drains;
+            jobs += u64::from(now > drains);
+            drains = now;
+        }
+        let used_up = db.stats().background.spilled_extents - before.spilled_extents;
+        // What one of them got last was in memory still.
+        assert!(used_up + 1 >= TABLES as u64, "{used_up} extents");
+        (jobs, drains - before.drains)
+    };
+    let small = write(500);
+    let (jobs, columns) = drain();
+    assert!(columns + 1 >= TABLES as u64 && jobs <= 3, "{columns} columns in {jobs} jobs");
+    let snapshot = db.snapshot().unwrap();
+    let large = write(50_000);
+    let (jobs, columns) = drain();
+    assert!(columns + 1 >= TABLES as u64 && (8..=20).contains(&jobs), "{columns} in {jobs} jobs");
+    for (n, table) in tables.iter().enumerate() {
+        assert_eq!(snapshot.get(table, "large").unwrap().unwrap(), small[n]);
+        assert_eq!(snapshot.get(table, "large, too").unwrap().unwrap(), "newer");
+    }
+    drop((snapshot, tables));
+    db.close().unwrap();
+    let db = tiny().open(&path).unwrap();
+    for (n, value) in large.iter().enumerate() {
+        let table = db.table(&format!("{n:02}")).unwrap();
+        assert_eq!(table.get("large").unwrap().unwrap(), value);
+        assert_eq!(table.get("large, too").unwrap().unwrap(), "newer");
+        assert_eq!(table.iter().count(), 2);
+    }
+}
+
 #[test]
 fn a_table_dropped_or_truncated_meanwhile_fails_the_commit_and_leaves_nothing() {
     let (_dir, db, table) = open();

@@ -34,8 +34,7 @@ struct Drained<'a> {
 }
 
 impl Drained<'_> {
-    /// Bytes that were merged. As much is written, at most, and what it replaces stays until the
-    /// edit: this bounds what a job takes of the disk meanwhile.
+    /// Bytes that were merged. What comes of them, no more, is on disk beside them until the edit.
     fn bytes(&self) -> u64 {
         let replaced = self.done.replaced.iter().map(|e| u64::from(e.meta().location.len));
         self.mass + self.of_runs + replaced.sum::<u64>()
@@ -181,9 +180,9 @@ impl Engine {
         if table.check().is_err() {
             return Ok(Next::Nothing);
         }
+        let _guard = pin();
         let view = table.view();
         let upto = table.merged().min(floor).min(view.drains_below() - 1);
-        let _guard = pin();
         let cursor = change.turn.cursor.clone();
         let budget = ColumnBudget { bytes };
         let Some(column) = compaction::choose_column(&view, &cursor, upto, budget) else {
