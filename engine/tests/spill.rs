@@ -452,7 +452,7 @@ fn a_batch_larger_than_the_region_is_one_commit() {
 /// Runs of many tables go in as many jobs as their bytes ask for, with what level 0 has of them.
 #[test]
 fn runs_of_many_tables_are_drained_together_within_a_budget() {
-    const TABLES: usize = 40;
+    const TABLES: usize = 24;
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("db");
     let db = tiny().stepped().open(&path).unwrap();
@@ -467,7 +467,9 @@ fn runs_of_many_tables_are_drained_together_within_a_budget() {
         }
         txn.commit().unwrap();
         // Newer than the run, so no drain may take it for older.
-        tables.iter().for_each(|table| table.put("large, too", "newer").unwrap());
+        for table in &tables {
+            table.put_with("large, too", "newer", Durability::Relaxed).unwrap();
+        }
         values
     };
     let drain = || {
@@ -490,7 +492,7 @@ fn runs_of_many_tables_are_drained_together_within_a_budget() {
     let snapshot = db.snapshot().unwrap();
     let large = write(50_000);
     let (jobs, columns) = drain();
-    assert!(columns + 1 >= TABLES as u64 && (8..=20).contains(&jobs), "{columns} in {jobs} jobs");
+    assert!(columns + 1 >= TABLES as u64 && (6..=12).contains(&jobs), "{columns} in {jobs} jobs");
     for (n, table) in tables.iter().enumerate() {
         assert_eq!(snapshot.get(table, "large").unwrap().unwrap(), small[n]);
         assert_eq!(snapshot.get(table, "large, too").unwrap().unwrap(), "newer");
