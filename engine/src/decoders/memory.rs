@@ -165,12 +165,12 @@ fn mended_zone(bytes: &[u8]) -> Vec<u8> {
     while at + SUB_HEADER <= zone.len() {
         let (lsn, len) = (number(&zone, at + 8), number(&zone, at + 28) as u32 as usize);
         let (head, entry) = zone.split_at_mut(at);
+        let end = SUB_HEADER.saturating_add(len).min(entry.len());
+        let entry = &mut entry[..end];
         entry[24..28].copy_from_slice(&head[8..12]);
         entry[44..48].copy_from_slice(&head[12..16]);
-        let payload = (SUB_HEADER, SUB_HEADER.saturating_add(len));
-        let entry = mended(entry, 32, payload, &[lsn]);
-        let entry = mended(&entry, 4, (8, SUB_HEADER), &[0]);
-        zone.splice(at.., entry);
+        let right = mended(entry, 32, (SUB_HEADER, end), &[lsn]);
+        entry.copy_from_slice(&mended(&right, 4, (8, SUB_HEADER), &[0]));
         at = at.saturating_add(SUB_HEADER + len).next_multiple_of(LINE as usize);
     }
     zone
