@@ -1,5 +1,5 @@
-//! The long checks of what threads share: the index under a model checker, and the index and the
-//! stress of snapshots under ThreadSanitizer.
+//! The long checks of what threads share: the index under a model checker; the index, the persistent
+//! trees and the stress of snapshots under ThreadSanitizer.
 
 use std::env;
 use std::ffi::OsString;
@@ -57,6 +57,7 @@ pub(crate) fn thread_sanitizer(setting: &mut Setting) -> Result<()> {
         .current_dir(&setting.root)
         .args(["+nightly", "test", "-Zbuild-std", "--package", "terrace", "--target", &host()])
         .args(["--lib", "--test", "snapshots", "--", "index::tests::stress", "any_snapshot"])
+        .args(["ptree::tests::stress::every_thread", "ptree::tests::bytes::every_thread"])
         .env("RUSTFLAGS", "-Zsanitizer=thread")
         .env("CARGO_TARGET_DIR", target)
         .env("TSAN_OPTIONS", options)
