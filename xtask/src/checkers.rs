@@ -1,5 +1,5 @@
-//! The long checks of what threads share: the index under a model checker; the index, the persistent
-//! trees and the stress of snapshots under ThreadSanitizer.
+//! The long checks of what threads share: the index under a model checker; the index, the
+//! persistent trees and the stress of snapshots under ThreadSanitizer.
 
 use std::env;
 use std::ffi::OsString;
