@@ -3,8 +3,8 @@
 //! is killed or cannot go on.
 //!
 //! `guest dax|file DIRECTORY` says `found N`, then `acked N`, and of what goes wrong `full: …` or
-//! `stopped …`, and then how many rows can be read all the same. In `file` mode
-//! it says `draining` when a drain begins, and `cut` when one ends after the file system did.
+//! `stopped …`, and then how many rows can be read all the same. In `file` mode it says `draining`
+//! when a drain begins, and `cut` when one ends after the file system did.
 
 #![allow(clippy::print_stdout, reason = "it talks to whoever started it")]
 

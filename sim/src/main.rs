@@ -56,7 +56,7 @@ impl Arguments {
         Limits {
             moments: self.moments.unwrap_or(limits.moments),
             most: self.most.unwrap_or(limits.most),
-            until: None,
+            ..limits
         }
     }
 

@@ -217,3 +217,13 @@ fn choices_cost_what_is_picked_of_them() {
     let one_line = |n: &Vec<usize>| [1, lens.len() - 1].contains(&n.iter().sum());
     assert!(of[2..].iter().all(one_line), "one ahead, or one behind");
 }
+
+#[test]
+fn no_image_is_made_after_the_time_that_was_set() {
+    let now = Instant::now();
+    let explored = explore(12, &Explorer::new("insert", 1).until(now), |a| a.insert(5, 1)).unwrap();
+    assert_eq!((explored.images, explored.checked), (0, 0), "{explored:?}");
+    let later = now + std::time::Duration::from_secs(3600);
+    let in_time = explore(12, &Explorer::new("insert", 1).until(later), |a| a.insert(5, 1));
+    assert!(in_time.unwrap().images > 20);
+}
