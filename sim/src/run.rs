@@ -35,7 +35,11 @@ pub struct Prepared(BTreeMap<&'static str, Rig>);
 
 impl Prepared {
     fn long_journal(&mut self, kind: Kind) -> &Rig {
-        let name = if kind == Kind::Files { "files" } else { "memory" };
+        let name = match kind {
+            Kind::Files => "files",
+            Kind::Memory => "memory",
+            Kind::Index => "index",
+        };
         self.0.entry(name).or_insert_with(|| scenario::long_journal(kind))
     }
 }
@@ -52,10 +56,15 @@ pub struct Run {
 }
 
 impl Run {
-    /// The run that a seed stands for: two of three on persistent memory.
+    /// The run that a seed stands for: two of three on persistent memory, every second of which
+    /// has the index there in every second round of the scenarios.
     pub fn of(seed: u64, limits: Limits) -> Run {
-        let kind = if seed % 3 == 2 { Kind::Files } else { Kind::Memory };
         let count = SCENARIOS.len() as u64;
+        let kind = match (seed % 3, seed / 3 / count % 2) {
+            (2, _) => Kind::Files,
+            (1, 1) => Kind::Index,
+            _ => Kind::Memory,
+        };
         let mut scenario = SCENARIOS[(seed / 3 % count) as usize];
         // A long journal has many edits, each like the other: a few seeds of them are enough.
         if scenario == Scenario::Checkpoint && !(seed / 3 / count).is_multiple_of(8) {

@@ -35,6 +35,8 @@ pub(crate) struct Accepted {
     /// The smallest sequence number of a record: the LSN, but for moved records.
     pub(crate) oldest: Lsn,
     pub(crate) content: Content,
+    /// Whether the persistent index knows of all its records, and nobody else has to.
+    pub(crate) is_merged: bool,
     incarnation: u64,
 }
 
@@ -63,6 +65,12 @@ pub(crate) struct Recovered {
 }
 
 impl Recovered {
+    /// How many records were looked at.
+    pub(crate) fn records_read(&self) -> u64 {
+        let entries = self.zones.iter().flat_map(|(_, accepted)| accepted);
+        entries.filter(|entry| !entry.is_merged).map(|entry| entry.records).sum()
+    }
+
     /// The incarnations of which records were accepted.
     pub(crate) fn incarnations(&self) -> BTreeSet<u64> {
         self.zones.iter().flat_map(|(_, a)| a).map(|a| a.incarnation).collect()
@@ -76,6 +84,8 @@ pub(crate) struct Evidence<'a> {
     pub(crate) geometry: Geometry,
     pub(crate) floor: Floor,
     pub(crate) incarnations: &'a Incarnations,
+    /// The persistent index knows of the records of all tables up to here; 0 without one.
+    pub(crate) merged: Lsn,
     pub(crate) scans: &'a [ZoneScan],
     /// By stream, for the streams that exist.
     pub(crate) gidx: &'a [Option<Gidx>],
@@ -102,6 +112,8 @@ pub(super) struct Entry {
     at: u64,
     /// The smallest sequence number of its records; `None` if the payload is not sound.
     oldest: Option<Lsn>,
+    /// Whether the persistent index knows of all its records: the payload was not looked at.
+    is_merged: bool,
 }
 
 impl Parsed {
@@ -236,15 +248,17 @@ pub(super) fn parse_entry(
     if payload_at + u64::from(header.payload_len) > limit {
         return wrong("a payload inside the zone", format!("{} bytes", header.payload_len));
     }
-    let payload = evidence.region.bytes(zone_at + payload_at, u64::from(header.payload_len));
-    let oldest = if !evidence.check_payloads {
+    let merged = evidence.merged.min(evidence.floor.lsn);
+    let is_merged = header.is_plain && header.content == Content::Commit && header.lsn <= merged;
+    let payload = || evidence.region.bytes(zone_at + payload_at, u64::from(header.payload_len));
+    let oldest = if is_merged || !evidence.check_payloads {
         Some(header.lsn)
-    } else if SubEntry::payload_sum(header.lsn, payload) == header.payload_sum {
-        oldest_record(&header, payload)
+    } else if SubEntry::payload_sum(header.lsn, payload()) == header.payload_sum {
+        oldest_record(&header, payload())
     } else {
         None
     };
-    Ok(Entry { header, at, oldest })
+    Ok(Entry { header, at, oldest, is_merged })
 }
 
 /// The smallest sequence number in a payload, if it holds the records that the header speaks of.
@@ -409,6 +423,7 @@ fn accepted(entry: &Entry, zone_at: u64) -> Accepted {
         records: u64::from(entry.header.records),
         oldest: entry.oldest.unwrap_or(entry.header.lsn),
         content: entry.header.content,
+        is_merged: entry.is_merged,
         incarnation: entry.header.incarnation,
     }
 }

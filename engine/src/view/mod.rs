@@ -126,15 +126,15 @@ impl View {
     }
 
     /// Whether a read can find the record at `at`.
-    pub(crate) fn holds(&self, record: &Record<'_>, at: u64) -> bool {
-        self.level0.holds(record, at) || self.memtables().any(|m| m.holds(record, at))
+    pub(crate) fn holds(&self, record: &Record<'_>, at: u64) -> Result<bool> {
+        Ok(self.level0.holds(record, at)? || self.memtables().any(|m| m.holds(record, at)))
     }
 
     /// Has a record be found at `to`, where it was copied to, instead of `from`; whether it was
     /// there. No merge may run meanwhile.
-    pub(crate) fn relocate(&self, record: &Record<'_>, from: u64, to: u64) -> bool {
-        self.level0.relocate(record, from, to)
-            || self.memtables().any(|m| m.relocate(record, from, to))
+    pub(crate) fn relocate(&self, record: &Record<'_>, from: u64, to: u64) -> Result<bool> {
+        Ok(self.level0.relocate(record, from, to)?
+            || self.memtables().any(|m| m.relocate(record, from, to)))
     }
 
     /// Bytes of memory that the indexes of memtables and level 0 take.
