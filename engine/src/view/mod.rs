@@ -11,7 +11,7 @@ use crate::level0::Level0;
 use crate::levels::{ReadRun, Version};
 use crate::memtable::{Memtable, Record};
 use crate::merge::MergingCursor;
-use crate::record::{Cursor, Lsn};
+use crate::record::{Cursor, LSN_MAX, Lsn};
 
 pub(crate) use joining::{Joining, TicketLsn};
 
@@ -123,6 +123,11 @@ impl View {
 
     fn memtables(&self) -> impl Iterator<Item = &Arc<Memtable>> {
         self.frozen.iter().map(|f| &f.memtable).chain([&self.active])
+    }
+
+    /// The sequence number of the newest version of a key that a memtable has.
+    pub(crate) fn newest_in_memtables(&self, key: &[u8]) -> Option<Lsn> {
+        self.memtables().filter_map(|m| m.get(key, LSN_MAX)).map(|record| record.seq).max()
     }
 
     /// Whether a read can find the record at `at`.
