@@ -449,14 +449,10 @@ impl Options {
     ///
     /// Opening fails as `Invalid` with a persistent one in [`Mode::File`].
     ///
-    /// ```
-    /// # use std::time::Duration;
+    /// ```no_run
     /// # use terrace::{Index, Mode, Options};
-    /// # let dir = tempfile::tempdir().unwrap();
-    /// let emulated = Mode::Emulated { delay: Duration::ZERO };
-    /// let options = Options::new().pm_size(8 << 20).mode(emulated).index(Index::Persistent);
-    /// let db = options.pm_path(dir.path().join("region")).open(dir.path().join("db"))?;
-    /// assert_eq!(db.stats().pm.index, "persistent");
+    /// let options = Options::new().mode(Mode::Dax).pm_path("/mnt/pmem/region");
+    /// let db = options.index(Index::Persistent).open("my-data")?;
     /// # Ok::<(), terrace::Error>(())
     /// ```
     #[must_use]

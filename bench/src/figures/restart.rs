@@ -1,7 +1,7 @@
 //! `restart`: how fast the index of what the region holds is there again, until the first correct
 //! read is served. Beside it RocksDB, which opens a log of the same data, a bare loop: read, check,
-//! insert into the same index; the persistent index alone, which is opened where it is; and databases
-//! in emulated persistent memory, with the index made anew and with the persistent one.
+//! insert into the same index; the persistent index alone, which is opened where it is; and
+//! databases in emulated persistent memory, with the index made anew and with the persistent one.
 
 use std::any::Any;
 use std::fs::File;

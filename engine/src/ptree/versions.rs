@@ -161,8 +161,8 @@ impl VersionTree {
         Ok(found)
     }
 
-    /// An offset that some version has and `leads` does not take for that of its record, if there is
-    /// one; `leads` gets the first eight bytes of the version's key too.
+    /// An offset that some version has and `leads` does not take for that of its record, if there
+    /// is one; `leads` gets the first eight bytes of the version's key too.
     ///
     /// # Errors
     ///
