@@ -67,7 +67,7 @@ pub use db::{
 };
 pub use error::{Damage, Error, ErrorKind, Result};
 pub use options::{
-    BackgroundTuning, CommitTuning, Compression, Durability, Mode, OpenProgress, Options,
+    BackgroundTuning, CommitTuning, Compression, Durability, Index, Mode, OpenProgress, Options,
     TableOptions,
 };
 pub use table::{PendingCommit, Range, Snapshot, Table, WriteBatch};

@@ -41,6 +41,27 @@ pub enum Mode {
     },
 }
 
+/// Where the index of level 0 is kept: what finds the records that memtables have handed down and
+/// that were not drained yet.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Index {
+    /// In memory: a B+-tree of digests, made anew at each opening from all records in the region.
+    /// The default, and the fastest to read and to write.
+    #[default]
+    Volatile,
+    /// In persistent memory, beside the region: a one-direction-shift B+-tree for each table.
+    /// Opening reads one header for each commit in the region, and records only of what was not
+    /// merged before: those of the memtables. Merges, drains and the cleaner pay, with a few cache
+    /// lines flushed for each record, and so do reads of level 0, which compare keys in the region
+    /// where the volatile index compares digests. It takes 20 to 40 bytes of persistent memory for
+    /// a record, and next to no memory.
+    ///
+    /// For [`Mode::Dax`] and [`Mode::Emulated`]; not for [`Mode::File`], where each of its stores
+    /// would be a sync.
+    Persistent,
+}
+
 /// How far [`Options::open`] has come; see [`Options::on_open_progress`].
 #[derive(Clone, Copy, Debug)]
 #[non_exhaustive]
@@ -75,6 +96,7 @@ pub struct Options {
     pub(crate) level1_size: u64,
     pub(crate) mode: Mode,
     pub(crate) pm_path: Option<PathBuf>,
+    pub(crate) index: Index,
     pub(crate) tuning: CommitTuning,
     pub(crate) background: BackgroundTuning,
     /// Of level 1, and of those below.
@@ -141,6 +163,11 @@ pub enum Planted {
     IndexPrepares,
     /// The zone of a verdict may be used again before the zone of what it is on.
     ReleaseVerdicts,
+    /// What a killed process left of a node in the caches counts as durable.
+    TrustCaches,
+    /// Records that were drained cease to count in their zones before the persistent index has
+    /// forgotten them.
+    RetireLater,
 }
 
 /// How blocks of extents are compressed. Each block says how it is, so the choice can differ from
@@ -371,6 +398,7 @@ impl Options {
             level1_size: 256 * MIB,
             mode: Mode::File,
             pm_path: None,
+            index: Index::Volatile,
             tuning: CommitTuning::new(),
             background: BackgroundTuning::new(),
             compression: (Compression::None, Compression::Zstd),
@@ -411,6 +439,25 @@ impl Options {
     #[must_use]
     pub fn pm_path(mut self, path: impl Into<PathBuf>) -> Options {
         self.pm_path = Some(path.into());
+        self
+    }
+
+    /// Where the index of level 0 is kept; [`Index::Volatile`] by default. It may differ from
+    /// opening to opening: a persistent one that missed an opening is made anew, out of the
+    /// records, and one that is not asked for is removed. It lies beside the region, in a file
+    /// `index`, or at [`pm_path`](Options::pm_path) with `.index` behind it.
+    ///
+    /// Opening fails as `Invalid` with a persistent one in [`Mode::File`].
+    ///
+    /// ```no_run
+    /// # use terrace::{Index, Mode, Options};
+    /// let options = Options::new().mode(Mode::Dax).pm_path("/mnt/pmem/region");
+    /// let db = options.index(Index::Persistent).open("my-data")?;
+    /// # Ok::<(), terrace::Error>(())
+    /// ```
+    #[must_use]
+    pub fn index(mut self, index: Index) -> Options {
+        self.index = index;
         self
     }
 
@@ -505,6 +552,9 @@ impl Options {
     #[doc(hidden)]
     #[must_use]
     pub fn machine(mut self, machine: &crate::os::sim::Machine) -> Options {
+        if machine.has_index() {
+            self.index = Index::Persistent;
+        }
         self.storage = Storage::Simulated(machine.clone());
         self
     }
@@ -521,6 +571,14 @@ impl Options {
         false
     }
 
+    fn has_persistent_memory(&self) -> bool {
+        match &self.storage {
+            Storage::Real => self.mode != Mode::File,
+            #[cfg(any(test, feature = "testing"))]
+            Storage::Simulated(machine) => machine.memory().is_some(),
+        }
+    }
+
     pub(crate) fn check(&self) -> Result<()> {
         let range = limits::MIN_PM_SIZE..=limits::MAX_PM_SIZE;
         if !range.contains(&self.pm_size) {
@@ -530,6 +588,12 @@ impl Options {
                 range.start(),
                 range.end()
             )));
+        }
+        if self.index == Index::Persistent && !self.has_persistent_memory() {
+            return Err(Error::invalid(
+                "the persistent index needs persistent memory, and the mode is `file`: open with \
+                 mode `dax` (or `emulated`, to try it), or with the volatile index",
+            ));
         }
         Ok(())
     }

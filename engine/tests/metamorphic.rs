@@ -12,7 +12,7 @@ use common::content::{Content, read_all};
 use common::cuts::{Kind, PATH, Rig};
 use common::workload::{Action, Taste, next};
 use common::{Chance, rounds, tiny};
-use terrace::{CommitTuning, Compression, Mode, Options};
+use terrace::{CommitTuning, Compression, Index, Mode, Options};
 
 /// A hundred actions or so, each possible after those before.
 fn script(seed: u64) -> (Vec<Action>, Content) {
@@ -45,6 +45,7 @@ enum On {
 
 const FILES: On = On::Machine(Kind::Files);
 const MEMORY: On = On::Machine(Kind::Memory);
+const INDEX: On = On::Machine(Kind::Index);
 
 /// What the options may be, apart from each other.
 fn variants() -> Vec<Variant> {
@@ -58,6 +59,8 @@ fn variants() -> Vec<Variant> {
         ("memory", MEMORY, tiny()),
         ("real files", On::Directory, tiny()),
         ("mapped", On::Directory, tiny().mode(emulated)),
+        ("index", INDEX, tiny()),
+        ("mapped index", On::Directory, tiny().mode(emulated).index(Index::Persistent)),
         ("one stream", MEMORY, tuned(one_stream)),
         ("streams in files", FILES, tuned(CommitTuning::new().own_streams(8))),
         ("small groups", FILES, tuned(bounded)),

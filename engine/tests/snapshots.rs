@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use common::{Chance, long, tiny};
-use terrace::{Database, Durability, Range, Snapshot, Table, WriteBatch};
+use terrace::{Database, Durability, Index, Mode, Range, Snapshot, Table, WriteBatch};
 
 const WRITERS: u64 = 2;
 
@@ -250,12 +250,23 @@ fn read(
 #[test]
 fn any_snapshot_is_exact_while_everything_moves_below_it() {
     let dir = tempfile::tempdir().unwrap();
-    let db = tiny().open(dir.path().join("db")).unwrap();
+    is_exact(&tiny().open(dir.path().join("db")).unwrap());
+}
+
+#[test]
+fn so_it_is_with_the_index_in_persistent_memory() {
+    let dir = tempfile::tempdir().unwrap();
+    let mode = Mode::Emulated { delay: Duration::ZERO };
+    let options = tiny().mode(mode).pm_path(dir.path().join("region")).index(Index::Persistent);
+    is_exact(&options.open(dir.path().join("db")).unwrap());
+}
+
+fn is_exact(db: &Database) {
     let tables = [db.table("even").unwrap(), db.table("odd").unwrap()];
     let until = Instant::now() + time();
     let (checks, over) = (AtomicU64::new(0), AtomicBool::new(false));
     let commits = std::thread::scope(|scope| {
-        let (db, tables, checks, over) = (&db, &tables, &checks, &over);
+        let (tables, checks, over) = (&tables, &checks, &over);
         let stop = || match over.load(Ordering::Acquire) {
             true => ControlFlow::Break(()),
             false => ControlFlow::Continue(()),
@@ -279,7 +290,7 @@ fn any_snapshot_is_exact_while_everything_moves_below_it() {
     assert!(done.pruned_records > 100, "{stats:?}");
     // At last there is nothing but the last commit of each.
     let mut models = vec![Model::default(); WRITERS as usize];
-    let held = Held::new(&db, &tables, &mut models, &mut [0; WRITERS as usize]);
+    let held = Held::new(db, &tables, &mut models, &mut [0; WRITERS as usize]);
     assert_eq!(models.iter().map(|model| model.n).collect::<Vec<_>>(), commits);
     [0, 1].into_iter().for_each(|table| held.check_all(&tables, table, false));
     assert!(db.verify().unwrap().damages.is_empty());

@@ -24,15 +24,18 @@ pub const PATH: &str = "/db";
 pub enum Kind {
     Files,
     Memory,
+    /// With persistent memory, and the index of level 0 in it.
+    Index,
 }
 
-pub const KINDS: [Kind; 2] = [Kind::Files, Kind::Memory];
+pub const KINDS: [Kind; 3] = [Kind::Files, Kind::Memory, Kind::Index];
 
 impl Kind {
     pub fn machine(self) -> Machine {
         match self {
             Kind::Files => Machine::with_files(),
             Kind::Memory => Machine::with_memory(),
+            Kind::Index => Machine::with_memory().index(true),
         }
     }
 }

@@ -51,10 +51,15 @@ pub struct Run {
 }
 
 impl Run {
-    /// The run that a seed stands for: two of three on persistent memory.
+    /// The run that a seed stands for: two of three on persistent memory, every second of which
+    /// has the index there in every second round of the scenarios.
     pub fn of(seed: u64, limits: Limits) -> Run {
-        let kind = if seed % 3 == 2 { Kind::Files } else { Kind::Memory };
         let count = SCENARIOS.len() as u64;
+        let kind = match (seed % 3, seed / 3 / count % 2) {
+            (2, _) => Kind::Files,
+            (1, 1) => Kind::Index,
+            _ => Kind::Memory,
+        };
         let mut scenario = SCENARIOS[(seed / 3 % count) as usize];
         // A long journal has many edits, and a long list many openings, each like the other: a few
         // seeds of them are enough.

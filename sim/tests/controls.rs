@@ -80,6 +80,11 @@ fn a_zone_reused_before_its_edit() {
 }
 
 #[test]
+fn a_zone_reused_before_the_index_has_forgotten_it() {
+    is_caught(Planted::RetireLater, Kind::Index, Scenario::Free);
+}
+
+#[test]
 fn a_cleaned_zone_freed_before_its_copies_are_durable() {
     is_caught(Planted::FreeBeforeCopy, Kind::Files, Scenario::Clean);
 }

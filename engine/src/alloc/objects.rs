@@ -29,7 +29,7 @@ use parking_lot::Mutex;
 use super::pool::{Pool, PoolEntry};
 use super::segments::{SegmentHeader, Segments};
 use crate::error::{Damage, Error, Result};
-use crate::pm::{Dirty, LINE, Region};
+use crate::pm::{Dirty, LINE, Region, Span};
 
 /// A pool.
 #[derive(Debug)]
@@ -119,6 +119,17 @@ impl ObjectPool {
         let (at, entry) = self.entry(object)?;
         debug_assert!(!entry.persistent, "object {object} is taken twice (invariant 1)");
         Ok(self.store(at, object, PoolEntry { persistent: true, ..entry }))
+    }
+
+    /// Counts the entry of an object as stored again as it is, to be made durable: a process that
+    /// was killed may have left it in the caches alone.
+    ///
+    /// # Errors
+    ///
+    /// `Corrupt` when it is damaged.
+    pub(crate) fn rewrite(&self, object: u64) -> Result<Dirty> {
+        let (at, _) = self.entry(object)?;
+        Ok(self.region.rewrite(Span { at, len: 8 }))
     }
 
     /// Whether an object is taken.

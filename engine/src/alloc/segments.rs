@@ -59,6 +59,16 @@ pub(crate) trait Segments: Send + Sync + std::fmt::Debug {
     /// `Full` when there is none, and what `write` gives: then it is nobody's still.
     fn take(&self, write: &mut dyn FnMut(u64) -> Result<()>) -> Result<u64>;
 
+    /// Makes sure that so many more can be taken.
+    ///
+    /// # Errors
+    ///
+    /// `Full` when there are not as many, or no space for them.
+    fn reserve(&self, segments: u64) -> Result<()>;
+
+    /// How many are taken.
+    fn count(&self) -> u64;
+
     /// The segments that were taken before, with their headers, at open.
     fn taken(&self) -> Vec<(u64, SegmentHeader)>;
 
@@ -97,10 +107,18 @@ impl Slices {
         // They are taken in order, each durably before the next.
         for next in 0..count {
             let at = slices.at(next);
+            if at + len > slices.region.len() {
+                break;
+            }
             slices.region.load(Span { at, len: LINE })?;
             let Some(header) = slices.header(at) else { break };
             slices.region.load(Span { at, len })?;
             slices.found.push((at, header));
+        }
+        // Whoever took the last one may have been killed before that was durable.
+        if let Some((at, _)) = slices.found.last() {
+            let header = slices.region.rewrite(Span { at: *at, len: LINE });
+            slices.region.persist([header])?;
         }
         *slices.next.get_mut() = slices.found.len() as u64;
         Ok(slices)
@@ -108,6 +126,30 @@ impl Slices {
 
     fn at(&self, segment: u64) -> u64 {
         self.start + segment * self.len
+    }
+
+    /// Has the region be long enough for so many segments, and for some more if it has to grow.
+    ///
+    /// # Errors
+    ///
+    /// As [`Region::grow`].
+    fn grow(&self, segments: u64) -> Result<()> {
+        if self.at(segments) <= self.region.len() {
+            return Ok(());
+        }
+        self.region.grow(self.at((segments + segments / 4 + 1).min(self.count)))
+    }
+
+    fn all_taken(&self) -> Error {
+        Error::new(
+            ErrorKind::Full,
+            format!(
+                "all {} segments of {} KiB of {} are taken; make a larger one and copy over",
+                self.count,
+                self.len / 1024,
+                self.region.path().display()
+            ),
+        )
     }
 
     fn header(&self, at: u64) -> Option<SegmentHeader> {
@@ -119,20 +161,26 @@ impl Segments for Slices {
     fn take(&self, write: &mut dyn FnMut(u64) -> Result<()>) -> Result<u64> {
         let mut next = self.next.lock();
         if *next == self.count {
-            return Err(Error::new(
-                ErrorKind::Full,
-                format!(
-                    "all {} segments of {} KiB of {} are taken; make a larger one and copy over",
-                    self.count,
-                    self.len / 1024,
-                    self.region.path().display()
-                ),
-            ));
+            return Err(self.all_taken());
         }
         let segment = self.at(*next);
+        self.grow(*next + 1)?;
         write(segment)?;
         *next += 1;
         Ok(segment)
+    }
+
+    fn reserve(&self, segments: u64) -> Result<()> {
+        let next = self.next.lock();
+        let needed = *next + segments;
+        if needed > self.count {
+            return Err(self.all_taken());
+        }
+        self.grow(needed)
+    }
+
+    fn count(&self) -> u64 {
+        *self.next.lock()
     }
 
     fn taken(&self) -> Vec<(u64, SegmentHeader)> {

@@ -16,7 +16,7 @@
 //!    its last record died is left. Its generation is raised on the media before its units are
 //!    free.
 
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::{Mutex, MutexGuard};
@@ -47,6 +47,8 @@ pub(crate) struct ZonePool {
     generations: Box<[AtomicU32]>,
     /// Per unit: the zone that it is part of, or was last.
     zones: Box<[AtomicU32]>,
+    /// Whether the counts of live records are whole.
+    counted: AtomicBool,
     /// Who keeps volatile things in free units.
     borrower: OnceLock<Weak<dyn Borrower>>,
 }
@@ -146,6 +148,7 @@ impl ZonePool {
             live: counts(),
             appended: counts(),
             zones,
+            counted: AtomicBool::new(true),
             borrower: OnceLock::new(),
         };
         Ok((pool, scans, leaks))
@@ -396,6 +399,9 @@ impl ZonePool {
     /// Sealed zones with few live records, at most one in `share` of those that were appended,
     /// whose every LSN is at most `floor`: the oldest first.
     pub(crate) fn mostly_dead(&self, floor: u64, share: u64) -> Vec<u32> {
+        if !self.is_counted() {
+            return Vec::new();
+        }
         let state = self.state.lock();
         let is_mostly_dead = |zone: u32| {
             let (live, appended) =
@@ -442,6 +448,9 @@ impl ZonePool {
     /// Sealed zones without a live record whose every LSN is at most `floor`: they can be
     /// released once no reader is left that could hold an offset into them (invariant 3).
     pub(crate) fn dead(&self, floor: u64) -> Vec<u32> {
+        if !self.is_counted() {
+            return Vec::new();
+        }
         let state = self.state.lock();
         let dead = |zone: &u32| {
             let linked = state.linked[*zone as usize];
@@ -498,6 +507,16 @@ impl ZonePool {
     pub(crate) fn sub_live(&self, zone: u32, records: u64) {
         let before = self.live[zone as usize].fetch_sub(records, Ordering::Release);
         debug_assert!(before >= records, "zone {zone} counted {before} live, lost {records}");
+    }
+
+    /// Says whether the counts of live records are whole: until they are, no zone is dead.
+    pub(crate) fn set_counted(&self, counted: bool) {
+        self.counted.store(counted, Ordering::Release);
+    }
+
+    /// Whether they are.
+    pub(crate) fn is_counted(&self) -> bool {
+        self.counted.load(Ordering::Acquire)
     }
 
     /// How many records count in a zone.

@@ -385,6 +385,7 @@ impl Committer {
                 records: part.records.len() as u32,
                 stream: part.stream,
                 content: group.content,
+                is_plain: part.is_plain(),
             };
             part.bytes[..SUB_HEADER].copy_from_slice(&header.encode(place.zone));
             let at = self.zones.geometry().zone(place.zone) + place.offset;

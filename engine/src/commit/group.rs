@@ -324,6 +324,11 @@ fn part_of(parts: &mut Few<Part>, stream: u32, payload: usize) -> &mut Part {
 }
 
 impl Part {
+    /// Whether every record puts or deletes one key of a table.
+    pub(super) fn is_plain(&self) -> bool {
+        !self.has_ranges && self.records.iter().all(|record| record.home.is_some())
+    }
+
     fn with_capacity(stream: u32, payload: usize) -> Part {
         let mut bytes = Vec::with_capacity(SUB_HEADER + payload + LINE as usize);
         bytes.resize(SUB_HEADER, 0);

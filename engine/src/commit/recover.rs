@@ -37,6 +37,8 @@ pub(crate) struct Accepted {
     pub(crate) content: Content,
     /// Whether records of the engine's own are in it, which are of no table.
     pub(crate) has_own: bool,
+    /// Whether the persistent index knows of all its records, and nobody else has to.
+    pub(crate) is_merged: bool,
     incarnation: u64,
 }
 
@@ -65,6 +67,12 @@ pub(crate) struct Recovered {
 }
 
 impl Recovered {
+    /// How many records were looked at.
+    pub(crate) fn records_read(&self) -> u64 {
+        let entries = self.zones.iter().flat_map(|(_, accepted)| accepted);
+        entries.filter(|entry| !entry.is_merged).map(|entry| entry.records).sum()
+    }
+
     /// The incarnations of which records were accepted.
     pub(crate) fn incarnations(&self) -> BTreeSet<u64> {
         self.zones.iter().flat_map(|(_, a)| a).map(|a| a.incarnation).collect()
@@ -78,6 +86,8 @@ pub(crate) struct Evidence<'a> {
     pub(crate) geometry: Geometry,
     pub(crate) floor: Floor,
     pub(crate) incarnations: &'a Incarnations,
+    /// The persistent index knows of the records of all tables up to here; 0 without one.
+    pub(crate) merged: Lsn,
     pub(crate) scans: &'a [ZoneScan],
     /// By stream, for the streams that exist.
     pub(crate) gidx: &'a [Option<Gidx>],
@@ -104,6 +114,8 @@ pub(super) struct Entry {
     at: u64,
     /// `None` if it is not sound.
     payload: Option<Payload>,
+    /// Whether the persistent index knows of all its records: the payload was not looked at.
+    is_merged: bool,
 }
 
 /// What records a sound payload has.
@@ -246,19 +258,21 @@ pub(super) fn parse_entry(
     if payload_at + u64::from(header.payload_len) > limit {
         return wrong("a payload inside the zone", format!("{} bytes", header.payload_len));
     }
-    let payload = evidence.region.bytes(zone_at + payload_at, u64::from(header.payload_len));
-    let payload = if !evidence.check_payloads {
-        Some(Payload { oldest: header.lsn, has_own: true })
-    } else if SubEntry::payload_sum(header.lsn, payload) == header.payload_sum {
-        decode_payload(&header, payload)
+    let merged = evidence.merged.min(evidence.floor.lsn);
+    let is_merged = header.is_plain && header.content == Content::Commit && header.lsn <= merged;
+    let payload = || evidence.region.bytes(zone_at + payload_at, u64::from(header.payload_len));
+    let payload = if is_merged || !evidence.check_payloads {
+        Some(Payload { oldest: header.lsn, has_own: !is_merged })
+    } else if SubEntry::payload_sum(header.lsn, payload()) == header.payload_sum {
+        payload_of(&header, payload())
     } else {
         None
     };
-    Ok(Entry { header, at, payload })
+    Ok(Entry { header, at, payload, is_merged })
 }
 
-/// Decodes a payload, if it holds the records that the header speaks of.
-fn decode_payload(header: &SubEntry, mut payload: &[u8]) -> Option<Payload> {
+/// What a payload has, if it holds the records that the header speaks of.
+fn payload_of(header: &SubEntry, mut payload: &[u8]) -> Option<Payload> {
     let mut found = Payload { oldest: header.lsn, has_own: false };
     for _ in 0..header.records {
         let record = Record::decode(payload)?;
@@ -423,6 +437,7 @@ fn accepted(entry: &Entry, zone_at: u64) -> Accepted {
         oldest: payload.oldest,
         content: entry.header.content,
         has_own: payload.has_own,
+        is_merged: entry.is_merged,
         incarnation: entry.header.incarnation,
     }
 }

@@ -44,6 +44,9 @@ pub(crate) struct SubEntry {
     pub(crate) records: u32,
     pub(crate) stream: u32,
     pub(crate) content: Content,
+    /// Whether every record puts or deletes one key of a table: none is the engine's own, none is a
+    /// range delete. Version 1 did not say.
+    pub(crate) is_plain: bool,
 }
 
 impl SubEntry {
@@ -60,6 +63,7 @@ impl SubEntry {
         out[40..44].copy_from_slice(&self.records.to_le_bytes());
         out[44..48].copy_from_slice(&self.stream.to_le_bytes());
         out[48] = self.content as u8;
+        out[49] = u8::from(self.is_plain);
         // The seed, where the magic and the checksum will be: one go over whole lines.
         out[..8].copy_from_slice(&u64::from(zone).to_le_bytes());
         let sum = checksum(&[], &out);
@@ -96,6 +100,7 @@ impl SubEntry {
                 records: r.u32()?,
                 stream: r.u32()?,
                 content: Content::from_u8(r.u8()?)?,
+                is_plain: r.u8()? == 1,
             })
         };
         let possible = fields().filter(|entry| entry.lsn < LSN_MAX);
@@ -161,6 +166,7 @@ mod tests {
         records: 1,
         stream: 0,
         content: Content::Moved,
+        is_plain: true,
     };
 
     #[test]

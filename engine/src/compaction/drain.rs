@@ -42,17 +42,19 @@ pub(crate) fn choose_column(
     from: &[u8],
     upto: Lsn,
     budget: ColumnBudget,
-) -> Option<Column> {
+) -> Result<Option<Column>> {
     let drained = &view.version.drained;
-    let in_level0 = view.level0.column(from, upto, drained, budget);
+    let in_level0 = view.level0.column(from, upto, drained, budget)?;
     let in_runs = view.version.runs.iter().filter(|run| run.lsn <= upto);
     let in_runs = in_runs.filter_map(|run| column_of_run(run, from, budget));
-    let mut interval = in_runs.chain(in_level0).reduce(shorter)?;
+    let Some(mut interval) = in_runs.chain(in_level0).reduce(shorter) else {
+        return Ok(None);
+    };
     end_after(&mut interval, &view.version, 1, MOST_OVERLAP);
     if !view.level0.tombstones_in(&interval, upto, drained).is_empty() {
         end_after(&mut interval, &view.version, 2, MOST_UNDER);
     }
-    Some(Column { interval, upto })
+    Ok(Some(Column { interval, upto }))
 }
 
 /// The next column at or after `from` of a run: whole extents within the budget, one at least.
@@ -116,7 +118,7 @@ pub(crate) fn drain(
     let inputs = ranges.without_hidden(touched(version, 1, &column.interval));
     ranges.tombstones.extend(tombstones_of(&inputs)?);
     let reuse = shape.reuse && ranges.tombstones.is_empty();
-    let moved = view.level0.bytes_in(&column.interval, column.upto, &version.drained)
+    let moved = view.level0.bytes_in(&column.interval, column.upto, &version.drained)?
         + run_bytes(version, column);
     let promise = &set.store().promise(bytes(&inputs) + moved, false)?;
     let context = MergeContext {

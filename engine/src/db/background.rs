@@ -23,7 +23,7 @@ use crate::levels::Version;
 use crate::memtable::Memtable;
 use crate::mvcc::{defer, drive, pin};
 use crate::options::Planted;
-use crate::record::{Lsn, TableId};
+use crate::record::{LSN_MAX, Lsn, TableId};
 use crate::table::TableCore;
 use crate::view::Frozen;
 
@@ -124,6 +124,9 @@ impl Engine {
     pub(super) fn step(&self) -> Result<bool> {
         self.shared.poison.check()?;
         drive();
+        if self.stocktaking_goes_on()? {
+            return Ok(true);
+        }
         let now = self.sight();
         let due = self.set_pace(&now).debt > 0 || now.calls_for_drain();
         Ok(self.link_spare()?
@@ -138,6 +141,14 @@ impl Engine {
             || self.drain_runs()?
             || self.set.store().give_back()? > 0
             || self.rest()?)
+    }
+
+    /// Counts a part of what an opening found in the persistent index, and sees to it that writers
+    /// have zones meanwhile; whether there was something to count.
+    fn stocktaking_goes_on(&self) -> Result<bool> {
+        let goes_on = self.take_stock()?;
+        while goes_on && self.link_spare()? {}
+        Ok(goes_on)
     }
 
     /// Whether some level 1 has outgrown its target by half: then compaction goes first. Else
@@ -251,9 +262,22 @@ impl Engine {
     fn freeze_large(&self) -> bool {
         let large = |t: &Arc<TableCore>| t.view().active.bytes() >= self.freeze_at();
         match self.tables().into_iter().find(large) {
-            Some(table) => self.freeze(&table),
+            Some(table) => self.freeze(&table) && self.freeze_older(&table),
             None => false,
         }
+    }
+
+    /// Freezes what has older records than the memtable that was frozen last, for the boundary of
+    /// the persistent index to move on.
+    fn freeze_older(&self, than: &TableCore) -> bool {
+        let oldest = |table: &TableCore| table.view().oldest_in_memtables().unwrap_or(LSN_MAX);
+        if self.forest.is_some() {
+            let boundary = oldest(than);
+            for table in self.tables().iter().filter(|table| oldest(table) < boundary) {
+                self.freeze(table);
+            }
+        }
+        true
     }
 
     /// Freezes a table's active memtable at a boundary in the order of commits.
@@ -293,6 +317,15 @@ impl Engine {
             let horizon = self.shared.snapshots.horizon();
             let needs = |seq, newer| newer > floor || horizon.needs(seq, newer);
             let level0 = Arc::clone(&table.view().level0);
+            match level0.reserve(&oldest.memtable) {
+                Ok(()) => {}
+                // Drains make space in the index.
+                Err(e) if e.kind() == ErrorKind::Full => {
+                    self.shared.pace.report(Some(e.to_string()));
+                    continue;
+                }
+                Err(e) => return Err(e),
+            }
             if level0.size().0 == 0 {
                 // Whatever is older has moved.
                 let oldest = oldest.memtable.oldest().map_or(0, |oldest| oldest - 1);
@@ -300,7 +333,9 @@ impl Engine {
             }
             let superseded = {
                 let _guard = pin();
-                level0.feed(&oldest.memtable, &needs)
+                // A part of it may be done: it cannot be tried again.
+                let fed = level0.feed(&oldest.memtable, &needs);
+                fed.inspect_err(|error| self.stop_because(&error.to_string()))?
             };
             change.apply(|view| {
                 view.frozen.pop();
@@ -317,7 +352,19 @@ impl Engine {
                 break;
             }
         }
+        if bytes > 0 {
+            self.raise_merged()?;
+        }
         Ok(merged)
+    }
+
+    /// Notes durably how far the persistent index knows of everything.
+    fn raise_merged(&self) -> Result<()> {
+        let Some(forest) = &self.forest else { return Ok(()) };
+        // Before any memtable is looked at: what it covers is in one of them, or in the index.
+        let floor = self.settle()?;
+        let oldest = self.tables().iter().filter_map(|t| t.view().oldest_in_memtables()).min();
+        forest.raise_merged(oldest.map_or(floor, |oldest| floor.min(oldest - 1)))
     }
 
     /// Lets go of superseded versions once every reader has a view that can do without.
@@ -330,10 +377,7 @@ impl Engine {
         self.background.books.lock().pruned(superseded.bytes());
         let shared = Arc::clone(&self.shared);
         defer(move || {
-            for at in level0.prune(&superseded).iter().chain(&superseded.left_out) {
-                shared.zones.sub_live(shared.zones.zone_of(*at), 1);
-            }
-            shared.bell.ring();
+            shared.count_out(|| Ok([level0.prune(&superseded)?, superseded.left_out].concat()));
         });
     }
 

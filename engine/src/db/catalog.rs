@@ -8,9 +8,9 @@ use crate::commit::{Group, Home};
 use crate::error::{Error, Result};
 use crate::levels::Version;
 use crate::limits::check_table_name;
-use crate::mvcc::{KeyInterval, defer};
+use crate::mvcc::defer;
 use crate::options::{Durability, TableOptions};
-use crate::record::{LSN_MAX, Lsn};
+use crate::record::Lsn;
 use crate::table::{Shared, TableCore, TableSlot};
 use crate::view::View;
 
@@ -79,6 +79,7 @@ impl Engine {
         self.shared.check_writable()?;
         let _ddl = self.shared.ddl.lock();
         let core = self.existing(name)?.core();
+        self.finish_stocktaking()?;
         let lsn = self.carry_out(&Event::Drop { table: core.id() }, Some(&core))?;
         debug_assert!(lsn > core.created(), "a table is dropped after it was created");
         self.catalog.lock().remove(name);
@@ -107,6 +108,7 @@ impl Engine {
         self.shared.check_writable()?;
         let _ddl = self.shared.ddl.lock();
         let slot = self.existing(name)?;
+        self.finish_stocktaking()?;
         let (table, new) = (slot.core().id(), self.set.allocate_table_id());
         let options = slot.core().view().version.options;
         let event = Event::Truncate { table, new, name: name.to_string(), options };
@@ -165,7 +167,5 @@ fn release_records(shared: &Shared, view: &View) {
             shared.zones.sub_live(shared.zones.zone_of(tombstone.at), 1);
         }
     }
-    for at in view.level0.retire(&KeyInterval::all(), LSN_MAX, &view.version.drained) {
-        shared.zones.sub_live(shared.zones.zone_of(at), 1);
-    }
+    shared.count_out(|| view.level0.let_go());
 }

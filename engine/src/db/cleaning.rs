@@ -47,7 +47,7 @@ impl Engine {
         let budget = zones.geometry().usual_zone() / 4;
         let (mut living, mut bytes, mut cleaned) = (Vec::new(), 0, 0);
         for zone in candidates {
-            let found = self.living(&tables, zone);
+            let found = self.living(&tables, zone)?;
             let more: u64 = found.iter().map(|l| l.record.stored_len() as u64).sum();
             // Few large records may be much of a zone; or what keeps it is no record to move.
             if found.is_empty() || more > budget {
@@ -67,7 +67,7 @@ impl Engine {
         // The oldest record first: neighbours in time die together.
         living.sort_by_key(|l| l.record.seq);
         match self.copy(stream, &living) {
-            Ok(copies) => self.relocate(&tables, &living, copies),
+            Ok(copies) => self.relocate(&tables, &living, copies)?,
             // No zone is left for copies; drains make room without any.
             Err(e) if e.kind() == ErrorKind::Full => return Ok(false),
             Err(e) => return Err(e),
@@ -78,16 +78,24 @@ impl Engine {
     }
 
     /// The records of a zone that a read can find.
-    fn living(&self, tables: &HashMap<TableId, Arc<TableCore>>, zone: u32) -> Vec<Living<'_>> {
+    fn living(
+        &self,
+        tables: &HashMap<TableId, Arc<TableCore>>,
+        zone: u32,
+    ) -> Result<Vec<Living<'_>>> {
         let region = &self.shared.region;
         let at = self.shared.zones.geometry().zone(zone);
         let records = payloads_of(region, self.shared.zones.geometry(), zone)
             .flat_map(|payload| records_in(region, at + payload.at, payload.len));
         let lives = |at: u64, record: &Record<'_>| {
             let in_table = |table: &Arc<TableCore>| table.view().holds(record, at);
-            tables.get(&record.table).map_or_else(|| self.is_last_blob(record, at), in_table)
+            tables.get(&record.table).map_or_else(|| Ok(self.is_last_blob(record, at)), in_table)
         };
-        records.filter(|(at, r)| lives(*at, r)).map(|(at, record)| Living { at, record }).collect()
+        let found = records.filter_map(|(at, record)| match lives(at, &record) {
+            Ok(lives) => lives.then_some(Ok(Living { at, record })),
+            Err(e) => Some(Err(e)),
+        });
+        found.collect()
     }
 
     fn is_last_blob(&self, record: &Record<'_>, at: u64) -> bool {
@@ -117,7 +125,7 @@ impl Engine {
         tables: &HashMap<TableId, Arc<TableCore>>,
         living: &[Living<'_>],
         (zone, mut at): (u32, u64),
-    ) {
+    ) -> Result<()> {
         let zones = &self.shared.zones;
         for Living { at: from, record } in living {
             let in_table = |table: &Arc<TableCore>| {
@@ -125,13 +133,14 @@ impl Engine {
                 let _change = table.change();
                 table.view().relocate(record, *from, at)
             };
-            let blob = || self.shared.committer.blobs().relocate(record.seq, *from, at);
-            let found = tables.get(&record.table).map_or_else(blob, in_table);
+            let blob = || Ok(self.shared.committer.blobs().relocate(record.seq, *from, at));
+            let found = tables.get(&record.table).map_or_else(blob, in_table)?;
             // One that went in the meantime has counted its old place out; nobody has the new one.
             let gone_from = if found { zones.zone_of(*from) } else { zone };
             zones.sub_live(gone_from, 1);
             at += record.stored_len() as u64;
         }
         self.shared.bell.ring();
+        Ok(())
     }
 }

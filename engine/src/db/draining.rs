@@ -185,7 +185,7 @@ impl Engine {
         let upto = table.merged().min(floor).min(view.drains_below() - 1);
         let cursor = change.turn.cursor.clone();
         let budget = ColumnBudget { bytes };
-        let Some(column) = compaction::choose_column(&view, &cursor, upto, budget) else {
+        let Some(column) = compaction::choose_column(&view, &cursor, upto, budget)? else {
             // The turn is done: every record from before it began has moved.
             let turn = &mut change.turn;
             turn.low = turn.began.take().unwrap_or(upto);
@@ -203,7 +203,7 @@ impl Engine {
         let cache = &self.shared.cache;
         let mut done = compaction::drain(&view, &column, &self.set, cache, horizon, &self.shape())?;
         done.edit = self.planted(done.edit);
-        let mass = view.level0.bytes_in(&column.interval, column.upto, &view.version.drained);
+        let mass = view.level0.bytes_in(&column.interval, column.upto, &view.version.drained)?;
         let of_runs = compaction::run_bytes(&view.version, &column);
         Ok(Next::Column(Box::new(Drained { table, change, column, done, mass, of_runs })))
     }
@@ -253,12 +253,7 @@ impl Engine {
             let view = table.view();
             (Arc::clone(&view.level0), self.planted_drained(&view.version.drained, upto))
         };
-        defer(move || {
-            for at in level0.retire(&interval, upto, &drained) {
-                shared.zones.sub_live(shared.zones.zone_of(at), 1);
-            }
-            shared.bell.ring();
-        });
+        defer(move || shared.count_out(|| level0.retire(&interval, upto, &drained)));
     }
 
     fn planted(&self, mut edit: Edit) -> Edit {

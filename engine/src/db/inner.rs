@@ -12,15 +12,18 @@ use parking_lot::Mutex;
 use super::background::Background;
 use super::compacting::spawn_worker;
 use super::stats::OpenStats;
+use super::stock::Stocktaking;
 use super::streams::Streams;
 use crate::alloc::VolatilePool;
 use crate::error::{Error, ErrorKind, Result};
-use crate::level0::GlobalIndex;
+use crate::level0::{GlobalIndex, Level0, Persistent};
 use crate::levels::{Edit, Version, VersionSet};
-use crate::memtable::Memtable;
+use crate::memtable::{Index, Memtable};
+use crate::mvcc::{defer, drive, is_pinned};
 use crate::options::{BackgroundTuning, Options};
 use crate::os::DirectoryLock;
 use crate::pm::Superblock;
+use crate::ptree::forest::Forest;
 use crate::record::{Lsn, TableId};
 use crate::table::{Shared, TableCore, TableSlot};
 use crate::txn::Registry;
@@ -41,6 +44,9 @@ pub(super) struct Engine {
     /// Tables by name.
     pub(super) catalog: Mutex<BTreeMap<String, Arc<TableSlot>>>,
     pub(super) background: Background,
+    /// The persistent index of level 0, where it is kept so.
+    pub(super) forest: Option<Arc<Forest>>,
+    pub(super) stocktaking: Stocktaking,
     pub(super) streams: Streams,
     pub(super) stop: AtomicBool,
     pub(super) opened: OpenStats,
@@ -71,10 +77,22 @@ impl Engine {
         View {
             active: Arc::new(Memtable::new(Arc::clone(region))),
             frozen: Vec::new(),
-            level0: Arc::new(GlobalIndex::new(Arc::clone(region))),
+            level0: self.empty_level0(version.table),
             joining: Vec::new(),
             version,
             pruned: 0,
+        }
+    }
+
+    /// The level 0 of a table, with what an opening found in a persistent index.
+    fn empty_level0(&self, table: TableId) -> Arc<dyn Level0> {
+        let region = Arc::clone(&self.shared.region);
+        match &self.forest {
+            Some(forest) => {
+                let index = Persistent::new(Arc::clone(forest), table);
+                Arc::new(GlobalIndex::new(region, index))
+            }
+            None => Arc::new(GlobalIndex::new(Arc::clone(&region), Index::new(region))),
         }
     }
 
@@ -101,6 +119,22 @@ impl Engine {
     fn set_budget(&self, tuning: BackgroundTuning) {
         let tuning = if self.has_background() { tuning } else { tuning.threads(1) };
         self.background.budget.set(tuning);
+    }
+
+    /// Waits for those who use the persistent index, and for what they have deferred: the next
+    /// opening has it to itself.
+    fn leave_index(&self) {
+        // Who holds an epoch while it drops the last handle would wait for itself.
+        if self.forest.is_some() && !is_pinned() {
+            let is_left = Arc::new(AtomicBool::new(false));
+            let left = Arc::clone(&is_left);
+            defer(move || left.store(true, Ordering::Release));
+            while !is_left.load(Ordering::Acquire) {
+                drive();
+                std::thread::yield_now();
+            }
+        }
+        self.shared.defers.shut();
     }
 
     /// Makes everything committed durable and writes the floor.
@@ -194,6 +228,7 @@ impl Inner {
                 engine.stop_because("a background thread panicked");
             }
         }
+        engine.leave_index();
         let settled = if engine.shared.read_only { Ok(0) } else { engine.settle() };
         drop(self.lock.lock().take());
         settled.map(|_| ())

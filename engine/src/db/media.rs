@@ -40,6 +40,20 @@ pub(super) fn create(
         }
     }
     remove(&**files, path, options);
+    create_file(files, path, len, options)
+}
+
+/// A new file of `len` zeros at the path, or where the path leads to then.
+///
+/// # Errors
+///
+/// `Full`, or another I/O error.
+pub(super) fn create_file(
+    files: &Arc<dyn Files>,
+    path: &Path,
+    len: u64,
+    options: &Options,
+) -> Result<Media> {
     let place = match options.mode {
         Mode::Emulated { .. } if options.pm_path.is_none() => emulated::place(path, len)?,
         _ => path.to_path_buf(),

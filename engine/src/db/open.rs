@@ -25,12 +25,14 @@ use super::OpenHow;
 use super::attic;
 use super::background::Background;
 use super::create::create;
+use super::index_file::{self, INDEX, IndexFile};
 use super::inner::{Engine, Inner};
 use super::media::{self, REGION};
 use super::memory;
 use super::own_records::{News, OwnRecords};
 use super::rebuild;
 use super::stats::OpenStats;
+use super::stock::Stocktaking;
 use super::streams::Streams;
 use crate::alloc::{StreamKind, StreamPool, ZonePool};
 use crate::cache::Below;
@@ -43,12 +45,13 @@ use crate::levels::{Edit, JournalFloor, Op, VersionSet};
 use crate::locks::LockManager;
 use crate::memtable::{Record, records_in};
 use crate::mvcc::{SnapshotRegistry, Watermark};
-use crate::options::{OpenProgress, Options, Planted, Storage};
+use crate::options::{Index, OpenProgress, Options, Planted, Storage};
 use crate::os::{Access, DirectoryLock, Files, ForkGuard, RealFiles, cores};
 use crate::pm::{Lived, Region, Span, Superblock};
+use crate::ptree::forest::Forest;
 use crate::record::Lsn;
 use crate::spill::WriteMemory;
-use crate::table::{Bell, Pace, Shared, TableSlot};
+use crate::table::{Bell, Gate, Pace, Shared, TableSlot};
 
 /// What a directory holds.
 #[derive(Debug, PartialEq, Eq)]
@@ -123,7 +126,9 @@ fn look(files: &dyn Files, path: &Path) -> Result<Presence> {
         return Ok(Presence::Database);
     }
     let ours = |name: &str| {
-        name == "LOCK" || name == REGION || name.ends_with(".new") || name.starts_with("extents-")
+        ["LOCK", REGION, INDEX].contains(&name)
+            || name.ends_with(".new")
+            || name.starts_with("extents-")
     };
     Ok(names.into_iter().find(|n| !ours(n)).map_or(Presence::Empty, Presence::Foreign))
 }
@@ -173,12 +178,15 @@ impl Opening<'_> {
         let cleaner = streams.iter().find(|s| s.kind == StreamKind::Cleaner).map(|s| s.stream);
         let gidx = streams.iter().map(|s| Gidx::load(&region, s.stream));
         let gidx = gidx.collect::<Result<Vec<_>>>()?;
+        let index = self.index_file(&region);
+        let forest = if self.wants_index() { index.find(&superblock)? } else { None };
         let rebuilt = Instant::now();
         let recovered = recover(&Evidence {
             region: &region,
             geometry: superblock.geometry,
             floor,
             incarnations: &superblock.incarnations,
+            merged: forest.as_ref().map_or(0, Forest::merged),
             scans: &scans,
             gidx: &gidx,
             threads: self.threads(),
@@ -190,6 +198,7 @@ impl Opening<'_> {
             self.make_durable(&region, (&zones, &recovered), &mut superblock, &mut floor)?;
             zones.release(&[recovered.empty.as_slice(), &leaks].concat())?;
         }
+        let forest = self.keep_index(&region, forest, &superblock)?;
         let last = if self.read_only { recovered.last } else { superblock.lsn_base };
         for (zone, accepted) in &recovered.zones {
             let oldest = accepted.iter().map(|a| a.oldest).min().unwrap_or(0);
@@ -201,8 +210,9 @@ impl Opening<'_> {
         let len = |zone| superblock.geometry.zone_len(zones.units_of(zone));
         let found = recovered.zones.iter().map(|(zone, _)| len(*zone)).sum();
         let start = Start { last, incarnation, floor, streams, gidx, cleaner };
-        let mut engine = self.engine(region, (zones, superblock), set, start);
+        let mut engine = self.engine(region, (zones, superblock), (set, forest), start);
         engine.opened.groups_accepted = recovered.above_floor;
+        engine.opened.records_read = recovered.records_read();
         engine.shared.committer.counts().appended.store(found, Ordering::Relaxed);
         let region = Arc::clone(&engine.shared.region);
         let own = OwnRecords::find(&region, &recovered, &engine.set)?;
@@ -210,9 +220,18 @@ impl Opening<'_> {
         engine.opened.records_rebuilt =
             rebuild::index(&engine, &recovered, self.threads(), &|done, total| {
                 self.progress("rebuild", done, total);
-            });
+            })?;
+        engine.adopt_index(recovered.last)?;
         own.restore(&engine)?;
         engine.opened.rebuild_ms = rebuilt.elapsed().as_secs_f64() * 1e3;
+        self.finish(&engine)?;
+        engine.opened.journal_edits = engine.set.replayed();
+        engine.opened.total_ms = started.elapsed().as_secs_f64() * 1e3;
+        Ok(engine)
+    }
+
+    /// Releases what is dead, and sets what may be changed later.
+    fn finish(&self, engine: &Engine) -> Result<()> {
         if !self.read_only {
             let dead = engine.shared.zones.dead(engine.settle()?);
             let dead = engine.shared.committer.releasable(dead);
@@ -220,10 +239,28 @@ impl Opening<'_> {
             engine.transactions.prepared.released(&engine.shared.zones, &dead);
         }
         engine.tune(self.options.tuning);
-        engine.opened.journal_edits = engine.set.replayed();
-        engine.check_memory()?;
-        engine.opened.total_ms = started.elapsed().as_secs_f64() * 1e3;
-        Ok(engine)
+        engine.check_memory()
+    }
+
+    /// The forest that this opening goes on with, where one is wanted; else its file is removed.
+    fn keep_index(
+        &self,
+        region: &Arc<Region>,
+        found: Option<Forest>,
+        superblock: &Superblock,
+    ) -> Result<Option<Forest>> {
+        let index = self.index_file(region);
+        if self.wants_index() {
+            return index.begin(found, superblock).map(Some);
+        }
+        if !self.read_only {
+            index.remove();
+        }
+        Ok(None)
+    }
+
+    fn wants_index(&self) -> bool {
+        self.options.index == Index::Persistent && !self.read_only
     }
 
     /// Step 1.
@@ -257,6 +294,11 @@ impl Opening<'_> {
         Ok(Loaded { region: Arc::new(region), superblock, floor, damages })
     }
 
+    fn index_file<'a>(&'a self, records: &'a Arc<Region>) -> IndexFile<'a> {
+        let path = index_file::path(self.path, self.options);
+        IndexFile { files: &self.files, path, options: self.options, records }
+    }
+
     fn check_payloads(&self) -> bool {
         !self.options.has(Planted::SkipPayloadChecksum)
     }
@@ -269,8 +311,8 @@ impl Opening<'_> {
         superblock: &mut Superblock,
         floor: &mut Floor,
     ) -> Result<()> {
-        // What was read may have been in a cache only, left there by a process that was killed: also
-        // that a zone is free, on which the list of incarnations is about to rest.
+        // What was read may have been in a cache only, left there by a process that was killed:
+        // also that a zone is free, on which the list of incarnations is about to rest.
         let fixed = Span { at: 0, len: zones.geometry().zones_start() };
         let found = recovered.rewrite.iter().copied().chain([fixed]);
         region.persist(found.map(|span| region.rewrite(span)))?;
@@ -300,7 +342,7 @@ impl Opening<'_> {
         &self,
         region: Arc<Region>,
         (zones, superblock): (ZonePool, Superblock),
-        set: VersionSet,
+        (set, forest): (VersionSet, Option<Forest>),
         start: Start,
     ) -> Engine {
         let (zones, poison) = (Arc::new(zones), Arc::new(Poison::default()));
@@ -332,6 +374,7 @@ impl Opening<'_> {
             write_memory: WriteMemory::new(memory::of_writes(self.options.memory)),
             ddl: Mutex::new(()),
             closed: AtomicBool::new(false),
+            defers: Gate::default(),
         };
         Engine {
             path: self.path.to_path_buf(),
@@ -342,6 +385,8 @@ impl Opening<'_> {
             superblock: Mutex::new(superblock),
             catalog: Mutex::default(),
             background: Background::default(),
+            forest: forest.map(Arc::new),
+            stocktaking: Stocktaking::default(),
             streams: Streams::default(),
             stop: AtomicBool::new(false),
             opened: OpenStats::default(),
@@ -395,7 +440,9 @@ impl Engine {
             let version = self.set.version(table.id);
             let Some(version) = version else { continue };
             let core = self.new_core(table.id, &table.name, table.created_lsn, version);
-            core.set_merged(core.merged().max(recovered.last));
+            // What a persistent index does not know of is still to be merged.
+            let merged = self.forest.as_ref().map_or(recovered.last, |forest| forest.merged());
+            core.set_merged(core.merged().max(merged));
             catalog.insert(table.name.to_string(), Arc::new(TableSlot::new(core)));
         }
         Ok(())

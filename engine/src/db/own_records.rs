@@ -59,7 +59,7 @@ impl<'a> OwnRecords<'a> {
     ) -> Result<OwnRecords<'a>> {
         let mut own = OwnRecords::default();
         for (zone, accepted) in &recovered.zones {
-            for entry in accepted {
+            for entry in accepted.iter().filter(|entry| !entry.is_merged) {
                 if entry.content == Content::Prepared {
                     own.prepares.push(prepare(region, *zone, entry)?);
                     continue;

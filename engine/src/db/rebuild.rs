@@ -9,30 +9,38 @@ use parking_lot::Mutex;
 use super::inner::Engine;
 use super::open::records;
 use crate::commit::{Accepted, Content, Recovered};
+use crate::error::Result;
 use crate::level0::GlobalIndex;
-use crate::memtable::{Found, rebuild};
+use crate::memtable::{Found, Memtable, rebuild};
+use crate::mvcc::pin;
 use crate::options::Planted;
 use crate::os::at_once;
-use crate::record::TableId;
+use crate::record::{LSN_MAX, TableId};
 use crate::table::TableCore;
+use crate::view::Frozen;
 
 type Tables = HashMap<TableId, Arc<TableCore>>;
 
-/// What one thread has found, by table.
-type ByTable = HashMap<TableId, Found>;
+/// What one thread has found, by table; and whether it belongs in level 0, though a persistent
+/// index is open: range tombstones up to its boundary.
+type ByTable = HashMap<(TableId, bool), Found>;
 
 /// Indexes what was committed, of living tables, and not drained; how many records that are.
 /// `progress` is told how many zones of how many are done.
+///
+/// # Errors
+///
+/// An I/O error of a persistent index.
 pub(super) fn index(
     engine: &Engine,
     recovered: &Recovered,
     threads: usize,
     progress: &(dyn Fn(u64, u64) + Sync),
-) -> u64 {
+) -> Result<u64> {
     let tables: Tables = engine.tables().into_iter().map(|t| (t.id(), t)).collect();
-    let mut by_table: HashMap<TableId, Vec<Found>> = HashMap::new();
-    for found in scan(engine, &tables, recovered, threads, progress) {
-        found.into_iter().for_each(|(table, found)| by_table.entry(table).or_default().push(found));
+    let mut by_table: HashMap<_, Vec<Found>> = HashMap::new();
+    for found in scan(engine, &tables, recovered, threads, progress)? {
+        found.into_iter().for_each(|(place, found)| by_table.entry(place).or_default().push(found));
     }
     let jobs: Vec<_> = by_table.into_iter().map(|job| Mutex::new(Some(job))).collect();
     let (next, total) = (AtomicUsize::new(0), AtomicU64::new(0));
@@ -41,12 +49,13 @@ pub(super) fn index(
     at_once(abreast, || {
         let claim = || jobs.get(next.fetch_add(1, Ordering::Relaxed));
         while let Some(job) = claim() {
-            let Some((table, found)) = job.lock().take() else { continue };
+            let Some(((table, is_merged), found)) = job.lock().take() else { continue };
             let Some(table) = tables.get(&table) else { continue };
-            total.fetch_add(install(engine, table, found, each), Ordering::Relaxed);
+            let records = install(engine, table, (found, is_merged), each);
+            total.fetch_add(records, Ordering::Relaxed);
         }
     });
-    total.into_inner()
+    Ok(total.into_inner())
 }
 
 /// Finds the records, zone by zone.
@@ -56,7 +65,7 @@ fn scan(
     recovered: &Recovered,
     threads: usize,
     progress: &(dyn Fn(u64, u64) + Sync),
-) -> Vec<ByTable> {
+) -> Result<Vec<ByTable>> {
     let zones = &recovered.zones;
     let (next, done) = (AtomicUsize::new(0), AtomicUsize::new(0));
     let all = Mutex::new(Vec::with_capacity(threads));
@@ -64,45 +73,77 @@ fn scan(
         let mut found = ByTable::new();
         let claim = || zones.get(next.fetch_add(1, Ordering::Relaxed));
         while let Some((_, accepted)) = claim() {
-            scan_zone(engine, tables, accepted, &mut found);
+            if let Err(error) = scan_zone(engine, tables, accepted, &mut found) {
+                all.lock().push(Err(error));
+                return;
+            }
             let done = done.fetch_add(1, Ordering::Relaxed) + 1;
             progress(done as u64, zones.len() as u64);
         }
-        all.lock().push(found);
+        all.lock().push(Ok(found));
     });
-    all.into_inner()
+    all.into_inner().into_iter().collect()
 }
 
-fn scan_zone(engine: &Engine, tables: &Tables, accepted: &[Accepted], found: &mut ByTable) {
+fn scan_zone(
+    engine: &Engine,
+    tables: &Tables,
+    accepted: &[Accepted],
+    found: &mut ByTable,
+) -> Result<()> {
+    let _guard = pin();
+    let merged = engine.forest.as_ref().map_or(0, |forest| forest.merged());
     let region = &engine.shared.region;
-    let counts =
-        |e: &&Accepted| e.content != Content::Prepared || region.has(Planted::IndexPrepares);
+    let counts = |e: &&Accepted| {
+        let is_prepare = e.content == Content::Prepared && !region.has(Planted::IndexPrepares);
+        !e.is_merged && !is_prepare
+    };
     let accepted = accepted.iter().filter(counts);
     for (at, record) in accepted.flat_map(|entry| records(region, entry)) {
         let Some(table) = tables.get(&record.table) else { continue };
-        let drained = &table.view().version.drained;
+        let (view, is_merged) = (table.view(), record.seq <= merged);
+        let drained = &view.version.drained;
         if let Some(tombstone) = record.tombstone(at) {
             if !drained.undrained(&tombstone.interval, tombstone.seq).is_empty() {
-                found.entry(record.table).or_default().add_tombstone(tombstone);
+                found.entry((record.table, is_merged)).or_default().add_tombstone(tombstone);
             }
-        } else if record.seq > drained.get(record.key) {
-            found.entry(record.table).or_default().add(at, record.key);
+        } else if !is_merged && record.seq > drained.get(record.key) {
+            // A merge that was cut short may have put it into the index already, or a newer one.
+            let known = view.level0.get(record.key, LSN_MAX, drained)?;
+            if known.is_none_or(|known| known.seq < record.seq) {
+                found.entry((record.table, false)).or_default().add(at, record.key);
+            }
         }
     }
+    Ok(())
 }
 
-/// Builds the level 0 of a table and counts its records into their zones; how many they are.
-fn install(engine: &Engine, table: &TableCore, found: Vec<Found>, threads: usize) -> u64 {
+/// Indexes what was found of a table and counts it into its zones; how many records that are. It
+/// goes to level 0, or, beside a persistent index, to a memtable that is to be merged into it.
+fn install(
+    engine: &Engine,
+    table: &TableCore,
+    (found, is_merged): (Vec<Found>, bool),
+    threads: usize,
+) -> u64 {
     let region = &engine.shared.region;
     let zones = &engine.shared.zones;
     let counts = |at| zones.add_live(zones.zone_of(at), 1);
     let rebuilt = rebuild(region, found, threads, &counts);
     let count = (rebuilt.index.len() + rebuilt.tombstones.len()) as u64;
     let oldest = rebuilt.oldest;
-    let level0 = Arc::new(GlobalIndex::rebuilt(Arc::clone(region), rebuilt));
     let mut change = table.change();
-    change.apply(|view| view.level0 = level0);
-    // Whatever is older has moved.
-    change.turn.low = oldest.map_or(0, |oldest| oldest.saturating_sub(1));
+    if engine.forest.is_none() {
+        let level0 = Arc::new(GlobalIndex::rebuilt(Arc::clone(region), rebuilt));
+        change.apply(|view| view.level0 = level0);
+        // Whatever is older has moved.
+        change.turn.low = oldest.map_or(0, |oldest| oldest.saturating_sub(1));
+    } else if is_merged {
+        table.view().level0.add_tombstones(rebuilt.tombstones);
+    } else {
+        let memtable = Arc::new(Memtable::rebuilt(Arc::clone(region), rebuilt));
+        let boundary = engine.shared.committer.visible();
+        change.apply(|view| view.frozen.push(Frozen { memtable, boundary }));
+    }
     count
 }

@@ -197,6 +197,7 @@ impl SalvageReport {
             geometry,
             floor: loaded.floor,
             incarnations: &loaded.superblock.incarnations,
+            merged: 0,
             scans: &scans,
             gidx: &[],
             threads: 1,

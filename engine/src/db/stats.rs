@@ -48,6 +48,8 @@ pub struct OpenStats {
     pub rebuild_ms: f64,
     /// Records that were indexed.
     pub records_rebuilt: u64,
+    /// Records that were looked at; the persistent index knows the others.
+    pub records_read: u64,
     /// Commit groups above the floor that recovery found whole.
     pub groups_accepted: u64,
     /// Edits of the journal that were replayed, its checkpoint included.
@@ -148,6 +150,13 @@ pub struct PmStats {
     pub turn_bytes: u64,
     /// Bytes of memory that the indexes over its records take.
     pub index_memory: u64,
+    /// Where the index of level 0 is: `volatile` or `persistent`.
+    pub index: &'static str,
+    /// Bytes of persistent memory that it takes.
+    pub index_bytes: u64,
+    /// Whether a persistent index is still being counted after an opening: until it is, no zone is
+    /// released.
+    pub index_counting: bool,
 }
 
 /// How writers are paced, as of the background's last look.
@@ -388,6 +397,9 @@ fn pm(engine: &Engine) -> PmStats {
         appended_bytes: appended,
         turn_bytes: appended.saturating_sub(read(&engine.background.appended_before_turn)),
         index_memory: engine.tables().iter().map(|t| t.view().index_memory()).sum(),
+        index: if engine.forest.is_some() { "persistent" } else { "volatile" },
+        index_bytes: engine.forest.as_ref().map_or(0, |forest| forest.bytes()),
+        index_counting: !zones.is_counted(),
     }
 }
 

@@ -8,12 +8,14 @@ use super::inner::Engine;
 use super::media;
 use super::open::{Loaded, Opening, files_of, lock};
 use crate::alloc::{StreamPool, ZonePool};
-use crate::commit::{Evidence, Gidx, recover};
+use crate::commit::{Evidence, Gidx, Recovered, recover};
 use crate::error::{Damage, Result};
 use crate::levels::{JournalFloor, VersionSet};
 use crate::options::Options;
 
-/// What verification found.
+/// What verification found. A persistent index ([`Index::Persistent`](crate::Index::Persistent)) is
+/// held against the records by [`Database::verify`](crate::Database::verify) alone. Whatever is
+/// wrong with one, the records are the truth: remove its file, and the next opening makes it anew.
 #[derive(Clone, Debug, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
@@ -81,8 +83,10 @@ pub(super) fn open_database(engine: &Engine) -> Result<VerifyReport> {
         engine.settle()?;
     }
     engine.shared.committer.while_quiet(|| {
-        if let Some(loaded) = report.keep(opening.load())? {
-            report.region(&loaded)?;
+        if let Some(loaded) = report.keep(opening.load())?
+            && let Some(recovered) = report.region(&loaded)?
+        {
+            report.index(engine, &loaded.region, &recovered)?;
         }
         Ok(())
     })?;
@@ -105,15 +109,16 @@ impl VerifyReport {
         }
     }
 
-    /// Superblock and floor copies, pools, GIDX words, zones and all that was committed in them.
-    fn region(&mut self, loaded: &Loaded) -> Result<()> {
+    /// Superblock and floor copies, pools, GIDX words, zones and all that was committed in them;
+    /// what that is, if it can be said.
+    fn region(&mut self, loaded: &Loaded) -> Result<Option<Recovered>> {
         self.checked += 4;
         self.damages.extend(loaded.damages.iter().cloned());
         let region = &loaded.region;
-        let Some(streams) = self.keep(StreamPool::scan(region))? else { return Ok(()) };
+        let Some(streams) = self.keep(StreamPool::scan(region))? else { return Ok(None) };
         self.checked += u64::from(crate::pm::STREAM_SLOTS) + streams.len() as u64;
         let opened = ZonePool::open(region, loaded.superblock.geometry);
-        let Some((_, scans, leaks)) = self.keep(opened)? else { return Ok(()) };
+        let Some((_, scans, leaks)) = self.keep(opened)? else { return Ok(None) };
         self.checked += u64::from(loaded.superblock.geometry.zone_slots) + scans.len() as u64;
         for zone in leaks {
             // Harmless after a crash, found and released at the next opening; after a clean
@@ -131,7 +136,7 @@ impl VerifyReport {
         for stream in &streams {
             match self.keep(Gidx::load(region, stream.stream))? {
                 Some(word) => gidx.push(word),
-                None => return Ok(()),
+                None => return Ok(None),
             }
         }
         self.checked += gidx.len() as u64;
@@ -140,16 +145,16 @@ impl VerifyReport {
             geometry: loaded.superblock.geometry,
             floor: loaded.floor,
             incarnations: &loaded.superblock.incarnations,
+            merged: 0,
             scans: &scans,
             gidx: &gidx,
             threads: 1,
             progress: &|_, _| (),
             check_payloads: true,
         });
-        if let Some(recovered) = self.keep(recovered)? {
-            let entries: usize = recovered.zones.iter().map(|(_, entries)| entries.len()).sum();
-            self.checked += entries as u64;
-        }
-        Ok(())
+        let recovered = self.keep(recovered)?;
+        let entries = recovered.iter().flat_map(|recovered| &recovered.zones);
+        self.checked += entries.map(|(_, entries)| entries.len() as u64).sum::<u64>();
+        Ok(recovered)
     }
 }

@@ -145,6 +145,7 @@ pub(super) fn zone(bytes: &[u8]) -> bool {
             geometry,
             floor: Floor::default(),
             incarnations: &incarnations,
+            merged: 0,
             scans: &scans,
             gidx: &[gidx],
             threads: 1,

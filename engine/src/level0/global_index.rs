@@ -1,5 +1,6 @@
-//! The global index: one sorted index over all records that memtables have handed down. Feeding
-//! it moves pointers, not bytes; it is drained by rotating columns.
+//! The global index: one sorted index over all records that memtables have handed down, in memory
+//! or in persistent memory. Feeding it moves pointers, not bytes; it is drained by rotating
+//! columns.
 //!
 //! Source: the global index of X-Engine on persistent memory, drained by columns as MatrixKV's
 //! level 0 is.
@@ -15,28 +16,33 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::{ColumnBudget, Level0, Superseded};
+use super::versions::{Position as _, Versions};
+use super::walk::{Undrained, Walk};
+use super::{ColumnBudget, Level0, Stock, Superseded};
 use crate::error::Result;
-use crate::memtable::{Index, Memtable, Rebuilt, Record, RecordCursor, record_at};
+use crate::memtable::{Index, Memtable, Rebuilt, Record, RecordCursor, record_at, slice};
 use crate::mvcc::{DrainedMap, KeyInterval, Tombstone, TombstoneList, Tombstones};
 use crate::pm::Region;
-use crate::record::{Cursor, EntryRef, Kind, LSN_MAX, Lsn};
+use crate::record::{Cursor, Kind, LSN_MAX, Lsn, TableId};
+
+/// Records of which stock is taken at a time.
+const STOCK: u64 = 16 * 1024;
 
 /// The default container of level 0.
 #[derive(Debug)]
-pub(crate) struct GlobalIndex {
+pub(crate) struct GlobalIndex<I = Index> {
     region: Arc<Region>,
-    index: Index,
+    index: I,
     tombstones: TombstoneList,
     records: AtomicU64,
     bytes: AtomicU64,
 }
 
-impl GlobalIndex {
-    /// An empty one.
-    pub(crate) fn new(region: Arc<Region>) -> GlobalIndex {
+impl<I: Versions> GlobalIndex<I> {
+    /// One over `index`, of which stock was not taken yet.
+    pub(crate) fn new(region: Arc<Region>, index: I) -> GlobalIndex<I> {
         GlobalIndex {
-            index: Index::new(Arc::clone(&region)),
+            index,
             region,
             tombstones: TombstoneList::default(),
             records: AtomicU64::new(0),
@@ -44,19 +50,10 @@ impl GlobalIndex {
         }
     }
 
-    /// One with what was found at open.
-    pub(crate) fn rebuilt(region: Arc<Region>, rebuilt: Rebuilt) -> GlobalIndex {
-        let Rebuilt { index, tombstones, bytes, .. } = rebuilt;
-        let records = (index.len() + tombstones.len()) as u64;
-        let list = TombstoneList::default();
-        list.add(tombstones);
-        let (records, bytes) = (AtomicU64::new(records), AtomicU64::new(bytes));
-        GlobalIndex { region, index, tombstones: list, records, bytes }
-    }
-
-    fn add(&self, record: &Record<'_>, at: u64) {
-        self.index.insert(record.key, record.seq, at);
+    fn add(&self, record: &Record<'_>, at: u64) -> Result<()> {
+        self.index.insert(record.key, record.seq, at)?;
         self.count_in(record);
+        Ok(())
     }
 
     fn count_in(&self, record: &Record<'_>) {
@@ -71,6 +68,46 @@ impl GlobalIndex {
 }
 
 impl GlobalIndex {
+    /// One in memory with what was found at open.
+    pub(crate) fn rebuilt(region: Arc<Region>, rebuilt: Rebuilt) -> GlobalIndex {
+        let Rebuilt { index, tombstones, bytes, .. } = rebuilt;
+        let records = (index.len() + tombstones.len()) as u64;
+        let list = TombstoneList::default();
+        list.add(tombstones);
+        let (records, bytes) = (AtomicU64::new(records), AtomicU64::new(bytes));
+        GlobalIndex { region, index, tombstones: list, records, bytes }
+    }
+}
+
+impl<I: Versions> GlobalIndex<I> {
+    /// Takes over the versions of a memtable.
+    fn feed_versions(
+        &self,
+        memtable: &Memtable,
+        needs: &dyn Fn(Lsn, Lsn) -> bool,
+    ) -> Result<Superseded> {
+        let mut superseded = Superseded::default();
+        let mut cursor = RecordCursor::new(&self.region, memtable.index());
+        cursor.seek_first();
+        let mut newer: Option<(&[u8], Lsn)> = None;
+        while let Some((at, record)) = cursor.record() {
+            cursor.step();
+            let is_superseded =
+                newer.is_some_and(|(key, newer)| key == record.key && !needs(record.seq, newer));
+            newer = Some((record.key, record.seq));
+            if is_superseded {
+                superseded.leave_out(&record, at);
+            } else {
+                self.add(&record, at)?;
+            }
+            // Of each key the last one decides on what level 0 has already.
+            if cursor.record().is_none_or(|(_, next)| next.key != record.key) {
+                self.supersede(record.key, record.seq, needs, &mut superseded)?;
+            }
+        }
+        Ok(superseded)
+    }
+
     /// Collects the versions of a key that one with `newer` supersedes.
     fn supersede(
         &self,
@@ -78,17 +115,20 @@ impl GlobalIndex {
         mut newer: Lsn,
         needs: &dyn Fn(Lsn, Lsn) -> bool,
         superseded: &mut Superseded,
-    ) {
-        while let Some((seq, at)) = newer.checked_sub(1).and_then(|at| self.index.get(key, at)) {
+    ) -> Result<()> {
+        while newer > 0
+            && let Some((seq, at)) = self.index.get(key, newer - 1)?
+        {
             if !needs(seq, newer) {
                 superseded.add(&record_at(&self.region, at));
             }
             newer = seq;
         }
+        Ok(())
     }
 }
 
-impl GlobalIndex {
+impl<I: Versions> GlobalIndex<I> {
     /// Where range tombstones with a sequence number of at most `upto` have something left to
     /// drain in `interval`, in order. Each has the bytes of its record, but for those that reach
     /// in from the left: theirs were counted with the columns before.
@@ -112,69 +152,53 @@ impl GlobalIndex {
     }
 }
 
-impl Level0 for GlobalIndex {
-    fn feed(&self, memtable: &Memtable, needs: &dyn Fn(Lsn, Lsn) -> bool) -> Superseded {
-        if let Some(tombstones) = memtable.tombstones() {
-            tombstones.iter().for_each(|t| self.count_in(&record_at(&self.region, t.at)));
-            self.tombstones.add(tombstones.iter().cloned().collect());
-        }
-        let mut superseded = Superseded::default();
-        let mut cursor = RecordCursor::new(&self.region, memtable.index());
-        cursor.seek_first();
-        let mut newer: Option<(&[u8], Lsn)> = None;
-        while let Some((at, record)) = cursor.record() {
-            cursor.step();
-            let is_superseded =
-                newer.is_some_and(|(key, newer)| key == record.key && !needs(record.seq, newer));
-            newer = Some((record.key, record.seq));
-            if is_superseded {
-                superseded.leave_out(&record, at);
-            } else {
-                self.add(&record, at);
-            }
-            // Of each key the last one decides on what level 0 has already.
-            if cursor.record().is_none_or(|(_, next)| next.key != record.key) {
-                self.supersede(record.key, record.seq, needs, &mut superseded);
-            }
-        }
-        superseded
+impl<I: Versions + 'static> Level0 for GlobalIndex<I> {
+    fn reserve(&self, memtable: &Memtable) -> Result<()> {
+        self.index.reserve(memtable.records(), memtable.bytes())
     }
 
-    fn prune(&self, superseded: &Superseded) -> Vec<u64> {
+    fn feed(&self, memtable: &Memtable, needs: &dyn Fn(Lsn, Lsn) -> bool) -> Result<Superseded> {
+        let superseded = self.feed_versions(memtable, needs)?;
+        if let Some(tombstones) = memtable.tombstones() {
+            self.add_tombstones(tombstones.iter().cloned().collect());
+        }
+        Ok(superseded)
+    }
+
+    fn prune(&self, superseded: &Superseded) -> Result<Vec<u64>> {
         let mut gone = Vec::with_capacity(superseded.versions.len());
         // The records may be looked at until they are counted out of their zones.
         let _guard = crate::mvcc::pin();
         for (key, seq) in superseded.versions() {
-            if let Some(at) = self.index.remove(key, seq) {
+            if let Some(at) = self.index.remove(key, seq)? {
                 self.count_out(&record_at(&self.region, at));
                 gone.push(at);
             }
         }
-        gone
+        Ok(gone)
     }
 
-    fn holds(&self, record: &Record<'_>, at: u64) -> bool {
+    fn holds(&self, record: &Record<'_>, at: u64) -> Result<bool> {
         match record.kind {
-            Kind::RangeDelete => self.tombstones.holds(record.key, record.seq, at),
-            _ => self.index.get(record.key, record.seq) == Some((record.seq, at)),
+            Kind::RangeDelete => Ok(self.tombstones.holds(record.key, record.seq, at)),
+            _ => Ok(self.index.get(record.key, record.seq)? == Some((record.seq, at))),
         }
     }
 
-    fn relocate(&self, record: &Record<'_>, from: u64, to: u64) -> bool {
+    fn relocate(&self, record: &Record<'_>, from: u64, to: u64) -> Result<bool> {
         match record.kind {
-            Kind::RangeDelete => self.tombstones.relocate(record.key, record.seq, from, to),
+            Kind::RangeDelete => Ok(self.tombstones.relocate(record.key, record.seq, from, to)),
             _ => self.index.relocate(record.key, record.seq, from, to),
         }
     }
 
-    fn get(&self, key: &[u8], at_most: Lsn, drained: &DrainedMap) -> Option<Record<'_>> {
-        let (seq, at) = self.index.get(key, at_most)?;
-        (seq > drained.get(key)).then(|| record_at(&self.region, at))
+    fn get(&self, key: &[u8], at_most: Lsn, drained: &DrainedMap) -> Result<Option<Record<'_>>> {
+        let found = self.index.get(key, at_most)?.filter(|(seq, _)| *seq > drained.get(key));
+        Ok(found.map(|(_, at)| record_at(&self.region, at)))
     }
 
     fn cursor<'a>(&'a self, drained: &'a DrainedMap) -> Box<dyn Cursor + 'a> {
-        let cursor = RecordCursor::new(&self.region, &self.index);
-        Box::new(Undrained { cursor, drained })
+        Box::new(Undrained { walk: Walk::new(&self.region, &self.index), drained })
     }
 
     fn column(
@@ -183,9 +207,9 @@ impl Level0 for GlobalIndex {
         upto: Lsn,
         drained: &DrainedMap,
         budget: ColumnBudget,
-    ) -> Option<KeyInterval> {
-        let mut cursor = RecordCursor::new(&self.region, &self.index);
-        cursor.place(from, LSN_MAX);
+    ) -> Result<Option<KeyInterval>> {
+        let mut cursor = Walk::new(&self.region, &self.index);
+        cursor.place(from, LSN_MAX)?;
         let rest = KeyInterval { start: from.to_vec(), end: None };
         let ranges = self.ranges_in(&rest, upto, drained);
         let mut ranges = ranges.iter().map(|(start, bytes)| (start.as_slice(), *bytes)).peekable();
@@ -194,7 +218,7 @@ impl Level0 for GlobalIndex {
             while let Some((_, record)) = cursor.record()
                 && (record.seq > upto || record.seq <= drained.get(record.key))
             {
-                cursor.step();
+                cursor.step()?;
             }
             let record = cursor.record().map(|(_, r)| (r.key, r.stored_len() as u64));
             let is_range = ranges.peek().is_some_and(|range| record.is_none_or(|r| range.0 <= r.0));
@@ -203,15 +227,15 @@ impl Level0 for GlobalIndex {
             if bytes >= budget.bytes
                 && let Some(last) = last.filter(|last| *last != key)
             {
-                return Some(KeyInterval::closed(from, last));
+                return Ok(Some(KeyInterval::closed(from, last)));
             }
             if !is_range {
-                cursor.step();
+                cursor.step()?;
             }
             bytes += len;
             last = Some(key);
         }
-        last.map(|_| rest.clone())
+        Ok(last.map(|_| rest.clone()))
     }
 
     fn tombstones(&self) -> Option<Arc<Tombstones>> {
@@ -234,21 +258,21 @@ impl Level0 for GlobalIndex {
         parts
     }
 
-    fn bytes_in(&self, interval: &KeyInterval, upto: Lsn, drained: &DrainedMap) -> u64 {
-        let mut cursor = RecordCursor::new(&self.region, &self.index);
-        cursor.place(&interval.start, LSN_MAX);
+    fn bytes_in(&self, interval: &KeyInterval, upto: Lsn, drained: &DrainedMap) -> Result<u64> {
+        let mut cursor = Walk::new(&self.region, &self.index);
+        cursor.place(&interval.start, LSN_MAX)?;
         let mut bytes = 0;
         while let Some((_, record)) = cursor.record().filter(|(_, r)| interval.contains(r.key)) {
             if record.seq <= upto && record.seq > drained.get(record.key) {
                 bytes += record.stored_len() as u64;
             }
-            cursor.step();
+            cursor.step()?;
         }
         let ranges = self.ranges_in(interval, upto, drained);
-        bytes + ranges.iter().map(|(_, bytes)| bytes).sum::<u64>()
+        Ok(bytes + ranges.iter().map(|(_, bytes)| bytes).sum::<u64>())
     }
 
-    fn retire(&self, interval: &KeyInterval, upto: Lsn, drained: &DrainedMap) -> Vec<u64> {
+    fn retire(&self, interval: &KeyInterval, upto: Lsn, drained: &DrainedMap) -> Result<Vec<u64>> {
         let mut gone = Vec::new();
         let has_moved = |tombstone: &Tombstone| {
             let rest = drained.undrained(&tombstone.interval, tombstone.seq);
@@ -258,24 +282,83 @@ impl Level0 for GlobalIndex {
             self.count_out(&record_at(&self.region, tombstone.at));
             gone.push(tombstone.at);
         }
-        let mut cursor = RecordCursor::new(&self.region, &self.index);
-        cursor.place(&interval.start, LSN_MAX);
+        // The cursor shows records that are counted out below.
+        let _guard = crate::mvcc::pin();
+        let mut cursor = Walk::new(&self.region, &self.index);
+        cursor.place(&interval.start, LSN_MAX)?;
         while let Some((_, record)) = cursor.record() {
             if !interval.contains(record.key) {
                 break;
             }
-            cursor.step();
+            cursor.step()?;
             if record.seq > upto {
                 continue;
             }
             // Where it was removed from, not where the cursor saw it: the cleaner may have moved
             // it in between, and has counted it out of its old zone then.
-            if let Some(at) = self.index.remove(record.key, record.seq) {
+            if let Some(at) = self.index.remove(record.key, record.seq)? {
                 self.count_out(&record);
                 gone.push(at);
             }
         }
-        gone
+        Ok(gone)
+    }
+
+    fn take_stock(
+        &self,
+        from: &[u8],
+        drained: &DrainedMap,
+        counts: &mut dyn FnMut(u64),
+    ) -> Result<Stock> {
+        let _guard = crate::mvcc::pin();
+        let mut cursor = Walk::new(&self.region, &self.index);
+        cursor.place(from, LSN_MAX)?;
+        let (mut oldest, mut seen, mut last): (_, _, Option<&[u8]>) = (LSN_MAX, 0, None);
+        while let Some((at, record)) = cursor.record() {
+            if seen >= STOCK && last != Some(record.key) {
+                return Ok(Stock { oldest, next: Some(record.key.to_vec()) });
+            }
+            cursor.step()?;
+            (seen, last) = (seen + 1, Some(record.key));
+            if record.seq <= drained.get(record.key) {
+                self.index.remove(record.key, record.seq)?;
+            } else {
+                self.count_in(&record);
+                counts(at);
+                oldest = oldest.min(record.seq);
+            }
+        }
+        Ok(Stock { oldest, next: None })
+    }
+
+    fn add_tombstones(&self, tombstones: Vec<Arc<Tombstone>>) {
+        tombstones.iter().for_each(|t| self.count_in(&record_at(&self.region, t.at)));
+        self.tombstones.add(tombstones);
+    }
+
+    fn misled(&self, table: TableId, end_of: &dyn Fn(u64) -> Option<u64>) -> Result<Option<u64>> {
+        let _guard = crate::mvcc::pin();
+        self.index.misled(&|at, prefix| {
+            let record = end_of(at).and_then(|end| Record::decode(self.region.bytes(at, end - at)));
+            record.is_some_and(|r| {
+                r.table == table && r.kind != Kind::RangeDelete && slice(r.key, 0) == prefix
+            })
+        })
+    }
+
+    fn let_go(&self) -> Result<Vec<u64>> {
+        let mut gone: Vec<u64> = self.tombstones.remove(|_| true).iter().map(|t| t.at).collect();
+        {
+            let _guard = crate::mvcc::pin();
+            let mut cursor = self.index.cursor();
+            cursor.seek(&[], LSN_MAX)?;
+            while let Some((_, at)) = cursor.version() {
+                gone.push(at);
+                cursor.next()?;
+            }
+        }
+        self.index.clear()?;
+        Ok(gone)
     }
 
     fn size(&self) -> (u64, u64) {
@@ -283,60 +366,6 @@ impl Level0 for GlobalIndex {
     }
 
     fn memory(&self) -> u64 {
-        self.index.memory() as u64 + self.tombstones.memory()
-    }
-}
-
-/// A cursor that leaves out what D covers.
-struct Undrained<'a> {
-    cursor: RecordCursor<'a>,
-    drained: &'a DrainedMap,
-}
-
-impl Undrained<'_> {
-    fn covered(&self) -> bool {
-        self.cursor.record().is_some_and(|(_, r)| r.seq <= self.drained.get(r.key))
-    }
-
-    fn skip_forward(&mut self) {
-        while self.covered() {
-            self.cursor.step();
-        }
-    }
-
-    fn skip_back(&mut self) {
-        while self.covered() {
-            self.cursor.step_back();
-        }
-    }
-}
-
-impl Cursor for Undrained<'_> {
-    fn seek(&mut self, key: &[u8], seq: Lsn) -> Result<()> {
-        self.cursor.place(key, seq);
-        self.skip_forward();
-        Ok(())
-    }
-
-    fn seek_before(&mut self, key: Option<&[u8]>) -> Result<()> {
-        self.cursor.seek_before(key)?;
-        self.skip_back();
-        Ok(())
-    }
-
-    fn next(&mut self) -> Result<()> {
-        self.cursor.step();
-        self.skip_forward();
-        Ok(())
-    }
-
-    fn prev(&mut self) -> Result<()> {
-        self.cursor.step_back();
-        self.skip_back();
-        Ok(())
-    }
-
-    fn entry(&self) -> Option<EntryRef<'_>> {
-        self.cursor.record().map(|(_, record)| record.entry())
+        self.index.memory() + self.tombstones.memory()
     }
 }

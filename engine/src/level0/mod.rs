@@ -2,14 +2,18 @@
 //! (container) is fed by frozen memtables and drained to level 1 in bounded columns.
 
 mod global_index;
+mod versions;
+mod walk;
 
 pub(crate) use global_index::GlobalIndex;
+pub(crate) use versions::Persistent;
 
+use crate::error::Result;
 use crate::memtable::{Memtable, Record};
 use crate::mvcc::{DrainedMap, KeyInterval, Tombstone, Tombstones};
 use std::sync::Arc;
 
-use crate::record::{Cursor, Lsn};
+use crate::record::{Cursor, Lsn, TableId};
 
 /// How large a column may be.
 #[derive(Clone, Copy, Debug)]
@@ -23,25 +27,38 @@ pub(crate) struct ColumnBudget {
 /// Every read takes the drained map D of the reader's view and leaves out what D says has moved
 /// to level 1: that is what makes a drain atomic for readers.
 pub(crate) trait Level0: Send + Sync + std::fmt::Debug {
+    /// Makes sure that there is space to take over a memtable.
+    ///
+    /// # Errors
+    ///
+    /// `Full`, and nothing has changed.
+    fn reserve(&self, memtable: &Memtable) -> Result<()>;
+
     /// Takes over the records of a frozen memtable, without copying them, but for those that are
     /// superseded; what is superseded in level 0 itself stays until [`Level0::prune`]. Readers may
     /// find a record in both while this runs. `needs` says whether somebody may still read the
     /// version with the first sequence number, given that of the next newer one of its key.
-    fn feed(&self, memtable: &Memtable, needs: &dyn Fn(Lsn, Lsn) -> bool) -> Superseded;
+    /// Space was made sure of.
+    ///
+    /// # Errors
+    ///
+    /// An I/O error, here as from every other call; the database is to be poisoned then, since a
+    /// part may have been done.
+    fn feed(&self, memtable: &Memtable, needs: &dyn Fn(Lsn, Lsn) -> bool) -> Result<Superseded>;
 
     /// Lets go of superseded versions, once no reader is left who could need them. Returns the
     /// offsets of the records, whose zones they no longer keep.
-    fn prune(&self, superseded: &Superseded) -> Vec<u64>;
+    fn prune(&self, superseded: &Superseded) -> Result<Vec<u64>>;
 
     /// Whether the record at `at` is the one that is found here.
-    fn holds(&self, record: &Record<'_>, at: u64) -> bool;
+    fn holds(&self, record: &Record<'_>, at: u64) -> Result<bool>;
 
     /// Has a record be found at `to`, where it was copied to, instead of `from`; whether it was
     /// there.
-    fn relocate(&self, record: &Record<'_>, from: u64, to: u64) -> bool;
+    fn relocate(&self, record: &Record<'_>, from: u64, to: u64) -> Result<bool>;
 
     /// The newest version of `key` that is not newer than `at_most` and not drained.
-    fn get(&self, key: &[u8], at_most: Lsn, drained: &DrainedMap) -> Option<Record<'_>>;
+    fn get(&self, key: &[u8], at_most: Lsn, drained: &DrainedMap) -> Result<Option<Record<'_>>>;
 
     /// A cursor over all that is not drained.
     fn cursor<'a>(&'a self, drained: &'a DrainedMap) -> Box<dyn Cursor + 'a>;
@@ -68,23 +85,53 @@ pub(crate) trait Level0: Send + Sync + std::fmt::Debug {
         upto: Lsn,
         drained: &DrainedMap,
         budget: ColumnBudget,
-    ) -> Option<KeyInterval>;
+    ) -> Result<Option<KeyInterval>>;
 
     /// Lets go of every record in `interval` with a sequence number of at most `upto`, after the
     /// edit that drained them is durable and no reader of an older view is left. A range tombstone
     /// goes once all of it is in `interval` or in what `drained` says has moved. Returns the
     /// offsets of the records, whose zones they no longer keep.
-    fn retire(&self, interval: &KeyInterval, upto: Lsn, drained: &DrainedMap) -> Vec<u64>;
+    fn retire(&self, interval: &KeyInterval, upto: Lsn, drained: &DrainedMap) -> Result<Vec<u64>>;
+
+    /// Takes stock of what an opening found in the index, a part at a time and in order, from the
+    /// first version of a key on: what D covers is taken out, the rest is counted, and `counts` is
+    /// told where each record is. Nothing else changes level 0 before all of it was counted.
+    fn take_stock(
+        &self,
+        from: &[u8],
+        drained: &DrainedMap,
+        counts: &mut dyn FnMut(u64),
+    ) -> Result<Stock>;
+
+    /// Adds range tombstones that an opening found.
+    fn add_tombstones(&self, tombstones: Vec<Arc<Tombstone>>);
+
+    /// For verification: an offset that the index has and that is not that of a record of `table`
+    /// with such a key. `end_of` says where the records end that an offset is among, if it is.
+    fn misled(&self, table: TableId, end_of: &dyn Fn(u64) -> Option<u64>) -> Result<Option<u64>>;
+
+    /// Lets go of everything, of a table that is no more, when no reader is left. Returns the
+    /// offsets of the records, whose zones they no longer keep.
+    fn let_go(&self) -> Result<Vec<u64>>;
 
     /// Bytes of the records in `interval` with a sequence number of at most `upto` that are not
     /// drained.
-    fn bytes_in(&self, interval: &KeyInterval, upto: Lsn, drained: &DrainedMap) -> u64;
+    fn bytes_in(&self, interval: &KeyInterval, upto: Lsn, drained: &DrainedMap) -> Result<u64>;
 
     /// Records and bytes it holds.
     fn size(&self) -> (u64, u64);
 
     /// Bytes of memory that it takes, to the byte.
     fn memory(&self) -> u64;
+}
+
+/// How far stock was taken.
+#[derive(Debug)]
+pub(crate) struct Stock {
+    /// The smallest sequence number in the part; the greatest there is if it had none.
+    pub(crate) oldest: Lsn,
+    /// The first key that is left.
+    pub(crate) next: Option<Vec<u8>>,
 }
 
 /// Versions that a newer one has taken the place of, for every reader from now on.

@@ -8,7 +8,7 @@ mod table;
 /// The index over records of the region.
 pub(crate) type Index = index::Index<crate::pm::Region>;
 /// A position in an [`Index`].
-type IndexCursor<'a> = index::IndexCursor<'a, crate::pm::Region>;
+pub(crate) type IndexCursor<'a> = index::IndexCursor<'a, crate::pm::Region>;
 
 pub(crate) use index::{Held, Patience, Records, Restart, Separator, Version, VersionLock, slice};
 pub(crate) use rebuild::{Found, Rebuilt, rebuild};

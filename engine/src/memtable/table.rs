@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::records::{Record, record_at};
-use super::{Index, IndexCursor};
+use super::{Index, IndexCursor, Rebuilt};
 use crate::error::Result;
 use crate::mvcc::{Tombstone, TombstoneList, Tombstones};
 use crate::pm::Region;
@@ -37,6 +37,16 @@ impl Memtable {
             bytes: AtomicU64::new(0),
             oldest: AtomicU64::new(u64::MAX),
         }
+    }
+
+    /// One with what was found at open.
+    pub(crate) fn rebuilt(region: Arc<Region>, rebuilt: Rebuilt) -> Memtable {
+        let Rebuilt { index, tombstones, bytes, oldest } = rebuilt;
+        let records = AtomicU64::new((index.len() + tombstones.len()) as u64);
+        let (list, bytes) = (TombstoneList::default(), AtomicU64::new(bytes));
+        list.add(tombstones);
+        let oldest = AtomicU64::new(oldest.unwrap_or(u64::MAX));
+        Memtable { region, index, tombstones: list, records, bytes, oldest }
     }
 
     /// Makes the record at `at` findable. Whoever inserts counts, before the group is finished.

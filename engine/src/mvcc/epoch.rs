@@ -11,6 +11,11 @@ pub(crate) fn pin() -> crossbeam_epoch::Guard {
     crossbeam_epoch::pin()
 }
 
+/// Whether this thread has an epoch pinned.
+pub(crate) fn is_pinned() -> bool {
+    crossbeam_epoch::is_pinned()
+}
+
 /// Runs `f` once every guard that exists now is gone, on whichever thread notices. It is handed
 /// over at once: what stayed with this thread would wait for its next calls.
 pub(crate) fn defer(f: impl FnOnce() + Send + 'static) {

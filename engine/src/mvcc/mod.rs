@@ -9,7 +9,7 @@ mod tombstones;
 mod watermark;
 
 pub(crate) use drained::DrainedMap;
-pub(crate) use epoch::{defer, drive, pin};
+pub(crate) use epoch::{defer, drive, is_pinned, pin};
 pub(crate) use interval::{KeyInterval, after, union};
 pub(crate) use snapshots::{Horizon, Registered, SnapshotRegistry};
 pub(crate) use tombstones::{Tombstone, TombstoneList, Tombstones};

@@ -132,6 +132,8 @@ struct State {
     directories: BTreeSet<PathBuf>,
     next_file: u64,
     capacity: Option<u64>,
+    /// Whether databases keep the index of level 0 in the persistent memory.
+    has_index: bool,
     syncs: u64,
     /// How often anything changed.
     changes: u64,
@@ -155,6 +157,7 @@ impl State {
             directories: self.directories.clone(),
             next_file: self.next_file,
             capacity: self.capacity,
+            has_index: self.has_index,
             ..State::default()
         }
     }
@@ -167,6 +170,7 @@ impl State {
             directories: self.directories.clone(),
             next_file: self.next_file,
             capacity: self.capacity,
+            has_index: self.has_index,
             ..State::default()
         }
     }

@@ -65,6 +65,9 @@ pub(crate) struct Region {
     sync_failed: AtomicBool,
     #[cfg(any(test, feature = "testing"))]
     planted: Option<Planted>,
+    /// Where it begins in simulated memory.
+    #[cfg(any(test, feature = "testing"))]
+    base: u64,
 }
 
 impl Region {
@@ -93,6 +96,8 @@ impl Region {
             sync_failed: AtomicBool::new(false),
             #[cfg(any(test, feature = "testing"))]
             planted: None,
+            #[cfg(any(test, feature = "testing"))]
+            base: 0,
         })
     }
 
@@ -115,10 +120,17 @@ impl Region {
             Media::Mapped(mapped) => mapped.grow(&self.path, &self.image, len),
             #[cfg(any(test, feature = "testing"))]
             Media::Simulated(pm) => {
-                pm.grow(len);
+                pm.grow(pm.len().max(self.base + len));
                 extend()
             }
         }
+    }
+
+    /// Has it begin at some offset of simulated memory, behind another one.
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) fn based_at(mut self, base: u64) -> Region {
+        self.base = base;
+        self
     }
 
     /// Plants a bug.
@@ -176,7 +188,8 @@ impl Region {
             Media::Mapped(_) => {}
             #[cfg(any(test, feature = "testing"))]
             Media::Simulated(pm) => {
-                pm.copy_to(span.at, span.len, |at, bytes| {
+                pm.copy_to(self.base + span.at, span.len, |at, bytes| {
+                    let at = at - usize_of(self.base);
                     // A page of zeros that nobody touched takes no memory.
                     if self.image.bytes(at, bytes.len()) != bytes {
                         self.image.write(at, bytes);
@@ -210,7 +223,7 @@ impl Region {
     #[cfg(any(test, feature = "testing"))]
     fn looked_at(&self, at: u64, len: u64) {
         if let Media::Simulated(pm) = &self.media {
-            pm.looked_at(at, len);
+            pm.looked_at(self.base + at, len);
         }
     }
 
@@ -233,7 +246,7 @@ impl Region {
         #[cfg(any(test, feature = "testing"))]
         if let Media::Simulated(pm) = &self.media {
             // Not read back: another thread may have stored to the word since.
-            pm.store(at, &value.to_le_bytes());
+            pm.store(self.base + at, &value.to_le_bytes());
         }
         Dirty { span: Span { at, len: 8 }, streamed: false }
     }
@@ -251,7 +264,7 @@ impl Region {
             && streams(at, bytes.len())
         {
             self.image.write(usize_of(at), bytes);
-            pm.stream(at, bytes);
+            pm.stream(self.base + at, bytes);
             return Dirty { span: Span { at, len: bytes.len() as u64 }, streamed: true };
         }
         self.image.write(usize_of(at), bytes);
@@ -276,7 +289,7 @@ impl Region {
     fn stored(&self, span: Span) -> Dirty {
         #[cfg(any(test, feature = "testing"))]
         if let Media::Simulated(pm) = &self.media {
-            pm.store(span.at, self.image.bytes(usize_of(span.at), usize_of(span.len)));
+            pm.store(self.base + span.at, self.image.bytes(usize_of(span.at), usize_of(span.len)));
         }
         Dirty { span, streamed: false }
     }
@@ -299,7 +312,7 @@ impl Region {
             Media::Simulated(pm) => {
                 self.counts.add(|c| &c.flushes, lines(span));
                 if !self.has(Planted::SkipFlush) {
-                    pm.flush(span.at, span.len);
+                    pm.flush(self.base + span.at, span.len);
                 }
             }
         }

@@ -11,7 +11,7 @@ use super::root::Root;
 use super::tree::Tree;
 use crate::alloc::{ObjectPool, Segments, Slices};
 use crate::error::{Damage, Error, Result};
-use crate::pm::{LINE, PAGE, Region, Span};
+use crate::pm::{Dirty, LINE, PAGE, Region, Span};
 use crate::record::{Reader, checksum, put_u32, put_u64};
 
 const MAGIC: &[u8; 8] = b"TERRTREE";
@@ -20,10 +20,13 @@ const VERSION: u32 = 1;
 /// Offset of the word with the root.
 const ROOT: u64 = LINE;
 /// Offset of the word that counts the openings.
-const EPOCH: u64 = 2 * LINE;
+pub(super) const EPOCH: u64 = 2 * LINE;
+
+/// Bytes of the words above, and of those that owners have behind them.
+const FIXED_PART: u64 = 6 * LINE;
 
 /// The pool of nodes among a tree's pools.
-const NODES: u32 = 1;
+pub(super) const NODES: u32 = 1;
 
 /// The first of the pools of entries, one for each size.
 pub(crate) const ENTRIES: u32 = 2;
@@ -93,6 +96,12 @@ impl Shape {
         }
         Ok(Shape { kind, segment, segments })
     }
+}
+
+/// The fixed part as it was found, to be made durable: a process that was killed may have left its
+/// last store there in the caches alone. (In `file` mode that syncs all that was found.)
+pub(super) fn fixed_part(region: &Region) -> Dirty {
+    region.rewrite(Span { at: 0, len: FIXED_PART })
 }
 
 impl<K: Keys> Tree<K> {
@@ -165,7 +174,7 @@ impl<K: Keys> Tree<K> {
         let next =
             next.map_err(|_| damaged(EPOCH, "count of openings", "32 bits".into(), epoch))?;
         // Before any bitmap is stamped with it.
-        region.persist([region.store_word(EPOCH, u64::from(next))])?;
+        region.persist([region.store_word(EPOCH, u64::from(next)), fixed_part(region)])?;
         let tree = Tree::of(region, shape, keys, next, policy)?;
         let (root, _) = tree.root.get(region);
         let inside = (PAGE..region.len()).contains(&root) && tree.nodes.pool.check(root)?;
@@ -186,6 +195,7 @@ impl<K: Keys> Tree<K> {
         let segments: Arc<dyn Segments> = Arc::new(slices);
         let keys = keys(&segments);
         let pool = ObjectPool::open(region, &segments, NODES, NODE as u32);
-        Ok(Tree::new(Nodes::new(region, pool, keys, epoch, policy), Root::new(ROOT)))
+        let nodes = Nodes::new(region, pool, keys, epoch, policy, shape.region_len());
+        Ok(Tree::new(Arc::new(nodes), Root::new(ROOT)))
     }
 }

@@ -92,6 +92,8 @@ impl<K: Keys> Tree<K> {
     pub(crate) fn scan(&mut self) -> Result<(u64, u64)> {
         let mut reached = std::collections::HashSet::new();
         self.visit(|node, _| {
+            // What a link leads to in the caches alone is somebody's on the media.
+            self.nodes.settle(node);
             reached.insert(node.at);
         });
         let scan = self.nodes.pool.scan(|at| reached.contains(&at))?;

@@ -11,7 +11,8 @@ use super::sync::step;
 use crate::alloc::ObjectPool;
 use crate::error::{Error, Result};
 use crate::memtable::{Held, Restart, Version, VersionLock};
-use crate::pm::Region;
+use crate::options::Planted;
+use crate::pm::{Region, Span};
 
 /// Why an attempt ended early.
 #[derive(Debug)]
@@ -62,14 +63,16 @@ pub(crate) struct Nodes<K> {
 }
 
 impl<K: Keys> Nodes<K> {
+    /// Those of a region that may grow to `greatest_len` bytes.
     pub(crate) fn new(
         region: &Arc<Region>,
         pool: ObjectPool,
         keys: K,
         epoch: u32,
         policy: Policy,
+        greatest_len: u64,
     ) -> Nodes<K> {
-        let chunks = region.len() / NODE / LEN_OF_CHUNK + 1;
+        let chunks = greatest_len / NODE / LEN_OF_CHUNK + 1;
         Nodes {
             region: Arc::clone(region),
             pool,
@@ -135,9 +138,21 @@ impl<K: Keys> Nodes<K> {
         node.live(self.epoch).unwrap_or_else(|| self.rebuild(node, held))
     }
 
+    /// Makes durable what is found of a node. A process that was killed may have left its last
+    /// stores in the caches, where they are read, and where a power cut still takes them.
+    pub(crate) fn settle(&self, node: Node<'_>) {
+        if self.region.has(Planted::TrustCaches) {
+            return;
+        }
+        let mut pen = self.pen();
+        pen.also(self.region.rewrite(Span { at: node.at, len: NODE }));
+        pen.order();
+    }
+
     /// Works out which slots are live (node invariant 2), and clears what an operation that was
     /// cut short has left in the others (3): nothing, as a rule.
     fn rebuild(&self, node: Node<'_>, _held: &Held<'_>) -> Live {
+        self.settle(node);
         let high = match node.sibling() {
             0 => 0,
             sibling => self.node(sibling).low(),

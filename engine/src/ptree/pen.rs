@@ -63,6 +63,11 @@ impl<'a> Pen<'a> {
         }
     }
 
+    /// Leaves the last line to the cache: a planted bug.
+    pub(crate) fn leave(&mut self) {
+        self.wet = None;
+    }
+
     /// Makes durable what was stored.
     ///
     /// # Errors

@@ -200,6 +200,7 @@ impl<R: Records + Send + Sync + std::fmt::Debug> Tree<Refs<R>> {
     pub(crate) fn scan_heap(&mut self) -> Result<u64> {
         let mut reached = HashSet::new();
         self.visit(|node, level| {
+            self.nodes.settle(node);
             reached.insert(node.low());
             if level == 0 {
                 reached.extend((0..SLOTS).map(|slot| node.slot(slot).id));

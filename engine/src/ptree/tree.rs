@@ -25,6 +25,7 @@
 //!    A node that left is reused as a node, and its lock's version goes on.
 
 use std::cmp::Ordering;
+use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
 
@@ -35,11 +36,13 @@ use super::root::Root;
 use super::shift::Plan;
 use crate::error::{ErrorKind, Result};
 use crate::memtable::{Patience, Version};
+use crate::options::Planted;
 
 /// A tree of words.
 #[derive(Debug)]
 pub(crate) struct Tree<K> {
-    pub(crate) nodes: Nodes<K>,
+    /// Shared with other trees of the region, where there are any.
+    pub(crate) nodes: Arc<Nodes<K>>,
     pub(crate) root: Root,
     /// Held by a writer in `file` mode.
     turn: Option<Mutex<()>>,
@@ -63,7 +66,7 @@ enum Inserted {
 }
 
 impl<K: Keys> Tree<K> {
-    pub(crate) fn new(nodes: Nodes<K>, root: Root) -> Tree<K> {
+    pub(crate) fn new(nodes: Arc<Nodes<K>>, root: Root) -> Tree<K> {
         let turn = (nodes.region.mode() == "file").then(Mutex::default);
         Tree { nodes, root, turn }
     }
@@ -323,6 +326,9 @@ impl<K: Keys> Tree<K> {
             let (before, mut pen) = (leaf.slot(place.slot), self.nodes.pen());
             let live = self.nodes.take(&mut pen, leaf, live, place.slot);
             self.nodes.set_live(leaf, live);
+            if self.nodes.region.has(Planted::RetireLater) {
+                pen.leave();
+            }
             pen.persist()?;
             Ok((Some(before), live.is_empty()))
         })?;

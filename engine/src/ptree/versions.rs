@@ -2,30 +2,32 @@
 //! is, and there again after a restart without being rebuilt.
 //!
 //! An entry is the first eight bytes of a key and the offset of a record; key and sequence number
-//! are read from the record. Entries are in the order of versions: by key, the newest first. The
-//! *merged boundary* is a durable number of the owner's: what it has put in up to there need not be
-//! looked for elsewhere.
+//! are read from the record. Entries are in the order of versions: by key, the newest first.
 //!
 //! What the owner sees to:
 //!
 //! 1. A record is durable before it is inserted, and only what no power cut can undo is.
 //! 2. The memory of a record is used again only after `remove` or `relocate` has returned, by which
 //!    the tree has durably forgotten it, and when no epoch from before is left.
-//! 3. The boundary is raised after everything up to it was inserted. What a cut leaves beyond the
-//!    boundary is there or not; inserting it again changes nothing.
+//! 3. What was under way when the power was cut is there or not; doing it again changes nothing.
 //! 4. Every call that names keys, and every cursor, has an epoch pinned.
 
 use std::sync::Arc;
 
+#[cfg(any(test, feature = "bench"))]
 use super::Policy;
+#[cfg(any(test, feature = "bench"))]
 use super::format::{ENTRIES, Shape};
+#[cfg(any(test, feature = "bench"))]
 use super::heap::Heap;
 use super::keys::Keys;
 use super::node::Slot;
 use super::range::Chunk;
 use super::refs::{Place, Refs};
+#[cfg(test)]
 use super::stats::Stats;
 use super::tree::Tree;
+#[cfg(any(test, feature = "bench"))]
 use crate::alloc::Segments;
 use crate::error::Result;
 use crate::memtable::Records;
@@ -33,9 +35,11 @@ use crate::pm::Region;
 use crate::record::{LSN_MAX, Lsn};
 
 /// The kind of trees of versions.
+#[cfg(any(test, feature = "bench"))]
 pub(crate) const VERSIONS: u32 = 3;
 
 /// Offset of the word with the merged boundary.
+#[cfg(any(test, feature = "bench"))]
 const MERGED: u64 = 3 * crate::pm::LINE;
 
 /// Where records are.
@@ -47,7 +51,7 @@ pub(crate) struct VersionTree {
     tree: Tree<Refs<In>>,
 }
 
-#[cfg_attr(not(test), expect(dead_code, reason = "figures use a part, level 0 is to use all"))]
+#[cfg(any(test, feature = "bench"))]
 impl VersionTree {
     /// Makes an empty one in a region of zeros, for records in `records`.
     ///
@@ -70,17 +74,9 @@ impl VersionTree {
         Ok(VersionTree { tree: Tree::open(region, VERSIONS, keys, Policy::default())? })
     }
 
-    fn region(&self) -> &Region {
-        &self.tree.nodes.region
-    }
-
-    fn records(&self) -> &In {
-        &self.tree.nodes.keys.records
-    }
-
     /// The boundary up to which the owner's records are here.
     pub(crate) fn merged(&self) -> Lsn {
-        self.region().word(MERGED)
+        self.tree.nodes.region.word(MERGED)
     }
 
     /// Raises the boundary, durably.
@@ -90,8 +86,37 @@ impl VersionTree {
     /// As [`Region::persist`].
     pub(crate) fn set_merged(&self, lsn: Lsn) -> Result<()> {
         debug_assert!(self.merged() <= lsn, "merges go up in order");
-        self.region().persist([self.region().store_word(MERGED, lsn)])?;
+        let region = &self.tree.nodes.region;
+        region.persist([region.store_word(MERGED, lsn)])?;
         Ok(())
+    }
+
+    /// Frees nodes and bounds that a power cut left taken; how many.
+    ///
+    /// # Errors
+    ///
+    /// `Corrupt` when a pool entry is damaged; otherwise an I/O error.
+    #[cfg(test)]
+    pub(crate) fn reclaim(&mut self) -> Result<u64> {
+        Ok(self.tree.scan()?.1 + self.tree.scan_heap()?)
+    }
+
+    /// What it has done and what it takes.
+    #[cfg(test)]
+    pub(crate) fn stats(&self) -> Stats {
+        let mut stats = self.tree.stats();
+        stats.bytes += self.tree.nodes.keys.heap.bytes();
+        stats
+    }
+}
+
+impl VersionTree {
+    pub(super) fn new(tree: Tree<Refs<In>>) -> VersionTree {
+        VersionTree { tree }
+    }
+
+    fn records(&self) -> &In {
+        &self.tree.nodes.keys.records
     }
 
     /// Makes the record at `at` findable, durably; whether it was not yet.
@@ -136,28 +161,32 @@ impl VersionTree {
         Ok(found)
     }
 
+    /// An offset that some version has and `leads` does not take for that of its record, if there
+    /// is one; `leads` gets the first eight bytes of the version's key too.
+    ///
+    /// # Errors
+    ///
+    /// As [`VersionTree::get`].
+    pub(crate) fn misled(&self, leads: &dyn Fn(u64, u64) -> bool) -> Result<Option<u64>> {
+        let mut chunk = self.tree.chunk(Place::at(&[], LSN_MAX))?;
+        loop {
+            if let Some(slot) = chunk.slots.iter().find(|slot| !leads(slot.id, slot.other)) {
+                return Ok(Some(slot.id));
+            }
+            if chunk.high == 0 {
+                return Ok(None);
+            }
+            chunk = self.tree.chunk(self.tree.nodes.keys.sought(chunk.high))?;
+        }
+    }
+
     /// A cursor over all versions, nowhere at first.
     pub(crate) fn cursor(&self) -> VersionCursor<'_> {
         VersionCursor { tree: &self.tree, chunk: None, at: 0 }
     }
-
-    /// Frees nodes and bounds that a power cut left taken; how many.
-    ///
-    /// # Errors
-    ///
-    /// `Corrupt` when a pool entry is damaged; otherwise an I/O error.
-    pub(crate) fn reclaim(&mut self) -> Result<u64> {
-        Ok(self.tree.scan()?.1 + self.tree.scan_heap()?)
-    }
-
-    /// What it has done and what it takes.
-    pub(crate) fn stats(&self) -> Stats {
-        let mut stats = self.tree.stats();
-        stats.bytes += self.tree.nodes.keys.heap.bytes();
-        stats
-    }
 }
 
+#[cfg(any(test, feature = "bench"))]
 fn keys(region: &Arc<Region>, segments: &Arc<dyn Segments>, records: &In) -> Refs<In> {
     Refs { records: Arc::clone(records), heap: Heap::open(region, segments, ENTRIES) }
 }
@@ -171,7 +200,6 @@ pub(crate) struct VersionCursor<'t> {
     at: usize,
 }
 
-#[cfg_attr(not(test), expect(dead_code, reason = "figures use a part, level 0 is to use all"))]
 impl VersionCursor<'_> {
     /// The version here: sequence number and offset.
     pub(crate) fn version(&self) -> Option<(Lsn, u64)> {

@@ -13,8 +13,11 @@ pub(crate) fn get(view: &View, cache: &BlockCache, key: &[u8], at: Lsn) -> Resul
     let in_memory = view
         .active
         .get(key, at)
-        .or_else(|| view.frozen.iter().find_map(|f| f.memtable.get(key, at)))
-        .or_else(|| view.level0.get(key, at, &view.version.drained));
+        .or_else(|| view.frozen.iter().find_map(|f| f.memtable.get(key, at)));
+    let in_memory = match in_memory {
+        None => view.level0.get(key, at, &view.version.drained)?,
+        found => found,
+    };
     if view.has_runs() {
         let above = in_memory.as_ref().map_or(0, |record| record.seq);
         if let Some(found) = view.newest_in_runs(key, above, at, cache)? {

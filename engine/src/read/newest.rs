@@ -13,8 +13,11 @@ pub(crate) fn newest(view: &View, cache: &BlockCache, key: &[u8]) -> Result<Opti
     let in_memory = view
         .active
         .get(key, LSN_MAX)
-        .or_else(|| view.frozen.iter().find_map(|f| f.memtable.get(key, LSN_MAX)))
-        .or_else(|| view.level0.get(key, LSN_MAX, &view.version.drained));
+        .or_else(|| view.frozen.iter().find_map(|f| f.memtable.get(key, LSN_MAX)));
+    let in_memory = match in_memory {
+        None => view.level0.get(key, LSN_MAX, &view.version.drained)?,
+        found => found,
+    };
     let above = in_memory.as_ref().map_or(0, |record| record.seq);
     let in_runs = match view.has_runs() {
         true => view.newest_in_runs(key, above, LSN_MAX, cache)?.map(|found| found.seq),

@@ -3,6 +3,7 @@
 mod batch;
 mod bell;
 mod core;
+mod gate;
 mod handle;
 mod pace;
 mod pending;
@@ -19,6 +20,7 @@ pub use snapshot::Snapshot;
 
 pub(crate) use self::core::{Change, Pinned, TableCore, TableSlot};
 pub(crate) use bell::Bell;
+pub(crate) use gate::Gate;
 pub(crate) use pace::Pace;
 pub(crate) use runs::{Joined, NewRun};
 pub(crate) use shared::{Keep, Shared};

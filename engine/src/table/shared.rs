@@ -9,6 +9,7 @@ use parking_lot::{Mutex, RwLock};
 
 use super::bell::Bell;
 use super::core::{TableCore, TableSlot};
+use super::gate::Gate;
 use super::pace::Pace;
 use super::pending::PendingCommit;
 use crate::alloc::ZonePool;
@@ -52,12 +53,30 @@ pub(crate) struct Shared {
     /// Held by whoever creates, drops, renames or truncates a table.
     pub(crate) ddl: Mutex<()>,
     pub(crate) closed: AtomicBool,
+    /// Whether what was deferred may still be done: level 0 may lie in memory that the next opening
+    /// has then.
+    pub(crate) defers: Gate,
 }
 
 impl Shared {
     /// Closes the database to every call; whether it was open.
     pub(crate) fn close(&self) -> bool {
         !self.closed.swap(true, Ordering::AcqRel)
+    }
+
+    /// Has level 0 let go of records, which then cease to count in their zones. Where it cannot
+    /// forget them, the database is poisoned and nothing is released any more; once it is closed,
+    /// that is left to the next opening.
+    pub(crate) fn count_out(&self, let_go: impl FnOnce() -> Result<Vec<u64>>) {
+        let inside = self.defers.enter();
+        if inside.is_none() || self.fork.is_forked() {
+            return;
+        }
+        match let_go() {
+            Ok(gone) => gone.iter().for_each(|at| self.zones.sub_live(self.zones.zone_of(*at), 1)),
+            Err(error) => self.stop_because(&error.to_string()),
+        }
+        self.bell.ring();
     }
 
     /// Whether reads may go on.

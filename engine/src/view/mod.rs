@@ -11,7 +11,7 @@ use crate::level0::Level0;
 use crate::levels::{ReadRun, Version};
 use crate::memtable::{Memtable, Record};
 use crate::merge::MergingCursor;
-use crate::record::{Cursor, Lsn};
+use crate::record::{Cursor, LSN_MAX, Lsn};
 
 pub(crate) use joining::{Joining, TicketLsn};
 
@@ -125,16 +125,21 @@ impl View {
         self.frozen.iter().map(|f| &f.memtable).chain([&self.active])
     }
 
+    /// The sequence number of the newest version of a key that a memtable has.
+    pub(crate) fn newest_in_memtables(&self, key: &[u8]) -> Option<Lsn> {
+        self.memtables().filter_map(|m| m.get(key, LSN_MAX)).map(|record| record.seq).max()
+    }
+
     /// Whether a read can find the record at `at`.
-    pub(crate) fn holds(&self, record: &Record<'_>, at: u64) -> bool {
-        self.level0.holds(record, at) || self.memtables().any(|m| m.holds(record, at))
+    pub(crate) fn holds(&self, record: &Record<'_>, at: u64) -> Result<bool> {
+        Ok(self.level0.holds(record, at)? || self.memtables().any(|m| m.holds(record, at)))
     }
 
     /// Has a record be found at `to`, where it was copied to, instead of `from`; whether it was
     /// there. No merge may run meanwhile.
-    pub(crate) fn relocate(&self, record: &Record<'_>, from: u64, to: u64) -> bool {
-        self.level0.relocate(record, from, to)
-            || self.memtables().any(|m| m.relocate(record, from, to))
+    pub(crate) fn relocate(&self, record: &Record<'_>, from: u64, to: u64) -> Result<bool> {
+        Ok(self.level0.relocate(record, from, to)?
+            || self.memtables().any(|m| m.relocate(record, from, to)))
     }
 
     /// Bytes of memory that the indexes of memtables and level 0 take.

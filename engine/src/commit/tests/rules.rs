@@ -56,6 +56,7 @@ impl Fixture {
             geometry,
             floor,
             incarnations,
+            merged: 0,
             scans: &scans,
             gidx: &gidx,
             threads: 1,

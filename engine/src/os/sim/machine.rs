@@ -32,6 +32,18 @@ impl Machine {
         Machine::of(SimFiles::new(), Some(Arc::default()))
     }
 
+    /// The same with databases that keep the index of level 0 there or do not, from now on.
+    #[must_use]
+    pub fn index(self, persistent: bool) -> Machine {
+        self.files.state.lock().has_index = persistent;
+        self
+    }
+
+    /// Whether they do.
+    pub(crate) fn has_index(&self) -> bool {
+        self.files.state.lock().has_index
+    }
+
     fn of(files: Arc<SimFiles>, memory: Option<Arc<OnceLock<Arc<SimPm>>>>) -> Machine {
         files.power.drive(&files, memory.as_ref());
         Machine { files, memory }

@@ -6,6 +6,8 @@ mod cuts;
 #[cfg(feature = "shuttle")]
 mod interleaved;
 #[cfg(not(feature = "shuttle"))]
+mod killed;
+#[cfg(not(feature = "shuttle"))]
 mod model;
 #[cfg(not(feature = "shuttle"))]
 mod stress;

@@ -1,0 +1,157 @@
+//! The file with the persistent index of level 0, beside the region. The records are the truth: a
+//! forest that is not there, is damaged, or missed an opening is made anew, and what it would have
+//! known is found as without one.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::media;
+use crate::error::{ErrorKind, Result};
+use crate::options::{Options, Storage};
+use crate::os::{Files, OpenHow};
+#[cfg(any(test, feature = "testing"))]
+use crate::pm::Span;
+use crate::pm::{Media, PAGE, Region, Superblock};
+use crate::ptree::forest::Forest;
+
+/// The file's name in a database's directory.
+pub(super) const INDEX: &str = "index";
+
+/// Where the index of the database in `directory` is.
+pub(super) fn path(directory: &Path, options: &Options) -> PathBuf {
+    options.pm_path.as_ref().map_or_else(
+        || directory.join(INDEX),
+        |region| {
+            let mut path = region.clone().into_os_string();
+            path.push(".index");
+            path.into()
+        },
+    )
+}
+
+/// The file, and what it belongs to.
+pub(super) struct IndexFile<'a> {
+    pub(super) files: &'a Arc<dyn Files>,
+    pub(super) path: PathBuf,
+    pub(super) options: &'a Options,
+    /// Where the records are.
+    pub(super) records: &'a Arc<Region>,
+}
+
+impl IndexFile<'_> {
+    /// The forest, if the last opening used it; `superblock` is as that left it. What is wrong with
+    /// one that is there does not matter.
+    ///
+    /// # Errors
+    ///
+    /// An I/O error.
+    pub(super) fn find(&self, superblock: &Superblock) -> Result<Option<Forest>> {
+        let Some((media, len)) = self.media(superblock)? else { return Ok(None) };
+        if len < PAGE {
+            return Ok(None);
+        }
+        let region = self.region(media, len, superblock)?;
+        let owner = (superblock.database_id, superblock.incarnations.current);
+        match Forest::open(&region, self.records, owner) {
+            Err(e) if matches!(e.kind(), ErrorKind::Corrupt | ErrorKind::Invalid) => Ok(None),
+            found => found,
+        }
+    }
+
+    /// Makes a forest without trees, in place of what may be there.
+    ///
+    /// # Errors
+    ///
+    /// `Full`, or another I/O error.
+    fn make(&self, superblock: &Superblock) -> Result<Forest> {
+        let bytes = superblock.geometry.greatest_len();
+        let (len, _) = Forest::region_lens(bytes);
+        let (media, len) = match &self.options.storage {
+            Storage::Real => {
+                media::remove(&**self.files, &self.path, self.options);
+                (media::create_file(self.files, &self.path, len, self.options)?, len)
+            }
+            #[cfg(any(test, feature = "testing"))]
+            Storage::Simulated(machine) => {
+                let Some(pm) = machine.memory().and_then(std::sync::OnceLock::get) else {
+                    unreachable!("the options were checked")
+                };
+                let len = pm.len().saturating_sub(bytes).max(len);
+                pm.grow(bytes + len);
+                (Media::Simulated(Arc::clone(pm)), len)
+            }
+        };
+        let region = self.region(media, len, superblock)?;
+        #[cfg(any(test, feature = "testing"))]
+        if matches!(self.options.storage, Storage::Simulated(_)) {
+            // Where a file is made anew, memory is wiped, as far as it was used.
+            region.load(Span { at: 0, len })?;
+            if region.bytes(0, len).iter().any(|byte| *byte != 0) {
+                region.persist([region.write(0, &vec![0; len as usize])])?;
+            }
+        }
+        Forest::format(&region, (self.records, bytes), superblock.database_id)
+    }
+
+    /// The forest that was found, or a new one, for this opening; `superblock` is as it is on the
+    /// media, with this opening in it.
+    ///
+    /// # Errors
+    ///
+    /// As [`IndexFile::make`].
+    pub(super) fn begin(&self, found: Option<Forest>, superblock: &Superblock) -> Result<Forest> {
+        let forest = match found {
+            Some(found) => found,
+            None => self.make(superblock)?,
+        };
+        forest.begin(superblock.incarnations.current)?;
+        Ok(forest)
+    }
+
+    /// Removes the file, if there is one: nobody keeps it up to date.
+    pub(super) fn remove(&self) {
+        if matches!(self.options.storage, Storage::Real) && self.is_there() {
+            media::remove(&**self.files, &self.path, self.options);
+        }
+    }
+
+    fn is_there(&self) -> bool {
+        self.files.open(&self.path, OpenHow::Read).is_ok()
+    }
+
+    /// The media and its length, if there is one.
+    #[cfg_attr(
+        not(any(test, feature = "testing")),
+        expect(unused_variables, reason = "simulation")
+    )]
+    fn media(&self, superblock: &Superblock) -> Result<Option<(Media, u64)>> {
+        match &self.options.storage {
+            Storage::Real if !self.is_there() => Ok(None),
+            Storage::Real => {
+                Media::open(self.files, &self.path, false, self.options.mode).map(Some)
+            }
+            #[cfg(any(test, feature = "testing"))]
+            Storage::Simulated(machine) => {
+                let pm = machine.memory().and_then(std::sync::OnceLock::get);
+                let base = superblock.geometry.greatest_len();
+                Ok(pm.map(|pm| (Media::Simulated(Arc::clone(pm)), pm.len().saturating_sub(base))))
+            }
+        }
+    }
+
+    fn region(&self, media: Media, len: u64, superblock: &Superblock) -> Result<Arc<Region>> {
+        let bytes = superblock.geometry.greatest_len();
+        let (_, room) = Forest::region_lens(bytes);
+        let region = Region::with_room(media, &self.path, len, room.max(len))?;
+        #[cfg(any(test, feature = "testing"))]
+        let region = {
+            let mut region = region;
+            region.plant(self.options.planted);
+            match self.options.storage {
+                Storage::Real => region,
+                Storage::Simulated(_) => region.based_at(bytes),
+            }
+        };
+        Ok(Arc::new(region))
+    }
+}

@@ -1,0 +1,351 @@
+//! Trees of versions in one region, one for each table: level 0's index in persistent memory.
+//!
+//! All of them take nodes and bounds from the same pools. What tells them apart is a *head* for
+//! each, an object with the table's number and the word of the tree's root. The merged boundary is
+//! one for all tables. The region is its owner's: it has the database's id, and the number of the
+//! opening that used it last, so that a forest that missed an opening is told from others.
+//!
+//! What the owner sees to, beyond what it does for each tree (`versions.rs`):
+//!
+//! 1. A tree is felled when nobody can find it any more, and nothing else uses it meanwhile.
+//! 2. The boundary is raised after every record of every table up to there was inserted, or has
+//!    lost its right to be.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::Policy;
+use super::format::{ENTRIES, EPOCH, NODES, Shape, fixed_part};
+use super::heap::Heap;
+use super::keys::Keys as _;
+use super::node::NODE;
+use super::nodes::Nodes;
+use super::refs::Refs;
+use super::root::Root;
+use super::tree::Tree;
+use super::versions::VersionTree;
+use crate::alloc::{ObjectPool, Segments, Slices};
+use crate::error::{Damage, Error, Result};
+use crate::pm::{LINE, PAGE, Region, Span};
+use crate::record::{Lsn, TableId, checksum};
+
+/// The kind of such regions.
+const FOREST: u32 = 4;
+
+/// Bytes in a segment: twice what the longest bound takes, and more.
+const SEGMENT: u64 = 256 << 10;
+
+/// Segments that a new region has space for.
+const FIRST_SEGMENTS: u64 = 4;
+
+/// Offset of the word with the merged boundary.
+const MERGED: u64 = 3 * LINE;
+
+/// Offset of the word with how many segments were taken when the boundary was raised.
+const TAKEN: u64 = MERGED + 8;
+
+/// Offset of the owner's line: its id, and the number of the opening.
+const OWNER: u64 = 4 * LINE;
+
+/// Offset of the word that says that a tree is being felled.
+const FELLING: u64 = 5 * LINE;
+
+/// The pool of heads, behind those of entries.
+const HEADS: u32 = 64;
+
+/// Offset of the root's word in a head, behind the one that says whose it is.
+const ROOT: u64 = 8;
+
+/// Bytes of nodes and bounds for a record at worst, beside its key.
+const PER_RECORD: u64 = 64;
+
+/// Where records are.
+type In = Arc<Region>;
+
+/// The trees of a database.
+#[derive(Debug)]
+pub(crate) struct Forest {
+    nodes: Arc<Nodes<Refs<In>>>,
+    heads: ObjectPool,
+    segments: Arc<dyn Segments>,
+    /// Trees that were found, until their tables ask for them.
+    found: Mutex<BTreeMap<TableId, Planted>>,
+    /// Held while one is felled.
+    felling: Mutex<()>,
+}
+
+/// A tree, and where its head is.
+#[derive(Debug)]
+pub(crate) struct Planted {
+    tree: VersionTree,
+    head: u64,
+}
+
+impl std::ops::Deref for Planted {
+    type Target = VersionTree;
+
+    fn deref(&self) -> &VersionTree {
+        &self.tree
+    }
+}
+
+/// The shape of a forest over `records` bytes of records: with the shortest ones, an entry and the
+/// room around it take less than twice as much as the record.
+fn shape(records: u64) -> Shape {
+    Shape::for_size(FOREST, PAGE + 2 * records.next_multiple_of(SEGMENT), SEGMENT)
+}
+
+/// The first word of a head.
+fn word_of(table: TableId, head: u64) -> u64 {
+    u64::from(table) << 32 | u64::from(checksum(&[head, u64::from(table)], b"head"))
+}
+
+impl Forest {
+    /// Bytes of a new region, and of the longest that it grows to, for so many bytes of records.
+    pub(crate) fn region_lens(records: u64) -> (u64, u64) {
+        (PAGE + FIRST_SEGMENTS * SEGMENT, shape(records).region_len())
+    }
+
+    /// Makes one without trees in a region of zeros, for `records` that may take so many bytes.
+    ///
+    /// # Errors
+    ///
+    /// As [`Region::persist`].
+    pub(crate) fn format(
+        region: &Arc<Region>,
+        (records, bytes): (&In, u64),
+        owner: [u8; 16],
+    ) -> Result<Forest> {
+        let shape = shape(bytes);
+        let forest = Forest::of(region, shape, records, 1)?;
+        region.persist([region.store_word(EPOCH, 1), region.write(OWNER, &owner)])?;
+        // Last: it is a forest from here on.
+        region.persist([region.write(0, &shape.encode())])?;
+        Ok(forest)
+    }
+
+    /// Opens the one in a region, if it is `owner`'s and was used by its opening number `opening`;
+    /// `None` if it is another one. Takes as long as there are segments and tables.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` or `Corrupt` when the region holds no forest or its fixed part, an index or a head
+    /// is damaged; otherwise an I/O error.
+    pub(crate) fn open(
+        region: &Arc<Region>,
+        records: &In,
+        (owner, opening): ([u8; 16], u64),
+    ) -> Result<Option<Forest>> {
+        region.load(Span { at: 0, len: PAGE })?;
+        let shape = Shape::decode(region.bytes(0, LINE), region.path())?;
+        let epoch = region.word(EPOCH);
+        let is_ours = region.bytes(OWNER, 16) == owner && region.word(OWNER + 16) == opening;
+        let next = u32::try_from(epoch + 1).ok();
+        let (Some(next), true) = (next, shape.kind == FOREST && is_ours) else { return Ok(None) };
+        // Before any bitmap is stamped with it.
+        region.persist([region.store_word(EPOCH, u64::from(next)), fixed_part(region)])?;
+        let forest = Forest::of(region, shape, records, next)?;
+        forest.find()?;
+        Ok(Some(forest))
+    }
+
+    fn of(region: &Arc<Region>, shape: Shape, records: &In, epoch: u32) -> Result<Forest> {
+        let slices = Slices::open(region, PAGE, shape.segment, shape.segments)?;
+        let segments: Arc<dyn Segments> = Arc::new(slices);
+        let heap = Heap::open(region, &segments, ENTRIES);
+        let keys = Refs { records: Arc::clone(records), heap };
+        let pool = ObjectPool::open(region, &segments, NODES, NODE as u32);
+        let heads = ObjectPool::open(region, &segments, HEADS, LINE as u32);
+        let nodes = Nodes::new(region, pool, keys, epoch, Policy::default(), shape.region_len());
+        Ok(Forest {
+            nodes: Arc::new(nodes),
+            heads,
+            segments,
+            found: Mutex::default(),
+            felling: Mutex::default(),
+        })
+    }
+
+    /// Finds the heads. One that is nobody's was about to be taken.
+    fn find(&self) -> Result<()> {
+        let region = self.region();
+        let mut found = self.found.lock();
+        let (segments, taken) = (self.segments.count(), region.word(TAKEN));
+        if segments < taken {
+            let found = (format!("{taken} segments"), segments.to_string());
+            return Err(self.damaged(TAKEN, "segments of the index".into(), found));
+        }
+        let all = std::cell::RefCell::new(Vec::new());
+        self.heads.scan(|head| {
+            // Stored at once, or not at all.
+            let is_named = region.word(head) != 0;
+            if is_named {
+                all.borrow_mut().push(head);
+            }
+            is_named
+        })?;
+        for head in all.into_inner() {
+            // Whoever took it may have been killed before that was durable.
+            let entry = self.heads.rewrite(head)?;
+            region.persist([entry, region.rewrite(Span { at: head, len: LINE })])?;
+            let table = (region.word(head) >> 32) as TableId;
+            let (word, named) = (region.word(head), word_of(table, head));
+            if word != named {
+                let found = (format!("{named:016x}"), format!("{word:016x}"));
+                return Err(self.damaged(head, "head of an index".into(), found));
+            }
+            let tree = self.tree(head);
+            let (root, _) = tree.root.get(region);
+            let is_inside = (PAGE..PAGE + segments * self.segments.len()).contains(&root);
+            if !is_inside || !self.nodes.pool.check(root)? {
+                let found = ("a taken node".into(), root.to_string());
+                let what = format!("root of the index of table {table}");
+                return Err(self.damaged(head + ROOT, what, found));
+            }
+            found.insert(table, Planted { tree: VersionTree::new(tree), head });
+        }
+        if region.word(FELLING) != 0 {
+            self.reclaim(found.values())?;
+            region.persist([region.store_word(FELLING, 0)])?;
+        }
+        Ok(())
+    }
+
+    fn damaged(&self, offset: u64, what: String, found: (String, String)) -> Error {
+        let (file, (expected, got)) = (self.region().path().to_path_buf(), found);
+        Error::corrupt(Damage { tier: "pm", file, offset, what, expected, got })
+    }
+
+    fn tree(&self, head: u64) -> Tree<Refs<In>> {
+        Tree::new(Arc::clone(&self.nodes), Root::new(head + ROOT))
+    }
+
+    /// The file's path, for messages.
+    pub(crate) fn path(&self) -> &Path {
+        self.region().path()
+    }
+
+    fn region(&self) -> &Region {
+        &self.nodes.region
+    }
+
+    /// Notes the opening that uses it from now on, durably: before anything is done to it that the
+    /// opening before would not know.
+    ///
+    /// # Errors
+    ///
+    /// As [`Region::persist`].
+    pub(crate) fn begin(&self, opening: u64) -> Result<()> {
+        self.region().persist([self.region().store_word(OWNER + 16, opening)])?;
+        Ok(())
+    }
+
+    /// The boundary up to which the records of all tables are here.
+    pub(crate) fn merged(&self) -> Lsn {
+        self.region().word(MERGED)
+    }
+
+    /// Raises the boundary, durably; it does not fall.
+    ///
+    /// # Errors
+    ///
+    /// As [`Region::persist`].
+    pub(crate) fn raise_merged(&self, lsn: Lsn) -> Result<()> {
+        if lsn > self.merged() {
+            let region = self.region();
+            let taken = region.store_word(TAKEN, self.segments.count());
+            region.persist([taken.join(region.store_word(MERGED, lsn))])?;
+        }
+        Ok(())
+    }
+
+    /// Makes sure that there is space for so many records with so many bytes of keys.
+    ///
+    /// # Errors
+    ///
+    /// `Full`, and nothing has changed.
+    pub(crate) fn reserve(&self, records: u64, keys: u64) -> Result<()> {
+        let bytes = records * PER_RECORD + keys;
+        self.segments.reserve(bytes.div_ceil(self.segments.len()) + FIRST_SEGMENTS)
+    }
+
+    /// The tree of a table that was found, once.
+    pub(crate) fn take(&self, table: TableId) -> Option<Planted> {
+        self.found.lock().remove(&table)
+    }
+
+    /// The trees of tables that are no more.
+    pub(crate) fn take_rest(&self) -> Vec<Planted> {
+        std::mem::take(&mut *self.found.lock()).into_values().collect()
+    }
+
+    /// A new tree for a table that has none.
+    ///
+    /// # Errors
+    ///
+    /// `Full`; otherwise as [`Region::persist`].
+    pub(crate) fn plant(&self, table: TableId) -> Result<Planted> {
+        let (root, head) = (self.nodes.pool.get()?, self.heads.get()?);
+        let mut pen = self.nodes.pen();
+        self.nodes.write(&mut pen, root, (0, 0, 0), &[])?;
+        // A cut may have left another table's name there, without an entry.
+        let unnamed = self.region().store_word(head, 0);
+        pen.also(unnamed.join(self.region().store_word(head + ROOT, Root::encode(root, 0))));
+        pen.persist()?;
+        // One word says that it is there.
+        let taken = self.heads.commit(head)?;
+        let named = self.region().store_word(head, word_of(table, head));
+        self.region().persist([taken, named])?;
+        Ok(Planted { tree: VersionTree::new(self.tree(head)), head })
+    }
+
+    /// Durably forgets a tree, and then gives its memory back (rule 1). What a cut leaves of that
+    /// the next opening finds.
+    ///
+    /// # Errors
+    ///
+    /// As [`Region::persist`].
+    pub(crate) fn fell(&self, planted: &Planted) -> Result<()> {
+        let (_felling, region) = (self.felling.lock(), self.region());
+        region.persist([region.store_word(FELLING, 1)])?;
+        region.persist([region.store_word(planted.head, 0)])?;
+        let (mut nodes, mut lows) = (Vec::new(), BTreeSet::new());
+        self.tree(planted.head).visit(|node, _| {
+            nodes.push(node.at);
+            lows.insert(node.low());
+        });
+        for node in nodes {
+            self.nodes.pool.release(node)?;
+        }
+        for low in lows {
+            self.nodes.keys.release(low)?;
+        }
+        self.heads.release(planted.head)?;
+        region.persist([region.store_word(FELLING, 0)])?;
+        Ok(())
+    }
+
+    /// Frees nodes and bounds that a power cut left taken. Reads every node of `trees`, which are
+    /// all there are.
+    fn reclaim<'p>(&self, trees: impl Iterator<Item = &'p Planted>) -> Result<()> {
+        let (mut nodes, mut bounds) = (BTreeSet::new(), BTreeSet::new());
+        for planted in trees {
+            self.tree(planted.head).visit(|node, _| {
+                self.nodes.settle(node);
+                nodes.insert(node.at);
+                bounds.insert(node.low());
+            });
+        }
+        self.nodes.pool.scan(|at| nodes.contains(&at))?;
+        self.nodes.keys.heap.scan(|at| bounds.contains(&at))?;
+        Ok(())
+    }
+
+    /// Bytes of the region's segments that are taken.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.nodes.pool.bytes() + self.nodes.keys.heap.bytes() + self.heads.bytes()
+    }
+}
