@@ -156,7 +156,9 @@ impl Load {
 
     /// Commits of 50 records, in a region that they fill by less than half.
     fn make_terrace(&self, dir: &Path) -> Result<()> {
-        Ok(self.fill(&self.options().create(dir)?)?.close()?)
+        let db = self.options().create(dir)?;
+        self.fill(&db)?;
+        Ok(db.close()?)
     }
 
     /// A region with room for all records.
@@ -165,7 +167,7 @@ impl Load {
         Options::new().pm_size((bytes * 5 / 2).max(64 << 20))
     }
 
-    fn fill<'d>(&self, db: &'d Database) -> Result<&'d Database> {
+    fn fill(&self, db: &Database) -> Result<()> {
         let table = db.table("t")?;
         for first in (0..self.records).step_by(50) {
             let mut batch = WriteBatch::new();
@@ -175,7 +177,7 @@ impl Load {
             db.write_with(batch, Durability::Relaxed)?;
         }
         ensure!(db.stats().background.drains == 0, "the region was too small");
-        Ok(db)
+        Ok(())
     }
 
     /// The options of a database in emulated persistent memory, all of it below `dir`.
