@@ -305,8 +305,8 @@ impl Forest {
         Ok(Planted { tree: VersionTree::new(self.tree(head)), head })
     }
 
-    /// Durably forgets a tree, and then gives its memory back (rule 1), or leaves it to somebody who
-    /// is about to fell another one. What a cut leaves of that the next opening finds.
+    /// Durably forgets a tree, and then gives its memory back (rule 1), or leaves it to somebody
+    /// who is about to fell another one. What a cut leaves of that the next opening finds.
     ///
     /// # Errors
     ///
