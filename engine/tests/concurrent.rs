@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use common::{Chance, long, tiny};
-use terrace::{Database, Durability, ErrorKind, Snapshot, Table, WriteBatch};
+use terrace::{Database, Durability, ErrorKind, Index, Mode, Snapshot, Table, WriteBatch};
 
 const ACCOUNTS: u64 = 300;
 const EACH: u64 = 1000;
@@ -244,11 +244,26 @@ impl Drop for Stop<'_> {
 #[test]
 fn tables_come_and_go_while_they_are_drained() {
     let (_dir, db) = open();
+    come_and_go(&db);
+}
+
+/// Bug: a drained record of a dropped table was counted out of its zone twice, and the tree that it
+/// was taken out of was felled meanwhile. Cause: what drains and drops defer runs in any order, and
+/// at once. Fix: whoever leaves last takes out what is left.
+#[test]
+fn tables_come_and_go_with_the_index_in_persistent_memory() {
+    let dir = tempfile::tempdir().unwrap();
+    let mode = Mode::Emulated { delay: Duration::ZERO };
+    let options = tiny().mode(mode).pm_path(dir.path().join("region")).index(Index::Persistent);
+    come_and_go(&options.open(dir.path().join("db")).unwrap());
+}
+
+fn come_and_go(db: &Database) {
     let until = Instant::now() + seconds();
     let (stop, dropped) = (AtomicBool::new(false), AtomicU64::new(0));
     std::thread::scope(|scope| {
         for t in 0..3 {
-            let (db, stop) = (&db, &stop);
+            let stop = &stop;
             scope.spawn(move || {
                 let mut chance = Chance::new(600 + t);
                 while !stop.load(Ordering::Relaxed) {

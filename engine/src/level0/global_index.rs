@@ -16,6 +16,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use super::leaving::Leaving;
 use super::versions::{Position as _, Versions};
 use super::walk::{Undrained, Walk};
 use super::{ColumnBudget, Level0, Stock, Superseded};
@@ -36,6 +37,7 @@ pub(crate) struct GlobalIndex<I = Index> {
     tombstones: TombstoneList,
     records: AtomicU64,
     bytes: AtomicU64,
+    leaving: Leaving,
 }
 
 impl<I: Versions> GlobalIndex<I> {
@@ -47,6 +49,7 @@ impl<I: Versions> GlobalIndex<I> {
             tombstones: TombstoneList::default(),
             records: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
+            leaving: Leaving::default(),
         }
     }
 
@@ -75,7 +78,7 @@ impl GlobalIndex {
         let list = TombstoneList::default();
         list.add(tombstones);
         let (records, bytes) = (AtomicU64::new(records), AtomicU64::new(bytes));
-        GlobalIndex { region, index, tombstones: list, records, bytes }
+        GlobalIndex { region, index, tombstones: list, records, bytes, leaving: Leaving::default() }
     }
 }
 
@@ -152,6 +155,76 @@ impl<I: Versions> GlobalIndex<I> {
     }
 }
 
+impl<I: Versions> GlobalIndex<I> {
+    /// Takes superseded versions out.
+    fn prune_versions(&self, superseded: &Superseded) -> Result<Vec<u64>> {
+        let mut gone = Vec::with_capacity(superseded.versions.len());
+        // The records may be looked at until they are counted out of their zones.
+        let _guard = crate::mvcc::pin();
+        for (key, seq) in superseded.versions() {
+            if let Some(at) = self.index.remove(key, seq)? {
+                self.count_out(&record_at(&self.region, at));
+                gone.push(at);
+            }
+        }
+        Ok(gone)
+    }
+
+    /// Takes out what a drain has moved.
+    fn take_out_covered(
+        &self,
+        interval: &KeyInterval,
+        upto: Lsn,
+        drained: &DrainedMap,
+    ) -> Result<Vec<u64>> {
+        let mut gone = Vec::new();
+        let has_moved = |tombstone: &Tombstone| {
+            let rest = drained.undrained(&tombstone.interval, tombstone.seq);
+            tombstone.seq <= upto && rest.iter().all(|part| interval.covers(part))
+        };
+        for tombstone in self.tombstones.remove(has_moved) {
+            self.count_out(&record_at(&self.region, tombstone.at));
+            gone.push(tombstone.at);
+        }
+        // The cursor shows records that are counted out below.
+        let _guard = crate::mvcc::pin();
+        let mut cursor = Walk::new(&self.region, &self.index);
+        cursor.place(&interval.start, LSN_MAX)?;
+        while let Some((_, record)) = cursor.record() {
+            if !interval.contains(record.key) {
+                break;
+            }
+            cursor.step()?;
+            if record.seq > upto {
+                continue;
+            }
+            // Where it was removed from, not where the cursor saw it: the cleaner may have moved
+            // it in between, and has counted it out of its old zone then.
+            if let Some(at) = self.index.remove(record.key, record.seq)? {
+                self.count_out(&record);
+                gone.push(at);
+            }
+        }
+        Ok(gone)
+    }
+
+    /// Takes everything out. Nobody else is at it.
+    fn take_out_rest(&self) -> Result<Vec<u64>> {
+        let mut gone: Vec<u64> = self.tombstones.remove(|_| true).iter().map(|t| t.at).collect();
+        {
+            let _guard = crate::mvcc::pin();
+            let mut cursor = self.index.cursor();
+            cursor.seek(&[], LSN_MAX)?;
+            while let Some((_, at)) = cursor.version() {
+                gone.push(at);
+                cursor.next()?;
+            }
+        }
+        self.index.clear()?;
+        Ok(gone)
+    }
+}
+
 impl<I: Versions + 'static> Level0 for GlobalIndex<I> {
     fn reserve(&self, memtable: &Memtable) -> Result<()> {
         self.index.reserve(memtable.records(), memtable.bytes())
@@ -166,16 +239,7 @@ impl<I: Versions + 'static> Level0 for GlobalIndex<I> {
     }
 
     fn prune(&self, superseded: &Superseded) -> Result<Vec<u64>> {
-        let mut gone = Vec::with_capacity(superseded.versions.len());
-        // The records may be looked at until they are counted out of their zones.
-        let _guard = crate::mvcc::pin();
-        for (key, seq) in superseded.versions() {
-            if let Some(at) = self.index.remove(key, seq)? {
-                self.count_out(&record_at(&self.region, at));
-                gone.push(at);
-            }
-        }
-        Ok(gone)
+        self.leaving.take_out(|| self.prune_versions(superseded), || self.take_out_rest())
     }
 
     fn holds(&self, record: &Record<'_>, at: u64) -> Result<bool> {
@@ -273,35 +337,8 @@ impl<I: Versions + 'static> Level0 for GlobalIndex<I> {
     }
 
     fn retire(&self, interval: &KeyInterval, upto: Lsn, drained: &DrainedMap) -> Result<Vec<u64>> {
-        let mut gone = Vec::new();
-        let has_moved = |tombstone: &Tombstone| {
-            let rest = drained.undrained(&tombstone.interval, tombstone.seq);
-            tombstone.seq <= upto && rest.iter().all(|part| interval.covers(part))
-        };
-        for tombstone in self.tombstones.remove(has_moved) {
-            self.count_out(&record_at(&self.region, tombstone.at));
-            gone.push(tombstone.at);
-        }
-        // The cursor shows records that are counted out below.
-        let _guard = crate::mvcc::pin();
-        let mut cursor = Walk::new(&self.region, &self.index);
-        cursor.place(&interval.start, LSN_MAX)?;
-        while let Some((_, record)) = cursor.record() {
-            if !interval.contains(record.key) {
-                break;
-            }
-            cursor.step()?;
-            if record.seq > upto {
-                continue;
-            }
-            // Where it was removed from, not where the cursor saw it: the cleaner may have moved
-            // it in between, and has counted it out of its old zone then.
-            if let Some(at) = self.index.remove(record.key, record.seq)? {
-                self.count_out(&record);
-                gone.push(at);
-            }
-        }
-        Ok(gone)
+        let covered = || self.take_out_covered(interval, upto, drained);
+        self.leaving.take_out(covered, || self.take_out_rest())
     }
 
     fn take_stock(
@@ -347,18 +384,7 @@ impl<I: Versions + 'static> Level0 for GlobalIndex<I> {
     }
 
     fn let_go(&self) -> Result<Vec<u64>> {
-        let mut gone: Vec<u64> = self.tombstones.remove(|_| true).iter().map(|t| t.at).collect();
-        {
-            let _guard = crate::mvcc::pin();
-            let mut cursor = self.index.cursor();
-            cursor.seek(&[], LSN_MAX)?;
-            while let Some((_, at)) = cursor.version() {
-                gone.push(at);
-                cursor.next()?;
-            }
-        }
-        self.index.clear()?;
-        Ok(gone)
+        self.leaving.give_up(|| self.take_out_rest())
     }
 
     fn size(&self) -> (u64, u64) {

@@ -2,6 +2,7 @@
 //! (container) is fed by frozen memtables and drained to level 1 in bounded columns.
 
 mod global_index;
+mod leaving;
 mod versions;
 mod walk;
 
@@ -111,7 +112,8 @@ pub(crate) trait Level0: Send + Sync + std::fmt::Debug {
     fn misled(&self, table: TableId, end_of: &dyn Fn(u64) -> Option<u64>) -> Result<Option<u64>>;
 
     /// Lets go of everything, of a table that is no more, when no reader is left. Returns the
-    /// offsets of the records, whose zones they no longer keep.
+    /// offsets of the records, whose zones they no longer keep; or somebody else does, who is about
+    /// to prune or to retire some.
     fn let_go(&self) -> Result<Vec<u64>>;
 
     /// Bytes of the records in `interval` with a sequence number of at most `upto` that are not

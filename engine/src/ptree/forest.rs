@@ -73,7 +73,9 @@ pub(crate) struct Forest {
     segments: Arc<dyn Segments>,
     /// Trees that were found, until their tables ask for them.
     found: Mutex<BTreeMap<TableId, Planted>>,
-    /// Held while one is felled.
+    /// Heads of those that are to be felled.
+    doomed: Mutex<Vec<u64>>,
+    /// Held while some are.
     felling: Mutex<()>,
 }
 
@@ -165,6 +167,7 @@ impl Forest {
             heads,
             segments,
             found: Mutex::default(),
+            doomed: Mutex::default(),
             felling: Mutex::default(),
         })
     }
@@ -302,18 +305,36 @@ impl Forest {
         Ok(Planted { tree: VersionTree::new(self.tree(head)), head })
     }
 
-    /// Durably forgets a tree, and then gives its memory back (rule 1). What a cut leaves of that
-    /// the next opening finds.
+    /// Durably forgets a tree, and then gives its memory back (rule 1), or leaves it to somebody
+    /// who is about to fell another one. What a cut leaves of that the next opening finds.
     ///
     /// # Errors
     ///
     /// As [`Region::persist`].
     pub(crate) fn fell(&self, planted: &Planted) -> Result<()> {
-        let (_felling, region) = (self.felling.lock(), self.region());
+        self.doomed.lock().push(planted.head);
+        let next = || self.doomed.lock().pop();
+        loop {
+            {
+                // Nobody waits: who fells may come by here again, by way of what was deferred.
+                let Some(_felling) = self.felling.try_lock() else { return Ok(()) };
+                while let Some(head) = next() {
+                    self.fell_tree(head)?;
+                }
+            }
+            // Whoever came by in between found it locked.
+            if self.doomed.lock().is_empty() {
+                return Ok(());
+            }
+        }
+    }
+
+    fn fell_tree(&self, head: u64) -> Result<()> {
+        let region = self.region();
         region.persist([region.store_word(FELLING, 1)])?;
-        region.persist([region.store_word(planted.head, 0)])?;
+        region.persist([region.store_word(head, 0)])?;
         let (mut nodes, mut lows) = (Vec::new(), BTreeSet::new());
-        self.tree(planted.head).visit(|node, _| {
+        self.tree(head).visit(|node, _| {
             nodes.push(node.at);
             lows.insert(node.low());
         });
@@ -323,7 +344,7 @@ impl Forest {
         for low in lows {
             self.nodes.keys.release(low)?;
         }
-        self.heads.release(planted.head)?;
+        self.heads.release(head)?;
         region.persist([region.store_word(FELLING, 0)])?;
         Ok(())
     }
