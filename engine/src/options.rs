@@ -80,6 +80,7 @@ pub struct Options {
     /// Of level 1, and of those below.
     pub(crate) compression: (Compression, Compression),
     pub(crate) reuse: bool,
+    pub(crate) direct_io: bool,
     pub(crate) progress: Option<ProgressFn>,
     pub(crate) storage: Storage,
     /// The background runs only when a test steps it.
@@ -375,6 +376,7 @@ impl Options {
             background: BackgroundTuning::new(),
             compression: (Compression::None, Compression::Zstd),
             reuse: true,
+            direct_io: true,
             progress: None,
             storage: Storage::Real,
             stepped: false,
@@ -463,6 +465,18 @@ impl Options {
     #[must_use]
     pub fn compression(mut self, level1: Compression, deeper: Compression) -> Options {
         self.compression = (level1, deeper);
+        self
+    }
+
+    /// Whether extents are read and written past the operating system's cache, where the file system
+    /// can: by default they are. The cache of blocks is the engine's own; a second copy of each in
+    /// the system's would be memory that no limit knows of, and what drains and compactions write
+    /// would push out what other programs have there. Where extents fit in free memory and the
+    /// cache is small, `false` makes reads that miss it faster. `stats().disk.direct_io` has what
+    /// came of it; on a file system that cannot, as tmpfs was for long, nothing changes.
+    #[must_use]
+    pub fn direct_io(mut self, on: bool) -> Options {
+        self.direct_io = on;
         self
     }
 

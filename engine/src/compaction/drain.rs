@@ -14,7 +14,7 @@ use crate::compaction::merge::{Side, merge_to_level};
 use crate::compaction::output::MergeContext;
 use crate::compaction::ranges::{Ranges, tombstones_of};
 use crate::error::Result;
-use crate::extent::{BlockCache, Extent};
+use crate::extent::{BlockCache, Extent, ReadAhead};
 use crate::level0::ColumnBudget;
 use crate::levels::{Edit, Op, Run, Version, VersionSet};
 use crate::merge::{ClippedCursor, MergingCursor};
@@ -148,9 +148,10 @@ pub(crate) fn drain(
 fn upper<'a>(view: &'a View, column: &Column, cache: &Arc<BlockCache>) -> Result<Side<'a>> {
     let (version, drained) = (&view.version, &view.version.drained);
     let clip = |cursor| Box::new(ClippedCursor::new(cursor, column.interval.clone(), column.upto));
+    let ahead = ReadAhead::for_job();
     let mut cursors: Vec<Box<dyn Cursor + 'a>> = vec![clip(view.level0.cursor(drained))];
     for run in version.runs.iter().filter(|run| run.lsn <= column.upto) {
-        cursors.push(clip(Box::new(run.as_read().cursor(drained, cache, false))));
+        cursors.push(clip(Box::new(run.as_read().cursor(drained, cache, &ahead))));
     }
     Side::records(Box::new(MergingCursor::new(cursors)))
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::output::{MergeContext, Outputs, Writer};
 use super::ranges::Ranges;
 use crate::error::Result;
-use crate::extent::{BlockCache, BlockWalk, Extent};
+use crate::extent::{BlockCache, BlockWalk, Extent, ReadAhead};
 use crate::levels::LevelCursor;
 use crate::merge::Fragments;
 use crate::record::{Cursor, EntryRef, LSN_MAX};
@@ -58,7 +58,7 @@ impl<'a> Side<'a> {
         if ranges.tombstones.is_empty() {
             return Ok(Side::extents(extents, cache, reuse));
         }
-        let level = LevelCursor::new(extents.into(), Arc::clone(cache), false);
+        let level = LevelCursor::new(extents.into(), Arc::clone(cache), ReadAhead::for_job());
         Side::records(Box::new(level))
     }
 

@@ -161,6 +161,9 @@ impl Opening<'_> {
         let Loaded { region, mut superblock, floor, .. } = self.load()?;
         let mark = JournalFloor { epoch: floor.journal.epoch, number: floor.journal.edit };
         let set = VersionSet::open(Arc::clone(&self.files), self.path, mark, self.read_only)?;
+        if self.options.direct_io {
+            set.store().go_direct();
+        }
         if set.database_id() != superblock.database_id {
             return Err(Error::invalid(format!(
                 "the region {} and the journal beside it belong to different databases; put back \

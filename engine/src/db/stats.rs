@@ -232,6 +232,11 @@ pub struct DiskStats {
     pub written_bytes: u64,
     /// Bytes read from extents.
     pub read_bytes: u64,
+    /// In so many reads. Ranges and jobs read many blocks at once.
+    pub reads: u64,
+    /// Whether all of it passes by the operating system's cache: `Options::direct_io`, where the
+    /// file system can, once there are files.
+    pub direct_io: bool,
     /// Syncs of the files.
     pub syncs: u64,
     /// Memory that block indexes and filters take, beside the cache.
@@ -448,6 +453,8 @@ fn disk(engine: &Engine) -> DiskStats {
         extent_bytes: space.taken_bytes,
         written_bytes: store.bytes_written(),
         read_bytes: store.bytes_read(),
+        reads: store.reads(),
+        direct_io: store.is_direct(),
         syncs: store.syncs(),
         index_memory: index_memory as u64,
     }

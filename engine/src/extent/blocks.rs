@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use super::block::BlockCursor;
 use super::reader::Parts;
-use super::{BlockCache, BlockSummary, Extent, Format, WholeBlock};
+use super::{BlockCache, BlockSummary, Extent, Format, ReadAhead, WholeBlock};
 use crate::error::Result;
 use crate::record::EntryRef;
 
@@ -20,6 +20,7 @@ use crate::record::EntryRef;
 pub(crate) struct BlockWalk {
     extents: Vec<Arc<Extent>>,
     cache: Arc<BlockCache>,
+    ahead: Arc<ReadAhead>,
     /// Whether blocks are shown as wholes at all.
     by_block: bool,
     at: usize,
@@ -49,6 +50,7 @@ impl BlockWalk {
         BlockWalk {
             extents: extents.to_vec(),
             cache: Arc::clone(cache),
+            ahead: ReadAhead::for_job(),
             by_block,
             at: 0,
             entered: false,
@@ -106,7 +108,7 @@ impl BlockWalk {
     fn load_block(&mut self) -> Result<()> {
         let (extent, n) = (&self.extents[self.at], self.block);
         let parts = extent.parts()?;
-        let block = extent.block(parts, n, &self.cache, false)?;
+        let block = extent.block_in_turn(parts, n, &self.cache, &self.ahead)?;
         let mut cursor = BlockCursor::new(block, Vec::new());
         cursor.first().map_err(|_| extent.bad_entry(parts, n))?;
         self.open = Some(cursor);
@@ -160,8 +162,8 @@ impl BlockWalk {
             return Ok(None);
         };
         let (extent, summary) = (&self.extents[self.at], summary.clone());
-        let block =
-            extent.whole_block(extent.parts()?, self.block, summary, (format, &self.cache))?;
+        let how = (&*self.cache, &*self.ahead);
+        let block = extent.whole_block(extent.parts()?, self.block, summary, format, how)?;
         self.next_block()?;
         Ok(Some(block))
     }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{LevelCursor, Run};
 use crate::error::Result;
-use crate::extent::{BlockCache, Described, Extent, Found};
+use crate::extent::{BlockCache, Described, Extent, Found, ReadAhead};
 use crate::mvcc::{DrainedMap, KeyInterval};
 use crate::options::TableOptions;
 use crate::record::{Lsn, TableId};
@@ -177,9 +177,12 @@ impl Version {
     pub(crate) fn cursors(
         &self,
         cache: &Arc<BlockCache>,
-        fill: bool,
+        ahead: &Arc<ReadAhead>,
     ) -> impl Iterator<Item = LevelCursor> {
         let levels = self.levels.iter().filter(|level| !level.is_empty());
-        levels.map(move |l| LevelCursor::new(Arc::clone(l.extents()), Arc::clone(cache), fill))
+        let (cache, ahead) = (Arc::clone(cache), Arc::clone(ahead));
+        levels.map(move |level| {
+            LevelCursor::new(Arc::clone(level.extents()), Arc::clone(&cache), Arc::clone(&ahead))
+        })
     }
 }

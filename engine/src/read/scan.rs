@@ -7,7 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::error::{Error, Result};
-use crate::extent::BlockCache;
+use crate::extent::{BlockCache, ReadAhead};
 use crate::limits::MAX_KEY_LEN;
 use crate::mvcc::{KeyInterval, after};
 use crate::record::{Cursor, Kind, LSN_MAX, Lsn};
@@ -207,12 +207,12 @@ impl FrozenRows {
 /// The first rows of `range` as of `at`, in ascending order. The caller holds an epoch guard.
 pub(crate) fn forward(
     view: &View,
-    cache: &Arc<BlockCache>,
+    (cache, ahead): (&Arc<BlockCache>, &Arc<ReadAhead>),
     range: &KeyRange,
     at: Lsn,
     chunk: Chunk,
 ) -> Result<Rows> {
-    let mut cursor = view.cursor(cache);
+    let mut cursor = view.cursor(cache, ahead);
     cursor.seek(range.start(), LSN_MAX)?;
     let ranges = view.range_tombstones();
     let is_hidden = |key: &[u8], seq| match &ranges {
@@ -249,12 +249,12 @@ pub(crate) fn forward(
 /// The last rows of `range` as of `at`, in descending order. The caller holds an epoch guard.
 pub(crate) fn backward(
     view: &View,
-    cache: &Arc<BlockCache>,
+    (cache, ahead): (&Arc<BlockCache>, &Arc<ReadAhead>),
     range: &KeyRange,
     at: Lsn,
     chunk: Chunk,
 ) -> Result<Rows> {
-    let mut cursor = view.cursor(cache);
+    let mut cursor = view.cursor(cache, ahead);
     place_last(&mut cursor, range)?;
     let ranges = view.range_tombstones();
     let mut rows = Rows::with_room(chunk);
