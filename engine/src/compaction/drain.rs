@@ -124,6 +124,7 @@ pub(crate) fn drain(
         cache,
         replaces: &inputs,
         horizon,
+        expired: version.expired_at(&set.timeline(), horizon.oldest_time()),
         bottom: |key: &[u8]| shape.drops_tombstones || version.is_bottom(1, key),
         ranges: &ranges,
         extent_bytes: shape.extent_bytes,

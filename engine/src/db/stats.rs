@@ -174,6 +174,8 @@ pub struct TableStats {
     pub name: String,
     /// Its number.
     pub id: u32,
+    /// How long its records live, in milliseconds; `None` for ever.
+    pub ttl_ms: Option<u64>,
     /// Records in memtables.
     pub memtable_records: u64,
     /// Bytes they take in the region.
@@ -280,6 +282,8 @@ pub struct BackgroundStats {
     pub spilled_extents: u64,
     /// Merges between levels.
     pub compactions: u64,
+    /// Extents that went unread because all in them had expired.
+    pub expired_extents: u64,
     /// Extents that went down a level unread.
     pub moves: u64,
     /// Extents that drains and compactions left where they were, or moved, unread.
@@ -414,6 +418,7 @@ fn table(core: &TableCore) -> TableStats {
     TableStats {
         name: core.name(),
         id: core.id(),
+        ttl_ms: view.version.options.ttl_micros().map(|micros| micros / 1000),
         memtable_records: view.memtable_records(),
         memtable_bytes: view.active.bytes() + frozen,
         level0_records,
@@ -469,6 +474,7 @@ fn background(engine: &Engine) -> BackgroundStats {
         drained_bytes: read(&background.drained_bytes),
         spilled_extents: read(&background.spilled_extents),
         compactions: read(&background.compactions),
+        expired_extents: read(&background.expired_extents),
         moves: read(&background.moves),
         reused_extents: read(&background.reused_extents),
         reused_extent_bytes: read(&background.reused_extent_bytes),

@@ -13,7 +13,7 @@ use super::block::BlockCursor;
 use super::reader::Parts;
 use super::{BlockCache, BlockSummary, Extent, Format, ReadAhead, WholeBlock};
 use crate::error::Result;
-use crate::record::EntryRef;
+use crate::record::{EntryRef, Lsn};
 
 /// A position in sorted extents that have no key in common.
 #[derive(Debug)]
@@ -154,6 +154,17 @@ impl BlockWalk {
         let last_key = parts.index.last_key(self.block);
         let next_key = summaries.get(self.block + 1).map(|next| next.first_key.as_slice());
         Ok(Some(Ahead { summary, last_key, next_key }))
+    }
+
+    /// Steps over the block ahead if all of it is at or below `expired`; whether it is.
+    pub(crate) fn skip_block(&mut self, expired: Lsn) -> Result<bool> {
+        let ahead = self.summaries.as_ref().filter(|_| self.open.is_none());
+        let ahead = ahead.and_then(|summaries| summaries.get(self.block));
+        if ahead.is_none_or(|summary| summary.greatest_seq > expired) {
+            return Ok(false);
+        }
+        self.next_block()?;
+        Ok(true)
     }
 
     /// Takes the block ahead, undecoded, and steps over it.
