@@ -143,8 +143,11 @@ fn a_short_range_is_cached_and_a_long_one_pushes_nothing_out() {
     };
     (0..3).for_each(|_| hot());
     assert_eq!(cost(&db, hot), (0, 0), "all of it is cached");
-    let (_, bytes) = cost(&db, || assert_eq!(table.iter().count() as u64, ROWS));
-    assert!(bytes > 2 * db.stats().cache.capacity, "more went by than the cache holds");
+    // More than once: what comes again soon after it was pushed out is taken for hot.
+    for _ in 0..3 {
+        let (_, bytes) = cost(&db, || assert_eq!(table.iter().count() as u64, ROWS));
+        assert!(bytes > 2 * db.stats().cache.capacity, "more went by than the cache holds");
+    }
     assert_eq!(cost(&db, hot), (0, 0), "and is cached still");
 
     let short = || assert_eq!(table.range(key(100)..key(200)).count(), 100);
