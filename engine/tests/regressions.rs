@@ -6,7 +6,7 @@ mod common;
 
 use common::alone;
 use common::content::{Effect, read_all};
-use common::cuts::{End, KINDS, Kind, PATH, Rig, options, reopen};
+use common::cuts::{End, KINDS, Kind, PATH, Rig, copy, options, reopen};
 use common::workload::Action;
 use terrace::Durability::{Durable, Relaxed};
 use terrace::ErrorKind;
@@ -86,6 +86,79 @@ fn fill_a_sixteenth(rig: &mut Rig) {
     for n in 0..16 {
         rig.put("t", &format!("{n:03}"), 9000, Durable);
     }
+}
+
+/// Bug: power lost while copy B of the superblock was written, and again while the next opening
+/// wrote copy A: both were torn, and the database was lost. Cause: A was always the first to be
+/// written. Fix: the copy that the region was opened by is the last.
+#[test]
+fn a_torn_superblock_is_written_before_the_sound_one() {
+    let _alone = alone();
+    let mut cut = 0;
+    for kind in KINDS {
+        let mut rig = Rig::new(kind, 6, None);
+        rig.create("t");
+        rig.put("t", "key", 10, Durable);
+        let (base, account) = (rig.machine.crash(Survive::Nothing), rig.account());
+        let torn = |machine: &Machine, step: u64, seed: u64| {
+            let machine = copy(machine);
+            machine.cut_before(step, Survive::Seeded(seed));
+            drop(options(&machine, None).open(PATH).unwrap());
+            machine.found()
+        };
+        for (first, second, seed) in
+            (1..9).flat_map(|first| (1..9).map(move |n| (first, n, 8 * first + n)))
+        {
+            let Some(once) = torn(&base, first, seed) else { continue };
+            let Some(twice) = torn(&once, second, seed + 100) else { continue };
+            cut += 1;
+            let end = End::Cut(Survive::Seeded(seed));
+            let found = reopen(&twice, None, &account, end);
+            assert!(found.is_ok(), "{kind:?}, {first}, then {second}: {:?}", found.err());
+        }
+    }
+    assert!(cut > 40, "{cut}");
+}
+
+/// Bug: on persistent memory, a process killed between the store that releases a zone and its
+/// fence, an opening that found the zone free and forgot the incarnation of its records, a power
+/// cut: the zone was back, its records were of no living incarnation, and the database refused as
+/// damaged. Cause: opening made durable again what zones hold, not which of them are free. Fix: all
+/// fixed parts of the region are stored again as they were found.
+#[test]
+fn an_unfenced_release_is_made_durable_before_incarnations_are_forgotten() {
+    let _alone = alone();
+    let (mut killed, mut cut) = (0, 0);
+    for n in 1.. {
+        let mut rig = Rig::new(Kind::Memory, 4, None);
+        rig.create("t");
+        let fill = |rig: &mut Rig, rounds: u64| {
+            (0..rounds * 12).for_each(|n| rig.put("t", &format!("{:02}", n % 12), 9000, Durable));
+        };
+        fill(&mut rig, 1);
+        let found = rig.machine.crash(Survive::Nothing);
+        let end = End::Cut(Survive::Nothing);
+        let (db, content) = reopen(&found, None, &rig.account(), end).unwrap();
+        rig.go_on(found, db, content);
+        fill(&mut rig, 8);
+        rig.machine.kill_before(n);
+        while rig.db.stats().background.zones_released == 0 {
+            rig.steps(1);
+        }
+        let Some(found) = rig.machine.found() else { break };
+        killed += 1;
+        let account = rig.account();
+        for k in 1.. {
+            let again = copy(&found);
+            again.cut_before(k, Survive::Nothing);
+            drop(options(&again, None).open(PATH).unwrap());
+            let Some(lost) = again.found() else { break };
+            cut += 1;
+            let found = reopen(&lost, None, &account, end);
+            assert!(found.is_ok(), "killed at {n}, cut at {k}: {:?}", found.err());
+        }
+    }
+    assert!(killed > 3 && cut > 15, "{killed}, {cut}");
 }
 
 /// Bug: on persistent memory, a process killed between the store of a zone's seal and its fence,

@@ -20,7 +20,7 @@ pub type Violation = String;
 pub const PATH: &str = "/db";
 
 /// Which simulated machine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
     Files,
     Memory,

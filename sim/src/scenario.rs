@@ -2,16 +2,16 @@
 
 use std::path::Path;
 
-use terrace::testing::Machine;
+use terrace::testing::{Machine, Survive};
 use terrace::{CommitTuning, Durability};
 
 use crate::content::{Effect, prepared_name};
-use crate::cuts::{Kind, PATH, Rig, copy, options};
+use crate::cuts::{Account, Kind, PATH, Rig, copy, options};
 use crate::workload::{Action, Taste};
 use Durability::{Durable, Relaxed};
 
 /// What a seed puts under test.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Scenario {
     Commits,
     Switch,
@@ -29,19 +29,23 @@ pub enum Scenario {
     SpillDrain,
     Ranges,
     Recovery,
+    Joining,
     Mixed,
     Prepared,
 }
 
 use Scenario::*;
 
-pub const SCENARIOS: [Scenario; 18] = [
+pub const SCENARIOS: [Scenario; 19] = [
     Commits, Switch, Sizes, Streams, Growth, Merge, Drain, Free, Clean, Tables, Checkpoint, Buried,
-    Spill, SpillDrain, Ranges, Recovery, Mixed, Prepared,
+    Spill, SpillDrain, Ranges, Recovery, Joining, Mixed, Prepared,
 ];
 
 /// How long a journal gets before it has a new epoch.
 const JOURNAL_EPOCH: u64 = 1 << 20;
+
+/// Incarnations that an opening finds when it joins them.
+const LONG_LIST: u64 = 128;
 
 /// More background jobs than anything here needs.
 const MOST_JOBS: u64 = 2000;
@@ -67,6 +71,7 @@ impl Scenario {
             }
             Clean => mostly_dead(rig),
             Checkpoint => {}
+            Joining => (0..3).for_each(|_| put_any(rig, Relaxed)),
             Buried => bury(rig),
             Spill => small(rig),
             SpillDrain => {
@@ -134,13 +139,25 @@ impl Scenario {
             Ranges => ranges(rig),
             Tables => tables(rig),
             Checkpoint => (0..30).for_each(|n| rig.create(&format!("{n:0>240}"))),
-            Recovery => panic!("recovery is recorded where it happens"),
+            Recovery | Joining => panic!("recovery is recorded where it happens"),
             Mixed => {
                 let acts = 4 + rig.chance.below(16);
                 work(rig, acts);
             }
             Prepared => prepare_and_resolve(rig),
         }
+    }
+}
+
+impl Scenario {
+    /// What a process leaves that is killed at work, for half of the recoveries.
+    pub fn killed(self, rig: &mut Rig) -> Option<(Machine, Account)> {
+        if self != Recovery || rig.chance.percent(50) {
+            return None;
+        }
+        rig.machine.kill_before(1 + rig.chance.below(60));
+        let taste = any_work(rig);
+        rig.work_until_found(&taste, 200)
     }
 }
 
@@ -180,9 +197,13 @@ fn prepare_and_resolve(rig: &mut Rig) {
     put_any(rig, Durable);
 }
 
-fn work(rig: &mut Rig, acts: u64) {
+fn any_work(rig: &mut Rig) -> Taste {
     let value = *rig.chance.pick(&[300, 6000, 25_000]);
-    let taste = Taste { relaxed: 50, tables: 4, steps: 35, value, keys: 120, ranges: 2 };
+    Taste { relaxed: 50, tables: 4, steps: 35, value, keys: 120, ranges: 2 }
+}
+
+fn work(rig: &mut Rig, acts: u64) {
+    let taste = any_work(rig);
     (0..acts).for_each(|_| rig.act(&taste));
 }
 
@@ -448,6 +469,24 @@ pub fn long_journal(kind: Kind) -> Rig {
         rig.perform(&Action::Table(Effect::Rename(name(n), name(n + 1))));
         n += 1;
     }
+    rig.db.clone().close().unwrap();
+    rig
+}
+
+/// A database two openings away from one that joins its list of incarnations, closed.
+pub fn many_openings(kind: Kind) -> Rig {
+    let mut rig = Rig::new(kind, 7, None);
+    rig.create("a");
+    rig.create("b");
+    for _ in 0..LONG_LIST - 2 {
+        // A list has those that left records.
+        put_any(&mut rig, Durable);
+        let machine = rig.machine.crash(Survive::Nothing);
+        let db = options(&machine, None).open(PATH).unwrap();
+        let content = rig.content.clone();
+        rig.go_on(machine, db, content);
+    }
+    put_any(&mut rig, Durable);
     rig.db.clone().close().unwrap();
     rig
 }

@@ -17,8 +17,8 @@ use crate::report::Report;
 
 const SIZES: [u64; 4] = [128, 1024, 4096, 16384];
 
-/// Bytes of zones.
-const ZONES: [u64; 3] = [256 << 10, 1 << 20, 4 << 20];
+/// Bytes of zones; a region of 1 GiB has units of 1 MiB.
+const ZONES: [u64; 3] = [1 << 20, 2 << 20, 4 << 20];
 
 /// Bytes of a region.
 const REGION: u64 = 1 << 30;

@@ -156,11 +156,18 @@ impl Store for Rocks {
     }
 
     fn rest(&self) -> Result<()> {
-        let busy = ["rocksdb.num-running-flushes", "rocksdb.num-running-compactions"];
-        let pending = ["rocksdb.mem-table-flush-pending", "rocksdb.compaction-pending"];
+        let mut signs = vec![
+            "rocksdb.num-running-flushes",
+            "rocksdb.mem-table-flush-pending",
+            "rocksdb.num-running-compactions",
+        ];
+        if self.set.compacts {
+            // Where nothing compacts, what is pending stays so.
+            signs.push("rocksdb.compaction-pending");
+        }
         let is_busy = || -> Result<bool> {
-            for property in busy.iter().chain(&pending) {
-                if self.db.property_int_value(*property)?.unwrap_or(0) > 0 {
+            for sign in &signs {
+                if self.db.property_int_value(*sign)?.unwrap_or(0) > 0 {
                     return Ok(true);
                 }
             }

@@ -3,7 +3,8 @@
 use super::pool::{Pool, PoolEntry};
 use super::zone::{Seal, ZONE_HEADER, ZoneHeader};
 use crate::error::{Damage, Error, Result};
-use crate::pm::{Geometry, PAGE, Region, Span};
+use crate::pm::{Geometry, Region, Span};
+use crate::record::Reader;
 
 /// A taken zone as the scan at open finds it.
 #[derive(Clone, Copy, Debug)]
@@ -119,11 +120,11 @@ fn read_entry(region: &Region, zone: u32) -> Result<PoolEntry> {
 
 /// A header that is sound by itself, of a zone that can be.
 fn decode_header(
-    region: &Region,
+    header: &[u8],
     geometry: Geometry,
     zone: u32,
 ) -> std::result::Result<ZoneHeader, (String, String)> {
-    let header = ZoneHeader::decode(region.bytes(geometry.zone(zone), ZONE_HEADER), zone)?;
+    let header = ZoneHeader::decode(header, zone)?;
     let units = header.units;
     let can_be = units.is_power_of_two()
         && zone.is_multiple_of(units)
@@ -136,8 +137,8 @@ fn decode_header(
 
 /// A zone as its header alone speaks of it, whatever its entry and its seal say.
 fn unsealed(region: &Region, geometry: Geometry, zone: u32) -> Option<ZoneScan> {
-    region.load(Span { at: geometry.zone(zone), len: PAGE }).ok()?;
-    let header = decode_header(region, geometry, zone).ok()?;
+    let header = region.peek(Span { at: geometry.zone(zone), len: ZONE_HEADER }).ok()?;
+    let header = decode_header(&header, geometry, zone).ok()?;
     Some(ZoneScan { zone, header, seal: None, in_use: true })
 }
 
@@ -149,8 +150,8 @@ fn read_header(
     entry: PoolEntry,
 ) -> Result<Option<ZoneScan>> {
     let at = geometry.zone(zone);
-    region.load(Span { at, len: PAGE })?;
-    let header = decode_header(region, geometry, zone).and_then(|header| {
+    let bytes = region.peek(Span { at, len: ZONE_HEADER })?;
+    let header = decode_header(&bytes, geometry, zone).and_then(|header| {
         if header.generation == entry.generation {
             return Ok(header);
         }
@@ -165,7 +166,7 @@ fn read_header(
         Err(_) if !entry.in_use => return Ok(None),
         Err(e) => return Err(damaged(region, at, format!("header of zone {zone}"), e)),
     };
-    let word = region.word(at + Seal::AT);
+    let word = Reader::new(&bytes[Seal::AT as usize..]).u64().unwrap_or_default();
     let seal = match Seal::decode(word, zone, entry.generation) {
         Ok(seal) => seal,
         // The header's line was torn behind what its checksum covers: this is the seal that an

@@ -2,7 +2,7 @@
 
 use super::pool::{Pool, PoolEntry};
 use crate::error::{Damage, Error, Result};
-use crate::pm::{Dirty, Geometry, LINE, Region, STREAM_SLOTS, Span};
+use crate::pm::{Dirty, Geometry, LINE, Region, STREAM_SLOTS};
 use crate::record::{Reader, checksum, put_u32};
 
 const MAGIC: &[u8; 4] = b"TSTR";
@@ -96,14 +96,6 @@ impl StreamPool {
                 entry.encode(Pool::Streams, object.stream),
             ),
         ]
-    }
-
-    /// Where streams are described, so that an opening can make what it found durable again.
-    pub(crate) fn spans(streams: &[StreamObject]) -> impl Iterator<Item = Span> {
-        streams.iter().flat_map(|object| {
-            let entry = Span { at: Geometry::stream_entry(object.stream), len: 8 };
-            [entry, Span { at: Geometry::stream_object(object.stream), len: LINE }]
-        })
     }
 
     /// All streams of a region whose fixed parts are loaded.

@@ -21,7 +21,7 @@ use crate::memtable::Record;
 use crate::options::Planted;
 use crate::os::at_once;
 use crate::pm::{Geometry, Incarnations, LINE, Region, Span};
-use crate::record::Lsn;
+use crate::record::{Lsn, SYSTEM_TABLE};
 
 /// A committed sub-entry.
 #[derive(Clone, Copy, Debug)]
@@ -35,6 +35,8 @@ pub(crate) struct Accepted {
     /// The smallest sequence number of a record: the LSN, but for moved records.
     pub(crate) oldest: Lsn,
     pub(crate) content: Content,
+    /// Whether records of the engine's own are in it, which are of no table.
+    pub(crate) has_own: bool,
     incarnation: u64,
 }
 
@@ -100,8 +102,16 @@ pub(super) struct Entry {
     pub(super) header: SubEntry,
     /// Offset in the zone.
     at: u64,
-    /// The smallest sequence number of its records; `None` if the payload is not sound.
-    oldest: Option<Lsn>,
+    /// `None` if it is not sound.
+    payload: Option<Payload>,
+}
+
+/// What records a sound payload has.
+#[derive(Clone, Copy, Debug)]
+struct Payload {
+    /// The smallest sequence number.
+    oldest: Lsn,
+    has_own: bool,
 }
 
 impl Parsed {
@@ -114,7 +124,7 @@ impl Parsed {
 
 impl Entry {
     pub(super) fn is_sound(&self) -> bool {
-        self.oldest.is_some()
+        self.payload.is_some()
     }
 }
 
@@ -237,19 +247,19 @@ pub(super) fn parse_entry(
         return wrong("a payload inside the zone", format!("{} bytes", header.payload_len));
     }
     let payload = evidence.region.bytes(zone_at + payload_at, u64::from(header.payload_len));
-    let oldest = if !evidence.check_payloads {
-        Some(header.lsn)
+    let payload = if !evidence.check_payloads {
+        Some(Payload { oldest: header.lsn, has_own: true })
     } else if SubEntry::payload_sum(header.lsn, payload) == header.payload_sum {
-        oldest_record(&header, payload)
+        decode_payload(&header, payload)
     } else {
         None
     };
-    Ok(Entry { header, at, oldest })
+    Ok(Entry { header, at, payload })
 }
 
-/// The smallest sequence number in a payload, if it holds the records that the header speaks of.
-fn oldest_record(header: &SubEntry, mut payload: &[u8]) -> Option<Lsn> {
-    let mut oldest = header.lsn;
+/// Decodes a payload, if it holds the records that the header speaks of.
+fn decode_payload(header: &SubEntry, mut payload: &[u8]) -> Option<Payload> {
+    let mut found = Payload { oldest: header.lsn, has_own: false };
     for _ in 0..header.records {
         let record = Record::decode(payload)?;
         if record.seq != header.lsn
@@ -257,10 +267,11 @@ fn oldest_record(header: &SubEntry, mut payload: &[u8]) -> Option<Lsn> {
         {
             return None;
         }
-        oldest = oldest.min(record.seq);
+        found.oldest = found.oldest.min(record.seq);
+        found.has_own |= record.table == SYSTEM_TABLE;
         payload = payload.get(record.stored_len()..)?;
     }
-    payload.is_empty().then_some(oldest)
+    payload.is_empty().then_some(found)
 }
 
 /// Rule 2.
@@ -402,13 +413,16 @@ fn decide_zone(
 }
 
 fn accepted(entry: &Entry, zone_at: u64) -> Accepted {
+    // One that is not sound lies above what was committed: nothing to be told from a table's.
+    let payload = entry.payload.unwrap_or(Payload { oldest: entry.header.lsn, has_own: true });
     Accepted {
         lsn: entry.header.lsn,
         payload_at: zone_at + entry.at + SUB_HEADER as u64,
         payload_len: u64::from(entry.header.payload_len),
         records: u64::from(entry.header.records),
-        oldest: entry.oldest.unwrap_or(entry.header.lsn),
+        oldest: payload.oldest,
         content: entry.header.content,
+        has_own: payload.has_own,
         incarnation: entry.header.incarnation,
     }
 }

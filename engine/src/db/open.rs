@@ -32,7 +32,7 @@ use super::own_records::{News, OwnRecords};
 use super::rebuild;
 use super::stats::OpenStats;
 use super::streams::Streams;
-use crate::alloc::{StreamKind, StreamObject, StreamPool, ZonePool};
+use crate::alloc::{StreamKind, StreamPool, ZonePool};
 use crate::cache::Below;
 use crate::commit::{
     Accepted, Committer, Evidence, Floor, Gidx, Poison, Recovered, Start, recover,
@@ -186,8 +186,7 @@ impl Opening<'_> {
         })?;
         let mut floor = floor;
         if !self.read_only {
-            let found = (&zones, &*streams, &recovered);
-            self.make_durable(&region, found, &mut superblock, &mut floor)?;
+            self.make_durable(&region, (&zones, &recovered), &mut superblock, &mut floor)?;
             zones.release(&[recovered.empty.as_slice(), &leaks].concat())?;
         }
         let last = if self.read_only { recovered.last } else { superblock.lsn_base };
@@ -275,12 +274,14 @@ impl Opening<'_> {
     fn make_durable(
         &self,
         region: &Region,
-        (zones, streams, recovered): (&ZonePool, &[StreamObject], &Recovered),
+        (zones, recovered): (&ZonePool, &Recovered),
         superblock: &mut Superblock,
         floor: &mut Floor,
     ) -> Result<()> {
-        // What was read may have been in the operating system's cache only.
-        let found = recovered.rewrite.iter().copied().chain(StreamPool::spans(streams));
+        // What was read may have been in a cache only, left there by a process that was killed: also
+        // that a zone is free, on which the list of incarnations is about to rest.
+        let fixed = Span { at: 0, len: zones.geometry().zones_start() };
+        let found = recovered.rewrite.iter().copied().chain([fixed]);
         region.persist(found.map(|span| region.rewrite(span)))?;
         region.persist(recovered.reseal.iter().map(|(zone, len)| zones.reseal(*zone, *len)))?;
         let used = recovered.incarnations();

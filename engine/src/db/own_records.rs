@@ -64,6 +64,9 @@ impl<'a> OwnRecords<'a> {
                     own.prepares.push(prepare(region, *zone, entry)?);
                     continue;
                 }
+                if !entry.has_own {
+                    continue;
+                }
                 for (at, record) in records(region, entry) {
                     if record.table == SYSTEM_TABLE {
                         own.take_in(*zone, at, &record, set)?;

@@ -4,7 +4,7 @@
 //!
 //! Sorting is by key, then the newest version first. An item is eight bytes of the key, behind
 //! what all keys of the table have in common, and the offset: records are compared only where
-//! those bytes are equal. Each thread sorts what it has found; the runs are then cut at the same
+//! those bytes are equal. Each thread sorts what one has found; the runs are then cut at the same
 //! keys, and each thread merges one range of keys.
 //!
 //! Only the newest version of a key comes into the index: whoever reads later reads at or above
@@ -15,7 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::Index;
-use super::index::Records;
+use super::index::{Records, common, slice};
 use super::records::record_at;
 use crate::mvcc::Tombstone;
 use crate::pm::Region;
@@ -32,26 +32,42 @@ const SAMPLES: usize = 64;
 pub(crate) struct Found {
     /// What all keys begin with.
     prefix: Option<Vec<u8>>,
-    offsets: Vec<u64>,
+    items: Vec<Item>,
+    /// So many of the first items have digests behind a longer prefix.
+    stale: usize,
     tombstones: Vec<Arc<Tombstone>>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Item {
+    digest: u64,
+    at: u64,
 }
 
 impl Found {
     /// Adds a record.
     pub(crate) fn add(&mut self, at: u64, key: &[u8]) {
-        match &mut self.prefix {
-            Some(prefix) => {
-                let shared = prefix.iter().zip(key).take_while(|(a, b)| a == b).count();
-                prefix.truncate(shared);
-            }
-            None => self.prefix = Some(key.to_vec()),
+        let prefix = self.prefix.get_or_insert_with(|| key.to_vec());
+        let shared = common(prefix, key);
+        if shared < prefix.len() {
+            prefix.truncate(shared);
+            self.stale = self.items.len();
         }
-        self.offsets.push(at);
+        self.items.push(Item { digest: slice(key, shared), at });
     }
 
     /// Adds a range tombstone.
     pub(crate) fn add_tombstone(&mut self, tombstone: Arc<Tombstone>) {
         self.tombstones.push(tombstone);
+    }
+
+    /// Brings all digests behind what the keys of all finders begin with.
+    fn align(&mut self, region: &Region, skip: usize) {
+        let is_aligned = self.prefix.as_ref().is_none_or(|prefix| prefix.len() == skip);
+        let stale = if is_aligned { self.stale } else { self.items.len() };
+        for item in &mut self.items[..stale] {
+            item.digest = slice(region.locate(item.at).0, skip);
+        }
     }
 }
 
@@ -66,12 +82,6 @@ pub(crate) struct Rebuilt {
     pub(crate) oldest: Option<Lsn>,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Item {
-    digest: u64,
-    at: u64,
-}
-
 /// Sorts what was found of a table and builds its index, on up to `threads` threads. `counts` is
 /// told the offset of each record that is in it.
 pub(crate) fn rebuild(
@@ -81,17 +91,8 @@ pub(crate) fn rebuild(
     counts: &(dyn Fn(u64) + Sync),
 ) -> Rebuilt {
     let tombstones = each_once(&mut found);
-    let count: usize = found.iter().map(|f| f.offsets.len()).sum();
-    let sorter = Sorter { region, skip: shared_by_all(&found) };
-    let parts = if threads < 2 || count < WORTH_THREADS {
-        let offsets: Vec<u64> = found.into_iter().flat_map(|f| f.offsets).collect();
-        vec![sorter.newest(&sorter.run(&offsets))]
-    } else {
-        let lists: Vec<&[u64]> =
-            found.iter().flat_map(|f| f.offsets.chunks(count.div_ceil(threads))).collect();
-        let runs = on_threads(&lists, |offsets| sorter.run(offsets));
-        on_threads(&sorter.cut(&runs, threads), |pieces| sorter.merge(pieces))
-    };
+    let (skip, sorter) = (shared_by_all(&found), Sorter { region });
+    let parts = sorter.sorted(found, skip, threads);
     let (bytes, oldest) = (AtomicU64::new(0), AtomicU64::new(LSN_MAX));
     let seen = |offsets: &[u64]| {
         let records = || offsets.iter().map(|at| record_at(region, *at));
@@ -120,19 +121,14 @@ fn each_once(found: &mut [Found]) -> Vec<Arc<Tombstone>> {
 fn shared_by_all(found: &[Found]) -> usize {
     let mut prefixes = found.iter().filter_map(|f| f.prefix.as_deref());
     let Some(first) = prefixes.next() else { return 0 };
-    prefixes.fold(first.len(), |shared, prefix| {
-        let same = first[..shared].iter().zip(prefix).take_while(|(a, b)| a == b);
-        same.count()
-    })
+    prefixes.fold(first.len(), |shared, prefix| common(&first[..shared], prefix))
 }
 
 /// Does `work` for each job, on threads of their own; the results in the order of the jobs.
-fn on_threads<J: Sync, T: Send>(jobs: &[J], work: impl Fn(&J) -> T + Sync) -> Vec<T> {
-    if let [job] = jobs {
-        return vec![work(job)];
-    }
+fn on_threads<J: Send, T: Send>(jobs: Vec<J>, work: impl Fn(J) -> T + Sync) -> Vec<T> {
+    let work = &work;
     std::thread::scope(|scope| {
-        let threads: Vec<_> = jobs.iter().map(|job| scope.spawn(|| work(job))).collect();
+        let threads: Vec<_> = jobs.into_iter().map(|job| scope.spawn(move || work(job))).collect();
         let joined = threads.into_iter().map(|thread| match thread.join() {
             Ok(done) => done,
             Err(panic) => std::panic::resume_unwind(panic),
@@ -143,25 +139,31 @@ fn on_threads<J: Sync, T: Send>(jobs: &[J], work: impl Fn(&J) -> T + Sync) -> Ve
 
 struct Sorter<'a> {
     region: &'a Region,
-    /// Bytes that all keys begin with.
-    skip: usize,
 }
 
 impl Sorter<'_> {
-    /// The records at these offsets in order.
-    fn run(&self, offsets: &[u64]) -> Vec<Item> {
-        let item = |at: &u64| Item { digest: self.digest(*at), at: *at };
-        let mut items: Vec<Item> = offsets.iter().map(item).collect();
-        items.sort_unstable_by(|a, b| self.compare(a, b));
-        items
+    /// The newest version of each key, in ascending parts, one for each of at most `threads`
+    /// threads.
+    fn sorted(&self, mut found: Vec<Found>, skip: usize, threads: usize) -> Vec<Vec<u64>> {
+        let count: usize = found.iter().map(|f| f.items.len()).sum();
+        if threads < 2 || count < WORTH_THREADS {
+            found.iter_mut().for_each(|found| found.align(self.region, skip));
+            let mut items: Vec<Item> = found.into_iter().flat_map(|f| f.items).collect();
+            self.sort(&mut items);
+            return vec![self.newest(&items)];
+        }
+        // All had the same time to find, so that what one has found is a fair share.
+        let mut runs = on_threads(found, |mut found| {
+            found.align(self.region, skip);
+            self.sort(&mut found.items);
+            found.items
+        });
+        runs.retain(|run| !run.is_empty());
+        on_threads(self.cut(&runs, threads), |pieces| self.merge(&pieces))
     }
 
-    fn digest(&self, at: u64) -> u64 {
-        let rest = &self.region.locate(at).0[self.skip..];
-        let mut bytes = [0; 8];
-        let len = rest.len().min(8);
-        bytes[..len].copy_from_slice(&rest[..len]);
-        u64::from_be_bytes(bytes)
+    fn sort(&self, items: &mut [Item]) {
+        items.sort_unstable_by(|a, b| self.compare(a, b));
     }
 
     fn compare(&self, a: &Item, b: &Item) -> std::cmp::Ordering {
@@ -199,7 +201,7 @@ impl Sorter<'_> {
     }
 
     /// Merges sorted pieces; the newest version of each key.
-    fn merge(&self, pieces: &Vec<&[Item]>) -> Vec<u64> {
+    fn merge(&self, pieces: &[&[Item]]) -> Vec<u64> {
         let mut items = pieces.concat();
         // The stable sort finds the runs and merges them.
         items.sort_by(|a, b| self.compare(a, b));

@@ -187,6 +187,19 @@ impl Region {
         Ok(())
     }
 
+    /// Reads a range of the media, at open, and leaves the image as it is: to touch a little of it
+    /// costs a huge page.
+    pub(crate) fn peek(&self, span: Span) -> Result<Vec<u8>> {
+        if let Media::File(file) = &self.media {
+            let mut bytes = vec![0; usize_of(span.len)];
+            let read = file.read_exact_at(&mut bytes, span.at);
+            read.map_err(|e| Error::io("read the region", &self.path, e))?;
+            return Ok(bytes);
+        }
+        self.load(span)?;
+        Ok(self.bytes(span.at, span.len).to_vec())
+    }
+
     /// The bytes of a published range (invariant 1).
     pub(crate) fn bytes(&self, at: u64, len: u64) -> &[u8] {
         #[cfg(any(test, feature = "testing"))]

@@ -200,16 +200,20 @@ impl Superblock {
         }
     }
 
-    /// Writes both copies, A durable before B is touched.
+    /// Writes both copies, the first durable before the other is touched. What the region was
+    /// opened by comes last: the other copy may be torn, and then it is the only sound one.
     ///
     /// # Errors
     ///
     /// As [`Region::persist`].
     pub(crate) fn write(&mut self, region: &Region) -> Result<Durable> {
+        let a = Superblock::decode(region.bytes(Geometry::superblock(0), PAGE));
+        let a_is_current = a.is_ok_and(|a| a.generation == self.generation);
+        let (first, last) = if a_is_current { (1, 0) } else { (0, 1) };
         self.generation += 1;
         let page = self.encode();
-        region.persist([region.write(Geometry::superblock(0), &page)])?;
-        region.persist([region.write(Geometry::superblock(1), &page)])
+        region.persist([region.write(Geometry::superblock(first), &page)])?;
+        region.persist([region.write(Geometry::superblock(last), &page)])
     }
 
     /// The pages that hold it.

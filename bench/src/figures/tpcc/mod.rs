@@ -4,6 +4,8 @@
 //! conditions are checked at the end.
 
 mod check;
+#[cfg(test)]
+mod kills;
 mod load;
 mod schema;
 mod terminal;

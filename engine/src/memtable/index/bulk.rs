@@ -95,13 +95,17 @@ fn leaves<R: Records, const L: usize>(
 ) -> Vec<Filled<L>> {
     let guard = crossbeam_epoch::pin();
     let heap = Heap::new(&guard, &counts.memory);
-    let fill = |offsets: &[u64]| {
+    let len = share(L).min(L);
+    let fill = |(n, offsets): (usize, &[u64])| {
+        // Sorted records lie anywhere: those of the leaf after the next are on their way meanwhile.
+        let ahead = part.iter().skip((n + 2) * len).take(len);
+        ahead.for_each(|at| records.prefetch(*at));
         let leaf = heap.leaf();
         leaf.fill(offsets, records, heap);
         seen(offsets);
         Filled { leaf, first: offsets[0], last: offsets[offsets.len() - 1] }
     };
-    part.chunks(share(L).min(L)).map(fill).collect()
+    part.chunks(len).enumerate().map(fill).collect()
 }
 
 fn parent<const L: usize, const I: usize, R: Records>(

@@ -29,7 +29,7 @@ pub(crate) fn slice(key: &[u8], at: usize) -> u64 {
 }
 
 /// How many bytes two keys have in common.
-pub(super) fn common(a: &[u8], b: &[u8]) -> usize {
+pub(crate) fn common(a: &[u8], b: &[u8]) -> usize {
     a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }
 
