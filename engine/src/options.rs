@@ -1,5 +1,7 @@
 //! What can be set, and what it is set to when nobody does.
 
+mod table;
+
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -7,6 +9,9 @@ use std::time::Duration;
 
 use crate::error::{Error, Result};
 use crate::limits;
+use crate::mvcc::Clock;
+
+pub use table::TableOptions;
 
 const MIB: u64 = 1024 * 1024;
 
@@ -102,6 +107,9 @@ pub struct Options {
     /// Of level 1, and of those below.
     pub(crate) compression: (Compression, Compression),
     pub(crate) reuse: bool,
+    pub(crate) direct_io: bool,
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) clock: Option<crate::mvcc::HandClock>,
     pub(crate) progress: Option<ProgressFn>,
     pub(crate) storage: Storage,
     /// The background runs only when a test steps it.
@@ -299,78 +307,6 @@ impl BackgroundTuning {
     }
 }
 
-/// What a table is created with, and keeps: see
-/// [`Database::create_table`](crate::Database::create_table).
-///
-/// # Examples
-///
-/// ```
-/// let options = terrace::TableOptions::new().block_size(4096).filter_bits(14);
-/// assert_ne!(options, terrace::TableOptions::default());
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TableOptions {
-    pub(crate) block_size: u32,
-    pub(crate) filter_bits: u8,
-}
-
-impl Default for TableOptions {
-    fn default() -> TableOptions {
-        TableOptions::new()
-    }
-}
-
-impl TableOptions {
-    /// Blocks of 16 KiB, filters of 10 bits a key.
-    pub const fn new() -> TableOptions {
-        TableOptions { block_size: 16 * 1024, filter_bits: 10 }
-    }
-
-    /// Bytes of records in a block before compression, from 1 KiB to 1 MiB; 16 KiB by default. A
-    /// look-up that is not cached reads one block; larger ones compress better and take a smaller
-    /// index.
-    #[must_use]
-    pub const fn block_size(mut self, bytes: u32) -> TableOptions {
-        self.block_size = bytes;
-        self
-    }
-
-    /// Bits of an extent's filter for each key, at most 30; 10 by default, with which one look-up
-    /// of a hundred reads a block for nothing. 0 for no filter: where every key that is asked for
-    /// is there, or only ranges are read.
-    #[must_use]
-    pub const fn filter_bits(mut self, bits: u8) -> TableOptions {
-        self.filter_bits = bits;
-        self
-    }
-
-    pub(crate) fn check(&self) -> Result<()> {
-        let TableOptions { block_size, filter_bits } = self;
-        if !(1 << 10..=1 << 20).contains(block_size) {
-            let message = format!("a block size of {block_size} bytes: it takes 1024 to 1048576");
-            return Err(Error::invalid(message));
-        }
-        if *filter_bits > 30 {
-            return Err(Error::invalid(format!("{filter_bits} bits of filter: it takes 0 to 30")));
-        }
-        Ok(())
-    }
-
-    /// Appends the fields of `docs/format.md`.
-    pub(crate) fn encode(&self, out: &mut Vec<u8>) {
-        out.extend_from_slice(&self.block_size.to_le_bytes());
-        out.push(self.filter_bits);
-    }
-
-    /// Reads the fields; `None` if there are too few bytes or they say what cannot be.
-    pub(crate) fn decode(bytes: &[u8]) -> Option<TableOptions> {
-        let (block_size, rest) = bytes.split_first_chunk()?;
-        let [filter_bits] = *rest else { return None };
-        let options = TableOptions { block_size: u32::from_le_bytes(*block_size), filter_bits };
-        options.check().ok().map(|()| options)
-    }
-}
-
 impl Default for Options {
     fn default() -> Options {
         Options::new()
@@ -403,6 +339,9 @@ impl Options {
             background: BackgroundTuning::new(),
             compression: (Compression::None, Compression::Zstd),
             reuse: true,
+            direct_io: true,
+            #[cfg(any(test, feature = "testing"))]
+            clock: None,
             progress: None,
             storage: Storage::Real,
             stepped: false,
@@ -513,6 +452,18 @@ impl Options {
         self
     }
 
+    /// Whether extents are read and written past the operating system's cache, where the file
+    /// system can: by default they are. The cache of blocks is the engine's own; a second copy of
+    /// each in the system's would be memory that no limit knows of, and what drains and compactions
+    /// write would push out what other programs have there. Where extents fit in free memory and
+    /// the cache is small, `false` makes reads that miss it faster. `stats().disk.direct_io` has
+    /// what came of it; on a file system that cannot, nothing changes.
+    #[must_use]
+    pub fn direct_io(mut self, on: bool) -> Options {
+        self.direct_io = on;
+        self
+    }
+
     /// For measurements only: without reuse, drains and compactions write all that they touch anew,
     /// also extents and blocks that only one of their inputs has keys of.
     #[doc(hidden)]
@@ -545,6 +496,24 @@ impl Options {
     pub fn stepped(mut self) -> Options {
         self.stepped = true;
         self
+    }
+
+    /// Goes by a clock that a test sets.
+    #[cfg(any(test, feature = "testing"))]
+    #[doc(hidden)]
+    #[must_use]
+    pub fn clock(mut self, clock: &crate::testing::HandClock) -> Options {
+        self.clock = Some(clock.clone());
+        self
+    }
+
+    /// The clock that records age by.
+    pub(crate) fn clock_of_records(&self) -> Arc<Clock> {
+        #[cfg(any(test, feature = "testing"))]
+        if let Some(clock) = &self.clock {
+            return Clock::new(Arc::new(clock.clone()));
+        }
+        Clock::of_machine()
     }
 
     /// Opens on a simulated machine.

@@ -5,6 +5,7 @@
 
 use std::sync::OnceLock;
 
+pub use crate::mvcc::HandClock;
 pub use crate::options::Planted;
 pub use crate::os::sim::{
     Explored, Explorer, Machine, Moment, ReadFaults, Site, Survive, Trace, Violation,

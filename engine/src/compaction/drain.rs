@@ -14,7 +14,7 @@ use crate::compaction::merge::{Side, merge_to_level};
 use crate::compaction::output::MergeContext;
 use crate::compaction::ranges::{Ranges, tombstones_of};
 use crate::error::Result;
-use crate::extent::{BlockCache, Extent};
+use crate::extent::{BlockCache, Extent, ReadAhead};
 use crate::level0::ColumnBudget;
 use crate::levels::{Edit, Op, Run, Version, VersionSet};
 use crate::merge::{ClippedCursor, MergingCursor};
@@ -126,6 +126,7 @@ pub(crate) fn drain(
         cache,
         replaces: &inputs,
         horizon,
+        expired: version.expired_at(&set.timeline(), horizon.oldest_time()),
         bottom: |key: &[u8]| shape.drops_tombstones || version.is_bottom(1, key),
         ranges: &ranges,
         extent_bytes: shape.extent_bytes,
@@ -150,9 +151,10 @@ pub(crate) fn drain(
 fn upper<'a>(view: &'a View, column: &Column, cache: &Arc<BlockCache>) -> Result<Side<'a>> {
     let (version, drained) = (&view.version, &view.version.drained);
     let clip = |cursor| Box::new(ClippedCursor::new(cursor, column.interval.clone(), column.upto));
+    let ahead = ReadAhead::for_job();
     let mut cursors: Vec<Box<dyn Cursor + 'a>> = vec![clip(view.level0.cursor(drained))];
     for run in version.runs.iter().filter(|run| run.lsn <= column.upto) {
-        cursors.push(clip(Box::new(run.as_read().cursor(drained, cache, false))));
+        cursors.push(clip(Box::new(run.as_read().cursor(drained, cache, &ahead))));
     }
     Side::records(Box::new(MergingCursor::new(cursors)))
 }

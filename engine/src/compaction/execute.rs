@@ -60,6 +60,7 @@ pub(crate) fn run(
                 cache,
                 replaces,
                 horizon,
+                expired: version.expired_at(&set.timeline(), horizon.oldest_time()),
                 bottom: |key: &[u8]| version.is_bottom(to, key),
                 ranges: &ranges,
                 extent_bytes: shape.extent_bytes,

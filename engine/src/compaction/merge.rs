@@ -3,14 +3,14 @@
 //! Only what both sides have keys of is decoded and written anew. An extent that is in the output's
 //! level already and has no key of the other side between its own stays where it is, unread. A
 //! block without such a key is copied as it is. Both are looked at from where the merge stands, so
-//! it takes no plan ahead.
+//! it takes no plan ahead. What has expired as a whole is left out, unread.
 
 use std::sync::Arc;
 
 use super::output::{MergeContext, Outputs, Writer};
 use super::ranges::Ranges;
 use crate::error::Result;
-use crate::extent::{BlockCache, BlockWalk, Extent};
+use crate::extent::{BlockCache, BlockWalk, Extent, ReadAhead};
 use crate::levels::LevelCursor;
 use crate::merge::Fragments;
 use crate::record::{Cursor, EntryRef, LSN_MAX};
@@ -58,7 +58,7 @@ impl<'a> Side<'a> {
         if ranges.tombstones.is_empty() {
             return Ok(Side::extents(extents, cache, reuse));
         }
-        let level = LevelCursor::new(extents.into(), Arc::clone(cache), false);
+        let level = LevelCursor::new(extents.into(), Arc::clone(cache), ReadAhead::for_job());
         Side::records(Box::new(level))
     }
 
@@ -165,6 +165,10 @@ fn step<B: Fn(&[u8]) -> bool>(
     if let Side::Blocks(walk) = &mut *side
         && walk.entry().is_none()
     {
+        if walk.extent_ahead().is_some_and(|e| e.meta().greatest_seq <= writer.expired()) {
+            walk.skip_extent();
+            return Ok(());
+        }
         if let Some(extent) = walk.extent_ahead()
             && in_place
         {
@@ -176,6 +180,9 @@ fn step<B: Fn(&[u8]) -> bool>(
             writer.begin_extent(extent);
         }
         walk.enter()?;
+        if walk.skip_block(writer.expired())? {
+            return Ok(());
+        }
         let format = writer.format();
         let copies =
             walk.block_ahead(format)?.is_some_and(|ahead| writer.may_copy(ahead, other.key()));

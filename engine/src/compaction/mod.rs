@@ -2,6 +2,7 @@
 
 mod drain;
 mod execute;
+mod expire;
 mod merge;
 mod output;
 mod pick;
@@ -9,5 +10,6 @@ mod ranges;
 
 pub(crate) use drain::{Column, choose_column, drain, run_bytes};
 pub(crate) use execute::{Done, run};
+pub(crate) use expire::expired;
 pub(crate) use output::Reused;
 pub(crate) use pick::{Choice, Shape, Situation, pick};

@@ -13,7 +13,7 @@ use crate::extent::{Ahead, BlockCache, Extent, ExtentBuilder, Format, WholeBlock
 use crate::levels::VersionSet;
 use crate::merge::{Fragments, Retain, Walk};
 use crate::mvcc::Horizon;
-use crate::record::EntryRef;
+use crate::record::{EntryRef, Lsn};
 use crate::tier::Promise;
 
 /// What a merge goes by.
@@ -26,6 +26,8 @@ pub(crate) struct MergeContext<'a, B: Fn(&[u8]) -> bool> {
     pub(crate) replaces: &'a [Arc<Extent>],
     /// What readers still need. Taken after the inputs were fixed.
     pub(crate) horizon: &'a Horizon,
+    /// All up to it has expired for every reader.
+    pub(crate) expired: Lsn,
     /// Whether no level deeper than the output's can have a key.
     pub(crate) bottom: B,
     /// The range tombstones that come in. With any, nothing is reused.
@@ -89,7 +91,7 @@ impl<'a, B: Fn(&[u8]) -> bool> Writer<'a, B> {
     /// `fragments` are the range tombstones of `ctx`.
     pub(super) fn new(ctx: &'a MergeContext<'a, B>, fragments: &'a Fragments) -> Writer<'a, B> {
         debug_assert!(!ctx.reuse || ctx.ranges.tombstones.is_empty(), "tombstones touch records");
-        let retain = Retain::new(ctx.horizon);
+        let retain = Retain::new(ctx.horizon, ctx.expired);
         let unwritten = fragments.to_write(ctx.horizon, |keys| ctx.ranges.is_bottom(keys));
         let (over, outputs) = (fragments.walk(), Outputs::default());
         let (builder, is_among_others, split_at) = (None, false, None);
@@ -117,6 +119,11 @@ impl<'a, B: Fn(&[u8]) -> bool> Writer<'a, B> {
         let most = self.ctx.extent_bytes;
         let usual = if self.is_among_others { most + most / 8 } else { most };
         self.split_at.map_or(usual, |split| split.min(usual))
+    }
+
+    /// The LSN up to which everything has expired.
+    pub(super) fn expired(&self) -> Lsn {
+        self.ctx.expired
     }
 
     /// How its extents are laid out.

@@ -50,7 +50,7 @@ impl Shape {
     /// How extents of a level are laid out, in a table with these options.
     pub(crate) fn format(&self, level: u8, options: TableOptions) -> Format {
         let compression = if level <= 1 { self.compression.0 } else { self.compression.1 };
-        let TableOptions { block_size, filter_bits } = options;
+        let TableOptions { block_size, filter_bits, .. } = options;
         Format { compression, block_bytes: block_size as usize, filter_bits }
     }
 

@@ -47,6 +47,8 @@ pub(super) struct Background {
     pub(super) drained_bytes: AtomicU64,
     pub(super) spilled_extents: AtomicU64,
     pub(super) compactions: AtomicU64,
+    /// Extents that went unread because all in them had expired.
+    pub(super) expired_extents: AtomicU64,
     pub(super) moves: AtomicU64,
     pub(super) zones_released: AtomicU64,
     pub(super) failures: AtomicU64,
@@ -129,11 +131,13 @@ impl Engine {
         }
         let now = self.sight();
         let due = self.set_pace(&now).debt > 0 || now.calls_for_drain();
-        Ok(self.link_spare()?
+        Ok(self.mark_time()?
+            || self.link_spare()?
             || self.assign_streams()?
             || self.release_dead()?
             || self.freeze_large()
             || self.merge_some()?
+            || self.drop_expired()?
             || (due && self.clean()?)
             || (due && !self.is_behind() && self.drain_oldest()?)
             || (!self.background.budget.has_workers() && self.compact_one()?)

@@ -1,12 +1,13 @@
 //! Tables by name: create, drop, rename, truncate.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::events::Event;
 use super::inner::Engine;
 use crate::commit::{Group, Home};
 use crate::error::{Error, Result};
-use crate::levels::Version;
+use crate::levels::{Edit, Op, Version};
 use crate::limits::check_table_name;
 use crate::mvcc::defer;
 use crate::options::{Durability, TableOptions};
@@ -116,6 +117,22 @@ impl Engine {
         let version = self.set.version(new).unwrap_or_else(|| Arc::new(Version::empty(new)));
         let old = slot.replace(self.new_core(new, name, lsn, version));
         self.let_go(&old);
+        Ok(())
+    }
+
+    pub(super) fn set_ttl(&self, name: &str, ttl: Option<Duration>) -> Result<()> {
+        self.shared.check_writable()?;
+        let _ddl = self.shared.ddl.lock();
+        let core = self.existing(name)?.core();
+        let mut change = core.change();
+        let version = Arc::clone(&core.view().version);
+        let options = TableOptions { ttl, ..version.options };
+        options.check()?;
+        let expired = self.shared.expired(&version, || self.shared.clock.now());
+        let (table, ttl) = (core.id(), options.ttl_micros().unwrap_or(0));
+        let edit = Edit { ops: vec![Op::TimeToLive { table, ttl, expired }] };
+        let versions = self.apply(edit)?;
+        self.install(&core, &mut change, versions, 0);
         Ok(())
     }
 

@@ -94,9 +94,11 @@ mod tests {
     #[test]
     fn events_round_trip() {
         let (usual, options) = (TableOptions::new(), TableOptions::new().filter_bits(0));
+        let aging = usual.ttl(std::time::Duration::from_secs(3600));
         for event in [
             Event::Create { table: 3, name: "a".into(), options: usual },
             Event::Create { table: 3, name: "a".into(), options },
+            Event::Create { table: 3, name: "a".into(), options: aging },
             Event::Drop { table: 3 },
             Event::Rename { table: 3, name: "b".into() },
             Event::Truncate { table: 3, new: 4, name: "b".into(), options: usual },

@@ -229,7 +229,10 @@ impl Inner {
             }
         }
         engine.leave_index();
-        let settled = if engine.shared.read_only { Ok(0) } else { engine.settle() };
+        let settled = match engine.shared.read_only {
+            true => Ok(0),
+            false => engine.mark_close().and_then(|()| engine.settle()),
+        };
         drop(self.lock.lock().take());
         settled.map(|_| ())
     }

@@ -25,6 +25,8 @@ pub struct MemoryStats {
     pub filters: u64,
     /// What transactions have written and not committed, and what finds the part of it on disk.
     pub writes: u64,
+    /// What ranges have read ahead, at most a sixteenth of the cache.
+    pub read_ahead: u64,
     /// Blocks in the cache.
     pub cache: u64,
     /// The most that the cache may hold now.
@@ -39,7 +41,7 @@ impl MemoryStats {
 
     /// What is not the cache's.
     fn fixed(&self) -> u64 {
-        self.region + self.indexes + self.filters + self.writes
+        self.region + self.indexes + self.filters + self.writes + self.read_ahead
     }
 }
 
@@ -57,6 +59,7 @@ impl Engine {
             limit: self.options.memory.unwrap_or(0),
             region: if region.mode() == "file" { region.len() } else { 0 },
             writes: self.shared.write_memory.taken() as u64,
+            read_ahead: self.set.store().lent(),
             cache: self.shared.cache.used(),
             cache_capacity: self.shared.cache.capacity(),
             ..MemoryStats::default()

@@ -1,5 +1,6 @@
 //! The database: opening and closing, tables by name, recovery's order, the background.
 
+mod aging;
 mod attic;
 mod background;
 mod budget;
@@ -30,7 +31,7 @@ mod verify_index;
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::error::Result;
 use crate::options::{BackgroundTuning, CommitTuning, Durability, Options, TableOptions};
@@ -110,6 +111,8 @@ impl Database {
     /// and must not be open to write. Costs a reading of all of it.
     ///
     /// Keys that were lost are missing, or show an older value where only their newest version was.
+    /// Tables have the options that they had; what had expired is left out, and the rest lives for
+    /// its table's time from now on.
     ///
     /// # Errors
     ///
@@ -233,6 +236,34 @@ impl Database {
     /// `Invalid` when there is none; otherwise as [`Table::put`].
     pub fn truncate_table(&self, name: &str) -> Result<()> {
         self.inner.truncate_table(name)
+    }
+
+    /// Sets how long records of a table live from now on, those that are there too; `None` for
+    /// ever. See [`TableOptions::ttl`]. It counts at once, for snapshots as well: a shorter time
+    /// hides what is older. What has expired before does not come back, however long the new time
+    /// is.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` when there is no such table, or for a time out of bounds; `Full` when the disk is
+    /// full, and nothing was changed; otherwise as [`Table::put`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> terrace::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = terrace::Options::new().pm_size(4 << 20).open(dir.path().join("db"))?;
+    /// use std::time::Duration;
+    ///
+    /// let day = Duration::from_secs(86_400);
+    /// db.create_table("sessions", terrace::TableOptions::new().ttl(day))?;
+    /// db.set_ttl("sessions", Some(7 * day))?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn set_ttl(&self, name: &str, ttl: Option<Duration>) -> Result<()> {
+        self.inner.set_ttl(name, ttl)
     }
 
     /// Commits a batch, durably: all of it or nothing.

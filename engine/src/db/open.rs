@@ -164,8 +164,7 @@ pub(super) struct Loaded {
 impl Opening<'_> {
     fn run(&self, started: Instant) -> Result<Engine> {
         let Loaded { region, mut superblock, floor, .. } = self.load()?;
-        let mark = JournalFloor { epoch: floor.journal.epoch, number: floor.journal.edit };
-        let set = VersionSet::open(Arc::clone(&self.files), self.path, mark, self.read_only)?;
+        let set = self.journal(&floor)?;
         if set.database_id() != superblock.database_id {
             return Err(Error::invalid(format!(
                 "the region {} and the journal beside it belong to different databases; put back \
@@ -299,6 +298,16 @@ impl Opening<'_> {
         IndexFile { files: &self.files, path, options: self.options, records }
     }
 
+    /// Step 2, short of the pair.
+    fn journal(&self, floor: &Floor) -> Result<VersionSet> {
+        let mark = JournalFloor { epoch: floor.journal.epoch, number: floor.journal.edit };
+        let set = VersionSet::open(Arc::clone(&self.files), self.path, mark, self.read_only)?;
+        if self.options.direct_io {
+            set.store().go_direct();
+        }
+        Ok(set)
+    }
+
     fn check_payloads(&self) -> bool {
         !self.options.has(Planted::SkipPayloadChecksum)
     }
@@ -355,6 +364,8 @@ impl Opening<'_> {
             start,
         );
         let set = Arc::new(set);
+        let clock = self.options.clock_of_records();
+        clock.forward_to(set.timeline().last().map_or(0, |last| last.time));
         let attic = attic::of(&region, &zones, self.read_only);
         let below = attic.clone().map(|attic| attic as Arc<dyn Below>);
         let shared = Shared {
@@ -363,7 +374,8 @@ impl Opening<'_> {
             region,
             zones,
             committer,
-            snapshots: SnapshotRegistry::new(visible),
+            snapshots: SnapshotRegistry::with_clock(visible, Arc::clone(&clock)),
+            clock,
             cache: Arc::new(BlockCache::new(self.options.cache_size).above(below)),
             poison,
             read_only: self.read_only,

@@ -2,7 +2,7 @@
 //!
 //! Older places are written first and newer ones over them: levels from the deepest up, then the
 //! records of the region and the spilled runs in the order of their sequence numbers, without what
-//! D says has moved. Where a newer version is lost, an older one may show.
+//! D says has moved and what has expired. Where a newer version is lost, an older one may show.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,10 +15,10 @@ use crate::commit::{Evidence, readable};
 use crate::error::{Damage, Error, Result};
 use crate::levels::{Edit, Op, Run, TableInfo, Version, VersionSet};
 use crate::memtable::{Record, records_in};
-use crate::mvcc::{KeyInterval, Tombstone};
-use crate::options::{Durability, Options};
+use crate::mvcc::{Clock, KeyInterval, Tombstone};
+use crate::options::{Durability, Options, TableOptions};
 use crate::read::KeyRange;
-use crate::record::{Kind, LSN_MAX, SYSTEM_TABLE, TableId};
+use crate::record::{Kind, LSN_MAX, Lsn, SYSTEM_TABLE, TableId};
 use crate::table::{Table, WriteBatch};
 
 /// Bytes of a batch that is worth a commit.
@@ -66,7 +66,8 @@ pub(super) fn salvage(from: &Path, to: &Path) -> Result<SalvageReport> {
     records.sort_by_key(|record| (record.seq, record.kind != Kind::RangeDelete));
     report.adopt_events(from, &set, &records);
     for table in set.tables() {
-        let into = target.table(&table.name)?;
+        let options = set.version(table.id).map_or_else(TableOptions::new, |v| v.options);
+        let into = target.create_table(&table.name, options)?;
         report.tables += 1;
         report.levels(&set, table.id, &into, &mut writer)?;
     }
@@ -129,6 +130,7 @@ fn home(
     let known = set.tables().into_iter().find(|table| table.id == record.table);
     match (known, set.version(record.table)) {
         (Some(_), Some(version)) if has_moved(&version, record) => Ok(None),
+        (Some(_), Some(version)) if record.seq <= expired(set, &version) => Ok(None),
         (Some(table), _) => target.table(&table.name).map(Some),
         (None, _) if journal_is_whole => Ok(None),
         // The edit that named its table is lost.
@@ -139,6 +141,12 @@ fn home(
 /// Whether D says that a record is in level 1. A range delete is asked piece by piece.
 fn has_moved(version: &Version, record: &Record<'_>) -> bool {
     record.kind != Kind::RangeDelete && version.drained.get(record.key) >= record.seq
+}
+
+/// The LSN up to which everything of a table has expired by now.
+fn expired(set: &VersionSet, version: &Version) -> Lsn {
+    let now = version.options.ttl.map_or(0, |_| Clock::of_machine().now());
+    version.expired_at(&set.timeline(), now)
 }
 
 impl SalvageReport {
@@ -216,6 +224,9 @@ impl SalvageReport {
         writer: &mut Writer<'_>,
     ) -> Result<()> {
         let Some(version) = set.version(table.id) else { return Ok(()) };
+        if run.lsn <= expired(set, &version) {
+            return Ok(());
+        }
         let into = writer.db.table(&table.name)?;
         for extent in run.extents.extents().iter() {
             extent.salvage(&mut self.lost, |entry| {
@@ -237,13 +248,15 @@ impl SalvageReport {
         writer: &mut Writer<'_>,
     ) -> Result<()> {
         let Some(version) = set.version(table) else { return Ok(()) };
+        let expired = expired(set, &version);
         for extent in version.levels.iter().rev().flat_map(|level| level.extents().iter()) {
             let tombstones = extent.salvage_tombstones(&mut self.lost);
             for tombstone in tombstones.iter() {
                 writer.delete_range(into, &tombstone.interval)?;
             }
             extent.salvage(&mut self.lost, |entry| {
-                if tombstones.newest_over(entry.key, LSN_MAX) > entry.seq {
+                let is_hidden = tombstones.newest_over(entry.key, LSN_MAX) > entry.seq;
+                if is_hidden || entry.seq <= expired {
                     return Ok(());
                 }
                 writer.write(into, entry.kind, entry.key, entry.value)

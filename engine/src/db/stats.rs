@@ -183,6 +183,8 @@ pub struct TableStats {
     pub name: String,
     /// Its number.
     pub id: u32,
+    /// How long its records live, in milliseconds; `None` for ever.
+    pub ttl_ms: Option<u64>,
     /// Records in memtables.
     pub memtable_records: u64,
     /// Bytes they take in the region.
@@ -241,6 +243,11 @@ pub struct DiskStats {
     pub written_bytes: u64,
     /// Bytes read from extents.
     pub read_bytes: u64,
+    /// In so many reads. Ranges and jobs read many blocks at once.
+    pub reads: u64,
+    /// Whether all of it passes by the operating system's cache: `Options::direct_io`, where the
+    /// file system can, once there are files.
+    pub direct_io: bool,
     /// Syncs of the files.
     pub syncs: u64,
     /// Memory that block indexes and filters take, beside the cache.
@@ -284,6 +291,8 @@ pub struct BackgroundStats {
     pub spilled_extents: u64,
     /// Merges between levels.
     pub compactions: u64,
+    /// Extents that went unread because all in them had expired.
+    pub expired_extents: u64,
     /// Extents that went down a level unread.
     pub moves: u64,
     /// Extents that drains and compactions left where they were, or moved, unread.
@@ -421,6 +430,7 @@ fn table(core: &TableCore) -> TableStats {
     TableStats {
         name: core.name(),
         id: core.id(),
+        ttl_ms: view.version.options.ttl_micros().map(|micros| micros / 1000),
         memtable_records: view.memtable_records(),
         memtable_bytes: view.active.bytes() + frozen,
         level0_records,
@@ -460,6 +470,8 @@ fn disk(engine: &Engine) -> DiskStats {
         extent_bytes: space.taken_bytes,
         written_bytes: store.bytes_written(),
         read_bytes: store.bytes_read(),
+        reads: store.reads(),
+        direct_io: store.is_direct(),
         syncs: store.syncs(),
         index_memory: index_memory as u64,
     }
@@ -474,6 +486,7 @@ fn background(engine: &Engine) -> BackgroundStats {
         drained_bytes: read(&background.drained_bytes),
         spilled_extents: read(&background.spilled_extents),
         compactions: read(&background.compactions),
+        expired_extents: read(&background.expired_extents),
         moves: read(&background.moves),
         reused_extents: read(&background.reused_extents),
         reused_extent_bytes: read(&background.reused_extent_bytes),

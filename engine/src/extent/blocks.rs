@@ -11,15 +11,16 @@ use std::sync::Arc;
 
 use super::block::BlockCursor;
 use super::reader::Parts;
-use super::{BlockCache, BlockSummary, Extent, Format, WholeBlock};
+use super::{BlockCache, BlockSummary, Extent, Format, ReadAhead, WholeBlock};
 use crate::error::Result;
-use crate::record::EntryRef;
+use crate::record::{EntryRef, Lsn};
 
 /// A position in sorted extents that have no key in common.
 #[derive(Debug)]
 pub(crate) struct BlockWalk {
     extents: Vec<Arc<Extent>>,
     cache: Arc<BlockCache>,
+    ahead: Arc<ReadAhead>,
     /// Whether blocks are shown as wholes at all.
     by_block: bool,
     at: usize,
@@ -49,6 +50,7 @@ impl BlockWalk {
         BlockWalk {
             extents: extents.to_vec(),
             cache: Arc::clone(cache),
+            ahead: ReadAhead::for_job(),
             by_block,
             at: 0,
             entered: false,
@@ -106,7 +108,7 @@ impl BlockWalk {
     fn load_block(&mut self) -> Result<()> {
         let (extent, n) = (&self.extents[self.at], self.block);
         let parts = extent.parts()?;
-        let block = extent.block(parts, n, &self.cache, false)?;
+        let block = extent.block_in_turn(parts, n, &self.cache, &self.ahead)?;
         let mut cursor = BlockCursor::new(block, Vec::new());
         cursor.first().map_err(|_| extent.bad_entry(parts, n))?;
         self.open = Some(cursor);
@@ -154,14 +156,25 @@ impl BlockWalk {
         Ok(Some(Ahead { summary, last_key, next_key }))
     }
 
+    /// Steps over the block ahead if all of it is at or below `expired`; whether it is.
+    pub(crate) fn skip_block(&mut self, expired: Lsn) -> Result<bool> {
+        let ahead = self.summaries.as_ref().filter(|_| self.open.is_none());
+        let ahead = ahead.and_then(|summaries| summaries.get(self.block));
+        if ahead.is_none_or(|summary| summary.greatest_seq > expired) {
+            return Ok(false);
+        }
+        self.next_block()?;
+        Ok(true)
+    }
+
     /// Takes the block ahead, undecoded, and steps over it.
     pub(crate) fn take_block(&mut self, format: Format) -> Result<Option<WholeBlock>> {
         let Some(summary) = self.summaries.as_ref().and_then(|s| s.get(self.block)) else {
             return Ok(None);
         };
         let (extent, summary) = (&self.extents[self.at], summary.clone());
-        let block =
-            extent.whole_block(extent.parts()?, self.block, summary, (format, &self.cache))?;
+        let how = (&*self.cache, &*self.ahead);
+        let block = extent.whole_block(extent.parts()?, self.block, summary, format, how)?;
         self.next_block()?;
         Ok(Some(block))
     }

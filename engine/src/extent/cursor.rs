@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::block::{BadEntry, BlockCursor};
 use super::reader::Parts;
-use super::{BlockCache, Extent};
+use super::{BlockCache, Extent, ReadAhead};
 use crate::error::Result;
 use crate::record::{Cursor, EntryRef, Lsn};
 
@@ -13,7 +13,7 @@ use crate::record::{Cursor, EntryRef, Lsn};
 pub(crate) struct ExtentCursor {
     extent: Arc<Extent>,
     cache: Arc<BlockCache>,
-    fill: bool,
+    ahead: Arc<ReadAhead>,
     /// The number of the block and the position in it.
     position: Option<(usize, BlockCursor)>,
 }
@@ -21,8 +21,12 @@ pub(crate) struct ExtentCursor {
 type Placing = std::result::Result<(), BadEntry>;
 
 impl ExtentCursor {
-    pub(super) fn new(extent: Arc<Extent>, cache: Arc<BlockCache>, fill: bool) -> ExtentCursor {
-        ExtentCursor { extent, cache, fill, position: None }
+    pub(super) fn new(
+        extent: Arc<Extent>,
+        cache: Arc<BlockCache>,
+        ahead: Arc<ReadAhead>,
+    ) -> ExtentCursor {
+        ExtentCursor { extent, cache, ahead, position: None }
     }
 
     /// Goes to block `n` and places the cursor in it.
@@ -32,7 +36,7 @@ impl ExtentCursor {
             other => {
                 let buffer = other.map(|(_, in_block)| in_block.into_buffer());
                 let parts = self.extent.parts()?;
-                let block = self.extent.block(parts, n, &self.cache, self.fill)?;
+                let block = self.extent.block_in_turn(parts, n, &self.cache, &self.ahead)?;
                 BlockCursor::new(block, buffer.unwrap_or_default())
             }
         };

@@ -3,9 +3,11 @@
 //!
 //! A file for each part: [`block`], [`filter`], [`summary`], [`index`], [`ranges`] and [`footer`]
 //! know their own bytes; [`builder`] lays them out; [`reader`] opens, searches and owns an extent;
-//! [`cursor`] walks it, [`blocks`] walks several for a merge, and [`reuse`] takes blocks over
-//! undecoded; [`verify`] checks all of it; [`heat`] counts reads.
+//! [`cursor`] walks it, [`blocks`] walks several for a merge, [`ahead`] has them read many blocks
+//! at once, and [`reuse`] takes blocks over undecoded; [`verify`] checks all of it; [`heat`] counts
+//! reads.
 
+mod ahead;
 mod block;
 mod blocks;
 mod builder;
@@ -29,6 +31,7 @@ mod verify;
 #[cfg(test)]
 pub(crate) mod tests;
 
+pub(crate) use ahead::ReadAhead;
 pub(crate) use block::Block;
 pub(crate) use blocks::{Ahead, BlockWalk};
 pub(crate) use builder::{ExtentBuilder, Format};

@@ -10,22 +10,26 @@
 //!    first two states: no edit names it then, or none does any more.
 //! 2. Whoever reads holds an `Arc`, so no space is given back under a reader.
 
+mod in_turn;
+mod parts;
+
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 
 use super::block::{Block, BlockCursor};
-use super::filter::{self, Filter};
-use super::footer::{FOOTER_LEN, Footer};
+use super::filter;
 use super::heat::Heat;
-use super::index::Index;
-use super::{BlockCache, BlockSummary, Described, ExtentCursor, ExtentMeta, Malformed, ranges};
+use super::index::{Index, IndexEntry};
+use super::{BlockCache, BlockSummary, Described, ExtentCursor, ExtentMeta, Malformed, ReadAhead};
 use crate::cache::Below;
 use crate::error::{Damage, Error, Result};
 use crate::mvcc::Tombstones;
 use crate::record::{Kind, Lsn};
 use crate::tier::ExtentStore;
+
+pub(super) use parts::Parts;
 
 const WRITTEN: u8 = 0;
 const INSTALLED: u8 = 1;
@@ -38,30 +42,6 @@ pub(crate) struct Found {
     pub(crate) kind: Kind,
     /// Shares the memory of the cached block.
     pub(crate) value: Bytes,
-}
-
-/// Filter, index and range tombstones, checked.
-#[derive(Debug)]
-pub(super) struct Parts {
-    pub(super) filter: Filter,
-    pub(super) index: Index,
-    pub(super) ranges: Tombstones,
-}
-
-impl Parts {
-    /// The parts of an extent whose bytes are in memory.
-    pub(super) fn decode(meta: &ExtentMeta, bytes: &[u8]) -> Option<Parts> {
-        let footer = bytes.len().checked_sub(FOOTER_LEN).and_then(|at| bytes.get(at..))?;
-        let footer =
-            Footer::decode(meta.id, meta.location.len, meta.footer_checksum, footer).ok()?;
-        let (filter, index) = (footer.filter_offset as usize, footer.index_offset as usize);
-        let index_end = index + footer.index_len as usize;
-        let filter = Filter::decode(meta.id, bytes.get(filter..index)?.to_vec()).ok()?;
-        let index = Index::decode(meta.id, bytes.get(index..index_end)?.to_vec()).ok()?;
-        let ranges_end = index_end + footer.ranges_len as usize;
-        let ranges = ranges::decode(meta.id, bytes.get(index_end..ranges_end)?).ok()?;
-        Some(Parts { filter, index, ranges })
-    }
 }
 
 /// An extent.
@@ -169,7 +149,7 @@ impl Extent {
         if !parts.filter.may_contain(n, filter::hash(key)) {
             return Ok(None);
         }
-        let block = self.block(parts, n, cache, true)?;
+        let block = self.block(parts, n, cache)?;
         let mut cursor = BlockCursor::new(block, Vec::with_capacity(key.len()));
         cursor.seek(key, at).map_err(|_| self.bad_entry(parts, n))?;
         let found = cursor.entry().filter(|e| e.key == key).map(|e| (e.seq, e.kind));
@@ -189,9 +169,13 @@ impl Extent {
         Ok(&self.parts()?.ranges)
     }
 
-    /// A cursor over all records; with `fill`, blocks it reads enter the cache.
-    pub(crate) fn cursor(self: &Arc<Self>, cache: &Arc<BlockCache>, fill: bool) -> ExtentCursor {
-        ExtentCursor::new(Arc::clone(self), Arc::clone(cache), fill)
+    /// A cursor over all records, for the reader that `ahead` is of.
+    pub(crate) fn cursor(
+        self: &Arc<Self>,
+        cache: &Arc<BlockCache>,
+        ahead: &Arc<ReadAhead>,
+    ) -> ExtentCursor {
+        ExtentCursor::new(Arc::clone(self), Arc::clone(cache), Arc::clone(ahead))
     }
 
     /// Whether a block that has keys from `first` to `last`, or would have them, is in the cache.
@@ -241,124 +225,43 @@ impl Extent {
         })
     }
 
-    /// All but the blocks, loaded at first use.
-    pub(super) fn parts(&self) -> Result<&Parts> {
-        if let Some(parts) = self.parts.get() {
-            return Ok(parts);
-        }
-        let parts = self.load_parts()?;
-        Ok(self.parts.get_or_init(|| parts))
-    }
-
-    fn load_parts(&self) -> Result<Parts> {
-        let footer = self.load_footer()?;
-        let filter = self.load_filter(&footer)?;
-        let index = self.load_index(&footer)?;
-        let ranges = self.load_ranges(&footer)?;
-        Ok(Parts { filter, index, ranges })
-    }
-
-    pub(super) fn load_footer(&self) -> Result<Footer> {
-        let (id, len) = (self.meta.id, self.meta.location.len);
-        let offset = len.saturating_sub(FOOTER_LEN as u32);
-        let bytes = self.store.read(&self.meta.location, offset, len - offset)?;
-        let footer = Footer::decode(id, len, self.meta.footer_checksum, &bytes)
-            .map_err(|malformed| self.corrupt(offset, "extent footer", malformed))?;
-        if footer.records != self.meta.records {
-            let expected = format!("{} records, as the journal has it", self.meta.records);
-            let malformed = Malformed::new(expected, format!("{}", footer.records));
-            return Err(self.corrupt(offset, "extent footer", malformed));
-        }
-        Ok(footer)
-    }
-
-    pub(super) fn load_filter(&self, footer: &Footer) -> Result<Filter> {
-        let at = &self.meta.location;
-        let bytes = self.store.read(at, footer.filter_offset, footer.filter_len)?;
-        let filter = Filter::decode(self.meta.id, bytes).and_then(|filter| {
-            let fits = filter.covers_blocks(footer.blocks as usize);
-            let expected = || format!("a filter over {} blocks", footer.blocks);
-            if fits { Ok(filter) } else { Err(Malformed::new(expected(), "another")) }
-        });
-        filter.map_err(|malformed| self.corrupt(footer.filter_offset, "extent filter", malformed))
-    }
-
-    pub(super) fn load_index(&self, footer: &Footer) -> Result<Index> {
-        let at = &self.meta.location;
-        let bytes = self.store.read(at, footer.index_offset, footer.index_len)?;
-        let index = Index::decode(self.meta.id, bytes)
-            .map_err(|malformed| self.corrupt(footer.index_offset, "extent index", malformed))?;
-        let (blocks, end) = (index.entries().len(), index.blocks_end());
-        if blocks as u64 != u64::from(footer.blocks) || end != footer.blocks_end() {
-            let expected = format!("{} blocks in {} bytes", footer.blocks, footer.blocks_end());
-            let malformed = Malformed::new(expected, format!("{blocks} in {end}"));
-            return Err(self.corrupt(footer.index_offset, "extent index", malformed));
-        }
-        Ok(index)
-    }
-
-    pub(super) fn load_ranges(&self, footer: &Footer) -> Result<Tombstones> {
-        let (offset, len) = (footer.ranges_offset(), footer.ranges_len);
-        // Most extents have none, and no read for it.
-        let bytes = match len {
-            0 => Vec::new(),
-            _ => self.store.read(&self.meta.location, offset, len)?,
-        };
-        let ranges = ranges::decode(self.meta.id, &bytes)
-            .map_err(|malformed| self.corrupt(offset, "range tombstones", malformed))?;
-        if ranges.len() as u64 != u64::from(self.meta.tombstones) {
-            let expected = format!("{} tombstones, as the journal has it", self.meta.tombstones);
-            let malformed = Malformed::new(expected, format!("{}", ranges.len()));
-            return Err(self.corrupt(offset, "range tombstones", malformed));
-        }
-        Ok(ranges)
-    }
-
-    /// Block `n`, from the cache or from the store. With `fill` a user reads it: it enters the
-    /// cache, and counts for the extent's heat.
-    pub(super) fn block(
-        &self,
-        parts: &Parts,
-        n: usize,
-        cache: &BlockCache,
-        fill: bool,
-    ) -> Result<Arc<Block>> {
+    /// Block `n`, from the cache or from the store, for a user: it enters the cache, and counts for
+    /// the extent's heat.
+    fn block(&self, parts: &Parts, n: usize, cache: &BlockCache) -> Result<Arc<Block>> {
         let offset = parts.index.entries()[n].offset;
-        if fill {
-            self.heat.read(self.store.read_clock());
-        }
+        self.heat.read(self.store.read_clock());
         if let Some(block) = cache.get(self.meta.id, offset) {
             return Ok(block);
         }
-        let block = Arc::new(match cache.below().filter(|_| fill) {
-            Some(below) => self.block_through(below, &parts.index, n)?,
-            None => self.load_block(&parts.index, n)?,
-        });
-        if fill {
-            cache.insert(self.meta.id, offset, Arc::clone(&block));
-        }
+        let block = Arc::new(self.load_for_user(&parts.index, n, cache)?);
+        cache.insert(self.meta.id, offset, Arc::clone(&block));
         Ok(block)
     }
 
-    /// Block `n` from what is below the cache, or else from the store by way of it.
-    fn block_through(&self, below: &dyn Below, index: &Index, n: usize) -> Result<Block> {
+    /// Block `n` for a user, from below the cache or from the store.
+    fn load_for_user(&self, index: &Index, n: usize, cache: &BlockCache) -> Result<Block> {
         let entry = &index.entries()[n];
+        match cache.below() {
+            Some(below) => self.load_through(below, entry),
+            None => self.block_of(entry, Bytes::from(self.load_bytes(entry.offset, entry.len)?)),
+        }
+    }
+
+    /// A block from what is below the cache, or else from the store by way of it.
+    fn load_through(&self, below: &dyn Below, entry: &IndexEntry) -> Result<Block> {
         let (id, at) = (self.meta.id, entry.offset);
         let kept = below.get(id, at).map(|bytes| Block::decode(id, at, Bytes::from(bytes)));
         if let Some(Ok(block)) = kept {
             return Ok(block);
         }
-        let bytes = self.store.read(&self.meta.location, entry.offset, entry.len)?;
+        let bytes = self.load_bytes(entry.offset, entry.len)?;
         below.keep(id, at, &bytes);
-        Block::decode(id, at, Bytes::from(bytes))
-            .map_err(|malformed| self.corrupt(at, "block", malformed))
+        self.block_of(entry, Bytes::from(bytes))
     }
 
-    /// Block `n` from the store.
-    pub(super) fn load_block(&self, index: &Index, n: usize) -> Result<Block> {
-        let entry = &index.entries()[n];
-        let bytes = self.store.read(&self.meta.location, entry.offset, entry.len)?;
-        Block::decode(self.meta.id, entry.offset, Bytes::from(bytes))
+    /// A block, from its bytes.
+    fn block_of(&self, entry: &IndexEntry, bytes: Bytes) -> Result<Block> {
+        Block::decode(self.meta.id, entry.offset, bytes)
             .map_err(|malformed| self.corrupt(entry.offset, "block", malformed))
     }
 

@@ -2,17 +2,19 @@
 //! for the new place, and the records are neither decompressed nor decoded. What the new extent has
 //! to know of them is in the block's summary and in its lines of the filter.
 
+use bytes::Bytes;
+
 use super::block::{check_seal, reseal};
 use super::reader::Parts;
 use super::summary::{self, BlockSummary};
-use super::{BlockCache, Extent, Format};
+use super::{BlockCache, Extent, Format, ReadAhead};
 use crate::error::Result;
 use crate::record::Lsn;
 
 /// A block of another extent, with what is known of it.
 #[derive(Debug)]
 pub(crate) struct WholeBlock {
-    bytes: Vec<u8>,
+    bytes: Bytes,
     pub(super) summary: BlockSummary,
     pub(super) last_key: Vec<u8>,
     pub(super) last_seq: Lsn,
@@ -42,11 +44,12 @@ impl Extent {
     ///
     /// `Corrupt` if they do not check out; or on an I/O error.
     pub(super) fn summaries(&self) -> Result<Option<Vec<BlockSummary>>> {
-        let footer = self.load_footer()?;
+        let tail = self.load_tail()?;
+        let footer = self.footer(&tail)?;
         if footer.summary_len == 0 {
             return Ok(None);
         }
-        let bytes = self.load_bytes(footer.summary_offset, footer.summary_len)?;
+        let bytes = self.part(&tail, footer.summary_offset, footer.summary_len)?;
         let blocks = footer.blocks as usize;
         let summaries = summary::decode(self.meta().id, blocks, &bytes);
         summaries.map(Some).map_err(|e| self.corrupt(footer.summary_offset, "block summaries", e))
@@ -73,10 +76,11 @@ impl Extent {
         parts: &Parts,
         n: usize,
         summary: BlockSummary,
-        (format, cache): (Format, &BlockCache),
+        format: Format,
+        (cache, ahead): (&BlockCache, &ReadAhead),
     ) -> Result<WholeBlock> {
         let (id, entry) = (self.meta().id, &parts.index.entries()[n]);
-        let bytes = self.load_bytes(entry.offset, entry.len)?;
+        let bytes = self.bytes_in_turn(&parts.index, n, Some(cache), ahead)?;
         check_seal(id, entry.offset, &bytes).map_err(|e| self.corrupt(entry.offset, "block", e))?;
         let lines = parts.filter.lines_for(n, format.filter_bits).unwrap_or_default().to_vec();
         let cached_as = cache.contains(id, entry.offset).then_some((id, entry.offset));

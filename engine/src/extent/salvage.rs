@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::block::BlockCursor;
-use super::{Extent, Malformed};
+use super::{Extent, Malformed, ReadAhead};
 use crate::error::{Damage, Error, Result};
 use crate::mvcc::Tombstones;
 use crate::record::EntryRef;
@@ -11,7 +11,7 @@ use crate::record::EntryRef;
 impl Extent {
     /// The range tombstones that can be read.
     pub(crate) fn salvage_tombstones(&self, lost: &mut Vec<Damage>) -> Tombstones {
-        let found = self.load_footer().and_then(|footer| self.load_ranges(&footer));
+        let found = self.load_tail().and_then(|tail| self.load_ranges(&tail, &self.footer(&tail)?));
         found.unwrap_or_else(|error| {
             lost.extend(
                 (self.meta().tombstones > 0).then(|| self.loss(0, "range tombstones", &error)),
@@ -31,17 +31,18 @@ impl Extent {
         lost: &mut Vec<Damage>,
         mut each: impl FnMut(&EntryRef<'_>) -> Result<()>,
     ) -> Result<()> {
-        let index = match self.load_footer().and_then(|footer| self.load_index(&footer)) {
+        let index = self.load_tail().and_then(|tail| self.load_index(&tail, &self.footer(&tail)?));
+        let index = match index {
             Ok(index) => index,
             Err(error) => {
                 lost.push(self.loss(0, "extent", &error));
                 return Ok(());
             }
         };
-        let mut last: Option<Vec<u8>> = None;
+        let (mut last, ahead): (Option<Vec<u8>>, _) = (None, ReadAhead::for_job());
         for n in 0..index.entries().len() {
             let offset = index.entries()[n].offset;
-            let block = match self.load_block(&index, n) {
+            let block = match self.load_in_turn(&index, n, None, &ahead) {
                 Ok(block) => block,
                 Err(error) => {
                     lost.push(self.loss(offset, "block", &error));

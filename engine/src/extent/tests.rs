@@ -142,7 +142,7 @@ proptest! {
         let (_, store) = sim_store();
         let cache = cache();
         let extent = write_extent(&store, 3, &list);
-        check_cursor(&mut extent.cursor(&cache, true), &list, &key, seq);
+        check_cursor(&mut extent.cursor(&cache, &ReadAhead::for_user()), &list, &key, seq);
         let want = list.iter().find(|e| e.key == key && e.seq <= seq);
         let got = extent.get(&key, seq, &cache).unwrap();
         prop_assert_eq!(got.map(|f| (f.seq, f.kind, f.value.to_vec())),
@@ -161,7 +161,7 @@ fn large_extents_have_many_blocks() {
     assert!(extent.verify(&mut Vec::new()) > 60);
     assert_eq!((extent.meta().records, extent.meta().deletes), (13_334, 3334));
     let cache = cache();
-    let mut cursor = extent.cursor(&cache, false);
+    let mut cursor = extent.cursor(&cache, &ReadAhead::for_job());
     cursor.seek(b"", LSN_MAX).unwrap();
     assert_eq!(forward(&mut cursor), list);
     cursor.seek_before(None).unwrap();
@@ -183,7 +183,7 @@ fn the_largest_records_fit() {
         Entry::put(&[8], 2, b"small"),
     ];
     let extent = write_extent(&store, 1, &list);
-    let mut cursor = extent.cursor(&cache(), true);
+    let mut cursor = extent.cursor(&cache(), &ReadAhead::for_user());
     cursor.seek(b"", LSN_MAX).unwrap();
     assert_eq!(forward(&mut cursor), list);
 }

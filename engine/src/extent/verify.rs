@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::block::{Block, BlockCursor};
 use super::filter::{self, Filter};
 use super::index::Index;
-use super::{BlockSummary, Extent, ExtentMeta, Malformed};
+use super::{BlockSummary, Extent, ExtentMeta, Malformed, ReadAhead};
 use crate::error::{Damage, Error};
 use crate::mvcc::{Tombstone, Tombstones};
 use crate::options::Compression;
@@ -16,13 +16,14 @@ impl Extent {
     /// of structures that were checked.
     pub(crate) fn verify(&self, report: &mut Vec<Damage>) -> u64 {
         let mut check = Check { extent: self, report, checked: 0 };
-        let Some(footer) = check.take("extent footer", self.load_footer()) else {
+        let footer = self.load_tail().and_then(|tail| Ok((self.footer(&tail)?, tail)));
+        let Some((footer, tail)) = check.take("extent footer", footer) else {
             return check.checked;
         };
-        let filter = check.take("extent filter", self.load_filter(&footer));
+        let filter = check.take("extent filter", self.load_filter(&tail, &footer));
         let summaries = check.take("block summaries", self.summaries()).flatten();
-        if let Some(index) = check.take("extent index", self.load_index(&footer)) {
-            let ranges = check.take("range tombstones", self.load_ranges(&footer));
+        if let Some(index) = check.take("extent index", self.load_index(&tail, &footer)) {
+            let ranges = check.take("range tombstones", self.load_ranges(&tail, &footer));
             check.blocks(filter.as_ref(), summaries.as_deref(), &index, ranges.as_ref());
         }
         check.checked
@@ -119,9 +120,10 @@ impl Check<'_> {
         ranges: Option<&Tombstones>,
     ) {
         let before = self.report.len();
-        let mut tally = Tally::default();
+        let (mut tally, ahead) = (Tally::default(), ReadAhead::for_job());
         for n in 0..index.entries().len() {
-            if let Some(block) = self.take("block", self.extent.load_block(index, n))
+            if let Some(block) =
+                self.take("block", self.extent.load_in_turn(index, n, None, &ahead))
                 && let Err(malformed) =
                     check_block(block, index, n, filter, &mut tally).and_then(|counted| {
                         check_summary(counted.as_ref(), summaries.and_then(|s| s.get(n)))

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::error::Result;
-use crate::extent::{BlockCache, Extent, ExtentCursor};
+use crate::extent::{BlockCache, Extent, ExtentCursor, ReadAhead};
 use crate::record::{Cursor, EntryRef, LSN_MAX, Lsn};
 
 /// A position in sorted extents that have no key in common. It opens an extent when it gets there.
@@ -11,21 +11,21 @@ use crate::record::{Cursor, EntryRef, LSN_MAX, Lsn};
 pub(crate) struct LevelCursor {
     extents: Arc<[Arc<Extent>]>,
     cache: Arc<BlockCache>,
-    fill: bool,
+    ahead: Arc<ReadAhead>,
     /// The number of the extent and the position in it.
     position: Option<(usize, ExtentCursor)>,
 }
 
 impl LevelCursor {
-    /// A cursor over `extents`, which are sorted and disjoint.
+    /// A cursor over `extents`, which are sorted and disjoint, for the reader that `ahead` is of.
     pub(crate) fn new(
         extents: Arc<[Arc<Extent>]>,
         cache: Arc<BlockCache>,
-        fill: bool,
+        ahead: Arc<ReadAhead>,
     ) -> LevelCursor {
         let disjoint = |w: &[Arc<Extent>]| w[0].meta().greatest_key < w[1].meta().smallest_key;
         debug_assert!(extents.windows(2).all(disjoint), "the invariant of a level");
-        LevelCursor { extents, cache, fill, position: None }
+        LevelCursor { extents, cache, ahead, position: None }
     }
 
     fn enter(
@@ -36,7 +36,7 @@ impl LevelCursor {
         let mut cursor = match self.position.take() {
             Some((at, cursor)) if at == n => cursor,
             _ => match self.extents.get(n) {
-                Some(extent) => extent.cursor(&self.cache, self.fill),
+                Some(extent) => extent.cursor(&self.cache, &self.ahead),
                 None => return Ok(()),
             },
         };
@@ -45,11 +45,20 @@ impl LevelCursor {
         Ok(())
     }
 
+    /// Tells the reader that it goes on from one extent to a neighbour.
+    fn cross(&self, from: usize, to: usize) {
+        if let (Some(a), Some(b)) = (self.extents.get(from), self.extents.get(to)) {
+            self.ahead.cross(a.meta().id, b.meta().id, to < from);
+        }
+    }
+
     /// Goes on to the next extent when this one is walked off.
     fn settle_forward(&mut self) -> Result<()> {
         while let Some((n, cursor)) = &self.position
             && cursor.entry().is_none()
         {
+            let n = *n;
+            self.cross(n, n + 1);
             self.enter(n + 1, |cursor| cursor.seek(b"", LSN_MAX))?;
         }
         Ok(())
@@ -60,7 +69,10 @@ impl LevelCursor {
             && cursor.entry().is_none()
         {
             match n.checked_sub(1) {
-                Some(before) => self.enter(before, |cursor| cursor.seek_before(None))?,
+                Some(before) => {
+                    self.cross(before + 1, before);
+                    self.enter(before, |cursor| cursor.seek_before(None))?;
+                }
                 None => self.position = None,
             }
         }
@@ -129,7 +141,8 @@ mod tests {
                 .map(|(n, keys)| write_extent(&store, n as u64, &keys.concat()))
                 .collect();
             let cache = Arc::new(BlockCache::new(1 << 20));
-            check_cursor(&mut LevelCursor::new(extents.into(), cache, true), &list, &key, seq);
+            let mut cursor = LevelCursor::new(extents.into(), cache, ReadAhead::for_user());
+            check_cursor(&mut cursor, &list, &key, seq);
         }
     }
 }

@@ -6,7 +6,7 @@
 use std::sync::Arc;
 
 use crate::extent::{Described, Extent, ExtentMeta};
-use crate::mvcc::{DrainedMap, KeyInterval};
+use crate::mvcc::{DrainedMap, KeyInterval, TimeMark};
 use crate::options::TableOptions;
 use crate::record::{Lsn, Reader, TableId, put_bytes, put_u32, put_u64};
 
@@ -42,6 +42,11 @@ pub(crate) enum Op<E = Arc<Extent>> {
     DropRun { table: TableId, run: u64 },
     /// All of an extent of a committed run is drained, and it goes; with the last one the run.
     RemoveFromRun { table: TableId, run: u64, id: u64 },
+    /// All at or below the mark's LSN was committed by its time.
+    TimeMark(TimeMark),
+    /// Records of the table live so many microseconds, or 0 for ever, from now on; all at or below
+    /// the LSN have expired and stay so.
+    TimeToLive { table: TableId, ttl: u64, expired: Lsn },
 }
 
 /// Changes that become true together.
@@ -123,6 +128,8 @@ impl<E: Described> Op<E> {
                 put_bytes(out, &fields);
             }
             Op::RemoveFromRun { table, run, id } => numbers(out, 14, *table, &[*run, *id]),
+            Op::TimeMark(TimeMark { lsn, time }) => numbers(out, 20, 0, &[*lsn, *time]),
+            Op::TimeToLive { table, ttl, expired } => numbers(out, 21, *table, &[*ttl, *expired]),
         }
     }
 }
@@ -175,6 +182,8 @@ impl Op<Arc<ExtentMeta>> {
                 let is_sound = meta.tombstones > 0 && meta.is_sound();
                 is_sound.then(|| Op::AddExtent { table, level, extent: Arc::new(meta) })?
             }
+            20 if table == 0 => Op::TimeMark(TimeMark { lsn: reader.u64()?, time: reader.u64()? }),
+            21 => Op::TimeToLive { table, ttl: reader.u64()?, expired: reader.u64()? },
             _ => return None,
         })
     }
@@ -286,6 +295,8 @@ pub(super) mod tests {
             Op::RemoveFromRun { table: 3, run: 8, id: 9 },
             Op::AddExtent { table: 3, level: 1, extent: Arc::new(ranged) },
             Op::TableOptions { table: 3, options: TableOptions::new().block_size(4096) },
+            Op::TimeMark(TimeMark { lsn: 22, time: 1_770_000_000_000_000 }),
+            Op::TimeToLive { table: 3, ttl: 60_000_000, expired: 20 },
         ];
         Edit { ops }
     }
@@ -294,11 +305,11 @@ pub(super) mod tests {
     fn round_trips() {
         let edit = one_of_each();
         let bytes = edit.encode();
-        assert_eq!(Edit::decode(&bytes, 16), Some(edit));
-        assert_eq!(Edit::decode(&bytes, 15), None, "bytes left over");
-        assert_eq!(Edit::decode(&bytes, 17), None, "an operation missing");
+        assert_eq!(Edit::decode(&bytes, 18), Some(edit));
+        assert_eq!(Edit::decode(&bytes, 17), None, "bytes left over");
+        assert_eq!(Edit::decode(&bytes, 19), None, "an operation missing");
         for len in 0..bytes.len() {
-            assert_eq!(Edit::decode(&bytes[..len], 16), None);
+            assert_eq!(Edit::decode(&bytes[..len], 18), None);
         }
     }
 
@@ -323,7 +334,7 @@ pub(super) mod tests {
             for bit in 0..8 {
                 let mut bad = bytes.clone();
                 bad[i] ^= 1 << bit;
-                assert_ne!(Edit::decode(&bad, 16), Some(edit.clone()), "byte {i}, bit {bit}");
+                assert_ne!(Edit::decode(&bad, 18), Some(edit.clone()), "byte {i}, bit {bit}");
             }
         }
     }

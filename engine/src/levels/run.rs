@@ -15,7 +15,7 @@ use std::sync::Arc;
 use super::LevelCursor;
 use super::version::Level;
 use crate::error::Result;
-use crate::extent::{BlockCache, Described, Extent, Found};
+use crate::extent::{BlockCache, Described, Extent, Found, ReadAhead};
 use crate::mvcc::DrainedMap;
 use crate::record::{Cursor, EntryRef, LSN_MAX, Lsn};
 
@@ -74,15 +74,15 @@ impl<'a> ReadRun<'a> {
         Ok(found.map(|found| Found { seq: self.lsn, ..found }))
     }
 
-    /// A cursor over what D does not cover. With `fill`, blocks it reads enter the cache.
+    /// A cursor over what D does not cover, for the reader that `ahead` is of.
     pub(crate) fn cursor(
         &self,
         drained: &'a DrainedMap,
         cache: &Arc<BlockCache>,
-        fill: bool,
+        ahead: &Arc<ReadAhead>,
     ) -> RunCursor<'a> {
         let extents = Arc::clone(self.extents.extents());
-        let inner = LevelCursor::new(extents, Arc::clone(cache), fill);
+        let inner = LevelCursor::new(extents, Arc::clone(cache), Arc::clone(ahead));
         RunCursor { inner, lsn: self.lsn, drained }
     }
 }
@@ -183,7 +183,8 @@ mod tests {
                 keys.iter().filter(counts).map(|e| Entry { seq: LSN, ..e.clone() }).collect();
             let cache = Arc::new(BlockCache::new(1 << 20));
             let read = ReadRun { lsn: LSN, extents: &extents };
-            check_cursor(&mut read.cursor(&drained, &cache, true), &shown, &key, seq);
+            let ahead = ReadAhead::for_user();
+            check_cursor(&mut read.cursor(&drained, &cache, &ahead), &shown, &key, seq);
             for entry in &keys {
                 let found = read.get(&entry.key, &drained, &cache).unwrap();
                 let want = shown.iter().find(|e| e.key == entry.key);

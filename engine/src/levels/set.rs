@@ -9,7 +9,7 @@
 //! Invariants:
 //!
 //! 1. `current` is what replaying the journal gives, but for drained maps that have forgotten
-//!    steps about records that are gone.
+//!    steps about records that are gone, and marks of time that are no longer needed.
 //! 2. An edit becomes visible only once it is durable, and all of it at once.
 //! 3. The space of an extent that a journaled edit may name is never given back: not when the
 //!    outcome of an append is unknown either.
@@ -28,6 +28,7 @@ use super::state::{Applied, State};
 use super::version::{Level, Version};
 use crate::error::{Damage, Error, ErrorKind, Result};
 use crate::extent::{Extent, ExtentMeta};
+use crate::mvcc::{Horizon, Timeline};
 use crate::os::Files;
 use crate::record::{Lsn, TableId};
 use crate::tier::{ExtentStore, Location};
@@ -221,6 +222,23 @@ impl VersionSet {
     /// A new table's id.
     pub(crate) fn allocate_table_id(&self) -> TableId {
         self.next_table.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// When records were written.
+    pub(crate) fn timeline(&self) -> Arc<Timeline> {
+        Arc::clone(&self.current.load().timeline)
+    }
+
+    /// Lets go of marks that are closer to each other than their age asks for: see
+    /// [`Timeline::thin`]. Not journaled.
+    pub(crate) fn thin_timeline(&self, horizon: &Horizon) {
+        let _one_at_a_time = self.writer.lock();
+        let mut state = State::clone(&self.current.load());
+        let options = state.tables.values().map(|table| table.version.options);
+        let ttls: Vec<u64> = options.filter_map(|options| options.ttl_micros()).collect();
+        let timeline = Arc::make_mut(&mut state.timeline);
+        timeline.thin(&ttls, horizon.oldest_time(), horizon.now());
+        self.current.store(Arc::new(state));
     }
 
     /// The LSN of the last table event that the journal contains.

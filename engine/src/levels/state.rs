@@ -9,11 +9,13 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::edit::{Edit, Op};
 use super::run::Run;
 use super::version::{Level, Version};
 use crate::extent::{Described, Extent};
+use crate::mvcc::{TimeMark, Timeline};
 use crate::options::TableOptions;
 use crate::record::{Lsn, TableId};
 
@@ -49,12 +51,15 @@ pub(super) struct State<E = Arc<Extent>> {
     /// By the number of the run.
     pub(super) pending: BTreeMap<u64, PendingRun<E>>,
     pub(super) counters: Counters,
+    /// When records were written.
+    pub(super) timeline: Arc<Timeline>,
 }
 
 impl<E> Default for State<E> {
     fn default() -> State<E> {
         let counters = Counters { next_table: 1, next_extent: 1, table_event_lsn: 0 };
-        State { tables: BTreeMap::new(), pending: BTreeMap::new(), counters }
+        let (tables, pending) = (BTreeMap::new(), BTreeMap::new());
+        State { tables, pending, counters, timeline: Arc::default() }
     }
 }
 
@@ -87,12 +92,18 @@ impl<E: Described> State<E> {
     pub(super) fn checkpoint(&self) -> Edit<E> {
         let Counters { next_table, next_extent, table_event_lsn } = self.counters;
         let mut ops = vec![Op::Counters { next_table, next_extent, table_event_lsn }];
+        ops.extend(self.timeline.marks().iter().copied().map(Op::TimeMark));
         for (&table, described) in &self.tables {
             let name = described.name.to_string();
             ops.push(Op::CreateTable { table, created_lsn: described.created_lsn, name });
             let options = described.version.options;
             if options != TableOptions::new() {
                 ops.push(Op::TableOptions { table, options });
+            }
+            let expired = described.version.expired;
+            if expired > 0 {
+                let ttl = options.ttl_micros().unwrap_or(0);
+                ops.push(Op::TimeToLive { table, ttl, expired });
             }
             let map = described.version.drained.clone();
             ops.push(Op::DrainedMap { table, map });
@@ -140,6 +151,7 @@ impl<E: Described> State<E> {
                 drained: version.drained.clone(),
                 answers: Arc::clone(&version.answers),
                 options: version.options,
+                expired: version.expired,
             }
         };
         let tables = self.tables.iter().map(|(&id, table)| {
@@ -152,7 +164,8 @@ impl<E: Described> State<E> {
             let extents = map_level(&pending.extents);
             (run, PendingRun { table: pending.table, extents })
         });
-        State { tables, pending: pending.collect(), counters: self.counters }
+        let timeline = Arc::clone(&self.timeline);
+        State { tables, pending: pending.collect(), counters: self.counters, timeline }
     }
 }
 
@@ -226,14 +239,34 @@ impl<E: Described> Draft<E> {
                 self.version(*table)?.options = *options;
                 Ok(())
             }
+            Op::TimeMark(mark) => self.mark_time(*mark),
+            Op::TimeToLive { table, ttl, expired } => self.set_ttl(*table, *ttl, *expired),
             Op::Counters { next_table, next_extent, table_event_lsn } => {
-                let counters = &mut self.state.counters;
-                counters.next_table = counters.next_table.max(*next_table);
-                counters.next_extent = counters.next_extent.max(*next_extent);
-                counters.table_event_lsn = counters.table_event_lsn.max(*table_event_lsn);
+                self.raise(*next_table, *next_extent, *table_event_lsn);
                 Ok(())
             }
         }
+    }
+
+    fn raise(&mut self, next_table: TableId, next_extent: u64, table_event_lsn: Lsn) {
+        let counters = &mut self.state.counters;
+        counters.next_table = counters.next_table.max(next_table);
+        counters.next_extent = counters.next_extent.max(next_extent);
+        counters.table_event_lsn = counters.table_event_lsn.max(table_event_lsn);
+    }
+
+    fn mark_time(&mut self, mark: TimeMark) -> Result<(), Broken> {
+        invariants::time_goes_on(&self.state.timeline, mark)?;
+        Arc::make_mut(&mut self.state.timeline).add(mark);
+        Ok(())
+    }
+
+    fn set_ttl(&mut self, table: TableId, ttl: u64, expired: Lsn) -> Result<(), Broken> {
+        let version = self.version(table)?;
+        version.options.ttl = (ttl > 0).then(|| Duration::from_micros(ttl));
+        invariants::ttl_is_sound(&version.options)?;
+        version.expired = version.expired.max(expired);
+        Ok(())
     }
 
     fn create_table(&mut self, id: TableId, created_lsn: Lsn, name: &str) -> Result<(), Broken> {

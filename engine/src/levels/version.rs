@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{LevelCursor, Run};
 use crate::error::Result;
-use crate::extent::{BlockCache, Described, Extent, Found};
-use crate::mvcc::{DrainedMap, KeyInterval};
+use crate::extent::{BlockCache, Described, Extent, Found, ReadAhead};
+use crate::mvcc::{DrainedMap, KeyInterval, Time, Timeline};
 use crate::options::TableOptions;
 use crate::record::{Lsn, TableId};
 
@@ -133,6 +133,8 @@ pub(crate) struct Version<E = Arc<Extent>> {
     pub(crate) drained: DrainedMap,
     pub(crate) answers: Arc<Answers>,
     pub(crate) options: TableOptions,
+    /// All at or below it had expired when the time to live was changed last.
+    pub(crate) expired: Lsn,
 }
 
 impl<E: Described> Version<E> {
@@ -140,7 +142,13 @@ impl<E: Described> Version<E> {
     pub(crate) fn empty(table: TableId) -> Version<E> {
         let (levels, runs, drained) = (Vec::new(), Vec::new(), DrainedMap::default());
         let options = TableOptions::new();
-        Version { table, levels, runs, drained, answers: Arc::default(), options }
+        Version { table, levels, runs, drained, answers: Arc::default(), options, expired: 0 }
+    }
+
+    /// The LSN up to which everything has expired at a moment: as if all of it were deleted.
+    pub(crate) fn expired_at(&self, timeline: &Timeline, time: Time) -> Lsn {
+        let ttl = self.options.ttl_micros();
+        ttl.map_or(0, |ttl| timeline.expired(ttl, time)).max(self.expired)
     }
 
     /// Level `n`, counted from 1; `None` where nothing was ever put.
@@ -177,9 +185,12 @@ impl Version {
     pub(crate) fn cursors(
         &self,
         cache: &Arc<BlockCache>,
-        fill: bool,
+        ahead: &Arc<ReadAhead>,
     ) -> impl Iterator<Item = LevelCursor> {
         let levels = self.levels.iter().filter(|level| !level.is_empty());
-        levels.map(move |l| LevelCursor::new(Arc::clone(l.extents()), Arc::clone(cache), fill))
+        let (cache, ahead) = (Arc::clone(cache), Arc::clone(ahead));
+        levels.map(move |level| {
+            LevelCursor::new(Arc::clone(level.extents()), Arc::clone(&cache), Arc::clone(&ahead))
+        })
     }
 }

@@ -5,6 +5,9 @@
 //! it hides nothing any more: below it no level can have the key, and every reader is at or above
 //! it, so that whatever older version came with it goes too.
 //!
+//! What has expired goes, whatever lies below: that is older, and has expired too. Its deletes have
+//! nothing left to hide.
+//!
 //! A range tombstone over a key is as good as a newer version. Newer versions and range tombstones
 //! in upper levels are not looked at; that keeps too much, never too little.
 
@@ -15,15 +18,17 @@ use crate::record::{EntryRef, Kind, Lsn};
 #[derive(Debug)]
 pub(crate) struct Retain<'a> {
     horizon: &'a Horizon,
+    /// All up to it has expired for every reader.
+    expired: Lsn,
     key: Vec<u8>,
     /// The sequence number of the record before, if it was of the same key.
     newer: Option<Lsn>,
 }
 
 impl<'a> Retain<'a> {
-    /// Keeps what `horizon` asks for.
-    pub(crate) fn new(horizon: &'a Horizon) -> Retain<'a> {
-        Retain { horizon, key: Vec::new(), newer: None }
+    /// Keeps what `horizon` asks for, of what is newer than `expired`.
+    pub(crate) fn new(horizon: &'a Horizon, expired: Lsn) -> Retain<'a> {
+        Retain { horizon, expired, key: Vec::new(), newer: None }
     }
 
     /// The key of the record that it decided on last.
@@ -45,6 +50,9 @@ impl<'a> Retain<'a> {
             self.newer = None;
         }
         let newer = self.newer.replace(entry.seq).into_iter().chain(hidden_by).min();
+        if entry.seq <= self.expired {
+            return false;
+        }
         // What is newer than the horizon has readers still to come.
         let readable =
             |newer| entry.seq > self.horizon.newest() || self.horizon.needs(entry.seq, newer);
@@ -66,14 +74,15 @@ mod tests {
     use crate::extent::tests::{Entry, entries};
     use crate::mvcc::{SnapshotRegistry, Watermark};
 
-    /// What a reader at `lsn` sees of `key`.
-    fn read<'a>(list: &'a [Entry], key: &[u8], lsn: Lsn) -> Option<&'a [u8]> {
+    /// What a reader at `lsn` sees of `key`, all up to `expired` being too old.
+    fn read<'a>(list: &'a [Entry], key: &[u8], lsn: Lsn, expired: Lsn) -> Option<&'a [u8]> {
         let newest = list.iter().find(|e| e.key == key && e.seq <= lsn)?;
-        (newest.kind == Kind::Put).then_some(newest.value.as_slice())
+        let shown = newest.kind == Kind::Put && newest.seq > expired;
+        shown.then_some(newest.value.as_slice())
     }
 
-    fn retained(list: &[Entry], horizon: &Horizon, bottom: bool) -> Vec<Entry> {
-        let mut retain = Retain::new(horizon);
+    fn retained(list: &[Entry], horizon: &Horizon, expired: Lsn, bottom: bool) -> Vec<Entry> {
+        let mut retain = Retain::new(horizon, expired);
         list.iter().filter(|e| retain.keep(&e.as_ref(), None, || bottom)).cloned().collect()
     }
 
@@ -84,6 +93,7 @@ mod tests {
             deeper in entries(0..20),
             mut snapshots in prop::collection::vec(0u64..14, 0..4),
             newest in 0u64..14,
+            expired in 0u64..14,
         ) {
             snapshots.retain(|lsn| *lsn <= newest);
             snapshots.sort_unstable();
@@ -103,16 +113,25 @@ mod tests {
                 .into_iter()
                 .filter(|d| list.iter().all(|e| e.key != d.key || e.seq > d.seq))
                 .collect();
+            // Nobody reads as of before what has expired was written; some see more of it expired.
+            let expired = expired.min(horizon.oldest());
             for bottom in [true, false] {
                 let below: &[Entry] = if bottom { &[] } else { &deeper };
-                let kept = retained(&list, &horizon, bottom);
+                let kept = retained(&list, &horizon, expired, bottom);
+                prop_assert!(kept.iter().all(|e| e.seq > expired));
                 let (before, after) = ([&list, below].concat(), [&kept, below].concat());
                 for key in list.iter().map(|e| &e.key) {
                     for lsn in snapshots.iter().copied().chain(newest..16) {
-                        prop_assert_eq!(read(&before, key, lsn), read(&after, key, lsn));
+                        for later in [expired, expired + 1, lsn] {
+                            let later = later.max(expired);
+                            prop_assert_eq!(
+                                read(&before, key, lsn, later),
+                                read(&after, key, lsn, later)
+                            );
+                        }
                     }
                 }
-                let again = retained(&kept, &horizon, bottom);
+                let again = retained(&kept, &horizon, expired, bottom);
                 prop_assert_eq!(again, kept, "once is enough");
             }
             drop(held);
@@ -127,8 +146,8 @@ mod tests {
     fn without_snapshots_one_version_stays_and_tombstones_go_at_the_bottom() {
         let list =
             [Entry::put(b"a", 3, b"new"), Entry::put(b"a", 1, b"old"), Entry::delete(b"b", 2)];
-        assert_eq!(retained(&list, &horizon(9), true), &list[..1]);
-        assert_eq!(retained(&list, &horizon(9), false), [list[0].clone(), list[2].clone()]);
-        assert_eq!(retained(&list, &horizon(1), true), list, "not all of it is visible yet");
+        assert_eq!(retained(&list, &horizon(9), 0, true), &list[..1]);
+        assert_eq!(retained(&list, &horizon(9), 0, false), [list[0].clone(), list[2].clone()]);
+        assert_eq!(retained(&list, &horizon(1), 0, true), list, "not all of it is visible yet");
     }
 }

@@ -1,19 +1,26 @@
 //! Which versions exist for whom: snapshots and their horizon, the watermarks of commit, the
-//! drained map, range tombstones, and the epochs that say when bytes may be used again.
+//! drained map, range tombstones, the clock and when records were written, and the epochs that say
+//! when bytes may be used again.
 
+mod clock;
 mod drained;
 mod epoch;
 mod interval;
 mod snapshots;
+mod timeline;
 mod tombstones;
 mod watermark;
 
+pub(crate) use clock::{Clock, Time, micros};
 pub(crate) use drained::DrainedMap;
 pub(crate) use epoch::{defer, drive, is_pinned, pin};
 pub(crate) use interval::{KeyInterval, after, union};
 pub(crate) use snapshots::{Horizon, Registered, SnapshotRegistry};
+pub(crate) use timeline::{TimeMark, Timeline};
 pub(crate) use tombstones::{Tombstone, TombstoneList, Tombstones};
 pub(crate) use watermark::Watermark;
 
+#[cfg(any(test, feature = "testing"))]
+pub use clock::by_hand::HandClock;
 #[cfg(test)]
 pub(crate) use tombstones::tests::tombstones;

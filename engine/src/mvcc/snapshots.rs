@@ -6,7 +6,8 @@
 //!
 //! 1. A snapshot's LSN is read from the visible watermark under the mutex, and so is a horizon.
 //!    Hence a snapshot registered after a horizon was taken is not older than the horizon's
-//!    newest LSN, and versions dropped by that horizon are invisible to it.
+//!    newest LSN, and versions dropped by that horizon are invisible to it. The clock is read
+//!    with it, so the same holds for its time, and what has expired by then.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,29 +15,46 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use super::Watermark;
+use super::{Clock, Time, Watermark};
 use crate::record::Lsn;
 
 /// The registered snapshots of one database.
 #[derive(Debug)]
 pub(crate) struct SnapshotRegistry {
     visible: Arc<Watermark>,
-    /// LSN → how many snapshots stand at it, and since when there has been one.
-    held: Mutex<BTreeMap<Lsn, (usize, Instant)>>,
+    clock: Arc<Clock>,
+    held: Mutex<BTreeMap<Lsn, Held>>,
+}
+
+/// Snapshots that stand at one LSN.
+#[derive(Debug)]
+struct Held {
+    count: usize,
+    /// Since when there has been one.
+    since: Instant,
+    /// The time of the first of them.
+    time: Time,
 }
 
 impl SnapshotRegistry {
     /// An empty registry over the database's visible watermark.
+    #[cfg(test)]
     pub(crate) fn new(visible: Arc<Watermark>) -> Arc<SnapshotRegistry> {
-        Arc::new(SnapshotRegistry { visible, held: Mutex::new(BTreeMap::new()) })
+        SnapshotRegistry::with_clock(visible, Clock::of_machine())
+    }
+
+    /// An empty registry over the database's visible watermark and its clock.
+    pub(crate) fn with_clock(visible: Arc<Watermark>, clock: Arc<Clock>) -> Arc<SnapshotRegistry> {
+        Arc::new(SnapshotRegistry { visible, clock, held: Mutex::new(BTreeMap::new()) })
     }
 
     /// Registers a snapshot of everything visible now.
     pub(crate) fn register(self: &Arc<Self>) -> Registered {
         let mut held = self.held.lock();
-        let lsn = self.visible.get();
-        held.entry(lsn).or_insert_with(|| (0, Instant::now())).0 += 1;
-        Registered { registry: Arc::clone(self), lsn }
+        let (lsn, time) = (self.visible.get(), self.clock.now());
+        let first = || Held { count: 0, since: Instant::now(), time };
+        held.entry(lsn).or_insert_with(first).count += 1;
+        Registered { registry: Arc::clone(self), lsn, time }
     }
 
     /// What a compaction that starts now has to keep.
@@ -48,18 +66,21 @@ impl SnapshotRegistry {
             lsns.push(newest);
         }
         debug_assert!(lsns.is_sorted(), "no snapshot is newer than the watermark (invariant 1)");
-        Horizon { lsns }
+        let now = self.clock.now();
+        let time = held.values().next().map_or(now, |held| held.time);
+        debug_assert!(time <= now, "no snapshot is of a later time (invariant 1)");
+        Horizon { lsns, time, now }
     }
 
     /// How many snapshots are held, and the oldest one's LSN.
     pub(crate) fn held(&self) -> (usize, Option<Lsn>) {
         let held = self.held.lock();
-        (held.values().map(|(count, _)| count).sum(), held.keys().next().copied())
+        (held.values().map(|held| held.count).sum(), held.keys().next().copied())
     }
 
     /// For how long the oldest one has been held.
     pub(crate) fn oldest_age(&self) -> Option<Duration> {
-        self.held.lock().values().next().map(|(_, since)| since.elapsed())
+        self.held.lock().values().next().map(|held| held.since.elapsed())
     }
 }
 
@@ -68,6 +89,7 @@ impl SnapshotRegistry {
 pub(crate) struct Registered {
     registry: Arc<SnapshotRegistry>,
     lsn: Lsn,
+    time: Time,
 }
 
 impl Registered {
@@ -75,14 +97,19 @@ impl Registered {
     pub(crate) fn lsn(&self) -> Lsn {
         self.lsn
     }
+
+    /// The moment by which it goes: what has expired later is there for it.
+    pub(crate) fn time(&self) -> Time {
+        self.time
+    }
 }
 
 impl Drop for Registered {
     fn drop(&mut self) {
         let mut held = self.registry.held.lock();
-        if let Some((count, _)) = held.get_mut(&self.lsn) {
-            *count -= 1;
-            if *count == 0 {
+        if let Some(at_lsn) = held.get_mut(&self.lsn) {
+            at_lsn.count -= 1;
+            if at_lsn.count == 0 {
                 held.remove(&self.lsn);
             }
         }
@@ -93,6 +120,8 @@ impl Drop for Registered {
 #[derive(Clone, Debug)]
 pub(crate) struct Horizon {
     lsns: Vec<Lsn>,
+    time: Time,
+    now: Time,
 }
 
 impl Horizon {
@@ -109,6 +138,16 @@ impl Horizon {
     /// The oldest LSN at which somebody reads.
     pub(crate) fn oldest(&self) -> Lsn {
         self.lsns.first().copied().unwrap_or(0)
+    }
+
+    /// The earliest moment by which somebody reads.
+    pub(crate) fn oldest_time(&self) -> Time {
+        self.time
+    }
+
+    /// The moment at which it was taken.
+    pub(crate) fn now(&self) -> Time {
+        self.now
     }
 
     /// Whether some reader sees the version `seq` of a key whose next newer version is `newer`.

@@ -46,6 +46,18 @@ pub(crate) trait File: Send + Sync + fmt::Debug {
     /// Hints that a range will be needed soon. It may be read ahead.
     fn will_need(&self, offset: u64, len: u64);
 
+    /// Has reads and writes pass by the operating system's cache from now on, or no more; whether
+    /// they do then. They never do where that is not known. The length must be a multiple of 4096
+    /// meanwhile, and no two writes at a time may touch the same 4096 bytes.
+    fn set_direct(&self, _on: bool) -> bool {
+        false
+    }
+
+    /// Whether reads and writes pass by the operating system's cache.
+    fn is_direct(&self) -> bool {
+        false
+    }
+
     /// The length in bytes.
     fn len(&self) -> io::Result<u64>;
 

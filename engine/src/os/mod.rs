@@ -2,6 +2,7 @@
 //! a second process out, and the guard that catches forked children.
 
 mod cores;
+mod direct;
 mod files;
 mod fork;
 mod lock;

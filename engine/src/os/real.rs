@@ -5,7 +5,9 @@ use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::direct;
 use super::files::{File, Files, OpenHow};
 
 /// The file system of this machine.
@@ -13,31 +15,62 @@ use super::files::{File, Files, OpenHow};
 pub(crate) struct RealFiles;
 
 #[derive(Debug)]
-struct RealFile(fs::File);
+struct RealFile {
+    file: fs::File,
+    is_direct: AtomicBool,
+}
+
+impl RealFile {
+    /// Runs a direct access, if they are; `None` if the caller has to go through the cache.
+    fn directly<T>(&self, access: impl FnOnce() -> io::Result<T>) -> Option<io::Result<T>> {
+        if !self.is_direct() {
+            return None;
+        }
+        match access() {
+            Err(e) if direct::is_refusal(&e) => {
+                self.set_direct(false);
+                None
+            }
+            done => Some(done),
+        }
+    }
+}
 
 impl File for RealFile {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        self.0.read_at(buffer, offset)
+        let done = self.directly(|| direct::read_at(&self.file, buffer, offset));
+        done.unwrap_or_else(|| self.file.read_at(buffer, offset))
     }
 
     fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        self.0.write_all_at(bytes, offset)
+        let done = self.directly(|| direct::write_all_at(&self.file, bytes, offset));
+        done.unwrap_or_else(|| self.file.write_all_at(bytes, offset))
+    }
+
+    fn set_direct(&self, on: bool) -> bool {
+        let is_direct = direct::set(&self.file, on);
+        self.is_direct.store(is_direct, Ordering::Relaxed);
+        is_direct
+    }
+
+    fn is_direct(&self) -> bool {
+        self.is_direct.load(Ordering::Relaxed)
     }
 
     fn sync(&self) -> io::Result<()> {
-        self.0.sync_data()
+        self.file.sync_data()
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
-        self.0.set_len(len)
+        self.file.set_len(len)
     }
 
     fn preallocate(&self, len: u64) -> io::Result<()> {
         use rustix::fs::FallocateFlags;
-        match rustix::fs::fallocate(&self.0, FallocateFlags::empty(), 0, len) {
+        match rustix::fs::fallocate(&self.file, FallocateFlags::empty(), 0, len) {
             Ok(()) => Ok(()),
             // A file system without preallocation: the space is found at the write.
-            Err(rustix::io::Errno::OPNOTSUPP) => self.0.set_len(len),
+            Err(rustix::io::Errno::OPNOTSUPP) => self.file.set_len(len),
             Err(e) => Err(e.into()),
         }
     }
@@ -45,11 +78,11 @@ impl File for RealFile {
     fn will_need(&self, offset: u64, len: u64) {
         use rustix::fs::{Advice, fadvise};
         // A hint that is refused is no failure.
-        fadvise(&self.0, offset, std::num::NonZeroU64::new(len), Advice::WillNeed).unwrap_or(());
+        fadvise(&self.file, offset, std::num::NonZeroU64::new(len), Advice::WillNeed).unwrap_or(());
     }
 
     fn len(&self) -> io::Result<u64> {
-        Ok(self.0.metadata()?.len())
+        Ok(self.file.metadata()?.len())
     }
 }
 
@@ -66,7 +99,8 @@ impl Files for RealFiles {
                 options.write(true).create_new(true);
             }
         }
-        Ok(Arc::new(RealFile(options.open(path)?)))
+        let file = options.open(path)?;
+        Ok(Arc::new(RealFile { file, is_direct: AtomicBool::new(false) }))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -92,5 +126,24 @@ impl Files for RealFiles {
 
     fn sync_directory(&self, path: &Path) -> io::Result<()> {
         fs::File::open(path)?.sync_all()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rustix::io::Errno;
+
+    use super::*;
+
+    #[test]
+    fn a_refused_access_goes_through_the_cache_from_then_on() {
+        let file = tempfile::tempfile().unwrap();
+        let file = RealFile { file, is_direct: AtomicBool::new(true) };
+        let failing = |errno: Errno| move || Err::<(), _>(io::Error::from(errno));
+        let failed = file.directly(failing(Errno::IO)).unwrap();
+        assert_eq!(Errno::from_io_error(&failed.unwrap_err()), Some(Errno::IO));
+        assert!(file.is_direct(), "an I/O error is one, whatever the way");
+        assert!(file.directly(failing(Errno::INVAL)).is_none() && !file.is_direct());
+        assert!(file.directly(failing(Errno::IO)).is_none(), "not even tried");
     }
 }

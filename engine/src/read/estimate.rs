@@ -1,7 +1,7 @@
 //! How much lies in a range, without reading it.
 
 use crate::memtable::Memtable;
-use crate::read::KeyRange;
+use crate::read::{AsOf, KeyRange};
 use crate::record::{Cursor, LSN_MAX};
 use crate::view::View;
 
@@ -24,9 +24,10 @@ impl Estimate {
 
 /// Estimates what `range` holds. Extents inside it count whole, extents across its ends by half;
 /// in memory up to a few thousand records are counted, beyond that half of all
-/// (all of them, for the range of all keys). Extents that a range delete in memory hides do not
-/// count. Versions and deletes count as records. Cost: no I/O. The caller holds an epoch guard.
-pub(crate) fn estimate(view: &View, range: &KeyRange) -> Estimate {
+/// (all of them, for the range of all keys). Extents that a range delete in memory hides, and those
+/// of which all has expired, do not count. Versions and deletes count as records. Cost: no I/O. The
+/// caller holds an epoch guard.
+pub(crate) fn estimate(view: &View, range: &KeyRange, as_of: AsOf) -> Estimate {
     let mut sum = Estimate::default();
     for memtable in view.frozen.iter().map(|f| &f.memtable).chain([&view.active]) {
         sum.add(in_memtable(memtable, range));
@@ -43,7 +44,8 @@ pub(crate) fn estimate(view: &View, range: &KeyRange) -> Estimate {
     });
     for (extent, newest) in in_levels.chain(in_runs) {
         let meta = extent.meta();
-        if ranges.as_ref().is_some_and(|r| r.hide(&meta.interval(), newest)) {
+        let is_hidden = ranges.as_ref().is_some_and(|r| r.hide(&meta.interval(), newest));
+        if is_hidden || newest <= as_of.expired {
             continue;
         }
         let inside = range.above_lower(&meta.smallest_key) && range.below_upper(&meta.greatest_key);

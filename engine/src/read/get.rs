@@ -4,12 +4,19 @@ use bytes::Bytes;
 
 use crate::error::Result;
 use crate::extent::BlockCache;
+use crate::read::AsOf;
 use crate::record::{Kind, Lsn};
 use crate::view::View;
 
-/// The value of `key` as of `at`, from the newest place that knows of it (view invariant 1); the
+/// The value of `key` at a moment, from the newest place that knows of it (view invariant 1); the
 /// newest run is held against what is in memory. The caller holds an epoch guard.
-pub(crate) fn get(view: &View, cache: &BlockCache, key: &[u8], at: Lsn) -> Result<Option<Bytes>> {
+pub(crate) fn get(
+    view: &View,
+    cache: &BlockCache,
+    key: &[u8],
+    as_of: AsOf,
+) -> Result<Option<Bytes>> {
+    let at = as_of.lsn;
     let in_memory = view
         .active
         .get(key, at)
@@ -21,26 +28,29 @@ pub(crate) fn get(view: &View, cache: &BlockCache, key: &[u8], at: Lsn) -> Resul
     if view.has_runs() {
         let above = in_memory.as_ref().map_or(0, |record| record.seq);
         if let Some(found) = view.newest_in_runs(key, above, at, cache)? {
-            let shown = found.kind == Kind::Put && !is_hidden(view, key, found.seq, at)?;
+            let shown = found.kind == Kind::Put && !is_hidden(view, key, found.seq, as_of)?;
             return Ok(shown.then_some(found.value));
         }
     }
     if let Some(record) = in_memory {
-        let shown = record.kind == Kind::Put && !is_hidden(view, key, record.seq, at)?;
+        let shown = record.kind == Kind::Put && !is_hidden(view, key, record.seq, as_of)?;
         return Ok(shown.then(|| Bytes::copy_from_slice(record.value)));
     }
     match view.version.get(key, at, cache)? {
         Some(found) if found.kind == Kind::Put => {
-            Ok((!is_hidden(view, key, found.seq, at)?).then_some(found.value))
+            Ok((!is_hidden(view, key, found.seq, as_of)?).then_some(found.value))
         }
         _ => Ok(None),
     }
 }
 
-/// Whether a range tombstone hides the version `seq` of `key` from a read at `at`.
-fn is_hidden(view: &View, key: &[u8], seq: Lsn, at: Lsn) -> Result<bool> {
+/// Whether the version `seq` of `key`, the newest one, has expired or lies under a range tombstone.
+fn is_hidden(view: &View, key: &[u8], seq: Lsn, as_of: AsOf) -> Result<bool> {
+    if seq <= as_of.expired {
+        return Ok(true);
+    }
     match view.range_tombstones() {
-        Some(ranges) => Ok(ranges.newest_over(key, at)? > seq),
+        Some(ranges) => Ok(ranges.newest_over(key, as_of.lsn)? > seq),
         None => Ok(false),
     }
 }

@@ -5,7 +5,18 @@ mod get;
 mod newest;
 mod scan;
 
+use crate::record::Lsn;
+
 pub(crate) use estimate::{Estimate, estimate};
 pub(crate) use get::get;
 pub(crate) use newest::{changed, newest};
 pub(crate) use scan::{Chunk, FrozenRows, KeyRange, Rows, backward, forward};
+
+/// The moment as of which something is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct AsOf {
+    /// The last commit that is seen.
+    pub(crate) lsn: Lsn,
+    /// All up to it has expired, as if it were deleted.
+    pub(crate) expired: Lsn,
+}

@@ -1,7 +1,7 @@
 //! What has changed since a moment: how transactions see that they came too late.
 
 use crate::error::Result;
-use crate::extent::BlockCache;
+use crate::extent::{BlockCache, ReadAhead};
 use crate::read::KeyRange;
 use crate::record::{Cursor, LSN_MAX, Lsn};
 use crate::view::View;
@@ -46,7 +46,7 @@ pub(crate) fn changed(
     {
         return Ok(Some(newer));
     }
-    let mut cursor = view.cursor(cache);
+    let mut cursor = view.cursor(cache, &ReadAhead::for_user());
     cursor.seek(range.start(), LSN_MAX)?;
     while let Some(entry) = cursor.entry().filter(|entry| range.below_upper(entry.key)) {
         if entry.seq > since && range.above_lower(entry.key) {

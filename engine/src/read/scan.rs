@@ -7,10 +7,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::error::{Error, Result};
-use crate::extent::BlockCache;
+use crate::extent::{BlockCache, ReadAhead};
 use crate::limits::MAX_KEY_LEN;
 use crate::mvcc::{KeyInterval, after};
-use crate::record::{Cursor, Kind, LSN_MAX, Lsn};
+use crate::read::AsOf;
+use crate::record::{Cursor, Kind, LSN_MAX};
 use crate::view::View;
 
 /// A range of keys with owned bounds.
@@ -204,18 +205,19 @@ impl FrozenRows {
     }
 }
 
-/// The first rows of `range` as of `at`, in ascending order. The caller holds an epoch guard.
+/// The first rows of `range` at a moment, in ascending order. The caller holds an epoch guard.
 pub(crate) fn forward(
     view: &View,
-    cache: &Arc<BlockCache>,
+    (cache, ahead): (&Arc<BlockCache>, &Arc<ReadAhead>),
     range: &KeyRange,
-    at: Lsn,
+    AsOf { lsn: at, expired }: AsOf,
     chunk: Chunk,
 ) -> Result<Rows> {
-    let mut cursor = view.cursor(cache);
+    let mut cursor = view.cursor(cache, ahead);
     cursor.seek(range.start(), LSN_MAX)?;
     let ranges = view.range_tombstones();
     let is_hidden = |key: &[u8], seq| match &ranges {
+        _ if seq <= expired => Ok(true),
         Some(ranges) => Ok(ranges.newest_over(key, at)? > seq),
         None => Ok::<_, Error>(false),
     };
@@ -246,15 +248,15 @@ pub(crate) fn forward(
     Ok(rows)
 }
 
-/// The last rows of `range` as of `at`, in descending order. The caller holds an epoch guard.
+/// The last rows of `range` at a moment, in descending order. The caller holds an epoch guard.
 pub(crate) fn backward(
     view: &View,
-    cache: &Arc<BlockCache>,
+    (cache, ahead): (&Arc<BlockCache>, &Arc<ReadAhead>),
     range: &KeyRange,
-    at: Lsn,
+    AsOf { lsn: at, expired }: AsOf,
     chunk: Chunk,
 ) -> Result<Rows> {
-    let mut cursor = view.cursor(cache);
+    let mut cursor = view.cursor(cache, ahead);
     place_last(&mut cursor, range)?;
     let ranges = view.range_tombstones();
     let mut rows = Rows::with_room(chunk);
@@ -281,7 +283,7 @@ pub(crate) fn backward(
         }
         if let Some((Kind::Put, seq)) = newest {
             let over = ranges.as_ref().map_or(Ok(0), |ranges| ranges.newest_over(&key, at))?;
-            if over <= seq {
+            if over <= seq && seq > expired {
                 rows.push(&key, &value);
             }
         }

@@ -18,7 +18,7 @@ use bytes::Bytes;
 
 use super::{Epoch, Epochs, ExtentWriter};
 use crate::error::Result;
-use crate::extent::{BlockCache, Extent};
+use crate::extent::{BlockCache, Extent, ReadAhead};
 use crate::levels::{Level, LevelCursor, VersionSet};
 use crate::merge::MergingCursor;
 use crate::record::{Cursor, EntryRef, Kind, LSN_MAX};
@@ -57,8 +57,9 @@ impl Piece {
         Piece { extents, bytes, memory, tier, clean }
     }
 
-    fn cursor(&self, cache: &Arc<BlockCache>, fill: bool) -> LevelCursor {
-        LevelCursor::new(Arc::clone(self.extents.extents()), Arc::clone(cache), fill)
+    fn cursor(&self, cache: &Arc<BlockCache>, ahead: &Arc<ReadAhead>) -> LevelCursor {
+        let extents = Arc::clone(self.extents.extents());
+        LevelCursor::new(extents, Arc::clone(cache), Arc::clone(ahead))
     }
 
     /// The oldest and the newest epoch in it.
@@ -202,7 +203,7 @@ impl Spilled {
         epochs: &Epochs,
         cache: &Arc<BlockCache>,
     ) -> Result<Option<(Bytes, Write)>> {
-        let mut cursor = merging(&self.pieces, cache, true);
+        let mut cursor = merging(&self.pieces, cache, &ReadAhead::for_user());
         match lower {
             Bound::Unbounded => cursor.seek(b"", LSN_MAX)?,
             Bound::Included(key) => cursor.seek(key, LSN_MAX)?,
@@ -233,7 +234,7 @@ impl Spilled {
         epochs: &Epochs,
         cache: &Arc<BlockCache>,
     ) -> Result<Option<(Bytes, Write)>> {
-        let mut cursor = merging(&self.pieces, cache, true);
+        let mut cursor = merging(&self.pieces, cache, &ReadAhead::for_user());
         match upper {
             Bound::Unbounded => cursor.seek_before(None)?,
             Bound::Excluded(key) => cursor.seek_before(Some(key))?,
@@ -277,14 +278,18 @@ fn owned(entry: &EntryRef<'_>) -> (Bytes, Write) {
 }
 
 /// One cursor over pieces; of what is in several, the latest is seen.
-fn merging(pieces: &[Piece], cache: &Arc<BlockCache>, fill: bool) -> MergingCursor<'static> {
-    let cursor = |piece: &Piece| Box::new(piece.cursor(cache, fill)) as Box<dyn Cursor>;
+fn merging(
+    pieces: &[Piece],
+    cache: &Arc<BlockCache>,
+    ahead: &Arc<ReadAhead>,
+) -> MergingCursor<'static> {
+    let cursor = |piece: &Piece| Box::new(piece.cursor(cache, ahead)) as Box<dyn Cursor>;
     MergingCursor::new(pieces.iter().rev().map(cursor).collect())
 }
 
 /// Merges pieces into one, without what is dead and what no savepoint needs; whether that is clean.
 fn merge(pieces: &[Piece], store: Store<'_>, epochs: &Epochs) -> Result<(Vec<Arc<Extent>>, bool)> {
-    let mut cursor = merging(pieces, store.cache, false);
+    let mut cursor = merging(pieces, store.cache, &ReadAhead::for_job());
     let bytes = pieces.iter().map(|piece| piece.extents.bytes()).sum();
     let (mut writer, mut clean) = (ExtentWriter::new(store.set, bytes, true)?, true);
     let mut kept: Option<(Vec<u8>, Epoch)> = None;

@@ -77,6 +77,6 @@ impl<'a> ExtentWriter<'a> {
 
 /// Whatever the tables have: it does not stay.
 fn format() -> Format {
-    let TableOptions { block_size, filter_bits } = TableOptions::new();
+    let TableOptions { block_size, filter_bits, .. } = TableOptions::new();
     Format { compression: Compression::None, block_bytes: block_size as usize, filter_bits }
 }

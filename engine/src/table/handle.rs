@@ -10,8 +10,8 @@ use super::{Keep, Range, Shared, TableSlot};
 use crate::commit::{Batch, Target};
 use crate::error::Result;
 use crate::options::Durability;
-use crate::read::{self, Estimate, KeyRange};
-use crate::record::{Kind, Lsn};
+use crate::read::{self, AsOf, Estimate, KeyRange};
+use crate::record::Kind;
 use crate::view::View;
 
 /// A named, ordered map from bytes to bytes.
@@ -236,8 +236,8 @@ impl Table {
         Range::new(self, range, Arc::new(self.shared.snapshots.register()), || None)
     }
 
-    /// About how many keys lie in `range`. Costs no I/O; versions and deletes that were not
-    /// compacted yet count, extents at the ends of the range count by half.
+    /// About how many keys lie in `range`. Costs no I/O; versions, deletes and expired records that
+    /// were not compacted yet count, extents at the ends of the range count by half.
     ///
     /// # Errors
     ///
@@ -257,10 +257,10 @@ impl Table {
     }
 
     fn estimate(&self, range: &KeyRange) -> Result<Estimate> {
-        self.read(|view, _| Ok(read::estimate(view, range)))
+        self.read(|view, at| Ok(read::estimate(view, range, at)))
     }
 
-    fn read<T>(&self, f: impl Fn(&View, Lsn) -> Result<T>) -> Result<T> {
+    fn read<T>(&self, f: impl Fn(&View, AsOf) -> Result<T>) -> Result<T> {
         self.shared.with_table(&self.slot, |core| self.shared.read(core, None, &f))
     }
 }

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use super::core::TableCore;
 use super::{Keep, Shared, Table};
 use crate::error::{Error, Result};
+use crate::extent::ReadAhead;
 use crate::mvcc::Registered;
 use crate::read::{self, Chunk, FrozenRows, KeyRange, Rows};
 
@@ -19,7 +20,8 @@ const CHUNK_BYTES: usize = 256 * 1024;
 /// Keys and values of a range, in order from either end, all as of one moment.
 ///
 /// It owns what it returns and borrows nothing; it may outlive the handles it came from and move
-/// between threads. Between calls it holds only its snapshot. After an error it ends.
+/// between threads. Between calls it holds only its snapshot and, once it has gone on for a
+/// while, what it has read ahead. After an error it ends.
 ///
 /// Rows are read in chunks, and those of a chunk share one buffer of up to 256 KiB: copy what you
 /// keep for long. If you know how many rows you want, say so with [`Range::limit`].
@@ -32,6 +34,8 @@ pub struct Range {
     rest: KeyRange,
     front: FrozenRows,
     back: FrozenRows,
+    /// What was read ahead from either end.
+    ahead: [Arc<ReadAhead>; 2],
     next_rows: usize,
     /// How many rows it may still read.
     left: usize,
@@ -57,6 +61,7 @@ impl Range {
             rest: range,
             front: FrozenRows::default(),
             back: FrozenRows::default(),
+            ahead: [ReadAhead::for_user(), ReadAhead::for_user()],
             next_rows: FIRST_ROWS,
             left: usize::MAX,
             refused: refused(),
@@ -98,7 +103,7 @@ impl Range {
     fn fill_front(&mut self) -> Result<()> {
         let chunk = self.chunk();
         let rows = self.shared.read(&self.core, Some(&self.snapshot), |view, at| {
-            read::forward(view, &self.shared.cache, &self.rest, at, chunk)
+            read::forward(view, (&self.shared.cache, &self.ahead[0]), &self.rest, at, chunk)
         })?;
         if let Some(key) = rows.last_key() {
             self.rest.lower = Bound::Excluded(key.to_vec());
@@ -110,7 +115,7 @@ impl Range {
     fn fill_back(&mut self) -> Result<()> {
         let chunk = self.chunk();
         let rows = self.shared.read(&self.core, Some(&self.snapshot), |view, at| {
-            read::backward(view, &self.shared.cache, &self.rest, at, chunk)
+            read::backward(view, (&self.shared.cache, &self.ahead[1]), &self.rest, at, chunk)
         })?;
         if let Some(key) = rows.last_key() {
             self.rest.upper = Bound::Excluded(key.to_vec());

@@ -16,13 +16,13 @@ use crate::alloc::ZonePool;
 use crate::commit::{Batch, Committer, Group, Pending, Poison};
 use crate::error::{Error, ErrorKind, Result};
 use crate::extent::BlockCache;
-use crate::levels::VersionSet;
+use crate::levels::{Version, VersionSet};
 use crate::locks::{DEFAULT_WAIT, LockManager, Locker, Mode, Patience};
-use crate::mvcc::{Registered, SnapshotRegistry};
+use crate::mvcc::{Clock, Registered, SnapshotRegistry, Time};
 use crate::options::Durability;
 use crate::os::ForkGuard;
 use crate::pm::{LINE, Region};
-use crate::read::KeyRange;
+use crate::read::{AsOf, KeyRange};
 use crate::record::Lsn;
 use crate::spill::WriteMemory;
 use crate::view::View;
@@ -36,6 +36,8 @@ pub(crate) struct Shared {
     pub(crate) zones: Arc<ZonePool>,
     pub(crate) committer: Committer,
     pub(crate) snapshots: Arc<SnapshotRegistry>,
+    /// The clock that records age by.
+    pub(crate) clock: Arc<Clock>,
     pub(crate) cache: Arc<BlockCache>,
     pub(crate) poison: Arc<Poison>,
     pub(crate) pace: Pace,
@@ -347,13 +349,13 @@ impl Shared {
         }
     }
 
-    /// Runs `f` with a view of `core` and the LSN to read it at: the snapshot's, or that of this
-    /// moment. Nothing in the view goes away meanwhile.
+    /// Runs `f` with a view of `core` and the moment to read it as of: the snapshot's, or this one.
+    /// Nothing in the view goes away meanwhile.
     pub(crate) fn read<T>(
         &self,
         core: &TableCore,
         snapshot: Option<&Registered>,
-        f: impl FnOnce(&View, Lsn) -> Result<T>,
+        f: impl FnOnce(&View, AsOf) -> Result<T>,
     ) -> Result<T> {
         self.check_open()?;
         let _guard = crate::mvcc::pin();
@@ -361,8 +363,10 @@ impl Shared {
         if let Some(snapshot) = snapshot {
             // Of a poisoned database nothing unsynced is served, to nobody.
             let lsn = snapshot.lsn();
-            let at = if self.poison.is_set() { lsn.min(self.committer.readable()) } else { lsn };
-            return f(&core.view(), at);
+            let lsn = if self.poison.is_set() { lsn.min(self.committer.readable()) } else { lsn };
+            let view = core.view();
+            let expired = self.expired(&view.version, || snapshot.time());
+            return f(&view, AsOf { lsn, expired });
         }
         loop {
             let at = self.committer.readable();
@@ -370,7 +374,21 @@ impl Shared {
             // A compaction that started after `at` was read may have dropped what it needs
             // (view invariant 3); the watermark has moved by then.
             if at >= view.pruned || self.poison.is_set() {
-                return f(&view, at);
+                // The clock is read last: later than by whoever left out of the view what had
+                // expired, so that no older version shows instead.
+                let expired = self.expired(&view.version, || self.clock.now());
+                return f(&view, AsOf { lsn: at, expired });
+            }
+        }
+    }
+
+    /// The LSN up to which all of a table has expired at a moment.
+    pub(crate) fn expired(&self, version: &Version, time: impl FnOnce() -> Time) -> Lsn {
+        match version.options.ttl {
+            None => version.expired,
+            Some(_) => {
+                let timeline = self.set.timeline();
+                version.expired_at(&timeline, time())
             }
         }
     }

@@ -21,6 +21,7 @@
 //! 5. The file of the greatest number is never removed, so no number is used again.
 
 mod give_back;
+mod lent;
 mod promise;
 
 use std::collections::BTreeMap;
@@ -36,6 +37,7 @@ use super::space::FreeMap;
 use crate::error::{Damage, Error, ErrorKind, Result};
 use crate::os::{File, Files, OpenHow};
 
+pub(crate) use lent::Lent;
 pub(crate) use promise::Promise;
 
 const GIB: u64 = 1024 * 1024 * 1024;
@@ -106,6 +108,11 @@ pub(crate) struct ExtentStore {
     sync_failed: AtomicBool,
     bytes_written: AtomicU64,
     bytes_read: AtomicU64,
+    reads: AtomicU64,
+    /// Bytes that were read ahead for users and are held for them.
+    lent: AtomicU64,
+    /// Files are to be read and written past the operating system's cache.
+    wants_direct: AtomicBool,
     syncs: AtomicU64,
     /// What the heat of extents is measured by.
     read_clock: AtomicU64,
@@ -165,6 +172,9 @@ impl ExtentStore {
             sync_failed: AtomicBool::new(false),
             bytes_written: AtomicU64::new(0),
             bytes_read: AtomicU64::new(0),
+            reads: AtomicU64::new(0),
+            lent: AtomicU64::new(0),
+            wants_direct: AtomicBool::new(false),
             syncs: AtomicU64::new(0),
             read_clock: AtomicU64::new(0),
             returned: AtomicU64::new(0),
@@ -190,6 +200,21 @@ impl ExtentStore {
         let file = ExtentFile { handle, dirty: AtomicBool::new(false) };
         self.handles.write().insert(number, Arc::new(file));
         Ok(())
+    }
+
+    /// Has files be read and written past the operating system's cache, those that are still to be
+    /// made too, as far as the file system can.
+    pub(crate) fn go_direct(&self) {
+        self.wants_direct.store(true, Ordering::Relaxed);
+        for file in self.handles.read().values() {
+            file.handle.set_direct(true);
+        }
+    }
+
+    /// Whether they are, all of them.
+    pub(crate) fn is_direct(&self) -> bool {
+        let handles = self.handles.read();
+        !handles.is_empty() && handles.values().all(|file| file.handle.is_direct())
     }
 
     fn take(&self, at: &Location) -> Result<()> {
@@ -261,6 +286,9 @@ impl ExtentStore {
         if old == 0 && !allocation.files.contains_key(&number) {
             let created = self.files.open(&path, OpenHow::CreateNew);
             let handle = created.map_err(|e| Error::io("create", &path, e))?;
+            if self.wants_direct.load(Ordering::Relaxed) {
+                handle.set_direct(true);
+            }
             self.new_names.store(true, Ordering::Release);
             let file = ExtentFile { handle, dirty: AtomicBool::new(false) };
             self.handles.write().insert(number, Arc::new(file));
@@ -349,6 +377,7 @@ impl ExtentStore {
             }
             Err(e) => return Err(Error::io("read", &path, e)),
         }
+        self.reads.fetch_add(1, Ordering::Relaxed);
         self.bytes_read.fetch_add(u64::from(len), Ordering::Relaxed);
         Ok(bytes)
     }
@@ -391,6 +420,11 @@ impl ExtentStore {
     /// Bytes read since the opening.
     pub(crate) fn bytes_read(&self) -> u64 {
         self.bytes_read.load(Ordering::Relaxed)
+    }
+
+    /// Reads since the opening, of whatever length.
+    pub(crate) fn reads(&self) -> u64 {
+        self.reads.load(Ordering::Relaxed)
     }
 
     /// How often extents were read since the opening, as far as they have told.

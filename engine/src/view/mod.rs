@@ -6,7 +6,7 @@ mod ranges;
 use std::sync::Arc;
 
 use crate::error::Result;
-use crate::extent::{BlockCache, Found};
+use crate::extent::{BlockCache, Found, ReadAhead};
 use crate::level0::Level0;
 use crate::levels::{ReadRun, Version};
 use crate::memtable::{Memtable, Record};
@@ -52,8 +52,13 @@ pub(crate) struct View {
 }
 
 impl View {
-    /// One cursor over everything in the view. The caller holds an epoch guard while it lives.
-    pub(crate) fn cursor<'a>(&'a self, cache: &'a Arc<BlockCache>) -> MergingCursor<'a> {
+    /// One cursor over everything in the view, for the user that `ahead` is of. The caller holds an
+    /// epoch guard while it lives.
+    pub(crate) fn cursor<'a>(
+        &'a self,
+        cache: &Arc<BlockCache>,
+        ahead: &Arc<ReadAhead>,
+    ) -> MergingCursor<'a> {
         let mut inputs: Vec<Box<dyn Cursor + 'a>> = Vec::with_capacity(4 + self.frozen.len());
         inputs.push(Box::new(self.active.cursor()));
         for frozen in &self.frozen {
@@ -61,9 +66,9 @@ impl View {
         }
         inputs.push(self.level0.cursor(&self.version.drained));
         for run in self.runs() {
-            inputs.push(Box::new(run.cursor(&self.version.drained, cache, true)));
+            inputs.push(Box::new(run.cursor(&self.version.drained, cache, ahead)));
         }
-        for level in self.version.cursors(cache, true) {
+        for level in self.version.cursors(cache, ahead) {
             inputs.push(Box::new(level));
         }
         MergingCursor::new(inputs)

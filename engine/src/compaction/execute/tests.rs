@@ -5,8 +5,8 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::compaction::{Situation, pick};
-use crate::extent::Found;
 use crate::extent::tests::{Entry, forward};
+use crate::extent::{Found, ReadAhead};
 use crate::levels::LevelCursor;
 use crate::mvcc::{KeyInterval, SnapshotRegistry, Tombstone, Watermark};
 use crate::options::{Compression, TableOptions};
@@ -83,6 +83,7 @@ impl Fixture {
             cache: &self.cache,
             replaces: &below,
             horizon: &horizon,
+            expired: version.expired_at(&self.set.timeline(), horizon.oldest_time()),
             bottom: |key: &[u8]| version.is_bottom(1, key),
             ranges: &ranges,
             extent_bytes: self.shape.extent_bytes,
@@ -92,7 +93,10 @@ impl Fixture {
             before_write: &|_| {},
         };
         let upper = match &column {
-            Some(column) => Side::records(Box::new(column.cursor(&self.cache, false))).unwrap(),
+            Some(column) => {
+                let cursor = column.cursor(&self.cache, &ReadAhead::for_job());
+                Side::records(Box::new(cursor)).unwrap()
+            }
             None => Side::extents(&[], &self.cache, false),
         };
         let lower = Side::under(&ranges, &below, &self.cache, reuse).unwrap();
@@ -350,6 +354,7 @@ fn a_failed_sync_poisons_and_a_full_disk_does_not() {
             cache: &fixture.cache,
             replaces: &[],
             horizon: &horizon,
+            expired: 0,
             bottom: |_: &[u8]| true,
             ranges: &ranges,
             extent_bytes: SHAPE.extent_bytes,
@@ -358,7 +363,7 @@ fn a_failed_sync_poisons_and_a_full_disk_does_not() {
             promise: &fixture.set.store().promise(1, false)?,
             before_write: &|_| {},
         };
-        let upper = Side::records(Box::new(extent.cursor(&fixture.cache, false)))?;
+        let upper = Side::records(Box::new(extent.cursor(&fixture.cache, &ReadAhead::for_job())))?;
         let outputs = merge_to_level(upper, Side::extents(&[], &fixture.cache, true), &ctx)?;
         fixture.set.sync_extents()?;
         Ok::<_, Error>(outputs)
@@ -370,8 +375,11 @@ fn a_failed_sync_poisons_and_a_full_disk_does_not() {
     let outputs = merge().unwrap();
     assert_eq!(outputs.extents.iter().map(|e| e.meta().records).sum::<u64>(), 100);
     assert!(outputs.extents.len() > 1);
-    let mut cursor =
-        LevelCursor::new(outputs.extents.as_slice().into(), Arc::clone(&fixture.cache), true);
+    let mut cursor = LevelCursor::new(
+        outputs.extents.as_slice().into(),
+        Arc::clone(&fixture.cache),
+        ReadAhead::for_user(),
+    );
     cursor.seek(b"", LSN_MAX).unwrap();
     assert_eq!(forward(&mut cursor), list);
     drop((cursor, outputs));

@@ -3,7 +3,8 @@
 use super::State;
 use crate::extent::{Described, ExtentMeta};
 use crate::levels::version::{Level, MAX_LEVELS};
-use crate::mvcc::{DrainedMap, KeyInterval};
+use crate::mvcc::{DrainedMap, KeyInterval, TimeMark, Timeline};
+use crate::options::TableOptions;
 use crate::record::{Lsn, SYSTEM_TABLE, TableId};
 
 /// An edit breaks the invariant `name`.
@@ -100,4 +101,16 @@ pub(super) fn drained_never_falls(map: &DrainedMap, interval: &KeyInterval, seq:
     let highest = inside.map(|(_, seq)| *seq).fold(map.get(&interval.start), Lsn::max);
     let detail = || format!("drained to {highest} already, now to {seq}");
     require(highest <= seq, "drained_never_falls", detail)
+}
+
+/// Marks of LSNs ascend, and their times do not fall.
+pub(super) fn time_goes_on(timeline: &Timeline, mark: TimeMark) -> Check {
+    let detail = || format!("{mark:?} does not follow {:?}", timeline.last());
+    require(timeline.is_followed_by(mark), "time_goes_on", detail)
+}
+
+/// A time to live is one that a table can have.
+pub(super) fn ttl_is_sound(options: &TableOptions) -> Check {
+    let sound = options.check();
+    require(sound.is_ok(), "ttl_is_sound", || format!("{:?}", options.ttl))
 }

@@ -1,7 +1,7 @@
 use super::*;
 use crate::extent::ExtentMeta;
 use crate::levels::edit::tests::{meta, one_of_each};
-use crate::mvcc::{DrainedMap, KeyInterval};
+use crate::mvcc::{DrainedMap, KeyInterval, TimeMark};
 
 type Meta = Arc<ExtentMeta>;
 
@@ -12,6 +12,10 @@ fn add(level: u8, id: u64, from: &str, to: &str) -> Op<Meta> {
 fn start() -> State<Meta> {
     let create = Op::CreateTable { table: 1, created_lsn: 4, name: "t".into() };
     apply(&State::default(), vec![create, add(1, 1, "a", "c"), add(1, 2, "d", "f")]).unwrap()
+}
+
+fn mark(lsn: Lsn, time: u64) -> Op<Meta> {
+    Op::TimeMark(TimeMark { lsn, time })
 }
 
 /// A run whose extents have the numbers after its own.
@@ -61,6 +65,10 @@ fn each_invariant_is_kept() {
             vec![run(9, &[("a", "c")]), Op::RemoveFromRun { table: 1, run: 9, id: 10 }],
             "run_is_there",
         ),
+        (vec![mark(5, 100), mark(5, 101)], "time_goes_on"),
+        (vec![mark(5, 100), mark(6, 99)], "time_goes_on"),
+        (vec![Op::TimeToLive { table: 1, ttl: 999_999, expired: 0 }], "ttl_is_sound"),
+        (vec![Op::TimeToLive { table: 2, ttl: 0, expired: 0 }], "table_is_there"),
     ];
     for (ops, name) in cases {
         assert_eq!(apply(&state, ops.clone()).unwrap_err(), name, "{ops:?}");
@@ -143,4 +151,28 @@ fn a_checkpoint_makes_the_state_again() {
 fn an_edit_of_everything_is_refused_for_what_is_missing() {
     let broken = State::default().apply(&one_of_each()).unwrap_err();
     assert_eq!((broken.name, broken.detail.as_str()), ("table_is_there", "there is no table 4"));
+}
+
+#[test]
+fn what_has_expired_stays_so_over_changes_and_checkpoints() {
+    let ttl = |ttl, expired| Op::TimeToLive { table: 1, ttl, expired };
+    let minute = 60_000_000;
+    let again = |state: &State<Meta>| State::default().apply(&state.checkpoint()).unwrap().state;
+    let mut state = apply(&start(), vec![mark(10, 5 * minute), mark(20, 6 * minute)]).unwrap();
+    // What has expired seven minutes after the first mark and eight.
+    let expired = |state: &State<Meta>| {
+        let version = &state.tables[&1].version;
+        [12, 13].map(|at| version.expired_at(&state.timeline, at * minute))
+    };
+    for (op, want) in [
+        (ttl(7 * minute, 0), [10, 20]),
+        (ttl(0, 15), [15, 15]),
+        (ttl(8 * minute, 3), [15, 15]),
+        (ttl(7 * minute, 0), [15, 20]),
+    ] {
+        state = apply(&state, vec![op]).unwrap();
+        assert_eq!((expired(&state), expired(&again(&state))), (want, want));
+    }
+    assert_eq!(again(&state).timeline, state.timeline);
+    assert_eq!(again(&state).tables[&1].version.options, state.tables[&1].version.options);
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::commit::{Batch, Target};
 use crate::error::Result;
-use crate::extent::BlockCache;
+use crate::extent::{BlockCache, ReadAhead};
 use crate::levels::{Level, LevelCursor};
 use crate::locks::{Keys, Locker, Mode, Patience};
 use crate::memtable::{Record, record_len};
@@ -168,7 +168,7 @@ pub(crate) fn lock_run_again(
     shared.committer.lock_rows()?;
     let (space, name) = (target.lock_space(), || target.label());
     let extents = Arc::clone(run.extents());
-    let mut cursor = LevelCursor::new(extents, Arc::clone(&shared.cache), false);
+    let mut cursor = LevelCursor::new(extents, Arc::clone(&shared.cache), ReadAhead::for_job());
     cursor.seek(b"", LSN_MAX)?;
     while let Some(entry) = cursor.entry() {
         locker.lock_key(space, entry.key, Mode::Exclusive, Patience::None, &name)?;

@@ -1,0 +1,275 @@
+//! Reading ahead: who goes from block to block reads many of them at once.
+//!
+//! A user's range begins with single blocks. Once it has asked for two in a row it is a walk, and
+//! reads pieces: of 64 KiB first, each twice as long as the one before, up to 1 MiB. Jobs read
+//! pieces of 1 MiB from the start. A piece ends with its extent, and before blocks that are cached.
+//!
+//! What is read ahead waits with the reader, not in the cache, so it takes nothing's place there.
+//! Of what a user comes to, the cache gets the first 512 KiB of a walk: short ranges may well be
+//! read again. What a longer one reads, and what jobs read, it does not get at all.
+//!
+//! Ranges are read a chunk at a time, with new cursors each time, and a cursor goes through one
+//! extent only. So where a reader is lies here: a *lane* for each of the levels and runs that it
+//! walks in, found by the extent that the walk is in.
+//!
+//! Thread safety: one reader at a time; a mutex makes it safe for any.
+//!
+//! Invariants:
+//!
+//! 1. No two lanes are in one extent.
+//! 2. Pieces for users are lent by the store, up to when the last block that shares their memory
+//!    is gone.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use parking_lot::{Mutex, MutexGuard};
+
+use super::block::Block;
+use super::index::{Index, IndexEntry};
+use crate::tier::Lent;
+
+/// The first piece of a walk, in bytes.
+const FIRST: u32 = 64 * 1024;
+
+/// The longest one.
+const MOST: u32 = 1024 * 1024;
+
+/// How far a walk goes before it is a long one.
+const LONG: u64 = 512 * 1024;
+
+/// More places than a reader goes through at the same time.
+const LANES: usize = 16;
+
+/// Blocks that a lane remembers: a chunk may end in the block behind the one of its last row, and
+/// the next chunk begins at that row.
+const REMEMBERED: usize = 2;
+
+/// Blocks of one extent that were read at once.
+#[derive(Debug)]
+struct Piece {
+    offset: u32,
+    bytes: Bytes,
+}
+
+/// Bytes with the leave to hold them.
+struct Held {
+    bytes: Vec<u8>,
+    _lent: Option<Lent>,
+}
+
+impl AsRef<[u8]> for Held {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// A walk from block to block.
+#[derive(Debug)]
+pub(super) struct Lane {
+    extent: u64,
+    /// The block that was asked for last; `None` when the walk has just come into this extent.
+    at: Option<usize>,
+    is_backward: bool,
+    /// Bytes of the next piece; 0 where nothing was asked for in a row yet.
+    window: u32,
+    /// Bytes of the blocks that were asked for in a row.
+    come: u64,
+    piece: Option<Piece>,
+    remembered: VecDeque<(u64, usize, Arc<Block>)>,
+}
+
+/// Where one reader is, and what it has read ahead.
+#[derive(Debug)]
+pub(crate) struct ReadAhead {
+    is_job: bool,
+    lanes: Mutex<Vec<Lane>>,
+}
+
+impl ReadAhead {
+    /// For a range that a user reads.
+    pub(crate) fn for_user() -> Arc<ReadAhead> {
+        Arc::new(ReadAhead { is_job: false, lanes: Mutex::default() })
+    }
+
+    /// For a job, which goes through whole extents.
+    pub(crate) fn for_job() -> Arc<ReadAhead> {
+        Arc::new(ReadAhead { is_job: true, lanes: Mutex::default() })
+    }
+
+    /// Whether a job reads.
+    pub(super) fn is_job(&self) -> bool {
+        self.is_job
+    }
+
+    /// The reader goes from one extent on to the next one of its level, or to the one before.
+    pub(crate) fn cross(&self, from: u64, to: u64, is_backward: bool) {
+        let mut lanes = self.lanes.lock();
+        // A chunk that begins before the border finds the walk behind it already.
+        let Some(at) = lanes.iter().position(|lane| lane.extent == from) else { return };
+        let mut lane = lanes.remove(at);
+        (lane.extent, lane.at, lane.piece) = (to, None, None);
+        if lane.is_backward != is_backward {
+            (lane.is_backward, lane.window) = (is_backward, 0);
+        }
+        lanes.retain(|other| other.extent != to);
+        lanes.push(lane);
+    }
+
+    /// Where the reader is.
+    pub(super) fn lanes(&self) -> Lanes<'_> {
+        Lanes { is_job: self.is_job, lanes: self.lanes.lock() }
+    }
+}
+
+/// The lanes of a reader, while it asks for a block.
+pub(super) struct Lanes<'a> {
+    is_job: bool,
+    lanes: MutexGuard<'a, Vec<Lane>>,
+}
+
+impl Lanes<'_> {
+    /// A block that the reader was at just now.
+    pub(super) fn remembered(&self, extent: u64, n: usize) -> Option<Arc<Block>> {
+        let mut all = self.lanes.iter().flat_map(|lane| &lane.remembered);
+        all.find(|(e, m, _)| (*e, *m) == (extent, n)).map(|(_, _, block)| Arc::clone(block))
+    }
+
+    /// The reader comes to block `n`, of `len` bytes, of an extent.
+    pub(super) fn come_to(&mut self, extent: u64, n: usize, len: u32) -> &mut Lane {
+        let found = self.lanes.iter().position(|lane| lane.extent == extent);
+        let at = found.unwrap_or_else(|| {
+            if self.lanes.len() == LANES {
+                self.lanes.remove(0);
+            }
+            self.lanes.push(Lane::new(extent, n));
+            self.lanes.len() - 1
+        });
+        debug_assert_eq!(
+            self.lanes.iter().filter(|lane| lane.extent == extent).count(),
+            1,
+            "invariant 1"
+        );
+        let lane = &mut self.lanes[at];
+        lane.step_to(n, len);
+        if self.is_job {
+            lane.window = MOST;
+        }
+        lane
+    }
+}
+
+impl Lane {
+    fn new(extent: u64, n: usize) -> Lane {
+        Lane {
+            extent,
+            at: Some(n),
+            is_backward: false,
+            window: 0,
+            come: 0,
+            piece: None,
+            remembered: VecDeque::with_capacity(REMEMBERED),
+        }
+    }
+
+    fn step_to(&mut self, n: usize, len: u32) {
+        let is_backward = match self.at.replace(n) {
+            Some(at) if at == n => return,
+            Some(at) if at + 1 == n => false,
+            Some(at) if n + 1 == at => true,
+            None => self.is_backward,
+            Some(_) => {
+                (self.window, self.come) = (0, 0);
+                return;
+            }
+        };
+        if self.is_backward != is_backward {
+            (self.is_backward, self.window) = (is_backward, 0);
+        }
+        self.window = self.window.max(FIRST);
+        self.come += u64::from(len);
+    }
+
+    /// Whether what it comes to now is likely to be read again soon.
+    pub(super) fn is_short(&self) -> bool {
+        self.come <= LONG
+    }
+
+    /// Whether blocks are asked for in a row, so that more than one is worth reading.
+    pub(super) fn is_walk(&self) -> bool {
+        self.window > 0
+    }
+
+    /// The bytes of a block, if they were read ahead.
+    pub(super) fn read_ahead(&self, offset: u32, len: u32) -> Option<Bytes> {
+        let piece = self.piece.as_ref()?;
+        let from = offset.checked_sub(piece.offset)? as usize;
+        let to = from + len as usize;
+        (to <= piece.bytes.len()).then(|| piece.bytes.slice(from..to))
+    }
+
+    /// What to read so as to have block `n` and those behind it: the offset of the first byte, and
+    /// how many.
+    pub(super) fn next_piece(
+        &self,
+        index: &Index,
+        n: usize,
+        is_cached: impl Fn(u32) -> bool,
+    ) -> (u32, u32) {
+        let (entries, window) = (index.entries(), self.window);
+        let rest = if self.is_backward { &entries[..=n] } else { &entries[n..] };
+        let (start, end) = span(rest);
+        let is_leftover = end - start <= window + window / 2;
+        let mut blocks = match self.is_backward {
+            _ if is_leftover => rest,
+            false => &rest[..rest.partition_point(|b| b.offset + b.len - start <= window).max(1)],
+            true => &rest[rest.partition_point(|b| end - b.offset > window).min(n)..],
+        };
+        // The block that is asked for is at one end; at the other end nothing is read for nothing.
+        while let [first, .., last] = blocks {
+            let (farthest, nearer) = match self.is_backward {
+                false => (last, &blocks[..blocks.len() - 1]),
+                true => (first, &blocks[1..]),
+            };
+            if !is_cached(farthest.offset) {
+                break;
+            }
+            blocks = nearer;
+        }
+        let (start, end) = span(blocks);
+        (start, end - start)
+    }
+
+    /// Goes down to a smaller piece, and lets go of the one before; whether there is a smaller one.
+    pub(super) fn narrow(&mut self) -> bool {
+        let is_wide = self.window > FIRST || self.piece.is_some();
+        self.piece = None;
+        self.window = (self.window / 2).max(FIRST);
+        is_wide
+    }
+
+    /// Takes a piece that was read.
+    pub(super) fn take(&mut self, offset: u32, bytes: Vec<u8>, lent: Option<Lent>) {
+        self.window = (self.window * 2).min(MOST);
+        let bytes = Bytes::from_owner(Held { bytes, _lent: lent });
+        self.piece = Some(Piece { offset, bytes });
+    }
+
+    /// Remembers a block that the reader is at.
+    pub(super) fn remember(&mut self, n: usize, block: &Arc<Block>) {
+        if self.remembered.len() == REMEMBERED {
+            self.remembered.pop_front();
+        }
+        self.remembered.push_back((self.extent, n, Arc::clone(block)));
+    }
+}
+
+/// Where blocks that follow each other begin and end.
+fn span(blocks: &[IndexEntry]) -> (u32, u32) {
+    let start = blocks.first().map_or(0, |first| first.offset);
+    (start, blocks.last().map_or(start, |last| last.offset + last.len))
+}
+
+#[cfg(test)]
+mod tests;

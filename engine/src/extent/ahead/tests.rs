@@ -1,0 +1,99 @@
+use super::*;
+use crate::extent::index::IndexBuilder;
+
+/// The index of an extent of so many blocks of 16 KiB.
+fn index(blocks: u32) -> Index {
+    let mut builder = IndexBuilder::default();
+    (0..blocks).for_each(|n| builder.add(n << 14, 1 << 14, &n.to_be_bytes(), 1));
+    Index::decode(7, builder.finish(7)).unwrap()
+}
+
+const BLOCK: u32 = 1 << 14;
+
+/// The pieces that a reader of these blocks reads, as block numbers. None is cached.
+fn pieces(ahead: &ReadAhead, index: &Index, blocks: impl Iterator<Item = usize>) -> Vec<[u32; 2]> {
+    let mut read = Vec::new();
+    for n in blocks {
+        let entry = &index.entries()[n];
+        let mut lanes = ahead.lanes();
+        let lane = lanes.come_to(7, n, entry.len);
+        if lane.read_ahead(entry.offset, entry.len).is_some() || !lane.is_walk() {
+            continue;
+        }
+        let (offset, len) = lane.next_piece(index, n, |_| false);
+        assert!(offset <= entry.offset && entry.offset + entry.len <= offset + len);
+        lane.take(offset, vec![0; len as usize], None);
+        read.push([offset / BLOCK, len / BLOCK]);
+    }
+    read
+}
+
+#[test]
+fn a_walk_reads_pieces_that_double_and_leaves_no_crumbs() {
+    let (index, user) = (index(200), ReadAhead::for_user());
+    let forward = pieces(&user, &index, 0..200);
+    assert_eq!(forward, [[1, 4], [5, 8], [13, 16], [29, 32], [61, 64], [125, 75]]);
+    let backward = pieces(&ReadAhead::for_user(), &index, (0..200).rev());
+    assert_eq!(backward, [[195, 4], [187, 8], [171, 16], [139, 32], [75, 64], [0, 75]]);
+    let job = pieces(&ReadAhead::for_job(), &index, 0..200);
+    assert_eq!(job, [[0, 64], [64, 64], [128, 72]]);
+}
+
+#[test]
+fn leaps_are_no_walk_and_a_turn_begins_anew() {
+    let (index, user) = (index(200), ReadAhead::for_user());
+    assert_eq!(pieces(&user, &index, (0..200).step_by(3)), [[0; 2]; 0]);
+    assert_eq!(pieces(&user, &index, [10, 11, 15, 16, 17].into_iter()), [[11, 4], [16, 4]]);
+    assert_eq!(pieces(&user, &index, [16, 15, 14].into_iter()), [[12, 4]]);
+}
+
+#[test]
+fn a_walk_goes_on_behind_the_border() {
+    let (index, user) = (index(30), ReadAhead::for_user());
+    assert_eq!(pieces(&user, &index, 0..30), [[1, 4], [5, 8], [13, 17]]);
+    // The extent behind it has the number 7 too: what was read of the former does not pass.
+    user.cross(7, 8, false);
+    user.cross(8, 7, false);
+    assert_eq!(pieces(&user, &index, 0..30), [[0, 30]]);
+    user.cross(7, 8, true);
+    user.cross(8, 7, true);
+    assert_eq!(pieces(&user, &index, (20..30).rev()), [[26, 4], [18, 8]]);
+}
+
+#[test]
+fn what_is_cached_at_the_far_end_is_not_read() {
+    let (index, user) = (index(200), ReadAhead::for_user());
+    let mut lanes = user.lanes();
+    lanes.come_to(7, 10, BLOCK);
+    let lane = lanes.come_to(7, 11, BLOCK);
+    assert_eq!(lane.next_piece(&index, 11, |offset| offset >= 13 * BLOCK), (11 * BLOCK, 2 * BLOCK));
+    assert_eq!(lane.next_piece(&index, 11, |offset| offset == 13 * BLOCK).1, 4 * BLOCK);
+    assert_eq!(lane.next_piece(&index, 11, |_| true), (11 * BLOCK, BLOCK), "the one asked for is");
+}
+
+#[test]
+fn a_smaller_piece_is_tried_where_no_more_may_be_held() {
+    let (index, user) = (index(200), ReadAhead::for_user());
+    pieces(&user, &index, 0..30);
+    let mut lanes = user.lanes();
+    let lane = lanes.come_to(7, 30, BLOCK);
+    let mut lens = Vec::new();
+    loop {
+        lens.push(lane.next_piece(&index, 30, |_| false).1 / BLOCK);
+        if !lane.narrow() {
+            break;
+        }
+    }
+    assert_eq!(lens, [64, 32, 16, 8, 4]);
+}
+
+#[test]
+fn walks_of_many_extents_do_not_grow_in_number() {
+    let user = ReadAhead::for_user();
+    let mut lanes = user.lanes();
+    for extent in 0..100 {
+        lanes.come_to(extent, 3, BLOCK);
+        lanes.come_to(extent, 4, BLOCK);
+    }
+    assert_eq!(lanes.lanes.len(), LANES);
+}

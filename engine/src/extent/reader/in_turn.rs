@@ -1,0 +1,144 @@
+//! Blocks for those who go from one to the next: from the cache, from what was read ahead, or in
+//! pieces of many.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::{Extent, Parts};
+use crate::error::Result;
+use crate::extent::BlockCache;
+use crate::extent::ahead::{Lane, ReadAhead};
+use crate::extent::block::{Block, check_seal};
+use crate::extent::index::Index;
+use crate::tier::Lent;
+
+/// What is read ahead for users may take one byte for so many of the cache.
+const HELD_AHEAD: u64 = 16;
+
+impl Extent {
+    /// Block `n`, for a reader that goes from block to block.
+    pub(in crate::extent) fn block_in_turn(
+        &self,
+        parts: &Parts,
+        n: usize,
+        cache: &BlockCache,
+        ahead: &ReadAhead,
+    ) -> Result<Arc<Block>> {
+        let entry = &parts.index.entries()[n];
+        let (id, offset) = (self.meta.id, entry.offset);
+        if ahead.is_job() {
+            // No sign of use, and what is read is not kept.
+            if let Some(block) = cache.peek(id, offset) {
+                return Ok(block);
+            }
+            return self.load_in_turn(&parts.index, n, Some(cache), ahead).map(Arc::new);
+        }
+        self.heat.read(self.store.read_clock());
+        let mut lanes = ahead.lanes();
+        if let Some(block) = lanes.remembered(id, n) {
+            return Ok(block);
+        }
+        let lane = lanes.come_to(id, n, entry.len);
+        let is_kept = lane.is_short();
+        let cached = if is_kept { cache.get(id, offset) } else { cache.peek(id, offset) };
+        let block = match cached {
+            Some(block) => block,
+            None => {
+                let read = self.read_in_turn(&parts.index, n, Some(cache), (lane, false));
+                let block = Arc::new(match read {
+                    // In the cache it would hold all that was read with it.
+                    Some(bytes) if is_kept => {
+                        self.block_of(entry, Bytes::copy_from_slice(&bytes))?
+                    }
+                    Some(bytes) => self.block_of(entry, bytes)?,
+                    None => self.load_for_user(&parts.index, n, cache)?,
+                });
+                if is_kept {
+                    cache.insert(id, offset, Arc::clone(&block));
+                }
+                block
+            }
+        };
+        lane.remember(n, &block);
+        Ok(block)
+    }
+
+    /// Block `n` from the store, for a job.
+    pub(in crate::extent) fn load_in_turn(
+        &self,
+        index: &Index,
+        n: usize,
+        cache: Option<&BlockCache>,
+        ahead: &ReadAhead,
+    ) -> Result<Block> {
+        self.block_of(&index.entries()[n], self.bytes_in_turn(index, n, cache, ahead)?)
+    }
+
+    /// The bytes of block `n` from the store, for a job.
+    pub(in crate::extent) fn bytes_in_turn(
+        &self,
+        index: &Index,
+        n: usize,
+        cache: Option<&BlockCache>,
+        ahead: &ReadAhead,
+    ) -> Result<Bytes> {
+        let entry = &index.entries()[n];
+        let mut lanes = ahead.lanes();
+        let lane = lanes.come_to(self.meta.id, n, entry.len);
+        match self.read_in_turn(index, n, cache, (lane, true)) {
+            Some(bytes) => Ok(bytes),
+            None => self.load_bytes(entry.offset, entry.len).map(Bytes::from),
+        }
+    }
+
+    /// The bytes of block `n`, from what was read ahead or from a piece that is read now; `None`
+    /// where it has to be read alone: no walk has begun, no more may be held, or the piece could
+    /// not be read, which need not be this block's fault.
+    fn read_in_turn(
+        &self,
+        index: &Index,
+        n: usize,
+        cache: Option<&BlockCache>,
+        (lane, is_job): (&mut Lane, bool),
+    ) -> Option<Bytes> {
+        let entry = &index.entries()[n];
+        let found = lane.read_ahead(entry.offset, entry.len);
+        if found.is_some() || !lane.is_walk() {
+            return found;
+        }
+        let (id, at) = (self.meta.id, &self.meta.location);
+        let is_cached = |offset| cache.is_some_and(|cache| cache.contains(id, offset));
+        let piece = |lane: &Lane| lane.next_piece(index, n, is_cached);
+        let ((offset, len), lent) = match cache.filter(|_| !is_job) {
+            None => (piece(lane), None),
+            Some(cache) => {
+                let below = cache.below().and_then(|below| below.get(id, entry.offset));
+                if let Some(bytes) = below.filter(|b| check_seal(id, entry.offset, b).is_ok()) {
+                    return Some(Bytes::from(bytes));
+                }
+                self.borrow(lane, piece, cache.capacity() / HELD_AHEAD)?
+            }
+        };
+        lane.take(offset, self.store.read(at, offset, len).ok()?, lent);
+        lane.read_ahead(entry.offset, entry.len)
+    }
+
+    /// The largest piece that may be held, with the leave to hold it.
+    fn borrow(
+        &self,
+        lane: &mut Lane,
+        piece: impl Fn(&Lane) -> (u32, u32),
+        most: u64,
+    ) -> Option<((u32, u32), Option<Lent>)> {
+        loop {
+            let (offset, len) = piece(lane);
+            if let Some(lent) = self.store.lend(u64::from(len), most) {
+                return Some(((offset, len), Some(lent)));
+            }
+            if !lane.narrow() {
+                return None;
+            }
+        }
+    }
+}

@@ -1,0 +1,137 @@
+//! All of an extent but its blocks. It lies together at the extent's end.
+
+use super::Extent;
+use crate::error::Result;
+use crate::extent::filter::Filter;
+use crate::extent::footer::{FOOTER_LEN, Footer};
+use crate::extent::index::Index;
+use crate::extent::{ExtentMeta, Malformed, ranges};
+use crate::mvcc::Tombstones;
+
+/// What is read of an extent's end at once, of most extents all parts: one of so many parts of it,
+/// within bounds.
+const TAIL: u32 = 16;
+const SHORTEST_TAIL: u32 = 4 * 1024;
+const LONGEST_TAIL: u32 = 64 * 1024;
+
+/// The end of an extent, as it was read.
+#[derive(Debug)]
+pub(in crate::extent) struct Tail {
+    offset: u32,
+    bytes: Vec<u8>,
+}
+
+/// Filter, index and range tombstones, checked.
+#[derive(Debug)]
+pub(in crate::extent) struct Parts {
+    pub(in crate::extent) filter: Filter,
+    pub(in crate::extent) index: Index,
+    pub(in crate::extent) ranges: Tombstones,
+}
+
+impl Parts {
+    /// The parts of an extent whose bytes are in memory.
+    pub(in crate::extent) fn decode(meta: &ExtentMeta, bytes: &[u8]) -> Option<Parts> {
+        let footer = bytes.len().checked_sub(FOOTER_LEN).and_then(|at| bytes.get(at..))?;
+        let footer =
+            Footer::decode(meta.id, meta.location.len, meta.footer_checksum, footer).ok()?;
+        let (filter, index) = (footer.filter_offset as usize, footer.index_offset as usize);
+        let index_end = index + footer.index_len as usize;
+        let filter = Filter::decode(meta.id, bytes.get(filter..index)?.to_vec()).ok()?;
+        let index = Index::decode(meta.id, bytes.get(index..index_end)?.to_vec()).ok()?;
+        let ranges_end = index_end + footer.ranges_len as usize;
+        let ranges = ranges::decode(meta.id, bytes.get(index_end..ranges_end)?).ok()?;
+        Some(Parts { filter, index, ranges })
+    }
+}
+
+impl Extent {
+    /// All but the blocks, loaded at first use.
+    pub(in crate::extent) fn parts(&self) -> Result<&Parts> {
+        if let Some(parts) = self.parts.get() {
+            return Ok(parts);
+        }
+        let parts = self.load_parts()?;
+        Ok(self.parts.get_or_init(|| parts))
+    }
+
+    fn load_parts(&self) -> Result<Parts> {
+        let tail = self.load_tail()?;
+        let footer = self.footer(&tail)?;
+        let filter = self.load_filter(&tail, &footer)?;
+        let index = self.load_index(&tail, &footer)?;
+        let ranges = self.load_ranges(&tail, &footer)?;
+        Ok(Parts { filter, index, ranges })
+    }
+
+    /// The end of the extent, from the store.
+    pub(in crate::extent) fn load_tail(&self) -> Result<Tail> {
+        let len = self.meta.location.len;
+        let offset = len.saturating_sub((len / TAIL).clamp(SHORTEST_TAIL, LONGEST_TAIL));
+        Ok(Tail { offset, bytes: self.load_bytes(offset, len - offset)? })
+    }
+
+    /// A part, from what was read of the end, or from the store if there is more of it.
+    pub(in crate::extent) fn part(&self, tail: &Tail, offset: u32, len: u32) -> Result<Vec<u8>> {
+        let read = offset.checked_sub(tail.offset).map(|from| from as usize);
+        let read = read.and_then(|from| tail.bytes.get(from..from.checked_add(len as usize)?));
+        match read {
+            Some(bytes) => Ok(bytes.to_vec()),
+            None => self.load_bytes(offset, len),
+        }
+    }
+
+    pub(in crate::extent) fn footer(&self, tail: &Tail) -> Result<Footer> {
+        let (id, len) = (self.meta.id, self.meta.location.len);
+        let offset = len.saturating_sub(FOOTER_LEN as u32);
+        let bytes = self.part(tail, offset, len - offset)?;
+        let footer = Footer::decode(id, len, self.meta.footer_checksum, &bytes)
+            .map_err(|malformed| self.corrupt(offset, "extent footer", malformed))?;
+        if footer.records != self.meta.records {
+            let expected = format!("{} records, as the journal has it", self.meta.records);
+            let malformed = Malformed::new(expected, format!("{}", footer.records));
+            return Err(self.corrupt(offset, "extent footer", malformed));
+        }
+        Ok(footer)
+    }
+
+    pub(in crate::extent) fn load_filter(&self, tail: &Tail, footer: &Footer) -> Result<Filter> {
+        let bytes = self.part(tail, footer.filter_offset, footer.filter_len)?;
+        let filter = Filter::decode(self.meta.id, bytes).and_then(|filter| {
+            let fits = filter.covers_blocks(footer.blocks as usize);
+            let expected = || format!("a filter over {} blocks", footer.blocks);
+            if fits { Ok(filter) } else { Err(Malformed::new(expected(), "another")) }
+        });
+        filter.map_err(|malformed| self.corrupt(footer.filter_offset, "extent filter", malformed))
+    }
+
+    pub(in crate::extent) fn load_index(&self, tail: &Tail, footer: &Footer) -> Result<Index> {
+        let bytes = self.part(tail, footer.index_offset, footer.index_len)?;
+        let index = Index::decode(self.meta.id, bytes)
+            .map_err(|malformed| self.corrupt(footer.index_offset, "extent index", malformed))?;
+        let (blocks, end) = (index.entries().len(), index.blocks_end());
+        if blocks as u64 != u64::from(footer.blocks) || end != footer.blocks_end() {
+            let expected = format!("{} blocks in {} bytes", footer.blocks, footer.blocks_end());
+            let malformed = Malformed::new(expected, format!("{blocks} in {end}"));
+            return Err(self.corrupt(footer.index_offset, "extent index", malformed));
+        }
+        Ok(index)
+    }
+
+    pub(in crate::extent) fn load_ranges(
+        &self,
+        tail: &Tail,
+        footer: &Footer,
+    ) -> Result<Tombstones> {
+        let (offset, len) = (footer.ranges_offset(), footer.ranges_len);
+        let bytes = self.part(tail, offset, len)?;
+        let ranges = ranges::decode(self.meta.id, &bytes)
+            .map_err(|malformed| self.corrupt(offset, "range tombstones", malformed))?;
+        if ranges.len() as u64 != u64::from(self.meta.tombstones) {
+            let expected = format!("{} tombstones, as the journal has it", self.meta.tombstones);
+            let malformed = Malformed::new(expected, format!("{}", ranges.len()));
+            return Err(self.corrupt(offset, "range tombstones", malformed));
+        }
+        Ok(ranges)
+    }
+}

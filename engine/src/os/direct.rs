@@ -1,0 +1,157 @@
+//! Reads and writes that pass by the operating system's cache (`O_DIRECT`), at any place: they go
+//! to the device in whole blocks, by way of a buffer that begins at a multiple of one. What is
+//! around the bytes of a read is thrown away; what is around those of a write is read first.
+//!
+//! Not every file system takes that flag, and some take it and refuse the accesses. A file that
+//! meets such a refusal reads and writes through the cache from then on, as if nobody had asked.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::FileExt;
+
+use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
+use rustix::io::Errno;
+
+/// Offset, length and place in memory of each access are multiples of this: as large as the blocks
+/// of any device in use.
+const BLOCK: usize = 4096;
+
+/// Memory that begins at a multiple of a block.
+struct Aligned {
+    bytes: Vec<u8>,
+    start: usize,
+}
+
+impl Aligned {
+    /// Zeros.
+    fn new(len: usize) -> Aligned {
+        let bytes = vec![0; len + BLOCK - 1];
+        let start = bytes.as_ptr().align_offset(BLOCK);
+        debug_assert!(start < BLOCK, "there is a multiple in every block of bytes");
+        Aligned { bytes, start }
+    }
+
+    fn after(&mut self, at: usize) -> &mut [u8] {
+        &mut self.bytes[self.start + at..]
+    }
+}
+
+/// The blocks that `len` bytes at `offset` lie in: where they begin, and their bytes.
+fn hull(offset: u64, len: usize) -> (u64, usize) {
+    let start = offset / BLOCK as u64 * BLOCK as u64;
+    (start, ((offset - start) as usize + len).next_multiple_of(BLOCK))
+}
+
+/// Turns direct access of an open file on or off; whether it is on then. A read tells whether it
+/// works.
+pub(super) fn set(file: &fs::File, on: bool) -> bool {
+    let Ok(flags) = fcntl_getfl(file) else { return false };
+    let direct = if on { flags | OFlags::DIRECT } else { flags - OFlags::DIRECT };
+    let is_set = fcntl_setfl(file, direct).is_ok();
+    if !on || !is_set {
+        return false;
+    }
+    let works = read_at(file, &mut [0], 0).is_ok();
+    works || set(file, false)
+}
+
+/// Whether the file system has refused an access because it was direct.
+pub(super) fn is_refusal(error: &io::Error) -> bool {
+    Errno::from_io_error(error) == Some(Errno::INVAL)
+}
+
+/// Reads at most `buffer.len()` bytes at `offset`; 0 means the end of the file.
+pub(super) fn read_at(file: &fs::File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+    let (start, len) = hull(offset, buffer.len());
+    let mut blocks = Aligned::new(len);
+    let found = file.read_at(&mut blocks.after(0)[..len], start)?;
+    let before = (offset - start) as usize;
+    let n = found.saturating_sub(before).min(buffer.len());
+    buffer[..n].copy_from_slice(&blocks.after(before)[..n]);
+    Ok(n)
+}
+
+/// Writes all of `bytes` at `offset`. Nobody else writes to the blocks that they begin and end in
+/// meanwhile.
+pub(super) fn write_all_at(file: &fs::File, bytes: &[u8], offset: u64) -> io::Result<()> {
+    let (start, len) = hull(offset, bytes.len());
+    let before = (offset - start) as usize;
+    let mut blocks = Aligned::new(len);
+    let last = len - BLOCK;
+    if before > 0 {
+        fill(file, &mut blocks.after(0)[..BLOCK], start)?;
+    }
+    if before + bytes.len() < len && (last > 0 || before == 0) {
+        fill(file, &mut blocks.after(last)[..BLOCK], start + last as u64)?;
+    }
+    blocks.after(before)[..bytes.len()].copy_from_slice(bytes);
+    file.write_all_at(&blocks.after(0)[..len], start)
+}
+
+/// Reads what there is of a block; zeros where the file has ended.
+fn fill(file: &fs::File, block: &mut [u8], offset: u64) -> io::Result<()> {
+    loop {
+        match file.read_at(block, offset) {
+            Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+            done => return done.map(drop),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use proptest::prelude::*;
+
+    use super::super::files::{Files, OpenHow};
+    use super::super::real::RealFiles;
+    use super::*;
+
+    /// A directory on disk and one that is memory, where there is one: the flag is known to be
+    /// refused by some file systems, and never to be an error here.
+    fn directories() -> Vec<tempfile::TempDir> {
+        let in_memory = tempfile::tempdir_in("/dev/shm").ok();
+        std::iter::once(tempfile::tempdir().unwrap()).chain(in_memory).collect()
+    }
+
+    /// Whether direct access works there.
+    fn works(path: &Path) -> bool {
+        let file = fs::OpenOptions::new().read(true).write(true).open(path).unwrap();
+        set(&file, true)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(40))]
+        #[test]
+        fn any_place_is_written_and_read(
+            writes in prop::collection::vec((0usize..40_000, 1usize..20_000), 1..6),
+            reads in prop::collection::vec((0usize..70_000, 1usize..70_000), 1..6),
+        ) {
+            for directory in directories() {
+                let path = directory.path().join("f");
+                let file = RealFiles.open(&path, OpenHow::CreateNew).unwrap();
+                file.set_len(65_536).unwrap();
+                prop_assert_eq!(file.set_direct(true), works(&path));
+                let mut want = vec![0; 65_536];
+                for (n, (offset, len)) in (1..).zip(&writes) {
+                    let bytes: Vec<u8> = (0..*len).map(|i| (i * 7) as u8 ^ n).collect();
+                    file.write_all_at(&bytes, *offset as u64).unwrap();
+                    want[*offset..offset + len].copy_from_slice(&bytes);
+                }
+                for (offset, len) in &reads {
+                    let mut found = vec![0; *len];
+                    let n = file.read_at(&mut found, *offset as u64).unwrap();
+                    let there = want.get(*offset..).unwrap_or_default();
+                    prop_assert_eq!(n, there.len().min(*len));
+                    prop_assert_eq!(&found[..n], &there[..n]);
+                }
+                prop_assert_eq!(&fs::read(&path).unwrap(), &want, "others see the same");
+                prop_assert!(!file.set_direct(false) && !file.is_direct());
+                let mut whole = vec![0; want.len()];
+                file.read_exact_at(&mut whole, 0).unwrap();
+                prop_assert_eq!(&whole, &want);
+            }
+        }
+    }
+}
