@@ -121,6 +121,7 @@ pub(crate) fn drain(
     let promise = &set.store().promise(bytes(&inputs) + moved, false)?;
     let context = MergeContext {
         set,
+        store: set.store(),
         cache,
         replaces: &inputs,
         horizon,

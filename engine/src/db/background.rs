@@ -131,6 +131,7 @@ impl Engine {
             || self.release_dead()?
             || self.freeze_large()
             || self.merge_some()?
+            || self.place_loads()?
             || (due && self.clean()?)
             || (due && !self.is_behind() && self.drain_oldest()?)
             || (!self.background.budget.has_workers() && self.compact_one()?)

@@ -96,6 +96,11 @@ pub(crate) struct Horizon {
 }
 
 impl Horizon {
+    /// Of one reader alone.
+    pub(crate) fn at(lsn: Lsn) -> Horizon {
+        Horizon { lsns: vec![lsn] }
+    }
+
     /// The newest LSN: readers at or above it are served by what this horizon keeps.
     pub(crate) fn newest(&self) -> Lsn {
         self.lsns.last().copied().unwrap_or(0)

@@ -2,6 +2,7 @@
 
 mod batch;
 mod bell;
+mod bulk;
 mod core;
 mod handle;
 mod pace;
@@ -12,6 +13,7 @@ mod shared;
 mod snapshot;
 
 pub use batch::WriteBatch;
+pub use bulk::{BulkLoad, Existing};
 pub use handle::Table;
 pub use pending::PendingCommit;
 pub use range::Range;

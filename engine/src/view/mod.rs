@@ -54,6 +54,28 @@ pub(crate) struct View {
 impl View {
     /// One cursor over everything in the view. The caller holds an epoch guard while it lives.
     pub(crate) fn cursor<'a>(&'a self, cache: &'a Arc<BlockCache>) -> MergingCursor<'a> {
+        let mut inputs = self.above_levels(cache, true);
+        for level in self.version.cursors(cache, true) {
+            inputs.push(Box::new(level));
+        }
+        MergingCursor::new(inputs)
+    }
+
+    /// One over memtables, level 0 and runs. As [`View::cursor`]; with `fill`, blocks it reads
+    /// enter the cache.
+    pub(crate) fn cursor_above_levels<'a>(
+        &'a self,
+        cache: &'a Arc<BlockCache>,
+        fill: bool,
+    ) -> MergingCursor<'a> {
+        MergingCursor::new(self.above_levels(cache, fill))
+    }
+
+    fn above_levels<'a>(
+        &'a self,
+        cache: &'a Arc<BlockCache>,
+        fill: bool,
+    ) -> Vec<Box<dyn Cursor + 'a>> {
         let mut inputs: Vec<Box<dyn Cursor + 'a>> = Vec::with_capacity(4 + self.frozen.len());
         inputs.push(Box::new(self.active.cursor()));
         for frozen in &self.frozen {
@@ -61,12 +83,9 @@ impl View {
         }
         inputs.push(self.level0.cursor(&self.version.drained));
         for run in self.runs() {
-            inputs.push(Box::new(run.cursor(&self.version.drained, cache, true)));
+            inputs.push(Box::new(run.cursor(&self.version.drained, cache, fill)));
         }
-        for level in self.version.cursors(cache, true) {
-            inputs.push(Box::new(level));
-        }
-        MergingCursor::new(inputs)
+        inputs
     }
 
     /// Whether reads have to look at runs.
