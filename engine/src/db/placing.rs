@@ -7,6 +7,7 @@ use super::inner::Engine;
 use crate::compaction;
 use crate::error::Result;
 use crate::mvcc::{KeyInterval, pin};
+use crate::options::Planted;
 use crate::record::Lsn;
 use crate::table::TableCore;
 
@@ -47,6 +48,7 @@ impl Engine {
         let is_empty = |keys: &KeyInterval, upto: Lsn| {
             level0.bytes_in(keys, upto, &version.drained) == 0
                 && level0.tombstones_in(keys, upto, &version.drained).is_empty()
+                || self.options.has(Planted::PlaceOverOlder)
         };
         let Some(placing) = compaction::place(version, upto, &busy, &is_empty) else {
             // Keys that a compaction works on may be free later; the rest is the drain's.

@@ -121,6 +121,11 @@ pub(crate) trait Described: Clone {
 
     /// The same extent; all its records have the sequence number `seq` from now on.
     fn numbered(&self, seq: Lsn) -> Self;
+
+    /// The description of what stands in its blocks.
+    fn as_written(&self) -> &ExtentMeta {
+        self.meta()
+    }
 }
 
 impl Described for Arc<ExtentMeta> {

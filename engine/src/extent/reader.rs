@@ -94,6 +94,10 @@ impl Described for Arc<Extent> {
         debug_assert_eq!(numbered.greatest_seq, seq, "its run has one LSN");
         Arc::clone(self)
     }
+
+    fn as_written(&self) -> &ExtentMeta {
+        &self.meta
+    }
 }
 
 impl Extent {

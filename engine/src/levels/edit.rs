@@ -110,7 +110,8 @@ impl<E: Described> Op<E> {
                 head(out, if *loaded { 16 } else { 10 }, *table);
                 put_u64(out, *run);
                 put_u32(out, extents.len() as u32);
-                extents.iter().for_each(|extent| extent.meta().encode(out));
+                // An edit that was to number them may have been refused.
+                extents.iter().for_each(|extent| extent.as_written().encode(out));
             }
             Op::CommitRun { table, run, lsn } => numbers(out, 11, *table, &[*run, *lsn]),
             Op::DropRun { table, run } => numbers(out, 12, *table, &[*run]),
@@ -279,6 +280,7 @@ impl Edit<Arc<ExtentMeta>> {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    use crate::extent::tests::{Entry, sim_store, write_extent};
     use crate::tier::Location;
 
     pub(in crate::levels) fn meta(id: u64, from: &str, to: &str) -> Arc<ExtentMeta> {
@@ -342,6 +344,17 @@ pub(super) mod tests {
         for len in 0..bytes.len() {
             assert_eq!(Edit::decode(&bytes[..len], 19), None);
         }
+    }
+
+    #[test]
+    fn extents_of_a_run_are_described_as_they_were_written() {
+        let (_, store) = sim_store();
+        let extent = write_extent(&store, 7, &[Entry::put(b"k", 1, b"v")]);
+        let written = extent.meta().clone();
+        assert_eq!(extent.numbered(9).meta().one_seq(), Some(9));
+        let edit = Edit { ops: vec![Op::AddRun { table: 3, run: 8, extents: vec![extent], loaded: true }] };
+        let decoded = Edit::decode(&edit.encode(), 1).unwrap();
+        assert_eq!(decoded.added().map(|meta| (**meta).clone()).collect::<Vec<_>>(), [written]);
     }
 
     /// Bug: an edit that drained an interval which ends before it starts was read, and broke the
