@@ -91,7 +91,7 @@ fn act(db: &Database, now: &mut Content, chance: &mut Chance) {
 /// after it, and it goes on like any database.
 #[test]
 fn backups_are_what_there_was_wherever_it_lay() {
-    for seed in 0..rounds(6, 400) {
+    for seed in 0..rounds(4, 400) {
         let dir = tempfile::tempdir().unwrap();
         let (path, set) = (dir.path().join("db"), dir.path().join("set"));
         let mut chance = Chance::new(seed);
@@ -341,7 +341,7 @@ fn a_flipped_byte_is_found_by_verify_and_by_restore() {
     for name in ["backup-00000001", "backup-00000002", "extents-00000001"] {
         let file = fs::File::options().read(true).write(true).open(path.join(name)).unwrap();
         let len = file.metadata().unwrap().len().min(400_000);
-        for _ in 0..rounds(8, 400) {
+        for _ in 0..rounds(6, 400) {
             let (at, mut byte) = (chance.below(len), [0]);
             file.read_exact_at(&mut byte, at).unwrap();
             let bad = byte[0] ^ 1 << chance.below(8);
@@ -375,7 +375,7 @@ fn a_flipped_byte_is_found_by_verify_and_by_restore() {
             file.write_all_at(&byte, at).unwrap();
         }
     }
-    assert_eq!(in_manifests, 2 * rounds(8, 400));
+    assert_eq!(in_manifests, 2 * rounds(6, 400));
     assert!(in_extents > 2, "{in_extents} were in an extent");
     assert!(set.verify().unwrap().damages.is_empty());
 }

@@ -190,7 +190,7 @@ impl Model {
 
 #[test]
 fn loads_among_all_other_writes_are_as_a_map_says() {
-    for seed in 0..rounds(12, 2000) {
+    for seed in 0..rounds(8, 2000) {
         let dir = tempfile::tempdir().unwrap();
         let mut chance = Chance::new(seed);
         let mut db = tiny().stepped().open(dir.path().join("db")).unwrap();

@@ -352,7 +352,9 @@ pub(super) mod tests {
         let extent = write_extent(&store, 7, &[Entry::put(b"k", 1, b"v")]);
         let written = extent.meta().clone();
         assert_eq!(extent.numbered(9).meta().one_seq(), Some(9));
-        let edit = Edit { ops: vec![Op::AddRun { table: 3, run: 8, extents: vec![extent], loaded: true }] };
+        let edit = Edit {
+            ops: vec![Op::AddRun { table: 3, run: 8, extents: vec![extent], loaded: true }],
+        };
         let decoded = Edit::decode(&edit.encode(), 1).unwrap();
         assert_eq!(decoded.added().map(|meta| (**meta).clone()).collect::<Vec<_>>(), [written]);
     }
