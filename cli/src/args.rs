@@ -65,6 +65,12 @@ pub(crate) enum Command {
     Stats,
     /// Read everything on the medium and check it
     Verify,
+    /// Add a backup of the database to a set; what the set has already is not copied again
+    Backup(BackupArguments),
+    /// List the backups of a set, check them, or delete one
+    Backups(BackupsArguments),
+    /// Make a database of a backup
+    Restore(RestoreArguments),
     /// Write what can be read of a damaged database to a new one, and list what was lost
     Salvage(SalvageArguments),
     /// The process that the tour kills
@@ -73,6 +79,38 @@ pub(crate) enum Command {
     /// The process that looks at what the killed one left
     #[command(hide = true)]
     TourCheck(TourCheckArguments),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BackupArguments {
+    /// The directory of the set; it is made if it is not there
+    pub(crate) set: PathBuf,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BackupsArguments {
+    /// The directory of the set
+    pub(crate) set: PathBuf,
+    /// Read everything in the set and check it
+    #[arg(long)]
+    pub(crate) verify: bool,
+    /// Delete this backup; needs --confirm
+    #[arg(long, value_name = "N", conflicts_with = "verify")]
+    pub(crate) delete: Option<u64>,
+    /// Yes, delete it
+    #[arg(long)]
+    pub(crate) confirm: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RestoreArguments {
+    /// The directory of the set
+    pub(crate) set: PathBuf,
+    /// A directory that is missing or empty
+    pub(crate) to: PathBuf,
+    /// The backup [default: the last]
+    #[arg(long, value_name = "N")]
+    pub(crate) number: Option<u64>,
 }
 
 #[derive(Debug, Args)]
@@ -181,6 +219,13 @@ pub(crate) struct ImportArguments {
     /// Leave broken rows out instead of stopping at the first
     #[arg(long)]
     pub(crate) skip_bad: bool,
+    /// Load all rows at once, or none, straight to disk; they come in the order of their keys, each
+    /// once, and the table has none of them
+    #[arg(long, conflicts_with = "batch")]
+    pub(crate) bulk: bool,
+    /// With --bulk: rows take the place of those that the table has
+    #[arg(long, requires = "bulk")]
+    pub(crate) replace: bool,
     /// Rows in a batch, at most; a batch is all or nothing
     #[arg(long, value_name = "N", default_value_t = 1000)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..))]

@@ -109,3 +109,25 @@ fn quiet_says_nothing() {
     let ran = import(&bench, "a.csv", CSV, &["-q"]);
     assert!(ran.out.is_empty() && ran.err.is_empty());
 }
+
+#[test]
+fn a_bulk_import_is_all_rows_or_none() {
+    let bench = Bench::new();
+    let report = import(&bench, "a.csv", "id,a\n1,x\n2,y\n3,z\n", &["--bulk", "--json"]).json();
+    assert_eq!((&report["rows"], &report["repeated"]), (&json!(3), &json!(0)));
+    assert_eq!(value(&bench, "2")["a"], "y");
+    let error = import(&bench, "b.csv", "id,a\n25,x\n3,again\n", &["--bulk"]).fails(2);
+    assert!(error.contains("has key \"3\" already"), "{error}");
+    bench.run(["get", "-t", "t", "25"]).fails(1);
+    import(&bench, "b.csv", "id,a\n25,x\n3,again\n", &["--bulk", "--replace"]).good();
+    assert_eq!(
+        (&value(&bench, "25")["a"], &value(&bench, "3")["a"]),
+        (&json!("x"), &json!("again"))
+    );
+    let error = import(&bench, "c.csv", "id,a\n5,x\n4,y\n", &["--bulk"]).fails(2);
+    assert!(error.contains("\"4\" comes after \"5\""), "{error}");
+    let error = import(&bench, "d.csv", "id,a\n6,x\nbroken\n", &["--bulk"]).fails(2);
+    assert!(error.contains("line 3") && error.contains("the 0 rows before it are in"), "{error}");
+    bench.run(["get", "-t", "t", "6"]).fails(1);
+    import(&bench, "e.csv", "id,a\n", &["--bulk", "--batch", "9"]).fails(2);
+}

@@ -8,7 +8,7 @@ use std::error::Error;
 use std::fs;
 use std::path::Path;
 
-use terrace::{Compression, Database, Options, ptree};
+use terrace::{Compression, Database, Isolation, Options, TxnOptions, WriteBatch, ptree};
 
 /// Structures by decoder.
 type Found = BTreeMap<&'static str, Vec<Vec<u8>>>;
@@ -29,14 +29,16 @@ fn main() -> Result<(), Box<dyn Error>> {
     let compressions = [Compression::None, Compression::Lz4, Compression::Zstd];
     for (n, compression) in compressions.into_iter().enumerate() {
         let path = home.path().join(n.to_string());
-        make(&path, compression, [40, 6000, 6000][n])?;
-        for entry in fs::read_dir(&path)? {
+        let set = home.path().join(format!("set {n}"));
+        make(&path, &set, compression, [40, 6000, 6000][n])?;
+        for entry in fs::read_dir(&path)?.chain(fs::read_dir(&set)?) {
             let entry = entry?;
             let bytes = fs::read(entry.path())?;
             match entry.file_name().to_string_lossy().split('-').next() {
                 Some("region") => region(&bytes, &mut found),
                 Some("journal") => journal(&bytes, &mut found),
                 Some("extents") => extents(&bytes, &mut found),
+                Some("backup") => add(&mut found, "manifest", &bytes),
                 _ => {}
             }
         }
@@ -50,8 +52,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     write(Path::new(&to), &found)
 }
 
-/// A database that has been through everything.
-fn make(path: &Path, compression: Compression, rows: u64) -> terrace::Result<()> {
+/// A database that has been through everything, and backups of it.
+fn make(path: &Path, set: &Path, compression: Compression, rows: u64) -> terrace::Result<()> {
     let options = Options::new().pm_size(2 << 20).cache_size(1 << 20).level1_size(64 << 10);
     let options = options.compression(compression, compression).stepped();
     let db = options.create(path)?;
@@ -59,6 +61,12 @@ fn make(path: &Path, compression: Compression, rows: u64) -> terrace::Result<()>
         db.table(name)?;
     }
     let (people, short) = (db.existing_table("people")?, db.existing_table("short")?);
+    let txn = db.begin_with(TxnOptions::new().isolation(Isolation::Serializable))?;
+    txn.get(&people, "user")?;
+    drop(txn.range(&people, "a".."e")?);
+    drop(txn.range_for_update::<&[u8]>(&people, ..)?);
+    txn.prepare("one")?;
+    db.commit_prepared("one")?;
     for n in 0..rows {
         let key = format!("user{:05}", n * 7919 % 1000);
         match n % 11 {
@@ -69,10 +77,18 @@ fn make(path: &Path, compression: Compression, rows: u64) -> terrace::Result<()>
         short.put(n.to_be_bytes(), [])?;
         db.step()?;
     }
+    db.backup(set)?;
     db.truncate_table("short")?;
+    let mut load = short.bulk_load()?;
+    (0..rows).try_for_each(|n| load.put(n.to_be_bytes(), []))?;
+    load.finish()?;
+    let mut batch = WriteBatch::new();
+    batch.set_blob("a position");
+    db.write(batch)?;
     db.rename_table("short", "long")?;
     db.drop_table("gone")?;
     rest(&db)?;
+    db.backup(set)?;
     db.close()
 }
 
@@ -127,8 +143,21 @@ fn zone(bytes: &[u8], start: usize, found: &mut Found) {
             let (key, value) = (u32_at(payload, 12), u32_at(payload, 16));
             add(found, "table-event", &payload[24..24 + key + value]);
         }
+        locks(payload, found);
         at = (at + 64 + len).next_multiple_of(64);
         add(found, "zone", &bytes[start..at]);
+    }
+}
+
+/// The locks among records, each as the decoder takes it: length of the key, key, value.
+fn locks(payload: &[u8], found: &mut Found) {
+    let mut at = 0;
+    while let Some(record) = payload.get(at..).filter(|rest| rest.len() >= 24) {
+        let (key, value) = (u32_at(record, 12), u32_at(record, 16));
+        if let (18, Ok(len)) = (record[20], u8::try_from(key)) {
+            add(found, "lock", &[&[len], &record[24..24 + key + value]].concat());
+        }
+        at += (24 + key + value).next_multiple_of(8);
     }
 }
 

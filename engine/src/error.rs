@@ -58,7 +58,7 @@ impl ErrorKind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Damage {
-    /// The step of the terrace that holds the bytes: `pm`, `journal` or `ssd`.
+    /// The step of the terrace that holds the bytes: `pm`, `journal` or `ssd`; or `backup`.
     pub tier: &'static str,
     /// The file.
     pub file: PathBuf,

@@ -61,16 +61,16 @@ mod txn;
 mod view;
 
 pub use db::{
-    BackgroundStats, CacheStats, CommitStats, Database, DiskStats, LevelStats, MemoryStats,
-    OpenStats, PaceStats, PersistenceStats, PmStats, SalvageReport, Stats, TableStats,
-    VerifyReport, verify,
+    BackgroundStats, BackupInfo, BackupSet, CacheStats, CommitStats, Database, DiskStats,
+    LevelStats, MemoryStats, OpenStats, PaceStats, PersistenceStats, PmStats, SalvageReport, Stats,
+    TableStats, VerifyReport, verify,
 };
 pub use error::{Damage, Error, ErrorKind, Result};
 pub use options::{
     BackgroundTuning, CommitTuning, Compression, Durability, Index, Mode, OpenProgress, Options,
     TableOptions,
 };
-pub use table::{PendingCommit, Range, Snapshot, Table, WriteBatch};
+pub use table::{BulkLoad, Existing, PendingCommit, Range, Snapshot, Table, WriteBatch};
 pub use txn::{
     Isolation, LockWait, PreparedInfo, Transaction, TransactionInfo, TxnOptions, TxnRange,
 };

@@ -167,6 +167,8 @@ pub enum Planted {
     RunBeforeRecord,
     /// An opening takes pending runs for committed without looking for their records.
     AcceptPendingRun,
+    /// Extents of a bulk load are placed though older records of their keys lie above.
+    PlaceOverOlder,
     /// An opening indexes what was prepared at the prepare's LSN.
     IndexPrepares,
     /// The zone of a verdict may be used again before the zone of what it is on.

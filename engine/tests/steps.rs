@@ -7,7 +7,7 @@
 
 mod common;
 
-use common::content::{Content, Effect, read_all};
+use common::content::{Content, Effect, Rows, read_all};
 use common::cuts::{End, KINDS, Kind, PATH, Rig, options, reopen};
 use common::workload::{Action, Taste};
 use common::{long, rounds};
@@ -205,6 +205,29 @@ fn spilled_transactions_their_drain_and_a_table_dropped_with_its_run() {
             assert!(rig.db.stats().tables.iter().all(|t| t.spilled_runs == 0), "drained");
             assert!(rig.db.stats().background.spilled_extents > 1);
             rig.transact([rows("a", 1, 4), rows("b", 1, 5)].concat());
+            rig.perform(&Action::Table(Effect::Drop("b".into())));
+        });
+        assert!(steps > 10, "{steps}");
+    }
+}
+
+#[test]
+fn bulk_loads_and_their_places() {
+    let rows = |keys: std::ops::Range<u64>, value: u8| {
+        keys.map(|n| (format!("row {n:02}").into_bytes(), vec![value; 2500])).collect::<Rows>()
+    };
+    for kind in KINDS {
+        let steps = cut_everywhere(kind, small, |rig| {
+            rig.load("a", rows(0..6, 1));
+            rig.steps(20);
+            assert_eq!(rig.db.stats().background.moves, 1, "it was in nobody's way");
+            rig.put("a", "row 03", 200, Relaxed);
+            rig.load("a", rows(4..9, 2));
+            rig.put("b", "row 03", 200, Relaxed);
+            rig.load("b", rows(2..4, 3));
+            rig.steps(200);
+            assert!(rig.db.stats().tables.iter().all(|t| t.spilled_runs == 0), "drained");
+            rig.load("b", rows(1..5, 4));
             rig.perform(&Action::Table(Effect::Drop("b".into())));
         });
         assert!(steps > 10, "{steps}");

@@ -7,7 +7,7 @@ use terrace::testing::{Explored, Trace};
 use terrace::{Database, Durability, Stats};
 
 /// Every operation that a full run must have cut.
-pub const OPERATIONS: [&str; 29] = [
+pub const OPERATIONS: [&str; 30] = [
     "allocate",
     "zone of several units",
     "zone switch",
@@ -27,6 +27,7 @@ pub const OPERATIONS: [&str; 29] = [
     "clean",
     "spilled commit",
     "drain of a run",
+    "bulk load",
     "range delete",
     "create table",
     "drop table",

@@ -7,10 +7,10 @@ use std::ops::Bound;
 use std::panic::AssertUnwindSafe;
 
 use terrace::testing::{Machine, Moment, Planted, Survive, Trace};
-use terrace::{Database, Durability, Options, TxnOptions, WriteBatch};
+use terrace::{Database, Durability, Existing, Options, TxnOptions, WriteBatch};
 
 use crate::chance::Chance;
-use crate::content::{Content, Effect, prepared_name, prepared_rows, read_all, upper};
+use crate::content::{Content, Effect, Rows, prepared_name, prepared_rows, read_all, upper};
 use crate::workload::{self, Action, Taste};
 
 /// What went wrong, in words.
@@ -226,6 +226,19 @@ impl Rig {
         self.written.push((tables.len(), Durability::Durable));
         self.begin(effects);
         txn.commit().unwrap();
+        self.acknowledge(Durability::Durable);
+    }
+
+    /// Loads rows into a table; they take the place of others.
+    pub fn load(&mut self, table: &str, rows: Rows) {
+        self.make_room(0);
+        let handle = self.db.existing_table(table).unwrap();
+        let mut load = handle.bulk_load_with(Existing::Replace).unwrap();
+        rows.iter().for_each(|(key, value)| load.put(key, value).unwrap());
+        let put = |(key, value)| Effect::Put(table.into(), key, value);
+        self.written.push((1, Durability::Durable));
+        self.begin(rows.into_iter().map(put).collect());
+        load.finish().unwrap();
         self.acknowledge(Durability::Durable);
     }
 

@@ -131,6 +131,9 @@ impl Run {
             coverage.count("prepare", 2);
             coverage.count("resolve", 1);
         }
+        if self.scenario == Scenario::Load {
+            coverage.count("bulk load", 3);
+        }
         if self.scenario == Scenario::Ranges {
             coverage.count("range delete", 1);
         }

@@ -27,6 +27,7 @@ pub enum Scenario {
     Buried,
     Spill,
     SpillDrain,
+    Load,
     Ranges,
     Recovery,
     Joining,
@@ -36,9 +37,9 @@ pub enum Scenario {
 
 use Scenario::*;
 
-pub const SCENARIOS: [Scenario; 19] = [
+pub const SCENARIOS: [Scenario; 20] = [
     Commits, Switch, Sizes, Streams, Growth, Merge, Drain, Free, Clean, Tables, Checkpoint, Buried,
-    Spill, SpillDrain, Ranges, Recovery, Joining, Mixed, Prepared,
+    Spill, SpillDrain, Load, Ranges, Recovery, Joining, Mixed, Prepared,
 ];
 
 /// How long a journal gets before it has a new epoch.
@@ -55,7 +56,7 @@ impl Scenario {
     pub fn prepare(self, rig: &mut Rig) {
         match self {
             Commits => prepare_commits(rig),
-            Switch | Sizes | Growth | Merge => small(rig),
+            Switch | Sizes | Growth | Merge | Load => small(rig),
             Streams => {
                 small(rig);
                 rig.db.tune_commits(CommitTuning::new().own_streams(1));
@@ -136,6 +137,7 @@ impl Scenario {
                 // What takes the place of the runs' extents.
                 spill(rig);
             }
+            Load => loads(rig),
             Ranges => ranges(rig),
             Tables => tables(rig),
             Checkpoint => (0..30).for_each(|n| rig.create(&format!("{n:0>240}"))),
@@ -444,6 +446,23 @@ fn spill(rig: &mut Rig) {
     } else {
         rig.transact(effects);
     }
+}
+
+/// Loads among other writes; extents of them get their places, some are merged.
+fn loads(rig: &mut Rig) {
+    for _ in 0..3 {
+        let (from, every) = (rig.chance.below(60), 1 + rig.chance.below(6));
+        let keys = (from..from + 30).step_by(every as usize);
+        let row =
+            |n| (format!("row {n}").into_bytes(), rig.chance.bytes(1 + n as usize * 97 % 2000));
+        let rows = keys.map(row).collect();
+        rig.load(["a", "b"][from as usize % 2], rows);
+        put_any(rig, Relaxed);
+        let jobs = rig.chance.below(30);
+        rig.steps(jobs);
+    }
+    let left = |rig: &Rig| rig.db.stats().tables.iter().any(|t| t.spilled_runs > 0);
+    steps_until(rig, |rig| !left(rig));
 }
 
 fn tables(rig: &mut Rig) {

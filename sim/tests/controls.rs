@@ -116,6 +116,11 @@ fn a_runs_extents_reused_before_the_edit_of_their_drain() {
 }
 
 #[test]
+fn a_load_placed_under_older_records() {
+    is_caught(Planted::PlaceOverOlder, Kind::Files, Scenario::Load);
+}
+
+#[test]
 fn what_was_prepared_indexed() {
     is_caught(Planted::IndexPrepares, Kind::Files, Scenario::Prepared);
 }

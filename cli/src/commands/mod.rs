@@ -1,5 +1,6 @@
 //! The small commands, each in a file of its own.
 
+pub(crate) mod backups;
 pub(crate) mod records;
 pub(crate) mod salvage;
 pub(crate) mod scan;

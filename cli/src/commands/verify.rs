@@ -1,5 +1,7 @@
 //! `verify`: reads everything on the medium and says what is damaged.
 
+use terrace::VerifyReport;
+
 use crate::failure::{Failure, Outcome};
 use crate::session::Session;
 use crate::text::grouped;
@@ -8,9 +10,14 @@ use crate::text::grouped;
 pub(crate) fn run(session: &mut Session) -> Result<Outcome, Failure> {
     // Without opening it: what is too damaged to be opened can still be verified.
     let report = terrace::verify(session.directory())?;
+    print(session, &report)
+}
+
+/// Prints what was found.
+pub(super) fn print(session: &mut Session, report: &VerifyReport) -> Result<Outcome, Failure> {
     let output = &mut session.output;
     if output.json {
-        output.object(&report)?;
+        output.object(report)?;
     } else {
         for damage in &report.damages {
             output.line(&format!("damaged: {}", damage.what))?;

@@ -2,6 +2,7 @@
 
 mod loader;
 mod rows;
+mod way;
 
 use std::fs::File;
 use std::io::Read;
@@ -17,6 +18,7 @@ use crate::text::{grouped, size};
 
 pub(crate) use loader::{Loaded, Loader};
 pub(crate) use rows::{BadRow, Row, read};
+use way::Way;
 
 /// How many of the broken rows left out are listed.
 const LISTED: usize = 10;
@@ -45,12 +47,12 @@ pub(crate) fn run(session: &mut Session, arguments: &ImportArguments) -> Result<
 
     let database = session.write()?;
     let table = database.table(&arguments.table)?;
-    let mut loader = Loader::new(&database, &table, arguments.batch as usize);
+    let mut way = Way::new(&database, &table, arguments)?;
     let mut skipped = Vec::new();
     let mut skipped_count = 0_u64;
     for row in rows {
         match row? {
-            Ok(Row { key, value }) => loader.add(&key, &value)?,
+            Ok(Row { key, value }) => way.add(&key, &value)?,
             Err(bad) if arguments.skip_bad => {
                 skipped_count += 1;
                 if skipped.len() < LISTED {
@@ -58,15 +60,14 @@ pub(crate) fn run(session: &mut Session, arguments: &ImportArguments) -> Result<
                 }
             }
             Err(bad) => {
-                loader.commit()?;
+                let loaded = way.stop()?;
                 bar.finish_and_clear();
-                return Err(stopped(&bad, &loader.loaded, &arguments.table));
+                return Err(stopped(&bad, &loaded, &arguments.table));
             }
         }
     }
-    loader.commit()?;
+    let loaded = way.finish()?;
     bar.finish_and_clear();
-    let loaded = loader.loaded;
     database.close()?;
     let report = Report { loaded, skipped_count, skipped, took: begin.elapsed() };
     report.print(session, &arguments.table)

@@ -123,6 +123,7 @@ pub(crate) fn drain(
     let promise = &set.store().promise(bytes(&inputs) + moved, false)?;
     let context = MergeContext {
         set,
+        store: set.store(),
         cache,
         replaces: &inputs,
         horizon,

@@ -57,6 +57,7 @@ pub(crate) fn run(
             let replaces = &[inputs.as_slice(), &overlap].concat();
             let ctx = MergeContext {
                 set,
+                store: set.store(),
                 cache,
                 replaces,
                 horizon,

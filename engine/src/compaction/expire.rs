@@ -48,6 +48,7 @@ mod tests {
             smallest_key: from.into(),
             greatest_key: to.into(),
             footer_checksum: 0,
+            one_seq: false,
         })
     }
 

@@ -1,15 +1,19 @@
 //! Compaction: choosing what to merge is a pure function of a version, doing it another file.
 
 mod drain;
+mod dump;
 mod execute;
 mod expire;
 mod merge;
 mod output;
 mod pick;
+mod placing;
 mod ranges;
 
 pub(crate) use drain::{Column, choose_column, drain, run_bytes};
+pub(crate) use dump::{Dumped, dump};
 pub(crate) use execute::{Done, run};
 pub(crate) use expire::expired;
 pub(crate) use output::Reused;
 pub(crate) use pick::{Choice, Shape, Situation, pick};
+pub(crate) use placing::place;

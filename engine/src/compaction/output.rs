@@ -14,12 +14,14 @@ use crate::levels::VersionSet;
 use crate::merge::{Fragments, Retain, Walk};
 use crate::mvcc::Horizon;
 use crate::record::{EntryRef, Lsn};
-use crate::tier::Promise;
+use crate::tier::{ExtentStore, Promise};
 
 /// What a merge goes by.
 pub(crate) struct MergeContext<'a, B: Fn(&[u8]) -> bool> {
-    /// Gives ids and space.
+    /// Gives ids.
     pub(crate) set: &'a VersionSet,
+    /// Gives space.
+    pub(crate) store: &'a Arc<ExtentStore>,
     pub(crate) cache: &'a BlockCache,
     /// The extents that the output takes the place of: where a block of theirs is cached, the
     /// block that takes its place is put into the cache too.
@@ -151,7 +153,7 @@ impl<'a, B: Fn(&[u8]) -> bool> Writer<'a, B> {
         let bytes = built.bytes.len() as u64;
         (ctx.before_write)(bytes);
         ctx.promise.spend(bytes);
-        let extent = built.write_filling(ctx.set.store(), ctx.cache, is_hot)?;
+        let extent = built.write_filling(ctx.store, ctx.cache, is_hot)?;
         let (first, last) = (&extent.meta().smallest_key, &extent.meta().greatest_key);
         let meets =
             |e: &&Arc<Extent>| e.meta().smallest_key <= *last && *first <= e.meta().greatest_key;

@@ -138,6 +138,7 @@ impl Engine {
             || self.freeze_large()
             || self.merge_some()?
             || self.drop_expired()?
+            || self.place_loads()?
             || (due && self.clean()?)
             || (due && !self.is_behind() && self.drain_oldest()?)
             || (!self.background.budget.has_workers() && self.compact_one()?)

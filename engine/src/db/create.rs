@@ -7,14 +7,35 @@ use super::media;
 use crate::alloc::{StreamKind, StreamObject, StreamPool, ZonePool};
 use crate::commit::Floor;
 use crate::error::{Error, Result};
-use crate::levels::VersionSet;
+use crate::extent::ExtentMeta;
+use crate::levels::{Edit, VersionSet};
 use crate::options::{Options, Storage};
 use crate::os::{Files, OpenHow};
 use crate::pm::{Geometry, Incarnations, Region, Superblock};
+use crate::record::Lsn;
 
 /// Makes an empty database in `directory`, which exists and is locked. What an earlier, unfinished
 /// creation left is replaced.
 pub(super) fn create(files: &Arc<dyn Files>, directory: &Path, options: &Options) -> Result<()> {
+    create_with(files, directory, options, || Ok(Content::default()))
+}
+
+/// What a database begins with.
+#[derive(Default)]
+pub(super) struct Content {
+    /// Every LSN up to here is taken.
+    pub(super) lsn: Lsn,
+    /// What makes the tables; their extents are in the directory.
+    pub(super) edit: Edit<Arc<ExtentMeta>>,
+}
+
+/// As [`create`], with what `fill` puts into the directory.
+pub(super) fn create_with(
+    files: &Arc<dyn Files>,
+    directory: &Path,
+    options: &Options,
+    fill: impl FnOnce() -> Result<Content>,
+) -> Result<()> {
     if let Some(path) = &options.pm_path
         && files.open(path, OpenHow::Read).is_ok()
     {
@@ -25,7 +46,7 @@ pub(super) fn create(files: &Arc<dyn Files>, directory: &Path, options: &Options
             path.display()
         )));
     }
-    let created = make(files, directory, options);
+    let created = fill().and_then(|content| make(files, directory, options, &content));
     if created.is_err() {
         undo(&**files, directory, options);
     }
@@ -36,7 +57,7 @@ pub(super) fn create(files: &Arc<dyn Files>, directory: &Path, options: &Options
 /// is gone for good, since a journal without a region could neither be opened nor replaced.
 fn undo(files: &dyn Files, directory: &Path, options: &Options) {
     for name in files.list(directory).unwrap_or_default() {
-        if name.starts_with("journal-") {
+        if name.starts_with("journal-") || name.starts_with("extents-") {
             drop(files.remove(&directory.join(name)));
         }
     }
@@ -56,21 +77,26 @@ fn draw_id(directory: &Path, options: &Options) -> Result<[u8; 16]> {
     Ok(id)
 }
 
-fn make(files: &Arc<dyn Files>, directory: &Path, options: &Options) -> Result<()> {
+fn make(
+    files: &Arc<dyn Files>,
+    directory: &Path,
+    options: &Options,
+    Content { lsn, edit }: &Content,
+) -> Result<()> {
     let database_id = draw_id(directory, options)?;
     let geometry = Geometry::for_size(options.pm_size);
     let path = media::path(directory, options);
     let media = media::create(files, &path, geometry, options)?;
-    format(&Region::new(media, &path, geometry.region_len())?, geometry, database_id)?;
+    format(&Region::new(media, &path, geometry.region_len())?, geometry, database_id, *lsn)?;
     files.sync_directory(directory).map_err(|e| Error::io("sync", directory, e))?;
-    VersionSet::create(Arc::clone(files), directory, database_id)?;
+    VersionSet::create(&**files, directory, database_id, (*lsn, edit))?;
     let parent = directory.parent().filter(|p| !p.as_os_str().is_empty());
     let parent = parent.unwrap_or(Path::new("."));
     files.sync_directory(parent).map_err(|e| Error::io("sync", parent, e))
 }
 
 /// Writes the fixed parts; the superblock last.
-fn format(region: &Region, geometry: Geometry, database_id: [u8; 16]) -> Result<()> {
+fn format(region: &Region, geometry: Geometry, database_id: [u8; 16], lsn: Lsn) -> Result<()> {
     let mut dirty = StreamPool::format(region);
     dirty.extend(ZonePool::format(region, geometry));
     let shared = StreamObject { stream: 0, generation: 0, kind: StreamKind::Shared };
@@ -78,14 +104,15 @@ fn format(region: &Region, geometry: Geometry, database_id: [u8; 16]) -> Result<
     for stream in [shared, cleaner] {
         dirty.extend(StreamPool::take(region, &stream));
     }
-    dirty.push(Floor::default().store(region));
-    dirty.push(Floor { number: 1, ..Floor::default() }.store(region));
+    let floor = Floor { lsn, ..Floor::default() };
+    dirty.push(floor.store(region));
+    dirty.push(Floor { number: 1, ..floor }.store(region));
     region.persist(dirty)?;
     let mut superblock = Superblock {
         database_id,
         generation: 0,
         geometry,
-        lsn_base: 0,
+        lsn_base: lsn,
         incarnations: Incarnations { current: 1, earlier: Vec::new() },
     };
     superblock.write(region)?;

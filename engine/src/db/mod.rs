@@ -3,6 +3,7 @@
 mod aging;
 mod attic;
 mod background;
+mod backup;
 mod budget;
 mod catalog;
 mod claims;
@@ -20,6 +21,7 @@ mod memory;
 mod open;
 mod own_records;
 mod pacing;
+mod placing;
 mod rebuild;
 mod salvage;
 mod stats;
@@ -37,6 +39,7 @@ use crate::error::Result;
 use crate::options::{BackgroundTuning, CommitTuning, Durability, Options, TableOptions};
 use crate::table::{Keep, Snapshot, Table, WriteBatch};
 
+pub use backup::{BackupInfo, BackupSet};
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use events::Event;
 use inner::Inner;
@@ -352,6 +355,30 @@ impl Database {
     /// `Closed`, or an I/O error. Damage is not an error but in the report.
     pub fn verify(&self) -> Result<VerifyReport> {
         verify::open_database(&self.inner)
+    }
+
+    /// Adds a backup to the set in the directory `set`, which is made if it is missing: all that is
+    /// visible now, in every table, while writers go on. Extents that the set has from earlier
+    /// backups are not copied again. [`BackupSet`] has what can be done with it. Transactions that
+    /// are prepared and not committed are not in it, nor are their locks.
+    ///
+    /// Records in the region are written into the set while none of its zones is given back: for
+    /// about as long as writing them takes. Extents that compactions replace meanwhile keep their
+    /// space until it is done.
+    ///
+    /// # Errors
+    ///
+    /// - `Invalid`: the directory holds something else, or backups of another database;
+    /// - `Corrupt`: an extent of the database is damaged, or a manifest in the set;
+    /// - `Full`: there is no space for it;
+    /// - `Unavailable`: somebody else uses the set, a file could not be used, or the database
+    ///   stopped after an earlier failure;
+    /// - `Closed`.
+    ///
+    /// Backups that the set had are whole after any error, and the new one is not there, but
+    /// perhaps after a failed sync of the directory.
+    pub fn backup(&self, set: impl AsRef<Path>) -> Result<BackupInfo> {
+        self.inner.back_up(set.as_ref())
     }
 
     /// Does one background job on a database that was opened [`stepped`](Options::stepped);

@@ -55,7 +55,7 @@ use crate::table::{Bell, Gate, Pace, Shared, TableSlot};
 
 /// What a directory holds.
 #[derive(Debug, PartialEq, Eq)]
-enum Presence {
+pub(super) enum Presence {
     Missing,
     /// Empty, or with nothing but what an unfinished creation left.
     Empty,
@@ -115,7 +115,7 @@ pub(super) fn lock(path: &Path, options: &Options, how: OpenHow) -> Result<Direc
     }
 }
 
-fn look(files: &dyn Files, path: &Path) -> Result<Presence> {
+pub(super) fn look(files: &dyn Files, path: &Path) -> Result<Presence> {
     let names = match files.list(path) {
         Ok(names) => names,
         Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Presence::Missing),
@@ -384,6 +384,7 @@ impl Opening<'_> {
             fork: ForkGuard::new(),
             locks: LockManager::new(),
             write_memory: WriteMemory::new(memory::of_writes(self.options.memory)),
+            load_compression: self.options.compression.1,
             ddl: Mutex::new(()),
             closed: AtomicBool::new(false),
             defers: Gate::default(),

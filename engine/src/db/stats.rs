@@ -99,7 +99,7 @@ pub struct CommitStats {
     pub bytes: u64,
     /// Times a stream went on to its next zone.
     pub zone_switches: u64,
-    /// Runs of commits that were too large for a zone, one a table.
+    /// Runs of commits that were too large for a zone, one a table, and of bulk loads.
     pub spilled_runs: u64,
     /// The last commit that readers see.
     pub visible: u64,
@@ -197,7 +197,7 @@ pub struct TableStats {
     pub range_deletes: u64,
     /// Bytes of memory that the indexes of memtables and level 0 take.
     pub index_memory: u64,
-    /// Runs of large commits that are not drained.
+    /// Runs of large commits and bulk loads that are not drained.
     pub spilled_runs: u64,
     /// Bytes they take on disk.
     pub spilled_bytes: u64,
@@ -287,13 +287,13 @@ pub struct BackgroundStats {
     pub drains: u64,
     /// Bytes that drains have written.
     pub drained_bytes: u64,
-    /// Extents of large commits' runs that drains have used up.
+    /// Extents of runs that drains have used up.
     pub spilled_extents: u64,
     /// Merges between levels.
     pub compactions: u64,
     /// Extents that went unread because all in them had expired.
     pub expired_extents: u64,
-    /// Extents that went down a level unread.
+    /// Extents that went down a level unread, or out of a bulk load to one.
     pub moves: u64,
     /// Extents that drains and compactions left where they were, or moved, unread.
     pub reused_extents: u64,

@@ -96,7 +96,7 @@ pub(super) fn open_database(engine: &Engine) -> Result<VerifyReport> {
 
 impl VerifyReport {
     /// Turns damage into a line of the report; other errors stay errors.
-    fn keep<T>(&mut self, result: Result<T>) -> Result<Option<T>> {
+    pub(super) fn keep<T>(&mut self, result: Result<T>) -> Result<Option<T>> {
         match result {
             Ok(value) => Ok(Some(value)),
             Err(e) => match e.damage() {

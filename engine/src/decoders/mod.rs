@@ -9,14 +9,14 @@
 mod memory;
 
 use crate::extent::probe as extent;
-use crate::levels::probe as journal;
+use crate::levels::{manifest_probe as manifest, probe as journal};
 use crate::txn::probe as txn;
 
 /// Takes any bytes; whether they were accepted.
 type Decoder = fn(&[u8]) -> bool;
 
 /// All of them, by the name of their target and corpus.
-const DECODERS: [(&str, Decoder); 20] = [
+const DECODERS: [(&str, Decoder); 21] = [
     ("superblock", memory::superblock),
     ("floor", memory::floor),
     ("words", memory::words),
@@ -31,6 +31,7 @@ const DECODERS: [(&str, Decoder); 20] = [
     ("tree", memory::tree),
     ("journal", journal::journal),
     ("edit", journal::edit),
+    ("manifest", manifest),
     ("footer", extent::footer),
     ("filter", extent::filter),
     ("index", extent::index),

@@ -70,7 +70,9 @@ impl BlockWalk {
             return Ok(());
         };
         self.entered = true;
-        if self.by_block {
+        // Blocks of an extent with one sequence number lack it: they are not taken over as they
+        // are.
+        if self.by_block && !extent.meta().one_seq {
             self.summaries = extent.summaries()?;
         }
         self.begin_block()
@@ -126,7 +128,9 @@ impl BlockWalk {
 
     /// The record that comes next; `None` also before what is not loaded.
     pub(crate) fn entry(&self) -> Option<EntryRef<'_>> {
-        self.open.as_ref()?.entry()
+        let entry = self.open.as_ref()?.entry()?;
+        let one_seq = self.extents.get(self.at).and_then(|extent| extent.meta().one_seq());
+        Some(EntryRef { seq: one_seq.unwrap_or(entry.seq), ..entry })
     }
 
     /// Steps to the following record.

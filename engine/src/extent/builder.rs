@@ -66,6 +66,7 @@ impl ExtentBuilder {
             tombstones: 0,
             smallest_seq: Lsn::MAX,
             greatest_seq: 0,
+            one_seq: false,
             raw_bytes: 0,
             smallest_key: Vec::new(),
             greatest_key: Vec::new(),
@@ -267,13 +268,7 @@ impl BuiltExtent {
         cache: &BlockCache,
         is_hot: impl Fn(&[u8], &[u8]) -> bool,
     ) -> Result<Arc<Extent>> {
-        let len = u32::try_from(self.bytes.len()).map_err(|_| {
-            let message = format!("an extent of {} bytes is beyond 4 GiB", self.bytes.len());
-            Error::new(ErrorKind::Full, message)
-        })?;
-        let reserved = store.reserve(len)?;
-        store.write(&reserved.location(), &self.bytes)?;
-        self.meta.location = reserved.keep();
+        self.place(store)?;
         let extent = Extent::written(self.meta, Arc::clone(store), &self.bytes, self.has_versions);
         for (offset, (id, was_at)) in self.cached {
             // Decoded already, and the same whatever extent it is in.
@@ -283,5 +278,29 @@ impl BuiltExtent {
         }
         extent.fill((&self.bytes, &self.summaries), cache, is_hot);
         Ok(extent)
+    }
+
+    /// As [`write_filling`](Self::write_filling), filling nothing: the extent takes no memory until
+    /// somebody reads it.
+    ///
+    /// # Errors
+    ///
+    /// As [`write_filling`](Self::write_filling).
+    pub(crate) fn write_unread(mut self, store: &Arc<ExtentStore>) -> Result<Arc<Extent>> {
+        debug_assert!(!self.has_versions, "it would be taken for one that has each key once");
+        self.place(store)?;
+        Ok(Extent::written_unread(self.meta, Arc::clone(store)))
+    }
+
+    /// Reserves space and writes the bytes there.
+    fn place(&mut self, store: &Arc<ExtentStore>) -> Result<()> {
+        let len = u32::try_from(self.bytes.len()).map_err(|_| {
+            let message = format!("an extent of {} bytes is beyond 4 GiB", self.bytes.len());
+            Error::new(ErrorKind::Full, message)
+        })?;
+        let reserved = store.reserve(len)?;
+        store.write(&reserved.location(), &self.bytes)?;
+        self.meta.location = reserved.keep();
+        Ok(())
     }
 }

@@ -6,7 +6,7 @@ use super::block::{BadEntry, BlockCursor};
 use super::reader::Parts;
 use super::{BlockCache, Extent, ReadAhead};
 use crate::error::Result;
-use crate::record::{Cursor, EntryRef, Lsn};
+use crate::record::{Cursor, EntryRef, LSN_MAX, Lsn};
 
 /// A position in an extent. It holds one block at a time and allocates nothing per record.
 #[derive(Debug)]
@@ -14,6 +14,8 @@ pub(crate) struct ExtentCursor {
     extent: Arc<Extent>,
     cache: Arc<BlockCache>,
     ahead: Arc<ReadAhead>,
+    /// The sequence number of all records, where that is not in the blocks.
+    one_seq: Option<Lsn>,
     /// The number of the block and the position in it.
     position: Option<(usize, BlockCursor)>,
 }
@@ -26,7 +28,19 @@ impl ExtentCursor {
         cache: Arc<BlockCache>,
         ahead: Arc<ReadAhead>,
     ) -> ExtentCursor {
-        ExtentCursor { extent, cache, ahead, position: None }
+        let one_seq = extent.meta().one_seq();
+        ExtentCursor { extent, cache, ahead, one_seq, position: None }
+    }
+
+    /// To the first record at or after (`key`, `seq`), as the blocks have it.
+    fn place(&mut self, key: &[u8], seq: Lsn) -> Result<()> {
+        match self.parts()?.index.find(key, seq) {
+            Some(n) => self.enter(n, |block| block.seek(key, seq)),
+            None => {
+                self.position = None;
+                Ok(())
+            }
+        }
     }
 
     /// Goes to block `n` and places the cursor in it.
@@ -70,13 +84,13 @@ impl ExtentCursor {
 
 impl Cursor for ExtentCursor {
     fn seek(&mut self, key: &[u8], seq: Lsn) -> Result<()> {
-        match self.parts()?.index.find(key, seq) {
-            Some(n) => self.enter(n, |block| block.seek(key, seq)),
-            None => {
-                self.position = None;
-                Ok(())
-            }
+        let Some(one_seq) = self.one_seq else { return self.place(key, seq) };
+        self.place(key, LSN_MAX)?;
+        // The one version of the key is newer than what is asked for.
+        if seq < one_seq && self.entry().is_some_and(|entry| entry.key == key) {
+            self.next()?;
         }
+        Ok(())
     }
 
     fn seek_before(&mut self, key: Option<&[u8]>) -> Result<()> {
@@ -113,6 +127,7 @@ impl Cursor for ExtentCursor {
     }
 
     fn entry(&self) -> Option<EntryRef<'_>> {
-        self.position.as_ref()?.1.entry()
+        let entry = self.position.as_ref()?.1.entry()?;
+        Some(EntryRef { seq: self.one_seq.unwrap_or(entry.seq), ..entry })
     }
 }

@@ -21,6 +21,9 @@ pub(crate) struct ExtentMeta {
     pub(crate) tombstones: u32,
     pub(crate) smallest_seq: Lsn,
     pub(crate) greatest_seq: Lsn,
+    /// Both are the sequence number of all records, whatever stands in the blocks: those were
+    /// written before it was known.
+    pub(crate) one_seq: bool,
     /// Bytes of keys and values, as the user counts them.
     pub(crate) raw_bytes: u64,
     pub(crate) smallest_key: Vec<u8>,
@@ -30,7 +33,8 @@ pub(crate) struct ExtentMeta {
 }
 
 impl ExtentMeta {
-    /// Appends the description of `docs/format.md`, but for the number of range tombstones.
+    /// Appends the description of `docs/format.md`, but for the number of range tombstones and
+    /// whether there is one sequence number.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         put_u64(out, self.id);
         put_u32(out, self.location.file);
@@ -58,6 +62,7 @@ impl ExtentMeta {
             tombstones: 0,
             smallest_seq: reader.u64()?,
             greatest_seq: reader.u64()?,
+            one_seq: false,
             raw_bytes: reader.u64()?,
             smallest_key: reader.bytes()?.to_vec(),
             greatest_key: reader.bytes()?.to_vec(),
@@ -73,7 +78,23 @@ impl ExtentMeta {
             && u64::from(self.tombstones) <= self.deletes
             && self.records.max(self.raw_bytes) < BEYOND
             && self.smallest_seq <= self.greatest_seq
+            && (!self.one_seq || self.smallest_seq == self.greatest_seq && self.tombstones == 0)
             && self.smallest_key <= self.greatest_key
+    }
+
+    /// The description once all records have the sequence number `seq`.
+    pub(crate) fn numbered(&self, seq: Lsn) -> ExtentMeta {
+        ExtentMeta { smallest_seq: seq, greatest_seq: seq, one_seq: true, ..self.clone() }
+    }
+
+    /// The description of the same bytes in another place.
+    pub(crate) fn at(&self, location: Location) -> ExtentMeta {
+        ExtentMeta { location, ..self.clone() }
+    }
+
+    /// The sequence number of all records, where that is not in the blocks.
+    pub(crate) fn one_seq(&self) -> Option<Lsn> {
+        self.one_seq.then_some(self.greatest_seq)
     }
 
     /// All keys that it may say something of.
@@ -97,11 +118,23 @@ pub(crate) trait Described: Clone {
     fn heat(&self) -> u32 {
         0
     }
+
+    /// The same extent; all its records have the sequence number `seq` from now on.
+    fn numbered(&self, seq: Lsn) -> Self;
+
+    /// The description of what stands in its blocks.
+    fn as_written(&self) -> &ExtentMeta {
+        self.meta()
+    }
 }
 
 impl Described for Arc<ExtentMeta> {
     fn meta(&self) -> &ExtentMeta {
         self
+    }
+
+    fn numbered(&self, seq: Lsn) -> Arc<ExtentMeta> {
+        Arc::new(ExtentMeta::numbered(self, seq))
     }
 }
 
@@ -118,6 +151,7 @@ mod tests {
             tombstones: 0,
             smallest_seq: 3,
             greatest_seq: 12,
+            one_seq: false,
             raw_bytes: 900,
             smallest_key: b"a".to_vec(),
             greatest_key: b"zebra".to_vec(),

@@ -12,6 +12,7 @@ mod block;
 mod blocks;
 mod builder;
 mod compress;
+mod copy;
 mod cursor;
 mod filter;
 mod footer;

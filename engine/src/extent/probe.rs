@@ -141,6 +141,7 @@ pub(crate) fn extent(bytes: &[u8]) -> bool {
         tombstones: 0,
         smallest_seq: 0,
         greatest_seq: Lsn::MAX,
+        one_seq: false,
         raw_bytes: 0,
         smallest_key: Vec::new(),
         greatest_key: vec![0xff; 8],

@@ -26,7 +26,7 @@ use super::{BlockCache, BlockSummary, Described, ExtentCursor, ExtentMeta, Malfo
 use crate::cache::Below;
 use crate::error::{Damage, Error, Result};
 use crate::mvcc::Tombstones;
-use crate::record::{Kind, Lsn};
+use crate::record::{Kind, LSN_MAX, Lsn};
 use crate::tier::ExtentStore;
 
 pub(super) use parts::Parts;
@@ -48,6 +48,9 @@ pub(crate) struct Found {
 #[derive(Debug)]
 pub(crate) struct Extent {
     meta: ExtentMeta,
+    /// The description once a level has it out of a run. Whoever still reads it as part of the run
+    /// gives its records the same number.
+    numbered: OnceLock<ExtentMeta>,
     store: Arc<ExtentStore>,
     parts: OnceLock<Parts>,
     state: AtomicU8,
@@ -59,11 +62,21 @@ pub(crate) struct Extent {
 
 impl Described for Arc<Extent> {
     fn meta(&self) -> &ExtentMeta {
-        &self.meta
+        Extent::meta(self)
     }
 
     fn heat(&self) -> u32 {
         self.heat.now(self.store.read_clock())
+    }
+
+    fn numbered(&self, seq: Lsn) -> Arc<Extent> {
+        let numbered = self.numbered.get_or_init(|| self.meta.numbered(seq));
+        debug_assert_eq!(numbered.greatest_seq, seq, "its run has one LSN");
+        Arc::clone(self)
+    }
+
+    fn as_written(&self) -> &ExtentMeta {
+        &self.meta
     }
 }
 
@@ -86,6 +99,12 @@ impl Extent {
         Extent::new(meta, store, parts, WRITTEN, has_versions)
     }
 
+    /// As [`Extent::written`], but nobody is about to read it: it holds no memory until somebody
+    /// does.
+    pub(super) fn written_unread(meta: ExtentMeta, store: Arc<ExtentStore>) -> Arc<Extent> {
+        Extent::new(meta, store, None, WRITTEN, false)
+    }
+
     fn new(
         meta: ExtentMeta,
         store: Arc<ExtentStore>,
@@ -96,6 +115,7 @@ impl Extent {
         let parts = parts.map_or_else(OnceLock::new, OnceLock::from);
         Arc::new(Extent {
             meta,
+            numbered: OnceLock::new(),
             store,
             parts,
             state: AtomicU8::new(state),
@@ -111,7 +131,7 @@ impl Extent {
 
     /// Its description.
     pub(crate) fn meta(&self) -> &ExtentMeta {
-        &self.meta
+        self.numbered.get().unwrap_or(&self.meta)
     }
 
     /// The edit that adds it is durable, or may be: from now on the space is the journal's.
@@ -142,6 +162,13 @@ impl Extent {
         if !self.meta.covers(key) {
             return Ok(None);
         }
+        let one_seq = self.meta().one_seq();
+        let at = match one_seq {
+            Some(seq) if seq > at => return Ok(None),
+            // What stands in the blocks is older than whatever is asked for.
+            Some(_) => LSN_MAX,
+            None => at,
+        };
         let parts = self.parts()?;
         // The first record at or after (key, at) is in this block, so what is asked for is here or
         // nowhere.
@@ -154,7 +181,7 @@ impl Extent {
         cursor.seek(key, at).map_err(|_| self.bad_entry(parts, n))?;
         let found = cursor.entry().filter(|e| e.key == key).map(|e| (e.seq, e.kind));
         Ok(found.zip(cursor.value_range()).map(|((seq, kind), range)| Found {
-            seq,
+            seq: one_seq.unwrap_or(seq),
             kind,
             value: cursor.block().value(range),
         }))

@@ -56,7 +56,7 @@ impl Extent {
             {
                 if last.as_deref() != Some(entry.key) {
                     last = Some(entry.key.to_vec());
-                    each(&entry)?;
+                    each(&EntryRef { seq: self.meta().one_seq().unwrap_or(entry.seq), ..entry })?;
                 }
                 stepped = cursor.next();
             }

@@ -85,8 +85,9 @@ impl Tally {
             && self.deletes == meta.deletes
             && self.tombstones == meta.tombstones
             && self.raw_bytes == meta.raw_bytes
-            && self.smallest_seq == Some(meta.smallest_seq)
-            && self.greatest_seq == meta.greatest_seq
+            && (meta.one_seq
+                || self.smallest_seq == Some(meta.smallest_seq)
+                    && self.greatest_seq == meta.greatest_seq)
             && self.first_key.as_ref() == Some(&meta.smallest_key)
             && last == Some(&meta.greatest_key)
     }

@@ -34,8 +34,9 @@ pub(crate) enum Op<E = Arc<Extent>> {
     TableOptions { table: TableId, options: TableOptions },
     /// An extent changes its level, unread.
     MoveExtent { table: TableId, from: u8, to: u8, id: u64 },
-    /// Extents, by key, are kept for a run that is about to be committed.
-    AddRun { table: TableId, run: u64, extents: Vec<E> },
+    /// Extents, by key, are kept for a run that is about to be committed; `loaded` if they are laid
+    /// out as those of levels are.
+    AddRun { table: TableId, run: u64, extents: Vec<E>, loaded: bool },
     /// The run was committed: all of it has this sequence number.
     CommitRun { table: TableId, run: u64, lsn: Lsn },
     /// The run was not committed, and goes.
@@ -47,6 +48,9 @@ pub(crate) enum Op<E = Arc<Extent>> {
     /// Records of the table live so many microseconds, or 0 for ever, from now on; all at or below
     /// the LSN have expired and stay so.
     TimeToLive { table: TableId, ttl: u64, expired: Lsn },
+    /// Extents of a committed run change to a level, unread: all their records have the run's
+    /// sequence number from then on. With the last extent the run goes.
+    MoveFromRun { table: TableId, run: u64, level: u8, ids: Vec<u64> },
 }
 
 /// Changes that become true together.
@@ -75,13 +79,7 @@ impl<E: Described> Op<E> {
                 put_bytes(out, name.as_bytes());
             }
             Op::AddExtent { table, level, extent } => {
-                let tombstones = extent.meta().tombstones;
-                head(out, if tombstones == 0 { 4 } else { 15 }, *table);
-                out.push(*level);
-                extent.meta().encode(out);
-                if tombstones > 0 {
-                    put_u32(out, tombstones);
-                }
+                add_extent(out, *table, *level, extent.meta())
             }
             Op::RemoveExtent { table, level, id } => {
                 head(out, 5, *table);
@@ -113,11 +111,12 @@ impl<E: Described> Op<E> {
                 out.extend_from_slice(&[*from, *to]);
                 put_u64(out, *id);
             }
-            Op::AddRun { table, run, extents } => {
-                head(out, 10, *table);
+            Op::AddRun { table, run, extents, loaded } => {
+                head(out, if *loaded { 16 } else { 10 }, *table);
                 put_u64(out, *run);
                 put_u32(out, extents.len() as u32);
-                extents.iter().for_each(|extent| extent.meta().encode(out));
+                // An edit that was to number them may have been refused.
+                extents.iter().for_each(|extent| extent.as_written().encode(out));
             }
             Op::CommitRun { table, run, lsn } => numbers(out, 11, *table, &[*run, *lsn]),
             Op::DropRun { table, run } => numbers(out, 12, *table, &[*run]),
@@ -130,7 +129,28 @@ impl<E: Described> Op<E> {
             Op::RemoveFromRun { table, run, id } => numbers(out, 14, *table, &[*run, *id]),
             Op::TimeMark(TimeMark { lsn, time }) => numbers(out, 20, 0, &[*lsn, *time]),
             Op::TimeToLive { table, ttl, expired } => numbers(out, 21, *table, &[*ttl, *expired]),
+            Op::MoveFromRun { table, run, level, ids } => {
+                numbers(out, 17, *table, &[*run]);
+                out.push(*level);
+                put_u32(out, ids.len() as u32);
+                ids.iter().for_each(|id| put_u64(out, *id));
+            }
         }
+    }
+}
+
+/// Which of three kinds it is depends on what the extent has.
+fn add_extent(out: &mut Vec<u8>, table: TableId, level: u8, meta: &ExtentMeta) {
+    let kind = match meta.tombstones {
+        0 if meta.one_seq => 18,
+        0 => 4,
+        _ => 15,
+    };
+    head(out, kind, table);
+    out.push(level);
+    meta.encode(out);
+    if meta.tombstones > 0 {
+        put_u32(out, meta.tombstones);
     }
 }
 
@@ -170,7 +190,10 @@ impl Op<Arc<ExtentMeta>> {
                 let (from, to) = (reader.u8()?, reader.u8()?);
                 Op::MoveExtent { table, from, to, id: reader.u64()? }
             }
-            10 => Op::AddRun { table, run: reader.u64()?, extents: descriptions(reader)? },
+            10 | 16 => {
+                let (run, loaded) = (reader.u64()?, kind == 16);
+                Op::AddRun { table, run, extents: descriptions(reader)?, loaded }
+            }
             11 => Op::CommitRun { table, run: reader.u64()?, lsn: reader.u64()? },
             12 => Op::DropRun { table, run: reader.u64()? },
             13 => Op::TableOptions { table, options: TableOptions::decode(reader.bytes()?)? },
@@ -184,6 +207,17 @@ impl Op<Arc<ExtentMeta>> {
             }
             20 if table == 0 => Op::TimeMark(TimeMark { lsn: reader.u64()?, time: reader.u64()? }),
             21 => Op::TimeToLive { table, ttl: reader.u64()?, expired: reader.u64()? },
+            17 => {
+                let (run, level) = (reader.u64()?, reader.u8()?);
+                let ids = (0..reader.u32()?).map(|_| reader.u64()).collect::<Option<_>>()?;
+                Op::MoveFromRun { table, run, level, ids }
+            }
+            18 => {
+                let level = reader.u8()?;
+                let mut meta = ExtentMeta::decode(reader)?;
+                meta.one_seq = true;
+                meta.is_sound().then(|| Op::AddExtent { table, level, extent: Arc::new(meta) })?
+            }
             _ => return None,
         })
     }
@@ -255,6 +289,7 @@ impl Edit<Arc<ExtentMeta>> {
 #[cfg(test)]
 pub(super) mod tests {
     use super::*;
+    use crate::extent::tests::{Entry, sim_store, write_extent};
     use crate::tier::Location;
 
     pub(in crate::levels) fn meta(id: u64, from: &str, to: &str) -> Arc<ExtentMeta> {
@@ -266,11 +301,17 @@ pub(super) mod tests {
             tombstones: 0,
             smallest_seq: 3,
             greatest_seq: 9,
+            one_seq: false,
             raw_bytes: 900,
             smallest_key: from.into(),
             greatest_key: to.into(),
             footer_checksum: 77,
         })
+    }
+
+    fn add_run(run: u64, loaded: bool) -> Op<Arc<ExtentMeta>> {
+        let extents = vec![meta(9, "a", "b"), meta(10, "c", "d")];
+        Op::AddRun { table: 3, run, extents, loaded }
     }
 
     pub(in crate::levels) fn one_of_each() -> Edit<Arc<ExtentMeta>> {
@@ -289,7 +330,7 @@ pub(super) mod tests {
             Op::DrainedMap { table: 3, map },
             Op::Counters { next_table: 5, next_extent: 6, table_event_lsn: 7 },
             Op::MoveExtent { table: 3, from: 1, to: 2, id: 5 },
-            Op::AddRun { table: 3, run: 8, extents: vec![meta(9, "a", "b"), meta(10, "c", "d")] },
+            add_run(8, false),
             Op::CommitRun { table: 3, run: 8, lsn: 21 },
             Op::DropRun { table: 3, run: 7 },
             Op::RemoveFromRun { table: 3, run: 8, id: 9 },
@@ -297,6 +338,9 @@ pub(super) mod tests {
             Op::TableOptions { table: 3, options: TableOptions::new().block_size(4096) },
             Op::TimeMark(TimeMark { lsn: 22, time: 1_770_000_000_000_000 }),
             Op::TimeToLive { table: 3, ttl: 60_000_000, expired: 20 },
+            add_run(11, true),
+            Op::MoveFromRun { table: 3, run: 11, level: 2, ids: vec![9, 10] },
+            Op::AddExtent { table: 3, level: 1, extent: meta(7, "c", "d").numbered(5) },
         ];
         Edit { ops }
     }
@@ -305,12 +349,25 @@ pub(super) mod tests {
     fn round_trips() {
         let edit = one_of_each();
         let bytes = edit.encode();
-        assert_eq!(Edit::decode(&bytes, 18), Some(edit));
-        assert_eq!(Edit::decode(&bytes, 17), None, "bytes left over");
-        assert_eq!(Edit::decode(&bytes, 19), None, "an operation missing");
+        assert_eq!(Edit::decode(&bytes, 21), Some(edit));
+        assert_eq!(Edit::decode(&bytes, 20), None, "bytes left over");
+        assert_eq!(Edit::decode(&bytes, 22), None, "an operation missing");
         for len in 0..bytes.len() {
-            assert_eq!(Edit::decode(&bytes[..len], 18), None);
+            assert_eq!(Edit::decode(&bytes[..len], 21), None);
         }
+    }
+
+    #[test]
+    fn extents_of_a_run_are_described_as_they_were_written() {
+        let (_, store) = sim_store();
+        let extent = write_extent(&store, 7, &[Entry::put(b"k", 1, b"v")]);
+        let written = extent.meta().clone();
+        assert_eq!(extent.numbered(9).meta().one_seq(), Some(9));
+        let edit = Edit {
+            ops: vec![Op::AddRun { table: 3, run: 8, extents: vec![extent], loaded: true }],
+        };
+        let decoded = Edit::decode(&edit.encode(), 1).unwrap();
+        assert_eq!(decoded.added().map(|meta| (**meta).clone()).collect::<Vec<_>>(), [written]);
     }
 
     /// Bug: an edit that drained an interval which ends before it starts was read, and broke the
@@ -334,7 +391,7 @@ pub(super) mod tests {
             for bit in 0..8 {
                 let mut bad = bytes.clone();
                 bad[i] ^= 1 << bit;
-                assert_ne!(Edit::decode(&bad, 18), Some(edit.clone()), "byte {i}, bit {bit}");
+                assert_ne!(Edit::decode(&bad, 21), Some(edit.clone()), "byte {i}, bit {bit}");
             }
         }
     }

@@ -250,7 +250,7 @@ fn encode<E: Described>(at: JournalFloor, lsn: Lsn, edit: &Edit<E>) -> Result<Ve
     })
 }
 
-fn create_afresh(files: &dyn Files, path: &Path) -> io::Result<Arc<dyn File>> {
+pub(super) fn create_afresh(files: &dyn Files, path: &Path) -> io::Result<Arc<dyn File>> {
     match files.open(path, OpenHow::CreateNew) {
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
             files.remove(path)?;
@@ -260,7 +260,7 @@ fn create_afresh(files: &dyn Files, path: &Path) -> io::Result<Arc<dyn File>> {
     }
 }
 
-fn read_whole(file: &dyn File) -> io::Result<Vec<u8>> {
+pub(super) fn read_whole(file: &dyn File) -> io::Result<Vec<u8>> {
     let len = usize::try_from(file.len()?).map_err(|_| io::ErrorKind::FileTooLarge)?;
     let mut content = vec![0; len];
     file.read_exact_at(&mut content, 0)?;

@@ -7,6 +7,7 @@
 mod cursor;
 mod edit;
 mod journal;
+mod manifest;
 mod run;
 mod set;
 mod state;
@@ -17,6 +18,9 @@ pub(crate) use edit::{Edit, Op};
 pub(crate) use journal::JournalFloor;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use journal::probe;
+pub(crate) use manifest::Manifest;
+#[cfg(any(test, feature = "testing"))]
+pub(crate) use manifest::probe as manifest_probe;
 pub(crate) use run::{ReadRun, Run};
 pub(crate) use set::{TableInfo, VersionSet};
 pub(crate) use version::{Level, MAX_LEVELS, Version};

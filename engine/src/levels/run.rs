@@ -27,6 +27,8 @@ pub(crate) struct Run<E = Arc<Extent>> {
     pub(crate) lsn: Lsn,
     /// What is not drained as a whole.
     pub(crate) extents: Level<E>,
+    /// Whether its extents are laid out as those of levels are, and may become such.
+    pub(crate) loaded: bool,
 }
 
 impl Run {
@@ -191,7 +193,7 @@ mod tests {
                 let found = found.as_ref().map(|found| (found.seq, found.kind));
                 prop_assert_eq!(found, want.map(|want| (LSN, want.kind)));
             }
-            let whole = Run { id: 1, lsn: LSN, extents };
+            let whole = Run { id: 1, lsn: LSN, extents, loaded: false };
             for extent in whole.extents.extents().iter() {
                 let is_covered = whole.covered(&drained).any(|e| e.meta().id == extent.meta().id);
                 let inside = shown.iter().any(|e| extent.meta().covers(&e.key));

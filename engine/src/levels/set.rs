@@ -24,7 +24,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use super::edit::{Edit, Op};
 use super::journal::{self, Journal, JournalFloor, Prepared, Replayed};
-use super::state::{Applied, State};
+use super::state::{Applied, Broken, State};
 use super::version::{Level, Version};
 use crate::error::{Damage, Error, ErrorKind, Result};
 use crate::extent::{Extent, ExtentMeta};
@@ -70,27 +70,39 @@ pub(crate) struct VersionSet {
 }
 
 impl VersionSet {
-    /// Makes the journal of a new database in `directory`, which exists and has none.
+    /// Makes the journal of a new database in `directory`, which exists and has none. The database
+    /// begins with what `edit` makes out of nothing, as of `lsn`; its extents are there, durably.
     ///
     /// # Errors
     ///
-    /// `Invalid` if there is a journal already; or on an I/O error.
+    /// `Invalid` if there is a journal already, or the edit breaks an invariant of the metadata; or
+    /// on an I/O error.
     pub(crate) fn create(
+        files: &dyn Files,
+        directory: &Path,
+        database_id: [u8; 16],
+        (lsn, edit): (Lsn, &Edit<Arc<ExtentMeta>>),
+    ) -> Result<()> {
+        if !journal::epochs(files, directory)?.is_empty() {
+            let message = format!("{} holds a database already", directory.display());
+            return Err(Error::invalid(message));
+        }
+        let checkpoint =
+            State::default().apply(edit).map_err(|broken| refused(&broken))?.state.checkpoint();
+        let first = JournalFloor { epoch: 1, number: 1 };
+        let prepared = Journal::prepare(files, directory, database_id, first, lsn, &checkpoint)?;
+        prepared.install(files, directory).map(drop)
+    }
+
+    /// A new database's, opened.
+    #[cfg(test)]
+    pub(crate) fn create_empty(
         files: Arc<dyn Files>,
         directory: &Path,
         database_id: [u8; 16],
     ) -> Result<VersionSet> {
-        if !journal::epochs(&*files, directory)?.is_empty() {
-            let message = format!("{} holds a database already", directory.display());
-            return Err(Error::invalid(message));
-        }
-        let state = State::default();
-        let first = JournalFloor { epoch: 1, number: 1 };
-        let checkpoint = state.checkpoint();
-        let prepared = Journal::prepare(&*files, directory, database_id, first, 0, &checkpoint)?;
-        let journal = prepared.install(&*files, directory)?;
-        let store = ExtentStore::open(Arc::clone(&files), directory, &[], false)?;
-        Ok(VersionSet::assemble(files, directory, store, journal, state, false))
+        VersionSet::create(&*files, directory, database_id, (0, &Edit::default()))?;
+        VersionSet::open(files, directory, JournalFloor::default(), false)
     }
 
     /// Opens the journal in `directory`: replays it, takes the space of all extents, and makes
@@ -276,9 +288,7 @@ impl VersionSet {
             next_extent: self.next_extent.load(Ordering::Relaxed),
             table_event_lsn: 0,
         });
-        let applied = self.current.load().apply(&edit).map_err(|broken| {
-            Error::invalid(format!("an edit is refused by {}: {}", broken.name, broken.detail))
-        })?;
+        let applied = self.current.load().apply(&edit).map_err(|broken| refused(&broken))?;
         #[cfg(any(test, feature = "testing"))]
         let _phase = crate::testing::InPhase::enter(crate::testing::Phase::JournalEdit);
         if let Err(failure) = writer.journal.append(lsn, &edit) {
@@ -304,9 +314,7 @@ impl VersionSet {
     /// `Invalid` if the edit breaks an invariant of the metadata.
     pub(crate) fn adopt(&self, edit: &Edit) -> Result<()> {
         let _one_at_a_time = self.writer.lock();
-        let applied = self.current.load().apply(edit).map_err(|broken| {
-            Error::invalid(format!("an edit is refused by {}: {}", broken.name, broken.detail))
-        })?;
+        let applied = self.current.load().apply(edit).map_err(|broken| refused(&broken))?;
         self.publish(applied);
         Ok(())
     }
@@ -418,6 +426,11 @@ impl VersionSet {
             got: error.to_string(),
         })
     }
+}
+
+/// The error for an edit that is refused.
+fn refused(broken: &Broken) -> Error {
+    Error::invalid(format!("an edit is refused by {}: {}", broken.name, broken.detail))
 }
 
 fn replay(journal: &Journal, edits: &[Replayed]) -> Result<State<Arc<ExtentMeta>>> {

@@ -34,6 +34,7 @@ pub(super) struct Table<E> {
 pub(super) struct PendingRun<E> {
     pub(super) table: TableId,
     pub(super) extents: Level<E>,
+    pub(super) loaded: bool,
 }
 
 /// Numbers that only rise.
@@ -113,13 +114,13 @@ impl<E: Described> State<E> {
             }
             for run in described.version.runs.iter().rev() {
                 let (extents, lsn) = (run.extents.extents().to_vec(), run.lsn);
-                ops.push(Op::AddRun { table, run: run.id, extents });
+                ops.push(Op::AddRun { table, run: run.id, extents, loaded: run.loaded });
                 ops.push(Op::CommitRun { table, run: run.id, lsn });
             }
         }
         ops.extend(self.pending.iter().map(|(&run, pending)| {
             let extents = pending.extents.extents().to_vec();
-            Op::AddRun { table: pending.table, run, extents }
+            Op::AddRun { table: pending.table, run, extents, loaded: pending.loaded }
         }));
         Edit { ops }
     }
@@ -142,7 +143,7 @@ impl<E: Described> State<E> {
             let levels = version.levels.iter().map(&mut map_level).collect();
             let runs = version.runs.iter().map(|run| {
                 let extents = map_level(&run.extents);
-                Arc::new(Run { id: run.id, lsn: run.lsn, extents })
+                Arc::new(Run { id: run.id, lsn: run.lsn, extents, loaded: run.loaded })
             });
             Version {
                 table: version.table,
@@ -162,7 +163,7 @@ impl<E: Described> State<E> {
         let tables = tables.collect();
         let pending = self.pending.iter().map(|(&run, pending)| {
             let extents = map_level(&pending.extents);
-            (run, PendingRun { table: pending.table, extents })
+            (run, PendingRun { table: pending.table, extents, loaded: pending.loaded })
         });
         let timeline = Arc::clone(&self.timeline);
         State { tables, pending: pending.collect(), counters: self.counters, timeline }
@@ -190,14 +191,7 @@ impl<E: Described> Draft<E> {
                 self.table(*table)?.name = name.as_str().into();
                 Ok(())
             }
-            Op::AddExtent { table, level, extent } => {
-                invariants::extent_is_sound(extent.meta())?;
-                self.check_extent_is_new(*table, extent.meta().id)?;
-                self.level(*table, *level)?.push(extent.clone());
-                let counters = &mut self.state.counters;
-                counters.next_extent = counters.next_extent.max(extent.meta().id.saturating_add(1));
-                Ok(())
-            }
+            Op::AddExtent { table, level, extent } => self.add_extent(*table, *level, extent),
             Op::RemoveExtent { table, level, id } => {
                 let extent = self.remove_extent(*table, *level, *id)?;
                 self.removed.push(extent);
@@ -218,23 +212,29 @@ impl<E: Described> Draft<E> {
                 self.version(*table)?.drained = map.clone();
                 Ok(())
             }
-            Op::AddRun { table, run, extents } => self.add_run(*table, *run, extents),
-            Op::CommitRun { table, run, lsn } => {
-                let Some(pending) = self.state.pending.remove(run) else {
-                    return Err(invariants::no_run(*table, *run));
-                };
-                let runs = &mut self.version(*table)?.runs;
-                let at = runs.partition_point(|other| other.lsn > *lsn);
-                runs.insert(at, Arc::new(Run { id: *run, lsn: *lsn, extents: pending.extents }));
-                Ok(())
+            Op::AddRun { table, run, extents, loaded } => {
+                self.add_run((*table, *run), extents, *loaded)
             }
+            Op::CommitRun { table, run, lsn } => self.commit_run(*table, *run, *lsn),
             Op::DropRun { table, run } => {
                 let pending = self.state.pending.remove(run);
                 let pending = pending.ok_or_else(|| invariants::no_run(*table, *run))?;
                 self.removed.extend(pending.extents.extents().iter().cloned());
                 Ok(())
             }
-            Op::RemoveFromRun { table, run, id } => self.remove_from_run(*table, *run, *id),
+            Op::RemoveFromRun { table, run, id } => {
+                let (_, going) = self.take_from_run(*table, *run, &[*id])?;
+                self.removed.extend(going);
+                Ok(())
+            }
+            Op::MoveFromRun { table, run, level, ids } => {
+                let (lsn, extents) = self.take_from_run(*table, *run, ids)?;
+                for extent in extents {
+                    self.check_extent_is_new(*table, extent.meta().id)?;
+                    self.level(*table, *level)?.push(extent.numbered(lsn));
+                }
+                Ok(())
+            }
             Op::TableOptions { table, options } => {
                 self.version(*table)?.options = *options;
                 Ok(())
@@ -297,7 +297,31 @@ impl<E: Described> Draft<E> {
         Ok(())
     }
 
-    fn add_run(&mut self, table: TableId, run: u64, extents: &[E]) -> Result<(), Broken> {
+    fn add_extent(&mut self, table: TableId, level: u8, extent: &E) -> Result<(), Broken> {
+        invariants::extent_is_sound(extent.meta())?;
+        self.check_extent_is_new(table, extent.meta().id)?;
+        self.level(table, level)?.push(extent.clone());
+        let counters = &mut self.state.counters;
+        counters.next_extent = counters.next_extent.max(extent.meta().id.saturating_add(1));
+        Ok(())
+    }
+
+    fn commit_run(&mut self, table: TableId, run: u64, lsn: Lsn) -> Result<(), Broken> {
+        let pending = self.state.pending.remove(&run);
+        let pending = pending.ok_or_else(|| invariants::no_run(table, run))?;
+        let runs = &mut self.version(table)?.runs;
+        let at = runs.partition_point(|other| other.lsn > lsn);
+        let PendingRun { extents, loaded, .. } = pending;
+        runs.insert(at, Arc::new(Run { id: run, lsn, extents, loaded }));
+        Ok(())
+    }
+
+    fn add_run(
+        &mut self,
+        (table, run): (TableId, u64),
+        extents: &[E],
+        loaded: bool,
+    ) -> Result<(), Broken> {
         self.table(table)?;
         invariants::run_is_new(&self.state, table, run)?;
         for extent in extents {
@@ -308,26 +332,34 @@ impl<E: Described> Draft<E> {
         let greatest = extents.extents().iter().map(|e| e.meta().id).fold(run, u64::max);
         let counters = &mut self.state.counters;
         counters.next_extent = counters.next_extent.max(greatest.saturating_add(1));
-        self.state.pending.insert(run, PendingRun { table, extents });
+        self.state.pending.insert(run, PendingRun { table, extents, loaded });
         Ok(())
     }
 
-    fn remove_from_run(&mut self, table: TableId, run: u64, id: u64) -> Result<(), Broken> {
+    /// Takes extents out of a run; with the run's LSN.
+    fn take_from_run(
+        &mut self,
+        table: TableId,
+        run: u64,
+        ids: &[u64],
+    ) -> Result<(Lsn, Vec<E>), Broken> {
         let runs = &mut self.version(table)?.runs;
         let at = runs.iter().position(|other| other.id == run);
         let at = at.ok_or_else(|| invariants::no_run(table, run))?;
+        let (lsn, ids): (Lsn, BTreeSet<u64>) = (runs[at].lsn, ids.iter().copied().collect());
         let (going, staying): (Vec<E>, Vec<E>) =
-            runs[at].extents.extents().iter().cloned().partition(|e| e.meta().id == id);
-        if going.is_empty() {
-            return Err(invariants::no_extent_in_run(table, run, id));
+            runs[at].extents.extents().iter().cloned().partition(|e| ids.contains(&e.meta().id));
+        let found = |id: &&u64| going.iter().any(|extent| extent.meta().id == **id);
+        if going.len() < ids.len() {
+            let missing = ids.iter().find(|id| !found(id)).copied().unwrap_or_default();
+            return Err(invariants::no_extent_in_run(table, run, missing));
         }
         if staying.is_empty() {
             runs.remove(at);
         } else {
             Arc::make_mut(&mut runs[at]).extents = Level::new(staying);
         }
-        self.removed.extend(going);
-        Ok(())
+        Ok((lsn, going))
     }
 
     fn table(&mut self, id: TableId) -> Result<&mut Table<E>, Broken> {

@@ -125,6 +125,12 @@ pub(crate) struct Horizon {
 }
 
 impl Horizon {
+    /// Of one reader alone.
+    pub(crate) fn of(reader: &Registered) -> Horizon {
+        let Registered { lsn, time, .. } = *reader;
+        Horizon { lsns: vec![lsn], time, now: time }
+    }
+
     /// The newest LSN: readers at or above it are served by what this horizon keeps.
     pub(crate) fn newest(&self) -> Lsn {
         self.lsns.last().copied().unwrap_or(0)

@@ -44,6 +44,12 @@ impl Timeline {
         &self.marks
     }
 
+    /// What they say of records up to `lsn`, without those of later ones.
+    pub(crate) fn up_to(&self, lsn: Lsn) -> Timeline {
+        let marks = self.marks.iter().copied().take_while(|mark| mark.lsn <= lsn);
+        Timeline { marks: marks.collect() }
+    }
+
     /// The newest one.
     pub(crate) fn last(&self) -> Option<TimeMark> {
         self.marks.last().copied()

@@ -80,6 +80,11 @@ impl<'a> Reader<'a> {
         self.take(usize::try_from(n).ok()?)
     }
 
+    /// All that is left.
+    pub(crate) fn rest(&mut self) -> &'a [u8] {
+        std::mem::take(&mut self.rest)
+    }
+
     /// Whether everything was read.
     pub(crate) fn is_empty(&self) -> bool {
         self.rest.is_empty()

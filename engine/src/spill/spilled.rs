@@ -35,7 +35,7 @@ const FAN_IN: usize = 8;
 /// Where pieces are kept, and blocks of them cached.
 #[derive(Clone, Copy)]
 pub(crate) struct Store<'a> {
-    pub(crate) set: &'a VersionSet,
+    pub(crate) set: &'a Arc<VersionSet>,
     pub(crate) cache: &'a Arc<BlockCache>,
 }
 

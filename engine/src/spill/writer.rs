@@ -10,17 +10,19 @@ use crate::record::EntryRef;
 use crate::tier::Promise;
 
 /// Where extents are cut, at the next key.
-const EXTENT_BYTES: usize = 2 * 1024 * 1024;
+pub(crate) const EXTENT_BYTES: usize = 2 * 1024 * 1024;
 
 /// Writes extents that no edit names yet. Dropped, they give their space back.
-pub(crate) struct ExtentWriter<'a> {
-    set: &'a VersionSet,
-    promise: Promise,
+pub(crate) struct ExtentWriter {
+    set: Arc<VersionSet>,
+    /// For all that comes; `None` if nobody knows how much that is.
+    promise: Option<Promise>,
+    format: Format,
     building: Option<ExtentBuilder>,
     extents: Vec<Arc<Extent>>,
 }
 
-impl<'a> ExtentWriter<'a> {
+impl ExtentWriter {
     /// A writer into the files of `set`, for about so many bytes. `makes_space` says that as much
     /// is given back afterwards.
     ///
@@ -28,12 +30,20 @@ impl<'a> ExtentWriter<'a> {
     ///
     /// `Full` when there is no room for them.
     pub(crate) fn new(
-        set: &'a VersionSet,
+        set: &Arc<VersionSet>,
         bytes: u64,
         makes_space: bool,
-    ) -> Result<ExtentWriter<'a>> {
-        let promise = set.store().promise(bytes, makes_space)?;
-        Ok(ExtentWriter { set, promise, building: None, extents: Vec::new() })
+    ) -> Result<ExtentWriter> {
+        let (promise, set) = (set.store().promise(bytes, makes_space)?, Arc::clone(set));
+        let (format, building, extents) = (short_lived(), None, Vec::new());
+        Ok(ExtentWriter { set, promise: Some(promise), format, building, extents })
+    }
+
+    /// A writer of extents that stay as they are, however many, and that nobody reads yet. Space is
+    /// asked for as they come.
+    pub(crate) fn lasting(set: &Arc<VersionSet>, format: Format) -> ExtentWriter {
+        let (set, building, extents) = (Arc::clone(set), None, Vec::new());
+        ExtentWriter { set, promise: None, format, building, extents }
     }
 
     /// Appends a record, which sorts after all before it.
@@ -48,17 +58,24 @@ impl<'a> ExtentWriter<'a> {
         if let Some(done) = self.building.take_if(is_full) {
             self.write(done)?;
         }
-        // They are read a few times at most, and soon merged into a level.
-        let new = || ExtentBuilder::new(self.set.next_extent_id(), format());
+        let new = || ExtentBuilder::new(self.set.next_extent_id(), self.format);
         self.building.get_or_insert_with(new).add(entry);
         Ok(())
     }
 
     fn write(&mut self, done: ExtentBuilder) -> Result<()> {
-        let built = done.finish();
-        self.promise.spend(built.bytes.len() as u64);
-        let extent = built.write_filling(self.set.store(), &BlockCache::new(0), |_, _| false)?;
-        self.extents.push(extent);
+        let (built, store) = (done.finish(), self.set.store());
+        let len = built.bytes.len() as u64;
+        self.extents.push(match &self.promise {
+            Some(promise) => {
+                promise.spend(len);
+                built.write_filling(store, &BlockCache::new(0), |_, _| false)?
+            }
+            None => {
+                store.promise(len, false)?.spend(len);
+                built.write_unread(store)?
+            }
+        });
         Ok(())
     }
 
@@ -75,8 +92,8 @@ impl<'a> ExtentWriter<'a> {
     }
 }
 
-/// Whatever the tables have: it does not stay.
-fn format() -> Format {
+/// Whatever the tables have: it is read a few times at most, and soon merged into a level.
+fn short_lived() -> Format {
     let TableOptions { block_size, filter_bits, .. } = TableOptions::new();
     Format { compression: Compression::None, block_bytes: block_size as usize, filter_bits }
 }

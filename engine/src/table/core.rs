@@ -32,6 +32,8 @@ pub(crate) struct Turn {
     pub(crate) low: Lsn,
     /// The LSN that this turn began with, once it has begun.
     pub(crate) began: Option<Lsn>,
+    /// Extents of bulk loads up to here have been placed in levels, or have to be merged.
+    pub(crate) placed: Lsn,
 }
 
 /// One table.

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-use super::{Keep, Range, Shared, TableSlot};
+use super::{BulkLoad, Existing, Keep, Range, Shared, TableSlot};
 use crate::commit::{Batch, Target};
 use crate::error::Result;
 use crate::options::Durability;
@@ -184,6 +184,26 @@ impl Table {
         let mut batch = Batch::default();
         batch.push(&target, kind, key, value);
         self.shared.write_by(&mut batch, durability, deadline)
+    }
+
+    /// Begins a load of keys in ascending order, none of which the table may have.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` when the table was dropped or the database is open read-only; `Unavailable`;
+    /// `Closed`.
+    pub fn bulk_load(&self) -> Result<BulkLoad> {
+        self.bulk_load_with(Existing::Refuse)
+    }
+
+    /// Begins a load of keys in ascending order; `existing` says what becomes of those that the
+    /// table has already. See [`BulkLoad`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Table::bulk_load`].
+    pub fn bulk_load_with(&self, existing: Existing) -> Result<BulkLoad> {
+        BulkLoad::begin(self, existing)
     }
 
     /// The value of `key`.

@@ -2,6 +2,7 @@
 
 mod batch;
 mod bell;
+mod bulk;
 mod core;
 mod gate;
 mod handle;
@@ -13,6 +14,7 @@ mod shared;
 mod snapshot;
 
 pub use batch::WriteBatch;
+pub use bulk::{BulkLoad, Existing};
 pub use handle::Table;
 pub use pending::PendingCommit;
 pub use range::Range;

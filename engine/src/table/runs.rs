@@ -30,6 +30,8 @@ pub(crate) struct NewRun {
     pub(crate) core: Arc<TableCore>,
     /// Each key once.
     pub(crate) extents: Level,
+    /// Whether they are laid out as those of levels are.
+    pub(crate) loaded: bool,
 }
 
 /// A run that stands in its table's view.
@@ -108,7 +110,7 @@ impl Shared {
             }
             let home = Arc::clone(&homes[operations[0].home]).into_any();
             let core = home.downcast().unwrap_or_else(|_| unreachable!("tables are TableCores"));
-            Ok(NewRun { core, extents: Level::new(writer.finish()?) })
+            Ok(NewRun { core, extents: Level::new(writer.finish()?), loaded: false })
         });
         runs.collect()
     }
@@ -146,18 +148,15 @@ impl Shared {
         if runs.is_empty() {
             return Ok(());
         }
-        self.set.store().sync().inspect_err(|e| {
-            self.set.poison();
-            self.stop_because(&e.to_string());
-        })?;
+        self.sync_extents()?;
         let lsn = TicketLsn::unknown();
-        for NewRun { core, extents } in runs {
+        for NewRun { core, extents, loaded } in runs {
             let mut change = core.change();
             // What drops the table waits for the change, so it is there for the edit.
             core.check()?;
             let run = self.set.next_extent_id();
             let listed = extents.extents().to_vec();
-            let add = Op::AddRun { table: core.id(), run, extents: listed };
+            let add = Op::AddRun { table: core.id(), run, extents: listed, loaded };
             self.apply(Edit { ops: vec![add] })?;
             let run = Joining { id: run, extents, lsn: Arc::clone(&lsn) };
             change.apply(|view| view.joining.push(run.clone()));
@@ -165,6 +164,15 @@ impl Shared {
             joined.push(Joined { core, run });
         }
         Ok(())
+    }
+
+    /// Makes extents durable that were written.
+    ///
+    /// # Errors
+    ///
+    /// A failed sync stops the database.
+    pub(super) fn sync_extents(&self) -> Result<()> {
+        self.set.sync_extents().inspect_err(|e| self.stop_because(&e.to_string()))
     }
 
     /// Steps 1 and 2 for a run that the journal has as pending, one of several of `lsn`.

@@ -19,7 +19,7 @@ use crate::extent::BlockCache;
 use crate::levels::{Version, VersionSet};
 use crate::locks::{DEFAULT_WAIT, LockManager, Locker, Mode, Patience};
 use crate::mvcc::{Clock, Registered, SnapshotRegistry, Time};
-use crate::options::Durability;
+use crate::options::{Compression, Durability};
 use crate::os::ForkGuard;
 use crate::pm::{LINE, Region};
 use crate::read::{AsOf, KeyRange};
@@ -52,6 +52,8 @@ pub(crate) struct Shared {
     pub(crate) large: RwLock<()>,
     /// What transactions have written and hold in memory.
     pub(crate) write_memory: WriteMemory,
+    /// How loaded records are compressed: as in the levels that they go to.
+    pub(crate) load_compression: Compression,
     /// Held by whoever creates, drops, renames or truncates a table.
     pub(crate) ddl: Mutex<()>,
     pub(crate) closed: AtomicBool,

@@ -519,6 +519,7 @@ impl Running {
         let run = |(table, extents): (usize, _)| NewRun {
             core: Arc::clone(&self.tables[table].pinned.core),
             extents: Level::new(extents),
+            loaded: false,
         };
         Ok((batch, runs.into_iter().map(run).collect()))
     }

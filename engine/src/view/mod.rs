@@ -59,6 +59,27 @@ impl View {
         cache: &Arc<BlockCache>,
         ahead: &Arc<ReadAhead>,
     ) -> MergingCursor<'a> {
+        let mut inputs = self.above_levels(cache, ahead);
+        for level in self.version.cursors(cache, ahead) {
+            inputs.push(Box::new(level));
+        }
+        MergingCursor::new(inputs)
+    }
+
+    /// One over memtables, level 0 and runs. As [`View::cursor`].
+    pub(crate) fn cursor_above_levels<'a>(
+        &'a self,
+        cache: &Arc<BlockCache>,
+        ahead: &Arc<ReadAhead>,
+    ) -> MergingCursor<'a> {
+        MergingCursor::new(self.above_levels(cache, ahead))
+    }
+
+    fn above_levels<'a>(
+        &'a self,
+        cache: &Arc<BlockCache>,
+        ahead: &Arc<ReadAhead>,
+    ) -> Vec<Box<dyn Cursor + 'a>> {
         let mut inputs: Vec<Box<dyn Cursor + 'a>> = Vec::with_capacity(4 + self.frozen.len());
         inputs.push(Box::new(self.active.cursor()));
         for frozen in &self.frozen {
@@ -68,10 +89,7 @@ impl View {
         for run in self.runs() {
             inputs.push(Box::new(run.cursor(&self.version.drained, cache, ahead)));
         }
-        for level in self.version.cursors(cache, ahead) {
-            inputs.push(Box::new(level));
-        }
-        MergingCursor::new(inputs)
+        inputs
     }
 
     /// Whether reads have to look at runs.

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::View;
 use crate::error::Result;
 use crate::levels::Level;
-use crate::mvcc::{KeyInterval, Tombstones};
+use crate::mvcc::{KeyInterval, Tombstone, Tombstones};
 use crate::record::{LSN_MAX, Lsn};
 
 /// All range tombstones that a read has to look at. Of levels without any it knows nothing, and
@@ -27,6 +27,18 @@ impl View {
             levels: self.version.levels.iter().filter(|level| level.tombstones() > 0).collect(),
         };
         (!ranges.memory.is_empty() || !ranges.levels.is_empty()).then_some(ranges)
+    }
+
+    /// What those of memtables and level 0 that a reader at `at` goes by say of keys that are not
+    /// drained.
+    pub(crate) fn undrained_tombstones(&self, at: Lsn) -> Vec<Arc<Tombstone>> {
+        let memtables = self.memtables().filter_map(|memtable| memtable.tombstones());
+        let mut all: Vec<Arc<Tombstone>> = Vec::new();
+        for set in memtables {
+            all.extend(set.iter().filter(|tombstone| tombstone.seq <= at).cloned());
+        }
+        all.extend(self.level0.tombstones_in(&KeyInterval::all(), at, &self.version.drained));
+        all
     }
 }
 

@@ -38,7 +38,8 @@ impl Fixture {
     pub(in crate::compaction) fn new(shape: Shape) -> Fixture {
         let files = SimFiles::new();
         files.create_directory(Path::new("/db")).unwrap();
-        let set = VersionSet::create(Arc::clone(&files) as _, Path::new("/db"), [1; 16]).unwrap();
+        let set =
+            VersionSet::create_empty(Arc::clone(&files) as _, Path::new("/db"), [1; 16]).unwrap();
         let table = set.allocate_table_id();
         let op = Op::CreateTable { table, created_lsn: 1, name: "t".into() };
         set.apply(Edit { ops: vec![op] }, 1).unwrap();
@@ -80,6 +81,7 @@ impl Fixture {
         let len = column.as_ref().map_or(0, |column| u64::from(column.meta().location.len));
         let ctx = MergeContext {
             set: &self.set,
+            store: self.set.store(),
             cache: &self.cache,
             replaces: &below,
             horizon: &horizon,
@@ -351,6 +353,7 @@ fn a_failed_sync_poisons_and_a_full_disk_does_not() {
     let merge = || {
         let ctx = MergeContext {
             set: &fixture.set,
+            store: fixture.set.store(),
             cache: &fixture.cache,
             replaces: &[],
             horizon: &horizon,

@@ -19,6 +19,10 @@ impl Described for Meta {
     fn heat(&self) -> u32 {
         self.1
     }
+
+    fn numbered(&self, seq: Lsn) -> Meta {
+        Meta(self.0.numbered(seq), self.1)
+    }
 }
 
 /// One MiB for each extent, unless it says otherwise.
@@ -46,6 +50,7 @@ fn extent(word: &str) -> Meta {
         tombstones: 0,
         smallest_seq: 1,
         greatest_seq: seq,
+        one_seq: false,
         raw_bytes: 1000,
         smallest_key: from.into(),
         greatest_key: to.into(),

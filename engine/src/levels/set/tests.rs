@@ -9,7 +9,7 @@ const DIRECTORY: &str = "/db";
 
 fn create(files: &Arc<SimFiles>) -> VersionSet {
     files.create_directory(Path::new(DIRECTORY)).unwrap();
-    VersionSet::create(Arc::clone(files) as _, Path::new(DIRECTORY), [9; 16]).unwrap()
+    VersionSet::create_empty(Arc::clone(files) as _, Path::new(DIRECTORY), [9; 16]).unwrap()
 }
 
 fn open(files: &Arc<SimFiles>, floor: JournalFloor) -> Result<VersionSet> {
@@ -227,7 +227,7 @@ fn creation_cut_short_can_be_repeated_and_a_database_is_not_overwritten() {
     }
     let files = SimFiles::new();
     create(&files);
-    let again = VersionSet::create(Arc::clone(&files) as _, Path::new(DIRECTORY), [1; 16]);
+    let again = VersionSet::create_empty(Arc::clone(&files) as _, Path::new(DIRECTORY), [1; 16]);
     assert_eq!(again.unwrap_err().kind(), ErrorKind::Invalid);
 }
 

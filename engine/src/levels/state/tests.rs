@@ -21,7 +21,24 @@ fn mark(lsn: Lsn, time: u64) -> Op<Meta> {
 /// A run whose extents have the numbers after its own.
 fn run(run: u64, extents: &[(&str, &str)]) -> Op<Meta> {
     let meta = |(id, (from, to)): (u64, &(&str, &str))| meta(id, from, to);
-    Op::AddRun { table: 1, run, extents: (run + 1..).zip(extents).map(meta).collect() }
+    let extents = (run + 1..).zip(extents).map(meta).collect();
+    Op::AddRun { table: 1, run, extents, loaded: false }
+}
+
+/// The run of a bulk load.
+fn load(id: u64, extents: &[(&str, &str)]) -> Op<Meta> {
+    match run(id, extents) {
+        Op::AddRun { table, run, extents, .. } => Op::AddRun { table, run, extents, loaded: true },
+        other => panic!("{other:?}"),
+    }
+}
+
+fn commit(run: u64) -> Op<Meta> {
+    Op::CommitRun { table: 1, run, lsn: 5 }
+}
+
+fn move_from(run: u64, level: u8, ids: &[u64]) -> Op<Meta> {
+    Op::MoveFromRun { table: 1, run, level, ids: ids.to_vec() }
 }
 
 fn apply(state: &State<Meta>, ops: Vec<Op<Meta>>) -> Result<State<Meta>, &'static str> {
@@ -61,6 +78,11 @@ fn each_invariant_is_kept() {
         (vec![run(9, &[("a", "c")]), run(9, &[("x", "y")])], "run_is_new"),
         (vec![Op::CommitRun { table: 1, run: 9, lsn: 5 }], "run_is_there"),
         (vec![Op::DropRun { table: 1, run: 9 }], "run_is_there"),
+        (vec![move_from(9, 2, &[10])], "run_is_there"),
+        (vec![load(9, &[("x", "y")]), commit(9), move_from(9, 2, &[10, 11])], "extent_is_there"),
+        (vec![load(9, &[("x", "y")]), commit(9), move_from(9, 0, &[10])], "level_is_in_range"),
+        (vec![load(9, &[("c", "y")]), commit(9), move_from(9, 1, &[10])], "level_is_disjoint"),
+        (vec![load(0, &[("x", "y")]), commit(0), move_from(0, 2, &[1])], "extent_is_new"),
         (
             vec![run(9, &[("a", "c")]), Op::RemoveFromRun { table: 1, run: 9, id: 10 }],
             "run_is_there",
@@ -124,6 +146,26 @@ fn runs_are_pending_then_committed_and_go_extent_by_extent() {
     assert_eq!(lsns(&apply(&one.state, vec![remove(12)]).unwrap()), [(9, 20)]);
     let dropped = state.apply(&Edit { ops: vec![Op::DropTable { table: 1 }] }).unwrap();
     assert_eq!((dropped.removed.len(), dropped.state.extents().count()), (8, 0));
+}
+
+#[test]
+fn extents_of_a_load_go_to_levels_under_its_number() {
+    let ops = vec![load(10, &[("m", "n"), ("o", "p"), ("q", "r")]), commit(10)];
+    let moved = start().apply(&Edit { ops: [ops, vec![move_from(10, 2, &[11, 13])]].concat() });
+    let moved = moved.unwrap();
+    let version = &moved.state.tables[&1].version;
+    assert_eq!((ids(&moved.state, 2), version.runs[0].extents.records()), (vec![11, 13], 10));
+    assert!(moved.removed.is_empty() && version.runs[0].loaded);
+    let of = |state: &State<Meta>, level| {
+        let level = state.tables[&1].version.level(level).unwrap();
+        level.extents().iter().map(|e| (e.greatest_seq, e.one_seq)).collect::<Vec<_>>()
+    };
+    assert_eq!(of(&moved.state, 2), [(5, true), (5, true)]);
+    let again = State::default().apply(&moved.state.checkpoint()).unwrap().state;
+    assert_eq!(again.checkpoint(), moved.state.checkpoint());
+    let all = apply(&again, vec![move_from(10, 1, &[12])]).unwrap();
+    assert_eq!(of(&all, 1), [(9, false), (9, false), (5, true)]);
+    assert!(all.tables[&1].version.runs.is_empty(), "with the last extent the run goes");
 }
 
 #[test]

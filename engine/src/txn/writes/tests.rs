@@ -9,7 +9,7 @@ use crate::os::sim::Machine;
 
 /// Where a test spills to.
 struct Disk {
-    set: VersionSet,
+    set: Arc<VersionSet>,
     cache: Arc<BlockCache>,
 }
 
@@ -17,8 +17,8 @@ impl Disk {
     fn new() -> Disk {
         let (machine, path) = (Machine::with_files(), Path::new("/db"));
         machine.files().create_directory(path).unwrap();
-        let set = VersionSet::create(machine.files(), path, [1; 16]).unwrap();
-        Disk { set, cache: Arc::new(BlockCache::new(1 << 20)) }
+        let set = VersionSet::create_empty(machine.files(), path, [1; 16]).unwrap();
+        Disk { set: Arc::new(set), cache: Arc::new(BlockCache::new(1 << 20)) }
     }
 
     fn store(&self) -> Store<'_> {

@@ -1,0 +1,55 @@
+//! `backup`, `backups` and `restore`.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+
+use common::Bench;
+
+#[test]
+fn a_backup_is_listed_checked_restored_and_deleted() {
+    let bench = Bench::new();
+    let path = |name: &str| bench.path().join(name).display().to_string();
+    let (set, new) = (path("set"), path("new"));
+    bench.run(["put", "-t", "t", "k", "first"]).good();
+    let first = bench.run(["backup", &set, "--json"]).json();
+    assert_eq!((&first["number"], &first["tables"]), (&1.into(), &1.into()));
+    bench.run(["put", "-t", "t", "k", "second"]).good();
+    assert!(bench.run(["backup", &set]).good().starts_with("backup 2: 1 tables, "));
+    let listed = bench.run(["backups", &set]).good();
+    assert_eq!(listed.lines().count(), 2, "{listed}");
+    assert!(listed.starts_with("1\t") && listed.contains("seconds ago\t1 tables"), "{listed}");
+    assert_eq!(bench.run(["backups", &set, "--json"]).json().as_array().unwrap().len(), 2);
+    assert!(bench.run(["backups", &set, "--verify"]).good().contains("all sound"));
+    bench.run(["restore", &set, &new, "--number", "1"]).good();
+    assert_eq!(bench.run(["--db", &new, "get", "-t", "t", "k"]).good(), "first\n");
+    assert!(bench.run(["restore", &set, &new]).fails(2).contains("is not empty"));
+    let newer = path("newer");
+    bench.run(["restore", &set, &newer]).good();
+    assert_eq!(bench.run(["--db", &newer, "get", "-t", "t", "k"]).good(), "second\n");
+    assert!(bench.run(["backups", &set, "--delete", "1"]).fails(2).contains("--confirm"));
+    bench.run(["backups", &set, "--delete", "1", "--confirm"]).good();
+    assert!(
+        bench.run(["restore", &set, &path("x"), "--number", "1"]).fails(2).contains("no backup 1")
+    );
+    bench.run(["backups", &path("absent")]).fails(2);
+}
+
+#[test]
+fn damage_in_a_set_is_a_negative_answer() {
+    let bench = Bench::new();
+    let set = bench.path().join("set");
+    let name = set.display().to_string();
+    bench.run(["put", "-t", "t", "k", "v"]).good();
+    bench.run(["backup", &name]).good();
+    let manifest = set.join("backup-00000001");
+    let mut bytes = std::fs::read(&manifest).unwrap();
+    bytes[100] ^= 1;
+    std::fs::write(&manifest, bytes).unwrap();
+    let ran = bench.run(["backups", &name, "--verify"]);
+    assert_eq!(ran.code, Some(1));
+    assert!(ran.out.contains("backup-00000001"), "{}", ran.out);
+    assert!(
+        bench.run(["restore", &name, "/nowhere", "--number", "1"]).fails(3).contains("damaged")
+    );
+}

@@ -1,0 +1,80 @@
+//! What a table has above its levels, as of one LSN, as extents of one more level: how the records
+//! of the region, and runs, get into a backup.
+//!
+//! It is a drain of everything at once, for one reader, into a level over all that there are, and
+//! nobody installs what comes of it.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::Shape;
+use super::merge::{Side, merge_to_level};
+use super::output::MergeContext;
+use super::ranges::Ranges;
+use crate::error::Result;
+use crate::extent::{BlockCache, Extent, ReadAhead};
+use crate::levels::{Level, Op, Version, VersionSet};
+use crate::merge::ClippedCursor;
+use crate::mvcc::{Horizon, KeyInterval};
+use crate::tier::ExtentStore;
+use crate::view::View;
+
+/// What comes of it.
+#[derive(Debug, Default)]
+pub(crate) struct Dumped {
+    /// Sorted and disjoint; not synced.
+    pub(crate) extents: Vec<Arc<Extent>>,
+    /// Extents of levels of which range tombstones hide everything.
+    pub(crate) hidden: BTreeSet<u64>,
+}
+
+/// Writes what `view` shows above its levels to the one reader of `horizon` into `store`, under ids
+/// of `set`. The caller holds an epoch guard from before it loaded the view, and the levels have
+/// nothing that the reader does not see.
+///
+/// # Errors
+///
+/// As [`merge_to_level`]. What was written is gone then.
+pub(crate) fn dump(
+    view: &View,
+    horizon: &Horizon,
+    (set, store): (&VersionSet, &Arc<ExtentStore>),
+    cache: &Arc<BlockCache>,
+    shape: &Shape,
+) -> Result<Dumped> {
+    if view.undrained_bytes() == 0 && !view.has_runs() {
+        return Ok(Dumped::default());
+    }
+    let mut version = Version::clone(&view.version);
+    version.levels.insert(0, Level::default());
+    let at = horizon.newest();
+    let ranges = Ranges::new(&version, 1, view.undrained_tombstones(at), horizon);
+    let above =
+        view.undrained_bytes() + version.runs.iter().map(|r| r.extents.bytes()).sum::<u64>();
+    // It holds no place for others: nobody else writes there.
+    let promise = &store.promise(above, true)?;
+    let context = MergeContext {
+        set,
+        store,
+        cache,
+        replaces: &[],
+        horizon,
+        expired: version.expired_at(&set.timeline(), horizon.oldest_time()),
+        bottom: |key: &[u8]| version.is_bottom(1, key),
+        ranges: &ranges,
+        extent_bytes: shape.extent_bytes,
+        format: shape.format(1, version.options),
+        reuse: false,
+        promise,
+        before_write: &|_| {},
+    };
+    let above = view.cursor_above_levels(cache, &ReadAhead::for_job());
+    let cursor = ClippedCursor::new(above, KeyInterval::all(), at);
+    let nothing = Side::extents(&[], cache, false);
+    let outputs = merge_to_level(Side::records(Box::new(cursor))?, nothing, &context)?;
+    let hidden = ranges.remove_hidden().filter_map(|op| match op {
+        Op::RemoveExtent { id, .. } => Some(id),
+        _ => None,
+    });
+    Ok(Dumped { extents: outputs.extents, hidden: hidden.collect() })
+}

@@ -1,0 +1,74 @@
+//! Making a database of a backup: extents first, each checked and copied; then a region without
+//! records, whose LSNs go on after the backup's; at last the journal, which makes it a database.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::set::Set;
+use crate::db::create::{Content, create_with};
+use crate::db::open::{Presence, files_of, lock, look};
+use crate::db::{Database, OpenHow};
+use crate::error::{Error, Result};
+use crate::extent::{Extent, ExtentMeta};
+use crate::levels::{Edit, Manifest, Op};
+use crate::options::Options;
+use crate::os::Files;
+use crate::table::WriteBatch;
+use crate::tier::ExtentStore;
+
+/// Makes a database of backup `number` in `to`.
+pub(super) fn restore((path, number): (&Path, u64), to: &Path, options: &Options) -> Result<()> {
+    options.check()?;
+    let set = Set::open_to_read(path, options)?;
+    let manifest = set.manifest(number)?;
+    let files = files_of(options);
+    check_empty(&*files, to)?;
+    files.create_directory(to).map_err(|e| Error::io("create", to, e))?;
+    let locked = lock(to, options, OpenHow::Create)?;
+    // Another process may have been faster.
+    check_empty(&*files, to)?;
+    let fill = || {
+        let into = ExtentStore::open(Arc::clone(&files), to, &[], false)?;
+        let edit = copy(&manifest, &set.store()?, &into)?;
+        into.sync()?;
+        Ok(Content { lsn: manifest.lsn, edit })
+    };
+    create_with(&files, to, options, fill)?;
+    drop(locked);
+    // What was made can be opened, and has the last blob.
+    let db = Database::open_with(to, options, OpenHow::OpenOrCreate)?;
+    if let Some(blob) = &manifest.blob {
+        let mut batch = WriteBatch::new();
+        batch.set_blob(blob);
+        db.write(batch)?;
+    }
+    db.close()
+}
+
+fn check_empty(files: &dyn Files, to: &Path) -> Result<()> {
+    match look(files, to)? {
+        Presence::Missing | Presence::Empty => Ok(()),
+        Presence::Database | Presence::Foreign(_) => Err(Error::invalid(format!(
+            "{} is not empty; name an empty or a new directory to restore to",
+            to.display()
+        ))),
+    }
+}
+
+/// Copies all extents; the operations, with the places that they have now.
+fn copy(
+    manifest: &Manifest,
+    from: &Arc<ExtentStore>,
+    to: &Arc<ExtentStore>,
+) -> Result<Edit<Arc<ExtentMeta>>> {
+    let moved = |op: &Op<Arc<ExtentMeta>>| {
+        let mut op = op.clone();
+        if let Op::AddExtent { extent, .. } = &mut op {
+            let source = Extent::open(ExtentMeta::clone(extent), Arc::clone(from));
+            *extent = Arc::new(source.copy_to(to)?);
+        }
+        Ok(op)
+    };
+    let ops = manifest.edit.ops.iter().map(moved).collect::<Result<_>>()?;
+    Ok(Edit { ops })
+}

@@ -1,0 +1,215 @@
+//! The directory of a backup set: `backup-…`, a manifest each; `extents-…`, what they name.
+//!
+//! Invariants:
+//!
+//! 1. What a manifest names is durable before the manifest has its name, and stays where it is for
+//!    as long as it has it.
+//! 2. Who writes knows all manifests: what none of them names is free.
+
+use std::collections::{BTreeSet, HashMap};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::db::OpenHow;
+use crate::db::open::{files_of, lock};
+use crate::db::verify::VerifyReport;
+use crate::error::{Error, Result};
+use crate::extent::{Extent, ExtentMeta};
+use crate::levels::Manifest;
+use crate::options::Options;
+use crate::os::{DirectoryLock, Files};
+use crate::tier::{ExtentStore, Location};
+
+/// A set, locked.
+pub(super) struct Set {
+    files: Arc<dyn Files>,
+    path: PathBuf,
+    _lock: DirectoryLock,
+}
+
+/// A set to write to.
+pub(super) struct Writing {
+    set: Set,
+    /// Of its backups, ascending.
+    numbers: Vec<u64>,
+    /// What they are of: one, or none yet.
+    databases: BTreeSet<[u8; 16]>,
+    store: Arc<ExtentStore>,
+    /// The extents that it has, by id.
+    known: HashMap<u64, Vec<Arc<ExtentMeta>>>,
+}
+
+/// Fails where no set is.
+pub(super) fn check_present(files: &dyn Files, path: &Path) -> Result<()> {
+    if names(files, path)?.is_empty() {
+        return Err(Error::invalid(format!("there are no backups in {}", path.display())));
+    }
+    Ok(())
+}
+
+/// The files of a set; none where there is no directory.
+fn names(files: &dyn Files, path: &Path) -> Result<Vec<String>> {
+    let names = match files.list(path) {
+        Ok(names) => names,
+        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Vec::new()),
+        Err(e) => return Err(Error::io("list", path, e)),
+    };
+    let ours = |name: &str| {
+        name == "LOCK"
+            || name.starts_with("extents-")
+            || name.ends_with(".new")
+            || Manifest::number_of(name).is_some()
+    };
+    if let Some(other) = names.iter().find(|name| !ours(name)) {
+        let path = path.display();
+        return Err(Error::invalid(format!(
+            "{path} holds {other:?} and is no backup set; name an empty or a new directory"
+        )));
+    }
+    Ok(names)
+}
+
+impl Set {
+    /// An existing set, to read.
+    pub(super) fn open_to_read(path: &Path, options: &Options) -> Result<Set> {
+        let files = files_of(options);
+        check_present(&*files, path)?;
+        Set::locked(files, path, options, OpenHow::ReadOnly)
+    }
+
+    /// An existing set, to write to.
+    pub(super) fn open_to_write(path: &Path, options: &Options) -> Result<Writing> {
+        let files = files_of(options);
+        check_present(&*files, path)?;
+        Set::locked(files, path, options, OpenHow::OpenOrCreate)?.into_writing()
+    }
+
+    /// A set to write to, made where there is none.
+    pub(super) fn open_or_create(path: &Path, options: &Options) -> Result<Writing> {
+        let files = files_of(options);
+        names(&*files, path)?;
+        files.create_directory(path).map_err(|e| Error::io("create", path, e))?;
+        let set = Set::locked(files, path, options, OpenHow::OpenOrCreate)?;
+        let parent = path.parent().filter(|p| !p.as_os_str().is_empty());
+        let parent = parent.unwrap_or(Path::new("."));
+        set.files.sync_directory(parent).map_err(|e| Error::io("sync", parent, e))?;
+        set.into_writing()
+    }
+
+    fn locked(files: Arc<dyn Files>, path: &Path, options: &Options, how: OpenHow) -> Result<Set> {
+        let _lock = lock(path, options, how)?;
+        Ok(Set { files, path: path.to_path_buf(), _lock })
+    }
+
+    fn into_writing(self) -> Result<Writing> {
+        let (numbers, mut databases) = (self.numbers()?, BTreeSet::new());
+        let mut known: HashMap<u64, Vec<Arc<ExtentMeta>>> = HashMap::new();
+        let mut taken: BTreeSet<Location> = BTreeSet::new();
+        for number in &numbers {
+            let manifest = self.manifest(*number)?;
+            databases.insert(manifest.database_id);
+            for extent in manifest.extents().filter(|extent| taken.insert(extent.location)) {
+                known.entry(extent.id).or_default().push(Arc::clone(extent));
+            }
+        }
+        let taken: Vec<Location> = taken.into_iter().collect();
+        let store = ExtentStore::open(Arc::clone(&self.files), &self.path, &taken, false)?;
+        Ok(Writing { set: self, numbers, databases, store, known })
+    }
+
+    /// The numbers of its backups, ascending.
+    pub(super) fn numbers(&self) -> Result<Vec<u64>> {
+        let names = names(&*self.files, &self.path)?;
+        let mut numbers: Vec<u64> = names.iter().filter_map(|n| Manifest::number_of(n)).collect();
+        numbers.sort_unstable();
+        Ok(numbers)
+    }
+
+    /// The manifest of one of them.
+    pub(super) fn manifest(&self, number: u64) -> Result<Manifest> {
+        Manifest::read(&*self.files, &self.path, number)
+    }
+
+    /// The extent files, to read, wherever manifests say that extents are.
+    pub(super) fn store(&self) -> Result<Arc<ExtentStore>> {
+        ExtentStore::open(Arc::clone(&self.files), &self.path, &[], true)
+    }
+
+    /// Checks manifests, and every extent once.
+    pub(super) fn verify(&self) -> Result<VerifyReport> {
+        let (store, mut report) = (self.store()?, VerifyReport::default());
+        let mut seen: BTreeSet<Location> = BTreeSet::new();
+        for number in self.numbers()? {
+            report.checked += 1;
+            let Some(manifest) = report.keep(self.manifest(number))? else { continue };
+            for extent in manifest.extents().filter(|extent| seen.insert(extent.location)) {
+                let extent = Extent::open(ExtentMeta::clone(extent), Arc::clone(&store));
+                report.checked += extent.verify(&mut report.damages);
+            }
+        }
+        Ok(report)
+    }
+}
+
+impl Writing {
+    /// The number of the next backup.
+    pub(super) fn next_number(&self) -> u64 {
+        self.numbers.last().map_or(0, |last| *last) + 1
+    }
+
+    /// Where new extents go.
+    pub(super) fn store(&self) -> &Arc<ExtentStore> {
+        &self.store
+    }
+
+    /// Fails if its backups are of another database.
+    pub(super) fn check_is_of(&self, database_id: [u8; 16]) -> Result<()> {
+        match self.databases.iter().any(|other| *other != database_id) {
+            false => Ok(()),
+            true => Err(Error::invalid(format!(
+                "the backups in {} are of another database; name another directory",
+                self.set.path.display()
+            ))),
+        }
+    }
+
+    /// The set's own copy of an extent, made now if it has none.
+    ///
+    /// # Errors
+    ///
+    /// `Corrupt` if the extent is damaged; `Full`; or an I/O error.
+    pub(super) fn copy(&self, extent: &Extent) -> Result<Arc<ExtentMeta>> {
+        let meta = extent.meta();
+        let known = self.known.get(&meta.id).and_then(|known| {
+            let is_same = |own: &&Arc<ExtentMeta>| ***own == meta.at(own.location);
+            known.iter().find(is_same)
+        });
+        match known {
+            Some(own) => Ok(Arc::clone(own)),
+            None => extent.copy_to(&self.store).map(Arc::new),
+        }
+    }
+
+    /// Makes what was written durable, and then the backup that names it.
+    pub(super) fn add(&self, manifest: &Manifest) -> Result<()> {
+        self.store.sync()?;
+        manifest.write(&*self.set.files, &self.set.path)
+    }
+
+    /// Deletes a backup.
+    pub(super) fn delete(self, number: u64) -> Result<()> {
+        let Writing { set, numbers, .. } = self;
+        let (files, path) = (&*set.files, set.path.as_path());
+        if !numbers.contains(&number) {
+            let path = path.display();
+            return Err(Error::invalid(format!(
+                "there is no backup {number} in {path}; there are {numbers:?}"
+            )));
+        }
+        let file = Manifest::path(path, number);
+        files.remove(&file).map_err(|e| Error::io("remove", &file, e))?;
+        // Durably, before anything that it names is gone (invariant 1).
+        files.sync_directory(path).map_err(|e| Error::io("sync", path, e))?;
+        set.into_writing()?.store.give_back().map(drop)
+    }
+}

@@ -1,0 +1,157 @@
+//! Taking a backup while the database is at work.
+//!
+//! Outline. (1) At a boundary in the order of commits, where nothing is frozen, every table's view
+//! is taken, and then a snapshot: so the views have all that the snapshot sees, and their levels
+//! nothing that it does not. (2) While an epoch is pinned, what is above the levels is written into
+//! the set. (3) Levels are held by their versions alone: what the set has not is copied, at
+//! leisure. (4) The manifest is written.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use super::BackupInfo;
+use super::set::{Set, Writing};
+use crate::compaction::{self, Dumped};
+use crate::db::inner::Engine;
+use crate::error::{Error, Result};
+use crate::extent::{Extent, ExtentMeta};
+use crate::levels::{Edit, MAX_LEVELS, Manifest, Op, Version};
+use crate::mvcc::{Horizon, Registered, TimeMark, pin};
+use crate::options::TableOptions;
+use crate::record::Lsn;
+use crate::table::TableCore;
+use crate::view::View;
+
+/// A table of a moment.
+struct Seen {
+    table: Arc<TableCore>,
+    name: String,
+    view: Arc<View>,
+}
+
+/// All tables as of one LSN.
+struct Moment {
+    tables: Vec<Seen>,
+    snapshot: Registered,
+}
+
+/// A table of which the part above its levels is in the set.
+struct Half {
+    table: Arc<TableCore>,
+    name: String,
+    version: Arc<Version>,
+    dumped: Dumped,
+}
+
+impl Engine {
+    /// Adds a backup to the set in `path`.
+    pub(in crate::db) fn back_up(&self, path: &Path) -> Result<BackupInfo> {
+        self.shared.check_open()?;
+        let set = Set::open_or_create(path, &self.options)?;
+        set.check_is_of(self.set.database_id())?;
+        let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());
+        let (halves, lsn, blob) = self.dump(&set)?;
+        let mut ops = self.dates(lsn);
+        for half in &halves {
+            self.shared.check_open()?;
+            half.describe(&set, &mut ops)?;
+        }
+        // What is durable nowhere else must not be all that is left of a commit that never was.
+        self.shared.poison.check()?;
+        let manifest = Manifest {
+            database_id: self.set.database_id(),
+            number: set.next_number(),
+            lsn,
+            created,
+            added: set.store().bytes_written(),
+            blob,
+            edit: Edit { ops },
+        };
+        set.add(&manifest)?;
+        Ok(BackupInfo::of(&manifest))
+    }
+
+    /// When records up to `lsn` were written: those above all marks, by now.
+    fn dates(&self, lsn: Lsn) -> Vec<Op<Arc<ExtentMeta>>> {
+        let mut timeline = self.set.timeline().up_to(lsn);
+        let now = TimeMark { lsn, time: self.shared.clock.now() };
+        if timeline.is_followed_by(now) {
+            timeline.add(now);
+        }
+        timeline.marks().iter().copied().map(Op::TimeMark).collect()
+    }
+
+    /// Steps 1 and 2. Zones are not given back meanwhile.
+    fn dump(&self, set: &Writing) -> Result<(Vec<Half>, Lsn, Option<Vec<u8>>)> {
+        let _guard = pin();
+        let Moment { tables, snapshot } = self.moment();
+        let (lsn, shape, horizon) = (snapshot.lsn(), self.shape(), Horizon::of(&snapshot));
+        if !self.shared.read_only {
+            self.settle()?;
+        }
+        let blob = self.shared.committer.blobs().last(lsn);
+        let into = (&*self.set, set.store());
+        let half = |Seen { table, name, view }| {
+            let dumped = compaction::dump(&view, &horizon, into, &self.shared.cache, &shape)?;
+            Ok(Half { table, name, version: Arc::clone(&view.version), dumped })
+        };
+        let halves = tables.into_iter().map(half).collect::<Result<_>>()?;
+        Ok((halves, lsn, blob))
+    }
+
+    fn moment(&self) -> Moment {
+        // None is created, dropped or renamed meanwhile.
+        let _ddl = self.shared.ddl.lock();
+        let all = self.tables().into_iter().map(|table| (table.name(), table));
+        let all: Vec<_> = all.collect();
+        let mut tables = Vec::with_capacity(all.len());
+        self.shared.committer.at_boundary(|_| {
+            // Views first: a drain takes no more to levels than what is visible by then.
+            for (name, table) in all {
+                let view = Arc::clone(&table.view());
+                tables.push(Seen { table, name, view });
+            }
+            Moment { tables, snapshot: self.shared.snapshots.register() }
+        })
+    }
+}
+
+impl Half {
+    /// Copies what the set has not; the operations that make the table.
+    fn describe(&self, set: &Writing, ops: &mut Vec<Op<Arc<ExtentMeta>>>) -> Result<()> {
+        let (id, version) = (self.table.id(), &self.version);
+        ops.push(Op::CreateTable {
+            table: id,
+            created_lsn: self.table.created(),
+            name: self.name.clone(),
+        });
+        if version.options != TableOptions::new() {
+            ops.push(Op::TableOptions { table: id, options: version.options });
+        }
+        if version.expired > 0 {
+            let ttl = version.options.ttl_micros().unwrap_or(0);
+            ops.push(Op::TimeToLive { table: id, ttl, expired: version.expired });
+        }
+        let add = |level, extent| Op::AddExtent { table: id, level, extent };
+        let top = self.dumped.extents.iter().map(|e| add(1, Arc::new(ExtentMeta::clone(e.meta()))));
+        ops.extend(top);
+        // Under what was above them, levels begin one further down.
+        let first: u8 = if self.dumped.extents.is_empty() { 1 } else { 2 };
+        let deepest = usize::from(first) - 1 + version.levels.len();
+        if deepest > usize::from(MAX_LEVELS) {
+            return Err(Error::invalid(format!(
+                "table {:?} has {deepest} levels with what is in the region, and a backup takes \
+                 {MAX_LEVELS}; try again once that was drained",
+                self.name
+            )));
+        }
+        for (level, extents) in (first..).zip(&version.levels) {
+            let is_shown = |extent: &&Arc<Extent>| !self.dumped.hidden.contains(&extent.meta().id);
+            for extent in extents.extents().iter().filter(is_shown) {
+                ops.push(add(level, set.copy(extent)?));
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,305 @@
+//! Manifests: what `levels` had at one LSN, in a file of its own. A backup counts once its manifest
+//! has its name.
+//!
+//! Its operations are those that make the metadata out of nothing, as in a journal's checkpoint;
+//! places of extents are in the extent files beside it.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::edit::{Edit, Op};
+use super::journal::{create_afresh, read_whole};
+use super::state::State;
+use crate::error::{Damage, Error, Result};
+use crate::extent::ExtentMeta;
+use crate::limits::MAX_BLOB_LEN;
+use crate::os::{Files, OpenHow};
+use crate::record::{FORMAT, LSN_MAX, Lsn, Reader, checksum, put_u32, put_u64, reads_format};
+
+const MAGIC: &[u8; 8] = b"TERRBKUP";
+const HEADER_LEN: usize = 80;
+
+/// In the place of a blob's length: there is none.
+const NO_BLOB: u32 = u32::MAX;
+
+/// A backup.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Manifest {
+    pub(crate) database_id: [u8; 16],
+    /// Its number in its set, from 1.
+    pub(crate) number: u64,
+    /// What was visible there is in it, and nothing else.
+    pub(crate) lsn: Lsn,
+    /// When it was begun, in seconds since 1970.
+    pub(crate) created: u64,
+    /// Bytes of extents that the set had not before.
+    pub(crate) added: u64,
+    /// What the last commit with a blob left.
+    pub(crate) blob: Option<Vec<u8>>,
+    /// Tables and their extents.
+    pub(crate) edit: Edit<Arc<ExtentMeta>>,
+}
+
+/// What a sound manifest would hold, and what was found.
+pub(super) type Flaw = (String, String);
+
+/// Why a manifest cannot be used.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Refused {
+    /// It is of a later version.
+    Later(u32),
+    Damaged(Flaw),
+}
+
+impl Manifest {
+    /// The extents of all tables.
+    pub(crate) fn extents(&self) -> impl Iterator<Item = &Arc<ExtentMeta>> {
+        self.edit.added()
+    }
+
+    /// How many tables it has.
+    pub(crate) fn tables(&self) -> usize {
+        self.edit.ops.iter().filter(|op| matches!(op, Op::CreateTable { .. })).count()
+    }
+
+    /// The bytes of `docs/format.md`.
+    pub(super) fn encode(&self) -> Vec<u8> {
+        let mut out = Vec::with_capacity(HEADER_LEN);
+        out.extend_from_slice(MAGIC);
+        put_u32(&mut out, FORMAT);
+        put_u32(&mut out, 0);
+        out.extend_from_slice(&self.database_id);
+        put_u64(&mut out, self.number);
+        put_u64(&mut out, self.lsn);
+        put_u64(&mut out, self.created);
+        put_u64(&mut out, self.added);
+        put_u32(&mut out, self.edit.ops.len() as u32);
+        put_u32(&mut out, self.blob.as_ref().map_or(NO_BLOB, |blob| blob.len() as u32));
+        out.resize(HEADER_LEN, 0);
+        out.extend_from_slice(self.blob.as_deref().unwrap_or_default());
+        out.extend(self.edit.encode());
+        let sum = checksum(&[u64::from(FORMAT)], &out[16..]);
+        out[12..16].copy_from_slice(&sum.to_le_bytes());
+        out
+    }
+
+    /// Reads a whole file.
+    pub(super) fn decode(bytes: &[u8]) -> std::result::Result<Manifest, Refused> {
+        let damaged = |expected: &str, got: String| Refused::Damaged((expected.into(), got));
+        let too_short = || damaged("80 bytes or more", format!("{}", bytes.len()));
+        let mut reader = Reader::new(bytes);
+        let magic = reader.take(8).ok_or_else(too_short)?;
+        if magic != MAGIC {
+            return Err(damaged("magic TERRBKUP", format!("{magic:02x?}")));
+        }
+        let (version, sum) = reader.u32().zip(reader.u32()).ok_or_else(too_short)?;
+        let computed = checksum(&[u64::from(version)], &bytes[16..]);
+        if sum != computed {
+            let got = format!("{computed:#010x}, computed from the bytes");
+            return Err(Refused::Damaged((format!("checksum {sum:#010x}"), got)));
+        }
+        if !reads_format(version) {
+            return Err(Refused::Later(version));
+        }
+        let manifest = Manifest::decode_fields(&mut reader);
+        manifest
+            .ok_or_else(|| damaged("tables and extents", "bytes that say something else".into()))
+    }
+
+    /// What comes after the checksum.
+    fn decode_fields(reader: &mut Reader<'_>) -> Option<Manifest> {
+        let database_id = reader.take(16)?.try_into().ok()?;
+        let (number, lsn) = (reader.u64()?, reader.u64()?);
+        let (created, added) = (reader.u64()?, reader.u64()?);
+        let (ops, blob) = (reader.u32()?, reader.u32()?);
+        let are_zero = reader.take(HEADER_LEN - 72)?.iter().all(|byte| *byte == 0);
+        let blob = match blob {
+            NO_BLOB => None,
+            len if len as usize <= MAX_BLOB_LEN => Some(reader.take(len as usize)?.to_vec()),
+            _ => return None,
+        };
+        let edit = Edit::decode(reader.rest(), ops)?;
+        let manifest = Manifest { database_id, number, lsn, created, added, blob, edit };
+        (are_zero && manifest.is_sound()).then_some(manifest)
+    }
+
+    /// Whether it can be opened as it is: no more than tables, their options and levels, when
+    /// their records were written, and nothing newer than it is.
+    fn is_sound(&self) -> bool {
+        let belongs = |op: &Op<Arc<ExtentMeta>>| match op {
+            Op::CreateTable { created_lsn, .. } => *created_lsn <= self.lsn,
+            Op::AddExtent { extent, .. } => extent.greatest_seq <= self.lsn,
+            Op::TimeMark(mark) => mark.lsn <= self.lsn,
+            Op::TimeToLive { expired, .. } => *expired <= self.lsn,
+            Op::TableOptions { .. } => true,
+            _ => false,
+        };
+        self.number > 0
+            && self.lsn < LSN_MAX
+            && self.edit.ops.iter().all(belongs)
+            && State::default().apply(&self.edit).is_ok()
+    }
+
+    /// The file of backup `number`.
+    pub(crate) fn path(directory: &Path, number: u64) -> PathBuf {
+        directory.join(format!("backup-{number:08}"))
+    }
+
+    /// The number of a backup, from its file's name.
+    pub(crate) fn number_of(name: &str) -> Option<u64> {
+        let digits = name.strip_prefix("backup-")?;
+        let number = digits.parse().ok()?;
+        (digits == format!("{number:08}")).then_some(number)
+    }
+
+    /// Writes it, and gives it its name once it is durable: from then on there is the backup.
+    ///
+    /// # Errors
+    ///
+    /// `Full` when there is no room, or another I/O error. Only if the last sync failed, of the
+    /// directory, the backup may be there.
+    pub(crate) fn write(&self, files: &dyn Files, directory: &Path) -> Result<()> {
+        let path = Manifest::path(directory, self.number);
+        let made_as = path.with_extension("new");
+        let file = create_afresh(files, &made_as).map_err(|e| Error::io("create", &made_as, e))?;
+        file.write_all_at(&self.encode(), 0).map_err(|e| Error::io("write", &made_as, e))?;
+        file.sync().map_err(|e| Error::io("sync", &made_as, e))?;
+        files.rename(&made_as, &path).map_err(|e| Error::io("name", &path, e))?;
+        files.sync_directory(directory).map_err(|e| Error::io("sync", directory, e))
+    }
+
+    /// Reads the manifest of backup `number`.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` if there is none, or one of a later version; `Corrupt`; or an I/O error.
+    pub(crate) fn read(files: &dyn Files, directory: &Path, number: u64) -> Result<Manifest> {
+        let path = Manifest::path(directory, number);
+        let file = files.open(&path, OpenHow::Read).map_err(|e| match e.kind() {
+            std::io::ErrorKind::NotFound => {
+                let message = format!("there is no backup {number} in {}", directory.display());
+                Error::invalid(message)
+            }
+            _ => Error::io("open", &path, e),
+        })?;
+        let bytes = read_whole(&*file).map_err(|e| Error::io("read", &path, e))?;
+        let found = Manifest::decode(&bytes).and_then(|manifest| match manifest.number {
+            found if found == number => Ok(manifest),
+            found => Err(Refused::Damaged((format!("number {number}"), format!("{found}")))),
+        });
+        found.map_err(|refused| match refused {
+            Refused::Later(version) => Error::invalid(format!(
+                "{} has format {version}, and this version of Terrace knows formats up to \
+                 {FORMAT}; use a newer one",
+                path.display()
+            )),
+            Refused::Damaged((expected, got)) => {
+                let what = "manifest of a backup".to_string();
+                Error::corrupt(Damage {
+                    tier: "backup",
+                    file: path,
+                    offset: 0,
+                    what,
+                    expected,
+                    got,
+                })
+            }
+        })
+    }
+}
+
+/// What `decoders` tries: the bytes as they are, and with their checksum made right.
+#[cfg(any(test, feature = "testing"))]
+pub(crate) fn probe(bytes: &[u8]) -> bool {
+    drop(Manifest::decode(bytes));
+    let version = bytes.get(8..).and_then(|rest| rest.first_chunk().copied());
+    let version = version.map_or(0, u32::from_le_bytes);
+    let right = crate::record::mended(bytes, 12, (16, bytes.len()), &[u64::from(version)]);
+    let decoded = Manifest::decode(&right);
+    if let Ok(manifest) = &decoded {
+        assert_eq!(Manifest::decode(&manifest.encode()).as_ref(), Ok(manifest));
+    }
+    decoded.is_ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::levels::edit::tests::{meta, one_of_each};
+    use crate::options::TableOptions;
+    use crate::os::sim::Machine;
+
+    fn sample() -> Manifest {
+        let create = Op::CreateTable { table: 3, created_lsn: 9, name: "users".into() };
+        let ops = vec![
+            create,
+            Op::TableOptions { table: 3, options: TableOptions::new().filter_bits(0) },
+            Op::AddExtent { table: 3, level: 1, extent: meta(5, "a", "b") },
+            Op::AddExtent { table: 3, level: 2, extent: Arc::new(meta(6, "a", "z").numbered(7)) },
+        ];
+        Manifest {
+            database_id: [7; 16],
+            number: 2,
+            lsn: 12,
+            created: 1_000_000,
+            added: 1000,
+            blob: Some(b"position".to_vec()),
+            edit: Edit { ops },
+        }
+    }
+
+    #[test]
+    fn round_trips_and_finds_every_flipped_bit() {
+        let none = Manifest { blob: None, edit: Edit { ops: Vec::new() }, ..sample() };
+        assert_eq!(Manifest::decode(&none.encode()), Ok(none));
+        let bytes = sample().encode();
+        assert_eq!(Manifest::decode(&bytes), Ok(sample()));
+        for i in 0..bytes.len() {
+            assert!(Manifest::decode(&bytes[..i]).is_err());
+            for bit in 0..8 {
+                let mut bad = bytes.clone();
+                bad[i] ^= 1 << bit;
+                assert!(Manifest::decode(&bad).is_err(), "byte {i}, bit {bit}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_a_backup_is_refused() {
+        let of = |manifest: Manifest| Manifest::decode(&manifest.encode());
+        let old = Manifest { lsn: 8, ..sample() };
+        let others = Manifest { edit: one_of_each(), ..sample() };
+        let twice = Edit { ops: [sample().edit.ops, sample().edit.ops].concat() };
+        let twice = Manifest { edit: twice, ..sample() };
+        let zero = Manifest { number: 0, ..sample() };
+        let large = Manifest { blob: Some(vec![0; MAX_BLOB_LEN + 1]), ..sample() };
+        for manifest in [old, others, twice, zero, large] {
+            assert!(matches!(of(manifest), Err(Refused::Damaged(_))));
+        }
+        let mut later = sample().encode();
+        later[8..12].copy_from_slice(&9u32.to_le_bytes());
+        let sum = checksum(&[9], &later[16..]);
+        later[12..16].copy_from_slice(&sum.to_le_bytes());
+        assert_eq!(Manifest::decode(&later), Err(Refused::Later(9)));
+    }
+
+    #[test]
+    fn files_go_by_their_numbers() {
+        let (machine, set) = (Machine::with_files(), Path::new("/set"));
+        let files = machine.files();
+        files.create_directory(set).unwrap();
+        sample().write(&*files, set).unwrap();
+        assert_eq!(files.list(set).unwrap(), ["backup-00000002"]);
+        assert_eq!(Manifest::number_of("backup-00000002"), Some(2));
+        assert_eq!(
+            Manifest::number_of("backup-2").or(Manifest::number_of("backup-00000002.new")),
+            None
+        );
+        assert_eq!(Manifest::read(&*files, set, 2).unwrap(), sample());
+        let missing = Manifest::read(&*files, set, 3).unwrap_err();
+        assert!(missing.to_string().contains("no backup 3"), "{missing}");
+        files.rename(&Manifest::path(set, 2), &Manifest::path(set, 3)).unwrap();
+        let moved = Manifest::read(&*files, set, 3).unwrap_err();
+        assert!(moved.damage().is_some_and(|damage| damage.expected == "number 3"), "{moved}");
+    }
+}

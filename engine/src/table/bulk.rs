@@ -1,0 +1,302 @@
+//! Bulk load: sorted input goes straight into extents, and becomes visible together.
+//!
+//! Outline. (1) Records are laid out as they come, in the format of the levels that they are for.
+//! Nothing names these extents, so a load that is dropped, or whose process dies, leaves nothing.
+//! (2) At the end they are synced; then the load locks all keys from its first to its last, gaps
+//! included, as a transaction would that writes them, and looks for those that are there already.
+//! (3) It is committed as a run (`runs.rs`), and has the LSN of that commit. (4) The background
+//! gives its extents their places in levels, by their names alone where they overlap nothing
+//! (`compaction/placing.rs`).
+
+use std::ops::Bound;
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::{NewRun, Pinned, Range, Shared, Table};
+use crate::commit::{Batch, Target};
+use crate::error::{Error, ErrorKind, Result};
+use crate::extent::{Format, ReadAhead};
+use crate::levels::{Level, LevelCursor};
+use crate::limits;
+use crate::locks::{DEFAULT_WAIT, Locker, Mode, Patience};
+use crate::mvcc::KeyInterval;
+use crate::options::Durability;
+use crate::read::KeyRange;
+use crate::record::{Cursor, EntryRef, Kind, LSN_MAX};
+use crate::spill::{EXTENT_BYTES, ExtentWriter};
+
+/// What a load holds in memory: the extent under way, which may grow a little beyond its size.
+const HELD: usize = EXTENT_BYTES + EXTENT_BYTES / 8;
+
+/// So many rows of the table in front of the next loaded key are passed one by one.
+const FEW_ROWS: usize = 64;
+
+/// What a [`BulkLoad`] does with keys that the table has already.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Existing {
+    /// It fails, names the first of them, and changes nothing. It reads what the table has between
+    /// the first and the last key of the load.
+    #[default]
+    Refuse,
+    /// Their values are replaced, as by a put. It reads nothing.
+    Replace,
+}
+
+/// A load of keys in ascending order, each once, into one table: written once, in the form in
+/// which levels keep it, without passing through the region.
+///
+/// Nobody sees any of it before [`BulkLoad::finish`], and everybody all of it from then on, at the
+/// place in the order of commits that `finish` takes. Dropping it before that leaves nothing
+/// behind. It holds about 2 MiB of memory, however much is loaded.
+///
+/// `finish` is to others what a transaction is that writes every key from the first to the last,
+/// gaps included. It waits up to 10 s for transactions that have locked any of them; whoever wants
+/// to write or lock one waits until it is done; a transaction under a snapshot from before it that
+/// writes one of its keys has a conflict. As after the first transaction that locks a row, other
+/// writes lock their rows from then on, until the database is closed.
+///
+/// Where extents of the load overlap nothing in the table they stay as they were written, and the
+/// background only notes which level has them. Others are merged with what they overlap.
+///
+/// # Examples
+///
+/// ```
+/// # fn main() -> terrace::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let db = terrace::Options::new().pm_size(4 << 20).open(dir.path().join("db"))?;
+/// let squares = db.table("squares")?;
+/// let mut load = squares.bulk_load()?;
+/// for n in 0..1000u32 {
+///     load.put(n.to_be_bytes(), (n * n).to_be_bytes())?;
+/// }
+/// assert!(load.put(7u32.to_be_bytes(), "").is_err(), "keys ascend");
+/// load.finish()?;
+/// assert_eq!(squares.get(12u32.to_be_bytes())?.as_deref(), Some(&144u32.to_be_bytes()[..]));
+/// # Ok(())
+/// # }
+/// ```
+pub struct BulkLoad {
+    table: Table,
+    /// Truncated meanwhile, the load fails.
+    pinned: Pinned,
+    existing: Existing,
+    last: Option<Vec<u8>>,
+    state: State,
+}
+
+enum State {
+    Writing(Box<ExtentWriter>),
+    /// All is written, and not committed yet.
+    Written(Level),
+    Ended,
+}
+
+impl BulkLoad {
+    pub(super) fn begin(table: &Table, existing: Existing) -> Result<BulkLoad> {
+        let shared = &table.shared;
+        shared.check_writable()?;
+        let pinned = table.slot.pin();
+        pinned.core.check()?;
+        let options = pinned.core.view().version.options;
+        let format = Format {
+            compression: shared.load_compression,
+            block_bytes: options.block_size as usize,
+            filter_bits: options.filter_bits,
+        };
+        let writer = ExtentWriter::lasting(&shared.set, format);
+        shared.write_memory.changed(0, HELD);
+        // The cache gives way.
+        shared.bell.ring();
+        let state = State::Writing(Box::new(writer));
+        Ok(BulkLoad { table: table.clone(), pinned, existing, last: None, state })
+    }
+
+    /// Adds a key with its value.
+    ///
+    /// # Errors
+    ///
+    /// - `Invalid`: the key is not greater than the one before, or key or value are over their
+    ///   limit. The load goes on without it;
+    /// - `Full`, or `Unavailable` after an I/O error: the load is over and has left nothing;
+    /// - otherwise as [`Table::put`].
+    pub fn put(&mut self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<()> {
+        let (key, value) = (key.as_ref(), value.as_ref());
+        self.table.shared.check_writable()?;
+        let State::Writing(writer) = &mut self.state else { return Err(ended()) };
+        check(self.last.as_deref(), key, value)?;
+        // What is written here in its place means nothing.
+        let seq = 1;
+        if let Err(e) = writer.add(EntryRef { key, seq, kind: Kind::Put, value }) {
+            self.state = State::Ended;
+            return Err(e);
+        }
+        let last = self.last.get_or_insert_default();
+        last.clear();
+        last.extend_from_slice(key);
+        Ok(())
+    }
+
+    /// Makes all of it visible, durably, at once. Without any key it does nothing.
+    ///
+    /// # Errors
+    ///
+    /// - `Invalid`: the table has one of the keys, and they were to be refused; or it was dropped
+    ///   or truncated meanwhile;
+    /// - `Timeout`: a transaction has had one of the keys, or a gap between them, locked for 10 s;
+    /// - `Deadlock`: a transaction waits for somebody who waits for this;
+    /// - `UnknownOutcome`: the device failed while the commit was under way;
+    /// - otherwise as [`Table::put`].
+    ///
+    /// After a key that was there, `Timeout` and `Deadlock` it can be called again; after any other
+    /// error the load is over. But for `UnknownOutcome` it has left nothing then.
+    pub fn finish(&mut self) -> Result<()> {
+        let shared = Arc::clone(&self.table.shared);
+        shared.check_writable()?;
+        let extents = match std::mem::replace(&mut self.state, State::Ended) {
+            State::Writing(writer) => {
+                let extents = Level::new(writer.finish()?);
+                // Before anybody has to wait for this load.
+                shared.sync_extents()?;
+                extents
+            }
+            State::Written(extents) => extents,
+            State::Ended => return Err(ended()),
+        };
+        let Some(range) = range(&extents) else { return Ok(()) };
+        self.pinned.core.check()?;
+        let locked = self.lock(&range).and_then(|locker| {
+            self.check_existing(&extents, &range)?;
+            Ok(locker)
+        });
+        let _locker = match locked {
+            Ok(locker) => locker,
+            Err(e) => {
+                self.state = State::Written(extents);
+                return Err(e);
+            }
+        };
+        let run = NewRun { core: Arc::clone(&self.pinned.core), extents, loaded: true };
+        let lsn = shared.commit_runs(&Batch::default(), vec![run], None)?;
+        shared.committer.wait_for(lsn, Durability::Durable)
+    }
+
+    fn shared(&self) -> &Arc<Shared> {
+        &self.table.shared
+    }
+
+    /// Locks all that the load may touch, until its commit is visible.
+    fn lock(&self, range: &KeyRange) -> Result<Locker> {
+        let shared = self.shared();
+        shared.committer.lock_rows()?;
+        let mut locker = Locker::new(&shared.locks);
+        let (space, name) = (self.pinned.lock_space(), || self.pinned.label());
+        let patience = Patience::Until(Instant::now() + DEFAULT_WAIT);
+        locker.lock_range(space, range, Mode::Exclusive, patience, &name)?;
+        Ok(locker)
+    }
+
+    /// Fails if the table has one of the keys, and they are to be refused. Both sides are walked in
+    /// order, and each passes over what lies in front of the other's next key.
+    fn check_existing(&self, extents: &Level, range: &KeyRange) -> Result<()> {
+        if self.existing == Existing::Replace {
+            return Ok(());
+        }
+        let cache = Arc::clone(&self.shared().cache);
+        let mut loaded =
+            LevelCursor::new(Arc::clone(extents.extents()), cache, ReadAhead::for_job());
+        let (mut next, mut passed) = (range.start().to_vec(), 0);
+        let mut rows = self.rows(&next, range);
+        while let Some(row) = rows.next() {
+            let (key, _) = row?;
+            if *key < *next {
+                passed += 1;
+                if passed == FEW_ROWS {
+                    rows = self.rows(&next, range);
+                }
+                continue;
+            }
+            loaded.seek(&key, LSN_MAX)?;
+            match loaded.entry() {
+                Some(entry) if entry.key == &key[..] => return Err(self.exists(&key)),
+                Some(entry) => (next, passed) = (entry.key.to_vec(), 0),
+                None => break,
+            }
+        }
+        Ok(())
+    }
+
+    /// The rows of the table from a key to the end of the load.
+    fn rows(&self, from: &[u8], range: &KeyRange) -> Range {
+        let rest = KeyRange { lower: Bound::Included(from.to_vec()), upper: range.upper.clone() };
+        let now = Arc::new(self.shared().snapshots.register());
+        Range::new(&self.table, rest, now, || None)
+    }
+
+    fn exists(&self, key: &[u8]) -> Error {
+        Error::invalid(format!(
+            "table {:?} has key {} already, and perhaps more of the load's; remove them, or load \
+             with Existing::Replace",
+            self.pinned.label(),
+            shown(key)
+        ))
+    }
+}
+
+impl Drop for BulkLoad {
+    fn drop(&mut self) {
+        self.table.shared.write_memory.changed(HELD, 0);
+    }
+}
+
+impl std::fmt::Debug for BulkLoad {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let last = self.last.as_deref().map(shown);
+        f.debug_struct("BulkLoad")
+            .field("table", &self.table)
+            .field("existing", &self.existing)
+            .field("last", &last)
+            .finish_non_exhaustive()
+    }
+}
+
+fn ended() -> Error {
+    let message = "the bulk load has ended; begin another one with Table::bulk_load";
+    Error::new(ErrorKind::Closed, message)
+}
+
+/// From the first key to the last; `None` without any.
+fn range(extents: &Level) -> Option<KeyRange> {
+    let (first, last) = (extents.extents().first()?.meta(), extents.extents().last()?.meta());
+    Some(KeyInterval::closed(&first.smallest_key, &last.greatest_key).into())
+}
+
+/// Whether a key may come after `last`, with its value.
+fn check(last: Option<&[u8]>, key: &[u8], value: &[u8]) -> Result<()> {
+    let Some(last) = last else {
+        return limits::check_key(key).and_then(|()| limits::check_value(value));
+    };
+    if key > last {
+        let checked = limits::check_key(key).and_then(|()| limits::check_value(value));
+        return checked.map_err(|e| {
+            let (key, last) = (shown(key), shown(last));
+            Error::invalid(format!("{e}; it is key {key} of a bulk load, after {last}"))
+        });
+    }
+    Err(Error::invalid(if key == last {
+        format!("key {} comes twice in a bulk load; leave one of them out", shown(key))
+    } else {
+        format!(
+            "key {} comes after {} in a bulk load; keys have to ascend, so sort them first",
+            shown(key),
+            shown(last)
+        )
+    }))
+}
+
+/// A key, or its beginning, for messages.
+fn shown(key: &[u8]) -> String {
+    const MOST: usize = 64;
+    let head = key[..key.len().min(MOST)].escape_ascii();
+    let rest = if key.len() > MOST { "…" } else { "" };
+    format!("\"{head}{rest}\"")
+}
