@@ -185,8 +185,8 @@ fn a_flipped_byte_in_a_piece_is_the_fault_of_its_block_alone() {
     filled(dir.path());
     let file = dir.path().join("extents-00000001");
     let bytes = fs::read(&file).unwrap();
-    // In the middle of the value of row 2000, wherever it is and was: space that is free again keeps
-    // what it held.
+    // In the middle of the value of row 2000, wherever it is and was: space that is free again
+    // keeps what it held.
     let copies = bytes.windows(64).enumerate().filter(|(_, w)| *w == &value(2000)[..64]);
     let copies: Vec<u64> = copies.map(|(at, _)| at as u64 + 1000).collect();
     let open = fs::OpenOptions::new().write(true).open(&file).unwrap();
