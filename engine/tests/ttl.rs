@@ -573,3 +573,55 @@ fn nothing_goes_too_early_or_comes_back_over_restarts_and_power_cuts() {
     }
     assert!(expired > 100, "{expired} records expired");
 }
+
+#[test]
+fn a_backup_says_when_its_records_were_written() {
+    let _together = together();
+    let dir = tempfile::tempdir().unwrap();
+    let path = |name: &str| dir.path().join(name);
+    let clock = HandClock::default();
+    let db = tiny(&clock).create(path("db")).unwrap();
+    let table = db.create_table("t", aging(MINUTE)).unwrap();
+    table.put("older", "1").unwrap();
+    settle(&db);
+    clock.pass(30 * SECOND);
+    // No mark has dated it when the backup is taken.
+    table.put("younger", "2").unwrap();
+    db.backup(path("set")).unwrap();
+    drop(table);
+    db.close().unwrap();
+    let set = tiny(&clock).backup_set(path("set")).unwrap();
+    clock.pass(30 * SECOND - MICRO);
+    for (left, pass) in [(2, MICRO), (1, 30 * SECOND), (0, MICRO)] {
+        let to = path(&format!("restored with {left}"));
+        set.restore(1, &to).unwrap();
+        let db = tiny(&clock).open(&to).unwrap();
+        assert_eq!(rows(&db.existing_table("t").unwrap()).len(), left);
+        db.close().unwrap();
+        clock.pass(pass);
+    }
+}
+
+#[test]
+fn a_bulk_load_expires_as_a_whole_and_not_before() {
+    let _together = together();
+    let dir = tempfile::tempdir().unwrap();
+    let clock = HandClock::default();
+    let db = tiny(&clock).create(dir.path().join("db")).unwrap();
+    let table = db.create_table("t", aging(MINUTE)).unwrap();
+    table.put("z", "an older record").unwrap();
+    settle(&db);
+    clock.pass(30 * SECOND);
+    let mut load = table.bulk_load().unwrap();
+    for n in 0..500 {
+        load.put(format!("row {n:03}"), [1; 100]).unwrap();
+    }
+    load.finish().unwrap();
+    settle(&db);
+    clock.pass(30 * SECOND);
+    settle(&db);
+    assert_eq!(rows(&table).len(), 500, "the older record has expired, the load has not");
+    clock.pass(30 * SECOND);
+    settle(&db);
+    assert_eq!(rows(&table), []);
+}

@@ -102,9 +102,7 @@ impl<E: Described> Op<E> {
                 }
             }
             Op::Counters { next_table, next_extent, table_event_lsn } => {
-                head(out, 8, *next_table);
-                put_u64(out, *next_extent);
-                put_u64(out, *table_event_lsn);
+                numbers(out, 8, *next_table, &[*next_extent, *table_event_lsn]);
             }
             Op::MoveExtent { table, from, to, id } => {
                 head(out, 9, *table);
