@@ -390,7 +390,10 @@ impl Database {
     #[cfg(any(test, feature = "testing"))]
     #[doc(hidden)]
     pub fn step(&self) -> Result<bool> {
-        self.inner.step()
+        crate::mvcc::drive_all();
+        let stepped = self.inner.step();
+        crate::mvcc::drive_all();
+        stepped
     }
 
     /// Closes the database for all handles. What was committed is in the region and found again

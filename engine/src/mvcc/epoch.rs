@@ -24,6 +24,25 @@ pub(crate) fn defer(f: impl FnOnce() + Send + 'static) {
     guard.flush();
 }
 
+/// Runs all that was deferred before, if no guard is held anywhere: so that where one thread does
+/// everything, in steps, the same steps do the same things.
+#[cfg(any(test, feature = "testing"))]
+pub(crate) fn drive_all() {
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    let ran = Arc::new(AtomicBool::new(false));
+    let marker = Arc::clone(&ran);
+    defer(move || marker.store(true, Ordering::Relaxed));
+    // Another test of the process may hold a guard for long.
+    for _ in 0..1000 {
+        if ran.load(Ordering::Relaxed) {
+            return;
+        }
+        crossbeam_epoch::pin().flush();
+    }
+}
+
 /// Pushes deferred work forward. Called by the background between jobs and by writers that wait
 /// for space; with no guards held anywhere, a few calls run everything deferred before.
 pub(crate) fn drive() {
