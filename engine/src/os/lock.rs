@@ -1,4 +1,4 @@
-//! One process at a time: the lock on a database's directory.
+//! One process at a time: the lock on a database's directory, or on a tree's file.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
 
+use super::ForkGuard;
 use crate::error::{Error, ErrorKind, Result};
 
 /// What the holder of the lock wants to do.
@@ -17,11 +18,52 @@ pub(crate) enum Access {
     Shared,
 }
 
-/// The held lock; dropping it (or the end of the process, however it ends) gives it back.
+/// A file that this process has locked; dropping it (or the end of the process, however it ends)
+/// gives it back.
+///
+/// The lock belongs to the open file, which a child forked or started by another thread shares
+/// until it closes it (or becomes another program). So the lock is given back by name: closing
+/// the file would leave it held for as long as such a child lives. For the same reason a forked
+/// child that drops it must leave it alone.
+#[derive(Debug)]
+pub(crate) struct FileLock {
+    file: fs::File,
+    fork: ForkGuard,
+}
+
+impl FileLock {
+    /// Locks `file`; `None` when another open file of it is locked.
+    ///
+    /// # Errors
+    ///
+    /// What the operating system says.
+    pub(crate) fn take(file: fs::File, access: Access) -> std::io::Result<Option<FileLock>> {
+        let operation = match access {
+            Access::Exclusive => FlockOperation::NonBlockingLockExclusive,
+            Access::Shared => FlockOperation::NonBlockingLockShared,
+        };
+        match flock(&file, operation) {
+            Ok(()) => Ok(Some(FileLock { file, fork: ForkGuard::new() })),
+            Err(rustix::io::Errno::WOULDBLOCK) => Ok(None),
+            Err(errno) => Err(errno.into()),
+        }
+    }
+}
+
+impl Drop for FileLock {
+    fn drop(&mut self) {
+        if !self.fork.is_forked() {
+            let unlocked = flock(&self.file, FlockOperation::NonBlockingUnlock);
+            debug_assert!(unlocked.is_ok(), "a lock that is held can be given back: {unlocked:?}");
+        }
+    }
+}
+
+/// The held lock of a directory.
 #[derive(Debug)]
 pub(crate) struct DirectoryLock {
-    #[expect(dead_code, reason = "the open file is the lock")]
-    file: Option<fs::File>,
+    #[expect(dead_code, reason = "given back when it is dropped")]
+    lock: Option<FileLock>,
 }
 
 impl DirectoryLock {
@@ -41,27 +83,19 @@ impl DirectoryLock {
                 .open(&path),
             Access::Shared => fs::File::open(&path),
         };
-        let mut file = opened.map_err(|e| Error::io("open the lock file", &path, e))?;
-        let operation = match access {
-            Access::Exclusive => FlockOperation::NonBlockingLockExclusive,
-            Access::Shared => FlockOperation::NonBlockingLockShared,
-        };
-        if let Err(errno) = flock(&file, operation) {
-            if errno == rustix::io::Errno::WOULDBLOCK {
-                return Err(held_by(directory, &path));
-            }
-            return Err(Error::io("lock", &path, errno.into()));
-        }
+        let file = opened.map_err(|e| Error::io("open the lock file", &path, e))?;
+        let taken = FileLock::take(file, access).map_err(|e| Error::io("lock", &path, e))?;
+        let Some(mut lock) = taken else { return Err(held_by(directory, &path)) };
         if access == Access::Exclusive {
-            write_holder(&mut file).map_err(|e| Error::io("write the lock file", &path, e))?;
+            write_holder(&mut lock.file).map_err(|e| Error::io("write the lock file", &path, e))?;
         }
-        Ok(DirectoryLock { file: Some(file) })
+        Ok(DirectoryLock { lock: Some(lock) })
     }
 
     /// A lock that locks nothing, for a database on simulated files.
     #[cfg(any(test, feature = "testing"))]
     pub(crate) fn none() -> DirectoryLock {
-        DirectoryLock { file: None }
+        DirectoryLock { lock: None }
     }
 }
 

@@ -14,6 +14,6 @@ pub(crate) mod sim;
 pub(crate) use cores::{at_once, cores};
 pub(crate) use files::{File, Files, OpenHow};
 pub(crate) use fork::ForkGuard;
-pub(crate) use lock::{Access, DirectoryLock};
+pub(crate) use lock::{Access, DirectoryLock, FileLock};
 pub(crate) use prefetch::{LINE, prefetch_lines};
 pub(crate) use real::RealFiles;

@@ -1,6 +1,5 @@
 //! The tree of byte strings.
 
-use std::fs::File;
 use std::ops::RangeBounds;
 
 use super::bytes_range::BytesRange;
@@ -11,6 +10,7 @@ use super::stats::Stats;
 use super::tree::Tree;
 use crate::error::{Error, ErrorKind, Result};
 use crate::mvcc::pin;
+use crate::os::FileLock;
 
 /// A durable ordered map from byte strings to byte strings in a region of its own.
 ///
@@ -42,15 +42,15 @@ use crate::mvcc::pin;
 #[derive(Debug)]
 pub struct BytesTree {
     pub(super) tree: Tree<Refs<Heap>>,
-    #[expect(dead_code, reason = "the open file is the lock")]
-    lock: Option<File>,
+    #[expect(dead_code, reason = "given back when it is dropped")]
+    lock: Option<FileLock>,
 }
 
 impl BytesTree {
     /// The most bytes that key and value may have together (24,560).
     pub const MAX_ENTRY: usize = 24_560;
 
-    pub(super) fn new(tree: Tree<Refs<Heap>>, lock: Option<File>) -> BytesTree {
+    pub(super) fn new(tree: Tree<Refs<Heap>>, lock: Option<FileLock>) -> BytesTree {
         BytesTree { tree, lock }
     }
 

@@ -1,7 +1,6 @@
 //! The tree with keys and values of eight bytes.
 
 use std::collections::VecDeque;
-use std::fs::File;
 use std::ops::{Bound, RangeBounds};
 
 use super::ends::{Ends, Rest};
@@ -10,6 +9,7 @@ use super::node::Slot;
 use super::stats::Stats;
 use super::tree::Tree;
 use crate::error::{Error, Result};
+use crate::os::FileLock;
 
 /// A durable ordered map from `u64` to `u64` in a region of its own: the one-direction-shift
 /// B+-tree.
@@ -25,8 +25,8 @@ use crate::error::{Error, Result};
 #[derive(Debug)]
 pub struct OdsTree {
     pub(super) tree: Tree<Fixed>,
-    #[expect(dead_code, reason = "the open file is the lock")]
-    lock: Option<File>,
+    #[expect(dead_code, reason = "given back when it is dropped")]
+    lock: Option<FileLock>,
 }
 
 impl OdsTree {
@@ -34,7 +34,7 @@ impl OdsTree {
     /// media, so there is one key less than there are words.
     pub const MAX_KEY: u64 = u64::MAX - 1;
 
-    pub(super) fn new(tree: Tree<Fixed>, lock: Option<File>) -> OdsTree {
+    pub(super) fn new(tree: Tree<Fixed>, lock: Option<FileLock>) -> OdsTree {
         OdsTree { tree, lock }
     }
 

@@ -4,8 +4,6 @@ use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 
-use rustix::fs::{FlockOperation, flock};
-
 use super::bytes::BytesTree;
 use super::fixed::OdsTree;
 use super::format::{ENTRIES, Shape};
@@ -16,7 +14,7 @@ use super::tree::Tree;
 use crate::alloc::Segments;
 use crate::error::{Error, ErrorKind, Result};
 use crate::options::Mode;
-use crate::os::{Files, RealFiles};
+use crate::os::{Access, FileLock, Files, RealFiles};
 use crate::pm::{Media, Region};
 
 /// Bytes in a segment.
@@ -156,7 +154,7 @@ impl Options {
         path: &Path,
         kind: u32,
         keys: impl FnOnce(&Arc<Region>, &Arc<dyn Segments>) -> K,
-    ) -> Result<(Tree<K>, File)> {
+    ) -> Result<(Tree<K>, FileLock)> {
         if !(Options::MIN_SIZE..=Options::MAX_SIZE).contains(&self.size) {
             return Err(Error::invalid(format!(
                 "a tree of {} bytes is out of bounds: size takes {} to {}",
@@ -187,7 +185,7 @@ impl Options {
         path: &Path,
         kind: u32,
         keys: impl FnOnce(&Arc<Region>, &Arc<dyn Segments>) -> K,
-    ) -> Result<(Tree<K>, File)> {
+    ) -> Result<(Tree<K>, FileLock)> {
         if !path.is_file() {
             return Err(Error::invalid(format!(
                 "{} is no file: create the tree first",
@@ -213,16 +211,15 @@ pub(super) fn entries(region: &Arc<Region>, segments: &Arc<dyn Segments>) -> Ref
 }
 
 /// One process at a time.
-fn lock(path: &Path) -> Result<File> {
+fn lock(path: &Path) -> Result<FileLock> {
     let file = File::open(path).map_err(|e| Error::io("open", path, e))?;
-    match flock(&file, FlockOperation::NonBlockingLockExclusive) {
-        Ok(()) => Ok(file),
-        Err(rustix::io::Errno::WOULDBLOCK) => Err(Error::new(
+    let taken = FileLock::take(file, Access::Exclusive).map_err(|e| Error::io("lock", path, e))?;
+    taken.ok_or_else(|| {
+        Error::new(
             ErrorKind::Unavailable,
             format!("the tree {} is open elsewhere; close it there", path.display()),
-        )),
-        Err(errno) => Err(Error::io("lock", path, errno.into())),
-    }
+        )
+    })
 }
 
 fn sync_name(files: &dyn Files, path: &Path) -> Result<()> {
