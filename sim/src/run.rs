@@ -14,7 +14,8 @@ use crate::scenario::{self, SCENARIOS, Scenario};
 /// How much of what is possible a run tries.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Moments that power is cut at.
+    /// Moments that power is cut at: twice as many with a persistent index, three times as many of
+    /// openings and closings.
     pub moments: usize,
     /// Combinations of surviving stores at each.
     pub most: usize,
