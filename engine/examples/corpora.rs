@@ -7,8 +7,12 @@ use std::collections::BTreeMap;
 use std::error::Error;
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
 
-use terrace::{Compression, Database, Isolation, Options, TxnOptions, WriteBatch, ptree};
+use terrace::{
+    Compression, Database, Index, Isolation, Mode, Options, TableOptions, TxnOptions, WriteBatch,
+    ptree,
+};
 
 /// Structures by decoder.
 type Found = BTreeMap<&'static str, Vec<Vec<u8>>>;
@@ -43,13 +47,53 @@ fn main() -> Result<(), Box<dyn Error>> {
             }
         }
     }
+    let mut kept = Found::new();
+    aging(&home.path().join("aging"), &mut kept)?;
+    add(&mut kept, "index-seal", &fixed_page_of_an_index(home.path())?);
     let tree = home.path().join("tree");
     let open = ptree::Options::new().size(ptree::Options::MIN_SIZE).create(&tree)?;
     (0..100).try_for_each(|key| open.insert(key, key).map(drop))?;
     let bytes = fs::read(&tree)?;
     add(&mut found, "tree", &bytes[..64]);
     add(&mut found, "segment", &bytes[4096..4160]);
-    write(Path::new(&to), &found)
+    write(Path::new(&to), &found, &kept)
+}
+
+/// The edits of a database whose records expire: marks of time, and times to live.
+fn aging(path: &Path, kept: &mut Found) -> Result<(), Box<dyn Error>> {
+    let db = Options::new().pm_size(2 << 20).stepped().create(path)?;
+    let hour = Duration::from_secs(3600);
+    let table = db.create_table("aging", TableOptions::new().ttl(hour))?;
+    table.put("ada", "1815")?;
+    db.set_ttl("aging", Some(2 * hour))?;
+    rest(&db)?;
+    db.set_ttl("aging", None)?;
+    db.set_ttl("aging", Some(hour))?;
+    table.put("alan", "1912")?;
+    db.close()?;
+    for entry in fs::read_dir(path)? {
+        let entry = entry?;
+        if entry.file_name().to_string_lossy().starts_with("journal-") {
+            journal(&fs::read(entry.path())?, kept);
+        }
+    }
+    Ok(())
+}
+
+/// The first page of a persistent index that was closed.
+fn fixed_page_of_an_index(home: &Path) -> Result<Vec<u8>, Box<dyn Error>> {
+    let options = Options::new().pm_size(2 << 20).stepped().index(Index::Persistent);
+    let options = options.mode(Mode::Emulated { delay: Duration::ZERO });
+    let db = options.pm_path(home.join("pm")).create(home.join("indexed"))?;
+    let table = db.table("people")?;
+    for n in 0..600u64 {
+        table.put(format!("user{n:05}"), [n as u8; 400])?;
+        db.step()?;
+    }
+    rest(&db)?;
+    drop(table);
+    db.close()?;
+    Ok(fs::read(home.join("pm.index"))?[..4096].to_vec())
 }
 
 /// A database that has been through everything, and backups of it.
@@ -201,8 +245,8 @@ fn extents(bytes: &[u8], found: &mut Found) {
     }
 }
 
-/// A few of each, of all lengths, and of blocks of each compression.
-fn write(to: &Path, found: &Found) -> Result<(), Box<dyn Error>> {
+/// A few of each, of all lengths, and of blocks of each compression; and all that are to be kept.
+fn write(to: &Path, found: &Found, kept: &Found) -> Result<(), Box<dyn Error>> {
     for decoder in terrace::decoders::names() {
         let mut all = found.get(decoder).cloned().unwrap_or_default();
         // An extent that is gone may have been written over in part.
@@ -216,6 +260,7 @@ fn write(to: &Path, found: &Found) -> Result<(), Box<dyn Error>> {
             "extent" => all.into_iter().take(2).collect(),
             _ => all.into_iter().step_by(step).chain(last).collect(),
         };
+        few.extend(kept.get(decoder).into_iter().flatten().cloned());
         few.dedup();
         if few.is_empty() {
             return Err(format!("no {decoder} in what was made").into());

@@ -25,6 +25,10 @@ pub const MAX_PREPARED_ID_LEN: usize = 140;
 /// Longest blob of a commit, in bytes (4 KiB).
 pub const MAX_BLOB_LEN: usize = 4 * 1024;
 
+/// Earlier openings in the region's list of them, from which length on an opening wipes what is
+/// dead and joins them into one entry. Nobody meets it: a list never becomes too long.
+pub(crate) const LONG_LIST: usize = 128;
+
 /// Smallest region, in bytes (2 MiB).
 pub const MIN_PM_SIZE: u64 = 2 * 1024 * 1024;
 

@@ -178,6 +178,10 @@ pub enum Planted {
     /// Records that were drained cease to count in their zones before the persistent index has
     /// forgotten them.
     RetireLater,
+    /// A closing seals the persistent index before all in it is durable.
+    SealEarly,
+    /// An opening does not wait until the seal of the persistent index is gone.
+    KeepSeal,
 }
 
 /// How blocks of extents are compressed. Each block says how it is, so the choice can differ from

@@ -11,6 +11,9 @@ pub use crate::os::sim::{
     Explored, Explorer, Machine, Moment, ReadFaults, Site, Survive, Trace, Violation,
 };
 
+/// Earlier openings that a list of incarnations has when an opening joins them.
+pub const LONG_LIST: usize = crate::limits::LONG_LIST;
+
 /// What a thread of the engine is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {

@@ -12,7 +12,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use common::content::{Content, read_all};
-use common::{Chance, rounds, tiny};
+use common::{Chance, indexed, rounds, tiny, without_links};
 use terrace::{Durability, ErrorKind, WriteBatch};
 
 /// A closed database with something in every structure, and a second place to spoil it in.
@@ -20,14 +20,21 @@ struct Sample {
     dir: tempfile::TempDir,
     files: Vec<(String, Vec<u8>)>,
     content: Content,
+    /// It has a persistent index, and is opened with it, to write.
+    has_index: bool,
 }
 
 impl Sample {
     fn new() -> Sample {
+        Sample::with(false)
+    }
+
+    fn with(has_index: bool) -> Sample {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("db");
         // Every run spoils the same files: whether damage costs much depends on where rows are.
-        let db = tiny().stepped().open(&path).unwrap();
+        let options = if has_index { indexed() } else { tiny().stepped() };
+        let db = options.open(&path).unwrap();
         let (t, u) = (db.table("t").unwrap(), db.table("u").unwrap());
         let mut chance = Chance::new(18);
         for n in 0..2500u64 {
@@ -44,25 +51,28 @@ impl Sample {
         let content = read_all(&db).unwrap();
         drop((t, u));
         db.close().unwrap();
+        without_links(&path);
         let entries = fs::read_dir(&path).unwrap().map(Result::unwrap);
         let mut files: Vec<(String, Vec<u8>)> = entries
             .map(|e| (e.file_name().into_string().unwrap(), fs::read(e.path()).unwrap()))
             .filter(|(_, bytes)| !bytes.is_empty())
             .collect();
         files.sort();
-        Sample { dir, files, content }
+        Sample { dir, files, content, has_index }
     }
 
     /// The directory, as it was.
     fn restored(&self, touched: &[String]) -> PathBuf {
         let path = self.dir.path().join("db");
+        without_links(&path);
         for entry in fs::read_dir(&path).unwrap().map(Result::unwrap) {
             let name = entry.file_name().into_string().unwrap();
             if name != "LOCK" && !self.files.iter().any(|(file, _)| *file == name) {
                 fs::remove_file(entry.path()).unwrap();
             }
         }
-        for (name, bytes) in self.files.iter().filter(|(name, _)| touched.contains(name)) {
+        let is_touched = |name: &String| self.has_index || touched.contains(name);
+        for (name, bytes) in self.files.iter().filter(|(name, _)| is_touched(name)) {
             fs::write(path.join(name), bytes).unwrap();
         }
         path
@@ -109,7 +119,18 @@ fn check(sample: &Sample, path: &Path) -> Result<(), String> {
             return Err(format!("not named in full: {damage:?}"));
         }
     }
-    match tiny().open_read_only(path).and_then(|db| read_all(&db)) {
+    let opened = match sample.has_index {
+        true => indexed().open(path),
+        false => tiny().open_read_only(path),
+    };
+    if let Ok(db) = &opened {
+        let is_index = |damage: &terrace::Damage| damage.file.ends_with("index");
+        let (seen, note) = (report.damages.iter().any(is_index), db.stats().pm.index_note);
+        if seen != note.is_some() {
+            return Err(format!("verify sees {:?}, the opening {note:?}", report.damages));
+        }
+    }
+    match opened.and_then(|db| read_all(&db)) {
         Ok(content) => match content.differs_from(&sample.content) {
             Some(what) => Err(format!("a wrong answer: {what}")),
             None => Ok(()),
@@ -169,20 +190,32 @@ fn salvage_writes_what_can_be_read_and_lists_what_was_lost() {
 
 #[test]
 fn flipped_and_cut_files_give_right_answers_or_name_the_place() {
-    let sample = Sample::new();
+    spoil(&Sample::new(), rounds(400, 10_000));
+}
+
+#[test]
+fn so_do_those_of_a_database_with_a_persistent_index() {
+    spoil(&Sample::with(true), rounds(100, 10_000));
+}
+
+fn spoil(sample: &Sample, rounds: u64) {
     let (mut chance, mut wrong, mut found) = (Chance::new(19), Vec::new(), 0);
-    for n in 0..rounds(400, 10_000) {
+    for n in 0..rounds {
         let (name, bytes) = chance.pick(&sample.files).clone();
         let harm = Harm::any(&mut chance, bytes.len() as u64);
         let path = sample.restored(std::slice::from_ref(&name));
         harm.inflict(&path.join(&name));
-        let checked = std::panic::catch_unwind(|| check(&sample, &path));
+        let checked = std::panic::catch_unwind(|| check(sample, &path));
         found += u64::from(checked.is_ok());
         if let Err(what) = checked.unwrap_or_else(|_| Err("a panic".into())) {
             wrong.push(format!("{n}: {harm:?} of {name}: {what}"));
         }
-        sample.restored(&[name]);
+        // Of one that was opened to write all is put back anyway.
+        if !sample.has_index {
+            sample.restored(&[name]);
+        }
     }
+    sample.restored(&[]);
     eprintln!("{found} looked at");
     assert!(wrong.is_empty(), "{} wrong:\n{}", wrong.len(), wrong.join("\n"));
 }

@@ -159,6 +159,16 @@ fn put(db: &Database, rows: std::ops::Range<usize>) {
     }
 }
 
+/// A database of which all 500 rows are in its persistent index, and how it is opened.
+fn indexed(dir: &Path) -> (Database, PathBuf, Options) {
+    let (path, options) = emulated(dir);
+    let options = options.index(Index::Persistent);
+    let db = options.clone().open(&path).unwrap();
+    put(&db, 0..500);
+    settle(&db);
+    (db, path, options)
+}
+
 #[test]
 fn the_option_differs_from_opening_to_opening() {
     let _turn = alone();
@@ -212,32 +222,109 @@ fn an_index_that_missed_an_opening_is_made_anew() {
 fn a_damaged_index_is_made_anew() {
     let _turn = alone();
     let dir = tempfile::tempdir().unwrap();
-    let (path, options) = emulated(dir.path());
-    let options = options.index(Index::Persistent);
-    let db = options.clone().open(&path).unwrap();
-    put(&db, 0..500);
-    settle(&db);
+    let (db, path, options) = indexed(dir.path());
     db.close().unwrap();
     let file = dir.path().join("region.index");
-    let whole = std::fs::read(&file).unwrap();
-    let segment = whole.windows(4).position(|w| w == b"TSEG").unwrap();
-    // Magic, shape, owner, opening; the first segment's header.
-    for at in [3, 24, 264, 272, segment + 2] {
-        let index = std::fs::OpenOptions::new().write(true).open(&file).unwrap();
-        index.write_all_at(&[whole[at] ^ 4], at as u64).unwrap();
-        drop(index);
+    let made_anew = |harm: &dyn Fn(&std::fs::File), what: &str| {
+        harm(&std::fs::OpenOptions::new().read(true).write(true).open(&file).unwrap());
         let db = options.clone().open(&path).unwrap();
-        assert!(db.stats().open.records_read >= db.stats().open.records_rebuilt, "byte {at}");
+        let stats = db.stats();
+        assert!(stats.open.records_read >= stats.open.records_rebuilt, "{what}");
+        let note = stats.pm.index_note.unwrap_or_default();
+        assert!(note.contains("region.index") && note.contains("expected"), "{what}: {note:?}");
         check(&db, 500);
         settle(&db);
         check(&db, 500);
         db.close().unwrap();
         let again = options.clone().open(&path).unwrap();
-        assert!(again.stats().open.records_read < 400, "byte {at}: it is whole again");
+        let stats = again.stats();
+        assert!(stats.open.records_read < 400, "{what}: it is whole again");
+        assert_eq!(stats.pm.index_note, None);
         again.close().unwrap();
+    };
+    // Magic, shape, boundary, owner, opening; the seal; what is in the first segment.
+    for at in [3, 24, 193, 264, 272, 385, 393, 449, 4098, 4166, 200_000] {
+        let flip = |index: &std::fs::File| {
+            let mut byte = [0];
+            index.read_exact_at(&mut byte, at).unwrap();
+            index.write_all_at(&[byte[0] ^ 4], at).unwrap();
+        };
+        made_anew(&flip, &format!("byte {at}"));
+    }
+    let len = std::fs::metadata(&file).unwrap().len();
+    for len in [7, 5000, 300_000, len - 1, len + 1] {
+        made_anew(&|index| index.set_len(len).unwrap(), &format!("{len} bytes"));
     }
     std::fs::remove_file(&file).unwrap();
     check(&options.open(&path).unwrap(), 500);
+}
+
+/// The files of an emulated database in `dir`, as they are now, somewhere else.
+fn copied(dir: &Path) -> tempfile::TempDir {
+    let copy = tempfile::tempdir().unwrap();
+    std::fs::create_dir(copy.path().join("db")).unwrap();
+    for folder in ["", "db"] {
+        for entry in std::fs::read_dir(dir.join(folder)).unwrap().map(Result::unwrap) {
+            if entry.file_type().unwrap().is_file() {
+                let to = copy.path().join(folder).join(entry.file_name());
+                std::fs::copy(entry.path(), to).unwrap();
+            }
+        }
+    }
+    copy
+}
+
+/// What was closed is read once by the next opening; after a kill nothing is.
+#[test]
+fn an_index_is_sealed_while_its_database_is_closed() {
+    let _turn = alone();
+    let dir = tempfile::tempdir().unwrap();
+    let (db, _, _) = indexed(dir.path());
+    let (taken, killed) = (db.stats().pm.index_bytes, copied(dir.path()));
+    db.close().unwrap();
+    let closed = copied(dir.path());
+    for (found, checked) in [(&killed, 0), (&closed, taken)] {
+        let (path, options) = emulated(found.path());
+        let db = options.index(Index::Persistent).open(&path).unwrap();
+        assert_eq!(db.stats().open.index_bytes_checked, checked);
+        assert_eq!(db.stats().pm.index_note, None);
+        assert!(db.stats().open.records_read < 400);
+        check(&db, 500);
+    }
+}
+
+/// Flips a byte of the region within a value, and opens the database.
+fn with_a_flipped_value(planted: Option<Planted>) -> terrace::Result<usize> {
+    let dir = tempfile::tempdir().unwrap();
+    let (db, path, options) = indexed(dir.path());
+    db.close().unwrap();
+    let file = dir.path().join("region");
+    let bytes = std::fs::read(&file).unwrap();
+    let at = bytes.windows(9).position(|window| window == b"row 00100").unwrap() + 100;
+    let region = std::fs::OpenOptions::new().write(true).open(&file).unwrap();
+    region.write_all_at(b"y", at as u64).unwrap();
+    let options = planted.into_iter().fold(options, Options::planted);
+    let db = options.open(&path).unwrap();
+    assert!(db.stats().open.records_read < 400, "the opening passed it over");
+    let table = db.table("t").unwrap();
+    // Another one, in a zone of its own.
+    assert!(table.get("row 00499")?.is_some());
+    let rows: Vec<_> = table.iter().collect::<terrace::Result<_>>()?;
+    let wrong = rows.iter().filter(|(_, value)| value.iter().any(|byte| *byte != b'x')).count();
+    assert_eq!(table.get("row 00100")?.map(|value| value.len()), Some(500));
+    Ok(wrong)
+}
+
+/// Bug: a value was wrong that was damaged while the database was closed. Cause: with a persistent
+/// index an opening passes commits over by their headers, and nobody looked at their checksums.
+/// Fix: the first look at a zone does.
+#[test]
+fn what_an_opening_passed_over_is_checked_when_it_is_read() {
+    let _turn = alone();
+    let error = with_a_flipped_value(None).unwrap_err();
+    let damage = error.damage().unwrap();
+    assert!(damage.file.ends_with("region") && damage.what.contains("payload"), "{damage}");
+    assert_eq!(with_a_flipped_value(Some(Planted::SkipPayloadChecksum)).unwrap(), 1);
 }
 
 /// Where a slot of the index has the offset of a record whose key begins so.
@@ -253,16 +340,12 @@ fn slot_of(index: &[u8], prefix: &[u8; 8]) -> usize {
 fn verification_finds_what_is_wrong_with_the_index() {
     let _turn = alone();
     let dir = tempfile::tempdir().unwrap();
-    let (path, options) = emulated(dir.path());
-    let options = options.index(Index::Persistent);
+    let (db, _, _) = indexed(dir.path());
     let file = dir.path().join("region.index");
     let overwrite = |at: usize, word: &[u8]| {
         let index = std::fs::OpenOptions::new().write(true).open(&file).unwrap();
         index.write_all_at(word, at as u64).unwrap();
     };
-    let db = options.clone().open(&path).unwrap();
-    put(&db, 0..500);
-    settle(&db);
     check(&db, 500);
     let whole = std::fs::read(&file).unwrap();
     let (slot, other) = (slot_of(&whole, b"row 0004"), slot_of(&whole, b"row 0017"));
@@ -272,8 +355,13 @@ fn verification_finds_what_is_wrong_with_the_index() {
     assert!(damages.iter().all(|d| d.file == file), "{damages:?}");
     overwrite(slot, &whole[slot..slot + 8]);
     check(&db, 500);
-    db.close().unwrap();
-    overwrite(slot, &[0; 8]);
+    // An index that is not sealed is believed: the process was killed.
+    let killed = copied(dir.path());
+    let (path, options) = emulated(killed.path());
+    let file = killed.path().join("region.index");
+    let index = std::fs::OpenOptions::new().write(true).open(&file).unwrap();
+    index.write_all_at(&[0; 8], slot as u64).unwrap();
+    let options = options.index(Index::Persistent);
     let db = options.clone().open(&path).unwrap();
     let damages = db.verify().unwrap().damages;
     assert!(damages.iter().any(|d| d.expected.contains("the record at")), "{damages:?}");

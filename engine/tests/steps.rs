@@ -234,6 +234,41 @@ fn bulk_loads_and_their_places() {
     }
 }
 
+/// A closing seals the persistent index, the opening takes the seal away, and both are cut.
+#[test]
+fn closing_and_opening_again() {
+    for kind in KINDS {
+        let steps = cut_everywhere(kind, small, |rig| {
+            for n in 0..5 {
+                rig.put("a", &format!("row {n}"), [60_000, 100][n % 2], Relaxed);
+            }
+            rig.steps(6);
+            assert!(rig.db.stats().background.merges > 0);
+            rig.put("b", "row 1", 100, Relaxed);
+            rig.close();
+            rig.open();
+            rig.put("b", "row 2", 100, Durable);
+        });
+        assert!(steps > 8, "{steps}");
+    }
+}
+
+/// A backup is there once its call has returned, whatever comes then, and is what there was.
+#[test]
+fn backups_beside_cuts() {
+    for kind in KINDS {
+        let steps = cut_everywhere(kind, small, |rig| {
+            rig.put("a", "row 1", 9000, Relaxed);
+            rig.back_up();
+            rig.put("b", "row 1", 100, Relaxed);
+            rig.steps(10);
+            rig.back_up();
+            rig.put("a", "row 1", 300, Durable);
+        });
+        assert!(steps > 8, "{steps}");
+    }
+}
+
 #[test]
 fn prepares_and_their_verdicts() {
     for kind in KINDS {

@@ -6,7 +6,7 @@
 mod common;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use common::cuts::{KINDS, Kind, PATH, options};
 use common::{Chance, alone, rounds, together};
@@ -307,6 +307,43 @@ fn salvage_keeps_the_time_to_live() {
     let db = Database::open(&to).unwrap();
     assert_eq!(db.stats().tables[0].ttl_ms, Some(300 * 366 * 86_400_000));
     assert_eq!(rows(&db.existing_table("t").unwrap()).len(), 1);
+}
+
+/// A clock that shows the time of some time ago.
+fn some_time_ago(ago: Duration) -> HandClock {
+    let clock = HandClock::default();
+    let shown = Duration::from_secs(1_770_000_000);
+    let wanted = UNIX_EPOCH.elapsed().unwrap() - ago;
+    clock.set_forward(wanted.saturating_sub(shown));
+    clock.set_back(shown.saturating_sub(wanted));
+    clock
+}
+
+/// Extents of a load have one number, whatever their blocks say: salvage dates them by it.
+#[test]
+fn salvage_leaves_out_what_has_expired_of_placed_loads() {
+    let _together = together();
+    let dir = tempfile::tempdir().unwrap();
+    let (from, to) = (dir.path().join("from"), dir.path().join("to"));
+    let clock = some_time_ago(70 * MINUTE);
+    let db = tiny(&clock).create(&from).unwrap();
+    let table = db.create_table("t", aging(60 * MINUTE)).unwrap();
+    for (n, what) in ["old", "young"].into_iter().enumerate() {
+        let mut load = table.bulk_load().unwrap();
+        (0..500).for_each(|n| load.put(format!("{what} {n:03}"), [1; 100]).unwrap());
+        load.finish().unwrap();
+        settle(&db);
+        assert_eq!((db.stats().background.moves, records(&db, "t").0), (1 + n as u64, 0), "placed");
+        clock.pass(50 * MINUTE * (1 - n as u32));
+    }
+    assert_eq!(rows(&table).len(), 1000, "nothing has expired yet");
+    drop(table);
+    db.close().unwrap();
+    assert_eq!(Database::salvage(&from, &to).unwrap().lost, []);
+    let db = Database::open(&to).unwrap();
+    assert_eq!(db.stats().tables[0].ttl_ms, Some(3_600_000));
+    let found = rows(&db.existing_table("t").unwrap());
+    assert_eq!((found.len(), &found[0].0[..]), (500, &b"young 000"[..]));
 }
 
 /// The number of a commit that a power cut took is given again, to something younger.

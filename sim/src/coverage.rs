@@ -7,7 +7,7 @@ use terrace::testing::{Explored, Trace};
 use terrace::{Database, Durability, Stats};
 
 /// Every operation that a full run must have cut.
-pub const OPERATIONS: [&str; 30] = [
+pub const OPERATIONS: [&str; 33] = [
     "allocate",
     "zone of several units",
     "zone switch",
@@ -38,6 +38,9 @@ pub const OPERATIONS: [&str; 30] = [
     "journal edit",
     "journal checkpoint",
     "recovery",
+    "backup",
+    "closing",
+    "opening",
 ];
 
 include!(concat!(env!("OUT_DIR"), "/sites.rs"));

@@ -7,7 +7,7 @@ use std::ops::Bound;
 use std::panic::AssertUnwindSafe;
 
 use terrace::testing::{Machine, Moment, Planted, Survive, Trace};
-use terrace::{Database, Durability, Existing, Options, TxnOptions, WriteBatch};
+use terrace::{Database, Durability, ErrorKind, Existing, Options, TxnOptions, WriteBatch};
 
 use crate::chance::Chance;
 use crate::content::{Content, Effect, Rows, prepared_name, prepared_rows, read_all, upper};
@@ -18,6 +18,9 @@ pub type Violation = String;
 
 /// Where the path of every simulated database leads.
 pub const PATH: &str = "/db";
+
+/// Where its backups are.
+pub const SET: &str = "/set";
 
 /// Which simulated machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -77,8 +80,12 @@ pub struct Rig {
     acknowledged: usize,
     /// The content after all of them.
     pub content: Content,
-    /// While a recording is on: how many commits must survive after so many marks.
-    marks: Option<Vec<usize>>,
+    /// The content of each backup that was asked for, in order; the last may be under way.
+    backups: Vec<Content>,
+    /// So many were acknowledged.
+    backed_up: usize,
+    /// While a recording is on: how many commits, and backups, must survive after so many marks.
+    marks: Option<Vec<(usize, usize)>>,
     /// How many tables each commit of the recording wrote to, and whether it was durable.
     pub written: Vec<(usize, Durability)>,
 }
@@ -88,13 +95,14 @@ pub struct Rig {
 pub struct Recording {
     pub trace: Trace,
     account: Account,
-    marks: Vec<usize>,
+    marks: Vec<(usize, usize)>,
 }
 
 impl Recording {
     /// What must be found after a cut at `moment`.
     pub fn account(&self, moment: Moment) -> Account {
-        Account { durable: self.marks[moment.acknowledged], ..self.account.clone() }
+        let (durable, backed_up) = self.marks[moment.acknowledged];
+        Account { durable, backed_up, ..self.account.clone() }
     }
 }
 
@@ -112,6 +120,8 @@ impl Rig {
             durable: 0,
             acknowledged: 0,
             content: Content::default(),
+            backups: Vec::new(),
+            backed_up: 0,
             marks: None,
             written: Vec::new(),
         }
@@ -120,19 +130,14 @@ impl Rig {
     /// Records from now on what happens to the machine.
     pub fn record(&mut self) {
         self.account();
-        self.marks = Some(vec![self.durable]);
+        self.marks = Some(vec![(self.durable, self.backed_up)]);
         self.written.clear();
         self.machine.record();
     }
 
     /// Ends the recording.
     pub fn recorded(&mut self) -> Recording {
-        let account = Account {
-            base: self.base.clone(),
-            commits: self.commits.clone(),
-            durable: self.durable,
-            acknowledged: self.acknowledged,
-        };
+        let account = self.owed();
         let trace = self.machine.recorded().expect("a recording is on");
         let marks = self.marks.take().expect("a recording is on");
         Recording { trace, account, marks }
@@ -290,10 +295,36 @@ impl Rig {
         if durability == Durability::Durable {
             self.durable = self.commits.len();
         }
+        self.mark();
+    }
+
+    fn mark(&mut self) {
         if let Some(marks) = &mut self.marks {
-            marks.push(self.durable);
+            marks.push((self.durable, self.backed_up));
             self.machine.mark();
         }
+    }
+
+    /// Adds a backup to the set.
+    pub fn back_up(&mut self) {
+        self.backups.push(self.content.clone());
+        self.db.backup(SET).unwrap();
+        self.backed_up = self.backups.len();
+        // What is in a backup is durable in its database.
+        self.durable = self.commits.len();
+        self.mark();
+    }
+
+    /// Closes the database: everything is durable.
+    pub fn close(&mut self) {
+        self.db.clone().close().unwrap();
+        self.durable = self.commits.len();
+        self.mark();
+    }
+
+    /// Opens the database that was closed.
+    pub fn open(&mut self) {
+        self.db = options(&self.machine, self.planted).open(PATH).unwrap();
     }
 
     fn forget_history(&mut self) {
@@ -353,11 +384,17 @@ impl Rig {
         if self.durable == self.commits.len() {
             self.forget_history();
         }
+        self.owed()
+    }
+
+    fn owed(&self) -> Account {
         Account {
             base: self.base.clone(),
             commits: self.commits.clone(),
             durable: self.durable,
             acknowledged: self.acknowledged,
+            backups: self.backups.clone(),
+            backed_up: self.backed_up,
         }
     }
 
@@ -369,6 +406,8 @@ impl Rig {
         self.content = content;
         self.commits.clear();
         (self.durable, self.acknowledged) = (0, 0);
+        self.backups.clear();
+        self.backed_up = 0;
     }
 }
 
@@ -379,13 +418,53 @@ pub struct Account {
     commits: Vec<Vec<Effect>>,
     durable: usize,
     acknowledged: usize,
+    backups: Vec<Content>,
+    backed_up: usize,
 }
 
 impl Account {
-    /// With the commits that came since; one of them was under way.
+    /// With the commits that came since; one of them was under way. So may a backup be.
     pub fn with_last(mut self, rig: &Rig) -> Account {
         self.commits.clone_from(&rig.commits);
+        self.backups.clone_from(&rig.backups);
         self
+    }
+
+    /// Restores every backup that is found on `machine`, and holds it against what it was made of.
+    fn check_backups(&self, machine: &Machine) -> Result<(), Violation> {
+        if self.backups.is_empty() {
+            return Ok(());
+        }
+        let machine = machine.files_alone();
+        let set = options(&machine, None).backup_set(SET);
+        let found = match set.and_then(|set| Ok((set.list()?, set.verify()?, set))) {
+            Ok(found) => found,
+            // Not even the first one may have come to its directory.
+            Err(e) if e.kind() == ErrorKind::Invalid && self.backed_up == 0 => return Ok(()),
+            Err(e) => return Err(format!("the backups: {e}")),
+        };
+        let (list, report, set) = found;
+        if let Some(damage) = report.damages.first() {
+            return Err(format!("the backups: {damage}"));
+        }
+        let numbers = 1..=list.len() as u64;
+        let is_dense = list.iter().map(|info| info.number).eq(numbers);
+        if !is_dense || list.len() < self.backed_up || list.len() > self.backups.len() {
+            let (least, most) = (self.backed_up, self.backups.len());
+            return Err(format!("backups are {list:?}, must be the first {least} to {most}"));
+        }
+        for (info, want) in list.iter().zip(&self.backups) {
+            let to = format!("/restored {}", info.number);
+            let restored = || {
+                set.restore(info.number, &to)?;
+                read_all(&options(&machine, None).open(&to)?)
+            };
+            let found = restored().map_err(|e| format!("restoring backup {}: {e}", info.number))?;
+            if let Some(what) = found.differs_from(want) {
+                return Err(format!("backup {}: {what}", info.number));
+            }
+        }
+        Ok(())
     }
 
     /// Holds `found` against the account.
@@ -435,6 +514,10 @@ pub fn reopen(
         Err(_) => return Err(format!("after {end:?}: a panic")),
     };
     account.check(end, &content).map_err(|what| format!("after {end:?}: {what}"))?;
+    if let Some(note) = db.stats().pm.index_note {
+        return Err(format!("after {end:?}: the index: {note}"));
+    }
+    account.check_backups(machine).map_err(|what| format!("after {end:?}: {what}"))?;
     let report = db.verify().map_err(|e| format!("after {end:?}: {e}"))?;
     match report.damages.first() {
         Some(damage) => Err(format!("after {end:?}: {damage}")),

@@ -33,7 +33,7 @@ struct Arguments {
     /// Try little for each seed, as the short suite does
     #[arg(long)]
     short: bool,
-    /// At most so many moments of a seed
+    /// At most so many moments of a seed, up to three times as many where there are most places
     #[arg(long)]
     moments: Option<usize>,
     /// At most so many images of a moment

@@ -14,7 +14,8 @@ use crate::scenario::{self, SCENARIOS, Scenario};
 /// How much of what is possible a run tries.
 #[derive(Clone, Copy, Debug)]
 pub struct Limits {
-    /// Moments that power is cut at.
+    /// Moments that power is cut at: twice as many with a persistent index, three times as many of
+    /// openings and closings.
     pub moments: usize,
     /// Combinations of surviving stores at each.
     pub most: usize,
@@ -73,7 +74,15 @@ impl Run {
     fn explorer(&self) -> Explorer {
         let name = format!("{:?} on {:?}", self.scenario, self.kind).to_lowercase();
         let explorer = Explorer::new(name, self.seed);
-        let explorer = explorer.most(self.limits.most).moments(self.limits.moments);
+        // Each step of an opening or a closing is a place of its own, and happens once; a
+        // persistent index has as many places again as the rest.
+        let times = match (self.scenario, self.kind) {
+            (Scenario::Closing | Scenario::Opening, _) => 3,
+            (_, Kind::Index) => 2,
+            _ => 1,
+        };
+        let moments = self.limits.moments.saturating_mul(times);
+        let explorer = explorer.most(self.limits.most).moments(moments);
         let explorer = match self.limits.until {
             Some(until) => explorer.until(until),
             None => explorer,
@@ -122,20 +131,9 @@ impl Run {
         self.scenario.act(&mut rig);
         let recording = rig.recorded();
         before.count(&rig.db, &rig.written, coverage);
-        if self.scenario == Scenario::Tables {
-            for operation in ["create table", "drop table", "rename table", "truncate table"] {
-                coverage.count(operation, 1);
-            }
-        }
-        if self.scenario == Scenario::Prepared {
-            coverage.count("prepare", 2);
-            coverage.count("resolve", 1);
-        }
-        if self.scenario == Scenario::Load {
-            coverage.count("bulk load", 3);
-        }
-        if self.scenario == Scenario::Ranges {
-            coverage.count("range delete", 1);
+        self.scenario.operations().iter().for_each(|(name, n)| coverage.count(name, *n));
+        if self.scenario == Scenario::Closing {
+            rig.open();
         }
         let found = read_all(&rig.db).map_err(|e| e.to_string())?;
         if let Some(what) = found.differs_from(&rig.content) {

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use terrace::testing::{Machine, Survive};
+use terrace::testing::{LONG_LIST, Machine, Survive};
 use terrace::{CommitTuning, Durability};
 
 use crate::content::{Effect, prepared_name};
@@ -33,20 +33,20 @@ pub enum Scenario {
     Joining,
     Mixed,
     Prepared,
+    Backup,
+    Closing,
+    Opening,
 }
 
 use Scenario::*;
 
-pub const SCENARIOS: [Scenario; 20] = [
+pub const SCENARIOS: [Scenario; 23] = [
     Commits, Switch, Sizes, Streams, Growth, Merge, Drain, Free, Clean, Tables, Checkpoint, Buried,
-    Spill, SpillDrain, Load, Ranges, Recovery, Joining, Mixed, Prepared,
+    Spill, SpillDrain, Load, Ranges, Recovery, Joining, Mixed, Prepared, Backup, Closing, Opening,
 ];
 
 /// How long a journal gets before it has a new epoch.
 const JOURNAL_EPOCH: u64 = 1 << 20;
-
-/// Incarnations that an opening finds when it joins them.
-const LONG_LIST: u64 = 128;
 
 /// More background jobs than anything here needs.
 const MOST_JOBS: u64 = 2000;
@@ -56,7 +56,14 @@ impl Scenario {
     pub fn prepare(self, rig: &mut Rig) {
         match self {
             Commits => prepare_commits(rig),
-            Switch | Sizes | Growth | Merge | Load => small(rig),
+            Switch | Sizes | Growth | Load => small(rig),
+            Merge => {
+                small(rig);
+                // Enough for some nodes of a tree.
+                for _ in 0..rig.chance.below(60) {
+                    put_any(rig, Relaxed);
+                }
+            }
             Streams => {
                 small(rig);
                 rig.db.tune_commits(CommitTuning::new().own_streams(1));
@@ -90,6 +97,15 @@ impl Scenario {
                 rig.put("a", "doomed 3", 500, Durable);
                 if rig.chance.percent(50) {
                     outlive_a_verdict(rig);
+                }
+            }
+            Backup => half_full(rig),
+            Closing => merged(rig),
+            Opening => {
+                merged(rig);
+                rig.close();
+                if rig.chance.percent(50) {
+                    miss_an_opening(rig);
                 }
             }
         }
@@ -147,11 +163,39 @@ impl Scenario {
                 work(rig, acts);
             }
             Prepared => prepare_and_resolve(rig),
+            Backup => back_up(rig),
+            Closing => {
+                put_any(rig, Relaxed);
+                rig.close();
+            }
+            Opening => {
+                rig.open();
+                put_any(rig, Durable);
+            }
         }
     }
 }
 
 impl Scenario {
+    /// What it has under test by its name alone, and how often.
+    pub fn operations(self) -> &'static [(&'static str, u64)] {
+        match self {
+            Tables => &[
+                ("create table", 1),
+                ("drop table", 1),
+                ("rename table", 1),
+                ("truncate table", 1),
+            ],
+            Prepared => &[("prepare", 2), ("resolve", 1)],
+            Load => &[("bulk load", 3)],
+            Ranges => &[("range delete", 1)],
+            Backup => &[("backup", 2)],
+            Closing => &[("closing", 1)],
+            Opening => &[("opening", 1)],
+            _ => &[],
+        }
+    }
+
     /// What a process leaves that is killed at work, for half of the recoveries.
     pub fn killed(self, rig: &mut Rig) -> Option<(Machine, Account)> {
         if self != Recovery || rig.chance.percent(50) {
@@ -172,6 +216,36 @@ fn outlive_a_verdict(rig: &mut Rig) {
     resolve(rig, 1);
     let released = rig.db.stats().background.zones_released;
     steps_until(rig, |rig| rig.db.stats().background.zones_released > released + 6);
+}
+
+/// Rows in level 0, and some above it.
+fn merged(rig: &mut Rig) {
+    small(rig);
+    steps_until(rig, |rig| rig.db.stats().background.merges > 0);
+    for _ in 0..rig.chance.below(8) {
+        put_any(rig, Relaxed);
+    }
+}
+
+/// An opening that keeps no persistent index, where there was one.
+fn miss_an_opening(rig: &mut Rig) {
+    let has_index = rig.db.stats().pm.index == "persistent";
+    drop(rig.machine.clone().index(false));
+    rig.open();
+    put_any(rig, Relaxed);
+    rig.close();
+    drop(rig.machine.clone().index(has_index));
+}
+
+/// A backup with everything in it, and one with what is new, of rows above and below level 0.
+fn back_up(rig: &mut Rig) {
+    for _ in 0..2 {
+        put_any(rig, Relaxed);
+        rig.back_up();
+        let jobs = rig.chance.below(30);
+        rig.steps(jobs);
+    }
+    put_any(rig, Durable);
 }
 
 fn resolve(rig: &mut Rig, n: u64) {

@@ -85,6 +85,16 @@ fn a_zone_reused_before_the_index_has_forgotten_it() {
 }
 
 #[test]
+fn an_index_sealed_before_it_is_durable() {
+    is_caught(Planted::SealEarly, Kind::Index, Scenario::Closing);
+}
+
+#[test]
+fn an_index_changed_under_its_seal() {
+    is_caught(Planted::KeepSeal, Kind::Index, Scenario::Opening);
+}
+
+#[test]
 fn a_cleaned_zone_freed_before_its_copies_are_durable() {
     is_caught(Planted::FreeBeforeCopy, Kind::Files, Scenario::Clean);
 }

@@ -19,6 +19,7 @@ mod sync;
 #[cfg(test)]
 mod tests;
 mod turnstile;
+mod unread;
 
 pub(crate) use batch::{Batch, Home, Target};
 pub(crate) use committer::{Committer, Pending, Start};
@@ -30,3 +31,4 @@ pub(crate) use salvage::readable;
 pub(crate) use subentry::{Content, payloads_of};
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use subentry::{SUB_HEADER, SubEntry};
+pub(crate) use unread::Passed;

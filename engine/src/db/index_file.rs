@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::media;
-use crate::error::{ErrorKind, Result};
+use crate::error::{Damage, ErrorKind, Result};
 use crate::options::{Options, Storage};
-use crate::os::{Files, OpenHow};
+use crate::os::{Files, OpenHow, cores};
 #[cfg(any(test, feature = "testing"))]
 use crate::pm::Span;
 use crate::pm::{Media, PAGE, Region, Superblock};
@@ -38,24 +38,64 @@ pub(super) struct IndexFile<'a> {
     pub(super) records: &'a Arc<Region>,
 }
 
+/// What an opening finds.
+#[derive(Debug, Default)]
+pub(super) struct FoundIndex {
+    /// One that it can go on with.
+    pub(super) forest: Option<Forest>,
+    /// What is wrong with one that it cannot.
+    pub(super) damage: Option<Damage>,
+}
+
 impl IndexFile<'_> {
-    /// The forest, if the last opening used it; `superblock` is as that left it. What is wrong with
-    /// one that is there does not matter.
+    /// The forest, if the last opening used it; `superblock` is as that left it. One that is
+    /// damaged is none: all that it knew is in the records.
     ///
     /// # Errors
     ///
     /// An I/O error.
-    pub(super) fn find(&self, superblock: &Superblock) -> Result<Option<Forest>> {
-        let Some((media, len)) = self.media(superblock)? else { return Ok(None) };
+    pub(super) fn find(&self, superblock: &Superblock, threads: usize) -> Result<FoundIndex> {
+        let Some((media, len)) = self.media(superblock, false)? else {
+            return Ok(FoundIndex::default());
+        };
         if len < PAGE {
-            return Ok(None);
+            return Ok(FoundIndex { forest: None, damage: self.too_short(len) });
         }
         let region = self.region(media, len, superblock)?;
         let owner = (superblock.database_id, superblock.incarnations.current);
-        match Forest::open(&region, self.records, owner) {
-            Err(e) if matches!(e.kind(), ErrorKind::Corrupt | ErrorKind::Invalid) => Ok(None),
-            found => found,
+        match Forest::open(&region, self.records, owner, threads) {
+            Ok(forest) => Ok(FoundIndex { forest, damage: None }),
+            Err(e) if matches!(e.kind(), ErrorKind::Corrupt | ErrorKind::Invalid) => {
+                Ok(FoundIndex { forest: None, damage: e.damage().cloned() })
+            }
+            Err(error) => Err(error),
         }
+    }
+
+    /// What is damaged of the index of a closed database, after how many structures were looked at;
+    /// `superblock` is as the last opening left it.
+    ///
+    /// # Errors
+    ///
+    /// An I/O error.
+    pub(super) fn verify(&self, superblock: &Superblock) -> Result<(u64, Vec<Damage>)> {
+        let Some((media, len)) = self.media(superblock, true)? else { return Ok((0, Vec::new())) };
+        if len < PAGE {
+            return Ok((1, self.too_short(len).into_iter().collect()));
+        }
+        Forest::verify(&*self.region(media, len, superblock)?, cores())
+    }
+
+    /// A creation that was cut short leaves no byte, or all.
+    fn too_short(&self, len: u64) -> Option<Damage> {
+        (len > 0).then(|| Damage {
+            tier: "pm",
+            file: self.path.clone(),
+            offset: len,
+            what: "length of the persistent index".into(),
+            expected: format!("at least {PAGE} bytes"),
+            got: format!("{len} bytes"),
+        })
     }
 
     /// Makes a forest without trees, in place of what may be there.
@@ -84,8 +124,10 @@ impl IndexFile<'_> {
         let region = self.region(media, len, superblock)?;
         #[cfg(any(test, feature = "testing"))]
         if matches!(self.options.storage, Storage::Simulated(_)) {
-            // Where a file is made anew, memory is wiped, as far as it was used.
+            // Where a file is made anew, memory is wiped, as far as it was used. A file is gone at
+            // once, so this is no index any more before the rest of it is wiped.
             region.load(Span { at: 0, len })?;
+            Forest::disown(&region)?;
             if region.bytes(0, len).iter().any(|byte| *byte != 0) {
                 region.persist([region.write(0, &vec![0; len as usize])])?;
             }
@@ -124,11 +166,11 @@ impl IndexFile<'_> {
         not(any(test, feature = "testing")),
         expect(unused_variables, reason = "simulation")
     )]
-    fn media(&self, superblock: &Superblock) -> Result<Option<(Media, u64)>> {
+    fn media(&self, superblock: &Superblock, read_only: bool) -> Result<Option<(Media, u64)>> {
         match &self.options.storage {
             Storage::Real if !self.is_there() => Ok(None),
             Storage::Real => {
-                Media::open(self.files, &self.path, false, self.options.mode).map(Some)
+                Media::open(self.files, &self.path, read_only, self.options.mode).map(Some)
             }
             #[cfg(any(test, feature = "testing"))]
             Storage::Simulated(machine) => {

@@ -11,11 +11,12 @@ use parking_lot::Mutex;
 
 use super::background::Background;
 use super::compacting::spawn_worker;
+use super::open::threads_of;
 use super::stats::OpenStats;
 use super::stock::Stocktaking;
 use super::streams::Streams;
 use crate::alloc::VolatilePool;
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Damage, Error, ErrorKind, Result};
 use crate::level0::{GlobalIndex, Level0, Persistent};
 use crate::levels::{Edit, Version, VersionSet};
 use crate::memtable::{Index, Memtable};
@@ -46,6 +47,8 @@ pub(super) struct Engine {
     pub(super) background: Background,
     /// The persistent index of level 0, where it is kept so.
     pub(super) forest: Option<Arc<Forest>>,
+    /// What was wrong with the one that the opening found, and did not go on with.
+    pub(super) index_damage: Option<Damage>,
     pub(super) stocktaking: Stocktaking,
     pub(super) streams: Streams,
     pub(super) stop: AtomicBool,
@@ -122,10 +125,11 @@ impl Engine {
     }
 
     /// Waits for those who use the persistent index, and for what they have deferred: the next
-    /// opening has it to itself.
-    fn leave_index(&self) {
+    /// opening has it to itself. Whether nobody is left.
+    fn leave_index(&self) -> bool {
         // Who holds an epoch while it drops the last handle would wait for itself.
-        if self.forest.is_some() && !is_pinned() {
+        let is_alone = !is_pinned();
+        if self.forest.is_some() && is_alone {
             let is_left = Arc::new(AtomicBool::new(false));
             let left = Arc::clone(&is_left);
             defer(move || left.store(true, Ordering::Release));
@@ -135,6 +139,15 @@ impl Engine {
             }
         }
         self.shared.defers.shut();
+        is_alone
+    }
+
+    /// Seals the persistent index, where there is one: the last that is done to it.
+    fn seal_index(&self) -> Result<()> {
+        match &self.forest {
+            Some(forest) => forest.seal(threads_of(&self.options)),
+            None => Ok(()),
+        }
     }
 
     /// Makes everything committed durable and writes the floor.
@@ -220,6 +233,8 @@ impl Inner {
         }
         // Large commits that are under way: afterwards nobody writes to the journal but the thread.
         drop(engine.shared.large.write());
+        // Tables that are being dropped take stock of the index first.
+        drop(engine.shared.ddl.lock());
         engine.stop.store(true, Ordering::Release);
         engine.shared.bell.ring();
         engine.background.budget.ring();
@@ -228,13 +243,15 @@ impl Inner {
                 engine.stop_because("a background thread panicked");
             }
         }
-        engine.leave_index();
+        let is_left = engine.leave_index();
         let settled = match engine.shared.read_only {
             true => Ok(0),
             false => engine.mark_close().and_then(|()| engine.settle()),
         };
+        // After a failure nobody knows what it is that would be sealed.
+        let sealed = settled.and_then(|_| if is_left { engine.seal_index() } else { Ok(()) });
         drop(self.lock.lock().take());
-        settled.map(|_| ())
+        sealed
     }
 }
 

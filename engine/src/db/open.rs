@@ -13,7 +13,7 @@
 //! 7. Prepared transactions have their locks again. Zones with nothing left are released; the
 //!    background starts.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -25,7 +25,7 @@ use super::OpenHow;
 use super::attic;
 use super::background::Background;
 use super::create::create;
-use super::index_file::{self, INDEX, IndexFile};
+use super::index_file::{self, FoundIndex, INDEX, IndexFile};
 use super::inner::{Engine, Inner};
 use super::media::{self, REGION};
 use super::memory;
@@ -37,7 +37,7 @@ use super::streams::Streams;
 use crate::alloc::{StreamKind, StreamPool, ZonePool};
 use crate::cache::Below;
 use crate::commit::{
-    Accepted, Committer, Evidence, Floor, Gidx, Poison, Recovered, Start, recover,
+    Accepted, Committer, Evidence, Floor, Gidx, Passed, Poison, Recovered, Start, recover,
 };
 use crate::error::{Damage, Error, Result};
 use crate::extent::BlockCache;
@@ -177,15 +177,14 @@ impl Opening<'_> {
         let cleaner = streams.iter().find(|s| s.kind == StreamKind::Cleaner).map(|s| s.stream);
         let gidx = streams.iter().map(|s| Gidx::load(&region, s.stream));
         let gidx = gidx.collect::<Result<Vec<_>>>()?;
-        let index = self.index_file(&region);
-        let forest = if self.wants_index() { index.find(&superblock)? } else { None };
+        let found = self.find_index(&region, &superblock)?;
         let rebuilt = Instant::now();
         let recovered = recover(&Evidence {
             region: &region,
             geometry: superblock.geometry,
             floor,
             incarnations: &superblock.incarnations,
-            merged: forest.as_ref().map_or(0, Forest::merged),
+            merged: found.forest.as_ref().map_or(0, Forest::merged),
             scans: &scans,
             gidx: &gidx,
             threads: self.threads(),
@@ -197,19 +196,21 @@ impl Opening<'_> {
             self.make_durable(&region, (&zones, &recovered), &mut superblock, &mut floor)?;
             zones.release(&[recovered.empty.as_slice(), &leaks].concat())?;
         }
+        let FoundIndex { forest, damage } = found;
         let forest = self.keep_index(&region, forest, &superblock)?;
-        let last = if self.read_only { recovered.last } else { superblock.lsn_base };
-        for (zone, accepted) in &recovered.zones {
-            let oldest = accepted.iter().map(|a| a.oldest).min().unwrap_or(0);
-            let greatest = accepted.last().map_or(0, |a| a.lsn);
-            zones.set_found(*zone, oldest, greatest, accepted.iter().map(|a| a.records).sum());
+        if let Some(forest) = forest.as_ref().filter(|_| self.check_payloads()) {
+            doubt_passed_over(forest, &region, (&zones, &recovered));
         }
+        let last = if self.read_only { recovered.last } else { superblock.lsn_base };
+        tell_zones(&zones, &recovered);
         let incarnation = superblock.incarnations.current;
         let (streams, gidx) = (recovered.streams.clone(), recovered.gidx.clone());
         let len = |zone| superblock.geometry.zone_len(zones.units_of(zone));
         let found = recovered.zones.iter().map(|(zone, _)| len(*zone)).sum();
         let start = Start { last, incarnation, floor, streams, gidx, cleaner };
         let mut engine = self.engine(region, (zones, superblock), (set, forest), start);
+        engine.index_damage = damage;
+        engine.opened.index_bytes_checked = engine.forest.as_ref().map_or(0, |f| f.checked());
         engine.opened.groups_accepted = recovered.above_floor;
         engine.opened.records_read = recovered.records_read();
         engine.shared.committer.counts().appended.store(found, Ordering::Relaxed);
@@ -258,6 +259,14 @@ impl Opening<'_> {
         Ok(None)
     }
 
+    /// What there is of a persistent index, where one is wanted.
+    fn find_index(&self, region: &Arc<Region>, superblock: &Superblock) -> Result<FoundIndex> {
+        match self.wants_index() {
+            true => self.index_file(region).find(superblock, self.threads()),
+            false => Ok(FoundIndex::default()),
+        }
+    }
+
     fn wants_index(&self) -> bool {
         self.options.index == Index::Persistent && !self.read_only
     }
@@ -293,7 +302,7 @@ impl Opening<'_> {
         Ok(Loaded { region: Arc::new(region), superblock, floor, damages })
     }
 
-    fn index_file<'a>(&'a self, records: &'a Arc<Region>) -> IndexFile<'a> {
+    pub(super) fn index_file<'a>(&'a self, records: &'a Arc<Region>) -> IndexFile<'a> {
         let path = index_file::path(self.path, self.options);
         IndexFile { files: &self.files, path, options: self.options, records }
     }
@@ -399,6 +408,7 @@ impl Opening<'_> {
             catalog: Mutex::default(),
             background: Background::default(),
             forest: forest.map(Arc::new),
+            index_damage: None,
             stocktaking: Stocktaking::default(),
             streams: Streams::default(),
             stop: AtomicBool::new(false),
@@ -407,9 +417,8 @@ impl Opening<'_> {
         }
     }
 
-    /// As many as there are cores; one where every step is to come in its turn.
     fn threads(&self) -> usize {
-        if self.options.stepped { 1 } else { cores() }
+        threads_of(self.options)
     }
 
     fn progress(&self, phase: &'static str, done: u64, total: u64) {
@@ -417,6 +426,35 @@ impl Opening<'_> {
             progress(OpenProgress { phase, done, total });
         }
     }
+}
+
+/// Tells zones what was found in them.
+fn tell_zones(zones: &ZonePool, recovered: &Recovered) {
+    for (zone, accepted) in &recovered.zones {
+        let oldest = accepted.iter().map(|a| a.oldest).min().unwrap_or(0);
+        let greatest = accepted.last().map_or(0, |a| a.lsn);
+        zones.set_found(*zone, oldest, greatest, accepted.iter().map(|a| a.records).sum());
+    }
+}
+
+/// Has the payloads that recovery passed over be looked at when the index first leads to them.
+fn doubt_passed_over(
+    forest: &Forest,
+    region: &Arc<Region>,
+    (zones, recovered): (&ZonePool, &Recovered),
+) {
+    let (region, geometry, merged) = (Arc::clone(region), zones.geometry(), forest.merged());
+    let passed: BTreeMap<u32, Passed> =
+        recovered.passed_over().into_iter().map(|passed| (passed.zone, passed)).collect();
+    let of: Vec<(u32, u32)> = passed.keys().map(|zone| (*zone, zones.units_of(*zone))).collect();
+    let look = move |zone| passed.get(&zone)?.damage(&region, geometry, merged);
+    forest.records().doubt(geometry, &of, Box::new(look));
+}
+
+/// How many threads open and close a database: as many as there are cores, one where every step is
+/// to come in its turn.
+pub(super) fn threads_of(options: &Options) -> usize {
+    if options.stepped { 1 } else { cores() }
 }
 
 /// Fills what is behind the committed records of each open zone with zeros: nothing dead is left.

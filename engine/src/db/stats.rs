@@ -50,6 +50,9 @@ pub struct OpenStats {
     pub records_rebuilt: u64,
     /// Records that were looked at; the persistent index knows the others.
     pub records_read: u64,
+    /// Bytes of a persistent index that were held against its checksums: all of one that was
+    /// closed.
+    pub index_bytes_checked: u64,
     /// Commit groups above the floor that recovery found whole.
     pub groups_accepted: u64,
     /// Edits of the journal that were replayed, its checkpoint included.
@@ -154,6 +157,8 @@ pub struct PmStats {
     pub index: &'static str,
     /// Bytes of persistent memory that it takes.
     pub index_bytes: u64,
+    /// What was wrong with the one that the opening found: it was made anew out of the records.
+    pub index_note: Option<String>,
     /// Whether a persistent index is still being counted after an opening: until it is, no zone is
     /// released.
     pub index_counting: bool,
@@ -408,6 +413,7 @@ fn pm(engine: &Engine) -> PmStats {
         index_memory: engine.tables().iter().map(|t| t.view().index_memory()).sum(),
         index: if engine.forest.is_some() { "persistent" } else { "volatile" },
         index_bytes: engine.forest.as_ref().map_or(0, |forest| forest.bytes()),
+        index_note: engine.index_damage.as_ref().map(|d| format!("it was made anew: {d}")),
         index_counting: !zones.is_counted(),
     }
 }

@@ -44,7 +44,7 @@ impl Engine {
         for table in tables.iter().filter(|table| table.view().frozen.is_empty()) {
             table.set_merged(table.merged().max(last));
         }
-        self.shared.zones.set_counted(tables.is_empty());
+        self.counted(tables.is_empty());
         self.stocktaking.left.lock().tables = tables;
         Ok(())
     }
@@ -74,10 +74,18 @@ impl Engine {
                 change.turn.low = oldest.map_or(0, |oldest| oldest.saturating_sub(1));
                 left.tables.pop();
                 left.from.clear();
-                zones.set_counted(left.tables.is_empty());
+                self.counted(left.tables.is_empty());
             }
         }
         Ok(true)
+    }
+
+    /// Notes whether all is counted. All that the index leads to was looked at then.
+    fn counted(&self, is_all: bool) {
+        if let Some(forest) = self.forest.as_ref().filter(|_| is_all) {
+            forest.records().trust();
+        }
+        self.shared.zones.set_counted(is_all);
     }
 
     /// Counts what is left: whoever lets go of a whole level 0 does that first.

@@ -14,8 +14,9 @@ use crate::levels::{JournalFloor, VersionSet};
 use crate::options::Options;
 
 /// What verification found. A persistent index ([`Index::Persistent`](crate::Index::Persistent)) is
-/// held against the records by [`Database::verify`](crate::Database::verify) alone. Whatever is
-/// wrong with one, the records are the truth: remove its file, and the next opening makes it anew.
+/// held against the records by [`Database::verify`](crate::Database::verify) while it is open, and
+/// against its checksums by [`verify`] once it was closed. Whatever is wrong with one, the records
+/// are the truth: the next opening makes it anew.
 #[derive(Clone, Debug, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
@@ -50,6 +51,9 @@ pub(super) fn verify_with(path: &Path, options: &Options) -> Result<VerifyReport
     });
     if let Some(loaded) = &loaded {
         report.region(loaded)?;
+        let (checked, damages) = opening.index_file(&loaded.region).verify(&loaded.superblock)?;
+        report.checked += checked;
+        report.damages.extend(damages);
     }
     let opened = VersionSet::open(Arc::clone(&opening.files), path, floor, true);
     if let Some(set) = report.keep(opened)? {
@@ -71,6 +75,8 @@ pub(super) fn verify_with(path: &Path, options: &Options) -> Result<VerifyReport
 
 /// Checks the open database of `engine`; commits wait meanwhile.
 pub(super) fn open_database(engine: &Engine) -> Result<VerifyReport> {
+    // Whoever closes it meanwhile waits.
+    let _stays = engine.shared.large.read();
     engine.shared.check_open()?;
     let mut report = VerifyReport::default();
     let opening = Opening {

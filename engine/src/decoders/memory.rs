@@ -10,7 +10,7 @@ use crate::db::Event;
 use crate::memtable::{Record, encode_record, set_seq};
 use crate::os::sim::Machine;
 use crate::pm::{Geometry, Incarnations, LINE, Media, Region, Superblock};
-use crate::ptree::Shape;
+use crate::ptree::{ForestSeal, Shape};
 use crate::record::mended;
 
 /// The number that the eight bytes at `at` are; 0 where there are fewer.
@@ -209,4 +209,19 @@ pub(super) fn tree(bytes: &[u8]) -> bool {
         assert_eq!(Shape::decode(&shape.encode(), Path::new("tree")).ok().as_ref(), Some(shape));
     }
     decoded.is_ok()
+}
+
+/// The fixed page of a persistent index, with its seal.
+pub(super) fn index_seal(bytes: &[u8]) -> bool {
+    let path = Path::new("index");
+    let right = ForestSeal::mended(bytes.to_vec());
+    let as_it_is = ForestSeal::decode(bytes, path);
+    let decoded = ForestSeal::decode(&right, path);
+    if let Ok(Some(seal)) = &decoded {
+        assert_eq!(
+            ForestSeal::decode(&seal.encode(&right), path).ok().flatten().as_ref(),
+            Some(seal)
+        );
+    }
+    matches!(as_it_is, Ok(Some(_))) || matches!(decoded, Ok(Some(_)))
 }

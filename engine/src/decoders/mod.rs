@@ -16,7 +16,7 @@ use crate::txn::probe as txn;
 type Decoder = fn(&[u8]) -> bool;
 
 /// All of them, by the name of their target and corpus.
-const DECODERS: [(&str, Decoder); 21] = [
+const DECODERS: [(&str, Decoder); 22] = [
     ("superblock", memory::superblock),
     ("floor", memory::floor),
     ("words", memory::words),
@@ -29,6 +29,7 @@ const DECODERS: [(&str, Decoder); 21] = [
     ("lock", txn::lock),
     ("segment", memory::segment),
     ("tree", memory::tree),
+    ("index-seal", memory::index_seal),
     ("journal", journal::journal),
     ("edit", journal::edit),
     ("manifest", manifest),

@@ -432,6 +432,16 @@ impl Region {
         self.sync(&fenced)
     }
 
+    /// Makes a range durable as it is, whoever stored there: others may have left it in the caches.
+    ///
+    /// # Errors
+    ///
+    /// As [`Region::sync`].
+    #[cfg_attr(any(test, feature = "testing"), track_caller)]
+    pub(crate) fn settle(&self, span: Span) -> Result<Durable> {
+        self.persist([Dirty { span, streamed: false }])
+    }
+
     fn refuse_after_failure(&self) -> Result<()> {
         if self.sync_failed.load(Ordering::Acquire) {
             return Err(Error::new(

@@ -1,6 +1,7 @@
 //! The superblock: what the region is, and who has opened it (`docs/format.md`, section 1).
 
 use crate::error::{Damage, Error, Result};
+use crate::limits::LONG_LIST;
 use crate::pm::{Durable, Geometry, PAGE, Region, Span};
 use crate::record::{FORMAT, Lsn, Reader, checksum, put_u32, put_u64, reads_format};
 
@@ -9,9 +10,6 @@ const LIST_AT: usize = 256;
 
 /// The longest incarnation list that a superblock holds.
 const MAX_INCARNATIONS: usize = 160;
-
-/// From this length on, an opening wipes what is dead and joins the list into one entry.
-const LONG_LIST: usize = 128;
 
 /// Earlier openings whose records up to a cut are alive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -25,7 +25,9 @@ use super::node::NODE;
 use super::nodes::Nodes;
 use super::refs::Refs;
 use super::root::Root;
+use super::seal::{self, ForestSeal};
 use super::tree::Tree;
+use super::unread::Unread;
 use super::versions::VersionTree;
 use crate::alloc::{ObjectPool, Segments, Slices};
 use crate::error::{Damage, Error, Result};
@@ -63,7 +65,7 @@ const ROOT: u64 = 8;
 const PER_RECORD: u64 = 64;
 
 /// Where records are.
-type In = Arc<Region>;
+type In = Arc<Unread>;
 
 /// The trees of a database.
 #[derive(Debug)]
@@ -77,6 +79,8 @@ pub(crate) struct Forest {
     doomed: Mutex<Vec<u64>>,
     /// Held while some are.
     felling: Mutex<()>,
+    /// Bytes that were held against its seal.
+    checked: u64,
 }
 
 /// A tree, and where its head is.
@@ -100,6 +104,12 @@ fn shape(records: u64) -> Shape {
     Shape::for_size(FOREST, PAGE + 2 * records.next_multiple_of(SEGMENT), SEGMENT)
 }
 
+/// The seal of the forest in a region, if it has one.
+fn find_seal(region: &Region) -> Result<Option<ForestSeal>> {
+    region.load(Span { at: 0, len: PAGE })?;
+    ForestSeal::decode(region.bytes(0, PAGE), region.path())
+}
+
 /// The first word of a head.
 fn word_of(table: TableId, head: u64) -> u64 {
     u64::from(table) << 32 | u64::from(checksum(&[head, u64::from(table)], b"head"))
@@ -118,7 +128,7 @@ impl Forest {
     /// As [`Region::persist`].
     pub(crate) fn format(
         region: &Arc<Region>,
-        (records, bytes): (&In, u64),
+        (records, bytes): (&Arc<Region>, u64),
         owner: [u8; 16],
     ) -> Result<Forest> {
         let shape = shape(bytes);
@@ -130,35 +140,102 @@ impl Forest {
     }
 
     /// Opens the one in a region, if it is `owner`'s and was used by its opening number `opening`;
-    /// `None` if it is another one. Takes as long as there are segments and tables.
+    /// `None` if it is another one. One that was closed is read once, on so many threads, and has
+    /// its seal taken away; else it takes as long as there are segments and tables.
     ///
     /// # Errors
     ///
-    /// `Invalid` or `Corrupt` when the region holds no forest or its fixed part, an index or a head
-    /// is damaged; otherwise an I/O error.
+    /// `Invalid` or `Corrupt` when the region holds no forest, or is damaged: anything in it where
+    /// it was closed, else its fixed part, an index or a head; otherwise an I/O error.
     pub(crate) fn open(
         region: &Arc<Region>,
-        records: &In,
+        records: &Arc<Region>,
         (owner, opening): ([u8; 16], u64),
+        threads: usize,
     ) -> Result<Option<Forest>> {
-        region.load(Span { at: 0, len: PAGE })?;
-        let shape = Shape::decode(region.bytes(0, LINE), region.path())?;
+        let seal = find_seal(region)?;
+        let shape = match Shape::decode(region.bytes(0, LINE), region.path()) {
+            // The cut came while it was made.
+            Err(_) if seal.is_none() => return Ok(None),
+            shape => shape?,
+        };
         let epoch = region.word(EPOCH);
         let is_ours = region.bytes(OWNER, 16) == owner && region.word(OWNER + 16) == opening;
         let next = u32::try_from(epoch + 1).ok();
         let (Some(next), true) = (next, shape.kind == FOREST && is_ours) else { return Ok(None) };
+        let mut checked = 0;
+        if let Some(seal) = seal {
+            let damages = seal.damages(region, shape.segment, threads)?;
+            if let Some(damage) = damages.into_iter().next() {
+                return Err(Error::corrupt(damage));
+            }
+            checked = seal.bytes(shape.segment);
+        }
+        seal::unseal(region)?;
         // Before any bitmap is stamped with it.
         region.persist([region.store_word(EPOCH, u64::from(next)), fixed_part(region)])?;
-        let forest = Forest::of(region, shape, records, next)?;
+        let forest = Forest { checked, ..Forest::of(region, shape, records, next)? };
         forest.find()?;
         Ok(Some(forest))
     }
 
-    fn of(region: &Arc<Region>, shape: Shape, records: &In, epoch: u32) -> Result<Forest> {
+    /// What is damaged of the forest in a region, as far as it can be told: of one that was not
+    /// closed, nothing. How many structures were looked at comes first.
+    ///
+    /// # Errors
+    ///
+    /// An I/O error.
+    pub(crate) fn verify(region: &Region, threads: usize) -> Result<(u64, Vec<Damage>)> {
+        let shape = match find_seal(region) {
+            Ok(None) => return Ok((0, Vec::new())),
+            Ok(Some(seal)) => {
+                let shape = Shape::decode(region.bytes(0, LINE), region.path());
+                shape.map(|shape| (seal, shape.segment))
+            }
+            Err(error) => Err(error),
+        };
+        let (seal, segment) = match shape {
+            Ok(found) => found,
+            Err(error) => match error.damage() {
+                Some(damage) => return Ok((1, vec![damage.clone()])),
+                None => return Err(error),
+            },
+        };
+        let damages = seal.damages(region, segment, threads)?;
+        Ok((1 + seal.pieces(), damages))
+    }
+
+    /// Writes down, durably, what it is: nobody uses it any more before the next opening.
+    ///
+    /// # Errors
+    ///
+    /// As [`Region::persist`].
+    pub(crate) fn seal(&self, threads: usize) -> Result<()> {
+        seal::seal(self.region(), self.segments.count(), self.segments.len(), threads)
+    }
+
+    /// Has a region hold no forest any more, whatever else is left in it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Region::persist`].
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) fn disown(region: &Region) -> Result<()> {
+        seal::unseal(region)?;
+        region.persist([region.store_word(0, 0)])?;
+        Ok(())
+    }
+
+    /// Bytes that were read to see whether it was as it had been closed.
+    pub(crate) fn checked(&self) -> u64 {
+        self.checked
+    }
+
+    fn of(region: &Arc<Region>, shape: Shape, records: &Arc<Region>, epoch: u32) -> Result<Forest> {
         let slices = Slices::open(region, PAGE, shape.segment, shape.segments)?;
         let segments: Arc<dyn Segments> = Arc::new(slices);
         let heap = Heap::open(region, &segments, ENTRIES);
-        let keys = Refs { records: Arc::clone(records), heap };
+        let keys = Refs { records: Arc::new(Unread::new(records)), heap };
         let pool = ObjectPool::open(region, &segments, NODES, NODE as u32);
         let heads = ObjectPool::open(region, &segments, HEADS, LINE as u32);
         let nodes = Nodes::new(region, pool, keys, epoch, Policy::default(), shape.region_len());
@@ -169,6 +246,7 @@ impl Forest {
             found: Mutex::default(),
             doomed: Mutex::default(),
             felling: Mutex::default(),
+            checked: 0,
         })
     }
 
@@ -244,6 +322,11 @@ impl Forest {
     pub(crate) fn begin(&self, opening: u64) -> Result<()> {
         self.region().persist([self.region().store_word(OWNER + 16, opening)])?;
         Ok(())
+    }
+
+    /// The records that its trees lead to.
+    pub(crate) fn records(&self) -> &Unread {
+        &self.nodes.keys.records
     }
 
     /// The boundary up to which the records of all tables are here.

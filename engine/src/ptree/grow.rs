@@ -150,7 +150,7 @@ impl<K: Keys> Tree<K> {
         let (parent, version) = self.descend(sought, level)?;
         let child = self.route(parent, version, sought)?;
         let held = self.nodes.lock(parent.at).upgrade(version)?;
-        let mut live = self.nodes.live_held(parent, &held);
+        let mut live = self.nodes.live_held(parent, &held)?;
         let (mut at, mut pen) = (child, self.nodes.pen());
         while let Some(slot) = self.unknown(at, parent, live, sought)? {
             let mut plan = self.nodes.policy.plan(live, self.behind(parent, live, slot.other));

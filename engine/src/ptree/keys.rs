@@ -48,6 +48,15 @@ pub(crate) trait Keys: Send + Sync + std::fmt::Debug {
     /// As [`crate::pm::Region::persist`].
     fn release(&self, bound: u64) -> Result<()>;
 
+    /// Whether all that was compared so far was sound; nothing follows from it else.
+    ///
+    /// # Errors
+    ///
+    /// `Corrupt`.
+    fn sound(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// Compares two bounds, neither of them zero.
     fn bounds(&self, a: u64, b: u64) -> Ordering {
         self.seek(a, self.sought(b))

@@ -30,14 +30,18 @@ mod refs;
 #[cfg(any(test, feature = "bench"))]
 pub mod rivals;
 mod root;
+mod seal;
 mod shift;
 mod stats;
 mod sync;
 mod tree;
+pub(crate) mod unread;
 pub(crate) mod versions;
 
 #[cfg(any(test, feature = "bench", feature = "testing"))]
 pub(crate) use format::Shape;
+#[cfg(any(test, feature = "testing"))]
+pub(crate) use seal::ForestSeal;
 
 #[cfg(test)]
 mod tests;

@@ -129,13 +129,13 @@ impl<K: Keys> Nodes<K> {
             return Ok(live);
         }
         let held = self.lock(node.at).upgrade(version)?;
-        self.rebuild(node, &held);
+        self.rebuild(node, &held)?;
         Err(Stop::Restart)
     }
 
     /// The same for the holder of the node's lock.
-    pub(crate) fn live_held(&self, node: Node<'_>, held: &Held<'_>) -> Live {
-        node.live(self.epoch).unwrap_or_else(|| self.rebuild(node, held))
+    pub(crate) fn live_held(&self, node: Node<'_>, held: &Held<'_>) -> Result<Live> {
+        node.live(self.epoch).map_or_else(|| self.rebuild(node, held), Ok)
     }
 
     /// Makes durable what is found of a node. A process that was killed may have left its last
@@ -151,7 +151,11 @@ impl<K: Keys> Nodes<K> {
 
     /// Works out which slots are live (node invariant 2), and clears what an operation that was
     /// cut short has left in the others (3): nothing, as a rule.
-    fn rebuild(&self, node: Node<'_>, _held: &Held<'_>) -> Live {
+    ///
+    /// # Errors
+    ///
+    /// `Corrupt` when keys could not be read: nothing was cleared.
+    fn rebuild(&self, node: Node<'_>, _held: &Held<'_>) -> Result<Live> {
         self.settle(node);
         let high = match node.sibling() {
             0 => 0,
@@ -174,12 +178,13 @@ impl<K: Keys> Nodes<K> {
                 holes = holes.with(at);
             }
         }
+        self.keys.sound()?;
         if !holes.is_empty() {
             self.clear(node, holes);
             self.counts.repairs.fetch_add(1, Ordering::Relaxed);
         }
         self.set_live(node, live);
-        live
+        Ok(live)
     }
 
     /// Clears holes, in order before what is stored next.

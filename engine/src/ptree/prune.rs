@@ -53,7 +53,7 @@ impl<K: Keys> Tree<K> {
         for (node, version) in lefts.iter().chain(&path) {
             held.push(self.nodes.lock(node.at).upgrade(*version)?);
         }
-        let live = self.nodes.live_held(keeper, &keeper_held);
+        let live = self.nodes.live_held(keeper, &keeper_held)?;
         // A node starts where its first child does: one bound for all of the path.
         let low = path[0].0.low();
         debug_assert!(path.iter().all(|(node, _)| node.low() == low), "{path:?}");
@@ -63,7 +63,7 @@ impl<K: Keys> Tree<K> {
         pen.persist()?;
         for (((left, _), (node, _)), left_held) in lefts.iter().zip(&path).zip(&held) {
             // Its keys reach further from now on: what it still holds of a split must not.
-            let left_live = self.nodes.live_held(*left, left_held);
+            let left_live = self.nodes.live_held(*left, left_held)?;
             self.nodes.clear(*left, Live(!left_live.0 & ((1 << SLOTS) - 1)));
             pen.set(left.at + Node::SIBLING, node.sibling());
             pen.persist()?;

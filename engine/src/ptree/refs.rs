@@ -185,6 +185,10 @@ impl<R: Records + Send + Sync + std::fmt::Debug> Keys for Refs<R> {
         self.heap.write(pen, Stored { key: &bytes, seq, value: &[] })
     }
 
+    fn sound(&self) -> Result<()> {
+        self.records.sound()
+    }
+
     fn release(&self, bound: u64) -> Result<()> {
         if bound == 0 || bound & 1 == 1 { Ok(()) } else { self.heap.release(bound) }
     }

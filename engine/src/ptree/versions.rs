@@ -27,10 +27,12 @@ use super::refs::{Place, Refs};
 #[cfg(test)]
 use super::stats::Stats;
 use super::tree::Tree;
+use super::unread::Unread;
 #[cfg(any(test, feature = "bench"))]
 use crate::alloc::Segments;
 use crate::error::Result;
 use crate::memtable::Records;
+#[cfg(any(test, feature = "bench"))]
 use crate::pm::Region;
 use crate::record::{LSN_MAX, Lsn};
 
@@ -43,7 +45,7 @@ pub(crate) const VERSIONS: u32 = 3;
 const MERGED: u64 = 3 * crate::pm::LINE;
 
 /// Where records are.
-type In = Arc<Region>;
+type In = Arc<Unread>;
 
 /// A durable index of versions.
 #[derive(Debug)]
@@ -58,7 +60,11 @@ impl VersionTree {
     /// # Errors
     ///
     /// As [`Region::persist`].
-    pub(crate) fn format(region: &Arc<Region>, shape: Shape, records: &In) -> Result<VersionTree> {
+    pub(crate) fn format(
+        region: &Arc<Region>,
+        shape: Shape,
+        records: &Arc<Region>,
+    ) -> Result<VersionTree> {
         debug_assert_eq!(shape.kind, VERSIONS, "a tree of versions");
         let keys = |segments: &Arc<dyn Segments>| keys(region, segments, records);
         Ok(VersionTree { tree: Tree::format(region, shape, keys, Policy::default())? })
@@ -69,7 +75,7 @@ impl VersionTree {
     /// # Errors
     ///
     /// As [`Tree::open`].
-    pub(crate) fn open(region: &Arc<Region>, records: &In) -> Result<VersionTree> {
+    pub(crate) fn open(region: &Arc<Region>, records: &Arc<Region>) -> Result<VersionTree> {
         let keys = |segments: &Arc<dyn Segments>| keys(region, segments, records);
         Ok(VersionTree { tree: Tree::open(region, VERSIONS, keys, Policy::default())? })
     }
@@ -126,6 +132,7 @@ impl VersionTree {
     /// `Full`; otherwise as [`Region::sync`].
     pub(crate) fn insert(&self, key: &[u8], seq: Lsn, at: u64) -> Result<bool> {
         let before = self.tree.insert(Place::at(key, seq), Refs::<In>::slot(key, at))?;
+        self.records().sound()?;
         debug_assert!(before.is_none_or(|before| before.id == at), "a version has one record");
         Ok(before.is_none())
     }
@@ -136,7 +143,9 @@ impl VersionTree {
     ///
     /// As [`Region::sync`].
     pub(crate) fn remove(&self, key: &[u8], seq: Lsn) -> Result<Option<u64>> {
-        Ok(self.tree.delete(Place::at(key, seq))?.map(|slot| slot.id))
+        let removed = self.tree.delete(Place::at(key, seq))?;
+        self.records().sound()?;
+        Ok(removed.map(|slot| slot.id))
     }
 
     /// Has a version be found at `to` instead of `from`, durably; whether it was there.
@@ -146,7 +155,9 @@ impl VersionTree {
     /// As [`Region::sync`].
     pub(crate) fn relocate(&self, key: &[u8], seq: Lsn, from: u64, to: u64) -> Result<bool> {
         let slot = Refs::<In>::slot(key, to);
-        Ok(self.tree.update_if(Place::at(key, seq), slot, |old| old.id == from)?.is_some())
+        let replaced = self.tree.update_if(Place::at(key, seq), slot, |old| old.id == from)?;
+        self.records().sound()?;
+        Ok(replaced.is_some())
     }
 
     /// The newest version of `key` that is not newer than `at_most`: sequence number and offset.
@@ -187,8 +198,8 @@ impl VersionTree {
 }
 
 #[cfg(any(test, feature = "bench"))]
-fn keys(region: &Arc<Region>, segments: &Arc<dyn Segments>, records: &In) -> Refs<In> {
-    Refs { records: Arc::clone(records), heap: Heap::open(region, segments, ENTRIES) }
+fn keys(region: &Arc<Region>, segments: &Arc<dyn Segments>, records: &Arc<Region>) -> Refs<In> {
+    Refs { records: Arc::new(Unread::new(records)), heap: Heap::open(region, segments, ENTRIES) }
 }
 
 /// A position among versions. It reads a leaf at a time, as it is then.
@@ -207,13 +218,23 @@ impl VersionCursor<'_> {
         Some((self.tree.nodes.keys.records.locate(slot.id).1, slot.id))
     }
 
+    /// Whether what led here, and the record that is here, can be believed.
+    fn arrive(&self) -> Result<()> {
+        let records = &self.tree.nodes.keys.records;
+        match &self.chunk {
+            Some(chunk) => records.check(chunk.slots[self.at].id),
+            None => records.sound(),
+        }
+    }
+
     /// Goes to the first version at or behind (`key`, `seq`).
     ///
     /// # Errors
     ///
     /// As [`VersionTree::get`].
     pub(crate) fn seek(&mut self, key: &[u8], seq: Lsn) -> Result<()> {
-        self.forward_from(Place::at(key, seq))
+        self.forward_from(Place::at(key, seq))?;
+        self.arrive()
     }
 
     /// Goes to the last version before all of `key`; without one, to the last of all.
@@ -223,7 +244,8 @@ impl VersionCursor<'_> {
     /// As [`VersionTree::get`].
     pub(crate) fn seek_before(&mut self, key: Option<&[u8]>) -> Result<()> {
         let end = Place::end();
-        self.back_from(key.map_or(end, |key| Place::at(key, LSN_MAX).before()))
+        self.back_from(key.map_or(end, |key| Place::at(key, LSN_MAX).before()))?;
+        self.arrive()
     }
 
     /// Goes to the next version.
@@ -235,13 +257,13 @@ impl VersionCursor<'_> {
         let Some(chunk) = &self.chunk else { return Ok(()) };
         if self.at + 1 < chunk.slots.len() {
             self.at += 1;
-            return Ok(());
+            return self.arrive();
         }
         match chunk.high {
             0 => self.chunk = None,
             high => self.forward_from(self.tree.nodes.keys.sought(high))?,
         }
-        Ok(())
+        self.arrive()
     }
 
     /// Goes to the version before.
@@ -253,13 +275,13 @@ impl VersionCursor<'_> {
         let Some(chunk) = &self.chunk else { return Ok(()) };
         if self.at > 0 {
             self.at -= 1;
-            return Ok(());
+            return self.arrive();
         }
         match chunk.low {
             0 => self.chunk = None,
             low => self.back_from(self.tree.nodes.keys.sought(low).before())?,
         }
-        Ok(())
+        self.arrive()
     }
 
     fn order(&self, slot: Slot, place: Place<'_>) -> std::cmp::Ordering {

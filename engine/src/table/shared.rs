@@ -359,8 +359,9 @@ impl Shared {
         snapshot: Option<&Registered>,
         f: impl FnOnce(&View, AsOf) -> Result<T>,
     ) -> Result<T> {
-        self.check_open()?;
+        // In this order: who closes the database waits for those who found it open.
         let _guard = crate::mvcc::pin();
+        self.check_open()?;
         core.check()?;
         if let Some(snapshot) = snapshot {
             // Of a poisoned database nothing unsynced is served, to nobody.

@@ -10,7 +10,12 @@
 pub mod child;
 pub mod lives;
 
+use std::fs;
+use std::path::Path;
+use std::time::Duration;
+
 use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
+use terrace::{Index, Mode, Options};
 pub use terrace_sim::{Chance, content, cuts, tiny, workload};
 
 static TURN: RwLock<()> = RwLock::new(());
@@ -34,6 +39,24 @@ pub fn long() -> bool {
 /// `short` rounds, or `long` ones under `TERRACE_LONG=1`.
 pub fn rounds(short: u64, many: u64) -> u64 {
     if long() { many } else { short }
+}
+
+/// Options of a tiny database with its region, and the index of level 0, in emulated memory.
+pub fn indexed() -> Options {
+    tiny().mode(Mode::Emulated { delay: Duration::ZERO }).index(Index::Persistent).stepped()
+}
+
+/// Has the files that links of an emulated database lead to lie in its directory, where copies of
+/// it have their own.
+pub fn without_links(directory: &Path) {
+    for entry in fs::read_dir(directory).unwrap().map(Result::unwrap) {
+        if let Ok(target) = fs::read_link(entry.path()) {
+            let bytes = fs::read(&target).unwrap();
+            fs::remove_file(target).unwrap();
+            fs::remove_file(entry.path()).unwrap();
+            fs::write(entry.path(), bytes).unwrap();
+        }
+    }
 }
 
 /// A closed database with one row.

@@ -84,7 +84,9 @@ impl Engine {
 
     /// Steps 1 and 2. Zones are not given back meanwhile.
     fn dump(&self, set: &Writing) -> Result<(Vec<Half>, Lsn, Option<Vec<u8>>)> {
+        // In this order: who closes the database waits for those who found it open.
         let _guard = pin();
+        self.shared.check_open()?;
         let Moment { tables, snapshot } = self.moment();
         let (lsn, shape, horizon) = (snapshot.lsn(), self.shape(), Horizon::of(&snapshot));
         if !self.shared.read_only {

@@ -2,6 +2,7 @@
 
 use std::cmp::Ordering;
 
+use crate::error::Result;
 use crate::record::Lsn;
 
 /// Records by offset. A record stays as it is from before its offset is inserted until the epoch
@@ -12,6 +13,24 @@ pub(crate) trait Records {
 
     /// Hints that the record at `at`, which may be any number at all, will be read.
     fn prefetch(&self, at: u64);
+
+    /// Whether the record at `at` is what it was when it was written, where that can be in doubt.
+    ///
+    /// # Errors
+    ///
+    /// `Corrupt`, from then on: here and as [`Records::sound`].
+    fn check(&self, _at: u64) -> Result<()> {
+        Ok(())
+    }
+
+    /// Whether every record was that was looked at so far.
+    ///
+    /// # Errors
+    ///
+    /// `Corrupt`: nothing that was made of keys since counts.
+    fn sound(&self) -> Result<()> {
+        Ok(())
+    }
 }
 
 impl<R: Records> Records for std::sync::Arc<R> {
@@ -21,6 +40,14 @@ impl<R: Records> Records for std::sync::Arc<R> {
 
     fn prefetch(&self, at: u64) {
         (**self).prefetch(at);
+    }
+
+    fn check(&self, at: u64) -> Result<()> {
+        (**self).check(at)
+    }
+
+    fn sound(&self) -> Result<()> {
+        (**self).sound()
     }
 }
 

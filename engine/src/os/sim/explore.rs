@@ -190,7 +190,8 @@ impl Explorer {
         self
     }
 
-    /// Stops before so many events at most: one of each place in the source, then a seeded choice.
+    /// Stops before so many events at most: one of each place in the source, a third of them of the
+    /// rarest, then a seeded choice.
     #[must_use]
     pub fn moments(mut self, moments: usize) -> Explorer {
         self.moments = moments.max(1);
@@ -273,7 +274,18 @@ impl Explorer {
         let mut sites = HashSet::new();
         let (first, more): (Vec<usize>, Vec<usize>) =
             others.into_iter().partition(|n| sites.insert(trace.events[*n].site));
-        [end].into_iter().chain(first).chain(more).take(self.moments).collect()
+        // What happens once in a recording is in few of them: a third is for the rarest places.
+        let counts = trace.sites();
+        let mut rarest = first.clone();
+        rarest.sort_by_key(|n| counts.get(&trace.events[*n].site));
+        let chosen = rarest.into_iter().take(self.moments / 3).chain(first).chain(more);
+        let mut stops = BTreeSet::from([end]);
+        for n in chosen {
+            if stops.len() < self.moments {
+                stops.insert(n);
+            }
+        }
+        stops
     }
 
     fn stop(

@@ -66,6 +66,12 @@ impl Machine {
         Machine::after(&self.files, self.memory.as_ref(), Cut::Process)
     }
 
+    /// The files of the machine, as another process finds them, on one without persistent memory.
+    #[must_use]
+    pub fn files_alone(&self) -> Machine {
+        Machine::after(&self.files, None, Cut::Process).index(false)
+    }
+
     pub(super) fn after(
         files: &Arc<SimFiles>,
         memory: Option<&Arc<OnceLock<Arc<SimPm>>>>,

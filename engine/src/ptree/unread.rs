@@ -1,0 +1,132 @@
+//! Records that an opening passed over, because the persistent index knows of them: their checksums
+//! are looked at when the index first leads to one, a zone at a time.
+//!
+//! Thread safety: every method takes `&self`. Whoever finds a zone unread reads it, one thread at a
+//! time; others go on where nothing is in doubt.
+//!
+//! Invariants:
+//!
+//! 1. The bytes of a record whose zone is in doubt, or damaged, are given to nobody: who asks for
+//!    its key gets an empty one, and learns from `check` that what it made of that means nothing.
+//! 2. What is in doubt stays as it is on the media until nothing is: no zone is released before.
+
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::{Arc, OnceLock};
+
+use parking_lot::Mutex;
+
+use crate::error::{Damage, Error, Result};
+use crate::memtable::Records;
+use crate::pm::{Geometry, Region};
+use crate::record::Lsn;
+
+/// Says what is wrong with the records of a zone that were passed over, if anything.
+pub(crate) type Look = Box<dyn Fn(u32) -> Option<Damage> + Send + Sync>;
+
+/// The records of a region, as an index sees them.
+pub(crate) struct Unread {
+    region: Arc<Region>,
+    /// Whether any zone may be in doubt.
+    is_left: AtomicBool,
+    doubt: OnceLock<Doubt>,
+    damage: OnceLock<Damage>,
+}
+
+struct Doubt {
+    geometry: Geometry,
+    /// By unit: of which zone that is in doubt it is, plus one; else 0.
+    zones: Box<[AtomicU32]>,
+    look: Look,
+    turn: Mutex<()>,
+}
+
+impl Unread {
+    /// Nothing is in doubt at first.
+    pub(crate) fn new(region: &Arc<Region>) -> Unread {
+        Unread {
+            region: Arc::clone(region),
+            is_left: AtomicBool::new(false),
+            doubt: OnceLock::new(),
+            damage: OnceLock::new(),
+        }
+    }
+
+    /// From now on some zones are, each with so many units. Called once, before anybody reads.
+    pub(crate) fn doubt(&self, geometry: Geometry, of: &[(u32, u32)], look: Look) {
+        let zones: Box<[AtomicU32]> = (0..geometry.units).map(|_| AtomicU32::new(0)).collect();
+        for (zone, units) in of {
+            let units = &zones[*zone as usize..(zone + units) as usize];
+            units.iter().for_each(|unit| unit.store(zone + 1, Ordering::Relaxed));
+        }
+        let is_new = self.doubt.set(Doubt { geometry, zones, look, turn: Mutex::default() });
+        debug_assert!(is_new.is_ok(), "an opening doubts once");
+        self.is_left.store(!of.is_empty(), Ordering::Release);
+    }
+
+    /// Everything that the index leads to was read.
+    pub(crate) fn trust(&self) {
+        self.is_left.store(self.damage.get().is_some(), Ordering::Release);
+    }
+
+    /// Whether the record at `at` may be looked at; reads its zone if nobody has.
+    #[cold]
+    fn is_sound(&self, at: u64) -> bool {
+        let Some(doubt) = self.doubt.get() else { return true };
+        // Whatever came by growth since was never in doubt.
+        let unit = doubt.zones.get(doubt.geometry.unit_of(at) as usize);
+        let Some(unit) = unit else { return true };
+        if unit.load(Ordering::Acquire) == 0 {
+            return true;
+        }
+        let _turn = doubt.turn.lock();
+        let Some(zone) = unit.load(Ordering::Acquire).checked_sub(1) else { return true };
+        if let Some(damage) = (doubt.look)(zone) {
+            drop(self.damage.set(damage));
+            return false;
+        }
+        let of_zone = doubt.zones.iter().filter(|unit| unit.load(Ordering::Relaxed) == zone + 1);
+        of_zone.for_each(|unit| unit.store(0, Ordering::Release));
+        true
+    }
+
+    /// The file's path, for messages.
+    pub(crate) fn path(&self) -> &Path {
+        self.region.path()
+    }
+}
+
+impl Records for Unread {
+    #[inline]
+    fn locate(&self, at: u64) -> (&[u8], Lsn) {
+        if self.is_left.load(Ordering::Acquire) && !self.is_sound(at) {
+            return (&[], 0);
+        }
+        self.region.locate(at)
+    }
+
+    fn check(&self, at: u64) -> Result<()> {
+        if self.is_left.load(Ordering::Acquire) {
+            self.is_sound(at);
+        }
+        self.sound()
+    }
+
+    fn sound(&self) -> Result<()> {
+        match self.damage.get() {
+            Some(damage) => Err(Error::corrupt(damage.clone())),
+            None => Ok(()),
+        }
+    }
+
+    #[inline]
+    fn prefetch(&self, at: u64) {
+        self.region.prefetch(at);
+    }
+}
+
+impl std::fmt::Debug for Unread {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Unread").field("region", &self.path()).finish_non_exhaustive()
+    }
+}
