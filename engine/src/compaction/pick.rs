@@ -1,5 +1,5 @@
-//! Which compaction to run next. Pure functions of a version, of how often its extents are read, and
-//! of what runs already.
+//! Which compaction to run next. Pure functions of a version, of how often its extents are read,
+//! and of what runs already.
 //!
 //! First go extents that are mostly tombstones: one that has something below it goes down, where
 //! its tombstones take with them what they hide; one that has nothing below it is written again

@@ -161,9 +161,9 @@ mod tests {
         Level::new(words.split_whitespace().map(extent).collect())
     }
 
-    /// What is placed of runs (LSN, whether loaded, extents) over levels (from the deepest layer, or
-    /// from the uppermost where there are many), when level 0 has records (key, LSN), D is 12 for
-    /// some keys, and some are busy.
+    /// What is placed of runs (LSN, whether loaded, extents) over levels (from the deepest layer,
+    /// or from the uppermost where there are many), when level 0 has records (key, LSN), D is 12
+    /// for some keys, and some are busy.
     fn placed(
         runs: &[(Lsn, bool, &str)],
         levels: &[&str],

@@ -189,9 +189,10 @@ impl Engine {
         Ok(goes_on)
     }
 
-    /// Whether some level 1 has outgrown its target by half, or drains have used up its layers: then
-    /// compaction goes first. Else it would grow without a bound, and drains would merge each column
-    /// with ever more of it. Writers, who wait for drains in the end, are the ones to be slowed down.
+    /// Whether some level 1 has outgrown its target by half, or drains have used up its layers:
+    /// then compaction goes first. Else it would grow without a bound, and drains would merge each
+    /// column with ever more of it. Writers, who wait for drains in the end, are the ones to be
+    /// slowed down.
     fn is_behind(&self) -> bool {
         let has_no_layer = |table: &Arc<TableCore>| {
             let view = table.view();

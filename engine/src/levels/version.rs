@@ -12,8 +12,9 @@ use crate::mvcc::{DrainedMap, KeyInterval, Time, Timeline};
 use crate::options::TableOptions;
 use crate::record::{Lsn, TableId};
 
-/// Level 1 is kept in so many layers, the levels 1 to `LAYERS` of a version: what drains have brought
-/// lies in them as it came, a turn over the other, until it is merged into level 2 all at once.
+/// Level 1 is kept in so many layers, the levels 1 to `LAYERS` of a version: what drains have
+/// brought lies in them as it came, a turn over the other, until it is merged into level 2 all at
+/// once.
 pub(crate) const LAYERS: u8 = 12;
 
 /// The level under the layers, which people know as level 2.
