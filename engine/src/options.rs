@@ -98,7 +98,7 @@ pub struct Options {
     pub(crate) pm_size: u64,
     pub(crate) cache_size: u64,
     pub(crate) memory: Option<u64>,
-    pub(crate) level1_size: u64,
+    pub(crate) level1_size: Option<u64>,
     pub(crate) mode: Mode,
     pub(crate) pm_path: Option<PathBuf>,
     pub(crate) index: Index,
@@ -337,7 +337,7 @@ impl Options {
             pm_size: 256 * MIB,
             cache_size: 128 * MIB,
             memory: None,
-            level1_size: 256 * MIB,
+            level1_size: None,
             mode: Mode::File,
             pm_path: None,
             index: Index::Volatile,
@@ -426,11 +426,15 @@ impl Options {
         self
     }
 
-    /// How many bytes of a table level 1 holds before extents move on to level 2; 256 MiB by
-    /// default.
+    /// How many bytes of a table level 1 holds before extents move on to level 2. By default twice
+    /// the size of the region, or a quarter of what the table has below, if that is more.
+    ///
+    /// With more of it, less is written: what is below is written again once for all that level 1
+    /// has above it. It costs space, since it is there that superseded versions lie, and a look at
+    /// a few filters more for reads that leave memory.
     #[must_use]
     pub fn level1_size(mut self, bytes: u64) -> Options {
-        self.level1_size = bytes;
+        self.level1_size = Some(bytes);
         self
     }
 

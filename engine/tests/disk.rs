@@ -58,7 +58,7 @@ fn what_is_not_touched_is_not_written_again() {
     let _alone = alone();
     let run = |reuse| {
         let dir = tempfile::tempdir().unwrap();
-        let options = Options::new().pm_size(4 << 20).stepped().reuse(reuse);
+        let options = Options::new().pm_size(4 << 20).level1_size(1).stepped().reuse(reuse);
         let db = options.create(dir.path()).unwrap();
         let (table, filler) = (db.table("t").unwrap(), db.table("u").unwrap());
         fill(&db, &table, (0..4000).map(|n| (n, value(n, 0))));
@@ -96,7 +96,7 @@ fn what_is_read_stays_in_level_1() {
     let _alone = alone();
     let dir = tempfile::tempdir().unwrap();
     let options = || Options::new().pm_size(4 << 20).stepped();
-    let db = options().create(dir.path()).unwrap();
+    let db = options().level1_size(64 << 20).create(dir.path()).unwrap();
     let (table, filler) = (db.table("t").unwrap(), db.table("u").unwrap());
     fill(&db, &table, (0..6000).map(|n| (n, value(n, 0))));
     push_down(&db, &filler);
@@ -131,7 +131,8 @@ fn what_is_read_stays_in_level_1() {
 fn space_goes_back_to_the_file_system_while_open() {
     let _alone = alone();
     let dir = tempfile::tempdir().unwrap();
-    let db = Options::new().pm_size(4 << 20).stepped().create(dir.path()).unwrap();
+    let options = Options::new().pm_size(4 << 20).level1_size(1 << 20).stepped();
+    let db = options.create(dir.path()).unwrap();
     let (large, small) = (db.table("large").unwrap(), db.table("small").unwrap());
     fill(&db, &large, (0..12_000).map(|n| (n, value(n, 0))));
     small.put("kept", "value").unwrap();

@@ -1,29 +1,38 @@
-//! Drains: one column of a table's level 0, merged into level 1.
+//! Drains: one column of a table's level 0 goes to level 1.
 //!
 //! A drain takes every record of its column with a sequence number ≤ s, where s is the smaller of
-//! the table's merged boundary and F, and those of runs at or below s, merges them with the extents
-//! of level 1 that the column touches, and installs the result with D(column) = s in the same edit.
-//! From then on readers find those records in level 1 and nowhere else. An extent of a run that D
-//! covers as a whole goes in that edit too.
+//! the table's merged boundary and F, and those of runs at or below s, writes them into a layer of
+//! level 1, and installs the result with D(column) = s in the same edit. From then on readers find
+//! those records in level 1 and nowhere else. An extent of a run that D covers as a whole goes in
+//! that edit too.
+//!
+//! The layer is the deepest that has nothing of the column, nor has one above it: so a drain writes
+//! what it moves and no more. It merges the column with extents of a layer only where these are
+//! small, or where there is no layer left.
 
 use std::sync::Arc;
 
 use crate::compaction::Shape;
-use crate::compaction::execute::{Done, bytes};
+use crate::compaction::execute::Done;
 use crate::compaction::merge::{Side, merge_to_level};
 use crate::compaction::output::MergeContext;
+use crate::compaction::pick::bytes;
 use crate::compaction::ranges::{Ranges, tombstones_of};
 use crate::error::Result;
 use crate::extent::{BlockCache, Extent, ReadAhead};
 use crate::level0::ColumnBudget;
-use crate::levels::{Edit, Op, Run, Version, VersionSet};
+use crate::levels::{Edit, LAYERS, Op, Run, UNDER_LAYERS, Version, VersionSet};
 use crate::merge::{ClippedCursor, MergingCursor};
 use crate::mvcc::{Horizon, KeyInterval, after};
 use crate::record::{Cursor, Lsn};
 use crate::view::View;
 
-/// Extents of level 1 that one drain may rewrite.
+/// Extents of a layer that one drain may rewrite.
 const MOST_OVERLAP: usize = 8;
+
+/// As many bytes of a layer are rather written again with the column than kept under it: a table
+/// with little has few extents.
+const LITTLE: u64 = 128 << 10;
 
 /// Extents of level 2 under one drain's range tombstones, so that the merge which takes those
 /// further down is bounded too.
@@ -43,18 +52,51 @@ pub(crate) fn choose_column(
     upto: Lsn,
     budget: ColumnBudget,
 ) -> Result<Option<Column>> {
-    let drained = &view.version.drained;
-    let in_level0 = view.level0.column(from, upto, drained, budget)?;
-    let in_runs = view.version.runs.iter().filter(|run| run.lsn <= upto);
-    let in_runs = in_runs.filter_map(|run| column_of_run(run, from, budget));
-    let Some(mut interval) = in_runs.chain(in_level0).reduce(shorter) else {
+    let Some(mut interval) = within(view, from, upto, budget)? else {
         return Ok(None);
     };
-    end_after(&mut interval, &view.version, 1, MOST_OVERLAP);
-    if !view.level0.tombstones_in(&interval, upto, drained).is_empty() {
-        end_after(&mut interval, &view.version, 2, MOST_UNDER);
+    let layer = layer_for(&view.version, &interval);
+    let at_most = ColumnBudget { bytes: budget.bytes * 2 };
+    if let Some(wide) = within(view, from, upto, at_most)? {
+        align(&mut interval, &view.version, layer, &wide);
+    }
+    end_after(&mut interval, &view.version, layer, MOST_OVERLAP);
+    if !view.level0.tombstones_in(&interval, upto, &view.version.drained).is_empty() {
+        end_after(&mut interval, &view.version, UNDER_LAYERS, MOST_UNDER);
     }
     Ok(Some(Column { interval, upto }))
+}
+
+/// The keys from `from` on of which there is as much to drain as the budget has.
+fn within(
+    view: &View,
+    from: &[u8],
+    upto: Lsn,
+    budget: ColumnBudget,
+) -> Result<Option<KeyInterval>> {
+    let in_level0 = view.level0.column(from, upto, &view.version.drained, budget)?;
+    let in_runs = view.version.runs.iter().filter(|run| run.lsn <= upto);
+    let in_runs = in_runs.filter_map(|run| column_of_run(run, from, budget));
+    Ok(in_runs.chain(in_level0).reduce(shorter))
+}
+
+/// Ends a column of `layer` where an extent right below it ends, so that what lies over each other
+/// in layers has the same edges, and a stack of it is no wider below than above. The column may
+/// grow for it up to `wide`.
+fn align(interval: &mut KeyInterval, version: &Version, layer: u8, wide: &KeyInterval) {
+    let (below, clear) = (layer + 1, version.overlapping(layer, interval).is_empty());
+    if below > LAYERS || !clear {
+        return;
+    }
+    let ends = version.overlapping(below, wide).iter().map(|e| after(&e.meta().greatest_key));
+    let ends = ends.filter(|end| wide.end.as_ref().is_none_or(|wide| end <= wide));
+    let is_fine = |end: &Vec<u8>| {
+        let grown = KeyInterval { start: interval.start.clone(), end: Some(end.clone()) };
+        interval.covers(&grown) || layer_for(version, &grown) == layer
+    };
+    if let Some(end) = ends.rev().find(is_fine) {
+        interval.end = Some(end);
+    }
 }
 
 /// The next column at or after `from` of a run: whole extents within the budget, one at least.
@@ -80,6 +122,16 @@ fn shorter(a: KeyInterval, b: KeyInterval) -> KeyInterval {
     if is_first { a } else { b }
 }
 
+/// The layer that records of `interval` go to. Layers above it have nothing there, and what it has
+/// there itself has to be merged with them.
+pub(crate) fn layer_for(version: &Version, interval: &KeyInterval) -> u8 {
+    let is_clear = |n: &u8| version.overlapping(*n, interval).is_empty();
+    let clear = (1..=LAYERS).take_while(is_clear).last().unwrap_or(0);
+    let next = clear + 1;
+    let is_little = next <= LAYERS && bytes(version.overlapping(next, interval)) <= LITTLE;
+    if clear == 0 || is_little { next } else { clear }
+}
+
 /// Bytes of extents of runs that a column has to be merged with.
 pub(crate) fn run_bytes(version: &Version, column: &Column) -> u64 {
     let runs = version.runs.iter().filter(|run| run.lsn <= column.upto);
@@ -89,16 +141,12 @@ pub(crate) fn run_bytes(version: &Version, column: &Column) -> u64 {
 
 /// Ends a sparse column over much of a level behind the `most`th extent that it touches there.
 fn end_after(interval: &mut KeyInterval, version: &Version, level: u8, most: usize) {
-    if let [.., last, _] = touched(version, level, interval).get(..=most).unwrap_or_default() {
+    if let [.., last, _] = version.overlapping(level, interval).get(..=most).unwrap_or_default() {
         interval.end = Some(after(&last.meta().greatest_key));
     }
 }
 
-fn touched<'a>(version: &'a Version, level: u8, interval: &KeyInterval) -> &'a [Arc<Extent>] {
-    version.level(level).map_or(&[], |level| level.overlapping(interval))
-}
-
-/// Merges a column into new extents of level 1; the edit that installs them, which the caller
+/// Writes a column into new extents of level 1; the edit that installs them, which the caller
 /// applies once it has synced them. The caller holds an epoch guard.
 ///
 /// # Errors
@@ -114,8 +162,9 @@ pub(crate) fn drain(
 ) -> Result<Done> {
     let (version, table) = (&view.version, view.version.table);
     let above = view.level0.tombstones_in(&column.interval, column.upto, &version.drained);
-    let mut ranges = Ranges::new(version, 1, above, horizon);
-    let inputs = ranges.without_hidden(touched(version, 1, &column.interval));
+    let layer = layer_for(version, &column.interval);
+    let mut ranges = Ranges::new(version, layer, above, horizon);
+    let inputs = ranges.without_hidden(version.overlapping(layer, &column.interval));
     ranges.tombstones.extend(tombstones_of(&inputs)?);
     let reuse = shape.reuse && ranges.tombstones.is_empty();
     let moved = view.level0.bytes_in(&column.interval, column.upto, &version.drained)?
@@ -128,21 +177,22 @@ pub(crate) fn drain(
         replaces: &inputs,
         horizon,
         expired: version.expired_at(&set.timeline(), horizon.oldest_time()),
-        bottom: |key: &[u8]| shape.drops_tombstones || version.is_bottom(1, key),
+        bottom: |key: &[u8]| shape.drops_tombstones || version.is_bottom(layer, key),
         ranges: &ranges,
         extent_bytes: shape.extent_bytes,
-        format: shape.format(1, version.options),
+        format: shape.format(layer, version.options),
         reuse,
         promise,
         before_write: &|_| {},
     };
-    let level1 = Side::under(&ranges, &inputs, cache, reuse)?;
-    let outputs = merge_to_level(upper(view, column, cache)?, level1, &context)?;
+    let lower = Side::under(&ranges, &inputs, cache, reuse)?;
+    let outputs = merge_to_level(upper(view, column, cache)?, lower, &context)?;
     let replaced = outputs.replaced(&inputs);
-    let remove = |e: &Arc<Extent>| Op::RemoveExtent { table, level: 1, id: e.meta().id };
+    let remove = |e: &Arc<Extent>| Op::RemoveExtent { table, level: layer, id: e.meta().id };
     let mut ops: Vec<Op> = replaced.iter().map(remove).collect();
     ops.extend(ranges.remove_hidden());
-    ops.extend(outputs.extents.into_iter().map(|extent| Op::AddExtent { table, level: 1, extent }));
+    let add = |extent| Op::AddExtent { table, level: layer, extent };
+    ops.extend(outputs.extents.into_iter().map(add));
     ops.push(Op::Drained { table, seq: column.upto, interval: column.interval.clone() });
     ops.extend(drained_extents(version, column));
     Ok(Done { edit: Edit { ops }, replaced, reused: outputs.reused })

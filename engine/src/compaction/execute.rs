@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use crate::compaction::merge::{Side, merge_to_level};
 use crate::compaction::output::{MergeContext, Reused};
+use crate::compaction::pick::bytes;
 use crate::compaction::ranges::{Ranges, tombstones_of};
 use crate::compaction::{Choice, Shape};
 use crate::error::{Error, ErrorKind, Result};
@@ -37,23 +38,25 @@ pub(crate) fn run(
     before_write: &dyn Fn(u64),
 ) -> Result<Done> {
     match choice {
-        Choice::Move { table, from, extent } => {
+        Choice::Move { table, from, to, extent } => {
             let id = extent.meta().id;
-            let op = Op::MoveExtent { table: *table, from: *from, to: from + 1, id };
+            let op = Op::MoveExtent { table: *table, from: *from, to: *to, id };
             let bytes = u64::from(extent.meta().location.len);
             let reused = Reused { extents: 1, extent_bytes: bytes, ..Reused::default() };
             Ok(Done { edit: Edit { ops: vec![op] }, replaced: Vec::new(), reused })
         }
-        Choice::Merge { table, from, to, inputs, overlap } => {
-            let (table, from, to) = (*table, *from, *to);
+        Choice::Merge { table, inputs: by_level, to, overlap } => {
+            let (table, to) = (*table, *to);
+            let inputs: Vec<_> =
+                by_level.iter().flat_map(|(_, extents)| extents).cloned().collect();
             let version = set.version(table).ok_or_else(|| {
                 Error::new(ErrorKind::Closed, format!("table {table} was dropped"))
             })?;
-            let mut ranges = Ranges::new(&version, to, tombstones_of(inputs)?, horizon);
+            let mut ranges = Ranges::new(&version, to, tombstones_of(&inputs)?, horizon);
             let overlap = ranges.without_hidden(overlap);
             ranges.tombstones.extend(tombstones_of(&overlap)?);
             let reuse = shape.reuse && ranges.tombstones.is_empty();
-            let promise = &set.store().promise(bytes(inputs) + bytes(&overlap), true)?;
+            let promise = &set.store().promise(bytes(&inputs) + bytes(&overlap), true)?;
             let replaces = &[inputs.as_slice(), &overlap].concat();
             let ctx = MergeContext {
                 set,
@@ -70,7 +73,10 @@ pub(crate) fn run(
                 promise,
                 before_write,
             };
-            let upper = Side::under(&ranges, inputs, cache, reuse)?;
+            let upper = match &by_level[..] {
+                [(_, extents)] => Side::under(&ranges, extents, cache, reuse)?,
+                _ => Side::stacked(by_level, cache)?,
+            };
             let lower = Side::under(&ranges, &overlap, cache, reuse)?;
             let outputs = merge_to_level(upper, lower, &ctx)?;
             set.sync_extents()?;
@@ -79,7 +85,10 @@ pub(crate) fn run(
                 level,
                 id: extent.meta().id,
             };
-            let mut ops: Vec<Op> = inputs.iter().map(|extent| remove(from, extent)).collect();
+            let of_level = |(from, extents): &(u8, Vec<Arc<Extent>>)| {
+                extents.iter().map(|extent| remove(*from, extent)).collect::<Vec<_>>()
+            };
+            let mut ops: Vec<Op> = by_level.iter().flat_map(of_level).collect();
             let below = outputs.replaced(&overlap);
             ops.extend(below.iter().map(|extent| remove(to, extent)));
             ops.extend(ranges.remove_hidden());
@@ -89,11 +98,6 @@ pub(crate) fn run(
             Ok(Done { edit: Edit { ops }, replaced, reused: outputs.reused })
         }
     }
-}
-
-/// Bytes of extents on the tier.
-pub(super) fn bytes(extents: &[Arc<Extent>]) -> u64 {
-    extents.iter().map(|extent| u64::from(extent.meta().location.len)).sum()
 }
 
 #[cfg(test)]

@@ -12,7 +12,7 @@ use super::ranges::Ranges;
 use crate::error::Result;
 use crate::extent::{BlockCache, BlockWalk, Extent, ReadAhead};
 use crate::levels::LevelCursor;
-use crate::merge::Fragments;
+use crate::merge::{Fragments, MergingCursor};
 use crate::record::{Cursor, EntryRef, LSN_MAX};
 
 /// One side of a merge.
@@ -60,6 +60,23 @@ impl<'a> Side<'a> {
         }
         let level = LevelCursor::new(extents.into(), Arc::clone(cache), ReadAhead::for_job());
         Side::records(Box::new(level))
+    }
+
+    /// The extents of several levels, the upper ones first.
+    ///
+    /// # Errors
+    ///
+    /// Those of reading.
+    pub(crate) fn stacked(
+        levels: &[(u8, Vec<Arc<Extent>>)],
+        cache: &Arc<BlockCache>,
+    ) -> Result<Side<'static>> {
+        let ahead = ReadAhead::for_job();
+        let cursor = |(_, extents): &(u8, Vec<Arc<Extent>>)| -> Box<dyn Cursor> {
+            let extents = extents.as_slice().into();
+            Box::new(LevelCursor::new(extents, Arc::clone(cache), Arc::clone(&ahead)))
+        };
+        Side::records(Box::new(MergingCursor::new(levels.iter().map(cursor).collect())))
     }
 
     /// The key that comes next.

@@ -1,30 +1,37 @@
-//! Which compaction to run next: leveled, one extent at a time. Pure functions of a version, of how
-//! often its extents are read, and of what runs already.
+//! Which compaction to run next. Pure functions of a version, of how often its extents are read,
+//! and of what runs already.
 //!
 //! First go extents that are mostly tombstones: one that has something below it goes down, where
 //! its tombstones take with them what they hide; one that has nothing below it is written again
 //! without them, once no reader is older.
 //!
 //! Then levels. A level is over-full when it has more bytes than its target; the target of level 1
-//! is given and grows by the ratio from level to level. So two levels are enough until level 2
-//! outgrows its target; then level 3 opens by itself.
+//! is given, or follows from what is below it, and grows by the ratio from level to level. So two
+//! levels are enough until level 2 outgrows its target; then level 3 opens by itself. Level 1 is
+//! over-full too when drains are about to run out of layers.
 //!
-//! From the level that is fullest for its target goes an extent that is read least, by powers of
-//! two, and of those the one that has been in the database longest, by its id. So what is read much
-//! stays in level 1, and the rest turns round the key space by itself, since what is rewritten gets
-//! a new id. Jobs are bounded: an extent with more than 16 below it is passed over while the level
-//! has another.
+//! From level 1 goes a **stack**: neighbours in one layer with all that lies under them in deeper
+//! ones. What level 2 has of their keys is written once for all layers, so a stack takes as many
+//! neighbours as a job may read: at its edges it is wider below than above. From deeper levels goes
+//! an extent at a time.
+//!
+//! Of all that could go, that goes which has least under it for its bytes; what is read twice as
+//! much is worth a step, so that it stays in level 1. Of equals the one that has been in the
+//! database longest, by its id.
 
 use std::sync::Arc;
 
 use crate::extent::{Described, Extent, ExtentMeta, Format};
-use crate::levels::{Level, MAX_LEVELS, Version};
+use crate::levels::{LAYERS, Level, MAX_LEVELS, UNDER_LAYERS, Version};
 use crate::mvcc::KeyInterval;
 use crate::options::{Compression, TableOptions};
 use crate::record::{Lsn, TableId};
 
-/// The most extents of the next level in one merge.
-const MAX_OVERLAP: usize = 16;
+/// Drains are about to run out of layers when they have come up to here.
+const LAST_LAYERS: u8 = 2;
+
+/// The most places of a level that a stack is tried at.
+const MOST_PLACES: usize = 64;
 
 /// An extent is mostly tombstones when one in so many of its records is one.
 const HEAVY: u64 = 2;
@@ -34,6 +41,10 @@ const HEAVY: u64 = 2;
 pub(crate) struct Shape {
     /// The target of level 1.
     pub(crate) level1_bytes: u64,
+    /// It is one byte for so many below it, if that is more.
+    pub(crate) level1_share: Option<u64>,
+    /// The most bytes that a job reads to bring a stack down, if that of an extent has no more.
+    pub(crate) job_bytes: u64,
     /// How much larger each level's target is than the one above.
     pub(crate) ratio: u64,
     /// Where extents are cut.
@@ -49,14 +60,20 @@ pub(crate) struct Shape {
 impl Shape {
     /// How extents of a level are laid out, in a table with these options.
     pub(crate) fn format(&self, level: u8, options: TableOptions) -> Format {
-        let compression = if level <= 1 { self.compression.0 } else { self.compression.1 };
+        let compression = if level <= LAYERS { self.compression.0 } else { self.compression.1 };
         let TableOptions { block_size, filter_bits, .. } = options;
         Format { compression, block_bytes: block_size as usize, filter_bits }
     }
 
-    fn target(&self, level: u8) -> u64 {
-        let deeper = u32::from(level.saturating_sub(1));
-        self.level1_bytes.saturating_mul(self.ratio.saturating_pow(deeper)).max(1)
+    /// The target of level 1, of all its layers together.
+    fn target_of_layers<E: Described>(&self, version: &Version<E>) -> u64 {
+        let below = version.levels.iter().skip(usize::from(LAYERS)).map(Level::bytes).sum::<u64>();
+        self.level1_bytes.max(self.level1_share.map_or(0, |share| below / share)).max(1)
+    }
+
+    /// How full level 1 is, with 1 for as full as it shall be.
+    pub(crate) fn fullness<E: Described>(&self, version: &Version<E>) -> f64 {
+        version.bytes_in_layers() as f64 / self.target_of_layers(version) as f64
     }
 }
 
@@ -72,16 +89,15 @@ pub(crate) struct Situation<'a> {
 /// What to do.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Choice<E = Arc<Extent>> {
-    /// An extent that overlaps nothing in the next level goes there unread.
-    Move { table: TableId, from: u8, extent: E },
-    /// Extents are merged with what they overlap in the next level, or are written again in theirs.
+    /// An extent that overlaps nothing down to its new level goes there unread.
+    Move { table: TableId, from: u8, to: u8, extent: E },
+    /// Extents are merged with what they overlap in a deeper level, or are written again in theirs.
     Merge {
         table: TableId,
-        /// The inputs' level.
-        from: u8,
+        /// The upper levels first. What overlaps an input in a deeper level above `to` is one too.
+        inputs: Vec<(u8, Vec<E>)>,
         /// The level of the overlap and of the output.
         to: u8,
-        inputs: Vec<E>,
         overlap: Vec<E>,
     },
 }
@@ -89,22 +105,49 @@ pub(crate) enum Choice<E = Arc<Extent>> {
 impl<E: Described> Choice<E> {
     /// The keys that it works on: of its inputs and of what they overlap.
     pub(crate) fn interval(&self) -> KeyInterval {
-        let alone = |extent: &E| span(std::slice::from_ref(extent).iter());
         match self {
-            Choice::Move { extent, .. } => alone(extent),
-            Choice::Merge { inputs, overlap, .. } => span(inputs.iter().chain(overlap)),
+            Choice::Move { .. } => span(self.inputs()),
+            Choice::Merge { overlap, .. } => span(self.inputs().chain(overlap)),
         }
+    }
+
+    /// What goes down, or is written again where it is.
+    fn inputs(&self) -> impl Iterator<Item = &E> {
+        let (alone, stack) = match self {
+            Choice::Move { extent, .. } => (Some(extent), &[][..]),
+            Choice::Merge { inputs, .. } => (None, &inputs[..]),
+        };
+        alone.into_iter().chain(stack.iter().flat_map(|(_, extents)| extents))
+    }
+
+    /// What has to be written again for a byte to go down, more for what is read.
+    fn cost(&self) -> f64 {
+        let (down, again) = self.bytes();
+        let heat = self.inputs().map(Described::heat).max().unwrap_or(0);
+        // A step for each power of two.
+        let often = 1 + u32::BITS - heat.leading_zeros();
+        (again + 1) as f64 / down.max(1) as f64 * f64::from(often)
+    }
+
+    /// Bytes that go down, and bytes that are written again for it.
+    fn bytes(&self) -> (u64, u64) {
+        let again = match self {
+            Choice::Move { .. } => 0,
+            Choice::Merge { overlap, .. } => bytes(overlap.iter()),
+        };
+        (bytes(self.inputs()), again)
     }
 }
 
-/// From the smallest key to the first one after the greatest.
-fn span<'a, E: Described + 'a>(extents: impl Iterator<Item = &'a E> + Clone) -> KeyInterval {
-    let smallest = extents.clone().map(|e| &e.meta().smallest_key).min();
-    let greatest = extents.map(|e| &e.meta().greatest_key).max();
-    KeyInterval {
-        start: smallest.cloned().unwrap_or_default(),
-        end: greatest.map(|key| [key.as_slice(), &[0]].concat()),
-    }
+/// Bytes of extents on the tier.
+pub(super) fn bytes<'a, E: Described + 'a>(extents: impl IntoIterator<Item = &'a E>) -> u64 {
+    extents.into_iter().map(|extent| u64::from(extent.meta().location.len)).sum()
+}
+
+/// From the smallest key to the greatest.
+fn span<'a, E: Described + 'a>(extents: impl Iterator<Item = &'a E>) -> KeyInterval {
+    let intervals = extents.map(|extent| extent.meta().interval());
+    intervals.reduce(|a, b| a.joined(&b)).unwrap_or_else(|| KeyInterval::closed(b"", b""))
 }
 
 /// The compaction that `version` needs most, if it needs one that can run now.
@@ -128,9 +171,8 @@ fn pick_heavy<E: Described>(version: &Version<E>, now: &Situation<'_>) -> Option
             let done_with = extent.meta().greatest_seq <= now.oldest;
             done_with.then(|| Choice::Merge {
                 table: version.table,
-                from: n,
+                inputs: vec![(n, vec![extent.clone()])],
                 to: n,
-                inputs: vec![extent.clone()],
                 overlap: Vec::new(),
             })
         } else {
@@ -148,53 +190,130 @@ fn pick_level<E: Described>(
     shape: &Shape,
     now: &Situation<'_>,
 ) -> Option<Choice<E>> {
-    let mut full: Vec<_> = (1..MAX_LEVELS)
-        .zip(&version.levels)
-        .filter(|(n, level)| level.bytes() > shape.target(*n))
-        .map(|(n, level)| (level.bytes() as f64 / shape.target(n) as f64, n, level))
-        .collect();
-    // Of equals the upper one: what comes down later passes it anyway.
-    full.sort_by(|(a, n, _), (b, m, _)| b.total_cmp(a).then(n.cmp(m)));
-    full.into_iter().find_map(|(_, n, level)| pick_extent(version, n, level, now))
-}
-
-/// The extent of a level that goes down, and how.
-fn pick_extent<E: Described>(
-    version: &Version<E>,
-    n: u8,
-    level: &Level<E>,
-    now: &Situation<'_>,
-) -> Option<Choice<E>> {
-    let mut extents: Vec<_> = level.extents().iter().collect();
-    extents.sort_by_cached_key(|extent| {
-        let reads = extent.heat();
-        let often = u32::BITS - reads.leading_zeros();
-        (overlap(version, n + 1, extent.meta()).len().max(MAX_OVERLAP), often, extent.meta().id)
-    });
-    let choices = extents.into_iter().map(|extent| send_down(version, n, extent));
-    choices.into_iter().find(|choice| is_free(choice, now))
-}
-
-/// How an extent gets from level `from` to the next one.
-fn send_down<E: Described>(version: &Version<E>, from: u8, extent: &E) -> Choice<E> {
-    let (table, meta) = (version.table, extent.meta());
-    let overlap = overlap(version, from + 1, meta);
-    let drops_deletes = meta.deletes > 0 && hides_nothing(version, from + 1, extent);
-    if overlap.is_empty() && !drops_deletes {
-        return Choice::Move { table, from, extent: extent.clone() };
+    let mut full = Vec::new();
+    let layers = shape.fullness(version);
+    let uppermost = if is_crowded(version) { LAST_LAYERS } else { LAYERS };
+    if layers > 1.0 || is_crowded(version) {
+        full.push((layers.max(1.0), LAYERS));
     }
-    let (inputs, overlap) = (vec![extent.clone()], overlap.to_vec());
-    Choice::Merge { table, from, to: from + 1, inputs, overlap }
+    let mut target = shape.target_of_layers(version);
+    for n in UNDER_LAYERS..MAX_LEVELS {
+        target = target.saturating_mul(shape.ratio);
+        let bytes = version.level(n).map_or(0, Level::bytes);
+        if bytes > target {
+            full.push((bytes as f64 / target as f64, n));
+        }
+    }
+    // Of equals the upper one: what comes down later passes it anyway.
+    full.sort_by(|(a, n), (b, m)| b.total_cmp(a).then(n.cmp(m)));
+    full.into_iter().find_map(|(_, n)| match n {
+        LAYERS => best((1..=uppermost).flat_map(|layer| stacks(version, layer, shape, now))),
+        _ => best(singles(version, n, now)),
+    })
 }
 
-fn overlap<'a, E: Described>(version: &'a Version<E>, level: u8, meta: &ExtentMeta) -> &'a [E] {
-    let level = version.level(level);
-    level.map_or(&[], |level| level.overlapping_closed(&meta.smallest_key, &meta.greatest_key))
+/// Whether drains have come up to the last layers.
+fn is_crowded<E: Described>(version: &Version<E>) -> bool {
+    version.levels.iter().take(usize::from(LAST_LAYERS)).any(|layer| !layer.is_empty())
+}
+
+/// Each extent of a level below the layers, on its way down.
+fn singles<'a, E: Described>(
+    version: &'a Version<E>,
+    n: u8,
+    now: &'a Situation<'_>,
+) -> impl Iterator<Item = Choice<E>> + 'a {
+    let extents = version.level(n).map_or(&[][..], |level| level.extents());
+    let choices = extents.iter().map(move |extent| send_down(version, n, extent));
+    choices.filter(|choice| is_free(choice, now))
+}
+
+/// Stacks that begin with an extent of a layer, each as wide as is best.
+fn stacks<'a, E: Described>(
+    version: &'a Version<E>,
+    layer: u8,
+    shape: &'a Shape,
+    now: &'a Situation<'_>,
+) -> impl Iterator<Item = Choice<E>> + 'a {
+    let extents = version.level(layer).map_or(&[][..], |level| level.extents());
+    let step = extents.len().div_ceil(MOST_PLACES).max(1);
+    extents.iter().step_by(step).filter_map(move |first| {
+        let keys = first.meta().interval();
+        let mut best = stack(version, layer, keys.clone());
+        if !is_free(&best, now) {
+            return None;
+        }
+        let rest = KeyInterval { start: keys.end.clone()?, end: None };
+        let beside = version.overlapping(LAYERS, &rest);
+        let mut next = 0;
+        while next < beside.len() && !matches!(best, Choice::Move { .. }) {
+            let wider = stack(version, 1, keys.joined(&beside[next].meta().interval()));
+            let (down, again) = wider.bytes();
+            if down + again > shape.job_bytes || !is_free(&wider, now) {
+                break;
+            }
+            if wider.cost() <= best.cost() {
+                best = wider;
+            }
+            next += 1 + next / 2;
+        }
+        Some(best)
+    })
+}
+
+/// What the layers from `first` on have of some keys goes below them.
+fn stack<E: Described>(version: &Version<E>, first: u8, mut keys: KeyInterval) -> Choice<E> {
+    let mut inputs = Vec::new();
+    for n in first..=LAYERS {
+        let here = version.overlapping(n, &keys);
+        if !here.is_empty() {
+            keys = keys.joined(&span(here.iter()));
+            inputs.push((n, here.to_vec()));
+        }
+    }
+    down(version, inputs, UNDER_LAYERS, &keys)
+}
+
+/// What has least under it for its bytes and its heat.
+fn best<E: Described>(choices: impl Iterator<Item = Choice<E>>) -> Option<Choice<E>> {
+    let age = |choice: &Choice<E>| choice.inputs().next().map_or(0, |extent| extent.meta().id);
+    let all = choices.map(|choice| (choice.cost(), age(&choice), choice));
+    let least = all.min_by(|(a, age, _), (b, other, _)| a.total_cmp(b).then(age.cmp(other)));
+    least.map(|(_, _, choice)| choice)
+}
+
+/// How an extent of level `from` gets down: of a layer with what lies under it in others.
+fn send_down<E: Described>(version: &Version<E>, from: u8, extent: &E) -> Choice<E> {
+    let keys = extent.meta().interval();
+    match from <= LAYERS {
+        true => stack(version, from, keys),
+        false => down(version, vec![(from, vec![extent.clone()])], from + 1, &keys),
+    }
+}
+
+/// Inputs with all their keys on their way to level `to`.
+fn down<E: Described>(
+    version: &Version<E>,
+    inputs: Vec<(u8, Vec<E>)>,
+    to: u8,
+    keys: &KeyInterval,
+) -> Choice<E> {
+    let (table, overlap) = (version.table, version.overlapping(to, keys).to_vec());
+    if let ([(from, alone)], []) = (&inputs[..], &overlap[..])
+        && let [extent] = &alone[..]
+    {
+        let drops_deletes = extent.meta().deletes > 0 && hides_nothing(version, to, extent);
+        if !drops_deletes {
+            return Choice::Move { table, from: *from, to, extent: extent.clone() };
+        }
+    }
+    Choice::Merge { table, inputs, to, overlap }
 }
 
 /// Whether no level deeper than `level` has anything between an extent's keys.
 fn hides_nothing<E: Described>(version: &Version<E>, level: u8, extent: &E) -> bool {
-    (level + 1..=MAX_LEVELS).all(|deeper| overlap(version, deeper, extent.meta()).is_empty())
+    let keys = extent.meta().interval();
+    (level + 1..=MAX_LEVELS).all(|deeper| version.overlapping(deeper, &keys).is_empty())
 }
 
 /// Whether no other job works on any of its keys.

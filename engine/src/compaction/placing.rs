@@ -13,12 +13,12 @@ use std::sync::Arc;
 use super::Reused;
 use crate::error::Result;
 use crate::extent::{Described, Extent, ExtentMeta};
-use crate::levels::{Edit, Op, Run, Version};
+use crate::levels::{Edit, Op, Run, UNDER_LAYERS, Version};
 use crate::mvcc::{KeyInterval, after};
 use crate::record::{Lsn, TableId};
 
 /// The last level of a table that has no deeper one.
-const USUAL_DEPTH: usize = 2;
+const USUAL_DEPTH: usize = UNDER_LAYERS as usize;
 
 /// The most extents that one edit moves.
 const MOST_EXTENTS: usize = 256;
@@ -132,7 +132,7 @@ fn deepest<E: Described>(version: &Version<E>, meta: &ExtentMeta) -> Option<u8> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::levels::Level;
+    use crate::levels::{LAYERS, Level, known_as};
     use crate::tier::Location;
 
     type Meta = Arc<ExtentMeta>;
@@ -161,8 +161,9 @@ mod tests {
         Level::new(words.split_whitespace().map(extent).collect())
     }
 
-    /// What is placed of runs (LSN, whether loaded, extents) over levels, when level 0 has records
-    /// (key, LSN), D is 12 for some keys, and some are busy.
+    /// What is placed of runs (LSN, whether loaded, extents) over levels (from the deepest layer,
+    /// or from the uppermost where there are many), when level 0 has records (key, LSN), D is 12
+    /// for some keys, and some are busy.
     fn placed(
         runs: &[(Lsn, bool, &str)],
         levels: &[&str],
@@ -173,7 +174,10 @@ mod tests {
             let (id, extents) = (100 + lsn, extents(words));
             Arc::new(Run { id, lsn: *lsn, extents, loaded: *loaded })
         };
-        let levels = levels.iter().map(|words| extents(words)).collect();
+        let is_short = levels.len() < usize::from(LAYERS);
+        let above = if is_short { usize::from(LAYERS) - 1 } else { 0 };
+        let levels = std::iter::repeat_n(&"", above).chain(levels);
+        let levels = levels.map(|words| extents(words)).collect();
         let runs = runs.iter().rev().map(run).collect();
         let keys = |word: &str| {
             word.split_once('-').map(|(a, b)| KeyInterval::closed(a.as_ref(), b.as_ref()))
@@ -189,7 +193,7 @@ mod tests {
         let Some(placing) = place(&version, 20, &busy, &is_empty).unwrap() else {
             return "nothing".into();
         };
-        let of = |(level, extent): &(u8, Meta)| format!("{} to {level}", extent.id);
+        let of = |(level, extent): &(u8, Meta)| format!("{} to {}", extent.id, known_as(*level));
         let extents: Vec<String> = placing.extents.iter().map(of).collect();
         let Edit { ops } = placing.edit(1);
         let Some(Op::Drained { seq, interval, .. }) = ops.last() else { panic!("{ops:?}") };
@@ -216,9 +220,14 @@ mod tests {
         assert_eq!(placed(load, &[], &[("d", 3)], none), "1 to 2, D a-c 9");
         // Above what they overlap; what overlaps level 1 is for the drain.
         assert_eq!(placed(load, &["", "", "7:b-f"], &[], none), "1 to 2, 2 to 2, 3 to 3, D a-k 9");
-        assert_eq!(placed(load, &["7:f-f", "8:j-l"], &[], none), "1 to 2, D a-c 9");
-        assert_eq!(placed(load, &["7:a-f", "8:j-l"], &[], none), "3 to 1, D i-k 9");
-        assert_eq!(placed(load, &["7:a-z"], &[], none), "nothing");
+        assert_eq!(placed(load, &["7:f-f 8:j-l"], &[], none), "1 to 2, 2 to 1, 3 to 1, D a-k 9");
+        let mut full = vec![""; usize::from(LAYERS) + 1];
+        full[0] = "7:f-f";
+        full[usize::from(LAYERS) - 1] = "8:b-b";
+        full[usize::from(LAYERS)] = "9:j-l";
+        assert_eq!(placed(load, &full, &[], none), "1 to 1, D a-c 9");
+        full[0] = "7:a-z";
+        assert_eq!(placed(load, &full, &[], none), "nothing");
         // Drained in part, and keys of another job.
         assert_eq!(placed(load, &[], &[], ("c-e", "")), "3 to 2, D i-k 9");
         assert_eq!(placed(load, &[], &[], ("", "g-h")), "1 to 2, D a-c 9");

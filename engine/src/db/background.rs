@@ -6,7 +6,7 @@
 //! media it changes by one journal edit.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -32,6 +32,9 @@ const IDLE: Duration = Duration::from_millis(200);
 
 /// While it waits for readers to leave an epoch, it looks this often.
 const COOLING: Duration = Duration::from_millis(1);
+
+/// The most jobs between two extents of a compaction.
+const MOST_PASSING: usize = 8;
 
 /// After a job failed, it waits this long before it tries again.
 const RETRY: Duration = Duration::from_millis(500);
@@ -75,6 +78,8 @@ pub(super) struct Background {
     /// Keys that compactions are at work on.
     pub(super) claims: Claims,
     pub(super) budget: Budget,
+    /// How often what a compaction reads at most was halved, since the disk had no room for it.
+    pub(super) smaller: AtomicU32,
 }
 
 impl Background {
@@ -129,14 +134,9 @@ impl Engine {
         if self.stocktaking_goes_on()? {
             return Ok(true);
         }
-        let now = self.sight();
-        let due = self.set_pace(&now).debt > 0 || now.calls_for_drain();
+        let due = self.is_drain_due();
         Ok(self.mark_time()?
-            || self.link_spare()?
-            || self.assign_streams()?
-            || self.release_dead()?
-            || self.freeze_large()
-            || self.merge_some()?
+            || self.keep_up()?
             || self.drop_expired()?
             || self.place_loads()?
             || (due && self.clean()?)
@@ -148,6 +148,39 @@ impl Engine {
             || self.rest()?)
     }
 
+    /// Tells writers how fast they may go; whether it is time to drain.
+    fn is_drain_due(&self) -> bool {
+        let now = self.sight();
+        self.set_pace(&now).debt > 0 || now.calls_for_drain()
+    }
+
+    /// What writers need most.
+    fn keep_up(&self) -> Result<bool> {
+        Ok(self.link_spare()?
+            || self.assign_streams()?
+            || self.release_dead()?
+            || self.freeze_large()
+            || self.merge_some()?)
+    }
+
+    /// Lets jobs that writers may wait for pass between two extents of a compaction that runs on
+    /// this thread.
+    pub(super) fn let_pass(&self) -> Result<()> {
+        drive();
+        for _ in 0..MOST_PASSING {
+            let due = self.is_drain_due();
+            let passed = self.keep_up().and_then(|did| Ok(did || due && self.drain_oldest()?));
+            match passed {
+                Ok(true) => {}
+                Ok(false) => break,
+                // There is room when the compaction is done.
+                Err(e) if e.kind() == ErrorKind::Full => break,
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(())
+    }
+
     /// Counts a part of what an opening found in the persistent index, and sees to it that writers
     /// have zones meanwhile; whether there was something to count.
     fn stocktaking_goes_on(&self) -> Result<bool> {
@@ -156,23 +189,26 @@ impl Engine {
         Ok(goes_on)
     }
 
-    /// Whether some level 1 has outgrown its target by half: then compaction goes first. Else
-    /// drains would merge each column with ever more of it, and writers, who wait for drains in
-    /// the end, are the ones to be slowed down.
+    /// Whether some level 1 has outgrown its target by half, or drains have used up its layers:
+    /// then compaction goes first. Else it would grow without a bound, and drains would merge each
+    /// column with ever more of it. Writers, who wait for drains in the end, are the ones to be
+    /// slowed down.
     fn is_behind(&self) -> bool {
-        self.has_level1_beyond(self.options.level1_size.saturating_mul(3) / 2)
+        let has_no_layer = |table: &Arc<TableCore>| {
+            let view = table.view();
+            view.version.level(1).is_some_and(|layer| !layer.is_empty())
+        };
+        self.has_level1_beyond(1.5) || self.tables().iter().any(has_no_layer)
     }
 
     /// Whether it has outgrown it so far that drains wait for the compactions that are under way.
     fn is_far_behind(&self) -> bool {
-        let most = self.options.level1_size.saturating_mul(3);
-        !self.background.claims.is_empty() && self.has_level1_beyond(most)
+        !self.background.claims.is_empty() && self.has_level1_beyond(3.0)
     }
 
-    fn has_level1_beyond(&self, most: u64) -> bool {
-        let beyond =
-            |t: &Arc<TableCore>| t.view().version.level(1).is_some_and(|l| l.bytes() > most);
-        self.tables().iter().any(beyond)
+    fn has_level1_beyond(&self, fullness: f64) -> bool {
+        let shape = self.shape();
+        self.tables().iter().any(|table| shape.fullness(&table.view().version) > fullness)
     }
 
     /// Links a spare zone to a stream that has none, so that no writer has to.

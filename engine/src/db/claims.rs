@@ -7,11 +7,12 @@
 //! Invariants:
 //!
 //! 1. Of a table no two claims overlap.
-//! 2. While a claim stands, nobody else adds or removes extents that have keys in it.
+//! 2. While a claim stands, nobody else removes extents that have keys in it, or adds any but above
+//!    all that it has there.
 
 use parking_lot::Mutex;
 
-use crate::compaction::Column;
+use crate::compaction::{Column, layer_for};
 use crate::levels::Version;
 use crate::mvcc::KeyInterval;
 use crate::record::TableId;
@@ -81,16 +82,11 @@ impl Claims {
     }
 }
 
-/// The keys of a column and of the extents of level 1 that it is merged with.
+/// The keys of a column and of the extents that it is merged with.
 fn reach(version: &Version, column: &Column) -> KeyInterval {
-    let mut reach = column.interval.clone();
-    let extents = version.level(1).map_or(&[][..], |level| level.overlapping(&column.interval));
-    if let (Some(first), Some(last)) = (extents.first(), extents.last()) {
-        reach.start = reach.start.min(first.meta().smallest_key.clone());
-        let end = [last.meta().greatest_key.as_slice(), &[0]].concat();
-        reach.end = reach.end.map(|own| own.max(end));
-    }
-    reach
+    let extents = version.overlapping(layer_for(version, &column.interval), &column.interval);
+    let intervals = extents.iter().map(|extent| extent.meta().interval());
+    intervals.fold(column.interval.clone(), |reach, extent| reach.joined(&extent))
 }
 
 #[cfg(test)]

@@ -4,6 +4,7 @@
 //! the table, and then runs without it: drains and other compactions of the table go on elsewhere.
 //! The right is taken again to install what came out.
 
+use std::cell::RefCell;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -11,7 +12,7 @@ use std::time::Duration;
 use super::claims::Claim;
 use super::inner::Engine;
 use crate::compaction::{self, Choice, Shape, Situation};
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
 use crate::mvcc::Horizon;
 use crate::options::Planted;
 use crate::table::TableCore;
@@ -21,6 +22,16 @@ const EXTENT_BYTES: usize = 2 * 1024 * 1024;
 
 /// How much larger each level is than the one above.
 const LEVEL_RATIO: u64 = 10;
+
+/// Where no option says how large level 1 shall be: as many times the size of the region, or one
+/// byte for so many below it if that is more. The larger, the less is written again, and the more
+/// superseded versions lie about.
+const LEVEL1_REGIONS: u64 = 2;
+const LEVEL1_SHARE: u64 = 4;
+
+/// The bounds of what one job reads.
+const LEAST_JOB: u64 = 8 << 20;
+const MOST_JOB: u64 = 64 << 20;
 
 /// With nothing to do, a worker looks around this often.
 const IDLE: Duration = Duration::from_millis(200);
@@ -59,8 +70,12 @@ impl Engine {
     }
 
     pub(super) fn shape(&self) -> Shape {
+        let (level1, region) = (self.options.level1_size, self.shared.region.len());
+        let smaller = self.background.smaller.load(Ordering::Relaxed);
         Shape {
-            level1_bytes: self.options.level1_size,
+            level1_bytes: level1.unwrap_or(region * LEVEL1_REGIONS),
+            level1_share: level1.is_none().then_some(LEVEL1_SHARE),
+            job_bytes: (region * 4).clamp(LEAST_JOB, MOST_JOB) >> smaller.min(u32::BITS),
             ratio: LEVEL_RATIO,
             extent_bytes: EXTENT_BYTES,
             compression: self.options.compression,
@@ -94,13 +109,26 @@ impl Engine {
 
     fn compact(&self, table: &TableCore, job: &Job<'_>) -> Result<bool> {
         let (background, cache) = (&self.background, &self.shared.cache);
-        let limit = |bytes| background.budget.spend(bytes, &self.stop);
-        let done =
-            compaction::run(&job.choice, &self.set, cache, &job.horizon, &self.shape(), &limit);
+        let failed = RefCell::new(None);
+        let between_extents = |bytes| {
+            background.budget.spend(bytes, &self.stop);
+            if !background.budget.has_workers() && failed.borrow().is_none() {
+                *failed.borrow_mut() = self.let_pass().err();
+            }
+        };
+        let (set, shape) = (&self.set, self.shape());
+        let done = compaction::run(&job.choice, set, cache, &job.horizon, &shape, &between_extents);
+        if let Some(error) = failed.into_inner() {
+            return Err(error);
+        }
         let mut change = table.change();
         if table.check().is_err() {
             // Dropped meanwhile: what was written goes with `done`.
             return Ok(true);
+        }
+        if done.as_ref().is_err_and(|e| e.kind() == ErrorKind::Full) {
+            // A smaller one may find room.
+            background.smaller.fetch_add(1, Ordering::Relaxed);
         }
         let done = done?;
         let versions = self.apply(done.edit)?;
@@ -108,6 +136,7 @@ impl Engine {
         drop(change);
         background.count_reused(&done.reused);
         done.replaced.iter().for_each(|extent| extent.evict(cache));
+        background.smaller.store(0, Ordering::Relaxed);
         let moved = matches!(job.choice, Choice::Move { .. });
         let counter = if moved { &background.moves } else { &background.compactions };
         counter.fetch_add(1, Ordering::Relaxed);

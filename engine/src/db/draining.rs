@@ -119,7 +119,7 @@ impl Engine {
 
     /// Bytes that a job merges, beyond which no more columns are added to it.
     fn drain_budget(&self) -> u64 {
-        (self.shared.region.len() / 64).clamp(1 << 18, 4 << 20)
+        (self.shared.region.len() / 16).clamp(1 << 18, 4 << 20)
     }
 
     /// Drains the next column of `first`, and with it all that those of `others` have whose level 0
@@ -193,10 +193,7 @@ impl Engine {
             turn.cursor.clear();
             return Ok(Next::TurnOver(again));
         };
-        let end = column.interval.end.clone();
-        let free = self.background.claims.leave_to(table.id(), &view.version, column);
-        // A range tombstone is cut behind some key, and a claim may begin in front of one.
-        let Some(column) = free.filter(|c| c.interval.end == end || !has_ranges(&view, c)) else {
+        let Some(column) = self.free_part(table, &view, column) else {
             // A compaction is at work on its keys; its end rings the bell.
             return Ok(Next::Nothing);
         };
@@ -206,6 +203,20 @@ impl Engine {
         let mass = view.level0.bytes_in(&column.interval, column.upto, &view.version.drained)?;
         let of_runs = compaction::run_bytes(&view.version, &column);
         Ok(Next::Column(Box::new(Drained { table, change, column, done, mass, of_runs })))
+    }
+
+    /// The part of a column that compactions leave to a drain.
+    fn free_part(&self, table: &TableCore, view: &View, column: Column) -> Option<Column> {
+        let (version, has_ranges) = (&view.version, has_ranges(view, &column));
+        let layer = compaction::layer_for(version, &column.interval);
+        if !has_ranges && version.overlapping(layer, &column.interval).is_empty() {
+            // It comes to lie above all that they work on.
+            return Some(column);
+        }
+        let end = column.interval.end.clone();
+        let free = self.background.claims.leave_to(table.id(), version, column)?;
+        // A range tombstone is cut behind some key, and a claim may begin in front of one.
+        (free.interval.end == end || !has_ranges).then_some(free)
     }
 
     /// Applies one edit for all columns, and shows it.

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::inner::Engine;
 use super::memory::MemoryStats;
+use crate::levels::{Version, known_as};
 use crate::pm::Purpose;
 use crate::table::TableCore;
 
@@ -211,12 +212,15 @@ pub struct TableStats {
 }
 
 /// A level of a table.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct LevelStats {
     /// Its number, from 1.
     pub level: u8,
+    /// Sorted parts that lie over each other and have something: of level 1 several, where drains
+    /// have come by more than once since it was merged into level 2.
+    pub layers: u64,
     /// Extents in it.
     pub extents: u64,
     /// Records in them.
@@ -432,7 +436,6 @@ fn table(core: &TableCore) -> TableStats {
     let view = core.view();
     let (level0_records, level0_bytes) = view.level0.size();
     let frozen: u64 = view.frozen.iter().map(|f| f.memtable.bytes()).sum();
-    let levels = view.version.levels.iter().zip(1..);
     TableStats {
         name: core.name(),
         id: core.id(),
@@ -445,17 +448,26 @@ fn table(core: &TableCore) -> TableStats {
         index_memory: view.index_memory(),
         spilled_runs: view.runs().count() as u64,
         spilled_bytes: view.runs().map(|run| run.extents.bytes()).sum(),
-        levels: levels
-            .map(|(level, number)| LevelStats {
-                level: number,
-                extents: level.extents().len() as u64,
-                records: level.records(),
-                range_deletes: level.tombstones(),
-                bytes: level.bytes(),
-                answered: view.version.answers.of(number),
-            })
-            .collect(),
+        levels: levels(&view.version),
     }
+}
+
+fn levels(version: &Version) -> Vec<LevelStats> {
+    let mut levels: Vec<LevelStats> = Vec::new();
+    for (n, level) in (1..).zip(&version.levels) {
+        let known = known_as(n);
+        if levels.last().is_none_or(|last| last.level != known) {
+            levels.push(LevelStats { level: known, ..LevelStats::default() });
+        }
+        let Some(stats) = levels.last_mut() else { continue };
+        stats.layers += u64::from(!level.is_empty());
+        stats.extents += level.extents().len() as u64;
+        stats.records += level.records();
+        stats.range_deletes += level.tombstones();
+        stats.bytes += level.bytes();
+        stats.answered += version.answers.of(n);
+    }
+    levels
 }
 
 fn disk(engine: &Engine) -> DiskStats {

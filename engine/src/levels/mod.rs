@@ -23,4 +23,4 @@ pub(crate) use manifest::Manifest;
 pub(crate) use manifest::probe as manifest_probe;
 pub(crate) use run::{ReadRun, Run};
 pub(crate) use set::{TableInfo, VersionSet};
-pub(crate) use version::{Level, MAX_LEVELS, Version};
+pub(crate) use version::{LAYERS, Level, MAX_LEVELS, UNDER_LAYERS, Version, known_as};

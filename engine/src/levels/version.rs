@@ -12,8 +12,21 @@ use crate::mvcc::{DrainedMap, KeyInterval, Time, Timeline};
 use crate::options::TableOptions;
 use crate::record::{Lsn, TableId};
 
+/// Level 1 is kept in so many layers, the levels 1 to `LAYERS` of a version: what drains have
+/// brought lies in them as it came, a turn over the other, until it is merged into level 2 all at
+/// once.
+pub(crate) const LAYERS: u8 = 12;
+
+/// The level under the layers, which people know as level 2.
+pub(crate) const UNDER_LAYERS: u8 = LAYERS + 1;
+
 /// The most levels below level 0.
-pub(crate) const MAX_LEVELS: u8 = 7;
+pub(crate) const MAX_LEVELS: u8 = LAYERS + 6;
+
+/// What people know level `n` as: all layers are level 1.
+pub(crate) const fn known_as(n: u8) -> u8 {
+    n.saturating_sub(LAYERS) + 1
+}
 
 /// One level: extents sorted by key, no key in two of them.
 ///
@@ -126,7 +139,7 @@ impl Answers {
 #[derive(Clone, Debug)]
 pub(crate) struct Version<E = Arc<Extent>> {
     pub(crate) table: TableId,
-    /// The first is level 1.
+    /// The first is layer 1 of level 1.
     pub(crate) levels: Vec<Level<E>>,
     /// Runs that are not drained, the newest first.
     pub(crate) runs: Vec<Arc<Run<E>>>,
@@ -154,6 +167,16 @@ impl<E: Described> Version<E> {
     /// Level `n`, counted from 1; `None` where nothing was ever put.
     pub(crate) fn level(&self, n: u8) -> Option<&Level<E>> {
         self.levels.get(usize::from(n).checked_sub(1)?)
+    }
+
+    /// The extents of level `n` that have keys in `interval`, perhaps.
+    pub(crate) fn overlapping(&self, n: u8, interval: &KeyInterval) -> &[E] {
+        self.level(n).map_or(&[], |level| level.overlapping(interval))
+    }
+
+    /// Bytes of all layers of level 1.
+    pub(crate) fn bytes_in_layers(&self) -> u64 {
+        self.levels.iter().take(usize::from(LAYERS)).map(Level::bytes).sum()
     }
 
     /// Whether no level deeper than `n` can have `key`: a tombstone in level `n` hides nothing

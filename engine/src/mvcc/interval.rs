@@ -50,6 +50,13 @@ impl KeyInterval {
         starts_before(self, other) && starts_before(other, self)
     }
 
+    /// From the first key of both to the last one.
+    pub(crate) fn joined(&self, other: &KeyInterval) -> KeyInterval {
+        // No end is the last end of all.
+        let end = self.end.as_ref().zip(other.end.as_ref()).map(|(a, b)| a.max(b).clone());
+        KeyInterval { start: self.start.as_slice().min(&other.start).to_vec(), end }
+    }
+
     /// What both have; `None` if they have nothing in common.
     pub(crate) fn intersection(&self, other: &KeyInterval) -> Option<KeyInterval> {
         let start = (&self.start).max(&other.start).clone();

@@ -7,8 +7,8 @@ use super::{Claim, ON_TMPFS, PEERS, ROCKSDB, YCSB};
 const STALLS: &str = "stalls";
 const WRITES: &str = "random writes of 4096 bytes";
 const DEVICE: &str = "device bytes of user bytes";
-const AMPLIFIED: &str = "a drain rewrites every extent of level 1 that its column touches; extents \
-                         that do not overlap can be kept, and drains made wider";
+const AMPLIFIED: &str = "level 2 is written again for each stack of level 1's layers; a larger \
+                         level 1, and drains that begin later, make stacks higher";
 
 pub(super) const CLAIMS: &[Claim] = &[
     Claim {

@@ -7,7 +7,7 @@ use super::*;
 use crate::compaction::{Situation, pick};
 use crate::extent::tests::{Entry, forward};
 use crate::extent::{Found, ReadAhead};
-use crate::levels::LevelCursor;
+use crate::levels::{LAYERS, LevelCursor};
 use crate::mvcc::{KeyInterval, SnapshotRegistry, Tombstone, Watermark};
 use crate::options::{Compression, TableOptions};
 use crate::os::Files;
@@ -16,6 +16,8 @@ use crate::record::{Cursor, Kind, LSN_MAX, Lsn, TableId};
 
 pub(in crate::compaction) const SHAPE: Shape = Shape {
     level1_bytes: 40_000,
+    level1_share: None,
+    job_bytes: 0,
     ratio: 3,
     extent_bytes: 8_000,
     compression: (Compression::Lz4, Compression::Zstd),
@@ -66,15 +68,12 @@ impl Fixture {
             Some(last) => KeyInterval::closed(&t.interval.start, last),
             None => t.interval.clone(),
         });
-        let hull = reach.chain(column.as_ref().map(|c| c.meta().interval())).reduce(|a, b| {
-            // No end is the last end of all.
-            let end = a.end.zip(b.end).map(|(a, b)| a.max(b));
-            KeyInterval { start: a.start.min(b.start), end }
-        });
-        let level1 = version.level(1).zip(hull);
+        let hull = reach.chain(column.as_ref().map(|c| c.meta().interval()));
+        let hull = hull.reduce(|a, b| a.joined(&b));
+        let level1 = version.level(LAYERS).zip(hull);
         let below = level1.map_or(Vec::new(), |(level, hull)| level.overlapping(&hull).to_vec());
         let horizon = self.snapshots.horizon();
-        let mut ranges = Ranges::new(&version, 1, above, &horizon);
+        let mut ranges = Ranges::new(&version, LAYERS, above, &horizon);
         let below = ranges.without_hidden(&below);
         ranges.tombstones.extend(tombstones_of(&below).unwrap());
         let reuse = self.shape.reuse && ranges.tombstones.is_empty();
@@ -86,10 +85,10 @@ impl Fixture {
             replaces: &below,
             horizon: &horizon,
             expired: version.expired_at(&self.set.timeline(), horizon.oldest_time()),
-            bottom: |key: &[u8]| version.is_bottom(1, key),
+            bottom: |key: &[u8]| version.is_bottom(LAYERS, key),
             ranges: &ranges,
             extent_bytes: self.shape.extent_bytes,
-            format: self.shape.format(1, TableOptions::new()),
+            format: self.shape.format(LAYERS, TableOptions::new()),
             reuse,
             promise: &store.promise(bytes(&below) + len, false).unwrap(),
             before_write: &|_| {},
@@ -106,9 +105,10 @@ impl Fixture {
         self.set.sync_extents().unwrap();
         let table = self.table;
         let replaced = outputs.replaced(&below);
-        let remove = replaced.iter().map(|e| Op::RemoveExtent { table, level: 1, id: e.meta().id });
+        let remove =
+            replaced.iter().map(|e| Op::RemoveExtent { table, level: LAYERS, id: e.meta().id });
         let mut ops: Vec<Op> = remove.chain(ranges.remove_hidden()).collect();
-        let add = |extent| Op::AddExtent { table, level: 1, extent };
+        let add = |extent| Op::AddExtent { table, level: LAYERS, extent };
         ops.extend(outputs.extents.into_iter().map(add));
         self.set.apply(Edit { ops }, self.visible.get()).unwrap();
         outputs.reused
@@ -117,7 +117,7 @@ impl Fixture {
     /// The extents of level 1.
     pub(in crate::compaction) fn level1(&self) -> Vec<Arc<Extent>> {
         let version = self.set.version(self.table).unwrap();
-        version.level(1).map_or(Vec::new(), |level| level.extents().to_vec())
+        version.level(LAYERS).map_or(Vec::new(), |level| level.extents().to_vec())
     }
 
     /// Checks every extent against its checksums and its summaries.
@@ -243,7 +243,7 @@ fn versions_of_a_key_are_never_divided() {
     }
     let shape = |f: &Fixture| {
         let version = f.set.version(f.table).unwrap();
-        version.level(1).map(|level| (level.extents().len(), level.records()))
+        version.level(LAYERS).map(|level| (level.extents().len(), level.records()))
     };
     assert_eq!(shape(&fixture), Some((1, 199)));
     drop(held);
@@ -289,7 +289,11 @@ fn a_range_tombstone_goes_at_the_bottom_and_reaches_no_further_than_what_it_hide
     let held = fixture.snapshots.register();
     fixture.visible.raise(2);
     fixture.drain_with(Vec::new(), until(Some(100), 2));
-    let extents = || fixture.set.version(fixture.table).unwrap().levels[0].extents().to_vec();
+    let extents = || {
+        fixture.set.version(fixture.table).unwrap().levels[usize::from(LAYERS) - 1]
+            .extents()
+            .to_vec()
+    };
     let tombstones = || extents().iter().map(|e| e.meta().tombstones).sum::<u32>();
     assert!(tombstones() > 0, "older versions are still there, for the snapshot");
     fixture.visible.raise(3);
@@ -310,12 +314,14 @@ fn a_range_tombstone_goes_at_the_bottom_and_reaches_no_further_than_what_it_hide
 /// What is reused below may lie under range tombstones of an upper level.
 #[test]
 fn extents_and_blocks_are_reused_under_range_tombstones_that_go_on_hiding_them() {
-    let fixture = Fixture::new(SHAPE);
+    let mut fixture = Fixture::new(SHAPE);
     for lsn in 1..=6 {
         fixture.visible.raise(lsn);
         fixture.drain((0..3000).map(|n| Entry::put(&key(n), lsn, &value(n, lsn))).collect());
         fixture.settle();
     }
+    // From here on all of it goes down, also what is sparse over level 2.
+    fixture.shape.level1_bytes = 1;
     let held = fixture.snapshots.register();
     fixture.visible.raise(7);
     let every = |n: u16| KeyInterval { start: key(n), end: Some(key(n + 60)) };

@@ -5,6 +5,7 @@ use std::path::Path;
 
 use super::*;
 use crate::extent::ExtentMeta;
+use crate::levels::known_as;
 use crate::tier::Location;
 
 /// A description with a heat.
@@ -64,15 +65,19 @@ fn show(choice: Option<Choice<Meta>>) -> String {
         |list: &[Meta]| list.iter().map(|e| e.meta().id.to_string()).collect::<Vec<_>>().join(" ");
     match choice {
         None => "nothing".to_string(),
-        Some(Choice::Move { from, extent, .. }) => {
-            format!("move {} from level {from} to level {}", extent.meta().id, from + 1)
+        Some(Choice::Move { from, to, extent, .. }) => {
+            let (from, to) = (known_as(from), known_as(to));
+            format!("move {} from level {from} to level {to}", extent.meta().id)
         }
-        Some(Choice::Merge { from, to, inputs, .. }) if from == to => {
-            format!("rewrite {} in level {from}", ids(&inputs))
-        }
-        Some(Choice::Merge { from, to, inputs, overlap, .. }) => {
-            assert_eq!(to, from + 1);
-            let mut out = format!("merge {} from level {from}", ids(&inputs));
+        Some(Choice::Merge { inputs, to, overlap, .. }) => {
+            let from = inputs[0].0;
+            let stack: Vec<_> = inputs.iter().map(|(_, extents)| ids(extents)).collect();
+            let stack = stack.join(" over ");
+            if from == to {
+                return format!("rewrite {stack} in level {}", known_as(to));
+            }
+            assert_eq!(to, (from + 1).max(UNDER_LAYERS));
+            let mut out = format!("merge {stack} from level {}", known_as(from));
             if !overlap.is_empty() {
                 write!(out, " with {}", ids(&overlap)).unwrap();
             }
@@ -81,10 +86,12 @@ fn show(choice: Option<Choice<Meta>>) -> String {
     }
 }
 
-/// A block is a comment, `shape level1_mib ratio`, the levels, and the expected choice.
+/// A block is a comment, `shape level1_mib ratio`, the layers and levels, and the expected choice.
 fn check_case(file: &str, case: &str) {
     let mut shape = Shape {
         level1_bytes: 2 << 20,
+        level1_share: None,
+        job_bytes: 0,
         ratio: 4,
         extent_bytes: 2 << 20,
         compression: (Compression::None, Compression::None),
@@ -92,7 +99,7 @@ fn check_case(file: &str, case: &str) {
         drops_tombstones: false,
     };
     let (mut oldest, mut busy) = (10, Vec::new());
-    let mut levels = Vec::new();
+    let mut levels = vec![Level::default(); usize::from(MAX_LEVELS)];
     for line in case.lines().filter(|line| !line.starts_with('#')) {
         let (head, rest) = line.split_once(' ').unwrap_or((line, ""));
         match head {
@@ -106,11 +113,15 @@ fn check_case(file: &str, case: &str) {
                 let (start, end) = rest.split_once('-').unwrap();
                 busy.push(KeyInterval { start: start.into(), end: Some(end.into()) });
             }
-            "level" => {
+            "share" => shape.level1_share = Some(rest.parse().unwrap()),
+            "job" => shape.job_bytes = rest.parse::<u64>().unwrap() << 20,
+            "layer" | "level" => {
                 let (n, extents) = rest.split_once(' ').unwrap_or((rest, ""));
-                levels.push(Level::new(extents.split_whitespace().map(extent).collect()));
-                assert_eq!(n, levels.len().to_string(), "{file}: levels in order\n{case}");
-                assert!(levels[levels.len() - 1].overlap().is_none(), "{file}:\n{case}");
+                let n: usize = n.parse().unwrap();
+                // Layers count from the uppermost; level 1 alone is the deepest of them.
+                let n = if head == "layer" { n } else { usize::from(LAYERS) + n - 1 };
+                levels[n - 1] = Level::new(extents.split_whitespace().map(extent).collect());
+                assert!(levels[n - 1].overlap().is_none(), "{file}:\n{case}");
             }
             "=>" => {
                 let version = Version { levels, ..Version::empty(1) };
@@ -138,5 +149,5 @@ fn the_text_cases_hold() {
             }
         }
     }
-    assert!(cases >= 28, "only {cases} cases");
+    assert!(cases >= 36, "only {cases} cases");
 }

@@ -16,7 +16,7 @@ use crate::compaction::{self, Dumped};
 use crate::db::inner::Engine;
 use crate::error::{Error, Result};
 use crate::extent::{Extent, ExtentMeta};
-use crate::levels::{Edit, MAX_LEVELS, Manifest, Op, Version};
+use crate::levels::{Edit, LAYERS, Level, MAX_LEVELS, Manifest, Op, Version};
 use crate::mvcc::{Horizon, Registered, TimeMark, pin};
 use crate::options::TableOptions;
 use crate::record::Lsn;
@@ -136,10 +136,13 @@ impl Half {
             ops.push(Op::TimeToLive { table: id, ttl, expired: version.expired });
         }
         let add = |level, extent| Op::AddExtent { table: id, level, extent };
-        let top = self.dumped.extents.iter().map(|e| add(1, Arc::new(ExtentMeta::clone(e.meta()))));
-        ops.extend(top);
-        // Under what was above them, levels begin one further down.
-        let first: u8 = if self.dumped.extents.is_empty() { 1 } else { 2 };
+        // Where there is no free layer for what was above the levels, they begin one further down.
+        let free = (1..=LAYERS).take_while(|n| version.level(*n).is_none_or(Level::is_empty));
+        let layer = free.last();
+        let top = layer.unwrap_or(1);
+        let dumped = self.dumped.extents.iter();
+        ops.extend(dumped.map(|e| add(top, Arc::new(ExtentMeta::clone(e.meta())))));
+        let first: u8 = if self.dumped.extents.is_empty() || layer.is_some() { 1 } else { 2 };
         let deepest = usize::from(first) - 1 + version.levels.len();
         if deepest > usize::from(MAX_LEVELS) {
             return Err(Error::invalid(format!(

@@ -1,5 +1,6 @@
 use super::*;
 use crate::extent::ExtentMeta;
+use crate::levels::MAX_LEVELS;
 use crate::levels::edit::tests::{meta, one_of_each};
 use crate::mvcc::{DrainedMap, KeyInterval, TimeMark};
 
@@ -66,7 +67,7 @@ fn each_invariant_is_kept() {
         (vec![Op::RenameTable { table: 1, name: "t".into() }], "name_is_free"),
         (vec![Op::DropTable { table: 2 }], "table_is_there"),
         (vec![add(0, 3, "x", "y")], "level_is_in_range"),
-        (vec![add(8, 3, "x", "y")], "level_is_in_range"),
+        (vec![add(MAX_LEVELS + 1, 3, "x", "y")], "level_is_in_range"),
         (vec![add(2, 1, "x", "y")], "extent_is_new"),
         (vec![add(1, 3, "c", "cc")], "level_is_disjoint"),
         (vec![Op::AddExtent { table: 1, level: 1, extent: unsound }], "extent_is_sound"),
