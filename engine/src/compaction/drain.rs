@@ -30,10 +30,6 @@ use crate::view::View;
 /// Extents of a layer that one drain may rewrite.
 const MOST_OVERLAP: usize = 8;
 
-/// As many bytes of a layer are rather written again with the column than kept under it: a table
-/// with little has few extents.
-const LITTLE: u64 = 128 << 10;
-
 /// Extents of level 2 under one drain's range tombstones, so that the merge which takes those
 /// further down is bounded too.
 const MOST_UNDER: usize = 16;
@@ -51,14 +47,15 @@ pub(crate) fn choose_column(
     from: &[u8],
     upto: Lsn,
     budget: ColumnBudget,
+    shape: &Shape,
 ) -> Result<Option<Column>> {
     let Some(mut interval) = within(view, from, upto, budget)? else {
         return Ok(None);
     };
-    let layer = layer_for(&view.version, &interval);
+    let layer = layer_for(&view.version, &interval, shape);
     let at_most = ColumnBudget { bytes: budget.bytes * 2 };
     if let Some(wide) = within(view, from, upto, at_most)? {
-        align(&mut interval, &view.version, layer, &wide);
+        align(&mut interval, &view.version, (layer, shape), &wide);
     }
     end_after(&mut interval, &view.version, layer, MOST_OVERLAP);
     if !view.level0.tombstones_in(&interval, upto, &view.version.drained).is_empty() {
@@ -83,7 +80,12 @@ fn within(
 /// Ends a column of `layer` where an extent right below it ends, so that what lies over each other
 /// in layers has the same edges, and a stack of it is no wider below than above. The column may
 /// grow for it up to `wide`.
-fn align(interval: &mut KeyInterval, version: &Version, layer: u8, wide: &KeyInterval) {
+fn align(
+    interval: &mut KeyInterval,
+    version: &Version,
+    (layer, shape): (u8, &Shape),
+    wide: &KeyInterval,
+) {
     let (below, clear) = (layer + 1, version.overlapping(layer, interval).is_empty());
     if below > LAYERS || !clear {
         return;
@@ -92,7 +94,7 @@ fn align(interval: &mut KeyInterval, version: &Version, layer: u8, wide: &KeyInt
     let ends = ends.filter(|end| wide.end.as_ref().is_none_or(|wide| end <= wide));
     let is_fine = |end: &Vec<u8>| {
         let grown = KeyInterval { start: interval.start.clone(), end: Some(end.clone()) };
-        interval.covers(&grown) || layer_for(version, &grown) == layer
+        interval.covers(&grown) || layer_for(version, &grown, shape) == layer
     };
     if let Some(end) = ends.rev().find(is_fine) {
         interval.end = Some(end);
@@ -124,12 +126,21 @@ fn shorter(a: KeyInterval, b: KeyInterval) -> KeyInterval {
 
 /// The layer that records of `interval` go to. Layers above it have nothing there, and what it has
 /// there itself has to be merged with them.
-pub(crate) fn layer_for(version: &Version, interval: &KeyInterval) -> u8 {
+pub(crate) fn layer_for(version: &Version, interval: &KeyInterval, shape: &Shape) -> u8 {
     let is_clear = |n: &u8| version.overlapping(*n, interval).is_empty();
     let clear = (1..=LAYERS).take_while(is_clear).last().unwrap_or(0);
     let next = clear + 1;
-    let is_little = next <= LAYERS && bytes(version.overlapping(next, interval)) <= LITTLE;
+    let is_little =
+        next <= LAYERS && bytes(version.overlapping(next, interval)) <= shape.little_bytes;
     if clear == 0 || is_little { next } else { clear }
+}
+
+/// The keys of a column and of the extents that it is merged with.
+pub(crate) fn reach(version: &Version, column: &Column, shape: &Shape) -> KeyInterval {
+    let layer = layer_for(version, &column.interval, shape);
+    let extents = version.overlapping(layer, &column.interval).iter();
+    let intervals = extents.map(|extent| extent.meta().interval());
+    intervals.fold(column.interval.clone(), |reach, extent| reach.joined(&extent))
 }
 
 /// Bytes of extents of runs that a column has to be merged with.
@@ -162,7 +173,7 @@ pub(crate) fn drain(
 ) -> Result<Done> {
     let (version, table) = (&view.version, view.version.table);
     let above = view.level0.tombstones_in(&column.interval, column.upto, &version.drained);
-    let layer = layer_for(version, &column.interval);
+    let layer = layer_for(version, &column.interval, shape);
     let mut ranges = Ranges::new(version, layer, above, horizon);
     let inputs = ranges.without_hidden(version.overlapping(layer, &column.interval));
     ranges.tombstones.extend(tombstones_of(&inputs)?);

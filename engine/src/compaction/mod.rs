@@ -10,7 +10,7 @@ mod pick;
 mod placing;
 mod ranges;
 
-pub(crate) use drain::{Column, choose_column, drain, layer_for, run_bytes};
+pub(crate) use drain::{Column, choose_column, drain, layer_for, reach, run_bytes};
 pub(crate) use dump::{Dumped, dump};
 pub(crate) use execute::{Done, run};
 pub(crate) use expire::expired;

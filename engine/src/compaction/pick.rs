@@ -47,6 +47,9 @@ pub(crate) struct Shape {
     pub(crate) job_bytes: u64,
     /// How much larger each level's target is than the one above.
     pub(crate) ratio: u64,
+    /// As many bytes of a layer are rather written again with what comes to lie over them, so that
+    /// a table with little has few extents.
+    pub(crate) little_bytes: u64,
     /// Where extents are cut.
     pub(crate) extent_bytes: usize,
     /// Of blocks of level 1, and of those below.

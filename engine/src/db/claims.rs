@@ -12,8 +12,7 @@
 
 use parking_lot::Mutex;
 
-use crate::compaction::{Column, layer_for};
-use crate::levels::Version;
+use crate::compaction::Column;
 use crate::mvcc::KeyInterval;
 use crate::record::TableId;
 
@@ -60,14 +59,15 @@ impl Claims {
     }
 
     /// The part of a column that may be drained now: as it is, or cut off where a claim begins.
+    /// `reach` are the keys that a drain of it works on.
     pub(super) fn leave_to(
         &self,
         table: TableId,
-        version: &Version,
         mut column: Column,
+        reach: impl Fn(&Column) -> KeyInterval,
     ) -> Option<Column> {
         let busy = self.of(table);
-        while let Some(claim) = busy.iter().find(|busy| busy.overlaps(&reach(version, &column))) {
+        while let Some(claim) = busy.iter().find(|busy| busy.overlaps(&reach(&column))) {
             if claim.start <= column.interval.start {
                 return None;
             }
@@ -80,13 +80,6 @@ impl Claims {
         }
         Some(column)
     }
-}
-
-/// The keys of a column and of the extents that it is merged with.
-fn reach(version: &Version, column: &Column) -> KeyInterval {
-    let extents = version.overlapping(layer_for(version, &column.interval), &column.interval);
-    let intervals = extents.iter().map(|extent| extent.meta().interval());
-    intervals.fold(column.interval.clone(), |reach, extent| reach.joined(&extent))
 }
 
 #[cfg(test)]
@@ -115,15 +108,15 @@ mod tests {
     #[test]
     fn a_column_ends_where_a_claim_begins() {
         let claims = Claims::default();
-        let version = Version::empty(1);
+        let own = |column: &Column| column.interval.clone();
         let column = |start: &str, end: &str| Column { interval: keys(start, end), upto: 9 };
-        let leave = |start, end| claims.leave_to(1, &version, column(start, end));
+        let leave = |start, end| claims.leave_to(1, column(start, end), own);
         let _held = claims.claim(1, keys("d", "g")).unwrap();
         assert_eq!(leave("a", "c"), Some(column("a", "c")));
         assert_eq!(leave("a", "z"), Some(column("a", "d")));
         assert_eq!(leave("d", "z"), None);
         assert_eq!(leave("f", "z"), None);
         assert_eq!(leave("g", "z"), Some(column("g", "z")));
-        assert_eq!(claims.leave_to(2, &version, column("d", "e")), Some(column("d", "e")));
+        assert_eq!(claims.leave_to(2, column("d", "e"), own), Some(column("d", "e")));
     }
 }

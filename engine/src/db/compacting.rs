@@ -33,6 +33,9 @@ const LEVEL1_SHARE: u64 = 4;
 const LEAST_JOB: u64 = 8 << 20;
 const MOST_JOB: u64 = 64 << 20;
 
+/// The most bytes of a layer that a drain writes again rather than to use up another one.
+const MOST_LITTLE: u64 = 128 << 10;
+
 /// With nothing to do, a worker looks around this often.
 const IDLE: Duration = Duration::from_millis(200);
 
@@ -77,6 +80,7 @@ impl Engine {
             level1_share: level1.is_none().then_some(LEVEL1_SHARE),
             job_bytes: (region * 4).clamp(LEAST_JOB, MOST_JOB) >> smaller.min(u32::BITS),
             ratio: LEVEL_RATIO,
+            little_bytes: (region / 256).min(MOST_LITTLE),
             extent_bytes: EXTENT_BYTES,
             compression: self.options.compression,
             reuse: self.options.reuse,

@@ -184,8 +184,8 @@ impl Engine {
         let view = table.view();
         let upto = table.merged().min(floor).min(view.drains_below() - 1);
         let cursor = change.turn.cursor.clone();
-        let budget = ColumnBudget { bytes };
-        let Some(column) = compaction::choose_column(&view, &cursor, upto, budget)? else {
+        let (budget, shape) = (ColumnBudget { bytes }, self.shape());
+        let Some(column) = compaction::choose_column(&view, &cursor, upto, budget, &shape)? else {
             // The turn is done: every record from before it began has moved.
             let turn = &mut change.turn;
             turn.low = turn.began.take().unwrap_or(upto);
@@ -198,7 +198,7 @@ impl Engine {
             return Ok(Next::Nothing);
         };
         let cache = &self.shared.cache;
-        let mut done = compaction::drain(&view, &column, &self.set, cache, horizon, &self.shape())?;
+        let mut done = compaction::drain(&view, &column, &self.set, cache, horizon, &shape)?;
         done.edit = self.planted(done.edit);
         let mass = view.level0.bytes_in(&column.interval, column.upto, &view.version.drained)?;
         let of_runs = compaction::run_bytes(&view.version, &column);
@@ -208,13 +208,15 @@ impl Engine {
     /// The part of a column that compactions leave to a drain.
     fn free_part(&self, table: &TableCore, view: &View, column: Column) -> Option<Column> {
         let (version, has_ranges) = (&view.version, has_ranges(view, &column));
-        let layer = compaction::layer_for(version, &column.interval);
+        let shape = self.shape();
+        let layer = compaction::layer_for(version, &column.interval, &shape);
         if !has_ranges && version.overlapping(layer, &column.interval).is_empty() {
             // It comes to lie above all that they work on.
             return Some(column);
         }
         let end = column.interval.end.clone();
-        let free = self.background.claims.leave_to(table.id(), version, column)?;
+        let reach = |column: &Column| compaction::reach(version, column, &shape);
+        let free = self.background.claims.leave_to(table.id(), column, reach)?;
         // A range tombstone is cut behind some key, and a claim may begin in front of one.
         (free.interval.end == end || !has_ranges).then_some(free)
     }

@@ -18,6 +18,7 @@ pub(in crate::compaction) const SHAPE: Shape = Shape {
     level1_bytes: 40_000,
     level1_share: None,
     job_bytes: 0,
+    little_bytes: 0,
     ratio: 3,
     extent_bytes: 8_000,
     compression: (Compression::Lz4, Compression::Zstd),

@@ -92,6 +92,7 @@ fn check_case(file: &str, case: &str) {
         level1_bytes: 2 << 20,
         level1_share: None,
         job_bytes: 0,
+        little_bytes: 0,
         ratio: 4,
         extent_bytes: 2 << 20,
         compression: (Compression::None, Compression::None),
