@@ -14,7 +14,7 @@ use crate::compaction::merge::{Side, merge_to_level};
 use crate::compaction::output::MergeContext;
 use crate::compaction::ranges::{Ranges, tombstones_of};
 use crate::error::Result;
-use crate::extent::{BlockCache, Extent, ReadAhead};
+use crate::extent::{BlockCache, Extent, ReadAhead, values_of};
 use crate::level0::ColumnBudget;
 use crate::levels::{Edit, Op, Run, Version, VersionSet};
 use crate::merge::{ClippedCursor, MergingCursor};
@@ -82,9 +82,15 @@ fn shorter(a: KeyInterval, b: KeyInterval) -> KeyInterval {
 
 /// Bytes of extents of runs that a column has to be merged with.
 pub(crate) fn run_bytes(version: &Version, column: &Column) -> u64 {
+    run_extents(version, column).map(|extent| u64::from(extent.meta().location.len)).sum()
+}
+
+fn run_extents<'a>(
+    version: &'a Version,
+    column: &'a Column,
+) -> impl Iterator<Item = &'a Arc<Extent>> {
     let runs = version.runs.iter().filter(|run| run.lsn <= column.upto);
-    let extents = runs.flat_map(|run| run.extents.overlapping(&column.interval));
-    extents.map(|extent| u64::from(extent.meta().location.len)).sum()
+    runs.flat_map(|run| run.extents.overlapping(&column.interval))
 }
 
 /// Ends a sparse column over much of a level behind the `most`th extent that it touches there.
@@ -126,6 +132,8 @@ pub(crate) fn drain(
         store: set.store(),
         cache,
         replaces: &inputs,
+        values: values_of(inputs.iter().chain(run_extents(version, column))),
+        collects: &|_| false,
         horizon,
         expired: version.expired_at(&set.timeline(), horizon.oldest_time()),
         bottom: |key: &[u8]| shape.drops_tombstones || version.is_bottom(1, key),

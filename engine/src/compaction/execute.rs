@@ -1,5 +1,6 @@
 //! Running a compaction that was chosen.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::compaction::merge::{Side, merge_to_level};
@@ -7,7 +8,7 @@ use crate::compaction::output::{MergeContext, Reused};
 use crate::compaction::ranges::{Ranges, tombstones_of};
 use crate::compaction::{Choice, Shape};
 use crate::error::{Error, ErrorKind, Result};
-use crate::extent::{BlockCache, Extent};
+use crate::extent::{BlockCache, Extent, values_of};
 use crate::levels::{Edit, Op, VersionSet};
 use crate::mvcc::Horizon;
 
@@ -44,7 +45,7 @@ pub(crate) fn run(
             let reused = Reused { extents: 1, extent_bytes: bytes, ..Reused::default() };
             Ok(Done { edit: Edit { ops: vec![op] }, replaced: Vec::new(), reused })
         }
-        Choice::Merge { table, from, to, inputs, overlap } => {
+        Choice::Merge { table, from, to, inputs, overlap, collects } => {
             let (table, from, to) = (*table, *from, *to);
             let version = set.version(table).ok_or_else(|| {
                 Error::new(ErrorKind::Closed, format!("table {table} was dropped"))
@@ -53,13 +54,17 @@ pub(crate) fn run(
             let overlap = ranges.without_hidden(overlap);
             ranges.tombstones.extend(tombstones_of(&overlap)?);
             let reuse = shape.reuse && ranges.tombstones.is_empty();
-            let promise = &set.store().promise(bytes(inputs) + bytes(&overlap), true)?;
+            let anew = collected_bytes(inputs, collects);
+            let bytes = bytes(inputs) + bytes(&overlap) + anew;
+            let promise = &set.store().promise(bytes, true)?;
             let replaces = &[inputs.as_slice(), &overlap].concat();
             let ctx = MergeContext {
                 set,
                 store: set.store(),
                 cache,
                 replaces,
+                values: values_of(replaces),
+                collects: &|id| collects.contains(&id),
                 horizon,
                 expired: version.expired_at(&set.timeline(), horizon.oldest_time()),
                 bottom: |key: &[u8]| version.is_bottom(to, key),
@@ -94,6 +99,12 @@ pub(crate) fn run(
 /// Bytes of extents on the tier.
 pub(super) fn bytes(extents: &[Arc<Extent>]) -> u64 {
     extents.iter().map(|extent| u64::from(extent.meta().location.len)).sum()
+}
+
+/// Bytes of the values that extents refer to in some value extents.
+fn collected_bytes(extents: &[Arc<Extent>], collects: &BTreeSet<u64>) -> u64 {
+    let lists = extents.iter().flat_map(|extent| extent.meta().values.iter());
+    lists.filter(|one| collects.contains(&one.of.id)).map(|one| one.bytes).sum()
 }
 
 #[cfg(test)]

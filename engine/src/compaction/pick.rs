@@ -5,6 +5,9 @@
 //! its tombstones take with them what they hide; one that has nothing below it is written again
 //! without them, once no reader is older.
 //!
+//! Then value extents that are mostly dead are emptied (`collect.rs`): what makes space does not wait
+//! for what moves it.
+//!
 //! Then levels. A level is over-full when it has more bytes than its target; the target of level 1
 //! is given and grows by the ratio from level to level. So two levels are enough until level 2
 //! outgrows its target; then level 3 opens by itself.
@@ -15,8 +18,10 @@
 //! a new id. Jobs are bounded: an extent with more than 16 below it is passed over while the level
 //! has another.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use super::collect::pick_values;
 use crate::extent::{Described, Extent, ExtentMeta, Format};
 use crate::levels::{Level, MAX_LEVELS, Version};
 use crate::mvcc::KeyInterval;
@@ -50,8 +55,7 @@ impl Shape {
     /// How extents of a level are laid out, in a table with these options.
     pub(crate) fn format(&self, level: u8, options: TableOptions) -> Format {
         let compression = if level <= 1 { self.compression.0 } else { self.compression.1 };
-        let TableOptions { block_size, filter_bits, .. } = options;
-        Format { compression, block_bytes: block_size as usize, filter_bits }
+        Format::of(options, compression)
     }
 
     fn target(&self, level: u8) -> u64 {
@@ -83,6 +87,8 @@ pub(crate) enum Choice<E = Arc<Extent>> {
         to: u8,
         inputs: Vec<E>,
         overlap: Vec<E>,
+        /// Value extents of which the inputs' values are written anew.
+        collects: BTreeSet<u64>,
     },
 }
 
@@ -113,7 +119,9 @@ pub(crate) fn pick<E: Described>(
     shape: &Shape,
     now: &Situation<'_>,
 ) -> Option<Choice<E>> {
-    pick_heavy(version, now).or_else(|| pick_level(version, shape, now))
+    pick_heavy(version, now)
+        .or_else(|| pick_values(version, now))
+        .or_else(|| pick_level(version, shape, now))
 }
 
 /// What rids the table of most tombstones.
@@ -132,6 +140,7 @@ fn pick_heavy<E: Described>(version: &Version<E>, now: &Situation<'_>) -> Option
                 to: n,
                 inputs: vec![extent.clone()],
                 overlap: Vec::new(),
+                collects: BTreeSet::new(),
             })
         } else {
             (n < MAX_LEVELS).then(|| send_down(version, n, extent))
@@ -184,7 +193,8 @@ fn send_down<E: Described>(version: &Version<E>, from: u8, extent: &E) -> Choice
         return Choice::Move { table, from, extent: extent.clone() };
     }
     let (inputs, overlap) = (vec![extent.clone()], overlap.to_vec());
-    Choice::Merge { table, from, to: from + 1, inputs, overlap }
+    let (to, collects) = (from + 1, BTreeSet::new());
+    Choice::Merge { table, from, to, inputs, overlap, collects }
 }
 
 fn overlap<'a, E: Described>(version: &'a Version<E>, level: u8, meta: &ExtentMeta) -> &'a [E] {
@@ -198,7 +208,7 @@ fn hides_nothing<E: Described>(version: &Version<E>, level: u8, extent: &E) -> b
 }
 
 /// Whether no other job works on any of its keys.
-fn is_free<E: Described>(choice: &Choice<E>, now: &Situation<'_>) -> bool {
+pub(super) fn is_free<E: Described>(choice: &Choice<E>, now: &Situation<'_>) -> bool {
     let interval = choice.interval();
     !now.busy.iter().any(|busy| busy.overlaps(&interval))
 }

@@ -203,6 +203,13 @@ pub struct TableStats {
     pub spilled_bytes: u64,
     /// Levels on disk, from level 1.
     pub levels: Vec<LevelStats>,
+    /// Extents of values that lie apart: [`TableOptions::large_values`](crate::TableOptions).
+    pub value_extents: u64,
+    /// Bytes they take on disk.
+    pub value_bytes: u64,
+    /// Of these, bytes of values that records refer to. While a bulk load is being merged its values
+    /// may count twice.
+    pub value_live_bytes: u64,
 }
 
 /// A level of a table.
@@ -427,6 +434,7 @@ fn table(core: &TableCore) -> TableStats {
     let (level0_records, level0_bytes) = view.level0.size();
     let frozen: u64 = view.frozen.iter().map(|f| f.memtable.bytes()).sum();
     let levels = view.version.levels.iter().zip(1..);
+    let values = view.version.live_values();
     TableStats {
         name: core.name(),
         id: core.id(),
@@ -449,6 +457,9 @@ fn table(core: &TableCore) -> TableStats {
                 answered: view.version.answers.of(number),
             })
             .collect(),
+        value_extents: values.len() as u64,
+        value_bytes: values.values().map(|(of, _)| u64::from(of.location.len)).sum(),
+        value_live_bytes: values.values().map(|(_, live)| live).sum(),
     }
 }
 

@@ -146,6 +146,7 @@ pub(crate) fn extent(bytes: &[u8]) -> bool {
         smallest_key: Vec::new(),
         greatest_key: vec![0xff; 8],
         footer_checksum: sum,
+        values: [].into(),
     };
     let Some(parts) = Parts::decode(&meta, &right) else { return false };
     walk_index(&parts.index);

@@ -2,12 +2,13 @@
 //!
 //! Everything here works on extents, or on their descriptions alone: see [`Described`].
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{LevelCursor, Run};
 use crate::error::Result;
-use crate::extent::{BlockCache, Described, Extent, Found, ReadAhead};
+use crate::extent::{BlockCache, Described, Extent, Found, ReadAhead, ValueMeta};
 use crate::mvcc::{DrainedMap, KeyInterval, Time, Timeline};
 use crate::options::TableOptions;
 use crate::record::{Lsn, TableId};
@@ -83,6 +84,11 @@ impl<E: Described> Level<E> {
         self.bytes
     }
 
+    /// Bytes of values that its extents refer to.
+    pub(crate) fn referred(&self) -> u64 {
+        self.extents.iter().flat_map(|e| &*e.meta().values).map(|one| one.bytes).sum()
+    }
+
     /// Records, superseded ones and deletes included.
     pub(crate) fn records(&self) -> u64 {
         self.records
@@ -154,6 +160,17 @@ impl<E: Described> Version<E> {
     /// Level `n`, counted from 1; `None` where nothing was ever put.
     pub(crate) fn level(&self, n: u8) -> Option<&Level<E>> {
         self.levels.get(usize::from(n).checked_sub(1)?)
+    }
+
+    /// The value extents that extents of levels and runs refer to, by id, with the bytes that they
+    /// refer to. Costs a look at each entry of their lists.
+    pub(crate) fn live_values(&self) -> BTreeMap<u64, (ValueMeta, u64)> {
+        let mut live = BTreeMap::new();
+        let all = self.levels.iter().chain(self.runs.iter().map(|run| &run.extents));
+        for one in all.flat_map(|level| level.extents().iter()).flat_map(|e| &*e.meta().values) {
+            live.entry(one.of.id).or_insert((one.of, 0)).1 += one.bytes;
+        }
+        live
     }
 
     /// Whether no level deeper than `n` can have `key`: a tombstone in level `n` hides nothing

@@ -11,7 +11,7 @@ use crate::extent::{BlockCache, ReadAhead};
 use crate::limits::MAX_KEY_LEN;
 use crate::mvcc::{KeyInterval, after};
 use crate::read::AsOf;
-use crate::record::{Cursor, Kind, LSN_MAX};
+use crate::record::{Apart, Cursor, EntryRef, Kind, LSN_MAX};
 use crate::view::View;
 
 /// A range of keys with owned bounds.
@@ -231,11 +231,14 @@ pub(crate) fn forward(
         }
         let known = || rows.last_key() == Some(entry.key) || hidden.as_deref() == Some(entry.key);
         if entry.seq <= at && range.above_lower(entry.key) && !known() {
-            if entry.kind == Kind::Put && !is_hidden(entry.key, entry.seq)? {
+            if is_put(&entry) && !is_hidden(entry.key, entry.seq)? {
                 if rows.is_full(chunk) {
                     return Ok(rows);
                 }
-                rows.push(entry.key, entry.value);
+                match cursor.apart()? {
+                    Some(apart) => rows.push(entry.key, &apart.read()?),
+                    None => rows.push(entry.key, entry.value),
+                }
             } else {
                 let hidden = hidden.get_or_insert_default();
                 hidden.clear();
@@ -261,6 +264,7 @@ pub(crate) fn backward(
     let ranges = view.range_tombstones();
     let mut rows = Rows::with_room(chunk);
     let (mut key, mut value) = (Vec::new(), Vec::new());
+    let mut apart: Option<Apart> = None;
     while let Some(entry) = cursor.entry() {
         if !range.above_lower(entry.key) {
             rows.exhausted = true;
@@ -275,21 +279,30 @@ pub(crate) fn backward(
         let mut newest = None;
         while let Some(entry) = cursor.entry().filter(|entry| entry.key == key.as_slice()) {
             if entry.seq <= at {
-                newest = Some((entry.kind, entry.seq));
+                newest = Some((is_put(&entry), entry.seq));
                 value.clear();
                 value.extend_from_slice(entry.value);
+                apart = cursor.apart()?;
             }
             cursor.prev()?;
         }
-        if let Some((Kind::Put, seq)) = newest {
+        if let Some((true, seq)) = newest {
             let over = ranges.as_ref().map_or(Ok(0), |ranges| ranges.newest_over(&key, at))?;
             if over <= seq && seq > expired {
-                rows.push(&key, &value);
+                match &apart {
+                    Some(apart) => rows.push(&key, &apart.read()?),
+                    None => rows.push(&key, &value),
+                }
             }
         }
     }
     rows.exhausted = true;
     Ok(rows)
+}
+
+/// Whether the key has a value, wherever it lies.
+fn is_put(entry: &EntryRef<'_>) -> bool {
+    matches!(entry.kind, Kind::Put | Kind::Reference)
 }
 
 fn place_last(cursor: &mut impl Cursor, range: &KeyRange) -> Result<()> {
