@@ -29,6 +29,7 @@ pub enum Scenario {
     SpillDrain,
     Load,
     Ranges,
+    Values,
     Recovery,
     Joining,
     Mixed,
@@ -37,9 +38,9 @@ pub enum Scenario {
 
 use Scenario::*;
 
-pub const SCENARIOS: [Scenario; 20] = [
+pub const SCENARIOS: [Scenario; 21] = [
     Commits, Switch, Sizes, Streams, Growth, Merge, Drain, Free, Clean, Tables, Checkpoint, Buried,
-    Spill, SpillDrain, Load, Ranges, Recovery, Joining, Mixed, Prepared,
+    Spill, SpillDrain, Load, Ranges, Values, Recovery, Joining, Mixed, Prepared,
 ];
 
 /// How long a journal gets before it has a new epoch.
@@ -80,7 +81,8 @@ impl Scenario {
                 spill(rig);
                 put_any(rig, Relaxed);
             }
-            Ranges => rows_below(rig),
+            Ranges => rows_below(rig, "a"),
+            Values => rows_below(rig, "b"),
             Recovery | Mixed => {
                 let acts = 20 + rig.chance.below(60);
                 work(rig, acts);
@@ -139,6 +141,7 @@ impl Scenario {
             }
             Load => loads(rig),
             Ranges => ranges(rig),
+            Values => values(rig),
             Tables => tables(rig),
             Checkpoint => (0..30).for_each(|n| rig.create(&format!("{n:0>240}"))),
             Recovery | Joining => panic!("recovery is recorded where it happens"),
@@ -364,10 +367,10 @@ fn bury(rig: &mut Rig) {
 }
 
 /// Rows on disk, and more of them in level 0 than a column takes.
-fn rows_below(rig: &mut Rig) {
+fn rows_below(rig: &mut Rig, table: &str) {
     small(rig);
     for n in 0..90 {
-        rig.put("a", &format!("row {n:02}"), 9000, Relaxed);
+        rig.put(table, &format!("row {n:02}"), 9000, Relaxed);
         rig.steps(3);
     }
     let drains = rig.db.stats().background.drains;
@@ -394,6 +397,27 @@ fn ranges(rig: &mut Rig) {
         rig.put("a", &key, 9000, Relaxed);
         rig.steps(2);
     }
+    put_any(rig, Durable);
+}
+
+/// Most rows of which the values lie apart are written again, until the others are written anew;
+/// then all of them go.
+fn values(rig: &mut Rig) {
+    let collections = rig.db.stats().background.collections;
+    for n in 0..MOST_JOBS {
+        if rig.db.stats().background.collections > collections {
+            break;
+        }
+        // Every fourth stays.
+        let row = n % 90;
+        let row = if row % 4 == 0 { row + 1 } else { row };
+        let len = 6000 + rig.chance.below(3000) as usize;
+        rig.put("b", &format!("row {row:02}"), len, Relaxed);
+        rig.steps(2);
+    }
+    rig.perform(&Action::Table(Effect::Truncate("b".into())));
+    rig.put("b", "row 00", 9000, Relaxed);
+    rig.steps(6);
     put_any(rig, Durable);
 }
 

@@ -12,6 +12,11 @@
 //! is given and grows by the ratio from level to level. So two levels are enough until level 2
 //! outgrows its target; then level 3 opens by itself.
 //!
+//! Where values lie apart a level has few bytes, and many that it refers to. It is over-full also when
+//! those are more than its target and than one part by the ratio of what deeper levels refer to: or
+//! values that were replaced would stay as long as the keys above them find room. Moving references
+//! costs little, so that is all it is held to.
+//!
 //! From the level that is fullest for its target goes an extent that is read least, by powers of
 //! two, and of those the one that has been in the database longest, by its id. So what is read much
 //! stays in level 1, and the rest turns round the key space by itself, since what is rewritten gets
@@ -159,12 +164,20 @@ fn pick_level<E: Described>(
 ) -> Option<Choice<E>> {
     let mut full: Vec<_> = (1..MAX_LEVELS)
         .zip(&version.levels)
-        .filter(|(n, level)| level.bytes() > shape.target(*n))
-        .map(|(n, level)| (level.bytes() as f64 / shape.target(n) as f64, n, level))
+        .map(|(n, level)| (fullness(version, shape, n, level), n, level))
+        .filter(|(full, _, _)| *full > 1.0)
         .collect();
     // Of equals the upper one: what comes down later passes it anyway.
     full.sort_by(|(a, n, _), (b, m, _)| b.total_cmp(a).then(n.cmp(m)));
     full.into_iter().find_map(|(_, n, level)| pick_extent(version, n, level, now))
+}
+
+/// How much of its target a level has: of bytes, or of bytes that it refers to.
+fn fullness<E: Described>(version: &Version<E>, shape: &Shape, n: u8, level: &Level<E>) -> f64 {
+    let target = shape.target(n);
+    let below: u64 = version.levels.iter().skip(usize::from(n)).map(Level::referred).sum();
+    let values = level.referred() as f64 / target.max(below / shape.ratio) as f64;
+    values.max(level.bytes() as f64 / target as f64)
 }
 
 /// The extent of a level that goes down, and how.

@@ -298,6 +298,8 @@ pub struct BackgroundStats {
     pub spilled_extents: u64,
     /// Merges between levels.
     pub compactions: u64,
+    /// Of these, extents that were written again so as to empty value extents that are mostly dead.
+    pub collections: u64,
     /// Extents that went unread because all in them had expired.
     pub expired_extents: u64,
     /// Extents that went down a level unread, or out of a bulk load to one.
@@ -499,6 +501,7 @@ fn background(engine: &Engine) -> BackgroundStats {
         compactions: read(&background.compactions),
         expired_extents: read(&background.expired_extents),
         moves: read(&background.moves),
+        collections: read(&background.collections),
         reused_extents: read(&background.reused_extents),
         reused_extent_bytes: read(&background.reused_extent_bytes),
         reused_blocks: read(&background.reused_blocks),

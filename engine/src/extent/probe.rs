@@ -11,8 +11,10 @@ use super::footer::{FOOTER_LEN, Footer};
 use super::index::Index;
 use super::reader::Parts;
 use super::{ExtentMeta, ranges, summary};
-use crate::record::{Lsn, mended};
+use crate::record::{Kind, Lsn, mended};
 use crate::tier::Location;
+
+pub(crate) use super::values::probe::values;
 
 /// The extent that a part alone is taken to be of.
 const EXTENT: u64 = 1;
@@ -95,6 +97,7 @@ fn walk_block(block: Block) -> bool {
     while stepped.is_ok()
         && let Some(entry) = cursor.entry()
     {
+        assert!(entry.kind != Kind::Reference || entry.reference().is_some());
         places.push((entry.key.to_vec(), entry.seq));
         stepped = cursor.next();
     }

@@ -26,6 +26,7 @@ pub(crate) struct Level<E = Arc<Extent>> {
     bytes: u64,
     records: u64,
     tombstones: u64,
+    referred: u64,
 }
 
 impl<E: Described> Default for Level<E> {
@@ -41,7 +42,9 @@ impl<E: Described> Level<E> {
         let bytes = extents.iter().map(|e| u64::from(e.meta().location.len)).sum();
         let records = extents.iter().map(|e| e.meta().records).sum();
         let tombstones = extents.iter().map(|e| u64::from(e.meta().tombstones)).sum();
-        Level { extents: extents.into(), bytes, records, tombstones }
+        let lists = extents.iter().flat_map(|e| &*e.meta().values);
+        let referred = lists.map(|one| one.bytes).sum();
+        Level { extents: extents.into(), bytes, records, tombstones, referred }
     }
 
     /// The first two neighbours that break the invariant.
@@ -86,7 +89,7 @@ impl<E: Described> Level<E> {
 
     /// Bytes of values that its extents refer to.
     pub(crate) fn referred(&self) -> u64 {
-        self.extents.iter().flat_map(|e| &*e.meta().values).map(|one| one.bytes).sum()
+        self.referred
     }
 
     /// Records, superseded ones and deletes included.
