@@ -110,6 +110,10 @@ fn large_values_lie_apart_and_are_read_from_everywhere() {
     let levels: u64 = of.levels.iter().map(|level| level.bytes).sum();
     assert!(levels < 900 * 300, "keys, short values, and references: {levels} bytes");
     check(&table, 900, &|_| false);
+    let before = db.stats().disk.reads;
+    assert_eq!(table.iter().map(Result::unwrap).count(), 900);
+    let reads = db.stats().disk.reads - before;
+    assert!(reads < 200, "{reads} reads of 600 large values");
     let snapshot = db.snapshot().unwrap();
     fill(&db, &table, 100..500, 1);
     push_down(&db, "t");
@@ -149,7 +153,8 @@ fn compactions_do_not_move_values() {
     push_down(&db, "t");
     let stats = db.stats();
     let of = stats.tables.iter().find(|t| t.name == "t").unwrap();
-    assert!(of.levels.len() >= 2 && stats.background.compactions > 3, "{stats:?}");
+    let jobs = stats.background.compactions + stats.background.moves;
+    assert!(of.levels.len() >= 2 && jobs > 3, "{stats:?}");
     assert_eq!(stats.background.collections, 0, "nothing was replaced");
     assert_eq!(of.value_live_bytes, of.value_bytes - 64 * of.value_extents, "nothing is dead");
     check(&table, 1200, &|_| false);
@@ -207,6 +212,11 @@ fn dead_values_are_collected_and_space_comes_back() {
     assert!(stats(&db, "t").value_live_bytes < large / 2, "deleted ranges let go of theirs");
     db.truncate_table("t").unwrap();
     assert_eq!(stats(&db, "t").value_extents, 0);
+    // The last readers of it are these threads' own; others may be at work on their databases.
+    for _ in 0..100 {
+        db.table("filler").unwrap().put("again", "and again").unwrap();
+        settle(&db);
+    }
     let taken = db.stats().disk.extent_bytes;
     let left: u64 = ["t", "filler"]
         .iter()

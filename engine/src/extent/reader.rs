@@ -26,6 +26,7 @@ use super::values::{ValueExtent, ValueExtents, ValueMeta, ValueUse};
 use super::{BlockCache, BlockSummary, Described, ExtentCursor, ExtentMeta, Malformed, ReadAhead};
 use crate::cache::Below;
 use crate::error::{Damage, Error, Result};
+use crate::limits::MAX_VALUE_LEN;
 use crate::mvcc::Tombstones;
 use crate::record::{Apart, Kind, LSN_MAX, Lsn, Reference};
 use crate::tier::ExtentStore;
@@ -204,6 +205,13 @@ impl Extent {
 
     /// A value that a record of it refers to.
     pub(super) fn apart(&self, at: Reference) -> Result<Apart> {
+        if at.value_len as usize > MAX_VALUE_LEN {
+            let malformed = Malformed::new(
+                format!("values of at most {MAX_VALUE_LEN} bytes"),
+                format!("one of {}", at.value_len),
+            );
+            return Err(self.corrupt(0, "records", malformed));
+        }
         Ok(Apart { from: Arc::clone(self.value_extent(&at)?) as _, at })
     }
 

@@ -1,8 +1,9 @@
 //! Value extents: values that lie apart from their records, one behind the other, each sealed for
 //! its place as a block is. Extents of records refer to them; nothing else does.
 //!
-//! A value is read with one access of exactly its bytes, and does not enter the block cache: it
-//! would take the place of many blocks, and of one large value the next reader is rarely near.
+//! A value is read with one access of exactly its bytes, those of a chunk of a range that lie near
+//! each other with one of all of them. They do not enter the block cache: each would take the place
+//! of many blocks.
 //!
 //! Thread safety: every method may be called from any thread.
 //!
@@ -34,6 +35,12 @@ pub(super) use meta::{are_sound, decode, encode};
 pub(crate) use writer::{Layout, ValueWriter};
 
 use footer::Footer;
+
+/// Values that are not further apart than this are read at once,
+const GAP: u64 = 16 * 1024;
+
+/// and at most so many bytes of them.
+const PIECE: u64 = 1024 * 1024;
 
 /// A value extent in its place.
 #[derive(Debug)]
@@ -77,21 +84,59 @@ impl ValueExtent {
     /// The first `len` bytes of those that a reference leads to. They are the ones that it is to,
     /// by their checksum, which is not checked yet.
     fn load(&self, at: &Reference, len: u32) -> Result<Bytes> {
+        self.check_inside(at)?;
+        let bytes = Bytes::from(self.store.read(&self.meta.location, at.offset, len)?);
+        self.check_is(at, &bytes)?;
+        Ok(bytes)
+    }
+
+    fn check_inside(&self, at: &Reference) -> Result<()> {
         let end = u64::from(at.offset) + u64::from(at.len);
-        if at.len <= HEADER_LEN as u32 || end > u64::from(self.meta.values_end()) {
-            let expected = format!("a place within {} bytes of values", self.meta.values_end());
-            let got = format!("{} bytes from {} on", at.len, at.offset);
-            return Err(self.corrupt(at.offset, Malformed::new(expected, got)));
+        if at.len > HEADER_LEN as u32 && end <= u64::from(self.meta.values_end()) {
+            return Ok(());
         }
-        let bytes = self.store.read(&self.meta.location, at.offset, len)?;
-        match frame::seal_of(&bytes) {
-            Some(sum) if sum == at.checksum => Ok(Bytes::from(bytes)),
+        let expected = format!("a place within {} bytes of values", self.meta.values_end());
+        let got = format!("{} bytes from {} on", at.len, at.offset);
+        Err(self.corrupt(at.offset, Malformed::new(expected, got)))
+    }
+
+    fn check_is(&self, at: &Reference, bytes: &[u8]) -> Result<()> {
+        match frame::seal_of(bytes) {
+            Some(sum) if sum == at.checksum => Ok(()),
             other => {
                 let expected = format!("checksum {:#010x}, as its record has it", at.checksum);
                 let got = other.map_or("none".into(), |sum| format!("{sum:#010x}"));
                 Err(self.corrupt(at.offset, Malformed::new(expected, got)))
             }
         }
+    }
+
+    /// The value that a reference leads to, out of its bytes.
+    fn open(&self, at: &Reference, bytes: Bytes) -> Result<Bytes> {
+        let whole = frame::open(self.meta.id, at.offset, bytes)
+            .map_err(|malformed| self.corrupt(at.offset, malformed))?;
+        let value = whole.slice(HEADER_LEN..);
+        if value.len() != at.value_len as usize {
+            let expected = format!("{} bytes, as its record has it", at.value_len);
+            let malformed = Malformed::new(expected, format!("{}", value.len()));
+            return Err(self.corrupt(at.offset, malformed));
+        }
+        Ok(value)
+    }
+
+    /// The values at places that lie near each other, in one read.
+    fn read_piece(&self, places: &[Reference], values: &mut Vec<Bytes>) -> Result<()> {
+        let (Some(first), Some(last)) = (places.first(), places.last()) else { return Ok(()) };
+        self.check_inside(first).and_then(|()| self.check_inside(last))?;
+        let (start, end) = (first.offset, last.offset + last.len);
+        let piece = Bytes::from(self.store.read(&self.meta.location, start, end - start)?);
+        for at in places {
+            let from = (at.offset - start) as usize;
+            let bytes = piece.slice(from..from + at.len as usize);
+            self.check_is(at, &bytes)?;
+            values.push(self.open(at, bytes)?);
+        }
+        Ok(())
     }
 
     /// Checks that what begins at a place is what the reference says, by its header alone.
@@ -232,16 +277,30 @@ fn open_at(
 impl ReadValue for ValueExtent {
     fn read_value(&self, at: &Reference) -> Result<Bytes> {
         let bytes = self.load(at, at.len)?;
-        let whole = frame::open(self.meta.id, at.offset, bytes)
-            .map_err(|malformed| self.corrupt(at.offset, malformed))?;
-        let value = whole.slice(HEADER_LEN..);
-        if value.len() != at.value_len as usize {
-            let expected = format!("{} bytes, as its record has it", at.value_len);
-            let malformed = Malformed::new(expected, format!("{}", value.len()));
-            return Err(self.corrupt(at.offset, malformed));
-        }
-        Ok(value)
+        self.open(at, bytes)
     }
+
+    fn read_values(&self, places: &[Reference]) -> Result<Vec<Bytes>> {
+        let mut values = Vec::with_capacity(places.len());
+        let mut rest = places;
+        while !rest.is_empty() {
+            let (near, others) = rest.split_at(near_each_other(rest));
+            self.read_piece(near, &mut values)?;
+            rest = others;
+        }
+        Ok(values)
+    }
+}
+
+/// How many places from the first on are read at once.
+fn near_each_other(places: &[Reference]) -> usize {
+    let Some(first) = places.first() else { return 0 };
+    let end = |at: &Reference| u64::from(at.offset) + u64::from(at.len);
+    let is_near = |pair: &[Reference]| {
+        let gap = u64::from(pair[1].offset).checked_sub(end(&pair[0]));
+        gap.is_some_and(|gap| gap <= GAP) && end(&pair[1]) - u64::from(first.offset) <= PIECE
+    };
+    1 + places.windows(2).take_while(|pair| is_near(pair)).count()
 }
 
 impl Drop for ValueExtent {

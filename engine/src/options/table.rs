@@ -87,10 +87,10 @@ impl TableOptions {
     /// when more than half of the values around it are gone.
     ///
     /// It pays from a few KiB on, where values are large beside their keys and are read one by one.
-    /// A look-up on disk costs one read more, of exactly the value; ranges cost one for each row
-    /// with such a value. Values that lie apart are not in the block cache, and each is compressed
-    /// alone. Up to about as many bytes as the values have may be taken by values that were
-    /// replaced or deleted.
+    /// A look-up on disk costs one read more, of exactly the value; ranges read those at once that
+    /// lie near each other, as most do that were written together. Values that lie apart are not in
+    /// the block cache, and each is compressed alone. Values that were replaced or deleted may take
+    /// about as many bytes as the others.
     #[must_use]
     pub const fn large_values(mut self, threshold: u32) -> TableOptions {
         self.large_values = Some(threshold);

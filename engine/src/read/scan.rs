@@ -133,13 +133,16 @@ pub(crate) struct Rows {
     ends: Vec<(usize, usize)>,
     /// Whether the range has nothing beyond them.
     pub(crate) exhausted: bool,
+    /// Values that are still to be read, and where each begins.
+    apart: Vec<(usize, Apart)>,
 }
 
 impl Rows {
     fn with_room(chunk: Chunk) -> Rows {
         // A guess that most rows keep; the buffer grows where they do not.
         let bytes = Vec::with_capacity((chunk.rows * 128).min(chunk.bytes));
-        Rows { bytes, ends: Vec::with_capacity(chunk.rows), exhausted: false }
+        let ends = Vec::with_capacity(chunk.rows);
+        Rows { bytes, ends, exhausted: false, apart: Vec::new() }
     }
 
     fn push(&mut self, key: &[u8], value: &[u8]) {
@@ -147,6 +150,29 @@ impl Rows {
         let key_end = self.bytes.len();
         self.bytes.extend_from_slice(value);
         self.ends.push((key_end, self.bytes.len()));
+    }
+
+    /// Leaves room for a value that lies apart.
+    fn push_apart(&mut self, key: &[u8], apart: Apart) {
+        self.bytes.extend_from_slice(key);
+        let key_end = self.bytes.len();
+        self.bytes.resize(key_end + apart.at.value_len as usize, 0);
+        self.ends.push((key_end, self.bytes.len()));
+        self.apart.push((key_end, apart));
+    }
+
+    /// Reads the values that lie apart, those that are near each other at once.
+    fn fetch(mut self) -> Result<Rows> {
+        let mut apart = std::mem::take(&mut self.apart);
+        apart.sort_unstable_by_key(|(_, apart)| (apart.at.extent, apart.at.offset));
+        for of_one in apart.chunk_by(|(_, a), (_, b)| a.at.extent == b.at.extent) {
+            let places: Vec<_> = of_one.iter().map(|(_, apart)| apart.at).collect();
+            let values = of_one[0].1.from.read_values(&places)?;
+            for ((start, _), value) in of_one.iter().zip(values) {
+                self.bytes[*start..start + value.len()].copy_from_slice(&value);
+            }
+        }
+        Ok(self)
     }
 
     fn is_full(&self, chunk: Chunk) -> bool {
@@ -227,16 +253,16 @@ pub(crate) fn forward(
     while let Some(entry) = cursor.entry() {
         if !range.below_upper(entry.key) {
             rows.exhausted = true;
-            return Ok(rows);
+            return rows.fetch();
         }
         let known = || rows.last_key() == Some(entry.key) || hidden.as_deref() == Some(entry.key);
         if entry.seq <= at && range.above_lower(entry.key) && !known() {
             if is_put(&entry) && !is_hidden(entry.key, entry.seq)? {
                 if rows.is_full(chunk) {
-                    return Ok(rows);
+                    return rows.fetch();
                 }
                 match cursor.apart()? {
-                    Some(apart) => rows.push(entry.key, &apart.read()?),
+                    Some(apart) => rows.push_apart(entry.key, apart),
                     None => rows.push(entry.key, entry.value),
                 }
             } else {
@@ -248,7 +274,7 @@ pub(crate) fn forward(
         cursor.next()?;
     }
     rows.exhausted = true;
-    Ok(rows)
+    rows.fetch()
 }
 
 /// The last rows of `range` at a moment, in descending order. The caller holds an epoch guard.
@@ -268,10 +294,10 @@ pub(crate) fn backward(
     while let Some(entry) = cursor.entry() {
         if !range.above_lower(entry.key) {
             rows.exhausted = true;
-            return Ok(rows);
+            return rows.fetch();
         }
         if rows.is_full(chunk) {
-            return Ok(rows);
+            return rows.fetch();
         }
         key.clear();
         key.extend_from_slice(entry.key);
@@ -289,15 +315,15 @@ pub(crate) fn backward(
         if let Some((true, seq)) = newest {
             let over = ranges.as_ref().map_or(Ok(0), |ranges| ranges.newest_over(&key, at))?;
             if over <= seq && seq > expired {
-                match &apart {
-                    Some(apart) => rows.push(&key, &apart.read()?),
+                match apart.take() {
+                    Some(apart) => rows.push_apart(&key, apart),
                     None => rows.push(&key, &value),
                 }
             }
         }
     }
     rows.exhausted = true;
-    Ok(rows)
+    rows.fetch()
 }
 
 /// Whether the key has a value, wherever it lies.

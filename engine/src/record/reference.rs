@@ -60,6 +60,13 @@ pub(crate) trait ReadValue: Debug + Send + Sync {
     ///
     /// `Corrupt` if it does not check out; or on an I/O error.
     fn read_value(&self, at: &Reference) -> Result<Bytes>;
+
+    /// The values at places that ascend, in as few reads as they lie near each other.
+    ///
+    /// # Errors
+    ///
+    /// As [`ReadValue::read_value`].
+    fn read_values(&self, places: &[Reference]) -> Result<Vec<Bytes>>;
 }
 
 /// A value that lies apart, still to be read. It holds the space that the value is in.

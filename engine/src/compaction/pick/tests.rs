@@ -25,11 +25,12 @@ impl Described for Meta {
     }
 }
 
-/// `id*bytes` of the 1000 that the value extent has.
+/// `id*bytes` of the 1000 that the value extent has; more are all that it has.
 fn value_use(word: &str) -> ValueUse {
     let (id, bytes) = word.split_once('*').unwrap();
-    let (id, bytes) = (id.parse().unwrap(), bytes.parse().unwrap());
-    let location = Location { file: 2, offset: id << 21, len: 1064 };
+    let (id, bytes): (u64, u64) = (id.parse().unwrap(), bytes.parse().unwrap());
+    let len = bytes.max(1000) as u32 + 64;
+    let location = Location { file: 2, offset: id << 21, len };
     ValueUse { of: ValueMeta { id, location, values: 10, footer_checksum: 0 }, bytes }
 }
 
