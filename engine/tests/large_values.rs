@@ -21,6 +21,14 @@ use terrace::{
 
 const APART: TableOptions = TableOptions::new().large_values(1024);
 
+/// A database with a table `t`.
+fn make(options: Options) -> (tempfile::TempDir, Database, Table) {
+    let dir = tempfile::tempdir().unwrap();
+    let db = options.stepped().create(dir.path()).unwrap();
+    let table = db.create_table("t", APART).unwrap();
+    (dir, db, table)
+}
+
 fn settle(db: &Database) {
     for _ in 0..10_000 {
         if !db.step().unwrap() {
@@ -99,9 +107,7 @@ fn check(table: &Table, to: u64, newer: &dyn Fn(u64) -> bool) {
 #[test]
 fn large_values_lie_apart_and_are_read_from_everywhere() {
     let _alone = alone();
-    let dir = tempfile::tempdir().unwrap();
-    let db = tiny().stepped().create(dir.path()).unwrap();
-    let table = db.create_table("t", APART).unwrap();
+    let (dir, db, table) = make(tiny());
     fill(&db, &table, 0..900, 0);
     push_down(&db, "t");
     let of = stats(&db, "t");
@@ -138,9 +144,7 @@ fn large_values_lie_apart_and_are_read_from_everywhere() {
 #[test]
 fn compactions_do_not_move_values() {
     let _alone = alone();
-    let dir = tempfile::tempdir().unwrap();
-    let db = tiny().stepped().level1_size(16 << 10).create(dir.path()).unwrap();
-    let table = db.create_table("t", APART).unwrap();
+    let (_dir, db, table) = make(tiny().level1_size(16 << 10));
     // Odd keys, then those between them: everything below is merged again.
     for start in 0..2 {
         for n in (start..1200).step_by(2) {
@@ -163,9 +167,7 @@ fn compactions_do_not_move_values() {
 #[test]
 fn dead_values_are_collected_and_space_comes_back() {
     let _alone = alone();
-    let dir = tempfile::tempdir().unwrap();
-    let db = tiny().stepped().create(dir.path()).unwrap();
-    let table = db.create_table("t", APART).unwrap();
+    let (_dir, db, table) = make(tiny());
     fill(&db, &table, 0..900, 0);
     push_down(&db, "t");
     let before = stats(&db, "t");
@@ -177,7 +179,7 @@ fn dead_values_are_collected_and_space_comes_back() {
             let n = chance.below(900);
             put(&table, n, round);
             rounds_of[n as usize] = round;
-            if n % 20 == 0 {
+            if n.is_multiple_of(20) {
                 settle(&db);
             }
         }
@@ -230,9 +232,7 @@ fn dead_values_are_collected_and_space_comes_back() {
 #[test]
 fn loaded_values_stay_where_they_are() {
     let _alone = alone();
-    let dir = tempfile::tempdir().unwrap();
-    let db = tiny().stepped().create(dir.path()).unwrap();
-    let table = db.create_table("t", APART).unwrap();
+    let (dir, db, table) = make(tiny());
     let load = |rows: &mut dyn Iterator<Item = u64>, round| {
         let mut load = table.bulk_load_with(Existing::Replace).unwrap();
         rows.for_each(|n| load.put(key(n), value(n, round)).unwrap());
@@ -246,6 +246,14 @@ fn loaded_values_stay_where_they_are() {
     assert_eq!((of.spilled_runs, db.stats().disk.written_bytes), (0, written), "by names alone");
     assert!(of.value_extents > 1 && of.value_live_bytes > 1_000_000, "{of:?}");
     check(&table, 1500, &|_| false);
+    // Between what is there: only keys are looked at.
+    let read = db.stats().disk.read_bytes;
+    let mut between = table.bulk_load().unwrap();
+    (0..1500).for_each(|n| between.put(key(n) + "x", "y").unwrap());
+    between.finish().unwrap();
+    let read = db.stats().disk.read_bytes - read;
+    assert!(read < 1_000_000, "{read} bytes read, of values too");
+    (0..1500).for_each(|n| table.delete(key(n) + "x").unwrap());
     // Over what is there: a run that is merged, in parts.
     load(&mut (0..1500).step_by(2), 1);
     let newer = |n: u64| n.is_multiple_of(2);
@@ -265,9 +273,7 @@ fn loaded_values_stay_where_they_are() {
 #[test]
 fn large_commits_have_their_values_taken_out_by_the_drain() {
     let _alone = alone();
-    let dir = tempfile::tempdir().unwrap();
-    let db = tiny().stepped().create(dir.path()).unwrap();
-    let table = db.create_table("t", APART).unwrap();
+    let (_dir, db, table) = make(tiny());
     let txn = db.begin_with(terrace::TxnOptions::new().spill_at(10_000)).unwrap();
     for n in 0..300 {
         txn.put(&table, key(n), value(n, 0)).unwrap();
@@ -285,9 +291,7 @@ fn large_commits_have_their_values_taken_out_by_the_drain() {
 #[test]
 fn large_values_do_not_push_blocks_out_of_the_cache() {
     let _alone = alone();
-    let dir = tempfile::tempdir().unwrap();
-    let db = tiny().stepped().create(dir.path()).unwrap();
-    let table = db.create_table("t", APART).unwrap();
+    let (_dir, db, table) = make(tiny());
     fill(&db, &table, 0..900, 0);
     push_down(&db, "t");
     let before = db.stats().disk.read_bytes;

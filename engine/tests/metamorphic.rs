@@ -83,9 +83,8 @@ fn variants() -> Vec<Variant> {
         pace,
         apart,
     });
-    let values: [(_, fn(&str) -> bool); 2] = [("apart", |_| true), ("together", |_| false)];
-    let values =
-        values.map(|(name, apart)| Variant { name, options: tiny(), on: FILES, pace: 3, apart });
+    let values = |name, apart| Variant { name, options: tiny(), on: FILES, pace: 3, apart };
+    let values = [values("apart", |_| true), values("together", |_| false)];
     usual.into_iter().map(variant).chain(paced).chain(values).collect()
 }
 

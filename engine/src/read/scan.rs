@@ -123,6 +123,8 @@ fn next_key(key: &[u8]) -> Option<Vec<u8>> {
 pub(crate) struct Chunk {
     pub(crate) rows: usize,
     pub(crate) bytes: usize,
+    /// Without their values, which are empty then.
+    pub(crate) keys_only: bool,
 }
 
 /// Rows in the order in which they were read, one after the other in one buffer.
@@ -150,6 +152,15 @@ impl Rows {
         let key_end = self.bytes.len();
         self.bytes.extend_from_slice(value);
         self.ends.push((key_end, self.bytes.len()));
+    }
+
+    /// Adds a row of which the value is here, or `apart`; or the key alone.
+    fn add(&mut self, key: &[u8], value: &[u8], apart: Option<Apart>, chunk: Chunk) {
+        match apart {
+            _ if chunk.keys_only => self.push(key, &[]),
+            Some(apart) => self.push_apart(key, apart),
+            None => self.push(key, value),
+        }
     }
 
     /// Leaves room for a value that lies apart.
@@ -261,10 +272,8 @@ pub(crate) fn forward(
                 if rows.is_full(chunk) {
                     return rows.fetch();
                 }
-                match cursor.apart()? {
-                    Some(apart) => rows.push_apart(entry.key, apart),
-                    None => rows.push(entry.key, entry.value),
-                }
+                let apart = apart(&cursor, &entry)?;
+                rows.add(entry.key, entry.value, apart, chunk);
             } else {
                 let hidden = hidden.get_or_insert_default();
                 hidden.clear();
@@ -290,7 +299,7 @@ pub(crate) fn backward(
     let ranges = view.range_tombstones();
     let mut rows = Rows::with_room(chunk);
     let (mut key, mut value) = (Vec::new(), Vec::new());
-    let mut apart: Option<Apart> = None;
+    let mut at_last: Option<Apart> = None;
     while let Some(entry) = cursor.entry() {
         if !range.above_lower(entry.key) {
             rows.exhausted = true;
@@ -308,22 +317,24 @@ pub(crate) fn backward(
                 newest = Some((is_put(&entry), entry.seq));
                 value.clear();
                 value.extend_from_slice(entry.value);
-                apart = cursor.apart()?;
+                at_last = apart(&cursor, &entry)?;
             }
             cursor.prev()?;
         }
         if let Some((true, seq)) = newest {
             let over = ranges.as_ref().map_or(Ok(0), |ranges| ranges.newest_over(&key, at))?;
             if over <= seq && seq > expired {
-                match apart.take() {
-                    Some(apart) => rows.push_apart(&key, apart),
-                    None => rows.push(&key, &value),
-                }
+                rows.add(&key, &value, at_last.take(), chunk);
             }
         }
     }
     rows.exhausted = true;
     rows.fetch()
+}
+
+/// Where the value of the entry under a cursor lies, if it lies apart.
+fn apart(cursor: &impl Cursor, entry: &EntryRef<'_>) -> Result<Option<Apart>> {
+    if entry.kind == Kind::Reference { cursor.apart() } else { Ok(None) }
 }
 
 /// Whether the key has a value, wherever it lies.

@@ -226,11 +226,11 @@ impl BulkLoad {
         Ok(())
     }
 
-    /// The rows of the table from a key to the end of the load.
+    /// The rows of the table from a key to the end of the load, without their values.
     fn rows(&self, from: &[u8], range: &KeyRange) -> Range {
         let rest = KeyRange { lower: Bound::Included(from.to_vec()), upper: range.upper.clone() };
         let now = Arc::new(self.shared().snapshots.register());
-        Range::new(&self.table, rest, now, || None)
+        Range::new(&self.table, rest, now, || None).keys_only()
     }
 
     fn exists(&self, key: &[u8]) -> Error {

@@ -1,9 +1,11 @@
 //! The footer of a value extent: its last 64 bytes.
 
 use crate::extent::Malformed;
-use crate::record::{FORMAT, Reader, checksum, put_u32, put_u64, reads_format};
+use crate::extent::footer::{check, too_short};
+use crate::record::{FORMAT, checksum, put_u32, put_u64, reads_format};
 
-pub(super) const FOOTER_LEN: usize = 64;
+pub(super) use crate::extent::footer::FOOTER_LEN;
+
 const MAGIC: &[u8; 4] = b"TVAL";
 
 /// What there is before it.
@@ -38,26 +40,14 @@ impl Footer {
         journal_checksum: u32,
         bytes: &[u8],
     ) -> Result<Footer, Malformed> {
-        let too_short = || Malformed::new("64 bytes", format!("{}", bytes.len()));
+        let short = || too_short(bytes.len());
         if bytes.len() != FOOTER_LEN {
-            return Err(too_short());
+            return Err(short());
         }
-        let mut reader = Reader::new(bytes);
-        if reader.take(4).ok_or_else(too_short)? != MAGIC {
-            return Err(Malformed::new("magic TVAL", format!("{:02x?}", &bytes[..4])));
-        }
-        let sum = reader.u32().ok_or_else(too_short)?;
-        let computed = checksum(&[extent], &bytes[8..]);
-        if sum != computed {
-            return Err(Malformed::checksum(sum, computed));
-        }
-        if sum != journal_checksum {
-            let expected = format!("checksum {journal_checksum:#010x}, as the journal has it");
-            return Err(Malformed::new(expected, format!("{sum:#010x}")));
-        }
-        let id = reader.u64().ok_or_else(too_short)?;
-        let values = reader.u32().ok_or_else(too_short)?;
-        let version = reader.u32().ok_or_else(too_short)?;
+        let mut reader = check(MAGIC, extent, journal_checksum, bytes)?;
+        let id = reader.u64().ok_or_else(short)?;
+        let values = reader.u32().ok_or_else(short)?;
+        let version = reader.u32().ok_or_else(short)?;
         let are_zero = reader.rest().iter().all(|byte| *byte == 0);
         if id != extent || !reads_format(version) || !are_zero {
             let expected = format!("value extent {extent}, version {FORMAT}, zeros");
