@@ -5,7 +5,7 @@
 //! its tombstones take with them what they hide; one that has nothing below it is written again
 //! without them, once no reader is older.
 //!
-//! Then value extents that are mostly dead are emptied (`collect.rs`): what makes space does not wait
+//! Then value extents that are mostly dead, or many and small, are emptied (`collect.rs`): what makes space does not wait
 //! for what moves it.
 //!
 //! Then levels. A level is over-full when it has more bytes than its target; the target of level 1
@@ -125,7 +125,7 @@ pub(crate) fn pick<E: Described>(
     now: &Situation<'_>,
 ) -> Option<Choice<E>> {
     pick_heavy(version, now)
-        .or_else(|| pick_values(version, now))
+        .or_else(|| pick_values(version, shape, now))
         .or_else(|| pick_level(version, shape, now))
 }
 

@@ -433,6 +433,23 @@ fn what_was_cached_stays_cached() {
 }
 
 #[test]
+fn many_small_value_extents_become_few() {
+    let shape = Shape { level1_bytes: 1 << 30, ..SHAPE };
+    let fixture = Fixture::with_options(shape, TableOptions::new().large_values(512));
+    let value = |n: u16| value(n, u64::from(n)).repeat(9);
+    let mut jobs = 0;
+    for n in 1..=200 {
+        fixture.visible.raise(u64::from(n));
+        fixture.drain(vec![Entry::put(&key(n), u64::from(n), &value(n))]);
+        jobs += fixture.settle();
+    }
+    let live = fixture.set.version(fixture.table).unwrap().live_values();
+    assert!(live.len() < 64 && jobs < 8, "{} value extents after {jobs} jobs", live.len());
+    (1..=200).for_each(|n| assert_eq!(fixture.get(&key(n), 300), Some(value(n))));
+    fixture.verify();
+}
+
+#[test]
 fn readers_go_on_while_extents_are_replaced() {
     let fixture = Fixture::with_options(SHAPE, TableOptions::new().large_values(512));
     fixture.visible.raise(1);

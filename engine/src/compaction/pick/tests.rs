@@ -95,16 +95,20 @@ fn show(choice: Option<Choice<Meta>>) -> String {
     }
 }
 
-/// A block is a comment, `shape level1_mib ratio`, the levels, and the expected choice.
-fn check_case(file: &str, case: &str) {
-    let mut shape = Shape {
+fn usual() -> Shape {
+    Shape {
         level1_bytes: 2 << 20,
         ratio: 4,
         extent_bytes: 2 << 20,
         compression: (Compression::None, Compression::None),
         reuse: true,
         drops_tombstones: false,
-    };
+    }
+}
+
+/// A block is a comment, `shape level1_mib ratio`, the levels, and the expected choice.
+fn check_case(file: &str, case: &str) {
+    let mut shape = usual();
     let (mut oldest, mut busy) = (10, Vec::new());
     let mut levels = Vec::new();
     for line in case.lines().filter(|line| !line.starts_with('#')) {
@@ -136,6 +140,25 @@ fn check_case(file: &str, case: &str) {
         }
     }
     panic!("{file}: a case without an expected choice\n{case}");
+}
+
+#[test]
+fn many_small_value_extents_of_an_extent_are_written_together() {
+    let picked = |count: u64, bytes: u64| {
+        let listed: Vec<_> = (100..100 + count).map(|id| format!("{id}*{bytes}")).collect();
+        let extent = extent(&format!("11:a-b,values={}", listed.join("+")));
+        let version = Version { levels: vec![Level::new(vec![extent])], ..Version::empty(1) };
+        let shape = Shape { level1_bytes: 1 << 30, ..usual() };
+        match pick(&version, &shape, &Situation { oldest: 10, busy: &[] }) {
+            None => 0,
+            Some(Choice::Merge { collects, .. }) => collects.len(),
+            other => panic!("{other:?}"),
+        }
+    };
+    assert_eq!([picked(63, 1000), picked(64, 1000), picked(90, 1000)], [0, 64, 90]);
+    assert_eq!(picked(90, 600_000), 0, "they are not small");
+    // No more than a job may write: the first one, and 8 MiB.
+    assert_eq!(picked(90, 400_000), 21);
 }
 
 #[test]
