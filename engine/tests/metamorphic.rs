@@ -1,6 +1,7 @@
 //! The same operations under other options give the same answers: group batches, streams,
-//! compression, values beside their keys or apart, sizes of the region, its zones, the cache and level 1, how soon is drained, and the
-//! mode: on simulated machines, on real files, and on a mapped region.
+//! compression, values beside their keys or apart, sizes of the region, its zones, the cache and
+//! level 1, how soon is drained, and the mode: on simulated machines, on real files, and on a
+//! mapped region.
 
 #![allow(clippy::unwrap_used, reason = "tests stop and tell")]
 

@@ -1,15 +1,15 @@
 //! Which value extents to empty: those of which less than half is referred to, and small ones where
 //! there are many. Pure functions of a version.
 //!
-//! What is live of each is known exactly, by the lists of the extents that refer to it. Of those that
-//! are mostly dead, the one with the most dead bytes is emptied first: an extent that refers to it is
-//! written again where it is, and with it its values in this one, and in others that are mostly dead
-//! too. The next pick finds the next such extent. What is written anew is all live, so there is an
-//! end; and each emptied one gives back more than it cost.
+//! What is live of each is known exactly, by the lists of the extents that refer to it. Of those
+//! that are mostly dead, the one with the most dead bytes is emptied first: an extent that refers
+//! to it is written again where it is, and with it its values in this one, and in others that are
+//! mostly dead too. The next pick finds the next such extent. What is written anew is all live, so
+//! there is an end; and each emptied one gives back more than it cost.
 //!
 //! Small drains write small value extents, which take a unit each, and a place in lists that the
-//! journal has. Once an extent refers to many of them, they are written together: a value about once
-//! for each time that their number grows by as much.
+//! journal has. Once an extent refers to many of them, they are written together: a value about
+//! once for each time that their number grows by as much.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -21,8 +21,8 @@ use crate::levels::Version;
 /// The most bytes of values that one job writes anew, but for those in the first value extent.
 const MOST_BYTES: u64 = 8 * 1024 * 1024;
 
-/// So many small value extents of one extent are written together; small is less than one part of so
-/// many of the size at which they are cut.
+/// So many small value extents of one extent are written together; small is less than one part of
+/// so many of the size at which they are cut.
 const MANY: usize = 64;
 const SMALL: usize = 4;
 
@@ -97,8 +97,8 @@ fn bytes_of<E: Described>(extent: &E, id: u64) -> Option<u64> {
     Some(values[found].bytes)
 }
 
-/// Value extents that are emptied as far as an extent refers to them: the first one, and of `others`
-/// as many as the bytes go.
+/// Value extents that are emptied as far as an extent refers to them: the first one, and of
+/// `others` as many as the bytes go.
 fn collected<E: Described>(extent: &E, first: u64, others: &[u64]) -> BTreeSet<u64> {
     let mut ids = BTreeSet::from([first]);
     let mut bytes = 0;

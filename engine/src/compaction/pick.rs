@@ -5,17 +5,17 @@
 //! its tombstones take with them what they hide; one that has nothing below it is written again
 //! without them, once no reader is older.
 //!
-//! Then value extents that are mostly dead, or many and small, are emptied (`collect.rs`): what makes space does not wait
-//! for what moves it.
+//! Then value extents that are mostly dead, or many and small, are emptied (`collect.rs`): what
+//! makes space does not wait for what moves it.
 //!
 //! Then levels. A level is over-full when it has more bytes than its target; the target of level 1
 //! is given and grows by the ratio from level to level. So two levels are enough until level 2
 //! outgrows its target; then level 3 opens by itself.
 //!
-//! Where values lie apart a level has few bytes, and many that it refers to. It is over-full also when
-//! those are more than its target and than one part by the ratio of what deeper levels refer to: or
-//! values that were replaced would stay as long as the keys above them find room. Moving references
-//! costs little, so that is all it is held to.
+//! Where values lie apart a level has few bytes, and many that it refers to. It is over-full also
+//! when those are more than its target and than one part by the ratio of what deeper levels refer
+//! to: or values that were replaced would stay as long as the keys above them find room. Moving
+//! references costs little, so that is all it is held to.
 //!
 //! From the level that is fullest for its target goes an extent that is read least, by powers of
 //! two, and of those the one that has been in the database longest, by its id. So what is read much

@@ -207,8 +207,8 @@ pub struct TableStats {
     pub value_extents: u64,
     /// Bytes they take on disk.
     pub value_bytes: u64,
-    /// Of these, bytes of values that records refer to. While a bulk load is being merged its values
-    /// may count twice.
+    /// Of these, bytes of values that records refer to. While a bulk load is being merged its
+    /// values may count twice.
     pub value_live_bytes: u64,
 }
 

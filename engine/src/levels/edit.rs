@@ -221,20 +221,11 @@ impl Op<Arc<ExtentMeta>> {
             }
             22 => {
                 let level = reader.u8()?;
-                let mut meta = ExtentMeta::decode(reader)?;
-                meta.tombstones = reader.u32()?;
-                meta.one_seq = flag(reader)?;
-                let meta = meta.with_values(reader).filter(|meta| !meta.values.is_empty())?;
-                Op::AddExtent { table, level, extent: Arc::new(meta) }
+                Op::AddExtent { table, level, extent: Arc::new(referring(reader)?) }
             }
             23 => {
                 let (run, loaded) = (reader.u64()?, flag(reader)?);
-                let mut extents = Vec::new();
-                for _ in 0..reader.u32()? {
-                    extents.push(Arc::new(ExtentMeta::decode(reader)?.with_values(reader)?));
-                }
-                let has_references = extents.iter().any(|meta| !meta.values.is_empty());
-                has_references.then_some(Op::AddRun { table, run, extents, loaded })?
+                Op::AddRun { table, run, extents: some_referring(reader)?, loaded }
             }
             11 => Op::CommitRun { table, run: reader.u64()?, lsn: reader.u64()? },
             12 => Op::DropRun { table, run: reader.u64()? },
@@ -263,6 +254,23 @@ impl Op<Arc<ExtentMeta>> {
             _ => return None,
         })
     }
+}
+
+/// An extent that has references.
+fn referring(reader: &mut Reader<'_>) -> Option<ExtentMeta> {
+    let mut meta = ExtentMeta::decode(reader)?;
+    meta.tombstones = reader.u32()?;
+    meta.one_seq = flag(reader)?;
+    meta.with_values(reader).filter(|meta| !meta.values.is_empty())
+}
+
+/// Extents of which one at least has references.
+fn some_referring(reader: &mut Reader<'_>) -> Option<Vec<Arc<ExtentMeta>>> {
+    let mut extents = Vec::new();
+    for _ in 0..reader.u32()? {
+        extents.push(Arc::new(ExtentMeta::decode(reader)?.with_values(reader)?));
+    }
+    extents.iter().any(|meta| !meta.values.is_empty()).then_some(extents)
 }
 
 fn flag(reader: &mut Reader<'_>) -> Option<bool> {

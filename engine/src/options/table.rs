@@ -83,8 +83,8 @@ impl TableOptions {
 
     /// Values of so many bytes and more are kept apart from their keys on disk: 512 to 1048576; by
     /// default none are. Compactions move what stands in their place, and not them, so a value is
-    /// written once by the drain that takes it out of the region (or by a bulk load), and again only
-    /// when more than half of the values around it are gone.
+    /// written once by the drain that takes it out of the region (or by a bulk load), and again
+    /// only when more than half of the values around it are gone.
     ///
     /// It pays from a few KiB on, where values are large beside their keys and are read one by one.
     /// A look-up on disk costs one read more, of exactly the value; ranges read those at once that

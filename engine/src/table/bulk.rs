@@ -48,8 +48,8 @@ pub enum Existing {
 ///
 /// Nobody sees any of it before [`BulkLoad::finish`], and everybody all of it from then on, at the
 /// place in the order of commits that `finish` takes. Dropping it before that leaves nothing
-/// behind. It holds about 2 MiB of memory, however much is loaded; 4 MiB in a table whose large values lie
-/// apart.
+/// behind. It holds about 2 MiB of memory, however much is loaded; 4 MiB in a table whose large
+/// values lie apart.
 ///
 /// `finish` is to others what a transaction is that writes every key from the first to the last,
 /// gaps included. It waits up to 10 s for transactions that have locked any of them; whoever wants
