@@ -9,11 +9,11 @@ use std::fs;
 use std::ops::Range;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use common::cuts::PATH;
 use common::{Chance, alone, rounds, tiny};
-use terrace::testing::{Machine, Survive};
+use terrace::testing::{HandClock, Machine, Survive};
 use terrace::{
     BackgroundTuning, Database, Durability, ErrorKind, Existing, Options, Table, TableOptions,
     TableStats,
@@ -285,6 +285,32 @@ fn large_commits_have_their_values_taken_out_by_the_drain() {
     let of = stats(&db, "t");
     assert!(of.spilled_runs == 0 && of.value_extents > 0, "{of:?}");
     check(&table, 300, &|_| false);
+    intact(&db);
+}
+
+#[test]
+fn expired_values_go_unread_with_their_extents() {
+    const HOUR: Duration = Duration::from_secs(3600);
+    let _alone = alone();
+    let (dir, clock) = (tempfile::tempdir().unwrap(), HandClock::default());
+    let db = tiny().stepped().clock(&clock).create(dir.path()).unwrap();
+    let table = db.create_table("t", APART.ttl(HOUR)).unwrap();
+    fill(&db, &table, 0..300, 0);
+    push_down(&db, "t");
+    // A mark that dates all of it.
+    clock.pass(Duration::from_secs(2));
+    db.table("filler").unwrap().put("later", "").unwrap();
+    settle(&db);
+    assert!(stats(&db, "t").value_extents > 0);
+    check(&table, 300, &|_| false);
+    clock.pass(HOUR * 2);
+    let read = db.stats().disk.read_bytes;
+    assert_eq!(table.iter().count(), 0);
+    settle(&db);
+    let of = stats(&db, "t");
+    assert_eq!((of.value_extents, of.levels.len()), (0, 0), "{of:?}");
+    let read = db.stats().disk.read_bytes - read;
+    assert!(read < 300_000, "{read} bytes read of what has expired");
     intact(&db);
 }
 
