@@ -41,7 +41,10 @@ fn main() -> Result<(), Box<dyn Error>> {
             match entry.file_name().to_string_lossy().split('-').next() {
                 Some("region") => region(&bytes, &mut found),
                 Some("journal") => journal(&bytes, &mut found),
-                Some("extents") => extents(&bytes, &mut found),
+                Some("extents") => {
+                    extents(&bytes, &mut found);
+                    values(&bytes, &mut found);
+                }
                 Some("backup") => add(&mut found, "manifest", &bytes),
                 _ => {}
             }
@@ -104,6 +107,7 @@ fn make(path: &Path, set: &Path, compression: Compression, rows: u64) -> terrace
     for name in ["people", "short", "gone"] {
         db.table(name)?;
     }
+    let files = db.create_table("files", TableOptions::new().large_values(512))?;
     let (people, short) = (db.existing_table("people")?, db.existing_table("short")?);
     let txn = db.begin_with(TxnOptions::new().isolation(Isolation::Serializable))?;
     txn.get(&people, "user")?;
@@ -111,6 +115,8 @@ fn make(path: &Path, set: &Path, compression: Compression, rows: u64) -> terrace
     drop(txn.range_for_update::<&[u8]>(&people, ..)?);
     txn.prepare("one")?;
     db.commit_prepared("one")?;
+    let file = |n: u64| format!("{n:04}, ").repeat(90 + n as usize % 9);
+    (0..12).try_for_each(|n| files.put(n.to_string(), file(n)))?;
     for n in 0..rows {
         let key = format!("user{:05}", n * 7919 % 1000);
         match n % 11 {
@@ -125,6 +131,9 @@ fn make(path: &Path, set: &Path, compression: Compression, rows: u64) -> terrace
     db.truncate_table("short")?;
     let mut load = short.bulk_load()?;
     (0..rows).try_for_each(|n| load.put(n.to_be_bytes(), []))?;
+    load.finish()?;
+    let mut load = files.bulk_load()?;
+    (20..26).try_for_each(|n| load.put(n.to_string(), file(n)))?;
     load.finish()?;
     let mut batch = WriteBatch::new();
     batch.set_blob("a position");
@@ -142,7 +151,8 @@ fn rest(db: &Database) -> terrace::Result<()> {
 }
 
 fn add(found: &mut Found, decoder: &'static str, bytes: &[u8]) {
-    let largest = if ["block", "extent"].contains(&decoder) { LARGEST_BLOCKS } else { LARGEST };
+    let largest =
+        if ["block", "extent", "values"].contains(&decoder) { LARGEST_BLOCKS } else { LARGEST };
     let all = found.entry(decoder).or_default();
     if !bytes.is_empty() && bytes.len() <= largest && !all.iter().any(|known| known == bytes) {
         all.push(bytes.to_vec());
@@ -241,6 +251,25 @@ fn extents(bytes: &[u8], found: &mut Found) {
             let Some(block) = extent.get(offset..offset + len) else { break };
             add(found, "block", block);
             entry += 12 + u32_at(index, entry + 8) + 8;
+        }
+    }
+}
+
+/// Value extents, by the magic of their footers: they begin where values lead from to there.
+fn values(bytes: &[u8], found: &mut Found) {
+    let places = (0..bytes.len().saturating_sub(64)).filter(|at| bytes[*at..].starts_with(b"TVAL"));
+    for end in places {
+        let starts = (0..end + 1).step_by(16_384).rev().take(4);
+        let leads_there = |start: &usize| {
+            let (mut at, mut values) = (*start, 0);
+            while at < end {
+                at += 16 + u32_at(bytes, at + 4);
+                values += 1;
+            }
+            at == end && values == u32_at(bytes, end + 16)
+        };
+        if let Some(start) = starts.into_iter().find(leads_there) {
+            add(found, "values", &bytes[start..end + 64]);
         }
     }
 }

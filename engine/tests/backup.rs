@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use common::content::{Content, Rows, read_all};
-use common::cuts::{PATH, copy, options};
+use common::cuts::{PATH, copy, lies_apart, options, table_options};
 use common::{Chance, rounds, tiny};
 use terrace::testing::{Machine, Survive};
 use terrace::{
@@ -98,7 +98,7 @@ fn backups_are_what_there_was_wherever_it_lay() {
         let mut db = tiny().stepped().open(&path).unwrap();
         let mut now = Content::default();
         for name in ["a", "b"] {
-            db.table(name).unwrap();
+            db.create_table(name, table_options(lies_apart(name))).unwrap();
             now.0.insert(name.into(), Rows::new());
         }
         let mut taken: Vec<(BackupInfo, Content)> = Vec::new();

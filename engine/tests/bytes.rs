@@ -12,6 +12,7 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use common::content::{Content, read_all};
+use common::cuts::table_options;
 use common::{Chance, indexed, rounds, tiny, without_links};
 use terrace::{Durability, ErrorKind, WriteBatch};
 
@@ -36,6 +37,7 @@ impl Sample {
         let options = if has_index { indexed() } else { tiny().stepped() };
         let db = options.open(&path).unwrap();
         let (t, u) = (db.table("t").unwrap(), db.table("u").unwrap());
+        let v = db.create_table("v", table_options(true)).unwrap();
         let mut chance = Chance::new(18);
         for n in 0..2500u64 {
             let mut batch = WriteBatch::new();
@@ -45,11 +47,14 @@ impl Sample {
                 _ => batch.put(&t, &key, chance.bytes(100 + chance.clone().below(900) as usize)),
             };
             batch.put(&u, format!("{}", n % 400), n.to_be_bytes());
+            if n % 20 == 3 {
+                batch.put(&v, format!("{}", n % 700), chance.bytes(1500));
+            }
             db.write_with(batch, Durability::Relaxed).unwrap();
             while db.step().unwrap() {}
         }
         let content = read_all(&db).unwrap();
-        drop((t, u));
+        drop((t, u, v));
         db.close().unwrap();
         without_links(&path);
         let entries = fs::read_dir(&path).unwrap().map(Result::unwrap);

@@ -12,12 +12,14 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use common::content::{Content, read_all};
+use common::cuts::table_options;
 use common::{Chance, indexed, long, tiny, without_links};
 use terrace::{Durability, ErrorKind, Options, WriteBatch};
 
 const PAGE: u64 = 4096;
 const ZONE: u64 = 128 * 1024;
 const ZONES: u64 = 11 * PAGE;
+const UNIT: u64 = 16 * 1024;
 
 /// A closed database with something in every structure.
 struct Sample {
@@ -39,6 +41,7 @@ impl Sample {
             }
         };
         let (t, u) = (db.table("t").unwrap(), db.table("u").unwrap());
+        let v = db.create_table("v", table_options(true)).unwrap();
         let mut chance = Chance::new(8);
         // Range deletes above a snapshot stay in the extents that they come to.
         let mut held = None;
@@ -59,6 +62,9 @@ impl Sample {
                 batch.delete_range(&t, format!("key {from:06}")..format!("key {:06}", from + 30));
             }
             batch.put(&u, format!("{}", n % 400), n.to_be_bytes());
+            if n % 20 == 3 {
+                batch.put(&v, format!("{n}"), chance.bytes(1500));
+            }
             make_room();
             db.write_with(batch, Durability::Relaxed).unwrap();
         }
@@ -70,7 +76,7 @@ impl Sample {
         }
         db.write(batch).unwrap();
         let content = read_all(&db).unwrap();
-        drop((t, u, held));
+        drop((t, u, v, held));
         db.close().unwrap();
         without_links(&dir.path().join("db"));
         Sample { dir, content, options }
@@ -227,7 +233,36 @@ fn ssd(sample: &Sample) -> Vec<Place> {
         *seen = true;
     }
     assert!(is_ranged, "a live extent with range tombstones was found");
+    let is_live = |footer: u64| {
+        let probe = sample.flipped(&name, footer + 8, 1);
+        !terrace::verify(probe.path()).unwrap().damages.is_empty()
+    };
+    let live = value_extents(&bytes).into_iter().find(|(_, _, footer)| is_live(*footer));
+    let (first, second, footer) = live.expect("a live value extent was found");
+    for at in [first, second] {
+        places.push(place("value", "ssd", &name, at, 16 + half(&bytes, at + 4)));
+    }
+    places.push(place("footer of values", "ssd", &name, footer, 64));
     places
+}
+
+/// Value extents of two values and more: where the first two begin, and the footer.
+fn value_extents(bytes: &[u8]) -> Vec<(u64, u64, u64)> {
+    let footers = (0..bytes.len() - 64).filter(|at| bytes[*at..].starts_with(b"TVAL"));
+    let of = |end: u64| {
+        let leads_there = |start: &u64| {
+            let mut at = *start;
+            while at < end {
+                at += 16 + half(bytes, at + 4);
+            }
+            at == end
+        };
+        let places = (0..40).filter_map(|n| (end / UNIT).checked_sub(n));
+        let start = places.map(|unit| unit * UNIT).find(leads_there)?;
+        let second = start + 16 + half(bytes, start + 4);
+        (second < end).then_some((start, second, end))
+    };
+    footers.filter_map(|at| of(at as u64)).collect()
 }
 
 /// How many bytes of each structure are flipped.

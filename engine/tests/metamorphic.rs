@@ -1,6 +1,7 @@
 //! The same operations under other options give the same answers: group batches, streams,
-//! compression, sizes of the region, its zones, the cache and level 1, how soon is drained, and the
-//! mode: on simulated machines, on real files, and on a mapped region.
+//! compression, values beside their keys or apart, sizes of the region, its zones, the cache and
+//! level 1, how soon is drained, and the mode: on simulated machines, on real files, and on a
+//! mapped region.
 
 #![allow(clippy::unwrap_used, reason = "tests stop and tell")]
 
@@ -9,7 +10,7 @@ mod common;
 use std::time::Duration;
 
 use common::content::{Content, read_all};
-use common::cuts::{Kind, PATH, Rig};
+use common::cuts::{Kind, PATH, Rig, lies_apart};
 use common::workload::{Action, Taste, next};
 use common::{Chance, rounds, tiny};
 use terrace::{CommitTuning, Compression, Index, Mode, Options};
@@ -35,6 +36,8 @@ struct Variant {
     on: On,
     /// Background jobs for each that the script asks for.
     pace: u64,
+    /// Of which tables values lie apart.
+    apart: fn(&str) -> bool,
 }
 
 #[derive(Clone, Copy)]
@@ -53,7 +56,8 @@ fn variants() -> Vec<Variant> {
     let one_stream = CommitTuning::new().own_streams(0);
     let bounded = CommitTuning::new().group_batches(64).group_bytes(4096);
     let emulated = Mode::Emulated { delay: Duration::ZERO };
-    let variant = |(name, on, options)| Variant { name, options, on, pace: 1 };
+    let apart = lies_apart;
+    let variant = |(name, on, options)| Variant { name, options, on, pace: 1, apart };
     let usual = [
         ("as usual", FILES, tiny()),
         ("memory", MEMORY, tiny()),
@@ -78,13 +82,16 @@ fn variants() -> Vec<Variant> {
         options: tiny(),
         on: MEMORY,
         pace,
+        apart,
     });
-    usual.into_iter().map(variant).chain(paced).collect()
+    let values = |name, apart| Variant { name, options: tiny(), on: FILES, pace: 3, apart };
+    let values = [values("apart", |_| true), values("together", |_| false)];
+    usual.into_iter().map(variant).chain(paced).chain(values).collect()
 }
 
 /// Does the operations one way, and holds what is there against `want`.
 fn check(variant: Variant, seed: u64, (actions, want): (&[Action], &Content)) {
-    let Variant { name, options, on, pace } = variant;
+    let Variant { name, options, on, pace, apart } = variant;
     let directory = tempfile::tempdir().unwrap();
     let (kind, path, options) = match on {
         On::Machine(kind) => (kind, PATH.into(), options.machine(&kind.machine())),
@@ -96,6 +103,7 @@ fn check(variant: Variant, seed: u64, (actions, want): (&[Action], &Content)) {
     let options = options.stepped();
     let mut rig = Rig::new(kind, seed, None);
     rig.db = options.clone().create(&path).unwrap();
+    rig.apart = apart;
     for action in actions {
         match action {
             Action::Steps(n) => rig.perform(&Action::Steps(n * pace)),

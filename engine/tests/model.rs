@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::ops::{Bound, RangeBounds};
 
 use common::content::{Content, Effect, Rows, read_all, short, upper};
-use common::cuts::{Kind, PATH};
+use common::cuts::{Kind, PATH, lies_apart, table_options};
 use common::{Chance, rounds, tiny};
 use proptest::prelude::*;
 use terrace::testing::Machine;
@@ -282,7 +282,8 @@ impl World {
         self.make_room(0);
         match effect {
             Effect::Create(name) => {
-                let table = self.db.table(name).unwrap();
+                let options = table_options(lies_apart(name));
+                let table = self.db.create_table(name, options).unwrap();
                 self.handles.insert(name.clone(), table);
             }
             Effect::Drop(name) => {

@@ -7,7 +7,7 @@ use terrace::testing::{Explored, Trace};
 use terrace::{Database, Durability, Stats};
 
 /// Every operation that a full run must have cut.
-pub const OPERATIONS: [&str; 33] = [
+pub const OPERATIONS: [&str; 35] = [
     "allocate",
     "zone of several units",
     "zone switch",
@@ -29,6 +29,8 @@ pub const OPERATIONS: [&str; 33] = [
     "drain of a run",
     "bulk load",
     "range delete",
+    "values apart",
+    "collection of values",
     "create table",
     "drop table",
     "rename table",
@@ -151,6 +153,9 @@ impl Before {
         coverage.count("compaction", up(|s| s.background.compactions + s.background.moves));
         coverage.count("spilled commit", up(|s| s.commit.spilled_runs));
         coverage.count("drain of a run", up(|s| s.background.spilled_extents));
+        let values = |s: &Stats| s.tables.iter().map(|t| t.value_extents).sum();
+        coverage.count("values apart", up(values));
+        coverage.count("collection of values", up(|s| s.background.collections));
         coverage.count("clean", up(|s| s.background.zones_cleaned));
         for tables in 1..=4 {
             let of_many = written.iter().filter(|(n, _)| *n == tables).count() as u64;

@@ -7,7 +7,9 @@ use std::ops::Bound;
 use std::panic::AssertUnwindSafe;
 
 use terrace::testing::{Machine, Moment, Planted, Survive, Trace};
-use terrace::{Database, Durability, ErrorKind, Existing, Options, TxnOptions, WriteBatch};
+use terrace::{
+    Database, Durability, ErrorKind, Existing, Options, TableOptions, TxnOptions, WriteBatch,
+};
 
 use crate::chance::Chance;
 use crate::content::{Content, Effect, Rows, prepared_name, prepared_rows, read_all, upper};
@@ -60,6 +62,20 @@ pub fn options(machine: &Machine, planted: Option<Planted>) -> Options {
     }
 }
 
+/// In these tables values from 600 bytes on lie apart on disk.
+const APART: [&str; 2] = ["b", "d"];
+
+/// Whether values of a table lie apart.
+pub fn lies_apart(name: &str) -> bool {
+    APART.contains(&name)
+}
+
+/// What a table is created with whose values lie apart, or do not.
+pub fn table_options(apart: bool) -> TableOptions {
+    let options = TableOptions::new();
+    if apart { options.large_values(600) } else { options }
+}
+
 /// A copy of a machine on which nothing is pending.
 pub fn copy(machine: &Machine) -> Machine {
     machine.kill()
@@ -88,6 +104,8 @@ pub struct Rig {
     marks: Option<Vec<(usize, usize)>>,
     /// How many tables each commit of the recording wrote to, and whether it was durable.
     pub written: Vec<(usize, Durability)>,
+    /// Of which tables values lie apart.
+    pub apart: fn(&str) -> bool,
 }
 
 /// What a rig did while it was recorded, and what it owes for that.
@@ -124,6 +142,7 @@ impl Rig {
             backed_up: 0,
             marks: None,
             written: Vec::new(),
+            apart: lies_apart,
         }
     }
 
@@ -187,7 +206,10 @@ impl Rig {
                 self.make_room(0);
                 self.begin(vec![effect.clone()]);
                 match effect {
-                    Effect::Create(name) => drop(self.db.table(name).unwrap()),
+                    Effect::Create(name) => {
+                        let options = table_options((self.apart)(name));
+                        self.db.create_table(name, options).unwrap();
+                    }
                     Effect::Drop(name) => self.db.drop_table(name).unwrap(),
                     Effect::Rename(from, to) => self.db.rename_table(from, to).unwrap(),
                     Effect::Truncate(name) => self.db.truncate_table(name).unwrap(),

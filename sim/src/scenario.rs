@@ -1,14 +1,16 @@
 //! The operations under test: each prepares a database and then does one thing to it.
 
-use std::path::Path;
+mod prepared;
 
-use terrace::testing::{LONG_LIST, Machine, Survive};
+use terrace::testing::Machine;
 use terrace::{CommitTuning, Durability};
 
 use crate::content::{Effect, prepared_name};
-use crate::cuts::{Account, Kind, PATH, Rig, copy, options};
+use crate::cuts::{Account, Rig};
 use crate::workload::{Action, Taste};
 use Durability::{Durable, Relaxed};
+
+pub use prepared::{again, journal, long_journal, many_openings};
 
 /// What a seed puts under test.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -29,6 +31,7 @@ pub enum Scenario {
     SpillDrain,
     Load,
     Ranges,
+    Values,
     Recovery,
     Joining,
     Mixed,
@@ -40,9 +43,10 @@ pub enum Scenario {
 
 use Scenario::*;
 
-pub const SCENARIOS: [Scenario; 23] = [
+pub const SCENARIOS: [Scenario; 24] = [
     Commits, Switch, Sizes, Streams, Growth, Merge, Drain, Free, Clean, Tables, Checkpoint, Buried,
-    Spill, SpillDrain, Load, Ranges, Recovery, Joining, Mixed, Prepared, Backup, Closing, Opening,
+    Spill, SpillDrain, Load, Ranges, Values, Recovery, Joining, Mixed, Prepared, Backup, Closing,
+    Opening,
 ];
 
 /// How long a journal gets before it has a new epoch.
@@ -87,7 +91,8 @@ impl Scenario {
                 spill(rig);
                 put_any(rig, Relaxed);
             }
-            Ranges => rows_below(rig),
+            Ranges => rows_below(rig, "a"),
+            Values => rows_below(rig, "b"),
             Recovery | Mixed => {
                 let acts = 20 + rig.chance.below(60);
                 work(rig, acts);
@@ -155,6 +160,7 @@ impl Scenario {
             }
             Load => loads(rig),
             Ranges => ranges(rig),
+            Values => values(rig),
             Tables => tables(rig),
             Checkpoint => (0..30).for_each(|n| rig.create(&format!("{n:0>240}"))),
             Recovery | Joining => panic!("recovery is recorded where it happens"),
@@ -438,10 +444,10 @@ fn bury(rig: &mut Rig) {
 }
 
 /// Rows on disk, and more of them in level 0 than a column takes.
-fn rows_below(rig: &mut Rig) {
+fn rows_below(rig: &mut Rig, table: &str) {
     small(rig);
     for n in 0..90 {
-        rig.put("a", &format!("row {n:02}"), 9000, Relaxed);
+        rig.put(table, &format!("row {n:02}"), 9000, Relaxed);
         rig.steps(3);
     }
     let drains = rig.db.stats().background.drains;
@@ -468,6 +474,27 @@ fn ranges(rig: &mut Rig) {
         rig.put("a", &key, 9000, Relaxed);
         rig.steps(2);
     }
+    put_any(rig, Durable);
+}
+
+/// Most rows of which the values lie apart are written again, until the others are written anew;
+/// then all of them go.
+fn values(rig: &mut Rig) {
+    let collections = rig.db.stats().background.collections;
+    for n in 0..MOST_JOBS {
+        if rig.db.stats().background.collections > collections {
+            break;
+        }
+        // Every fourth stays.
+        let row = n % 90;
+        let row = if row % 4 == 0 { row + 1 } else { row };
+        let len = 6000 + rig.chance.below(3000) as usize;
+        rig.put("b", &format!("row {row:02}"), len, Relaxed);
+        rig.steps(2);
+    }
+    rig.perform(&Action::Table(Effect::Truncate("b".into())));
+    rig.put("b", "row 00", 9000, Relaxed);
+    rig.steps(6);
     put_any(rig, Durable);
 }
 
@@ -548,53 +575,4 @@ fn tables(rig: &mut Rig) {
     rig.perform(&Action::Table(Effect::Drop("b".into())));
     rig.put("c", "last", 100, Relaxed);
     rig.steps(30);
-}
-
-/// A database one long table name away from a new epoch of its journal, closed.
-pub fn long_journal(kind: Kind) -> Rig {
-    let mut rig = Rig::new(kind, 5, None);
-    rig.create("a");
-    rig.put("a", "one", 100, Durable);
-    let name = |n: u64| format!("{n:0>250}");
-    rig.create(&name(0));
-    let mut n = 0;
-    while journal(&rig.machine).1 + 3000 < JOURNAL_EPOCH {
-        rig.perform(&Action::Table(Effect::Rename(name(n), name(n + 1))));
-        n += 1;
-    }
-    rig.db.clone().close().unwrap();
-    rig
-}
-
-/// A database two openings away from one that joins its list of incarnations, closed.
-pub fn many_openings(kind: Kind) -> Rig {
-    let mut rig = Rig::new(kind, 7, None);
-    rig.create("a");
-    rig.create("b");
-    for _ in 0..LONG_LIST - 2 {
-        // A list has those that left records.
-        put_any(&mut rig, Durable);
-        let machine = rig.machine.crash(Survive::Nothing);
-        let db = options(&machine, None).open(PATH).unwrap();
-        let content = rig.content.clone();
-        rig.go_on(machine, db, content);
-    }
-    put_any(&mut rig, Durable);
-    rig.db.clone().close().unwrap();
-    rig
-}
-
-/// The journal's name and length.
-pub fn journal(machine: &Machine) -> (String, u64) {
-    let mut files = machine.list(Path::new(PATH)).into_iter();
-    files.find(|(name, _)| name.starts_with("journal-")).unwrap_or_default()
-}
-
-/// A rig on a copy of a closed one.
-pub fn again(prepared: &Rig, kind: Kind, seed: u64) -> Rig {
-    let machine = copy(&prepared.machine);
-    let db = options(&machine, None).open(PATH).unwrap();
-    let mut rig = Rig::new(kind, seed, None);
-    rig.go_on(machine, db, prepared.content.clone());
-    rig
 }

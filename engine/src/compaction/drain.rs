@@ -19,7 +19,7 @@ use crate::compaction::output::MergeContext;
 use crate::compaction::pick::bytes;
 use crate::compaction::ranges::{Ranges, tombstones_of};
 use crate::error::Result;
-use crate::extent::{BlockCache, Extent, ReadAhead};
+use crate::extent::{BlockCache, Extent, ReadAhead, values_of};
 use crate::level0::ColumnBudget;
 use crate::levels::{Edit, LAYERS, Op, Run, UNDER_LAYERS, Version, VersionSet};
 use crate::merge::{ClippedCursor, MergingCursor};
@@ -145,9 +145,15 @@ pub(crate) fn reach(version: &Version, column: &Column, shape: &Shape) -> KeyInt
 
 /// Bytes of extents of runs that a column has to be merged with.
 pub(crate) fn run_bytes(version: &Version, column: &Column) -> u64 {
+    run_extents(version, column).map(|extent| u64::from(extent.meta().location.len)).sum()
+}
+
+fn run_extents<'a>(
+    version: &'a Version,
+    column: &'a Column,
+) -> impl Iterator<Item = &'a Arc<Extent>> {
     let runs = version.runs.iter().filter(|run| run.lsn <= column.upto);
-    let extents = runs.flat_map(|run| run.extents.overlapping(&column.interval));
-    extents.map(|extent| u64::from(extent.meta().location.len)).sum()
+    runs.flat_map(|run| run.extents.overlapping(&column.interval))
 }
 
 /// Ends a sparse column over much of a level behind the `most`th extent that it touches there.
@@ -186,6 +192,8 @@ pub(crate) fn drain(
         store: set.store(),
         cache,
         replaces: &inputs,
+        values: values_of(inputs.iter().chain(run_extents(version, column))),
+        collects: &|_| false,
         horizon,
         expired: version.expired_at(&set.timeline(), horizon.oldest_time()),
         bottom: |key: &[u8]| shape.drops_tombstones || version.is_bottom(layer, key),

@@ -12,7 +12,7 @@ use super::merge::{Side, merge_to_level};
 use super::output::MergeContext;
 use super::ranges::Ranges;
 use crate::error::Result;
-use crate::extent::{BlockCache, Extent, ReadAhead};
+use crate::extent::{BlockCache, Extent, ReadAhead, values_of};
 use crate::levels::{Level, Op, Version, VersionSet};
 use crate::merge::ClippedCursor;
 use crate::mvcc::{Horizon, KeyInterval};
@@ -49,8 +49,8 @@ pub(crate) fn dump(
     version.levels.insert(0, Level::default());
     let at = horizon.newest();
     let ranges = Ranges::new(&version, 1, view.undrained_tombstones(at), horizon);
-    let above =
-        view.undrained_bytes() + version.runs.iter().map(|r| r.extents.bytes()).sum::<u64>();
+    let runs = version.runs.iter().map(|run| &run.extents);
+    let above = view.undrained_bytes() + runs.map(|e| e.bytes() + e.referred()).sum::<u64>();
     // It holds no place for others: nobody else writes there.
     let promise = &store.promise(above, true)?;
     let context = MergeContext {
@@ -58,6 +58,9 @@ pub(crate) fn dump(
         store,
         cache,
         replaces: &[],
+        values: values_of(version.runs.iter().flat_map(|run| run.extents.extents().iter())),
+        // The values too have to be in the store.
+        collects: &|_| true,
         horizon,
         expired: version.expired_at(&set.timeline(), horizon.oldest_time()),
         bottom: |key: &[u8]| version.is_bottom(1, key),

@@ -1,5 +1,6 @@
 //! Running a compaction that was chosen.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use crate::compaction::merge::{Side, merge_to_level};
@@ -8,9 +9,10 @@ use crate::compaction::pick::bytes;
 use crate::compaction::ranges::{Ranges, tombstones_of};
 use crate::compaction::{Choice, Shape};
 use crate::error::{Error, ErrorKind, Result};
-use crate::extent::{BlockCache, Extent};
+use crate::extent::{BlockCache, Extent, values_of};
 use crate::levels::{Edit, Op, VersionSet};
 use crate::mvcc::Horizon;
+use crate::record::TableId;
 
 /// What a job came to.
 #[derive(Debug)]
@@ -45,7 +47,7 @@ pub(crate) fn run(
             let reused = Reused { extents: 1, extent_bytes: bytes, ..Reused::default() };
             Ok(Done { edit: Edit { ops: vec![op] }, replaced: Vec::new(), reused })
         }
-        Choice::Merge { table, inputs: by_level, to, overlap } => {
+        Choice::Merge { table, inputs: by_level, to, overlap, collects } => {
             let (table, to) = (*table, *to);
             let inputs: Vec<_> =
                 by_level.iter().flat_map(|(_, extents)| extents).cloned().collect();
@@ -56,13 +58,16 @@ pub(crate) fn run(
             let overlap = ranges.without_hidden(overlap);
             ranges.tombstones.extend(tombstones_of(&overlap)?);
             let reuse = shape.reuse && ranges.tombstones.is_empty();
-            let promise = &set.store().promise(bytes(&inputs) + bytes(&overlap), true)?;
+            let anew = collected_bytes(&inputs, collects);
+            let promise = &set.store().promise(bytes(&inputs) + bytes(&overlap) + anew, true)?;
             let replaces = &[inputs.as_slice(), &overlap].concat();
             let ctx = MergeContext {
                 set,
                 store: set.store(),
                 cache,
                 replaces,
+                values: values_of(replaces),
+                collects: &|id| collects.contains(&id),
                 horizon,
                 expired: version.expired_at(&set.timeline(), horizon.oldest_time()),
                 bottom: |key: &[u8]| version.is_bottom(to, key),
@@ -80,17 +85,9 @@ pub(crate) fn run(
             let lower = Side::under(&ranges, &overlap, cache, reuse)?;
             let outputs = merge_to_level(upper, lower, &ctx)?;
             set.sync_extents()?;
-            let remove = |level, extent: &Arc<Extent>| Op::RemoveExtent {
-                table,
-                level,
-                id: extent.meta().id,
-            };
-            let of_level = |(from, extents): &(u8, Vec<Arc<Extent>>)| {
-                extents.iter().map(|extent| remove(*from, extent)).collect::<Vec<_>>()
-            };
-            let mut ops: Vec<Op> = by_level.iter().flat_map(of_level).collect();
             let below = outputs.replaced(&overlap);
-            ops.extend(below.iter().map(|extent| remove(to, extent)));
+            let removed = by_level.iter().map(|(n, extents)| (*n, &extents[..]));
+            let mut ops = remove(table, removed.chain([(to, &below[..])]));
             ops.extend(ranges.remove_hidden());
             let replaced = [inputs.as_slice(), &below].concat();
             let add = |extent| Op::AddExtent { table, level: to, extent };
@@ -98,6 +95,22 @@ pub(crate) fn run(
             Ok(Done { edit: Edit { ops }, replaced, reused: outputs.reused })
         }
     }
+}
+
+/// The operations that take extents out of their levels.
+fn remove<'a>(table: TableId, from: impl Iterator<Item = (u8, &'a [Arc<Extent>])>) -> Vec<Op> {
+    let mut ops = Vec::new();
+    for (level, extents) in from {
+        let ids = extents.iter().map(|extent| extent.meta().id);
+        ops.extend(ids.map(|id| Op::RemoveExtent { table, level, id }));
+    }
+    ops
+}
+
+/// Bytes of the values that extents refer to in some value extents.
+fn collected_bytes(extents: &[Arc<Extent>], collects: &BTreeSet<u64>) -> u64 {
+    let lists = extents.iter().flat_map(|extent| extent.meta().values.iter());
+    lists.filter(|one| collects.contains(&one.of.id)).map(|one| one.bytes).sum()
 }
 
 #[cfg(test)]

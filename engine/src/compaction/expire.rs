@@ -49,6 +49,7 @@ mod tests {
             greatest_key: to.into(),
             footer_checksum: 0,
             one_seq: false,
+            values: [].into(),
         })
     }
 

@@ -1,5 +1,6 @@
 //! Compaction: choosing what to merge is a pure function of a version, doing it another file.
 
+mod collect;
 mod drain;
 mod dump;
 mod execute;

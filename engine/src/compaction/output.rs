@@ -9,11 +9,13 @@ use std::sync::Arc;
 
 use crate::compaction::ranges::Ranges;
 use crate::error::Result;
-use crate::extent::{Ahead, BlockCache, Extent, ExtentBuilder, Format, WholeBlock};
+use crate::extent::{
+    Ahead, BlockCache, Extent, ExtentBuilder, Format, Layout, ValueExtents, ValueWriter, WholeBlock,
+};
 use crate::levels::VersionSet;
 use crate::merge::{Fragments, Retain, Walk};
 use crate::mvcc::Horizon;
-use crate::record::{EntryRef, Lsn};
+use crate::record::{EntryRef, Kind, Lsn};
 use crate::tier::{ExtentStore, Promise};
 
 /// What a merge goes by.
@@ -26,6 +28,10 @@ pub(crate) struct MergeContext<'a, B: Fn(&[u8]) -> bool> {
     /// The extents that the output takes the place of: where a block of theirs is cached, the
     /// block that takes its place is put into the cache too.
     pub(crate) replaces: &'a [Arc<Extent>],
+    /// The value extents that records which come in refer to.
+    pub(crate) values: ValueExtents,
+    /// Of which of them values are written anew.
+    pub(crate) collects: &'a dyn Fn(u64) -> bool,
     /// What readers still need. Taken after the inputs were fixed.
     pub(crate) horizon: &'a Horizon,
     /// All up to it has expired for every reader.
@@ -44,6 +50,34 @@ pub(crate) struct MergeContext<'a, B: Fn(&[u8]) -> bool> {
     pub(crate) promise: &'a Promise,
     /// Told of the bytes of each extent before it is written.
     pub(crate) before_write: &'a dyn Fn(u64),
+}
+
+impl<B: Fn(&[u8]) -> bool> Layout for MergeContext<'_, B> {
+    fn store(&self) -> &Arc<ExtentStore> {
+        self.store
+    }
+
+    fn format(&self) -> Format {
+        self.format
+    }
+
+    fn extent_bytes(&self) -> usize {
+        self.extent_bytes
+    }
+
+    fn next_id(&self) -> u64 {
+        self.set.next_extent_id()
+    }
+
+    fn before_write(&self, bytes: u64) -> Result<()> {
+        (self.before_write)(bytes);
+        self.promise.spend(bytes);
+        Ok(())
+    }
+
+    fn collects(&self, id: u64) -> bool {
+        (self.collects)(id)
+    }
 }
 
 /// What was reused instead of written anew.
@@ -83,6 +117,7 @@ pub(super) struct Writer<'a, B: Fn(&[u8]) -> bool> {
     unwritten: Fragments,
     outputs: Outputs,
     builder: Option<ExtentBuilder>,
+    values: ValueWriter,
     /// Whether the merge has extents of the level still ahead.
     is_among_others: bool,
     /// Where the extent under way is cut, if that is sooner than others are.
@@ -97,7 +132,8 @@ impl<'a, B: Fn(&[u8]) -> bool> Writer<'a, B> {
         let unwritten = fragments.to_write(ctx.horizon, |keys| ctx.ranges.is_bottom(keys));
         let (over, outputs) = (fragments.walk(), Outputs::default());
         let (builder, is_among_others, split_at) = (None, false, None);
-        Writer { ctx, retain, over, unwritten, outputs, builder, is_among_others, split_at }
+        let values = ValueWriter::new(ctx.values.clone());
+        Writer { ctx, retain, over, unwritten, outputs, builder, values, is_among_others, split_at }
     }
 
     /// Says whether there are extents of the level still ahead.
@@ -149,10 +185,9 @@ impl<'a, B: Fn(&[u8]) -> bool> Writer<'a, B> {
         let is_hot = |first: &[u8], last: &[u8]| {
             ctx.replaces.iter().any(|e| e.is_cached(first, last, ctx.cache))
         };
-        let built = builder.finish();
-        let bytes = built.bytes.len() as u64;
-        (ctx.before_write)(bytes);
-        ctx.promise.spend(bytes);
+        let mut built = builder.finish();
+        self.values.describe(&mut built, ctx)?;
+        ctx.before_write(built.bytes.len() as u64)?;
         let extent = built.write_filling(ctx.store, ctx.cache, is_hot)?;
         let (first, last) = (&extent.meta().smallest_key, &extent.meta().greatest_key);
         let meets =
@@ -163,7 +198,7 @@ impl<'a, B: Fn(&[u8]) -> bool> Writer<'a, B> {
     }
 
     fn builder(&mut self) -> &mut ExtentBuilder {
-        let new = || ExtentBuilder::new(self.ctx.set.next_extent_id(), self.ctx.format);
+        let new = || ExtentBuilder::new(self.ctx.next_id(), self.ctx.format);
         self.builder.get_or_insert_with(new)
     }
 
@@ -177,7 +212,13 @@ impl<'a, B: Fn(&[u8]) -> bool> Writer<'a, B> {
         if self.builder.as_ref().is_some_and(full) {
             self.cut()?;
         }
-        self.builder().add(*entry);
+        match self.values.place(entry, self.ctx)? {
+            None => self.builder().add(*entry),
+            Some(reference) => {
+                let (kind, value) = (Kind::Reference, &reference[..]);
+                self.builder().add(EntryRef { kind, value, ..*entry });
+            }
+        }
         Ok(())
     }
 

@@ -5,6 +5,9 @@
 //! its tombstones take with them what they hide; one that has nothing below it is written again
 //! without them, once no reader is older.
 //!
+//! Then value extents that are mostly dead, or many and small, are emptied (`collect.rs`): what
+//! makes space does not wait for what moves it.
+//!
 //! Then levels. A level is over-full when it has more bytes than its target; the target of level 1
 //! is given, or follows from what is below it, and grows by the ratio from level to level. So two
 //! levels are enough until level 2 outgrows its target; then level 3 opens by itself. Level 1 is
@@ -12,15 +15,21 @@
 //!
 //! From level 1 goes a **stack**: neighbours in one layer with all that lies under them in deeper
 //! ones. What level 2 has of their keys is written once for all layers, so a stack takes as many
-//! neighbours as a job may read: at its edges it is wider below than above. From deeper levels goes
-//! an extent at a time.
+//! neighbours as is cheapest. From deeper levels goes an extent at a time.
 //!
 //! Of all that could go, that goes which has least under it for its bytes; what is read twice as
 //! much is worth a step, so that it stays in level 1. Of equals the one that has been in the
 //! database longest, by its id.
+//!
+//! Where values lie apart a level has few bytes, and many that it refers to. It is over-full also
+//! when those are more than its target and than one part by the ratio of what deeper levels refer
+//! to: or values that were replaced would stay as long as the keys above them find room. Moving
+//! references costs little, so that is all it is held to.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use super::collect::pick_values;
 use crate::extent::{Described, Extent, ExtentMeta, Format};
 use crate::levels::{LAYERS, Level, MAX_LEVELS, UNDER_LAYERS, Version};
 use crate::mvcc::KeyInterval;
@@ -64,8 +73,7 @@ impl Shape {
     /// How extents of a level are laid out, in a table with these options.
     pub(crate) fn format(&self, level: u8, options: TableOptions) -> Format {
         let compression = if level <= LAYERS { self.compression.0 } else { self.compression.1 };
-        let TableOptions { block_size, filter_bits, .. } = options;
-        Format { compression, block_bytes: block_size as usize, filter_bits }
+        Format::of(options, compression)
     }
 
     /// The target of level 1, of all its layers together.
@@ -76,7 +84,24 @@ impl Shape {
 
     /// How full level 1 is, with 1 for as full as it shall be.
     pub(crate) fn fullness<E: Described>(&self, version: &Version<E>) -> f64 {
-        version.bytes_in_layers() as f64 / self.target_of_layers(version) as f64
+        let layers = version.levels.iter().take(usize::from(LAYERS));
+        let sum = |(a, b), level: &Level<E>| (a + level.bytes(), b + level.referred());
+        let level1 = layers.fold((0, 0), sum);
+        self.fullness_of(level1, LAYERS, self.target_of_layers(version), version)
+    }
+
+    /// How much of its target a level has that ends with `n`: of bytes, or of bytes that it refers
+    /// to.
+    fn fullness_of<E: Described>(
+        &self,
+        (bytes, referred): (u64, u64),
+        n: u8,
+        target: u64,
+        version: &Version<E>,
+    ) -> f64 {
+        let below: u64 = version.levels.iter().skip(usize::from(n)).map(Level::referred).sum();
+        let values = referred as f64 / target.max(below / self.ratio) as f64;
+        values.max(bytes as f64 / target as f64)
     }
 }
 
@@ -102,6 +127,8 @@ pub(crate) enum Choice<E = Arc<Extent>> {
         /// The level of the overlap and of the output.
         to: u8,
         overlap: Vec<E>,
+        /// Value extents of which the inputs' values are written anew.
+        collects: BTreeSet<u64>,
     },
 }
 
@@ -159,7 +186,9 @@ pub(crate) fn pick<E: Described>(
     shape: &Shape,
     now: &Situation<'_>,
 ) -> Option<Choice<E>> {
-    pick_heavy(version, now).or_else(|| pick_level(version, shape, now))
+    pick_heavy(version, now)
+        .or_else(|| pick_values(version, shape, now))
+        .or_else(|| pick_level(version, shape, now))
 }
 
 /// What rids the table of most tombstones.
@@ -177,6 +206,7 @@ fn pick_heavy<E: Described>(version: &Version<E>, now: &Situation<'_>) -> Option
                 inputs: vec![(n, vec![extent.clone()])],
                 to: n,
                 overlap: Vec::new(),
+                collects: BTreeSet::new(),
             })
         } else {
             (n < MAX_LEVELS).then(|| send_down(version, n, extent))
@@ -202,9 +232,10 @@ fn pick_level<E: Described>(
     let mut target = shape.target_of_layers(version);
     for n in UNDER_LAYERS..MAX_LEVELS {
         target = target.saturating_mul(shape.ratio);
-        let bytes = version.level(n).map_or(0, Level::bytes);
-        if bytes > target {
-            full.push((bytes as f64 / target as f64, n));
+        let level = version.level(n).map_or((0, 0), |level| (level.bytes(), level.referred()));
+        let fullness = shape.fullness_of(level, n, target, version);
+        if fullness > 1.0 {
+            full.push((fullness, n));
         }
     }
     // Of equals the upper one: what comes down later passes it anyway.
@@ -310,7 +341,7 @@ fn down<E: Described>(
             return Choice::Move { table, from: *from, to, extent: extent.clone() };
         }
     }
-    Choice::Merge { table, inputs, to, overlap }
+    Choice::Merge { table, inputs, to, overlap, collects: BTreeSet::new() }
 }
 
 /// Whether no level deeper than `level` has anything between an extent's keys.
@@ -320,7 +351,7 @@ fn hides_nothing<E: Described>(version: &Version<E>, level: u8, extent: &E) -> b
 }
 
 /// Whether no other job works on any of its keys.
-fn is_free<E: Described>(choice: &Choice<E>, now: &Situation<'_>) -> bool {
+pub(super) fn is_free<E: Described>(choice: &Choice<E>, now: &Situation<'_>) -> bool {
     let interval = choice.interval();
     !now.busy.iter().any(|busy| busy.overlaps(&interval))
 }

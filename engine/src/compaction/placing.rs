@@ -156,6 +156,7 @@ mod tests {
                 smallest_key: first.into(),
                 greatest_key: last.into(),
                 footer_checksum: 0,
+                values: [].into(),
             })
         };
         Level::new(words.split_whitespace().map(extent).collect())

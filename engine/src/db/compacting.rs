@@ -141,9 +141,13 @@ impl Engine {
         background.count_reused(&done.reused);
         done.replaced.iter().for_each(|extent| extent.evict(cache));
         background.smaller.store(0, Ordering::Relaxed);
-        let moved = matches!(job.choice, Choice::Move { .. });
+        let (moved, collected) = match &job.choice {
+            Choice::Move { .. } => (true, false),
+            Choice::Merge { collects, .. } => (false, !collects.is_empty()),
+        };
         let counter = if moved { &background.moves } else { &background.compactions };
         counter.fetch_add(1, Ordering::Relaxed);
+        background.collections.fetch_add(u64::from(collected), Ordering::Relaxed);
         self.balance_memory();
         Ok(true)
     }

@@ -99,6 +99,7 @@ mod tests {
             Event::Create { table: 3, name: "a".into(), options: usual },
             Event::Create { table: 3, name: "a".into(), options },
             Event::Create { table: 3, name: "a".into(), options: aging },
+            Event::Create { table: 3, name: "a".into(), options: usual.large_values(4096) },
             Event::Drop { table: 3 },
             Event::Rename { table: 3, name: "b".into() },
             Event::Truncate { table: 3, new: 4, name: "b".into(), options: usual },

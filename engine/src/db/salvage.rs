@@ -283,6 +283,7 @@ impl Writer<'_> {
             | Kind::CommitPrepared
             | Kind::RollBackPrepared
             | Kind::SpilledRun
+            | Kind::Reference
             | Kind::TableEvent
             | Kind::Blob
             | Kind::Lock => return Ok(()),

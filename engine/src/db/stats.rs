@@ -209,6 +209,13 @@ pub struct TableStats {
     pub spilled_bytes: u64,
     /// Levels on disk, from level 1.
     pub levels: Vec<LevelStats>,
+    /// Extents of values that lie apart: [`TableOptions::large_values`](crate::TableOptions).
+    pub value_extents: u64,
+    /// Bytes they take on disk.
+    pub value_bytes: u64,
+    /// Of these, bytes of values that records refer to. While a bulk load is being merged its
+    /// values may count twice.
+    pub value_live_bytes: u64,
 }
 
 /// A level of a table.
@@ -300,6 +307,8 @@ pub struct BackgroundStats {
     pub spilled_extents: u64,
     /// Merges between levels.
     pub compactions: u64,
+    /// Of these, extents that were written again so as to empty value extents that are mostly dead.
+    pub collections: u64,
     /// Extents that went unread because all in them had expired.
     pub expired_extents: u64,
     /// Extents that went down a level unread, or out of a bulk load to one.
@@ -436,6 +445,7 @@ fn table(core: &TableCore) -> TableStats {
     let view = core.view();
     let (level0_records, level0_bytes) = view.level0.size();
     let frozen: u64 = view.frozen.iter().map(|f| f.memtable.bytes()).sum();
+    let values = view.version.live_values();
     TableStats {
         name: core.name(),
         id: core.id(),
@@ -449,6 +459,9 @@ fn table(core: &TableCore) -> TableStats {
         spilled_runs: view.runs().count() as u64,
         spilled_bytes: view.runs().map(|run| run.extents.bytes()).sum(),
         levels: levels(&view.version),
+        value_extents: values.len() as u64,
+        value_bytes: values.values().map(|(of, _)| u64::from(of.location.len)).sum(),
+        value_live_bytes: values.values().map(|(_, live)| live).sum(),
     }
 }
 
@@ -506,6 +519,7 @@ fn background(engine: &Engine) -> BackgroundStats {
         compactions: read(&background.compactions),
         expired_extents: read(&background.expired_extents),
         moves: read(&background.moves),
+        collections: read(&background.collections),
         reused_extents: read(&background.reused_extents),
         reused_extent_bytes: read(&background.reused_extent_bytes),
         reused_blocks: read(&background.reused_blocks),

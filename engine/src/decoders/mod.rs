@@ -16,7 +16,7 @@ use crate::txn::probe as txn;
 type Decoder = fn(&[u8]) -> bool;
 
 /// All of them, by the name of their target and corpus.
-const DECODERS: [(&str, Decoder); 22] = [
+const DECODERS: [(&str, Decoder); 23] = [
     ("superblock", memory::superblock),
     ("floor", memory::floor),
     ("words", memory::words),
@@ -39,6 +39,7 @@ const DECODERS: [(&str, Decoder); 22] = [
     ("ranges", extent::ranges),
     ("block", extent::block),
     ("extent", extent::extent),
+    ("values", extent::values),
 ];
 
 /// The names of all decoders.

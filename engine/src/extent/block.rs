@@ -10,16 +10,13 @@ use std::ops::Range;
 use bytes::Bytes;
 
 use super::Malformed;
-use super::compress::{compress, decompress};
+use super::frame::{self, HEADER_LEN};
 use super::varint::{put_varint, varint, varint_len};
 use crate::cache::Weigh;
 use crate::options::Compression;
-use crate::record::{EntryRef, Kind, Lsn, Reader, checksum, put_u32};
+use crate::record::{EntryRef, Kind, Lsn, Reference, put_u32};
 
 pub(super) use walk::{BadEntry, BlockCursor};
-
-/// Bytes before the body.
-const HEADER_LEN: usize = 16;
 
 /// Entries from one restart to the next.
 const RESTART_INTERVAL: usize = 16;
@@ -68,42 +65,13 @@ impl BlockBuilder {
     /// over.
     pub(super) fn finish(&mut self, extent: u64, compression: Compression, out: &mut Vec<u8>) {
         debug_assert!(!self.is_empty(), "an empty block is not written");
-        let start = out.len();
         for restart in &self.restarts {
             put_u32(&mut self.body, *restart);
         }
         put_u32(&mut self.body, self.restarts.len() as u32);
-        let (number, smaller) = compress(&self.body, compression);
-        let body = smaller.as_deref().unwrap_or(&self.body);
-        put_u32(out, 0);
-        put_u32(out, body.len() as u32);
-        put_u32(out, u32::from(number));
-        put_u32(out, self.body.len() as u32);
-        out.extend_from_slice(body);
-        let sum = checksum(&[extent, start as u64], &out[start + 4..]);
-        out[start..start + 4].copy_from_slice(&sum.to_le_bytes());
+        frame::seal(extent, &self.body, compression, out);
         *self = BlockBuilder::default();
     }
-}
-
-/// Appends the block `bytes`, which was sealed for another place, to `out`, sealed for the place
-/// that it has there.
-pub(super) fn reseal(bytes: &[u8], extent: u64, out: &mut Vec<u8>) {
-    let start = out.len();
-    put_u32(out, 0);
-    out.extend_from_slice(&bytes[4..]);
-    let sum = checksum(&[extent, start as u64], &out[start + 4..]);
-    out[start..start + 4].copy_from_slice(&sum.to_le_bytes());
-}
-
-/// Checks the seal of the block at `offset` of an extent, and nothing else.
-pub(super) fn check_seal(extent: u64, offset: u32, bytes: &[u8]) -> Result<(), Malformed> {
-    let stored = bytes.first_chunk().filter(|_| bytes.len() > HEADER_LEN);
-    let stored = stored
-        .map(|sum| u32::from_le_bytes(*sum))
-        .ok_or_else(|| Malformed::new("a block of 24 bytes or more", format!("{}", bytes.len())))?;
-    let computed = checksum(&[extent, u64::from(offset)], &bytes[4..]);
-    if stored == computed { Ok(()) } else { Err(Malformed::checksum(stored, computed)) }
 }
 
 /// A sound block, ready to be searched.
@@ -134,33 +102,8 @@ struct RawEntry {
 impl Block {
     /// Checks the bytes of the block at `offset` of an extent.
     pub(super) fn decode(extent: u64, offset: u32, bytes: Bytes) -> Result<Block, Malformed> {
-        let len = bytes.len();
-        let too_short = || Malformed::new("a block of 24 bytes or more", format!("{len}"));
-        let mut header = Reader::new(&bytes);
-        let sum = header.u32().ok_or_else(too_short)?;
-        let computed = checksum(&[extent, u64::from(offset)], &bytes[4..]);
-        if sum != computed {
-            return Err(Malformed::checksum(sum, computed));
-        }
-        let body_len = header.u32().ok_or_else(too_short)? as usize;
-        let compression = header.u32().ok_or_else(too_short)?;
-        let whole_len = header.u32().ok_or_else(too_short)? as usize;
-        let number = u8::try_from(compression)
-            .map_err(|_| Malformed::new("a compression", format!("{compression:#x}")))?;
-        if body_len != bytes.len() - HEADER_LEN || number == 0 && whole_len != body_len {
-            let got = format!("{body_len}, uncompressed {whole_len}");
-            return Err(Malformed::new(format!("{} bytes", bytes.len() - HEADER_LEN), got));
-        }
-        let bytes = match number {
-            0 => bytes,
-            _ => {
-                // Offsets in a block count from its header on, compressed or not.
-                let mut whole = Vec::with_capacity(HEADER_LEN + whole_len.min(bytes.len() * 64));
-                whole.resize(HEADER_LEN, 0);
-                decompress(number, &bytes[HEADER_LEN..], whole_len, &mut whole)?;
-                Bytes::from(whole)
-            }
-        };
+        let bytes = frame::open(extent, offset, bytes)?;
+        let too_short = || frame::too_short(bytes.len());
         let restarts = tail_u32(&bytes).ok_or_else(too_short)? as usize;
         let entries_end = restarts
             .checked_mul(4)
@@ -196,7 +139,14 @@ impl Block {
         let seq = varint(entries, &mut at)?;
         let unshared = at..at + unshared_len;
         let value = unshared.end..unshared.end + value_len;
-        (value.end <= self.entries_end).then_some(RawEntry { shared, kind, seq, unshared, value })
+        let is_whole = kind != Kind::Reference || value_len == Reference::LEN;
+        (is_whole && value.end <= self.entries_end).then_some(RawEntry {
+            shared,
+            kind,
+            seq,
+            unshared,
+            value,
+        })
     }
 
     /// The value, sharing the block's memory.

@@ -70,9 +70,9 @@ impl BlockWalk {
             return Ok(());
         };
         self.entered = true;
-        // Blocks of an extent with one sequence number lack it: they are not taken over as they
-        // are.
-        if self.by_block && !extent.meta().one_seq {
+        // Blocks of an extent with one sequence number lack it, and what blocks with references
+        // refer to has to be counted: they are not taken over as they are.
+        if self.by_block && !extent.meta().one_seq && extent.values().is_empty() {
             self.summaries = extent.summaries()?;
         }
         self.begin_block()

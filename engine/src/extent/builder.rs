@@ -1,6 +1,7 @@
 //! Lays out an extent: blocks as records come, then summaries, filter, index, range tombstones and
 //! footer.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::block::BlockBuilder;
@@ -8,10 +9,10 @@ use super::filter::FilterBuilder;
 use super::footer::{FOOTER_LEN, Footer};
 use super::index::IndexBuilder;
 use super::summary::BlockSummary;
-use super::{BlockCache, Extent, ExtentMeta, WholeBlock, filter, ranges, summary};
+use super::{BlockCache, Extent, ExtentMeta, ValueExtent, WholeBlock, filter, ranges, summary};
 use crate::error::{Error, ErrorKind, Result};
 use crate::mvcc::Tombstone;
-use crate::options::Compression;
+use crate::options::{Compression, TableOptions};
 use crate::record::{EntryRef, Kind, Lsn};
 use crate::tier::{ExtentStore, Location};
 
@@ -26,13 +27,28 @@ pub(crate) struct Format {
     pub(crate) block_bytes: usize,
     /// Bits of the filter for each key; 0 for none.
     pub(crate) filter_bits: u8,
+    /// Values of so many bytes and more lie apart.
+    pub(crate) large_values: Option<u32>,
+}
+
+impl Format {
+    /// How extents of a table with these options are laid out, compressed like that.
+    pub(crate) fn of(options: TableOptions, compression: Compression) -> Format {
+        let TableOptions { block_size, filter_bits, large_values, .. } = options;
+        Format { compression, block_bytes: block_size as usize, filter_bits, large_values }
+    }
+
+    /// Whether a value of `len` bytes lies apart.
+    pub(crate) fn lies_apart(&self, len: usize) -> bool {
+        self.large_values.is_some_and(|from| len >= from as usize)
+    }
 }
 
 #[cfg(test)]
 impl Format {
     /// What tables have that ask for nothing else.
     pub(crate) const fn new(compression: Compression) -> Format {
-        Format { compression, block_bytes: 16 * 1024, filter_bits: 10 }
+        Format { compression, block_bytes: 16 * 1024, filter_bits: 10, large_values: None }
     }
 }
 
@@ -51,6 +67,8 @@ pub(crate) struct ExtentBuilder {
     summaries: Vec<BlockSummary>,
     /// Blocks taken over that are cached: where they are now, and where they were.
     cached: Vec<(u32, (u64, u32))>,
+    /// Bytes that records refer to, by value extent.
+    referred: BTreeMap<u64, u64>,
     meta: ExtentMeta,
     last_seq: Lsn,
 }
@@ -71,6 +89,7 @@ impl ExtentBuilder {
             smallest_key: Vec::new(),
             greatest_key: Vec::new(),
             footer_checksum: 0,
+            values: [].into(),
         };
         ExtentBuilder {
             format,
@@ -82,6 +101,7 @@ impl ExtentBuilder {
             tombstones: Vec::new(),
             summaries: Vec::new(),
             cached: Vec::new(),
+            referred: BTreeMap::new(),
             meta,
             last_seq: 0,
         }
@@ -115,7 +135,10 @@ impl ExtentBuilder {
         self.meta.deletes += u64::from(entry.kind == Kind::Delete);
         self.meta.smallest_seq = self.meta.smallest_seq.min(entry.seq);
         self.meta.greatest_seq = self.meta.greatest_seq.max(entry.seq);
-        self.meta.raw_bytes += (entry.key.len() + entry.value.len()) as u64;
+        self.meta.raw_bytes += entry.raw_len();
+        if let Some(at) = entry.reference() {
+            *self.referred.entry(at.extent).or_default() += u64::from(at.len);
+        }
     }
 
     /// Adds range tombstones, cut at the ends of the extent; once, when all records are there.
@@ -146,7 +169,7 @@ impl ExtentBuilder {
     }
 
     /// Appends a block of another extent as it is. All its keys are greater than the last one
-    /// here.
+    /// here; it has no references.
     pub(crate) fn add_block(&mut self, block: WholeBlock) {
         let first = self.is_empty();
         let WholeBlock { summary, lines, last_key, last_seq, .. } = &block;
@@ -232,8 +255,9 @@ impl ExtentBuilder {
         self.meta.footer_checksum = Footer::checksum_of(&footer);
         debug_assert!(self.meta.is_sound(), "what is written can be read back");
         let has_versions = self.summaries.iter().any(|block| block.keys < block.records);
-        let ExtentBuilder { meta, out: bytes, cached, summaries, .. } = self;
-        BuiltExtent { meta, bytes, cached, summaries, has_versions }
+        let ExtentBuilder { meta, out: bytes, cached, summaries, referred, .. } = self;
+        let values = Vec::new();
+        BuiltExtent { meta, bytes, cached, summaries, has_versions, referred, values }
     }
 }
 
@@ -246,6 +270,10 @@ pub(crate) struct BuiltExtent {
     cached: Vec<(u32, (u64, u32))>,
     summaries: Vec<BlockSummary>,
     has_versions: bool,
+    /// Bytes that its records refer to, by value extent.
+    pub(super) referred: BTreeMap<u64, u64>,
+    /// These value extents, once it has the list of them.
+    pub(super) values: Vec<Arc<ValueExtent>>,
 }
 
 impl BuiltExtent {
@@ -269,7 +297,9 @@ impl BuiltExtent {
         is_hot: impl Fn(&[u8], &[u8]) -> bool,
     ) -> Result<Arc<Extent>> {
         self.place(store)?;
-        let extent = Extent::written(self.meta, Arc::clone(store), &self.bytes, self.has_versions);
+        let values = self.values.into_boxed_slice();
+        let extent =
+            Extent::written((self.meta, values), Arc::clone(store), &self.bytes, self.has_versions);
         for (offset, (id, was_at)) in self.cached {
             // Decoded already, and the same whatever extent it is in.
             if let Some(block) = cache.peek(id, was_at) {
@@ -289,11 +319,13 @@ impl BuiltExtent {
     pub(crate) fn write_unread(mut self, store: &Arc<ExtentStore>) -> Result<Arc<Extent>> {
         debug_assert!(!self.has_versions, "it would be taken for one that has each key once");
         self.place(store)?;
-        Ok(Extent::written_unread(self.meta, Arc::clone(store)))
+        let values = self.values.into_boxed_slice();
+        Ok(Extent::written_unread((self.meta, values), Arc::clone(store)))
     }
 
     /// Reserves space and writes the bytes there.
     fn place(&mut self, store: &Arc<ExtentStore>) -> Result<()> {
+        debug_assert_eq!(self.referred.len(), self.values.len(), "it has its list");
         let len = u32::try_from(self.bytes.len()).map_err(|_| {
             let message = format!("an extent of {} bytes is beyond 4 GiB", self.bytes.len());
             Error::new(ErrorKind::Full, message)

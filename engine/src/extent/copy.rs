@@ -2,26 +2,36 @@
 
 use std::sync::Arc;
 
-use super::{Extent, ExtentMeta};
+use super::{Extent, ExtentMeta, ValueExtent, ValueMeta, ValueUse};
 use crate::error::{Error, Result};
 use crate::tier::ExtentStore;
 
 impl Extent {
     /// Checks all of it, and copies it to `to`, where the space is the caller's; not synced. The
-    /// description of the copy.
+    /// description of the copy. `copy_values` says where its value extents are there, and copies
+    /// those that are not.
     ///
     /// # Errors
     ///
-    /// `Corrupt` if it is damaged; `Full` when there is no room; or an I/O error.
-    pub(crate) fn copy_to(&self, to: &Arc<ExtentStore>) -> Result<ExtentMeta> {
+    /// `Corrupt` if it is damaged; `Full` when there is no room; or an I/O error; those of
+    /// `copy_values`.
+    pub(crate) fn copy_to(
+        &self,
+        to: &Arc<ExtentStore>,
+        copy_values: &mut dyn FnMut(&ValueExtent) -> Result<ValueMeta>,
+    ) -> Result<ExtentMeta> {
         let mut damages = Vec::new();
         self.verify(&mut damages);
         if let Some(damage) = damages.into_iter().next() {
             return Err(Error::corrupt(damage));
         }
+        let listed = self.values().iter().zip(&*self.meta().values);
+        let copied = listed.map(|(values, one)| Ok(ValueUse { of: copy_values(values)?, ..*one }));
+        let values = copied.collect::<Result<Arc<[ValueUse]>>>()?;
         let bytes = self.load_bytes(0, self.meta().location.len)?;
         let reserved = to.reserve(self.meta().location.len)?;
         to.write(&reserved.location(), &bytes)?;
-        Ok(self.meta().at(reserved.keep()))
+        let location = reserved.keep();
+        Ok(ExtentMeta { location, values, ..self.meta().clone() })
     }
 }

@@ -6,6 +6,36 @@ use crate::record::{FORMAT, Reader, checksum, put_u32, put_u64, reads_format};
 pub(super) const FOOTER_LEN: usize = 64;
 const MAGIC: &[u8; 4] = b"TEXT";
 
+/// Checks magic and checksum of the footer of an extent of any kind, whose description in the
+/// journal has `journal_checksum`; what follows them.
+pub(super) fn check<'a>(
+    magic: &[u8; 4],
+    extent: u64,
+    journal_checksum: u32,
+    bytes: &'a [u8],
+) -> Result<Reader<'a>, Malformed> {
+    let short = || too_short(bytes.len());
+    let mut reader = Reader::new(bytes);
+    if reader.take(4).ok_or_else(short)? != magic {
+        let expected = format!("magic {}", magic.escape_ascii());
+        return Err(Malformed::new(expected, format!("{:02x?}", &bytes[..4])));
+    }
+    let sum = reader.u32().ok_or_else(short)?;
+    let computed = checksum(&[extent], &bytes[8..]);
+    if sum != computed {
+        return Err(Malformed::checksum(sum, computed));
+    }
+    if sum != journal_checksum {
+        let expected = format!("checksum {journal_checksum:#010x}, as the journal has it");
+        return Err(Malformed::new(expected, format!("{sum:#010x}")));
+    }
+    Ok(reader)
+}
+
+pub(super) fn too_short(len: usize) -> Malformed {
+    Malformed::new(format!("{FOOTER_LEN} bytes"), format!("{len}"))
+}
+
 /// Where the parts of an extent lie, and how much there is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Footer {
@@ -53,21 +83,9 @@ impl Footer {
         journal_checksum: u32,
         bytes: &[u8],
     ) -> Result<Footer, Malformed> {
-        let too_short = || Malformed::new("64 bytes", format!("{}", bytes.len()));
-        let mut reader = Reader::new(bytes);
-        if reader.take(4).ok_or_else(too_short)? != MAGIC {
-            return Err(Malformed::new("magic TEXT", format!("{:02x?}", &bytes[..4])));
-        }
-        let sum = reader.u32().ok_or_else(too_short)?;
-        let computed = checksum(&[extent], &bytes[8..]);
-        if sum != computed {
-            return Err(Malformed::checksum(sum, computed));
-        }
-        if sum != journal_checksum {
-            let expected = format!("checksum {journal_checksum:#010x}, as the journal has it");
-            return Err(Malformed::new(expected, format!("{sum:#010x}")));
-        }
-        let (footer, id, version) = Footer::fields(&mut reader).ok_or_else(too_short)?;
+        let mut reader = check(MAGIC, extent, journal_checksum, bytes)?;
+        let (footer, id, version) =
+            Footer::fields(&mut reader).ok_or_else(|| too_short(bytes.len()))?;
         if id != extent || !reads_format(version) {
             let expected = format!("extent {extent}, version {FORMAT}");
             return Err(Malformed::new(expected, format!("extent {id}, version {version}")));

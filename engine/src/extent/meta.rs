@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use super::values::{self, ValueUse};
 use crate::mvcc::KeyInterval;
 use crate::record::{Lsn, Reader, put_bytes, put_u32, put_u64};
 use crate::tier::Location;
@@ -30,11 +31,13 @@ pub(crate) struct ExtentMeta {
     pub(crate) greatest_key: Vec<u8>,
     /// The checksum field of its footer: ties the journal to these bytes and no others.
     pub(crate) footer_checksum: u32,
+    /// The value extents that its records refer to, ascending by id.
+    pub(crate) values: Arc<[ValueUse]>,
 }
 
 impl ExtentMeta {
-    /// Appends the description of `docs/format.md`, but for the number of range tombstones and
-    /// whether there is one sequence number.
+    /// Appends the description of `docs/format.md`, but for the number of range tombstones, whether
+    /// there is one sequence number, and the value extents.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         put_u64(out, self.id);
         put_u32(out, self.location.file);
@@ -67,8 +70,20 @@ impl ExtentMeta {
             smallest_key: reader.bytes()?.to_vec(),
             greatest_key: reader.bytes()?.to_vec(),
             footer_checksum: reader.u32()?,
+            values: [].into(),
         };
         meta.is_sound().then_some(meta)
+    }
+
+    /// Appends the value extents.
+    pub(crate) fn encode_values(&self, out: &mut Vec<u8>) {
+        values::encode(&self.values, out);
+    }
+
+    /// Reads the value extents that follow a description.
+    pub(crate) fn with_values(mut self, reader: &mut Reader<'_>) -> Option<ExtentMeta> {
+        self.values = values::decode(reader)?.into();
+        self.is_sound().then_some(self)
     }
 
     /// Whether the numbers can be true together.
@@ -80,6 +95,7 @@ impl ExtentMeta {
             && self.smallest_seq <= self.greatest_seq
             && (!self.one_seq || self.smallest_seq == self.greatest_seq && self.tombstones == 0)
             && self.smallest_key <= self.greatest_key
+            && values::are_sound(&self.values)
     }
 
     /// The description once all records have the sequence number `seq`.
@@ -87,9 +103,24 @@ impl ExtentMeta {
         ExtentMeta { smallest_seq: seq, greatest_seq: seq, one_seq: true, ..self.clone() }
     }
 
-    /// The description of the same bytes in another place.
-    pub(crate) fn at(&self, location: Location) -> ExtentMeta {
-        ExtentMeta { location, ..self.clone() }
+    /// Whether it is of the same bytes, wherever they and the values lie.
+    pub(crate) fn is_copy_of(&self, other: &ExtentMeta) -> bool {
+        let pairs = || self.values.iter().zip(&*other.values);
+        let alike = |(a, b): (&ValueUse, &ValueUse)| a.bytes == b.bytes && a.of.is_copy_of(&b.of);
+        let same = ExtentMeta {
+            location: self.location,
+            values: Arc::clone(&self.values),
+            ..other.clone()
+        };
+        *self == same
+            && self.location.len == other.location.len
+            && self.values.len() == other.values.len()
+            && pairs().all(alike)
+    }
+
+    /// The greatest id that it names: its own, or a value extent's.
+    pub(crate) fn last_id(&self) -> u64 {
+        self.values.last().map_or(self.id, |one| one.of.id.max(self.id))
     }
 
     /// The sequence number of all records, where that is not in the blocks.
@@ -156,6 +187,7 @@ mod tests {
             smallest_key: b"a".to_vec(),
             greatest_key: b"zebra".to_vec(),
             footer_checksum: 0x1234_5678,
+            values: [].into(),
         }
     }
 

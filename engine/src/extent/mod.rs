@@ -4,8 +4,8 @@
 //! A file for each part: [`block`], [`filter`], [`summary`], [`index`], [`ranges`] and [`footer`]
 //! know their own bytes; [`builder`] lays them out; [`reader`] opens, searches and owns an extent;
 //! [`cursor`] walks it, [`blocks`] walks several for a merge, [`ahead`] has them read many blocks
-//! at once, and [`reuse`] takes blocks over undecoded; [`verify`] checks all of it; [`heat`] counts
-//! reads.
+//! at once, and [`reuse`] takes blocks over undecoded; [`values`] keeps large values apart from
+//! the records; [`verify`] checks all of it; [`heat`] counts reads.
 
 mod ahead;
 mod block;
@@ -16,6 +16,7 @@ mod copy;
 mod cursor;
 mod filter;
 mod footer;
+mod frame;
 mod heat;
 mod index;
 mod meta;
@@ -26,6 +27,7 @@ mod reader;
 mod reuse;
 mod salvage;
 mod summary;
+mod values;
 mod varint;
 mod verify;
 
@@ -35,12 +37,15 @@ pub(crate) mod tests;
 pub(crate) use ahead::ReadAhead;
 pub(crate) use block::Block;
 pub(crate) use blocks::{Ahead, BlockWalk};
-pub(crate) use builder::{ExtentBuilder, Format};
+pub(crate) use builder::{BuiltExtent, ExtentBuilder, Format};
 pub(crate) use cursor::ExtentCursor;
 pub(crate) use meta::{Described, ExtentMeta};
 pub(crate) use reader::{Extent, Found};
 pub(crate) use reuse::WholeBlock;
 pub(crate) use summary::BlockSummary;
+pub(crate) use values::{
+    Layout, ValueExtent, ValueExtents, ValueMeta, ValueUse, ValueWriter, values_of,
+};
 
 /// The cache of blocks.
 pub(crate) type BlockCache = crate::cache::Cache<Block>;

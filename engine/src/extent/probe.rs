@@ -11,8 +11,10 @@ use super::footer::{FOOTER_LEN, Footer};
 use super::index::Index;
 use super::reader::Parts;
 use super::{ExtentMeta, ranges, summary};
-use crate::record::{Lsn, mended};
+use crate::record::{Kind, Lsn, mended};
 use crate::tier::Location;
+
+pub(crate) use super::values::probe::values;
 
 /// The extent that a part alone is taken to be of.
 const EXTENT: u64 = 1;
@@ -95,6 +97,7 @@ fn walk_block(block: Block) -> bool {
     while stepped.is_ok()
         && let Some(entry) = cursor.entry()
     {
+        assert!(entry.kind != Kind::Reference || entry.reference().is_some());
         places.push((entry.key.to_vec(), entry.seq));
         stepped = cursor.next();
     }
@@ -146,6 +149,7 @@ pub(crate) fn extent(bytes: &[u8]) -> bool {
         smallest_key: Vec::new(),
         greatest_key: vec![0xff; 8],
         footer_checksum: sum,
+        values: [].into(),
     };
     let Some(parts) = Parts::decode(&meta, &right) else { return false };
     walk_index(&parts.index);

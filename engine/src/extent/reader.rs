@@ -22,11 +22,13 @@ use super::block::{Block, BlockCursor};
 use super::filter;
 use super::heat::Heat;
 use super::index::{Index, IndexEntry};
+use super::values::{ValueExtent, ValueExtents, ValueMeta, ValueUse};
 use super::{BlockCache, BlockSummary, Described, ExtentCursor, ExtentMeta, Malformed, ReadAhead};
 use crate::cache::Below;
 use crate::error::{Damage, Error, Result};
+use crate::limits::MAX_VALUE_LEN;
 use crate::mvcc::Tombstones;
-use crate::record::{Kind, LSN_MAX, Lsn};
+use crate::record::{Apart, Kind, LSN_MAX, Lsn, Reference};
 use crate::tier::ExtentStore;
 
 pub(super) use parts::Parts;
@@ -36,12 +38,33 @@ const INSTALLED: u8 = 1;
 const OBSOLETE: u8 = 2;
 
 /// The version of a key that a look-up found.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub(crate) struct Found {
     pub(crate) seq: Lsn,
+    /// A put, wherever the value lies.
     pub(crate) kind: Kind,
+    value: FoundValue,
+}
+
+#[derive(Clone, Debug)]
+enum FoundValue {
     /// Shares the memory of the cached block.
-    pub(crate) value: Bytes,
+    Here(Bytes),
+    Apart(Apart),
+}
+
+impl Found {
+    /// The value.
+    ///
+    /// # Errors
+    ///
+    /// Where it lies apart: `Corrupt` if it does not check out; or on an I/O error.
+    pub(crate) fn into_value(self) -> Result<Bytes> {
+        match self.value {
+            FoundValue::Here(value) => Ok(value),
+            FoundValue::Apart(apart) => apart.read(),
+        }
+    }
 }
 
 /// An extent.
@@ -58,6 +81,8 @@ pub(crate) struct Extent {
     /// Some key is in it in several versions, as far as is known: of an extent that was written
     /// since the opening.
     has_versions: bool,
+    /// What its records refer to, in the order of the description's list.
+    values: Box<[Arc<ValueExtent>]>,
 }
 
 impl Described for Arc<Extent> {
@@ -83,30 +108,50 @@ impl Described for Arc<Extent> {
 impl Extent {
     /// An extent that a durable edit names, its space already taken. Reads nothing yet.
     pub(crate) fn open(meta: ExtentMeta, store: Arc<ExtentStore>) -> Arc<Extent> {
-        Extent::new(meta, store, None, INSTALLED, false)
+        Extent::open_among(meta, store, &mut ValueExtents::new())
+    }
+
+    /// As [`Extent::open`]. Value extents that it lists are those of `known`, which gets those that
+    /// it has not.
+    pub(crate) fn open_among(
+        meta: ExtentMeta,
+        store: Arc<ExtentStore>,
+        known: &mut ValueExtents,
+    ) -> Arc<Extent> {
+        let mut open = |of: &ValueMeta| {
+            let new = || ValueExtent::new(*of, Arc::clone(&store));
+            let values = Arc::clone(known.entry(of.id).or_insert_with(new));
+            values.name();
+            values
+        };
+        let values = meta.values.iter().map(|one| open(&one.of)).collect();
+        Extent::new((meta, values), store, None, INSTALLED, false)
     }
 
     /// An extent that was just written and that no edit names yet. Filter and index are taken
     /// from its bytes, since compactions and readers are about to use them.
     pub(super) fn written(
-        meta: ExtentMeta,
+        (meta, values): (ExtentMeta, Box<[Arc<ValueExtent>]>),
         store: Arc<ExtentStore>,
         bytes: &[u8],
         has_versions: bool,
     ) -> Arc<Extent> {
         let parts = Parts::decode(&meta, bytes);
         debug_assert!(parts.is_some(), "what is written can be read back");
-        Extent::new(meta, store, parts, WRITTEN, has_versions)
+        Extent::new((meta, values), store, parts, WRITTEN, has_versions)
     }
 
     /// As [`Extent::written`], but nobody is about to read it: it holds no memory until somebody
     /// does.
-    pub(super) fn written_unread(meta: ExtentMeta, store: Arc<ExtentStore>) -> Arc<Extent> {
-        Extent::new(meta, store, None, WRITTEN, false)
+    pub(super) fn written_unread(
+        (meta, values): (ExtentMeta, Box<[Arc<ValueExtent>]>),
+        store: Arc<ExtentStore>,
+    ) -> Arc<Extent> {
+        Extent::new((meta, values), store, None, WRITTEN, false)
     }
 
     fn new(
-        meta: ExtentMeta,
+        (meta, values): (ExtentMeta, Box<[Arc<ValueExtent>]>),
         store: Arc<ExtentStore>,
         parts: Option<Parts>,
         state: u8,
@@ -121,6 +166,7 @@ impl Extent {
             state: AtomicU8::new(state),
             heat: Heat::default(),
             has_versions,
+            values,
         })
     }
 
@@ -136,14 +182,47 @@ impl Extent {
 
     /// The edit that adds it is durable, or may be: from now on the space is the journal's.
     pub(crate) fn installed(&self) {
-        debug_assert_ne!(self.state.load(Ordering::Relaxed), OBSOLETE, "removed for good");
-        self.state.store(INSTALLED, Ordering::Release);
+        let before = self.state.swap(INSTALLED, Ordering::AcqRel);
+        debug_assert_ne!(before, OBSOLETE, "removed for good");
+        if before == WRITTEN {
+            self.values.iter().for_each(|values| values.name());
+        }
     }
 
     /// The edit that removes it is durable: the space goes back with the last reader.
     pub(crate) fn mark_obsolete(&self) {
-        debug_assert_eq!(self.state.load(Ordering::Relaxed), INSTALLED, "removed once");
-        self.state.store(OBSOLETE, Ordering::Release);
+        let before = self.state.swap(OBSOLETE, Ordering::AcqRel);
+        debug_assert_eq!(before, INSTALLED, "removed once");
+        if before == INSTALLED {
+            self.values.iter().for_each(|values| values.unname());
+        }
+    }
+
+    /// The value extents that its records refer to.
+    pub(crate) fn values(&self) -> &[Arc<ValueExtent>] {
+        &self.values
+    }
+
+    /// A value that a record of it refers to.
+    pub(super) fn apart(&self, at: Reference) -> Result<Apart> {
+        if at.value_len as usize > MAX_VALUE_LEN {
+            let malformed = Malformed::new(
+                format!("values of at most {MAX_VALUE_LEN} bytes"),
+                format!("one of {}", at.value_len),
+            );
+            return Err(self.corrupt(0, "records", malformed));
+        }
+        Ok(Apart { from: Arc::clone(self.value_extent(&at)?) as _, at })
+    }
+
+    /// The value extent that a record of it refers to.
+    pub(super) fn value_extent(&self, at: &Reference) -> Result<&Arc<ValueExtent>> {
+        let found = self.values.binary_search_by_key(&at.extent, |values| values.meta().id);
+        found.map(|n| &self.values[n]).map_err(|_| {
+            let expected = "references to value extents that the journal lists with it";
+            let malformed = Malformed::new(expected, format!("one to {}", at.extent));
+            self.corrupt(0, "records", malformed)
+        })
     }
 
     /// Takes the place of `replaced`: it will be read as often as the one of them that was read
@@ -179,12 +258,15 @@ impl Extent {
         let block = self.block(parts, n, cache)?;
         let mut cursor = BlockCursor::new(block, Vec::with_capacity(key.len()));
         cursor.seek(key, at).map_err(|_| self.bad_entry(parts, n))?;
-        let found = cursor.entry().filter(|e| e.key == key).map(|e| (e.seq, e.kind));
-        Ok(found.zip(cursor.value_range()).map(|((seq, kind), range)| Found {
-            seq: one_seq.unwrap_or(seq),
-            kind,
-            value: cursor.block().value(range),
-        }))
+        let Some(entry) = cursor.entry().filter(|e| e.key == key) else { return Ok(None) };
+        let seq = one_seq.unwrap_or(entry.seq);
+        if let Some(at) = entry.reference() {
+            let value = FoundValue::Apart(self.apart(at)?);
+            return Ok(Some(Found { seq, kind: Kind::Put, value }));
+        }
+        let kind = entry.kind;
+        let value = cursor.value_range().map(|range| cursor.block().value(range));
+        Ok(value.map(|value| Found { seq, kind, value: FoundValue::Here(value) }))
     }
 
     /// Its range tombstones, which end where it ends.
@@ -245,11 +327,13 @@ impl Extent {
         entries.iter().for_each(|entry| cache.remove(self.meta.id, entry.offset));
     }
 
-    /// Bytes of memory that filter, index and range tombstones hold, once they are loaded.
+    /// Bytes of memory that filter, index and range tombstones hold, once they are loaded, and the
+    /// list of value extents.
     pub(crate) fn memory(&self) -> usize {
-        self.parts.get().map_or(0, |Parts { filter, index, ranges }| {
+        let parts = self.parts.get().map_or(0, |Parts { filter, index, ranges }| {
             filter.memory() + index.memory() + ranges.memory()
-        })
+        });
+        parts + self.values.len() * (size_of::<ValueUse>() + size_of::<Arc<ValueExtent>>())
     }
 
     /// Block `n`, from the cache or from the store, for a user: it enters the cache, and counts for

@@ -4,7 +4,7 @@
 
 use bytes::Bytes;
 
-use super::block::{check_seal, reseal};
+use super::frame::{check_seal, reseal};
 use super::reader::Parts;
 use super::summary::{self, BlockSummary};
 use super::{BlockCache, Extent, Format, ReadAhead};

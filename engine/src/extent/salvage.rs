@@ -6,7 +6,7 @@ use super::block::BlockCursor;
 use super::{Extent, Malformed, ReadAhead};
 use crate::error::{Damage, Error, Result};
 use crate::mvcc::Tombstones;
-use crate::record::EntryRef;
+use crate::record::{EntryRef, Kind};
 
 impl Extent {
     /// The range tombstones that can be read.
@@ -21,7 +21,8 @@ impl Extent {
     }
 
     /// Hands the newest version of each key that can be read to `each`, in the order of keys. What
-    /// cannot be read goes to `lost`: a block alone where the index is sound, else everything.
+    /// cannot be read goes to `lost`: a block alone where the index is sound, else everything; of
+    /// values that lie apart each alone, with its key.
     ///
     /// # Errors
     ///
@@ -56,7 +57,16 @@ impl Extent {
             {
                 if last.as_deref() != Some(entry.key) {
                     last = Some(entry.key.to_vec());
-                    each(&EntryRef { seq: self.meta().one_seq().unwrap_or(entry.seq), ..entry })?;
+                    let seq = self.meta().one_seq().unwrap_or(entry.seq);
+                    let read = |at| self.apart(at).and_then(|apart| apart.read());
+                    match entry.reference().map(read).transpose() {
+                        Ok(None) => each(&EntryRef { seq, ..entry })?,
+                        Ok(Some(value)) => {
+                            let (kind, value) = (Kind::Put, &value[..]);
+                            each(&EntryRef { seq, kind, value, ..entry })?;
+                        }
+                        Err(error) => lost.push(self.lost_value(offset, entry.key, &error)),
+                    }
                 }
                 stepped = cursor.next();
             }
@@ -66,6 +76,13 @@ impl Extent {
             }
         }
         Ok(())
+    }
+
+    fn lost_value(&self, offset: u32, key: &[u8], error: &Error) -> Damage {
+        const MOST: usize = 64;
+        let damage = self.loss(offset, "value", error);
+        let key = key[..key.len().min(MOST)].escape_ascii().to_string();
+        Damage { what: format!("{}, of the key that begins with {key:?}", damage.what), ..damage }
     }
 
     fn loss(&self, offset: u32, what: &str, error: &Error) -> Damage {

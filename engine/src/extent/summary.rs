@@ -46,7 +46,7 @@ impl BlockSummary {
         self.deletes += u32::from(entry.kind == Kind::Delete);
         self.smallest_seq = self.smallest_seq.min(entry.seq);
         self.greatest_seq = self.greatest_seq.max(entry.seq);
-        self.raw_bytes += (entry.key.len() + entry.value.len()) as u64;
+        self.raw_bytes += entry.raw_len();
     }
 
     /// Whether it was to be compressed like this.

@@ -1,5 +1,6 @@
 //! Checks all of an extent against its checksums, against itself, and against the journal.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::block::{Block, BlockCursor};
@@ -9,11 +10,11 @@ use super::{BlockSummary, Extent, ExtentMeta, Malformed, ReadAhead};
 use crate::error::{Damage, Error};
 use crate::mvcc::{Tombstone, Tombstones};
 use crate::options::Compression;
-use crate::record::{EntryRef, Kind, Lsn};
+use crate::record::{EntryRef, Kind, Lsn, Reference};
 
 impl Extent {
-    /// Reads the whole extent from the store and appends all damage to `report`. Gives the number
-    /// of structures that were checked.
+    /// Reads the whole extent from the store and appends all damage to `report`: its references
+    /// too, but not the values that they lead to. Gives the number of structures that were checked.
     pub(crate) fn verify(&self, report: &mut Vec<Damage>) -> u64 {
         let mut check = Check { extent: self, report, checked: 0 };
         let footer = self.load_tail().and_then(|tail| Ok((self.footer(&tail)?, tail)));
@@ -43,6 +44,10 @@ struct Tally {
     last: Option<(Vec<u8>, Lsn)>,
     /// The last key that a range tombstone may reach.
     reach: Option<Vec<u8>>,
+    /// Of the block under way.
+    references: Vec<Reference>,
+    /// Bytes referred to, by value extent.
+    referred: BTreeMap<u64, u64>,
 }
 
 impl Tally {
@@ -53,7 +58,8 @@ impl Tally {
         });
         self.records += 1;
         self.deletes += u64::from(entry.kind == Kind::Delete);
-        self.raw_bytes += (entry.key.len() + entry.value.len()) as u64;
+        self.raw_bytes += entry.raw_len();
+        self.references.extend(entry.reference());
         self.smallest_seq = Some(self.smallest_seq.map_or(entry.seq, |seq| seq.min(entry.seq)));
         self.greatest_seq = self.greatest_seq.max(entry.seq);
         self.first_key.get_or_insert_with(|| entry.key.to_vec());
@@ -90,7 +96,13 @@ impl Tally {
                     && self.greatest_seq == meta.greatest_seq)
             && self.first_key.as_ref() == Some(&meta.smallest_key)
             && last == Some(&meta.greatest_key)
+            && self.referred.iter().map(|(id, bytes)| (*id, *bytes)).eq(uses(meta))
     }
+}
+
+/// The value extents of a description, and the bytes that are referred to.
+fn uses(meta: &ExtentMeta) -> impl Iterator<Item = (u64, u64)> {
+    meta.values.iter().map(|one| (one.of.id, one.bytes))
 }
 
 struct Check<'a> {
@@ -133,6 +145,7 @@ impl Check<'_> {
                 let offset = index.entries()[n].offset;
                 self.report.push(self.extent.damage(offset, "block", malformed));
             }
+            self.references(&mut tally);
         }
         ranges.into_iter().flat_map(Tombstones::iter).for_each(|t| tally.add_tombstone(t));
         let meta = self.extent.meta();
@@ -140,6 +153,17 @@ impl Check<'_> {
             let expected = format!("{} records as the journal describes them", meta.records);
             let malformed = Malformed::new(expected, format!("{} others", tally.records));
             self.report.push(self.extent.damage(0, "records", malformed));
+        }
+    }
+}
+
+impl Check<'_> {
+    /// Checks that the references of a block lead to values.
+    fn references(&mut self, tally: &mut Tally) {
+        for at in std::mem::take(&mut tally.references) {
+            *tally.referred.entry(at.extent).or_default() += u64::from(at.len);
+            let found = self.extent.value_extent(&at).and_then(|values| values.check(&at));
+            self.take("reference", found);
         }
     }
 }

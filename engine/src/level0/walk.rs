@@ -5,7 +5,7 @@ use crate::error::Result;
 use crate::memtable::{Record, record_at};
 use crate::mvcc::DrainedMap;
 use crate::pm::Region;
-use crate::record::{Cursor, EntryRef, Lsn};
+use crate::record::{Apart, Cursor, EntryRef, Lsn};
 
 /// A position among the records that an index leads to.
 pub(super) struct Walk<'a, P> {
@@ -107,5 +107,9 @@ impl<P: Position> Cursor for Undrained<'_, P> {
 
     fn entry(&self) -> Option<EntryRef<'_>> {
         self.walk.record().map(|(_, record)| record.entry())
+    }
+
+    fn apart(&self) -> Result<Option<Apart>> {
+        Ok(None)
     }
 }

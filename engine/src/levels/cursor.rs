@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::error::Result;
 use crate::extent::{BlockCache, Extent, ExtentCursor, ReadAhead};
-use crate::record::{Cursor, EntryRef, LSN_MAX, Lsn};
+use crate::record::{Apart, Cursor, EntryRef, LSN_MAX, Lsn};
 
 /// A position in sorted extents that have no key in common. It opens an extent when it gets there.
 #[derive(Debug)]
@@ -115,6 +115,10 @@ impl Cursor for LevelCursor {
 
     fn entry(&self) -> Option<EntryRef<'_>> {
         self.position.as_ref()?.1.entry()
+    }
+
+    fn apart(&self) -> Result<Option<Apart>> {
+        self.position.as_ref().map_or(Ok(None), |(_, cursor)| cursor.apart())
     }
 }
 

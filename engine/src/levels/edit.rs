@@ -110,11 +110,7 @@ impl<E: Described> Op<E> {
                 put_u64(out, *id);
             }
             Op::AddRun { table, run, extents, loaded } => {
-                head(out, if *loaded { 16 } else { 10 }, *table);
-                put_u64(out, *run);
-                put_u32(out, extents.len() as u32);
-                // An edit that was to number them may have been refused.
-                extents.iter().for_each(|extent| extent.as_written().encode(out));
+                add_run(out, (*table, *run), extents, *loaded);
             }
             Op::CommitRun { table, run, lsn } => numbers(out, 11, *table, &[*run, *lsn]),
             Op::DropRun { table, run } => numbers(out, 12, *table, &[*run]),
@@ -137,9 +133,10 @@ impl<E: Described> Op<E> {
     }
 }
 
-/// Which of three kinds it is depends on what the extent has.
+/// Which of four kinds it is depends on what the extent has.
 fn add_extent(out: &mut Vec<u8>, table: TableId, level: u8, meta: &ExtentMeta) {
     let kind = match meta.tombstones {
+        _ if !meta.values.is_empty() => 22,
         0 if meta.one_seq => 18,
         0 => 4,
         _ => 15,
@@ -147,8 +144,38 @@ fn add_extent(out: &mut Vec<u8>, table: TableId, level: u8, meta: &ExtentMeta) {
     head(out, kind, table);
     out.push(level);
     meta.encode(out);
-    if meta.tombstones > 0 {
+    if kind == 22 || kind == 15 {
         put_u32(out, meta.tombstones);
+    }
+    if kind == 22 {
+        out.push(u8::from(meta.one_seq));
+        meta.encode_values(out);
+    }
+}
+
+/// The extents as they were written: an edit that was to number them may have been refused.
+fn add_run<E: Described>(
+    out: &mut Vec<u8>,
+    (table, run): (TableId, u64),
+    extents: &[E],
+    loaded: bool,
+) {
+    let has_references = extents.iter().any(|extent| !extent.as_written().values.is_empty());
+    let kind = match (has_references, loaded) {
+        (true, _) => 23,
+        (false, true) => 16,
+        (false, false) => 10,
+    };
+    numbers(out, kind, table, &[run]);
+    if has_references {
+        out.push(u8::from(loaded));
+    }
+    put_u32(out, extents.len() as u32);
+    for meta in extents.iter().map(Described::as_written) {
+        meta.encode(out);
+        if has_references {
+            meta.encode_values(out);
+        }
     }
 }
 
@@ -192,6 +219,14 @@ impl Op<Arc<ExtentMeta>> {
                 let (run, loaded) = (reader.u64()?, kind == 16);
                 Op::AddRun { table, run, extents: descriptions(reader)?, loaded }
             }
+            22 => {
+                let level = reader.u8()?;
+                Op::AddExtent { table, level, extent: Arc::new(referring(reader)?) }
+            }
+            23 => {
+                let (run, loaded) = (reader.u64()?, flag(reader)?);
+                Op::AddRun { table, run, extents: some_referring(reader)?, loaded }
+            }
             11 => Op::CommitRun { table, run: reader.u64()?, lsn: reader.u64()? },
             12 => Op::DropRun { table, run: reader.u64()? },
             13 => Op::TableOptions { table, options: TableOptions::decode(reader.bytes()?)? },
@@ -218,6 +253,31 @@ impl Op<Arc<ExtentMeta>> {
             }
             _ => return None,
         })
+    }
+}
+
+/// An extent that has references.
+fn referring(reader: &mut Reader<'_>) -> Option<ExtentMeta> {
+    let mut meta = ExtentMeta::decode(reader)?;
+    meta.tombstones = reader.u32()?;
+    meta.one_seq = flag(reader)?;
+    meta.with_values(reader).filter(|meta| !meta.values.is_empty())
+}
+
+/// Extents of which one at least has references.
+fn some_referring(reader: &mut Reader<'_>) -> Option<Vec<Arc<ExtentMeta>>> {
+    let mut extents = Vec::new();
+    for _ in 0..reader.u32()? {
+        extents.push(Arc::new(ExtentMeta::decode(reader)?.with_values(reader)?));
+    }
+    extents.iter().any(|meta| !meta.values.is_empty()).then_some(extents)
+}
+
+fn flag(reader: &mut Reader<'_>) -> Option<bool> {
+    match reader.u8()? {
+        0 => Some(false),
+        1 => Some(true),
+        _ => None,
     }
 }
 
@@ -288,6 +348,7 @@ impl Edit<Arc<ExtentMeta>> {
 pub(super) mod tests {
     use super::*;
     use crate::extent::tests::{Entry, sim_store, write_extent};
+    use crate::extent::{ValueMeta, ValueUse};
     use crate::tier::Location;
 
     pub(in crate::levels) fn meta(id: u64, from: &str, to: &str) -> Arc<ExtentMeta> {
@@ -304,7 +365,16 @@ pub(super) mod tests {
             smallest_key: from.into(),
             greatest_key: to.into(),
             footer_checksum: 77,
+            values: [].into(),
         })
+    }
+
+    /// As [`meta`], with records that refer to values in extent `of`.
+    pub(in crate::levels) fn referring(id: u64, from: &str, to: &str, of: u64) -> Arc<ExtentMeta> {
+        let location = Location { file: 1, offset: of * 16_384, len: 5000 };
+        let of = ValueMeta { id: of, location, values: 2, footer_checksum: 88 };
+        let values = [ValueUse { of, bytes: 4000 }].into();
+        Arc::new(ExtentMeta { values, ..ExtentMeta::clone(&meta(id, from, to)) })
     }
 
     fn add_run(run: u64, loaded: bool) -> Op<Arc<ExtentMeta>> {
@@ -339,6 +409,14 @@ pub(super) mod tests {
             add_run(11, true),
             Op::MoveFromRun { table: 3, run: 11, level: 2, ids: vec![9, 10] },
             Op::AddExtent { table: 3, level: 1, extent: meta(7, "c", "d").numbered(5) },
+            Op::AddExtent { table: 3, level: 1, extent: referring(14, "e", "f", 15) },
+            Op::AddExtent { table: 3, level: 1, extent: referring(16, "g", "h", 15).numbered(5) },
+            Op::AddRun {
+                table: 3,
+                run: 17,
+                extents: vec![referring(18, "a", "b", 19)],
+                loaded: true,
+            },
         ];
         Edit { ops }
     }
@@ -347,11 +425,11 @@ pub(super) mod tests {
     fn round_trips() {
         let edit = one_of_each();
         let bytes = edit.encode();
-        assert_eq!(Edit::decode(&bytes, 21), Some(edit));
-        assert_eq!(Edit::decode(&bytes, 20), None, "bytes left over");
-        assert_eq!(Edit::decode(&bytes, 22), None, "an operation missing");
+        assert_eq!(Edit::decode(&bytes, 24), Some(edit));
+        assert_eq!(Edit::decode(&bytes, 23), None, "bytes left over");
+        assert_eq!(Edit::decode(&bytes, 25), None, "an operation missing");
         for len in 0..bytes.len() {
-            assert_eq!(Edit::decode(&bytes[..len], 21), None);
+            assert_eq!(Edit::decode(&bytes[..len], 24), None);
         }
     }
 

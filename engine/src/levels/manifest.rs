@@ -137,7 +137,7 @@ impl Manifest {
         self.number > 0
             && self.lsn < LSN_MAX
             && self.edit.ops.iter().all(belongs)
-            && State::default().apply(&self.edit).is_ok()
+            && State::default().apply(&self.edit).is_ok_and(|a| a.state.value_extents().is_ok())
     }
 
     /// The file of backup `number`.
@@ -225,7 +225,7 @@ pub(crate) fn probe(bytes: &[u8]) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::levels::edit::tests::{meta, one_of_each};
+    use crate::levels::edit::tests::{meta, one_of_each, referring};
     use crate::options::TableOptions;
     use crate::os::sim::Machine;
 
@@ -236,6 +236,7 @@ mod tests {
             Op::TableOptions { table: 3, options: TableOptions::new().filter_bits(0) },
             Op::AddExtent { table: 3, level: 1, extent: meta(5, "a", "b") },
             Op::AddExtent { table: 3, level: 2, extent: Arc::new(meta(6, "a", "z").numbered(7)) },
+            Op::AddExtent { table: 3, level: 3, extent: referring(7, "a", "m", 9) },
         ];
         Manifest {
             database_id: [7; 16],

@@ -17,7 +17,7 @@ use super::version::Level;
 use crate::error::Result;
 use crate::extent::{BlockCache, Described, Extent, Found, ReadAhead};
 use crate::mvcc::DrainedMap;
-use crate::record::{Cursor, EntryRef, LSN_MAX, Lsn};
+use crate::record::{Apart, Cursor, EntryRef, LSN_MAX, Lsn};
 
 /// A committed run.
 #[derive(Clone, Debug)]
@@ -72,8 +72,9 @@ impl<'a> ReadRun<'a> {
         if drained.get(key) >= self.lsn {
             return Ok(None);
         }
-        let found = extent.get(key, LSN_MAX, cache)?;
-        Ok(found.map(|found| Found { seq: self.lsn, ..found }))
+        let mut found = extent.get(key, LSN_MAX, cache)?;
+        found.iter_mut().for_each(|found| found.seq = self.lsn);
+        Ok(found)
     }
 
     /// A cursor over what D does not cover, for the reader that `ahead` is of.
@@ -143,6 +144,10 @@ impl Cursor for RunCursor<'_> {
 
     fn entry(&self) -> Option<EntryRef<'_>> {
         self.inner.entry().map(|entry| EntryRef { seq: self.lsn, ..entry })
+    }
+
+    fn apart(&self) -> Result<Option<Apart>> {
+        self.inner.apart()
     }
 }
 

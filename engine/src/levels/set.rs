@@ -27,7 +27,7 @@ use super::journal::{self, Journal, JournalFloor, Prepared, Replayed};
 use super::state::{Applied, Broken, State};
 use super::version::{Level, Version};
 use crate::error::{Damage, Error, ErrorKind, Result};
-use crate::extent::{Extent, ExtentMeta};
+use crate::extent::{Extent, ExtentMeta, ValueExtents, values_of};
 use crate::mvcc::{Horizon, Timeline};
 use crate::os::Files;
 use crate::record::{Lsn, TableId};
@@ -121,9 +121,15 @@ impl VersionSet {
     ) -> Result<VersionSet> {
         let (journal, edits) = Journal::open(&*files, directory, floor, read_only)?;
         let described = replay(&journal, &edits)?;
-        let taken: Vec<Location> = described.extents().map(|meta| meta.location).collect();
+        let values = described.value_extents().map_err(|broken| {
+            let offset = edits.last().map_or(0, |last| last.offset);
+            journal.refuse(offset, format!("edits to keep {}", broken.name), broken.detail)
+        })?;
+        let extents = described.extents().map(|meta| meta.location);
+        let taken: Vec<Location> =
+            extents.chain(values.values().map(|values| values.location)).collect();
         let store = ExtentStore::open(Arc::clone(&files), directory, &taken, read_only)?;
-        let state = described.map(|meta| Extent::open((**meta).clone(), Arc::clone(&store)));
+        let state = opened(&described, &store);
         let mut set = VersionSet::assemble(files, directory, store, journal, state, read_only);
         set.replayed = edits.len() as u64;
         if !read_only {
@@ -155,7 +161,7 @@ impl VersionSet {
         let (journal, edits, lost) = Journal::open_readable(&*files, directory)?;
         let described = replay_readable(&edits);
         let store = ExtentStore::open(Arc::clone(&files), directory, &[], true)?;
-        let state = described.map(|meta| Extent::open((**meta).clone(), Arc::clone(&store)));
+        let state = opened(&described, &store);
         Ok((VersionSet::assemble(files, directory, store, journal, state, true), lost))
     }
 
@@ -413,7 +419,8 @@ impl VersionSet {
         for extent in state.extents() {
             checked += extent.verify(report);
         }
-        checked
+        let values = values_of(state.extents());
+        checked + values.values().map(|values| values.verify(report)).sum::<u64>()
     }
 
     fn damage_of(&self, error: &Error) -> Damage {
@@ -431,6 +438,13 @@ impl VersionSet {
 /// The error for an edit that is refused.
 fn refused(broken: &Broken) -> Error {
     Error::invalid(format!("an edit is refused by {}: {}", broken.name, broken.detail))
+}
+
+/// The same state with extents to read; those that refer to one value extent share it.
+fn opened(described: &State<Arc<ExtentMeta>>, store: &Arc<ExtentStore>) -> State {
+    let mut values = ValueExtents::new();
+    described
+        .map(|meta| Extent::open_among(ExtentMeta::clone(meta), Arc::clone(store), &mut values))
 }
 
 fn replay(journal: &Journal, edits: &[Replayed]) -> Result<State<Arc<ExtentMeta>>> {

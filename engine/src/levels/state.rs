@@ -14,7 +14,7 @@ use std::time::Duration;
 use super::edit::{Edit, Op};
 use super::run::Run;
 use super::version::{Level, Version};
-use crate::extent::{Described, Extent};
+use crate::extent::{Described, Extent, ValueMeta};
 use crate::mvcc::{TimeMark, Timeline};
 use crate::options::TableOptions;
 use crate::record::{Lsn, TableId};
@@ -133,6 +133,20 @@ impl<E: Described> State<E> {
         });
         let pending = self.pending.values().map(|pending| &pending.extents);
         in_tables.chain(pending).flat_map(|level| level.extents().iter())
+    }
+
+    /// The value extents that extents refer to.
+    ///
+    /// # Errors
+    ///
+    /// Two extents describe one differently.
+    pub(super) fn value_extents(&self) -> Result<BTreeMap<u64, ValueMeta>, Broken> {
+        let mut known = BTreeMap::new();
+        for one in self.extents().flat_map(|extent| extent.meta().values.iter()) {
+            let first = known.entry(one.of.id).or_insert(one.of);
+            invariants::values_are_described_alike(first, &one.of)?;
+        }
+        Ok(known)
     }
 
     /// The same state, each extent put in another form.
@@ -302,7 +316,7 @@ impl<E: Described> Draft<E> {
         self.check_extent_is_new(table, extent.meta().id)?;
         self.level(table, level)?.push(extent.clone());
         let counters = &mut self.state.counters;
-        counters.next_extent = counters.next_extent.max(extent.meta().id.saturating_add(1));
+        counters.next_extent = counters.next_extent.max(extent.meta().last_id().saturating_add(1));
         Ok(())
     }
 
@@ -329,7 +343,7 @@ impl<E: Described> Draft<E> {
         }
         let extents = Level::new(extents.to_vec());
         invariants::run_is_disjoint(&extents, table, run)?;
-        let greatest = extents.extents().iter().map(|e| e.meta().id).fold(run, u64::max);
+        let greatest = extents.extents().iter().map(|e| e.meta().last_id()).fold(run, u64::max);
         let counters = &mut self.state.counters;
         counters.next_extent = counters.next_extent.max(greatest.saturating_add(1));
         self.state.pending.insert(run, PendingRun { table, extents, loaded });

@@ -2,12 +2,13 @@
 //!
 //! Everything here works on extents, or on their descriptions alone: see [`Described`].
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{LevelCursor, Run};
 use crate::error::Result;
-use crate::extent::{BlockCache, Described, Extent, Found, ReadAhead};
+use crate::extent::{BlockCache, Described, Extent, Found, ReadAhead, ValueMeta};
 use crate::mvcc::{DrainedMap, KeyInterval, Time, Timeline};
 use crate::options::TableOptions;
 use crate::record::{Lsn, TableId};
@@ -38,6 +39,7 @@ pub(crate) struct Level<E = Arc<Extent>> {
     bytes: u64,
     records: u64,
     tombstones: u64,
+    referred: u64,
 }
 
 impl<E: Described> Default for Level<E> {
@@ -53,7 +55,9 @@ impl<E: Described> Level<E> {
         let bytes = extents.iter().map(|e| u64::from(e.meta().location.len)).sum();
         let records = extents.iter().map(|e| e.meta().records).sum();
         let tombstones = extents.iter().map(|e| u64::from(e.meta().tombstones)).sum();
-        Level { extents: extents.into(), bytes, records, tombstones }
+        let lists = extents.iter().flat_map(|e| &*e.meta().values);
+        let referred = lists.map(|one| one.bytes).sum();
+        Level { extents: extents.into(), bytes, records, tombstones, referred }
     }
 
     /// The first two neighbours that break the invariant.
@@ -94,6 +98,11 @@ impl<E: Described> Level<E> {
     /// Bytes on the tier.
     pub(crate) fn bytes(&self) -> u64 {
         self.bytes
+    }
+
+    /// Bytes of values that its extents refer to.
+    pub(crate) fn referred(&self) -> u64 {
+        self.referred
     }
 
     /// Records, superseded ones and deletes included.
@@ -174,9 +183,15 @@ impl<E: Described> Version<E> {
         self.level(n).map_or(&[], |level| level.overlapping(interval))
     }
 
-    /// Bytes of all layers of level 1.
-    pub(crate) fn bytes_in_layers(&self) -> u64 {
-        self.levels.iter().take(usize::from(LAYERS)).map(Level::bytes).sum()
+    /// The value extents that extents of levels and runs refer to, by id, with the bytes that they
+    /// refer to. Costs a look at each entry of their lists.
+    pub(crate) fn live_values(&self) -> BTreeMap<u64, (ValueMeta, u64)> {
+        let mut live = BTreeMap::new();
+        let all = self.levels.iter().chain(self.runs.iter().map(|run| &run.extents));
+        for one in all.flat_map(|level| level.extents().iter()).flat_map(|e| &*e.meta().values) {
+            live.entry(one.of.id).or_insert((one.of, 0)).1 += one.bytes;
+        }
+        live
     }
 
     /// Whether no level deeper than `n` can have `key`: a tombstone in level `n` hides nothing

@@ -32,7 +32,7 @@ impl<'a> Record<'a> {
         let mut r = Reader::new(bytes);
         let (seq, table) = (r.u64()?, r.u32()?);
         let (key_len, value_len) = (r.u32()? as usize, r.u32()? as usize);
-        let kind = Kind::from_u8(r.u8()?)?;
+        let kind = Kind::from_u8(r.u8()?).filter(|kind| *kind != Kind::Reference)?;
         if r.take(3)? != [0; 3] || key_len > MAX_KEY_LEN || value_len > MAX_VALUE_LEN {
             return None;
         }

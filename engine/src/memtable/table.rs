@@ -12,7 +12,7 @@ use super::{Index, IndexCursor, Rebuilt};
 use crate::error::Result;
 use crate::mvcc::{Tombstone, TombstoneList, Tombstones};
 use crate::pm::Region;
-use crate::record::{Cursor, EntryRef, Kind, LSN_MAX, Lsn};
+use crate::record::{Apart, Cursor, EntryRef, Kind, LSN_MAX, Lsn};
 
 /// Records in the region with an index in DRAM.
 #[derive(Debug)]
@@ -202,5 +202,9 @@ impl Cursor for RecordCursor<'_> {
 
     fn entry(&self) -> Option<EntryRef<'_>> {
         self.record().map(|(_, record)| record.entry())
+    }
+
+    fn apart(&self) -> Result<Option<Apart>> {
+        Ok(None)
     }
 }

@@ -3,7 +3,7 @@
 
 use crate::error::Result;
 use crate::mvcc::KeyInterval;
-use crate::record::{Cursor, EntryRef, Lsn};
+use crate::record::{Apart, Cursor, EntryRef, Lsn};
 
 /// A part of what `inner` shows. Steps over hidden versions cost as much as shown ones.
 pub(crate) struct ClippedCursor<C> {
@@ -73,6 +73,10 @@ impl<C: Cursor> Cursor for ClippedCursor<C> {
 
     fn entry(&self) -> Option<EntryRef<'_>> {
         self.inner.entry().filter(|entry| self.interval.contains(entry.key))
+    }
+
+    fn apart(&self) -> Result<Option<Apart>> {
+        self.inner.apart()
     }
 }
 

@@ -12,7 +12,7 @@
 use std::cmp::Ordering;
 
 use crate::error::Result;
-use crate::record::{Cursor, EntryRef, Lsn};
+use crate::record::{Apart, Cursor, EntryRef, Lsn};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Direction {
@@ -140,6 +140,10 @@ impl Cursor for MergingCursor<'_> {
     fn entry(&self) -> Option<EntryRef<'_>> {
         self.inputs.get(self.current?)?.entry()
     }
+
+    fn apart(&self) -> Result<Option<Apart>> {
+        self.current.map_or(Ok(None), |current| self.inputs[current].apart())
+    }
 }
 
 #[cfg(test)]
@@ -189,6 +193,10 @@ pub(super) mod tests {
 
         fn entry(&self) -> Option<EntryRef<'_>> {
             self.list.get(self.at?).map(Entry::as_ref)
+        }
+
+        fn apart(&self) -> Result<Option<Apart>> {
+            Ok(None)
         }
     }
 

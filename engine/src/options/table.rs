@@ -3,11 +3,16 @@
 use std::time::Duration;
 
 use crate::error::{Error, Result};
+use crate::limits::MAX_VALUE_LEN;
 use crate::mvcc::micros;
+use crate::record::Reader;
 
 /// Shorter than records are dated by, it would mean nothing.
 const SHORTEST_TTL: Duration = Duration::from_secs(1);
 const LONGEST_TTL: Duration = Duration::from_secs(1000 * 366 * 86_400);
+
+/// Shorter ones are not worth a reference and an access of their own.
+const LARGE_VALUES: std::ops::RangeInclusive<u32> = 512..=MAX_VALUE_LEN as u32;
 
 /// What a table is created with, and keeps: see
 /// [`Database::create_table`](crate::Database::create_table).
@@ -23,6 +28,7 @@ pub struct TableOptions {
     pub(crate) block_size: u32,
     pub(crate) filter_bits: u8,
     pub(crate) ttl: Option<Duration>,
+    pub(crate) large_values: Option<u32>,
 }
 
 impl Default for TableOptions {
@@ -32,9 +38,10 @@ impl Default for TableOptions {
 }
 
 impl TableOptions {
-    /// Blocks of 16 KiB, filters of 10 bits a key, records that do not expire.
+    /// Blocks of 16 KiB, filters of 10 bits a key, records that do not expire, all values beside
+    /// their keys.
     pub const fn new() -> TableOptions {
-        TableOptions { block_size: 16 * 1024, filter_bits: 10, ttl: None }
+        TableOptions { block_size: 16 * 1024, filter_bits: 10, ttl: None, large_values: None }
     }
 
     /// Bytes of records in a block before compression, from 1 KiB to 1 MiB; 16 KiB by default. A
@@ -74,13 +81,29 @@ impl TableOptions {
         self
     }
 
+    /// Values of so many bytes and more are kept apart from their keys on disk: 512 to 1048576; by
+    /// default none are. Compactions move what stands in their place, and not them, so a value is
+    /// written once by the drain that takes it out of the region (or by a bulk load), and again
+    /// only when more than half of the values around it are gone.
+    ///
+    /// It pays from a few KiB on, where values are large beside their keys and are read one by one.
+    /// A look-up on disk costs one read more, of exactly the value; ranges read those at once that
+    /// lie near each other, as most do that were written together. Values that lie apart are not in
+    /// the block cache, and each is compressed alone. Values that were replaced or deleted may take
+    /// about as many bytes as the others.
+    #[must_use]
+    pub const fn large_values(mut self, threshold: u32) -> TableOptions {
+        self.large_values = Some(threshold);
+        self
+    }
+
     /// The time to live, in the clock's unit.
     pub(crate) fn ttl_micros(&self) -> Option<u64> {
         self.ttl.map(micros)
     }
 
     pub(crate) fn check(&self) -> Result<()> {
-        let TableOptions { block_size, filter_bits, ttl } = self;
+        let TableOptions { block_size, filter_bits, ttl, large_values } = self;
         if !(1 << 10..=1 << 20).contains(block_size) {
             let message = format!("a block size of {block_size} bytes: it takes 1024 to 1048576");
             return Err(Error::invalid(message));
@@ -92,6 +115,10 @@ impl TableOptions {
             let message = format!("a time to live of {ttl:?}: it takes a second to 1000 years");
             return Err(Error::invalid(message));
         }
+        if let Some(from) = large_values.filter(|from| !LARGE_VALUES.contains(from)) {
+            let message = format!("large values from {from} bytes on: it takes 512 to 1048576");
+            return Err(Error::invalid(message));
+        }
         Ok(())
     }
 
@@ -99,22 +126,46 @@ impl TableOptions {
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.block_size.to_le_bytes());
         out.push(self.filter_bits);
-        out.extend(self.ttl_micros().map(u64::to_le_bytes).into_iter().flatten());
+        let ttl = self.ttl_micros().or(self.large_values.map(|_| 0));
+        out.extend(ttl.map(u64::to_le_bytes).into_iter().flatten());
+        out.extend(self.large_values.map(u32::to_le_bytes).into_iter().flatten());
     }
 
     /// Reads the fields; `None` if there are too few bytes or they say what cannot be.
     pub(crate) fn decode(bytes: &[u8]) -> Option<TableOptions> {
-        let (block_size, rest) = bytes.split_first_chunk()?;
-        let (filter_bits, ttl) = match rest {
-            [filter_bits] => (*filter_bits, None),
-            [filter_bits, ttl @ ..] => {
-                (*filter_bits, Some(u64::from_le_bytes(ttl.try_into().ok()?)))
-            }
-            [] => return None,
-        };
-        let ttl = ttl.map(Duration::from_micros);
-        let options =
-            TableOptions { block_size: u32::from_le_bytes(*block_size), filter_bits, ttl };
-        options.check().ok().map(|()| options)
+        let mut reader = Reader::new(bytes);
+        let (block_size, filter_bits) = (reader.u32()?, reader.u8()?);
+        let ttl = if reader.is_empty() { None } else { Some(reader.u64()?) };
+        let large_values = if reader.is_empty() { None } else { Some(reader.u32()?) };
+        // No time to live is said with what comes behind it alone.
+        let ttl = ttl.filter(|ttl| *ttl > 0 || large_values.is_none()).map(Duration::from_micros);
+        let options = TableOptions { block_size, filter_bits, ttl, large_values };
+        options.check().ok().filter(|()| reader.is_empty()).map(|()| options)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn options_round_trip_and_no_others_are_read() {
+        let (usual, hour) = (TableOptions::new(), Duration::from_secs(3600));
+        for options in [usual, usual.ttl(hour), usual.large_values(4096).ttl(hour)] {
+            let mut bytes = Vec::new();
+            options.encode(&mut bytes);
+            assert_eq!(TableOptions::decode(&bytes), Some(options));
+            assert_eq!(TableOptions::decode(&bytes[..bytes.len() - 1]), None);
+            assert_eq!(TableOptions::decode(&[&bytes[..], &[0]].concat()), None);
+        }
+        let (mut apart, mut zero) = (Vec::new(), Vec::new());
+        usual.large_values(1 << 20).encode(&mut apart);
+        assert_eq!(TableOptions::decode(&apart), Some(usual.large_values(1 << 20)));
+        usual.ttl(Duration::ZERO).encode(&mut zero);
+        assert_eq!(TableOptions::decode(&zero), None, "none is said by leaving it out");
+        for wrong in [0, 511, (1 << 20) + 1] {
+            assert!(usual.large_values(wrong).check().is_err());
+        }
+        assert!(usual.large_values(512).check().is_ok());
     }
 }

@@ -29,7 +29,7 @@ pub(crate) fn get(
         let above = in_memory.as_ref().map_or(0, |record| record.seq);
         if let Some(found) = view.newest_in_runs(key, above, at, cache)? {
             let shown = found.kind == Kind::Put && !is_hidden(view, key, found.seq, as_of)?;
-            return Ok(shown.then_some(found.value));
+            return shown.then(|| found.into_value()).transpose();
         }
     }
     if let Some(record) = in_memory {
@@ -38,7 +38,8 @@ pub(crate) fn get(
     }
     match view.version.get(key, at, cache)? {
         Some(found) if found.kind == Kind::Put => {
-            Ok((!is_hidden(view, key, found.seq, as_of)?).then_some(found.value))
+            let shown = !is_hidden(view, key, found.seq, as_of)?;
+            shown.then(|| found.into_value()).transpose()
         }
         _ => Ok(None),
     }

@@ -11,7 +11,7 @@ use crate::extent::{BlockCache, ReadAhead};
 use crate::limits::MAX_KEY_LEN;
 use crate::mvcc::{KeyInterval, after};
 use crate::read::AsOf;
-use crate::record::{Cursor, Kind, LSN_MAX};
+use crate::record::{Apart, Cursor, EntryRef, Kind, LSN_MAX};
 use crate::view::View;
 
 /// A range of keys with owned bounds.
@@ -123,6 +123,8 @@ fn next_key(key: &[u8]) -> Option<Vec<u8>> {
 pub(crate) struct Chunk {
     pub(crate) rows: usize,
     pub(crate) bytes: usize,
+    /// Without their values, which are empty then.
+    pub(crate) keys_only: bool,
 }
 
 /// Rows in the order in which they were read, one after the other in one buffer.
@@ -133,13 +135,16 @@ pub(crate) struct Rows {
     ends: Vec<(usize, usize)>,
     /// Whether the range has nothing beyond them.
     pub(crate) exhausted: bool,
+    /// Values that are still to be read, and where each begins.
+    apart: Vec<(usize, Apart)>,
 }
 
 impl Rows {
     fn with_room(chunk: Chunk) -> Rows {
         // A guess that most rows keep; the buffer grows where they do not.
         let bytes = Vec::with_capacity((chunk.rows * 128).min(chunk.bytes));
-        Rows { bytes, ends: Vec::with_capacity(chunk.rows), exhausted: false }
+        let ends = Vec::with_capacity(chunk.rows);
+        Rows { bytes, ends, exhausted: false, apart: Vec::new() }
     }
 
     fn push(&mut self, key: &[u8], value: &[u8]) {
@@ -147,6 +152,38 @@ impl Rows {
         let key_end = self.bytes.len();
         self.bytes.extend_from_slice(value);
         self.ends.push((key_end, self.bytes.len()));
+    }
+
+    /// Adds a row of which the value is here, or `apart`; or the key alone.
+    fn add(&mut self, key: &[u8], value: &[u8], apart: Option<Apart>, chunk: Chunk) {
+        match apart {
+            _ if chunk.keys_only => self.push(key, &[]),
+            Some(apart) => self.push_apart(key, apart),
+            None => self.push(key, value),
+        }
+    }
+
+    /// Leaves room for a value that lies apart.
+    fn push_apart(&mut self, key: &[u8], apart: Apart) {
+        self.bytes.extend_from_slice(key);
+        let key_end = self.bytes.len();
+        self.bytes.resize(key_end + apart.at.value_len as usize, 0);
+        self.ends.push((key_end, self.bytes.len()));
+        self.apart.push((key_end, apart));
+    }
+
+    /// Reads the values that lie apart, those that are near each other at once.
+    fn fetch(mut self) -> Result<Rows> {
+        let mut apart = std::mem::take(&mut self.apart);
+        apart.sort_unstable_by_key(|(_, apart)| (apart.at.extent, apart.at.offset));
+        for of_one in apart.chunk_by(|(_, a), (_, b)| a.at.extent == b.at.extent) {
+            let places: Vec<_> = of_one.iter().map(|(_, apart)| apart.at).collect();
+            let values = of_one[0].1.from.read_values(&places)?;
+            for ((start, _), value) in of_one.iter().zip(values) {
+                self.bytes[*start..start + value.len()].copy_from_slice(&value);
+            }
+        }
+        Ok(self)
     }
 
     fn is_full(&self, chunk: Chunk) -> bool {
@@ -227,15 +264,16 @@ pub(crate) fn forward(
     while let Some(entry) = cursor.entry() {
         if !range.below_upper(entry.key) {
             rows.exhausted = true;
-            return Ok(rows);
+            return rows.fetch();
         }
         let known = || rows.last_key() == Some(entry.key) || hidden.as_deref() == Some(entry.key);
         if entry.seq <= at && range.above_lower(entry.key) && !known() {
-            if entry.kind == Kind::Put && !is_hidden(entry.key, entry.seq)? {
+            if is_put(&entry) && !is_hidden(entry.key, entry.seq)? {
                 if rows.is_full(chunk) {
-                    return Ok(rows);
+                    return rows.fetch();
                 }
-                rows.push(entry.key, entry.value);
+                let apart = apart(&cursor, &entry)?;
+                rows.add(entry.key, entry.value, apart, chunk);
             } else {
                 let hidden = hidden.get_or_insert_default();
                 hidden.clear();
@@ -245,7 +283,7 @@ pub(crate) fn forward(
         cursor.next()?;
     }
     rows.exhausted = true;
-    Ok(rows)
+    rows.fetch()
 }
 
 /// The last rows of `range` at a moment, in descending order. The caller holds an epoch guard.
@@ -261,13 +299,14 @@ pub(crate) fn backward(
     let ranges = view.range_tombstones();
     let mut rows = Rows::with_room(chunk);
     let (mut key, mut value) = (Vec::new(), Vec::new());
+    let mut at_last: Option<Apart> = None;
     while let Some(entry) = cursor.entry() {
         if !range.above_lower(entry.key) {
             rows.exhausted = true;
-            return Ok(rows);
+            return rows.fetch();
         }
         if rows.is_full(chunk) {
-            return Ok(rows);
+            return rows.fetch();
         }
         key.clear();
         key.extend_from_slice(entry.key);
@@ -275,21 +314,32 @@ pub(crate) fn backward(
         let mut newest = None;
         while let Some(entry) = cursor.entry().filter(|entry| entry.key == key.as_slice()) {
             if entry.seq <= at {
-                newest = Some((entry.kind, entry.seq));
+                newest = Some((is_put(&entry), entry.seq));
                 value.clear();
                 value.extend_from_slice(entry.value);
+                at_last = apart(&cursor, &entry)?;
             }
             cursor.prev()?;
         }
-        if let Some((Kind::Put, seq)) = newest {
+        if let Some((true, seq)) = newest {
             let over = ranges.as_ref().map_or(Ok(0), |ranges| ranges.newest_over(&key, at))?;
             if over <= seq && seq > expired {
-                rows.push(&key, &value);
+                rows.add(&key, &value, at_last.take(), chunk);
             }
         }
     }
     rows.exhausted = true;
-    Ok(rows)
+    rows.fetch()
+}
+
+/// Where the value of the entry under a cursor lies, if it lies apart.
+fn apart(cursor: &impl Cursor, entry: &EntryRef<'_>) -> Result<Option<Apart>> {
+    if entry.kind == Kind::Reference { cursor.apart() } else { Ok(None) }
+}
+
+/// Whether the key has a value, wherever it lies.
+fn is_put(entry: &EntryRef<'_>) -> bool {
+    matches!(entry.kind, Kind::Put | Kind::Reference)
 }
 
 fn place_last(cursor: &mut impl Cursor, range: &KeyRange) -> Result<()> {

@@ -1,6 +1,6 @@
 //! The one way to walk sorted records, whatever holds them.
 
-use super::{Kind, Lsn};
+use super::{Apart, Kind, Lsn, Reference};
 use crate::error::Result;
 
 /// One record as a cursor shows it.
@@ -9,7 +9,21 @@ pub(crate) struct EntryRef<'a> {
     pub(crate) key: &'a [u8],
     pub(crate) seq: Lsn,
     pub(crate) kind: Kind,
+    /// Of a [`Kind::Reference`] where the value lies, else the value.
     pub(crate) value: &'a [u8],
+}
+
+impl EntryRef<'_> {
+    /// Where the value lies, if it lies apart.
+    pub(crate) fn reference(&self) -> Option<Reference> {
+        Some(self.value).filter(|_| self.kind == Kind::Reference).and_then(Reference::decode)
+    }
+
+    /// Bytes of key and value, as the user counts them.
+    pub(crate) fn raw_len(&self) -> u64 {
+        let value = self.reference().map_or(self.value.len(), |at| at.value_len as usize);
+        (self.key.len() + value) as u64
+    }
 }
 
 /// A position in sorted records: by key ascending, then by sequence number **descending**, so the
@@ -37,6 +51,13 @@ pub(crate) trait Cursor {
 
     /// The entry under the cursor.
     fn entry(&self) -> Option<EntryRef<'_>>;
+
+    /// The value of the entry under the cursor, if it lies apart. Reads nothing.
+    ///
+    /// # Errors
+    ///
+    /// `Corrupt` if it lies nowhere that the cursor knows.
+    fn apart(&self) -> Result<Option<Apart>>;
 }
 
 impl<C: Cursor + ?Sized> Cursor for Box<C> {
@@ -58,5 +79,9 @@ impl<C: Cursor + ?Sized> Cursor for Box<C> {
 
     fn entry(&self) -> Option<EntryRef<'_>> {
         (**self).entry()
+    }
+
+    fn apart(&self) -> Result<Option<Apart>> {
+        (**self).apart()
     }
 }

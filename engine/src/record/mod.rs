@@ -3,6 +3,7 @@
 mod checksum;
 mod cursor;
 mod decode;
+mod reference;
 mod version;
 
 #[cfg(any(test, feature = "testing"))]
@@ -10,6 +11,7 @@ pub(crate) use checksum::mended;
 pub(crate) use checksum::{Checksum, checksum};
 pub(crate) use cursor::{Cursor, EntryRef};
 pub(crate) use decode::{Reader, decode_end, encode_end, put_bytes, put_u32, put_u64};
+pub(crate) use reference::{Apart, ReadValue, Reference};
 pub(crate) use version::{FORMAT, reads_format};
 
 /// The number of a commit group, and the sequence number of its records.
@@ -44,6 +46,8 @@ pub(crate) enum Kind {
     RollBackPrepared = 6,
     /// A run of the commit is in extents that the journal has (system table only).
     SpilledRun = 7,
+    /// The key has a value that lies apart: see [`Reference`] (extents only).
+    Reference = 8,
     /// A table was created, dropped, renamed or truncated (system table only).
     TableEvent = 16,
     /// The opaque blob of a commit (system table only).
@@ -63,6 +67,7 @@ impl Kind {
             5 => Some(Kind::CommitPrepared),
             6 => Some(Kind::RollBackPrepared),
             7 => Some(Kind::SpilledRun),
+            8 => Some(Kind::Reference),
             16 => Some(Kind::TableEvent),
             17 => Some(Kind::Blob),
             18 => Some(Kind::Lock),

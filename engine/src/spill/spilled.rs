@@ -184,7 +184,8 @@ impl Spilled {
             let mut at = LSN_MAX;
             while let Some(found) = extent.get(key, at, cache)? {
                 if epochs.is_alive(found.seq) {
-                    return Ok(Some((found.kind == Kind::Put).then_some(found.value)));
+                    let put = found.kind == Kind::Put;
+                    return put.then(|| found.into_value()).transpose().map(Some);
                 }
                 at = found.seq - 1;
             }

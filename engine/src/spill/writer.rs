@@ -3,23 +3,59 @@
 use std::sync::Arc;
 
 use crate::error::Result;
-use crate::extent::{BlockCache, Extent, ExtentBuilder, Format};
+use crate::extent::{BlockCache, Extent, ExtentBuilder, Format, Layout, ValueExtents, ValueWriter};
 use crate::levels::VersionSet;
 use crate::options::{Compression, TableOptions};
-use crate::record::EntryRef;
-use crate::tier::Promise;
+use crate::record::{EntryRef, Kind};
+use crate::tier::{ExtentStore, Promise};
 
 /// Where extents are cut, at the next key.
 pub(crate) const EXTENT_BYTES: usize = 2 * 1024 * 1024;
 
 /// Writes extents that no edit names yet. Dropped, they give their space back.
 pub(crate) struct ExtentWriter {
+    into: Place,
+    building: Option<ExtentBuilder>,
+    values: ValueWriter,
+    extents: Vec<Arc<Extent>>,
+}
+
+/// Where and how they are written.
+struct Place {
     set: Arc<VersionSet>,
     /// For all that comes; `None` if nobody knows how much that is.
     promise: Option<Promise>,
     format: Format,
-    building: Option<ExtentBuilder>,
-    extents: Vec<Arc<Extent>>,
+}
+
+impl Layout for Place {
+    fn store(&self) -> &Arc<ExtentStore> {
+        self.set.store()
+    }
+
+    fn format(&self) -> Format {
+        self.format
+    }
+
+    fn extent_bytes(&self) -> usize {
+        EXTENT_BYTES
+    }
+
+    fn next_id(&self) -> u64 {
+        self.set.next_extent_id()
+    }
+
+    fn before_write(&self, bytes: u64) -> Result<()> {
+        match &self.promise {
+            Some(promise) => promise.spend(bytes),
+            None => self.store().promise(bytes, false)?.spend(bytes),
+        }
+        Ok(())
+    }
+
+    fn collects(&self, _: u64) -> bool {
+        false
+    }
 }
 
 impl ExtentWriter {
@@ -34,16 +70,20 @@ impl ExtentWriter {
         bytes: u64,
         makes_space: bool,
     ) -> Result<ExtentWriter> {
-        let (promise, set) = (set.store().promise(bytes, makes_space)?, Arc::clone(set));
-        let (format, building, extents) = (short_lived(), None, Vec::new());
-        Ok(ExtentWriter { set, promise: Some(promise), format, building, extents })
+        let promise = Some(set.store().promise(bytes, makes_space)?);
+        Ok(ExtentWriter::into(Place { set: Arc::clone(set), promise, format: short_lived() }))
     }
 
     /// A writer of extents that stay as they are, however many, and that nobody reads yet. Space is
     /// asked for as they come.
     pub(crate) fn lasting(set: &Arc<VersionSet>, format: Format) -> ExtentWriter {
-        let (set, building, extents) = (Arc::clone(set), None, Vec::new());
-        ExtentWriter { set, promise: None, format, building, extents }
+        ExtentWriter::into(Place { set: Arc::clone(set), promise: None, format })
+    }
+
+    fn into(into: Place) -> ExtentWriter {
+        // Nothing that comes has references.
+        let values = ValueWriter::new(ValueExtents::new());
+        ExtentWriter { into, building: None, values, extents: Vec::new() }
     }
 
     /// Appends a record, which sorts after all before it.
@@ -58,23 +98,24 @@ impl ExtentWriter {
         if let Some(done) = self.building.take_if(is_full) {
             self.write(done)?;
         }
-        let new = || ExtentBuilder::new(self.set.next_extent_id(), self.format);
-        self.building.get_or_insert_with(new).add(entry);
+        let reference = self.values.place(&entry, &self.into)?;
+        let new = || ExtentBuilder::new(self.into.next_id(), self.into.format);
+        let building = self.building.get_or_insert_with(new);
+        match &reference {
+            None => building.add(entry),
+            Some(value) => building.add(EntryRef { kind: Kind::Reference, value, ..entry }),
+        }
         Ok(())
     }
 
     fn write(&mut self, done: ExtentBuilder) -> Result<()> {
-        let (built, store) = (done.finish(), self.set.store());
-        let len = built.bytes.len() as u64;
-        self.extents.push(match &self.promise {
-            Some(promise) => {
-                promise.spend(len);
-                built.write_filling(store, &BlockCache::new(0), |_, _| false)?
-            }
-            None => {
-                store.promise(len, false)?.spend(len);
-                built.write_unread(store)?
-            }
+        let mut built = done.finish();
+        self.values.describe(&mut built, &self.into)?;
+        self.into.before_write(built.bytes.len() as u64)?;
+        let store = self.into.store();
+        self.extents.push(match &self.into.promise {
+            Some(_) => built.write_filling(store, &BlockCache::new(0), |_, _| false)?,
+            None => built.write_unread(store)?,
         });
         Ok(())
     }
@@ -92,8 +133,8 @@ impl ExtentWriter {
     }
 }
 
-/// Whatever the tables have: it is read a few times at most, and soon merged into a level.
+/// Whatever the tables have: it is read a few times at most, and soon merged into a level, which
+/// takes large values out.
 fn short_lived() -> Format {
-    let TableOptions { block_size, filter_bits, .. } = TableOptions::new();
-    Format { compression: Compression::None, block_bytes: block_size as usize, filter_bits }
+    Format::of(TableOptions::new(), Compression::None)
 }

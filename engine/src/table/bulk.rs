@@ -25,7 +25,8 @@ use crate::read::KeyRange;
 use crate::record::{Cursor, EntryRef, Kind, LSN_MAX};
 use crate::spill::{EXTENT_BYTES, ExtentWriter};
 
-/// What a load holds in memory: the extent under way, which may grow a little beyond its size.
+/// What a load holds in memory: the extent under way, which may grow a little beyond its size. With
+/// large values as much again, for the value extent under way.
 const HELD: usize = EXTENT_BYTES + EXTENT_BYTES / 8;
 
 /// So many rows of the table in front of the next loaded key are passed one by one.
@@ -47,7 +48,8 @@ pub enum Existing {
 ///
 /// Nobody sees any of it before [`BulkLoad::finish`], and everybody all of it from then on, at the
 /// place in the order of commits that `finish` takes. Dropping it before that leaves nothing
-/// behind. It holds about 2 MiB of memory, however much is loaded.
+/// behind. It holds about 2 MiB of memory, however much is loaded; 4 MiB in a table whose large
+/// values lie apart.
 ///
 /// `finish` is to others what a transaction is that writes every key from the first to the last,
 /// gaps included. It waits up to 10 s for transactions that have locked any of them; whoever wants
@@ -82,6 +84,8 @@ pub struct BulkLoad {
     existing: Existing,
     last: Option<Vec<u8>>,
     state: State,
+    /// Bytes that it holds in memory.
+    held: usize,
 }
 
 enum State {
@@ -98,17 +102,14 @@ impl BulkLoad {
         let pinned = table.slot.pin();
         pinned.core.check()?;
         let options = pinned.core.view().version.options;
-        let format = Format {
-            compression: shared.load_compression,
-            block_bytes: options.block_size as usize,
-            filter_bits: options.filter_bits,
-        };
+        let format = Format::of(options, shared.load_compression);
         let writer = ExtentWriter::lasting(&shared.set, format);
-        shared.write_memory.changed(0, HELD);
+        let held = if options.large_values.is_some() { 2 * HELD } else { HELD };
+        shared.write_memory.changed(0, held);
         // The cache gives way.
         shared.bell.ring();
         let state = State::Writing(Box::new(writer));
-        Ok(BulkLoad { table: table.clone(), pinned, existing, last: None, state })
+        Ok(BulkLoad { table: table.clone(), pinned, existing, last: None, state, held })
     }
 
     /// Adds a key with its value.
@@ -225,11 +226,11 @@ impl BulkLoad {
         Ok(())
     }
 
-    /// The rows of the table from a key to the end of the load.
+    /// The rows of the table from a key to the end of the load, without their values.
     fn rows(&self, from: &[u8], range: &KeyRange) -> Range {
         let rest = KeyRange { lower: Bound::Included(from.to_vec()), upper: range.upper.clone() };
         let now = Arc::new(self.shared().snapshots.register());
-        Range::new(&self.table, rest, now, || None)
+        Range::new(&self.table, rest, now, || None).keys_only()
     }
 
     fn exists(&self, key: &[u8]) -> Error {
@@ -244,7 +245,7 @@ impl BulkLoad {
 
 impl Drop for BulkLoad {
     fn drop(&mut self) {
-        self.table.shared.write_memory.changed(HELD, 0);
+        self.table.shared.write_memory.changed(self.held, 0);
     }
 }
 

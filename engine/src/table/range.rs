@@ -41,6 +41,7 @@ pub struct Range {
     left: usize,
     exhausted: bool,
     refused: Option<Error>,
+    keys_only: bool,
 }
 
 impl Range {
@@ -65,6 +66,7 @@ impl Range {
             next_rows: FIRST_ROWS,
             left: usize::MAX,
             refused: refused(),
+            keys_only: false,
         }
     }
 
@@ -94,10 +96,16 @@ impl Range {
         self
     }
 
+    /// Gives keys alone, with empty values; those that lie apart are not read.
+    pub(crate) fn keys_only(mut self) -> Range {
+        self.keys_only = true;
+        self
+    }
+
     fn chunk(&mut self) -> Chunk {
         let rows = self.next_rows.min(self.left);
         self.next_rows = (self.next_rows * 2).min(MOST_ROWS);
-        Chunk { rows, bytes: CHUNK_BYTES }
+        Chunk { rows, bytes: CHUNK_BYTES, keys_only: self.keys_only }
     }
 
     fn fill_front(&mut self) -> Result<()> {

@@ -6,7 +6,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::compaction::{Situation, pick};
 use crate::extent::tests::{Entry, forward};
-use crate::extent::{Found, ReadAhead};
+use crate::extent::{Found, ReadAhead, ValueMeta};
 use crate::levels::{LAYERS, LevelCursor};
 use crate::mvcc::{KeyInterval, SnapshotRegistry, Tombstone, Watermark};
 use crate::options::{Compression, TableOptions};
@@ -39,13 +39,18 @@ pub(in crate::compaction) struct Fixture {
 
 impl Fixture {
     pub(in crate::compaction) fn new(shape: Shape) -> Fixture {
+        Fixture::with_options(shape, TableOptions::new())
+    }
+
+    pub(in crate::compaction) fn with_options(shape: Shape, options: TableOptions) -> Fixture {
         let files = SimFiles::new();
         files.create_directory(Path::new("/db")).unwrap();
         let set =
             VersionSet::create_empty(Arc::clone(&files) as _, Path::new("/db"), [1; 16]).unwrap();
         let table = set.allocate_table_id();
         let op = Op::CreateTable { table, created_lsn: 1, name: "t".into() };
-        set.apply(Edit { ops: vec![op] }, 1).unwrap();
+        let options = Op::TableOptions { table, options };
+        set.apply(Edit { ops: vec![op, options] }, 1).unwrap();
         let visible = Arc::new(Watermark::new(0));
         let snapshots = SnapshotRegistry::new(Arc::clone(&visible));
         let cache = Arc::new(BlockCache::new(16 << 20));
@@ -84,12 +89,14 @@ impl Fixture {
             store: self.set.store(),
             cache: &self.cache,
             replaces: &below,
+            values: values_of(&below),
+            collects: &|_| false,
             horizon: &horizon,
             expired: version.expired_at(&self.set.timeline(), horizon.oldest_time()),
             bottom: |key: &[u8]| version.is_bottom(LAYERS, key),
             ranges: &ranges,
             extent_bytes: self.shape.extent_bytes,
-            format: self.shape.format(LAYERS, TableOptions::new()),
+            format: self.shape.format(LAYERS, version.options),
             reuse,
             promise: &store.promise(bytes(&below) + len, false).unwrap(),
             before_write: &|_| {},
@@ -156,7 +163,7 @@ impl Fixture {
         let extents = version.levels.iter().filter_map(|level| level.find(key));
         let over = extents.map(|e| e.tombstones().unwrap().newest_over(key, lsn)).max();
         let shown = |f: &Found| f.kind == Kind::Put && over.is_none_or(|over| over <= f.seq);
-        found.filter(shown).map(|f| f.value.to_vec())
+        found.filter(shown).map(|f| f.into_value().unwrap().to_vec())
     }
 }
 
@@ -166,6 +173,11 @@ pub(in crate::compaction) fn key(n: u16) -> Vec<u8> {
 
 fn value(n: u16, lsn: Lsn) -> Vec<u8> {
     format!("{n}@{lsn}/").repeat(20).into_bytes()
+}
+
+/// Every third one is a large one.
+fn longer(n: u16, lsn: Lsn) -> Vec<u8> {
+    if n.is_multiple_of(3) { value(n, lsn).repeat(9) } else { value(n, lsn) }
 }
 
 type Model = BTreeMap<u16, Option<Vec<u8>>>;
@@ -182,8 +194,11 @@ proptest! {
             ),
             1..14,
         ),
+        apart in any::<bool>(),
     ) {
-        let fixture = Fixture::new(SHAPE);
+        let options = TableOptions::new();
+        let options = if apart { options.large_values(512) } else { options };
+        let fixture = Fixture::with_options(SHAPE, options);
         let mut now = Model::new();
         let mut held = Vec::new();
         for (lsn, (batch, snapshot, range)) in (1u64..).zip(rounds) {
@@ -197,7 +212,7 @@ proptest! {
             }
             let mut records = Vec::new();
             for (n, put) in batch {
-                let value = put.then(|| value(n, lsn));
+                let value = put.then(|| longer(n, lsn));
                 records.push(match &value {
                     Some(value) => Entry::put(&key(n), lsn, value),
                     None => Entry::delete(&key(n), lsn),
@@ -222,7 +237,12 @@ proptest! {
         let named: u64 = {
             let version = fixture.set.version(fixture.table).unwrap();
             let extents = version.levels.iter().flat_map(|l| l.extents().iter());
-            extents.map(|e| u64::from(e.meta().location.len).next_multiple_of(16_384)).sum()
+            let extents = extents.map(|e| e.meta().location.len);
+            let values = version.live_values();
+            let is_live = |of: &ValueMeta, live: u64| 2 * live >= u64::from(of.values_end());
+            prop_assert!(values.values().all(|(of, live)| is_live(of, *live)), "{:?}", values);
+            let values = values.values().map(|(of, _)| of.location.len);
+            extents.chain(values).map(|len| u64::from(len).next_multiple_of(16_384)).sum()
         };
         prop_assert_eq!(fixture.set.store().space().taken_bytes, named, "no space is leaked");
         let found = fixture.files.crash(Survive::Nothing);
@@ -363,6 +383,8 @@ fn a_failed_sync_poisons_and_a_full_disk_does_not() {
             store: fixture.set.store(),
             cache: &fixture.cache,
             replaces: &[],
+            values: values_of(&[]),
+            collects: &|_| false,
             horizon: &horizon,
             expired: 0,
             bottom: |_: &[u8]| true,
@@ -418,10 +440,30 @@ fn what_was_cached_stays_cached() {
 }
 
 #[test]
-fn readers_go_on_while_extents_are_replaced() {
-    let fixture = Fixture::new(SHAPE);
+fn many_small_value_extents_become_few() {
+    let shape = Shape { level1_bytes: 1 << 30, extent_bytes: 100_000, ..SHAPE };
+    let fixture = Fixture::with_options(shape, TableOptions::new().large_values(512));
+    let value = |n: u16| value(n, u64::from(n)).repeat(9);
+    // What comes between them comes into one extent.
     fixture.visible.raise(1);
-    fixture.drain((0..400).map(|n| Entry::put(&key(n), 1, &value(n, 1))).collect());
+    fixture.drain([0, 700].map(|n| Entry::put(&key(n), 1, b"small")).to_vec());
+    let mut jobs = 0;
+    for n in 2..=200 {
+        fixture.visible.raise(u64::from(n));
+        fixture.drain(vec![Entry::put(&key(n), u64::from(n), &value(n))]);
+        jobs += fixture.settle();
+    }
+    let live = fixture.set.version(fixture.table).unwrap().live_values();
+    assert!(live.len() < 64 && jobs < 8, "{} value extents after {jobs} jobs", live.len());
+    (2..=200).for_each(|n| assert_eq!(fixture.get(&key(n), 300), Some(value(n))));
+    fixture.verify();
+}
+
+#[test]
+fn readers_go_on_while_extents_are_replaced() {
+    let fixture = Fixture::with_options(SHAPE, TableOptions::new().large_values(512));
+    fixture.visible.raise(1);
+    fixture.drain((0..400).map(|n| Entry::put(&key(n), 1, &longer(n, 1))).collect());
     std::thread::scope(|scope| {
         for start in [0, 200] {
             let fixture = &fixture;
@@ -429,13 +471,14 @@ fn readers_go_on_while_extents_are_replaced() {
                 for n in (0..400).cycle().skip(start).take(20_000) {
                     let version = fixture.set.version(fixture.table).unwrap();
                     let found = version.get(&key(n), LSN_MAX, &fixture.cache).unwrap().unwrap();
-                    assert_eq!(found.value, value(n, found.seq));
+                    let seq = found.seq;
+                    assert_eq!(found.into_value().unwrap(), longer(n, seq));
                 }
             });
         }
         for lsn in 2..40 {
             fixture.visible.raise(lsn);
-            fixture.drain((0..400).map(|n| Entry::put(&key(n), lsn, &value(n, lsn))).collect());
+            fixture.drain((0..400).map(|n| Entry::put(&key(n), lsn, &longer(n, lsn))).collect());
             fixture.settle();
         }
     });

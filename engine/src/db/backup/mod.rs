@@ -10,6 +10,7 @@ mod restore;
 mod set;
 mod take;
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use crate::db::open::files_of;
@@ -34,7 +35,7 @@ pub struct BackupInfo {
     pub tables: u64,
     /// Extents in it.
     pub extents: u64,
-    /// Bytes of them.
+    /// Bytes of them, and of values that lie apart.
     pub bytes: u64,
     /// Of these, bytes that the set had not from an earlier backup.
     pub added_bytes: u64,
@@ -42,13 +43,17 @@ pub struct BackupInfo {
 
 impl BackupInfo {
     fn of(manifest: &Manifest) -> BackupInfo {
+        let listed = manifest.extents().flat_map(|extent| extent.values.iter());
+        let values: BTreeMap<u64, u32> =
+            listed.map(|one| (one.of.id, one.of.location.len)).collect();
         BackupInfo {
             number: manifest.number,
             commit: manifest.lsn,
             created: manifest.created,
             tables: manifest.tables() as u64,
             extents: manifest.extents().count() as u64,
-            bytes: manifest.extents().map(|extent| u64::from(extent.location.len)).sum(),
+            bytes: manifest.extents().map(|extent| u64::from(extent.location.len)).sum::<u64>()
+                + values.values().map(|len| u64::from(*len)).sum::<u64>(),
             added_bytes: manifest.added,
         }
     }

@@ -1,6 +1,7 @@
 //! Making a database of a backup: extents first, each checked and copied; then a region without
 //! records, whose LSNs go on after the backup's; at last the journal, which makes it a database.
 
+use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -9,12 +10,12 @@ use crate::db::create::{Content, create_with};
 use crate::db::open::{Presence, files_of, lock, look};
 use crate::db::{Database, OpenHow};
 use crate::error::{Error, Result};
-use crate::extent::{Extent, ExtentMeta};
+use crate::extent::{Extent, ExtentMeta, ValueExtent, ValueMeta};
 use crate::levels::{Edit, Manifest, Op};
 use crate::options::Options;
 use crate::os::Files;
 use crate::table::WriteBatch;
-use crate::tier::ExtentStore;
+use crate::tier::{ExtentStore, Location};
 
 /// Makes a database of backup `number` in `to`.
 pub(super) fn restore((path, number): (&Path, u64), to: &Path, options: &Options) -> Result<()> {
@@ -61,11 +62,21 @@ fn copy(
     from: &Arc<ExtentStore>,
     to: &Arc<ExtentStore>,
 ) -> Result<Edit<Arc<ExtentMeta>>> {
+    let mut values: BTreeMap<Location, ValueMeta> = BTreeMap::new();
+    let mut copy_values = |source: &ValueExtent| {
+        let from = source.meta().location;
+        if let Some(there) = values.get(&from) {
+            return Ok(*there);
+        }
+        let there = source.copy_to(to)?;
+        values.insert(from, there);
+        Ok(there)
+    };
     let moved = |op: &Op<Arc<ExtentMeta>>| {
         let mut op = op.clone();
         if let Op::AddExtent { extent, .. } = &mut op {
             let source = Extent::open(ExtentMeta::clone(extent), Arc::clone(from));
-            *extent = Arc::new(source.copy_to(to)?);
+            *extent = Arc::new(source.copy_to(to, &mut copy_values)?);
         }
         Ok(op)
     };

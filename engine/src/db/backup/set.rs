@@ -14,7 +14,7 @@ use crate::db::OpenHow;
 use crate::db::open::{files_of, lock};
 use crate::db::verify::VerifyReport;
 use crate::error::{Error, Result};
-use crate::extent::{Extent, ExtentMeta};
+use crate::extent::{Extent, ExtentMeta, ValueMeta};
 use crate::levels::Manifest;
 use crate::options::Options;
 use crate::os::{DirectoryLock, Files};
@@ -37,6 +37,8 @@ pub(super) struct Writing {
     store: Arc<ExtentStore>,
     /// The extents that it has, by id.
     known: HashMap<u64, Vec<Arc<ExtentMeta>>>,
+    /// The value extents that it has, by id.
+    values: HashMap<u64, Vec<ValueMeta>>,
 }
 
 /// Fails where no set is.
@@ -104,17 +106,25 @@ impl Set {
     fn into_writing(self) -> Result<Writing> {
         let (numbers, mut databases) = (self.numbers()?, BTreeSet::new());
         let mut known: HashMap<u64, Vec<Arc<ExtentMeta>>> = HashMap::new();
+        let mut values: HashMap<u64, Vec<ValueMeta>> = HashMap::new();
         let mut taken: BTreeSet<Location> = BTreeSet::new();
         for number in &numbers {
             let manifest = self.manifest(*number)?;
             databases.insert(manifest.database_id);
-            for extent in manifest.extents().filter(|extent| taken.insert(extent.location)) {
+            for extent in manifest.extents() {
+                if !taken.insert(extent.location) {
+                    continue;
+                }
                 known.entry(extent.id).or_default().push(Arc::clone(extent));
+                let listed = extent.values.iter().map(|one| one.of);
+                for of in listed.filter(|of| taken.insert(of.location)) {
+                    values.entry(of.id).or_default().push(of);
+                }
             }
         }
         let taken: Vec<Location> = taken.into_iter().collect();
         let store = ExtentStore::open(Arc::clone(&self.files), &self.path, &taken, false)?;
-        Ok(Writing { set: self, numbers, databases, store, known })
+        Ok(Writing { set: self, numbers, databases, store, known, values })
     }
 
     /// The numbers of its backups, ascending.
@@ -142,9 +152,17 @@ impl Set {
         for number in self.numbers()? {
             report.checked += 1;
             let Some(manifest) = report.keep(self.manifest(number))? else { continue };
-            for extent in manifest.extents().filter(|extent| seen.insert(extent.location)) {
+            for extent in manifest.extents() {
+                if !seen.insert(extent.location) {
+                    continue;
+                }
                 let extent = Extent::open(ExtentMeta::clone(extent), Arc::clone(&store));
                 report.checked += extent.verify(&mut report.damages);
+                for values in extent.values() {
+                    if seen.insert(values.meta().location) {
+                        report.checked += values.verify(&mut report.damages);
+                    }
+                }
             }
         }
         Ok(report)
@@ -178,16 +196,29 @@ impl Writing {
     /// # Errors
     ///
     /// `Corrupt` if the extent is damaged; `Full`; or an I/O error.
-    pub(super) fn copy(&self, extent: &Extent) -> Result<Arc<ExtentMeta>> {
+    pub(super) fn copy(&mut self, extent: &Extent) -> Result<Arc<ExtentMeta>> {
         let meta = extent.meta();
-        let known = self.known.get(&meta.id).and_then(|known| {
-            let is_same = |own: &&Arc<ExtentMeta>| ***own == meta.at(own.location);
-            known.iter().find(is_same)
-        });
-        match known {
-            Some(own) => Ok(Arc::clone(own)),
-            None => extent.copy_to(&self.store).map(Arc::new),
+        let known = self
+            .known
+            .get(&meta.id)
+            .and_then(|known| known.iter().find(|own| own.is_copy_of(meta)));
+        if let Some(own) = known {
+            return Ok(Arc::clone(own));
         }
+        let (store, values) = (&self.store, &mut self.values);
+        let copied = extent.copy_to(store, &mut |source| {
+            let id = source.meta().id;
+            let own = values
+                .get(&id)
+                .and_then(|known| known.iter().find(|own| own.is_copy_of(source.meta())).copied());
+            if let Some(own) = own {
+                return Ok(own);
+            }
+            let own = source.copy_to(store)?;
+            values.entry(id).or_default().push(own);
+            Ok(own)
+        });
+        copied.map(Arc::new)
     }
 
     /// Makes what was written durable, and then the backup that names it.

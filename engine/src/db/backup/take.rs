@@ -48,14 +48,14 @@ impl Engine {
     /// Adds a backup to the set in `path`.
     pub(in crate::db) fn back_up(&self, path: &Path) -> Result<BackupInfo> {
         self.shared.check_open()?;
-        let set = Set::open_or_create(path, &self.options)?;
+        let mut set = Set::open_or_create(path, &self.options)?;
         set.check_is_of(self.set.database_id())?;
         let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());
         let (halves, lsn, blob) = self.dump(&set)?;
         let mut ops = self.dates(lsn);
         for half in &halves {
             self.shared.check_open()?;
-            half.describe(&set, &mut ops)?;
+            half.describe(&mut set, &mut ops)?;
         }
         // What is durable nowhere else must not be all that is left of a commit that never was.
         self.shared.poison.check()?;
@@ -121,7 +121,7 @@ impl Engine {
 
 impl Half {
     /// Copies what the set has not; the operations that make the table.
-    fn describe(&self, set: &Writing, ops: &mut Vec<Op<Arc<ExtentMeta>>>) -> Result<()> {
+    fn describe(&self, set: &mut Writing, ops: &mut Vec<Op<Arc<ExtentMeta>>>) -> Result<()> {
         let (id, version) = (self.table.id(), &self.version);
         ops.push(Op::CreateTable {
             table: id,

@@ -5,6 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::extent::tests::{Entry, entries};
 use crate::options::Compression;
+use crate::record::checksum;
 
 fn encode(entries: &[Entry]) -> Vec<u8> {
     let mut builder = BlockBuilder::default();

@@ -9,7 +9,8 @@ use super::{Extent, Parts};
 use crate::error::Result;
 use crate::extent::BlockCache;
 use crate::extent::ahead::{Lane, ReadAhead};
-use crate::extent::block::{Block, check_seal};
+use crate::extent::block::Block;
+use crate::extent::frame::check_seal;
 use crate::extent::index::Index;
 use crate::tier::Lent;
 

@@ -69,7 +69,7 @@ fn what_was_applied_is_found_again() {
     let version = again.version(table).unwrap();
     assert_eq!(version.drained.get(b"x"), 5);
     let cache = BlockCache::new(1 << 20);
-    assert_eq!(version.get(b"c", LSN_MAX, &cache).unwrap().unwrap().value, "c");
+    assert_eq!(version.get(b"c", LSN_MAX, &cache).unwrap().unwrap().into_value().unwrap(), "c");
     let mut report = Vec::new();
     assert!(again.verify(&mut report) > 10);
     assert_eq!(report, []);
@@ -261,7 +261,7 @@ fn a_device_that_lies_about_extents_is_found_out() {
     let version = again.version(table).unwrap();
     let cache = BlockCache::new(0);
     assert_eq!(version.get(b"b", LSN_MAX, &cache).unwrap_err().kind(), ErrorKind::Corrupt);
-    assert_eq!(version.get(b"a", LSN_MAX, &cache).unwrap().unwrap().value, "a");
+    assert_eq!(version.get(b"a", LSN_MAX, &cache).unwrap().unwrap().into_value().unwrap(), "a");
 }
 
 #[test]

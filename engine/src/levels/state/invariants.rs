@@ -1,7 +1,7 @@
 //! What holds of the metadata before and after every edit, each under its name.
 
 use super::State;
-use crate::extent::{Described, ExtentMeta};
+use crate::extent::{Described, ExtentMeta, ValueMeta};
 use crate::levels::version::{Level, MAX_LEVELS};
 use crate::mvcc::{DrainedMap, KeyInterval, TimeMark, Timeline};
 use crate::options::TableOptions;
@@ -52,6 +52,12 @@ pub(super) fn level_is_in_range(level: u8) -> Check {
 /// An extent's description can be true.
 pub(super) fn extent_is_sound(meta: &ExtentMeta) -> Check {
     require(meta.is_sound(), "extent_is_sound", || format!("extent {}: {meta:?}", meta.id))
+}
+
+/// All extents that refer to a value extent say the same of it.
+pub(super) fn values_are_described_alike(one: &ValueMeta, other: &ValueMeta) -> Check {
+    let detail = || format!("value extent {}: {one:?} and {other:?}", one.id);
+    require(one == other, "values_are_described_alike", detail)
 }
 
 /// An extent is in one level of one table, once.

@@ -1,7 +1,7 @@
 use super::*;
 use crate::extent::ExtentMeta;
 use crate::levels::MAX_LEVELS;
-use crate::levels::edit::tests::{meta, one_of_each};
+use crate::levels::edit::tests::{meta, one_of_each, referring};
 use crate::mvcc::{DrainedMap, KeyInterval, TimeMark};
 
 type Meta = Arc<ExtentMeta>;
@@ -167,6 +167,32 @@ fn extents_of_a_load_go_to_levels_under_its_number() {
     let all = apply(&again, vec![move_from(10, 1, &[12])]).unwrap();
     assert_eq!(of(&all, 1), [(9, false), (9, false), (5, true)]);
     assert!(all.tables[&1].version.runs.is_empty(), "with the last extent the run goes");
+}
+
+#[test]
+fn value_extents_are_there_as_long_as_an_extent_lists_them() {
+    let refer = |id, from, to, of| {
+        let extent = referring(id, from, to, of);
+        Op::AddExtent { table: 1, level: 2, extent }
+    };
+    let ids = |state: &State<Meta>| state.value_extents().unwrap().into_keys().collect::<Vec<_>>();
+    let ops = vec![refer(7, "a", "c", 20), refer(8, "d", "f", 20), refer(9, "g", "i", 21)];
+    let state = apply(&start(), ops).unwrap();
+    assert_eq!((ids(&state), state.counters.next_extent), (vec![20, 21], 22));
+    let again = State::default().apply(&state.checkpoint()).unwrap().state;
+    assert_eq!(again.checkpoint(), state.checkpoint());
+    let remove = |id| Op::RemoveExtent { table: 1, level: 2, id };
+    let one = apply(&state, vec![remove(7), remove(9)]).unwrap();
+    assert_eq!(ids(&one), [20], "another one lists it");
+    assert_eq!(ids(&apply(&one, vec![remove(8)]).unwrap()), []);
+    assert_eq!(ids(&apply(&state, vec![Op::DropTable { table: 1 }]).unwrap()), []);
+    let mut other = ExtentMeta::clone(&referring(5, "x", "y", 20));
+    let mut values = other.values.to_vec();
+    values[0].of.location.offset += 16_384;
+    other.values = values.into();
+    let add = Op::AddExtent { table: 1, level: 2, extent: Arc::new(other) };
+    let broken = apply(&state, vec![add]).unwrap().value_extents().unwrap_err();
+    assert_eq!(broken.name, "values_are_described_alike");
 }
 
 #[test]

@@ -1,0 +1,89 @@
+//! What blocks and values that lie apart have in common: a header that seals a body, compressed or
+//! not, for its place.
+
+use bytes::Bytes;
+
+use super::Malformed;
+use super::compress::{compress, decompress};
+use crate::options::Compression;
+use crate::record::{Reader, checksum, put_u32};
+
+/// Bytes before the body.
+pub(super) const HEADER_LEN: usize = 16;
+
+/// Appends `body` to `out`, of which it becomes the bytes from `out.len()` on, compressed and
+/// sealed for that place.
+pub(super) fn seal(extent: u64, body: &[u8], compression: Compression, out: &mut Vec<u8>) {
+    let start = out.len();
+    let (number, smaller) = compress(body, compression);
+    let stored = smaller.as_deref().unwrap_or(body);
+    put_u32(out, 0);
+    put_u32(out, stored.len() as u32);
+    put_u32(out, u32::from(number));
+    put_u32(out, body.len() as u32);
+    out.extend_from_slice(stored);
+    set_checksum(extent, start, out);
+}
+
+/// Appends `bytes`, which were sealed for another place, to `out`, sealed for the place that they
+/// have there.
+pub(super) fn reseal(bytes: &[u8], extent: u64, out: &mut Vec<u8>) {
+    let start = out.len();
+    put_u32(out, 0);
+    out.extend_from_slice(&bytes[4..]);
+    set_checksum(extent, start, out);
+}
+
+fn set_checksum(extent: u64, start: usize, out: &mut [u8]) {
+    let sum = checksum(&[extent, start as u64], &out[start + 4..]);
+    out[start..start + 4].copy_from_slice(&sum.to_le_bytes());
+}
+
+/// The checksum that sealed bytes begin with.
+pub(super) fn seal_of(bytes: &[u8]) -> Option<u32> {
+    bytes.first_chunk().map(|sum| u32::from_le_bytes(*sum))
+}
+
+/// The lengths in a header: of the body as it is stored, and as it was.
+pub(super) fn lens_of(bytes: &[u8]) -> Option<(u32, u32)> {
+    let mut header = Reader::new(bytes.get(4..)?);
+    let (stored, _, whole) = (header.u32()?, header.u32()?, header.u32()?);
+    Some((stored, whole))
+}
+
+/// Checks the seal of what lies at `offset` of an extent, and nothing else.
+pub(super) fn check_seal(extent: u64, offset: u32, bytes: &[u8]) -> Result<(), Malformed> {
+    let stored = seal_of(bytes).filter(|_| bytes.len() > HEADER_LEN);
+    let stored = stored.ok_or_else(|| too_short(bytes.len()))?;
+    let computed = checksum(&[extent, u64::from(offset)], &bytes[4..]);
+    if stored == computed { Ok(()) } else { Err(Malformed::checksum(stored, computed)) }
+}
+
+pub(super) fn too_short(len: usize) -> Malformed {
+    Malformed::new(format!("more than {HEADER_LEN} bytes"), format!("{len}"))
+}
+
+/// Checks the bytes at `offset` of an extent. Gives them with the body as it was, behind the 16
+/// bytes of the header.
+pub(super) fn open(extent: u64, offset: u32, bytes: Bytes) -> Result<Bytes, Malformed> {
+    check_seal(extent, offset, &bytes)?;
+    let short = || too_short(bytes.len());
+    let mut header = Reader::new(&bytes[4..]);
+    let body_len = header.u32().ok_or_else(short)? as usize;
+    let compression = header.u32().ok_or_else(short)?;
+    let whole_len = header.u32().ok_or_else(short)? as usize;
+    let number = u8::try_from(compression)
+        .map_err(|_| Malformed::new("a compression", format!("{compression:#x}")))?;
+    if body_len != bytes.len() - HEADER_LEN || number == 0 && whole_len != body_len {
+        let got = format!("{body_len}, uncompressed {whole_len}");
+        return Err(Malformed::new(format!("{} bytes", bytes.len() - HEADER_LEN), got));
+    }
+    if number == 0 {
+        return Ok(bytes);
+    }
+    // Offsets in a block count from its header on, compressed or not.
+    let mut whole = Vec::with_capacity(HEADER_LEN + whole_len.min(bytes.len() * 64));
+    whole.resize(HEADER_LEN, 0);
+    decompress(number, &bytes[HEADER_LEN..], whole_len, &mut whole)?;
+    Ok(Bytes::from(whole))
+}

@@ -1,0 +1,318 @@
+//! Value extents: values that lie apart from their records, one behind the other, each sealed for
+//! its place as a block is. Extents of records refer to them; nothing else does.
+//!
+//! A value is read with one access of exactly its bytes, those of a chunk of a range that lie near
+//! each other with one of all of them. They do not enter the block cache: each would take the place
+//! of many blocks.
+//!
+//! Thread safety: every method may be called from any thread.
+//!
+//! Invariants:
+//!
+//! 1. The space is the journal's as long as it names an extent that lists this one: `named` counts
+//!    those. Else it is this object's, and given back when that is dropped.
+//! 2. Every extent that lists it holds it, and whoever reads holds one of these, or the value
+//!    extent itself: so no space is given back under a reader.
+
+mod footer;
+mod meta;
+mod writer;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use bytes::Bytes;
+
+use super::frame::{self, HEADER_LEN};
+use super::{Extent, Malformed};
+use crate::error::{Damage, Error, Result};
+use crate::record::{ReadValue, Reference};
+use crate::tier::ExtentStore;
+
+pub(crate) use meta::{ValueMeta, ValueUse};
+pub(super) use meta::{are_sound, decode, encode};
+pub(crate) use writer::{Layout, ValueWriter};
+
+use footer::Footer;
+
+/// Values that are not further apart than this are read at once,
+const GAP: u64 = 16 * 1024;
+
+/// and at most so many bytes of them.
+const PIECE: u64 = 1024 * 1024;
+
+/// A value extent in its place.
+#[derive(Debug)]
+pub(crate) struct ValueExtent {
+    meta: ValueMeta,
+    store: Arc<ExtentStore>,
+    named: AtomicU32,
+}
+
+/// Value extents by their ids.
+pub(crate) type ValueExtents = BTreeMap<u64, Arc<ValueExtent>>;
+
+/// The value extents that extents refer to.
+pub(crate) fn values_of<'a>(extents: impl IntoIterator<Item = &'a Arc<Extent>>) -> ValueExtents {
+    let lists = extents.into_iter().flat_map(|extent| extent.values());
+    lists.map(|values| (values.meta().id, Arc::clone(values))).collect()
+}
+
+impl ValueExtent {
+    /// One that was written, or that the journal names by an extent that is about to list it.
+    pub(super) fn new(meta: ValueMeta, store: Arc<ExtentStore>) -> Arc<ValueExtent> {
+        Arc::new(ValueExtent { meta, store, named: AtomicU32::new(0) })
+    }
+
+    /// Its description.
+    pub(crate) fn meta(&self) -> &ValueMeta {
+        &self.meta
+    }
+
+    /// The journal names one more extent that lists it (invariant 1).
+    pub(super) fn name(&self) {
+        self.named.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// The journal names one less.
+    pub(super) fn unname(&self) {
+        let before = self.named.fetch_sub(1, Ordering::AcqRel);
+        debug_assert!(before > 0, "named before (invariant 1)");
+    }
+
+    /// The first `len` bytes of those that a reference leads to. They are the ones that it is to,
+    /// by their checksum, which is not checked yet.
+    fn load(&self, at: &Reference, len: u32) -> Result<Bytes> {
+        self.check_inside(at)?;
+        let bytes = Bytes::from(self.store.read(&self.meta.location, at.offset, len)?);
+        self.check_is(at, &bytes)?;
+        Ok(bytes)
+    }
+
+    fn check_inside(&self, at: &Reference) -> Result<()> {
+        let end = u64::from(at.offset) + u64::from(at.len);
+        if at.len > HEADER_LEN as u32 && end <= u64::from(self.meta.values_end()) {
+            return Ok(());
+        }
+        let expected = format!("a place within {} bytes of values", self.meta.values_end());
+        let got = format!("{} bytes from {} on", at.len, at.offset);
+        Err(self.corrupt(at.offset, Malformed::new(expected, got)))
+    }
+
+    fn check_is(&self, at: &Reference, bytes: &[u8]) -> Result<()> {
+        match frame::seal_of(bytes) {
+            Some(sum) if sum == at.checksum => Ok(()),
+            other => {
+                let expected = format!("checksum {:#010x}, as its record has it", at.checksum);
+                let got = other.map_or("none".into(), |sum| format!("{sum:#010x}"));
+                Err(self.corrupt(at.offset, Malformed::new(expected, got)))
+            }
+        }
+    }
+
+    /// The value that a reference leads to, out of its bytes.
+    fn open(&self, at: &Reference, bytes: Bytes) -> Result<Bytes> {
+        let whole = frame::open(self.meta.id, at.offset, bytes)
+            .map_err(|malformed| self.corrupt(at.offset, malformed))?;
+        let value = whole.slice(HEADER_LEN..);
+        if value.len() != at.value_len as usize {
+            let expected = format!("{} bytes, as its record has it", at.value_len);
+            let malformed = Malformed::new(expected, format!("{}", value.len()));
+            return Err(self.corrupt(at.offset, malformed));
+        }
+        Ok(value)
+    }
+
+    /// The values at places that lie near each other, in one read.
+    fn read_piece(&self, places: &[Reference], values: &mut Vec<Bytes>) -> Result<()> {
+        let (Some(first), Some(last)) = (places.first(), places.last()) else { return Ok(()) };
+        self.check_inside(first).and_then(|()| self.check_inside(last))?;
+        let (start, end) = (first.offset, last.offset + last.len);
+        let piece = Bytes::from(self.store.read(&self.meta.location, start, end - start)?);
+        for at in places {
+            let from = (at.offset - start) as usize;
+            let bytes = piece.slice(from..from + at.len as usize);
+            self.check_is(at, &bytes)?;
+            values.push(self.open(at, bytes)?);
+        }
+        Ok(())
+    }
+
+    /// Checks that what begins at a place is what the reference says, by its header alone.
+    ///
+    /// # Errors
+    ///
+    /// `Corrupt` if it is not; or on an I/O error.
+    pub(super) fn check(&self, at: &Reference) -> Result<()> {
+        let header = self.load(at, HEADER_LEN as u32)?;
+        let lens = frame::lens_of(&header);
+        let wanted = (at.len - HEADER_LEN as u32, at.value_len);
+        if lens == Some(wanted) {
+            return Ok(());
+        }
+        let expected = format!("{wanted:?} bytes, as its record has it");
+        Err(self.corrupt(at.offset, Malformed::new(expected, format!("{lens:?}"))))
+    }
+
+    /// The bytes that a reference leads to, their seal checked, still compressed.
+    fn sealed(&self, at: &Reference) -> Result<Bytes> {
+        let bytes = self.load(at, at.len)?;
+        frame::check_seal(self.meta.id, at.offset, &bytes)
+            .map_err(|malformed| self.corrupt(at.offset, malformed))?;
+        Ok(bytes)
+    }
+
+    /// Reads all of it and appends all damage to `report`. Gives the number of structures that were
+    /// checked.
+    pub(crate) fn verify(&self, report: &mut Vec<Damage>) -> u64 {
+        let mut checked = 1;
+        let found = self.store.read(&self.meta.location, 0, self.meta.location.len);
+        let bytes = match found {
+            Ok(bytes) => Bytes::from(bytes),
+            Err(error) => {
+                let unreadable =
+                    || self.damage(0, Malformed::new("readable bytes", error.to_string()));
+                report.push(error.damage().cloned().unwrap_or_else(unreadable));
+                return checked;
+            }
+        };
+        if let Err(malformed) = self.check_footer(&bytes) {
+            report.push(self.damage(self.meta.values_end(), malformed));
+        }
+        let (mut offset, end) = (0, self.meta.values_end());
+        for n in 0..self.meta.values {
+            checked += 1;
+            match open_at(self.meta.id, offset, end, &bytes) {
+                Ok(next) => offset = next,
+                Err((malformed, next)) => {
+                    report.push(self.damage(offset, malformed));
+                    // Its length may be right all the same.
+                    match next {
+                        Some(next) => offset = next,
+                        None => return checked + u64::from(self.meta.values - n),
+                    }
+                }
+            }
+        }
+        if offset != end {
+            let malformed =
+                Malformed::new(format!("values up to {end}"), format!("up to {offset}"));
+            report.push(self.damage(offset, malformed));
+        }
+        checked
+    }
+
+    fn check_footer(&self, bytes: &[u8]) -> std::result::Result<(), Malformed> {
+        let footer = bytes.get(self.meta.values_end() as usize..).unwrap_or_default();
+        Footer::decode(self.meta.id, self.meta.footer_checksum, footer).and_then(|footer| {
+            match footer.values == self.meta.values {
+                true => Ok(()),
+                false => {
+                    let expected = format!("{} values, as the journal has it", self.meta.values);
+                    Err(Malformed::new(expected, format!("{}", footer.values)))
+                }
+            }
+        })
+    }
+
+    /// Checks all of it, and copies it to `to`, where the space is the caller's; not synced. The
+    /// description of the copy.
+    ///
+    /// # Errors
+    ///
+    /// `Corrupt` if it is damaged; `Full` when there is no room; or an I/O error.
+    pub(crate) fn copy_to(&self, to: &Arc<ExtentStore>) -> Result<ValueMeta> {
+        let mut damages = Vec::new();
+        self.verify(&mut damages);
+        if let Some(damage) = damages.into_iter().next() {
+            return Err(Error::corrupt(damage));
+        }
+        let bytes = self.store.read(&self.meta.location, 0, self.meta.location.len)?;
+        let reserved = to.reserve(self.meta.location.len)?;
+        to.write(&reserved.location(), &bytes)?;
+        Ok(ValueMeta { location: reserved.keep(), ..self.meta })
+    }
+
+    fn corrupt(&self, offset: u32, malformed: Malformed) -> Error {
+        Error::corrupt(self.damage(offset, malformed))
+    }
+
+    /// Damage at `offset`.
+    fn damage(&self, offset: u32, malformed: Malformed) -> Damage {
+        let at = &self.meta.location;
+        let what = if offset < self.meta.values_end() { "value" } else { "footer" };
+        Damage {
+            tier: "ssd",
+            file: self.store.path(at.file),
+            offset: at.offset.saturating_add(u64::from(offset)),
+            what: format!("{what} of value extent {}", self.meta.id),
+            expected: malformed.expected,
+            got: malformed.got,
+        }
+    }
+}
+
+/// Checks the value at `offset`, of which there are some up to `end`: where the next one begins.
+/// Where that can be said of one that is damaged, it is.
+fn open_at(
+    id: u64,
+    offset: u32,
+    end: u32,
+    bytes: &Bytes,
+) -> std::result::Result<u32, (Malformed, Option<u32>)> {
+    let at = offset as usize;
+    let next = bytes.get(at..).and_then(frame::lens_of).and_then(|(len, _)| {
+        let next = offset.checked_add(HEADER_LEN as u32)?.checked_add(len)?;
+        Some(next).filter(|next| *next <= end)
+    });
+    let Some(next) = next else {
+        let malformed = Malformed::new(format!("a value that ends before {end}"), "another");
+        return Err((malformed, None));
+    };
+    let opened = frame::open(id, offset, bytes.slice(at..next as usize));
+    opened.map(|_| next).map_err(|malformed| (malformed, Some(next)))
+}
+
+impl ReadValue for ValueExtent {
+    fn read_value(&self, at: &Reference) -> Result<Bytes> {
+        let bytes = self.load(at, at.len)?;
+        self.open(at, bytes)
+    }
+
+    fn read_values(&self, places: &[Reference]) -> Result<Vec<Bytes>> {
+        let mut values = Vec::with_capacity(places.len());
+        let mut rest = places;
+        while !rest.is_empty() {
+            let (near, others) = rest.split_at(near_each_other(rest));
+            self.read_piece(near, &mut values)?;
+            rest = others;
+        }
+        Ok(values)
+    }
+}
+
+/// How many places from the first on are read at once.
+fn near_each_other(places: &[Reference]) -> usize {
+    let Some(first) = places.first() else { return 0 };
+    let end = |at: &Reference| u64::from(at.offset) + u64::from(at.len);
+    let is_near = |pair: &[Reference]| {
+        let gap = u64::from(pair[1].offset).checked_sub(end(&pair[0]));
+        gap.is_some_and(|gap| gap <= GAP) && end(&pair[1]) - u64::from(first.offset) <= PIECE
+    };
+    1 + places.windows(2).take_while(|pair| is_near(pair)).count()
+}
+
+impl Drop for ValueExtent {
+    fn drop(&mut self) {
+        if *self.named.get_mut() == 0 {
+            self.store.release(&self.meta.location);
+        }
+    }
+}
+
+#[cfg(any(test, feature = "testing"))]
+pub(crate) mod probe;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,235 @@
+use std::cell::Cell;
+
+use super::*;
+use crate::extent::tests::{forward, sim_store};
+use crate::extent::{BlockCache, ExtentBuilder, Format, ReadAhead};
+use crate::options::Compression;
+use crate::record::{Cursor, EntryRef, Kind, LSN_MAX};
+
+/// Values from 600 bytes on, in value extents of 4000.
+struct Plan {
+    store: Arc<ExtentStore>,
+    compression: Compression,
+    next: Cell<u64>,
+    collects: Option<u64>,
+}
+
+impl Plan {
+    fn new(store: &Arc<ExtentStore>, compression: Compression) -> Plan {
+        Plan { store: Arc::clone(store), compression, next: Cell::new(100), collects: None }
+    }
+}
+
+impl Layout for Plan {
+    fn store(&self) -> &Arc<ExtentStore> {
+        &self.store
+    }
+
+    fn format(&self) -> Format {
+        Format { large_values: Some(600), ..Format::new(self.compression) }
+    }
+
+    fn extent_bytes(&self) -> usize {
+        4000
+    }
+
+    fn next_id(&self) -> u64 {
+        self.next.replace(self.next.get() + 1)
+    }
+
+    fn before_write(&self, _: u64) -> Result<()> {
+        Ok(())
+    }
+
+    fn collects(&self, id: u64) -> bool {
+        self.collects == Some(id)
+    }
+}
+
+fn key(n: u64) -> Vec<u8> {
+    format!("key {n:03}").into_bytes()
+}
+
+/// Of 300 to 1500 bytes; every other one can be compressed.
+fn value(n: u64) -> Vec<u8> {
+    let noise = |i: u64| (n * 7919 + i).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 40;
+    (0..300 + n % 5 * 300).map(|i| if n.is_multiple_of(2) { 7 } else { noise(i) as u8 }).collect()
+}
+
+fn write(
+    id: u64,
+    entries: &[(Vec<u8>, Kind, Vec<u8>)],
+    sources: ValueExtents,
+    plan: &Plan,
+) -> Arc<Extent> {
+    let mut values = ValueWriter::new(sources);
+    let mut builder = ExtentBuilder::new(id, plan.format());
+    for (key, kind, value) in entries {
+        let entry = EntryRef { key, seq: 5, kind: *kind, value };
+        match values.place(&entry, plan).unwrap() {
+            None => builder.add(entry),
+            Some(value) => builder.add(EntryRef { kind: Kind::Reference, value: &value, ..entry }),
+        }
+    }
+    let mut built = builder.finish();
+    values.describe(&mut built, plan).unwrap();
+    built.write(&plan.store).unwrap()
+}
+
+fn rows(count: u64) -> Vec<(Vec<u8>, Kind, Vec<u8>)> {
+    (0..count).map(|n| (key(n), Kind::Put, value(n))).collect()
+}
+
+fn entries_of(extent: &Arc<Extent>) -> Vec<(Vec<u8>, Kind, Vec<u8>)> {
+    let cache = Arc::new(BlockCache::new(1 << 20));
+    let mut cursor = extent.cursor(&cache, &ReadAhead::for_job());
+    cursor.seek(b"", LSN_MAX).unwrap();
+    forward(&mut cursor).into_iter().map(|entry| (entry.key, entry.kind, entry.value)).collect()
+}
+
+fn check(extent: &Extent) -> Vec<Damage> {
+    let mut report = Vec::new();
+    extent.verify(&mut report);
+    extent.values().iter().for_each(|values| {
+        values.verify(&mut report);
+    });
+    report
+}
+
+fn read(extent: &Extent, n: u64) -> Result<Option<Bytes>> {
+    let found = extent.get(&key(n), LSN_MAX, &BlockCache::new(1 << 20))?;
+    found.map(|found| found.into_value()).transpose()
+}
+
+#[test]
+fn large_values_lie_apart_and_are_read_where_they_are() {
+    for compression in [Compression::None, Compression::Lz4, Compression::Zstd] {
+        let (_, store) = sim_store();
+        let extent = write(1, &rows(20), ValueExtents::new(), &Plan::new(&store, compression));
+        assert_eq!(check(&extent), []);
+        for n in 0..20 {
+            assert_eq!(read(&extent, n).unwrap().unwrap(), value(n));
+        }
+        let meta = extent.meta();
+        let raw: usize = rows(20).iter().map(|(key, _, value)| key.len() + value.len()).sum();
+        assert_eq!(meta.raw_bytes, raw as u64, "as the user counts them");
+        assert!(meta.values.len() > 1 && meta.values.iter().all(|v| v.of.location.len < 4200));
+        let values: u32 = meta.values.iter().map(|one| one.of.values).sum();
+        assert_eq!(values, 16, "those of 600 bytes and more");
+        assert!(meta.values.iter().all(|one| one.bytes == u64::from(one.of.values_end())));
+        // Again with the journal's word alone.
+        let again = Extent::open(meta.clone(), Arc::clone(&store));
+        assert_eq!(check(&again), []);
+        assert_eq!(read(&again, 4).unwrap().unwrap(), value(4));
+        extent.installed();
+    }
+}
+
+#[test]
+fn a_flip_of_any_byte_is_found_and_never_served() {
+    let (files, store) = sim_store();
+    let plan = Plan::new(&store, Compression::Lz4);
+    let extent = write(1, &rows(5), ValueExtents::new(), &plan);
+    extent.installed();
+    for one in &*extent.meta().values {
+        let at = one.of.location;
+        for i in 0..u64::from(at.len) {
+            files.corrupt(&store.path(at.file), at.offset + i, 1 << (i % 8));
+            let fresh = Extent::open(extent.meta().clone(), Arc::clone(&store));
+            assert!(!check(&fresh).is_empty(), "byte {i} of value extent {}", one.of.id);
+            for n in 0..5 {
+                match read(&fresh, n) {
+                    Ok(found) => assert_eq!(found.unwrap(), value(n), "byte {i}"),
+                    Err(error) => {
+                        let damage = error.damage().unwrap();
+                        assert!(damage.what.contains("value extent"), "{damage}");
+                        assert!(damage.offset >= at.offset, "{damage}");
+                    }
+                }
+            }
+            files.corrupt(&store.path(at.file), at.offset + i, 1 << (i % 8));
+        }
+    }
+    assert_eq!(check(&extent), []);
+}
+
+#[test]
+fn another_value_in_the_same_place_does_not_pass() {
+    let (_, store) = sim_store();
+    let plan = Plan::new(&store, Compression::None);
+    let a = write(1, &rows(5), ValueExtents::new(), &plan);
+    plan.next.set(100);
+    let others = rows(5).into_iter().map(|(k, kind, v)| (k, kind, [v, vec![1]].concat()));
+    let b = write(2, &others.collect::<Vec<_>>(), ValueExtents::new(), &plan);
+    // The same ids, elsewhere: an old one that was taken for the new one.
+    let mut meta = a.meta().clone();
+    meta.values = meta
+        .values
+        .iter()
+        .zip(&*b.meta().values)
+        .map(|(one, other)| {
+            let of = ValueMeta { location: other.of.location, ..one.of };
+            ValueUse { of, ..*one }
+        })
+        .collect();
+    let swapped = Extent::open(meta, Arc::clone(&store));
+    let error = read(&swapped, 2).unwrap_err();
+    assert!(error.damage().unwrap().expected.contains("as its record has it"), "{error}");
+    assert!(!check(&swapped).is_empty());
+    // A list without one of them.
+    let mut meta = a.meta().clone();
+    meta.values = meta.values.iter().skip(1).copied().collect();
+    let unlisted = Extent::open(meta, Arc::clone(&store));
+    assert!(read(&unlisted, 1).unwrap_err().damage().is_some());
+    assert!(!check(&unlisted).is_empty());
+}
+
+#[test]
+fn values_are_taken_over_or_written_anew() {
+    let (_, store) = sim_store();
+    let plan = Plan::new(&store, Compression::Zstd);
+    let first = write(1, &rows(20), ValueExtents::new(), &plan);
+    let sources = values_of([&first]);
+    let ids = |extent: &Extent| extent.meta().values.iter().map(|v| v.of.id).collect::<Vec<_>>();
+    let emptied = ids(&first)[1];
+    let plan = Plan { collects: Some(emptied), next: Cell::new(200), ..plan };
+    let second = write(2, &entries_of(&first), sources.clone(), &plan);
+    let mut want = ids(&first);
+    want.retain(|id| *id != emptied);
+    want.push(200);
+    assert_eq!(ids(&second), want, "its values are in a new one");
+    assert_eq!(second.meta().raw_bytes, first.meta().raw_bytes);
+    drop((first, sources));
+    assert_eq!(check(&second), [], "the space of the others is held");
+    (0..20).for_each(|n| assert_eq!(read(&second, n).unwrap().unwrap(), value(n)));
+}
+
+#[test]
+fn space_is_the_journals_as_long_as_it_names_an_extent_that_lists_it() {
+    let (_, store) = sim_store();
+    let taken = || store.space().taken_bytes;
+    let plan = Plan::new(&store, Compression::None);
+    drop(write(1, &rows(8), ValueExtents::new(), &plan));
+    assert_eq!(taken(), 0, "never installed");
+    let one = write(2, &rows(8), ValueExtents::new(), &plan);
+    let two = write(3, &entries_of(&one), values_of([&one]), &plan);
+    let (metas, values) = ([one.meta().clone(), two.meta().clone()], one.values().len() as u64);
+    assert_eq!(metas[0].values, metas[1].values);
+    one.installed();
+    drop((one, two));
+    assert_eq!(taken(), (1 + values) * 16 * 1024, "a unit for each: the journal has them");
+
+    let mut known = ValueExtents::new();
+    let one = Extent::open_among(metas[0].clone(), Arc::clone(&store), &mut known);
+    let two = write(3, &entries_of(&one), std::mem::take(&mut known), &plan);
+    two.installed();
+    one.mark_obsolete();
+    drop(one);
+    assert_eq!(taken(), (1 + values) * 16 * 1024, "the other one lists them");
+    let held = Arc::clone(&two.values()[0]);
+    two.mark_obsolete();
+    drop(two);
+    assert_eq!(taken(), 16 * 1024, "somebody reads one of them");
+    drop(held);
+    assert_eq!(taken(), 0);
+}

@@ -1,0 +1,165 @@
+//! Writes values apart, and makes references of the records that they are of. Every value extent is
+//! written before the extent that refers to it is described.
+
+use std::sync::Arc;
+
+use super::footer::Footer;
+use super::{ValueExtent, ValueExtents, ValueMeta};
+use crate::error::{Error, ErrorKind, Result};
+use crate::extent::frame::{self, HEADER_LEN};
+use crate::extent::{BuiltExtent, Format, ValueUse};
+use crate::record::{EntryRef, Kind, Reference};
+use crate::tier::ExtentStore;
+
+/// How and where a job writes what it writes.
+pub(crate) trait Layout {
+    /// Where it is written to.
+    fn store(&self) -> &Arc<ExtentStore>;
+
+    /// How it is laid out.
+    fn format(&self) -> Format;
+
+    /// Where extents are cut. A value extent is longer by its footer only, or has one value.
+    fn extent_bytes(&self) -> usize;
+
+    /// A new extent's id.
+    fn next_id(&self) -> u64;
+
+    /// Told of the bytes of each extent before it is written; may wait.
+    ///
+    /// # Errors
+    ///
+    /// `Full` when there is no room.
+    fn before_write(&self, bytes: u64) -> Result<()>;
+
+    /// Whether values of a value extent are written anew.
+    fn collects(&self, id: u64) -> bool;
+}
+
+/// Writes the values of extents that are built one after the other.
+#[derive(Debug, Default)]
+pub(crate) struct ValueWriter {
+    /// What records that come in refer to.
+    sources: ValueExtents,
+    open: Option<Values>,
+    /// What the extent under way refers to of what was written.
+    fresh: ValueExtents,
+}
+
+/// A value extent that is being filled.
+#[derive(Debug)]
+struct Values {
+    id: u64,
+    out: Vec<u8>,
+    values: u32,
+}
+
+impl ValueWriter {
+    /// A writer for records that refer to `sources`, if to any.
+    pub(crate) fn new(sources: ValueExtents) -> ValueWriter {
+        ValueWriter { sources, ..ValueWriter::default() }
+    }
+
+    /// What stands in a record's place of its value, if that lies apart from now on: the reference
+    /// that it has, or one to where its value was written now.
+    ///
+    /// # Errors
+    ///
+    /// `Full` when there is no room; `Corrupt` if a value that is written anew does not check out;
+    /// or on an I/O error.
+    pub(crate) fn place(
+        &mut self,
+        entry: &EntryRef<'_>,
+        how: &impl Layout,
+    ) -> Result<Option<[u8; Reference::LEN]>> {
+        if let Some(at) = entry.reference() {
+            let source = self.sources.get(&at.extent).ok_or_else(|| unlisted(at.extent))?;
+            if !how.collects(at.extent) {
+                return Ok(Some(at.encode()));
+            }
+            let bytes = source.sealed(&at)?;
+            let values = self.values(bytes.len(), how)?;
+            let at = values.add(at.value_len, |id, out| frame::reseal(&bytes, id, out));
+            return Ok(Some(at.encode()));
+        }
+        if entry.kind != Kind::Put || !how.format().lies_apart(entry.value.len()) {
+            return Ok(None);
+        }
+        let values = self.values(HEADER_LEN + entry.value.len(), how)?;
+        let compression = how.format().compression;
+        let seal = |id, out: &mut Vec<u8>| frame::seal(id, entry.value, compression, out);
+        Ok(Some(values.add(entry.value.len() as u32, seal).encode()))
+    }
+
+    /// The value extent under way, with room for `len` bytes more.
+    fn values(&mut self, len: usize, how: &impl Layout) -> Result<&mut Values> {
+        if self.open.as_ref().is_some_and(|open| open.out.len() + len > how.extent_bytes()) {
+            self.end(how)?;
+        }
+        let new = || Values { id: how.next_id(), out: Vec::new(), values: 0 };
+        Ok(self.open.get_or_insert_with(new))
+    }
+
+    /// Writes the value extent under way.
+    fn end(&mut self, how: &impl Layout) -> Result<()> {
+        let Some(Values { id, mut out, values }) = self.open.take() else { return Ok(()) };
+        let footer = Footer { values }.encode(id);
+        out.extend_from_slice(&footer);
+        let len = out.len() as u32;
+        how.before_write(u64::from(len))?;
+        let reserved = how.store().reserve(len)?;
+        how.store().write(&reserved.location(), &out)?;
+        let footer_checksum = Footer::checksum_of(&footer);
+        let meta = ValueMeta { id, location: reserved.keep(), values, footer_checksum };
+        self.fresh.insert(id, ValueExtent::new(meta, Arc::clone(how.store())));
+        Ok(())
+    }
+
+    /// Gives an extent that is complete the list of what it refers to, all of which is written.
+    ///
+    /// # Errors
+    ///
+    /// `Full` when there is no room; or on an I/O error.
+    pub(crate) fn describe(&mut self, built: &mut BuiltExtent, how: &impl Layout) -> Result<()> {
+        self.end(how)?;
+        let mut fresh = std::mem::take(&mut self.fresh);
+        let mut list = Vec::with_capacity(built.referred.len());
+        for (id, bytes) in &built.referred {
+            let values = fresh.remove(id).or_else(|| self.sources.get(id).map(Arc::clone));
+            list.push((values.ok_or_else(|| unlisted(*id))?, *bytes));
+        }
+        debug_assert!(fresh.is_empty(), "what was written is of this extent");
+        built.meta.values = list
+            .iter()
+            .map(|(values, bytes)| ValueUse { of: *values.meta(), bytes: *bytes })
+            .collect();
+        built.values = list.into_iter().map(|(values, _)| values).collect();
+        Ok(())
+    }
+}
+
+impl Values {
+    /// Appends what `seal` appends: where it is.
+    fn add(&mut self, value_len: u32, seal: impl FnOnce(u64, &mut Vec<u8>)) -> Reference {
+        let offset = self.out.len();
+        seal(self.id, &mut self.out);
+        self.values += 1;
+        let sealed = &self.out[offset..];
+        Reference {
+            extent: self.id,
+            offset: offset as u32,
+            len: sealed.len() as u32,
+            value_len,
+            checksum: frame::seal_of(sealed).unwrap_or_default(),
+        }
+    }
+}
+
+/// The error for a record that refers to a value extent which the journal's list lacks.
+fn unlisted(id: u64) -> Error {
+    let message = format!(
+        "a record refers to value extent {id}, which the journal does not list; run `terrace \
+         verify` for where it is"
+    );
+    Error::new(ErrorKind::Corrupt, message)
+}
