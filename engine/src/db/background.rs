@@ -131,7 +131,7 @@ impl Engine {
     /// Does the most urgent job; whether there was one.
     pub(super) fn step(&self) -> Result<bool> {
         self.shared.poison.check()?;
-        drive();
+        self.drive();
         if self.stocktaking_goes_on()? {
             return Ok(true);
         }
@@ -147,6 +147,16 @@ impl Engine {
             || self.drain_runs()?
             || self.set.store().give_back()? > 0
             || self.rest()?)
+    }
+
+    /// Pushes on what jobs have deferred; all of it where jobs are stepped, so that the same steps
+    /// do the same things.
+    fn drive(&self) {
+        #[cfg(any(test, feature = "testing"))]
+        if self.options.stepped {
+            return crate::mvcc::drive_all();
+        }
+        drive();
     }
 
     /// Tells writers how fast they may go; whether it is time to drain.
@@ -167,8 +177,8 @@ impl Engine {
     /// Lets jobs that writers may wait for pass between two extents of a compaction that runs on
     /// this thread.
     pub(super) fn let_pass(&self) -> Result<()> {
-        drive();
         for _ in 0..MOST_PASSING {
+            self.drive();
             let due = self.is_drain_due();
             let passed = self.keep_up().and_then(|did| Ok(did || due && self.drain_oldest()?));
             match passed {

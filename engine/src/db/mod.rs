@@ -390,7 +390,6 @@ impl Database {
     #[cfg(any(test, feature = "testing"))]
     #[doc(hidden)]
     pub fn step(&self) -> Result<bool> {
-        crate::mvcc::drive_all();
         let stepped = self.inner.step();
         crate::mvcc::drive_all();
         stepped

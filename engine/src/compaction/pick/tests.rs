@@ -160,7 +160,9 @@ fn many_small_value_extents_of_an_extent_are_written_together() {
     let picked = |count: u64, bytes: u64| {
         let listed: Vec<_> = (100..100 + count).map(|id| format!("{id}*{bytes}")).collect();
         let extent = extent(&format!("11:a-b,values={}", listed.join("+")));
-        let version = Version { levels: vec![Level::new(vec![extent])], ..Version::empty(1) };
+        let mut levels = vec![Level::default(); usize::from(LAYERS)];
+        levels[usize::from(LAYERS) - 1] = Level::new(vec![extent]);
+        let version = Version { levels, ..Version::empty(1) };
         let shape = Shape { level1_bytes: 1 << 30, ..usual() };
         match pick(&version, &shape, &Situation { oldest: 10, busy: &[] }) {
             None => 0,
