@@ -34,7 +34,7 @@ const IDLE: Duration = Duration::from_millis(200);
 const COOLING: Duration = Duration::from_millis(1);
 
 /// The most jobs between two extents of a compaction.
-const MOST_PASSING: usize = 8;
+const MOST_PASSING: usize = 6;
 
 /// After a job failed, it waits this long before it tries again.
 const RETRY: Duration = Duration::from_millis(500);

@@ -80,7 +80,7 @@ impl Engine {
             level1_share: level1.is_none().then_some(LEVEL1_SHARE),
             job_bytes: (region * 4).clamp(LEAST_JOB, MOST_JOB) >> smaller.min(u32::BITS),
             ratio: LEVEL_RATIO,
-            little_bytes: (region / 1024).min(MOST_LITTLE),
+            little_bytes: (region / 64).min(MOST_LITTLE),
             extent_bytes: EXTENT_BYTES,
             compression: self.options.compression,
             reuse: self.options.reuse,
