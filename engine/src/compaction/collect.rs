@@ -47,7 +47,7 @@ fn pick_dead<E: Described>(version: &Version<E>, now: &Situation<'_>) -> Option<
     let dead: Vec<u64> = dead.into_iter().map(|(_, id)| id).collect();
     dead.iter().find_map(|first| {
         let refers = |(_, extent): &(u8, &E)| bytes_of(*extent, *first).is_some();
-        let choices = extents(version).filter(refers);
+        let choices = version.extents().filter(refers);
         let choices = choices.map(|(n, e)| rewrite(version, n, e, collected(e, *first, &dead)));
         choices.into_iter().find(|choice| is_free(choice, now))
     })
@@ -59,7 +59,7 @@ fn pick_small<E: Described>(
     shape: &Shape,
     now: &Situation<'_>,
 ) -> Option<Choice<E>> {
-    let choices = extents(version).filter_map(|(n, extent)| {
+    let choices = version.extents().filter_map(|(n, extent)| {
         let small = |of: &ValueMeta| (of.values_end() as usize) < shape.extent_bytes / SMALL;
         let listed = extent.meta().values.iter().filter(|one| small(&one.of));
         let mut small: Vec<(u64, u64)> = listed.map(|one| (one.bytes, one.of.id)).collect();
@@ -71,12 +71,6 @@ fn pick_small<E: Described>(
         Some(rewrite(version, n, extent, collected(extent, ids[0], &ids)))
     });
     choices.into_iter().find(|choice| is_free(choice, now))
-}
-
-/// All extents of levels, the upper ones first.
-fn extents<E: Described>(version: &Version<E>) -> impl Iterator<Item = (u8, &E)> {
-    let levels = (1u8..).zip(&version.levels);
-    levels.flat_map(|(n, level)| level.extents().iter().map(move |extent| (n, extent)))
 }
 
 /// An extent is written again in its level, and with it some of its values.

@@ -16,14 +16,12 @@ pub(crate) fn expired<E: Described>(
     expired: Lsn,
     busy: &[KeyInterval],
 ) -> Vec<(u8, E)> {
-    let extents = (1u8..).zip(&version.levels).flat_map(|(level, extents)| {
-        extents.extents().iter().map(move |extent| (level, extent.clone()))
-    });
-    let is_gone = |(_, extent): &(u8, E)| {
+    let is_gone = |(_, extent): &(u8, &E)| {
         let meta = extent.meta();
         meta.greatest_seq <= expired && !busy.iter().any(|busy| busy.overlaps(&meta.interval()))
     };
-    extents.filter(is_gone).take(MOST).collect()
+    let gone = version.extents().filter(is_gone).take(MOST);
+    gone.map(|(level, extent)| (level, extent.clone())).collect()
 }
 
 #[cfg(test)]

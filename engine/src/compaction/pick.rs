@@ -193,10 +193,8 @@ pub(crate) fn pick<E: Described>(
 
 /// What rids the table of most tombstones.
 fn pick_heavy<E: Described>(version: &Version<E>, now: &Situation<'_>) -> Option<Choice<E>> {
-    let extents = (1u8..)
-        .zip(&version.levels)
-        .flat_map(|(n, level)| level.extents().iter().map(move |extent| (n, extent)));
-    let heavy = extents.filter(|(_, e)| e.meta().deletes * HEAVY >= e.meta().records.max(1));
+    let heavy =
+        version.extents().filter(|(_, e)| e.meta().deletes * HEAVY >= e.meta().records.max(1));
     let choices = heavy.filter_map(|(n, extent)| {
         let choice = if hides_nothing(version, n, extent) {
             // All its tombstones go, or it would be chosen again and again.

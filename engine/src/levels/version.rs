@@ -183,6 +183,12 @@ impl<E: Described> Version<E> {
         self.level(n).map_or(&[], |level| level.overlapping(interval))
     }
 
+    /// All extents of levels with the numbers of those, the upper ones first.
+    pub(crate) fn extents(&self) -> impl Iterator<Item = (u8, &E)> {
+        let levels = (1..).zip(&self.levels);
+        levels.flat_map(|(n, level)| level.extents().iter().map(move |extent| (n, extent)))
+    }
+
     /// The value extents that extents of levels and runs refer to, by id, with the bytes that they
     /// refer to. Costs a look at each entry of their lists.
     pub(crate) fn live_values(&self) -> BTreeMap<u64, (ValueMeta, u64)> {
