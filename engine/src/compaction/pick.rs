@@ -32,7 +32,7 @@ use std::sync::Arc;
 use super::collect::pick_values;
 use crate::extent::{Described, Extent, ExtentMeta, Format};
 use crate::levels::{LAYERS, Level, MAX_LEVELS, UNDER_LAYERS, Version};
-use crate::mvcc::KeyInterval;
+use crate::mvcc::{KeyInterval, after};
 use crate::options::{Compression, TableOptions};
 use crate::record::{Lsn, TableId};
 
@@ -74,6 +74,27 @@ impl Shape {
     pub(crate) fn format(&self, level: u8, options: TableOptions) -> Format {
         let compression = if level <= LAYERS { self.compression.0 } else { self.compression.1 };
         Format::of(options, compression)
+    }
+
+    /// Keys before which extents of level `n` are cut, so that what one of them lies over in the
+    /// level below has no more bytes than half a job reads, give or take an extent: a few records
+    /// far apart would else take all of that level along when they go down.
+    pub(crate) fn cuts<E: Described>(
+        &self,
+        version: &Version<E>,
+        n: u8,
+        keys: &KeyInterval,
+    ) -> Vec<Vec<u8>> {
+        let mut bytes = 0;
+        let mut ends = Vec::new();
+        for extent in version.overlapping((n + 1).max(UNDER_LAYERS), keys) {
+            bytes += u64::from(extent.meta().location.len);
+            if bytes >= self.job_bytes / 2 {
+                ends.push(after(&extent.meta().greatest_key));
+                bytes = 0;
+            }
+        }
+        ends
     }
 
     /// The target of level 1, of all its layers together.

@@ -177,6 +177,20 @@ fn many_small_value_extents_of_an_extent_are_written_together() {
 }
 
 #[test]
+fn extents_are_cut_over_half_a_job_of_what_lies_below() {
+    let mut levels = vec![Level::default(); usize::from(MAX_LEVELS)];
+    let below = ["1:a-b", "2:c-d", "3:e-f,kib=3072", "4:g-h", "5:i-j", "6:k-l"].map(extent);
+    levels[usize::from(LAYERS)] = Level::new(below.into());
+    let version = Version { levels, ..Version::empty(1) };
+    let shape = Shape { job_bytes: 4 << 20, ..usual() };
+    let cuts = |n, keys| shape.cuts(&version, n, &keys);
+    let ends = |keys: &[&str]| keys.iter().map(|key| after(key.as_bytes())).collect::<Vec<_>>();
+    assert_eq!(cuts(1, KeyInterval::all()), ends(&["d", "f", "j"]));
+    assert_eq!(cuts(LAYERS, KeyInterval::closed(b"c", b"h")), ends(&["f"]));
+    assert_eq!(cuts(UNDER_LAYERS, KeyInterval::all()), ends(&[]), "nothing is below");
+}
+
+#[test]
 fn the_text_cases_hold() {
     let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("testdata/compaction");
     let mut cases = 0;
