@@ -162,6 +162,13 @@ impl<E: Described> Choice<E> {
         }
     }
 
+    /// The extents that leave the layers for a level below.
+    pub(crate) fn leaving(&self) -> Vec<E> {
+        let (Choice::Move { to, .. } | Choice::Merge { to, .. }) = self;
+        let is_below = *to > LAYERS;
+        self.inputs().filter(|_| is_below).cloned().collect()
+    }
+
     /// What goes down, or is written again where it is.
     fn inputs(&self) -> impl Iterator<Item = &E> {
         let (alone, stack) = match self {
@@ -196,7 +203,7 @@ pub(super) fn bytes<'a, E: Described + 'a>(extents: impl IntoIterator<Item = &'a
 }
 
 /// From the smallest key to the greatest.
-fn span<'a, E: Described + 'a>(extents: impl Iterator<Item = &'a E>) -> KeyInterval {
+pub(super) fn span<'a, E: Described + 'a>(extents: impl Iterator<Item = &'a E>) -> KeyInterval {
     let intervals = extents.map(|extent| extent.meta().interval());
     intervals.reduce(|a, b| a.joined(&b)).unwrap_or_else(|| KeyInterval::closed(b"", b""))
 }

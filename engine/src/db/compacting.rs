@@ -141,7 +141,11 @@ impl Engine {
             // A smaller one may find room.
             background.smaller.fetch_add(1, Ordering::Relaxed);
         }
-        let done = done?;
+        let mut done = done?;
+        let version = Arc::clone(&table.view().version);
+        let mut busy = background.claims.of(table.id());
+        busy.retain(|keys| *keys != job.choice.interval());
+        done.edit.ops.extend(compaction::sink(&version, &job.choice.leaving(), &busy).ops);
         let versions = self.apply(done.edit)?;
         self.install(table, &mut change, versions, job.horizon.newest());
         drop(change);
