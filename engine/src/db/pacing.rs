@@ -46,21 +46,30 @@ pub(super) struct Sight {
 }
 
 impl Sight {
-    /// Whether drains should run: three quarters of the region are taken, or not enough of it in
-    /// one piece is free. A turn frees zones in the order of their age, and so makes whole pieces.
+    /// Whether drains should run: enough of the region is taken, or not enough of it in one piece
+    /// is free. A turn frees zones in the order of their age, and so makes whole pieces.
     pub(super) fn calls_for_drain(&self) -> bool {
-        self.used * 4 >= self.total * 3 || self.is_asked_for
+        self.used >= self.enough() || self.is_asked_for
+    }
+
+    /// Units from which on drains run: three quarters, or as much as leaves sixteen zones of busy
+    /// streams, and half at least. The more a turn moves, the less often what lies below is written
+    /// again, and the more is superseded before it is moved at all.
+    fn enough(&self) -> u64 {
+        let most = (self.total * 3 / 4).min(self.total.saturating_sub(16 * self.usual));
+        most.max(self.total.div_ceil(2))
+    }
+
+    /// How full the region is on the way from a quarter to three quarters of what is free when
+    /// drains begin, in thousandths; more than a thousand beyond.
+    fn filling(&self) -> u64 {
+        let (from, room) = (self.enough(), self.total - self.enough());
+        (self.used * 4).saturating_sub(from * 4 + room) * 1000 / (room * 2).max(1)
     }
 
     /// Bytes of zones that were taken and are free again, give or take what was there at first.
     fn freed(&self) -> i128 {
         i128::from(self.appended) - i128::from(self.used * self.unit)
-    }
-
-    /// How full the region is on the way from thirteen to fifteen sixteenths, in thousandths; more
-    /// than a thousand beyond.
-    fn filling(&self) -> u64 {
-        (self.used * 16).saturating_sub(self.total * 13) * 1000 / (self.total * 2).max(1)
     }
 
     /// Bytes that a turn may see appended: the capacity, but for zones that are open, ready, or
@@ -176,8 +185,8 @@ impl Books {
         }
         let debt = self.debt(now);
         // Writers wait as long as the drain takes for what they add to its work, when the debt has
-        // reached a sixteenth of the turn or the region is filled by three quarters; up to four
-        // times that towards the end.
+        // reached a sixteenth of the turn or half of what was free when drains began is taken; up to
+        // four times that towards the end.
         let lag = debt.saturating_mul(8000) / self.turn.mass.max(1);
         let filling = now.filling();
         let pressure = lag.max(filling).min(2000);
@@ -205,7 +214,7 @@ impl Books {
             (share * NANOS_KIB / u128::from(now.capacity())).checked_div(u128::from(self.rate));
         let freeing = NANOS_KIB.checked_div(u128::from(self.freeing));
         // That nothing comes free for a while says little as long as there is room: it counts from
-        // three quarters on, in full from fifteen sixteenths.
+        // where half of that is left, in full at the end.
         let weight = u128::from(now.filling().saturating_sub(500).min(1000));
         let nanos = draining.unwrap_or(0).max(freeing.unwrap_or(0) * weight / 1000);
         u64::try_from(nanos.min(LONGEST)).unwrap_or(0)
@@ -289,9 +298,10 @@ mod tests {
         assert_eq!(delays[0], 0);
         let full = delays[32];
         assert!(delays.windows(2).all(|w| w[1] - w[0] <= full / 8), "{delays:?}");
-        // At three quarters they go as fast as the drain.
-        let even = books.sustainable(&sight(48, 32 * ZONE, 0));
-        assert_eq!(delays[16], even, "{delays:?}");
+        // At seven eighths they go as fast as the drain.
+        let even = books.sustainable(&sight(56, 32 * ZONE, 0));
+        assert_eq!(delays[24], even, "{delays:?}");
+        assert!(even > 0);
     }
 
     #[test]
