@@ -10,6 +10,7 @@ mod output;
 mod pick;
 mod placing;
 mod ranges;
+mod superseded;
 
 pub(crate) use drain::{Column, choose_column, drain, layer_for, reach, run_bytes};
 pub(crate) use dump::{Dumped, dump};

@@ -17,6 +17,8 @@
 //! ones. What level 2 has of their keys is written once for all layers, so a stack takes as many
 //! neighbours as is cheapest. From deeper levels goes an extent at a time.
 //!
+//! At last versions that nobody needs any more (`superseded.rs`).
+//!
 //! Of all that could go, that goes which has least under it for its bytes; what is read twice as
 //! much is worth a step, so that it stays in level 1. Of equals the one that has been in the
 //! database longest, by its id.
@@ -30,6 +32,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::collect::pick_values;
+use super::superseded::pick_superseded;
 use crate::extent::{Described, Extent, ExtentMeta, Format};
 use crate::levels::{LAYERS, Level, MAX_LEVELS, UNDER_LAYERS, Version};
 use crate::mvcc::KeyInterval;
@@ -108,10 +111,19 @@ impl Shape {
 /// What else a choice depends on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Situation<'a> {
-    /// The oldest LSN at which somebody reads.
-    pub(crate) oldest: Lsn,
+    /// The LSNs at which somebody reads: ascending, the newest last.
+    pub(crate) readers: &'a [Lsn],
+    /// Whether nobody has written for a while.
+    pub(crate) rests: bool,
     /// Keys that jobs of the same table are at work on, in any level.
     pub(crate) busy: &'a [KeyInterval],
+}
+
+impl Situation<'_> {
+    /// The oldest LSN at which somebody reads.
+    fn oldest(&self) -> Lsn {
+        self.readers.first().copied().unwrap_or(0)
+    }
 }
 
 /// What to do.
@@ -189,6 +201,7 @@ pub(crate) fn pick<E: Described>(
     pick_heavy(version, now)
         .or_else(|| pick_values(version, shape, now))
         .or_else(|| pick_level(version, shape, now))
+        .or_else(|| pick_superseded(version, shape, now))
 }
 
 /// What rids the table of most tombstones.
@@ -198,7 +211,7 @@ fn pick_heavy<E: Described>(version: &Version<E>, now: &Situation<'_>) -> Option
     let choices = heavy.filter_map(|(n, extent)| {
         let choice = if hides_nothing(version, n, extent) {
             // All its tombstones go, or it would be chosen again and again.
-            let done_with = extent.meta().greatest_seq <= now.oldest;
+            let done_with = extent.meta().greatest_seq <= now.oldest();
             done_with.then(|| Choice::Merge {
                 table: version.table,
                 inputs: vec![(n, vec![extent.clone()])],
