@@ -138,7 +138,9 @@ fn under_a_memory_limit_all_locks_together_have_a_part_of_it() {
     }
     while db.step().unwrap() {}
     let memory = db.stats().memory;
-    assert!(memory.locks <= LIMIT / 8 && memory.total() <= LIMIT, "{memory:?}");
+    // Each of the two has told of all but some kilobytes.
+    let most = LIMIT / 8 + (16 << 10);
+    assert!(memory.locks <= most && memory.total() <= LIMIT, "{memory:?}");
     assert!(first.put(&table, [9; 5], "").is_err(), "what is taken is taken from all");
     second.commit().unwrap();
     first.put(&table, [9; 5], "").unwrap();

@@ -78,6 +78,11 @@ impl Locker {
         (Shard::POINT + size_of::<Name>()) * 3 / 2 + 2 * heap
     }
 
+    /// Bytes of memory that a lock on a range takes, which is in every shard.
+    pub(crate) fn bytes_of_range(&self, range: &KeyRange) -> usize {
+        (size_of::<Request>() * 3 / 2 + range.bound_bytes()) * self.manager.shards()
+    }
+
     /// Bytes of memory that its locks take, and what else was counted.
     pub(crate) fn memory(&self) -> usize {
         self.memory
@@ -94,7 +99,15 @@ impl Locker {
 
     /// Whether it has a key locked like this, or with a range.
     pub(crate) fn has_key(&self, space: u64, key: &[u8], mode: Mode) -> bool {
-        let span = Span::Point(name(space, key));
+        self.has(space, mode, Span::Point(name(space, key)))
+    }
+
+    /// Whether it has a range locked like this.
+    pub(crate) fn has_range(&self, space: u64, range: &KeyRange, mode: Mode) -> bool {
+        self.has(space, mode, Span::Range(range.clone()))
+    }
+
+    fn has(&self, space: u64, mode: Mode, span: Span) -> bool {
         self.manager.has(&Request { owner: self.id, space, mode, span })
     }
 
@@ -118,9 +131,7 @@ impl Locker {
         let new = self.lock(Request { owner: self.id, space, mode, span }, patience, table)?;
         if new {
             self.ranges += 1;
-            // In every shard.
-            let bytes = size_of::<Request>() * 3 / 2 + range.bound_bytes();
-            self.count(bytes * self.manager.shards());
+            self.count(self.bytes_of_range(range));
         }
         Ok(())
     }

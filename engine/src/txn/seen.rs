@@ -132,7 +132,7 @@ impl Running {
                 true => Mode::Exclusive,
                 false => Mode::Shared,
             };
-            self.lock_range(inner, table, range, mode)?;
+            self.lock_range_beyond_limit(inner, table, range, mode)?;
         }
         let space = |table: usize| self.tables[table].pinned.lock_space();
         let mut keys: Vec<(u64, usize, &[u8])> =

@@ -344,7 +344,23 @@ impl Running {
         self.locker.lock_key(target.lock_space(), key, how.0, how.1, &|| target.label())
     }
 
-    pub(super) fn lock_range(
+    fn lock_range(
+        &mut self,
+        inner: &Inner,
+        table: usize,
+        range: &KeyRange,
+        mode: Mode,
+    ) -> Result<()> {
+        let space = self.tables[table].pinned.lock_space();
+        let room = self.check_room(inner, self.locker.bytes_of_range(range));
+        if room.is_err() && !self.locker.has_range(space, range, mode) {
+            return room;
+        }
+        self.lock_range_beyond_limit(inner, table, range, mode)
+    }
+
+    /// As [`Running::lock_range`], whatever memory its locks take.
+    pub(super) fn lock_range_beyond_limit(
         &mut self,
         inner: &Inner,
         table: usize,
