@@ -162,6 +162,11 @@ impl<E: Described> Choice<E> {
         alone.into_iter().chain(stack.iter().flat_map(|(_, extents)| extents))
     }
 
+    /// The less, the longer its first input has been in the database.
+    pub(super) fn age(&self) -> u64 {
+        self.inputs().next().map_or(0, |extent| extent.meta().id)
+    }
+
     /// What has to be written again for a byte to go down, more for what is read.
     fn cost(&self) -> f64 {
         let (down, again) = self.bytes();
@@ -201,7 +206,7 @@ pub(crate) fn pick<E: Described>(
     pick_heavy(version, now)
         .or_else(|| pick_values(version, shape, now))
         .or_else(|| pick_level(version, shape, now))
-        .or_else(|| pick_superseded(version, shape, now))
+        .or_else(|| pick_superseded(version, now))
 }
 
 /// What rids the table of most tombstones.
@@ -321,8 +326,7 @@ fn stack<E: Described>(version: &Version<E>, first: u8, mut keys: KeyInterval) -
 
 /// What has least under it for its bytes and its heat.
 fn best<E: Described>(choices: impl Iterator<Item = Choice<E>>) -> Option<Choice<E>> {
-    let age = |choice: &Choice<E>| choice.inputs().next().map_or(0, |extent| extent.meta().id);
-    let all = choices.map(|choice| (choice.cost(), age(&choice), choice));
+    let all = choices.map(|choice| (choice.cost(), choice.age(), choice));
     let least = all.min_by(|(a, age, _), (b, other, _)| a.total_cmp(b).then(age.cmp(other)));
     least.map(|(_, _, choice)| choice)
 }

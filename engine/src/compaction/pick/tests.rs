@@ -215,5 +215,5 @@ fn the_text_cases_hold() {
             }
         }
     }
-    assert!(cases >= 72, "only {cases} cases");
+    assert!(cases >= 69, "only {cases} cases");
 }
