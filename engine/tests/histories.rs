@@ -1,10 +1,12 @@
 //! Random transactions of many threads, recorded and checked for the cycles that their level
 //! forbids (Adya's graphs, as Elle builds them from lists that are only appended to).
 //!
-//! A value is the list of those who have written it, so the order of a key's versions and who read
-//! which is in what was read. Edges: ww (wrote the next version), wr (read what it wrote), rw
-//! (wrote the version after the one that was read). Read committed forbids cycles of ww and wr;
-//! snapshot those in which no two rw follow each other; serializable all.
+//! A value is the list of those who have written it, once for each time, so the order of a key's
+//! versions and who read which is in what was read, and so is who read what was not yet all that a
+//! transaction writes (G1b). A range that was read has an empty list for each key that is not
+//! there, so phantoms are edges like others. Edges: ww (wrote the next version), wr (read what it
+//! wrote), rw (wrote the version after the one that was read). Read committed forbids cycles of ww
+//! and wr; snapshot those in which no two rw follow each other; serializable all.
 
 #![allow(clippy::unwrap_used, reason = "tests stop and tell")]
 
@@ -30,8 +32,19 @@ struct Done {
     id: u32,
     /// Key, and the list that was read.
     reads: Vec<(u8, Vec<u32>)>,
-    /// Keys; it read the list before.
+    /// Keys; it read the list before. Some come twice.
     appends: Vec<u8>,
+}
+
+impl Done {
+    /// How often it appended to a key.
+    fn times(&self, key: u8) -> usize {
+        self.appends.iter().filter(|of| **of == key).count()
+    }
+}
+
+fn times(list: &[u32], id: u32) -> usize {
+    list.iter().filter(|of| **of == id).count()
 }
 
 type Edges = BTreeMap<u32, BTreeSet<u32>>;
@@ -56,8 +69,8 @@ fn graph(history: &[Done]) -> Result<Graph, String> {
     for done in history {
         for key in &done.appends {
             let order = orders.entry(*key).or_default();
-            if !order.contains(&done.id) {
-                // Read by nobody: only the last version of a key can be that.
+            while times(order, done.id) < done.times(*key) {
+                // Read by nobody: only the last versions of a key can be that.
                 order.push(done.id);
             }
         }
@@ -69,7 +82,7 @@ fn graph(history: &[Done]) -> Result<Graph, String> {
         if let Some(id) = order.iter().find(|id| !writers.contains(&(*key, **id))) {
             return Err(format!("key {key}: {id} was read and never committed"));
         }
-        for pair in order.windows(2) {
+        for pair in order.windows(2).filter(|pair| pair[0] != pair[1]) {
             depends.entry(pair[0]).or_default().insert(pair[1]);
         }
     }
@@ -78,6 +91,9 @@ fn graph(history: &[Done]) -> Result<Graph, String> {
             let order = &orders[key];
             if !order.starts_with(list) {
                 return Err(format!("key {key}: {} read {list:?} of {order:?}", done.id));
+            }
+            if list.last().is_some_and(|last| order.get(list.len()) == Some(last)) {
+                return Err(format!("key {key}: {} read a part, {list:?} of {order:?}", done.id));
             }
             if let Some(last) = list.last().filter(|last| **last != done.id) {
                 depends.entry(*last).or_default().insert(done.id);
@@ -150,7 +166,13 @@ fn the_checker_finds_planted_anomalies() {
     for level in [ReadCommitted, Snapshot, Serializable] {
         check(&sound, level).unwrap();
     }
+    let twice = [done(1, &[(0, &[])], &[0, 0]), done(2, &[(0, &[1, 1])], &[0])];
+    for level in [ReadCommitted, Snapshot, Serializable] {
+        check(&twice, level).unwrap();
+    }
     let aborted_read = [done(1, &[(0, &[7])], &[])];
+    let intermediate_read =
+        [done(1, &[(0, &[])], &[0, 0]), done(2, &[(0, &[1])], &[]), done(3, &[(0, &[1, 1])], &[])];
     let lost_update = [
         done(1, &[(0, &[])], &[0]),
         done(2, &[(0, &[])], &[0]),
@@ -160,12 +182,26 @@ fn the_checker_finds_planted_anomalies() {
     let dirty_write =
         [done(1, &[], &[0, 1]), done(2, &[], &[0, 1]), done(3, &[(0, &[1, 2]), (1, &[2, 1])], &[])];
     let circular = [done(1, &[(1, &[2])], &[0]), done(2, &[(0, &[1])], &[1])];
-    for history in [&aborted_read[..], &lost_update, &dirty_write, &circular] {
+    let forbidden_to_all =
+        [&aborted_read[..], &intermediate_read, &lost_update, &dirty_write, &circular];
+    for history in forbidden_to_all {
         assert!(check(history, ReadCommitted).is_err(), "{history:?}");
     }
     let read_skew = [done(1, &[(0, &[]), (1, &[2])], &[]), done(2, &[(0, &[]), (1, &[])], &[0, 1])];
     check(&read_skew, ReadCommitted).unwrap();
     assert!(check(&read_skew, Snapshot).is_err());
+    // The range 0..3 is read twice, and a row has come into it.
+    let phantom = [
+        done(1, &[(0, &[]), (1, &[]), (2, &[]), (0, &[]), (1, &[2]), (2, &[])], &[]),
+        done(2, &[(1, &[])], &[1]),
+    ];
+    check(&phantom, ReadCommitted).unwrap();
+    assert!(check(&phantom, Snapshot).is_err());
+    // Two read the range, and each puts a row into it that the other one did not see.
+    let empty: &[(u8, &[u32])] = &[(0, &[]), (1, &[]), (2, &[])];
+    let predicate_skew = [done(1, empty, &[1]), done(2, empty, &[2])];
+    check(&predicate_skew, Snapshot).unwrap();
+    assert!(check(&predicate_skew, Serializable).is_err());
     let write_skew = [done(1, &[(0, &[]), (1, &[])], &[0]), done(2, &[(0, &[]), (1, &[])], &[1])];
     check(&write_skew, Snapshot).unwrap();
     assert!(check(&write_skew, Serializable).is_err());
@@ -207,14 +243,16 @@ fn one(
                 }
                 rows.retain(|key, _| !done.appends.contains(key));
                 done.reads.extend(rows);
-            } else if chance.percent(50) || done.appends.contains(&key) {
+            } else if chance.percent(50) {
                 let read = list(txn.get(table, [key])?.as_deref());
                 if !done.appends.contains(&key) {
                     done.reads.push((key, read));
                 }
             } else {
                 let value = txn.get_for_update(table, [key])?;
-                done.reads.push((key, list(value.as_deref())));
+                if !done.appends.contains(&key) {
+                    done.reads.push((key, list(value.as_deref())));
+                }
                 let mut value = value.map(|v| v.to_vec()).unwrap_or_default();
                 value.extend_from_slice(&id.to_be_bytes());
                 txn.put(table, [key], value)?;
@@ -272,8 +310,9 @@ fn record(options: &TxnOptions, seed: u64) -> Vec<Done> {
     let reads = read_all(&table);
     for done in &history {
         for key in &done.appends {
-            let there = reads.iter().any(|(of, list)| of == key && list.contains(&done.id));
-            assert!(there, "the write of {} to key {key} was lost", done.id);
+            let there = reads.iter().filter(|(of, _)| of == key);
+            let there: usize = there.map(|(_, list)| times(list, done.id)).sum();
+            assert_eq!(there, done.times(*key), "a write of {} to key {key} was lost", done.id);
         }
     }
     history.push(Done { id: u32::MAX, reads, appends: Vec::new() });
@@ -315,8 +354,19 @@ struct Lives {
     next_id: u32,
 }
 
-const LEVELS: [Isolation; 3] =
-    [Isolation::ReadCommitted, Isolation::Snapshot, Isolation::Serializable];
+/// Levels, and whether transactions are optimistic.
+const WAYS: [(Isolation, bool); 5] = [
+    (Isolation::ReadCommitted, false),
+    (Isolation::Snapshot, false),
+    (Isolation::Snapshot, true),
+    (Isolation::Serializable, false),
+    (Isolation::Serializable, true),
+];
+
+fn transactions((level, optimistic): (Isolation, bool)) -> TxnOptions {
+    let options = TxnOptions::new().isolation(level);
+    if optimistic { options.optimistic() } else { options }
+}
 
 impl Lives {
     /// Takes in a life that ended in its midst: what was `meant` to be committed, and what was
@@ -330,10 +380,13 @@ impl Lives {
             }
         }
         let found = read_all(&db.table("t").unwrap());
-        let is_in =
-            |key: u8, id: u32| found.iter().any(|(k, list)| *k == key && list.contains(&id));
+        let is_in = |key: u8, done: &Done| {
+            found.iter().any(|(k, list)| *k == key && times(list, done.id) == done.times(key))
+        };
         for done in meant {
-            let there = done.appends.iter().filter(|key| is_in(**key, done.id)).count();
+            let there = done.appends.iter().filter(|key| is_in(**key, &done)).count();
+            let traces = found.iter().filter(|(_, list)| list.contains(&done.id)).count();
+            assert!(there > 0 || traces == 0, "a part of {} is there", done.id);
             assert!(there == 0 || there == done.appends.len(), "a part of {} is there", done.id);
             let acknowledged = acknowledged.contains(&done.id);
             assert!(there == done.appends.len() || !acknowledged, "{} is missing", done.id);
@@ -389,7 +442,7 @@ fn work(
 /// that is found.
 fn cut_life(
     kind: Kind,
-    level: Isolation,
+    way: (Isolation, bool),
     lives: &mut Lives,
     machine: &terrace::testing::Machine,
     chance: &mut Chance,
@@ -398,7 +451,7 @@ fn cut_life(
     drop(db.table("t").unwrap());
     let (meant, acknowledged) = (Mutex::new(Vec::new()), Mutex::new(BTreeSet::new()));
     let (stop, enough) = (AtomicBool::new(false), 10 + chance.below(60) as usize);
-    let options = TxnOptions::new().isolation(level);
+    let options = transactions(way);
     let (before, found) = thread::scope(|s| {
         let worker = s.spawn(|| {
             let about_to = |done: &Done| meant.lock().unwrap().push(done.clone());
@@ -417,7 +470,7 @@ fn cut_life(
     });
     lives.next_id += 2000;
     let opened = on_machine(&found, None).open(PATH);
-    let db = opened.unwrap_or_else(|e| panic!("{kind:?}, {level:?}: {e}"));
+    let db = opened.unwrap_or_else(|e| panic!("{kind:?}, {way:?}: {e}"));
     lives.take_in(&db, meant.into_inner().unwrap(), &before);
     found
 }
@@ -425,14 +478,14 @@ fn cut_life(
 #[test]
 fn levels_hold_over_power_cuts() {
     for seed in 0..rounds(2, 40) {
-        for (kind, level) in KINDS.into_iter().flat_map(|k| LEVELS.map(|level| (k, level))) {
+        for (kind, way) in KINDS.into_iter().flat_map(|k| WAYS.map(|way| (k, way))) {
             let mut chance = Chance::new(seed);
             let mut lives = Lives { history: Vec::new(), next_id: 1 };
             let mut machine = kind.machine();
             for _ in 0..3 {
-                machine = cut_life(kind, level, &mut lives, &machine, &mut chance);
+                machine = cut_life(kind, way, &mut lives, &machine, &mut chance);
             }
-            lives.check(&on_machine(&machine, None).open(PATH).unwrap(), level);
+            lives.check(&on_machine(&machine, None).open(PATH).unwrap(), way.0);
         }
     }
 }
@@ -441,12 +494,11 @@ fn levels_hold_over_power_cuts() {
 #[test]
 fn child_entry() {
     let Some((directory, what)) = given() else { return };
-    let (level, first_id) = what.split_once(' ').unwrap();
-    let level = LEVELS[level.parse::<usize>().unwrap()];
+    let (way, first_id) = what.split_once(' ').unwrap();
+    let options = transactions(WAYS[way.parse::<usize>().unwrap()]);
     let db = tiny().open(directory).unwrap();
     let about_to = |done: &Done| tell(&format!("meant {}", line(done)));
     let acknowledged = |id: &u32| tell(&format!("ack {id}"));
-    let options = TxnOptions::new().isolation(level);
     let stop = AtomicBool::new(false);
     work(&db, &options, first_id.parse().unwrap(), &stop, (&about_to, &acknowledged));
     loop {
@@ -484,7 +536,7 @@ fn parse(line: &str) -> Done {
 #[test]
 fn levels_hold_over_kills() {
     let mut chance = Chance::new(5);
-    for (n, level) in LEVELS.into_iter().enumerate() {
+    for (n, way) in WAYS.into_iter().enumerate() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("db");
         let mut lives = Lives { history: Vec::new(), next_id: 1 };
@@ -506,6 +558,6 @@ fn levels_hold_over_kills() {
             lives.take_in(&db, meant, &acknowledged);
             db.close().unwrap();
         }
-        lives.check(&tiny().open(&path).unwrap(), level);
+        lives.check(&tiny().open(&path).unwrap(), way.0);
     }
 }

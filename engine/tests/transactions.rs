@@ -464,3 +464,77 @@ fn a_range_that_was_put_into_since_the_snapshot_is_a_conflict_and_so_is_one_that
         assert_eq!(table.iter().count(), 0);
     }
 }
+
+/// A row that `f` of the tests below adds one to.
+fn count(txn: &Transaction, table: &Table) -> Result<(), Error> {
+    let old = txn.get_for_update(table, "count")?.map_or(0, |old| old[0]);
+    txn.put(table, "count", [old + 1])
+}
+
+#[test]
+fn run_calls_again_until_there_is_no_conflict_and_does_it_once() {
+    for optimistic in [false, true] {
+        for conflicts in [0, 1, 5] {
+            let (_dir, db, table) = open();
+            let options = TxnOptions::new();
+            let options = if optimistic { options.optimistic() } else { options };
+            let calls = AtomicU64::new(0);
+            let done = db.run_with(&options, |txn| {
+                let call = calls.fetch_add(1, Ordering::Relaxed);
+                txn.put(&table, format!("call {call}"), "")?;
+                if call < conflicts {
+                    // After the snapshot, and before the transaction has locked it.
+                    table.put("other", [call as u8]).unwrap();
+                }
+                txn.put(&table, "other", "own")?;
+                count(txn, &table)?;
+                Ok(call)
+            });
+            assert_eq!(done.unwrap(), conflicts);
+            assert_eq!(calls.into_inner(), conflicts + 1);
+            let keys: Vec<_> = table.iter().map(|row| row.unwrap().0).collect();
+            let last = format!("call {conflicts}");
+            assert_eq!(keys, [last.as_bytes(), b"count", b"other"], "of one call alone");
+            assert_eq!(table.get("count").unwrap().unwrap(), [1u8][..]);
+            assert_eq!((db.transactions().len(), db.locks_held()), (0, (0, 0)));
+        }
+    }
+}
+
+#[test]
+fn run_gives_up_at_once_on_what_another_call_does_not_help() {
+    let (_dir, db, table) = open();
+    let calls = AtomicU64::new(0);
+    let failed = db.run(|txn| {
+        calls.fetch_add(1, Ordering::Relaxed);
+        count(txn, &table)?;
+        txn.put(&table, vec![1; 70_000], "too long a key")
+    });
+    assert_eq!((kind(failed), calls.into_inner()), (ErrorKind::Invalid, 1));
+    // Nor does a row that somebody has locked for longer than it may wait.
+    let holder = db.begin().unwrap();
+    holder.put(&table, "count", [9]).unwrap();
+    let calls = AtomicU64::new(0);
+    let failed = db.run_with(&TxnOptions::new().lock_wait(LockWait::NoWait), |txn| {
+        calls.fetch_add(1, Ordering::Relaxed);
+        count(txn, &table)
+    });
+    assert_eq!((kind(failed), calls.into_inner()), (ErrorKind::Timeout, 1));
+    drop(holder);
+    assert_eq!((table.iter().count(), db.locks_held()), (0, (0, 0)), "nothing is left of either");
+}
+
+#[test]
+fn run_gives_up_after_as_many_calls_as_it_says() {
+    let (_dir, db, table) = open();
+    let calls = AtomicU64::new(0);
+    let failed = db.run(|txn| {
+        let call = calls.fetch_add(1, Ordering::Relaxed);
+        table.put("other", [call as u8]).unwrap();
+        count(txn, &table)?;
+        txn.put(&table, "other", "own")
+    });
+    assert_eq!((kind(failed), calls.into_inner()), (ErrorKind::Conflict, 64));
+    assert_eq!(table.get("count").unwrap(), None);
+    assert_eq!(table.get("other").unwrap().unwrap(), [63u8][..]);
+}

@@ -47,6 +47,7 @@ mod tests {
             greatest_key: to.into(),
             footer_checksum: 0,
             one_seq: false,
+            kept: 0,
             values: [].into(),
         })
     }

@@ -11,6 +11,7 @@ mod pick;
 mod placing;
 mod ranges;
 mod sink;
+mod superseded;
 
 pub(crate) use drain::{Column, choose_column, drain, layer_for, reach, run_bytes};
 pub(crate) use dump::{Dumped, dump};

@@ -243,6 +243,9 @@ impl<'a, B: Fn(&[u8]) -> bool> Writer<'a, B> {
                 self.builder().add(EntryRef { kind, value, ..*entry });
             }
         }
+        if let Some(readers) = self.retain.kept_for() {
+            self.builder().kept_for(readers);
+        }
         Ok(())
     }
 
@@ -254,13 +257,13 @@ impl<'a, B: Fn(&[u8]) -> bool> Writer<'a, B> {
     /// Whether an extent may stay where it is: `next` is the other side's next key. A small one is
     /// rather written again together with its neighbours, and so is one that would leave a small
     /// one before it, or small ones would come to stand between large ones in ever greater numbers.
-    /// One with versions that may have been superseded is looked into.
+    /// One with records that were kept for readers is looked into.
     pub(super) fn may_keep(&self, extent: &Extent, next: Option<&[u8]>) -> bool {
         let (meta, most) = (extent.meta(), self.ctx.extent_bytes);
         let large = |b: &ExtentBuilder| b.size() >= most / 8;
         self.ctx.reuse
             && meta.location.len as usize >= most / 2
-            && !extent.has_versions()
+            && meta.kept == 0
             && self.is_past_all(&meta.smallest_key)
             && next.is_none_or(|next| meta.greatest_key.as_slice() < next)
             && self.builder.as_ref().is_none_or(large)

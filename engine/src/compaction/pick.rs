@@ -17,6 +17,8 @@
 //! ones. What level 2 has of their keys is written once for all layers, so a stack takes as many
 //! neighbours as is cheapest. From deeper levels goes an extent at a time.
 //!
+//! At last versions that nobody needs any more (`superseded.rs`).
+//!
 //! Of all that could go, that goes which has least under it for its bytes; what is read twice as
 //! much is worth a step, so that it stays in level 1. Of equals the one that has been in the
 //! database longest, by its id.
@@ -30,6 +32,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::collect::pick_values;
+use super::superseded::pick_superseded;
 use crate::extent::{Described, Extent, ExtentMeta, Format};
 use crate::levels::{LAYERS, Level, MAX_LEVELS, UNDER_LAYERS, Version};
 use crate::mvcc::{KeyInterval, after};
@@ -129,10 +132,19 @@ impl Shape {
 /// What else a choice depends on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Situation<'a> {
-    /// The oldest LSN at which somebody reads.
-    pub(crate) oldest: Lsn,
+    /// The LSNs at which somebody reads: ascending, the newest last.
+    pub(crate) readers: &'a [Lsn],
+    /// Whether nobody has written for a while.
+    pub(crate) rests: bool,
     /// Keys that jobs of the same table are at work on, in any level.
     pub(crate) busy: &'a [KeyInterval],
+}
+
+impl Situation<'_> {
+    /// The oldest LSN at which somebody reads.
+    fn oldest(&self) -> Lsn {
+        self.readers.first().copied().unwrap_or(0)
+    }
 }
 
 /// What to do.
@@ -178,6 +190,11 @@ impl<E: Described> Choice<E> {
         alone.into_iter().chain(stack.iter().flat_map(|(_, extents)| extents))
     }
 
+    /// The less, the longer its first input has been in the database.
+    pub(super) fn age(&self) -> u64 {
+        self.inputs().next().map_or(0, |extent| extent.meta().id)
+    }
+
     /// What has to be written again for a byte to go down, more for what is read.
     fn cost(&self) -> f64 {
         let (down, again) = self.bytes();
@@ -217,6 +234,7 @@ pub(crate) fn pick<E: Described>(
     pick_heavy(version, now)
         .or_else(|| pick_values(version, shape, now))
         .or_else(|| pick_level(version, shape, now))
+        .or_else(|| pick_superseded(version, now))
 }
 
 /// What rids the table of most tombstones.
@@ -226,7 +244,7 @@ fn pick_heavy<E: Described>(version: &Version<E>, now: &Situation<'_>) -> Option
     let choices = heavy.filter_map(|(n, extent)| {
         let choice = if hides_nothing(version, n, extent) {
             // All its tombstones go, or it would be chosen again and again.
-            let done_with = extent.meta().greatest_seq <= now.oldest;
+            let done_with = extent.meta().greatest_seq <= now.oldest();
             done_with.then(|| Choice::Merge {
                 table: version.table,
                 inputs: vec![(n, vec![extent.clone()])],
@@ -336,8 +354,7 @@ fn stack<E: Described>(version: &Version<E>, first: u8, mut keys: KeyInterval) -
 
 /// What has least under it for its bytes and its heat.
 fn best<E: Described>(choices: impl Iterator<Item = Choice<E>>) -> Option<Choice<E>> {
-    let age = |choice: &Choice<E>| choice.inputs().next().map_or(0, |extent| extent.meta().id);
-    let all = choices.map(|choice| (choice.cost(), age(&choice), choice));
+    let all = choices.map(|choice| (choice.cost(), choice.age(), choice));
     let least = all.min_by(|(a, age, _), (b, other, _)| a.total_cmp(b).then(age.cmp(other)));
     least.map(|(_, _, choice)| choice)
 }

@@ -152,6 +152,7 @@ mod tests {
                 smallest_seq: 1,
                 greatest_seq: 1,
                 one_seq: false,
+                kept: 0,
                 raw_bytes: 90,
                 smallest_key: first.into(),
                 greatest_key: last.into(),

@@ -16,6 +16,7 @@ use super::budget::Budget;
 use super::claims::Claims;
 use super::inner::Engine;
 use super::pacing::{Books, Pacing, Sight};
+use super::pruning::{Pruning, kept_for};
 use crate::compaction::Reused;
 use crate::error::{Error, ErrorKind, Result};
 use crate::level0::{Level0, Superseded};
@@ -76,6 +77,10 @@ pub(super) struct Background {
     last_commit: Mutex<Option<(Lsn, Instant)>>,
     /// Whether nothing was committed for a while.
     pub(super) is_quiet: AtomicBool,
+    /// What was visible when there was nothing left to do.
+    pub(super) rested_at: AtomicU64,
+    /// The level 0 that is gone through for what readers needed that are gone.
+    pub(super) pruning: Mutex<Option<Pruning>>,
     /// When the last drain of a series ended.
     pub(super) last_drain: Mutex<Option<Instant>>,
     /// What drains and compactions did not have to write anew.
@@ -151,6 +156,7 @@ impl Engine {
             || (due && !self.is_behind() && self.drain_oldest()?)
             || (!self.background.budget.has_workers() && self.compact_one()?)
             || (due && !self.is_far_behind() && self.drain_oldest()?)
+            || self.prune_needless()?
             || self.drain_runs()?
             || self.set.store().give_back()? > 0
             || self.rest()?)
@@ -381,10 +387,9 @@ impl Engine {
                 // Groups below the boundary are still being indexed.
                 continue;
             }
-            // What supersedes a version has to be durable itself, or a power cut could take both.
             let floor = self.settle()?;
             let horizon = self.shared.snapshots.horizon();
-            let needs = |seq, newer| newer > floor || horizon.needs(seq, newer);
+            let keep = |seq, newer| kept_for(&horizon, floor, (seq, newer));
             let level0 = Arc::clone(&table.view().level0);
             match level0.reserve(&oldest.memtable) {
                 Ok(()) => {}
@@ -403,7 +408,7 @@ impl Engine {
             let superseded = {
                 let _guard = pin();
                 // A part of it may be done: it cannot be tried again.
-                let fed = level0.feed(&oldest.memtable, &needs);
+                let fed = level0.feed(&oldest.memtable, &keep);
                 fed.inspect_err(|error| self.stop_because(&error.to_string()))?
             };
             change.apply(|view| {
@@ -455,7 +460,7 @@ impl Engine {
     }
 
     /// Lets go of superseded versions once every reader has a view that can do without.
-    fn prune_later(&self, level0: Arc<dyn Level0>, superseded: Superseded) {
+    pub(super) fn prune_later(&self, level0: Arc<dyn Level0>, superseded: Superseded) {
         if superseded.is_empty() {
             return;
         }
@@ -484,9 +489,16 @@ impl Engine {
         }
     }
 
+    /// Whether nobody has written since there was nothing left to do.
+    pub(super) fn rests(&self) -> bool {
+        self.background.rested_at.load(Ordering::Relaxed) == self.shared.committer.visible()
+    }
+
     /// Nothing is left to do: no drain is late from here on.
     fn rest(&self) -> Result<bool> {
         *self.background.last_drain.lock() = None;
+        let visible = self.shared.committer.visible();
+        self.background.rested_at.store(visible, Ordering::Relaxed);
         self.balance_memory();
         if self.shared.committer.is_settled() {
             return Ok(false);

@@ -112,7 +112,7 @@ impl Engine {
         let claims = &self.background.claims;
         let horizon = self.shared.snapshots.horizon();
         let busy = claims.of(table.id());
-        let now = Situation { oldest: horizon.oldest(), busy: &busy };
+        let now = Situation { readers: horizon.readers(), rests: self.rests(), busy: &busy };
         let choice = compaction::pick(&table.view().version, &self.shape(), &now)?;
         let claim = claims.claim(table.id(), choice.interval())?;
         Some(Job { choice, horizon, _claim: claim })

@@ -2,13 +2,16 @@
 //! block indexes and filters of extents is the cache's, less a sixteenth for what transactions,
 //! iterators and jobs hold for a moment. The cache gives way as the others grow, and grows again.
 //! Transactions that have written more than a sixteenth of the limit together spill what they
-//! write.
+//! write; their row locks may take an eighth, and no more are given then.
 
 use super::inner::Engine;
 use crate::error::{Error, Result};
 
 /// One part of so many is for what is held for a moment.
 const SLACK: u64 = 16;
+
+/// And so many at most for row locks, for which the cache gives way.
+const LOCKS: u64 = 8;
 
 /// What the database holds in memory, in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -25,6 +28,9 @@ pub struct MemoryStats {
     pub filters: u64,
     /// What transactions have written and not committed, and what finds the part of it on disk.
     pub writes: u64,
+    /// Row locks, and what optimistic transactions have to find unchanged: transactions with some
+    /// dozens of locks or more.
+    pub locks: u64,
     /// What ranges have read ahead, at most a sixteenth of the cache.
     pub read_ahead: u64,
     /// Blocks in the cache.
@@ -41,13 +47,22 @@ impl MemoryStats {
 
     /// What is not the cache's.
     fn fixed(&self) -> u64 {
-        self.region + self.indexes + self.filters + self.writes + self.read_ahead
+        self.region + self.indexes + self.filters + self.writes + self.locks + self.read_ahead
     }
 }
 
 /// The most that transactions may have written, in memory, under a limit.
 pub(super) fn of_writes(limit: Option<u64>) -> usize {
-    let most = limit.map_or(u64::MAX, |limit| limit / SLACK);
+    part(limit, SLACK)
+}
+
+/// The most that their row locks may take.
+pub(super) fn of_locks(limit: Option<u64>) -> usize {
+    part(limit, LOCKS)
+}
+
+fn part(limit: Option<u64>, of: u64) -> usize {
+    let most = limit.map_or(u64::MAX, |limit| limit / of);
     usize::try_from(most).unwrap_or(usize::MAX)
 }
 
@@ -59,6 +74,7 @@ impl Engine {
             limit: self.options.memory.unwrap_or(0),
             region: if region.mode() == "file" { region.len() } else { 0 },
             writes: self.shared.write_memory.taken() as u64,
+            locks: self.shared.locks.memory() as u64,
             read_ahead: self.set.store().lent(),
             cache: self.shared.cache.used(),
             cache_capacity: self.shared.cache.capacity(),

@@ -22,6 +22,7 @@ mod open;
 mod own_records;
 mod pacing;
 mod placing;
+mod pruning;
 mod rebuild;
 mod salvage;
 mod stats;

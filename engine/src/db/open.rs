@@ -393,6 +393,7 @@ impl Opening<'_> {
             fork: ForkGuard::new(),
             locks: LockManager::new(),
             write_memory: WriteMemory::new(memory::of_writes(self.options.memory)),
+            most_lock_memory: memory::of_locks(self.options.memory),
             load_compression: self.options.compression.1,
             ddl: Mutex::new(()),
             closed: AtomicBool::new(false),

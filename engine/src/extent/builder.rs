@@ -11,7 +11,7 @@ use super::index::IndexBuilder;
 use super::summary::BlockSummary;
 use super::{BlockCache, Extent, ExtentMeta, ValueExtent, WholeBlock, filter, ranges, summary};
 use crate::error::{Error, ErrorKind, Result};
-use crate::mvcc::Tombstone;
+use crate::mvcc::{KeptFor, Readers, Tombstone};
 use crate::options::{Compression, TableOptions};
 use crate::record::{EntryRef, Kind, Lsn};
 use crate::tier::{ExtentStore, Location};
@@ -69,6 +69,7 @@ pub(crate) struct ExtentBuilder {
     cached: Vec<(u32, (u64, u32))>,
     /// Bytes that records refer to, by value extent.
     referred: BTreeMap<u64, u64>,
+    kept_for: KeptFor,
     meta: ExtentMeta,
     last_seq: Lsn,
 }
@@ -85,6 +86,7 @@ impl ExtentBuilder {
             smallest_seq: Lsn::MAX,
             greatest_seq: 0,
             one_seq: false,
+            kept: 0,
             raw_bytes: 0,
             smallest_key: Vec::new(),
             greatest_key: Vec::new(),
@@ -102,6 +104,7 @@ impl ExtentBuilder {
             summaries: Vec::new(),
             cached: Vec::new(),
             referred: BTreeMap::new(),
+            kept_for: KeptFor::default(),
             meta,
             last_seq: 0,
         }
@@ -139,6 +142,11 @@ impl ExtentBuilder {
         if let Some(at) = entry.reference() {
             *self.referred.entry(at.extent).or_default() += u64::from(at.len);
         }
+    }
+
+    /// Notes that the record added last is there for `readers` alone.
+    pub(crate) fn kept_for(&mut self, readers: Readers) {
+        self.kept_for.add(readers);
     }
 
     /// Adds range tombstones, cut at the ends of the extent; once, when all records are there.
@@ -253,11 +261,11 @@ impl ExtentBuilder {
             self.out.extend_from_slice(part);
         }
         self.meta.footer_checksum = Footer::checksum_of(&footer);
+        self.meta.kept = self.kept_for.count();
         debug_assert!(self.meta.is_sound(), "what is written can be read back");
-        let has_versions = self.summaries.iter().any(|block| block.keys < block.records);
-        let ExtentBuilder { meta, out: bytes, cached, summaries, referred, .. } = self;
+        let ExtentBuilder { meta, out: bytes, cached, summaries, referred, kept_for, .. } = self;
         let values = Vec::new();
-        BuiltExtent { meta, bytes, cached, summaries, has_versions, referred, values }
+        BuiltExtent { meta, bytes, cached, summaries, kept_for, referred, values }
     }
 }
 
@@ -269,7 +277,7 @@ pub(crate) struct BuiltExtent {
     pub(crate) bytes: Vec<u8>,
     cached: Vec<(u32, (u64, u32))>,
     summaries: Vec<BlockSummary>,
-    has_versions: bool,
+    kept_for: KeptFor,
     /// Bytes that its records refer to, by value extent.
     pub(super) referred: BTreeMap<u64, u64>,
     /// These value extents, once it has the list of them.
@@ -299,7 +307,7 @@ impl BuiltExtent {
         self.place(store)?;
         let values = self.values.into_boxed_slice();
         let extent =
-            Extent::written((self.meta, values), Arc::clone(store), &self.bytes, self.has_versions);
+            Extent::written((self.meta, values), Arc::clone(store), &self.bytes, self.kept_for);
         for (offset, (id, was_at)) in self.cached {
             // Decoded already, and the same whatever extent it is in.
             if let Some(block) = cache.peek(id, was_at) {
@@ -317,7 +325,8 @@ impl BuiltExtent {
     ///
     /// As [`write_filling`](Self::write_filling).
     pub(crate) fn write_unread(mut self, store: &Arc<ExtentStore>) -> Result<Arc<Extent>> {
-        debug_assert!(!self.has_versions, "it would be taken for one that has each key once");
+        let is_once = |block: &BlockSummary| block.keys == block.records;
+        debug_assert!(self.summaries.iter().all(is_once), "nobody counts what is kept in it");
         self.place(store)?;
         let values = self.values.into_boxed_slice();
         Ok(Extent::written_unread((self.meta, values), Arc::clone(store)))

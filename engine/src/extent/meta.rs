@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::values::{self, ValueUse};
-use crate::mvcc::KeyInterval;
+use crate::mvcc::{KeptFor, KeyInterval};
 use crate::record::{Lsn, Reader, put_bytes, put_u32, put_u64};
 use crate::tier::Location;
 
@@ -25,6 +25,10 @@ pub(crate) struct ExtentMeta {
     /// Both are the sequence number of all records, whatever stands in the blocks: those were
     /// written before it was known.
     pub(crate) one_seq: bool,
+    /// Records that were kept for readers alone when it was written: superseded or hidden ones, and
+    /// deletes with nothing below them. They go once nobody reads below the greatest sequence
+    /// number. 0 also where nobody counted.
+    pub(crate) kept: u64,
     /// Bytes of keys and values, as the user counts them.
     pub(crate) raw_bytes: u64,
     pub(crate) smallest_key: Vec<u8>,
@@ -37,7 +41,7 @@ pub(crate) struct ExtentMeta {
 
 impl ExtentMeta {
     /// Appends the description of `docs/format.md`, but for the number of range tombstones, whether
-    /// there is one sequence number, and the value extents.
+    /// there is one sequence number, how many records were kept, and the value extents.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         put_u64(out, self.id);
         put_u32(out, self.location.file);
@@ -66,6 +70,7 @@ impl ExtentMeta {
             smallest_seq: reader.u64()?,
             greatest_seq: reader.u64()?,
             one_seq: false,
+            kept: 0,
             raw_bytes: reader.u64()?,
             smallest_key: reader.bytes()?.to_vec(),
             greatest_key: reader.bytes()?.to_vec(),
@@ -91,9 +96,11 @@ impl ExtentMeta {
         self.records > 0
             && self.deletes <= self.records
             && u64::from(self.tombstones) <= self.deletes
+            && self.kept <= self.records
             && self.records.max(self.raw_bytes) < BEYOND
             && self.smallest_seq <= self.greatest_seq
-            && (!self.one_seq || self.smallest_seq == self.greatest_seq && self.tombstones == 0)
+            && (!self.one_seq
+                || self.smallest_seq == self.greatest_seq && self.tombstones == 0 && self.kept == 0)
             && self.smallest_key <= self.greatest_key
             && values::are_sound(&self.values)
     }
@@ -128,6 +135,13 @@ impl ExtentMeta {
         self.one_seq.then_some(self.greatest_seq)
     }
 
+    /// How many of its records were kept for somebody who is none of `readers`, which ascend: all,
+    /// if these all see its newest record; else as many as `kept_for` knows of.
+    pub(crate) fn kept_needlessly(&self, kept_for: &KeptFor, readers: &[Lsn]) -> u64 {
+        let nobody_is_older = readers.first().is_none_or(|oldest| self.greatest_seq <= *oldest);
+        if nobody_is_older { self.kept } else { kept_for.needless(readers) }
+    }
+
     /// All keys that it may say something of.
     pub(crate) fn interval(&self) -> KeyInterval {
         KeyInterval::closed(&self.smallest_key, &self.greatest_key)
@@ -148,6 +162,12 @@ pub(crate) trait Described: Clone {
     /// How often it was read of late; 0 where nobody counts.
     fn heat(&self) -> u32 {
         0
+    }
+
+    /// How many of its records were kept for somebody who is none of `readers`, which ascend, and
+    /// go when it is written again.
+    fn needless(&self, readers: &[Lsn]) -> u64 {
+        self.meta().kept_needlessly(&KeptFor::default(), readers)
     }
 
     /// The same extent; all its records have the sequence number `seq` from now on.
@@ -183,6 +203,7 @@ mod tests {
             smallest_seq: 3,
             greatest_seq: 12,
             one_seq: false,
+            kept: 0,
             raw_bytes: 900,
             smallest_key: b"a".to_vec(),
             greatest_key: b"zebra".to_vec(),
@@ -199,6 +220,7 @@ mod tests {
         assert!(sample().is_sound());
         assert!(!ExtentMeta { records: u64::MAX, ..sample() }.is_sound());
         assert!(!ExtentMeta { raw_bytes: u64::MAX, ..sample() }.is_sound());
+        assert!(!ExtentMeta { kept: 11, ..sample() }.is_sound());
     }
 
     #[test]

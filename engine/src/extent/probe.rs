@@ -145,6 +145,7 @@ pub(crate) fn extent(bytes: &[u8]) -> bool {
         smallest_seq: 0,
         greatest_seq: Lsn::MAX,
         one_seq: false,
+        kept: 0,
         raw_bytes: 0,
         smallest_key: Vec::new(),
         greatest_key: vec![0xff; 8],

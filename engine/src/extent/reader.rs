@@ -27,7 +27,7 @@ use super::{BlockCache, BlockSummary, Described, ExtentCursor, ExtentMeta, Malfo
 use crate::cache::Below;
 use crate::error::{Damage, Error, Result};
 use crate::limits::MAX_VALUE_LEN;
-use crate::mvcc::Tombstones;
+use crate::mvcc::{KeptFor, Tombstones};
 use crate::record::{Apart, Kind, LSN_MAX, Lsn, Reference};
 use crate::tier::ExtentStore;
 
@@ -78,9 +78,9 @@ pub(crate) struct Extent {
     parts: OnceLock<Parts>,
     state: AtomicU8,
     heat: Heat,
-    /// Some key is in it in several versions, as far as is known: of an extent that was written
-    /// since the opening.
-    has_versions: bool,
+    /// For whom records in it were kept, if it was written since the opening: nobody who reads is
+    /// older than that.
+    kept_for: KeptFor,
     /// What its records refer to, in the order of the description's list.
     values: Box<[Arc<ValueExtent>]>,
 }
@@ -92,6 +92,10 @@ impl Described for Arc<Extent> {
 
     fn heat(&self) -> u32 {
         self.heat.now(self.store.read_clock())
+    }
+
+    fn needless(&self, readers: &[Lsn]) -> u64 {
+        self.meta().kept_needlessly(&self.kept_for, readers)
     }
 
     fn numbered(&self, seq: Lsn) -> Arc<Extent> {
@@ -125,7 +129,7 @@ impl Extent {
             values
         };
         let values = meta.values.iter().map(|one| open(&one.of)).collect();
-        Extent::new((meta, values), store, None, INSTALLED, false)
+        Extent::new((meta, values), store, None, INSTALLED, KeptFor::default())
     }
 
     /// An extent that was just written and that no edit names yet. Filter and index are taken
@@ -134,11 +138,11 @@ impl Extent {
         (meta, values): (ExtentMeta, Box<[Arc<ValueExtent>]>),
         store: Arc<ExtentStore>,
         bytes: &[u8],
-        has_versions: bool,
+        kept_for: KeptFor,
     ) -> Arc<Extent> {
         let parts = Parts::decode(&meta, bytes);
         debug_assert!(parts.is_some(), "what is written can be read back");
-        Extent::new((meta, values), store, parts, WRITTEN, has_versions)
+        Extent::new((meta, values), store, parts, WRITTEN, kept_for)
     }
 
     /// As [`Extent::written`], but nobody is about to read it: it holds no memory until somebody
@@ -147,7 +151,7 @@ impl Extent {
         (meta, values): (ExtentMeta, Box<[Arc<ValueExtent>]>),
         store: Arc<ExtentStore>,
     ) -> Arc<Extent> {
-        Extent::new((meta, values), store, None, WRITTEN, false)
+        Extent::new((meta, values), store, None, WRITTEN, KeptFor::default())
     }
 
     fn new(
@@ -155,7 +159,7 @@ impl Extent {
         store: Arc<ExtentStore>,
         parts: Option<Parts>,
         state: u8,
-        has_versions: bool,
+        kept_for: KeptFor,
     ) -> Arc<Extent> {
         let parts = parts.map_or_else(OnceLock::new, OnceLock::from);
         Arc::new(Extent {
@@ -165,14 +169,9 @@ impl Extent {
             parts,
             state: AtomicU8::new(state),
             heat: Heat::default(),
-            has_versions,
+            kept_for,
             values,
         })
-    }
-
-    /// Whether it is known that some key is in it in several versions.
-    pub(crate) fn has_versions(&self) -> bool {
-        self.has_versions
     }
 
     /// Its description.
@@ -328,12 +327,13 @@ impl Extent {
     }
 
     /// Bytes of memory that filter, index and range tombstones hold, once they are loaded, and the
-    /// list of value extents.
+    /// list of value extents, and for whom records were kept.
     pub(crate) fn memory(&self) -> usize {
         let parts = self.parts.get().map_or(0, |Parts { filter, index, ranges }| {
             filter.memory() + index.memory() + ranges.memory()
         });
-        parts + self.values.len() * (size_of::<ValueUse>() + size_of::<Arc<ValueExtent>>())
+        let values = self.values.len() * (size_of::<ValueUse>() + size_of::<Arc<ValueExtent>>());
+        parts + values + self.kept_for.memory()
     }
 
     /// Block `n`, from the cache or from the store, for a user: it enters the cache, and counts for

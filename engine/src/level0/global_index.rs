@@ -10,19 +10,21 @@
 //! Invariants:
 //!
 //! 1. Every record at or below D of its key may be missing; every record above D that was fed is
-//!    there until a later D covers it.
+//!    there until a later D covers it, or it was superseded and nobody reads it any more.
 //! 2. A range tombstone is there, and counts in its zone, until D covers all of it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use parking_lot::Mutex;
+
 use super::leaving::Leaving;
 use super::versions::{Position as _, Versions};
 use super::walk::{Undrained, Walk};
-use super::{ColumnBudget, Level0, Stock, Superseded};
+use super::{ColumnBudget, Keep, Level0, Stock, Superseded};
 use crate::error::Result;
 use crate::memtable::{Index, Memtable, Rebuilt, Record, RecordCursor, record_at, slice};
-use crate::mvcc::{DrainedMap, KeyInterval, Tombstone, TombstoneList, Tombstones};
+use crate::mvcc::{DrainedMap, KeptFor, KeyInterval, Tombstone, TombstoneList, Tombstones};
 use crate::pm::Region;
 use crate::record::{Cursor, Kind, LSN_MAX, Lsn, TableId};
 
@@ -38,6 +40,8 @@ pub(crate) struct GlobalIndex<I = Index> {
     records: AtomicU64,
     bytes: AtomicU64,
     leaving: Leaving,
+    /// For whom superseded versions are kept; of some that have gone too, until the next walk.
+    kept_for: Mutex<KeptFor>,
 }
 
 impl<I: Versions> GlobalIndex<I> {
@@ -50,6 +54,7 @@ impl<I: Versions> GlobalIndex<I> {
             records: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
             leaving: Leaving::default(),
+            kept_for: Mutex::default(),
         }
     }
 
@@ -78,37 +83,39 @@ impl GlobalIndex {
         let list = TombstoneList::default();
         list.add(tombstones);
         let (records, bytes) = (AtomicU64::new(records), AtomicU64::new(bytes));
-        GlobalIndex { region, index, tombstones: list, records, bytes, leaving: Leaving::default() }
+        let (leaving, kept_for) = (Leaving::default(), Mutex::default());
+        GlobalIndex { region, index, tombstones: list, records, bytes, leaving, kept_for }
     }
 }
 
 impl<I: Versions> GlobalIndex<I> {
     /// Takes over the versions of a memtable.
-    fn feed_versions(
-        &self,
-        memtable: &Memtable,
-        needs: &dyn Fn(Lsn, Lsn) -> bool,
-    ) -> Result<Superseded> {
+    fn feed_versions(&self, memtable: &Memtable, keep: Keep<'_>) -> Result<Superseded> {
         let mut superseded = Superseded::default();
         let mut cursor = RecordCursor::new(&self.region, memtable.index());
         cursor.seek_first();
         let mut newer: Option<(&[u8], Lsn)> = None;
         while let Some((at, record)) = cursor.record() {
             cursor.step();
-            let is_superseded =
-                newer.is_some_and(|(key, newer)| key == record.key && !needs(record.seq, newer));
+            let newer_seq = newer.filter(|(key, _)| *key == record.key).map(|(_, seq)| seq);
             newer = Some((record.key, record.seq));
-            if is_superseded {
+            if newer_seq.is_some_and(|newer| !self.stays(record.seq, newer, keep)) {
                 superseded.leave_out(&record, at);
             } else {
                 self.add(&record, at)?;
             }
             // Of each key the last one decides on what level 0 has already.
             if cursor.record().is_none_or(|(_, next)| next.key != record.key) {
-                self.supersede(record.key, record.seq, needs, &mut superseded)?;
+                self.supersede(record.key, record.seq, keep, &mut superseded)?;
             }
         }
         Ok(superseded)
+    }
+
+    /// Whether a version whose next newer one is `newer` is kept, for whom it notes then.
+    fn stays(&self, seq: Lsn, newer: Lsn, keep: Keep<'_>) -> bool {
+        let readers = keep(seq, newer);
+        readers.inspect(|readers| self.kept_for.lock().add(*readers)).is_some()
     }
 
     /// Collects the versions of a key that one with `newer` supersedes.
@@ -116,13 +123,13 @@ impl<I: Versions> GlobalIndex<I> {
         &self,
         key: &[u8],
         mut newer: Lsn,
-        needs: &dyn Fn(Lsn, Lsn) -> bool,
+        keep: Keep<'_>,
         superseded: &mut Superseded,
     ) -> Result<()> {
         while newer > 0
             && let Some((seq, at)) = self.index.get(key, newer - 1)?
         {
-            if !needs(seq, newer) {
+            if !self.stays(seq, newer, keep) {
                 superseded.add(&record_at(&self.region, at));
             }
             newer = seq;
@@ -230,12 +237,39 @@ impl<I: Versions + 'static> Level0 for GlobalIndex<I> {
         self.index.reserve(memtable.records(), memtable.bytes())
     }
 
-    fn feed(&self, memtable: &Memtable, needs: &dyn Fn(Lsn, Lsn) -> bool) -> Result<Superseded> {
-        let superseded = self.feed_versions(memtable, needs)?;
+    fn feed(&self, memtable: &Memtable, keep: Keep<'_>) -> Result<Superseded> {
+        let superseded = self.feed_versions(memtable, keep)?;
         if let Some(tombstones) = memtable.tombstones() {
             self.add_tombstones(tombstones.iter().cloned().collect());
         }
         Ok(superseded)
+    }
+
+    fn needless(&self, readers: &[Lsn]) -> u64 {
+        self.kept_for.lock().needless(readers)
+    }
+
+    fn superseded(&self, from: &[u8], keep: Keep<'_>) -> Result<(Superseded, Option<Vec<u8>>)> {
+        if from.is_empty() {
+            // Whatever is kept from here on is noted anew.
+            *self.kept_for.lock() = KeptFor::default();
+        }
+        let mut superseded = Superseded::default();
+        let mut cursor = Walk::new(&self.region, &self.index);
+        cursor.place(from, LSN_MAX)?;
+        let (mut seen, mut newer): (u64, Option<(&[u8], Lsn)>) = (0, None);
+        while let Some((_, record)) = cursor.record() {
+            let newer_seq = newer.filter(|(key, _)| *key == record.key).map(|(_, seq)| seq);
+            if seen >= STOCK && newer_seq.is_none() {
+                return Ok((superseded, Some(record.key.to_vec())));
+            }
+            cursor.step()?;
+            (seen, newer) = (seen + 1, Some((record.key, record.seq)));
+            if newer_seq.is_some_and(|newer| !self.stays(record.seq, newer, keep)) {
+                superseded.add(&record);
+            }
+        }
+        Ok((superseded, None))
     }
 
     fn prune(&self, superseded: &Superseded) -> Result<Vec<u64>> {
@@ -352,12 +386,13 @@ impl<I: Versions + 'static> Level0 for GlobalIndex<I> {
         cursor.place(from, LSN_MAX)?;
         let (mut oldest, mut seen, mut last): (_, _, Option<&[u8]>) = (LSN_MAX, 0, None);
         while let Some((at, record)) = cursor.record() {
-            if seen >= STOCK && last != Some(record.key) {
+            let is_superseded = last == Some(record.key);
+            if seen >= STOCK && !is_superseded {
                 return Ok(Stock { oldest, next: Some(record.key.to_vec()) });
             }
             cursor.step()?;
             (seen, last) = (seen + 1, Some(record.key));
-            if record.seq <= drained.get(record.key) {
+            if is_superseded || record.seq <= drained.get(record.key) {
                 self.index.remove(record.key, record.seq)?;
             } else {
                 self.count_in(&record);
@@ -392,6 +427,7 @@ impl<I: Versions + 'static> Level0 for GlobalIndex<I> {
     }
 
     fn memory(&self) -> u64 {
-        self.index.memory() + self.tombstones.memory()
+        let kept_for = self.kept_for.lock().memory() as u64;
+        self.index.memory() + self.tombstones.memory() + kept_for
     }
 }

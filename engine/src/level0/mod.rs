@@ -11,10 +11,14 @@ pub(crate) use versions::Persistent;
 
 use crate::error::Result;
 use crate::memtable::{Memtable, Record};
-use crate::mvcc::{DrainedMap, KeyInterval, Tombstone, Tombstones};
+use crate::mvcc::{DrainedMap, KeyInterval, Readers, Tombstone, Tombstones};
 use std::sync::Arc;
 
 use crate::record::{Cursor, Lsn, TableId};
+
+/// For whom a superseded version is kept, if it is: by its sequence number and the next newer
+/// one's.
+pub(crate) type Keep<'a> = &'a dyn Fn(Lsn, Lsn) -> Option<Readers>;
 
 /// How large a column may be.
 #[derive(Clone, Copy, Debug)]
@@ -37,15 +41,23 @@ pub(crate) trait Level0: Send + Sync + std::fmt::Debug {
 
     /// Takes over the records of a frozen memtable, without copying them, but for those that are
     /// superseded; what is superseded in level 0 itself stays until [`Level0::prune`]. Readers may
-    /// find a record in both while this runs. `needs` says whether somebody may still read the
-    /// version with the first sequence number, given that of the next newer one of its key.
-    /// Space was made sure of.
+    /// find a record in both while this runs. `keep` is as for [`Level0::superseded`]. Space was
+    /// made sure of.
     ///
     /// # Errors
     ///
     /// An I/O error, here as from every other call; the database is to be poisoned then, since a
     /// part may have been done.
-    fn feed(&self, memtable: &Memtable, needs: &dyn Fn(Lsn, Lsn) -> bool) -> Result<Superseded>;
+    fn feed(&self, memtable: &Memtable, keep: Keep<'_>) -> Result<Superseded>;
+
+    /// How many versions it keeps for readers alone, of whom none is among `readers`, which ascend.
+    /// Some may have gone.
+    fn needless(&self, readers: &[Lsn]) -> u64;
+
+    /// Looks for superseded versions, a part at a time and in order, from the first version of a
+    /// key on; also the first key that is left. `keep` says for whom a version has to stay, given
+    /// its sequence number and that of the next newer one of its key. No merge runs meanwhile.
+    fn superseded(&self, from: &[u8], keep: Keep<'_>) -> Result<(Superseded, Option<Vec<u8>>)>;
 
     /// Lets go of superseded versions, once no reader is left who could need them. Returns the
     /// offsets of the records, whose zones they no longer keep.
@@ -95,8 +107,9 @@ pub(crate) trait Level0: Send + Sync + std::fmt::Debug {
     fn retire(&self, interval: &KeyInterval, upto: Lsn, drained: &DrainedMap) -> Result<Vec<u64>>;
 
     /// Takes stock of what an opening found in the index, a part at a time and in order, from the
-    /// first version of a key on: what D covers is taken out, the rest is counted, and `counts` is
-    /// told where each record is. Nothing else changes level 0 before all of it was counted.
+    /// first version of a key on: what D covers is taken out, and so is what a newer version
+    /// supersedes, as no reader is left who was older; the rest is counted, and `counts` is told
+    /// where each record is. Nothing else changes level 0 before all of it was counted.
     fn take_stock(
         &self,
         from: &[u8],

@@ -133,9 +133,10 @@ impl<E: Described> Op<E> {
     }
 }
 
-/// Which of four kinds it is depends on what the extent has.
+/// Which of five kinds it is depends on what the extent has.
 fn add_extent(out: &mut Vec<u8>, table: TableId, level: u8, meta: &ExtentMeta) {
     let kind = match meta.tombstones {
+        _ if meta.kept > 0 => 24,
         _ if !meta.values.is_empty() => 22,
         0 if meta.one_seq => 18,
         0 => 4,
@@ -144,11 +145,15 @@ fn add_extent(out: &mut Vec<u8>, table: TableId, level: u8, meta: &ExtentMeta) {
     head(out, kind, table);
     out.push(level);
     meta.encode(out);
-    if kind == 22 || kind == 15 {
+    if matches!(kind, 15 | 22 | 24) {
         put_u32(out, meta.tombstones);
     }
-    if kind == 22 {
-        out.push(u8::from(meta.one_seq));
+    match kind {
+        22 => out.push(u8::from(meta.one_seq)),
+        24 => put_u64(out, meta.kept),
+        _ => {}
+    }
+    if kind == 22 || kind == 24 {
         meta.encode_values(out);
     }
 }
@@ -223,6 +228,10 @@ impl Op<Arc<ExtentMeta>> {
                 let level = reader.u8()?;
                 Op::AddExtent { table, level, extent: Arc::new(referring(reader)?) }
             }
+            24 => {
+                let level = reader.u8()?;
+                Op::AddExtent { table, level, extent: Arc::new(keeping(reader)?) }
+            }
             23 => {
                 let (run, loaded) = (reader.u64()?, flag(reader)?);
                 Op::AddRun { table, run, extents: some_referring(reader)?, loaded }
@@ -262,6 +271,14 @@ fn referring(reader: &mut Reader<'_>) -> Option<ExtentMeta> {
     meta.tombstones = reader.u32()?;
     meta.one_seq = flag(reader)?;
     meta.with_values(reader).filter(|meta| !meta.values.is_empty())
+}
+
+/// An extent with records that were kept for readers.
+fn keeping(reader: &mut Reader<'_>) -> Option<ExtentMeta> {
+    let mut meta = ExtentMeta::decode(reader)?;
+    meta.tombstones = reader.u32()?;
+    meta.kept = reader.u64()?;
+    meta.with_values(reader).filter(|meta| meta.kept > 0)
 }
 
 /// Extents of which one at least has references.
@@ -361,6 +378,7 @@ pub(super) mod tests {
             smallest_seq: 3,
             greatest_seq: 9,
             one_seq: false,
+            kept: 0,
             raw_bytes: 900,
             smallest_key: from.into(),
             greatest_key: to.into(),
@@ -377,6 +395,17 @@ pub(super) mod tests {
         Arc::new(ExtentMeta { values, ..ExtentMeta::clone(&meta(id, from, to)) })
     }
 
+    /// As [`meta`], with records that were kept for readers, a range tombstone among them.
+    fn keeping(id: u64, from: &str, to: &str, values: &[ValueUse]) -> Arc<ExtentMeta> {
+        let (kept, values) = (4, values.into());
+        Arc::new(ExtentMeta {
+            kept,
+            values,
+            tombstones: 1,
+            ..ExtentMeta::clone(&meta(id, from, to))
+        })
+    }
+
     fn add_run(run: u64, loaded: bool) -> Op<Arc<ExtentMeta>> {
         let extents = vec![meta(9, "a", "b"), meta(10, "c", "d")];
         Op::AddRun { table: 3, run, extents, loaded }
@@ -387,6 +416,7 @@ pub(super) mod tests {
         map.set(&KeyInterval { start: b"c".to_vec(), end: Some(b"f".to_vec()) }, 12);
         let until = KeyInterval { start: b"d".to_vec(), end: Some(b"d\0".to_vec()) };
         let ranged = ExtentMeta { tombstones: 1, ..ExtentMeta::clone(&meta(6, "c", "d")) };
+        let referred = referring(22, "k", "l", 15).values.to_vec();
         let ops = vec![
             Op::CreateTable { table: 3, created_lsn: 9, name: "users".into() },
             Op::DropTable { table: 4 },
@@ -411,6 +441,8 @@ pub(super) mod tests {
             Op::AddExtent { table: 3, level: 1, extent: meta(7, "c", "d").numbered(5) },
             Op::AddExtent { table: 3, level: 1, extent: referring(14, "e", "f", 15) },
             Op::AddExtent { table: 3, level: 1, extent: referring(16, "g", "h", 15).numbered(5) },
+            Op::AddExtent { table: 3, level: 1, extent: keeping(20, "i", "j", &[]) },
+            Op::AddExtent { table: 3, level: 1, extent: keeping(21, "k", "l", &referred) },
             Op::AddRun {
                 table: 3,
                 run: 17,
@@ -425,11 +457,11 @@ pub(super) mod tests {
     fn round_trips() {
         let edit = one_of_each();
         let bytes = edit.encode();
-        assert_eq!(Edit::decode(&bytes, 24), Some(edit));
-        assert_eq!(Edit::decode(&bytes, 23), None, "bytes left over");
-        assert_eq!(Edit::decode(&bytes, 25), None, "an operation missing");
+        assert_eq!(Edit::decode(&bytes, 26), Some(edit));
+        assert_eq!(Edit::decode(&bytes, 25), None, "bytes left over");
+        assert_eq!(Edit::decode(&bytes, 27), None, "an operation missing");
         for len in 0..bytes.len() {
-            assert_eq!(Edit::decode(&bytes[..len], 24), None);
+            assert_eq!(Edit::decode(&bytes[..len], 26), None);
         }
     }
 
@@ -467,7 +499,7 @@ pub(super) mod tests {
             for bit in 0..8 {
                 let mut bad = bytes.clone();
                 bad[i] ^= 1 << bit;
-                assert_ne!(Edit::decode(&bad, 21), Some(edit.clone()), "byte {i}, bit {bit}");
+                assert_ne!(Edit::decode(&bad, 26), Some(edit.clone()), "byte {i}, bit {bit}");
             }
         }
     }

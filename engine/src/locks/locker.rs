@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::manager::{Attempt, LockManager, Patience};
-use super::request::{Held, Mode, Name, Outcome, OwnerId, Request, Span, Waiter, name};
+use super::request::{Held, Mode, Name, Outcome, OwnerId, Request, SPACE, Span, Waiter, name};
+use super::shard::Shard;
 use crate::error::{Error, ErrorKind, Result};
 use crate::read::KeyRange;
 
@@ -17,13 +18,20 @@ pub(crate) struct Locker {
     id: OwnerId,
     points: Vec<Name>,
     ranges: usize,
+    /// Bytes of memory that the locks take, and what else was counted; and as many of them as the
+    /// manager knows of.
+    memory: usize,
+    told: usize,
 }
+
+/// The manager is told of this many bytes at a time, or few locks would cost it a shared counter.
+const STEP: usize = 8 << 10;
 
 impl Locker {
     /// An owner without locks.
     pub(crate) fn new(manager: &Arc<LockManager>) -> Locker {
         let (manager, id) = (Arc::clone(manager), manager.new_owner());
-        Locker { manager, id, points: Vec::new(), ranges: 0 }
+        Locker { manager, id, points: Vec::new(), ranges: 0, memory: 0, told: 0 }
     }
 
     /// Its number.
@@ -58,8 +66,49 @@ impl Locker {
         if new {
             // Twice when it had it shared; what is taken back twice is gone.
             self.points.push(name);
+            self.count(Locker::bytes_of_key(key.len()));
         }
         Ok(new)
+    }
+
+    /// Bytes of memory that a lock on a key of `len` bytes takes. Tables and lists are a third
+    /// empty.
+    pub(crate) fn bytes_of_key(len: usize) -> usize {
+        let heap = if len + SPACE > Name::new().inline_size() { len + SPACE } else { 0 };
+        (Shard::POINT + size_of::<Name>()) * 3 / 2 + 2 * heap
+    }
+
+    /// Bytes of memory that a lock on a range takes, which is in every shard.
+    pub(crate) fn bytes_of_range(&self, range: &KeyRange) -> usize {
+        (size_of::<Request>() * 3 / 2 + range.bound_bytes()) * self.manager.shards()
+    }
+
+    /// Bytes of memory that its locks take, and what else was counted.
+    pub(crate) fn memory(&self) -> usize {
+        self.memory
+    }
+
+    /// Counts bytes of memory that are held for as long as the locks.
+    pub(crate) fn count(&mut self, bytes: usize) {
+        self.memory += bytes;
+        if self.memory - self.told >= STEP {
+            self.manager.changed(self.told, self.memory);
+            self.told = self.memory;
+        }
+    }
+
+    /// Whether it has a key locked like this, or with a range.
+    pub(crate) fn has_key(&self, space: u64, key: &[u8], mode: Mode) -> bool {
+        self.has(space, mode, Span::Point(name(space, key)))
+    }
+
+    /// Whether it has a range locked like this.
+    pub(crate) fn has_range(&self, space: u64, range: &KeyRange, mode: Mode) -> bool {
+        self.has(space, mode, Span::Range(range.clone()))
+    }
+
+    fn has(&self, space: u64, mode: Mode, span: Span) -> bool {
+        self.manager.has(&Request { owner: self.id, space, mode, span })
     }
 
     /// Locks all keys of a range, those that are not there too.
@@ -80,7 +129,10 @@ impl Locker {
         }
         let span = Span::Range(range.clone());
         let new = self.lock(Request { owner: self.id, space, mode, span }, patience, table)?;
-        self.ranges += usize::from(new);
+        if new {
+            self.ranges += 1;
+            self.count(self.bytes_of_range(range));
+        }
         Ok(())
     }
 
@@ -144,6 +196,8 @@ impl Locker {
         let points = std::mem::take(&mut self.points);
         let ranges = std::mem::take(&mut self.ranges);
         self.manager.release(self.id, &points, ranges > 0);
+        self.manager.changed(std::mem::take(&mut self.told), 0);
+        self.memory = 0;
     }
 }
 

@@ -23,7 +23,7 @@
 
 use std::hash::{BuildHasher, RandomState};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Instant;
 
 use smallvec::SmallVec;
@@ -63,6 +63,7 @@ pub(crate) struct LockManager {
     graph: Mutex<Graph>,
     hasher: RandomState,
     next_owner: AtomicU64,
+    memory: AtomicUsize,
 }
 
 /// A range takes the mutexes of all.
@@ -80,11 +81,34 @@ impl LockManager {
             graph: Mutex::default(),
             hasher: RandomState::new(),
             next_owner: AtomicU64::new(1),
+            memory: AtomicUsize::new(0),
         })
     }
 
     pub(super) fn new_owner(&self) -> OwnerId {
         self.next_owner.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Bytes of memory that locks take, give or take a few kilobytes an owner.
+    pub(crate) fn memory(&self) -> usize {
+        self.memory.load(Ordering::Relaxed)
+    }
+
+    /// An owner has told of `before` bytes, and tells of `now`.
+    pub(super) fn changed(&self, before: usize, now: usize) {
+        if before != now {
+            self.memory.fetch_add(now.wrapping_sub(before), Ordering::Relaxed);
+        }
+    }
+
+    /// How many shards a range has its lock in.
+    pub(super) fn shards(&self) -> usize {
+        self.shards.len()
+    }
+
+    /// Whether an owner has what it asks for.
+    pub(super) fn has(&self, request: &Request) -> bool {
+        self.shards_of(&request.span).iter().any(|shard| shard.covers(request))
     }
 
     fn shard_of(&self, name: &Name) -> &Mutex<Shard> {

@@ -14,7 +14,7 @@ pub(crate) type OwnerId = u64;
 /// A key with the number of its table in front.
 pub(super) type Name = SmallVec<[u8; 36]>;
 
-const SPACE: usize = size_of::<u64>();
+pub(super) const SPACE: usize = size_of::<u64>();
 
 /// Whether others may hold it too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

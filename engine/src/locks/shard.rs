@@ -36,6 +36,9 @@ pub(super) struct Shard {
 }
 
 impl Shard {
+    /// Bytes that a key takes here, beside what its name has elsewhere.
+    pub(super) const POINT: usize = size_of::<(Name, Holders)>() + 1;
+
     /// Whether the owner has the lock already, or a stronger one on the same key.
     pub(super) fn covers(&self, request: &Request) -> bool {
         if self.ranges.iter().any(|held| held.covers(request)) {

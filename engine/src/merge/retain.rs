@@ -3,7 +3,8 @@
 //! Of each key: the newest version, and every one that some snapshot reads or may come to read. A
 //! tombstone goes when
 //! it hides nothing any more: below it no level can have the key, and every reader is at or above
-//! it, so that whatever older version came with it goes too.
+//! it, so that whatever older version came with it goes too. Of what stays for a reader alone it
+//! says for whom.
 //!
 //! What has expired goes, whatever lies below: that is older, and has expired too. Its deletes have
 //! nothing left to hide.
@@ -11,7 +12,7 @@
 //! A range tombstone over a key is as good as a newer version. Newer versions and range tombstones
 //! in upper levels are not looked at; that keeps too much, never too little.
 
-use crate::mvcc::Horizon;
+use crate::mvcc::{Horizon, Readers};
 use crate::record::{EntryRef, Kind, Lsn};
 
 /// Decides on the records of a forward walk, one after the other.
@@ -23,17 +24,23 @@ pub(crate) struct Retain<'a> {
     key: Vec<u8>,
     /// The sequence number of the record before, if it was of the same key.
     newer: Option<Lsn>,
+    kept_for: Option<Readers>,
 }
 
 impl<'a> Retain<'a> {
     /// Keeps what `horizon` asks for, of what is newer than `expired`.
     pub(crate) fn new(horizon: &'a Horizon, expired: Lsn) -> Retain<'a> {
-        Retain { horizon, expired, key: Vec::new(), newer: None }
+        Retain { horizon, expired, key: Vec::new(), newer: None, kept_for: None }
     }
 
     /// The key of the record that it decided on last.
     pub(crate) fn last_key(&self) -> Option<&[u8]> {
         self.newer.map(|_| self.key.as_slice())
+    }
+
+    /// The readers that the record which it decided on last was kept for, if it is for them alone.
+    pub(crate) fn kept_for(&self) -> Option<Readers> {
+        self.kept_for
     }
 
     /// Whether to keep `entry`; `hidden_by` is the oldest range tombstone that hides it. `bottom`
@@ -53,14 +60,16 @@ impl<'a> Retain<'a> {
         if entry.seq <= self.expired {
             return false;
         }
-        // What is newer than the horizon has readers still to come.
-        let readable =
-            |newer| entry.seq > self.horizon.newest() || self.horizon.needs(entry.seq, newer);
-        if newer.is_some_and(|newer| !readable(newer)) {
+        self.kept_for = newer.and_then(|newer| self.horizon.readers_of(entry.seq, newer));
+        if newer.is_some() && self.kept_for.is_none() {
             return false;
         }
-        let hides_nothing = || entry.seq <= self.horizon.oldest() && bottom();
-        entry.kind != Kind::Delete || !hides_nothing()
+        if entry.kind == Kind::Delete && bottom() {
+            let older = self.horizon.readers_below(entry.seq);
+            self.kept_for = self.kept_for.or(older);
+            return older.is_some();
+        }
+        true
     }
 }
 
@@ -149,5 +158,31 @@ mod tests {
         assert_eq!(retained(&list, &horizon(9), 0, true), &list[..1]);
         assert_eq!(retained(&list, &horizon(9), 0, false), [list[0].clone(), list[2].clone()]);
         assert_eq!(retained(&list, &horizon(1), 0, true), list, "not all of it is visible yet");
+    }
+
+    #[test]
+    fn it_says_for_whom_it_keeps_what() {
+        let visible = Arc::new(Watermark::new(4));
+        let registry = SnapshotRegistry::new(Arc::clone(&visible));
+        let _four = registry.register();
+        visible.raise(10);
+        let horizon = registry.horizon();
+        let list = [
+            (Entry::put(b"a", 9, b"new"), None),
+            (Entry::put(b"a", 3, b"old"), None),
+            (Entry::delete(b"b", 8), None),
+            (Entry::put(b"c", 2, b"hidden"), Some(6)),
+            (Entry::put(b"d", 2, b"only"), None),
+        ];
+        for bottom in [true, false] {
+            let mut retain = Retain::new(&horizon, 0);
+            let kept = list.iter().map(|(entry, hidden_by)| {
+                assert!(retain.keep(&entry.as_ref(), *hidden_by, || bottom));
+                retain.kept_for()
+            });
+            let four = Some((4, 4));
+            let delete = four.filter(|_| bottom);
+            assert_eq!(kept.collect::<Vec<_>>(), [None, four, delete, four, None]);
+        }
     }
 }

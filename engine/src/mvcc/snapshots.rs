@@ -9,6 +9,8 @@
 //!    newest LSN, and versions dropped by that horizon are invisible to it. The clock is read
 //!    with it, so the same holds for its time, and what has expired by then.
 
+mod kept;
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -17,6 +19,8 @@ use parking_lot::Mutex;
 
 use super::{Clock, Time, Watermark};
 use crate::record::Lsn;
+
+pub(crate) use kept::{KeptFor, Readers, is_worth};
 
 /// The registered snapshots of one database.
 #[derive(Debug)]
@@ -155,13 +159,6 @@ impl Horizon {
     pub(crate) fn now(&self) -> Time {
         self.now
     }
-
-    /// Whether some reader sees the version `seq` of a key whose next newer version is `newer`.
-    pub(crate) fn needs(&self, seq: Lsn, newer: Lsn) -> bool {
-        debug_assert!(seq < newer, "versions come newest first");
-        let i = self.lsns.partition_point(|&lsn| lsn < seq);
-        self.lsns.get(i).is_some_and(|&lsn| lsn < newer)
-    }
 }
 
 #[cfg(test)]
@@ -175,11 +172,11 @@ mod tests {
         let at_ten = registry.register();
         visible.raise(20);
         let horizon = registry.horizon();
-        assert!(horizon.needs(8, 15), "the snapshot at 10 sees 8");
-        assert!(!horizon.needs(8, 9), "the snapshot at 10 sees 9 instead");
-        assert!(!horizon.needs(12, 15), "nobody reads between 12 and 15");
+        assert!(horizon.readers_of(8, 15).is_some(), "the snapshot at 10 sees 8");
+        assert!(horizon.readers_of(8, 9).is_none(), "the snapshot at 10 sees 9 instead");
+        assert!(horizon.readers_of(12, 15).is_none(), "nobody reads between 12 and 15");
         drop(at_ten);
-        assert!(!registry.horizon().needs(8, 15));
+        assert!(registry.horizon().readers_of(8, 15).is_none());
         assert_eq!(registry.held(), (0, None));
     }
 }

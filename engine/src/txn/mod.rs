@@ -7,6 +7,7 @@ mod prepared;
 mod range;
 mod registry;
 mod retry;
+mod seen;
 mod state;
 mod transaction;
 mod writes;

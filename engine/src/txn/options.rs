@@ -59,10 +59,14 @@ pub struct TxnOptions {
     pub(super) durability: Durability,
     pub(super) write_limit: u64,
     pub(super) spill_at: usize,
+    pub(super) lock_limit: usize,
 }
 
 /// The default of [`TxnOptions::spill_at`]: hardly less than a zone of the default size.
 const SPILL_AT: usize = 4 << 20;
+
+/// The default of [`TxnOptions::lock_limit`].
+const LOCK_LIMIT: usize = 64 << 20;
 
 impl TxnOptions {
     /// Snapshot isolation with row locks, durable, waiting 10 s for a lock.
@@ -74,6 +78,7 @@ impl TxnOptions {
             durability: Durability::Durable,
             write_limit: u64::MAX,
             spill_at: SPILL_AT,
+            lock_limit: LOCK_LIMIT,
         }
     }
 
@@ -116,10 +121,23 @@ impl TxnOptions {
     /// a zone of the region; what is beyond goes to disk, sorted. A transaction that has spilled is
     /// always durable when it has committed, which takes a few syncs more.
     ///
-    /// Its row locks stay in memory all the same. Who writes many rows locks them as a range first,
-    /// with [`Transaction::range_for_update`](crate::Transaction::range_for_update).
+    /// Its row locks stay in memory all the same: see [`TxnOptions::lock_limit`].
     pub fn spill_at(mut self, bytes: usize) -> TxnOptions {
         self.spill_at = bytes;
+        self
+    }
+
+    /// How many bytes of memory its row locks may take, and what an optimistic one has to find
+    /// unchanged; 64 MiB when not set, which is some 300,000 locks on short keys. A call that needs
+    /// more fails with `Invalid`, and the transaction goes on without it. Who writes many rows
+    /// locks them as a range first, with
+    /// [`Transaction::range_for_update`](crate::Transaction::range_for_update): they take no locks
+    /// of their own then.
+    ///
+    /// Under [`Options::memory`](crate::Options::memory) the locks of all transactions together
+    /// take at most an eighth of it.
+    pub fn lock_limit(mut self, bytes: usize) -> TxnOptions {
+        self.lock_limit = bytes;
         self
     }
 

@@ -33,6 +33,8 @@ pub struct TransactionInfo {
     pub snapshot: Option<u64>,
     /// How many locks it held after its last call.
     pub locks: usize,
+    /// How many bytes of memory these took, with what an optimistic one has to find unchanged.
+    pub lock_memory: usize,
     /// How many keys it had written after its last call; those on disk count once for each time
     /// that they went there.
     pub writes: usize,
@@ -71,6 +73,7 @@ impl Registry {
             age: inner.began.elapsed(),
             snapshot: inner.snapshot_lsn,
             locks: inner.locks.load(Ordering::Relaxed),
+            lock_memory: inner.lock_memory.load(Ordering::Relaxed),
             writes: inner.writes.load(Ordering::Relaxed),
             memory: inner.bytes.load(Ordering::Relaxed),
             spilled: inner.spilled.load(Ordering::Relaxed),

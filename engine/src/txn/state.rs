@@ -21,6 +21,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use super::options::{Isolation, LockWait, TxnOptions};
 use super::prepared::PreparedSet;
+use super::seen::Seen;
 use super::writes::WriteSet;
 use crate::commit::{Batch, Target};
 use crate::error::{Error, ErrorKind, Result};
@@ -48,25 +49,19 @@ enum End {
     Killed,
 }
 
-/// What an optimistic transaction has to find unchanged.
-#[derive(Debug)]
-enum Seen {
-    Key(usize, Vec<u8>),
-    Range(usize, KeyRange),
-}
-
 /// A table that the transaction has used.
-struct Used {
+pub(super) struct Used {
     slot: Arc<TableSlot>,
-    pinned: Arc<Pinned>,
+    pub(super) pinned: Arc<Pinned>,
 }
 
 /// What a running transaction holds.
 pub(super) struct Running {
-    locker: Locker,
-    tables: Vec<Used>,
+    pub(super) locker: Locker,
+    pub(super) tables: Vec<Used>,
     pub(super) writes: WriteSet,
-    seen: Vec<Seen>,
+    /// What an optimistic one has to find unchanged.
+    pub(super) seen: Seen,
     pub(super) snapshot: Option<Arc<Registered>>,
     patience: LockWait,
     /// What its commit leaves to be read after a restart.
@@ -86,6 +81,8 @@ pub(super) struct Inner {
     pub(super) began: Instant,
     pub(super) snapshot_lsn: Option<Lsn>,
     pub(super) locks: AtomicUsize,
+    /// Bytes of memory that they take, with what has to be found unchanged.
+    pub(super) lock_memory: AtomicUsize,
     pub(super) writes: AtomicUsize,
     /// Bytes that the writes take in memory, and on disk.
     pub(super) bytes: AtomicUsize,
@@ -109,6 +106,7 @@ impl Inner {
             began: Instant::now(),
             snapshot_lsn: snapshot.as_ref().map(|s| s.lsn()),
             locks: AtomicUsize::new(0),
+            lock_memory: AtomicUsize::new(0),
             writes: AtomicUsize::new(0),
             bytes: AtomicUsize::new(0),
             spilled: AtomicU64::new(0),
@@ -117,7 +115,7 @@ impl Inner {
                 locker,
                 tables: Vec::new(),
                 writes: WriteSet::default(),
-                seen: Vec::new(),
+                seen: Seen::default(),
                 snapshot,
                 patience: options.lock_wait,
                 blob: None,
@@ -135,6 +133,7 @@ impl Inner {
             Err(e) => Err(e),
         };
         self.locks.store(running.locker.held(), Ordering::Relaxed);
+        self.lock_memory.store(running.locker.memory(), Ordering::Relaxed);
         self.writes.store(running.writes.len(), Ordering::Relaxed);
         self.note_memory(running.writes.memory());
         self.spilled.store(running.writes.spilled_bytes(), Ordering::Relaxed);
@@ -196,6 +195,7 @@ impl Inner {
         if running {
             **state = State::Ended(end);
             self.locks.store(0, Ordering::Relaxed);
+            self.lock_memory.store(0, Ordering::Relaxed);
             self.writes.store(0, Ordering::Relaxed);
             self.note_memory(0);
         }
@@ -305,7 +305,7 @@ impl Running {
         self.patience = wait;
     }
 
-    fn patience(&self) -> Patience {
+    pub(super) fn patience(&self) -> Patience {
         match self.patience {
             LockWait::AtMost(wait) => {
                 Instant::now().checked_add(wait).map_or(Patience::Endless, Patience::Until)
@@ -315,7 +315,24 @@ impl Running {
         }
     }
 
+    /// Locks a key; whether it had no such lock.
     fn lock(
+        &mut self,
+        inner: &Inner,
+        table: usize,
+        key: &[u8],
+        how: (Mode, Patience),
+    ) -> Result<bool> {
+        let space = self.tables[table].pinned.lock_space();
+        let room = self.check_room(inner, Locker::bytes_of_key(key.len()));
+        if room.is_err() && !self.locker.has_key(space, key, how.0) {
+            return room.map(|()| false);
+        }
+        self.lock_beyond_limit(inner, table, key, how)
+    }
+
+    /// As [`Running::lock`], whatever memory its locks take.
+    pub(super) fn lock_beyond_limit(
         &mut self,
         inner: &Inner,
         table: usize,
@@ -328,6 +345,22 @@ impl Running {
     }
 
     fn lock_range(
+        &mut self,
+        inner: &Inner,
+        table: usize,
+        range: &KeyRange,
+        mode: Mode,
+    ) -> Result<()> {
+        let space = self.tables[table].pinned.lock_space();
+        let room = self.check_room(inner, self.locker.bytes_of_range(range));
+        if room.is_err() && !self.locker.has_range(space, range, mode) {
+            return room;
+        }
+        self.lock_range_beyond_limit(inner, table, range, mode)
+    }
+
+    /// As [`Running::lock_range`], whatever memory its locks take.
+    pub(super) fn lock_range_beyond_limit(
         &mut self,
         inner: &Inner,
         table: usize,
@@ -355,8 +388,7 @@ impl Running {
     ) -> Result<()> {
         limits::check_key(key)?;
         if inner.options.optimistic {
-            self.seen.push(Seen::Key(table, key.to_vec()));
-            return Ok(());
+            return self.rely_on_key(inner, table, key);
         }
         if self.lock(inner, table, key, (Mode::Exclusive, patience))? {
             self.check_key(inner, table, key)?;
@@ -372,8 +404,7 @@ impl Running {
         range: &KeyRange,
     ) -> Result<()> {
         if inner.options.optimistic {
-            self.seen.push(Seen::Range(table, range.clone()));
-            return Ok(());
+            return self.rely_on_range(inner, table, range);
         }
         self.lock_range(inner, table, range, Mode::Exclusive)?;
         self.check_range(inner, table, range)
@@ -385,8 +416,7 @@ impl Running {
             return Ok(());
         }
         if inner.options.optimistic {
-            self.seen.push(Seen::Key(table, key.to_vec()));
-            return Ok(());
+            return self.rely_on_key(inner, table, key);
         }
         let patience = self.patience();
         self.lock(inner, table, key, (Mode::Shared, patience)).map(drop)
@@ -403,13 +433,12 @@ impl Running {
             return Ok(());
         }
         if inner.options.optimistic {
-            self.seen.push(Seen::Range(table, range.clone()));
-            return Ok(());
+            return self.rely_on_range(inner, table, range);
         }
         self.lock_range(inner, table, range, Mode::Shared)
     }
 
-    fn check_key(&self, inner: &Inner, table: usize, key: &[u8]) -> Result<()> {
+    pub(super) fn check_key(&self, inner: &Inner, table: usize, key: &[u8]) -> Result<()> {
         let Some(snapshot) = &self.snapshot else { return Ok(()) };
         let core = &self.tables[table].pinned.core;
         let newest = inner
@@ -421,7 +450,7 @@ impl Running {
         }
     }
 
-    fn check_range(&self, inner: &Inner, table: usize, range: &KeyRange) -> Result<()> {
+    pub(super) fn check_range(&self, inner: &Inner, table: usize, range: &KeyRange) -> Result<()> {
         let Some(snapshot) = &self.snapshot else { return Ok(()) };
         let core = &self.tables[table].pinned.core;
         let changed = inner.shared.read(core, Some(snapshot), |view, _| {
@@ -522,42 +551,5 @@ impl Running {
             loaded: false,
         };
         Ok((batch, runs.into_iter().map(run).collect()))
-    }
-
-    /// An optimistic transaction locks, at last, what it wrote and saw, and finds it unchanged.
-    fn validate(&mut self, inner: &Inner) -> Result<()> {
-        let seen = std::mem::take(&mut self.seen);
-        // What it only saw is locked too, until it is committed: else two transactions that each
-        // saw what the other one wrote would both find it unchanged.
-        let mut keys: Vec<(u64, usize, &[u8])> = Vec::new();
-        for one in &seen {
-            match one {
-                Seen::Range(table, range) => {
-                    let mode =
-                        if self.deletes_in(*table, range) { Mode::Exclusive } else { Mode::Shared };
-                    self.lock_range(inner, *table, range, mode)?;
-                }
-                Seen::Key(table, key) => {
-                    keys.push((self.tables[*table].pinned.lock_space(), *table, key));
-                }
-            }
-        }
-        keys.sort_unstable();
-        keys.dedup();
-        for &(_, table, key) in &keys {
-            let written = self.writes.get(table, key, &inner.shared.cache)?.is_some();
-            let mode = if written { Mode::Exclusive } else { Mode::Shared };
-            let patience = self.patience();
-            self.lock(inner, table, key, (mode, patience))?;
-        }
-        for &(_, table, key) in &keys {
-            self.check_key(inner, table, key)?;
-        }
-        for one in &seen {
-            if let Seen::Range(table, range) = one {
-                self.check_range(inner, *table, range)?;
-            }
-        }
-        Ok(())
     }
 }

@@ -43,6 +43,12 @@ pub(super) fn load(store: &dyn Transactional, scale: Scale, seed: u64) -> Result
     Ok(())
 }
 
+/// How many orders of a district with so many customers were delivered before the first
+/// transaction: two thirds.
+pub(super) fn delivered_at_first(customers: i64) -> i64 {
+    customers * 2 / 3
+}
+
 /// A district with its customers, each with an order; of these, a third is not delivered.
 fn district(store: &dyn Transactional, scale: Scale, (w, d): (u32, u32), seed: u64) -> Result<()> {
     let orders = scale.customers;
@@ -59,7 +65,8 @@ fn district(store: &dyn Transactional, scale: Scale, (w, d): (u32, u32), seed: u
                 Table::CustomerByName.put(t, &[w, d, name, n], &nothing)?;
                 let paid = Table::History.row(&[PAID, i64::from(w), i64::from(d)]);
                 Table::History.put(t, &[w, d, n, u32::MAX, 0], &paid)?;
-                order(t, (w, d, n), n * 3 <= orders * 2, scale, seed)?;
+                let delivered = i64::from(n) <= delivered_at_first(i64::from(orders));
+                order(t, (w, d, n), delivered, scale, seed)?;
             }
             Ok(())
         })?;

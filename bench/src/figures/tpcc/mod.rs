@@ -109,13 +109,15 @@ pub(crate) fn cell(text: &str, dir: &Path, report: &mut Report) -> Result<()> {
     })?;
     check::check(&*store).with_context(|| format!("{system} is inconsistent"))?;
     report.seen(case, system, &seen);
+    let a_minute = |count: u64| count as f64 / seen.took.as_secs_f64() * 60.0;
+    let all = latencies.iter().map(|latency| latency.lock().count()).sum();
+    report.add(case, system, "transactions a minute", a_minute(all), "tpm");
     for (kind, latency) in Kind::ALL.into_iter().zip(&latencies) {
         let latency = latency.lock();
         let metric = format!("{}, p95", kind.name());
         report.add(case, system, &metric, latency.micros(0.95) / 1e3, "ms");
         if kind == Kind::NewOrder {
-            let minute = latency.count() as f64 / seen.took.as_secs_f64() * 60.0;
-            report.add(case, system, "new orders a minute", minute, "tpm");
+            report.add(case, system, "new orders a minute", a_minute(latency.count()), "tpm");
         }
     }
     Ok(())
@@ -123,6 +125,8 @@ pub(crate) fn cell(text: &str, dir: &Path, report: &mut Report) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::schema::{Table, district, stock};
     use super::*;
     use crate::stores::transactions::{Transactional, run};
@@ -162,27 +166,50 @@ mod tests {
     fn a_row_that_went_wrong_is_found() {
         let dir = tempfile::tempdir().unwrap();
         let store = store(dir.path());
-        let wrong = |table: Table, parts: &[u32], column: usize, by: i64| {
+        let add = |table: Table, parts: &[u32], column: usize, by: i64| {
             run(&*store, |t| {
                 let mut row = table.lock(t, parts)?;
                 row.add(column, by);
                 table.put(t, parts, &row)
             })
             .unwrap();
-            check::check(&*store).err().map(|e| e.to_string())
         };
-        let found = |table, parts: &[u32], column, condition: &str| {
-            let said = wrong(table, parts, column, 1).unwrap_or_default();
-            assert!(said.contains(condition), "{table:?}, {column}: {said:?}");
-            assert_eq!(wrong(table, parts, column, -1), None, "set right again");
+        // The conditions that do not hold, by number.
+        let wrong = || -> BTreeSet<u32> {
+            let error = check::check(&*store).err().map(|e| e.to_string()).unwrap_or_default();
+            let said = error.split("condition ").skip(1);
+            said.map(|text| text.split(':').next().unwrap().parse().unwrap()).collect()
         };
-        found(Table::Warehouse, &[1], schema::warehouse::YTD, "condition 1");
-        found(Table::District, &[1, 2], district::NEXT_ORDER, "condition 2");
-        found(Table::Order, &[1, 2, 3], schema::order::LINES, "condition 4");
-        found(Table::Order, &[1, 2, 9], schema::order::CARRIER, "condition 5");
-        found(Table::OrderLine, &[1, 2, 9, 1], schema::line::DELIVERED, "condition 7");
-        found(Table::Customer, &[2, 1, 1], schema::customer::BALANCE, "condition 10");
-        found(Table::Customer, &[2, 1, 1], schema::customer::YTD_PAYMENT, "condition 12");
-        assert_eq!(wrong(Table::Stock, &[1, 1], stock::QUANTITY, 1), None, "no condition on it");
+        let found = |table: Table, parts: &[u32], column, conditions: &[u32]| {
+            add(table, parts, column, 1);
+            assert_eq!(wrong(), conditions.iter().copied().collect(), "{table:?}, {column}");
+            add(table, parts, column, -1);
+            assert_eq!(wrong(), BTreeSet::new(), "set right again");
+        };
+        found(Table::Warehouse, &[1], schema::warehouse::YTD, &[1, 8]);
+        found(Table::District, &[1, 2], district::YTD, &[1, 9]);
+        found(Table::District, &[1, 2], district::NEXT_ORDER, &[2]);
+        found(Table::Order, &[1, 2, 3], schema::order::LINES, &[4, 6]);
+        found(Table::Order, &[1, 2, 9], schema::order::CARRIER, &[5, 7]);
+        found(Table::OrderLine, &[1, 2, 9, 1], schema::line::DELIVERED, &[7]);
+        found(Table::Customer, &[2, 1, 1], schema::customer::BALANCE, &[10, 12]);
+        found(Table::Customer, &[2, 1, 1], schema::customer::YTD_PAYMENT, &[12]);
+        found(Table::Customer, &[2, 1, 1], schema::customer::DELIVERIES, &[11]);
+        found(Table::History, &[2, 1, 1, u32::MAX, 0], schema::history::AMOUNT, &[8, 9, 10]);
+        found(Table::Stock, &[1, 1], stock::QUANTITY, &[]);
+
+        // As many lines in all, but not in each order.
+        add(Table::Order, &[1, 2, 3], schema::order::LINES, 1);
+        add(Table::Order, &[1, 2, 4], schema::order::LINES, -1);
+        assert_eq!(wrong(), BTreeSet::from([6]));
+        add(Table::Order, &[1, 2, 3], schema::order::LINES, -1);
+        add(Table::Order, &[1, 2, 4], schema::order::LINES, 1);
+
+        // One of the new orders, not the first and not the last, is new no more.
+        run(&*store, |t| t.delete(&Table::NewOrder.key(&[1, 2, 8]))).unwrap();
+        assert_eq!(wrong(), BTreeSet::from([3, 5, 11]));
+        add(Table::Order, &[1, 2, 8], schema::order::CARRIER, 1);
+        add(Table::Customer, &[1, 2, 8], schema::customer::DELIVERIES, 1);
+        assert_eq!(wrong(), BTreeSet::from([3, 7]), "and its lines were not delivered");
     }
 }

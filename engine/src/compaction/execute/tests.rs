@@ -146,7 +146,7 @@ impl Fixture {
         for jobs in 0.. {
             let version = self.set.version(self.table).unwrap();
             let horizon = self.snapshots.horizon();
-            let now = Situation { oldest: horizon.oldest(), busy: &[] };
+            let now = Situation { readers: horizon.readers(), rests: true, busy: &[] };
             let Some(choice) = pick(&version, &self.shape, &now) else { return jobs };
             let done =
                 run(&choice, &self.set, &self.cache, &horizon, &self.shape, &|_| {}).unwrap();

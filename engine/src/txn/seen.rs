@@ -1,0 +1,166 @@
+//! What a transaction holds on to beside its writes, and what that may take: row locks, and what an
+//! optimistic one relies on until it commits. All of it is in memory.
+
+use std::collections::BTreeSet;
+
+use super::state::{Inner, Running};
+use crate::commit::Target;
+use crate::error::{Error, Result};
+use crate::locks::Mode;
+use crate::read::KeyRange;
+
+/// Keys and ranges that have to be as they were when the transaction commits, by table.
+#[derive(Debug, Default)]
+pub(super) struct Seen(Vec<OfTable>);
+
+#[derive(Debug, Default)]
+struct OfTable {
+    keys: BTreeSet<Box<[u8]>>,
+    /// What lies in one of them is not among the keys, if it came later.
+    ranges: Vec<KeyRange>,
+}
+
+impl Seen {
+    fn has_key(&self, table: usize, key: &[u8]) -> bool {
+        self.0.get(table).is_some_and(|own| {
+            let inside = |range: &KeyRange| range.above_lower(key) && range.below_upper(key);
+            own.ranges.iter().any(inside) || own.keys.contains(key)
+        })
+    }
+
+    fn has_range(&self, table: usize, range: &KeyRange) -> bool {
+        let same = |own: &KeyRange| own.lower == range.lower && own.upper == range.upper;
+        self.0.get(table).is_some_and(|own| own.ranges.iter().any(same))
+    }
+
+    fn of_table(&mut self, table: usize) -> &mut OfTable {
+        if self.0.len() <= table {
+            self.0.resize_with(table + 1, OfTable::default);
+        }
+        &mut self.0[table]
+    }
+
+    fn keys(&self) -> impl Iterator<Item = (usize, &[u8])> {
+        let keys = |(table, own)| {
+            let own: &OfTable = own;
+            own.keys.iter().map(move |key| (table, &**key))
+        };
+        self.0.iter().enumerate().flat_map(keys)
+    }
+
+    fn ranges(&self) -> impl Iterator<Item = (usize, &KeyRange)> {
+        let ranges = |(table, own)| {
+            let own: &OfTable = own;
+            own.ranges.iter().map(move |range| (table, range))
+        };
+        self.0.iter().enumerate().flat_map(ranges)
+    }
+}
+
+/// Bytes of memory that keys of so many bytes take here; the tree's nodes are a third empty.
+fn bytes_of(len: usize) -> usize {
+    size_of::<Box<[u8]>>() * 3 / 2 + len
+}
+
+impl Running {
+    /// Has the commit of an optimistic transaction find a key unchanged.
+    pub(super) fn rely_on_key(&mut self, inner: &Inner, table: usize, key: &[u8]) -> Result<()> {
+        if self.seen.has_key(table, key) {
+            return Ok(());
+        }
+        self.take_room(inner, bytes_of(key.len()))?;
+        self.seen.of_table(table).keys.insert(key.into());
+        Ok(())
+    }
+
+    /// As [`Running::rely_on_key`], for a range with its gaps.
+    pub(super) fn rely_on_range(
+        &mut self,
+        inner: &Inner,
+        table: usize,
+        range: &KeyRange,
+    ) -> Result<()> {
+        if self.seen.has_range(table, range) {
+            return Ok(());
+        }
+        self.take_room(inner, size_of::<KeyRange>() + range.bound_bytes())?;
+        self.seen.of_table(table).ranges.push(range.clone());
+        Ok(())
+    }
+
+    fn take_room(&mut self, inner: &Inner, bytes: usize) -> Result<()> {
+        self.check_room(inner, bytes)?;
+        self.locker.count(bytes);
+        Ok(())
+    }
+
+    /// Whether so many bytes more may be taken by locks and by what is relied on.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` if not.
+    pub(super) fn check_room(&self, inner: &Inner, more: usize) -> Result<()> {
+        let (own, limit) = (self.locker.memory() + more, inner.options.lock_limit);
+        if own > limit {
+            return Err(Error::invalid(format!(
+                "the row locks of transaction {}, and what it has to find unchanged, would take \
+                 {own} bytes of memory, and its limit is {limit}; lock a range first \
+                 (range_for_update), and rows in it take no lock of their own, commit in parts, or \
+                 begin it with a larger lock_limit",
+                inner.id
+            )));
+        }
+        let (all, limit) = (inner.shared.locks.memory() + more, inner.shared.most_lock_memory);
+        if all > limit {
+            return Err(Error::invalid(format!(
+                "the row locks of all transactions would take {all} bytes of memory, and an eighth \
+                 of the database's memory limit, {limit}, is for them; lock a range first \
+                 (range_for_update), and rows in it take no lock of their own, commit in parts, or \
+                 open the database with a larger Options::memory"
+            )));
+        }
+        Ok(())
+    }
+
+    /// An optimistic transaction locks, at last, what it wrote and saw, and finds it unchanged.
+    pub(super) fn validate(&mut self, inner: &Inner) -> Result<()> {
+        let seen = std::mem::take(&mut self.seen);
+        // What it only saw is locked too, until it is committed: else two transactions that each
+        // saw what the other one wrote would both find it unchanged.
+        for (table, range) in seen.ranges() {
+            let mode = match self.writes_in(inner, table, range)? {
+                true => Mode::Exclusive,
+                false => Mode::Shared,
+            };
+            self.lock_range_beyond_limit(inner, table, range, mode)?;
+        }
+        let space = |table: usize| self.tables[table].pinned.lock_space();
+        let mut keys: Vec<(u64, usize, &[u8])> =
+            seen.keys().map(|(table, key)| (space(table), table, key)).collect();
+        keys.sort_unstable();
+        for &(_, table, key) in &keys {
+            let written = self.writes.get(table, key, &inner.shared.cache)?.is_some();
+            let mode = if written { Mode::Exclusive } else { Mode::Shared };
+            let patience = self.patience();
+            self.lock_beyond_limit(inner, table, key, (mode, patience))?;
+        }
+        for &(_, table, key) in &keys {
+            self.check_key(inner, table, key)?;
+        }
+        for (table, range) in seen.ranges() {
+            self.check_range(inner, table, range)?;
+        }
+        Ok(())
+    }
+
+    /// Whether it has written, or deleted, anything in a range.
+    fn writes_in(&self, inner: &Inner, table: usize, range: &KeyRange) -> Result<bool> {
+        if range.is_empty() {
+            return Ok(false);
+        }
+        let bounds = (range.lower.as_ref(), range.upper.as_ref());
+        let bounds = (bounds.0.map(Vec::as_slice), bounds.1.map(Vec::as_slice));
+        let own = self.writes.first(table, bounds, &inner.shared.cache)?;
+        Ok(own.is_some() || self.deletes_in(table, range))
+    }
+}
