@@ -6,6 +6,8 @@ mod clock;
 mod drained;
 mod epoch;
 mod interval;
+#[cfg(all(test, feature = "shuttle"))]
+mod model;
 mod snapshots;
 mod timeline;
 mod tombstones;

@@ -13,9 +13,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
-
 use super::{Clock, Time, Watermark};
+use crate::os::sync::Mutex;
 use crate::record::Lsn;
 
 /// The registered snapshots of one database.
