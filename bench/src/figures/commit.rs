@@ -171,7 +171,9 @@ fn warm_up(db: &Database, case: Case, system: System) -> Result<()> {
         }
         for table in &tables {
             let mut batch = WriteBatch::new();
-            (0..16).for_each(|_| batch.put(table, random.next().to_be_bytes(), [7; 4096]));
+            for _ in 0..16 {
+                batch.put(table, random.next().to_be_bytes(), [7; 4096]);
+            }
             db.write_with(batch, Durability::Relaxed)?;
         }
     }

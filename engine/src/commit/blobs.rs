@@ -4,9 +4,10 @@
 //! zone until a later commit with a blob is durable; the cleaner carries it along like any other
 //! record.
 //!
-//! Thread safety: every method takes `&self`. The list never changes: it is replaced as a whole, and
-//! who finds that another thread was faster begins again. There is no lock, since commits note their
-//! blobs between ticket and finish, where a thread that is stopped must not hold up earlier ones.
+//! Thread safety: every method takes `&self`. The list never changes: it is replaced as a whole,
+//! and who finds that another thread was faster begins again. There is no lock, since commits note
+//! their blobs between ticket and finish, where a thread that is stopped must not hold up earlier
+//! ones.
 //!
 //! Invariants:
 //!

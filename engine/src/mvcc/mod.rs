@@ -6,9 +6,9 @@ mod clock;
 mod drained;
 mod epoch;
 mod interval;
-#[cfg(all(test, feature = "shuttle"))]
-mod model;
 mod snapshots;
+#[cfg(all(test, feature = "shuttle"))]
+mod tests;
 mod timeline;
 mod tombstones;
 mod watermark;

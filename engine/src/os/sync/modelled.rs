@@ -17,6 +17,11 @@ pub(crate) fn spin_until(mut is_true: impl FnMut() -> bool) -> bool {
     is_true()
 }
 
+/// What a checker's lock gives.
+fn sound<T, E: std::fmt::Debug>(locked: Result<T, E>) -> T {
+    locked.expect("invariant: who panics ends the test, so no lock is poisoned")
+}
+
 /// `parking_lot`'s interface.
 #[derive(Debug, Default)]
 pub(crate) struct Mutex<T> {
@@ -37,7 +42,7 @@ impl<T> Mutex<T> {
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
         // It looks taken before it is: else somebody could try, fail and try again for ever.
         self.holders.fetch_add(1, Ordering::SeqCst);
-        let inner = self.inner.lock().unwrap();
+        let inner = sound(self.inner.lock());
         MutexGuard { inner: Some(inner), holders: &self.holders }
     }
 
@@ -59,13 +64,13 @@ impl<T> std::ops::Deref for MutexGuard<'_, T> {
     type Target = T;
 
     fn deref(&self) -> &T {
-        self.inner.as_ref().unwrap()
+        self.inner.as_ref().expect("invariant: it is held")
     }
 }
 
 impl<T> std::ops::DerefMut for MutexGuard<'_, T> {
     fn deref_mut(&mut self) -> &mut T {
-        self.inner.as_mut().unwrap()
+        self.inner.as_mut().expect("invariant: it is held")
     }
 }
 
@@ -88,7 +93,7 @@ pub(crate) fn wait<'a, T>(
     if deadline.is_some() {
         return (guard, true);
     }
-    guard.inner = guard.inner.take().map(|inner| woken.wait(inner).unwrap());
+    guard.inner = guard.inner.take().map(|inner| sound(woken.wait(inner)));
     (guard, false)
 }
 
@@ -110,7 +115,7 @@ impl Futex {
     }
 
     pub(crate) fn wake(&self, most: u32) -> usize {
-        let sleeping = self.sleeping.lock().unwrap();
+        let sleeping = sound(self.sleeping.lock());
         let n = (*sleeping).min(most as usize);
         if most == 1 {
             self.woken.notify_one();
@@ -121,10 +126,10 @@ impl Futex {
     }
 
     pub(crate) fn sleep_at(&self, seen: u32) {
-        let mut sleeping = self.sleeping.lock().unwrap();
+        let mut sleeping = sound(self.sleeping.lock());
         *sleeping += 1;
         if self.count() == seen {
-            sleeping = self.woken.wait(sleeping).unwrap();
+            sleeping = sound(self.woken.wait(sleeping));
         }
         *sleeping -= 1;
     }

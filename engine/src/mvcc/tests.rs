@@ -1,5 +1,5 @@
 //! Snapshots, horizons and the visible watermark under a model checker: the types of production.
-//! `cargo test -p terrace --lib --features shuttle mvcc::model`
+//! `cargo test -p terrace --lib --features shuttle mvcc::tests`
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
