@@ -1,9 +1,11 @@
 //! What can be set, and what it is set to when nobody does.
 
 mod table;
+#[cfg(any(test, feature = "testing"))]
+mod testing;
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -34,8 +36,9 @@ pub enum Mode {
     /// for every machine.
     #[default]
     File,
-    /// Persistent memory: a file on a DAX file system, mapped; flushes and fences make stores
-    /// durable. Opening fails where the kernel does not grant that; there is no fall-back.
+    /// Persistent memory: a file on a DAX file system (fsdax, mounted with `dax=always`), mapped;
+    /// flushes and fences make stores durable. Opening fails where the kernel does not grant that;
+    /// there is no fall-back. Character devices (devdax, `/dev/dax*`) are no files, and refused.
     Dax,
     /// The same as `Dax` on memory that is not persistent (a tmpfs file), for benchmarks and
     /// tests: it survives the process, **not the machine**. `delay` is added for each block of
@@ -116,6 +119,9 @@ pub struct Options {
     pub(crate) stepped: bool,
     #[cfg(any(test, feature = "testing"))]
     pub(crate) planted: Option<Planted>,
+    /// What stands for the machine's memory file system.
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) tmpfs: Option<PathBuf>,
 }
 
 /// Where a database keeps what it keeps.
@@ -353,6 +359,8 @@ impl Options {
             stepped: false,
             #[cfg(any(test, feature = "testing"))]
             planted: None,
+            #[cfg(any(test, feature = "testing"))]
+            tmpfs: None,
         }
     }
 
@@ -490,31 +498,13 @@ impl Options {
         self
     }
 
-    /// Plants a bug.
-    #[cfg(any(test, feature = "testing"))]
-    #[doc(hidden)]
-    #[must_use]
-    pub fn planted(mut self, bug: Planted) -> Options {
-        self.planted = Some(bug);
-        self
-    }
-
-    /// Leaves the background to [`Database::step`](crate::Database::step).
-    #[cfg(any(test, feature = "testing"))]
-    #[doc(hidden)]
-    #[must_use]
-    pub fn stepped(mut self) -> Options {
-        self.stepped = true;
-        self
-    }
-
-    /// Goes by a clock that a test sets.
-    #[cfg(any(test, feature = "testing"))]
-    #[doc(hidden)]
-    #[must_use]
-    pub fn clock(mut self, clock: &crate::testing::HandClock) -> Options {
-        self.clock = Some(clock.clone());
-        self
+    /// Where files lie in memory, as far as the system has such a place.
+    pub(crate) fn tmpfs_directory(&self) -> &Path {
+        #[cfg(any(test, feature = "testing"))]
+        if let Some(directory) = &self.tmpfs {
+            return directory;
+        }
+        Path::new("/dev/shm")
     }
 
     /// The clock that records age by.
@@ -524,18 +514,6 @@ impl Options {
             return Clock::new(Arc::new(clock.clone()));
         }
         Clock::of_machine()
-    }
-
-    /// Opens on a simulated machine.
-    #[cfg(any(test, feature = "testing"))]
-    #[doc(hidden)]
-    #[must_use]
-    pub fn machine(mut self, machine: &crate::os::sim::Machine) -> Options {
-        if machine.has_index() {
-            self.index = Index::Persistent;
-        }
-        self.storage = Storage::Simulated(machine.clone());
-        self
     }
 
     /// Whether `bug` was planted.

@@ -3,6 +3,7 @@
 //!
 //! Only with the feature `testing`; no part of the stable interface.
 
+use std::cell::Cell;
 use std::sync::OnceLock;
 
 pub use crate::mvcc::HandClock;
@@ -13,6 +14,19 @@ pub use crate::os::sim::{
 
 /// Earlier openings that a list of incarnations has when an opening joins them.
 pub const LONG_LIST: usize = crate::limits::LONG_LIST;
+
+thread_local! {
+    static IN_TURNSTILE: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether this thread is in the turnstile, where nothing is allocated. An allocator may ask.
+pub fn is_in_turnstile() -> bool {
+    IN_TURNSTILE.get()
+}
+
+pub(crate) fn set_in_turnstile(is_in: bool) {
+    IN_TURNSTILE.set(is_in);
+}
 
 /// What a thread of the engine is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -72,6 +72,43 @@ fn no_zone_leaks_when_the_power_goes_while_streams_open_and_close() {
     }
 }
 
+/// Streams are given and taken while the database is open: two tables get one each, and lose them
+/// again, and what they hold is found whatever stream it went to.
+#[test]
+fn streams_of_tables_come_and_go_with_the_tuning() {
+    for kind in KINDS {
+        let machine = kind.machine();
+        let tuned = |streams| CommitTuning::new().own_streams(streams);
+        let options =
+            || tiny().pm_size(8 << 20).machine(&machine).commit_tuning(tuned(0)).stepped();
+        let db = options().open(PATH).unwrap();
+        let tables = ["a", "b"].map(|name| db.table(name).unwrap());
+        let mut n = 0u32;
+        // Streams are looked at after every sixteenth of the region.
+        let mut streams_with = |streams: u32| {
+            db.tune_commits(tuned(streams));
+            for _ in 0..160 {
+                tables[n as usize % 2].put(n.to_be_bytes(), [n as u8; 8000]).unwrap();
+                while db.step().unwrap() {}
+                n += 1;
+            }
+            db.stats().pm.streams_used
+        };
+        assert_eq!(streams_with(0), 1, "{kind:?}: the shared one");
+        assert_eq!(streams_with(2), 3, "{kind:?}");
+        assert_eq!(streams_with(2), 3, "{kind:?}: they keep them");
+        assert_eq!(streams_with(1), 2, "{kind:?}");
+        assert_eq!(streams_with(0), 1, "{kind:?}");
+        assert!(db.verify().unwrap().damages.is_empty());
+        drop((tables, db));
+        let db = options().open(PATH).unwrap();
+        for name in ["a", "b"] {
+            let rows = db.existing_table(name).unwrap().iter().map(Result::unwrap).count();
+            assert_eq!(rows as u32, n / 2);
+        }
+    }
+}
+
 /// Every second unit or so is taken by a small zone that lives; then comes a batch that needs eight
 /// in one piece.
 #[test]

@@ -5,10 +5,12 @@
 
 mod common;
 
+use std::sync::atomic::{AtomicU32, Ordering};
+
 use common::cuts::{KINDS, PATH, options};
 use common::tiny;
 use terrace::testing::{Machine, Survive};
-use terrace::{Database, ErrorKind, Mode, Options};
+use terrace::{Database, Durability, ErrorKind, Mode, Options};
 
 const MIB: u64 = 1 << 20;
 
@@ -87,6 +89,58 @@ fn writers_go_on_into_the_new_zones() {
         drop((table, db));
         let db = options(&machine, None).open(PATH).unwrap();
         assert_eq!(db.existing_table("t").unwrap().iter().count() as u32, n);
+    }
+}
+
+/// Four threads write, relaxed and durable, while the region grows under them three times: the
+/// background drains, zones are linked and released, and some of them wait for space.
+#[test]
+fn threads_write_while_the_region_grows() {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, mode) in
+        [("file", Mode::File), ("emulated", Mode::Emulated { delay: std::time::Duration::ZERO })]
+    {
+        let options = || Options::new().mode(mode).pm_size(2 * MIB);
+        let db = options().open(dir.path().join(name)).unwrap();
+        let table = db.table("t").unwrap();
+        let written = AtomicU32::new(0);
+        std::thread::scope(|scope| {
+            for t in 0..4u32 {
+                let (table, written) = (&table, &written);
+                scope.spawn(move || {
+                    for n in 0..500u32 {
+                        let key = (n * 4 + t).to_be_bytes();
+                        let durability = [Durability::Durable, Durability::Relaxed][n as usize % 2];
+                        let value = vec![(n * 4 + t) as u8; 100 + (n as usize % 5) * 2000];
+                        table.put_with(key, value, durability).unwrap();
+                        written.fetch_add(1, Ordering::Relaxed);
+                    }
+                });
+            }
+            for (n, size) in (1..).zip([4, 8, 16]) {
+                while written.load(Ordering::Relaxed) < n * 400 {
+                    std::thread::yield_now();
+                }
+                let before = db.stats().pm;
+                assert_eq!(db.grow_pm(size * MIB).unwrap(), db.stats().pm.capacity);
+                assert!(db.stats().pm.zones > before.zones, "{before:?}");
+            }
+        });
+        assert_eq!(db.stats().pm.zones, 16 * 8, "of 128 KiB");
+        let check = |db: &Database| {
+            let table = db.existing_table("t").unwrap();
+            for n in 0..2000u32 {
+                let value = vec![n as u8; 100 + (n as usize / 4 % 5) * 2000];
+                assert_eq!(table.get(n.to_be_bytes()).unwrap().unwrap(), value, "{n}");
+            }
+            assert_eq!(table.iter().count(), 2000);
+        };
+        check(&db);
+        drop(table);
+        db.close().unwrap();
+        let db = options().open(dir.path().join(name)).unwrap();
+        check(&db);
+        assert!(db.verify().unwrap().damages.is_empty());
     }
 }
 

@@ -101,6 +101,52 @@ fn an_emulated_region_finds_a_place_and_is_found_again() {
     assert!(error.to_string().contains("survives the process only"), "{error}");
 }
 
+/// The file system in memory has no room, or there is none: the region goes to temporary files, and
+/// the statistics say where if a disk is behind them.
+#[test]
+fn an_emulated_region_falls_back_to_temporary_files_with_a_word() {
+    const TMPFS_MAGIC: rustix::fs::FsWord = 0x0102_1994;
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("db");
+    let open = || {
+        let mode = Mode::Emulated { delay: Duration::ZERO };
+        let options = Options::new().mode(mode).pm_size(4 << 20);
+        options.tmpfs(dir.path().join("no-such-place")).open(&path).unwrap()
+    };
+    let db = open();
+    db.table("t").unwrap().put("k", "v").unwrap();
+    let region = std::fs::read_link(path.join("region")).unwrap();
+    assert!(region.starts_with(std::env::temp_dir()), "{region:?}");
+    let note = db.stats().pm.note;
+    match rustix::fs::statfs(&region).unwrap().f_type {
+        TMPFS_MAGIC => assert_eq!(note, None),
+        _ => {
+            let note = note.unwrap();
+            let named = note.contains(region.canonicalize().unwrap().to_str().unwrap());
+            assert!(named && note.contains("no tmpfs"), "{note}");
+        }
+    }
+    db.close().unwrap();
+    let db = open();
+    assert_eq!(db.existing_table("t").unwrap().get("k").unwrap().unwrap(), "v");
+    assert_eq!(std::fs::read_link(path.join("region")).unwrap(), region, "it stays where it is");
+    db.close().unwrap();
+    std::fs::remove_file(region).unwrap();
+}
+
+#[test]
+fn a_device_is_refused_by_name_as_a_region() {
+    let dir = tempfile::tempdir().unwrap();
+    for mode in [Mode::Dax, Mode::Emulated { delay: Duration::ZERO }, Mode::File] {
+        let options = Options::new().mode(mode).pm_path("/dev/null").pm_size(4 << 20);
+        let error = options.create(dir.path().join("db")).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+        for words in ["/dev/null is a character device", "fsdax", "dax=always"] {
+            assert!(error.to_string().contains(words), "{error}");
+        }
+    }
+}
+
 #[test]
 fn dax_is_refused_by_name_where_there_is_none() {
     let dir = tempfile::tempdir().unwrap();

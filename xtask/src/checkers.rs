@@ -13,7 +13,7 @@ use crate::check::{Setting, cargo, passes};
 /// Where the sanitizer's builds go: they share nothing with others.
 const FOLDER: &str = "tsan";
 
-/// The index, model-checked.
+/// What `os/sync` has the primitives of, model-checked, in as many schedules as there is time for.
 pub(crate) fn shuttle(setting: &mut Setting) -> Result<()> {
     if !setting.long {
         return skip("it runs with --long");
@@ -21,7 +21,8 @@ pub(crate) fn shuttle(setting: &mut Setting) -> Result<()> {
     let mut command = cargo(setting);
     command.args(["test", "--package", "terrace", "--lib", "--features", "shuttle"]);
     command.args(["--", "index::tests::model", "commit::tests::model", "locks::tests::model"]);
-    command.arg("ptree::tests::interleaved");
+    command.args(["ptree::tests::interleaved", "mvcc::tests"]);
+    command.env("TERRACE_LONG", "1");
     passes(command)
 }
 

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
-use terrace::{CommitTuning, Database, Mode, Options, Stats, WriteBatch};
+use anyhow::{Context, Result, bail};
+use terrace::{CommitTuning, Database, Durability, Mode, Options, Stats, WriteBatch};
 
 use crate::Settings;
 use crate::latency::{Latency, let_work};
@@ -15,6 +15,9 @@ use crate::report::Report;
 
 /// Bytes of a value; with a key of 8 the source's record of 24 and its header.
 const VALUE: usize = 16;
+
+/// How long a case is given to come to the streams that it asks for.
+const WARM_UP: Duration = Duration::from_secs(10);
 
 /// One point of the figure.
 #[derive(Clone, Copy, Debug)]
@@ -36,35 +39,49 @@ struct System {
     name: &'static str,
     mode: Mode,
     tuning: CommitTuning,
+    /// How many tables may have a stream of their own.
+    own_streams: u32,
 }
 
 const EMULATED: Mode = Mode::Emulated { delay: Duration::ZERO };
 const PLAIN: CommitTuning = CommitTuning::new();
 
+impl System {
+    /// One by default but for so many streams.
+    const fn new(name: &'static str, mode: Mode, own_streams: u32) -> System {
+        System { name, mode, tuning: PLAIN.own_streams(own_streams), own_streams }
+    }
+
+    const fn batches(self, most: u32) -> System {
+        System { tuning: self.tuning.group_batches(most), ..self }
+    }
+
+    const fn published_rule(self) -> System {
+        System { tuning: self.tuning.published_rule(true), ..self }
+    }
+
+    /// How many streams a case has: the shared one, and those of tables.
+    fn streams(&self, case: Case) -> u32 {
+        1 + self.own_streams.min(case.tables as u32)
+    }
+}
+
 /// The modes as they are by default.
 const SYSTEMS: [System; 3] = [
-    System { name: "terrace-file", mode: Mode::File, tuning: PLAIN },
-    System { name: "terrace-emulated", mode: EMULATED, tuning: PLAIN },
-    System {
-        name: "terrace-emu-300ns",
-        mode: Mode::Emulated { delay: Duration::from_nanos(300) },
-        tuning: PLAIN,
-    },
+    System::new("terrace-file", Mode::File, 0),
+    System::new("terrace-emulated", EMULATED, 8),
+    System::new("terrace-emu-300ns", Mode::Emulated { delay: Duration::from_nanos(300) }, 8),
 ];
 
 /// What can be chosen: who batches (the caller, or a leader for several callers), which streams,
 /// and the published rule, which stores tails and fences once more for each group.
 const CHOICES: [System; 6] = [
-    System { name: "file, leader batches", mode: Mode::File, tuning: PLAIN.group_batches(16) },
-    System { name: "file, own streams", mode: Mode::File, tuning: PLAIN.own_streams(4) },
-    System { name: "emulated, leader batches", mode: EMULATED, tuning: PLAIN.group_batches(16) },
-    System { name: "emulated, shared stream", mode: EMULATED, tuning: PLAIN.own_streams(0) },
-    System { name: "emulated, own streams", mode: EMULATED, tuning: PLAIN.own_streams(4) },
-    System {
-        name: "emulated, published rule",
-        mode: EMULATED,
-        tuning: PLAIN.own_streams(4).published_rule(true),
-    },
+    System::new("file, leader batches", Mode::File, 0).batches(16),
+    System::new("file, own streams", Mode::File, 4),
+    System::new("emulated, leader batches", EMULATED, 8).batches(16),
+    System::new("emulated, shared stream", EMULATED, 0),
+    System::new("emulated, own streams", EMULATED, 4),
+    System::new("emulated, published rule", EMULATED, 4).published_rule(),
 ];
 
 pub(crate) fn measure(settings: &Settings, report: &mut Report) -> Result<()> {
@@ -120,6 +137,7 @@ fn run(
     for table in 0..case.tables {
         db.table(&format!("t{table}"))?;
     }
+    warm_up(&db, case, system)?;
     let before = db.stats();
     let (records, latency, took) = drive(&db, case, time, settings.seed + round)?;
     let after = db.stats();
@@ -131,6 +149,34 @@ fn run(
     let name = case.name();
     publish(report, &name, system.name, records as f64 / took.as_secs_f64(), &latency);
     counts(report, &name, system.name, &before, &after);
+    Ok(())
+}
+
+/// Writes to all tables until they have the streams that the case is about: a table gets its own
+/// only after a sixteenth of the region was appended.
+fn warm_up(db: &Database, case: Case, system: System) -> Result<()> {
+    let tables = (0..case.tables).map(|t| db.table(&format!("t{t}")));
+    let tables = tables.collect::<terrace::Result<Vec<_>>>()?;
+    let (wanted, enough) = (system.streams(case), db.stats().pm.capacity / 4);
+    let (mut random, from) = (Random::new(1), Instant::now());
+    while db.stats().pm.streams_used != wanted {
+        if from.elapsed() > WARM_UP {
+            let used = db.stats().pm.streams_used;
+            bail!("{} of {}: {used} streams and not {wanted}", case.name(), system.name);
+        }
+        if db.stats().pm.appended_bytes > enough {
+            // The background looks now and then.
+            let_work(Duration::from_millis(10));
+            continue;
+        }
+        for table in &tables {
+            let mut batch = WriteBatch::new();
+            for _ in 0..16 {
+                batch.put(table, random.next().to_be_bytes(), [7; 4096]);
+            }
+            db.write_with(batch, Durability::Relaxed)?;
+        }
+    }
     Ok(())
 }
 

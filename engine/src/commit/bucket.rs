@@ -20,8 +20,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::group::Group;
-use super::sync::{AtomicU32, AtomicU64, Lane, Mutex, Ordering};
+use super::lane::Lane;
 use crate::os::cores;
+use crate::os::sync::{AtomicU32, AtomicU64, MODELLED, Mutex, Ordering};
 use crate::record::Lsn;
 
 /// What became of a member's group.
@@ -67,6 +68,20 @@ pub(super) struct Bucket {
 pub(super) enum Part<'a> {
     Leads(Lead<'a>),
     Follows(Outcome),
+}
+
+#[cfg(test)]
+#[cfg_attr(any(feature = "loom", feature = "shuttle"), expect(dead_code, reason = "order.rs"))]
+impl Bucket {
+    /// Whether somebody leads it.
+    pub(super) fn is_led(&self) -> bool {
+        self.queue.lock().led
+    }
+
+    /// How many wait in it.
+    pub(super) fn waiting(&self) -> usize {
+        self.queue.lock().waiting.len()
+    }
 }
 
 impl Bucket {
@@ -209,11 +224,11 @@ pub(super) struct Buckets {
 impl Buckets {
     /// Buckets for as many threads as there are processors.
     pub(super) fn new() -> Buckets {
-        let each = if cfg!(all(test, any(feature = "loom", feature = "shuttle"))) {
-            1
-        } else {
-            cores().min(8)
-        };
+        Buckets::of(if MODELLED { 1 } else { cores().min(8) })
+    }
+
+    /// So many for durable groups, and as many for relaxed ones.
+    pub(super) fn of(each: usize) -> Buckets {
         Buckets {
             buckets: (0..2 * each).map(|_| Bucket::default()).collect(),
             bounds: Bounds { batches: AtomicU32::new(1), bytes: AtomicU64::new(0) },

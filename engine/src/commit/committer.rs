@@ -18,6 +18,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64 as Counter};
 
+use crossbeam_epoch::Guard;
 use smallvec::smallvec;
 
 use super::batch::Batch;
@@ -29,14 +30,15 @@ use super::keeper::Tails;
 use super::poison::Poison;
 use super::publisher::{Goal, Publisher};
 use super::ring::{Finished, Written};
+use super::steps::{InTurnstile, Step, reached};
 use super::subentry::{Content, SUB_HEADER, SubEntry};
-use super::sync::{AtomicU64, Mutex, Ordering};
 use super::turnstile::{Place, StreamTail, Turnstile};
 use crate::alloc::ZonePool;
 use crate::error::{Error, Result};
 use crate::memtable::{Memtable, Record};
-use crate::mvcc::{Watermark, pin};
+use crate::mvcc::{Watermark, is_pinned, pin};
 use crate::options::Durability;
+use crate::os::sync::{AtomicU64, Mutex, Ordering};
 use crate::pm::{Fenced, Flushed, Geometry, Purpose, Region, SpentOn};
 use crate::record::{Kind, Lsn};
 
@@ -72,7 +74,7 @@ pub(crate) struct Committer {
     pub(super) region: Arc<Region>,
     pub(super) zones: Arc<ZonePool>,
     pub(super) incarnation: u64,
-    buckets: Buckets,
+    pub(super) buckets: Buckets,
     pub(super) turnstile: Mutex<Turnstile>,
     /// Held while a zone is linked to a stream, or released.
     pub(super) linking: Mutex<()>,
@@ -270,7 +272,7 @@ impl Committer {
         durability: Durability,
         at_ticket: &mut dyn FnMut(Lsn),
     ) -> Result<Pending<'_>> {
-        let _spent = SpentOn::purpose(Purpose::Commit);
+        let _spent = SpentOn::purpose_if_none(Purpose::Commit);
         let records = group.records();
         let ticket = self.take_ticket(&group, at_ticket)?;
         let lsn = ticket.lsn;
@@ -294,10 +296,14 @@ impl Committer {
             // Room for them is made here, so that the turnstile allocates nothing.
             places: Few::with_capacity(group.parts.len()),
             actives: Few::with_capacity(group.homes.len()),
+            guard: None,
         };
         loop {
             self.poison.check()?;
+            // To pin may run what others have deferred, with locks: not after the ticket.
+            let guard = pin();
             let mut turnstile = self.turnstile.lock();
+            let inside = InTurnstile::enter();
             for home in &group.homes {
                 home.check_alive()?;
             }
@@ -307,18 +313,19 @@ impl Committer {
             }
             if turnstile.next > self.publisher.credit() {
                 let oldest = turnstile.next - super::ring::RING;
-                drop(turnstile);
+                drop((inside, turnstile, guard));
                 self.publisher.wait(oldest, Goal::Written)?;
                 continue;
             }
             if let Some((stream, len)) = turnstile.lacks_space(group) {
-                drop(turnstile);
+                drop((inside, turnstile, guard));
                 self.make_spare(stream, len)?;
                 continue;
             }
             for home in &group.homes {
                 ticket.actives.push(home.active());
             }
+            ticket.guard = Some(guard);
             ticket.lsn = turnstile.pass(group, &self.zones, &mut ticket.places);
             at_ticket(ticket.lsn);
             return Ok(ticket);
@@ -360,15 +367,18 @@ impl Committer {
     }
 
     /// Runs `f` at a boundary in the order: every earlier LSN, given to `f` as the last one, has
-    /// its memtables; every later one asks for them anew. `f` must be short.
+    /// its memtables; every later one asks for them anew. `f` must be short, and allocates nothing,
+    /// but for a backup.
     pub(crate) fn at_boundary<T>(&self, f: impl FnOnce(Lsn) -> T) -> T {
         let turnstile = self.turnstile.lock();
+        let _inside = InTurnstile::enter();
         f(turnstile.next - 1)
     }
 
     /// Step 3: stores, fences and indexes a group that has its ticket.
     pub(super) fn fill(&self, mut group: Group, mut ticket: Ticket<'_>, durability: Durability) {
         let lsn = ticket.lsn;
+        reached(Step::Ticket);
         group.number(lsn);
         let switched = self.fence_switches(&mut ticket.places);
         let count = group.parts.len() as u16;
@@ -393,11 +403,15 @@ impl Committer {
             self.zones.append(place.zone, part.records.len() as u64);
             self.counts.appended.fetch_add(part.zone_len(), Ordering::Relaxed);
         }
+        reached(Step::Flushed);
         let fenced = self.fence_with_floor(flushed);
+        reached(Step::Fenced);
         if self.published_rule.load(Ordering::Relaxed) {
             self.pay_for_published_rule(&ticket.places);
         }
         self.index(&group, &ticket);
+        ticket.guard = None;
+        reached(Step::Indexed);
         let mut written = Few::new();
         for (&span, part) in fenced.spans().iter().zip(&group.parts) {
             written.push(Written { stream: Some(part.stream), span });
@@ -411,17 +425,21 @@ impl Committer {
             let handed = [&fenced, &switched].map(|ranges| self.region.hand_over(ranges));
             handed.into_iter().filter_map(Result::err).for_each(|e| self.stop(&e));
         }
+        reached(Step::Finishing);
         self.publisher.ring.finish(lsn, &Finished { written, relaxed });
         ticket.lsn = 0;
     }
 
     /// Fences a group's parts; on persistent memory the floor goes with them.
     fn fence_with_floor(&self, mut flushed: Few<Flushed>) -> Fenced {
-        let Some(mut riding) = self.publisher.ride_along() else {
+        let Some(riding) = self.publisher.ride_along() else {
             return self.region.fence(flushed);
         };
-        flushed.extend(riding.dirty.drain(..).map(|dirty| self.region.flush(dirty)));
-        self.region.fence(flushed)
+        reached(Step::FloorStored);
+        flushed.extend(riding.dirty.into_iter().map(|dirty| self.region.flush(dirty)));
+        let fenced = self.region.fence(flushed);
+        self.publisher.arrive(riding.number);
+        fenced
     }
 
     /// Whether groups also pay what the published algorithm asks: a tail word for each stream and
@@ -454,7 +472,7 @@ impl Committer {
     }
 
     fn index(&self, group: &Group, ticket: &Ticket<'_>) {
-        let _guard = pin();
+        debug_assert!(is_pinned(), "the index is used within an epoch");
         // Records and bytes of each home.
         let mut counts: Few<(u64, u64)> = smallvec![(0, 0); group.homes.len()];
         for (part, place) in group.parts.iter().zip(&ticket.places) {
@@ -542,7 +560,7 @@ impl Committer {
         }
         let _spent = SpentOn::purpose(Purpose::Allocation);
         let _linking = self.linking.lock();
-        self.publisher.write_floor()?;
+        let _floor = self.publisher.write_floor()?;
         self.zones.release(zones).inspect_err(|e| self.stop(e))?;
         Ok(zones.len())
     }
@@ -552,8 +570,10 @@ impl Committer {
 pub(super) struct Ticket<'a> {
     committer: &'a Committer,
     pub(super) lsn: Lsn,
-    places: Few<Place>,
+    pub(super) places: Few<Place>,
     actives: Few<Arc<Memtable>>,
+    /// The epoch in which its records are indexed.
+    guard: Option<Guard>,
 }
 
 impl Drop for Ticket<'_> {

@@ -1,20 +1,26 @@
 //! Who keeps the floor: what it may say, and what it says on the media.
 //!
-//! Thread safety: behind one mutex. In `file` mode the publisher stores the floor into its run; on
-//! persistent memory the next group's thread does, so that one fence serves both, and it keeps the
-//! mutex until that fence: a slot is never overwritten before the other one is on the media.
+//! Thread safety: behind one mutex, which is held for a few instructions. In `file` mode the
+//! publisher stores the floor into its run; on persistent memory the next group's thread does, so
+//! that one fence serves both. Until that sync or fence the floor is *on its way*, and the mutex
+//! is free: whoever carries the floor may be stopped and holds up nobody. Others have it arrive
+//! themselves where they cannot do without: any thread may write, or flush and fence, what another
+//! one has stored.
 //!
 //! Invariants:
 //!
 //! 1. `durable` is durable in all streams, and `tails` are where they ended with it. So F and the
 //!    GIDX words that are stored from here were true before (`docs/commit.md`).
 //! 2. F never falls.
+//! 3. On persistent memory the next floor is not stored while one is on its way: a slot is never
+//!    overwritten before the other one is on the media. (In a file a slot is a part of one sector,
+//!    so it is there as it was or as it will be.)
 
 use smallvec::SmallVec;
 
 use super::floor::{Floor, Gidx, JournalMark};
 use super::group::Few;
-use crate::pm::{Dirty, Region};
+use crate::pm::{Dirty, Region, Span};
 use crate::record::Lsn;
 
 /// Where each stream ends, by stream.
@@ -49,6 +55,8 @@ pub(super) struct Keeper {
     floor: Floor,
     /// The GIDX words there.
     words: Tails,
+    /// What was stored last, and is on its way until it has arrived.
+    stored: Few<Span>,
     durable: Lsn,
     tails: Tails,
     incarnation: u64,
@@ -59,14 +67,21 @@ impl Keeper {
     /// The keeper of a floor that an opening has just written.
     pub(super) fn new(floor: Floor, tails: Tails, incarnation: u64) -> Keeper {
         let (durable, journal) = (floor.lsn, floor.journal);
-        Keeper { floor, words: tails.clone(), durable, tails, incarnation, journal }
+        let (words, stored) = (tails.clone(), Few::new());
+        Keeper { floor, words, stored, durable, tails, incarnation, journal }
     }
 
-    /// Takes note of what is durable (invariant 1).
+    /// Takes note of what is durable (invariant 1), unless more is known.
     pub(super) fn note_durable(&mut self, durable: Lsn, tails: &Tails) {
-        debug_assert!(durable >= self.durable, "what is durable stays so");
-        self.durable = durable;
-        self.tails.clone_from(tails);
+        if durable >= self.durable {
+            self.durable = durable;
+            self.tails.clone_from(tails);
+        }
+    }
+
+    /// What it knows to be durable.
+    pub(super) fn durable(&self) -> Lsn {
+        self.durable
     }
 
     /// Takes note of how much of the journal is durable.
@@ -77,6 +92,16 @@ impl Keeper {
     /// F as stored last.
     pub(super) fn floor(&self) -> Lsn {
         self.floor.lsn
+    }
+
+    /// The number of the floor that was stored last.
+    pub(super) fn number(&self) -> u64 {
+        self.floor.number
+    }
+
+    /// Where it was stored, with its words.
+    pub(super) fn stored(&self) -> &[Span] {
+        &self.stored
     }
 
     /// Whether the floor, or a GIDX word, says less than it could.
@@ -116,6 +141,7 @@ impl Keeper {
             None => Gidx::clear(region, stream as u32),
         }));
         self.words.clone_from(&self.tails);
+        self.stored = dirty.iter().map(Dirty::span).collect();
         dirty
     }
 

@@ -4,18 +4,20 @@
 mod batch;
 mod blobs;
 mod bucket;
+mod carrying;
 mod committer;
 mod floor;
 mod group;
 mod keeper;
+mod lane;
 mod poison;
 mod publisher;
 mod recover;
 mod ring;
 mod salvage;
 mod spaces;
+mod steps;
 mod subentry;
-mod sync;
 #[cfg(test)]
 mod tests;
 mod turnstile;

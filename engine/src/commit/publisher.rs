@@ -20,7 +20,8 @@
 //! 1. F ≤ durable ≤ written < next ticket; durable and visible move in this order, and everything
 //!    visible is written. What is visible and not durable is, or comes before, a relaxed commit.
 //! 2. The floor is stored only after the sync or fence that made it true, so it rides in the next
-//!    run, or with the next group's fence (`keeper`).
+//!    run, or with the next group's fence (`keeper`). It counts as on the media, for what rests on
+//!    that, only once `arrived` has its number.
 //! 3. A run's sync begins after `current` names it, and its lane is rung after `durable` moved.
 //! 4. A sleeper took its seat in the lane of the run that will cover it, and looked once more.
 
@@ -28,28 +29,23 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64 as Counter;
 
 use super::floor::{Floor, Gidx, JournalMark};
-use super::group::Few;
 use super::keeper::{Keeper, Tails, forget, set_tail};
+use super::lane::Lane;
 use super::poison::Poison;
 use super::ring::{RING, Ring, Written};
-use super::sync::{AtomicU64, Lane, Mutex, MutexGuard, Ordering, fence, spin_until};
 use crate::alloc::ZonePool;
 use crate::error::{Error, Result};
 use crate::mvcc::Watermark;
 use crate::options::Planted;
-use crate::pm::{Fenced, Flushed, Purpose, Region, Span, SpentOn};
+use crate::os::sync::{AtomicU64, Mutex, MutexGuard, Ordering, fence, spin_until};
+use crate::pm::{Fenced, Purpose, Region, Span, SpentOn};
 use crate::record::Lsn;
 
 /// Most groups that are handed over at once.
-const MAX_RUN: u64 = 1024;
-
-/// On persistent memory the floor is stored when it is this many LSNs behind, and when it is quiet.
-/// Its lines cost a small group as much as its own. What lies above the floor is no less durable;
-/// damage there is taken for the end of what was written, and not reported.
-const FLOOR_EVERY: u64 = 16;
+pub(super) const MAX_RUN: u64 = 1024;
 
 /// How many runs in a row a waiting thread publishes before it looks after its own commit.
-const TURNS: u32 = 2;
+pub(super) const TURNS: u32 = 2;
 
 /// Lanes of runs: the one at the device, the next, and those whose sleepers are waking up.
 const LANES: usize = 4;
@@ -70,26 +66,30 @@ pub(super) enum Goal {
 
 /// What only the first stage touches.
 #[derive(Debug)]
-struct Writer {
+pub(super) struct Writer {
     /// Where the streams end with what is written.
-    tails: Tails,
+    pub(super) tails: Tails,
     /// Ranges of the run; kept for their memory.
-    spans: Vec<Span>,
+    pub(super) spans: Vec<Span>,
+    /// The number of the floor that a run took along last.
+    pub(super) floor: u64,
 }
 
 /// The publisher of one database.
 #[derive(Debug)]
 pub(super) struct Publisher {
-    region: Arc<Region>,
+    pub(super) region: Arc<Region>,
     zones: Arc<ZonePool>,
     poison: Arc<Poison>,
     pub(super) ring: Ring,
     written: Watermark,
     durable: Watermark,
     visible: Arc<Watermark>,
-    writer: Mutex<Writer>,
-    syncer: Mutex<()>,
-    keeper: Mutex<Keeper>,
+    pub(super) writer: Mutex<Writer>,
+    pub(super) syncer: Mutex<()>,
+    pub(super) keeper: Mutex<Keeper>,
+    /// The number of the last floor that is on the media; a later one is on its way there.
+    pub(super) arrived: AtomicU64,
     /// The number of the latest run (its lowest bits) and the last LSN that it covers.
     current: AtomicU64,
     /// Those who wait for a run.
@@ -111,7 +111,12 @@ impl Publisher {
     ) -> Publisher {
         debug_assert!(last < 1 << TARGET_BITS, "LSNs have 56 bits");
         Publisher {
-            writer: Mutex::new(Writer { tails: tails.clone(), spans: Vec::new() }),
+            arrived: AtomicU64::new(floor.number),
+            writer: Mutex::new(Writer {
+                tails: tails.clone(),
+                spans: Vec::new(),
+                floor: floor.number,
+            }),
             syncer: Mutex::new(()),
             keeper: Mutex::new(Keeper::new(floor, tails, incarnation)),
             ring: Ring::new(),
@@ -182,7 +187,7 @@ impl Publisher {
     /// Takes the stages that are free and have something to do; whether any was taken. At most
     /// [`TURNS`] times: whoever else waits goes on then.
     fn advance(&self, goal: Goal) -> bool {
-        let (mut turned, _spent) = (false, SpentOn::purpose(Purpose::Commit));
+        let (mut turned, _spent) = (false, SpentOn::purpose_if_none(Purpose::Commit));
         for turn in 1..=TURNS {
             let (handed, run) = self.take_turn(goal);
             turned |= handed || run.is_some();
@@ -294,7 +299,11 @@ impl Publisher {
             self.written.raise(last);
             self.durable.raise(last);
             self.visible.raise(last);
-            self.keeper.lock().note_durable(last, &writer.tails);
+            // Who has it may be stopped, and is not waited for: the next run notes what this one
+            // does not, and so does who settles.
+            if let Some(mut keeper) = self.keeper.try_lock() {
+                keeper.note_durable(last, &writer.tails);
+            }
             return;
         }
         if self.region.has(Planted::EarlyFloor) {
@@ -303,8 +312,7 @@ impl Publisher {
             let durable = self.durable.get();
             self.keeper.lock().note_durable(durable, &writer.tails);
         }
-        let floor = self.ride();
-        writer.spans.extend_from_slice(floor.spans());
+        self.take_floor_along(writer);
         let run = Fenced::carried(writer.spans.drain(..));
         match self.region.write_back(&run) {
             Ok(()) => {
@@ -345,9 +353,9 @@ impl Publisher {
     /// Stage 2: the run that is durable now, whose lane is to be rung. On a failure the database is
     /// poisoned, and everybody woken.
     fn make_durable(&self, syncer: MutexGuard<'_, ()>) -> Option<u64> {
-        let (target, tails) = {
+        let (target, tails, floor) = {
             let writer = self.writer.lock();
-            (self.written.get(), writer.tails.clone())
+            (self.written.get(), writer.tails.clone(), writer.floor)
         };
         // Somebody may have found the first stage taken for this moment; the second one is.
         self.pass_on();
@@ -365,6 +373,7 @@ impl Publisher {
             Ok(_) => {
                 self.durable.raise(target);
                 self.visible.raise(target);
+                self.arrive(floor);
                 self.keeper.lock().note_durable(target, &tails);
                 drop(syncer);
                 Some(run)
@@ -388,31 +397,6 @@ impl Publisher {
         self.lanes.iter().chain([&self.handed]).for_each(Lane::ring);
     }
 
-    /// Stores the floor, if it moved, so that it becomes durable with the run (invariant 2).
-    fn ride(&self) -> Fenced {
-        let mut keeper = self.keeper.lock();
-        let dirty = keeper.store(&self.region);
-        if dirty.is_empty() {
-            return Fenced::default();
-        }
-        let flushed: Few<Flushed> = dirty.into_iter().map(|d| self.region.flush(d)).collect();
-        self.region.fence(flushed)
-    }
-
-    /// On persistent memory: stores the floor, if it moved and nobody else is about to, so that
-    /// the caller's next fence makes it durable; keep what is returned until that fence.
-    pub(super) fn ride_along(&self) -> Option<Riding<'_>> {
-        if !self.region.is_persistent_memory() {
-            return None;
-        }
-        let mut keeper = self.keeper.try_lock()?;
-        if !keeper.lags_by(FLOOR_EVERY) {
-            return None;
-        }
-        let dirty = keeper.store(&self.region);
-        Some(Riding { dirty, _keeper: keeper })
-    }
-
     /// Publishes all that is finished, makes it durable and writes the floor; returns F. Called
     /// before background work that needs the floor, when idle, and at close.
     ///
@@ -434,22 +418,12 @@ impl Publisher {
             run.into_iter().for_each(|run| self.lanes[run as usize % LANES].ring());
         }
         self.poison.check()?;
-        self.write_floor()?;
-        self.pass_on();
-        Ok(self.keeper.lock().floor())
-    }
-
-    /// Writes the floor, if it moved, durably. Commits go on meanwhile.
-    ///
-    /// # Errors
-    ///
-    /// As [`Publisher::settle`].
-    pub(super) fn write_floor(&self) -> Result<()> {
-        let floor = self.ride();
-        if floor.is_empty() {
-            return Ok(());
+        if self.region.is_persistent_memory() {
+            self.tell_keeper();
         }
-        self.region.sync(&floor).map(|_| ()).inspect_err(|e| self.stop(e))
+        let floor = self.write_floor();
+        self.pass_on();
+        floor
     }
 
     /// Keeps runs from their sync for as long as the guard lives.
@@ -461,8 +435,12 @@ impl Publisher {
     /// Whether everything committed is durable and the floor says so. What nobody waits for may
     /// not even be handed over.
     pub(super) fn is_settled(&self) -> bool {
+        let durable = self.durable.get();
         let handed_over = !self.ring.is_finished(self.written.get() + 1);
-        handed_over && self.visible.get() == self.durable.get() && !self.keeper.lock().lags()
+        handed_over && self.visible.get() == durable && {
+            let keeper = self.keeper.lock();
+            keeper.durable() == durable && !keeper.lags() && !self.is_on_its_way(&keeper)
+        }
     }
 
     /// Takes note of how much of the journal is durable; it rides along with the next floor.
@@ -478,9 +456,7 @@ impl Publisher {
         }
         // No run is on its way that would bring a forgotten tail back.
         let releasable = {
-            let _syncer = self.syncer.lock();
-            let mut writer = self.writer.lock();
-            let mut keeper = self.keeper.lock();
+            let (_syncer, mut writer, mut keeper) = self.all();
             let ends_here = |stream: &u32| {
                 let tail = writer.tails.get(*stream as usize).copied().flatten();
                 tail.is_some_and(|tail| zones.contains(&tail.zone))
@@ -495,22 +471,27 @@ impl Publisher {
         releasable
     }
 
+    /// Both stages and the keeper. A group that has the keeper may be stopped: it is not waited for
+    /// while publishers wait for this.
+    fn all(&self) -> (MutexGuard<'_, ()>, MutexGuard<'_, Writer>, MutexGuard<'_, Keeper>) {
+        loop {
+            let (syncer, writer) = (self.syncer.lock(), self.writer.lock());
+            if let Some(keeper) = self.keeper.try_lock() {
+                return (syncer, writer, keeper);
+            }
+            drop((writer, syncer));
+            self.pass_on();
+            drop(self.keeper.lock());
+        }
+    }
+
     /// Runs `f` while the publisher writes nothing to the media; commits wait.
     pub(super) fn while_quiet<T>(&self, f: impl FnOnce() -> T) -> T {
         let result = {
-            let _syncer = self.syncer.lock();
-            let _writer = self.writer.lock();
-            let _keeper = self.keeper.lock();
+            let _all = self.all();
             f()
         };
         self.pass_on();
         result
     }
-}
-
-/// A floor that goes with the holder's next fence.
-pub(super) struct Riding<'a> {
-    pub(super) dirty: Few<crate::pm::Dirty>,
-    /// Nobody stores the next floor before this one is on the media.
-    _keeper: MutexGuard<'a, Keeper>,
 }

@@ -13,13 +13,12 @@
 use crossbeam_utils::atomic::AtomicCell;
 
 use super::group::Few;
-use super::sync::{AtomicU64, Ordering};
+use crate::os::sync::{AtomicU64, MODELLED, Ordering};
 use crate::pm::Span;
 use crate::record::Lsn;
 
 /// How many groups can be under way at once. (So few under the model checker that credit runs out.)
-pub(super) const RING: u64 =
-    if cfg!(all(test, any(feature = "loom", feature = "shuttle"))) { 4 } else { 4096 };
+pub(super) const RING: u64 = if MODELLED { 4 } else { 4096 };
 
 /// A fenced range of a finished group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -24,6 +24,7 @@ use crate::levels::Version;
 use crate::memtable::Memtable;
 use crate::mvcc::{defer, drive, pin};
 use crate::options::Planted;
+use crate::pm::{Purpose, SpentOn};
 use crate::record::{LSN_MAX, Lsn, TableId};
 use crate::table::TableCore;
 use crate::view::Frozen;
@@ -142,6 +143,7 @@ impl Engine {
 
     /// Does the most urgent job; whether there was one.
     pub(super) fn step(&self) -> Result<bool> {
+        let _spent = SpentOn::purpose(Purpose::Background);
         self.shared.poison.check()?;
         self.drive();
         if self.stocktaking_goes_on()? {
@@ -366,12 +368,19 @@ impl Engine {
             return false;
         }
         let fresh = Arc::new(Memtable::new(Arc::clone(&self.shared.region)));
-        self.shared.committer.at_boundary(|boundary| {
-            change.apply(|view| {
-                let memtable = std::mem::replace(&mut view.active, fresh);
-                view.frozen.insert(0, Frozen { memtable, boundary });
-            });
+        // Made ready here, since nothing is allocated where the boundary is known.
+        let mut frozen = change.changed(|view| {
+            let memtable = std::mem::replace(&mut view.active, fresh);
+            view.frozen.insert(0, Frozen { memtable, boundary: 0 });
         });
+        let before = self.shared.committer.at_boundary(|boundary| {
+            match Arc::get_mut(&mut frozen) {
+                Some(view) => view.frozen[0].boundary = boundary,
+                None => unreachable!("a view that was not installed is nobody else's"),
+            }
+            change.install(frozen)
+        });
+        drop(before);
         self.background.freezes.fetch_add(1, Ordering::Relaxed);
         true
     }

@@ -11,7 +11,7 @@ use crate::extent::ExtentMeta;
 use crate::levels::{Edit, VersionSet};
 use crate::options::{Options, Storage};
 use crate::os::{Files, OpenHow};
-use crate::pm::{Geometry, Incarnations, Region, Superblock};
+use crate::pm::{Geometry, Incarnations, Media, Region, Superblock};
 use crate::record::Lsn;
 
 /// Makes an empty database in `directory`, which exists and is locked. What an earlier, unfinished
@@ -36,15 +36,16 @@ pub(super) fn create_with(
     options: &Options,
     fill: impl FnOnce() -> Result<Content>,
 ) -> Result<()> {
-    if let Some(path) = &options.pm_path
-        && files.open(path, OpenHow::Read).is_ok()
-    {
-        // It may be the region of another database: never ours to replace.
-        return Err(Error::invalid(format!(
-            "there is a file at {} already; name another pm_path, or remove it if it is what an \
-             unfinished creation left",
-            path.display()
-        )));
+    if let Some(path) = &options.pm_path {
+        Media::check_path(path)?;
+        if files.open(path, OpenHow::Read).is_ok() {
+            // It may be the region of another database: never ours to replace.
+            return Err(Error::invalid(format!(
+                "there is a file at {} already; name another pm_path, or remove it if it is what \
+                 an unfinished creation left",
+                path.display()
+            )));
+        }
     }
     let created = fill().and_then(|content| make(files, directory, options, &content));
     if created.is_err() {

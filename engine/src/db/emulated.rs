@@ -6,21 +6,19 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// Memory, as far as the system has any as a file system.
-const TMPFS: &str = "/dev/shm";
-
-/// Makes `link` point to a place for a new region of `len` bytes, and returns that.
+/// Makes `link` point to a place for a new region of `len` bytes, in `tmpfs` if there is room, and
+/// returns that.
 ///
 /// # Errors
 ///
 /// `Full` when no place has that much room; otherwise an I/O error.
-pub(super) fn place(link: &Path, len: u64) -> Result<PathBuf> {
+pub(super) fn place(link: &Path, len: u64, tmpfs: &Path) -> Result<PathBuf> {
     let mut id = [0; 8];
     rustix::rand::getrandom(&mut id, rustix::rand::GetRandomFlags::empty())
         .map_err(|e| Error::io("draw a name for the region of", link, e.into()))?;
     let name = format!("terrace-{:016x}.region", u64::from_le_bytes(id));
     let temporary = std::env::temp_dir();
-    let homes = [Path::new(TMPFS), temporary.as_path()];
+    let homes = [tmpfs, temporary.as_path()];
     let Some(home) = homes.into_iter().find(|home| room(home).is_some_and(|room| room >= len))
     else {
         let rooms = homes.map(|home| format!("{} has {}", home.display(), room(home).unwrap_or(0)));
@@ -90,23 +88,18 @@ mod tests {
     #[test]
     fn what_tmpfs_has_no_room_for_goes_to_temporary_files_or_nowhere() {
         let dir = tempfile::tempdir().unwrap();
-        let small = place(&dir.path().join("small"), 1);
-        let tmpfs = room(Path::new(TMPFS));
-        let home = if tmpfs.is_some() { PathBuf::from(TMPFS) } else { std::env::temp_dir() };
-        assert!(small.unwrap().starts_with(home));
-        let len = tmpfs.unwrap_or(0) + (64 << 20);
+        let (tmpfs, nowhere) = (dir.path().join("tmpfs"), dir.path().join("nowhere"));
+        std::fs::create_dir(&tmpfs).unwrap();
+        let small = place(&dir.path().join("small"), 1, &tmpfs).unwrap();
+        assert!(small.starts_with(&tmpfs));
         let link = dir.path().join("large");
-        match room(&std::env::temp_dir()) {
-            Some(room) if room > 2 * len => {
-                let target = place(&link, len).unwrap();
-                assert!(target.starts_with(std::env::temp_dir()));
-                assert_eq!(std::fs::read_link(&link).unwrap(), target);
-            }
-            _ => {
-                let error = place(&link, u64::MAX).unwrap_err();
-                assert_eq!(error.kind(), ErrorKind::Full);
-                assert!(error.to_string().contains("/dev/shm has"), "{error}");
-            }
+        let target = place(&link, 1, &nowhere).unwrap();
+        assert!(target.starts_with(std::env::temp_dir()) && !target.starts_with(&tmpfs));
+        assert_eq!(std::fs::read_link(&link).unwrap(), target);
+        let error = place(&dir.path().join("huge"), u64::MAX, &nowhere).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Full);
+        for words in ["nowhere has 0", "TMPDIR", "pm_path"] {
+            assert!(error.to_string().contains(words), "{error}");
         }
     }
 }

@@ -55,7 +55,9 @@ pub(super) fn create_file(
     options: &Options,
 ) -> Result<Media> {
     let place = match options.mode {
-        Mode::Emulated { .. } if options.pm_path.is_none() => emulated::place(path, len)?,
+        Mode::Emulated { .. } if options.pm_path.is_none() => {
+            emulated::place(path, len, options.tmpfs_directory())?
+        }
         _ => path.to_path_buf(),
     };
     Media::create(files, &place, len, options.mode)

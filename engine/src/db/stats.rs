@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::inner::Engine;
 use super::memory::MemoryStats;
 use crate::levels::{Version, known_as};
-use crate::pm::Purpose;
+use crate::pm::{Purpose, Spent};
 use crate::table::TableCore;
 
 /// Numbers of an open database. Counters start at its opening.
@@ -20,7 +20,7 @@ pub struct Stats {
     pub open: OpenStats,
     /// Commit.
     pub commit: CommitStats,
-    /// What persistence in the region has cost, by purpose.
+    /// What persistence has cost, by purpose: in the region, and in the persistent index.
     pub persistence: Vec<PersistenceStats>,
     /// The region.
     pub pm: PmStats,
@@ -66,7 +66,7 @@ pub struct OpenStats {
 #[non_exhaustive]
 pub struct PersistenceStats {
     /// `commit` (groups and the floor that rides along), `allocation` (zones linked and
-    /// released), `background`, or `other` (opening, closing).
+    /// released), `background` (its jobs, with what they commit), or `other` (opening, closing).
     pub purpose: &'static str,
     /// Syncs of the region's file.
     pub syncs: u64,
@@ -76,7 +76,7 @@ pub struct PersistenceStats {
     pub fences: u64,
     /// Media blocks of 256 bytes that fenced ranges touched (persistent memory only).
     pub blocks: u64,
-    /// Bytes written to the region's file.
+    /// Bytes written to the region's file; on persistent memory, bytes that were fenced.
     pub bytes: u64,
 }
 
@@ -99,7 +99,7 @@ pub struct CommitStats {
     pub fences: u64,
     /// Media blocks of 256 bytes that were touched (mapped modes only).
     pub blocks: u64,
-    /// Bytes written to the region's file.
+    /// Bytes written to the region's file; on persistent memory, bytes that were fenced.
     pub bytes: u64,
     /// Times a stream went on to its next zone.
     pub zone_switches: u64,
@@ -383,16 +383,19 @@ fn commit(engine: &Engine) -> CommitStats {
 }
 
 fn persistence(engine: &Engine) -> Vec<PersistenceStats> {
-    let counts = engine.shared.region.counts();
+    let index = engine.forest.as_ref().map(|forest| forest.counts());
+    let counts = [Some(engine.shared.region.counts()), index];
     let of = |(purpose, name)| {
-        let spent = counts.on(purpose);
+        let sum = |counter: fn(&Spent) -> &AtomicU64| {
+            counts.iter().flatten().map(|counts| read(counter(counts.on(purpose)))).sum()
+        };
         PersistenceStats {
             purpose: name,
-            syncs: read(&spent.syncs),
-            flushes: read(&spent.flushes),
-            fences: read(&spent.fences),
-            blocks: read(&spent.blocks),
-            bytes: read(&spent.bytes),
+            syncs: sum(|spent| &spent.syncs),
+            flushes: sum(|spent| &spent.flushes),
+            fences: sum(|spent| &spent.fences),
+            blocks: sum(|spent| &spent.blocks),
+            bytes: sum(|spent| &spent.bytes),
         }
     };
     Purpose::ALL.map(of).to_vec()

@@ -31,7 +31,7 @@ use smallvec::SmallVec;
 use super::graph::Graph;
 use super::request::{Held, Name, Outcome, OwnerId, Request, Span, Waiter};
 use super::shard::{Blockers, Shard};
-use super::sync::{Condvar, Mutex, MutexGuard, wait};
+use crate::os::sync::{Condvar, Mutex, MutexGuard, wait};
 
 /// How long to wait for a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

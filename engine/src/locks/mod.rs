@@ -6,7 +6,6 @@ mod locker;
 mod manager;
 mod request;
 mod shard;
-mod sync;
 #[cfg(test)]
 mod tests;
 

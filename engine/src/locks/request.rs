@@ -5,7 +5,7 @@ use std::ops::Bound;
 
 use smallvec::SmallVec;
 
-use super::sync::{Condvar, Mutex};
+use crate::os::sync::{Condvar, Mutex};
 use crate::read::KeyRange;
 
 /// Somebody who holds locks, and gives all of them back together. Never reused.

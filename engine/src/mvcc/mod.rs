@@ -7,6 +7,8 @@ mod drained;
 mod epoch;
 mod interval;
 mod snapshots;
+#[cfg(all(test, feature = "shuttle"))]
+mod tests;
 mod timeline;
 mod tombstones;
 mod watermark;

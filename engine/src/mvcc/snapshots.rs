@@ -15,9 +15,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
-
 use super::{Clock, Time, Watermark};
+use crate::os::sync::Mutex;
 use crate::record::Lsn;
 
 pub(crate) use kept::{KeptFor, Readers, is_worth};

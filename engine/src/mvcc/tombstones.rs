@@ -10,17 +10,16 @@
 //! Source: the interval tree of Cormen and others, augmented by sequence numbers; runs in powers of
 //! two as in Bentley and Saxe's decomposition.
 //!
-//! Thread safety: sets never change; [`TombstoneList`] replaces its set as a whole under a mutex,
-//! and readers load it without one.
+//! Thread safety: sets never change; [`TombstoneList`] replaces its set as a whole, and who finds
+//! that another thread was faster begins again. There is no lock: commits add between ticket and
+//! finish, where a thread that is stopped must not hold up earlier ones.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use arc_swap::ArcSwap;
-use parking_lot::Mutex;
-
 use super::KeyInterval;
 use crate::record::Lsn;
+use arc_swap::ArcSwap;
 
 /// A range tombstone.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -183,31 +182,35 @@ impl Tombstones {
 /// The range tombstones of a memtable or a level 0. Where there is none, a reader pays one load.
 #[derive(Debug, Default)]
 pub(crate) struct TombstoneList {
+    /// At least as many as there are: raised before some are added, lowered after they went.
     count: AtomicUsize,
     set: ArcSwap<Tombstones>,
-    changing: Mutex<()>,
 }
 
 impl TombstoneList {
     /// The set of this moment; `None` if it is empty.
     pub(crate) fn load(&self) -> Option<Arc<Tombstones>> {
-        (self.count.load(Ordering::Acquire) > 0).then(|| self.set.load_full())
+        let some = (self.count.load(Ordering::Acquire) > 0).then(|| self.set.load_full());
+        some.filter(|set| set.len() > 0)
     }
 
     /// Adds some.
     pub(crate) fn add(&self, items: Vec<Arc<Tombstone>>) {
-        let _changing = self.changing.lock();
-        self.replace(self.set.load().and(items));
+        self.count.fetch_add(items.len(), Ordering::AcqRel);
+        self.set.rcu(move |set| set.and(items.clone()));
     }
 
     /// Removes those that `which` takes, and returns them.
     pub(crate) fn remove(&self, which: impl Fn(&Tombstone) -> bool) -> Vec<Arc<Tombstone>> {
-        let _changing = self.changing.lock();
-        let (gone, kept): (Vec<_>, Vec<_>) =
-            self.set.load().iter().cloned().partition(|tombstone| which(tombstone));
-        if !gone.is_empty() {
-            self.replace(kept.into_iter().collect());
+        let split = |set: &Tombstones| -> (Vec<_>, Vec<_>) {
+            set.iter().cloned().partition(|tombstone| which(tombstone))
+        };
+        if split(&self.set.load()).0.is_empty() {
+            return Vec::new();
         }
+        let before = self.set.rcu(|set| split(set).1.into_iter().collect::<Tombstones>());
+        let (gone, _) = split(&before);
+        self.count.fetch_sub(gone.len(), Ordering::AcqRel);
         gone
     }
 
@@ -219,21 +222,16 @@ impl TombstoneList {
     /// Has the one that starts at `start` with `seq` lie at `to` instead of `from`; whether it lay
     /// there.
     pub(crate) fn relocate(&self, start: &[u8], seq: Lsn, from: u64, to: u64) -> bool {
-        let _changing = self.changing.lock();
-        let set = self.set.load_full();
-        let Some(moved) = set.iter().find(|t| t.is(start, seq) && t.at == from) else {
+        let is_it = |t: &Tombstone| t.is(start, seq) && t.at == from;
+        if !self.set.load().iter().any(|t| is_it(t)) {
             return false;
+        }
+        let moved = |t: &Arc<Tombstone>| match is_it(t) {
+            true => Arc::new(Tombstone { at: to, ..Tombstone::clone(t) }),
+            false => Arc::clone(t),
         };
-        let copy = Arc::new(Tombstone { at: to, ..Tombstone::clone(moved) });
-        let others = set.iter().filter(|other| !Arc::ptr_eq(other, moved)).cloned();
-        self.replace(others.chain([copy]).collect());
-        true
-    }
-
-    fn replace(&self, set: Tombstones) {
-        let count = set.len();
-        self.set.store(Arc::new(set));
-        self.count.store(count, Ordering::Release);
+        let before = self.set.rcu(|set| set.iter().map(moved).collect::<Tombstones>());
+        before.iter().any(|t| is_it(t))
     }
 
     /// Bytes of memory.

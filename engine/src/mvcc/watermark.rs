@@ -1,7 +1,6 @@
 //! A number that only rises.
 
-use std::sync::atomic::{AtomicU64, Ordering};
-
+use crate::os::sync::{AtomicU64, Ordering};
 use crate::record::Lsn;
 
 /// An LSN up to which something holds (visible, durable).

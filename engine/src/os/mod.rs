@@ -1,5 +1,5 @@
 //! The operating system behind small interfaces: files (real and simulated), the lock that keeps
-//! a second process out, and the guard that catches forked children.
+//! a second process out, the guard that catches forked children, and what threads share.
 
 mod cores;
 mod direct;
@@ -10,6 +10,7 @@ mod prefetch;
 mod real;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) mod sim;
+pub(crate) mod sync;
 
 pub(crate) use cores::{at_once, cores};
 pub(crate) use files::{File, Files, OpenHow};

@@ -14,7 +14,7 @@ pub(crate) enum Purpose {
     Commit,
     /// Zones linked to streams, and their release.
     Allocation,
-    /// The background's own: settling, cleaning.
+    /// The background's own: merging, draining, cleaning, settling.
     Background,
 }
 
@@ -46,6 +46,14 @@ impl SpentOn {
     pub(crate) fn purpose(purpose: Purpose) -> SpentOn {
         SpentOn { before: PURPOSE.replace(purpose) }
     }
+
+    /// Begins a purpose, unless the caller has one of its own.
+    pub(crate) fn purpose_if_none(purpose: Purpose) -> SpentOn {
+        match PURPOSE.get() {
+            Purpose::Other => SpentOn::purpose(purpose),
+            callers => SpentOn { before: callers },
+        }
+    }
 }
 
 impl Drop for SpentOn {
@@ -66,7 +74,7 @@ pub(crate) struct Spent {
     pub(crate) blocks: AtomicU64,
     /// Completed syncs of the region's file.
     pub(crate) syncs: AtomicU64,
-    /// Bytes written to the region's file.
+    /// Bytes written to the region's file; on persistent memory, bytes of fenced ranges.
     pub(crate) bytes: AtomicU64,
 }
 
@@ -106,9 +114,20 @@ mod tests {
         counts.add(|c| &c.fences, 4);
         drop(commit);
         counts.add(|c| &c.fences, 8);
+        {
+            let _cleaning = SpentOn::purpose(Purpose::Background);
+            let _its_commit = SpentOn::purpose_if_none(Purpose::Commit);
+            counts.add(|c| &c.fences, 16);
+        }
+        {
+            let _a_callers = SpentOn::purpose_if_none(Purpose::Commit);
+            counts.add(|c| &c.fences, 32);
+        }
+        counts.add(|c| &c.fences, 64);
         let fences = |purpose| counts.on(purpose).fences.load(Ordering::Relaxed);
-        assert_eq!(fences(Purpose::Commit), 5);
+        assert_eq!(fences(Purpose::Commit), 5 + 32);
         assert_eq!(fences(Purpose::Allocation), 2);
-        assert_eq!(fences(Purpose::Other), 8);
+        assert_eq!(fences(Purpose::Background), 16, "the caller's purpose wins");
+        assert_eq!(fences(Purpose::Other), 8 + 64);
     }
 }

@@ -1,7 +1,8 @@
 //! Cache-line write-back: which instruction this processor has, chosen at run time.
 //!
 //! `TERRACE_FLUSH=clflush` (or `clflushopt`, `clwb`, `none`) in the environment overrides the
-//! choice: valgrind, for one, does not know the newer instructions.
+//! choice: valgrind, for one, does not know the newer instructions. `none` is for `emulated` alone:
+//! in `dax` mode it is refused, unless the platform flushes its caches by itself.
 
 use super::LINE;
 
@@ -25,22 +26,33 @@ pub(super) enum Flush {
 }
 
 impl Flush {
-    /// The best that this processor has.
+    /// What the environment asks for, or else the best that this processor has.
     pub(super) fn detect() -> Flush {
-        match std::env::var("TERRACE_FLUSH").as_deref() {
+        Flush::asked_for().unwrap_or_else(Flush::of_processor)
+    }
+
+    /// What the environment asks for.
+    pub(super) fn asked_for() -> Option<Flush> {
+        Flush::named(&std::env::var("TERRACE_FLUSH").ok()?)
+    }
+
+    /// The one of this name, if this kind of processor can have it.
+    pub(super) fn named(name: &str) -> Option<Flush> {
+        match name {
             #[cfg(target_arch = "x86_64")]
-            Ok("clwb") => Flush::Clwb,
+            "clwb" => Some(Flush::Clwb),
             #[cfg(target_arch = "x86_64")]
-            Ok("clflushopt") => Flush::Clflushopt,
+            "clflushopt" => Some(Flush::Clflushopt),
             #[cfg(target_arch = "x86_64")]
-            Ok("clflush") => Flush::Clflush,
-            Ok("none") => Flush::None,
-            _ => Flush::of_processor(),
+            "clflush" => Some(Flush::Clflush),
+            "none" => Some(Flush::None),
+            _ => None,
         }
     }
 
+    /// The best that this processor has.
     #[cfg(target_arch = "x86_64")]
-    fn of_processor() -> Flush {
+    pub(super) fn of_processor() -> Flush {
         let leaf = std::arch::x86_64::__cpuid_count(7, 0);
         if leaf.ebx & (1 << 24) != 0 {
             Flush::Clwb
@@ -51,8 +63,9 @@ impl Flush {
         }
     }
 
+    /// The one that there is.
     #[cfg(target_arch = "aarch64")]
-    fn of_processor() -> Flush {
+    pub(super) fn of_processor() -> Flush {
         Flush::DcCvap
     }
 

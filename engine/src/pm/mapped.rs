@@ -14,6 +14,9 @@ use super::mapping::Mapping;
 use super::span::Span;
 use crate::error::{Error, ErrorKind, Result};
 
+#[cfg(test)]
+mod tests;
+
 /// The unit in which the media of persistent memory is written.
 const BLOCK: u64 = 256;
 
@@ -36,10 +39,12 @@ impl Mapped {
     ///
     /// # Errors
     ///
-    /// An I/O error.
+    /// `Invalid` when the path is a device, or the environment asks for no flushes where they are
+    /// needed; otherwise an I/O error.
     pub(crate) fn dax(path: &Path, create: bool) -> Result<Mapped> {
         let file = open(path, create)?;
-        let flush = if flushed_at_power_failure(&file) { Flush::None } else { Flush::detect() };
+        let is_flushed = flushed_at_power_failure(&file, Path::new("/sys"));
+        let flush = flush_of_dax(path, Flush::asked_for(), is_flushed)?;
         Ok(Mapped { file, dax: true, flush, delay: Duration::ZERO })
     }
 
@@ -47,7 +52,7 @@ impl Mapped {
     ///
     /// # Errors
     ///
-    /// An I/O error.
+    /// `Invalid` when the path is a device; otherwise an I/O error.
     pub(crate) fn emulated(path: &Path, create: bool, delay: Duration) -> Result<Mapped> {
         Ok(Mapped { file: open(path, create)?, dax: false, flush: Flush::detect(), delay })
     }
@@ -137,7 +142,45 @@ pub(super) fn streams(at: u64, len: usize) -> bool {
     len >= STREAM_FROM && at.is_multiple_of(LINE) && len.is_multiple_of(LINE as usize)
 }
 
+/// Fails if there is a device at the path: it has no length, and nothing that could be made anew.
+///
+/// # Errors
+///
+/// `Invalid`, with what to do instead.
+pub(super) fn refuse_device(path: &Path) -> Result<()> {
+    use std::os::unix::fs::FileTypeExt;
+    let Ok(kind) = std::fs::metadata(path).map(|metadata| metadata.file_type()) else {
+        return Ok(());
+    };
+    let what = match kind {
+        _ if kind.is_char_device() => "a character device (devdax)",
+        _ if kind.is_block_device() => "a block device",
+        _ => return Ok(()),
+    };
+    Err(Error::invalid(format!(
+        "{} is {what}, and a region is a file: give the persistent memory a namespace of mode \
+         fsdax, a file system on it mounted with dax=always, and name a file there",
+        path.display()
+    )))
+}
+
+/// How lines are sent to persistent memory, given what the environment asks for and whether the
+/// platform flushes its caches when the power fails.
+fn flush_of_dax(path: &Path, asked_for: Option<Flush>, is_flushed: bool) -> Result<Flush> {
+    match asked_for {
+        _ if is_flushed => Ok(Flush::None),
+        Some(Flush::None) => Err(Error::invalid(format!(
+            "TERRACE_FLUSH=none would leave commits to {} in caches that this platform does not \
+             flush when the power fails; unset it, or use the mode `emulated` to measure without \
+             flushes",
+            path.display()
+        ))),
+        asked_for => Ok(asked_for.unwrap_or_else(Flush::of_processor)),
+    }
+}
+
 fn open(path: &Path, create: bool) -> Result<File> {
+    refuse_device(path)?;
     let mut options = OpenOptions::new();
     options.read(true).write(true);
     if create {
@@ -146,15 +189,16 @@ fn open(path: &Path, create: bool) -> Result<File> {
     options.open(path).map_err(|e| Error::io("open the region", path, e))
 }
 
-/// Whether the platform flushes its caches when the power fails (eADR), as the kernel tells.
-fn flushed_at_power_failure(file: &File) -> bool {
+/// Whether the platform flushes its caches when the power fails (eADR), as the kernel tells in
+/// `sys`.
+fn flushed_at_power_failure(file: &File, sys: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
     let Ok(metadata) = file.metadata() else { return false };
     let (major, minor) = (libc::major(metadata.dev()), libc::minor(metadata.dev()));
-    let device = format!("/sys/dev/block/{major}:{minor}/device");
+    let device = sys.join(format!("dev/block/{major}:{minor}/device"));
     // The namespace's device; its region is one or two above.
     ["../persistence_domain", "../../persistence_domain"].iter().any(|domain| {
-        std::fs::read_to_string(Path::new(&device).join(domain))
+        std::fs::read_to_string(device.join(domain))
             .is_ok_and(|domain| domain.trim() == "cpu_cache")
     })
 }

@@ -3,13 +3,22 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::mapped::Mapped;
+use super::mapped::{Mapped, refuse_device};
 use super::region::{Media, zero};
 use crate::error::{Error, Result};
 use crate::options::Mode;
 use crate::os::{Files, OpenHow};
 
 impl Media {
+    /// Fails if a region cannot lie at `path` whatever the mode: there is a device.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid`, with what to do instead.
+    pub(crate) fn check_path(path: &Path) -> Result<()> {
+        refuse_device(path)
+    }
+
     /// A new file of `len` zeros, with its space on the device; nothing may be at the path.
     ///
     /// # Errors

@@ -14,7 +14,7 @@ mod simulated;
 mod span;
 mod superblock;
 
-pub(crate) use counters::{Purpose, SpentOn};
+pub(crate) use counters::{PmCounts, Purpose, Spent, SpentOn};
 pub(crate) use geometry::{Geometry, LINE, PAGE, STREAM_SLOTS};
 pub(crate) use region::{Media, Region};
 pub(crate) use span::{Dirty, Durable, Fenced, Flushed, Span};

@@ -322,19 +322,22 @@ impl Region {
     /// Waits until everything this thread flushed is on the media. Nothing in `file` mode.
     #[cfg_attr(any(test, feature = "testing"), track_caller)]
     pub(crate) fn fence(&self, flushed: impl IntoIterator<Item = Flushed>) -> Fenced {
-        let mut spans = SmallVec::new();
+        let mut spans: SmallVec<[Span; 4]> = SmallVec::new();
         for flushed in flushed {
             spans.push(flushed.0);
         }
+        let bytes = || spans.iter().map(|span| span.len).sum();
         match &self.media {
             Media::File(_) => {}
             Media::Mapped(mapped) => {
                 self.counts.add(|c| &c.fences, 1);
+                self.counts.add(|c| &c.bytes, bytes());
                 self.counts.add(|c| &c.blocks, mapped.fence(&spans));
             }
             #[cfg(any(test, feature = "testing"))]
             Media::Simulated(pm) => {
                 self.counts.add(|c| &c.fences, 1);
+                self.counts.add(|c| &c.bytes, bytes());
                 if !self.has(Planted::SkipFence) {
                     pm.fence();
                 }
@@ -430,6 +433,12 @@ impl Region {
         }
         let fenced = self.fence(flushed);
         self.sync(&fenced)
+    }
+
+    /// Sends a range on its way as it is, whoever stored there.
+    #[cfg_attr(any(test, feature = "testing"), track_caller)]
+    pub(crate) fn flush_again(&self, span: Span) -> Flushed {
+        self.flush(Dirty { span, streamed: false })
     }
 
     /// Makes a range durable as it is, whoever stored there: others may have left it in the caches.

@@ -37,6 +37,11 @@ pub(crate) struct Dirty {
 }
 
 impl Dirty {
+    /// Where it was stored.
+    pub(crate) fn span(&self) -> Span {
+        self.span
+    }
+
     /// Two stores to one line, as one.
     #[expect(clippy::needless_pass_by_value, reason = "a typestate is used up by its step")]
     pub(crate) fn join(self, other: Dirty) -> Dirty {

@@ -31,7 +31,7 @@ use super::unread::Unread;
 use super::versions::VersionTree;
 use crate::alloc::{ObjectPool, Segments, Slices};
 use crate::error::{Damage, Error, Result};
-use crate::pm::{LINE, PAGE, Region, Span};
+use crate::pm::{LINE, PAGE, PmCounts, Region, Span};
 use crate::record::{Lsn, TableId, checksum};
 
 /// The kind of such regions.
@@ -307,6 +307,11 @@ impl Forest {
     /// The file's path, for messages.
     pub(crate) fn path(&self) -> &Path {
         self.region().path()
+    }
+
+    /// What persistence has cost in it.
+    pub(crate) fn counts(&self) -> &PmCounts {
+        self.region().counts()
     }
 
     fn region(&self) -> &Region {

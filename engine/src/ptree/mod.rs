@@ -33,7 +33,6 @@ mod root;
 mod seal;
 mod shift;
 mod stats;
-mod sync;
 mod tree;
 pub(crate) mod unread;
 pub(crate) mod versions;

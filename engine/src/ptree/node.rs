@@ -13,7 +13,7 @@
 //!    zero or a key at or beyond the right sibling's start: no change of a live slot, here or
 //!    there, brings a hole back to life.
 
-use super::sync::step;
+use crate::os::sync::optimistic::step;
 use crate::pm::{LINE, Region};
 
 /// Bytes in a node.

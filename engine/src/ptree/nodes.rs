@@ -7,11 +7,11 @@ use super::Policy;
 use super::keys::Keys;
 use super::node::{LEN_OF_CHUNK, Live, NODE, Node, SLOTS, Slot, id_at, stamped};
 use super::pen::Pen;
-use super::sync::step;
 use crate::alloc::ObjectPool;
 use crate::error::{Error, Result};
 use crate::memtable::{Held, Restart, Version, VersionLock};
 use crate::options::Planted;
+use crate::os::sync::optimistic::step;
 use crate::pm::{Region, Span};
 
 /// Why an attempt ended early.

@@ -4,8 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use smallvec::SmallVec;
 
-use super::sync::step;
 use crate::error::Result;
+use crate::os::sync::optimistic::step;
 use crate::pm::{Dirty, Fenced, Flushed, LINE, Region};
 
 /// Collects the stores of one operation on their way to durability.

@@ -35,8 +35,9 @@ use super::nodes::{Attempt, Nodes, Stop};
 use super::root::Root;
 use super::shift::Plan;
 use crate::error::{ErrorKind, Result};
-use crate::memtable::{Patience, Version};
+use crate::memtable::Version;
 use crate::options::Planted;
+use crate::os::sync::optimistic::Patience;
 
 /// A tree of words.
 #[derive(Debug)]

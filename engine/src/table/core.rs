@@ -191,11 +191,20 @@ pub(crate) struct Change<'a> {
 impl Change<'_> {
     /// Replaces the view by a changed copy; returns the one before.
     pub(crate) fn apply(&mut self, change: impl FnOnce(&mut View)) -> Arc<View> {
-        let before = self.core.view.load_full();
-        let mut view = View::clone(&before);
+        let changed = self.changed(change);
+        self.install(changed)
+    }
+
+    /// A changed copy of the view, which nobody sees before it is installed.
+    pub(crate) fn changed(&self, change: impl FnOnce(&mut View)) -> Arc<View> {
+        let mut view = View::clone(&self.core.view.load());
         change(&mut view);
-        self.core.view.store(Arc::new(view));
-        before
+        Arc::new(view)
+    }
+
+    /// Replaces the view; returns the one before. Allocates nothing.
+    pub(crate) fn install(&mut self, view: Arc<View>) -> Arc<View> {
+        self.core.view.swap(view)
     }
 }
 

@@ -21,7 +21,7 @@ use crate::locks::{DEFAULT_WAIT, LockManager, Locker, Mode, Patience};
 use crate::mvcc::{Clock, Registered, SnapshotRegistry, Time};
 use crate::options::{Compression, Durability};
 use crate::os::ForkGuard;
-use crate::pm::{LINE, Region};
+use crate::pm::{LINE, Purpose, Region, SpentOn};
 use crate::read::{AsOf, KeyRange};
 use crate::record::Lsn;
 use crate::spill::WriteMemory;
@@ -78,6 +78,8 @@ impl Shared {
         if inside.is_none() || self.fork.is_forked() {
             return;
         }
+        // On whichever thread this was put off to.
+        let _spent = SpentOn::purpose(Purpose::Background);
         match let_go() {
             Ok(gone) => gone.iter().for_each(|at| self.zones.sub_live(self.zones.zone_of(*at), 1)),
             Err(error) => self.stop_because(&error.to_string()),

@@ -8,10 +8,11 @@ use loom::model::Builder;
 use loom::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use loom::thread;
 
+use super::super::lane::Lane;
 use super::super::ring::{Finished, RING, Ring, Written};
-use super::super::sync::{Lane, Mutex, fence};
 use super::Fixture;
 use crate::options::Durability::Durable;
+use crate::os::sync::{Mutex, fence};
 use crate::pm::Span;
 
 /// Tries every schedule with at most so many switches that no thread asked for.

@@ -1,15 +1,21 @@
 //! Commit alone: a committer over a small region, without the database around it.
 
+#[cfg(not(any(feature = "loom", feature = "shuttle")))]
+mod held_up;
 #[cfg(all(feature = "loom", not(feature = "shuttle")))]
 mod loom;
 #[cfg(feature = "shuttle")]
 mod model;
+#[cfg(not(any(feature = "loom", feature = "shuttle")))]
+mod order;
 #[cfg(not(any(feature = "loom", feature = "shuttle")))]
 mod rules;
 
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+
+use arc_swap::ArcSwap;
 
 use super::committer::{Committer, Start};
 use super::floor::Floor;
@@ -24,12 +30,31 @@ use crate::os::{Files, OpenHow};
 use crate::pm::{Geometry, Media, Region};
 use crate::record::{Kind, Lsn, TableId};
 
-/// A table with one memtable.
+/// A table with one memtable at a time.
 pub(super) struct OneTable {
     id: TableId,
-    pub(super) memtable: Arc<Memtable>,
+    pub(super) memtable: ArcSwap<Memtable>,
     pub(super) dropped: AtomicBool,
     pub(super) stream: AtomicU32,
+}
+
+impl OneTable {
+    fn new(id: TableId, stream: u32, region: &Arc<Region>) -> OneTable {
+        OneTable {
+            id,
+            memtable: ArcSwap::from_pointee(Memtable::new(Arc::clone(region))),
+            dropped: AtomicBool::new(false),
+            stream: AtomicU32::new(stream),
+        }
+    }
+
+    /// The value of a key at an LSN.
+    pub(super) fn value(&self, key: &str, at: Lsn) -> Option<String> {
+        let _guard = crate::mvcc::pin();
+        let memtable = self.memtable.load();
+        let record = memtable.get(key.as_bytes(), at)?;
+        Some(String::from_utf8(record.value.to_vec()).unwrap())
+    }
 }
 
 impl Home for OneTable {
@@ -53,7 +78,7 @@ impl Home for OneTable {
     }
 
     fn active(&self) -> Arc<Memtable> {
-        Arc::clone(&self.memtable)
+        self.memtable.load_full()
     }
 
     fn stream(&self) -> u32 {
@@ -89,7 +114,7 @@ pub(super) struct Fixture {
     pub(super) machine: Machine,
     pub(super) committer: Committer,
     pub(super) table: Arc<OneTable>,
-    target: Arc<dyn Target>,
+    pub(super) target: Arc<dyn Target>,
     pub(super) region: Arc<Region>,
     pub(super) zones: Arc<ZonePool>,
 }
@@ -110,6 +135,8 @@ impl Fixture {
                 let path = Path::new("region");
                 let file = machine.files().open(path, OpenHow::CreateNew).unwrap();
                 file.preallocate(geometry.region_len()).unwrap();
+                // Its name is as durable as its bytes will be.
+                machine.files().sync_directory(Path::new("")).unwrap();
                 Media::File(file)
             }
         };
@@ -131,14 +158,8 @@ impl Fixture {
             cleaner: None,
             gidx: vec![None],
         };
-        let memtable = Arc::new(Memtable::new(Arc::clone(&region)));
         let zones = Arc::new(zones);
-        let table = Arc::new(OneTable {
-            id: 1,
-            memtable,
-            dropped: AtomicBool::new(false),
-            stream: AtomicU32::new(0),
-        });
+        let table = Arc::new(OneTable::new(1, 0, &region));
         let visible = Arc::new(Watermark::new(0));
         let poison = Arc::new(Poison::default());
         Fixture {
@@ -157,6 +178,14 @@ impl Fixture {
         }
     }
 
+    /// Another table, on a stream of its own.
+    #[cfg(feature = "shuttle")]
+    pub(super) fn second_table(&self) -> (Arc<OneTable>, Arc<dyn Target>) {
+        let stream = self.committer.open_stream().unwrap();
+        let table = Arc::new(OneTable::new(2, stream, &self.region));
+        (Arc::clone(&table), Arc::new(Slot(table)))
+    }
+
     /// A batch of puts.
     pub(super) fn batch(&self, rows: &[(&str, &str)]) -> Batch {
         let mut batch = Batch::default();
@@ -168,8 +197,6 @@ impl Fixture {
 
     /// The value of a key at an LSN.
     pub(super) fn get(&self, key: &str, at: Lsn) -> Option<String> {
-        let _guard = crate::mvcc::pin();
-        let record = self.table.memtable.get(key.as_bytes(), at)?;
-        Some(String::from_utf8(record.value.to_vec()).unwrap())
+        self.table.value(key, at)
     }
 }

@@ -1,7 +1,7 @@
 //! Commit under a model checker: the types of production, three threads with two groups each, in
 //! many schedules. `cargo test -p terrace --lib --features shuttle commit::tests::model`
 //!
-//! Shuttle interleaves at every access to what `sync.rs` names, and finds every sleeper that
+//! Shuttle interleaves at every access to what `os/sync` names, and finds every sleeper that
 //! nobody wakes (a deadlock to it). The region and the zones are the real ones, on a simulated
 //! machine.
 
@@ -10,18 +10,24 @@ use std::sync::atomic::Ordering;
 
 use shuttle::thread;
 
+use super::super::Batch;
+use super::super::floor::Floor;
 use super::Fixture;
 use crate::error::Result;
 use crate::options::Durability::{self, Durable, Relaxed};
-use crate::record::Lsn;
+use crate::record::{Kind, Lsn};
 
 fn schedules() -> usize {
     if std::env::var_os("TERRACE_LONG").is_some() { 100_000 } else { 3_000 }
 }
 
 fn explore(test: impl Fn() + Clone + Send + Sync + 'static) {
-    shuttle::check_random(test.clone(), schedules());
-    shuttle::check_pct(test, schedules(), 3);
+    explore_some(schedules(), test);
+}
+
+fn explore_some(schedules: usize, test: impl Fn() + Clone + Send + Sync + 'static) {
+    shuttle::check_random(test.clone(), schedules);
+    shuttle::check_pct(test, schedules, 3);
 }
 
 /// Each thread commits its groups one after the other, and reads them back at once.
@@ -78,6 +84,54 @@ fn groups_of_two_batches() {
     commit_all(true, 2, &[[Durable; 2]; 3]);
 }
 
+/// Three threads with two groups each, over two tables that have a stream each: of one table, of
+/// the other, and of both. The first zone of each stream is all but full, so that both are left
+/// meanwhile for zones that some thread has to link.
+#[test]
+fn two_streams_that_go_on_to_their_next_zones() {
+    let filler = "x".repeat((128 << 10) - 600);
+    // To fill zones takes longer than all else.
+    explore_some(schedules() / 20, move || {
+        let fixture = Arc::new(Fixture::of_units(true, 8));
+        let (other, second) = fixture.second_table();
+        let targets = [Arc::clone(&fixture.target), second];
+        for target in &targets {
+            let mut batch = Batch::default();
+            batch.push(target, Kind::Put, b"filler", filler.as_bytes());
+            fixture.committer.commit(&batch, Durable).unwrap();
+        }
+        let begun = fixture.committer.visible();
+        let threads: Vec<_> = (0..3)
+            .map(|t| {
+                let (fixture, targets) = (Arc::clone(&fixture), targets.clone());
+                let tables = [Arc::clone(&fixture.table), Arc::clone(&other)];
+                thread::spawn(move || {
+                    for round in 0..2 {
+                        let mut batch = Batch::default();
+                        let which = [0..1, 1..2, 0..2][(t + round) % 3].clone();
+                        let (key, value) = (format!("{t}"), format!("{round}").repeat(200));
+                        for target in &targets[which.clone()] {
+                            batch.push(target, Kind::Put, key.as_bytes(), value.as_bytes());
+                        }
+                        let lsn = fixture.committer.commit(&batch, Durable).unwrap();
+                        assert!(fixture.committer.durable() >= lsn, "acknowledged means durable");
+                        for table in &tables[which] {
+                            assert_eq!(table.value(&key, lsn).as_ref(), Some(&value));
+                        }
+                    }
+                })
+            })
+            .collect();
+        threads.into_iter().for_each(|t| t.join().unwrap());
+        let switches = fixture.committer.counts().zone_switches.load(Ordering::Relaxed);
+        assert!(switches >= 3, "first zones, and those after them: {switches}");
+        assert_eq!(fixture.committer.settle().unwrap(), begun + 6, "LSNs are dense");
+        assert!(fixture.committer.is_settled());
+        let floor = Floor::load(&fixture.region).unwrap().0;
+        assert_eq!(floor.lsn, begun + 6);
+    });
+}
+
 /// Two threads with a commit each, and what became of it.
 fn commit_beside(fixture: &Arc<Fixture>) -> Vec<thread::JoinHandle<Result<Lsn>>> {
     let commit = |key| {
@@ -92,8 +146,16 @@ fn commit_beside(fixture: &Arc<Fixture>) -> Vec<thread::JoinHandle<Result<Lsn>>>
 
 #[test]
 fn the_background_settles_meanwhile() {
-    explore(|| {
-        let fixture = Arc::new(Fixture::new(false));
+    [false, true].into_iter().for_each(settle_meanwhile);
+}
+
+fn settle_meanwhile(dax: bool) {
+    explore(move || {
+        let fixture = Arc::new(Fixture::new(dax));
+        // On persistent memory the next group carries the floor.
+        for _ in 0..2 {
+            fixture.committer.commit(&fixture.batch(&[("before", "1")]), Durable).unwrap();
+        }
         let other = Arc::clone(&fixture);
         let background = thread::spawn(move || {
             other.committer.settle().unwrap();
@@ -102,7 +164,8 @@ fn the_background_settles_meanwhile() {
         });
         commit_beside(&fixture).into_iter().for_each(|t| assert!(t.join().unwrap().is_ok()));
         background.join().unwrap();
-        assert_eq!(fixture.committer.durable(), 2);
+        assert_eq!(fixture.committer.durable(), 4);
+        assert_eq!(fixture.committer.settle().unwrap(), 4);
     });
 }
 

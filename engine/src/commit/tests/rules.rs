@@ -1,7 +1,7 @@
 //! The rules of the ring, each by name (`docs/commit.md`).
 
 use std::sync::atomic::Ordering;
-use std::sync::mpsc;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use super::super::floor::{Floor, Gidx};
@@ -10,20 +10,33 @@ use super::super::{Batch, Group};
 use super::Fixture;
 use crate::alloc::{StreamPool, ZONE_HEADER, Zone, ZonePool};
 use crate::error::{ErrorKind, Result};
-use crate::options::Durability::{Durable, Relaxed};
+use crate::options::Durability::{self, Durable, Relaxed};
+use crate::os::sim::Machine;
 use crate::pm::{Incarnations, Lived, Media, Purpose, Region, Span};
 use crate::record::Lsn;
 
 /// How long something that must not happen is given to happen.
-const A_WHILE: Duration = Duration::from_millis(50);
+pub(super) const A_WHILE: Duration = Duration::from_millis(50);
 
 impl Fixture {
-    fn commit(&self, rows: &[(&str, &str)]) -> Lsn {
+    pub(super) fn commit(&self, rows: &[(&str, &str)]) -> Lsn {
         self.committer.commit(&self.batch(rows), Durable).unwrap()
     }
 
-    fn group(&self, batch: &Batch) -> Group {
+    pub(super) fn group(&self, batch: &Batch) -> Group {
         Group::encode(batch, self.zones.geometry().largest_zone()).unwrap()
+    }
+
+    /// Commits so many batches, two of which fill a zone; the zones that they go to.
+    fn zones_of_large(&self, count: u32, durability: Durability) -> Vec<u32> {
+        let batch = self.batch(&[("k", &"x".repeat(50 << 10))]);
+        let commit = |_| {
+            let pending = self.committer.enqueue(&batch, durability).unwrap();
+            let zone = pending.zone();
+            pending.wait().unwrap();
+            zone
+        };
+        (0..count).map(commit).collect()
     }
 
     fn fences(&self) -> u64 {
@@ -34,18 +47,33 @@ impl Fixture {
         self.region.counts().on(Purpose::Commit).syncs.load(Ordering::Relaxed)
     }
 
-    /// What recovery decides from what is on the media now.
-    fn recover(&self, incarnations: &Incarnations) -> Result<Recovered> {
+    /// The region as it is on the media of `machine`, which is this one or has come of it.
+    pub(super) fn region_on(&self, machine: &Machine) -> Arc<Region> {
         let (path, geometry) = (self.region.path(), self.zones.geometry());
-        let media = match self.machine.memory().and_then(|m| m.get()) {
+        let media = match machine.memory().and_then(|m| m.get()) {
             Some(memory) => Media::Simulated(memory.clone()),
             None => {
                 use crate::os::{Files, OpenHow};
-                Media::File(self.machine.files().open(path, OpenHow::Write).unwrap())
+                Media::File(machine.files().open(path, OpenHow::Write).unwrap())
             }
         };
-        let region = std::sync::Arc::new(Region::new(media, path, geometry.region_len())?);
-        region.load(Span { at: 0, len: geometry.zones_start() })?;
+        let region = Region::new(media, path, geometry.region_len()).unwrap();
+        region.load(Span { at: 0, len: geometry.zones_start() }).unwrap();
+        Arc::new(region)
+    }
+
+    /// What recovery decides from what is on the media now.
+    fn recover(&self, incarnations: &Incarnations) -> Result<Recovered> {
+        self.recover_on(&self.machine, incarnations)
+    }
+
+    /// What recovery decides on `machine`.
+    pub(super) fn recover_on(
+        &self,
+        machine: &Machine,
+        incarnations: &Incarnations,
+    ) -> Result<Recovered> {
+        let (region, geometry) = (self.region_on(machine), self.zones.geometry());
         let (floor, _) = Floor::load(&region)?;
         let (_, scans, _) = ZonePool::open(&region, geometry)?;
         let streams = StreamPool::scan(&region)?;
@@ -73,7 +101,7 @@ impl Fixture {
     }
 }
 
-fn first_incarnation() -> Incarnations {
+pub(super) fn first_incarnation() -> Incarnations {
     Incarnations { current: 1, earlier: Vec::new() }
 }
 
@@ -130,7 +158,7 @@ fn of_batches_in_two_streams_too() {
 }
 
 #[test]
-fn groups_of_several_threads_are_bounded_and_wait_for_nobody_alone() {
+fn groups_of_several_threads_are_dense_and_wait_for_nobody_alone() {
     let fixture = Fixture::new(false);
     fixture.committer.set_group_bounds(4, 64 << 10);
     assert_eq!(fixture.commit(&[("alone", "1")]), 1);
@@ -154,17 +182,7 @@ fn groups_of_several_threads_are_bounded_and_wait_for_nobody_alone() {
 #[test]
 fn a_sub_entry_never_spans_zones_and_a_left_zone_is_sealed() {
     let fixture = Fixture::new(true);
-    let value = "x".repeat(50 << 10);
-    let zones: Vec<u32> = (0..5)
-        .map(|_| {
-            let batch = fixture.batch(&[("k", &value)]);
-            let pending = fixture.committer.enqueue(&batch, Durable).unwrap();
-            let zone = pending.zone();
-            pending.wait().unwrap();
-            zone
-        })
-        .collect();
-    assert_eq!(zones, [0, 0, 1, 1, 2]);
+    assert_eq!(fixture.zones_of_large(5, Durable), [0, 0, 1, 1, 2]);
     let recovered = fixture.recover(&first_incarnation()).unwrap();
     assert_eq!(recovered.last, 5);
     let in_zones: Vec<usize> = recovered.zones.iter().map(|(_, entries)| entries.len()).collect();
@@ -369,6 +387,23 @@ fn the_floor_is_stored_only_after_what_made_it_true() {
         assert_eq!(floor(), 50);
         assert!(fixture.committer.is_settled());
     }
+}
+
+#[test]
+fn nothing_above_the_floor_is_moved_or_freed() {
+    let fixture = Fixture::new(false);
+    // Two zones, of which the first is sealed. Nobody waits for a sync.
+    assert_eq!(fixture.zones_of_large(3, Relaxed), [0, 0, 1]);
+    let (committer, pool) = (&fixture.committer, &fixture.zones);
+    assert_eq!((committer.visible(), committer.durable()), (3, 0));
+    pool.sub_live(0, 1);
+    assert_eq!(pool.mostly_dead(committer.durable(), 2), [], "what is not durable is not moved");
+    pool.sub_live(0, 1);
+    assert_eq!(pool.dead(committer.durable()), [], "nor freed");
+    let floor = committer.settle().unwrap();
+    assert_eq!(pool.dead(floor), [0]);
+    pool.add_live(0, 1);
+    assert_eq!(pool.mostly_dead(floor, 2), [0]);
 }
 
 #[test]

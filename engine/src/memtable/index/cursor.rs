@@ -19,8 +19,8 @@ use super::inner::{Inner, Node};
 use super::leaf::Leaf;
 use super::lock::{Optimistic, Restart, Version};
 use super::records::{Records, Sought};
-use super::sync::Patience;
 use super::{INNER_LEN, Index, LEAF_LEN};
+use crate::os::sync::optimistic::Patience;
 use crate::record::{LSN_MAX, Lsn};
 
 /// How many records ahead are hinted at: enough for memory to keep up with a scan.

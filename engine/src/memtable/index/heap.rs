@@ -7,7 +7,7 @@ use crossbeam_epoch::{Guard, Shared};
 
 use super::inner::Inner;
 use super::leaf::Leaf;
-use super::sync::{AtomicPtr, AtomicUsize, Ordering};
+use crate::os::sync::optimistic::{AtomicPtr, AtomicUsize, Ordering};
 use crate::record::Lsn;
 
 /// Bytes too long for the node they belong to. They never change.

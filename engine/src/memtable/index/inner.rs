@@ -21,7 +21,7 @@ use super::lock::{
 use super::prefix::{Place, Prefix, common, slice};
 use super::records::Sought;
 use super::separator::Separator;
-use super::sync::{AtomicPtr, Ordering};
+use crate::os::sync::optimistic::{AtomicPtr, Ordering};
 use crate::os::{LINE, prefetch_lines};
 
 /// A node with up to `I` separators and `I + 1` children, which end in leaves of `L` entries.

@@ -9,7 +9,7 @@
 //! had taken the lock before, and its check fails. No fences are needed, which keeps the checkers
 //! (ThreadSanitizer, shuttle) exact; on x86-64 all of these are plain moves.
 
-use super::sync::{AtomicU64, Ordering, Patience};
+use crate::os::sync::optimistic::{AtomicU64, Ordering, Patience};
 
 const LOCKED: u64 = 1;
 const OBSOLETE: u64 = 2;

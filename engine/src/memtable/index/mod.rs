@@ -35,7 +35,6 @@ mod prefix;
 mod records;
 mod separator;
 mod shape;
-mod sync;
 
 #[cfg(test)]
 mod tests;
@@ -49,14 +48,13 @@ pub(crate) use self::lock::{Held, Restart, Version, VersionLock};
 pub(crate) use self::prefix::{common, slice};
 pub(crate) use self::records::Records;
 pub(crate) use self::separator::Separator;
-pub(crate) use self::sync::Patience;
 
 use self::heap::Heap;
 use self::inner::{Child, Contents, Inner, Node, Owned};
 use self::leaf::{Found, Leaf};
 use self::lock::Optimistic;
 use self::records::Sought;
-use self::sync::{AtomicUsize, Ordering};
+use crate::os::sync::optimistic::{AtomicUsize, Ordering, Patience};
 use crate::record::Lsn;
 
 /// Entries in a leaf: the hints for its digests are in flight together, and its entries move fast

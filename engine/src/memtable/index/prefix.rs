@@ -155,7 +155,7 @@ impl Prefix {
 #[cfg(all(test, not(feature = "shuttle")))]
 mod tests {
     use super::*;
-    use crate::memtable::index::sync::AtomicUsize;
+    use crate::os::sync::optimistic::AtomicUsize;
 
     #[test]
     fn places_and_shrinking() {

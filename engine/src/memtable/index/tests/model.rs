@@ -1,7 +1,7 @@
 //! The index under a model checker: the types of production with tiny nodes, on three threads, in
 //! many thousands of schedules. `cargo test -p terrace --features shuttle index::tests::model`
 //!
-//! Shuttle interleaves at every access to the atomics of `sync.rs`; epochs it does not see.
+//! Shuttle interleaves at every access to the atomics of `os/sync`; epochs it does not see.
 
 use std::sync::Arc;
 

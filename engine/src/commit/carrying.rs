@@ -1,0 +1,114 @@
+//! How the floor comes to the media: in a run, with a group's fence, or by itself.
+//!
+//! From its store until it has arrived a floor is on its way, and no lock is held. So whoever
+//! carries it may be stopped, and holds up nobody: who needs it on the media flushes and fences
+//! what was stored, or writes and syncs it, whoever stored it.
+//!
+//! Thread safety and invariants: those of the publisher and the keeper.
+
+use super::group::Few;
+use super::keeper::Keeper;
+use super::publisher::{Publisher, Writer};
+use super::steps::{Step, reached};
+use crate::error::Result;
+use crate::os::sync::{MODELLED, Ordering};
+use crate::pm::{Dirty, Flushed};
+use crate::record::Lsn;
+
+/// On persistent memory the floor is stored when it is this many LSNs behind, and when it is quiet.
+/// Its lines cost a small group as much as its own. What lies above the floor is no less durable;
+/// damage there is taken for the end of what was written, and not reported.
+const FLOOR_EVERY: u64 = if MODELLED { 2 } else { 16 };
+
+/// A floor that goes with the holder's next fence.
+pub(super) struct Riding {
+    pub(super) dirty: Few<Dirty>,
+    pub(super) number: u64,
+}
+
+impl Publisher {
+    /// In `file` mode: stores the floor, if it moved, so that it becomes durable with the run
+    /// (invariant 2).
+    pub(super) fn take_floor_along(&self, writer: &mut Writer) {
+        let mut keeper = self.keeper.lock();
+        let dirty = keeper.store(&self.region);
+        if dirty.is_empty() {
+            return;
+        }
+        writer.floor = keeper.number();
+        drop(keeper);
+        reached(Step::FloorInRun);
+        let flushed: Few<Flushed> = dirty.into_iter().map(|d| self.region.flush(d)).collect();
+        writer.spans.extend_from_slice(self.region.fence(flushed).spans());
+    }
+
+    /// On persistent memory: stores the floor, if it moved and none is on its way, so that the
+    /// caller's next fence makes it durable; then [`Publisher::arrive`].
+    pub(super) fn ride_along(&self) -> Option<Riding> {
+        if !self.region.is_persistent_memory() {
+            return None;
+        }
+        let mut keeper = self.keeper.try_lock()?;
+        if !keeper.lags_by(FLOOR_EVERY) || self.is_on_its_way(&keeper) {
+            return None;
+        }
+        let dirty = keeper.store(&self.region);
+        Some(Riding { dirty, number: keeper.number() })
+    }
+
+    /// The floor of this number is on the media.
+    pub(super) fn arrive(&self, number: u64) {
+        self.arrived.fetch_max(number, Ordering::AcqRel);
+    }
+
+    /// Whether the floor that was stored last may not be on the media yet.
+    pub(super) fn is_on_its_way(&self, keeper: &Keeper) -> bool {
+        self.arrived.load(Ordering::Acquire) < keeper.number()
+    }
+
+    /// Flushes the floor that was stored last, for whoever carries it.
+    fn flush_stored(&self, keeper: &Keeper) -> Few<Flushed> {
+        keeper.stored().iter().map(|span| self.region.flush_again(*span)).collect()
+    }
+
+    /// On persistent memory: has the keeper know what is durable, as runs that found it taken have
+    /// not told it.
+    pub(super) fn tell_keeper(&self) {
+        // While this is held no tail is forgotten that is known here.
+        let _syncer = self.syncer.lock();
+        let (durable, tails) = {
+            let writer = self.writer.lock();
+            (self.durable(), writer.tails.clone())
+        };
+        self.keeper.lock().note_durable(durable, &tails);
+    }
+
+    /// Writes the floor durably, if it moved or is on its way; returns F, which is on the media
+    /// then. Commits go on meanwhile, and nobody is waited for who carries a floor.
+    ///
+    /// # Errors
+    ///
+    /// As [`Publisher::settle`].
+    pub(super) fn write_floor(&self) -> Result<Lsn> {
+        let (flushed, number, lsn) = {
+            let mut keeper = self.keeper.lock();
+            let is_on_its_way = self.is_on_its_way(&keeper);
+            if is_on_its_way && keeper.lags() && self.region.is_persistent_memory() {
+                // Before the other slot is overwritten (invariant 3 of the keeper).
+                drop(self.region.fence(self.flush_stored(&keeper)));
+            }
+            let dirty = keeper.store(&self.region);
+            let flushed: Few<Flushed> = match dirty.is_empty() {
+                true if is_on_its_way => self.flush_stored(&keeper),
+                _ => dirty.into_iter().map(|d| self.region.flush(d)).collect(),
+            };
+            (flushed, keeper.number(), keeper.floor())
+        };
+        if !flushed.is_empty() {
+            let floor = self.region.fence(flushed);
+            self.region.sync(&floor).inspect_err(|e| self.stop(e))?;
+            self.arrive(number);
+        }
+        Ok(lsn)
+    }
+}

@@ -1,0 +1,72 @@
+//! The steps of a commit at which a test may stop its thread.
+
+/// What a thread has just done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Step {
+    /// It took its ticket.
+    Ticket,
+    /// It stored its parts, and flushed them.
+    Flushed,
+    /// It stored the floor, which its fence takes along.
+    FloorStored,
+    /// It fenced them.
+    Fenced,
+    /// It put its records into the memtables.
+    Indexed,
+    /// It did all but finish its slot.
+    Finishing,
+    /// As the publisher, it stored the floor, which its run takes along.
+    FloorInRun,
+}
+
+/// Says, as long as it lives, that this thread is in the turnstile, where nothing is allocated.
+pub(super) struct InTurnstile(());
+
+impl InTurnstile {
+    pub(super) fn enter() -> InTurnstile {
+        #[cfg(any(test, feature = "testing"))]
+        crate::testing::set_in_turnstile(true);
+        InTurnstile(())
+    }
+}
+
+#[cfg(any(test, feature = "testing"))]
+impl Drop for InTurnstile {
+    fn drop(&mut self) {
+        crate::testing::set_in_turnstile(false);
+    }
+}
+
+/// Says that a step was reached. Nothing, but for threads that a test stops there.
+#[cfg(not(test))]
+#[inline(always)]
+pub(super) fn reached(_step: Step) {}
+
+#[cfg(test)]
+pub(super) use stops::{reached, stop_at};
+
+#[cfg(test)]
+mod stops {
+    use std::cell::RefCell;
+
+    use super::Step;
+
+    type Stop = (Step, Box<dyn FnOnce()>);
+
+    thread_local! {
+        static STOP: RefCell<Option<Stop>> = const { RefCell::new(None) };
+    }
+
+    /// Has this thread call `wait` when it reaches `step` next.
+    #[cfg_attr(any(feature = "loom", feature = "shuttle"), expect(dead_code, reason = "rules.rs"))]
+    pub(in crate::commit) fn stop_at(step: Step, wait: impl FnOnce() + 'static) {
+        STOP.set(Some((step, Box::new(wait))));
+    }
+
+    pub(in crate::commit) fn reached(step: Step) {
+        let due = STOP.with_borrow_mut(|stop| stop.take_if(|(at, _)| *at == step));
+        if let Some((_, wait)) = due {
+            wait();
+        }
+    }
+}

@@ -1,0 +1,75 @@
+//! Snapshots, horizons and the visible watermark under a model checker: the types of production.
+//! `cargo test -p terrace --lib --features shuttle mvcc::tests`
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use shuttle::sync::Mutex;
+use shuttle::thread;
+
+use super::{SnapshotRegistry, Watermark};
+use crate::record::Lsn;
+
+fn schedules() -> usize {
+    if std::env::var_os("TERRACE_LONG").is_some() { 100_000 } else { 4_000 }
+}
+
+/// The versions of one key, of which each commit writes one.
+#[derive(Default)]
+struct Versions(Mutex<BTreeSet<Lsn>>);
+
+impl Versions {
+    fn at_most(&self, lsn: Lsn) -> Option<Lsn> {
+        self.0.lock().unwrap().range(..=lsn).next_back().copied()
+    }
+}
+
+/// The publisher makes commits visible, two jobs drop what their horizons do not need, and two
+/// readers register and look: each finds the version of its own LSN, as often as it looks. A reader
+/// that registered what it had read of the watermark before could come after a horizon without it.
+#[test]
+fn a_reader_finds_its_version_whatever_horizon_was_taken_meanwhile() {
+    let test = || {
+        let visible = Arc::new(Watermark::new(1));
+        let registry = SnapshotRegistry::new(Arc::clone(&visible));
+        let versions = Arc::new(Versions::default());
+        versions.0.lock().unwrap().insert(1);
+        let mut threads = Vec::new();
+        let written = Arc::clone(&versions);
+        threads.push(thread::spawn(move || {
+            for lsn in 2..=4 {
+                written.0.lock().unwrap().insert(lsn);
+                visible.raise(lsn);
+            }
+        }));
+        for _ in 0..2 {
+            let (registry, versions) = (Arc::clone(&registry), Arc::clone(&versions));
+            threads.push(thread::spawn(move || {
+                let horizon = registry.horizon();
+                let candidates: Vec<Lsn> = versions.0.lock().unwrap().iter().copied().collect();
+                for pair in candidates.windows(2).filter(|pair| pair[1] <= horizon.newest()) {
+                    if !horizon.needs(pair[0], pair[1]) {
+                        versions.0.lock().unwrap().remove(&pair[0]);
+                    }
+                }
+            }));
+        }
+        for _ in 0..2 {
+            let (registry, versions) = (Arc::clone(&registry), Arc::clone(&versions));
+            threads.push(thread::spawn(move || {
+                let snapshot = registry.register();
+                for _ in 0..2 {
+                    assert_eq!(versions.at_most(snapshot.lsn()), Some(snapshot.lsn()));
+                }
+                let again = registry.register();
+                assert!(again.lsn() >= snapshot.lsn(), "what was visible stays so");
+                assert_eq!(versions.at_most(again.lsn()), Some(again.lsn()));
+            }));
+        }
+        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        assert_eq!(registry.held(), (0, None));
+        assert_eq!(registry.horizon().readers(), [4]);
+    };
+    shuttle::check_random(test, schedules());
+    shuttle::check_pct(test, schedules(), 3);
+}

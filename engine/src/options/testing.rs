@@ -1,0 +1,50 @@
+//! What tests set beside the options that there are: no part of the stable interface.
+
+use std::path::PathBuf;
+
+use super::{Index, Options, Planted, Storage};
+
+impl Options {
+    /// Plants a bug.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn planted(mut self, bug: Planted) -> Options {
+        self.planted = Some(bug);
+        self
+    }
+
+    /// Leaves the background to [`Database::step`](crate::Database::step).
+    #[doc(hidden)]
+    #[must_use]
+    pub fn stepped(mut self) -> Options {
+        self.stepped = true;
+        self
+    }
+
+    /// Takes a directory for the file system that lies in memory.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn tmpfs(mut self, directory: impl Into<PathBuf>) -> Options {
+        self.tmpfs = Some(directory.into());
+        self
+    }
+
+    /// Goes by a clock that a test sets.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn clock(mut self, clock: &crate::testing::HandClock) -> Options {
+        self.clock = Some(clock.clone());
+        self
+    }
+
+    /// Opens on a simulated machine.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn machine(mut self, machine: &crate::os::sim::Machine) -> Options {
+        if machine.has_index() {
+            self.index = Index::Persistent;
+        }
+        self.storage = Storage::Simulated(machine.clone());
+        self
+    }
+}

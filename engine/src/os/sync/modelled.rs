@@ -1,0 +1,136 @@
+//! The same interfaces over a checker's primitives.
+
+use std::time::Instant;
+
+#[cfg(all(feature = "loom", not(feature = "shuttle")))]
+use loom as checker;
+#[cfg(feature = "shuttle")]
+use shuttle as checker;
+
+pub(crate) use self::checker::sync::Condvar;
+use self::checker::sync::atomic::AtomicUsize;
+pub(crate) use self::checker::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
+use self::checker::sync::{Mutex as Inner, MutexGuard as InnerGuard};
+
+/// Time does not pass under a checker: it is true now, or not in time.
+pub(crate) fn spin_until(mut is_true: impl FnMut() -> bool) -> bool {
+    is_true()
+}
+
+/// What a checker's lock gives.
+fn sound<T, E: std::fmt::Debug>(locked: Result<T, E>) -> T {
+    locked.expect("invariant: who panics ends the test, so no lock is poisoned")
+}
+
+/// `parking_lot`'s interface.
+#[derive(Debug, Default)]
+pub(crate) struct Mutex<T> {
+    inner: Inner<T>,
+    holders: AtomicUsize,
+}
+
+pub(crate) struct MutexGuard<'a, T> {
+    inner: Option<InnerGuard<'a, T>>,
+    holders: &'a AtomicUsize,
+}
+
+impl<T> Mutex<T> {
+    pub(crate) fn new(value: T) -> Mutex<T> {
+        Mutex { inner: Inner::new(value), holders: AtomicUsize::new(0) }
+    }
+
+    pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
+        // It looks taken before it is: else somebody could try, fail and try again for ever.
+        self.holders.fetch_add(1, Ordering::SeqCst);
+        let inner = sound(self.inner.lock());
+        MutexGuard { inner: Some(inner), holders: &self.holders }
+    }
+
+    pub(crate) fn try_lock(&self) -> Option<MutexGuard<'_, T>> {
+        self.holders.fetch_add(1, Ordering::SeqCst);
+        let Ok(inner) = self.inner.try_lock() else {
+            self.holders.fetch_sub(1, Ordering::SeqCst);
+            return None;
+        };
+        Some(MutexGuard { inner: Some(inner), holders: &self.holders })
+    }
+
+    pub(crate) fn is_locked(&self) -> bool {
+        self.holders.load(Ordering::SeqCst) > 0
+    }
+}
+
+impl<T> std::ops::Deref for MutexGuard<'_, T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        self.inner.as_ref().expect("invariant: it is held")
+    }
+}
+
+impl<T> std::ops::DerefMut for MutexGuard<'_, T> {
+    fn deref_mut(&mut self) -> &mut T {
+        self.inner.as_mut().expect("invariant: it is held")
+    }
+}
+
+impl<T> Drop for MutexGuard<'_, T> {
+    fn drop(&mut self) {
+        // It may look taken for a moment longer than it is: whoever goes to sleep for that is
+        // woken by this thread, which looks for work after it gave the lock back.
+        self.inner = None;
+        self.holders.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+/// As in production; a deadline that is given has passed as soon as it is waited for. Who waits
+/// looks as if it held the lock.
+pub(crate) fn wait<'a, T>(
+    woken: &Condvar,
+    mut guard: MutexGuard<'a, T>,
+    deadline: Option<Instant>,
+) -> (MutexGuard<'a, T>, bool) {
+    if deadline.is_some() {
+        return (guard, true);
+    }
+    guard.inner = guard.inner.take().map(|inner| sound(woken.wait(inner)));
+    (guard, false)
+}
+
+/// As in production, with a queue in place of the kernel's.
+#[derive(Debug, Default)]
+pub(crate) struct Futex {
+    count: AtomicU32,
+    sleeping: Inner<usize>,
+    woken: Condvar,
+}
+
+impl Futex {
+    pub(crate) fn count(&self) -> u32 {
+        self.count.load(Ordering::SeqCst)
+    }
+
+    pub(crate) fn move_on(&self) {
+        self.count.fetch_add(1, Ordering::SeqCst);
+    }
+
+    pub(crate) fn wake(&self, most: u32) -> usize {
+        let sleeping = sound(self.sleeping.lock());
+        let n = (*sleeping).min(most as usize);
+        if most == 1 {
+            self.woken.notify_one();
+        } else {
+            self.woken.notify_all();
+        }
+        n
+    }
+
+    pub(crate) fn sleep_at(&self, seen: u32) {
+        let mut sleeping = sound(self.sleeping.lock());
+        *sleeping += 1;
+        if self.count() == seen {
+            sleeping = sound(self.woken.wait(sleeping));
+        }
+        *sleeping -= 1;
+    }
+}

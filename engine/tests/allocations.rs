@@ -1,0 +1,84 @@
+//! What is allocated where nothing may be: in the turnstile, which every commit passes one after
+//! the other. The allocator of this binary counts it.
+
+#![allow(clippy::unwrap_used, reason = "tests stop and tell")]
+
+mod common;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use common::{indexed, tiny};
+use terrace::Durability::Relaxed;
+use terrace::testing::is_in_turnstile;
+use terrace::{CommitTuning, WriteBatch};
+
+/// The system's allocator, which counts what threads ask of it in the turnstile.
+struct Counting;
+
+static IN_TURNSTILE: AtomicU64 = AtomicU64::new(0);
+static ELSEWHERE: AtomicU64 = AtomicU64::new(0);
+
+impl Counting {
+    fn count() {
+        let place = if is_in_turnstile() { &IN_TURNSTILE } else { &ELSEWHERE };
+        place.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+// SAFETY: every call goes on to the system's allocator as it came; counting allocates nothing.
+unsafe impl GlobalAlloc for Counting {
+    // SAFETY: as the trait asks of the caller.
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        Counting::count();
+        // SAFETY: the caller's promise is passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    // SAFETY: as the trait asks of the caller.
+    unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promise is passed on.
+        unsafe { System.dealloc(at, layout) }
+    }
+
+    // SAFETY: as the trait asks of the caller.
+    unsafe fn realloc(&self, at: *mut u8, layout: Layout, len: usize) -> *mut u8 {
+        Counting::count();
+        // SAFETY: the caller's promise is passed on.
+        unsafe { System.realloc(at, layout, len) }
+    }
+}
+
+#[global_allocator]
+static COUNTING: Counting = Counting;
+
+/// Commits of one record and of many, over one table and over eight, into streams that are shared
+/// and own ones, with zone switches, range deletes, table events and freezes between them.
+#[test]
+fn the_turnstile_allocates_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, options) in [("file", tiny().stepped()), ("emulated", indexed())] {
+        let tuning = CommitTuning::new().own_streams(2).group_batches(4);
+        let db = options.commit_tuning(tuning).open(dir.path().join(name)).unwrap();
+        let tables: Vec<_> = (0..8).map(|t| db.table(&format!("t{t}")).unwrap()).collect();
+        for round in 0..60u64 {
+            for table in &tables[..2] {
+                table.put_with(round.to_be_bytes(), [1; 9000], Relaxed).unwrap();
+            }
+            let mut batch = WriteBatch::new();
+            for n in 0..40u64 {
+                let table = &tables[(n % 8) as usize];
+                batch.put(table, (round * 1000 + n).to_be_bytes(), [2; 100]);
+            }
+            db.write(batch).unwrap();
+            tables[3].delete_range(round.to_be_bytes()..(round + 1).to_be_bytes()).unwrap();
+            while db.step().unwrap() {}
+        }
+        db.truncate_table("t7").unwrap();
+        db.drop_table("t6").unwrap();
+        let stats = db.stats();
+        assert!(stats.commit.zone_switches > 5 && stats.background.freezes > 5, "{stats:?}");
+    }
+    assert!(ELSEWHERE.load(Ordering::Relaxed) > 10_000, "allocations are counted");
+    assert_eq!(IN_TURNSTILE.load(Ordering::Relaxed), 0);
+}
