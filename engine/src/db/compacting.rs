@@ -166,3 +166,6 @@ pub(super) fn spawn_worker(
         }
     })
 }
+
+#[cfg(test)]
+mod tests;
