@@ -128,6 +128,7 @@ fn check_case(file: &str, case: &str) {
                 shape.level1_bytes = level1.parse::<u64>().unwrap() << 20;
                 shape.ratio = ratio.parse().unwrap();
             }
+            "compressed" => shape.compression.1 = Compression::Zstd,
             "oldest" => oldest = rest.parse().unwrap(),
             "busy" => {
                 let (start, end) = rest.split_once('-').unwrap();
