@@ -442,3 +442,41 @@ fn compactions_keep_to_their_bytes_a_second() {
     }
     assert_eq!(db.verify().unwrap().damages.len(), 0);
 }
+
+/// Rows of which each was written several times take little more than once their space when nothing
+/// is written any more: level 1 is emptied but for a sixteenth of what is below.
+#[test]
+fn superseded_versions_go_when_it_is_quiet() {
+    let _alone = alone();
+    let dir = tempfile::tempdir().unwrap();
+    let db = Options::new().pm_size(4 << 20).create(dir.path()).unwrap();
+    let table = db.table("t").unwrap();
+    for round in 0..4 {
+        for n in 0..8000 {
+            let key = format!("{:06}", n * 7919 % 8000);
+            table.put_with(key, &value(n, round)[..1000], Durability::Relaxed).unwrap();
+        }
+    }
+    let bytes = || {
+        let levels = db.stats().tables[0].levels.clone();
+        let (top, below): (Vec<_>, Vec<_>) = levels.iter().partition(|level| level.level == 1);
+        let sum = |part: &[&terrace::LevelStats]| part.iter().map(|l| l.bytes).sum::<u64>();
+        (sum(&top), sum(&below))
+    };
+    let busy = bytes();
+    let until = Instant::now() + Duration::from_secs(60);
+    let (top, below) = loop {
+        let (top, below) = bytes();
+        if top * 16 <= below {
+            break (top, below);
+        }
+        assert!(Instant::now() < until, "{busy:?} when it was busy, {top} and {below} now");
+        std::thread::yield_now();
+    };
+    assert!(busy.0 * 16 > busy.1, "there was nothing to do: {busy:?}");
+    assert!(top + below < 8000 * 1100, "{top} and {below}");
+    for n in 0..8000 {
+        let key = format!("{:06}", n * 7919 % 8000);
+        assert_eq!(table.get(key).unwrap().as_deref(), Some(&value(n, 3)[..1000]));
+    }
+}

@@ -72,7 +72,7 @@ pub(crate) fn measure(settings: &Settings, report: &mut Report) -> Result<()> {
         true => (&[1, 16], &[1, 50], &[1, 4]),
         false => (&[1, 2, 4, 8, 16], &[1, 8, 50, 128], &[1, 2, 3, 4]),
     };
-    let time = Duration::from_millis(if settings.quick { 400 } else { 2000 });
+    let time = Duration::from_millis(if settings.quick { 400 } else { 600 });
     for round in 0..settings.rounds {
         bare(settings, report, time)?;
         for &threads in threads {
@@ -111,7 +111,7 @@ fn run(
     round: u64,
 ) -> Result<()> {
     let (dir, region) = (settings.dir.join("commit"), region_path(settings, system)?);
-    let size = if settings.quick { 256 << 20 } else { 1 << 30 };
+    let size = if settings.quick { 256 << 20 } else { 512 << 20 };
     let mut options = Options::new().mode(system.mode).pm_size(size).commit_tuning(system.tuning);
     if system.mode != Mode::File {
         options = options.pm_path(&region);

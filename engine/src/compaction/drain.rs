@@ -199,6 +199,7 @@ pub(crate) fn drain(
         bottom: |key: &[u8]| shape.drops_tombstones || version.is_bottom(layer, key),
         ranges: &ranges,
         extent_bytes: shape.extent_bytes,
+        cuts: shape.cuts(version, layer, &reach(version, column, shape)),
         format: shape.format(layer, version.options),
         reuse,
         promise,

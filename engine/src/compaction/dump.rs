@@ -66,6 +66,7 @@ pub(crate) fn dump(
         bottom: |key: &[u8]| version.is_bottom(1, key),
         ranges: &ranges,
         extent_bytes: shape.extent_bytes,
+        cuts: Vec::new(),
         format: shape.format(1, version.options),
         reuse: false,
         promise,

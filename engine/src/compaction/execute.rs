@@ -73,6 +73,7 @@ pub(crate) fn run(
                 bottom: |key: &[u8]| version.is_bottom(to, key),
                 ranges: &ranges,
                 extent_bytes: shape.extent_bytes,
+                cuts: shape.cuts(&version, to, &choice.interval()),
                 format: shape.format(to, version.options),
                 reuse,
                 promise,

@@ -10,6 +10,7 @@ mod output;
 mod pick;
 mod placing;
 mod ranges;
+mod sink;
 
 pub(crate) use drain::{Column, choose_column, drain, layer_for, reach, run_bytes};
 pub(crate) use dump::{Dumped, dump};
@@ -18,3 +19,4 @@ pub(crate) use expire::expired;
 pub(crate) use output::Reused;
 pub(crate) use pick::{Choice, Shape, Situation, pick};
 pub(crate) use placing::place;
+pub(crate) use sink::sink;

@@ -42,6 +42,10 @@ pub(crate) struct MergeContext<'a, B: Fn(&[u8]) -> bool> {
     pub(crate) ranges: &'a Ranges<'a>,
     /// Where extents are cut, at the next key.
     pub(crate) extent_bytes: usize,
+    /// Keys that extents are cut before too, ascending: see [`Shape::cuts`].
+    ///
+    /// [`Shape::cuts`]: crate::compaction::Shape::cuts
+    pub(crate) cuts: Vec<Vec<u8>>,
     /// How they are laid out.
     pub(crate) format: Format,
     /// Whether extents and blocks are reused.
@@ -122,6 +126,8 @@ pub(super) struct Writer<'a, B: Fn(&[u8]) -> bool> {
     is_among_others: bool,
     /// Where the extent under way is cut, if that is sooner than others are.
     split_at: Option<usize>,
+    /// How many of the keys to cut before are behind.
+    cuts_behind: usize,
 }
 
 impl<'a, B: Fn(&[u8]) -> bool> Writer<'a, B> {
@@ -131,9 +137,18 @@ impl<'a, B: Fn(&[u8]) -> bool> Writer<'a, B> {
         let retain = Retain::new(ctx.horizon, ctx.expired);
         let unwritten = fragments.to_write(ctx.horizon, |keys| ctx.ranges.is_bottom(keys));
         let (over, outputs) = (fragments.walk(), Outputs::default());
-        let (builder, is_among_others, split_at) = (None, false, None);
-        let values = ValueWriter::new(ctx.values.clone());
-        Writer { ctx, retain, over, unwritten, outputs, builder, values, is_among_others, split_at }
+        Writer {
+            ctx,
+            retain,
+            over,
+            unwritten,
+            outputs,
+            builder: None,
+            values: ValueWriter::new(ctx.values.clone()),
+            is_among_others: false,
+            split_at: None,
+            cuts_behind: 0,
+        }
     }
 
     /// Says whether there are extents of the level still ahead.
@@ -157,6 +172,14 @@ impl<'a, B: Fn(&[u8]) -> bool> Writer<'a, B> {
         let most = self.ctx.extent_bytes;
         let usual = if self.is_among_others { most + most / 8 } else { most };
         self.split_at.map_or(usual, |split| split.min(usual))
+    }
+
+    /// Whether there is a cut before `key`, which comes next.
+    fn comes_to_a_cut(&mut self, key: &[u8]) -> bool {
+        let ahead = &self.ctx.cuts[self.cuts_behind..];
+        let passed = ahead.partition_point(|cut| cut.as_slice() <= key);
+        self.cuts_behind += passed;
+        passed > 0
     }
 
     /// The LSN up to which everything has expired.
@@ -208,8 +231,9 @@ impl<'a, B: Fn(&[u8]) -> bool> Writer<'a, B> {
         if !self.retain.keep(entry, hidden_by, || (self.ctx.bottom)(entry.key)) {
             return Ok(());
         }
+        let at_a_cut = self.comes_to_a_cut(entry.key);
         let full = |b: &ExtentBuilder| b.size() >= self.cut_at() && b.last_key() != Some(entry.key);
-        if self.builder.as_ref().is_some_and(full) {
+        if at_a_cut || self.builder.as_ref().is_some_and(full) {
             self.cut()?;
         }
         match self.values.place(entry, self.ctx)? {
@@ -266,7 +290,8 @@ impl<'a, B: Fn(&[u8]) -> bool> Writer<'a, B> {
 
     /// Takes a block over.
     pub(super) fn copy(&mut self, block: WholeBlock) -> Result<()> {
-        if self.builder.as_ref().is_some_and(|b| b.size() >= self.cut_at()) {
+        let is_full = self.builder.as_ref().is_some_and(|b| b.size() >= self.cut_at());
+        if self.comes_to_a_cut(block.first_key()) || is_full {
             self.cut()?;
         }
         self.outputs.reused.blocks += 1;

@@ -36,7 +36,7 @@ use std::sync::Arc;
 use super::collect::pick_values;
 use crate::extent::{Described, Extent, ExtentMeta, Format};
 use crate::levels::{LAYERS, Level, MAX_LEVELS, UNDER_LAYERS, Version};
-use crate::mvcc::KeyInterval;
+use crate::mvcc::{KeyInterval, after};
 use crate::options::{Compression, TableOptions};
 use crate::record::{Lsn, TableId};
 
@@ -82,6 +82,27 @@ impl Shape {
     /// How blocks of a level are compressed.
     fn compression_of(&self, level: u8) -> Compression {
         if level <= LAYERS { self.compression.0 } else { self.compression.1 }
+    }
+
+    /// Keys before which extents of level `n` are cut, so that what one of them lies over in the
+    /// level below has no more bytes than half a job reads, give or take an extent: a few records
+    /// far apart would else take all of that level along when they go down.
+    pub(crate) fn cuts<E: Described>(
+        &self,
+        version: &Version<E>,
+        n: u8,
+        keys: &KeyInterval,
+    ) -> Vec<Vec<u8>> {
+        let mut bytes = 0;
+        let mut ends = Vec::new();
+        for extent in version.overlapping((n + 1).max(UNDER_LAYERS), keys) {
+            bytes += u64::from(extent.meta().location.len);
+            if bytes >= self.job_bytes / 2 {
+                ends.push(after(&extent.meta().greatest_key));
+                bytes = 0;
+            }
+        }
+        ends
     }
 
     /// The target of level 1, of all its layers together.
@@ -159,6 +180,13 @@ impl<E: Described> Choice<E> {
         Choice::Merge { table, inputs, to, overlap, collects }
     }
 
+    /// The extents that leave the layers for a level below.
+    pub(crate) fn leaving(&self) -> Vec<E> {
+        let (Choice::Move { to, .. } | Choice::Merge { to, .. }) = self;
+        let is_below = *to > LAYERS;
+        self.inputs().filter(|_| is_below).cloned().collect()
+    }
+
     /// What goes down, or is written again where it is.
     fn inputs(&self) -> impl Iterator<Item = &E> {
         let (alone, stack) = match self {
@@ -193,7 +221,7 @@ pub(super) fn bytes<'a, E: Described + 'a>(extents: impl IntoIterator<Item = &'a
 }
 
 /// From the smallest key to the greatest.
-fn span<'a, E: Described + 'a>(extents: impl Iterator<Item = &'a E>) -> KeyInterval {
+pub(super) fn span<'a, E: Described + 'a>(extents: impl Iterator<Item = &'a E>) -> KeyInterval {
     let intervals = extents.map(|extent| extent.meta().interval());
     intervals.reduce(|a, b| a.joined(&b)).unwrap_or_else(|| KeyInterval::closed(b"", b""))
 }

@@ -39,6 +39,9 @@ const MOST_PASSING: usize = 6;
 /// After a job failed, it waits this long before it tries again.
 const RETRY: Duration = Duration::from_millis(500);
 
+/// When nothing was committed for so long, there is time to make level 1 small.
+const QUIET: Duration = Duration::from_secs(1);
+
 /// What the background has done, and what it waits for.
 #[derive(Debug, Default)]
 pub(super) struct Background {
@@ -69,6 +72,10 @@ pub(super) struct Background {
     pub(super) pacing: Mutex<Pacing>,
     /// Bytes appended before the oldest record that is not drained.
     pub(super) appended_before_turn: AtomicU64,
+    /// The last commit that was seen, and when it was new.
+    last_commit: Mutex<Option<(Lsn, Instant)>>,
+    /// Whether nothing was committed for a while.
+    pub(super) is_quiet: AtomicBool,
     /// When the last drain of a series ended.
     pub(super) last_drain: Mutex<Option<Instant>>,
     /// What drains and compactions did not have to write anew.
@@ -162,7 +169,17 @@ impl Engine {
     /// Tells writers how fast they may go; whether it is time to drain.
     fn is_drain_due(&self) -> bool {
         let now = self.sight();
+        self.listen(&now);
         self.set_pace(&now).debt > 0 || now.calls_for_drain()
+    }
+
+    /// Notes whether it is quiet. Where jobs are stepped it never is: they go by no clock.
+    fn listen(&self, now: &Sight) {
+        let mut last = self.background.last_commit.lock();
+        let same = last.filter(|(lsn, _)| *lsn == now.visible);
+        let (_, since) = *last.insert(same.unwrap_or_else(|| (now.visible, Instant::now())));
+        let is_quiet = !self.options.stepped && since.elapsed() >= QUIET;
+        self.background.is_quiet.store(is_quiet, Ordering::Relaxed);
     }
 
     /// What writers need most.
@@ -408,6 +425,24 @@ impl Engine {
             self.raise_merged()?;
         }
         Ok(merged)
+    }
+
+    /// Merges all memtables into the persistent index, where there is one, for the next opening to
+    /// read none of their records. Unless stock is still being taken: level 0 stays as it is then.
+    ///
+    /// # Errors
+    ///
+    /// An I/O error, or `Unavailable` when the database is poisoned.
+    pub(super) fn merge_at_close(&self) -> Result<()> {
+        if self.forest.is_none() || self.takes_stock() {
+            return Ok(());
+        }
+        self.shared.poison.check()?;
+        for table in self.tables() {
+            self.freeze(&table);
+        }
+        while self.merge_some()? {}
+        Ok(())
     }
 
     /// Notes durably how far the persistent index knows of everything.

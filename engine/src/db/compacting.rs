@@ -29,6 +29,9 @@ const LEVEL_RATIO: u64 = 10;
 const LEVEL1_REGIONS: u64 = 2;
 const LEVEL1_SHARE: u64 = 4;
 
+/// The same while nothing is written: then it costs nobody's time to be rid of such versions.
+const QUIET_LEVEL1_SHARE: u64 = 16;
+
 /// The bounds of what one job reads.
 const LEAST_JOB: u64 = 8 << 20;
 const MOST_JOB: u64 = 64 << 20;
@@ -75,9 +78,13 @@ impl Engine {
     pub(super) fn shape(&self) -> Shape {
         let (level1, region) = (self.options.level1_size, self.shared.region.len());
         let smaller = self.background.smaller.load(Ordering::Relaxed);
+        let (bytes, share) = match self.background.is_quiet.load(Ordering::Relaxed) {
+            true => (0, QUIET_LEVEL1_SHARE),
+            false => (region * LEVEL1_REGIONS, LEVEL1_SHARE),
+        };
         Shape {
-            level1_bytes: level1.unwrap_or(region * LEVEL1_REGIONS),
-            level1_share: level1.is_none().then_some(LEVEL1_SHARE),
+            level1_bytes: level1.unwrap_or(bytes),
+            level1_share: level1.is_none().then_some(share),
             job_bytes: (region * 4).clamp(LEAST_JOB, MOST_JOB) >> smaller.min(u32::BITS),
             ratio: LEVEL_RATIO,
             little_bytes: (region / 64).min(MOST_LITTLE),
@@ -134,7 +141,11 @@ impl Engine {
             // A smaller one may find room.
             background.smaller.fetch_add(1, Ordering::Relaxed);
         }
-        let done = done?;
+        let mut done = done?;
+        let version = Arc::clone(&table.view().version);
+        let mut busy = background.claims.of(table.id());
+        busy.retain(|keys| *keys != job.choice.interval());
+        done.edit.ops.extend(compaction::sink(&version, &job.choice.leaving(), &busy).ops);
         let versions = self.apply(done.edit)?;
         self.install(table, &mut change, versions, job.horizon.newest());
         drop(change);

@@ -243,11 +243,12 @@ impl Inner {
                 engine.stop_because("a background thread panicked");
             }
         }
+        let merged = engine.merge_at_close();
         let is_left = engine.leave_index();
-        let settled = match engine.shared.read_only {
+        let settled = merged.and_then(|()| match engine.shared.read_only {
             true => Ok(0),
             false => engine.mark_close().and_then(|()| engine.settle()),
-        };
+        });
         // After a failure nobody knows what it is that would be sealed.
         let sealed = settled.and_then(|_| if is_left { engine.seal_index() } else { Ok(()) });
         drop(self.lock.lock().take());

@@ -396,7 +396,8 @@ impl Database {
     }
 
     /// Closes the database for all handles. What was committed is in the region and found again
-    /// at the next opening; nothing is drained first.
+    /// at the next opening; nothing is drained first. A persistent index is brought up to date,
+    /// for what the memtables hold, a sixteenth of the region's records or a few, and sealed.
     ///
     /// # Errors
     ///

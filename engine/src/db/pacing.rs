@@ -46,10 +46,10 @@ pub(super) struct Sight {
 }
 
 impl Sight {
-    /// Whether drains should run: half of the region is taken, or not enough of it in one piece
-    /// is free. A turn frees zones in the order of their age, and so makes whole pieces.
+    /// Whether drains should run: three quarters of the region are taken, or not enough of it in
+    /// one piece is free. A turn frees zones in the order of their age, and so makes whole pieces.
     pub(super) fn calls_for_drain(&self) -> bool {
-        self.used * 2 >= self.total || self.is_asked_for
+        self.used * 4 >= self.total * 3 || self.is_asked_for
     }
 
     /// Bytes of zones that were taken and are free again, give or take what was there at first.
@@ -57,10 +57,10 @@ impl Sight {
         i128::from(self.appended) - i128::from(self.used * self.unit)
     }
 
-    /// How full the region is on the way from five eighths to seven eighths, in thousandths; more
+    /// How full the region is on the way from thirteen to fifteen sixteenths, in thousandths; more
     /// than a thousand beyond.
     fn filling(&self) -> u64 {
-        (self.used * 8).saturating_sub(self.total * 5) * 1000 / (self.total * 2).max(1)
+        (self.used * 16).saturating_sub(self.total * 13) * 1000 / (self.total * 2).max(1)
     }
 
     /// Bytes that a turn may see appended: the capacity, but for zones that are open, ready, or

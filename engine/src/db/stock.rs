@@ -80,6 +80,11 @@ impl Engine {
         Ok(true)
     }
 
+    /// Whether something is left to be counted.
+    pub(super) fn takes_stock(&self) -> bool {
+        !self.stocktaking.left.lock().tables.is_empty()
+    }
+
     /// Notes whether all is counted. All that the index leads to was looked at then.
     fn counted(&self, is_all: bool) {
         if let Some(forest) = self.forest.as_ref().filter(|_| is_all) {

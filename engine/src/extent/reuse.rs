@@ -35,6 +35,11 @@ impl WholeBlock {
     pub(crate) fn len(&self) -> u64 {
         self.bytes.len() as u64
     }
+
+    /// The key of its first record.
+    pub(crate) fn first_key(&self) -> &[u8] {
+        &self.summary.first_key
+    }
 }
 
 impl Extent {

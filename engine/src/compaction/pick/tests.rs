@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::*;
 use crate::extent::{ExtentMeta, ValueMeta, ValueUse};
-use crate::levels::known_as;
+use crate::levels::{Op, known_as};
 use crate::tier::Location;
 
 /// A description with a heat.
@@ -175,6 +175,54 @@ fn many_small_value_extents_of_an_extent_are_written_together() {
     assert_eq!(picked(90, 600_000), 0, "they are not small");
     // No more than a job may write: the first one, and 8 MiB.
     assert_eq!(picked(90, 400_000), 21);
+}
+
+#[test]
+fn extents_are_cut_over_half_a_job_of_what_lies_below() {
+    let mut levels = vec![Level::default(); usize::from(MAX_LEVELS)];
+    let below = ["1:a-b", "2:c-d", "3:e-f,kib=3072", "4:g-h", "5:i-j", "6:k-l"].map(extent);
+    levels[usize::from(LAYERS)] = Level::new(below.into());
+    let version = Version { levels, ..Version::empty(1) };
+    let shape = Shape { job_bytes: 4 << 20, ..usual() };
+    let cuts = |n, keys| shape.cuts(&version, n, &keys);
+    let ends = |keys: &[&str]| keys.iter().map(|key| after(key.as_bytes())).collect::<Vec<_>>();
+    assert_eq!(cuts(1, KeyInterval::all()), ends(&["d", "f", "j"]));
+    assert_eq!(cuts(LAYERS, KeyInterval::closed(b"c", b"h")), ends(&["f"]));
+    assert_eq!(cuts(UNDER_LAYERS, KeyInterval::all()), ends(&[]), "nothing is below");
+}
+
+#[test]
+fn what_lay_over_a_stack_that_is_gone_sinks_as_deep_as_it_can() {
+    let mut levels = vec![Level::default(); usize::from(MAX_LEVELS)];
+    let mut fill = |n: u8, words: &[&str]| {
+        levels[usize::from(n) - 1] = Level::new(words.iter().map(|word| extent(word)).collect());
+    };
+    fill(LAYERS, &["1:a-c", "2:d-f", "3:g-i"]);
+    fill(LAYERS - 1, &["4:a-c", "5:d-f"]);
+    fill(LAYERS - 2, &["6:a-b", "7:c-e", "8:g-h"]);
+    fill(LAYERS - 3, &["9:a-b", "10:d-e", "11:f-f"]);
+    let version = Version { levels, ..Version::empty(1) };
+    let all: Vec<Meta> = version.extents().map(|(_, extent)| extent.clone()).collect();
+    let sunk = |gone: &[u64], busy: &[KeyInterval]| {
+        let is_gone = |extent: &&Meta| gone.contains(&extent.meta().id);
+        let removed: Vec<Meta> = all.iter().filter(is_gone).cloned().collect();
+        let ops = super::super::sink(&version, &removed, busy).ops;
+        let moved = ops.into_iter().map(|op| match op {
+            Op::MoveExtent { table: 1, from, to, id } => (id, LAYERS - from, LAYERS - to),
+            other => panic!("{other:?}"),
+        });
+        moved.collect::<Vec<_>>()
+    };
+    // 7 reaches into d to f, which stay; 8 lies elsewhere.
+    assert_eq!(sunk(&[1, 4], &[]), [(6, 2, 0), (9, 3, 1)]);
+    let all_of_two = [(7, 2, 0), (10, 3, 1), (11, 3, 0)];
+    assert_eq!(
+        sunk(&[1, 2, 4, 5, 6], &[]),
+        [&all_of_two[..1], &[(9, 3, 0)], &all_of_two[1..]].concat()
+    );
+    let busy = [KeyInterval::closed(b"f", b"g")];
+    assert_eq!(sunk(&[2, 5], &busy), []);
+    assert_eq!(sunk(&[1, 2, 4, 5], &busy), [(6, 2, 0), (7, 2, 0), (9, 3, 1), (10, 3, 1)]);
 }
 
 #[test]
