@@ -18,8 +18,8 @@
 //! neighbours as is cheapest. From deeper levels goes an extent at a time.
 //!
 //! An extent that overlaps nothing goes down by its name alone, unless its new level has another
-//! compression: then it is written anew there, or what is written in the order of its keys would stay
-//! as it was in level 1 for good.
+//! compression: then it is written anew there, or what comes in the order of its keys would stay as
+//! it was in level 1 for good.
 //!
 //! Of all that could go, that goes which has least under it for its bytes; what is read twice as
 //! much is worth a step, so that it stays in level 1. Of equals the one that has been in the

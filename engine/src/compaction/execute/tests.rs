@@ -489,8 +489,8 @@ fn readers_go_on_while_extents_are_replaced() {
     assert_eq!(report, []);
 }
 
-/// What comes in the order of its keys overlaps nothing on its way down, and is compressed there all
-/// the same, as blocks say themselves.
+/// What comes in the order of its keys overlaps nothing on its way down, and is compressed there
+/// all the same, as blocks say themselves.
 #[test]
 fn each_level_has_its_compression_whatever_the_order_of_keys() {
     const NONE: u32 = 0;

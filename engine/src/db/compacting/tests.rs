@@ -16,8 +16,8 @@ fn row(n: u64, round: u64) -> (Vec<u8>, Vec<u8>) {
     (n.to_be_bytes().to_vec(), value)
 }
 
-/// Two jobs of one table hold claims at the same moment, on keys that do not overlap, and run beside
-/// each other; what neither has is free for a third.
+/// Two jobs of one table hold claims at the same moment, on keys that do not overlap, and run
+/// beside each other; what neither has is free for a third.
 #[test]
 fn two_jobs_of_a_table_are_under_way_at_one_moment() {
     let dir = tempfile::tempdir().unwrap();

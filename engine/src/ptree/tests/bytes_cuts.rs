@@ -183,7 +183,8 @@ fn memory_that_is_used_again_brings_no_slot_back_to_life() {
     }
 }
 
-/// The keys that a thread deletes, or gives themselves for values: how they end says whose they are.
+/// The keys that a thread deletes, or gives themselves for values: how they end says whose they
+/// are.
 fn calls(thread: usize) -> Vec<(Vec<u8>, bool)> {
     let mut chance = Chance(thread as u64);
     let mut key = || [key(chance.below(40)), vec![b'+', thread as u8]].concat();

@@ -1,5 +1,5 @@
-//! Power cuts before every store, flush and fence of every operation, and in `file` mode before every
-//! write and sync.
+//! Power cuts before every store, flush and fence of every operation, and in `file` mode before
+//! every write and sync.
 
 use super::super::{OdsTree, Policy};
 use super::support::{
@@ -206,9 +206,9 @@ fn empty_leaves_on_their_way_out() {
     }
 }
 
-/// Bug: in a file, keys that were deleted were there again after a restart. Cause: when a leaf goes,
-/// its left neighbour's holes are cleared before that leaf's keys become its own; in a file that was
-/// ordered, and nobody wrote it. Fix: a write to a file has the whole node.
+/// Bug: in a file, keys that were deleted were there again after a restart. Cause: when a leaf
+/// goes, its left neighbour's holes are cleared before that leaf's keys become its own; in a file
+/// that was ordered, and nobody wrote it. Fix: a write to a file has the whole node.
 #[test]
 fn deleted_keys_stay_deleted_in_a_file_when_a_neighbour_goes() {
     for policy in POLICIES {
