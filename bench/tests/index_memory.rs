@@ -113,7 +113,7 @@ fn memory_is_counted_to_the_byte() {
     let mut append = |key: &[u8], seq| arena.append(key, seq, b"value", &mut buffer);
     let newer: Vec<u64> = order.iter().map(|key| append(key, 2)).collect();
     let older: Vec<u64> = order.iter().map(|key| append(key, 1)).collect();
-    let sorted: Vec<u64> = keys.iter().map(|key| append(key, 3)).collect();
+    let sorted: [Vec<u64>; 1] = [keys.iter().map(|key| append(key, 3)).collect()];
 
     let watched = Watched::new(&arena);
     let index = &watched.index;
@@ -137,7 +137,7 @@ fn memory_is_counted_to_the_byte() {
     drop(watched);
 
     let before = live();
-    let built = RecordIndex::build(&arena, sorted);
+    let built = RecordIndex::build(&arena, &sorted);
     let beside = Watched::new(&arena).beside;
     let counted = |built: &RecordIndex| (built.memory() - beside) as isize;
     assert_eq!(counted(&built), live() - before, "built in one go");

@@ -120,10 +120,11 @@ impl RecordIndex {
         RecordIndex { index: Index::new(Arc::clone(&region)), region }
     }
 
-    /// The index of the records at these offsets, which are sorted, built in one go.
-    pub fn build(arena: &Arena, sorted: Vec<u64>) -> RecordIndex {
+    /// The index of the records at these offsets, which ascend from part to part and in each, built
+    /// in one go.
+    pub fn build(arena: &Arena, parts: &[Vec<u64>]) -> RecordIndex {
         let region = Arc::clone(&arena.region);
-        RecordIndex { index: Index::build(Arc::clone(&region), &[sorted], &|_| {}), region }
+        RecordIndex { index: Index::build(Arc::clone(&region), parts, &|_| {}), region }
     }
 
     /// Makes the record at `at` findable.
