@@ -161,7 +161,7 @@ mod tests {
                 (0..200_000).map(|_| records.draw(&mut random, loaded)).collect();
             drawn.sort_unstable();
             drawn.dedup();
-            let expected = loaded as f64 / part as f64;
+            let expected = loaded as f64 / f64::from(part);
             let got = drawn.len() as f64;
             assert!((got / expected - 1.0).abs() < 0.1, "{got} records for {expected}");
             // One piece of the key range after the other, and nothing in between.

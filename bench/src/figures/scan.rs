@@ -18,6 +18,8 @@ use crate::stores::{Kind, Memory, System};
 
 const FIGURE: &str = "scan";
 
+const MIB: f64 = (1 << 20) as f64;
+
 const SYSTEMS: [System; 7] = [
     System::disk(Kind::Terrace),
     System::disk(Kind::RocksDb),
@@ -112,7 +114,7 @@ pub(crate) fn cell(text: &str, dir: &Path, report: &mut Report) -> Result<()> {
         let system = cell.system.name();
         report.add(&case, &system, "throughput", seen.rate() * rows as f64 / 1e6, "Mrow/s");
         report.latency(&case, &system, &seen.latency);
-        report.add(&case, &system, "peak memory", peak_memory()? as f64 / (1 << 20) as f64, "MiB");
+        report.add(&case, &system, "peak memory", peak_memory()? as f64 / MIB, "MiB");
     }
     Ok(())
 }

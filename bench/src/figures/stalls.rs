@@ -20,6 +20,8 @@ use crate::{isolated, probe};
 
 const FIGURE: &str = "stalls";
 
+const MIB: f64 = (1 << 20) as f64;
+
 const SYSTEMS: [System; 4] = [
     System::disk(Kind::Terrace),
     System::disk(Kind::RocksDb),
@@ -111,7 +113,7 @@ pub(crate) fn cell(text: &str, dir: &Path, report: &mut Report) -> Result<()> {
     report.add(case, system, "longest gap beyond the probe's", gap.max(0.0), "ms");
     let turnovers = (cell.records + seen.operations) as f64 / cell.records as f64;
     report.add(case, system, "written over", turnovers, "times");
-    report.add(case, system, "peak memory", peak_memory()? as f64 / (1 << 20) as f64, "MiB");
+    report.add(case, system, "peak memory", peak_memory()? as f64 / MIB, "MiB");
     probed.publish(report, case, system);
     Ok(())
 }
