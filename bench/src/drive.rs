@@ -26,6 +26,8 @@ pub(crate) enum Until {
     Time(Duration),
     /// After so many operations of all threads together.
     Operations(u64),
+    /// After both.
+    Later(Duration, u64),
 }
 
 /// How to drive.
@@ -152,10 +154,12 @@ impl Drive {
 
     /// Whether a thread's operation `n`, at `at`, is past the end.
     fn is_over(&self, thread: u64, n: u64, at: Duration) -> bool {
-        match self.until {
-            Until::Time(time) => at >= time,
-            Until::Operations(all) => n * self.threads + thread >= all,
-        }
+        let (time, all) = match self.until {
+            Until::Time(time) => (time, 0),
+            Until::Operations(all) => (Duration::ZERO, all),
+            Until::Later(time, all) => (time, all),
+        };
+        at >= time && n * self.threads + thread >= all
     }
 }
 
@@ -168,6 +172,16 @@ mod tests {
         let drive = Drive { threads: 3, until: Until::Operations(1000), rate: None };
         let seen = drive.run(|_| || Ok(())).unwrap();
         assert_eq!((seen.operations, seen.latency.count()), (1000, 1000));
+    }
+
+    #[test]
+    fn the_later_of_two_ends_counts() {
+        let (short, long) = (Duration::ZERO, Duration::from_millis(30));
+        for (until, least) in [(Until::Later(short, 500), 500), (Until::Later(long, 1), 2)] {
+            let seen = Drive { threads: 2, until, rate: None }.run(|_| || Ok(())).unwrap();
+            assert!(seen.operations >= least, "{} operations {until:?}", seen.operations);
+            assert!(least == 500 || seen.took >= long, "{:?}", seen.took);
+        }
     }
 
     #[test]

@@ -14,7 +14,15 @@ pub(crate) enum Distribution {
     Uniform,
     /// The newest are popular.
     Latest,
+    /// Each of a tenth of the key range as often as any other: 90 % of it are distinct.
+    Distinct90,
+    /// Each of a hundredth of the key range as often as any other: 99 % of it are distinct.
+    Distinct99,
 }
+
+/// Pieces that the part of the key range which is drawn from lies in, evenly spread: so what a
+/// store merges has keys from end to end, and between them ranges that only one input has.
+const PIECES: u64 = 16;
 
 impl Distribution {
     /// Its name in reports.
@@ -23,8 +31,25 @@ impl Distribution {
             Distribution::Zipfian => "zipfian",
             Distribution::Uniform => "uniform",
             Distribution::Latest => "latest",
+            Distribution::Distinct90 => "90 % distinct",
+            Distribution::Distinct99 => "99 % distinct",
         }
     }
+
+    /// One of how many parts of the key range it draws from, if not from all.
+    fn part(self) -> Option<u64> {
+        match self {
+            Distribution::Distinct90 => Some(10),
+            Distribution::Distinct99 => Some(100),
+            _ => None,
+        }
+    }
+}
+
+/// Whether the key of record `n` lies in the first `part`-th of one of the pieces.
+fn is_in(n: u64, part: u64) -> bool {
+    let piece = u64::MAX / PIECES;
+    (u64::from_be_bytes(key(n)) % piece) < piece / part
 }
 
 /// Draws records by their number.
@@ -32,12 +57,17 @@ impl Distribution {
 pub(crate) struct Records {
     distribution: Distribution,
     zipfian: Zipfian,
+    /// Those that are drawn, if not all of them are.
+    drawn: Vec<u64>,
 }
 
 impl Records {
     /// Over the `loaded` ones, and with `Latest` those that come after. Linear in `loaded`.
     pub(crate) fn new(distribution: Distribution, loaded: u64) -> Records {
-        Records { distribution, zipfian: Zipfian::new(loaded) }
+        let part = distribution.part();
+        let drawn = part.map(|part| (0..loaded).filter(|n| is_in(*n, part)).collect());
+        let drawn = drawn.unwrap_or_default();
+        Records { distribution, zipfian: Zipfian::new(loaded), drawn }
     }
 
     /// How many were loaded.
@@ -50,6 +80,9 @@ impl Records {
         match self.distribution {
             Distribution::Uniform => random.below(self.loaded()),
             Distribution::Latest => there - 1 - self.zipfian.draw(random),
+            Distribution::Distinct90 | Distribution::Distinct99 => {
+                self.drawn[random.below(self.drawn.len() as u64) as usize]
+            }
             // Scrambled, as YCSB does: popular ones lie anywhere.
             Distribution::Zipfian => {
                 Random::new(self.zipfian.draw(random) ^ 0x5bd1).next() % self.loaded()
@@ -115,6 +148,29 @@ mod tests {
         let sum: f64 = counts.iter().map(square).sum();
         // 999 degrees of freedom: mean 999, standard deviation 44.7; five of them.
         assert!((sum - 999.0).abs() < 5.0 * 44.7, "chi squared is {sum:.0}");
+    }
+
+    #[test]
+    fn distinct_ranges_are_left_alone() {
+        for (distribution, part) in
+            [(Distribution::Distinct90, 10), (Distribution::Distinct99, 100)]
+        {
+            let loaded = 100_000;
+            let (records, mut random) = (Records::new(distribution, loaded), Random::new(3));
+            let mut drawn: Vec<u64> =
+                (0..200_000).map(|_| records.draw(&mut random, loaded)).collect();
+            drawn.sort_unstable();
+            drawn.dedup();
+            let expected = loaded as f64 / f64::from(part);
+            let got = drawn.len() as f64;
+            assert!((got / expected - 1.0).abs() < 0.1, "{got} records for {expected}");
+            // One piece of the key range after the other, and nothing in between.
+            let mut keys: Vec<u64> = drawn.iter().map(|n| u64::from_be_bytes(key(*n))).collect();
+            keys.sort_unstable();
+            let gap = u64::MAX / PIECES / 2;
+            let gaps = keys.windows(2).filter(|pair| pair[1] - pair[0] > gap).count();
+            assert_eq!(gaps as u64, PIECES - 1, "{distribution:?}");
+        }
     }
 
     #[test]

@@ -192,15 +192,25 @@ impl Report {
         }));
     }
 
-    /// Says what is not measured, and why.
+    /// Says what is not measured, and why; at once on stderr, and with the rows.
     pub(crate) fn skipped(&mut self, what: &str) {
-        self.say(json!({ "figure": self.figure, "metric": "skipped", "text": what }));
+        if self.say(json!({ "figure": self.figure, "metric": "skipped", "text": what })) {
+            eprintln!("skipped: {what}");
+        }
     }
 
-    fn say(&mut self, what: serde_json::Value) {
-        if !self.others.contains(&what) {
+    /// Says that a peer is not measured since this build is without it.
+    pub(crate) fn not_built(&mut self, peer: &str) {
+        self.skipped(&format!("{peer} is not built in; see `cargo xtask peers`"));
+    }
+
+    /// Whether it is said for the first time.
+    fn say(&mut self, what: serde_json::Value) -> bool {
+        let is_new = !self.others.contains(&what);
+        if is_new {
             self.others.push(what);
         }
+        is_new
     }
 
     /// All of it, for another process.

@@ -120,9 +120,21 @@ impl RecordIndex {
         RecordIndex { index: Index::new(Arc::clone(&region)), region }
     }
 
+    /// The index of the records at these offsets, which ascend from part to part and in each, built
+    /// in one go.
+    pub fn build(arena: &Arena, parts: &[Vec<u64>]) -> RecordIndex {
+        let region = Arc::clone(&arena.region);
+        RecordIndex { index: Index::build(Arc::clone(&region), parts, &|_| {}), region }
+    }
+
     /// Makes the record at `at` findable.
     pub fn insert(&self, key: &[u8], seq: u64, at: u64) {
         self.index.insert(key, seq, at);
+    }
+
+    /// Forgets a version; its offset, if it was there.
+    pub fn remove(&self, key: &[u8], seq: u64) -> Option<u64> {
+        self.index.remove(key, seq)
     }
 
     /// Makes all records in a range of the arena findable; how many.
@@ -150,6 +162,11 @@ impl RecordIndex {
     /// Bytes of memory that it takes.
     pub fn memory(&self) -> usize {
         self.index.memory()
+    }
+
+    /// Frees what was taken out of an index of any kind, as far as no reader may still see it.
+    pub fn collect() {
+        crossbeam_epoch::pin().flush();
     }
 }
 
@@ -189,6 +206,11 @@ impl PersistentIndex {
     /// The sequence number up to which all records are in it, durably.
     pub fn merged(&self) -> u64 {
         self.tree.merged()
+    }
+
+    /// Bytes of persistent memory that its nodes and bounds take.
+    pub fn bytes(&self) -> u64 {
+        self.tree.stats().bytes
     }
 
     /// Says that all records up to `seq` are in it.

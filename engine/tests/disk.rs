@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use common::{Chance, alone, rounds, tiny, together};
+use terrace::testing::{Machine, Survive};
 use terrace::{
     BackgroundTuning, Database, Durability, ErrorKind, Options, Table, TableOptions, WriteBatch,
 };
@@ -337,6 +338,109 @@ fn one_limit_bounds_the_memory() {
     let memory = db.stats().memory;
     assert_eq!((memory.limit, memory.region), (LIMIT, db.stats().pm.capacity));
     assert!(memory.indexes > 0 && memory.filters > 0 && largest > 1 << 20, "{memory:?}");
+}
+
+/// A checkpoint of the journal stops no writer: while its sync takes as long as it likes, writes
+/// are durable and read.
+#[test]
+fn a_checkpoint_holds_up_no_writer() {
+    let _alone = alone();
+    let machine = Machine::with_files();
+    let db = tiny().stepped().machine(&machine).create("/db").unwrap();
+    let table = db.table("t").unwrap();
+    let names = |machine: &Machine| -> Vec<String> {
+        machine.list(Path::new("/db")).into_iter().map(|(name, _)| name).collect()
+    };
+    let is_checkpoint = |name: &String| name.ends_with(".new");
+    let held = machine.hold_syncs(".new");
+    std::thread::scope(|scope| {
+        let background = scope.spawn(|| {
+            // Edits name the ends of extents: where keys are long, so are they.
+            let mut chance = Chance::new(1);
+            while !names(&machine).iter().any(|name| name == "journal-00000002") {
+                table.put_with(chance.bytes(60_000), "long", Durability::Relaxed).unwrap();
+                settle(&db);
+            }
+        });
+        assert!(held.wait(), "the journal becomes long, and a checkpoint is written");
+        let before = names(&machine);
+        assert!(before.iter().any(is_checkpoint), "{before:?}");
+        for n in 0..20u32 {
+            table.put(n.to_be_bytes(), "short").unwrap();
+            assert_eq!(table.get(n.to_be_bytes()).unwrap().unwrap(), "short");
+        }
+        assert!(held.is_holding() && names(&machine) == before, "it is still under way");
+        // What was acknowledged meanwhile survives a cut in the middle of it.
+        let found = machine.crash(Survive::Nothing);
+        let again = tiny().stepped().machine(&found).open("/db").unwrap();
+        let again = again.existing_table("t").unwrap();
+        for n in 0..20u32 {
+            assert_eq!(again.get(n.to_be_bytes()).unwrap().unwrap(), "short");
+        }
+        drop(held);
+        background.join().unwrap();
+    });
+    let after = names(&machine);
+    assert!(
+        !after.iter().any(|name| is_checkpoint(name) || name == "journal-00000001"),
+        "{after:?}"
+    );
+    assert!(db.verify().unwrap().damages.is_empty());
+}
+
+/// Bytes that level 1 of a table has.
+fn level1(db: &Database, name: &str) -> u64 {
+    let tables = db.stats().tables;
+    let own = tables.iter().find(|table| table.name == name);
+    own.and_then(|table| table.levels.first()).map_or(0, |level| level.bytes)
+}
+
+/// Bytes that compactions write are held to the budget's rate, from the first to the last; a new
+/// rate counts at once.
+#[test]
+fn compactions_keep_to_their_bytes_a_second() {
+    const RATE: u64 = 2 << 20;
+    /// An extent that is not paid for yet, and the next one.
+    const AHEAD: u64 = 2 * (9 << 18);
+    let _alone = alone();
+    let dir = tempfile::tempdir().unwrap();
+    let options = || Options::new().pm_size(8 << 20);
+    let db = options().level1_size(64 << 20).stepped().create(dir.path()).unwrap();
+    let (table, filler) = (db.table("t").unwrap(), db.table("u").unwrap());
+    let mut chance = Chance::new(4);
+    let mut rows = |n| -> Vec<(u64, Vec<u8>)> {
+        (0..n).map(|n| (chance.below(100_000), value(n, 0))).collect()
+    };
+    fill(&db, &table, rows(8000).into_iter());
+    push_down(&db, &filler);
+    drop((table, filler));
+    db.close().unwrap();
+
+    // Nothing is written any more: all that is, compactions write.
+    let tuning = BackgroundTuning::new().threads(2);
+    let db = options()
+        .level1_size(64 << 10)
+        .background_tuning(tuning.bytes_per_second(RATE))
+        .open(dir.path())
+        .unwrap();
+    let from = Instant::now();
+    let written = || db.stats().disk.written_bytes;
+    let (all, mut seen) = (level1(&db, "t"), 0);
+    while from.elapsed() < Duration::from_millis(1500) {
+        seen = written();
+        let most = RATE as f64 * from.elapsed().as_secs_f64() + AHEAD as f64;
+        assert!(seen as f64 <= most, "{seen} bytes in {:?}", from.elapsed());
+        std::thread::yield_now();
+    }
+    assert!(seen > RATE / 2, "{seen} bytes: they go on");
+    db.tune_background(tuning).unwrap();
+    let left = level1(&db, "t");
+    assert!(all > 12 << 20 && left > all / 3, "{left} of {all} bytes are still to do");
+    while level1(&db, "t") > 1 << 20 {
+        assert!(from.elapsed() < Duration::from_secs(60), "{} bytes are left", level1(&db, "t"));
+        std::thread::yield_now();
+    }
+    assert_eq!(db.verify().unwrap().damages.len(), 0);
 }
 
 /// Rows of which each was written several times take little more than once their space when nothing

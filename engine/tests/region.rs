@@ -7,7 +7,7 @@
 mod common;
 
 use common::{Chance, alone, rounds};
-use terrace::{Database, Durability, Options, Table};
+use terrace::{Database, Durability, Options, PaceStats, Table};
 
 /// A background that runs only when it is asked to, on a small region.
 fn stepped() -> (tempfile::TempDir, Database) {
@@ -136,6 +136,44 @@ fn one_cold_key_a_zone_cannot_fill_the_region() {
     // Moved records are found again, and count once.
     assert_eq!(table.iter().map(Result::unwrap).count() as u64, cold + 100);
     assert!(db.verify().unwrap().damages.is_empty());
+}
+
+/// The statistics say why writers wait, for how many bytes that are behind, at which rate drains
+/// go, and how long: nothing of it as long as there is room, all of it as the region fills.
+#[test]
+fn the_pace_and_its_reason_are_in_the_statistics() {
+    let _alone = alone();
+    let (_dir, db) = stepped();
+    let table = db.table("t").unwrap();
+    let mut chance = Chance::new(3);
+    let mut fill = |percent: u32| {
+        while db.stats().pm.zones_used * 100 < db.stats().pm.zones * percent {
+            put(&table, &format!("{:016x}", chance.next()), &[7; 2500]);
+            // Writers find zones by themselves: the background looks, and does no job.
+        }
+    };
+    let free = |pace: PaceStats| (pace.reason, pace.debt, pace.delay_ns) == ("none", 0, 0);
+    let pace = || db.stats().pace;
+    fill(40);
+    settle(&db);
+    assert!(free(pace()) && pace().drain_rate == 0, "there is room: {:?}", pace());
+    // A turn of drains begins, and is left where it is while the region fills on.
+    fill(78);
+    while db.stats().background.drains == 0 {
+        assert!(db.step().unwrap());
+    }
+    let rate = pace().drain_rate;
+    assert!(rate > 0, "a drain was measured: {:?}", pace());
+    fill(90);
+    assert!(db.step().unwrap());
+    let full = pace();
+    let reasons = ["the drain lags behind its turn", "the region is filling"];
+    assert!(reasons.contains(&full.reason), "{full:?}");
+    assert!(full.debt > 0 && full.debt < db.stats().pm.capacity, "{full:?}");
+    assert!(full.delay_ns > 0 && full.delay_ns <= 2_000_000_000, "{full:?}");
+    settle(&db);
+    assert!(free(pace()), "after all jobs: {:?}", pace());
+    assert!(pace().drain_rate > 0);
 }
 
 /// Whatever the load: zones beside those that are open or kept by readers hold no more than what

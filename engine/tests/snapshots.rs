@@ -14,7 +14,7 @@ use std::ops::ControlFlow;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use common::{Chance, long, tiny};
+use common::{Chance, alone, long, tiny, together};
 use terrace::{Database, Durability, Index, Mode, Range, Snapshot, Table, WriteBatch};
 
 const WRITERS: u64 = 2;
@@ -249,12 +249,14 @@ fn read(
 /// that the removal found. About one run in ten of this test showed it.
 #[test]
 fn any_snapshot_is_exact_while_everything_moves_below_it() {
+    let _together = together();
     let dir = tempfile::tempdir().unwrap();
     is_exact(&tiny().open(dir.path().join("db")).unwrap());
 }
 
 #[test]
 fn so_it_is_with_the_index_in_persistent_memory() {
+    let _together = together();
     let dir = tempfile::tempdir().unwrap();
     let mode = Mode::Emulated { delay: Duration::ZERO };
     let options = tiny().mode(mode).pm_path(dir.path().join("region")).index(Index::Persistent);
@@ -288,10 +290,51 @@ fn is_exact(db: &Database) {
     assert!(checks > 100, "{checks} checks");
     assert!(done.merges > 5 && done.drains > 5 && done.zones_released > 5, "{stats:?}");
     assert!(done.pruned_records > 100, "{stats:?}");
+    assert!(done.zones_cleaned > 0 && done.records_moved > 0, "{stats:?}");
     // At last there is nothing but the last commit of each.
     let mut models = vec![Model::default(); WRITERS as usize];
     let held = Held::new(db, &tables, &mut models, &mut [0; WRITERS as usize]);
     assert_eq!(models.iter().map(|model| model.n).collect::<Vec<_>>(), commits);
     [0, 1].into_iter().for_each(|table| held.check_all(&tables, table, false));
     assert!(db.verify().unwrap().damages.is_empty());
+}
+
+/// An iterator that is left in the middle keeps its snapshot and nothing else: zones are released
+/// below it, many times over, and it goes on where it was.
+#[test]
+fn an_iterator_that_is_left_half_way_holds_no_zone() {
+    const ROWS: u64 = 3000;
+    let _alone = alone();
+    let dir = tempfile::tempdir().unwrap();
+    let db = tiny().stepped().create(dir.path()).unwrap();
+    let table = db.table("t").unwrap();
+    let put = |n: u64, round: u64| {
+        let row = value(n, round, 24 + (n * 37 % 200) as usize);
+        table.put_with(key(0, n), row, Durability::Relaxed).unwrap();
+        if n.is_multiple_of(50) {
+            while db.step().unwrap() {}
+        }
+    };
+    (0..ROWS).for_each(|n| put(n, 0));
+    let mut range = table.iter();
+    let mut found: Vec<_> = range.by_ref().take(ROWS as usize / 2).collect();
+    let appended = || db.stats().pm.appended_bytes;
+    let (before, capacity) = (appended(), db.stats().pm.capacity);
+    let mut round = 0;
+    while appended() - before < 10 * capacity {
+        round += 1;
+        // Rows that it has not come to among them, and others before and behind.
+        (0..ROWS + 500).for_each(|n| put(n, round));
+    }
+    while db.step().unwrap() {}
+    let stats = db.stats();
+    assert_eq!((stats.pm.zones_pinned, stats.background.snapshots), (0, 1), "{stats:?}");
+    assert!(stats.background.zones_released > 5 * u64::from(stats.pm.zones), "{stats:?}");
+    found.extend(range);
+    assert_eq!(found.len() as u64, ROWS);
+    for (n, row) in (0..ROWS).zip(found) {
+        let (found, row) = row.unwrap();
+        let len = 24 + (n * 37 % 200) as usize;
+        assert!(found == key(0, n) && row == value(n, 0, len), "row {n}");
+    }
 }

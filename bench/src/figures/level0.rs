@@ -25,7 +25,11 @@ pub(crate) fn measure(settings: &Settings, report: &mut Report) -> Result<()> {
     let records = FILES * if settings.quick { 4_000 } else { 50_000 };
     let time = Duration::from_millis(if settings.quick { 400 } else { 3000 });
     for system in SYSTEMS {
-        if !system.is_built() || !settings.wants("level 0", system.name()) {
+        if !settings.wants("level 0", system.name()) {
+            continue;
+        }
+        if !system.is_built() {
+            report.not_built(system.name());
             continue;
         }
         let dir = settings.dir.join(system.name());
@@ -33,6 +37,8 @@ pub(crate) fn measure(settings: &Settings, report: &mut Report) -> Result<()> {
         let write = if system == Kind::RocksDbPiled { 1 << 30 } else { region(records) };
         let store = system.open(&dir, Memory { write, cache: 4 << 30 })?;
         fill(&*store, settings.seed, records)?;
+        let files = store.level0_files()?.unwrap_or(FILES);
+        ensure!(files == FILES, "{} has {files} files in level 0 for {FILES}", system.name());
         // Warm: every block is in the cache, every record was touched.
         let rows = store.scan(&[], usize::MAX)?;
         ensure!(rows as u64 == records, "{rows} of {records} rows were found");

@@ -39,6 +39,8 @@ pub(crate) fn measure(settings: &Settings, report: &mut Report) -> Result<()> {
     load.make_bare(&bare)?;
     if Kind::RocksDbLogged.is_built() {
         load.make_rocks(&rocks)?;
+    } else {
+        report.not_built(Kind::RocksDbLogged.name());
     }
     let shm = Path::new("/dev/shm");
     let held = tempfile::tempdir_in(if shm.is_dir() { shm } else { &settings.dir })?;

@@ -1,4 +1,4 @@
-//! `scan`: ranges of 100 and of 100,000 rows, up and down, over data four times as large as each
+//! `scan`: ranges of 100 and of 100,000 rows, up and down, over data eight times as large as each
 //! store's memory; the page cache is the same for all.
 
 use std::path::Path;
@@ -10,12 +10,15 @@ use serde::{Deserialize, Serialize};
 use crate::Settings;
 use crate::drive::Drive;
 use crate::isolated;
+use crate::kernel::peak_memory;
 use crate::keys::{Values, key};
 use crate::random::Random;
 use crate::report::Report;
 use crate::stores::{Kind, Memory, System};
 
 const FIGURE: &str = "scan";
+
+const MIB: f64 = (1 << 20) as f64;
 
 const SYSTEMS: [System; 7] = [
     System::disk(Kind::Terrace),
@@ -45,7 +48,7 @@ pub(crate) fn measure(settings: &Settings, report: &mut Report) -> Result<()> {
         false => (Memory { write: 32 << 20, cache: 32 << 20 }, 3000),
     };
     let (memory, value) = (load.memory(memory), load.value.unwrap_or(200));
-    let four_times = 4 * (memory.write + memory.cache) / (8 + value as u64);
+    let eight_times = 8 * memory.all() / (8 + value as u64);
     for _ in 0..settings.rounds {
         let systems = System::there(&SYSTEMS, settings, report);
         let most = if settings.quick { 4 } else { systems.len() };
@@ -53,7 +56,7 @@ pub(crate) fn measure(settings: &Settings, report: &mut Report) -> Result<()> {
             let cell = Cell {
                 system,
                 memory,
-                records: load.records.unwrap_or(four_times),
+                records: load.records.unwrap_or(eight_times),
                 value,
                 threads: load.threads.unwrap_or(1),
                 millis: load.time(Duration::from_millis(millis)).as_millis() as u64,
@@ -111,6 +114,7 @@ pub(crate) fn cell(text: &str, dir: &Path, report: &mut Report) -> Result<()> {
         let system = cell.system.name();
         report.add(&case, &system, "throughput", seen.rate() * rows as f64 / 1e6, "Mrow/s");
         report.latency(&case, &system, &seen.latency);
+        report.add(&case, &system, "peak memory", peak_memory()? as f64 / MIB, "MiB");
     }
     Ok(())
 }

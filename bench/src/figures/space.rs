@@ -1,6 +1,7 @@
 //! `space`: what the closed directory takes on disk, its region included, after all rows have been
-//! written and half of them again; the most it took on the way there, and the bytes that the device
-//! was sent. The ideal is the rows alone, sorted, in blocks of 16 KiB of zstd.
+//! written and half of them again, with memory for an eighth of the rows at most; the most it took
+//! on the way there, and the bytes that the device was sent. The ideal is the rows alone, sorted, in
+//! blocks of 16 KiB of zstd.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -11,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::Settings;
 use crate::isolated;
-use crate::kernel::{Device, disk_usage};
+use crate::kernel::{Device, disk_usage, peak_memory};
 use crate::keys::key;
 use crate::latency::let_work;
 use crate::random::Random;
@@ -25,11 +26,12 @@ const MIB: f64 = (1 << 20) as f64;
 /// A block of the ideal.
 const BLOCK: usize = 16 * 1024;
 
-const SYSTEMS: [System; 4] = [
+const SYSTEMS: [System; 5] = [
     System::disk(Kind::TerraceZstd),
     System::disk(Kind::RocksDbZstd),
     System::disk(Kind::Terrace),
     System::disk(Kind::RocksDbTuned),
+    System::disk(Kind::RocksDb),
 ];
 
 /// What rows look like.
@@ -90,10 +92,12 @@ struct Cell {
 
 pub(crate) fn measure(settings: &Settings, report: &mut Report) -> Result<()> {
     let load = &settings.load;
-    let (write, records) = if settings.quick { (2 << 20, 50_000) } else { (32 << 20, 4_000_000) };
+    let write = if settings.quick { 2 << 20 } else { 32 << 20 };
     let memory = load.memory(Memory { write, cache: write });
-    let records = load.records.unwrap_or(records);
     for rows in [Rows::Sysbench, Rows::Orders] {
+        let row = 8 + rows.row(&mut Random::new(settings.seed)).len() as u64;
+        // A tenth more than eight times: rows differ in length.
+        let records = load.records.unwrap_or(8 * memory.all() / row * 11 / 10);
         for system in System::there(&SYSTEMS, settings, report) {
             if settings.wants(rows.name(), &system.name()) {
                 let cell = Cell { system, memory, rows, records, seed: settings.seed };
@@ -130,6 +134,7 @@ pub(crate) fn cell(text: &str, dir: &Path, report: &mut Report) -> Result<()> {
         filled
     })?;
     let (case, system) = (cell.rows.name(), &cell.system.name());
+    report.add(case, system, "peak memory", peak_memory()? as f64 / MIB, "MiB");
     let closed = disk_usage(&home.path())? as f64;
     report.add(case, system, "closed", closed / MIB, "MiB");
     report.add(case, system, "peak", peak.into_inner() as f64 / MIB, "MiB");

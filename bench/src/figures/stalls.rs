@@ -1,5 +1,5 @@
-//! `stalls`: values of 4 KiB at random, with memory for an eighth of the data, until all of it has
-//! been written five times over and, in a whole run, ten minutes are over. Throughput each 100 ms,
+//! `stalls`: values of 4 KiB at random, with memory for an eighth of the data; a whole run ends
+//! when ten minutes are over and all of it has been written five times over. Throughput each 100 ms,
 //! the longest write, the longest time without any; beside them what the device and the scheduler
 //! did to a thread that does nothing else.
 
@@ -10,7 +10,8 @@ use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
 use crate::Settings;
-use crate::drive::Drive;
+use crate::drive::{Drive, Until};
+use crate::kernel::peak_memory;
 use crate::keys::{Values, key};
 use crate::random::Random;
 use crate::report::Report;
@@ -18,6 +19,8 @@ use crate::stores::{Kind, Memory, System};
 use crate::{isolated, probe};
 
 const FIGURE: &str = "stalls";
+
+const MIB: f64 = (1 << 20) as f64;
 
 const SYSTEMS: [System; 4] = [
     System::disk(Kind::Terrace),
@@ -34,9 +37,14 @@ struct Cell {
     value: usize,
     threads: u64,
     millis: u64,
+    /// Writes that there have to be too before it ends.
+    writes: u64,
     case: String,
     seed: u64,
 }
+
+/// How many times over everything is written in a whole run, once it is there.
+const TURNOVERS: u64 = 5;
 
 pub(crate) fn measure(settings: &Settings, report: &mut Report) -> Result<()> {
     let load = &settings.load;
@@ -47,7 +55,8 @@ pub(crate) fn measure(settings: &Settings, report: &mut Report) -> Result<()> {
         false => (Memory { write: 32 << 20, cache: 64 << 20 }, 600),
     };
     let (memory, value) = (load.memory(memory), load.value.unwrap_or(4096));
-    let eight_times = 8 * (memory.write + memory.cache) / value as u64;
+    let records = load.records.unwrap_or(8 * memory.all() / value as u64);
+    let is_whole = !settings.quick && !settings.in_report && load.seconds.is_none();
     let quick = if settings.quick { " (quick: seconds)" } else { "" };
     // Ten minutes are rounds enough.
     let rounds = if settings.quick { settings.rounds } else { 1 };
@@ -58,10 +67,11 @@ pub(crate) fn measure(settings: &Settings, report: &mut Report) -> Result<()> {
             let cell = Cell {
                 system,
                 memory,
-                records: load.records.unwrap_or(eight_times),
+                records,
                 value,
                 threads: load.threads.unwrap_or(2),
                 millis: load.time(Duration::from_secs(seconds)).as_millis() as u64,
+                writes: if is_whole { TURNOVERS * records } else { 0 },
                 case: format!("random writes of {value} bytes{quick}"),
                 seed: settings.seed,
             };
@@ -83,7 +93,8 @@ pub(crate) fn cell(text: &str, dir: &Path, report: &mut Report) -> Result<()> {
     for n in 0..cell.records {
         store.put(&key(n), values.draw(&mut random), false)?;
     }
-    let drive = Drive::closed(cell.threads, Duration::from_millis(cell.millis));
+    let until = Until::Later(Duration::from_millis(cell.millis), cell.writes);
+    let drive = Drive { threads: cell.threads, until, rate: None };
     let (seen, probed) = probe::beside(dir, || {
         drive.run(|thread| {
             let mut random = Random::new(cell.seed ^ (thread + 1) << 40);
@@ -102,6 +113,7 @@ pub(crate) fn cell(text: &str, dir: &Path, report: &mut Report) -> Result<()> {
     report.add(case, system, "longest gap beyond the probe's", gap.max(0.0), "ms");
     let turnovers = (cell.records + seen.operations) as f64 / cell.records as f64;
     report.add(case, system, "written over", turnovers, "times");
+    report.add(case, system, "peak memory", peak_memory()? as f64 / MIB, "MiB");
     probed.publish(report, case, system);
     Ok(())
 }

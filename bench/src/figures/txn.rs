@@ -165,7 +165,7 @@ mod tests {
     #[test]
     fn transfers_keep_the_sum_and_a_lost_one_is_found() {
         let dir = tempfile::tempdir().unwrap();
-        let memory = Memory { write: 8 << 20, cache: 1 << 20 };
+        let memory = Memory { write: 8 << 20, cache: 8 << 20 };
         let store = transactions::open(Kind::Terrace, dir.path(), memory).unwrap();
         let rows = 20;
         let fill = |t: &dyn Transaction| {

@@ -22,6 +22,11 @@ pub(crate) trait OffsetIndex: Send + Sync {
 
     /// Shows the offsets of up to `rows` keys from `from` on, in order.
     fn scan(&self, from: &[u8], rows: usize, show: &mut dyn FnMut(u64));
+
+    /// Bytes that it takes beside the heap, in persistent memory.
+    fn persistent_bytes(&self) -> u64 {
+        0
+    }
 }
 
 /// Which index.

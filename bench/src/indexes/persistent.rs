@@ -32,4 +32,8 @@ impl OffsetIndex for Kept {
     fn scan(&self, from: &[u8], rows: usize, show: &mut dyn FnMut(u64)) {
         self.index.scan(from, rows, show).expect("mapped memory is read");
     }
+
+    fn persistent_bytes(&self) -> u64 {
+        self.index.bytes()
+    }
 }

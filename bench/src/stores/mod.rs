@@ -40,6 +40,16 @@ pub(crate) trait Store: Send + Sync {
     /// What it is set to, as it was told.
     fn settings(&self) -> String;
 
+    /// How many files its level 0 has, if it is one that piles them up.
+    fn level0_files(&self) -> Result<Option<u64>> {
+        Ok(None)
+    }
+
+    /// Look-ups that each level on disk has answered, from level 1 on; none where it does not say.
+    fn answered(&self) -> Vec<u64> {
+        Vec::new()
+    }
+
     /// Ends the memtable, if the store is one that piles them up.
     fn seal(&self) -> Result<()> {
         Ok(())
@@ -60,6 +70,13 @@ pub(crate) struct Memory {
     pub(crate) cache: u64,
 }
 
+impl Memory {
+    /// All of it.
+    pub(crate) fn all(self) -> u64 {
+        self.write + self.cache
+    }
+}
+
 /// A way to open a store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Kind {
@@ -71,6 +88,8 @@ pub(crate) enum Kind {
     TerraceDelayed,
     /// Terrace, its region in a file, all levels compressed by zstd.
     TerraceZstd,
+    /// Terrace, its region in a file, that writes anew all that a merge touches.
+    TerraceAnew,
     /// RocksDB with its documented defaults.
     RocksDb,
     /// RocksDB with filters, recycled log files, pipelined writes and more background threads.
@@ -101,6 +120,7 @@ impl Kind {
             Kind::TerraceEmulated => "terrace-emulated",
             Kind::TerraceDelayed => "terrace-emu-300ns",
             Kind::TerraceZstd => "terrace-file-zstd",
+            Kind::TerraceAnew => "terrace-file-anew",
             Kind::RocksDb => "rocksdb",
             Kind::RocksDbTuned => "rocksdb-tuned",
             Kind::RocksDbZstd => "rocksdb-zstd",
@@ -117,9 +137,11 @@ impl Kind {
     /// Whether this build has it.
     pub(crate) fn is_built(self) -> bool {
         match self {
-            Kind::Terrace | Kind::TerraceEmulated | Kind::TerraceDelayed | Kind::TerraceZstd => {
-                true
-            }
+            Kind::Terrace
+            | Kind::TerraceEmulated
+            | Kind::TerraceDelayed
+            | Kind::TerraceZstd
+            | Kind::TerraceAnew => true,
             Kind::RocksDb
             | Kind::RocksDbTuned
             | Kind::RocksDbZstd
@@ -134,9 +156,11 @@ impl Kind {
     /// Opens a store in a directory of its own, a new one if there is none.
     pub(crate) fn open(self, dir: &Path, memory: Memory) -> Result<Box<dyn Store>> {
         match self {
-            Kind::Terrace | Kind::TerraceEmulated | Kind::TerraceDelayed | Kind::TerraceZstd => {
-                terrace::open(dir, memory, self)
-            }
+            Kind::Terrace
+            | Kind::TerraceEmulated
+            | Kind::TerraceDelayed
+            | Kind::TerraceZstd
+            | Kind::TerraceAnew => terrace::open(dir, memory, self),
             #[cfg(feature = "peer-rocksdb")]
             Kind::RocksDb
             | Kind::RocksDbTuned

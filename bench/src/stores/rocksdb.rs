@@ -155,6 +155,11 @@ impl Store for Rocks {
         Ok(self.db.flush()?)
     }
 
+    fn level0_files(&self) -> Result<Option<u64>> {
+        let files = self.db.property_value("rocksdb.num-files-at-level0")?;
+        Ok(files.map(|files| files.parse()).transpose()?)
+    }
+
     fn rest(&self) -> Result<()> {
         let mut signs = vec![
             "rocksdb.num-running-flushes",

@@ -51,7 +51,7 @@ impl System {
                 continue;
             }
             if !system.kind.is_built() {
-                report.skipped(&format!("{name} is not built in; see `cargo xtask peers`"));
+                report.not_built(&name);
             } else if system.on_tmpfs && !Path::new(TMPFS).is_dir() {
                 report.skipped(&format!("{name}: {TMPFS} is not there"));
             } else {

@@ -26,18 +26,20 @@ impl Drop for Region {
     }
 }
 
-/// Opens a database with the memory that every store gets.
+/// Opens a database with the memory that every store gets: one limit for the region's image, the
+/// indexes and the cache. An emulated region lies beside it, as persistent memory does.
 pub(super) fn database(
     dir: &Path,
     memory: Memory,
     kind: Kind,
 ) -> Result<(Database, Option<Region>, String)> {
-    let mut options = Options::new().pm_size(memory.write).cache_size(memory.cache);
     let delay = match kind {
         Kind::TerraceEmulated => Some(Duration::ZERO),
         Kind::TerraceDelayed => Some(Duration::from_nanos(300)),
         _ => None,
     };
+    let limit = if delay.is_some() { memory.cache } else { memory.all() };
+    let mut options = Options::new().pm_size(memory.write).memory(limit);
     let region = delay.map(|_| {
         let name = format!("terrace-bench-store-{}", std::process::id());
         let shm = Path::new("/dev/shm");
@@ -49,13 +51,16 @@ pub(super) fn database(
         }
         options = options.mode(Mode::Emulated { delay }).pm_path(&region.0);
     }
-    let mut compression = "default compression";
+    let mut rest = "default compression";
     if kind == Kind::TerraceZstd {
         options = options.compression(Compression::Zstd, Compression::Zstd);
-        compression = "zstd in all levels";
+        rest = "zstd in all levels";
     }
-    let settings =
-        format!("{options:?}, {compression}; indexes over the region's records come on top");
+    if kind == Kind::TerraceAnew {
+        options = options.reuse(false);
+        rest = "default compression, no reuse of extents and blocks";
+    }
+    let settings = format!("{options:?}, {rest}; {limit} bytes of memory in all");
     Ok((options.open(dir.join("db"))?, region, settings))
 }
 
@@ -84,6 +89,12 @@ impl Store for Terrace {
 
     fn settings(&self) -> String {
         self.settings.clone()
+    }
+
+    fn answered(&self) -> Vec<u64> {
+        let tables = self.db.stats().tables;
+        let own = tables.into_iter().find(|table| table.name == "t");
+        own.map_or(Vec::new(), |t| t.levels.iter().map(|level| level.answered).collect())
     }
 
     fn rest(&self) -> Result<()> {

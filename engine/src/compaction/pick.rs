@@ -19,6 +19,10 @@
 //!
 //! At last versions that nobody needs any more (`superseded.rs`).
 //!
+//! An extent that overlaps nothing goes down by its name alone, unless its new level has another
+//! compression: then it is written anew there, or what comes in the order of its keys would stay as
+//! it was in level 1 for good.
+//!
 //! Of all that could go, that goes which has least under it for its bytes; what is read twice as
 //! much is worth a step, so that it stays in level 1. Of equals the one that has been in the
 //! database longest, by its id.
@@ -75,8 +79,12 @@ pub(crate) struct Shape {
 impl Shape {
     /// How extents of a level are laid out, in a table with these options.
     pub(crate) fn format(&self, level: u8, options: TableOptions) -> Format {
-        let compression = if level <= LAYERS { self.compression.0 } else { self.compression.1 };
-        Format::of(options, compression)
+        Format::of(options, self.compression_of(level))
+    }
+
+    /// How blocks of a level are compressed.
+    fn compression_of(&self, level: u8) -> Compression {
+        if level <= LAYERS { self.compression.0 } else { self.compression.1 }
     }
 
     /// Keys before which extents of level `n` are cut, so that what one of them lies over in the
@@ -174,6 +182,16 @@ impl<E: Described> Choice<E> {
         }
     }
 
+    /// The same, written anew where it would come as it is to a level with another compression.
+    fn compressed(self, shape: &Shape) -> Choice<E> {
+        let Choice::Move { table, from, to, extent } = self else { return self };
+        if shape.compression_of(from) == shape.compression_of(to) {
+            return Choice::Move { table, from, to, extent };
+        }
+        let (inputs, overlap, collects) = (vec![(from, vec![extent])], Vec::new(), BTreeSet::new());
+        Choice::Merge { table, inputs, to, overlap, collects }
+    }
+
     /// The extents that leave the layers for a level below.
     pub(crate) fn leaving(&self) -> Vec<E> {
         let (Choice::Move { to, .. } | Choice::Merge { to, .. }) = self;
@@ -235,6 +253,7 @@ pub(crate) fn pick<E: Described>(
         .or_else(|| pick_values(version, shape, now))
         .or_else(|| pick_level(version, shape, now))
         .or_else(|| pick_superseded(version, now))
+        .map(|choice| choice.compressed(shape))
 }
 
 /// What rids the table of most tombstones.

@@ -177,3 +177,6 @@ pub(super) fn spawn_worker(
         }
     })
 }
+
+#[cfg(test)]
+mod tests;

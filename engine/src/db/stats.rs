@@ -14,7 +14,7 @@ use crate::table::TableCore;
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct Stats {
-    /// The persistence mode of the region: `file` or `simulated`.
+    /// The persistence mode of the region: `file`, `dax`, `emulated`, or in tests `simulated`.
     pub mode: &'static str,
     /// How the opening went.
     pub open: OpenStats,

@@ -131,9 +131,40 @@ impl Files for RealFiles {
 
 #[cfg(test)]
 mod tests {
+    use rustix::fs::{OFlags, fcntl_getfl};
     use rustix::io::Errno;
 
     use super::*;
+
+    /// The kernel's own refusal: no file system takes an access at an offset below zero, direct or
+    /// not, so it is refused twice, and from then on there is no direct access.
+    #[test]
+    fn what_the_kernel_refuses_is_tried_through_the_cache() {
+        type Access = fn(&RealFile) -> io::Result<()>;
+        let accesses: [Access; 2] = [
+            |file| file.read_at(&mut [0; 10], 1 << 63).map(drop),
+            |file| file.write_all_at(b"nowhere", 1 << 63),
+        ];
+        for access in accesses {
+            let file = RealFile { file: tempfile::tempfile().unwrap(), is_direct: false.into() };
+            file.write_all_at(&[5; 8192], 0).unwrap();
+            // Where the file system cannot, the file is taken for direct all the same.
+            file.set_direct(true);
+            file.is_direct.store(true, Ordering::Relaxed);
+            let error = access(&file).unwrap_err();
+            assert_eq!(Errno::from_io_error(&error), Some(Errno::INVAL), "{error}");
+            assert!(!file.is_direct(), "it has given up");
+            assert!(
+                !fcntl_getfl(&file.file).unwrap().contains(OFlags::DIRECT),
+                "so has the system"
+            );
+            // No place that direct access could read or write.
+            file.write_all_at(b"abc", 4095).unwrap();
+            let mut found = [0; 5];
+            file.read_exact_at(&mut found, 4094).unwrap();
+            assert_eq!(&found, b"\x05abc\x05");
+        }
+    }
 
     #[test]
     fn a_refused_access_goes_through_the_cache_from_then_on() {

@@ -26,6 +26,7 @@
 
 mod content;
 mod explore;
+mod holds;
 mod lines;
 mod machine;
 mod memory;
@@ -48,6 +49,7 @@ use parking_lot::Mutex;
 use super::files::{File, Files, OpenHow};
 use content::{Content, SECTOR};
 pub use explore::{Explored, Explorer, Moment, Violation};
+pub use holds::HeldSyncs;
 pub use machine::Machine;
 pub(crate) use memory::SimPm;
 use names::Names;
@@ -455,6 +457,8 @@ impl File for SimFile {
     }
 
     fn sync(&self) -> io::Result<()> {
+        let path = self.state.lock().names.of(self.id).map(Path::to_path_buf);
+        self.power.holds.pass(&path.unwrap_or_default());
         self.before(FileChange::Sync);
         self.power.before_step();
         let mut state = self.state.lock();

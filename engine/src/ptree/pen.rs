@@ -1,12 +1,15 @@
-//! How a tree writes: word by word, a line flushed when the pen leaves it.
+//! How a tree writes: word by word, a line flushed when the pen leaves it. A file is sent the whole
+//! node that a line is of, so that what was cleared in it before goes along, in the one sector that
+//! both lie in.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use smallvec::SmallVec;
 
+use super::node::NODE;
 use crate::error::Result;
 use crate::os::sync::optimistic::step;
-use crate::pm::{Dirty, Fenced, Flushed, LINE, Region};
+use crate::pm::{Dirty, Fenced, Flushed, LINE, Region, Span};
 
 /// Collects the stores of one operation on their way to durability.
 #[derive(Debug)]
@@ -41,8 +44,12 @@ impl<'a> Pen<'a> {
 
     #[cfg_attr(any(test, feature = "testing"), track_caller)]
     fn flush(&mut self) {
-        if let Some((_, dirty)) = self.wet.take() {
+        if let Some((line, mut dirty)) = self.wet.take() {
             self.lines.fetch_add(1, Ordering::Relaxed);
+            if !self.region.is_persistent_memory() {
+                let node = Span { at: line * LINE / NODE * NODE, len: NODE };
+                dirty = dirty.join(self.region.rewrite(node));
+            }
             self.flushed.push(self.region.flush(dirty));
         }
     }

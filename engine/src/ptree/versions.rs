@@ -24,7 +24,7 @@ use super::keys::Keys;
 use super::node::Slot;
 use super::range::Chunk;
 use super::refs::{Place, Refs};
-#[cfg(test)]
+#[cfg(any(test, feature = "bench"))]
 use super::stats::Stats;
 use super::tree::Tree;
 use super::unread::Unread;
@@ -108,7 +108,6 @@ impl VersionTree {
     }
 
     /// What it has done and what it takes.
-    #[cfg(test)]
     pub(crate) fn stats(&self) -> Stats {
         let mut stats = self.tree.stats();
         stats.bytes += self.tree.nodes.keys.heap.bytes();

@@ -19,7 +19,7 @@ const DIRECTORY: &str = "TPCC_CHILD_DIRECTORY";
 const ROUND: &str = "TPCC_CHILD_ROUND";
 
 fn open(dir: &Path) -> Box<dyn Transactional> {
-    let memory = Memory { write: 16 << 20, cache: 1 << 20 };
+    let memory = Memory { write: 16 << 20, cache: 16 << 20 };
     transactions::open(Kind::Terrace, dir, memory).unwrap()
 }
 

@@ -134,7 +134,7 @@ mod tests {
     const SCALE: Scale = Scale { warehouses: 2, customers: 9, items: 50 };
 
     fn store(dir: &Path) -> Box<dyn Transactional> {
-        let memory = Memory { write: 16 << 20, cache: 1 << 20 };
+        let memory = Memory { write: 16 << 20, cache: 16 << 20 };
         let store = transactions::open(StoreKind::Terrace, dir, memory).unwrap();
         load::load(&*store, SCALE, 3).unwrap();
         store

@@ -66,6 +66,7 @@ pub(crate) fn measure(text: &str, dir: &Path, report: &mut Report) -> Result<()>
     let device = Device::of(&home.path())?;
     for phase in &cell.phases {
         let before = device.as_ref().map(Device::traffic).transpose()?;
+        let answered = store.answered();
         let written = run(&cell, phase, &*store, &values, &there, report)?;
         let (case, system) = (&phase.case, &cell.system.name());
         if let (Some(device), Some(before)) = (&device, before) {
@@ -80,9 +81,19 @@ pub(crate) fn measure(text: &str, dir: &Path, report: &mut Report) -> Result<()>
             );
             report.add(case, system, "device bytes read", io.read as f64 / MIB, "MiB");
         }
+        let share = of_level1(&answered, &store.answered());
+        report.add(case, system, "level 1 of disk answers", share * 100.0, "%");
         report.add(case, system, "peak memory", peak_memory()? as f64 / MIB, "MiB");
     }
     Ok(())
+}
+
+/// The share of level 1 in what the levels on disk have answered in between; not a number where
+/// they have answered nothing.
+fn of_level1(before: &[u64], after: &[u64]) -> f64 {
+    let earlier = before.iter().copied().chain(std::iter::repeat(0));
+    let new: Vec<u64> = after.iter().zip(earlier).map(|(after, before)| after - before).collect();
+    new.first().copied().unwrap_or(0) as f64 / new.iter().sum::<u64>() as f64
 }
 
 /// Runs a phase: the bytes of keys and values that it wrote.
@@ -114,4 +125,16 @@ fn run(
     }
     report.seen(&phase.case, &cell.system.name(), &seen);
     Ok(seen.operations as f64 * workload.writes() * (8 + cell.value) as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_share_of_level_1_is_of_what_came_in_between() {
+        assert!((of_level1(&[10, 5], &[40, 15]) - 0.75).abs() < 1e-9);
+        assert!((of_level1(&[], &[1, 3]) - 0.25).abs() < 1e-9, "a level that came meanwhile");
+        assert!(of_level1(&[7], &[7]).is_nan() && of_level1(&[], &[]).is_nan());
+    }
 }

@@ -3,7 +3,8 @@
 //!
 //! Two settings. **In memory**: the data fits in what each store may cache. **Larger**: at least
 //! four times as much data as each store's memory for writes and reads together, and turned over
-//! three times, so that what was put off has to be done.
+//! three times, so that what was put off has to be done. At last popular rows are read there: the
+//! share of level 1 in what the levels on disk answer says whether what is hot stays up.
 
 pub(crate) mod cell;
 pub(crate) mod workload;
@@ -160,6 +161,7 @@ fn larger(settings: &Settings, report: &mut Report, system: System) -> Result<()
     let times = if settings.quick { 1.0 } else { 3.0 };
     let turned = if settings.quick { "quick: turned over once" } else { "turned over 3 times" };
     let threads = load.threads.unwrap_or(2);
+    let reads_for = load.time(std::time::Duration::from_secs(if settings.quick { 1 } else { 10 }));
     let mut phases = Vec::new();
     for (workload, own) in chosen(settings, "A") {
         let both = [Distribution::Uniform, own];
@@ -168,9 +170,7 @@ fn larger(settings: &Settings, report: &mut Report, system: System) -> Result<()
             let rest = format!("larger, unsynced ({turned})");
             let until = match workload.writes() > 0.0 {
                 true => End::Turnovers(times),
-                false => {
-                    End::Millis(load.time(std::time::Duration::from_secs(10)).as_millis() as u64)
-                }
+                false => End::Millis(reads_for.as_millis() as u64),
             };
             phases.push(Phase {
                 case: case(&workload, *distribution, &rest),
@@ -181,6 +181,18 @@ fn larger(settings: &Settings, report: &mut Report, system: System) -> Result<()
                 until,
             });
         }
+    }
+    if load.workloads.is_none() && system == System::disk(Kind::Terrace) {
+        // Nothing but reads of what a few keys are popular in: which level answers them.
+        let reads = Workload::of('C');
+        phases.extend(reads.map(|workload| Phase {
+            case: case(&workload, Distribution::Zipfian, "larger, unsynced"),
+            workload,
+            distribution: Distribution::Zipfian,
+            threads,
+            rate: None,
+            until: End::Millis(reads_for.as_millis() as u64),
+        }));
     }
     run(settings, report, system, false, memory, [records; 2], phases)
 }

@@ -488,3 +488,32 @@ fn readers_go_on_while_extents_are_replaced() {
     fixture.set.verify(&mut report);
     assert_eq!(report, []);
 }
+
+/// What comes in the order of its keys overlaps nothing on its way down, and is compressed there
+/// all the same, as blocks say themselves.
+#[test]
+fn each_level_has_its_compression_whatever_the_order_of_keys() {
+    const NONE: u32 = 0;
+    const ZSTD: u32 = 2;
+    let shape = Shape { compression: (Compression::None, Compression::Zstd), ..SHAPE };
+    let fixture = Fixture::new(shape);
+    for lsn in 1..=12 {
+        fixture.visible.raise(lsn);
+        let keys = u16::try_from(lsn).unwrap() * 200..u16::try_from(lsn).unwrap() * 200 + 200;
+        fixture.drain(keys.map(|n| Entry::put(&key(n), lsn, &[7; 300])).collect());
+        fixture.settle();
+    }
+    let version = fixture.set.version(fixture.table).unwrap();
+    let mut seen = [0; 2];
+    for (level, extent) in version.extents() {
+        // Of the header of its first block: checksum, length, compression.
+        let header = fixture.set.store().read(&extent.meta().location, 0, 12).unwrap();
+        let found = u32::from_le_bytes(header[8..].try_into().unwrap());
+        let below = level > LAYERS;
+        assert_eq!(found, if below { ZSTD } else { NONE }, "level {level}: {:?}", extent.meta());
+        seen[usize::from(below)] += 1;
+    }
+    assert!(seen.iter().all(|seen| *seen > 0), "extents of level 1 and below: {seen:?}");
+    assert!(fixture.get(&key(900), 20).is_some());
+    fixture.verify();
+}

@@ -154,6 +154,7 @@ fn check_case(file: &str, case: &str) {
             }
             "readers" => readers = rest.split(' ').map(|lsn| lsn.parse().unwrap()).collect(),
             "rests" => rests = true,
+            "compressed" => shape.compression.1 = Compression::Zstd,
             "busy" => {
                 let (start, end) = rest.split_once('-').unwrap();
                 busy.push(KeyInterval { start: start.into(), end: Some(end.into()) });

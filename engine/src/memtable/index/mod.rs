@@ -24,6 +24,8 @@
 //!    the epoch of a reader who may have seen it. Callers pin across every use of what they found.
 //! 3. No node keeps any part of a record but its offset, and that only until it is removed; all
 //!    other bytes are copies.
+//! 4. What is counted is what is in the tree, to the byte: each node and each copy of bytes from
+//!    when it is made until it is retired.
 
 mod bulk;
 mod cursor;
@@ -284,6 +286,11 @@ impl<R, const L: usize, const I: usize> Index<R, L, I> {
 impl<R, const L: usize, const I: usize> Drop for Index<R, L, I> {
     fn drop(&mut self) {
         self.take_apart(&crossbeam_epoch::pin());
+        let left = self.counts.memory.load(Ordering::Relaxed);
+        debug_assert!(
+            left == size_of::<Inner<L, I>>() || std::thread::panicking(),
+            "invariant 4: {left} bytes are left beside nothing but the root"
+        );
     }
 }
 

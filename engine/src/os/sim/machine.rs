@@ -9,7 +9,7 @@ use super::memory::SimPm;
 use super::pages::Pages;
 use super::power::{Cut, Power};
 use super::seen::ReadLog;
-use super::{ReadFaults, SimFiles, Survive, Trace};
+use super::{HeldSyncs, ReadFaults, SimFiles, Survive, Trace};
 
 /// A machine whose power can be cut.
 ///
@@ -168,6 +168,13 @@ impl Machine {
         log
     }
 
+    /// Asks which lines of the persistent memory were looked at from now on, by their offsets.
+    #[cfg(test)]
+    pub(crate) fn watch_reads(&self) -> impl Fn() -> Vec<u64> + use<> {
+        let log = self.log_reads();
+        move || log.lines().offsets()
+    }
+
     /// Lets reads of files go wrong from now on, or no more; how many did since the last call.
     pub fn fault_reads(&self, faults: Option<ReadFaults>) -> u64 {
         self.files.fault_reads(faults)
@@ -176,6 +183,12 @@ impl Machine {
     /// How many syncs and fences there were.
     pub fn steps(&self) -> u64 {
         self.power().steps()
+    }
+
+    /// Holds up syncs of files whose names end so.
+    #[must_use]
+    pub fn hold_syncs(&self, ending: &str) -> HeldSyncs {
+        self.power().holds.hold(ending)
     }
 
     /// The n-th sync of a file from now fails; what it should have made durable is dropped.

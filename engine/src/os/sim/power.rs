@@ -9,6 +9,7 @@ use std::sync::{Arc, OnceLock, Weak};
 
 use parking_lot::Mutex;
 
+use super::holds::Holds;
 use super::memory::SimPm;
 use super::trace::{Event, FilesThen, Recorder, Site, Trace};
 use super::{Machine, SimFiles, Survive};
@@ -24,6 +25,8 @@ pub(super) struct Power {
     found: Mutex<Option<Machine>>,
     /// The recording of a machine without persistent memory.
     recorder: Mutex<Option<Recorder>>,
+    /// Syncs of files that are held up.
+    pub(super) holds: Arc<Holds>,
 }
 
 /// What ends a run.

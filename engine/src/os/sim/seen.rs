@@ -31,6 +31,12 @@ impl LineSet {
         self.0.get(line / 64).is_some_and(|word| (word >> (line % 64)) & 1 != 0)
     }
 
+    /// Where they begin.
+    #[cfg(test)]
+    pub(super) fn offsets(&self) -> Vec<u64> {
+        self.lines().map(|line| (line * LINE) as u64).collect()
+    }
+
     fn lines(&self) -> impl Iterator<Item = usize> {
         let words = self.0.iter().enumerate();
         words.flat_map(|(n, word)| {

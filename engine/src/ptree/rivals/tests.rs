@@ -1,12 +1,15 @@
 //! Rivals are held against what is right, not against less than they are.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::result::Result;
+use std::time::Duration;
 
 use super::*;
+use crate::options::Mode;
 use crate::os::sim::{Explored, Explorer, Machine, Violation};
 use crate::pm::{PAGE, Region};
 use crate::ptree::tests::support::Chance;
+use crate::ptree::{Options, Policy};
 
 const SEGMENT: u64 = 16 * 1024;
 
@@ -122,4 +125,101 @@ fn the_published_order_of_flushes_loses_entries() {
     let published = Kind::FastFair(DeleteOrder::Published);
     let found = explore(13, published, |tree| assert!(tree.delete(10).unwrap())).unwrap_err();
     assert!(found.what.starts_with("found"), "{found}");
+}
+
+/// Where lines are flushed and nobody waits for them.
+const EMULATED: Mode = Mode::Emulated { delay: Duration::ZERO };
+
+/// Room for a million keys.
+const ROOM: u64 = 64 << 20;
+
+fn ods(policy: Policy) -> (tempfile::TempDir, OdsTree) {
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options::new().mode(EMULATED).size(ROOM).policy(policy);
+    let tree = options.create(dir.path().join("tree")).unwrap();
+    (dir, tree)
+}
+
+/// Unique random keys of 62 bits, as the figure `ods` has them.
+struct Keys {
+    chance: Chance,
+    used: HashSet<u64>,
+}
+
+impl Keys {
+    fn new(seed: u64) -> Keys {
+        Keys { chance: Chance(seed), used: HashSet::new() }
+    }
+
+    fn next(&mut self) -> u64 {
+        loop {
+            let key = (self.chance.next() >> 2) | 1;
+            if self.used.insert(key) {
+                return key;
+            }
+        }
+    }
+
+    fn insert(&mut self, count: usize, tree: &mut dyn PersistentTree) -> Vec<u64> {
+        let keys: Vec<u64> = (0..count).map(|_| self.next()).collect();
+        keys.iter().for_each(|key| tree.insert(*key, *key).unwrap());
+        keys
+    }
+}
+
+/// Lines that inserts and deletes of 50,000 keys flush in a tree of as many.
+fn inserts_and_deletes(seed: u64, tree: &mut dyn PersistentTree) -> [u64; 2] {
+    const KEYS: usize = 50_000;
+    let mut keys = Keys::new(seed);
+    let warm = keys.insert(KEYS, tree);
+    let before = tree.lines();
+    keys.insert(KEYS, tree);
+    let inserted = tree.lines();
+    warm.iter().for_each(|key| assert!(tree.delete(*key).unwrap()));
+    [inserted - before, tree.lines() - inserted]
+}
+
+/// The counts of the figure `ods`: inserts flush as many lines as FAST&FAIR's and as the source
+/// has, deletes one each, and two for each empty leaf that is unlinked: its parent's and its
+/// neighbour's.
+#[test]
+fn lines_are_as_many_as_the_source_says() {
+    for seed in 1..=3 {
+        let (_dir, mut tree) = ods(Policy::OneDirection);
+        let [inserts, deletes] = inserts_and_deletes(seed, &mut tree);
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("tree");
+        let ground = Ground::create(&path, ROOM, EMULATED, FastFair::NODE).unwrap();
+        let mut rival = FastFair::create(ground, DeleteOrder::Safe).unwrap();
+        let [of_rival, more] = inserts_and_deletes(seed, &mut rival);
+        assert_eq!(inserts, of_rival, "seed {seed}");
+        assert!(inserts.abs_diff(156_600) <= 1_566, "seed {seed}: {inserts} lines");
+        let unlinks = tree.stats().unlinks;
+        assert!(unlinks > 0 && more > deletes * 3 / 2, "seed {seed}: {more} for {deletes}");
+        assert_eq!(deletes, 50_000 + 2 * unlinks, "seed {seed}: {unlinks} unlinks");
+    }
+}
+
+/// Past the source: of one insert, one delete and three searches in five, the default policy
+/// flushes at least 5 % fewer lines.
+#[test]
+fn the_nearest_hole_takes_fewer_lines() {
+    let is_long = std::env::var_os("TERRACE_LONG").is_some();
+    let (warm, operations) = if is_long { (500_000, 100_000) } else { (100_000, 20_000) };
+    let lines = |policy| {
+        let ((_dir, mut tree), mut keys) = (ods(policy), Keys::new(1));
+        let mut live = keys.insert(warm, &mut tree);
+        let before = tree.stats().lines;
+        for _ in 0..operations {
+            let at = keys.chance.below(live.len() as u64) as usize;
+            match keys.chance.below(5) {
+                0 => live.extend(keys.insert(1, &mut tree)),
+                1 => assert!(OdsTree::delete(&tree, live.swap_remove(at)).unwrap().is_some()),
+                _ => assert_eq!(OdsTree::get(&tree, live[at]).unwrap(), Some(live[at])),
+            }
+        }
+        tree.stats().lines - before
+    };
+    let [nearest, one_direction] = [Policy::Nearest, Policy::OneDirection].map(lines);
+    assert!(nearest * 100 <= one_direction * 95, "{nearest} and {one_direction} lines");
 }

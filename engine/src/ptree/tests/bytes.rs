@@ -9,27 +9,30 @@ use super::super::format::Shape;
 use super::super::options::{BYTES, entries};
 use super::super::tree::Tree;
 use super::super::{BytesTree, Options, Policy};
-use super::support::{Chance, Map, POLICIES, check_shape, content};
+use super::support::{Chance, Map, POLICIES, check_shape, content, region};
 use crate::alloc::Segments;
 use crate::error::ErrorKind;
 use crate::options::Mode;
 use crate::os::sim::{Machine, Survive};
-use crate::pm::Region;
 
 pub(super) type Model = BTreeMap<Vec<u8>, Vec<u8>>;
 
 /// An empty tree in so many segments of 4 KiB.
 pub(super) fn create(segments: u64, policy: Policy) -> (Machine, BytesTree) {
-    let machine = Machine::with_memory();
+    create_on(Machine::with_memory(), segments, policy)
+}
+
+/// The same on a machine that has none.
+pub(super) fn create_on(machine: Machine, segments: u64, policy: Policy) -> (Machine, BytesTree) {
     let shape = Shape { kind: BYTES, segment: 4 << 10, segments };
-    let region = Region::of_machine(&machine, shape.region_len()).unwrap();
+    let region = region(&machine, Some(shape.region_len())).unwrap();
     let keys = |segments: &Arc<dyn Segments>| entries(&region, segments);
     let tree = Tree::format(&region, shape, keys, policy).unwrap();
     (machine, BytesTree::new(tree, None))
 }
 
 pub(super) fn open(machine: &Machine, policy: Policy) -> Result<BytesTree, String> {
-    let region = Region::of_machine(machine, 0).map_err(|e| e.to_string())?;
+    let region = region(machine, None).map_err(|e| e.to_string())?;
     let keys = |segments: &Arc<dyn Segments>| entries(&region, segments);
     let tree = Tree::open(&region, BYTES, keys, policy).map_err(|e| e.to_string())?;
     Ok(BytesTree::new(tree, None))

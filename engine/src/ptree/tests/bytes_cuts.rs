@@ -1,8 +1,8 @@
 //! Power cuts before every store, flush and fence of every operation on a tree of byte strings.
 
 use super::super::{BytesTree, Policy};
-use super::bytes::{Model, create, key, open};
-use super::support::{self, Chance, POLICIES, check_shape, content};
+use super::bytes::{Model, create, create_on, key, open};
+use super::support::{self, Chance, MACHINES, POLICIES, Told, check_shape, content, everywhere};
 use crate::os::sim::{Explored, Explorer, Machine, Survive, Violation};
 
 type Act<'a> = &'a dyn Fn(&BytesTree, &mut Model);
@@ -61,8 +61,8 @@ fn delete(n: u64) -> impl Fn(&BytesTree, &mut Model) {
 }
 
 /// A tree of the keys of these numbers.
-fn filled(policy: Policy, keys: impl Iterator<Item = u64>) -> (Machine, Model) {
-    let (machine, tree) = create(24, policy);
+fn filled(machine: Machine, policy: Policy, keys: impl Iterator<Item = u64>) -> (Machine, Model) {
+    let (machine, tree) = create_on(machine, 24, policy);
     let mut model = Model::new();
     keys.for_each(|n| insert(n, n as usize % 70)(&tree, &mut model));
     (machine, model)
@@ -70,9 +70,9 @@ fn filled(policy: Policy, keys: impl Iterator<Item = u64>) -> (Machine, Model) {
 
 #[test]
 fn one_leaf() {
-    for policy in POLICIES {
+    for (on, policy) in everywhere() {
         let mut explored = Explored::default();
-        let (machine, model) = filled(policy, 0..9);
+        let (machine, model) = filled(on(), policy, 0..9);
         for n in [0, 3, 4, 8, 9, 11, 17] {
             // Those that are there are replaced, by one word.
             let act = insert(n, 90);
@@ -82,15 +82,16 @@ fn one_leaf() {
                 explored.absorb(&explore("delete", (&machine, policy), &model, &act).unwrap());
             }
         }
-        assert!(explored.checked > 150, "{explored:?}");
+        let least = if machine.memory().is_some() { 150 } else { 40 };
+        assert!(explored.checked > least, "{explored:?}");
     }
 }
 
 #[test]
 fn splits() {
-    for policy in POLICIES {
+    for (on, policy) in everywhere() {
         let mut chance = Chance(5);
-        let (machine, tree) = create(40, policy);
+        let (machine, tree) = create_on(on(), 40, policy);
         let (mut model, mut seen) = (Model::new(), [0; 2]);
         while seen.iter().any(|seen| *seen < 2) {
             // Alike in the first bytes, so that bounds lie in entries, or not.
@@ -109,9 +110,9 @@ fn splits() {
 
 #[test]
 fn empty_leaves_on_their_way_out() {
-    for policy in POLICIES {
+    for (on, policy) in everywhere() {
         let alike = |n: u64| n * 5 + 1;
-        let (machine, mut model) = filled(policy, (100..200).map(alike));
+        let (machine, mut model) = filled(on(), policy, (100..200).map(alike));
         let tree = open(&machine, policy).unwrap();
         let mut unlinked = 0;
         for n in (100..180).map(alike) {
@@ -131,25 +132,27 @@ fn empty_leaves_on_their_way_out() {
 #[test]
 fn bulk_loads() {
     let policy = Policy::Nearest;
-    let (machine, tree) = create(30, policy);
-    drop(tree);
-    let mut tree = open(&machine, policy).unwrap();
-    let model: Model = (0..60).map(|n| (key(n), vec![1; 5])).collect();
-    machine.record();
-    tree.bulk_load(&model).unwrap();
-    machine.mark();
-    let explorer = Explorer::new("bulk load", 1).most(6);
-    let explored = explorer.explore(&machine.recorded().unwrap(), |found, moment| {
-        let mut tree = open(found, policy)?;
-        let now = content(&tree)?;
-        if now != model && (!now.is_empty() || moment.acknowledged > 0) {
-            return Err(format!("found {} of {}", now.len(), model.len()));
-        }
-        tree.reclaim().map_err(|e| e.to_string())?;
-        let insert = |n| tree.insert(key(n), "1").map(drop);
-        (0..50).try_for_each(insert).map_err(|e| e.to_string())
-    });
-    assert!(explored.unwrap().moments > 100);
+    for (on, moments) in MACHINES.into_iter().zip([100, 4]) {
+        let (machine, tree) = create_on(on(), 30, policy);
+        drop(tree);
+        let mut tree = open(&machine, policy).unwrap();
+        let model: Model = (0..60).map(|n| (key(n), vec![1; 5])).collect();
+        machine.record();
+        tree.bulk_load(&model).unwrap();
+        machine.mark();
+        let explorer = Explorer::new("bulk load", 1).most(6);
+        let explored = explorer.explore(&machine.recorded().unwrap(), |found, moment| {
+            let mut tree = open(found, policy)?;
+            let now = content(&tree)?;
+            if now != model && (!now.is_empty() || moment.acknowledged > 0) {
+                return Err(format!("found {} of {}", now.len(), model.len()));
+            }
+            tree.reclaim().map_err(|e| e.to_string())?;
+            let insert = |n| tree.insert(key(n), "1").map(drop);
+            (0..50).try_for_each(insert).map_err(|e| e.to_string())
+        });
+        assert!(explored.unwrap().moments > moments);
+    }
 }
 
 /// What a split has moved is cleared where it was before the entries it led to can be freed. Were
@@ -180,43 +183,67 @@ fn memory_that_is_used_again_brings_no_slot_back_to_life() {
     }
 }
 
+/// The keys that a thread deletes, or gives themselves for values: how they end says whose they
+/// are.
+fn calls(thread: usize) -> Vec<(Vec<u8>, bool)> {
+    let mut chance = Chance(thread as u64);
+    let mut key = || [key(chance.below(40)), vec![b'+', thread as u8]].concat();
+    (0..14).map(|n| (key(), n % 3 < 2)).collect()
+}
+
+/// What the keys of a thread hold before and after each of its calls.
+fn states(thread: usize) -> Vec<Model> {
+    let mut states = vec![Model::new()];
+    for (key, inserts) in calls(thread) {
+        let mut state = states[states.len() - 1].clone();
+        match inserts {
+            true => state.insert(key.clone(), key),
+            false => state.remove(&key),
+        };
+        states.push(state);
+    }
+    states
+}
+
 #[test]
 fn two_threads_cut_anywhere() {
-    for policy in POLICIES {
-        let (machine, tree) = create(30, policy);
+    for (on, policy) in everywhere() {
+        let (machine, tree) = create_on(on(), 30, policy);
         let mut base = Model::new();
         (0..40).for_each(|n| insert(n, 4)(&tree, &mut base));
+        let told = Told::new(&machine);
         machine.record();
         std::thread::scope(|scope| {
-            for thread in 1..3u64 {
-                let tree = &tree;
+            for thread in 0..2 {
+                let (tree, told) = (&tree, &told);
                 scope.spawn(move || {
-                    let mut chance = Chance(thread);
-                    for n in 0..14 {
-                        let key = [key(chance.below(40)), format!("+{thread}").into_bytes()];
-                        let key = key.concat();
-                        match n % 3 {
-                            2 => drop(tree.delete(&key).unwrap()),
-                            _ => drop(tree.insert(&key, &key).unwrap()),
+                    for (key, inserts) in calls(thread) {
+                        match inserts {
+                            true => drop(tree.insert(&key, &key).unwrap()),
+                            false => drop(tree.delete(&key).unwrap()),
                         }
+                        told.note(thread);
                     }
                 });
             }
         });
+        let states = [0, 1].map(states);
+        let owner = |key: &Vec<u8>| match key[..] {
+            [.., b'+', thread @ 0..2] => Some(usize::from(thread)),
+            _ => None,
+        };
         let explorer = Explorer::new("two threads", 1).most(3);
-        let explored = explorer.explore(&machine.recorded().unwrap(), |found, _| {
+        let explored = explorer.explore(&machine.recorded().unwrap(), |found, moment| {
             let mut tree = open(found, policy)?;
             let now = content(&tree)?;
-            if let Some(lost) = base.iter().find(|(key, value)| now.get(*key) != Some(value)) {
-                return Err(format!("{lost:?} is lost"));
-            }
-            let strange = now.iter().find(|(k, v)| !base.contains_key(*k) && k != v);
-            if let Some(strange) = strange {
-                return Err(format!("found {strange:?}"));
+            told.check::<BytesTree>(moment, &now, &states, owner)?;
+            let untouched = now.iter().filter(|(key, _)| owner(key).is_none());
+            if !untouched.eq(&base) {
+                return Err(format!("of {base:?} there is {now:?}"));
             }
             check_shape(&tree.tree);
             tree.reclaim().map(drop).map_err(|e| e.to_string())
         });
-        assert!(explored.unwrap().moments > 100);
+        assert!(explored.unwrap().moments > 50);
     }
 }

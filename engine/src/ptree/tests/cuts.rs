@@ -1,7 +1,10 @@
-//! Power cuts before every store, flush and fence of every operation.
+//! Power cuts before every store, flush and fence of every operation, and in `file` mode before
+//! every write and sync.
 
 use super::super::{OdsTree, Policy};
-use super::support::{self, Chance, Model, POLICIES, check_shape, content, create, open};
+use super::support::{
+    self, Chance, MACHINES, Model, POLICIES, check_shape, content, create_on, everywhere, open,
+};
 use crate::os::sim::{Explored, Explorer, Machine, Survive, Violation};
 
 /// One operation on a tree and its model.
@@ -66,9 +69,14 @@ fn delete(key: u64) -> impl Fn(&OdsTree, &mut Model) {
     move |tree, model| assert_eq!(tree.delete(key).unwrap(), model.remove(&key))
 }
 
-/// A tree of so many nodes at most, with these keys in this order.
-fn filled(nodes: u64, policy: Policy, keys: impl Iterator<Item = u64>) -> (Machine, Model) {
-    let (machine, tree) = create(nodes, policy);
+/// A tree of so many nodes at most on an empty machine, with these keys in this order.
+fn filled(
+    machine: Machine,
+    nodes: u64,
+    policy: Policy,
+    keys: impl Iterator<Item = u64>,
+) -> (Machine, Model) {
+    let (machine, tree) = create_on(machine, nodes, policy);
     let mut model = Model::new();
     for key in keys {
         insert(key, key % 2)(&tree, &mut model);
@@ -78,10 +86,10 @@ fn filled(nodes: u64, policy: Policy, keys: impl Iterator<Item = u64>) -> (Machi
 
 #[test]
 fn one_leaf_at_every_place() {
-    for policy in POLICIES {
+    for (on, policy) in everywhere() {
         let mut explored = Explored::default();
         for n in [0, 1, 2, 5, 9, 12] {
-            let (machine, model) = filled(15, policy, (1..=n).map(|key| key * 10));
+            let (machine, model) = filled(on(), 15, policy, (1..=n).map(|key| key * 10));
             for place in 0..=n {
                 let act = insert(place * 10 + 5, 1);
                 explored.absorb(&explore("insert", (&machine, policy), &model, &act).unwrap());
@@ -93,16 +101,17 @@ fn one_leaf_at_every_place() {
                 }
             }
         }
-        assert!(explored.checked > 500 && explored.sampled == 0, "{explored:?}");
+        let least = if on().memory().is_some() { 500 } else { 150 };
+        assert!(explored.checked > least && explored.sampled == 0, "{explored:?}");
     }
 }
 
 #[test]
 fn leaves_with_holes() {
-    for policy in POLICIES {
+    for (on, policy) in everywhere() {
         for seed in 0..20 {
             let mut chance = Chance(seed);
-            let (machine, mut model) = filled(15, policy, (1..=13).map(|key| key * 10));
+            let (machine, mut model) = filled(on(), 15, policy, (1..=13).map(|key| key * 10));
             let tree = open(&machine, policy).unwrap();
             for _ in 0..1 + chance.below(9) {
                 let key = (1 + chance.below(13)) * 10;
@@ -120,7 +129,8 @@ fn leaves_with_holes() {
 #[test]
 fn shifts_need_the_order_within_a_line() {
     for policy in POLICIES {
-        let (machine, model) = filled(15, policy, (1..=9).map(|key| key * 10));
+        let memory = Machine::with_memory();
+        let (machine, model) = filled(memory, 15, policy, (1..=9).map(|key| key * 10));
         machine.arm();
         let act = insert(15, 1);
         let found = explore("insert", (&machine, policy), &model, &act).unwrap_err();
@@ -131,9 +141,9 @@ fn shifts_need_the_order_within_a_line() {
 /// Splits of leaves, of the root and of inner nodes; each with what comes before.
 #[test]
 fn splits_at_every_level() {
-    for policy in POLICIES {
+    for (on, policy) in everywhere() {
         let mut chance = Chance(5);
-        let (machine, tree) = create(60, policy);
+        let (machine, tree) = create_on(on(), 60, policy);
         let (mut model, mut seen) = (Model::new(), [0; 3]);
         let mut sampled = 0;
         while seen[2] < 2 {
@@ -152,30 +162,32 @@ fn splits_at_every_level() {
             let explored = explore("split", (&before, policy), &old, &insert(key, 0)).unwrap();
             sampled += explored.sampled;
         }
-        assert!(seen[1] > 0 && sampled > 0, "{seen:?}");
+        assert!(seen[1] > 0 && (sampled > 0 || machine.memory().is_none()), "{seen:?}");
     }
 }
 
 #[test]
 fn compactions() {
     let policy = Policy::OneDirection;
-    let (machine, mut model) = filled(15, policy, (1..=13).map(|key| key * 10));
-    let tree = open(&machine, policy).unwrap();
-    for key in [10, 20, 50, 60, 90] {
-        delete(key)(&tree, &mut model);
+    for (on, least) in MACHINES.into_iter().zip([30, 2]) {
+        let (machine, mut model) = filled(on(), 15, policy, (1..=13).map(|key| key * 10));
+        let tree = open(&machine, policy).unwrap();
+        for key in [10, 20, 50, 60, 90] {
+            delete(key)(&tree, &mut model);
+        }
+        let act = insert(135, 1);
+        let before = tree.stats().compactions;
+        let explored = explore("compaction", (&machine, policy), &model, &act).unwrap();
+        act(&tree, &mut model);
+        assert_eq!(tree.stats().compactions, before + 1);
+        assert!(explored.checked > least, "{explored:?}");
     }
-    let act = insert(135, 1);
-    let before = tree.stats().compactions;
-    let explored = explore("compaction", (&machine, policy), &model, &act).unwrap();
-    act(&tree, &mut model);
-    assert_eq!(tree.stats().compactions, before + 1);
-    assert!(explored.checked > 30, "{explored:?}");
 }
 
 #[test]
 fn empty_leaves_on_their_way_out() {
-    for policy in POLICIES {
-        let (machine, mut model) = filled(60, policy, (1..=100).map(|key| key * 10));
+    for (on, policy) in everywhere() {
+        let (machine, mut model) = filled(on(), 60, policy, (1..=100).map(|key| key * 10));
         let tree = open(&machine, policy).unwrap();
         let mut unlinked = 0;
         for key in (10..=800).step_by(10) {
@@ -194,10 +206,30 @@ fn empty_leaves_on_their_way_out() {
     }
 }
 
+/// Bug: in a file, keys that were deleted were there again after a restart. Cause: when a leaf
+/// goes, its left neighbour's holes are cleared before that leaf's keys become its own; in a file
+/// that was ordered, and nobody wrote it. Fix: a write to a file has the whole node.
+#[test]
+fn deleted_keys_stay_deleted_in_a_file_when_a_neighbour_goes() {
+    for policy in POLICIES {
+        let keys = (1..=100).map(|key| key * 10);
+        let (machine, mut model) = filled(Machine::with_files(), 60, policy, keys);
+        let tree = open(&machine, policy).unwrap();
+        while tree.stats().unlinks < 3 {
+            let key = *model.keys().next().unwrap();
+            delete(key)(&tree, &mut model);
+            for survive in [Survive::Nothing, Survive::Everything] {
+                let found = open(&machine.crash(survive), policy).unwrap();
+                assert_eq!(content(&found).unwrap(), model, "after the end of {key}");
+            }
+        }
+    }
+}
+
 #[test]
 fn bulk_loads() {
-    for policy in POLICIES {
-        let (machine, tree) = create(60, policy);
+    for (on, policy) in everywhere() {
+        let (machine, tree) = create_on(on(), 60, policy);
         drop(tree);
         let copy = machine.kill();
         let mut tree = open(&copy, policy).unwrap();
@@ -216,15 +248,16 @@ fn bulk_loads() {
             tree.reclaim().map_err(|e| e.to_string())?;
             (0..50).try_for_each(|key| tree.insert(key * 3, 1).map(drop)).map_err(|e| e.to_string())
         });
-        assert!(explored.unwrap().moments > 100);
+        let least = if machine.memory().is_some() { 100 } else { 4 };
+        assert!(explored.unwrap().moments > least);
     }
 }
 
 /// Cuts in the first touch of what an earlier cut has left.
 #[test]
 fn a_second_cut_while_the_first_is_cleared_up() {
-    for policy in POLICIES {
-        let (machine, mut model) = filled(60, policy, (1..=13).map(|key| key * 10));
+    for (on, policy) in everywhere() {
+        let (machine, mut model) = filled(on(), 60, policy, (1..=13).map(|key| key * 10));
         let tree = open(&machine, policy).unwrap();
         let mut repairs = 0;
         for seed in 0..60 {
@@ -249,7 +282,8 @@ fn a_second_cut_while_the_first_is_cleared_up() {
             });
             explored.unwrap();
         }
-        assert!(repairs > 0, "some cut leaves something to clear");
+        let sectors = machine.memory().is_none();
+        assert!(repairs > 0 || sectors, "some cut leaves something to clear");
         delete(10)(&tree, &mut model);
     }
 }

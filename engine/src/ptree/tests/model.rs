@@ -1,5 +1,8 @@
 //! Random operations against a sorted map.
 
+use std::collections::BTreeSet;
+
+use super::super::node::NODE;
 use super::super::{OdsTree, Policy};
 use super::support::{Chance, Model, POLICIES, check_shape, content, create, lives, open};
 use crate::error::ErrorKind;
@@ -160,4 +163,35 @@ fn inserts_in_order_fill_nodes_as_the_policy_says() {
     (0..200).for_each(|key| assert_eq!(tree.insert(key, key).unwrap(), None));
     let full = lives(&tree.tree).iter().filter(|live| live.count() == 6).count();
     assert!(full > 25, "the left half of a split keeps six");
+}
+
+/// An opening takes no longer for a larger tree: of the memory it looks at the fixed part, the
+/// header of each segment and the root's entry in its pool, and at no node.
+#[test]
+fn an_opening_reads_no_node() {
+    let opening = |keys: u64| {
+        // As many segments, whatever is in them.
+        let (machine, tree) = create(2000, Policy::Nearest);
+        (0..keys).for_each(|key| assert_eq!(tree.insert(key, key).unwrap(), None));
+        let mut nodes = BTreeSet::new();
+        tree.tree.visit(|node, _| {
+            nodes.insert(node.at);
+        });
+        drop(tree);
+        let copy = machine.kill();
+        let read = copy.watch_reads();
+        let tree = open(&copy, Policy::Nearest).unwrap();
+        let lines = read();
+        for line in &lines {
+            let node = nodes.range(..=line).next_back().filter(|node| **node + NODE > *line);
+            assert_eq!(node, None, "line {line:#x} of a tree of {keys} keys was read");
+        }
+        assert_eq!(tree.get(keys - 1).unwrap(), Some(keys - 1));
+        let more = read();
+        assert!(more.iter().any(|line| nodes.contains(line)), "then nodes are: {more:x?}");
+        (lines.len(), nodes.len())
+    };
+    let (small, large) = (opening(1), opening(12_000));
+    assert!(small.1 == 1 && large.1 > 900, "{small:?} and {large:?}");
+    assert_eq!(small.0, large.0, "lines that were read");
 }

@@ -2,6 +2,10 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
+use std::path::Path;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use super::super::format::Shape;
 use super::super::keys::{Fixed, Keys};
@@ -9,10 +13,20 @@ use super::super::node::{Live, SLOTS, Slot};
 use super::super::options::FIXED;
 use super::super::tree::Tree;
 use super::super::{OdsTree, Policy};
-use crate::os::sim::{Explored, Explorer, Machine, Violation};
-use crate::pm::Region;
+use crate::options::Mode;
+use crate::os::Files;
+use crate::os::sim::{Explored, Explorer, Machine, Moment, Violation};
+use crate::pm::{Media, Region};
 
 pub(super) const POLICIES: [Policy; 2] = [Policy::Nearest, Policy::OneDirection];
+
+/// Machines that trees are cut on: with persistent memory, and with files alone (`file` mode).
+pub(super) const MACHINES: [fn() -> Machine; 2] = [Machine::with_memory, Machine::with_files];
+
+/// Each policy on each machine.
+pub(super) fn everywhere() -> impl Iterator<Item = (fn() -> Machine, Policy)> + Clone {
+    MACHINES.into_iter().flat_map(|machine| POLICIES.map(|policy| (machine, policy)))
+}
 
 pub(super) type Model = BTreeMap<u64, u64>;
 
@@ -33,18 +47,40 @@ impl Chance {
     }
 }
 
+/// The region of a machine: its persistent memory, or a file where it has none; made of zeros, so
+/// many of them, where there is none yet.
+pub(super) fn region(machine: &Machine, len: Option<u64>) -> crate::error::Result<Arc<Region>> {
+    if machine.memory().is_some() {
+        return Region::of_machine(machine, len.unwrap_or(0));
+    }
+    let (files, path): (Arc<dyn Files>, _) = (machine.files(), Path::new("/region"));
+    let (media, len) = match len {
+        Some(len) => {
+            let media = Media::create(&files, path, len, Mode::File)?;
+            files.sync_directory(Path::new("/")).unwrap();
+            (media, len)
+        }
+        None => Media::open(&files, path, false, Mode::File)?,
+    };
+    Ok(Arc::new(Region::new(media, path, len)?))
+}
+
 /// An empty tree with room for about `nodes` nodes.
 pub(super) fn create(nodes: u64, policy: Policy) -> (Machine, OdsTree) {
-    let machine = Machine::with_memory();
+    create_on(Machine::with_memory(), nodes, policy)
+}
+
+/// The same on a machine that has none.
+pub(super) fn create_on(machine: Machine, nodes: u64, policy: Policy) -> (Machine, OdsTree) {
     let segment = 4096 * (nodes / 15 + 1);
     let shape = Shape { kind: FIXED, segment, segments: 1 };
-    let region = Region::of_machine(&machine, shape.region_len()).unwrap();
+    let region = region(&machine, Some(shape.region_len())).unwrap();
     let tree = Tree::format(&region, shape, |_| Fixed, policy).unwrap();
     (machine, OdsTree::new(tree, None))
 }
 
 pub(super) fn open(machine: &Machine, policy: Policy) -> Result<OdsTree, String> {
-    let region = Region::of_machine(machine, 0).map_err(|e| e.to_string())?;
+    let region = region(machine, None).map_err(|e| e.to_string())?;
     let tree = Tree::open(&region, FIXED, |_| Fixed, policy).map_err(|e| e.to_string())?;
     Ok(OdsTree::new(tree, None))
 }
@@ -137,6 +173,52 @@ pub(super) fn explore<M: Map>(
         }
         go_on(found, &mut tree, now, policy)
     })
+}
+
+/// What threads were told while a machine recorded: whose call returned, in the order of the marks.
+pub(super) struct Told<'m> {
+    machine: &'m Machine,
+    order: Mutex<Vec<usize>>,
+}
+
+impl Told<'_> {
+    pub(super) fn new(machine: &Machine) -> Told<'_> {
+        Told { machine, order: Mutex::default() }
+    }
+
+    /// A call of `thread` returned.
+    pub(super) fn note(&self, thread: usize) {
+        let mut order = self.order.lock();
+        order.push(thread);
+        self.machine.mark();
+    }
+
+    /// What each thread was told is there: its keys hold what they held after its last call that
+    /// had returned, or after the one that was under way. `states` has that for each thread, from
+    /// before its first call on; `owner` says whose a key is.
+    pub(super) fn check<M: Map>(
+        &self,
+        moment: Moment,
+        now: &Content<M>,
+        states: &[Vec<Content<M>>],
+        owner: impl Fn(&M::Key) -> Option<usize>,
+    ) -> Result<(), String> {
+        let order = self.order.lock();
+        for (thread, states) in states.iter().enumerate() {
+            let returned = order[..moment.acknowledged].iter().filter(|t| **t == thread).count();
+            let own = now.iter().filter(|(key, _)| owner(key) == Some(thread));
+            let own: Content<M> = own.map(|(key, value)| (key.clone(), value.clone())).collect();
+            let next = (returned + 1).min(states.len() - 1);
+            if own != states[returned] && own != states[next] {
+                let expected = &states[returned];
+                return Err(format!(
+                    "thread {thread} was told of {returned} calls, which leave {expected:?}, and \
+                     there is {own:?}"
+                ));
+            }
+        }
+        Ok(())
+    }
 }
 
 /// The invariants of the tree, where nothing is under way.

@@ -162,6 +162,28 @@ fn a_file_without_extents_goes_and_its_number_is_not_used_again() {
 }
 
 #[test]
+fn a_store_of_a_tib_has_few_files_and_a_descriptor_for_each() {
+    const TIB: u64 = 1 << 40;
+    const PIECE: u32 = 64 << 20;
+    let files = SimFiles::new();
+    let store = sim_store(&files, &[]).unwrap();
+    let mut taken = Vec::new();
+    let mut most = 0;
+    while store.space().taken_bytes < TIB {
+        taken.push(store.reserve(PIECE).unwrap().keep());
+        let space = store.space();
+        assert_eq!(store.handles.read().len() as u64, space.files);
+        // One a GiB as long as it is small, then fewer and fewer.
+        assert!(space.files <= 1 + space.file_bytes.div_ceil(GIB), "{space:?}");
+        most = most.max(space.files);
+    }
+    let space = store.space();
+    assert!(most < 100 && space.file_bytes < TIB + TIB / 64, "{most} files: {space:?}");
+    let found = sim_store(&files, &taken).unwrap();
+    assert_eq!((found.space(), found.handles.read().len() as u64), (space, space.files));
+}
+
+#[test]
 fn a_promise_is_kept_and_the_rest_of_it_comes_back() {
     let files = SimFiles::new();
     let store = sim_store(&files, &[]).unwrap();

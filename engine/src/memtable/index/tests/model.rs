@@ -140,6 +140,62 @@ fn remove_and_get() {
     });
 }
 
+/// A key gets a second version, which splits its leaf; meanwhile the first is moved to another
+/// place and pruned, in whatever order. Who removes it is given the offset that it has by then.
+#[test]
+fn a_version_is_moved_while_it_is_pruned() {
+    explore(|| {
+        let (slab, index) = filled(&["a", "c"]);
+        let [from, to] = [(); 2].map(|()| slab.add(b"b", 1));
+        index.insert(b"b", 1, from);
+        let mover = {
+            let (slab, index) = (Arc::clone(&slab), Arc::clone(&index));
+            thread::spawn(move || {
+                let moved = index.relocate(b"b", 1, from, to);
+                if moved {
+                    slab.reuse(from);
+                }
+                assert!(!index.relocate(b"b", 1, from, to), "it is there no more");
+                moved
+            })
+        };
+        let pruner = {
+            let (slab, index) = (Arc::clone(&slab), Arc::clone(&index));
+            thread::spawn(move || {
+                index.insert(b"b", 2, slab.add(b"b", 2));
+                let (seq, at) = index.get(b"b", 1).expect("only this thread removes it");
+                assert!(seq == 1 && (at == from || at == to), "version {seq} at {at}");
+                let removed = index.remove(b"b", 1).expect("only this thread removes it");
+                slab.reuse(removed);
+                removed
+            })
+        };
+        let newest = index.get(b"b", LSN_MAX).expect("one version or the other is there");
+        assert!([(1, from), (1, to)].contains(&newest) || newest.0 == 2, "{newest:?}");
+        check_versions(&slab, &index);
+        let (moved, removed) = (mover.join().unwrap(), pruner.join().unwrap());
+        assert_eq!(removed, if moved { to } else { from });
+        assert_eq!(index.get(b"b", 1), None);
+        assert_eq!(index.get(b"b", LSN_MAX).map(|(seq, _)| seq), Some(2));
+        assert_eq!(keys(&slab, &index, true), ["a", "b", "c"]);
+    });
+}
+
+/// All versions, by key and the newest first, with those that stay.
+fn check_versions(slab: &Slab, index: &Tiny) {
+    let mut cursor = index.cursor();
+    cursor.seek(b"", LSN_MAX);
+    let mut seen = Vec::new();
+    while let Some((seq, at)) = cursor.version() {
+        seen.push((slab.locate(at).0.to_vec(), std::cmp::Reverse(seq)));
+        cursor.next();
+    }
+    assert!(seen.is_sorted_by(|a, b| a < b), "{seen:?}");
+    for key in [b"a", b"c"] {
+        assert!(seen.iter().any(|(seen, _)| seen == key), "{key:?} is missing in {seen:?}");
+    }
+}
+
 /// An end of the tree goes while a cursor leaves it, so that its neighbour, a few levels up, takes
 /// over its range; what is then put there does not follow what the cursor has shown.
 #[test]

@@ -1,0 +1,80 @@
+//! Syncs that a test holds up, so that it sees what goes on meanwhile.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+
+/// A sync goes on after so long, whatever the test does: it then fails instead of waiting for ever.
+const LONGEST: Duration = Duration::from_secs(60);
+
+/// Which syncs are held up, and how many there are.
+#[derive(Debug, Default)]
+pub(super) struct Holds {
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    /// How the names of their files end.
+    ending: Option<String>,
+    held: usize,
+}
+
+impl State {
+    fn holds(&self, path: &Path) -> bool {
+        let name = path.to_string_lossy();
+        self.ending.as_ref().is_some_and(|ending| name.ends_with(ending))
+    }
+}
+
+impl Holds {
+    /// Holds up all syncs of files whose names end so.
+    pub(super) fn hold(self: &Arc<Self>, ending: &str) -> HeldSyncs {
+        self.state.lock().ending = Some(ending.to_string());
+        HeldSyncs { holds: Arc::clone(self) }
+    }
+
+    /// Called before a sync of a file, with no lock of the machine held.
+    pub(super) fn pass(&self, path: &Path) {
+        let mut state = self.state.lock();
+        if !state.holds(path) {
+            return;
+        }
+        state.held += 1;
+        self.changed.notify_all();
+        let until = Instant::now() + LONGEST;
+        while state.holds(path) && !self.changed.wait_until(&mut state, until).timed_out() {}
+        state.held -= 1;
+    }
+}
+
+/// Syncs of some files wait until this is dropped.
+#[derive(Debug)]
+pub struct HeldSyncs {
+    holds: Arc<Holds>,
+}
+
+impl HeldSyncs {
+    /// Waits until one is held up, for a minute at most; whether it is.
+    pub fn wait(&self) -> bool {
+        let mut state = self.holds.state.lock();
+        let until = Instant::now() + LONGEST;
+        while state.held == 0 && !self.holds.changed.wait_until(&mut state, until).timed_out() {}
+        state.held > 0
+    }
+
+    /// Whether one is held up now.
+    pub fn is_holding(&self) -> bool {
+        self.holds.state.lock().held > 0
+    }
+}
+
+impl Drop for HeldSyncs {
+    fn drop(&mut self) {
+        self.holds.state.lock().ending = None;
+        self.holds.changed.notify_all();
+    }
+}
