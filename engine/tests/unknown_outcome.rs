@@ -136,7 +136,7 @@ fn a_failed_sync_is_an_unknown_outcome_and_the_commit_whole_or_not_there() {
                 Some(_) => refused += 1,
                 None => good += 1,
             }
-            // Beyond the last one nothing fails; one after the commit is durable may come before that.
+            // Beyond the last one nothing fails; one after the commit is durable may come before.
             if good > 2 {
                 break;
             }

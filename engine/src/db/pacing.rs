@@ -185,8 +185,8 @@ impl Books {
         }
         let debt = self.debt(now);
         // Writers wait as long as the drain takes for what they add to its work, when the debt has
-        // reached a sixteenth of the turn or half of what was free when drains began is taken; up to
-        // four times that towards the end.
+        // reached a sixteenth of the turn or half of what was free when drains began is taken; up
+        // to four times that towards the end.
         let lag = debt.saturating_mul(8000) / self.turn.mass.max(1);
         let filling = now.filling();
         let pressure = lag.max(filling).min(2000);
