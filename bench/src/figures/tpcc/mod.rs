@@ -191,7 +191,7 @@ mod tests {
         found(Table::District, &[1, 2], district::NEXT_ORDER, &[2]);
         found(Table::Order, &[1, 2, 3], schema::order::LINES, &[4, 6]);
         found(Table::Order, &[1, 2, 9], schema::order::CARRIER, &[5, 7]);
-        found(Table::OrderLine, &[1, 2, 9, 1], schema::line::DELIVERED, &[7]);
+        found(Table::OrderLine, &[1, 2, 9, 1], schema::line::DELIVERED, &[7, 10, 12]);
         found(Table::Customer, &[2, 1, 1], schema::customer::BALANCE, &[10, 12]);
         found(Table::Customer, &[2, 1, 1], schema::customer::YTD_PAYMENT, &[12]);
         found(Table::Customer, &[2, 1, 1], schema::customer::DELIVERIES, &[11]);
