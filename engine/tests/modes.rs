@@ -105,7 +105,7 @@ fn an_emulated_region_finds_a_place_and_is_found_again() {
 /// the statistics say where if a disk is behind them.
 #[test]
 fn an_emulated_region_falls_back_to_temporary_files_with_a_word() {
-    const TMPFS_MAGIC: rustix::fs::FsWord = 0x0102_1994;
+    const TMPFS_MAGIC: i64 = 0x0102_1994;
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("db");
     let open = || {
@@ -118,8 +118,10 @@ fn an_emulated_region_falls_back_to_temporary_files_with_a_word() {
     let region = std::fs::read_link(path.join("region")).unwrap();
     assert!(region.starts_with(std::env::temp_dir()), "{region:?}");
     let note = db.stats().pm.note;
-    match rustix::fs::statfs(&region).unwrap().f_type {
-        TMPFS_MAGIC => assert_eq!(note, None),
+    let system = rustix::fs::statfs(&region).unwrap().f_type;
+    #[allow(clippy::useless_conversion, reason = "the width differs between architectures")]
+    match i64::try_from(system) {
+        Ok(TMPFS_MAGIC) => assert_eq!(note, None),
         _ => {
             let note = note.unwrap();
             let named = note.contains(region.canonicalize().unwrap().to_str().unwrap());
