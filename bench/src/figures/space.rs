@@ -1,7 +1,7 @@
 //! `space`: what the closed directory takes on disk, its region included, after all rows have been
 //! written and half of them again, with memory for an eighth of the rows at most; the most it took
-//! on the way there, and the bytes that the device was sent. The ideal is the rows alone, sorted, in
-//! blocks of 16 KiB of zstd.
+//! on the way there, and the bytes that the device was sent. The ideal is the rows alone, sorted,
+//! in blocks of 16 KiB of zstd.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
