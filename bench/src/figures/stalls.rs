@@ -1,7 +1,7 @@
 //! `stalls`: values of 4 KiB at random, with memory for an eighth of the data; a whole run ends
-//! when ten minutes are over and all of it has been written five times over. Throughput each 100
-//! ms, the longest write, the longest time without any; beside them what the device and the scheduler
-//! did to a thread that does nothing else.
+//! when ten minutes are over and all of it has been written five times over. Throughput each
+//! 100 ms, the longest write, the longest time without any; beside them what the device and the
+//! scheduler did to a thread that does nothing else.
 
 use std::path::Path;
 use std::time::Duration;
