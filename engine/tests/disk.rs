@@ -15,7 +15,8 @@ use std::time::{Duration, Instant};
 use common::{Chance, alone, rounds, tiny, together};
 use terrace::testing::{Machine, Survive};
 use terrace::{
-    BackgroundTuning, Database, Durability, ErrorKind, Options, Table, TableOptions, WriteBatch,
+    BackgroundTuning, Compression, Database, Durability, ErrorKind, Options, Table, TableOptions,
+    WriteBatch,
 };
 
 fn settle(db: &Database) {
@@ -60,6 +61,7 @@ fn what_is_not_touched_is_not_written_again() {
     let run = |reuse| {
         let dir = tempfile::tempdir().unwrap();
         let options = Options::new().pm_size(4 << 20).level1_size(1).stepped().reuse(reuse);
+        let options = options.compression(Compression::None, Compression::None);
         let db = options.create(dir.path()).unwrap();
         let (table, filler) = (db.table("t").unwrap(), db.table("u").unwrap());
         fill(&db, &table, (0..4000).map(|n| (n, value(n, 0))));

@@ -258,8 +258,12 @@ pub(crate) fn pick<E: Described>(
 
 /// What rids the table of most tombstones.
 fn pick_heavy<E: Described>(version: &Version<E>, now: &Situation<'_>) -> Option<Choice<E>> {
-    let heavy =
-        version.extents().filter(|(_, e)| e.meta().deletes * HEAVY >= e.meta().records.max(1));
+    // A range tombstone may hide any number of records: it goes down to them when there is time.
+    let has_time_for =
+        |n: u8, e: &E| now.rests && e.meta().tombstones > 0 && !hides_nothing(version, n, e);
+    let heavy = version.extents().filter(|(n, e)| {
+        e.meta().deletes * HEAVY >= e.meta().records.max(1) || has_time_for(*n, e)
+    });
     let choices = heavy.filter_map(|(n, extent)| {
         let choice = if hides_nothing(version, n, extent) {
             // All its tombstones go, or it would be chosen again and again.

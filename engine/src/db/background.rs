@@ -507,12 +507,12 @@ impl Engine {
     fn rest(&self) -> Result<bool> {
         *self.background.last_drain.lock() = None;
         let visible = self.shared.committer.visible();
-        self.background.rested_at.store(visible, Ordering::Relaxed);
+        let before = self.background.rested_at.swap(visible, Ordering::Relaxed);
         self.balance_memory();
-        if self.shared.committer.is_settled() {
-            return Ok(false);
+        if !self.shared.committer.is_settled() {
+            self.settle()?;
         }
-        self.settle()?;
-        Ok(false)
+        // There may be what waited for that.
+        Ok(before != visible)
     }
 }

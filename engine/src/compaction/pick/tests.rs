@@ -62,13 +62,14 @@ fn extent(word: &str) -> Meta {
     let mut parts = rest.split(',');
     let (from, to) = parts.next().unwrap().split_once('-').unwrap();
     let mut len = 1 << 20;
-    let (mut deletes, mut seq, mut heat) = (0, 2, 0);
+    let (mut deletes, mut ranges, mut seq, mut heat) = (0, 0, 2, 0);
     let mut values = Vec::new();
     let mut keeps = (0, KeptFor::default());
     for part in parts {
         match part.split_once('=').unwrap() {
             ("kib", n) => len = n.parse::<u32>().unwrap() << 10,
             ("deletes", n) => deletes = n.parse().unwrap(),
+            ("ranges", n) => ranges = n.parse().unwrap(),
             ("seq", n) => seq = n.parse().unwrap(),
             ("heat", n) => heat = n.parse().unwrap(),
             ("kept", list) => keeps = kept(list),
@@ -82,7 +83,7 @@ fn extent(word: &str) -> Meta {
         location: Location { file: 1, offset: id << 21, len },
         records: 100,
         deletes,
-        tombstones: 0,
+        tombstones: ranges,
         smallest_seq: 1,
         greatest_seq: seq,
         one_seq: false,
