@@ -321,6 +321,7 @@ impl VersionSet {
     pub(crate) fn adopt(&self, edit: &Edit) -> Result<()> {
         let _one_at_a_time = self.writer.lock();
         let applied = self.current.load().apply(edit).map_err(|broken| refused(&broken))?;
+        edit.added().for_each(|extent| extent.installed());
         self.publish(applied);
         Ok(())
     }
