@@ -61,6 +61,7 @@ fn what_is_not_touched_is_not_written_again() {
     let run = |reuse| {
         let dir = tempfile::tempdir().unwrap();
         let options = Options::new().pm_size(4 << 20).level1_size(1).stepped().reuse(reuse);
+        // So that rows are large enough to come down to the last level.
         let options = options.compression(Compression::None, Compression::None);
         let db = options.create(dir.path()).unwrap();
         let (table, filler) = (db.table("t").unwrap(), db.table("u").unwrap());

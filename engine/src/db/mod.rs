@@ -397,8 +397,8 @@ impl Database {
     }
 
     /// Closes the database for all handles. What was committed is in the region and found again
-    /// at the next opening; nothing is drained first. A persistent index is brought up to date,
-    /// for what the memtables hold, a sixteenth of the region's records or a few, and sealed.
+    /// at the next opening; nothing is drained first. Into a persistent index the memtables are
+    /// merged first, and it is sealed.
     ///
     /// # Errors
     ///
