@@ -41,7 +41,7 @@ const MOST_PASSING: usize = 6;
 /// After a job failed, it waits this long before it tries again.
 const RETRY: Duration = Duration::from_millis(500);
 
-/// When nothing was committed for so long, there is time to make level 1 small.
+/// When nothing was left to do and nobody wrote for so long, there is time to make level 1 small.
 const QUIET: Duration = Duration::from_secs(1);
 
 /// What the background has done, and what it waits for.
@@ -74,12 +74,8 @@ pub(super) struct Background {
     pub(super) pacing: Mutex<Pacing>,
     /// Bytes appended before the oldest record that is not drained.
     pub(super) appended_before_turn: AtomicU64,
-    /// The last commit that was seen, and when it was new.
-    last_commit: Mutex<Option<(Lsn, Instant)>>,
-    /// Whether nothing was committed for a while.
-    pub(super) is_quiet: AtomicBool,
-    /// What was visible when there was nothing left to do.
-    pub(super) rested_at: AtomicU64,
+    /// What was visible when there was nothing left to do, and since when.
+    rested: Mutex<Option<(Lsn, Instant)>>,
     /// The level 0 that is gone through for what readers needed that are gone.
     pub(super) pruning: Mutex<Option<Pruning>>,
     /// When the last drain of a series ended.
@@ -177,17 +173,7 @@ impl Engine {
     /// Tells writers how fast they may go; whether it is time to drain.
     fn is_drain_due(&self) -> bool {
         let now = self.sight();
-        self.listen(&now);
         self.set_pace(&now).debt > 0 || now.calls_for_drain()
-    }
-
-    /// Notes whether it is quiet. Where jobs are stepped it never is: they go by no clock.
-    fn listen(&self, now: &Sight) {
-        let mut last = self.background.last_commit.lock();
-        let same = last.filter(|(lsn, _)| *lsn == now.visible);
-        let (_, since) = *last.insert(same.unwrap_or_else(|| (now.visible, Instant::now())));
-        let is_quiet = !self.options.stepped && since.elapsed() >= QUIET;
-        self.background.is_quiet.store(is_quiet, Ordering::Relaxed);
     }
 
     /// What writers need most.
@@ -500,19 +486,34 @@ impl Engine {
 
     /// Whether nobody has written since there was nothing left to do.
     pub(super) fn rests(&self) -> bool {
-        self.background.rested_at.load(Ordering::Relaxed) == self.shared.committer.visible()
+        self.rests_since().is_some()
+    }
+
+    /// Whether that is so for a while. Where jobs are stepped it never is: they go by no clock.
+    pub(super) fn is_quiet(&self) -> bool {
+        let is_long = |since: Instant| since.elapsed() >= QUIET;
+        !self.options.stepped && self.rests_since().is_some_and(is_long)
+    }
+
+    fn rests_since(&self) -> Option<Instant> {
+        let visible = self.shared.committer.visible();
+        let rested = self.background.rested.lock().filter(|(lsn, _)| *lsn == visible);
+        rested.map(|(_, since)| since)
     }
 
     /// Nothing is left to do: no drain is late from here on.
     fn rest(&self) -> Result<bool> {
         *self.background.last_drain.lock() = None;
-        let visible = self.shared.committer.visible();
-        let before = self.background.rested_at.swap(visible, Ordering::Relaxed);
+        let rested = self.rests();
+        if !rested {
+            let visible = self.shared.committer.visible();
+            *self.background.rested.lock() = Some((visible, Instant::now()));
+        }
         self.balance_memory();
         if !self.shared.committer.is_settled() {
             self.settle()?;
         }
         // There may be what waited for that.
-        Ok(before != visible)
+        Ok(!rested)
     }
 }

@@ -78,7 +78,7 @@ impl Engine {
     pub(super) fn shape(&self) -> Shape {
         let (level1, region) = (self.options.level1_size, self.shared.region.len());
         let smaller = self.background.smaller.load(Ordering::Relaxed);
-        let (bytes, share) = match self.background.is_quiet.load(Ordering::Relaxed) {
+        let (bytes, share) = match self.is_quiet() {
             true => (0, QUIET_LEVEL1_SHARE),
             false => (region * LEVEL1_REGIONS, LEVEL1_SHARE),
         };
