@@ -296,14 +296,15 @@ impl Default for BackgroundTuning {
 }
 
 impl BackgroundTuning {
-    /// One thread for everything, as fast as it goes.
+    /// One thread that drains and one that compacts, as fast as they go.
     pub const fn new() -> BackgroundTuning {
-        BackgroundTuning { threads: 1, bytes_per_second: 0 }
+        BackgroundTuning { threads: 2, bytes_per_second: 0 }
     }
 
-    /// How many threads it has, 1 by default. With more, the first one moves data out of the
-    /// region, and the others compact: different tables, and different keys of one, at the same
-    /// time.
+    /// How many threads it has, 2 by default. The first one moves data out of the region, and the
+    /// others compact: different tables, and different keys of one, at the same time. With 1 it
+    /// does both in turns, and writers may be slowed down for some hundredths of a second while a
+    /// compaction is between two extents.
     #[must_use]
     pub const fn threads(mut self, threads: usize) -> BackgroundTuning {
         self.threads = threads;

@@ -38,6 +38,8 @@ pub(crate) struct ZonePool {
     units: AtomicU32,
     /// Units in one piece that somebody asked for in vain; 0 when nobody did.
     wanted: AtomicU32,
+    /// Units that zones have given back since it was opened.
+    released: AtomicU64,
     state: Mutex<State>,
     /// Per zone: records that an index points to, or that recovery would still need.
     live: Box<[AtomicU64]>,
@@ -143,6 +145,7 @@ impl ZonePool {
             geometry,
             units: AtomicU32::new(geometry.units),
             wanted: AtomicU32::new(0),
+            released: AtomicU64::new(0),
             generations: state.entries.iter().map(|e| AtomicU32::new(e.generation)).collect(),
             state: Mutex::new(state),
             live: counts(),
@@ -185,6 +188,11 @@ impl ZonePool {
     pub(crate) fn free(&self) -> u32 {
         let state = self.state.lock();
         state.free.units() + state.lent
+    }
+
+    /// Units that zones have given back since it was opened.
+    pub(crate) fn released(&self) -> u64 {
+        self.released.load(Ordering::Relaxed)
     }
 
     /// Units in the largest piece that is free.
@@ -489,6 +497,8 @@ impl ZonePool {
         let durable = self.region.persist(dirty)?;
         let mut state = self.state.lock();
         pieces.iter().for_each(|(zone, units)| state.free.give(*zone, *units));
+        let units: u64 = pieces.iter().map(|(_, units)| u64::from(*units)).sum();
+        self.released.fetch_add(units, Ordering::Relaxed);
         Ok(Some(durable))
     }
 

@@ -114,8 +114,19 @@ impl Shape {
         self.level1_bytes.max(self.level1_share.map_or(0, |share| below / share)).max(1)
     }
 
-    /// How full level 1 is, with 1 for as full as it shall be.
+    /// How full level 1 is, with 1 for as full as it shall be and 2 for no layer being left.
     pub(crate) fn fullness<E: Described>(&self, version: &Version<E>) -> f64 {
+        let uppermost = (1..=LAYERS).find(|n| version.level(*n).is_some_and(|l| !l.is_empty()));
+        let taken = uppermost.map_or(0, |n| (LAST_LAYERS + 1).saturating_sub(n));
+        let by_layers = match taken {
+            0 => 0.0,
+            taken => 1.0 + f64::from(taken) / f64::from(LAST_LAYERS),
+        };
+        self.fullness_in_bytes(version).max(by_layers)
+    }
+
+    /// The same by its bytes alone.
+    fn fullness_in_bytes<E: Described>(&self, version: &Version<E>) -> f64 {
         let layers = version.levels.iter().take(usize::from(LAYERS));
         let sum = |(a, b), level: &Level<E>| (a + level.bytes(), b + level.referred());
         let level1 = layers.fold((0, 0), sum);
@@ -190,6 +201,18 @@ impl<E: Described> Choice<E> {
         }
         let (inputs, overlap, collects) = (vec![(from, vec![extent])], Vec::new(), BTreeSet::new());
         Choice::Merge { table, inputs, to, overlap, collects }
+    }
+
+    /// Bytes that it takes out of level 1.
+    pub(crate) fn out_of_level1(&self) -> u64 {
+        match self {
+            Choice::Move { from, extent, .. } if *from <= LAYERS => bytes([extent]),
+            Choice::Merge { inputs, to, .. } if *to > LAYERS => {
+                let layers = inputs.iter().filter(|(n, _)| *n <= LAYERS);
+                layers.map(|(_, extents)| bytes(extents)).sum()
+            }
+            _ => 0,
+        }
     }
 
     /// The extents that leave the layers for a level below.
@@ -291,7 +314,7 @@ fn pick_level<E: Described>(
     now: &Situation<'_>,
 ) -> Option<Choice<E>> {
     let mut full = Vec::new();
-    let layers = shape.fullness(version);
+    let layers = shape.fullness_in_bytes(version);
     let uppermost = if is_crowded(version) { LAST_LAYERS } else { LAYERS };
     if layers > 1.0 || is_crowded(version) {
         full.push((layers.max(1.0), LAYERS));

@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use super::budget::Budget;
 use super::claims::Claims;
 use super::inner::Engine;
-use super::pacing::{Books, Pacing, Sight};
+use super::pacing::{Books, CROWDED, Pacing, Sight};
 use super::pruning::{Pruning, kept_for};
 use crate::compaction::Reused;
 use crate::error::{Error, ErrorKind, Result};
@@ -93,6 +93,11 @@ pub(super) struct Background {
 }
 
 impl Background {
+    /// Time since it first looked.
+    pub(super) fn clock(&self) -> Duration {
+        self.began.get_or_init(Instant::now).elapsed()
+    }
+
     pub(super) fn count_reused(&self, reused: &Reused) {
         self.reused_extents.fetch_add(reused.extents, Ordering::Relaxed);
         self.reused_extent_bytes.fetch_add(reused.extent_bytes, Ordering::Relaxed);
@@ -211,26 +216,24 @@ impl Engine {
         Ok(goes_on)
     }
 
-    /// Whether some level 1 has outgrown its target by half, or drains have used up its layers:
+    /// Whether some level 1 is twice as full as it shall be, or drains have used up its layers:
     /// then compaction goes first. Else it would grow without a bound, and drains would merge each
     /// column with ever more of it. Writers, who wait for drains in the end, are the ones to be
     /// slowed down.
     fn is_behind(&self) -> bool {
-        let has_no_layer = |table: &Arc<TableCore>| {
-            let view = table.view();
-            view.version.level(1).is_some_and(|layer| !layer.is_empty())
-        };
-        self.has_level1_beyond(1.5) || self.tables().iter().any(has_no_layer)
+        self.fullness() >= CROWDED
     }
 
     /// Whether it has outgrown it so far that drains wait for the compactions that are under way.
     fn is_far_behind(&self) -> bool {
-        !self.background.claims.is_empty() && self.has_level1_beyond(3.0)
+        !self.background.claims.is_empty() && self.fullness() > CROWDED / 2 * 3
     }
 
-    fn has_level1_beyond(&self, fullness: f64) -> bool {
+    /// How full the fullest level 1 is, in thousandths of its target.
+    fn fullness(&self) -> u64 {
         let shape = self.shape();
-        self.tables().iter().any(|table| shape.fullness(&table.view().version) > fullness)
+        let of = |table: &Arc<TableCore>| shape.fullness(&table.view().version);
+        (self.tables().iter().map(of).fold(0.0, f64::max) * 1000.0) as u64
     }
 
     /// Links a spare zone to a stream that has none, so that no writer has to.
@@ -252,13 +255,15 @@ impl Engine {
             used: u64::from(total - zones.free()),
             total: u64::from(total),
             unit: zones.geometry().unit,
+            released: zones.released(),
             usual: u64::from(zones.geometry().usual_units()),
             is_asked_for: zones.lacks_wanted(),
             appended: self.shared.committer.counts().appended.load(Ordering::Relaxed),
             mass: 0,
             low: visible,
             visible,
-            clock: self.background.began.get_or_init(Instant::now).elapsed(),
+            level1: self.fullness(),
+            clock: self.background.clock(),
         };
         for table in self.tables() {
             sight.mass += table.view().undrained_bytes();

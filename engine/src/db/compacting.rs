@@ -120,6 +120,7 @@ impl Engine {
 
     fn compact(&self, table: &TableCore, job: &Job<'_>) -> Result<bool> {
         let (background, cache) = (&self.background, &self.shared.cache);
+        let from = background.clock();
         let failed = RefCell::new(None);
         let between_extents = |bytes| {
             background.budget.spend(bytes, &self.stop);
@@ -150,6 +151,8 @@ impl Engine {
         self.install(table, &mut change, versions, job.horizon.newest());
         drop(change);
         background.count_reused(&done.reused);
+        let sunk = job.choice.out_of_level1();
+        background.books.lock().compacted(sunk, (from, background.clock()));
         done.replaced.iter().for_each(|extent| extent.evict(cache));
         background.smaller.store(0, Ordering::Relaxed);
         let (moved, collected) = match &job.choice {

@@ -8,8 +8,9 @@ use std::time::Instant;
 
 use super::background::age;
 use super::inner::Engine;
-use crate::compaction::{self, Column, Done};
+use crate::compaction::{self, Column, Done, Shape};
 use crate::error::{ErrorKind, Result};
+use crate::extent::Extent;
 use crate::level0::ColumnBudget;
 use crate::levels::{Edit, Op, Version};
 use crate::mvcc::{DrainedMap, Horizon, KeyInterval, defer, pin};
@@ -38,6 +39,14 @@ impl Drained<'_> {
     fn bytes(&self) -> u64 {
         let replaced = self.done.replaced.iter().map(|e| u64::from(e.meta().location.len));
         self.mass + self.of_runs + replaced.sum::<u64>()
+    }
+
+    /// Bytes that level 1 has more for it.
+    fn added(&self) -> u64 {
+        let len = |extent: &Arc<Extent>| u64::from(extent.meta().location.len);
+        let new = |op: &Op| if let Op::AddExtent { extent, .. } = op { len(extent) } else { 0 };
+        let gone: u64 = self.done.replaced.iter().map(len).sum();
+        self.done.edit.ops.iter().map(new).sum::<u64>().saturating_sub(gone)
     }
 
     /// Extents of runs that it uses up.
@@ -184,7 +193,7 @@ impl Engine {
         let view = table.view();
         let upto = table.merged().min(floor).min(view.drains_below() - 1);
         let cursor = change.turn.cursor.clone();
-        let (budget, shape) = (ColumnBudget { bytes }, self.shape());
+        let (budget, mut shape) = (ColumnBudget { bytes }, self.shape());
         let Some(column) = compaction::choose_column(&view, &cursor, upto, budget, &shape)? else {
             // The turn is done: every record from before it began has moved.
             let turn = &mut change.turn;
@@ -193,7 +202,13 @@ impl Engine {
             turn.cursor.clear();
             return Ok(Next::TurnOver(again));
         };
-        let Some(column) = self.free_part(table, &view, column) else {
+        let reach = compaction::reach(&view.version, &column, &shape);
+        if self.background.claims.of(table.id()).iter().any(|busy| busy.overlaps(&reach)) {
+            // What a compaction is at work on is left to it, however little it is: the column comes
+            // to lie over it, or would have to wait for its end.
+            shape.little_bytes = 0;
+        }
+        let Some(column) = self.free_part(table, &view, column, &shape) else {
             // A compaction is at work on its keys; its end rings the bell.
             return Ok(Next::Nothing);
         };
@@ -206,16 +221,21 @@ impl Engine {
     }
 
     /// The part of a column that compactions leave to a drain.
-    fn free_part(&self, table: &TableCore, view: &View, column: Column) -> Option<Column> {
+    fn free_part(
+        &self,
+        table: &TableCore,
+        view: &View,
+        column: Column,
+        shape: &Shape,
+    ) -> Option<Column> {
         let (version, has_ranges) = (&view.version, has_ranges(view, &column));
-        let shape = self.shape();
-        let layer = compaction::layer_for(version, &column.interval, &shape);
+        let layer = compaction::layer_for(version, &column.interval, shape);
         if !has_ranges && version.overlapping(layer, &column.interval).is_empty() {
             // It comes to lie above all that they work on.
             return Some(column);
         }
         let end = column.interval.end.clone();
-        let reach = |column: &Column| compaction::reach(version, column, &shape);
+        let reach = |column: &Column| compaction::reach(version, column, shape);
         let free = self.background.claims.leave_to(table.id(), column, reach)?;
         // A range tombstone is cut behind some key, and a claim may begin in front of one.
         (free.interval.end == end || !has_ranges).then_some(free)
@@ -234,6 +254,7 @@ impl Engine {
         let background = &self.background;
         let mass = columns.iter().map(|drained| drained.mass).sum();
         let of_runs = columns.iter().map(|drained| drained.of_runs).sum();
+        let added = columns.iter().map(|drained| drained.added()).sum();
         let used_up = columns.iter().map(|drained| drained.used_up()).sum();
         background.spilled_extents.fetch_add(used_up, Ordering::Relaxed);
         for drained in columns {
@@ -255,7 +276,7 @@ impl Engine {
             self.retire_later(table, column.interval, column.upto);
             background.drains.fetch_add(1, Ordering::Relaxed);
         }
-        background.books.lock().drained(mass, of_runs, from.elapsed());
+        background.books.lock().drained(mass, of_runs, added, from.elapsed());
         Ok(())
     }
 

@@ -1,10 +1,31 @@
 //! The bodies of blocks, made smaller and back.
 
+use std::cell::RefCell;
+
+use zstd::bulk::{Compressor, Decompressor};
+
 use super::Malformed;
 use crate::options::Compression;
 
 /// The longest body that is believed: a key, a value, and what goes with them, of the largest.
 const MAX_BODY: usize = 4 << 20;
+
+/// Zstandard's level: the fastest of those that are worth it.
+const LEVEL: i32 = 1;
+
+// To make a context and to clear its tables takes as long as a block of records does.
+thread_local! {
+    static COMPRESSOR: RefCell<Option<Compressor<'static>>> = const { RefCell::new(None) };
+    static DECOMPRESSOR: RefCell<Option<Decompressor<'static>>> = const { RefCell::new(None) };
+}
+
+/// This thread's context, made when it is first asked for.
+fn kept<C>(own: &mut Option<C>, make: impl FnOnce() -> std::io::Result<C>) -> Option<&mut C> {
+    if own.is_none() {
+        *own = make().ok();
+    }
+    own.as_mut()
+}
 
 /// The number of a compression on the media (`docs/format.md`, section 3).
 pub(super) fn number(compression: Compression) -> u8 {
@@ -22,7 +43,8 @@ pub(super) fn compress(body: &[u8], compression: Compression) -> (u8, Option<Vec
         Compression::None => None,
         Compression::Lz4 => Some(lz4_flex::block::compress(body)),
         // It fails for lack of memory only; then the block stays as it is.
-        Compression::Zstd => zstd::bulk::compress(body, 1).ok(),
+        Compression::Zstd => COMPRESSOR
+            .with_borrow_mut(|own| kept(own, || Compressor::new(LEVEL))?.compress(body).ok()),
     };
     match smaller.filter(|bytes| bytes.len() < body.len() - body.len() / 8) {
         Some(bytes) => (number(compression), Some(bytes)),
@@ -49,7 +71,10 @@ pub(super) fn decompress(
     let room = &mut out[start..];
     let got = match number {
         1 => lz4_flex::block::decompress_into(bytes, room).map_err(|e| e.to_string()),
-        2 => zstd::bulk::decompress_to_buffer(bytes, room).map_err(|e| e.to_string()),
+        2 => DECOMPRESSOR.with_borrow_mut(|own| match kept(own, Decompressor::new) {
+            Some(own) => own.decompress_to_buffer(bytes, room).map_err(|e| e.to_string()),
+            None => Err("there is no memory for it".to_string()),
+        }),
         _ => Err(format!("compression {number}")),
     };
     match got {
