@@ -370,23 +370,23 @@ mod tests {
     fn a_turn_that_frees_nothing_before_its_end_stops_nobody() {
         let mut books = Books::default();
         // Drains of a zone each, at first in 2 ms, then in 6; writers as fast as they may.
-        let (mut appended, mut kept, mut delays) = (48 * ZONE, 0, Vec::new());
+        let (mut appended, mut delays) = (48 * ZONE, Vec::new());
         books.look(&sight(48, appended, 0));
         for drain in 0..40 {
             let took = Duration::from_millis(if drain < 20 { 2 } else { 6 });
             books.drained(ZONE, 0, ZONE, took);
-            let used = (appended - kept).div_ceil(ZONE);
+            let used = appended.div_ceil(ZONE);
             assert!(used < 64, "the region is full after {drain} of 40 drains");
             let delay = books.look(&sight(used, appended, 0)).delay;
             appended += took.as_nanos() as u64 * 1024 / delay.max(1000);
             delays.push(delay);
         }
-        kept = 48 * ZONE;
-        assert!(appended - kept >= 8 * ZONE, "they wait no longer than they have to");
-        let (least, most) = (delays[..39].iter().min(), delays[..39].iter().max());
-        assert!(most < least.map(|least| least * 6).as_ref(), "{delays:?}");
-        let longest =
-            delays.windows(2).map(|two| two[1] as f64 / two[0] as f64).fold(0.0, f64::max);
+        assert!(appended >= (48 + 8) * ZONE, "they wait no longer than they have to");
+        // But for the last zones, of which each is much of the room.
+        let all = &delays[..36];
+        let (least, most) = (all.iter().min(), all.iter().max());
+        assert!(most < least.map(|least| least * 8).as_ref(), "{delays:?}");
+        let longest = all.windows(2).map(|two| two[1] as f64 / two[0] as f64).fold(0.0, f64::max);
         assert!(longest < 2.0, "they slow down step by step: {delays:?}");
     }
 
