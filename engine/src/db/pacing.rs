@@ -27,6 +27,8 @@ pub(super) struct Sight {
     /// Units taken, and units that there are.
     pub(super) used: u64,
     pub(super) total: u64,
+    /// As many of these as the indexes take of their share of the memory limit.
+    pub(super) indexed: u64,
     /// Bytes in a unit.
     pub(super) unit: u64,
     /// Units in the zones of busy streams.
@@ -49,7 +51,13 @@ impl Sight {
     /// Whether drains should run: enough of the region is taken, or not enough of it in one piece
     /// is free. A turn frees zones in the order of their age, and so makes whole pieces.
     pub(super) fn calls_for_drain(&self) -> bool {
-        self.used >= self.enough() || self.is_asked_for
+        self.taken() >= self.enough() || self.is_asked_for
+    }
+
+    /// Units that are taken, in the region or, if that is more, of the memory for indexes: where
+    /// records are small it is the latter that runs out.
+    fn taken(&self) -> u64 {
+        self.used.max(self.indexed)
     }
 
     /// Units from which on drains run: three quarters, or as much as leaves sixteen zones of busy
@@ -60,11 +68,21 @@ impl Sight {
         most.max(self.total.div_ceil(2))
     }
 
-    /// How full the region is on the way from a quarter to three quarters of what is free when
-    /// drains begin, in thousandths; more than a thousand beyond.
+    /// How full it is, the region or the memory for indexes, on the way from a quarter to three
+    /// quarters of what is free when drains begin, in thousandths; more than a thousand beyond.
     fn filling(&self) -> u64 {
         let (from, room) = (self.enough(), self.total - self.enough());
-        (self.used * 4).saturating_sub(from * 4 + room) * 1000 / (room * 2).max(1)
+        (self.taken() * 4).saturating_sub(from * 4 + room) * 1000 / (room * 2).max(1)
+    }
+
+    /// Nanoseconds that writers wait for a KiB at least as the memory for indexes runs out, however
+    /// fast drains seem to go, or before one was measured: there is no end of it that would stop
+    /// them. Where all of it is taken, as much again would take two seconds, and from there on ever
+    /// longer.
+    fn least_delay(&self) -> u128 {
+        let eighths = (8000 * self.indexed / self.total.max(1)).saturating_sub(6000);
+        let delay = NANOS_KIB / u128::from(self.capacity()) * u128::from(eighths) / 1000;
+        if self.indexed > self.used { delay.min(LONGEST) } else { 0 }
     }
 
     /// Bytes of zones that were taken and are free again, give or take what was there at first.
@@ -73,10 +91,12 @@ impl Sight {
     }
 
     /// Bytes that a turn may see appended: the capacity, but for zones that are open, ready, or
-    /// wait for readers.
+    /// wait for readers; or as much of it as there is memory to index.
     fn capacity(&self) -> u64 {
         let reserve = (self.total / 8).max(3 * self.usual);
-        (self.total.saturating_sub(reserve) * self.unit).max(1)
+        let bytes = self.total.saturating_sub(reserve) * self.unit;
+        let bytes = if self.indexed > self.used { bytes / self.indexed * self.used } else { bytes };
+        bytes.max(self.unit).max(1)
     }
 }
 
@@ -90,6 +110,8 @@ pub(super) enum Reason {
     Debt,
     /// The region is filling.
     Filling,
+    /// The memory for indexes is.
+    Indexes,
 }
 
 impl Reason {
@@ -98,6 +120,7 @@ impl Reason {
             Reason::None => "none",
             Reason::Debt => "the drain lags behind its turn",
             Reason::Filling => "the region is filling",
+            Reason::Indexes => "the memory for indexes is filling",
         }
     }
 }
@@ -193,9 +216,11 @@ impl Books {
         let reason = match (pressure, lag > filling) {
             (0, _) => Reason::None,
             (_, true) => Reason::Debt,
+            (_, false) if now.indexed > now.used => Reason::Indexes,
             (_, false) => Reason::Filling,
         };
-        Pacing { reason, debt, delay: self.sustainable(now) * 2 * pressure / 1000 }
+        let least = if pressure == 0 { 0 } else { u64::try_from(now.least_delay()).unwrap_or(0) };
+        Pacing { reason, debt, delay: (self.sustainable(now) * 2 * pressure / 1000).max(least) }
     }
 
     /// Bytes of key mass by which the turn lags behind the rule.
@@ -260,8 +285,29 @@ mod tests {
     fn sight(used: u64, appended: u64, low: Lsn) -> Sight {
         let (total, mass) = (64, used.min(40) * ZONE);
         let (visible, clock) = (appended / 1024, Duration::ZERO);
-        let (unit, usual, is_asked_for) = (ZONE, 1, false);
-        Sight { used, total, unit, usual, is_asked_for, appended, mass, low, visible, clock }
+        let (unit, usual, is_asked_for, indexed) = (ZONE, 1, false, 0);
+        let sight = Sight { used, total, indexed, unit, usual, is_asked_for, ..Sight::default() };
+        Sight { appended, mass, low, visible, clock, ..sight }
+    }
+
+    /// Bug: where records were small, their indexes took whatever they liked of the memory limit.
+    /// Cause: drains began, and writers waited, by the units of the region that were taken alone.
+    /// Fix: the memory for indexes is a second measure beside them.
+    #[test]
+    fn the_memory_for_indexes_fills_as_the_region_does() {
+        let mut books = Books::default();
+        let small = |indexed| Sight { indexed, ..sight(8, 8 * ZONE, 0) };
+        assert!(!small(47).calls_for_drain() && small(48).calls_for_drain());
+        assert_eq!(books.look(&small(40)), Pacing::default());
+        books.drained(8 * ZONE, 0, Duration::from_secs(1));
+        let paces: Vec<Pacing> = (48..=64).map(|indexed| books.look(&small(indexed))).collect();
+        assert!(paces.iter().map(|pacing| pacing.delay).is_sorted(), "{paces:?}");
+        assert_eq!((paces[0].delay, paces[16].reason), (0, Reason::Indexes), "{paces:?}");
+        let unmeasured = Books::default().look(&small(64));
+        assert!(unmeasured.delay > 0 && unmeasured.delay < paces[16].delay, "{unmeasured:?}");
+        // Writers go at a third of what the drain does then, 8 MiB a second.
+        let drain = 1024 * 1_000_000_000 / (8 * ZONE);
+        assert_eq!(paces[16].delay, drain * 3);
     }
 
     #[test]
