@@ -43,6 +43,7 @@ mod level0;
 mod levels;
 pub mod limits;
 mod locks;
+mod memory;
 mod memtable;
 mod merge;
 mod mvcc;

@@ -423,10 +423,18 @@ impl Options {
     }
 
     /// One limit for the memory of the database: the image of its region, the indexes over it,
-    /// block indexes and filters of extents, and, with what is left, blocks; instead of
-    /// [`cache_size`](Options::cache_size). A sixteenth of it is left for what transactions,
-    /// iterators and jobs hold for a moment. Block indexes and filters stay in memory once they
-    /// were read, about a hundredth of the extents. `stats().memory` has the parts.
+    /// transactions, iterators, drains and compactions, and, with what is left, blocks of extents
+    /// with their block indexes and filters; instead of [`cache_size`](Options::cache_size).
+    /// [`MemoryStats`](crate::MemoryStats) has the parts, and what bounds each.
+    ///
+    /// Of what the region leaves a quarter is for drains and compactions, and a quarter for the
+    /// indexes: writers are slowed down before these have more, which with records of less than
+    /// about a hundred bytes may be sooner than the region is full. Where drains and compactions
+    /// have less than 33 MiB in all, they read shorter pieces and cut extents at less than 2 MiB,
+    /// and where less than as much for each thread, fewer run at a time.
+    ///
+    /// Beyond it come what threads hold for a moment (half a MiB each that reads or writes
+    /// extents), and blocks of which the caller holds values.
     ///
     /// Opening fails with `Invalid` where region and indexes leave less than a quarter of it.
     #[must_use]

@@ -222,7 +222,7 @@ pub(crate) fn drain(
 fn upper<'a>(view: &'a View, column: &Column, cache: &Arc<BlockCache>) -> Result<Side<'a>> {
     let (version, drained) = (&view.version, &view.version.drained);
     let clip = |cursor| Box::new(ClippedCursor::new(cursor, column.interval.clone(), column.upto));
-    let ahead = ReadAhead::for_job();
+    let ahead = ReadAhead::for_job(version.runs.len());
     let mut cursors: Vec<Box<dyn Cursor + 'a>> = vec![clip(view.level0.cursor(drained))];
     for run in version.runs.iter().filter(|run| run.lsn <= column.upto) {
         cursors.push(clip(Box::new(run.as_read().cursor(drained, cache, &ahead))));

@@ -72,7 +72,7 @@ pub(crate) fn dump(
         promise,
         before_write: &|_| {},
     };
-    let above = view.cursor_above_levels(cache, &ReadAhead::for_job());
+    let above = view.cursor_above_levels(cache, &ReadAhead::for_job(version.runs.len()));
     let cursor = ClippedCursor::new(above, KeyInterval::all(), at);
     let nothing = Side::extents(&[], cache, false);
     let outputs = merge_to_level(Side::records(Box::new(cursor))?, nothing, &context)?;

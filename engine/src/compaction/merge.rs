@@ -58,7 +58,7 @@ impl<'a> Side<'a> {
         if ranges.tombstones.is_empty() {
             return Ok(Side::extents(extents, cache, reuse));
         }
-        let level = LevelCursor::new(extents.into(), Arc::clone(cache), ReadAhead::for_job());
+        let level = LevelCursor::new(extents.into(), Arc::clone(cache), ReadAhead::for_job(1));
         Side::records(Box::new(level))
     }
 
@@ -71,7 +71,7 @@ impl<'a> Side<'a> {
         levels: &[(u8, Vec<Arc<Extent>>)],
         cache: &Arc<BlockCache>,
     ) -> Result<Side<'static>> {
-        let ahead = ReadAhead::for_job();
+        let ahead = ReadAhead::for_job(levels.len());
         let cursor = |(_, extents): &(u8, Vec<Arc<Extent>>)| -> Box<dyn Cursor> {
             let extents = extents.as_slice().into();
             Box::new(LevelCursor::new(extents, Arc::clone(cache), Arc::clone(&ahead)))

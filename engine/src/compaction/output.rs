@@ -10,9 +10,11 @@ use std::sync::Arc;
 use crate::compaction::ranges::Ranges;
 use crate::error::Result;
 use crate::extent::{
-    Ahead, BlockCache, Extent, ExtentBuilder, Format, Layout, ValueExtents, ValueWriter, WholeBlock,
+    Ahead, BlockCache, Extent, ExtentBuffer, ExtentBuilder, Format, Layout, ValueExtents,
+    ValueWriter, WholeBlock,
 };
 use crate::levels::VersionSet;
+use crate::memory::Gauge;
 use crate::merge::{Fragments, Retain, Walk};
 use crate::mvcc::Horizon;
 use crate::record::{EntryRef, Kind, Lsn};
@@ -59,6 +61,11 @@ pub(crate) struct MergeContext<'a, B: Fn(&[u8]) -> bool> {
 impl<B: Fn(&[u8]) -> bool> Layout for MergeContext<'_, B> {
     fn store(&self) -> &Arc<ExtentStore> {
         self.store
+    }
+
+    fn gauge(&self) -> &Arc<Gauge> {
+        // Where it writes may be a backup.
+        &self.set.store().memory().jobs
     }
 
     fn format(&self) -> Format {
@@ -121,6 +128,7 @@ pub(super) struct Writer<'a, B: Fn(&[u8]) -> bool> {
     unwritten: Fragments,
     outputs: Outputs,
     builder: Option<ExtentBuilder>,
+    buffer: ExtentBuffer,
     values: ValueWriter,
     /// Whether the merge has extents of the level still ahead.
     is_among_others: bool,
@@ -144,6 +152,7 @@ impl<'a, B: Fn(&[u8]) -> bool> Writer<'a, B> {
             unwritten,
             outputs,
             builder: None,
+            buffer: ExtentBuffer::new(ctx.gauge(), ctx.extent_bytes, ctx.promise.left()),
             values: ValueWriter::new(ctx.values.clone()),
             is_among_others: false,
             split_at: None,
@@ -209,9 +218,11 @@ impl<'a, B: Fn(&[u8]) -> bool> Writer<'a, B> {
             ctx.replaces.iter().any(|e| e.is_cached(first, last, ctx.cache))
         };
         let mut built = builder.finish();
+        self.buffer.filled(&built);
         self.values.describe(&mut built, ctx)?;
         ctx.before_write(built.bytes.len() as u64)?;
-        let extent = built.write_filling(ctx.store, ctx.cache, is_hot)?;
+        let (extent, bytes) = built.write_filling(ctx.store, ctx.cache, is_hot)?;
+        self.buffer.put_back(bytes);
         let (first, last) = (&extent.meta().smallest_key, &extent.meta().greatest_key);
         let meets =
             |e: &&Arc<Extent>| e.meta().smallest_key <= *last && *first <= e.meta().greatest_key;
@@ -221,7 +232,8 @@ impl<'a, B: Fn(&[u8]) -> bool> Writer<'a, B> {
     }
 
     fn builder(&mut self) -> &mut ExtentBuilder {
-        let new = || ExtentBuilder::new(self.ctx.next_id(), self.ctx.format);
+        let (ctx, buffer) = (self.ctx, &mut self.buffer);
+        let new = || ExtentBuilder::in_buffer(ctx.next_id(), ctx.format, buffer.take());
         self.builder.get_or_insert_with(new)
     }
 

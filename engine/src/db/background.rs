@@ -21,7 +21,7 @@ use crate::compaction::Reused;
 use crate::error::{Error, ErrorKind, Result};
 use crate::level0::{Level0, Superseded};
 use crate::levels::Version;
-use crate::memtable::Memtable;
+use crate::memtable::{Index, Memtable};
 use crate::mvcc::{defer, drive, pin};
 use crate::options::Planted;
 use crate::pm::{Purpose, SpentOn};
@@ -37,6 +37,9 @@ const COOLING: Duration = Duration::from_millis(1);
 
 /// The most jobs between two extents of a compaction.
 const MOST_PASSING: usize = 6;
+
+/// The least memory of an index for which a memtable is frozen.
+const LEAST_FROZEN_INDEX: u64 = 64 << 10;
 
 /// After a job failed, it waits this long before it tries again.
 const RETRY: Duration = Duration::from_millis(500);
@@ -147,6 +150,7 @@ impl Engine {
         let _spent = SpentOn::purpose(Purpose::Background);
         self.shared.poison.check()?;
         self.drive();
+        self.balance_memory();
         if self.stocktaking_goes_on()? {
             return Ok(true);
         }
@@ -254,6 +258,7 @@ impl Engine {
         let mut sight = Sight {
             used: u64::from(total - zones.free()),
             total: u64::from(total),
+            indexed: self.indexed(u64::from(total)),
             unit: zones.geometry().unit,
             released: zones.released(),
             usual: u64::from(zones.geometry().usual_units()),
@@ -270,6 +275,18 @@ impl Engine {
             sight.low = age(&table).map_or(sight.low, |oldest| sight.low.min(oldest - 1));
         }
         sight
+    }
+
+    /// How many of `units` the indexes take, if their share of the memory limit is so many. What
+    /// they take without any record, of which no drain is rid, does not count.
+    fn indexed(&self, units: u64) -> u64 {
+        let Some(most) = self.most_indexes() else { return 0 };
+        // A table has one in its memtable and one in level 0.
+        let empty = self.tables().len() as u64 * 2 * Index::least_memory() as u64;
+        let taken = self.shared.region.indexes().bytes().saturating_sub(empty);
+        // Where that is most of the share, as much again is for records.
+        let most = most.saturating_sub(empty).max(empty).max(1);
+        taken.saturating_mul(units) / most
     }
 
     /// Tells writers how fast they may go.
@@ -327,8 +344,15 @@ impl Engine {
         self.shared.region.len() / 16
     }
 
+    /// And bytes that its index takes: a merge has its records in two indexes for a while.
+    fn freeze_at_index(&self) -> u64 {
+        self.most_indexes().map_or(u64::MAX, |most| (most / 8).max(LEAST_FROZEN_INDEX))
+    }
+
     fn freeze_large(&self) -> bool {
-        let large = |t: &Arc<TableCore>| t.view().active.bytes() >= self.freeze_at();
+        let (bytes, index) = (self.freeze_at(), self.freeze_at_index());
+        let is_large = |m: &Memtable| m.bytes() >= bytes || m.memory() >= index;
+        let large = |t: &Arc<TableCore>| is_large(&t.view().active);
         match self.tables().into_iter().find(large) {
             Some(table) => self.freeze(&table) && self.freeze_older(&table),
             None => false,

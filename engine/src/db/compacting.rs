@@ -17,9 +17,6 @@ use crate::mvcc::Horizon;
 use crate::options::Planted;
 use crate::table::TableCore;
 
-/// Bytes of extents aimed at.
-const EXTENT_BYTES: usize = 2 * 1024 * 1024;
-
 /// How much larger each level is than the one above.
 const LEVEL_RATIO: u64 = 10;
 
@@ -57,7 +54,7 @@ impl Engine {
     pub(super) fn run_worker(&self, n: usize) {
         let budget = &self.background.budget;
         while !self.stop.load(Ordering::Acquire) {
-            if n >= budget.threads() {
+            if n >= budget.threads().min(self.most_workers().saturating_add(1)) {
                 budget.wait(RESTING);
                 continue;
             }
@@ -88,7 +85,7 @@ impl Engine {
             job_bytes: (region * 4).clamp(LEAST_JOB, MOST_JOB) >> smaller.min(u32::BITS),
             ratio: LEVEL_RATIO,
             little_bytes: (region / 64).min(MOST_LITTLE),
-            extent_bytes: EXTENT_BYTES,
+            extent_bytes: self.set.store().memory().extent_bytes(),
             compression: self.options.compression,
             reuse: self.options.reuse,
             drops_tombstones: self.options.has(Planted::PruneTombstones),

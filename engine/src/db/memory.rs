@@ -1,53 +1,115 @@
-//! The one memory limit: what is left of it by the region's image, the indexes over it, and the
-//! block indexes and filters of extents is the cache's, less a sixteenth for what transactions,
-//! iterators and jobs hold for a moment. The cache gives way as the others grow, and grows again.
-//! Transactions that have written more than a sixteenth of the limit together spill what they
-//! write; their row locks may take an eighth, and no more are given then.
+//! The one memory limit. The image of the region comes first; it is as large as it is. What that
+//! leaves of the limit is the **room**. Shares, and what holds each:
+//!
+//! - a quarter of the room, or what as many jobs can use as there are threads for: **jobs**, what
+//!   drains and compactions read and are about to write. Extents are cut at an eighth of it (64 KiB
+//!   to 2 MiB), and a job reads ahead a sixteenth of it (4 MiB at most) on each side of a merge: so
+//!   two fit at a time, and no more compact beside each other than fit ([`Engine::most_workers`]);
+//! - a quarter of the room: **indexes** of memtables and level 0. As they come near it drains begin
+//!   and writers are slowed down, as if the region were filling (`pacing.rs`);
+//! - an eighth of the limit: **row locks**. No more are given;
+//! - a sixteenth of the limit: what **transactions** have written. They spill;
+//! - a thirty-second of the limit: chunks of **ranges**. The next ones are shorter;
+//! - a sixteenth of the limit: what was taken since all was counted last.
+//!
+//! What nobody has taken of this, but for the jobs' share and the last, is the cache's and the
+//! filters', which have half of it at most: those of extents that are not read are let go of
+//! (`extent/reader/slot.rs`), and blocks leave the cache. So both give way as the others grow, and
+//! grow again. The balance is made at each look of the background around itself, and after each of
+//! its jobs; the cache leaves filters what they may grow by from one look to the next.
 
 use super::inner::Engine;
 use crate::error::{Error, Result};
 
-/// One part of so many is for what is held for a moment.
+/// One part of so many of the limit is for what is held for a moment.
 const SLACK: u64 = 16;
 
 /// And so many at most for row locks, for which the cache gives way.
 const LOCKS: u64 = 8;
 
+/// So many for the chunks of ranges, before they become shorter.
+const ITERATORS: u64 = 32;
+
+/// One part of so many of the room is for jobs,
+const JOBS: u64 = 4;
+
+/// One part of so many is for the indexes of memtables and level 0.
+const INDEXES: u64 = 4;
+
+/// Of the jobs' share an extent has one part of so many: it lies in memory, and perhaps a value
+/// extent beside it,
+const EXTENT: u64 = 8;
+
+/// and what is read ahead on one side of a merge has one of so many, as far as that is of use.
+const AHEAD: u64 = 16;
+const MOST_AHEAD: u64 = 4 << 20;
+
+/// The least that extents are cut at, and the most.
+const LEAST_EXTENT: u64 = 64 << 10;
+const MOST_EXTENT: u64 = 2 << 20;
+
+/// So many jobs are under way at a time at least: a compaction, and a drain between two of its
+/// extents.
+const LEAST_JOBS: u64 = 2;
+
 /// What the database holds in memory, in bytes.
+///
+/// Each number is kept where memory is taken and given back, so what an old view, a running job or
+/// an idle iterator holds is in it. Under [`Options::memory`](crate::Options::memory) the sum stays
+/// within the limit; the share that bounds each part is named with it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 #[non_exhaustive]
 pub struct MemoryStats {
     /// The limit; 0 without one.
     pub limit: u64,
-    /// The image of the region, in `file` mode.
+    /// The image of the region, in `file` mode: all of the region.
     pub region: u64,
-    /// Indexes over the records of the region.
+    /// Indexes over the records of the region, in memtables and level 0, and their range deletes,
+    /// as long as anybody reads them. Within a quarter of what the region leaves of the limit:
+    /// writers are slowed down as they come near it.
     pub indexes: u64,
-    /// Block indexes and filters of extents.
+    /// Block indexes, filters and range deletes of extents that are in memory. Within half of what
+    /// they and the cache have together: those that are not read are let go of, and are read again
+    /// when they are needed.
     pub filters: u64,
-    /// What transactions have written and not committed, and what finds the part of it on disk.
+    /// Descriptions of extents: where each lies, its first and its last key, what values it refers
+    /// to. Some hundred bytes an extent, which by default is up to 2 MiB; as many as there are.
+    pub extents: u64,
+    /// What transactions have written and not committed, without what is on disk, and the extents
+    /// under way of bulk loads. Transactions spill when they have a sixteenth of the limit.
     pub writes: u64,
     /// Row locks, and what optimistic transactions have to find unchanged: transactions with some
-    /// dozens of locks or more.
+    /// dozens of locks or more. No more than an eighth of the limit.
     pub locks: u64,
     /// What ranges have read ahead, at most a sixteenth of the cache.
     pub read_ahead: u64,
+    /// Rows that iterators have read and not given out, and those given out that are still held: a
+    /// chunk from each end of a range, of 256 KiB and a row at most. Of 16 KiB and a row where all
+    /// of them hold a thirty-second of the limit. All iterators together are bounded by how many
+    /// there are, and by nothing else.
+    pub iterators: u64,
+    /// What drains, compactions and spilling transactions have read ahead and are about to write:
+    /// up to 17 MiB each, within a quarter of what the region leaves of the limit: where that is
+    /// little, extents are smaller, reads shorter and jobs fewer at a time. Beside that what a
+    /// backup or a verification reads.
+    pub jobs: u64,
     /// Blocks in the cache.
     pub cache: u64,
-    /// The most that the cache may hold now.
+    /// The most that the cache may hold now: what all others leave, and what jobs may take.
     pub cache_capacity: u64,
 }
 
 impl MemoryStats {
     /// All of it.
     pub fn total(&self) -> u64 {
-        self.fixed() + self.cache
+        self.apart_from_shares() + self.filters + self.jobs + self.cache
     }
 
-    /// What is not the cache's.
-    fn fixed(&self) -> u64 {
-        self.region + self.indexes + self.filters + self.writes + self.locks + self.read_ahead
+    /// What is not the cache's, the filters' or of jobs.
+    fn apart_from_shares(&self) -> u64 {
+        let MemoryStats { region, indexes, extents, writes, locks, .. } = self;
+        region + indexes + extents + writes + locks + self.read_ahead + self.iterators
     }
 }
 
@@ -66,37 +128,125 @@ fn part(limit: Option<u64>, of: u64) -> usize {
     usize::try_from(most).unwrap_or(usize::MAX)
 }
 
+/// What a job may hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Job {
+    /// Where it cuts extents.
+    extent: u64,
+    /// What it reads ahead on one side of a merge.
+    ahead: u64,
+}
+
+impl Job {
+    /// The largest.
+    const MOST: Job = Job { extent: MOST_EXTENT, ahead: MOST_AHEAD };
+
+    /// One of two that have `share` together.
+    fn within(share: u64) -> Job {
+        let extent = (share / EXTENT).clamp(LEAST_EXTENT, MOST_EXTENT);
+        Job { extent, ahead: (share / AHEAD).min(MOST_AHEAD) }
+    }
+
+    /// The most bytes that it holds, beside a record: a buffer for an extent, which may have grown,
+    /// with what lies beside it, a value extent, and two sides of a merge. Their pieces may be half
+    /// as long again at the ends of extents.
+    const fn bytes(self) -> u64 {
+        self.extent * 19 / 16 * 17 / 16 + self.extent + 2 * self.ahead * 3 / 2
+    }
+}
+
+/// The shares of a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Shares {
+    limit: u64,
+    slack: u64,
+    jobs: u64,
+    indexes: u64,
+}
+
+impl Shares {
+    /// Of a limit of which the region takes some, with as many jobs at a time as `threads`.
+    fn new(limit: u64, region: u64, threads: u64) -> Shares {
+        let room = limit.saturating_sub(region);
+        let jobs = (room / JOBS).min(threads.max(LEAST_JOBS).saturating_mul(Job::MOST.bytes()));
+        Shares { limit, slack: limit / SLACK, jobs, indexes: room / INDEXES }
+    }
+
+    /// What is left for the cache and the filters beside what is held of all else, and what
+    /// transactions may write before the next look: half of their share.
+    fn left_by(&self, memory: &MemoryStats) -> u64 {
+        let soon = (self.slack / 2).saturating_sub(memory.writes);
+        let others = memory.apart_from_shares() + soon + memory.jobs.max(self.jobs);
+        self.limit.saturating_sub(self.slack + others)
+    }
+}
+
 impl Engine {
     /// What is held at this moment.
     pub(super) fn memory(&self) -> MemoryStats {
-        let region = &self.shared.region;
-        let mut memory = MemoryStats {
+        let (region, held) = (&self.shared.region, self.set.store().memory());
+        MemoryStats {
             limit: self.options.memory.unwrap_or(0),
-            region: if region.mode() == "file" { region.len() } else { 0 },
+            region: self.image_bytes(),
+            indexes: region.indexes().bytes(),
+            filters: held.parts.bytes(),
+            extents: held.descriptions.bytes(),
             writes: self.shared.write_memory.taken() as u64,
             locks: self.shared.locks.memory() as u64,
-            read_ahead: self.set.store().lent(),
+            read_ahead: held.ahead.bytes(),
+            iterators: held.iterators.bytes(),
+            jobs: held.jobs.bytes(),
             cache: self.shared.cache.used(),
             cache_capacity: self.shared.cache.capacity(),
-            ..MemoryStats::default()
-        };
-        for table in self.tables() {
-            let view = table.view();
-            memory.indexes += view.index_memory();
-            let levels = view.version.levels.iter().chain(view.runs().map(|run| run.extents));
-            let extents = levels.flat_map(|level| level.extents().iter());
-            memory.filters += extents.map(|extent| extent.memory() as u64).sum::<u64>();
         }
-        memory
     }
 
-    /// Gives the cache what the limit leaves it.
+    /// What the region's image takes.
+    fn image_bytes(&self) -> u64 {
+        let region = &self.shared.region;
+        if region.mode() == "file" { region.len() } else { 0 }
+    }
+
+    fn shares(&self) -> Option<Shares> {
+        let threads = self.background.budget.threads() as u64;
+        self.options.memory.map(|limit| Shares::new(limit, self.image_bytes(), threads))
+    }
+
+    /// The most that the indexes of memtables and level 0 should take; `None` without a limit. What
+    /// they take without any record is beside it.
+    pub(super) fn most_indexes(&self) -> Option<u64> {
+        self.shares().map(|shares| shares.indexes)
+    }
+
+    /// How many threads may compact beside the background's own.
+    pub(super) fn most_workers(&self) -> usize {
+        let Some(shares) = self.shares() else { return usize::MAX };
+        let at_a_time = (shares.jobs / Job::within(shares.jobs).bytes()).max(LEAST_JOBS);
+        usize::try_from(at_a_time - 1).unwrap_or(usize::MAX)
+    }
+
+    /// Gives filters and cache what the limit leaves them, and jobs their bounds.
     pub(super) fn balance_memory(&self) {
-        let Some(limit) = self.options.memory else { return };
-        let left = (limit - limit / SLACK).saturating_sub(self.memory().fixed());
-        // Not for every page more or less: it goes through all that is cached.
-        let now = self.shared.cache.capacity();
-        if left < now || left - now > limit / SLACK {
+        let Some(shares) = self.shares() else { return };
+        let held = self.set.store().memory();
+        let job = Job::within(shares.jobs);
+        held.set_job(job.extent, job.ahead);
+        held.set_most_iterators(shares.limit / ITERATORS);
+        let left = shares.left_by(&self.memory());
+        // So that they do not outgrow the limit before the next look. Where some had to go already
+        // there is room for twice as many, since one extent may have more than that; it goes little
+        // by little when nobody asks for it, as looks may follow each other at once.
+        let growth = shares.slack / 4;
+        let clock = &held.clock;
+        let before = Some(clock.most()).filter(|most| *most < u64::MAX).unwrap_or(0);
+        let room = if clock.was_short() { before * 2 } else { before - before / 64 };
+        clock.set_most(room.max(clock.kept() + growth).min(left / 2));
+        // Some that were let go of may still be looked into.
+        let gone = held.parts.bytes().saturating_sub(held.clock.kept());
+        let left = left.saturating_sub(held.clock.most() + gone);
+        // In steps: not for every page more or less.
+        let (left, now) = (left / growth.max(1) * growth, self.shared.cache.capacity());
+        if left < now || left - now > shares.slack {
             self.shared.cache.set_capacity(left);
         }
     }
@@ -104,16 +254,47 @@ impl Engine {
     /// Refuses a limit that leaves the cache nothing worth having.
     pub(super) fn check_memory(&self) -> Result<()> {
         let Some(limit) = self.options.memory else { return Ok(()) };
-        let fixed = self.memory().fixed();
+        let memory = self.memory();
+        let fixed = memory.region + memory.indexes;
         if fixed + limit / 4 > limit {
             return Err(Error::invalid(format!(
                 "a memory limit of {limit} bytes is too low: region and indexes take {fixed} \
-                 bytes, and a quarter of it is for blocks; set at least {}, or create the database \
-                 with a smaller region",
+                 bytes, and a quarter of it is for blocks and jobs; set at least {}, or create \
+                 the database with a smaller region",
                 fixed / 3 * 4 + 4
             )));
         }
         self.balance_memory();
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn shares_never_come_to_more_than_the_limit() {
+        for limit in [2 * MIB, 8 * MIB, 64 * MIB, 1 << 30, 1 << 40] {
+            for region in [0, limit / 2, limit / 4 * 3] {
+                let shares = Shares::new(limit, region, 4);
+                let all = shares.slack + shares.jobs + shares.indexes;
+                let all = all + limit / LOCKS * u64::from(region < limit / 2) + region;
+                assert!(all <= limit, "{shares:?}");
+                let memory = MemoryStats { region, ..MemoryStats::default() };
+                assert!(shares.left_by(&memory) >= limit / 16, "{shares:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn two_jobs_fit_in_their_share() {
+        for share in [MIB / 2, 2 * MIB, 16 * MIB, 64 * MIB] {
+            let job = Job::within(share);
+            assert!(LEAST_JOBS * job.bytes() <= share, "twice {job:?} in {share}");
+        }
+        assert!((16 * MIB..17 * MIB).contains(&Job::MOST.bytes()), "as it is documented");
     }
 }

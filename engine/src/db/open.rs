@@ -385,7 +385,7 @@ impl Opening<'_> {
             committer,
             snapshots: SnapshotRegistry::with_clock(visible, Arc::clone(&clock)),
             clock,
-            cache: Arc::new(BlockCache::new(self.options.cache_size).above(below)),
+            cache: Arc::new(BlockCache::new(self.most_cache()).above(below)),
             poison,
             read_only: self.read_only,
             pace: Pace::default(),
@@ -416,6 +416,11 @@ impl Opening<'_> {
             opened: OpenStats::default(),
             attic,
         }
+    }
+
+    /// The most that the cache is ever given.
+    fn most_cache(&self) -> u64 {
+        self.options.memory.unwrap_or(self.options.cache_size)
     }
 
     fn threads(&self) -> usize {

@@ -37,6 +37,8 @@ pub(super) struct Sight {
     /// Units taken, and units that there are.
     pub(super) used: u64,
     pub(super) total: u64,
+    /// As many of these as the indexes take of their share of the memory limit.
+    pub(super) indexed: u64,
     /// Bytes in a unit.
     pub(super) unit: u64,
     /// Units that came free since the database was opened.
@@ -63,7 +65,13 @@ impl Sight {
     /// Whether drains should run: enough of the region is taken, or not enough of it in one piece
     /// is free. A turn frees zones in the order of their age, and so makes whole pieces.
     pub(super) fn calls_for_drain(&self) -> bool {
-        self.used >= self.enough() || self.is_asked_for
+        self.taken() >= self.enough() || self.is_asked_for
+    }
+
+    /// Units that are taken, in the region or, if that is more, of the memory for indexes: where
+    /// records are small it is the latter that runs out.
+    fn taken(&self) -> u64 {
+        self.used.max(self.indexed)
     }
 
     /// Units from which on drains run: three quarters, or as much as leaves sixteen zones of busy
@@ -74,17 +82,35 @@ impl Sight {
         most.max(self.total.div_ceil(2))
     }
 
-    /// How full the region is on the way from where drains begin, in thousandths.
+    /// How full it is, the region or the memory for indexes, on the way from where drains begin,
+    /// in thousandths; more than a thousand beyond.
     fn filling(&self) -> u64 {
         let (from, room) = (self.enough(), self.total - self.enough());
-        self.used.saturating_sub(from) * 1000 / room.max(1)
+        self.taken().saturating_sub(from) * 1000 / room.max(1)
     }
 
-    /// Bytes that may be appended before the region is full, but for spare zones.
+    /// Bytes that may be appended before it is full, but for spare zones.
     fn room(&self) -> u64 {
-        let free = self.total.saturating_sub(self.used + 2 * self.usual);
+        let free = self.total.saturating_sub(self.taken() + 2 * self.usual);
         // Never nothing: who has an open zone goes on in it.
-        (free * self.unit).max(self.unit / 4).max(1)
+        self.bytes(free).max(self.unit / 4).max(1)
+    }
+
+    /// Bytes that units are worth: where it is the memory for indexes that runs out, less.
+    fn bytes(&self, units: u64) -> u64 {
+        let bytes = units * self.unit;
+        if self.indexed > self.used { bytes / self.indexed * self.used } else { bytes }
+    }
+
+    /// Nanoseconds that writers wait for a KiB at least as the memory for indexes runs out, however
+    /// fast drains seem to go, or before one was measured: there is no end of it that would stop
+    /// them. Where all of it is taken, as much again would take two seconds, and from there on ever
+    /// longer.
+    fn least_delay(&self) -> u128 {
+        let eighths = (8000 * self.indexed / self.total.max(1)).saturating_sub(6000);
+        let all = self.bytes(self.total).max(self.unit).max(1);
+        let delay = NANOS_KIB / u128::from(all) * u128::from(eighths) / 1000;
+        if self.indexed > self.used { delay } else { 0 }
     }
 
     /// How far level 1 is on the way to where drains stop, in thousandths of half of it.
@@ -105,6 +131,8 @@ pub(super) enum Reason {
     Filling,
     /// Compactions lag behind drains.
     Crowding,
+    /// The memory for indexes is.
+    Indexes,
 }
 
 impl Reason {
@@ -114,6 +142,7 @@ impl Reason {
             Reason::Turn => "the region is filling, and drains go on",
             Reason::Filling => "the region is filling",
             Reason::Crowding => "compactions lag behind drains",
+            Reason::Indexes => "the memory for indexes is filling",
         }
     }
 }
@@ -236,6 +265,7 @@ impl Books {
             (Reason::Turn, self.draining(now)),
             (Reason::Filling, self.freeing(now)),
             (Reason::Crowding, self.sinking(now)),
+            (Reason::Indexes, now.least_delay()),
         ];
         let none = (Reason::None, 0);
         let longest = delays.into_iter().fold(none, |a, b| if b.1 > a.1 { b } else { a });
@@ -323,21 +353,27 @@ mod tests {
     fn sight(used: u64, appended: u64, low: Lsn) -> Sight {
         let (total, mass) = (64, used.min(40) * ZONE);
         let (visible, clock) = (appended / 1024, Duration::ZERO);
-        let (unit, released, usual, is_asked_for, level1) = (ZONE, 0, 1, false, 0);
-        Sight {
-            used,
-            total,
-            unit,
-            released,
-            usual,
-            is_asked_for,
-            appended,
-            mass,
-            low,
-            visible,
-            level1,
-            clock,
-        }
+        let (unit, usual, is_asked_for, indexed) = (ZONE, 1, false, 0);
+        let sight = Sight { used, total, indexed, unit, usual, is_asked_for, ..Sight::default() };
+        Sight { appended, mass, low, visible, clock, ..sight }
+    }
+
+    /// Bug: where records were small, their indexes took whatever they liked of the memory limit.
+    /// Cause: drains began, and writers waited, by the units of the region that were taken alone.
+    /// Fix: the memory for indexes is a second measure beside them.
+    #[test]
+    fn the_memory_for_indexes_fills_as_the_region_does() {
+        let mut books = Books::default();
+        let small = |indexed| Sight { indexed, ..sight(8, 8 * ZONE, 0) };
+        assert!(!small(47).calls_for_drain() && small(48).calls_for_drain());
+        assert_eq!(books.look(&small(40)), Pacing::default());
+        books.drained(8 * ZONE, 0, 8 * ZONE, Duration::from_secs(1));
+        let paces: Vec<Pacing> = (48..=64).map(|indexed| books.look(&small(indexed))).collect();
+        assert!(paces.iter().map(|pacing| pacing.delay).is_sorted(), "{paces:?}");
+        let unmeasured: Vec<Pacing> =
+            [48, 64].map(|indexed| Books::default().look(&small(indexed))).to_vec();
+        assert_eq!((unmeasured[0].delay, unmeasured[1].reason), (0, Reason::Indexes));
+        assert!(paces[16].delay >= unmeasured[1].delay, "{paces:?} {unmeasured:?}");
     }
 
     #[test]

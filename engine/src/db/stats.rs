@@ -1,6 +1,5 @@
 //! What lies where, and what it has cost.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::inner::Engine;
@@ -489,13 +488,6 @@ fn levels(version: &Version) -> Vec<LevelStats> {
 fn disk(engine: &Engine) -> DiskStats {
     let store = engine.set.store();
     let space = store.space();
-    let tables = engine.tables();
-    let extents = |t: &Arc<TableCore>| {
-        let version = Arc::clone(&t.view().version);
-        let levels = version.levels.iter().chain(version.runs.iter().map(|run| &run.extents));
-        levels.flat_map(|l| l.extents().iter()).map(|e| e.memory()).sum::<usize>()
-    };
-    let index_memory: usize = tables.iter().map(extents).sum();
     DiskStats {
         files: space.files,
         file_bytes: space.file_bytes,
@@ -507,7 +499,7 @@ fn disk(engine: &Engine) -> DiskStats {
         reads: store.reads(),
         direct_io: store.is_direct(),
         syncs: store.syncs(),
-        index_memory: index_memory as u64,
+        index_memory: store.memory().parts.bytes(),
     }
 }
 

@@ -2,7 +2,9 @@
 //!
 //! A user's range begins with single blocks. Once it has asked for two in a row it is a walk, and
 //! reads pieces: of 64 KiB first, each twice as long as the one before, up to 1 MiB. Jobs read
-//! pieces of 1 MiB from the start. A piece ends with its extent, and before blocks that are cached.
+//! pieces of 1 MiB from the start, or shorter ones under a limit of memory: all that one side of a
+//! merge holds of what it has read ahead is bounded then. A piece ends with its extent, and before
+//! blocks that are cached.
 //!
 //! What is read ahead waits with the reader, not in the cache, so it takes nothing's place there.
 //! Of what a user comes to, the cache gets the first 512 KiB of a walk: short ranges may well be
@@ -17,8 +19,9 @@
 //! Invariants:
 //!
 //! 1. No two lanes are in one extent.
-//! 2. Pieces for users are lent by the store, up to when the last block that shares their memory
-//!    is gone.
+//! 2. Pieces are counted in the store, up to when the last block that shares their memory is gone.
+//! 3. A job has no more lanes than levels that it walks in, and lets go of a piece before it reads
+//!    the next one of that lane.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -28,7 +31,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use super::block::Block;
 use super::index::{Index, IndexEntry};
-use crate::tier::Lent;
+use crate::memory::Holding;
 
 /// The first piece of a walk, in bytes.
 const FIRST: u32 = 64 * 1024;
@@ -53,10 +56,10 @@ struct Piece {
     bytes: Bytes,
 }
 
-/// Bytes with the leave to hold them.
+/// Bytes that are counted.
 struct Held {
     bytes: Vec<u8>,
-    _lent: Option<Lent>,
+    _held: Holding,
 }
 
 impl AsRef<[u8]> for Held {
@@ -83,24 +86,25 @@ pub(super) struct Lane {
 /// Where one reader is, and what it has read ahead.
 #[derive(Debug)]
 pub(crate) struct ReadAhead {
-    is_job: bool,
+    /// How many levels a job walks in; `None` for a user.
+    of_job: Option<usize>,
     lanes: Mutex<Vec<Lane>>,
 }
 
 impl ReadAhead {
     /// For a range that a user reads.
     pub(crate) fn for_user() -> Arc<ReadAhead> {
-        Arc::new(ReadAhead { is_job: false, lanes: Mutex::default() })
+        Arc::new(ReadAhead { of_job: None, lanes: Mutex::default() })
     }
 
-    /// For a job, which goes through whole extents.
-    pub(crate) fn for_job() -> Arc<ReadAhead> {
-        Arc::new(ReadAhead { is_job: true, lanes: Mutex::default() })
+    /// For a job, which goes through whole extents of so many levels at the same time.
+    pub(crate) fn for_job(levels: usize) -> Arc<ReadAhead> {
+        Arc::new(ReadAhead { of_job: Some(levels.max(1)), lanes: Mutex::default() })
     }
 
     /// Whether a job reads.
     pub(super) fn is_job(&self) -> bool {
-        self.is_job
+        self.of_job.is_some()
     }
 
     /// The reader goes from one extent on to the next one of its level, or to the one before.
@@ -117,15 +121,21 @@ impl ReadAhead {
         lanes.push(lane);
     }
 
-    /// Where the reader is.
-    pub(super) fn lanes(&self) -> Lanes<'_> {
-        Lanes { is_job: self.is_job, lanes: self.lanes.lock() }
+    /// Where the reader is. A job holds at most about `job_ahead` bytes of what it reads ahead: in
+    /// each lane a piece, which has one block at least, and may be half as long again where that is
+    /// the rest of its extent.
+    pub(super) fn lanes(&self, job_ahead: u64) -> Lanes<'_> {
+        let each = |levels: usize| (job_ahead / levels as u64).min(u64::from(MOST)) as u32;
+        let (window, most) = (self.of_job.map(each), self.of_job.unwrap_or(LANES));
+        Lanes { window, most, lanes: self.lanes.lock() }
     }
 }
 
 /// The lanes of a reader, while it asks for a block.
 pub(super) struct Lanes<'a> {
-    is_job: bool,
+    /// The length of a job's pieces.
+    window: Option<u32>,
+    most: usize,
     lanes: MutexGuard<'a, Vec<Lane>>,
 }
 
@@ -140,7 +150,7 @@ impl Lanes<'_> {
     pub(super) fn come_to(&mut self, extent: u64, n: usize, len: u32) -> &mut Lane {
         let found = self.lanes.iter().position(|lane| lane.extent == extent);
         let at = found.unwrap_or_else(|| {
-            if self.lanes.len() == LANES {
+            if self.lanes.len() >= self.most {
                 self.lanes.remove(0);
             }
             self.lanes.push(Lane::new(extent, n));
@@ -153,8 +163,8 @@ impl Lanes<'_> {
         );
         let lane = &mut self.lanes[at];
         lane.step_to(n, len);
-        if self.is_job {
-            lane.window = MOST;
+        if let Some(window) = self.window {
+            lane.window = window.max(1);
         }
         lane
     }
@@ -249,10 +259,15 @@ impl Lane {
         is_wide
     }
 
+    /// Lets go of the piece.
+    pub(super) fn let_go(&mut self) {
+        self.piece = None;
+    }
+
     /// Takes a piece that was read.
-    pub(super) fn take(&mut self, offset: u32, bytes: Vec<u8>, lent: Option<Lent>) {
-        self.window = (self.window * 2).min(MOST);
-        let bytes = Bytes::from_owner(Held { bytes, _lent: lent });
+    pub(super) fn take(&mut self, offset: u32, bytes: Vec<u8>, held: Holding) {
+        self.window = self.window.saturating_mul(2).min(MOST);
+        let bytes = Bytes::from_owner(Held { bytes, _held: held });
         self.piece = Some(Piece { offset, bytes });
     }
 

@@ -2,7 +2,7 @@
 //!
 //! Invariants:
 //!
-//! 1. Before an extent nothing of it is loaded: `entered` is false.
+//! 1. Before an extent nothing of it is loaded: `entered` is `None`. In one it has its parts.
 //! 2. In one, at the beginning of a block that has a summary, the block is not loaded: `open` is
 //!    `None`. Elsewhere `open` stands on a record.
 //! 3. Past the last extent, `at` is their number.
@@ -24,7 +24,7 @@ pub(crate) struct BlockWalk {
     /// Whether blocks are shown as wholes at all.
     by_block: bool,
     at: usize,
-    entered: bool,
+    entered: Option<Arc<Parts>>,
     block: usize,
     /// Of the current extent's blocks, if it has them.
     summaries: Option<Vec<BlockSummary>>,
@@ -50,26 +50,22 @@ impl BlockWalk {
         BlockWalk {
             extents: extents.to_vec(),
             cache: Arc::clone(cache),
-            ahead: ReadAhead::for_job(),
+            ahead: ReadAhead::for_job(1),
             by_block,
             at: 0,
-            entered: false,
+            entered: None,
             block: 0,
             summaries: None,
             open: None,
         }
     }
 
-    fn parts(&self) -> Result<&Parts> {
-        self.extents[self.at].parts()
-    }
-
     /// Goes before the first block of the extent ahead.
     pub(crate) fn enter(&mut self) -> Result<()> {
-        let Some(extent) = self.extents.get(self.at).filter(|_| !self.entered) else {
+        let Some(extent) = self.extents.get(self.at).filter(|_| self.entered.is_none()) else {
             return Ok(());
         };
-        self.entered = true;
+        self.entered = Some(extent.parts()?.shared());
         // Blocks of an extent with one sequence number lack it, and what blocks with references
         // refer to has to be counted: they are not taken over as they are.
         if self.by_block && !extent.meta().one_seq && extent.values().is_empty() {
@@ -85,7 +81,8 @@ impl BlockWalk {
 
     fn next_block(&mut self) -> Result<()> {
         self.block += 1;
-        if self.block < self.parts()?.index.entries().len() {
+        let blocks = self.entered.as_ref().map_or(0, |parts| parts.index.entries().len());
+        if self.block < blocks {
             return self.begin_block();
         }
         self.skip_extent();
@@ -95,7 +92,7 @@ impl BlockWalk {
     /// Goes on to the next extent.
     pub(crate) fn skip_extent(&mut self) {
         self.at += 1;
-        (self.block, self.entered, self.open, self.summaries) = (0, false, None, None);
+        (self.block, self.entered, self.open, self.summaries) = (0, None, None, None);
     }
 
     /// Loads what the walk stands before, so that it stands on a record.
@@ -109,7 +106,7 @@ impl BlockWalk {
 
     fn load_block(&mut self) -> Result<()> {
         let (extent, n) = (&self.extents[self.at], self.block);
-        let parts = extent.parts()?;
+        let Some(parts) = &self.entered else { return Ok(()) };
         let block = extent.block_in_turn(parts, n, &self.cache, &self.ahead)?;
         let mut cursor = BlockCursor::new(block, Vec::new());
         cursor.first().map_err(|_| extent.bad_entry(parts, n))?;
@@ -136,22 +133,25 @@ impl BlockWalk {
     /// Steps to the following record.
     pub(crate) fn next(&mut self) -> Result<()> {
         let Some(cursor) = &mut self.open else { return Ok(()) };
-        if cursor.next().is_err() {
-            return Err(self.extents[self.at].bad_entry(self.parts()?, self.block));
+        if cursor.next().is_err()
+            && let Some(parts) = &self.entered
+        {
+            return Err(self.extents[self.at].bad_entry(parts, self.block));
         }
         if cursor.entry().is_none() { self.next_block() } else { Ok(()) }
     }
 
     /// The extent that the walk stands before, if it is before one.
     pub(crate) fn extent_ahead(&self) -> Option<&Arc<Extent>> {
-        self.extents.get(self.at).filter(|_| !self.entered)
+        self.extents.get(self.at).filter(|_| self.entered.is_none())
     }
 
     /// The block that the walk stands before, if it can go into an extent of this format.
     pub(crate) fn block_ahead(&self, format: Format) -> Result<Option<Ahead<'_>>> {
         let (None, Some(summaries)) = (&self.open, &self.summaries) else { return Ok(None) };
-        let Some(summary) = summaries.get(self.block) else { return Ok(None) };
-        let parts = self.parts()?;
+        let (Some(summary), Some(parts)) = (summaries.get(self.block), &self.entered) else {
+            return Ok(None);
+        };
         if !self.extents[self.at].fits(parts, self.block, summary, format) {
             return Ok(None);
         }
@@ -173,12 +173,11 @@ impl BlockWalk {
 
     /// Takes the block ahead, undecoded, and steps over it.
     pub(crate) fn take_block(&mut self, format: Format) -> Result<Option<WholeBlock>> {
-        let Some(summary) = self.summaries.as_ref().and_then(|s| s.get(self.block)) else {
-            return Ok(None);
-        };
+        let summary = self.summaries.as_ref().and_then(|summaries| summaries.get(self.block));
+        let (Some(summary), Some(parts)) = (summary, &self.entered) else { return Ok(None) };
         let (extent, summary) = (&self.extents[self.at], summary.clone());
         let how = (&*self.cache, &*self.ahead);
-        let block = extent.whole_block(extent.parts()?, self.block, summary, format, how)?;
+        let block = extent.whole_block(parts, self.block, summary, format, how)?;
         self.next_block()?;
         Ok(Some(block))
     }

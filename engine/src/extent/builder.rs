@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::block::BlockBuilder;
+use super::buffer::make_room;
 use super::filter::FilterBuilder;
 use super::footer::{FOOTER_LEN, Footer};
 use super::index::IndexBuilder;
@@ -75,8 +76,16 @@ pub(crate) struct ExtentBuilder {
 }
 
 impl ExtentBuilder {
-    /// An empty extent with this id.
+    /// An empty extent with this id, of some size.
+    #[cfg(test)]
     pub(crate) fn new(id: u64, format: Format) -> ExtentBuilder {
+        ExtentBuilder::in_buffer(id, format, Vec::new())
+    }
+
+    /// An empty extent with this id, which is laid out in `buffer`: its bytes are written from
+    /// there, and it is given back then. What it holds goes.
+    pub(crate) fn in_buffer(id: u64, format: Format, mut buffer: Vec<u8>) -> ExtentBuilder {
+        buffer.clear();
         let meta = ExtentMeta {
             id,
             location: Location { file: 0, offset: 0, len: 0 },
@@ -95,7 +104,7 @@ impl ExtentBuilder {
         };
         ExtentBuilder {
             format,
-            out: Vec::new(),
+            out: buffer,
             block: BlockBuilder::default(),
             index: IndexBuilder::default(),
             filter: FilterBuilder::new(format.filter_bits),
@@ -186,6 +195,7 @@ impl ExtentBuilder {
             self.finish_block();
         }
         let offset = self.out.len() as u32;
+        make_room(&mut self.out, block.len() as usize);
         block.seal(self.meta.id, offset, &mut self.out);
         self.index.add(offset, self.out.len() as u32 - offset, last_key, *last_seq);
         self.filter.add_lines(lines);
@@ -224,6 +234,7 @@ impl ExtentBuilder {
 
     fn finish_block(&mut self) {
         let offset = self.out.len();
+        make_room(&mut self.out, self.block.size());
         self.block.finish(self.meta.id, self.format.compression, &mut self.out);
         let len = (self.out.len() - offset) as u32;
         self.index.add(offset as u32, len, &self.meta.greatest_key, self.last_seq);
@@ -288,12 +299,13 @@ impl BuiltExtent {
     /// As [`write_filling`](Self::write_filling), filling nothing.
     #[cfg(test)]
     pub(crate) fn write(self, store: &Arc<ExtentStore>) -> Result<Arc<Extent>> {
-        self.write_filling(store, &BlockCache::new(0), |_, _| false)
+        Ok(self.write_filling(store, &BlockCache::new(0), |_, _| false)?.0)
     }
 
     /// Reserves space and writes the extent, without a sync. Blocks that `is_hot` by their first
     /// and last key, and those that were taken over and are cached, enter the cache. The space goes
-    /// back when the extent is dropped, until [`Extent::installed`] is called.
+    /// back when the extent is dropped, until [`Extent::installed`] is called. Gives the buffer of
+    /// its bytes back, for the next extent.
     ///
     /// # Errors
     ///
@@ -303,7 +315,7 @@ impl BuiltExtent {
         store: &Arc<ExtentStore>,
         cache: &BlockCache,
         is_hot: impl Fn(&[u8], &[u8]) -> bool,
-    ) -> Result<Arc<Extent>> {
+    ) -> Result<(Arc<Extent>, Vec<u8>)> {
         self.place(store)?;
         let values = self.values.into_boxed_slice();
         let extent =
@@ -315,7 +327,7 @@ impl BuiltExtent {
             }
         }
         extent.fill((&self.bytes, &self.summaries), cache, is_hot);
-        Ok(extent)
+        Ok((extent, self.bytes))
     }
 
     /// As [`write_filling`](Self::write_filling), filling nothing: the extent takes no memory until
@@ -324,12 +336,16 @@ impl BuiltExtent {
     /// # Errors
     ///
     /// As [`write_filling`](Self::write_filling).
-    pub(crate) fn write_unread(mut self, store: &Arc<ExtentStore>) -> Result<Arc<Extent>> {
+    pub(crate) fn write_unread(
+        mut self,
+        store: &Arc<ExtentStore>,
+    ) -> Result<(Arc<Extent>, Vec<u8>)> {
         let is_once = |block: &BlockSummary| block.keys == block.records;
         debug_assert!(self.summaries.iter().all(is_once), "nobody counts what is kept in it");
         self.place(store)?;
         let values = self.values.into_boxed_slice();
-        Ok(Extent::written_unread((self.meta, values), Arc::clone(store)))
+        let extent = Extent::written_unread((self.meta, values), Arc::clone(store));
+        Ok((extent, self.bytes))
     }
 
     /// Reserves space and writes the bytes there.

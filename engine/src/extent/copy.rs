@@ -28,6 +28,7 @@ impl Extent {
         let listed = self.values().iter().zip(&*self.meta().values);
         let copied = listed.map(|(values, one)| Ok(ValueUse { of: copy_values(values)?, ..*one }));
         let values = copied.collect::<Result<Arc<[ValueUse]>>>()?;
+        let _held = self.held().jobs.hold(u64::from(self.meta().location.len));
         let bytes = self.load_bytes(0, self.meta().location.len)?;
         let reserved = to.reserve(self.meta().location.len)?;
         to.write(&reserved.location(), &bytes)?;

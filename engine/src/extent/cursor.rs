@@ -16,6 +16,8 @@ pub(crate) struct ExtentCursor {
     ahead: Arc<ReadAhead>,
     /// The sequence number of all records, where that is not in the blocks.
     one_seq: Option<Lsn>,
+    /// Once it has looked into them: held, as long as it is here.
+    parts: Option<Arc<Parts>>,
     /// The number of the block and the position in it.
     position: Option<(usize, BlockCursor)>,
 }
@@ -29,7 +31,7 @@ impl ExtentCursor {
         ahead: Arc<ReadAhead>,
     ) -> ExtentCursor {
         let one_seq = extent.meta().one_seq();
-        ExtentCursor { extent, cache, ahead, one_seq, position: None }
+        ExtentCursor { extent, cache, ahead, one_seq, parts: None, position: None }
     }
 
     /// To the first record at or after (`key`, `seq`), as the blocks have it.
@@ -49,13 +51,14 @@ impl ExtentCursor {
             Some((at, in_block)) if at == n => in_block,
             other => {
                 let buffer = other.map(|(_, in_block)| in_block.into_buffer());
-                let parts = self.extent.parts()?;
-                let block = self.extent.block_in_turn(parts, n, &self.cache, &self.ahead)?;
+                let parts = self.parts()?;
+                let block = self.extent.block_in_turn(&parts, n, &self.cache, &self.ahead)?;
                 BlockCursor::new(block, buffer.unwrap_or_default())
             }
         };
         if place(&mut in_block).is_err() {
-            return Err(self.extent.bad_entry(self.extent.parts()?, n));
+            let parts = self.parts()?;
+            return Err(self.extent.bad_entry(&parts, n));
         }
         self.position = Some((n, in_block));
         Ok(())
@@ -72,13 +75,18 @@ impl ExtentCursor {
         let n = *n;
         if step(in_block).is_err() {
             self.position = None;
-            return Err(self.extent.bad_entry(self.extent.parts()?, n));
+            let parts = self.parts()?;
+            return Err(self.extent.bad_entry(&parts, n));
         }
         Ok(Some(n))
     }
 
-    fn parts(&self) -> Result<&Parts> {
-        self.extent.parts()
+    fn parts(&mut self) -> Result<Arc<Parts>> {
+        if let Some(parts) = &self.parts {
+            return Ok(Arc::clone(parts));
+        }
+        let parts = self.extent.parts()?.shared();
+        Ok(Arc::clone(self.parts.insert(parts)))
     }
 }
 
@@ -94,7 +102,8 @@ impl Cursor for ExtentCursor {
     }
 
     fn seek_before(&mut self, key: Option<&[u8]>) -> Result<()> {
-        let index = &self.parts()?.index;
+        let parts = self.parts()?;
+        let index = &parts.index;
         let Some(key) = key else {
             return match index.entries().len().checked_sub(1) {
                 Some(last) => self.enter(last, BlockCursor::last),

@@ -2,14 +2,15 @@
 //! bytes are described in section 3 of `docs/format.md`.
 //!
 //! A file for each part: [`block`], [`filter`], [`summary`], [`index`], [`ranges`] and [`footer`]
-//! know their own bytes; [`builder`] lays them out; [`reader`] opens, searches and owns an extent;
-//! [`cursor`] walks it, [`blocks`] walks several for a merge, [`ahead`] has them read many blocks
-//! at once, and [`reuse`] takes blocks over undecoded; [`values`] keeps large values apart from
-//! the records; [`verify`] checks all of it; [`heat`] counts reads.
+//! know their own bytes; [`builder`] lays them out in a [`buffer`]; [`reader`] opens, searches and
+//! owns an extent; [`cursor`] walks it, [`blocks`] walks several for a merge, [`ahead`] has them
+//! read many blocks at once, and [`reuse`] takes blocks over undecoded; [`values`] keeps large
+//! values apart from the records; [`verify`] checks all of it; [`heat`] counts reads.
 
 mod ahead;
 mod block;
 mod blocks;
+mod buffer;
 mod builder;
 mod compress;
 mod copy;
@@ -37,6 +38,7 @@ pub(crate) mod tests;
 pub(crate) use ahead::ReadAhead;
 pub(crate) use block::Block;
 pub(crate) use blocks::{Ahead, BlockWalk};
+pub(crate) use buffer::ExtentBuffer;
 pub(crate) use builder::{BuiltExtent, ExtentBuilder, Format};
 pub(crate) use cursor::ExtentCursor;
 pub(crate) use meta::{Described, ExtentMeta};

@@ -152,7 +152,7 @@ pub(crate) fn extent(bytes: &[u8]) -> bool {
         footer_checksum: sum,
         values: [].into(),
     };
-    let Some(parts) = Parts::decode(&meta, &right) else { return false };
+    let Some(parts) = Parts::decode(&meta, &right, &Arc::default()) else { return false };
     walk_index(&parts.index);
     parts.index.entries().iter().fold(true, |all, entry| {
         let (from, to) = (entry.offset as usize, entry.offset as usize + entry.len as usize);

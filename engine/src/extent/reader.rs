@@ -1,7 +1,7 @@
 //! An extent in its place: opening it, finding records in it, and owning its space.
 //!
-//! Thread safety: every method may be called from any thread; the parts are loaded at first use,
-//! perhaps by several threads at once, of which one wins.
+//! Thread safety: every method may be called from any thread; the parts are loaded when they are
+//! needed and not there (`reader/slot.rs`), perhaps by several threads at once, of which one wins.
 //!
 //! Invariants:
 //!
@@ -12,7 +12,9 @@
 
 mod in_turn;
 mod parts;
+mod slot;
 
+use std::ops::Deref;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
 
@@ -27,11 +29,15 @@ use super::{BlockCache, BlockSummary, Described, ExtentCursor, ExtentMeta, Malfo
 use crate::cache::Below;
 use crate::error::{Damage, Error, Result};
 use crate::limits::MAX_VALUE_LEN;
+use crate::memory::Holding;
 use crate::mvcc::{KeptFor, Tombstones};
 use crate::record::{Apart, Kind, LSN_MAX, Lsn, Reference};
-use crate::tier::ExtentStore;
+use crate::tier::{ExtentStore, Held};
+
+use slot::Slot;
 
 pub(super) use parts::Parts;
+pub(super) use slot::Loaded;
 
 const WRITTEN: u8 = 0;
 const INSTALLED: u8 = 1;
@@ -67,6 +73,26 @@ impl Found {
     }
 }
 
+/// The range tombstones of parts.
+struct LoadedRanges(Loaded);
+
+impl Deref for LoadedRanges {
+    type Target = Tombstones;
+
+    fn deref(&self) -> &Tombstones {
+        &self.0.ranges
+    }
+}
+
+/// Bytes of memory that an extent has beside its parts: its description with the list of value
+/// extents, and for whom records were kept.
+fn beside_parts(meta: &ExtentMeta, values: &[Arc<ValueExtent>], kept_for: &KeptFor) -> usize {
+    let own = size_of::<Extent>() + size_of::<Slot>();
+    let keys = meta.smallest_key.len() + meta.greatest_key.len();
+    let each = size_of::<ValueUse>() + size_of::<Arc<ValueExtent>>();
+    own + keys + values.len() * each + kept_for.memory()
+}
+
 /// An extent.
 #[derive(Debug)]
 pub(crate) struct Extent {
@@ -75,7 +101,7 @@ pub(crate) struct Extent {
     /// gives its records the same number.
     numbered: OnceLock<ExtentMeta>,
     store: Arc<ExtentStore>,
-    parts: OnceLock<Parts>,
+    parts: Arc<Slot>,
     state: AtomicU8,
     heat: Heat,
     /// For whom records in it were kept, if it was written since the opening: nobody who reads is
@@ -83,6 +109,8 @@ pub(crate) struct Extent {
     kept_for: KeptFor,
     /// What its records refer to, in the order of the description's list.
     values: Box<[Arc<ValueExtent>]>,
+    /// Counts what it has beside its parts.
+    _held: Holding,
 }
 
 impl Described for Arc<Extent> {
@@ -140,7 +168,7 @@ impl Extent {
         bytes: &[u8],
         kept_for: KeptFor,
     ) -> Arc<Extent> {
-        let parts = Parts::decode(&meta, bytes);
+        let parts = Parts::decode(&meta, bytes, &store.memory().parts);
         debug_assert!(parts.is_some(), "what is written can be read back");
         Extent::new((meta, values), store, parts, WRITTEN, kept_for)
     }
@@ -161,16 +189,21 @@ impl Extent {
         state: u8,
         kept_for: KeptFor,
     ) -> Arc<Extent> {
-        let parts = parts.map_or_else(OnceLock::new, OnceLock::from);
+        let slot = Arc::new(Slot::default());
+        if let Some(parts) = parts {
+            slot.fill(Arc::new(parts), &store.memory().clock, false);
+        }
+        let held = store.memory().descriptions.hold(beside_parts(&meta, &values, &kept_for) as u64);
         Arc::new(Extent {
             meta,
             numbered: OnceLock::new(),
             store,
-            parts,
+            parts: slot,
             state: AtomicU8::new(state),
             heat: Heat::default(),
             kept_for,
             values,
+            _held: held,
         })
     }
 
@@ -254,9 +287,9 @@ impl Extent {
         if !parts.filter.may_contain(n, filter::hash(key)) {
             return Ok(None);
         }
-        let block = self.block(parts, n, cache)?;
+        let block = self.block(&parts, n, cache)?;
         let mut cursor = BlockCursor::new(block, Vec::with_capacity(key.len()));
-        cursor.seek(key, at).map_err(|_| self.bad_entry(parts, n))?;
+        cursor.seek(key, at).map_err(|_| self.bad_entry(&parts, n))?;
         let Some(entry) = cursor.entry().filter(|e| e.key == key) else { return Ok(None) };
         let seq = one_seq.unwrap_or(entry.seq);
         if let Some(at) = entry.reference() {
@@ -273,8 +306,8 @@ impl Extent {
     /// # Errors
     ///
     /// As [`Extent::get`].
-    pub(crate) fn tombstones(&self) -> Result<&Tombstones> {
-        Ok(&self.parts()?.ranges)
+    pub(crate) fn tombstones(&self) -> Result<impl Deref<Target = Tombstones> + use<>> {
+        Ok(LoadedRanges(self.parts()?))
     }
 
     /// A cursor over all records, for the reader that `ahead` is of.
@@ -287,11 +320,12 @@ impl Extent {
     }
 
     /// Whether a block that has keys from `first` to `last`, or would have them, is in the cache.
-    /// Reads nothing.
+    /// Reads nothing; where it has no index in memory, it takes it for `false`.
     pub(crate) fn is_cached(&self, first: &[u8], last: &[u8], cache: &BlockCache) -> bool {
         let meets =
             self.meta.smallest_key.as_slice() <= last && first <= self.meta.greatest_key.as_slice();
-        self.parts.get().filter(|_| meets).is_some_and(|Parts { index, .. }| {
+        self.parts.peek().filter(|_| meets).is_some_and(|parts| {
+            let index = &parts.index;
             let blocks = index.find_key(first).zip(index.find_key(last));
             let blocks = blocks.map_or(&[][..], |(from, to)| &index.entries()[from..=to]);
             blocks.iter().any(|block| cache.contains(self.meta.id, block.offset))
@@ -306,7 +340,8 @@ impl Extent {
         cache: &BlockCache,
         is_hot: impl Fn(&[u8], &[u8]) -> bool,
     ) {
-        let Some(Parts { index, .. }) = self.parts.get() else { return };
+        let Some(parts) = self.parts.peek() else { return };
+        let index = &parts.index;
         for (n, (entry, summary)) in index.entries().iter().zip(summaries).enumerate() {
             let (start, end) = (entry.offset as usize, (entry.offset + entry.len) as usize);
             if is_hot(&summary.first_key, index.last_key(n))
@@ -320,20 +355,12 @@ impl Extent {
         }
     }
 
-    /// Takes its blocks out of the cache: another extent has their place.
+    /// Takes its blocks out of the cache: another extent has their place. Those of which nothing
+    /// says where they are go in their turn, as nobody asks for them.
     pub(crate) fn evict(&self, cache: &BlockCache) {
-        let entries = self.parts.get().map_or(&[][..], |parts| parts.index.entries());
+        let Some(parts) = self.parts.peek() else { return };
+        let entries = parts.index.entries();
         entries.iter().for_each(|entry| cache.remove(self.meta.id, entry.offset));
-    }
-
-    /// Bytes of memory that filter, index and range tombstones hold, once they are loaded, and the
-    /// list of value extents, and for whom records were kept.
-    pub(crate) fn memory(&self) -> usize {
-        let parts = self.parts.get().map_or(0, |Parts { filter, index, ranges }| {
-            filter.memory() + index.memory() + ranges.memory()
-        });
-        let values = self.values.len() * (size_of::<ValueUse>() + size_of::<Arc<ValueExtent>>());
-        parts + values + self.kept_for.memory()
     }
 
     /// Block `n`, from the cache or from the store, for a user: it enters the cache, and counts for
@@ -382,6 +409,11 @@ impl Extent {
         self.corrupt(parts.index.entries()[n].offset, "block", malformed)
     }
 
+    /// What is held in memory of its store's extents.
+    pub(super) fn held(&self) -> &Held {
+        self.store.memory()
+    }
+
     /// Bytes of this extent, as they are.
     pub(super) fn load_bytes(&self, offset: u32, len: u32) -> Result<Vec<u8>> {
         self.store.read(&self.meta.location, offset, len)
@@ -408,6 +440,7 @@ impl Extent {
 
 impl Drop for Extent {
     fn drop(&mut self) {
+        self.parts.leave(&self.store.memory().clock);
         if *self.state.get_mut() != INSTALLED {
             self.store.release(&self.meta.location);
         }

@@ -40,7 +40,7 @@ impl Extent {
                 return Ok(());
             }
         };
-        let (mut last, ahead): (Option<Vec<u8>>, _) = (None, ReadAhead::for_job());
+        let (mut last, ahead): (Option<Vec<u8>>, _) = (None, ReadAhead::for_job(1));
         for n in 0..index.entries().len() {
             let offset = index.entries()[n].offset;
             let block = match self.load_in_turn(&index, n, None, &ahead) {

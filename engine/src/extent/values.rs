@@ -167,6 +167,7 @@ impl ValueExtent {
     /// checked.
     pub(crate) fn verify(&self, report: &mut Vec<Damage>) -> u64 {
         let mut checked = 1;
+        let _held = self.store.memory().jobs.hold(u64::from(self.meta.location.len));
         let found = self.store.read(&self.meta.location, 0, self.meta.location.len);
         let bytes = match found {
             Ok(bytes) => Bytes::from(bytes),
@@ -228,6 +229,7 @@ impl ValueExtent {
         if let Some(damage) = damages.into_iter().next() {
             return Err(Error::corrupt(damage));
         }
+        let _held = self.store.memory().jobs.hold(u64::from(self.meta.location.len));
         let bytes = self.store.read(&self.meta.location, 0, self.meta.location.len)?;
         let reserved = to.reserve(self.meta.location.len)?;
         to.write(&reserved.location(), &bytes)?;

@@ -133,7 +133,7 @@ impl Check<'_> {
         ranges: Option<&Tombstones>,
     ) {
         let before = self.report.len();
-        let (mut tally, ahead) = (Tally::default(), ReadAhead::for_job());
+        let (mut tally, ahead) = (Tally::default(), ReadAhead::for_job(1));
         for n in 0..index.entries().len() {
             if let Some(block) =
                 self.take("block", self.extent.load_in_turn(index, n, None, &ahead))

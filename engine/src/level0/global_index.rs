@@ -49,8 +49,8 @@ impl<I: Versions> GlobalIndex<I> {
     pub(crate) fn new(region: Arc<Region>, index: I) -> GlobalIndex<I> {
         GlobalIndex {
             index,
+            tombstones: TombstoneList::counted(region.indexes()),
             region,
-            tombstones: TombstoneList::default(),
             records: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
             leaving: Leaving::default(),
@@ -80,7 +80,7 @@ impl GlobalIndex {
     pub(crate) fn rebuilt(region: Arc<Region>, rebuilt: Rebuilt) -> GlobalIndex {
         let Rebuilt { index, tombstones, bytes, .. } = rebuilt;
         let records = (index.len() + tombstones.len()) as u64;
-        let list = TombstoneList::default();
+        let list = TombstoneList::counted(region.indexes());
         list.add(tombstones);
         let (records, bytes) = (AtomicU64::new(records), AtomicU64::new(bytes));
         let (leaving, kept_for) = (Leaving::default(), Mutex::default());

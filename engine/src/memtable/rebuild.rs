@@ -224,7 +224,8 @@ mod tests {
     use std::sync::Mutex;
 
     use super::*;
-    use crate::memtable::{encode_record, set_seq};
+    use crate::memtable::{Memtable, encode_record, set_seq};
+    use crate::mvcc::KeyInterval;
     use crate::os::sim::Machine;
     use crate::record::Kind;
 
@@ -282,6 +283,29 @@ mod tests {
             assert_eq!(cursor.version(), None);
             assert_eq!(rebuilt.bytes, bytes, "{threads} threads");
         }
+    }
+
+    /// Views keep memtables and level 0 that the newest one has not any more.
+    #[test]
+    fn indexes_are_counted_as_long_as_anybody_has_them() {
+        let region = Region::of_machine(&Machine::with_memory(), 8 << 20).unwrap();
+        let gauge = Arc::clone(region.indexes());
+        let (found, _) = found(&region);
+        let memtable = Arc::new(Memtable::new(Arc::clone(&region)));
+        let empty = gauge.bytes();
+        assert!(empty > 0);
+        let interval = KeyInterval { start: vec![7; 100], end: None };
+        memtable.insert_range(Arc::new(Tombstone::new(interval, 7)));
+        let old = Arc::clone(&memtable);
+        let rebuilt = rebuild(&region, found, 2, &|_| {});
+        let level0 = rebuilt.index;
+        drop(memtable);
+        let beside = size_of_val(&level0) as u64;
+        let both = level0.memory() as u64 - beside + old.memory() - beside;
+        assert_eq!(gauge.bytes(), both, "to the byte");
+        assert!(both > empty + 100 + 9 * level0.len() as u64);
+        drop((old, level0));
+        assert_eq!(gauge.bytes(), 0);
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::index::Records;
 use crate::limits::{MAX_KEY_LEN, MAX_VALUE_LEN};
+use crate::memory::Gauge;
 use crate::mvcc::{KeyInterval, Tombstone};
 use crate::pm::Region;
 use crate::record::{EntryRef, Kind, Lsn, Reader, TableId, decode_end};
@@ -138,6 +139,10 @@ impl Records for Region {
     #[inline]
     fn prefetch(&self, at: u64) {
         self.prefetch(at);
+    }
+
+    fn gauge(&self) -> Arc<Gauge> {
+        Arc::clone(self.indexes())
     }
 }
 

@@ -31,8 +31,8 @@ impl Memtable {
     pub(crate) fn new(region: Arc<Region>) -> Memtable {
         Memtable {
             index: Index::new(Arc::clone(&region)),
+            tombstones: TombstoneList::counted(region.indexes()),
             region,
-            tombstones: TombstoneList::default(),
             records: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
             oldest: AtomicU64::new(u64::MAX),
@@ -43,7 +43,7 @@ impl Memtable {
     pub(crate) fn rebuilt(region: Arc<Region>, rebuilt: Rebuilt) -> Memtable {
         let Rebuilt { index, tombstones, bytes, oldest } = rebuilt;
         let records = AtomicU64::new((index.len() + tombstones.len()) as u64);
-        let (list, bytes) = (TombstoneList::default(), AtomicU64::new(bytes));
+        let (list, bytes) = (TombstoneList::counted(region.indexes()), AtomicU64::new(bytes));
         list.add(tombstones);
         let oldest = AtomicU64::new(oldest.unwrap_or(u64::MAX));
         Memtable { region, index, tombstones: list, records, bytes, oldest }

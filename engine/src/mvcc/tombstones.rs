@@ -18,6 +18,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::KeyInterval;
+use crate::memory::Gauge;
 use crate::record::Lsn;
 use arc_swap::ArcSwap;
 
@@ -174,8 +175,19 @@ impl Tombstones {
 
     /// Bytes of memory.
     pub(crate) fn memory(&self) -> usize {
-        let each = size_of::<Tombstone>() + size_of::<Arc<Tombstone>>() + size_of::<Reach>();
-        self.iter().map(|tombstone| each + tombstone.raw_bytes()).sum()
+        memory_of(self.iter()) as usize
+    }
+}
+
+/// Bytes of memory that range tombstones take in a set.
+fn memory_of<'a>(all: impl IntoIterator<Item = &'a Arc<Tombstone>>) -> u64 {
+    let each = size_of::<Tombstone>() + size_of::<Arc<Tombstone>>() + size_of::<Reach>();
+    all.into_iter().map(|tombstone| (each + tombstone.raw_bytes()) as u64).sum()
+}
+
+impl Drop for TombstoneList {
+    fn drop(&mut self) {
+        self.gauge.sub(self.set.load().memory() as u64);
     }
 }
 
@@ -185,9 +197,20 @@ pub(crate) struct TombstoneList {
     /// At least as many as there are: raised before some are added, lowered after they went.
     count: AtomicUsize,
     set: ArcSwap<Tombstones>,
+    /// Counts the memory of those of all lists.
+    gauge: Arc<Gauge>,
 }
 
 impl TombstoneList {
+    /// An empty one, counted by `gauge`.
+    pub(crate) fn counted(gauge: &Arc<Gauge>) -> TombstoneList {
+        TombstoneList {
+            count: AtomicUsize::new(0),
+            set: ArcSwap::default(),
+            gauge: Arc::clone(gauge),
+        }
+    }
+
     /// The set of this moment; `None` if it is empty.
     pub(crate) fn load(&self) -> Option<Arc<Tombstones>> {
         let some = (self.count.load(Ordering::Acquire) > 0).then(|| self.set.load_full());
@@ -197,6 +220,7 @@ impl TombstoneList {
     /// Adds some.
     pub(crate) fn add(&self, items: Vec<Arc<Tombstone>>) {
         self.count.fetch_add(items.len(), Ordering::AcqRel);
+        self.gauge.add(memory_of(&items));
         self.set.rcu(move |set| set.and(items.clone()));
     }
 
@@ -211,6 +235,7 @@ impl TombstoneList {
         let before = self.set.rcu(|set| split(set).1.into_iter().collect::<Tombstones>());
         let (gone, _) = split(&before);
         self.count.fetch_sub(gone.len(), Ordering::AcqRel);
+        self.gauge.sub(memory_of(&gone));
         gone
     }
 

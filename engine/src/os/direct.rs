@@ -16,6 +16,10 @@ use rustix::io::Errno;
 /// of any device in use.
 const BLOCK: usize = 4096;
 
+/// The most bytes that go to the device at once, and by way of memory: extents and pieces of them
+/// are several times as long.
+const MOST: usize = 512 * 1024;
+
 /// Memory that begins at a multiple of a block.
 struct Aligned {
     bytes: Vec<u8>,
@@ -62,18 +66,34 @@ pub(super) fn is_refusal(error: &io::Error) -> bool {
 
 /// Reads at most `buffer.len()` bytes at `offset`; 0 means the end of the file.
 pub(super) fn read_at(file: &fs::File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-    let (start, len) = hull(offset, buffer.len());
+    let wanted = up_to_border(offset, buffer.len());
+    let (start, len) = hull(offset, wanted);
     let mut blocks = Aligned::new(len);
     let found = file.read_at(&mut blocks.after(0)[..len], start)?;
     let before = (offset - start) as usize;
-    let n = found.saturating_sub(before).min(buffer.len());
+    let n = found.saturating_sub(before).min(wanted);
     buffer[..n].copy_from_slice(&blocks.after(before)[..n]);
     Ok(n)
+}
+
+/// How many of `len` bytes at `offset` go at once. What comes next begins at a block of its own.
+fn up_to_border(offset: u64, len: usize) -> usize {
+    len.min(MOST - (offset % MOST as u64) as usize)
 }
 
 /// Writes all of `bytes` at `offset`. Nobody else writes to the blocks that they begin and end in
 /// meanwhile.
 pub(super) fn write_all_at(file: &fs::File, bytes: &[u8], offset: u64) -> io::Result<()> {
+    let (mut rest, mut at) = (bytes, offset);
+    while !rest.is_empty() {
+        let (now, later) = rest.split_at(up_to_border(at, rest.len()));
+        write_at_once(file, now, at)?;
+        (rest, at) = (later, at + now.len() as u64);
+    }
+    Ok(())
+}
+
+fn write_at_once(file: &fs::File, bytes: &[u8], offset: u64) -> io::Result<()> {
     let (start, len) = hull(offset, bytes.len());
     let before = (offset - start) as usize;
     let mut blocks = Aligned::new(len);
@@ -119,6 +139,26 @@ mod tests {
     fn works(path: &Path) -> bool {
         let file = fs::OpenOptions::new().read(true).write(true).open(path).unwrap();
         set(&file, true)
+    }
+
+    #[test]
+    fn long_ones_go_in_pieces() {
+        for directory in directories() {
+            let path = directory.path().join("f");
+            let file = RealFiles.open(&path, OpenHow::CreateNew).unwrap();
+            file.set_len(4 * MOST as u64).unwrap();
+            file.set_direct(true);
+            let bytes: Vec<u8> = (0..2 * MOST + 5000).map(|i| (i * 7 + i / 1000) as u8).collect();
+            for offset in [0, 100, BLOCK as u64, MOST as u64 - 100] {
+                file.write_all_at(&bytes, offset).unwrap();
+                let mut found = vec![0; bytes.len()];
+                file.read_exact_at(&mut found, offset).unwrap();
+                assert!(found == bytes, "at {offset}");
+                let mut first = [0; 100];
+                file.read_exact_at(&mut first, 0).unwrap();
+                assert_eq!(first[..], bytes[..100], "what was before stays");
+            }
+        }
     }
 
     proptest! {

@@ -36,6 +36,7 @@ use super::mapped::streams;
 use super::mapping::Mapping;
 use super::span::{Dirty, Durable, Fenced, Flushed, Span};
 use crate::error::{Error, ErrorKind, Result};
+use crate::memory::Gauge;
 use crate::options::Planted;
 use crate::os::File;
 
@@ -58,6 +59,8 @@ pub(crate) struct Region {
     media: Media,
     path: PathBuf,
     counts: PmCounts,
+    /// The memory of indexes over its records.
+    indexes: Arc<Gauge>,
     /// Held while the file is written (invariant 3).
     io: Mutex<()>,
     /// Held while the file is synced (invariant 4). Writes go on meanwhile.
@@ -91,6 +94,7 @@ impl Region {
             media,
             path: path.to_path_buf(),
             counts: PmCounts::default(),
+            indexes: Arc::default(),
             io: Mutex::new(()),
             syncing: Mutex::new(()),
             sync_failed: AtomicBool::new(false),
@@ -99,6 +103,11 @@ impl Region {
             #[cfg(any(test, feature = "testing"))]
             base: 0,
         })
+    }
+
+    /// What counts the memory of indexes over its records, in views of whatever age.
+    pub(crate) fn indexes(&self) -> &Arc<Gauge> {
+        &self.indexes
     }
 
     /// Makes the region longer, by zeros that have their space on the media. It counts as longer

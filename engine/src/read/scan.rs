@@ -9,6 +9,7 @@ use bytes::Bytes;
 use crate::error::{Error, Result};
 use crate::extent::{BlockCache, ReadAhead};
 use crate::limits::MAX_KEY_LEN;
+use crate::memory::{Gauge, Holding};
 use crate::mvcc::{KeyInterval, after};
 use crate::read::AsOf;
 use crate::record::{Apart, Cursor, EntryRef, Kind, LSN_MAX};
@@ -214,9 +215,34 @@ impl Rows {
         Some(&self.bytes[self.start(last)..self.ends[last].0])
     }
 
-    /// The rows, each a pair of slices of the one buffer.
-    pub(crate) fn freeze(self) -> FrozenRows {
-        FrozenRows { rows: 0..self.ends.len(), ends: self.ends, bytes: Bytes::from(self.bytes) }
+    /// The rows, each a pair of slices of the one buffer, which `gauge` counts until the last slice
+    /// of it is gone.
+    pub(crate) fn freeze(mut self, gauge: &Arc<Gauge>) -> FrozenRows {
+        if self.ends.is_empty() {
+            return FrozenRows::default();
+        }
+        if self.bytes.capacity() - self.bytes.len() > MOST_SPARE {
+            self.bytes.shrink_to_fit();
+        }
+        let taken = self.bytes.capacity() + self.ends.capacity() * size_of::<(usize, usize)>();
+        let held = gauge.hold(taken as u64);
+        let bytes = Bytes::from_owner(Counted { bytes: self.bytes, _held: held });
+        FrozenRows { rows: 0..self.ends.len(), ends: self.ends, bytes }
+    }
+}
+
+/// Bytes of a buffer that may be left over.
+const MOST_SPARE: usize = 16 * 1024;
+
+/// The buffer of some rows, counted.
+struct Counted {
+    bytes: Vec<u8>,
+    _held: Holding,
+}
+
+impl AsRef<[u8]> for Counted {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
     }
 }
 

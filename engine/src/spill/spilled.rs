@@ -44,8 +44,6 @@ struct Piece {
     extents: Level,
     /// Bytes of keys and values.
     bytes: u64,
-    /// Bytes that the indexes and filters of its extents take in memory.
-    memory: usize,
     tier: u32,
     clean: bool,
 }
@@ -53,8 +51,7 @@ struct Piece {
 impl Piece {
     fn new(extents: Level, tier: u32, clean: bool) -> Piece {
         let bytes = extents.extents().iter().map(|extent| extent.meta().raw_bytes).sum();
-        let memory = extents.extents().iter().map(|extent| extent.memory()).sum();
-        Piece { extents, bytes, memory, tier, clean }
+        Piece { extents, bytes, tier, clean }
     }
 
     fn cursor(&self, cache: &Arc<BlockCache>, ahead: &Arc<ReadAhead>) -> LevelCursor {
@@ -89,11 +86,6 @@ impl Spilled {
     /// Bytes of keys and values in them.
     pub(crate) fn bytes(&self) -> u64 {
         self.pieces.iter().map(|piece| piece.bytes).sum()
-    }
-
-    /// Bytes of memory that it takes.
-    pub(crate) fn memory(&self) -> usize {
-        self.pieces.iter().map(|piece| piece.memory).sum()
     }
 
     /// Spills keys of `bytes` together, in order, each with its versions from the oldest to the
@@ -290,7 +282,7 @@ fn merging(
 
 /// Merges pieces into one, without what is dead and what no savepoint needs; whether that is clean.
 fn merge(pieces: &[Piece], store: Store<'_>, epochs: &Epochs) -> Result<(Vec<Arc<Extent>>, bool)> {
-    let mut cursor = merging(pieces, store.cache, &ReadAhead::for_job());
+    let mut cursor = merging(pieces, store.cache, &ReadAhead::for_job(pieces.len()));
     let bytes = pieces.iter().map(|piece| piece.extents.bytes()).sum();
     let (mut writer, mut clean) = (ExtentWriter::new(store.set, bytes, true)?, true);
     let mut kept: Option<(Vec<u8>, Epoch)> = None;

@@ -3,19 +3,23 @@
 use std::sync::Arc;
 
 use crate::error::Result;
-use crate::extent::{BlockCache, Extent, ExtentBuilder, Format, Layout, ValueExtents, ValueWriter};
+use crate::extent::{
+    BlockCache, Extent, ExtentBuffer, ExtentBuilder, Format, Layout, ValueExtents, ValueWriter,
+};
 use crate::levels::VersionSet;
+use crate::memory::Gauge;
 use crate::options::{Compression, TableOptions};
 use crate::record::{EntryRef, Kind};
 use crate::tier::{ExtentStore, Promise};
 
-/// Where extents are cut, at the next key.
+/// Where extents that stay as they are are cut, at the next key.
 pub(crate) const EXTENT_BYTES: usize = 2 * 1024 * 1024;
 
 /// Writes extents that no edit names yet. Dropped, they give their space back.
 pub(crate) struct ExtentWriter {
     into: Place,
     building: Option<ExtentBuilder>,
+    buffer: ExtentBuffer,
     values: ValueWriter,
     extents: Vec<Arc<Extent>>,
 }
@@ -26,6 +30,7 @@ struct Place {
     /// For all that comes; `None` if nobody knows how much that is.
     promise: Option<Promise>,
     format: Format,
+    gauge: Arc<Gauge>,
 }
 
 impl Layout for Place {
@@ -33,12 +38,19 @@ impl Layout for Place {
         self.set.store()
     }
 
+    fn gauge(&self) -> &Arc<Gauge> {
+        &self.gauge
+    }
+
     fn format(&self) -> Format {
         self.format
     }
 
     fn extent_bytes(&self) -> usize {
-        EXTENT_BYTES
+        match self.promise {
+            Some(_) => self.store().memory().extent_bytes(),
+            None => EXTENT_BYTES,
+        }
     }
 
     fn next_id(&self) -> u64 {
@@ -71,19 +83,23 @@ impl ExtentWriter {
         makes_space: bool,
     ) -> Result<ExtentWriter> {
         let promise = Some(set.store().promise(bytes, makes_space)?);
-        Ok(ExtentWriter::into(Place { set: Arc::clone(set), promise, format: short_lived() }))
+        let (gauge, format) = (Arc::clone(&set.store().memory().jobs), short_lived());
+        Ok(ExtentWriter::into(Place { set: Arc::clone(set), promise, format, gauge }))
     }
 
     /// A writer of extents that stay as they are, however many, and that nobody reads yet. Space is
-    /// asked for as they come.
+    /// asked for as they come. Whoever has it counts the memory that it takes.
     pub(crate) fn lasting(set: &Arc<VersionSet>, format: Format) -> ExtentWriter {
-        ExtentWriter::into(Place { set: Arc::clone(set), promise: None, format })
+        let gauge = Arc::default();
+        ExtentWriter::into(Place { set: Arc::clone(set), promise: None, format, gauge })
     }
 
     fn into(into: Place) -> ExtentWriter {
         // Nothing that comes has references.
         let values = ValueWriter::new(ValueExtents::new());
-        ExtentWriter { into, building: None, values, extents: Vec::new() }
+        let all = into.promise.as_ref().map_or(u64::MAX, Promise::left);
+        let buffer = ExtentBuffer::new(&into.gauge, into.extent_bytes(), all);
+        ExtentWriter { into, building: None, buffer, values, extents: Vec::new() }
     }
 
     /// Appends a record, which sorts after all before it.
@@ -92,14 +108,16 @@ impl ExtentWriter {
     ///
     /// `Full` when there is no room; or on an I/O error.
     pub(crate) fn add(&mut self, entry: EntryRef<'_>) -> Result<()> {
+        let most = self.into.extent_bytes();
         let is_full = |building: &mut ExtentBuilder| {
-            building.size() >= EXTENT_BYTES && building.last_key() != Some(entry.key)
+            building.size() >= most && building.last_key() != Some(entry.key)
         };
         if let Some(done) = self.building.take_if(is_full) {
             self.write(done)?;
         }
         let reference = self.values.place(&entry, &self.into)?;
-        let new = || ExtentBuilder::new(self.into.next_id(), self.into.format);
+        let (into, buffer) = (&self.into, &mut self.buffer);
+        let new = || ExtentBuilder::in_buffer(into.next_id(), into.format, buffer.take());
         let building = self.building.get_or_insert_with(new);
         match &reference {
             None => building.add(entry),
@@ -110,13 +128,16 @@ impl ExtentWriter {
 
     fn write(&mut self, done: ExtentBuilder) -> Result<()> {
         let mut built = done.finish();
+        self.buffer.filled(&built);
         self.values.describe(&mut built, &self.into)?;
         self.into.before_write(built.bytes.len() as u64)?;
         let store = self.into.store();
-        self.extents.push(match &self.into.promise {
+        let (extent, bytes) = match &self.into.promise {
             Some(_) => built.write_filling(store, &BlockCache::new(0), |_, _| false)?,
             None => built.write_unread(store)?,
-        });
+        };
+        self.buffer.put_back(bytes);
+        self.extents.push(extent);
         Ok(())
     }
 

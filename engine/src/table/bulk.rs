@@ -27,7 +27,7 @@ use crate::spill::{EXTENT_BYTES, ExtentWriter};
 
 /// What a load holds in memory: the extent under way, which may grow a little beyond its size. With
 /// large values as much again, for the value extent under way.
-const HELD: usize = EXTENT_BYTES + EXTENT_BYTES / 8;
+const HELD: usize = EXTENT_BYTES + EXTENT_BYTES / 4;
 
 /// So many rows of the table in front of the next loaded key are passed one by one.
 const FEW_ROWS: usize = 64;
@@ -204,7 +204,7 @@ impl BulkLoad {
         }
         let cache = Arc::clone(&self.shared().cache);
         let mut loaded =
-            LevelCursor::new(Arc::clone(extents.extents()), cache, ReadAhead::for_job());
+            LevelCursor::new(Arc::clone(extents.extents()), cache, ReadAhead::for_job(1));
         let (mut next, mut passed) = (range.start().to_vec(), 0);
         let mut rows = self.rows(&next, range);
         while let Some(row) = rows.next() {

@@ -17,6 +17,9 @@ const FIRST_ROWS: usize = 16;
 const MOST_ROWS: usize = 512;
 const CHUNK_BYTES: usize = 256 * 1024;
 
+/// Where all ranges together hold much already.
+const SHORT_CHUNK_BYTES: usize = 16 * 1024;
+
 /// Keys and values of a range, in order from either end, all as of one moment.
 ///
 /// It owns what it returns and borrows nothing; it may outlive the handles it came from and move
@@ -105,7 +108,9 @@ impl Range {
     fn chunk(&mut self) -> Chunk {
         let rows = self.next_rows.min(self.left);
         self.next_rows = (self.next_rows * 2).min(MOST_ROWS);
-        Chunk { rows, bytes: CHUNK_BYTES, keys_only: self.keys_only }
+        let is_short = self.shared.set.store().memory().has_many_rows();
+        let bytes = if is_short { SHORT_CHUNK_BYTES } else { CHUNK_BYTES };
+        Chunk { rows, bytes, keys_only: self.keys_only }
     }
 
     fn fill_front(&mut self) -> Result<()> {
@@ -135,7 +140,7 @@ impl Range {
     fn take_in(&mut self, rows: Rows) -> FrozenRows {
         self.left -= rows.len();
         self.exhausted = rows.exhausted || self.left == 0 || self.rest.is_empty();
-        rows.freeze()
+        rows.freeze(&self.shared.set.store().memory().iterators)
     }
 
     fn fail(&mut self, error: Error) -> Option<Result<(Bytes, Bytes)>> {

@@ -21,7 +21,7 @@
 //! 5. The file of the greatest number is never removed, so no number is used again.
 
 mod give_back;
-mod lent;
+mod held;
 mod promise;
 
 use std::collections::BTreeMap;
@@ -37,7 +37,7 @@ use super::space::FreeMap;
 use crate::error::{Damage, Error, ErrorKind, Result};
 use crate::os::{File, Files, OpenHow};
 
-pub(crate) use lent::Lent;
+pub(crate) use held::Held;
 pub(crate) use promise::Promise;
 
 const GIB: u64 = 1024 * 1024 * 1024;
@@ -109,8 +109,8 @@ pub(crate) struct ExtentStore {
     bytes_written: AtomicU64,
     bytes_read: AtomicU64,
     reads: AtomicU64,
-    /// Bytes that were read ahead for users and are held for them.
-    lent: AtomicU64,
+    /// What is held in memory of its extents.
+    held: Held,
     /// Files are to be read and written past the operating system's cache.
     wants_direct: AtomicBool,
     syncs: AtomicU64,
@@ -173,7 +173,7 @@ impl ExtentStore {
             bytes_written: AtomicU64::new(0),
             bytes_read: AtomicU64::new(0),
             reads: AtomicU64::new(0),
-            lent: AtomicU64::new(0),
+            held: Held::default(),
             wants_direct: AtomicBool::new(false),
             syncs: AtomicU64::new(0),
             read_clock: AtomicU64::new(0),
@@ -425,6 +425,11 @@ impl ExtentStore {
     /// Reads since the opening, of whatever length.
     pub(crate) fn reads(&self) -> u64 {
         self.reads.load(Ordering::Relaxed)
+    }
+
+    /// What is held in memory of its extents.
+    pub(crate) fn memory(&self) -> &Held {
+        &self.held
     }
 
     /// How often extents were read since the opening, as far as they have told.

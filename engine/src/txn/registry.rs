@@ -38,7 +38,7 @@ pub struct TransactionInfo {
     /// How many keys it had written after its last call; those on disk count once for each time
     /// that they went there.
     pub writes: usize,
-    /// How many bytes these took in memory, with what finds those on disk.
+    /// How many bytes these took in memory, without those on disk and what finds them.
     pub memory: usize,
     /// How many bytes were spilled to disk.
     pub spilled: u64,

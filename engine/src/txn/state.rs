@@ -135,7 +135,7 @@ impl Inner {
         self.locks.store(running.locker.held(), Ordering::Relaxed);
         self.lock_memory.store(running.locker.memory(), Ordering::Relaxed);
         self.writes.store(running.writes.len(), Ordering::Relaxed);
-        self.note_memory(running.writes.memory());
+        self.note_memory(running.writes.bytes_in_memory());
         self.spilled.store(running.writes.spilled_bytes(), Ordering::Relaxed);
         if let Err(e) = &done {
             match e.kind() {

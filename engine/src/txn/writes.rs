@@ -273,12 +273,6 @@ impl WriteSet {
         ranges + self.tables.iter().map(|of_table| of_table.bytes).sum::<usize>()
     }
 
-    /// Bytes of memory that they take, with what finds those on disk.
-    pub(super) fn memory(&self) -> usize {
-        let spilled: usize = self.tables.iter().map(|of_table| of_table.spilled.memory()).sum();
-        self.bytes_in_memory() + spilled
-    }
-
     /// Bytes that those on disk take.
     pub(super) fn spilled_bytes(&self) -> u64 {
         let bytes = |of_table: &OfTable| {

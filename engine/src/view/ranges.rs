@@ -82,7 +82,7 @@ impl RangeTombstones<'_> {
         for level in &self.levels {
             for extent in level.overlapping(interval) {
                 if found.is_none() && extent.meta().tombstones > 0 {
-                    found = first(extent.tombstones()?);
+                    found = first(&*extent.tombstones()?);
                 }
             }
         }

@@ -104,7 +104,7 @@ impl Fixture {
         };
         let upper = match &column {
             Some(column) => {
-                let cursor = column.cursor(&self.cache, &ReadAhead::for_job());
+                let cursor = column.cursor(&self.cache, &ReadAhead::for_job(1));
                 Side::records(Box::new(cursor)).unwrap()
             }
             None => Side::extents(&[], &self.cache, false),
@@ -397,7 +397,7 @@ fn a_failed_sync_poisons_and_a_full_disk_does_not() {
             promise: &fixture.set.store().promise(1, false)?,
             before_write: &|_| {},
         };
-        let upper = Side::records(Box::new(extent.cursor(&fixture.cache, &ReadAhead::for_job())))?;
+        let upper = Side::records(Box::new(extent.cursor(&fixture.cache, &ReadAhead::for_job(1))))?;
         let outputs = merge_to_level(upper, Side::extents(&[], &fixture.cache, true), &ctx)?;
         fixture.set.sync_extents()?;
         Ok::<_, Error>(outputs)

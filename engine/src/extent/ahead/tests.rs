@@ -1,5 +1,6 @@
 use super::*;
 use crate::extent::index::IndexBuilder;
+use crate::memory::Gauge;
 
 /// The index of an extent of so many blocks of 16 KiB.
 fn index(blocks: u32) -> Index {
@@ -12,17 +13,17 @@ const BLOCK: u32 = 1 << 14;
 
 /// The pieces that a reader of these blocks reads, as block numbers. None is cached.
 fn pieces(ahead: &ReadAhead, index: &Index, blocks: impl Iterator<Item = usize>) -> Vec<[u32; 2]> {
-    let mut read = Vec::new();
+    let (mut read, gauge) = (Vec::new(), Arc::new(Gauge::default()));
     for n in blocks {
         let entry = &index.entries()[n];
-        let mut lanes = ahead.lanes();
+        let mut lanes = ahead.lanes(u64::MAX);
         let lane = lanes.come_to(7, n, entry.len);
         if lane.read_ahead(entry.offset, entry.len).is_some() || !lane.is_walk() {
             continue;
         }
         let (offset, len) = lane.next_piece(index, n, |_| false);
         assert!(offset <= entry.offset && entry.offset + entry.len <= offset + len);
-        lane.take(offset, vec![0; len as usize], None);
+        lane.take(offset, vec![0; len as usize], gauge.hold(u64::from(len)));
         read.push([offset / BLOCK, len / BLOCK]);
     }
     read
@@ -35,7 +36,7 @@ fn a_walk_reads_pieces_that_double_and_leaves_no_crumbs() {
     assert_eq!(forward, [[1, 4], [5, 8], [13, 16], [29, 32], [61, 64], [125, 75]]);
     let backward = pieces(&ReadAhead::for_user(), &index, (0..200).rev());
     assert_eq!(backward, [[195, 4], [187, 8], [171, 16], [139, 32], [75, 64], [0, 75]]);
-    let job = pieces(&ReadAhead::for_job(), &index, 0..200);
+    let job = pieces(&ReadAhead::for_job(1), &index, 0..200);
     assert_eq!(job, [[0, 64], [64, 64], [128, 72]]);
 }
 
@@ -63,7 +64,7 @@ fn a_walk_goes_on_behind_the_border() {
 #[test]
 fn what_is_cached_at_the_far_end_is_not_read() {
     let (index, user) = (index(200), ReadAhead::for_user());
-    let mut lanes = user.lanes();
+    let mut lanes = user.lanes(u64::MAX);
     lanes.come_to(7, 10, BLOCK);
     let lane = lanes.come_to(7, 11, BLOCK);
     assert_eq!(lane.next_piece(&index, 11, |offset| offset >= 13 * BLOCK), (11 * BLOCK, 2 * BLOCK));
@@ -75,7 +76,7 @@ fn what_is_cached_at_the_far_end_is_not_read() {
 fn a_smaller_piece_is_tried_where_no_more_may_be_held() {
     let (index, user) = (index(200), ReadAhead::for_user());
     pieces(&user, &index, 0..30);
-    let mut lanes = user.lanes();
+    let mut lanes = user.lanes(u64::MAX);
     let lane = lanes.come_to(7, 30, BLOCK);
     let mut lens = Vec::new();
     loop {
@@ -90,10 +91,50 @@ fn a_smaller_piece_is_tried_where_no_more_may_be_held() {
 #[test]
 fn walks_of_many_extents_do_not_grow_in_number() {
     let user = ReadAhead::for_user();
-    let mut lanes = user.lanes();
+    let mut lanes = user.lanes(u64::MAX);
     for extent in 0..100 {
         lanes.come_to(extent, 3, BLOCK);
         lanes.come_to(extent, 4, BLOCK);
     }
     assert_eq!(lanes.lanes.len(), LANES);
+}
+
+/// Walks through many extents as the walk of a merge does, which names no border: what it holds
+/// then, as the store counts it, at most.
+fn walk_many(ahead: &ReadAhead, job_ahead: u64) -> u64 {
+    let (index, gauge) = (index(200), Arc::new(Gauge::default()));
+    let mut most = 0;
+    for extent in 0..40 {
+        for n in 0..200 {
+            let entry = &index.entries()[n];
+            let mut lanes = ahead.lanes(job_ahead);
+            let lane = lanes.come_to(extent, n, entry.len);
+            if lane.read_ahead(entry.offset, entry.len).is_none() {
+                let (offset, len) = lane.next_piece(&index, n, |_| false);
+                lane.let_go();
+                lane.take(offset, vec![0; len as usize], gauge.hold(u64::from(len)));
+            }
+            most = most.max(gauge.bytes());
+        }
+    }
+    most
+}
+
+/// Bug: a compaction through many extents held up to 16 MiB of what it had read, whatever the limit
+/// of memory.
+/// Cause: each extent that a merge came to got a lane of its own, and its last piece stayed with
+/// the lane until sixteen others had come.
+/// Fix: a job has as many lanes as levels that it walks in.
+#[test]
+fn a_job_holds_one_piece_of_a_level() {
+    assert_eq!(walk_many(&ReadAhead::for_job(1), u64::MAX), u64::from(MOST) * 9 / 8);
+}
+
+#[test]
+fn a_job_reads_ahead_no_more_than_it_may() {
+    let most = 256 * 1024;
+    let held = walk_many(&ReadAhead::for_job(1), most);
+    assert!((most..=most + most / 2).contains(&held), "{held} bytes");
+    assert!(walk_many(&ReadAhead::for_job(4), most) <= most + most / 2);
+    assert_eq!(walk_many(&ReadAhead::for_job(12), 1), 12 * u64::from(BLOCK), "a block each");
 }

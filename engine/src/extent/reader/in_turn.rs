@@ -12,7 +12,7 @@ use crate::extent::ahead::{Lane, ReadAhead};
 use crate::extent::block::Block;
 use crate::extent::frame::check_seal;
 use crate::extent::index::Index;
-use crate::tier::Lent;
+use crate::memory::Holding;
 
 /// What is read ahead for users may take one byte for so many of the cache.
 const HELD_AHEAD: u64 = 16;
@@ -36,7 +36,7 @@ impl Extent {
             return self.load_in_turn(&parts.index, n, Some(cache), ahead).map(Arc::new);
         }
         self.heat.read(self.store.read_clock());
-        let mut lanes = ahead.lanes();
+        let mut lanes = ahead.lanes(self.store.memory().job_ahead());
         if let Some(block) = lanes.remembered(id, n) {
             return Ok(block);
         }
@@ -85,7 +85,7 @@ impl Extent {
         ahead: &ReadAhead,
     ) -> Result<Bytes> {
         let entry = &index.entries()[n];
-        let mut lanes = ahead.lanes();
+        let mut lanes = ahead.lanes(self.store.memory().job_ahead());
         let lane = lanes.come_to(self.meta.id, n, entry.len);
         match self.read_in_turn(index, n, cache, (lane, true)) {
             Some(bytes) => Ok(bytes),
@@ -111,8 +111,12 @@ impl Extent {
         let (id, at) = (self.meta.id, &self.meta.location);
         let is_cached = |offset| cache.is_some_and(|cache| cache.contains(id, offset));
         let piece = |lane: &Lane| lane.next_piece(index, n, is_cached);
-        let ((offset, len), lent) = match cache.filter(|_| !is_job) {
-            None => (piece(lane), None),
+        let ((offset, len), held) = match cache.filter(|_| !is_job) {
+            None => {
+                let (offset, len) = piece(lane);
+                lane.let_go();
+                ((offset, len), self.store.memory().jobs.hold(u64::from(len)))
+            }
             Some(cache) => {
                 let below = cache.below().and_then(|below| below.get(id, entry.offset));
                 if let Some(bytes) = below.filter(|b| check_seal(id, entry.offset, b).is_ok()) {
@@ -121,21 +125,21 @@ impl Extent {
                 self.borrow(lane, piece, cache.capacity() / HELD_AHEAD)?
             }
         };
-        lane.take(offset, self.store.read(at, offset, len).ok()?, lent);
+        lane.take(offset, self.store.read(at, offset, len).ok()?, held);
         lane.read_ahead(entry.offset, entry.len)
     }
 
-    /// The largest piece that may be held, with the leave to hold it.
+    /// The largest piece that may be held, counted.
     fn borrow(
         &self,
         lane: &mut Lane,
         piece: impl Fn(&Lane) -> (u32, u32),
         most: u64,
-    ) -> Option<((u32, u32), Option<Lent>)> {
+    ) -> Option<((u32, u32), Holding)> {
         loop {
             let (offset, len) = piece(lane);
-            if let Some(lent) = self.store.lend(u64::from(len), most) {
-                return Some(((offset, len), Some(lent)));
+            if let Some(held) = self.store.memory().ahead.hold_within(u64::from(len), most) {
+                return Some(((offset, len), held));
             }
             if !lane.narrow() {
                 return None;

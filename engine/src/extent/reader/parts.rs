@@ -1,11 +1,14 @@
 //! All of an extent but its blocks. It lies together at the extent's end.
 
-use super::Extent;
+use std::sync::Arc;
+
+use super::{Extent, Loaded};
 use crate::error::Result;
 use crate::extent::filter::Filter;
 use crate::extent::footer::{FOOTER_LEN, Footer};
 use crate::extent::index::Index;
 use crate::extent::{ExtentMeta, Malformed, ranges};
+use crate::memory::{Gauge, Holding};
 use crate::mvcc::Tombstones;
 
 /// What is read of an extent's end at once, of most extents all parts: one of so many parts of it,
@@ -27,11 +30,23 @@ pub(in crate::extent) struct Parts {
     pub(in crate::extent) filter: Filter,
     pub(in crate::extent) index: Index,
     pub(in crate::extent) ranges: Tombstones,
+    held: Holding,
 }
 
 impl Parts {
+    /// Checked parts, which `gauge` counts as long as anybody has them.
+    fn new(filter: Filter, index: Index, ranges: Tombstones, gauge: &Arc<Gauge>) -> Parts {
+        let mut parts = Parts { filter, index, ranges, held: gauge.hold(0) };
+        parts.held.set(parts.memory() as u64);
+        parts
+    }
+
     /// The parts of an extent whose bytes are in memory.
-    pub(in crate::extent) fn decode(meta: &ExtentMeta, bytes: &[u8]) -> Option<Parts> {
+    pub(in crate::extent) fn decode(
+        meta: &ExtentMeta,
+        bytes: &[u8],
+        gauge: &Arc<Gauge>,
+    ) -> Option<Parts> {
         let footer = bytes.len().checked_sub(FOOTER_LEN).and_then(|at| bytes.get(at..))?;
         let footer =
             Footer::decode(meta.id, meta.location.len, meta.footer_checksum, footer).ok()?;
@@ -41,18 +56,23 @@ impl Parts {
         let index = Index::decode(meta.id, bytes.get(index..index_end)?.to_vec()).ok()?;
         let ranges_end = index_end + footer.ranges_len as usize;
         let ranges = ranges::decode(meta.id, bytes.get(index_end..ranges_end)?).ok()?;
-        Some(Parts { filter, index, ranges })
+        Some(Parts::new(filter, index, ranges, gauge))
+    }
+
+    /// Bytes of memory that they take.
+    pub(in crate::extent) fn memory(&self) -> usize {
+        self.filter.memory() + self.index.memory() + self.ranges.memory()
     }
 }
 
 impl Extent {
-    /// All but the blocks, loaded at first use.
-    pub(in crate::extent) fn parts(&self) -> Result<&Parts> {
+    /// All but the blocks, loaded where they are not there.
+    pub(in crate::extent) fn parts(&self) -> Result<Loaded> {
         if let Some(parts) = self.parts.get() {
             return Ok(parts);
         }
-        let parts = self.load_parts()?;
-        Ok(self.parts.get_or_init(|| parts))
+        let parts = Arc::new(self.load_parts()?);
+        Ok(self.parts.fill(parts, &self.store.memory().clock, true))
     }
 
     fn load_parts(&self) -> Result<Parts> {
@@ -61,7 +81,7 @@ impl Extent {
         let filter = self.load_filter(&tail, &footer)?;
         let index = self.load_index(&tail, &footer)?;
         let ranges = self.load_ranges(&tail, &footer)?;
-        Ok(Parts { filter, index, ranges })
+        Ok(Parts::new(filter, index, ranges, &self.store.memory().parts))
     }
 
     /// The end of the extent, from the store.

@@ -3,6 +3,7 @@ use std::cell::Cell;
 use super::*;
 use crate::extent::tests::{forward, sim_store};
 use crate::extent::{BlockCache, ExtentBuilder, Format, ReadAhead};
+use crate::memory::Gauge;
 use crate::options::Compression;
 use crate::record::{Cursor, EntryRef, Kind, LSN_MAX};
 
@@ -23,6 +24,10 @@ impl Plan {
 impl Layout for Plan {
     fn store(&self) -> &Arc<ExtentStore> {
         &self.store
+    }
+
+    fn gauge(&self) -> &Arc<Gauge> {
+        &self.store.memory().jobs
     }
 
     fn format(&self) -> Format {
@@ -82,7 +87,7 @@ fn rows(count: u64) -> Vec<(Vec<u8>, Kind, Vec<u8>)> {
 
 fn entries_of(extent: &Arc<Extent>) -> Vec<(Vec<u8>, Kind, Vec<u8>)> {
     let cache = Arc::new(BlockCache::new(1 << 20));
-    let mut cursor = extent.cursor(&cache, &ReadAhead::for_job());
+    let mut cursor = extent.cursor(&cache, &ReadAhead::for_job(1));
     cursor.seek(b"", LSN_MAX).unwrap();
     forward(&mut cursor).into_iter().map(|entry| (entry.key, entry.kind, entry.value)).collect()
 }

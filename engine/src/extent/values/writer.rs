@@ -3,11 +3,12 @@
 
 use std::sync::Arc;
 
-use super::footer::Footer;
+use super::footer::{FOOTER_LEN, Footer};
 use super::{ValueExtent, ValueExtents, ValueMeta};
 use crate::error::{Error, ErrorKind, Result};
 use crate::extent::frame::{self, HEADER_LEN};
 use crate::extent::{BuiltExtent, Format, ValueUse};
+use crate::memory::{Gauge, Holding};
 use crate::record::{EntryRef, Kind, Reference};
 use crate::tier::ExtentStore;
 
@@ -15,6 +16,9 @@ use crate::tier::ExtentStore;
 pub(crate) trait Layout {
     /// Where it is written to.
     fn store(&self) -> &Arc<ExtentStore>;
+
+    /// What counts the memory that the job takes for it.
+    fn gauge(&self) -> &Arc<Gauge>;
 
     /// How it is laid out.
     fn format(&self) -> Format;
@@ -42,8 +46,30 @@ pub(crate) struct ValueWriter {
     /// What records that come in refer to.
     sources: ValueExtents,
     open: Option<Values>,
+    buffer: ValueBuffer,
     /// What the extent under way refers to of what was written.
     fresh: ValueExtents,
+}
+
+/// The memory that value extents are filled in, one after the other.
+#[derive(Debug, Default)]
+struct ValueBuffer {
+    bytes: Vec<u8>,
+    /// Once there is any.
+    held: Option<Holding>,
+}
+
+impl ValueBuffer {
+    /// Makes room for `len` bytes more in `out`: twice as many as there are, up to the size of a
+    /// value extent.
+    fn make_room(&mut self, out: &mut Vec<u8>, len: usize, how: &impl Layout) {
+        if out.capacity() - out.len() < len {
+            let twice = (out.capacity() * 2).min(how.extent_bytes() + FOOTER_LEN);
+            out.reserve_exact(twice.saturating_sub(out.len()).max(len));
+        }
+        let held = self.held.get_or_insert_with(|| how.gauge().hold(0));
+        held.set(out.capacity() as u64);
+    }
 }
 
 /// A value extent that is being filled.
@@ -96,8 +122,12 @@ impl ValueWriter {
         if self.open.as_ref().is_some_and(|open| open.out.len() + len > how.extent_bytes()) {
             self.end(how)?;
         }
-        let new = || Values { id: how.next_id(), out: Vec::new(), values: 0 };
-        Ok(self.open.get_or_insert_with(new))
+        let buffer = &mut self.buffer;
+        let new =
+            || Values { id: how.next_id(), out: std::mem::take(&mut buffer.bytes), values: 0 };
+        let open = self.open.get_or_insert_with(new);
+        self.buffer.make_room(&mut open.out, len + FOOTER_LEN, how);
+        Ok(open)
     }
 
     /// Writes the value extent under way.
@@ -112,6 +142,8 @@ impl ValueWriter {
         let footer_checksum = Footer::checksum_of(&footer);
         let meta = ValueMeta { id, location: reserved.keep(), values, footer_checksum };
         self.fresh.insert(id, ValueExtent::new(meta, Arc::clone(how.store())));
+        out.clear();
+        self.buffer.bytes = out;
         Ok(())
     }
 

@@ -3,10 +3,13 @@
 //! Thread safety: any thread allocates; only the thread that took a thing out of the tree, under
 //! the locks of the nodes that held it, retires it.
 
+use std::sync::Arc;
+
 use crossbeam_epoch::{Guard, Shared};
 
 use super::inner::Inner;
 use super::leaf::Leaf;
+use crate::memory::Gauge;
 use crate::os::sync::optimistic::{AtomicPtr, AtomicUsize, Ordering};
 use crate::record::Lsn;
 
@@ -40,23 +43,59 @@ impl SpillLink {
     }
 }
 
+/// The bytes that an index takes, counted also with those of all others over the same records: as
+/// long as it lives, whoever still holds it.
+#[derive(Debug, Default)]
+pub(super) struct Taken {
+    own: AtomicUsize,
+    all: Arc<Gauge>,
+}
+
+impl Taken {
+    /// Nothing yet. `all` counts for all indexes.
+    pub(super) fn among(all: Arc<Gauge>) -> Taken {
+        Taken { own: AtomicUsize::new(0), all }
+    }
+
+    /// Bytes of this one.
+    pub(super) fn bytes(&self) -> usize {
+        self.own.load(Ordering::Relaxed)
+    }
+
+    fn add(&self, bytes: usize) {
+        self.own.fetch_add(bytes, Ordering::Relaxed);
+        self.all.add(bytes as u64);
+    }
+
+    fn sub(&self, bytes: usize) {
+        self.own.fetch_sub(bytes, Ordering::Relaxed);
+        self.all.sub(bytes as u64);
+    }
+}
+
+impl Drop for Taken {
+    fn drop(&mut self) {
+        self.all.sub(self.bytes() as u64);
+    }
+}
+
 /// The heap as one operation on one index sees it: its epoch, and the index's count of bytes.
 #[derive(Clone, Copy)]
 pub(super) struct Heap<'a> {
     guard: &'a Guard,
-    memory: &'a AtomicUsize,
+    memory: &'a Taken,
 }
 
 impl<'a> Heap<'a> {
     /// The heap within the epoch that `guard` pins.
-    pub(super) fn new(guard: &'a Guard, memory: &'a AtomicUsize) -> Heap<'a> {
+    pub(super) fn new(guard: &'a Guard, memory: &'a Taken) -> Heap<'a> {
         Heap { guard, memory }
     }
 
     /// Puts bytes, and a sequence number that may belong to them, on the heap.
     pub(super) fn spill(self, bytes: &[u8], seq: Lsn) -> *mut Spill {
         let spill = Box::new(Spill { bytes: bytes.into(), seq });
-        self.memory.fetch_add(spill.size(), Ordering::Relaxed);
+        self.memory.add(spill.size());
         Box::into_raw(spill)
     }
 
@@ -75,19 +114,19 @@ impl<'a> Heap<'a> {
 
     /// A new leaf.
     pub(super) fn leaf<const L: usize>(self) -> Box<Leaf<L>> {
-        self.memory.fetch_add(size_of::<Leaf<L>>(), Ordering::Relaxed);
+        self.memory.add(size_of::<Leaf<L>>());
         Box::default()
     }
 
     /// A new inner node.
     pub(super) fn inner<const L: usize, const I: usize>(self) -> Box<Inner<L, I>> {
-        self.memory.fetch_add(size_of::<Inner<L, I>>(), Ordering::Relaxed);
+        self.memory.add(size_of::<Inner<L, I>>());
         Box::default()
     }
 
     /// Counts a node out that its owner frees by itself.
     pub(super) fn forget<T>(self) {
-        self.memory.fetch_sub(size_of::<T>(), Ordering::Relaxed);
+        self.memory.sub(size_of::<T>());
     }
 
     /// Frees a node once nobody can read it.
@@ -104,7 +143,7 @@ impl<'a> Heap<'a> {
     ///
     /// As for `retire_node`.
     unsafe fn retire<T>(self, thing: *mut T, size: usize) {
-        self.memory.fetch_sub(size, Ordering::Relaxed);
+        self.memory.sub(size);
         // SAFETY: the caller's promise; `thing` was a box, which is what an owned pointer of the
         // epochs is.
         unsafe { self.guard.defer_destroy(Shared::from(thing.cast_const())) };

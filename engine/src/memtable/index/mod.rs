@@ -51,7 +51,7 @@ pub(crate) use self::prefix::{common, slice};
 pub(crate) use self::records::Records;
 pub(crate) use self::separator::Separator;
 
-use self::heap::Heap;
+use self::heap::{Heap, Taken};
 use self::inner::{Child, Contents, Inner, Node, Owned};
 use self::leaf::{Found, Leaf};
 use self::lock::Optimistic;
@@ -87,17 +87,17 @@ const fn roomy(entries: usize, room: usize) -> bool {
 
 /// What every insert writes; on cache lines of its own, for every operation reads what is next to
 /// it.
-#[derive(Default)]
 #[repr(align(128))]
 struct Counts {
     len: AtomicUsize,
-    memory: AtomicUsize,
+    memory: Taken,
 }
 
 impl<R: Records, const L: usize, const I: usize> Index<R, L, I> {
     /// An empty index of these records.
     pub(crate) fn new(records: Arc<R>) -> Index<R, L, I> {
-        let (counts, guard) = (Counts::default(), crossbeam_epoch::pin());
+        let memory = Taken::among(records.gauge());
+        let (counts, guard) = (Counts { len: AtomicUsize::new(0), memory }, crossbeam_epoch::pin());
         let heap = Heap::new(&guard, &counts.memory);
         let root = heap.inner();
         let children = vec![Child::leaf(heap.leaf::<L>())];
@@ -155,7 +155,12 @@ impl<R: Records, const L: usize, const I: usize> Index<R, L, I> {
 
     /// How many bytes it takes.
     pub(crate) fn memory(&self) -> usize {
-        size_of::<Self>() + self.counts.memory.load(Ordering::Relaxed)
+        size_of::<Self>() + self.counts.memory.bytes()
+    }
+
+    /// How many bytes of them an index takes without any version.
+    pub(crate) const fn least_memory() -> usize {
+        size_of::<Inner<L, I>>() + size_of::<Leaf<L>>()
     }
 
     /// A cursor, not placed yet.
@@ -286,7 +291,7 @@ impl<R, const L: usize, const I: usize> Index<R, L, I> {
 impl<R, const L: usize, const I: usize> Drop for Index<R, L, I> {
     fn drop(&mut self) {
         self.take_apart(&crossbeam_epoch::pin());
-        let left = self.counts.memory.load(Ordering::Relaxed);
+        let left = self.counts.memory.bytes();
         debug_assert!(
             left == size_of::<Inner<L, I>>() || std::thread::panicking(),
             "invariant 4: {left} bytes are left beside nothing but the root"

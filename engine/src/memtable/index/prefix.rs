@@ -155,11 +155,11 @@ impl Prefix {
 #[cfg(all(test, not(feature = "shuttle")))]
 mod tests {
     use super::*;
-    use crate::os::sync::optimistic::AtomicUsize;
+    use crate::memtable::index::heap::Taken;
 
     #[test]
     fn places_and_shrinking() {
-        let (guard, memory) = (crossbeam_epoch::pin(), AtomicUsize::new(0));
+        let (guard, memory) = (crossbeam_epoch::pin(), Taken::default());
         let heap = Heap::new(&guard, &memory);
         let lock = VersionLock::default();
         let version = lock.read().unwrap();
@@ -187,6 +187,6 @@ mod tests {
             assert_eq!(word.get(), slice(&key, shorter));
             prefix.retire(heap);
         }
-        assert_eq!(memory.into_inner(), 0);
+        assert_eq!(memory.bytes(), 0);
     }
 }

@@ -1,8 +1,10 @@
 //! Where the index finds the keys that it does not keep.
 
 use std::cmp::Ordering;
+use std::sync::Arc;
 
 use crate::error::Result;
+use crate::memory::Gauge;
 use crate::record::Lsn;
 
 /// Records by offset. A record stays as it is from before its offset is inserted until the epoch
@@ -13,6 +15,11 @@ pub(crate) trait Records {
 
     /// Hints that the record at `at`, which may be any number at all, will be read.
     fn prefetch(&self, at: u64);
+
+    /// What counts the memory of all indexes over these records.
+    fn gauge(&self) -> Arc<Gauge> {
+        Arc::default()
+    }
 
     /// Whether the record at `at` is what it was when it was written, where that can be in doubt.
     ///
@@ -33,13 +40,17 @@ pub(crate) trait Records {
     }
 }
 
-impl<R: Records> Records for std::sync::Arc<R> {
+impl<R: Records> Records for Arc<R> {
     fn locate(&self, at: u64) -> (&[u8], Lsn) {
         (**self).locate(at)
     }
 
     fn prefetch(&self, at: u64) {
         (**self).prefetch(at);
+    }
+
+    fn gauge(&self) -> Arc<Gauge> {
+        (**self).gauge()
     }
 
     fn check(&self, at: u64) -> Result<()> {

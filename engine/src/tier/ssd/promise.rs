@@ -3,7 +3,8 @@
 //!
 //! A merge needs room for what it writes while what it replaces is still there. So beside what it
 //! holds the store needs at most what is promised to the jobs under way, the **headroom**: its
-//! bound is the number of jobs at a time times the most that one may ask for.
+//! bound is the number of jobs at a time times the most that one may ask for, nine eighths of what
+//! it reads: 72 MiB, since a compaction that has a choice reads no more than 64 MiB.
 //!
 //! A sixteenth of what the store holds, the **reserve**, is for jobs that make space: a full file
 //! system stops drains and leaves compactions something to work with.
@@ -28,6 +29,11 @@ pub(crate) struct Promise {
 }
 
 impl Promise {
+    /// Bytes that it has left.
+    pub(crate) fn left(&self) -> u64 {
+        self.units_left.load(Ordering::Relaxed) * UNIT
+    }
+
     /// The job is about to reserve `len` bytes of it.
     pub(crate) fn spend(&self, len: u64) {
         let units = len.div_ceil(UNIT);

@@ -168,7 +168,7 @@ pub(crate) fn lock_run_again(
     shared.committer.lock_rows()?;
     let (space, name) = (target.lock_space(), || target.label());
     let extents = Arc::clone(run.extents());
-    let mut cursor = LevelCursor::new(extents, Arc::clone(&shared.cache), ReadAhead::for_job());
+    let mut cursor = LevelCursor::new(extents, Arc::clone(&shared.cache), ReadAhead::for_job(1));
     cursor.seek(b"", LSN_MAX)?;
     while let Some(entry) = cursor.entry() {
         locker.lock_key(space, entry.key, Mode::Exclusive, Patience::None, &name)?;

@@ -1,0 +1,104 @@
+//! Where the parts of an extent are held once they were read.
+//!
+//! They are looked into several times by every read, so who finds them here takes no lock. As
+//! entries of the block cache they would cost a look into a shared table each time. Instead a clock
+//! goes through all slots of a store when their parts take more memory than they may: it lets go
+//! of those that nobody has used since it came by, and they are read again when they are needed.
+//! Without a limit of memory it never does.
+//!
+//! Invariants:
+//!
+//! 1. A slot is known to the clock from soon after it was filled until it is emptied.
+//! 2. It is filled when it is empty, and never refilled: whoever comes second takes what is there.
+
+use std::ops::Deref;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use arc_swap::{ArcSwapOption, Guard};
+
+use super::Parts;
+use crate::memory::{Clock, LetGo};
+
+/// Room for an extent's parts.
+#[derive(Debug, Default)]
+pub(super) struct Slot {
+    parts: ArcSwapOption<Parts>,
+    /// Since the clock came by.
+    used: AtomicBool,
+    /// In the clock; 0 before the first time.
+    place: AtomicU64,
+}
+
+/// Parts of an extent that somebody looks into: they stay until it is dropped.
+#[derive(Debug)]
+pub(in crate::extent) struct Loaded(Guard<Option<Arc<Parts>>>);
+
+impl Slot {
+    /// What is in it; a sign of use.
+    pub(super) fn get(&self) -> Option<Loaded> {
+        let found = self.peek()?;
+        if !self.used.load(Ordering::Relaxed) {
+            self.used.store(true, Ordering::Relaxed);
+        }
+        Some(found)
+    }
+
+    /// What is in it; no sign of use.
+    pub(super) fn peek(&self) -> Option<Loaded> {
+        let found = self.parts.load();
+        found.is_some().then_some(Loaded(found))
+    }
+
+    /// Fills it, if it is empty: what is in it then, or was put there. Where somebody is about to
+    /// look into it, that is a sign of use: else the hand of the clock, where it stands before what
+    /// comes next, would find it unused and take it away at once, time after time.
+    pub(super) fn fill(self: &Arc<Self>, parts: Arc<Parts>, clock: &Clock, used: bool) -> Loaded {
+        let before = self.parts.compare_and_swap(&None::<Arc<Parts>>, Some(Arc::clone(&parts)));
+        if before.is_some() {
+            return Loaded(before);
+        }
+        self.used.store(used, Ordering::Relaxed);
+        let place = clock.keep(Arc::clone(self) as _, parts.memory() as u64);
+        // Somebody may have filled it anew meanwhile, and have a later one.
+        self.place.fetch_max(place, Ordering::AcqRel);
+        Loaded(Guard::from_inner(Some(parts)))
+    }
+
+    /// Has the clock forget it, with its extent.
+    pub(super) fn leave(&self, clock: &Clock) {
+        match self.place.load(Ordering::Acquire) {
+            0 => {}
+            place => clock.remove(place),
+        }
+    }
+}
+
+impl LetGo for Slot {
+    fn was_used(&self) -> bool {
+        self.used.swap(false, Ordering::Relaxed)
+    }
+
+    fn let_go(&self) {
+        self.parts.store(None);
+    }
+}
+
+impl Deref for Loaded {
+    type Target = Parts;
+
+    fn deref(&self) -> &Parts {
+        self.parts()
+    }
+}
+
+impl Loaded {
+    fn parts(&self) -> &Arc<Parts> {
+        self.0.as_ref().expect("invariant: made of parts that are there")
+    }
+
+    /// The parts, to keep for long.
+    pub(in crate::extent) fn shared(&self) -> Arc<Parts> {
+        Arc::clone(self.parts())
+    }
+}
