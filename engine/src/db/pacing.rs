@@ -2,14 +2,14 @@
 //! not.
 //!
 //! A turn moves everything that is in level 0 when it begins, its **key mass**, to level 1; after
-//! it every zone from before is free, and hardly one sooner, where keys come in no order. So what is
-//! free when a turn begins has to last for all of it: **per byte appended the turn advances by at
-//! least 1/room of its key mass**. What it lags behind that is its **debt**. Writers go as fast as
-//! uses up the room that is left when what is left to drain will be, at the measured rate: so they
-//! slow down where drains do, and need not stop.
+//! it every zone from before is free, and hardly one sooner, where keys come in no order. So what
+//! is free when a turn begins has to last for all of it: **per byte appended the turn advances by
+//! at least 1/room of its key mass**. What it lags behind that is its **debt**. Writers go as fast
+//! as uses up the room that is left when what is left to drain will be, at the measured rate: so
+//! they slow down where drains do, and need not stop.
 //!
-//! Drains fill level 1, which compactions empty, and wait for them where it has half as much again
-//! as it shall have. Writers wait before that, in proportion to what compactions, at their rate,
+//! Drains fill level 1, which compactions empty, and wait for them where it has twice as much as it
+//! shall have. Writers wait before that, in proportion to what compactions, at their rate,
 //! need for what comes of the writers' bytes: so drains do not stop, and nor do writers.
 //!
 //! Values alone: the background says what it sees, and hands on what comes out.
