@@ -10,8 +10,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use terrace::{
-    Compression, Database, Index, Isolation, Mode, Options, TableOptions, TxnOptions, WriteBatch,
-    ptree,
+    Compression, Database, Existing, Index, Isolation, Mode, Options, TableOptions, TxnOptions,
+    WriteBatch, ptree,
 };
 
 /// Structures by decoder.
@@ -52,6 +52,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     }
     let mut kept = Found::new();
     aging(&home.path().join("aging"), &mut kept)?;
+    read_by_a_snapshot(&home.path().join("read"), &mut kept)?;
     add(&mut kept, "index-seal", &fixed_page_of_an_index(home.path())?);
     let tree = home.path().join("tree");
     let open = ptree::Options::new().size(ptree::Options::MIN_SIZE).create(&tree)?;
@@ -79,6 +80,35 @@ fn aging(path: &Path, kept: &mut Found) -> Result<(), Box<dyn Error>> {
         if entry.file_name().to_string_lossy().starts_with("journal-") {
             journal(&fs::read(entry.path())?, kept);
         }
+    }
+    Ok(())
+}
+
+/// The edit, and the journal with it, of a drain that keeps a version for a snapshot.
+fn read_by_a_snapshot(path: &Path, kept: &mut Found) -> Result<(), Box<dyn Error>> {
+    let db = Options::new().pm_size(2 << 20).stepped().create(path)?;
+    let table = db.table("people")?;
+    table.put("ada", "1815")?;
+    let snapshot = db.snapshot()?;
+    // What a load takes the place of is drained with it.
+    let mut load = table.bulk_load_with(Existing::Replace)?;
+    load.put("ada", "1852")?;
+    load.finish()?;
+    rest(&db)?;
+    drop(snapshot);
+    db.close()?;
+    let mut all = Found::new();
+    for entry in fs::read_dir(path)? {
+        let entry = entry?;
+        if entry.file_name().to_string_lossy().starts_with("journal-") {
+            journal(&fs::read(entry.path())?, &mut all);
+        }
+    }
+    // Operation 24 on the only table.
+    let keeps = |bytes: &&Vec<u8>| bytes.windows(5).any(|head| head == [24, 1, 0, 0, 0]);
+    for (decoder, all) in &all {
+        let one = all.iter().find(keeps).ok_or("no drain has kept a version for the snapshot")?;
+        kept.entry(decoder).or_default().push(one.clone());
     }
     Ok(())
 }

@@ -188,6 +188,17 @@ pub enum Planted {
     SealEarly,
     /// An opening does not wait until the seal of the persistent index is gone.
     KeepSeal,
+    /// A backup has its name before its extents are durable.
+    BackupBeforeSync,
+    /// A backup takes the space of value extents of earlier ones for free: no manifest names them
+    /// by themselves.
+    FreeListedValues,
+    /// The edit of a drain is in the journal before values that it wrote apart, and what refers to
+    /// them, are durable.
+    InstallBeforeSync,
+    /// Value extents that were emptied are given back before the edit that says so is in the
+    /// journal.
+    CollectBeforeEdit,
 }
 
 /// How blocks of extents are compressed. Each block says how it is, so the choice can differ from

@@ -1,13 +1,13 @@
 //! Which operations of the engine were cut, so that a run that missed one says so.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use serde::{Deserialize, Serialize};
 use terrace::testing::{Explored, Trace};
 use terrace::{Database, Durability, Stats};
 
 /// Every operation that a full run must have cut.
-pub const OPERATIONS: [&str; 35] = [
+pub const OPERATIONS: [&str; 37] = [
     "allocate",
     "zone of several units",
     "zone switch",
@@ -24,6 +24,7 @@ pub const OPERATIONS: [&str; 35] = [
     "merge",
     "drain",
     "compaction",
+    "sinking",
     "clean",
     "spilled commit",
     "drain of a run",
@@ -41,6 +42,7 @@ pub const OPERATIONS: [&str; 35] = [
     "journal checkpoint",
     "recovery",
     "backup",
+    "deletion of a backup",
     "closing",
     "opening",
 ];
@@ -56,7 +58,9 @@ pub struct Coverage {
     /// Of them, those on machines without persistent memory.
     pub file_cuts: u64,
     /// Images that were opened and checked, each once a moment of acknowledgement.
-    pub images: u64,
+    pub checked: u64,
+    /// Digests of what was read of them: as many as there were different images.
+    pub images: HashSet<u64>,
     /// Images that cuts can leave, of those that were tried.
     pub made: u64,
     /// Moments with more combinations than were tried.
@@ -77,7 +81,8 @@ impl Coverage {
         self.seeds += other.seeds;
         self.cuts += other.cuts;
         self.file_cuts += other.file_cuts;
-        self.images += other.images;
+        self.checked += other.checked;
+        self.images.extend(other.images);
         self.made += other.made;
         self.sampled += other.sampled;
         self.second_cuts += other.second_cuts;
@@ -92,7 +97,8 @@ impl Coverage {
     pub fn explored(&mut self, explored: &Explored, trace: &Trace, is_files: bool) {
         self.cuts += explored.moments;
         self.file_cuts += if is_files { explored.moments } else { 0 };
-        self.images += explored.checked;
+        self.checked += explored.checked;
+        self.images.extend(&explored.digests);
         self.made += explored.images;
         self.sampled += explored.sampled;
         let name = |site: &terrace::testing::Site| match site.line {
@@ -151,6 +157,7 @@ impl Before {
         coverage.count("merge", up(|s| s.background.merges));
         coverage.count("drain", up(|s| s.background.drains));
         coverage.count("compaction", up(|s| s.background.compactions + s.background.moves));
+        coverage.count("sinking", up(|s| s.background.sunk_extents));
         coverage.count("spilled commit", up(|s| s.commit.spilled_runs));
         coverage.count("drain of a run", up(|s| s.background.spilled_extents));
         let values = |s: &Stats| s.tables.iter().map(|t| t.value_extents).sum();

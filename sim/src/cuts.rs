@@ -7,10 +7,9 @@ use std::ops::Bound;
 use std::panic::AssertUnwindSafe;
 
 use terrace::testing::{Machine, Moment, Planted, Survive, Trace};
-use terrace::{
-    Database, Durability, ErrorKind, Existing, Options, TableOptions, TxnOptions, WriteBatch,
-};
+use terrace::{Database, Durability, Existing, Options, TableOptions, TxnOptions, WriteBatch};
 
+use crate::backups::{Backups, Kept, SET};
 use crate::chance::Chance;
 use crate::content::{Content, Effect, Rows, prepared_name, prepared_rows, read_all, upper};
 use crate::workload::{self, Action, Taste};
@@ -20,9 +19,6 @@ pub type Violation = String;
 
 /// Where the path of every simulated database leads.
 pub const PATH: &str = "/db";
-
-/// Where its backups are.
-pub const SET: &str = "/set";
 
 /// Which simulated machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -96,12 +92,10 @@ pub struct Rig {
     acknowledged: usize,
     /// The content after all of them.
     pub content: Content,
-    /// The content of each backup that was asked for, in order; the last may be under way.
-    backups: Vec<Content>,
-    /// So many were acknowledged.
-    backed_up: usize,
-    /// While a recording is on: how many commits, and backups, must survive after so many marks.
-    marks: Option<Vec<(usize, usize)>>,
+    backups: Backups,
+    /// While a recording is on: how many commits, and which backups, must survive after so many
+    /// marks.
+    marks: Option<Vec<(usize, Kept)>>,
     /// How many tables each commit of the recording wrote to, and whether it was durable.
     pub written: Vec<(usize, Durability)>,
     /// Of which tables values lie apart.
@@ -113,14 +107,16 @@ pub struct Rig {
 pub struct Recording {
     pub trace: Trace,
     account: Account,
-    marks: Vec<(usize, usize)>,
+    marks: Vec<(usize, Kept)>,
 }
 
 impl Recording {
     /// What must be found after a cut at `moment`.
     pub fn account(&self, moment: Moment) -> Account {
-        let (durable, backed_up) = self.marks[moment.acknowledged];
-        Account { durable, backed_up, ..self.account.clone() }
+        let (durable, kept) = self.marks[moment.acknowledged];
+        let mut account = Account { durable, ..self.account.clone() };
+        account.backups.owe(kept);
+        account
     }
 }
 
@@ -138,8 +134,7 @@ impl Rig {
             durable: 0,
             acknowledged: 0,
             content: Content::default(),
-            backups: Vec::new(),
-            backed_up: 0,
+            backups: Backups::default(),
             marks: None,
             written: Vec::new(),
             apart: lies_apart,
@@ -149,7 +144,7 @@ impl Rig {
     /// Records from now on what happens to the machine.
     pub fn record(&mut self) {
         self.account();
-        self.marks = Some(vec![(self.durable, self.backed_up)]);
+        self.marks = Some(vec![(self.durable, self.backups.kept())]);
         self.written.clear();
         self.machine.record();
     }
@@ -322,18 +317,27 @@ impl Rig {
 
     fn mark(&mut self) {
         if let Some(marks) = &mut self.marks {
-            marks.push((self.durable, self.backed_up));
+            marks.push((self.durable, self.backups.kept()));
             self.machine.mark();
         }
     }
 
     /// Adds a backup to the set.
     pub fn back_up(&mut self) {
-        self.backups.push(self.content.clone());
+        self.backups.begin(self.content.clone());
         self.db.backup(SET).unwrap();
-        self.backed_up = self.backups.len();
+        self.backups.made();
         // What is in a backup is durable in its database.
         self.durable = self.commits.len();
+        self.mark();
+    }
+
+    /// Deletes the oldest backup of the set.
+    pub fn delete_backup(&mut self) {
+        let number = self.backups.begin_deletion();
+        let set = options(&self.machine, self.planted).backup_set(SET).unwrap();
+        set.delete(number).unwrap();
+        self.backups.deleted();
         self.mark();
     }
 
@@ -416,7 +420,6 @@ impl Rig {
             durable: self.durable,
             acknowledged: self.acknowledged,
             backups: self.backups.clone(),
-            backed_up: self.backed_up,
         }
     }
 
@@ -428,8 +431,7 @@ impl Rig {
         self.content = content;
         self.commits.clear();
         (self.durable, self.acknowledged) = (0, 0);
-        self.backups.clear();
-        self.backed_up = 0;
+        self.backups = Backups::default();
     }
 }
 
@@ -440,53 +442,18 @@ pub struct Account {
     commits: Vec<Vec<Effect>>,
     durable: usize,
     acknowledged: usize,
-    backups: Vec<Content>,
-    backed_up: usize,
+    backups: Backups,
 }
 
 impl Account {
-    /// With the commits that came since; one of them was under way. So may a backup be.
+    /// With the commits that came since; one of them was under way. So may a backup be, or the
+    /// deletion of one.
     pub fn with_last(mut self, rig: &Rig) -> Account {
         self.commits.clone_from(&rig.commits);
+        let kept = self.backups.kept();
         self.backups.clone_from(&rig.backups);
+        self.backups.owe(kept);
         self
-    }
-
-    /// Restores every backup that is found on `machine`, and holds it against what it was made of.
-    fn check_backups(&self, machine: &Machine) -> Result<(), Violation> {
-        if self.backups.is_empty() {
-            return Ok(());
-        }
-        let machine = machine.files_alone();
-        let set = options(&machine, None).backup_set(SET);
-        let found = match set.and_then(|set| Ok((set.list()?, set.verify()?, set))) {
-            Ok(found) => found,
-            // Not even the first one may have come to its directory.
-            Err(e) if e.kind() == ErrorKind::Invalid && self.backed_up == 0 => return Ok(()),
-            Err(e) => return Err(format!("the backups: {e}")),
-        };
-        let (list, report, set) = found;
-        if let Some(damage) = report.damages.first() {
-            return Err(format!("the backups: {damage}"));
-        }
-        let numbers = 1..=list.len() as u64;
-        let is_dense = list.iter().map(|info| info.number).eq(numbers);
-        if !is_dense || list.len() < self.backed_up || list.len() > self.backups.len() {
-            let (least, most) = (self.backed_up, self.backups.len());
-            return Err(format!("backups are {list:?}, must be the first {least} to {most}"));
-        }
-        for (info, want) in list.iter().zip(&self.backups) {
-            let to = format!("/restored {}", info.number);
-            let restored = || {
-                set.restore(info.number, &to)?;
-                read_all(&options(&machine, None).open(&to)?)
-            };
-            let found = restored().map_err(|e| format!("restoring backup {}: {e}", info.number))?;
-            if let Some(what) = found.differs_from(want) {
-                return Err(format!("backup {}: {what}", info.number));
-            }
-        }
-        Ok(())
     }
 
     /// Holds `found` against the account.
@@ -539,7 +506,7 @@ pub fn reopen(
     if let Some(note) = db.stats().pm.index_note {
         return Err(format!("after {end:?}: the index: {note}"));
     }
-    account.check_backups(machine).map_err(|what| format!("after {end:?}: {what}"))?;
+    account.backups.check(machine).map_err(|what| format!("after {end:?}: {what}"))?;
     let report = db.verify().map_err(|e| format!("after {end:?}: {e}"))?;
     match report.damages.first() {
         Some(damage) => Err(format!("after {end:?}: {damage}")),

@@ -7,6 +7,7 @@
 #![allow(missing_docs, reason = "a tool; the names of what it does say what they do")]
 #![allow(clippy::unwrap_used, reason = "what a run cannot do ends it, and that is a finding")]
 
+pub mod backups;
 pub mod chance;
 pub mod content;
 pub mod coverage;
@@ -14,6 +15,7 @@ pub mod cuts;
 pub mod planted;
 pub mod run;
 pub mod scenario;
+pub mod stop;
 pub mod workload;
 
 pub use chance::Chance;

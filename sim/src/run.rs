@@ -2,6 +2,7 @@
 //! that a power cut in it can leave is opened and held against what was acknowledged.
 
 use std::collections::BTreeMap;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 
 use terrace::testing::{Explorer, Machine, Moment, Planted, Survive, Trace};
@@ -10,6 +11,7 @@ use crate::content::{Content, read_all, resolve_all};
 use crate::coverage::{Before, Coverage, count_journal};
 use crate::cuts::{Account, End, Kind, PATH, Rig, Violation, copy, options, reopen};
 use crate::scenario::{self, SCENARIOS, Scenario};
+use crate::stop;
 
 /// How much of what is possible a run tries.
 #[derive(Clone, Copy, Debug)]
@@ -82,7 +84,7 @@ impl Run {
             _ => 1,
         };
         let moments = self.limits.moments.saturating_mul(times);
-        let explorer = explorer.most(self.limits.most).moments(moments);
+        let explorer = explorer.most(self.limits.most).moments(moments).stop_if(stop::is_asked_for);
         let explorer = match self.limits.until {
             Some(until) => explorer.until(until),
             None => explorer,
@@ -93,14 +95,17 @@ impl Run {
         }
     }
 
-    /// Runs it; whether all was well is in the coverage.
+    /// Runs it; whether all was well is in the coverage. A panic is a violation like others: it
+    /// ends this run, and what was counted so far stays.
     pub fn run(&self, prepared: &mut Prepared, coverage: &mut Coverage) {
         coverage.seeds += 1;
-        let done = match self.scenario {
+        let run = || match self.scenario {
             Scenario::Recovery | Scenario::Joining => self.recovery(prepared, coverage),
             _ => self.operation(prepared, coverage),
         };
-        if let Err(what) = done {
+        let done = catch_unwind(AssertUnwindSafe(run));
+        let panicked = |_| Err(format!("seed {}, {:?}: a panic", self.seed, self.scenario));
+        if let Err(what) = done.unwrap_or_else(panicked) {
             coverage.violations.push(what);
         }
     }
@@ -142,7 +147,7 @@ impl Run {
         drop(rig);
         let mut second = 0;
         let result = self.explorer().explore(&recording.trace, |found, moment| {
-            self.check(found, &recording.account(moment), moment, &mut second)
+            caught(|| self.check(found, &recording.account(moment), moment, &mut second))
         });
         coverage.second_cuts += second;
         self.conclude(result, &recording.trace, coverage)
@@ -236,6 +241,11 @@ impl Run {
         let (_, content_again) = again.map_err(|what| format!("after a second cut: {what}"))?;
         same(&content_again, &content).map_err(|what| format!("after a second cut: {what}"))
     }
+}
+
+/// A panic is a violation.
+fn caught(check: impl FnOnce() -> Result<(), Violation>) -> Result<(), Violation> {
+    catch_unwind(AssertUnwindSafe(check)).unwrap_or_else(|_| Err("a panic".into()))
 }
 
 fn same(got: &Content, want: &Content) -> Result<(), Violation> {

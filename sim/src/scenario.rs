@@ -195,7 +195,7 @@ impl Scenario {
             Prepared => &[("prepare", 2), ("resolve", 1)],
             Load => &[("bulk load", 3)],
             Ranges => &[("range delete", 1)],
-            Backup => &[("backup", 2)],
+            Backup => &[("backup", 3), ("deletion of a backup", 1)],
             Closing => &[("closing", 1)],
             Opening => &[("opening", 1)],
             _ => &[],
@@ -243,10 +243,14 @@ fn miss_an_opening(rig: &mut Rig) {
     drop(rig.machine.clone().index(has_index));
 }
 
-/// A backup with everything in it, and one with what is new, of rows above and below level 0.
+/// A backup with everything in it, and one with what is new, of rows above and below level 0; then
+/// the first one goes, and a third one takes the place of what it had alone.
 fn back_up(rig: &mut Rig) {
-    for _ in 0..2 {
+    for n in 0..3 {
         put_any(rig, Relaxed);
+        if n == 2 {
+            rig.delete_backup();
+        }
         rig.back_up();
         let jobs = rig.chance.below(30);
         rig.steps(jobs);
@@ -492,6 +496,9 @@ fn values(rig: &mut Rig) {
         rig.put("b", &format!("row {row:02}"), len, Relaxed);
         rig.steps(2);
     }
+    // What takes the place of what was emptied.
+    let drains = rig.db.stats().background.drains;
+    rewrite_until(rig, |rig| rig.db.stats().background.drains > drains + 1);
     rig.perform(&Action::Table(Effect::Truncate("b".into())));
     rig.put("b", "row 00", 9000, Relaxed);
     rig.steps(6);

@@ -139,3 +139,25 @@ fn what_was_prepared_indexed() {
 fn a_verdict_released_before_what_it_is_on() {
     is_caught(Planted::ReleaseVerdicts, Kind::Files, Scenario::Prepared);
 }
+
+#[test]
+fn a_backup_named_before_it_is_durable() {
+    is_caught(Planted::BackupBeforeSync, Kind::Files, Scenario::Backup);
+    is_caught(Planted::BackupBeforeSync, Kind::Memory, Scenario::Backup);
+}
+
+#[test]
+fn values_that_earlier_backups_list_written_over_by_the_next() {
+    is_caught(Planted::FreeListedValues, Kind::Files, Scenario::Backup);
+}
+
+#[test]
+fn an_extent_installed_before_its_values_are_durable() {
+    is_caught(Planted::InstallBeforeSync, Kind::Files, Scenario::Values);
+    is_caught(Planted::InstallBeforeSync, Kind::Memory, Scenario::Values);
+}
+
+#[test]
+fn a_value_extent_given_back_while_the_journal_lists_it() {
+    is_caught(Planted::CollectBeforeEdit, Kind::Files, Scenario::Values);
+}

@@ -427,7 +427,7 @@ impl Publisher {
     }
 
     /// Keeps runs from their sync for as long as the guard lives.
-    #[cfg(test)]
+    #[cfg(all(test, not(any(feature = "loom", feature = "shuttle"))))]
     pub(super) fn hold_syncs(&self) -> MutexGuard<'_, ()> {
         self.syncer.lock()
     }

@@ -43,7 +43,9 @@ impl Drop for InTurnstile {
 pub(super) fn reached(_step: Step) {}
 
 #[cfg(test)]
-pub(super) use stops::{reached, stop_at};
+pub(super) use stops::reached;
+#[cfg(all(test, not(any(feature = "loom", feature = "shuttle"))))]
+pub(super) use stops::stop_at;
 
 #[cfg(test)]
 mod stops {
@@ -58,7 +60,7 @@ mod stops {
     }
 
     /// Has this thread call `wait` when it reaches `step` next.
-    #[cfg_attr(any(feature = "loom", feature = "shuttle"), expect(dead_code, reason = "rules.rs"))]
+    #[cfg(not(any(feature = "loom", feature = "shuttle")))]
     pub(in crate::commit) fn stop_at(step: Step, wait: impl FnOnce() + 'static) {
         STOP.set(Some((step, Box::new(wait))));
     }

@@ -61,6 +61,7 @@ pub(super) struct Background {
     /// Extents that went unread because all in them had expired.
     pub(super) expired_extents: AtomicU64,
     pub(super) moves: AtomicU64,
+    pub(super) sunk_extents: AtomicU64,
     pub(super) collections: AtomicU64,
     pub(super) zones_released: AtomicU64,
     pub(super) failures: AtomicU64,

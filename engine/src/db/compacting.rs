@@ -143,22 +143,28 @@ impl Engine {
         let version = Arc::clone(&table.view().version);
         let mut busy = background.claims.of(table.id());
         busy.retain(|keys| *keys != job.choice.interval());
-        done.edit.ops.extend(compaction::sink(&version, &job.choice.leaving(), &busy).ops);
-        let versions = self.apply(done.edit)?;
-        self.install(table, &mut change, versions, job.horizon.newest());
-        drop(change);
-        background.count_reused(&done.reused);
-        let sunk = job.choice.out_of_level1();
-        background.books.lock().compacted(sunk, (from, background.clock()));
-        done.replaced.iter().for_each(|extent| extent.evict(cache));
-        background.smaller.store(0, Ordering::Relaxed);
+        let sinking = compaction::sink(&version, &job.choice.leaving(), &busy).ops;
+        let sunk = sinking.len() as u64;
+        done.edit.ops.extend(sinking);
         let (moved, collected) = match &job.choice {
             Choice::Move { .. } => (true, false),
             Choice::Merge { collects, .. } => (false, !collects.is_empty()),
         };
+        let versions = match collected && self.options.has(Planted::CollectBeforeEdit) {
+            true => self.adopt_unjournaled(&done.edit, [table.id()].into_iter())?,
+            false => self.apply(done.edit)?,
+        };
+        self.install(table, &mut change, versions, job.horizon.newest());
+        drop(change);
+        background.count_reused(&done.reused);
+        let left = job.choice.out_of_level1();
+        background.books.lock().compacted(left, (from, background.clock()));
+        done.replaced.iter().for_each(|extent| extent.evict(cache));
+        background.smaller.store(0, Ordering::Relaxed);
         let counter = if moved { &background.moves } else { &background.compactions };
         counter.fetch_add(1, Ordering::Relaxed);
         background.collections.fetch_add(u64::from(collected), Ordering::Relaxed);
+        background.sunk_extents.fetch_add(sunk, Ordering::Relaxed);
         self.balance_memory();
         Ok(true)
     }

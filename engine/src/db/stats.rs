@@ -312,6 +312,9 @@ pub struct BackgroundStats {
     pub expired_extents: u64,
     /// Extents that went down a level unread, or out of a bulk load to one.
     pub moves: u64,
+    /// Extents that went down unread, among the layers of level 1, to where those that a compaction
+    /// took out of it made room.
+    pub sunk_extents: u64,
     /// Extents that drains and compactions left where they were, or moved, unread.
     pub reused_extents: u64,
     /// Bytes in them.
@@ -514,6 +517,7 @@ fn background(engine: &Engine) -> BackgroundStats {
         compactions: read(&background.compactions),
         expired_extents: read(&background.expired_extents),
         moves: read(&background.moves),
+        sunk_extents: read(&background.sunk_extents),
         collections: read(&background.collections),
         reused_extents: read(&background.reused_extents),
         reused_extent_bytes: read(&background.reused_extent_bytes),

@@ -1,6 +1,7 @@
 //! The snapshots that somebody holds, and the horizon: which versions of a key still count.
 //!
-//! Thread safety: every call takes the one mutex for a few instructions.
+//! Thread safety: every call takes the one mutex for a few instructions, but for
+//! [`register_at`](SnapshotRegistry::register_at), which has it while its moment is looked for.
 //!
 //! Invariants:
 //!
@@ -53,8 +54,18 @@ impl SnapshotRegistry {
 
     /// Registers a snapshot of everything visible now.
     pub(crate) fn register(self: &Arc<Self>) -> Registered {
+        self.register_at(|visible| visible.get())
+    }
+
+    /// Registers a snapshot of what `moment` reads of the watermark, which nobody registers beside
+    /// meanwhile, or takes a horizon. Only afterwards anything is allocated, so that the moment may
+    /// be one in which nothing is.
+    pub(crate) fn register_at(
+        self: &Arc<Self>,
+        moment: impl FnOnce(&Watermark) -> Lsn,
+    ) -> Registered {
         let mut held = self.held.lock();
-        let (lsn, time) = (self.visible.get(), self.clock.now());
+        let (lsn, time) = (moment(&self.visible), self.clock.now());
         let first = || Held { count: 0, since: Instant::now(), time };
         held.entry(lsn).or_insert_with(first).count += 1;
         Registered { registry: Arc::clone(self), lsn, time }

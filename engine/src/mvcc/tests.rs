@@ -48,7 +48,7 @@ fn a_reader_finds_its_version_whatever_horizon_was_taken_meanwhile() {
                 let horizon = registry.horizon();
                 let candidates: Vec<Lsn> = versions.0.lock().unwrap().iter().copied().collect();
                 for pair in candidates.windows(2).filter(|pair| pair[1] <= horizon.newest()) {
-                    if !horizon.needs(pair[0], pair[1]) {
+                    if horizon.readers_of(pair[0], pair[1]).is_none() {
                         versions.0.lock().unwrap().remove(&pair[0]);
                     }
                 }

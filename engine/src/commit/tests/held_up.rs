@@ -12,7 +12,7 @@ use super::super::steps::{Step, stop_at};
 use super::Fixture;
 use super::rules::first_incarnation;
 use crate::options::Durability::Durable;
-use crate::os::sim::{Machine, Survive};
+use crate::os::sim::{Explored, Explorer, Machine, Site, Survive, Trace};
 use crate::record::Lsn;
 
 /// How long something that must happen is given to happen.
@@ -148,4 +148,71 @@ fn a_floor_in_a_run_that_is_not_written_yet_is_not_taken_for_written() {
         go.send(()).unwrap();
     });
     assert_eq!(fixture.committer.settle().unwrap(), 2);
+}
+
+/// A floor is carried by a thread that is stopped before its fence; two commits that took their
+/// tickets before it go on, and then somebody needs the floor on the media, who must bring home the
+/// one that is on its way before he stores the next. What happened, with a mark for each commit and
+/// for the floor.
+fn recorded_with_a_floor_on_its_way() -> (Fixture, Trace) {
+    let fixture = Fixture::new(true);
+    (1..=BEFORE).for_each(|lsn| assert_eq!(fixture.commit(&[("before", "1")]), lsn));
+    fixture.machine.record();
+    let (stopped, at_step) = mpsc::channel();
+    let (go, told_to_go) = mpsc::channel();
+    std::thread::scope(|scope| {
+        let (go, fixture) = (go, &fixture);
+        let both = ["first", "second"].map(|key| fixture.ticket(key));
+        scope.spawn(move || {
+            let held = fixture.ticket("held");
+            stop_here(Step::FloorStored, stopped, told_to_go);
+            assert_eq!(fixture.go_on(held), BEFORE + 3);
+            fixture.machine.mark();
+        });
+        at_step.recv_timeout(LONG).expect("it carries the floor");
+        for one in both {
+            fixture.go_on(one);
+            fixture.machine.mark();
+        }
+        assert_eq!(fixture.committer.settle().unwrap(), BEFORE + 2);
+        fixture.machine.mark();
+        go.send(()).unwrap();
+    });
+    let trace = fixture.machine.recorded().unwrap();
+    (fixture, trace)
+}
+
+/// Cuts the power before each store, flush and fence: one slot of the floor is whole, it says what
+/// was settled, and every commit that was acknowledged is found.
+fn cut_everywhere(explorer: &Explorer, fixture: &Fixture, trace: &Trace) -> Explored {
+    // Commits, and the floor, that are owed after so many marks.
+    let owed = [(0, 0), (1, 0), (2, 0), (2, BEFORE + 2), (3, BEFORE + 2)];
+    let explored = explorer.explore(trace, |machine, moment| {
+        let floor = Floor::load(&fixture.region_on(machine));
+        let floor = floor.map_err(|e| format!("the floor: {e}"))?.0.lsn;
+        let found = fixture.recover_on(machine, &first_incarnation());
+        let found = found.map_err(|e| format!("recovery: {e}"))?.last;
+        let (commits, settled) = owed[moment.acknowledged];
+        match found >= BEFORE + commits && floor >= settled {
+            true => Ok(()),
+            false => Err(format!("{found} commits, and the floor is {floor}")),
+        }
+    });
+    explored.unwrap_or_else(|violation| panic!("{violation}"))
+}
+
+/// The fence that brings home what another thread carries is a place that a thread alone does not
+/// come to, hence the simulator does not: this is where it is cut.
+#[test]
+fn a_floor_that_is_brought_home_leaves_one_slot_whole_wherever_it_is_cut() {
+    let (fixture, trace) = recorded_with_a_floor_on_its_way();
+    let sites: Vec<Site> = trace.sites().into_keys().collect();
+    let explorer = Explorer::new("a floor that another thread carries", 1).most(400);
+    for explorer in [explorer.clone(), explorer.arm()] {
+        let explored = cut_everywhere(&explorer, &fixture, &trace);
+        assert!(explored.sites.keys().eq(&sites), "each place is cut at");
+        assert!(explored.checked > 300, "{} images", explored.checked);
+    }
+    let here = |site: &&Site| site.file.ends_with("commit/carrying.rs");
+    assert_eq!(sites.iter().filter(here).count(), 4, "two flushes and two fences: {sites:?}");
 }

@@ -16,7 +16,7 @@ use crate::db::verify::VerifyReport;
 use crate::error::{Error, Result};
 use crate::extent::{Extent, ExtentMeta, ValueMeta};
 use crate::levels::Manifest;
-use crate::options::Options;
+use crate::options::{Options, Planted};
 use crate::os::{DirectoryLock, Files};
 use crate::tier::{ExtentStore, Location};
 
@@ -24,6 +24,7 @@ use crate::tier::{ExtentStore, Location};
 pub(super) struct Set {
     files: Arc<dyn Files>,
     path: PathBuf,
+    options: Options,
     _lock: DirectoryLock,
 }
 
@@ -100,7 +101,7 @@ impl Set {
 
     fn locked(files: Arc<dyn Files>, path: &Path, options: &Options, how: OpenHow) -> Result<Set> {
         let _lock = lock(path, options, how)?;
-        Ok(Set { files, path: path.to_path_buf(), _lock })
+        Ok(Set { files, path: path.to_path_buf(), options: options.clone(), _lock })
     }
 
     fn into_writing(self) -> Result<Writing> {
@@ -116,8 +117,9 @@ impl Set {
                     continue;
                 }
                 known.entry(extent.id).or_default().push(Arc::clone(extent));
+                let forgets = self.options.has(Planted::FreeListedValues);
                 let listed = extent.values.iter().map(|one| one.of);
-                for of in listed.filter(|of| taken.insert(of.location)) {
+                for of in listed.filter(|of| forgets || taken.insert(of.location)) {
                     values.entry(of.id).or_default().push(of);
                 }
             }
@@ -223,7 +225,9 @@ impl Writing {
 
     /// Makes what was written durable, and then the backup that names it.
     pub(super) fn add(&self, manifest: &Manifest) -> Result<()> {
-        self.store.sync()?;
+        if !self.set.options.has(Planted::BackupBeforeSync) {
+            self.store.sync()?;
+        }
         manifest.write(&*self.set.files, &self.set.path)
     }
 

@@ -105,17 +105,18 @@ impl Engine {
     fn moment(&self) -> Moment {
         // None is created, dropped or renamed meanwhile.
         let _ddl = self.shared.ddl.lock();
-        let all = self.tables().into_iter().map(|table| (table.name(), table));
-        let all: Vec<_> = all.collect();
-        let mut tables = Vec::with_capacity(all.len());
-        self.shared.committer.at_boundary(|_| {
-            // Views first: a drain takes no more to levels than what is visible by then.
-            for (name, table) in all {
-                let view = Arc::clone(&table.view());
-                tables.push(Seen { table, name, view });
-            }
-            Moment { tables, snapshot: self.shared.snapshots.register() }
-        })
+        let tables = self.tables();
+        // Room for them is made here, so that the turnstile allocates nothing.
+        let mut views = Vec::with_capacity(tables.len());
+        let snapshot = self.shared.snapshots.register_at(|visible| {
+            self.shared.committer.at_boundary(|_| {
+                // Views first: a drain takes no more to levels than what is visible by then.
+                views.extend(tables.iter().map(|table| Arc::clone(&table.view())));
+                visible.get()
+            })
+        });
+        let seen = |(table, view): (Arc<TableCore>, _)| Seen { name: table.name(), table, view };
+        Moment { tables: tables.into_iter().zip(views).map(seen).collect(), snapshot }
     }
 }
 

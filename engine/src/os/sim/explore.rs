@@ -61,6 +61,7 @@ pub struct Explorer {
     arm: bool,
     moments: usize,
     until: Option<Instant>,
+    stop: fn() -> bool,
     only: Option<Replay>,
 }
 
@@ -84,6 +85,8 @@ pub struct Explored {
     pub images: u64,
     /// Images that were checked: no two of them alike in all that was read.
     pub checked: u64,
+    /// A digest of what was read of each of them, to count those of several explorations once.
+    pub digests: HashSet<u64>,
     /// Moments with more combinations than are tried.
     pub sampled: u64,
     /// Places in the source that were cut at, and how often.
@@ -96,6 +99,7 @@ impl Explored {
         self.moments += other.moments;
         self.images += other.images;
         self.checked += other.checked;
+        self.digests.extend(&other.digests);
         self.sampled += other.sampled;
         for (site, n) in &other.sites {
             *self.sites.entry(*site).or_default() += n;
@@ -178,6 +182,7 @@ impl Explorer {
             arm: false,
             moments: usize::MAX,
             until: None,
+            stop: || false,
             only: None,
         }
     }
@@ -202,6 +207,13 @@ impl Explorer {
     #[must_use]
     pub fn until(mut self, until: Instant) -> Explorer {
         self.until = Some(until);
+        self
+    }
+
+    /// Makes no image any more once `stop` says so.
+    #[must_use]
+    pub fn stop_if(mut self, stop: fn() -> bool) -> Explorer {
+        self.stop = stop;
         self
     }
 
@@ -238,10 +250,13 @@ impl Explorer {
         for event in trace.events.iter().map(Some).chain([None]) {
             moment.finished = event.is_none();
             if stops.contains(&moment.event) {
+                if self.is_over() {
+                    break;
+                }
                 let site = event.map(|event| event.site);
                 site.into_iter().for_each(|site| *explored.sites.entry(site).or_default() += 1);
                 let at = Stop { trace, lines: &lines, moment, event };
-                self.stop(&at, &mut seen, &mut explored, &mut check)?;
+                self.stop_at(&at, &mut seen, &mut explored, &mut check)?;
             }
             if let Some(event) = event {
                 event.apply(&mut lines);
@@ -254,6 +269,10 @@ impl Explorer {
             }
         }
         Ok(explored)
+    }
+
+    fn is_over(&self) -> bool {
+        (self.stop)() || self.until.is_some_and(|until| Instant::now() >= until)
     }
 
     /// The events to stop before; the number behind the last stands for the end.
@@ -288,7 +307,7 @@ impl Explorer {
         stops
     }
 
-    fn stop(
+    fn stop_at(
         &self,
         at: &Stop<'_>,
         seen: &mut Seen,
@@ -302,7 +321,7 @@ impl Explorer {
         explored.sampled += u64::from(combinations.sampled);
         for (n, survive) in combinations.of.iter().enumerate() {
             for fate in self.fates(at, n) {
-                if self.until.is_some_and(|until| Instant::now() >= until) {
+                if self.is_over() {
                     return Ok(());
                 }
                 explored.images += 1;
@@ -321,7 +340,8 @@ impl Explorer {
                     let cut = (survive.as_slice(), fate);
                     return Err(Box::new(self.violation(at, &chains, cut, what)));
                 }
-                seen.add(&mut images, survive, (apart, log.lines()));
+                let digest = seen.add(&mut images, survive, (apart, log.lines()));
+                explored.digests.insert(digest);
             }
         }
         Ok(())

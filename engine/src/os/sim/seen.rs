@@ -139,19 +139,21 @@ impl Seen {
         })
     }
 
-    /// Notes that an image was checked, and which lines were read of it.
+    /// Notes that an image was checked, and which lines were read of it: a digest of these and of
+    /// what is not memory.
     pub(super) fn add(
         &mut self,
         images: &mut Images<'_>,
         survive: &[usize],
         (apart, read): (u128, LineSet),
-    ) {
+    ) -> u64 {
         let next = self.sets.len();
         let n = *self.by_set.entry(read.clone()).or_insert(next);
         if n == next {
             self.sets.push((read, HashSet::new()));
         }
-        let image = images.hash((n, &self.sets[n].0), survive);
-        self.sets[n].1.insert(image.wrapping_add(apart));
+        let image = images.hash((n, &self.sets[n].0), survive).wrapping_add(apart);
+        self.sets[n].1.insert(image);
+        (image >> 64) as u64 ^ image as u64
     }
 }
