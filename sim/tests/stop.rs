@@ -24,7 +24,7 @@ fn is_an_account(stdout: &[u8]) {
 #[test]
 fn a_run_that_is_asked_to_stop_says_what_it_has_found() {
     for jobs in ["1", "2"] {
-        let mut run = run(&["--seeds", "1000000", "--jobs", jobs]).spawn().unwrap();
+        let mut run = run(&["--seeds", "1000000", "--short", "--jobs", jobs]).spawn().unwrap();
         // It has said how it goes.
         run.stderr.as_mut().unwrap().read_exact(&mut [0; 8]).unwrap();
         assert!(Command::new("kill").arg(run.id().to_string()).status().unwrap().success());
