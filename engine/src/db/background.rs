@@ -15,7 +15,7 @@ use parking_lot::Mutex;
 use super::budget::Budget;
 use super::claims::Claims;
 use super::inner::Engine;
-use super::pacing::{Books, CROWDED, Pacing, Sight};
+use super::pacing::{Books, Pacing, Sight};
 use super::pruning::{Pruning, kept_for};
 use crate::compaction::Reused;
 use crate::error::{Error, ErrorKind, Result};
@@ -40,6 +40,9 @@ const MOST_PASSING: usize = 6;
 
 /// The least memory of an index for which a memtable is frozen.
 const LEAST_FROZEN_INDEX: u64 = 64 << 10;
+
+/// Compactions go before drains where level 1 has so many thousandths of its target.
+const BEHIND: u64 = 1500;
 
 /// After a job failed, it waits this long before it tries again.
 const RETRY: Duration = Duration::from_millis(500);
@@ -221,17 +224,17 @@ impl Engine {
         Ok(goes_on)
     }
 
-    /// Whether some level 1 is twice as full as it shall be, or drains have used up its layers:
+    /// Whether some level 1 has outgrown its target by half, or drains have used up its layers:
     /// then compaction goes first. Else it would grow without a bound, and drains would merge each
     /// column with ever more of it. Writers, who wait for drains in the end, are the ones to be
     /// slowed down.
     fn is_behind(&self) -> bool {
-        self.fullness() >= CROWDED
+        self.fullness() > BEHIND
     }
 
     /// Whether it has outgrown it so far that drains wait for the compactions that are under way.
     fn is_far_behind(&self) -> bool {
-        !self.background.claims.is_empty() && self.fullness() > CROWDED / 2 * 3
+        !self.background.claims.is_empty() && self.fullness() > 2 * BEHIND
     }
 
     /// How full the fullest level 1 is, in thousandths of its target.

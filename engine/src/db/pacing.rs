@@ -8,7 +8,7 @@
 //! as uses up the room that is left when what is left to drain will be, at the measured rate: so
 //! they slow down where drains do, and need not stop.
 //!
-//! Drains fill level 1, which compactions empty, and wait for them where it has twice as much as it
+//! Drains fill level 1, which compactions empty, and wait for them where it has far more than it
 //! shall have. Writers wait before that, in proportion to what compactions, at their rate,
 //! need for what comes of the writers' bytes: so drains do not stop, and nor do writers.
 //!
@@ -25,8 +25,9 @@ const NANOS_KIB: u128 = 1024 * 1_000_000_000;
 /// The longest wait for a KiB that is ever asked for: a second.
 const LONGEST: u128 = 1_000_000_000;
 
-/// Drains wait for compactions where level 1 has so many thousandths of its target.
-pub(super) const CROWDED: u64 = 2000;
+/// Writers are to write half of what compactions bring down where level 1 has so many thousandths
+/// of its target: drains are about to wait for compactions.
+const CROWDED: u64 = 2000;
 
 /// And writers wait a little from here on.
 const CROWDING: u64 = 1100;
