@@ -314,8 +314,7 @@ impl BackgroundTuning {
 
     /// How many threads it has, 2 by default. The first one moves data out of the region, and the
     /// others compact: different tables, and different keys of one, at the same time. With 1 it
-    /// does both in turns, and writers may be slowed down for some hundredths of a second while a
-    /// compaction is between two extents.
+    /// does both in turns, and who waits for a drain may wait while a compaction writes an extent.
     #[must_use]
     pub const fn threads(mut self, threads: usize) -> BackgroundTuning {
         self.threads = threads;

@@ -169,10 +169,15 @@ struct Turn {
     mass: u64,
     /// Bytes that could be appended when its drains began.
     room: u64,
-    /// How much of that has moved, or was superseded.
+    /// How much of its mass has moved, or was superseded.
     moved: u64,
     /// Whether a drain has run in it.
     begun: bool,
+}
+
+/// A rate with what it was measured as now; 0 is none yet.
+fn smoothed(before: u64, now: u64) -> u64 {
+    if before == 0 { now } else { before / 4 * 3 + now / 4 }
 }
 
 /// Bytes for some amount of something else, of late: what was counted before counts less with
@@ -225,7 +230,7 @@ impl Books {
         self.turn.begun = true;
         let rate = u128::from(bytes + beside) * 1_000_000_000 / took.as_nanos().max(1);
         let rate = u64::try_from(rate).unwrap_or(u64::MAX).max(1);
-        self.rate = if self.rate == 0 { rate } else { (self.rate / 4) * 3 + rate / 4 };
+        self.rate = smoothed(self.rate, rate);
     }
 
     /// A compaction has taken `bytes` out of level 1, at work `from` a moment `to` another. Where
@@ -325,7 +330,7 @@ impl Books {
             let rate = u64::try_from(bytes * 1_000_000_000 / took.as_nanos()).unwrap_or(u64::MAX);
             // Never less than a zone a second: that nothing came free may be a matter of moments.
             let rate = rate.max(now.unit * now.usual);
-            self.freeing = if self.freeing == 0 { rate } else { (self.freeing / 4) * 3 + rate / 4 };
+            self.freeing = smoothed(self.freeing, rate);
             self.window = Some((now.clock, now.released));
         }
         if !is_filling {
