@@ -360,7 +360,7 @@ impl Options {
             index: Index::Volatile,
             tuning: CommitTuning::new(),
             background: BackgroundTuning::new(),
-            compression: (Compression::None, Compression::Zstd),
+            compression: (Compression::Zstd, Compression::Zstd),
             reuse: true,
             direct_io: true,
             #[cfg(any(test, feature = "testing"))]
@@ -454,7 +454,7 @@ impl Options {
     }
 
     /// How many bytes of a table level 1 holds before extents move on to level 2. By default twice
-    /// the size of the region, or a quarter of what the table has below, if that is more.
+    /// the size of the region, or half of what the table has below, if that is more.
     ///
     /// With more of it, less is written: what is below is written again once for all that level 1
     /// has above it. It costs space, since it is there that superseded versions lie, and a look at
@@ -481,8 +481,10 @@ impl Options {
     }
 
     /// How blocks written from now on are compressed: in level 1, where they are hot and soon
-    /// rewritten, and in the levels below. By default not at all, and with zstd. A block that
-    /// compression makes less than an eighth smaller stays as it is.
+    /// rewritten, and in the levels below. By default both with zstd, at its fastest level: level 1
+    /// then holds more, and what lies below is written again less often. Where the two differ, what
+    /// comes down is written once more even if it overlaps nothing there. A block that compression
+    /// makes less than an eighth smaller stays as it is.
     #[must_use]
     pub fn compression(mut self, level1: Compression, deeper: Compression) -> Options {
         self.compression = (level1, deeper);

@@ -8,11 +8,13 @@
 //!
 //! The layer is the deepest that has nothing of the column, nor has one above it: so a drain writes
 //! what it moves and no more. It merges the column with extents of a layer only where these are
-//! small, or where there is no layer left.
+//! small, or where there is no layer left. A column ends, and its extents are cut, at edges that
+//! other layers have (`edges.rs`).
 
 use std::sync::Arc;
 
 use crate::compaction::Shape;
+use crate::compaction::edges::{best_end, cuts};
 use crate::compaction::execute::Done;
 use crate::compaction::merge::{Side, merge_to_level};
 use crate::compaction::output::MergeContext;
@@ -53,9 +55,9 @@ pub(crate) fn choose_column(
         return Ok(None);
     };
     let layer = layer_for(&view.version, &interval, shape);
-    let at_most = ColumnBudget { bytes: budget.bytes * 2 };
-    if let Some(wide) = within(view, from, upto, at_most)? {
-        align(&mut interval, &view.version, (layer, shape), &wide);
+    let of = |bytes| within(view, from, upto, ColumnBudget { bytes });
+    if let (Some(least), Some(wide)) = (of(budget.bytes / 2)?, of(budget.bytes * 2)?) {
+        align(&mut interval, &view.version, (layer, shape), (&least, &wide));
     }
     end_after(&mut interval, &view.version, layer, MOST_OVERLAP);
     if !view.level0.tombstones_in(&interval, upto, &view.version.drained).is_empty() {
@@ -77,26 +79,22 @@ fn within(
     Ok(in_runs.chain(in_level0).reduce(shorter))
 }
 
-/// Ends a column of `layer` where an extent right below it ends, so that what lies over each other
-/// in layers has the same edges, and a stack of it is no wider below than above. The column may
-/// grow for it up to `wide`.
+/// Ends a column of `layer` at an edge that others have, between what is `least` and `wide`, unless
+/// it is merged with what the layer has.
 fn align(
     interval: &mut KeyInterval,
     version: &Version,
     (layer, shape): (u8, &Shape),
-    wide: &KeyInterval,
+    (least, wide): (&KeyInterval, &KeyInterval),
 ) {
-    let (below, clear) = (layer + 1, version.overlapping(layer, interval).is_empty());
-    if below > LAYERS || !clear {
+    if !version.overlapping(layer, interval).is_empty() {
         return;
     }
-    let ends = version.overlapping(below, wide).iter().map(|e| after(&e.meta().greatest_key));
-    let ends = ends.filter(|end| wide.end.as_ref().is_none_or(|wide| end <= wide));
-    let is_fine = |end: &Vec<u8>| {
-        let grown = KeyInterval { start: interval.start.clone(), end: Some(end.clone()) };
+    let is_fine = |end: &[u8]| {
+        let grown = KeyInterval { start: interval.start.clone(), end: Some(end.to_vec()) };
         interval.covers(&grown) || layer_for(version, &grown, shape) == layer
     };
-    if let Some(end) = ends.rev().find(is_fine) {
+    if let Some(end) = best_end(version, layer, (least, interval, wide), is_fine) {
         interval.end = Some(end);
     }
 }
@@ -199,7 +197,7 @@ pub(crate) fn drain(
         bottom: |key: &[u8]| shape.drops_tombstones || version.is_bottom(layer, key),
         ranges: &ranges,
         extent_bytes: shape.extent_bytes,
-        cuts: shape.cuts(version, layer, &reach(version, column, shape)),
+        cuts: cuts(version, layer, &reach(version, column, shape), shape),
         format: shape.format(layer, version.options),
         reuse,
         promise,

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use crate::compaction::edges::cuts;
 use crate::compaction::merge::{Side, merge_to_level};
 use crate::compaction::output::{MergeContext, Reused};
 use crate::compaction::pick::bytes;
@@ -73,7 +74,7 @@ pub(crate) fn run(
                 bottom: |key: &[u8]| version.is_bottom(to, key),
                 ranges: &ranges,
                 extent_bytes: shape.extent_bytes,
-                cuts: shape.cuts(&version, to, &choice.interval()),
+                cuts: cuts(&version, to, &choice.interval(), shape),
                 format: shape.format(to, version.options),
                 reuse,
                 promise,

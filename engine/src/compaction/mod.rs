@@ -3,8 +3,10 @@
 mod collect;
 mod drain;
 mod dump;
+mod edges;
 mod execute;
 mod expire;
+mod fold;
 mod merge;
 mod output;
 mod pick;

@@ -11,13 +11,14 @@
 //! Then levels. A level is over-full when it has more bytes than its target; the target of level 1
 //! is given, or follows from what is below it, and grows by the ratio from level to level. So two
 //! levels are enough until level 2 outgrows its target; then level 3 opens by itself. Level 1 is
-//! over-full too when drains are about to run out of layers.
+//! over-full too when drains are about to run out of layers that cannot be folded.
 //!
 //! From level 1 goes a **stack**: neighbours in one layer with all that lies under them in deeper
 //! ones. What level 2 has of their keys is written once for all layers, so a stack takes as many
 //! neighbours as is cheapest. From deeper levels goes an extent at a time.
 //!
-//! At last versions that nobody needs any more (`superseded.rs`).
+//! Where drains are about to run out of layers, and level 1 has not the bytes that it may have, these
+//! are folded (`fold.rs`). At last versions that nobody needs any more go (`superseded.rs`).
 //!
 //! An extent that overlaps nothing goes down by its name alone, unless its new level has another
 //! compression: then it is written anew there, or what comes in the order of its keys would stay as
@@ -36,18 +37,19 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::collect::pick_values;
+use super::fold::pick_fold;
 use super::superseded::pick_superseded;
 use crate::extent::{Described, Extent, ExtentMeta, Format};
 use crate::levels::{LAYERS, Level, MAX_LEVELS, UNDER_LAYERS, Version};
-use crate::mvcc::{KeyInterval, after};
+use crate::mvcc::KeyInterval;
 use crate::options::{Compression, TableOptions};
 use crate::record::{Lsn, TableId};
 
 /// Drains are about to run out of layers when they have come up to here.
 const LAST_LAYERS: u8 = 2;
 
-/// The most places of a level that a stack is tried at.
-const MOST_PLACES: usize = 64;
+/// The most places of a level that a stack or a fold is tried at.
+pub(super) const MOST_PLACES: usize = 64;
 
 /// An extent is mostly tombstones when one in so many of its records is one.
 const HEAVY: u64 = 2;
@@ -85,27 +87,6 @@ impl Shape {
     /// How blocks of a level are compressed.
     fn compression_of(&self, level: u8) -> Compression {
         if level <= LAYERS { self.compression.0 } else { self.compression.1 }
-    }
-
-    /// Keys before which extents of level `n` are cut, so that what one of them lies over in the
-    /// level below has no more bytes than half a job reads, give or take an extent: a few records
-    /// far apart would else take all of that level along when they go down.
-    pub(crate) fn cuts<E: Described>(
-        &self,
-        version: &Version<E>,
-        n: u8,
-        keys: &KeyInterval,
-    ) -> Vec<Vec<u8>> {
-        let mut bytes = 0;
-        let mut ends = Vec::new();
-        for extent in version.overlapping((n + 1).max(UNDER_LAYERS), keys) {
-            bytes += u64::from(extent.meta().location.len);
-            if bytes >= self.job_bytes / 2 {
-                ends.push(after(&extent.meta().greatest_key));
-                bytes = 0;
-            }
-        }
-        ends
     }
 
     /// The target of level 1, of all its layers together.
@@ -206,7 +187,9 @@ impl<E: Described> Choice<E> {
     /// Bytes that it takes out of level 1.
     pub(crate) fn out_of_level1(&self) -> u64 {
         match self {
-            Choice::Move { from, extent, .. } if *from <= LAYERS => bytes([extent]),
+            Choice::Move { from, to, extent, .. } if *from <= LAYERS && *to > LAYERS => {
+                bytes([extent])
+            }
             Choice::Merge { inputs, to, .. } if *to > LAYERS => {
                 let layers = inputs.iter().filter(|(n, _)| *n <= LAYERS);
                 layers.map(|(_, extents)| bytes(extents)).sum()
@@ -215,11 +198,22 @@ impl<E: Described> Choice<E> {
         }
     }
 
-    /// The extents that leave the layers for a level below.
+    /// The extents that leave a layer.
     pub(crate) fn leaving(&self) -> Vec<E> {
+        match self {
+            Choice::Move { from, extent, .. } if *from <= LAYERS => vec![extent.clone()],
+            Choice::Move { .. } => Vec::new(),
+            Choice::Merge { inputs, to, .. } => {
+                let layers = inputs.iter().filter(|(n, _)| *n <= LAYERS && n < to);
+                layers.flat_map(|(_, extents)| extents).cloned().collect()
+            }
+        }
+    }
+
+    /// The level that they go to.
+    pub(crate) fn to(&self) -> u8 {
         let (Choice::Move { to, .. } | Choice::Merge { to, .. }) = self;
-        let is_below = *to > LAYERS;
-        self.inputs().filter(|_| is_below).cloned().collect()
+        *to
     }
 
     /// What goes down, or is written again where it is.
@@ -274,7 +268,9 @@ pub(crate) fn pick<E: Described>(
 ) -> Option<Choice<E>> {
     pick_heavy(version, now)
         .or_else(|| pick_values(version, shape, now))
+        .or_else(|| is_crowded(version).then(|| pick_fold(version, shape, now)).flatten())
         .or_else(|| pick_level(version, shape, now))
+        .or_else(|| pick_fold(version, shape, now))
         .or_else(|| pick_superseded(version, now))
         .map(|choice| choice.compressed(shape))
 }

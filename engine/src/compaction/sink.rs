@@ -1,29 +1,32 @@
-//! What sinks when a stack has gone. A pure function of a version.
+//! What sinks when a stack has gone, or was folded. A pure function of a version.
 //!
 //! While a stack is merged, drains put columns over it, into ever higher layers. Once it is gone
 //! these lie over nothing, and each would keep those that come later from all layers below it. So
 //! the edit that takes the stack out moves what lay over it down by name, as deep as layers are
-//! clear: order is kept, since nothing passes what it has keys in common with.
+//! clear: order is kept, since nothing passes what it has keys in common with, nor the layer that a
+//! stack was folded into.
 
 use std::collections::BTreeSet;
 
-use super::pick::span;
+use super::pick::{Choice, span};
 use crate::extent::{Described, ExtentMeta};
 use crate::levels::{Edit, LAYERS, Op, Version};
 use crate::mvcc::KeyInterval;
 
-/// The operations that let extents of layers sink to where `removed`, extents of `version` that an
-/// edit takes out, made room, but for keys that are `busy`.
+/// The operations that let extents of layers sink to where what is `done`, a choice of extents that
+/// `version` still has, makes room, but for keys that are `busy`.
 pub(crate) fn sink<E: Described>(
     version: &Version<E>,
-    removed: &[E],
+    done: &Choice<E>,
     busy: &[KeyInterval],
 ) -> Edit<E> {
+    let removed = done.leaving();
     if removed.is_empty() {
         return Edit { ops: Vec::new() };
     }
     let gone: BTreeSet<u64> = removed.iter().map(|extent| extent.meta().id).collect();
     let (keys, table) = (span(removed.iter()), version.table);
+    let (filled, output) = (done.to(), done.interval());
     let left = |n: u8| {
         let extents = version.level(n).map_or(&[][..], |layer| layer.extents());
         extents.iter().filter(|e| !gone.contains(&e.meta().id)).cloned().collect::<Vec<_>>()
@@ -31,13 +34,18 @@ pub(crate) fn sink<E: Described>(
     // The uppermost first.
     let mut layers: Vec<Vec<E>> = (1..=LAYERS).map(left).collect();
     let mut ops = Vec::new();
-    for from in (1..LAYERS).rev() {
+    // What a fold goes to is merged with it.
+    for from in (1..LAYERS.min(filled)).rev() {
         for extent in version.overlapping(from, &keys) {
             let own = extent.meta();
             let stays = gone.contains(&own.id) || busy.iter().any(|b| b.overlaps(&own.interval()));
-            let is_clear = |layer: &&Vec<E>| !layer.iter().any(|other| meet(own, other.meta()));
-            let below = &layers[usize::from(from)..];
-            let depth = if stays { 0 } else { below.iter().take_while(is_clear).count() };
+            let lies_over = output.overlaps(&own.interval());
+            let is_clear = |(n, layer): &(u8, &Vec<E>)| {
+                let is_met = layer.iter().any(|other| meet(own, other.meta()));
+                !is_met && !(*n == filled && lies_over)
+            };
+            let below = (from + 1..).zip(&layers[usize::from(from)..]);
+            let depth = if stays { 0 } else { below.take_while(is_clear).count() };
             if depth > 0 {
                 let to = from + depth as u8;
                 layers[usize::from(from) - 1].retain(|other| other.meta().id != own.id);

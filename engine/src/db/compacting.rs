@@ -24,7 +24,7 @@ const LEVEL_RATIO: u64 = 10;
 /// byte for so many below it if that is more. The larger, the less is written again, and the more
 /// superseded versions lie about.
 const LEVEL1_REGIONS: u64 = 2;
-const LEVEL1_SHARE: u64 = 4;
+const LEVEL1_SHARE: u64 = 2;
 
 /// The same while nothing is written: then it costs nobody's time to be rid of such versions.
 const QUIET_LEVEL1_SHARE: u64 = 16;
@@ -143,7 +143,7 @@ impl Engine {
         let version = Arc::clone(&table.view().version);
         let mut busy = background.claims.of(table.id());
         busy.retain(|keys| *keys != job.choice.interval());
-        let sinking = compaction::sink(&version, &job.choice.leaving(), &busy).ops;
+        let sinking = compaction::sink(&version, &job.choice, &busy).ops;
         let sunk = sinking.len() as u64;
         done.edit.ops.extend(sinking);
         let (moved, collected) = match &job.choice {

@@ -1,0 +1,87 @@
+//! Which layers of level 1 become one. A pure function of a version.
+//!
+//! Each turn of drains takes a layer more wherever it has keys. A turn is small beside what level 1
+//! may have, so layers would be used up long before its bytes are, and level 2 would be written
+//! again for little. A **fold** merges the layers that lie over some keys into the deepest of them:
+//! it writes what they have and nothing of level 2, and makes room for as many turns.
+//!
+//! From the uppermost layer on it takes as many as cost the fewest bytes for each layer that comes
+//! free. What was folded before is larger than what a turn brings, so it is left alone until there
+//! is about as much above it, and a byte is folded a logarithmic number of times: size-tiered
+//! compaction within a level ("Dostoevsky: Better Space-Time Trade-Offs for LSM-Tree Based Key-Value
+//! Stores via Adaptive Removal of Superfluous Merging", SIGMOD 2018).
+//!
+//! An extent with clear layers right below it sinks through them by its name.
+
+use std::collections::BTreeSet;
+
+use super::pick::{Choice, MOST_PLACES, Shape, Situation, bytes, is_free, span};
+use crate::extent::Described;
+use crate::levels::{LAYERS, Version};
+
+/// Where there are so few layers left above some keys, they are folded.
+const FEW_LEFT: u8 = 4;
+
+/// The fewest layers that come free.
+const LEAST_ROOM: u8 = 3;
+
+/// A fold, and its bytes for each layer that comes free.
+type Costly<E> = (u64, Choice<E>);
+
+/// The fold of the place with the fewest layers left; of several the one that costs least.
+pub(super) fn pick_fold<E: Described>(
+    version: &Version<E>,
+    shape: &Shape,
+    now: &Situation<'_>,
+) -> Option<Choice<E>> {
+    (1..=FEW_LEFT).find_map(|first| {
+        let extents = version.level(first).map_or(&[][..], |layer| layer.extents());
+        let step = extents.len().div_ceil(MOST_PLACES).max(1);
+        let folds = extents.iter().step_by(step).filter_map(|extent| {
+            let fold = cheapest(version, first, extent, shape)?;
+            is_free(&fold.1, now).then_some(fold)
+        });
+        let least = folds.min_by_key(|(cost, fold)| (*cost, fold.age()));
+        least.map(|(_, fold)| fold)
+    })
+}
+
+/// What lies under an extent of layer `first` in others, as far down as is cheapest.
+fn cheapest<E: Described>(
+    version: &Version<E>,
+    first: u8,
+    extent: &E,
+    shape: &Shape,
+) -> Option<Costly<E>> {
+    let mut keys = extent.meta().interval();
+    let (mut taken, mut sum) = (Vec::new(), 0);
+    let mut least: Option<(u64, usize)> = None;
+    let is_taken = |n: &u8| !version.overlapping(*n, &keys).is_empty();
+    let below = (first + 1..=LAYERS).find(is_taken).unwrap_or(LAYERS + 1);
+    if below > first + 1 {
+        let (table, from, to, extent) = (version.table, first, below - 1, extent.clone());
+        return Some((0, Choice::Move { table, from, to, extent }));
+    }
+    for n in first..=LAYERS {
+        let here = version.overlapping(n, &keys);
+        if here.is_empty() {
+            continue;
+        }
+        keys = keys.joined(&span(here.iter()));
+        sum += bytes(here);
+        taken.push((n, here));
+        if sum > shape.job_bytes {
+            break;
+        }
+        let room = n - first;
+        let cost = sum / u64::from(room.max(1));
+        if room >= LEAST_ROOM && least.is_none_or(|(other, _)| cost <= other) {
+            least = Some((cost, taken.len()));
+        }
+    }
+    let (cost, layers) = least?;
+    let (to, overlap) = taken[layers - 1];
+    let inputs = taken[..layers - 1].iter().map(|(n, here)| (*n, here.to_vec())).collect();
+    let (table, overlap, collects) = (version.table, overlap.to_vec(), BTreeSet::new());
+    Some((cost, Choice::Merge { table, inputs, to, overlap, collects }))
+}
