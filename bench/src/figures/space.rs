@@ -26,10 +26,9 @@ const MIB: f64 = (1 << 20) as f64;
 /// A block of the ideal.
 const BLOCK: usize = 16 * 1024;
 
-const SYSTEMS: [System; 5] = [
-    System::disk(Kind::TerraceZstd),
-    System::disk(Kind::RocksDbZstd),
+const SYSTEMS: [System; 4] = [
     System::disk(Kind::Terrace),
+    System::disk(Kind::RocksDbZstd),
     System::disk(Kind::RocksDbTuned),
     System::disk(Kind::RocksDb),
 ];
@@ -107,8 +106,8 @@ pub(crate) fn measure(settings: &Settings, report: &mut Report) -> Result<()> {
         let of = |report: &Report, kind: Kind| {
             report.median(rows.name(), kind.name(), "closed").unwrap_or(f64::NAN)
         };
-        let share = of(report, Kind::TerraceZstd) / of(report, Kind::RocksDbZstd);
-        report.add(rows.name(), Kind::TerraceZstd.name(), "of rocksdb-zstd", share, "×");
+        let share = of(report, Kind::Terrace) / of(report, Kind::RocksDbZstd);
+        report.add(rows.name(), Kind::Terrace.name(), "of rocksdb-zstd", share, "×");
     }
     Ok(())
 }

@@ -86,8 +86,6 @@ pub(crate) enum Kind {
     TerraceEmulated,
     /// The same with a delay of 300 ns for each block of 256 bytes written.
     TerraceDelayed,
-    /// Terrace, its region in a file, all levels compressed by zstd.
-    TerraceZstd,
     /// Terrace, its region in a file, that writes anew all that a merge touches.
     TerraceAnew,
     /// RocksDB with its documented defaults.
@@ -119,7 +117,6 @@ impl Kind {
             Kind::Terrace => "terrace-file",
             Kind::TerraceEmulated => "terrace-emulated",
             Kind::TerraceDelayed => "terrace-emu-300ns",
-            Kind::TerraceZstd => "terrace-file-zstd",
             Kind::TerraceAnew => "terrace-file-anew",
             Kind::RocksDb => "rocksdb",
             Kind::RocksDbTuned => "rocksdb-tuned",
@@ -137,11 +134,9 @@ impl Kind {
     /// Whether this build has it.
     pub(crate) fn is_built(self) -> bool {
         match self {
-            Kind::Terrace
-            | Kind::TerraceEmulated
-            | Kind::TerraceDelayed
-            | Kind::TerraceZstd
-            | Kind::TerraceAnew => true,
+            Kind::Terrace | Kind::TerraceEmulated | Kind::TerraceDelayed | Kind::TerraceAnew => {
+                true
+            }
             Kind::RocksDb
             | Kind::RocksDbTuned
             | Kind::RocksDbZstd
@@ -156,11 +151,9 @@ impl Kind {
     /// Opens a store in a directory of its own, a new one if there is none.
     pub(crate) fn open(self, dir: &Path, memory: Memory) -> Result<Box<dyn Store>> {
         match self {
-            Kind::Terrace
-            | Kind::TerraceEmulated
-            | Kind::TerraceDelayed
-            | Kind::TerraceZstd
-            | Kind::TerraceAnew => terrace::open(dir, memory, self),
+            Kind::Terrace | Kind::TerraceEmulated | Kind::TerraceDelayed | Kind::TerraceAnew => {
+                terrace::open(dir, memory, self)
+            }
             #[cfg(feature = "peer-rocksdb")]
             Kind::RocksDb
             | Kind::RocksDbTuned

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::Result;
-use terrace::{Compression, Database, Durability, Mode, Options, Range, Table};
+use terrace::{Database, Durability, Mode, Options, Range, Table};
 
 use super::{Kind, Memory, Store};
 use crate::latency::let_work;
@@ -52,10 +52,6 @@ pub(super) fn database(
         options = options.mode(Mode::Emulated { delay }).pm_path(&region.0);
     }
     let mut rest = "default compression";
-    if kind == Kind::TerraceZstd {
-        options = options.compression(Compression::Zstd, Compression::Zstd);
-        rest = "zstd in all levels";
-    }
     if kind == Kind::TerraceAnew {
         options = options.reuse(false);
         rest = "default compression, no reuse of extents and blocks";

@@ -8,11 +8,7 @@ const LOCK: &str = include_str!("../../../Cargo.lock");
 /// A store's name and version.
 pub(crate) fn version(kind: Kind) -> String {
     match kind {
-        Kind::Terrace
-        | Kind::TerraceEmulated
-        | Kind::TerraceDelayed
-        | Kind::TerraceZstd
-        | Kind::TerraceAnew => {
+        Kind::Terrace | Kind::TerraceEmulated | Kind::TerraceDelayed | Kind::TerraceAnew => {
             format!("terrace {}, commit {}", env!("CARGO_PKG_VERSION"), crate::report::commit())
         }
         Kind::RocksDb

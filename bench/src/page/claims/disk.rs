@@ -146,14 +146,14 @@ pub(super) const CLAIMS: &[Claim] = &[
     Claim {
         what: "Space, closed, zstd, both kinds of rows",
         against: "RocksDB zstd",
-        from: Greatest { figure: "space", system: "terrace-file-zstd", metric: "of rocksdb-zstd" },
+        from: Greatest { figure: "space", system: "terrace-file", metric: "of rocksdb-zstd" },
         asked: AtMost(1.0),
         next: "extents of a column are not filled to the end, and the region counts",
     },
     Claim {
         what: "Space, closed, zstd, both kinds of rows",
         against: "the rows alone, compressed",
-        from: Greatest { figure: "space", system: "terrace-file-zstd", metric: "of ideal" },
+        from: Greatest { figure: "space", system: "terrace-file", metric: "of ideal" },
         asked: AtMost(1.15),
         next: "extents of a column are not filled to the end, and the region counts",
     },
