@@ -26,6 +26,11 @@
 //! # }
 //! ```
 
+#![cfg_attr(
+    all(test, any(feature = "loom", feature = "shuttle")),
+    allow(dead_code, reason = "each model checker runs a part of the tests")
+)]
+
 mod alloc;
 #[cfg(feature = "bench")]
 #[doc(hidden)]

@@ -9,6 +9,7 @@
 //! 1. A gauge shows the sum of what its holdings say.
 //! 2. What a clock keeps, together, takes no more than it may, but while the mutex is held.
 //! 3. The clock lets go of what nobody has used since the hand last came by, before anything else.
+//!    Of what is used faster than the hand turns, it lets go after two turns.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -16,6 +17,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use parking_lot::Mutex;
+
+/// The most turns of a clock's hand for what comes, or for a new limit.
+const TURNS: usize = 2;
 
 /// Bytes that are held of one kind.
 #[derive(Debug, Default)]
@@ -53,7 +57,7 @@ impl Gauge {
 }
 
 /// Bytes that somebody holds, until it is dropped.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(crate) struct Holding {
     gauge: Arc<Gauge>,
     bytes: u64,
@@ -154,14 +158,18 @@ impl Clock {
 }
 
 impl Ring {
-    /// Lets go of as much as is too much. Each turn of the hand finds what was used less.
+    /// Lets go of as much as is too much. Each turn of the hand finds what was used less; but who
+    /// uses things looks at no lock, and could keep the hand turning, so it spares no more than
+    /// two turns bring it to.
     fn sweep(&mut self, most: u64) {
+        let mut to_spare = TURNS * self.things.len();
         while self.bytes > most {
             let behind = (Bound::Excluded(self.hand), Bound::Unbounded);
             let next = self.things.range(behind).next().or_else(|| self.things.first_key_value());
             let Some((&place, (thing, _))) = next else { return };
             self.hand = place;
-            if thing.was_used() {
+            if to_spare > 0 && thing.was_used() {
+                to_spare -= 1;
                 continue;
             }
             if let Some((thing, bytes)) = self.things.remove(&place) {
@@ -180,7 +188,7 @@ impl std::fmt::Debug for Clock {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::AtomicBool;
+    use std::sync::atomic::{AtomicBool, AtomicUsize};
 
     use super::*;
 
@@ -193,6 +201,24 @@ mod tests {
     impl LetGo for Thing {
         fn was_used(&self) -> bool {
             self.used.swap(false, Ordering::Relaxed)
+        }
+
+        fn let_go(&self) {
+            assert!(!self.gone.swap(true, Ordering::Relaxed), "once");
+        }
+    }
+
+    /// Used again as soon as the hand has come by.
+    #[derive(Default)]
+    struct Busy {
+        looks: AtomicUsize,
+        gone: AtomicBool,
+    }
+
+    impl LetGo for Busy {
+        fn was_used(&self) -> bool {
+            assert!(self.looks.fetch_add(1, Ordering::Relaxed) < TURNS, "the hand keeps turning");
+            true
         }
 
         fn let_go(&self) {
@@ -247,5 +273,21 @@ mod tests {
         assert_eq!(gone(&things), [0, 2, 4, 5], "the hand comes to 1 after these; 3 was removed");
         clock.set_most(0);
         assert_eq!(clock.ring.lock().bytes, 0);
+    }
+
+    /// Bug: who kept something had no end of it, with the clock's mutex held, while other threads
+    /// used all that there was faster than the hand came by.
+    /// Cause: the hand spared what was used, however often it had come by.
+    /// Fix: after two turns it spares nothing.
+    #[test]
+    fn what_is_used_all_the_time_goes_after_two_turns() {
+        let (clock, things) = (Clock::default(), [(); 4].map(|()| Arc::new(Busy::default())));
+        for thing in &things {
+            clock.keep(Arc::clone(thing) as _, 10);
+        }
+        clock.set_most(20);
+        let is_gone = |thing: &Arc<Busy>| thing.gone.load(Ordering::Relaxed);
+        assert_eq!(things.each_ref().map(is_gone), [true, true, false, false]);
+        assert_eq!(clock.kept(), 20);
     }
 }

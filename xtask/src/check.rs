@@ -30,6 +30,7 @@ const STAGES: &[Stage] = &[
     ("format", format),
     ("tidy", tidied),
     ("clippy", clippy),
+    ("checkers' builds", checkers::builds),
     ("docs", docs),
     ("tour", tour::check),
     ("controls", controls),

@@ -13,6 +13,17 @@ use crate::check::{Setting, cargo, passes};
 /// Where the sanitizer's builds go: they share nothing with others.
 const FOLDER: &str = "tsan";
 
+/// The builds of the model checkers, unrun: no other short stage has them, and they would rot.
+pub(crate) fn builds(setting: &mut Setting) -> Result<()> {
+    for checker in ["shuttle", "loom"] {
+        let mut command = cargo(setting);
+        command.args(["clippy", "--package", "terrace", "--lib", "--profile", "test"]);
+        command.args(["--features", checker, "--", "-D", "warnings"]);
+        passes(command)?;
+    }
+    Ok(())
+}
+
 /// What `os/sync` has the primitives of, model-checked, in as many schedules as there is time for.
 pub(crate) fn shuttle(setting: &mut Setting) -> Result<()> {
     if !setting.long {

@@ -41,7 +41,10 @@ const MOST_PASSING: usize = 6;
 /// The least memory of an index for which a memtable is frozen.
 const LEAST_FROZEN_INDEX: u64 = 64 << 10;
 
-/// Compactions go before drains where level 1 has so many thousandths of its target.
+/// Compactions go before drains where level 1 has outgrown its target by half, or drains have used
+/// up its layers: more than so many thousandths of it. Else it would grow without a bound, and
+/// drains would merge each column with ever more of it. Writers, who wait for drains in the end,
+/// are the ones to be slowed down.
 const BEHIND: u64 = 1500;
 
 /// After a job failed, it waits this long before it tries again.
@@ -158,15 +161,16 @@ impl Engine {
         if self.stocktaking_goes_on()? {
             return Ok(true);
         }
-        let due = self.is_drain_due();
+        let now = self.sight();
+        let due = self.is_drain_due(&now);
         Ok(self.mark_time()?
             || self.keep_up()?
             || self.drop_expired()?
             || self.place_loads()?
             || (due && self.clean()?)
-            || (due && !self.is_behind() && self.drain_oldest()?)
+            || (due && now.level1 <= BEHIND && self.drain_oldest()?)
             || (!self.background.budget.has_workers() && self.compact_one()?)
-            || (due && !self.is_far_behind() && self.drain_oldest()?)
+            || (due && !self.is_far_behind(&now) && self.drain_oldest()?)
             || self.prune_needless()?
             || self.drain_runs()?
             || self.set.store().give_back()? > 0
@@ -184,9 +188,8 @@ impl Engine {
     }
 
     /// Tells writers how fast they may go; whether it is time to drain.
-    fn is_drain_due(&self) -> bool {
-        let now = self.sight();
-        self.set_pace(&now).debt > 0 || now.calls_for_drain()
+    fn is_drain_due(&self, now: &Sight) -> bool {
+        self.set_pace(now).debt > 0 || now.calls_for_drain()
     }
 
     /// What writers need most.
@@ -203,7 +206,7 @@ impl Engine {
     pub(super) fn let_pass(&self) -> Result<()> {
         for _ in 0..MOST_PASSING {
             self.drive();
-            let due = self.is_drain_due();
+            let due = self.is_drain_due(&self.sight());
             let passed = self.keep_up().and_then(|did| Ok(did || due && self.drain_oldest()?));
             match passed {
                 Ok(true) => {}
@@ -224,17 +227,10 @@ impl Engine {
         Ok(goes_on)
     }
 
-    /// Whether some level 1 has outgrown its target by half, or drains have used up its layers:
-    /// then compaction goes first. Else it would grow without a bound, and drains would merge each
-    /// column with ever more of it. Writers, who wait for drains in the end, are the ones to be
-    /// slowed down.
-    fn is_behind(&self) -> bool {
-        self.fullness() > BEHIND
-    }
-
-    /// Whether it has outgrown it so far that drains wait for the compactions that are under way.
-    fn is_far_behind(&self) -> bool {
-        !self.background.claims.is_empty() && self.fullness() > 2 * BEHIND
+    /// Whether some level 1 has outgrown its target so far that drains wait for the compactions
+    /// that are under way.
+    fn is_far_behind(&self, now: &Sight) -> bool {
+        now.level1 > 2 * BEHIND && !self.background.claims.is_empty()
     }
 
     /// How full the fullest level 1 is, in thousandths of its target.

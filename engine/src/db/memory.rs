@@ -20,6 +20,7 @@
 
 use super::inner::Engine;
 use crate::error::{Error, Result};
+use crate::tier::EXTENT_BYTES;
 
 /// One part of so many of the limit is for what is held for a moment.
 const SLACK: u64 = 16;
@@ -46,7 +47,7 @@ const MOST_AHEAD: u64 = 4 << 20;
 
 /// The least that extents are cut at, and the most.
 const LEAST_EXTENT: u64 = 64 << 10;
-const MOST_EXTENT: u64 = 2 << 20;
+const MOST_EXTENT: u64 = EXTENT_BYTES as u64;
 
 /// So many jobs are under way at a time at least: a compaction, and a drain between two of its
 /// extents.

@@ -114,8 +114,8 @@ impl FilterBuilder {
     }
 }
 
-/// A sound filter.
-#[derive(Debug)]
+/// A sound filter. By default, of nothing.
+#[derive(Debug, Default)]
 pub(super) struct Filter {
     bytes: Vec<u8>,
     probes: u32,

@@ -55,7 +55,7 @@ impl IndexBuilder {
 ///
 /// Invariants: the blocks follow each other from offset 0 without a gap, and their last records
 /// ascend.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Index {
     bytes: Vec<u8>,
     entries: Vec<IndexEntry>,

@@ -8,6 +8,7 @@ mod epoch;
 mod interval;
 mod snapshots;
 #[cfg(all(test, feature = "shuttle"))]
+#[allow(clippy::unwrap_used, reason = "tests stop and tell")]
 mod tests;
 mod timeline;
 mod tombstones;

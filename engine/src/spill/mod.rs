@@ -12,4 +12,4 @@ mod writer;
 pub(crate) use epochs::{Epoch, Epochs};
 pub(crate) use memory::WriteMemory;
 pub(crate) use spilled::{Spilled, Store, Version, Write};
-pub(crate) use writer::{EXTENT_BYTES, ExtentWriter};
+pub(crate) use writer::ExtentWriter;

@@ -10,10 +10,7 @@ use crate::levels::VersionSet;
 use crate::memory::Gauge;
 use crate::options::{Compression, TableOptions};
 use crate::record::{EntryRef, Kind};
-use crate::tier::{ExtentStore, Promise};
-
-/// Where extents that stay as they are are cut, at the next key.
-pub(crate) const EXTENT_BYTES: usize = 2 * 1024 * 1024;
+use crate::tier::{EXTENT_BYTES, ExtentStore, Promise};
 
 /// Writes extents that no edit names yet. Dropped, they give their space back.
 pub(crate) struct ExtentWriter {
@@ -49,6 +46,7 @@ impl Layout for Place {
     fn extent_bytes(&self) -> usize {
         match self.promise {
             Some(_) => self.store().memory().extent_bytes(),
+            // They stay as they are.
             None => EXTENT_BYTES,
         }
     }

@@ -23,7 +23,8 @@ use crate::mvcc::KeyInterval;
 use crate::options::Durability;
 use crate::read::KeyRange;
 use crate::record::{Cursor, EntryRef, Kind, LSN_MAX};
-use crate::spill::{EXTENT_BYTES, ExtentWriter};
+use crate::spill::ExtentWriter;
+use crate::tier::EXTENT_BYTES;
 
 /// What a load holds in memory: the extent under way, which may grow a little beyond its size. With
 /// large values as much again, for the value extent under way.

@@ -37,7 +37,7 @@ use super::space::FreeMap;
 use crate::error::{Damage, Error, ErrorKind, Result};
 use crate::os::{File, Files, OpenHow};
 
-pub(crate) use held::Held;
+pub(crate) use held::{EXTENT_BYTES, Held};
 pub(crate) use promise::Promise;
 
 const GIB: u64 = 1024 * 1024 * 1024;

@@ -1,10 +1,5 @@
 //! Commit alone: a committer over a small region, without the database around it.
 
-#![cfg_attr(
-    any(feature = "loom", feature = "shuttle"),
-    allow(dead_code, reason = "each model checker uses a part of it")
-)]
-
 #[cfg(not(any(feature = "loom", feature = "shuttle")))]
 mod held_up;
 #[cfg(all(feature = "loom", not(feature = "shuttle")))]

@@ -24,8 +24,8 @@ pub(in crate::extent) struct Tail {
     bytes: Vec<u8>,
 }
 
-/// Filter, index and range tombstones, checked.
-#[derive(Debug)]
+/// Filter, index and range tombstones, checked. By default, of nothing.
+#[derive(Debug, Default)]
 pub(in crate::extent) struct Parts {
     pub(in crate::extent) filter: Filter,
     pub(in crate::extent) index: Index,

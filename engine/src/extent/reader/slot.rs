@@ -12,18 +12,21 @@
 //! 2. It is filled when it is empty, and never refilled: whoever comes second takes what is there.
 
 use std::ops::Deref;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
 
-use arc_swap::{ArcSwapOption, Guard};
+use arc_swap::{ArcSwap, Guard};
 
 use super::Parts;
 use crate::memory::{Clock, LetGo};
 
+/// What empty slots have, told by its address: so what is loaded is always parts of something.
+static NOTHING: LazyLock<Arc<Parts>> = LazyLock::new(Arc::default);
+
 /// Room for an extent's parts.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct Slot {
-    parts: ArcSwapOption<Parts>,
+    parts: ArcSwap<Parts>,
     /// Since the clock came by.
     used: AtomicBool,
     /// In the clock; 0 before the first time.
@@ -32,7 +35,14 @@ pub(super) struct Slot {
 
 /// Parts of an extent that somebody looks into: they stay until it is dropped.
 #[derive(Debug)]
-pub(in crate::extent) struct Loaded(Guard<Option<Arc<Parts>>>);
+pub(in crate::extent) struct Loaded(Guard<Arc<Parts>>);
+
+impl Default for Slot {
+    fn default() -> Slot {
+        let parts = ArcSwap::new(Arc::clone(&NOTHING));
+        Slot { parts, used: AtomicBool::default(), place: AtomicU64::default() }
+    }
+}
 
 impl Slot {
     /// What is in it; a sign of use.
@@ -46,23 +56,22 @@ impl Slot {
 
     /// What is in it; no sign of use.
     pub(super) fn peek(&self) -> Option<Loaded> {
-        let found = self.parts.load();
-        found.is_some().then_some(Loaded(found))
+        Loaded::of(self.parts.load())
     }
 
     /// Fills it, if it is empty: what is in it then, or was put there. Where somebody is about to
     /// look into it, that is a sign of use: else the hand of the clock, where it stands before what
     /// comes next, would find it unused and take it away at once, time after time.
     pub(super) fn fill(self: &Arc<Self>, parts: Arc<Parts>, clock: &Clock, used: bool) -> Loaded {
-        let before = self.parts.compare_and_swap(&None::<Arc<Parts>>, Some(Arc::clone(&parts)));
-        if before.is_some() {
-            return Loaded(before);
+        let before = self.parts.compare_and_swap(&*NOTHING, Arc::clone(&parts));
+        if let Some(there) = Loaded::of(before) {
+            return there;
         }
         self.used.store(used, Ordering::Relaxed);
         let place = clock.keep(Arc::clone(self) as _, parts.memory() as u64);
         // Somebody may have filled it anew meanwhile, and have a later one.
         self.place.fetch_max(place, Ordering::AcqRel);
-        Loaded(Guard::from_inner(Some(parts)))
+        Loaded(Guard::from_inner(parts))
     }
 
     /// Has the clock forget it, with its extent.
@@ -80,7 +89,7 @@ impl LetGo for Slot {
     }
 
     fn let_go(&self) {
-        self.parts.store(None);
+        self.parts.store(Arc::clone(&NOTHING));
     }
 }
 
@@ -88,17 +97,18 @@ impl Deref for Loaded {
     type Target = Parts;
 
     fn deref(&self) -> &Parts {
-        self.parts()
+        &self.0
     }
 }
 
 impl Loaded {
-    fn parts(&self) -> &Arc<Parts> {
-        self.0.as_ref().expect("invariant: made of parts that are there")
+    /// What a slot had; `None` if it was empty.
+    fn of(found: Guard<Arc<Parts>>) -> Option<Loaded> {
+        (!Arc::ptr_eq(&found, &NOTHING)).then_some(Loaded(found))
     }
 
     /// The parts, to keep for long.
     pub(in crate::extent) fn shared(&self) -> Arc<Parts> {
-        Arc::clone(self.parts())
+        Arc::clone(&self.0)
     }
 }

@@ -5,6 +5,9 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use crate::memory::{Clock, Gauge};
 
+/// Where extents are cut, at the next key, unless a memory limit asks for smaller ones.
+pub(crate) const EXTENT_BYTES: usize = 2 * 1024 * 1024;
+
 /// What is held of extents.
 #[derive(Debug)]
 pub(crate) struct Held {
@@ -28,9 +31,6 @@ pub(crate) struct Held {
     /// Where jobs cut extents, as far as they may cut them where they like.
     extent_bytes: AtomicUsize,
 }
-
-/// Bytes of extents aimed at.
-const EXTENT_BYTES: usize = 2 * 1024 * 1024;
 
 impl Default for Held {
     fn default() -> Held {
