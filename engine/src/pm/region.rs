@@ -198,11 +198,7 @@ impl Region {
             #[cfg(any(test, feature = "testing"))]
             Media::Simulated(pm) => {
                 pm.copy_to(self.base + span.at, span.len, |at, bytes| {
-                    let at = at - usize_of(self.base);
-                    // A page of zeros that nobody touched takes no memory.
-                    if self.image.bytes(at, bytes.len()) != bytes {
-                        self.image.write(at, bytes);
-                    }
+                    self.image.write(at - usize_of(self.base), bytes);
                 });
             }
         }

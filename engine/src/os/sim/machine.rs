@@ -162,8 +162,8 @@ impl Machine {
 
     /// Notes from now on what is read of the persistent memory, and of what comes of it.
     pub(super) fn log_reads(&self) -> ReadLog {
-        let log = ReadLog::default();
         let pm = self.memory.as_ref().and_then(|memory| memory.get());
+        let log = pm.map_or_else(ReadLog::default, |pm| ReadLog::of(pm.len()));
         pm.into_iter().for_each(|pm| pm.log_reads(&log));
         log
     }
