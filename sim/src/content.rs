@@ -206,6 +206,9 @@ pub fn read_all(db: &Database) -> Result<Content> {
 /// is there then is `content` with what they did.
 pub fn resolve_all(db: &Database, mut content: Content) -> Result<Option<String>> {
     let names = content.1.clone();
+    if names.is_empty() {
+        return Ok(None);
+    }
     for n in (0..).filter(|n| names.contains(&prepared_name(*n))).take(names.len()) {
         let asks = db.begin_with(TxnOptions::new().lock_wait(LockWait::NoWait))?;
         for effect in prepared_rows(n) {

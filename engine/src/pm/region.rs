@@ -493,6 +493,23 @@ impl Region {
     }
 }
 
+/// The image of simulated memory has something other than zeros only where that was stored to.
+#[cfg(any(test, feature = "testing"))]
+impl Drop for Region {
+    fn drop(&mut self) {
+        if let Media::Simulated(pm) = &self.media {
+            let zeros = [0; 4096];
+            pm.copy_to(self.base, self.len(), |at, stored| {
+                for from in (0..stored.len()).step_by(zeros.len()) {
+                    let n = zeros.len().min(stored.len() - from);
+                    self.image.write(at - usize_of(self.base) + from, &zeros[..n]);
+                }
+            });
+            self.image.is_zeros_again();
+        }
+    }
+}
+
 #[cfg(any(test, feature = "testing"))]
 fn lines(span: Span) -> u64 {
     (span.end().next_multiple_of(LINE) - span.at / LINE * LINE) / LINE

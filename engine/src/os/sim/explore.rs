@@ -15,6 +15,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt;
+use std::path::Path;
 use std::time::Instant;
 
 use super::lines::{Chain, Lines};
@@ -327,7 +328,7 @@ impl Explorer {
                 }
                 explored.images += 1;
                 let files = at.files(fate);
-                let apart = files.digest().rotate_left(64);
+                let apart = files.digest(Path::new("/")).rotate_left(64);
                 if seen.knows(&mut images, &image, apart) {
                     continue;
                 }

@@ -226,6 +226,11 @@ impl Machine {
         names.iter().filter_map(|name| Some((name.clone(), len(name)?.len()))).collect()
     }
 
+    /// A hash of the names and bytes of all files under a path, as a running program reads them.
+    pub fn digest(&self, under: &Path) -> u128 {
+        self.files.digest(under)
+    }
+
     /// Flips bits of one byte: of a file, or of the persistent memory for the path `region`.
     pub fn corrupt(&self, path: &Path, offset: u64, xor: u8) {
         let pm = self.memory.as_ref().and_then(|m| m.get());

@@ -84,7 +84,7 @@ impl Pages {
         mut each: impl FnMut(usize, &[u8]),
     ) {
         for_each_page(at, len, |page, within, range| {
-            let page = self.pages[page].as_deref().into_iter();
+            let page = self.page(page).into_iter();
             page.for_each(|bytes| each(at + range.start, &bytes[within.clone()]));
         });
     }
