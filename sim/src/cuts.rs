@@ -5,13 +5,16 @@
 use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
 
 use terrace::testing::{Machine, Moment, Planted, Survive, Trace};
 use terrace::{Database, Durability, Existing, Options, TableOptions, TxnOptions, WriteBatch};
 
 use crate::backups::{Backups, Kept, SET};
 use crate::chance::Chance;
-use crate::content::{Content, Effect, Rows, prepared_name, prepared_rows, read_all, upper};
+use crate::content::{
+    Content, Differences, Effect, Rows, prepared_name, prepared_rows, read_all, upper,
+};
 use crate::workload::{self, Action, Taste};
 
 /// What went wrong, in words.
@@ -415,8 +418,8 @@ impl Rig {
 
     fn owed(&self) -> Account {
         Account {
-            base: self.base.clone(),
-            commits: self.commits.clone(),
+            base: Arc::new(self.base.clone()),
+            commits: Arc::new(self.commits.clone()),
             durable: self.durable,
             acknowledged: self.acknowledged,
             backups: self.backups.clone(),
@@ -438,8 +441,8 @@ impl Rig {
 /// What a database had been asked for, and had acknowledged, when its end came.
 #[derive(Clone, Debug)]
 pub struct Account {
-    base: Content,
-    commits: Vec<Vec<Effect>>,
+    base: Arc<Content>,
+    commits: Arc<Vec<Vec<Effect>>>,
     durable: usize,
     acknowledged: usize,
     backups: Backups,
@@ -449,7 +452,7 @@ impl Account {
     /// With the commits that came since; one of them was under way. So may a backup be, or the
     /// deletion of one.
     pub fn with_last(mut self, rig: &Rig) -> Account {
-        self.commits.clone_from(&rig.commits);
+        self.commits = Arc::new(rig.commits.clone());
         let kept = self.backups.kept();
         self.backups.clone_from(&rig.backups);
         self.backups.owe(kept);
@@ -462,14 +465,16 @@ impl Account {
             End::Cut(_) => self.durable,
             End::Kill => self.acknowledged,
         };
-        let mut content = self.base.clone();
+        let mut content = Content::clone(&self.base);
         let mut matches = Vec::new();
+        let mut differences = Differences::between(&content, found);
         for n in 0..=self.commits.len() {
-            if content == *found {
+            if differences.is_none(&content, found) {
                 matches.push(n);
             }
-            if let Some(effects) = self.commits.get(n) {
-                effects.iter().for_each(|effect| content.apply(effect));
+            for effect in self.commits.get(n).into_iter().flatten() {
+                content.apply(effect);
+                differences.after(effect, &content, found);
             }
         }
         if matches.iter().any(|n| *n >= must) {

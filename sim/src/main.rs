@@ -13,9 +13,6 @@ use terrace_sim::coverage::{Coverage, OPERATIONS};
 use terrace_sim::run::{Limits, Prepared, Run};
 use terrace_sim::stop;
 
-/// How often the process that others work for looks whether it was asked to stop.
-const LOOK: Duration = Duration::from_millis(100);
-
 /// Cut the power of simulated machines at every persist point and look what is found.
 ///
 /// One seed is one run: an operation of the engine, every image that a cut in it can leave. The
@@ -107,9 +104,7 @@ fn stop_with_parent() {
 
 /// Closes the inputs of all parts once this process was asked to stop.
 fn pass_on_stop(inputs: Vec<ChildStdin>) {
-    while !stop::is_asked_for() {
-        std::thread::sleep(LOOK);
-    }
+    stop::wait();
     drop(inputs);
 }
 

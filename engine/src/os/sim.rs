@@ -252,20 +252,19 @@ impl SimFiles {
         SimFiles::over(self.state.lock().after_kill())
     }
 
-    /// A hash of every name and byte.
-    fn digest(&self) -> u128 {
+    /// A hash of every name and byte of files under a path.
+    fn digest(&self, under: &Path) -> u128 {
         let state = self.state.lock();
-        state.names.files().filter_map(|id| Some((id, state.files.get(&id)?))).fold(
-            0u128,
-            |sum, (id, content)| {
-                let named = state.names.of(id).map_or(0, |name| {
-                    name.as_os_str().as_encoded_bytes().iter().fold(7u64, |sum, byte| {
-                        sum.wrapping_mul(0x0100_0000_01b3) ^ u64::from(*byte)
-                    })
-                });
-                sum.wrapping_add(content.digest(named))
-            },
-        )
+        let of_file = |id: u64| {
+            let name = state.names.of(id).filter(|name| name.starts_with(under))?;
+            let named = name
+                .as_os_str()
+                .as_encoded_bytes()
+                .iter()
+                .fold(7u64, |sum, byte| sum.wrapping_mul(0x0100_0000_01b3) ^ u64::from(*byte));
+            Some(state.files.get(&id)?.digest(named))
+        };
+        state.names.files().filter_map(of_file).fold(0, u128::wrapping_add)
     }
 
     /// How often anything has changed so far.

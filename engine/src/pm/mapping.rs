@@ -5,9 +5,20 @@ use std::io;
 use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
+#[cfg(any(test, feature = "testing"))]
+use parking_lot::Mutex;
 use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 use crate::os::{LINE, prefetch_lines};
+
+/// Anonymous mappings that nobody uses any more and that are all zeros again: to map and to touch
+/// one is most of what an opening costs on a simulated machine, and tests open thousands.
+#[cfg(any(test, feature = "testing"))]
+static SPARE: Mutex<Vec<Mapping>> = Mutex::new(Vec::new());
+
+/// Of the few lengths that regions of one test have, a few each.
+#[cfg(any(test, feature = "testing"))]
+const MOST_SPARE: usize = 12;
 
 /// A mapping: the DRAM image of a region, or the region itself. Address space is set aside for as
 /// far as it may grow, so that growth never moves it.
@@ -18,6 +29,9 @@ pub(super) struct Mapping {
     len: AtomicUsize,
     /// Bytes of address space.
     room: usize,
+    /// Whether it is all zeros, and may be another one's once this goes.
+    #[cfg(any(test, feature = "testing"))]
+    is_spare: bool,
 }
 
 // SAFETY: the mapping is plain memory that lives until drop; who may touch which bytes when is
@@ -36,14 +50,38 @@ impl Mapping {
         };
         let base = NonNull::new(base.cast::<u8>())
             .ok_or_else(|| io::Error::other("the kernel mapped the region at address 0"))?;
-        Ok(Mapping { base, len: AtomicUsize::new(0), room })
+        Ok(Mapping {
+            base,
+            len: AtomicUsize::new(0),
+            room,
+            #[cfg(any(test, feature = "testing"))]
+            is_spare: false,
+        })
     }
 
     /// Maps `len` bytes of zeros with room to grow. They take memory only once touched.
     pub(super) fn anonymous(len: usize, room: usize) -> io::Result<Mapping> {
+        #[cfg(any(test, feature = "testing"))]
+        if let Some(spare) = Mapping::spare(len, room.max(len)) {
+            return Ok(spare);
+        }
         let mapping = Mapping::reserve(room.max(len))?;
         mapping.extend(len)?;
         Ok(mapping)
+    }
+
+    #[cfg(any(test, feature = "testing"))]
+    fn spare(len: usize, room: usize) -> Option<Mapping> {
+        let mut spare = SPARE.lock();
+        let at = spare.iter().position(|spare| spare.len() == len && spare.room == room)?;
+        Some(spare.swap_remove(at))
+    }
+
+    /// Says that an anonymous mapping is all zeros, and will be until it is dropped: another one of
+    /// its length may be made of it then.
+    #[cfg(any(test, feature = "testing"))]
+    pub(super) fn is_zeros_again(&mut self) {
+        self.is_spare = true;
     }
 
     /// Makes the first `len` bytes of an anonymous mapping accessible.
@@ -174,6 +212,16 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
+        #[cfg(any(test, feature = "testing"))]
+        if self.is_spare {
+            let mut spare = SPARE.lock();
+            if spare.len() == MOST_SPARE {
+                spare.remove(0);
+            }
+            let len = AtomicUsize::new(self.len());
+            spare.push(Mapping { base: self.base, len, room: self.room, is_spare: false });
+            return;
+        }
         // SAFETY: the mapping is ours, and borrows of it end before its drop.
         let unmapped = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.room) };
         debug_assert!(unmapped.is_ok(), "a mapping of ours can be unmapped");

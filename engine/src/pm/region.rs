@@ -198,11 +198,7 @@ impl Region {
             #[cfg(any(test, feature = "testing"))]
             Media::Simulated(pm) => {
                 pm.copy_to(self.base + span.at, span.len, |at, bytes| {
-                    let at = at - usize_of(self.base);
-                    // A page of zeros that nobody touched takes no memory.
-                    if self.image.bytes(at, bytes.len()) != bytes {
-                        self.image.write(at, bytes);
-                    }
+                    self.image.write(at - usize_of(self.base), bytes);
                 });
             }
         }
@@ -494,6 +490,23 @@ impl Region {
             self.counts.add(|c| &c.bytes, len);
         }
         Ok(())
+    }
+}
+
+/// The image of simulated memory has something other than zeros only where that was stored to.
+#[cfg(any(test, feature = "testing"))]
+impl Drop for Region {
+    fn drop(&mut self) {
+        if let Media::Simulated(pm) = &self.media {
+            let zeros = [0; 4096];
+            pm.copy_to(self.base, self.len(), |at, stored| {
+                for from in (0..stored.len()).step_by(zeros.len()) {
+                    let n = zeros.len().min(stored.len() - from);
+                    self.image.write(at - usize_of(self.base) + from, &zeros[..n]);
+                }
+            });
+            self.image.is_zeros_again();
+        }
     }
 }
 

@@ -1,37 +1,97 @@
 //! The bytes of one simulated file: what is read, what is durable, and what is between.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use super::Fate;
+use super::explore::hash;
 
 pub(super) const SECTOR: u64 = 512;
 
 /// A sector's bytes; `None` stands for zeros.
 type Sector = Option<Arc<[u8; SECTOR as usize]>>;
 
+/// How many sectors are in a group.
+const GROUP: usize = 64;
+
+/// Neighbouring sectors, which copies of a file share until one of them writes.
+#[derive(Clone, Debug)]
+struct Group {
+    sectors: [Sector; GROUP],
+    /// Of the bytes, once somebody has asked for it.
+    digest: OnceLock<u128>,
+}
+
+impl Default for Group {
+    fn default() -> Group {
+        Group { sectors: [const { None }; GROUP], digest: OnceLock::new() }
+    }
+}
+
 /// Sectors that are not all zeros, and a length.
 #[derive(Clone, Debug, Default)]
 struct Image {
     len: u64,
-    sectors: BTreeMap<u64, Arc<[u8; SECTOR as usize]>>,
+    groups: BTreeMap<u64, Arc<Group>>,
+}
+
+/// Where a sector is: its group, and its place there.
+fn place(index: u64) -> (u64, usize) {
+    (index / GROUP as u64, (index % GROUP as u64) as usize)
 }
 
 impl Image {
-    fn put(&mut self, index: u64, sector: Sector) {
-        match sector {
-            Some(bytes) => self.sectors.insert(index, bytes),
-            None => self.sectors.remove(&index),
-        };
+    fn sector(&self, index: u64) -> Option<&Arc<[u8; SECTOR as usize]>> {
+        let (group, at) = place(index);
+        self.groups.get(&group)?.sectors[at].as_ref()
+    }
+
+    fn sector_mut(&mut self, index: u64) -> &mut Sector {
+        let (group, at) = place(index);
+        let group = Arc::make_mut(self.groups.entry(group).or_default());
+        group.digest.take();
+        &mut group.sectors[at]
+    }
+
+    fn bytes_mut(&mut self, index: u64) -> &mut Arc<[u8; SECTOR as usize]> {
+        self.sector_mut(index).get_or_insert_with(|| Arc::new([0; SECTOR as usize]))
+    }
+
+    /// The sectors that are there from one on.
+    fn sectors_from(&self, first: u64) -> Vec<u64> {
+        let groups = self.groups.range(place(first).0..);
+        let all = groups.flat_map(|(n, group)| {
+            let there = (0..GROUP).filter(move |at| group.sectors[*at].is_some());
+            there.map(move |at| n * GROUP as u64 + at as u64)
+        });
+        all.filter(|index| *index >= first).collect()
     }
 
     /// Lets go of what lies beyond `len`, so that a later extension shows zeros.
     fn truncate(&mut self, len: u64) {
         self.len = len;
-        self.sectors.split_off(&len.div_ceil(SECTOR));
-        if let Some(last) = self.sectors.get_mut(&(len / SECTOR)) {
-            Arc::make_mut(last)[(len % SECTOR) as usize..].fill(0);
+        for index in self.sectors_from(len.div_ceil(SECTOR)) {
+            *self.sector_mut(index) = None;
         }
+        let behind = (len % SECTOR) as usize..;
+        let is_clean = |sector: &[u8]| sector.iter().all(|byte| *byte == 0);
+        if self.sector(len / SECTOR).is_some_and(|sector| !is_clean(&sector[behind.clone()])) {
+            Arc::make_mut(self.bytes_mut(len / SECTOR))[behind].fill(0);
+        }
+    }
+
+    fn digest(&self) -> u128 {
+        let of_group = |(n, group): (&u64, &Arc<Group>)| {
+            *group.digest.get_or_init(|| {
+                let sectors = group.sectors.iter().enumerate();
+                let of_sector = |(at, sector): (usize, &Sector)| {
+                    let index = n * GROUP as u64 + at as u64;
+                    sector.as_ref().map_or(0, |bytes| hash(index.wrapping_mul(SECTOR), &bytes[..]))
+                };
+                sectors.map(of_sector).fold(0, u128::wrapping_add)
+            })
+        };
+        self.groups.iter().map(of_group).fold(0, u128::wrapping_add)
     }
 }
 
@@ -56,7 +116,7 @@ impl Content {
 
     pub(super) fn read(&self, buffer: &mut [u8], offset: u64) -> usize {
         let n = self.current.len.saturating_sub(offset).min(buffer.len() as u64) as usize;
-        for_each_sector(n, offset, |index, within, range| match self.current.sectors.get(&index) {
+        for_each_sector(n, offset, |index, within, range| match self.current.sector(index) {
             Some(sector) => buffer[range].copy_from_slice(&sector[within]),
             None => buffer[range].fill(0),
         });
@@ -66,8 +126,7 @@ impl Content {
     pub(super) fn write(&mut self, bytes: &[u8], offset: u64) {
         let end = offset + bytes.len() as u64;
         for_each_sector(bytes.len(), offset, |index, within, range| {
-            let sector =
-                self.current.sectors.entry(index).or_insert_with(|| Arc::new([0; SECTOR as usize]));
+            let sector = self.current.bytes_mut(index);
             Arc::make_mut(sector)[within].copy_from_slice(&bytes[range]);
             self.pending.entry(index).or_default().push(Some(Arc::clone(sector)));
         });
@@ -83,10 +142,10 @@ impl Content {
         }
         if len < self.current.len {
             let first_cut = len / SECTOR;
-            let cut: Vec<u64> = self.current.sectors.range(first_cut..).map(|(i, _)| *i).collect();
+            let cut = self.current.sectors_from(first_cut);
             self.current.truncate(len);
             for index in cut {
-                let state = self.current.sectors.get(&index).cloned();
+                let state = self.current.sector(index).cloned();
                 self.pending.entry(index).or_default().push(state);
             }
         }
@@ -97,7 +156,7 @@ impl Content {
     pub(super) fn sync(&mut self) {
         for (index, states) in std::mem::take(&mut self.pending) {
             if let Some(newest) = states.into_iter().next_back() {
-                self.durable.put(index, newest);
+                *self.durable.sector_mut(index) = newest;
             }
         }
         if let Some(len) = self.lengths.pop() {
@@ -117,7 +176,7 @@ impl Content {
         for (index, states) in &self.pending {
             match fate.choose(states.len() + 1) {
                 0 => {}
-                n => image.put(*index, states[n - 1].clone()),
+                n => *image.sector_mut(*index) = states[n - 1].clone(),
             }
         }
         let len = match fate.choose(self.lengths.len() + 1) {
@@ -130,20 +189,15 @@ impl Content {
 
     /// A hash of what is read, of a file that goes by `name`.
     pub(super) fn digest(&self, name: u64) -> u128 {
-        let start = super::explore::hash(name, &self.current.len.to_le_bytes());
-        self.current.sectors.iter().fold(start, |sum, (index, sector)| {
-            let at = name.wrapping_add(index.wrapping_mul(SECTOR));
-            sum.wrapping_add(super::explore::hash(at, &sector[..]))
-        })
+        let digest = self.current.digest();
+        let parts = [u128::from(self.current.len), digest].map(u128::to_le_bytes);
+        hash(name, parts.as_flattened())
     }
 
     pub(super) fn corrupt(&mut self, offset: u64, xor: u8) {
         for image in [&mut self.current, &mut self.durable] {
             if offset < image.len {
-                let sector = image
-                    .sectors
-                    .entry(offset / SECTOR)
-                    .or_insert_with(|| Arc::new([0; SECTOR as usize]));
+                let sector = image.bytes_mut(offset / SECTOR);
                 Arc::make_mut(sector)[(offset % SECTOR) as usize] ^= xor;
             }
         }

@@ -15,6 +15,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 use std::fmt;
+use std::path::Path;
 use std::time::Instant;
 
 use super::lines::{Chain, Lines};
@@ -320,14 +321,15 @@ impl Explorer {
         let combinations = self.combinations(&chains, at.moment.event);
         explored.sampled += u64::from(combinations.sampled);
         for (n, survive) in combinations.of.iter().enumerate() {
+            let image = images.image(survive);
             for fate in self.fates(at, n) {
                 if self.is_over() {
                     return Ok(());
                 }
                 explored.images += 1;
                 let files = at.files(fate);
-                let apart = files.digest().rotate_left(64);
-                if seen.knows(&mut images, survive, apart) {
+                let apart = files.digest(Path::new("/")).rotate_left(64);
+                if seen.knows(&mut images, &image, apart) {
                     continue;
                 }
                 explored.checked += 1;
@@ -340,7 +342,7 @@ impl Explorer {
                     let cut = (survive.as_slice(), fate);
                     return Err(Box::new(self.violation(at, &chains, cut, what)));
                 }
-                let digest = seen.add(&mut images, survive, (apart, log.lines()));
+                let digest = seen.add(&mut images, &image, (apart, log.lines()));
                 explored.digests.insert(digest);
             }
         }

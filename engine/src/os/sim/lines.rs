@@ -12,6 +12,9 @@ pub(super) const LINE: usize = 64;
 /// The atomic unit in bytes.
 const WORD: usize = 8;
 
+/// A store is looked at in pieces of so many bytes, whole lines.
+const BLOCK: u64 = 512;
+
 /// A store of one aligned word that the media may not have yet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Store {
@@ -96,26 +99,48 @@ impl Lines {
 
     /// Stores bytes, word by word.
     pub(super) fn store(&mut self, thread: ThreadId, at: u64, bytes: &[u8], streamed: bool) {
-        let (from, to) = (at as usize, at as usize + bytes.len());
+        let end = at + bytes.len() as u64;
+        let mut from = at;
+        while from < end {
+            let to = end.min((from / BLOCK + 1) * BLOCK);
+            let part = &bytes[(from - at) as usize..(to - at) as usize];
+            // A recovery stores most of what it read over itself.
+            if streamed || !self.is_settled(from, part) {
+                self.store_words(thread, from as usize, part, streamed);
+            }
+            from = to;
+        }
+    }
+
+    /// Whether bytes are what is there already, so that storing them again changes nothing.
+    fn is_settled(&self, at: u64, bytes: &[u8]) -> bool {
+        let lines = at / LINE as u64 * LINE as u64..at + bytes.len() as u64;
+        let mut pending = self.pending.range(lines).flat_map(|(_, stores)| stores);
+        self.cache.holds(at as usize, bytes) && !pending.any(|store| store.streamed)
+    }
+
+    fn store_words(&mut self, thread: ThreadId, from: usize, bytes: &[u8], streamed: bool) {
+        let to = from + bytes.len();
         let start = from / WORD * WORD;
-        let before = self.cache.bytes(start, to.next_multiple_of(WORD) - start);
+        let mut before = [0; BLOCK as usize];
+        let before = &mut before[..to.next_multiple_of(WORD) - start];
+        self.cache.read(start, before);
         self.cache.write(from, bytes);
-        for (i, at) in (start..to).step_by(WORD).enumerate() {
-            let mut value = [0; WORD];
-            self.cache.read(at, &mut value);
+        let mut after = [0; BLOCK as usize];
+        let after = &mut after[..before.len()];
+        self.cache.read(start, after);
+        let words = before.as_chunks::<WORD>().0.iter().zip(after.as_chunks::<WORD>().0);
+        for (at, (before, value)) in (start..to).step_by(WORD).zip(words) {
             let line = (at / LINE * LINE) as u64;
             let word = (at % LINE / WORD) as u8;
-            let stores = self.pending.get(&line);
-            if before[i * WORD..][..WORD] == value
-                && !streamed
-                && stores.is_none_or(|stores| stores.iter().all(|s| !s.streamed))
-            {
+            let is_streamed = |stores: &Vec<Store>| stores.iter().any(|s| s.streamed);
+            if before == value && !streamed && !self.pending.get(&line).is_some_and(is_streamed) {
                 // What is stored over itself adds no state that can survive.
                 continue;
             }
             self.last_id += 1;
             let id = self.last_id;
-            self.pending.entry(line).or_default().push(Store { id, word, value, streamed });
+            self.pending.entry(line).or_default().push(Store { id, word, value: *value, streamed });
             if streamed {
                 let mine = self.in_flight.entry(thread).or_default();
                 mine.push(Flight::Streamed { line, word, id });
@@ -187,12 +212,17 @@ impl Lines {
     /// The line of the chains of one line, of which so many stores survive.
     pub(super) fn line_after(&self, chains: &[Chain], survive: &[usize]) -> [u8; LINE] {
         let mut line = self.durable_line(chains[0].line);
-        let kept = |(chain, n): (&Chain, &usize)| chain.stores[..*n].to_vec();
-        let mut stores: Vec<Store> = chains.iter().zip(survive).flat_map(kept).collect();
-        stores.sort_unstable_by_key(|store| store.id);
-        for store in stores {
+        let put = |store: &Store| {
             line[usize::from(store.word) * WORD..][..WORD].copy_from_slice(&store.value);
+        };
+        if let ([chain], [n]) = (chains, survive) {
+            chain.stores[..*n].iter().for_each(put);
+            return line;
         }
+        let kept = chains.iter().zip(survive).flat_map(|(chain, n)| &chain.stores[..*n]);
+        let mut stores: Vec<&Store> = kept.collect();
+        stores.sort_unstable_by_key(|store| store.id);
+        stores.into_iter().for_each(put);
         line
     }
 

@@ -162,8 +162,8 @@ impl Machine {
 
     /// Notes from now on what is read of the persistent memory, and of what comes of it.
     pub(super) fn log_reads(&self) -> ReadLog {
-        let log = ReadLog::default();
         let pm = self.memory.as_ref().and_then(|memory| memory.get());
+        let log = pm.map_or_else(ReadLog::default, |pm| ReadLog::of(pm.len()));
         pm.into_iter().for_each(|pm| pm.log_reads(&log));
         log
     }
@@ -224,6 +224,11 @@ impl Machine {
         names.sort();
         let len = |name: &String| state.files.get(&state.names.get(&directory.join(name))?);
         names.iter().filter_map(|name| Some((name.clone(), len(name)?.len()))).collect()
+    }
+
+    /// A hash of the names and bytes of all files under a path, as a running program reads them.
+    pub fn digest(&self, under: &Path) -> u128 {
+        self.files.digest(under)
     }
 
     /// Flips bits of one byte: of a file, or of the persistent memory for the path `region`.

@@ -127,9 +127,10 @@ impl SimPm {
         self.state.lock().lines.cache().bytes(at as usize, len as usize)
     }
 
-    /// Gives a range to an image of it, in parts. That alone is no look at it.
+    /// Gives a range to an image of it, in parts, without what nobody ever stored to: there it is
+    /// zeros, as every image was. That alone is no look at it.
     pub(crate) fn copy_to(&self, at: u64, len: u64, image: impl FnMut(usize, &[u8])) {
-        self.state.lock().lines.cache().for_each(at as usize, len as usize, image);
+        self.state.lock().lines.cache().for_each_written(at as usize, len as usize, image);
     }
 
     /// Stores into the cache.

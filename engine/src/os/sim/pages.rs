@@ -3,7 +3,9 @@
 
 use std::sync::Arc;
 
-const PAGE: usize = 4096;
+pub(super) const PAGE: usize = 4096;
+
+pub(super) type Page = Arc<[u8; PAGE]>;
 
 static ZEROS: [u8; PAGE] = [0; PAGE];
 
@@ -11,7 +13,7 @@ static ZEROS: [u8; PAGE] = [0; PAGE];
 #[derive(Clone, Debug, Default)]
 pub(super) struct Pages {
     len: usize,
-    pages: Vec<Option<Arc<[u8; PAGE]>>>,
+    pages: Vec<Option<Page>>,
 }
 
 impl Pages {
@@ -45,6 +47,20 @@ impl Pages {
         out
     }
 
+    /// The `n`-th page, if anybody wrote to it.
+    pub(super) fn page(&self, n: usize) -> Option<&Page> {
+        self.pages.get(n)?.as_ref()
+    }
+
+    /// Whether it holds `bytes` from `at` on.
+    pub(super) fn holds(&self, at: usize, bytes: &[u8]) -> bool {
+        let mut holds = true;
+        self.for_each(at, bytes.len(), |from, part| {
+            holds = holds && part == &bytes[from - at..][..part.len()];
+        });
+        holds
+    }
+
     pub(super) fn write(&mut self, at: usize, bytes: &[u8]) {
         for_each_page(at, bytes.len(), |page, within, range| {
             let page = self.pages[page].get_or_insert_with(|| Arc::new([0; PAGE]));
@@ -57,6 +73,19 @@ impl Pages {
         for_each_page(at, len, |page, within, range| {
             let bytes = self.pages[page].as_deref().unwrap_or(&ZEROS);
             each(at + range.start, &bytes[within]);
+        });
+    }
+
+    /// The same, without what nobody wrote to.
+    pub(super) fn for_each_written(
+        &self,
+        at: usize,
+        len: usize,
+        mut each: impl FnMut(usize, &[u8]),
+    ) {
+        for_each_page(at, len, |page, within, range| {
+            let page = self.page(page).into_iter();
+            page.for_each(|bytes| each(at + range.start, &bytes[within.clone()]));
         });
     }
 }
@@ -92,5 +121,9 @@ mod tests {
         let mut parts = Vec::new();
         two.for_each(10, 2 * PAGE, |at, bytes| parts.push((at, bytes.len())));
         assert_eq!(parts, [(10, PAGE - 10), (PAGE, PAGE), (2 * PAGE, 10)]);
+        parts.clear();
+        two.for_each_written(10, 3 * PAGE - 10, |at, bytes| parts.push((at, bytes.len())));
+        assert_eq!(parts, [(10, PAGE - 10), (PAGE, PAGE)]);
+        assert!(two.holds(PAGE - 3, &[0, 1, 2, 9, 4, 0]) && !two.holds(PAGE - 3, &[0, 1, 2, 3]));
     }
 }
