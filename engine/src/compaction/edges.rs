@@ -2,10 +2,10 @@
 //!
 //! A stack takes along all that lies under it, and what one layer has beside the edges of the next
 //! makes it wider. So layers keep the edges that others have: a column ends, and an extent is cut,
-//! where the fewest extents of layers have keys on both sides. An edge that some extents have is one
-//! for those that come later, and edges stay where they are although what lies below is written
-//! again; fragmented LSM-trees keep such edges as guards ("PebblesDB: Building Key-Value Stores using
-//! Fragmented Log-Structured Merge Trees", SOSP 2017).
+//! where the fewest extents of layers have keys on both sides. An edge that some extents have is
+//! one for those that come later, and edges stay where they are although what lies below is written
+//! again; fragmented LSM-trees keep such edges as guards ("PebblesDB: Building Key-Value Stores
+//! using Fragmented Log-Structured Merge Trees", SOSP 2017).
 //!
 //! Between two edges there is about a **cell**: so many bytes of what lies below as a quarter of a
 //! job reads. A few records far apart would else take all of it along when they go down.
@@ -68,8 +68,8 @@ pub(super) fn best_end<E: Described>(
     best.map(|(_, _, key)| key)
 }
 
-/// Behind which keys of `keys` an extent ends, in a layer or `below`, ascending, with the bytes that
-/// this one has there since the one before.
+/// Behind which keys of `keys` an extent ends, in a layer or `below`, ascending, with the bytes
+/// that this one has there since the one before.
 fn ends<E: Described>(
     version: &Version<E>,
     n: u8,

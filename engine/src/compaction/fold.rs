@@ -8,8 +8,8 @@
 //! From the uppermost layer on it takes as many as cost the fewest bytes for each layer that comes
 //! free. What was folded before is larger than what a turn brings, so it is left alone until there
 //! is about as much above it, and a byte is folded a logarithmic number of times: size-tiered
-//! compaction within a level ("Dostoevsky: Better Space-Time Trade-Offs for LSM-Tree Based Key-Value
-//! Stores via Adaptive Removal of Superfluous Merging", SIGMOD 2018).
+//! compaction within a level ("Dostoevsky: Better Space-Time Trade-Offs for LSM-Tree Based
+//! Key-Value Stores via Adaptive Removal of Superfluous Merging", SIGMOD 2018).
 //!
 //! An extent with clear layers right below it sinks through them by its name.
 

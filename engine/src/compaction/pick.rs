@@ -17,8 +17,8 @@
 //! ones. What level 2 has of their keys is written once for all layers, so a stack takes as many
 //! neighbours as is cheapest. From deeper levels goes an extent at a time.
 //!
-//! Where drains are about to run out of layers, and level 1 has not the bytes that it may have, these
-//! are folded (`fold.rs`). At last versions that nobody needs any more go (`superseded.rs`).
+//! Where drains are about to run out of layers, and level 1 has not the bytes that it may have,
+//! these are folded (`fold.rs`). At last versions that nobody needs any more go (`superseded.rs`).
 //!
 //! An extent that overlaps nothing goes down by its name alone, unless its new level has another
 //! compression: then it is written anew there, or what comes in the order of its keys would stay as
