@@ -4,8 +4,10 @@
 
 mod common;
 
+use std::time::Instant;
+
 use common::{alone, indexed};
-use terrace::{Database, Durability, PersistenceStats, Stats, Table};
+use terrace::{Database, Durability, Options, PersistenceStats, Stats, Table};
 
 fn row(stats: &Stats, purpose: &str) -> PersistenceStats {
     *stats.persistence.iter().find(|row| row.purpose == purpose).unwrap()
@@ -116,4 +118,24 @@ fn the_persistent_index_counts_too() {
     let (volatile, _) = cost("volatile", false);
     let (persistent, records) = cost("persistent", true);
     assert!(records > 500 && persistent > volatile + records, "{persistent}, {volatile}");
+}
+
+/// Bug: while anybody wrote, the background wrote the floor and synced without a pause.
+/// Cause: with nothing left to do it settled and looked again at once, since there was something
+/// new to see; each time there was.
+/// Fix: while somebody writes it does so as often as it looks around by itself: five times a
+/// second.
+#[test]
+fn a_background_with_nothing_to_do_does_not_sync_all_the_time() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Options::new().pm_size(16 << 20).create(dir.path()).unwrap();
+    let table = db.table("t").unwrap();
+    let syncs = || row(&db.stats(), "background").syncs;
+    let (before, from) = (syncs(), Instant::now());
+    for n in 0..1500 {
+        put(&table, &format!("{n:04}"), 100);
+    }
+    let (synced, looks) = (syncs() - before, from.elapsed().as_millis() as u64 / 200);
+    // What was handed over, and the floor.
+    assert!(synced <= 6 + 3 * looks, "{synced} syncs in {looks} looks");
 }

@@ -13,6 +13,9 @@ use crate::cuts::{Violation, options};
 /// Where they are.
 pub const SET: &str = "/set";
 
+/// A set, and what was asked for and kept of it.
+type Checked = (u128, [usize; 4]);
+
 /// Backups, and deletions of the oldest ones, in order; the last of either may be under way.
 #[derive(Clone, Debug, Default)]
 pub struct Backups {
@@ -22,7 +25,7 @@ pub struct Backups {
     kept: Kept,
     /// Sets that were checked and found well, each with what was asked for and kept: what is
     /// found depends on nothing else, and few cuts leave one that no other cut left.
-    well: Arc<Mutex<HashSet<(u128, [usize; 4])>>>,
+    well: Arc<Mutex<HashSet<Checked>>>,
 }
 
 /// How many backups, and deletions, were acknowledged.

@@ -83,7 +83,7 @@ fn ends<E: Described>(
             (after(&meta.greatest_key), bytes)
         })
     };
-    let layers = if n <= LAYERS { 1..=LAYERS } else { 1..=0 };
+    let layers = (1..=LAYERS).filter(|_| n <= LAYERS);
     let mut ends: Vec<_> = layers.chain([below]).flat_map(of).collect();
     ends.sort_unstable();
     ends.dedup_by(|b, a| {

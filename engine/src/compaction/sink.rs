@@ -41,8 +41,8 @@ pub(crate) fn sink<E: Described>(
             let stays = gone.contains(&own.id) || busy.iter().any(|b| b.overlaps(&own.interval()));
             let lies_over = output.overlaps(&own.interval());
             let is_clear = |(n, layer): &(u8, &Vec<E>)| {
-                let is_met = layer.iter().any(|other| meet(own, other.meta()));
-                !is_met && !(*n == filled && lies_over)
+                let is_filled = *n == filled && lies_over;
+                !is_filled && !layer.iter().any(|other| meet(own, other.meta()))
             };
             let below = (from + 1..).zip(&layers[usize::from(from)..]);
             let depth = if stays { 0 } else { below.take_while(is_clear).count() };

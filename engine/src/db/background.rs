@@ -86,6 +86,8 @@ pub(super) struct Background {
     pub(super) appended_before_turn: AtomicU64,
     /// What was visible when there was nothing left to do, and since when.
     rested: Mutex<Option<(Lsn, Instant)>>,
+    /// When there was nothing left to do but to write the floor.
+    settled: Mutex<Option<Instant>>,
     /// The level 0 that is gone through for what readers needed that are gone.
     pub(super) pruning: Mutex<Option<Pruning>>,
     /// When the last drain of a series ended.
@@ -530,7 +532,9 @@ impl Engine {
         rested.map(|(_, since)| since)
     }
 
-    /// Nothing is left to do: no drain is late from here on.
+    /// Nothing is left to do: no drain is late from here on. The floor is written when nobody
+    /// writes, and while somebody does as often as this thread looks around by itself: each time
+    /// costs syncs, and there is something new each time.
     fn rest(&self) -> Result<bool> {
         *self.background.last_drain.lock() = None;
         let rested = self.rests();
@@ -539,10 +543,16 @@ impl Engine {
             *self.background.rested.lock() = Some((visible, Instant::now()));
         }
         self.balance_memory();
-        if !self.shared.committer.is_settled() {
+        let has_time = rested || self.options.stepped || {
+            let settled = self.background.settled.lock();
+            settled.is_none_or(|at| at.elapsed() >= IDLE)
+        };
+        let settles = has_time && !self.shared.committer.is_settled();
+        if settles {
             self.settle()?;
+            *self.background.settled.lock() = Some(Instant::now());
         }
         // There may be what waited for that.
-        Ok(!rested)
+        Ok(settles || self.options.stepped && !rested)
     }
 }
