@@ -24,9 +24,11 @@ static PHASES: [AtomicI64; 3] = [const { AtomicI64::new(0) }; 3];
 /// A file that cannot be made once the file system is down.
 static PROBE: OnceLock<PathBuf> = OnceLock::new();
 
-/// The value of a row, from its number.
+/// The value of a row, from its number. It does not compress, so that a disk is full soon.
 fn value(n: u64) -> Vec<u8> {
-    n.to_le_bytes().repeat(1 + n as usize % 40)
+    let words = 0..1 + n % 40;
+    let word = |i: u64| (n << 8 | i).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    words.flat_map(|i| (word(i) ^ word(i) >> 29).to_le_bytes()).collect()
 }
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
