@@ -356,6 +356,11 @@ impl Rig {
         self.db = options(&self.machine, self.planted).open(PATH).unwrap();
     }
 
+    /// Opens the database that was closed, under a limit of memory.
+    pub fn open_within(&mut self, memory: u64) {
+        self.db = options(&self.machine, self.planted).memory(memory).open(PATH).unwrap();
+    }
+
     fn forget_history(&mut self) {
         for effects in self.commits.drain(..) {
             effects.iter().for_each(|effect| self.base.apply(effect));

@@ -39,18 +39,23 @@ pub enum Scenario {
     Backup,
     Closing,
     Opening,
+    Sinking,
 }
 
 use Scenario::*;
 
-pub const SCENARIOS: [Scenario; 24] = [
+pub const SCENARIOS: [Scenario; 25] = [
     Commits, Switch, Sizes, Streams, Growth, Merge, Drain, Free, Clean, Tables, Checkpoint, Buried,
     Spill, SpillDrain, Load, Ranges, Values, Recovery, Joining, Mixed, Prepared, Backup, Closing,
-    Opening,
+    Opening, Sinking,
 ];
 
 /// How long a journal gets before it has a new epoch.
 const JOURNAL_EPOCH: u64 = 1 << 20;
+
+/// A limit of memory under which a compaction of a tiny database writes several extents, between
+/// which drains pass: what they write comes to lie over what is merged.
+const LITTLE_MEMORY: u64 = 4 << 20;
 
 /// More background jobs than anything here needs.
 const MOST_JOBS: u64 = 2000;
@@ -93,6 +98,13 @@ impl Scenario {
             }
             Ranges => rows_below(rig, "a"),
             Values => rows_below(rig, "b"),
+            Sinking => {
+                rows_below(rig, "a");
+                rig.close();
+                rig.open_within(LITTLE_MEMORY);
+                // From here on it goes on and on.
+                sink(rig);
+            }
             Recovery | Mixed => {
                 let acts = 20 + rig.chance.below(60);
                 work(rig, acts);
@@ -161,6 +173,7 @@ impl Scenario {
             Load => loads(rig),
             Ranges => ranges(rig),
             Values => values(rig),
+            Sinking => sink(rig),
             Tables => tables(rig),
             Checkpoint => (0..30).for_each(|n| rig.create(&format!("{n:0>240}"))),
             Recovery | Joining => panic!("recovery is recorded where it happens"),
@@ -503,6 +516,23 @@ fn values(rig: &mut Rig) {
     rig.put("b", "row 00", 9000, Relaxed);
     rig.steps(6);
     put_any(rig, Durable);
+}
+
+/// The region is filled and drained until layers have sunk to where a stack was: drains that are due
+/// all the time pass between two extents of a compaction.
+fn sink(rig: &mut Rig) {
+    let sunk = rig.db.stats().background.sunk_extents;
+    for _ in 0..8 {
+        while rig.db.stats().pm.zones_used < 11 {
+            let row = rig.chance.below(90);
+            rig.put("a", &format!("row {row:02}"), 9000, Relaxed);
+        }
+        while rig.db.stats().pm.zones_used > 7 && rig.db.step().unwrap() {
+            if rig.db.stats().background.sunk_extents > sunk {
+                return put_any(rig, Durable);
+            }
+        }
+    }
 }
 
 /// Writes rows that no tombstone is for.
