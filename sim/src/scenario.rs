@@ -1,5 +1,6 @@
 //! The operations under test: each prepares a database and then does one thing to it.
 
+mod disk;
 mod prepared;
 
 use terrace::testing::Machine;
@@ -9,6 +10,7 @@ use crate::content::{Effect, prepared_name};
 use crate::cuts::{Account, Rig};
 use crate::workload::{Action, Taste};
 use Durability::{Durable, Relaxed};
+use disk::{ranges, rewrite_until, rows_below, sink, values};
 
 pub use prepared::{again, journal, long_journal, many_openings};
 
@@ -458,94 +460,6 @@ fn bury(rig: &mut Rig) {
         let delete = Effect::Delete("a".into(), format!("row {n}").into_bytes());
         rig.perform(&Action::Write(vec![delete], Relaxed));
     }
-}
-
-/// Rows on disk, and more of them in level 0 than a column takes.
-fn rows_below(rig: &mut Rig, table: &str) {
-    small(rig);
-    for n in 0..90 {
-        rig.put(table, &format!("row {n:02}"), 9000, Relaxed);
-        rig.steps(3);
-    }
-    let drains = rig.db.stats().background.drains;
-    steps_until(rig, |rig| rig.db.stats().background.drains > drains + 3);
-}
-
-/// A range delete over several columns, drained in part or as a whole; rows in it and beside it.
-fn ranges(rig: &mut Rig) {
-    let (from, to) = (rig.chance.below(40), 50 + rig.chance.below(50));
-    let row = |n: u64| format!("row {n:02}").into_bytes();
-    let end = (to < 90).then(|| row(to));
-    let range = Effect::DeleteRange("a".into(), row(from), end);
-    let after = Effect::Put("a".into(), row(from + 3), rig.chance.bytes(200));
-    rig.perform(&Action::Write(vec![range, after], Relaxed));
-    let drains = rig.db.stats().background.drains + 1 + rig.chance.below(3);
-    for n in 0..MOST_JOBS {
-        if rig.db.stats().background.drains >= drains {
-            break;
-        }
-        let key = match rig.chance.below(4) {
-            0 => format!("row {:02}", from + n % (to - from)),
-            _ => format!("row {:02}", if n % 2 == 0 { n % (from + 1) } else { to + n % 30 }),
-        };
-        rig.put("a", &key, 9000, Relaxed);
-        rig.steps(2);
-    }
-    put_any(rig, Durable);
-}
-
-/// Most rows of which the values lie apart are written again, until the others are written anew;
-/// then all of them go.
-fn values(rig: &mut Rig) {
-    let collections = rig.db.stats().background.collections;
-    for n in 0..MOST_JOBS {
-        if rig.db.stats().background.collections > collections {
-            break;
-        }
-        // Every fourth stays.
-        let row = n % 90;
-        let row = if row % 4 == 0 { row + 1 } else { row };
-        let len = 6000 + rig.chance.below(3000) as usize;
-        rig.put("b", &format!("row {row:02}"), len, Relaxed);
-        rig.steps(2);
-    }
-    // What takes the place of what was emptied.
-    let drains = rig.db.stats().background.drains;
-    rewrite_until(rig, |rig| rig.db.stats().background.drains > drains + 1);
-    rig.perform(&Action::Table(Effect::Truncate("b".into())));
-    rig.put("b", "row 00", 9000, Relaxed);
-    rig.steps(6);
-    put_any(rig, Durable);
-}
-
-/// The region is filled and drained until layers have sunk to where a stack was: drains that are due
-/// all the time pass between two extents of a compaction.
-fn sink(rig: &mut Rig) {
-    let sunk = rig.db.stats().background.sunk_extents;
-    for _ in 0..8 {
-        while rig.db.stats().pm.zones_used < 11 {
-            let row = rig.chance.below(90);
-            rig.put("a", &format!("row {row:02}"), 9000, Relaxed);
-        }
-        while rig.db.stats().pm.zones_used > 7 && rig.db.step().unwrap() {
-            if rig.db.stats().background.sunk_extents > sunk {
-                return put_any(rig, Durable);
-            }
-        }
-    }
-}
-
-/// Writes rows that no tombstone is for.
-fn rewrite_until(rig: &mut Rig, done: impl Fn(&Rig) -> bool) {
-    for _ in 0..MOST_JOBS {
-        if done(rig) {
-            return;
-        }
-        let n = rig.chance.below(18) * 5 + 2 + rig.chance.below(3);
-        rig.put("a", &format!("row {n}"), 9000, Relaxed);
-        rig.steps(2);
-    }
-    panic!("{MOST_JOBS} writes did not do it: {:?}", rig.db.stats());
 }
 
 fn clean(rig: &mut Rig) {
