@@ -33,10 +33,11 @@ pub(crate) fn cuts<E: Described>(
     }
     let (mut cuts, mut last) = (Vec::new(), 0);
     loop {
-        edges.drain(..edges.partition_point(|(_, at)| at - last < least));
-        let near = edges.partition_point(|(_, at)| at - last <= most).max(1);
+        let behind = |at: u64| at.saturating_sub(last);
+        edges.drain(..edges.partition_point(|(_, at)| behind(*at) < least));
+        let near = edges.partition_point(|(_, at)| behind(*at) <= most).max(1);
         let is_good =
-            |(key, at): &&(Vec<u8>, u64)| (across(version, n, key), (at - last).abs_diff(cell));
+            |(key, at): &&(Vec<u8>, u64)| (across(version, n, key), behind(*at).abs_diff(cell));
         match edges.iter().take(near).min_by_key(is_good) {
             Some((key, at)) if whole - at >= least => {
                 last = *at;

@@ -217,11 +217,18 @@ fn extents_are_cut_over_a_quarter_of_a_job_of_what_lies_below() {
     levels[usize::from(LAYERS)] = Level::new(below.into());
     let version = Version { levels, ..Version::empty(1) };
     let shape = Shape { job_bytes: 8 << 20, ..usual() };
-    let cuts = |n, keys| cuts(&version, n, &keys, &shape);
+    let of = |n, keys| cuts(&version, n, &keys, &shape);
     let ends = |keys: &[&str]| keys.iter().map(|key| after(key.as_bytes())).collect::<Vec<_>>();
-    assert_eq!(cuts(1, KeyInterval::all()), ends(&["d", "f", "j"]));
-    assert_eq!(cuts(LAYERS, KeyInterval::closed(b"c", b"h")), ends(&["d", "f"]));
-    assert_eq!(cuts(UNDER_LAYERS, KeyInterval::all()), ends(&[]), "nothing is below");
+    assert_eq!(of(1, KeyInterval::all()), ends(&["d", "f", "j"]));
+    assert_eq!(of(LAYERS, KeyInterval::closed(b"c", b"h")), ends(&["d", "f"]));
+    assert_eq!(of(UNDER_LAYERS, KeyInterval::all()), ends(&[]), "nothing is below");
+    // Many extents in a cell of four.
+    let below = ('a'..='n').map(|c| extent(&format!("{}:{c}-{c}", c as u32)));
+    let mut levels = vec![Level::default(); usize::from(MAX_LEVELS)];
+    levels[usize::from(LAYERS)] = Level::new(below.collect());
+    let version = Version { levels, ..Version::empty(1) };
+    let shape = Shape { job_bytes: 16 << 20, ..usual() };
+    assert_eq!(cuts(&version, 1, &KeyInterval::all(), &shape), ends(&["d", "h", "l"]));
 }
 
 #[test]
