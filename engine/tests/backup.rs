@@ -330,13 +330,13 @@ fn a_flipped_byte_is_found_by_verify_and_by_restore() {
     let (path, to) = (dir.path().join("set"), dir.path().join("new"));
     let db = tiny().stepped().open(dir.path().join("db")).unwrap();
     let table = db.table("t").unwrap();
-    (0..300u32).for_each(|n| table.put(n.to_be_bytes(), vec![n as u8; 500]).unwrap());
+    let mut chance = Chance::new(5);
+    (0..300u32).for_each(|n| table.put(n.to_be_bytes(), chance.bytes(500)).unwrap());
     db.backup(&path).unwrap();
     (0..20u32).for_each(|n| table.put(n.to_be_bytes(), "new").unwrap());
     rest(&db);
     db.backup(&path).unwrap();
     let set = sets(&path);
-    let mut chance = Chance::new(5);
     let (mut in_extents, mut in_manifests) = (0, 0);
     for name in ["backup-00000001", "backup-00000002", "extents-00000001"] {
         let file = fs::File::options().read(true).write(true).open(path.join(name)).unwrap();
