@@ -55,9 +55,11 @@ pub(crate) fn choose_column(
         return Ok(None);
     };
     let layer = layer_for(&view.version, &interval, shape);
-    let of = |bytes| within(view, from, upto, ColumnBudget { bytes });
-    if let (Some(least), Some(wide)) = (of(budget.bytes / 2)?, of(budget.bytes * 2)?) {
-        align(&mut interval, &view.version, (layer, shape), (&least, &wide));
+    if view.version.overlapping(layer, &interval).is_empty() {
+        let of = |bytes| within(view, from, upto, ColumnBudget { bytes });
+        if let (Some(least), Some(wide)) = (of(budget.bytes / 2)?, of(budget.bytes * 2)?) {
+            align(&mut interval, &view.version, (layer, shape), (&least, &wide));
+        }
     }
     end_after(&mut interval, &view.version, layer, MOST_OVERLAP);
     if !view.level0.tombstones_in(&interval, upto, &view.version.drained).is_empty() {
@@ -79,17 +81,14 @@ fn within(
     Ok(in_runs.chain(in_level0).reduce(shorter))
 }
 
-/// Ends a column of `layer` at an edge that others have, between what is `least` and `wide`, unless
-/// it is merged with what the layer has.
+/// Ends a column of `layer`, which has nothing of it, at an edge that others have, between what is
+/// `least` and `wide`.
 fn align(
     interval: &mut KeyInterval,
     version: &Version,
     (layer, shape): (u8, &Shape),
     (least, wide): (&KeyInterval, &KeyInterval),
 ) {
-    if !version.overlapping(layer, interval).is_empty() {
-        return;
-    }
     let is_fine = |end: &[u8]| {
         let grown = KeyInterval { start: interval.start.clone(), end: Some(end.to_vec()) };
         interval.covers(&grown) || layer_for(version, &grown, shape) == layer

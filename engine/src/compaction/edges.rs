@@ -10,13 +10,15 @@
 //! Between two edges there is about a **cell**: so many bytes of what lies below as a quarter of a
 //! job reads. A few records far apart would else take all of it along when they go down.
 
+use std::cmp::Ordering;
+
 use super::pick::Shape;
 use crate::extent::Described;
 use crate::levels::{LAYERS, UNDER_LAYERS, Version};
 use crate::mvcc::{KeyInterval, after};
 
 /// Keys before which extents of level `n` are cut, a cell apart, give or take half of one.
-pub(crate) fn cuts<E: Described>(
+pub(super) fn cuts<E: Described>(
     version: &Version<E>,
     n: u8,
     keys: &KeyInterval,
@@ -62,9 +64,10 @@ pub(super) fn best_end<E: Described>(
     let near = ends.filter(|key| is_past(key, least) && !is_past(key, wide) && is_fine(key));
     let by_across = near.map(|key| (across(version, n, &key), is_past(&key, usual), key));
     // Of those that are as good the last one before the usual end, or else the first one behind.
-    let best = by_across.reduce(|a, b| {
-        let is_better = (b.0, b.1) < (a.0, a.1) || ((b.0, b.1) == (a.0, a.1) && !b.1);
-        if is_better { b } else { a }
+    let best = by_across.reduce(|a, b| match (b.0, b.1).cmp(&(a.0, a.1)) {
+        Ordering::Less => b,
+        Ordering::Equal if !b.1 => b,
+        _ => a,
     });
     best.map(|(_, _, key)| key)
 }

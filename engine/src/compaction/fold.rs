@@ -74,8 +74,11 @@ fn cheapest<E: Described>(
             break;
         }
         let room = n - first;
-        let cost = sum / u64::from(room.max(1));
-        if room >= LEAST_ROOM && least.is_none_or(|(other, _)| cost <= other) {
+        if room < LEAST_ROOM {
+            continue;
+        }
+        let cost = sum / u64::from(room);
+        if least.is_none_or(|(other, _)| cost <= other) {
             least = Some((cost, taken.len()));
         }
     }
