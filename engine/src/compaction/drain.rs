@@ -160,15 +160,15 @@ fn end_after(interval: &mut KeyInterval, version: &Version, level: u8, most: usi
     }
 }
 
-/// Writes a column into new extents of level 1; the edit that installs them, which the caller
-/// applies once it has synced them. The caller holds an epoch guard.
+/// Writes a column, of `moved` bytes, into new extents of level 1; the edit that installs them,
+/// which the caller applies once it has synced them. The caller holds an epoch guard.
 ///
 /// # Errors
 ///
 /// As [`merge_to_level`]. Nothing has changed then.
 pub(crate) fn drain(
     view: &View,
-    column: &Column,
+    (column, moved): (&Column, u64),
     set: &VersionSet,
     cache: &Arc<BlockCache>,
     horizon: &Horizon,
@@ -181,8 +181,6 @@ pub(crate) fn drain(
     let inputs = ranges.without_hidden(version.overlapping(layer, &column.interval));
     ranges.tombstones.extend(tombstones_of(&inputs)?);
     let reuse = shape.reuse && ranges.tombstones.is_empty();
-    let moved = view.level0.bytes_in(&column.interval, column.upto, &version.drained)?
-        + run_bytes(version, column);
     let promise = &set.store().promise(bytes(&inputs) + moved, false)?;
     let context = MergeContext {
         set,

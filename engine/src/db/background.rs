@@ -266,16 +266,31 @@ impl Engine {
             usual: u64::from(zones.geometry().usual_units()),
             is_asked_for: zones.lacks_wanted(),
             appended: self.shared.committer.counts().appended.load(Ordering::Relaxed),
+            undrained: 0,
             mass: 0,
+            bound: visible,
             low: visible,
             visible,
             level1: self.fullness(),
             clock: self.background.clock(),
         };
+        // Tables that have records in memtables alone.
+        let mut fresh = Vec::new();
         for table in self.tables() {
-            sight.mass += table.view().undrained_bytes();
-            sight.low = age(&table).map_or(sight.low, |oldest| sight.low.min(oldest - 1));
+            let (age, view) = (age(&table), table.view());
+            let (in_level0, oldest) = (view.level0.size().1, view.oldest_in_memtables());
+            sight.undrained += view.undrained_bytes();
+            sight.mass += in_level0;
+            sight.low = age.map_or(sight.low, |oldest| sight.low.min(oldest - 1));
+            match oldest {
+                Some(oldest) if in_level0 > 0 => sight.bound = sight.bound.min(oldest - 1),
+                Some(oldest) => fresh.push((oldest, view.undrained_bytes())),
+                None => {}
+            }
         }
+        // They are to be drained too before a turn is over.
+        let due = fresh.iter().filter(|(oldest, _)| *oldest <= sight.bound);
+        sight.mass += due.map(|(_, bytes)| bytes).sum::<u64>();
         sight
     }
 

@@ -212,11 +212,12 @@ impl Engine {
             // A compaction is at work on its keys; its end rings the bell.
             return Ok(Next::Nothing);
         };
-        let cache = &self.shared.cache;
-        let mut done = compaction::drain(&view, &column, &self.set, cache, horizon, &shape)?;
+        let (cache, version) = (&self.shared.cache, &view.version);
+        let mass = view.level0.bytes_in(&column.interval, column.upto, &version.drained)?;
+        let of_runs = compaction::run_bytes(version, &column);
+        let moves = (&column, mass + of_runs);
+        let mut done = compaction::drain(&view, moves, &self.set, cache, horizon, &shape)?;
         done.edit = self.planted(done.edit);
-        let mass = view.level0.bytes_in(&column.interval, column.upto, &view.version.drained)?;
-        let of_runs = compaction::run_bytes(&view.version, &column);
         Ok(Next::Column(Box::new(Drained { table, change, column, done, mass, of_runs })))
     }
 

@@ -10,6 +10,7 @@ use std::ops::Range;
 use bytes::Bytes;
 
 use super::Malformed;
+use super::compress::Trial;
 use super::frame::{self, HEADER_LEN};
 use super::varint::{put_varint, varint, varint_len};
 use crate::cache::Weigh;
@@ -28,6 +29,7 @@ pub(super) struct BlockBuilder {
     restarts: Vec<u32>,
     entries: usize,
     last_key: Vec<u8>,
+    trial: Trial,
 }
 
 impl BlockBuilder {
@@ -69,8 +71,11 @@ impl BlockBuilder {
             put_u32(&mut self.body, *restart);
         }
         put_u32(&mut self.body, self.restarts.len() as u32);
-        frame::seal(extent, &self.body, compression, out);
-        *self = BlockBuilder::default();
+        frame::seal(extent, &self.body, (compression, &mut self.trial), out);
+        self.body.clear();
+        self.restarts.clear();
+        self.last_key.clear();
+        self.entries = 0;
     }
 }
 

@@ -36,9 +36,36 @@ pub(super) fn number(compression: Compression) -> u8 {
     }
 }
 
+/// After so many bodies in a row that did not get smaller, only one of so many is tried.
+const IN_VAIN: u32 = 4;
+const ONE_OF: u32 = 8;
+
+/// Compresses bodies that follow each other. What cannot be compressed mostly lies beside its like,
+/// and to find out costs as much as all else that is done with it: there most go untried.
+#[derive(Debug, Default)]
+pub(super) struct Trial {
+    /// Bodies in a row that did not get smaller, tried or not.
+    in_vain: u32,
+}
+
+impl Trial {
+    /// As [`compress`], or untried.
+    pub(super) fn compress(
+        &mut self,
+        body: &[u8],
+        compression: Compression,
+    ) -> (u8, Option<Vec<u8>>) {
+        let is_tried = self.in_vain < IN_VAIN || self.in_vain.is_multiple_of(ONE_OF);
+        let compression = if is_tried { compression } else { Compression::None };
+        let done = compress(body, compression);
+        self.in_vain = if done.1.is_some() { 0 } else { self.in_vain.wrapping_add(1) };
+        done
+    }
+}
+
 /// A body as it is written: the number of its compression, and the bytes if they are not the
 /// body's own. What gets less than an eighth smaller is not worth the way back.
-pub(super) fn compress(body: &[u8], compression: Compression) -> (u8, Option<Vec<u8>>) {
+fn compress(body: &[u8], compression: Compression) -> (u8, Option<Vec<u8>>) {
     let smaller = match compression {
         Compression::None => None,
         Compression::Lz4 => Some(lz4_flex::block::compress(body)),
@@ -81,5 +108,35 @@ pub(super) fn decompress(
         Ok(n) if n == len => Ok(()),
         Ok(n) => Err(Malformed::new(format!("{len} bytes"), format!("{n}"))),
         Err(e) => Err(Malformed::new("a block that can be decompressed", e)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_cannot_be_compressed_is_seldom_tried() {
+        let noise = |n: u64| -> Vec<u8> {
+            let word = |w: u64| (w ^ n << 40).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(17);
+            (1..500).flat_map(|w| word(w).wrapping_mul(word(w * 7)).to_le_bytes()).collect()
+        };
+        for compression in [Compression::Lz4, Compression::Zstd] {
+            let mut trial = Trial::default();
+            for n in 0..100 {
+                assert_eq!(trial.compress(&noise(n), compression), (0, None));
+            }
+            // The first that is tried again counts, and those behind it.
+            let smaller = (0..20).map(|_| trial.compress(&[7; 4000], compression).1.is_some());
+            let smaller: Vec<bool> = smaller.collect();
+            let untried = smaller.iter().position(|smaller| *smaller);
+            assert!(untried.is_some_and(|n| n > 0 && n < ONE_OF as usize), "{smaller:?}");
+            assert!(smaller.iter().skip_while(|smaller| !**smaller).all(|smaller| *smaller));
+            // And what alternates is tried each time.
+            for n in 0..20 {
+                assert_eq!(trial.compress(&noise(n), compression).1, None);
+                assert!(trial.compress(&[8; 4000], compression).1.is_some());
+            }
+        }
     }
 }

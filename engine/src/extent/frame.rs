@@ -4,18 +4,23 @@
 use bytes::Bytes;
 
 use super::Malformed;
-use super::compress::{compress, decompress};
+use super::compress::{Trial, decompress};
 use crate::options::Compression;
 use crate::record::{Reader, checksum, put_u32};
 
 /// Bytes before the body.
 pub(super) const HEADER_LEN: usize = 16;
 
-/// Appends `body` to `out`, of which it becomes the bytes from `out.len()` on, compressed and
-/// sealed for that place.
-pub(super) fn seal(extent: u64, body: &[u8], compression: Compression, out: &mut Vec<u8>) {
+/// Appends `body` to `out`, of which it becomes the bytes from `out.len()` on, compressed if that
+/// is worth it, and sealed for that place. `trial` is of the bodies before it.
+pub(super) fn seal(
+    extent: u64,
+    body: &[u8],
+    (compression, trial): (Compression, &mut Trial),
+    out: &mut Vec<u8>,
+) {
     let start = out.len();
-    let (number, smaller) = compress(body, compression);
+    let (number, smaller) = trial.compress(body, compression);
     let stored = smaller.as_deref().unwrap_or(body);
     put_u32(out, 0);
     put_u32(out, stored.len() as u32);

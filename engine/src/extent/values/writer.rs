@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::footer::{FOOTER_LEN, Footer};
 use super::{ValueExtent, ValueExtents, ValueMeta};
 use crate::error::{Error, ErrorKind, Result};
+use crate::extent::compress::Trial;
 use crate::extent::frame::{self, HEADER_LEN};
 use crate::extent::{BuiltExtent, Format, ValueUse};
 use crate::memory::{Gauge, Holding};
@@ -78,6 +79,7 @@ struct Values {
     id: u64,
     out: Vec<u8>,
     values: u32,
+    trial: Trial,
 }
 
 impl ValueWriter {
@@ -105,7 +107,7 @@ impl ValueWriter {
             }
             let bytes = source.sealed(&at)?;
             let values = self.values(bytes.len(), how)?;
-            let at = values.add(at.value_len, |id, out| frame::reseal(&bytes, id, out));
+            let at = values.add(at.value_len, |id, _, out| frame::reseal(&bytes, id, out));
             return Ok(Some(at.encode()));
         }
         if entry.kind != Kind::Put || !how.format().lies_apart(entry.value.len()) {
@@ -113,8 +115,10 @@ impl ValueWriter {
         }
         let values = self.values(HEADER_LEN + entry.value.len(), how)?;
         let compression = how.format().compression;
-        let seal = |id, out: &mut Vec<u8>| frame::seal(id, entry.value, compression, out);
-        Ok(Some(values.add(entry.value.len() as u32, seal).encode()))
+        let at = values.add(entry.value.len() as u32, |id, trial, out| {
+            frame::seal(id, entry.value, (compression, trial), out);
+        });
+        Ok(Some(at.encode()))
     }
 
     /// The value extent under way, with room for `len` bytes more.
@@ -124,15 +128,15 @@ impl ValueWriter {
         }
         let buffer = &mut self.buffer;
         let new =
-            || Values { id: how.next_id(), out: std::mem::take(&mut buffer.bytes), values: 0 };
-        let open = self.open.get_or_insert_with(new);
+            |bytes| Values { id: how.next_id(), out: bytes, values: 0, trial: Trial::default() };
+        let open = self.open.get_or_insert_with(|| new(std::mem::take(&mut buffer.bytes)));
         self.buffer.make_room(&mut open.out, len + FOOTER_LEN, how);
         Ok(open)
     }
 
     /// Writes the value extent under way.
     fn end(&mut self, how: &impl Layout) -> Result<()> {
-        let Some(Values { id, mut out, values }) = self.open.take() else { return Ok(()) };
+        let Some(Values { id, mut out, values, .. }) = self.open.take() else { return Ok(()) };
         let footer = Footer { values }.encode(id);
         out.extend_from_slice(&footer);
         let len = out.len() as u32;
@@ -172,9 +176,13 @@ impl ValueWriter {
 
 impl Values {
     /// Appends what `seal` appends: where it is.
-    fn add(&mut self, value_len: u32, seal: impl FnOnce(u64, &mut Vec<u8>)) -> Reference {
+    fn add(
+        &mut self,
+        value_len: u32,
+        seal: impl FnOnce(u64, &mut Trial, &mut Vec<u8>),
+    ) -> Reference {
         let offset = self.out.len();
-        seal(self.id, &mut self.out);
+        seal(self.id, &mut self.trial, &mut self.out);
         self.values += 1;
         let sealed = &self.out[offset..];
         Reference {

@@ -187,10 +187,11 @@ impl Content {
         Content { current: image.clone(), durable: image, ..Content::default() }
     }
 
-    /// A hash of what is read, of a file that goes by `name`.
+    /// A hash of what is read, of a file that goes by `name`: of an empty one too, which is not the
+    /// same as none.
     pub(super) fn digest(&self, name: u64) -> u128 {
         let digest = self.current.digest();
-        let parts = [u128::from(self.current.len), digest].map(u128::to_le_bytes);
+        let parts = [u128::from(self.current.len) + 1, digest].map(u128::to_le_bytes);
         hash(name, parts.as_flattened())
     }
 

@@ -66,6 +66,24 @@ fn a_cut_off_tail_reads_as_zeros_after_growing_again() {
     assert_eq!(content(&files.crash(Survive::Nothing)), want);
 }
 
+/// Bug: an image with an empty file counted as the one without it, and was not opened if that had
+/// been. Cause: bytes of zeros hash to zero, and an empty file's hash was of its length alone. Fix:
+/// a length is hashed with one added.
+#[test]
+fn an_empty_file_is_told_from_none() {
+    let files = SimFiles::new();
+    let digest = || files.digest(Path::new("/"));
+    let mut seen = BTreeSet::from([digest()]);
+    let file = files.open(Path::new("/file"), OpenHow::CreateNew).unwrap();
+    assert!(seen.insert(digest()), "it is there");
+    file.set_len(1).unwrap();
+    assert!(seen.insert(digest()), "and has a byte");
+    file.write_all_at(&[1], 0).unwrap();
+    assert!(seen.insert(digest()), "which is another");
+    files.open(Path::new("/other"), OpenHow::CreateNew).unwrap();
+    assert!(seen.insert(digest()), "and is not alone");
+}
+
 #[test]
 fn names_need_a_sync_of_the_directory() {
     let files = SimFiles::new();
