@@ -35,7 +35,7 @@ impl Set {
             block_cache: memory.write + memory.cache - 2 * buffer,
             write_buffer_size: buffer,
             max_write_buffer_number: 2,
-            compression: "none",
+            compression: "snappy",
             filter_bits: None,
             block_size: None,
             recycle_log_file_num: None,
@@ -52,6 +52,8 @@ impl Set {
             block_cache: memory.cache,
             write_buffer_size: memory.write / 4,
             max_write_buffer_number: 4,
+            // Most figures have values that do not compress.
+            compression: "none",
             recycle_log_file_num: Some(4),
             enable_pipelined_write: true,
             max_background_jobs: Some(4),
@@ -88,6 +90,7 @@ impl Set {
         options.create_if_missing(true);
         options.set_compression_type(match self.compression {
             "zstd" => DBCompressionType::Zstd,
+            "snappy" => DBCompressionType::Snappy,
             _ => DBCompressionType::None,
         });
         options.set_write_buffer_size(self.write_buffer_size as usize);

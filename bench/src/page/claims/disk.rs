@@ -105,6 +105,20 @@ pub(super) const CLAIMS: &[Claim] = &[
         next: AMPLIFIED,
     },
     Claim {
+        what: "Ranges downwards, the slowest, file",
+        against: "upwards",
+        from: Least { figure: "scan", system: "terrace-file", metric: "of up" },
+        asked: AtLeast(0.9),
+        next: "",
+    },
+    Claim {
+        what: "Ranges downwards, the fastest, file",
+        against: "upwards",
+        from: Greatest { figure: "scan", system: "terrace-file", metric: "of up" },
+        asked: AtMost(1.1),
+        next: "",
+    },
+    Claim {
         what: "Stalls: mean throughput, file",
         against: "best RocksDB",
         from: OverBest {
