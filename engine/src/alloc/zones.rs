@@ -203,11 +203,19 @@ impl ZonePool {
     /// Whether somebody who asked for units in one piece would still ask in vain.
     pub(crate) fn lacks_wanted(&self) -> bool {
         let wanted = self.wanted.load(Ordering::Relaxed);
-        if wanted == 0 || self.state.lock().free.largest() < wanted {
-            return wanted != 0;
+        wanted != 0 && self.state.lock().free.largest() < wanted
+    }
+
+    /// Whether what somebody asked for in vain is there by now, whoever gave it back: true once,
+    /// for who waits to be told.
+    pub(crate) fn finds_wanted(&self) -> bool {
+        let wanted = self.wanted.load(Ordering::Relaxed);
+        if wanted == 0 {
+            return false;
         }
-        self.wanted.store(0, Ordering::Relaxed);
-        false
+        // Who asks in vain says so under the mutex.
+        let state = self.state.lock();
+        state.free.largest() >= wanted && self.wanted.swap(0, Ordering::Relaxed) != 0
     }
 
     /// The zone that holds an offset.

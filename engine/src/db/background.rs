@@ -196,6 +196,10 @@ impl Engine {
 
     /// What writers need most.
     fn keep_up(&self) -> Result<bool> {
+        if self.shared.zones.finds_wanted() {
+            // No drain may have made that space: a stream that gave up its zones, say.
+            self.shared.pace.report(None);
+        }
         Ok(self.link_spare()?
             || self.assign_streams()?
             || self.release_dead()?
