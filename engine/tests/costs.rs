@@ -127,6 +127,7 @@ fn the_persistent_index_counts_too() {
 /// second.
 #[test]
 fn a_background_with_nothing_to_do_does_not_sync_all_the_time() {
+    let _alone = alone();
     let dir = tempfile::tempdir().unwrap();
     let db = Options::new().pm_size(16 << 20).create(dir.path()).unwrap();
     let table = db.table("t").unwrap();
