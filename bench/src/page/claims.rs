@@ -217,8 +217,8 @@ const CLAIMS: &[Claim] = &[
         against: "bare checksummed read + insert",
         from: Least { figure: "restart", system: "terrace-file", metric: "of bare" },
         asked: AtLeast(0.8),
-        next: "a quick run is small, and opening takes milliseconds before its first \
-               record; the full run says more",
+        next: "with a cold cache sorting and building begin when all was read: to sort what one \
+               zone has while others are read; a quick run is small, and says little",
     },
     Claim {
         what: "Region used, under each of four loads",

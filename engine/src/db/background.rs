@@ -197,7 +197,7 @@ impl Engine {
     /// What writers need most.
     fn keep_up(&self) -> Result<bool> {
         if self.shared.zones.finds_wanted() {
-            // No drain may have made that space: a stream that gave up its zones, say.
+            // It need not be a drain that made that space: a stream gives up its zones, say.
             self.shared.pace.report(None);
         }
         Ok(self.link_spare()?

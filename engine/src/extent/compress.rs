@@ -36,12 +36,14 @@ pub(super) fn number(compression: Compression) -> u8 {
     }
 }
 
-/// After so many bodies in a row that did not get smaller, only one of so many is tried.
+/// After so many bodies in a row that did not get smaller most go untried,
 const IN_VAIN: u32 = 4;
+
+/// but for one of so many.
 const ONE_OF: u32 = 8;
 
 /// Compresses bodies that follow each other. What cannot be compressed mostly lies beside its like,
-/// and to find out costs as much as all else that is done with it: there most go untried.
+/// and to find out is much of the work on a block: there most go untried.
 #[derive(Debug, Default)]
 pub(super) struct Trial {
     /// Bodies in a row that did not get smaller, tried or not.
