@@ -4,15 +4,18 @@
 //! A figure describes what it wants as a value; the process that is started gets it as JSON,
 //! measures with the figure's `cell`, and prints what it gathered.
 
+use std::os::unix::process::ExitStatusExt as _;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use anyhow::{Context, Result, ensure};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use crate::Settings;
+use crate::bound::{self, Bound};
 use crate::report::{Gathered, Report};
+use crate::stores::{Memory, System};
 
 /// Measures what a JSON text asks for, in a directory that is empty.
 pub(crate) type Cell = fn(&str, &Path, &mut Report) -> Result<()>;
@@ -28,13 +31,54 @@ pub(crate) fn run<C: Serialize>(
     Ok(())
 }
 
-/// The same with a tool and its arguments around it.
+/// The same for data that is larger than memory: the process has what its store is given, and the
+/// system's cache of its files is in it, as far as this machine can see to that.
+pub(crate) fn run_bounded<C: Serialize>(
+    settings: &Settings,
+    report: &mut Report,
+    figure: &str,
+    (system, memory): (System, Memory),
+    cell: &C,
+) -> Result<()> {
+    let bytes = bound::bytes(memory.all());
+    // On tmpfs all files are in memory, and are no cache.
+    let bound = if system.on_tmpfs { None } else { Some(Bound::new(bytes)) };
+    let bound = match bound.transpose() {
+        Ok(Some(bound)) => bound,
+        Ok(None) => return run(settings, report, figure, cell),
+        Err(error) => {
+            report.skipped(&format!("a bound on the system's cache of files: {error:#}"));
+            return run(settings, report, figure, cell);
+        }
+    };
+    let group = bound.group().to_str().context("the name of a group is text")?;
+    let output = output(&[], settings, figure, cell, &["--group", group])?;
+    if output.status.signal() == Some(9) {
+        let mib = bytes >> 20;
+        report.skipped(&format!("{}: it takes more than {mib} MiB of memory", system.name()));
+        return Ok(());
+    }
+    report.take_in(gathered(figure, &output)?);
+    Ok(())
+}
+
+/// As [`run`], with a tool and its arguments around it.
 pub(crate) fn run_under<C: Serialize>(
     tool: &[&str],
     settings: &Settings,
     figure: &str,
     cell: &C,
 ) -> Result<Gathered> {
+    gathered(figure, &output(tool, settings, figure, cell, &[])?)
+}
+
+fn output<C: Serialize>(
+    tool: &[&str],
+    settings: &Settings,
+    figure: &str,
+    cell: &C,
+    more: &[&str],
+) -> Result<Output> {
     let own = std::env::current_exe().context("cannot find this program")?;
     let dir = tempfile::tempdir_in(&settings.dir)?;
     let mut command = match tool {
@@ -50,8 +94,12 @@ pub(crate) fn run_under<C: Serialize>(
         .arg("--cell")
         .arg(serde_json::to_string(cell)?)
         .arg("--dir")
-        .arg(dir.path());
-    let output = command.stderr(Stdio::inherit()).output().context("cannot start it")?;
+        .arg(dir.path())
+        .args(more);
+    command.stderr(Stdio::inherit()).output().context("cannot start it")
+}
+
+fn gathered(figure: &str, output: &Output) -> Result<Gathered> {
     ensure!(output.status.success(), "a cell of {figure} ended with {}", output.status);
     serde_json::from_slice(&output.stdout).context("a cell printed something else")
 }

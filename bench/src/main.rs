@@ -6,6 +6,7 @@
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "printing figures is its job")]
 
+mod bound;
 mod compare;
 mod drive;
 mod figures;
@@ -111,6 +112,9 @@ struct Arguments {
     /// One system's part of a figure, in this process: what a figure starts itself with.
     #[arg(long, hide = true)]
     cell: Option<String>,
+    /// The control group that a cell joins first.
+    #[arg(long, hide = true)]
+    group: Option<std::path::PathBuf>,
 }
 
 /// What figures are measured with.
@@ -177,6 +181,9 @@ fn main() -> Result<std::process::ExitCode> {
     if let Some(text) = &arguments.cell {
         let (_, cell) = CELLS.iter().find(|(figure, _)| *figure == name).context("no cells")?;
         let dir = arguments.dir.as_ref().context("a cell needs its --dir")?;
+        if let Some(group) = &arguments.group {
+            bound::enter(group)?;
+        }
         isolated::serve(*cell, text, dir)?;
         return Ok(std::process::ExitCode::SUCCESS);
     }

@@ -1,7 +1,7 @@
-//! `stalls`: values of 4 KiB at random, with memory for an eighth of the data; a whole run ends
-//! when ten minutes are over and all of it has been written five times over. Throughput each
-//! 100 ms, the longest write, the longest time without any; beside them what the device and the
-//! scheduler did to a thread that does nothing else.
+//! `stalls`: values of 4 KiB at random, with memory for an eighth of the data, the system's cache
+//! of its files included; a whole run ends when ten minutes are over and all of it has been written
+//! five times over. Throughput each 100 ms, the longest write, the longest time without any; beside
+//! them what the device and the scheduler did to a thread that does nothing else.
 
 use std::path::Path;
 use std::time::Duration;
@@ -76,7 +76,7 @@ pub(crate) fn measure(settings: &Settings, report: &mut Report) -> Result<()> {
                 seed: settings.seed,
             };
             if settings.wants(&cell.case, &system.name()) {
-                isolated::run(settings, report, FIGURE, &cell)?;
+                isolated::run_bounded(settings, report, FIGURE, (system, memory), &cell)?;
             }
         }
     }

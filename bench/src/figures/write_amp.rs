@@ -58,7 +58,7 @@ pub(crate) fn measure(settings: &Settings, report: &mut Report) -> Result<()> {
         let records = times * memory.write / (8 + value as u64);
         let (durable, seed) = (false, settings.seed);
         let cell = Cell { system, memory, records, value, durable, seed, phases };
-        isolated::run(settings, report, FIGURE, &cell)
+        isolated::run_bounded(settings, report, FIGURE, (system, memory), &cell)
     };
     // Larger than memory, which is twice level 0.
     let most = times.last().copied().unwrap_or(0);

@@ -72,6 +72,9 @@ impl<'a> Side<'a> {
         cache: &Arc<BlockCache>,
     ) -> Result<Side<'static>> {
         let ahead = ReadAhead::for_job(levels.len());
+        // The merge begins with a piece of each.
+        let firsts = levels.iter().filter_map(|(_, extents)| extents.first());
+        firsts.for_each(|extent| extent.begin_walk(cache, &ahead));
         let cursor = |(_, extents): &(u8, Vec<Arc<Extent>>)| -> Box<dyn Cursor> {
             let extents = extents.as_slice().into();
             Box::new(LevelCursor::new(extents, Arc::clone(cache), Arc::clone(&ahead)))

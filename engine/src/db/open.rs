@@ -314,6 +314,9 @@ impl Opening<'_> {
         if self.options.direct_io {
             set.store().go_direct();
         }
+        if !self.options.stepped {
+            set.store().go_behind();
+        }
         Ok(set)
     }
 

@@ -4,7 +4,8 @@
 //! reads pieces: of 64 KiB first, each twice as long as the one before, up to 1 MiB. Jobs read
 //! pieces of 1 MiB from the start, or shorter ones under a limit of memory: all that one side of a
 //! merge holds of what it has read ahead is bounded then. A piece ends with its extent, and before
-//! blocks that are cached.
+//! blocks that are cached. Where the store reads behind, a job's pieces are half as long, and with
+//! each one the next one is begun, of the extent that comes next as well.
 //!
 //! What is read ahead waits with the reader, not in the cache, so it takes nothing's place there.
 //! Of what a user comes to, the cache gets the first 512 KiB of a walk: short ranges may well be
@@ -21,7 +22,8 @@
 //! 1. No two lanes are in one extent.
 //! 2. Pieces are counted in the store, up to when the last block that shares their memory is gone.
 //! 3. A job has no more lanes than levels that it walks in, and lets go of a piece before it reads
-//!    the next one of that lane.
+//!    the next one of that lane. One that comes meanwhile begins where it ends, or in the extent
+//!    that comes next, and is let go of with it if it is not come to.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -29,9 +31,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
 
+use super::Extent;
 use super::block::Block;
 use super::index::{Index, IndexEntry};
 use crate::memory::Holding;
+use crate::tier::Reading;
 
 /// The first piece of a walk, in bytes.
 const FIRST: u32 = 64 * 1024;
@@ -56,6 +60,14 @@ struct Piece {
     bytes: Bytes,
 }
 
+/// One that is being read.
+#[derive(Debug)]
+struct Coming {
+    extent: u64,
+    reading: Reading,
+    held: Holding,
+}
+
 /// Bytes that are counted.
 struct Held {
     bytes: Vec<u8>,
@@ -77,9 +89,14 @@ pub(super) struct Lane {
     is_backward: bool,
     /// Bytes of the next piece; 0 where nothing was asked for in a row yet.
     window: u32,
+    /// And the most that it becomes.
+    most: u32,
     /// Bytes of the blocks that were asked for in a row.
     come: u64,
     piece: Option<Piece>,
+    coming: Option<Coming>,
+    /// The extent that a job comes to behind this one.
+    next: Option<Arc<Extent>>,
     remembered: VecDeque<(u64, usize, Arc<Block>)>,
 }
 
@@ -113,7 +130,7 @@ impl ReadAhead {
         // A chunk that begins before the border finds the walk behind it already.
         let Some(at) = lanes.iter().position(|lane| lane.extent == from) else { return };
         let mut lane = lanes.remove(at);
-        (lane.extent, lane.at, lane.piece) = (to, None, None);
+        (lane.extent, lane.at, lane.piece, lane.next) = (to, None, None, None);
         if lane.is_backward != is_backward {
             (lane.is_backward, lane.window) = (is_backward, 0);
         }
@@ -121,11 +138,22 @@ impl ReadAhead {
         lanes.push(lane);
     }
 
+    /// A job is in one extent, and comes to another behind it.
+    pub(crate) fn goes_on(&self, extent: u64, next: Option<&Arc<Extent>>) {
+        if self.is_job() {
+            let mut lanes = self.lanes(0, true);
+            lanes.of_extent(extent, None).next = next.map(Arc::clone);
+        }
+    }
+
     /// Where the reader is. A job holds at most about `job_ahead` bytes of what it reads ahead: in
     /// each lane a piece, which has one block at least, and may be half as long again where that is
-    /// the rest of its extent.
-    pub(super) fn lanes(&self, job_ahead: u64) -> Lanes<'_> {
-        let each = |levels: usize| (job_ahead / levels as u64).min(u64::from(MOST)) as u32;
+    /// the rest of its extent; or where the next one may come meanwhile, two of half the length.
+    pub(super) fn lanes(&self, job_ahead: u64, may_come: bool) -> Lanes<'_> {
+        let each = |levels: usize| {
+            let bytes = (job_ahead / levels as u64).min(u64::from(MOST)) as u32;
+            if may_come { bytes / 2 } else { bytes }
+        };
         let (window, most) = (self.of_job.map(each), self.of_job.unwrap_or(LANES));
         Lanes { window, most, lanes: self.lanes.lock() }
     }
@@ -148,12 +176,24 @@ impl Lanes<'_> {
 
     /// The reader comes to block `n`, of `len` bytes, of an extent.
     pub(super) fn come_to(&mut self, extent: u64, n: usize, len: u32) -> &mut Lane {
+        let window = self.window;
+        let lane = self.of_extent(extent, Some(n));
+        lane.step_to(n, len);
+        if let Some(window) = window {
+            lane.window = window.max(1);
+            lane.most = lane.window;
+        }
+        lane
+    }
+
+    /// The lane that is in an extent, if need be a new one at block `at`.
+    fn of_extent(&mut self, extent: u64, at: Option<usize>) -> &mut Lane {
         let found = self.lanes.iter().position(|lane| lane.extent == extent);
-        let at = found.unwrap_or_else(|| {
+        let number = found.unwrap_or_else(|| {
             if self.lanes.len() >= self.most {
                 self.lanes.remove(0);
             }
-            self.lanes.push(Lane::new(extent, n));
+            self.lanes.push(Lane::new(extent, at));
             self.lanes.len() - 1
         });
         debug_assert_eq!(
@@ -161,24 +201,22 @@ impl Lanes<'_> {
             1,
             "invariant 1"
         );
-        let lane = &mut self.lanes[at];
-        lane.step_to(n, len);
-        if let Some(window) = self.window {
-            lane.window = window.max(1);
-        }
-        lane
+        &mut self.lanes[number]
     }
 }
 
 impl Lane {
-    fn new(extent: u64, n: usize) -> Lane {
+    fn new(extent: u64, at: Option<usize>) -> Lane {
         Lane {
             extent,
-            at: Some(n),
+            at,
             is_backward: false,
             window: 0,
+            most: MOST,
             come: 0,
             piece: None,
+            coming: None,
+            next: None,
             remembered: VecDeque::with_capacity(REMEMBERED),
         }
     }
@@ -259,14 +297,39 @@ impl Lane {
         is_wide
     }
 
-    /// Lets go of the piece.
+    /// Lets go of the piece, and of one that comes.
     pub(super) fn let_go(&mut self) {
+        (self.piece, self.coming) = (None, None);
+    }
+
+    /// Where the piece ends, if the next one is not begun yet.
+    pub(super) fn ends_at(&self) -> Option<u32> {
+        let piece = self.piece.as_ref().filter(|_| self.coming.is_none())?;
+        Some(piece.offset + piece.bytes.len() as u32)
+    }
+
+    /// The extent that comes behind this one.
+    pub(super) fn next(&self) -> Option<Arc<Extent>> {
+        self.next.clone()
+    }
+
+    /// A piece of an extent is being read.
+    pub(super) fn begin(&mut self, extent: u64, reading: Reading, held: Holding) {
+        self.coming = Some(Coming { extent, reading, held });
+    }
+
+    /// The piece that is being read, if it has a block of this extent.
+    pub(super) fn begun(&mut self, offset: u32, len: u32) -> Option<(Reading, Holding)> {
+        let extent = self.extent;
+        let has = |(from, all): (u32, u32)| from <= offset && offset + len <= from + all;
+        let coming = self.coming.take_if(|it| it.extent == extent && has(it.reading.range()))?;
         self.piece = None;
+        Some((coming.reading, coming.held))
     }
 
     /// Takes a piece that was read.
     pub(super) fn take(&mut self, offset: u32, bytes: Vec<u8>, held: Holding) {
-        self.window = self.window.saturating_mul(2).min(MOST);
+        self.window = self.window.saturating_mul(2).min(self.most);
         let bytes = Bytes::from_owner(Held { bytes, _held: held });
         self.piece = Some(Piece { offset, bytes });
     }

@@ -66,6 +66,7 @@ impl BlockWalk {
             return Ok(());
         };
         self.entered = Some(extent.parts()?.shared());
+        self.ahead.goes_on(extent.meta().id, self.extents.get(self.at + 1));
         // Blocks of an extent with one sequence number lack it, and what blocks with references
         // refer to has to be counted: they are not taken over as they are.
         if self.by_block && !extent.meta().one_seq && extent.values().is_empty() {
@@ -91,6 +92,9 @@ impl BlockWalk {
 
     /// Goes on to the next extent.
     pub(crate) fn skip_extent(&mut self) {
+        if let [from, to, ..] = &self.extents[self.at..] {
+            self.ahead.cross(from.meta().id, to.meta().id, false);
+        }
         self.at += 1;
         (self.block, self.entered, self.open, self.summaries) = (0, None, None, None);
     }

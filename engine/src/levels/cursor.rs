@@ -36,7 +36,10 @@ impl LevelCursor {
         let mut cursor = match self.position.take() {
             Some((at, cursor)) if at == n => cursor,
             _ => match self.extents.get(n) {
-                Some(extent) => extent.cursor(&self.cache, &self.ahead),
+                Some(extent) => {
+                    self.ahead.goes_on(extent.meta().id, self.extents.get(n + 1));
+                    extent.cursor(&self.cache, &self.ahead)
+                }
                 None => return Ok(()),
             },
         };
@@ -123,30 +126,4 @@ impl Cursor for LevelCursor {
 }
 
 #[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-    use crate::extent::tests::{check_cursor, entries, sim_store, write_extent};
-
-    proptest! {
-        #[test]
-        fn a_level_is_a_sorted_list(
-            list in entries(0..120),
-            cut in 1usize..8,
-            key in prop::collection::vec(0u8..4, 0..4),
-            seq in 0u64..12,
-        ) {
-            let (_, store) = sim_store();
-            let keys: Vec<_> = list.chunk_by(|a, b| a.key == b.key).collect();
-            let extents: Vec<_> = keys
-                .chunks(cut)
-                .enumerate()
-                .map(|(n, keys)| write_extent(&store, n as u64, &keys.concat()))
-                .collect();
-            let cache = Arc::new(BlockCache::new(1 << 20));
-            let mut cursor = LevelCursor::new(extents.into(), cache, ReadAhead::for_user());
-            check_cursor(&mut cursor, &list, &key, seq);
-        }
-    }
-}
+mod tests;

@@ -9,6 +9,7 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::FileExt;
 
+use parking_lot::Mutex;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
 
@@ -20,6 +21,15 @@ const BLOCK: usize = 4096;
 /// are several times as long.
 const MOST: usize = 512 * 1024;
 
+/// From here on memory is taken that somebody had before: to make it takes as long as to fill it.
+const LARGE: usize = 64 * 1024;
+
+/// The most pieces of large memory that are kept for whoever comes next: as many as there are
+/// threads that read or write much at a time.
+const MOST_SPARE: usize = 4;
+
+static SPARE: Mutex<Vec<Vec<u8>>> = Mutex::new(Vec::new());
+
 /// Memory that begins at a multiple of a block.
 struct Aligned {
     bytes: Vec<u8>,
@@ -27,9 +37,12 @@ struct Aligned {
 }
 
 impl Aligned {
-    /// Zeros.
+    /// Room for `len` bytes, [`MOST`] at most, with anything in it.
     fn new(len: usize) -> Aligned {
-        let bytes = vec![0; len + BLOCK - 1];
+        debug_assert!(len <= MOST, "{len} bytes go to the device at once");
+        let spare = if len < LARGE { None } else { SPARE.lock().pop() };
+        let room = if len < LARGE { len } else { MOST };
+        let bytes = spare.unwrap_or_else(|| vec![0; room + BLOCK - 1]);
         let start = bytes.as_ptr().align_offset(BLOCK);
         debug_assert!(start < BLOCK, "there is a multiple in every block of bytes");
         Aligned { bytes, start }
@@ -37,6 +50,17 @@ impl Aligned {
 
     fn after(&mut self, at: usize) -> &mut [u8] {
         &mut self.bytes[self.start + at..]
+    }
+}
+
+impl Drop for Aligned {
+    fn drop(&mut self) {
+        if self.bytes.len() >= LARGE + BLOCK {
+            let mut spare = SPARE.lock();
+            if spare.len() < MOST_SPARE {
+                spare.push(std::mem::take(&mut self.bytes));
+            }
+        }
     }
 }
 
@@ -66,13 +90,41 @@ pub(super) fn is_refusal(error: &io::Error) -> bool {
 
 /// Reads at most `buffer.len()` bytes at `offset`; 0 means the end of the file.
 pub(super) fn read_at(file: &fs::File, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-    let wanted = up_to_border(offset, buffer.len());
+    read_at_once(file, buffer.len(), offset, |found| buffer[..found.len()].copy_from_slice(found))
+}
+
+/// Reads `len` bytes at `offset` into memory that nobody has filled before.
+///
+/// # Errors
+///
+/// `UnexpectedEof` where the file ends before them; or an I/O error.
+pub(super) fn read_vec(file: &fs::File, offset: u64, len: usize) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(len);
+    while bytes.len() < len {
+        let (left, at) = (len - bytes.len(), offset + bytes.len() as u64);
+        match read_at_once(file, left, at, |found| bytes.extend_from_slice(found)) {
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
+            Err(e) if e.kind() != io::ErrorKind::Interrupted => return Err(e),
+            Ok(_) | Err(_) => {}
+        }
+    }
+    Ok(bytes)
+}
+
+/// Gives `take` at most `len` bytes at `offset`: how many there were.
+fn read_at_once(
+    file: &fs::File,
+    len: usize,
+    offset: u64,
+    take: impl FnOnce(&[u8]),
+) -> io::Result<usize> {
+    let wanted = up_to_border(offset, len);
     let (start, len) = hull(offset, wanted);
     let mut blocks = Aligned::new(len);
     let found = file.read_at(&mut blocks.after(0)[..len], start)?;
     let before = (offset - start) as usize;
     let n = found.saturating_sub(before).min(wanted);
-    buffer[..n].copy_from_slice(&blocks.after(before)[..n]);
+    take(&blocks.after(before)[..n]);
     Ok(n)
 }
 
@@ -82,18 +134,23 @@ fn up_to_border(offset: u64, len: usize) -> usize {
 }
 
 /// Writes all of `bytes` at `offset`. Nobody else writes to the blocks that they begin and end in
-/// meanwhile.
-pub(super) fn write_all_at(file: &fs::File, bytes: &[u8], offset: u64) -> io::Result<()> {
+/// meanwhile. What is behind them in the last block is kept, or becomes zeros.
+pub(super) fn write_all_at(
+    file: &fs::File,
+    bytes: &[u8],
+    offset: u64,
+    keeps_rest: bool,
+) -> io::Result<()> {
     let (mut rest, mut at) = (bytes, offset);
     while !rest.is_empty() {
         let (now, later) = rest.split_at(up_to_border(at, rest.len()));
-        write_at_once(file, now, at)?;
+        write_at_once(file, now, at, keeps_rest)?;
         (rest, at) = (later, at + now.len() as u64);
     }
     Ok(())
 }
 
-fn write_at_once(file: &fs::File, bytes: &[u8], offset: u64) -> io::Result<()> {
+fn write_at_once(file: &fs::File, bytes: &[u8], offset: u64, keeps_rest: bool) -> io::Result<()> {
     let (start, len) = hull(offset, bytes.len());
     let before = (offset - start) as usize;
     let mut blocks = Aligned::new(len);
@@ -101,7 +158,9 @@ fn write_at_once(file: &fs::File, bytes: &[u8], offset: u64) -> io::Result<()> {
     if before > 0 {
         fill(file, &mut blocks.after(0)[..BLOCK], start)?;
     }
-    if before + bytes.len() < len && (last > 0 || before == 0) {
+    if !keeps_rest {
+        blocks.after(before + bytes.len())[..len - before - bytes.len()].fill(0);
+    } else if before + bytes.len() < len && (last > 0 || before == 0) {
         fill(file, &mut blocks.after(last)[..BLOCK], start + last as u64)?;
     }
     blocks.after(before)[..bytes.len()].copy_from_slice(bytes);
@@ -110,6 +169,7 @@ fn write_at_once(file: &fs::File, bytes: &[u8], offset: u64) -> io::Result<()> {
 
 /// Reads what there is of a block; zeros where the file has ended.
 fn fill(file: &fs::File, block: &mut [u8], offset: u64) -> io::Result<()> {
+    block.fill(0);
     loop {
         match file.read_at(block, offset) {
             Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
@@ -154,9 +214,16 @@ mod tests {
                 let mut found = vec![0; bytes.len()];
                 file.read_exact_at(&mut found, offset).unwrap();
                 assert!(found == bytes, "at {offset}");
+                assert!(file.read_vec(offset, bytes.len()).unwrap() == bytes, "at {offset}");
                 let mut first = [0; 100];
                 file.read_exact_at(&mut first, 0).unwrap();
                 assert_eq!(first[..], bytes[..100], "what was before stays");
+                let end = offset + bytes.len() as u64;
+                let behind = end.next_multiple_of(BLOCK as u64);
+                file.write_all_at(&[7], behind).unwrap();
+                file.write_last_at(&bytes[5..], offset + 5).unwrap();
+                assert!(file.read_vec(offset, bytes.len()).unwrap() == bytes, "at {offset}");
+                assert_eq!(file.read_vec(behind, 1).unwrap(), [7], "a block further on");
             }
         }
     }
@@ -185,6 +252,13 @@ mod tests {
                     let there = want.get(*offset..).unwrap_or_default();
                     prop_assert_eq!(n, there.len().min(*len));
                     prop_assert_eq!(&found[..n], &there[..n]);
+                    match file.read_vec(*offset as u64, *len) {
+                        Ok(found) => prop_assert_eq!(&found[..], &there[..*len]),
+                        Err(e) => {
+                            prop_assert_eq!(e.kind(), io::ErrorKind::UnexpectedEof);
+                            prop_assert!(there.len() < *len);
+                        }
+                    }
                 }
                 prop_assert_eq!(&fs::read(&path).unwrap(), &want, "others see the same");
                 prop_assert!(!file.set_direct(false) && !file.is_direct());

@@ -33,6 +33,12 @@ pub(crate) trait File: Send + Sync + fmt::Debug {
     /// Writes all of `bytes` at `offset`, growing the file when needed.
     fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
 
+    /// The same, where nobody misses what is behind `bytes` up to the next multiple of 4096: it
+    /// need not be read to be kept.
+    fn write_last_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        self.write_all_at(bytes, offset)
+    }
+
     /// Makes all that was written durable, with the length of the file.
     fn sync(&self) -> io::Result<()>;
 
@@ -75,6 +81,13 @@ pub(crate) trait File: Send + Sync + fmt::Debug {
             }
         }
         Ok(())
+    }
+
+    /// The `len` bytes from `offset`, or fails with `UnexpectedEof`.
+    fn read_vec(&self, offset: u64, len: usize) -> io::Result<Vec<u8>> {
+        let mut bytes = vec![0; len];
+        self.read_exact_at(&mut bytes, offset)?;
+        Ok(bytes)
     }
 }
 

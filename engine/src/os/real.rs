@@ -42,8 +42,22 @@ impl File for RealFile {
         done.unwrap_or_else(|| self.file.read_at(buffer, offset))
     }
 
+    fn read_vec(&self, offset: u64, len: usize) -> io::Result<Vec<u8>> {
+        let through_cache = || {
+            let mut bytes = vec![0; len];
+            self.file.read_exact_at(&mut bytes, offset).map(|()| bytes)
+        };
+        let done = self.directly(|| direct::read_vec(&self.file, offset, len));
+        done.unwrap_or_else(through_cache)
+    }
+
     fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        let done = self.directly(|| direct::write_all_at(&self.file, bytes, offset));
+        let done = self.directly(|| direct::write_all_at(&self.file, bytes, offset, true));
+        done.unwrap_or_else(|| self.file.write_all_at(bytes, offset))
+    }
+
+    fn write_last_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
+        let done = self.directly(|| direct::write_all_at(&self.file, bytes, offset, false));
         done.unwrap_or_else(|| self.file.write_all_at(bytes, offset))
     }
 
@@ -141,9 +155,10 @@ mod tests {
     #[test]
     fn what_the_kernel_refuses_is_tried_through_the_cache() {
         type Access = fn(&RealFile) -> io::Result<()>;
-        let accesses: [Access; 2] = [
+        let accesses: [Access; 3] = [
             |file| file.read_at(&mut [0; 10], 1 << 63).map(drop),
             |file| file.write_all_at(b"nowhere", 1 << 63),
+            |file| file.write_last_at(b"nowhere", 1 << 63),
         ];
         for access in accesses {
             let file = RealFile { file: tempfile::tempfile().unwrap(), is_direct: false.into() };

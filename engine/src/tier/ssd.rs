@@ -20,6 +20,7 @@
 //!    full did not give to whoever had no promise.
 //! 5. The file of the greatest number is never removed, so no number is used again.
 
+mod behind;
 mod give_back;
 mod held;
 mod promise;
@@ -37,6 +38,9 @@ use super::space::FreeMap;
 use crate::error::{Damage, Error, ErrorKind, Result};
 use crate::os::{File, Files, OpenHow};
 
+use behind::Behind;
+
+pub(crate) use behind::Reading;
 pub(crate) use held::{EXTENT_BYTES, Held};
 pub(crate) use promise::Promise;
 
@@ -113,6 +117,9 @@ pub(crate) struct ExtentStore {
     held: Held,
     /// Files are to be read and written past the operating system's cache.
     wants_direct: AtomicBool,
+    /// What jobs are about to come to is read meanwhile.
+    reads_behind: AtomicBool,
+    behind: Behind,
     syncs: AtomicU64,
     /// What the heat of extents is measured by.
     read_clock: AtomicU64,
@@ -175,6 +182,8 @@ impl ExtentStore {
             reads: AtomicU64::new(0),
             held: Held::default(),
             wants_direct: AtomicBool::new(false),
+            reads_behind: AtomicBool::new(false),
+            behind: Behind::default(),
             syncs: AtomicU64::new(0),
             read_clock: AtomicU64::new(0),
             returned: AtomicU64::new(0),
@@ -308,8 +317,9 @@ impl ExtentStore {
         debug_assert_eq!(bytes.len(), at.len as usize, "an extent is written whole");
         let path = self.path(at.file);
         let file = self.file(at.file, &path)?;
+        // The rest of its last unit is nobody's.
         file.handle
-            .write_all_at(bytes, at.offset)
+            .write_last_at(bytes, at.offset)
             .map_err(|e| Error::io(&format!("write {} bytes to", bytes.len()), &path, e))?;
         file.dirty.store(true, Ordering::Release);
         self.bytes_written.fetch_add(bytes.len() as u64, Ordering::Relaxed);
@@ -366,20 +376,30 @@ impl ExtentStore {
                 format!("only {} in all", at.len),
             ));
         }
-        let path = self.path(at.file);
-        let file = self.file(at.file, &path)?;
-        let mut bytes = vec![0; len as usize];
-        match file.handle.read_exact_at(&mut bytes, at.offset + u64::from(offset)) {
-            Ok(()) => {}
+        let file = self.file(at.file, &self.path(at.file))?;
+        let found = file.handle.read_vec(at.offset + u64::from(offset), len as usize);
+        self.was_read(at, (offset, len), found)
+    }
+
+    /// Counts what was read, or says what kept it from being.
+    fn was_read(
+        &self,
+        at: &Location,
+        (offset, len): (u32, u32),
+        found: io::Result<Vec<u8>>,
+    ) -> Result<Vec<u8>> {
+        match found {
+            Ok(bytes) => {
+                self.reads.fetch_add(1, Ordering::Relaxed);
+                self.bytes_read.fetch_add(u64::from(len), Ordering::Relaxed);
+                Ok(bytes)
+            }
             Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => {
                 let got = "the end of the file".to_string();
-                return Err(self.damage(at, offset, "extent", format!("{len} bytes"), got));
+                Err(self.damage(at, offset, "extent", format!("{len} bytes"), got))
             }
-            Err(e) => return Err(Error::io("read", &path, e)),
+            Err(e) => Err(Error::io("read", &self.path(at.file), e)),
         }
-        self.reads.fetch_add(1, Ordering::Relaxed);
-        self.bytes_read.fetch_add(u64::from(len), Ordering::Relaxed);
-        Ok(bytes)
     }
 
     /// Gives the space of an extent back. Nobody reads or writes it any more, and no durable

@@ -222,5 +222,13 @@ fn run(
         seed: settings.seed,
         phases,
     };
-    isolated::run(settings, report, FIGURE, &cell)
+    // In memory, all of the data is, and its files may be too.
+    let fits = cell.records * (8 + cell.value as u64) <= cell.memory.all();
+    match fits {
+        true => isolated::run(settings, report, FIGURE, &cell),
+        false => {
+            let (system, memory) = (cell.system, cell.memory);
+            isolated::run_bounded(settings, report, FIGURE, (system, memory), &cell)
+        }
+    }
 }

@@ -16,7 +16,7 @@ fn pieces(ahead: &ReadAhead, index: &Index, blocks: impl Iterator<Item = usize>)
     let (mut read, gauge) = (Vec::new(), Arc::new(Gauge::default()));
     for n in blocks {
         let entry = &index.entries()[n];
-        let mut lanes = ahead.lanes(u64::MAX);
+        let mut lanes = ahead.lanes(u64::MAX, false);
         let lane = lanes.come_to(7, n, entry.len);
         if lane.read_ahead(entry.offset, entry.len).is_some() || !lane.is_walk() {
             continue;
@@ -64,7 +64,7 @@ fn a_walk_goes_on_behind_the_border() {
 #[test]
 fn what_is_cached_at_the_far_end_is_not_read() {
     let (index, user) = (index(200), ReadAhead::for_user());
-    let mut lanes = user.lanes(u64::MAX);
+    let mut lanes = user.lanes(u64::MAX, false);
     lanes.come_to(7, 10, BLOCK);
     let lane = lanes.come_to(7, 11, BLOCK);
     assert_eq!(lane.next_piece(&index, 11, |offset| offset >= 13 * BLOCK), (11 * BLOCK, 2 * BLOCK));
@@ -76,7 +76,7 @@ fn what_is_cached_at_the_far_end_is_not_read() {
 fn a_smaller_piece_is_tried_where_no_more_may_be_held() {
     let (index, user) = (index(200), ReadAhead::for_user());
     pieces(&user, &index, 0..30);
-    let mut lanes = user.lanes(u64::MAX);
+    let mut lanes = user.lanes(u64::MAX, false);
     let lane = lanes.come_to(7, 30, BLOCK);
     let mut lens = Vec::new();
     loop {
@@ -91,7 +91,7 @@ fn a_smaller_piece_is_tried_where_no_more_may_be_held() {
 #[test]
 fn walks_of_many_extents_do_not_grow_in_number() {
     let user = ReadAhead::for_user();
-    let mut lanes = user.lanes(u64::MAX);
+    let mut lanes = user.lanes(u64::MAX, false);
     for extent in 0..100 {
         lanes.come_to(extent, 3, BLOCK);
         lanes.come_to(extent, 4, BLOCK);
@@ -107,7 +107,7 @@ fn walk_many(ahead: &ReadAhead, job_ahead: u64) -> u64 {
     for extent in 0..40 {
         for n in 0..200 {
             let entry = &index.entries()[n];
-            let mut lanes = ahead.lanes(job_ahead);
+            let mut lanes = ahead.lanes(job_ahead, false);
             let lane = lanes.come_to(extent, n, entry.len);
             if lane.read_ahead(entry.offset, entry.len).is_none() {
                 let (offset, len) = lane.next_piece(&index, n, |_| false);

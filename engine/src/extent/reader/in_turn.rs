@@ -36,7 +36,7 @@ impl Extent {
             return self.load_in_turn(&parts.index, n, Some(cache), ahead).map(Arc::new);
         }
         self.heat.read(self.store.read_clock());
-        let mut lanes = ahead.lanes(self.store.memory().job_ahead());
+        let mut lanes = ahead.lanes(0, false);
         if let Some(block) = lanes.remembered(id, n) {
             return Ok(block);
         }
@@ -84,12 +84,49 @@ impl Extent {
         cache: Option<&BlockCache>,
         ahead: &ReadAhead,
     ) -> Result<Bytes> {
-        let entry = &index.entries()[n];
-        let mut lanes = ahead.lanes(self.store.memory().job_ahead());
+        let (entry, store) = (&index.entries()[n], &self.store);
+        let mut lanes = ahead.lanes(store.memory().job_ahead(), store.reads_behind());
         let lane = lanes.come_to(self.meta.id, n, entry.len);
-        match self.read_in_turn(index, n, cache, (lane, true)) {
-            Some(bytes) => Ok(bytes),
+        match self.read_in_turn(index, n, cache, (&mut *lane, true)) {
+            Some(bytes) => {
+                self.begin_next_piece(index, cache, lane);
+                Ok(bytes)
+            }
             None => self.load_bytes(entry.offset, entry.len).map(Bytes::from),
+        }
+    }
+
+    /// A job is about to come to the first block: has a piece be read, while others are too.
+    pub(crate) fn begin_walk(&self, cache: &BlockCache, ahead: &ReadAhead) {
+        let (store, parts) = (&self.store, self.parts.peek());
+        let Some(parts) = parts.filter(|_| store.reads_behind()) else { return };
+        let Some(first) = parts.index.entries().first() else { return };
+        let mut lanes = ahead.lanes(store.memory().job_ahead(), true);
+        let lane = lanes.come_to(self.meta.id, 0, first.len);
+        self.begin_piece(&parts.index, 0, Some(cache), lane);
+    }
+
+    /// Has a job's next piece be read meanwhile.
+    fn begin_next_piece(&self, index: &Index, cache: Option<&BlockCache>, lane: &mut Lane) {
+        let Some(end) = lane.ends_at().filter(|_| self.store.reads_behind()) else { return };
+        let n = index.entries().partition_point(|block| block.offset < end);
+        if n < index.entries().len() {
+            self.begin_piece(index, n, cache, lane);
+        } else if let Some(next) = lane.next()
+            && let Some(parts) = next.parts.peek()
+        {
+            next.begin_piece(&parts.index, 0, cache, lane);
+        }
+    }
+
+    /// Begins to read the piece that has block `n` and those behind it.
+    fn begin_piece(&self, index: &Index, n: usize, cache: Option<&BlockCache>, lane: &mut Lane) {
+        let (id, at) = (self.meta.id, &self.meta.location);
+        let is_cached = |offset| cache.is_some_and(|cache| cache.contains(id, offset));
+        let (offset, len) = lane.next_piece(index, n, is_cached);
+        let held = self.store.memory().jobs.hold(u64::from(len));
+        if let Some(reading) = self.store.begin_read(at, offset, len) {
+            lane.begin(id, reading, held);
         }
     }
 
@@ -107,6 +144,13 @@ impl Extent {
         let found = lane.read_ahead(entry.offset, entry.len);
         if found.is_some() || !lane.is_walk() {
             return found;
+        }
+        if let Some((reading, held)) = lane.begun(entry.offset, entry.len) {
+            let (offset, _) = reading.range();
+            if let Ok(bytes) = self.store.end_read(reading) {
+                lane.take(offset, bytes, held);
+                return lane.read_ahead(entry.offset, entry.len);
+            }
         }
         let (id, at) = (self.meta.id, &self.meta.location);
         let is_cached = |offset| cache.is_some_and(|cache| cache.contains(id, offset));
