@@ -246,17 +246,6 @@ impl Engine {
         (self.tables().iter().map(of).fold(0.0, f64::max) * 1000.0) as u64
     }
 
-    /// Links a spare zone to a stream that has none, so that no writer has to.
-    fn link_spare(&self) -> Result<bool> {
-        let Some(stream) = self.shared.committer.lacks_spare() else { return Ok(false) };
-        match self.shared.committer.make_spare(stream, 0) {
-            Ok(()) => Ok(true),
-            // The region is full: the jobs below make space.
-            Err(e) if e.kind() == ErrorKind::Full => Ok(false),
-            Err(e) => Err(e),
-        }
-    }
-
     /// The state of the region, as pacing sees it.
     pub(super) fn sight(&self) -> Sight {
         let zones = &self.shared.zones;

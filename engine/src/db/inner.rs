@@ -12,6 +12,7 @@ use parking_lot::Mutex;
 use super::background::Background;
 use super::compacting::spawn_worker;
 use super::open::threads_of;
+use super::spare::spawn_zone_keeper;
 use super::stats::OpenStats;
 use super::stock::Stocktaking;
 use super::streams::Streams;
@@ -165,6 +166,8 @@ pub(super) struct Inner {
     engine: Arc<Engine>,
     /// The background's own, then its workers.
     threads: Mutex<Vec<JoinHandle<()>>>,
+    /// Keeps zones ready, where that takes long.
+    zone_keeper: Mutex<Option<JoinHandle<()>>>,
     /// Given back at last.
     lock: Mutex<Option<DirectoryLock>>,
 }
@@ -188,8 +191,12 @@ impl Inner {
             threads.push(spawned.map_err(|e| no_thread(&e))?);
         }
         let (threads, lock) = (Mutex::new(threads), Mutex::new(Some(lock)));
-        let inner = Arc::new(Inner { engine, threads, lock });
+        let inner = Arc::new(Inner { engine, threads, zone_keeper: Mutex::default(), lock });
         inner.start_workers()?;
+        if inner.has_background() && inner.has_slow_links() {
+            let keeper = spawn_zone_keeper(&inner.engine).map_err(|e| no_thread(&e))?;
+            *inner.zone_keeper.lock() = Some(keeper);
+        }
         Ok(inner)
     }
 
@@ -238,7 +245,9 @@ impl Inner {
         engine.stop.store(true, Ordering::Release);
         engine.shared.bell.ring();
         engine.background.budget.ring();
-        for thread in std::mem::take(&mut *self.threads.lock()) {
+        engine.shared.zone_bell.ring();
+        let threads = std::mem::take(&mut *self.threads.lock());
+        for thread in threads.into_iter().chain(self.zone_keeper.lock().take()) {
             if thread.join().is_err() {
                 engine.stop_because("a background thread panicked");
             }

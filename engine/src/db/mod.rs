@@ -25,6 +25,7 @@ mod placing;
 mod pruning;
 mod rebuild;
 mod salvage;
+mod spare;
 mod stats;
 mod stock;
 mod streams;

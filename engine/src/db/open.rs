@@ -393,6 +393,7 @@ impl Opening<'_> {
             read_only: self.read_only,
             pace: Pace::default(),
             bell: Bell::default(),
+            zone_bell: Bell::default(),
             fork: ForkGuard::new(),
             locks: LockManager::new(),
             write_memory: WriteMemory::new(memory::of_writes(self.options.memory)),

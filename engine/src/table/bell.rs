@@ -1,4 +1,5 @@
-//! The bell that wakes the background: rung by writers now and then, and by whoever waits.
+//! The bells that wake the background, and who keeps zones ready: rung by writers now and then, and
+//! by whoever waits.
 //!
 //! Thread safety: any thread rings, one waits. A ring that nobody waits for is kept.
 
@@ -7,7 +8,7 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-/// Wakes the background.
+/// Wakes one thread.
 #[derive(Debug, Default)]
 pub(crate) struct Bell {
     rung: Mutex<bool>,
@@ -19,18 +20,16 @@ pub(crate) struct Bell {
 const RING_EVERY: u64 = 64 * 1024;
 
 impl Bell {
-    /// Wakes the background now.
+    /// Wakes it now.
     pub(crate) fn ring(&self) {
         *self.rung.lock() = true;
         self.changed.notify_one();
     }
 
-    /// Counts written bytes, and rings now and then.
-    pub(super) fn count(&self, bytes: u64) {
+    /// Counts written bytes; whether so many have come that it should be rung.
+    pub(super) fn is_due(&self, bytes: u64) -> bool {
         let before = self.written.fetch_add(bytes, Ordering::Relaxed);
-        if before / RING_EVERY != (before + bytes) / RING_EVERY {
-            self.ring();
-        }
+        before / RING_EVERY != (before + bytes) / RING_EVERY
     }
 
     /// Waits for a ring, or for `timeout`.

@@ -41,7 +41,10 @@ pub(crate) struct Shared {
     pub(crate) cache: Arc<BlockCache>,
     pub(crate) poison: Arc<Poison>,
     pub(crate) pace: Pace,
+    /// The background's.
     pub(crate) bell: Bell,
+    /// Of the thread that keeps zones ready.
+    pub(crate) zone_bell: Bell,
     pub(crate) fork: ForkGuard,
     /// Rows that transactions, and writes beside them, have locked.
     pub(crate) locks: Arc<LockManager>,
@@ -278,7 +281,7 @@ impl Shared {
         loop {
             match self.with_space(deadline, &commit) {
                 Ok(lsn) => {
-                    self.bell.count(bytes);
+                    self.wrote(bytes);
                     return Ok(Some(lsn));
                 }
                 Err(e) if e.is_table_gone() => self.wait_for_successors(batch)?,
@@ -306,9 +309,17 @@ impl Shared {
             self.pace.slow_down(bytes, deadline)?;
             let at_ticket = &mut |lsn| at_ticket(lsn);
             let pending = self.committer.enqueue_group(group, durability, at_ticket)?;
-            self.bell.count(bytes);
+            self.wrote(bytes);
             Ok(pending)
         })
+    }
+
+    /// Wakes now and then who keeps up with writers.
+    fn wrote(&self, bytes: u64) {
+        if self.bell.is_due(bytes) {
+            self.bell.ring();
+            self.zone_bell.ring();
+        }
     }
 
     /// Runs `attempt`; again, once there is space, for as long as the region is full.
