@@ -1,6 +1,6 @@
 //! Reads that are made meanwhile: threads of the store read what a job is about to come to, while
-//! it works on what it has. A job reads about as long as it computes, and a device that gets one
-//! read at a time does a fraction of what it can.
+//! it works on what it has. Else either the processor or the device has nothing to do, and the
+//! device never has more than one read.
 //!
 //! A store reads behind only if it was asked to: where jobs are stepped, everything happens in the
 //! order of their steps.

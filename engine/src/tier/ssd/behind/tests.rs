@@ -15,6 +15,15 @@ fn store(files: Arc<dyn Files>, directory: &Path) -> (Arc<ExtentStore>, Location
     (store, at)
 }
 
+/// The same on simulated files, reading behind.
+fn simulated() -> (Arc<ExtentStore>, Location) {
+    let files = SimFiles::new();
+    files.create_directory(Path::new("/db")).unwrap();
+    let (store, at) = store(files, Path::new("/db"));
+    store.go_behind();
+    (store, at)
+}
+
 #[test]
 fn what_is_read_behind_is_what_is_read() {
     for direct in [false, true] {
@@ -41,10 +50,7 @@ fn what_is_read_behind_is_what_is_read() {
 
 #[test]
 fn an_error_is_that_of_a_read() {
-    let files = SimFiles::new();
-    files.create_directory(Path::new("/db")).unwrap();
-    let (store, at) = store(files, Path::new("/db"));
-    store.go_behind();
+    let (store, at) = simulated();
     let beyond = Location { offset: 1 << 40, ..at };
     let behind = store.end_read(store.begin_read(&beyond, 0, 5).unwrap()).unwrap_err();
     let alone = store.read(&beyond, 0, 5).unwrap_err();
@@ -56,10 +62,7 @@ fn an_error_is_that_of_a_read() {
 
 #[test]
 fn what_nobody_waits_for_holds_no_store() {
-    let files = SimFiles::new();
-    files.create_directory(Path::new("/db")).unwrap();
-    let (store, at) = store(files, Path::new("/db"));
-    store.go_behind();
+    let (store, at) = simulated();
     let forgotten = store.begin_read(&at, 0, 100_000).unwrap();
     let file: Weak<ExtentFile> = Arc::downgrade(store.handles.read().values().next().unwrap());
     drop(forgotten);
