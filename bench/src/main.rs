@@ -197,7 +197,11 @@ fn main() -> Result<std::process::ExitCode> {
     anyhow::ensure!(arguments.files.is_empty(), "only compare takes files");
     let guard = guard::take(arguments.anyway)?;
     let dir = match &arguments.dir {
-        Some(dir) => tempfile::tempdir_in(dir)?,
+        Some(dir) => {
+            std::fs::create_dir_all(dir)
+                .with_context(|| format!("cannot make the directory {}", dir.display()))?;
+            tempfile::tempdir_in(dir)?
+        }
         None => tempfile::tempdir()?,
     };
     // A quick report is a glance at everything.

@@ -97,15 +97,20 @@ pub(crate) fn measure(settings: &Settings, report: &mut Report) -> Result<()> {
         let row = 8 + rows.row(&mut Random::new(settings.seed)).len() as u64;
         // A tenth more than eight times: rows differ in length.
         let records = load.records.unwrap_or(8 * memory.all() / row * 11 / 10);
+        let cell = |system| Cell { system, memory, rows, records, seed: settings.seed };
         for system in System::there(&SYSTEMS, settings, report) {
             if settings.wants(rows.name(), &system.name()) {
-                let cell = Cell { system, memory, rows, records, seed: settings.seed };
-                isolated::run_bounded(settings, report, FIGURE, (system, memory), &cell)?;
+                isolated::run_bounded(settings, report, FIGURE, (system, memory), &cell(system))?;
             }
         }
         let of = |report: &Report, kind: Kind| {
             report.median(rows.name(), kind.name(), "closed").unwrap_or(f64::NAN)
         };
+        // Here and not beside a store: it takes memory that the store was not given.
+        let ideal = ideal(&cell(SYSTEMS[0]))? as f64 / MIB;
+        for System { kind, .. } in SYSTEMS {
+            report.add(rows.name(), kind.name(), "of ideal", of(report, kind) / ideal, "×");
+        }
         let share = of(report, Kind::Terrace) / of(report, Kind::RocksDbZstd);
         report.add(rows.name(), Kind::Terrace.name(), "of rocksdb-zstd", share, "×");
     }
@@ -141,8 +146,6 @@ pub(crate) fn cell(text: &str, dir: &Path, report: &mut Report) -> Result<()> {
         let written = device.traffic()?.since(before).written;
         report.add(case, system, "device bytes", written as f64 / MIB, "MiB");
     }
-    let ideal = ideal(&cell)? as f64;
-    report.add(case, system, "of ideal", closed / ideal, "×");
     Ok(())
 }
 

@@ -4,6 +4,10 @@
 //! Beside it what reuse saves. Ranges of keys are **distinct** that only one input of a merge has:
 //! there extents stay as they are, and blocks are copied. Updates of a tenth of the key range, in
 //! evenly spread pieces, leave 90 % of what lies below them distinct, those of a hundredth 99 %.
+//! They are more than level 0 holds, and level 1 is no larger, so that each turn is merged with
+//! what lies below, as its authors' were.
+
+use std::time::Duration;
 
 use anyhow::Result;
 
@@ -33,57 +37,82 @@ const REUSE: [(Distribution, f64); 2] =
     [(Distribution::Distinct90, 2.99), (Distribution::Distinct99, 19.83)];
 
 /// With reuse, and without.
-const REUSERS: [System; 2] = [System::disk(Kind::Terrace), System::disk(Kind::TerraceAnew)];
+const REUSERS: [System; 2] = [System::disk(Kind::TerraceShallow), System::disk(Kind::TerraceAnew)];
+
+/// Their memory: a hundredth of what is loaded does not fit level 0.
+const SHALLOW: Memory = Memory { write: 2 << 20, cache: 6 << 20 };
 
 pub(crate) fn measure(settings: &Settings, report: &mut Report) -> Result<()> {
     let load = &settings.load;
     let (write, times): (u64, &[u64]) =
         if settings.quick { (2 << 20, &[2, 8]) } else { (8 << 20, &[1, 4, 16]) };
     let memory = load.memory(Memory { write, cache: write });
-    let value = load.value.unwrap_or(500);
-    let run = |report: &mut Report, system: System, times, distributions: &[Distribution]| {
-        let phase = |distribution: &Distribution| Phase {
-            case: case(times, *distribution),
-            workload: Workload::UPDATES,
-            distribution: *distribution,
-            threads: load.threads.unwrap_or(2),
-            rate: None,
-            until: End::Turnovers(if settings.quick { 1.0 } else { 3.0 }),
-        };
-        let mut phases: Vec<Phase> = distributions.iter().map(phase).collect();
-        phases.retain(|p| settings.wants(&p.case, &system.name()));
-        if phases.is_empty() {
-            return anyhow::Ok(());
-        }
-        let records = times * memory.write / (8 + value as u64);
-        let (durable, seed) = (false, settings.seed);
-        let cell = Cell { system, memory, records, value, durable, seed, phases };
-        isolated::run_bounded(settings, report, FIGURE, (system, memory), &cell)
-    };
-    // Larger than memory, which is twice level 0.
-    let most = times.last().copied().unwrap_or(0);
     let rounds = if settings.quick || settings.in_report { 1 } else { 2 };
+    let both = [Distribution::Uniform, Distribution::Zipfian];
+    let turnovers = End::Turnovers(if settings.quick { 1.0 } else { 3.0 });
     for _ in 0..rounds {
         for &times in times {
             for system in System::there(&SYSTEMS, settings, report) {
-                run(report, system, times, &[Distribution::Uniform, Distribution::Zipfian])?;
-            }
-        }
-        for (distribution, _) in REUSE {
-            for system in System::there(&REUSERS, settings, report) {
-                run(report, system, most, &[distribution])?;
+                let phases =
+                    both.map(|distribution| phase(settings, times, distribution, turnovers));
+                run(settings, report, (system, memory, times), phases.to_vec())?;
             }
         }
     }
     for &times in times {
-        for distribution in [Distribution::Uniform, Distribution::Zipfian] {
+        for distribution in both {
             of_rocksdb(report, &case(times, distribution));
         }
     }
-    for (distribution, paper) in REUSE {
-        of_no_reuse(report, &case(most, distribution), paper);
+    measure_reuse(settings, report)
+}
+
+fn measure_reuse(settings: &Settings, report: &mut Report) -> Result<()> {
+    // Where a hundredth fits level 0, nothing is merged.
+    let (times, reuse) = if settings.quick { (32, &REUSE[..1]) } else { (128, &REUSE[..]) };
+    let (seconds, rounds) = if settings.quick { (2, 1) } else { (15, 2) };
+    let millis = settings.load.time(Duration::from_secs(seconds)).as_millis() as u64;
+    for _ in 0..rounds {
+        for (distribution, _) in reuse {
+            for system in System::there(&REUSERS, settings, report) {
+                let phase = phase(settings, times, *distribution, End::Millis(millis));
+                run(settings, report, (system, SHALLOW, times), vec![phase])?;
+            }
+        }
+    }
+    for (distribution, paper) in reuse {
+        of_no_reuse(report, &case(times, *distribution), *paper);
     }
     Ok(())
+}
+
+fn phase(settings: &Settings, times: u64, distribution: Distribution, until: End) -> Phase {
+    Phase {
+        case: case(times, distribution),
+        workload: Workload::UPDATES,
+        distribution,
+        threads: settings.load.threads.unwrap_or(2),
+        rate: None,
+        until,
+    }
+}
+
+/// Those of the phases that are asked for, where so many times level 0 is loaded.
+fn run(
+    settings: &Settings,
+    report: &mut Report,
+    (system, memory, times): (System, Memory, u64),
+    mut phases: Vec<Phase>,
+) -> Result<()> {
+    phases.retain(|p| settings.wants(&p.case, &system.name()));
+    if phases.is_empty() {
+        return Ok(());
+    }
+    let value = settings.load.value.unwrap_or(500);
+    let records = times * memory.write / (8 + value as u64);
+    let (durable, seed) = (false, settings.seed);
+    let cell = Cell { system, memory, records, value, durable, seed, phases };
+    isolated::run_bounded(settings, report, FIGURE, (system, memory), &cell)
 }
 
 fn case(times: u64, distribution: Distribution) -> String {

@@ -86,7 +86,10 @@ pub(crate) enum Kind {
     TerraceEmulated,
     /// The same with a delay of 300 ns for each block of 256 bytes written.
     TerraceDelayed,
-    /// Terrace, its region in a file, that writes anew all that a merge touches.
+    /// Terrace, its region in a file, with a level 1 no larger than that: each turn of drains is
+    /// merged with what lies below.
+    TerraceShallow,
+    /// The same, that writes anew all that a merge touches.
     TerraceAnew,
     /// RocksDB with its documented defaults.
     RocksDb,
@@ -111,13 +114,26 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
+    /// Whether it is Terrace in some form.
+    fn is_terrace(self) -> bool {
+        matches!(
+            self,
+            Kind::Terrace
+                | Kind::TerraceEmulated
+                | Kind::TerraceDelayed
+                | Kind::TerraceShallow
+                | Kind::TerraceAnew
+        )
+    }
+
     /// The name in reports.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Kind::Terrace => "terrace-file",
             Kind::TerraceEmulated => "terrace-emulated",
             Kind::TerraceDelayed => "terrace-emu-300ns",
-            Kind::TerraceAnew => "terrace-file-anew",
+            Kind::TerraceShallow => "terrace-file-shallow",
+            Kind::TerraceAnew => "terrace-file-shallow-anew",
             Kind::RocksDb => "rocksdb",
             Kind::RocksDbTuned => "rocksdb-tuned",
             Kind::RocksDbZstd => "rocksdb-zstd",
@@ -134,9 +150,6 @@ impl Kind {
     /// Whether this build has it.
     pub(crate) fn is_built(self) -> bool {
         match self {
-            Kind::Terrace | Kind::TerraceEmulated | Kind::TerraceDelayed | Kind::TerraceAnew => {
-                true
-            }
             Kind::RocksDb
             | Kind::RocksDbTuned
             | Kind::RocksDbZstd
@@ -145,15 +158,14 @@ impl Kind {
             Kind::Fjall | Kind::FjallTuned => cfg!(feature = "peer-fjall"),
             Kind::Redb => cfg!(feature = "peer-redb"),
             Kind::Lmdb | Kind::LmdbTuned => cfg!(feature = "peer-lmdb"),
+            _ => self.is_terrace(),
         }
     }
 
     /// Opens a store in a directory of its own, a new one if there is none.
     pub(crate) fn open(self, dir: &Path, memory: Memory) -> Result<Box<dyn Store>> {
         match self {
-            Kind::Terrace | Kind::TerraceEmulated | Kind::TerraceDelayed | Kind::TerraceAnew => {
-                terrace::open(dir, memory, self)
-            }
+            kind if kind.is_terrace() => terrace::open(dir, memory, kind),
             #[cfg(feature = "peer-rocksdb")]
             Kind::RocksDb
             | Kind::RocksDbTuned

@@ -52,6 +52,9 @@ pub(super) fn database(
         options = options.mode(Mode::Emulated { delay }).pm_path(&region.0);
     }
     let mut rest = "default compression";
+    if matches!(kind, Kind::TerraceShallow | Kind::TerraceAnew) {
+        options = options.level1_size(memory.write);
+    }
     if kind == Kind::TerraceAnew {
         options = options.reuse(false);
         rest = "default compression, no reuse of extents and blocks";

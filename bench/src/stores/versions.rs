@@ -8,9 +8,6 @@ const LOCK: &str = include_str!("../../../Cargo.lock");
 /// A store's name and version.
 pub(crate) fn version(kind: Kind) -> String {
     match kind {
-        Kind::Terrace | Kind::TerraceEmulated | Kind::TerraceDelayed | Kind::TerraceAnew => {
-            format!("terrace {}, commit {}", env!("CARGO_PKG_VERSION"), crate::report::commit())
-        }
         Kind::RocksDb
         | Kind::RocksDbTuned
         | Kind::RocksDbZstd
@@ -28,6 +25,7 @@ pub(crate) fn version(kind: Kind) -> String {
                 locked("heed")
             )
         }
+        _ => format!("terrace {}, commit {}", env!("CARGO_PKG_VERSION"), crate::report::commit()),
     }
 }
 

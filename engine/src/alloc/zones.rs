@@ -475,6 +475,13 @@ impl ZonePool {
         (0..self.geometry().units).filter(dead).collect()
     }
 
+    /// The greatest LSN in any of `zones`.
+    pub(crate) fn greatest(&self, zones: &[u32]) -> u64 {
+        let state = self.state.lock();
+        let of = |zone: &u32| state.linked[*zone as usize].map_or(0, |linked| linked.greatest);
+        zones.iter().map(of).max().unwrap_or(0)
+    }
+
     /// Releases zones: each generation is raised on the media, in one persist for all, and only
     /// then are they free (invariant 3).
     ///

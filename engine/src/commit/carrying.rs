@@ -11,7 +11,7 @@ use super::keeper::Keeper;
 use super::publisher::{Publisher, Writer};
 use super::steps::{Step, reached};
 use crate::error::Result;
-use crate::os::sync::{MODELLED, Ordering};
+use crate::os::sync::{MODELLED, MutexGuard, Ordering};
 use crate::pm::{Dirty, Flushed};
 use crate::record::Lsn;
 
@@ -30,7 +30,7 @@ impl Publisher {
     /// In `file` mode: stores the floor, if it moved, so that it becomes durable with the run
     /// (invariant 2).
     pub(super) fn take_floor_along(&self, writer: &mut Writer) {
-        let mut keeper = self.keeper.lock();
+        let mut keeper = self.informed_keeper();
         let dirty = keeper.store(&self.region);
         if dirty.is_empty() {
             return;
@@ -52,6 +52,7 @@ impl Publisher {
         if !keeper.lags_by(FLOOR_EVERY) || self.is_on_its_way(&keeper) {
             return None;
         }
+        keeper.note_arrived(self.arrived.load(Ordering::Acquire));
         let dirty = keeper.store(&self.region);
         Some(Riding { dirty, number: keeper.number() })
     }
@@ -83,6 +84,32 @@ impl Publisher {
         self.keeper.lock().note_durable(durable, &tails);
     }
 
+    /// The keeper, who knows what has arrived.
+    fn informed_keeper(&self) -> MutexGuard<'_, Keeper> {
+        let mut keeper = self.keeper.lock();
+        keeper.note_arrived(self.arrived.load(Ordering::Acquire));
+        keeper
+    }
+
+    /// F on the media, as far as is known.
+    pub(super) fn floor_there(&self) -> Lsn {
+        self.informed_keeper().floor_there()
+    }
+
+    /// Has the floor on the media, with its words, let go of zones whose greatest LSN is
+    /// `greatest`; as a rule it has.
+    ///
+    /// # Errors
+    ///
+    /// As [`Publisher::settle`].
+    pub(super) fn let_go(&self, zones: &[u32], greatest: Lsn) -> Result<()> {
+        if !self.informed_keeper().lets_go(zones, greatest) {
+            let floor = self.write_floor()?;
+            debug_assert!(floor >= greatest, "zones above the floor stay");
+        }
+        Ok(())
+    }
+
     /// Writes the floor durably, if it moved or is on its way; returns F, which is on the media
     /// then. Commits go on meanwhile, and nobody is waited for who carries a floor.
     ///
@@ -91,7 +118,7 @@ impl Publisher {
     /// As [`Publisher::settle`].
     pub(super) fn write_floor(&self) -> Result<Lsn> {
         let (flushed, number, lsn) = {
-            let mut keeper = self.keeper.lock();
+            let mut keeper = self.informed_keeper();
             let is_on_its_way = self.is_on_its_way(&keeper);
             if is_on_its_way && keeper.lags() && self.region.is_persistent_memory() {
                 // Before the other slot is overwritten (invariant 3 of the keeper).

@@ -535,6 +535,11 @@ impl Committer {
         self.publisher.settle()
     }
 
+    /// F on the media, as far as is known.
+    pub(crate) fn floor_there(&self) -> Lsn {
+        self.publisher.floor_there()
+    }
+
     /// Whether everything committed is durable and the floor says so.
     pub(crate) fn is_settled(&self) -> bool {
         self.publisher.is_settled()
@@ -559,7 +564,7 @@ impl Committer {
         }
         let _spent = SpentOn::purpose(Purpose::Allocation);
         let _linking = self.linking.lock();
-        let _floor = self.publisher.write_floor()?;
+        self.publisher.let_go(zones, self.zones.greatest(zones))?;
         self.zones.release(zones).inspect_err(|e| self.stop(e))?;
         Ok(zones.len())
     }

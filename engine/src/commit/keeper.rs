@@ -15,6 +15,8 @@
 //! 3. On persistent memory the next floor is not stored while one is on its way: a slot is never
 //!    overwritten before the other one is on the media. (In a file a slot is a part of one sector,
 //!    so it is there as it was or as it will be.)
+//! 4. What it knows to be on the media is at most what is there: F there is no lower, and the words
+//!    there are those or later ones of the same streams.
 
 use smallvec::SmallVec;
 
@@ -48,9 +50,21 @@ pub(super) fn forget(tails: &mut Tails, streams: &[u32]) {
     }
 }
 
+/// A floor that was stored, with the words as they were then.
+#[derive(Clone, Debug)]
+struct Stored {
+    number: u64,
+    lsn: Lsn,
+    words: Tails,
+}
+
 /// The keeper of the floor.
 #[derive(Debug)]
 pub(super) struct Keeper {
+    /// Known to be on the media (invariant 4).
+    there: Stored,
+    /// The first one that was stored after it, if any.
+    coming: Option<Stored>,
     /// On the media, or on its way there.
     floor: Floor,
     /// The GIDX words there.
@@ -68,7 +82,9 @@ impl Keeper {
     pub(super) fn new(floor: Floor, tails: Tails, incarnation: u64) -> Keeper {
         let (durable, journal) = (floor.lsn, floor.journal);
         let (words, stored) = (tails.clone(), Few::new());
-        Keeper { floor, words, stored, durable, tails, incarnation, journal }
+        let there = Stored { number: floor.number, lsn: floor.lsn, words: tails.clone() };
+        let coming = None;
+        Keeper { there, coming, floor, words, stored, durable, tails, incarnation, journal }
     }
 
     /// Takes note of what is durable (invariant 1), unless more is known.
@@ -141,6 +157,9 @@ impl Keeper {
             None => Gidx::clear(region, stream as u32),
         }));
         self.words.clone_from(&self.tails);
+        if self.coming.is_none() {
+            self.coming = Some(self.last());
+        }
         self.stored = dirty.iter().map(Dirty::span).collect();
         dirty
     }
@@ -149,6 +168,35 @@ impl Keeper {
     /// the next floor, which has to be on the media before those zones are released.
     pub(super) fn forget(&mut self, streams: &[u32]) {
         forget(&mut self.tails, streams);
+    }
+
+    /// What was stored last.
+    fn last(&self) -> Stored {
+        Stored { number: self.floor.number, lsn: self.floor.lsn, words: self.words.clone() }
+    }
+
+    /// Takes note that the floor of a number has arrived, and those before it.
+    pub(super) fn note_arrived(&mut self, number: u64) {
+        if let Some(coming) = self.coming.take_if(|coming| coming.number <= number) {
+            self.there = coming;
+            if self.floor.number <= number {
+                self.there = self.last();
+            } else {
+                self.coming = Some(self.last());
+            }
+        }
+    }
+
+    /// F on the media, as far as is known.
+    pub(super) fn floor_there(&self) -> Lsn {
+        self.there.lsn
+    }
+
+    /// Whether the floor on the media, with its words, lets go of zones whose greatest LSN is
+    /// `greatest`.
+    pub(super) fn lets_go(&self, zones: &[u32], greatest: Lsn) -> bool {
+        let names = |tail: &Gidx| zones.contains(&tail.zone);
+        self.there.lsn >= greatest && !self.there.words.iter().flatten().any(names)
     }
 
     /// Whether the next floor's words name `zone`.

@@ -50,9 +50,10 @@ impl Committer {
     }
 
     /// The most units that a stream takes to have fewer switches: less as the region fills, so that
-    /// what is left lasts for all.
+    /// what is left lasts for all the streams that are in use.
     fn fair_share(&self) -> u32 {
-        let left = (self.zones.free() / 16).checked_ilog2().map_or(1, |log| 1 << log);
+        let shares = (4 * self.streams_used()).clamp(4, 16);
+        let left = (self.zones.free() / shares).checked_ilog2().map_or(1, |log| 1 << log);
         self.zones.geometry().usual_units().min(left)
     }
 
@@ -122,7 +123,7 @@ impl Committer {
     }
 
     /// Streams to be closed again: no table has them, and a group that was encoded for them came
-    /// late.
+    /// late, or it is the cleaner's, which copies go on in until somebody could use its zone.
     pub(crate) fn reopened_streams(&self) -> Vec<u32> {
         self.streams_that(|s| s.idle && (s.zone.is_some() || s.spare.is_some()))
     }

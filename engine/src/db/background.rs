@@ -169,10 +169,12 @@ impl Engine {
             || self.keep_up()?
             || self.drop_expired()?
             || self.place_loads()?
-            || (due && self.clean()?)
+            || (due && self.clean(false)?)
             || (due && now.level1 <= BEHIND && self.drain_oldest()?)
             || (!self.background.budget.has_workers() && self.compact_one()?)
             || (due && !self.is_far_behind(&now) && self.drain_oldest()?)
+            || (due && self.clean(true)?)
+            || self.release_dead(true)?
             || self.prune_needless()?
             || self.drain_runs()?
             || self.set.store().give_back()? > 0
@@ -202,7 +204,7 @@ impl Engine {
         }
         Ok(self.link_spare()?
             || self.assign_streams()?
-            || self.release_dead()?
+            || self.release_dead(self.shared.zones.lacks_wanted())?
             || self.freeze_large()
             || self.merge_some()?)
     }
@@ -311,8 +313,17 @@ impl Engine {
         pacing
     }
 
-    /// Releases zones in which nothing lives, once every reader that may look into them is gone.
-    fn release_dead(&self) -> Result<bool> {
+    /// Whether so many zones are worth a job by themselves, which takes syncs: they are a quarter
+    /// of what is free, or a 32nd of the region.
+    pub(super) fn are_many(&self, zones: &[u32]) -> bool {
+        let pool = &self.shared.zones;
+        let units = zones.iter().map(|zone| pool.units_of(*zone)).sum::<u32>();
+        4 * units >= pool.free() || 32 * units >= pool.geometry().units
+    }
+
+    /// Releases zones in which nothing lives, many or `all`, once every reader that may look into
+    /// them is gone.
+    fn release_dead(&self, all: bool) -> Result<bool> {
         self.transactions.prepared.let_go(&self.shared);
         let mut cooling = self.background.cooling.lock();
         if let Some((zones, cool)) = cooling.take() {
@@ -330,16 +341,11 @@ impl Engine {
             }
             return Ok(released > 0);
         }
-        if self.shared.zones.dead(self.shared.committer.durable()).is_empty() {
+        let eligible = self.eligible(all)?;
+        if eligible.is_empty() {
             return Ok(false);
         }
-        // Eligibility: recovery walks upward from the floor on the media, so what is above it
-        // must stay, dead or not.
-        let floor = match self.options.has(Planted::FreeBeforeCopy) {
-            true => self.shared.committer.durable(),
-            false => self.settle()?,
-        };
-        let dead = self.shared.committer.releasable(self.shared.zones.dead(floor));
+        let dead = self.shared.committer.releasable(eligible);
         if dead.is_empty() {
             return Ok(false);
         }
@@ -347,6 +353,24 @@ impl Engine {
         *cooling = Some((dead, Arc::clone(&cool)));
         defer(move || cool.store(true, Ordering::Release));
         Ok(true)
+    }
+
+    /// Dead zones that a power cut does without, many or `all`, or else none: recovery walks upward
+    /// from the floor on the media, so what is above it must stay, dead or not.
+    fn eligible(&self, all: bool) -> Result<Vec<u32>> {
+        let (zones, committer) = (&self.shared.zones, &self.shared.committer);
+        let durable = zones.dead(committer.durable());
+        if durable.is_empty() || !(all || self.are_many(&durable)) {
+            return Ok(Vec::new());
+        }
+        if self.options.has(Planted::FreeBeforeCopy) {
+            return Ok(durable);
+        }
+        // What dies is old, and jobs have moved the floor beyond it, as a rule.
+        match zones.dead(committer.floor_there()) {
+            there if there.is_empty() => Ok(zones.dead(self.settle()?)),
+            there => Ok(there),
+        }
     }
 
     /// Bytes at which a memtable is frozen: a sixteenth of the region.
@@ -421,7 +445,7 @@ impl Engine {
                 // Groups below the boundary are still being indexed.
                 continue;
             }
-            let floor = self.settle()?;
+            let floor = self.floor_from(oldest.boundary)?;
             let horizon = self.shared.snapshots.horizon();
             let keep = |seq, newer| kept_for(&horizon, floor, (seq, newer));
             let level0 = Arc::clone(&table.view().level0);
@@ -555,6 +579,9 @@ impl Engine {
             let settled = self.background.settled.lock();
             settled.is_none_or(|at| at.elapsed() >= IDLE)
         };
+        if has_time && self.close_reopened(true)? {
+            return Ok(true);
+        }
         let settles = has_time && !self.shared.committer.is_settled();
         if settles {
             self.settle()?;

@@ -30,8 +30,8 @@ struct Living<'a> {
 }
 
 impl Engine {
-    /// Cleans some zones that are mostly dead; whether there were any.
-    pub(super) fn clean(&self) -> Result<bool> {
+    /// Cleans some zones that are mostly dead, if there are many, or `any`; whether there were.
+    pub(super) fn clean(&self, any: bool) -> Result<bool> {
         let Some(stream) = self.shared.committer.cleaner() else { return Ok(false) };
         let zones = &self.shared.zones;
         // Eligibility: nothing is moved that a power cut could still undo.
@@ -39,7 +39,7 @@ impl Engine {
         let mut not_worth = self.background.not_worth_cleaning.lock();
         let mut candidates = zones.mostly_dead(durable, MOSTLY_DEAD);
         candidates.retain(|zone| not_worth.get(zone) != Some(&zones.live(*zone)));
-        if candidates.is_empty() {
+        if candidates.is_empty() || !(any || self.are_many(&candidates)) {
             return Ok(false);
         }
         let _guard = pin();

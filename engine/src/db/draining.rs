@@ -135,7 +135,8 @@ impl Engine {
     /// and runs fit the budget too.
     fn drain(&self, first: &TableCore, others: &[&TableCore]) -> Result<bool> {
         let from = self.background.last_drain.lock().unwrap_or_else(Instant::now);
-        let floor = self.settle()?;
+        // Merges have seen to it, as a rule.
+        let floor = self.floor_from(first.merged())?;
         #[cfg(any(test, feature = "testing"))]
         let _phase = crate::testing::InPhase::enter(crate::testing::Phase::Drain);
         let before = self.set.store().bytes_written();

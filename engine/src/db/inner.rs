@@ -151,6 +151,13 @@ impl Engine {
         }
     }
 
+    /// F on the media, if need be once it is written, where that is to be at least `lsn`, which is
+    /// visible.
+    pub(super) fn floor_from(&self, lsn: Lsn) -> Result<Lsn> {
+        let there = self.shared.committer.floor_there();
+        if there >= lsn { Ok(there) } else { self.settle() }
+    }
+
     /// Makes everything committed durable and writes the floor.
     pub(super) fn settle(&self) -> Result<Lsn> {
         self.shared.committer.settle()

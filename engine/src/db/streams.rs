@@ -73,15 +73,14 @@ impl Engine {
     /// Gives one busy table a stream, or takes one from a table that is idle or gone; whether
     /// there was anything to do.
     pub(super) fn assign_streams(&self) -> Result<bool> {
-        if let Some(stream) = self.shared.committer.reopened_streams().first() {
-            self.shared.committer.close_stream(*stream)?;
-            return Ok(true);
-        }
         let tuning = *self.streams.tuning.lock();
         let zones = &self.shared.zones;
         let is_pm = self.shared.region.is_persistent_memory();
         // The zones that streams are about to fill may be what divides the piece asked for.
         let asked_for = zones.lacks_wanted();
+        if self.close_reopened(asked_for)? {
+            return Ok(true);
+        }
         let most = if asked_for { 0 } else { most_streams(tuning, is_pm, zones.geometry().units) };
         let mut state = self.streams.state.lock();
         if most == 0 && state.own.is_empty() {
@@ -101,6 +100,17 @@ impl Engine {
                 Ok(false)
             }
         }
+    }
+
+    /// Closes a stream that no table has; the cleaner's too if `cleaner` says so, which is open
+    /// from one copy to the next else. Whether there was one.
+    pub(super) fn close_reopened(&self, cleaner: bool) -> Result<bool> {
+        let committer = &self.shared.committer;
+        let reopened = committer.reopened_streams();
+        let closes = |stream: &&u32| cleaner || committer.cleaner() != Some(**stream);
+        let Some(stream) = reopened.iter().find(closes) else { return Ok(false) };
+        committer.close_stream(*stream)?;
+        Ok(true)
     }
 
     fn carry_out_change(

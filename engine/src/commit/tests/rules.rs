@@ -242,6 +242,22 @@ fn busy_streams_take_larger_zones_and_closed_ones_begin_small_again() {
     pending.wait().unwrap();
 }
 
+/// What is left of a region that is nearly full is for those who write: one stream alone was given
+/// a sixteenth of it at most, which is one unit as a rule, and a link for each is a sync.
+#[test]
+fn a_stream_that_is_alone_takes_large_zones_of_what_is_left() {
+    let fixture = Fixture::of_units(true, 256);
+    let value = "x".repeat(30 << 10);
+    while fixture.zones.free() >= 20 {
+        let free = fixture.zones.free();
+        let batch = fixture.batch(&[("k", &value)]);
+        let pending = fixture.committer.enqueue(&batch, Relaxed).unwrap();
+        let taken = free - fixture.zones.free();
+        pending.wait().unwrap();
+        assert!(taken == 0 || free > 200 || taken == 4, "{taken} units of {free}");
+    }
+}
+
 #[test]
 fn one_sync_makes_everything_durable_that_was_finished() {
     let fixture = Fixture::new(false);
@@ -404,6 +420,27 @@ fn nothing_above_the_floor_is_moved_or_freed() {
     assert_eq!(pool.dead(floor), [0]);
     pool.add_live(0, 1);
     assert_eq!(pool.mostly_dead(floor, 2), [0]);
+}
+
+#[test]
+fn zones_go_with_one_sync_where_the_floor_is_beyond_them() {
+    let fixture = Fixture::new(false);
+    assert_eq!(fixture.zones_of_large(3, Relaxed), [0, 0, 1]);
+    let (committer, pool) = (&fixture.committer, &fixture.zones);
+    assert_eq!(committer.settle().unwrap(), 3);
+    // A later floor is on its way, in a run that nobody waits for.
+    fixture.commit(&[("k", "1")]);
+    committer.commit(&fixture.batch(&[("k", "2")]), Relaxed).unwrap();
+    assert_eq!((Floor::load(&fixture.region).unwrap().0.lsn, committer.floor_there()), (4, 3));
+    pool.sub_live(0, 2);
+    let dead = committer.releasable(pool.dead(committer.floor_there()));
+    assert_eq!(dead, [0]);
+    let syncs = || fixture.region.counts().on(Purpose::Allocation).syncs.load(Ordering::Relaxed);
+    let before = syncs();
+    committer.release(&dead).unwrap();
+    assert_eq!(syncs() - before, 1, "the floor is not written for it");
+    assert_eq!(fixture.recover(&first_incarnation()).unwrap().last, 5);
+    assert_eq!((committer.settle().unwrap(), committer.floor_there()), (5, 5));
 }
 
 #[test]
