@@ -126,6 +126,14 @@ impl Kind {
         )
     }
 
+    /// What it is loaded as: one that merges each turn would take very long for it.
+    pub(crate) fn loader(self) -> Kind {
+        match self {
+            Kind::TerraceShallow | Kind::TerraceAnew => Kind::Terrace,
+            other => other,
+        }
+    }
+
     /// The name in reports.
     pub(crate) fn name(self) -> &'static str {
         match self {

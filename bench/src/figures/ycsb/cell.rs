@@ -55,13 +55,19 @@ pub(crate) enum End {
 pub(crate) fn measure(text: &str, dir: &Path, report: &mut Report) -> Result<()> {
     let cell: Cell = isolated::read(text)?;
     let home = cell.system.home(dir)?;
-    let store = cell.system.open(&home, cell.memory, report)?;
+    let loader = System { kind: cell.system.kind.loader(), ..cell.system };
+    let mut store = loader.open(&home, cell.memory, report)?;
     let values = Values::new(cell.value);
     let mut random = Random::new(cell.seed);
     for n in 0..cell.records {
         store.put(&key(n), values.draw(&mut random), false)?;
     }
     store.rest()?;
+    if loader != cell.system {
+        drop(store);
+        store = cell.system.open(&home, cell.memory, report)?;
+        store.rest()?;
+    }
     let there = AtomicU64::new(cell.records);
     let device = Device::of(&home.path())?;
     for phase in &cell.phases {
