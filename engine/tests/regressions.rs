@@ -43,7 +43,8 @@ fn an_unsynced_edit_is_made_durable_before_zones_are_released_for_it() {
         let again = options(&cut, None).open(PATH).unwrap();
         assert_eq!(read_all(&again).unwrap().differs_from(&content), None, "killed at {n}");
     }
-    assert!(killed > 3, "{killed}");
+    // It writes no floor: that of the merge before is enough.
+    assert!(killed >= 3, "{killed}");
 }
 
 /// Bug: on persistent memory, a process killed between the store of a new stream and its fence, an

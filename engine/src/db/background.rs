@@ -341,11 +341,7 @@ impl Engine {
             }
             return Ok(released > 0);
         }
-        let eligible = self.eligible(all)?;
-        if eligible.is_empty() {
-            return Ok(false);
-        }
-        let dead = self.shared.committer.releasable(eligible);
+        let dead = self.releasable(all)?;
         if dead.is_empty() {
             return Ok(false);
         }
@@ -357,20 +353,23 @@ impl Engine {
 
     /// Dead zones that a power cut does without, many or `all`, or else none: recovery walks upward
     /// from the floor on the media, so what is above it must stay, dead or not.
-    fn eligible(&self, all: bool) -> Result<Vec<u32>> {
+    fn releasable(&self, all: bool) -> Result<Vec<u32>> {
         let (zones, committer) = (&self.shared.zones, &self.shared.committer);
         let durable = zones.dead(committer.durable());
         if durable.is_empty() || !(all || self.are_many(&durable)) {
             return Ok(Vec::new());
         }
         if self.options.has(Planted::FreeBeforeCopy) {
-            return Ok(durable);
+            return Ok(committer.releasable(durable));
         }
         // What dies is old, and jobs have moved the floor beyond it, as a rule.
-        match zones.dead(committer.floor_there()) {
-            there if there.is_empty() => Ok(zones.dead(self.settle()?)),
-            there => Ok(there),
+        let there = zones.dead(committer.floor_there());
+        let has_more = there.len() < durable.len();
+        let there = committer.releasable(there);
+        if has_more && there.is_empty() {
+            return Ok(committer.releasable(zones.dead(self.settle()?)));
         }
+        Ok(there)
     }
 
     /// Bytes at which a memtable is frozen: a sixteenth of the region.
@@ -573,6 +572,9 @@ impl Engine {
         if !rested {
             let visible = self.shared.committer.visible();
             *self.background.rested.lock() = Some((visible, Instant::now()));
+        }
+        if rested && self.background.books.lock().lay_down() {
+            self.set_pace(&self.sight());
         }
         self.balance_memory();
         let has_time = rested || self.options.stepped || {

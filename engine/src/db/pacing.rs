@@ -253,6 +253,12 @@ impl Books {
         self.turn.moved += bytes;
     }
 
+    /// Nobody writes, and nothing is left to do: a turn that stands half-way slows no writer.
+    /// Whether there was one.
+    pub(super) fn lay_down(&mut self) -> bool {
+        std::mem::take(&mut self.turn.begun)
+    }
+
     /// Bytes of key mass that drains move a second.
     pub(super) fn rate(&self) -> u64 {
         self.rate
