@@ -4,8 +4,8 @@
 //! Beside it what reuse saves. Ranges of keys are **distinct** that only one input of a merge has:
 //! there extents stay as they are, and blocks are copied. Updates of a tenth of the key range, in
 //! evenly spread pieces, leave 90 % of what lies below them distinct, those of a hundredth 99 %.
-//! They are more than level 0 holds, and level 1 is no larger, so that each turn is merged with
-//! what lies below, as its authors' were.
+//! They are more than level 0 holds, and level 1 is no larger, so that they come to be merged with
+//! what lies below.
 
 use std::time::Duration;
 
