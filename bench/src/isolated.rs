@@ -58,7 +58,9 @@ pub(crate) fn run_bounded<C: Serialize>(
         report.skipped(&format!("{}: it takes more than {mib} MiB of memory", system.name()));
         return Ok(());
     }
-    report.take_in(gathered(figure, &output)?);
+    let gathered = gathered(figure, &output)?;
+    report.bounded(&gathered, bytes >> 20);
+    report.take_in(gathered);
     Ok(())
 }
 

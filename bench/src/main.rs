@@ -86,6 +86,9 @@ struct Arguments {
     /// Under a minute, fewer cases and rounds.
     #[arg(long)]
     quick: bool,
+    /// Everything, which is what is done without `--quick`: a report takes most of an hour.
+    #[arg(long, conflicts_with = "quick")]
+    full: bool,
     /// JSON: a header object, then an object a row.
     #[arg(long)]
     json: bool,
@@ -135,6 +138,21 @@ impl Settings {
     /// Whether a case of a system is asked for.
     fn wants(&self, case: &str, system: &str) -> bool {
         self.only.as_ref().is_none_or(|only| format!("{case} {system}").contains(only.as_str()))
+    }
+
+    /// What there is time for: at a glance, in a report that has an hour for all figures, and in a
+    /// figure by itself.
+    fn pick<T>(&self, quick: T, in_report: T, whole: T) -> T {
+        match (self.quick, self.in_report) {
+            (true, _) => quick,
+            (false, true) => in_report,
+            (false, false) => whole,
+        }
+    }
+
+    /// Rounds of a figure of which a report has time for so many.
+    fn rounds_within(&self, in_report: u32) -> u32 {
+        if self.in_report { self.rounds.min(in_report) } else { self.rounds }
     }
 }
 

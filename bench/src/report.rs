@@ -199,6 +199,17 @@ impl Report {
         }
     }
 
+    /// Says of each case that was gathered that its process had no more memory than that.
+    pub(crate) fn bounded(&mut self, gathered: &Gathered, mib: u64) {
+        for (Key { case, system, .. }, _) in &gathered.rows {
+            self.say(json!({
+                "figure": self.figure, "case": case, "system": system, "metric": "bound",
+                "mib": mib,
+                "text": format!("{case}: at most {mib} MiB for the process and its files' cache"),
+            }));
+        }
+    }
+
     /// Says that a peer is not measured since this build is without it.
     pub(crate) fn not_built(&mut self, peer: &str) {
         self.skipped(&format!("{peer} is not built in; see `cargo xtask peers`"));

@@ -49,7 +49,7 @@ pub(crate) fn measure(settings: &Settings, report: &mut Report) -> Result<()> {
         report.skipped("syncs are not counted: strace is missing (apt-get install strace)");
         return Ok(());
     }
-    let puts = if settings.quick { 100 } else { 2000 };
+    let puts = settings.pick(100, 500, 2000);
     for system in System::there(&SYSTEMS, settings, report) {
         for threads in [1, 16] {
             let case = format!("{threads} clients, untimed");

@@ -60,7 +60,7 @@ pub(crate) fn measure(settings: &Settings, report: &mut Report) -> Result<()> {
         ..point("value bytes", *bytes)
     });
     let points: Vec<Point> = data.into_iter().chain(threads).chain(values).collect();
-    let rounds = if quick { 1 } else { settings.rounds.min(3) };
+    let rounds = if quick { 1 } else { settings.rounds_within(1).min(3) };
     for _ in 0..rounds {
         let systems = System::there(&SYSTEMS, settings, report);
         let most = if quick { 2 } else { systems.len() };
@@ -91,7 +91,7 @@ fn run(
     memory: Memory,
     point: &Point,
 ) -> Result<()> {
-    let millis = if settings.quick { 250 } else { 2000 };
+    let millis = settings.pick(250, 1000, 2000);
     let workloads = workloads(point.line).chars().filter_map(Workload::of);
     let phases = workloads.map(|workload| Phase {
         case: case(workload.name, point),

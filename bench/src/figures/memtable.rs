@@ -35,7 +35,7 @@ struct Share<'a, const N: usize> {
 }
 
 pub(crate) fn measure(settings: &Settings, report: &mut Report) -> Result<()> {
-    for round in 0..settings.rounds {
+    for round in 0..settings.rounds_within(1) {
         let seed = settings.seed + u64::from(round);
         sized::<8>(settings, report, seed, |random| random.next().to_be_bytes())?;
         // As text, the way many applications have their keys.
@@ -65,7 +65,7 @@ fn sized<const N: usize>(
     seed: u64,
     mut key: impl FnMut(&mut Random) -> [u8; N],
 ) -> Result<()> {
-    let count = if settings.quick { 200_000 } else { 5_000_000 };
+    let count = settings.pick(200_000, 1_000_000, 5_000_000);
     let mut random = Random::new(seed);
     let keys: Vec<[u8; N]> = (0..count).map(|_| key(&mut random)).collect();
     let record = (24 + N + VALUE).next_multiple_of(8);

@@ -104,7 +104,7 @@ pub(crate) fn measure(settings: &Settings, report: &mut Report) -> Result<()> {
     let dir = tempfile::tempdir_in(if shm.is_dir() { shm } else { &settings.dir })?;
     let delays = if settings.quick { &DELAYS[..1] } else { &DELAYS[..] };
     let mixes = MIXES.iter().filter(|mix| !settings.quick || mix.operations < WARM);
-    for round in 0..settings.rounds {
+    for round in 0..settings.rounds_within(1) {
         for delay in delays {
             for system in SYSTEMS {
                 let path = dir.path().join(format!("{round}-{delay}-{}", system.replace(' ', "-")));

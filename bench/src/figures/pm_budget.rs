@@ -67,9 +67,9 @@ struct Sample {
 }
 
 pub(crate) fn measure(settings: &Settings, report: &mut Report) -> Result<()> {
-    let (size, time) = if settings.quick { (32 << 20, 5) } else { (256 << 20, 60) };
+    let (size, time) = settings.pick((32 << 20, 5), (256 << 20, 20), (256 << 20, 60));
     let mut charts = Vec::new();
-    for round in 0..if settings.quick { 1 } else { settings.rounds } {
+    for round in 0..if settings.quick { 1 } else { settings.rounds_within(1) } {
         for load in LOADS {
             if !settings.wants(load.name, SYSTEM) {
                 continue;

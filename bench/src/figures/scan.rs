@@ -52,7 +52,7 @@ pub(crate) fn measure(settings: &Settings, report: &mut Report) -> Result<()> {
     };
     let (memory, value) = (load.memory(memory), load.value.unwrap_or(200));
     let eight_times = 8 * memory.all() / (8 + value as u64);
-    for _ in 0..settings.rounds {
+    for _ in 0..settings.rounds_within(1) {
         let systems = System::there(&SYSTEMS, settings, report);
         let most = if settings.quick { 4 } else { systems.len() };
         for system in systems.into_iter().take(most) {

@@ -91,7 +91,7 @@ struct Cell {
 
 pub(crate) fn measure(settings: &Settings, report: &mut Report) -> Result<()> {
     let load = &settings.load;
-    let write = if settings.quick { 2 << 20 } else { 32 << 20 };
+    let write = settings.pick(2 << 20, 16 << 20, 32 << 20);
     let memory = load.memory(Memory { write, cache: write });
     for rows in [Rows::Sysbench, Rows::Orders] {
         let row = 8 + rows.row(&mut Random::new(settings.seed)).len() as u64;

@@ -48,12 +48,9 @@ const TURNOVERS: u64 = 5;
 
 pub(crate) fn measure(settings: &Settings, report: &mut Report) -> Result<()> {
     let load = &settings.load;
-    let (memory, seconds) = match settings.quick {
-        true => (Memory { write: 4 << 20, cache: 8 << 20 }, 4),
-        // In the report all systems share the ten minutes that each has alone.
-        false if settings.in_report => (Memory { write: 32 << 20, cache: 64 << 20 }, 200),
-        false => (Memory { write: 32 << 20, cache: 64 << 20 }, 600),
-    };
+    let whole = Memory { write: 32 << 20, cache: 64 << 20 };
+    let quick = Memory { write: 4 << 20, cache: 8 << 20 };
+    let (memory, seconds) = settings.pick((quick, 4), (whole, 60), (whole, 600));
     let (memory, value) = (load.memory(memory), load.value.unwrap_or(4096));
     let records = load.records.unwrap_or(8 * memory.all() / value as u64);
     let is_whole = !settings.quick && !settings.in_report && load.seconds.is_none();

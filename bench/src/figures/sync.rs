@@ -25,7 +25,7 @@ pub(crate) fn measure(settings: &Settings, report: &mut Report) -> Result<()> {
     let buffered = OpenOptions::new().write(true).open(&path)?;
     let direct =
         OpenOptions::new().write(true).custom_flags(libc::O_DIRECT | libc::O_DSYNC).open(&path)?;
-    let time = Duration::from_millis(if settings.quick { 400 } else { 2000 });
+    let time = Duration::from_millis(settings.pick(400, 1000, 2000));
     let mut random = Random::new(settings.seed);
     for _ in 0..settings.rounds {
         for pages in [1, 2, 4, 17] {

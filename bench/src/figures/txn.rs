@@ -61,10 +61,11 @@ impl Phase {
 
 pub(crate) fn measure(settings: &Settings, report: &mut Report) -> Result<()> {
     let load = &settings.load;
-    let (rows, millis, threads): (u64, u64, &[u64]) = match settings.quick {
-        true => (10_000, 300, &[1, 16]),
-        false => (200_000, 1000, &[1, 2, 4, 8, 16]),
-    };
+    let (rows, millis, threads): (u64, u64, &[u64]) = settings.pick(
+        (10_000, 300, &[1, 16]),
+        (200_000, 500, &[1, 4, 16]),
+        (200_000, 1000, &[1, 2, 4, 8, 16]),
+    );
     let millis = load.time(Duration::from_millis(millis)).as_millis() as u64;
     for _ in 0..settings.rounds {
         for system in System::there(&SYSTEMS, settings, report) {

@@ -47,7 +47,7 @@ pub(crate) fn measure(settings: &Settings, report: &mut Report) -> Result<()> {
     let (write, times): (u64, &[u64]) =
         if settings.quick { (2 << 20, &[2, 8]) } else { (8 << 20, &[1, 4, 16]) };
     let memory = load.memory(Memory { write, cache: write });
-    let rounds = if settings.quick || settings.in_report { 1 } else { 2 };
+    let rounds = settings.pick(1, 1, 2);
     let both = [Distribution::Uniform, Distribution::Zipfian];
     let turnovers = End::Turnovers(if settings.quick { 1.0 } else { 3.0 });
     for _ in 0..rounds {
@@ -69,8 +69,8 @@ pub(crate) fn measure(settings: &Settings, report: &mut Report) -> Result<()> {
 
 fn measure_reuse(settings: &Settings, report: &mut Report) -> Result<()> {
     // Where a hundredth fits level 0, nothing is merged.
-    let (times, reuse) = if settings.quick { (16, &REUSE[..1]) } else { (128, &REUSE[..]) };
-    let seconds = if settings.quick { 2 } else { 15 };
+    let (times, reuse, seconds) =
+        settings.pick((16, &REUSE[..1], 2), (128, &REUSE[..1], 10), (128, &REUSE[..], 15));
     let millis = settings.load.time(Duration::from_secs(seconds)).as_millis() as u64;
     // One round: loading takes far longer than what is measured.
     for (distribution, _) in reuse {

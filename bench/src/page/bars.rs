@@ -1,13 +1,17 @@
 //! The parts of a figure: bars by case and metric, and all rows as a table.
 
+use std::collections::BTreeSet;
 use std::fmt::{Result, Write as _};
+
+use serde_json::Value;
 
 use super::escape;
 use crate::report::{Row, number};
 
-/// A figure: what it is about, its bars, and its rows.
-pub(super) fn figure(page: &mut String, name: &str, rows: &[&Row]) -> Result {
+/// A figure: what it is about, under what bound and without what, its bars, and its rows.
+pub(super) fn figure(page: &mut String, name: &str, rows: &[&Row], others: &[Value]) -> Result {
     writeln!(page, "<h2 id=\"{0}\">{0}</h2><p class=legend>{1}</p>", escape(name), about(name))?;
+    remarks(page, name, others)?;
     let mut groups: Vec<(&str, &str)> = Vec::new();
     for row in rows.iter().filter(|row| is_drawn(name, row)) {
         if !groups.contains(&(row.case.as_str(), row.metric.as_str())) {
@@ -39,6 +43,27 @@ pub(super) fn figure(page: &mut String, name: &str, rows: &[&Row]) -> Result {
         )?;
     }
     writeln!(page, "</table></div></details>")
+}
+
+/// What memory was bounded to, and what is missing.
+fn remarks(page: &mut String, figure: &str, others: &[Value]) -> Result {
+    let said = |metric: &'static str| {
+        others.iter().filter(move |o| o["figure"] == figure && o["metric"] == metric)
+    };
+    let bounds: BTreeSet<u64> = said("bound").filter_map(|o| o["mib"].as_u64()).collect();
+    if !bounds.is_empty() {
+        let bounds: Vec<String> = bounds.iter().map(u64::to_string).collect();
+        writeln!(
+            page,
+            "<p class=legend>Where data is larger than memory, the kernel held each process and \
+             the cache of its files to {} MiB together.</p>",
+            bounds.join(" or ")
+        )?;
+    }
+    for text in said("skipped").filter_map(|o| o["text"].as_str()) {
+        writeln!(page, "<p class=warn>Left out: {}.</p>", escape(text))?;
+    }
+    Ok(())
 }
 
 /// What a figure is about, in a sentence.

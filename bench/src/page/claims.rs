@@ -2,6 +2,8 @@
 
 mod disk;
 
+use serde_json::Value;
+
 use crate::report::Row;
 
 /// Peers with a log and levels of files.
@@ -213,6 +215,13 @@ const CLAIMS: &[Claim] = &[
         next: "",
     },
     Claim {
+        what: "Restart with the persistent index, one core and two, emulated",
+        against: "RocksDB replaying its log on tmpfs",
+        from: Least { figure: "restart", system: "terrace-index", metric: "of rocksdb on tmpfs" },
+        asked: AtLeast(20.0),
+        next: "",
+    },
+    Claim {
         what: "Restart, one core and two, warm and cold",
         against: "bare checksummed read + insert",
         from: Least { figure: "restart", system: "terrace-file", metric: "of bare" },
@@ -264,19 +273,50 @@ pub(super) struct Standing {
     /// None: not measured in this run.
     pub(super) measured: Option<f64>,
     pub(super) is_met: bool,
+    /// MiB that the process and the system's cache of its files had together, where that was seen
+    /// to.
+    pub(super) bound: Option<u64>,
     pub(super) next: &'static str,
 }
 
-/// How every claim stands after a run.
-pub(super) fn standings(rows: &[Row]) -> Vec<Standing> {
-    CLAIMS.iter().chain(disk::CLAIMS).map(|claim| standing(claim, rows)).collect()
+/// How every claim stands after a run, by its rows and by what else it said.
+pub(super) fn standings(rows: &[Row], others: &[Value]) -> Vec<Standing> {
+    CLAIMS.iter().chain(disk::CLAIMS).map(|claim| standing(claim, rows, others)).collect()
 }
 
-fn standing(claim: &Claim, rows: &[Row]) -> Standing {
-    // A quick run says so at the end of its cases.
-    let named = |row: &Row| row.case.split(" (").next().unwrap_or_default().to_string();
+/// A case without what a quick run says at its end.
+fn plain(case: &str) -> &str {
+    case.split(" (").next().unwrap_or_default()
+}
+
+impl From {
+    /// The figure, the case if it is one alone, and the system.
+    fn of(&self) -> (&'static str, Option<&'static str>, &'static str) {
+        match *self {
+            OneRow { figure, case, system, .. }
+            | OverBest { figure, case, system, .. }
+            | OverLeast { figure, case, system, .. } => (figure, Some(case), system),
+            Greatest { figure, system, .. } | Least { figure, system, .. } => {
+                (figure, None, system)
+            }
+        }
+    }
+
+    /// How many MiB the process had that measured it, if it was bounded.
+    fn bound(&self, others: &[Value]) -> Option<u64> {
+        let (figure, case, system) = self.of();
+        let is = |other: &&Value| {
+            let named = |field: &str| other[field].as_str().unwrap_or_default();
+            (named("metric"), named("figure"), named("system")) == ("bound", figure, system)
+                && case.is_none_or(|case| plain(named("case")) == case)
+        };
+        others.iter().find(is).and_then(|other| other["mib"].as_u64())
+    }
+}
+
+fn standing(claim: &Claim, rows: &[Row], others: &[Value]) -> Standing {
     let value = |figure: &str, case: &str, system: &str, metric: &str| {
-        let is = |row: &&Row| row.is(figure, &row.case, system, metric) && named(row) == case;
+        let is = |row: &&Row| row.is(figure, &row.case, system, metric) && plain(&row.case) == case;
         rows.iter().find(is).map(|row| row.value)
     };
     let all = |figure: &str, system: &str, metric: &str| -> Vec<f64> {
@@ -306,6 +346,37 @@ fn standing(claim: &Claim, rows: &[Row]) -> Standing {
         AtLeast(bar) => (format!("≥ {bar} ×"), measured.is_some_and(|m| m >= bar)),
         AtMost(bar) => (format!("≤ {bar}"), measured.is_some_and(|m| m <= bar)),
     };
+    let bound = claim.from.bound(others);
     let Claim { what, against, next, .. } = claim;
-    Standing { what, against, asked, measured, is_met, next }
+    Standing { what, against, asked, measured, is_met, bound, next }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn a_bound_is_that_of_the_case_that_a_claim_is_about() {
+        let bound = |case: &str, mib: u64| {
+            json!({"metric": "bound", "figure": "stalls", "system": "terrace-file",
+                "case": case, "mib": mib})
+        };
+        let others = [bound("reads", 76), bound("writes (quick: seconds)", 46)];
+        let (figure, system, metric) = ("stalls", "terrace-file", "throughput");
+        let one = OneRow { figure, case: "writes", system, metric };
+        assert_eq!(one.bound(&others), Some(46));
+        assert_eq!(one.bound(&others[..1]), None);
+        assert_eq!(Greatest { figure, system, metric }.bound(&others), Some(76));
+        assert_eq!(Greatest { figure: "scan", system, metric }.bound(&others), None);
+    }
+
+    #[test]
+    fn every_claim_is_about_a_figure_that_there_is() {
+        for claim in CLAIMS.iter().chain(disk::CLAIMS) {
+            let (figure, ..) = claim.from.of();
+            assert!(crate::FIGURES.iter().any(|(name, _)| *name == figure), "{}", claim.what);
+        }
+    }
 }

@@ -85,7 +85,7 @@ fn html(header: &Value, rows: &[Row], others: &[Value]) -> Result<String> {
     let mut page = String::new();
     page.push_str(HEAD);
     writeln!(page, "<main><h1>Terrace, measured</h1>")?;
-    answer(&mut page, header, &claims::standings(rows))?;
+    answer(&mut page, header, &claims::standings(rows, others))?;
     let mut figures: Vec<&str> = Vec::new();
     for row in rows {
         if !figures.contains(&row.figure.as_str()) {
@@ -94,7 +94,7 @@ fn html(header: &Value, rows: &[Row], others: &[Value]) -> Result<String> {
     }
     for figure in figures {
         let own: Vec<&Row> = rows.iter().filter(|row| row.figure == figure).collect();
-        bars::figure(&mut page, figure, &own)?;
+        bars::figure(&mut page, figure, &own, others)?;
         curves::figure(&mut page, figure, others)?;
     }
     writeln!(page, "<h2>How it was measured</h2><dl>")?;
@@ -106,9 +106,9 @@ fn html(header: &Value, rows: &[Row], others: &[Value]) -> Result<String> {
     writeln!(
         page,
         "</dl><p>Values are medians of the rounds; the thin line is their spread, the diamond what \
-         the source has. Rounds of all systems take turns. Raw rows: <code>report.json</code>, \
-         beside this page; <code>compare OLD NEW</code> says what changed between two of them.</p>\
-         </main>"
+         the source has. Rounds of all systems take turns; figures that take long have one here, \
+         and more by themselves. Raw rows: <code>report.json</code>, beside this page; \
+         <code>compare OLD NEW</code> says what changed between two of them.</p></main>"
     )?;
     Ok(page)
 }
@@ -148,9 +148,8 @@ fn answer(page: &mut String, header: &Value, standings: &[Standing]) -> std::fmt
     }
     writeln!(
         page,
-        "<div class=scroll><table class=answer><thead><tr><th>expected<th>against<th>asked\
-         <th>measured<th></tr>\
-         </thead><tbody>"
+        "<div class=scroll><table class=answer><thead><tr><th>expected<th>against<th>bound<th>asked\
+         <th>measured<th></tr></thead><tbody>"
     )?;
     for s in standings {
         let (class, verdict) = match (s.measured, s.is_met) {
@@ -160,12 +159,15 @@ fn answer(page: &mut String, header: &Value, standings: &[Standing]) -> std::fmt
         };
         let measured = s.measured.map_or("–".into(), number);
         let next = if class == "missed" { s.next } else { "" };
+        let bound = s.bound.map_or(String::new(), |mib| format!("{mib} MiB of memory"));
         writeln!(
             page,
-            "<tr class={class}><td>{}<td data-is=against>{}<td class=num data-is=asked>{}\
-             <td class=num data-is=measured>{measured}<td><b>{verdict}</b> {}</tr>",
+            "<tr class={class}><td>{}<td data-is=against>{}<td data-is=bound>{}\
+             <td class=num data-is=asked>{}<td class=num data-is=measured>{measured}\
+             <td><b>{verdict}</b> {}</tr>",
             escape(s.what),
             escape(s.against),
+            escape(&bound),
             escape(&s.asked),
             escape(next)
         )?;

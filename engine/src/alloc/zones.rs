@@ -364,6 +364,13 @@ impl ZonePool {
         self.state.lock().linked[zone as usize].map_or(0, |linked| linked.header.units)
     }
 
+    /// How many units linked zones have together.
+    pub(crate) fn units_in(&self, zones: impl IntoIterator<Item = u32>) -> u32 {
+        let state = self.state.lock();
+        let units = |zone: u32| state.linked[zone as usize].map_or(0, |it| it.header.units);
+        zones.into_iter().map(units).sum()
+    }
+
     /// The generation of a linked zone.
     pub(crate) fn generation(&self, zone: u32) -> u32 {
         self.generations[zone as usize].load(Ordering::Relaxed)

@@ -20,7 +20,7 @@ pub(crate) enum Side<'a> {
     /// Records, one after the other.
     Records(Box<dyn Cursor + 'a>),
     /// Extents.
-    Blocks(BlockWalk),
+    Blocks(Box<BlockWalk>),
 }
 
 impl<'a> Side<'a> {
@@ -40,7 +40,7 @@ impl<'a> Side<'a> {
         cache: &Arc<BlockCache>,
         reuse: bool,
     ) -> Side<'static> {
-        Side::Blocks(BlockWalk::new(extents, cache, reuse))
+        Side::Blocks(Box::new(BlockWalk::new(extents, cache, reuse)))
     }
 
     /// The extents of a merge that range tombstones come into, if there are any: the first key of

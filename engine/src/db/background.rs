@@ -1,6 +1,6 @@
-//! The background: freezes, merges, drains, and the release of zones, each job bounded, one after
-//! the other on one thread. Compactions run on it too, or on threads beside it: see
-//! `compacting.rs`.
+//! The background: which job is next. Freezes and merges are here; drains, cleaning and the release
+//! of zones have files of their own. Each job is bounded, one after the other on one thread.
+//! Compactions run on it too, or on threads beside it: see `compacting.rs`.
 //!
 //! Every job reads the state of its moment and is safe to be cut anywhere: what it changes on the
 //! media it changes by one journal edit.
@@ -17,13 +17,13 @@ use super::claims::Claims;
 use super::inner::Engine;
 use super::pacing::{Books, Pacing, Sight};
 use super::pruning::{Pruning, kept_for};
+use super::releasing::Batch;
 use crate::compaction::Reused;
 use crate::error::{Error, ErrorKind, Result};
 use crate::level0::{Level0, Superseded};
 use crate::levels::Version;
 use crate::memtable::{Index, Memtable};
 use crate::mvcc::{defer, drive, pin};
-use crate::options::Planted;
 use crate::pm::{Purpose, SpentOn};
 use crate::record::{LSN_MAX, Lsn, TableId};
 use crate::table::TableCore;
@@ -72,7 +72,7 @@ pub(super) struct Background {
     pub(super) zones_released: AtomicU64,
     pub(super) failures: AtomicU64,
     /// Dead zones, and the flag that is set once no reader from before is left.
-    cooling: Mutex<Option<(Vec<u32>, Arc<AtomicBool>)>>,
+    pub(super) cooling: Mutex<Option<(Vec<u32>, Arc<AtomicBool>)>>,
     /// Records that were superseded and let go of.
     pub(super) pruned_records: AtomicU64,
     /// Zones cleaned, and records moved out of them.
@@ -169,12 +169,12 @@ impl Engine {
             || self.keep_up()?
             || self.drop_expired()?
             || self.place_loads()?
-            || (due && self.clean(false)?)
+            || (due && self.clean(Batch::Large)?)
             || (due && now.level1 <= BEHIND && self.drain_oldest()?)
             || (!self.background.budget.has_workers() && self.compact_one()?)
             || (due && !self.is_far_behind(&now) && self.drain_oldest()?)
-            || (due && self.clean(true)?)
-            || self.release_dead(true)?
+            || (due && self.clean(Batch::Any)?)
+            || self.release_dead(Batch::Any)?
             || self.prune_needless()?
             || self.drain_runs()?
             || self.set.store().give_back()? > 0
@@ -198,13 +198,15 @@ impl Engine {
 
     /// What writers need most.
     fn keep_up(&self) -> Result<bool> {
-        if self.shared.zones.finds_wanted() {
+        let zones = &self.shared.zones;
+        if zones.finds_wanted() {
             // It need not be a drain that made that space: a stream gives up its zones, say.
             self.shared.pace.report(None);
         }
+        let batch = if zones.lacks_wanted() { Batch::Any } else { Batch::Large };
         Ok(self.link_spare()?
             || self.assign_streams()?
-            || self.release_dead(self.shared.zones.lacks_wanted())?
+            || self.release_dead(batch)?
             || self.freeze_large()
             || self.merge_some()?)
     }
@@ -311,65 +313,6 @@ impl Engine {
         self.shared.pace.set_delay(pacing.delay, pacing.reason.name());
         *self.background.pacing.lock() = pacing;
         pacing
-    }
-
-    /// Whether so many zones are worth a job by themselves, which takes syncs: they are a quarter
-    /// of what is free, or a 32nd of the region.
-    pub(super) fn are_many(&self, zones: &[u32]) -> bool {
-        let pool = &self.shared.zones;
-        let units = zones.iter().map(|zone| pool.units_of(*zone)).sum::<u32>();
-        4 * units >= pool.free() || 32 * units >= pool.geometry().units
-    }
-
-    /// Releases zones in which nothing lives, many or `all`, once every reader that may look into
-    /// them is gone.
-    fn release_dead(&self, all: bool) -> Result<bool> {
-        self.transactions.prepared.let_go(&self.shared);
-        let mut cooling = self.background.cooling.lock();
-        if let Some((zones, cool)) = cooling.take() {
-            if !cool.load(Ordering::Acquire) {
-                *cooling = Some((zones, cool));
-                return Ok(false);
-            }
-            let released = self.shared.committer.release(&zones)?;
-            self.transactions.prepared.released(&self.shared.zones, &zones);
-            self.background.zones_released.fetch_add(released as u64, Ordering::Relaxed);
-            self.shared.pace.report(None);
-            let oldest = self.shared.zones.oldest();
-            for table in self.tables() {
-                self.set.forget_drained_below(table.id(), oldest);
-            }
-            return Ok(released > 0);
-        }
-        let dead = self.releasable(all)?;
-        if dead.is_empty() {
-            return Ok(false);
-        }
-        let cool = Arc::new(AtomicBool::new(false));
-        *cooling = Some((dead, Arc::clone(&cool)));
-        defer(move || cool.store(true, Ordering::Release));
-        Ok(true)
-    }
-
-    /// Dead zones that a power cut does without, many or `all`, or else none: recovery walks upward
-    /// from the floor on the media, so what is above it must stay, dead or not.
-    fn releasable(&self, all: bool) -> Result<Vec<u32>> {
-        let (zones, committer) = (&self.shared.zones, &self.shared.committer);
-        let durable = zones.dead(committer.durable());
-        if durable.is_empty() || !(all || self.are_many(&durable)) {
-            return Ok(Vec::new());
-        }
-        if self.options.has(Planted::FreeBeforeCopy) {
-            return Ok(committer.releasable(durable));
-        }
-        // What dies is old, and jobs have moved the floor beyond it, as a rule.
-        let there = zones.dead(committer.floor_there());
-        let has_more = there.len() < durable.len();
-        let there = committer.releasable(there);
-        if has_more && there.is_empty() {
-            return Ok(committer.releasable(zones.dead(self.settle()?)));
-        }
-        Ok(there)
     }
 
     /// Bytes at which a memtable is frozen: a sixteenth of the region.

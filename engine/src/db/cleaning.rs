@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::inner::Engine;
+use super::releasing::Batch;
 use crate::commit::{Group, payloads_of};
 use crate::error::{ErrorKind, Result};
 use crate::memtable::{Record, records_in};
@@ -30,8 +31,8 @@ struct Living<'a> {
 }
 
 impl Engine {
-    /// Cleans some zones that are mostly dead, if there are many, or `any`; whether there were.
-    pub(super) fn clean(&self, any: bool) -> Result<bool> {
+    /// Cleans some zones that are mostly dead, if they are worth it; whether there were.
+    pub(super) fn clean(&self, batch: Batch) -> Result<bool> {
         let Some(stream) = self.shared.committer.cleaner() else { return Ok(false) };
         let zones = &self.shared.zones;
         // Eligibility: nothing is moved that a power cut could still undo.
@@ -39,7 +40,7 @@ impl Engine {
         let mut not_worth = self.background.not_worth_cleaning.lock();
         let mut candidates = zones.mostly_dead(durable, MOSTLY_DEAD);
         candidates.retain(|zone| not_worth.get(zone) != Some(&zones.live(*zone)));
-        if candidates.is_empty() || !(any || self.are_many(&candidates)) {
+        if !self.are_worth_it(&candidates, batch) {
             return Ok(false);
         }
         let _guard = pin();

@@ -24,6 +24,7 @@ mod pacing;
 mod placing;
 mod pruning;
 mod rebuild;
+mod releasing;
 mod salvage;
 mod spare;
 mod stats;

@@ -4,8 +4,9 @@
 //! reads pieces: of 64 KiB first, each twice as long as the one before, up to 1 MiB. Jobs read
 //! pieces of 1 MiB from the start, or shorter ones under a limit of memory: all that one side of a
 //! merge holds of what it has read ahead is bounded then. A piece ends with its extent, and before
-//! blocks that are cached. Where the store reads behind, a job's pieces are half as long, and with
-//! each one the next one is begun, of the extent that comes next as well.
+//! blocks that are cached. Where the store reads behind, pieces are at most half as long, and with
+//! each one of a job or of a user's long walk the next one is begun, of the extent that comes next
+//! as well.
 //!
 //! What is read ahead waits with the reader, not in the cache, so it takes nothing's place there.
 //! Of what a user comes to, the cache gets the first 512 KiB of a walk: short ranges may well be
@@ -23,7 +24,7 @@
 //! 2. Pieces are counted in the store, up to when the last block that shares their memory is gone.
 //! 3. A job has no more lanes than levels that it walks in, and lets go of a piece before it reads
 //!    the next one of that lane. One that comes meanwhile begins where it ends, or in the extent
-//!    that comes next, and is let go of with it if it is not come to.
+//!    that comes next, and is let go of with it if it is not come to; so is a user's.
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -80,6 +81,13 @@ impl AsRef<[u8]> for Held {
     }
 }
 
+/// The extents before and behind one.
+#[derive(Debug, Default)]
+struct Beside {
+    before: Option<Arc<Extent>>,
+    behind: Option<Arc<Extent>>,
+}
+
 /// A walk from block to block.
 #[derive(Debug)]
 pub(super) struct Lane {
@@ -95,8 +103,8 @@ pub(super) struct Lane {
     come: u64,
     piece: Option<Piece>,
     coming: Option<Coming>,
-    /// The extent that a job comes to behind this one.
-    next: Option<Arc<Extent>>,
+    /// The extents that it may come to from this one.
+    beside: Beside,
     remembered: VecDeque<(u64, usize, Arc<Block>)>,
 }
 
@@ -130,7 +138,7 @@ impl ReadAhead {
         // A chunk that begins before the border finds the walk behind it already.
         let Some(at) = lanes.iter().position(|lane| lane.extent == from) else { return };
         let mut lane = lanes.remove(at);
-        (lane.extent, lane.at, lane.piece, lane.next) = (to, None, None, None);
+        (lane.extent, lane.at, lane.piece, lane.beside) = (to, None, None, Beside::default());
         if lane.is_backward != is_backward {
             (lane.is_backward, lane.window) = (is_backward, 0);
         }
@@ -138,11 +146,15 @@ impl ReadAhead {
         lanes.push(lane);
     }
 
-    /// A job is in one extent, and comes to another behind it.
-    pub(crate) fn goes_on(&self, extent: u64, next: Option<&Arc<Extent>>) {
-        if self.is_job() {
-            let mut lanes = self.lanes(0, true);
-            lanes.of_extent(extent, None).next = next.map(Arc::clone);
+    /// The reader is in one extent of some, and comes to one beside it.
+    pub(crate) fn goes_on(&self, extents: &[Arc<Extent>], n: usize) {
+        let mut lanes = self.lanes(0, true);
+        let id = extents[n].meta().id;
+        // A user who has only just come may want no more than a block.
+        if self.is_job() || lanes.has(id) {
+            let neighbour = |n: Option<usize>| n.and_then(|n| extents.get(n)).map(Arc::clone);
+            let (before, behind) = (neighbour(n.checked_sub(1)), neighbour(n.checked_add(1)));
+            lanes.of_extent(id, None).beside = Beside { before, behind };
         }
     }
 
@@ -150,12 +162,10 @@ impl ReadAhead {
     /// each lane a piece, which has one block at least, and may be half as long again where that is
     /// the rest of its extent; or where the next one may come meanwhile, two of half the length.
     pub(super) fn lanes(&self, job_ahead: u64, may_come: bool) -> Lanes<'_> {
-        let each = |levels: usize| {
-            let bytes = (job_ahead / levels as u64).min(u64::from(MOST)) as u32;
-            if may_come { bytes / 2 } else { bytes }
-        };
+        let parts = if may_come { 2 } else { 1 };
+        let each = |levels: usize| (job_ahead / levels as u64).min(u64::from(MOST)) as u32 / parts;
         let (window, most) = (self.of_job.map(each), self.of_job.unwrap_or(LANES));
-        Lanes { window, most, lanes: self.lanes.lock() }
+        Lanes { window, longest: MOST / parts, most, lanes: self.lanes.lock() }
     }
 }
 
@@ -163,6 +173,8 @@ impl ReadAhead {
 pub(super) struct Lanes<'a> {
     /// The length of a job's pieces.
     window: Option<u32>,
+    /// The greatest length of a user's.
+    longest: u32,
     most: usize,
     lanes: MutexGuard<'a, Vec<Lane>>,
 }
@@ -176,14 +188,19 @@ impl Lanes<'_> {
 
     /// The reader comes to block `n`, of `len` bytes, of an extent.
     pub(super) fn come_to(&mut self, extent: u64, n: usize, len: u32) -> &mut Lane {
-        let window = self.window;
+        let (window, longest) = (self.window, self.longest);
         let lane = self.of_extent(extent, Some(n));
         lane.step_to(n, len);
+        lane.most = longest;
         if let Some(window) = window {
             lane.window = window.max(1);
             lane.most = lane.window;
         }
         lane
+    }
+
+    fn has(&self, extent: u64) -> bool {
+        self.lanes.iter().any(|lane| lane.extent == extent)
     }
 
     /// The lane that is in an extent, if need be a new one at block `at`.
@@ -216,7 +233,7 @@ impl Lane {
             come: 0,
             piece: None,
             coming: None,
-            next: None,
+            beside: Beside::default(),
             remembered: VecDeque::with_capacity(REMEMBERED),
         }
     }
@@ -302,15 +319,33 @@ impl Lane {
         (self.piece, self.coming) = (None, None);
     }
 
-    /// Where the piece ends, if the next one is not begun yet.
-    pub(super) fn ends_at(&self) -> Option<u32> {
+    /// Where in its extent the next piece begins, or ends for who goes backward, if that one is not
+    /// begun yet.
+    pub(super) fn edge(&self) -> Option<u32> {
         let piece = self.piece.as_ref().filter(|_| self.coming.is_none())?;
-        Some(piece.offset + piece.bytes.len() as u32)
+        let end = piece.offset + piece.bytes.len() as u32;
+        Some(if self.is_backward { piece.offset } else { end })
     }
 
-    /// The extent that comes behind this one.
+    /// The first block that the walk comes to beyond an edge, or in the whole of an extent.
+    pub(super) fn first_beyond(&self, edge: Option<u32>, index: &Index) -> Option<usize> {
+        let blocks = index.entries();
+        let before = |at: u32| blocks.partition_point(|block| block.offset < at);
+        match self.is_backward {
+            false => Some(edge.map_or(0, before)).filter(|n| *n < blocks.len()),
+            true => edge.map_or(blocks.len(), before).checked_sub(1),
+        }
+    }
+
+    /// The extent that comes next.
     pub(super) fn next(&self) -> Option<Arc<Extent>> {
-        self.next.clone()
+        let Beside { before, behind } = &self.beside;
+        if self.is_backward { before.clone() } else { behind.clone() }
+    }
+
+    /// Lets go of a piece that comes and does not have what is asked for.
+    pub(super) fn let_go_of_coming(&mut self) {
+        self.coming = None;
     }
 
     /// A piece of an extent is being read.

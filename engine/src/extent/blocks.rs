@@ -66,7 +66,7 @@ impl BlockWalk {
             return Ok(());
         };
         self.entered = Some(extent.parts()?.shared());
-        self.ahead.goes_on(extent.meta().id, self.extents.get(self.at + 1));
+        self.ahead.goes_on(&self.extents, self.at);
         // Blocks of an extent with one sequence number lack it, and what blocks with references
         // refer to has to be counted: they are not taken over as they are.
         if self.by_block && !extent.meta().one_seq && extent.values().is_empty() {
@@ -112,7 +112,7 @@ impl BlockWalk {
         let (extent, n) = (&self.extents[self.at], self.block);
         let Some(parts) = &self.entered else { return Ok(()) };
         let block = extent.block_in_turn(parts, n, &self.cache, &self.ahead)?;
-        let mut cursor = BlockCursor::new(block, Vec::new());
+        let mut cursor = BlockCursor::new(block);
         cursor.first().map_err(|_| extent.bad_entry(parts, n))?;
         self.open = Some(cursor);
         Ok(())

@@ -50,10 +50,12 @@ impl ExtentCursor {
         let mut in_block = match self.position.take() {
             Some((at, in_block)) if at == n => in_block,
             other => {
-                let buffer = other.map(|(_, in_block)| in_block.into_buffer());
                 let parts = self.parts()?;
                 let block = self.extent.block_in_turn(&parts, n, &self.cache, &self.ahead)?;
-                BlockCursor::new(block, buffer.unwrap_or_default())
+                match other {
+                    Some((_, in_block)) => in_block.in_other(block),
+                    None => BlockCursor::new(block),
+                }
             }
         };
         if place(&mut in_block).is_err() {

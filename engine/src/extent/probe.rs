@@ -91,7 +91,7 @@ pub(crate) fn block(bytes: &[u8]) -> bool {
 
 /// Walks a block both ways and looks for some of what is in it; whether all of it decodes.
 fn walk_block(block: Block) -> bool {
-    let mut cursor = BlockCursor::new(Arc::new(block), Vec::new());
+    let mut cursor = BlockCursor::new(Arc::new(block));
     let mut places: Vec<(Vec<u8>, Lsn)> = Vec::new();
     let mut stepped = cursor.first();
     while stepped.is_ok()

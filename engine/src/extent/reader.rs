@@ -288,7 +288,7 @@ impl Extent {
             return Ok(None);
         }
         let block = self.block(&parts, n, cache)?;
-        let mut cursor = BlockCursor::new(block, Vec::with_capacity(key.len()));
+        let mut cursor = BlockCursor::new(block);
         cursor.seek(key, at).map_err(|_| self.bad_entry(&parts, n))?;
         let Some(entry) = cursor.entry().filter(|e| e.key == key) else { return Ok(None) };
         let seq = one_seq.unwrap_or(entry.seq);

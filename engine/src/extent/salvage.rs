@@ -50,7 +50,7 @@ impl Extent {
                     continue;
                 }
             };
-            let mut cursor = BlockCursor::new(Arc::new(block), Vec::new());
+            let mut cursor = BlockCursor::new(Arc::new(block));
             let mut stepped = cursor.first();
             while stepped.is_ok()
                 && let Some(entry) = cursor.entry()

@@ -37,7 +37,7 @@ impl LevelCursor {
             Some((at, cursor)) if at == n => cursor,
             _ => match self.extents.get(n) {
                 Some(extent) => {
-                    self.ahead.goes_on(extent.meta().id, self.extents.get(n + 1));
+                    self.ahead.goes_on(&self.extents, n);
                     extent.cursor(&self.cache, &self.ahead)
                 }
                 None => return Ok(()),

@@ -173,6 +173,13 @@ impl Rows {
         }
     }
 
+    /// Drops all rows but the first `len`.
+    fn truncate(&mut self, len: usize) {
+        self.bytes.truncate(self.start(len));
+        self.ends.truncate(len);
+        while self.apart.pop_if(|(start, _)| *start >= self.bytes.len()).is_some() {}
+    }
+
     /// Leaves room for a value that lies apart.
     fn push_apart(&mut self, key: &[u8], apart: Apart) {
         self.bytes.extend_from_slice(key);
@@ -333,8 +340,7 @@ pub(crate) fn backward(
     place_last(&mut cursor, range)?;
     let ranges = view.range_tombstones();
     let mut rows = Rows::with_room(chunk);
-    let (mut key, mut value) = (Vec::new(), Vec::new());
-    let mut at_last: Option<Apart> = None;
+    let mut key = Vec::new();
     while let Some(entry) = cursor.entry() {
         if !range.above_lower(entry.key) {
             rows.exhausted = true;
@@ -345,21 +351,22 @@ pub(crate) fn backward(
         }
         key.clear();
         key.extend_from_slice(entry.key);
-        // Backwards the oldest version comes first: the last one that is seen counts.
-        let mut newest = None;
+        // Backwards the oldest version comes first: each newer one takes its place.
+        let (before, mut newest) = (rows.len(), 0);
         while let Some(entry) = cursor.entry().filter(|entry| entry.key == key.as_slice()) {
             if entry.seq <= at {
-                newest = Some((is_put(&entry), entry.seq));
-                value.clear();
-                value.extend_from_slice(entry.value);
-                at_last = apart(&cursor, &entry)?;
+                newest = entry.seq;
+                rows.truncate(before);
+                if is_put(&entry) {
+                    rows.add(entry.key, entry.value, apart(&cursor, &entry)?, chunk);
+                }
             }
             cursor.prev()?;
         }
-        if let Some((true, seq)) = newest {
+        if rows.len() > before {
             let over = ranges.as_ref().map_or(Ok(0), |ranges| ranges.newest_over(&key, at))?;
-            if over <= seq && seq > expired {
-                rows.add(&key, &value, at_last.take(), chunk);
+            if over > newest || newest <= expired {
+                rows.truncate(before);
             }
         }
     }

@@ -285,7 +285,7 @@ impl State {
     fn units_kept(&self, zones: &ZonePool) -> u32 {
         let kept: BTreeSet<u32> = self.named.values().filter_map(Named::zone).collect();
         let on_their_way = self.named.values().any(|named| matches!(named, Named::Busy(None)));
-        kept.into_iter().map(|zone| zones.units_of(zone)).sum::<u32>() + u32::from(on_their_way)
+        zones.units_in(kept) + u32::from(on_their_way)
     }
 }
 

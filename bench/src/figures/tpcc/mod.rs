@@ -58,15 +58,14 @@ struct Cell {
 
 pub(crate) fn measure(settings: &Settings, report: &mut Report) -> Result<()> {
     let load = &settings.load;
-    let (scale, millis) = match settings.quick {
-        true => (Scale { warehouses: 2, customers: 60, items: 1000 }, 800),
-        false => (Scale { warehouses: 4, customers: 3000, items: 100_000 }, 20_000),
-    };
+    let whole = Scale { warehouses: 4, customers: 3000, items: 100_000 };
+    let quick = Scale { warehouses: 2, customers: 60, items: 1000 };
+    let (scale, millis) = settings.pick((quick, 800), (whole, 10_000), (whole, 20_000));
     let memory = Memory { write: 64 << 20, cache: 64 << 20 };
     let threads = load.threads.unwrap_or(8);
     let Scale { warehouses, customers, items } = scale;
     let size = format!("{warehouses} warehouses of {customers} × 10 customers, {items} items");
-    for _ in 0..if settings.in_report { 1 } else { settings.rounds.min(3) } {
+    for _ in 0..settings.rounds_within(1).min(3) {
         let systems = System::there(&SYSTEMS, settings, report);
         let most = if settings.quick { 5 } else { systems.len() };
         for system in systems.into_iter().take(most) {

@@ -117,7 +117,7 @@ fn in_memory(
     };
     let sync = if durable { "durable" } else { "unsynced" };
     let threads = load.threads.unwrap_or(if durable { 16 } else { 2 });
-    let time = std::time::Duration::from_millis(if settings.quick { 400 } else { 2000 });
+    let time = std::time::Duration::from_millis(settings.pick(400, 700, 2000));
     let until = End::Millis(load.time(time).as_millis() as u64);
     let phase = |(workload, distribution): (Workload, Distribution)| {
         let mut rest = format!("in memory, {sync}");

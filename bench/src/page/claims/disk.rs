@@ -109,7 +109,7 @@ pub(super) const CLAIMS: &[Claim] = &[
         against: "upwards",
         from: Least { figure: "scan", system: "terrace-file", metric: "of up" },
         asked: AtLeast(0.9),
-        next: "",
+        next: "a cursor going down decodes a block's rows from the front",
     },
     Claim {
         what: "Ranges downwards, the fastest, file",
@@ -170,13 +170,6 @@ pub(super) const CLAIMS: &[Claim] = &[
         from: Greatest { figure: "space", system: "terrace-file", metric: "of ideal" },
         asked: AtMost(1.15),
         next: "extents of a column are not filled to the end, and the region counts",
-    },
-    Claim {
-        what: "Ranges down, file",
-        against: "ranges up",
-        from: Least { figure: "scan", system: "terrace-file", metric: "of up" },
-        asked: AtLeast(0.9),
-        next: "a cursor going down decodes a block's rows from the front",
     },
     Claim {
         what: "Transfers, 16 threads, file",

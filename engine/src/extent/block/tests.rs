@@ -21,7 +21,7 @@ fn encode(entries: &[Entry]) -> Vec<u8> {
 
 fn cursor(bytes: &[u8]) -> BlockCursor {
     let block = Block::decode(9, 0, Bytes::copy_from_slice(bytes)).unwrap();
-    BlockCursor::new(Arc::new(block), Vec::new())
+    BlockCursor::new(Arc::new(block))
 }
 
 fn forward(cursor: &mut BlockCursor) -> Vec<Entry> {
@@ -69,6 +69,26 @@ proptest! {
     }
 
     #[test]
+    fn may_turn_round_at_any_entry(
+        list in entries(1..60),
+        start in any::<prop::sample::Index>(),
+        steps in prop::collection::vec(any::<bool>(), 0..120),
+    ) {
+        let mut at = start.index(list.len());
+        let mut cursor = cursor(&encode(&list));
+        cursor.seek(&list[at].key, list[at].seq).unwrap();
+        for forward in steps {
+            let here = cursor.entry().map(Entry::from);
+            prop_assert_eq!(here.as_ref(), Some(&list[at]));
+            let next = if forward { at + 1 } else { at.wrapping_sub(1) };
+            if next < list.len() {
+                if forward { cursor.next().unwrap() } else { cursor.prev().unwrap() }
+                at = next;
+            }
+        }
+    }
+
+    #[test]
     fn no_bytes_make_it_panic(
         mut bytes in prop::collection::vec(any::<u8>(), 0..200),
         near in 0u32..40,
@@ -85,7 +105,7 @@ proptest! {
             bytes[..4].copy_from_slice(&sum.to_le_bytes());
         }
         if let Ok(block) = Block::decode(9, 0, Bytes::from(bytes)) {
-            let mut cursor = BlockCursor::new(Arc::new(block), Vec::new());
+            let mut cursor = BlockCursor::new(Arc::new(block));
             let steps =
                 [BlockCursor::first, BlockCursor::last, BlockCursor::next, BlockCursor::prev];
             for step in steps {
@@ -130,7 +150,7 @@ fn every_compression_comes_back_and_garbage_does_not() {
         builder.finish(9, compression, &mut out);
         sizes.push(out.len());
         let block = Arc::new(Block::decode(9, 0, Bytes::from(out.clone())).unwrap());
-        let mut cursor = BlockCursor::new(block, Vec::new());
+        let mut cursor = BlockCursor::new(block);
         cursor.seek(b"key 00123", 9).unwrap();
         assert_eq!(cursor.entry().unwrap().value, rows[123].1.as_bytes());
         // Garbage under a good checksum: wrong lengths, a wrong number, a damaged body.

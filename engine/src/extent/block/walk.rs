@@ -1,9 +1,13 @@
-//! The position in a block. It keeps one key buffer and allocates nothing per entry.
+//! The position in a block. It keeps its buffers and allocates nothing per entry.
+//!
+//! Entries only decode forwards. A walk down keeps what it decodes on the way from a restart, so
+//! that each entry is decoded once in either direction.
 //!
 //! Invariants, while the cursor is valid:
 //!
 //! 1. `at` is where the current entry starts, `key` is its whole key.
 //! 2. `restart` is the last restart at or before `at`.
+//! 3. `behind` is empty, or has all entries from `restart` up to the current one.
 
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -26,6 +30,18 @@ pub(in crate::extent) struct BlockCursor {
     restart: usize,
     key: Vec<u8>,
     entry: Option<RawEntry>,
+    behind: Vec<Behind>,
+    /// Their keys, one after the other.
+    behind_keys: Vec<u8>,
+}
+
+/// An entry before the current one.
+#[derive(Debug)]
+struct Behind {
+    at: usize,
+    entry: RawEntry,
+    /// Where its key begins in `behind_keys`.
+    key: usize,
 }
 
 /// The order of records: by key, then the newest first.
@@ -34,15 +50,15 @@ fn compare(a: (&[u8], Lsn), b: (&[u8], Lsn)) -> Ordering {
 }
 
 impl BlockCursor {
-    /// An invalid cursor; `key` is a buffer to use again.
-    pub(in crate::extent) fn new(block: Arc<Block>, mut key: Vec<u8>) -> BlockCursor {
-        key.clear();
-        BlockCursor { block, at: 0, restart: 0, key, entry: None }
+    /// An invalid cursor.
+    pub(in crate::extent) fn new(block: Arc<Block>) -> BlockCursor {
+        let (key, behind_keys) = (Vec::new(), Vec::new());
+        BlockCursor { block, at: 0, restart: 0, key, entry: None, behind: Vec::new(), behind_keys }
     }
 
-    /// Gives the key buffer back.
-    pub(in crate::extent) fn into_buffer(self) -> Vec<u8> {
-        self.key
+    /// An invalid cursor in another block, with the same buffers.
+    pub(in crate::extent) fn in_other(self, block: Arc<Block>) -> BlockCursor {
+        BlockCursor { block, entry: None, ..self }
     }
 
     pub(in crate::extent) fn block(&self) -> &Block {
@@ -71,6 +87,11 @@ impl BlockCursor {
     }
 
     pub(in crate::extent) fn next(&mut self) -> Step {
+        self.forget_behind();
+        self.advance()
+    }
+
+    fn advance(&mut self) -> Step {
         let Some(entry) = self.entry.take() else { return Ok(()) };
         let next = entry.value.end;
         if next == self.block.entries_end {
@@ -86,6 +107,13 @@ impl BlockCursor {
 
     pub(in crate::extent) fn prev(&mut self) -> Step {
         if self.entry.take().is_none() {
+            return Ok(());
+        }
+        if let Some(Behind { at, entry, key }) = self.behind.pop() {
+            self.key.clear();
+            self.key.extend_from_slice(&self.behind_keys[key..]);
+            self.behind_keys.truncate(key);
+            (self.at, self.entry) = (at, Some(entry));
             return Ok(());
         }
         let at = self.at;
@@ -146,20 +174,28 @@ impl BlockCursor {
     }
 
     fn enter_restart(&mut self, restart: usize) -> Step {
+        self.forget_behind();
         self.key.clear();
         self.entry = None;
         self.restart = restart;
         self.load(self.block.restart(restart).ok_or(BadEntry)?)
     }
 
-    /// From an entry before `end` to the last one before it.
+    /// From a restart before `end` to the last entry before it; those on the way stay behind.
     fn walk_to_last_before(&mut self, end: usize) -> Step {
-        while let Some(entry) = &self.entry
-            && entry.value.end < end
-        {
-            self.next()?;
+        debug_assert!(self.behind.is_empty(), "invariant 3: it begins at a restart");
+        while let Some(entry) = self.entry.as_ref().filter(|entry| entry.value.end < end) {
+            let (at, entry, key) = (self.at, entry.clone(), self.behind_keys.len());
+            self.behind_keys.extend_from_slice(&self.key);
+            self.behind.push(Behind { at, entry, key });
+            self.advance()?;
         }
         Ok(())
+    }
+
+    fn forget_behind(&mut self) {
+        self.behind.clear();
+        self.behind_keys.clear();
     }
 
     /// Makes the entry at `at` the current one; `key` holds its predecessor's.

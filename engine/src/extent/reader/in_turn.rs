@@ -36,7 +36,7 @@ impl Extent {
             return self.load_in_turn(&parts.index, n, Some(cache), ahead).map(Arc::new);
         }
         self.heat.read(self.store.read_clock());
-        let mut lanes = ahead.lanes(0, false);
+        let mut lanes = ahead.lanes(0, self.store.reads_behind());
         if let Some(block) = lanes.remembered(id, n) {
             return Ok(block);
         }
@@ -47,6 +47,10 @@ impl Extent {
             Some(block) => block,
             None => {
                 let read = self.read_in_turn(&parts.index, n, Some(cache), (lane, false));
+                if read.is_some() && !is_kept {
+                    let hold = |bytes| self.hold_ahead(bytes, cache);
+                    self.begin_next_piece(&parts.index, Some(cache), lane, hold);
+                }
                 let block = Arc::new(match read {
                     // In the cache it would hold all that was read with it.
                     Some(bytes) if is_kept => {
@@ -89,7 +93,8 @@ impl Extent {
         let lane = lanes.come_to(self.meta.id, n, entry.len);
         match self.read_in_turn(index, n, cache, (&mut *lane, true)) {
             Some(bytes) => {
-                self.begin_next_piece(index, cache, lane);
+                let hold = |bytes| Some(store.memory().jobs.hold(bytes));
+                self.begin_next_piece(index, cache, lane, hold);
                 Ok(bytes)
             }
             None => self.load_bytes(entry.offset, entry.len).map(Bytes::from),
@@ -103,31 +108,50 @@ impl Extent {
         let Some(first) = parts.index.entries().first() else { return };
         let mut lanes = ahead.lanes(store.memory().job_ahead(), true);
         let lane = lanes.come_to(self.meta.id, 0, first.len);
-        self.begin_piece(&parts.index, 0, Some(cache), lane);
+        let hold = |bytes| Some(store.memory().jobs.hold(bytes));
+        self.begin_piece((&parts.index, 0), Some(cache), lane, hold);
     }
 
-    /// Has a job's next piece be read meanwhile.
-    fn begin_next_piece(&self, index: &Index, cache: Option<&BlockCache>, lane: &mut Lane) {
-        let Some(end) = lane.ends_at().filter(|_| self.store.reads_behind()) else { return };
-        let n = index.entries().partition_point(|block| block.offset < end);
-        if n < index.entries().len() {
-            self.begin_piece(index, n, cache, lane);
+    /// Has the next piece be read meanwhile, if it may be held.
+    fn begin_next_piece(
+        &self,
+        index: &Index,
+        cache: Option<&BlockCache>,
+        lane: &mut Lane,
+        hold: impl Fn(u64) -> Option<Holding>,
+    ) {
+        let Some(edge) = lane.edge().filter(|_| self.store.reads_behind()) else { return };
+        if let Some(n) = lane.first_beyond(Some(edge), index) {
+            self.begin_piece((index, n), cache, lane, hold);
         } else if let Some(next) = lane.next()
             && let Some(parts) = next.parts.peek()
+            && let Some(n) = lane.first_beyond(None, &parts.index)
         {
-            next.begin_piece(&parts.index, 0, cache, lane);
+            next.begin_piece((&parts.index, n), cache, lane, hold);
         }
     }
 
-    /// Begins to read the piece that has block `n` and those behind it.
-    fn begin_piece(&self, index: &Index, n: usize, cache: Option<&BlockCache>, lane: &mut Lane) {
+    /// Begins to read the piece that has block `n` and those that the walk comes to then.
+    fn begin_piece(
+        &self,
+        (index, n): (&Index, usize),
+        cache: Option<&BlockCache>,
+        lane: &mut Lane,
+        hold: impl Fn(u64) -> Option<Holding>,
+    ) {
         let (id, at) = (self.meta.id, &self.meta.location);
         let is_cached = |offset| cache.is_some_and(|cache| cache.contains(id, offset));
         let (offset, len) = lane.next_piece(index, n, is_cached);
-        let held = self.store.memory().jobs.hold(u64::from(len));
-        if let Some(reading) = self.store.begin_read(at, offset, len) {
+        if let Some(held) = hold(u64::from(len))
+            && let Some(reading) = self.store.begin_read(at, offset, len)
+        {
             lane.begin(id, reading, held);
         }
+    }
+
+    /// Counts what is read ahead for a user, if it may be.
+    fn hold_ahead(&self, bytes: u64, cache: &BlockCache) -> Option<Holding> {
+        self.store.memory().ahead.hold_within(bytes, cache.capacity() / HELD_AHEAD)
     }
 
     /// The bytes of block `n`, from what was read ahead or from a piece that is read now; `None`
@@ -166,7 +190,8 @@ impl Extent {
                 if let Some(bytes) = below.filter(|b| check_seal(id, entry.offset, b).is_ok()) {
                     return Some(Bytes::from(bytes));
                 }
-                self.borrow(lane, piece, cache.capacity() / HELD_AHEAD)?
+                lane.let_go_of_coming();
+                self.borrow(lane, piece, cache)?
             }
         };
         lane.take(offset, self.store.read(at, offset, len).ok()?, held);
@@ -178,11 +203,11 @@ impl Extent {
         &self,
         lane: &mut Lane,
         piece: impl Fn(&Lane) -> (u32, u32),
-        most: u64,
+        cache: &BlockCache,
     ) -> Option<((u32, u32), Holding)> {
         loop {
             let (offset, len) = piece(lane);
-            if let Some(held) = self.store.memory().ahead.hold_within(u64::from(len), most) {
+            if let Some(held) = self.hold_ahead(u64::from(len), cache) {
                 return Some(((offset, len), held));
             }
             if !lane.narrow() {

@@ -92,10 +92,14 @@ impl File for WatchedFile {
 
 /// Three extents of some blocks each, with what is in them.
 fn three(files: Arc<dyn Files>) -> (Arc<ExtentStore>, Vec<Arc<Extent>>, Vec<Entry>) {
+    several(files, 3)
+}
+
+fn several(files: Arc<dyn Files>, count: u32) -> (Arc<ExtentStore>, Vec<Arc<Extent>>, Vec<Entry>) {
     files.create_directory(Path::new("/db")).unwrap();
     let store = ExtentStore::open(files, Path::new("/db"), &[], false).unwrap();
     let (mut all, mut extents) = (Vec::new(), Vec::new());
-    for id in 0..3u32 {
+    for id in 0..count {
         let mut builder = ExtentBuilder::new(u64::from(id), Format::new(Compression::None));
         for n in 0..150 {
             let entry = Entry::put(&(1000 * id + n).to_be_bytes(), 9, &[n as u8; 1500]);
@@ -154,6 +158,46 @@ fn a_job_reads_its_first_piece_itself_and_no_other() {
         let itself = reads.iter().filter(|(thread, _)| *thread == own).count();
         // Who begins a walk before it comes to it reads nothing itself.
         assert_eq!(itself, usize::from(!by_cursor), "{reads:?}");
+    }
+}
+
+/// A user's walk that has become a long one has what it comes to be read meanwhile, in either
+/// direction and over the ends of extents; all of it is counted, and no more than may be.
+#[test]
+fn a_long_walk_reads_little_itself() {
+    for is_backward in [false, true] {
+        let reads = Reads::default();
+        let files = Arc::new(Watched(SimFiles::new(), Arc::clone(&reads)));
+        let (store, extents, mut all) = several(files, 12);
+        store.go_behind();
+        let cache = Arc::new(BlockCache::new(16 << 20));
+        let most = cache.capacity() / 16;
+        let own = std::thread::current().name().map(str::to_string);
+        reads.lock().clear();
+        let mut cursor = LevelCursor::new(extents.into(), cache, ReadAhead::for_user());
+        if is_backward {
+            cursor.seek_before(None).unwrap();
+            all.reverse();
+        } else {
+            cursor.seek(b"", LSN_MAX).unwrap();
+        }
+        for entry in &all {
+            assert_eq!(cursor.entry().map(Entry::from).as_ref(), Some(entry));
+            let held = store.memory().ahead.bytes();
+            assert!(held <= most, "{held} bytes of {most}");
+            if is_backward { cursor.prev().unwrap() } else { cursor.next().unwrap() }
+        }
+        assert!(cursor.entry().is_none());
+        drop(cursor);
+        assert_eq!(store.memory().ahead.bytes(), 0, "nothing is held any more");
+        let reads = reads.lock();
+        let sum = |itself: bool| {
+            let of = reads.iter().filter(|(thread, _)| (*thread == own) == itself);
+            of.map(|(_, len)| len).sum::<usize>()
+        };
+        let (itself, meanwhile, least) = (sum(true), sum(false), all.len() * 1500);
+        assert!((least..least * 11 / 10).contains(&(itself + meanwhile)), "each block once");
+        assert!(itself < 1 << 20, "{itself} bytes itself, {meanwhile} meanwhile");
     }
 }
 
