@@ -44,10 +44,21 @@ pub(crate) fn run(
         }
         rows.extend(report.rows());
         others.extend(report.others());
+        // After each: whoever ends it before the hour is over has what was measured by then.
+        let mut header = header(settings, guard, from.elapsed().as_secs_f64());
+        header["failed"] = json!(failed);
+        write(out, &header, &rows, &others)?;
     }
-    let mut header = header(settings, guard, from.elapsed().as_secs_f64());
-    header["failed"] = json!(failed);
-    let mut raw = serde_json::to_string(&header)?;
+    let page = out.join(PAGE);
+    ensure!(failed.is_empty(), "{} says which figures failed", page.display());
+    Ok(page)
+}
+
+const PAGE: &str = "report.html";
+
+/// Writes the page, and the raw rows beside it.
+fn write(out: &Path, header: &Value, rows: &[Row], others: &[Value]) -> Result<()> {
+    let mut raw = serde_json::to_string(header)?;
     for line in
         rows.iter().map(serde_json::to_string).chain(others.iter().map(serde_json::to_string))
     {
@@ -55,10 +66,8 @@ pub(crate) fn run(
         raw.push_str(&line?);
     }
     std::fs::write(out.join("report.json"), raw + "\n")?;
-    let page = out.join("report.html");
-    std::fs::write(&page, html(&header, &rows, &others)?)?;
-    ensure!(failed.is_empty(), "{} says which figures failed", page.display());
-    Ok(page)
+    std::fs::write(out.join(PAGE), html(header, rows, others)?)?;
+    Ok(())
 }
 
 fn header(settings: &Settings, guard: &Guard, seconds: f64) -> Value {

@@ -27,7 +27,7 @@
 //!    that comes next, and is let go of with it if it is not come to; so is a user's.
 
 use std::collections::VecDeque;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
 use parking_lot::{Mutex, MutexGuard};
@@ -81,11 +81,11 @@ impl AsRef<[u8]> for Held {
     }
 }
 
-/// The extents before and behind one.
+/// The extents before and behind one. They are not held: between two chunks a range holds none.
 #[derive(Debug, Default)]
 struct Beside {
-    before: Option<Arc<Extent>>,
-    behind: Option<Arc<Extent>>,
+    before: Weak<Extent>,
+    behind: Weak<Extent>,
 }
 
 /// A walk from block to block.
@@ -152,8 +152,9 @@ impl ReadAhead {
         let id = extents[n].meta().id;
         // A user who has only just come may want no more than a block.
         if self.is_job() || lanes.has(id) {
-            let neighbour = |n: Option<usize>| n.and_then(|n| extents.get(n)).map(Arc::clone);
-            let (before, behind) = (neighbour(n.checked_sub(1)), neighbour(n.checked_add(1)));
+            let at = |n: Option<usize>| n.and_then(|n| extents.get(n)).map(Arc::downgrade);
+            let before = at(n.checked_sub(1)).unwrap_or_default();
+            let behind = at(n.checked_add(1)).unwrap_or_default();
             lanes.of_extent(id, None).beside = Beside { before, behind };
         }
     }
@@ -340,7 +341,7 @@ impl Lane {
     /// The extent that comes next.
     pub(super) fn next(&self) -> Option<Arc<Extent>> {
         let Beside { before, behind } = &self.beside;
-        if self.is_backward { before.clone() } else { behind.clone() }
+        if self.is_backward { before.upgrade() } else { behind.upgrade() }
     }
 
     /// Lets go of a piece that comes and does not have what is asked for.

@@ -174,7 +174,9 @@ fn a_long_walk_reads_little_itself() {
         let most = cache.capacity() / 16;
         let own = std::thread::current().name().map(str::to_string);
         reads.lock().clear();
-        let mut cursor = LevelCursor::new(extents.into(), cache, ReadAhead::for_user());
+        let ahead = ReadAhead::for_user();
+        let still_there: Vec<_> = extents.iter().map(Arc::downgrade).collect();
+        let mut cursor = LevelCursor::new(extents.into(), cache, Arc::clone(&ahead));
         if is_backward {
             cursor.seek_before(None).unwrap();
             all.reverse();
@@ -189,6 +191,8 @@ fn a_long_walk_reads_little_itself() {
         }
         assert!(cursor.entry().is_none());
         drop(cursor);
+        assert!(still_there.iter().all(|extent| extent.upgrade().is_none()), "a chunk holds them");
+        drop(ahead);
         assert_eq!(store.memory().ahead.bytes(), 0, "nothing is held any more");
         let reads = reads.lock();
         let sum = |itself: bool| {

@@ -1,6 +1,6 @@
-//! Reads that are made meanwhile: threads of the store read what a job is about to come to, while
-//! it works on what it has. Else either the processor or the device has nothing to do, and the
-//! device never has more than one read.
+//! Reads that are made meanwhile: threads of the store read what a job or a long range is about to
+//! come to, while it works on what it has. Else either the processor or the device has nothing to
+//! do, and the device never has more than one read.
 //!
 //! A store reads behind only if it was asked to: where jobs are stepped, everything happens in the
 //! order of their steps.
@@ -86,7 +86,7 @@ fn serve_all(requests: &Mutex<Receiver<Request>>) {
 }
 
 impl ExtentStore {
-    /// Has what jobs are about to come to be read meanwhile.
+    /// Has what jobs and long ranges are about to come to be read meanwhile.
     pub(crate) fn go_behind(&self) {
         self.reads_behind.store(true, Ordering::Relaxed);
     }
