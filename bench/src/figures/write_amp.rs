@@ -70,7 +70,7 @@ pub(crate) fn measure(settings: &Settings, report: &mut Report) -> Result<()> {
 fn measure_reuse(settings: &Settings, report: &mut Report) -> Result<()> {
     // Where a hundredth fits level 0, nothing is merged.
     let (times, reuse, seconds) =
-        settings.pick((16, &REUSE[..1], 2), (128, &REUSE[..1], 10), (128, &REUSE[..], 15));
+        settings.pick((16, &REUSE[..1], 2), (32, &REUSE[..1], 5), (128, &REUSE[..], 15));
     let millis = settings.load.time(Duration::from_secs(seconds)).as_millis() as u64;
     // One round: loading takes far longer than what is measured.
     for (distribution, _) in reuse {

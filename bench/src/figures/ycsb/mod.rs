@@ -55,7 +55,7 @@ pub(crate) fn measure(settings: &Settings, report: &mut Report) -> Result<()> {
     let asked = settings.load.workloads.as_deref().unwrap_or_default();
     let unknown = asked.chars().find(|letter| Workload::of(*letter).is_none());
     ensure!(unknown.is_none(), "there is no workload {:?}; there are A to F", unknown);
-    for _ in 0..settings.rounds {
+    for _ in 0..settings.rounds_within(2) {
         for system in System::there(&ON_DISK, settings, report) {
             // As quick as can be: the variants of a store are left to the whole run.
             let variant = [Kind::TerraceDelayed, Kind::FjallTuned, Kind::LmdbTuned];
