@@ -8,6 +8,7 @@ mod common;
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -45,10 +46,11 @@ fn push_down(db: &Database, filler: &Table) {
     settle(db);
 }
 
+/// The space of the files of extents on the device.
 fn extent_files(path: &Path) -> u64 {
     let files = fs::read_dir(path).unwrap().map(|entry| entry.unwrap());
     let extents = files.filter(|f| f.file_name().to_string_lossy().starts_with("extents-"));
-    extents.map(|f| f.metadata().unwrap().len()).sum()
+    extents.map(|f| f.metadata().unwrap().blocks() * 512).sum()
 }
 
 fn value(n: u64, round: u64) -> Vec<u8> {
@@ -155,8 +157,10 @@ fn space_goes_back_to_the_file_system_while_open() {
     }
     assert!(left < full * 2 / 3, "{left} of {full} bytes are left");
     let disk = db.stats().disk;
-    assert_eq!((disk.file_bytes, disk.headroom_bytes), (left, 0));
-    assert!(disk.returned_bytes >= full - left && disk.files == 1);
+    let own = left - disk.file_bytes;
+    assert!(own <= 64 << 10, "{own} bytes beside {disk:?}, more than the file system's own");
+    assert_eq!((disk.headroom_bytes, disk.files), (0, 1));
+    assert!(disk.returned_bytes >= full - left);
     push_down(&db, &small);
     assert_eq!(small.get("kept").unwrap().unwrap(), "value");
     assert_eq!(db.verify().unwrap().damages.len(), 0);

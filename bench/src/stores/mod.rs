@@ -55,9 +55,15 @@ pub(crate) trait Store: Send + Sync {
         Ok(())
     }
 
-    /// Waits for background work, so that the next phase starts from rest.
-    fn rest(&self) -> Result<()> {
+    /// Waits for the background work that writers would wait for, had they gone on.
+    fn catch_up(&self) -> Result<()> {
         Ok(())
+    }
+
+    /// Waits for all background work, what a store does only once nobody writes too, so that the
+    /// next phase starts from rest.
+    fn rest(&self) -> Result<()> {
+        self.catch_up()
     }
 }
 

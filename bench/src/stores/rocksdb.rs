@@ -163,7 +163,7 @@ impl Store for Rocks {
         Ok(files.map(|files| files.parse()).transpose()?)
     }
 
-    fn rest(&self) -> Result<()> {
+    fn catch_up(&self) -> Result<()> {
         let mut signs = vec![
             "rocksdb.num-running-flushes",
             "rocksdb.mem-table-flush-pending",

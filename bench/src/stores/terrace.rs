@@ -1,7 +1,7 @@
 //! Terrace.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use terrace::{Database, Durability, Mode, Options, Range, Table};
@@ -68,6 +68,22 @@ pub(super) fn open(dir: &Path, memory: Memory, kind: Kind) -> Result<Box<dyn Sto
     Ok(Box::new(Terrace { table: db.table("t")?, db, settings, _region: region }))
 }
 
+impl Terrace {
+    /// Waits until no job ended for so long and none is under way.
+    fn wait_until_still(&self, still: Duration) -> Result<()> {
+        let (mut before, mut since) = (0, Instant::now());
+        while since.elapsed() < still {
+            let_work(Duration::from_millis(100));
+            let now = self.db.stats();
+            let jobs = now.background.drains + now.background.compactions;
+            if jobs != before || now.disk.headroom_bytes > 0 {
+                (before, since) = (jobs, Instant::now());
+            }
+        }
+        Ok(())
+    }
+}
+
 impl Store for Terrace {
     fn put(&self, key: &[u8], value: &[u8], durable: bool) -> Result<()> {
         let durability = if durable { Durability::Durable } else { Durability::Relaxed };
@@ -96,17 +112,13 @@ impl Store for Terrace {
         own.map_or(Vec::new(), |t| t.levels.iter().map(|level| level.answered).collect())
     }
 
+    fn catch_up(&self) -> Result<()> {
+        self.wait_until_still(Duration::from_millis(300))
+    }
+
     fn rest(&self) -> Result<()> {
-        let busy = |s: &terrace::Stats| s.background.drains + s.background.compactions;
-        let mut before = busy(&self.db.stats());
-        loop {
-            let_work(Duration::from_millis(300));
-            let now = busy(&self.db.stats());
-            if now == before {
-                return Ok(());
-            }
-            before = now;
-        }
+        // After a second in which nobody wrote it makes level 1 small, and gives free space back.
+        self.wait_until_still(Duration::from_secs(2))
     }
 }
 

@@ -177,8 +177,16 @@ impl Engine {
             || self.release_dead(Batch::Any)?
             || self.prune_needless()?
             || self.drain_runs()?
-            || self.set.store().give_back()? > 0
+            || self.give_back()? > 0
             || self.rest()?)
+    }
+
+    /// Gives free space of extent files back to the file system, all of it once nobody works; the
+    /// bytes.
+    fn give_back(&self) -> Result<u64> {
+        let (store, works) = (self.set.store(), !self.background.claims.is_empty());
+        let is_idle = if self.options.stepped { self.rests() } else { self.is_quiet() };
+        if is_idle && !works { store.give_back_all() } else { store.give_back() }
     }
 
     /// Pushes on what jobs have deferred; all of it where jobs are stepped, so that the same steps

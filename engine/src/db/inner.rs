@@ -267,8 +267,12 @@ impl Inner {
         });
         // After a failure nobody knows what it is that would be sealed.
         let sealed = settled.and_then(|_| if is_left { engine.seal_index() } else { Ok(()) });
+        let gave_back = match engine.shared.poison.check() {
+            Ok(()) => engine.set.store().give_back_all().map(drop),
+            Err(_) => Ok(()),
+        };
         drop(self.lock.lock().take());
-        sealed
+        sealed.and(gave_back)
     }
 }
 

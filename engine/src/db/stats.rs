@@ -246,7 +246,8 @@ pub struct LevelStats {
 pub struct DiskStats {
     /// Extent files, each with one descriptor.
     pub files: u64,
-    /// Bytes that the files take.
+    /// Bytes that the files take on the device, at most: what was not taken since the opening may
+    /// have been given back before.
     pub file_bytes: u64,
     /// Of these, bytes that hold extents.
     pub extent_bytes: u64,

@@ -45,9 +45,13 @@ pub(crate) trait File: Send + Sync + fmt::Debug {
     /// Cuts or extends (with zeros) to `len` bytes.
     fn set_len(&self, len: u64) -> io::Result<()>;
 
-    /// Makes sure that bytes up to `len` have space on the device, and extends to it. A full
-    /// device is an error here, not at a later write.
-    fn preallocate(&self, len: u64) -> io::Result<()>;
+    /// Makes sure that the bytes from `from` up to `to` have space on the device, and extends to
+    /// there. A full device is an error here, not at a later write.
+    fn preallocate(&self, from: u64, to: u64) -> io::Result<()>;
+
+    /// Gives back the space of `len` bytes from `from`, within the length; they read as zeros from
+    /// then on, and after a power cut as that or as what they were. Whether the file system can.
+    fn punch(&self, from: u64, len: u64) -> io::Result<bool>;
 
     /// Hints that a range will be needed soon. It may be read ahead.
     fn will_need(&self, offset: u64, len: u64);

@@ -79,12 +79,23 @@ impl File for RealFile {
         self.file.set_len(len)
     }
 
-    fn preallocate(&self, len: u64) -> io::Result<()> {
+    fn preallocate(&self, from: u64, to: u64) -> io::Result<()> {
         use rustix::fs::FallocateFlags;
-        match rustix::fs::fallocate(&self.file, FallocateFlags::empty(), 0, len) {
+        match rustix::fs::fallocate(&self.file, FallocateFlags::empty(), from, to - from) {
             Ok(()) => Ok(()),
             // A file system without preallocation: the space is found at the write.
-            Err(rustix::io::Errno::OPNOTSUPP) => self.file.set_len(len),
+            Err(rustix::io::Errno::OPNOTSUPP) if self.len()? < to => self.file.set_len(to),
+            Err(rustix::io::Errno::OPNOTSUPP) => Ok(()),
+            Err(e) => Err(e.into()),
+        }
+    }
+
+    fn punch(&self, from: u64, len: u64) -> io::Result<bool> {
+        use rustix::fs::FallocateFlags;
+        let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
+        match rustix::fs::fallocate(&self.file, how, from, len) {
+            Ok(()) => Ok(true),
+            Err(rustix::io::Errno::OPNOTSUPP) => Ok(false),
             Err(e) => Err(e.into()),
         }
     }

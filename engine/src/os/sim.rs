@@ -6,6 +6,7 @@
 //! A file is a row of 512-byte sectors and a length. A write changes what the running program
 //! reads at once, and adds a *pending* state to every sector it touches; a change of length adds
 //! a pending length. A sync that succeeds makes the newest states durable and forgets the rest.
+//! Giving back the space of a range is a write of zeros in this.
 //!
 //! At a power cut each sector falls, on its own, to its durable state or to **any** of the states
 //! it went through since the last sync, and so does the length. What lies beyond the length that
@@ -197,12 +198,11 @@ impl State {
         }
     }
 
-    fn check_capacity(&self, file: u64, new_len: u64) -> io::Result<()> {
+    /// Fails if there is no space for so many bytes more.
+    fn check_capacity(&self, more: u64) -> io::Result<()> {
         let Some(capacity) = self.capacity else { return Ok(()) };
-        let grows = new_len > self.content(file)?.len();
-        let others: u64 =
-            self.files.iter().filter(|(id, _)| **id != file).map(|(_, c)| c.len()).sum();
-        if grows && others + new_len > capacity {
+        let taken: u64 = self.files.values().map(Content::taken).sum();
+        if more > 0 && taken + more > capacity {
             return Err(io::ErrorKind::StorageFull.into());
         }
         Ok(())
@@ -447,7 +447,8 @@ impl File for SimFile {
         self.check_writable()?;
         self.before(FileChange::Write);
         let mut state = self.state.lock();
-        state.check_capacity(self.id, offset + bytes.len() as u64)?;
+        let (from, to) = (offset, offset + bytes.len() as u64);
+        state.check_capacity(state.content(self.id)?.lacking(from, to))?;
         let fails = strikes(&mut state.faults.fail_write);
         let middle = (offset + bytes.len() as u64 / 2) / SECTOR * SECTOR;
         let arrive = if fails { middle.saturating_sub(offset) as usize } else { bytes.len() };
@@ -478,13 +479,26 @@ impl File for SimFile {
         self.check_writable()?;
         self.before(FileChange::Resize);
         let mut state = self.state.lock();
-        state.check_capacity(self.id, len)?;
+        let more = len.saturating_sub(state.content(self.id)?.len());
+        state.check_capacity(more)?;
         state.content_mut(self.id)?.set_len(len);
         Ok(())
     }
 
-    fn preallocate(&self, len: u64) -> io::Result<()> {
-        if len > self.len()? { self.set_len(len) } else { self.check_writable() }
+    fn preallocate(&self, from: u64, to: u64) -> io::Result<()> {
+        self.check_writable()?;
+        let mut state = self.state.lock();
+        state.check_capacity(state.content(self.id)?.lacking(from, to))?;
+        state.content_mut(self.id)?.fill_holes(from, to);
+        drop(state);
+        if to > self.len()? { self.set_len(to) } else { Ok(()) }
+    }
+
+    fn punch(&self, from: u64, len: u64) -> io::Result<bool> {
+        self.check_writable()?;
+        self.before(FileChange::Punch);
+        self.state.lock().content_mut(self.id)?.punch(from, from + len);
+        Ok(true)
     }
 
     fn will_need(&self, _offset: u64, _len: u64) {}

@@ -531,7 +531,9 @@ pub(crate) fn zero(file: &dyn File, from: u64, to: u64) -> std::io::Result<()> {
     // Larger pieces make for larger folios in the operating system's cache, and ext4 walks all
     // blocks of a folio at each small write to it, as relaxed commits are.
     const STEP: u64 = 16 * 1024;
-    file.preallocate(to)?;
+    if from < to {
+        file.preallocate(from, to)?;
+    }
     let zeros = vec![0; STEP as usize];
     let mut at = from;
     while at < to {

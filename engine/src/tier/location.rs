@@ -26,6 +26,7 @@ impl Location {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SpaceUse {
     pub(crate) files: u64,
+    /// What the files take on the device, at most.
     pub(crate) file_bytes: u64,
     pub(crate) taken_bytes: u64,
     /// Free bytes that jobs under way may still take.

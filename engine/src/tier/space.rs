@@ -4,6 +4,7 @@
 //!
 //! 1. Free ranges do not overlap, do not touch and are not empty.
 //! 2. `by_len` holds the same ranges as `by_start`.
+//! 3. `units` is the sum of their lengths.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -14,15 +15,32 @@ pub(super) struct FreeMap {
     by_start: BTreeMap<u64, u64>,
     /// (number of units, first unit).
     by_len: BTreeSet<(u64, u64)>,
+    units: u64,
 }
 
 impl FreeMap {
+    /// All units that are free.
+    pub(super) fn units(&self) -> u64 {
+        self.units
+    }
+
+    /// The first range of at least `len` units.
+    pub(super) fn first(&self, len: u64) -> Option<(u64, u64)> {
+        self.by_len.range((len, 0)..).next()?;
+        let (start, free) = self.by_start.iter().find(|(_, free)| **free >= len)?;
+        Some((*start, *free))
+    }
+
+    /// The longest range.
+    pub(super) fn longest(&self) -> Option<(u64, u64)> {
+        self.by_len.last().map(|(len, start)| (*start, *len))
+    }
+
     /// Takes `len` units from the first range that has them, so that what is free comes to lie at
     /// the end.
     pub(super) fn allocate(&mut self, len: u64) -> Option<u64> {
         debug_assert!(len > 0, "an extent has at least one unit");
-        self.by_len.range((len, 0)..).next()?;
-        let (&start, &free) = self.by_start.iter().find(|(_, free)| **free >= len)?;
+        let (start, free) = self.first(len)?;
         self.remove(start, free);
         self.insert(start + len, free - len);
         Some(start)
@@ -83,6 +101,7 @@ impl FreeMap {
         if len > 0 {
             self.by_start.insert(start, len);
             self.by_len.insert((len, start));
+            self.units += len;
         }
         debug_assert_eq!(self.by_start.len(), self.by_len.len(), "invariant 2");
     }
@@ -90,6 +109,7 @@ impl FreeMap {
     fn remove(&mut self, start: u64, len: u64) {
         self.by_start.remove(&start);
         self.by_len.remove(&(len, start));
+        self.units -= len;
     }
 }
 
@@ -165,6 +185,9 @@ mod tests {
                 }
                 let ranges: u64 = map.by_start.values().sum();
                 prop_assert_eq!(ranges, taken.iter().filter(|t| !**t).count() as u64);
+                prop_assert_eq!(map.units(), ranges);
+                let longest = taken.split(|t| *t).map(<[bool]>::len).max().unwrap_or(0) as u64;
+                prop_assert_eq!(map.longest().map_or(0, |(_, len)| len), longest);
                 let joined = taken.split(|t| *t).filter(|run| !run.is_empty()).count();
                 prop_assert_eq!(map.by_start.len(), joined);
             }

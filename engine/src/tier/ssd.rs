@@ -11,7 +11,8 @@
 //!
 //! Invariants:
 //!
-//! 1. A unit is free, or held by one [`Reserved`], or by one extent.
+//! 1. A unit is held by one [`Reserved`], or by one extent, or by nobody; then it is of one kind
+//!    ([`allocation`]), and only a free one is ever taken.
 //! 2. When [`sync`](ExtentStore::sync) returns, every write that returned before the call is
 //!    durable, whoever made it, with its file's name and length. Hence syncs are serialised: a
 //!    second caller that finds nothing left to do must not overtake the first one's sync.
@@ -20,12 +21,14 @@
 //!    full did not give to whoever had no promise.
 //! 5. The file of the greatest number is never removed, so no number is used again.
 
+mod allocation;
 mod behind;
 mod give_back;
 mod held;
 mod promise;
 
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -34,10 +37,10 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use parking_lot::{Mutex, RwLock};
 
 use super::location::{Location, SpaceUse, UNIT};
-use super::space::FreeMap;
 use crate::error::{Damage, Error, ErrorKind, Result};
 use crate::os::{File, Files, OpenHow};
 
+use allocation::{Allocation, FileSpace, Gap};
 use behind::Behind;
 
 pub(crate) use behind::Reading;
@@ -54,8 +57,8 @@ fn greatest_file(file_bytes: u64) -> u64 {
 
 /// By how much a store of this size grows: in small steps while it is small.
 fn growth_step(file_bytes: u64) -> u64 {
-    const MIB: u64 = 1024 * 1024;
-    if file_bytes < 256 * MIB { 4 * MIB } else { 64 * MIB }
+    const LEAST: u64 = 4 * 1024 * 1024;
+    (file_bytes / 64).next_multiple_of(LEAST).clamp(LEAST, 16 * LEAST)
 }
 
 #[derive(Debug)]
@@ -63,39 +66,6 @@ struct ExtentFile {
     handle: Arc<dyn File>,
     /// Written since its last sync.
     dirty: AtomicBool,
-}
-
-#[derive(Debug, Default)]
-struct Allocation {
-    /// Of each file: what is free, and its length in whole units.
-    files: BTreeMap<u32, (FreeMap, u64)>,
-    taken_units: u64,
-    /// Of those that are free.
-    promised_units: u64,
-}
-
-impl Allocation {
-    fn file_bytes(&self) -> u64 {
-        self.files.values().map(|(_, units)| units * UNIT).sum()
-    }
-
-    fn free_units(&self) -> u64 {
-        self.files.values().map(|(_, units)| units).sum::<u64>() - self.taken_units
-    }
-
-    /// Pieces of `len` units that there is room for.
-    fn pieces(&self, len: u64) -> u64 {
-        self.files.values().map(|(free, _)| free.pieces(len)).sum()
-    }
-
-    fn allocate(&mut self, units: u64) -> Option<(u32, u64)> {
-        let found =
-            self.files.iter_mut().find_map(|(n, (free, _))| Some((*n, free.allocate(units)?)));
-        if found.is_some() {
-            self.taken_units += units;
-        }
-        found
-    }
 }
 
 /// The extent files of one database.
@@ -203,9 +173,7 @@ impl ExtentStore {
         let how = if self.read_only { OpenHow::Read } else { OpenHow::Write };
         let handle = self.files.open(&path, how).map_err(|e| Error::io("open", &path, e))?;
         let len = handle.len().map_err(|e| Error::io("measure", &path, e))?;
-        let mut free = FreeMap::default();
-        free.release(0, len / UNIT);
-        self.allocation.lock().files.insert(number, (free, len / UNIT));
+        self.allocation.lock().files.insert(number, FileSpace::found(len / UNIT));
         let file = ExtentFile { handle, dirty: AtomicBool::new(false) };
         self.handles.write().insert(number, Arc::new(file));
         Ok(())
@@ -229,9 +197,9 @@ impl ExtentStore {
     fn take(&self, at: &Location) -> Result<()> {
         let mut allocation = self.allocation.lock();
         let file = allocation.files.get_mut(&at.file);
-        let file_units = file.as_ref().map(|(_, units)| *units);
+        let file_units = file.as_ref().map(|file| file.units);
         let taken =
-            file.zip(at.units()).is_some_and(|((free, _), (start, len))| free.take(start, len));
+            file.zip(at.units()).is_some_and(|(file, (start, len))| file.found.take(start, len));
         if !taken {
             let got = match file_units {
                 None => "no such file".to_string(),
@@ -258,12 +226,12 @@ impl ExtentStore {
         let units = u64::from(len).div_ceil(UNIT).max(1);
         let mut allocation = self.allocation.lock();
         if allocation.free_units() < allocation.promised_units + units {
-            self.grow(&mut allocation, units)?;
+            self.grow(&mut allocation, units, units)?;
         }
         let place = match allocation.allocate(units) {
             Some(place) => Some(place),
             None => {
-                self.grow(&mut allocation, units)?;
+                self.grow(&mut allocation, units, units)?;
                 allocation.allocate(units)
             }
         };
@@ -279,37 +247,59 @@ impl ExtentStore {
         Ok(Reserved { store: Arc::clone(self), at, kept: false })
     }
 
-    /// Adds room for at least `units` in one piece: at the end of the last file, or in a new one.
-    fn grow(&self, allocation: &mut Allocation, units: u64) -> Result<()> {
-        let step = growth_step(allocation.file_bytes());
-        let added = (units * UNIT).next_multiple_of(step);
-        let last = allocation.files.last_key_value().map(|(n, (_, len))| (*n, len * UNIT));
+    /// Adds room for at least `units` in one piece, and for up to `wanted` in all: where there was
+    /// space before, at the end of the last file, or in a new one.
+    fn grow(&self, allocation: &mut Allocation, units: u64, wanted: u64) -> Result<()> {
+        let step = growth_step(allocation.file_bytes()) / UNIT;
+        let added = wanted.max(units).next_multiple_of(step);
+        if let Some(gap) = allocation.gap(units, added) {
+            self.find_space(gap)?;
+            allocation.fill(gap);
+            return Ok(());
+        }
+        let last = allocation.files.last_key_value().map(|(n, file)| (*n, file.units));
+        let most = greatest_file(allocation.file_bytes()) / UNIT;
         let (number, old) = match last {
-            Some((number, bytes)) if bytes + added <= greatest_file(allocation.file_bytes()) => {
-                (number, bytes)
-            }
+            Some((number, old)) if old + added <= most => (number, old),
             Some((number, _)) => (number + 1, 0),
             None => (1, 0),
         };
-        let path = self.path(number);
-        if old == 0 && !allocation.files.contains_key(&number) {
-            let created = self.files.open(&path, OpenHow::CreateNew);
-            let handle = created.map_err(|e| Error::io("create", &path, e))?;
-            if self.wants_direct.load(Ordering::Relaxed) {
-                handle.set_direct(true);
+        let file = match allocation.files.entry(number) {
+            Entry::Occupied(file) => file.into_mut(),
+            Entry::Vacant(none) => {
+                self.create(number)?;
+                none.insert(FileSpace::default())
             }
-            self.new_names.store(true, Ordering::Release);
-            let file = ExtentFile { handle, dirty: AtomicBool::new(false) };
-            self.handles.write().insert(number, Arc::new(file));
-            allocation.files.insert(number, (FreeMap::default(), 0));
-        }
-        let doing = format!("find {added} bytes beyond the {old} there are in");
-        let file = self.file(number, &path)?;
-        file.handle.preallocate(old + added).map_err(|e| Error::io(&doing, &path, e))?;
-        let (free, len) = allocation.files.entry(number).or_default();
-        free.release(old / UNIT, added / UNIT);
-        *len = (old + added) / UNIT;
+        };
+        self.find_space(Gap { file: number, start: old, units: added })?;
+        file.free.release(old, added);
+        file.units = old + added;
         Ok(())
+    }
+
+    /// Begins a file.
+    fn create(&self, number: u32) -> Result<()> {
+        let path = self.path(number);
+        let created = self.files.open(&path, OpenHow::CreateNew);
+        let handle = created.map_err(|e| Error::io("create", &path, e))?;
+        if self.wants_direct.load(Ordering::Relaxed) {
+            handle.set_direct(true);
+        }
+        self.new_names.store(true, Ordering::Release);
+        let file = ExtentFile { handle, dirty: AtomicBool::new(false) };
+        self.handles.write().insert(number, Arc::new(file));
+        Ok(())
+    }
+
+    /// Has the file system find space for a range that has none.
+    fn find_space(&self, gap: Gap) -> Result<()> {
+        let path = self.path(gap.file);
+        let (from, to) = (gap.start * UNIT, (gap.start + gap.units) * UNIT);
+        let found = self.file(gap.file, &path)?.handle.preallocate(from, to);
+        found.map_err(|e| {
+            let doing = format!("find {} bytes from byte {from} on in", to - from);
+            Error::io(&doing, &path, e)
+        })
     }
 
     /// Writes an extent's bytes to their place. Durable after the next [`sync`](Self::sync).
@@ -409,8 +399,8 @@ impl ExtentStore {
         let units = at.units();
         let file = allocation.files.get_mut(&at.file);
         debug_assert!(file.is_some() && units.is_some(), "only what was reserved is given back");
-        if let (Some((free, _)), Some((start, len))) = (file, units) {
-            free.release(start, len);
+        if let (Some(file), Some((start, len))) = (file, units) {
+            file.free.release(start, len);
             allocation.taken_units -= len;
         }
     }
@@ -425,7 +415,7 @@ impl ExtentStore {
         let allocation = self.allocation.lock();
         SpaceUse {
             files: allocation.files.len() as u64,
-            file_bytes: allocation.file_bytes(),
+            file_bytes: allocation.backed_bytes(),
             taken_bytes: allocation.taken_units * UNIT,
             promised_bytes: allocation.promised_units * UNIT,
             returned_bytes: self.returned.load(Ordering::Relaxed),

@@ -86,6 +86,12 @@ pub(crate) fn measure(text: &str, dir: &Path, report: &mut Report) -> Result<()>
                 "B/B",
             );
             report.add(case, system, "device bytes read", io.read as f64 / MIB, "MiB");
+            if matches!(phase.until, End::Turnovers(_)) {
+                // With what a store does only once nobody writes.
+                store.rest()?;
+                let written_at_rest = device.traffic()?.since(before).written as f64;
+                report.add(case, system, "device bytes at rest", written_at_rest / written, "B/B");
+            }
         }
         let share = of_level1(&answered, &store.answered());
         report.add(case, system, "level 1 of disk answers", share * 100.0, "%");
@@ -127,7 +133,7 @@ fn run(
     })?;
     if matches!(phase.until, End::Turnovers(_)) {
         // What was put off is part of the price.
-        store.rest()?;
+        store.catch_up()?;
     }
     report.seen(&phase.case, &cell.system.name(), &seen);
     Ok(seen.operations as f64 * workload.writes() * (8 + cell.value) as f64)

@@ -134,7 +134,7 @@ impl Fixture {
             None => {
                 let path = Path::new("region");
                 let file = machine.files().open(path, OpenHow::CreateNew).unwrap();
-                file.preallocate(geometry.region_len()).unwrap();
+                file.preallocate(0, geometry.region_len()).unwrap();
                 // Its name is as durable as its bytes will be.
                 machine.files().sync_directory(Path::new("")).unwrap();
                 Media::File(file)

@@ -228,7 +228,8 @@ impl Writing {
         if !self.set.options.has(Planted::BackupBeforeSync) {
             self.store.sync()?;
         }
-        manifest.write(&*self.set.files, &self.set.path)
+        manifest.write(&*self.set.files, &self.set.path)?;
+        self.store.give_back_all().map(drop)
     }
 
     /// Deletes a backup.
@@ -245,6 +246,6 @@ impl Writing {
         files.remove(&file).map_err(|e| Error::io("remove", &file, e))?;
         // Durably, before anything that it names is gone (invariant 1).
         files.sync_directory(path).map_err(|e| Error::io("sync", path, e))?;
-        set.into_writing()?.store.give_back().map(drop)
+        set.into_writing()?.store.give_back_all().map(drop)
     }
 }

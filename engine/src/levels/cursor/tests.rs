@@ -79,8 +79,12 @@ impl File for WatchedFile {
     fn set_len(&self, len: u64) -> io::Result<()> {
         self.0.set_len(len)
     }
-    fn preallocate(&self, len: u64) -> io::Result<()> {
-        self.0.preallocate(len)
+    fn preallocate(&self, from: u64, to: u64) -> io::Result<()> {
+        self.0.preallocate(from, to)
+    }
+
+    fn punch(&self, from: u64, len: u64) -> io::Result<bool> {
+        self.0.punch(from, len)
     }
     fn will_need(&self, offset: u64, len: u64) {
         self.0.will_need(offset, len);

@@ -1,12 +1,15 @@
 //! The bytes of one simulated file: what is read, what is durable, and what is between.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, OnceLock};
 
 use super::Fate;
 use super::explore::hash;
 
 pub(super) const SECTOR: u64 = 512;
+
+/// What space is given back in.
+const BLOCK: u64 = 4096;
 
 /// A sector's bytes; `None` stands for zeros.
 type Sector = Option<Arc<[u8; SECTOR as usize]>>;
@@ -107,11 +110,42 @@ pub(super) struct Content {
     durable: Image,
     pending: BTreeMap<u64, Vec<Sector>>,
     lengths: Vec<u64>,
+    /// Blocks without space.
+    holes: BTreeSet<u64>,
 }
 
 impl Content {
     pub(super) fn len(&self) -> u64 {
         self.current.len
+    }
+
+    /// The space that it takes.
+    pub(super) fn taken(&self) -> u64 {
+        self.len() - self.holes.len() as u64 * BLOCK
+    }
+
+    /// What of a range, and up to it, has no space.
+    pub(super) fn lacking(&self, from: u64, to: u64) -> u64 {
+        let holes = self.holes.range(from / BLOCK..to.div_ceil(BLOCK)).count() as u64;
+        holes * BLOCK + to.saturating_sub(self.len())
+    }
+
+    /// Gives space to a range.
+    pub(super) fn fill_holes(&mut self, from: u64, to: u64) {
+        let range = from / BLOCK..to.div_ceil(BLOCK);
+        self.holes.retain(|block| !range.contains(block));
+    }
+
+    /// Takes the space of the whole blocks of a range.
+    pub(super) fn punch(&mut self, from: u64, to: u64) {
+        let (from, to) = (from.next_multiple_of(BLOCK), to.min(self.len()) / BLOCK * BLOCK);
+        for index in self.current.sectors_from(from / SECTOR) {
+            if index < to / SECTOR {
+                *self.current.sector_mut(index) = None;
+                self.pending.entry(index).or_default().push(None);
+            }
+        }
+        self.holes.extend(from / BLOCK..to / BLOCK);
     }
 
     pub(super) fn read(&self, buffer: &mut [u8], offset: u64) -> usize {
@@ -125,6 +159,7 @@ impl Content {
 
     pub(super) fn write(&mut self, bytes: &[u8], offset: u64) {
         let end = offset + bytes.len() as u64;
+        self.fill_holes(offset, end);
         for_each_sector(bytes.len(), offset, |index, within, range| {
             let sector = self.current.bytes_mut(index);
             Arc::make_mut(sector)[within].copy_from_slice(&bytes[range]);
@@ -144,6 +179,7 @@ impl Content {
             let first_cut = len / SECTOR;
             let cut = self.current.sectors_from(first_cut);
             self.current.truncate(len);
+            self.holes.split_off(&(len / BLOCK));
             for index in cut {
                 let state = self.current.sector(index).cloned();
                 self.pending.entry(index).or_default().push(state);

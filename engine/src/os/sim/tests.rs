@@ -156,12 +156,48 @@ fn a_full_device_refuses_growth_only() {
     let files = SimFiles::new();
     let file = synced_file(&files, &[1; 1000]);
     files.set_capacity(Some(2000));
-    file.preallocate(2000).unwrap();
+    file.preallocate(0, 2000).unwrap();
     file.write_all_at(&[2; 1000], 1000).unwrap();
     let full = file.write_all_at(&[2; 1000], 1001).unwrap_err();
     assert_eq!(full.kind(), io::ErrorKind::StorageFull);
-    assert_eq!(file.preallocate(2001).unwrap_err().kind(), io::ErrorKind::StorageFull);
+    assert_eq!(file.preallocate(1999, 2001).unwrap_err().kind(), io::ErrorKind::StorageFull);
     assert_eq!(file.len().unwrap(), 2000);
+}
+
+#[test]
+fn a_hole_has_no_space_until_it_is_given_some() {
+    let files = SimFiles::new();
+    let file = synced_file(&files, &[1; 16 << 10]);
+    files.set_capacity(Some(20 << 10));
+    assert_eq!(
+        file.preallocate(16 << 10, 24 << 10).unwrap_err().kind(),
+        io::ErrorKind::StorageFull
+    );
+    assert!(file.punch(4 << 10, 8 << 10).unwrap());
+    assert_eq!(file.read_vec(0, 16 << 10).unwrap(), holed());
+    file.preallocate(16 << 10, 24 << 10).unwrap();
+    assert_eq!(file.len().unwrap(), 24 << 10);
+    file.preallocate(4 << 10, 8 << 10).unwrap();
+    file.write_all_at(&[3; 4096], 4 << 10).unwrap();
+    let full = file.write_all_at(&[3], 8 << 10).unwrap_err();
+    assert_eq!(full.kind(), io::ErrorKind::StorageFull);
+}
+
+/// What is left of ones after their middle was punched out.
+fn holed() -> Vec<u8> {
+    let kept = |at| u8::from(!(4 << 10..12 << 10).contains(&at));
+    (0..16 << 10).map(kept).collect()
+}
+
+#[test]
+fn what_was_punched_out_may_come_back_until_the_next_sync() {
+    let files = SimFiles::new();
+    let file = synced_file(&files, &[1; 16 << 10]);
+    assert!(file.punch(4 << 10, 8 << 10).unwrap());
+    assert_eq!(content(&files.crash(Survive::Nothing)), vec![1; 16 << 10]);
+    assert_eq!(content(&files.crash(Survive::Everything)), holed());
+    file.sync().unwrap();
+    assert_eq!(content(&files.crash(Survive::Nothing)), holed());
 }
 
 #[test]

@@ -147,9 +147,10 @@ pub(super) enum FileChange {
     Rename,
     Remove,
     SyncDirectory,
+    Punch,
 }
 
-const FILE_SITES: [[&str; 4]; 7] = [
+const FILE_SITES: [[&str; 4]; 8] = [
     ["write region", "write journal", "write extents", "write other"],
     ["resize region", "resize journal", "resize extents", "resize other"],
     ["sync region", "sync journal", "sync extents", "sync other"],
@@ -157,6 +158,7 @@ const FILE_SITES: [[&str; 4]; 7] = [
     ["rename region", "rename journal", "rename extents", "rename other"],
     ["remove region", "remove journal", "remove extents", "remove other"],
     ["sync directory"; 4],
+    ["punch region", "punch journal", "punch extents", "punch other"],
 ];
 
 /// A hash of what happened (FNV-1a), the same in every process.

@@ -1,21 +1,27 @@
-//! Gives free space back to the file system while the database is open: files without an extent go,
-//! and files lose the free part at their end. Extents are put into the first place that
-//! is free, so the ends come free as the extents there are replaced.
+//! Gives free space back to the file system while the database is open. Extents are put into the
+//! first place that is free, so the ends of files come free as the extents there are replaced.
 //!
-//! Whether an old file or length survives a power cut does not matter: what is free follows from
-//! the journal alone.
+//! While jobs run, files lose the free part at their end, and files without an extent go; something
+//! stays free, so that jobs do not ask for what was just given back. Once nobody works, all that is
+//! free goes, holes in the middle of files too.
+//!
+//! Whether an old file, length or range survives a power cut does not matter: what is free follows
+//! from the journal alone, and a range is free only when nothing durable names it any more.
 
 use std::sync::atomic::Ordering;
 
-use super::{Allocation, ExtentStore, UNIT, growth_step};
+use super::allocation::{Allocation, FileSpace, Gap};
+use super::{ExtentStore, UNIT, growth_step};
 use crate::error::{Error, Result};
 
-/// One part of so many of what is taken stays free, so that jobs do not ask for what was just given
-/// back.
+/// One part of so many of what is taken stays free while jobs run.
 const SLACK: u64 = 8;
 
+/// The most ranges that are made holes at a time, and while others wait for the allocation.
+const MOST_HOLES: usize = 512;
+
 impl ExtentStore {
-    /// Gives back what is free beyond what jobs will need soon; the bytes.
+    /// Gives back what is free at the ends beyond what jobs will need soon; the bytes.
     ///
     /// # Errors
     ///
@@ -24,44 +30,110 @@ impl ExtentStore {
         let mut allocation = self.allocation.lock();
         let step = growth_step(allocation.file_bytes()) / UNIT;
         let keep = allocation.promised_units.max(allocation.taken_units / SLACK).max(step);
-        let mut spare = allocation.free_units().saturating_sub(keep) / step * step;
+        let spare = allocation.free_units().saturating_sub(keep);
+        self.shrink(&mut allocation, spare, step)
+    }
+
+    /// Gives back all that is free, or the longest ranges of it where those are many; the bytes.
+    /// Nothing as long as some of it is promised.
+    ///
+    /// # Errors
+    ///
+    /// As [`give_back`](Self::give_back).
+    pub(crate) fn give_back_all(&self) -> Result<u64> {
+        let mut allocation = self.allocation.lock();
+        if allocation.promised_units > 0 || self.read_only {
+            return Ok(0);
+        }
+        let punched = self.punch(&mut allocation)?;
+        // Where the file system knows no holes, ends are all there is to give.
+        let spare = allocation.free_units();
+        Ok(punched + self.shrink(&mut allocation, spare, 1)?)
+    }
+
+    /// Makes holes of free and found ranges; the bytes.
+    fn punch(&self, allocation: &mut Allocation) -> Result<u64> {
+        let (mut bytes, mut left) = (0, MOST_HOLES);
+        for (number, file) in &mut allocation.files {
+            while left > 0 {
+                let longest = |file: &FileSpace| file.free.longest().or(file.found.longest());
+                let Some((start, units)) = longest(file) else { break };
+                if !self.punch_range(Gap { file: *number, start, units })? {
+                    return Ok(bytes);
+                }
+                let taken = file.free.take(start, units) || file.found.take(start, units);
+                debug_assert!(taken, "the range is in one map");
+                file.holes.release(start, units);
+                (bytes, left) = (bytes + units * UNIT, left - 1);
+            }
+        }
+        self.returned.fetch_add(bytes, Ordering::Relaxed);
+        Ok(bytes)
+    }
+
+    /// Makes a hole of a range; whether the file system can.
+    fn punch_range(&self, range: Gap) -> Result<bool> {
+        let path = self.path(range.file);
+        let file = self.file(range.file, &path)?;
+        let punched = file.handle.punch(range.start * UNIT, range.units * UNIT);
+        punched.map_err(|e| Error::io("give back space of", &path, e))
+    }
+
+    /// Takes what is not taken off the ends of files, of what is free at most `spare` units in
+    /// steps, and removes empty files; the bytes of those that had space.
+    fn shrink(&self, allocation: &mut Allocation, mut spare: u64, step: u64) -> Result<u64> {
         let mut returned = 0;
         let numbers: Vec<u32> = allocation.files.keys().rev().copied().collect();
+        let greatest = numbers.first().copied();
         for number in numbers {
-            let units = self.shrink(&mut allocation, number, spare, step)?;
-            spare -= units;
-            returned += units * UNIT;
+            let Some(file) = allocation.files.get_mut(&number) else { continue };
+            let goes = Some(number) != greatest && file.is_empty() && file.free.units() <= spare;
+            let (free, found) = match goes {
+                true => (file.free.units(), file.found.units()),
+                false => self.shorten(file, number, spare, step)?,
+            };
+            if goes {
+                self.remove(allocation, number)?;
+            }
+            spare -= free;
+            returned += (free + found) * UNIT;
         }
         self.returned.fetch_add(returned, Ordering::Relaxed);
         Ok(returned)
     }
 
-    /// Takes at most `most` units off the end of a file, in steps, or the whole file; how many.
-    fn shrink(
+    /// Takes units off the end of a file, of what is free at most `most` in steps; how many of the
+    /// free ones, and of the found ones.
+    fn shorten(
         &self,
-        allocation: &mut Allocation,
+        file: &mut FileSpace,
         number: u32,
         most: u64,
         step: u64,
-    ) -> Result<u64> {
-        let is_last = allocation.files.last_key_value().is_some_and(|(n, _)| *n == number);
-        let Some((free, len)) = allocation.files.get_mut(&number) else { return Ok(0) };
-        let (tail, old) = (free.tail(*len), *len);
-        let path = self.path(number);
-        if tail == old && old <= most && !is_last {
-            allocation.files.remove(&number);
-            self.handles.write().remove(&number);
-            self.files.remove(&path).map_err(|e| Error::io("remove", &path, e))?;
-            return Ok(old);
+    ) -> Result<(u64, u64)> {
+        let (before, mut free, mut found) = (file.units, 0, 0);
+        loop {
+            found += file.cut_unbacked();
+            let units = file.free.tail(file.units).min(most - free) / step * step;
+            if units == 0 {
+                break;
+            }
+            file.cut_free(units);
+            free += units;
         }
-        let units = tail.min(most) / step * step;
-        if units > 0 {
-            let file = self.file(number, &path)?;
-            free.cut_tail(old, units);
-            *len = old - units;
-            let cut = file.handle.set_len((old - units) * UNIT);
+        if file.units < before {
+            let path = self.path(number);
+            let cut = self.file(number, &path)?.handle.set_len(file.units * UNIT);
             cut.map_err(|e| Error::io("shorten", &path, e))?;
         }
-        Ok(units)
+        Ok((free, found))
+    }
+
+    /// Removes a file without an extent.
+    fn remove(&self, allocation: &mut Allocation, number: u32) -> Result<()> {
+        let path = self.path(number);
+        allocation.files.remove(&number);
+        self.handles.write().remove(&number);
+        self.files.remove(&path).map_err(|e| Error::io("remove", &path, e))
     }
 }

@@ -16,7 +16,7 @@ use super::{Allocation, ExtentStore, UNIT};
 use crate::error::Result;
 
 /// Room for an extent of any usual size, in units: a little over 2.25 MiB.
-const PIECE: u64 = 152;
+pub(super) const PIECE: u64 = 152;
 
 /// One part of so many is the reserve.
 const RESERVE: u64 = 16;
@@ -65,7 +65,7 @@ impl ExtentStore {
         let reserve = if makes_space { 0 } else { allocation.taken_units / RESERVE };
         let wanted = allocation.promised_units + units + reserve;
         while let Some(more) = missing(&allocation, wanted) {
-            self.grow(&mut allocation, more)?;
+            self.grow(&mut allocation, more.min(PIECE), more)?;
         }
         allocation.promised_units += units;
         let store = Arc::clone(self);

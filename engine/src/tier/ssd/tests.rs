@@ -132,6 +132,87 @@ fn what_is_free_goes_back_to_the_file_system() {
 }
 
 #[test]
+fn once_nobody_works_all_that_is_free_goes_and_is_found_again() {
+    let files = SimFiles::new();
+    let store = sim_store(&files, &[]).unwrap();
+    let reserve = |store: &Arc<ExtentStore>| store.reserve(2 << 20).unwrap();
+    let mut held: Vec<_> = (0..20).map(|_| reserve(&store)).collect();
+    let kept: Vec<_> = [19, 10, 3].map(|n| held.swap_remove(n).keep()).to_vec();
+    for at in &kept {
+        store.write(at, &vec![6; 2 << 20]).unwrap();
+    }
+    store.sync().unwrap();
+    drop(held);
+    let promise = store.promise(1, false).unwrap();
+    assert_eq!(store.give_back_all().unwrap(), 0, "some of it is promised");
+    drop(promise);
+    assert_eq!(store.give_back_all().unwrap(), 34 * MIB);
+    assert_eq!(store.space().file_bytes, 6 * MIB);
+    assert_eq!(store.give_back_all().unwrap(), 0);
+    // A hole is taken only once there is space for it.
+    files.set_capacity(Some(9 << 20));
+    let full = store.reserve(2 << 20).unwrap_err();
+    assert_eq!(full.kind(), ErrorKind::Full, "steps are of four MiB: {full}");
+    assert!(full.to_string().contains("from byte 0 on in"), "{full}");
+    files.set_capacity(Some(14 << 20));
+    let again = [reserve(&store), reserve(&store)].map(|again| again.location());
+    assert_eq!(again.map(|at| at.offset), [0, 2 << 20], "holes before a longer file");
+    store.write(&again[1], &vec![7; 2 << 20]).unwrap();
+    store.sync().unwrap();
+    // Whatever of it survives, extents do, and what an opening finds it does not take as free.
+    let taken = [kept.as_slice(), &again[1..]].concat();
+    for survive in [Survive::Nothing, Survive::Everything, Survive::Seeded(5)] {
+        let left = files.crash(survive);
+        let found = sim_store(&left, &taken).unwrap();
+        let read = |at: &Location| found.read(at, 0, at.len).unwrap();
+        assert!(kept.iter().all(|at| read(at).iter().all(|byte| *byte == 6)));
+        assert!(read(&again[1]).iter().all(|byte| *byte == 7));
+        found.give_back_all().unwrap();
+        assert_eq!(found.space().file_bytes, 8 * MIB);
+        left.set_capacity(Some(8 << 20));
+        let full = sim_store(&left, &taken).unwrap().reserve(1).map(drop).unwrap_err();
+        assert_eq!(full.kind(), ErrorKind::Full, "{full}");
+    }
+}
+
+/// The space on the device of a file.
+fn blocks(path: &Path) -> u64 {
+    use std::os::unix::fs::MetadataExt;
+    std::fs::metadata(path).unwrap().blocks() * 512
+}
+
+#[test]
+fn a_real_file_has_the_space_of_its_extents_and_the_bytes_of_others_are_as_before() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = ExtentStore::open(Arc::new(RealFiles), directory.path(), &[], false).unwrap();
+    let mut held: Vec<_> = (0..32).map(|_| store.reserve(256 << 10).unwrap()).collect();
+    for (n, at) in held.iter().enumerate() {
+        store.write(&at.location(), &vec![n as u8 + 1; 256 << 10]).unwrap();
+    }
+    store.sync().unwrap();
+    assert!(blocks(&store.path(1)) >= 8 * MIB);
+    let mut n = 0;
+    held.retain(|_| {
+        n += 1;
+        n % 2 == 0
+    });
+    store.give_back_all().unwrap();
+    let took = blocks(&store.path(1));
+    if took >= 8 * MIB {
+        println!("skipped: the file system of the temporary directory makes no holes in files");
+    } else {
+        assert!((4 * MIB..4 * MIB + MIB / 2).contains(&took), "{took} bytes for 16 extents");
+    }
+    let again: Vec<_> = (0..16).map(|_| store.reserve(256 << 10).unwrap()).collect();
+    assert!(blocks(&store.path(1)) >= 8 * MIB, "what is taken has space");
+    for (n, at) in held.iter().enumerate() {
+        let bytes = store.read(&at.location(), 0, 256 << 10).unwrap();
+        assert!(bytes.iter().all(|byte| *byte == 2 * n as u8 + 2));
+    }
+    drop(again);
+}
+
+#[test]
 fn a_file_without_extents_goes_and_its_number_is_not_used_again() {
     for survive in [Survive::Nothing, Survive::Everything] {
         let files = SimFiles::new();
