@@ -15,8 +15,9 @@
 //! What nobody has taken of this, but for the jobs' share and the last, is the cache's and the
 //! filters', which have half of it at most: those of extents that are not read are let go of
 //! (`extent/reader/slot.rs`), and blocks leave the cache. So both give way as the others grow, and
-//! grow again. The balance is made at each look of the background around itself, and after each of
-//! its jobs; the cache leaves filters what they may grow by from one look to the next.
+//! grow again. Of what the cache has, long ranges take up to a quarter for what they read ahead.
+//! The balance is made at each look of the background around itself, and after each of its jobs;
+//! the cache leaves filters what they may grow by from one look to the next.
 
 use super::inner::Engine;
 use crate::error::{Error, Result};
@@ -83,7 +84,8 @@ pub struct MemoryStats {
     /// Row locks, and what optimistic transactions have to find unchanged: transactions with some
     /// dozens of locks or more. No more than an eighth of the limit.
     pub locks: u64,
-    /// What ranges have read ahead, at most a sixteenth of the cache.
+    /// What ranges have read ahead: at most a sixteenth of the cache, or under a limit up to a
+    /// quarter of what it and the cache have together.
     pub read_ahead: u64,
     /// Rows that iterators have read and not given out, and those given out that are still held: a
     /// chunk from each end of a range, of 256 KiB and a row at most. Of 16 KiB and a row where all
@@ -173,11 +175,12 @@ impl Shares {
         Shares { limit, slack: limit / SLACK, jobs, indexes: room / INDEXES }
     }
 
-    /// What is left for the cache and the filters beside what is held of all else, and what
-    /// transactions may write before the next look: half of their share.
+    /// What is left for the cache, the filters and what ranges read ahead beside what is held of
+    /// all else, and what transactions may write before the next look: half of their share.
     fn left_by(&self, memory: &MemoryStats) -> u64 {
         let soon = (self.slack / 2).saturating_sub(memory.writes);
-        let others = memory.apart_from_shares() + soon + memory.jobs.max(self.jobs);
+        let apart = memory.apart_from_shares() - memory.read_ahead;
+        let others = apart + soon + memory.jobs.max(self.jobs);
         self.limit.saturating_sub(self.slack + others)
     }
 }
@@ -245,6 +248,7 @@ impl Engine {
         // Some that were let go of may still be looked into.
         let gone = held.parts.bytes().saturating_sub(held.clock.kept());
         let left = left.saturating_sub(held.clock.most() + gone);
+        let left = left.saturating_sub(held.share_ahead(left));
         // In steps: not for every page more or less.
         let (left, now) = (left / growth.max(1) * growth, self.shared.cache.capacity());
         if left < now || left - now > shares.slack {

@@ -14,9 +14,6 @@ use crate::extent::frame::check_seal;
 use crate::extent::index::Index;
 use crate::memory::Holding;
 
-/// What is read ahead for users may take one byte for so many of the cache.
-const HELD_AHEAD: u64 = 16;
-
 impl Extent {
     /// Block `n`, for a reader that goes from block to block.
     pub(in crate::extent) fn block_in_turn(
@@ -151,7 +148,7 @@ impl Extent {
 
     /// Counts what is read ahead for a user, if it may be.
     fn hold_ahead(&self, bytes: u64, cache: &BlockCache) -> Option<Holding> {
-        self.store.memory().ahead.hold_within(bytes, cache.capacity() / HELD_AHEAD)
+        self.store.memory().hold_ahead(bytes, cache.capacity())
     }
 
     /// The bytes of block `n`, from what was read ahead or from a piece that is read now; `None`

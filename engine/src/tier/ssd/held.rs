@@ -3,10 +3,16 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
-use crate::memory::{Clock, Gauge};
+use crate::memory::{Clock, Gauge, Holding};
 
 /// Where extents are cut, at the next key, unless a memory limit asks for smaller ones.
 pub(crate) const EXTENT_BYTES: usize = 2 * 1024 * 1024;
+
+/// What is read ahead for users may always take one byte for so many of the cache,
+const AHEAD_OF_CACHE: u64 = 16;
+
+/// and under a memory limit up to one for so many of what cache and it have together.
+const AHEAD_OF_BOTH: u64 = 4;
 
 /// What is held of extents.
 #[derive(Debug)]
@@ -20,6 +26,10 @@ pub(crate) struct Held {
     /// What is read ahead for users until they come to it. All of it together is bounded, whoever
     /// reads: beyond the bound nothing is read ahead.
     pub(crate) ahead: Arc<Gauge>,
+    /// What a memory limit leaves it.
+    ahead_share: AtomicU64,
+    /// The most that it would have been since its share was last looked at.
+    ahead_wanted: AtomicU64,
     /// Chunks of ranges.
     pub(crate) iterators: Arc<Gauge>,
     /// Beyond so many bytes of them the next ones are shorter.
@@ -39,6 +49,8 @@ impl Default for Held {
             parts: Arc::default(),
             clock: Clock::default(),
             ahead: Arc::default(),
+            ahead_share: AtomicU64::new(0),
+            ahead_wanted: AtomicU64::new(0),
             iterators: Arc::default(),
             most_iterators: AtomicU64::new(u64::MAX),
             jobs: Arc::default(),
@@ -49,6 +61,24 @@ impl Default for Held {
 }
 
 impl Held {
+    /// Counts `bytes` more that are read ahead for users, if they may, beside a cache of `cache`.
+    pub(crate) fn hold_ahead(&self, bytes: u64, cache: u64) -> Option<Holding> {
+        self.ahead_wanted.fetch_max(self.ahead.bytes() + bytes, Ordering::Relaxed);
+        let share = self.ahead_share.load(Ordering::Relaxed);
+        self.ahead.hold_within(bytes, share.max(cache / AHEAD_OF_CACHE))
+    }
+
+    /// What of the bytes `left` for the cache and for what is read ahead the latter has from now
+    /// on: twice of what it would have been, so that pieces become longer, and little by little
+    /// less when nobody asks for it.
+    pub(crate) fn share_ahead(&self, left: u64) -> u64 {
+        let wanted = self.ahead_wanted.swap(0, Ordering::Relaxed);
+        let before = self.ahead_share.load(Ordering::Relaxed);
+        let share = (2 * wanted).max(before - before.div_ceil(64)).min(left / AHEAD_OF_BOTH);
+        self.ahead_share.store(share, Ordering::Relaxed);
+        share.max(self.ahead.bytes())
+    }
+
     /// Whether chunks of ranges should be short.
     pub(crate) fn has_many_rows(&self) -> bool {
         self.iterators.bytes() >= self.most_iterators.load(Ordering::Relaxed)
@@ -75,5 +105,27 @@ impl Held {
         let extent_bytes = usize::try_from(extent_bytes).unwrap_or(usize::MAX);
         self.extent_bytes.store(extent_bytes.min(EXTENT_BYTES), Ordering::Relaxed);
         self.job_ahead.store(ahead, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_read_ahead_gets_a_larger_share_while_somebody_reads() {
+        const LEFT: u64 = 64 << 10;
+        let held = Held::default();
+        let all: Vec<_> = std::iter::from_fn(|| held.hold_ahead(1 << 10, LEFT)).collect();
+        assert_eq!(all.len(), 4, "a sixteenth of the cache");
+        assert_eq!(held.share_ahead(LEFT), 10 << 10, "twice of what was asked for");
+        let more: Vec<_> = std::iter::from_fn(|| held.hold_ahead(1 << 10, LEFT)).collect();
+        assert_eq!(more.len(), 6);
+        assert_eq!(held.share_ahead(LEFT), LEFT / 4, "and no more than a quarter");
+        let mut shares = (0..2000).map(|_| held.share_ahead(LEFT));
+        assert!(shares.all(|share| share >= 10 << 10), "what is held counts");
+        drop((all, more));
+        assert_eq!(held.share_ahead(LEFT), 0, "nobody has asked for a while");
+        assert_eq!(held.share_ahead(0), 0);
     }
 }
