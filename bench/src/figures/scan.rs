@@ -21,7 +21,7 @@ const FIGURE: &str = "scan";
 const MIB: f64 = (1 << 20) as f64;
 
 /// In how many parts each kind of range is measured.
-const TURNS: usize = 3;
+const TURNS: usize = 10;
 
 const SYSTEMS: [System; 7] = [
     System::disk(Kind::Terrace),

@@ -9,7 +9,7 @@ use crate::error::{Error, Result};
 use crate::limits;
 use crate::memtable::{Memtable, record_len};
 use crate::mvcc::{KeyInterval, Tombstone, Tombstones, union};
-use crate::record::{Kind, LSN_MAX, TableId, decode_end, encode_end};
+use crate::record::{Kind, LSN_MAX, TableId, decode_end, encode_end, slice};
 
 /// What a batch names: whatever table stands there when the batch is committed.
 pub(crate) trait Target: Send + Sync {
@@ -280,7 +280,7 @@ impl Batch {
             return points.map(|(_, place)| place).collect();
         }
         let mut order: Vec<(usize, u64, u32)> = Vec::with_capacity(self.operations.len());
-        order.extend(points.map(|(o, place)| (o.target, head(self.key(o)), place)));
+        order.extend(points.map(|(o, place)| (o.target, slice(self.key(o), 0), place)));
         let key = |place: u32| self.key(&self.operations[place as usize]);
         order.sort_unstable_by(|a, b| {
             // Most keys differ in their heads.
@@ -297,14 +297,6 @@ impl Batch {
         }
         last
     }
-}
-
-/// The first bytes of a key, as a number of the same order.
-fn head(key: &[u8]) -> u64 {
-    let mut head = [0; 8];
-    let len = key.len().min(8);
-    head[..len].copy_from_slice(&key[..len]);
-    u64::from_be_bytes(head)
 }
 
 impl std::fmt::Debug for Batch {

@@ -23,10 +23,10 @@ use super::versions::{Position as _, Versions};
 use super::walk::{Undrained, Walk};
 use super::{ColumnBudget, Keep, Level0, Stock, Superseded};
 use crate::error::Result;
-use crate::memtable::{Index, Memtable, Rebuilt, Record, RecordCursor, record_at, slice};
+use crate::memtable::{Index, Memtable, Rebuilt, Record, RecordCursor, record_at};
 use crate::mvcc::{DrainedMap, KeptFor, KeyInterval, Tombstone, TombstoneList, Tombstones};
 use crate::pm::Region;
-use crate::record::{Cursor, Kind, LSN_MAX, Lsn, TableId};
+use crate::record::{Cursor, Kind, LSN_MAX, Lsn, TableId, slice};
 
 /// Records of which stock is taken at a time.
 const STOCK: u64 = 16 * 1024;

@@ -10,7 +10,7 @@ pub(crate) type Index = index::Index<crate::pm::Region>;
 /// A position in an [`Index`].
 pub(crate) type IndexCursor<'a> = index::IndexCursor<'a, crate::pm::Region>;
 
-pub(crate) use index::{Held, Records, Restart, Separator, Version, VersionLock, slice};
+pub(crate) use index::{Held, Records, Restart, Separator, Version, VersionLock};
 pub(crate) use rebuild::{Found, Rebuilt, rebuild};
 pub(crate) use records::{
     RECORD_HEADER, Record, encode_record, record_at, record_len, records_in, set_seq,

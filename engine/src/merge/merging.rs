@@ -1,18 +1,19 @@
 //! Several cursors as one.
 //!
 //! Inputs are few (a memtable or two, level 0, a cursor a level), so the smallest is found by
-//! looking at each.
+//! looking at each; at its *head* as a rule, the first bytes of its key as a number.
 //!
 //! Invariants, while the cursor is valid and stands on the record *r* of input `current`:
 //!
 //! 1. Forward, every input stands on its first record at or after *r*; backward, on its last
 //!    record at or before *r*. An input without such a record is invalid.
 //! 2. Of inputs that have the same record (key and sequence number), the first one is current.
+//! 3. The head of an input is that of the record that it stands on; `None` if it is invalid.
 
 use std::cmp::Ordering;
 
 use crate::error::Result;
-use crate::record::{Apart, Cursor, EntryRef, Lsn};
+use crate::record::{Apart, Cursor, EntryRef, Lsn, slice};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Direction {
@@ -24,6 +25,7 @@ enum Direction {
 /// the earlier input's counts.
 pub(crate) struct MergingCursor<'a> {
     inputs: Vec<Box<dyn Cursor + 'a>>,
+    heads: Vec<Option<u64>>,
     direction: Direction,
     current: Option<usize>,
 }
@@ -36,12 +38,36 @@ fn compare(a: &EntryRef<'_>, b: &EntryRef<'_>) -> Ordering {
 impl<'a> MergingCursor<'a> {
     /// A cursor over `inputs`, of which the first have the priority.
     pub(crate) fn new(inputs: Vec<Box<dyn Cursor + 'a>>) -> MergingCursor<'a> {
-        MergingCursor { inputs, direction: Direction::Forward, current: None }
+        let heads = vec![None; inputs.len()];
+        MergingCursor { inputs, heads, direction: Direction::Forward, current: None }
     }
 
-    fn each_input(&mut self, mut f: impl FnMut(&mut dyn Cursor) -> Result<()>) -> Result<()> {
+    fn each_input(&mut self, f: impl Fn(&mut dyn Cursor) -> Result<()>) -> Result<()> {
         self.current = None;
-        self.inputs.iter_mut().try_for_each(|input| f(&mut **input))
+        (0..self.inputs.len()).try_for_each(|n| self.place(n, &f))
+    }
+
+    /// Moves input `n`.
+    fn place(&mut self, n: usize, f: impl Fn(&mut dyn Cursor) -> Result<()>) -> Result<()> {
+        let input = &mut *self.inputs[n];
+        f(input)?;
+        self.heads[n] = input.entry().map(|entry| slice(entry.key, 0));
+        Ok(())
+    }
+
+    /// The order of the records that two valid inputs stand on.
+    fn compare(&self, a: usize, b: usize) -> Ordering {
+        debug_assert!(self.is_head(a) && self.is_head(b), "invariant 3");
+        let whole = || match (self.inputs[a].entry(), self.inputs[b].entry()) {
+            (Some(a), Some(b)) => compare(&a, &b),
+            (a, b) => a.is_none().cmp(&b.is_none()),
+        };
+        self.heads[a].cmp(&self.heads[b]).then_with(whole)
+    }
+
+    /// Whether input `n` has the right head.
+    fn is_head(&self, n: usize) -> bool {
+        self.heads[n] == self.inputs[n].entry().map(|entry| slice(entry.key, 0))
     }
 
     /// Makes the input that comes first in the direction of travel the current one.
@@ -50,15 +76,13 @@ impl<'a> MergingCursor<'a> {
             Direction::Forward => Ordering::Less,
             Direction::Backward => Ordering::Greater,
         };
-        let mut best: Option<(usize, EntryRef<'_>)> = None;
-        for (n, input) in self.inputs.iter().enumerate() {
-            if let Some(entry) = input.entry()
-                && best.as_ref().is_none_or(|(_, best)| compare(&entry, best) == better)
-            {
-                best = Some((n, entry));
+        let mut best: Option<usize> = None;
+        for n in (0..self.inputs.len()).filter(|n| self.heads[*n].is_some()) {
+            if best.is_none_or(|best| self.compare(n, best) == better) {
+                best = Some(n);
             }
         }
-        self.current = best.map(|(n, _)| n);
+        self.current = best;
         self.direction = direction;
     }
 
@@ -72,16 +96,11 @@ impl<'a> MergingCursor<'a> {
         self.current = None;
         // Those before `current` stand elsewhere (invariant 2).
         for n in current + 1..self.inputs.len() {
-            let (head, tail) = self.inputs.split_at_mut(n);
-            let same = match (head[current].entry(), tail[0].entry()) {
-                (Some(a), Some(b)) => compare(&a, &b) == Ordering::Equal,
-                _ => false,
-            };
-            if same {
-                go(&mut *tail[0])?;
+            if self.heads[n].is_some() && self.compare(n, current) == Ordering::Equal {
+                self.place(n, go)?;
             }
         }
-        go(&mut *self.inputs[current])
+        self.place(current, go)
     }
 
     /// Turns round on the record of input `current`: afterwards every input stands on its nearest

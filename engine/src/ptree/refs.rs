@@ -18,8 +18,8 @@ use super::node::{SLOTS, Slot};
 use super::pen::Pen;
 use super::tree::Tree;
 use crate::error::Result;
-use crate::memtable::{Records, Separator, slice};
-use crate::record::{LSN_MAX, Lsn};
+use crate::memtable::{Records, Separator};
+use crate::record::{LSN_MAX, Lsn, slice};
 
 /// The longest bound in a word.
 const SHORT: usize = 7;

@@ -12,7 +12,7 @@ use crate::limits::MAX_KEY_LEN;
 use crate::memory::{Gauge, Holding};
 use crate::mvcc::{KeyInterval, after};
 use crate::read::AsOf;
-use crate::record::{Apart, Cursor, EntryRef, Kind, LSN_MAX};
+use crate::record::{Apart, Cursor, EntryRef, Kind, LSN_MAX, Lsn};
 use crate::view::View;
 
 /// A range of keys with owned bounds.
@@ -175,9 +175,29 @@ impl Rows {
 
     /// Drops all rows but the first `len`.
     fn truncate(&mut self, len: usize) {
+        if len == self.len() {
+            return;
+        }
         self.bytes.truncate(self.start(len));
         self.ends.truncate(len);
         while self.apart.pop_if(|(start, _)| *start >= self.bytes.len()).is_some() {}
+    }
+
+    /// Drops the row of a key, of which all versions were seen, if it is hidden: `under_way` is
+    /// how many rows came before it, and its newest version.
+    fn settle(
+        &mut self,
+        key: &[u8],
+        under_way: Option<(usize, Lsn)>,
+        is_hidden: impl Fn(&[u8], Lsn) -> Result<bool>,
+    ) -> Result<()> {
+        if let Some((before, newest)) = under_way
+            && self.len() > before
+            && is_hidden(key, newest)?
+        {
+            self.truncate(before);
+        }
+        Ok(())
     }
 
     /// Leaves room for a value that lies apart.
@@ -339,37 +359,42 @@ pub(crate) fn backward(
     let mut cursor = view.cursor(cache, ahead);
     place_last(&mut cursor, range)?;
     let ranges = view.range_tombstones();
+    let is_hidden = |key: &[u8], newest| {
+        let over = ranges.as_ref().map_or(Ok(0), |ranges| ranges.newest_over(key, at))?;
+        Ok::<_, Error>(over > newest || newest <= expired)
+    };
     let mut rows = Rows::with_room(chunk);
-    let mut key = Vec::new();
+    // The key under way: how many rows came before it, and its newest version so far.
+    let (mut key, mut under_way) = (Vec::new(), None);
     while let Some(entry) = cursor.entry() {
-        if !range.above_lower(entry.key) {
-            rows.exhausted = true;
-            return rows.fetch();
-        }
-        if rows.is_full(chunk) {
-            return rows.fetch();
-        }
-        key.clear();
-        key.extend_from_slice(entry.key);
-        // Backwards the oldest version comes first: each newer one takes its place.
-        let (before, mut newest) = (rows.len(), 0);
-        while let Some(entry) = cursor.entry().filter(|entry| entry.key == key.as_slice()) {
-            if entry.seq <= at {
-                newest = entry.seq;
-                rows.truncate(before);
-                if is_put(&entry) {
-                    rows.add(entry.key, entry.value, apart(&cursor, &entry)?, chunk);
+        let (before, newest) = match under_way.filter(|_| entry.key == key) {
+            Some(same) => same,
+            None => {
+                rows.settle(&key, under_way.take(), is_hidden)?;
+                if !range.above_lower(entry.key) {
+                    rows.exhausted = true;
+                    return rows.fetch();
                 }
+                if rows.is_full(chunk) {
+                    return rows.fetch();
+                }
+                key.clear();
+                key.extend_from_slice(entry.key);
+                (rows.len(), 0)
             }
-            cursor.prev()?;
-        }
-        if rows.len() > before {
-            let over = ranges.as_ref().map_or(Ok(0), |ranges| ranges.newest_over(&key, at))?;
-            if over > newest || newest <= expired {
-                rows.truncate(before);
+        };
+        under_way = Some((before, newest));
+        // Backwards the oldest version comes first: each newer one takes its place.
+        if entry.seq <= at {
+            under_way = Some((before, entry.seq));
+            rows.truncate(before);
+            if is_put(&entry) {
+                rows.add(entry.key, entry.value, apart(&cursor, &entry)?, chunk);
             }
         }
+        cursor.prev()?;
     }
+    rows.settle(&key, under_way, is_hidden)?;
     rows.exhausted = true;
     rows.fetch()
 }

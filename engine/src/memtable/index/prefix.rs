@@ -11,22 +11,10 @@
 
 use super::heap::{Heap, SpillLink};
 use super::lock::{Optimistic, Version, VersionLock, Word, words};
+use crate::record::slice;
 
 /// The longest prefix that lies within the node.
 pub(super) const INLINE: usize = 32;
-
-/// The eight bytes of `key` from `at` on as a big-endian number, zeros behind its end.
-#[inline(always)]
-pub(crate) fn slice(key: &[u8], at: usize) -> u64 {
-    if let Some(bytes) = key.get(at..).and_then(<[u8]>::first_chunk::<8>) {
-        return u64::from_be_bytes(*bytes);
-    }
-    let mut bytes = [0; 8];
-    if let Some(rest) = key.get(at..) {
-        bytes[..rest.len()].copy_from_slice(rest);
-    }
-    u64::from_be_bytes(bytes)
-}
 
 /// How many bytes two keys have in common.
 pub(crate) fn common(a: &[u8], b: &[u8]) -> usize {

@@ -43,7 +43,7 @@ impl Separator {
 #[cfg(all(test, not(feature = "shuttle")))]
 mod tests {
     use super::*;
-    use crate::memtable::index::prefix::slice;
+    use crate::record::slice;
 
     #[test]
     fn short_between_neighbours() {
