@@ -46,10 +46,8 @@ struct Cell {
 
 pub(crate) fn measure(settings: &Settings, report: &mut Report) -> Result<()> {
     let load = &settings.load;
-    let (memory, millis) = match settings.quick {
-        true => (Memory { write: 4 << 20, cache: 4 << 20 }, 300),
-        false => (Memory { write: 32 << 20, cache: 32 << 20 }, 3000),
-    };
+    let (buffer, millis) = settings.pick((4 << 20, 300), (16 << 20, 3000), (32 << 20, 3000));
+    let memory = Memory { write: buffer, cache: buffer };
     let (memory, value) = (load.memory(memory), load.value.unwrap_or(200));
     let eight_times = 8 * memory.all() / (8 + value as u64);
     for _ in 0..settings.rounds_within(1) {
