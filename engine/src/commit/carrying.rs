@@ -15,9 +15,10 @@ use crate::os::sync::{MODELLED, MutexGuard, Ordering};
 use crate::pm::{Dirty, Flushed};
 use crate::record::Lsn;
 
-/// On persistent memory the floor is stored when it is this many LSNs behind, and when it is quiet.
-/// Its lines cost a small group as much as its own. What lies above the floor is no less durable;
-/// damage there is taken for the end of what was written, and not reported.
+/// The floor goes with a run, or a group's fence, when it is this many LSNs behind; and when it is
+/// quiet it is written by itself. Its page is half of what a small run writes, and its lines cost a
+/// small group as much as its own. What lies above the floor is no less durable; damage there is
+/// taken for the end of what was written, and not reported.
 const FLOOR_EVERY: u64 = if MODELLED { 2 } else { 16 };
 
 /// A floor that goes with the holder's next fence.
@@ -27,14 +28,14 @@ pub(super) struct Riding {
 }
 
 impl Publisher {
-    /// In `file` mode: stores the floor, if it moved, so that it becomes durable with the run
-    /// (invariant 2).
+    /// In `file` mode: stores the floor, if it is far behind, so that it becomes durable with the
+    /// run (invariant 2).
     pub(super) fn take_floor_along(&self, writer: &mut Writer) {
         let mut keeper = self.informed_keeper();
-        let dirty = keeper.store(&self.region);
-        if dirty.is_empty() {
+        if !keeper.lags_by(FLOOR_EVERY) {
             return;
         }
+        let dirty = keeper.store(&self.region);
         writer.floor = keeper.number();
         drop(keeper);
         reached(Step::FloorInRun);

@@ -21,7 +21,7 @@ const LONG: Duration = Duration::from_secs(20);
 const STEPS: [Step; 6] =
     [Step::Ticket, Step::Flushed, Step::FloorStored, Step::Fenced, Step::Indexed, Step::Finishing];
 
-/// Commits before the one that carries the floor on persistent memory.
+/// Commits before the one that carries the floor.
 const BEFORE: Lsn = 16;
 
 /// Has this thread, when it comes to `step`, say so and wait until `go` is sent or dropped.
@@ -132,22 +132,22 @@ fn who_carries_the_floor_holds_up_no_publisher() {
 #[test]
 fn a_floor_in_a_run_that_is_not_written_yet_is_not_taken_for_written() {
     let fixture = &Fixture::new(false);
-    fixture.commit(&[("a", "1")]);
+    (1..=BEFORE).for_each(|lsn| assert_eq!(fixture.commit(&[("a", "1")]), lsn));
     let (stopped, at_step) = mpsc::channel();
     let (go, told_to_go) = mpsc::channel();
     std::thread::scope(|scope| {
         let go = go;
         scope.spawn(move || {
             stop_here(Step::FloorInRun, stopped, told_to_go);
-            assert_eq!(fixture.commit(&[("b", "1")]), 2);
+            assert_eq!(fixture.commit(&[("b", "1")]), BEFORE + 1);
         });
         at_step.recv_timeout(LONG).expect("the run takes the floor along");
         assert_eq!(fixture.floor_after_cut().1, 0, "it is on its way");
-        assert_eq!(fixture.committer.publisher.write_floor().unwrap(), 1);
-        assert_eq!(fixture.floor_after_cut().1, 1);
+        assert_eq!(fixture.committer.publisher.write_floor().unwrap(), BEFORE);
+        assert_eq!(fixture.floor_after_cut().1, BEFORE);
         go.send(()).unwrap();
     });
-    assert_eq!(fixture.committer.settle().unwrap(), 2);
+    assert_eq!(fixture.committer.settle().unwrap(), BEFORE + 1);
 }
 
 /// A floor is carried by a thread that is stopped before its fence; two commits that took their
