@@ -452,6 +452,10 @@ fn compactions_keep_to_their_bytes_a_second() {
 
 /// Rows of which each was written several times take little more than once their space when nothing
 /// is written any more: level 1 is emptied but for a sixteenth of what is below.
+///
+/// Bug: at times a level 3 opened meanwhile, and versions lay in it and in level 2.
+/// Cause: targets of deeper levels followed from level 1's, which is made small at such times.
+/// Fix: the last level has room for all that is below level 1.
 #[test]
 fn superseded_versions_go_when_it_is_quiet() {
     let _alone = alone();
@@ -482,6 +486,8 @@ fn superseded_versions_go_when_it_is_quiet() {
     };
     assert!(busy.0 * 16 > busy.1, "there was nothing to do: {busy:?}");
     assert!(top + below < 8000 * 1100, "{top} and {below}");
+    let levels = db.stats().tables[0].levels.clone();
+    assert!(levels.iter().all(|level| level.level <= 2 || level.extents == 0), "{levels:?}");
     for n in 0..8000 {
         let key = format!("{:06}", n * 7919 % 8000);
         assert_eq!(table.get(key).unwrap().as_deref(), Some(&value(n, 3)[..1000]));

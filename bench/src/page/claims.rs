@@ -92,8 +92,8 @@ const CLAIMS: &[Claim] = &[
             others: PEERS,
         },
         asked: AtLeast(2.0),
-        next: "each relaxed commit hands over its range by a system call of its own; several \
-               threads' could share one",
+        next: "after the load blocks are read from the device until they are cached: those that \
+               drains write could enter the cache while it has room",
     },
     Claim {
         what: "Random reads, in memory (YCSB C)",
@@ -132,8 +132,8 @@ const CLAIMS: &[Claim] = &[
             metric: "of bare",
         },
         asked: AtMost(1.5),
-        next: "a run writes two ranges before its sync, its records and the floor: the floor could \
-               go with every other run",
+        next: "the sync is most of it; a write that the device takes as durable by itself would \
+               need none",
     },
     Claim {
         what: "A lone durable put, p99",

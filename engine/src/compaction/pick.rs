@@ -91,8 +91,24 @@ impl Shape {
 
     /// The target of level 1, of all its layers together.
     fn target_of_layers<E: Described>(&self, version: &Version<E>) -> u64 {
+        self.target_by_share(self.level1_share, version)
+    }
+
+    /// The target of level `n` where level 1's is `target_of_layers`. One with nothing deeper has
+    /// room for all that lies below level 1, however small that is made while nobody writes: it is
+    /// no reason to open a level, and have versions lie in both.
+    fn target_of<E: Described>(&self, n: u8, version: &Version<E>) -> u64 {
+        let is_last = version.levels.iter().skip(usize::from(n)).all(Level::is_empty);
+        let least = self.level1_share.filter(|_| is_last).map(|share| share.min(self.ratio));
+        let above = self.target_by_share(least.or(self.level1_share), version);
+        let steps = u32::from(n + 1 - UNDER_LAYERS);
+        above.saturating_mul(self.ratio.saturating_pow(steps))
+    }
+
+    /// The target of level 1, if it is one byte for so many below it.
+    fn target_by_share<E: Described>(&self, share: Option<u64>, version: &Version<E>) -> u64 {
         let below = version.levels.iter().skip(usize::from(LAYERS)).map(Level::bytes).sum::<u64>();
-        self.level1_bytes.max(self.level1_share.map_or(0, |share| below / share)).max(1)
+        self.level1_bytes.max(share.map_or(0, |share| below / share)).max(1)
     }
 
     /// How full level 1 is, with 1 for as full as it shall be and 2 for no layer being left.
@@ -315,11 +331,9 @@ fn pick_level<E: Described>(
     if layers > 1.0 || is_crowded(version) {
         full.push((layers.max(1.0), LAYERS));
     }
-    let mut target = shape.target_of_layers(version);
     for n in UNDER_LAYERS..MAX_LEVELS {
-        target = target.saturating_mul(shape.ratio);
         let level = version.level(n).map_or((0, 0), |level| (level.bytes(), level.referred()));
-        let fullness = shape.fullness_of(level, n, target, version);
+        let fullness = shape.fullness_of(level, n, shape.target_of(n, version), version);
         if fullness > 1.0 {
             full.push((fullness, n));
         }

@@ -40,8 +40,8 @@ pub(super) const CLAIMS: &[Claim] = &[
             others: PEERS,
         },
         asked: AtLeast(1.2),
-        next: "the device's sync is most of it for everybody; the page of the floor could go \
-               with every other run",
+        next: "the device's sync is most of it for everybody; a write that it takes as durable by \
+               itself would need none",
     },
     Claim {
         what: "YCSB A durable, emulated",
