@@ -120,7 +120,7 @@ const CLAIMS: &[Claim] = &[
             others: ROCKSDB,
         },
         asked: AtLeast(2.0),
-        next: "each range still searches every level once; the merge compares whole keys",
+        next: "each range searches every level once, and makes a cursor for each",
     },
     Claim {
         what: "A lone durable put, p50",
