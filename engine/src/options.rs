@@ -425,7 +425,9 @@ impl Options {
         self
     }
 
-    /// The memory for blocks read from extents, in bytes; 128 MiB by default.
+    /// The memory for blocks of extents, in bytes; 128 MiB by default.
+    ///
+    /// Blocks enter it when they are read, and when they leave persistent memory while it has room.
     #[must_use]
     pub fn cache_size(mut self, bytes: u64) -> Options {
         self.cache_size = bytes;

@@ -162,21 +162,63 @@ fn compactions_read_large_pieces_and_leave_the_cache_alone() {
     let dir = tempfile::tempdir().unwrap();
     filled(dir.path());
     let zstd = Compression::Zstd;
+    // Newer versions of all rows, in a level 1 that is large enough for them.
+    let db = options().level1_size(64 * MIB).open(dir.path()).unwrap();
+    fill(&db, &db.existing_table("t").unwrap(), ROWS, value);
+    fill(&db, &db.table("u").unwrap(), 1400, |_| vec![8; 4000]);
+    settle(&db);
+    db.close().unwrap();
     // Of another compression than there is: nothing is copied.
     let db = options().level1_size(MIB).compression(zstd, zstd).open(dir.path()).unwrap();
-    let table = db.existing_table("t").unwrap();
-    settle(&db);
-    let (reads, bytes) = cost(&db, || {
-        fill(&db, &table, ROWS, value);
-        fill(&db, &db.table("u").unwrap(), 1400, |_| vec![8; 4000]);
-        settle(&db);
-    });
+    let (reads, bytes) = cost(&db, || settle(&db));
     let stats = db.stats();
     assert!(stats.background.compactions > 0, "{:?}", stats.background);
     assert!(bytes > 4 * MIB, "{bytes} bytes");
     assert!(reads <= bytes / (128 << 10), "{reads} reads of {bytes} bytes");
     assert_eq!(stats.cache.used, 0);
+    let table = db.existing_table("t").unwrap();
     assert_eq!(table.iter().map(Result::unwrap).count() as u64, ROWS);
+}
+
+/// What was written lately was in memory, and somebody may have read it there.
+#[test]
+fn what_drains_write_is_cached_while_there_is_room() {
+    let _together = together();
+    // Of a level 1 that stays as it is, and of one that all goes on from.
+    for (level1, cache) in [(64 * MIB, 16 * MIB), (1, 16 * MIB), (64 * MIB, 2 * MIB)] {
+        let dir = tempfile::tempdir().unwrap();
+        let options = options().level1_size(level1).cache_size(cache);
+        let db = options.create(dir.path()).unwrap();
+        let table = db.table("t").unwrap();
+        fill(&db, &table, ROWS, value);
+        fill(&db, &db.table("u").unwrap(), 700, |_| vec![7; 4000]);
+        settle(&db);
+        let has_all = cache > 2 * MIB;
+        let used = db.stats().cache.used;
+        assert!(used <= cache && (used > cache / 2), "{used} of {cache} bytes");
+        let all =
+            || (0..ROWS).for_each(|n| assert_eq!(table.get(key(n)).unwrap().unwrap(), value(n)));
+        let (reads, _) = cost(&db, all);
+        assert_eq!(reads == 0, has_all, "{reads} reads");
+        db.close().unwrap();
+    }
+}
+
+#[test]
+fn what_is_read_stays_cached_while_drains_write() {
+    let _together = together();
+    let dir = tempfile::tempdir().unwrap();
+    let db = options().level1_size(64 * MIB).cache_size(2 * MIB).create(dir.path()).unwrap();
+    let table = db.table("t").unwrap();
+    let others = |byte| fill(&db, &db.table("u").unwrap(), 1400, |_| vec![byte; 4000]);
+    fill(&db, &table, ROWS, value);
+    others(7);
+    let hot = || (0..100).for_each(|n| assert_eq!(table.get(key(n)).unwrap().unwrap(), value(n)));
+    (0..3).for_each(|_| hot());
+    assert_eq!(cost(&db, hot), (0, 0));
+    others(8);
+    settle(&db);
+    assert_eq!(cost(&db, hot), (0, 0));
 }
 
 #[test]

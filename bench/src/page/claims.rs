@@ -92,8 +92,7 @@ const CLAIMS: &[Claim] = &[
             others: PEERS,
         },
         asked: AtLeast(2.0),
-        next: "after the load blocks are read from the device until they are cached: those that \
-               drains write could enter the cache while it has room",
+        next: "a profile of the run, beside that of the best peer",
     },
     Claim {
         what: "Random reads, in memory (YCSB C)",

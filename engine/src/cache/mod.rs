@@ -106,6 +106,12 @@ impl<V: Weigh> Cache<V> {
         self.inner.weight()
     }
 
+    /// Whether a value more would take the place of none. Shards fill unevenly: with less than an
+    /// eighth left it is taken as full.
+    pub(crate) fn has_room(&self) -> bool {
+        self.used() < self.capacity() / 8 * 7
+    }
+
     /// The most bytes it will use.
     pub(crate) fn capacity(&self) -> u64 {
         self.inner.capacity()

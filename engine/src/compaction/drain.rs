@@ -187,6 +187,7 @@ pub(crate) fn drain(
         store: set.store(),
         cache,
         replaces: &inputs,
+        fills: true,
         values: values_of(inputs.iter().chain(run_extents(version, column))),
         collects: &|_| false,
         horizon,

@@ -58,6 +58,7 @@ pub(crate) fn dump(
         store,
         cache,
         replaces: &[],
+        fills: false,
         values: values_of(version.runs.iter().flat_map(|run| run.extents.extents().iter())),
         // The values too have to be in the store.
         collects: &|_| true,

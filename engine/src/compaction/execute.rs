@@ -67,6 +67,7 @@ pub(crate) fn run(
                 store: set.store(),
                 cache,
                 replaces,
+                fills: false,
                 values: values_of(replaces),
                 collects: &|id| collects.contains(&id),
                 horizon,

@@ -30,6 +30,9 @@ pub(crate) struct MergeContext<'a, B: Fn(&[u8]) -> bool> {
     /// The extents that the output takes the place of: where a block of theirs is cached, the
     /// block that takes its place is put into the cache too.
     pub(crate) replaces: &'a [Arc<Extent>],
+    /// Whether all that is written is put into the cache, for as long as that has room: for what
+    /// was in memory until now, and would have to be read again.
+    pub(crate) fills: bool,
     /// The value extents that records which come in refer to.
     pub(crate) values: ValueExtents,
     /// Of which of them values are written anew.
@@ -215,7 +218,8 @@ impl<'a, B: Fn(&[u8]) -> bool> Writer<'a, B> {
     fn write(&mut self, builder: ExtentBuilder) -> Result<()> {
         let ctx = self.ctx;
         let is_hot = |first: &[u8], last: &[u8]| {
-            ctx.replaces.iter().any(|e| e.is_cached(first, last, ctx.cache))
+            ctx.fills && ctx.cache.has_room()
+                || ctx.replaces.iter().any(|e| e.is_cached(first, last, ctx.cache))
         };
         let mut built = builder.finish();
         self.buffer.filled(&built);
