@@ -314,6 +314,11 @@ pub(crate) fn forward(
 ) -> Result<Rows> {
     let mut cursor = view.cursor(cache, ahead);
     cursor.seek(range.start(), LSN_MAX)?;
+    // The one key from there on that does not lie above the lower bound.
+    let left_out = match &range.lower {
+        Bound::Excluded(key) => Some(key.as_slice()),
+        Bound::Included(_) | Bound::Unbounded => None,
+    };
     let ranges = view.range_tombstones();
     let is_hidden = |key: &[u8], seq| match &ranges {
         _ if seq <= expired => Ok(true),
@@ -329,7 +334,7 @@ pub(crate) fn forward(
             return rows.fetch();
         }
         let known = || rows.last_key() == Some(entry.key) || hidden.as_deref() == Some(entry.key);
-        if entry.seq <= at && range.above_lower(entry.key) && !known() {
+        if entry.seq <= at && left_out != Some(entry.key) && !known() {
             if is_put(&entry) && !is_hidden(entry.key, entry.seq)? {
                 if rows.is_full(chunk) {
                     return rows.fetch();

@@ -14,6 +14,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use super::{Block, RawEntry};
+use crate::os::{LINE, prefetch_lines};
 use crate::record::{EntryRef, Lsn};
 
 /// An entry that does not decode, though the block's checksum is right.
@@ -94,6 +95,7 @@ impl BlockCursor {
     fn advance(&mut self) -> Step {
         let Some(entry) = self.entry.take() else { return Ok(()) };
         let next = entry.value.end;
+        let len = next - self.at;
         if next == self.block.entries_end {
             return Ok(());
         }
@@ -102,7 +104,19 @@ impl BlockCursor {
         {
             self.restart += 1;
         }
-        self.load(next)
+        self.load(next)?;
+        self.prefetch_next(len);
+        Ok(())
+    }
+
+    /// A walk goes on, as a rule: the entry to come, taken to be as long as the last one, is on its
+    /// way to the processor while the current one is looked at.
+    fn prefetch_next(&self, len: usize) {
+        const MOST: usize = 8 * LINE;
+        if let Some(entry) = &self.entry {
+            let rest = &self.block.bytes[entry.value.end..];
+            prefetch_lines(rest.as_ptr(), len.min(rest.len()).min(MOST));
+        }
     }
 
     pub(in crate::extent) fn prev(&mut self) -> Step {
