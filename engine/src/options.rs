@@ -427,7 +427,8 @@ impl Options {
 
     /// The memory for blocks of extents, in bytes; 128 MiB by default.
     ///
-    /// Blocks enter it when they are read, and when they leave persistent memory while it has room.
+    /// Blocks enter it when they are read, and when they leave persistent memory while it has room;
+    /// under [`memory`](Self::memory), which it gives way to, only when they are read.
     #[must_use]
     pub fn cache_size(mut self, bytes: u64) -> Options {
         self.cache_size = bytes;

@@ -157,30 +157,51 @@ fn a_short_range_is_cached_and_a_long_one_pushes_nothing_out() {
 }
 
 #[test]
-fn compactions_read_large_pieces_and_leave_the_cache_alone() {
+fn merges_read_large_pieces() {
     let _together = together();
     let dir = tempfile::tempdir().unwrap();
     filled(dir.path());
     let zstd = Compression::Zstd;
+    // Of another compression than there is: nothing is copied.
+    let options = options().level1_size(MIB).compression(zstd, zstd);
+    // With a limit, under which drains leave the cache alone as well.
+    let db = options.memory(256 * MIB).open(dir.path()).unwrap();
+    let table = db.existing_table("t").unwrap();
+    settle(&db);
+    let (reads, bytes) = cost(&db, || {
+        fill(&db, &table, ROWS, value);
+        fill(&db, &db.table("u").unwrap(), 1400, |_| vec![8; 4000]);
+        settle(&db);
+    });
+    let stats = db.stats();
+    assert!(stats.background.compactions > 0, "{:?}", stats.background);
+    assert!(bytes > 4 * MIB, "{bytes} bytes");
+    assert!(reads <= bytes / (128 << 10), "{reads} reads of {bytes} bytes");
+    assert_eq!(stats.cache.used, 0);
+    assert_eq!(table.iter().map(Result::unwrap).count() as u64, ROWS);
+}
+
+#[test]
+fn compactions_leave_the_cache_alone() {
+    let _together = together();
+    let dir = tempfile::tempdir().unwrap();
+    filled(dir.path());
     // Newer versions of all rows, in a level 1 that is large enough for them.
     let db = options().level1_size(64 * MIB).open(dir.path()).unwrap();
     fill(&db, &db.existing_table("t").unwrap(), ROWS, value);
     fill(&db, &db.table("u").unwrap(), 1400, |_| vec![8; 4000]);
     settle(&db);
     db.close().unwrap();
-    // Of another compression than there is: nothing is copied.
-    let db = options().level1_size(MIB).compression(zstd, zstd).open(dir.path()).unwrap();
-    let (reads, bytes) = cost(&db, || settle(&db));
+    let db = options().level1_size(MIB).open(dir.path()).unwrap();
+    let (_, bytes) = cost(&db, || settle(&db));
     let stats = db.stats();
     assert!(stats.background.compactions > 0, "{:?}", stats.background);
     assert!(bytes > 4 * MIB, "{bytes} bytes");
-    assert!(reads <= bytes / (128 << 10), "{reads} reads of {bytes} bytes");
     assert_eq!(stats.cache.used, 0);
     let table = db.existing_table("t").unwrap();
     assert_eq!(table.iter().map(Result::unwrap).count() as u64, ROWS);
 }
 
-/// What was written lately was in memory, and somebody may have read it there.
 #[test]
 fn what_drains_write_is_cached_while_there_is_room() {
     let _together = together();
@@ -202,6 +223,21 @@ fn what_drains_write_is_cached_while_there_is_room() {
         assert_eq!(reads == 0, has_all, "{reads} reads");
         db.close().unwrap();
     }
+}
+
+/// Bug: under a memory limit the process came to hold half as much again. Cause: with each job that
+/// ended the cache had room, and drains filled it with blocks which then had to leave; what one
+/// thread takes and another frees is kept by the allocator. Fix: there only readers fill it.
+#[test]
+fn drains_fill_no_cache_that_gives_way() {
+    let _together = together();
+    let dir = tempfile::tempdir().unwrap();
+    let db = options().memory(64 * MIB).create(dir.path()).unwrap();
+    fill(&db, &db.table("t").unwrap(), ROWS, value);
+    settle(&db);
+    let stats = db.stats();
+    assert!(stats.memory.cache_capacity > 16 * MIB, "{:?}", stats.memory);
+    assert_eq!(stats.cache.used, 0);
 }
 
 #[test]

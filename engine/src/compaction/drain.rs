@@ -187,7 +187,7 @@ pub(crate) fn drain(
         store: set.store(),
         cache,
         replaces: &inputs,
-        fills: true,
+        fills: shape.fills,
         values: values_of(inputs.iter().chain(run_extents(version, column))),
         collects: &|_| false,
         horizon,

@@ -74,6 +74,8 @@ pub(crate) struct Shape {
     pub(crate) compression: (Compression, Compression),
     /// Whether merges reuse extents and blocks.
     pub(crate) reuse: bool,
+    /// Whether what drains write enters the cache while that has room.
+    pub(crate) fills: bool,
     /// A planted bug: drains take every tombstone for one that hides nothing.
     pub(crate) drops_tombstones: bool,
 }

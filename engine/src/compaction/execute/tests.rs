@@ -23,6 +23,7 @@ pub(in crate::compaction) const SHAPE: Shape = Shape {
     extent_bytes: 8_000,
     compression: (Compression::Lz4, Compression::Zstd),
     reuse: true,
+    fills: true,
     drops_tombstones: false,
 };
 

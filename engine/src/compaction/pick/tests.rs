@@ -143,6 +143,7 @@ fn usual() -> Shape {
         extent_bytes: 2 << 20,
         compression: (Compression::None, Compression::None),
         reuse: true,
+        fills: true,
         drops_tombstones: false,
     }
 }

@@ -139,7 +139,13 @@ impl BlockCursor {
             return Ok(());
         };
         self.enter_restart(restart)?;
-        self.walk_to_last_before(at)
+        self.walk_to_last_before(at)?;
+        if self.at >= at {
+            // Restarts that do not ascend: a walk down might never end.
+            self.entry = None;
+            return Err(BadEntry);
+        }
+        Ok(())
     }
 
     /// To the first entry at or after (`key`, `seq`).
