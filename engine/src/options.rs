@@ -428,7 +428,8 @@ impl Options {
     /// The memory for blocks of extents, in bytes; 128 MiB by default.
     ///
     /// Blocks enter it when they are read, and when they leave persistent memory while it has room;
-    /// under [`memory`](Self::memory), which it gives way to, only when they are read.
+    /// under [`memory`](Self::memory) the latter only as long as it could hold all that there is on
+    /// disk.
     #[must_use]
     pub fn cache_size(mut self, bytes: u64) -> Options {
         self.cache_size = bytes;
@@ -445,6 +446,9 @@ impl Options {
     /// about a hundred bytes may be sooner than the region is full. Where drains and compactions
     /// have less than 33 MiB in all, they read shorter pieces and cut extents at less than 2 MiB,
     /// and where less than as much for each thread, fewer run at a time.
+    ///
+    /// The process holds little more: up to a limit of a GiB, what was freed goes back to the
+    /// operating system, of the whole process, with the GNU C library's allocator (`malloc_trim`).
     ///
     /// Beyond it come what threads hold for a moment (half a MiB each that reads or writes
     /// extents), and blocks of which the caller holds values.

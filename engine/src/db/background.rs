@@ -100,6 +100,8 @@ pub(super) struct Background {
     /// Keys that compactions are at work on.
     pub(super) claims: Claims,
     pub(super) budget: Budget,
+    /// Bytes read and written when the heap last gave back what was freed.
+    pub(super) moved_before_giving_back: AtomicU64,
     /// How often what a compaction reads at most was halved, since the disk had no room for it.
     pub(super) smaller: AtomicU32,
 }

@@ -88,9 +88,7 @@ impl Engine {
             extent_bytes: self.set.store().memory().extent_bytes(),
             compression: self.options.compression,
             reuse: self.options.reuse,
-            // Under a limit the cache grows and gives way as jobs come and go, and would be filled
-            // by drains each time.
-            fills: self.options.memory.is_none(),
+            fills: self.drains_fill(),
             drops_tombstones: self.options.has(Planted::PruneTombstones),
         }
     }

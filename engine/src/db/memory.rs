@@ -19,8 +19,11 @@
 //! The balance is made at each look of the background around itself, and after each of its jobs;
 //! the cache leaves filters what they may grow by from one look to the next.
 
+use std::sync::atomic::Ordering::Relaxed;
+
 use super::inner::Engine;
 use crate::error::{Error, Result};
+use crate::os::give_back_freed;
 use crate::tier::EXTENT_BYTES;
 
 /// One part of so many of the limit is for what is held for a moment.
@@ -53,6 +56,10 @@ const MOST_EXTENT: u64 = EXTENT_BYTES as u64;
 /// So many jobs are under way at a time at least: a compaction, and a drain between two of its
 /// extents.
 const LEAST_JOBS: u64 = 2;
+
+/// Under a limit of more what was freed stays with the heap: to look for it takes as long as there
+/// are pieces of it, and threads that need memory wait meanwhile.
+const MOST_GIVEN_BACK: u64 = 1 << 30;
 
 /// What the database holds in memory, in bytes.
 ///
@@ -254,6 +261,28 @@ impl Engine {
         if left < now || left - now > shares.slack {
             self.shared.cache.set_capacity(left);
         }
+        self.give_back_freed(shares.limit);
+    }
+
+    /// Has the heap give back what was freed, each time that as much as the limit was read and
+    /// written: else the process comes to hold up to twice what is counted here.
+    fn give_back_freed(&self, limit: u64) {
+        let (store, before) = (self.set.store(), &self.background.moved_before_giving_back);
+        let moved = store.bytes_read() + store.bytes_written();
+        let last = before.load(Relaxed);
+        if limit <= MOST_GIVEN_BACK
+            && moved.saturating_sub(last) >= limit
+            && before.compare_exchange(last, moved, Relaxed, Relaxed).is_ok()
+        {
+            give_back_freed();
+        }
+    }
+
+    /// Whether what drains write may enter the cache. Under a limit that grows and gives way as
+    /// jobs come and go; if it cannot hold all there is, drains would fill it each time.
+    pub(super) fn drains_fill(&self) -> bool {
+        let taken = self.set.store().space().taken_bytes;
+        self.options.memory.is_none() || taken <= self.shared.cache.capacity()
     }
 
     /// Refuses a limit that leaves the cache nothing worth having.

@@ -1,10 +1,11 @@
 //! The operating system behind small interfaces: files (real and simulated), the lock that keeps
-//! a second process out, the guard that catches forked children, and what threads share.
+//! a second process out, the guard that catches forked children, the heap, and what threads share.
 
 mod cores;
 mod direct;
 mod files;
 mod fork;
+mod heap;
 mod lock;
 mod prefetch;
 mod real;
@@ -15,6 +16,7 @@ pub(crate) mod sync;
 pub(crate) use cores::{at_once, cores};
 pub(crate) use files::{File, Files, OpenHow};
 pub(crate) use fork::ForkGuard;
+pub(crate) use heap::give_back_freed;
 pub(crate) use lock::{Access, DirectoryLock, FileLock};
 pub(crate) use prefetch::{LINE, prefetch_lines};
 pub(crate) use real::RealFiles;
