@@ -92,7 +92,10 @@ const CLAIMS: &[Claim] = &[
             others: PEERS,
         },
         asked: AtLeast(2.0),
-        next: "a profile of the run, beside that of the best peer",
+        next: "a quarter of the clients' time goes into the index of the region, which reads ask \
+               first, and a fifth into the region's file; LMDB, which comes nearest, keeps no log \
+               and writes into its map: a small filter before the index, and groups that are \
+               written together",
     },
     Claim {
         what: "Random reads, in memory (YCSB C)",

@@ -67,7 +67,8 @@ pub(super) const CLAIMS: &[Claim] = &[
             others: PEERS,
         },
         asked: AtLeast(2.0),
-        next: AMPLIFIED,
+        next: "two of five operations read a block from the device, and wait for little else: \
+               blocks kept compressed in the cache, and merges that read less beside them",
     },
     Claim {
         what: "Device bytes, YCSB A larger, emulated",
