@@ -86,11 +86,11 @@ const CHOICES: [System; 6] = [
 
 pub(crate) fn measure(settings: &Settings, report: &mut Report) -> Result<()> {
     let (threads, batches, tables): (&[usize], &[usize], &[usize]) = settings.pick(
-        (&[1, 16], &[1, 50], &[1, 4]),
+        (&[1, 16], &[1, 50], &[1]),
         (&[1, 4, 16], &[1, 8, 50], &[1, 4]),
         (&[1, 2, 4, 8, 16], &[1, 8, 50, 128], &[1, 2, 3, 4]),
     );
-    let time = Duration::from_millis(if settings.quick { 400 } else { 600 });
+    let time = Duration::from_millis(if settings.quick { 250 } else { 600 });
     for round in 0..settings.rounds {
         bare(settings, report, time)?;
         for &threads in threads {

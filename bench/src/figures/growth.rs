@@ -41,7 +41,7 @@ fn workloads(line: &str) -> &'static str {
 
 pub(crate) fn measure(settings: &Settings, report: &mut Report) -> Result<()> {
     let quick = settings.quick;
-    let base = if quick { 10_000 } else { 100_000 };
+    let base = if quick { 6_000 } else { 100_000 };
     let memory = settings.load.memory(match quick {
         true => Memory { write: 8 << 20, cache: 8 << 20 },
         false => Memory { write: 64 << 20, cache: 64 << 20 },
@@ -49,7 +49,7 @@ pub(crate) fn measure(settings: &Settings, report: &mut Report) -> Result<()> {
     let point =
         |line, at| Point { line, at, records: base, value: 500, threads: 2, durable: false };
     let data = [1, 4, 16].map(|times| Point { records: base * times, ..point("data", times) });
-    let threads: &[u64] = if quick { &[1, 4, 16] } else { &[1, 2, 4, 8, 16] };
+    let threads: &[u64] = if quick { &[1, 16] } else { &[1, 2, 4, 8, 16] };
     let threads =
         threads.iter().map(|n| Point { threads: *n, durable: true, ..point("threads", *n) });
     let values: &[u64] = if quick { &[16, 4096] } else { &[16, 100, 500, 4096] };

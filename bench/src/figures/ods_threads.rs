@@ -98,7 +98,7 @@ fn make(system: &str, path: &Path, keys: u64) -> Result<Box<dyn Shared>> {
 }
 
 pub(super) fn measure(settings: &Settings, report: &mut Report, dir: &Path) -> Result<()> {
-    let keys = if settings.quick { 100_000 } else { 1_000_000 };
+    let keys = if settings.quick { 40_000 } else { 1_000_000 };
     for round in 0..settings.rounds_within(1) {
         for threads in THREADS {
             for system in SYSTEMS {

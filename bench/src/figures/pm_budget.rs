@@ -67,7 +67,7 @@ struct Sample {
 }
 
 pub(crate) fn measure(settings: &Settings, report: &mut Report) -> Result<()> {
-    let (size, time) = settings.pick((32 << 20, 5), (256 << 20, 20), (256 << 20, 60));
+    let (size, time) = settings.pick((32 << 20, 2), (256 << 20, 20), (256 << 20, 60));
     let mut charts = Vec::new();
     for round in 0..if settings.quick { 1 } else { settings.rounds_within(1) } {
         for load in LOADS {

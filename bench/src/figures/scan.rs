@@ -47,13 +47,13 @@ struct Cell {
 
 pub(crate) fn measure(settings: &Settings, report: &mut Report) -> Result<()> {
     let load = &settings.load;
-    let (buffer, millis) = settings.pick((4 << 20, 300), (16 << 20, 3000), (32 << 20, 3000));
+    let (buffer, millis) = settings.pick((2 << 20, 300), (16 << 20, 3000), (32 << 20, 3000));
     let memory = Memory { write: buffer, cache: buffer };
     let (memory, value) = (load.memory(memory), load.value.unwrap_or(200));
     let eight_times = 8 * memory.all() / (8 + value as u64);
     for _ in 0..settings.rounds_within(1) {
         let systems = System::there(&SYSTEMS, settings, report);
-        let most = settings.pick(4, 5, systems.len());
+        let most = settings.pick(3, 5, systems.len());
         for system in systems.into_iter().take(most) {
             let cell = Cell {
                 system,

@@ -93,7 +93,8 @@ pub(crate) fn measure(settings: &Settings, report: &mut Report) -> Result<()> {
     let load = &settings.load;
     let write = settings.pick(2 << 20, 16 << 20, 32 << 20);
     let memory = load.memory(Memory { write, cache: write });
-    for rows in [Rows::Sysbench, Rows::Orders] {
+    let kinds = settings.pick(1, 2, 2);
+    for rows in [Rows::Sysbench, Rows::Orders].into_iter().take(kinds) {
         let row = 8 + rows.row(&mut Random::new(settings.seed)).len() as u64;
         // A tenth more than eight times: rows differ in length.
         let records = load.records.unwrap_or(8 * memory.all() / row * 11 / 10);

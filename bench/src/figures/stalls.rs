@@ -50,7 +50,7 @@ pub(crate) fn measure(settings: &Settings, report: &mut Report) -> Result<()> {
     let load = &settings.load;
     let whole = Memory { write: 32 << 20, cache: 64 << 20 };
     let quick = Memory { write: 4 << 20, cache: 8 << 20 };
-    let (memory, seconds) = settings.pick((quick, 4), (whole, 60), (whole, 600));
+    let (memory, seconds) = settings.pick((quick, 2), (whole, 60), (whole, 600));
     let (memory, value) = (load.memory(memory), load.value.unwrap_or(4096));
     let records = load.records.unwrap_or(8 * memory.all() / value as u64);
     let is_whole = !settings.quick && !settings.in_report && load.seconds.is_none();

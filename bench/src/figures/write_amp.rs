@@ -45,7 +45,7 @@ const SHALLOW: Memory = Memory { write: 2 << 20, cache: 6 << 20 };
 pub(crate) fn measure(settings: &Settings, report: &mut Report) -> Result<()> {
     let load = &settings.load;
     let (write, times): (u64, &[u64]) =
-        if settings.quick { (2 << 20, &[2, 8]) } else { (8 << 20, &[1, 4, 16]) };
+        if settings.quick { (2 << 20, &[4]) } else { (8 << 20, &[1, 4, 16]) };
     let memory = load.memory(Memory { write, cache: write });
     let rounds = settings.pick(1, 1, 2);
     let both = [Distribution::Uniform, Distribution::Zipfian];
@@ -70,7 +70,7 @@ pub(crate) fn measure(settings: &Settings, report: &mut Report) -> Result<()> {
 fn measure_reuse(settings: &Settings, report: &mut Report) -> Result<()> {
     // Where a hundredth fits level 0, nothing is merged.
     let (times, reuse, seconds) =
-        settings.pick((16, &REUSE[..1], 2), (32, &REUSE[..1], 5), (128, &REUSE[..], 15));
+        settings.pick((8, &REUSE[..1], 1), (32, &REUSE[..1], 5), (128, &REUSE[..], 15));
     let millis = settings.load.time(Duration::from_secs(seconds)).as_millis() as u64;
     // One round: loading takes far longer than what is measured.
     for (distribution, _) in reuse {

@@ -73,7 +73,7 @@ pub(crate) fn measure(settings: &Settings, report: &mut Report) -> Result<()> {
     // A turnover of all the data is a sample of its own: fewer rounds.
     for _ in 0..if settings.quick || settings.in_report { 1 } else { 2 } {
         let systems = System::there(&LARGER, settings, report);
-        let most = if settings.quick || settings.in_report { 5 } else { systems.len() };
+        let most = settings.pick(3, 5, systems.len());
         for system in systems.into_iter().take(most) {
             larger(settings, report, system)?;
         }
@@ -117,7 +117,7 @@ fn in_memory(
     };
     let sync = if durable { "durable" } else { "unsynced" };
     let threads = load.threads.unwrap_or(if durable { 16 } else { 2 });
-    let time = std::time::Duration::from_millis(settings.pick(400, 700, 2000));
+    let time = std::time::Duration::from_millis(settings.pick(300, 700, 2000));
     let until = End::Millis(load.time(time).as_millis() as u64);
     let phase = |(workload, distribution): (Workload, Distribution)| {
         let mut rest = format!("in memory, {sync}");
@@ -149,12 +149,12 @@ fn in_memory(
 const MEMORY: Memory = Memory { write: 256 << 20, cache: 512 << 20 };
 
 /// As many as the figure loads, quick and whole.
-const RECORDS: [u64; 2] = [50_000, 400_000];
+const RECORDS: [u64; 2] = [30_000, 400_000];
 
 fn larger(settings: &Settings, report: &mut Report, system: System) -> Result<()> {
     let load = &settings.load;
     let whole = Memory { write: 16 << 20, cache: 44 << 20 };
-    let quick = Memory { write: 6 << 20, cache: 14 << 20 };
+    let quick = Memory { write: 3 << 20, cache: 7 << 20 };
     let memory = load.memory(if settings.quick { quick } else { whole });
     let value = load.value.unwrap_or(VALUE) as u64;
     let records = 4 * (memory.write + memory.cache) / (8 + value) + 1;
