@@ -93,13 +93,13 @@ pub(crate) fn measure(settings: &Settings, report: &mut Report) -> Result<()> {
     let load = &settings.load;
     let write = settings.pick(2 << 20, 16 << 20, 32 << 20);
     let memory = load.memory(Memory { write, cache: write });
-    let kinds = settings.pick(1, 2, 2);
-    for rows in [Rows::Sysbench, Rows::Orders].into_iter().take(kinds) {
+    let most = settings.pick(2, SYSTEMS.len(), SYSTEMS.len());
+    for rows in [Rows::Sysbench, Rows::Orders] {
         let row = 8 + rows.row(&mut Random::new(settings.seed)).len() as u64;
         // A tenth more than eight times: rows differ in length.
         let records = load.records.unwrap_or(8 * memory.all() / row * 11 / 10);
         let cell = |system| Cell { system, memory, rows, records, seed: settings.seed };
-        for system in System::there(&SYSTEMS, settings, report) {
+        for system in System::there(&SYSTEMS, settings, report).into_iter().take(most) {
             if settings.wants(rows.name(), &system.name()) {
                 isolated::run_bounded(settings, report, FIGURE, (system, memory), &cell(system))?;
             }
@@ -109,7 +109,7 @@ pub(crate) fn measure(settings: &Settings, report: &mut Report) -> Result<()> {
         };
         // Here and not beside a store: it takes memory that the store was not given.
         let ideal = ideal(&cell(SYSTEMS[0]))? as f64 / MIB;
-        for System { kind, .. } in SYSTEMS {
+        for System { kind, .. } in SYSTEMS.into_iter().take(most) {
             report.add(rows.name(), kind.name(), "of ideal", of(report, kind) / ideal, "×");
         }
         let share = of(report, Kind::Terrace) / of(report, Kind::RocksDbZstd);
