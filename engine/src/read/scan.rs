@@ -150,13 +150,6 @@ pub(crate) struct Rows {
 }
 
 impl Rows {
-    fn with_room(chunk: Chunk) -> Rows {
-        // A guess that most rows keep; the buffer grows where they do not.
-        let bytes = Vec::with_capacity((chunk.rows * 128).min(chunk.bytes));
-        let ends = Vec::with_capacity(chunk.rows);
-        Rows { bytes, ends, exhausted: false, apart: Vec::new() }
-    }
-
     fn push(&mut self, key: &[u8], value: &[u8]) {
         self.bytes.extend_from_slice(key);
         let key_end = self.bytes.len();
@@ -166,11 +159,20 @@ impl Rows {
 
     /// Adds a row of which the value is here, or `apart`; or the key alone.
     fn add(&mut self, key: &[u8], value: &[u8], apart: Option<Apart>, chunk: Chunk) {
+        if self.ends.is_empty() {
+            self.make_room(key.len() + if chunk.keys_only { 0 } else { value.len() }, chunk);
+        }
         match apart {
             _ if chunk.keys_only => self.push(key, &[]),
             Some(apart) => self.push_apart(key, apart),
             None => self.push(key, value),
         }
+    }
+
+    /// Makes room for a chunk of rows that are as long as the first.
+    fn make_room(&mut self, row: usize, chunk: Chunk) {
+        self.bytes.reserve(chunk.rows.saturating_mul(row).min(chunk.bytes));
+        self.ends.reserve(chunk.rows);
     }
 
     /// Drops all rows but the first `len`.
@@ -325,7 +327,7 @@ pub(crate) fn forward(
         Some(ranges) => Ok(ranges.newest_over(key, at)? > seq),
         None => Ok::<_, Error>(false),
     };
-    let mut rows = Rows::with_room(chunk);
+    let mut rows = Rows::default();
     // The key whose newest visible version was seen, unless it is that of the last row.
     let mut hidden: Option<Vec<u8>> = None;
     while let Some(entry) = cursor.entry() {
@@ -336,11 +338,11 @@ pub(crate) fn forward(
         let known = || rows.last_key() == Some(entry.key) || hidden.as_deref() == Some(entry.key);
         if entry.seq <= at && left_out != Some(entry.key) && !known() {
             if is_put(&entry) && !is_hidden(entry.key, entry.seq)? {
+                let apart = apart(&cursor, &entry)?;
+                rows.add(entry.key, entry.value, apart, chunk);
                 if rows.is_full(chunk) {
                     return rows.fetch();
                 }
-                let apart = apart(&cursor, &entry)?;
-                rows.add(entry.key, entry.value, apart, chunk);
             } else {
                 let hidden = hidden.get_or_insert_default();
                 hidden.clear();
@@ -368,7 +370,7 @@ pub(crate) fn backward(
         let over = ranges.as_ref().map_or(Ok(0), |ranges| ranges.newest_over(key, at))?;
         Ok::<_, Error>(over > newest || newest <= expired)
     };
-    let mut rows = Rows::with_room(chunk);
+    let mut rows = Rows::default();
     // The key under way: how many rows came before it, and its newest version so far.
     let (mut key, mut under_way) = (Vec::new(), None);
     while let Some(entry) = cursor.entry() {
