@@ -65,7 +65,7 @@ pub(crate) fn measure(settings: &Settings, report: &mut Report) -> Result<()> {
                         return anyhow::Ok(());
                     }
                     cache(dir, cold)?;
-                    touch(records as usize * 1024);
+                    touch(&settings.dir, records as usize * 1024)?;
                     let from = Instant::now();
                     let kept = open()?;
                     let took = from.elapsed().as_secs_f64();
@@ -134,10 +134,16 @@ fn cache(dir: &Path, cold: bool) -> Result<()> {
     Ok(())
 }
 
-/// Uses so much memory and gives it back: a guest's first touch of memory may be slow, and is no
-/// part of what is timed, whoever comes first.
-fn touch(bytes: usize) {
+/// Uses so much memory and gives it back, in small pages and in huge ones, of which the system keeps
+/// lists of their own: a guest's first touch of memory may be slow, and is no part of what is timed,
+/// whoever comes first.
+fn touch(scratch: &Path, bytes: usize) -> Result<()> {
     drop(std::hint::black_box(vec![1_u8; bytes]));
+    let (arena, piece) = (Arena::new(scratch, bytes as u64)?, vec![1; CHUNK]);
+    for at in (0..bytes).step_by(CHUNK) {
+        arena.append_encoded(&piece[..CHUNK.min(bytes - at)]);
+    }
+    Ok(())
 }
 
 /// Copies the files of a directory.
