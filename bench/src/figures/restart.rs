@@ -134,8 +134,8 @@ fn cache(dir: &Path, cold: bool) -> Result<()> {
     Ok(())
 }
 
-/// Uses so much memory and gives it back, in small pages and in huge ones, of which the system keeps
-/// lists of their own: a guest's first touch of memory may be slow, and is no part of what is timed,
+/// Uses so much memory and gives it back, in small pages and in huge ones: the system keeps them in
+/// different lists. A guest's first touch of memory may be slow, and is no part of what is timed,
 /// whoever comes first.
 fn touch(scratch: &Path, bytes: usize) -> Result<()> {
     drop(std::hint::black_box(vec![1_u8; bytes]));
