@@ -15,11 +15,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::Index;
-use super::index::{Records, common};
+use super::index::Records;
 use super::records::record_at;
 use crate::mvcc::Tombstone;
 use crate::pm::Region;
-use crate::record::{LSN_MAX, Lsn, slice};
+use crate::record::{LSN_MAX, Lsn, common, slice};
 
 /// Below so many records threads are not worth starting.
 const WORTH_THREADS: usize = 16 * 1024;

@@ -1,7 +1,7 @@
 //! Several cursors as one.
 //!
 //! Inputs are few (a memtable or two, level 0, a cursor a level), so the smallest is found by
-//! looking at each; at its *head* as a rule, which has all that orders records with short keys.
+//! looking at each; at its head (`heads.rs`) as a rule.
 //!
 //! Invariants, while the cursor is valid and stands on the record *r* of input `current`:
 //!
@@ -12,8 +12,9 @@
 
 use std::cmp::Ordering;
 
+use super::heads::{Head, Heads};
 use crate::error::Result;
-use crate::record::{Apart, Cursor, EntryRef, Lsn, slice};
+use crate::record::{Apart, Cursor, EntryRef, Lsn};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Direction {
@@ -21,40 +22,11 @@ enum Direction {
     Backward,
 }
 
-/// What is looked at first of the record that an input stands on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Head {
-    /// The key's first bytes as a number.
-    first: u64,
-    /// How many bytes the key has; [`LONG`] if it has more than are in `first`.
-    len: u8,
-    seq: Lsn,
-}
-
-/// The length of every key that is longer than eight bytes.
-const LONG: u8 = 9;
-
-impl Head {
-    fn of(entry: &EntryRef<'_>) -> Head {
-        let len = entry.key.len().min(LONG.into()) as u8;
-        Head { first: slice(entry.key, 0), len, seq: entry.seq }
-    }
-
-    /// The order of two records by their heads; `None` if more of their keys is needed.
-    #[inline]
-    fn order(&self, other: &Head) -> Option<Ordering> {
-        // Of keys that are the same up to the zeros behind the shorter one's end, it is the first.
-        let by_key = self.first.cmp(&other.first).then(self.len.cmp(&other.len));
-        let is_open = by_key == Ordering::Equal && self.len == LONG;
-        (!is_open).then(|| by_key.then(other.seq.cmp(&self.seq)))
-    }
-}
-
 /// The records of all inputs in one order, each record once. Where inputs have the same record,
 /// the earlier input's counts.
 pub(crate) struct MergingCursor<'a> {
     inputs: Vec<Box<dyn Cursor + 'a>>,
-    heads: Vec<Option<Head>>,
+    heads: Heads,
     direction: Direction,
     current: Option<usize>,
 }
@@ -67,27 +39,36 @@ fn compare(a: &EntryRef<'_>, b: &EntryRef<'_>) -> Ordering {
 impl<'a> MergingCursor<'a> {
     /// A cursor over `inputs`, of which the first have the priority.
     pub(crate) fn new(inputs: Vec<Box<dyn Cursor + 'a>>) -> MergingCursor<'a> {
-        let heads = vec![None; inputs.len()];
+        let heads = Heads::new(inputs.len());
         MergingCursor { inputs, heads, direction: Direction::Forward, current: None }
     }
 
     fn each_input(&mut self, f: impl Fn(&mut dyn Cursor) -> Result<()>) -> Result<()> {
         self.current = None;
-        (0..self.inputs.len()).try_for_each(|n| self.place(n, &f))
+        self.inputs.iter_mut().try_for_each(|input| f(&mut **input))?;
+        self.look_at_all();
+        Ok(())
+    }
+
+    fn look_at_all(&mut self) {
+        let MergingCursor { inputs, heads, .. } = self;
+        heads.set_all(|n| inputs[n].entry());
     }
 
     /// Moves input `n`.
     fn place(&mut self, n: usize, f: impl Fn(&mut dyn Cursor) -> Result<()>) -> Result<()> {
         let input = &mut *self.inputs[n];
         f(input)?;
-        self.heads[n] = input.entry().as_ref().map(Head::of);
+        if !self.heads.set(n, input.entry().as_ref()) {
+            self.look_at_all();
+        }
         Ok(())
     }
 
     /// The order of the records that two valid inputs stand on, by their heads if that will do.
     #[inline]
     fn compare(&self, (a, head_of_a): (usize, &Head), (b, head_of_b): (usize, &Head)) -> Ordering {
-        debug_assert!(self.is_head(a, head_of_a) && self.is_head(b, head_of_b), "invariant 3");
+        debug_assert!(self.is_right(a) && self.is_right(b), "invariant 3");
         head_of_a.order(head_of_b).unwrap_or_else(|| self.compare_whole(a, b))
     }
 
@@ -98,9 +79,9 @@ impl<'a> MergingCursor<'a> {
         }
     }
 
-    /// Whether the head is that of input `n`.
-    fn is_head(&self, n: usize, head: &Head) -> bool {
-        self.inputs[n].entry().as_ref().map(Head::of) == Some(*head)
+    /// Whether input `n` has the right head.
+    fn is_right(&self, n: usize) -> bool {
+        self.heads.is_right(n, self.inputs[n].entry().as_ref())
     }
 
     /// Makes the input that comes first in the direction of travel the current one.
@@ -140,7 +121,7 @@ impl<'a> MergingCursor<'a> {
 
     /// Whether two inputs stand on the same record.
     fn is_same(&self, a: usize, b: usize) -> bool {
-        match (&self.heads[a], &self.heads[b]) {
+        match (self.heads.get(a), self.heads.get(b)) {
             // Few records have the sequence number of another: hardly any key is looked at.
             (Some(x), Some(y)) => x == y && self.compare((a, x), (b, y)) == Ordering::Equal,
             _ => false,

@@ -3,6 +3,7 @@
 
 mod clip;
 mod fragments;
+mod heads;
 mod merging;
 mod retain;
 

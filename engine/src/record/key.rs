@@ -1,4 +1,4 @@
-//! Keys as numbers.
+//! Keys as numbers, and what they have in common.
 
 /// The eight bytes of `key` from `at` on as a big-endian number, zeros behind its end. Of keys that
 /// are the same up to `at`, those whose numbers differ order as the numbers do.
@@ -12,6 +12,11 @@ pub(crate) fn slice(key: &[u8], at: usize) -> u64 {
         bytes[..rest.len()].copy_from_slice(rest);
     }
     u64::from_be_bytes(bytes)
+}
+
+/// How many bytes two keys have in common.
+pub(crate) fn common(a: &[u8], b: &[u8]) -> usize {
+    a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }
 
 #[cfg(test)]

@@ -18,12 +18,12 @@ use super::leaf::Leaf;
 use super::lock::{
     Held, Optimistic, Version, VersionLock, Word, close_gap, count_below, open_gap, words,
 };
-use super::prefix::{Place, Prefix, common};
+use super::prefix::{Place, Prefix};
 use super::records::Sought;
 use super::separator::Separator;
 use crate::os::sync::optimistic::{AtomicPtr, Ordering};
 use crate::os::{LINE, prefetch_lines};
-use crate::record::slice;
+use crate::record::{common, slice};
 
 /// A node with up to `I` separators and `I + 1` children, which end in leaves of `L` entries.
 #[derive(Debug)]

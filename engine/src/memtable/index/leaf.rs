@@ -14,11 +14,11 @@ use super::heap::Heap;
 use super::lock::{
     Held, Optimistic, Version, VersionLock, Word, close_gap, count_below, open_gap, words,
 };
-use super::prefix::{INLINE, Place, Prefix, common};
+use super::prefix::{INLINE, Place, Prefix};
 use super::records::{Records, Sought};
 use super::separator::Separator;
 use crate::os::{LINE, prefetch_lines};
-use crate::record::{Lsn, slice};
+use crate::record::{Lsn, common, slice};
 
 /// A split leaves halves whose digests agree in this many bits; from then on they tell too few
 /// keys apart, and the prefix grows.

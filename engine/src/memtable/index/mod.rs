@@ -47,7 +47,6 @@ use crossbeam_epoch::Guard;
 
 pub(crate) use self::cursor::IndexCursor;
 pub(crate) use self::lock::{Held, Restart, Version, VersionLock};
-pub(crate) use self::prefix::common;
 pub(crate) use self::records::Records;
 pub(crate) use self::separator::Separator;
 

@@ -11,15 +11,10 @@
 
 use super::heap::{Heap, SpillLink};
 use super::lock::{Optimistic, Version, VersionLock, Word, words};
-use crate::record::slice;
+use crate::record::{common, slice};
 
 /// The longest prefix that lies within the node.
 pub(super) const INLINE: usize = 32;
-
-/// How many bytes two keys have in common.
-pub(crate) fn common(a: &[u8], b: &[u8]) -> usize {
-    a.iter().zip(b).take_while(|(a, b)| a == b).count()
-}
 
 /// Where a key stands to the keys of a node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

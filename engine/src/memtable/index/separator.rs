@@ -1,7 +1,7 @@
 //! Separators: what inner nodes know of the keys below them. They own their bytes, so that no
 //! inner node ever depends on a record that may be gone.
 
-use crate::memtable::index::prefix::common;
+use crate::record::common;
 use crate::record::{LSN_MAX, Lsn};
 
 /// A place between two neighbouring versions: the left one is before it, the right one is at or

@@ -1,0 +1,161 @@
+//! What a merge looks at first of the records that its inputs stand on.
+//!
+//! A *head* has the first bytes of a key as a number, behind what the keys of all inputs share:
+//! keys of a table often begin with the same bytes. Heads tell most keys apart, and of those with
+//! no more bytes the versions too, without the input's record being decoded again.
+//!
+//! Invariants, once the heads were all set:
+//!
+//! 1. Every input's key begins with `shared`, and its head is of what follows.
+//! 2. An input without a record has no head.
+
+use std::cmp::Ordering;
+
+use crate::record::{EntryRef, Lsn, common, slice};
+
+/// Bytes of a key that a head has as a number.
+const FIRST: usize = size_of::<u64>();
+
+/// The length of whatever is longer than that.
+const LONG: u8 = FIRST as u8 + 1;
+
+/// What is looked at first of a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Head {
+    /// The first bytes of the key behind the shared ones.
+    first: u64,
+    /// How many there are, up to [`LONG`].
+    len: u8,
+    seq: Lsn,
+}
+
+impl Head {
+    fn of(entry: &EntryRef<'_>, shared: usize) -> Head {
+        let len = (entry.key.len() - shared).min(LONG.into()) as u8;
+        Head { first: slice(entry.key, shared), len, seq: entry.seq }
+    }
+
+    /// The order of two records; `None` if their heads do not tell.
+    #[inline]
+    pub(super) fn order(&self, other: &Head) -> Option<Ordering> {
+        // Of keys that are the same up to the zeros behind the shorter one's end, it is the first.
+        let by_key = self.first.cmp(&other.first).then(self.len.cmp(&other.len));
+        let is_open = by_key == Ordering::Equal && self.len == LONG;
+        (!is_open).then(|| by_key.then(other.seq.cmp(&self.seq)))
+    }
+}
+
+/// The heads of a merge's inputs.
+#[derive(Debug)]
+pub(super) struct Heads {
+    heads: Vec<Option<Head>>,
+    shared: Vec<u8>,
+}
+
+impl Heads {
+    /// Of so many inputs, none of which has a record yet.
+    pub(super) fn new(inputs: usize) -> Heads {
+        Heads { heads: vec![None; inputs], shared: Vec::new() }
+    }
+
+    /// The head of each input.
+    pub(super) fn iter(&self) -> std::slice::Iter<'_, Option<Head>> {
+        self.heads.iter()
+    }
+
+    /// The head of input `n`.
+    pub(super) fn get(&self, n: usize) -> Option<&Head> {
+        self.heads[n].as_ref()
+    }
+
+    /// Sets the head of input `n`, which has moved; `false` if its key does not begin as the others
+    /// do: then all have to be set.
+    pub(super) fn set(&mut self, n: usize, entry: Option<&EntryRef<'_>>) -> bool {
+        let fits = |entry: &EntryRef<'_>| {
+            self.shared.is_empty() || entry.key.starts_with(self.shared.as_slice())
+        };
+        if !entry.is_none_or(fits) {
+            return false;
+        }
+        self.heads[n] = entry.map(|entry| Head::of(entry, self.shared.len()));
+        true
+    }
+
+    /// Sets all heads.
+    pub(super) fn set_all<'a>(&mut self, entry: impl Fn(usize) -> Option<EntryRef<'a>>) {
+        let keys = || (0..self.heads.len()).filter_map(|n| entry(n).map(|entry| entry.key));
+        // No more than it takes for all to fit: the keys to come share less.
+        let enough = keys().map(|key| key.len().saturating_sub(FIRST)).max().unwrap_or(0);
+        let first = keys().next().filter(|_| enough > 0).unwrap_or_default();
+        let first = &first[..first.len().min(enough)];
+        let shared = match first {
+            [] => first,
+            _ => keys().fold(first, |shared, key| &shared[..common(shared, key)]),
+        };
+        self.shared.clear();
+        self.shared.extend_from_slice(shared);
+        let len = self.shared.len();
+        for (n, head) in self.heads.iter_mut().enumerate() {
+            *head = entry(n).map(|entry| Head::of(&entry, len));
+        }
+    }
+
+    /// Whether the head of input `n` is that of its record (invariants 1 and 2).
+    pub(super) fn is_right(&self, n: usize, entry: Option<&EntryRef<'_>>) -> bool {
+        let of = |entry: &EntryRef<'_>| {
+            let begins = entry.key.starts_with(&self.shared);
+            begins.then(|| Head::of(entry, self.shared.len()))
+        };
+        self.heads[n] == entry.and_then(of)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::record::Kind;
+
+    fn entry((key, seq): &(Vec<u8>, Lsn)) -> EntryRef<'_> {
+        EntryRef { key, seq: *seq, kind: Kind::Put, value: &[] }
+    }
+
+    fn record() -> impl Strategy<Value = (Vec<u8>, Lsn)> {
+        let key = (0usize..4, prop::collection::vec(0u8..2, 0..12));
+        (key, 0u64..3).prop_map(|((same, rest), seq)| ([vec![7; 4 * same], rest].concat(), seq))
+    }
+
+    proptest! {
+        #[test]
+        fn heads_order_as_records_do(
+            mut records in prop::collection::vec(record(), 2..5),
+            moved in record(),
+        ) {
+            let mut heads = Heads::new(records.len());
+            heads.set_all(|n| Some(entry(&records[n])));
+            records[0] = moved;
+            if !heads.set(0, Some(&entry(&records[0]))) {
+                heads.set_all(|n| Some(entry(&records[n])));
+            }
+            let order = |(a, b): &(Vec<u8>, Lsn), (c, d): &(Vec<u8>, Lsn)| a.cmp(c).then(d.cmp(b));
+            for (n, record) in records.iter().enumerate() {
+                prop_assert!(heads.is_right(n, Some(&entry(record))));
+                let told = heads.get(0).zip(heads.get(n)).and_then(|(a, b)| a.order(b));
+                prop_assert!(told.is_none_or(|told| told == order(&records[0], record)));
+            }
+        }
+    }
+
+    #[test]
+    fn keys_of_one_length_are_told_apart_behind_what_they_share() {
+        let records = [(b"user000012345".to_vec(), 1), (b"user000012346".to_vec(), 2)];
+        let mut heads = Heads::new(2);
+        heads.set_all(|n| Some(entry(&records[n])));
+        assert_eq!(heads.shared, b"user0");
+        let told = heads.get(0).zip(heads.get(1)).and_then(|(a, b)| a.order(b));
+        assert_eq!(told, Some(Ordering::Less));
+        let beyond = (b"user100000000".to_vec(), 3);
+        assert!(!heads.set(0, Some(&entry(&beyond))), "it does not begin as the others do");
+    }
+}
