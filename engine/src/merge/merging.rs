@@ -145,6 +145,21 @@ impl<'a> MergingCursor<'a> {
         })
     }
 
+    /// On to the first record at or after (`key`, `seq`), which is not before the current one; only
+    /// inputs that stand before it are placed anew.
+    pub(crate) fn skip_to(&mut self, key: &[u8], seq: Lsn) -> Result<()> {
+        debug_assert_eq!(self.direction, Direction::Forward, "it goes on");
+        self.current = None;
+        let is_before = |e: EntryRef<'_>| e.key < key || e.key == key && e.seq > seq;
+        for n in 0..self.inputs.len() {
+            if self.inputs[n].entry().is_some_and(is_before) {
+                self.place(n, |input| input.seek(key, seq))?;
+            }
+        }
+        self.choose(Direction::Forward);
+        Ok(())
+    }
+
     fn go(&mut self, direction: Direction) -> Result<()> {
         let Some(current) = self.current else {
             debug_assert!(false, "only a valid cursor steps");
@@ -191,7 +206,9 @@ impl Cursor for MergingCursor<'_> {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+pub(crate) mod tests {
+    use std::cmp::Reverse;
+
     use proptest::prelude::*;
 
     use super::*;
@@ -199,13 +216,13 @@ pub(super) mod tests {
     use crate::record::Kind;
 
     /// A sorted list as a cursor.
-    pub(in crate::merge) struct ListCursor {
-        pub(in crate::merge) list: Vec<Entry>,
-        pub(in crate::merge) at: Option<usize>,
+    pub(crate) struct ListCursor {
+        pub(crate) list: Vec<Entry>,
+        pub(crate) at: Option<usize>,
     }
 
     impl ListCursor {
-        pub(in crate::merge) fn new(list: Vec<Entry>) -> ListCursor {
+        pub(crate) fn new(list: Vec<Entry>) -> ListCursor {
             ListCursor { list, at: None }
         }
     }
@@ -299,6 +316,30 @@ pub(super) mod tests {
                     at = next;
                 }
             }
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn a_skip_goes_where_steps_would(
+            lists in prop::collection::vec(entries(0..30), 1..5),
+            (start, end) in any::<(prop::sample::Index, prop::sample::Index)>(),
+            older in 0u64..12,
+        ) {
+            let all = union(&lists);
+            prop_assume!(!all.is_empty());
+            let (start, end) = (start.index(all.len()), end.index(all.len()));
+            let (start, end) = (start.min(end), &all[start.max(end)]);
+            let (key, seq) = (&end.key, end.seq.saturating_sub(older));
+            let mut cursor = merging(&lists);
+            cursor.seek(&all[start].key, all[start].seq).unwrap();
+            cursor.skip_to(key, seq).unwrap();
+            for entry in all.iter().filter(|e| (&e.key, Reverse(e.seq)) >= (key, Reverse(seq))) {
+                let here = cursor.entry().map(Entry::from);
+                prop_assert_eq!(here.as_ref(), Some(entry));
+                cursor.next().unwrap();
+            }
+            prop_assert_eq!(cursor.entry(), None);
         }
     }
 

@@ -11,3 +11,6 @@ pub(crate) use clip::ClippedCursor;
 pub(crate) use fragments::{Fragments, Walk};
 pub(crate) use merging::MergingCursor;
 pub(crate) use retain::Retain;
+
+#[cfg(test)]
+pub(crate) use merging::tests;

@@ -2,15 +2,19 @@
 
 mod estimate;
 mod get;
+mod key_range;
 mod newest;
+mod rows;
 mod scan;
 
 use crate::record::Lsn;
 
 pub(crate) use estimate::{Estimate, estimate};
 pub(crate) use get::get;
+pub(crate) use key_range::KeyRange;
 pub(crate) use newest::{changed, newest};
-pub(crate) use scan::{Chunk, FrozenRows, KeyRange, Rows, backward, forward};
+pub(crate) use rows::{Chunk, FrozenRows, Rows};
+pub(crate) use scan::{backward, forward};
 
 /// The moment as of which something is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,0 +1,142 @@
+//! Ranges of keys.
+
+use std::ops::{Bound, RangeBounds};
+
+use crate::limits::MAX_KEY_LEN;
+use crate::mvcc::{KeyInterval, after};
+
+/// A range of keys with owned bounds.
+#[derive(Clone, Debug)]
+pub(crate) struct KeyRange {
+    pub(crate) lower: Bound<Vec<u8>>,
+    pub(crate) upper: Bound<Vec<u8>>,
+}
+
+impl KeyRange {
+    /// The range that Rust's range syntax describes.
+    pub(crate) fn from_bounds<K: AsRef<[u8]>>(bounds: &impl RangeBounds<K>) -> KeyRange {
+        let owned = |bound: Bound<&K>| bound.map(|key| key.as_ref().to_vec());
+        KeyRange { lower: owned(bounds.start_bound()), upper: owned(bounds.end_bound()) }
+    }
+
+    /// All keys that begin with `prefix`.
+    pub(crate) fn prefix(prefix: &[u8]) -> KeyRange {
+        let mut end = prefix.to_vec();
+        while end.last() == Some(&0xff) {
+            end.pop();
+        }
+        let upper = match end.last_mut() {
+            None => Bound::Unbounded,
+            Some(last) => {
+                *last += 1;
+                Bound::Excluded(end)
+            }
+        };
+        KeyRange { lower: Bound::Included(prefix.to_vec()), upper }
+    }
+
+    /// The keys inside; `None` if no key can be.
+    pub(crate) fn interval(&self) -> Option<KeyInterval> {
+        let start = match &self.lower {
+            Bound::Unbounded => Vec::new(),
+            Bound::Included(key) => key.clone(),
+            Bound::Excluded(key) => next_key(key)?,
+        };
+        let end = match &self.upper {
+            Bound::Unbounded => None,
+            Bound::Excluded(key) => Some(key.clone()),
+            Bound::Included(key) => next_key(key),
+        };
+        Some(KeyInterval { start, end }).filter(|interval| !interval.is_empty())
+    }
+
+    /// Whether no key can lie inside.
+    pub(crate) fn is_empty(&self) -> bool {
+        match (&self.lower, &self.upper) {
+            (Bound::Included(a), Bound::Included(b)) => a > b,
+            (Bound::Included(a) | Bound::Excluded(a), Bound::Included(b) | Bound::Excluded(b)) => {
+                a >= b
+            }
+            _ => false,
+        }
+    }
+
+    /// Bytes of its two ends.
+    pub(crate) fn bound_bytes(&self) -> usize {
+        let len = |bound: &Bound<Vec<u8>>| match bound {
+            Bound::Included(key) | Bound::Excluded(key) => key.len(),
+            Bound::Unbounded => 0,
+        };
+        len(&self.lower) + len(&self.upper)
+    }
+
+    /// Whether every key lies inside.
+    pub(crate) fn is_everything(&self) -> bool {
+        self.lower == Bound::Unbounded && self.upper == Bound::Unbounded
+    }
+
+    pub(crate) fn below_upper(&self, key: &[u8]) -> bool {
+        match &self.upper {
+            Bound::Included(upper) => key <= upper.as_slice(),
+            Bound::Excluded(upper) => key < upper.as_slice(),
+            Bound::Unbounded => true,
+        }
+    }
+
+    pub(crate) fn above_lower(&self, key: &[u8]) -> bool {
+        match &self.lower {
+            Bound::Included(lower) => key >= lower.as_slice(),
+            Bound::Excluded(lower) => key > lower.as_slice(),
+            Bound::Unbounded => true,
+        }
+    }
+
+    /// The first key that may lie inside, for seeking.
+    pub(crate) fn start(&self) -> &[u8] {
+        match &self.lower {
+            Bound::Included(key) | Bound::Excluded(key) => key,
+            Bound::Unbounded => &[],
+        }
+    }
+}
+
+impl From<KeyInterval> for KeyRange {
+    fn from(KeyInterval { start, end }: KeyInterval) -> KeyRange {
+        let upper = end.map_or(Bound::Unbounded, Bound::Excluded);
+        KeyRange { lower: Bound::Included(start), upper }
+    }
+}
+
+/// The least key within the limits that is greater; `None` if there is none.
+fn next_key(key: &[u8]) -> Option<Vec<u8>> {
+    if key.len() < MAX_KEY_LEN {
+        return Some(after(key));
+    }
+    let last = key.iter().rposition(|byte| *byte != 0xff)?;
+    let mut next = key[..=last].to_vec();
+    next[last] += 1;
+    Some(next)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn prefixes_end_where_they_should() {
+        assert_eq!(KeyRange::prefix(b"ab").upper, Bound::Excluded(b"ac".to_vec()));
+        assert_eq!(KeyRange::prefix(b"a\xff\xff").upper, Bound::Excluded(b"b".to_vec()));
+        assert_eq!(KeyRange::prefix(b"\xff").upper, Bound::Unbounded);
+        assert_eq!(KeyRange::prefix(b"").upper, Bound::Unbounded);
+    }
+
+    #[test]
+    fn empty_ranges_are_seen() {
+        let range = |lower, upper| KeyRange { lower, upper };
+        let key = |k: &str| k.as_bytes().to_vec();
+        assert!(range(Bound::Included(key("b")), Bound::Excluded(key("b"))).is_empty());
+        assert!(range(Bound::Included(key("b")), Bound::Included(key("a"))).is_empty());
+        assert!(!range(Bound::Included(key("b")), Bound::Included(key("b"))).is_empty());
+        assert!(!range(Bound::Unbounded, Bound::Excluded(key("a"))).is_empty());
+    }
+}

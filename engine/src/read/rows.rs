@@ -1,0 +1,187 @@
+//! Rows that a range has read.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use crate::error::Result;
+use crate::memory::{Gauge, Holding};
+use crate::record::{Apart, Lsn};
+
+/// How much to read at once.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Chunk {
+    pub(crate) rows: usize,
+    pub(crate) bytes: usize,
+    /// Without their values, which are empty then.
+    pub(crate) keys_only: bool,
+}
+
+/// Rows in the order in which they were read, one after the other in one buffer.
+#[derive(Debug, Default)]
+pub(crate) struct Rows {
+    bytes: Vec<u8>,
+    /// Where each row's key ends and its value begins, and where that ends.
+    ends: Vec<(usize, usize)>,
+    /// Whether the range has nothing beyond them.
+    pub(crate) exhausted: bool,
+    /// Values that are still to be read, and where each begins.
+    apart: Vec<(usize, Apart)>,
+}
+
+impl Rows {
+    fn push(&mut self, key: &[u8], value: &[u8]) {
+        self.bytes.extend_from_slice(key);
+        let key_end = self.bytes.len();
+        self.bytes.extend_from_slice(value);
+        self.ends.push((key_end, self.bytes.len()));
+    }
+
+    /// Adds a row of which the value is here, or `apart`; or the key alone.
+    pub(super) fn add(&mut self, key: &[u8], value: &[u8], apart: Option<Apart>, chunk: Chunk) {
+        if self.ends.is_empty() {
+            self.make_room(key.len() + if chunk.keys_only { 0 } else { value.len() }, chunk);
+        }
+        match apart {
+            _ if chunk.keys_only => self.push(key, &[]),
+            Some(apart) => self.push_apart(key, apart),
+            None => self.push(key, value),
+        }
+    }
+
+    /// Makes room for a chunk of rows that are as long as the first.
+    fn make_room(&mut self, row: usize, chunk: Chunk) {
+        self.bytes.reserve(chunk.rows.saturating_mul(row).min(chunk.bytes));
+        self.ends.reserve(chunk.rows);
+    }
+
+    /// Drops all rows but the first `len`.
+    pub(super) fn truncate(&mut self, len: usize) {
+        if len == self.len() {
+            return;
+        }
+        self.bytes.truncate(self.start(len));
+        self.ends.truncate(len);
+        while self.apart.pop_if(|(start, _)| *start >= self.bytes.len()).is_some() {}
+    }
+
+    /// Drops the row of a key, of which all versions were seen, if it is hidden: `under_way` is
+    /// how many rows came before it, and its newest version.
+    pub(super) fn settle(
+        &mut self,
+        key: &[u8],
+        under_way: Option<(usize, Lsn)>,
+        is_hidden: impl Fn(&[u8], Lsn) -> Result<bool>,
+    ) -> Result<()> {
+        if let Some((before, newest)) = under_way
+            && self.len() > before
+            && is_hidden(key, newest)?
+        {
+            self.truncate(before);
+        }
+        Ok(())
+    }
+
+    /// Leaves room for a value that lies apart.
+    fn push_apart(&mut self, key: &[u8], apart: Apart) {
+        self.bytes.extend_from_slice(key);
+        let key_end = self.bytes.len();
+        self.bytes.resize(key_end + apart.at.value_len as usize, 0);
+        self.ends.push((key_end, self.bytes.len()));
+        self.apart.push((key_end, apart));
+    }
+
+    /// Reads the values that lie apart, those that are near each other at once.
+    pub(super) fn fetch(mut self) -> Result<Rows> {
+        let mut apart = std::mem::take(&mut self.apart);
+        apart.sort_unstable_by_key(|(_, apart)| (apart.at.extent, apart.at.offset));
+        for of_one in apart.chunk_by(|(_, a), (_, b)| a.at.extent == b.at.extent) {
+            let places: Vec<_> = of_one.iter().map(|(_, apart)| apart.at).collect();
+            let values = of_one[0].1.from.read_values(&places)?;
+            for ((start, _), value) in of_one.iter().zip(values) {
+                self.bytes[*start..start + value.len()].copy_from_slice(&value);
+            }
+        }
+        Ok(self)
+    }
+
+    pub(super) fn is_full(&self, chunk: Chunk) -> bool {
+        self.ends.len() == chunk.rows || self.bytes.len() >= chunk.bytes
+    }
+
+    fn start(&self, row: usize) -> usize {
+        row.checked_sub(1).map_or(0, |before| self.ends[before].1)
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.ends.len()
+    }
+
+    /// The key of the last row.
+    pub(crate) fn last_key(&self) -> Option<&[u8]> {
+        let last = self.ends.len().checked_sub(1)?;
+        Some(&self.bytes[self.start(last)..self.ends[last].0])
+    }
+
+    /// The rows, each a pair of slices of the one buffer, which `gauge` counts until the last slice
+    /// of it is gone.
+    pub(crate) fn freeze(mut self, gauge: &Arc<Gauge>) -> FrozenRows {
+        if self.ends.is_empty() {
+            return FrozenRows::default();
+        }
+        if self.bytes.capacity() - self.bytes.len() > MOST_SPARE {
+            self.bytes.shrink_to_fit();
+        }
+        let taken = self.bytes.capacity() + self.ends.capacity() * size_of::<(usize, usize)>();
+        let held = gauge.hold(taken as u64);
+        let bytes = Bytes::from_owner(Counted { bytes: self.bytes, _held: held });
+        FrozenRows { rows: 0..self.ends.len(), ends: self.ends, bytes }
+    }
+}
+
+/// Bytes of a buffer that may be left over.
+const MOST_SPARE: usize = 16 * 1024;
+
+/// The buffer of some rows, counted.
+struct Counted {
+    bytes: Vec<u8>,
+    _held: Holding,
+}
+
+impl AsRef<[u8]> for Counted {
+    fn as_ref(&self) -> &[u8] {
+        &self.bytes
+    }
+}
+
+/// Rows that are handed out one by one, from either end.
+#[derive(Debug, Default)]
+pub(crate) struct FrozenRows {
+    bytes: Bytes,
+    ends: Vec<(usize, usize)>,
+    rows: std::ops::Range<usize>,
+}
+
+impl FrozenRows {
+    /// Whether none is left.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.rows.is_empty()
+    }
+
+    /// The first row in the order in which they were read.
+    pub(crate) fn take_first(&mut self) -> Option<(Bytes, Bytes)> {
+        self.rows.next().map(|row| self.row(row))
+    }
+
+    /// The last one.
+    pub(crate) fn take_last(&mut self) -> Option<(Bytes, Bytes)> {
+        self.rows.next_back().map(|row| self.row(row))
+    }
+
+    fn row(&self, row: usize) -> (Bytes, Bytes) {
+        let start = row.checked_sub(1).map_or(0, |before| self.ends[before].1);
+        let (key_end, end) = self.ends[row];
+        (self.bytes.slice(start..key_end), self.bytes.slice(key_end..end))
+    }
+}
