@@ -1,4 +1,4 @@
-//! Writes a fixture of the on-media format that this version writes; see `tests/fixtures.rs`.
+//! Writes a fixture of the on-media format that this version writes; see `tests/suite/fixtures.rs`.
 //!
 //! `cargo run -p terrace --example fixture -- engine/tests/fixtures/format-N`
 

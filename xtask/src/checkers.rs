@@ -68,7 +68,7 @@ pub(crate) fn thread_sanitizer(setting: &mut Setting) -> Result<()> {
     command
         .current_dir(&setting.root)
         .args(["+nightly", "test", "-Zbuild-std", "--package", "terrace", "--target", &host()])
-        .args(["--lib", "--test", "snapshots", "--", "index::tests::stress"])
+        .args(["--lib", "--test", "stepped", "--", "index::tests::stress"])
         .args(["any_snapshot", "so_it_is_with_the_index_in_persistent_memory"])
         .args(["ptree::tests::stress::every_thread", "ptree::tests::bytes::every_thread"])
         .env("TERRACE_LONG", "1")

@@ -1,5 +1,5 @@
 //! Every decoder of bytes from a medium behind one door: what fuzzing (`fuzz/`) and the replay of
-//! its corpora (`engine/tests/corpora.rs`) run.
+//! its corpora (`engine/tests/suite/corpora.rs`) run.
 //!
 //! A decoder is given the bytes as they are, and once more with the checksums in them made right:
 //! a fuzzer does not guess checksums, and what lies behind them must not trust them either. It

@@ -11,8 +11,8 @@ const WHAT: &str = "TERRACE_CHILD_WHAT";
 /// Lines that it must have told before it is killed.
 const ENOUGH: usize = 20;
 
-/// In the child: the directory that it was given, and what to do there. A test called
-/// `child_entry` asks for it, and does nothing without.
+/// In the child: the directory that it was given, and what to do there. The test that is the
+/// child's entry asks for it, and does nothing without.
 pub fn given() -> Option<(PathBuf, String)> {
     let directory = std::env::var_os(DIRECTORY)?;
     Some((directory.into(), std::env::var(WHAT).unwrap()))
@@ -23,11 +23,11 @@ pub fn tell(line: &str) {
     std::io::stderr().write_all(format!("told {line}\n").as_bytes()).unwrap();
 }
 
-/// Runs `child_entry` of this test binary, kills it after `wait` in the midst of its work, and
+/// Runs the test `entry` of this test binary, kills it after `wait` in the midst of its work, and
 /// gives the lines that it told.
-pub fn told_until_killed(directory: &Path, what: &str, wait: Duration) -> Vec<String> {
+pub fn told_until_killed(entry: &str, directory: &Path, what: &str, wait: Duration) -> Vec<String> {
     let mut child = Command::new(std::env::current_exe().unwrap())
-        .args(["child_entry", "--exact", "--nocapture", "--test-threads=1"])
+        .args([entry, "--exact", "--nocapture", "--test-threads=1"])
         .env(DIRECTORY, directory)
         .env(WHAT, what)
         .stdout(Stdio::null())

@@ -1,5 +1,6 @@
 //! What the integration tests share beyond the rig that cuts the power (`terrace-sim`).
 
+#![allow(clippy::unwrap_used, reason = "tests stop and tell")]
 #![allow(
     dead_code,
     unused_imports,

@@ -1,0 +1,153 @@
+//! Several processes and one directory: one writer at a time, named to the others; many readers;
+//! a forked child is told that the database is its parent's.
+
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "tests stop and tell")]
+
+use std::io::Read;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use crate::common::{made, tiny};
+use terrace::ErrorKind;
+
+const DIRECTORY: &str = "TERRACE_PROCESSES_DIRECTORY";
+const ROLE: &str = "TERRACE_PROCESSES_ROLE";
+
+/// Not a test of its own: what the other process does. Without its variables it does nothing.
+#[test]
+fn other_process() {
+    let (Some(path), Ok(role)) = (std::env::var_os(DIRECTORY), std::env::var(ROLE)) else { return };
+    let opened = match role.as_str() {
+        "write" => tiny().open(&path),
+        "read" => tiny().open_read_only(&path),
+        "reopen" => return reopen_beside_a_child(Path::new(&path)),
+        _ => return fork_and_use(Path::new(&path)),
+    };
+    match opened {
+        Ok(db) => {
+            let table = db.existing_table("t").unwrap();
+            say(&format!("opened {}", table.get("k").unwrap().is_some()));
+        }
+        Err(e) => say(&format!("{}: {e}", e.kind().as_str())),
+    }
+}
+
+fn say(text: &str) {
+    use std::io::Write;
+    std::io::stderr().write_all(format!("said {text}\n").as_bytes()).unwrap();
+}
+
+fn fork_and_use(path: &Path) {
+    let db = tiny().open(path).unwrap();
+    let table = db.table("t").unwrap();
+    // SAFETY: the child only calls the engine, which refuses before it takes a lock, writes to
+    // stderr without a buffer and exits.
+    match unsafe { libc::fork() } {
+        0 => {
+            let kinds = [
+                table.get("k").map(drop),
+                table.put("k", "child").map(drop),
+                db.table("new").map(drop),
+                db.snapshot().map(drop),
+                db.close(),
+            ]
+            .map(|result| result.err().map(|e| e.kind()));
+            say(&format!("child {}", kinds.iter().all(|k| *k == Some(ErrorKind::Unavailable))));
+            // SAFETY: ends the child without the parent's exit handlers.
+            unsafe { libc::_exit(0) };
+        }
+        child => {
+            // SAFETY: waits for the child just forked.
+            unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) };
+            table.put("k", "parent").unwrap();
+            say(&format!("parent {:?}", table.get("k").unwrap().unwrap()));
+        }
+    }
+}
+
+/// Closes and opens again while a forked child lives that holds what its parent had open.
+fn reopen_beside_a_child(path: &Path) {
+    let db = tiny().open(path).unwrap();
+    let (mut waiting, released) = std::io::pipe().unwrap();
+    // SAFETY: the child only reads from a pipe and exits.
+    match unsafe { libc::fork() } {
+        0 => {
+            drop(released);
+            let end = waiting.read(&mut [0]);
+            // SAFETY: ends the child without the parent's exit handlers.
+            unsafe { libc::_exit(i32::from(end.is_err())) };
+        }
+        child => {
+            db.close().unwrap();
+            let again = tiny().open(path);
+            drop(released);
+            // SAFETY: waits for the child just forked.
+            unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) };
+            say(&format!("again {:?}", again.map(drop)));
+        }
+    }
+}
+
+/// Runs another process in `role`; what it said.
+fn other(path: &Path, role: &str) -> Vec<String> {
+    let mut child = Command::new(std::env::current_exe().unwrap())
+        .args(["lock_file::other_process", "--exact", "--nocapture", "--test-threads=1"])
+        .env(DIRECTORY, path)
+        .env(ROLE, role)
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut said = String::new();
+    child.stderr.take().unwrap().read_to_string(&mut said).unwrap();
+    assert!(child.wait().unwrap().success(), "{said}");
+    said.lines().filter_map(|line| line.strip_prefix("said ")).map(str::to_string).collect()
+}
+
+#[test]
+fn a_second_opener_is_told_who_has_it() {
+    let dir = made();
+    let db = tiny().open(dir.path()).unwrap();
+    for role in ["write", "read"] {
+        let said = other(dir.path(), role);
+        let me = format!("process {}", std::process::id());
+        assert!(said[0].starts_with("unavailable") && said[0].contains(&me), "{said:?}");
+    }
+    let again = tiny().open(dir.path()).unwrap_err();
+    assert_eq!(again.kind(), ErrorKind::Unavailable, "{again}");
+    db.table("t").unwrap().put("k", "w").unwrap();
+    db.close().unwrap();
+    assert_eq!(other(dir.path(), "write"), ["opened true"]);
+}
+
+#[test]
+fn readers_share_and_exclude_the_writer() {
+    let dir = made();
+    let reader = tiny().open_read_only(dir.path()).unwrap();
+    let second = tiny().open_read_only(dir.path()).unwrap();
+    assert_eq!(other(dir.path(), "read"), ["opened true"]);
+    let said = other(dir.path(), "write");
+    assert!(said[0].starts_with("unavailable"), "{said:?}");
+    assert_eq!(reader.table_names(), ["t"]);
+    drop((reader, second));
+    assert_eq!(other(dir.path(), "write"), ["opened true"]);
+}
+
+#[test]
+fn a_forked_child_is_refused_and_its_parent_goes_on() {
+    let dir = made();
+    let said = other(dir.path(), "fork");
+    assert_eq!(said, ["child true", "parent b\"parent\""]);
+    let db = tiny().open(dir.path()).unwrap();
+    assert_eq!(db.table("t").unwrap().get("k").unwrap().unwrap(), "parent");
+}
+
+/// Bug: a database that was just closed was said to be open in the process that had closed it, now
+/// and then. Cause: a child that another thread forked shares the open lock file until it runs
+/// its own program, and closing the file does not unlock while a copy is open. Fix: unlocked by
+/// name.
+#[test]
+fn a_closed_database_can_be_opened_while_a_forked_child_lives() {
+    let dir = made();
+    assert_eq!(other(dir.path(), "reopen"), ["again Ok(())"]);
+}

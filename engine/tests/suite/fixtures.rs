@@ -1,0 +1,64 @@
+//! Every version of the on-media format so far is read: a fixture of each, made by the program that
+//! wrote it (`cargo run -p terrace --example fixture -- engine/tests/fixtures/format-N`).
+
+#![allow(clippy::unwrap_used, reason = "tests")]
+
+#[path = "../fixtures/content.rs"]
+mod content;
+
+use std::path::{Path, PathBuf};
+use std::{fs, io};
+
+use terrace::Database;
+
+fn fixtures() -> Vec<PathBuf> {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
+    let entries = fs::read_dir(root).unwrap().map(|entry| entry.unwrap().path());
+    let mut found: Vec<_> = entries.filter(|path| path.is_dir()).collect();
+    found.sort();
+    found
+}
+
+fn unpack(fixture: &Path, to: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(fixture)? {
+        let path = entry?.path();
+        let content = zstd::stream::decode_all(fs::File::open(&path)?)?;
+        fs::write(to.join(path.file_stem().unwrap()), content)?;
+    }
+    Ok(())
+}
+
+fn check(db: &Database) {
+    let expected = content::expected();
+    let mut names = db.table_names();
+    names.sort();
+    assert_eq!(names, expected.keys().copied().collect::<Vec<_>>());
+    for (name, rows) in expected {
+        let table = db.existing_table(name).unwrap();
+        let found: Vec<_> = table.iter().map(|row| row.unwrap()).collect();
+        assert_eq!(found.len(), rows.len(), "{name}");
+        for ((key, value), (expected_key, expected_value)) in found.iter().zip(&rows) {
+            assert_eq!((&key[..], &value[..]), (&expected_key[..], &expected_value[..]), "{name}");
+        }
+    }
+    assert_eq!(db.verify().unwrap().damages, []);
+}
+
+#[test]
+fn every_version_of_the_format_is_read() {
+    let fixtures = fixtures();
+    assert!(!fixtures.is_empty());
+    for fixture in fixtures {
+        let dir = tempfile::tempdir().unwrap();
+        unpack(&fixture, dir.path()).unwrap();
+        for life in 0..3 {
+            let db = content::options().open(dir.path()).unwrap();
+            assert!(life > 0 || db.stats().open.records_rebuilt > 0, "{fixture:?}");
+            check(&db);
+            // It is written as this version writes, and read again.
+            db.table("rows").unwrap().put("more", "more").unwrap();
+            db.table("rows").unwrap().delete("more").unwrap();
+            db.close().unwrap();
+        }
+    }
+}

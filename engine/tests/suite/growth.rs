@@ -1,0 +1,188 @@
+//! A region that grows while the database is open: in every mode, under writers, with the power
+//! cut at each step, and refused where it cannot be.
+
+#![allow(clippy::unwrap_used, reason = "tests stop and tell")]
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::common::cuts::{KINDS, PATH, options};
+use crate::common::tiny;
+use terrace::testing::{Machine, Survive};
+use terrace::{Database, Durability, ErrorKind, Mode, Options};
+
+const MIB: u64 = 1 << 20;
+
+fn filled(machine: &Machine, rows: u32) -> Database {
+    let db = tiny().machine(machine).stepped().open(PATH).unwrap();
+    let table = db.table("t").unwrap();
+    for n in 0..rows {
+        table.put(n.to_be_bytes(), [n as u8; 100]).unwrap();
+    }
+    db
+}
+
+fn check(db: &Database, rows: u32) {
+    let table = db.existing_table("t").unwrap();
+    for n in 0..rows {
+        assert_eq!(table.get(n.to_be_bytes()).unwrap().unwrap(), vec![n as u8; 100]);
+    }
+    assert_eq!(table.iter().count() as u32, rows);
+}
+
+#[test]
+fn a_cut_at_any_step_of_growth_loses_nothing() {
+    for kind in KINDS {
+        let mut grown = (0, 0);
+        let cuts = (1..).flat_map(|step| {
+            let fates = [Survive::Nothing, Survive::Everything, Survive::Seeded(step)];
+            fates.map(|survive| (step, survive))
+        });
+        for (step, survive) in cuts {
+            let machine = kind.machine();
+            let db = filled(&machine, 50);
+            let before = db.stats().pm.zones;
+            machine.cut_before(step, survive);
+            let larger = db.grow_pm(5 * MIB).unwrap();
+            assert_eq!(db.stats().pm.capacity, larger);
+            let Some(after) = machine.found() else { break };
+            let db = options(&after, None).open(PATH).unwrap();
+            check(&db, 50);
+            let zones = db.stats().pm.zones;
+            assert!(zones == before || zones == 40, "{zones} zones");
+            if zones == 40 {
+                grown.1 += 1
+            } else {
+                grown.0 += 1
+            }
+            if zones < 40 {
+                db.grow_pm(5 * MIB).unwrap();
+            }
+            assert!(db.verify().unwrap().damages.is_empty());
+            db.table("t").unwrap().put("z", "1").unwrap();
+        }
+        assert!(grown.0 > 0 && grown.1 > 0, "{kind:?}: cuts before and after it counts: {grown:?}");
+    }
+}
+
+#[test]
+fn writers_go_on_into_the_new_zones() {
+    for kind in KINDS {
+        let machine = kind.machine();
+        // The background does not run: without growth the region is full at some point.
+        let db = filled(&machine, 0);
+        let table = db.table("t").unwrap();
+        let free = |db: &Database| db.stats().pm.zones - db.stats().pm.zones_used;
+        let mut n = 0u32;
+        while free(&db) > 1 {
+            table.put(n.to_be_bytes(), [n as u8; 10_000]).unwrap();
+            n += 1;
+        }
+        assert_eq!(db.grow_pm(4 * MIB).unwrap(), db.stats().pm.capacity);
+        let at_growth = n;
+        while free(&db) > 1 {
+            table.put(n.to_be_bytes(), [n as u8; 10_000]).unwrap();
+            n += 1;
+        }
+        assert!(n > 3 * at_growth / 2, "{at_growth} rows before, {n} after");
+        drop((table, db));
+        let db = options(&machine, None).open(PATH).unwrap();
+        assert_eq!(db.existing_table("t").unwrap().iter().count() as u32, n);
+    }
+}
+
+/// Four threads write, relaxed and durable, while the region grows under them three times: the
+/// background drains, zones are linked and released, and some of them wait for space.
+#[test]
+fn threads_write_while_the_region_grows() {
+    let dir = tempfile::tempdir().unwrap();
+    for (name, mode) in
+        [("file", Mode::File), ("emulated", Mode::Emulated { delay: std::time::Duration::ZERO })]
+    {
+        let options = || Options::new().mode(mode).pm_size(2 * MIB);
+        let db = options().open(dir.path().join(name)).unwrap();
+        let table = db.table("t").unwrap();
+        let written = AtomicU32::new(0);
+        std::thread::scope(|scope| {
+            for t in 0..4u32 {
+                let (table, written) = (&table, &written);
+                scope.spawn(move || {
+                    for n in 0..500u32 {
+                        let key = (n * 4 + t).to_be_bytes();
+                        let durability = [Durability::Durable, Durability::Relaxed][n as usize % 2];
+                        let value = vec![(n * 4 + t) as u8; 100 + (n as usize % 5) * 2000];
+                        table.put_with(key, value, durability).unwrap();
+                        written.fetch_add(1, Ordering::Relaxed);
+                    }
+                });
+            }
+            for (n, size) in (1..).zip([4, 8, 16]) {
+                while written.load(Ordering::Relaxed) < n * 400 {
+                    std::thread::yield_now();
+                }
+                let before = db.stats().pm;
+                assert_eq!(db.grow_pm(size * MIB).unwrap(), db.stats().pm.capacity);
+                assert!(db.stats().pm.zones > before.zones, "{before:?}");
+            }
+        });
+        assert_eq!(db.stats().pm.zones, 16 * 8, "of 128 KiB");
+        let check = |db: &Database| {
+            let table = db.existing_table("t").unwrap();
+            for n in 0..2000u32 {
+                let value = vec![n as u8; 100 + (n as usize / 4 % 5) * 2000];
+                assert_eq!(table.get(n.to_be_bytes()).unwrap().unwrap(), value, "{n}");
+            }
+            assert_eq!(table.iter().count(), 2000);
+        };
+        check(&db);
+        drop(table);
+        db.close().unwrap();
+        let db = options().open(dir.path().join(name)).unwrap();
+        check(&db);
+        assert!(db.verify().unwrap().damages.is_empty());
+    }
+}
+
+#[test]
+fn a_full_disk_refuses_growth_and_nothing_else() {
+    let machine = KINDS[0].machine();
+    let db = filled(&machine, 10);
+    machine.set_capacity(Some(0));
+    let before = db.stats().pm.capacity;
+    assert_eq!(db.grow_pm(4 * MIB).unwrap_err().kind(), ErrorKind::Full);
+    assert_eq!(db.stats().pm.capacity, before);
+    db.table("t").unwrap().put(10u32.to_be_bytes(), [10; 100]).unwrap();
+    machine.set_capacity(None);
+    db.grow_pm(4 * MIB).unwrap();
+    check(&db, 11);
+}
+
+#[test]
+fn what_is_no_growth_is_refused_with_the_bounds() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Options::new().pm_size(4 * MIB).open(dir.path().join("db")).unwrap();
+    for size in [0, MIB, 4 * MIB, 1 << 40] {
+        let error = db.grow_pm(size).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    }
+    let error = db.grow_pm(1 << 30).unwrap_err();
+    assert!(error.to_string().contains("at most 64 MiB"), "{error}");
+}
+
+#[test]
+fn a_mapped_region_grows_too() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = || {
+        let mode = Mode::Emulated { delay: std::time::Duration::ZERO };
+        Options::new().mode(mode).pm_size(4 * MIB).pm_path(dir.path().join("region"))
+    };
+    let db = options().open(dir.path().join("db")).unwrap();
+    let table = db.table("t").unwrap();
+    table.put(0u32.to_be_bytes(), [0; 100]).unwrap();
+    let len = db.grow_pm(16 * MIB).unwrap();
+    assert_eq!(std::fs::metadata(dir.path().join("region")).unwrap().len(), len);
+    for n in 0..50u32 {
+        table.put(n.to_be_bytes(), [n as u8; 100]).unwrap();
+    }
+    drop((table, db));
+    check(&options().open(dir.path().join("db")).unwrap(), 50);
+}

@@ -1,0 +1,28 @@
+//! What a database does, as its users see it: each file is a part of the interface or of what can
+//! go wrong. Tests run side by side in one process.
+//!
+//! A test that counts background jobs is in `stepped`. A test that starts processes is in
+//! `processes`.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod anomalies;
+mod backup;
+mod basics;
+mod bytes;
+mod concurrent;
+mod corpora;
+mod failed_writes;
+mod faults;
+mod fixtures;
+mod flips;
+mod growth;
+mod large_commits;
+mod lock_memory;
+mod metamorphic;
+mod model;
+mod modes;
+mod refusals;
+mod transactions;
+mod unknown_outcome;

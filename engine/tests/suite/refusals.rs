@@ -1,0 +1,371 @@
+//! Bad input and a bad environment: every one is refused with an error that says what to do, and
+//! nothing is harmed by it.
+
+#![allow(clippy::unwrap_used, clippy::print_stderr, reason = "tests stop and tell")]
+
+use std::fs;
+use std::os::unix::fs::{FileExt, PermissionsExt};
+use std::path::Path;
+
+use crate::common::content::{Content, read_all};
+use crate::common::cuts::{KINDS, PATH, options};
+use crate::common::{made, tiny};
+use terrace::testing::Machine;
+use terrace::{Database, Durability, Error, ErrorKind, Options, WriteBatch, limits};
+
+fn poke(path: &Path, at: u64, bytes: &[u8]) {
+    fs::File::options().write(true).open(path).unwrap().write_all_at(bytes, at).unwrap();
+}
+
+fn refused(path: &Path) -> Error {
+    let read_only = tiny().open_read_only(path).unwrap_err();
+    let error = tiny().open(path).unwrap_err();
+    assert_eq!(error.kind(), read_only.kind());
+    error
+}
+
+/// CRC-32C, bit by bit, over seeds of eight bytes each and then bytes.
+fn checksum(seeds: &[u64], bytes: &[u8]) -> u32 {
+    let mut sum = !0u32;
+    let seeds = seeds.iter().flat_map(|seed| seed.to_le_bytes());
+    for byte in seeds.chain(bytes.iter().copied()) {
+        sum ^= u32::from(byte);
+        for _ in 0..8 {
+            sum = if sum & 1 == 1 { sum >> 1 ^ 0x82F6_3B78 } else { sum >> 1 };
+        }
+    }
+    !sum
+}
+
+/// Gives the structure at `at` format version 9, under a right checksum.
+fn make_newer(path: &Path, at: usize, len: usize) {
+    let mut bytes = fs::read(path).unwrap()[at..at + len].to_vec();
+    let old = checksum(&[2], &bytes[16..]).to_le_bytes();
+    assert_eq!(bytes[12..16], old, "the checksum is the document's");
+    bytes[8..12].copy_from_slice(&9u32.to_le_bytes());
+    let sum = checksum(&[9], &bytes[16..]);
+    bytes[12..16].copy_from_slice(&sum.to_le_bytes());
+    poke(path, at as u64, &bytes);
+}
+
+#[test]
+fn files_of_something_else_and_of_newer_formats() {
+    let dir = made();
+    poke(&dir.path().join("region"), 0, b"SOMETHIN");
+    poke(&dir.path().join("region"), 4096, b"SOMETHIN");
+    let error = refused(dir.path());
+    assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    assert!(error.to_string().contains("no Terrace region"), "{error}");
+
+    let dir = made();
+    make_newer(&dir.path().join("region"), 0, 4096);
+    make_newer(&dir.path().join("region"), 4096, 4096);
+    let error = refused(dir.path());
+    assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    assert!(error.to_string().contains("format 9") && error.to_string().contains("format 2"));
+
+    let dir = made();
+    make_newer(&dir.path().join("journal-00000001"), 0, 64);
+    let error = refused(dir.path());
+    assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    assert!(error.to_string().contains('9') && error.to_string().contains('2'), "{error}");
+
+    let dir = made();
+    poke(&dir.path().join("journal-00000001"), 0, b"SOMETHIN");
+    assert_eq!(refused(dir.path()).kind(), ErrorKind::Corrupt);
+}
+
+/// Bug: a region with one copy of the superblock in a newer format (a newer program died between
+/// the two) was opened by the other copy. Cause: a copy of a newer format counted as damaged.
+/// Fix: one is enough to refuse.
+#[test]
+fn one_superblock_copy_of_a_newer_format_is_enough() {
+    for at in [0, 4096] {
+        let dir = made();
+        make_newer(&dir.path().join("region"), at, 4096);
+        let error = refused(dir.path());
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    }
+}
+
+#[test]
+fn a_directory_of_somebody_else_is_left_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    fs::write(dir.path().join("letter.txt"), "dear").unwrap();
+    for error in [
+        tiny().open(dir.path()).unwrap_err(),
+        tiny().create(dir.path()).unwrap_err(),
+        tiny().open_read_only(dir.path()).unwrap_err(),
+    ] {
+        assert_eq!(error.kind(), ErrorKind::Invalid);
+        assert!(error.to_string().contains("letter.txt"), "{error}");
+    }
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1, "no LOCK, nothing");
+    let missing = dir.path().join("missing");
+    assert_eq!(tiny().open_read_only(&missing).unwrap_err().kind(), ErrorKind::Invalid);
+    assert!(!missing.exists());
+}
+
+#[test]
+fn a_file_where_a_directory_should_be() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("file");
+    fs::write(&path, "x").unwrap();
+    for path in [path.clone(), path.join("below")] {
+        let error = tiny().open(&path).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        assert!(error.to_string().contains("file"), "{error}");
+    }
+    assert_eq!(fs::read_to_string(&path).unwrap(), "x");
+}
+
+#[test]
+fn a_read_only_directory_serves_readers() {
+    let dir = made();
+    let set = |mode| fs::set_permissions(dir.path(), fs::Permissions::from_mode(mode)).unwrap();
+    set(0o555);
+    let before: Vec<_> = names(dir.path());
+    let db = tiny().open_read_only(dir.path()).unwrap();
+    assert_eq!(db.existing_table("t").unwrap().get("k").unwrap().unwrap(), "v");
+    assert_eq!(db.table("t").unwrap().put("k", "w").unwrap_err().kind(), ErrorKind::Invalid);
+    assert_eq!(db.table("new").unwrap_err().kind(), ErrorKind::Invalid);
+    assert_eq!(db.drop_table("t").unwrap_err().kind(), ErrorKind::Invalid);
+    drop(db);
+    assert_eq!(names(dir.path()), before);
+    if fs::write(dir.path().join("probe"), "").is_ok() {
+        eprintln!("skipped: creating in a read-only directory, which this user (root?) may write");
+        fs::remove_file(dir.path().join("probe")).unwrap();
+    } else {
+        let error = tiny().create(dir.path().join("below")).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    }
+    set(0o755);
+}
+
+fn names(path: &Path) -> Vec<String> {
+    let mut names: Vec<_> = fs::read_dir(path)
+        .unwrap()
+        .map(|e| e.unwrap().file_name().into_string().unwrap())
+        .collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn a_full_disk_at_creation_leaves_nothing_half_done() {
+    let whole = {
+        let machine = Machine::with_files();
+        options(&machine, None).create(PATH).unwrap();
+        (1..).find(|kib| {
+            let machine = Machine::with_files();
+            machine.set_capacity(Some(kib * 1024));
+            options(&machine, None).create(PATH).is_ok()
+        })
+    };
+    let enough = whole.unwrap();
+    for kib in (0..enough).step_by(101).chain([enough - 1]) {
+        let machine = Machine::with_files();
+        machine.set_capacity(Some(kib * 1024));
+        let error = options(&machine, None).create(PATH).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Full, "{kib} KiB: {error}");
+        let reader = options(&machine, None).open_read_only(PATH).unwrap_err();
+        assert_eq!(reader.kind(), ErrorKind::Invalid, "{reader}");
+        machine.set_capacity(None);
+        let db = options(&machine, None).create(PATH).unwrap();
+        db.table("t").unwrap().put("k", "v").unwrap();
+    }
+}
+
+#[test]
+fn a_full_disk_while_running_stops_writers_alone_until_there_is_space() {
+    for kind in KINDS {
+        let machine = kind.machine();
+        let db = tiny().machine(&machine).open(PATH).unwrap();
+        let table = db.table("t").unwrap();
+        table.put("first", "1").unwrap();
+        machine.set_capacity(Some(0));
+        let mut written = 0u32;
+        let error = loop {
+            match table.put_with(written.to_be_bytes(), [7; 20_000], Durability::Relaxed) {
+                Ok(()) => written += 1,
+                Err(e) => break e,
+            }
+            assert!(written < 1000, "the region is smaller than this");
+        };
+        assert_eq!(error.kind(), ErrorKind::Full, "{error}");
+        assert_eq!(table.get("first").unwrap().unwrap(), "1");
+        assert_eq!(table.iter().map(Result::unwrap).count() as u32, written + 1);
+        machine.set_capacity(None);
+        // The drain tries again before long, and writers wait for it.
+        let again = loop {
+            match table.put("last", [7; 20_000]) {
+                Err(e) if e.kind() == ErrorKind::Full => {}
+                other => break other,
+            }
+        };
+        again.unwrap();
+        assert_eq!(table.iter().map(Result::unwrap).count() as u32, written + 2);
+        db.close().unwrap();
+        let db = options(&machine, None).open(PATH).unwrap();
+        let table = db.existing_table("t").unwrap();
+        assert_eq!(table.iter().map(Result::unwrap).count() as u32, written + 2);
+    }
+}
+
+#[test]
+fn the_limits_are_exact_and_beyond_them_nothing_is_written() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Options::new().pm_size(160 << 20).open(dir.path().join("db")).unwrap();
+    let name = "n".repeat(limits::MAX_TABLE_NAME_LEN);
+    let t = db.table(&name).unwrap();
+    let (key, value) = (vec![7; limits::MAX_KEY_LEN], vec![8; limits::MAX_VALUE_LEN]);
+    t.put(&key, &value).unwrap();
+    assert_eq!(t.get(&key).unwrap().unwrap(), value);
+    let longer = |bytes: &[u8]| [bytes, &[0]].concat();
+    let refused = |result: terrace::Result<()>, number: usize| {
+        let error = result.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid);
+        let numbers = [number.to_string(), (number + 1).to_string()];
+        assert!(numbers.iter().all(|n| error.to_string().contains(n)), "{error}");
+    };
+    refused(t.put(longer(&key), "v"), limits::MAX_KEY_LEN);
+    refused(t.delete(longer(&key)), limits::MAX_KEY_LEN);
+    refused(t.put("k", longer(&value)), limits::MAX_VALUE_LEN);
+    refused(db.table(&(name.clone() + "n")).map(drop), limits::MAX_TABLE_NAME_LEN);
+    refused(db.rename_table(&name, &(name.clone() + "n")), limits::MAX_TABLE_NAME_LEN);
+    for bad in ["", "a\nb", "\0"] {
+        assert_eq!(db.table(bad).unwrap_err().kind(), ErrorKind::Invalid);
+    }
+    let mut batch = WriteBatch::new();
+    batch.put(&t, "good", "1").put(&t, longer(&key), "2").put(&t, "good too", "3");
+    refused(db.write(batch), limits::MAX_KEY_LEN);
+    assert_eq!(t.iter().count(), 1, "nothing of the refused batch is there");
+    for size in [limits::MIN_PM_SIZE - 1, limits::MAX_PM_SIZE + 1] {
+        let error = Options::new().pm_size(size).open(dir.path().join("other")).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid);
+    }
+    assert!(!dir.path().join("other").exists());
+}
+
+/// Bug: a put of an over-long key or value alone returned success and wrote nothing. Cause: the
+/// refused operation was not in the batch, and an empty batch is a success. Fix: refusals first.
+#[test]
+fn a_batch_of_nothing_but_refused_operations_is_refused() {
+    let dir = made();
+    let db = tiny().open(dir.path()).unwrap();
+    let t = db.table("t").unwrap();
+    let error = t.put(vec![7; limits::MAX_KEY_LEN + 1], "v").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+    let mut batch = WriteBatch::new();
+    db.write(batch.clone()).unwrap();
+    batch.put(&t, "k", vec![7; limits::MAX_VALUE_LEN + 1]);
+    assert_eq!(db.write(batch).unwrap_err().kind(), ErrorKind::Invalid);
+}
+
+#[test]
+fn a_batch_fills_a_zone_to_the_last_byte_and_spills_beyond() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = tiny().open(dir.path().join("db")).unwrap();
+    let t = db.table("t").unwrap();
+    // The largest zone takes an eighth of the region. It has its header, that of the sub-entry, and
+    // that of the record, of 24 bytes.
+    let most = 256 * 1024 - 64 - 64 - 24 - 1;
+    for round in 0..3 {
+        t.put("k", vec![round; most]).unwrap();
+        assert_eq!(t.get("k").unwrap().unwrap(), vec![round; most]);
+    }
+    assert_eq!(db.stats().commit.spilled_runs, 0);
+    t.put("k", vec![9; most + 1]).unwrap();
+    assert_eq!(db.stats().commit.spilled_runs, 1);
+    assert_eq!(t.get("k").unwrap().unwrap(), vec![9; most + 1]);
+}
+
+#[test]
+fn a_region_beside_the_journal_of_another_database() {
+    let (one, other) = (made(), made());
+    fs::copy(one.path().join("region"), other.path().join("region")).unwrap();
+    let error = refused(other.path());
+    assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    assert!(error.to_string().contains("different databases"), "{error}");
+    let report = terrace::verify(other.path()).unwrap();
+    assert!(report.damages.iter().any(|d| d.what == "database id"), "{report:?}");
+}
+
+#[test]
+fn everything_after_close_is_closed() {
+    let dir = made();
+    let db = tiny().open(dir.path()).unwrap();
+    let t = db.table("t").unwrap();
+    let snapshot = db.snapshot().unwrap();
+    let mut range = t.iter();
+    db.clone().close().unwrap();
+    let closed = |result: terrace::Result<()>| {
+        assert_eq!(result.unwrap_err().kind(), ErrorKind::Closed);
+    };
+    closed(t.get("k").map(drop));
+    closed(t.put("k", "w"));
+    closed(t.delete("k"));
+    closed(t.multi_get(["k"]).map(drop));
+    closed(range.next().unwrap().map(drop));
+    closed(snapshot.get(&t, "k").map(drop));
+    closed(db.table("t").map(drop));
+    closed(db.drop_table("t"));
+    closed(db.rename_table("t", "u"));
+    closed(db.truncate_table("t"));
+    closed(db.snapshot().map(drop));
+    closed(db.verify().map(drop));
+    let mut batch = WriteBatch::new();
+    batch.put(&t, "k", "w");
+    closed(db.write(batch));
+    db.close().unwrap();
+    let again = tiny().open(dir.path()).unwrap();
+    assert_eq!(again.table("t").unwrap().get("k").unwrap().unwrap(), "v");
+}
+
+#[test]
+fn a_batch_over_two_databases() {
+    let (one, other) = (made(), made());
+    let (a, b) = (tiny().open(one.path()).unwrap(), tiny().open(other.path()).unwrap());
+    let (ta, tb) = (a.table("t").unwrap(), b.table("t").unwrap());
+    let mut batch = WriteBatch::new();
+    batch.put(&ta, "x", "1").put(&tb, "x", "2");
+    for db in [&a, &b] {
+        assert_eq!(db.write(batch.clone()).unwrap_err().kind(), ErrorKind::Invalid);
+    }
+    let mut batch = WriteBatch::new();
+    batch.put(&tb, "x", "2");
+    assert_eq!(a.write(batch).unwrap_err().kind(), ErrorKind::Invalid);
+    assert_eq!((ta.get("x").unwrap(), tb.get("x").unwrap()), (None, None));
+    assert_eq!(a.snapshot().unwrap().get(&tb, "k").unwrap_err().kind(), ErrorKind::Invalid);
+}
+
+#[test]
+fn a_failed_sync_stops_the_database_and_hides_nothing() {
+    let machine = Machine::with_files();
+    let db = options(&machine, None).open(PATH).unwrap();
+    let t = db.table("t").unwrap();
+    t.put("before", "1").unwrap();
+    machine.fail_sync_after(1);
+    let error = t.put("during", "2").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::UnknownOutcome, "{error}");
+    for error in [
+        t.put("after", "3").unwrap_err(),
+        t.delete("before").unwrap_err(),
+        db.table("new").unwrap_err(),
+        db.step().unwrap_err(),
+    ] {
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    }
+    assert_eq!(t.get("before").unwrap().unwrap(), "1");
+    assert_eq!(t.get("during").unwrap(), None, "nothing unsynced is served");
+    assert_eq!(t.iter().count(), 1);
+    assert_eq!(db.close().unwrap_err().kind(), ErrorKind::Unavailable);
+    drop(t);
+    let db: Database =
+        options(&machine.crash(terrace::testing::Survive::Nothing), None).open(PATH).unwrap();
+    let content = read_all(&db).unwrap();
+    let mut want = Content::default();
+    want.0.entry("t".into()).or_default().insert(b"before".to_vec(), b"1".to_vec());
+    assert_eq!(content.differs_from(&want), None);
+    db.table("t").unwrap().put("after", "4").unwrap();
+}

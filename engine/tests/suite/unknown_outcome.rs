@@ -1,0 +1,153 @@
+//! A sync fails under a commit, whichever way it is asked for and whichever of its syncs it is.
+//! Where that comes after the ticket the outcome is unknown and the error says so; before it
+//! nothing was done. After an opening the transaction is whole, or it is not there.
+
+#![allow(clippy::unwrap_used, reason = "tests stop and tell")]
+
+use std::collections::BTreeMap;
+
+use crate::common::cuts::{KINDS, Kind, PATH, options};
+use terrace::testing::{Machine, Survive};
+use terrace::{Database, Error, ErrorKind, Transaction, TxnOptions};
+
+const ROWS: u32 = 60;
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Way {
+    Commit,
+    Enqueue,
+    CommitPrepared,
+    CommitSpilled,
+    EnqueueSpilled,
+    CommitSpilledPrepared,
+}
+
+const WAYS: [Way; 6] = [
+    Way::Commit,
+    Way::Enqueue,
+    Way::CommitPrepared,
+    Way::CommitSpilled,
+    Way::EnqueueSpilled,
+    Way::CommitSpilledPrepared,
+];
+
+impl Way {
+    fn spills(self) -> bool {
+        matches!(self, Way::CommitSpilled | Way::EnqueueSpilled | Way::CommitSpilledPrepared)
+    }
+
+    fn is_prepared(self) -> bool {
+        matches!(self, Way::CommitPrepared | Way::CommitSpilledPrepared)
+    }
+
+    /// Commits, and waits until that is durable.
+    fn end(self, db: &Database, txn: Option<Transaction>) -> Result<(), Error> {
+        match (self, txn) {
+            (Way::Enqueue | Way::EnqueueSpilled, Some(txn)) => txn.enqueue()?.wait(),
+            (_, Some(txn)) => txn.commit(),
+            (_, None) => db.commit_prepared("large"),
+        }
+    }
+}
+
+/// Rows in two tables, all of them changed and as many again put by a transaction that is about to
+/// be committed.
+fn made(machine: &Machine, way: Way) -> (Database, Option<Transaction>) {
+    let db = options(machine, None).open(PATH).unwrap();
+    let tables = [db.table("a").unwrap(), db.table("b").unwrap()];
+    for n in 0..ROWS {
+        tables[n as usize % 2].put(n.to_be_bytes(), [1; 100]).unwrap();
+    }
+    let spill_at = if way.spills() { 2000 } else { 1 << 20 };
+    let txn = db.begin_with(TxnOptions::new().spill_at(spill_at)).unwrap();
+    for n in 0..2 * ROWS {
+        txn.put(&tables[n as usize % 2], n.to_be_bytes(), [2; 100]).unwrap();
+    }
+    assert_eq!(db.transactions()[0].spilled > 0, way.spills());
+    if way.is_prepared() {
+        txn.prepare("large").unwrap();
+        return (db, None);
+    }
+    (db, Some(txn))
+}
+
+/// Whether all that the transaction wrote is there; a part of it never is.
+fn is_whole(db: &Database) -> bool {
+    let rows = |name: &str| {
+        let rows = db.existing_table(name).unwrap().iter().map(|row| row.unwrap());
+        rows.map(|(key, value)| (key.to_vec(), value[0])).collect::<BTreeMap<_, _>>()
+    };
+    let all = [rows("a"), rows("b")];
+    let of = |count: u32, value: u8| {
+        [0, 1].map(|table| {
+            let mine = (0..count).filter(|n| n % 2 == table);
+            mine.map(|n| (n.to_be_bytes().to_vec(), value)).collect::<BTreeMap<_, _>>()
+        })
+    };
+    assert!(all == of(ROWS, 1) || all == of(2 * ROWS, 2), "a part of it is there");
+    all == of(2 * ROWS, 2)
+}
+
+/// Has the n-th sync fail; how the commit ended.
+fn fail_one(kind: Kind, way: Way, n: u64) -> Option<ErrorKind> {
+    let machine = kind.machine();
+    let (db, txn) = made(&machine, way);
+    machine.fail_sync_after(n);
+    let end = way.end(&db, txn).map_err(|e| {
+        let is_told = e.to_string().contains("simulated I/O error");
+        assert!(is_told, "{kind:?}, {way:?}, sync {n}: the cause is named: {e}");
+        e.kind()
+    });
+    let ends = [machine.kill(), machine.crash(Survive::Nothing), machine.crash(Survive::Seeded(n))];
+    drop(db);
+    for (found, after) in ends.into_iter().zip(["a kill", "a cut", "another cut"]) {
+        let what = format!("{kind:?}, {way:?}, sync {n}, after {after}: {end:?}");
+        let db = options(&found, None).open(PATH).unwrap_or_else(|e| panic!("{what}: {e}"));
+        let whole = is_whole(&db);
+        match end {
+            Ok(()) => assert!(whole, "{what}: what was acknowledged is missing"),
+            Err(ErrorKind::UnknownOutcome) => {}
+            Err(ErrorKind::Unavailable) => assert!(!whole, "{what}: it was done"),
+            Err(kind) => panic!("{what}: {kind:?}"),
+        }
+        let open = db.list_prepared().len();
+        assert_eq!(open, usize::from(way.is_prepared() && !whole), "{what}");
+        if open > 0 {
+            db.commit_prepared("large").unwrap();
+            assert!(is_whole(&db), "{what}: the verdict can be given again");
+        }
+        while db.step().unwrap() {}
+        assert_eq!(is_whole(&db), whole || open > 0, "{what}: and stays so");
+        assert!(db.verify().unwrap().damages.is_empty());
+    }
+    end.err()
+}
+
+#[test]
+fn a_failed_sync_is_an_unknown_outcome_and_the_commit_whole_or_not_there() {
+    for (kind, way) in KINDS.into_iter().flat_map(|kind| WAYS.map(|way| (kind, way))) {
+        let (mut unknown, mut refused) = (0, 0);
+        let mut good = 0;
+        for n in 1.. {
+            match fail_one(kind, way, n) {
+                Some(ErrorKind::UnknownOutcome) => unknown += 1,
+                Some(_) => refused += 1,
+                None => good += 1,
+            }
+            // Beyond the last one nothing fails; one after the commit is durable may come before.
+            if good > 2 {
+                break;
+            }
+            assert!(n < 60, "{kind:?}, {way:?}");
+        }
+        match (kind, way.spills()) {
+            (Kind::Files, _) => assert!(unknown > 0, "{kind:?}, {way:?}: {unknown}, {refused}"),
+            // A commit on persistent memory syncs no file; before its ticket it does if it has
+            // spilled, unless that was prepared.
+            (_, spills) => {
+                let refuses = spills && !way.is_prepared();
+                assert_eq!((unknown, refused > 0), (0, refuses), "{kind:?}, {way:?}");
+            }
+        }
+    }
+}
