@@ -136,11 +136,13 @@ pub(super) struct Lead<'a> {
     bucket: Option<&'a Bucket>,
     group: Option<Group>,
     followers: Vec<Arc<Member>>,
+    /// The LSN of the group, once it has a ticket.
+    lsn: Option<Lsn>,
 }
 
 impl<'a> Lead<'a> {
     fn new(bucket: &'a Bucket, group: Group) -> Lead<'a> {
-        Lead { bucket: Some(bucket), group: Some(group), followers: Vec::new() }
+        Lead { bucket: Some(bucket), group: Some(group), followers: Vec::new(), lsn: None }
     }
 
     /// Takes along those who wait, as far as the bounds and the `room` in a zone allow, and
@@ -169,6 +171,12 @@ impl<'a> Lead<'a> {
         group
     }
 
+    /// Notes that the group has its ticket.
+    pub(super) fn note_ticket(&mut self, lsn: Lsn) {
+        debug_assert_eq!(self.lsn, None, "a group has one ticket");
+        self.lsn = Some(lsn);
+    }
+
     /// Whether the group is of more than one.
     pub(super) fn has_followers(&self) -> bool {
         !self.followers.is_empty()
@@ -195,8 +203,9 @@ impl<'a> Lead<'a> {
 impl Drop for Lead<'_> {
     fn drop(&mut self) {
         self.hand_on();
-        // Only when the leader died on its way is anybody left to be told (invariant 2).
-        self.tell(Outcome::Unknown(0));
+        // Followers are left only when the leader died on its way (invariant 2). Without a ticket
+        // nothing was done.
+        self.tell(self.lsn.map_or(Outcome::Alone, Outcome::Unknown));
     }
 }
 

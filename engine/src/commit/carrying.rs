@@ -7,8 +7,9 @@
 //! Thread safety and invariants: those of the publisher and the keeper.
 
 use super::group::Few;
-use super::keeper::Keeper;
+use super::keeper::{Keeper, StoredFloor, Tails};
 use super::publisher::{Publisher, Writer};
+use super::ring::RING;
 use super::steps::{Step, reached};
 use crate::error::Result;
 use crate::os::sync::{MODELLED, MutexGuard, Ordering};
@@ -21,10 +22,15 @@ use crate::record::Lsn;
 /// taken for the end of what was written, and not reported.
 const FLOOR_EVERY: u64 = if MODELLED { 2 } else { 16 };
 
+/// The most LSNs that F on the media is behind what is durable. A floor goes with a run and says
+/// what was durable before it, so a run of very many groups would leave it as far behind: then the
+/// publisher writes the floor by itself, which costs it a sync for so many groups.
+pub(super) const MOST_LAG: u64 = RING;
+
 /// A floor that goes with the holder's next fence.
 pub(super) struct Riding {
     pub(super) dirty: Few<Dirty>,
-    pub(super) number: u64,
+    pub(super) stored: StoredFloor,
 }
 
 impl Publisher {
@@ -36,7 +42,7 @@ impl Publisher {
             return;
         }
         let dirty = keeper.store(&self.region);
-        writer.floor = keeper.number();
+        writer.floor = keeper.last_stored();
         drop(keeper);
         reached(Step::FloorInRun);
         let flushed: Few<Flushed> = dirty.into_iter().map(|d| self.region.flush(d)).collect();
@@ -55,12 +61,32 @@ impl Publisher {
         }
         keeper.note_arrived(self.arrived.load(Ordering::Acquire));
         let dirty = keeper.store(&self.region);
-        Some(Riding { dirty, number: keeper.number() })
+        Some(Riding { dirty, stored: keeper.last_stored() })
     }
 
-    /// The floor of this number is on the media.
-    pub(super) fn arrive(&self, number: u64) {
-        self.arrived.fetch_max(number, Ordering::AcqRel);
+    /// Notes that a floor is on the media.
+    pub(super) fn arrive(&self, floor: StoredFloor) {
+        self.arrived.fetch_max(floor.number, Ordering::AcqRel);
+        self.arrived_lsn.fetch_max(floor.lsn, Ordering::AcqRel);
+    }
+
+    /// Whether F on the media is at most [`MOST_LAG`] behind what is durable.
+    pub(super) fn is_floor_near(&self) -> bool {
+        // Durable first: F on the media only rises meanwhile.
+        let durable = self.durable();
+        durable.saturating_sub(self.arrived_lsn.load(Ordering::Acquire)) <= MOST_LAG
+    }
+
+    /// Before `durable` counts as durable, which it is with the streams ending at `tails`: writes
+    /// the floor if it would be too far behind. Whether it is near; if not, the database is
+    /// poisoned.
+    pub(super) fn keep_floor_near(&self, durable: Lsn, tails: &Tails) -> bool {
+        let arrived = self.arrived_lsn.load(Ordering::Acquire);
+        if durable.saturating_sub(arrived) <= MOST_LAG {
+            return true;
+        }
+        self.keeper.lock().note_durable(durable, tails);
+        self.write_floor().is_ok()
     }
 
     /// Whether the floor that was stored last may not be on the media yet.
@@ -118,7 +144,7 @@ impl Publisher {
     ///
     /// As [`Publisher::settle`].
     pub(super) fn write_floor(&self) -> Result<Lsn> {
-        let (flushed, number, lsn) = {
+        let (flushed, stored) = {
             let mut keeper = self.informed_keeper();
             let is_on_its_way = self.is_on_its_way(&keeper);
             if is_on_its_way && keeper.lags() && self.region.is_persistent_memory() {
@@ -130,13 +156,13 @@ impl Publisher {
                 true if is_on_its_way => self.flush_stored(&keeper),
                 _ => dirty.into_iter().map(|d| self.region.flush(d)).collect(),
             };
-            (flushed, keeper.number(), keeper.floor())
+            (flushed, keeper.last_stored())
         };
         if !flushed.is_empty() {
             let floor = self.region.fence(flushed);
             self.region.sync(&floor).inspect_err(|e| self.stop(e))?;
-            self.arrive(number);
+            self.arrive(stored);
         }
-        Ok(lsn)
+        Ok(stored.lsn)
     }
 }

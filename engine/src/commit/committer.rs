@@ -27,7 +27,7 @@ use super::bucket::{Buckets, Lead, Outcome, Part};
 use super::floor::{Floor, Gidx, JournalMark};
 use super::group::{Few, Group};
 use super::keeper::Tails;
-use super::poison::Poison;
+use super::poison::{Poison, Stopped};
 use super::publisher::{Goal, Publisher};
 use super::ring::{Finished, Written};
 use super::steps::{InTurnstile, Step, reached};
@@ -206,24 +206,24 @@ impl Committer {
         }
     }
 
-    /// Waits until a commit is visible and as durable as was asked for.
+    /// Waits until the caller's own commit is visible and as durable as was asked for.
     ///
     /// # Errors
     ///
-    /// `UnknownOutcome` when the database was poisoned meanwhile.
+    /// `UnknownOutcome` of this commit when the database was poisoned meanwhile.
     pub(crate) fn wait_for(&self, lsn: Lsn, durability: Durability) -> Result<()> {
         let goal = match durability {
             Durability::Durable => Goal::Durable,
             Durability::Relaxed => Goal::Visible,
         };
-        self.publisher.wait(lsn, goal)
+        self.publisher.wait(lsn, goal).map_err(|Stopped| self.poison.unknown_outcome(lsn))
     }
 
     /// Takes a bucket's group to the ring, and tells its followers what became of it.
     fn lead(&self, lead: &mut Lead<'_>, durability: Durability) -> Result<Outcome> {
         let room = self.zones.geometry().usual_zone() - crate::alloc::ZONE_HEADER;
         let group = lead.gather(&self.buckets.bounds, room as usize);
-        let pending = self.enqueue_group(group, durability, &mut |_| ());
+        let pending = self.enqueue_group(group, durability, &mut |lsn| lead.note_ticket(lsn));
         lead.hand_on();
         let outcome = match pending {
             Ok(pending) => {
@@ -314,7 +314,7 @@ impl Committer {
             if turnstile.next > self.publisher.credit() {
                 let oldest = turnstile.next - super::ring::RING;
                 drop((inside, turnstile, guard));
-                self.publisher.wait(oldest, Goal::Written)?;
+                self.wait_before_ticket(oldest, Goal::Written)?;
                 continue;
             }
             if let Some((stream, len)) = turnstile.lacks_space(group) {
@@ -342,7 +342,7 @@ impl Committer {
     ///
     /// # Errors
     ///
-    /// `UnknownOutcome` when the database was poisoned meanwhile.
+    /// `Unavailable` when the database was poisoned meanwhile.
     pub(crate) fn lock_rows(&self) -> Result<()> {
         let mut since = self.locking_since.load(Ordering::Acquire);
         if since == 0 {
@@ -353,7 +353,12 @@ impl Committer {
                 self.locking_since.load(Ordering::Acquire)
             });
         }
-        self.publisher.wait(since - 1, Goal::Visible)
+        self.wait_before_ticket(since - 1, Goal::Visible)
+    }
+
+    /// Waits for a commit of somebody else, before the caller has a ticket.
+    fn wait_before_ticket(&self, lsn: Lsn, goal: Goal) -> Result<()> {
+        self.publisher.wait(lsn, goal).map_err(|Stopped| self.poison.unavailable())
     }
 
     /// The blobs of commits.
@@ -437,7 +442,7 @@ impl Committer {
         reached(Step::FloorStored);
         flushed.extend(riding.dirty.into_iter().map(|dirty| self.region.flush(dirty)));
         let fenced = self.region.fence(flushed);
-        self.publisher.arrive(riding.number);
+        self.publisher.arrive(riding.stored);
         fenced
     }
 

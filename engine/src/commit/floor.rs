@@ -65,7 +65,7 @@ impl Floor {
     /// Stores the floor in the slot that its number names. Written only after the sync or fence
     /// that made it true.
     pub(crate) fn store(&self, region: &Region) -> Dirty {
-        region.write(Geometry::floor_slot(self.number % 2), &self.encode())
+        region.store_words(Geometry::floor_slot(self.number % 2), &self.encode())
     }
 
     /// The floor of a region whose fixed parts are loaded, and what is wrong with the other slot.

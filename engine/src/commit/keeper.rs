@@ -50,6 +50,13 @@ pub(super) fn forget(tails: &mut Tails, streams: &[u32]) {
     }
 }
 
+/// A floor that was stored: the number of its writing, and F.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct StoredFloor {
+    pub(super) number: u64,
+    pub(super) lsn: Lsn,
+}
+
 /// A floor that was stored, with the words as they were then.
 #[derive(Clone, Debug)]
 struct Stored {
@@ -105,9 +112,9 @@ impl Keeper {
         self.journal = mark;
     }
 
-    /// F as stored last.
-    pub(super) fn floor(&self) -> Lsn {
-        self.floor.lsn
+    /// The floor that was stored last.
+    pub(super) fn last_stored(&self) -> StoredFloor {
+        StoredFloor { number: self.floor.number, lsn: self.floor.lsn }
     }
 
     /// The number of the floor that was stored last.

@@ -7,6 +7,12 @@ use std::sync::OnceLock;
 
 use crate::error::{Error, ErrorKind, Result};
 
+/// The database stopped. What that means for a call is up to the call: before its commit has a
+/// ticket nothing was done ([`Poison::unavailable`]), from there on the outcome is unknown
+/// ([`Poison::unknown_outcome`]).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Stopped;
+
 /// Whether, and why, a database stopped.
 #[derive(Debug, Default)]
 pub(crate) struct Poison(OnceLock<String>);
@@ -30,23 +36,29 @@ impl Poison {
 
     /// Fails when the database has stopped.
     pub(crate) fn check(&self) -> Result<()> {
-        match self.0.get() {
-            None => Ok(()),
-            Some(cause) => Err(Error::new(
-                ErrorKind::Unavailable,
-                format!("the database stopped after a failure; open it again ({cause})"),
-            )),
-        }
+        if self.is_set() { Err(self.unavailable()) } else { Ok(()) }
     }
 
-    /// The error of a commit that had its LSN when the database stopped.
+    fn cause(&self) -> &str {
+        self.0.get().map_or("unknown cause", String::as_str)
+    }
+
+    /// The error of a call that did nothing, since the database had stopped.
+    pub(crate) fn unavailable(&self) -> Error {
+        Error::new(
+            ErrorKind::Unavailable,
+            format!("the database stopped after a failure; open it again ({})", self.cause()),
+        )
+    }
+
+    /// The error of a commit that had its own LSN, which is `lsn`, when the database stopped.
     pub(crate) fn unknown_outcome(&self, lsn: crate::record::Lsn) -> Error {
-        let cause = self.0.get().map_or("unknown cause", String::as_str);
         Error::new(
             ErrorKind::UnknownOutcome,
             format!(
                 "commit {lsn} may or may not be there after the next opening: open the database \
-                 again and look ({cause})"
+                 again and look ({})",
+                self.cause()
             ),
         )
     }

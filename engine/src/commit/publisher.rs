@@ -24,14 +24,15 @@
 //!    that, only once `arrived` has its number.
 //! 3. A run's sync begins after `current` names it, and its lane is rung after `durable` moved.
 //! 4. A sleeper took its seat in the lane of the run that will cover it, and looked once more.
+//! 5. `durable` is at most `carrying::MOST_LAG` above the floor that is known to be on the media.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64 as Counter;
 
 use super::floor::{Floor, Gidx, JournalMark};
-use super::keeper::{Keeper, Tails, forget, set_tail};
+use super::keeper::{Keeper, StoredFloor, Tails, forget, set_tail};
 use super::lane::Lane;
-use super::poison::Poison;
+use super::poison::{Poison, Stopped};
 use super::ring::{RING, Ring, Written};
 use crate::alloc::ZonePool;
 use crate::error::{Error, Result};
@@ -71,8 +72,8 @@ pub(super) struct Writer {
     pub(super) tails: Tails,
     /// Ranges of the run; kept for their memory.
     pub(super) spans: Vec<Span>,
-    /// The number of the floor that a run took along last.
-    pub(super) floor: u64,
+    /// The floor that a run took along last.
+    pub(super) floor: StoredFloor,
 }
 
 /// The publisher of one database.
@@ -90,6 +91,8 @@ pub(super) struct Publisher {
     pub(super) keeper: Mutex<Keeper>,
     /// The number of the last floor that is on the media; a later one is on its way there.
     pub(super) arrived: AtomicU64,
+    /// Its LSN, or a smaller one: F on the media is no less.
+    pub(super) arrived_lsn: AtomicU64,
     /// The number of the latest run (its lowest bits) and the last LSN that it covers.
     current: AtomicU64,
     /// Those who wait for a run.
@@ -112,10 +115,11 @@ impl Publisher {
         debug_assert!(last < 1 << TARGET_BITS, "LSNs have 56 bits");
         Publisher {
             arrived: AtomicU64::new(floor.number),
+            arrived_lsn: AtomicU64::new(floor.lsn),
             writer: Mutex::new(Writer {
                 tails: tails.clone(),
                 spans: Vec::new(),
-                floor: floor.number,
+                floor: StoredFloor { number: floor.number, lsn: floor.lsn },
             }),
             syncer: Mutex::new(()),
             keeper: Mutex::new(Keeper::new(floor, tails, incarnation)),
@@ -152,16 +156,18 @@ impl Publisher {
     ///
     /// # Errors
     ///
-    /// `UnknownOutcome` when the database was poisoned meanwhile.
-    pub(super) fn wait(&self, lsn: Lsn, goal: Goal) -> Result<()> {
+    /// The database was poisoned meanwhile. Only the caller knows what that means for it: `lsn`
+    /// may be a commit of somebody else.
+    pub(super) fn wait(&self, lsn: Lsn, goal: Goal) -> std::result::Result<(), Stopped> {
         loop {
             if self.has_reached(lsn, goal) {
+                debug_assert!(self.is_floor_near(), "F is near (invariant 5)");
                 return Ok(());
             }
             if self.poison.is_set() {
-                // Whoever poisoned it need not know that somebody sleeps here.
+                // Who poisoned the database need not know that this thread sleeps.
                 self.wake_all();
-                return Err(self.poison.unknown_outcome(lsn));
+                return Err(Stopped);
             }
             if !self.advance(goal) && !self.comes_soon(lsn, goal) {
                 self.sleep(lsn, goal);
@@ -296,11 +302,14 @@ impl Publisher {
         }
         if self.region.is_persistent_memory() {
             self.runs.fetch_add(1, Ordering::Relaxed);
+            if !self.keep_floor_near(last, &writer.tails) {
+                return;
+            }
             self.written.raise(last);
             self.durable.raise(last);
             self.visible.raise(last);
-            // Who has it may be stopped, and is not waited for: the next run notes what this one
-            // does not, and so does who settles.
+            // Another thread may have the keeper and be stopped, so the publisher does not wait for
+            // it: the next run notes what this one does not, and so does a settling thread.
             if let Some(mut keeper) = self.keeper.try_lock() {
                 keeper.note_durable(last, &writer.tails);
             }
@@ -371,9 +380,12 @@ impl Publisher {
         self.runs.fetch_add(1, Ordering::Relaxed);
         match synced {
             Ok(_) => {
+                self.arrive(floor);
+                if !self.keep_floor_near(target, &tails) {
+                    return None;
+                }
                 self.durable.raise(target);
                 self.visible.raise(target);
-                self.arrive(floor);
                 self.keeper.lock().note_durable(target, &tails);
                 drop(syncer);
                 Some(run)

@@ -154,7 +154,7 @@ impl Engine {
         if let Err(e) = self.apply(event.edit(lsn)) {
             // The event is decided; only the next opening can finish it now.
             self.stop_because(&e.to_string());
-            return Err(e);
+            return Err(self.shared.poison.unknown_outcome(lsn));
         }
         self.shared.zones.sub_live(zone, 1);
         Ok(lsn)

@@ -9,10 +9,12 @@
 //!    publication nobody writes it until its zone was released, and a zone is released only when
 //!    no reader can hold an offset into it (epochs, see `mvcc::epoch`).
 //! 2. Words that are shared while they change (floor slots, GIDX, pool entries, seals) are only
-//!    accessed as aligned 8-byte atomics.
+//!    accessed as aligned 8-byte atomics. Those that mean something only together (a floor slot) are
+//!    stored under the `words` lock. The page of the words is copied under it, and the copy is
+//!    written to the file.
 //! 3. In `file` mode no two writes to the file that are in flight overlap, so that nothing is ever
-//!    older there than it was. Shared words lie in a page of their own; it is written as a whole,
-//!    from the image, by the holder of the `io` lock. All else is written in exact ranges: by
+//!    older there than it was. Shared words lie in a page of their own; it is written as a whole
+//!    by the holder of the `io` lock. All else is written in exact ranges: by
 //!    their owner before they are published ([`Region::hand_over`]), or after that by the holder
 //!    of the `io` lock.
 //! 4. A sync that failed is never followed by one that is believed: the caller poisons the
@@ -29,7 +31,7 @@ use smallvec::SmallVec;
 #[cfg(any(test, feature = "testing"))]
 use super::LINE;
 use super::counters::PmCounts;
-use super::geometry::Geometry;
+use super::geometry::{Geometry, PAGE};
 use super::mapped::Mapped;
 #[cfg(any(target_arch = "x86_64", test, feature = "testing"))]
 use super::mapped::streams;
@@ -63,6 +65,9 @@ pub(crate) struct Region {
     indexes: Arc<Gauge>,
     /// Held while the file is written (invariant 3).
     io: Mutex<()>,
+    /// Held while several shared words are stored as one, and while their page is copied
+    /// (invariant 2).
+    words: Mutex<()>,
     /// Held while the file is synced (invariant 4). Writes go on meanwhile.
     syncing: Mutex<()>,
     sync_failed: AtomicBool,
@@ -96,6 +101,7 @@ impl Region {
             counts: PmCounts::default(),
             indexes: Arc::default(),
             io: Mutex::new(()),
+            words: Mutex::new(()),
             syncing: Mutex::new(()),
             sync_failed: AtomicBool::new(false),
             #[cfg(any(test, feature = "testing"))]
@@ -254,6 +260,28 @@ impl Region {
             pm.store(self.base + at, &value.to_le_bytes());
         }
         Dirty { span: Span { at, len: 8 }, streamed: false }
+    }
+
+    /// Stores shared words that mean something only together (invariant 2).
+    #[cfg_attr(any(test, feature = "testing"), track_caller)]
+    pub(crate) fn store_words(&self, at: u64, bytes: &[u8]) -> Dirty {
+        debug_assert!(at.is_multiple_of(8) && bytes.len().is_multiple_of(8), "whole words");
+        let _alone = self.words.lock();
+        for (at, word) in (usize_of(at)..).step_by(8).zip(bytes.as_chunks().0) {
+            self.image.word(at).store(u64::from_ne_bytes(*word), Ordering::Release);
+        }
+        self.stored(Span { at, len: bytes.len() as u64 })
+    }
+
+    /// The page of the shared words, with none half stored.
+    fn copy_words(&self) -> [u8; PAGE as usize] {
+        let mut page = [0; PAGE as usize];
+        let at = usize_of(Geometry::words().at);
+        let _alone = self.words.lock();
+        for (at, word) in (at..).step_by(8).zip(page.as_chunks_mut().0) {
+            *word = self.image.word(at).load(Ordering::Acquire).to_ne_bytes();
+        }
+        page
     }
 
     /// Stores bytes in a range that the caller owns (invariant 1).
@@ -469,12 +497,13 @@ impl Region {
     /// Writes ranges, neighbours in one write (invariant 3).
     fn write_ranges(&self, file: &dyn File, spans: &[Span]) -> Result<()> {
         let words = Geometry::words();
-        let exactly = |span: &Span| {
-            let written = if words.contains(span.at) { &words } else { span };
-            (written.at, written.end())
-        };
-        let mut runs: SmallVec<[(u64, u64); 8]> =
-            spans.iter().filter(|span| span.len > 0).map(exactly).collect();
+        let (mut runs, mut has_words) = (SmallVec::<[(u64, u64); 8]>::new(), false);
+        for span in spans.iter().filter(|span| span.len > 0) {
+            match words.contains(span.at) {
+                true => has_words = true,
+                false => runs.push((span.at, span.end())),
+            }
+        }
         runs.sort_unstable();
         runs.dedup_by(|next, run| {
             let touches = next.0 <= run.1;
@@ -483,11 +512,16 @@ impl Region {
             }
             touches
         });
+        let write = |at: u64, bytes: &[u8]| {
+            let written = file.write_all_at(bytes, at);
+            self.counts.add(|c| &c.bytes, bytes.len() as u64);
+            written.map_err(|e| Error::io("write the region", &self.path, e))
+        };
         for (start, end) in runs {
-            let len = end.min(self.len()) - start;
-            file.write_all_at(self.bytes(start, len), start)
-                .map_err(|e| Error::io("write the region", &self.path, e))?;
-            self.counts.add(|c| &c.bytes, len);
+            write(start, self.bytes(start, end.min(self.len()) - start))?;
+        }
+        if has_words {
+            write(words.at, &self.copy_words())?;
         }
         Ok(())
     }

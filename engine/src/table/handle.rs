@@ -216,9 +216,7 @@ impl Table {
     /// - `Invalid`: the table was dropped;
     /// - `Closed`: the database was closed.
     pub fn get(&self, key: impl AsRef<[u8]>) -> Result<Option<Bytes>> {
-        let core = self.slot.core();
-        self.shared
-            .read(&core, None, |view, at| read::get(view, &self.shared.cache, key.as_ref(), at))
+        self.read(|view, at| read::get(view, &self.shared.cache, key.as_ref(), at))
     }
 
     /// The values of several keys, all as of one moment, in the order of the keys.
@@ -237,7 +235,8 @@ impl Table {
     }
 
     /// The keys in `range` with their values, in order from either end, as of now. Errors, those
-    /// of [`Table::get`], come as items.
+    /// of [`Table::get`], come as items. After a truncation a range that has begun fails with
+    /// `Invalid`; one of which nothing was read yet goes on with the emptied table.
     pub fn range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Range {
         self.iterate(KeyRange::from_bounds(&range))
     }
@@ -253,7 +252,7 @@ impl Table {
     }
 
     fn iterate(&self, range: KeyRange) -> Range {
-        Range::new(self, range, Arc::new(self.shared.snapshots.register()), || None)
+        Range::of_now(self, range)
     }
 
     /// About how many keys lie in `range`. Costs no I/O; versions, deletes and expired records that

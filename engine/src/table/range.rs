@@ -6,11 +6,12 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::core::TableCore;
-use super::{Keep, Shared, Table};
+use super::{Keep, Shared, Table, TableSlot};
 use crate::error::{Error, Result};
 use crate::extent::ReadAhead;
 use crate::mvcc::Registered;
-use crate::read::{self, Chunk, FrozenRows, KeyRange, Rows};
+use crate::read::{self, AsOf, Chunk, FrozenRows, KeyRange, Rows};
+use crate::view::View;
 
 /// The first chunk is small, for those who want few rows; later ones grow.
 const FIRST_ROWS: usize = 16;
@@ -30,7 +31,11 @@ const SHORT_CHUNK_BYTES: usize = 16 * 1024;
 /// keep for long. If you know how many rows you want, say so with [`Range::limit`].
 pub struct Range {
     shared: Arc<Shared>,
+    slot: Arc<TableSlot>,
     core: Arc<TableCore>,
+    /// Whether it is of now, and nothing of it was read: after a truncation it goes on with the
+    /// table that took the place of its own.
+    follows: bool,
     snapshot: Arc<Registered>,
     keep: Keep,
     /// What has not been read yet, between the two buffers.
@@ -48,6 +53,26 @@ pub struct Range {
 }
 
 impl Range {
+    /// A range of what is there now.
+    pub(super) fn of_now(table: &Table, range: KeyRange) -> Range {
+        let now = Arc::new(table.shared.snapshots.register());
+        let mut of_now = Range::new(table, range, now, || None);
+        of_now.follows = true;
+        // A truncation may have come between the snapshot and the look at the table.
+        let lsn = of_now.snapshot.lsn();
+        if table.slot.check_not_emptied_since(lsn).is_err() {
+            of_now.renew();
+        }
+        of_now
+    }
+
+    /// Begins again with the table of this moment, as of now.
+    fn renew(&mut self) {
+        debug_assert!(self.follows, "a range that has begun stays as of its moment");
+        self.core = self.slot.core();
+        self.snapshot = Arc::new(self.shared.snapshots.register());
+    }
+
     pub(crate) fn new(
         table: &Table,
         range: KeyRange,
@@ -58,7 +83,9 @@ impl Range {
         let core = table.slot.core();
         Range {
             shared: Arc::clone(&table.shared),
+            slot: Arc::clone(&table.slot),
             core,
+            follows: false,
             snapshot,
             keep: Arc::clone(&table.keep),
             exhausted: range.is_empty(),
@@ -113,10 +140,39 @@ impl Range {
         Chunk { rows, bytes, keys_only: self.keys_only }
     }
 
+    /// Reads a chunk as of the range's moment; once more when the table was truncated before the
+    /// first one.
+    fn read(&mut self, chunk: impl Fn(&Range, &View, AsOf) -> Result<Rows>) -> Result<Rows> {
+        loop {
+            let read = self
+                .shared
+                .read(&self.core, Some(&self.snapshot), |view, at| chunk(self, view, at));
+            match read {
+                Err(e) if e.is_table_gone() => {
+                    // The truncation that is under way has ended after this.
+                    drop(self.shared.ddl.lock());
+                    if Arc::ptr_eq(&self.core, &self.slot.core()) {
+                        return Err(e);
+                    }
+                    if !self.follows {
+                        self.slot.check_not_emptied_since(self.snapshot.lsn())?;
+                        return Err(e);
+                    }
+                    self.renew();
+                }
+                done => {
+                    self.follows = false;
+                    return done;
+                }
+            }
+        }
+    }
+
     fn fill_front(&mut self) -> Result<()> {
         let chunk = self.chunk();
-        let rows = self.shared.read(&self.core, Some(&self.snapshot), |view, at| {
-            read::forward(view, (&self.shared.cache, &self.ahead[0]), &self.rest, at, chunk)
+        let rows = self.read(|range, view, at| {
+            let how = (&range.shared.cache, &range.ahead[0]);
+            read::forward(view, how, &range.rest, at, chunk)
         })?;
         if let Some(key) = rows.last_key() {
             self.rest.lower = Bound::Excluded(key.to_vec());
@@ -127,8 +183,9 @@ impl Range {
 
     fn fill_back(&mut self) -> Result<()> {
         let chunk = self.chunk();
-        let rows = self.shared.read(&self.core, Some(&self.snapshot), |view, at| {
-            read::backward(view, (&self.shared.cache, &self.ahead[1]), &self.rest, at, chunk)
+        let rows = self.read(|range, view, at| {
+            let how = (&range.shared.cache, &range.ahead[1]);
+            read::backward(view, how, &range.rest, at, chunk)
         })?;
         if let Some(key) = rows.last_key() {
             self.rest.upper = Bound::Excluded(key.to_vec());

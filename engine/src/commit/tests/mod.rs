@@ -1,6 +1,8 @@
 //! Commit alone: a committer over a small region, without the database around it.
 
 #[cfg(not(any(feature = "loom", feature = "shuttle")))]
+mod floors;
+#[cfg(not(any(feature = "loom", feature = "shuttle")))]
 mod held_up;
 #[cfg(all(feature = "loom", not(feature = "shuttle")))]
 mod loom;
@@ -8,6 +10,8 @@ mod loom;
 mod model;
 #[cfg(not(any(feature = "loom", feature = "shuttle")))]
 mod order;
+#[cfg(not(any(feature = "loom", feature = "shuttle")))]
+mod outcomes;
 #[cfg(not(any(feature = "loom", feature = "shuttle")))]
 mod rules;
 

@@ -1,0 +1,113 @@
+//! What a commit reports when the database stops while it is under way. Before its ticket nothing
+//! was done: `Unavailable`. From its ticket on the outcome is unknown, and the error names the
+//! commit's own LSN.
+
+use super::super::bucket::{Bucket, Outcome, Part};
+use super::super::ring::RING;
+use super::super::steps::{Step, stop_at};
+use super::Fixture;
+use crate::error::{Error, ErrorKind};
+use crate::options::Durability::Durable;
+use crate::os::sim::Machine;
+use crate::record::Lsn;
+
+/// A fixture in which the next write of the publisher fails.
+fn about_to_fail(machine: &Machine) {
+    machine.fail_write_after(0);
+}
+
+fn names_lsn(error: &Error, lsn: Lsn) -> bool {
+    error.to_string().contains(&format!("commit {lsn} "))
+}
+
+/// Bug: a commit that waited for a slot of the ring reported `UnknownOutcome` with the LSN of the
+/// commit that had the slot. Cause: it took the error of the wait for its own. Fix: the wait says
+/// only that the database stopped, and the caller says what that means.
+#[test]
+fn a_commit_that_waits_for_a_slot_was_not_done() {
+    let fixture = Fixture::of_units(false, 16);
+    let batch = fixture.batch(&[("k", "1")]);
+    for _ in 0..RING {
+        fixture.committer.enqueue(&batch, Durable).unwrap();
+    }
+    about_to_fail(&fixture.machine);
+    let error = fixture.committer.enqueue(&batch, Durable).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+}
+
+/// Bug: the first row lock of a transaction reported `UnknownOutcome` with the LSN of another
+/// commit. Cause and fix are those of the test above.
+#[test]
+fn a_first_row_lock_is_no_commit() {
+    let fixture = Fixture::new(false);
+    let other = fixture.committer.enqueue(&fixture.batch(&[("k", "1")]), Durable).unwrap();
+    about_to_fail(&fixture.machine);
+    let error = fixture.committer.lock_rows().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    let lsn = other.lsn();
+    let error = other.wait().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::UnknownOutcome, "{error}");
+    assert!(names_lsn(&error, lsn), "{error}");
+}
+
+/// Has a batch join the bucket behind `lead`; then `lead` is dropped, as when its thread dies.
+fn outcome_of_a_follower(fixture: &Fixture, ticket: Option<Lsn>) -> Outcome {
+    let bucket = &Bucket::default();
+    let group = || fixture.group(&fixture.batch(&[("k", "1")]));
+    let Part::Leads(first) = bucket.join(group()) else { panic!("the bucket is empty") };
+    std::thread::scope(|scope| {
+        let waits = |n: usize| {
+            while bucket.waiting() < n {
+                std::thread::yield_now();
+            }
+        };
+        let second = group();
+        let second = scope.spawn(move || match bucket.join(second) {
+            Part::Leads(mut lead) => {
+                waits(1);
+                fixture.committer.set_group_bounds(2, 64 << 10);
+                drop(lead.gather(&fixture.committer.buckets.bounds, 64 << 10));
+                ticket.into_iter().for_each(|lsn| lead.note_ticket(lsn));
+            }
+            Part::Follows(_) => panic!("the first one takes nobody along"),
+        });
+        waits(1);
+        drop(first);
+        let third = group();
+        let third = scope.spawn(move || match bucket.join(third) {
+            Part::Leads(_) => panic!("the second one leads"),
+            Part::Follows(outcome) => outcome,
+        });
+        second.join().unwrap();
+        third.join().unwrap()
+    })
+}
+
+/// Bug: those who followed a leader that died reported `UnknownOutcome` of commit 0. Cause: a
+/// leader that was dropped told no LSN. Fix: it tells the LSN that the group has; without one
+/// nothing was done, and each follower goes alone.
+#[test]
+fn followers_of_a_leader_that_died_know_their_own_lsn() {
+    let fixture = &Fixture::new(false);
+    assert_eq!(outcome_of_a_follower(fixture, None), Outcome::Alone);
+    assert_eq!(outcome_of_a_follower(fixture, Some(7)), Outcome::Unknown(7));
+}
+
+/// A group of several threads' batches has one LSN, and it is that of each.
+#[test]
+fn a_leader_notes_the_ticket_of_its_group() {
+    let fixture = &Fixture::new(false);
+    fixture.committer.set_group_bounds(4, 64 << 10);
+    fixture.commit(&[("first", "1")]);
+    std::thread::scope(|scope| {
+        let dies = scope.spawn(|| {
+            stop_at(Step::Ticket, || panic!("this thread dies with its ticket"));
+            fixture.committer.commit(&fixture.batch(&[("dead", "1")]), Durable)
+        });
+        assert!(dies.join().is_err());
+    });
+    let error = fixture.committer.wait_for(2, Durable).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::UnknownOutcome);
+    assert!(names_lsn(&error, 2), "{error}");
+    assert!(error.to_string().contains("finish of 2"), "{error}");
+}

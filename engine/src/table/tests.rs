@@ -1,0 +1,91 @@
+//! What handles do while other threads change the table below them.
+
+#![cfg(not(any(feature = "loom", feature = "shuttle")))]
+
+use std::sync::mpsc;
+use std::thread::Scope;
+use std::time::Duration;
+
+use crate::os::sim::Machine;
+use crate::{Database, ErrorKind, Options, Range, Result, Table};
+
+/// How long something that must not happen is given to happen.
+const A_WHILE: Duration = Duration::from_millis(50);
+
+type Rows = Vec<Result<(bytes::Bytes, bytes::Bytes)>>;
+
+fn database(machine: &Machine) -> (Database, Table) {
+    let db = Options::new().pm_size(4 << 20).stepped().machine(machine).create("/db").unwrap();
+    let table = db.table("t").unwrap();
+    (0..100u8).for_each(|n| table.put([n], [n]).unwrap());
+    (db, table)
+}
+
+/// Runs `read` on a thread of its own while the table is truncated and the truncation waits for a
+/// sync: what it returns, and that it waited.
+fn read_while_truncated<T: Send>(read: impl FnOnce(&Table) -> T + Send) -> T {
+    let machine = Machine::with_files();
+    let (db, table) = database(&machine);
+    std::thread::scope(|scope: &Scope<'_, '_>| {
+        let held = machine.hold_syncs("region");
+        let truncates = scope.spawn(|| db.truncate_table("t"));
+        assert!(held.wait(), "the truncation is under way");
+        let (done, result) = mpsc::channel();
+        let table = &table;
+        scope.spawn(move || done.send(read(table)).unwrap());
+        let early = result.recv_timeout(A_WHILE);
+        drop(held);
+        truncates.join().unwrap().unwrap();
+        assert!(early.is_err(), "it waits for the table that comes next");
+        result.recv().unwrap()
+    })
+}
+
+/// Bug: `Table::get` said that the table was dropped while it was truncated. Cause: it read the
+/// table of one moment, and did not look for the next one. Fix: it goes the way of `multi_get`.
+#[test]
+fn a_get_during_a_truncation_goes_to_the_next_table() {
+    assert_eq!(read_while_truncated(|table| table.get([1])).unwrap(), None);
+    let values = read_while_truncated(|table| table.multi_get([[1], [2]])).unwrap();
+    assert_eq!(values, [None, None]);
+}
+
+/// Bug and cause as above, of a new range. Fix: a range of which nothing was read goes on with the
+/// next table.
+#[test]
+fn a_new_range_during_a_truncation_goes_to_the_next_table() {
+    let rows: Rows = read_while_truncated(|table| table.iter().collect());
+    assert!(rows.is_empty(), "{rows:?}");
+    let rows: Rows = read_while_truncated(|table| table.range([3]..).rev().collect());
+    assert!(rows.is_empty(), "{rows:?}");
+}
+
+/// A range that has begun is of one moment, which is gone: it says so.
+#[test]
+fn a_range_that_has_begun_says_that_the_table_was_truncated() {
+    let (db, table) = database(&Machine::with_files());
+    let snapshot = db.snapshot().unwrap();
+    let mut begun = [table.iter(), snapshot.range::<&[u8]>(&table, ..)];
+    let mut at_end = table.iter();
+    begun.iter_mut().for_each(|range| drop(range.next().unwrap().unwrap()));
+    at_end.next_back().unwrap().unwrap();
+    let unused = snapshot.range::<&[u8]>(&table, ..);
+    db.truncate_table("t").unwrap();
+    let fails = |range: Range| {
+        let error = range.filter_map(Result::err).next().unwrap();
+        assert_eq!(error.kind(), ErrorKind::Invalid);
+        assert!(error.to_string().contains("truncated since"), "{error}");
+    };
+    begun.into_iter().chain([at_end, unused]).for_each(fails);
+}
+
+#[test]
+fn a_dropped_table_stays_dropped() {
+    let (db, table) = database(&Machine::with_files());
+    let mut range = table.iter();
+    db.drop_table("t").unwrap();
+    for error in [table.get([1]).unwrap_err(), range.next().unwrap().unwrap_err()] {
+        assert_eq!(error.kind(), ErrorKind::Invalid);
+        assert!(error.to_string().contains("was dropped"), "{error}");
+    }
+}
