@@ -186,3 +186,6 @@ fn release_records(shared: &Shared, view: &View) {
     }
     shared.count_out(|| view.level0.let_go());
 }
+
+#[cfg(test)]
+mod tests;

@@ -9,8 +9,8 @@
 //!    publication nobody writes it until its zone was released, and a zone is released only when
 //!    no reader can hold an offset into it (epochs, see `mvcc::epoch`).
 //! 2. Words that are shared while they change (floor slots, GIDX, pool entries, seals) are only
-//!    accessed as aligned 8-byte atomics. Those that mean something only together (a floor slot) are
-//!    stored under the `words` lock. The page of the words is copied under it, and the copy is
+//!    accessed as aligned 8-byte atomics. Those that mean something only together (a floor slot)
+//!    are stored under the `words` lock. The page of the words is copied under it, and the copy is
 //!    written to the file.
 //! 3. In `file` mode no two writes to the file that are in flight overlap, so that nothing is ever
 //!    older there than it was. Shared words lie in a page of their own; it is written as a whole

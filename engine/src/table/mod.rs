@@ -12,8 +12,6 @@ mod range;
 mod runs;
 mod shared;
 mod snapshot;
-#[cfg(test)]
-mod tests;
 
 pub use batch::WriteBatch;
 pub use bulk::{BulkLoad, Existing};

@@ -20,9 +20,9 @@ impl Fixture {
     }
 }
 
-/// Bug: a slot of the floor could be torn in the file. Cause: one thread stored a floor to the image
-/// while another wrote the page that it lies in. Fix: the page is copied under the lock that a
-/// floor is stored under, and the copy is written.
+/// Bug: a slot of the floor could be torn in the file. Cause: one thread stored a floor to the
+/// image while another wrote the page that it lies in. Fix: the page is copied under the lock that
+/// a floor is stored under, and the copy is written.
 #[test]
 fn a_slot_is_written_whole_while_the_next_floor_is_stored() {
     let fixture = Fixture::new(false);

@@ -6,8 +6,11 @@ use std::sync::mpsc;
 use std::thread::Scope;
 use std::time::Duration;
 
+use crate::db::Database;
+use crate::error::{ErrorKind, Result};
+use crate::options::Options;
 use crate::os::sim::Machine;
-use crate::{Database, ErrorKind, Options, Range, Result, Table};
+use crate::table::{Range, Table};
 
 /// How long something that must not happen is given to happen.
 const A_WHILE: Duration = Duration::from_millis(50);
