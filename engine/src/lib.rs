@@ -80,3 +80,8 @@ pub use table::{BulkLoad, Existing, PendingCommit, Range, Snapshot, Table, Write
 pub use txn::{
     Isolation, LockWait, PreparedInfo, Transaction, TransactionInfo, TxnOptions, TxnRange,
 };
+
+/// The example of the README, which has to compile.
+#[cfg(doctest)]
+#[doc = include_str!("../../README.md")]
+struct Readme;
