@@ -1,14 +1,14 @@
-//! A cache bounded by bytes, ignorant of what it holds.
+//! A cache of values, bounded by bytes. It does not know what it holds.
 //!
-//! Thread safety: every method may be called from any thread; the cache is cut into shards with a
-//! lock each, held for a few instructions.
+//! Thread safety: every method may be called from any thread. The cache is cut into shards. Each
+//! has a lock, which is held for a few instructions.
 //!
 //! Invariants:
 //!
-//! 1. Values are immutable, and a key is never used for another value: an extent's id is never
-//!    reused while anybody can look it up. So there is nothing to invalidate.
-//! 2. The weights of what is held never exceed the capacity. A value heavier than a shard is not
-//!    taken in.
+//! 1. Values are immutable, and a key never gets another value: an extent's id is not reused while
+//!    a thread can look it up. So there is nothing to invalidate.
+//! 2. The weights of all values never exceed the capacity. A value that is heavier than a shard is
+//!    not inserted.
 
 use std::sync::Arc;
 
@@ -84,7 +84,7 @@ impl<V: Weigh> Cache<V> {
         self.inner.peek(&(extent, offset))
     }
 
-    /// Lets go of a value.
+    /// Removes a value.
     pub(crate) fn remove(&self, extent: u64, offset: u32) {
         self.inner.remove(&(extent, offset));
     }
@@ -94,7 +94,7 @@ impl<V: Weigh> Cache<V> {
         self.inner.insert((extent, offset), value);
     }
 
-    /// Holds at most so many bytes from now on; what is too much goes at once.
+    /// Sets the most bytes that it holds. Values beyond that are evicted at once.
     pub(crate) fn set_capacity(&self, capacity_bytes: u64) {
         if capacity_bytes != self.capacity() {
             self.inner.set_capacity(capacity_bytes);

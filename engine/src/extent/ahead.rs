@@ -1,30 +1,30 @@
-//! Reading ahead: who goes from block to block reads many of them at once.
+//! Read-ahead: a reader that goes from block to block reads many of them at once.
 //!
 //! A user's range begins with single blocks. Once it has asked for two in a row it is a walk, and
-//! reads pieces: of 64 KiB first, each twice as long as the one before, up to 1 MiB. Jobs read
-//! pieces of 1 MiB from the start, or shorter ones under a limit of memory: all that one side of a
-//! merge holds of what it has read ahead is bounded then. A piece ends with its extent, and before
-//! blocks that are cached. Where the store reads behind, pieces are at most half as long, and with
-//! each one of a job or of a user's long walk the next one is begun, of the extent that comes next
-//! as well.
+//! reads pieces: 64 KiB first, then each twice as long as the one before, up to 1 MiB. Jobs read
+//! pieces of 1 MiB from the start. Under a memory limit they read shorter ones: what one side of a
+//! merge has read ahead is bounded then. A piece ends with its extent, and before a cached block.
+//! Where the store has read-ahead threads, pieces are at most half as long. With each piece of a
+//! job, or of a user's long walk, the next one is begun, also that of the next extent.
 //!
-//! What is read ahead waits with the reader, not in the cache, so it takes nothing's place there.
-//! Of what a user comes to, the cache gets the first 512 KiB of a walk: short ranges may well be
-//! read again. What a longer one reads, and what jobs read, it does not get at all.
+//! What is read ahead stays with the reader. It does not enter the cache and takes no other block's
+//! place. Of a user's walk the cache gets the first 512 KiB, since short ranges may be read again.
+//! It gets nothing of longer walks and of jobs.
 //!
 //! Ranges are read a chunk at a time, with new cursors each time, and a cursor goes through one
-//! extent only. So where a reader is lies here: a *lane* for each of the levels and runs that it
-//! walks in, found by the extent that the walk is in.
+//! extent only. So the position of a reader is kept here: a *lane* for each of the levels and runs
+//! that it walks in, found by the extent that the walk is in.
 //!
 //! Thread safety: one reader at a time; a mutex makes it safe for any.
 //!
 //! Invariants:
 //!
 //! 1. No two lanes are in one extent.
-//! 2. Pieces are counted in the store, up to when the last block that shares their memory is gone.
-//! 3. A job has no more lanes than levels that it walks in, and lets go of a piece before it reads
-//!    the next one of that lane. One that comes meanwhile begins where it ends, or in the extent
-//!    that comes next, and is let go of with it if it is not come to; so is a user's.
+//! 2. Pieces are counted in the store until the last block that shares their memory is gone.
+//! 3. A job has no more lanes than levels that it walks in, and releases a piece before it reads
+//!    the next one of that lane. A piece that is read meanwhile begins where the current one ends,
+//!    or in the next extent. If the reader does not get to it, it is released with the current one.
+//!    The same holds for a user's.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
@@ -122,7 +122,7 @@ impl ReadAhead {
         Arc::new(ReadAhead { of_job: None, lanes: Mutex::default() })
     }
 
-    /// For a job, which goes through whole extents of so many levels at the same time.
+    /// The read-ahead of a job that goes through whole extents of several levels at the same time.
     pub(crate) fn for_job(levels: usize) -> Arc<ReadAhead> {
         Arc::new(ReadAhead { of_job: Some(levels.max(1)), lanes: Mutex::default() })
     }
@@ -150,7 +150,7 @@ impl ReadAhead {
     pub(crate) fn goes_on(&self, extents: &[Arc<Extent>], n: usize) {
         let mut lanes = self.lanes(0, true);
         let id = extents[n].meta().id;
-        // A user who has only just come may want no more than a block.
+        // A user that has just begun may want no more than a block.
         if self.is_job() || lanes.has(id) {
             let at = |n: Option<usize>| n.and_then(|n| extents.get(n)).map(Arc::downgrade);
             let before = at(n.checked_sub(1)).unwrap_or_default();
@@ -307,7 +307,7 @@ impl Lane {
         (start, end - start)
     }
 
-    /// Goes down to a smaller piece, and lets go of the one before; whether there is a smaller one.
+    /// Releases the piece and goes down to a smaller size; whether there is a smaller one.
     pub(super) fn narrow(&mut self) -> bool {
         let is_wide = self.window > FIRST || self.piece.is_some();
         self.piece = None;
@@ -315,13 +315,13 @@ impl Lane {
         is_wide
     }
 
-    /// Lets go of the piece, and of one that comes.
+    /// Releases the piece, and one that is being read.
     pub(super) fn let_go(&mut self) {
         (self.piece, self.coming) = (None, None);
     }
 
-    /// Where in its extent the next piece begins, or ends for who goes backward, if that one is not
-    /// begun yet.
+    /// Where in its extent the next piece begins (or ends, for a backward walk), if it is not begun
+    /// yet.
     pub(super) fn edge(&self) -> Option<u32> {
         let piece = self.piece.as_ref().filter(|_| self.coming.is_none())?;
         let end = piece.offset + piece.bytes.len() as u32;
@@ -344,7 +344,7 @@ impl Lane {
         if self.is_backward { before.upgrade() } else { behind.upgrade() }
     }
 
-    /// Lets go of a piece that comes and does not have what is asked for.
+    /// Releases a piece that is being read and does not hold what is asked for.
     pub(super) fn let_go_of_coming(&mut self) {
         self.coming = None;
     }

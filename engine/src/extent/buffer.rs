@@ -5,11 +5,11 @@ use std::sync::Arc;
 use super::BuiltExtent;
 use crate::memory::{Gauge, Holding};
 
-/// While an extent is laid out, the block under way and what becomes filter and index lie beside
-/// it: one part of so many of it.
+/// While an extent is laid out, the block under way, the filter and the index lie beside it. They
+/// take one part in this many of its bytes.
 const BESIDE: usize = 16;
 
-/// Room for an extent, which the next one takes over.
+/// Room for an extent, which the next extent uses again.
 #[derive(Debug)]
 pub(crate) struct ExtentBuffer {
     bytes: Vec<u8>,
@@ -18,9 +18,9 @@ pub(crate) struct ExtentBuffer {
 }
 
 impl ExtentBuffer {
-    /// Room for extents that are cut at `extent_bytes`, by one who writes no more than `all` bytes;
-    /// `gauge` counts it. All of it is taken at once: a buffer that doubles as it fills takes up to
-    /// twice what it holds, and three times while it grows.
+    /// Room for extents that are cut at `extent_bytes`, for a writer of no more than `all` bytes;
+    /// `gauge` counts it. All of it is allocated at once: a buffer that doubles as it fills takes
+    /// up to twice what it holds, and three times while it grows.
     pub(crate) fn new(gauge: &Arc<Gauge>, extent_bytes: usize, all: u64) -> ExtentBuffer {
         // An extent may grow an eighth, and has summaries, filter, index and a last record.
         let whole = extent_bytes + extent_bytes / 16 * 3;

@@ -28,7 +28,7 @@ pub(crate) struct Format {
     pub(crate) block_bytes: usize,
     /// Bits of the filter for each key; 0 for none.
     pub(crate) filter_bits: u8,
-    /// Values of so many bytes and more lie apart.
+    /// Values of at least this many bytes lie apart.
     pub(crate) large_values: Option<u32>,
 }
 
@@ -331,7 +331,7 @@ impl BuiltExtent {
     }
 
     /// As [`write_filling`](Self::write_filling), filling nothing: the extent takes no memory until
-    /// somebody reads it.
+    /// it is read.
     ///
     /// # Errors
     ///

@@ -36,14 +36,14 @@ pub(super) fn number(compression: Compression) -> u8 {
     }
 }
 
-/// After so many bodies in a row that did not get smaller most go untried,
+/// After this many bodies in a row that did not get smaller, most are not tried,
 const IN_VAIN: u32 = 4;
 
-/// but for one of so many.
+/// except one of this many.
 const ONE_OF: u32 = 8;
 
-/// Compresses bodies that follow each other. What cannot be compressed mostly lies beside its like,
-/// and to find out is much of the work on a block: there most go untried.
+/// Compresses bodies that follow each other. Bodies that do not compress lie together as a rule,
+/// and each attempt is much of the work on a block. So most of them are not tried.
 #[derive(Debug, Default)]
 pub(super) struct Trial {
     /// Bodies in a row that did not get smaller, tried or not.

@@ -1,5 +1,6 @@
-//! The filter of an extent: blocked Bloom filters over the user keys, one a block, so that a block
-//! that another extent takes over brings its own along. A look-up touches one line of 64 bytes.
+//! The filter of an extent: blocked Bloom filters over the user keys, one for each block. So a
+//! block that is copied into another extent brings its filter along. A look-up touches one line of
+//! 64 bytes.
 
 use std::ops::Range;
 
@@ -56,7 +57,7 @@ pub(super) struct FilterBuilder {
     ends: Vec<u32>,
 }
 
-/// Bits looked at for each key: about what is best for so many bits a key.
+/// Bits looked at for each key: about the best number for this many bits a key.
 fn probes_for(bits_per_key: usize) -> u32 {
     (bits_per_key * 69 / 100).clamp(1, 30) as u32
 }
@@ -166,12 +167,12 @@ impl Filter {
         self.bytes.len() + 4 * self.ends.len()
     }
 
-    /// Whether it is what an extent of so many blocks has.
+    /// Whether it fits an extent of this many blocks.
     pub(super) fn covers_blocks(&self, blocks: usize) -> bool {
         self.ends.is_empty() || self.ends.len() == blocks
     }
 
-    /// The lines of a block, if a builder of so many bits a key may take them over.
+    /// The lines of a block, if a builder of this many bits a key may reuse them.
     pub(super) fn lines_for(&self, block: usize, bits_per_key: u8) -> Option<&[u8]> {
         if self.lines == 0 {
             return (bits_per_key == 0).then_some(&[]);
@@ -209,7 +210,7 @@ mod tests {
         format!("user{n:08}").into_bytes()
     }
 
-    /// A filter over blocks of so many keys each.
+    /// A filter over `keys` keys, `in_block` in a block.
     fn filter(keys: u32, in_block: usize, bits: u8) -> Vec<u8> {
         let hashes: Vec<u64> = (0..keys).map(|n| hash(&key(n))).collect();
         let mut builder = FilterBuilder::new(bits);

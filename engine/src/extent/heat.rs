@@ -1,5 +1,5 @@
-//! How often an extent is read: a count that halves as time goes by, where time is reads of the
-//! whole database. Volatile, and only as exact as it is cheap.
+//! How often an extent is read: a count that halves as time passes, where time is reads of the
+//! whole database. It is volatile and not exact, so that it is cheap.
 //!
 //! Thread safety: every method may be called from any thread. Counts of threads that read the same
 //! extent in the same instant may be lost.

@@ -26,8 +26,8 @@ pub(crate) struct ExtentMeta {
     /// written before it was known.
     pub(crate) one_seq: bool,
     /// Records that were kept for readers alone when it was written: superseded or hidden ones, and
-    /// deletes with nothing below them. They go once nobody reads below the greatest sequence
-    /// number. 0 also where nobody counted.
+    /// deletes with nothing below them. They can go once no reader is below the greatest sequence
+    /// number. 0 also if they were not counted.
     pub(crate) kept: u64,
     /// Bytes of keys and values, as the user counts them.
     pub(crate) raw_bytes: u64,
@@ -135,8 +135,8 @@ impl ExtentMeta {
         self.one_seq.then_some(self.greatest_seq)
     }
 
-    /// How many of its records were kept for somebody who is none of `readers`, which ascend: all,
-    /// if these all see its newest record; else as many as `kept_for` knows of.
+    /// How many of its records were kept for readers that are not among `readers`, which ascend.
+    /// All of them, if every reader sees its newest record; else as many as `kept_for` knows of.
     pub(crate) fn kept_needlessly(&self, kept_for: &KeptFor, readers: &[Lsn]) -> u64 {
         let nobody_is_older = readers.first().is_none_or(|oldest| self.greatest_seq <= *oldest);
         if nobody_is_older { self.kept } else { kept_for.needless(readers) }
@@ -159,13 +159,13 @@ pub(crate) trait Described: Clone {
     /// The description.
     fn meta(&self) -> &ExtentMeta;
 
-    /// How often it was read of late; 0 where nobody counts.
+    /// How often it was read of late; 0 where reads are not counted.
     fn heat(&self) -> u32 {
         0
     }
 
-    /// How many of its records were kept for somebody who is none of `readers`, which ascend, and
-    /// go when it is written again.
+    /// How many of its records were kept for readers that are not among `readers`, which ascend.
+    /// They go when it is written again.
     fn needless(&self, readers: &[Lsn]) -> u64 {
         self.meta().kept_needlessly(&KeptFor::default(), readers)
     }

@@ -1,6 +1,6 @@
 //! An extent in its place: opening it, finding records in it, and owning its space.
 //!
-//! Thread safety: every method may be called from any thread; the parts are loaded when they are
+//! Thread safety: every method may be called from any thread. The parts are loaded when they are
 //! needed and not there (`reader/slot.rs`), perhaps by several threads at once, of which one wins.
 //!
 //! Invariants:
@@ -8,7 +8,7 @@
 //! 1. The space belongs to this object while it is *written* or *obsolete*, and to the durable
 //!    journal while it is *installed*. It is given back when the object is dropped in one of the
 //!    first two states: no edit names it then, or none does any more.
-//! 2. Whoever reads holds an `Arc`, so no space is given back under a reader.
+//! 2. A reader holds an `Arc`, so no space is given back under it.
 
 mod in_turn;
 mod parts;
@@ -85,7 +85,7 @@ impl Deref for LoadedRanges {
 }
 
 /// Bytes of memory that an extent has beside its parts: its description with the list of value
-/// extents, and for whom records were kept.
+/// extents, and for which readers records were kept.
 fn beside_parts(meta: &ExtentMeta, values: &[Arc<ValueExtent>], kept_for: &KeptFor) -> usize {
     let own = size_of::<Extent>() + size_of::<Slot>();
     let keys = meta.smallest_key.len() + meta.greatest_key.len();
@@ -97,15 +97,15 @@ fn beside_parts(meta: &ExtentMeta, values: &[Arc<ValueExtent>], kept_for: &KeptF
 #[derive(Debug)]
 pub(crate) struct Extent {
     meta: ExtentMeta,
-    /// The description once a level has it out of a run. Whoever still reads it as part of the run
-    /// gives its records the same number.
+    /// The description once a level has it out of a run. A reader that still reads it as part of
+    /// the run gives its records the same number.
     numbered: OnceLock<ExtentMeta>,
     store: Arc<ExtentStore>,
     parts: Arc<Slot>,
     state: AtomicU8,
     heat: Heat,
-    /// For whom records in it were kept, if it was written since the opening: nobody who reads is
-    /// older than that.
+    /// For which readers records in it were kept, if it was written since the opening. No reader is
+    /// older than the opening.
     kept_for: KeptFor,
     /// What its records refer to, in the order of the description's list.
     values: Box<[Arc<ValueExtent>]>,
@@ -173,7 +173,7 @@ impl Extent {
         Extent::new((meta, values), store, parts, WRITTEN, kept_for)
     }
 
-    /// As [`Extent::written`], but nobody is about to read it: it holds no memory until somebody
+    /// As [`Extent::written`], but no reader is about to read it. It holds no memory until one
     /// does.
     pub(super) fn written_unread(
         (meta, values): (ExtentMeta, Box<[Arc<ValueExtent>]>),
@@ -355,8 +355,8 @@ impl Extent {
         }
     }
 
-    /// Takes its blocks out of the cache: another extent has their place. Those of which nothing
-    /// says where they are go in their turn, as nobody asks for them.
+    /// Takes its blocks out of the cache: another extent has their place. Blocks of which the place
+    /// is not known are evicted in time, since they are not asked for.
     pub(crate) fn evict(&self, cache: &BlockCache) {
         let Some(parts) = self.parts.peek() else { return };
         let entries = parts.index.entries();

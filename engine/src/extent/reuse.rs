@@ -1,6 +1,6 @@
-//! Takes blocks over from one extent into another as they are: the seal is checked and made anew
-//! for the new place, and the records are neither decompressed nor decoded. What the new extent has
-//! to know of them is in the block's summary and in its lines of the filter.
+//! Copies blocks from one extent into another as they are. The seal is checked and made again for
+//! the new place. The records are neither decompressed nor decoded. The block's summary and its
+//! lines of the filter hold all that the new extent has to know of them.
 
 use bytes::Bytes;
 

@@ -95,7 +95,7 @@ pub(super) fn encode(extent: u64, summaries: &[BlockSummary]) -> Vec<u8> {
     out
 }
 
-/// Checks the summaries of an extent of so many blocks.
+/// Checks the summaries of an extent of this many blocks.
 pub(super) fn decode(
     extent: u64,
     blocks: usize,

@@ -1,15 +1,15 @@
-//! The index of a table, rebuilt from what a scan of the zones has found: sorted, then built in
-//! one go. That costs a fraction of inserting record by record, where most of the time goes into
+//! Rebuilds the index of a table from what a scan of the zones has found: it sorts, and then builds
+//! in bulk. That costs a fraction of inserting record by record, where most of the time goes into
 //! waiting for memory.
 //!
-//! Sorting is by key, then the newest version first. An item is eight bytes of the key, behind
-//! what all keys of the table have in common, and the offset: records are compared only where
-//! those bytes are equal. Each thread sorts what one has found; the runs are then cut at the same
-//! keys, and each thread merges one range of keys.
+//! Sorting is by key, then the newest version first. An item is eight bytes of the key, behind the
+//! prefix that all keys of the table share, and the offset. Records are compared only where those
+//! bytes are equal. Each thread sorts what one thread has found. Then the sorted runs are cut at
+//! the same keys, and each thread merges one range of keys.
 //!
-//! Only the newest version of a key comes into the index: whoever reads later reads at or above
-//! the last commit. A record that is found twice, because a cleaner had copied it when the power
-//! was cut, counts once.
+//! Only the newest version of a key enters the index, since every later reader reads at or above
+//! the last commit. A record that is found twice counts once: the cleaner had copied it when the
+//! power was cut.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -21,7 +21,7 @@ use crate::mvcc::Tombstone;
 use crate::pm::Region;
 use crate::record::{LSN_MAX, Lsn, common, slice};
 
-/// Below so many records threads are not worth starting.
+/// Below this many records threads are not worth starting.
 const WORTH_THREADS: usize = 16 * 1024;
 
 /// Samples for each range that keys are cut into.
@@ -33,7 +33,7 @@ pub(crate) struct Found {
     /// What all keys begin with.
     prefix: Option<Vec<u8>>,
     items: Vec<Item>,
-    /// So many of the first items have digests behind a longer prefix.
+    /// This many of the first items have digests behind a longer prefix.
     stale: usize,
     tombstones: Vec<Arc<Tombstone>>,
 }

@@ -49,7 +49,8 @@ impl Memtable {
         Memtable { region, index, tombstones: list, records, bytes, oldest }
     }
 
-    /// Makes the record at `at` findable. Whoever inserts counts, before the group is finished.
+    /// Makes the record at `at` findable. The inserting thread also counts it, before the group is
+    /// finished.
     pub(crate) fn insert(&self, key: &[u8], seq: Lsn, at: u64) {
         self.index.insert(key, seq, at);
     }

@@ -1,8 +1,8 @@
-//! Range tombstones in a merge: cut where one begins or ends, so that each piece of the keys has a
-//! list of sequence numbers; of those only the ones that some reader goes by.
+//! Range tombstones in a merge, cut where one begins or ends. Each piece of the keys has a list of
+//! sequence numbers. The list holds only those that some reader needs.
 //!
-//! Source: fragmented range tombstones, as LSM engines write them into their files; here cut down
-//! by the horizon at once, so that a thousand tombstones over each other stay a thousand pieces.
+//! Source: fragmented range tombstones, as LSM engines write them into their files. Here the
+//! horizon cuts the lists at once, so a thousand overlapping tombstones stay a thousand pieces.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -57,8 +57,8 @@ impl Fragments {
         Walk { rest: &self.pieces }
     }
 
-    /// What is worth writing: a tombstone that every reader goes by and under which, as `is_bottom`
-    /// says of an interval, nothing lies deeper, hides nothing.
+    /// What is worth writing. A tombstone hides nothing if every reader sees it and, as `is_bottom`
+    /// says of its interval, no deeper level has anything there.
     pub(crate) fn to_write(
         &self,
         horizon: &Horizon,
@@ -105,8 +105,8 @@ fn push(pieces: &mut Vec<Piece>, interval: KeyInterval, seqs: Vec<Lsn>) {
     }
 }
 
-/// Those of `open` that somebody reads: the newest one for each reader, and all that are newer than
-/// the horizon. The newest first.
+/// Those of `open` that some reader needs: the newest one for each reader, and all that are newer
+/// than the horizon. The newest first.
 fn read(open: &BTreeMap<Lsn, usize>, horizon: &Horizon) -> Vec<Lsn> {
     let newer = open.range(horizon.newest() + 1..).map(|(seq, _)| *seq);
     let newest_for = |lsn: &Lsn| open.range(..=lsn).next_back().map(|(seq, _)| *seq);
@@ -173,7 +173,7 @@ mod tests {
             let mut walk = fragments.walk();
             for key in &keys {
                 for at in readers() {
-                    // A version just under the tombstone that the reader goes by.
+                    // A version just below the tombstone that the reader sees.
                     let Some(over) = newest_over(&list, key, at) else { continue };
                     let hidden = walk.hidden_by(key, over - 1);
                     prop_assert_eq!(hidden, Some(over));

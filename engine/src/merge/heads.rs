@@ -53,7 +53,7 @@ pub(super) struct Heads {
 }
 
 impl Heads {
-    /// Of so many inputs, none of which has a record yet.
+    /// The heads of `inputs` inputs, none of which has a record yet.
     pub(super) fn new(inputs: usize) -> Heads {
         Heads { heads: vec![None; inputs], shared: Vec::new() }
     }

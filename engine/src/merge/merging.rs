@@ -145,8 +145,8 @@ impl<'a> MergingCursor<'a> {
         })
     }
 
-    /// On to the first record at or after (`key`, `seq`), which is not before the current one; only
-    /// inputs that stand before it are placed anew.
+    /// Moves on to the first record at or after (`key`, `seq`), which is not before the current
+    /// one. Only inputs that stand before it seek.
     pub(crate) fn skip_to(&mut self, key: &[u8], seq: Lsn) -> Result<()> {
         debug_assert_eq!(self.direction, Direction::Forward, "it goes on");
         self.current = None;

@@ -1,16 +1,15 @@
 //! Which versions a compaction keeps.
 //!
-//! Of each key: the newest version, and every one that some snapshot reads or may come to read. A
-//! tombstone goes when
-//! it hides nothing any more: below it no level can have the key, and every reader is at or above
-//! it, so that whatever older version came with it goes too. Of what stays for a reader alone it
-//! says for whom.
+//! Of each key it keeps the newest version, and every version that a snapshot reads or may come to
+//! read. A delete is dropped when it hides nothing any more: no deeper level can have its key, and
+//! every reader is at or above it. Older versions that came with it are dropped too. If a version
+//! is kept for readers alone, it is noted for which.
 //!
-//! What has expired goes, whatever lies below: that is older, and has expired too. Its deletes have
-//! nothing left to hide.
+//! An expired version is dropped, whatever lies below it: that is older and has expired too. So an
+//! expired delete hides nothing.
 //!
-//! A range tombstone over a key is as good as a newer version. Newer versions and range tombstones
-//! in upper levels are not looked at; that keeps too much, never too little.
+//! A range tombstone over a key counts as a newer version. Newer versions and range tombstones in
+//! upper levels are not looked at. That keeps too much, never too little.
 
 use crate::mvcc::{Horizon, Readers};
 use crate::record::{EntryRef, Kind, Lsn};
@@ -122,7 +121,7 @@ mod tests {
                 .into_iter()
                 .filter(|d| list.iter().all(|e| e.key != d.key || e.seq > d.seq))
                 .collect();
-            // Nobody reads as of before what has expired was written; some see more of it expired.
+            // No reader is as old as what has expired. Some see more of it as expired.
             let expired = expired.min(horizon.oldest());
             for bottom in [true, false] {
                 let below: &[Entry] = if bottom { &[] } else { &deeper };

@@ -1,8 +1,8 @@
-//! The clock that records age by. It is the machine's, and never goes back: where the machine's is
-//! set back, it goes on from where it was, at the pace of time. What was read of it last is in the
-//! journal, so that it does not go back from one opening to the next either.
+//! The clock that gives the age of records. It is the machine's clock, but it never goes back. If
+//! the machine's clock is set back, this one goes on from where it was. The journal holds the last
+//! time that was read. So it does not go back from one opening to the next either.
 //!
-//! Thread safety: any number of threads read it; a later read is not smaller, whoever made it.
+//! Thread safety: any number of threads read it. A later read is not smaller, in whichever thread.
 
 use std::fmt;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 /// Microseconds since 1970.
 pub(crate) type Time = u64;
 
-/// What a clock goes by.
+/// Where a clock gets its time.
 pub(crate) trait TimeSource: Send + Sync + fmt::Debug {
     /// Since 1970, as the machine is set.
     fn wall(&self) -> Duration;
@@ -57,7 +57,7 @@ impl Clock {
         Clock::new(Arc::new(Machine { began: Instant::now() }))
     }
 
-    /// One that goes by `source`.
+    /// A clock over `source`.
     pub(crate) fn new(source: Arc<dyn TimeSource>) -> Arc<Clock> {
         Arc::new(Clock { source, ahead: AtomicU64::new(0) })
     }

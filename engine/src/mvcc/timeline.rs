@@ -1,28 +1,28 @@
-//! When records were written, to about a second, though no record says so: marks of an LSN and the
-//! time at which commits had come that far.
+//! When records were written, to about a second. No record holds its time. Marks do: a mark is an
+//! LSN and the time at which commits had come that far.
 //!
-//! A mark says that all at or below its LSN was written at its time or before. So a record counts
-//! as written at the time of the first mark at or above it, which is never too early; one above
-//! all marks counts as written now. Marks are in the journal before anything goes by them.
+//! A mark says that everything at or below its LSN was written at its time or before. So a record
+//! counts as written at the time of the first mark at or above it. That is never too early. A
+//! record above all marks counts as written now. A mark is in the journal before it is used.
 //!
-//! With age marks become fewer ([`Timeline::thin`]): what lies between two that are kept counts as
-//! written at the later one, at most a 64th of its age late. So a month of marks, one a second,
-//! takes some kilobytes.
+//! Marks become fewer with age ([`Timeline::thin`]). A record between two marks that are kept
+//! counts as written at the later one, at most a 64th of its age late. So a month of marks, one a
+//! second, takes some kilobytes.
 //!
 //! Invariants:
 //!
 //! 1. LSNs ascend, and times do not fall.
-//! 2. Thinning brings nothing back: for every time to live that is asked about, and every moment
-//!    at which somebody reads, what has expired stays so.
+//! 2. Thinning brings nothing back: what has expired stays expired, for every time to live in use
+//!    and for every moment at which some reader reads.
 
 use super::Time;
 use crate::record::Lsn;
 
-/// What lies between marks is dated by at most one part in so many of its age too late.
+/// A record between two marks is dated too late by at most one part in `PRECISION` of its age.
 const PRECISION: u64 = 64;
 
-/// Marks by which something expires so soon stay: somebody may go by them before those that are
-/// left are all that there is.
+/// Marks by which something expires within this time stay: a read may use them before it sees the
+/// thinned marks. In microseconds.
 const SOON: u64 = 60_000_000;
 
 /// All up to `lsn` was written at `time` or before.
@@ -72,16 +72,17 @@ impl Timeline {
         has.checked_sub(1).map_or(0, |newest| self.marks[newest].lsn)
     }
 
-    /// Lets go of marks that are closer to each other than their age asks for. `ttls` are all that
-    /// anybody asks about; nobody reads as of a moment before `oldest`. It is `now`, and not much
-    /// later when what is left here takes the place of what was here.
+    /// Drops marks that are closer to each other than their age needs. `ttls` are all times to live
+    /// in use. No reader reads as of a moment before `oldest`. The time is `now`, and not much
+    /// later when the result replaces the marks in use.
     pub(crate) fn thin(&mut self, ttls: &[u64], oldest: Time, now: Time) {
         let soon = now.saturating_add(SOON);
         let mut kept: Vec<TimeMark> = Vec::with_capacity(self.marks.len());
         for pair in self.marks.windows(2) {
             let (mark, next) = (pair[0], pair[1]);
             let has = |mark: TimeMark, ttl: u64, at: Time| mark.time.saturating_add(ttl) <= at;
-            // What only the one has outlived, at a moment at which somebody reads (invariant 2).
+            // Something has outlived one mark only, at a moment at which some reader reads
+            // (invariant 2).
             let tells = ttls.iter().any(|ttl| has(mark, *ttl, soon) && !has(next, *ttl, oldest));
             let is_close = match kept.last() {
                 Some(before) => {
@@ -158,7 +159,7 @@ mod tests {
             let ttls: Vec<u64> = ttls.iter().map(|ttl| ttl * SECOND).collect();
             let (mut whole, mut thinned) = (Timeline::default(), Timeline::default());
             let (mut lsn, mut now) = (0, 1_000_000 * SECOND);
-            // Somebody reads as of the moment at which the LSN was `held`.
+            // A reader reads as of the moment at which the LSN was `held`.
             let mut oldest = None;
             for (lsns, seconds) in steps {
                 lsn += lsns;

@@ -1,18 +1,18 @@
-//! Range tombstones: what a range delete leaves. One hides every version of its keys that is older
-//! than itself; of a record with its own sequence number it hides nothing, since within a commit
-//! range deletes come first.
+//! Range tombstones: what a range delete leaves. A tombstone hides every version of its keys that
+//! is older than itself. It hides nothing of its own sequence number, since range deletes come
+//! first within a commit.
 //!
-//! Sets of them are answered by stabbing: which is the newest one over a key. A set is a few sorted
-//! runs, each twice as large as the next at least, so that adding one copies little; a run is an
-//! implicit search tree over the starts, and knows of each subtree the greatest end and the
+//! A set answers a stabbing query: which is the newest tombstone over a key. A set is a few sorted
+//! runs. Each run is at least twice as large as the next, so adding a tombstone copies little. A
+//! run is an implicit search tree over the starts. Each subtree knows its greatest end and its
 //! greatest sequence number.
 //!
 //! Source: the interval tree of Cormen and others, augmented by sequence numbers; runs in powers of
 //! two as in Bentley and Saxe's decomposition.
 //!
-//! Thread safety: sets never change; [`TombstoneList`] replaces its set as a whole, and who finds
-//! that another thread was faster begins again. There is no lock: commits add between ticket and
-//! finish, where a thread that is stopped must not hold up earlier ones.
+//! Thread safety: sets never change. [`TombstoneList`] replaces its set as a whole, by compare and
+//! swap, and tries again if another thread was faster. There is no lock: commits add tombstones
+//! between ticket and finish, where a stopped thread must not hold up earlier commits.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -6,9 +6,9 @@ use crate::read::KeyRange;
 use crate::record::{Cursor, LSN_MAX, Lsn};
 use crate::view::View;
 
-/// The LSN of the newest version of `key`, be it a deletion. One that nobody needs may be gone; of
-/// those above a registered snapshot none is, but where a range delete came to nothing: that of a
-/// key which was not there at the snapshot and is not there now. The caller holds an epoch guard.
+/// The LSN of the newest version of `key`, deletions included. A version that no reader needs may
+/// be gone. No version above a registered snapshot is gone, with one exception: a range delete of a
+/// key that was not there at the snapshot and is not there now. The caller holds an epoch guard.
 pub(crate) fn newest(view: &View, cache: &BlockCache, key: &[u8]) -> Result<Option<Lsn>> {
     let in_memory = view
         .active

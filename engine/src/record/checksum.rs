@@ -70,7 +70,7 @@ mod tests {
         assert_ne!(checksum(&[1], b"block"), checksum(&[2], b"block"));
     }
 
-    /// So whoever has the seed before the bytes already takes them in one go.
+    /// So a caller that has the seed in front of the bytes takes both in one call.
     #[test]
     fn a_seed_is_as_good_as_its_bytes() {
         let block: Vec<u8> = (0..300).map(|n| n as u8).collect();

@@ -29,7 +29,7 @@ pub(crate) type Write = Option<Bytes>;
 /// What was written to a key in an epoch.
 pub(crate) type Version = (Epoch, Write);
 
-/// So many pieces of a tier become one of the next.
+/// This many pieces of a tier are merged into one of the next.
 const FAN_IN: usize = 8;
 
 /// Where pieces are kept, and blocks of them cached.

@@ -24,7 +24,7 @@ pub(crate) struct ExtentWriter {
 /// Where and how they are written.
 struct Place {
     set: Arc<VersionSet>,
-    /// For all that comes; `None` if nobody knows how much that is.
+    /// The space for everything to come; `None` if the amount is not known.
     promise: Option<Promise>,
     format: Format,
     gauge: Arc<Gauge>,
@@ -69,7 +69,7 @@ impl Layout for Place {
 }
 
 impl ExtentWriter {
-    /// A writer into the files of `set`, for about so many bytes. `makes_space` says that as much
+    /// A writer into the files of `set`, for about `bytes` bytes. `makes_space` says that as much
     /// is given back afterwards.
     ///
     /// # Errors
@@ -85,8 +85,8 @@ impl ExtentWriter {
         Ok(ExtentWriter::into(Place { set: Arc::clone(set), promise, format, gauge }))
     }
 
-    /// A writer of extents that stay as they are, however many, and that nobody reads yet. Space is
-    /// asked for as they come. Whoever has it counts the memory that it takes.
+    /// A writer of any number of extents that stay as they are and have no reader yet. It reserves
+    /// space as it needs it. Its owner counts the memory that it takes.
     pub(crate) fn lasting(set: &Arc<VersionSet>, format: Format) -> ExtentWriter {
         let gauge = Arc::default();
         ExtentWriter::into(Place { set: Arc::clone(set), promise: None, format, gauge })

@@ -1,10 +1,10 @@
-//! Runs on their way: readers can find them before the journal knows that they are committed.
+//! Pending runs: readers find them before the journal knows that they are committed.
 //!
-//! A run stands in its table's view before its commit has a ticket, and nobody sees it. The ticket
-//! gives it its LSN, and with it it is seen by everybody who reads at or above that.
+//! A run is in its table's view before its commit has a ticket. No reader sees it then. The ticket
+//! gives the run its LSN. From then on every read at or above that LSN sees it.
 //!
-//! Thread safety: the LSN is stored once, in the turnstile, before the commit is visible; whoever
-//! reads at or above it has loaded the visible watermark after that.
+//! Thread safety: the LSN is stored once, in the turnstile, before the commit is visible. A thread
+//! that reads at or above it has loaded the visible watermark after that.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

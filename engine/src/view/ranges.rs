@@ -29,7 +29,7 @@ impl View {
         (!ranges.memory.is_empty() || !ranges.levels.is_empty()).then_some(ranges)
     }
 
-    /// What those of memtables and level 0 that a reader at `at` goes by say of keys that are not
+    /// The tombstones of memtables and level 0 that a reader at `at` sees, cut to keys that are not
     /// drained.
     pub(crate) fn undrained_tombstones(&self, at: Lsn) -> Vec<Arc<Tombstone>> {
         let memtables = self.memtables().filter_map(|memtable| memtable.tombstones());

@@ -109,8 +109,8 @@ impl BlockCursor {
         Ok(())
     }
 
-    /// A walk goes on, as a rule: the entry to come, taken to be as long as the last one, is on its
-    /// way to the processor while the current one is looked at.
+    /// A walk usually goes on. So the next entry is prefetched while the current one is looked at.
+    /// It is taken to be as long as the last one.
     fn prefetch_next(&self, len: usize) {
         const MOST: usize = 8 * LINE;
         if let Some(entry) = &self.entry {

@@ -1,5 +1,5 @@
-//! Blocks for those who go from one to the next: from the cache, from what was read ahead, or in
-//! pieces of many.
+//! Blocks for a reader that goes from one to the next: from the cache, from what was read ahead, or
+//! in pieces of many.
 
 use std::sync::Arc;
 

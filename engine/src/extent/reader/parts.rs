@@ -11,8 +11,8 @@ use crate::extent::{ExtentMeta, Malformed, ranges};
 use crate::memory::{Gauge, Holding};
 use crate::mvcc::Tombstones;
 
-/// What is read of an extent's end at once, of most extents all parts: one of so many parts of it,
-/// within bounds.
+/// One part in this many of an extent is read at its end at once, within bounds. Of most extents
+/// that is all parts.
 const TAIL: u32 = 16;
 const SHORTEST_TAIL: u32 = 4 * 1024;
 const LONGEST_TAIL: u32 = 64 * 1024;
@@ -34,7 +34,7 @@ pub(in crate::extent) struct Parts {
 }
 
 impl Parts {
-    /// Checked parts, which `gauge` counts as long as anybody has them.
+    /// Checked parts, which `gauge` counts as long as they are referenced.
     fn new(filter: Filter, index: Index, ranges: Tombstones, gauge: &Arc<Gauge>) -> Parts {
         let mut parts = Parts { filter, index, ranges, held: gauge.hold(0) };
         parts.held.set(parts.memory() as u64);

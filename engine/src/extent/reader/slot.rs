@@ -1,15 +1,15 @@
 //! Where the parts of an extent are held once they were read.
 //!
-//! They are looked into several times by every read, so who finds them here takes no lock. As
-//! entries of the block cache they would cost a look into a shared table each time. Instead a clock
-//! goes through all slots of a store when their parts take more memory than they may: it lets go
-//! of those that nobody has used since it came by, and they are read again when they are needed.
-//! Without a limit of memory it never does.
+//! Every read looks into them several times, so finding them here takes no lock. As entries of the
+//! block cache they would cost a look into a shared table each time. When the parts of all extents
+//! take more memory than they may, a clock goes through the slots of the store. It empties those
+//! that were not used since it last came by. Their parts are read again when they are needed.
+//! Without a memory limit it never does.
 //!
 //! Invariants:
 //!
 //! 1. A slot is known to the clock from soon after it was filled until it is emptied.
-//! 2. It is filled when it is empty, and never refilled: whoever comes second takes what is there.
+//! 2. A slot is filled when it is empty, and never refilled: a second thread uses what is there.
 
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -33,7 +33,7 @@ pub(super) struct Slot {
     place: AtomicU64,
 }
 
-/// Parts of an extent that somebody looks into: they stay until it is dropped.
+/// Parts of an extent that are in use. They stay until this is dropped.
 #[derive(Debug)]
 pub(in crate::extent) struct Loaded(Guard<Arc<Parts>>);
 
@@ -59,9 +59,9 @@ impl Slot {
         Loaded::of(self.parts.load())
     }
 
-    /// Fills it, if it is empty: what is in it then, or was put there. Where somebody is about to
-    /// look into it, that is a sign of use: else the hand of the clock, where it stands before what
-    /// comes next, would find it unused and take it away at once, time after time.
+    /// Fills it if it is empty, and returns what is in it then. If a reader is about to use it, it
+    /// counts as used. Otherwise the clock's hand, which stands before new slots, would find it
+    /// unused and empty it at once, time after time.
     pub(super) fn fill(self: &Arc<Self>, parts: Arc<Parts>, clock: &Clock, used: bool) -> Loaded {
         let before = self.parts.compare_and_swap(&*NOTHING, Arc::clone(&parts));
         if let Some(there) = Loaded::of(before) {
@@ -69,7 +69,7 @@ impl Slot {
         }
         self.used.store(used, Ordering::Relaxed);
         let place = clock.keep(Arc::clone(self) as _, parts.memory() as u64);
-        // Somebody may have filled it anew meanwhile, and have a later one.
+        // Another thread may have filled it again meanwhile, with a later value.
         self.place.fetch_max(place, Ordering::AcqRel);
         Loaded(Guard::from_inner(parts))
     }

@@ -37,7 +37,7 @@ pub(crate) trait Layout {
     /// `Full` when there is no room.
     fn before_write(&self, bytes: u64) -> Result<()>;
 
-    /// Whether values of a value extent are written anew.
+    /// Whether values of a value extent are written again.
     fn collects(&self, id: u64) -> bool;
 }
 
@@ -88,12 +88,12 @@ impl ValueWriter {
         ValueWriter { sources, ..ValueWriter::default() }
     }
 
-    /// What stands in a record's place of its value, if that lies apart from now on: the reference
-    /// that it has, or one to where its value was written now.
+    /// What takes the place of a record's value, if that lies apart from now on: the reference that
+    /// it has, or one to where its value was written now.
     ///
     /// # Errors
     ///
-    /// `Full` when there is no room; `Corrupt` if a value that is written anew does not check out;
+    /// `Full` when there is no room; `Corrupt` if a value that is written again does not check out;
     /// or on an I/O error.
     pub(crate) fn place(
         &mut self,

@@ -1,7 +1,7 @@
-//! Building an index from records that are sorted already: leaves are filled one after the other,
-//! and nothing is searched, moved or split.
+//! Building an index from sorted records: leaves are filled one after the other, and nothing is
+//! searched, moved or split.
 //!
-//! Thread safety: the parts are built by a thread each; nobody else has the index yet.
+//! Thread safety: each part is built by one thread, and no other thread has the index yet.
 
 use std::sync::Arc;
 

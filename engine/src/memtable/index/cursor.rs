@@ -215,7 +215,7 @@ impl<'a, R: Records, const L: usize, const I: usize> IndexCursor<'a, R, L, I> {
             }
             self.path.steps.pop();
         }
-        // An empty path has to be made anew before the next step.
+        // An empty path is built again before the next step.
         self.path.leaf = None;
         Ok(false)
     }

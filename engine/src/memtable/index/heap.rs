@@ -43,8 +43,8 @@ impl SpillLink {
     }
 }
 
-/// The bytes that an index takes, counted also with those of all others over the same records: as
-/// long as it lives, whoever still holds it.
+/// The bytes that an index takes. They are also counted with those of all other indexes over the
+/// same records, for as long as the index lives.
 #[derive(Debug, Default)]
 pub(super) struct Taken {
     own: AtomicUsize,
@@ -99,7 +99,7 @@ impl<'a> Heap<'a> {
         Box::into_raw(spill)
     }
 
-    /// Frees a spill, if it is one, once nobody can read it.
+    /// Frees a spill, if it is one, once no reader can see it.
     pub(super) fn retire_spill(self, spill: *mut Spill) {
         if spill.is_null() {
             return;
@@ -129,11 +129,11 @@ impl<'a> Heap<'a> {
         self.memory.sub(size_of::<T>());
     }
 
-    /// Frees a node once nobody can read it.
+    /// Frees a node once no reader can see it.
     ///
     /// # Safety
     ///
-    /// `node` came out of a box, no link leads to it any more, and nobody else retires it.
+    /// `node` came out of a box, no link leads to it any more, and no other thread retires it.
     pub(super) unsafe fn retire_node<T>(self, node: *const T) {
         // SAFETY: the caller's promise.
         unsafe { self.retire(node.cast_mut(), size_of::<T>()) };

@@ -1,15 +1,15 @@
 //! Inner nodes: separators, and links to the nodes between them.
 //!
-//! Thread safety: reads are optimistic; whoever changes a node holds its lock.
+//! Thread safety: reads are optimistic. A thread that changes a node holds its lock.
 //!
 //! Invariants:
 //!
-//! 1. The first `len` separators ascend; what is below child `i` lies at or behind separator
-//!    `i - 1` and before separator `i`.
-//! 2. A separator whose spill is null is plain (`Separator::is_plain`): prefix and digest say all
-//!    of it.
-//! 3. A link or a spill is followed only after a version check behind its load: then it was in
-//!    the node within the caller's epoch, and what it leads to is still there.
+//! 1. The first `len` separators ascend. What is below child `i` lies at or behind separator `i -
+//!    1` and before separator `i`.
+//! 2. A separator without a spill is plain (`Separator::is_plain`): prefix and digest say all of
+//!    it.
+//! 3. A link or a spill is followed only after a version check behind its load. Then it was in the
+//!    node within the caller's epoch, and what it leads to is still there.
 
 use crossbeam_epoch::Guard;
 
@@ -276,7 +276,7 @@ impl<const L: usize, const I: usize> Inner<L, I> {
         self.fill(&Contents { separators: vec![separator], children }, heap);
     }
 
-    /// Everything in it, copied out; it has to be filled again before the lock is let go.
+    /// Everything in it, copied out. It has to be filled again before the lock is released.
     fn take(&self, held: &Held<'_>, heap: Heap<'_>) -> Contents {
         let len = self.len();
         let prefix = self.prefix.bytes();
@@ -302,7 +302,7 @@ impl<const L: usize, const I: usize> Inner<L, I> {
         Separator { bytes: own.bytes.to_vec(), seq: own.seq }
     }
 
-    /// Takes over all children of the node behind; both are neighbours below `parent`, on its
+    /// Moves all children of the next node here. Both are neighbours below `parent`, on its
     /// separator `at`, and all three locks are held. They fit.
     pub(super) fn absorb(
         &self,
@@ -321,7 +321,8 @@ impl<const L: usize, const I: usize> Inner<L, I> {
         self.fill(&contents, heap);
     }
 
-    /// Takes over all children of its only child, which is an inner node; both locks are held.
+    /// Moves all children of its only child here. The child is an inner node, and both locks are
+    /// held.
     pub(super) fn pull_up(
         &self,
         held: &Held<'_>,
@@ -335,7 +336,7 @@ impl<const L: usize, const I: usize> Inner<L, I> {
         self.fill(&contents, heap);
     }
 
-    /// Fills it anew; the prefix is as long as it can be.
+    /// Fills it again; the prefix is as long as it can be.
     pub(super) fn fill(&self, contents: &Contents, heap: Heap<'_>) {
         let Contents { separators, children } = contents;
         // Separators are sorted: what the first and the last share, all share.
@@ -363,7 +364,7 @@ impl<const L: usize, const I: usize> Inner<L, I> {
         }
     }
 
-    /// The children, for the one who owns the tree.
+    /// The children, for the owner of the tree.
     pub(super) fn children(&mut self) -> Vec<Child> {
         (0..=self.len()).map(|i| self.link(i).get()).collect()
     }
@@ -388,7 +389,7 @@ impl Contents {
     }
 }
 
-/// A child that nobody else can see any more.
+/// A child that no other thread can see any more.
 impl Child {
     /// The node, to be taken apart and freed.
     ///

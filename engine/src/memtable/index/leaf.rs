@@ -1,14 +1,14 @@
 //! Leaves: digests and offsets in the order of their records' keys.
 //!
-//! Thread safety: reads are optimistic; whoever changes a leaf holds its lock.
+//! Thread safety: reads are optimistic. A thread that changes a leaf holds its lock.
 //!
 //! Invariants:
 //!
 //! 1. The first `len` entries ascend by (key, sequence number descending), without duplicates.
 //! 2. `digests[i]` is the digest of the key at `offsets[i]` (`prefix.rs`, invariant 2).
-//! 3. A record is read only after a version check behind the load of its offset: then the offset
+//! 3. A record is read only after a version check behind the load of its offset. Then the offset
 //!    was in the leaf within the caller's epoch, and the record is still there. The entries from
-//!    `len` on may hold offsets of records long gone.
+//!    `len` on may hold offsets of records that are long gone.
 
 use super::heap::Heap;
 use super::lock::{
@@ -239,7 +239,7 @@ impl<const N: usize> Leaf<N> {
         Ok((separator, right))
     }
 
-    /// Fills an empty leaf that nobody else sees with the records at these offsets, which are
+    /// Fills an empty leaf, which no other thread sees, with the records at these offsets. They are
     /// sorted and fit.
     pub(super) fn fill(&self, offsets: &[u64], records: &impl Records, heap: Heap<'_>) {
         debug_assert!(offsets.len() <= N, "room for {} of {N} entries", offsets.len());
@@ -275,7 +275,7 @@ impl<const N: usize> Leaf<N> {
         }
     }
 
-    /// Takes over all entries of the leaf behind, whose lock is held too. They fit.
+    /// Moves all entries of the next leaf here. Its lock is held too. They fit.
     pub(super) fn absorb(
         &self,
         _: &Held<'_>,
@@ -286,7 +286,7 @@ impl<const N: usize> Leaf<N> {
         let (len, more) = (self.len(), right.len());
         debug_assert!(len + more <= N, "invariant 1: room for {more} behind {len}");
         let prefix = self.prefix.bytes();
-        // What an empty leaf has for a prefix binds nobody.
+        // An empty leaf may have any prefix.
         let shared = if len == 0 { 0 } else { common(&prefix, &right.prefix.bytes()) };
         if shared < prefix.len() {
             self.prefix.shrink(shared, &self.digests[..len], heap);

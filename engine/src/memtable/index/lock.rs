@@ -77,7 +77,7 @@ impl Held<'_> {
         Version((self.after - STEP) | LOCKED)
     }
 
-    /// Lets go of a node that is out of the tree: nobody reads or locks it again.
+    /// Releases a node that is out of the tree. No thread reads or locks it again.
     pub(super) fn retire(mut self) {
         self.after |= OBSOLETE;
     }

@@ -1,31 +1,32 @@
 //! The ordered index over records: (key ascending, sequence descending) → offset in the region.
 //!
-//! A B+-tree that keeps no keys. A leaf entry is a digest (eight bytes of the key, behind the
-//! prefix that the keys of the leaf share) and the record's offset; the record is read only where
-//! digests are equal. Inner nodes hold the shortest separators, most of which are a digest and
-//! nothing more. Versions of a key are neighbours.
+//! It is a B+-tree that holds no keys. A leaf entry is a digest and the record's offset. The digest
+//! is eight bytes of the key, behind the prefix that the keys of the leaf share. The record is read
+//! only where digests are equal. Inner nodes hold the shortest separators; most of them are a
+//! digest and nothing more. Versions of a key are neighbours.
 //!
 //! Sources: optimistic lock coupling (Leis et al., "The ART of practical synchronization", 2016;
 //! LeanStore), digests and prefix truncation (Graefe, "Modern B-tree techniques", 2011), free at
-//! empty (Johnson and Shasha, 1989), with thin neighbours merged. We differ in that leaves are not
-//! chained: a cursor keeps the path to its leaf, with versions, and goes on to the neighbour from
+//! empty (Johnson and Shasha, 1989), with thin neighbours merged. One thing differs: leaves are not
+//! chained. A cursor keeps the path to its leaf, with versions, and moves on to the neighbour from
 //! there. That is as fast, and both directions, splits and removals stay simple.
 //!
-//! Thread safety: any number of threads insert, remove and read at once. Readers write nothing
-//! that is shared; writers lock the nodes they change, never waiting for a second lock while they
-//! hold one: if it cannot be had at once, they let go of everything and begin again.
+//! Thread safety: any number of threads insert, remove and read at once. Readers write nothing that
+//! is shared. Writers lock the nodes that they change, and never wait for a second lock while they
+//! hold one. If they do not get it at once, they release all locks and begin again.
 //!
 //! Invariants (those of one node: `leaf.rs`, `inner.rs`, `prefix.rs`):
 //!
 //! 1. A node's range of places (see `inner.rs`, 1) shrinks only by a split, under its own lock. It
-//!    grows without one, when an empty neighbour goes; nobody minds. Entries move only from a node
-//!    to the one before it, under the locks of both and of their parent, and then the node goes.
-//! 2. Nothing that is out of the tree is freed, and the caller reuses no removed record, within
-//!    the epoch of a reader who may have seen it. Callers pin across every use of what they found.
-//! 3. No node keeps any part of a record but its offset, and that only until it is removed; all
+//!    grows without its lock when an empty neighbour goes, which is harmless. Entries move only
+//!    from a node to the one before it, under the locks of both and of their parent. Then the
+//!    emptied node goes.
+//! 2. Nothing that is out of the tree is freed, and the caller reuses no removed record, within the
+//!    epoch of a reader that may have seen it. Callers pin across every use of what they found.
+//! 3. No node keeps any part of a record but its offset, and that only until it is removed. All
 //!    other bytes are copies.
-//! 4. What is counted is what is in the tree, to the byte: each node and each copy of bytes from
-//!    when it is made until it is retired.
+//! 4. The bytes that are counted are those in the tree, exactly: each node and each copy of bytes
+//!    from when it is made until it is retired.
 
 mod bulk;
 mod cursor;
@@ -79,7 +80,7 @@ const fn thin(room: usize) -> usize {
     if room < 8 { 1 } else { room / 4 }
 }
 
-/// Whether so many entries in a node of so much room leave some.
+/// Whether a node with room for `room` entries has a quarter left beside `entries` of them.
 const fn roomy(entries: usize, room: usize) -> bool {
     entries <= room - room / 4
 }

@@ -104,7 +104,7 @@ impl Prefix {
         bytes
     }
 
-    /// Becomes `bytes`; by the holder of the lock, who brings the digests in line.
+    /// Becomes `bytes`. The caller holds the lock and updates the digests.
     pub(super) fn set(&self, bytes: &[u8], heap: Heap<'_>) {
         heap.retire_spill(self.long.get());
         self.long.set(std::ptr::null_mut());

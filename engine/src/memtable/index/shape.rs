@@ -127,9 +127,9 @@ impl<R: Records, const L: usize, const I: usize> Index<R, L, I> {
         }
         Ok(())
     }
-    /// Looks after the leaf that `sought` belongs in, and after the nodes above it: what is empty
-    /// goes, what is thin is merged with a neighbour, and a root with one inner child takes over
-    /// that child's.
+    /// Repairs the shape around the leaf that `sought` belongs in, and above it. Empty nodes go.
+    /// Thin ones are merged with a neighbour. A root with one inner child gets that child's
+    /// children.
     pub(super) fn tidy(&self, sought: Sought<'_>, guard: &Guard) {
         self.persist(|| self.prune(sought, guard));
         if self.persist(|| self.merge_leaf(sought, guard)) {
@@ -171,8 +171,8 @@ impl<R: Records, const L: usize, const I: usize> Index<R, L, I> {
         Ok(parent.inner.len() <= thin(I))
     }
 
-    /// Merges the lowest thin node on the way to `sought` with a neighbour, or has the root take
-    /// over what an only child has; whether it did.
+    /// Merges the lowest thin node on the way to `sought` with a neighbour, or moves the children
+    /// of an only child into the root; whether it did.
     fn merge_inner(&self, sought: Sought<'_>, guard: &Guard) -> Optimistic<bool> {
         let Path { steps, .. } = self.path(sought, guard)?;
         for pair in steps.windows(2).rev() {

@@ -1,20 +1,21 @@
-//! What is kept for readers alone, by the readers that it is kept for: so that whoever has it
-//! learns when it may go without looking at it again.
+//! How many versions are kept for readers alone, grouped by these readers. So an extent or a level
+//! 0 knows when versions can go without looking at them again.
 
 use super::Horizon;
 use crate::record::Lsn;
 
-/// The first and the last LSN at which somebody reads who needs something.
+/// The first and the last LSN at which some reader needs a version.
 pub(crate) type Readers = (Lsn, Lsn);
 
 /// The most groups of readers that are told apart; beyond, neighbours wait for one another.
 const MOST: usize = 32;
 
-/// While there are writers it is worth the trouble where one in so many may go. What is left is
-/// written again anyway when its keys are, and at last when nobody writes.
+/// While there are writers, dropping versions is worth it if one in `WORTH` can go. Other versions
+/// are written again anyway when their keys are, and at last when writers rest.
 const WORTH: u64 = 8;
 
-/// Whether to go over `all` for those `needless` among them. `rests` says that nobody writes.
+/// Whether it is worth going over `all` versions to drop the `needless` ones. `rests` says that no
+/// thread writes.
 pub(crate) fn is_worth(needless: u64, all: u64, rests: bool) -> bool {
     needless > 0 && (rests || needless.saturating_mul(WORTH) >= all)
 }
@@ -78,8 +79,8 @@ impl KeptFor {
 }
 
 impl Horizon {
-    /// Who sees the version `seq` of a key whose next newer version is `newer`, if somebody does.
-    /// What is newer than the horizon has readers still to come.
+    /// The readers that see the version `seq` of a key, if any; its next newer version is `newer`.
+    /// A version that is newer than the horizon has readers still to come.
     pub(crate) fn readers_of(&self, seq: Lsn, newer: Lsn) -> Option<Readers> {
         debug_assert!(seq < newer, "versions come newest first");
         if seq > self.newest() {
@@ -90,7 +91,7 @@ impl Horizon {
         self.between(from, to)
     }
 
-    /// Who reads at an LSN below `seq`, if somebody does.
+    /// The readers at an LSN below `seq`, if any.
     pub(crate) fn readers_below(&self, seq: Lsn) -> Option<Readers> {
         self.between(0, self.lsns.partition_point(|lsn| *lsn < seq))
     }
