@@ -34,17 +34,16 @@ impl<V: Weigh> Weighter<Key, Arc<V>> for ByBytes {
     }
 }
 
-/// Where a value's bytes on the medium may be found faster than there, and slower than in the
-/// cache.
+/// A second cache: faster than the medium and slower than this cache.
 pub(crate) trait Below: Send + Sync + std::fmt::Debug {
     /// The bytes, if they are here.
     fn get(&self, extent: u64, offset: u32) -> Option<Vec<u8>>;
 
-    /// Keeps them, for as long as there is room.
+    /// Keeps the bytes if there is room.
     fn keep(&self, extent: u64, offset: u32, bytes: &[u8]);
 }
 
-/// Values by (extent, offset), the least useful of them evicted when bytes run out.
+/// Values by (extent, offset). The least useful ones are evicted when bytes run out.
 pub(crate) struct Cache<V: Weigh> {
     inner: sync::Cache<Key, Arc<V>, ByBytes>,
     below: Option<Arc<dyn Below>>,
@@ -58,7 +57,7 @@ impl<V: Weigh> Cache<V> {
         Cache { inner: sync::Cache::with_weighter(items, capacity_bytes, ByBytes), below: None }
     }
 
-    /// With another cache below it, of bytes as they lie on the medium.
+    /// Adds a second cache below it, of bytes as they lie on the medium.
     pub(crate) fn above(self, below: Option<Arc<dyn Below>>) -> Cache<V> {
         Cache { below, ..self }
     }
@@ -68,18 +67,18 @@ impl<V: Weigh> Cache<V> {
         self.below.as_deref()
     }
 
-    /// The value at `offset` of an extent, if it is here.
+    /// The value at `offset` of an extent, if it is cached.
     pub(crate) fn get(&self, extent: u64, offset: u32) -> Option<Arc<V>> {
         self.inner.get(&(extent, offset))
     }
 
-    /// Whether a value is here. Neither a hit nor a miss, and no sign of use.
+    /// Whether a value is cached. It counts as neither a hit nor a miss, and not as use.
     pub(crate) fn contains(&self, extent: u64, offset: u32) -> bool {
         self.inner.contains_key(&(extent, offset))
     }
 
-    /// The value at `offset` of an extent, if it is here. Neither a hit nor a miss, and no sign of
-    /// use.
+    /// The value at `offset` of an extent, if it is cached. It counts as neither a hit nor a miss,
+    /// and not as use.
     pub(crate) fn peek(&self, extent: u64, offset: u32) -> Option<Arc<V>> {
         self.inner.peek(&(extent, offset))
     }
@@ -89,7 +88,7 @@ impl<V: Weigh> Cache<V> {
         self.inner.remove(&(extent, offset));
     }
 
-    /// Takes a value in, perhaps in place of others.
+    /// Inserts a value, perhaps in place of others.
     pub(crate) fn insert(&self, extent: u64, offset: u32, value: Arc<V>) {
         self.inner.insert((extent, offset), value);
     }
@@ -106,8 +105,8 @@ impl<V: Weigh> Cache<V> {
         self.inner.weight()
     }
 
-    /// Whether a value more would take the place of none. Shards fill unevenly: with less than an
-    /// eighth left it is taken as full.
+    /// Whether one more value would displace no other. Shards fill unevenly: with less than an
+    /// eighth left it counts as full.
     pub(crate) fn has_room(&self) -> bool {
         self.used() < self.capacity() / 8 * 7
     }

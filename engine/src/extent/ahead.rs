@@ -159,9 +159,10 @@ impl ReadAhead {
         }
     }
 
-    /// Where the reader is. A job holds at most about `job_ahead` bytes of what it reads ahead: in
-    /// each lane a piece, which has one block at least, and may be half as long again where that is
-    /// the rest of its extent; or where the next one may come meanwhile, two of half the length.
+    /// Where the reader is. A job holds at most about `job_ahead` bytes of read-ahead: in each lane
+    /// one piece. A piece has at least one block, and may be half as long again where that is the
+    /// rest of its extent. Where the next piece is read meanwhile, there are two of half the
+    /// length.
     pub(super) fn lanes(&self, job_ahead: u64, may_come: bool) -> Lanes<'_> {
         let parts = if may_come { 2 } else { 1 };
         let each = |levels: usize| (job_ahead / levels as u64).min(u64::from(MOST)) as u32 / parts;

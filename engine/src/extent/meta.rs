@@ -40,8 +40,8 @@ pub(crate) struct ExtentMeta {
 }
 
 impl ExtentMeta {
-    /// Appends the description of `docs/format.md`, but for the number of range tombstones, whether
-    /// there is one sequence number, how many records were kept, and the value extents.
+    /// Appends the description of `docs/format.md`. It leaves out the number of range tombstones,
+    /// whether there is one sequence number, how many records were kept, and the value extents.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         put_u64(out, self.id);
         put_u32(out, self.location.file);

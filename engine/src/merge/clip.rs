@@ -1,11 +1,12 @@
-//! A cursor that shows only the keys of an interval, in versions up to a sequence number: the
-//! column that a drain takes from level 0.
+//! A cursor over the keys of an interval alone, in versions up to a sequence number: the column
+//! that a drain takes from level 0.
 
 use crate::error::Result;
 use crate::mvcc::KeyInterval;
 use crate::record::{Apart, Cursor, EntryRef, Lsn};
 
-/// A part of what `inner` shows. Steps over hidden versions cost as much as shown ones.
+/// A part of what `inner` shows. A step over a hidden version costs as much as one over a shown
+/// one.
 pub(crate) struct ClippedCursor<C> {
     inner: C,
     interval: KeyInterval,

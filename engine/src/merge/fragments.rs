@@ -38,7 +38,8 @@ impl Fragments {
         while let Some(group) = groups.next() {
             for (_, starts, seq) in group {
                 let count = open.entry(*seq).or_default();
-                // Of a commit one may end where another starts: ends sort before starts.
+                // One tombstone of a commit may end where another one starts: ends sort before
+                // starts.
                 *count = if *starts { *count + 1 } else { *count - 1 };
             }
             open.retain(|_, count| *count > 0);
@@ -74,7 +75,8 @@ impl Fragments {
         Fragments { pieces }
     }
 
-    /// Takes out what there is up to and including `last`, cut behind it.
+    /// Removes and returns everything up to and including `last`. A piece that reaches further is
+    /// cut there.
     pub(crate) fn take_up_to(&mut self, last: &[u8]) -> Vec<Arc<Tombstone>> {
         let upto = KeyInterval::closed(&[], last);
         let whole = self.pieces.partition_point(|piece| upto.covers(&piece.interval));
@@ -92,7 +94,7 @@ impl Fragments {
     }
 }
 
-/// Adds a piece, or makes the one before it longer if they are alike.
+/// Adds a piece, or extends the one before it if both have the same sequence numbers.
 fn push(pieces: &mut Vec<Piece>, interval: KeyInterval, seqs: Vec<Lsn>) {
     if seqs.is_empty() {
         return;

@@ -1,19 +1,20 @@
-//! What a merge looks at first of the records that its inputs stand on.
+//! Key prefixes for a merge: what it compares first of the records that its inputs stand on.
 //!
-//! A *head* has the first bytes of a key as a number, behind what the keys of all inputs share:
-//! keys of a table often begin with the same bytes. Heads tell most keys apart, and of those with
-//! no more bytes the versions too, without the input's record being decoded again.
+//! Keys of a table often begin with the same bytes. A *head* holds the eight bytes of a key that
+//! follow the prefix which the keys of all inputs share. It also holds how many bytes follow, and
+//! the sequence number. Heads order most records without decoding an input's record again. They
+//! also order versions of a key that has no more bytes.
 //!
-//! Invariants, once the heads were all set:
+//! Invariants, once all heads were set:
 //!
-//! 1. Every input's key begins with `shared`, and its head is of what follows.
+//! 1. Every input's key begins with `shared`, and its head holds what follows.
 //! 2. An input without a record has no head.
 
 use std::cmp::Ordering;
 
 use crate::record::{EntryRef, Lsn, common, slice};
 
-/// Bytes of a key that a head has as a number.
+/// How many bytes of a key a head holds, as a number.
 const FIRST: usize = size_of::<u64>();
 
 /// The length of whatever is longer than that.
@@ -22,7 +23,7 @@ const LONG: u8 = FIRST as u8 + 1;
 /// What is looked at first of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Head {
-    /// The first bytes of the key behind the shared ones.
+    /// The first bytes of the key after the shared prefix.
     first: u64,
     /// How many there are, up to [`LONG`].
     len: u8,
@@ -35,10 +36,10 @@ impl Head {
         Head { first: slice(entry.key, shared), len, seq: entry.seq }
     }
 
-    /// The order of two records; `None` if their heads do not tell.
+    /// The order of two records; `None` if their heads do not decide it.
     #[inline]
     pub(super) fn order(&self, other: &Head) -> Option<Ordering> {
-        // Of keys that are the same up to the zeros behind the shorter one's end, it is the first.
+        // If keys are equal up to the zeros that fill the shorter one, the shorter one is first.
         let by_key = self.first.cmp(&other.first).then(self.len.cmp(&other.len));
         let is_open = by_key == Ordering::Equal && self.len == LONG;
         (!is_open).then(|| by_key.then(other.seq.cmp(&self.seq)))
@@ -68,8 +69,8 @@ impl Heads {
         self.heads[n].as_ref()
     }
 
-    /// Sets the head of input `n`, which has moved; `false` if its key does not begin as the others
-    /// do: then all have to be set.
+    /// Sets the head of input `n`, which has moved. `false` if its key does not begin with the
+    /// shared prefix: then all heads have to be set.
     pub(super) fn set(&mut self, n: usize, entry: Option<&EntryRef<'_>>) -> bool {
         let fits = |entry: &EntryRef<'_>| {
             self.shared.is_empty() || entry.key.starts_with(self.shared.as_slice())
@@ -84,7 +85,7 @@ impl Heads {
     /// Sets all heads.
     pub(super) fn set_all<'a>(&mut self, entry: impl Fn(usize) -> Option<EntryRef<'a>>) {
         let keys = || (0..self.heads.len()).filter_map(|n| entry(n).map(|entry| entry.key));
-        // No more than it takes for all to fit: the keys to come share less.
+        // No longer than it takes for all keys to fit: later keys share less.
         let enough = keys().map(|key| key.len().saturating_sub(FIRST)).max().unwrap_or(0);
         let first = keys().next().filter(|_| enough > 0).unwrap_or_default();
         let first = &first[..first.len().min(enough)];

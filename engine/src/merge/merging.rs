@@ -1,12 +1,12 @@
 //! Several cursors as one.
 //!
-//! Inputs are few (a memtable or two, level 0, a cursor a level), so the smallest is found by
-//! looking at each; at its head (`heads.rs`) as a rule.
+//! Inputs are few: a memtable or two, level 0, one cursor for each level. So the merge finds the
+//! smallest by comparing all of them, usually by their heads alone (`heads.rs`).
 //!
 //! Invariants, while the cursor is valid and stands on the record *r* of input `current`:
 //!
-//! 1. Forward, every input stands on its first record at or after *r*; backward, on its last
-//!    record at or before *r*. An input without such a record is invalid.
+//! 1. Forward, every input stands on its first record at or after *r*; backward, on its last record
+//!    at or before *r*. An input without such a record is invalid.
 //! 2. Of inputs that have the same record (key and sequence number), the first one is current.
 //! 3. The head of an input is that of the record that it stands on; `None` if it is invalid.
 
@@ -37,7 +37,7 @@ fn compare(a: &EntryRef<'_>, b: &EntryRef<'_>) -> Ordering {
 }
 
 impl<'a> MergingCursor<'a> {
-    /// A cursor over `inputs`, of which the first have the priority.
+    /// A cursor over `inputs`. Of equal records that of the first input counts.
     pub(crate) fn new(inputs: Vec<Box<dyn Cursor + 'a>>) -> MergingCursor<'a> {
         let heads = Heads::new(inputs.len());
         MergingCursor { inputs, heads, direction: Direction::Forward, current: None }
@@ -65,7 +65,7 @@ impl<'a> MergingCursor<'a> {
         Ok(())
     }
 
-    /// The order of the records that two valid inputs stand on, by their heads if that will do.
+    /// The order of the records that two valid inputs stand on, by their heads if these decide it.
     #[inline]
     fn compare(&self, (a, head_of_a): (usize, &Head), (b, head_of_b): (usize, &Head)) -> Ordering {
         debug_assert!(self.is_right(a) && self.is_right(b), "invariant 3");
@@ -122,14 +122,14 @@ impl<'a> MergingCursor<'a> {
     /// Whether two inputs stand on the same record.
     fn is_same(&self, a: usize, b: usize) -> bool {
         match (self.heads.get(a), self.heads.get(b)) {
-            // Few records have the sequence number of another: hardly any key is looked at.
+            // Few records have the same sequence number, so hardly any key is compared.
             (Some(x), Some(y)) => x == y && self.compare((a, x), (b, y)) == Ordering::Equal,
             _ => false,
         }
     }
 
-    /// Turns round on the record of input `current`: afterwards every input stands on its nearest
-    /// record beyond it, seen in the new direction.
+    /// Turns round on the record of input `current`. Afterwards every input stands on its nearest
+    /// record beyond it, in the new direction.
     fn turn(&mut self, current: usize, to: Direction) -> Result<()> {
         let Some(entry) = self.inputs[current].entry() else { return Ok(()) };
         let (key, seq) = (entry.key.to_vec(), entry.seq);

@@ -1,5 +1,5 @@
-//! Walking several sorted inputs as one, seeing only a part of one, and deciding which versions
-//! still count.
+//! Walks several sorted inputs as one, clips them to a part, and decides which versions still
+//! count.
 
 mod clip;
 mod fragments;

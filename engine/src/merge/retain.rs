@@ -18,16 +18,16 @@ use crate::record::{EntryRef, Kind, Lsn};
 #[derive(Debug)]
 pub(crate) struct Retain<'a> {
     horizon: &'a Horizon,
-    /// All up to it has expired for every reader.
+    /// Everything at or below it has expired for every reader.
     expired: Lsn,
     key: Vec<u8>,
-    /// The sequence number of the record before, if it was of the same key.
+    /// The sequence number of the last record, if it was of the same key.
     newer: Option<Lsn>,
     kept_for: Option<Readers>,
 }
 
 impl<'a> Retain<'a> {
-    /// Keeps what `horizon` asks for, of what is newer than `expired`.
+    /// Keeps what `horizon` needs of what is newer than `expired`.
     pub(crate) fn new(horizon: &'a Horizon, expired: Lsn) -> Retain<'a> {
         Retain { horizon, expired, key: Vec::new(), newer: None, kept_for: None }
     }
@@ -37,7 +37,7 @@ impl<'a> Retain<'a> {
         self.newer.map(|_| self.key.as_slice())
     }
 
-    /// The readers that the record which it decided on last was kept for, if it is for them alone.
+    /// The readers for which the last record was kept, if it is kept for them alone.
     pub(crate) fn kept_for(&self) -> Option<Readers> {
         self.kept_for
     }

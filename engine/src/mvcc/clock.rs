@@ -29,7 +29,7 @@ struct Machine {
 
 impl TimeSource for Machine {
     fn wall(&self) -> Duration {
-        // A machine that is set to before 1970 has no wall clock worth asking.
+        // The wall clock of a machine that is set to before 1970 does not count.
         SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default()
     }
 
@@ -38,7 +38,7 @@ impl TimeSource for Machine {
     }
 }
 
-/// A duration in the clock's unit; one that is beyond it is for ever.
+/// A duration in the clock's unit. One that does not fit is the greatest there is.
 pub(crate) fn micros(duration: Duration) -> u64 {
     u64::try_from(duration.as_micros()).unwrap_or(u64::MAX)
 }
@@ -47,7 +47,7 @@ pub(crate) fn micros(duration: Duration) -> u64 {
 #[derive(Debug)]
 pub(crate) struct Clock {
     source: Arc<dyn TimeSource>,
-    /// What its time is ahead of the steady one. It only rises, and with it what is read.
+    /// How far the time is ahead of the steady clock. It only rises, and so does the time.
     ahead: AtomicU64,
 }
 

@@ -1,7 +1,8 @@
-//! D, the drained map: key interval → the sequence number up to which level 0 has been moved to
-//! level 1. It belongs to a version, is set by the same journal edit that installs a drain's
-//! extents, and is what makes a drain atomic for readers and for recovery: a record of level 0
-//! counts if and only if its sequence number is greater than D of its key.
+//! D, the drained map: key interval → the sequence number up to which level 0 has moved to level 1.
+//!
+//! D belongs to a version, and the journal edit that installs a drain's extents sets it. It makes a
+//! drain atomic for readers and for recovery: a record of level 0 counts if and only if its
+//! sequence number is greater than D of its key.
 //!
 //! Invariants:
 //!
@@ -48,7 +49,7 @@ impl DrainedMap {
         self.normalise();
     }
 
-    /// The parts of `interval` in which D is below `seq`, in order: what is left there of a range
+    /// The parts of `interval` in which D is below `seq`, in order: what is not drained of a range
     /// delete with that sequence number.
     pub(crate) fn undrained(&self, interval: &KeyInterval, seq: Lsn) -> Vec<KeyInterval> {
         let inside = self
@@ -73,8 +74,8 @@ impl DrainedMap {
     }
 
     /// Forgets every step below `oldest_live`, the smallest sequence number that any zone still
-    /// holds on the media. It changes no answer, because no record is left that could tell the
-    /// difference, and keeps the map as small as one turn.
+    /// holds on the media. It changes no answer, since no record is left to which the step applies.
+    /// It keeps the map as small as one drain round.
     pub(crate) fn forget_below(&mut self, oldest_live: Lsn) {
         for (_, seq) in &mut self.steps {
             if *seq < oldest_live {

@@ -68,8 +68,8 @@ impl KeyInterval {
         (!both.is_empty()).then_some(both)
     }
 
-    /// A key that none inside is greater than: the greatest possible one if the end is the first
-    /// key after it, as cuts between extents are, else the end itself. `None` without an end.
+    /// An upper bound of the keys inside. If the end is the first key after some key, as at cuts
+    /// between extents, it is that key. Else it is the end itself. `None` without an end.
     pub(crate) fn last_key(&self) -> Option<&[u8]> {
         let end = self.end.as_deref()?;
         Some(end.strip_suffix(&[0]).unwrap_or(end))

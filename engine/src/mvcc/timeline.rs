@@ -25,7 +25,7 @@ const PRECISION: u64 = 64;
 /// thinned marks. In microseconds.
 const SOON: u64 = 60_000_000;
 
-/// All up to `lsn` was written at `time` or before.
+/// Everything at or below `lsn` was written at `time` or before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TimeMark {
     pub(crate) lsn: Lsn,
@@ -44,7 +44,7 @@ impl Timeline {
         &self.marks
     }
 
-    /// What they say of records up to `lsn`, without those of later ones.
+    /// The marks up to `lsn`.
     pub(crate) fn up_to(&self, lsn: Lsn) -> Timeline {
         let marks = self.marks.iter().copied().take_while(|mark| mark.lsn <= lsn);
         Timeline { marks: marks.collect() }
@@ -66,7 +66,7 @@ impl Timeline {
         self.marks.push(mark);
     }
 
-    /// All up to the LSN that this gives has lived for `ttl` at the moment `now`; 0 if nothing has.
+    /// The LSN up to which everything has lived for `ttl` at the moment `now`; 0 if nothing has.
     pub(crate) fn expired(&self, ttl: u64, now: Time) -> Lsn {
         let has = self.marks.partition_point(|mark| mark.time.saturating_add(ttl) <= now);
         has.checked_sub(1).map_or(0, |newest| self.marks[newest].lsn)
@@ -88,7 +88,8 @@ impl Timeline {
                 Some(before) => {
                     next.time - before.time <= now.saturating_sub(next.time) / PRECISION
                 }
-                // Older than it is whatever comes first: that must have expired for all.
+                // Everything before the first mark is older than it. So the next one must have
+                // expired for all.
                 None => ttls.iter().all(|ttl| has(next, *ttl, oldest)),
             };
             if tells || !is_close {

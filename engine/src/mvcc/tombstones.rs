@@ -32,7 +32,7 @@ pub(crate) struct Tombstone {
 }
 
 impl Tombstone {
-    /// What it says of the keys of an extent.
+    /// A tombstone over keys of an extent.
     pub(crate) fn new(interval: KeyInterval, seq: Lsn) -> Tombstone {
         Tombstone { interval, seq, at: 0 }
     }
@@ -43,7 +43,7 @@ impl Tombstone {
     }
 }
 
-/// Of a subtree: which of its tombstones ends last, and the greatest sequence number.
+/// Of a subtree: the tombstone that ends last, and the greatest sequence number.
 #[derive(Clone, Copy, Debug)]
 struct Reach {
     ends_last: usize,
@@ -90,7 +90,7 @@ impl Run {
         Some(reach)
     }
 
-    /// Raises `best` to the greatest sequence number, of those `which` takes, over `key`.
+    /// Raises `best` to the greatest sequence number over `key`, of those that `which` accepts.
     fn stab(
         &self,
         (lo, hi): (usize, usize),
@@ -191,10 +191,11 @@ impl Drop for TombstoneList {
     }
 }
 
-/// The range tombstones of a memtable or a level 0. Where there is none, a reader pays one load.
+/// The range tombstones of a memtable or a level 0. An empty list costs a reader one load.
 #[derive(Debug, Default)]
 pub(crate) struct TombstoneList {
-    /// At least as many as there are: raised before some are added, lowered after they went.
+    /// At least as many as there are: raised before tombstones are added, lowered after they are
+    /// removed.
     count: AtomicUsize,
     set: ArcSwap<Tombstones>,
     /// Counts the memory of those of all lists.
@@ -244,8 +245,8 @@ impl TombstoneList {
         self.load().is_some_and(|set| set.iter().any(|t| t.is(start, seq) && t.at == at))
     }
 
-    /// Has the one that starts at `start` with `seq` lie at `to` instead of `from`; whether it lay
-    /// there.
+    /// Moves the tombstone that starts at `start` with `seq` from `from` to `to`; whether it was at
+    /// `from`.
     pub(crate) fn relocate(&self, start: &[u8], seq: Lsn, from: u64, to: u64) -> bool {
         let is_it = |t: &Tombstone| t.is(start, seq) && t.at == from;
         if !self.set.load().iter().any(|t| is_it(t)) {

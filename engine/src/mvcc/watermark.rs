@@ -21,7 +21,7 @@ impl Watermark {
         self.0.load(Ordering::Acquire)
     }
 
-    /// Moves it up to `lsn`; it stays where it is when that is lower.
+    /// Raises it to `lsn`, unless it is higher already.
     pub(crate) fn raise(&self, lsn: Lsn) {
         self.0.fetch_max(lsn, Ordering::AcqRel);
     }

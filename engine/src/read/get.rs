@@ -8,8 +8,9 @@ use crate::read::AsOf;
 use crate::record::{Kind, Lsn};
 use crate::view::View;
 
-/// The value of `key` at a moment, from the newest place that knows of it (view invariant 1); the
-/// newest run is held against what is in memory. The caller holds an epoch guard.
+/// The value of `key` at a moment. The newest place that has a version of the key decides (view
+/// invariant 1). The newest run is compared with what is in memory. The caller holds an epoch
+/// guard.
 pub(crate) fn get(
     view: &View,
     cache: &BlockCache,

@@ -21,6 +21,6 @@ pub(crate) use scan::{backward, forward};
 pub(crate) struct AsOf {
     /// The last commit that is seen.
     pub(crate) lsn: Lsn,
-    /// All up to it has expired, as if it were deleted.
+    /// Everything at or below it has expired, as if it were deleted.
     pub(crate) expired: Lsn,
 }

@@ -1,4 +1,4 @@
-//! What has changed since a moment: how transactions see that they came too late.
+//! Which keys have changed since a moment: by this a transaction finds a conflict.
 
 use crate::error::Result;
 use crate::extent::{BlockCache, ReadAhead};
@@ -32,8 +32,8 @@ pub(crate) fn newest(view: &View, cache: &BlockCache, key: &[u8]) -> Result<Opti
     Ok(version.max(over))
 }
 
-/// A key of `range` that has a version above `since`, with its LSN; be it a range tombstone. Walks
-/// the range up to there. The caller holds an epoch guard.
+/// A key of `range` with a version above `since`, and the version's LSN. A range tombstone counts
+/// as a version. The range is walked up to that key. The caller holds an epoch guard.
 pub(crate) fn changed(
     view: &View,
     cache: &std::sync::Arc<BlockCache>,

@@ -37,7 +37,7 @@ impl Rows {
         self.ends.push((key_end, self.bytes.len()));
     }
 
-    /// Adds a row of which the value is here, or `apart`; or the key alone.
+    /// Adds a row. Its value is `value`, or lies `apart`. A chunk of keys only gets the key alone.
     pub(super) fn add(&mut self, key: &[u8], value: &[u8], apart: Option<Apart>, chunk: Chunk) {
         if self.ends.is_empty() {
             self.make_room(key.len() + if chunk.keys_only { 0 } else { value.len() }, chunk);
@@ -65,8 +65,8 @@ impl Rows {
         while self.apart.pop_if(|(start, _)| *start >= self.bytes.len()).is_some() {}
     }
 
-    /// Drops the row of a key, of which all versions were seen, if it is hidden: `under_way` is
-    /// how many rows came before it, and its newest version.
+    /// All versions of `key` were seen: drops its row if it is hidden. `under_way` is the number of
+    /// rows before it, and its newest version.
     pub(super) fn settle(
         &mut self,
         key: &[u8],
@@ -91,7 +91,7 @@ impl Rows {
         self.apart.push((key_end, apart));
     }
 
-    /// Reads the values that lie apart, those that are near each other at once.
+    /// Reads the values that lie apart. Those that are near each other are read at once.
     pub(super) fn fetch(mut self) -> Result<Rows> {
         let mut apart = std::mem::take(&mut self.apart);
         apart.sort_unstable_by_key(|(_, apart)| (apart.at.extent, apart.at.offset));
@@ -124,8 +124,8 @@ impl Rows {
         Some(&self.bytes[self.start(last)..self.ends[last].0])
     }
 
-    /// The rows, each a pair of slices of the one buffer, which `gauge` counts until the last slice
-    /// of it is gone.
+    /// The rows, each a pair of slices of the one buffer. `gauge` counts the buffer until its last
+    /// slice is dropped.
     pub(crate) fn freeze(mut self, gauge: &Arc<Gauge>) -> FrozenRows {
         if self.ends.is_empty() {
             return FrozenRows::default();

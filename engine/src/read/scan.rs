@@ -1,5 +1,5 @@
-//! Ranges, a chunk at a time. Nothing is held between chunks: each is read from the view of its
-//! moment, at the same LSN, into bytes of its own.
+//! Ranges, a chunk at a time. Each chunk is read from the view of its moment, at the same LSN, into
+//! its own buffer. Nothing is held between chunks.
 
 use std::ops::Bound;
 use std::sync::Arc;
@@ -37,7 +37,8 @@ fn walk_up(
     is_hidden: impl Fn(&[u8], Lsn) -> Result<bool>,
     chunk: Chunk,
 ) -> Result<Rows> {
-    // The one key from there on that does not lie above the lower bound, and where to begin.
+    // The one key from the lower bound on that is not in the range, and the sequence number to seek
+    // to.
     let (left_out, from) = match &range.lower {
         Bound::Excluded(key) => (Some(key.as_slice()), 0),
         Bound::Included(_) | Bound::Unbounded => (None, LSN_MAX),
@@ -54,7 +55,7 @@ fn walk_up(
         let known = || rows.last_key() == Some(entry.key) || hidden.as_deref() == Some(entry.key);
         if entry.seq > at || left_out == Some(entry.key) || known() {
             if passed.are_many(entry.key) {
-                // On to what a reader may see, or to the next key.
+                // Seeks to the newest version that the reader may see, or to the next key.
                 let seq = if entry.seq > at { at } else { 0 };
                 cursor.skip_to(&passed.key, seq)?;
                 continue;
@@ -145,8 +146,8 @@ fn walk_down(
     rows.fetch()
 }
 
-/// Versions of a key that are walked past, before what comes behind them is searched for. RocksDB
-/// has as many (`max_sequential_skip_in_iterations`).
+/// A walk steps past this many versions of a key, and then seeks. RocksDB has the same number
+/// (`max_sequential_skip_in_iterations`).
 const MOST_PASSED: usize = 8;
 
 /// Versions of one key that a walk has passed.
@@ -157,7 +158,7 @@ struct Passed {
 }
 
 impl Passed {
-    /// Counts one more; whether they are many, and then from none again.
+    /// Counts one more; whether there are many. Then it begins again from none.
     fn are_many(&mut self, key: &[u8]) -> bool {
         if self.key != key {
             self.key.clear();

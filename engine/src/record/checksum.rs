@@ -2,8 +2,8 @@
 
 use crc_fast::{CrcAlgorithm, Digest};
 
-/// CRC-32C of `bytes`, seeded with numbers that say where the bytes belong, so that a stale or
-/// misplaced structure with a sound checksum of its own never passes.
+/// CRC-32C of `bytes`, seeded with numbers that say where the bytes belong. So a stale or misplaced
+/// structure with a sound checksum of its own never passes.
 pub(crate) fn checksum(seeds: &[u64], bytes: &[u8]) -> u32 {
     if seeds.is_empty() {
         return crc_fast::crc32_iscsi(bytes);

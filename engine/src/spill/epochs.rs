@@ -1,7 +1,7 @@
-//! Which of the versions that a transaction has written of a key count.
+//! Which versions of a key count, of those that a transaction has written.
 //!
-//! The transaction's writes are numbered by epochs: a savepoint ends one. Rolling back to it makes
-//! every later epoch dead, wherever its writes are by then, and begins a new one.
+//! Writes are numbered by epochs, and a savepoint ends an epoch. Rolling back to the savepoint
+//! makes every later epoch dead, wherever its writes are by then, and begins a new one.
 //!
 //! Invariants:
 //!
@@ -10,8 +10,8 @@
 
 use crate::record::Lsn;
 
-/// A number of writes between two savepoints. It stands where a committed record has its sequence
-/// number, and begins with 1.
+/// The number of the writes between two savepoints, from 1 on. It takes the place of a committed
+/// record's sequence number.
 pub(crate) type Epoch = Lsn;
 
 /// The epochs of one transaction.
@@ -20,7 +20,7 @@ pub(crate) struct Epochs {
     now: Epoch,
     /// For each savepoint the last epoch before it.
     saved: Vec<Epoch>,
-    /// (the last epoch before, the last one) of what was rolled back.
+    /// What was rolled back: (the last epoch before, the last epoch of it).
     dead: Vec<(Epoch, Epoch)>,
 }
 
@@ -42,8 +42,8 @@ impl Epochs {
         self.now += 1;
     }
 
-    /// Makes everything since savepoint number `at` dead; that one stays, later ones go. The last
-    /// epoch before it.
+    /// Makes everything since savepoint number `at` dead. That savepoint stays, and later ones go.
+    /// Returns the last epoch before it.
     pub(crate) fn roll_back_to(&mut self, at: usize) -> Epoch {
         self.saved.truncate(at + 1);
         let before = self.saved[at];
@@ -58,7 +58,7 @@ impl Epochs {
         self.saved.truncate(at);
     }
 
-    /// Forgets which epochs are dead: nothing is left of them.
+    /// Forgets which epochs are dead, once no write of them is left.
     pub(crate) fn forget_dead(&mut self) {
         self.dead.clear();
     }
@@ -69,8 +69,8 @@ impl Epochs {
         after.checked_sub(1).is_none_or(|i| self.dead[i].1 < epoch)
     }
 
-    /// Whether rolling back could bring the version `epoch` of a key back whose next newer living
-    /// version is `newer`.
+    /// Whether rolling back could bring the version `epoch` of a key back. `newer` is its next
+    /// newer living version.
     pub(crate) fn needs(&self, epoch: Epoch, newer: Epoch) -> bool {
         let at = self.saved.partition_point(|saved| *saved < epoch);
         self.saved.get(at).is_some_and(|saved| *saved < newer)

@@ -1,6 +1,6 @@
-//! The memory that the writes of transactions take, all of them together.
+//! The memory that the writes of all transactions take together.
 //!
-//! Thread safety: counters; a transaction reports what it takes after each call.
+//! Thread safety: counters. A transaction reports what it takes after each call.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 

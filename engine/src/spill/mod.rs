@@ -1,8 +1,8 @@
-//! What a transaction has written and does not keep in memory: sorted extents that no edit of the
-//! journal names, so that they are gone with the transaction, or with the process.
+//! Writes of a transaction that do not stay in memory: sorted extents that no edit of the journal
+//! names. So they go with the transaction, or with the process.
 //!
-//! [`Spilled`] is what was written to one table; [`Epochs`] know which of several versions of a
-//! key count after roll-backs to savepoints; [`ExtentWriter`] lays records out.
+//! [`Spilled`] is what was written to one table. [`Epochs`] know which of several versions of a key
+//! count after roll-backs to savepoints. [`ExtentWriter`] lays records out.
 
 mod epochs;
 mod memory;

@@ -1,9 +1,10 @@
 //! What a transaction has spilled of one table.
 //!
-//! Each spill is a piece: sorted records whose sequence numbers are epochs. A piece that overlaps
-//! nothing of the one before is appended to it, so that a load in the order of keys, or any other
-//! without overlaps, stays one piece. Else, as soon as there are eight of a tier, they are merged
-//! into one of the next: a record is rewritten once a tier. At commit all become one run.
+//! Each spill is a piece: sorted records with epochs as their sequence numbers. A piece that
+//! overlaps nothing of the one before is appended to it. So a load in the order of keys, or any
+//! other without overlaps, stays one piece. Otherwise, as soon as a tier has eight pieces, they are
+//! merged into one of the next: a record is rewritten once a tier. At commit all pieces become one
+//! run.
 //!
 //! Invariants:
 //!
@@ -78,7 +79,8 @@ impl Spilled {
         self.pieces.is_empty()
     }
 
-    /// Records, several versions of a key and what was rolled back included.
+    /// The number of records. Several versions of a key count, and so do writes that were rolled
+    /// back.
     pub(crate) fn records(&self) -> u64 {
         self.pieces.iter().map(|piece| piece.extents.records()).sum()
     }
@@ -135,7 +137,7 @@ impl Spilled {
         self.pieces.push(Piece::new(Level::new(extents), 0, clean));
     }
 
-    /// Merges as many pieces as there are too many.
+    /// Merges pieces while a tier has too many.
     fn join_tiers(&mut self, store: Store<'_>, epochs: &Epochs) -> Result<()> {
         while let Some(tier) = self.pieces.last().map(|piece| piece.tier) {
             let alike = self.pieces.iter().rev().take_while(|piece| piece.tier == tier).count();
@@ -152,7 +154,7 @@ impl Spilled {
         Ok(())
     }
 
-    /// Forgets what was written after the epoch `before`, which is dead already.
+    /// Forgets writes after the epoch `before`; they are dead already.
     pub(crate) fn roll_back(&mut self, before: Epoch) {
         self.pieces.retain(|piece| piece.epochs().0 <= before);
         for piece in &mut self.pieces {
@@ -270,7 +272,7 @@ fn owned(entry: &EntryRef<'_>) -> (Bytes, Write) {
     (Bytes::copy_from_slice(entry.key), (entry.kind == Kind::Put).then(value))
 }
 
-/// One cursor over pieces; of what is in several, the latest is seen.
+/// One cursor over pieces. Of a key in several pieces, the latest shows.
 fn merging(
     pieces: &[Piece],
     cache: &Arc<BlockCache>,
@@ -280,7 +282,8 @@ fn merging(
     MergingCursor::new(pieces.iter().rev().map(cursor).collect())
 }
 
-/// Merges pieces into one, without what is dead and what no savepoint needs; whether that is clean.
+/// Merges pieces into one, without dead versions and those that no savepoint needs; whether the
+/// result is clean.
 fn merge(pieces: &[Piece], store: Store<'_>, epochs: &Epochs) -> Result<(Vec<Arc<Extent>>, bool)> {
     let mut cursor = merging(pieces, store.cache, &ReadAhead::for_job(pieces.len()));
     let bytes = pieces.iter().map(|piece| piece.extents.bytes()).sum();

@@ -12,7 +12,7 @@ use crate::options::{Compression, TableOptions};
 use crate::record::{EntryRef, Kind};
 use crate::tier::{EXTENT_BYTES, ExtentStore, Promise};
 
-/// Writes extents that no edit names yet. Dropped, they give their space back.
+/// Writes extents that no edit names yet. If it is dropped, their space is given back.
 pub(crate) struct ExtentWriter {
     into: Place,
     building: Option<ExtentBuilder>,
@@ -100,7 +100,7 @@ impl ExtentWriter {
         ExtentWriter { into, building: None, buffer, values, extents: Vec::new() }
     }
 
-    /// Appends a record, which sorts after all before it.
+    /// Appends a record, which sorts after all earlier ones.
     ///
     /// # Errors
     ///
@@ -152,8 +152,8 @@ impl ExtentWriter {
     }
 }
 
-/// Whatever the tables have: it is read a few times at most, and soon merged into a level, which
-/// takes large values out.
+/// The same for all tables. Such an extent is read a few times at most, and soon merged into a
+/// level. That merge moves large values to value extents.
 fn short_lived() -> Format {
     Format::of(TableOptions::new(), Compression::None)
 }

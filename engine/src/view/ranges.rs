@@ -1,6 +1,5 @@
-//! The range tombstones of a view. They are asked by sequence number, wherever they lie, so
-//! nothing rests on the order of places; nor on D, since one that has moved to level 1 is as true
-//! as it was.
+//! The range tombstones of a view. They hide by sequence number, wherever they lie. So nothing
+//! depends on the order of places, nor on D: a tombstone that has moved to level 1 hides the same.
 
 use std::sync::Arc;
 
@@ -10,16 +9,15 @@ use crate::levels::Level;
 use crate::mvcc::{KeyInterval, Tombstone, Tombstones};
 use crate::record::{LSN_MAX, Lsn};
 
-/// All range tombstones that a read has to look at. Of levels without any it knows nothing, and
-/// extents without any are not asked.
+/// All range tombstones that a read has to look at. Levels and extents without any are left out.
 pub(crate) struct RangeTombstones<'a> {
     memory: Vec<Arc<Tombstones>>,
     levels: Vec<&'a Level>,
 }
 
 impl View {
-    /// The range tombstones of this moment, which are all that were visible before; `None` when
-    /// there is none in the whole view. That costs a load for each memtable and for level 0.
+    /// The range tombstones of this moment, which include all that were visible before. `None` if
+    /// the view has none: that costs a load for each memtable and for level 0.
     pub(crate) fn range_tombstones(&self) -> Option<RangeTombstones<'_>> {
         let memtables = self.memtables().filter_map(|memtable| memtable.tombstones());
         let ranges = RangeTombstones {
@@ -63,7 +61,8 @@ impl RangeTombstones<'_> {
         Ok(newest)
     }
 
-    /// A key of `interval` that one newer than `since` is over, with its sequence number.
+    /// A key of `interval` under a tombstone that is newer than `since`, with the tombstone's
+    /// sequence number.
     ///
     /// # Errors
     ///
@@ -89,7 +88,7 @@ impl RangeTombstones<'_> {
         Ok(found)
     }
 
-    /// Whether one in memory hides all that is older than `seq` in `interval`.
+    /// Whether a tombstone in memory hides everything that is older than `seq` in `interval`.
     pub(crate) fn hide(&self, interval: &KeyInterval, seq: Lsn) -> bool {
         self.memory.iter().any(|set| set.hide(interval, seq, LSN_MAX))
     }

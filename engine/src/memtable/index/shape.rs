@@ -1,8 +1,8 @@
 //! What changes the shape of the tree: splits of full nodes, merges of thin ones, and the removal
 //! of empty ones.
 //!
-//! Thread safety: locks are taken along a path, each at the version it was passed at, so holding
-//! all of them shows that the path is still one.
+//! Thread safety: locks are taken along a path, each at the version at which the path passed the
+//! node. A thread that holds all of them knows that the path is still one.
 
 use crossbeam_epoch::Guard;
 

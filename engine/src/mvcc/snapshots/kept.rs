@@ -7,7 +7,8 @@ use crate::record::Lsn;
 /// The first and the last LSN at which some reader needs a version.
 pub(crate) type Readers = (Lsn, Lsn);
 
-/// The most groups of readers that are told apart; beyond, neighbours wait for one another.
+/// The most groups of readers that are told apart. Beyond that neighbours are joined, and wait for
+/// each other.
 const MOST: usize = 32;
 
 /// While there are writers, dropping versions is worth it if one in `WORTH` can go. Other versions
@@ -42,7 +43,7 @@ impl KeptFor {
         }
     }
 
-    /// Makes the two neighbours one that are the least LSNs apart.
+    /// Joins the two neighbours that are the fewest LSNs apart.
     fn join_closest(&mut self) {
         let joined =
             |pair: &[(Readers, u64)]| -> Readers { (pair[0].0.0, pair[0].0.1.max(pair[1].0.1)) };
@@ -62,8 +63,8 @@ impl KeptFor {
         self.groups.iter().map(|(_, count)| count).sum()
     }
 
-    /// How much of it none of `readers` needs, which ascend: no less than that goes when it is
-    /// looked at.
+    /// How many versions no reader of `readers` needs. At least as many go when the records are
+    /// looked at. `readers` ascend.
     pub(crate) fn needless(&self, readers: &[Lsn]) -> u64 {
         let is_left = |(first, last): Readers| {
             let at = readers.partition_point(|lsn| *lsn < first);
