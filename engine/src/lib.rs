@@ -1,13 +1,12 @@
-//! Terrace, a transactional LSM storage engine whose data is its log.
+//! Terrace, a transactional LSM storage engine. Its data is its log.
 //!
-//! A write lands in persistent memory (or, where there is none, in a preallocated file that is
-//! written by group and synced like a log, and then *is* level 0), steps down to SSD when it
-//! cools, and stays sorted on every step. There is no separate log to write first and to replay
-//! later.
+//! A write lands in persistent memory, or in a preallocated file where there is none. That file is
+//! written by group and synced like a log, and then *is* level 0. Records move to SSD when they
+//! cool, and are sorted at every step. There is no separate log to write first and replay later.
 //!
-//! Start with [`Database::open`], then [`Database::table`]; [`WriteBatch`] commits to several
-//! tables at once, [`Snapshot`] reads them all as of one moment. Every commit is durable when its
-//! call returns unless [`Durability::Relaxed`] is asked for.
+//! Start with [`Database::open`], then [`Database::table`]. [`WriteBatch`] commits to several
+//! tables at once. [`Snapshot`] reads all of them as of one moment. Every commit is durable when
+//! its call returns, unless [`Durability::Relaxed`] is asked for.
 //!
 //! # Examples
 //!

@@ -1,15 +1,15 @@
-//! Bytes of memory, counted where they are taken and given back; and what may be let go of when
-//! there are too many.
+//! Bytes of memory, counted where they are taken and given back; and a clock that evicts when there
+//! are too many.
 //!
 //! Thread safety: a gauge is a counter. A clock has a mutex, held for a few instructions for each
-//! thing that comes or goes; whoever only uses one takes no lock.
+//! thing that is added or removed. Using a thing takes no lock.
 //!
 //! Invariants:
 //!
 //! 1. A gauge shows the sum of what its holdings say.
-//! 2. What a clock keeps, together, takes no more than it may, but while the mutex is held.
-//! 3. The clock lets go of what nobody has used since the hand last came by, before anything else.
-//!    Of what is used faster than the hand turns, it lets go after two turns.
+//! 2. What a clock keeps takes no more together than it may, except while the mutex is held.
+//! 3. The clock first evicts what was not used since its hand last came by. What is used faster
+//!    than the hand turns is evicted after two turns.
 
 use std::collections::BTreeMap;
 use std::ops::Bound;
@@ -31,7 +31,7 @@ impl Gauge {
         self.0.load(Ordering::Relaxed)
     }
 
-    /// Counts bytes in. Whoever does without a holding counts them out, too.
+    /// Counts bytes in. A caller without a holding counts them out, too.
     pub(crate) fn add(&self, bytes: u64) {
         self.0.fetch_add(bytes, Ordering::Relaxed);
     }
@@ -56,7 +56,7 @@ impl Gauge {
     }
 }
 
-/// Bytes that somebody holds, until it is dropped.
+/// Bytes that are held until this is dropped.
 #[derive(Debug, Default)]
 pub(crate) struct Holding {
     gauge: Arc<Gauge>,
@@ -64,7 +64,7 @@ pub(crate) struct Holding {
 }
 
 impl Holding {
-    /// It is so many bytes now.
+    /// Sets the number of bytes.
     pub(crate) fn set(&mut self, bytes: u64) {
         match bytes >= self.bytes {
             true => self.gauge.add(bytes - self.bytes),
@@ -80,12 +80,12 @@ impl Drop for Holding {
     }
 }
 
-/// What can be let go of, and had again.
+/// What a clock can evict; it can be loaded again.
 pub(crate) trait LetGo: Send + Sync {
     /// Whether it was used since this was asked last.
     fn was_used(&self) -> bool;
 
-    /// Lets go of it. Its clock has forgotten it.
+    /// Evicts it. Its clock has forgotten it.
     fn let_go(&self);
 }
 
@@ -114,8 +114,8 @@ impl Default for Clock {
 }
 
 impl Clock {
-    /// Keeps something that takes `bytes`, perhaps in place of others; its place, until it is let
-    /// go of or [removed](Clock::remove).
+    /// Keeps something that takes `bytes`, perhaps in place of others. Returns its place until it
+    /// is evicted or [removed](Clock::remove).
     pub(crate) fn keep(&self, thing: Arc<dyn LetGo>, bytes: u64) -> u64 {
         let mut ring = self.ring.lock();
         ring.last_place += 1;
@@ -135,7 +135,7 @@ impl Clock {
         }
     }
 
-    /// Keeps at most so many bytes from now on; what is too much goes at once.
+    /// Sets the most bytes that it keeps. What is beyond that is evicted at once.
     pub(crate) fn set_most(&self, bytes: u64) {
         self.most.store(bytes, Ordering::Relaxed);
         self.ring.lock().sweep(bytes);
@@ -158,9 +158,9 @@ impl Clock {
 }
 
 impl Ring {
-    /// Lets go of as much as is too much. Each turn of the hand finds what was used less; but who
-    /// uses things looks at no lock, and could keep the hand turning, so it spares no more than
-    /// two turns bring it to.
+    /// Evicts as much as is beyond the bound. Each turn of the hand finds what was used less. But
+    /// threads that use things take no lock and could keep the hand turning. So the hand spares
+    /// nothing after two turns.
     fn sweep(&mut self, most: u64) {
         let mut to_spare = TURNS * self.things.len();
         while self.bytes > most {

@@ -1,24 +1,24 @@
 //! Pools of objects of one size, in segments of a region.
 //!
-//! An allocation is `get`, which writes nothing; the caller's stores into the object; and
-//! `commit`, whose one word says that the object is taken. Word and object are flushed together
-//! and need no order between them: one line beyond the object's own, one fence, no log. What makes
-//! the object *used* is the caller's link to it, stored after that fence. A cut before the link
-//! leaves an object that is taken and that nobody reaches: [`ObjectPool::scan`] releases those.
+//! An allocation has three parts. `get` writes nothing. The caller stores into the object. `commit`
+//! stores one word, which says that the object is taken. Word and object are flushed together and
+//! need no order between them: one line beyond the object's own, one fence, no log. The object is
+//! *used* once the caller has linked it, with a store after that fence. A cut before the link
+//! leaves an object that is taken and not reached. [`ObjectPool::scan`] releases those.
 //!
 //! Source: the object pools of Halloc, the allocator of the persistent-memory LSM tree in the
 //! project's design (section 3).
 //!
-//! Thread safety: every method takes `&self`. The lists of free objects are behind one mutex that
-//! is held for a few instructions, or while a segment is taken or its index is read.
+//! Thread safety: every method takes `&self`. The lists of free objects are behind one mutex. It is
+//! held for a few instructions, or while a segment is taken or its index is read.
 //!
 //! Invariants:
 //!
-//! 1. An object is in exactly one state: free (and on the list, or in a segment whose index was
-//!    not read yet), owned by whoever `get` gave it to, or taken. Its entry on the media says
+//! 1. An object is in exactly one state: free (and on the list, or in a segment of which the index
+//!    was not read yet), owned by the caller of `get`, or taken. Its entry on the media says
 //!    *persistent* only when it is taken, or was owned when the power was cut.
-//! 2. A taken object goes back to the list only after its entry says so on the media, and its
-//!    owner unlinks it, durably, before it releases it.
+//! 2. A taken object goes back to the list only after its entry says so on the media, and its owner
+//!    unlinks it, durably, before it releases it.
 //! 3. Entries are changed only by the owner of their object.
 
 use std::collections::BTreeSet;
@@ -49,7 +49,7 @@ struct State {
     segments: BTreeSet<u64>,
 }
 
-/// Objects of the pool that were taken and that nobody reached.
+/// Objects of the pool that were taken and that no link reached.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Scan {
     /// Objects that are in use.
@@ -85,7 +85,8 @@ impl ObjectPool {
         }
     }
 
-    /// An object that nobody has. Nothing is written: after a crash it is free again.
+    /// A free object, which is the caller's now. Nothing is written: after a crash it is free
+    /// again.
     ///
     /// # Errors
     ///
@@ -141,8 +142,8 @@ impl ObjectPool {
         Ok(self.entry(object)?.1.persistent)
     }
 
-    /// Says on the media that a taken object is free (invariant 2). The caller puts it back when
-    /// nobody can read it any more.
+    /// Says on the media that a taken object is free (invariant 2). The caller puts it back when no
+    /// reader can see it any more.
     ///
     /// # Errors
     ///
@@ -155,8 +156,8 @@ impl ObjectPool {
         Ok(())
     }
 
-    /// Reads the index of the segment of a taken object, if nobody has: later it would be found
-    /// free there, and go to the list a second time.
+    /// Reads the index of the segment of a taken object, if it was not read yet. Read later, the
+    /// object would be found free there, and go to the list a second time.
     fn know(&self, object: u64) -> Result<()> {
         let segment = self.segments.segment_of(object);
         let mut state = self.state.lock();
@@ -177,8 +178,8 @@ impl ObjectPool {
         Ok(())
     }
 
-    /// Releases every taken object that `is_reached` does not know. Nobody else may use the pool
-    /// meanwhile.
+    /// Releases every taken object that `is_reached` does not know. No other thread may use the
+    /// pool meanwhile.
     ///
     /// # Errors
     ///

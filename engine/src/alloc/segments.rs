@@ -51,12 +51,12 @@ impl SegmentHeader {
 
 /// A part of a region that is handed out in segments of one length.
 pub(crate) trait Segments: Send + Sync + std::fmt::Debug {
-    /// Takes a segment that nobody has: `write` makes its header durable, by which it is the
-    /// caller's. Nobody else takes one meanwhile.
+    /// Takes a free segment. `write` makes its header durable, and from then on it is the caller's.
+    /// No other thread takes one meanwhile.
     ///
     /// # Errors
     ///
-    /// `Full` when there is none, and what `write` gives: then it is nobody's still.
+    /// `Full` when there is none, and what `write` gives: then the segment is still free.
     fn take(&self, write: &mut dyn FnMut(u64) -> Result<()>) -> Result<u64>;
 
     /// Makes sure that so many more can be taken.
@@ -115,7 +115,7 @@ impl Slices {
             slices.region.load(Span { at, len })?;
             slices.found.push((at, header));
         }
-        // Whoever took the last one may have been killed before that was durable.
+        // The process that took the last one may have been killed before that was durable.
         if let Some((at, _)) = slices.found.last() {
             let header = slices.region.rewrite(Span { at: *at, len: LINE });
             slices.region.persist([header])?;

@@ -1,20 +1,20 @@
-//! Volatile memory out of a region: units that no zone has hold copies of what lies on slower
+//! Volatile memory in a region: units that belong to no zone hold copies of what lies on slower
 //! media, until a zone needs them.
 //!
-//! Nothing of it is durable and nothing is made so: no entry and no header, no flush, no fence. So
-//! it is gone after a restart, and its units are free then, for what belongs to no zone is free.
-//! What the copies leave behind in a unit is told apart from records as what earlier zones leave
-//! is.
+//! Nothing of it is durable: no entry and no header, no flush, no fence. So it is gone after a
+//! restart. Its units are free then, since units of no zone are free. The bytes that copies leave
+//! in a unit cannot be taken for records, for the same reason as those of earlier zones.
 //!
-//! Copies are appended to the newest of a few pieces; when units are needed, the oldest piece goes
-//! with all that it holds. No copy is moved, so an allocation is a few additions.
+//! Copies are appended to the newest of a few pieces. When units are needed, the oldest piece goes
+//! with everything in it. No copy is moved, so an allocation is a few additions.
 //!
-//! Thread safety: any thread calls any method; one lock, held to write by whoever appends or gives
-//! back, and to read while a copy is copied out. Lock order: this lock, then the zone pool's.
+//! Thread safety: any thread calls any method. One lock is held to write while a copy is appended
+//! or a piece is given back, and to read while a copy is copied out. Lock order: this lock, then
+//! the zone pool's.
 //!
 //! Invariants:
 //!
-//! 1. A piece's units are its own from `borrow` to `take_back`; in between nobody else touches
+//! 1. A piece's units are its own from `borrow` to `take_back`. In between no other code touches
 //!    them.
 //! 2. A copy that the map names lies in a piece that is there, below its tail.
 
@@ -27,7 +27,7 @@ use parking_lot::RwLock;
 use super::zones::{Borrower, ZonePool};
 use crate::pm::Region;
 
-/// What a copy goes by.
+/// The key of a copy: extent and offset.
 pub(crate) type CopyKey = (u64, u32);
 
 /// Copies, by key.

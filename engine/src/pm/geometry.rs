@@ -19,8 +19,8 @@ const MAX_UNIT: u64 = 4 * 1024 * 1024;
 /// the index stays short.
 const UNITS_AIMED_AT: u64 = 1024;
 
-/// Zones that a region is as good as divided into by busy streams: enough that freeing one frees
-/// little, few enough that headers and chains stay cheap.
+/// Busy streams divide a region into about this many zones: enough that freeing one frees little,
+/// few enough that headers and chains stay cheap.
 const ZONES_AIMED_AT: u32 = 64;
 
 /// The largest zone that a stream takes to have fewer switches.
@@ -147,7 +147,7 @@ impl Geometry {
         2 * PAGE + slot * 512
     }
 
-    /// Offset of a word that nobody reads, between the floor slots.
+    /// Offset of a word that is never read, between the floor slots.
     pub(crate) fn scratch_word() -> u64 {
         2 * PAGE + 256
     }
@@ -173,7 +173,7 @@ impl Geometry {
         10 * PAGE + u64::from(zone) * 8
     }
 
-    /// Offset of a zone, which goes by the number of its first unit.
+    /// Offset of a zone. The number of a zone is that of its first unit.
     pub(crate) fn zone(self, zone: u32) -> u64 {
         self.zones_start() + u64::from(zone) * self.unit
     }

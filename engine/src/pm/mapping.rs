@@ -11,8 +11,8 @@ use rustix::mm::{Advice, MapFlags, ProtFlags};
 
 use crate::os::{LINE, prefetch_lines};
 
-/// Anonymous mappings that nobody uses any more and that are all zeros again: to map and to touch
-/// one is most of what an opening costs on a simulated machine, and tests open thousands.
+/// Anonymous mappings that are no longer used and are all zeros again. To map and to touch one is
+/// most of what an opening costs on a simulated machine, and tests open thousands.
 #[cfg(any(test, feature = "testing"))]
 static SPARE: Mutex<Vec<Mapping>> = Mutex::new(Vec::new());
 
@@ -159,8 +159,8 @@ impl Mapping {
         self.len.load(Ordering::Relaxed)
     }
 
-    /// The bytes of a range. The caller keeps the region's invariant 1: nobody writes them
-    /// while the slice lives.
+    /// The bytes of a range. The caller keeps the region's invariant 1: no thread writes them while
+    /// the slice lives.
     pub(super) fn bytes(&self, at: usize, len: usize) -> &[u8] {
         self.check(at, len);
         // SAFETY: in bounds (checked), initialised (zeroed by the kernel), and not written while

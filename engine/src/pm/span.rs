@@ -52,7 +52,7 @@ impl Dirty {
     }
 }
 
-/// On its way to the media, perhaps not there yet.
+/// Flushed, and perhaps not on the media yet.
 #[must_use = "a flush that is never fenced may not have happened"]
 #[derive(Debug)]
 pub(crate) struct Flushed(pub(super) Span);

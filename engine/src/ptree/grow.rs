@@ -1,13 +1,13 @@
-//! Growing: splits, links in parents, new roots.
+//! Growth: splits, links in parents, new roots.
 //!
-//! A split is safe at every store because it is one store that counts, the left node's new
-//! sibling: before, nobody can reach the right node, which is durable with its pool entry; after,
-//! what the left node still holds of the right one's keys are holes, for the right one starts
-//! there (node invariant 2). The source clears them at once, which costs lines; where words are all
-//! there is to a key, it is enough to do so before the right node leaves the chain again. Where
-//! words refer to records they are cleared before the parent learns of the right node: until then
-//! nobody comes to the right one but through the left, so no record goes meanwhile. A parent that
-//! does not know the right node is no error (tree invariant 2).
+//! A split is safe at every store because one store decides: the left node's new sibling. Before it
+//! no reader can reach the right node, which is durable with its pool entry. After it, the slots of
+//! the left node that the right one holds too are holes, since the right node starts there (node
+//! invariant 2). The source clears them at once, which costs lines. Where words are all there is to
+//! a key, it is enough to clear them before the right node leaves the chain again. Where words
+//! refer to records, they are cleared before the parent learns of the right node. Until then
+//! readers reach the right node only through the left one, so no record is freed meanwhile. A
+//! parent that does not know the right node is no error (tree invariant 2).
 
 use std::sync::atomic::Ordering;
 
@@ -183,8 +183,8 @@ impl<K: Keys> Tree<K> {
         sought: K::Sought<'_>,
     ) -> Attempt<Option<Slot>> {
         let version = self.nodes.lock(at).read()?;
-        // Touched before its sibling can be reached without it: what it still holds of the split
-        // goes before the sibling lets go of that.
+        // This node is touched before its sibling can be reached without it. What it still holds of
+        // the split is cleared before the sibling drops that.
         self.nodes.live(self.nodes.node(at), version)?;
         let sibling = self.nodes.node(at).sibling();
         self.nodes.lock(at).check(version)?;
@@ -233,7 +233,7 @@ impl<K: Keys> Tree<K> {
     }
 }
 
-/// The first so many of the live slots.
+/// The first `count` of the live slots.
 fn first(live: Live, count: usize) -> Live {
     live.slots().take(count).fold(Live::default(), Live::with)
 }

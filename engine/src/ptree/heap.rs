@@ -102,8 +102,8 @@ impl Heap {
         Stored { key, seq: self.region.word(at + 8), value }
     }
 
-    /// Frees an entry that nothing on the media refers to any more: durably at once, for others as
-    /// soon as nobody can still read it.
+    /// Frees an entry that nothing on the media refers to any more. On the media it is free at
+    /// once; other threads get it when no reader can see it any more.
     ///
     /// # Errors
     ///
@@ -123,7 +123,7 @@ impl Heap {
         Ok(())
     }
 
-    /// Releases every entry that `is_reached` does not know; how many. Nobody else may use the
+    /// Releases every entry that `is_reached` does not know; how many. No other thread may use the
     /// heap meanwhile.
     ///
     /// # Errors

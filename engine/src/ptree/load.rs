@@ -17,8 +17,8 @@ struct Written {
 }
 
 impl<K: Keys> Tree<K> {
-    /// Fills the tree, which must be empty and nobody else's, with slots in ascending order. One
-    /// store makes it all count; a cut before leaves the tree empty, and nodes that
+    /// Fills an empty tree, which no other thread uses, with slots in ascending order. One store
+    /// makes all of it count. A cut before that store leaves the tree empty, and nodes that
     /// [`scan`](Tree::scan) finds.
     ///
     /// # Errors

@@ -1,17 +1,18 @@
 //! One node: 256 bytes, a header of 32 and 14 slots of two words (`docs/format.md`, section 4).
 //!
 //! The two words of a slot are its **identity** and the other one. A leaf's identity is its key,
-//! an inner node's its child; the other word is the value, or the key that the child starts at.
+//! and an inner node's its child. The other word is the value, or the key that the child starts at.
 //!
 //! Invariants:
 //!
-//! 1. Only the holder of the node's lock stores to it, but for a node that nobody can reach yet.
-//! 2. A slot is *live* if its identity is neither zero nor that of the live slot before it, its
-//!    key is greater than that slot's key, and smaller than where the right sibling starts. All
+//! 1. Only the holder of the node's lock stores to it, except to a node that no other thread can
+//!    reach yet.
+//! 2. A slot is *live* if its identity is neither zero nor that of the live slot before it, and its
+//!    key is greater than that slot's key and smaller than where the right sibling starts. All
 //!    other slots are *holes*. Every store of every operation leaves the live slots right.
-//! 3. While the stamp is this opening's, the bitmap says which slots are live, and holes hold
-//!    zero or a key at or beyond the right sibling's start: no change of a live slot, here or
-//!    there, brings a hole back to life.
+//! 3. While the stamp is this opening's, the bitmap says which slots are live, and holes hold zero
+//!    or a key at or beyond the right sibling's start. So no change of a live slot, here or there,
+//!    brings a hole back to life.
 
 use crate::os::sync::optimistic::step;
 use crate::pm::{LINE, Region};

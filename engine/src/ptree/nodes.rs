@@ -92,7 +92,7 @@ impl<K: Keys> Nodes<K> {
         Pen::new(&self.region, &self.counts.lines)
     }
 
-    /// The lock of the node at `at`. It outlives the node: whoever finds the next node there
+    /// The lock of the node at `at`. It outlives the node: a thread that finds the next node there
     /// finds a later version.
     pub(crate) fn lock(&self, at: u64) -> &VersionLock {
         let number = at / NODE;
@@ -122,8 +122,8 @@ impl<K: Keys> Nodes<K> {
         }
     }
 
-    /// Which slots of a node are live. The first who asks in this opening works it out, and
-    /// begins again.
+    /// Which slots of a node are live. The first caller of this opening works it out, and begins
+    /// again.
     pub(crate) fn live(&self, node: Node<'_>, version: Version) -> Attempt<Live> {
         if let Some(live) = node.live(self.epoch) {
             return Ok(live);
@@ -202,8 +202,8 @@ impl<K: Keys> Nodes<K> {
         drop(self.region.store_word(node.at + Node::BITMAP, stamped(live, self.epoch)));
     }
 
-    /// Writes a node that nobody can reach yet, with its pool entry, to be made durable by the
-    /// pen. The slots are what is live.
+    /// Writes a node that no other thread can reach yet, with its pool entry, to be made durable by
+    /// the pen. The slots are what is live.
     pub(crate) fn write(
         &self,
         pen: &mut Pen<'_>,

@@ -54,7 +54,7 @@ impl<'a> Pen<'a> {
         }
     }
 
-    /// Flushes what somebody else stored, without counting it as the tree's.
+    /// Flushes what another thread stored, without counting it as the tree's.
     #[cfg_attr(any(test, feature = "testing"), track_caller)]
     pub(crate) fn also(&mut self, dirty: Dirty) {
         self.flushed.push(self.region.flush(dirty));

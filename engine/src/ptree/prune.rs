@@ -1,14 +1,14 @@
-//! Shrinking: empty leaves leave the tree, and inner nodes that lead to nothing else with them.
+//! Shrinking: empty leaves leave the tree, and with them inner nodes that lead to nothing else.
 //!
-//! What goes is a path: the empty leaf, and above it the nodes that have no child but the one on
-//! the path, up to a node that knows the uppermost by a slot, the *keeper*. (A node's first child
-//! stays, however empty, for as long as it has others: its keys would have to go to another
-//! parent.) The keeper forgets the path; then, from the top, each node leaves its chain. Between
-//! any two of these stores the rest of the path is in its chains and unknown to parents, as right
+//! A path is removed: the empty leaf, and above it the nodes that have no child but the one on the
+//! path. It ends below a node that knows the uppermost by a slot, the *keeper*. (A node's first
+//! child stays, however empty, as long as it has others: its keys would have to go to another
+//! parent.) The keeper drops the path. Then, from the top, each node leaves its chain. Between any
+//! two of these stores the rest of the path is in its chains and unknown to parents, as right
 //! halves of splits are (tree invariant 2). Memory is given back last.
 //!
-//! All is read before anything is locked, and all locks are taken out of the versions read, so
-//! nobody waits who holds one.
+//! Everything is read before anything is locked, and all locks are taken at the versions read. So
+//! no thread waits while it holds one.
 
 use std::sync::atomic::Ordering;
 

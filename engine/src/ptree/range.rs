@@ -39,7 +39,7 @@ impl<K: Keys> Tree<K> {
         })
     }
 
-    /// Calls `visit` with every node, leaves last, with its level. Nobody else may write
+    /// Calls `visit` with every node and its level, leaves last. No other thread may write
     /// meanwhile.
     pub(crate) fn visit<'t>(&'t self, mut visit: impl FnMut(Node<'t>, u32)) {
         let (root, height) = self.root.get(&self.nodes.region);

@@ -8,7 +8,7 @@ use crate::pm::Region;
 pub(crate) struct Root {
     /// Offset of the word.
     pub(crate) at: u64,
-    /// Held by whoever puts a new root on top.
+    /// Held while a new root is put on top.
     pub(crate) lock: VersionLock,
 }
 

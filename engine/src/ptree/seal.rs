@@ -1,11 +1,11 @@
 //! The seal of a closed forest (`docs/format.md`, section 4): a checksum of each piece of its
 //! region.
 //!
-//! Nodes have none, since a store of a word could not change a checksum with it. While nobody
-//! stores anything, one for many of them says as much, and a look at all of them is a look at the
-//! index alone, not at the records: some tens of bytes for each.
+//! Nodes have no checksum, since a store of a word cannot change a checksum with it. While the
+//! forest is closed nothing is stored, so one checksum for many nodes says as much. Checking all of
+//! them reads the index alone, and not the records: some tens of bytes for each.
 //!
-//! Thread safety: whoever seals, or checks, has the forest to itself.
+//! Thread safety: the thread that seals, or checks, has the forest to itself.
 
 use std::ops::Range;
 use std::path::Path;
@@ -233,8 +233,8 @@ fn word_of(page: &[u8]) -> u64 {
 /// As [`Region::sync`].
 pub(super) fn seal(region: &Region, taken: u64, segment: u64, threads: usize) -> Result<()> {
     let pieces = Pieces::of(taken, segment);
-    // What others have stored there may be in the caches: bitmaps are never flushed, and nodes
-    // that a killed process left only when somebody comes by.
+    // What others have stored there may be in the caches. Bitmaps are never flushed, and nodes that
+    // a killed process left are flushed only when they are touched.
     let settle = |span| match region.has(Planted::SealEarly) {
         true => Ok(()),
         false => region.settle(span).map(drop),

@@ -1,28 +1,28 @@
 //! The tree: descents, and operations on one leaf.
 //!
-//! Sources: the one-direction-shift tree (Yan et al., 2021), on FAST&FAIR (Hwang et al., 2018);
-//! the chain of siblings that a reader may follow is a B-link tree's (Lehman and Yao, 1981), the
-//! locks are optimistic (Leis et al., "The ART of practical synchronization", 2016).
+//! Sources: the one-direction-shift tree (Yan et al., 2021), on FAST&FAIR (Hwang et al., 2018). The
+//! chain of siblings that a reader may follow is a B-link tree's (Lehman and Yao, 1981). The locks
+//! are optimistic (Leis et al., "The ART of practical synchronization", 2016).
 //!
-//! Thread safety: any number of threads read and write at once. Readers write nothing (but for
-//! the first touch of a node after a restart); they read words through atomics and check versions.
-//! A writer locks what it changes until that is durable, so that nobody reads what a power cut
-//! could take back. In `file` mode writers take turns: each waits for a sync anyway.
+//! Thread safety: any number of threads read and write at once. Readers write nothing, except for
+//! the first touch of a node after a restart. They read words through atomics and check versions. A
+//! writer locks what it changes until that is durable, so that no reader sees what a power cut
+//! could take back. In `file` mode writers take turns, since each waits for a sync anyway.
 //!
-//! Order of locks: the `file` mode's turn; then nodes from the root down, and among those of a
-//! level, where a parent is held, any: whoever holds a node never *waits* for another node's
-//! lock. If it cannot be had at once, it lets go of everything and begins again. (To read a child
-//! under its parent's lock it does wait: a child's holder needs nothing but that child.)
+//! Order of locks: the `file` mode's turn; then nodes from the root down, and any order among those
+//! of a level where a parent is held. A thread that holds a node never *waits* for another node's
+//! lock. If it does not get the lock at once, it releases all locks and begins again. (To read a
+//! child under its parent's lock it does wait: a child's holder needs nothing but that child.)
 //!
 //! Invariants (those of one node: `node.rs`):
 //!
-//! 1. The nodes of a level are a chain by their siblings, from the first on, ascending; a node's
+//! 1. The nodes of a level are a chain by their siblings, from the first on, ascending. A node's
 //!    keys start at its `low` and end before its sibling's. `low` never changes.
 //! 2. Every link in a parent leads to a node of the chain below, and a parent's slot has its
-//!    child's `low`. The converse holds but for splits whose parent has not been told: their
-//!    right halves are found through the chain, and adopted when a writer comes by.
-//! 3. Nodes leave the chain, and slots come and go in a parent, only under that parent's lock.
-//!    A node that left is reused as a node, and its lock's version goes on.
+//!    child's `low`. The converse holds except for splits of which the parent was not told: their
+//!    right halves are found through the chain, and the next writer that passes adds them.
+//! 3. Nodes leave the chain, and slots come and go in a parent, only under that parent's lock. A
+//!    node that left is reused as a node, and its lock's version goes on.
 
 use std::cmp::Ordering;
 use std::sync::Arc;

@@ -1,14 +1,15 @@
-//! Records that an opening passed over, because the persistent index knows of them: their checksums
-//! are looked at when the index first leads to one, a zone at a time.
+//! Records that an opening passed over, because the persistent index knows of them. Their checksums
+//! are checked when the index first leads to one, a zone at a time.
 //!
-//! Thread safety: every method takes `&self`. Whoever finds a zone unread reads it, one thread at a
-//! time; others go on where nothing is in doubt.
+//! Thread safety: every method takes `&self`. A thread that finds a zone unread reads it, one
+//! thread at a time. Others go on where no zone is in doubt.
 //!
 //! Invariants:
 //!
-//! 1. The bytes of a record whose zone is in doubt, or damaged, are given to nobody: who asks for
-//!    its key gets an empty one, and learns from `check` that what it made of that means nothing.
-//! 2. What is in doubt stays as it is on the media until nothing is: no zone is released before.
+//! 1. The bytes of a record in a zone that is in doubt, or damaged, are not given out. A caller
+//!    that asks for its key gets an empty one, and learns from `check` that its result does not
+//!    count.
+//! 2. A zone in doubt stays as it is on the media: no zone is released while one is in doubt.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -52,7 +53,7 @@ impl Unread {
         }
     }
 
-    /// From now on some zones are, each with so many units. Called once, before anybody reads.
+    /// Marks zones as in doubt, each with its number of units. Called once, before the first read.
     pub(crate) fn doubt(&self, geometry: Geometry, of: &[(u32, u32)], look: Look) {
         let zones: Box<[AtomicU32]> = (0..geometry.units).map(|_| AtomicU32::new(0)).collect();
         for (zone, units) in of {
@@ -69,7 +70,7 @@ impl Unread {
         self.is_left.store(self.damage.get().is_some(), Ordering::Release);
     }
 
-    /// Whether the record at `at` may be looked at; reads its zone if nobody has.
+    /// Whether the record at `at` may be looked at. Reads its zone if that was not read yet.
     #[cold]
     fn is_sound(&self, at: u64) -> bool {
         let Some(doubt) = self.doubt.get() else { return true };
