@@ -81,7 +81,7 @@ impl AsRef<[u8]> for Held {
     }
 }
 
-/// The extents before and behind one. They are not held: between two chunks a range holds none.
+/// The extents before and after one. They are not held: between two chunks a range holds no extent.
 #[derive(Debug, Default)]
 struct Beside {
     before: Weak<Extent>,
@@ -92,10 +92,10 @@ struct Beside {
 #[derive(Debug)]
 pub(super) struct Lane {
     extent: u64,
-    /// The block that was asked for last; `None` when the walk has just come into this extent.
+    /// The block that was asked for last; `None` if the walk has just entered this extent.
     at: Option<usize>,
     is_backward: bool,
-    /// Bytes of the next piece; 0 where nothing was asked for in a row yet.
+    /// Bytes of the next piece; 0 before two blocks in a row were asked for.
     window: u32,
     /// And the most that it becomes.
     most: u32,
@@ -103,7 +103,7 @@ pub(super) struct Lane {
     come: u64,
     piece: Option<Piece>,
     coming: Option<Coming>,
-    /// The extents that it may come to from this one.
+    /// The extents that the walk may enter from this one.
     beside: Beside,
     remembered: VecDeque<(u64, usize, Arc<Block>)>,
 }
@@ -132,10 +132,10 @@ impl ReadAhead {
         self.of_job.is_some()
     }
 
-    /// The reader goes from one extent on to the next one of its level, or to the one before.
+    /// The reader moves from one extent to the next one of its level, or to the one before.
     pub(crate) fn cross(&self, from: u64, to: u64, is_backward: bool) {
         let mut lanes = self.lanes.lock();
-        // A chunk that begins before the border finds the walk behind it already.
+        // A chunk that begins before the border finds the walk beyond it already.
         let Some(at) = lanes.iter().position(|lane| lane.extent == from) else { return };
         let mut lane = lanes.remove(at);
         (lane.extent, lane.at, lane.piece, lane.beside) = (to, None, None, Beside::default());
@@ -146,7 +146,7 @@ impl ReadAhead {
         lanes.push(lane);
     }
 
-    /// The reader is in one extent of some, and comes to one beside it.
+    /// The reader is in an extent of some level, and moves to a neighbour.
     pub(crate) fn goes_on(&self, extents: &[Arc<Extent>], n: usize) {
         let mut lanes = self.lanes(0, true);
         let id = extents[n].meta().id;
@@ -182,13 +182,13 @@ pub(super) struct Lanes<'a> {
 }
 
 impl Lanes<'_> {
-    /// A block that the reader was at just now.
+    /// A block that the reader asked for just now.
     pub(super) fn remembered(&self, extent: u64, n: usize) -> Option<Arc<Block>> {
         let mut all = self.lanes.iter().flat_map(|lane| &lane.remembered);
         all.find(|(e, m, _)| (*e, *m) == (extent, n)).map(|(_, _, block)| Arc::clone(block))
     }
 
-    /// The reader comes to block `n`, of `len` bytes, of an extent.
+    /// The reader asks for block `n`, of `len` bytes, of an extent.
     pub(super) fn come_to(&mut self, extent: u64, n: usize, len: u32) -> &mut Lane {
         let (window, longest) = (self.window, self.longest);
         let lane = self.of_extent(extent, Some(n));
@@ -205,7 +205,7 @@ impl Lanes<'_> {
         self.lanes.iter().any(|lane| lane.extent == extent)
     }
 
-    /// The lane that is in an extent, if need be a new one at block `at`.
+    /// The lane of an extent. If there is none, a new one at block `at`.
     fn of_extent(&mut self, extent: u64, at: Option<usize>) -> &mut Lane {
         let found = self.lanes.iter().position(|lane| lane.extent == extent);
         let number = found.unwrap_or_else(|| {
@@ -258,7 +258,7 @@ impl Lane {
         self.come += u64::from(len);
     }
 
-    /// Whether what it comes to now is likely to be read again soon.
+    /// Whether the current block is likely to be read again soon.
     pub(super) fn is_short(&self) -> bool {
         self.come <= LONG
     }
@@ -276,8 +276,8 @@ impl Lane {
         (to <= piece.bytes.len()).then(|| piece.bytes.slice(from..to))
     }
 
-    /// What to read so as to have block `n` and those behind it: the offset of the first byte, and
-    /// how many.
+    /// What to read to get block `n` and those after it: the offset of the first byte, and how many
+    /// bytes.
     pub(super) fn next_piece(
         &self,
         index: &Index,
@@ -293,7 +293,8 @@ impl Lane {
             false => &rest[..rest.partition_point(|b| b.offset + b.len - start <= window).max(1)],
             true => &rest[rest.partition_point(|b| end - b.offset > window).min(n)..],
         };
-        // The block that is asked for is at one end; at the other end nothing is read for nothing.
+        // The block that was asked for is at one end. At the other end blocks that are cached are
+        // left out.
         while let [first, .., last] = blocks {
             let (farthest, nearer) = match self.is_backward {
                 false => (last, &blocks[..blocks.len() - 1]),
@@ -329,7 +330,7 @@ impl Lane {
         Some(if self.is_backward { piece.offset } else { end })
     }
 
-    /// The first block that the walk comes to beyond an edge, or in the whole of an extent.
+    /// The first block that the walk needs beyond an edge, or in the whole of an extent.
     pub(super) fn first_beyond(&self, edge: Option<u32>, index: &Index) -> Option<usize> {
         let blocks = index.entries();
         let before = |at: u32| blocks.partition_point(|block| block.offset < at);

@@ -1,7 +1,8 @@
-//! Blocks: about 16 KiB of records, keys shortened by what they share with their predecessor.
+//! Blocks: about 16 KiB of records. A key is stored without the bytes that it shares with the key
+//! before it.
 //!
-//! Every 16th entry is a *restart*: it carries its whole key, so that a search is a binary search
-//! over the restarts and a walk of at most 16 entries.
+//! Every 16th entry is a *restart*: it holds its whole key. So a search is a binary search over the
+//! restarts and a walk of at most 16 entries.
 
 mod walk;
 
@@ -33,7 +34,7 @@ pub(super) struct BlockBuilder {
 }
 
 impl BlockBuilder {
-    /// Appends an entry, which sorts after all before it.
+    /// Appends an entry, which sorts after all earlier ones.
     pub(super) fn add(&mut self, entry: &EntryRef<'_>) {
         let shared = if self.entries.is_multiple_of(RESTART_INTERVAL) {
             self.restarts.push(self.body.len() as u32);
@@ -63,8 +64,7 @@ impl BlockBuilder {
         HEADER_LEN + self.body.len() + 4 * self.restarts.len() + 4
     }
 
-    /// Appends the block to `out`, of which it becomes the bytes from `out.len()` on, and starts
-    /// over.
+    /// Appends the block to `out`, as the bytes from `out.len()` on, and starts over.
     pub(super) fn finish(&mut self, extent: u64, compression: Compression, out: &mut Vec<u8>) {
         debug_assert!(!self.is_empty(), "an empty block is not written");
         for restart in &self.restarts {

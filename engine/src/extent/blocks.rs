@@ -1,4 +1,5 @@
-//! Walks sorted extents forward for a merge, and shows blocks that were not decoded yet as wholes.
+//! Walks sorted extents forward for a merge. It shows a block as a whole until the block is
+//! decoded.
 //!
 //! Invariants:
 //!
@@ -36,7 +37,7 @@ pub(crate) struct BlockWalk {
 pub(crate) struct Ahead<'a> {
     pub(crate) summary: &'a BlockSummary,
     pub(crate) last_key: &'a [u8],
-    /// The first key of the block behind it in its extent.
+    /// The first key of the next block in its extent.
     pub(crate) next_key: Option<&'a [u8]>,
 }
 
@@ -60,15 +61,15 @@ impl BlockWalk {
         }
     }
 
-    /// Goes before the first block of the extent ahead.
+    /// Enters the extent ahead, before its first block.
     pub(crate) fn enter(&mut self) -> Result<()> {
         let Some(extent) = self.extents.get(self.at).filter(|_| self.entered.is_none()) else {
             return Ok(());
         };
         self.entered = Some(extent.parts()?.shared());
         self.ahead.goes_on(&self.extents, self.at);
-        // Blocks of an extent with one sequence number lack it, and what blocks with references
-        // refer to has to be counted: they are not taken over as they are.
+        // Such blocks are not carried over as they are. Blocks of an extent with one sequence
+        // number lack it, and the values that a block refers to have to be counted.
         if self.by_block && !extent.meta().one_seq && extent.values().is_empty() {
             self.summaries = extent.summaries()?;
         }
@@ -127,7 +128,7 @@ impl BlockWalk {
         }
     }
 
-    /// The record that comes next; `None` also before what is not loaded.
+    /// The record that comes next; `None` before an extent or block that is not loaded.
     pub(crate) fn entry(&self) -> Option<EntryRef<'_>> {
         let entry = self.open.as_ref()?.entry()?;
         let one_seq = self.extents.get(self.at).and_then(|extent| extent.meta().one_seq());

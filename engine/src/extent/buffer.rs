@@ -53,8 +53,8 @@ impl ExtentBuffer {
     }
 }
 
-/// Makes room for `len` bytes more at the end of an extent that has outgrown its buffer: little at
-/// a time, as few do.
+/// Makes room for `len` bytes more at the end of an extent that has outgrown its buffer. It adds
+/// little at a time, since few extents do.
 pub(super) fn make_room(out: &mut Vec<u8>, len: usize) {
     if out.capacity() - out.len() < len {
         out.reserve_exact(len.max(out.len() / 8));

@@ -33,7 +33,7 @@ pub(crate) struct Format {
 }
 
 impl Format {
-    /// How extents of a table with these options are laid out, compressed like that.
+    /// How extents of a table with these options are laid out, with this compression.
     pub(crate) fn of(options: TableOptions, compression: Compression) -> Format {
         let TableOptions { block_size, filter_bits, large_values, .. } = options;
         Format { compression, block_bytes: block_size as usize, filter_bits, large_values }

@@ -7,13 +7,13 @@ use zstd::bulk::{Compressor, Decompressor};
 use super::Malformed;
 use crate::options::Compression;
 
-/// The longest body that is believed: a key, a value, and what goes with them, of the largest.
+/// The longest body that is accepted: a largest key, a largest value, and what is stored with them.
 const MAX_BODY: usize = 4 << 20;
 
-/// Zstandard's level: the fastest of those that are worth it.
+/// Zstandard's level: the fastest that is worth it.
 const LEVEL: i32 = 1;
 
-// To make a context and to clear its tables takes as long as a block of records does.
+// Making a context and clearing its tables takes as long as compressing a block.
 thread_local! {
     static COMPRESSOR: RefCell<Option<Compressor<'static>>> = const { RefCell::new(None) };
     static DECOMPRESSOR: RefCell<Option<Decompressor<'static>>> = const { RefCell::new(None) };
@@ -65,8 +65,8 @@ impl Trial {
     }
 }
 
-/// A body as it is written: the number of its compression, and the bytes if they are not the
-/// body's own. What gets less than an eighth smaller is not worth the way back.
+/// A body as it is written: the number of its compression, and the bytes if they are not the body's
+/// own. A body that gets less than an eighth smaller stays as it is.
 fn compress(body: &[u8], compression: Compression) -> (u8, Option<Vec<u8>>) {
     let smaller = match compression {
         Compression::None => None,

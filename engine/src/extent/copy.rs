@@ -7,9 +7,9 @@ use crate::error::{Error, Result};
 use crate::tier::ExtentStore;
 
 impl Extent {
-    /// Checks all of it, and copies it to `to`, where the space is the caller's; not synced. The
-    /// description of the copy. `copy_values` says where its value extents are there, and copies
-    /// those that are not.
+    /// Checks all of it and copies it to `to`, where the space is the caller's; not synced. Returns
+    /// the description of the copy. `copy_values` says where its value extents are there, and
+    /// copies those that are missing.
     ///
     /// # Errors
     ///

@@ -16,7 +16,7 @@ pub(crate) struct ExtentCursor {
     ahead: Arc<ReadAhead>,
     /// The sequence number of all records, where that is not in the blocks.
     one_seq: Option<Lsn>,
-    /// Once it has looked into them: held, as long as it is here.
+    /// The parts, once the cursor has looked into them: it holds them while it lives.
     parts: Option<Arc<Parts>>,
     /// The number of the block and the position in it.
     position: Option<(usize, BlockCursor)>,

@@ -1,5 +1,5 @@
-//! What blocks and values that lie apart have in common: a header that seals a body, compressed or
-//! not, for its place.
+//! What blocks and values that lie apart have in common: a header that seals a body for its place.
+//! The body may be compressed.
 
 use bytes::Bytes;
 
@@ -11,8 +11,8 @@ use crate::record::{Reader, checksum, put_u32};
 /// Bytes before the body.
 pub(super) const HEADER_LEN: usize = 16;
 
-/// Appends `body` to `out`, of which it becomes the bytes from `out.len()` on, compressed if that
-/// is worth it, and sealed for that place. `trial` is of the bodies before it.
+/// Appends `body` to `out`, as the bytes from `out.len()` on. It is compressed if that is worth it,
+/// and sealed for that place. `trial` knows the bodies before it.
 pub(super) fn seal(
     extent: u64,
     body: &[u8],
@@ -30,8 +30,8 @@ pub(super) fn seal(
     set_checksum(extent, start, out);
 }
 
-/// Appends `bytes`, which were sealed for another place, to `out`, sealed for the place that they
-/// have there.
+/// Appends `bytes`, which were sealed for another place, to `out`, and seals them for the place
+/// there.
 pub(super) fn reseal(bytes: &[u8], extent: u64, out: &mut Vec<u8>) {
     let start = out.len();
     put_u32(out, 0);
@@ -68,8 +68,8 @@ pub(super) fn too_short(len: usize) -> Malformed {
     Malformed::new(format!("more than {HEADER_LEN} bytes"), format!("{len}"))
 }
 
-/// Checks the bytes at `offset` of an extent. Gives them with the body as it was, behind the 16
-/// bytes of the header.
+/// Checks the bytes at `offset` of an extent. Returns them with the uncompressed body, behind the
+/// 16 bytes of the header.
 pub(super) fn open(extent: u64, offset: u32, bytes: Bytes) -> Result<Bytes, Malformed> {
     check_seal(extent, offset, &bytes)?;
     let short = || too_short(bytes.len());

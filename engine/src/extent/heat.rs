@@ -9,8 +9,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 /// Reads of the whole database after which counts are halved.
 const HALF_LIFE: u64 = 64 * 1024;
 
-/// An extent tells the clock of its reads in lots of this, so that readers of different extents
-/// do not meet.
+/// An extent counts this many reads before it tells the clock, so that readers of different extents
+/// do not contend for it.
 const LOT: u32 = 64;
 
 /// Half-lives so far, by the reads that extents have told of.
@@ -18,7 +18,7 @@ fn epoch(clock: &AtomicU64) -> u32 {
     (clock.load(Ordering::Relaxed) / HALF_LIFE) as u32
 }
 
-/// Of one extent: the epoch of the last read in the upper half, the count then in the lower.
+/// Of one extent: the half-life of the last read in the upper half, the count then in the lower.
 #[derive(Debug, Default)]
 pub(super) struct Heat(AtomicU64);
 
@@ -39,7 +39,7 @@ impl Heat {
         self.at(epoch(clock))
     }
 
-    /// Starts from a count, in place of extents that had it.
+    /// Starts from the count of the extents that it replaces.
     pub(super) fn begin(&self, count: u32, clock: &AtomicU64) {
         self.0.store(u64::from(epoch(clock)) << 32 | u64::from(count), Ordering::Relaxed);
     }

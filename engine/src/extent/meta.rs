@@ -7,7 +7,8 @@ use crate::mvcc::{KeptFor, KeyInterval};
 use crate::record::{Lsn, Reader, put_bytes, put_u32, put_u64};
 use crate::tier::Location;
 
-/// More records, and more bytes of them, than an extent ever has: they can be added up over all.
+/// An extent never has this many records, nor bytes of them. So sums over all extents do not
+/// overflow.
 const BEYOND: u64 = 1 << 40;
 
 /// An extent's description.
@@ -33,7 +34,7 @@ pub(crate) struct ExtentMeta {
     pub(crate) raw_bytes: u64,
     pub(crate) smallest_key: Vec<u8>,
     pub(crate) greatest_key: Vec<u8>,
-    /// The checksum field of its footer: ties the journal to these bytes and no others.
+    /// The checksum field of its footer. It ties the journal to exactly these bytes.
     pub(crate) footer_checksum: u32,
     /// The value extents that its records refer to, ascending by id.
     pub(crate) values: Arc<[ValueUse]>,
@@ -153,8 +154,8 @@ impl ExtentMeta {
     }
 }
 
-/// Something that has an extent's description: the extent, or the description alone. Everything
-/// that only chooses works on either.
+/// Something with an extent's description: the extent, or the description alone. Code that only
+/// chooses extents works on either.
 pub(crate) trait Described: Clone {
     /// The description.
     fn meta(&self) -> &ExtentMeta;

@@ -28,7 +28,7 @@ pub(crate) fn footer(bytes: &[u8]) -> bool {
     let right = mended(bytes, 4, (8, bytes.len()), &[id]);
     let sum = right.get(4..).and_then(|rest| rest.first_chunk::<4>());
     let sum = sum.map_or(0, |sum| u32::from_le_bytes(*sum));
-    // How long the extent is says the journal; here, what the footer itself makes of it.
+    // The journal says how long an extent is. Here the footer itself says it.
     let len = (field(24, 28) + field(28, 32) + field(48, 52) + FOOTER_LEN as u64) as u32;
     drop(Footer::decode(id, len, sum, bytes));
     let decoded = Footer::decode(id, len, sum, &right);

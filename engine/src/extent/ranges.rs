@@ -1,5 +1,5 @@
 //! The range tombstones of an extent, between its index and its footer. They are cut at the ends of
-//! the extent, so that it says all there is to know of its keys.
+//! the extent, so they say all that there is to know of its keys.
 
 use std::sync::Arc;
 

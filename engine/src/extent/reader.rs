@@ -143,8 +143,8 @@ impl Extent {
         Extent::open_among(meta, store, &mut ValueExtents::new())
     }
 
-    /// As [`Extent::open`]. Value extents that it lists are those of `known`, which gets those that
-    /// it has not.
+    /// As [`Extent::open`]. Value extents that it lists are taken from `known`. Those that are
+    /// missing there are opened and added.
     pub(crate) fn open_among(
         meta: ExtentMeta,
         store: Arc<ExtentStore>,
@@ -212,7 +212,7 @@ impl Extent {
         self.numbered.get().unwrap_or(&self.meta)
     }
 
-    /// The edit that adds it is durable, or may be: from now on the space is the journal's.
+    /// The edit that adds it is durable, or may be. From now on the space is the journal's.
     pub(crate) fn installed(&self) {
         let before = self.state.swap(INSTALLED, Ordering::AcqRel);
         debug_assert_ne!(before, OBSOLETE, "removed for good");
@@ -221,7 +221,7 @@ impl Extent {
         }
     }
 
-    /// The edit that removes it is durable: the space goes back with the last reader.
+    /// The edit that removes it is durable. The space is given back with the last reader.
     pub(crate) fn mark_obsolete(&self) {
         let before = self.state.swap(OBSOLETE, Ordering::AcqRel);
         debug_assert_eq!(before, INSTALLED, "removed once");
@@ -257,8 +257,7 @@ impl Extent {
         })
     }
 
-    /// Takes the place of `replaced`: it will be read as often as the one of them that was read
-    /// most.
+    /// It replaces `replaced`. Its read count starts from the highest of theirs.
     pub(crate) fn inherit_heat<'a>(&self, replaced: impl Iterator<Item = &'a Arc<Extent>>) {
         let heat = replaced.map(Described::heat).max().unwrap_or(0);
         self.heat.begin(heat, self.store.read_clock());
@@ -276,13 +275,13 @@ impl Extent {
         let one_seq = self.meta().one_seq();
         let at = match one_seq {
             Some(seq) if seq > at => return Ok(None),
-            // What stands in the blocks is older than whatever is asked for.
+            // The numbers in the blocks are below any that is asked for.
             Some(_) => LSN_MAX,
             None => at,
         };
         let parts = self.parts()?;
-        // The first record at or after (key, at) is in this block, so what is asked for is here or
-        // nowhere.
+        // The first record at or after (key, at) is in this block. So the version that is asked for
+        // is here or nowhere.
         let Some(n) = parts.index.find(key, at) else { return Ok(None) };
         if !parts.filter.may_contain(n, filter::hash(key)) {
             return Ok(None);
@@ -319,8 +318,8 @@ impl Extent {
         ExtentCursor::new(Arc::clone(self), Arc::clone(cache), Arc::clone(ahead))
     }
 
-    /// Whether a block that has keys from `first` to `last`, or would have them, is in the cache.
-    /// Reads nothing; where it has no index in memory, it takes it for `false`.
+    /// Whether a block with keys from `first` to `last` is in the cache, if there is one. It reads
+    /// nothing: without an index in memory the answer is `false`.
     pub(crate) fn is_cached(&self, first: &[u8], last: &[u8], cache: &BlockCache) -> bool {
         let meets =
             self.meta.smallest_key.as_slice() <= last && first <= self.meta.greatest_key.as_slice();
@@ -332,8 +331,8 @@ impl Extent {
         })
     }
 
-    /// Puts blocks of an extent that was just written, as `bytes`, into the cache: those of which
-    /// `is_hot` says so by their first and last key, and that are not there yet.
+    /// Puts blocks of an extent that was just written as `bytes` into the cache. It takes those for
+    /// which `is_hot` is true, by their first and last key, and that are not cached yet.
     pub(super) fn fill(
         &self,
         (bytes, summaries): (&[u8], &[BlockSummary]),
@@ -363,8 +362,8 @@ impl Extent {
         entries.iter().for_each(|entry| cache.remove(self.meta.id, entry.offset));
     }
 
-    /// Block `n`, from the cache or from the store, for a user: it enters the cache, and counts for
-    /// the extent's heat.
+    /// Block `n`, from the cache or from the store, for a user. It enters the cache and counts as a
+    /// read of the extent.
     fn block(&self, parts: &Parts, n: usize, cache: &BlockCache) -> Result<Arc<Block>> {
         let offset = parts.index.entries()[n].offset;
         self.heat.read(self.store.read_clock());
@@ -376,7 +375,7 @@ impl Extent {
         Ok(block)
     }
 
-    /// Block `n` for a user, from below the cache or from the store.
+    /// Block `n` for a user, from the second cache or from the store.
     fn load_for_user(&self, index: &Index, n: usize, cache: &BlockCache) -> Result<Block> {
         let entry = &index.entries()[n];
         match cache.below() {
@@ -385,7 +384,7 @@ impl Extent {
         }
     }
 
-    /// A block from what is below the cache, or else from the store by way of it.
+    /// A block from the second cache. If it is not there, it is read from the store and put there.
     fn load_through(&self, below: &dyn Below, entry: &IndexEntry) -> Result<Block> {
         let (id, at) = (self.meta.id, entry.offset);
         let kept = below.get(id, at).map(|bytes| Block::decode(id, at, Bytes::from(bytes)));

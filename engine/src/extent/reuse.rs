@@ -68,14 +68,14 @@ impl Extent {
         summary: &BlockSummary,
         format: Format,
     ) -> bool {
-        // One that is much smaller than others rather grows when it is written again.
+        // A block that is much smaller than others had better grow when it is written again.
         summary.raw_bytes as usize >= format.block_bytes / 2
             && parts.index.entries()[n].len as usize <= 2 * format.block_bytes
             && summary.has_compression(format.compression)
             && parts.filter.lines_for(n, format.filter_bits).is_some()
     }
 
-    /// Block `n`, read and its seal checked. It [`fits`](Self::fits).
+    /// Block `n`, read, with its seal checked. It [`fits`](Self::fits).
     pub(super) fn whole_block(
         &self,
         parts: &Parts,

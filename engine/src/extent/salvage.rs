@@ -20,9 +20,9 @@ impl Extent {
         })
     }
 
-    /// Hands the newest version of each key that can be read to `each`, in the order of keys. What
-    /// cannot be read goes to `lost`: a block alone where the index is sound, else everything; of
-    /// values that lie apart each alone, with its key.
+    /// Passes the newest version of each key that can be read to `each`, in the order of keys. What
+    /// cannot be read is added to `lost`: a single block if the index is sound, else everything. Of
+    /// values that lie apart each is added alone, with its key.
     ///
     /// # Errors
     ///

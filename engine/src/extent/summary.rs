@@ -1,4 +1,4 @@
-//! What is in each block of an extent, beside its bytes: enough to take a block over into another
+//! What is in each block of an extent, beside its bytes. It is enough to copy a block into another
 //! extent without decoding it. Readers never look at it.
 
 use super::Malformed;

@@ -13,8 +13,9 @@ use crate::options::Compression;
 use crate::record::{EntryRef, Kind, Lsn, Reference};
 
 impl Extent {
-    /// Reads the whole extent from the store and appends all damage to `report`: its references
-    /// too, but not the values that they lead to. Gives the number of structures that were checked.
+    /// Reads the whole extent from the store and appends all damage to `report`. References are
+    /// checked, but not the values that they lead to. Returns the number of structures that were
+    /// checked.
     pub(crate) fn verify(&self, report: &mut Vec<Damage>) -> u64 {
         let mut check = Check { extent: self, report, checked: 0 };
         let footer = self.load_tail().and_then(|tail| Ok((self.footer(&tail)?, tail)));

@@ -1,7 +1,7 @@
-//! The position in a block. It keeps its buffers and allocates nothing per entry.
+//! The position in a block. It keeps its buffers and allocates nothing for an entry.
 //!
-//! Entries only decode forwards. A walk down keeps what it decodes on the way from a restart, so
-//! that each entry is decoded once in either direction.
+//! Entries decode forwards only. A backward walk keeps what it decodes from a restart on, so that
+//! each entry is decoded once in either direction.
 //!
 //! Invariants, while the cursor is valid:
 //!
@@ -141,7 +141,7 @@ impl BlockCursor {
         self.enter_restart(restart)?;
         self.walk_to_last_before(at)?;
         if self.at >= at {
-            // Restarts that do not ascend: a walk down might never end.
+            // Restarts that do not ascend are damage: a backward walk might never end.
             self.entry = None;
             return Err(BadEntry);
         }
@@ -201,7 +201,8 @@ impl BlockCursor {
         self.load(self.block.restart(restart).ok_or(BadEntry)?)
     }
 
-    /// From a restart before `end` to the last entry before it; those on the way stay behind.
+    /// Moves from a restart before `end` to the last entry before it. The entries in between are
+    /// kept in `behind`.
     fn walk_to_last_before(&mut self, end: usize) -> Step {
         debug_assert!(self.behind.is_empty(), "invariant 3: it begins at a restart");
         while let Some(entry) = self.entry.as_ref().filter(|entry| entry.value.end < end) {

@@ -26,7 +26,7 @@ impl Extent {
         let entry = &parts.index.entries()[n];
         let (id, offset) = (self.meta.id, entry.offset);
         if ahead.is_job() {
-            // No sign of use, and what is read is not kept.
+            // This counts as no use, and what is read is not kept.
             if let Some(block) = cache.peek(id, offset) {
                 return Ok(block);
             }
@@ -49,7 +49,7 @@ impl Extent {
                     self.begin_next_piece(&parts.index, Some(cache), lane, hold);
                 }
                 let block = Arc::new(match read {
-                    // In the cache it would hold all that was read with it.
+                    // In the cache it would hold all bytes that were read with it.
                     Some(bytes) if is_kept => {
                         self.block_of(entry, Bytes::copy_from_slice(&bytes))?
                     }
@@ -98,7 +98,7 @@ impl Extent {
         }
     }
 
-    /// A job is about to come to the first block: has a piece be read, while others are too.
+    /// A job is about to need the first block: begins to read a piece, beside those of others.
     pub(crate) fn begin_walk(&self, cache: &BlockCache, ahead: &ReadAhead) {
         let (store, parts) = (&self.store, self.parts.peek());
         let Some(parts) = parts.filter(|_| store.reads_behind()) else { return };
@@ -109,7 +109,7 @@ impl Extent {
         self.begin_piece((&parts.index, 0), Some(cache), lane, hold);
     }
 
-    /// Has the next piece be read meanwhile, if it may be held.
+    /// Begins to read the next piece meanwhile, if it may be held.
     fn begin_next_piece(
         &self,
         index: &Index,
@@ -128,7 +128,7 @@ impl Extent {
         }
     }
 
-    /// Begins to read the piece that has block `n` and those that the walk comes to then.
+    /// Begins to read the piece with block `n` and those that the walk needs then.
     fn begin_piece(
         &self,
         (index, n): (&Index, usize),
@@ -151,8 +151,8 @@ impl Extent {
         self.store.memory().hold_ahead(bytes, cache.capacity())
     }
 
-    /// The bytes of block `n`, from what was read ahead or from a piece that is read now; `None`
-    /// where it has to be read alone: no walk has begun, no more may be held, or the piece could
+    /// The bytes of block `n`, from what was read ahead or from a piece that is read now. `None` if
+    /// the block has to be read alone: no walk has begun, no more may be held, or the piece could
     /// not be read, which need not be this block's fault.
     fn read_in_turn(
         &self,

@@ -20,7 +20,7 @@ use arc_swap::{ArcSwap, Guard};
 use super::Parts;
 use crate::memory::{Clock, LetGo};
 
-/// What empty slots have, told by its address: so what is loaded is always parts of something.
+/// What an empty slot points to; its address tells. So a loaded pointer always leads to some parts.
 static NOTHING: LazyLock<Arc<Parts>> = LazyLock::new(Arc::default);
 
 /// Room for an extent's parts.

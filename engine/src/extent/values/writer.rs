@@ -1,5 +1,5 @@
-//! Writes values apart, and makes references of the records that they are of. Every value extent is
-//! written before the extent that refers to it is described.
+//! Writes values apart from their records, and puts references in their place. Every value extent
+//! is written before the extent that refers to it is described.
 
 use std::sync::Arc;
 
