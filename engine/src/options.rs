@@ -1,5 +1,6 @@
 //! What can be set, and what it is set to when nobody does.
 
+mod container;
 mod table;
 #[cfg(any(test, feature = "testing"))]
 mod testing;
@@ -13,6 +14,7 @@ use crate::error::{Error, Result};
 use crate::limits;
 use crate::mvcc::Clock;
 
+pub(crate) use container::ContainerKind;
 pub use table::TableOptions;
 
 const MIB: u64 = 1024 * 1024;
@@ -119,6 +121,9 @@ pub struct Options {
     pub(crate) stepped: bool,
     #[cfg(any(test, feature = "testing"))]
     pub(crate) planted: Option<Planted>,
+    /// The container of every table's level 0.
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) container: ContainerKind,
     /// What stands for the machine's memory file system.
     #[cfg(any(test, feature = "testing"))]
     pub(crate) tmpfs: Option<PathBuf>,
@@ -370,6 +375,8 @@ impl Options {
             stepped: false,
             #[cfg(any(test, feature = "testing"))]
             planted: None,
+            #[cfg(any(test, feature = "testing"))]
+            container: ContainerKind::GlobalIndex,
             #[cfg(any(test, feature = "testing"))]
             tmpfs: None,
         }

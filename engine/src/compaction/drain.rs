@@ -75,7 +75,7 @@ fn within(
     upto: Lsn,
     budget: ColumnBudget,
 ) -> Result<Option<KeyInterval>> {
-    let in_level0 = view.level0.column(from, upto, &view.version.drained, budget)?;
+    let in_level0 = view.level0.next_column(from, upto, &view.version.drained, budget)?;
     let in_runs = view.version.runs.iter().filter(|run| run.lsn <= upto);
     let in_runs = in_runs.filter_map(|run| column_of_run(run, from, budget));
     Ok(in_runs.chain(in_level0).reduce(shorter))

@@ -124,7 +124,7 @@ impl Background {
 pub(super) fn age(table: &TableCore) -> Option<Lsn> {
     let low = table.change().turn.low;
     let view = table.view();
-    let in_level0 = (view.level0.size().0 > 0).then_some(low + 1);
+    let in_level0 = (view.level0.size().records > 0).then_some(low + 1);
     in_level0.into_iter().chain(view.oldest_in_memtables()).min()
 }
 
@@ -285,7 +285,7 @@ impl Engine {
         let mut fresh = Vec::new();
         for table in self.tables() {
             let (age, view) = (age(&table), table.view());
-            let (in_level0, oldest) = (view.level0.size().1, view.oldest_in_memtables());
+            let (in_level0, oldest) = (view.level0.size().bytes, view.oldest_in_memtables());
             sight.undrained += view.undrained_bytes();
             sight.mass += in_level0;
             sight.low = age.map_or(sight.low, |oldest| sight.low.min(oldest - 1));
@@ -410,7 +410,7 @@ impl Engine {
                 }
                 Err(e) => return Err(e),
             }
-            if level0.size().0 == 0 {
+            if level0.size().records == 0 {
                 // Whatever is older has moved.
                 let oldest = oldest.memtable.oldest().map_or(0, |oldest| oldest - 1);
                 change.turn.low = change.turn.low.max(oldest);
@@ -418,8 +418,8 @@ impl Engine {
             let superseded = {
                 let _guard = pin();
                 // A part of it may be done: it cannot be tried again.
-                let fed = level0.feed(&oldest.memtable, &keep);
-                fed.inspect_err(|error| self.stop_because(&error.to_string()))?
+                let ingested = level0.ingest(&oldest.memtable, &keep);
+                ingested.inspect_err(|error| self.stop_because(&error.to_string()))?
             };
             change.apply(|view| {
                 view.frozen.pop();
@@ -470,7 +470,7 @@ impl Engine {
     }
 
     /// Lets go of superseded versions once every reader has a view that can do without.
-    pub(super) fn prune_later(&self, level0: Arc<dyn Level0>, superseded: Superseded) {
+    pub(super) fn prune_later(&self, level0: Arc<Level0>, superseded: Superseded) {
         if superseded.is_empty() {
             return;
         }
@@ -479,7 +479,7 @@ impl Engine {
         self.background.books.lock().pruned(superseded.bytes());
         let shared = Arc::clone(&self.shared);
         defer(move || {
-            shared.count_out(|| Ok([level0.prune(&superseded)?, superseded.left_out].concat()));
+            shared.count_out(|| level0.prune(superseded));
         });
     }
 

@@ -184,7 +184,7 @@ fn release_records(shared: &Shared, view: &View) {
             shared.zones.sub_live(shared.zones.zone_of(tombstone.at), 1);
         }
     }
-    shared.count_out(|| view.level0.let_go());
+    shared.count_out(|| view.level0.clear());
 }
 
 #[cfg(test)]

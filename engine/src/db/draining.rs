@@ -74,7 +74,7 @@ fn has_ranges(view: &View, column: &Column) -> bool {
 /// Bytes that a table has above level 1 outside of memtables.
 fn undrained(view: &View) -> u64 {
     let runs = view.version.runs.iter().map(|run| run.extents.bytes());
-    view.level0.size().1 + runs.sum::<u64>()
+    view.level0.size().bytes + runs.sum::<u64>()
 }
 
 impl Engine {
@@ -85,7 +85,7 @@ impl Engine {
         let mut by_age: Vec<_> = tables.iter().filter_map(|t| Some((age(t)?, t))).collect();
         by_age.sort_by_key(|(age, _)| *age);
         let by_age: Vec<&TableCore> = by_age.into_iter().map(|(_, table)| &**table).collect();
-        let in_level0 = |table: &&TableCore| table.view().level0.size().0 > 0;
+        let in_level0 = |table: &&TableCore| table.view().level0.size().records > 0;
         for (n, oldest) in by_age.iter().enumerate() {
             let others = &by_age[n + 1..];
             if in_level0(oldest) {

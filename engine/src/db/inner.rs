@@ -18,9 +18,9 @@ use super::stock::Stocktaking;
 use super::streams::Streams;
 use crate::alloc::VolatilePool;
 use crate::error::{Damage, Error, ErrorKind, Result};
-use crate::level0::{GlobalIndex, Level0, Persistent};
+use crate::level0::Level0;
 use crate::levels::{Edit, Version, VersionSet};
-use crate::memtable::{Index, Memtable};
+use crate::memtable::Memtable;
 use crate::mvcc::{defer, drive, is_pinned};
 use crate::options::{BackgroundTuning, Options};
 use crate::os::DirectoryLock;
@@ -89,14 +89,11 @@ impl Engine {
     }
 
     /// The level 0 of a table, with what an opening found in a persistent index.
-    fn empty_level0(&self, table: TableId) -> Arc<dyn Level0> {
+    fn empty_level0(&self, table: TableId) -> Arc<Level0> {
         let region = Arc::clone(&self.shared.region);
         match &self.forest {
-            Some(forest) => {
-                let index = Persistent::new(Arc::clone(forest), table);
-                Arc::new(GlobalIndex::new(region, index))
-            }
-            None => Arc::new(GlobalIndex::new(Arc::clone(&region), Index::new(region))),
+            Some(forest) => Level0::persistent(region, Arc::clone(forest), table),
+            None => Level0::new(region, self.options.container()),
         }
     }
 

@@ -54,7 +54,7 @@ impl Engine {
         let (horizon, rests) = (self.shared.snapshots.horizon(), self.rests());
         self.tables().into_iter().find(|table| {
             let level0 = Arc::clone(&table.view().level0);
-            is_worth(level0.needless(horizon.readers()), level0.size().0, rests)
+            is_worth(level0.obsolete(horizon.readers()), level0.size().records, rests)
         })
     }
 }

@@ -10,7 +10,7 @@ use super::inner::Engine;
 use super::open::records;
 use crate::commit::{Accepted, Content, Recovered};
 use crate::error::Result;
-use crate::level0::GlobalIndex;
+use crate::level0::Level0;
 use crate::memtable::{Found, Memtable, rebuild};
 use crate::mvcc::pin;
 use crate::options::Planted;
@@ -134,7 +134,8 @@ fn install(
     let oldest = rebuilt.oldest;
     let mut change = table.change();
     if engine.forest.is_none() {
-        let level0 = Arc::new(GlobalIndex::rebuilt(Arc::clone(region), rebuilt));
+        let kind = engine.options.container();
+        let level0 = Level0::rebuilt(Arc::clone(region), rebuilt, kind);
         change.apply(|view| view.level0 = level0);
         // Whatever is older has moved.
         change.turn.low = oldest.map_or(0, |oldest| oldest.saturating_sub(1));

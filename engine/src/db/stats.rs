@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::inner::Engine;
 use super::memory::MemoryStats;
+use crate::level0::Size;
 use crate::levels::{Version, known_as};
 use crate::pm::{Purpose, Spent};
 use crate::table::TableCore;
@@ -449,7 +450,7 @@ fn pace(engine: &Engine) -> PaceStats {
 
 fn table(core: &TableCore) -> TableStats {
     let view = core.view();
-    let (level0_records, level0_bytes) = view.level0.size();
+    let Size { records: level0_records, bytes: level0_bytes } = view.level0.size();
     let frozen: u64 = view.frozen.iter().map(|f| f.memtable.bytes()).sum();
     let values = view.version.live_values();
     TableStats {

@@ -61,7 +61,7 @@ impl Engine {
         let mut change = table.change();
         let view = table.view();
         let mut counts = |at| zones.add_live(zones.zone_of(at), 1);
-        let stock = view.level0.take_stock(&left.from, &view.version.drained, &mut counts)?;
+        let stock = view.level0.count_live(&left.from, &view.version.drained, &mut counts)?;
         left.oldest = left.oldest.into_iter().chain([stock.oldest]).min();
         match stock.next {
             Some(next) => left.from = next,

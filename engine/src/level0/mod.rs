@@ -1,203 +1,377 @@
-//! Level 0: the sorted level in persistent memory under the memtables. One trait; each room
-//! (container) is fed by frozen memtables and drained to level 1 in bounded columns.
+//! Level 0: the sorted level in persistent memory under the memtables. Frozen memtables feed it;
+//! bounded columns of it drain to level 1.
+//!
+//! [`Level0`] is what the rest of the engine sees. It joins a [`Container`], which has the records
+//! of keys, with the range tombstones, which every container shares.
+//!
+//! | file | what |
+//! |---|---|
+//! | `container.rs` | the traits of a container |
+//! | `global_index.rs` | the default container: one index over records that stay in zones |
+//! | `versions.rs`, `walk.rs` | the index of the default container, and walks over its records |
+//! | `tombstones.rs` | range tombstones |
+//! | `column.rs` | which keys a drain moves next |
+//! | `superseded.rs`, `clearing.rs` | versions that can go early; removal beside a drop |
 
+mod clearing;
+mod column;
+mod container;
 mod global_index;
-mod leaving;
+#[cfg(any(test, feature = "testing"))]
+mod sorted_copy;
+mod superseded;
+mod tombstones;
 mod versions;
 mod walk;
 
-pub(crate) use global_index::GlobalIndex;
-pub(crate) use versions::Persistent;
-
-use crate::error::Result;
-use crate::memtable::{Memtable, Record};
-use crate::mvcc::{DrainedMap, KeyInterval, Readers, Tombstone, Tombstones};
 use std::sync::Arc;
 
-use crate::record::{Cursor, Lsn, TableId};
+use crate::error::Result;
+use crate::memtable::{Index, Memtable, Rebuilt, Record};
+use crate::mvcc::{DrainedMap, KeyInterval, Tombstone, Tombstones};
+use crate::options::ContainerKind;
+use crate::pm::Region;
+use crate::ptree::forest::Forest;
+use crate::record::{Cursor, Kind, LSN_MAX, Lsn, TableId};
 
-/// For whom a superseded version is kept, if it is: by its sequence number and the next newer
-/// one's.
-pub(crate) type Keep<'a> = &'a dyn Fn(Lsn, Lsn) -> Option<Readers>;
+use clearing::Clearing;
+pub(crate) use column::{ColumnBudget, ColumnSearch};
+pub(crate) use container::{Container, Keep, LiveCount, Released, Size};
+use container::{VersionPruning, ZoneResidents};
+use global_index::GlobalIndex;
+#[cfg(any(test, feature = "testing"))]
+use sorted_copy::SortedCopy;
+pub(crate) use superseded::Superseded;
+use tombstones::RangeTombstones;
+use versions::Persistent;
 
-/// How large a column may be.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct ColumnBudget {
-    /// Bytes of records in level 0 that one drain may move, by which the column is cut.
-    pub(crate) bytes: u64,
+/// The level 0 of one table: a container, and range tombstones beside it.
+///
+/// Thread safety: as [`Container`].
+///
+/// Invariants:
+///
+/// 1. Every record above D of its key that was ingested is found until a later D covers it, or
+///    until it was superseded and no reader needs it. A record at or below D may be missing.
+/// 2. A range tombstone is found, and counts in its zone, until D covers all of it.
+/// 3. Each offset is released once.
+#[derive(Debug)]
+pub(crate) struct Level0<C: Container + ?Sized = dyn Container> {
+    tombstones: RangeTombstones,
+    clearing: Clearing,
+    container: C,
 }
 
-/// A container of level 0, of one table.
-///
-/// Every read takes the drained map D of the reader's view and leaves out what D says has moved
-/// to level 1: that is what makes a drain atomic for readers.
-pub(crate) trait Level0: Send + Sync + std::fmt::Debug {
-    /// Makes sure that there is space to take over a memtable.
+impl Level0 {
+    /// An empty one.
+    pub(crate) fn new(region: Arc<Region>, kind: ContainerKind) -> Arc<Level0> {
+        match kind {
+            ContainerKind::GlobalIndex => {
+                let index = Index::new(Arc::clone(&region));
+                Level0::over(GlobalIndex::new(Arc::clone(&region), index), region)
+            }
+            #[cfg(any(test, feature = "testing"))]
+            ContainerKind::SortedCopy => Level0::over(SortedCopy::new(Arc::clone(&region)), region),
+        }
+    }
+
+    /// One whose index lies in persistent memory, with what an opening found there. Its records are
+    /// to be counted.
+    pub(crate) fn persistent(
+        region: Arc<Region>,
+        forest: Arc<Forest>,
+        table: TableId,
+    ) -> Arc<Level0> {
+        let index = Persistent::new(forest, table);
+        Level0::over(GlobalIndex::new(Arc::clone(&region), index), region)
+    }
+
+    /// One with what an opening found in the zones.
     ///
     /// # Errors
     ///
-    /// `Full`, and nothing has changed.
-    fn reserve(&self, memtable: &Memtable) -> Result<()>;
+    /// What the container gives.
+    pub(crate) fn rebuilt(
+        region: Arc<Region>,
+        mut rebuilt: Rebuilt,
+        kind: ContainerKind,
+    ) -> Arc<Level0> {
+        let tombstones = std::mem::take(&mut rebuilt.tombstones);
+        let level0 = match kind {
+            ContainerKind::GlobalIndex => {
+                Level0::over(GlobalIndex::rebuilt(Arc::clone(&region), rebuilt), region)
+            }
+            #[cfg(any(test, feature = "testing"))]
+            ContainerKind::SortedCopy => {
+                Level0::over(SortedCopy::rebuilt(Arc::clone(&region), &rebuilt), region)
+            }
+        };
+        level0.add_tombstones(tombstones);
+        level0
+    }
 
-    /// Takes over the records of a frozen memtable, without copying them, but for those that are
-    /// superseded; what is superseded in level 0 itself stays until [`Level0::prune`]. Readers may
-    /// find a record in both while this runs. `keep` is as for [`Level0::superseded`]. Space was
-    /// made sure of.
-    ///
-    /// # Errors
-    ///
-    /// An I/O error, here as from every other call; the database is to be poisoned then, since a
-    /// part may have been done.
-    fn feed(&self, memtable: &Memtable, keep: Keep<'_>) -> Result<Superseded>;
+    fn over<C: Container + 'static>(container: C, region: Arc<Region>) -> Arc<Level0> {
+        let tombstones = RangeTombstones::new(region);
+        Arc::new(Level0 { tombstones, clearing: Clearing::default(), container })
+    }
+}
 
-    /// How many versions it keeps for readers alone, of whom none is among `readers`, which ascend.
-    /// Some may have gone.
-    fn needless(&self, readers: &[Lsn]) -> u64;
+/// Reading.
+impl Level0 {
+    /// As [`Container::get`].
+    pub(crate) fn get(
+        &self,
+        key: &[u8],
+        at_most: Lsn,
+        drained: &DrainedMap,
+    ) -> Result<Option<Record<'_>>> {
+        self.container.get(key, at_most, drained)
+    }
 
-    /// Looks for superseded versions, a part at a time and in order, from the first version of a
-    /// key on; also the first key that is left. `keep` says for whom a version has to stay, given
-    /// its sequence number and that of the next newer one of its key. No merge runs meanwhile.
-    fn superseded(&self, from: &[u8], keep: Keep<'_>) -> Result<(Superseded, Option<Vec<u8>>)>;
-
-    /// Lets go of superseded versions, once no reader is left who could need them. Returns the
-    /// offsets of the records, whose zones they no longer keep.
-    fn prune(&self, superseded: &Superseded) -> Result<Vec<u64>>;
-
-    /// Whether the record at `at` is the one that is found here.
-    fn holds(&self, record: &Record<'_>, at: u64) -> Result<bool>;
-
-    /// Has a record be found at `to`, where it was copied to, instead of `from`; whether it was
-    /// there.
-    fn relocate(&self, record: &Record<'_>, from: u64, to: u64) -> Result<bool>;
-
-    /// The newest version of `key` that is not newer than `at_most` and not drained.
-    fn get(&self, key: &[u8], at_most: Lsn, drained: &DrainedMap) -> Result<Option<Record<'_>>>;
-
-    /// A cursor over all that is not drained.
-    fn cursor<'a>(&'a self, drained: &'a DrainedMap) -> Box<dyn Cursor + 'a>;
+    /// As [`Container::cursor`].
+    pub(crate) fn cursor<'a>(&'a self, drained: &'a DrainedMap) -> Box<dyn Cursor + 'a> {
+        self.container.cursor(drained)
+    }
 
     /// Its range tombstones, drained or not; `None` if it has none.
-    fn tombstones(&self) -> Option<Arc<Tombstones>>;
+    pub(crate) fn tombstones(&self) -> Option<Arc<Tombstones>> {
+        self.tombstones.load()
+    }
 
     /// What its range tombstones with a sequence number of at most `upto` say of keys in `interval`
-    /// and is not drained.
-    fn tombstones_in(
+    /// that are not drained.
+    pub(crate) fn tombstones_in(
         &self,
         interval: &KeyInterval,
         upto: Lsn,
         drained: &DrainedMap,
-    ) -> Vec<Arc<Tombstone>>;
+    ) -> Vec<Arc<Tombstone>> {
+        self.tombstones.undrained_in(interval, upto, drained)
+    }
 
-    /// The next column at or after `from`, in turn: an interval whose records with a sequence
-    /// number of at most `upto` fit the budget. Its end, if it has one, is the first key after one
-    /// of them, so that the keys of what comes of it are known to the last. `None` when level 0
-    /// holds none at or after `from`.
-    fn column(
+    /// Records and bytes that it holds, range tombstones included.
+    pub(crate) fn size(&self) -> Size {
+        self.container.size() + self.tombstones.size()
+    }
+
+    /// Bytes of memory that it takes, to the byte.
+    pub(crate) fn memory(&self) -> u64 {
+        self.container.memory() + self.tombstones.memory()
+    }
+}
+
+/// Ingestion.
+impl Level0 {
+    /// As [`Container::reserve`].
+    ///
+    /// # Errors
+    ///
+    /// `Full`, and nothing has changed.
+    pub(crate) fn reserve(&self, memtable: &Memtable) -> Result<()> {
+        self.container.reserve(memtable)
+    }
+
+    /// As [`Container::ingest`], with the range tombstones of the memtable.
+    ///
+    /// # Errors
+    ///
+    /// An I/O error; a part may have been done.
+    pub(crate) fn ingest(&self, memtable: &Memtable, keep: Keep<'_>) -> Result<Superseded> {
+        let superseded = self.container.ingest(memtable, keep)?;
+        if let Some(tombstones) = memtable.tombstones() {
+            self.add_tombstones(tombstones.iter().cloned().collect());
+        }
+        Ok(superseded)
+    }
+
+    /// Adds range tombstones that an opening found.
+    pub(crate) fn add_tombstones(&self, tombstones: Vec<Arc<Tombstone>>) {
+        self.tombstones.add(tombstones);
+    }
+}
+
+/// Draining.
+impl Level0 {
+    /// The next column at or after `from`, in turn; `None` when nothing is left there. See
+    /// [`Container::next_column`].
+    ///
+    /// # Errors
+    ///
+    /// An I/O error.
+    pub(crate) fn next_column(
         &self,
         from: &[u8],
         upto: Lsn,
         drained: &DrainedMap,
         budget: ColumnBudget,
-    ) -> Result<Option<KeyInterval>>;
+    ) -> Result<Option<KeyInterval>> {
+        let rest = KeyInterval { start: from.to_vec(), end: None };
+        let ranges = self.tombstones.starts_in(&rest, upto, drained);
+        let search = ColumnSearch { from, upto, drained, budget, ranges: &ranges };
+        let column = self.container.next_column(&search)?;
+        let begins = |column: &KeyInterval| column.start == from;
+        debug_assert!(column.as_ref().is_none_or(begins), "columns leave no key between them");
+        Ok(column)
+    }
 
-    /// Lets go of every record in `interval` with a sequence number of at most `upto`, after the
-    /// edit that drained them is durable and no reader of an older view is left. A range tombstone
-    /// goes once all of it is in `interval` or in what `drained` says has moved. Returns the
-    /// offsets of the records, whose zones they no longer keep.
-    fn retire(&self, interval: &KeyInterval, upto: Lsn, drained: &DrainedMap) -> Result<Vec<u64>>;
+    /// Bytes of the records in `interval` with a sequence number of at most `upto` that are not
+    /// drained, range tombstones included.
+    ///
+    /// # Errors
+    ///
+    /// An I/O error.
+    pub(crate) fn bytes_in(
+        &self,
+        interval: &KeyInterval,
+        upto: Lsn,
+        drained: &DrainedMap,
+    ) -> Result<u64> {
+        let ranges = self.tombstones.starts_in(interval, upto, drained);
+        let records = self.container.bytes_in(interval, upto, drained)?;
+        Ok(records + ranges.iter().map(|(_, bytes)| bytes).sum::<u64>())
+    }
 
-    /// Takes stock of what an opening found in the index, a part at a time and in order, from the
-    /// first version of a key on: what D covers is taken out, and so is what a newer version
-    /// supersedes, as no reader is left who was older; the rest is counted, and `counts` is told
-    /// where each record is. Nothing else changes level 0 before all of it was counted.
-    fn take_stock(
+    /// Removes what a drain moved, once its edit is durable and no reader of an older view is left:
+    /// every record in `interval` with a sequence number of at most `upto`, and each range
+    /// tombstone all of which is in `interval` or covered by `drained`.
+    ///
+    /// # Errors
+    ///
+    /// An I/O error; a part may have been done.
+    pub(crate) fn retire(
+        &self,
+        interval: &KeyInterval,
+        upto: Lsn,
+        drained: &DrainedMap,
+    ) -> Result<Released> {
+        debug_assert!(
+            drained.undrained(interval, upto).is_empty(),
+            "invariant 1: only what D covers is removed"
+        );
+        let covered = || {
+            let mut released = self.tombstones.retire(interval, upto, drained);
+            released.absorb(self.container.retire(interval, upto)?);
+            Ok(released)
+        };
+        self.clearing.remove(covered, || self.clear_rest())
+    }
+
+    /// Removes everything, of a table that is gone, when no reader is left. If another thread is
+    /// about to remove some, that thread removes the rest and returns it.
+    ///
+    /// # Errors
+    ///
+    /// An I/O error; a part may have been done.
+    pub(crate) fn clear(&self) -> Result<Released> {
+        self.clearing.clear(|| self.clear_rest())
+    }
+
+    fn clear_rest(&self) -> Result<Released> {
+        let mut released = self.tombstones.clear();
+        released.absorb(self.container.clear()?);
+        Ok(released)
+    }
+}
+
+/// Records in zones.
+impl Level0 {
+    fn residents(&self) -> Option<&dyn ZoneResidents> {
+        self.container.as_zone_residents()
+    }
+
+    /// As [`ZoneResidents::holds`]. A container of copies holds no record of a zone.
+    ///
+    /// # Errors
+    ///
+    /// An I/O error.
+    pub(crate) fn holds(&self, record: &Record<'_>, at: u64) -> Result<bool> {
+        if record.kind == Kind::RangeDelete {
+            return Ok(self.tombstones.holds(record, at));
+        }
+        self.residents().map_or(Ok(false), |residents| residents.holds(record, at))
+    }
+
+    /// As [`ZoneResidents::relocate`].
+    ///
+    /// # Errors
+    ///
+    /// An I/O error.
+    pub(crate) fn relocate(&self, record: &Record<'_>, from: u64, to: u64) -> Result<bool> {
+        if record.kind == Kind::RangeDelete {
+            return Ok(self.tombstones.relocate(record, from, to));
+        }
+        self.residents().map_or(Ok(false), |residents| residents.relocate(record, from, to))
+    }
+
+    /// As [`ZoneResidents::count_live`]. A container of copies has nothing to count.
+    ///
+    /// # Errors
+    ///
+    /// An I/O error.
+    pub(crate) fn count_live(
         &self,
         from: &[u8],
         drained: &DrainedMap,
         counts: &mut dyn FnMut(u64),
-    ) -> Result<Stock>;
+    ) -> Result<LiveCount> {
+        let nothing = || Ok(LiveCount { oldest: LSN_MAX, next: None });
+        self.residents().map_or_else(nothing, |it| it.count_live(from, drained, counts))
+    }
 
-    /// Adds range tombstones that an opening found.
-    fn add_tombstones(&self, tombstones: Vec<Arc<Tombstone>>);
-
-    /// For verification: an offset that the index has and that is not that of a record of `table`
-    /// with such a key. `end_of` says where the records end that an offset is among, if it is.
-    fn misled(&self, table: TableId, end_of: &dyn Fn(u64) -> Option<u64>) -> Result<Option<u64>>;
-
-    /// Lets go of everything, of a table that is no more, when no reader is left. Returns the
-    /// offsets of the records, whose zones they no longer keep; or somebody else does, who is about
-    /// to prune or to retire some.
-    fn let_go(&self) -> Result<Vec<u64>>;
-
-    /// Bytes of the records in `interval` with a sequence number of at most `upto` that are not
-    /// drained.
-    fn bytes_in(&self, interval: &KeyInterval, upto: Lsn, drained: &DrainedMap) -> Result<u64>;
-
-    /// Records and bytes it holds.
-    fn size(&self) -> (u64, u64);
-
-    /// Bytes of memory that it takes, to the byte.
-    fn memory(&self) -> u64;
+    /// As [`ZoneResidents::wrong_offset`].
+    ///
+    /// # Errors
+    ///
+    /// An I/O error.
+    pub(crate) fn wrong_offset(
+        &self,
+        table: TableId,
+        end_of: &dyn Fn(u64) -> Option<u64>,
+    ) -> Result<Option<u64>> {
+        self.residents().map_or(Ok(None), |residents| residents.wrong_offset(table, end_of))
+    }
 }
 
-/// How far stock was taken.
-#[derive(Debug)]
-pub(crate) struct Stock {
-    /// The smallest sequence number in the part; the greatest there is if it had none.
-    pub(crate) oldest: Lsn,
-    /// The first key that is left.
-    pub(crate) next: Option<Vec<u8>>,
-}
-
-/// Versions that a newer one has taken the place of, for every reader from now on.
-#[derive(Debug, Default)]
-pub(crate) struct Superseded {
-    /// Offsets of records of the memtable, which were not taken over.
-    pub(crate) left_out: Vec<u64>,
-    /// Keys of versions in level 0, one behind the other: the records may be gone before they
-    /// are let go of, by way of a drain.
-    keys: Vec<u8>,
-    versions: Vec<Version>,
-    bytes: u64,
-}
-
-/// A version in level 0: where its key ends in `keys`, and its sequence number.
-#[derive(Clone, Copy, Debug)]
-struct Version {
-    key_end: usize,
-    seq: Lsn,
-}
-
-impl Superseded {
-    /// Whether there is none.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.left_out.is_empty() && self.versions.is_empty()
+/// Versions that no reader needs.
+impl Level0 {
+    fn pruning(&self) -> Option<&dyn VersionPruning> {
+        self.container.as_version_pruning()
     }
 
-    /// How many there are.
-    pub(crate) fn len(&self) -> usize {
-        self.left_out.len() + self.versions.len()
+    /// As [`VersionPruning::obsolete`].
+    pub(crate) fn obsolete(&self, readers: &[Lsn]) -> u64 {
+        self.pruning().map_or(0, |pruning| pruning.obsolete(readers))
     }
 
-    /// Bytes that their records take in zones.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.bytes
+    /// As [`VersionPruning::superseded`].
+    ///
+    /// # Errors
+    ///
+    /// An I/O error.
+    pub(crate) fn superseded(
+        &self,
+        from: &[u8],
+        keep: Keep<'_>,
+    ) -> Result<(Superseded, Option<Vec<u8>>)> {
+        let nothing = || Ok((Superseded::default(), None));
+        self.pruning().map_or_else(nothing, |pruning| pruning.superseded(from, keep))
     }
 
-    fn leave_out(&mut self, record: &Record<'_>, at: u64) {
-        self.left_out.push(at);
-        self.bytes += record.stored_len() as u64;
-    }
-
-    fn add(&mut self, record: &Record<'_>) {
-        self.keys.extend_from_slice(record.key);
-        self.versions.push(Version { key_end: self.keys.len(), seq: record.seq });
-        self.bytes += record.stored_len() as u64;
-    }
-
-    /// Keys and sequence numbers of the versions in level 0.
-    fn versions(&self) -> impl Iterator<Item = (&[u8], Lsn)> {
-        let starts = std::iter::once(0).chain(self.versions.iter().map(|v| v.key_end));
-        starts.zip(&self.versions).map(|(start, v)| (&self.keys[start..v.key_end], v.seq))
+    /// Removes superseded versions, and releases those that an ingestion left out.
+    ///
+    /// # Errors
+    ///
+    /// An I/O error; a part may have been done.
+    pub(crate) fn prune(&self, superseded: Superseded) -> Result<Released> {
+        let some = || match self.pruning() {
+            Some(pruning) => pruning.prune(&superseded),
+            None => {
+                debug_assert_eq!(superseded.versions_len(), 0, "such a container names none");
+                Ok(Released::default())
+            }
+        };
+        let mut released = self.clearing.remove(some, || self.clear_rest())?;
+        released.absorb(Released { records: superseded.left_out });
+        Ok(released)
     }
 }

@@ -46,7 +46,7 @@ pub(crate) trait Versions: Send + Sync + std::fmt::Debug {
 
     /// An offset that some version has and `leads`, which gets the first eight bytes of its key
     /// too, does not take for that of its record.
-    fn misled(&self, leads: &dyn Fn(u64, u64) -> bool) -> Result<Option<u64>>;
+    fn wrong_offset(&self, leads: &dyn Fn(u64, u64) -> bool) -> Result<Option<u64>>;
 
     /// Forgets everything. Nobody uses it any more.
     fn clear(&self) -> Result<()>;
@@ -101,7 +101,7 @@ impl Versions for Index {
         Index::cursor(self)
     }
 
-    fn misled(&self, _leads: &dyn Fn(u64, u64) -> bool) -> Result<Option<u64>> {
+    fn wrong_offset(&self, _leads: &dyn Fn(u64, u64) -> bool) -> Result<Option<u64>> {
         // It was made of the records, and is not on the media.
         Ok(None)
     }
@@ -198,8 +198,8 @@ impl Versions for Persistent {
         self.tree.get().map(|tree| tree.cursor())
     }
 
-    fn misled(&self, leads: &dyn Fn(u64, u64) -> bool) -> Result<Option<u64>> {
-        self.tree.get().map_or(Ok(None), |tree| tree.misled(leads))
+    fn wrong_offset(&self, leads: &dyn Fn(u64, u64) -> bool) -> Result<Option<u64>> {
+        self.tree.get().map_or(Ok(None), |tree| tree.wrong_offset(leads))
     }
 
     fn clear(&self) -> Result<()> {

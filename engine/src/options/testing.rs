@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::{Index, Options, Planted, Storage};
+use super::{ContainerKind, Index, Options, Planted, Storage};
 
 impl Options {
     /// Plants a bug.
@@ -10,6 +10,14 @@ impl Options {
     #[must_use]
     pub fn planted(mut self, bug: Planted) -> Options {
         self.planted = Some(bug);
+        self
+    }
+
+    /// Keeps level 0 in a container of copies, which is slow. See `level0/sorted_copy.rs`.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn sorted_copy_level0(mut self) -> Options {
+        self.container = ContainerKind::SortedCopy;
         self
     }
 

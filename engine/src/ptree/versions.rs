@@ -177,7 +177,7 @@ impl VersionTree {
     /// # Errors
     ///
     /// As [`VersionTree::get`].
-    pub(crate) fn misled(&self, leads: &dyn Fn(u64, u64) -> bool) -> Result<Option<u64>> {
+    pub(crate) fn wrong_offset(&self, leads: &dyn Fn(u64, u64) -> bool) -> Result<Option<u64>> {
         let mut chunk = self.tree.chunk(Place::at(&[], LSN_MAX))?;
         loop {
             if let Some(slot) = chunk.slots.iter().find(|slot| !leads(slot.id, slot.other)) {

@@ -1,5 +1,6 @@
 //! How much lies in a range, without reading it.
 
+use crate::level0::Size;
 use crate::memtable::Memtable;
 use crate::read::{AsOf, KeyRange};
 use crate::record::{Cursor, LSN_MAX};
@@ -32,7 +33,7 @@ pub(crate) fn estimate(view: &View, range: &KeyRange, as_of: AsOf) -> Estimate {
     for memtable in view.frozen.iter().map(|f| &f.memtable).chain([&view.active]) {
         sum.add(in_memtable(memtable, range));
     }
-    let (records, bytes) = view.level0.size();
+    let Size { records, bytes } = view.level0.size();
     let mut cursor = view.level0.cursor(&view.version.drained);
     sum.add(walk(&mut *cursor, range, Estimate { records, bytes }));
     let Some(interval) = range.interval() else { return sum };

@@ -16,6 +16,7 @@ use crate::alloc::ZonePool;
 use crate::commit::{Batch, Committer, Group, Pending, Poison};
 use crate::error::{Error, ErrorKind, Result};
 use crate::extent::BlockCache;
+use crate::level0::Released;
 use crate::levels::{Version, VersionSet};
 use crate::locks::{DEFAULT_WAIT, LockManager, Locker, Mode, Patience};
 use crate::mvcc::{Clock, Registered, SnapshotRegistry, Time};
@@ -73,18 +74,20 @@ impl Shared {
         !self.closed.swap(true, Ordering::AcqRel)
     }
 
-    /// Has level 0 let go of records, which then cease to count in their zones. Where it cannot
-    /// forget them, the database is poisoned and nothing is released any more; once it is closed,
-    /// that is left to the next opening.
-    pub(crate) fn count_out(&self, let_go: impl FnOnce() -> Result<Vec<u64>>) {
+    /// Removes records from a level 0 by `remove`, and counts what it released out of its zones. If
+    /// the removal fails, the database is poisoned and releases nothing any more. After the closing
+    /// the removal is left to the next opening.
+    pub(crate) fn count_out(&self, remove: impl FnOnce() -> Result<Released>) {
         let inside = self.defers.enter();
         if inside.is_none() || self.fork.is_forked() {
             return;
         }
         // On whichever thread this was put off to.
         let _spent = SpentOn::purpose(Purpose::Background);
-        match let_go() {
-            Ok(gone) => gone.iter().for_each(|at| self.zones.sub_live(self.zones.zone_of(*at), 1)),
+        match remove() {
+            Ok(Released { records }) => {
+                records.iter().for_each(|at| self.zones.sub_live(self.zones.zone_of(*at), 1));
+            }
             Err(error) => self.stop_because(&error.to_string()),
         }
         self.bell.ring();

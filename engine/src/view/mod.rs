@@ -44,7 +44,7 @@ pub(crate) struct View {
     pub(crate) active: Arc<Memtable>,
     /// The newest first.
     pub(crate) frozen: Vec<Frozen>,
-    pub(crate) level0: Arc<dyn Level0>,
+    pub(crate) level0: Arc<Level0>,
     /// Runs whose commits the journal does not know of yet.
     pub(crate) joining: Vec<Joining>,
     pub(crate) version: Arc<Version>,
@@ -172,7 +172,7 @@ impl View {
 
     /// Bytes in the region of what is not drained.
     pub(crate) fn undrained_bytes(&self) -> u64 {
-        self.level0.size().1 + self.memtables().map(|m| m.bytes()).sum::<u64>()
+        self.level0.size().bytes + self.memtables().map(|m| m.bytes()).sum::<u64>()
     }
 
     /// The smallest sequence number in a memtable.

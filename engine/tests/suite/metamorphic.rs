@@ -74,6 +74,8 @@ fn variants() -> Vec<Variant> {
         ("as it is", FILES, tiny().compression(Compression::None, Compression::None)),
         ("small", MEMORY, tiny().compression(Compression::Zstd, Compression::Lz4)),
         ("deep", MEMORY, tiny().level1_size(16 << 10)),
+        ("copies", FILES, tiny().sorted_copy_level0()),
+        ("copies in memory", MEMORY, tiny().sorted_copy_level0()),
     ];
     let paced = [("late", 0), ("eager", 8)].map(|(name, pace)| Variant {
         name,

@@ -107,6 +107,8 @@ fn value(fill: u8, len: u16) -> Vec<u8> {
 enum Place {
     Real(std::path::PathBuf),
     Simulated(Machine),
+    /// With a level 0 that copies what it ingests.
+    Copies(Machine),
 }
 
 impl Place {
@@ -114,6 +116,7 @@ impl Place {
         match self {
             Place::Real(path) => tiny().open(path),
             Place::Simulated(machine) => stepped(machine).open(PATH),
+            Place::Copies(machine) => stepped(machine).sorted_copy_level0().open(PATH),
         }
         .unwrap()
     }
@@ -319,7 +322,7 @@ impl World {
     }
 
     fn steps(&self, n: u8) {
-        if matches!(self.place, Place::Simulated(_)) {
+        if !matches!(self.place, Place::Real(_)) {
             for _ in 0..n {
                 self.db.step().unwrap();
             }
@@ -372,12 +375,14 @@ fn same(mut range: Range, want: Vec<(&Vec<u8>, &Vec<u8>)>, ends: u64) {
     }
 }
 
-fn places(dir: &tempfile::TempDir) -> [Place; 4] {
+fn places(dir: &tempfile::TempDir) -> [Place; 6] {
     [
         Place::Real(dir.path().join("db")),
         Place::Simulated(Kind::Files.machine()),
         Place::Simulated(Kind::Memory.machine()),
         Place::Simulated(Kind::Index.machine()),
+        Place::Copies(Kind::Files.machine()),
+        Place::Copies(Kind::Memory.machine()),
     ]
 }
 

@@ -1,0 +1,64 @@
+//! Versions that a newer version of the same key replaces, for every reader from now on.
+
+use crate::memtable::Record;
+use crate::record::Lsn;
+
+/// Superseded versions, found by an ingestion or by a walk over a container.
+#[derive(Debug, Default)]
+pub(crate) struct Superseded {
+    /// Offsets of records of the memtable that the container did not take over.
+    pub(crate) left_out: Vec<u64>,
+    /// Keys of versions in the container, one behind the other. They are copies, since a drain may
+    /// remove the records before they are pruned.
+    keys: Vec<u8>,
+    versions: Vec<Version>,
+    bytes: u64,
+}
+
+/// A version in the container: where its key ends in `keys`, and its sequence number.
+#[derive(Clone, Copy, Debug)]
+struct Version {
+    key_end: usize,
+    seq: Lsn,
+}
+
+impl Superseded {
+    /// Whether there is none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.left_out.is_empty() && self.versions.is_empty()
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.left_out.len() + self.versions.len()
+    }
+
+    /// How many of them the container has.
+    pub(super) fn versions_len(&self) -> usize {
+        self.versions.len()
+    }
+
+    /// Bytes that their records take in zones.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
+    }
+
+    /// Adds a record of the memtable that the container did not take over.
+    pub(super) fn leave_out(&mut self, record: &Record<'_>, at: u64) {
+        self.left_out.push(at);
+        self.bytes += record.stored_len() as u64;
+    }
+
+    /// Adds a version that the container has.
+    pub(super) fn add(&mut self, record: &Record<'_>) {
+        self.keys.extend_from_slice(record.key);
+        self.versions.push(Version { key_end: self.keys.len(), seq: record.seq });
+        self.bytes += record.stored_len() as u64;
+    }
+
+    /// Keys and sequence numbers of the versions that the container has.
+    pub(super) fn versions(&self) -> impl Iterator<Item = (&[u8], Lsn)> {
+        let starts = std::iter::once(0).chain(self.versions.iter().map(|v| v.key_end));
+        starts.zip(&self.versions).map(|(start, v)| (&self.keys[start..v.key_end], v.seq))
+    }
+}

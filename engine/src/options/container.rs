@@ -1,0 +1,27 @@
+//! Which container level 0 keeps records in.
+
+use super::Options;
+
+/// The container that level 0 keeps records in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ContainerKind {
+    /// One index over records that stay in zones.
+    GlobalIndex,
+    /// Sorted copies, for tests.
+    #[cfg(any(test, feature = "testing"))]
+    SortedCopy,
+}
+
+impl Options {
+    /// The container of every table's level 0.
+    #[cfg(any(test, feature = "testing"))]
+    pub(crate) fn container(&self) -> ContainerKind {
+        self.container
+    }
+
+    /// The container of every table's level 0.
+    #[cfg(not(any(test, feature = "testing")))]
+    pub(crate) const fn container(&self) -> ContainerKind {
+        ContainerKind::GlobalIndex
+    }
+}
