@@ -2,13 +2,14 @@
 
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "reporting is this program's job")]
 
+mod asserts;
 mod check;
 mod checkers;
 mod dax;
 mod fuzz;
+mod measure_build;
 mod media;
 mod peers;
-mod tally;
 mod tidy;
 mod tour;
 
@@ -18,9 +19,15 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 
+use check::Scope;
+
 const USAGE: &str = "\
-usage: cargo xtask check [--long]   run every check; stop at the first that fails
+usage: cargo xtask check            run every check, and list at the end what failed
+       cargo xtask check --quick    format, tidy, clippy and the unit tests
+       cargo xtask check --long     every check, at length
        cargo xtask tidy             check the house rules alone
+       cargo xtask asserts          count assertions by part of the engine
+       cargo xtask measure-build    print the seconds from a changed line to the first test
        cargo xtask dax              kill a database on a virtual NVDIMM under QEMU, thrice
        cargo xtask media            shut down, fill and fail real file systems (root only)
        cargo xtask fuzz [--minutes N] [TARGET]
@@ -36,11 +43,14 @@ fn main() -> ExitCode {
     let arguments: Vec<String> = env::args().skip(1).collect();
     let arguments: Vec<&str> = arguments.iter().map(String::as_str).collect();
     let outcome = match arguments.as_slice() {
-        ["check"] => check::run(&root(), false),
-        ["check", "--long"] => check::run(&root(), true),
+        ["check"] => check::run(&root(), Scope::Full),
+        ["check", "--quick"] => check::run(&root(), Scope::Quick),
+        ["check", "--long"] => check::run(&root(), Scope::Long),
         ["tidy"] => tidy_alone(),
         ["dax"] => dax::run(&root()),
         ["fuzz", rest @ ..] => fuzz::run(&root(), rest),
+        ["asserts"] => asserts::run(&root()),
+        ["measure-build"] => measure_build::run(&root()),
         ["media"] => media::run(&root()),
         ["corpora"] => fuzz::corpora(&root()),
         ["peers"] => peers::run(&root()),

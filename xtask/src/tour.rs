@@ -1,11 +1,12 @@
-//! The tour as a check: what it was told of was there, and it was told of enough.
+//! The tour as a check: what it was told of was there, and it was told of enough. It runs the
+//! command as the tests were built, with the assertions of debug builds.
 
 use std::process::Stdio;
 
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 
-use crate::check::{Setting, cargo};
+use crate::check::{Setting, binaries};
 
 /// Fewer acknowledged commits than this prove little.
 const ENOUGH: u64 = 10_000;
@@ -21,8 +22,8 @@ struct Outcome {
 
 /// Runs the tour and judges what it found.
 pub(crate) fn check(setting: &mut Setting) -> Result<()> {
-    let mut command = cargo(setting);
-    command.args(["run", "--release", "--", "tour", "--json"]);
+    let mut command = binaries::find(setting.programs()?, "terrace")?.command();
+    command.args(["tour", "--json"]);
     if setting.long {
         command.args(["--rounds", "20"]);
     }

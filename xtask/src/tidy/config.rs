@@ -22,6 +22,34 @@ pub(crate) struct Config {
     /// Which fuzz target tries which decoders.
     #[serde(default, rename = "decoder")]
     pub(crate) decoders: Vec<Decoder>,
+    /// Names that several types of the engine may have.
+    #[serde(default, rename = "shared_names")]
+    pub(crate) shared_names: Vec<SharedNames>,
+    /// Documents that may be longer than the limit.
+    #[serde(default, rename = "document_limit")]
+    pub(crate) document_limits: Vec<DocumentLimit>,
+}
+
+/// Names that several types of the engine have, for one reason.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct SharedNames {
+    /// The names.
+    pub(crate) names: Vec<String>,
+    /// Why they are shared.
+    pub(crate) reason: String,
+}
+
+/// A document over the limit.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct DocumentLimit {
+    /// The path from the root.
+    pub(crate) path: String,
+    /// How many bytes it may have.
+    pub(crate) bytes: usize,
+    /// Why it is longer.
+    pub(crate) reason: String,
 }
 
 /// A file of the engine that decodes bytes from a medium.
@@ -86,6 +114,12 @@ impl Config {
         }
         for long in &config.long_functions {
             ensure!(!long.reason.trim().is_empty(), "{} {} has no reason", long.path, long.name);
+        }
+        for shared in &config.shared_names {
+            ensure!(!shared.reason.trim().is_empty(), "{:?} have no reason", shared.names);
+        }
+        for limit in &config.document_limits {
+            ensure!(!limit.reason.trim().is_empty(), "{} has no reason", limit.path);
         }
         Ok(config)
     }

@@ -12,6 +12,11 @@ pub(crate) fn check(sources: &[Source], findings: &mut Vec<Finding>) {
         sources.iter().map(|source| (source.path.as_str(), source)).collect();
     for source in sources {
         let Some((stem, parents)) = place(&source.path) else { continue };
+        let is_there = |parent: &String| by_path.contains_key(parent.as_str());
+        // A folder of tests without a root has what other files include by their paths.
+        if place_in_test_binary(&source.path).is_some() && !parents.iter().any(is_there) {
+            continue;
+        }
         let is_declared = parents
             .iter()
             .filter_map(|parent| by_path.get(parent.as_str()))
@@ -27,6 +32,9 @@ pub(crate) fn check(sources: &[Source], findings: &mut Vec<Finding>) {
 
 /// The module's name and the files that could declare it, or `None` for the root of a crate.
 fn place(path: &str) -> Option<(String, Vec<String>)> {
+    if let Some(found) = place_in_test_binary(path) {
+        return Some(found);
+    }
     let (_, below) = path.split_once("/src/")?;
     if below == "lib.rs" || below == "main.rs" || below.starts_with("bin/") {
         return None;
@@ -45,6 +53,17 @@ fn place(path: &str) -> Option<(String, Vec<String>)> {
         vec![format!("{folder}/mod.rs"), format!("{folder}.rs")]
     };
     Some((stem.to_owned(), parents))
+}
+
+/// The same for a file of a test binary that is a folder: `tests/suite/model.rs`. What several
+/// binaries share lies in folders without a `main.rs`, and may be declared by `mod.rs`.
+fn place_in_test_binary(path: &str) -> Option<(String, Vec<String>)> {
+    let (before, below) = path.split_once("/tests/").filter(|(before, _)| !before.contains('/'))?;
+    let (folder, name) = below.split_once('/')?;
+    let stem = name.strip_suffix(".rs").filter(|stem| !["main", "mod"].contains(stem))?;
+    let parent = |name: &str| format!("{before}/tests/{folder}/{name}.rs");
+    let found = !folder.contains('/') && !stem.contains('/');
+    found.then(|| (stem.to_owned(), vec![parent("main"), parent("mod")]))
 }
 
 fn declares(parent: &Source, stem: &str) -> bool {
@@ -76,6 +95,10 @@ mod tests {
             ("e/src/b/c.rs", "mod d;"),
             ("e/src/b/c/d.rs", ""),
             ("e/tests/free.rs", ""),
+            ("e/tests/suite/main.rs", "mod f;"),
+            ("e/tests/suite/f.rs", ""),
+            ("e/tests/common/mod.rs", "mod g;"),
+            ("e/tests/common/g.rs", ""),
         ];
         assert!(found(&files).is_empty());
     }
@@ -86,7 +109,9 @@ mod tests {
             ("e/src/lib.rs", "// mod a;\nmod aa;\nmod b { }"),
             ("e/src/a.rs", ""),
             ("e/src/b.rs", ""),
+            ("e/tests/suite/main.rs", "mod f;"),
+            ("e/tests/suite/g.rs", ""),
         ];
-        assert_eq!(found(&files), ["e/src/a.rs", "e/src/b.rs"]);
+        assert_eq!(found(&files), ["e/src/a.rs", "e/src/b.rs", "e/tests/suite/g.rs"]);
     }
 }

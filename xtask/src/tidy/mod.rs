@@ -4,14 +4,16 @@ mod banned;
 mod config;
 mod dead_files;
 mod decoders;
+mod documents;
 mod file_length;
-mod files;
+pub(crate) mod files;
 mod function_length;
 mod layers;
 mod layout;
 mod machine_paths;
 mod scan;
-mod source;
+pub(crate) mod source;
+mod type_names;
 mod unsafe_code;
 
 use std::fs;
@@ -20,6 +22,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 
 use config::Config;
+use documents::Document;
 use source::Source;
 
 /// A place where a rule is broken, and what to do about it.
@@ -52,7 +55,7 @@ pub(crate) fn run(root: &Path) -> Result<usize> {
 /// Every finding in the repository at `root`, in order of place.
 fn check(root: &Path) -> Result<Vec<Finding>> {
     let config = Config::load(root)?;
-    let mut sources = Vec::new();
+    let (mut sources, mut documents) = (Vec::new(), Vec::new());
     let mut findings = Vec::new();
     let paths = files::list(root)?;
     for path in &paths {
@@ -62,6 +65,9 @@ fn check(root: &Path) -> Result<Vec<Finding>> {
         machine_paths::check(path, &text, &mut findings);
         if path.ends_with(".rs") {
             sources.push(Source::new(path, &text));
+        }
+        if documents::is_document(path) {
+            documents.push(Document { path: path.clone(), text });
         }
     }
     for source in &sources {
@@ -73,6 +79,8 @@ fn check(root: &Path) -> Result<Vec<Finding>> {
     function_length::check(&sources, &config.long_functions, &mut findings);
     unsafe_code::check(&sources, &config.unsafe_code, &mut findings);
     dead_files::check(&sources, &mut findings);
+    type_names::check(&sources, &config.shared_names, &mut findings);
+    documents::check(&documents, &paths, &sources, &config.document_limits, &mut findings);
     let targets = fs::read_to_string(root.join("fuzz/Cargo.toml")).context("fuzz/Cargo.toml")?;
     decoders::check(&sources, (&paths, &targets), &config.decoders, &mut findings);
     findings.sort();

@@ -1,0 +1,199 @@
+//! `cargo xtask check`: every stage in turn, its name, its time and how it went.
+
+pub(crate) mod binaries;
+mod jobs;
+mod tally;
+mod testing;
+
+use std::borrow::BorrowMut;
+use std::env;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use crate::{checkers, dax, fuzz, media, tidy, tour};
+use binaries::Program;
+use tally::Tally;
+
+/// How much is checked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Scope {
+    /// What a developer runs between two edits.
+    Quick,
+    /// What continuous integration runs.
+    Full,
+    /// The same at length.
+    Long,
+}
+
+/// What the stages share.
+pub(crate) struct Setting {
+    /// The root of the repository.
+    pub(crate) root: PathBuf,
+    /// Whether to test at length.
+    pub(crate) long: bool,
+    /// What the build of the tests gave, once a stage has needed it.
+    programs: Option<Vec<Program>>,
+    /// What the tests counted so far.
+    tally: Tally,
+}
+
+impl Setting {
+    /// The test binaries and commands of the workspace. The first stage that asks builds them.
+    pub(crate) fn programs(&mut self) -> Result<&[Program]> {
+        if self.programs.is_none() {
+            self.programs = Some(binaries::build(self)?);
+        }
+        Ok(self.programs.as_deref().unwrap_or_default())
+    }
+}
+
+type Stage = (&'static str, fn(&mut Setting) -> Result<()>);
+
+/// The stages: those that read the code first, then the tests, then what takes long.
+const STAGES: &[Stage] = &[
+    ("format", format),
+    ("tidy", tidied),
+    ("clippy", clippy),
+    ("checkers' builds", checkers::builds),
+    ("docs", docs),
+    ("build", build),
+    ("tests", testing::all),
+    ("tour", tour::check),
+    ("controls", testing::controls),
+    ("simulator", simulated),
+    ("fuzz", fuzz::check),
+    ("dax", on_dax),
+    ("media", media::check),
+    ("shuttle", checkers::shuttle),
+    ("loom", checkers::loom),
+    ("thread sanitizer", checkers::thread_sanitizer),
+];
+
+/// The stages of `--quick`.
+const QUICK: &[Stage] =
+    &[("format", format), ("tidy", tidied), ("clippy", clippy), ("unit tests", testing::unit)];
+
+/// How a stage went.
+struct Outcome {
+    name: &'static str,
+    took: Duration,
+    result: Result<()>,
+}
+
+/// Runs all stages, also behind one that fails. Returns whether all went well.
+pub(crate) fn run(root: &Path, scope: Scope) -> Result<bool> {
+    let long = scope == Scope::Long;
+    let mut setting =
+        Setting { root: root.to_owned(), long, programs: None, tally: Tally::default() };
+    let stages = if scope == Scope::Quick { QUICK } else { STAGES };
+    let begin = Instant::now();
+    let outcomes: Vec<Outcome> =
+        stages.iter().map(|stage| run_stage(*stage, &mut setting)).collect();
+    let failed = summary(&outcomes);
+    let verdict = if failed == 0 { "ok" } else { "FAILED" };
+    println!("check: {verdict} in {:.1} s", begin.elapsed().as_secs_f64());
+    println!("{}", setting.tally);
+    Ok(failed == 0)
+}
+
+fn run_stage((name, stage): Stage, setting: &mut Setting) -> Outcome {
+    println!("{name}: …");
+    let begin = Instant::now();
+    let result = stage(setting);
+    let took = begin.elapsed();
+    let verdict = if result.is_ok() { "ok" } else { "FAILED" };
+    println!("{name}: {verdict} in {:.1} s", took.as_secs_f64());
+    Outcome { name, took, result }
+}
+
+/// Prints the time of each stage, and behind them what failed. Returns how many stages failed.
+fn summary(outcomes: &[Outcome]) -> usize {
+    println!();
+    for Outcome { name, took, .. } in outcomes {
+        println!("{:>8.1} s  {name}", took.as_secs_f64());
+    }
+    let failed =
+        outcomes.iter().filter_map(|outcome| Some((outcome.name, outcome.result.as_ref().err()?)));
+    failed.inspect(|(name, error)| println!("FAILED: {name}: {error:#}")).count()
+}
+
+/// The cargo that runs this program, so that a toolchain chosen by the user stays chosen.
+pub(crate) fn cargo(setting: &Setting) -> Command {
+    let cargo = env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"));
+    let mut command = Command::new(cargo);
+    command.current_dir(&setting.root);
+    command
+}
+
+/// Runs a command that has to succeed.
+pub(crate) fn passes(mut command: impl BorrowMut<Command>) -> Result<()> {
+    let command = command.borrow_mut();
+    let status = command.status().with_context(|| format!("starting {command:?}"))?;
+    if !status.success() {
+        bail!("{command:?}: {status}");
+    }
+    Ok(())
+}
+
+fn format(setting: &mut Setting) -> Result<()> {
+    let mut command = cargo(setting);
+    command.args(["fmt", "--all", "--check"]);
+    passes(command)
+}
+
+fn tidied(setting: &mut Setting) -> Result<()> {
+    match tidy::run(&setting.root)? {
+        0 => Ok(()),
+        _ => bail!("the house rules are broken in the places above"),
+    }
+}
+
+fn clippy(setting: &mut Setting) -> Result<()> {
+    let mut command = cargo(setting);
+    command.args(["clippy", "--workspace", "--all-targets", "--", "-D", "warnings"]);
+    passes(command)
+}
+
+fn docs(setting: &mut Setting) -> Result<()> {
+    let mut flags = env::var("RUSTDOCFLAGS").unwrap_or_default();
+    flags.push_str(" -D warnings");
+    let mut command = cargo(setting);
+    command.args(["doc", "--workspace", "--no-deps"]).env("RUSTDOCFLAGS", flags.trim());
+    passes(command)
+}
+
+/// All that the stages behind it run, in one build.
+fn build(setting: &mut Setting) -> Result<()> {
+    setting.programs().map(|_| ())
+}
+
+/// A thousand seeds of the simulator, each a little, as the tests were built; at length, half an
+/// hour of everything, built for speed.
+fn simulated(setting: &mut Setting) -> Result<()> {
+    let seeds = ["--seed", "0", "--seeds", "1000"];
+    if setting.long {
+        let mut command = cargo(setting);
+        command.args(["run", "--release", "--quiet", "--package", "terrace-sim", "--"]);
+        return passes(command.args(seeds).args(["--minutes", "30"]));
+    }
+    let simulator = binaries::find(setting.programs()?, "terrace-sim")?;
+    passes(simulator.command().args(seeds).arg("--short"))
+}
+
+/// A real DAX mapping, in the long suite only.
+fn on_dax(setting: &mut Setting) -> Result<()> {
+    if !setting.long {
+        println!("dax: skipped; it is part of --long, and `cargo xtask dax` runs it alone");
+        return Ok(());
+    }
+    let missing = dax::missing();
+    if !missing.is_empty() {
+        println!("dax: skipped, for lack of {}; install them with apt-get", missing.join(", "));
+        return Ok(());
+    }
+    dax::run(&setting.root).map(|_| ())
+}

@@ -1,0 +1,138 @@
+//! The stages that run tests. The binaries of one build run side by side as processes, each with
+//! its share of the cores.
+
+use anyhow::{Context, Result};
+
+use super::binaries::Program;
+use super::jobs::{self, Ended, Job};
+use super::tally::Tally;
+use super::{Setting, cargo};
+
+/// The binaries that run longest. They start first, so that the short ones fill the rest.
+const LONGEST: &[&str] = &["stepped", "suite", "terrace"];
+
+/// The binary whose tests plant a bug each. It is a stage of its own.
+const CONTROLS: &str = "controls";
+
+/// Every test of the workspace but the controls.
+pub(super) fn all(setting: &mut Setting) -> Result<()> {
+    let mut programs: Vec<Program> = setting.programs()?.to_vec();
+    programs.retain(|program| program.is_test && program.name != CONTROLS);
+    let place = |name: &str| LONGEST.iter().position(|long| *long == name);
+    programs.sort_by_key(|program| place(&program.name).unwrap_or(LONGEST.len()));
+    let workers = 2.min(jobs::at_a_time());
+    let threads = (jobs::at_a_time() / workers).max(1);
+    let mut to_run: Vec<Job> =
+        programs.iter().map(|program| whole(setting, program, threads)).collect();
+    let mut examples = cargo(setting);
+    examples.args(["test", "--workspace", "--doc"]);
+    to_run.push(Job { name: "examples in the documentation".into(), command: examples });
+    run(setting, to_run, workers)
+}
+
+/// The unit tests of the workspace alone.
+pub(super) fn unit(setting: &mut Setting) -> Result<()> {
+    let mut command = cargo(setting);
+    command.args(["test", "--workspace", "--lib", "--bins", "--no-fail-fast"]);
+    run(setting, vec![Job { name: "unit tests".into(), command }], 1)
+}
+
+/// The tests of the tests: each plants one bug, and passes if the suite catches it. Databases at
+/// work in one process hold up each other, so each control has a process of its own.
+pub(super) fn controls(setting: &mut Setting) -> Result<()> {
+    let programs = setting.programs()?;
+    let found = programs.iter().find(|program| program.is_test && program.name == CONTROLS);
+    let binary = found.context("the build of the tests has no controls")?.clone();
+    let one = |name: String| {
+        let mut command = binary.command();
+        command.args([&name, "--exact"]);
+        Job { name: format!("{CONTROLS}::{name}"), command }
+    };
+    let to_run = binary.tests()?.into_iter().map(one).collect();
+    run(setting, to_run, jobs::at_a_time())
+}
+
+/// All tests of one binary, on so many threads.
+fn whole(setting: &Setting, program: &Program, threads: usize) -> Job {
+    let mut command = program.command();
+    command.arg(format!("--test-threads={threads}"));
+    if setting.long {
+        command.env("TERRACE_LONG", "1");
+    }
+    Job { name: program.name.clone(), command }
+}
+
+fn run(setting: &mut Setting, to_run: Vec<Job>, workers: usize) -> Result<()> {
+    let ended = jobs::run(to_run, workers)?;
+    let (tally, outcome) = judge(&ended);
+    setting.tally += tally;
+    outcome
+}
+
+/// What the jobs counted, and an error that names all that failed.
+fn judge(ended: &[Ended]) -> (Tally, Result<()>) {
+    let (mut tally, mut failed) = (Tally::default(), Vec::new());
+    for job in ended {
+        let summaries = tally.add(&job.output);
+        failed.extend(job.output.lines().filter_map(failed_test));
+        // A binary that crashed, or code that did not compile, has no summary.
+        if !job.success && summaries == 0 {
+            failed.push(format!("{}, which ended without a summary", job.name));
+        }
+    }
+    let outcome = match (failed.as_slice(), ended.iter().find(|job| !job.success)) {
+        ([], None) => tally.verdict(),
+        ([], Some(job)) => Err(anyhow::anyhow!("{} did not end well", job.name)),
+        (failed, _) => Err(anyhow::anyhow!("{}", failed.join("\n"))),
+    };
+    (tally, outcome)
+}
+
+/// The name in a line such as `test a::b ... FAILED`.
+fn failed_test(line: &str) -> Option<String> {
+    let (name, verdict) = line.strip_prefix("test ")?.rsplit_once(" ... ")?;
+    verdict.starts_with("FAILED").then(|| name.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const GOOD: &str = "test a ... ok\ntest result: ok. 1 passed; 0 failed; 0 ignored\n";
+    const BAD: &str = "test b ... FAILED\ntest result: FAILED. 0 passed; 1 failed; 0 ignored\n";
+
+    fn said(jobs: &[(&str, bool)]) -> (String, Option<String>) {
+        let job = |&(output, success): &(&str, bool)| Ended {
+            name: "n".into(),
+            output: output.into(),
+            success,
+        };
+        let ended: Vec<Ended> = jobs.iter().map(job).collect();
+        let (tally, outcome) = judge(&ended);
+        (tally.to_string(), outcome.err().map(|error| error.to_string()))
+    }
+
+    #[test]
+    fn all_that_pass_are_counted() {
+        assert_eq!(said(&[(GOOD, true), (GOOD, true)]), ("2 passed, 0 failed".into(), None));
+    }
+
+    #[test]
+    fn a_failed_test_is_named() {
+        let (counts, error) = said(&[(BAD, false), (GOOD, true)]);
+        assert_eq!((counts.as_str(), error.as_deref()), ("1 passed, 1 failed", Some("b")));
+    }
+
+    #[test]
+    fn a_crash_is_no_success() {
+        let (_, error) = said(&[(GOOD, true), ("test c ... ", false)]);
+        assert!(error.unwrap().contains("without a summary"));
+        let (_, error) = said(&[(GOOD, false)]);
+        assert!(error.unwrap().contains("did not end well"));
+    }
+
+    #[test]
+    fn nothing_run_is_no_success() {
+        assert!(said(&[]).1.is_some());
+    }
+}
