@@ -307,8 +307,8 @@ pub(super) fn read_whole(file: &File) -> io::Result<Vec<u8>> {
     Ok(content)
 }
 
-/// The offset from which on the found bytes of an epoch may not be durable. The floor is stored once
-/// the edit that it names is durable, with all that comes before it in the epoch.
+/// The offset from which on the found bytes of an epoch may not be durable. The floor is stored
+/// once the edit that it names is durable, with all that comes before it in the epoch.
 fn undurable_from(scan: &bytes::Scan, epoch: u64, floor: JournalFloor) -> usize {
     if epoch != floor.epoch {
         return 0;

@@ -11,8 +11,8 @@
 //!    The bytes stay readable, and they are on no device until they are written again.
 //! 4. The file system reports a failure to one sync of one open file, and to no other.
 //! 5. Names and lengths lie in the file system's own journal. A file system that cannot write its
-//!    journal stops: from then on every sync of it fails, until it is mounted again and shows what is
-//!    on the device.
+//!    journal stops: from then on every sync of it fails, until it is mounted again and shows what
+//!    is on the device.
 //!
 //! From 3 and 4 follows the rule of `docs/internals/durability.md`: the engine uses one handle for
 //! each file, [`File`], and that handle believes nothing after its first failure. The traits here

@@ -17,9 +17,9 @@
 //!    by the holder of the `io` lock. All else is written in exact ranges: by
 //!    their owner before they are published ([`Region::hand_over`]), or after that by the holder
 //!    of the `io` lock.
-//! 4. In `file` mode every write and sync goes through one handle ([`File`]), whose failure is known
-//!    to all its users: after it nothing is written or synced any more. A caller that gets an error
-//!    of a write or a sync poisons the database, growth too.
+//! 4. In `file` mode every write and sync goes through one handle ([`File`]), whose failure is
+//!    known to all its users: after it nothing is written or synced any more. A caller that gets an
+//!    error of a write or a sync poisons the database, growth too.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

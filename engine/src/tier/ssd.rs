@@ -16,8 +16,8 @@
 //! 2. When [`sync`](ExtentStore::sync) returns, every write that returned before the call is
 //!    durable, whoever made it, with its file's name and length. Hence syncs are serialised: a
 //!    second caller that finds nothing left to do must not overtake the first one's sync.
-//! 3. After one failed sync every later sync fails: the file that failed stays dirty, and its handle
-//!    refuses. So a job whose extents lie in the same file never takes them for durable.
+//! 3. After one failed sync every later sync fails: the file that failed stays dirty, and its
+//!    handle refuses. So a job whose extents lie in the same file never takes them for durable.
 //! 4. What is promised is free: as many units at least, but for those that a file system that is
 //!    full did not give to whoever had no promise.
 //! 5. The file of the greatest number is never removed, so no number is used again.

@@ -139,7 +139,7 @@ fn a_failed_sync_poisons_and_keeps_the_space() {
     assert_eq!(keys(&open(&cut, again.floor()).unwrap(), table), ["a", "b"]);
 }
 
-/// The opening that writes found edits again is cut at each of its syncs, and fails at each of them.
+/// The opening that writes found edits again is cut at each of its syncs, and fails at each.
 #[test]
 fn an_opening_that_is_cut_or_fails_leaves_the_edits_that_it_found() {
     for (sync, floor_of_epoch) in [(1, 0), (2, 0), (1, 1), (2, 1), (3, 1)] {
