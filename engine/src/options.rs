@@ -204,6 +204,13 @@ pub enum Planted {
     /// Value extents that were emptied are given back before the edit that says so is in the
     /// journal.
     CollectBeforeEdit,
+    /// An opening syncs the edits that it found in the journal beyond the floor, and does not write
+    /// them again.
+    KeepFoundEdits,
+    /// A growth of the region whose sync failed tells its caller and nothing else.
+    SwallowGrowthError,
+    /// A creation does not make the name of a region in another directory durable.
+    SkipRegionName,
 }
 
 /// How blocks of extents are compressed. Each block says how it is, so the choice can differ from

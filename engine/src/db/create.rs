@@ -9,8 +9,8 @@ use crate::commit::Floor;
 use crate::error::{Error, Result};
 use crate::extent::ExtentMeta;
 use crate::levels::{Edit, VersionSet};
-use crate::options::{Options, Storage};
-use crate::os::{Files, OpenHow};
+use crate::options::{Options, Planted, Storage};
+use crate::os::{Directory, Files, OpenHow, parent_of};
 use crate::pm::{Geometry, Incarnations, Media, Region, Superblock};
 use crate::record::Lsn;
 
@@ -62,7 +62,7 @@ fn undo(files: &dyn Files, directory: &Path, options: &Options) {
             drop(files.remove(&directory.join(name)));
         }
     }
-    if files.sync_directory(directory).is_ok() {
+    if Directory::at(directory).sync(files).is_ok() {
         media::remove(files, &media::path(directory, options), options);
     }
 }
@@ -89,11 +89,15 @@ fn make(
     let path = media::path(directory, options);
     let media = media::create(files, &path, geometry, options)?;
     format(&Region::new(media, &path, geometry.region_len())?, geometry, database_id, *lsn)?;
-    files.sync_directory(directory).map_err(|e| Error::io("sync", directory, e))?;
+    let sync = |directory: &Path| {
+        Directory::at(directory).sync(&**files).map_err(|e| Error::io("sync", directory, e))
+    };
+    sync(directory)?;
+    if options.pm_path.is_some() && !options.has(Planted::SkipRegionName) {
+        sync(parent_of(&path))?;
+    }
     VersionSet::create(&**files, directory, database_id, (*lsn, edit))?;
-    let parent = directory.parent().filter(|p| !p.as_os_str().is_empty());
-    let parent = parent.unwrap_or(Path::new("."));
-    files.sync_directory(parent).map_err(|e| Error::io("sync", parent, e))
+    sync(parent_of(directory))
 }
 
 /// Writes the fixed parts; the superblock last.

@@ -1,13 +1,16 @@
 //! Growth of the region while the database is open.
 //!
-//! The file first, with its space on the device; then both copies of the superblock; then the zones
-//! are there for everybody. A power cut before the superblock leaves a file that is longer than
-//! the region, which nobody minds.
+//! Growth makes the file longer first, by zeros that are durable. Then it writes both copies of the
+//! superblock. Then the zones are there for all tables. A power cut before the superblock leaves a
+//! file that is longer than the region; the next growth writes those zeros again.
+//!
+//! Growth syncs the file that commits rest on. A failed sync of it may have lost bytes of any
+//! commit, so it stops the database, as a failed sync of the publisher does.
 
 use super::inner::Engine;
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
 use crate::limits;
-use crate::options::Options;
+use crate::options::{Options, Planted};
 
 impl Engine {
     /// Grows the region to about `size` bytes, in whole units; the new length.
@@ -16,7 +19,13 @@ impl Engine {
         Options::new().pm_size(size.max(limits::MIN_PM_SIZE)).check()?;
         let mut superblock = self.superblock.lock();
         let geometry = superblock.geometry.grown_to(size)?;
-        self.shared.region.grow(geometry.region_len())?;
+        if let Err(e) = self.shared.region.grow(geometry.region_len()) {
+            // A full disk refuses growth before anything was written that a commit rests on.
+            if e.kind() != ErrorKind::Full && !self.options.has(Planted::SwallowGrowthError) {
+                self.shared.stop_because(&e.to_string());
+            }
+            return Err(e);
+        }
         let mut grown = superblock.clone();
         grown.geometry = geometry;
         self.shared

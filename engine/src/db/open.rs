@@ -37,16 +37,17 @@ use super::streams::Streams;
 use crate::alloc::{StreamKind, StreamPool, ZonePool};
 use crate::cache::Below;
 use crate::commit::{
-    Accepted, Committer, Evidence, Floor, Gidx, Passed, Poison, Recovered, Start, recover,
+    Accepted, Committer, Evidence, Floor, Gidx, JournalMark, Passed, Poison, Recovered, Start,
+    recover,
 };
 use crate::error::{Damage, Error, Result};
 use crate::extent::BlockCache;
-use crate::levels::{Edit, JournalFloor, Op, VersionSet};
+use crate::levels::{Edit, FoundEdits, JournalFloor, Op, VersionSet};
 use crate::locks::LockManager;
 use crate::memtable::{Record, records_in};
 use crate::mvcc::{SnapshotRegistry, Watermark};
 use crate::options::{Index, OpenProgress, Options, Planted, Storage};
-use crate::os::{Access, DirectoryLock, Files, ForkGuard, RealFiles, cores};
+use crate::os::{Access, DirectoryLock, Files, ForkGuard, RealFiles, cores, create_directory};
 use crate::pm::{Lived, Region, Span, Superblock};
 use crate::ptree::forest::Forest;
 use crate::record::Lsn;
@@ -87,7 +88,7 @@ pub(super) fn open(path: &Path, options: &Options, how: OpenHow) -> Result<Arc<I
         }
         _ => {}
     }
-    files.create_directory(path).map_err(|e| Error::io("create", path, e))?;
+    create_directory(&*files, path).map_err(|e| Error::io("create", path, e))?;
     let lock = lock(path, options, how)?;
     // Another process may have been faster.
     if look(&*files, path)? != Presence::Database {
@@ -193,6 +194,9 @@ impl Opening<'_> {
         })?;
         let mut floor = floor;
         if !self.read_only {
+            // The journal was made durable as far as it was found.
+            let JournalFloor { epoch, number } = set.floor();
+            floor.journal = JournalMark { epoch, edit: number };
             self.make_durable(&region, (&zones, &recovered), &mut superblock, &mut floor)?;
             zones.release(&[recovered.empty.as_slice(), &leaks].concat())?;
         }
@@ -274,11 +278,9 @@ impl Opening<'_> {
     /// Step 1.
     pub(super) fn load(&self) -> Result<Loaded> {
         let path = media::path(self.path, self.options);
-        let open = || media::open(&self.files, &path, self.read_only, self.options);
-        let (media, len) = open()?;
-        let head = Region::new(media, &path, len.min(Superblock::span().len))?;
-        head.load(Span { at: 0, len: head.len() })?;
-        let (superblock, damaged) = Superblock::read(head.bytes(0, head.len()), &path)?;
+        let (media, len) = media::open(&self.files, &path, self.read_only, self.options)?;
+        let head = media.head(&path, len.min(Superblock::span().len))?;
+        let (superblock, damaged) = Superblock::read(&head, &path)?;
         let expected = superblock.geometry.region_len();
         // Longer: it was about to grow when the power went.
         if len < expected {
@@ -293,7 +295,7 @@ impl Opening<'_> {
         }
         let room = superblock.geometry.greatest_len();
         #[cfg_attr(not(any(test, feature = "testing")), expect(unused_mut, reason = "planting"))]
-        let mut region = Region::with_room(open()?.0, &path, expected, room)?;
+        let mut region = Region::with_room(media, &path, expected, room)?;
         #[cfg(any(test, feature = "testing"))]
         region.plant(self.options.planted);
         region.load(Span { at: 0, len: superblock.geometry.zones_start() })?;
@@ -310,7 +312,12 @@ impl Opening<'_> {
     /// Step 2, short of the pair.
     fn journal(&self, floor: &Floor) -> Result<VersionSet> {
         let mark = JournalFloor { epoch: floor.journal.epoch, number: floor.journal.edit };
-        let set = VersionSet::open(Arc::clone(&self.files), self.path, mark, self.read_only)?;
+        let found = match self.read_only {
+            true => FoundEdits::Leave,
+            false if self.options.has(Planted::KeepFoundEdits) => FoundEdits::Sync,
+            false => FoundEdits::Rewrite,
+        };
+        let set = VersionSet::open(Arc::clone(&self.files), self.path, mark, found)?;
         if self.options.direct_io {
             set.store().go_direct();
         }

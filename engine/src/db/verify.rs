@@ -10,7 +10,7 @@ use super::open::{Loaded, Opening, files_of, lock};
 use crate::alloc::{StreamPool, ZonePool};
 use crate::commit::{Evidence, Gidx, Recovered, recover};
 use crate::error::{Damage, Result};
-use crate::levels::{JournalFloor, VersionSet};
+use crate::levels::{FoundEdits, JournalFloor, VersionSet};
 use crate::options::Options;
 
 /// What verification found. A persistent index ([`Index::Persistent`](crate::Index::Persistent)) is
@@ -55,7 +55,7 @@ pub(super) fn verify_with(path: &Path, options: &Options) -> Result<VerifyReport
         report.checked += checked;
         report.damages.extend(damages);
     }
-    let opened = VersionSet::open(Arc::clone(&opening.files), path, floor, true);
+    let opened = VersionSet::open(Arc::clone(&opening.files), path, floor, FoundEdits::Leave);
     if let Some(set) = report.keep(opened)? {
         report.checked += set.verify(&mut report.damages);
         let pairs = loaded.is_none_or(|l| l.superblock.database_id == set.database_id());

@@ -2,12 +2,21 @@
 //!
 //! Thread safety: none of its own; the version set serialises all calls.
 //!
+//! An opening for writing builds on what it finds, so it first writes that again: the sync of an
+//! edit may have failed, and such an edit stays readable and is on no device. The floor tells which
+//! edits are durable; an opening writes the others, in place. It changes no byte that it read, so a
+//! cut leaves each sector as the opening found it or as it was on the device. Only the last edit
+//! can differ there, because an append waits for the sync of the one before (invariant 1). So the
+//! next opening finds all the edits, or all but that one, which was acknowledged to no caller.
+//!
 //! Invariants:
 //!
-//! 1. The bytes up to `end` are sound edits with dense numbers, and durable. Nothing but zeros or
-//!    a torn append was ever after them when [`append`](Journal::append) is called.
+//! 1. The bytes up to `end` are sound edits with dense numbers, and durable, once the journal is
+//!    open for writing. Nothing but zeros or a torn append was ever after them when
+//!    [`append`](Journal::append) is called.
 //! 2. An epoch has its name only once its checkpoint is synced.
-//! 3. After an append whose outcome is not known, nothing is appended any more.
+//! 3. After an append whose outcome is not known, nothing is appended any more. The handle sees to
+//!    it for a failed sync.
 
 mod bytes;
 #[cfg(any(test, feature = "testing"))]
@@ -20,7 +29,7 @@ use std::sync::Arc;
 use super::edit::Edit;
 use crate::error::{Damage, Error, ErrorKind, Result};
 use crate::extent::Described;
-use crate::os::{File, Files, OpenHow};
+use crate::os::{Directory, File, Files, OpenHow};
 use crate::record::{FORMAT, Lsn};
 use bytes::{Flaw, Header};
 
@@ -31,6 +40,17 @@ pub(super) use bytes::Replayed;
 pub(crate) struct JournalFloor {
     pub(crate) epoch: u64,
     pub(crate) number: u64,
+}
+
+/// What an opening does with the edits that it finds beyond the floor.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum FoundEdits {
+    /// Nothing: it only reads.
+    Leave,
+    /// It writes them again and syncs them.
+    Rewrite,
+    /// It syncs them: a planted bug.
+    Sync,
 }
 
 /// An append that did not succeed.
@@ -44,7 +64,7 @@ pub(super) struct AppendFailure {
 /// An open journal.
 #[derive(Debug)]
 pub(super) struct Journal {
-    file: Arc<dyn File>,
+    file: Arc<File>,
     path: PathBuf,
     header: Header,
     next_number: u64,
@@ -94,15 +114,15 @@ impl Journal {
         let path = path_of(directory, first.epoch);
         let made_as = path.with_extension("new");
         let file = create_afresh(files, &made_as).map_err(|e| Error::io("create", &made_as, e))?;
-        file.write_all_at(&content, 0).map_err(|e| Error::io("write", &made_as, e))?;
+        file.try_write_all_at(&content, 0).map_err(|e| Error::io("write", &made_as, e))?;
         file.sync().map_err(|e| Error::io("sync", &made_as, e))?;
         let (next_number, end) = (first.number + 1, content.len() as u64);
         Ok(Prepared { journal: Journal { file, path, header, next_number, end }, made_as })
     }
 
-    /// Opens the greatest epoch and reads its edits. Unless `read_only`, a torn tail is cut off,
-    /// what was read is made durable once more, and what else an interrupted change of epoch left
-    /// is removed.
+    /// Opens the greatest epoch and reads its edits. Unless the opening only reads, it cuts a torn
+    /// tail off, makes what it found durable, and removes what else an interrupted change of epoch
+    /// left.
     ///
     /// # Errors
     ///
@@ -112,7 +132,7 @@ impl Journal {
         files: &dyn Files,
         directory: &Path,
         floor: JournalFloor,
-        read_only: bool,
+        found: FoundEdits,
     ) -> Result<(Journal, Vec<Replayed>)> {
         let epochs = epochs(files, directory)?;
         let Some((&epoch, older)) = epochs.split_last() else {
@@ -120,22 +140,40 @@ impl Journal {
             return Err(Error::invalid(message));
         };
         let path = path_of(directory, epoch);
-        let how = if read_only { OpenHow::Read } else { OpenHow::Write };
+        let how = if found == FoundEdits::Leave { OpenHow::Read } else { OpenHow::Write };
         let file = files.open(&path, how).map_err(|e| Error::io("open", &path, e))?;
-        let content = read_whole(&*file).map_err(|e| Error::io("read", &path, e))?;
+        let content = read_whole(&file).map_err(|e| Error::io("read", &path, e))?;
         let (header, scan) = parse(&path, &content, epoch, floor)?;
-        let end = scan.end as u64;
-        if !read_only {
-            if end < content.len() as u64 {
-                file.set_len(end).map_err(|e| Error::io("cut the torn tail off", &path, e))?;
+        let next_number = header.first_number + scan.edits.len() as u64;
+        let journal = Journal { file, path, header, next_number, end: scan.end as u64 };
+        if found != FoundEdits::Leave {
+            if epoch != floor.epoch {
+                // The process that gave it the name may have died before that was durable.
+                let synced = Directory::at(directory).sync(files);
+                synced.map_err(|e| Error::io("sync", directory, e))?;
             }
-            // A process that was killed may have left edits, and the name, unsynced.
-            file.sync().map_err(|e| Error::io("sync", &path, e))?;
-            files.sync_directory(directory).map_err(|e| Error::io("sync", directory, e))?;
+            journal.write_found(&content, undurable_from(&scan, epoch, floor), found)?;
             remove_leftovers(files, directory, older)?;
         }
-        let next_number = header.first_number + scan.edits.len() as u64;
-        Ok((Journal { file, path, header, next_number, end }, scan.edits))
+        Ok((journal, scan.edits))
+    }
+
+    /// Makes durable what an opening found from byte `from` on, and cuts off what is behind it.
+    fn write_found(&self, content: &[u8], from: usize, found: FoundEdits) -> Result<()> {
+        let end = self.end as usize;
+        debug_assert!(from <= end && end <= content.len(), "edits end within the file");
+        if from == content.len() {
+            return Ok(());
+        }
+        if end < content.len() {
+            let cut = self.file.set_len(self.end);
+            cut.map_err(|e| Error::io("cut the torn tail off", &self.path, e))?;
+        }
+        if found == FoundEdits::Rewrite {
+            let written = self.file.write_all_at(&content[from..end], from as u64);
+            written.map_err(|e| Error::io("write", &self.path, e))?;
+        }
+        self.file.sync().map_err(|e| Error::io("sync", &self.path, e))
     }
 
     /// Opens the greatest epoch to read: whatever edits of it are sound, and what is not.
@@ -153,7 +191,7 @@ impl Journal {
         };
         let path = path_of(directory, epoch);
         let file = files.open(&path, OpenHow::Read).map_err(|e| Error::io("open", &path, e))?;
-        let content = read_whole(&*file).map_err(|e| Error::io("read", &path, e))?;
+        let content = read_whole(&file).map_err(|e| Error::io("read", &path, e))?;
         let (edits, mut flaws) = bytes::scan_readable(&content, epoch);
         let first_number = edits.first().map_or(1, |edit| edit.number);
         let mut header = Header { version: FORMAT, database_id: [0; 16], epoch, first_number };
@@ -178,8 +216,10 @@ impl Journal {
         let at = JournalFloor { epoch: self.header.epoch, number: self.next_number };
         let refused = |error| AppendFailure { error, may_be_durable: false };
         let bytes = encode(at, lsn, edit).map_err(refused)?;
-        if let Err(e) = self.file.write_all_at(&bytes, self.end) {
+        if let Err(e) = self.file.try_write_all_at(&bytes, self.end) {
             let error = Error::io("append an edit to", &self.path, e);
+            // The bytes before the end are as they were, and the sync proves it: a part of the edit
+            // that arrived lies behind them, in a sector that they may share.
             let undone = self.file.set_len(self.end).and_then(|()| self.file.sync());
             return Err(AppendFailure { error, may_be_durable: undone.is_err() });
         }
@@ -215,7 +255,7 @@ impl Journal {
     /// Reads the file again and checks every edit that was durable. Gives how many structures
     /// there are.
     pub(super) fn verify(&self) -> Result<u64> {
-        let content = read_whole(&*self.file).map_err(|e| Error::io("read", &self.path, e))?;
+        let content = read_whole(&self.file).map_err(|e| Error::io("read", &self.path, e))?;
         let (_, scan) = parse(&self.path, &content, self.header.epoch, self.floor())?;
         Ok(1 + scan.edits.len() as u64)
     }
@@ -229,10 +269,10 @@ impl Journal {
 impl Prepared {
     /// Gives the epoch its name; from then on it is the journal. A failure leaves open which one
     /// is found at the next opening, so nothing more may be journaled.
-    pub(super) fn install(self, files: &dyn Files, directory: &Path) -> Result<Journal> {
+    pub(super) fn install(self, files: &dyn Files, directory: &Directory) -> Result<Journal> {
         let to = &self.journal.path;
         files.rename(&self.made_as, to).map_err(|e| Error::io("rename to", to, e))?;
-        files.sync_directory(directory).map_err(|e| Error::io("sync", directory, e))?;
+        directory.sync(files).map_err(|e| Error::io("sync", directory.path(), e))?;
         Ok(self.journal)
     }
 }
@@ -250,7 +290,7 @@ fn encode<E: Described>(at: JournalFloor, lsn: Lsn, edit: &Edit<E>) -> Result<Ve
     })
 }
 
-pub(super) fn create_afresh(files: &dyn Files, path: &Path) -> io::Result<Arc<dyn File>> {
+pub(super) fn create_afresh(files: &dyn Files, path: &Path) -> io::Result<Arc<File>> {
     match files.open(path, OpenHow::CreateNew) {
         Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
             files.remove(path)?;
@@ -260,11 +300,21 @@ pub(super) fn create_afresh(files: &dyn Files, path: &Path) -> io::Result<Arc<dy
     }
 }
 
-pub(super) fn read_whole(file: &dyn File) -> io::Result<Vec<u8>> {
+pub(super) fn read_whole(file: &File) -> io::Result<Vec<u8>> {
     let len = usize::try_from(file.len()?).map_err(|_| io::ErrorKind::FileTooLarge)?;
     let mut content = vec![0; len];
     file.read_exact_at(&mut content, 0)?;
     Ok(content)
+}
+
+/// The offset from which on the found bytes of an epoch may not be durable. The floor is stored
+/// once the edit that it names is durable, with all that comes before it in the epoch.
+fn undurable_from(scan: &bytes::Scan, epoch: u64, floor: JournalFloor) -> usize {
+    if epoch != floor.epoch {
+        return 0;
+    }
+    let beyond = scan.edits.iter().find(|edit| edit.number > floor.number);
+    beyond.map_or(scan.end, |edit| edit.offset)
 }
 
 /// Checks the content of an epoch's file against itself and against the floor.

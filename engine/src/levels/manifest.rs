@@ -13,7 +13,7 @@ use super::state::State;
 use crate::error::{Damage, Error, Result};
 use crate::extent::ExtentMeta;
 use crate::limits::MAX_BLOB_LEN;
-use crate::os::{Files, OpenHow};
+use crate::os::{Directory, Files, OpenHow};
 use crate::record::{FORMAT, LSN_MAX, Lsn, Reader, checksum, put_u32, put_u64, reads_format};
 
 const MAGIC: &[u8; 8] = b"TERRBKUP";
@@ -158,14 +158,14 @@ impl Manifest {
     ///
     /// `Full` when there is no room, or another I/O error. Only if the last sync failed, of the
     /// directory, the backup may be there.
-    pub(crate) fn write(&self, files: &dyn Files, directory: &Path) -> Result<()> {
-        let path = Manifest::path(directory, self.number);
+    pub(crate) fn write(&self, files: &dyn Files, directory: &Directory) -> Result<()> {
+        let path = Manifest::path(directory.path(), self.number);
         let made_as = path.with_extension("new");
         let file = create_afresh(files, &made_as).map_err(|e| Error::io("create", &made_as, e))?;
-        file.write_all_at(&self.encode(), 0).map_err(|e| Error::io("write", &made_as, e))?;
+        file.try_write_all_at(&self.encode(), 0).map_err(|e| Error::io("write", &made_as, e))?;
         file.sync().map_err(|e| Error::io("sync", &made_as, e))?;
         files.rename(&made_as, &path).map_err(|e| Error::io("name", &path, e))?;
-        files.sync_directory(directory).map_err(|e| Error::io("sync", directory, e))
+        directory.sync(files).map_err(|e| Error::io("sync", directory.path(), e))
     }
 
     /// Reads the manifest of backup `number`.
@@ -182,7 +182,7 @@ impl Manifest {
             }
             _ => Error::io("open", &path, e),
         })?;
-        let bytes = read_whole(&*file).map_err(|e| Error::io("read", &path, e))?;
+        let bytes = read_whole(&file).map_err(|e| Error::io("read", &path, e))?;
         let found = Manifest::decode(&bytes).and_then(|manifest| match manifest.number {
             found if found == number => Ok(manifest),
             found => Err(Refused::Damaged((format!("number {number}"), format!("{found}")))),
@@ -289,7 +289,7 @@ mod tests {
         let (machine, set) = (Machine::with_files(), Path::new("/set"));
         let files = machine.files();
         files.create_directory(set).unwrap();
-        sample().write(&*files, set).unwrap();
+        sample().write(&*files, &Directory::at(set)).unwrap();
         assert_eq!(files.list(set).unwrap(), ["backup-00000002"]);
         assert_eq!(Manifest::number_of("backup-00000002"), Some(2));
         assert_eq!(

@@ -23,13 +23,13 @@ use arc_swap::ArcSwap;
 use parking_lot::{Mutex, MutexGuard};
 
 use super::edit::{Edit, Op};
-use super::journal::{self, Journal, JournalFloor, Prepared, Replayed};
+use super::journal::{self, FoundEdits, Journal, JournalFloor, Prepared, Replayed};
 use super::state::{Applied, Broken, State};
 use super::version::{Level, Version};
 use crate::error::{Damage, Error, ErrorKind, Result};
 use crate::extent::{Extent, ExtentMeta, ValueExtents, values_of};
 use crate::mvcc::{Horizon, Timeline};
-use crate::os::Files;
+use crate::os::{Directory, Files};
 use crate::record::{Lsn, TableId};
 use crate::tier::{ExtentStore, Location};
 
@@ -91,7 +91,7 @@ impl VersionSet {
             State::default().apply(edit).map_err(|broken| refused(&broken))?.state.checkpoint();
         let first = JournalFloor { epoch: 1, number: 1 };
         let prepared = Journal::prepare(files, directory, database_id, first, lsn, &checkpoint)?;
-        prepared.install(files, directory).map(drop)
+        prepared.install(files, &Directory::at(directory)).map(drop)
     }
 
     /// A new database's, opened.
@@ -102,7 +102,7 @@ impl VersionSet {
         database_id: [u8; 16],
     ) -> Result<VersionSet> {
         VersionSet::create(&*files, directory, database_id, (0, &Edit::default()))?;
-        VersionSet::open(files, directory, JournalFloor::default(), false)
+        VersionSet::open(files, directory, JournalFloor::default(), FoundEdits::Rewrite)
     }
 
     /// Opens the journal in `directory`: replays it, takes the space of all extents, and makes
@@ -117,9 +117,10 @@ impl VersionSet {
         files: Arc<dyn Files>,
         directory: &Path,
         floor: JournalFloor,
-        read_only: bool,
+        found: FoundEdits,
     ) -> Result<VersionSet> {
-        let (journal, edits) = Journal::open(&*files, directory, floor, read_only)?;
+        let read_only = found == FoundEdits::Leave;
+        let (journal, edits) = Journal::open(&*files, directory, floor, found)?;
         let described = replay(&journal, &edits)?;
         let values = described.value_extents().map_err(|broken| {
             let offset = edits.last().map_or(0, |last| last.offset);
@@ -373,7 +374,7 @@ impl VersionSet {
     fn begin_epoch(&self, writer: &mut Writer, prepared: Prepared) -> Result<()> {
         let (files, directory) = (&*self.files, self.directory.as_path());
         let last = writer.journal.floor();
-        let installed = prepared.install(files, directory);
+        let installed = prepared.install(files, self.store.directory());
         writer.journal = installed.inspect_err(|_| self.poison())?;
         writer.roll_at = MIN_ROLL_BYTES.max(4 * writer.journal.len());
         *self.floor.lock() = writer.journal.floor();

@@ -221,7 +221,7 @@ mod tests {
                 let end = offset + bytes.len() as u64;
                 let behind = end.next_multiple_of(BLOCK as u64);
                 file.write_all_at(&[7], behind).unwrap();
-                file.write_last_at(&bytes[5..], offset + 5).unwrap();
+                file.try_write_last_at(&bytes[5..], offset + 5).unwrap();
                 assert!(file.read_vec(offset, bytes.len()).unwrap() == bytes, "at {offset}");
                 assert_eq!(file.read_vec(behind, 1).unwrap(), [7], "a block further on");
             }

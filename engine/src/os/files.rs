@@ -1,18 +1,29 @@
-//! The file system as the engine uses it. Everything durable goes through these two traits, so
-//! that the simulator can lose, tear and refuse exactly what a device may.
+//! The file system as the engine uses it. Everything durable goes through [`Files`], so that the
+//! simulator can lose, tear and refuse exactly what a device may.
 //!
 //! What the engine assumes of a file system, and no more:
 //!
-//! 1. Bytes written are durable once a later [`File::sync`] of the same file returned. Before
-//!    that, any subset of the 512-byte sectors written since the last sync may survive.
-//! 2. A name created, renamed or removed is durable once a later [`Files::sync_directory`] of
-//!    its directory returned. A rename is atomic.
+//! 1. Bytes written are durable once a later sync of the same file returned. Before that, any
+//!    subset of the 512-byte sectors written since the last sync may survive.
+//! 2. A name created, renamed or removed is durable once a later sync of its directory returned. A
+//!    rename is atomic.
 //! 3. A sync that failed says nothing about the bytes; a later one that succeeds does not either.
+//!    The bytes stay readable, and they are on no device until they are written again.
+//! 4. The file system reports a failure to one sync of one open file, and to no other.
+//! 5. Names and lengths lie in the file system's own journal. A file system that cannot write its
+//!    journal stops: from then on every sync of it fails, until it is mounted again and shows what
+//!    is on the device.
+//!
+//! From 3 and 4 follows the rule of `docs/internals/durability.md`: the engine uses one handle for
+//! each file, [`File`], and that handle believes nothing after its first failure. The traits here
+//! are what it is made of; [`Sealed`] keeps others from calling their syncs.
 
 use std::fmt;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
+
+use super::handle::File;
 
 /// How [`Files::open`] opens.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,21 +36,33 @@ pub(crate) enum OpenHow {
     CreateNew,
 }
 
-/// An open file. All offsets are absolute; there is no file position.
-pub(crate) trait File: Send + Sync + fmt::Debug {
+/// What a caller of a raw operation has to show. Only the handles of this folder make one.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Sealed(());
+
+impl Sealed {
+    pub(super) fn new() -> Sealed {
+        Sealed(())
+    }
+}
+
+/// An open file of a file system, without the rules of [`File`]. All offsets are absolute; there is
+/// no file position.
+pub(crate) trait RawFile: Send + Sync + fmt::Debug {
     /// Reads at most `buffer.len()` bytes at `offset`; 0 means the end of the file.
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
 
     /// Writes all of `bytes` at `offset`, growing the file when needed.
     fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()>;
 
-    /// The same, where nobody misses what is behind `bytes` up to the next multiple of 4096: it
-    /// need not be read to be kept.
+    /// The same, where nothing uses what is behind `bytes` up to the next multiple of 4096: it need
+    /// not be read to be kept.
     fn write_last_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         self.write_all_at(bytes, offset)
     }
 
-    /// Makes all that was written durable, with the length of the file.
+    /// Makes all that was written durable, with the length of the file. Does not try again: an
+    /// interrupted sync may have taken the report of a failure with it.
     fn sync(&self) -> io::Result<()>;
 
     /// Cuts or extends (with zeros) to `len` bytes.
@@ -97,8 +120,11 @@ pub(crate) trait File: Send + Sync + fmt::Debug {
 
 /// The file system of one database.
 pub(crate) trait Files: Send + Sync + fmt::Debug {
-    /// Opens a file.
-    fn open(&self, path: &Path, how: OpenHow) -> io::Result<Arc<dyn File>>;
+    /// Opens a file, for [`Files::open`].
+    fn open_raw(&self, path: &Path, how: OpenHow, _: Sealed) -> io::Result<Box<dyn RawFile>>;
+
+    /// Makes names in a directory durable, for [`Directory`](super::Directory).
+    fn sync_names(&self, path: &Path, _: Sealed) -> io::Result<()>;
 
     /// Renames a file over whatever has the new name.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
@@ -109,9 +135,23 @@ pub(crate) trait Files: Send + Sync + fmt::Debug {
     /// The names in a directory, sorted.
     fn list(&self, directory: &Path) -> io::Result<Vec<String>>;
 
-    /// Creates a directory and its parents where missing.
+    /// Creates a directory and its parents where missing. That alone makes none of them durable:
+    /// see [`create_directory`](super::create_directory).
     fn create_directory(&self, path: &Path) -> io::Result<()>;
 
-    /// Makes names in a directory durable.
-    fn sync_directory(&self, path: &Path) -> io::Result<()>;
+    /// Whether there is a directory.
+    fn has_directory(&self, path: &Path) -> io::Result<bool> {
+        match self.list(path) {
+            Ok(_) => Ok(true),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Opens a file. A path has one handle at a time that writes: its failure is known to all that
+    /// use it.
+    fn open(&self, path: &Path, how: OpenHow) -> io::Result<Arc<File>> {
+        let raw = self.open_raw(path, how, Sealed::new())?;
+        Ok(Arc::new(File::new(raw, path)))
+    }
 }

@@ -3,8 +3,10 @@
 
 mod cores;
 mod direct;
+mod directory;
 mod files;
 mod fork;
+mod handle;
 mod heap;
 mod lock;
 mod prefetch;
@@ -14,9 +16,13 @@ pub(crate) mod sim;
 pub(crate) mod sync;
 
 pub(crate) use cores::{at_once, cores};
-pub(crate) use files::{File, Files, OpenHow};
+pub(crate) use directory::{Directory, create_directory, parent_of, sync_name};
+pub(crate) use files::{Files, OpenHow};
+#[cfg(test)]
+pub(crate) use files::{RawFile, Sealed};
 pub(crate) use fork::ForkGuard;
+pub(crate) use handle::File;
 pub(crate) use heap::give_back_freed;
 pub(crate) use lock::{Access, DirectoryLock, FileLock};
 pub(crate) use prefetch::{LINE, prefetch_lines};
-pub(crate) use real::RealFiles;
+pub(crate) use real::{RealFiles, reserve_mapped};

@@ -4,11 +4,10 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::direct;
-use super::files::{File, Files, OpenHow};
+use super::files::{Files, OpenHow, RawFile, Sealed};
 
 /// The file system of this machine.
 #[derive(Debug)]
@@ -36,7 +35,7 @@ impl RealFile {
     }
 }
 
-impl File for RealFile {
+impl RawFile for RealFile {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         let done = self.directly(|| direct::read_at(&self.file, buffer, offset));
         done.unwrap_or_else(|| self.file.read_at(buffer, offset))
@@ -71,8 +70,11 @@ impl File for RealFile {
         self.is_direct.load(Ordering::Relaxed)
     }
 
+    #[expect(clippy::disallowed_methods, reason = "a sync that handles are made of")]
     fn sync(&self) -> io::Result<()> {
-        self.file.sync_data()
+        // Once: the standard library tries an interrupted sync again, and the kernel may have
+        // reported a failed write-back to the interrupted one.
+        Ok(rustix::fs::fdatasync(&self.file)?)
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
@@ -81,7 +83,11 @@ impl File for RealFile {
 
     fn preallocate(&self, from: u64, to: u64) -> io::Result<()> {
         use rustix::fs::FallocateFlags;
-        match rustix::fs::fallocate(&self.file, FallocateFlags::empty(), from, to - from) {
+        let allocate = || {
+            let len = to - from;
+            rustix::fs::fallocate(&self.file, FallocateFlags::empty(), from, len)
+        };
+        match rustix::io::retry_on_intr(allocate) {
             Ok(()) => Ok(()),
             // A file system without preallocation: the space is found at the write.
             Err(rustix::io::Errno::OPNOTSUPP) if self.len()? < to => self.file.set_len(to),
@@ -93,7 +99,7 @@ impl File for RealFile {
     fn punch(&self, from: u64, len: u64) -> io::Result<bool> {
         use rustix::fs::FallocateFlags;
         let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        match rustix::fs::fallocate(&self.file, how, from, len) {
+        match rustix::io::retry_on_intr(|| rustix::fs::fallocate(&self.file, how, from, len)) {
             Ok(()) => Ok(true),
             Err(rustix::io::Errno::OPNOTSUPP) => Ok(false),
             Err(e) => Err(e.into()),
@@ -112,7 +118,7 @@ impl File for RealFile {
 }
 
 impl Files for RealFiles {
-    fn open(&self, path: &Path, how: OpenHow) -> io::Result<Arc<dyn File>> {
+    fn open_raw(&self, path: &Path, how: OpenHow, _: Sealed) -> io::Result<Box<dyn RawFile>> {
         let mut options = fs::OpenOptions::new();
         options.read(true);
         match how {
@@ -125,7 +131,7 @@ impl Files for RealFiles {
             }
         }
         let file = options.open(path)?;
-        Ok(Arc::new(RealFile { file, is_direct: AtomicBool::new(false) }))
+        Ok(Box::new(RealFile { file, is_direct: AtomicBool::new(false) }))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -149,9 +155,30 @@ impl Files for RealFiles {
         fs::create_dir_all(path)
     }
 
-    fn sync_directory(&self, path: &Path) -> io::Result<()> {
-        fs::File::open(path)?.sync_all()
+    fn has_directory(&self, path: &Path) -> io::Result<bool> {
+        match fs::metadata(path) {
+            Ok(metadata) => Ok(metadata.is_dir()),
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(e) => Err(e),
+        }
     }
+
+    #[expect(clippy::disallowed_methods, reason = "a sync that handles are made of")]
+    fn sync_names(&self, path: &Path, _: Sealed) -> io::Result<()> {
+        Ok(rustix::fs::fsync(fs::File::open(path)?)?)
+    }
+}
+
+/// Gives a new or longer file that is mapped its length and its space, all zeros, durably.
+///
+/// # Errors
+///
+/// `StorageFull`, or another I/O error.
+#[expect(clippy::disallowed_methods, reason = "a mapped file has no handle; its bytes are flushed")]
+pub(crate) fn reserve_mapped(file: &fs::File, len: u64) -> io::Result<()> {
+    let empty = rustix::fs::FallocateFlags::empty();
+    rustix::io::retry_on_intr(|| rustix::fs::fallocate(file, empty, 0, len))?;
+    rustix::fs::fsync(file).map_err(io::Error::other)
 }
 
 #[cfg(test)]

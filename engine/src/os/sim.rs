@@ -47,7 +47,7 @@ use std::sync::Arc;
 
 use parking_lot::Mutex;
 
-use super::files::{File, Files, OpenHow};
+use super::files::{Files, OpenHow, RawFile, Sealed};
 use content::{Content, SECTOR};
 pub use explore::{Explored, Explorer, Moment, Violation};
 pub use holds::HeldSyncs;
@@ -343,8 +343,16 @@ impl SimFiles {
     }
 }
 
+#[cfg(test)]
+impl SimFiles {
+    /// Makes names in a directory durable, whatever failed before.
+    pub(crate) fn sync_directory(&self, path: &Path) -> io::Result<()> {
+        super::Directory::at(path).sync(self)
+    }
+}
+
 impl Files for SimFiles {
-    fn open(&self, path: &Path, how: OpenHow) -> io::Result<Arc<dyn File>> {
+    fn open_raw(&self, path: &Path, how: OpenHow, _: Sealed) -> io::Result<Box<dyn RawFile>> {
         if how == OpenHow::CreateNew {
             self.power.before_change(|| Site::of_file(FileChange::Create, path));
         }
@@ -364,7 +372,7 @@ impl Files for SimFiles {
         };
         let writable = how != OpenHow::Read;
         let (state, power) = (Arc::clone(&self.state), Arc::clone(&self.power));
-        Ok(Arc::new(SimFile { state, power, id, writable }))
+        Ok(Box::new(SimFile { state, power, id, writable }))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -392,7 +400,7 @@ impl Files for SimFiles {
         Ok(())
     }
 
-    fn sync_directory(&self, path: &Path) -> io::Result<()> {
+    fn sync_names(&self, path: &Path, _: Sealed) -> io::Result<()> {
         self.power.before_change(|| Site::of_file(FileChange::SyncDirectory, path));
         self.power.before_step();
         let mut state = self.state.lock();
@@ -426,7 +434,7 @@ impl SimFile {
     }
 }
 
-impl File for SimFile {
+impl RawFile for SimFile {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         let mut state = self.state.lock();
         let n = state.content(self.id)?.read(buffer, offset);

@@ -4,6 +4,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
+use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
@@ -13,6 +14,7 @@ use super::flush::{Flush, store_fence};
 use super::mapping::Mapping;
 use super::span::Span;
 use crate::error::{Error, ErrorKind, Result};
+use crate::os::reserve_mapped;
 
 #[cfg(test)]
 mod tests;
@@ -77,10 +79,18 @@ impl Mapped {
     ///
     /// `Full`, or another I/O error.
     pub(crate) fn reserve(&self, path: &Path, len: u64) -> Result<()> {
-        let empty = rustix::fs::FallocateFlags::empty();
-        rustix::fs::fallocate(&self.file, empty, 0, len)
-            .map_err(|e| Error::io("make the region", path, e.into()))?;
-        self.file.sync_all().map_err(|e| Error::io("sync the region", path, e))
+        reserve_mapped(&self.file, len).map_err(|e| Error::io("make the region", path, e))
+    }
+
+    /// The first `len` bytes.
+    ///
+    /// # Errors
+    ///
+    /// An I/O error.
+    pub(super) fn read(&self, len: usize) -> io::Result<Vec<u8>> {
+        let mut bytes = vec![0; len];
+        self.file.read_exact_at(&mut bytes, 0)?;
+        Ok(bytes)
     }
 
     /// Maps the file.

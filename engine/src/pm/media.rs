@@ -65,7 +65,7 @@ impl Media {
 fn zeroed_file(files: &Arc<dyn Files>, path: &Path, len: u64) -> Result<Media> {
     let making = |e| Error::io("make the region", path, e);
     let file = files.open(path, OpenHow::CreateNew).map_err(making)?;
-    zero(&*file, 0, len).map_err(making)?;
+    zero(&file, 0, len).map_err(making)?;
     Ok(Media::File(file))
 }
 

@@ -17,13 +17,13 @@
 //!    by the holder of the `io` lock. All else is written in exact ranges: by
 //!    their owner before they are published ([`Region::hand_over`]), or after that by the holder
 //!    of the `io` lock.
-//! 4. A sync that failed is never followed by one that is believed: the caller poisons the
-//!    database, and this region refuses all further syncs. Syncs take turns (`syncing`), because
-//!    the kernel reports a failed write-back to one caller only: whoever syncs next must know.
+//! 4. In `file` mode every write and sync goes through one handle ([`File`]), whose failure is
+//!    known to all its users: after it nothing is written or synced any more. A caller that gets an
+//!    error of a write or a sync poisons the database, growth too.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::Ordering;
 
 use parking_lot::Mutex;
 use smallvec::SmallVec;
@@ -37,7 +37,7 @@ use super::mapped::Mapped;
 use super::mapped::streams;
 use super::mapping::Mapping;
 use super::span::{Dirty, Durable, Fenced, Flushed, Span};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::{Error, Result};
 use crate::memory::Gauge;
 use crate::options::Planted;
 use crate::os::File;
@@ -46,7 +46,7 @@ use crate::os::File;
 #[derive(Debug)]
 pub(crate) enum Media {
     /// `file` mode: a preallocated file, written and synced by the publisher.
-    File(Arc<dyn File>),
+    File(Arc<File>),
     /// `dax` and `emulated` mode: the file is mapped, and the mapping is the region.
     Mapped(Mapped),
     /// `simulated` mode: persistent memory that forgets what was not flushed and fenced.
@@ -68,14 +68,29 @@ pub(crate) struct Region {
     /// Held while several shared words are stored as one, and while their page is copied
     /// (invariant 2).
     words: Mutex<()>,
-    /// Held while the file is synced (invariant 4). Writes go on meanwhile.
-    syncing: Mutex<()>,
-    sync_failed: AtomicBool,
     #[cfg(any(test, feature = "testing"))]
     planted: Option<Planted>,
     /// Where it begins in simulated memory.
     #[cfg(any(test, feature = "testing"))]
     base: u64,
+}
+
+impl Media {
+    /// The first `len` bytes, for an opening that learns from them how long the region is. The
+    /// region that is made of this afterwards is the one user of the file.
+    ///
+    /// # Errors
+    ///
+    /// An I/O error.
+    pub(crate) fn head(&self, path: &Path, len: u64) -> Result<Vec<u8>> {
+        let read = match self {
+            Media::File(file) => file.read_vec(0, usize_of(len)),
+            Media::Mapped(mapped) => mapped.read(usize_of(len)),
+            #[cfg(any(test, feature = "testing"))]
+            Media::Simulated(pm) => Ok(pm.head(len)),
+        };
+        read.map_err(|e| Error::io("read the region", path, e))
+    }
 }
 
 impl Region {
@@ -102,8 +117,6 @@ impl Region {
             indexes: Arc::default(),
             io: Mutex::new(()),
             words: Mutex::new(()),
-            syncing: Mutex::new(()),
-            sync_failed: AtomicBool::new(false),
             #[cfg(any(test, feature = "testing"))]
             planted: None,
             #[cfg(any(test, feature = "testing"))]
@@ -121,15 +134,20 @@ impl Region {
     ///
     /// # Errors
     ///
-    /// `Full`, or another I/O error; the region is as long as before then.
+    /// `Full`: the region is as long as before. After any other error the caller must poison the
+    /// database (invariant 4).
     pub(crate) fn grow(&self, len: u64) -> Result<()> {
         let extend = || {
             self.image.extend(len as usize).map_err(|e| Error::io("map the region", &self.path, e))
         };
         match &self.media {
             Media::File(file) => {
-                zero(&**file, self.len(), len)
-                    .map_err(|e| Error::io("make the region longer", &self.path, e))?;
+                let zeroed = zero(file, self.len(), len);
+                #[cfg(any(test, feature = "testing"))]
+                if zeroed.is_err() && self.has(Planted::SwallowGrowthError) {
+                    file.forget_failure();
+                }
+                zeroed.map_err(|e| Error::io("make the region longer", &self.path, e))?;
                 extend()
             }
             Media::Mapped(mapped) => mapped.grow(&self.path, &self.image, len),
@@ -404,8 +422,7 @@ impl Region {
     pub(crate) fn write_back(&self, ranges: &Fenced) -> Result<()> {
         if let Media::File(file) = &self.media {
             let _io = self.io.lock();
-            self.refuse_after_failure()?;
-            self.write_ranges(&**file, &ranges.0)?;
+            self.write_ranges(file, &ranges.0)?;
         }
         Ok(())
     }
@@ -418,8 +435,7 @@ impl Region {
     /// As [`Region::write_back`].
     pub(crate) fn hand_over(&self, ranges: &Fenced) -> Result<()> {
         if let Media::File(file) = &self.media {
-            self.refuse_after_failure()?;
-            self.write_ranges(&**file, &ranges.0)?;
+            self.write_ranges(file, &ranges.0)?;
         }
         Ok(())
     }
@@ -439,15 +455,10 @@ impl Region {
     /// The sync failed, or an earlier one did. The caller must poison the database (invariant 4).
     pub(crate) fn sync_written(&self) -> Result<Durable> {
         if let Media::File(file) = &self.media {
-            let _syncing = self.syncing.lock();
-            self.refuse_after_failure()?;
             if self.has(Planted::SkipRunSync) {
                 return Ok(Durable(()));
             }
-            if let Err(e) = file.sync() {
-                self.sync_failed.store(true, Ordering::Release);
-                return Err(Error::io("sync the region", &self.path, e));
-            }
+            file.sync().map_err(|e| Error::io("sync the region", &self.path, e))?;
             self.counts.add(|c| &c.syncs, 1);
         }
         Ok(Durable(()))
@@ -484,18 +495,8 @@ impl Region {
         self.persist([Dirty { span, streamed: false }])
     }
 
-    fn refuse_after_failure(&self) -> Result<()> {
-        if self.sync_failed.load(Ordering::Acquire) {
-            return Err(Error::new(
-                ErrorKind::Unavailable,
-                format!("{} failed to sync earlier; nothing more is written", self.path.display()),
-            ));
-        }
-        Ok(())
-    }
-
     /// Writes ranges, neighbours in one write (invariant 3).
-    fn write_ranges(&self, file: &dyn File, spans: &[Span]) -> Result<()> {
+    fn write_ranges(&self, file: &File, spans: &[Span]) -> Result<()> {
         let words = Geometry::words();
         let (mut runs, mut has_words) = (SmallVec::<[(u64, u64); 8]>::new(), false);
         for span in spans.iter().filter(|span| span.len > 0) {
@@ -561,7 +562,7 @@ fn usize_of(n: u64) -> usize {
 /// # Errors
 ///
 /// An I/O error.
-pub(crate) fn zero(file: &dyn File, from: u64, to: u64) -> std::io::Result<()> {
+pub(crate) fn zero(file: &File, from: u64, to: u64) -> std::io::Result<()> {
     // Larger pieces make for larger folios in the operating system's cache, and ext4 walks all
     // blocks of a folio at each small write to it, as relaxed commits are.
     const STEP: u64 = 16 * 1024;
@@ -572,7 +573,8 @@ pub(crate) fn zero(file: &dyn File, from: u64, to: u64) -> std::io::Result<()> {
     let mut at = from;
     while at < to {
         let n = STEP.min(to - at);
-        file.write_all_at(&zeros[..n as usize], at)?;
+        // The region ends before them as long as this has not succeeded.
+        file.try_write_all_at(&zeros[..n as usize], at)?;
         at += n;
     }
     file.sync()

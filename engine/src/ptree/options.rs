@@ -14,7 +14,7 @@ use super::tree::Tree;
 use crate::alloc::Segments;
 use crate::error::{Error, ErrorKind, Result};
 use crate::options::Mode;
-use crate::os::{Access, FileLock, Files, RealFiles};
+use crate::os::{Access, FileLock, Files, RealFiles, sync_name};
 use crate::pm::{Media, Region};
 
 /// Bytes in a segment.
@@ -176,7 +176,7 @@ impl Options {
         let region = Arc::new(Region::new(media, path, shape.region_len())?);
         let keys = |segments: &Arc<dyn Segments>| keys(&region, segments);
         let tree = Tree::format(&region, shape, keys, self.policy)?;
-        sync_name(&*files, path)?;
+        sync_name(&*files, path).map_err(|e| Error::io("sync the name of", path, e))?;
         Ok((tree, lock))
     }
 
@@ -220,12 +220,4 @@ fn lock(path: &Path) -> Result<FileLock> {
             format!("the tree {} is open elsewhere; close it there", path.display()),
         )
     })
-}
-
-fn sync_name(files: &dyn Files, path: &Path) -> Result<()> {
-    let directory = match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent,
-        _ => Path::new("."),
-    };
-    files.sync_directory(directory).map_err(|e| Error::io("sync the directory", directory, e))
 }

@@ -16,7 +16,8 @@
 //! 2. When [`sync`](ExtentStore::sync) returns, every write that returned before the call is
 //!    durable, whoever made it, with its file's name and length. Hence syncs are serialised: a
 //!    second caller that finds nothing left to do must not overtake the first one's sync.
-//! 3. After one failed sync every later sync fails.
+//! 3. After one failed sync every later sync fails: the file that failed stays dirty, and its
+//!    handle refuses. So a job whose extents lie in the same file never takes them for durable.
 //! 4. What is promised is free: as many units at least, but for those that a file system that is
 //!    full did not give to whoever had no promise.
 //! 5. The file of the greatest number is never removed, so no number is used again.
@@ -38,7 +39,7 @@ use parking_lot::{Mutex, RwLock};
 
 use super::location::{Location, SpaceUse, UNIT};
 use crate::error::{Damage, Error, ErrorKind, Result};
-use crate::os::{File, Files, OpenHow};
+use crate::os::{Directory, File, Files, OpenHow};
 
 use allocation::{Allocation, FileSpace, Gap};
 use behind::Behind;
@@ -63,8 +64,8 @@ fn growth_step(file_bytes: u64) -> u64 {
 
 #[derive(Debug)]
 struct ExtentFile {
-    handle: Arc<dyn File>,
-    /// Written since its last sync.
+    handle: Arc<File>,
+    /// Written since its last sync that succeeded.
     dirty: AtomicBool,
 }
 
@@ -72,14 +73,13 @@ struct ExtentFile {
 #[derive(Debug)]
 pub(crate) struct ExtentStore {
     files: Arc<dyn Files>,
-    directory: PathBuf,
+    directory: Directory,
     read_only: bool,
     handles: RwLock<BTreeMap<u32, Arc<ExtentFile>>>,
     allocation: Mutex<Allocation>,
     syncing: Mutex<()>,
     /// A file was created since the directory was last synced.
     new_names: AtomicBool,
-    sync_failed: AtomicBool,
     bytes_written: AtomicU64,
     bytes_read: AtomicU64,
     reads: AtomicU64,
@@ -140,13 +140,12 @@ impl ExtentStore {
     ) -> Result<Arc<ExtentStore>> {
         let store = ExtentStore {
             files,
-            directory: directory.to_path_buf(),
+            directory: Directory::at(directory),
             read_only,
             handles: RwLock::default(),
             allocation: Mutex::default(),
             syncing: Mutex::default(),
             new_names: AtomicBool::new(false),
-            sync_failed: AtomicBool::new(false),
             bytes_written: AtomicU64::new(0),
             bytes_read: AtomicU64::new(0),
             reads: AtomicU64::new(0),
@@ -161,6 +160,8 @@ impl ExtentStore {
         let names = store.files.list(directory).map_err(|e| Error::io("list", directory, e))?;
         for number in names.iter().filter_map(|name| file_number(name)) {
             store.open_file(number)?;
+            // The process that made the file may have died before its name was durable.
+            store.new_names.store(!read_only, Ordering::Release);
         }
         for at in taken {
             store.take(at)?;
@@ -307,9 +308,9 @@ impl ExtentStore {
         debug_assert_eq!(bytes.len(), at.len as usize, "an extent is written whole");
         let path = self.path(at.file);
         let file = self.file(at.file, &path)?;
-        // The rest of its last unit is nobody's.
+        // The rest of its last unit is free. A caller that meets an error gives up the extent.
         file.handle
-            .write_last_at(bytes, at.offset)
+            .try_write_last_at(bytes, at.offset)
             .map_err(|e| Error::io(&format!("write {} bytes to", bytes.len()), &path, e))?;
         file.dirty.store(true, Ordering::Release);
         self.bytes_written.fetch_add(bytes.len() as u64, Ordering::Relaxed);
@@ -324,30 +325,36 @@ impl ExtentStore {
     /// database.
     pub(crate) fn sync(&self) -> Result<()> {
         let _serialised = self.syncing.lock();
-        if self.sync_failed.load(Ordering::Relaxed) {
-            let message = "an earlier sync of the extents failed; open the database again";
-            return Err(Error::new(ErrorKind::Unavailable, message));
-        }
-        let synced = self.sync_dirty();
-        if synced.is_err() {
-            self.sync_failed.store(true, Ordering::Relaxed);
-        }
-        synced
-    }
-
-    fn sync_dirty(&self) -> Result<()> {
         let files: Vec<_> = self.handles.read().iter().map(|(n, f)| (*n, Arc::clone(f))).collect();
         for (number, file) in files {
             if file.dirty.swap(false, Ordering::AcqRel) {
                 self.syncs.fetch_add(1, Ordering::Relaxed);
-                file.handle.sync().map_err(|e| Error::io("sync", &self.path(number), e))?;
+                file.handle.sync().map_err(|e| {
+                    // What it has is not durable, and the next sync must not pass it over.
+                    file.dirty.store(true, Ordering::Release);
+                    Error::io("sync", &self.path(number), e)
+                })?;
             }
         }
         if self.new_names.swap(false, Ordering::AcqRel) {
-            let synced = self.files.sync_directory(&self.directory);
-            synced.map_err(|e| Error::io("sync", &self.directory, e))?;
+            self.sync_names().inspect_err(|_| self.new_names.store(true, Ordering::Release))?;
         }
         Ok(())
+    }
+
+    /// The directory that the files are in.
+    pub(crate) fn directory(&self) -> &Directory {
+        &self.directory
+    }
+
+    /// Makes the names in the directory durable.
+    ///
+    /// # Errors
+    ///
+    /// As [`Directory::sync`].
+    pub(crate) fn sync_names(&self) -> Result<()> {
+        let synced = self.directory.sync(&*self.files);
+        synced.map_err(|e| Error::io("sync", self.directory.path(), e))
     }
 
     /// Reads `len` bytes from `offset` of an extent.
@@ -407,7 +414,7 @@ impl ExtentStore {
 
     /// The path of an extent file.
     pub(crate) fn path(&self, file: u32) -> PathBuf {
-        self.directory.join(format!("extents-{file:08}"))
+        self.directory.path().join(format!("extents-{file:08}"))
     }
 
     /// How much space there is, and how much is taken.

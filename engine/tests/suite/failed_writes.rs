@@ -1,13 +1,15 @@
 //! Writes to files that fail, each in turn: of a relaxed commit's own hand-over, of the publisher,
 //! of the background. The call that meets one says so, nothing is acknowledged after it that is
 //! not there, and the next opening finds all that was acknowledged before, and at most the commit
-//! whose outcome was called unknown.
+//! whose outcome was called unknown. After a power cut it finds all that was durable. Either way it
+//! is a database that goes on, and what it acknowledges then survives a cut.
 
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "tests stop and tell")]
 
 use std::collections::BTreeMap;
 
 use crate::common::cuts::{KINDS, Kind, PATH, options};
+use terrace::testing::{Machine, Survive};
 use terrace::{Database, Durability, Error, ErrorKind};
 
 type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
@@ -79,13 +81,36 @@ fn fail_one(kind: Kind, n: u64) -> Option<End> {
         }
     };
     let struck = !machine.write_will_fail();
-    let after = machine.kill();
+    let (killed, cut) = (machine.kill(), machine.crash(Survive::Seeded(n)));
     drop(db);
-    let found = content(&options(&after, None).open(PATH).unwrap());
     let more = u64::from(end == End::Unknown);
-    let fits = (acknowledged..=acknowledged + more).any(|n| found == rows(n));
-    assert!(fits, "write {n}: {acknowledged} acknowledged, {end:?}, and other rows are found");
+    for (after, least) in [(killed, acknowledged), (cut, durable(acknowledged))] {
+        let what = format!("write {n}: {acknowledged} acknowledged, {end:?}");
+        let db = options(&after, None).open(PATH).unwrap_or_else(|e| panic!("{what}: {e}"));
+        let found = content(&db);
+        let there = (least..=acknowledged + more).find(|n| found == rows(*n));
+        let there = there.unwrap_or_else(|| panic!("{what}, and other rows are found"));
+        go_on(&after, &db, there).unwrap_or_else(|e| panic!("{what}: {e}"));
+    }
     struck.then_some(end)
+}
+
+/// How many of the first `commits` survive a power cut: up to the last durable one.
+fn durable(commits: u64) -> u64 {
+    (0..commits).rev().find(|n| n % 3 == 2).map_or(0, |n| n + 1)
+}
+
+/// Commits more to a database with so many rows, and cuts the power.
+fn go_on(machine: &Machine, db: &Database, there: u64) -> Result<(), Error> {
+    let table = db.existing_table("t")?;
+    for n in there..there + 3 {
+        let (key, value) = row(n);
+        table.put(key, value)?;
+        while db.step()? {}
+    }
+    let cut = machine.crash(Survive::Nothing);
+    assert_eq!(content(&options(&cut, None).open(PATH)?), rows(there + 3), "after {there}");
+    Ok(())
 }
 
 #[test]

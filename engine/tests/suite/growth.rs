@@ -64,6 +64,64 @@ fn a_cut_at_any_step_of_growth_loses_nothing() {
     }
 }
 
+/// A write or a sync of a growth fails; the process goes on as far as it can; it is killed or the
+/// power goes; the next opening finds what was acknowledged, grows, and goes on; the power goes.
+#[test]
+fn a_growth_that_fails_at_any_write_or_sync_loses_nothing() {
+    let syncs = {
+        let machine = Machine::with_files();
+        let db = filled(&machine, 20);
+        let before = machine.syncs();
+        db.grow_pm(3 * MIB).unwrap();
+        machine.syncs() - before
+    };
+    let of_syncs = (1..=syncs).map(|n| (true, n));
+    let mut refused = [0, 0];
+    for (is_sync, n) in of_syncs.chain((1..).map(|n| (false, n))) {
+        let machine = Machine::with_files();
+        let db = filled(&machine, 20);
+        let table = db.table("t").unwrap();
+        table.put_with(20u32.to_be_bytes(), [20; 100], Durability::Relaxed).unwrap();
+        if is_sync {
+            machine.fail_sync_after(n);
+        } else {
+            machine.fail_write_after(n);
+        }
+        let what = format!("{} {n}", if is_sync { "sync" } else { "write" });
+        let grown = db.grow_pm(3 * MIB);
+        if !is_sync && machine.write_will_fail() {
+            break;
+        }
+        let error = grown.expect_err(&what);
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{what}: {error}");
+        let after = table.put(21u32.to_be_bytes(), [21; 100]);
+        let told = after.expect_err(&what).to_string();
+        assert!(told.contains("simulated I/O error"), "{what}: the cause is named: {told}");
+        refused[usize::from(is_sync)] += 1;
+        let cut = machine.crash(Survive::Seeded(n));
+        for (after, least) in
+            [(machine.kill(), 21), (machine.crash(Survive::Nothing), 20), (cut, 20)]
+        {
+            let db = options(&after, None).open(PATH).unwrap_or_else(|e| panic!("{what}: {e}"));
+            let table = db.existing_table("t").unwrap();
+            let there = table.iter().count() as u32;
+            assert!((least..=21).contains(&there), "{what}: {there} rows");
+            check(&db, there);
+            if db.stats().pm.capacity < 3 * MIB {
+                db.grow_pm(3 * MIB).unwrap();
+            }
+            table.put(there.to_be_bytes(), [there as u8; 100]).unwrap();
+            drop((table, db));
+            let cut = after.crash(Survive::Nothing);
+            let db = options(&cut, None).open(PATH).unwrap_or_else(|e| panic!("{what}: {e}"));
+            check(&db, there + 1);
+            assert!(db.stats().pm.capacity >= 3 * MIB, "{what}");
+            assert!(db.verify().unwrap().damages.is_empty(), "{what}");
+        }
+    }
+    assert!(refused[0] > 60 && refused[1] >= 2, "{refused:?}");
+}
+
 #[test]
 fn writers_go_on_into_the_new_zones() {
     for kind in KINDS {

@@ -119,6 +119,12 @@ fn fail_one(kind: Kind, way: Way, n: u64) -> Option<ErrorKind> {
         while db.step().unwrap() {}
         assert_eq!(is_whole(&db), whole || open > 0, "{what}: and stays so");
         assert!(db.verify().unwrap().damages.is_empty());
+        // Whatever the opening found is durable now: the power goes, and comes back.
+        let cut = found.crash(Survive::Nothing);
+        drop(db);
+        let db = options(&cut, None).open(PATH).unwrap_or_else(|e| panic!("{what}, cut: {e}"));
+        assert_eq!(is_whole(&db), whole || open > 0, "{what}, and a cut later");
+        assert!(db.verify().unwrap().damages.is_empty());
     }
     end.err()
 }

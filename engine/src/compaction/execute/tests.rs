@@ -7,7 +7,7 @@ use super::*;
 use crate::compaction::{Situation, pick};
 use crate::extent::tests::{Entry, forward};
 use crate::extent::{Found, ReadAhead, ValueMeta};
-use crate::levels::{LAYERS, LevelCursor};
+use crate::levels::{FoundEdits, LAYERS, LevelCursor};
 use crate::mvcc::{KeyInterval, SnapshotRegistry, Tombstone, Watermark};
 use crate::options::{Compression, TableOptions};
 use crate::os::Files;
@@ -250,7 +250,8 @@ proptest! {
         prop_assert_eq!(fixture.set.store().space().taken_bytes, named, "no space is leaked");
         let found = fixture.files.crash(Survive::Nothing);
         let again =
-            VersionSet::open(found, Path::new("/db"), fixture.set.floor(), false).unwrap();
+            VersionSet::open(found, Path::new("/db"), fixture.set.floor(), FoundEdits::Rewrite)
+                .unwrap();
         prop_assert_eq!(again.store().space().taken_bytes, named);
     }
 }

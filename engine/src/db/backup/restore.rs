@@ -13,7 +13,7 @@ use crate::error::{Error, Result};
 use crate::extent::{Extent, ExtentMeta, ValueExtent, ValueMeta};
 use crate::levels::{Edit, Manifest, Op};
 use crate::options::Options;
-use crate::os::Files;
+use crate::os::{Files, create_directory};
 use crate::table::WriteBatch;
 use crate::tier::{ExtentStore, Location};
 
@@ -24,7 +24,7 @@ pub(super) fn restore((path, number): (&Path, u64), to: &Path, options: &Options
     let manifest = set.manifest(number)?;
     let files = files_of(options);
     check_empty(&*files, to)?;
-    files.create_directory(to).map_err(|e| Error::io("create", to, e))?;
+    create_directory(&*files, to).map_err(|e| Error::io("create", to, e))?;
     let locked = lock(to, options, OpenHow::Create)?;
     // Another process may have been faster.
     check_empty(&*files, to)?;

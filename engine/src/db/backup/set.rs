@@ -17,7 +17,7 @@ use crate::error::{Error, Result};
 use crate::extent::{Extent, ExtentMeta, ValueMeta};
 use crate::levels::Manifest;
 use crate::options::{Options, Planted};
-use crate::os::{DirectoryLock, Files};
+use crate::os::{DirectoryLock, Files, create_directory, parent_of, sync_name};
 use crate::tier::{ExtentStore, Location};
 
 /// A set, locked.
@@ -91,11 +91,10 @@ impl Set {
     pub(super) fn open_or_create(path: &Path, options: &Options) -> Result<Writing> {
         let files = files_of(options);
         names(&*files, path)?;
-        files.create_directory(path).map_err(|e| Error::io("create", path, e))?;
+        create_directory(&*files, path).map_err(|e| Error::io("create", path, e))?;
         let set = Set::locked(files, path, options, OpenHow::OpenOrCreate)?;
-        let parent = path.parent().filter(|p| !p.as_os_str().is_empty());
-        let parent = parent.unwrap_or(Path::new("."));
-        set.files.sync_directory(parent).map_err(|e| Error::io("sync", parent, e))?;
+        let named = sync_name(&*set.files, path);
+        named.map_err(|e| Error::io("sync", parent_of(path), e))?;
         set.into_writing()
     }
 
@@ -126,6 +125,9 @@ impl Set {
         }
         let taken: Vec<Location> = taken.into_iter().collect();
         let store = ExtentStore::open(Arc::clone(&self.files), &self.path, &taken, false)?;
+        // A process that died may have left a backup without its name, or one that was deleted with
+        // it, in the operating system's cache alone. What is written from here on rests on both.
+        store.sync_names()?;
         Ok(Writing { set: self, numbers, databases, store, known, values })
     }
 
@@ -228,13 +230,13 @@ impl Writing {
         if !self.set.options.has(Planted::BackupBeforeSync) {
             self.store.sync()?;
         }
-        manifest.write(&*self.set.files, &self.set.path)?;
+        manifest.write(&*self.set.files, self.store.directory())?;
         self.store.give_back_all().map(drop)
     }
 
     /// Deletes a backup.
     pub(super) fn delete(self, number: u64) -> Result<()> {
-        let Writing { set, numbers, .. } = self;
+        let Writing { set, numbers, store, .. } = self;
         let (files, path) = (&*set.files, set.path.as_path());
         if !numbers.contains(&number) {
             let path = path.display();
@@ -245,7 +247,8 @@ impl Writing {
         let file = Manifest::path(path, number);
         files.remove(&file).map_err(|e| Error::io("remove", &file, e))?;
         // Durably, before anything that it names is gone (invariant 1).
-        files.sync_directory(path).map_err(|e| Error::io("sync", path, e))?;
+        store.sync_names()?;
+        drop(store);
         set.into_writing()?.store.give_back_all().map(drop)
     }
 }

@@ -9,7 +9,7 @@ use crate::extent::tests::{Entry, check_cursor, entries, forward, sim_store, wri
 use crate::extent::{BlockWalk, ExtentBuilder, Format};
 use crate::options::Compression;
 use crate::os::sim::SimFiles;
-use crate::os::{File, Files, OpenHow};
+use crate::os::{Files, OpenHow, RawFile, Sealed};
 use crate::tier::ExtentStore;
 
 proptest! {
@@ -41,11 +41,11 @@ type Reads = Arc<Mutex<Vec<(Option<String>, usize)>>>;
 struct Watched(Arc<SimFiles>, Reads);
 
 #[derive(Debug)]
-struct WatchedFile(Arc<dyn File>, Reads);
+struct WatchedFile(Box<dyn RawFile>, Reads);
 
 impl Files for Watched {
-    fn open(&self, path: &Path, how: OpenHow) -> io::Result<Arc<dyn File>> {
-        Ok(Arc::new(WatchedFile(self.0.open(path, how)?, Arc::clone(&self.1))))
+    fn open_raw(&self, path: &Path, how: OpenHow, seal: Sealed) -> io::Result<Box<dyn RawFile>> {
+        Ok(Box::new(WatchedFile(self.0.open_raw(path, how, seal)?, Arc::clone(&self.1))))
     }
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         self.0.rename(from, to)
@@ -59,12 +59,12 @@ impl Files for Watched {
     fn create_directory(&self, path: &Path) -> io::Result<()> {
         self.0.create_directory(path)
     }
-    fn sync_directory(&self, path: &Path) -> io::Result<()> {
-        self.0.sync_directory(path)
+    fn sync_names(&self, path: &Path, seal: Sealed) -> io::Result<()> {
+        self.0.sync_names(path, seal)
     }
 }
 
-impl File for WatchedFile {
+impl RawFile for WatchedFile {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         let thread = std::thread::current().name().map(str::to_string);
         self.1.lock().push((thread, buffer.len()));

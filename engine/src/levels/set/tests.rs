@@ -13,7 +13,7 @@ fn create(files: &Arc<SimFiles>) -> VersionSet {
 }
 
 fn open(files: &Arc<SimFiles>, floor: JournalFloor) -> Result<VersionSet> {
-    VersionSet::open(Arc::clone(files) as _, Path::new(DIRECTORY), floor, false)
+    VersionSet::open(Arc::clone(files) as _, Path::new(DIRECTORY), floor, FoundEdits::Rewrite)
 }
 
 fn create_table(set: &VersionSet, name: &str) -> TableId {
@@ -123,6 +123,83 @@ fn a_failed_sync_poisons_and_keeps_the_space() {
     assert!(keys(&set, table).is_empty(), "and nobody sees it");
     let refused = set.apply(Edit::default(), 8).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Unavailable);
+    let floor = set.floor();
+    drop(set);
+    let cut = files.crash(Survive::Everything);
+    assert!(keys(&open(&cut, floor).unwrap(), table).is_empty(), "it was not durable");
+    // The next opening finds it in the cache. From then on it is durable, for good.
+    let again = open(&files, floor).unwrap();
+    assert_eq!(keys(&again, table), ["a"]);
+    let cut = files.crash(Survive::Nothing);
+    let found = open(&cut, again.floor()).unwrap();
+    assert_eq!(keys(&found, table), ["a"]);
+    let edit = add(&again, table, "b");
+    again.apply(edit, 8).unwrap();
+    let cut = files.crash(Survive::Nothing);
+    assert_eq!(keys(&open(&cut, again.floor()).unwrap(), table), ["a", "b"]);
+}
+
+/// The opening that writes found edits again is cut at each of its syncs, and fails at each.
+#[test]
+fn an_opening_that_is_cut_or_fails_leaves_the_edits_that_it_found() {
+    for (sync, floor_of_epoch) in [(1, 0), (2, 0), (1, 1), (2, 1), (3, 1)] {
+        for seed in 0..8 {
+            let files = SimFiles::new();
+            let set = create(&files);
+            let table = create_table(&set, "t");
+            let edit = add(&set, table, "a");
+            set.apply(edit, 7).unwrap();
+            let durable = set.floor();
+            let edit = add(&set, table, "b");
+            files.fail_sync_after(1);
+            set.apply(edit, 7).unwrap_err();
+            drop(set);
+            let floor = JournalFloor { epoch: floor_of_epoch, ..durable };
+            files.cut_before_sync(sync, Survive::Seeded(seed));
+            files.fail_sync_after(sync);
+            let opened = open(&files, floor);
+            if let Some(found) = files.found() {
+                let found = keys(&open(&found, floor).unwrap(), table);
+                assert!(found == ["a"] || found == ["a", "b"], "sync {sync}: {found:?}");
+                assert!(opened.is_err(), "its sync failed as well");
+                // Tried again, in another process.
+                let again = open(&files, floor).unwrap();
+                assert_eq!(keys(&again, table), ["a", "b"]);
+            }
+            let cut = files.crash(Survive::Nothing);
+            assert_eq!(keys(&open(&cut, durable).unwrap(), table), ["a", "b"], "sync {sync}");
+        }
+    }
+}
+
+/// The write of an edit fails, the journal is cut back, and life goes on: what comes after is
+/// durable, and nothing of the failed edit is.
+#[test]
+fn after_a_failed_write_of_an_edit_the_next_one_is_durable() {
+    for (undone, seed) in (0..2).flat_map(|undone| (0..8).map(move |seed| (undone, seed))) {
+        let files = SimFiles::new();
+        let set = create(&files);
+        let table = create_table(&set, "t");
+        let edit = add(&set, table, "a");
+        set.apply(edit, 7).unwrap();
+        let edit = add(&set, table, "lost");
+        files.fail_write_after(1);
+        if undone == 1 {
+            files.fail_sync_after(1);
+        }
+        assert_eq!(set.apply(edit, 7).unwrap_err().kind(), ErrorKind::Unavailable);
+        assert_eq!(set.poisoned(), undone == 1, "the sync of the undoing failed");
+        let floor = set.floor();
+        if undone == 0 {
+            let edit = add(&set, table, "b");
+            set.apply(edit, 8).unwrap();
+            let cut = files.crash(Survive::Nothing);
+            assert_eq!(keys(&open(&cut, set.floor()).unwrap(), table), ["a", "b"]);
+        }
+        let cut = files.crash(Survive::Seeded(seed));
+        let found = keys(&open(&cut, floor).unwrap(), table);
+        assert!(found == ["a"] || found == ["a", "b"], "{found:?}");
+    }
 }
 
 #[test]
@@ -238,7 +315,12 @@ fn read_only_changes_no_byte() {
     let table = create_table(&set, "t");
     let edit = add(&set, table, "a");
     set.apply(edit, 7).unwrap();
-    let reader = VersionSet::open(Arc::clone(&files) as _, Path::new(DIRECTORY), set.floor(), true);
+    let reader = VersionSet::open(
+        Arc::clone(&files) as _,
+        Path::new(DIRECTORY),
+        set.floor(),
+        FoundEdits::Leave,
+    );
     let reader = reader.unwrap();
     assert_eq!(keys(&reader, table), ["a"]);
     assert_eq!(reader.apply(Edit::default(), 1).unwrap_err().kind(), ErrorKind::Invalid);

@@ -127,6 +127,12 @@ impl SimPm {
         self.state.lock().lines.cache().bytes(at as usize, len as usize)
     }
 
+    /// The first `len` bytes, looked at.
+    pub(crate) fn head(&self, len: u64) -> Vec<u8> {
+        self.looked_at(0, len);
+        self.state.lock().lines.cache().bytes(0, len as usize)
+    }
+
     /// Gives a range to an image of it, in parts, without what nobody ever stored to: there it is
     /// zeros, as every image was. That alone is no look at it.
     pub(crate) fn copy_to(&self, at: u64, len: u64, image: impl FnMut(usize, &[u8])) {

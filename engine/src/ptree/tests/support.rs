@@ -57,7 +57,7 @@ pub(super) fn region(machine: &Machine, len: Option<u64>) -> crate::error::Resul
     let (media, len) = match len {
         Some(len) => {
             let media = Media::create(&files, path, len, Mode::File)?;
-            files.sync_directory(Path::new("/")).unwrap();
+            crate::os::Directory::at(Path::new("/")).sync(&*files).unwrap();
             (media, len)
         }
         None => Media::open(&files, path, false, Mode::File)?,

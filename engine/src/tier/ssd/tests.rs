@@ -64,6 +64,45 @@ fn what_was_synced_survives_with_its_name() {
     assert_eq!(sim_store(&synced, &[at]).unwrap().read(&at, 0, 3).unwrap(), b"abc");
 }
 
+/// Two jobs have extents in one file. The sync of one fails; that of the other must not believe the
+/// file for having nothing to sync.
+#[test]
+fn a_file_whose_sync_failed_is_not_passed_over_by_the_next_sync() {
+    let files = SimFiles::new();
+    let store = sim_store(&files, &[]).unwrap();
+    let [one, other] = [3, 5].map(|len| store.reserve(len).unwrap().keep());
+    store.write(&one, b"abc").unwrap();
+    store.write(&other, b"other").unwrap();
+    files.fail_sync_after(1);
+    let failed = store.sync().unwrap_err().to_string();
+    let refused = store.sync().unwrap_err().to_string();
+    for told in [failed, refused] {
+        assert!(told.contains("extents-00000001"), "{told}");
+        assert!(told.contains("simulated I/O error"), "the cause is named: {told}");
+    }
+    assert_eq!(store.write(&other, b"again").unwrap_err().kind(), ErrorKind::Unavailable);
+    let cut = files.crash(Survive::Everything);
+    let durable = |at: &Location, bytes: &[u8]| {
+        let store = sim_store(&cut, &[*at]);
+        store.and_then(|store| store.read(at, 0, at.len)).is_ok_and(|found| found == bytes)
+    };
+    assert!(!durable(&one, b"abc") && !durable(&other, b"other"), "neither was durable");
+}
+
+/// A file that a process made and left without a durable name is used by the next one.
+#[test]
+fn the_name_of_a_file_that_was_found_is_durable_with_the_first_sync() {
+    let files = SimFiles::new();
+    let store = sim_store(&files, &[]).unwrap();
+    let at = store.reserve(3).unwrap().keep();
+    drop(store);
+    let store = sim_store(&files, &[at]).unwrap();
+    store.write(&at, b"abc").unwrap();
+    store.sync().unwrap();
+    let cut = files.crash(Survive::Nothing);
+    assert_eq!(sim_store(&cut, &[at]).unwrap().read(&at, 0, 3).unwrap(), b"abc");
+}
+
 #[test]
 fn a_failed_sync_is_never_followed_by_a_good_one() {
     let files = SimFiles::new();
