@@ -218,7 +218,16 @@ fn region(bytes: &[u8], found: &mut Found) {
 /// The head of a zone: some sub-entries. Each alone too, and its records.
 fn zone(bytes: &[u8], start: usize, found: &mut Found) {
     let mut at = start + 64;
-    while bytes.get(at..at + 4) == Some(b"TSUB") && at < start + 256 * 64 {
+    while at < start + 256 * 64 {
+        match bytes.get(at..at + 4) {
+            Some(b"TSUB") => {}
+            // An opening went on here.
+            Some(b"TRES") => {
+                at += 64;
+                continue;
+            }
+            _ => break,
+        }
         let len = u32_at(bytes, at + 28);
         let payload = &bytes[at + 64..at + 64 + len];
         add(found, "sub-entry", &bytes[at..at + 64]);

@@ -7,6 +7,7 @@ mod buddies;
 pub(crate) mod logged;
 mod objects;
 mod pool;
+mod salts;
 mod scan;
 mod segments;
 mod streams;

@@ -20,6 +20,9 @@ pub(crate) struct ZoneHeader {
     pub(crate) incarnation: u64,
     /// How many units it takes, its own first one included.
     pub(crate) units: u32,
+    /// Drawn when the zone was linked; seeds the checksums of its sub-entries. 0 in zones of
+    /// versions 1 and 2 of the format, which have none.
+    pub(crate) salt: u64,
 }
 
 impl ZoneHeader {
@@ -31,6 +34,7 @@ impl ZoneHeader {
         put_u64(&mut body, self.ordinal);
         put_u64(&mut body, self.incarnation);
         put_u32(&mut body, self.units);
+        put_u64(&mut body, self.salt);
         body.resize(FIXED - 8, 0);
         let mut out = Vec::with_capacity(ZONE_HEADER as usize);
         out.extend_from_slice(MAGIC);
@@ -65,6 +69,7 @@ impl ZoneHeader {
                 incarnation: r.u64()?,
                 // Version 1 of the format, where all zones had one size, left it zero.
                 units: r.u32()?.max(1),
+                salt: r.u64()?,
             })
         };
         fields().ok_or_else(short)
@@ -109,7 +114,7 @@ mod tests {
     use super::*;
 
     const HEADER: ZoneHeader =
-        ZoneHeader { generation: 3, stream: 1, ordinal: 9, incarnation: 2, units: 4 };
+        ZoneHeader { generation: 3, stream: 1, ordinal: 9, incarnation: 2, units: 4, salt: 5 };
 
     #[test]
     fn every_flipped_byte_of_the_header_is_found() {

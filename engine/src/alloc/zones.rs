@@ -23,6 +23,7 @@ use parking_lot::{Mutex, MutexGuard};
 
 use super::buddies::Buddies;
 use super::pool::{Pool, PoolEntry};
+use super::salts::Salts;
 use super::scan::{self, Found, ZoneScan};
 use super::zone::{Seal, ZoneHeader};
 use crate::error::{Damage, Error, ErrorKind, Result};
@@ -47,6 +48,9 @@ pub(crate) struct ZonePool {
     appended: Box<[AtomicU64]>,
     /// Per zone: the generation of its entry, for those who do not take the mutex.
     generations: Box<[AtomicU32]>,
+    /// Per zone: the salt of what is appended to it, for those who do not take the mutex.
+    in_effect: Box<[AtomicU64]>,
+    pub(crate) salts: Salts,
     /// Per unit: the zone that it is part of, or was last.
     zones: Box<[AtomicU32]>,
     /// Whether the counts of live records are whole.
@@ -150,6 +154,8 @@ impl ZonePool {
             state: Mutex::new(state),
             live: counts(),
             appended: counts(),
+            in_effect: counts(),
+            salts: Salts::default(),
             zones,
             counted: AtomicBool::new(true),
             borrower: OnceLock::new(),
@@ -232,14 +238,17 @@ impl ZonePool {
     pub(crate) fn link(&self, link: &Link) -> Result<Zone> {
         let (zone, units, entry) = self.get(link)?;
         let Link { stream, ordinal, incarnation, .. } = *link;
-        let header =
-            ZoneHeader { generation: entry.generation, stream, ordinal, incarnation, units };
+        let salt = self.salts.draw(incarnation);
+        let generation = entry.generation;
+        let header = ZoneHeader { generation, stream, ordinal, incarnation, units, salt };
+        self.in_effect[zone as usize].store(salt, Ordering::Relaxed);
         debug_assert_eq!(self.live(zone), 0, "a free zone has no live records (invariant 3)");
+        debug_assert!(!entry.persistent, "zone {zone} is free (invariant 1)");
         let committed = PoolEntry { persistent: true, ..entry };
         let at = self.geometry.zone(zone);
         self.region.will_write(Span { at, len: self.geometry.zone_len(units) });
-        // What an earlier generation left behind the header is told apart by its generation, and
-        // what lies there of other zones by their numbers.
+        // What lies behind the header was stored before the salt was drawn, so none of it checks
+        // out as a sub-entry of this use of the zone.
         let linked = self.region.persist([
             self.region.write(at, &header.encode(zone)),
             self.store_entry(zone, committed),
@@ -339,6 +348,7 @@ impl ZonePool {
     fn seal_zone(&self, state: &mut State, full: u32, len: u64, greatest: u64) -> Dirty {
         let word = match &mut state.linked[full as usize] {
             Some(linked) => {
+                debug_assert!(!linked.sealed, "zone {full} is sealed once");
                 linked.sealed = true;
                 linked.greatest = greatest;
                 Seal(len as u32).encode(full, linked.header.generation)
@@ -374,6 +384,18 @@ impl ZonePool {
     /// The generation of a linked zone.
     pub(crate) fn generation(&self, zone: u32) -> u32 {
         self.generations[zone as usize].load(Ordering::Relaxed)
+    }
+
+    /// The salt of what is appended to a linked zone.
+    pub(crate) fn salt(&self, zone: u32) -> u64 {
+        self.in_effect[zone as usize].load(Ordering::Relaxed)
+    }
+
+    /// Draws a new salt for what opening `incarnation` appends to a zone that it found open.
+    pub(crate) fn draw_salt(&self, zone: u32, incarnation: u64) -> u64 {
+        let salt = self.salts.draw(incarnation);
+        self.in_effect[zone as usize].store(salt, Ordering::Relaxed);
+        salt
     }
 
     /// Marks the first use, by `lsn`, of a zone that follows no other.

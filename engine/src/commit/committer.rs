@@ -18,7 +18,6 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64 as Counter};
 
-use crossbeam_epoch::Guard;
 use smallvec::smallvec;
 
 use super::batch::Batch;
@@ -32,10 +31,11 @@ use super::publisher::{Goal, Publisher};
 use super::ring::{Finished, Written};
 use super::steps::{InTurnstile, Step, reached};
 use super::subentry::{Content, SUB_HEADER, SubEntry};
+use super::ticket::Ticket;
 use super::turnstile::{Place, StreamTail, Turnstile};
 use crate::alloc::ZonePool;
 use crate::error::{Error, Result};
-use crate::memtable::{Memtable, Record};
+use crate::memtable::Record;
 use crate::mvcc::{Watermark, is_pinned, pin};
 use crate::options::Durability;
 use crate::os::sync::{AtomicU64, Mutex, Ordering};
@@ -385,7 +385,8 @@ impl Committer {
         reached(Step::Ticket);
         group.number(lsn);
         let switched = self.fence_switches(&mut ticket.places);
-        let count = group.parts.len() as u16;
+        let (count, durable) = (group.parts.len() as u16, self.durable());
+        debug_assert!(durable < lsn, "what has no slot yet is not durable");
         let mut flushed: Few<Flushed> = Few::new();
         for (index, (part, place)) in group.parts.iter_mut().zip(&ticket.places).enumerate() {
             let header = SubEntry {
@@ -393,15 +394,17 @@ impl Committer {
                 incarnation: self.incarnation,
                 zone_generation: place.generation,
                 payload_len: part.payload().len() as u32,
-                payload_sum: SubEntry::payload_sum_in(lsn, part.header_and_payload()),
+                payload_sum: SubEntry::payload_sum_in(lsn, place.salt, part.header_and_payload()),
                 count,
                 index: index as u16,
                 records: part.records.len() as u32,
                 stream: part.stream,
                 content: group.content,
                 is_plain: part.is_plain(),
+                durable,
             };
-            part.bytes[..SUB_HEADER].copy_from_slice(&header.encode(place.zone));
+            let header = header.encode(place.zone, place.salt);
+            part.bytes[..SUB_HEADER].copy_from_slice(&header);
             let at = self.zones.geometry().zone(place.zone) + place.offset;
             flushed.push(self.region.flush(self.region.write(at, &part.bytes)));
             self.zones.append(place.zone, part.records.len() as u64);
@@ -572,27 +575,5 @@ impl Committer {
         self.publisher.let_go(zones, self.zones.greatest(zones))?;
         self.zones.release(zones).inspect_err(|e| self.stop(e))?;
         Ok(zones.len())
-    }
-}
-
-/// A ticket; its LSN is 0 before it has one, and once it was honoured.
-pub(super) struct Ticket<'a> {
-    committer: &'a Committer,
-    pub(super) lsn: Lsn,
-    pub(super) places: Few<Place>,
-    actives: Few<Arc<Memtable>>,
-    /// The epoch in which its records are indexed.
-    guard: Option<Guard>,
-}
-
-impl Drop for Ticket<'_> {
-    fn drop(&mut self) {
-        if self.lsn == 0 {
-            return;
-        }
-        // A void slot would let recovery and readers disagree, so there is none (invariant 1).
-        let poison = &self.committer.poison;
-        poison.set_because(format!("a thread died between ticket and finish of {}", self.lsn));
-        self.committer.wake_all();
     }
 }

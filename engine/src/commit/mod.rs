@@ -13,6 +13,7 @@ mod lane;
 mod poison;
 mod publisher;
 mod recover;
+mod resume;
 mod ring;
 mod salvage;
 mod spaces;
@@ -20,6 +21,7 @@ mod steps;
 mod subentry;
 #[cfg(test)]
 mod tests;
+mod ticket;
 mod turnstile;
 mod unread;
 
@@ -29,8 +31,9 @@ pub(crate) use floor::{Floor, Gidx, JournalMark};
 pub(crate) use group::Group;
 pub(crate) use poison::Poison;
 pub(crate) use recover::{Accepted, Evidence, Recovered, recover};
+pub(crate) use resume::{RESUME, Resume};
 pub(crate) use salvage::readable;
 pub(crate) use subentry::{Content, payloads_of};
 #[cfg(any(test, feature = "testing"))]
-pub(crate) use subentry::{SUB_HEADER, SubEntry};
+pub(crate) use subentry::{SALT_AT, SUB_HEADER, SubEntry};
 pub(crate) use unread::Passed;

@@ -182,6 +182,13 @@ impl Publisher {
         !waits_for_sync && spin_until(|| self.has_reached(lsn, goal) || self.can_hand_over())
     }
 
+    /// What of invariant 1 the watermarks say. Those that have to be smaller are read first, since
+    /// all only rise.
+    fn are_watermarks_ordered(&self) -> bool {
+        let (durable, visible) = (self.durable.get(), self.visible.get());
+        durable.max(visible) <= self.written.get()
+    }
+
     fn has_reached(&self, lsn: Lsn, goal: Goal) -> bool {
         match goal {
             Goal::Written => self.written.get() >= lsn,
@@ -327,6 +334,7 @@ impl Publisher {
             Ok(()) => {
                 self.written.raise(last);
                 self.visible.raise(relaxed);
+                debug_assert!(self.are_watermarks_ordered(), "invariant 1");
             }
             Err(e) => self.stop(&e),
         }
@@ -386,6 +394,8 @@ impl Publisher {
                 }
                 self.durable.raise(target);
                 self.visible.raise(target);
+                debug_assert!(self.are_watermarks_ordered(), "invariant 1");
+                debug_assert!(self.is_floor_near(), "invariant 5");
                 self.keeper.lock().note_durable(target, &tails);
                 drop(syncer);
                 Some(run)

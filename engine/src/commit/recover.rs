@@ -7,13 +7,15 @@
 //! 3. From F (or the greatest LSN before a GIDX word, which was whole too) upward an LSN is
 //!    committed while all its sub-entries are there and sound; the last one before the first gap
 //!    is L*.
+//! 4. A sub-entry says up to which LSN all was durable when it was written. If that is above L*,
+//!    what ends at L* was damaged later: that is corruption.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::floor::{Floor, Gidx};
-use super::subentry::{Content, SUB_HEADER, SubEntry};
+use super::subentry::{Content, SUB_HEADER, SubEntry, Walk};
 use super::turnstile::StreamTail;
 use crate::alloc::{Seal, ZONE_HEADER, Zone, ZoneScan};
 use crate::error::{Damage, Error, Result};
@@ -64,6 +66,8 @@ pub(crate) struct Recovered {
     pub(crate) reseal: Vec<(u32, u64)>,
     /// Zones in which nothing was committed.
     pub(crate) empty: Vec<u32>,
+    /// Zones without a seal, with the salt in effect at their tails.
+    pub(crate) open_salts: Vec<(u32, u64)>,
 }
 
 impl Recovered {
@@ -112,6 +116,8 @@ pub(super) struct Entry {
     pub(super) header: SubEntry,
     /// Offset in the zone.
     at: u64,
+    /// The salt in effect there.
+    salt: u64,
     /// `None` if it is not sound.
     payload: Option<Payload>,
     /// Whether the persistent index knows of all its records: the payload was not looked at.
@@ -156,6 +162,7 @@ pub(crate) fn recover(evidence: &Evidence<'_>) -> Result<Recovered> {
     let evidence = &Evidence { floor, ..*evidence };
     check_below_floor(evidence, &parsed)?;
     let last = walk(floor.lsn, &parsed, evidence.region.has(Planted::PublishedShift));
+    check_durable(evidence, &parsed, last)?;
     Ok(decide(evidence, &parsed, last))
 }
 
@@ -217,11 +224,13 @@ fn parse(evidence: &Evidence<'_>, scan: ZoneScan) -> Result<Parsed> {
     let limit = scan.seal.map_or(scan.len(evidence.geometry), |seal| u64::from(seal.0));
     evidence.region.load(Span { at: zone_at, len: limit })?;
     let mut parsed = Parsed::at(scan, ZONE_HEADER);
-    while parsed.end + SUB_HEADER as u64 <= limit {
-        match parse_entry(evidence, &parsed, zone_at, limit) {
+    let mut walk = Walk::new(evidence.region, evidence.geometry, (scan.zone, scan.header));
+    walk.pass_resumes(limit);
+    while walk.at + SUB_HEADER as u64 <= limit {
+        match parse_entry(evidence, &parsed, &walk, limit) {
             Ok(entry) => {
-                let len = SUB_HEADER as u64 + u64::from(entry.header.payload_len);
-                parsed.end = entry.at + len.next_multiple_of(LINE);
+                walk.pass(entry.header.payload_len);
+                walk.pass_resumes(limit);
                 parsed.entries.push(entry);
             }
             Err(why) => {
@@ -230,18 +239,18 @@ fn parse(evidence: &Evidence<'_>, scan: ZoneScan) -> Result<Parsed> {
             }
         }
     }
+    parsed.end = walk.at;
     Ok(parsed)
 }
 
 pub(super) fn parse_entry(
     evidence: &Evidence<'_>,
     parsed: &Parsed,
-    zone_at: u64,
+    walk: &Walk<'_>,
     limit: u64,
 ) -> std::result::Result<Entry, (String, String)> {
-    let (scan, at) = (&parsed.scan, parsed.end);
-    let bytes = evidence.region.bytes(zone_at + at, SUB_HEADER as u64);
-    let header = SubEntry::decode(bytes, scan.zone)?;
+    let (scan, at, salt) = (&parsed.scan, walk.at, walk.salt);
+    let header = walk.header()?;
     let previous = parsed.entries.last().map_or(0, |e| e.header.lsn);
     let payload_at = at + SUB_HEADER as u64;
     let wrong = |what: &str, got: String| Err((what.to_string(), got));
@@ -260,15 +269,15 @@ pub(super) fn parse_entry(
     }
     let merged = evidence.merged.min(evidence.floor.lsn);
     let is_merged = header.is_plain && header.content == Content::Commit && header.lsn <= merged;
-    let payload = || evidence.region.bytes(zone_at + payload_at, u64::from(header.payload_len));
+    let payload = || walk.bytes(payload_at, u64::from(header.payload_len));
     let payload = if is_merged || !evidence.check_payloads {
         Some(Payload { oldest: header.lsn, has_own: !is_merged })
-    } else if SubEntry::payload_sum(header.lsn, payload()) == header.payload_sum {
+    } else if SubEntry::payload_sum(header.lsn, salt, payload()) == header.payload_sum {
         payload_of(&header, payload())
     } else {
         None
     };
-    Ok(Entry { header, at, payload, is_merged })
+    Ok(Entry { header, at, salt, payload, is_merged })
 }
 
 /// What a payload has, if it holds the records that the header speaks of.
@@ -346,6 +355,26 @@ fn walk(floor: Lsn, parsed: &[Parsed], any_part: bool) -> Lsn {
     (floor + 1..).take_while(whole).last().unwrap_or(floor)
 }
 
+/// Rule 4.
+fn check_durable(evidence: &Evidence<'_>, parsed: &[Parsed], last: Lsn) -> Result<()> {
+    let entries = || parsed.iter().flat_map(|p| p.entries.iter().map(move |e| (p, e)));
+    let Some((zone, witness)) = entries().max_by_key(|(_, entry)| entry.header.durable) else {
+        return Ok(());
+    };
+    if witness.header.durable <= last {
+        return Ok(());
+    }
+    let (missing, says) = (last + 1, witness.header.lsn);
+    let unsound = entries().find(|(_, e)| e.header.lsn == missing && !e.is_sound());
+    let (zone, at) = match unsound {
+        Some((zone, entry)) => (zone, entry.at + SUB_HEADER as u64),
+        None => (zone, witness.at),
+    };
+    let what = format!("LSN {missing}, which was durable when LSN {says} was written,");
+    let found = ("all of its sub-entries".into(), "some that are damaged or missing".into());
+    Err(damaged(evidence, evidence.geometry.zone(zone.scan.zone) + at, what, found))
+}
+
 fn decide(evidence: &Evidence<'_>, parsed: &[Parsed], last: Lsn) -> Recovered {
     let mut recovered = Recovered {
         last,
@@ -357,6 +386,7 @@ fn decide(evidence: &Evidence<'_>, parsed: &[Parsed], last: Lsn) -> Recovered {
         gidx: vec![None; evidence.gidx.len()],
         reseal: Vec::new(),
         empty: Vec::new(),
+        open_salts: Vec::new(),
     };
     let named = named_ordinals(evidence, parsed);
     // Zones come in order of stream and ordinal, so the last with something in it stays open.
@@ -417,6 +447,7 @@ fn decide_zone(
     let stream = scan.header.stream as usize;
     let zone = Zone { number: scan.zone, len: scan.len(evidence.geometry) };
     let open = scan.seal.is_none().then_some(zone);
+    recovered.open_salts.extend(open.map(|zone| (zone.number, newest.salt)));
     let last = (tail, scan.header.ordinal, newest.header.lsn);
     let resumed = StreamTail::resumed(open, scan.header.units, last);
     let before = std::mem::replace(&mut recovered.streams[stream], resumed);

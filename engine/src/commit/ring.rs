@@ -79,7 +79,8 @@ impl Ring {
     /// Marks a group as written and indexed.
     pub(super) fn finish(&self, lsn: Lsn, finished: &Finished) {
         let slot = self.slot(lsn);
-        debug_assert_ne!(slot.finished.load(Ordering::Relaxed), lsn, "one finish a ticket");
+        let before = slot.finished.load(Ordering::Relaxed);
+        debug_assert!(before < lsn, "LSN {lsn} finishes in the slot of LSN {before} (invariant 1)");
         let (first, more) = finished.written.split_first().unzip();
         let (at, mut about) = first.map_or((0, 0), |w| (w.span.at, pack(w)));
         if let Some(more) = more.filter(|more| !more.is_empty()) {

@@ -1,8 +1,8 @@
 //! Reads what can still be read of zones, past damage that an opening refuses.
 
 use super::recover::{Evidence, Parsed, damage_of, parse_entry};
-use super::subentry::{Content, SUB_HEADER};
-use crate::alloc::{ZONE_HEADER, ZoneScan};
+use super::subentry::{Content, SUB_HEADER, Walk};
+use crate::alloc::ZoneScan;
 use crate::error::{Damage, Result};
 use crate::pm::{LINE, Span};
 
@@ -33,12 +33,18 @@ fn zone(
     let size = scan.len(evidence.geometry);
     let limit = scan.seal.map_or(size, |seal| u64::from(seal.0).min(size));
     evidence.region.load(Span { at: zone_at, len: limit })?;
-    let mut at = ZONE_HEADER;
+    let mut walk = Walk::new(evidence.region, evidence.geometry, (scan.zone, scan.header));
     let mut hole = None;
-    while at + SUB_HEADER as u64 <= limit {
+    loop {
+        // Where the line is lost in which an opening went on, what lies behind it is lost too.
+        walk.pass_resumes(limit);
+        let at = walk.at;
+        if at + SUB_HEADER as u64 > limit {
+            break;
+        }
         // Without the entries before it, an entry is judged by itself.
         let alone = Parsed::at(scan, at);
-        match parse_entry(evidence, &alone, zone_at, limit) {
+        match parse_entry(evidence, &alone, &walk, limit) {
             Ok(entry) => {
                 lost.extend(hole.take());
                 let len = u64::from(entry.header.payload_len);
@@ -53,12 +59,12 @@ fn zone(
                     let place = zone_at + at + SUB_HEADER as u64;
                     lost.push(damage_of(evidence, place, what, (expected, "another".into())));
                 }
-                at += (SUB_HEADER as u64 + len).next_multiple_of(LINE);
+                walk.pass(entry.header.payload_len);
             }
             Err(why) => {
                 let what = || format!("sub-entry in zone {}", scan.zone);
                 hole.get_or_insert_with(|| damage_of(evidence, zone_at + at, what(), why));
-                at += LINE;
+                walk.at += LINE;
             }
         }
     }

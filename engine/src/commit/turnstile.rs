@@ -42,6 +42,12 @@ impl StreamTail {
         StreamTail { zone, tail, ordinal, greatest, units, ..StreamTail::default() }
     }
 
+    /// Goes on behind so many bytes that an opening has put into its zone.
+    pub(crate) fn skip(&mut self, len: u64) {
+        self.tail += len;
+        debug_assert!(self.zone.is_some_and(|zone| self.tail <= zone.len), "they fit");
+    }
+
     /// Whether its zone has room for so many bytes.
     fn fits(&self, len: u64) -> bool {
         self.zone.is_some_and(|zone| self.tail + len <= zone.len)
@@ -58,6 +64,7 @@ impl StreamTail {
 pub(super) struct Place {
     pub(super) zone: u32,
     pub(super) generation: u32,
+    pub(super) salt: u64,
     pub(super) offset: u64,
     /// The words of a zone switch that this group has to make durable.
     pub(super) switch: Few<Dirty>,
@@ -127,7 +134,8 @@ impl Turnstile {
         match s.zone {
             Some(Zone { number, len }) => {
                 debug_assert!(s.tail <= len, "a sub-entry never spans zones (invariant 2)");
-                Place { zone: number, generation: zones.generation(number), offset, switch }
+                let (generation, salt) = (zones.generation(number), zones.salt(number));
+                Place { zone: number, generation, salt, offset, switch }
             }
             None => unreachable!("space is ready before the ticket"),
         }

@@ -2,10 +2,10 @@
 //! looked at later, a zone at a time.
 
 use super::recover::Recovered;
-use super::subentry::{Content, SUB_HEADER, SubEntry};
-use crate::alloc::ZONE_HEADER;
+use super::subentry::{Content, SUB_HEADER, SubEntry, Walk};
+use crate::alloc::{ZONE_HEADER, ZoneHeader};
 use crate::error::Damage;
-use crate::pm::{Geometry, LINE, Region};
+use crate::pm::{Geometry, Region};
 use crate::record::Lsn;
 
 /// What was passed over in a zone.
@@ -36,27 +36,35 @@ impl Passed {
             let file = region.path().to_path_buf();
             Some(Damage { tier: "pm", file, offset, what, expected, got })
         };
-        let mut at = geometry.zone(self.zone) + ZONE_HEADER;
-        while at < self.end {
-            let header = SubEntry::decode(region.bytes(at, SUB_HEADER as u64), self.zone);
-            let header = match header {
+        let zone_at = geometry.zone(self.zone);
+        let header = match ZoneHeader::decode(region.bytes(zone_at, ZONE_HEADER), self.zone) {
+            Ok(header) => header,
+            Err(found) => return named(zone_at, format!("header of zone {}", self.zone), found),
+        };
+        let mut walk = Walk::new(region, geometry, (self.zone, header));
+        let end = self.end - zone_at;
+        while walk.at < end {
+            walk.pass_resumes(end);
+            let header = match walk.header() {
                 Ok(header) => header,
                 Err(found) => {
-                    return named(at, format!("sub-entry in zone {}", self.zone), found);
+                    let what = format!("sub-entry in zone {}", self.zone);
+                    return named(zone_at + walk.at, what, found);
                 }
             };
-            let payload_at = at + SUB_HEADER as u64;
+            let payload_at = walk.at + SUB_HEADER as u64;
             let is_merged = header.is_plain && header.content == Content::Commit;
             if is_merged && header.lsn <= merged {
-                let payload = region.bytes(payload_at, u64::from(header.payload_len));
-                let sum = SubEntry::payload_sum(header.lsn, payload);
+                let payload = walk.bytes(payload_at, u64::from(header.payload_len));
+                let sum = SubEntry::payload_sum(header.lsn, walk.salt, payload);
                 if sum != header.payload_sum {
                     let what = format!("payload of LSN {}", header.lsn);
                     let expected = format!("checksum {:08x}", header.payload_sum);
-                    return named(payload_at, what, (expected, format!("{sum:08x}")));
+                    let found = (expected, format!("{sum:08x}"));
+                    return named(zone_at + payload_at, what, found);
                 }
             }
-            at = (payload_at + u64::from(header.payload_len)).next_multiple_of(LINE);
+            walk.pass(header.payload_len);
         }
         None
     }

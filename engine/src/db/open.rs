@@ -37,8 +37,8 @@ use super::streams::Streams;
 use crate::alloc::{StreamKind, StreamPool, ZonePool};
 use crate::cache::Below;
 use crate::commit::{
-    Accepted, Committer, Evidence, Floor, Gidx, JournalMark, Passed, Poison, Recovered, Start,
-    recover,
+    Accepted, Committer, Evidence, Floor, Gidx, JournalMark, Passed, Poison, RESUME, Recovered,
+    Resume, Start, recover,
 };
 use crate::error::{Damage, Error, Result};
 use crate::extent::BlockCache;
@@ -174,13 +174,14 @@ impl Opening<'_> {
             )));
         }
         let (zones, scans, leaks) = ZonePool::open(&region, superblock.geometry)?;
+        seed_salts(self.options, &zones);
         let streams = StreamPool::scan(&region)?;
         let cleaner = streams.iter().find(|s| s.kind == StreamKind::Cleaner).map(|s| s.stream);
         let gidx = streams.iter().map(|s| Gidx::load(&region, s.stream));
         let gidx = gidx.collect::<Result<Vec<_>>>()?;
         let found = self.find_index(&region, &superblock)?;
         let rebuilt = Instant::now();
-        let recovered = recover(&Evidence {
+        let mut recovered = recover(&Evidence {
             region: &region,
             geometry: superblock.geometry,
             floor,
@@ -197,7 +198,7 @@ impl Opening<'_> {
             // The journal was made durable as far as it was found.
             let JournalFloor { epoch, number } = set.floor();
             floor.journal = JournalMark { epoch, edit: number };
-            self.make_durable(&region, (&zones, &recovered), &mut superblock, &mut floor)?;
+            self.make_durable(&region, (&zones, &mut recovered), &mut superblock, &mut floor)?;
             zones.release(&[recovered.empty.as_slice(), &leaks].concat())?;
         }
         let FoundIndex { forest, damage } = found;
@@ -335,7 +336,7 @@ impl Opening<'_> {
     fn make_durable(
         &self,
         region: &Region,
-        (zones, recovered): (&ZonePool, &Recovered),
+        (zones, recovered): (&ZonePool, &mut Recovered),
         superblock: &mut Superblock,
         floor: &mut Floor,
     ) -> Result<()> {
@@ -349,8 +350,11 @@ impl Opening<'_> {
         let incarnations = &mut superblock.incarnations;
         let has_records = |l: &Lived| used.range(l.first..=l.last).next().is_some();
         incarnations.begin_next(recovered.last, has_records);
+        let resumes = resume_zones(zones, recovered, incarnations.current);
+        let resume = || resumes.iter().map(|(at, line)| region.write(*at, line));
         if incarnations.is_long() {
-            wipe_open_ends(region, zones, recovered)?;
+            // What is dead must not be found any more once the joined list calls it alive.
+            region.persist(resume())?;
             incarnations.join();
         }
         superblock.lsn_base = recovered.seen.max(superblock.lsn_base);
@@ -358,7 +362,7 @@ impl Opening<'_> {
         floor.number += 1;
         floor.lsn = superblock.lsn_base;
         floor.incarnation = superblock.incarnations.current;
-        let mut words = vec![floor.store(region)];
+        let mut words: Vec<_> = resume().chain([floor.store(region)]).collect();
         for (stream, gidx) in recovered.gidx.iter().enumerate() {
             words.extend(gidx.map(|gidx| gidx.store(region, stream as u32)));
         }
@@ -474,15 +478,42 @@ pub(super) fn threads_of(options: &Options) -> usize {
     if options.stepped { 1 } else { cores() }
 }
 
-/// Fills what is behind the committed records of each open zone with zeros: nothing dead is left.
-fn wipe_open_ends(region: &Region, zones: &ZonePool, recovered: &Recovered) -> Result<()> {
-    let geometry = zones.geometry();
-    for stream in &recovered.streams {
-        let Some(zone) = stream.zone else { continue };
-        let zeros = vec![0; (zone.len - stream.tail) as usize];
-        region.persist([region.write(geometry.zone(zone.number) + stream.tail, &zeros)])?;
+/// On a simulated machine every run is the same, salts too.
+#[cfg_attr(
+    not(any(test, feature = "testing")),
+    expect(unused_variables, reason = "there are no simulated machines")
+)]
+fn seed_salts(options: &Options, zones: &ZonePool) {
+    #[cfg(any(test, feature = "testing"))]
+    if matches!(options.storage, Storage::Simulated(_)) {
+        zones.salts.repeat();
     }
-    Ok(())
+}
+
+/// Lines for the open zones that this opening goes on in: where each goes in the region, and its
+/// bytes. Nothing that a crashed opening left behind them checks out any more.
+fn resume_zones(
+    zones: &ZonePool,
+    recovered: &mut Recovered,
+    incarnation: u64,
+) -> Vec<(u64, Vec<u8>)> {
+    let mut lines = Vec::new();
+    let salts: BTreeMap<u32, u64> = recovered.open_salts.iter().copied().collect();
+    for (stream, number) in recovered.streams.iter_mut().zip(0..) {
+        // In a zone that is full nothing lies behind its tail.
+        let Some(zone) = stream.zone.filter(|zone| stream.tail < zone.len) else { continue };
+        let resume = Resume {
+            incarnation,
+            zone_generation: zones.generation(zone.number),
+            stream: number,
+            salt: zones.draw_salt(zone.number, incarnation),
+        };
+        let before = salts.get(&zone.number).copied().unwrap_or(0);
+        let at = zones.geometry().zone(zone.number) + stream.tail;
+        lines.push((at, resume.encode(zone.number, before)));
+        stream.skip(RESUME as u64);
+    }
+    lines
 }
 
 /// The records of a committed sub-entry, with their offsets.

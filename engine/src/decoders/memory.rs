@@ -5,7 +5,9 @@ use std::path::Path;
 use crate::alloc::{
     Pool, PoolEntry, Seal, SegmentHeader, StreamObject, ZONE_HEADER, ZoneHeader, ZoneScan,
 };
-use crate::commit::{Evidence, Floor, Gidx, SUB_HEADER, SubEntry, readable, recover};
+use crate::commit::{
+    Evidence, Floor, Gidx, RESUME, Resume, SALT_AT, SUB_HEADER, SubEntry, readable, recover,
+};
 use crate::db::Event;
 use crate::memtable::{Record, encode_record, set_seq};
 use crate::os::sim::Machine;
@@ -93,11 +95,13 @@ pub(super) fn zone_header(bytes: &[u8]) -> bool {
 }
 
 pub(super) fn sub_entry(bytes: &[u8]) -> bool {
-    let right = mended(bytes, 4, (8, SUB_HEADER), &[1]);
-    drop(SubEntry::decode(bytes, 1));
-    let decoded = SubEntry::decode(&right, 1);
+    // The salt that the header has the low bytes of.
+    let salt = bytes.get(SALT_AT).map_or(0, |low| number(&[low, &[0; 2]].concat(), 0));
+    let right = mended(bytes, 4, (8, SUB_HEADER), &[1 ^ salt]);
+    drop(SubEntry::decode(bytes, 1, salt));
+    let decoded = SubEntry::decode(&right, 1, salt);
     if let Ok(entry) = &decoded {
-        assert_eq!(SubEntry::decode(&entry.encode(1), 1).as_ref(), Ok(entry));
+        assert_eq!(SubEntry::decode(&entry.encode(1, salt), 1, salt).as_ref(), Ok(entry));
     }
     decoded.is_ok()
 }
@@ -163,18 +167,40 @@ pub(super) fn zone(bytes: &[u8]) -> bool {
 fn mended_zone(bytes: &[u8]) -> Vec<u8> {
     let mut zone = mended(bytes, 4, (8, 48), &[0]);
     let mut at = ZONE_HEADER as usize;
+    let mut salt = number(&zone, 36);
     while at + SUB_HEADER <= zone.len() {
+        if zone[at..].starts_with(b"TRES") {
+            salt = mend_resume(&mut zone, at, salt);
+            at += RESUME;
+            continue;
+        }
         let (lsn, len) = (number(&zone, at + 8), number(&zone, at + 28) as u32 as usize);
         let (head, entry) = zone.split_at_mut(at);
         let end = SUB_HEADER.saturating_add(len).min(entry.len());
         let entry = &mut entry[..end];
         entry[24..28].copy_from_slice(&head[8..12]);
         entry[44..48].copy_from_slice(&head[12..16]);
-        let right = mended(entry, 32, (SUB_HEADER, end), &[lsn]);
-        entry.copy_from_slice(&mended(&right, 4, (8, SUB_HEADER), &[0]));
+        entry[SALT_AT].copy_from_slice(&salt.to_le_bytes()[..SALT_AT.len()]);
+        let right = mended(entry, 32, (SUB_HEADER, end), &[lsn ^ salt]);
+        entry.copy_from_slice(&mended(&right, 4, (8, SUB_HEADER), &[salt]));
         at = at.saturating_add(SUB_HEADER + len).next_multiple_of(LINE as usize);
     }
     zone
+}
+
+/// Makes a line in which an opening goes on right where `before` is the salt in effect: the salt
+/// behind it.
+fn mend_resume(zone: &mut [u8], at: usize, before: u64) -> u64 {
+    let (header, line) = zone.split_at_mut(at);
+    let line = &mut line[..RESUME];
+    line[16..24].copy_from_slice(&header[8..16]);
+    line[32..40].copy_from_slice(&before.to_le_bytes());
+    let right = mended(line, 4, (8, RESUME), &[0]);
+    line.copy_from_slice(&right);
+    if let Some(resume) = Resume::decode(line, 0, before) {
+        assert_eq!(Resume::decode(&resume.encode(0, before), 0, before), Some(resume));
+    }
+    number(line, 24)
 }
 
 /// The first byte is the key of the event's record, the rest its value.

@@ -1,10 +1,10 @@
 //! The version of the on-media format. Each file says which one it was written in.
 
 /// The one that is written.
-pub(crate) const FORMAT: u32 = 2;
+pub(crate) const FORMAT: u32 = 3;
 
-/// The oldest that is read. Every one since then only added: kinds, operations, and fields that
-/// were zero before.
+/// The oldest that is read. Every one since then only added: kinds, operations, lines, and fields
+/// that were zero before.
 const OLDEST: u32 = 1;
 
 /// Whether this version of Terrace reads what was written as `version`.

@@ -1,6 +1,7 @@
 //! What all handles of one open database share.
 
 use std::any::Any;
+use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Instant;
@@ -306,10 +307,13 @@ impl Shared {
         (durability, deadline): (Durability, Option<Instant>),
         at_ticket: &dyn Fn(Lsn),
     ) -> Result<Pending<'_>> {
+        let first = make()?;
+        let bytes = first.zone_len();
+        // Once, however often it is tried.
+        self.pace.slow_down(bytes, deadline)?;
+        let first = Cell::new(Some(first));
         self.with_space(deadline, || {
-            let group = make()?;
-            let bytes = group.zone_len();
-            self.pace.slow_down(bytes, deadline)?;
+            let group = first.take().map_or_else(make, Ok)?;
             let at_ticket = &mut |lsn| at_ticket(lsn);
             let pending = self.committer.enqueue_group(group, durability, at_ticket)?;
             self.wrote(bytes);

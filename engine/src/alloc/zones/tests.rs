@@ -120,7 +120,8 @@ fn a_cut_anywhere_while_zones_of_several_sizes_change_hands_loses_no_unit() {
 fn a_header_that_an_earlier_try_left_takes_no_unit_from_others() {
     let machine = Machine::with_memory();
     let (region, zones) = new_pool(&machine, GEOMETRY);
-    let first = ZoneHeader { generation: 0, stream: 0, ordinal: 1, incarnation: 1, units: 4 };
+    let first =
+        ZoneHeader { generation: 0, stream: 0, ordinal: 1, incarnation: 1, units: 4, salt: 1 };
     region.persist([region.write(GEOMETRY.zone(0), &first.encode(0))]).unwrap();
     let in_the_middle = link(&zones, 1, 1);
     assert_eq!(in_the_middle.number, 0);
@@ -222,6 +223,7 @@ fn a_seal_left_behind_a_torn_header_is_no_damage() {
         ordinal: 3,
         incarnation: 1,
         units: 1,
+        salt: 1,
     };
     for in_use in [false, true] {
         let generation = header.generation;

@@ -5,10 +5,10 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use super::super::Group;
-use super::super::committer::Ticket;
 use super::super::floor::Floor;
 use super::super::publisher::Goal;
 use super::super::steps::{Step, stop_at};
+use super::super::ticket::Ticket;
 use super::Fixture;
 use super::rules::first_incarnation;
 use crate::options::Durability::Durable;

@@ -14,6 +14,8 @@ mod order;
 mod outcomes;
 #[cfg(not(any(feature = "loom", feature = "shuttle")))]
 mod rules;
+#[cfg(not(any(feature = "loom", feature = "shuttle")))]
+mod salts;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -188,6 +190,12 @@ impl Fixture {
         let stream = self.committer.open_stream().unwrap();
         let table = Arc::new(OneTable::new(2, stream, &self.region));
         (Arc::clone(&table), Arc::new(Slot(table)))
+    }
+
+    /// From now on zones have no salts, as those of versions 1 and 2 of the format.
+    #[cfg(not(any(feature = "loom", feature = "shuttle")))]
+    pub(super) fn without_salts(&self) {
+        self.zones.salts.draw_none();
     }
 
     /// A batch of puts.
