@@ -15,9 +15,9 @@ mod version;
 
 pub(crate) use cursor::LevelCursor;
 pub(crate) use edit::{Edit, Op};
-pub(crate) use journal::JournalFloor;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use journal::probe;
+pub(crate) use journal::{JournalFloor, is_journal_name};
 pub(crate) use manifest::Manifest;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use manifest::probe as manifest_probe;

@@ -17,6 +17,6 @@ pub(crate) use cores::{at_once, cores};
 pub(crate) use files::{File, Files, OpenHow};
 pub(crate) use fork::ForkGuard;
 pub(crate) use heap::give_back_freed;
-pub(crate) use lock::{Access, DirectoryLock, FileLock};
+pub(crate) use lock::{Access, DirectoryLock, FileLock, PRIVATE};
 pub(crate) use prefetch::{LINE, prefetch_lines};
 pub(crate) use real::RealFiles;
