@@ -39,10 +39,10 @@ impl Arena {
     /// An I/O error.
     pub fn new(scratch: &Path, bytes: u64) -> Result<Arena> {
         let path = scratch.join("arena");
-        let open = || RealFiles.open(&path, OpenHow::CreateNew);
+        let open = || RealFiles::default().open(&path, OpenHow::CreateNew);
         let file = open().map_err(|e| Error::io("make", &path, e))?;
         let region = Region::new(Media::File(file), &path, bytes)?;
-        RealFiles.remove(&path).map_err(|e| Error::io("remove", &path, e))?;
+        RealFiles::default().remove(&path).map_err(|e| Error::io("remove", &path, e))?;
         Ok(Arena { region: Arc::new(region), tail: AtomicU64::new(0) })
     }
 
@@ -52,7 +52,7 @@ impl Arena {
     ///
     /// An I/O error.
     pub fn emulated(path: &Path, bytes: u64) -> Result<Arena> {
-        let files: Arc<dyn Files> = Arc::new(RealFiles);
+        let files: Arc<dyn Files> = Arc::new(RealFiles::default());
         let media = Media::create(&files, path, bytes, EMULATED)?;
         let region = Arc::new(Region::new(media, path, bytes)?);
         Ok(Arena { region, tail: AtomicU64::new(0) })
@@ -184,7 +184,7 @@ impl PersistentIndex {
     ///
     /// `Full`, or another I/O error.
     pub fn create(arena: &Arena, path: &Path, bytes: u64) -> Result<PersistentIndex> {
-        let files: Arc<dyn Files> = Arc::new(RealFiles);
+        let files: Arc<dyn Files> = Arc::new(RealFiles::default());
         let shape = Shape::for_size(VERSIONS, bytes.max(4 << 20), 256 << 10);
         let media = Media::create(&files, path, shape.region_len(), EMULATED)?;
         let region = Arc::new(Region::new(media, path, shape.region_len())?);
@@ -197,7 +197,7 @@ impl PersistentIndex {
     ///
     /// `Invalid`, `Corrupt`, or an I/O error.
     pub fn open(arena: &Arena, path: &Path) -> Result<PersistentIndex> {
-        let files: Arc<dyn Files> = Arc::new(RealFiles);
+        let files: Arc<dyn Files> = Arc::new(RealFiles::default());
         let (media, len) = Media::open(&files, path, false, EMULATED)?;
         let region = Arc::new(Region::new(media, path, len)?);
         Ok(PersistentIndex { tree: VersionTree::open(&region, &arena.region)? })

@@ -160,9 +160,17 @@ impl Error {
     }
 
     pub(crate) fn corrupt(damage: Damage) -> Error {
+        let advice = "run `terrace verify` for the whole extent of it";
+        let message = format!("damaged {damage}; {advice}");
+        Error::missing(damage, message)
+    }
+
+    /// The error for a database that lacks a part, which `damage` names. The message says what to
+    /// do.
+    pub(crate) fn missing(damage: Damage, message: String) -> Error {
         Error(Box::new(Inner {
             kind: ErrorKind::Corrupt,
-            message: format!("damaged {damage}; run `terrace verify` for the whole extent of it"),
+            message,
             damage: Some(damage),
             source: None,
             signal: Signal::None,

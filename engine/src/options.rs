@@ -1,5 +1,6 @@
 //! What can be set, and what it is set to when nobody does.
 
+mod check;
 mod container;
 mod table;
 #[cfg(any(test, feature = "testing"))]
@@ -10,9 +11,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use crate::error::{Error, Result};
-use crate::limits;
 use crate::mvcc::Clock;
+use crate::os::PRIVATE;
 
 pub(crate) use container::ContainerKind;
 pub use table::TableOptions;
@@ -116,6 +116,8 @@ pub struct Options {
     #[cfg(any(test, feature = "testing"))]
     pub(crate) clock: Option<crate::mvcc::HandClock>,
     pub(crate) progress: Option<ProgressFn>,
+    /// Of files that the database makes.
+    pub(crate) permissions: u32,
     pub(crate) storage: Storage,
     /// The background runs only when a test steps it.
     pub(crate) stepped: bool,
@@ -378,6 +380,7 @@ impl Options {
             #[cfg(any(test, feature = "testing"))]
             clock: None,
             progress: None,
+            permissions: PRIVATE,
             storage: Storage::Real,
             stepped: false,
             #[cfg(any(test, feature = "testing"))]
@@ -533,6 +536,16 @@ impl Options {
         self
     }
 
+    /// The permissions of the files that the database makes, as bits (`0o640`, say), before the
+    /// umask takes some away; `0o600` by default. Directories that are made may be searched by
+    /// those that may read. Opening fails as `Invalid` where the owner could not read and write,
+    /// or where files could be executed.
+    #[must_use]
+    pub fn file_permissions(mut self, mode: u32) -> Options {
+        self.permissions = mode;
+        self
+    }
+
     /// Calls `f` while the database opens, once a zone at most, from several threads.
     #[must_use]
     pub fn on_open_progress(mut self, f: impl Fn(OpenProgress) + Send + Sync + 'static) -> Options {
@@ -576,24 +589,5 @@ impl Options {
             #[cfg(any(test, feature = "testing"))]
             Storage::Simulated(machine) => machine.memory().is_some(),
         }
-    }
-
-    pub(crate) fn check(&self) -> Result<()> {
-        let range = limits::MIN_PM_SIZE..=limits::MAX_PM_SIZE;
-        if !range.contains(&self.pm_size) {
-            return Err(Error::invalid(format!(
-                "a region of {} bytes is out of bounds: pm_size takes {} to {}",
-                self.pm_size,
-                range.start(),
-                range.end()
-            )));
-        }
-        if self.index == Index::Persistent && !self.has_persistent_memory() {
-            return Err(Error::invalid(
-                "the persistent index needs persistent memory, and the mode is `file`: open with \
-                 mode `dax` (or `emulated`, to try it), or with the volatile index",
-            ));
-        }
-        Ok(())
     }
 }

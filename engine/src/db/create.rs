@@ -1,24 +1,27 @@
-//! A new database: first the region, then the journal, whose renaming into place makes it one.
+//! A new database: a marker first, then the region, then the journal; the marker is removed last.
+//!
+//! Creation replaces only what is provably its own: files in the database's locked directory under
+//! a marker, and a region elsewhere that carries the marker's database id and that no opening used.
+//! A creation that fails removes what it made, and nothing else. `docs/format.md` ("Creation") has
+//! the argument for a cut at every step.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::media;
+use super::index_file::INDEX;
+use super::marker::{self, Marker};
+use super::media::{self, REGION};
+use super::presence::Presence;
 use crate::alloc::{StreamKind, StreamObject, StreamPool, ZonePool};
 use crate::commit::Floor;
 use crate::error::{Error, Result};
 use crate::extent::ExtentMeta;
-use crate::levels::{Edit, VersionSet};
+use crate::levels::{Edit, VersionSet, is_journal_name};
 use crate::options::{Options, Planted, Storage};
-use crate::os::{Directory, Files, OpenHow, parent_of};
+use crate::os::{Directory, Files, parent_of};
 use crate::pm::{Geometry, Incarnations, Media, Region, Superblock};
 use crate::record::Lsn;
-
-/// Makes an empty database in `directory`, which exists and is locked. What an earlier, unfinished
-/// creation left is replaced.
-pub(super) fn create(files: &Arc<dyn Files>, directory: &Path, options: &Options) -> Result<()> {
-    create_with(files, directory, options, || Ok(Content::default()))
-}
+use crate::tier::is_extent_file_name;
 
 /// What a database begins with.
 #[derive(Default)]
@@ -29,41 +32,144 @@ pub(super) struct Content {
     pub(super) edit: Edit<Arc<ExtentMeta>>,
 }
 
+/// Makes an empty database in `directory`, which exists, is locked, and holds what `found` says.
+///
+/// # Errors
+///
+/// `Invalid` when there is a file at `pm_path`; `Full`; or another I/O error. Then the directory
+/// holds no database, and the next creation may begin anew.
+pub(super) fn create(
+    files: &Arc<dyn Files>,
+    directory: &Path,
+    options: &Options,
+    found: &Presence,
+) -> Result<()> {
+    create_with(files, directory, options, found, || Ok(Content::default()))
+}
+
 /// As [`create`], with what `fill` puts into the directory.
 pub(super) fn create_with(
     files: &Arc<dyn Files>,
     directory: &Path,
     options: &Options,
+    found: &Presence,
     fill: impl FnOnce() -> Result<Content>,
 ) -> Result<()> {
+    debug_assert!(
+        matches!(found, Presence::Missing | Presence::Empty | Presence::Unfinished(_)),
+        "a creation never replaces {found:?}"
+    );
+    let mut creation = Creation { files, directory, options, made_region: None };
+    if let Presence::Unfinished(marker) = found {
+        creation.clear(marker)?;
+    }
     if let Some(path) = &options.pm_path {
         Media::check_path(path)?;
-        if files.open(path, OpenHow::Read).is_ok() {
-            // It may be the region of another database: never ours to replace.
-            return Err(Error::invalid(format!(
-                "there is a file at {} already; name another pm_path, or remove it if it is what \
-                 an unfinished creation left",
-                path.display()
-            )));
-        }
+        media::check_vacant(&**files, path, directory)?;
     }
-    let created = fill().and_then(|content| make(files, directory, options, &content));
+    let created = creation.run(fill);
     if created.is_err() {
-        undo(&**files, directory, options);
+        creation.undo();
     }
     created
 }
 
-/// Nothing half done: without a journal this is no database. The region goes only once the journal
-/// is gone for good, since a journal without a region could neither be opened nor replaced.
-fn undo(files: &dyn Files, directory: &Path, options: &Options) {
-    for name in files.list(directory).unwrap_or_default() {
-        if name.starts_with("journal-") || name.starts_with("extents-") {
-            drop(files.remove(&directory.join(name)));
-        }
+/// One creation.
+struct Creation<'a> {
+    files: &'a Arc<dyn Files>,
+    directory: &'a Path,
+    options: &'a Options,
+    /// The region, once this creation has made it.
+    made_region: Option<PathBuf>,
+}
+
+impl Creation<'_> {
+    fn run(&mut self, fill: impl FnOnce() -> Result<Content>) -> Result<()> {
+        let database_id = draw_id(self.directory, self.options)?;
+        let pm_path = self.options.pm_path.as_ref().map(std::path::absolute).transpose();
+        let pm_path = pm_path.map_err(|e| Error::io("find the place of", self.directory, e))?;
+        let marker = Marker { database_id: Some(database_id), pm_path };
+        marker.write(&**self.files, self.directory)?;
+        self.make(database_id, &fill()?)?;
+        marker::remove(&**self.files, self.directory)
     }
-    if Directory::at(directory).sync(files).is_ok() {
-        media::remove(files, &media::path(directory, options), options);
+
+    fn make(&mut self, database_id: [u8; 16], Content { lsn, edit }: &Content) -> Result<()> {
+        let (files, directory) = (self.files, self.directory);
+        let geometry = Geometry::for_size(self.options.pm_size);
+        let path = media::path(directory, self.options);
+        let media = media::create(files, &path, geometry, database_id, self.options)?;
+        self.made_region = Some(path.clone());
+        format(&Region::new(media, &path, geometry.region_len())?, geometry, database_id, *lsn)?;
+        self.sync(directory)?;
+        if self.options.pm_path.is_some() && !self.options.has(Planted::SkipRegionName) {
+            self.sync(parent_of(&path))?;
+        }
+        VersionSet::create(&**files, directory, database_id, (*lsn, edit))?;
+        self.sync(parent_of(directory))
+    }
+
+    /// Removes what an unfinished creation left under its marker, the marker last. A region
+    /// elsewhere is removed only if it is provably what that creation made.
+    fn clear(&self, marker: &Marker) -> Result<()> {
+        let files = &**self.files;
+        if let (Some(id), Some(path)) = (marker.database_id, &marker.pm_path)
+            && let Some(superblock) = media::peek(self.files, path, self.options)?
+            && superblock.database_id == id
+            && superblock.incarnations.current == 1
+        {
+            files.remove(path).map_err(|e| Error::io("remove", path, e))?;
+        }
+        for name in self.own_names()? {
+            let path = self.directory.join(&name);
+            let removed = match [REGION, INDEX].contains(&name.as_str()) {
+                true => media::remove(files, &path),
+                false => files.remove(&path),
+            };
+            removed.map_err(|e| Error::io("remove", &path, e))?;
+        }
+        self.sync(self.directory)?;
+        marker::remove(files, self.directory)
+    }
+
+    /// Makes the names in a directory durable.
+    fn sync(&self, directory: &Path) -> Result<()> {
+        let synced = Directory::at(directory).sync(&**self.files);
+        synced.map_err(|e| Error::io("sync", directory, e))
+    }
+
+    /// The names of parts of a database in the directory.
+    fn own_names(&self) -> Result<Vec<String>> {
+        let names = self.files.list(self.directory);
+        let names = names.map_err(|e| Error::io("list", self.directory, e))?;
+        let is_ours = |name: &String| {
+            [REGION, INDEX].contains(&name.as_str())
+                || is_extent_file_name(name)
+                || is_journal_name(name.strip_suffix(".new").unwrap_or(name))
+        };
+        Ok(names.into_iter().filter(is_ours).collect())
+    }
+
+    /// Removes what this creation made, as far as that is possible now. The marker goes last: what
+    /// stays is then found as an unfinished creation.
+    fn undo(&self) {
+        let files = &**self.files;
+        let mut is_clear = true;
+        for name in self.own_names().unwrap_or_default() {
+            if ![REGION, INDEX].contains(&name.as_str()) {
+                is_clear &= files.remove(&self.directory.join(name)).is_ok();
+            }
+        }
+        if let Some(region) = &self.made_region {
+            is_clear &= match &self.options.pm_path {
+                None => media::remove(files, region).is_ok(),
+                Some(_) => files.remove(region).is_ok(),
+            };
+        }
+        if is_clear && self.sync(self.directory).is_ok() {
+            // A marker that stays says that there is no database, which is true.
+            marker::remove(files, self.directory).unwrap_or(());
+        }
     }
 }
 
@@ -76,28 +182,6 @@ fn draw_id(directory: &Path, options: &Options) -> Result<[u8; 16]> {
             .map_err(|e| Error::io("draw a database id for", directory, e.into()))?;
     }
     Ok(id)
-}
-
-fn make(
-    files: &Arc<dyn Files>,
-    directory: &Path,
-    options: &Options,
-    Content { lsn, edit }: &Content,
-) -> Result<()> {
-    let database_id = draw_id(directory, options)?;
-    let geometry = Geometry::for_size(options.pm_size);
-    let path = media::path(directory, options);
-    let media = media::create(files, &path, geometry, options)?;
-    format(&Region::new(media, &path, geometry.region_len())?, geometry, database_id, *lsn)?;
-    let sync = |directory: &Path| {
-        Directory::at(directory).sync(&**files).map_err(|e| Error::io("sync", directory, e))
-    };
-    sync(directory)?;
-    if options.pm_path.is_some() && !options.has(Planted::SkipRegionName) {
-        sync(parent_of(&path))?;
-    }
-    VersionSet::create(&**files, directory, database_id, (*lsn, edit))?;
-    sync(parent_of(directory))
 }
 
 /// Writes the fixed parts; the superblock last.

@@ -1,22 +1,45 @@
-//! Where the region of an emulated database lies when nobody says: on tmpfs if there is room, else
-//! among the temporary files, and then the statistics say so. The database's directory holds a
+//! Where the region of an emulated database lies when no option says: on tmpfs if there is room,
+//! else among the temporary files, and then the statistics say so. The database's directory holds a
 //! symbolic link to it, by which it is found again as long as the machine runs.
+//!
+//! A file that a link leads to is removed only if its name is one that this module gives.
 
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// Makes `link` point to a place for a new region of `len` bytes, in `tmpfs` if there is room, and
-/// returns that.
+/// The name of the file in memory that is the region of a database.
+pub(super) fn name_of_region(database_id: [u8; 16]) -> String {
+    format!("terrace-{:032x}.region", u128::from_be_bytes(database_id))
+}
+
+/// A name for the file in memory that is the index of a database: another one each time.
+///
+/// # Errors
+///
+/// An I/O error.
+pub(super) fn name_of_index(link: &Path) -> Result<String> {
+    let mut id = [0; 16];
+    rustix::rand::getrandom(&mut id, rustix::rand::GetRandomFlags::empty())
+        .map_err(|e| Error::io("draw a name for the file of", link, e.into()))?;
+    Ok(name_of_region(id))
+}
+
+/// Whether a file has a name that this module gives, now or in earlier versions.
+fn is_own_name(name: &str) -> bool {
+    let digits = name.strip_prefix("terrace-").and_then(|name| name.strip_suffix(".region"));
+    digits.is_some_and(|digits| {
+        [16, 32].contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_hexdigit())
+    })
+}
+
+/// Makes `link` point to a place for a new file `name` of `len` bytes, in `tmpfs` if there is room,
+/// and returns that.
 ///
 /// # Errors
 ///
 /// `Full` when no place has that much room; otherwise an I/O error.
-pub(super) fn place(link: &Path, len: u64, tmpfs: &Path) -> Result<PathBuf> {
-    let mut id = [0; 8];
-    rustix::rand::getrandom(&mut id, rustix::rand::GetRandomFlags::empty())
-        .map_err(|e| Error::io("draw a name for the region of", link, e.into()))?;
-    let name = format!("terrace-{:016x}.region", u64::from_le_bytes(id));
+pub(super) fn place(link: &Path, len: u64, tmpfs: &Path, name: &str) -> Result<PathBuf> {
     let temporary = std::env::temp_dir();
     let homes = [tmpfs, temporary.as_path()];
     let Some(home) = homes.into_iter().find(|home| room(home).is_some_and(|room| room >= len))
@@ -43,12 +66,21 @@ fn room(directory: &Path) -> Option<u64> {
     Some(system.f_bavail.saturating_mul(system.f_frsize))
 }
 
-/// Removes a region that an unfinished creation left, and where it points to.
-pub(super) fn remove(link: &Path) {
-    if let Ok(target) = std::fs::read_link(link) {
-        drop(std::fs::remove_file(target));
+/// Removes the file that `link` leads to, if this module gave it its name. Where there is no link,
+/// or it leads to any other file, nothing happens.
+///
+/// # Errors
+///
+/// An I/O error.
+pub(super) fn remove_target(link: &Path) -> std::io::Result<()> {
+    let Ok(target) = std::fs::read_link(link) else { return Ok(()) };
+    if !target.file_name().and_then(|name| name.to_str()).is_some_and(is_own_name) {
+        return Ok(());
     }
-    drop(std::fs::remove_file(link));
+    match std::fs::remove_file(target) {
+        Err(e) if e.kind() != std::io::ErrorKind::NotFound => Err(e),
+        _ => Ok(()),
+    }
 }
 
 /// What users should know of where an emulated region lies.
@@ -69,7 +101,7 @@ pub(super) fn note(path: &Path) -> Option<String> {
 
 /// What an opening should say when the link leads nowhere.
 pub(super) fn vanished(link: &Path) -> Option<Error> {
-    let target = std::fs::read_link(link).ok().filter(|target| !target.exists())?;
+    let target = std::fs::read_link(link).ok().filter(|t| matches!(t.try_exists(), Ok(false)))?;
     Some(Error::new(
         ErrorKind::Unavailable,
         format!(
@@ -86,17 +118,37 @@ mod tests {
     use super::*;
 
     #[test]
+    fn only_a_file_with_a_name_of_ours_goes_with_its_link() {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, goes) in [
+            (name_of_region([7; 16]), true),
+            ("terrace-0123456789abcdef.region".to_string(), true),
+            ("terrace-precious.region".to_string(), false),
+            ("region".to_string(), false),
+        ] {
+            let (target, link) = (dir.path().join(&name), dir.path().join("link"));
+            std::fs::write(&target, "bytes").unwrap();
+            std::os::unix::fs::symlink(&target, &link).unwrap();
+            remove_target(&link).unwrap();
+            assert_eq!(target.exists(), !goes, "{name}");
+            remove_target(&link).unwrap();
+            std::fs::remove_file(&link).unwrap();
+            remove_target(&link).unwrap();
+        }
+    }
+
+    #[test]
     fn what_tmpfs_has_no_room_for_goes_to_temporary_files_or_nowhere() {
         let dir = tempfile::tempdir().unwrap();
         let (tmpfs, nowhere) = (dir.path().join("tmpfs"), dir.path().join("nowhere"));
         std::fs::create_dir(&tmpfs).unwrap();
-        let small = place(&dir.path().join("small"), 1, &tmpfs).unwrap();
+        let small = place(&dir.path().join("small"), 1, &tmpfs, "a").unwrap();
         assert!(small.starts_with(&tmpfs));
         let link = dir.path().join("large");
-        let target = place(&link, 1, &nowhere).unwrap();
+        let target = place(&link, 1, &nowhere, "b").unwrap();
         assert!(target.starts_with(std::env::temp_dir()) && !target.starts_with(&tmpfs));
         assert_eq!(std::fs::read_link(&link).unwrap(), target);
-        let error = place(&dir.path().join("huge"), u64::MAX, &nowhere).unwrap_err();
+        let error = place(&dir.path().join("huge"), u64::MAX, &nowhere, "c").unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Full);
         for words in ["nowhere has 0", "TMPDIR", "pm_path"] {
             assert!(error.to_string().contains(words), "{error}");

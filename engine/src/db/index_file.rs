@@ -1,12 +1,17 @@
 //! The file with the persistent index of level 0, beside the region. The records are the truth: a
 //! forest that is not there, is damaged, or missed an opening is made anew, and what it would have
 //! known is found as without one.
+//!
+//! In the database's own directory the name is the database's own. Beside a region that lies
+//! elsewhere (`pm_path`) any file may have that name, so only a file with this database's id is
+//! opened, replaced or removed there.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use super::media;
-use crate::error::{Damage, ErrorKind, Result};
+use super::{emulated, media};
+use crate::error::{Damage, Error, ErrorKind, Result};
 use crate::options::{Options, Storage};
 use crate::os::{Files, OpenHow, cores};
 #[cfg(any(test, feature = "testing"))]
@@ -38,6 +43,16 @@ pub(super) struct IndexFile<'a> {
     pub(super) records: &'a Arc<Region>,
 }
 
+/// What has the index's name.
+#[derive(Debug, PartialEq, Eq)]
+enum Found {
+    Nothing,
+    /// This database's index, perhaps damaged or half made.
+    Own,
+    /// Something else, in words.
+    Other(&'static str),
+}
+
 /// What an opening finds.
 #[derive(Debug, Default)]
 pub(super) struct FoundIndex {
@@ -53,8 +68,11 @@ impl IndexFile<'_> {
     ///
     /// # Errors
     ///
-    /// An I/O error.
+    /// `Invalid` when another file has the name; or an I/O error.
     pub(super) fn find(&self, superblock: &Superblock, threads: usize) -> Result<FoundIndex> {
+        if let Found::Other(what) = self.look(superblock)? {
+            return Err(self.in_the_way(what));
+        }
         let Some((media, len)) = self.media(superblock, false)? else {
             return Ok(FoundIndex::default());
         };
@@ -79,6 +97,9 @@ impl IndexFile<'_> {
     ///
     /// An I/O error.
     pub(super) fn verify(&self, superblock: &Superblock) -> Result<(u64, Vec<Damage>)> {
+        if matches!(self.look(superblock)?, Found::Other(_)) {
+            return Ok((0, Vec::new()));
+        }
         let Some((media, len)) = self.media(superblock, true)? else { return Ok((0, Vec::new())) };
         if len < PAGE {
             return Ok((1, self.too_short(len).into_iter().collect()));
@@ -108,8 +129,9 @@ impl IndexFile<'_> {
         let (len, _) = Forest::region_lens(bytes);
         let (media, len) = match &self.options.storage {
             Storage::Real => {
-                media::remove(&**self.files, &self.path, self.options);
-                (media::create_file(self.files, &self.path, len, self.options)?, len)
+                self.clear(superblock)?;
+                let name = emulated::name_of_index(&self.path)?;
+                (media::create_file(self.files, &self.path, len, &name, self.options)?, len)
             }
             #[cfg(any(test, feature = "testing"))]
             Storage::Simulated(machine) => {
@@ -150,25 +172,79 @@ impl IndexFile<'_> {
         Ok(forest)
     }
 
-    /// Removes the file, if there is one: nobody keeps it up to date.
-    pub(super) fn remove(&self) {
-        if matches!(self.options.storage, Storage::Real) && self.is_there() {
-            media::remove(&**self.files, &self.path, self.options);
+    /// Removes the file, if it is this database's: this opening does not keep it up to date.
+    ///
+    /// # Errors
+    ///
+    /// An I/O error.
+    pub(super) fn remove(&self, superblock: &Superblock) -> Result<()> {
+        match self.look(superblock)? {
+            Found::Own => self.clear(superblock),
+            Found::Nothing | Found::Other(_) => Ok(()),
         }
     }
 
-    fn is_there(&self) -> bool {
-        self.files.open(&self.path, OpenHow::Read).is_ok()
+    /// Has nothing be at the path.
+    fn clear(&self, superblock: &Superblock) -> Result<()> {
+        let removed = match (self.look(superblock)?, &self.options.pm_path) {
+            (Found::Other(what), _) => return Err(self.in_the_way(what)),
+            // A link may be left whose file has gone with the machine's memory.
+            (_, None) => media::remove(&**self.files, &self.path),
+            (Found::Own, Some(_)) => self.files.remove(&self.path),
+            (Found::Nothing, Some(_)) => Ok(()),
+        };
+        match removed {
+            Err(e) if e.kind() != io::ErrorKind::NotFound => {
+                Err(Error::io("remove", &self.path, e))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Says what has the index's name. Changes nothing.
+    fn look(&self, superblock: &Superblock) -> Result<Found> {
+        if !matches!(self.options.storage, Storage::Real) {
+            return Ok(Found::Nothing);
+        }
+        let lies_elsewhere = self.options.pm_path.is_some();
+        let head = match self.head() {
+            Ok(head) => head,
+            Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Found::Nothing),
+            Err(e) if e.kind() == io::ErrorKind::PermissionDenied && lies_elsewhere => {
+                return Ok(Found::Other("a file that this user may not read"));
+            }
+            Err(e) => return Err(Error::io("look at", &self.path, e)),
+        };
+        let owner = Forest::owner_in(&head);
+        Ok(if Superblock::is_region(&head) {
+            Found::Other("the region of a database")
+        } else if !lies_elsewhere || owner == Some(&superblock.database_id[..]) {
+            Found::Own
+        } else {
+            Found::Other("a file without the id of this database")
+        })
+    }
+
+    /// The first page of the file, or as much as there is.
+    fn head(&self) -> io::Result<Vec<u8>> {
+        let file = self.files.open(&self.path, OpenHow::Read)?;
+        let len = file.len()?.min(PAGE);
+        file.read_vec(0, usize::try_from(len).unwrap_or(0))
+    }
+
+    fn in_the_way(&self, what: &str) -> Error {
+        Error::invalid(format!(
+            "the persistent index lies at {}, and there is {what}, which is left alone: name \
+             another pm_path, or move that file; if an opening was cut short while it made the \
+             index, remove it",
+            self.path.display()
+        ))
     }
 
     /// The media and its length, if there is one.
-    #[cfg_attr(
-        not(any(test, feature = "testing")),
-        expect(unused_variables, reason = "simulation")
-    )]
     fn media(&self, superblock: &Superblock, read_only: bool) -> Result<Option<(Media, u64)>> {
         match &self.options.storage {
-            Storage::Real if !self.is_there() => Ok(None),
+            Storage::Real if self.look(superblock)? == Found::Nothing => Ok(None),
             Storage::Real => {
                 Media::open(self.files, &self.path, read_only, self.options.mode).map(Some)
             }

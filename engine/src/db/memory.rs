@@ -23,7 +23,9 @@ use std::sync::atomic::Ordering::Relaxed;
 
 use super::inner::Engine;
 use crate::error::{Error, Result};
+use crate::options::{Mode, Options};
 use crate::os::give_back_freed;
+use crate::pm::Geometry;
 use crate::tier::EXTENT_BYTES;
 
 /// One part of so many of the limit is for what is held for a moment.
@@ -289,18 +291,36 @@ impl Engine {
     pub(super) fn check_memory(&self) -> Result<()> {
         let Some(limit) = self.options.memory else { return Ok(()) };
         let memory = self.memory();
-        let fixed = memory.region + memory.indexes;
-        if fixed + limit / 4 > limit {
-            return Err(Error::invalid(format!(
-                "a memory limit of {limit} bytes is too low: region and indexes take {fixed} \
-                 bytes, and a quarter of it is for blocks and jobs; set at least {}, or create \
-                 the database with a smaller region",
-                fixed / 3 * 4 + 4
-            )));
-        }
+        check_limit(limit, memory.region + memory.indexes)?;
         self.balance_memory();
         Ok(())
     }
+}
+
+/// Refuses a limit that leaves a database that is still to be created nothing worth having.
+///
+/// # Errors
+///
+/// `Invalid`, with the least that is enough.
+pub(super) fn check_new(options: &Options) -> Result<()> {
+    let image = match options.mode {
+        Mode::File => Geometry::for_size(options.pm_size).region_len(),
+        Mode::Dax | Mode::Emulated { .. } => 0,
+    };
+    options.memory.map_or(Ok(()), |limit| check_limit(limit, image))
+}
+
+/// Of the limit, `fixed` bytes are taken by region and indexes.
+fn check_limit(limit: u64, fixed: u64) -> Result<()> {
+    if fixed + limit / 4 <= limit {
+        return Ok(());
+    }
+    Err(Error::invalid(format!(
+        "a memory limit of {limit} bytes is too low: region and indexes take {fixed} bytes, and a \
+         quarter of it is for blocks and jobs; set at least {}, or create the database with a \
+         smaller region (pm_size)",
+        fixed / 3 * 4 + 4
+    )))
 }
 
 #[cfg(test)]

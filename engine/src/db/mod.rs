@@ -16,12 +16,14 @@ mod events;
 mod grow;
 mod index_file;
 mod inner;
+mod marker;
 mod media;
 mod memory;
 mod open;
 mod own_records;
 mod pacing;
 mod placing;
+mod presence;
 mod pruning;
 mod rebuild;
 mod releasing;
@@ -46,6 +48,8 @@ pub use backup::{BackupInfo, BackupSet};
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use events::Event;
 use inner::Inner;
+#[cfg(any(test, feature = "testing"))]
+pub(crate) use marker::Marker;
 pub use memory::MemoryStats;
 pub use salvage::SalvageReport;
 pub use stats::{

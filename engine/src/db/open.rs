@@ -25,11 +25,13 @@ use super::OpenHow;
 use super::attic;
 use super::background::Background;
 use super::create::create;
-use super::index_file::{self, FoundIndex, INDEX, IndexFile};
+use super::index_file::{self, FoundIndex, IndexFile};
 use super::inner::{Engine, Inner};
-use super::media::{self, REGION};
+use super::marker;
+use super::media;
 use super::memory;
 use super::own_records::{News, OwnRecords};
+use super::presence::{Parts, Presence, look};
 use super::rebuild;
 use super::stats::OpenStats;
 use super::stock::Stocktaking;
@@ -54,96 +56,104 @@ use crate::record::Lsn;
 use crate::spill::WriteMemory;
 use crate::table::{Bell, Gate, Pace, Shared, TableSlot};
 
-/// What a directory holds.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum Presence {
-    Missing,
-    /// Empty, or with nothing but what an unfinished creation left.
-    Empty,
-    Database,
-    /// Somebody else's files.
-    Foreign(String),
-}
-
 pub(super) fn open(path: &Path, options: &Options, how: OpenHow) -> Result<Arc<Inner>> {
     let started = Instant::now();
     options.check()?;
+    options.check_place(path)?;
     let files = files_of(options);
-    let presence = look(&*files, path)?;
-    match (&presence, how) {
-        (Presence::Foreign(name), _) => {
-            return Err(Error::invalid(format!(
-                "{} holds {name:?} and no Terrace database; name an empty or a new directory",
-                path.display()
-            )));
-        }
-        (Presence::Database, OpenHow::Create) => {
-            return Err(Error::invalid(format!(
-                "{} holds a database already; open it, or name another directory",
-                path.display()
-            )));
-        }
-        (Presence::Missing | Presence::Empty, OpenHow::ReadOnly) => {
-            return Err(no_database(path));
-        }
-        _ => {}
+    if admit(look(&files, path, options)?, path, how)? != Presence::Database {
+        memory::check_new(options)?;
     }
     create_directory(&*files, path).map_err(|e| Error::io("create", path, e))?;
-    let lock = lock(path, options, how)?;
+    let mut lock = lock(path, options, how)?;
     // Another process may have been faster.
-    if look(&*files, path)? != Presence::Database {
-        create(&files, path, options)?;
+    let found = admit(look(&files, path, options)?, path, how)?;
+    if found != Presence::Database {
+        create(&files, path, options, &found)?;
+    }
+    lock_region(&mut lock, path, options, how)?;
+    if how != OpenHow::ReadOnly {
+        // Beside a database it is a stray, since the region was used.
+        marker::remove(&*files, path)?;
     }
     let engine =
         Opening { files, path, options, read_only: how == OpenHow::ReadOnly }.run(started)?;
     Inner::start(engine, lock)
 }
 
+/// What is found, if an opening may go on with it: a database, or room for one that it may make.
+fn admit(found: Presence, path: &Path, how: OpenHow) -> Result<Presence> {
+    let path = path.display();
+    let refusal = match (&found, how) {
+        (Presence::NoJournal(parts), _) => return Err(parts.error()),
+        (Presence::Foreign(name), _) => format!(
+            "{path} holds {name:?} and no Terrace database; name an empty or a new directory"
+        ),
+        (Presence::Database, OpenHow::Create) => {
+            format!("{path} holds a database already; open it, or name another directory")
+        }
+        (Presence::Missing | Presence::Empty | Presence::Unfinished(_), OpenHow::ReadOnly) => {
+            format!("there is no database in {path}")
+        }
+        _ => return Ok(found),
+    };
+    Err(Error::invalid(refusal))
+}
+
 pub(super) fn files_of(options: &Options) -> Arc<dyn Files> {
     match &options.storage {
-        Storage::Real => Arc::new(RealFiles),
+        Storage::Real => Arc::new(RealFiles::with_permissions(options.permissions)),
         #[cfg(any(test, feature = "testing"))]
         Storage::Simulated(machine) => machine.files(),
     }
 }
 
 pub(super) fn lock(path: &Path, options: &Options, how: OpenHow) -> Result<DirectoryLock> {
-    let access = if how == OpenHow::ReadOnly { Access::Shared } else { Access::Exclusive };
     match &options.storage {
-        Storage::Real => DirectoryLock::take(path, access),
+        Storage::Real => DirectoryLock::take(path, access(how), options.permissions),
         #[cfg(any(test, feature = "testing"))]
         Storage::Simulated(_) => Ok(DirectoryLock::none()),
     }
 }
 
-pub(super) fn look(files: &dyn Files, path: &Path) -> Result<Presence> {
-    let names = match files.list(path) {
-        Ok(names) => names,
-        Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(Presence::Missing),
-        Err(e) => return Err(Error::io("list", path, e)),
-    };
-    let is_journal = |name: &String| name.starts_with("journal-") && !name.ends_with(".new");
-    if names.iter().any(is_journal) {
-        return Ok(Presence::Database);
-    }
-    let ours = |name: &str| {
-        ["LOCK", REGION, INDEX].contains(&name)
-            || name.ends_with(".new")
-            || name.starts_with("extents-")
-    };
-    Ok(names.into_iter().find(|n| !ours(n)).map_or(Presence::Empty, Presence::Foreign))
-}
-
-/// Fails when there is no database in `path`.
-pub(super) fn check_present(files: &dyn Files, path: &Path) -> Result<()> {
-    match look(files, path)? {
-        Presence::Database => Ok(()),
-        _ => Err(no_database(path)),
+/// Takes the lock of the region too, where there is one.
+///
+/// # Errors
+///
+/// `Unavailable` when another open database has the region; or on an I/O error.
+pub(super) fn lock_region(
+    lock: &mut DirectoryLock,
+    path: &Path,
+    options: &Options,
+    how: OpenHow,
+) -> Result<()> {
+    match options.storage {
+        Storage::Real => lock.take_region(&media::path(path, options), access(how)),
+        #[cfg(any(test, feature = "testing"))]
+        Storage::Simulated(_) => Ok(()),
     }
 }
 
-fn no_database(path: &Path) -> Error {
-    Error::invalid(format!("there is no database in {}", path.display()))
+fn access(how: OpenHow) -> Access {
+    if how == OpenHow::ReadOnly { Access::Shared } else { Access::Exclusive }
+}
+
+/// The database in `path`, or what is left of one, for what reads damaged ones: its parts where it
+/// lacks the journal.
+///
+/// # Errors
+///
+/// `Invalid` when there is no database; or an I/O error.
+pub(super) fn find_damaged(
+    files: &Arc<dyn Files>,
+    path: &Path,
+    options: &Options,
+) -> Result<Option<Parts>> {
+    match look(files, path, options)? {
+        Presence::Database => Ok(None),
+        Presence::NoJournal(parts) => Ok(Some(parts)),
+        _ => Err(Error::invalid(format!("there is no database in {}", path.display()))),
+    }
 }
 
 /// One opening of an existing database.
@@ -259,7 +269,7 @@ impl Opening<'_> {
             return index.begin(found, superblock).map(Some);
         }
         if !self.read_only {
-            index.remove();
+            index.remove(superblock)?;
         }
         Ok(None)
     }

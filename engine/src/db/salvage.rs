@@ -3,12 +3,15 @@
 //! Older places are written first and newer ones over them: levels from the deepest up, then the
 //! records of the region and the spilled runs in the order of their sequence numbers, without what
 //! D says has moved and what has expired. Where a newer version is lost, an older one may show.
+//! Of a database without a journal [`parts`] takes what is there.
+
+mod parts;
 
 use std::path::Path;
 use std::sync::Arc;
 
 use super::events::Event;
-use super::open::{Loaded, Opening, check_present, files_of, lock};
+use super::open::{Loaded, Opening, files_of, find_damaged, lock, lock_region};
 use super::{Database, OpenHow};
 use crate::alloc::ZonePool;
 use crate::commit::{Evidence, readable};
@@ -41,11 +44,17 @@ pub struct SalvageReport {
 pub(super) fn salvage(from: &Path, to: &Path) -> Result<SalvageReport> {
     let options = Options::new();
     let files = files_of(&options);
-    check_present(&*files, from)?;
-    let _lock = lock(from, &options, OpenHow::ReadOnly)?;
+    let parts = find_damaged(&files, from, &options)?;
+    let mut lock = lock(from, &options, OpenHow::ReadOnly)?;
+    lock_region(&mut lock, from, &options, OpenHow::ReadOnly)?;
     let opening = Opening { files, path: from, options: &options, read_only: true };
     let mut report = SalvageReport::default();
     let loaded = report.keep(opening.load())?;
+    if let Some(parts) = &parts {
+        report.lost.push(parts.damage());
+        parts::salvage(&opening, loaded.as_ref(), to, &mut report)?;
+        return Ok(report);
+    }
     let (set, mut flaws) = VersionSet::open_readable(Arc::clone(&opening.files), from)?;
     flaws.extend(loaded.as_ref().and_then(|loaded| edits_missing(&set, loaded, from)));
     let journal_is_whole = flaws.is_empty();

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use super::OpenHow;
 use super::inner::Engine;
 use super::media;
-use super::open::{Loaded, Opening, files_of, lock};
+use super::open::{Loaded, Opening, files_of, find_damaged, lock, lock_region};
+use super::presence::Parts;
 use crate::alloc::{StreamPool, ZonePool};
 use crate::commit::{Evidence, Gidx, Recovered, recover};
 use crate::error::{Damage, Result};
@@ -40,10 +41,12 @@ pub fn verify(path: impl AsRef<Path>) -> Result<VerifyReport> {
 
 pub(super) fn verify_with(path: &Path, options: &Options) -> Result<VerifyReport> {
     let files = files_of(options);
-    super::open::check_present(&*files, path)?;
-    let _lock = lock(path, options, OpenHow::ReadOnly)?;
+    let parts = find_damaged(&files, path, options)?;
+    let mut lock = lock(path, options, OpenHow::ReadOnly)?;
+    lock_region(&mut lock, path, options, OpenHow::ReadOnly)?;
     let opening = Opening { files, path, options, read_only: true };
     let mut report = VerifyReport::default();
+    report.damages.extend(parts.iter().map(Parts::damage));
     let loaded = report.keep(opening.load())?;
     let floor = loaded.as_ref().map_or(JournalFloor::default(), |loaded| JournalFloor {
         epoch: loaded.floor.journal.epoch,
@@ -54,6 +57,9 @@ pub(super) fn verify_with(path: &Path, options: &Options) -> Result<VerifyReport
         let (checked, damages) = opening.index_file(&loaded.region).verify(&loaded.superblock)?;
         report.checked += checked;
         report.damages.extend(damages);
+    }
+    if parts.is_some() {
+        return Ok(report);
     }
     let opened = VersionSet::open(Arc::clone(&opening.files), path, floor, FoundEdits::Leave);
     if let Some(set) = report.keep(opened)? {

@@ -8,7 +8,7 @@ use crate::alloc::{
 use crate::commit::{
     Evidence, Floor, Gidx, RESUME, Resume, SALT_AT, SUB_HEADER, SubEntry, readable, recover,
 };
-use crate::db::Event;
+use crate::db::{Event, Marker};
 use crate::memtable::{Record, encode_record, set_seq};
 use crate::os::sim::Machine;
 use crate::pm::{Geometry, Incarnations, LINE, Media, Region, Superblock};
@@ -44,6 +44,15 @@ pub(super) fn floor(bytes: &[u8]) -> bool {
         assert_eq!(Floor::decode(&floor.encode()).as_ref(), Ok(floor));
     }
     Floor::decode(bytes).is_ok() || decoded.is_ok()
+}
+
+pub(super) fn marker(bytes: &[u8]) -> bool {
+    let right = mended(bytes, 8, (12, bytes.len()), &[]);
+    let decoded = Marker::decode(&right);
+    if let Some(marker) = &decoded {
+        assert_eq!(Marker::decode(&marker.encode()).as_ref(), Some(marker));
+    }
+    Marker::decode(bytes).is_some() || decoded.is_some()
 }
 
 /// Index entries of pools, seals and GIDX words, one after the other.

@@ -16,7 +16,7 @@ use crate::txn::probe as txn;
 type Decoder = fn(&[u8]) -> bool;
 
 /// All of them, by the name of their target and corpus.
-const DECODERS: [(&str, Decoder); 23] = [
+const DECODERS: [(&str, Decoder); 24] = [
     ("superblock", memory::superblock),
     ("floor", memory::floor),
     ("words", memory::words),
@@ -25,6 +25,7 @@ const DECODERS: [(&str, Decoder); 23] = [
     ("sub-entry", memory::sub_entry),
     ("records", memory::records),
     ("zone", memory::zone),
+    ("marker", memory::marker),
     ("table-event", memory::table_event),
     ("lock", txn::lock),
     ("segment", memory::segment),

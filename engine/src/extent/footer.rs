@@ -2,6 +2,7 @@
 
 use super::Malformed;
 use crate::record::{FORMAT, Reader, checksum, put_u32, put_u64, reads_format};
+use crate::tier::ExtentStore;
 
 pub(super) const FOOTER_LEN: usize = 64;
 const MAGIC: &[u8; 4] = b"TEXT";
@@ -100,6 +101,15 @@ impl Footer {
             return Err(Malformed::new(expected, format!("{footer:?}")));
         }
         Ok(footer)
+    }
+
+    /// Where the extent begins that the footer at `at` of a file ends, and its length; `None` if it
+    /// cannot be one. The footer is not checked.
+    pub(super) fn extent_before(at: u64, bytes: &[u8]) -> Option<(u64, u32)> {
+        let (footer, _, _) = Footer::fields(&mut Reader::new(bytes.get(8..)?))?;
+        let begin = at.checked_sub(footer.ranges_end())?;
+        let len = u32::try_from(footer.ranges_end()).ok()?.checked_add(FOOTER_LEN as u32)?;
+        begin.is_multiple_of(ExtentStore::unit()).then_some((begin, len))
     }
 
     /// Where the range tombstones begin.

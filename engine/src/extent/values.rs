@@ -50,6 +50,11 @@ pub(crate) struct ValueExtent {
     named: AtomicU32,
 }
 
+/// How many values lie before this footer of the value extent `id`, if it is sound.
+pub(super) fn count_in_footer(id: u64, checksum: u32, footer: &[u8]) -> Option<u32> {
+    Footer::decode(id, checksum, footer).ok().map(|footer| footer.values)
+}
+
 /// Value extents by their ids.
 pub(crate) type ValueExtents = BTreeMap<u64, Arc<ValueExtent>>;
 

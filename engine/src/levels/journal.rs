@@ -88,6 +88,11 @@ fn epoch_of(name: &str) -> Option<u64> {
     (digits == format!("{epoch:08}")).then_some(epoch)
 }
 
+/// Whether a file of this name is an epoch of a journal.
+pub(crate) fn is_journal_name(name: &str) -> bool {
+    epoch_of(name).is_some()
+}
+
 /// The epochs that `directory` has, ascending.
 pub(super) fn epochs(files: &dyn Files, directory: &Path) -> Result<Vec<u64>> {
     let names = files.list(directory).map_err(|e| Error::io("list", directory, e))?;

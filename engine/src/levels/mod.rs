@@ -17,7 +17,7 @@ pub(crate) use cursor::LevelCursor;
 pub(crate) use edit::{Edit, Op};
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use journal::probe;
-pub(crate) use journal::{FoundEdits, JournalFloor};
+pub(crate) use journal::{FoundEdits, JournalFloor, is_journal_name};
 pub(crate) use manifest::Manifest;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use manifest::probe as manifest_probe;

@@ -205,7 +205,7 @@ mod tests {
     fn long_ones_go_in_pieces() {
         for directory in directories() {
             let path = directory.path().join("f");
-            let file = RealFiles.open(&path, OpenHow::CreateNew).unwrap();
+            let file = RealFiles::default().open(&path, OpenHow::CreateNew).unwrap();
             file.set_len(4 * MOST as u64).unwrap();
             file.set_direct(true);
             let bytes: Vec<u8> = (0..2 * MOST + 5000).map(|i| (i * 7 + i / 1000) as u8).collect();
@@ -237,7 +237,7 @@ mod tests {
         ) {
             for directory in directories() {
                 let path = directory.path().join("f");
-                let file = RealFiles.open(&path, OpenHow::CreateNew).unwrap();
+                let file = RealFiles::default().open(&path, OpenHow::CreateNew).unwrap();
                 file.set_len(65_536).unwrap();
                 prop_assert_eq!(file.set_direct(true), works(&path));
                 let mut want = vec![0; 65_536];

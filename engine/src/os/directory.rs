@@ -138,7 +138,7 @@ mod tests {
     #[test]
     fn each_directory_is_durable_before_the_next_one_is_made_in_it() {
         let root = tempfile::tempdir().unwrap();
-        let files = Told(RealFiles, Mutex::default());
+        let files = Told(RealFiles::default(), Mutex::default());
         let path = root.path().join("a/b/c");
         create_directory(&files, &path).unwrap();
         assert!(path.is_dir());

@@ -2,12 +2,16 @@
 
 use std::fs;
 use std::io::{Read, Write};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
 
 use super::ForkGuard;
 use crate::error::{Error, ErrorKind, Result};
+
+/// The permissions of a database's files by default: those of their owner alone.
+pub(crate) const PRIVATE: u32 = 0o600;
 
 /// What the holder of the lock wants to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,26 +63,35 @@ impl Drop for FileLock {
     }
 }
 
-/// The held lock of a directory.
+/// The held lock of a database: of its directory and, once it is taken, of its region. The region
+/// has a lock of its own because a copy of the directory may name the same region.
 #[derive(Debug)]
 pub(crate) struct DirectoryLock {
     #[expect(dead_code, reason = "given back when it is dropped")]
     lock: Option<FileLock>,
+    /// Of the file that the region's path leads to.
+    region: Option<FileLock>,
 }
 
 impl DirectoryLock {
-    /// Takes the lock of the database in `directory`.
+    /// Takes the lock of the database in `directory`; a lock file that is missing is made with
+    /// these `permissions`.
     ///
     /// # Errors
     ///
     /// `Unavailable` when another process holds it, naming that process; or on an I/O error.
-    pub(crate) fn take(directory: &Path, access: Access) -> Result<DirectoryLock> {
+    pub(crate) fn take(
+        directory: &Path,
+        access: Access,
+        permissions: u32,
+    ) -> Result<DirectoryLock> {
         let path = directory.join("LOCK");
         let opened = match access {
             Access::Exclusive => fs::OpenOptions::new()
                 .read(true)
                 .write(true)
                 .create(true)
+                .mode(permissions)
                 .truncate(false)
                 .open(&path),
             Access::Shared => fs::File::open(&path),
@@ -89,13 +102,33 @@ impl DirectoryLock {
         if access == Access::Exclusive {
             write_holder(&mut lock.file).map_err(|e| Error::io("write the lock file", &path, e))?;
         }
-        Ok(DirectoryLock { lock: Some(lock) })
+        Ok(DirectoryLock { lock: Some(lock), region: None })
+    }
+
+    /// Takes the lock of the region at `path`. A region that is not there needs none.
+    ///
+    /// # Errors
+    ///
+    /// `Unavailable` when another open database holds it, naming the process; or on an I/O error.
+    pub(crate) fn take_region(&mut self, path: &Path, access: Access) -> Result<()> {
+        debug_assert!(self.region.is_none(), "a database has one region");
+        let is_exclusive = access == Access::Exclusive;
+        let file = match fs::OpenOptions::new().read(true).write(is_exclusive).open(path) {
+            Ok(file) => file,
+            Err(e) if e.kind() == std::io::ErrorKind::NotFound => return Ok(()),
+            Err(e) => return Err(Error::io("open", path, e)),
+        };
+        let inode = file.metadata().map(|metadata| metadata.ino()).unwrap_or(0);
+        let taken = FileLock::take(file, access).map_err(|e| Error::io("lock", path, e))?;
+        let Some(lock) = taken else { return Err(region_held(path, inode)) };
+        self.region = Some(lock);
+        Ok(())
     }
 
     /// A lock that locks nothing, for a database on simulated files.
     #[cfg(any(test, feature = "testing"))]
     pub(crate) fn none() -> DirectoryLock {
-        DirectoryLock { lock: None }
+        DirectoryLock { lock: None, region: None }
     }
 }
 
@@ -106,6 +139,38 @@ fn write_holder(file: &mut fs::File) -> std::io::Result<()> {
         .unwrap_or_else(|| "unknown program".to_string());
     file.set_len(0)?;
     writeln!(file, "{} {program}", std::process::id())
+}
+
+fn region_held(path: &Path, inode: u64) -> Error {
+    let locks = fs::read_to_string("/proc/locks").unwrap_or_default();
+    let who = match holder_of(&locks, inode) {
+        Some(pid) if pid == std::process::id() => format!("process {pid} (this one)"),
+        Some(pid) => {
+            let program = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+            format!("process {pid} ({})", program.trim())
+        }
+        None => "another process".to_string(),
+    };
+    Error::new(
+        ErrorKind::Unavailable,
+        format!(
+            "the region {} is in use by a database that is open in {who}: two directories name \
+             the same region, as a copy of a directory does; close that database, or name a \
+             region of its own for each with pm_path",
+            path.display()
+        ),
+    )
+}
+
+/// The process that holds a lock on the file with this inode, by the kernel's table of locks.
+fn holder_of(locks: &str, inode: u64) -> Option<u32> {
+    let ending = format!(":{inode}");
+    locks.lines().find_map(|line| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let is_held = fields.get(1) == Some(&"FLOCK");
+        let pid = fields.get(4)?.parse().ok().filter(|pid| *pid > 0);
+        pid.filter(|_| is_held && fields.get(5).is_some_and(|file| file.ends_with(&ending)))
+    })
 }
 
 fn held_by(directory: &Path, path: &PathBuf) -> Error {
@@ -123,4 +188,21 @@ fn held_by(directory: &Path, path: &PathBuf) -> Error {
             directory.display()
         ),
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_kernels_table_names_the_holder() {
+        let table = "1: POSIX  ADVISORY  WRITE 77 08:01:4242 0 EOF\n\
+                     2: -> FLOCK  ADVISORY  WRITE 88 08:01:4242 0 EOF\n\
+                     3: FLOCK  ADVISORY  WRITE 99 08:01:4242 0 EOF\n\
+                     4: FLOCK  ADVISORY  WRITE -1 08:01:4343 0 EOF\n";
+        assert_eq!(holder_of(table, 4242), Some(99));
+        assert_eq!(holder_of(table, 4343), None, "it lives in another namespace");
+        assert_eq!(holder_of(table, 242), None);
+        assert_eq!(holder_of("", 4242), None);
+    }
 }

@@ -23,6 +23,6 @@ pub(crate) use files::{RawFile, Sealed};
 pub(crate) use fork::ForkGuard;
 pub(crate) use handle::File;
 pub(crate) use heap::give_back_freed;
-pub(crate) use lock::{Access, DirectoryLock, FileLock};
+pub(crate) use lock::{Access, DirectoryLock, FileLock, PRIVATE};
 pub(crate) use prefetch::{LINE, prefetch_lines};
 pub(crate) use real::{RealFiles, reserve_mapped};

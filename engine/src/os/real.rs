@@ -2,16 +2,34 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::direct;
 use super::files::{Files, OpenHow, RawFile, Sealed};
+use super::lock::PRIVATE;
 
 /// The file system of this machine.
 #[derive(Debug)]
-pub(crate) struct RealFiles;
+pub(crate) struct RealFiles {
+    /// The permissions of files that it makes, before the umask takes some away.
+    permissions: u32,
+}
+
+impl Default for RealFiles {
+    fn default() -> RealFiles {
+        RealFiles { permissions: PRIVATE }
+    }
+}
+
+impl RealFiles {
+    /// One that makes files with these permissions, and directories that can be searched by those
+    /// that may read.
+    pub(crate) fn with_permissions(permissions: u32) -> RealFiles {
+        RealFiles { permissions }
+    }
+}
 
 #[derive(Debug)]
 struct RealFile {
@@ -127,7 +145,7 @@ impl Files for RealFiles {
                 options.write(true);
             }
             OpenHow::CreateNew => {
-                options.write(true).create_new(true);
+                options.write(true).create_new(true).mode(self.permissions);
             }
         }
         let file = options.open(path)?;
@@ -152,7 +170,9 @@ impl Files for RealFiles {
     }
 
     fn create_directory(&self, path: &Path) -> io::Result<()> {
-        fs::create_dir_all(path)
+        let may_search = (self.permissions & 0o444) >> 2;
+        let mode = self.permissions | may_search;
+        fs::DirBuilder::new().recursive(true).mode(mode).create(path)
     }
 
     fn has_directory(&self, path: &Path) -> io::Result<bool> {

@@ -43,8 +43,8 @@ impl Mapped {
     ///
     /// `Invalid` when the path is a device, or the environment asks for no flushes where they are
     /// needed; otherwise an I/O error.
-    pub(crate) fn dax(path: &Path, create: bool) -> Result<Mapped> {
-        let file = open(path, create)?;
+    pub(crate) fn dax(path: &Path) -> Result<Mapped> {
+        let file = open(path)?;
         let is_flushed = flushed_at_power_failure(&file, Path::new("/sys"));
         let flush = flush_of_dax(path, Flush::asked_for(), is_flushed)?;
         Ok(Mapped { file, dax: true, flush, delay: Duration::ZERO })
@@ -55,8 +55,8 @@ impl Mapped {
     /// # Errors
     ///
     /// `Invalid` when the path is a device; otherwise an I/O error.
-    pub(crate) fn emulated(path: &Path, create: bool, delay: Duration) -> Result<Mapped> {
-        Ok(Mapped { file: open(path, create)?, dax: false, flush: Flush::detect(), delay })
+    pub(crate) fn emulated(path: &Path, delay: Duration) -> Result<Mapped> {
+        Ok(Mapped { file: open(path)?, dax: false, flush: Flush::detect(), delay })
     }
 
     /// The mode's name.
@@ -189,14 +189,10 @@ fn flush_of_dax(path: &Path, asked_for: Option<Flush>, is_flushed: bool) -> Resu
     }
 }
 
-fn open(path: &Path, create: bool) -> Result<File> {
+fn open(path: &Path) -> Result<File> {
     refuse_device(path)?;
-    let mut options = OpenOptions::new();
-    options.read(true).write(true);
-    if create {
-        options.create_new(true);
-    }
-    options.open(path).map_err(|e| Error::io("open the region", path, e))
+    let opened = OpenOptions::new().read(true).write(true).open(path);
+    opened.map_err(|e| Error::io("open the region", path, e))
 }
 
 /// Whether the platform flushes its caches when the power fails (eADR), as the kernel tells in

@@ -1,5 +1,6 @@
 //! The file that is, or holds, a region: made and opened by mode.
 
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -7,7 +8,7 @@ use super::mapped::{Mapped, refuse_device};
 use super::region::{Media, zero};
 use crate::error::{Error, Result};
 use crate::options::Mode;
-use crate::os::{Files, OpenHow};
+use crate::os::{File, Files, OpenHow};
 
 impl Media {
     /// Fails if a region cannot lie at `path` whatever the mode: there is a device.
@@ -19,21 +20,39 @@ impl Media {
         refuse_device(path)
     }
 
-    /// A new file of `len` zeros, with its space on the device; nothing may be at the path.
+    /// A new file of `len` zeros, with its space on the device. A file that is there already is
+    /// left alone; after any other failure the new file is gone again.
     ///
     /// # Errors
     ///
-    /// `Full`, or another I/O error.
+    /// `Invalid` when there is a file at the path, or a device; `Full`; or another I/O error.
     pub(crate) fn create(
         files: &Arc<dyn Files>,
         path: &Path,
         len: u64,
         mode: Mode,
     ) -> Result<Media> {
+        refuse_device(path)?;
+        let file = files.open(path, OpenHow::CreateNew).map_err(|e| match e.kind() {
+            io::ErrorKind::AlreadyExists => Error::invalid(format!(
+                "there is a file at {} already; name another place, or remove the file",
+                path.display()
+            )),
+            _ => Error::io("make the region", path, e),
+        })?;
+        // From here on the file is this call's own.
+        Media::fill(file, path, len, mode).inspect_err(|_| files.remove(path).unwrap_or(()))
+    }
+
+    /// Gives a file that was just made its space.
+    fn fill(file: Arc<File>, path: &Path, len: u64, mode: Mode) -> Result<Media> {
         let mapped = match mode {
-            Mode::File => return zeroed_file(files, path, len),
-            Mode::Dax => Mapped::dax(path, true)?,
-            Mode::Emulated { delay } => Mapped::emulated(path, true, delay)?,
+            Mode::File => {
+                zero(&file, 0, len).map_err(|e| Error::io("make the region", path, e))?;
+                return Ok(Media::File(file));
+            }
+            Mode::Dax => Mapped::dax(path)?,
+            Mode::Emulated { delay } => Mapped::emulated(path, delay)?,
         };
         mapped.reserve(path, len)?;
         Ok(Media::Mapped(mapped))
@@ -54,19 +73,12 @@ impl Media {
             // Reading needs no persistence: an image of the file serves in every mode.
             _ if read_only => return file(files, path, OpenHow::Read),
             Mode::File => return file(files, path, OpenHow::Write),
-            Mode::Dax => Mapped::dax(path, false)?,
-            Mode::Emulated { delay } => Mapped::emulated(path, false, delay)?,
+            Mode::Dax => Mapped::dax(path)?,
+            Mode::Emulated { delay } => Mapped::emulated(path, delay)?,
         };
         let len = mapped.len().map_err(|e| Error::io("measure", path, e))?;
         Ok((Media::Mapped(mapped), len))
     }
-}
-
-fn zeroed_file(files: &Arc<dyn Files>, path: &Path, len: u64) -> Result<Media> {
-    let making = |e| Error::io("make the region", path, e);
-    let file = files.open(path, OpenHow::CreateNew).map_err(making)?;
-    zero(&file, 0, len).map_err(making)?;
-    Ok(Media::File(file))
 }
 
 fn file(files: &Arc<dyn Files>, path: &Path, how: OpenHow) -> Result<(Media, u64)> {

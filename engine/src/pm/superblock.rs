@@ -146,6 +146,12 @@ impl Superblock {
         Some(Superblock { database_id, generation, geometry, lsn_base, incarnations })
     }
 
+    /// Whether the first bytes of a file are those of a region, sound or damaged.
+    pub(crate) fn is_region(pages: &[u8]) -> bool {
+        let second = pages.get(PAGE as usize..).unwrap_or_default();
+        pages.starts_with(MAGIC) || second.starts_with(MAGIC)
+    }
+
     /// The right copy out of the region's first two pages, and what is wrong with the other.
     ///
     /// # Errors
@@ -157,7 +163,7 @@ impl Superblock {
         path: &std::path::Path,
     ) -> Result<(Superblock, Option<Damage>)> {
         let (a, b) = pages.split_at(pages.len().min(PAGE as usize));
-        if !a.starts_with(MAGIC) && !b.starts_with(MAGIC) {
+        if !Superblock::is_region(pages) {
             return Err(Error::invalid(format!(
                 "{} is no Terrace region: it starts with {:02x?} instead of {MAGIC:02x?}",
                 path.display(),

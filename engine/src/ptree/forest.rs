@@ -121,6 +121,13 @@ impl Forest {
         (PAGE + FIRST_SEGMENTS * SEGMENT, shape(records).region_len())
     }
 
+    /// The id of the database that a region of which this is the first page was made for; `None`
+    /// where the page is not whole.
+    pub(crate) fn owner_in(page: &[u8]) -> Option<&[u8]> {
+        let at = OWNER as usize;
+        page.get(at..at + 16)
+    }
+
     /// Makes one without trees in a region of zeros, for `records` that may take so many bytes.
     ///
     /// # Errors

@@ -169,7 +169,7 @@ impl Options {
                 path.display()
             )));
         }
-        let files: Arc<dyn Files> = Arc::new(RealFiles);
+        let files: Arc<dyn Files> = Arc::new(RealFiles::default());
         let shape = Shape::for_size(kind, self.size, SEGMENT);
         let media = Media::create(&files, path, shape.region_len(), self.mode)?;
         let lock = lock(path)?;
@@ -193,7 +193,7 @@ impl Options {
             )));
         }
         let lock = lock(path)?;
-        let files: Arc<dyn Files> = Arc::new(RealFiles);
+        let files: Arc<dyn Files> = Arc::new(RealFiles::default());
         let (media, len) = Media::open(&files, path, false, self.mode)?;
         if len == 0 {
             return Err(Error::invalid(format!("{} is empty: it is no tree", path.display())));

@@ -5,4 +5,4 @@ mod space;
 mod ssd;
 
 pub(crate) use location::Location;
-pub(crate) use ssd::{EXTENT_BYTES, ExtentStore, Held, Promise, Reading};
+pub(crate) use ssd::{EXTENT_BYTES, ExtentStore, Held, Promise, Reading, is_extent_file_name};

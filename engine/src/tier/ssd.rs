@@ -412,6 +412,17 @@ impl ExtentStore {
         }
     }
 
+    /// The extent files and their lengths in bytes.
+    pub(crate) fn file_lens(&self) -> Vec<(u32, u64)> {
+        let allocation = self.allocation.lock();
+        allocation.files.iter().map(|(number, file)| (*number, file.units * UNIT)).collect()
+    }
+
+    /// Extents begin at multiples of so many bytes.
+    pub(crate) const fn unit() -> u64 {
+        UNIT
+    }
+
     /// The path of an extent file.
     pub(crate) fn path(&self, file: u32) -> PathBuf {
         self.directory.path().join(format!("extents-{file:08}"))
@@ -481,6 +492,11 @@ impl ExtentStore {
             got,
         })
     }
+}
+
+/// Whether a file of this name holds extents.
+pub(crate) fn is_extent_file_name(name: &str) -> bool {
+    file_number(name).is_some()
 }
 
 /// The number of an extent file, from its name.

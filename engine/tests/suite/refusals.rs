@@ -291,6 +291,299 @@ fn a_region_beside_the_journal_of_another_database() {
     assert!(report.damages.iter().any(|d| d.what == "database id"), "{report:?}");
 }
 
+/// The names in a directory, with what the files hold.
+fn bytes_of(path: &Path) -> Vec<(String, Vec<u8>)> {
+    let bytes = |name: String| (name.clone(), fs::read(path.join(&name)).unwrap());
+    names(path).into_iter().filter(|name| name != "LOCK").map(bytes).collect()
+}
+
+/// Bug: a directory with a region and extents but no journal counted as empty, and the next
+/// opening erased it. Cause: only a journal made a directory a database's. Fix: parts without a
+/// journal are a damaged database, unless creation's marker is beside them.
+#[test]
+fn a_database_without_its_journal_is_refused_and_left_alone() {
+    let dir = made();
+    let journal = dir.path().join("journal-00000001");
+    let kept = fs::read(&journal).unwrap();
+    fs::remove_file(&journal).unwrap();
+    let before = bytes_of(dir.path());
+    for error in [
+        tiny().open(dir.path()).unwrap_err(),
+        tiny().create(dir.path()).unwrap_err(),
+        tiny().open_read_only(dir.path()).unwrap_err(),
+    ] {
+        assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+        for words in ["lacks its journal", "journal-NNNNNNNN", "region", "terrace salvage"] {
+            assert!(error.to_string().contains(words), "{error}");
+        }
+    }
+    let report = terrace::verify(dir.path()).unwrap();
+    assert!(report.damages.iter().any(|damage| damage.what == "journal"), "{report:?}");
+    assert_eq!(bytes_of(dir.path()), before, "nothing was changed");
+    fs::write(&journal, kept).unwrap();
+    let db = tiny().open(dir.path()).unwrap();
+    assert_eq!(db.existing_table("t").unwrap().get("k").unwrap().unwrap(), "v");
+}
+
+/// Bug: `salvage` said that there is no database where the journal was lost. Cause: it looked for a
+/// journal alone. Fix: it takes what is there: the region's records, and the rows of each extent.
+#[test]
+fn salvage_without_a_journal_takes_what_is_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("db");
+    let db = tiny().stepped().open(&path).unwrap();
+    let small = db.table("small").unwrap();
+    let options = terrace::TableOptions::new().large_values(2000);
+    let large = db.create_table("large", options).unwrap();
+    let value = |n: u32| vec![n as u8; if n % 2 == 0 { 9000 } else { 100 }];
+    for n in 0..600u32 {
+        while db.stats().pm.zones_used * 2 >= db.stats().pm.zones && db.step().unwrap() {}
+        let table = if n % 3 == 0 { &large } else { &small };
+        table.put_with(n.to_be_bytes(), value(n), Durability::Relaxed).unwrap();
+    }
+    small.put("last", "in the region").unwrap();
+    db.close().unwrap();
+    fs::remove_file(path.join("journal-00000001")).unwrap();
+    let before = bytes_of(&path);
+    let report = Database::salvage(&path, dir.path().join("new")).unwrap();
+    assert!(report.lost.iter().any(|lost| lost.what == "journal"), "{report:?}");
+    assert!(report.lost.iter().any(|lost| lost.got.contains("extent-0")), "{report:?}");
+    assert_eq!(bytes_of(&path), before, "nothing was changed");
+    let found = Database::open(dir.path().join("new")).unwrap();
+    let mut rows = std::collections::BTreeMap::new();
+    for name in found.table_names() {
+        for row in found.existing_table(&name).unwrap().iter() {
+            let (key, value) = row.unwrap();
+            rows.insert(key.to_vec(), value.to_vec());
+        }
+    }
+    for n in 0..600u32 {
+        assert_eq!(rows.get(&n.to_be_bytes()[..]), Some(&value(n)), "row {n}");
+    }
+    assert_eq!(rows.get(&b"last"[..]), Some(&b"in the region".to_vec()));
+}
+
+#[test]
+fn a_database_without_its_region_is_refused_and_left_alone() {
+    let dir = made();
+    let region = dir.path().join("region");
+    let kept = fs::read(&region).unwrap();
+    fs::remove_file(&region).unwrap();
+    let before = bytes_of(dir.path());
+    let error = refused(dir.path());
+    assert_eq!(error.kind(), ErrorKind::Corrupt, "{error}");
+    for words in ["lacks its region", "pm_path", "terrace salvage"] {
+        assert!(error.to_string().contains(words), "{error}");
+    }
+    assert_eq!(bytes_of(dir.path()), before, "nothing was changed");
+    fs::write(&region, kept).unwrap();
+    let db = tiny().open(dir.path()).unwrap();
+    assert_eq!(db.existing_table("t").unwrap().get("k").unwrap().unwrap(), "v");
+}
+
+/// A marker beside a database that was opened is a stray: a copy of it from earlier, say.
+#[test]
+fn a_stray_marker_erases_nothing() {
+    for has_journal in [true, false] {
+        let dir = made();
+        fs::write(dir.path().join("CREATING"), "half a marker").unwrap();
+        if !has_journal {
+            fs::remove_file(dir.path().join("journal-00000001")).unwrap();
+            let before = bytes_of(dir.path());
+            assert_eq!(tiny().open(dir.path()).unwrap_err().kind(), ErrorKind::Corrupt);
+            assert_eq!(bytes_of(dir.path()), before);
+            continue;
+        }
+        let db = tiny().open(dir.path()).unwrap();
+        assert_eq!(db.existing_table("t").unwrap().get("k").unwrap().unwrap(), "v");
+        assert!(!dir.path().join("CREATING").exists(), "the opening removes it");
+    }
+}
+
+/// Bug: "cannot open" was taken for "is not there", and the file was unlinked. Cause: any error of
+/// the look at `pm_path` let the creation go on. Fix: only "not found" does, and nothing is
+/// unlinked that the creation did not make.
+#[test]
+fn what_cannot_be_opened_at_the_path_of_a_new_region_is_left_alone() {
+    use std::os::unix::fs::symlink;
+    let dir = tempfile::tempdir().unwrap();
+    let region = dir.path().join("region-elsewhere");
+    let create = || tiny().pm_path(&region).create(dir.path().join("db")).unwrap_err();
+    // It leads to itself, and cannot be opened, by any user.
+    symlink(&region, &region).unwrap();
+    let error = create();
+    assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+    assert!(error.to_string().contains("region-elsewhere"), "{error}");
+    assert!(region.is_symlink(), "left alone");
+    // It leads nowhere, and so it is "not found"; still it is a file that somebody made.
+    fs::remove_file(&region).unwrap();
+    symlink(dir.path().join("nowhere"), &region).unwrap();
+    let error = create();
+    assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    assert!(region.is_symlink() && !dir.path().join("nowhere").exists(), "left alone");
+    assert_eq!(names(&dir.path().join("db")), ["LOCK"], "nothing half done");
+    fs::remove_file(&region).unwrap();
+    drop(tiny().pm_path(&region).create(dir.path().join("db")).unwrap());
+}
+
+/// Bug: two creations that raced for one `pm_path` deleted each other's region. Cause: each removed
+/// what it found there. Fix: the region is made under a name that no file had.
+#[test]
+fn of_two_creations_that_race_for_one_region_one_succeeds() {
+    for round in 0..20 {
+        let dir = tempfile::tempdir().unwrap();
+        let region = dir.path().join("shared");
+        let path = |n: u32| dir.path().join(format!("db{n}"));
+        let start = std::sync::Barrier::new(2);
+        let create = |n: u32| {
+            start.wait();
+            tiny().pm_path(&region).create(path(n)).map(|db| {
+                db.table("t").unwrap().put("winner", n.to_string()).unwrap();
+                db.close().unwrap();
+            })
+        };
+        let ended = std::thread::scope(|scope| {
+            [scope.spawn(|| create(0)), scope.spawn(|| create(1))].map(|one| one.join().unwrap())
+        });
+        let winner = u32::from(ended[1].is_ok());
+        let error = ended.into_iter().find_map(Result::err).unwrap_or_else(|| {
+            panic!("round {round}: both made a database with one region");
+        });
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+        assert!(error.to_string().contains("shared"), "{error}");
+        let db = tiny().pm_path(&region).open(path(winner)).unwrap();
+        let found = db.existing_table("t").unwrap().get("winner").unwrap().unwrap();
+        assert_eq!(found, winner.to_string().as_bytes());
+        assert_eq!(names(&path(1 - winner)), ["LOCK"], "the other one left nothing");
+    }
+}
+
+/// Bug: every opening without a persistent index unlinked `<pm_path>.index`, whatever it was:
+/// regions named `a` and `a.index` destroyed each other. Cause: the name alone was looked at. Fix:
+/// only a file with this database's id is opened, replaced or removed there.
+#[test]
+fn regions_named_a_and_a_index_do_not_harm_each_other() {
+    use std::time::Duration;
+    use terrace::{Index, Mode};
+    let dir = tempfile::tempdir().unwrap();
+    let (a, b) = (dir.path().join("a"), dir.path().join("a.index"));
+    let options = |region: &Path| {
+        tiny().mode(Mode::Emulated { delay: Duration::ZERO }).pm_path(region).stepped()
+    };
+    let (db_a, db_b) = (dir.path().join("db-a"), dir.path().join("db-b"));
+    let put = |options: Options, path: &Path| {
+        options.open(path).unwrap().table("t").unwrap().put("k", path.to_str().unwrap()).unwrap();
+    };
+    put(options(&a), &db_a);
+    put(options(&b), &db_b);
+    // The opening that would have removed it.
+    put(options(&a), &db_a);
+    let error = options(&a).index(Index::Persistent).open(&db_a).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    for words in ["a.index", "the region of a database", "another pm_path"] {
+        assert!(error.to_string().contains(words), "{error}");
+    }
+    for (region, path) in [(&a, &db_a), (&b, &db_b)] {
+        let db = options(region).open(path).unwrap();
+        let found = db.existing_table("t").unwrap().get("k").unwrap().unwrap();
+        assert_eq!(found, path.to_str().unwrap().as_bytes());
+    }
+    // What is no index at all is left alone too; one of this database's own is replaced.
+    let own = dir.path().join("c");
+    let index = dir.path().join("c.index");
+    let path = dir.path().join("db-c");
+    put(options(&own).index(Index::Persistent), &path);
+    assert!(index.exists());
+    put(options(&own), &path);
+    assert!(!index.exists(), "nothing keeps it up to date");
+    fs::write(&index, "a letter").unwrap();
+    put(options(&own), &path);
+    let error = options(&own).index(Index::Persistent).open(&path).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+    assert_eq!(fs::read(&index).unwrap(), b"a letter");
+}
+
+/// Bug: a copy of a directory, with the same `pm_path`, gave two writers of one region. Cause: only
+/// the directory was locked. Fix: so is the region.
+#[test]
+fn a_copied_directory_does_not_give_a_second_writer() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, copy) = (dir.path().join("db"), dir.path().join("copy"));
+    let options = || tiny().pm_path(dir.path().join("region-elsewhere"));
+    let db = options().create(&path).unwrap();
+    db.table("t").unwrap().put("k", "v").unwrap();
+    fs::create_dir(&copy).unwrap();
+    for name in names(&path) {
+        fs::copy(path.join(&name), copy.join(&name)).unwrap();
+    }
+    for error in [options().open(&copy).unwrap_err(), options().open_read_only(&copy).unwrap_err()]
+    {
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        let this = format!("process {}", std::process::id());
+        for words in ["region-elsewhere", "in use", "copy", "pm_path", this.as_str()] {
+            assert!(error.to_string().contains(words), "{error}");
+        }
+    }
+    db.close().unwrap();
+    let copied = options().open_read_only(&copy).unwrap();
+    assert_eq!(options().open(&path).unwrap_err().kind(), ErrorKind::Unavailable, "it is read");
+    drop(copied);
+    assert_eq!(options().open(&path).unwrap().table("t").unwrap().get("k").unwrap().unwrap(), "v");
+}
+
+/// Bug: an option that an opening refused left a database that defeated the error's own advice.
+/// Cause: the memory limit was looked at last. Fix: all options are checked first.
+#[test]
+fn refused_options_make_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("db");
+    let refused = [
+        Options::new().memory(64 << 20),
+        tiny().pm_size(1),
+        tiny().pm_path(path.join("LOCK")),
+        tiny().pm_path(path.join("journal-00000001")),
+        tiny().index(terrace::Index::Persistent),
+        tiny().file_permissions(0o400),
+        tiny().file_permissions(0o755),
+    ];
+    for options in refused {
+        let error = options.open(&path).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Invalid, "{error}");
+        assert!(!path.exists(), "{error}");
+    }
+    // What the error advises works.
+    drop(Options::new().memory(64 << 20).pm_size(16 << 20).open(&path).unwrap());
+}
+
+/// Bug: files of a database were readable by every user. Cause: they were made with the usual
+/// permissions. Fix: 0600, and 0700 for its directory, unless an option says otherwise.
+#[test]
+fn files_are_their_owners_alone() {
+    let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+    let probe = tempfile::tempdir().unwrap();
+    fs::create_dir(probe.path().join("usual")).unwrap();
+    let umask = 0o777 & !mode(&probe.path().join("usual"));
+    for (options, files, directory) in
+        [(tiny(), 0o600, 0o700), (tiny().file_permissions(0o664), 0o664, 0o775)]
+    {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("above").join("db");
+        let db = options.open(&path).unwrap();
+        let t = db.table("t").unwrap();
+        (0..600u32).for_each(|n| t.put(n.to_be_bytes(), [7; 9000]).unwrap());
+        db.backup(dir.path().join("set")).unwrap();
+        db.close().unwrap();
+        assert!(names(&path).iter().any(|name| name.starts_with("extents-")), "it was drained");
+        for under in [path.clone(), dir.path().join("set")] {
+            assert_eq!(mode(&under), directory & !umask, "{}", under.display());
+            for name in names(&under) {
+                assert_eq!(mode(&under.join(&name)), files & !umask, "{name}");
+            }
+        }
+        assert_eq!(mode(&dir.path().join("above")), directory & !umask);
+    }
+}
+
 #[test]
 fn everything_after_close_is_closed() {
     let dir = made();

@@ -7,8 +7,9 @@ use std::sync::Arc;
 
 use super::set::Set;
 use crate::db::create::{Content, create_with};
-use crate::db::open::{Presence, files_of, lock, look};
-use crate::db::{Database, OpenHow};
+use crate::db::open::{files_of, lock};
+use crate::db::presence::{Presence, look};
+use crate::db::{Database, OpenHow, memory};
 use crate::error::{Error, Result};
 use crate::extent::{Extent, ExtentMeta, ValueExtent, ValueMeta};
 use crate::levels::{Edit, Manifest, Op};
@@ -20,21 +21,23 @@ use crate::tier::{ExtentStore, Location};
 /// Makes a database of backup `number` in `to`.
 pub(super) fn restore((path, number): (&Path, u64), to: &Path, options: &Options) -> Result<()> {
     options.check()?;
+    options.check_place(to)?;
+    memory::check_new(options)?;
     let set = Set::open_to_read(path, options)?;
     let manifest = set.manifest(number)?;
     let files = files_of(options);
-    check_empty(&*files, to)?;
+    find_room(&files, to, options)?;
     create_directory(&*files, to).map_err(|e| Error::io("create", to, e))?;
     let locked = lock(to, options, OpenHow::Create)?;
     // Another process may have been faster.
-    check_empty(&*files, to)?;
+    let found = find_room(&files, to, options)?;
     let fill = || {
         let into = ExtentStore::open(Arc::clone(&files), to, &[], false)?;
         let edit = copy(&manifest, &set.store()?, &into)?;
         into.sync()?;
         Ok(Content { lsn: manifest.lsn, edit })
     };
-    create_with(&files, to, options, fill)?;
+    create_with(&files, to, options, &found, fill)?;
     drop(locked);
     // What was made can be opened, and has the last blob.
     let db = Database::open_with(to, options, OpenHow::OpenOrCreate)?;
@@ -46,13 +49,17 @@ pub(super) fn restore((path, number): (&Path, u64), to: &Path, options: &Options
     db.close()
 }
 
-fn check_empty(files: &dyn Files, to: &Path) -> Result<()> {
-    match look(files, to)? {
-        Presence::Missing | Presence::Empty => Ok(()),
-        Presence::Database | Presence::Foreign(_) => Err(Error::invalid(format!(
-            "{} is not empty; name an empty or a new directory to restore to",
-            to.display()
-        ))),
+/// What there is in `to`, if a database may be made there.
+fn find_room(files: &Arc<dyn Files>, to: &Path, options: &Options) -> Result<Presence> {
+    let found = look(files, to, options)?;
+    match found {
+        Presence::Missing | Presence::Empty | Presence::Unfinished(_) => Ok(found),
+        Presence::Database | Presence::NoJournal(_) | Presence::Foreign(_) => {
+            Err(Error::invalid(format!(
+                "{} is not empty; name an empty or a new directory to restore to",
+                to.display()
+            )))
+        }
     }
 }
 

@@ -84,7 +84,7 @@ impl ZoneAllocator {
     ///
     /// An I/O error.
     pub fn create(path: &Path, size: u64, mode: Mode, bytes: u64) -> Result<ZoneAllocator> {
-        let files: Arc<dyn Files> = Arc::new(RealFiles);
+        let files: Arc<dyn Files> = Arc::new(RealFiles::default());
         let geometry = Geometry::for_size(size);
         let media = Media::create(&files, path, geometry.region_len(), mode)?;
         let region = Arc::new(Region::new(media, path, geometry.region_len())?);
@@ -168,7 +168,7 @@ impl LoggedAllocator {
     ///
     /// An I/O error.
     pub fn create(path: &Path, mode: Mode, object: u64, count: u64) -> Result<LoggedAllocator> {
-        let files: Arc<dyn Files> = Arc::new(RealFiles);
+        let files: Arc<dyn Files> = Arc::new(RealFiles::default());
         let len = LoggedPool::len(object, count).next_multiple_of(4096);
         let media = Media::create(&files, path, len, mode)?;
         let region = Arc::new(Region::new(media, path, len)?);

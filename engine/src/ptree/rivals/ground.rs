@@ -29,7 +29,7 @@ impl Ground {
     ///
     /// An I/O error.
     pub fn create(path: &Path, size: u64, mode: Mode, node: u32) -> Result<Ground> {
-        let files: Arc<dyn Files> = Arc::new(RealFiles);
+        let files: Arc<dyn Files> = Arc::new(RealFiles::default());
         let segments = size / SEGMENT;
         let len = PAGE + segments * SEGMENT;
         let media = Media::create(&files, path, len, mode)?;

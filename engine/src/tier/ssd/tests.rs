@@ -41,7 +41,7 @@ fn conformance(files: Arc<dyn Files>, directory: &Path) {
 #[test]
 fn real_files_conform() {
     let directory = tempfile::tempdir().unwrap();
-    conformance(Arc::new(RealFiles), directory.path());
+    conformance(Arc::new(RealFiles::default()), directory.path());
 }
 
 #[test]
@@ -223,7 +223,8 @@ fn blocks(path: &Path) -> u64 {
 #[test]
 fn a_real_file_has_the_space_of_its_extents_and_the_bytes_of_others_are_as_before() {
     let directory = tempfile::tempdir().unwrap();
-    let store = ExtentStore::open(Arc::new(RealFiles), directory.path(), &[], false).unwrap();
+    let store =
+        ExtentStore::open(Arc::new(RealFiles::default()), directory.path(), &[], false).unwrap();
     let mut held: Vec<_> = (0..32).map(|_| store.reserve(256 << 10).unwrap()).collect();
     for (n, at) in held.iter().enumerate() {
         store.write(&at.location(), &vec![n as u8 + 1; 256 << 10]).unwrap();

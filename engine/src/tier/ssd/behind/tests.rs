@@ -28,7 +28,7 @@ fn simulated() -> (Arc<ExtentStore>, Location) {
 fn what_is_read_behind_is_what_is_read() {
     for direct in [false, true] {
         let directory = tempfile::tempdir().unwrap();
-        let (store, at) = store(Arc::new(RealFiles), directory.path());
+        let (store, at) = store(Arc::new(RealFiles::default()), directory.path());
         if direct {
             store.go_direct();
         }

@@ -1,0 +1,130 @@
+//! The marker of a creation: a file that creation makes first and removes last. While it is there
+//! and no opening has used the region, the directory holds what an unfinished creation left.
+
+use std::io::ErrorKind::{AlreadyExists, NotFound};
+use std::path::{Path, PathBuf};
+
+use crate::error::{Error, Result};
+use crate::os::{Directory, Files, OpenHow};
+use crate::record::{Reader, checksum, put_bytes, put_u32};
+
+/// The marker's file name.
+pub(super) const MARKER: &str = "CREATING";
+
+const MAGIC: &[u8; 8] = b"TERRNEW\0";
+
+/// No marker is longer: a path has a bound.
+const LONGEST: usize = 16 * 1024;
+
+/// What the marker says.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Marker {
+    /// The database that is made; `None` where the marker itself is torn, and then it is all there
+    /// is of the creation.
+    pub(crate) database_id: Option<[u8; 16]>,
+    /// Where its region is made, if not in the directory.
+    pub(crate) pm_path: Option<PathBuf>,
+}
+
+impl Marker {
+    pub(crate) fn encode(&self) -> Vec<u8> {
+        use std::os::unix::ffi::OsStrExt;
+        let path = self.pm_path.as_ref().map_or(&[][..], |path| path.as_os_str().as_bytes());
+        let mut body = self.database_id.unwrap_or_default().to_vec();
+        put_bytes(&mut body, path);
+        let mut bytes = MAGIC.to_vec();
+        put_u32(&mut bytes, checksum(&[], &body));
+        bytes.extend(body);
+        bytes
+    }
+
+    pub(crate) fn decode(bytes: &[u8]) -> Option<Marker> {
+        use std::os::unix::ffi::OsStrExt;
+        let mut r = Reader::new(bytes);
+        let (magic, sum) = (r.take(8)?, r.u32()?);
+        if magic != MAGIC || sum != checksum(&[], bytes.get(12..)?) {
+            return None;
+        }
+        let database_id = Some(r.take(16)?.try_into().ok()?);
+        let path = r.bytes()?;
+        if !r.rest().is_empty() {
+            return None;
+        }
+        let pm_path = (!path.is_empty()).then(|| PathBuf::from(std::ffi::OsStr::from_bytes(path)));
+        Some(Marker { database_id, pm_path })
+    }
+
+    /// Reads the marker in `directory`. A torn one says nothing.
+    ///
+    /// # Errors
+    ///
+    /// An I/O error.
+    pub(super) fn read(files: &dyn Files, directory: &Path) -> Result<Marker> {
+        let path = directory.join(MARKER);
+        let file = match files.open(&path, OpenHow::Read) {
+            Ok(file) => file,
+            Err(e) if e.kind() == NotFound => return Ok(Marker::default()),
+            Err(e) => return Err(Error::io("open", &path, e)),
+        };
+        let len = file.len().map_err(|e| Error::io("measure", &path, e))?;
+        let len = usize::try_from(len).unwrap_or(usize::MAX).min(LONGEST);
+        let bytes = file.read_vec(0, len).map_err(|e| Error::io("read", &path, e))?;
+        Ok(Marker::decode(&bytes).unwrap_or_default())
+    }
+
+    /// Makes the marker, durably.
+    ///
+    /// # Errors
+    ///
+    /// `Full`, or another I/O error; there may be a torn marker then.
+    pub(super) fn write(&self, files: &dyn Files, directory: &Path) -> Result<()> {
+        let path = directory.join(MARKER);
+        let file = files.open(&path, OpenHow::CreateNew).map_err(|e| match e.kind() {
+            AlreadyExists => Error::invalid(format!("{} is there already", path.display())),
+            _ => Error::io("create", &path, e),
+        })?;
+        file.write_all_at(&self.encode(), 0).map_err(|e| Error::io("write", &path, e))?;
+        file.sync().map_err(|e| Error::io("sync", &path, e))?;
+        sync_names(files, directory)
+    }
+}
+
+/// Removes the marker in `directory`, durably, if there is one.
+///
+/// # Errors
+///
+/// An I/O error; the marker may be there or not.
+pub(super) fn remove(files: &dyn Files, directory: &Path) -> Result<()> {
+    let path = directory.join(MARKER);
+    match files.remove(&path) {
+        Ok(()) => sync_names(files, directory),
+        Err(e) if e.kind() == NotFound => Ok(()),
+        Err(e) => Err(Error::io("remove", &path, e)),
+    }
+}
+
+fn sync_names(files: &dyn Files, directory: &Path) -> Result<()> {
+    Directory::at(directory).sync(files).map_err(|e| Error::io("sync", directory, e))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_marker_round_trips_and_a_torn_one_says_nothing() {
+        for pm_path in [None, Some(PathBuf::from("/mnt/pmem/region"))] {
+            let marker = Marker { database_id: Some([7; 16]), pm_path };
+            let bytes = marker.encode();
+            assert_eq!(Marker::decode(&bytes), Some(marker));
+            for len in 0..bytes.len() {
+                assert_eq!(Marker::decode(&bytes[..len]), None);
+            }
+            for at in 0..bytes.len() {
+                let mut flipped = bytes.clone();
+                flipped[at] ^= 1;
+                assert_eq!(Marker::decode(&flipped), None, "byte {at}");
+            }
+        }
+    }
+}
