@@ -109,6 +109,8 @@ pub(super) fn files_of(options: &Options) -> Arc<dyn Files> {
 pub(super) fn lock(path: &Path, options: &Options, how: OpenHow) -> Result<DirectoryLock> {
     let access = if how == OpenHow::ReadOnly { Access::Shared } else { Access::Exclusive };
     match &options.storage {
+        #[cfg(any(test, feature = "testing"))]
+        Storage::Real if options.has(Planted::SkipLock) => Ok(DirectoryLock::none()),
         Storage::Real => DirectoryLock::take(path, access),
         #[cfg(any(test, feature = "testing"))]
         Storage::Simulated(_) => Ok(DirectoryLock::none()),
