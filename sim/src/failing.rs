@@ -1,7 +1,7 @@
 //! Lives in which calls fail: an operation of the engine is under way when some call of some file
 //! fails, and work goes on. Every image that a cut leaves from then on is opened and held against
-//! the account. Then the process is killed or the power is cut, the opening meets faults itself, and
-//! the next life begins with what is found.
+//! the account. Then the process is killed or the power is cut, the opening meets faults itself,
+//! and the next life begins with what is found.
 
 use std::collections::BTreeMap;
 

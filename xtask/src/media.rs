@@ -1,6 +1,6 @@
 //! `cargo xtask media`: databases on real file systems that fail. ext4 and XFS on loop devices are
-//! shut down in the middle of commits, drains and edits of the journal, fill up, refuse to sync, and
-//! lie on a device that refuses writes; then they are mounted again, and every commit that was
+//! shut down in the middle of commits, drains and edits of the journal, fill up, refuse to sync,
+//! and lie on a device that refuses writes; then they are mounted again, and every commit that was
 //! acknowledged must be there.
 //!
 //! It takes root, because it mounts.
