@@ -155,6 +155,12 @@ pub enum Planted {
     SkipFence,
     /// Recovery does not look at the payload's checksum.
     SkipPayloadChecksum,
+    /// A transaction does not look whether a row was changed after its snapshot.
+    SkipConflictCheck,
+    /// Reads go by a clock that is a second ahead.
+    ExpireEarly,
+    /// An opening for writing takes no lock.
+    SkipLock,
     /// A drain forgets to set D in its edit.
     ForgetDrained,
     /// Nobody flushes what was stored (persistent memory).

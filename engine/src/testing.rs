@@ -9,7 +9,8 @@ use std::sync::OnceLock;
 pub use crate::mvcc::HandClock;
 pub use crate::options::Planted;
 pub use crate::os::sim::{
-    Explored, Explorer, HeldSyncs, Machine, Moment, ReadFaults, Site, Survive, Trace, Violation,
+    Call, CallSite, Explored, Explorer, Fault, Faulty, FileKind, HeldSyncs, Machine, Moment,
+    Outcome, ReadFaults, Reason, Site, Survive, Trace, Violation,
 };
 
 /// Earlier openings that a list of incarnations has when an opening joins them.

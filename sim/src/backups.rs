@@ -8,7 +8,8 @@ use terrace::ErrorKind;
 use terrace::testing::Machine;
 
 use crate::content::{Content, read_all};
-use crate::cuts::{Violation, options};
+use crate::cuts::{End, Violation, options};
+use crate::violation::Class;
 
 /// Where they are.
 pub const SET: &str = "/set";
@@ -19,8 +20,11 @@ type Checked = (u128, [usize; 4]);
 /// Backups, and deletions of the oldest ones, in order; the last of either may be under way.
 #[derive(Clone, Debug, Default)]
 pub struct Backups {
-    /// Of each that was asked for.
-    contents: Vec<Content>,
+    /// Of each number that was asked for, what it may have: of several where the attempts before
+    /// the last one failed.
+    contents: Vec<Vec<Content>>,
+    /// The last attempt failed, and left nothing: its number is free.
+    last_is_free: bool,
     deletions: usize,
     kept: Kept,
     /// Sets that were checked and found well, each with what was asked for and kept: what is
@@ -37,13 +41,32 @@ pub struct Kept {
 
 impl Backups {
     /// One is asked for.
-    pub fn begin(&mut self, content: Content) {
-        self.contents.push(content);
+    pub fn begin(&mut self, mut content: Content) {
+        // A backup has what is committed.
+        content.1.clear();
+        match self.contents.last_mut() {
+            Some(last) if self.last_is_free => last.push(content),
+            _ => self.contents.push(vec![content]),
+        }
     }
 
     /// It was acknowledged.
     pub fn made(&mut self) {
+        if let Some(last) = self.contents.last_mut() {
+            last.drain(..last.len() - 1);
+        }
+        self.last_is_free = false;
         self.kept.made = self.contents.len();
+    }
+
+    /// It failed: it may be there, and may not.
+    pub fn not_made(&mut self, machine: &Machine) {
+        self.last_is_free = numbers(machine).is_none_or(|n| !n.contains(&self.contents.len()));
+    }
+
+    /// Whether one can be deleted, so that another one is left: without any, numbers begin again.
+    pub fn has_several(&self) -> bool {
+        self.contents.len() - usize::from(self.last_is_free) > self.deletions + 1
     }
 
     /// The oldest one is to be deleted: its number.
@@ -55,6 +78,28 @@ impl Backups {
     /// That was acknowledged.
     pub fn deleted(&mut self) {
         self.kept.deleted = self.deletions;
+    }
+
+    /// That failed: it may be gone, and may not.
+    pub fn not_deleted(&mut self, machine: &Machine) {
+        if numbers(machine).is_some_and(|n| n.contains(&self.deletions)) {
+            self.deletions -= 1;
+        }
+    }
+
+    /// Goes on with what is found after an end.
+    pub fn live_on(&mut self, machine: &Machine, end: End) {
+        let found = numbers(machine).unwrap_or_default();
+        let (Some(first), Some(last)) = (found.first(), found.last()) else {
+            *self = Backups::default();
+            return;
+        };
+        self.contents.truncate(*last);
+        self.last_is_free = false;
+        self.deletions = first - 1;
+        if matches!(end, End::Cut(_)) {
+            self.kept = Kept { made: *last, deleted: first - 1 };
+        }
     }
 
     /// What was acknowledged.
@@ -90,11 +135,11 @@ impl Backups {
             Ok(found) => found,
             // Not even the first one may have come to its directory.
             Err(e) if e.kind() == ErrorKind::Invalid && self.kept.made == 0 => return Ok(()),
-            Err(e) => return Err(format!("the backups: {e}")),
+            Err(e) => return Err(Class::Backup.violation(e)),
         };
         let (list, report, set) = found;
         if let Some(damage) = report.damages.first() {
-            return Err(format!("the backups: {damage}"));
+            return Err(Class::Backup.violation(damage));
         }
         self.check_numbers(&list.iter().map(|info| info.number as usize).collect::<Vec<_>>())?;
         for info in &list {
@@ -103,9 +148,14 @@ impl Backups {
                 set.restore(info.number, &to)?;
                 read_all(&options(&machine, None).open(&to)?)
             };
-            let found = restored().map_err(|e| format!("restoring backup {}: {e}", info.number))?;
-            if let Some(what) = found.differs_from(&self.contents[info.number as usize - 1]) {
-                return Err(format!("backup {}: {what}", info.number));
+            let number = info.number;
+            let refused = |e| Class::Backup.violation(format!("restoring {number}: {e}"));
+            let found = restored().map_err(refused)?;
+            let wanted = &self.contents[number as usize - 1];
+            if let Some(what) =
+                wanted.iter().map(|content| found.differs_from(content)).min().flatten()
+            {
+                return Err(Class::Backup.violation(format!("{number}: {what}")));
             }
         }
         Ok(())
@@ -121,7 +171,18 @@ impl Backups {
         let is_dense = found.iter().copied().eq(first..=last);
         match is_dense && firsts.contains(&first) && lasts.contains(&last) {
             true => Ok(()),
-            false => Err(format!("backups are {found:?}, must be from {firsts:?} to {lasts:?}")),
+            false => {
+                let what = format!("there are {found:?}, must be from {firsts:?} to {lasts:?}");
+                Err(Class::Backup.violation(what))
+            }
         }
     }
+}
+
+/// The numbers of the backups that are found, if there is a set.
+fn numbers(machine: &Machine) -> Option<Vec<usize>> {
+    let alone = machine.files_alone();
+    alone.mend();
+    let set = options(&alone, None).backup_set(SET).ok()?;
+    Some(set.list().ok()?.iter().map(|info| info.number as usize).collect())
 }

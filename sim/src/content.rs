@@ -37,6 +37,24 @@ impl Effect {
     }
 }
 
+impl Effect {
+    /// What it does, shortly.
+    pub fn in_words(&self) -> String {
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        match self {
+            Effect::Put(table, key, value) => {
+                format!("put {table}[{}] of {} bytes", text(key), value.len())
+            }
+            Effect::Delete(table, key) => format!("delete {table}[{}]", text(key)),
+            Effect::DeleteRange(table, start, end) => {
+                let end = end.as_ref().map_or("the end".into(), |end| text(end));
+                format!("delete {table}[{}] up to {end}", text(start))
+            }
+            other => format!("{other:?}"),
+        }
+    }
+}
+
 /// What the prepared transaction `n` does, in tables `a` and `b`. Nobody else writes these rows.
 pub fn prepared_rows(n: u64) -> Vec<Effect> {
     let len = 40 + n as usize * 977 % 3000;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashSet};
 
 use serde::{Deserialize, Serialize};
-use terrace::testing::{Explored, Trace};
+use terrace::testing::{Explored, Machine, Trace};
 use terrace::{Database, Durability, Stats};
 
 /// Every operation that a full run must have cut.
@@ -47,6 +47,9 @@ pub const OPERATIONS: [&str; 37] = [
     "opening",
 ];
 
+/// Every call of every file that a full run with faults must have had fail.
+pub const CALL_SITES: [&str; 2] = ["write region", "sync region"];
+
 include!(concat!(env!("OUT_DIR"), "/sites.rs"));
 
 /// What runs did, added up.
@@ -74,6 +77,62 @@ pub struct Coverage {
     /// Those of them that were cut at.
     pub cut_sites: BTreeSet<String>,
     pub violations: Vec<String>,
+    /// Of runs in which calls fail.
+    pub faults: FaultCoverage,
+}
+
+/// What runs did in which calls fail.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct FaultCoverage {
+    pub seeds: u64,
+    /// Lives that followed on an end.
+    pub lives: u64,
+    /// Errors that calls of a database told.
+    pub errors: u64,
+    /// Openings that failed, as a call of theirs did.
+    pub failed_openings: u64,
+    /// Images after a failure and a cut that were opened and checked.
+    pub checked: u64,
+    /// Digests of what was read of them: as many as there were different images.
+    pub images: HashSet<u64>,
+    /// How often each call was made, and how often it failed.
+    pub calls: BTreeMap<String, [u64; 2]>,
+}
+
+impl FaultCoverage {
+    fn absorb(&mut self, other: FaultCoverage) {
+        self.seeds += other.seeds;
+        self.lives += other.lives;
+        self.errors += other.errors;
+        self.failed_openings += other.failed_openings;
+        self.checked += other.checked;
+        self.images.extend(other.images);
+        for (site, [made, failed]) in other.calls {
+            let counts = self.calls.entry(site).or_default();
+            *counts = [counts[0] + made, counts[1] + failed];
+        }
+    }
+
+    /// Adds the calls of a machine.
+    pub fn count(&mut self, machine: &Machine) {
+        for (n, calls) in [machine.calls(), machine.failed_calls()].into_iter().enumerate() {
+            for (site, times) in calls {
+                self.calls.entry(site.to_string()).or_default()[n] += times;
+            }
+        }
+    }
+
+    pub fn explored(&mut self, explored: &Explored) {
+        self.checked += explored.checked;
+        self.images.extend(&explored.digests);
+    }
+
+    /// Calls that were made and never failed, and calls that no run made though they can be made.
+    pub fn missed(&self) -> Vec<String> {
+        let made = self.calls.iter().filter(|(_, [_, failed])| *failed == 0);
+        let expected = CALL_SITES.iter().filter(|site| !self.calls.contains_key(**site));
+        made.map(|(site, _)| site.clone()).chain(expected.map(|site| site.to_string())).collect()
+    }
 }
 
 impl Coverage {
@@ -92,6 +151,7 @@ impl Coverage {
         self.sites.extend(other.sites);
         self.cut_sites.extend(other.cut_sites);
         self.violations.extend(other.violations);
+        self.faults.absorb(other.faults);
     }
 
     pub fn explored(&mut self, explored: &Explored, trace: &Trace, is_files: bool) {

@@ -4,45 +4,23 @@
 
 use std::collections::BTreeSet;
 use std::ops::Bound;
-use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use terrace::testing::{Machine, Moment, Planted, Survive, Trace};
-use terrace::{Database, Durability, Existing, Options, TableOptions, TxnOptions, WriteBatch};
+use terrace::{
+    Database, Durability, ErrorKind, Existing, Options, Result, Table, TableOptions, WriteBatch,
+};
 
+pub use crate::account::{Account, Commit, cut_the_opening, reopen};
 use crate::backups::{Backups, Kept, SET};
 use crate::chance::Chance;
-use crate::content::{
-    Content, Differences, Effect, Rows, prepared_name, prepared_rows, read_all, upper,
-};
+use crate::content::{Content, Effect, Rows, prepared_name, upper};
+use crate::disturbed::Disturbed;
+pub use crate::machines::{KINDS, Kind, PATH, copy, lies_apart, options, table_options};
+use crate::transact::{prepare_transaction, write_in_transaction};
+use crate::violation::Class;
+pub use crate::violation::Violation;
 use crate::workload::{self, Action, Taste};
-
-/// What went wrong, in words.
-pub type Violation = String;
-
-/// Where the path of every simulated database leads.
-pub const PATH: &str = "/db";
-
-/// Which simulated machine.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
-    Files,
-    Memory,
-    /// With persistent memory, and the index of level 0 in it.
-    Index,
-}
-
-pub const KINDS: [Kind; 3] = [Kind::Files, Kind::Memory, Kind::Index];
-
-impl Kind {
-    pub fn machine(self) -> Machine {
-        match self {
-            Kind::Files => Machine::with_files(),
-            Kind::Memory => Machine::with_memory(),
-            Kind::Index => Machine::with_memory().index(true),
-        }
-    }
-}
 
 /// How a run ends.
 #[derive(Clone, Copy, Debug)]
@@ -50,34 +28,6 @@ pub enum End {
     Cut(Survive),
     /// The process dies; whatever it wrote stays.
     Kill,
-}
-
-/// Options for the rig: tiny, stepped, on `machine`.
-pub fn options(machine: &Machine, planted: Option<Planted>) -> Options {
-    let options = crate::tiny().stepped().machine(machine);
-    match planted {
-        Some(bug) => options.planted(bug),
-        None => options,
-    }
-}
-
-/// In these tables values from 600 bytes on lie apart on disk.
-const APART: [&str; 2] = ["b", "d"];
-
-/// Whether values of a table lie apart.
-pub fn lies_apart(name: &str) -> bool {
-    APART.contains(&name)
-}
-
-/// What a table is created with whose values lie apart, or do not.
-pub fn table_options(apart: bool) -> TableOptions {
-    let options = TableOptions::new();
-    if apart { options.large_values(600) } else { options }
-}
-
-/// A copy of a machine on which nothing is pending.
-pub fn copy(machine: &Machine) -> Machine {
-    machine.kill()
 }
 
 pub struct Rig {
@@ -88,7 +38,7 @@ pub struct Rig {
     /// The content before the first of `commits`.
     base: Content,
     /// What was asked for since, in order; the last may be under way.
-    commits: Vec<Vec<Effect>>,
+    commits: Vec<Commit>,
     /// So many of them must survive a power cut.
     durable: usize,
     /// So many were acknowledged.
@@ -96,13 +46,25 @@ pub struct Rig {
     /// The content after all of them.
     pub content: Content,
     backups: Backups,
-    /// While a recording is on: how many commits, and which backups, must survive after so many
-    /// marks.
-    marks: Option<Vec<(usize, Kept)>>,
+    /// While a recording is on: what had been told after so many marks.
+    marks: Option<Vec<Told>>,
+    /// Calls may fail, with what has come of that; else each error ends the run.
+    disturbed: Option<Disturbed>,
     /// How many tables each commit of the recording wrote to, and whether it was durable.
     pub written: Vec<(usize, Durability)>,
     /// Of which tables values lie apart.
     pub apart: fn(&str) -> bool,
+    is_closed: bool,
+}
+
+/// What a database had told at a moment.
+#[derive(Clone, Copy, Debug)]
+struct Told {
+    /// So many commits must survive a power cut.
+    durable: usize,
+    /// So many commits had an outcome.
+    settled: usize,
+    kept: Kept,
 }
 
 /// What a rig did while it was recorded, and what it owes for that.
@@ -110,16 +72,14 @@ pub struct Rig {
 pub struct Recording {
     pub trace: Trace,
     account: Account,
-    marks: Vec<(usize, Kept)>,
+    marks: Vec<Told>,
 }
 
 impl Recording {
     /// What must be found after a cut at `moment`.
     pub fn account(&self, moment: Moment) -> Account {
-        let (durable, kept) = self.marks[moment.acknowledged];
-        let mut account = Account { durable, ..self.account.clone() };
-        account.backups.owe(kept);
-        account
+        let Told { durable, settled, kept } = self.marks[moment.acknowledged];
+        self.account.then(durable, settled, kept)
     }
 }
 
@@ -139,15 +99,17 @@ impl Rig {
             content: Content::default(),
             backups: Backups::default(),
             marks: None,
+            disturbed: None,
             written: Vec::new(),
             apart: lies_apart,
+            is_closed: false,
         }
     }
 
     /// Records from now on what happens to the machine.
     pub fn record(&mut self) {
         self.account();
-        self.marks = Some(vec![(self.durable, self.backups.kept())]);
+        self.marks = Some(vec![self.told()]);
         self.written.clear();
         self.machine.record();
     }
@@ -192,178 +154,332 @@ impl Rig {
         match action {
             Action::Steps(n) => self.steps(*n),
             Action::Write(effects, durability) => {
-                let batch = self.batch(effects);
-                self.make_room(batch.stored_bytes() as u64);
-                let tables: BTreeSet<&str> = effects.iter().filter_map(Effect::written).collect();
-                self.written.push((tables.len(), *durability));
-                self.begin(effects.clone());
-                self.db.write_with(batch, *durability).unwrap();
-                self.acknowledge(*durability);
+                let Some(batch) = self.batch(effects) else { return };
+                if !self.make_room(batch.stored_bytes() as u64) {
+                    return;
+                }
+                self.note_written(effects, *durability);
+                let durability = *durability;
+                self.commit(effects.clone(), durability, |db| db.write_with(batch, durability));
             }
             Action::Table(effect) => {
-                self.make_room(0);
-                self.begin(vec![effect.clone()]);
-                match effect {
-                    Effect::Create(name) => {
-                        let options = table_options((self.apart)(name));
-                        self.db.create_table(name, options).unwrap();
-                    }
-                    Effect::Drop(name) => self.db.drop_table(name).unwrap(),
-                    Effect::Rename(from, to) => self.db.rename_table(from, to).unwrap(),
-                    Effect::Truncate(name) => self.db.truncate_table(name).unwrap(),
-                    Effect::Prepare(n) => self.prepare_transaction(*n),
-                    Effect::Commit(n) => self.db.commit_prepared(prepared_name(*n)).unwrap(),
-                    Effect::RollBack(n) => self.db.roll_back_prepared(prepared_name(*n)).unwrap(),
+                if !self.make_room(0) || !self.can_do(effect) {
+                    return;
+                }
+                let options = |name: &str| table_options((self.apart)(name));
+                let options = if let Effect::Create(name) = effect {
+                    options(name)
+                } else {
+                    TableOptions::new()
+                };
+                self.commit(vec![effect.clone()], Durability::Durable, |db| match effect {
+                    Effect::Create(name) => db.create_table(name, options).map(drop),
+                    Effect::Drop(name) => db.drop_table(name),
+                    Effect::Rename(from, to) => db.rename_table(from, to),
+                    Effect::Truncate(name) => db.truncate_table(name),
+                    Effect::Prepare(n) => prepare_transaction(db, *n),
+                    Effect::Commit(n) => db.commit_prepared(prepared_name(*n)),
+                    Effect::RollBack(n) => db.roll_back_prepared(prepared_name(*n)),
                     Effect::Put(..) | Effect::Delete(..) | Effect::DeleteRange(..) => {
                         panic!("{effect:?} is a write")
                     }
-                }
-                self.acknowledge(Durability::Durable);
+                });
             }
         }
+    }
+
+    /// Whether an action on a table is possible: where calls fail, what a scenario counts on may
+    /// not have come to be.
+    fn can_do(&self, effect: &Effect) -> bool {
+        let there = |name: &String| self.content.0.contains_key(name);
+        let has = |n: &u64| self.content.1.contains(&prepared_name(*n));
+        // Tables with writes of prepared transactions stay what they are.
+        let is_free = |name: &String| self.content.1.is_empty() || !["a", "b"].contains(&&**name);
+        self.disturbed.is_none()
+            || match effect {
+                Effect::Create(name) => !there(name),
+                Effect::Drop(name) | Effect::Truncate(name) => there(name) && is_free(name),
+                Effect::Rename(from, to) => there(from) && is_free(from) && !there(to),
+                Effect::Prepare(n) => {
+                    !has(n) && ["a", "b"].iter().all(|name| self.content.0.contains_key(*name))
+                }
+                Effect::Commit(n) | Effect::RollBack(n) => has(n),
+                Effect::Put(..) | Effect::Delete(..) | Effect::DeleteRange(..) => true,
+            }
+    }
+
+    fn note_written(&mut self, effects: &[Effect], durability: Durability) {
+        let tables: BTreeSet<&str> = effects.iter().filter_map(Effect::written).collect();
+        self.written.push((tables.len(), durability));
     }
 
     /// Writes in a transaction that keeps little in memory, between them some that it rolls back.
     pub fn transact(&mut self, effects: Vec<Effect>) {
-        self.make_room(0);
-        let txn = self.db.begin_with(TxnOptions::new().spill_at(6000)).unwrap();
-        for (n, effect) in effects.iter().enumerate() {
-            let handle = |table: &str| self.db.existing_table(table).unwrap();
-            txn.set_savepoint("before").unwrap();
-            match effect {
-                Effect::Put(table, key, value) => {
-                    if n % 5 == 0 {
-                        txn.put(&handle(table), key, [7; 5000]).unwrap();
-                        txn.roll_back_to("before").unwrap();
-                    }
-                    txn.put(&handle(table), key, value).unwrap();
-                }
-                Effect::Delete(table, key) => txn.delete(&handle(table), key).unwrap(),
-                Effect::DeleteRange(table, start, end) => {
-                    let range = (Bound::Included(start.clone()), upper(end.as_ref()));
-                    txn.delete_range(&handle(table), range).unwrap();
-                }
-                other => panic!("{other:?} is no write"),
-            }
-            txn.release_savepoint("before").unwrap();
+        if !self.make_room(0) {
+            return;
         }
-        let tables: BTreeSet<&str> = effects.iter().filter_map(Effect::written).collect();
-        self.written.push((tables.len(), Durability::Durable));
-        self.begin(effects);
-        txn.commit().unwrap();
-        self.acknowledge(Durability::Durable);
+        let written = write_in_transaction(&self.db, &effects);
+        let Some(txn) = self.tolerate("write in a transaction", written) else { return };
+        self.note_written(&effects, Durability::Durable);
+        self.commit(effects, Durability::Durable, |_| txn.commit());
     }
 
     /// Loads rows into a table; they take the place of others.
     pub fn load(&mut self, table: &str, rows: Rows) {
-        self.make_room(0);
-        let handle = self.db.existing_table(table).unwrap();
-        let mut load = handle.bulk_load_with(Existing::Replace).unwrap();
-        rows.iter().for_each(|(key, value)| load.put(key, value).unwrap());
+        let Some(handle) = self.table(table) else { return };
+        if !self.make_room(0) {
+            return;
+        }
+        let loaded = || {
+            let mut load = handle.bulk_load_with(Existing::Replace)?;
+            rows.iter().try_for_each(|(key, value)| load.put(key, value))?;
+            Ok(load)
+        };
+        let loaded = loaded();
+        let Some(mut load) = self.tolerate("load", loaded) else { return };
         let put = |(key, value)| Effect::Put(table.into(), key, value);
         self.written.push((1, Durability::Durable));
-        self.begin(rows.into_iter().map(put).collect());
-        load.finish().unwrap();
-        self.acknowledge(Durability::Durable);
+        let effects = rows.into_iter().map(put).collect();
+        self.commit(effects, Durability::Durable, |_| load.finish().map(drop));
     }
 
-    fn prepare_transaction(&self, n: u64) {
-        // Every second one keeps a row in memory, and spills the others.
-        let spill_at = if n.is_multiple_of(2) { 1 } else { usize::MAX };
-        let txn = self.db.begin_with(TxnOptions::new().spill_at(spill_at)).unwrap();
-        for effect in prepared_rows(n) {
-            match effect {
-                Effect::Put(table, key, value) => {
-                    txn.put(&self.db.existing_table(&table).unwrap(), key, value).unwrap();
-                }
-                Effect::Delete(table, key) => {
-                    txn.delete(&self.db.existing_table(&table).unwrap(), key).unwrap();
-                }
-                other => panic!("{other:?} is no write"),
-            }
+    /// The handle of a table. Where calls fail, it may not be there: a creation has an unknown
+    /// outcome until the next opening.
+    fn table(&mut self, name: &str) -> Option<Table> {
+        let handle = self.db.existing_table(name);
+        if self.has_unknown() || !self.content.0.contains_key(name) {
+            return handle.ok();
         }
-        txn.prepare(prepared_name(n)).unwrap();
+        self.tolerate("open a table", handle)
     }
 
-    fn batch(&self, effects: &[Effect]) -> WriteBatch {
+    fn batch(&mut self, effects: &[Effect]) -> Option<WriteBatch> {
         let mut batch = WriteBatch::new();
         for effect in effects {
+            let name = effect.written().unwrap_or_else(|| panic!("{effect:?} is no write"));
+            let table = self.table(name)?;
             match effect {
-                Effect::Put(table, key, value) => {
-                    batch.put(&self.db.existing_table(table).unwrap(), key, value);
+                Effect::Put(_, key, value) => {
+                    batch.put(&table, key, value);
                 }
-                Effect::Delete(table, key) => {
-                    batch.delete(&self.db.existing_table(table).unwrap(), key);
+                Effect::Delete(_, key) => {
+                    batch.delete(&table, key);
                 }
-                Effect::DeleteRange(table, start, end) => {
+                Effect::DeleteRange(_, start, end) => {
                     let range = (Bound::Included(start.clone()), upper(end.as_ref()));
-                    batch.delete_range(&self.db.existing_table(table).unwrap(), range);
+                    batch.delete_range(&table, range);
                 }
                 other => panic!("{other:?} is no write"),
             }
         }
-        batch
+        Some(batch)
     }
 
-    fn begin(&mut self, effects: Vec<Effect>) {
+    /// One commit: from its beginning on it may be there after an end.
+    fn commit(
+        &mut self,
+        effects: Vec<Effect>,
+        durability: Durability,
+        run: impl FnOnce(&Database) -> Result<()>,
+    ) {
         effects.iter().for_each(|effect| self.content.apply(effect));
-        self.commits.push(effects);
-    }
-
-    fn acknowledge(&mut self, durability: Durability) {
-        self.acknowledged = self.commits.len();
-        if durability == Durability::Durable {
-            self.durable = self.commits.len();
+        self.commits.push(Commit { effects, failed: false });
+        self.note(|rig| {
+            format!("commit {}, {durability:?}: {}", rig.commits.len(), rig.last_in_words())
+        });
+        let done = run(&self.db);
+        let kind = done.as_ref().err().map(terrace::Error::kind);
+        if self.tolerate("commit", done).is_some() {
+            if self.has_unknown() {
+                self.complain(Class::WrongError, "a commit after one with an unknown outcome");
+            }
+            self.disturbed.iter_mut().for_each(Disturbed::passed);
+            self.acknowledged = self.commits.len();
+            if durability == Durability::Durable {
+                self.durable = self.commits.len();
+            }
+        } else if kind != Some(ErrorKind::UnknownOutcome) && !self.may_be_half_done() {
+            self.take_back();
         }
         self.mark();
     }
 
+    /// Whether the last commit may be there all the same: the event of a table is durable before
+    /// the journal's edit, and what fails between them poisons the database.
+    fn may_be_half_done(&mut self) -> bool {
+        let last = self.commits.last();
+        let is_event = last.is_some_and(|c| c.effects.iter().any(|e| e.written().is_none()));
+        let is_half_done = is_event && self.db.step().is_err();
+        if let (true, Some(disturbed)) = (is_half_done, &mut self.disturbed) {
+            disturbed.has_unknown = true;
+        }
+        is_half_done
+    }
+
+    fn last_in_words(&self) -> String {
+        let effects = self.commits.last().into_iter().flat_map(|commit| &commit.effects);
+        effects.map(Effect::in_words).collect::<Vec<_>>().join(", ")
+    }
+
+    /// The last commit was not done.
+    fn take_back(&mut self) {
+        if let Some(last) = self.commits.last_mut() {
+            last.failed = true;
+        }
+        self.content = self.base.clone();
+        let done = self.commits.iter().filter(|commit| !commit.failed);
+        done.flat_map(|commit| &commit.effects).for_each(|effect| self.content.apply(effect));
+    }
+
+    fn told(&self) -> Told {
+        let (durable, settled) = (self.durable, self.commits.len());
+        Told { durable, settled, kept: self.backups.kept() }
+    }
+
     fn mark(&mut self) {
+        let told = self.told();
         if let Some(marks) = &mut self.marks {
-            marks.push((self.durable, self.backups.kept()));
+            marks.push(told);
             self.machine.mark();
+        }
+    }
+
+    /// From now on calls may fail: errors are part of the account.
+    pub fn disturb(&mut self) {
+        self.disturbed = Some(Disturbed::default());
+    }
+
+    /// What has come of calls that fail.
+    pub fn disturbed(&self) -> Option<&Disturbed> {
+        self.disturbed.as_ref()
+    }
+
+    /// Whether work goes on: it does until so many calls in a row failed that only another opening
+    /// helps.
+    pub fn goes_on(&self) -> bool {
+        self.disturbed.as_ref().is_none_or(Disturbed::goes_on)
+    }
+
+    fn has_unknown(&self) -> bool {
+        self.disturbed.as_ref().is_some_and(|disturbed| disturbed.has_unknown)
+    }
+
+    /// Notes something for the report of a violation, where calls fail.
+    fn note(&mut self, what: impl FnOnce(&Rig) -> String) {
+        if self.disturbed.is_some() {
+            let what = what(self);
+            self.disturbed.iter_mut().for_each(|disturbed| disturbed.note(what.clone()));
+        }
+    }
+
+    /// Opens the database if it was closed.
+    pub fn open_again(&mut self) {
+        if self.is_closed {
+            self.open();
+        }
+    }
+
+    fn complain(&mut self, class: Class, what: &str) {
+        self.disturbed.iter_mut().for_each(|disturbed| disturbed.complain(class, what));
+    }
+
+    /// What a call gave; `None` for an error that it may tell where calls fail.
+    pub fn tolerate<T>(&mut self, what: &str, result: Result<T>) -> Option<T> {
+        match (result, &mut self.disturbed) {
+            (Ok(value), _) => Some(value),
+            (Err(error), None) => panic!("{what}: {error}"),
+            (Err(error), Some(disturbed)) => {
+                if disturbed.failed(what, &error) {
+                    self.machine.mend();
+                }
+                None
+            }
         }
     }
 
     /// Adds a backup to the set.
     pub fn back_up(&mut self) {
+        if !self.goes_on() || self.has_unknown() {
+            return;
+        }
+        self.note(|_| "a backup".into());
         self.backups.begin(self.content.clone());
-        self.db.backup(SET).unwrap();
-        self.backups.made();
-        // What is in a backup is durable in its database.
-        self.durable = self.commits.len();
+        let made = self.db.backup(SET);
+        if self.tolerate("back up", made).is_some() {
+            self.backups.made();
+            // What is in a backup is durable in its database.
+            self.durable = self.commits.len();
+        } else {
+            self.backups.not_made(&self.machine);
+        }
         self.mark();
     }
 
     /// Deletes the oldest backup of the set.
     pub fn delete_backup(&mut self) {
+        if self.disturbed.is_some() && !(self.goes_on() && self.backups.has_several()) {
+            return;
+        }
         let number = self.backups.begin_deletion();
-        let set = options(&self.machine, self.planted).backup_set(SET).unwrap();
-        set.delete(number).unwrap();
-        self.backups.deleted();
+        let set = options(&self.machine, self.planted).backup_set(SET);
+        let deleted = set.and_then(|set| set.delete(number));
+        if self.tolerate("delete a backup", deleted).is_some() {
+            self.backups.deleted();
+        } else {
+            self.backups.not_deleted(&self.machine);
+        }
         self.mark();
+    }
+
+    /// Makes the region longer.
+    pub fn grow(&mut self, by: u64) {
+        let capacity = self.db.stats().pm.capacity;
+        let grown = self.db.grow_pm(capacity + by);
+        self.tolerate("grow the region", grown);
     }
 
     /// Closes the database: everything is durable.
     pub fn close(&mut self) {
-        self.db.clone().close().unwrap();
-        self.durable = self.commits.len();
+        let closed = self.db.clone().close();
+        if self.tolerate("close", closed).is_some() {
+            self.is_closed = true;
+            self.durable = self.commits.len();
+        } else {
+            self.disturbed.iter_mut().for_each(Disturbed::end);
+        }
         self.mark();
     }
 
     /// Opens the database that was closed.
     pub fn open(&mut self) {
-        self.db = options(&self.machine, self.planted).open(PATH).unwrap();
+        self.open_with(options(&self.machine, self.planted));
     }
 
     /// Opens the database that was closed, under a limit of memory.
     pub fn open_within(&mut self, memory: u64) {
-        self.db = options(&self.machine, self.planted).memory(memory).open(PATH).unwrap();
+        self.open_with(options(&self.machine, self.planted).memory(memory));
+    }
+
+    /// Where calls fail, an opening is tried again; without faults it must not fail.
+    fn open_with(&mut self, options: Options) {
+        let is_open = |rig: &mut Rig| {
+            let opened = options.clone().open(PATH);
+            let opened = rig.tolerate("open", opened).map(|db| rig.db = db).is_some();
+            rig.is_closed = !opened;
+            opened
+        };
+        if !self.goes_on() || is_open(self) || is_open(self) {
+            return;
+        }
+        self.machine.mend();
+        if !is_open(self) {
+            self.complain(Class::Refused, "an opening without faults");
+        }
     }
 
     fn forget_history(&mut self) {
-        for effects in self.commits.drain(..) {
-            effects.iter().for_each(|effect| self.base.apply(effect));
+        for commit in self.commits.drain(..).filter(|commit| !commit.failed) {
+            commit.effects.iter().for_each(|effect| self.base.apply(effect));
         }
         (self.durable, self.acknowledged) = (0, 0);
     }
@@ -371,26 +487,41 @@ impl Rig {
     /// Up to `n` background jobs.
     pub fn steps(&mut self, n: u64) {
         for _ in 0..n {
-            if !self.db.step().unwrap() {
+            if !self.step() {
                 break;
             }
         }
     }
 
-    /// Leaves the region with room for the next commit, of so many bytes, in one piece.
-    pub fn make_room(&mut self, bytes: u64) {
+    /// One background job; whether there was one, and it was done.
+    pub fn step(&mut self) -> bool {
+        let stepped = self.db.step();
+        let has_worked = self.tolerate("step", stepped).unwrap_or(false);
+        if has_worked {
+            self.disturbed.iter_mut().for_each(Disturbed::passed);
+        }
+        has_worked
+    }
+
+    /// Leaves the region with room for the next commit, of so many bytes, in one piece. Where calls
+    /// fail it may not come to that; whether it did.
+    pub fn make_room(&mut self, bytes: u64) -> bool {
         // Headers beside the records, of zone and parts.
         let piece = (bytes + 1024).next_power_of_two();
         let full = |db: &Database| {
             let pm = db.stats().pm;
             pm.zones - pm.zones_used < 5 || pm.largest_free < piece
         };
+        let most_idle = if self.disturbed.is_some() { 20 } else { 100_000 };
         let (mut jobs, mut idle) = (0, 0);
-        while jobs < 400 && idle < 100_000 {
-            if !full(&self.db) {
-                return;
+        while jobs < 400 && idle < most_idle {
+            if !self.goes_on() {
+                return false;
             }
-            if self.db.step().unwrap() {
+            if !full(&self.db) {
+                return true;
+            }
+            if self.step() {
                 jobs += 1;
             } else {
                 // Another test of this process may hold an epoch that a zone waits for.
@@ -398,7 +529,10 @@ impl Rig {
                 std::thread::yield_now();
             }
         }
-        panic!("{jobs} background jobs made no room: {:?}", self.db.stats());
+        if self.disturbed.is_none() {
+            panic!("{jobs} background jobs made no room: {:?}", self.db.stats());
+        }
+        false
     }
 
     /// Works until the planned end has come, `most` actions at most; what it left.
@@ -427,8 +561,17 @@ impl Rig {
             commits: Arc::new(self.commits.clone()),
             durable: self.durable,
             acknowledged: self.acknowledged,
+            settled: self.commits.len(),
             backups: self.backups.clone(),
         }
+    }
+
+    pub(crate) fn commits(&self) -> &[Commit] {
+        &self.commits
+    }
+
+    pub(crate) fn backups(&self) -> &Backups {
+        &self.backups
     }
 
     /// Goes on with another machine, whose content was found to be `content`.
@@ -441,112 +584,14 @@ impl Rig {
         (self.durable, self.acknowledged) = (0, 0);
         self.backups = Backups::default();
     }
-}
 
-/// What a database had been asked for, and had acknowledged, when its end came.
-#[derive(Clone, Debug)]
-pub struct Account {
-    base: Arc<Content>,
-    commits: Arc<Vec<Vec<Effect>>>,
-    durable: usize,
-    acknowledged: usize,
-    backups: Backups,
-}
-
-impl Account {
-    /// With the commits that came since; one of them was under way. So may a backup be, or the
-    /// deletion of one.
-    pub fn with_last(mut self, rig: &Rig) -> Account {
-        self.commits = Arc::new(rig.commits.clone());
-        let kept = self.backups.kept();
-        self.backups.clone_from(&rig.backups);
-        self.backups.owe(kept);
-        self
-    }
-
-    /// Holds `found` against the account.
-    pub fn check(&self, end: End, found: &Content) -> Result<(), Violation> {
-        let must = match end {
-            End::Cut(_) => self.durable,
-            End::Kill => self.acknowledged,
-        };
-        let mut content = Content::clone(&self.base);
-        let mut matches = Vec::new();
-        let mut differences = Differences::between(&content, found);
-        for n in 0..=self.commits.len() {
-            if differences.is_none(&content, found) {
-                matches.push(n);
-            }
-            for effect in self.commits.get(n).into_iter().flatten() {
-                content.apply(effect);
-                differences.after(effect, &content, found);
-            }
-        }
-        if matches.iter().any(|n| *n >= must) {
-            return Ok(());
-        }
-        let all = self.commits.len();
-        if let Some(n) = matches.last() {
-            return Err(format!("found the first {n} of {all} commits, {must} must be there"));
-        }
-        let first = found.differs_from(&content).unwrap_or_default();
-        Err(format!("found no prefix of {all} commits, {must} must be there; {first}"))
-    }
-}
-
-/// Opens what was found after an end, and holds it against the account; a panic is a violation.
-pub fn reopen(
-    machine: &Machine,
-    planted: Option<Planted>,
-    account: &Account,
-    end: End,
-) -> Result<(Database, Content), Violation> {
-    let opened =
-        std::panic::catch_unwind(AssertUnwindSafe(|| -> terrace::Result<(Database, Content)> {
-            let db = options(machine, planted).open(PATH)?;
-            let content = read_all(&db)?;
-            Ok((db, content))
-        }));
-    let (db, content) = match opened {
-        Ok(Ok(opened)) => opened,
-        Ok(Err(e)) => return Err(format!("after {end:?}: {e}")),
-        Err(_) => return Err(format!("after {end:?}: a panic")),
-    };
-    account.check(end, &content).map_err(|what| format!("after {end:?}: {what}"))?;
-    if let Some(note) = db.stats().pm.index_note {
-        return Err(format!("after {end:?}: the index: {note}"));
-    }
-    account.backups.check(machine).map_err(|what| format!("after {end:?}: {what}"))?;
-    let report = db.verify().map_err(|e| format!("after {end:?}: {e}"))?;
-    match report.damages.first() {
-        Some(damage) => Err(format!("after {end:?}: {damage}")),
-        None => Ok((db, content)),
-    }
-}
-
-/// Cuts the power again before each step of the opening of `machine`: every time the next opening
-/// must find what an undisturbed one finds. Gives how many steps there were.
-pub fn cut_the_opening(
-    machine: &Machine,
-    planted: Option<Planted>,
-    want: &Content,
-    survive: Survive,
-    every: u64,
-) -> Result<u64, Violation> {
-    let mut n = 1;
-    loop {
-        let again = copy(machine);
-        again.cut_before(n, survive);
-        let db = options(&again, planted).open(PATH).map_err(|e| e.to_string())?;
-        let Some(found) = again.found() else { return Ok(n) };
-        drop(db);
-        let db = options(&found, planted).open(PATH).map_err(|e| {
-            format!("cut before step {n} of the opening ({survive:?}), opened again: {e}")
-        })?;
-        let content = read_all(&db).map_err(|e| e.to_string())?;
-        if let Some(what) = content.differs_from(want) {
-            return Err(format!("cut before step {n} of the opening ({survive:?}): {what}"));
-        }
-        n += every;
+    /// The same with a machine on which calls failed, and fail again: backups are there from
+    /// earlier lives.
+    pub fn live_on(&mut self, (machine, db, content): (Machine, Database, Content), end: End) {
+        let mut backups = std::mem::take(&mut self.backups);
+        backups.live_on(&machine, end);
+        self.go_on(machine, db, content);
+        self.backups = backups;
+        self.disturb();
     }
 }

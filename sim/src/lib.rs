@@ -7,16 +7,25 @@
 #![allow(missing_docs, reason = "a tool; the names of what it does say what they do")]
 #![allow(clippy::unwrap_used, reason = "what a run cannot do ends it, and that is a finding")]
 
+pub mod account;
 pub mod backups;
 pub mod chance;
 pub mod content;
 pub mod coverage;
 pub mod cuts;
+pub mod disturbed;
+pub mod expiry;
+pub mod failing;
+pub mod isolation;
+pub mod machines;
 pub mod planted;
 pub mod run;
 pub mod scenario;
 pub mod stop;
+mod transact;
+pub mod violation;
 pub mod workload;
+pub mod writers;
 
 pub use chance::Chance;
 use terrace::Options;

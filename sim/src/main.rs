@@ -45,6 +45,9 @@ struct Arguments {
     /// Processes to share the seeds; by default one for each core
     #[arg(long)]
     jobs: Option<u64>,
+    /// Have calls of files fail, and go on with what is left
+    #[arg(long)]
+    faults: bool,
     /// Only this image of the seed, as a violation names it
     #[arg(long)]
     replay: Option<String>,
@@ -121,15 +124,18 @@ fn alone(arguments: &Arguments, begin: Instant) -> Coverage {
         }
         let mut limits = arguments.limits();
         limits.until = until.map(|until| begin + until);
-        let mut run = Run::of(arguments.seed + n * step, limits);
+        let seed = arguments.seed + n * step;
+        let of = if arguments.faults { Run::failing } else { Run::of };
+        let mut run = of(seed, limits);
         run.replay.clone_from(&arguments.replay);
         let known = coverage.violations.len();
         run.run(&mut prepared, &mut coverage);
         coverage.violations[known..].iter().for_each(|what| eprintln!("VIOLATION: {what}"));
         if !arguments.json && said.elapsed() >= Duration::from_secs(2) {
             said = Instant::now();
-            let Coverage { seeds, cuts, images, .. } = &coverage;
-            eprint!("\r{seeds} seeds, {cuts} cuts, {} images … ", images.len());
+            let Coverage { seeds, cuts, images, faults, .. } = &coverage;
+            let images = images.len() + faults.images.len();
+            eprint!("\r{seeds} seeds, {cuts} cuts, {images} images … ");
         }
     }
     coverage
@@ -147,6 +153,9 @@ fn shared(arguments: &Arguments, jobs: u64) -> Result<Coverage> {
         command.args(["--seed", &(arguments.seed + part).to_string()]);
         command.args(["--moments", &limits.moments.to_string()]);
         command.args(["--most", &limits.most.to_string()]);
+        if arguments.faults {
+            command.arg("--faults");
+        }
         if let Some(minutes) = arguments.minutes {
             command.args(["--minutes", &minutes.to_string()]);
         }
@@ -171,7 +180,43 @@ fn shared(arguments: &Arguments, jobs: u64) -> Result<Coverage> {
     Ok(coverage)
 }
 
+/// What runs have to say in which calls fail.
+fn report_faults(arguments: &Arguments, coverage: &Coverage, took: Duration) -> Result<ExitCode> {
+    let (faults, missed) = (&coverage.faults, coverage.faults.missed());
+    let object = json!({
+        "seed": arguments.seed,
+        "seeds": faults.seeds,
+        "lives": faults.lives,
+        "errors": faults.errors,
+        "failed_openings": faults.failed_openings,
+        "images": faults.images.len(),
+        "checked": faults.checked,
+        "second_cuts": coverage.second_cuts,
+        "calls": faults.calls,
+        "missed": missed,
+        "violations": coverage.violations.len(),
+        "seconds": (took.as_secs_f64() * 10.0).round() / 10.0,
+    });
+    if !arguments.json && !missed.is_empty() {
+        eprintln!("\ncalls that never failed: {missed:?}");
+    }
+    println!("{}", serde_json::to_string(&object)?);
+    let owes_all = faults.seeds >= 400 && !stop::is_asked_for();
+    Ok(exit_code(coverage, owes_all && !missed.is_empty()))
+}
+
+fn exit_code(coverage: &Coverage, misses: bool) -> ExitCode {
+    match (coverage.violations.is_empty(), misses) {
+        (false, _) => ExitCode::FAILURE,
+        (true, true) => ExitCode::from(2),
+        (true, false) => ExitCode::SUCCESS,
+    }
+}
+
 fn report(arguments: &Arguments, coverage: &Coverage, took: Duration) -> Result<ExitCode> {
+    if arguments.faults {
+        return report_faults(arguments, coverage, took);
+    }
     let (missed, all) = (coverage.missed(), coverage.all_sites());
     let never: Vec<&String> = all.difference(&coverage.cut_sites).collect();
     let object = json!({
@@ -202,9 +247,5 @@ fn report(arguments: &Arguments, coverage: &Coverage, took: Duration) -> Result<
     println!("{}", serde_json::to_string(&object)?);
     // A few seeds cannot have everything.
     let owes_all = coverage.seeds >= 200 && !stop::is_asked_for();
-    Ok(match (coverage.violations.is_empty(), missed.is_empty() || !owes_all) {
-        (false, _) => ExitCode::FAILURE,
-        (true, false) => ExitCode::from(2),
-        (true, true) => ExitCode::SUCCESS,
-    })
+    Ok(exit_code(coverage, owes_all && !missed.is_empty()))
 }

@@ -6,31 +6,82 @@ use crate::coverage::Coverage;
 use crate::cuts::{Kind, Violation};
 use crate::run::{Limits, Prepared, Run};
 use crate::scenario::Scenario;
+use crate::violation::Class;
+use crate::{expiry, isolation, writers};
 
-/// Where to look for a bug: the machine, what is under test, and how much of it is tried.
+/// What is tried, and where.
+#[derive(Clone, Copy, Debug)]
+pub enum Trial {
+    /// The power is cut while an operation is under way.
+    Cuts(Kind, Scenario),
+    /// Calls fail while one is, then the power is cut.
+    Faults(Kind, Scenario),
+    /// Transactions count.
+    Isolation,
+    /// Rows with a time to live are read.
+    Expiry,
+    /// A database is opened twice.
+    Writers,
+}
+
+/// Where to look for a bug, and in how many runs.
 #[derive(Clone, Copy, Debug)]
 pub struct Search {
     pub bug: Option<Planted>,
-    pub kind: Kind,
-    pub scenario: Scenario,
+    pub trial: Trial,
     pub seeds: u64,
 }
 
 /// As much as a search tries for each seed.
 const LIMITS: Limits = Limits { moments: 60, most: 12, until: None };
 
+/// The same where calls fail: many lives are worth more than many images of one.
+const FAULT_LIMITS: Limits = Limits { moments: 12, most: 4, until: None };
+
+/// The seed that found a bug, and how it did.
+#[derive(Clone, Debug)]
+pub struct Found {
+    pub seed: u64,
+    pub violation: Violation,
+}
+
 impl Search {
-    /// The first violation, if any.
-    pub fn first(&self) -> Option<Violation> {
-        let (mut prepared, mut coverage) = (Prepared::default(), Coverage::default());
+    /// The first violation of a class; else all others.
+    pub fn first(&self, class: Class) -> Result<Found, Vec<Violation>> {
+        let (mut prepared, mut others) = (Prepared::default(), Vec::new());
         for seed in 0..self.seeds {
-            let Search { bug: planted, kind, scenario, .. } = *self;
-            let run = Run { seed, kind, scenario, limits: LIMITS, planted, replay: None };
-            run.run(&mut prepared, &mut coverage);
-            if let Some(violation) = coverage.violations.pop() {
-                return Some(violation);
+            let Some(violation) = self.try_seed(seed, &mut prepared) else { continue };
+            if Class::of(&violation) == Some(class) {
+                return Ok(Found { seed, violation });
             }
+            others.push(violation);
         }
-        None
+        Err(others)
+    }
+
+    fn try_seed(&self, seed: u64, prepared: &mut Prepared) -> Option<Violation> {
+        match self.trial {
+            Trial::Cuts(kind, scenario) => self.run(seed, (kind, scenario), LIMITS, prepared),
+            Trial::Faults(kind, scenario) => {
+                self.run(seed, (kind, scenario), FAULT_LIMITS, prepared)
+            }
+            Trial::Isolation => isolation::check(seed, self.bug).err(),
+            Trial::Expiry => expiry::check(seed, self.bug).err(),
+            Trial::Writers => writers::check(self.bug).err(),
+        }
+    }
+
+    fn run(
+        &self,
+        seed: u64,
+        (kind, scenario): (Kind, Scenario),
+        limits: Limits,
+        prepared: &mut Prepared,
+    ) -> Option<Violation> {
+        let mut coverage = Coverage::default();
+        let faults = matches!(self.trial, Trial::Faults(..));
+        let run = Run { seed, kind, scenario, limits, planted: self.bug, replay: None, faults };
+        run.run(prepared, &mut coverage);
+        coverage.violations.pop()
     }
 }

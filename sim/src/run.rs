@@ -10,8 +10,10 @@ use terrace::testing::{Explorer, Machine, Moment, Planted, Survive, Trace};
 use crate::content::{Content, read_all, resolve_all};
 use crate::coverage::{Before, Coverage, count_journal};
 use crate::cuts::{Account, End, Kind, PATH, Rig, Violation, copy, options, reopen};
+use crate::failing::{self, Failing};
 use crate::scenario::{self, SCENARIOS, Scenario};
 use crate::stop;
+use crate::violation::Class;
 
 /// How much of what is possible a run tries.
 #[derive(Clone, Copy, Debug)]
@@ -51,6 +53,8 @@ pub struct Run {
     pub limits: Limits,
     pub planted: Option<Planted>,
     pub replay: Option<String>,
+    /// Calls fail, and several lives follow on each other.
+    pub faults: bool,
 }
 
 impl Run {
@@ -70,10 +74,24 @@ impl Run {
         if is_long && !(seed / 3 / count).is_multiple_of(8) {
             scenario = Scenario::Commits;
         }
-        Run { seed, kind, scenario, limits, planted: None, replay: None }
+        Run { seed, kind, scenario, limits, planted: None, replay: None, faults: false }
     }
 
-    fn explorer(&self) -> Explorer {
+    /// The run with calls that fail that a seed stands for: half of them on a machine whose region
+    /// is a file.
+    pub fn failing(seed: u64, limits: Limits) -> Run {
+        let count = SCENARIOS.len() as u64;
+        let kind = [Kind::Files, Kind::Memory, Kind::Files, Kind::Index][(seed % 4) as usize];
+        let scenario = failing::disturbed(SCENARIOS[(seed / 4 % count) as usize]);
+        Run { seed, kind, scenario, limits, planted: None, replay: None, faults: true }
+    }
+
+    /// Whether no time is left.
+    pub(crate) fn is_over(&self) -> bool {
+        stop::is_asked_for() || self.limits.until.is_some_and(|until| Instant::now() >= until)
+    }
+
+    pub(crate) fn explorer(&self) -> Explorer {
         let name = format!("{:?} on {:?}", self.scenario, self.kind).to_lowercase();
         let explorer = Explorer::new(name, self.seed);
         // Each step of an opening or a closing is a place of its own, and happens once; a
@@ -100,11 +118,15 @@ impl Run {
     pub fn run(&self, prepared: &mut Prepared, coverage: &mut Coverage) {
         coverage.seeds += 1;
         let run = || match self.scenario {
+            _ if self.faults => Failing::of(self, coverage).run(prepared),
             Scenario::Recovery | Scenario::Joining => self.recovery(prepared, coverage),
             _ => self.operation(prepared, coverage),
         };
         let done = catch_unwind(AssertUnwindSafe(run));
-        let panicked = |_| Err(format!("seed {}, {:?}: a panic", self.seed, self.scenario));
+        let panicked = |_| {
+            let what = format!("seed {}, {:?}", self.seed, self.scenario);
+            Err(Class::Panic.violation(what))
+        };
         if let Err(what) = done.unwrap_or_else(panicked) {
             coverage.violations.push(what);
         }
@@ -119,7 +141,7 @@ impl Run {
         rig.recorded().trace
     }
 
-    fn rig(&self, prepared: &mut Prepared) -> Rig {
+    pub(crate) fn rig(&self, prepared: &mut Prepared) -> Rig {
         let prepare: fn(Kind) -> Rig = match self.scenario {
             Scenario::Checkpoint => scenario::long_journal,
             Scenario::Joining => scenario::many_openings,
@@ -140,9 +162,9 @@ impl Run {
         if self.scenario == Scenario::Closing {
             rig.open();
         }
-        let found = read_all(&rig.db).map_err(|e| e.to_string())?;
+        let found = read_all(&rig.db).map_err(|e| Class::Refused.violation(e))?;
         if let Some(what) = found.differs_from(&rig.content) {
-            return Err(format!("before any cut: {what}"));
+            return Err(Class::Changed.violation(format!("before any cut: {what}")));
         }
         drop(rig);
         let mut second = 0;
@@ -169,7 +191,11 @@ impl Run {
         let (db, want) = undisturbed.map_err(named)?;
         drop(db);
         found.record();
-        drop(options(&found, self.planted).open(PATH).map_err(|e| named(e.to_string()))?);
+        drop(
+            options(&found, self.planted)
+                .open(PATH)
+                .map_err(|e| named(Class::Refused.violation(e)))?,
+        );
         let Some(trace) = found.recorded() else { return Ok(()) };
         coverage.count("recovery", 1);
         let result = self.explorer().explore(&trace, |again, _| {
@@ -205,7 +231,7 @@ impl Run {
 
     /// Opens an image and holds it against the account; some openings are cut once more, and some
     /// databases work on until they rest, to see whether a zone leaked.
-    fn check(
+    pub(crate) fn check(
         &self,
         found: &Machine,
         account: &Account,
@@ -218,12 +244,15 @@ impl Run {
         let (db, content) = reopen(found, self.planted, account, end)?;
         if choice == 1 {
             rests_without_leaks(&db)?;
-            same(&read_all(&db).map_err(|e| e.to_string())?, &content)
+            same(&read_all(&db).map_err(|e| Class::Refused.violation(e))?, &content)
                 .map_err(|what| format!("after background jobs: {what}"))?;
         }
         if choice == 3 {
-            let resolved = resolve_all(&db, content.clone()).map_err(|e| e.to_string())?;
-            resolved.map_or(Ok(()), |what| Err(format!("after what was prepared: {what}")))?;
+            let resolved =
+                resolve_all(&db, content.clone()).map_err(|e| Class::Refused.violation(e))?;
+            resolved.map_or(Ok(()), |what| {
+                Err(Class::Changed.violation(format!("after what was prepared: {what}")))
+            })?;
         }
         drop(db);
         if choice == 2 {
@@ -234,7 +263,7 @@ impl Run {
         let Some(before) = before else { return Ok(()) };
         let survive = Survive::Seeded(self.seed ^ moment.event as u64);
         before.cut_before(1 + (self.seed / 4 + moment.event as u64) % 6, survive);
-        drop(options(&before, self.planted).open(PATH).map_err(|e| e.to_string())?);
+        drop(options(&before, self.planted).open(PATH).map_err(|e| Class::Refused.violation(e))?);
         let Some(lost) = before.found() else { return Ok(()) };
         *second += 1;
         let again = reopen(&lost, self.planted, account, End::Cut(survive));
@@ -244,19 +273,20 @@ impl Run {
 }
 
 /// A panic is a violation.
-fn caught(check: impl FnOnce() -> Result<(), Violation>) -> Result<(), Violation> {
-    catch_unwind(AssertUnwindSafe(check)).unwrap_or_else(|_| Err("a panic".into()))
+pub(crate) fn caught(check: impl FnOnce() -> Result<(), Violation>) -> Result<(), Violation> {
+    let panicked = |_| Err(Class::Panic.violation("in a check"));
+    catch_unwind(AssertUnwindSafe(check)).unwrap_or_else(panicked)
 }
 
-fn same(got: &Content, want: &Content) -> Result<(), Violation> {
-    got.differs_from(want).map_or(Ok(()), Err)
+pub(crate) fn same(got: &Content, want: &Content) -> Result<(), Violation> {
+    got.differs_from(want).map_or(Ok(()), |what| Err(Class::Changed.violation(what)))
 }
 
 /// Each zone holds a record, but for the open one and the spare of each stream, and the open
 /// one of the cleaner.
 fn rests_without_leaks(db: &terrace::Database) -> Result<(), Violation> {
     for _ in 0..1000 {
-        if !db.step().map_err(|e| e.to_string())? {
+        if !db.step().map_err(|e| Class::Refused.violation(e))? {
             let pm = db.stats().pm;
             if pm.zones_empty <= 2 * pm.streams_used + 1 {
                 return Ok(());
@@ -264,5 +294,5 @@ fn rests_without_leaks(db: &terrace::Database) -> Result<(), Violation> {
             std::thread::yield_now();
         }
     }
-    Err(format!("zones leak: {:?}", db.stats().pm))
+    Err(Class::Leaked.violation(format!("zones: {:?}", db.stats().pm)))
 }

@@ -1,6 +1,7 @@
 //! `cargo xtask media`: databases on real file systems that fail. ext4 and XFS on loop devices are
-//! shut down in the middle of commits, drains and edits of the journal, fill up, and refuse to
-//! sync; then they are mounted again, and every commit that was acknowledged must be there.
+//! shut down in the middle of commits, drains and edits of the journal, fill up, refuse to sync,
+//! and lie on a device that refuses writes; then they are mounted again, and every commit that was
+//! acknowledged must be there.
 //!
 //! It takes root, because it mounts.
 
@@ -18,6 +19,15 @@ const SHUTDOWNS: u64 = 12;
 
 /// Which sync is the first to fail.
 const FAILING: [u64; 4] = [60, 150, 400, 1500];
+
+/// How much a device still takes when it begins to refuse writes, in KiB.
+const HEADROOM: [u64; 5] = [0, 64, 512, 2048, 6144];
+
+/// How much it takes before, in MiB: more than a guest writes in all rounds.
+const DEVICE: u64 = 360;
+
+/// How many commits a guest may make while its device refuses writes, before it is stopped.
+const REFUSED: u64 = 4000;
 
 /// What a nearly full file system has left, in KiB: the files of a new database, and little more.
 const LEFT: u64 = 14 << 10;
@@ -46,6 +56,7 @@ pub(crate) fn run(root: &Path) -> Result<bool> {
     for system in ["ext4", "xfs"] {
         shut_down(&Disk::make(&home, system)?, &guest)?;
         fill(&Disk::make(&home, system)?, &guest)?;
+        refuse_writes(&home, system, &guest)?;
     }
     refuse_to_sync(&Disk::make(&home, "ext4")?, &guest)?;
     Ok(true)
@@ -171,6 +182,84 @@ fn refuse_to_sync(disk: &Disk, guest: &Path) -> Result<()> {
         FAILING.len()
     );
     Ok(())
+}
+
+/// The device refuses writes of blocks that it has not had before: the kernel writes back what was
+/// acknowledged by no sync, and syncs fail. Then the file system is shut down, as by a power cut,
+/// and mounted on a device that works again.
+fn refuse_writes(home: &Path, system: &'static str, guest: &Path) -> Result<()> {
+    let below = Below::mount(home.join("below"))?;
+    let disk = Disk::make(&below.mount, system)?;
+    let (mut acked, mut stopped) = (0, 0);
+    for headroom in HEADROOM {
+        let (mut refused_from, mut full) = (None, 0);
+        let seen = watch(&mut Command::new(guest), &disk, |found, said| {
+            match (said, refused_from) {
+                (Said::Acked(n), None) if n >= found + 150 => {
+                    below.leave(headroom)?;
+                    refused_from = Some(n);
+                }
+                (Said::Acked(n), Some(from)) => return Ok(n < from + REFUSED),
+                (Said::Full, _) => full += 1,
+                _ => {}
+            }
+            Ok(full < 20)
+        })?;
+        ensure!(seen.found >= acked, "{system}: {} commits lost", acked - seen.found);
+        ensure!(refused_from.is_some(), "{system}: stopped before: {:?}", seen.stopped);
+        stopped += u64::from(seen.stopped.is_some());
+        acked = seen.acked;
+        disk.shut_down()?;
+        below.takes_all()?;
+        disk.again()?;
+    }
+    let seen = watch(&mut Command::new(guest), &disk, until_up)?;
+    ensure!(seen.found >= acked, "{system}: {} commits lost", acked - seen.found);
+    ensure!(stopped > 0, "{system}: no guest met a write that was refused");
+    println!(
+        "media: {system}, on a device that refused writes {} times, {stopped} times so that the \
+         database stopped: {acked} commits acknowledged, none lost",
+        HEADROOM.len()
+    );
+    Ok(())
+}
+
+/// A file system in memory that a device lies on: when it is full, the device refuses writes.
+struct Below {
+    mount: PathBuf,
+}
+
+impl Below {
+    fn mount(mount: PathBuf) -> Result<Below> {
+        fs::create_dir_all(&mount)?;
+        let size = format!("size={DEVICE}M");
+        passes(Command::new("mount").args(["-t", "tmpfs", "-o", &size, "tmpfs"]).arg(&mount))?;
+        Ok(Below { mount })
+    }
+
+    fn resize(&self, kib: u64) -> Result<()> {
+        let options = format!("remount,size={kib}k");
+        passes(Command::new("mount").args(["-o", &options]).arg(&self.mount))
+    }
+
+    /// It takes so many KiB more.
+    fn leave(&self, kib: u64) -> Result<()> {
+        let used = output(Command::new("df").args(["--output=used", "-k"]).arg(&self.mount))?;
+        let used: u64 = used.lines().last().unwrap_or_default().trim().parse().context("df")?;
+        self.resize(used + kib)
+    }
+
+    fn takes_all(&self) -> Result<()> {
+        self.resize(DEVICE << 10)
+    }
+}
+
+impl Drop for Below {
+    fn drop(&mut self) {
+        if let Err(error) = passes(Command::new("umount").arg(&self.mount)) {
+            eprintln!("media: {error:#}");
+        }
+    }
 }
 
 /// A word of the guest.

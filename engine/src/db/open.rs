@@ -110,6 +110,8 @@ pub(super) fn files_of(options: &Options) -> Arc<dyn Files> {
 
 pub(super) fn lock(path: &Path, options: &Options, how: OpenHow) -> Result<DirectoryLock> {
     match &options.storage {
+        #[cfg(any(test, feature = "testing"))]
+        Storage::Real if options.has(Planted::SkipLock) => Ok(DirectoryLock::none()),
         Storage::Real => DirectoryLock::take(path, access(how), options.permissions),
         #[cfg(any(test, feature = "testing"))]
         Storage::Simulated(_) => Ok(DirectoryLock::none()),

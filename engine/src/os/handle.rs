@@ -237,7 +237,7 @@ mod tests {
         files.fail_sync_after(1);
         let failed = file.sync().unwrap_err();
         assert!(failed.to_string().contains("simulated I/O error"), "{failed}");
-        refuses_everything(&file, "sync failed (simulated I/O error in a sync)");
+        refuses_everything(&file, "sync failed (simulated I/O error: sync");
         assert_eq!(found(&files), b"before");
         // A handle that is opened afterwards begins anew; what it writes counts.
         let again = files.open(Path::new("/f"), OpenHow::Write).unwrap();
@@ -251,7 +251,7 @@ mod tests {
         let (files, file) = made();
         files.fail_write_after(1);
         file.write_all_at(b"lost", 0).unwrap_err();
-        refuses_everything(&file, "write failed (simulated I/O error in a write)");
+        refuses_everything(&file, "write failed (simulated I/O error: write");
     }
 
     #[test]

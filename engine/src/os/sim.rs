@@ -17,16 +17,30 @@
 //! same name that was lost. A rename is one operation on two names. Directories themselves are
 //! durable when made.
 //!
-//! Reads may fail, give less than was asked for, or flip a bit, where a test asks for it
-//! ([`ReadFaults`]).
+//! # The fault model
 //!
-//! A sync that fails drops the pending states, as ext4 may do: the running program goes on
-//! reading its bytes, later syncs succeed, and the bytes are on no device.
+//! Any call of any kind may fail, where a test plans it ([`Fault`]): once, or for good until the
+//! machine is mended.
+//!
+//! 1. A call that fails did nothing, a part, or all of what it was asked for. It tells `EIO` or
+//!    `ENOSPC`.
+//! 2. A sync that fails drops the pending states of sectors that it did not make durable, as ext4
+//!    may do. The running program goes on reading its bytes, and so does the next process after a
+//!    kill. Later syncs succeed, and the bytes are on no device. The length and the names lie in
+//!    the file system's own journal: they stay pending.
+//! 3. The device may refuse a write after the call has succeeded. Then the pending states of the
+//!    file are dropped. The kernel tells the error once: to the first sync of a handle that was
+//!    open by then. A handle that is opened later hears nothing.
+//! 4. After an `ENOSPC` that is there for good no file gets space, after a power cut neither.
+//!    Bytes that have their space can be written.
+//!
+//! Reads may also give less than was asked for, or flip a bit ([`ReadFaults`]).
 //!
 //! Thread safety: one mutex around everything; a sync is atomic with respect to writes.
 
 mod content;
 mod explore;
+mod faults;
 mod holds;
 mod lines;
 mod machine;
@@ -50,6 +64,8 @@ use parking_lot::Mutex;
 use super::files::{Files, OpenHow, RawFile, Sealed};
 use content::{Content, SECTOR};
 pub use explore::{Explored, Explorer, Moment, Violation};
+pub use faults::{Call, CallSite, Fault, Faulty, FileKind, Outcome, Reason};
+use faults::{Failure, Faults};
 pub use holds::HeldSyncs;
 pub use machine::Machine;
 pub(crate) use memory::SimPm;
@@ -105,29 +121,6 @@ impl Fate {
     }
 }
 
-/// A planned misfortune of the n-th sync or write from now; 1 is the next one.
-#[derive(Debug, Default)]
-struct Faults {
-    fail: Option<u64>,
-    fail_write: Option<u64>,
-    lose: Option<u64>,
-    cut: Option<(u64, Survive)>,
-}
-
-/// What becomes of one sync.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum SyncFate {
-    Works,
-    Fails,
-    Lies,
-}
-
-/// Counts a fault down; whether it strikes now.
-fn strikes(after: &mut Option<u64>) -> bool {
-    *after = after.map(|n| n.saturating_sub(1));
-    after.take_if(|n| *n == 0).is_some()
-}
-
 #[derive(Debug, Default)]
 struct State {
     files: BTreeMap<u64, Content>,
@@ -137,10 +130,18 @@ struct State {
     capacity: Option<u64>,
     /// Whether databases keep the index of level 0 in the persistent memory.
     has_index: bool,
+    next_handle: u64,
     syncs: u64,
     /// How often anything changed.
     changes: u64,
     faults: Faults,
+    /// Files with a write-back that failed and that no sync has told of, each with the number of
+    /// the first handle that was opened later.
+    untold: BTreeMap<u64, u64>,
+    /// Which sync from now on is to lie; 1 is the next one.
+    lies_at: Option<u64>,
+    /// Before which sync from now on the power is cut; 1 is the next one.
+    cut_at: Option<(u64, Survive)>,
     reads: Option<Reads>,
     /// The file system as a planned cut left it.
     found: Option<Arc<SimFiles>>,
@@ -178,24 +179,29 @@ impl State {
         }
     }
 
-    /// Counts a sync and says what becomes of it. A planned cut falls just before the sync takes
-    /// effect.
-    fn begin_sync(&mut self) -> SyncFate {
+    /// Counts a sync. Whether it does what it says: a test may have it lie. A planned cut falls
+    /// just before the sync takes effect.
+    fn begin_sync(&mut self) -> bool {
         self.syncs += 1;
         self.changes += 1;
-        if let Some((after, survive)) = self.faults.cut.take() {
+        if let Some((after, survive)) = self.cut_at.take() {
             match after {
                 1 => self.found = Some(SimFiles::over(self.after_crash(survive))),
-                _ => self.faults.cut = Some((after - 1, survive)),
+                _ => self.cut_at = Some((after - 1, survive)),
             }
         }
-        let fails = strikes(&mut self.faults.fail);
-        let lies = strikes(&mut self.faults.lose);
-        match (fails, lies) {
-            (true, _) => SyncFate::Fails,
-            (false, true) => SyncFate::Lies,
-            (false, false) => SyncFate::Works,
+        self.lies_at = self.lies_at.map(|n| n.saturating_sub(1));
+        self.lies_at.take_if(|n| *n == 0).is_none()
+    }
+
+    /// Counts a call, and says how it fails, if it does.
+    fn begin_call(&mut self, call: Call, file: FileKind) -> Option<Failure> {
+        let failure = self.faults.next(CallSite { call, file })?;
+        self.changes += 1;
+        if failure.fills_up {
+            self.capacity = Some(0);
         }
+        Some(failure)
     }
 
     /// Fails if there is no space for so many bytes more.
@@ -283,7 +289,7 @@ impl SimFiles {
     #[cfg(test)]
     pub(crate) fn cut_before_sync(&self, n: u64, survive: Survive) {
         debug_assert!(n > 0, "the next sync is number 1");
-        self.state.lock().faults.cut = Some((n, survive));
+        self.state.lock().cut_at = Some((n, survive));
     }
 
     /// What the planned cut left, once it has come.
@@ -292,26 +298,34 @@ impl SimFiles {
         self.state.lock().found.take()
     }
 
+    /// Plans a failure.
+    pub(crate) fn fail(&self, fault: Fault) {
+        self.state.lock().faults.plan(fault);
+    }
+
+    /// Makes the `n`-th write from now fail, once; of its bytes those in the sectors before its
+    /// middle arrive.
+    pub(crate) fn fail_write_after(&self, n: u64) {
+        let fault = Fault::once(Faulty::AnyWrite, n);
+        self.fail(Fault { outcome: Outcome::Partial, ..fault });
+    }
+
     /// Makes the `n`-th sync from now fail, once, and drop what it should have made durable.
     pub(crate) fn fail_sync_after(&self, n: u64) {
-        self.state.lock().faults.fail = Some(n);
+        self.fail(Fault::once(Faulty::AnySync, n));
     }
 
-    /// Makes the `n`-th write from now fail, once; of its bytes those in the
-    /// sectors before its middle arrive.
-    pub(crate) fn fail_write_after(&self, n: u64) {
-        self.state.lock().faults.fail_write = Some(n);
-    }
-
-    /// Whether the write that is to fail is still to come.
-    pub(crate) fn write_will_fail(&self) -> bool {
-        self.state.lock().faults.fail_write.is_some()
+    /// Counts a call, and says how it fails, if it does.
+    fn begin_call(&self, call: Call, file: FileKind) -> Option<Failure> {
+        let failure = self.state.lock().begin_call(call, file)?;
+        self.power.note_failure();
+        Some(failure)
     }
 
     /// A planted bug: the `n`-th sync from now succeeds and makes nothing durable.
     #[cfg(test)]
     pub(crate) fn lose_sync(&self, n: u64) {
-        self.state.lock().faults.lose = Some(n);
+        self.state.lock().lies_at = Some(n);
     }
 
     /// Lets reads of files go wrong from now on, or no more; how many did so far.
@@ -356,6 +370,16 @@ impl Files for SimFiles {
         if how == OpenHow::CreateNew {
             self.power.before_change(|| Site::of_file(FileChange::Create, path));
         }
+        let file = FileKind::of_file(path);
+        let call = if how == OpenHow::CreateNew { Call::Create } else { Call::Open };
+        let is_there = self.state.lock().names.get(path).is_some();
+        let failure = match is_there == (how == OpenHow::CreateNew) {
+            true => None,
+            false => self.begin_call(call, file),
+        };
+        if !Failure::lets_pass(failure) {
+            Failure::end(failure)?;
+        }
         let mut state = self.state.lock();
         let id = match (state.names.get(path), how) {
             (Some(_), OpenHow::CreateNew) => return Err(io::ErrorKind::AlreadyExists.into()),
@@ -370,19 +394,29 @@ impl Files for SimFiles {
             }
             (None, _) => return Err(io::ErrorKind::NotFound.into()),
         };
-        let writable = how != OpenHow::Read;
+        Failure::end(failure)?;
+        let (writable, handle) = (how != OpenHow::Read, state.next_handle);
+        state.next_handle += 1;
         let (state, power) = (Arc::clone(&self.state), Arc::clone(&self.power));
-        Ok(Box::new(SimFile { state, power, id, writable }))
+        Ok(Box::new(SimFile { state, power, id, handle, file, writable }))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
         self.power.before_change(|| Site::of_file(FileChange::Rename, to));
-        self.names_mut(|names| names.rename(from, to))
+        let failure = self.begin_call(Call::Rename, FileKind::of_file(to));
+        if Failure::lets_pass(failure) {
+            self.names_mut(|names| names.rename(from, to))?;
+        }
+        Failure::end(failure)
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {
         self.power.before_change(|| Site::of_file(FileChange::Remove, path));
-        self.names_mut(|names| names.remove(path))
+        let failure = self.begin_call(Call::Remove, FileKind::of_file(path));
+        if Failure::lets_pass(failure) {
+            self.names_mut(|names| names.remove(path))?;
+        }
+        Failure::end(failure)
     }
 
     fn list(&self, directory: &Path) -> io::Result<Vec<String>> {
@@ -390,26 +424,31 @@ impl Files for SimFiles {
         if !state.directories.contains(directory) {
             return Err(io::ErrorKind::NotFound.into());
         }
-        Ok(state.names.list(directory))
+        let names = state.names.list(directory);
+        drop(state);
+        Failure::end(self.begin_call(Call::List, FileKind::of_directory(directory)))?;
+        Ok(names)
     }
 
     fn create_directory(&self, path: &Path) -> io::Result<()> {
-        let mut state = self.state.lock();
-        state.directories.extend(path.ancestors().map(Path::to_path_buf));
-        state.changes += 1;
-        Ok(())
+        let failure = self.begin_call(Call::CreateDirectory, FileKind::of_directory(path));
+        if Failure::lets_pass(failure) {
+            let mut state = self.state.lock();
+            state.directories.extend(path.ancestors().map(Path::to_path_buf));
+            state.changes += 1;
+        }
+        Failure::end(failure)
     }
 
     fn sync_names(&self, path: &Path, _: Sealed) -> io::Result<()> {
         self.power.before_change(|| Site::of_file(FileChange::SyncDirectory, path));
         self.power.before_step();
+        let failure = self.begin_call(Call::SyncDirectory, FileKind::of_directory(path));
         let mut state = self.state.lock();
-        match state.begin_sync() {
-            SyncFate::Works => state.names.sync(path),
-            SyncFate::Lies => {}
-            SyncFate::Fails => return Err(io::Error::other("simulated I/O error in a sync")),
+        if state.begin_sync() && Failure::lets_pass(failure) {
+            state.names.sync(path);
         }
-        Ok(())
+        Failure::end(failure)
     }
 }
 
@@ -418,6 +457,9 @@ struct SimFile {
     state: Arc<Mutex<State>>,
     power: Arc<Power>,
     id: u64,
+    /// Handles have ascending numbers.
+    handle: u64,
+    file: FileKind,
     writable: bool,
 }
 
@@ -429,6 +471,13 @@ impl SimFile {
         });
     }
 
+    /// Counts a call, and says how it fails, if it does.
+    fn begin_call(&self, call: Call) -> Option<Failure> {
+        let failure = self.state.lock().begin_call(call, self.file)?;
+        self.power.note_failure();
+        Some(failure)
+    }
+
     fn check_writable(&self) -> io::Result<()> {
         if self.writable { Ok(()) } else { Err(io::ErrorKind::PermissionDenied.into()) }
     }
@@ -436,6 +485,7 @@ impl SimFile {
 
 impl RawFile for SimFile {
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+        Failure::end(self.begin_call(Call::Read))?;
         let mut state = self.state.lock();
         let n = state.content(self.id)?.read(buffer, offset);
         match state.reads.as_mut().map_or(ReadFate::Works, Reads::next) {
@@ -454,14 +504,26 @@ impl RawFile for SimFile {
     fn write_all_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         self.check_writable()?;
         self.before(FileChange::Write);
+        let failure = self.begin_call(Call::Write);
         let mut state = self.state.lock();
         let (from, to) = (offset, offset + bytes.len() as u64);
         state.check_capacity(state.content(self.id)?.lacking(from, to))?;
-        let fails = strikes(&mut state.faults.fail_write);
         let middle = (offset + bytes.len() as u64 / 2) / SECTOR * SECTOR;
-        let arrive = if fails { middle.saturating_sub(offset) as usize } else { bytes.len() };
-        state.content_mut(self.id)?.write(&bytes[..arrive], offset);
-        if fails { Err(io::Error::other("simulated I/O error in a write")) } else { Ok(()) }
+        let arrive = match failure.map(|failure| failure.outcome) {
+            Some(Outcome::Undone) => 0,
+            Some(Outcome::Partial) => middle.saturating_sub(offset) as usize,
+            _ => bytes.len(),
+        };
+        if arrive > 0 {
+            state.content_mut(self.id)?.write(&bytes[..arrive], offset);
+        }
+        if failure.is_some_and(|failure| failure.outcome == Outcome::LateWriteBack) {
+            state.content_mut(self.id)?.drop_pending();
+            let later = state.next_handle;
+            state.untold.insert(self.id, later);
+            return Ok(());
+        }
+        Failure::end(failure)
     }
 
     fn sync(&self) -> io::Result<()> {
@@ -469,43 +531,66 @@ impl RawFile for SimFile {
         self.power.holds.pass(&path.unwrap_or_default());
         self.before(FileChange::Sync);
         self.power.before_step();
+        let failure = self.begin_call(Call::Sync);
         let mut state = self.state.lock();
-        let fate = state.begin_sync();
+        let is_true = state.begin_sync();
+        let mut fate = Fate::Random(state.changes);
         let content = state.content_mut(self.id)?;
-        match fate {
-            SyncFate::Works => content.sync(),
-            SyncFate::Lies => {}
-            SyncFate::Fails => {
-                content.drop_pending();
-                return Err(io::Error::other("simulated I/O error in a sync"));
-            }
+        match failure.map(|failure| failure.outcome) {
+            None | Some(Outcome::Done) if is_true => content.sync(),
+            None | Some(Outcome::Done) => {}
+            Some(Outcome::Partial) => content.sync_some(&mut fate),
+            Some(Outcome::Undone | Outcome::LateWriteBack) => content.drop_pending(),
         }
-        Ok(())
+        let handle = self.handle;
+        let is_told = state.untold.get(&self.id).is_some_and(|later| handle < *later);
+        if is_told {
+            state.untold.remove(&self.id);
+        }
+        match (failure, is_told) {
+            (None, true) => Err(io::Error::other("simulated I/O error: an earlier write-back")),
+            (failure, _) => Failure::end(failure),
+        }
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
         self.check_writable()?;
         self.before(FileChange::Resize);
-        let mut state = self.state.lock();
-        let more = len.saturating_sub(state.content(self.id)?.len());
-        state.check_capacity(more)?;
-        state.content_mut(self.id)?.set_len(len);
-        Ok(())
+        let failure = self.begin_call(Call::Resize);
+        if Failure::lets_pass(failure) {
+            let mut state = self.state.lock();
+            let more = len.saturating_sub(state.content(self.id)?.len());
+            state.check_capacity(more)?;
+            state.content_mut(self.id)?.set_len(len);
+        }
+        Failure::end(failure)
     }
 
     fn preallocate(&self, from: u64, to: u64) -> io::Result<()> {
         self.check_writable()?;
+        self.before(FileChange::Preallocate);
+        let failure = self.begin_call(Call::Preallocate);
+        let to = match failure.map(|failure| failure.outcome) {
+            None | Some(Outcome::Done) => to,
+            Some(Outcome::Partial) => from + (to - from) / 2 / SECTOR * SECTOR,
+            Some(_) => from,
+        };
         let mut state = self.state.lock();
         state.check_capacity(state.content(self.id)?.lacking(from, to))?;
-        state.content_mut(self.id)?.fill_holes(from, to);
-        drop(state);
-        if to > self.len()? { self.set_len(to) } else { Ok(()) }
+        let content = state.content_mut(self.id)?;
+        content.fill_holes(from, to);
+        content.set_len(to.max(content.len()));
+        Failure::end(failure)
     }
 
     fn punch(&self, from: u64, len: u64) -> io::Result<bool> {
         self.check_writable()?;
         self.before(FileChange::Punch);
-        self.state.lock().content_mut(self.id)?.punch(from, from + len);
+        let failure = self.begin_call(Call::Punch);
+        if Failure::lets_pass(failure) {
+            self.state.lock().content_mut(self.id)?.punch(from, from + len);
+        }
+        Failure::end(failure)?;
         Ok(true)
     }
 

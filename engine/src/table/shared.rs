@@ -21,7 +21,7 @@ use crate::level0::Released;
 use crate::levels::{Version, VersionSet};
 use crate::locks::{DEFAULT_WAIT, LockManager, Locker, Mode, Patience};
 use crate::mvcc::{Clock, Registered, SnapshotRegistry, Time};
-use crate::options::{Compression, Durability};
+use crate::options::{Compression, Durability, Planted};
 use crate::os::ForkGuard;
 use crate::pm::{LINE, Purpose, Region, SpentOn};
 use crate::read::{AsOf, KeyRange};
@@ -413,7 +413,8 @@ impl Shared {
             None => version.expired,
             Some(_) => {
                 let timeline = self.set.timeline();
-                version.expired_at(&timeline, time())
+                let ahead = u64::from(self.region.has(Planted::ExpireEarly)) * 1_000_000;
+                version.expired_at(&timeline, time() + ahead)
             }
         }
     }

@@ -29,7 +29,7 @@ use crate::levels::Level;
 use crate::limits;
 use crate::locks::{Locker, Mode, OwnerId, Patience, killed};
 use crate::mvcc::Registered;
-use crate::options::Durability;
+use crate::options::{Durability, Planted};
 use crate::read::{self, KeyRange};
 use crate::record::{Kind, Lsn};
 use crate::spill::{Store, Write};
@@ -444,7 +444,8 @@ impl Running {
         let newest = inner
             .shared
             .read(core, Some(snapshot), |view, _| read::newest(view, &inner.shared.cache, key))?;
-        match newest.filter(|&lsn| lsn > snapshot.lsn()) {
+        let skips = inner.shared.region.has(Planted::SkipConflictCheck);
+        match newest.filter(|&lsn| lsn > snapshot.lsn() && !skips) {
             Some(lsn) => Err(self.conflict(inner, table, key, lsn)),
             None => Ok(()),
         }

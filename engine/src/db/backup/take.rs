@@ -50,6 +50,8 @@ impl Engine {
         self.shared.check_open()?;
         let mut set = Set::open_or_create(path, &self.options)?;
         set.check_is_of(self.set.database_id())?;
+        // A table with records that are not counted yet looks as if it had none above its levels.
+        self.finish_stocktaking()?;
         let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());
         let (halves, lsn, blob) = self.dump(&set)?;
         let mut ops = self.dates(lsn);

@@ -207,6 +207,14 @@ impl Content {
         self.pending.clear();
     }
 
+    /// What a sync leaves that fails half-way: some sectors are durable, the others are dropped.
+    pub(super) fn sync_some(&mut self, fate: &mut Fate) {
+        self.pending.retain(|_, _| fate.choose(2) == 1);
+        let lengths = std::mem::take(&mut self.lengths);
+        self.sync();
+        self.lengths = lengths;
+    }
+
     pub(super) fn after_crash(&self, fate: &mut Fate) -> Content {
         let mut image = self.durable.clone();
         for (index, states) in &self.pending {

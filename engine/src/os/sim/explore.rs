@@ -63,6 +63,7 @@ pub struct Explorer {
     moments: usize,
     until: Option<Instant>,
     stop: fn() -> bool,
+    after_failure: bool,
     only: Option<Replay>,
 }
 
@@ -184,6 +185,7 @@ impl Explorer {
             moments: usize::MAX,
             until: None,
             stop: || false,
+            after_failure: false,
             only: None,
         }
     }
@@ -222,6 +224,13 @@ impl Explorer {
     #[must_use]
     pub fn arm(mut self) -> Explorer {
         self.arm = true;
+        self
+    }
+
+    /// Stops only after a call has failed.
+    #[must_use]
+    pub fn after_failure(mut self) -> Explorer {
+        self.after_failure = true;
         self
     }
 
@@ -282,8 +291,12 @@ impl Explorer {
             return BTreeSet::from([only.event]);
         }
         let end = trace.events.len();
-        let is_mark = |n: &usize| matches!(trace.events[*n].what, What::Mark);
-        let mut others: Vec<usize> = (0..end).filter(|n| !is_mark(n)).collect();
+        let begin = match self.after_failure {
+            true => trace.first_failure().unwrap_or(end),
+            false => 0,
+        };
+        let is_stop = |n: &usize| trace.events[*n].is_persist_point();
+        let mut others: Vec<usize> = (begin..end).filter(is_stop).collect();
         if others.len() < self.moments {
             return others.into_iter().chain([end]).collect();
         }

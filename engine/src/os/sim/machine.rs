@@ -1,5 +1,6 @@
 //! A simulated machine: a file system, and persistent memory where it has some.
 
+use std::collections::BTreeMap;
 use std::panic::Location;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
@@ -9,7 +10,7 @@ use super::memory::SimPm;
 use super::pages::Pages;
 use super::power::{Cut, Power};
 use super::seen::ReadLog;
-use super::{HeldSyncs, ReadFaults, SimFiles, Survive, Trace};
+use super::{CallSite, Fault, Faulty, HeldSyncs, ReadFaults, SimFiles, Survive, Trace};
 
 /// A machine whose power can be cut.
 ///
@@ -204,7 +205,29 @@ impl Machine {
 
     /// Whether the write that is to fail is still to come.
     pub fn write_will_fail(&self) -> bool {
-        self.files.write_will_fail()
+        self.files.state.lock().faults.expects(Faulty::AnyWrite)
+    }
+
+    /// Plans a failure, beside those that are planned already.
+    pub fn fail(&self, fault: Fault) {
+        self.files.fail(fault);
+    }
+
+    /// Forgets what is planned, and gives files space again.
+    pub fn mend(&self) {
+        let mut state = self.files.state.lock();
+        state.faults.clear();
+        state.capacity = None;
+    }
+
+    /// How often each call was made so far.
+    pub fn calls(&self) -> BTreeMap<CallSite, u64> {
+        self.files.state.lock().faults.calls()
+    }
+
+    /// How often each call has failed so far as planned.
+    pub fn failed_calls(&self) -> BTreeMap<CallSite, u64> {
+        self.files.state.lock().faults.failed()
     }
 
     /// Bounds the bytes that files may take.

@@ -32,7 +32,7 @@ use super::lines::Lines;
 use super::pages::Pages;
 use super::power::Power;
 use super::seen::ReadLog;
-use super::trace::{Event, FilesThen, Recorder, Site, Trace};
+use super::trace::{Event, FilesThen, Recorder, Trace};
 use super::{Fate, Survive};
 
 /// A simulated persistent-memory device.
@@ -188,8 +188,8 @@ impl SimPm {
     }
 
     /// Notes that files are about to change.
-    pub(super) fn note_file(&self, site: Site) {
-        self.with(Some(Event::file(site)), |_| {});
+    pub(super) fn note(&self, event: Event) {
+        self.with(Some(event), |_| {});
     }
 
     pub(super) fn is_recording(&self) -> bool {

@@ -80,10 +80,19 @@ impl Power {
 
     /// Called before files change, with no lock of the machine held.
     pub(super) fn before_change(&self, site: impl FnOnce() -> Site) {
+        self.note_any(|| Event::file(site()));
+    }
+
+    /// Called when a call fails, with no lock of the machine held.
+    pub(super) fn note_failure(&self) {
+        self.note_any(Event::failure);
+    }
+
+    fn note_any(&self, event: impl FnOnce() -> Event) {
         match self.pm() {
-            Some(pm) if pm.is_recording() => pm.note_file(site()),
+            Some(pm) if pm.is_recording() => pm.note(event()),
             Some(_) => {}
-            None => self.note(|| Event::file(site())),
+            None => self.note(event),
         }
     }
 

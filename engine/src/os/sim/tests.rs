@@ -208,3 +208,158 @@ fn corruption_reaches_the_device() {
     assert_eq!(content(&files), b"aBc");
     assert_eq!(content(&files.crash(Survive::Nothing)), b"aBc");
 }
+
+fn of_file(call: Call) -> Faulty {
+    Faulty::Site(CallSite { call, file: FileKind::Other })
+}
+
+fn failing(call: Call, outcome: Outcome) -> Fault {
+    Fault { outcome, ..Fault::once(of_file(call), 1) }
+}
+
+#[test]
+fn each_call_can_fail_and_is_counted() {
+    let files = SimFiles::new();
+    let file = synced_file(&files, &[1; 2048]);
+    let (path, directory) = (Path::new(PATH), Path::new("/db"));
+    let calls: [(Call, FileKind, &dyn Fn() -> io::Result<()>); 13] = [
+        (Call::Open, FileKind::Other, &|| files.open(path, OpenHow::Read).map(drop)),
+        (Call::Create, FileKind::Journal, &|| {
+            files.open(&directory.join("journal-00000001"), OpenHow::CreateNew).map(drop)
+        }),
+        (Call::Read, FileKind::Other, &|| file.read_at(&mut [0; 1], 0).map(drop)),
+        (Call::Write, FileKind::Other, &|| file.write_all_at(&[2], 0)),
+        (Call::Resize, FileKind::Other, &|| file.set_len(3000)),
+        (Call::Preallocate, FileKind::Other, &|| file.preallocate(3000, 4096)),
+        (Call::Punch, FileKind::Other, &|| file.punch(0, 4096).map(drop)),
+        (Call::Sync, FileKind::Other, &|| file.sync()),
+        (Call::Rename, FileKind::Region, &|| {
+            files.rename(&directory.join("journal-00000001"), &directory.join("region"))
+        }),
+        (Call::Remove, FileKind::Region, &|| files.remove(&directory.join("region"))),
+        (Call::List, FileKind::Directory, &|| files.list(directory).map(drop)),
+        (Call::CreateDirectory, FileKind::SetDirectory, &|| {
+            files.create_directory(Path::new("/set"))
+        }),
+        (Call::SyncDirectory, FileKind::Directory, &|| files.sync_directory(directory)),
+    ];
+    for (call, file, make) in calls {
+        let site = CallSite { call, file };
+        for reason in [Reason::Io, Reason::NoSpace] {
+            files.fail(Fault { reason, ..Fault::once(Faulty::Site(site), 1) });
+            let error = make().unwrap_err();
+            let is_full = error.kind() == io::ErrorKind::StorageFull;
+            assert_eq!(is_full, reason == Reason::NoSpace, "{site}: {error}");
+            assert!(is_full || error.to_string().contains(&site.to_string()), "{site}: {error}");
+        }
+        make().unwrap_or_else(|e| panic!("{site} fails once: {e}"));
+        let state = files.state.lock();
+        assert_eq!(state.faults.failed()[&site], 2, "{site}");
+        assert!(state.faults.calls()[&site] >= 3, "{site}");
+    }
+}
+
+#[test]
+fn of_a_write_that_fails_nothing_arrives_or_a_part_or_all() {
+    let outcomes = [(Outcome::Undone, 0), (Outcome::Partial, 2), (Outcome::Done, 4)];
+    for (outcome, sectors) in outcomes {
+        let files = SimFiles::new();
+        let file = synced_file(&files, &[1; 2048]);
+        files.fail(failing(Call::Write, outcome));
+        file.write_all_at(&[2; 2048], 0).unwrap_err();
+        let mut want = vec![2; sectors * 512];
+        want.resize(2048, 1);
+        assert_eq!(content(&files), want, "{outcome:?}");
+        assert_eq!(content(&files.crash(Survive::Nothing)), vec![1; 2048], "{outcome:?}");
+        file.sync().unwrap();
+        assert_eq!(content(&files.crash(Survive::Nothing)), want, "{outcome:?}");
+    }
+}
+
+#[test]
+fn of_a_sync_that_fails_some_sectors_may_be_durable_or_all() {
+    let after = |outcome| {
+        let files = SimFiles::new();
+        let file = synced_file(&files, &[1; 16 << 10]);
+        file.write_all_at(&[2; 16 << 10], 0).unwrap();
+        files.fail(failing(Call::Sync, outcome));
+        file.sync().unwrap_err();
+        file.sync().unwrap();
+        assert_eq!(content(&files), vec![2; 16 << 10], "{outcome:?}: what is read is the same");
+        let killed = SimFiles::over(files.state.lock().after_kill());
+        assert_eq!(content(&killed), vec![2; 16 << 10], "{outcome:?}: after a kill too");
+        let found = content(&files.crash(Survive::Everything));
+        assert_eq!(found, content(&killed.crash(Survive::Everything)), "{outcome:?}");
+        found.chunks(512).filter(|sector| sector[0] == 2).count()
+    };
+    assert_eq!(after(Outcome::Undone), 0);
+    assert!((1..32).contains(&after(Outcome::Partial)));
+    assert_eq!(after(Outcome::Done), 32);
+}
+
+#[test]
+fn a_late_failure_is_told_once_and_never_to_a_later_handle() {
+    let files = SimFiles::new();
+    let first = synced_file(&files, b"old");
+    let second = files.open(Path::new(PATH), OpenHow::Write).unwrap();
+    let fail = || {
+        files.fail(failing(Call::Write, Outcome::LateWriteBack));
+        first.write_all_at(b"new", 0).unwrap();
+    };
+    fail();
+    let later = files.open(Path::new(PATH), OpenHow::Write).unwrap();
+    later.sync().unwrap();
+    second.sync().unwrap_err();
+    first.sync().unwrap();
+    assert_eq!(content(&files), b"new");
+    assert_eq!(content(&files.crash(Survive::Everything)), b"old");
+    fail();
+    let killed = SimFiles::over(files.state.lock().after_kill());
+    killed.open(Path::new(PATH), OpenHow::Write).unwrap().sync().unwrap();
+    assert_eq!(content(&killed.crash(Survive::Everything)), b"old");
+}
+
+#[test]
+fn space_that_runs_out_at_a_call_is_gone_until_the_machine_is_mended() {
+    let machine = Machine::with_files();
+    let files = machine.files();
+    let file = synced_file(&files, &[1; 1000]);
+    let full =
+        Fault { reason: Reason::NoSpace, for_good: true, ..Fault::once(of_file(Call::Write), 2) };
+    machine.fail(full);
+    file.write_all_at(&[2; 1000], 1000).unwrap();
+    file.write_all_at(&[2; 1000], 1000).unwrap_err();
+    let found = machine.crash(Survive::Nothing).files();
+    let again = found.open(Path::new(PATH), OpenHow::Write).unwrap();
+    again.write_all_at(&[3; 1000], 0).unwrap();
+    let error = again.preallocate(1000, 2001).unwrap_err();
+    assert_eq!(error.kind(), io::ErrorKind::StorageFull, "after a cut too");
+    machine.mend();
+    file.write_all_at(&[2; 1000], 2000).unwrap();
+}
+
+#[test]
+fn the_explorer_can_begin_at_the_first_failure() {
+    let machine = Machine::with_files();
+    let files = machine.files();
+    let file = synced_file(&files, &[0; 4096]);
+    machine.record();
+    for n in 1..=4 {
+        if n == 3 {
+            machine.fail_sync_after(1);
+        }
+        file.write_all_at(&[n; 512], 512 * u64::from(n)).unwrap();
+        assert_eq!(file.sync().is_err(), n == 3);
+    }
+    let trace = machine.recorded().unwrap();
+    let mut found = BTreeSet::new();
+    let explorer = Explorer::new("failure", 1).after_failure();
+    let explored = explorer.explore(&trace, |machine, _| {
+        found.insert(content(&machine.files()).chunks(512).map(|s| s[0]).collect::<Vec<_>>());
+        Ok(())
+    });
+    assert_eq!(explored.unwrap().moments, 3, "a write, a sync, and the end");
+    assert!(found.iter().all(|sectors| sectors[1] == 1 && sectors[2] == 2), "{found:?}");
+    assert!(found.iter().all(|sectors| sectors[3] == 0), "what a failed sync dropped: {found:?}");
+    assert_eq!(found.len(), 2, "{found:?}");
+}

@@ -37,6 +37,8 @@ pub(super) enum What {
     },
     /// A file, or a name, changed.
     File,
+    /// A call fails.
+    Failure,
     Mark,
 }
 
@@ -51,6 +53,11 @@ impl Event {
 
     pub(super) fn file(site: Site) -> Event {
         Event { what: What::File, site, thread: std::thread::current().id() }
+    }
+
+    pub(super) fn failure() -> Event {
+        let site = Site { file: "failure of a call", line: 0 };
+        Event { what: What::Failure, site, thread: std::thread::current().id() }
     }
 
     pub(super) fn store(
@@ -74,6 +81,11 @@ impl Event {
         Event::new(What::Mark, site)
     }
 
+    /// Whether something that lasts changes by it.
+    pub(super) fn is_persist_point(&self) -> bool {
+        !matches!(self.what, What::Mark | What::Failure)
+    }
+
     /// Lets it happen again.
     pub(super) fn apply(&self, lines: &mut Lines) {
         match &self.what {
@@ -81,7 +93,7 @@ impl Event {
             What::Flush { at, len } => lines.flush(self.thread, *at, *len),
             What::Fence => lines.fence(self.thread),
             What::Grow { len } => lines.grow(*len as usize),
-            What::File | What::Mark => {}
+            What::File | What::Failure | What::Mark => {}
         }
     }
 
@@ -103,7 +115,7 @@ impl Event {
             What::Flush { at, len } => format!("flush of {len} bytes at {at:#x}"),
             What::Fence => "fence".to_string(),
             What::Grow { len } => format!("growth to {len} bytes"),
-            What::File => return self.site.file.to_string(),
+            What::File | What::Failure => return self.site.file.to_string(),
             What::Mark => "mark".to_string(),
         };
         format!("{what} ({}:{})", self.site.file, self.site.line)
@@ -148,9 +160,10 @@ pub(super) enum FileChange {
     Remove,
     SyncDirectory,
     Punch,
+    Preallocate,
 }
 
-const FILE_SITES: [[&str; 4]; 8] = [
+const FILE_SITES: [[&str; 4]; 9] = [
     ["write region", "write journal", "write extents", "write other"],
     ["resize region", "resize journal", "resize extents", "resize other"],
     ["sync region", "sync journal", "sync extents", "sync other"],
@@ -159,6 +172,7 @@ const FILE_SITES: [[&str; 4]; 8] = [
     ["remove region", "remove journal", "remove extents", "remove other"],
     ["sync directory"; 4],
     ["punch region", "punch journal", "punch extents", "punch other"],
+    ["preallocate region", "preallocate journal", "preallocate extents", "preallocate other"],
 ];
 
 /// A hash of what happened (FNV-1a), the same in every process.
@@ -252,10 +266,15 @@ impl Trace {
     /// The places in the source that caused events, and how often each did.
     pub fn sites(&self) -> BTreeMap<Site, u64> {
         let mut sites = BTreeMap::new();
-        for event in self.events.iter().filter(|e| !matches!(e.what, What::Mark)) {
+        for event in self.events.iter().filter(|e| e.is_persist_point()) {
             *sites.entry(event.site).or_default() += 1;
         }
         sites
+    }
+
+    /// The number of the first event at which a call failed.
+    pub(super) fn first_failure(&self) -> Option<usize> {
+        self.events.iter().position(|event| matches!(event.what, What::Failure))
     }
 
     /// The files before the event with this number.

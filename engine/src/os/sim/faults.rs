@@ -1,0 +1,368 @@
+//! Calls of simulated files that fail: which, how, and for how long.
+//!
+//! A failing call tells an error. What it did before is its [`Outcome`]: nothing, a part, or all.
+//! The write-back of a write may also fail later, after the call has succeeded. Then the next sync
+//! tells the error, of one handle alone that was open by then.
+//!
+//! Each call is counted by its [`CallSite`], so that a test knows which calls there are, and which
+//! of them failed.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::{fmt, io};
+
+/// What a file or a directory is asked to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Call {
+    /// Opens an existing file.
+    Open,
+    /// Makes a file.
+    Create,
+    /// Reads.
+    Read,
+    /// Writes.
+    Write,
+    /// Changes the length.
+    Resize,
+    /// Takes space ahead.
+    Preallocate,
+    /// Gives space back.
+    Punch,
+    /// Makes what was written durable.
+    Sync,
+    /// Renames a file.
+    Rename,
+    /// Removes a file.
+    Remove,
+    /// Lists a directory.
+    List,
+    /// Makes a directory.
+    CreateDirectory,
+    /// Makes names durable.
+    SyncDirectory,
+}
+
+const CALLS: [Call; 13] = [
+    Call::Open,
+    Call::Create,
+    Call::Read,
+    Call::Write,
+    Call::Resize,
+    Call::Preallocate,
+    Call::Punch,
+    Call::Sync,
+    Call::Rename,
+    Call::Remove,
+    Call::List,
+    Call::CreateDirectory,
+    Call::SyncDirectory,
+];
+
+impl Call {
+    fn as_str(self) -> &'static str {
+        match self {
+            Call::Open => "open",
+            Call::Create => "create",
+            Call::Read => "read",
+            Call::Write => "write",
+            Call::Resize => "resize",
+            Call::Preallocate => "preallocate",
+            Call::Punch => "punch",
+            Call::Sync => "sync",
+            Call::Rename => "rename",
+            Call::Remove => "remove",
+            Call::List => "list",
+            Call::CreateDirectory => "create directory",
+            Call::SyncDirectory => "sync directory",
+        }
+    }
+
+    /// The ways in which it can fail.
+    pub fn outcomes(self) -> &'static [Outcome] {
+        match self {
+            Call::Write => {
+                &[Outcome::Undone, Outcome::Partial, Outcome::Done, Outcome::LateWriteBack]
+            }
+            Call::Sync | Call::Preallocate => &[Outcome::Undone, Outcome::Partial, Outcome::Done],
+            Call::Open | Call::Read | Call::List => &[Outcome::Undone],
+            _ => &[Outcome::Undone, Outcome::Done],
+        }
+    }
+}
+
+/// What a file is to the engine, by its name. The directory of a backup set is called `set`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum FileKind {
+    /// The region.
+    Region,
+    /// An epoch of the journal.
+    Journal,
+    /// Extents of a database, those with values among them.
+    Extents,
+    /// The persistent index of level 0.
+    Index,
+    /// The lock of a directory.
+    Lock,
+    /// A manifest of a backup set.
+    Manifest,
+    /// Extents of a backup set.
+    SetExtents,
+    /// The directory of a backup set.
+    SetDirectory,
+    /// Another directory.
+    Directory,
+    /// Another file.
+    Other,
+}
+
+const KINDS: [FileKind; 10] = [
+    FileKind::Region,
+    FileKind::Journal,
+    FileKind::Extents,
+    FileKind::Index,
+    FileKind::Lock,
+    FileKind::Manifest,
+    FileKind::SetExtents,
+    FileKind::SetDirectory,
+    FileKind::Directory,
+    FileKind::Other,
+];
+
+impl FileKind {
+    /// What the file of this name is.
+    pub(super) fn of_file(path: &Path) -> FileKind {
+        let in_set = path.parent().is_some_and(is_set);
+        match path.file_name().and_then(|name| name.to_str()).unwrap_or_default() {
+            name if name.ends_with("index") => FileKind::Index,
+            name if name.starts_with("region") => FileKind::Region,
+            name if name.starts_with("journal-") => FileKind::Journal,
+            name if name.starts_with("backup-") => FileKind::Manifest,
+            name if name.starts_with("extents-") && in_set => FileKind::SetExtents,
+            name if name.starts_with("extents-") => FileKind::Extents,
+            "LOCK" => FileKind::Lock,
+            _ => FileKind::Other,
+        }
+    }
+
+    /// What the directory of this name is.
+    pub(super) fn of_directory(path: &Path) -> FileKind {
+        if is_set(path) { FileKind::SetDirectory } else { FileKind::Directory }
+    }
+
+    fn as_str(self) -> &'static str {
+        match self {
+            FileKind::Region => "region",
+            FileKind::Journal => "journal",
+            FileKind::Extents => "extents",
+            FileKind::Index => "index",
+            FileKind::Lock => "lock",
+            FileKind::Manifest => "manifest of a set",
+            FileKind::SetExtents => "extents of a set",
+            FileKind::SetDirectory => "of a set",
+            FileKind::Directory => "of a database",
+            FileKind::Other => "other",
+        }
+    }
+}
+
+fn is_set(directory: &Path) -> bool {
+    directory.file_name().is_some_and(|name| name == "set")
+}
+
+/// Calls of one sort: what is asked, of which file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CallSite {
+    /// What is asked.
+    pub call: Call,
+    /// Of which file.
+    pub file: FileKind,
+}
+
+impl fmt::Display for CallSite {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {}", self.call.as_str(), self.file.as_str())
+    }
+}
+
+/// How much of a call that fails is done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Nothing. A sync drops what was to become durable: the pages count as clean from then on.
+    Undone,
+    /// Of a write the sectors before its middle; of a sync some sectors, the others are dropped;
+    /// of a preallocation its first half.
+    Partial,
+    /// All of it.
+    Done,
+    /// A write succeeds, and the device refuses it afterwards: all that waits for a sync of the
+    /// file is dropped. The first sync of a handle that is open by now tells the error, and no
+    /// other one does.
+    LateWriteBack,
+}
+
+/// Which error is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// The device failed (`EIO`).
+    Io,
+    /// There is no space (`ENOSPC`).
+    NoSpace,
+}
+
+/// Which calls a fault is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Faulty {
+    /// Those of a site.
+    Site(CallSite),
+    /// Writes of any file.
+    AnyWrite,
+    /// Syncs of any file or directory.
+    AnySync,
+}
+
+impl Faulty {
+    fn has(self, site: CallSite) -> bool {
+        match self {
+            Faulty::Site(this) => this == site,
+            Faulty::AnyWrite => site.call == Call::Write,
+            Faulty::AnySync => matches!(site.call, Call::Sync | Call::SyncDirectory),
+        }
+    }
+}
+
+/// A planned failure.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// Which calls.
+    pub of: Faulty,
+    /// Which of them from now on fails; 1 is the next one.
+    pub nth: u64,
+    /// How much of it is done.
+    pub outcome: Outcome,
+    /// Which error is told.
+    pub reason: Reason,
+    /// All later ones fail as well, until the machine is mended. With [`Reason::NoSpace`] no file
+    /// gets space until then.
+    pub for_good: bool,
+}
+
+impl Fault {
+    /// One I/O error that drops what should have been done.
+    pub fn once(of: Faulty, nth: u64) -> Fault {
+        Fault { of, nth, outcome: Outcome::Undone, reason: Reason::Io, for_good: false }
+    }
+}
+
+/// What befalls one call.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Failure {
+    site: CallSite,
+    pub(super) outcome: Outcome,
+    reason: Reason,
+    /// No file gets space from now on.
+    pub(super) fills_up: bool,
+}
+
+impl Failure {
+    /// What the caller is told.
+    pub(super) fn error(&self) -> io::Error {
+        match self.reason {
+            Reason::Io => io::Error::other(format!("simulated I/O error: {}", self.site)),
+            Reason::NoSpace => io::ErrorKind::StorageFull.into(),
+        }
+    }
+
+    /// The end of a call that fails so, if it does.
+    pub(super) fn end(failure: Option<Failure>) -> io::Result<()> {
+        failure.map_or(Ok(()), |failure| Err(failure.error()))
+    }
+
+    /// Whether a call that is done as a whole or not at all is done.
+    pub(super) fn lets_pass(failure: Option<Failure>) -> bool {
+        failure.is_none_or(|failure| failure.outcome == Outcome::Done)
+    }
+}
+
+/// How often each site was called, or failed.
+#[derive(Clone, Debug, Default)]
+struct Counts([[u64; KINDS.len()]; CALLS.len()]);
+
+impl Counts {
+    fn add(&mut self, site: CallSite) {
+        self.0[site.call as usize][site.file as usize] += 1;
+    }
+
+    fn by_site(&self) -> BTreeMap<CallSite, u64> {
+        let sites = CALLS.iter().flat_map(|call| KINDS.map(|file| CallSite { call: *call, file }));
+        let count = |site: &CallSite| self.0[site.call as usize][site.file as usize];
+        sites.map(|site| (site, count(&site))).filter(|(_, n)| *n > 0).collect()
+    }
+}
+
+/// What is planned, and what has come of it.
+#[derive(Debug, Default)]
+pub(super) struct Faults {
+    planned: Vec<Fault>,
+    calls: Counts,
+    failed: Counts,
+}
+
+impl Faults {
+    /// Plans a failure.
+    pub(super) fn plan(&mut self, fault: Fault) {
+        self.planned.push(Fault { nth: fault.nth.max(1), ..fault });
+    }
+
+    /// Forgets what is planned.
+    pub(super) fn clear(&mut self) {
+        self.planned.clear();
+    }
+
+    /// Whether a failure of such calls is still to come.
+    pub(super) fn expects(&self, of: Faulty) -> bool {
+        self.planned.iter().any(|fault| fault.of == of)
+    }
+
+    /// Counts a call, and says what befalls it. A fault that is due goes first where several are.
+    pub(super) fn next(&mut self, site: CallSite) -> Option<Failure> {
+        self.calls.add(site);
+        let mut struck = None;
+        self.planned.retain_mut(|fault| {
+            if !fault.of.has(site) {
+                return true;
+            }
+            fault.nth -= u64::from(fault.nth > 0);
+            if fault.nth > 0 {
+                return true;
+            }
+            struck.get_or_insert(*fault);
+            fault.for_good
+        });
+        let Fault { outcome, reason, for_good, .. } = struck?;
+        self.failed.add(site);
+        Some(Failure { site, outcome, reason, fills_up: for_good && reason == Reason::NoSpace })
+    }
+
+    /// How often each site was called.
+    pub(super) fn calls(&self) -> BTreeMap<CallSite, u64> {
+        self.calls.by_site()
+    }
+
+    /// How often a call of each site failed.
+    pub(super) fn failed(&self) -> BTreeMap<CallSite, u64> {
+        self.failed.by_site()
+    }
+}
+
+const _: () = {
+    let mut n = 0;
+    while n < CALLS.len() {
+        assert!(CALLS[n] as usize == n, "calls are counted by their numbers");
+        n += 1;
+    }
+    let mut n = 0;
+    while n < KINDS.len() {
+        assert!(KINDS[n] as usize == n, "kinds are counted by their numbers");
+        n += 1;
+    }
+};

@@ -1,0 +1,56 @@
+//! Rows with a time to live, by a clock that moves by chance: each is there until its time is over,
+//! whatever the background does, and after a kill.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use terrace::testing::{HandClock, Planted};
+use terrace::{Durability, TableOptions};
+
+use crate::chance::Chance;
+use crate::cuts::{KINDS, PATH, options};
+use crate::violation::{Class, Violation};
+
+/// How long rows live.
+const TTL: Duration = Duration::from_secs(60);
+
+/// Writes by chance, and looks whether something is gone that is younger than its time.
+pub fn check(seed: u64, planted: Option<Planted>) -> Result<(), Violation> {
+    let mut chance = Chance::new(seed);
+    let mut machine = KINDS[(seed % 3) as usize].machine();
+    let clock = HandClock::default();
+    let open = |machine: &terrace::testing::Machine| options(machine, planted).clock(&clock);
+    let refused = |e: terrace::Error| Class::Refused.violation(e);
+    let mut db = open(&machine).create(PATH).map_err(refused)?;
+    let mut table = db.create_table("t", TableOptions::new().ttl(TTL)).map_err(refused)?;
+    let mut written = BTreeMap::new();
+    let mut now = Duration::ZERO;
+    for round in 0..60u64 {
+        let pause = Duration::from_millis(chance.below(9000));
+        clock.pass(pause);
+        now += pause;
+        for _ in 0..chance.below(8) {
+            let key = format!("row {:02}", chance.below(40));
+            let value = chance.bytes(chance.clone().below(3000) as usize);
+            table.put_with(&key, &value, Durability::Relaxed).map_err(refused)?;
+            written.insert(key, (now, value));
+        }
+        for _ in 0..chance.below(12) {
+            db.step().map_err(refused)?;
+        }
+        if chance.percent(5) {
+            machine = machine.kill();
+            db = open(&machine).open(PATH).map_err(refused)?;
+            table = db.existing_table("t").map_err(refused)?;
+        }
+        for (key, (at, value)) in written.iter().filter(|(_, (at, _))| now - *at < TTL) {
+            let found = table.get(key).map_err(refused)?;
+            if found.as_deref() != Some(value.as_slice()) {
+                let age = (now - *at).as_millis();
+                let what = format!("seed {seed}, round {round}: {key} is gone after {age} ms");
+                return Err(Class::EarlyExpiry.violation(what));
+            }
+        }
+    }
+    Ok(())
+}

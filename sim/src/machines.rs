@@ -1,0 +1,56 @@
+//! The simulated machines, and how databases are opened on them.
+
+use terrace::testing::{Machine, Planted};
+use terrace::{Options, TableOptions};
+
+/// Where the path of every simulated database leads.
+pub const PATH: &str = "/db";
+
+/// Which simulated machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    Files,
+    Memory,
+    /// With persistent memory, and the index of level 0 in it.
+    Index,
+}
+
+pub const KINDS: [Kind; 3] = [Kind::Files, Kind::Memory, Kind::Index];
+
+impl Kind {
+    pub fn machine(self) -> Machine {
+        match self {
+            Kind::Files => Machine::with_files(),
+            Kind::Memory => Machine::with_memory(),
+            Kind::Index => Machine::with_memory().index(true),
+        }
+    }
+}
+
+/// Options for the rig: tiny, stepped, on `machine`.
+pub fn options(machine: &Machine, planted: Option<Planted>) -> Options {
+    let options = crate::tiny().stepped().machine(machine);
+    match planted {
+        Some(bug) => options.planted(bug),
+        None => options,
+    }
+}
+
+/// In these tables values from 600 bytes on lie apart on disk.
+const APART: [&str; 2] = ["b", "d"];
+
+/// Whether values of a table lie apart.
+pub fn lies_apart(name: &str) -> bool {
+    APART.contains(&name)
+}
+
+/// What a table is created with whose values lie apart, or do not.
+pub fn table_options(apart: bool) -> TableOptions {
+    let options = TableOptions::new();
+    if apart { options.large_values(600) } else { options }
+}
+
+/// A copy of a machine on which nothing is pending.
+pub fn copy(machine: &Machine) -> Machine {
+    machine.kill()
+}
