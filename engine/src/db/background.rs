@@ -194,7 +194,7 @@ impl Engine {
     /// Pushes on what jobs have deferred; all of it where jobs are stepped, so that the same steps
     /// do the same things.
     fn drive(&self) {
-        #[cfg(any(test, feature = "testing"))]
+        #[cfg(any(test, feature = "testing", feature = "bench"))]
         if self.options.stepped {
             return crate::mvcc::drive_all();
         }

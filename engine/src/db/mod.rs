@@ -390,7 +390,7 @@ impl Database {
     /// # Errors
     ///
     /// Those of the job.
-    #[cfg(any(test, feature = "testing"))]
+    #[cfg(any(test, feature = "testing", feature = "bench"))]
     #[doc(hidden)]
     pub fn step(&self) -> Result<bool> {
         let stepped = self.inner.step();
