@@ -1,6 +1,6 @@
 //! `scheduler`: the time of one step of the background in a database of many tables, of which one
-//! is written. A step that finds no job is a **look**: the price of choosing alone. Idle tables have
-//! a row each in the region. Neither time may grow with their number.
+//! is written. A step that finds no job is a **look**: the price of choosing alone. Idle tables
+//! have a row each in the region. Neither time may grow with their number.
 
 use std::path::Path;
 use std::time::{Duration, Instant};

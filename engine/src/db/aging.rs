@@ -6,7 +6,6 @@
 //! expired after any cut as well.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use super::inner::Engine;
@@ -90,7 +89,7 @@ impl Engine {
         self.install(table, &mut change, versions, 0);
         drop(change);
         gone.iter().for_each(|(_, extent)| extent.evict(&self.shared.cache));
-        self.background.expired_extents.fetch_add(gone.len() as u64, Ordering::Relaxed);
+        self.background.metrics.expired_extents.add(gone.len() as u64);
         Ok(true)
     }
 }

@@ -15,10 +15,10 @@ use parking_lot::Mutex;
 use super::budget::Budget;
 use super::claims::Claims;
 use super::inner::Engine;
+use super::metrics::Metrics;
 use super::pacing::{Books, Pacing, Sight};
 use super::pruning::{Pruning, kept_for};
 use super::releasing::Batch;
-use crate::compaction::Reused;
 use crate::error::{Error, ErrorKind, Result};
 use crate::level0::{Level0, Superseded};
 use crate::levels::Version;
@@ -58,28 +58,11 @@ const QUIET: Duration = Duration::from_secs(1);
 pub(super) struct Background {
     /// When it first looked.
     began: OnceLock<Instant>,
-    pub(super) freezes: AtomicU64,
-    pub(super) merges: AtomicU64,
-    pub(super) drains: AtomicU64,
-    pub(super) drained_bytes: AtomicU64,
-    pub(super) spilled_extents: AtomicU64,
-    pub(super) compactions: AtomicU64,
-    /// Extents that went unread because all in them had expired.
-    pub(super) expired_extents: AtomicU64,
-    pub(super) moves: AtomicU64,
-    pub(super) sunk_extents: AtomicU64,
-    pub(super) collections: AtomicU64,
-    pub(super) zones_released: AtomicU64,
-    pub(super) failures: AtomicU64,
     /// Dead zones, and the flag that is set once no reader from before is left.
     pub(super) cooling: Mutex<Option<(Vec<u32>, Arc<AtomicBool>)>>,
-    /// Records that were superseded and let go of.
-    pub(super) pruned_records: AtomicU64,
-    /// Zones cleaned, and records moved out of them.
-    pub(super) zones_cleaned: AtomicU64,
-    pub(super) records_moved: AtomicU64,
     /// Zones that are not worth cleaning, with the live records that each had then.
     pub(super) not_worth_cleaning: Mutex<HashMap<u32, u64>>,
+    pub(super) metrics: Metrics,
     pub(super) books: Mutex<Books>,
     pub(super) pacing: Mutex<Pacing>,
     /// Bytes appended before the oldest record that is not drained.
@@ -92,11 +75,6 @@ pub(super) struct Background {
     pub(super) pruning: Mutex<Option<Pruning>>,
     /// When the last drain of a series ended.
     pub(super) last_drain: Mutex<Option<Instant>>,
-    /// What drains and compactions did not have to write anew.
-    pub(super) reused_extents: AtomicU64,
-    pub(super) reused_extent_bytes: AtomicU64,
-    pub(super) reused_blocks: AtomicU64,
-    pub(super) reused_block_bytes: AtomicU64,
     /// Keys that compactions are at work on.
     pub(super) claims: Claims,
     pub(super) budget: Budget,
@@ -110,13 +88,6 @@ impl Background {
     /// Time since it first looked.
     pub(super) fn clock(&self) -> Duration {
         self.began.get_or_init(Instant::now).elapsed()
-    }
-
-    pub(super) fn count_reused(&self, reused: &Reused) {
-        self.reused_extents.fetch_add(reused.extents, Ordering::Relaxed);
-        self.reused_extent_bytes.fetch_add(reused.extent_bytes, Ordering::Relaxed);
-        self.reused_blocks.fetch_add(reused.blocks, Ordering::Relaxed);
-        self.reused_block_bytes.fetch_add(reused.block_bytes, Ordering::Relaxed);
     }
 }
 
@@ -149,7 +120,7 @@ impl Engine {
 
     /// A job failed; how long to wait before the next one. A full disk is waited out.
     pub(super) fn note_failure(&self, error: &Error) -> Duration {
-        self.background.failures.fetch_add(1, Ordering::Relaxed);
+        self.background.metrics.failures.add(1);
         if error.kind() != ErrorKind::Full {
             self.stop_because(&error.to_string());
         }
@@ -382,7 +353,7 @@ impl Engine {
             change.install(frozen)
         });
         drop(before);
-        self.background.freezes.fetch_add(1, Ordering::Relaxed);
+        self.background.metrics.freezes.add(1);
         true
     }
 
@@ -429,7 +400,7 @@ impl Engine {
             });
             table.set_merged(oldest.boundary);
             self.prune_later(level0, superseded);
-            self.background.merges.fetch_add(1, Ordering::Relaxed);
+            self.background.metrics.merges.add(1);
             // An empty one, frozen for its boundary, has none.
             (merged, bytes) = (true, bytes + oldest.memtable.bytes());
             if bytes >= self.freeze_at() / 4 {
@@ -474,8 +445,7 @@ impl Engine {
         if superseded.is_empty() {
             return;
         }
-        let pruned = &self.background.pruned_records;
-        pruned.fetch_add(superseded.len() as u64, Ordering::Relaxed);
+        self.background.metrics.pruned_records.add(superseded.len() as u64);
         self.background.books.lock().pruned(superseded.bytes());
         let shared = Arc::clone(&self.shared);
         defer(move || {

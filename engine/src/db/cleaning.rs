@@ -9,7 +9,6 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use super::inner::Engine;
 use super::releasing::Batch;
@@ -73,8 +72,8 @@ impl Engine {
             Err(e) if e.kind() == ErrorKind::Full => return Ok(false),
             Err(e) => return Err(e),
         }
-        self.background.zones_cleaned.fetch_add(cleaned, Ordering::Relaxed);
-        self.background.records_moved.fetch_add(living.len() as u64, Ordering::Relaxed);
+        self.background.metrics.zones_cleaned.add(cleaned);
+        self.background.metrics.records_moved.add(living.len() as u64);
         Ok(true)
     }
 

@@ -157,15 +157,16 @@ impl Engine {
         };
         self.install(table, &mut change, versions, job.horizon.newest());
         drop(change);
-        background.count_reused(&done.reused);
+        background.metrics.count_reused(&done.reused);
         let left = job.choice.out_of_level1();
         background.books.lock().compacted(left, (from, background.clock()));
         done.replaced.iter().for_each(|extent| extent.evict(cache));
         background.smaller.store(0, Ordering::Relaxed);
-        let counter = if moved { &background.moves } else { &background.compactions };
-        counter.fetch_add(1, Ordering::Relaxed);
-        background.collections.fetch_add(u64::from(collected), Ordering::Relaxed);
-        background.sunk_extents.fetch_add(sunk, Ordering::Relaxed);
+        let metrics = &background.metrics;
+        let counter = if moved { &metrics.moves } else { &metrics.compactions };
+        counter.add(1);
+        background.metrics.collections.add(u64::from(collected));
+        background.metrics.sunk_extents.add(sunk);
         self.balance_memory();
         Ok(true)
     }

@@ -3,7 +3,6 @@
 //! their bytes ask for, and not their number.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Instant;
 
 use super::background::age;
@@ -170,7 +169,7 @@ impl Engine {
         }
         self.install_drained(columns, &horizon, from)?;
         let written = self.set.store().bytes_written() - before;
-        self.background.drained_bytes.fetch_add(written, Ordering::Relaxed);
+        self.background.metrics.drained_bytes.add(written);
         *self.background.last_drain.lock() = Some(Instant::now());
         self.shared.pace.report(None);
         self.background.budget.ring();
@@ -260,10 +259,10 @@ impl Engine {
         let of_runs = columns.iter().map(|drained| drained.of_runs).sum();
         let added = columns.iter().map(|drained| drained.added()).sum();
         let used_up = columns.iter().map(|drained| drained.used_up()).sum();
-        background.spilled_extents.fetch_add(used_up, Ordering::Relaxed);
+        background.metrics.spilled_extents.add(used_up);
         for drained in columns {
             let Drained { table, mut change, column, done, .. } = *drained;
-            background.count_reused(&done.reused);
+            background.metrics.count_reused(&done.reused);
             let own = versions.iter().filter(|(id, _)| *id == table.id()).cloned();
             self.install(table, &mut change, own.collect(), horizon.newest());
             done.replaced.iter().for_each(|extent| extent.evict(&self.shared.cache));
@@ -278,7 +277,7 @@ impl Engine {
             }
             drop(change);
             self.retire_later(table, column.interval, column.upto);
-            background.drains.fetch_add(1, Ordering::Relaxed);
+            background.metrics.drains.add(1);
         }
         background.books.lock().drained(mass, of_runs, added, from.elapsed());
         Ok(())

@@ -18,6 +18,7 @@ mod index_file;
 mod inner;
 mod media;
 mod memory;
+mod metrics;
 mod open;
 mod own_records;
 mod pacing;

@@ -1,8 +1,6 @@
 //! Bulk loads: once everything that is older has come down, extents that nothing is in the way of
 //! get their places in levels by one edit, unread. What has to be merged is left to the drain.
 
-use std::sync::atomic::Ordering;
-
 use super::inner::Engine;
 use crate::compaction;
 use crate::error::Result;
@@ -63,8 +61,8 @@ impl Engine {
         self.install(table, &mut change, versions, 0);
         drop(change);
         let reused = placing.reused();
-        self.background.moves.fetch_add(reused.extents, Ordering::Relaxed);
-        self.background.count_reused(&reused);
+        self.background.metrics.moves.add(reused.extents);
+        self.background.metrics.count_reused(&reused);
         Ok(true)
     }
 }

@@ -41,7 +41,7 @@ impl Engine {
             }
             let released = self.shared.committer.release(&zones)?;
             self.transactions.prepared.released(&self.shared.zones, &zones);
-            self.background.zones_released.fetch_add(released as u64, Ordering::Relaxed);
+            self.background.metrics.zones_released.add(released as u64);
             self.shared.pace.report(None);
             let oldest = self.shared.zones.oldest();
             for table in self.tables() {

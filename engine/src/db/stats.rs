@@ -509,27 +509,27 @@ fn disk(engine: &Engine) -> DiskStats {
 }
 
 fn background(engine: &Engine) -> BackgroundStats {
-    let background = &engine.background;
+    let metrics = &engine.background.metrics;
     BackgroundStats {
-        freezes: read(&background.freezes),
-        merges: read(&background.merges),
-        drains: read(&background.drains),
-        drained_bytes: read(&background.drained_bytes),
-        spilled_extents: read(&background.spilled_extents),
-        compactions: read(&background.compactions),
-        expired_extents: read(&background.expired_extents),
-        moves: read(&background.moves),
-        sunk_extents: read(&background.sunk_extents),
-        collections: read(&background.collections),
-        reused_extents: read(&background.reused_extents),
-        reused_extent_bytes: read(&background.reused_extent_bytes),
-        reused_blocks: read(&background.reused_blocks),
-        reused_block_bytes: read(&background.reused_block_bytes),
-        zones_released: read(&background.zones_released),
-        pruned_records: read(&background.pruned_records),
-        zones_cleaned: read(&background.zones_cleaned),
-        records_moved: read(&background.records_moved),
-        failures: read(&background.failures),
+        freezes: metrics.freezes.get(),
+        merges: metrics.merges.get(),
+        drains: metrics.drains.get(),
+        drained_bytes: metrics.drained_bytes.get(),
+        spilled_extents: metrics.spilled_extents.get(),
+        compactions: metrics.compactions.get(),
+        expired_extents: metrics.expired_extents.get(),
+        moves: metrics.moves.get(),
+        sunk_extents: metrics.sunk_extents.get(),
+        collections: metrics.collections.get(),
+        reused_extents: metrics.reused_extents.get(),
+        reused_extent_bytes: metrics.reused_extent_bytes.get(),
+        reused_blocks: metrics.reused_blocks.get(),
+        reused_block_bytes: metrics.reused_block_bytes.get(),
+        zones_released: metrics.zones_released.get(),
+        pruned_records: metrics.pruned_records.get(),
+        zones_cleaned: metrics.zones_cleaned.get(),
+        records_moved: metrics.records_moved.get(),
+        failures: metrics.failures.get(),
         snapshots: engine.shared.snapshots.held().0 as u64,
     }
 }

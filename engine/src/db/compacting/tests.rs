@@ -70,7 +70,7 @@ fn two_jobs_of_a_table_are_under_way_at_one_moment() {
     assert!(!interval.overlaps(&first) && !interval.overlaps(&second), "{interval:?}");
     drop((jobs, third));
     assert!(background.claims.is_empty());
-    let done = [&background.compactions, &background.moves].map(|n| n.load(Ordering::Relaxed));
+    let done = [&background.metrics.compactions, &background.metrics.moves].map(|n| n.get());
     assert_eq!(done.iter().sum::<u64>(), 2, "{done:?}");
     let rows = db.table("t").unwrap().iter().map(Result::unwrap);
     let rows: BTreeMap<_, _> = rows.map(|(k, v)| (k.to_vec(), v.to_vec())).collect();
