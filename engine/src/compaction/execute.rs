@@ -26,7 +26,8 @@ pub(crate) struct Done {
 }
 
 /// Does what was chosen, short of applying the edit, which it gives. The table's version must
-/// still have the chosen extents. `before_write` is told of the bytes of each extent, and may wait.
+/// still have the chosen extents. `before_write` is told of the bytes of each extent: it may wait, or end
+/// the compaction with an error.
 ///
 /// # Errors
 ///
@@ -38,7 +39,7 @@ pub(crate) fn run(
     cache: &Arc<BlockCache>,
     horizon: &Horizon,
     shape: &Shape,
-    before_write: &dyn Fn(u64),
+    before_write: &dyn Fn(u64) -> Result<()>,
 ) -> Result<Done> {
     match choice {
         Choice::Move { table, from, to, extent } => {

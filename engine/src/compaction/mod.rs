@@ -12,14 +12,14 @@ mod output;
 mod pick;
 mod placing;
 mod ranges;
-mod sink;
 mod superseded;
+mod trivial_moves;
 
-pub(crate) use drain::{Column, choose_column, drain, layer_for, reach, run_bytes};
+pub(crate) use drain::{DrainPlan, NextDrain, drain, plan_drain};
 pub(crate) use dump::{Dumped, dump};
 pub(crate) use execute::{Done, run};
 pub(crate) use expire::expired;
 pub(crate) use output::Reused;
 pub(crate) use pick::{Choice, Shape, Situation, pick};
 pub(crate) use placing::place;
-pub(crate) use sink::sink;
+pub(crate) use trivial_moves::trivial_moves;

@@ -58,7 +58,7 @@ pub(crate) struct MergeContext<'a, B: Fn(&[u8]) -> bool> {
     /// The space for what it writes.
     pub(crate) promise: &'a Promise,
     /// Told of the bytes of each extent before it is written.
-    pub(crate) before_write: &'a dyn Fn(u64),
+    pub(crate) before_write: &'a dyn Fn(u64) -> Result<()>,
 }
 
 impl<B: Fn(&[u8]) -> bool> Layout for MergeContext<'_, B> {
@@ -84,7 +84,7 @@ impl<B: Fn(&[u8]) -> bool> Layout for MergeContext<'_, B> {
     }
 
     fn before_write(&self, bytes: u64) -> Result<()> {
-        (self.before_write)(bytes);
+        (self.before_write)(bytes)?;
         self.promise.spend(bytes);
         Ok(())
     }

@@ -46,7 +46,7 @@ pub(super) struct Metrics {
     /// Extents that changed their level unread.
     pub(super) moves: Counter,
     /// Extents of level 1 that moved down in the edit of a compaction.
-    pub(super) sunk_extents: Counter,
+    pub(super) trivially_moved_extents: Counter,
     /// Zones released.
     pub(super) zones_released: Counter,
     /// Superseded records that level 0 dropped.

@@ -66,14 +66,14 @@ pub(super) fn values(rig: &mut Rig) {
 /// The region is filled and drained until layers have sunk to where a stack was: drains that are
 /// due all the time pass between two extents of a compaction.
 pub(super) fn sink(rig: &mut Rig) {
-    let sunk = rig.db.stats().background.sunk_extents;
+    let sunk = rig.db.stats().background.trivially_moved_extents;
     for _ in 0..8 {
         while rig.db.stats().pm.zones_used < 11 {
             let row = rig.chance.below(90);
             rig.put("a", &format!("row {row:02}"), 9000, Relaxed);
         }
         while rig.db.stats().pm.zones_used > 7 && rig.db.step().unwrap() {
-            if rig.db.stats().background.sunk_extents > sunk {
+            if rig.db.stats().background.trivially_moved_extents > sunk {
                 return put_any(rig, Durable);
             }
         }

@@ -102,7 +102,7 @@ impl Fixture {
             format: self.shape.format(LAYERS, version.options),
             reuse,
             promise: &store.promise(bytes(&below) + len, false).unwrap(),
-            before_write: &|_| {},
+            before_write: &|_| Ok(()),
         };
         let upper = match &column {
             Some(column) => {
@@ -398,7 +398,7 @@ fn a_failed_sync_poisons_and_a_full_disk_does_not() {
             format: SHAPE.format(2, TableOptions::new()),
             reuse: true,
             promise: &fixture.set.store().promise(1, false)?,
-            before_write: &|_| {},
+            before_write: &|_| Ok(()),
         };
         let upper = Side::records(Box::new(extent.cursor(&fixture.cache, &ReadAhead::for_job(1))))?;
         let outputs = merge_to_level(upper, Side::extents(&[], &fixture.cache, true), &ctx)?;

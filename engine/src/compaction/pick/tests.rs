@@ -262,7 +262,7 @@ fn what_lay_over_a_stack_that_is_gone_sinks_as_deep_as_it_can() {
         let removed: Vec<Meta> = all.iter().filter(is_gone).cloned().collect();
         let (inputs, overlap) = (vec![(1, removed)], Vec::new());
         let done = Choice::Merge { table: 1, inputs, to, overlap, collects: BTreeSet::new() };
-        let ops = super::super::sink(&version, &done, busy).ops;
+        let ops = super::super::trivial_moves(&version, &done, busy).ops;
         let moved = ops.into_iter().map(|op| match op {
             Op::MoveExtent { table: 1, from, to, id } => (id, LAYERS - from, LAYERS - to),
             other => panic!("{other:?}"),

@@ -88,7 +88,7 @@ impl Engine {
         let _guard = pin();
         self.shared.check_open()?;
         let Moment { tables, snapshot } = self.moment();
-        let (lsn, shape, horizon) = (snapshot.lsn(), self.shape(), Horizon::of(&snapshot));
+        let (lsn, shape, horizon) = (snapshot.lsn(), self.ctx.shape(), Horizon::of(&snapshot));
         if !self.shared.read_only {
             self.settle()?;
         }
