@@ -310,6 +310,11 @@ pub(crate) fn drain(
     let lower = Side::under(&ranges, &inputs, cache, reuse)?;
     let outputs = merge_to_level(upper(view, column, cache)?, lower, &context)?;
     let replaced = outputs.replaced(&inputs);
+    debug_assert_eq!(
+        replaced.len() + outputs.kept.len(),
+        inputs.len(),
+        "what is kept was an input"
+    );
     let remove = |e: &Arc<Extent>| Op::RemoveExtent { table, level: layer, id: e.meta().id };
     let mut ops: Vec<Op> = replaced.iter().map(remove).collect();
     ops.extend(ranges.remove_hidden());

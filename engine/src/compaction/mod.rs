@@ -6,7 +6,7 @@ mod dump;
 mod edges;
 mod execute;
 mod expire;
-mod fold;
+mod intra_l1;
 mod merge;
 mod output;
 mod pick;

@@ -35,7 +35,7 @@ pub(crate) fn trivial_moves<E: Described>(
     // The uppermost first.
     let mut layers: Vec<Vec<E>> = (1..=LAYERS).map(left).collect();
     let mut ops = Vec::new();
-    // What a fold goes to is merged with it.
+    // What an intra-L1 compaction writes to is merged with it.
     for from in (1..LAYERS.min(filled)).rev() {
         for extent in version.overlapping(from, &keys) {
             let own = extent.meta();
@@ -49,6 +49,8 @@ pub(crate) fn trivial_moves<E: Described>(
             let depth = if stays { 0 } else { below.take_while(is_clear).count() };
             if depth > 0 {
                 let to = from + depth as u8;
+                debug_assert!(to <= LAYERS, "a trivial move stays within level 1");
+                debug_assert!(version.table == table, "a compaction is of one table");
                 layers[usize::from(from) - 1].retain(|other| other.meta().id != own.id);
                 layers[usize::from(to) - 1].push(extent.clone());
                 ops.push(Op::MoveExtent { table, from, to, id: own.id });

@@ -1,5 +1,6 @@
-//! Runs the cases in `testdata/scheduler`: a line for the state, one for what is under way, and the
-//! jobs that are picked one after the other, where each declines.
+//! Runs the cases in `testdata/scheduler`. Cases are separated by an empty line; `#` begins a
+//! comment. `state` has words for what is there, `running` the compactions under way, and `=>` the
+//! jobs that are picked one after the other, where each finds nothing to do.
 
 use std::path::Path;
 
