@@ -26,8 +26,8 @@ pub(crate) struct Done {
 }
 
 /// Does what was chosen, short of applying the edit, which it gives. The table's version must
-/// still have the chosen extents. `before_write` is told of the bytes of each extent: it may wait, or end
-/// the compaction with an error.
+/// still have the chosen extents. `before_write` is told of the bytes of each extent: it may wait,
+/// or end the compaction with an error.
 ///
 /// # Errors
 ///

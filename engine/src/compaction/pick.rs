@@ -13,12 +13,13 @@
 //! levels are enough until level 2 outgrows its target; then level 3 opens by itself. Level 1 is
 //! over-full too when drains are about to run out of layers that cannot become one.
 //!
-//! From level 1 goes an **input set**: neighbours in one layer with all that lies under them in deeper
-//! ones. What level 2 has of their keys is written once for all layers, so an input set takes as many
-//! neighbours as is cheapest. From deeper levels goes an extent at a time.
+//! From level 1 goes an **input set**: neighbours in one layer with all that lies under them in
+//! deeper ones. What level 2 has of their keys is written once for all layers, so an input set
+//! takes as many neighbours as is cheapest. From deeper levels goes an extent at a time.
 //!
 //! Where drains are about to run out of layers, and level 1 has not the bytes that it may have,
-//! these become one (`intra_l1.rs`). At last versions that nobody needs any more go (`superseded.rs`).
+//! these become one (`intra_l1.rs`). At last versions that nobody needs any more go
+//! (`superseded.rs`).
 //!
 //! An extent that overlaps nothing goes down by its name alone, unless its new level has another
 //! compression: then it is written anew there, or what comes in the order of its keys would stay as
@@ -61,7 +62,8 @@ pub(crate) struct Shape {
     pub(crate) level1_bytes: u64,
     /// It is one byte for so many below it, if that is more.
     pub(crate) level1_share: Option<u64>,
-    /// The most bytes that a job reads to bring an input set down, if that of an extent has no more.
+    /// The most bytes that a job reads to bring an input set down, if that of an extent has no
+    /// more.
     pub(crate) job_bytes: u64,
     /// How much larger each level's target is than the one above.
     pub(crate) ratio: u64,

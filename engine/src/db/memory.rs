@@ -4,7 +4,8 @@
 //! - a quarter of the room, or what as many jobs can use as there are threads for: **jobs**, what
 //!   drains and compactions read and are about to write. Extents are cut at an eighth of it (64 KiB
 //!   to 2 MiB), and a job reads ahead a sixteenth of it (4 MiB at most) on each side of a merge: so
-//!   two fit at a time, and no more compact beside each other than fit ([`MemoryLimit::most_workers`]);
+//!   two fit at a time, and no more compact beside each other than fit
+//!   ([`MemoryLimit::most_workers`]);
 //! - a quarter of the room: **indexes** of memtables and level 0. As they come near it drains begin
 //!   and writers are slowed down, as if the region were filling (`pacing.rs`);
 //! - an eighth of the limit: **row locks**. No more are given;

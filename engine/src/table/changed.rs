@@ -1,6 +1,6 @@
-//! The tables that changed since the scheduler refreshed what it knows of them: they gained records,
-//! their view was replaced, or their level 0 lost records. So a step costs nothing for tables in
-//! which nothing happens.
+//! The tables that changed since the scheduler refreshed what it knows of them: they gained
+//! records, their view was replaced, or their level 0 lost records. So a step costs nothing for
+//! tables in which nothing happens.
 //!
 //! Thread safety: any thread notes a table; the scheduler takes the list. Each table has a flag of
 //! its own ([`TableCore::mark_changed`](super::TableCore::mark_changed)), so it stands in the list

@@ -199,8 +199,8 @@ impl PacingStats {
         u64::try_from(due).unwrap_or(u64::MAX).min(bytes_due).saturating_sub(moved)
     }
 
-    /// Nanoseconds for each KiB after which the rest of the round will be drained when the room that
-    /// is left, and what comes free meanwhile, is used up.
+    /// Nanoseconds for each KiB after which the rest of the round will be drained when the room
+    /// that is left, and what comes free meanwhile, is used up.
     fn draining(&self, now: &RegionUsage) -> u128 {
         if !self.round.begun && !now.calls_for_drain() {
             return 0;

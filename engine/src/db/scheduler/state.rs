@@ -67,8 +67,8 @@ impl RegionUsage {
     }
 
     /// Units from which on drains run: three quarters, or as much as leaves sixteen zones of busy
-    /// streams, and half at least. The more a round moves, the less often what lies below is written
-    /// again, and the more is superseded before it is moved at all.
+    /// streams, and half at least. The more a round moves, the less often what lies below is
+    /// written again, and the more is superseded before it is moved at all.
     pub(super) fn enough(&self) -> u64 {
         let most = (self.total * 3 / 4).min(self.total.saturating_sub(16 * self.usual));
         most.max(self.total.div_ceil(2))
