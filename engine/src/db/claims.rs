@@ -45,6 +45,10 @@ impl Claims {
         if held.iter().any(|(id, busy)| *id == table && busy.overlaps(&interval)) {
             return None;
         }
+        debug_assert!(
+            interval.end.as_ref().is_none_or(|end| interval.start < *end),
+            "a claim has keys"
+        );
         let what = (table, interval);
         held.push(what.clone());
         Some(Claim { claims: self, what })

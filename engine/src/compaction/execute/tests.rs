@@ -151,7 +151,7 @@ impl Fixture {
             let now = Situation { readers: horizon.readers(), rests: true, busy: &[] };
             let Some(choice) = pick(&version, &self.shape, &now) else { return jobs };
             let done =
-                run(&choice, &self.set, &self.cache, &horizon, &self.shape, &|_| {}).unwrap();
+                run(&choice, &self.set, &self.cache, &horizon, &self.shape, &|_| Ok(())).unwrap();
             self.set.apply(done.edit, self.visible.get()).unwrap();
             reused.extents += done.reused.extents;
             reused.blocks += done.reused.blocks;

@@ -116,6 +116,7 @@ impl Scheduler {
         let state = self.gather();
         let mut declined = Vec::new();
         while let Some(kind) = pick(&state, running, &declined) {
+            debug_assert!(!declined.contains(&kind), "what found nothing is not picked again");
             if self.run(kind)? {
                 return Ok(true);
             }

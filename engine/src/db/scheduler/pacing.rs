@@ -141,6 +141,7 @@ impl PacingStats {
     /// A compaction has taken `bytes` out of level 1, at work `from` a moment `to` another. Where
     /// several are at work at a time, each has the time since the one before it ended.
     pub(in crate::db) fn compacted(&mut self, bytes: u64, (from, to): (Duration, Duration)) {
+        debug_assert!(from <= to, "a compaction ends after it began");
         let took = to.saturating_sub(from.max(self.compacted_at));
         self.sunk.count(bytes, u64::try_from(took.as_nanos()).unwrap_or(u64::MAX / 2));
         self.compacted_at = to;
@@ -188,7 +189,10 @@ impl PacingStats {
         let none = (Reason::None, 0);
         let longest = delays.into_iter().fold(none, |a, b| if b.1 > a.1 { b } else { a });
         let (reason, delay) = (longest.0, longest.1.min(LONGEST) as u64);
-        Pacing { reason, debt: self.debt(now), delay }
+        let pacing = Pacing { reason, debt: self.debt(now), delay };
+        debug_assert!(pacing.debt <= self.round.bytes_due, "a round lags by itself at most");
+        debug_assert_eq!(pacing.delay == 0, pacing.reason == Reason::None, "a wait has a reason");
+        pacing
     }
 
     /// Bytes of bytes due by which the round lags behind the rule.
@@ -243,6 +247,7 @@ impl PacingStats {
             self.window = goes_on.then_some((now.clock, now.released));
             return;
         };
+        debug_assert!(before <= now.released, "what came free only grows");
         let (took, units) = (now.clock.saturating_sub(began), now.released - before);
         if took >= WINDOW && units > 0 || took >= LONGEST_WINDOW {
             let bytes = u128::from(units * now.unit);
@@ -261,6 +266,7 @@ impl PacingStats {
     fn mark(&mut self, now: &RegionUsage) {
         let last = self.marks.back().copied().unwrap_or_default();
         if now.visible > last.0 && now.appended >= last.1 + now.unit * now.usual / 8 {
+            debug_assert!(last <= (now.visible, now.appended), "marks ascend");
             self.marks.push_back((now.visible, now.appended));
         }
         while self.marks.get(1).is_some_and(|(lsn, _)| *lsn <= now.low) {

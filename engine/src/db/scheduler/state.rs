@@ -13,7 +13,7 @@ pub(super) const NANOS_KIB: u128 = 1024 * 1_000_000_000;
 
 /// Writers are to write half of what compactions bring down where level 1 has so many thousandths
 /// of its target: drains are about to wait for compactions.
-const CROWDED: u64 = 2000;
+pub(super) const CROWDED: u64 = 2000;
 
 /// And writers wait a little from here on.
 const CROWDING: u64 = 1100;
@@ -126,6 +126,7 @@ impl RegionUsage {
         let bytes_due = sums.level0 + index.fresh_upto(bound);
         drop(index);
         debug_assert!(bytes_due <= sums.undrained, "a round moves what is not drained");
+        debug_assert!(low <= visible && bound <= visible, "what is drained is visible");
         RegionUsage {
             used: u64::from(total - zones.free()),
             total: u64::from(total),

@@ -38,6 +38,7 @@ impl Workers {
     /// Sets the number of threads, the background's own among them.
     pub(super) fn set_threads(&self, threads: usize) {
         self.threads.store(threads.max(1), Ordering::Release);
+        debug_assert!(self.threads() >= 1, "the background has a thread of its own");
         self.wake();
     }
 

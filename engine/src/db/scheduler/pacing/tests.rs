@@ -1,3 +1,4 @@
+use super::super::state::CROWDED;
 use super::*;
 
 const ZONE: u64 = 1 << 20;
