@@ -178,6 +178,8 @@ pub(super) struct TableIndex {
     prunes: Checks,
     /// Bytes that tables wrote since the streams were looked at.
     wrote: BTreeMap<TableId, u64>,
+    /// The list of changed tables that is in use next.
+    pub(super) list: Vec<TableId>,
 }
 
 /// Puts a key into a set, or takes it out.
@@ -191,10 +193,10 @@ impl TableIndex {
     /// Looks again at tables that changed; `find` gives those that are there.
     pub(super) fn refresh(
         &mut self,
-        changed: Vec<TableId>,
+        changed: &[TableId],
         find: impl Fn(TableId) -> Option<Arc<TableCore>>,
     ) {
-        for id in changed {
+        for &id in changed {
             match find(id) {
                 Some(core) => {
                     // Before it is looked at, so that what changes meanwhile is noted again.

@@ -108,7 +108,10 @@ impl Tables {
     /// What the background knows of tables, as of this moment.
     pub(super) fn index(&self) -> MutexGuard<'_, TableIndex> {
         let mut index = self.index.lock();
-        index.refresh(self.changed.take(), |id| self.get(id));
+        let mut list = std::mem::take(&mut index.list);
+        self.changed.take_into(&mut list);
+        index.refresh(&list, |id| self.get(id));
+        index.list = list;
         index
     }
 }

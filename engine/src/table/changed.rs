@@ -21,8 +21,9 @@ impl ChangedTables {
         self.0.lock().push(table);
     }
 
-    /// Takes all of them.
-    pub(crate) fn take(&self) -> Vec<TableId> {
-        std::mem::take(&mut self.0.lock())
+    /// Takes all of them, in exchange for an empty list: so neither allocates each time.
+    pub(crate) fn take_into(&self, list: &mut Vec<TableId>) {
+        list.clear();
+        std::mem::swap(&mut *self.0.lock(), list);
     }
 }

@@ -8,8 +8,8 @@ use crate::options::{Durability, Options};
 /// An index of all tables, looked at now.
 fn scanned(ctx: &JobContext) -> TableIndex {
     let mut index = TableIndex::default();
-    let all = ctx.tables.all().iter().map(|table| table.id()).collect();
-    index.refresh(all, |id| ctx.tables.get(id));
+    let all: Vec<TableId> = ctx.tables.all().iter().map(|table| table.id()).collect();
+    index.refresh(&all, |id| ctx.tables.get(id));
     index
 }
 
@@ -127,7 +127,8 @@ fn idle_tables_are_not_looked_at() {
     while db.step().unwrap() {}
     drop(db.inner.ctx.tables.index());
     db.table("t7").unwrap().put("row", "2").unwrap();
-    let changed = db.inner.ctx.tables.changed().take();
+    let mut changed = Vec::new();
+    db.inner.ctx.tables.changed().take_into(&mut changed);
     assert_eq!(changed, [db.inner.ctx.tables.find("t7").unwrap().core().id()]);
 }
 
