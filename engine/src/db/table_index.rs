@@ -12,6 +12,7 @@
 //!    and has not changed since in what the job looks at.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::ops::Bound;
 use std::sync::{Arc, Weak};
 
 use crate::compaction::Shape;
@@ -324,7 +325,9 @@ impl TableIndex {
     pub(super) fn fresh_upto(&mut self, upto: Lsn) -> u64 {
         let (before, bytes) = self.fresh_upto;
         let between = |low: Lsn, high: Lsn| -> u64 {
-            self.fresh.range((low + 1, 0)..=(high, TableId::MAX)).map(|(_, bytes)| bytes).sum()
+            let above = Bound::Excluded((low, TableId::MAX));
+            let upto = Bound::Included((high, TableId::MAX));
+            self.fresh.range((above, upto)).map(|(_, bytes)| bytes).sum()
         };
         let bytes = match upto >= before {
             true => bytes + between(before, upto),
