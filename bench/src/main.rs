@@ -66,6 +66,8 @@ enum Figure {
     Alloc,
     /// Persistent trees: lines flushed, nodes, time.
     Ods,
+    /// The time of one step of the background, by the number of tables.
+    Scheduler,
     /// All of them, as one HTML page with the raw rows beside it.
     Report,
     /// Two runs' rows, OLD and NEW: what changed beyond their noise.
@@ -157,7 +159,7 @@ impl Settings {
 }
 
 /// The figures of the report, and who measures them.
-const FIGURES: [(&str, page::Measure); 18] = [
+const FIGURES: [(&str, page::Measure); 19] = [
     ("ycsb", figures::ycsb::measure),
     ("durability", figures::durability::measure),
     ("stalls", figures::stalls::measure),
@@ -175,6 +177,7 @@ const FIGURES: [(&str, page::Measure); 18] = [
     ("pm-budget", figures::pm_budget::measure),
     ("alloc", figures::alloc::measure),
     ("ods", figures::ods::measure),
+    ("scheduler", figures::scheduler::measure),
     ("sync", figures::sync::measure),
 ];
 

@@ -8,10 +8,11 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use crate::db::Database;
 use crate::error::{Error, Result};
 use crate::memtable::{Index, encode_record, record_at, records_in, set_seq};
 use crate::mvcc::pin;
-use crate::options::Mode;
+use crate::options::{Mode, Options};
 use crate::os::{Files, OpenHow, RealFiles};
 use crate::pm::{Media, Region};
 use crate::ptree::Shape;
@@ -270,4 +271,19 @@ pub fn encode_put(buffer: &mut Vec<u8>, key: &[u8], seq: u64, value: &[u8]) {
 /// The checksum that everything on the media has.
 pub fn checksum(bytes: &[u8]) -> u32 {
     crate::record::checksum(&[], bytes)
+}
+
+/// Options for a database whose background jobs run in calls of [`step`] alone.
+pub fn stepped(mut options: Options) -> Options {
+    options.stepped = true;
+    options
+}
+
+/// Runs the most urgent background job of such a database; whether there was one.
+///
+/// # Errors
+///
+/// Those of the job.
+pub fn step(db: &Database) -> Result<bool> {
+    db.step()
 }

@@ -24,7 +24,7 @@ pub const OPERATIONS: [&str; 37] = [
     "merge",
     "drain",
     "compaction",
-    "sinking",
+    "trivial moves",
     "clean",
     "spilled commit",
     "drain of a run",
@@ -217,7 +217,7 @@ impl Before {
         coverage.count("merge", up(|s| s.background.merges));
         coverage.count("drain", up(|s| s.background.drains));
         coverage.count("compaction", up(|s| s.background.compactions + s.background.moves));
-        coverage.count("sinking", up(|s| s.background.sunk_extents));
+        coverage.count("trivial moves", up(|s| s.background.trivially_moved_extents));
         coverage.count("spilled commit", up(|s| s.commit.spilled_runs));
         coverage.count("drain of a run", up(|s| s.background.spilled_extents));
         let values = |s: &Stats| s.tables.iter().map(|t| t.value_extents).sum();

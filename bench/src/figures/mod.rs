@@ -13,6 +13,7 @@ mod ods_threads;
 pub(crate) mod pm_budget;
 pub(crate) mod restart;
 pub(crate) mod scan;
+pub(crate) mod scheduler;
 pub(crate) mod space;
 pub(crate) mod stalls;
 pub(crate) mod sync;

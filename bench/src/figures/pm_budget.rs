@@ -138,7 +138,7 @@ fn sample(seconds: f64, rate: f64, stats: &Stats) -> Sample {
         seconds,
         rate,
         used: f64::from(pm.zones_used) * zone,
-        bound: pm.turn_bytes as f64 + kept,
+        bound: pm.round_bytes as f64 + kept,
         capacity: f64::from(pm.zones) * zone,
         delay: stats.pace.delay_ns as f64,
     }

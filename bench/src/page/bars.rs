@@ -112,6 +112,10 @@ fn about(figure: &str) -> &'static str {
         }
         "alloc" => "An allocation in persistent memory. Less is better.",
         "ods" => "Lines flushed by persistent trees. Less is better.",
+        "scheduler" => {
+            "One step of the background while one table of many is written. It must not grow with \
+             the number of tables. Less is better."
+        }
         _ => "",
     }
 }

@@ -43,8 +43,8 @@ pub(crate) struct Column {
     pub(crate) upto: Lsn,
 }
 
-/// Chooses the next column of a turn at or after `from`. A pure function of the view.
-pub(crate) fn choose_column(
+/// Chooses the next column of a round at or after `from`. A pure function of the view.
+fn choose_column(
     view: &View,
     from: &[u8],
     upto: Lsn,
@@ -123,7 +123,7 @@ fn shorter(a: KeyInterval, b: KeyInterval) -> KeyInterval {
 
 /// The layer that records of `interval` go to. Layers above it have nothing there, and what it has
 /// there itself has to be merged with them.
-pub(crate) fn layer_for(version: &Version, interval: &KeyInterval, shape: &Shape) -> u8 {
+fn layer_for(version: &Version, interval: &KeyInterval, shape: &Shape) -> u8 {
     let is_clear = |n: &u8| version.overlapping(*n, interval).is_empty();
     let clear = (1..=LAYERS).take_while(is_clear).last().unwrap_or(0);
     let next = clear + 1;
@@ -132,17 +132,118 @@ pub(crate) fn layer_for(version: &Version, interval: &KeyInterval, shape: &Shape
     if clear == 0 || is_little { next } else { clear }
 }
 
-/// The keys of a column and of the extents that it is merged with.
-pub(crate) fn reach(version: &Version, column: &Column, shape: &Shape) -> KeyInterval {
-    let layer = layer_for(version, &column.interval, shape);
-    let extents = version.overlapping(layer, &column.interval).iter();
-    let intervals = extents.map(|extent| extent.meta().interval());
-    intervals.fold(column.interval.clone(), |reach, extent| reach.joined(&extent))
+/// A column with all that a drain of it works on, worked out once.
+#[derive(Clone, Debug)]
+pub(crate) struct DrainPlan {
+    pub(crate) column: Column,
+    /// The layer that its records go to.
+    pub(crate) layer: u8,
+    /// The extents of that layer that it is merged with.
+    pub(crate) inputs: Vec<Arc<Extent>>,
+    /// The keys of the column and of those extents.
+    pub(crate) reach: KeyInterval,
+    /// Bytes of level 0 that it moves.
+    pub(crate) level0_bytes: u64,
+    /// Bytes of the extents of runs that it is merged with.
+    pub(crate) run_bytes: u64,
 }
 
-/// Bytes of extents of runs that a column has to be merged with.
-pub(crate) fn run_bytes(version: &Version, column: &Column) -> u64 {
-    run_extents(version, column).map(|extent| u64::from(extent.meta().location.len)).sum()
+/// What a table has to drain.
+#[derive(Debug)]
+pub(crate) enum NextDrain {
+    Column(DrainPlan),
+    /// Nothing at or after the cursor: the round is over.
+    RoundOver,
+    /// Compactions work on its keys.
+    Claimed,
+}
+
+impl DrainPlan {
+    /// Of a column, short of its bytes.
+    fn of(version: &Version, column: Column, shape: &Shape) -> DrainPlan {
+        let layer = layer_for(version, &column.interval, shape);
+        let inputs = version.overlapping(layer, &column.interval).to_vec();
+        let intervals = inputs.iter().map(|extent| extent.meta().interval());
+        let reach = intervals.fold(column.interval.clone(), |reach, own| reach.joined(&own));
+        DrainPlan { column, layer, inputs, reach, level0_bytes: 0, run_bytes: 0 }
+    }
+
+    fn meets(&self, busy: &[KeyInterval]) -> bool {
+        busy.iter().any(|busy| busy.overlaps(&self.reach))
+    }
+
+    /// The part of it that leaves `busy` keys alone: as it is, or cut off where they begin. `again`
+    /// plans a shorter column.
+    fn cut_before(
+        mut self,
+        busy: &[KeyInterval],
+        again: impl Fn(Column) -> DrainPlan,
+    ) -> Option<DrainPlan> {
+        while let Some(claim) = busy.iter().find(|busy| busy.overlaps(&self.reach)) {
+            let cut = Some(claim.start.clone());
+            // What an extent has on both sides of the cut keeps the column as it was.
+            if claim.start <= self.column.interval.start || self.column.interval.end == cut {
+                return None;
+            }
+            let interval = KeyInterval { start: self.column.interval.start, end: cut };
+            self = again(Column { interval, ..self.column });
+        }
+        Some(self)
+    }
+}
+
+/// Plans the drain of the next column of a round at or after `from`, with records up to `upto`, but
+/// for keys that compactions have claimed. A pure function of the view.
+///
+/// # Errors
+///
+/// Those of reading level 0.
+pub(crate) fn plan_drain(
+    view: &View,
+    (from, upto): (&[u8], Lsn),
+    budget: ColumnBudget,
+    shape: &Shape,
+    busy: &[KeyInterval],
+) -> Result<NextDrain> {
+    let Some(column) = choose_column(view, from, upto, budget, shape)? else {
+        return Ok(NextDrain::RoundOver);
+    };
+    debug_assert!(column.interval.start.as_slice() >= from, "a round goes up");
+    let version = &view.version;
+    let mut plan = DrainPlan::of(version, column, shape);
+    if plan.meets(busy) {
+        match beside_claims(view, plan, shape, busy) {
+            Some(free) => plan = free,
+            None => return Ok(NextDrain::Claimed),
+        }
+    }
+    let Column { interval, upto } = &plan.column;
+    plan.level0_bytes = view.level0.bytes_in(interval, *upto, &version.drained)?;
+    plan.run_bytes = bytes(run_extents(version, &plan.column));
+    Ok(NextDrain::Column(plan))
+}
+
+/// The part of a plan that compactions leave to a drain. What one works on is left to it, however
+/// little it is: the column comes to lie over it, or would have to wait for its end.
+fn beside_claims(
+    view: &View,
+    plan: DrainPlan,
+    shape: &Shape,
+    busy: &[KeyInterval],
+) -> Option<DrainPlan> {
+    let shape = Shape { little_bytes: 0, ..*shape };
+    let again = |column| DrainPlan::of(&view.version, column, &shape);
+    let plan = again(plan.column);
+    let Column { interval, upto } = &plan.column;
+    let has_ranges = !view.level0.tombstones_in(interval, *upto, &view.version.drained).is_empty();
+    if !has_ranges && plan.inputs.is_empty() {
+        // It comes to lie above all that they work on.
+        return Some(plan);
+    }
+    let end = interval.end.clone();
+    let free = plan.cut_before(busy, again)?;
+    // A range tombstone is cut behind some key, and a claim may begin in front of one.
+    (free.column.interval.end == end || !has_ranges).then_some(free)
 }
 
 fn run_extents<'a>(
@@ -160,7 +261,7 @@ fn end_after(interval: &mut KeyInterval, version: &Version, level: u8, most: usi
     }
 }
 
-/// Writes a column, of `moved` bytes, into new extents of level 1; the edit that installs them,
+/// Writes a column into new extents of level 1; the edit that installs them,
 /// which the caller applies once it has synced them. The caller holds an epoch guard.
 ///
 /// # Errors
@@ -168,17 +269,22 @@ fn end_after(interval: &mut KeyInterval, version: &Version, level: u8, most: usi
 /// As [`merge_to_level`]. Nothing has changed then.
 pub(crate) fn drain(
     view: &View,
-    (column, moved): (&Column, u64),
+    plan: &DrainPlan,
     set: &VersionSet,
     cache: &Arc<BlockCache>,
     horizon: &Horizon,
     shape: &Shape,
 ) -> Result<Done> {
     let (version, table) = (&view.version, view.version.table);
+    let (column, layer, moved) = (&plan.column, plan.layer, plan.level0_bytes + plan.run_bytes);
+    debug_assert!((1..=LAYERS).contains(&layer), "a drain writes to level 1");
+    debug_assert!(
+        (1..layer).all(|n| version.overlapping(n, &column.interval).is_empty()),
+        "what is above the layer of a drain has none of its keys"
+    );
     let above = view.level0.tombstones_in(&column.interval, column.upto, &version.drained);
-    let layer = layer_for(version, &column.interval, shape);
     let mut ranges = Ranges::new(version, layer, above, horizon);
-    let inputs = ranges.without_hidden(version.overlapping(layer, &column.interval));
+    let inputs = ranges.without_hidden(&plan.inputs);
     ranges.tombstones.extend(tombstones_of(&inputs)?);
     let reuse = shape.reuse && ranges.tombstones.is_empty();
     let promise = &set.store().promise(bytes(&inputs) + moved, false)?;
@@ -195,15 +301,20 @@ pub(crate) fn drain(
         bottom: |key: &[u8]| shape.drops_tombstones || version.is_bottom(layer, key),
         ranges: &ranges,
         extent_bytes: shape.extent_bytes,
-        cuts: cuts(version, layer, &reach(version, column, shape), shape),
+        cuts: cuts(version, layer, &plan.reach, shape),
         format: shape.format(layer, version.options),
         reuse,
         promise,
-        before_write: &|_| {},
+        before_write: &|_| Ok(()),
     };
     let lower = Side::under(&ranges, &inputs, cache, reuse)?;
     let outputs = merge_to_level(upper(view, column, cache)?, lower, &context)?;
     let replaced = outputs.replaced(&inputs);
+    debug_assert_eq!(
+        replaced.len() + outputs.kept.len(),
+        inputs.len(),
+        "what is kept was an input"
+    );
     let remove = |e: &Arc<Extent>| Op::RemoveExtent { table, level: layer, id: e.meta().id };
     let mut ops: Vec<Op> = replaced.iter().map(remove).collect();
     ops.extend(ranges.remove_hidden());
@@ -238,4 +349,34 @@ fn drained_extents(version: &Version, column: &Column) -> Vec<Op> {
         run.covered(&drained).map(remove).collect::<Vec<_>>()
     });
     covered.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::compaction::execute::tests::SHAPE;
+
+    fn keys(start: &str, end: &str) -> KeyInterval {
+        KeyInterval { start: start.into(), end: Some(end.into()) }
+    }
+
+    /// Of a column that is merged with nothing.
+    fn alone(column: Column) -> DrainPlan {
+        DrainPlan::of(&Version::empty(1), column, &SHAPE)
+    }
+
+    #[test]
+    fn a_column_ends_where_a_claim_begins() {
+        let column = |start: &str, end: &str| Column { interval: keys(start, end), upto: 9 };
+        let cut = |start, end, busy: &[KeyInterval]| {
+            alone(column(start, end)).cut_before(busy, alone).map(|plan| plan.column)
+        };
+        let held = [keys("d", "g")];
+        assert_eq!(cut("a", "c", &held), Some(column("a", "c")));
+        assert_eq!(cut("a", "z", &held), Some(column("a", "d")));
+        assert_eq!(cut("d", "z", &held), None);
+        assert_eq!(cut("f", "z", &held), None);
+        assert_eq!(cut("g", "z", &held), Some(column("g", "z")));
+        assert_eq!(cut("d", "e", &[]), Some(column("d", "e")));
+    }
 }

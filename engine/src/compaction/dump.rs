@@ -71,7 +71,7 @@ pub(crate) fn dump(
         format: shape.format(1, version.options),
         reuse: false,
         promise,
-        before_write: &|_| {},
+        before_write: &|_| Ok(()),
     };
     let above = view.cursor_above_levels(cache, &ReadAhead::for_job(version.runs.len()));
     let cursor = ClippedCursor::new(above, KeyInterval::all(), at);

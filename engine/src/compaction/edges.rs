@@ -1,11 +1,11 @@
 //! Where extents of layers begin and end. Pure functions of a version.
 //!
-//! A stack takes along all that lies under it, and what one layer has beside the edges of the next
-//! makes it wider. So layers keep the edges that others have: a column ends, and an extent is cut,
-//! where the fewest extents of layers have keys on both sides. An edge that some extents have is
-//! one for those that come later, and edges stay where they are although what lies below is written
-//! again; fragmented LSM-trees keep such edges as guards ("PebblesDB: Building Key-Value Stores
-//! using Fragmented Log-Structured Merge Trees", SOSP 2017).
+//! An input set takes along all that lies under it, and what one layer has beside the edges of the
+//! next makes it wider. So layers keep the edges that others have: a column ends, and an extent is
+//! cut, where the fewest extents of layers have keys on both sides. An edge that some extents have
+//! is one for those that come later, and edges stay where they are although what lies below is
+//! written again; fragmented LSM-trees keep such edges as guards ("PebblesDB: Building Key-Value
+//! Stores using Fragmented Log-Structured Merge Trees", SOSP 2017).
 //!
 //! Between two edges there is about a **cell**: so many bytes of what lies below as a quarter of a
 //! job reads. A few records far apart would else take all of it along when they go down.
@@ -45,7 +45,10 @@ pub(super) fn cuts<E: Described>(
                 last = *at;
                 cuts.push(key.clone());
             }
-            _ => return cuts,
+            _ => {
+                debug_assert!(cuts.is_sorted(), "cuts ascend");
+                return cuts;
+            }
         }
     }
 }

@@ -26,7 +26,8 @@ pub(crate) struct Done {
 }
 
 /// Does what was chosen, short of applying the edit, which it gives. The table's version must
-/// still have the chosen extents. `before_write` is told of the bytes of each extent, and may wait.
+/// still have the chosen extents. `before_write` is told of the bytes of each extent: it may wait,
+/// or end the compaction with an error.
 ///
 /// # Errors
 ///
@@ -38,10 +39,11 @@ pub(crate) fn run(
     cache: &Arc<BlockCache>,
     horizon: &Horizon,
     shape: &Shape,
-    before_write: &dyn Fn(u64),
+    before_write: &dyn Fn(u64) -> Result<()>,
 ) -> Result<Done> {
     match choice {
         Choice::Move { table, from, to, extent } => {
+            debug_assert!(from < to, "an extent moves down");
             let id = extent.meta().id;
             let op = Op::MoveExtent { table: *table, from: *from, to: *to, id };
             let bytes = u64::from(extent.meta().location.len);
@@ -50,6 +52,8 @@ pub(crate) fn run(
         }
         Choice::Merge { table, inputs: by_level, to, overlap, collects } => {
             let (table, to) = (*table, *to);
+            debug_assert!(by_level.is_sorted_by_key(|(n, _)| *n), "upper levels come first");
+            debug_assert!(by_level.iter().all(|(n, _)| *n <= to), "what is merged goes down");
             let inputs: Vec<_> =
                 by_level.iter().flat_map(|(_, extents)| extents).cloned().collect();
             let version = set.version(table).ok_or_else(|| {

@@ -21,7 +21,9 @@ pub(crate) fn expired<E: Described>(
         meta.greatest_seq <= expired && !busy.iter().any(|busy| busy.overlaps(&meta.interval()))
     };
     let gone = version.extents().filter(is_gone).take(MOST);
-    gone.map(|(level, extent)| (level, extent.clone())).collect()
+    let gone: Vec<(u8, E)> = gone.map(|(level, extent)| (level, extent.clone())).collect();
+    debug_assert!(gone.iter().all(|(n, _)| *n > 0), "levels count from 1");
+    gone
 }
 
 #[cfg(test)]

@@ -58,7 +58,7 @@ pub(crate) struct MergeContext<'a, B: Fn(&[u8]) -> bool> {
     /// The space for what it writes.
     pub(crate) promise: &'a Promise,
     /// Told of the bytes of each extent before it is written.
-    pub(crate) before_write: &'a dyn Fn(u64),
+    pub(crate) before_write: &'a dyn Fn(u64) -> Result<()>,
 }
 
 impl<B: Fn(&[u8]) -> bool> Layout for MergeContext<'_, B> {
@@ -84,7 +84,7 @@ impl<B: Fn(&[u8]) -> bool> Layout for MergeContext<'_, B> {
     }
 
     fn before_write(&self, bytes: u64) -> Result<()> {
-        (self.before_write)(bytes);
+        (self.before_write)(bytes)?;
         self.promise.spend(bytes);
         Ok(())
     }
@@ -145,6 +145,7 @@ impl<'a, B: Fn(&[u8]) -> bool> Writer<'a, B> {
     /// `fragments` are the range tombstones of `ctx`.
     pub(super) fn new(ctx: &'a MergeContext<'a, B>, fragments: &'a Fragments) -> Writer<'a, B> {
         debug_assert!(!ctx.reuse || ctx.ranges.tombstones.is_empty(), "tombstones touch records");
+        debug_assert!(ctx.cuts.is_sorted(), "cuts ascend");
         let retain = Retain::new(ctx.horizon, ctx.expired);
         let unwritten = fragments.to_write(ctx.horizon, |keys| ctx.ranges.is_bottom(keys));
         let (over, outputs) = (fragments.walk(), Outputs::default());
@@ -191,6 +192,7 @@ impl<'a, B: Fn(&[u8]) -> bool> Writer<'a, B> {
         let ahead = &self.ctx.cuts[self.cuts_behind..];
         let passed = ahead.partition_point(|cut| cut.as_slice() <= key);
         self.cuts_behind += passed;
+        debug_assert!(self.cuts_behind <= self.ctx.cuts.len(), "each cut is passed once");
         passed > 0
     }
 
@@ -243,6 +245,10 @@ impl<'a, B: Fn(&[u8]) -> bool> Writer<'a, B> {
 
     /// Adds a record, if it is worth keeping.
     pub(super) fn add(&mut self, entry: &EntryRef<'_>) -> Result<()> {
+        debug_assert!(
+            self.retain.last_key().is_none_or(|last| last <= entry.key),
+            "a merge goes up"
+        );
         let hidden_by = self.over.hidden_by(entry.key, entry.seq);
         if !self.retain.keep(entry, hidden_by, || (self.ctx.bottom)(entry.key)) {
             return Ok(());
@@ -287,8 +293,10 @@ impl<'a, B: Fn(&[u8]) -> bool> Writer<'a, B> {
 
     /// Leaves an extent where it is.
     pub(super) fn keep(&mut self, extent: &Extent) -> Result<()> {
+        debug_assert!(self.is_past_all(&extent.meta().smallest_key), "a merge goes up");
         self.cut()?;
-        self.outputs.kept.insert(extent.meta().id);
+        let is_new = self.outputs.kept.insert(extent.meta().id);
+        debug_assert!(is_new, "an extent is kept once");
         self.outputs.reused.extents += 1;
         self.outputs.reused.extent_bytes += u64::from(extent.meta().location.len);
         Ok(())
@@ -309,6 +317,7 @@ impl<'a, B: Fn(&[u8]) -> bool> Writer<'a, B> {
 
     /// Takes a block over.
     pub(super) fn copy(&mut self, block: WholeBlock) -> Result<()> {
+        debug_assert!(self.is_past_all(block.first_key()), "a merge goes up");
         let is_full = self.builder.as_ref().is_some_and(|b| b.size() >= self.cut_at());
         if self.comes_to_a_cut(block.first_key()) || is_full {
             self.cut()?;

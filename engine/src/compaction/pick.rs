@@ -11,14 +11,15 @@
 //! Then levels. A level is over-full when it has more bytes than its target; the target of level 1
 //! is given, or follows from what is below it, and grows by the ratio from level to level. So two
 //! levels are enough until level 2 outgrows its target; then level 3 opens by itself. Level 1 is
-//! over-full too when drains are about to run out of layers that cannot be folded.
+//! over-full too when drains are about to run out of layers that cannot become one.
 //!
-//! From level 1 goes a **stack**: neighbours in one layer with all that lies under them in deeper
-//! ones. What level 2 has of their keys is written once for all layers, so a stack takes as many
-//! neighbours as is cheapest. From deeper levels goes an extent at a time.
+//! From level 1 goes an **input set**: neighbours in one layer with all that lies under them in
+//! deeper ones. What level 2 has of their keys is written once for all layers, so an input set
+//! takes as many neighbours as is cheapest. From deeper levels goes an extent at a time.
 //!
 //! Where drains are about to run out of layers, and level 1 has not the bytes that it may have,
-//! these are folded (`fold.rs`). At last versions that nobody needs any more go (`superseded.rs`).
+//! these become one (`intra_l1.rs`). At last versions that nobody needs any more go
+//! (`superseded.rs`).
 //!
 //! An extent that overlaps nothing goes down by its name alone, unless its new level has another
 //! compression: then it is written anew there, or what comes in the order of its keys would stay as
@@ -37,7 +38,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::collect::pick_values;
-use super::fold::pick_fold;
+use super::intra_l1::pick_intra_l1;
 use super::superseded::pick_superseded;
 use crate::extent::{Described, Extent, ExtentMeta, Format};
 use crate::levels::{LAYERS, Level, MAX_LEVELS, UNDER_LAYERS, Version};
@@ -48,7 +49,7 @@ use crate::record::{Lsn, TableId};
 /// Drains are about to run out of layers when they have come up to here.
 const LAST_LAYERS: u8 = 2;
 
-/// The most places of a level that a stack or a fold is tried at.
+/// The most places of a level that an input set is tried at.
 pub(super) const MOST_PLACES: usize = 64;
 
 /// An extent is mostly tombstones when one in so many of its records is one.
@@ -61,7 +62,8 @@ pub(crate) struct Shape {
     pub(crate) level1_bytes: u64,
     /// It is one byte for so many below it, if that is more.
     pub(crate) level1_share: Option<u64>,
-    /// The most bytes that a job reads to bring a stack down, if that of an extent has no more.
+    /// The most bytes that a job reads to bring an input set down, if that of an extent has no
+    /// more.
     pub(crate) job_bytes: u64,
     /// How much larger each level's target is than the one above.
     pub(crate) ratio: u64,
@@ -236,11 +238,11 @@ impl<E: Described> Choice<E> {
 
     /// What goes down, or is written again where it is.
     fn inputs(&self) -> impl Iterator<Item = &E> {
-        let (alone, stack) = match self {
+        let (alone, set) = match self {
             Choice::Move { extent, .. } => (Some(extent), &[][..]),
             Choice::Merge { inputs, .. } => (None, &inputs[..]),
         };
-        alone.into_iter().chain(stack.iter().flat_map(|(_, extents)| extents))
+        alone.into_iter().chain(set.iter().flat_map(|(_, extents)| extents))
     }
 
     /// The less, the longer its first input has been in the database.
@@ -286,11 +288,15 @@ pub(crate) fn pick<E: Described>(
 ) -> Option<Choice<E>> {
     pick_heavy(version, now)
         .or_else(|| pick_values(version, shape, now))
-        .or_else(|| is_crowded(version).then(|| pick_fold(version, shape, now)).flatten())
+        .or_else(|| is_crowded(version).then(|| pick_intra_l1(version, shape, now)).flatten())
         .or_else(|| pick_level(version, shape, now))
-        .or_else(|| pick_fold(version, shape, now))
+        .or_else(|| pick_intra_l1(version, shape, now))
         .or_else(|| pick_superseded(version, now))
         .map(|choice| choice.compressed(shape))
+        .inspect(|choice| {
+            debug_assert!(is_free(choice, now), "what is chosen can run now");
+            debug_assert!(choice.inputs().next().is_some(), "what is chosen has inputs");
+        })
 }
 
 /// What rids the table of most tombstones.
@@ -343,7 +349,7 @@ fn pick_level<E: Described>(
     // Of equals the upper one: what comes down later passes it anyway.
     full.sort_by(|(a, n), (b, m)| b.total_cmp(a).then(n.cmp(m)));
     full.into_iter().find_map(|(_, n)| match n {
-        LAYERS => best((1..=uppermost).flat_map(|layer| stacks(version, layer, shape, now))),
+        LAYERS => best((1..=uppermost).flat_map(|layer| input_sets(version, layer, shape, now))),
         _ => best(singles(version, n, now)),
     })
 }
@@ -364,8 +370,8 @@ fn singles<'a, E: Described>(
     choices.filter(|choice| is_free(choice, now))
 }
 
-/// Stacks that begin with an extent of a layer, each as wide as is best.
-fn stacks<'a, E: Described>(
+/// Input sets that begin with an extent of a layer, each as wide as is best.
+fn input_sets<'a, E: Described>(
     version: &'a Version<E>,
     layer: u8,
     shape: &'a Shape,
@@ -375,7 +381,7 @@ fn stacks<'a, E: Described>(
     let step = extents.len().div_ceil(MOST_PLACES).max(1);
     extents.iter().step_by(step).filter_map(move |first| {
         let keys = first.meta().interval();
-        let mut best = stack(version, layer, keys.clone());
+        let mut best = input_set(version, layer, keys.clone());
         if !is_free(&best, now) {
             return None;
         }
@@ -383,7 +389,7 @@ fn stacks<'a, E: Described>(
         let beside = version.overlapping(LAYERS, &rest);
         let mut next = 0;
         while next < beside.len() && !matches!(best, Choice::Move { .. }) {
-            let wider = stack(version, 1, keys.joined(&beside[next].meta().interval()));
+            let wider = input_set(version, 1, keys.joined(&beside[next].meta().interval()));
             let (down, again) = wider.bytes();
             if down + again > shape.job_bytes || !is_free(&wider, now) {
                 break;
@@ -398,7 +404,7 @@ fn stacks<'a, E: Described>(
 }
 
 /// What the layers from `first` on have of some keys goes below them.
-fn stack<E: Described>(version: &Version<E>, first: u8, mut keys: KeyInterval) -> Choice<E> {
+fn input_set<E: Described>(version: &Version<E>, first: u8, mut keys: KeyInterval) -> Choice<E> {
     let mut inputs = Vec::new();
     for n in first..=LAYERS {
         let here = version.overlapping(n, &keys);
@@ -421,7 +427,7 @@ fn best<E: Described>(choices: impl Iterator<Item = Choice<E>>) -> Option<Choice
 fn send_down<E: Described>(version: &Version<E>, from: u8, extent: &E) -> Choice<E> {
     let keys = extent.meta().interval();
     match from <= LAYERS {
-        true => stack(version, from, keys),
+        true => input_set(version, from, keys),
         false => down(version, vec![(from, vec![extent.clone()])], from + 1, &keys),
     }
 }

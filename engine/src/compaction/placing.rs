@@ -81,6 +81,10 @@ pub(crate) fn place<E: Described>(
     };
     for run in loads {
         let placing = place_some(version, run, &|keys| is_free(run, keys))?;
+        debug_assert!(
+            placing.as_ref().is_none_or(|placing| placing.lsn <= upto),
+            "what is placed is at or below what may be drained"
+        );
         if placing.is_some() {
             return Ok(placing);
         }
@@ -107,10 +111,12 @@ fn place_some<E: Described>(
         match (&mut placing, level) {
             (None, None) => {}
             (None, Some(level)) => {
+                debug_assert!(level > 0, "levels count from 1");
                 let extents = vec![(level, extent.clone())];
                 placing = Some(Placing { run: run.id, lsn: run.lsn, interval: keys, extents });
             }
             (Some(placing), Some(level)) if placing.extents.len() < MOST_EXTENTS => {
+                debug_assert!(placing.interval.end <= keys.end, "extents of a load go up");
                 placing.interval.end = keys.end;
                 placing.extents.push((level, extent.clone()));
             }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::events::Event;
 use super::inner::Engine;
+use super::jobs::install;
 use crate::commit::{Group, Home};
 use crate::error::{Error, Result};
 use crate::levels::{Edit, Op, Version};
@@ -50,9 +51,8 @@ impl Engine {
         let event = Event::Create { table, name: name.to_string(), options };
         let lsn = self.carry_out(&event, None)?;
         let version = self.set.version(table).unwrap_or_else(|| Arc::new(Version::empty(table)));
-        let slot = Arc::new(TableSlot::new(self.new_core(table, name, lsn, version)));
-        self.catalog.lock().insert(name.to_string(), Arc::clone(&slot));
-        Ok(slot)
+        let slot = TableSlot::new(self.new_core(table, name, lsn, version));
+        Ok(self.ctx.tables.insert(name, slot))
     }
 
     pub(super) fn existing(&self, name: &str) -> Result<Arc<TableSlot>> {
@@ -69,22 +69,22 @@ impl Engine {
     }
 
     fn find(&self, name: &str) -> Option<Arc<TableSlot>> {
-        self.catalog.lock().get(name).cloned()
+        self.ctx.tables.find(name)
     }
 
     pub(super) fn table_names(&self) -> Vec<String> {
-        self.catalog.lock().keys().cloned().collect()
+        self.ctx.tables.names()
     }
 
     pub(super) fn drop_table(&self, name: &str) -> Result<()> {
         self.shared.check_writable()?;
         let _ddl = self.shared.ddl.lock();
         let core = self.existing(name)?.core();
-        self.finish_stocktaking()?;
+        self.scheduler.jobs.count_live.finish(&self.ctx)?;
         let lsn = self.carry_out(&Event::Drop { table: core.id() }, Some(&core))?;
         debug_assert!(lsn > core.created(), "a table is dropped after it was created");
-        self.catalog.lock().remove(name);
-        self.let_go(&core);
+        self.ctx.tables.remove(name);
+        self.clear(&core);
         Ok(())
     }
 
@@ -98,10 +98,7 @@ impl Engine {
         }
         let core = slot.core();
         self.carry_out(&Event::Rename { table: core.id(), name: to.to_string() }, None)?;
-        let mut catalog = self.catalog.lock();
-        catalog.remove(from);
-        core.rename(to);
-        catalog.insert(to.to_string(), slot);
+        self.ctx.tables.rename(from, to);
         Ok(())
     }
 
@@ -109,14 +106,14 @@ impl Engine {
         self.shared.check_writable()?;
         let _ddl = self.shared.ddl.lock();
         let slot = self.existing(name)?;
-        self.finish_stocktaking()?;
+        self.scheduler.jobs.count_live.finish(&self.ctx)?;
         let (table, new) = (slot.core().id(), self.set.allocate_table_id());
         let options = slot.core().view().version.options;
         let event = Event::Truncate { table, new, name: name.to_string(), options };
         let lsn = self.carry_out(&event, Some(&slot.core()))?;
         let version = self.set.version(new).unwrap_or_else(|| Arc::new(Version::empty(new)));
-        let old = slot.replace(self.new_core(new, name, lsn, version));
-        self.let_go(&old);
+        let old = self.ctx.tables.replace(&slot, self.new_core(new, name, lsn, version));
+        self.clear(&old);
         Ok(())
     }
 
@@ -132,7 +129,7 @@ impl Engine {
         let (table, ttl) = (core.id(), options.ttl_micros().unwrap_or(0));
         let edit = Edit { ops: vec![Op::TimeToLive { table, ttl, expired }] };
         let versions = self.apply(edit)?;
-        self.install(&core, &mut change, versions, 0);
+        install(&core, &mut change, versions, 0);
         Ok(())
     }
 
@@ -161,7 +158,7 @@ impl Engine {
     }
 
     /// Empties the view of a dropped table, and lets its records go once no reader is left.
-    fn let_go(&self, core: &Arc<TableCore>) {
+    fn clear(&self, core: &Arc<TableCore>) {
         let empty = self.empty_view(Arc::new(Version::empty(core.id())));
         let before = core.change().apply(|view| *view = empty);
         let shared = Arc::clone(&self.shared);

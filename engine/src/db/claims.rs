@@ -2,17 +2,17 @@
 //! way.
 //!
 //! Thread safety: every method may be called from any thread; the one mutex is held for a few
-//! instructions. Claims are made, and asked for by drains, under the right to change the table.
+//! instructions. Compactions claim keys, and drains ask for claims, under the right to change the
+//! table.
 //!
 //! Invariants:
 //!
 //! 1. Of a table no two claims overlap.
-//! 2. While a claim stands, nobody else removes extents that have keys in it, or adds any but above
-//!    all that it has there.
+//! 2. While a claim stands, no other job removes extents that have keys in it, or adds any but
+//!    above all that it has there.
 
 use parking_lot::Mutex;
 
-use crate::compaction::Column;
 use crate::mvcc::KeyInterval;
 use crate::record::TableId;
 
@@ -31,7 +31,10 @@ pub(super) struct Claim<'a> {
 
 impl Drop for Claim<'_> {
     fn drop(&mut self) {
-        self.claims.held.lock().retain(|held| *held != self.what);
+        let mut held = self.claims.held.lock();
+        let before = held.len();
+        held.retain(|held| *held != self.what);
+        debug_assert_eq!(held.len() + 1, before, "no two claims overlap (invariant 1)");
     }
 }
 
@@ -42,6 +45,10 @@ impl Claims {
         if held.iter().any(|(id, busy)| *id == table && busy.overlaps(&interval)) {
             return None;
         }
+        debug_assert!(
+            interval.end.as_ref().is_none_or(|end| interval.start < *end),
+            "a claim has keys"
+        );
         let what = (table, interval);
         held.push(what.clone());
         Some(Claim { claims: self, what })
@@ -53,32 +60,19 @@ impl Claims {
         held.iter().filter(|(id, _)| *id == table).map(|(_, busy)| busy.clone()).collect()
     }
 
+    /// Whether a claim stands.
+    pub(super) fn holds(&self, claim: &Claim<'_>) -> bool {
+        self.held.lock().contains(&claim.what)
+    }
+
+    /// How many there are: as many as compactions under way.
+    pub(super) fn len(&self) -> usize {
+        self.held.lock().len()
+    }
+
     /// Whether there is none.
     pub(super) fn is_empty(&self) -> bool {
         self.held.lock().is_empty()
-    }
-
-    /// The part of a column that may be drained now: as it is, or cut off where a claim begins.
-    /// `reach` are the keys that a drain of it works on.
-    pub(super) fn leave_to(
-        &self,
-        table: TableId,
-        mut column: Column,
-        reach: impl Fn(&Column) -> KeyInterval,
-    ) -> Option<Column> {
-        let busy = self.of(table);
-        while let Some(claim) = busy.iter().find(|busy| busy.overlaps(&reach(&column))) {
-            if claim.start <= column.interval.start {
-                return None;
-            }
-            // What an extent has on both sides of the cut keeps the column as it was.
-            let cut = Some(claim.start.clone());
-            if column.interval.end == cut {
-                return None;
-            }
-            column.interval.end = cut;
-        }
-        Some(column)
     }
 }
 
@@ -103,20 +97,5 @@ mod tests {
         assert!(claims.claim(1, keys("b", "d")).is_some());
         drop((beside, other_table));
         assert!(claims.is_empty());
-    }
-
-    #[test]
-    fn a_column_ends_where_a_claim_begins() {
-        let claims = Claims::default();
-        let own = |column: &Column| column.interval.clone();
-        let column = |start: &str, end: &str| Column { interval: keys(start, end), upto: 9 };
-        let leave = |start, end| claims.leave_to(1, column(start, end), own);
-        let _held = claims.claim(1, keys("d", "g")).unwrap();
-        assert_eq!(leave("a", "c"), Some(column("a", "c")));
-        assert_eq!(leave("a", "z"), Some(column("a", "d")));
-        assert_eq!(leave("d", "z"), None);
-        assert_eq!(leave("f", "z"), None);
-        assert_eq!(leave("g", "z"), Some(column("g", "z")));
-        assert_eq!(claims.leave_to(2, column("d", "e"), own), Some(column("d", "e")));
     }
 }

@@ -1,7 +1,6 @@
 //! An open database: the engine that handles and the background share, and the thread that ends
 //! with the last handle.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,25 +8,22 @@ use std::thread::JoinHandle;
 
 use parking_lot::Mutex;
 
-use super::background::Background;
-use super::compacting::spawn_worker;
+use super::jobs::{JobContext, mark_close};
 use super::open::threads_of;
-use super::spare::spawn_zone_keeper;
+use super::scheduler::{Scheduler, spawn};
 use super::stats::OpenStats;
-use super::stock::Stocktaking;
-use super::streams::Streams;
 use crate::alloc::VolatilePool;
 use crate::error::{Damage, Error, ErrorKind, Result};
 use crate::level0::Level0;
 use crate::levels::{Edit, Version, VersionSet};
 use crate::memtable::Memtable;
 use crate::mvcc::{defer, drive, is_pinned};
-use crate::options::{BackgroundTuning, Options};
+use crate::options::{BackgroundTuning, CommitTuning, Options};
 use crate::os::DirectoryLock;
 use crate::pm::Superblock;
 use crate::ptree::forest::Forest;
 use crate::record::{Lsn, TableId};
-use crate::table::{Shared, TableCore, TableSlot};
+use crate::table::{Shared, TableCore};
 use crate::txn::Registry;
 use crate::view::View;
 
@@ -43,25 +39,22 @@ pub(super) struct Engine {
     pub(super) set: Arc<VersionSet>,
     /// As on the media.
     pub(super) superblock: Mutex<Superblock>,
-    /// Tables by name.
-    pub(super) catalog: Mutex<BTreeMap<String, Arc<TableSlot>>>,
-    pub(super) background: Background,
+    /// The tables, and all else that jobs of the background may touch.
+    pub(super) ctx: Arc<JobContext>,
+    pub(super) scheduler: Arc<Scheduler>,
     /// The persistent index of level 0, where it is kept so.
     pub(super) forest: Option<Arc<Forest>>,
     /// What was wrong with the one that the opening found, and did not go on with.
     pub(super) index_damage: Option<Damage>,
-    pub(super) stocktaking: Stocktaking,
-    pub(super) streams: Streams,
-    pub(super) stop: AtomicBool,
     pub(super) opened: OpenStats,
     /// The cache below the block cache, where there is one.
-    pub(super) attic: Option<Arc<VolatilePool>>,
+    pub(super) secondary_cache: Option<Arc<VolatilePool>>,
 }
 
 impl Engine {
     /// The tables of this moment.
     pub(super) fn tables(&self) -> Vec<Arc<TableCore>> {
-        self.catalog.lock().values().map(|slot| slot.core()).collect()
+        self.ctx.tables.all()
     }
 
     /// The state of a table as it opens, with nothing in memory yet.
@@ -72,7 +65,8 @@ impl Engine {
         created: Lsn,
         version: Arc<Version>,
     ) -> TableCore {
-        TableCore::new(id, name, created, created, self.empty_view(version))
+        let view = self.empty_view(version);
+        TableCore::new(id, name, (created, created), view, self.ctx.tables.changed())
     }
 
     /// A view of what `version` has, and nothing above it.
@@ -119,7 +113,7 @@ impl Engine {
     /// Sets what the background may use. Where it has no thread, it has no workers either.
     fn set_budget(&self, tuning: BackgroundTuning) {
         let tuning = if self.has_background() { tuning } else { tuning.threads(1) };
-        self.background.budget.set(tuning);
+        self.scheduler.tune(tuning);
     }
 
     /// Waits for those who use the persistent index, and for what they have deferred: the next
@@ -148,16 +142,23 @@ impl Engine {
         }
     }
 
-    /// F on the media, if need be once it is written, where that is to be at least `lsn`, which is
-    /// visible.
-    pub(super) fn floor_from(&self, lsn: Lsn) -> Result<Lsn> {
-        let there = self.shared.committer.floor_there();
-        if there >= lsn { Ok(there) } else { self.settle() }
-    }
-
     /// Makes everything committed durable and writes the floor.
     pub(super) fn settle(&self) -> Result<Lsn> {
         self.shared.committer.settle()
+    }
+}
+
+impl Engine {
+    /// Changes how commits are grouped and where their records go.
+    pub(super) fn tune(&self, tuning: CommitTuning) {
+        self.shared.committer.set_group_bounds(tuning.group_batches, tuning.group_bytes);
+        self.shared.committer.follow_published_rule(tuning.published_rule);
+        self.scheduler.tune_streams(tuning);
+    }
+
+    /// Whether links of zones take long enough for a thread of their own.
+    fn has_slow_links(&self) -> bool {
+        self.shared.region.mode() == "file"
     }
 }
 
@@ -183,23 +184,17 @@ impl Inner {
         engine.set_budget(engine.options.background);
         let mut threads = Vec::new();
         if engine.has_background() {
-            let background = Arc::clone(&engine);
-            let spawned = std::thread::Builder::new().name("terrace-background".to_string()).spawn(
-                move || {
-                    let run = std::panic::AssertUnwindSafe(|| background.run_background());
-                    if std::panic::catch_unwind(run).is_err() {
-                        background.stop_because("the background thread panicked");
-                    }
-                },
-            );
+            let name = "terrace-background".to_string();
+            let spawned = spawn(&engine.scheduler, name, Scheduler::run_background);
             threads.push(spawned.map_err(|e| no_thread(&e))?);
         }
         let (threads, lock) = (Mutex::new(threads), Mutex::new(Some(lock)));
         let inner = Arc::new(Inner { engine, threads, zone_keeper: Mutex::default(), lock });
         inner.start_workers()?;
         if inner.has_background() && inner.has_slow_links() {
-            let keeper = spawn_zone_keeper(&inner.engine).map_err(|e| no_thread(&e))?;
-            *inner.zone_keeper.lock() = Some(keeper);
+            let name = "terrace-zones".to_string();
+            let spawned = spawn(&inner.engine.scheduler, name, Scheduler::keep_zones_ready);
+            *inner.zone_keeper.lock() = Some(spawned.map_err(|e| no_thread(&e))?);
         }
         Ok(inner)
     }
@@ -207,8 +202,10 @@ impl Inner {
     /// Starts workers until there are as many as the budget has room for; those beyond it rest.
     fn start_workers(&self) -> Result<()> {
         let mut threads = self.threads.lock();
-        for n in threads.len().max(1)..self.engine.background.budget.threads() {
-            threads.push(spawn_worker(&self.engine, n).map_err(|e| no_thread(&e))?);
+        for n in threads.len().max(1)..self.engine.scheduler.workers.threads() {
+            let name = format!("terrace-compaction-{n}");
+            let spawned = spawn(&self.engine.scheduler, name, move |s| s.run_worker(n));
+            threads.push(spawned.map_err(|e| no_thread(&e))?);
         }
         Ok(())
     }
@@ -246,21 +243,19 @@ impl Inner {
         drop(engine.shared.large.write());
         // Tables that are being dropped take stock of the index first.
         drop(engine.shared.ddl.lock());
-        engine.stop.store(true, Ordering::Release);
-        engine.shared.bell.ring();
-        engine.background.budget.ring();
-        engine.shared.zone_bell.ring();
+        engine.ctx.stop.store(true, Ordering::Release);
+        engine.scheduler.wake_all();
         let threads = std::mem::take(&mut *self.threads.lock());
         for thread in threads.into_iter().chain(self.zone_keeper.lock().take()) {
             if thread.join().is_err() {
                 engine.stop_because("a background thread panicked");
             }
         }
-        let merged = engine.merge_at_close();
+        let merged = engine.scheduler.merge_at_close();
         let is_left = engine.leave_index();
         let settled = merged.and_then(|()| match engine.shared.read_only {
             true => Ok(0),
-            false => engine.mark_close().and_then(|()| engine.settle()),
+            false => mark_close(&engine.ctx).and_then(|()| engine.settle()),
         });
         // After a failure nobody knows what it is that would be sealed.
         let sealed = settled.and_then(|_| if is_left { engine.seal_index() } else { Ok(()) });

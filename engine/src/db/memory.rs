@@ -4,7 +4,8 @@
 //! - a quarter of the room, or what as many jobs can use as there are threads for: **jobs**, what
 //!   drains and compactions read and are about to write. Extents are cut at an eighth of it (64 KiB
 //!   to 2 MiB), and a job reads ahead a sixteenth of it (4 MiB at most) on each side of a merge: so
-//!   two fit at a time, and no more compact beside each other than fit ([`Engine::most_workers`]);
+//!   two fit at a time, and no more compact beside each other than fit
+//!   ([`MemoryLimit::most_workers`]);
 //! - a quarter of the room: **indexes** of memtables and level 0. As they come near it drains begin
 //!   and writers are slowed down, as if the region were filling (`pacing.rs`);
 //! - an eighth of the limit: **row locks**. No more are given;
@@ -19,13 +20,15 @@
 //! The balance is made at each look of the background around itself, and after each of its jobs;
 //! the cache leaves filters what they may grow by from one look to the next.
 
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
-use super::inner::Engine;
 use crate::error::{Error, Result};
 use crate::options::{Mode, Options};
 use crate::os::give_back_freed;
 use crate::pm::Geometry;
+use crate::table::Shared;
 use crate::tier::EXTENT_BYTES;
 
 /// One part of so many of the limit is for what is held for a moment.
@@ -194,12 +197,35 @@ impl Shares {
     }
 }
 
-impl Engine {
+/// The limit, and the parts of the database that it bounds.
+///
+/// Thread safety: every method may be called from any thread.
+pub(super) struct MemoryLimit {
+    shared: Arc<Shared>,
+    limit: Option<u64>,
+    /// How many jobs may run at a time.
+    threads: AtomicU64,
+    /// Bytes read and written when the heap last gave back what was freed.
+    moved_before_giving_back: AtomicU64,
+}
+
+impl MemoryLimit {
+    /// The limit of a database, if it has one.
+    pub(super) fn new(shared: Arc<Shared>, limit: Option<u64>) -> MemoryLimit {
+        let (threads, moved_before_giving_back) = (AtomicU64::new(1), AtomicU64::new(0));
+        MemoryLimit { shared, limit, threads, moved_before_giving_back }
+    }
+
+    /// Sets how many jobs may run at a time.
+    pub(super) fn set_threads(&self, threads: usize) {
+        self.threads.store(threads as u64, Relaxed);
+    }
+
     /// What is held at this moment.
-    pub(super) fn memory(&self) -> MemoryStats {
-        let (region, held) = (&self.shared.region, self.set.store().memory());
+    pub(super) fn held(&self) -> MemoryStats {
+        let (region, held) = (&self.shared.region, self.shared.set.store().memory());
         MemoryStats {
-            limit: self.options.memory.unwrap_or(0),
+            limit: self.limit.unwrap_or(0),
             region: self.image_bytes(),
             indexes: region.indexes().bytes(),
             filters: held.parts.bytes(),
@@ -221,8 +247,8 @@ impl Engine {
     }
 
     fn shares(&self) -> Option<Shares> {
-        let threads = self.background.budget.threads() as u64;
-        self.options.memory.map(|limit| Shares::new(limit, self.image_bytes(), threads))
+        let threads = self.threads.load(Relaxed);
+        self.limit.map(|limit| Shares::new(limit, self.image_bytes(), threads))
     }
 
     /// The most that the indexes of memtables and level 0 should take; `None` without a limit. What
@@ -239,13 +265,13 @@ impl Engine {
     }
 
     /// Gives filters and cache what the limit leaves them, and jobs their bounds.
-    pub(super) fn balance_memory(&self) {
+    pub(super) fn balance(&self) {
         let Some(shares) = self.shares() else { return };
-        let held = self.set.store().memory();
+        let held = self.shared.set.store().memory();
         let job = Job::within(shares.jobs);
         held.set_job(job.extent, job.ahead);
         held.set_most_iterators(shares.limit / ITERATORS);
-        let left = shares.left_by(&self.memory());
+        let left = shares.left_by(&self.held());
         // So that they do not outgrow the limit before the next look. Where some had to go already
         // there is room for twice as many, since one extent may have more than that; it goes little
         // by little when nobody asks for it, as looks may follow each other at once.
@@ -269,7 +295,7 @@ impl Engine {
     /// Has the heap give back what was freed, each time that as much as the limit was read and
     /// written: else the process comes to hold up to twice what is counted here.
     fn give_back_freed(&self, limit: u64) {
-        let (store, before) = (self.set.store(), &self.background.moved_before_giving_back);
+        let (store, before) = (self.shared.set.store(), &self.moved_before_giving_back);
         let moved = store.bytes_read() + store.bytes_written();
         let last = before.load(Relaxed);
         if limit <= MOST_GIVEN_BACK
@@ -283,16 +309,16 @@ impl Engine {
     /// Whether what drains write may enter the cache. Under a limit that grows and gives way as
     /// jobs come and go; if it cannot hold all there is, drains would fill it each time.
     pub(super) fn drains_fill(&self) -> bool {
-        let taken = self.set.store().space().taken_bytes;
-        self.options.memory.is_none() || taken <= self.shared.cache.capacity()
+        let taken = self.shared.set.store().space().taken_bytes;
+        self.limit.is_none() || taken <= self.shared.cache.capacity()
     }
 
     /// Refuses a limit that leaves the cache nothing worth having.
-    pub(super) fn check_memory(&self) -> Result<()> {
-        let Some(limit) = self.options.memory else { return Ok(()) };
-        let memory = self.memory();
+    pub(super) fn check(&self) -> Result<()> {
+        let Some(limit) = self.limit else { return Ok(()) };
+        let memory = self.held();
         check_limit(limit, memory.region + memory.indexes)?;
-        self.balance_memory();
+        self.balance();
         Ok(())
     }
 }

@@ -1,37 +1,30 @@
 //! The database: opening and closing, tables by name, recovery's order, the background.
 
-mod aging;
-mod attic;
-mod background;
 mod backup;
-mod budget;
 mod catalog;
 mod claims;
-mod cleaning;
-mod compacting;
 mod create;
-mod draining;
 mod emulated;
 mod events;
 mod grow;
 mod index_file;
 mod inner;
+mod jobs;
 mod marker;
 mod media;
 mod memory;
+mod metrics;
 mod open;
 mod own_records;
-mod pacing;
-mod placing;
 mod presence;
-mod pruning;
+mod rate_limiter;
 mod rebuild;
-mod releasing;
 mod salvage;
-mod spare;
+mod scheduler;
+mod secondary_cache;
 mod stats;
-mod stock;
-mod streams;
+mod table_index;
+mod tables;
 mod transactions;
 mod verify;
 mod verify_index;
@@ -394,10 +387,10 @@ impl Database {
     /// # Errors
     ///
     /// Those of the job.
-    #[cfg(any(test, feature = "testing"))]
+    #[cfg(any(test, feature = "testing", feature = "bench"))]
     #[doc(hidden)]
     pub fn step(&self) -> Result<bool> {
-        let stepped = self.inner.step();
+        let stepped = self.inner.scheduler.step();
         crate::mvcc::drive_all();
         stepped
     }

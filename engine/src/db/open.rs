@@ -22,20 +22,19 @@ use std::time::Instant;
 use parking_lot::{Mutex, RwLock};
 
 use super::OpenHow;
-use super::attic;
-use super::background::Background;
 use super::create::create;
 use super::index_file::{self, FoundIndex, IndexFile};
 use super::inner::{Engine, Inner};
+use super::jobs::JobContext;
 use super::marker;
 use super::media;
 use super::memory;
 use super::own_records::{News, OwnRecords};
 use super::presence::{Parts, Presence, look};
 use super::rebuild;
+use super::scheduler::Scheduler;
+use super::secondary_cache;
 use super::stats::OpenStats;
-use super::stock::Stocktaking;
-use super::streams::Streams;
 use crate::alloc::{StreamKind, StreamPool, ZonePool};
 use crate::cache::Below;
 use crate::commit::{
@@ -238,7 +237,7 @@ impl Opening<'_> {
             rebuild::index(&engine, &recovered, self.threads(), &|done, total| {
                 self.progress("rebuild", done, total);
             })?;
-        engine.adopt_index(recovered.last)?;
+        engine.scheduler.adopt_index(recovered.last)?;
         own.restore(&engine)?;
         engine.opened.rebuild_ms = rebuilt.elapsed().as_secs_f64() * 1e3;
         self.finish(&engine)?;
@@ -256,7 +255,7 @@ impl Opening<'_> {
             engine.transactions.prepared.released(&engine.shared.zones, &dead);
         }
         engine.tune(self.options.tuning);
-        engine.check_memory()
+        engine.ctx.memory.check()
     }
 
     /// The forest that this opening goes on with, where one is wanted; else its file is removed.
@@ -401,8 +400,8 @@ impl Opening<'_> {
         let set = Arc::new(set);
         let clock = self.options.clock_of_records();
         clock.forward_to(set.timeline().last().map_or(0, |last| last.time));
-        let attic = attic::of(&region, &zones, self.read_only);
-        let below = attic.clone().map(|attic| attic as Arc<dyn Below>);
+        let secondary_cache = secondary_cache::of(&region, &zones, self.read_only);
+        let below = secondary_cache.clone().map(|cache| cache as Arc<dyn Below>);
         let shared = Shared {
             set: Arc::clone(&set),
             large: RwLock::default(),
@@ -426,22 +425,21 @@ impl Opening<'_> {
             closed: AtomicBool::new(false),
             defers: Gate::default(),
         };
+        let (shared, forest) = (Arc::new(shared), forest.map(Arc::new));
+        let ctx = Arc::new(JobContext::new(&shared, self.options, forest.clone()));
         Engine {
             path: self.path.to_path_buf(),
             options: self.options.clone(),
-            shared: Arc::new(shared),
-            transactions: Arc::default(),
+            shared,
+            transactions: Arc::clone(&ctx.transactions),
             set,
             superblock: Mutex::new(superblock),
-            catalog: Mutex::default(),
-            background: Background::default(),
-            forest: forest.map(Arc::new),
+            scheduler: Arc::new(Scheduler::new(Arc::clone(&ctx))),
+            ctx,
+            forest,
             index_damage: None,
-            stocktaking: Stocktaking::default(),
-            streams: Streams::default(),
-            stop: AtomicBool::new(false),
             opened: OpenStats::default(),
-            attic,
+            secondary_cache,
         }
     }
 
@@ -546,7 +544,6 @@ impl Engine {
             }
         }
         self.judge_pending_runs(recovered.last, &own.runs_of_prepares())?;
-        let mut catalog = self.catalog.lock();
         for table in self.set.tables() {
             let version = self.set.version(table.id);
             let Some(version) = version else { continue };
@@ -554,7 +551,7 @@ impl Engine {
             // What a persistent index does not know of is still to be merged.
             let merged = self.forest.as_ref().map_or(recovered.last, |forest| forest.merged());
             core.set_merged(core.merged().max(merged));
-            catalog.insert(table.name.to_string(), Arc::new(TableSlot::new(core)));
+            self.ctx.tables.insert(&table.name, TableSlot::new(core));
         }
         Ok(())
     }

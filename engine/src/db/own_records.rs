@@ -124,10 +124,7 @@ impl<'a> OwnRecords<'a> {
             zones.add_live(zones.zone_of(at), 1);
             engine.shared.committer.blobs().note(lsn, at, lsn);
         }
-        let slots: HashMap<TableId, Arc<TableSlot>> = {
-            let catalog = engine.catalog.lock();
-            catalog.values().map(|slot| (slot.core().id(), Arc::clone(slot))).collect()
-        };
+        let slots = engine.ctx.tables.slots();
         for found in &self.prepares {
             match self.verdicts.get(&found.place.lsn) {
                 None => prepared.restore(zones, found.id, found.reopen(engine, &slots)?),

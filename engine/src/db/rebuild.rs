@@ -138,7 +138,7 @@ fn install(
         let level0 = Level0::rebuilt(Arc::clone(region), rebuilt, kind);
         change.apply(|view| view.level0 = level0);
         // Whatever is older has moved.
-        change.turn.low = oldest.map_or(0, |oldest| oldest.saturating_sub(1));
+        change.round.low = oldest.map_or(0, |oldest| oldest.saturating_sub(1));
     } else if is_merged {
         table.view().level0.add_tombstones(rebuilt.tombstones);
     } else {

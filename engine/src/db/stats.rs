@@ -149,9 +149,9 @@ pub struct PmStats {
     pub streams_used: u32,
     /// Bytes appended since the database was opened, beside the zones that were taken then.
     pub appended_bytes: u64,
-    /// Of these, bytes behind the oldest record that is not drained: the last full turn of
+    /// Of these, bytes behind the oldest record that is not drained: the last full round of
     /// drains. Beside open and pinned zones the region holds no more than that.
-    pub turn_bytes: u64,
+    pub round_bytes: u64,
     /// Bytes of memory that the indexes over its records take.
     pub index_memory: u64,
     /// Where the index of level 0 is: `volatile` or `persistent`.
@@ -172,7 +172,7 @@ pub struct PmStats {
 pub struct PaceStats {
     /// Why writers wait: `none`, or in words.
     pub reason: &'static str,
-    /// Bytes by which the turn of drains lags behind what was appended.
+    /// Bytes by which the round of drains lags behind what was appended.
     pub debt: u64,
     /// Bytes of records that drains move a second, as measured; 0 before the first.
     pub drain_rate: u64,
@@ -314,9 +314,9 @@ pub struct BackgroundStats {
     pub expired_extents: u64,
     /// Extents that went down a level unread, or out of a bulk load to one.
     pub moves: u64,
-    /// Extents that went down unread, among the layers of level 1, to where those that a compaction
-    /// took out of it made room.
-    pub sunk_extents: u64,
+    /// Extents that a compaction's edit moved down unread, among the layers of level 1, to where it
+    /// made room.
+    pub trivially_moved_extents: u64,
     /// Extents that drains and compactions left where they were, or moved, unread.
     pub reused_extents: u64,
     /// Bytes in them.
@@ -344,6 +344,7 @@ fn read(counter: &AtomicU64) -> u64 {
 }
 
 pub(super) fn collect(engine: &Engine) -> Stats {
+    let below = engine.secondary_cache.as_ref();
     Stats {
         mode: engine.shared.region.mode(),
         open: engine.opened,
@@ -358,10 +359,10 @@ pub(super) fn collect(engine: &Engine) -> Stats {
             used: engine.shared.cache.used(),
             hits: engine.shared.cache.hits(),
             misses: engine.shared.cache.misses(),
-            below_used: engine.attic.as_ref().map_or(0, |attic| attic.used()),
-            below_hits: engine.attic.as_ref().map_or(0, |attic| attic.hits()),
+            below_used: below.map_or(0, |below| below.used()),
+            below_hits: below.map_or(0, |below| below.hits()),
         },
-        memory: engine.memory(),
+        memory: engine.ctx.memory.held(),
         background: background(engine),
     }
 }
@@ -429,7 +430,7 @@ fn pm(engine: &Engine) -> PmStats {
         live_records: zones.live_records(),
         streams_used: engine.shared.committer.streams_used(),
         appended_bytes: appended,
-        turn_bytes: appended.saturating_sub(read(&engine.background.appended_before_turn)),
+        round_bytes: appended.saturating_sub(engine.scheduler.appended_before_round()),
         index_memory: engine.tables().iter().map(|t| t.view().index_memory()).sum(),
         index: if engine.forest.is_some() { "persistent" } else { "volatile" },
         index_bytes: engine.forest.as_ref().map_or(0, |forest| forest.bytes()),
@@ -439,13 +440,8 @@ fn pm(engine: &Engine) -> PmStats {
 }
 
 fn pace(engine: &Engine) -> PaceStats {
-    let pacing = *engine.background.pacing.lock();
-    PaceStats {
-        reason: pacing.reason.name(),
-        debt: pacing.debt,
-        drain_rate: engine.background.books.lock().rate(),
-        delay_ns: engine.shared.pace.delay(),
-    }
+    let (reason, debt, drain_rate) = engine.scheduler.pace();
+    PaceStats { reason, debt, drain_rate, delay_ns: engine.shared.pace.delay() }
 }
 
 fn table(core: &TableCore) -> TableStats {
@@ -509,27 +505,27 @@ fn disk(engine: &Engine) -> DiskStats {
 }
 
 fn background(engine: &Engine) -> BackgroundStats {
-    let background = &engine.background;
+    let metrics = &engine.ctx.metrics;
     BackgroundStats {
-        freezes: read(&background.freezes),
-        merges: read(&background.merges),
-        drains: read(&background.drains),
-        drained_bytes: read(&background.drained_bytes),
-        spilled_extents: read(&background.spilled_extents),
-        compactions: read(&background.compactions),
-        expired_extents: read(&background.expired_extents),
-        moves: read(&background.moves),
-        sunk_extents: read(&background.sunk_extents),
-        collections: read(&background.collections),
-        reused_extents: read(&background.reused_extents),
-        reused_extent_bytes: read(&background.reused_extent_bytes),
-        reused_blocks: read(&background.reused_blocks),
-        reused_block_bytes: read(&background.reused_block_bytes),
-        zones_released: read(&background.zones_released),
-        pruned_records: read(&background.pruned_records),
-        zones_cleaned: read(&background.zones_cleaned),
-        records_moved: read(&background.records_moved),
-        failures: read(&background.failures),
+        freezes: metrics.freezes.get(),
+        merges: metrics.merges.get(),
+        drains: metrics.drains.get(),
+        drained_bytes: metrics.drained_bytes.get(),
+        spilled_extents: metrics.spilled_extents.get(),
+        compactions: metrics.compactions.get(),
+        expired_extents: metrics.expired_extents.get(),
+        moves: metrics.moves.get(),
+        trivially_moved_extents: metrics.trivially_moved_extents.get(),
+        collections: metrics.collections.get(),
+        reused_extents: metrics.reused_extents.get(),
+        reused_extent_bytes: metrics.reused_extent_bytes.get(),
+        reused_blocks: metrics.reused_blocks.get(),
+        reused_block_bytes: metrics.reused_block_bytes.get(),
+        zones_released: metrics.zones_released.get(),
+        pruned_records: metrics.pruned_records.get(),
+        zones_cleaned: metrics.zones_cleaned.get(),
+        records_moved: metrics.records_moved.get(),
+        failures: metrics.failures.get(),
         snapshots: engine.shared.snapshots.held().0 as u64,
     }
 }

@@ -26,7 +26,7 @@ pub(crate) fn defer(f: impl FnOnce() + Send + 'static) {
 
 /// Runs all that was deferred before, if no guard is held anywhere: so that where one thread does
 /// everything, in steps, the same steps do the same things.
-#[cfg(any(test, feature = "testing"))]
+#[cfg(any(test, feature = "testing", feature = "bench"))]
 pub(crate) fn drive_all() {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicBool, Ordering};

@@ -16,7 +16,7 @@ mod watermark;
 
 pub(crate) use clock::{Clock, Time, micros};
 pub(crate) use drained::DrainedMap;
-#[cfg(any(test, feature = "testing"))]
+#[cfg(any(test, feature = "testing", feature = "bench"))]
 pub(crate) use epoch::drive_all;
 pub(crate) use epoch::{defer, drive, is_pinned, pin};
 pub(crate) use interval::{KeyInterval, after, union};

@@ -14,6 +14,7 @@ mod kept;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::{Clock, Time, Watermark};
@@ -28,6 +29,8 @@ pub(crate) struct SnapshotRegistry {
     visible: Arc<Watermark>,
     clock: Arc<Clock>,
     held: Mutex<BTreeMap<Lsn, Held>>,
+    /// How often the last snapshot at an LSN was released.
+    releases: AtomicU64,
 }
 
 /// Snapshots that stand at one LSN.
@@ -49,7 +52,12 @@ impl SnapshotRegistry {
 
     /// An empty registry over the database's visible watermark and its clock.
     pub(crate) fn with_clock(visible: Arc<Watermark>, clock: Arc<Clock>) -> Arc<SnapshotRegistry> {
-        Arc::new(SnapshotRegistry { visible, clock, held: Mutex::new(BTreeMap::new()) })
+        Arc::new(SnapshotRegistry {
+            visible,
+            clock,
+            held: Mutex::new(BTreeMap::new()),
+            releases: AtomicU64::new(0),
+        })
     }
 
     /// Registers a snapshot of everything visible now.
@@ -92,6 +100,12 @@ impl SnapshotRegistry {
         (held.values().map(|held| held.count).sum(), held.keys().next().copied())
     }
 
+    /// How often the last snapshot at an LSN was released: as long as it stays the same, versions
+    /// that readers need stay needed.
+    pub(crate) fn releases(&self) -> u64 {
+        self.releases.load(Ordering::Acquire)
+    }
+
     /// For how long the oldest one has been held.
     pub(crate) fn oldest_age(&self) -> Option<Duration> {
         self.held.lock().values().next().map(|held| held.since.elapsed())
@@ -125,6 +139,7 @@ impl Drop for Registered {
             at_lsn.count -= 1;
             if at_lsn.count == 0 {
                 held.remove(&self.lsn);
+                self.registry.releases.fetch_add(1, Ordering::Release);
             }
         }
     }

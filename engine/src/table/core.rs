@@ -17,20 +17,21 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use arc_swap::{ArcSwap, Guard};
 use parking_lot::{Mutex, MutexGuard};
 
+use super::changed::ChangedTables;
 use crate::commit::{Home, Target};
 use crate::error::{Error, Result};
 use crate::memtable::Memtable;
 use crate::record::{Lsn, TableId};
 use crate::view::View;
 
-/// How far the rotation of drains over the table's keys has come.
+/// How far a round of drains over the table's keys has come.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Turn {
+pub(crate) struct DrainRound {
     /// Where the next column starts.
     pub(crate) cursor: Vec<u8>,
-    /// Every record at or below it is drained: the LSN that the last whole turn began with.
+    /// Every record at or below it is drained: the LSN that the last whole round began with.
     pub(crate) low: Lsn,
-    /// The LSN that this turn began with, once it has begun.
+    /// The LSN that this round began with, once it has begun.
     pub(crate) began: Option<Lsn>,
     /// Extents of bulk loads up to here have been placed in levels, or have to be merged.
     pub(crate) placed: Lsn,
@@ -43,7 +44,7 @@ pub(crate) struct TableCore {
     name: ArcSwap<String>,
     created: Lsn,
     view: ArcSwap<View>,
-    changing: Mutex<Turn>,
+    changing: Mutex<DrainRound>,
     merged: AtomicU64,
     dropped: AtomicBool,
     /// Prepared transactions that have written to it. Changed, and looked at, in the turnstile.
@@ -52,23 +53,54 @@ pub(crate) struct TableCore {
     stream: AtomicU32,
     /// Bytes that its records have taken in zones since it was opened.
     written: AtomicU64,
+    /// `low` of the drain round, as of the end of the last change.
+    drained_below: AtomicU64,
+    /// Whether it stands in `changed_tables`.
+    changed: AtomicBool,
+    changed_tables: Arc<ChangedTables>,
 }
 
 impl TableCore {
-    /// A table with a first view.
-    pub(crate) fn new(id: TableId, name: &str, created: Lsn, merged: Lsn, view: View) -> TableCore {
+    /// A table with a first view, which notes its changes in `changed_tables`.
+    pub(crate) fn new(
+        id: TableId,
+        name: &str,
+        (created, merged): (Lsn, Lsn),
+        view: View,
+        changed_tables: &Arc<ChangedTables>,
+    ) -> TableCore {
         TableCore {
             id,
             name: ArcSwap::from_pointee(name.to_string()),
             created,
             view: ArcSwap::from_pointee(view),
-            changing: Mutex::new(Turn::default()),
+            changing: Mutex::new(DrainRound::default()),
             merged: AtomicU64::new(merged),
             dropped: AtomicBool::new(false),
             held: AtomicU32::new(0),
             stream: AtomicU32::new(0),
             written: AtomicU64::new(0),
+            drained_below: AtomicU64::new(0),
+            changed: AtomicBool::new(false),
+            changed_tables: Arc::clone(changed_tables),
         }
+    }
+
+    /// Has the scheduler look at it again: its view was replaced, or its level 0 lost records.
+    pub(crate) fn mark_changed(&self) {
+        if !self.changed.swap(true, Ordering::AcqRel) {
+            self.changed_tables.note(self.id);
+        }
+    }
+
+    /// The scheduler is about to look at it: what changes from now on is noted again.
+    pub(crate) fn take_changed(&self) {
+        self.changed.swap(false, Ordering::AcqRel);
+    }
+
+    /// Every record at or below it is drained, as of the end of the last change.
+    pub(crate) fn drained_below(&self) -> Lsn {
+        self.drained_below.load(Ordering::Acquire)
     }
 
     /// Its number.
@@ -117,9 +149,14 @@ impl TableCore {
         self.stream.store(stream, Ordering::Relaxed);
     }
 
-    /// The right to change the view, with the state of the turn.
+    /// The right to change the view, with the state of the drain round.
     pub(crate) fn change(&self) -> Change<'_> {
-        Change { core: self, turn: self.changing.lock() }
+        Change { core: self, round: self.changing.lock() }
+    }
+
+    /// The same, unless another job or call has it.
+    pub(crate) fn try_change(&self) -> Option<Change<'_>> {
+        Some(Change { core: self, round: self.changing.try_lock()? })
     }
 
     /// Fails once the table was dropped.
@@ -155,6 +192,8 @@ impl Home for TableCore {
 
     fn count(&self, bytes: u64) {
         self.written.fetch_add(bytes, Ordering::Relaxed);
+        // After the memtable has counted the records too.
+        self.mark_changed();
     }
 
     fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
@@ -185,7 +224,7 @@ impl Home for TableCore {
 /// The right to change one table's view.
 pub(crate) struct Change<'a> {
     core: &'a TableCore,
-    pub(crate) turn: MutexGuard<'a, Turn>,
+    pub(crate) round: MutexGuard<'a, DrainRound>,
 }
 
 impl Change<'_> {
@@ -204,7 +243,18 @@ impl Change<'_> {
 
     /// Replaces the view; returns the one before. Allocates nothing.
     pub(crate) fn install(&mut self, view: Arc<View>) -> Arc<View> {
+        // A dropped table's view is emptied (invariant 1).
+        if cfg!(debug_assertions) && self.core.check().is_ok() {
+            view.debug_assert_follows(&self.core.view.load());
+        }
         self.core.view.swap(view)
+    }
+}
+
+impl Drop for Change<'_> {
+    fn drop(&mut self) {
+        self.core.drained_below.store(self.round.low, Ordering::Release);
+        self.core.mark_changed();
     }
 }
 

@@ -3,6 +3,7 @@
 mod batch;
 mod bell;
 mod bulk;
+mod changed;
 mod core;
 mod gate;
 mod handle;
@@ -22,6 +23,7 @@ pub use snapshot::Snapshot;
 
 pub(crate) use self::core::{Change, Pinned, TableCore, TableSlot};
 pub(crate) use bell::Bell;
+pub(crate) use changed::ChangedTables;
 pub(crate) use gate::Gate;
 pub(crate) use pace::Pace;
 pub(crate) use runs::{Joined, NewRun};

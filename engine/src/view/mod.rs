@@ -179,4 +179,40 @@ impl View {
     pub(crate) fn oldest_in_memtables(&self) -> Option<Lsn> {
         self.memtables().filter_map(|m| m.oldest()).min()
     }
+
+    /// Whether newer memtables come first (invariant 1).
+    fn is_in_order(&self) -> bool {
+        self.frozen.is_sorted_by(|newer, older| newer.boundary >= older.boundary)
+    }
+
+    /// Whether D is nowhere below what it was in `before`, but where it was forgotten, since no
+    /// record is left to ask about (invariant 2).
+    fn keeps_drained(&self, before: &View) -> bool {
+        let (drained, was) = (&self.version.drained, &before.version.drained);
+        let keeps = |now: Lsn, was: Lsn| now >= was || now == 0;
+        was.steps().iter().all(|(start, seq)| keeps(drained.get(start), *seq))
+    }
+
+    /// Whether readers that `before` served by its mark are served by this one's (invariant 4).
+    fn keeps_pruned(&self, before: &View) -> bool {
+        self.pruned >= before.pruned
+    }
+
+    /// Whether each run is joining or of the version, and newer runs come first (invariant 5).
+    fn has_runs_once(&self) -> bool {
+        let runs = &self.version.runs;
+        let is_committed = |run: &Joining| runs.iter().any(|other| other.id == run.id);
+        runs.is_sorted_by(|newer, older| newer.lsn >= older.lsn)
+            && !self.joining.iter().any(is_committed)
+    }
+
+    /// Asserts the invariants of a view that is about to take the place of `before`. (What lies
+    /// where of range tombstones, invariant 3, is asserted where they are merged.)
+    pub(crate) fn debug_assert_follows(&self, before: &View) {
+        debug_assert_eq!(self.version.table, before.version.table, "a view is of one table");
+        debug_assert!(self.is_in_order(), "newer memtables come first (invariant 1)");
+        debug_assert!(self.keeps_drained(before), "D never falls (invariant 2)");
+        debug_assert!(self.keeps_pruned(before), "pruned never falls (invariant 4)");
+        debug_assert!(self.has_runs_once(), "each run has one place (invariant 5)");
+    }
 }

@@ -209,7 +209,7 @@ fn the_region_holds_what_the_last_turn_appended() {
                 let pm = db.stats().pm;
                 // One zone more: the one that the oldest record lies in.
                 let allowed =
-                    pm.turn_bytes / pm.zone_size + u64::from(pm.zones_open + pm.zones_pinned) + 1;
+                    pm.round_bytes / pm.zone_size + u64::from(pm.zones_open + pm.zones_pinned) + 1;
                 worst = worst.max(f64::from(pm.zones_used) / allowed as f64);
                 assert!(pm.zones_used <= pm.zones);
             }

@@ -66,7 +66,7 @@ pub(super) fn values(rig: &mut Rig) {
 /// The region is filled and drained until layers have sunk to where a stack was: drains that are
 /// due all the time pass between two extents of a compaction.
 pub(super) fn sink(rig: &mut Rig) {
-    let sunk = rig.db.stats().background.sunk_extents;
+    let sunk = rig.db.stats().background.trivially_moved_extents;
     for _ in 0..8 {
         for _ in 0..MOST_JOBS {
             if rig.db.stats().pm.zones_used >= 11 || !rig.goes_on() {
@@ -76,7 +76,7 @@ pub(super) fn sink(rig: &mut Rig) {
             rig.put("a", &format!("row {row:02}"), 9000, Relaxed);
         }
         while rig.db.stats().pm.zones_used > 7 && rig.step() {
-            if rig.db.stats().background.sunk_extents > sunk {
+            if rig.db.stats().background.trivially_moved_extents > sunk {
                 return put_any(rig, Durable);
             }
         }

@@ -13,6 +13,9 @@ pub(crate) struct Config {
     /// The layers, from the ground up.
     #[serde(default, rename = "layer")]
     pub(crate) layers: Vec<Layer>,
+    /// Folders of the engine that know little of their part.
+    #[serde(default)]
+    pub(crate) closed: Vec<Closed>,
     /// Where `unsafe` may be written.
     #[serde(default, rename = "unsafe_code")]
     pub(crate) unsafe_code: Vec<UnsafeCode>,
@@ -73,6 +76,16 @@ pub(crate) struct Layer {
     pub(crate) wing: Option<String>,
     /// Folders or files of `engine/src`, without `.rs`.
     pub(crate) parts: Vec<String>,
+}
+
+/// A folder whose files use no more of their part than is listed.
+#[derive(Debug, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(crate) struct Closed {
+    /// The folder from the root.
+    pub(crate) path: String,
+    /// Modules of the part, and of the folder itself.
+    pub(crate) uses: Vec<String>,
 }
 
 /// A folder or file in which `unsafe` is allowed.

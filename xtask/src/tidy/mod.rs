@@ -1,6 +1,7 @@
 //! The house rules, checked. Each rule is a file and a function from sources to findings.
 
 mod banned;
+mod closed;
 mod config;
 mod dead_files;
 mod decoders;
@@ -74,6 +75,7 @@ fn check(root: &Path) -> Result<Vec<Finding>> {
         file_length::check(source, &mut findings);
         layout::check(source, &mut findings);
         layers::check(source, &config.layers, &mut findings);
+        closed::check(source, &config.closed, &mut findings);
         banned::check(source, &mut findings);
     }
     function_length::check(&sources, &config.long_functions, &mut findings);

@@ -102,7 +102,7 @@ impl Fixture {
             format: self.shape.format(LAYERS, version.options),
             reuse,
             promise: &store.promise(bytes(&below) + len, false).unwrap(),
-            before_write: &|_| {},
+            before_write: &|_| Ok(()),
         };
         let upper = match &column {
             Some(column) => {
@@ -151,7 +151,7 @@ impl Fixture {
             let now = Situation { readers: horizon.readers(), rests: true, busy: &[] };
             let Some(choice) = pick(&version, &self.shape, &now) else { return jobs };
             let done =
-                run(&choice, &self.set, &self.cache, &horizon, &self.shape, &|_| {}).unwrap();
+                run(&choice, &self.set, &self.cache, &horizon, &self.shape, &|_| Ok(())).unwrap();
             self.set.apply(done.edit, self.visible.get()).unwrap();
             reused.extents += done.reused.extents;
             reused.blocks += done.reused.blocks;
@@ -399,7 +399,7 @@ fn a_failed_sync_poisons_and_a_full_disk_does_not() {
             format: SHAPE.format(2, TableOptions::new()),
             reuse: true,
             promise: &fixture.set.store().promise(1, false)?,
-            before_write: &|_| {},
+            before_write: &|_| Ok(()),
         };
         let upper = Side::records(Box::new(extent.cursor(&fixture.cache, &ReadAhead::for_job(1))))?;
         let outputs = merge_to_level(upper, Side::extents(&[], &fixture.cache, true), &ctx)?;

@@ -104,7 +104,7 @@ fn show(choice: Option<Choice<Meta>>) -> String {
     match choice {
         None => "nothing".to_string(),
         Some(Choice::Move { to, extent, .. }) if to <= LAYERS => {
-            format!("sink {} to layer {to}", extent.meta().id)
+            format!("trivially move {} to layer {to}", extent.meta().id)
         }
         Some(Choice::Move { from, to, extent, .. }) => {
             let (from, to) = (known_as(from), known_as(to));
@@ -112,19 +112,19 @@ fn show(choice: Option<Choice<Meta>>) -> String {
         }
         Some(Choice::Merge { inputs, to, overlap, collects, .. }) => {
             let from = inputs[0].0;
-            let stack: Vec<_> = inputs.iter().map(|(_, extents)| ids(extents)).collect();
-            let stack = stack.join(" over ");
+            let set: Vec<_> = inputs.iter().map(|(_, extents)| ids(extents)).collect();
+            let set = set.join(" over ");
             if from == to {
-                let out = format!("rewrite {stack} in level {}", known_as(to));
+                let out = format!("rewrite {set} in level {}", known_as(to));
                 let emptied: Vec<_> = collects.iter().map(u64::to_string).collect();
                 let emptied = emptied.join(" ");
                 return if emptied.is_empty() { out } else { format!("{out}, out of {emptied}") };
             }
             if to <= LAYERS {
-                return format!("fold {stack} over {} into layer {to}", ids(&overlap));
+                return format!("merge {set} over {} into layer {to}", ids(&overlap));
             }
             assert_eq!(to, (from + 1).max(UNDER_LAYERS));
-            let mut out = format!("merge {stack} from level {}", known_as(from));
+            let mut out = format!("merge {set} from level {}", known_as(from));
             if !overlap.is_empty() {
                 write!(out, " with {}", ids(&overlap)).unwrap();
             }
@@ -246,7 +246,7 @@ fn extents_are_cut_at_edges_that_other_layers_have() {
 }
 
 #[test]
-fn what_lay_over_a_stack_that_is_gone_sinks_as_deep_as_it_can() {
+fn what_lay_over_an_input_set_that_is_gone_moves_down_as_deep_as_it_can() {
     let mut levels = vec![Level::default(); usize::from(MAX_LEVELS)];
     let mut fill = |n: u8, words: &[&str]| {
         levels[usize::from(n) - 1] = Level::new(words.iter().map(|word| extent(word)).collect());
@@ -262,7 +262,7 @@ fn what_lay_over_a_stack_that_is_gone_sinks_as_deep_as_it_can() {
         let removed: Vec<Meta> = all.iter().filter(is_gone).cloned().collect();
         let (inputs, overlap) = (vec![(1, removed)], Vec::new());
         let done = Choice::Merge { table: 1, inputs, to, overlap, collects: BTreeSet::new() };
-        let ops = super::super::sink(&version, &done, busy).ops;
+        let ops = super::super::trivial_moves(&version, &done, busy).ops;
         let moved = ops.into_iter().map(|op| match op {
             Op::MoveExtent { table: 1, from, to, id } => (id, LAYERS - from, LAYERS - to),
             other => panic!("{other:?}"),
@@ -280,7 +280,7 @@ fn what_lay_over_a_stack_that_is_gone_sinks_as_deep_as_it_can() {
     let busy = [KeyInterval::closed(b"f", b"g")];
     assert_eq!(sunk(&[2, 5], &busy), []);
     assert_eq!(sunk(&[1, 2, 4, 5], &busy), [(6, 2, 0), (7, 2, 0), (9, 3, 1), (10, 3, 1)]);
-    // What comes of a fold has the keys of its inputs in the layer that it goes to.
+    // What an intra-L1 compaction writes has the keys of its inputs in the layer that it goes to.
     assert_eq!(sunk(&[8], &[]), [(12, 3, 1)]);
     assert_eq!(sunk_over(LAYERS - 1, &[8], &[]), [(12, 3, 2)]);
     assert_eq!(sunk_over(LAYERS - 2, &[12], &[]), [], "8 is merged with it");

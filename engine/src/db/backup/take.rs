@@ -51,7 +51,7 @@ impl Engine {
         let mut set = Set::open_or_create(path, &self.options)?;
         set.check_is_of(self.set.database_id())?;
         // A table with records that are not counted yet looks as if it had none above its levels.
-        self.finish_stocktaking()?;
+        self.scheduler.jobs.count_live.finish(&self.ctx)?;
         let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());
         let (halves, lsn, blob) = self.dump(&set)?;
         let mut ops = self.dates(lsn);
@@ -90,7 +90,7 @@ impl Engine {
         let _guard = pin();
         self.shared.check_open()?;
         let Moment { tables, snapshot } = self.moment();
-        let (lsn, shape, horizon) = (snapshot.lsn(), self.shape(), Horizon::of(&snapshot));
+        let (lsn, shape, horizon) = (snapshot.lsn(), self.ctx.shape(), Horizon::of(&snapshot));
         if !self.shared.read_only {
             self.settle()?;
         }

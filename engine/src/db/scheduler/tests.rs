@@ -3,10 +3,16 @@ use std::sync::Barrier;
 
 use super::*;
 use crate::db::Database;
+use crate::db::jobs::{Look, freeze};
 use crate::levels::LAYERS;
 use crate::mvcc::KeyInterval;
 use crate::options::{BackgroundTuning, Durability, Options};
 use crate::record::{Cursor, LSN_MAX};
+use crate::table::TableCore;
+
+fn table_called(ctx: &JobContext, name: &str) -> Arc<TableCore> {
+    ctx.tables.all().into_iter().find(|table| table.name() == name).unwrap()
+}
 
 fn settle(db: &Database) {
     while db.step().unwrap() {}
@@ -41,36 +47,37 @@ fn two_jobs_of_a_table_are_under_way_at_one_moment() {
     db.close().unwrap();
 
     let db = options().level1_size(64 << 10).open(dir.path()).unwrap();
-    let engine: &Engine = &db.inner;
-    let background = &engine.background;
+    let (ctx, scheduler) = (&*db.inner.ctx, &*db.inner.scheduler);
+    let job = &scheduler.jobs.compact;
     // As on threads of their own, and none of them large.
-    background.budget.set(BackgroundTuning::new().threads(3));
-    background.smaller.store(5, Ordering::Relaxed);
-    let table = engine.tables().into_iter().find(|table| table.name() == "t").unwrap();
-    let jobs = [(); 2].map(|()| {
-        let shape = engine.shape();
-        engine.choose(&table).unwrap_or_else(|| panic!("{shape:?}: {:?}", background.claims))
-    });
-    let [first, second] = jobs.each_ref().map(|job| job.choice.interval());
+    scheduler.tune(BackgroundTuning::new().threads(3));
+    ctx.job_halvings.store(5, Ordering::Relaxed);
+    let table = table_called(ctx, "t");
+    let plan = || match job.look_at(ctx, Arc::clone(&table), ctx.rest()) {
+        Look::Found(plan) => plan,
+        _ => panic!("{:?}: {:?}", ctx.shape(), ctx.claims),
+    };
+    let plans = [(); 2].map(|()| plan());
+    let [first, second] = plans.each_ref().map(|plan| plan.interval());
     assert!(!first.overlaps(&second), "{first:?} and {second:?}");
-    assert_eq!(background.claims.of(table.id()), [first.clone(), second.clone()]);
+    assert_eq!(ctx.claims.of(table.id()), [first.clone(), second.clone()]);
     let start = Barrier::new(2);
     std::thread::scope(|scope| {
-        for job in &jobs {
-            let (start, table) = (&start, &table);
+        for plan in &plans {
+            let start = &start;
             scope.spawn(move || {
                 start.wait();
-                assert!(engine.compact(table, job).unwrap());
+                assert!(job.run(plan, ctx, &|_| Ok(())).unwrap().did);
             });
         }
     });
-    assert_eq!(background.claims.of(table.id()).len(), 2, "as long as the jobs are there");
-    let third = engine.choose(&table).unwrap();
-    let interval = third.choice.interval();
+    assert_eq!(ctx.claims.of(table.id()).len(), 2, "as long as the jobs are there");
+    let third = plan();
+    let interval = third.interval();
     assert!(!interval.overlaps(&first) && !interval.overlaps(&second), "{interval:?}");
-    drop((jobs, third));
-    assert!(background.claims.is_empty());
-    let done = [&background.compactions, &background.moves].map(|n| n.load(Ordering::Relaxed));
+    drop((plans, third));
+    assert!(ctx.claims.is_empty());
+    let done = [&ctx.metrics.compactions, &ctx.metrics.moves].map(|n| n.get());
     assert_eq!(done.iter().sum::<u64>(), 2, "{done:?}");
     let rows = db.table("t").unwrap().iter().map(Result::unwrap);
     let rows: BTreeMap<_, _> = rows.map(|(k, v)| (k.to_vec(), v.to_vec())).collect();
@@ -86,16 +93,17 @@ fn two_jobs_of_a_table_are_under_way_at_one_moment() {
 fn a_drain_does_not_wait_for_the_little_that_is_claimed() {
     let dir = tempfile::tempdir().unwrap();
     let db = Options::new().pm_size(2 << 20).stepped().create(dir.path()).unwrap();
-    let engine: &Engine = &db.inner;
+    let ctx = &*db.inner.ctx;
+    let drain = || db.inner.scheduler.run(JobKind::Drain).unwrap();
     let rows = db.table("t").unwrap();
-    let table = engine.tables().into_iter().find(|table| table.name() == "t").unwrap();
+    let table = table_called(ctx, "t");
     // A few rows come to level 0.
     let bring = |round| {
         for n in 0..20 {
             let (key, value) = row(n, round);
             rows.put_with(&key, &value, Durability::Relaxed).unwrap();
         }
-        assert!(engine.freeze(&table));
+        assert!(freeze(ctx, &table));
         while !table.view().frozen.is_empty() {
             assert!(db.step().unwrap());
         }
@@ -116,14 +124,14 @@ fn a_drain_does_not_wait_for_the_little_that_is_claimed() {
         extents.map(|extent| extent.meta().id).collect::<Vec<_>>()
     };
     bring(0);
-    assert!(engine.drain_oldest().unwrap());
+    assert!(drain());
     let below = ids(LAYERS);
     let bytes = table.view().version.level(LAYERS).unwrap().bytes();
-    assert!(below.len() == 1 && (1..=engine.shape().little_bytes).contains(&bytes), "{bytes}");
+    assert!(below.len() == 1 && (1..=ctx.shape().little_bytes).contains(&bytes), "{bytes}");
     bring(1);
-    let claims = &engine.background.claims;
+    let claims = &ctx.claims;
     let claim = claims.claim(table.id(), KeyInterval::all()).unwrap();
-    assert!(engine.drain_oldest().unwrap(), "it waits for what is claimed");
+    assert!(drain(), "it waits for what is claimed");
     assert_eq!(ids(LAYERS), below, "what is claimed is left alone");
     assert_eq!(ids(LAYERS - 1).len(), 1, "what was drained lies over it");
     for n in 0..20 {
@@ -133,4 +141,55 @@ fn a_drain_does_not_wait_for_the_little_that_is_claimed() {
     drop(claim);
     settle(&db);
     assert_eq!(db.verify().unwrap().damages.len(), 0);
+}
+
+/// The background is stopped where it asks for the table index, and so links nothing.
+#[test]
+fn zones_are_ready_whatever_the_background_is_at() {
+    let directory = tempfile::tempdir().unwrap();
+    let db = Options::new().pm_size(16 << 20).create(directory.path().join("db")).unwrap();
+    let table = db.table("t").unwrap();
+    let ctx = &*db.inner.ctx;
+    assert_eq!(ctx.shared.region.mode(), "file");
+    let index = ctx.tables.index();
+    let (free, mut key) = (ctx.shared.zones.free(), 0u32);
+    while free - ctx.shared.zones.free() < 16 {
+        table.put(key.to_be_bytes(), [1; 4000]).unwrap();
+        key += 1;
+    }
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while ctx.shared.committer.lacks_spare().is_some() {
+        assert!(Instant::now() < deadline, "only a writer that needs a zone links one");
+        std::thread::yield_now();
+    }
+    drop(index);
+    db.close().unwrap();
+}
+
+/// A worker that finds a table's change taken looks at other tables, and is not held up.
+#[test]
+fn a_compaction_is_planned_while_another_table_is_being_changed() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = || Options::new().pm_size(2 << 20).stepped();
+    let db = options().level1_size(64 << 20).create(dir.path()).unwrap();
+    for name in ["a", "b", "filler"] {
+        let table = db.table(name).unwrap();
+        for n in 0..6_000 {
+            let (key, value) = row(n, 0);
+            table.put_with(&key, &value, Durability::Relaxed).unwrap();
+            if n % 20 == 0 {
+                settle(&db);
+            }
+        }
+    }
+    db.close().unwrap();
+
+    let db = options().level1_size(64 << 10).open(dir.path()).unwrap();
+    let (ctx, job) = (&*db.inner.ctx, &db.inner.scheduler.jobs.compact);
+    let a = table_called(ctx, "a");
+    let change = a.change();
+    let plan = job.plan(ctx).unwrap();
+    assert_eq!(plan.table().name(), "b", "the first one that is free");
+    drop((plan, change));
+    assert_eq!(job.plan(ctx).unwrap().table().name(), "a", "it was passed over, not forgotten");
 }

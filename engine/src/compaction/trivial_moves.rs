@@ -1,10 +1,11 @@
-//! What sinks when a stack has gone, or was folded. A pure function of a version.
+//! Trivial moves: which extents of level 1 move down, unread, in the edit of a compaction. A pure
+//! function of a version.
 //!
-//! While a stack is merged, drains put columns over it, into ever higher layers. Once it is gone
-//! these lie over nothing, and each would keep those that come later from all layers below it. So
-//! the edit that takes the stack out moves what lay over it down by name, as deep as layers are
-//! clear: order is kept, since nothing passes what it has keys in common with, nor the layer that a
-//! stack was folded into.
+//! While a compaction merges extents of level 1, drains put columns over them, into ever higher
+//! layers. Once the extents are gone, the columns lie over nothing, and each would keep later ones
+//! from all layers below it. So the edit of the compaction moves them down by name, as deep as
+//! layers are clear. Order is kept: nothing passes what it has keys in common with, nor the layer
+//! that the compaction wrote to.
 
 use std::collections::BTreeSet;
 
@@ -13,9 +14,9 @@ use crate::extent::{Described, ExtentMeta};
 use crate::levels::{Edit, LAYERS, Op, Version};
 use crate::mvcc::KeyInterval;
 
-/// The operations that let extents of layers sink to where what is `done`, a choice of extents that
+/// The operations that move extents of layers down to where `done`, a choice of extents that
 /// `version` still has, makes room, but for keys that are `busy`.
-pub(crate) fn sink<E: Described>(
+pub(crate) fn trivial_moves<E: Described>(
     version: &Version<E>,
     done: &Choice<E>,
     busy: &[KeyInterval],
@@ -34,7 +35,7 @@ pub(crate) fn sink<E: Described>(
     // The uppermost first.
     let mut layers: Vec<Vec<E>> = (1..=LAYERS).map(left).collect();
     let mut ops = Vec::new();
-    // What a fold goes to is merged with it.
+    // What an intra-L1 compaction writes to is merged with it.
     for from in (1..LAYERS.min(filled)).rev() {
         for extent in version.overlapping(from, &keys) {
             let own = extent.meta();
@@ -48,6 +49,8 @@ pub(crate) fn sink<E: Described>(
             let depth = if stays { 0 } else { below.take_while(is_clear).count() };
             if depth > 0 {
                 let to = from + depth as u8;
+                debug_assert!(to <= LAYERS, "a trivial move stays within level 1");
+                debug_assert!(version.table == table, "a compaction is of one table");
                 layers[usize::from(from) - 1].retain(|other| other.meta().id != own.id);
                 layers[usize::from(to) - 1].push(extent.clone());
                 ops.push(Op::MoveExtent { table, from, to, id: own.id });

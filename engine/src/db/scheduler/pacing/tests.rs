@@ -1,14 +1,16 @@
+use super::super::state::CROWDED;
 use super::*;
 
 const ZONE: u64 = 1 << 20;
 
-fn sight(used: u64, appended: u64, low: Lsn) -> Sight {
-    let (total, mass) = (64, used.min(40) * ZONE);
+fn state(used: u64, appended: u64, low: Lsn) -> RegionUsage {
+    let (total, bytes_due) = (64, used.min(40) * ZONE);
     let (visible, clock) = (appended / 1024, Duration::ZERO);
     let (unit, usual, is_asked_for, indexed) = (ZONE, 1, false, 0);
-    let sight = Sight { used, total, indexed, unit, usual, is_asked_for, ..Sight::default() };
-    let sight = Sight { undrained: mass, mass, bound: visible, ..sight };
-    Sight { appended, low, visible, clock, ..sight }
+    let state =
+        RegionUsage { used, total, indexed, unit, usual, is_asked_for, ..RegionUsage::default() };
+    let state = RegionUsage { undrained: bytes_due, bytes_due, bound: visible, ..state };
+    RegionUsage { appended, low, visible, clock, ..state }
 }
 
 /// Bug: where records were small, their indexes took whatever they liked of the memory limit.
@@ -16,57 +18,57 @@ fn sight(used: u64, appended: u64, low: Lsn) -> Sight {
 /// Fix: the memory for indexes is a second measure beside them.
 #[test]
 fn the_memory_for_indexes_fills_as_the_region_does() {
-    let mut books = Books::default();
-    let small = |indexed| Sight { indexed, ..sight(8, 8 * ZONE, 0) };
+    let mut stats = PacingStats::default();
+    let small = |indexed| RegionUsage { indexed, ..state(8, 8 * ZONE, 0) };
     assert!(!small(47).calls_for_drain() && small(48).calls_for_drain());
-    assert_eq!(books.look(&small(40)), Pacing::default());
-    books.drained(8 * ZONE, 0, 8 * ZONE, Duration::from_secs(1));
-    let paces: Vec<Pacing> = (48..=64).map(|indexed| books.look(&small(indexed))).collect();
+    assert_eq!(stats.look(&small(40)), Pacing::default());
+    stats.drained(8 * ZONE, 0, 8 * ZONE, Duration::from_secs(1));
+    let paces: Vec<Pacing> = (48..=64).map(|indexed| stats.look(&small(indexed))).collect();
     assert!(paces.iter().map(|pacing| pacing.delay).is_sorted(), "{paces:?}");
     let unmeasured: Vec<Pacing> =
-        [48, 64].map(|indexed| Books::default().look(&small(indexed))).to_vec();
+        [48, 64].map(|indexed| PacingStats::default().look(&small(indexed))).to_vec();
     assert_eq!((unmeasured[0].delay, unmeasured[1].reason), (0, Reason::Indexes));
     assert!(paces[16].delay >= unmeasured[1].delay, "{paces:?} {unmeasured:?}");
 }
 
 #[test]
 fn nobody_waits_while_there_is_room() {
-    let mut books = Books::default();
+    let mut stats = PacingStats::default();
     for zones in 0..32 {
-        let pacing = books.look(&sight(zones, zones * ZONE, 0));
+        let pacing = stats.look(&state(zones, zones * ZONE, 0));
         assert_eq!((pacing.reason, pacing.delay), (Reason::None, 0), "{zones} zones");
     }
 }
 
 #[test]
 fn the_debt_is_what_the_rule_asks_for_and_was_not_moved() {
-    let mut books = Books::default();
-    let begun = books.look(&sight(48, 48 * ZONE, 0));
+    let mut stats = PacingStats::default();
+    let begun = stats.look(&state(48, 48 * ZONE, 0));
     assert_eq!(begun.debt, 0);
-    books.drained(ZONE, 0, ZONE, Duration::from_millis(10));
-    // Of 14 zones of room 7 were appended: half of the mass is due.
-    let pacing = books.look(&sight(55, 55 * ZONE, 0));
+    stats.drained(ZONE, 0, ZONE, Duration::from_millis(10));
+    // Of 14 zones of room 7 were appended: half of the bytes_due is due.
+    let pacing = stats.look(&state(55, 55 * ZONE, 0));
     assert_eq!(pacing.debt, 40 * ZONE / 2 - ZONE);
-    assert_eq!(pacing.reason, Reason::Turn);
-    books.drained(19 * ZONE, 0, ZONE, Duration::from_millis(30));
-    assert_eq!(books.look(&sight(55, 55 * ZONE, 0)).debt, 0);
+    assert_eq!(pacing.reason, Reason::Round);
+    stats.drained(19 * ZONE, 0, ZONE, Duration::from_millis(30));
+    assert_eq!(stats.look(&state(55, 55 * ZONE, 0)).debt, 0);
 }
 
-/// Bug: with keys in no order writers stopped for some tenths of a second in each turn. Cause:
-/// no zone comes free before a turn ends, and the rule counted on the whole region for it. Fix:
-/// it counts on what was free when the turn began.
+/// Bug: with keys in no order writers stopped for some tenths of a second in each round. Cause:
+/// no zone comes free before a round ends, and the rule counted on the whole region for it. Fix:
+/// it counts on what was free when the round began.
 #[test]
 fn a_turn_that_frees_nothing_before_its_end_stops_nobody() {
-    let mut books = Books::default();
+    let mut stats = PacingStats::default();
     // Drains of a zone each, at first in 2 ms, then in 6; writers as fast as they may.
     let (mut appended, mut delays) = (48 * ZONE, Vec::new());
-    books.look(&sight(48, appended, 0));
+    stats.look(&state(48, appended, 0));
     for drain in 0..40 {
         let took = Duration::from_millis(if drain < 20 { 2 } else { 6 });
-        books.drained(ZONE, 0, ZONE, took);
+        stats.drained(ZONE, 0, ZONE, took);
         let used = appended.div_ceil(ZONE);
         assert!(used < 64, "the region is full after {drain} of 40 drains");
-        let delay = books.look(&sight(used, appended, 0)).delay;
+        let delay = stats.look(&state(used, appended, 0)).delay;
         appended += took.as_nanos() as u64 * 1024 / delay.max(1000);
         delays.push(delay);
     }
@@ -79,51 +81,51 @@ fn a_turn_that_frees_nothing_before_its_end_stops_nobody() {
     assert!(longest < 2.0, "they slow down step by step: {delays:?}");
 }
 
-/// Bug: with new keys in no order the region was full before a turn was over, and writers
-/// stopped for up to half a second. Cause: what had come since the turn began, and moved with
-/// its columns, counted as if the turn had less left for it; and the turn was to be over when
+/// Bug: with new keys in no order the region was full before a round was over, and writers
+/// stopped for up to half a second. Cause: what had come since the round began, and moved with
+/// its columns, counted as if the round had less left for it; and the round was to be over when
 /// all that was visible at its beginning had moved, for which what was in memtables then takes
 /// the whole of another one. Fix: half of it is always left, and its end is that of what was
 /// in level 0.
 #[test]
 fn what_is_newer_than_a_turn_brings_its_end_no_nearer() {
-    let mut books = Books::default();
+    let mut stats = PacingStats::default();
     // A zone of 48 is in the memtable.
     let bound = 47 * ZONE / 1024;
     let (mut appended, mut newer_moved) = (0, 0);
     let at = |appended: u64, moved: u64| {
         let used = (48 * ZONE + appended).div_ceil(ZONE);
-        let now = sight(used, 48 * ZONE + appended, 0);
-        Sight { mass: 40 * ZONE, bound, undrained: 41 * ZONE + appended - moved, ..now }
+        let now = state(used, 48 * ZONE + appended, 0);
+        RegionUsage { bytes_due: 40 * ZONE, bound, undrained: 41 * ZONE + appended - moved, ..now }
     };
-    books.look(&at(0, 0));
-    books.drained(0, 0, 0, Duration::from_millis(5));
-    assert_eq!(books.turn.until, bound);
+    stats.look(&at(0, 0));
+    stats.drained(0, 0, 0, Duration::from_millis(5));
+    assert_eq!(stats.round.until, bound);
     for drain in 0..40 {
         // Of what is newer, a fortieth part lies in the column.
         let newer = (ZONE + appended) / 40;
         newer_moved += newer;
         let took = Duration::from_nanos((ZONE + newer) * 5_000_000 / ZONE);
-        books.drained(ZONE + newer, 0, 0, took);
+        stats.drained(ZONE + newer, 0, 0, took);
         let now = at(appended, (drain + 1) * ZONE + newer_moved);
         assert!(now.used < 64, "the region is full after {drain} of 40 drains");
-        let delay = books.look(&now).delay;
+        let delay = stats.look(&now).delay;
         assert!(delay > 0, "nobody waits after {drain} of 40 drains");
         appended += took.as_nanos() as u64 * 1024 / delay.max(1000);
     }
     // Its end is the beginning of the next.
-    let now = Sight { low: bound, bound: 60 * ZONE / 1024, ..at(appended, 40 * ZONE) };
-    books.look(&now);
-    assert_eq!(books.turn.until, 60 * ZONE / 1024);
+    let now = RegionUsage { low: bound, bound: 60 * ZONE / 1024, ..at(appended, 40 * ZONE) };
+    stats.look(&now);
+    assert_eq!(stats.round.until, 60 * ZONE / 1024);
 }
 
-/// Bug: writers with new keys in no order went a tenth as fast at the beginning of a turn as
+/// Bug: writers with new keys in no order went a tenth as fast at the beginning of a round as
 /// at its end. Cause: they might use up the room by the end of each, though zones come free
-/// all the time where turns follow each other, and not at the end. Fix: see `draining`.
+/// all the time where rounds follow each other, and not at the end. Fix: see `draining`.
 #[test]
 fn turns_that_follow_each_other_keep_writers_at_one_pace() {
     const DRAINS: usize = 40;
-    let mut books = Books::default();
+    let mut stats = PacingStats::default();
     // What was appended in the time of each drain, which lies evenly in all columns: a zone is
     // dead when each of them was drained after it was filled.
     let mut appended = vec![48 * ZONE / DRAINS as u64; DRAINS];
@@ -138,17 +140,17 @@ fn turns_that_follow_each_other_keep_writers_at_one_pace() {
         let parts = appended[now - DRAINS..].iter().zip(1..).map(|(bytes, n)| bytes * n);
         let undrained = parts.sum::<u64>() / DRAINS as u64;
         let low = appended[..drain - drain % DRAINS].iter().sum::<u64>() / 1024;
-        let sight = Sight {
+        let state = RegionUsage {
             undrained,
-            mass: undrained,
+            bytes_due: undrained,
             released: (all - last) / ZONE,
             clock,
-            ..sight(used, all, low)
+            ..state(used, all, low)
         };
-        let delay = books.look(&sight).delay;
+        let delay = stats.look(&state).delay;
         let bytes = last / DRAINS as u64;
         let took = Duration::from_nanos(bytes * 5_000_000 / ZONE);
-        books.drained(bytes, 0, 0, took);
+        stats.drained(bytes, 0, 0, took);
         clock += took;
         let pace = 1024 * 1_000_000_000 / delay.max(1000);
         appended.push((u128::from(pace) * took.as_nanos() / 1_000_000_000) as u64);
@@ -164,10 +166,10 @@ fn turns_that_follow_each_other_keep_writers_at_one_pace() {
 
 #[test]
 fn what_may_come_free_is_not_counted_on_where_hardly_any_room_is_left() {
-    let mut books = Books { freeing: 200 * ZONE, ..Books::default() };
-    books.look(&sight(48, 48 * ZONE, 0));
-    books.drained(ZONE, 0, 0, Duration::from_millis(5));
-    let at = |used| books.draining(&sight(used, used * ZONE, 0));
+    let mut stats = PacingStats { freeing: 200 * ZONE, ..PacingStats::default() };
+    stats.look(&state(48, 48 * ZONE, 0));
+    stats.drained(ZONE, 0, 0, Duration::from_millis(5));
+    let at = |used| stats.draining(&state(used, used * ZONE, 0));
     let even = NANOS_KIB / u128::from(200 * ZONE);
     assert!(at(48) < even && at(56) < even, "{} {} {even}", at(48), at(56));
     assert!(at(63) > even * 5, "{} {even}", at(63));
@@ -175,26 +177,26 @@ fn what_may_come_free_is_not_counted_on_where_hardly_any_room_is_left() {
 
 #[test]
 fn writers_wait_for_what_comes_free_where_drains_have_little_to_do() {
-    let mut books = Books::default();
-    let at = |millis, used, released: u64| Sight {
+    let mut stats = PacingStats::default();
+    let at = |millis, used, released: u64| RegionUsage {
         clock: Duration::from_millis(millis),
         undrained: ZONE,
-        mass: ZONE,
+        bytes_due: ZONE,
         released,
-        ..sight(used, (used + released) * ZONE, 0)
+        ..state(used, (used + released) * ZONE, 0)
     };
-    books.look(&at(0, 48, 0));
-    books.drained(ZONE, 0, ZONE, Duration::from_millis(1));
-    let before = books.look(&at(0, 60, 0)).delay;
+    stats.look(&at(0, 48, 0));
+    stats.drained(ZONE, 0, ZONE, Duration::from_millis(1));
+    let before = stats.look(&at(0, 60, 0)).delay;
     // Ten zones came free in a tenth of a second, while thirteen were taken.
-    let after = books.look(&at(100, 63, 10)).delay;
+    let after = stats.look(&at(100, 63, 10)).delay;
     let each = 1024 * 1_000_000_000 / (100 * ZONE);
     assert!(before < each, "{before}");
     assert!((each..each * 3).contains(&after), "{after} for {each} a KiB");
     // Then all of them at once, after two tenths: 320 a second.
-    let later = books.look(&at(300, 10, 74)).delay;
+    let later = stats.look(&at(300, 10, 74)).delay;
     assert!(later < each / 100, "there is room: {later}");
-    assert!(books.freeing > 110 * ZONE, "{}", books.freeing);
+    assert!(stats.freeing > 110 * ZONE, "{}", stats.freeing);
 }
 
 /// Bug: writers stopped for a quarter of a second once level 1 had half as much again as it
@@ -202,21 +204,21 @@ fn writers_wait_for_what_comes_free_where_drains_have_little_to_do() {
 /// unchecked. Fix: they wait for compactions as they do for drains.
 #[test]
 fn writers_wait_for_compactions_before_drains_have_to() {
-    let mut books = Books::default();
-    let at = |level1| Sight { level1, ..sight(40, 40 * ZONE, 0) };
-    books.look(&at(0));
+    let mut stats = PacingStats::default();
+    let at = |level1| RegionUsage { level1, ..state(40, 40 * ZONE, 0) };
+    stats.look(&at(0));
     // Half of what is drained comes to lie in level 1.
-    books.drained(32 * ZONE, 0, 16 * ZONE, Duration::from_micros(1));
-    assert_eq!(books.look(&at(1800)).reason, Reason::None, "nobody knows how fast they are");
+    stats.drained(32 * ZONE, 0, 16 * ZONE, Duration::from_micros(1));
+    assert_eq!(stats.look(&at(1800)).reason, Reason::None, "nobody knows how fast they are");
     let second = Duration::from_secs(1);
-    books.compacted(8 * ZONE, (second, 2 * second));
+    stats.compacted(8 * ZONE, (second, 2 * second));
     // Another one beside it. What was before counts a little less: 15.75 zones in 0.97 s.
-    books.compacted(8 * ZONE, (second, 2 * second));
+    stats.compacted(8 * ZONE, (second, 2 * second));
     let delays: Vec<u64> =
-        (1000..=CROWDED).step_by(50).map(|level1| books.look(&at(level1)).delay).collect();
+        (1000..=CROWDED).step_by(50).map(|level1| stats.look(&at(level1)).delay).collect();
     assert!(delays.is_sorted(), "{delays:?}");
     assert_eq!(delays[2], 0, "{delays:?}");
-    assert_eq!(books.look(&at(CROWDED)).reason, Reason::Crowding);
+    assert_eq!(stats.look(&at(CROWDED)).reason, Reason::Crowding);
     // A KiB is half a KiB of level 1.
     let even = 1_000_000_000 * 31 / 32 / (63 * 256) / 2;
     assert!((even * 99 / 100..=even * 101 / 100).contains(&delays[11]), "{delays:?}, {even}");
@@ -228,28 +230,28 @@ fn writers_wait_for_compactions_before_drains_have_to() {
 /// still. Fix: more of what was before is remembered.
 #[test]
 fn a_row_of_folds_does_not_stop_writers() {
-    let mut books = Books::default();
-    let at = Sight { level1: CROWDED, ..sight(40, 40 * ZONE, 0) };
-    books.drained(32 * ZONE, 0, 32 * ZONE, Duration::from_micros(1));
+    let mut stats = PacingStats::default();
+    let at = RegionUsage { level1: CROWDED, ..state(40, 40 * ZONE, 0) };
+    stats.drained(32 * ZONE, 0, 32 * ZONE, Duration::from_micros(1));
     let mut clock = Duration::ZERO;
-    let mut compact = |books: &mut Books, bytes| {
+    let mut compact = |stats: &mut PacingStats, bytes| {
         let from = clock;
         clock += Duration::from_millis(100);
-        books.compacted(bytes, (from, clock));
-        books.look(&at).delay
+        stats.compacted(bytes, (from, clock));
+        stats.look(&at).delay
     };
-    let before = (0..40).map(|_| compact(&mut books, 8 * ZONE)).last().unwrap_or(0);
-    let after = (0..10).map(|_| compact(&mut books, 0)).last().unwrap_or(0);
+    let before = (0..40).map(|_| compact(&mut stats, 8 * ZONE)).last().unwrap_or(0);
+    let after = (0..10).map(|_| compact(&mut stats, 0)).last().unwrap_or(0);
     assert!(before > 0 && after > before && after < before * 2, "{before} {after}");
 }
 
 #[test]
 fn a_turn_is_what_was_appended_since_the_oldest_record() {
-    let mut books = Books::default();
+    let mut stats = PacingStats::default();
     for zones in 0..32 {
-        books.look(&sight(zones, zones * ZONE, 0));
+        stats.look(&state(zones, zones * ZONE, 0));
     }
-    assert_eq!(books.appended_before_turn(&sight(32, 32 * ZONE, 0)), 0);
+    assert_eq!(stats.appended_before_round(&state(32, 32 * ZONE, 0)), 0);
     let low = 20 * ZONE / 1024;
-    assert_eq!(books.appended_before_turn(&sight(32, 32 * ZONE, low)), 20 * ZONE);
+    assert_eq!(stats.appended_before_round(&state(32, 32 * ZONE, low)), 20 * ZONE);
 }

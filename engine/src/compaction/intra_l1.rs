@@ -1,17 +1,18 @@
-//! Which layers of level 1 become one. A pure function of a version.
+//! Intra-L1 compactions: which layers of level 1 become one. A pure function of a version.
 //!
-//! Each turn of drains takes a layer more wherever it has keys. A turn is small beside what level 1
-//! may have, so layers would be used up long before its bytes are, and level 2 would be written
-//! again for little. A **fold** merges the layers that lie over some keys into the deepest of them:
-//! it writes what they have and nothing of level 2, and makes room for as many turns.
+//! Each round of drains takes a layer more wherever it has keys. A round is small beside what level
+//! 1 may have. So layers would be used up long before its bytes are, and level 2 would be written
+//! again for little. An intra-L1 compaction merges the layers that lie over some keys into the
+//! deepest of them. It writes what they have and nothing of level 2, and makes room for as many
+//! rounds.
 //!
 //! From the uppermost layer on it takes as many as cost the fewest bytes for each layer that comes
-//! free. What was folded before is larger than what a turn brings, so it is left alone until there
-//! is about as much above it, and a byte is folded a logarithmic number of times: size-tiered
-//! compaction within a level ("Dostoevsky: Better Space-Time Trade-Offs for LSM-Tree Based
-//! Key-Value Stores via Adaptive Removal of Superfluous Merging", SIGMOD 2018).
+//! free. What was merged like that before is larger than what a round brings. It is left alone
+//! until there is about as much above it, so a byte is merged a logarithmic number of times:
+//! size-tiered compaction within a level ("Dostoevsky: Better Space-Time Trade-Offs for LSM-Tree
+//! Based Key-Value Stores via Adaptive Removal of Superfluous Merging", SIGMOD 2018).
 //!
-//! An extent with clear layers right below it sinks through them by its name.
+//! An extent with clear layers right below it moves through them by its name.
 
 use std::collections::BTreeSet;
 
@@ -19,17 +20,17 @@ use super::pick::{Choice, MOST_PLACES, Shape, Situation, bytes, is_free, span};
 use crate::extent::Described;
 use crate::levels::{LAYERS, Version};
 
-/// Where there are so few layers left above some keys, they are folded.
+/// Where there are so few layers left above some keys, they become one.
 const FEW_LEFT: u8 = 4;
 
 /// The fewest layers that come free.
 const LEAST_ROOM: u8 = 3;
 
-/// A fold, and its bytes for each layer that comes free.
+/// A compaction, and its bytes for each layer that comes free.
 type Costly<E> = (u64, Choice<E>);
 
-/// The fold of the place with the fewest layers left; of several the one that costs least.
-pub(super) fn pick_fold<E: Described>(
+/// The compaction of the place with the fewest layers left; of several the one that costs least.
+pub(super) fn pick_intra_l1<E: Described>(
     version: &Version<E>,
     shape: &Shape,
     now: &Situation<'_>,
@@ -37,12 +38,12 @@ pub(super) fn pick_fold<E: Described>(
     (1..=FEW_LEFT).find_map(|first| {
         let extents = version.level(first).map_or(&[][..], |layer| layer.extents());
         let step = extents.len().div_ceil(MOST_PLACES).max(1);
-        let folds = extents.iter().step_by(step).filter_map(|extent| {
-            let fold = cheapest(version, first, extent, shape)?;
-            is_free(&fold.1, now).then_some(fold)
+        let choices = extents.iter().step_by(step).filter_map(|extent| {
+            let choice = cheapest(version, first, extent, shape)?;
+            is_free(&choice.1, now).then_some(choice)
         });
-        let least = folds.min_by_key(|(cost, fold)| (*cost, fold.age()));
-        least.map(|(_, fold)| fold)
+        let least = choices.min_by_key(|(cost, choice)| (*cost, choice.age()));
+        least.map(|(_, choice)| choice)
     })
 }
 
@@ -60,6 +61,7 @@ fn cheapest<E: Described>(
     let below = (first + 1..=LAYERS).find(is_taken).unwrap_or(LAYERS + 1);
     if below > first + 1 {
         let (table, from, to, extent) = (version.table, first, below - 1, extent.clone());
+        debug_assert!(from < to && to <= LAYERS, "an extent moves down within level 1");
         return Some((0, Choice::Move { table, from, to, extent }));
     }
     for n in first..=LAYERS {
@@ -84,6 +86,8 @@ fn cheapest<E: Described>(
     }
     let (cost, layers) = least?;
     let (to, overlap) = taken[layers - 1];
+    debug_assert!(first < to && to <= LAYERS, "layers become one within level 1");
+    debug_assert!(layers > 1, "one layer alone stays as it is");
     let inputs = taken[..layers - 1].iter().map(|(n, here)| (*n, here.to_vec())).collect();
     let (table, overlap, collects) = (version.table, overlap.to_vec(), BTreeSet::new());
     Some((cost, Choice::Merge { table, inputs, to, overlap, collects }))

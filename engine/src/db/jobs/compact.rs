@@ -1,0 +1,182 @@
+//! Compactions: on the background's thread, or several at a time on workers beside it.
+//!
+//! A plan claims the keys that it works on, in all levels of its table, under the right to change
+//! the table. It then runs without it: drains and other compactions of the table go on elsewhere.
+//! The right is taken again to install what came out.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use super::context::{JobContext, Outcome};
+use super::ops::install;
+use crate::compaction::{self, Choice, Done, Situation};
+use crate::db::claims::Claim;
+use crate::db::table_index::Rest;
+use crate::error::{ErrorKind, Result};
+use crate::mvcc::Horizon;
+use crate::options::Planted;
+use crate::table::TableCore;
+
+/// The job.
+#[derive(Debug, Default)]
+pub(in crate::db) struct Compact;
+
+/// A compaction about to run.
+pub(in crate::db) struct Plan<'a> {
+    table: Arc<TableCore>,
+    choice: Choice,
+    horizon: Horizon,
+    claim: Claim<'a>,
+}
+
+/// What a look at a table found.
+pub(in crate::db) enum Look<'a> {
+    Found(Plan<'a>),
+    /// The table needs none as it is, however often it is looked at.
+    Nothing,
+    /// Another job has the table, or keys of it.
+    Busy,
+}
+
+/// What runs before each extent is written: it may wait, or do what is more urgent.
+pub(in crate::db) type BeforeExtent<'a> = &'a dyn Fn(u64) -> Result<()>;
+
+impl Compact {
+    /// What the first table that needs a compaction needs most, with its keys claimed. Tables that
+    /// other jobs have are passed over: a worker does not wait for one while another needs work.
+    pub(in crate::db) fn plan<'a>(&self, ctx: &'a JobContext) -> Option<Plan<'a>> {
+        // Before the horizon: what is released between the two is looked at again.
+        let releases = ctx.shared.snapshots.releases();
+        let (rest, shape) = (ctx.rest(), ctx.shape());
+        let tables = ctx.tables.index().compactable((rest, releases), &shape);
+        for table in tables {
+            let version = Arc::clone(&table.view().version);
+            match self.look_at(ctx, table.clone(), rest) {
+                Look::Found(plan) => return Some(plan),
+                Look::Busy => {}
+                Look::Nothing => {
+                    ctx.tables.index().not_compactable(table.id(), &version, rest);
+                }
+            }
+        }
+        None
+    }
+
+    /// What a table needs most, its keys claimed.
+    pub(in crate::db) fn look_at<'a>(
+        &self,
+        ctx: &'a JobContext,
+        table: Arc<TableCore>,
+        rest: Rest,
+    ) -> Look<'a> {
+        let Some(no_other_change) = table.try_change() else { return Look::Busy };
+        if table.check().is_err() {
+            return Look::Nothing;
+        }
+        let horizon = ctx.shared.snapshots.horizon();
+        let busy = ctx.claims.of(table.id());
+        let rests = rest >= Rest::Resting;
+        let now = Situation { readers: horizon.readers(), rests, busy: &busy };
+        let Some(choice) = compaction::pick(&table.view().version, &ctx.shape(), &now) else {
+            return if busy.is_empty() { Look::Nothing } else { Look::Busy };
+        };
+        let Some(claim) = ctx.claims.claim(table.id(), choice.interval()) else {
+            return Look::Busy;
+        };
+        drop(no_other_change);
+        Look::Found(Plan { table, choice, horizon, claim })
+    }
+
+    /// Runs it. `before_extent` is told of the bytes of each extent; where it fails, the compaction
+    /// ends there, and what it wrote goes.
+    ///
+    /// # Errors
+    ///
+    /// Those of reading, writing and of the edit, and of `before_extent`.
+    pub(in crate::db) fn run(
+        &self,
+        plan: &Plan<'_>,
+        ctx: &JobContext,
+        before_extent: BeforeExtent<'_>,
+    ) -> Result<Outcome> {
+        let Plan { table, choice, horizon, .. } = plan;
+        let before_extent = |bytes| {
+            ctx.rate.spend(bytes, &ctx.stop);
+            before_extent(bytes)
+        };
+        let (set, cache, shape) = (&ctx.set, &ctx.shared.cache, ctx.shape());
+        let done = compaction::run(choice, set, cache, horizon, &shape, &before_extent);
+        if done.as_ref().is_err_and(|e| e.kind() == ErrorKind::Full) && table.check().is_ok() {
+            // A smaller one may find room.
+            ctx.job_halvings.fetch_add(1, Ordering::Relaxed);
+        }
+        match self.install(plan, ctx, done)? {
+            Some(moved) => self.count(plan, ctx, moved),
+            // Dropped meanwhile: what was written goes with it.
+            None => return Ok(Outcome::DONE),
+        }
+        Ok(Outcome { left_level1: Some(choice.out_of_level1()), ..Outcome::DONE })
+    }
+
+    /// Installs what came out, with the extents that move down into the room that it made; how many
+    /// these are. `None` if the table was dropped meanwhile.
+    fn install(
+        &self,
+        plan: &Plan<'_>,
+        ctx: &JobContext,
+        done: Result<Done>,
+    ) -> Result<Option<u64>> {
+        let Plan { table, choice, horizon, claim } = plan;
+        let mut change = table.change();
+        if table.check().is_err() {
+            return Ok(None);
+        }
+        let mut done = done?;
+        debug_assert!(ctx.claims.holds(claim), "a claim stands until its edit is installed");
+        let version = Arc::clone(&table.view().version);
+        let mut busy = ctx.claims.of(table.id());
+        busy.retain(|keys| *keys != choice.interval());
+        let moving = compaction::trivial_moves(&version, choice, &busy).ops;
+        let moved = moving.len() as u64;
+        done.edit.ops.extend(moving);
+        let versions = match collects(choice) && ctx.options.has(Planted::CollectBeforeEdit) {
+            true => ctx.adopt_unjournaled(&done.edit, [table.id()].into_iter())?,
+            false => ctx.apply(done.edit)?,
+        };
+        install(table, &mut change, versions, horizon.newest());
+        drop(change);
+        ctx.metrics.count_reused(&done.reused);
+        done.replaced.iter().for_each(|extent| extent.evict(&ctx.shared.cache));
+        Ok(Some(moved))
+    }
+
+    fn count(&self, plan: &Plan<'_>, ctx: &JobContext, moved: u64) {
+        ctx.job_halvings.store(0, Ordering::Relaxed);
+        let metrics = &ctx.metrics;
+        match plan.choice {
+            Choice::Move { .. } => metrics.moves.add(1),
+            Choice::Merge { .. } => metrics.compactions.add(1),
+        }
+        metrics.collections.add(u64::from(collects(&plan.choice)));
+        metrics.trivially_moved_extents.add(moved);
+        ctx.memory.balance();
+    }
+}
+
+#[cfg(test)]
+impl Plan<'_> {
+    /// The keys that it works on.
+    pub(in crate::db) fn interval(&self) -> crate::mvcc::KeyInterval {
+        self.choice.interval()
+    }
+
+    /// The table that it works on.
+    pub(in crate::db) fn table(&self) -> &TableCore {
+        &self.table
+    }
+}
+
+/// Whether a compaction empties value extents.
+fn collects(choice: &Choice) -> bool {
+    matches!(choice, Choice::Merge { collects, .. } if !collects.is_empty())
+}

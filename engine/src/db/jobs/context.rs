@@ -1,0 +1,234 @@
+//! What jobs may touch, and what they hand back.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use crate::compaction::Shape;
+use crate::db::claims::Claims;
+use crate::db::memory::MemoryLimit;
+use crate::db::metrics::Metrics;
+use crate::db::rate_limiter::RateLimiter;
+use crate::db::table_index::Rest;
+use crate::db::tables::Tables;
+use crate::error::Result;
+use crate::levels::{Edit, Version, VersionSet};
+use crate::options::{Options, Planted};
+use crate::ptree::forest::Forest;
+use crate::record::{Lsn, TableId};
+use crate::table::Shared;
+use crate::txn::Registry;
+
+/// How much larger each level is than the one above.
+const LEVEL_RATIO: u64 = 10;
+
+/// Where no option says how large level 1 shall be: as many times the size of the region, or one
+/// byte for so many below it if that is more. The larger, the less is written again, and the more
+/// superseded versions lie about.
+const LEVEL1_REGIONS: u64 = 2;
+const LEVEL1_SHARE: u64 = 2;
+
+/// The same while nothing is written: then no writer waits for the removal of such versions.
+const QUIET_LEVEL1_SHARE: u64 = 16;
+
+/// The bounds of what one compaction reads.
+const LEAST_JOB: u64 = 8 << 20;
+const MOST_JOB: u64 = 64 << 20;
+
+/// The most bytes of a layer that a drain writes again rather than to use up another one.
+const MOST_LITTLE: u64 = 128 << 10;
+
+/// After so long without writes there is time to make level 1 small.
+const QUIET: Duration = Duration::from_secs(1);
+
+/// The tables of an open database and what jobs do with them.
+///
+/// Thread safety: every part is shared by all threads of the background; each has a lock of its
+/// own, if any.
+pub(in crate::db) struct JobContext {
+    pub(in crate::db) shared: Arc<Shared>,
+    pub(in crate::db) set: Arc<VersionSet>,
+    pub(in crate::db) options: Options,
+    pub(in crate::db) tables: Tables,
+    /// The persistent index of level 0, where it is kept so.
+    pub(in crate::db) forest: Option<Arc<Forest>>,
+    /// Prepared transactions keep zones.
+    pub(in crate::db) transactions: Arc<Registry>,
+    pub(in crate::db) metrics: Metrics,
+    /// Keys that compactions work on.
+    pub(in crate::db) claims: Claims,
+    pub(in crate::db) rate: RateLimiter,
+    pub(in crate::db) memory: MemoryLimit,
+    pub(in crate::db) idle: Idle,
+    /// How often the most that a compaction reads was halved, since the disk had no room for it.
+    pub(in crate::db) job_halvings: AtomicU32,
+    /// Set when the database closes.
+    pub(in crate::db) stop: AtomicBool,
+}
+
+impl JobContext {
+    /// What jobs of an open database may touch; it has no table yet.
+    pub(in crate::db) fn new(
+        shared: &Arc<Shared>,
+        options: &Options,
+        forest: Option<Arc<Forest>>,
+    ) -> JobContext {
+        JobContext {
+            shared: Arc::clone(shared),
+            set: Arc::clone(&shared.set),
+            options: options.clone(),
+            tables: Tables::default(),
+            forest,
+            transactions: Arc::default(),
+            metrics: Metrics::default(),
+            claims: Claims::default(),
+            rate: RateLimiter::default(),
+            memory: MemoryLimit::new(Arc::clone(shared), options.memory),
+            idle: Idle::default(),
+            job_halvings: AtomicU32::new(0),
+            stop: AtomicBool::new(false),
+        }
+    }
+
+    /// Applies an edit to the journal, durably. The floor names it from the next run on.
+    ///
+    /// # Errors
+    ///
+    /// `Full` when the disk is full, and nothing was changed; anything else poisons the database.
+    pub(in crate::db) fn apply(&self, edit: Edit) -> Result<Vec<(TableId, Arc<Version>)>> {
+        self.shared.apply(edit)
+    }
+
+    /// Shows edits of some tables that are not in the journal: a planted bug.
+    pub(in crate::db) fn adopt_unjournaled(
+        &self,
+        edit: &Edit,
+        tables: impl Iterator<Item = TableId>,
+    ) -> Result<Vec<(TableId, Arc<Version>)>> {
+        self.set.adopt(edit)?;
+        Ok(tables.filter_map(|id| Some((id, self.set.version(id)?))).collect())
+    }
+
+    /// Poisons the database and wakes every waiter.
+    pub(in crate::db) fn stop_because(&self, cause: &str) {
+        self.shared.stop_because(cause);
+    }
+
+    /// Makes everything committed durable and writes the floor.
+    pub(in crate::db) fn settle(&self) -> Result<Lsn> {
+        self.shared.committer.settle()
+    }
+
+    /// The floor on the media, written first where it is below `lsn`, which is visible.
+    pub(in crate::db) fn floor_from(&self, lsn: Lsn) -> Result<Lsn> {
+        let there = self.shared.committer.floor_there();
+        let floor = if there >= lsn { there } else { self.settle()? };
+        debug_assert!(floor >= there, "the floor never falls");
+        Ok(floor)
+    }
+
+    /// Bytes at which a memtable is frozen: a sixteenth of the region.
+    pub(in crate::db) fn freeze_at(&self) -> u64 {
+        self.shared.region.len() / 16
+    }
+
+    /// How far the database is at rest. Stepped jobs go by no clock, so they are never quiet.
+    pub(in crate::db) fn rest(&self) -> Rest {
+        match self.idle.since(self.shared.committer.visible()) {
+            None => Rest::Busy,
+            Some(since) if !self.options.stepped && since.elapsed() >= QUIET => Rest::Quiet,
+            Some(_) => Rest::Resting,
+        }
+    }
+
+    /// How large levels and extents shall be.
+    pub(in crate::db) fn shape(&self) -> Shape {
+        let (level1, region) = (self.options.level1_size, self.shared.region.len());
+        let halvings = self.job_halvings.load(Ordering::Relaxed);
+        let (bytes, share) = match self.rest() {
+            Rest::Quiet => (0, QUIET_LEVEL1_SHARE),
+            _ => (region * LEVEL1_REGIONS, LEVEL1_SHARE),
+        };
+        Shape {
+            level1_bytes: level1.unwrap_or(bytes),
+            level1_share: level1.is_none().then_some(share),
+            job_bytes: (region * 4).clamp(LEAST_JOB, MOST_JOB) >> halvings.min(u32::BITS),
+            ratio: LEVEL_RATIO,
+            little_bytes: (region / 64).min(MOST_LITTLE),
+            extent_bytes: self.set.store().memory().extent_bytes(),
+            compression: self.options.compression,
+            reuse: self.options.reuse,
+            fills: self.memory.drains_fill(),
+            drops_tombstones: self.options.has(Planted::PruneTombstones),
+        }
+    }
+}
+
+/// When nothing was left to do, and what was visible then.
+#[derive(Debug, Default)]
+pub(in crate::db) struct Idle(Mutex<Option<(Lsn, Instant)>>);
+
+impl Idle {
+    /// Since when there has been nothing to do, if nothing was written since: `visible` is the
+    /// last commit.
+    fn since(&self, visible: Lsn) -> Option<Instant> {
+        self.0.lock().filter(|(lsn, _)| *lsn == visible).map(|(_, since)| since)
+    }
+
+    /// Nothing is left to do, from now on.
+    pub(super) fn begin(&self, visible: Lsn) {
+        let mut idle = self.0.lock();
+        debug_assert!(idle.is_none_or(|(lsn, _)| lsn <= visible), "commits never go back");
+        *idle = Some((visible, Instant::now()));
+    }
+}
+
+/// How many zones a job is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(in crate::db) enum Batch {
+    /// Many, so that they share its syncs.
+    Large,
+    /// As many as there are.
+    Any,
+}
+
+/// What drains moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::db) struct DrainedBytes {
+    /// Bytes of level 0.
+    pub(in crate::db) level0: u64,
+    /// Bytes of runs.
+    pub(in crate::db) runs: u64,
+    /// Bytes that level 1 has more for it.
+    pub(in crate::db) added: u64,
+    /// Time since the drain before it, where one followed the other.
+    pub(in crate::db) took: Duration,
+}
+
+/// What a job did, for the scheduler's statistics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(in crate::db) struct Outcome {
+    /// Whether it did anything: else the next job has its turn.
+    pub(in crate::db) did: bool,
+    /// Bytes of superseded records that level 0 drops.
+    pub(in crate::db) pruned: u64,
+    pub(in crate::db) drained: Option<DrainedBytes>,
+    /// Bytes that a compaction took out of level 1.
+    pub(in crate::db) left_level1: Option<u64>,
+}
+
+impl Outcome {
+    /// There was nothing to do after all.
+    pub(super) const NOTHING: Outcome =
+        Outcome { did: false, pruned: 0, drained: None, left_level1: None };
+
+    /// Something was done.
+    pub(super) const DONE: Outcome = Outcome { did: true, ..Outcome::NOTHING };
+
+    /// Whether something was done.
+    pub(super) fn did(did: bool) -> Outcome {
+        Outcome { did, ..Outcome::NOTHING }
+    }
+}

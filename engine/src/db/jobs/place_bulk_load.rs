@@ -1,0 +1,97 @@
+//! Places bulk loads: once everything that is older has come down, extents that nothing is in the
+//! way of get their places in levels by one edit, unread. The drain merges what has to be merged.
+
+use std::sync::Arc;
+
+use super::context::{JobContext, Outcome};
+use super::ops::{self, install};
+use crate::compaction;
+use crate::error::Result;
+use crate::mvcc::{KeyInterval, pin};
+use crate::options::Planted;
+use crate::record::Lsn;
+use crate::table::TableCore;
+
+/// The job.
+#[derive(Debug, Default)]
+pub(in crate::db) struct PlaceBulkLoad;
+
+impl PlaceBulkLoad {
+    /// Tables with a loaded run that was not looked at yet, each with whether all that is older is
+    /// merged.
+    pub(in crate::db) fn plan(&self, ctx: &JobContext) -> Option<Vec<(Arc<TableCore>, bool)>> {
+        let mut plan = Vec::new();
+        for table in ctx.tables.index().runs() {
+            let view = table.view();
+            let loads = || view.version.runs.iter().rev().filter(|run| run.loaded);
+            if loads().next().is_none() {
+                continue;
+            }
+            let looked_at = table.change().round.placed;
+            if let Some(load) = loads().find(|run| run.lsn > looked_at) {
+                let is_merged = table.merged() >= load.lsn;
+                drop(view);
+                plan.push((table, is_merged));
+            }
+        }
+        (!plan.is_empty()).then_some(plan)
+    }
+
+    /// Places some extents of the first load that has any to place, or freezes a memtable that has
+    /// older records.
+    ///
+    /// # Errors
+    ///
+    /// Those of the edit.
+    pub(in crate::db) fn run(
+        &self,
+        plan: Vec<(Arc<TableCore>, bool)>,
+        ctx: &JobContext,
+    ) -> Result<Outcome> {
+        for (table, is_merged) in plan {
+            let done = match is_merged {
+                true => place(ctx, &table)?,
+                false => table.view().frozen.is_empty() && ops::freeze(ctx, &table),
+            };
+            if done {
+                return Ok(Outcome::DONE);
+            }
+        }
+        Ok(Outcome::NOTHING)
+    }
+}
+
+fn place(ctx: &JobContext, table: &TableCore) -> Result<bool> {
+    let floor = ctx.settle()?;
+    let mut change = table.change();
+    if table.check().is_err() {
+        return Ok(false);
+    }
+    let _guard = pin();
+    let view = table.view();
+    let (version, level0) = (&view.version, &view.level0);
+    let upto = table.merged().min(floor).min(view.drains_below() - 1);
+    let busy = ctx.claims.of(table.id());
+    // Of a range tombstone that begins before them no bytes count.
+    let has_none = |keys: &KeyInterval, upto: Lsn| -> Result<bool> {
+        Ok(level0.bytes_in(keys, upto, &version.drained)? == 0
+            && level0.tombstones_in(keys, upto, &version.drained).is_empty()
+            || ctx.options.has(Planted::PlaceOverOlder))
+    };
+    let Some(placing) = compaction::place(version, upto, &busy, &has_none)? else {
+        // Keys that a compaction works on may be free later; the rest is the drain's.
+        if busy.is_empty() {
+            let seen = version.runs.iter().map(|run| run.lsn).filter(|lsn| *lsn <= upto).max();
+            change.round.placed = change.round.placed.max(seen.unwrap_or(0));
+        }
+        return Ok(false);
+    };
+    debug_assert!(upto <= floor, "what is placed is durable");
+    let versions = ctx.apply(placing.edit(table.id()))?;
+    install(table, &mut change, versions, 0);
+    drop(change);
+    let reused = placing.reused();
+    ctx.metrics.moves.add(reused.extents);
+    ctx.metrics.count_reused(&reused);
+    Ok(true)
+}

@@ -1,0 +1,73 @@
+//! Removes from level 0 what it keeps for readers that are gone. A merge looks at the keys that it
+//! brings, and leaves what a reader needs. What is left like that goes by a walk over all of level
+//! 0, a part at a time. Levels have compactions for it.
+
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::context::{JobContext, Outcome};
+use super::ops::{kept_for, prune_later};
+use crate::db::table_index::Rest;
+use crate::error::Result;
+use crate::mvcc::{is_worth, pin};
+use crate::table::TableCore;
+
+/// A walk under way: the table, and the first key that is left.
+type Walk = (Arc<TableCore>, Vec<u8>);
+
+/// The job.
+#[derive(Debug, Default)]
+pub(in crate::db) struct PruneVersions {
+    walk: Mutex<Option<Walk>>,
+}
+
+impl PruneVersions {
+    /// Whether a walk is under way.
+    pub(in crate::db) fn goes_on(&self) -> bool {
+        self.walk.lock().is_some()
+    }
+
+    /// The walk that is under way, or one through a level 0 that keeps enough for no reader.
+    pub(in crate::db) fn plan(&self, ctx: &JobContext) -> Option<Walk> {
+        self.walk.lock().take().or_else(|| Some((next_table(ctx)?, Vec::new())))
+    }
+
+    /// Goes through a part.
+    ///
+    /// # Errors
+    ///
+    /// An I/O error.
+    pub(in crate::db) fn run(&self, (table, from): Walk, ctx: &JobContext) -> Result<Outcome> {
+        let mut change = table.change();
+        if table.check().is_err() {
+            return Ok(Outcome::DONE);
+        }
+        let floor = ctx.settle()?;
+        let horizon = ctx.shared.snapshots.horizon();
+        let level0 = Arc::clone(&table.view().level0);
+        let (superseded, rest) = {
+            let _guard = pin();
+            level0.superseded(&from, &|seq, newer| kept_for(&horizon, floor, (seq, newer)))?
+        };
+        debug_assert!(rest.as_ref().is_none_or(|rest| *rest > from), "a walk goes up");
+        if !superseded.is_empty() {
+            change.apply(|view| view.pruned = view.pruned.max(horizon.newest()));
+        }
+        drop(change);
+        let pruned = prune_later(ctx, &table, level0, superseded);
+        *self.walk.lock() = rest.map(|rest| (table, rest));
+        Ok(Outcome { pruned, ..Outcome::DONE })
+    }
+}
+
+/// A table whose level 0 keeps enough that no reader needs.
+fn next_table(ctx: &JobContext) -> Option<Arc<TableCore>> {
+    // Before the horizon: what is released between the two is looked at again.
+    let releases = ctx.shared.snapshots.releases();
+    let (horizon, rest) = (ctx.shared.snapshots.horizon(), ctx.rest());
+    ctx.tables.index().prunable((rest, releases), |view| {
+        let (level0, rests) = (&view.level0, rest >= Rest::Resting);
+        is_worth(level0.obsolete(horizon.readers()), level0.size().records, rests)
+    })
+}

@@ -1,0 +1,112 @@
+//! Releases zones in which nothing lives: when it is worth the syncs that it takes, and when no
+//! reader and no power cut needs them any more. Zones on their way wait in a **pending release**
+//! for readers to leave.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+
+use super::context::{Batch, JobContext, Outcome};
+use super::ops::are_worth_it;
+use crate::error::Result;
+use crate::mvcc::defer;
+use crate::options::Planted;
+
+/// Dead zones that readers may still look into.
+#[derive(Debug)]
+struct Pending {
+    zones: Vec<u32>,
+    /// Set once no reader from before is left.
+    readers_left: Arc<AtomicBool>,
+}
+
+/// The job.
+#[derive(Debug, Default)]
+pub(in crate::db) struct ReleaseZones {
+    pending: Mutex<Option<Pending>>,
+}
+
+/// What is to be done.
+#[derive(Debug)]
+pub(in crate::db) enum Plan {
+    /// Zones are dead: they wait for readers.
+    Begin(Vec<u32>),
+    /// Readers of these have left: they are released.
+    Finish(Vec<u32>),
+}
+
+impl ReleaseZones {
+    /// Whether zones wait for readers.
+    pub(in crate::db) fn is_pending(&self) -> bool {
+        self.pending.lock().is_some()
+    }
+
+    /// Looks for zones to release, or that wait for readers no more.
+    ///
+    /// # Errors
+    ///
+    /// Those of writing the floor.
+    pub(in crate::db) fn plan(&self, batch: Batch, ctx: &JobContext) -> Result<Option<Plan>> {
+        ctx.transactions.prepared.let_go(&ctx.shared);
+        let mut pending = self.pending.lock();
+        if let Some(waits) = &*pending {
+            let have_left = waits.readers_left.load(Ordering::Acquire);
+            let finished = if have_left { pending.take() } else { None };
+            return Ok(finished.map(|finished| Plan::Finish(finished.zones)));
+        }
+        let dead = releasable(ctx, batch)?;
+        Ok((!dead.is_empty()).then_some(Plan::Begin(dead)))
+    }
+
+    /// Does it.
+    ///
+    /// # Errors
+    ///
+    /// Those of the release.
+    pub(in crate::db) fn run(&self, plan: Plan, ctx: &JobContext) -> Result<Outcome> {
+        let zones = match plan {
+            Plan::Begin(zones) => {
+                let readers_left = Arc::new(AtomicBool::new(false));
+                let mut pending = self.pending.lock();
+                debug_assert!(pending.is_none(), "one release is pending at a time");
+                *pending = Some(Pending { zones, readers_left: Arc::clone(&readers_left) });
+                drop(pending);
+                defer(move || readers_left.store(true, Ordering::Release));
+                return Ok(Outcome::DONE);
+            }
+            Plan::Finish(zones) => zones,
+        };
+        let released = ctx.shared.committer.release(&zones)?;
+        ctx.transactions.prepared.released(&ctx.shared.zones, &zones);
+        ctx.metrics.zones_released.add(released as u64);
+        ctx.shared.pace.report(None);
+        let oldest = ctx.shared.zones.oldest();
+        // Their maps no longer have to say what moved out of those zones.
+        for table in ctx.tables.index().drained() {
+            ctx.set.forget_drained_below(table, oldest);
+        }
+        Ok(Outcome::did(released > 0))
+    }
+}
+
+/// Dead zones that a power cut does without, if they are worth it: recovery walks upward from the
+/// floor on the media, so what is above it must stay, dead or not.
+fn releasable(ctx: &JobContext, batch: Batch) -> Result<Vec<u32>> {
+    let (zones, committer) = (&ctx.shared.zones, &ctx.shared.committer);
+    let durable = zones.dead(committer.durable());
+    if !are_worth_it(ctx, &durable, batch) {
+        return Ok(Vec::new());
+    }
+    if ctx.options.has(Planted::FreeBeforeCopy) {
+        return Ok(committer.releasable(durable));
+    }
+    // What dies is old, and jobs have moved the floor beyond it, as a rule.
+    let there = zones.dead(committer.floor_there());
+    let has_more = there.len() < durable.len();
+    let there = committer.releasable(there);
+    if has_more && there.is_empty() {
+        return Ok(committer.releasable(zones.dead(ctx.settle()?)));
+    }
+    Ok(there)
+}

@@ -1,0 +1,51 @@
+//! Writes the floor when nothing else is left to do: so what an opening has to read is little.
+
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use super::context::{JobContext, Outcome};
+use crate::db::table_index::Rest;
+use crate::error::Result;
+
+/// While writes go on the floor is written so often at most: each time costs syncs, and there is
+/// something new each time.
+const APART: Duration = Duration::from_millis(200);
+
+/// The job.
+#[derive(Debug, Default)]
+pub(in crate::db) struct SyncFloor {
+    last: Mutex<Option<Instant>>,
+}
+
+impl SyncFloor {
+    /// Nothing else is left to do; how far the database was at rest before. It is so from now on.
+    pub(in crate::db) fn plan(&self, ctx: &JobContext) -> Rest {
+        let rest = ctx.rest();
+        if rest == Rest::Busy {
+            ctx.idle.begin(ctx.shared.committer.visible());
+        }
+        rest
+    }
+
+    /// Closes a stream that no table has, or writes the floor, if there is time.
+    ///
+    /// # Errors
+    ///
+    /// Those of a commit.
+    pub(in crate::db) fn run(&self, rest: Rest, ctx: &JobContext) -> Result<Outcome> {
+        let rested = rest >= Rest::Resting;
+        let is_due = || self.last.lock().is_none_or(|at| at.elapsed() >= APART);
+        let has_time = rested || ctx.options.stepped || is_due();
+        if has_time && super::ops::close_reopened(ctx, true)? {
+            return Ok(Outcome::DONE);
+        }
+        let settles = has_time && !ctx.shared.committer.is_settled();
+        if settles {
+            ctx.settle()?;
+            *self.last.lock() = Some(Instant::now());
+        }
+        // There may be what waited for that.
+        Ok(Outcome::did(settles || ctx.options.stepped && !rested))
+    }
+}

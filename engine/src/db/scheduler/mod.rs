@@ -1,0 +1,302 @@
+//! The scheduler: gathers the state, picks the most urgent job, and has it run. Jobs are bounded
+//! and run one after the other on one thread; compactions run on it too, or on workers beside it.
+//!
+//! Thread safety: `step` is called by one thread at a time, the background's or the stepper's; the
+//! rest from any. `stats` and `pacing` are held for a few instructions.
+
+mod pacing;
+mod picker;
+mod state;
+mod workers;
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+
+use super::jobs::{JobContext, Jobs, Outcome};
+use super::table_index::Rest;
+use crate::error::{ErrorKind, Result};
+use crate::mvcc::drive;
+use crate::options::{BackgroundTuning, CommitTuning};
+use crate::pm::{Purpose, SpentOn};
+use crate::record::Lsn;
+use pacing::{Pacing, PacingStats};
+use picker::{JobKind, Running, pick};
+use state::{RegionState, RegionUsage};
+use workers::Workers;
+
+pub(super) use workers::spawn;
+
+/// The most jobs between two extents of a compaction.
+const MOST_PASSING: usize = 6;
+
+/// The scheduler of an open database.
+pub(super) struct Scheduler {
+    ctx: Arc<JobContext>,
+    pub(super) jobs: Jobs,
+    pub(super) workers: Workers,
+    /// When it first looked at its clock.
+    began: OnceLock<Instant>,
+    stats: Mutex<PacingStats>,
+    /// What writers were asked to do last.
+    pacing: Mutex<Pacing>,
+    /// Bytes appended before the oldest record that is not drained.
+    appended_before_round: AtomicU64,
+}
+
+impl Scheduler {
+    /// The scheduler of what jobs may touch.
+    pub(super) fn new(ctx: Arc<JobContext>) -> Scheduler {
+        Scheduler {
+            ctx,
+            jobs: Jobs::default(),
+            workers: Workers::default(),
+            began: OnceLock::new(),
+            stats: Mutex::default(),
+            pacing: Mutex::default(),
+            appended_before_round: AtomicU64::new(0),
+        }
+    }
+
+    /// Time since it first looked.
+    fn clock(&self) -> Duration {
+        self.began.get_or_init(Instant::now).elapsed()
+    }
+
+    /// Sets what the background may use of the machine.
+    pub(super) fn tune(&self, tuning: BackgroundTuning) {
+        self.ctx.rate.set(tuning.bytes_per_second);
+        self.ctx.memory.set_threads(tuning.threads.max(1));
+        self.workers.set_threads(tuning.threads);
+    }
+
+    /// Sets how many tables may have streams of their own.
+    pub(super) fn tune_streams(&self, tuning: CommitTuning) {
+        self.jobs.assign_streams.tune(tuning);
+        self.ctx.shared.bell.ring();
+    }
+
+    /// Why writers wait, the bytes by which the drain round lags, and the bytes that drains move a
+    /// second.
+    pub(super) fn pace(&self) -> (&'static str, u64, u64) {
+        let Pacing { reason, debt, .. } = *self.pacing.lock();
+        (reason.name(), debt, self.stats.lock().rate())
+    }
+
+    /// Bytes that were appended before the oldest record that is not drained.
+    pub(super) fn appended_before_round(&self) -> u64 {
+        self.appended_before_round.load(Ordering::Relaxed)
+    }
+
+    /// Does the most urgent job; whether there was one.
+    ///
+    /// # Errors
+    ///
+    /// Those of the job.
+    pub(super) fn step(&self) -> Result<bool> {
+        let _spent = SpentOn::purpose(Purpose::Background);
+        let ctx = &*self.ctx;
+        ctx.shared.poison.check()?;
+        self.drive();
+        ctx.memory.balance();
+        if self.jobs.count_live.run(ctx)?.did {
+            // Level 0 and zones stay as they are until all is counted, but writers need zones.
+            while self.preallocate_zone()? {}
+            return Ok(true);
+        }
+        let running = vec![Running::Compaction; ctx.claims.len()];
+        self.run_most_urgent(&running)
+    }
+
+    /// Gathers the state, sets the pace, and runs the most urgent job that finds something to do;
+    /// whether one did.
+    fn run_most_urgent(&self, running: &[Running]) -> Result<bool> {
+        let state = self.gather();
+        let mut declined = Vec::new();
+        while let Some(kind) = pick(&state, running, &declined) {
+            debug_assert!(!declined.contains(&kind), "what found nothing is not picked again");
+            if self.run(kind)? {
+                return Ok(true);
+            }
+            declined.push(kind);
+        }
+        Ok(false)
+    }
+
+    /// The state of this moment. Writers are told how fast they may go.
+    fn gather(&self) -> RegionState {
+        let ctx = &*self.ctx;
+        let usage = RegionUsage::gather(ctx, self.clock());
+        let is_due = self.set_pace(&usage).debt > 0 || usage.calls_for_drain();
+        if ctx.shared.zones.finds_wanted() {
+            // It need not be a drain that made that space: a stream gives up its zones, say.
+            ctx.shared.pace.report(None);
+        }
+        RegionState::gather(ctx, &self.jobs, (usage.level1, is_due), self.workers.compact())
+    }
+
+    /// Tells writers how fast they may go.
+    fn set_pace(&self, usage: &RegionUsage) -> Pacing {
+        let mut stats = self.stats.lock();
+        let pacing = stats.look(usage);
+        let before = stats.appended_before_round(usage);
+        drop(stats);
+        debug_assert!(before <= usage.appended, "what was appended before is a part of it");
+        self.appended_before_round.store(before, Ordering::Relaxed);
+        self.ctx.shared.pace.set_delay(pacing.delay, pacing.reason.name());
+        *self.pacing.lock() = pacing;
+        pacing
+    }
+
+    /// Runs a job, if it finds something to do; whether it did.
+    fn run(&self, kind: JobKind) -> Result<bool> {
+        let (ctx, jobs) = (&*self.ctx, &self.jobs);
+        let outcome = match kind {
+            JobKind::MarkTime => jobs.mark_time.plan(ctx).map(|due| jobs.mark_time.run(due, ctx)),
+            JobKind::PreallocateZones => return self.preallocate_zone(),
+            JobKind::AssignStreams => {
+                jobs.assign_streams.plan(ctx).map(|plan| jobs.assign_streams.run(plan, ctx))
+            }
+            JobKind::ReleaseZones(batch) => {
+                let plan = jobs.release_zones.plan(batch, ctx)?;
+                plan.map(|plan| jobs.release_zones.run(plan, ctx))
+            }
+            JobKind::Freeze => jobs.freeze.plan(ctx).map(|table| jobs.freeze.run(&table, ctx)),
+            JobKind::MergeMemtables => {
+                jobs.merge_memtables.plan(ctx).map(|tables| jobs.merge_memtables.run(tables, ctx))
+            }
+            JobKind::Expire => jobs.expire.plan(ctx).map(|tables| jobs.expire.run(tables, ctx)),
+            JobKind::PlaceBulkLoad => {
+                jobs.place_bulk_load.plan(ctx).map(|plan| jobs.place_bulk_load.run(plan, ctx))
+            }
+            JobKind::CleanZones(batch) => {
+                jobs.clean_zones.plan(batch, ctx).map(|plan| jobs.clean_zones.run(plan, ctx))
+            }
+            JobKind::Drain => jobs.drain.plan(ctx).map(|plan| jobs.drain.run(plan, ctx)),
+            JobKind::DrainRuns => jobs.drain.plan_runs(ctx).map(|plan| jobs.drain.run(plan, ctx)),
+            JobKind::Compact => return self.compact_here(),
+            JobKind::PruneVersions => {
+                jobs.prune_versions.plan(ctx).map(|walk| jobs.prune_versions.run(walk, ctx))
+            }
+            JobKind::ReturnSpace => Some(jobs.return_space.run(jobs.return_space.plan(ctx), ctx)),
+            JobKind::SyncFloor => Some(self.sync_floor()),
+        };
+        let Some(outcome) = outcome.transpose()? else { return Ok(false) };
+        self.account(&outcome);
+        Ok(outcome.did)
+    }
+
+    /// Puts what a job did into the statistics of pacing, and wakes workers that may go on.
+    fn account(&self, outcome: &Outcome) {
+        let mut stats = self.stats.lock();
+        stats.pruned(outcome.pruned);
+        if let Some(drained) = &outcome.drained {
+            debug_assert!(outcome.did, "what was drained was done");
+            stats.drained(drained.level0, drained.runs, drained.added, drained.took);
+            self.workers.wake();
+        }
+    }
+
+    /// Links a standby zone to a stream that has none; whether it did.
+    fn preallocate_zone(&self) -> Result<bool> {
+        let (ctx, job) = (&*self.ctx, &self.jobs.preallocate_zones);
+        job.plan(ctx).map_or(Ok(false), |stream| Ok(job.run(stream, ctx)?.did))
+    }
+
+    /// Nothing else is left to do: a drain round that stands half-way slows no writer from here on,
+    /// and no drain is late.
+    fn sync_floor(&self) -> Result<Outcome> {
+        let (ctx, job) = (&*self.ctx, &self.jobs.sync_floor);
+        self.jobs.drain.end_series();
+        let rest = job.plan(ctx);
+        if rest >= Rest::Resting && self.stats.lock().end_round() {
+            self.set_pace(&RegionUsage::gather(ctx, self.clock()));
+        }
+        ctx.memory.balance();
+        job.run(rest, ctx)
+    }
+
+    /// Runs a compaction on the thread that picks: between two extents, jobs that writers may wait
+    /// for pass it.
+    fn compact_here(&self) -> Result<bool> {
+        self.compact(&|_| self.let_pass())
+    }
+
+    /// Runs a compaction on a thread of its own.
+    fn compact_beside(&self) -> Result<bool> {
+        self.compact(&|_| Ok(()))
+    }
+
+    fn compact(&self, before_extent: &dyn Fn(u64) -> Result<()>) -> Result<bool> {
+        let (ctx, job) = (&*self.ctx, &self.jobs.compact);
+        let Some(plan) = job.plan(ctx) else { return Ok(false) };
+        let from = self.clock();
+        let outcome = job.run(&plan, ctx, before_extent)?;
+        if let Some(left) = outcome.left_level1 {
+            self.stats.lock().compacted(left, (from, self.clock()));
+        }
+        Ok(outcome.did)
+    }
+
+    /// Runs jobs that writers may wait for, as long as there are any, and no more than some.
+    fn let_pass(&self) -> Result<()> {
+        for _ in 0..MOST_PASSING {
+            self.drive();
+            match self.run_most_urgent(&[Running::PausedCompaction]) {
+                Ok(true) => {}
+                Ok(false) => break,
+                // There is room when the compaction is done.
+                Err(e) if e.kind() == ErrorKind::Full => break,
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(())
+    }
+
+    /// Pushes on what jobs have deferred; all of it where jobs are stepped, so that the same steps
+    /// do the same things.
+    fn drive(&self) {
+        #[cfg(any(test, feature = "testing", feature = "bench"))]
+        if self.ctx.options.stepped {
+            return crate::mvcc::drive_all();
+        }
+        drive();
+    }
+
+    /// Goes on with the persistent index that an opening found. `last` is the last LSN.
+    ///
+    /// # Errors
+    ///
+    /// An I/O error.
+    pub(super) fn adopt_index(&self, last: Lsn) -> Result<()> {
+        self.jobs.count_live.begin(last, &self.ctx)
+    }
+
+    /// Merges all memtables into the persistent index, where there is one, for the next opening to
+    /// read none of their records. Unless it is still being counted: level 0 stays as it is then.
+    ///
+    /// # Errors
+    ///
+    /// An I/O error, or `Unavailable` when the database is poisoned.
+    pub(super) fn merge_at_close(&self) -> Result<()> {
+        let (ctx, job) = (&*self.ctx, &self.jobs.merge_memtables);
+        if ctx.forest.is_none() || self.jobs.count_live.goes_on() {
+            return Ok(());
+        }
+        ctx.shared.poison.check()?;
+        for table in ctx.tables.all() {
+            super::jobs::freeze(ctx, &table);
+        }
+        while let Some(tables) = job.plan(ctx) {
+            if !job.run(tables, ctx)?.did {
+                break;
+            }
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests;

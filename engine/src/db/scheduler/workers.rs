@@ -1,0 +1,161 @@
+//! The threads of the background: the one that picks jobs, workers that compact beside it, and the
+//! one that keeps zones ready.
+//!
+//! Thread safety: every method may be called from any thread; the mutex is held for a few
+//! instructions, or in a timed wait.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use parking_lot::{Condvar, Mutex};
+
+use super::Scheduler;
+use crate::error::{Error, ErrorKind};
+
+/// With nothing to do, threads look around this often; the background writes the floor then.
+const IDLE: Duration = Duration::from_millis(200);
+
+/// While it waits for readers to leave an epoch, the background looks this often.
+const READERS_LEAVE: Duration = Duration::from_millis(1);
+
+/// After a job failed, its thread waits this long before it tries again.
+const RETRY: Duration = Duration::from_millis(500);
+
+/// A thread that has nothing to do but when it is woken looks up this often.
+const RESTING: Duration = Duration::from_secs(10);
+
+/// How many threads the background may use, and what wakes those that wait.
+#[derive(Debug, Default)]
+pub(in crate::db) struct Workers {
+    threads: AtomicUsize,
+    /// Rises when there may be something to do.
+    wakes: Mutex<u64>,
+    changed: Condvar,
+}
+
+impl Workers {
+    /// Sets the number of threads, the background's own among them.
+    pub(super) fn set_threads(&self, threads: usize) {
+        self.threads.store(threads.max(1), Ordering::Release);
+        debug_assert!(self.threads() >= 1, "the background has a thread of its own");
+        self.wake();
+    }
+
+    /// Threads, the background's own among them.
+    pub(in crate::db) fn threads(&self) -> usize {
+        self.threads.load(Ordering::Acquire)
+    }
+
+    /// Whether compactions have threads of their own.
+    pub(super) fn compact(&self) -> bool {
+        self.threads() > 1
+    }
+
+    /// Wakes the workers.
+    pub(in crate::db) fn wake(&self) {
+        *self.wakes.lock() += 1;
+        self.changed.notify_all();
+    }
+
+    /// Waits for a wake-up, or for `timeout`.
+    fn wait(&self, timeout: Duration) {
+        let mut wakes = self.wakes.lock();
+        let until = Instant::now() + timeout;
+        let before = *wakes;
+        while *wakes == before && !self.changed.wait_until(&mut wakes, until).timed_out() {}
+    }
+}
+
+impl Scheduler {
+    /// The body of the background's thread.
+    pub(in crate::db) fn run_background(&self) {
+        while !self.ctx.stop.load(Ordering::Acquire) {
+            let waited_for = match self.step() {
+                Ok(true) => continue,
+                Ok(false) if self.jobs.release_zones.is_pending() => READERS_LEAVE,
+                Ok(false) => IDLE,
+                Err(e) => {
+                    if e.kind() == ErrorKind::Full {
+                        self.ctx.shared.pace.report(Some(e.to_string()));
+                    }
+                    self.note_failure(&e)
+                }
+            };
+            self.ctx.shared.bell.wait(waited_for);
+        }
+    }
+
+    /// The body of worker `n`, counted from 1. It rests while there are fewer threads than that, or
+    /// no memory for its job.
+    pub(in crate::db) fn run_worker(&self, n: usize) {
+        let workers = &self.workers;
+        while !self.ctx.stop.load(Ordering::Acquire) {
+            let most = self.ctx.memory.most_workers().saturating_add(1);
+            if n >= workers.threads().min(most) {
+                workers.wait(RESTING);
+                continue;
+            }
+            let compacted = self.ctx.shared.poison.check().and_then(|()| self.compact_beside());
+            let waited_for = match compacted {
+                Ok(true) => {
+                    // Drains may have waited for the keys.
+                    self.ctx.shared.bell.ring();
+                    workers.wake();
+                    continue;
+                }
+                Ok(false) => IDLE,
+                Err(e) => self.note_failure(&e),
+            };
+            workers.wait(waited_for);
+        }
+    }
+
+    /// The body of the thread that keeps zones ready. The background does so too, between its jobs;
+    /// but one of these may take longer than a zone lasts, and where the region is a file a link is
+    /// a sync, of what was written since the last one as well.
+    pub(in crate::db) fn keep_zones_ready(&self) {
+        while !self.ctx.stop.load(Ordering::Acquire) {
+            let linked = self.ctx.shared.poison.check().and_then(|()| self.preallocate_zone());
+            let waited_for = match linked {
+                Ok(true) => continue,
+                Ok(false) => RESTING,
+                Err(e) => self.note_failure(&e),
+            };
+            self.ctx.shared.zone_bell.wait(waited_for);
+        }
+    }
+
+    /// A job failed; how long to wait before the next one. A full disk is waited out.
+    fn note_failure(&self, error: &Error) -> Duration {
+        self.ctx.metrics.failures.add(1);
+        if error.kind() != ErrorKind::Full {
+            self.ctx.stop_because(&error.to_string());
+        }
+        RETRY
+    }
+
+    /// Wakes every thread, to look whether it is to stop.
+    pub(in crate::db) fn wake_all(&self) {
+        self.ctx.shared.bell.ring();
+        self.workers.wake();
+        self.ctx.rate.wake();
+        self.ctx.shared.zone_bell.ring();
+    }
+}
+
+/// Starts a thread of a scheduler. Where it panics, the database is poisoned.
+pub(in crate::db) fn spawn(
+    scheduler: &Arc<Scheduler>,
+    name: String,
+    body: impl FnOnce(&Scheduler) + Send + 'static,
+) -> std::io::Result<std::thread::JoinHandle<()>> {
+    let scheduler = Arc::clone(scheduler);
+    let what = format!("the thread {name} panicked");
+    std::thread::Builder::new().name(name).spawn(move || {
+        let run = std::panic::AssertUnwindSafe(|| body(&scheduler));
+        if std::panic::catch_unwind(run).is_err() {
+            scheduler.ctx.stop_because(&what);
+        }
+    })
+}

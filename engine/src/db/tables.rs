@@ -1,0 +1,117 @@
+//! The tables of an open database: by name, by number, and what the background needs to know of
+//! each.
+//!
+//! Thread safety: lock order is `by_name`, then `index`, then `by_id`; each is held for a few
+//! instructions, `index` also for what [`TableIndex::refresh`] reads of tables that changed.
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+
+use parking_lot::{Mutex, MutexGuard};
+
+use super::table_index::TableIndex;
+use crate::record::TableId;
+use crate::table::{ChangedTables, TableCore, TableSlot};
+
+/// The tables.
+#[derive(Debug, Default)]
+pub(super) struct Tables {
+    by_name: Mutex<BTreeMap<String, Arc<TableSlot>>>,
+    by_id: Mutex<HashMap<TableId, Arc<TableCore>>>,
+    changed: Arc<ChangedTables>,
+    index: Mutex<TableIndex>,
+}
+
+impl Tables {
+    /// Where tables note that they changed.
+    pub(super) fn changed(&self) -> &Arc<ChangedTables> {
+        &self.changed
+    }
+
+    /// The tables of this moment, in the order of their names.
+    pub(super) fn all(&self) -> Vec<Arc<TableCore>> {
+        self.by_name.lock().values().map(|slot| slot.core()).collect()
+    }
+
+    /// The slots of this moment, by number.
+    pub(super) fn slots(&self) -> HashMap<TableId, Arc<TableSlot>> {
+        let by_name = self.by_name.lock();
+        by_name.values().map(|slot| (slot.core().id(), Arc::clone(slot))).collect()
+    }
+
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.by_name.lock().len()
+    }
+
+    /// The slot with a name.
+    pub(super) fn find(&self, name: &str) -> Option<Arc<TableSlot>> {
+        self.by_name.lock().get(name).cloned()
+    }
+
+    /// The table with a number.
+    pub(super) fn get(&self, id: TableId) -> Option<Arc<TableCore>> {
+        self.by_id.lock().get(&id).cloned()
+    }
+
+    /// All names, sorted.
+    pub(super) fn names(&self) -> Vec<String> {
+        self.by_name.lock().keys().cloned().collect()
+    }
+
+    /// Adds a slot with its table.
+    pub(super) fn insert(&self, name: &str, slot: TableSlot) -> Arc<TableSlot> {
+        let slot = Arc::new(slot);
+        let before = self.by_name.lock().insert(name.to_string(), Arc::clone(&slot));
+        debug_assert!(before.is_none(), "a name has one slot");
+        self.register(&slot.core());
+        slot
+    }
+
+    /// Takes a slot out, with its table.
+    pub(super) fn remove(&self, name: &str) {
+        let slot = self.by_name.lock().remove(name);
+        if let Some(slot) = slot {
+            self.unregister(&slot.core());
+        }
+    }
+
+    /// Puts a slot under another name.
+    pub(super) fn rename(&self, from: &str, to: &str) {
+        let mut by_name = self.by_name.lock();
+        if let Some(slot) = by_name.remove(from) {
+            slot.core().rename(to);
+            let before = by_name.insert(to.to_string(), slot);
+            debug_assert!(before.is_none(), "a name has one slot");
+        }
+    }
+
+    /// Puts a table into a slot that is there; the one before.
+    pub(super) fn replace(&self, slot: &TableSlot, core: TableCore) -> Arc<TableCore> {
+        let before = slot.replace(core);
+        self.unregister(&before);
+        self.register(&slot.core());
+        before
+    }
+
+    fn register(&self, core: &Arc<TableCore>) {
+        let before = self.by_id.lock().insert(core.id(), Arc::clone(core));
+        debug_assert!(before.is_none(), "a number is given once");
+        core.mark_changed();
+    }
+
+    fn unregister(&self, core: &TableCore) {
+        self.by_id.lock().remove(&core.id());
+        core.mark_changed();
+    }
+
+    /// What the background knows of tables, as of this moment.
+    pub(super) fn index(&self) -> MutexGuard<'_, TableIndex> {
+        let mut index = self.index.lock();
+        let mut list = std::mem::take(&mut index.list);
+        self.changed.take_into(&mut list);
+        index.refresh(&list, |id| self.get(id));
+        index.list = list;
+        index
+    }
+}
