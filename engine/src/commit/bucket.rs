@@ -20,7 +20,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use super::group::Group;
-use super::lane::Lane;
+use super::wait_queue::WaitQueue;
 use crate::os::cores;
 use crate::os::sync::{AtomicU32, AtomicU64, MODELLED, Mutex, Ordering};
 use crate::record::Lsn;
@@ -41,7 +41,7 @@ pub(super) enum Outcome {
 pub(super) struct Member {
     group: Mutex<Option<Group>>,
     told: Mutex<Option<Told>>,
-    lane: Lane,
+    queue: WaitQueue,
 }
 
 #[derive(Debug)]
@@ -96,7 +96,7 @@ impl Bucket {
             let member = Arc::new(Member {
                 group: Mutex::new(Some(group)),
                 told: Mutex::new(None),
-                lane: Lane::default(),
+                queue: WaitQueue::default(),
             });
             queue.waiting.push_back(Arc::clone(&member));
             member
@@ -115,7 +115,7 @@ impl Member {
     fn tell(&self, told: Told) {
         let before = self.told.lock().replace(told);
         debug_assert!(before.is_none(), "a member is told once (invariant 2)");
-        self.lane.ring();
+        self.queue.wake_all();
     }
 
     fn wait(&self) -> Told {
@@ -123,9 +123,9 @@ impl Member {
             if let Some(told) = self.told.lock().take() {
                 return told;
             }
-            let seat = self.lane.take_seat();
+            let waiter = self.queue.enter();
             if self.told.lock().is_none() {
-                seat.sleep();
+                waiter.sleep();
             }
         }
     }

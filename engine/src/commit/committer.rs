@@ -24,8 +24,8 @@ use super::batch::Batch;
 use super::blobs::Blobs;
 use super::bucket::{Buckets, Lead, Outcome, Part};
 use super::floor::{Floor, Gidx, JournalMark};
+use super::floor_writer::Tails;
 use super::group::{Few, Group};
-use super::keeper::Tails;
 use super::poison::{Poison, Stopped};
 use super::publisher::{Goal, Publisher};
 use super::ring::{Finished, Written};
@@ -439,13 +439,13 @@ impl Committer {
 
     /// Fences a group's parts; on persistent memory the floor goes with them.
     fn fence_with_floor(&self, mut flushed: Few<Flushed>) -> Fenced {
-        let Some(riding) = self.publisher.ride_along() else {
+        let Some(pending) = self.publisher.take_floor_with_fence() else {
             return self.region.fence(flushed);
         };
         reached(Step::FloorStored);
-        flushed.extend(riding.dirty.into_iter().map(|dirty| self.region.flush(dirty)));
+        flushed.extend(pending.dirty.into_iter().map(|dirty| self.region.flush(dirty)));
         let fenced = self.region.fence(flushed);
-        self.publisher.arrive(riding.stored);
+        self.publisher.mark_floor_durable(pending.stored);
         fenced
     }
 
@@ -545,7 +545,7 @@ impl Committer {
 
     /// F on the media, as far as is known.
     pub(crate) fn floor_there(&self) -> Lsn {
-        self.publisher.floor_there()
+        self.publisher.floor_on_media()
     }
 
     /// Whether everything committed is durable and the floor says so.

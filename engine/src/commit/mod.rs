@@ -4,12 +4,11 @@
 mod batch;
 mod blobs;
 mod bucket;
-mod carrying;
 mod committer;
 mod floor;
+mod floor_writer;
 mod group;
-mod keeper;
-mod lane;
+mod pending_floor;
 mod poison;
 mod publisher;
 mod recover;
@@ -24,6 +23,7 @@ mod tests;
 mod ticket;
 mod turnstile;
 mod unread;
+mod wait_queue;
 
 pub(crate) use batch::{Batch, Home, Target};
 pub(crate) use committer::{Committer, Pending, Start};

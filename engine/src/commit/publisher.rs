@@ -8,32 +8,34 @@
 //! stages, because a relaxed commit must not wait for a neighbour's sync: while one run is at the
 //! device the next is handed over.
 //!
-//! Who finds a stage taken sleeps in a lane: that of the run whose sync will cover it, or the one
-//! of those who wait for no sync. The end of a run rings its lane: one system call wakes all.
+//! A thread that finds a stage taken sleeps in a wait queue: that of the run whose sync will cover
+//! it, or that of the threads that wait for no sync. The end of a run wakes its queue with one
+//! system call.
 //! After a stage was given back, its last holder looks whether there is more to do, and wakes one
 //! sleeper to do it (`pass_on`).
 //!
-//! Thread safety: every method takes `&self`. Lock order: `syncer`, `writer`, `keeper`.
+//! Thread safety: every method takes `&self`. Lock order: `syncer`, `writer`, `floor_writer`.
 //!
 //! Invariants:
 //!
 //! 1. F ≤ durable ≤ written < next ticket; durable and visible move in this order, and everything
 //!    visible is written. What is visible and not durable is, or comes before, a relaxed commit.
 //! 2. The floor is stored only after the sync or fence that made it true, so it rides in the next
-//!    run, or with the next group's fence (`keeper`). It counts as on the media, for what rests on
-//!    that, only once `arrived` has its number.
-//! 3. A run's sync begins after `current` names it, and its lane is rung after `durable` moved.
-//! 4. A sleeper took its seat in the lane of the run that will cover it, and looked once more.
-//! 5. `durable` is at most `carrying::MOST_LAG` above the floor that is known to be on the media.
+//!    run, or with the next group's fence (`floor_writer`). It counts as on the media, for what
+//!    rests on that, only once `durable_number` has its number.
+//! 3. A run's sync begins after `current` names it, and its queue is woken after `durable` moved.
+//! 4. A sleeper entered the queue of the run that will cover it, and looked once more.
+//! 5. `durable` is at most `pending_floor::MOST_LAG` above the floor that is known to be on the
+//!    media.
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64 as Counter;
 
 use super::floor::{Floor, Gidx, JournalMark};
-use super::keeper::{Keeper, StoredFloor, Tails, forget, set_tail};
-use super::lane::Lane;
+use super::floor_writer::{FloorWriter, StoredFloor, Tails, forget, set_tail};
 use super::poison::{Poison, Stopped};
 use super::ring::{RING, Ring, Written};
+use super::wait_queue::WaitQueue;
 use crate::alloc::ZonePool;
 use crate::error::{Error, Result};
 use crate::mvcc::Watermark;
@@ -48,8 +50,8 @@ pub(super) const MAX_RUN: u64 = 1024;
 /// How many runs in a row a waiting thread publishes before it looks after its own commit.
 pub(super) const TURNS: u32 = 2;
 
-/// Lanes of runs: the one at the device, the next, and those whose sleepers are waking up.
-const LANES: usize = 4;
+/// Queues of runs: the one at the device, the next, and those whose sleepers are waking up.
+const QUEUES: usize = 4;
 
 /// Bits of `current` for the LSN.
 const TARGET_BITS: u32 = 56;
@@ -88,17 +90,17 @@ pub(super) struct Publisher {
     visible: Arc<Watermark>,
     pub(super) writer: Mutex<Writer>,
     pub(super) syncer: Mutex<()>,
-    pub(super) keeper: Mutex<Keeper>,
+    pub(super) floor_writer: Mutex<FloorWriter>,
     /// The number of the last floor that is on the media; a later one is on its way there.
-    pub(super) arrived: AtomicU64,
+    pub(super) durable_number: AtomicU64,
     /// Its LSN, or a smaller one: F on the media is no less.
-    pub(super) arrived_lsn: AtomicU64,
+    pub(super) durable_floor: AtomicU64,
     /// The number of the latest run (its lowest bits) and the last LSN that it covers.
     current: AtomicU64,
     /// Those who wait for a run.
-    lanes: [Lane; LANES],
+    queues: [WaitQueue; QUEUES],
     /// Those who wait for no sync.
-    handed: Lane,
+    handed: WaitQueue,
     /// Runs since the database was opened.
     pub(super) runs: Counter,
 }
@@ -114,22 +116,22 @@ impl Publisher {
     ) -> Publisher {
         debug_assert!(last < 1 << TARGET_BITS, "LSNs have 56 bits");
         Publisher {
-            arrived: AtomicU64::new(floor.number),
-            arrived_lsn: AtomicU64::new(floor.lsn),
+            durable_number: AtomicU64::new(floor.number),
+            durable_floor: AtomicU64::new(floor.lsn),
             writer: Mutex::new(Writer {
                 tails: tails.clone(),
                 spans: Vec::new(),
                 floor: StoredFloor { number: floor.number, lsn: floor.lsn },
             }),
             syncer: Mutex::new(()),
-            keeper: Mutex::new(Keeper::new(floor, tails, incarnation)),
+            floor_writer: Mutex::new(FloorWriter::new(floor, tails, incarnation)),
             ring: Ring::new(),
             written: Watermark::new(last),
             durable: Watermark::new(last),
             visible,
             current: AtomicU64::new(last),
-            lanes: Default::default(),
-            handed: Lane::default(),
+            queues: Default::default(),
+            handed: WaitQueue::default(),
             runs: Counter::new(0),
             region,
             zones,
@@ -205,14 +207,14 @@ impl Publisher {
             let (handed, run) = self.take_turn(goal);
             turned |= handed || run.is_some();
             let goes_on = turned && turn < TURNS && self.has_work(goal);
-            match run.map(|run| &self.lanes[run as usize % LANES]) {
+            match run.map(|run| &self.queues[run as usize % QUEUES]) {
                 // The next run first: to wake all takes as long as there are sleepers.
-                Some(lane) if goes_on => lane.ring_through_one(),
-                lane => {
+                Some(queue) if goes_on => queue.wake_through_one(),
+                queue => {
                     if turned && !goes_on {
                         self.pass_on();
                     }
-                    lane.into_iter().for_each(Lane::ring);
+                    queue.into_iter().for_each(WaitQueue::wake_all);
                 }
             }
             if !goes_on {
@@ -235,7 +237,7 @@ impl Publisher {
         {
             self.hand_over(&mut writer);
             drop(writer);
-            self.handed.ring();
+            self.handed.wake_all();
             handed = true;
         }
         if goal == Goal::Durable
@@ -257,23 +259,23 @@ impl Publisher {
 
     /// Sleeps until there may be something to do or to have.
     fn sleep(&self, lsn: Lsn, goal: Goal) {
-        let lane = self.lane(lsn, goal);
-        let seat = lane.take_seat();
+        let queue = self.queue(lsn, goal);
+        let waiter = queue.enter();
         let is_waiting = !self.has_reached(lsn, goal) && !self.poison.is_set();
         let has_work = self.has_work(goal);
-        // The run may have begun between the choice of the lane and the seat (invariant 4).
-        if is_waiting && !has_work && std::ptr::eq(lane, self.lane(lsn, goal)) {
-            seat.sleep();
+        // The run may have begun between the choice of the queue and the entry (invariant 4).
+        if is_waiting && !has_work && std::ptr::eq(queue, self.queue(lsn, goal)) {
+            waiter.sleep();
         }
     }
 
-    /// The lane of the run that covers `lsn`: the current one, or the one after it.
-    fn lane(&self, lsn: Lsn, goal: Goal) -> &Lane {
+    /// The queue of the run that covers `lsn`: the current one, or the one after it.
+    fn queue(&self, lsn: Lsn, goal: Goal) -> &WaitQueue {
         if goal != Goal::Durable || self.region.is_persistent_memory() {
             return &self.handed;
         }
         let (run, target) = self.current_run();
-        &self.lanes[(run as usize + usize::from(lsn > target)) % LANES]
+        &self.queues[(run as usize + usize::from(lsn > target)) % QUEUES]
     }
 
     fn current_run(&self) -> (u64, Lsn) {
@@ -286,12 +288,12 @@ impl Publisher {
     fn pass_on(&self) {
         fence(Ordering::SeqCst);
         let hand_over = self.can_hand_over();
-        if hand_over && self.handed.ring_one() {
+        if hand_over && self.handed.wake_one() {
             return;
         }
         if hand_over || self.can_make_durable() {
             let next = self.current_run().0 as usize + 1;
-            let _woken = (0..LANES).any(|i| self.lanes[(next + i) % LANES].ring_one());
+            let _woken = (0..QUEUES).any(|i| self.queues[(next + i) % QUEUES].wake_one());
         }
     }
 
@@ -315,20 +317,21 @@ impl Publisher {
             self.written.raise(last);
             self.durable.raise(last);
             self.visible.raise(last);
-            // Another thread may have the keeper and be stopped, so the publisher does not wait for
-            // it: the next run notes what this one does not, and so does a settling thread.
-            if let Some(mut keeper) = self.keeper.try_lock() {
-                keeper.note_durable(last, &writer.tails);
+            // Another thread may have the floor writer and be stopped, so the publisher does not
+            // wait for it. The next run notes what this one does not, and so does a settling
+            // thread.
+            if let Some(mut floor_writer) = self.floor_writer.try_lock() {
+                floor_writer.note_durable(last, &writer.tails);
             }
             return;
         }
         if self.region.has(Planted::EarlyFloor) {
-            self.keeper.lock().note_durable(last, &writer.tails);
+            self.floor_writer.lock().note_durable(last, &writer.tails);
         } else if self.region.has(Planted::EarlyGidx) {
             let durable = self.durable.get();
-            self.keeper.lock().note_durable(durable, &writer.tails);
+            self.floor_writer.lock().note_durable(durable, &writer.tails);
         }
-        self.take_floor_along(writer);
+        self.take_floor_with_run(writer);
         let run = Fenced::carried(writer.spans.drain(..));
         match self.region.write_back(&run) {
             Ok(()) => {
@@ -367,8 +370,8 @@ impl Publisher {
         (last, last_relaxed)
     }
 
-    /// Stage 2: the run that is durable now, whose lane is to be rung. On a failure the database is
-    /// poisoned, and everybody woken.
+    /// Stage 2: the run that is durable now, whose queue is to be woken. On a failure the database
+    /// is poisoned, and all waiters are woken.
     fn make_durable(&self, syncer: MutexGuard<'_, ()>) -> Option<u64> {
         let (target, tails, floor) = {
             let writer = self.writer.lock();
@@ -388,7 +391,7 @@ impl Publisher {
         self.runs.fetch_add(1, Ordering::Relaxed);
         match synced {
             Ok(_) => {
-                self.arrive(floor);
+                self.mark_floor_durable(floor);
                 if !self.keep_floor_near(target, &tails) {
                     return None;
                 }
@@ -396,7 +399,7 @@ impl Publisher {
                 self.visible.raise(target);
                 debug_assert!(self.are_watermarks_ordered(), "invariant 1");
                 debug_assert!(self.is_floor_near(), "invariant 5");
-                self.keeper.lock().note_durable(target, &tails);
+                self.floor_writer.lock().note_durable(target, &tails);
                 drop(syncer);
                 Some(run)
             }
@@ -416,7 +419,7 @@ impl Publisher {
     /// Wakes everybody who waits, after a failure.
     pub(super) fn wake_all(&self) {
         fence(Ordering::SeqCst);
-        self.lanes.iter().chain([&self.handed]).for_each(Lane::ring);
+        self.queues.iter().chain([&self.handed]).for_each(WaitQueue::wake_all);
     }
 
     /// Publishes all that is finished, makes it durable and writes the floor; returns F. Called
@@ -434,14 +437,14 @@ impl Publisher {
             }
         }
         // Those who wait for no sync do not wait for this one either.
-        self.handed.ring();
+        self.handed.wake_all();
         if self.durable.get() < self.written.get() {
             let run = self.make_durable(self.syncer.lock());
-            run.into_iter().for_each(|run| self.lanes[run as usize % LANES].ring());
+            run.into_iter().for_each(|run| self.queues[run as usize % QUEUES].wake_all());
         }
         self.poison.check()?;
         if self.region.is_persistent_memory() {
-            self.tell_keeper();
+            self.tell_floor_writer();
         }
         let floor = self.write_floor();
         self.pass_on();
@@ -460,14 +463,16 @@ impl Publisher {
         let durable = self.durable.get();
         let handed_over = !self.ring.is_finished(self.written.get() + 1);
         handed_over && self.visible.get() == durable && {
-            let keeper = self.keeper.lock();
-            keeper.durable() == durable && !keeper.lags() && !self.is_on_its_way(&keeper)
+            let floor_writer = self.floor_writer.lock();
+            floor_writer.durable() == durable
+                && !floor_writer.lags()
+                && !self.is_pending(&floor_writer)
         }
     }
 
     /// Takes note of how much of the journal is durable; it rides along with the next floor.
     pub(super) fn note_journal(&self, mark: JournalMark) {
-        self.keeper.lock().note_journal(mark);
+        self.floor_writer.lock().note_journal(mark);
     }
 
     /// Those of `zones`, all dead, that no GIDX word names or will come to name. The word of a
@@ -478,32 +483,32 @@ impl Publisher {
         }
         // No run is on its way that would bring a forgotten tail back.
         let releasable = {
-            let (_syncer, mut writer, mut keeper) = self.all();
+            let (_syncer, mut writer, mut floor_writer) = self.all();
             let ends_here = |stream: &u32| {
                 let tail = writer.tails.get(*stream as usize).copied().flatten();
                 tail.is_some_and(|tail| zones.contains(&tail.zone))
             };
             let ended: Vec<u32> = idle.iter().copied().filter(ends_here).collect();
             forget(&mut writer.tails, &ended);
-            keeper.forget(&ended);
+            floor_writer.forget(&ended);
             let coming = |zone: u32| writer.tails.iter().flatten().any(|tail| tail.zone == zone);
-            zones.into_iter().filter(|&zone| !keeper.names(zone) && !coming(zone)).collect()
+            zones.into_iter().filter(|&zone| !floor_writer.names(zone) && !coming(zone)).collect()
         };
         self.pass_on();
         releasable
     }
 
-    /// Both stages and the keeper. A group that has the keeper may be stopped: it is not waited for
-    /// while publishers wait for this.
-    fn all(&self) -> (MutexGuard<'_, ()>, MutexGuard<'_, Writer>, MutexGuard<'_, Keeper>) {
+    /// Both stages and the floor writer. A group that has the floor writer may be stopped. It is
+    /// not waited for with the stages held, since publishers wait for those.
+    fn all(&self) -> (MutexGuard<'_, ()>, MutexGuard<'_, Writer>, MutexGuard<'_, FloorWriter>) {
         loop {
             let (syncer, writer) = (self.syncer.lock(), self.writer.lock());
-            if let Some(keeper) = self.keeper.try_lock() {
-                return (syncer, writer, keeper);
+            if let Some(floor_writer) = self.floor_writer.try_lock() {
+                return (syncer, writer, floor_writer);
             }
             drop((writer, syncer));
             self.pass_on();
-            drop(self.keeper.lock());
+            drop(self.floor_writer.lock());
         }
     }
 

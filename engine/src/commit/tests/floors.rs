@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 
-use super::super::carrying::MOST_LAG;
 use super::super::floor::Floor;
+use super::super::pending_floor::MOST_LAG;
 use super::Fixture;
 use super::rules::A_WHILE;
 use crate::options::Durability::{Durable, Relaxed};
@@ -78,7 +78,7 @@ fn a_publisher_waits_for_the_floor_when_it_is_far_behind() {
     let fixture = &Fixture::of_units(true, 64);
     let (done, all) = mpsc::channel();
     std::thread::scope(|scope| {
-        let taken = fixture.committer.publisher.keeper.lock();
+        let taken = fixture.committer.publisher.floor_writer.lock();
         scope.spawn(move || {
             let batch = fixture.batch(&[("k", "1")]);
             (0..MOST_LAG + 100).for_each(|_| drop(fixture.committer.commit(&batch, Durable)));

@@ -116,7 +116,7 @@ fn a_thread_stopped_at_any_step_on_persistent_memory_delays_later_lsns_only() {
 }
 
 /// Bug: a thread that was stopped while it carried the floor, between its store and its fence, held
-/// up the publisher, and with it every commit before its own. Cause: it kept the keeper's mutex
+/// up the publisher, and with it every commit before its own. Cause: it kept the floor's mutex
 /// until its fence, and the publisher waited for that with its stage taken. Fix: the mutex is
 /// free while a floor is on its way; the publisher does not wait for it, and leaves its note to the
 /// next run or to who settles.
@@ -127,7 +127,7 @@ fn who_carries_the_floor_holds_up_no_publisher() {
 
 /// Bug: zones could be released before the floor and the words that let them go were on the media:
 /// recovery would then have looked for LSNs below its floor that were gone. Cause: a floor that a
-/// run had stored counted as written before the run was. Fix: the keeper tells what is on its way
+/// run had stored counted as written before the run was. Fix: the writer tells what is pending
 /// from what has arrived, and who needs the floor on the media writes it himself.
 #[test]
 fn a_floor_in_a_run_that_is_not_written_yet_is_not_taken_for_written() {
@@ -213,6 +213,6 @@ fn a_floor_that_is_brought_home_leaves_one_slot_whole_wherever_it_is_cut() {
         assert!(explored.sites.keys().eq(&sites), "each place is cut at");
         assert!(explored.checked > 300, "{} images", explored.checked);
     }
-    let here = |site: &&Site| site.file.ends_with("commit/carrying.rs");
+    let here = |site: &&Site| site.file.ends_with("commit/pending_floor.rs");
     assert_eq!(sites.iter().filter(here).count(), 4, "two flushes and two fences: {sites:?}");
 }

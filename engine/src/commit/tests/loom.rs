@@ -8,8 +8,8 @@ use loom::model::Builder;
 use loom::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use loom::thread;
 
-use super::super::lane::Lane;
 use super::super::ring::{Finished, RING, Ring, Written};
+use super::super::wait_queue::WaitQueue;
 use super::Fixture;
 use crate::mvcc::Watermark;
 use crate::options::Durability::Durable;
@@ -26,9 +26,9 @@ fn explore(switches: usize, test: impl Fn() + Send + Sync + 'static) {
 
 /// Waits as committers do: a seat, one more look, sleep. Looks and stores of what is waited for are
 /// relaxed: the lane's fences are all there is.
-fn wait_for(lane: &Lane, reached: &AtomicU64, goal: u64) {
+fn wait_for(lane: &WaitQueue, reached: &AtomicU64, goal: u64) {
     while reached.load(Ordering::Relaxed) < goal {
-        let seat = lane.take_seat();
+        let seat = lane.enter();
         if reached.load(Ordering::Relaxed) < goal {
             seat.sleep();
         }
@@ -38,13 +38,13 @@ fn wait_for(lane: &Lane, reached: &AtomicU64, goal: u64) {
 #[test]
 fn a_sleeper_sees_the_change_or_is_rung() {
     explore(3, || {
-        let (lane, reached) = (Arc::new(Lane::default()), Arc::new(AtomicU64::new(0)));
+        let (lane, reached) = (Arc::new(WaitQueue::default()), Arc::new(AtomicU64::new(0)));
         let sleeper = {
             let (lane, reached) = (Arc::clone(&lane), Arc::clone(&reached));
             thread::spawn(move || wait_for(&lane, &reached, 1))
         };
         reached.store(1, Ordering::Relaxed);
-        lane.ring();
+        lane.wake_all();
         // A sleeper that nobody wakes is a deadlock to loom.
         sleeper.join().unwrap();
     });
@@ -53,13 +53,13 @@ fn a_sleeper_sees_the_change_or_is_rung() {
 #[test]
 fn one_ring_through_one_sleeper_wakes_them_all() {
     explore(2, || {
-        let (lane, reached) = (Arc::new(Lane::default()), Arc::new(AtomicU64::new(0)));
+        let (lane, reached) = (Arc::new(WaitQueue::default()), Arc::new(AtomicU64::new(0)));
         let sleepers = [(); 2].map(|()| {
             let (lane, reached) = (Arc::clone(&lane), Arc::clone(&reached));
             thread::spawn(move || wait_for(&lane, &reached, 1))
         });
         reached.store(1, Ordering::Relaxed);
-        lane.ring_through_one();
+        lane.wake_through_one();
         sleepers.into_iter().for_each(|sleeper| sleeper.join().unwrap());
     });
 }
@@ -134,7 +134,7 @@ struct Stage {
     ring: Ring,
     published: AtomicU64,
     turn: Mutex<()>,
-    lane: Lane,
+    lane: WaitQueue,
     turns: AtomicUsize,
 }
 
@@ -154,10 +154,10 @@ impl Stage {
         self.published.store(last, Ordering::Relaxed);
         self.turns.fetch_add(1, Ordering::Relaxed);
         drop(turn);
-        self.lane.ring();
+        self.lane.wake_all();
         fence(Ordering::SeqCst);
         if self.has_work() {
-            self.lane.ring_one();
+            self.lane.wake_one();
         }
     }
 
@@ -168,7 +168,7 @@ impl Stage {
                 self.publish();
                 continue;
             }
-            let seat = self.lane.take_seat();
+            let seat = self.lane.enter();
             if self.published.load(Ordering::Relaxed) < lsn && !self.has_work() {
                 seat.sleep();
             }
@@ -183,7 +183,7 @@ fn no_finished_slot_stays_when_the_stage_is_given_back() {
             ring: Ring::new(),
             published: AtomicU64::new(0),
             turn: Mutex::new(()),
-            lane: Lane::default(),
+            lane: WaitQueue::default(),
             turns: AtomicUsize::new(0),
         });
         let other = Arc::clone(&stage);

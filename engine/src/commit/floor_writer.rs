@@ -1,11 +1,11 @@
-//! Who keeps the floor: what it may say, and what it says on the media.
+//! The floor writer: what the floor may say, and what it says on the media.
 //!
 //! Thread safety: behind one mutex, which is held for a few instructions. In `file` mode the
 //! publisher stores the floor into its run; on persistent memory the next group's thread does, so
 //! that one fence serves both. Until that sync or fence the floor is *on its way*, and the mutex
-//! is free: whoever carries the floor may be stopped and holds up nobody. Others have it arrive
-//! themselves where they cannot do without: any thread may write, or flush and fence, what another
-//! one has stored.
+//! is free: a thread that has stored the floor may be stopped and holds up no other. Any thread may
+//! write, or flush and fence, what another one has stored. A thread that needs the floor on the
+//! media does.
 //!
 //! Invariants:
 //!
@@ -65,9 +65,9 @@ struct Stored {
     words: Tails,
 }
 
-/// The keeper of the floor.
+/// The floor writer.
 #[derive(Debug)]
-pub(super) struct Keeper {
+pub(super) struct FloorWriter {
     /// Known to be on the media (invariant 4).
     there: Stored,
     /// The first one that was stored after it, if any.
@@ -76,7 +76,7 @@ pub(super) struct Keeper {
     floor: Floor,
     /// The GIDX words there.
     words: Tails,
-    /// What was stored last, and is on its way until it has arrived.
+    /// What was stored last, and is pending until it is on the media.
     stored: Few<Span>,
     durable: Lsn,
     tails: Tails,
@@ -84,14 +84,14 @@ pub(super) struct Keeper {
     journal: JournalMark,
 }
 
-impl Keeper {
-    /// The keeper of a floor that an opening has just written.
-    pub(super) fn new(floor: Floor, tails: Tails, incarnation: u64) -> Keeper {
+impl FloorWriter {
+    /// The writer of a floor that an opening has just written.
+    pub(super) fn new(floor: Floor, tails: Tails, incarnation: u64) -> FloorWriter {
         let (durable, journal) = (floor.lsn, floor.journal);
         let (words, stored) = (tails.clone(), Few::new());
         let there = Stored { number: floor.number, lsn: floor.lsn, words: tails.clone() };
         let coming = None;
-        Keeper { there, coming, floor, words, stored, durable, tails, incarnation, journal }
+        FloorWriter { there, coming, floor, words, stored, durable, tails, incarnation, journal }
     }
 
     /// Takes note of what is durable (invariant 1), unless more is known.
@@ -182,8 +182,8 @@ impl Keeper {
         Stored { number: self.floor.number, lsn: self.floor.lsn, words: self.words.clone() }
     }
 
-    /// Takes note that the floor of a number has arrived, and those before it.
-    pub(super) fn note_arrived(&mut self, number: u64) {
+    /// Notes that the floor of a number is on the media, and those before it.
+    pub(super) fn mark_durable(&mut self, number: u64) {
         if let Some(coming) = self.coming.take_if(|coming| coming.number <= number) {
             self.there = coming;
             if self.floor.number <= number {
@@ -195,7 +195,7 @@ impl Keeper {
     }
 
     /// F on the media, as far as is known.
-    pub(super) fn floor_there(&self) -> Lsn {
+    pub(super) fn floor_on_media(&self) -> Lsn {
         self.there.lsn
     }
 
