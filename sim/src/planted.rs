@@ -46,13 +46,14 @@ pub struct Found {
 }
 
 impl Search {
-    /// The first violation, if any. A panic is none: it says that an assertion does not hold, not
-    /// that something is lost.
-    pub fn first(&self) -> Option<Found> {
+    /// The first violation of one of these classes, if any. A panic is of none: it says that an
+    /// assertion does not hold, not that something is lost.
+    pub fn first(&self, classes: &[Class]) -> Option<Found> {
         let mut prepared = Prepared::default();
         (0..self.seeds).find_map(|seed| {
             let violation = self.try_seed(seed, &mut prepared)?;
-            (Class::of(&violation) != Some(Class::Panic)).then_some(Found { seed, violation })
+            let class = Class::of(&violation).filter(|class| classes.contains(class));
+            class.map(|_| Found { seed, violation })
         })
     }
 
