@@ -452,16 +452,16 @@ impl Rig {
 
     /// Opens the database that was closed.
     pub fn open(&mut self) {
-        self.open_with(options(&self.machine, self.planted));
+        self.open_with(&options(&self.machine, self.planted));
     }
 
     /// Opens the database that was closed, under a limit of memory.
     pub fn open_within(&mut self, memory: u64) {
-        self.open_with(options(&self.machine, self.planted).memory(memory));
+        self.open_with(&options(&self.machine, self.planted).memory(memory));
     }
 
     /// Where calls fail, an opening is tried again; without faults it must not fail.
-    fn open_with(&mut self, options: Options) {
+    fn open_with(&mut self, options: &Options) {
         let is_open = |rig: &mut Rig| {
             let opened = options.clone().open(PATH);
             let opened = rig.tolerate("open", opened).map(|db| rig.db = db).is_some();

@@ -73,7 +73,7 @@ impl Failing<'_> {
     }
 
     /// With what was done and told in the life that it is found after.
-    fn told(&self, rig: &Rig, what: Violation) -> Violation {
+    fn told(rig: &Rig, what: &str) -> Violation {
         let told = rig.disturbed().map_or(String::new(), Disturbed::told);
         let failed = rig.machine.failed_calls();
         let failed: Vec<String> = failed.iter().map(|(site, n)| format!("{site} ({n})")).collect();
@@ -130,7 +130,7 @@ impl Failing<'_> {
         self.coverage.faults.count(&rig.machine);
         if let Some(disturbed) = rig.disturbed() {
             self.coverage.faults.errors += disturbed.errors;
-            disturbed.verdict().map_err(|what| self.told(rig, self.named("a call", &what)))?;
+            disturbed.verdict().map_err(|what| Self::told(rig, &self.named("a call", &what)))?;
         }
         let (run, mut second) = (self.run, 0);
         let explorer = run.explorer().after_failure();
@@ -142,7 +142,7 @@ impl Failing<'_> {
         });
         self.coverage.second_cuts += second;
         let named = |violation: Box<terrace::testing::Violation>| {
-            self.told(rig, self.named("a cut", &violation.to_string()))
+            Self::told(rig, &self.named("a cut", &violation.to_string()))
         };
         let explored = explored.map_err(named)?;
         self.coverage.faults.explored(&explored);
@@ -192,7 +192,7 @@ impl Failing<'_> {
         let account = rig.account();
         let unfaulted = copy(&machine);
         let checked = reopen(&unfaulted, self.run.planted, &account, end);
-        drop(checked.map_err(|what| self.told(rig, self.named("an opening", &what)))?);
+        drop(checked.map_err(|what| Self::told(rig, &self.named("an opening", &what)))?);
         let calls = unfaulted.calls();
         for _ in 0..self.chance.below(4) {
             self.plan(&machine, &calls);
@@ -215,7 +215,7 @@ impl Failing<'_> {
             }
         }
         let up = self.come_up(&machine, &account, end);
-        let (db, content) = up.map_err(|what| self.told(rig, what))?;
+        let (db, content) = up.map_err(|what| Self::told(rig, &what))?;
         self.coverage.faults.lives += 1;
         rig.live_on((machine, db, content), end);
         Ok(())
