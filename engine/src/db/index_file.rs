@@ -215,10 +215,9 @@ impl IndexFile<'_> {
             }
             Err(e) => return Err(Error::io("look at", &self.path, e)),
         };
-        let owner = Forest::owner_in(&head);
         Ok(if Superblock::is_region(&head) {
             Found::Other("the region of a database")
-        } else if !lies_elsewhere || owner == Some(&superblock.database_id[..]) {
+        } else if !lies_elsewhere || Forest::is_of(&head, superblock.database_id) {
             Found::Own
         } else {
             Found::Other("a file without the id of this database")

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::Policy;
-use super::format::{ENTRIES, EPOCH, NODES, Shape, fixed_part};
+use super::format::{ENTRIES, EPOCH, MAGIC, NODES, Shape, fixed_part};
 use super::heap::Heap;
 use super::keys::Keys as _;
 use super::node::NODE;
@@ -121,11 +121,21 @@ impl Forest {
         (PAGE + FIRST_SEGMENTS * SEGMENT, shape(records).region_len())
     }
 
-    /// The id of the database that a region of which this is the first page was made for; `None`
-    /// where the page is not whole.
-    pub(crate) fn owner_in(page: &[u8]) -> Option<&[u8]> {
+    /// Whether a file that begins so is the index of this database, sound, damaged or half made.
+    ///
+    /// A damaged id is told from another one by how much of it is right: two ids that were drawn
+    /// have no twelve bytes in common. A file that ends within the fixed part holds no index of any
+    /// database; it is taken for this one's where it begins as an index does.
+    pub(crate) fn is_of(page: &[u8], database_id: [u8; 16]) -> bool {
+        const ENOUGH: usize = 12;
         let at = OWNER as usize;
-        page.get(at..at + 16)
+        match page.get(at..at + 16) {
+            Some(id) => {
+                id.iter().zip(database_id).filter(|(found, wanted)| **found == *wanted).count()
+                    >= ENOUGH
+            }
+            None => !page.is_empty() && page.starts_with(&MAGIC[..page.len().min(MAGIC.len())]),
+        }
     }
 
     /// Makes one without trees in a region of zeros, for `records` that may take so many bytes.

@@ -14,7 +14,7 @@ use crate::error::{Damage, Error, Result};
 use crate::pm::{Dirty, LINE, PAGE, Region, Span};
 use crate::record::{Reader, checksum, put_u32, put_u64};
 
-const MAGIC: &[u8; 8] = b"TERRTREE";
+pub(super) const MAGIC: &[u8; 8] = b"TERRTREE";
 const VERSION: u32 = 1;
 
 /// Offset of the word with the root.
