@@ -29,8 +29,8 @@ use crate::view::View;
 
 /// Everything of an open database but its thread and its lock.
 ///
-/// Thread safety: lock order is `ddl`, then a table's change, then tables by name; `docs/locks.md` has
-/// the whole of it.
+/// Thread safety: lock order is `ddl`, then a table's change, then tables by name; `docs/locks.md`
+/// has the whole of it.
 pub(super) struct Engine {
     pub(super) path: PathBuf,
     pub(super) options: Options,

@@ -177,13 +177,7 @@ impl Opening<'_> {
     fn run(&self, started: Instant) -> Result<Engine> {
         let Loaded { region, mut superblock, floor, .. } = self.load()?;
         let set = self.journal(&floor)?;
-        if set.database_id() != superblock.database_id {
-            return Err(Error::invalid(format!(
-                "the region {} and the journal beside it belong to different databases; put back \
-                 the files that belong together",
-                region.path().display()
-            )));
-        }
+        check_pair(&region, &superblock, &set)?;
         let (zones, scans, leaks) = ZonePool::open(&region, superblock.geometry)?;
         seed_salts(self.options, &zones);
         let streams = StreamPool::scan(&region)?;
@@ -457,6 +451,18 @@ impl Opening<'_> {
             progress(OpenProgress { phase, done, total });
         }
     }
+}
+
+/// Fails when the region and the journal are not of one database.
+fn check_pair(region: &Region, superblock: &Superblock, set: &VersionSet) -> Result<()> {
+    if set.database_id() == superblock.database_id {
+        return Ok(());
+    }
+    Err(Error::invalid(format!(
+        "the region {} and the journal beside it belong to different databases; put back the files \
+         that belong together",
+        region.path().display()
+    )))
 }
 
 /// Tells zones what was found in them.
