@@ -120,7 +120,7 @@ fn values_before(store: &ExtentStore, file: u32, at: u64, footer: &[u8]) -> Opti
     let (id, sum) = named(footer)?;
     let count = values::count_in_footer(id, sum, footer)?;
     let unit = ExtentStore::unit();
-    let nearest = (at / unit * unit).checked_sub(if at % unit == 0 { unit } else { 0 })?;
+    let nearest = (at / unit * unit).checked_sub(if at.is_multiple_of(unit) { unit } else { 0 })?;
     let places = std::iter::successors(Some(nearest), |place| place.checked_sub(unit));
     let begin = places
         .take_while(|place| at - place <= LONGEST_VALUES)

@@ -335,7 +335,7 @@ fn salvage_without_a_journal_takes_what_is_there() {
     let small = db.table("small").unwrap();
     let options = terrace::TableOptions::new().large_values(2000);
     let large = db.create_table("large", options).unwrap();
-    let value = |n: u32| vec![n as u8; if n % 2 == 0 { 9000 } else { 100 }];
+    let value = |n: u32| vec![n as u8; if n.is_multiple_of(2) { 9000 } else { 100 }];
     for n in 0..600u32 {
         while db.stats().pm.zones_used * 2 >= db.stats().pm.zones && db.step().unwrap() {}
         let table = if n % 3 == 0 { &large } else { &small };

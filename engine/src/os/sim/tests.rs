@@ -222,7 +222,8 @@ fn each_call_can_fail_and_is_counted() {
     let files = SimFiles::new();
     let file = synced_file(&files, &[1; 2048]);
     let (path, directory) = (Path::new(PATH), Path::new("/db"));
-    let calls: [(Call, FileKind, &dyn Fn() -> io::Result<()>); 13] = [
+    type Try<'a> = (Call, FileKind, &'a dyn Fn() -> io::Result<()>);
+    let calls: [Try<'_>; 13] = [
         (Call::Open, FileKind::Other, &|| files.open(path, OpenHow::Read).map(drop)),
         (Call::Create, FileKind::Journal, &|| {
             files.open(&directory.join("journal-00000001"), OpenHow::CreateNew).map(drop)
