@@ -83,7 +83,7 @@ impl Marker {
             AlreadyExists => Error::invalid(format!("{} is there already", path.display())),
             _ => Error::io("create", &path, e),
         })?;
-        file.write_all_at(&self.encode(), 0).map_err(|e| Error::io("write", &path, e))?;
+        file.try_write_all_at(&self.encode(), 0).map_err(|e| Error::io("write", &path, e))?;
         file.sync().map_err(|e| Error::io("sync", &path, e))?;
         sync_names(files, directory)
     }

@@ -244,10 +244,6 @@ impl Level0 {
         upto: Lsn,
         drained: &DrainedMap,
     ) -> Result<Released> {
-        debug_assert!(
-            drained.undrained(interval, upto).is_empty(),
-            "invariant 1: only what D covers is removed"
-        );
         let covered = || {
             let mut released = self.tombstones.retire(interval, upto, drained);
             released.absorb(self.container.retire(interval, upto)?);

@@ -8,7 +8,6 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::BackupInfo;
 use super::set::{Set, Writing};
@@ -36,6 +35,9 @@ struct Moment {
     snapshot: Registered,
 }
 
+/// The unit of a backup's time is a second, that of the clock a microsecond.
+const MICROS_A_SECOND: u64 = 1_000_000;
+
 /// A table of which the part above its levels is in the set.
 struct Half {
     table: Arc<TableCore>,
@@ -52,7 +54,7 @@ impl Engine {
         set.check_is_of(self.set.database_id())?;
         // A table with records that are not counted yet looks as if it had none above its levels.
         self.scheduler.jobs.count_live.finish(&self.ctx)?;
-        let created = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |now| now.as_secs());
+        let created = self.shared.clock.now() / MICROS_A_SECOND;
         let (halves, lsn, blob) = self.dump(&set)?;
         let mut ops = self.dates(lsn);
         for half in &halves {
