@@ -243,7 +243,7 @@ fn each_call_can_fail_and_is_counted() {
         (Call::CreateDirectory, FileKind::SetDirectory, &|| {
             files.create_directory(Path::new("/set"))
         }),
-        (Call::SyncDirectory, FileKind::Directory, &|| files.sync_directory(directory)),
+        (Call::SyncDirectory, FileKind::Directory, &|| files.sync_names(directory, Sealed::new())),
     ];
     for (call, file, make) in calls {
         let site = CallSite { call, file };
