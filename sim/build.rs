@@ -21,7 +21,7 @@ const APART: [&str; 9] = [
     // An index in memory has calls of the same names.
     "memtable/",
     // Cut in the tests of the engine: there is no database yet.
-    "db/create.rs",
+    "db/open/create.rs",
     "/tests",
 ];
 

@@ -4,30 +4,79 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::events::Event;
-use super::inner::Engine;
-use super::jobs::install;
+use super::jobs::{CountLive, JobContext, install};
 use crate::commit::{Group, Home};
 use crate::error::{Error, Result};
+use crate::level0::Level0;
 use crate::levels::{Edit, Op, Version};
 use crate::limits::check_table_name;
+use crate::memtable::Memtable;
 use crate::mvcc::defer;
 use crate::options::{Durability, TableOptions};
-use crate::record::Lsn;
+use crate::record::{Lsn, TableId};
 use crate::table::{Shared, TableCore, TableSlot};
 use crate::view::View;
 
-impl Engine {
+/// The tables of an open database by name, and how they change.
+///
+/// Thread safety: any thread may call any method. Lock order is `ddl`, then a table's change, then
+/// tables by name; `docs/locks.md` has the whole of it.
+pub(super) struct Catalog {
+    ctx: Arc<JobContext>,
+    /// A drop finishes it first.
+    count_live: Arc<CountLive>,
+}
+
+impl Catalog {
+    pub(super) fn new(ctx: Arc<JobContext>, count_live: Arc<CountLive>) -> Catalog {
+        Catalog { ctx, count_live }
+    }
+
+    /// The state of a table as it opens, with nothing in memory yet.
+    pub(super) fn new_core(
+        &self,
+        id: TableId,
+        name: &str,
+        created: Lsn,
+        version: Arc<Version>,
+    ) -> TableCore {
+        let view = self.empty_view(version);
+        TableCore::new(id, name, (created, created), view, self.ctx.tables.changed())
+    }
+
+    /// A view of what `version` has, and nothing above it.
+    pub(super) fn empty_view(&self, version: Arc<Version>) -> View {
+        let region = &self.ctx.shared.region;
+        View {
+            active: Arc::new(Memtable::new(Arc::clone(region))),
+            frozen: Vec::new(),
+            level0: self.empty_level0(version.table),
+            joining: Vec::new(),
+            version,
+            pruned: 0,
+        }
+    }
+
+    /// The level 0 of a table, with what an opening found in a persistent index.
+    fn empty_level0(&self, table: TableId) -> Arc<Level0> {
+        let region = Arc::clone(&self.ctx.shared.region);
+        match &self.ctx.forest {
+            Some(forest) => Level0::persistent(region, Arc::clone(forest), table),
+            None => Level0::new(region, self.ctx.options.container()),
+        }
+    }
+
     pub(super) fn open_or_create(&self, name: &str) -> Result<Arc<TableSlot>> {
-        self.shared.check_open()?;
+        self.ctx.shared.check_open()?;
         check_table_name(name)?;
         if let Some(slot) = self.find(name) {
             return Ok(slot);
         }
-        if self.shared.read_only {
+        if self.ctx.shared.read_only {
             return self.existing(name);
         }
-        self.shared.check_writable()?;
-        let _ddl = self.shared.ddl.lock();
+        self.ctx.shared.check_writable()?;
+        let _ddl = self.ctx.shared.ddl.lock();
         match self.find(name) {
             Some(slot) => Ok(slot),
             None => self.make(name, TableOptions::new()),
@@ -35,10 +84,10 @@ impl Engine {
     }
 
     pub(super) fn create(&self, name: &str, options: TableOptions) -> Result<Arc<TableSlot>> {
-        self.shared.check_writable()?;
+        self.ctx.shared.check_writable()?;
         check_table_name(name)?;
         options.check()?;
-        let _ddl = self.shared.ddl.lock();
+        let _ddl = self.ctx.shared.ddl.lock();
         if self.find(name).is_some() {
             return Err(Error::invalid(format!("there is a table {name:?} already")));
         }
@@ -47,16 +96,17 @@ impl Engine {
 
     /// Makes a table that is not there; the caller holds `ddl`.
     fn make(&self, name: &str, options: TableOptions) -> Result<Arc<TableSlot>> {
-        let table = self.set.allocate_table_id();
+        let table = self.ctx.set.allocate_table_id();
         let event = Event::Create { table, name: name.to_string(), options };
         let lsn = self.carry_out(&event, None)?;
-        let version = self.set.version(table).unwrap_or_else(|| Arc::new(Version::empty(table)));
+        let version =
+            self.ctx.set.version(table).unwrap_or_else(|| Arc::new(Version::empty(table)));
         let slot = TableSlot::new(self.new_core(table, name, lsn, version));
         Ok(self.ctx.tables.insert(name, slot))
     }
 
     pub(super) fn existing(&self, name: &str) -> Result<Arc<TableSlot>> {
-        self.shared.check_open()?;
+        self.ctx.shared.check_open()?;
         self.find(name).ok_or_else(|| {
             let names = self.table_names();
             let there = match names.len() {
@@ -77,10 +127,10 @@ impl Engine {
     }
 
     pub(super) fn drop_table(&self, name: &str) -> Result<()> {
-        self.shared.check_writable()?;
-        let _ddl = self.shared.ddl.lock();
+        self.ctx.shared.check_writable()?;
+        let _ddl = self.ctx.shared.ddl.lock();
         let core = self.existing(name)?.core();
-        self.scheduler.jobs.count_live.finish(&self.ctx)?;
+        self.count_live.finish(&self.ctx)?;
         let lsn = self.carry_out(&Event::Drop { table: core.id() }, Some(&core))?;
         debug_assert!(lsn > core.created(), "a table is dropped after it was created");
         self.ctx.tables.remove(name);
@@ -89,9 +139,9 @@ impl Engine {
     }
 
     pub(super) fn rename_table(&self, from: &str, to: &str) -> Result<()> {
-        self.shared.check_writable()?;
+        self.ctx.shared.check_writable()?;
         check_table_name(to)?;
-        let _ddl = self.shared.ddl.lock();
+        let _ddl = self.ctx.shared.ddl.lock();
         let slot = self.existing(from)?;
         if self.find(to).is_some() {
             return Err(Error::invalid(format!("there is a table {to:?} already")));
@@ -103,32 +153,32 @@ impl Engine {
     }
 
     pub(super) fn truncate_table(&self, name: &str) -> Result<()> {
-        self.shared.check_writable()?;
-        let _ddl = self.shared.ddl.lock();
+        self.ctx.shared.check_writable()?;
+        let _ddl = self.ctx.shared.ddl.lock();
         let slot = self.existing(name)?;
-        self.scheduler.jobs.count_live.finish(&self.ctx)?;
-        let (table, new) = (slot.core().id(), self.set.allocate_table_id());
+        self.count_live.finish(&self.ctx)?;
+        let (table, new) = (slot.core().id(), self.ctx.set.allocate_table_id());
         let options = slot.core().view().version.options;
         let event = Event::Truncate { table, new, name: name.to_string(), options };
         let lsn = self.carry_out(&event, Some(&slot.core()))?;
-        let version = self.set.version(new).unwrap_or_else(|| Arc::new(Version::empty(new)));
+        let version = self.ctx.set.version(new).unwrap_or_else(|| Arc::new(Version::empty(new)));
         let old = self.ctx.tables.replace(&slot, self.new_core(new, name, lsn, version));
         self.clear(&old);
         Ok(())
     }
 
     pub(super) fn set_ttl(&self, name: &str, ttl: Option<Duration>) -> Result<()> {
-        self.shared.check_writable()?;
-        let _ddl = self.shared.ddl.lock();
+        self.ctx.shared.check_writable()?;
+        let _ddl = self.ctx.shared.ddl.lock();
         let core = self.existing(name)?.core();
         let mut change = core.change();
         let version = Arc::clone(&core.view().version);
         let options = TableOptions { ttl, ..version.options };
         options.check()?;
-        let expired = self.shared.expired(&version, || self.shared.clock.now());
+        let expired = self.ctx.shared.expired(&version, || self.ctx.shared.clock.now());
         let (table, ttl) = (core.id(), options.ttl_micros().unwrap_or(0));
         let edit = Edit { ops: vec![Op::TimeToLive { table, ttl, expired }] };
-        let versions = self.apply(edit)?;
+        let versions = self.ctx.apply(edit)?;
         install(&core, &mut change, versions, 0);
         Ok(())
     }
@@ -143,17 +193,18 @@ impl Engine {
             Ok(Group::event(&key, &value, home))
         };
         let at_ticket = |_| drops.into_iter().for_each(|table| table.mark_dropped());
-        let pending = self.shared.enqueue_group(&group, (Durability::Durable, None), &at_ticket)?;
+        let pending =
+            self.ctx.shared.enqueue_group(&group, (Durability::Durable, None), &at_ticket)?;
         let zone = pending.zone();
         let lsn = pending.wait()?;
         // A job on the table ends with its own edit first; later ones find the mark.
         let _no_job = drops.map(|table| table.change());
-        if let Err(e) = self.apply(event.edit(lsn)) {
+        if let Err(e) = self.ctx.apply(event.edit(lsn)) {
             // The event is decided; only the next opening can finish it now.
-            self.stop_because(&e.to_string());
-            return Err(self.shared.poison.unknown_outcome(lsn));
+            self.ctx.stop_because(&e.to_string());
+            return Err(self.ctx.shared.poison.unknown_outcome(lsn));
         }
-        self.shared.zones.sub_live(zone, 1);
+        self.ctx.shared.zones.sub_live(zone, 1);
         Ok(lsn)
     }
 
@@ -161,9 +212,9 @@ impl Engine {
     fn clear(&self, core: &Arc<TableCore>) {
         let empty = self.empty_view(Arc::new(Version::empty(core.id())));
         let before = core.change().apply(|view| *view = empty);
-        let shared = Arc::clone(&self.shared);
+        let shared = Arc::clone(&self.ctx.shared);
         defer(move || release_records(&shared, &before));
-        self.shared.bell.ring();
+        self.ctx.shared.bell.ring();
     }
 }
 

@@ -7,34 +7,33 @@
 //! Growth syncs the file that commits rest on. A failed sync of it may have lost bytes of any
 //! commit, so it stops the database, as a failed sync of the publisher does.
 
-use super::inner::Engine;
+use super::engine::Engine;
 use crate::error::{ErrorKind, Result};
 use crate::limits;
 use crate::options::{Options, Planted};
 
-impl Engine {
-    /// Grows the region to about `size` bytes, in whole units; the new length.
-    pub(super) fn grow_pm(&self, size: u64) -> Result<u64> {
-        self.shared.check_writable()?;
-        Options::new().pm_size(size.max(limits::MIN_PM_SIZE)).check()?;
-        let mut superblock = self.superblock.lock();
-        let geometry = superblock.geometry.grown_to(size)?;
-        if let Err(e) = self.shared.region.grow(geometry.region_len()) {
-            // A full disk refuses growth before anything was written that a commit rests on.
-            if e.kind() != ErrorKind::Full && !self.options.has(Planted::SwallowGrowthError) {
-                self.shared.stop_because(&e.to_string());
-            }
-            return Err(e);
+/// Grows the region to about `size` bytes, in whole units; the new length.
+pub(super) fn grow_pm(engine: &Engine, size: u64) -> Result<u64> {
+    engine.shared.check_writable()?;
+    Options::new().pm_size(size.max(limits::MIN_PM_SIZE)).check()?;
+    let mut superblock = engine.superblock.lock();
+    let geometry = superblock.geometry.grown_to(size)?;
+    if let Err(e) = engine.shared.region.grow(geometry.region_len()) {
+        // A full disk refuses growth before anything was written that a commit rests on.
+        if e.kind() != ErrorKind::Full && !engine.options.has(Planted::SwallowGrowthError) {
+            engine.shared.stop_because(&e.to_string());
         }
-        let mut grown = superblock.clone();
-        grown.geometry = geometry;
-        self.shared
-            .committer
-            .grow(geometry.units, || grown.write(&self.shared.region).map(|_| ()))?;
-        *superblock = grown;
-        // Writers that wait for a zone have one.
-        self.shared.pace.report(None);
-        self.shared.bell.ring();
-        Ok(geometry.region_len())
+        return Err(e);
     }
+    let mut grown = superblock.clone();
+    grown.geometry = geometry;
+    engine
+        .shared
+        .committer
+        .grow(geometry.units, || grown.write(&engine.shared.region).map(|_| ()))?;
+    *superblock = grown;
+    // Writers that wait for a zone have one.
+    engine.shared.pace.report(None);
+    engine.shared.bell.ring();
+    Ok(geometry.region_len())
 }

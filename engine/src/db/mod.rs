@@ -1,33 +1,23 @@
-//! The database: opening and closing, tables by name, recovery's order, the background.
+//! The database: [`Database`], its documentation, and the parts below it.
 
-mod backup;
 mod catalog;
 mod claims;
-mod create;
-mod emulated;
+mod engine;
 mod events;
 mod grow;
-mod index_file;
-mod inner;
+mod instance;
 mod jobs;
-mod marker;
-mod media;
+mod maintenance;
 mod memory;
 mod metrics;
 mod open;
-mod own_records;
-mod presence;
 mod rate_limiter;
-mod rebuild;
-mod salvage;
 mod scheduler;
 mod secondary_cache;
 mod stats;
 mod table_index;
 mod tables;
 mod transactions;
-mod verify;
-mod verify_index;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -37,19 +27,17 @@ use crate::error::Result;
 use crate::options::{BackgroundTuning, CommitTuning, Durability, Options, TableOptions};
 use crate::table::{Keep, Snapshot, Table, WriteBatch};
 
-pub use backup::{BackupInfo, BackupSet};
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use events::Event;
-use inner::Inner;
-#[cfg(any(test, feature = "testing"))]
-pub(crate) use marker::Marker;
+use instance::Instance;
+pub use maintenance::{BackupInfo, BackupSet, SalvageReport, VerifyReport, verify};
 pub use memory::MemoryStats;
-pub use salvage::SalvageReport;
+#[cfg(any(test, feature = "testing"))]
+pub(crate) use open::Marker;
 pub use stats::{
     BackgroundStats, CacheStats, CommitStats, DiskStats, LevelStats, OpenStats, PaceStats,
     PersistenceStats, PmStats, Stats, TableStats,
 };
-pub use verify::{VerifyReport, verify};
 
 /// What an opening may do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -82,7 +70,7 @@ pub(crate) enum OpenHow {
 /// ```
 #[derive(Clone)]
 pub struct Database {
-    inner: Arc<Inner>,
+    inner: Arc<Instance>,
 }
 
 impl Database {
@@ -140,7 +128,7 @@ impl Database {
     /// # }
     /// ```
     pub fn salvage(from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<SalvageReport> {
-        salvage::salvage(from.as_ref(), to.as_ref())
+        maintenance::salvage(from.as_ref(), to.as_ref())
     }
 
     /// Opens an existing database to read. Nothing on disk is changed, so a read-only directory
@@ -164,7 +152,7 @@ impl Database {
     /// `Invalid` for a name that is empty, over its limit, or holds control characters, or when
     /// it is missing and the database is open read-only; otherwise as [`Table::put`].
     pub fn table(&self, name: &str) -> Result<Table> {
-        let slot = self.inner.open_or_create(name)?;
+        let slot = self.inner.catalog.open_or_create(name)?;
         Ok(self.handle(slot))
     }
 
@@ -189,7 +177,7 @@ impl Database {
     /// # }
     /// ```
     pub fn create_table(&self, name: &str, options: TableOptions) -> Result<Table> {
-        let slot = self.inner.create(name, options)?;
+        let slot = self.inner.catalog.create(name, options)?;
         Ok(self.handle(slot))
     }
 
@@ -199,7 +187,7 @@ impl Database {
     ///
     /// `Invalid` when there is none, naming those there are; `Closed`.
     pub fn existing_table(&self, name: &str) -> Result<Table> {
-        let slot = self.inner.existing(name)?;
+        let slot = self.inner.catalog.existing(name)?;
         Ok(self.handle(slot))
     }
 
@@ -210,7 +198,7 @@ impl Database {
 
     /// The names of all tables, sorted.
     pub fn table_names(&self) -> Vec<String> {
-        self.inner.table_names()
+        self.inner.catalog.table_names()
     }
 
     /// Drops a table and all that is in it. Handles of it fail from then on.
@@ -219,7 +207,7 @@ impl Database {
     ///
     /// `Invalid` when there is none; otherwise as [`Table::put`].
     pub fn drop_table(&self, name: &str) -> Result<()> {
-        self.inner.drop_table(name)
+        self.inner.catalog.drop_table(name)
     }
 
     /// Gives a table another name. Handles follow it.
@@ -228,7 +216,7 @@ impl Database {
     ///
     /// `Invalid` when there is no `from`, or there is a `to`; otherwise as [`Table::put`].
     pub fn rename_table(&self, from: &str, to: &str) -> Result<()> {
-        self.inner.rename_table(from, to)
+        self.inner.catalog.rename_table(from, to)
     }
 
     /// Empties a table, at no cost per row. Handles stay valid; snapshots and iterators made
@@ -238,7 +226,7 @@ impl Database {
     ///
     /// `Invalid` when there is none; otherwise as [`Table::put`].
     pub fn truncate_table(&self, name: &str) -> Result<()> {
-        self.inner.truncate_table(name)
+        self.inner.catalog.truncate_table(name)
     }
 
     /// Sets how long records of a table live from now on, those that are there too; `None` for
@@ -266,7 +254,7 @@ impl Database {
     /// # }
     /// ```
     pub fn set_ttl(&self, name: &str, ttl: Option<Duration>) -> Result<()> {
-        self.inner.set_ttl(name, ttl)
+        self.inner.catalog.set_ttl(name, ttl)
     }
 
     /// Commits a batch, durably: all of it or nothing.
@@ -325,7 +313,7 @@ impl Database {
     /// - `Full`: the device has no space for it, and nothing was changed;
     /// - otherwise as [`Table::put`].
     pub fn grow_pm(&self, size: u64) -> Result<u64> {
-        self.inner.grow_pm(size)
+        grow::grow_pm(&self.inner, size)
     }
 
     /// Changes how commits are grouped and where their records go, from the next commits on.
@@ -354,7 +342,7 @@ impl Database {
     ///
     /// `Closed`, or an I/O error. Damage is not an error but in the report.
     pub fn verify(&self) -> Result<VerifyReport> {
-        verify::open_database(&self.inner)
+        maintenance::open_database(&self.inner)
     }
 
     /// Adds a backup to the set in the directory `set`, which is made if it is missing: all that is
@@ -378,7 +366,7 @@ impl Database {
     /// Backups that the set had are whole after any error, and the new one is not there, but
     /// perhaps after a failed sync of the directory.
     pub fn backup(&self, set: impl AsRef<Path>) -> Result<BackupInfo> {
-        self.inner.back_up(set.as_ref())
+        maintenance::back_up(&self.inner, set.as_ref())
     }
 
     /// Does one background job on a database that was opened [`stepped`](Options::stepped);

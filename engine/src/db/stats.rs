@@ -2,7 +2,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::inner::Engine;
+use super::engine::Engine;
 use super::memory::MemoryStats;
 use crate::level0::Size;
 use crate::levels::{Version, known_as};
@@ -415,7 +415,7 @@ fn pm(engine: &Engine) -> PmStats {
     let appended = read(&engine.shared.committer.counts().appended);
     let is_emulated = engine.shared.region.mode() == "emulated";
     PmStats {
-        note: is_emulated.then(|| super::emulated::note(engine.shared.region.path())).flatten(),
+        note: is_emulated.then(|| super::open::note(engine.shared.region.path())).flatten(),
         capacity: engine.shared.region.len(),
         zone_size: geometry.unit,
         largest_zone: geometry.largest_zone(),

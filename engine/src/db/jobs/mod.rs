@@ -27,13 +27,15 @@ mod sync_floor;
 #[cfg(test)]
 pub(in crate::db) use compact::Look;
 pub(in crate::db) use context::{Batch, JobContext, Outcome};
+pub(in crate::db) use count_live::CountLive;
 pub(in crate::db) use mark_time::mark_close;
 pub(in crate::db) use ops::{freeze, install};
+
+use std::sync::Arc;
 
 use assign_streams::AssignStreams;
 use clean_zones::CleanZones;
 use compact::Compact;
-use count_live::CountLive;
 use drain::Drain;
 use expire::Expire;
 use freeze::Freeze;
@@ -52,7 +54,7 @@ pub(in crate::db) struct Jobs {
     pub(in crate::db) assign_streams: AssignStreams,
     pub(in crate::db) clean_zones: CleanZones,
     pub(in crate::db) compact: Compact,
-    pub(in crate::db) count_live: CountLive,
+    pub(in crate::db) count_live: Arc<CountLive>,
     pub(in crate::db) drain: Drain,
     pub(in crate::db) expire: Expire,
     pub(in crate::db) freeze: Freeze,

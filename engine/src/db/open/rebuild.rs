@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
-use super::inner::Engine;
-use super::open::records;
+use super::records;
 use crate::commit::{Accepted, Content, Recovered};
+use crate::db::engine::Engine;
 use crate::error::Result;
 use crate::level0::Level0;
 use crate::memtable::{Found, Memtable, rebuild};

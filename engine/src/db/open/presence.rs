@@ -20,7 +20,7 @@ use crate::tier::is_extent_file_name;
 
 /// What a directory holds.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Presence {
+pub(in crate::db) enum Presence {
     Missing,
     /// Nothing, or the lock file alone.
     Empty,
@@ -35,15 +35,15 @@ pub(super) enum Presence {
 
 /// The parts of a database that has no journal.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Parts {
-    pub(super) directory: PathBuf,
+pub(in crate::db) struct Parts {
+    pub(in crate::db) directory: PathBuf,
     /// The names of those that are there.
-    pub(super) names: Vec<String>,
+    pub(in crate::db) names: Vec<String>,
 }
 
 impl Parts {
     /// The journal as a missing structure.
-    pub(super) fn damage(&self) -> Damage {
+    pub(in crate::db) fn damage(&self) -> Damage {
         Damage {
             tier: "journal",
             file: self.directory.clone(),
@@ -55,7 +55,7 @@ impl Parts {
     }
 
     /// The error of every opening.
-    pub(super) fn error(&self) -> Error {
+    pub(in crate::db) fn error(&self) -> Error {
         let directory = self.directory.display();
         Error::missing(
             self.damage(),
@@ -84,7 +84,11 @@ impl Parts {
 /// # Errors
 ///
 /// An I/O error other than that the directory is missing.
-pub(super) fn look(files: &Arc<dyn Files>, path: &Path, options: &Options) -> Result<Presence> {
+pub(in crate::db) fn look(
+    files: &Arc<dyn Files>,
+    path: &Path,
+    options: &Options,
+) -> Result<Presence> {
     let mut names = match files.list(path) {
         Ok(names) => names,
         Err(e) if e.kind() == NotFound => return Ok(Presence::Missing),

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
-use super::inner::Engine;
-use super::open::records;
 use super::verify::VerifyReport;
 use crate::commit::{Accepted, Content, Recovered};
+use crate::db::engine::Engine;
+use crate::db::open::records;
 use crate::error::{Damage, Result};
 use crate::memtable::Record;
 use crate::mvcc::pin;

@@ -12,7 +12,7 @@ use std::sync::Arc;
 use super::BackupInfo;
 use super::set::{Set, Writing};
 use crate::compaction::{self, Dumped};
-use crate::db::inner::Engine;
+use crate::db::engine::Engine;
 use crate::error::{Error, Result};
 use crate::extent::{Extent, ExtentMeta};
 use crate::levels::{Edit, LAYERS, Level, MAX_LEVELS, Manifest, Op, Version};
@@ -46,84 +46,81 @@ struct Half {
     dumped: Dumped,
 }
 
-impl Engine {
-    /// Adds a backup to the set in `path`.
-    pub(in crate::db) fn back_up(&self, path: &Path) -> Result<BackupInfo> {
-        self.shared.check_open()?;
-        let mut set = Set::open_or_create(path, &self.options)?;
-        set.check_is_of(self.set.database_id())?;
-        // A table with records that are not counted yet looks as if it had none above its levels.
-        self.scheduler.jobs.count_live.finish(&self.ctx)?;
-        let created = self.shared.clock.now() / MICROS_A_SECOND;
-        let (halves, lsn, blob) = self.dump(&set)?;
-        let mut ops = self.dates(lsn);
-        for half in &halves {
-            self.shared.check_open()?;
-            half.describe(&mut set, &mut ops)?;
-        }
-        // What is durable nowhere else must not be all that is left of a commit that never was.
-        self.shared.poison.check()?;
-        let manifest = Manifest {
-            database_id: self.set.database_id(),
-            number: set.next_number(),
-            lsn,
-            created,
-            added: set.store().bytes_written(),
-            blob,
-            edit: Edit { ops },
-        };
-        set.add(&manifest)?;
-        Ok(BackupInfo::of(&manifest))
+/// Adds a backup to the set in `path`.
+pub(in crate::db) fn back_up(engine: &Engine, path: &Path) -> Result<BackupInfo> {
+    engine.shared.check_open()?;
+    let mut set = Set::open_or_create(path, &engine.options)?;
+    set.check_is_of(engine.set.database_id())?;
+    // A table with records that are not counted yet looks as if it had none above its levels.
+    engine.scheduler.jobs.count_live.finish(&engine.ctx)?;
+    let created = engine.shared.clock.now() / MICROS_A_SECOND;
+    let (halves, lsn, blob) = dump(engine, &set)?;
+    let mut ops = dates(engine, lsn);
+    for half in &halves {
+        engine.shared.check_open()?;
+        half.describe(&mut set, &mut ops)?;
     }
-
-    /// When records up to `lsn` were written: those above all marks, by now.
-    fn dates(&self, lsn: Lsn) -> Vec<Op<Arc<ExtentMeta>>> {
-        let mut timeline = self.set.timeline().up_to(lsn);
-        let now = TimeMark { lsn, time: self.shared.clock.now() };
-        if timeline.is_followed_by(now) {
-            timeline.add(now);
-        }
-        timeline.marks().iter().copied().map(Op::TimeMark).collect()
-    }
-
-    /// Steps 1 and 2. Zones are not given back meanwhile.
-    fn dump(&self, set: &Writing) -> Result<(Vec<Half>, Lsn, Option<Vec<u8>>)> {
-        // In this order: who closes the database waits for those who found it open.
-        let _guard = pin();
-        self.shared.check_open()?;
-        let Moment { tables, snapshot } = self.moment();
-        let (lsn, shape, horizon) = (snapshot.lsn(), self.ctx.shape(), Horizon::of(&snapshot));
-        if !self.shared.read_only {
-            self.settle()?;
-        }
-        let blob = self.shared.committer.blobs().last(lsn);
-        let into = (&*self.set, set.store());
-        let half = |Seen { table, name, view }| {
-            let dumped = compaction::dump(&view, &horizon, into, &self.shared.cache, &shape)?;
-            Ok(Half { table, name, version: Arc::clone(&view.version), dumped })
-        };
-        let halves = tables.into_iter().map(half).collect::<Result<_>>()?;
-        Ok((halves, lsn, blob))
-    }
-
-    fn moment(&self) -> Moment {
-        // None is created, dropped or renamed meanwhile.
-        let _ddl = self.shared.ddl.lock();
-        let tables = self.tables();
-        // Room for them is made here, so that the turnstile allocates nothing.
-        let mut views = Vec::with_capacity(tables.len());
-        let snapshot = self.shared.snapshots.register_at(|visible| {
-            self.shared.committer.at_boundary(|_| {
-                // Views first: a drain takes no more to levels than what is visible by then.
-                views.extend(tables.iter().map(|table| Arc::clone(&table.view())));
-                visible.get()
-            })
-        });
-        let seen = |(table, view): (Arc<TableCore>, _)| Seen { name: table.name(), table, view };
-        Moment { tables: tables.into_iter().zip(views).map(seen).collect(), snapshot }
-    }
+    // What is durable nowhere else must not be all that is left of a commit that never was.
+    engine.shared.poison.check()?;
+    let manifest = Manifest {
+        database_id: engine.set.database_id(),
+        number: set.next_number(),
+        lsn,
+        created,
+        added: set.store().bytes_written(),
+        blob,
+        edit: Edit { ops },
+    };
+    set.add(&manifest)?;
+    Ok(BackupInfo::of(&manifest))
 }
 
+/// When records up to `lsn` were written: those above all marks, by now.
+fn dates(engine: &Engine, lsn: Lsn) -> Vec<Op<Arc<ExtentMeta>>> {
+    let mut timeline = engine.set.timeline().up_to(lsn);
+    let now = TimeMark { lsn, time: engine.shared.clock.now() };
+    if timeline.is_followed_by(now) {
+        timeline.add(now);
+    }
+    timeline.marks().iter().copied().map(Op::TimeMark).collect()
+}
+
+/// Steps 1 and 2. Zones are not given back meanwhile.
+fn dump(engine: &Engine, set: &Writing) -> Result<(Vec<Half>, Lsn, Option<Vec<u8>>)> {
+    // In this order: who closes the database waits for those who found it open.
+    let _guard = pin();
+    engine.shared.check_open()?;
+    let Moment { tables, snapshot } = moment(engine);
+    let (lsn, shape, horizon) = (snapshot.lsn(), engine.ctx.shape(), Horizon::of(&snapshot));
+    if !engine.shared.read_only {
+        engine.ctx.settle()?;
+    }
+    let blob = engine.shared.committer.blobs().last(lsn);
+    let into = (&*engine.set, set.store());
+    let half = |Seen { table, name, view }| {
+        let dumped = compaction::dump(&view, &horizon, into, &engine.shared.cache, &shape)?;
+        Ok(Half { table, name, version: Arc::clone(&view.version), dumped })
+    };
+    let halves = tables.into_iter().map(half).collect::<Result<_>>()?;
+    Ok((halves, lsn, blob))
+}
+
+fn moment(engine: &Engine) -> Moment {
+    // None is created, dropped or renamed meanwhile.
+    let _ddl = engine.shared.ddl.lock();
+    let tables = engine.tables();
+    // Room for them is made here, so that the turnstile allocates nothing.
+    let mut views = Vec::with_capacity(tables.len());
+    let snapshot = engine.shared.snapshots.register_at(|visible| {
+        engine.shared.committer.at_boundary(|_| {
+            // Views first: a drain takes no more to levels than what is visible by then.
+            views.extend(tables.iter().map(|table| Arc::clone(&table.view())));
+            visible.get()
+        })
+    });
+    let seen = |(table, view): (Arc<TableCore>, _)| Seen { name: table.name(), table, view };
+    Moment { tables: tables.into_iter().zip(views).map(seen).collect(), snapshot }
+}
 impl Half {
     /// Copies what the set has not; the operations that make the table.
     fn describe(&self, set: &mut Writing, ops: &mut Vec<Op<Arc<ExtentMeta>>>) -> Result<()> {

@@ -35,7 +35,7 @@ pub(super) fn path(directory: &Path, options: &Options) -> PathBuf {
 }
 
 /// The file, and what it belongs to.
-pub(super) struct IndexFile<'a> {
+pub(in crate::db) struct IndexFile<'a> {
     pub(super) files: &'a Arc<dyn Files>,
     pub(super) path: PathBuf,
     pub(super) options: &'a Options,
@@ -96,7 +96,7 @@ impl IndexFile<'_> {
     /// # Errors
     ///
     /// An I/O error.
-    pub(super) fn verify(&self, superblock: &Superblock) -> Result<(u64, Vec<Damage>)> {
+    pub(in crate::db) fn verify(&self, superblock: &Superblock) -> Result<(u64, Vec<Damage>)> {
         if matches!(self.look(superblock)?, Found::Other(_)) {
             return Ok((0, Vec::new()));
         }

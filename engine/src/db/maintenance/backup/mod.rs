@@ -13,12 +13,13 @@ mod take;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use crate::db::maintenance::VerifyReport;
 use crate::db::open::files_of;
-use crate::db::verify::VerifyReport;
 use crate::error::Result;
 use crate::levels::Manifest;
 use crate::options::Options;
 use set::Set;
+pub(in crate::db) use take::back_up;
 
 /// One backup of a [`BackupSet`].
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -4,10 +4,10 @@
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 
-use super::events::Event;
-use super::inner::Engine;
-use super::open::records;
+use super::records;
 use crate::commit::{Accepted, Content, Recovered};
+use crate::db::engine::Engine;
+use crate::db::events::Event;
 use crate::error::{Error, Result};
 use crate::levels::VersionSet;
 use crate::locks::Locker;

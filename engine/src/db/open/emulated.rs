@@ -84,7 +84,7 @@ pub(super) fn remove_target(link: &Path) -> std::io::Result<()> {
 }
 
 /// What users should know of where an emulated region lies.
-pub(super) fn note(path: &Path) -> Option<String> {
+pub(in crate::db) fn note(path: &Path) -> Option<String> {
     const TMPFS_MAGIC: i64 = 0x0102_1994;
     let system = rustix::fs::statfs(path).ok()?;
     #[allow(clippy::useless_conversion, reason = "the width differs between architectures")]

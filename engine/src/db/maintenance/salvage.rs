@@ -10,11 +10,11 @@ mod parts;
 use std::path::Path;
 use std::sync::Arc;
 
-use super::events::Event;
-use super::open::{Loaded, Opening, files_of, find_damaged, lock, lock_region};
-use super::{Database, OpenHow};
 use crate::alloc::ZonePool;
 use crate::commit::{Evidence, readable};
+use crate::db::events::Event;
+use crate::db::open::{Loaded, Opening, files_of, find_damaged, lock, lock_region};
+use crate::db::{Database, OpenHow};
 use crate::error::{Damage, Error, Result};
 use crate::levels::{Edit, Op, Run, TableInfo, Version, VersionSet};
 use crate::memtable::{Record, records_in};
@@ -41,7 +41,7 @@ pub struct SalvageReport {
 }
 
 /// Writes what can be read of `from` to `to`.
-pub(super) fn salvage(from: &Path, to: &Path) -> Result<SalvageReport> {
+pub(in crate::db) fn salvage(from: &Path, to: &Path) -> Result<SalvageReport> {
     let options = Options::new();
     let files = files_of(&options);
     let parts = find_damaged(&files, from, &options)?;

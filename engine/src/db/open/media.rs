@@ -14,7 +14,7 @@ use crate::pm::{Geometry, Media, Region, Span, Superblock};
 pub(super) const REGION: &str = "region";
 
 /// Where the region of the database in `directory` is.
-pub(super) fn path(directory: &Path, options: &Options) -> PathBuf {
+pub(in crate::db) fn path(directory: &Path, options: &Options) -> PathBuf {
     options.pm_path.clone().unwrap_or_else(|| directory.join(REGION))
 }
 

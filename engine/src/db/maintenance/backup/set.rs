@@ -11,8 +11,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::db::OpenHow;
+use crate::db::maintenance::VerifyReport;
 use crate::db::open::{files_of, lock};
-use crate::db::verify::VerifyReport;
 use crate::error::{Error, Result};
 use crate::extent::{Extent, ExtentMeta, ValueMeta};
 use crate::levels::Manifest;

@@ -25,11 +25,11 @@ use crate::tier::is_extent_file_name;
 
 /// What a database begins with.
 #[derive(Default)]
-pub(super) struct Content {
+pub(in crate::db) struct Content {
     /// Every LSN up to here is taken.
-    pub(super) lsn: Lsn,
+    pub(in crate::db) lsn: Lsn,
     /// What makes the tables; their extents are in the directory.
-    pub(super) edit: Edit<Arc<ExtentMeta>>,
+    pub(in crate::db) edit: Edit<Arc<ExtentMeta>>,
 }
 
 /// Makes an empty database in `directory`, which exists, is locked, and holds what `found` says.
@@ -48,7 +48,7 @@ pub(super) fn create(
 }
 
 /// As [`create`], with what `fill` puts into the directory.
-pub(super) fn create_with(
+pub(in crate::db) fn create_with(
     files: &Arc<dyn Files>,
     directory: &Path,
     options: &Options,

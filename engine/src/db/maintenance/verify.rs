@@ -3,13 +3,13 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::OpenHow;
-use super::inner::Engine;
-use super::media;
-use super::open::{Loaded, Opening, files_of, find_damaged, lock, lock_region};
-use super::presence::Parts;
 use crate::alloc::{StreamPool, ZonePool};
 use crate::commit::{Evidence, Gidx, Recovered, recover};
+use crate::db::OpenHow;
+use crate::db::engine::Engine;
+use crate::db::open::Parts;
+use crate::db::open::region_path;
+use crate::db::open::{Loaded, Opening, files_of, find_damaged, lock, lock_region};
 use crate::error::{Damage, Result};
 use crate::levels::{FoundEdits, JournalFloor, VersionSet};
 use crate::options::Options;
@@ -39,7 +39,7 @@ pub fn verify(path: impl AsRef<Path>) -> Result<VerifyReport> {
     verify_with(path.as_ref(), &Options::new())
 }
 
-pub(super) fn verify_with(path: &Path, options: &Options) -> Result<VerifyReport> {
+pub(in crate::db) fn verify_with(path: &Path, options: &Options) -> Result<VerifyReport> {
     let files = files_of(options);
     let parts = find_damaged(&files, path, options)?;
     let mut lock = lock(path, options, OpenHow::ReadOnly)?;
@@ -68,7 +68,7 @@ pub(super) fn verify_with(path: &Path, options: &Options) -> Result<VerifyReport
         if !pairs {
             report.damages.push(Damage {
                 tier: "pm",
-                file: media::path(path, options),
+                file: region_path(path, options),
                 offset: 16,
                 what: "database id".into(),
                 expected: "that of the journal".into(),
@@ -80,7 +80,7 @@ pub(super) fn verify_with(path: &Path, options: &Options) -> Result<VerifyReport
 }
 
 /// Checks the open database of `engine`; commits wait meanwhile.
-pub(super) fn open_database(engine: &Engine) -> Result<VerifyReport> {
+pub(in crate::db) fn open_database(engine: &Engine) -> Result<VerifyReport> {
     // Whoever closes it meanwhile waits.
     let _stays = engine.shared.large.read();
     engine.shared.check_open()?;
@@ -92,7 +92,7 @@ pub(super) fn open_database(engine: &Engine) -> Result<VerifyReport> {
         read_only: true,
     };
     if !engine.shared.read_only {
-        engine.settle()?;
+        engine.ctx.settle()?;
     }
     engine.shared.committer.while_quiet(|| {
         if let Some(loaded) = report.keep(opening.load())?
@@ -108,7 +108,7 @@ pub(super) fn open_database(engine: &Engine) -> Result<VerifyReport> {
 
 impl VerifyReport {
     /// Turns damage into a line of the report; other errors stay errors.
-    pub(super) fn keep<T>(&mut self, result: Result<T>) -> Result<Option<T>> {
+    pub(in crate::db) fn keep<T>(&mut self, result: Result<T>) -> Result<Option<T>> {
         match result {
             Ok(value) => Ok(Some(value)),
             Err(e) => match e.damage() {

@@ -6,9 +6,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::set::Set;
-use crate::db::create::{Content, create_with};
+use crate::db::open::{Content, create_with};
+use crate::db::open::{Presence, look};
 use crate::db::open::{files_of, lock};
-use crate::db::presence::{Presence, look};
 use crate::db::{Database, OpenHow, memory};
 use crate::error::{Error, Result};
 use crate::extent::{Extent, ExtentMeta, ValueExtent, ValueMeta};

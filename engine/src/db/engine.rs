@@ -1,0 +1,106 @@
+//! The engine of an open database: it owns the store, the catalog of tables and the scheduler.
+//!
+//! What is done with a database lies beside it: `open` makes it, `instance.rs` runs and closes it,
+//! `catalog.rs` knows tables by name, `jobs` and `maintenance` work on its parts.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use parking_lot::Mutex;
+
+use super::catalog::Catalog;
+use super::jobs::JobContext;
+use super::open::threads_of;
+use super::scheduler::Scheduler;
+use super::stats::OpenStats;
+use crate::alloc::VolatilePool;
+use crate::error::{Damage, Result};
+use crate::levels::VersionSet;
+use crate::mvcc::{defer, drive, is_pinned};
+use crate::options::{BackgroundTuning, CommitTuning, Options};
+use crate::pm::Superblock;
+use crate::ptree::forest::Forest;
+use crate::table::{Shared, TableCore};
+use crate::txn::Registry;
+
+/// Everything of an open database but its thread and its lock.
+///
+/// Thread safety: lock order is `ddl`, then a table's change, then tables by name; `docs/locks.md`
+/// has the whole of it.
+pub(super) struct Engine {
+    pub(super) path: PathBuf,
+    pub(super) options: Options,
+    pub(super) shared: Arc<Shared>,
+    pub(super) transactions: Arc<Registry>,
+    pub(super) set: Arc<VersionSet>,
+    /// As on the media.
+    pub(super) superblock: Mutex<Superblock>,
+    /// The tables, and all else that jobs of the background may touch.
+    pub(super) ctx: Arc<JobContext>,
+    pub(super) catalog: Catalog,
+    pub(super) scheduler: Arc<Scheduler>,
+    /// The persistent index of level 0, where it is kept so.
+    pub(super) forest: Option<Arc<Forest>>,
+    /// What was wrong with the one that the opening found, and did not go on with.
+    pub(super) index_damage: Option<Damage>,
+    pub(super) opened: OpenStats,
+    /// The cache below the block cache, where there is one.
+    pub(super) secondary_cache: Option<Arc<VolatilePool>>,
+}
+
+impl Engine {
+    /// The tables of this moment.
+    pub(super) fn tables(&self) -> Vec<Arc<TableCore>> {
+        self.ctx.tables.all()
+    }
+
+    /// Whether threads of its own do the background's jobs.
+    pub(super) fn has_background(&self) -> bool {
+        !self.shared.read_only && !self.options.stepped
+    }
+
+    /// Sets what the background may use. Where it has no thread, it has no workers either.
+    pub(super) fn set_budget(&self, tuning: BackgroundTuning) {
+        let tuning = if self.has_background() { tuning } else { tuning.threads(1) };
+        self.scheduler.tune(tuning);
+    }
+
+    /// Waits for those who use the persistent index, and for what they have deferred: the next
+    /// opening has it to itself. Whether nobody is left.
+    pub(super) fn leave_index(&self) -> bool {
+        // Who holds an epoch while it drops the last handle would wait for itself.
+        let is_alone = !is_pinned();
+        if self.forest.is_some() && is_alone {
+            let is_left = Arc::new(AtomicBool::new(false));
+            let left = Arc::clone(&is_left);
+            defer(move || left.store(true, Ordering::Release));
+            while !is_left.load(Ordering::Acquire) {
+                drive();
+                std::thread::yield_now();
+            }
+        }
+        self.shared.defers.shut();
+        is_alone
+    }
+
+    /// Seals the persistent index, where there is one: the last that is done to it.
+    pub(super) fn seal_index(&self) -> Result<()> {
+        match &self.forest {
+            Some(forest) => forest.seal(threads_of(&self.options)),
+            None => Ok(()),
+        }
+    }
+
+    /// Changes how commits are grouped and where their records go.
+    pub(super) fn tune(&self, tuning: CommitTuning) {
+        self.shared.committer.set_group_bounds(tuning.group_batches, tuning.group_bytes);
+        self.shared.committer.follow_published_rule(tuning.published_rule);
+        self.scheduler.tune_streams(tuning);
+    }
+
+    /// Whether links of zones take long enough for a thread of their own.
+    pub(super) fn has_slow_links(&self) -> bool {
+        self.shared.region.mode() == "file"
+    }
+}

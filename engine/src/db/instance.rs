@@ -1,0 +1,138 @@
+//! A running instance of the engine: its threads and its lock, which end with the last handle.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread::JoinHandle;
+
+use parking_lot::Mutex;
+
+use super::engine::Engine;
+use super::jobs::mark_close;
+use super::scheduler::{Scheduler, spawn};
+use crate::error::{Error, ErrorKind, Result};
+use crate::options::BackgroundTuning;
+use crate::os::DirectoryLock;
+use crate::table::Shared;
+use crate::txn::Registry;
+
+fn no_thread(error: &std::io::Error) -> Error {
+    Error::new(ErrorKind::Unavailable, format!("cannot start a thread: {error}"))
+}
+
+/// What handles keep alive.
+pub(super) struct Instance {
+    engine: Arc<Engine>,
+    /// The background's own, then its workers.
+    threads: Mutex<Vec<JoinHandle<()>>>,
+    /// Keeps zones ready, where that takes long.
+    zone_keeper: Mutex<Option<JoinHandle<()>>>,
+    /// Given back at last.
+    lock: Mutex<Option<DirectoryLock>>,
+}
+
+impl Instance {
+    /// Starts the background of an opened engine.
+    pub(super) fn start(engine: Engine, lock: DirectoryLock) -> Result<Arc<Instance>> {
+        let engine = Arc::new(engine);
+        engine.set_budget(engine.options.background);
+        let mut threads = Vec::new();
+        if engine.has_background() {
+            let name = "terrace-background".to_string();
+            let spawned = spawn(&engine.scheduler, name, Scheduler::run_background);
+            threads.push(spawned.map_err(|e| no_thread(&e))?);
+        }
+        let (threads, lock) = (Mutex::new(threads), Mutex::new(Some(lock)));
+        let inner = Arc::new(Instance { engine, threads, zone_keeper: Mutex::default(), lock });
+        inner.start_workers()?;
+        if inner.has_background() && inner.has_slow_links() {
+            let name = "terrace-zones".to_string();
+            let spawned = spawn(&inner.engine.scheduler, name, Scheduler::keep_zones_ready);
+            *inner.zone_keeper.lock() = Some(spawned.map_err(|e| no_thread(&e))?);
+        }
+        Ok(inner)
+    }
+
+    /// Starts workers until there are as many as the budget has room for; those beyond it rest.
+    fn start_workers(&self) -> Result<()> {
+        let mut threads = self.threads.lock();
+        for n in threads.len().max(1)..self.engine.scheduler.workers.threads() {
+            let name = format!("terrace-compaction-{n}");
+            let spawned = spawn(&self.engine.scheduler, name, move |s| s.run_worker(n));
+            threads.push(spawned.map_err(|e| no_thread(&e))?);
+        }
+        Ok(())
+    }
+
+    /// Changes what the background may use.
+    pub(super) fn tune_background(&self, tuning: BackgroundTuning) -> Result<()> {
+        self.engine.shared.check_open()?;
+        self.engine.set_budget(tuning);
+        self.start_workers()
+    }
+
+    pub(super) fn shared(&self) -> &Arc<Shared> {
+        &self.engine.shared
+    }
+
+    pub(super) fn transactions(&self) -> &Arc<Registry> {
+        &self.engine.transactions
+    }
+
+    pub(super) fn path(&self) -> &Path {
+        &self.engine.path
+    }
+
+    /// Closes for all handles; a second time does nothing.
+    pub(super) fn close(&self) -> Result<()> {
+        let engine = &self.engine;
+        if engine.shared.fork.is_forked() {
+            // The parent's database: the child has neither its threads nor the right to write.
+            return engine.shared.check_open();
+        }
+        if !engine.shared.close() {
+            return Ok(());
+        }
+        // Large commits that are under way: afterwards nobody writes to the journal but the thread.
+        drop(engine.shared.large.write());
+        // Tables that are being dropped take stock of the index first.
+        drop(engine.shared.ddl.lock());
+        engine.ctx.stop.store(true, Ordering::Release);
+        engine.scheduler.wake_all();
+        let threads = std::mem::take(&mut *self.threads.lock());
+        for thread in threads.into_iter().chain(self.zone_keeper.lock().take()) {
+            if thread.join().is_err() {
+                engine.shared.stop_because("a background thread panicked");
+            }
+        }
+        let merged = engine.scheduler.merge_at_close();
+        let is_left = engine.leave_index();
+        let settled = merged.and_then(|()| match engine.shared.read_only {
+            true => Ok(0),
+            false => mark_close(&engine.ctx).and_then(|()| engine.ctx.settle()),
+        });
+        // After a failure nobody knows what it is that would be sealed.
+        let sealed = settled.and_then(|_| if is_left { engine.seal_index() } else { Ok(()) });
+        let gave_back = match engine.shared.poison.check() {
+            Ok(()) => engine.set.store().give_back_all().map(drop),
+            Err(_) => Ok(()),
+        };
+        drop(self.lock.lock().take());
+        sealed.and(gave_back)
+    }
+}
+
+impl std::ops::Deref for Instance {
+    type Target = Engine;
+
+    fn deref(&self) -> &Engine {
+        &self.engine
+    }
+}
+
+impl Drop for Instance {
+    fn drop(&mut self) {
+        // Nobody is left to tell. Whoever wants to know calls `close`.
+        drop(self.close());
+    }
+}

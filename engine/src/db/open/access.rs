@@ -1,0 +1,90 @@
+//! Who may open a directory: what is in it decides, then the locks.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use super::media;
+use super::presence::{Parts, Presence, look};
+use crate::db::OpenHow;
+use crate::error::{Error, Result};
+use crate::options::{Options, Planted, Storage};
+use crate::os::{Access, DirectoryLock, Files, RealFiles};
+
+/// What is found, if an opening may go on with it: a database, or room for one that it may make.
+pub(super) fn admit(found: Presence, path: &Path, how: OpenHow) -> Result<Presence> {
+    let path = path.display();
+    let refusal = match (&found, how) {
+        (Presence::NoJournal(parts), _) => return Err(parts.error()),
+        (Presence::Foreign(name), _) => format!(
+            "{path} holds {name:?} and no Terrace database; name an empty or a new directory"
+        ),
+        (Presence::Database, OpenHow::Create) => {
+            format!("{path} holds a database already; open it, or name another directory")
+        }
+        (Presence::Missing | Presence::Empty | Presence::Unfinished(_), OpenHow::ReadOnly) => {
+            format!("there is no database in {path}")
+        }
+        _ => return Ok(found),
+    };
+    Err(Error::invalid(refusal))
+}
+
+pub(in crate::db) fn files_of(options: &Options) -> Arc<dyn Files> {
+    match &options.storage {
+        Storage::Real => Arc::new(RealFiles::with_permissions(options.permissions)),
+        #[cfg(any(test, feature = "testing"))]
+        Storage::Simulated(machine) => machine.files(),
+    }
+}
+
+pub(in crate::db) fn lock(path: &Path, options: &Options, how: OpenHow) -> Result<DirectoryLock> {
+    match &options.storage {
+        #[cfg(any(test, feature = "testing"))]
+        Storage::Real if options.has(Planted::SkipLock) => Ok(DirectoryLock::none()),
+        Storage::Real => DirectoryLock::take(path, access(how), options.permissions),
+        #[cfg(any(test, feature = "testing"))]
+        Storage::Simulated(_) => Ok(DirectoryLock::none()),
+    }
+}
+
+/// Takes the lock of the region too, where there is one.
+///
+/// # Errors
+///
+/// `Unavailable` when another open database has the region; or on an I/O error.
+pub(in crate::db) fn lock_region(
+    lock: &mut DirectoryLock,
+    path: &Path,
+    options: &Options,
+    how: OpenHow,
+) -> Result<()> {
+    match options.storage {
+        #[cfg(any(test, feature = "testing"))]
+        Storage::Real if options.has(Planted::SkipLock) => Ok(()),
+        Storage::Real => lock.take_region(&media::path(path, options), access(how)),
+        #[cfg(any(test, feature = "testing"))]
+        Storage::Simulated(_) => Ok(()),
+    }
+}
+
+fn access(how: OpenHow) -> Access {
+    if how == OpenHow::ReadOnly { Access::Shared } else { Access::Exclusive }
+}
+
+/// The database in `path`, or what is left of one, for what reads damaged ones: its parts where it
+/// lacks the journal.
+///
+/// # Errors
+///
+/// `Invalid` when there is no database; or an I/O error.
+pub(in crate::db) fn find_damaged(
+    files: &Arc<dyn Files>,
+    path: &Path,
+    options: &Options,
+) -> Result<Option<Parts>> {
+    match look(files, path, options)? {
+        Presence::Database => Ok(None),
+        Presence::NoJournal(parts) => Ok(Some(parts)),
+        _ => Err(Error::invalid(format!("there is no database in {}", path.display()))),
+    }
+}

@@ -1,0 +1,98 @@
+//! The engine of an opened database, put together of its parts.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use parking_lot::{Mutex, RwLock};
+
+use super::Opening;
+use crate::alloc::ZonePool;
+use crate::cache::Below;
+use crate::commit::{Committer, Poison, Start};
+use crate::db::catalog::Catalog;
+use crate::db::engine::Engine;
+use crate::db::jobs::JobContext;
+use crate::db::scheduler::Scheduler;
+use crate::db::stats::OpenStats;
+use crate::db::{memory, secondary_cache};
+use crate::extent::BlockCache;
+use crate::levels::VersionSet;
+use crate::locks::LockManager;
+use crate::mvcc::{SnapshotRegistry, Watermark};
+use crate::os::ForkGuard;
+use crate::pm::{Region, Superblock};
+use crate::ptree::forest::Forest;
+use crate::spill::WriteMemory;
+use crate::table::{Bell, Gate, Pace, Shared};
+
+impl Opening<'_> {
+    /// The engine, with nothing indexed yet.
+    pub(super) fn engine(
+        &self,
+        region: Arc<Region>,
+        (zones, superblock): (ZonePool, Superblock),
+        (set, forest): (VersionSet, Option<Forest>),
+        start: Start,
+    ) -> Engine {
+        let (zones, poison) = (Arc::new(zones), Arc::new(Poison::default()));
+        let visible = Arc::new(Watermark::new(start.last));
+        let committer = Committer::new(
+            Arc::clone(&region),
+            Arc::clone(&zones),
+            Arc::clone(&visible),
+            Arc::clone(&poison),
+            start,
+        );
+        let set = Arc::new(set);
+        let clock = self.options.clock_of_records();
+        clock.forward_to(set.timeline().last().map_or(0, |last| last.time));
+        let secondary_cache = secondary_cache::of(&region, &zones, self.read_only);
+        let below = secondary_cache.clone().map(|cache| cache as Arc<dyn Below>);
+        let shared = Shared {
+            set: Arc::clone(&set),
+            large: RwLock::default(),
+            region,
+            zones,
+            committer,
+            snapshots: SnapshotRegistry::with_clock(visible, Arc::clone(&clock)),
+            clock,
+            cache: Arc::new(BlockCache::new(self.most_cache()).above(below)),
+            poison,
+            read_only: self.read_only,
+            pace: Pace::default(),
+            bell: Bell::default(),
+            zone_bell: Bell::default(),
+            fork: ForkGuard::new(),
+            locks: LockManager::new(),
+            write_memory: WriteMemory::new(memory::of_writes(self.options.memory)),
+            most_lock_memory: memory::of_locks(self.options.memory),
+            load_compression: self.options.compression.1,
+            ddl: Mutex::new(()),
+            closed: AtomicBool::new(false),
+            defers: Gate::default(),
+        };
+        let (shared, forest) = (Arc::new(shared), forest.map(Arc::new));
+        let ctx = Arc::new(JobContext::new(&shared, self.options, forest.clone()));
+        let scheduler = Arc::new(Scheduler::new(Arc::clone(&ctx)));
+        Engine {
+            path: self.path.to_path_buf(),
+            options: self.options.clone(),
+            shared,
+            transactions: Arc::clone(&ctx.transactions),
+            set,
+            superblock: Mutex::new(superblock),
+            catalog: Catalog::new(Arc::clone(&ctx), Arc::clone(&scheduler.jobs.count_live)),
+            scheduler,
+            ctx,
+            forest,
+            index_damage: None,
+            opened: OpenStats::default(),
+            secondary_cache,
+        }
+    }
+
+    /// The most that the cache is ever given.
+    fn most_cache(&self) -> u64 {
+        self.options.memory.unwrap_or(self.options.cache_size)
+    }
+}

@@ -1,0 +1,119 @@
+//! Steps 1 and 2: the fixed parts of the region, and the journal.
+
+use std::sync::Arc;
+
+use super::index_file::{self, FoundIndex, IndexFile};
+use super::{Opening, media};
+use crate::commit::Floor;
+use crate::error::{Damage, Error, Result};
+use crate::levels::{FoundEdits, JournalFloor, VersionSet};
+use crate::options::{Index, Planted};
+use crate::pm::{Region, Span, Superblock};
+use crate::ptree::forest::Forest;
+
+/// The region, loaded as far as its fixed parts.
+pub(in crate::db) struct Loaded {
+    pub(in crate::db) region: Arc<Region>,
+    pub(in crate::db) superblock: Superblock,
+    pub(in crate::db) floor: Floor,
+    pub(in crate::db) damages: Vec<Damage>,
+}
+
+impl Opening<'_> {
+    /// Step 1.
+    pub(in crate::db) fn load(&self) -> Result<Loaded> {
+        let path = media::path(self.path, self.options);
+        let (media, len) = media::open(&self.files, &path, self.read_only, self.options)?;
+        let head = media.head(&path, len.min(Superblock::span().len))?;
+        let (superblock, damaged) = Superblock::read(&head, &path)?;
+        let expected = superblock.geometry.region_len();
+        // Longer: it was about to grow when the power went.
+        if len < expected {
+            return Err(Error::corrupt(Damage {
+                tier: "pm",
+                file: path,
+                offset: len.min(expected),
+                what: "region".into(),
+                expected: format!("{expected} bytes"),
+                got: format!("{len} bytes"),
+            }));
+        }
+        let room = superblock.geometry.greatest_len();
+        #[cfg_attr(not(any(test, feature = "testing")), expect(unused_mut, reason = "planting"))]
+        let mut region = Region::with_room(media, &path, expected, room)?;
+        #[cfg(any(test, feature = "testing"))]
+        region.plant(self.options.planted);
+        region.load(Span { at: 0, len: superblock.geometry.zones_start() })?;
+        let (floor, slot_damage) = Floor::load(&region)?;
+        let damages = damaged.into_iter().chain(slot_damage).collect();
+        Ok(Loaded { region: Arc::new(region), superblock, floor, damages })
+    }
+
+    /// Step 2, short of the pair.
+    pub(super) fn journal(&self, floor: &Floor) -> Result<VersionSet> {
+        let mark = JournalFloor { epoch: floor.journal.epoch, number: floor.journal.edit };
+        let found = match self.read_only {
+            true => FoundEdits::Leave,
+            false if self.options.has(Planted::KeepFoundEdits) => FoundEdits::Sync,
+            false => FoundEdits::Rewrite,
+        };
+        let set = VersionSet::open(Arc::clone(&self.files), self.path, mark, found)?;
+        if self.options.direct_io {
+            set.store().go_direct();
+        }
+        if !self.options.stepped {
+            set.store().go_behind();
+        }
+        Ok(set)
+    }
+
+    pub(in crate::db) fn index_file<'a>(&'a self, records: &'a Arc<Region>) -> IndexFile<'a> {
+        let path = index_file::path(self.path, self.options);
+        IndexFile { files: &self.files, path, options: self.options, records }
+    }
+
+    /// What there is of a persistent index, where one is wanted.
+    pub(super) fn find_index(
+        &self,
+        region: &Arc<Region>,
+        superblock: &Superblock,
+    ) -> Result<FoundIndex> {
+        match self.wants_index() {
+            true => self.index_file(region).find(superblock, self.threads()),
+            false => Ok(FoundIndex::default()),
+        }
+    }
+
+    fn wants_index(&self) -> bool {
+        self.options.index == Index::Persistent && !self.read_only
+    }
+
+    /// The forest that this opening goes on with, where one is wanted; else its file is removed.
+    pub(super) fn keep_index(
+        &self,
+        region: &Arc<Region>,
+        found: Option<Forest>,
+        superblock: &Superblock,
+    ) -> Result<Option<Forest>> {
+        let index = self.index_file(region);
+        if self.wants_index() {
+            return index.begin(found, superblock).map(Some);
+        }
+        if !self.read_only {
+            index.remove(superblock)?;
+        }
+        Ok(None)
+    }
+}
+
+/// Fails when the region and the journal are not of one database.
+pub(super) fn check_pair(region: &Region, superblock: &Superblock, set: &VersionSet) -> Result<()> {
+    if set.database_id() == superblock.database_id {
+        return Ok(());
+    }
+    Err(Error::invalid(format!(
+        "the region {} and the journal beside it belong to different databases; put back the files \
+         that belong together",
+        region.path().display()
+    )))
+}

@@ -1,0 +1,239 @@
+//! Opening: what is there, who may use it, and recovery in its order. Each layer recovers by a
+//! function of its own; here they are called one after the other, and what one finds is handed
+//! to the next as a value.
+//!
+//! 1. Region: superblock, fixed parts, floor.
+//! 2. Journal: tables, extents, D; the pair is checked.
+//! 3. Pools and zones; commit decides what was committed.
+//! 4. All of that is made durable again, what is dead is let go, and this opening's incarnation
+//!    is on the media: before the first ticket. A second cut anywhere in here finds the same.
+//! 5. Table events and spilled runs beyond the journal are applied to it; runs that it has and
+//!    nobody committed go.
+//! 6. Records that are committed, of living tables, and not drained are indexed.
+//! 7. Prepared transactions have their locks again. Zones with nothing left are released; the
+//!    background starts.
+
+mod access;
+mod assemble;
+mod catch_up;
+mod create;
+mod emulated;
+mod index_file;
+mod load;
+mod make_durable;
+mod marker;
+mod media;
+mod own_records;
+mod presence;
+mod rebuild;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Instant;
+
+use self::access::admit;
+use self::catch_up::catch_up;
+use self::create::create;
+use self::index_file::FoundIndex;
+use self::load::check_pair;
+use self::make_durable::make_durable;
+use self::own_records::OwnRecords;
+use super::engine::Engine;
+use super::instance::Instance;
+use super::{OpenHow, memory};
+use crate::alloc::{StreamKind, StreamPool, ZonePool};
+use crate::commit::{Accepted, Evidence, Gidx, JournalMark, Passed, Recovered, Start, recover};
+use crate::error::{Error, Result};
+use crate::levels::JournalFloor;
+use crate::memtable::{Record, records_in};
+use crate::options::{OpenProgress, Options, Planted, Storage};
+use crate::os::{Files, cores, create_directory};
+use crate::pm::Region;
+use crate::ptree::forest::Forest;
+
+pub(super) use access::{files_of, find_damaged, lock, lock_region};
+pub(super) use create::{Content, create_with};
+pub(super) use emulated::note;
+pub(super) use load::Loaded;
+#[cfg(any(test, feature = "testing"))]
+pub(crate) use marker::Marker;
+pub(super) use media::path as region_path;
+pub(super) use presence::{Parts, Presence, look};
+
+pub(super) fn open(path: &Path, options: &Options, how: OpenHow) -> Result<Arc<Instance>> {
+    let started = Instant::now();
+    options.check()?;
+    options.check_place(path)?;
+    let files = files_of(options);
+    if admit(look(&files, path, options)?, path, how)? != Presence::Database {
+        memory::check_new(options)?;
+    }
+    create_directory(&*files, path).map_err(|e| Error::io("create", path, e))?;
+    let mut lock = lock(path, options, how)?;
+    // Another process may have been faster.
+    let found = admit(look(&files, path, options)?, path, how)?;
+    if found != Presence::Database {
+        create(&files, path, options, &found)?;
+    }
+    lock_region(&mut lock, path, options, how)?;
+    if how != OpenHow::ReadOnly {
+        // Beside a database it is a stray, since the region was used.
+        marker::remove(&*files, path)?;
+    }
+    let engine =
+        Opening { files, path, options, read_only: how == OpenHow::ReadOnly }.run(started)?;
+    Instance::start(engine, lock)
+}
+
+/// One opening of an existing database.
+pub(super) struct Opening<'a> {
+    pub(super) files: Arc<dyn Files>,
+    pub(super) path: &'a Path,
+    pub(super) options: &'a Options,
+    pub(super) read_only: bool,
+}
+
+impl Opening<'_> {
+    fn run(&self, started: Instant) -> Result<Engine> {
+        let Loaded { region, mut superblock, floor, .. } = self.load()?;
+        let set = self.journal(&floor)?;
+        check_pair(&region, &superblock, &set)?;
+        let (zones, scans, leaks) = ZonePool::open(&region, superblock.geometry)?;
+        seed_salts(self.options, &zones);
+        let streams = StreamPool::scan(&region)?;
+        let cleaner = streams.iter().find(|s| s.kind == StreamKind::Cleaner).map(|s| s.stream);
+        let gidx = streams.iter().map(|s| Gidx::load(&region, s.stream));
+        let gidx = gidx.collect::<Result<Vec<_>>>()?;
+        let found = self.find_index(&region, &superblock)?;
+        let rebuilt = Instant::now();
+        let mut recovered = recover(&Evidence {
+            region: &region,
+            geometry: superblock.geometry,
+            floor,
+            incarnations: &superblock.incarnations,
+            merged: found.forest.as_ref().map_or(0, Forest::merged),
+            scans: &scans,
+            gidx: &gidx,
+            threads: self.threads(),
+            progress: &|done, total| self.progress("scan", done, total),
+            check_payloads: self.check_payloads(),
+        })?;
+        let mut floor = floor;
+        if !self.read_only {
+            // The journal was made durable as far as it was found.
+            let JournalFloor { epoch, number } = set.floor();
+            floor.journal = JournalMark { epoch, edit: number };
+            make_durable(&region, (&zones, &mut recovered), &mut superblock, &mut floor)?;
+            zones.release(&[recovered.empty.as_slice(), &leaks].concat())?;
+        }
+        let FoundIndex { forest, damage } = found;
+        let forest = self.keep_index(&region, forest, &superblock)?;
+        if let Some(forest) = forest.as_ref().filter(|_| self.check_payloads()) {
+            doubt_passed_over(forest, &region, (&zones, &recovered));
+        }
+        let last = if self.read_only { recovered.last } else { superblock.lsn_base };
+        tell_zones(&zones, &recovered);
+        let incarnation = superblock.incarnations.current;
+        let (streams, gidx) = (recovered.streams.clone(), recovered.gidx.clone());
+        let len = |zone| superblock.geometry.zone_len(zones.units_of(zone));
+        let found = recovered.zones.iter().map(|(zone, _)| len(*zone)).sum();
+        let start = Start { last, incarnation, floor, streams, gidx, cleaner };
+        let mut engine = self.engine(region, (zones, superblock), (set, forest), start);
+        engine.index_damage = damage;
+        engine.opened.index_bytes_checked = engine.forest.as_ref().map_or(0, |f| f.checked());
+        engine.opened.groups_accepted = recovered.above_floor;
+        engine.opened.records_read = recovered.records_read();
+        engine.shared.committer.counts().appended.store(found, Ordering::Relaxed);
+        let region = Arc::clone(&engine.shared.region);
+        let own = OwnRecords::find(&region, &recovered, &engine.set)?;
+        catch_up(&engine, &recovered, &own)?;
+        engine.opened.records_rebuilt =
+            rebuild::index(&engine, &recovered, self.threads(), &|done, total| {
+                self.progress("rebuild", done, total);
+            })?;
+        engine.scheduler.adopt_index(recovered.last)?;
+        own.restore(&engine)?;
+        engine.opened.rebuild_ms = rebuilt.elapsed().as_secs_f64() * 1e3;
+        self.finish(&engine)?;
+        engine.opened.journal_edits = engine.set.replayed();
+        engine.opened.total_ms = started.elapsed().as_secs_f64() * 1e3;
+        Ok(engine)
+    }
+
+    /// Releases what is dead, and sets what may be changed later.
+    fn finish(&self, engine: &Engine) -> Result<()> {
+        if !self.read_only {
+            let dead = engine.shared.zones.dead(engine.ctx.settle()?);
+            let dead = engine.shared.committer.releasable(dead);
+            engine.shared.committer.release(&dead)?;
+            engine.transactions.prepared.released(&engine.shared.zones, &dead);
+        }
+        engine.tune(self.options.tuning);
+        engine.ctx.memory.check()
+    }
+
+    fn check_payloads(&self) -> bool {
+        !self.options.has(Planted::SkipPayloadChecksum)
+    }
+
+    fn threads(&self) -> usize {
+        threads_of(self.options)
+    }
+
+    fn progress(&self, phase: &'static str, done: u64, total: u64) {
+        if let Some(progress) = &self.options.progress {
+            progress(OpenProgress { phase, done, total });
+        }
+    }
+}
+
+/// Tells zones what was found in them.
+fn tell_zones(zones: &ZonePool, recovered: &Recovered) {
+    for (zone, accepted) in &recovered.zones {
+        let oldest = accepted.iter().map(|a| a.oldest).min().unwrap_or(0);
+        let greatest = accepted.last().map_or(0, |a| a.lsn);
+        zones.set_found(*zone, oldest, greatest, accepted.iter().map(|a| a.records).sum());
+    }
+}
+
+/// Has the payloads that recovery passed over be looked at when the index first leads to them.
+fn doubt_passed_over(
+    forest: &Forest,
+    region: &Arc<Region>,
+    (zones, recovered): (&ZonePool, &Recovered),
+) {
+    let (region, geometry, merged) = (Arc::clone(region), zones.geometry(), forest.merged());
+    let passed: BTreeMap<u32, Passed> =
+        recovered.passed_over().into_iter().map(|passed| (passed.zone, passed)).collect();
+    let of: Vec<(u32, u32)> = passed.keys().map(|zone| (*zone, zones.units_of(*zone))).collect();
+    let look = move |zone| passed.get(&zone)?.damage(&region, geometry, merged);
+    forest.records().doubt(geometry, &of, Box::new(look));
+}
+
+/// How many threads open and close a database: as many as there are cores, one where every step is
+/// to come in its turn.
+pub(super) fn threads_of(options: &Options) -> usize {
+    if options.stepped { 1 } else { cores() }
+}
+
+/// On a simulated machine every run is the same, salts too.
+#[cfg_attr(
+    not(any(test, feature = "testing")),
+    expect(unused_variables, reason = "there are no simulated machines")
+)]
+fn seed_salts(options: &Options, zones: &ZonePool) {
+    #[cfg(any(test, feature = "testing"))]
+    if matches!(options.storage, Storage::Simulated(_)) {
+        zones.salts.repeat();
+    }
+}
+
+/// The records of a committed sub-entry, with their offsets.
+pub(super) fn records<'a>(
+    region: &'a Region,
+    entry: &Accepted,
+) -> impl Iterator<Item = (u64, Record<'a>)> {
+    records_in(region, entry.payload_at, entry.payload_len)
+}
