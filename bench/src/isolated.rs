@@ -40,7 +40,17 @@ pub(crate) fn run_bounded<C: Serialize>(
     (system, memory): (System, Memory),
     cell: &C,
 ) -> Result<()> {
-    let bytes = bound::bytes(memory.all());
+    run_within(settings, report, figure, (system, bound::bytes(memory.all())), cell)
+}
+
+/// The same, where all that the process has is `bytes`.
+pub(crate) fn run_within<C: Serialize>(
+    settings: &Settings,
+    report: &mut Report,
+    figure: &str,
+    (system, bytes): (System, u64),
+    cell: &C,
+) -> Result<()> {
     // On tmpfs all files are in memory, and are no cache.
     let bound = if system.on_tmpfs { None } else { Some(Bound::new(bytes)) };
     let bound = match bound.transpose() {

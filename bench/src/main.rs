@@ -58,6 +58,8 @@ enum Figure {
     Txn,
     /// A TPC-C-like driver, beside RocksDB's TransactionDB.
     Tpcc,
+    /// Every store as it opens with no option set, under a bound on memory.
+    Defaults,
     /// The main figures as data, threads and values grow.
     Growth,
     /// Instructions of hot paths, counted by callgrind.
@@ -159,12 +161,13 @@ impl Settings {
 }
 
 /// The figures of the report, and who measures them.
-const FIGURES: [(&str, page::Measure); 19] = [
+const FIGURES: [(&str, page::Measure); 20] = [
     ("ycsb", figures::ycsb::measure),
     ("durability", figures::durability::measure),
     ("stalls", figures::stalls::measure),
     ("txn", figures::txn::measure),
     ("tpcc", figures::tpcc::measure),
+    ("defaults", figures::defaults::measure),
     ("growth", figures::growth::measure),
     ("instructions", figures::instructions::measure),
     ("write-amp", figures::write_amp::measure),
@@ -182,7 +185,7 @@ const FIGURES: [(&str, page::Measure); 19] = [
 ];
 
 /// Those that measure each system in a process of its own, and what that process does.
-const CELLS: [(&str, isolated::Cell); 10] = [
+const CELLS: [(&str, isolated::Cell); 11] = [
     ("ycsb", figures::ycsb::cell::measure),
     ("durability", figures::durability::cell),
     ("stalls", figures::stalls::cell),
@@ -190,6 +193,7 @@ const CELLS: [(&str, isolated::Cell); 10] = [
     ("space", figures::space::cell),
     ("txn", figures::txn::cell),
     ("tpcc", figures::tpcc::cell),
+    ("defaults", figures::ycsb::cell::measure),
     ("growth", figures::ycsb::cell::measure),
     ("instructions", figures::instructions::cell),
     ("scan", figures::scan::cell),

@@ -2,9 +2,11 @@
 
 mod check;
 mod container;
+mod memory;
 mod table;
 #[cfg(any(test, feature = "testing"))]
 mod testing;
+mod tuning;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -15,9 +17,9 @@ use crate::mvcc::Clock;
 use crate::os::PRIVATE;
 
 pub(crate) use container::ContainerKind;
+pub(crate) use memory::MemoryPlan;
 pub use table::TableOptions;
-
-const MIB: u64 = 1024 * 1024;
+pub use tuning::{BackgroundTuning, CommitTuning};
 
 /// How far a commit has gone when the call that made it returns.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -101,7 +103,7 @@ pub(crate) type ProgressFn = Arc<dyn Fn(OpenProgress) + Send + Sync>;
 #[derive(Clone)]
 pub struct Options {
     pub(crate) pm_size: u64,
-    pub(crate) cache_size: u64,
+    pub(crate) cache_size: Option<u64>,
     pub(crate) memory: Option<u64>,
     pub(crate) level1_size: Option<u64>,
     pub(crate) mode: Mode,
@@ -112,7 +114,7 @@ pub struct Options {
     /// Of level 1, and of those below.
     pub(crate) compression: (Compression, Compression),
     pub(crate) reuse: bool,
-    pub(crate) direct_io: bool,
+    pub(crate) direct_io: Option<bool>,
     #[cfg(any(test, feature = "testing"))]
     pub(crate) clock: Option<crate::mvcc::HandClock>,
     pub(crate) progress: Option<ProgressFn>,
@@ -234,122 +236,6 @@ pub enum Compression {
     Zstd,
 }
 
-/// How commits are grouped, and which tables have their records to themselves. May be changed
-/// while the database is open: [`Database::tune_commits`](crate::Database::tune_commits).
-///
-/// # Examples
-///
-/// ```
-/// let tuning = terrace::CommitTuning::new().group_batches(16).own_streams(4);
-/// assert_eq!(tuning, tuning.group_bytes(256 * 1024));
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct CommitTuning {
-    pub(crate) group_batches: u32,
-    pub(crate) group_bytes: u64,
-    pub(crate) own_streams: Option<u32>,
-    pub(crate) published_rule: bool,
-}
-
-impl Default for CommitTuning {
-    fn default() -> CommitTuning {
-        CommitTuning::new()
-    }
-}
-
-impl CommitTuning {
-    /// Every batch a group of its own; busy tables have streams of their own on persistent memory
-    /// and share one in `file` mode.
-    pub const fn new() -> CommitTuning {
-        CommitTuning {
-            group_batches: 1,
-            group_bytes: 256 * 1024,
-            own_streams: None,
-            published_rule: false,
-        }
-    }
-
-    /// How many batches of different threads may become one commit group, 1 by default. More share
-    /// a header and a fence among writers that come at the same time, and make each wait for the
-    /// others: worth it where the media is slow and threads are many.
-    #[must_use]
-    pub const fn group_batches(mut self, batches: u32) -> CommitTuning {
-        self.group_batches = batches;
-        self
-    }
-
-    /// For measurements only: every group also stores its tails, and fences once more for them, as
-    /// the published algorithm asks. Nothing rests on what is stored.
-    #[doc(hidden)]
-    #[must_use]
-    pub const fn published_rule(mut self, on: bool) -> CommitTuning {
-        self.published_rule = on;
-        self
-    }
-
-    /// How many bytes such a group may have; 256 KiB by default. The zone of a busy stream is
-    /// the limit: a 64th of the region, at most 4 MiB.
-    #[must_use]
-    pub const fn group_bytes(mut self, bytes: u64) -> CommitTuning {
-        self.group_bytes = bytes;
-        self
-    }
-
-    /// How many busy tables have a stream of their own, so that their records lie together; the
-    /// others share one. At most one for sixteen units of the region, and 383. By default 0 in
-    /// `file` mode, where a commit pays by the page and neighbours share pages, else 8.
-    #[must_use]
-    pub const fn own_streams(mut self, tables: u32) -> CommitTuning {
-        self.own_streams = Some(tables);
-        self
-    }
-}
-
-/// What the background may use of the machine. May be changed while the database is open:
-/// [`Database::tune_background`](crate::Database::tune_background).
-///
-/// # Examples
-///
-/// ```
-/// let tuning = terrace::BackgroundTuning::new().threads(4).bytes_per_second(64 << 20);
-/// assert_eq!(tuning, tuning.threads(4));
-/// ```
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BackgroundTuning {
-    pub(crate) threads: usize,
-    pub(crate) bytes_per_second: u64,
-}
-
-impl Default for BackgroundTuning {
-    fn default() -> BackgroundTuning {
-        BackgroundTuning::new()
-    }
-}
-
-impl BackgroundTuning {
-    /// One thread that drains and one that compacts, as fast as they go.
-    pub const fn new() -> BackgroundTuning {
-        BackgroundTuning { threads: 2, bytes_per_second: 0 }
-    }
-
-    /// How many threads it has, 2 by default. The first one moves data out of the region, and the
-    /// others compact: different tables, and different keys of one, at the same time. With 1 it
-    /// does both in turns, and who waits for a drain may wait while a compaction writes an extent.
-    #[must_use]
-    pub const fn threads(mut self, threads: usize) -> BackgroundTuning {
-        self.threads = threads;
-        self
-    }
-
-    /// How many bytes a second compactions may write, all together; 0, the default, for no bound.
-    /// Drains are not held to it: writers wait for them.
-    #[must_use]
-    pub const fn bytes_per_second(mut self, bytes: u64) -> BackgroundTuning {
-        self.bytes_per_second = bytes;
-        self
-    }
-}
-
 impl Default for Options {
     fn default() -> Options {
         Options::new()
@@ -368,11 +254,13 @@ impl fmt::Debug for Options {
 }
 
 impl Options {
-    /// The `laptop` profile: a region of 256 MiB, a cache of 128 MiB.
+    /// Options that follow the machine: half of the memory that the process may use as the limit
+    /// (see [`memory`](Options::memory)), and a region of 256 MiB, or an eighth of that memory
+    /// where that is less.
     pub fn new() -> Options {
         Options {
-            pm_size: 256 * MIB,
-            cache_size: 128 * MIB,
+            pm_size: memory::default_region(memory::usable()),
+            cache_size: None,
             memory: None,
             level1_size: None,
             mode: Mode::File,
@@ -382,7 +270,7 @@ impl Options {
             background: BackgroundTuning::new(),
             compression: (Compression::Zstd, Compression::Zstd),
             reuse: true,
-            direct_io: true,
+            direct_io: None,
             #[cfg(any(test, feature = "testing"))]
             clock: None,
             progress: None,
@@ -399,7 +287,8 @@ impl Options {
     }
 
     /// The size of the region in bytes, from [`limits::MIN_PM_SIZE`] to [`limits::MAX_PM_SIZE`];
-    /// 256 MiB by default. It is preallocated on disk and, in `file` mode, held in memory as far
+    /// 256 MiB by default, or an eighth of the memory that the process may use, where that is
+    /// less. It is preallocated on disk and, in `file` mode, held in memory as far
     /// as it is used. It bounds how much can wait to be drained; it counts only when a database
     /// is created.
     ///
@@ -448,35 +337,45 @@ impl Options {
         self
     }
 
-    /// The memory for blocks of extents, in bytes; 128 MiB by default.
+    /// The memory for blocks of extents, in bytes, and no limit for anything else. Without it, and
+    /// without [`memory`](Options::memory), the limit follows the machine.
     ///
-    /// Blocks enter it when they are read, and when they leave persistent memory while it has room;
-    /// under [`memory`](Self::memory) the latter only as long as it could hold all that there is on
-    /// disk.
+    /// Blocks enter the cache when they are read, and when they leave persistent memory while it
+    /// has room.
     #[must_use]
     pub fn cache_size(mut self, bytes: u64) -> Options {
-        self.cache_size = bytes;
+        self.cache_size = Some(bytes);
         self
     }
 
     /// One limit for the memory of the database: the image of its region, the indexes over it,
     /// transactions, iterators, drains and compactions, and, with what is left, blocks of extents
-    /// with their block indexes and filters; instead of [`cache_size`](Options::cache_size).
+    /// with their block indexes and filters. It goes before [`cache_size`](Options::cache_size).
     /// [`MemoryStats`](crate::MemoryStats) has the parts, and what bounds each.
     ///
-    /// Of what the region leaves a quarter is for drains and compactions, and a quarter for the
-    /// indexes: writers are slowed down before these have more, which with records of less than
-    /// about a hundred bytes may be sooner than the region is full. Where drains and compactions
-    /// have less than 33 MiB in all, they read shorter pieces and cut extents at less than 2 MiB,
-    /// and where less than as much for each thread, fewer run at a time.
+    /// **By default the limit follows the machine.** It is half of what the process may use: of the
+    /// machine's memory, or of the limit of its control group (version 1 or 2). All databases of
+    /// the process that name no limit share that half. The database takes memory as it needs it.
+    /// While other programs wait for memory (the kernel's pressure stall information), the limit
+    /// falls by a sixteenth a second, to an eighth of the share, and rises again afterwards. An
+    /// opening never refuses a limit of this kind: a large region raises it.
+    ///
+    /// Under a limit that the caller names, a quarter of what the region leaves is for drains and
+    /// compactions, and a quarter for the indexes. Writers are slowed down before these have more;
+    /// with records of less than about a hundred bytes that may be sooner than the region is full.
+    /// Where drains and compactions have less than 33 MiB in all, they read shorter pieces and cut
+    /// extents at less than 2 MiB. Where they have less than as much for each thread, fewer run at
+    /// a time.
     ///
     /// The process holds little more: up to a limit of a GiB, what was freed goes back to the
     /// operating system, of the whole process, with the GNU C library's allocator (`malloc_trim`).
     ///
     /// Beyond it come what threads hold for a moment (half a MiB each that reads or writes
-    /// extents), and blocks of which the caller holds values.
+    /// extents), and blocks of which the caller holds values. What drains write enters the cache
+    /// only as long as it could hold all that there is on disk.
     ///
-    /// Opening fails with `Invalid` where region and indexes leave less than a quarter of it.
+    /// Opening fails with `Invalid` where region and indexes leave less than a quarter of a limit
+    /// that was named.
     #[must_use]
     pub fn memory(mut self, bytes: u64) -> Options {
         self.memory = Some(bytes);
@@ -522,14 +421,19 @@ impl Options {
     }
 
     /// Whether extents are read and written past the operating system's cache, where the file
-    /// system can: by default they are. The cache of blocks is the engine's own; a second copy of
-    /// each in the system's would be memory that no limit knows of, and what drains and compactions
-    /// write would push out what other programs have there. Where extents fit in free memory and
-    /// the cache is small, `false` makes reads that miss it faster. `stats().disk.direct_io` has
-    /// what came of it; on a file system that cannot, nothing changes.
+    /// system can.
+    ///
+    /// By default drains and compactions read and write past it, so that they push out nothing that
+    /// other programs have there. Single blocks are read past it as well under a limit that the
+    /// caller named, where a second copy would be memory that the limit does not know of. Where the
+    /// limit follows the machine, single blocks are read through it: the system keeps them,
+    /// compressed, in memory that no program uses, and gives that back by itself.
+    ///
+    /// `true` has all reads and writes pass by it, `false` none. `stats().disk.direct_io` says
+    /// whether writes do; on a file system that cannot, nothing changes.
     #[must_use]
     pub fn direct_io(mut self, on: bool) -> Options {
-        self.direct_io = on;
+        self.direct_io = Some(on);
         self
     }
 

@@ -3,6 +3,7 @@
 pub(crate) mod alloc;
 pub(crate) mod bare;
 pub(crate) mod commit;
+pub(crate) mod defaults;
 pub(crate) mod durability;
 pub(crate) mod growth;
 pub(crate) mod instructions;

@@ -102,6 +102,10 @@ fn about(figure: &str) -> &'static str {
             "A TPC-C-like driver, not an audited benchmark: no keying or thinking times. The \
              standard's consistency conditions were checked at the end of each run."
         }
+        "defaults" => {
+            "Every store as it opens with no option set, the process and its pages bounded by the \
+             kernel. More is better."
+        }
         "growth" => {
             "The main figures as data, threads and values grow, with memory that does not. The \
              slope is what a doubling brings."
@@ -128,7 +132,7 @@ fn is_drawn(figure: &str, row: &Row) -> bool {
         "restart" => row.metric == "rate",
         "pm-budget" => matches!(row.metric.as_str(), "used of bound" | "slowest 100 ms of median"),
         "alloc" => matches!(row.metric.as_str(), "time" | "fences"),
-        "commit" | "scan" => row.metric == "throughput",
+        "commit" | "scan" | "defaults" => row.metric == "throughput",
         "durability" => row.metric == "syncs a durable put",
         "stalls" => {
             matches!(row.metric.as_str(), "throughput" | "p99.9" | "longest gap" | "longest write")

@@ -13,7 +13,8 @@ use super::{Kind, Memory, Store};
 struct Fjall {
     db: Database,
     keyspace: Keyspace,
-    set: Set,
+    /// None: no option was set.
+    set: Option<Set>,
 }
 
 /// What is set; the rest is as fjall has it.
@@ -28,6 +29,11 @@ struct Set {
 }
 
 pub(super) fn create(dir: &Path, memory: Memory, kind: Kind) -> Result<Box<dyn Store>> {
+    if kind == Kind::FjallDefaults {
+        let db = Database::builder(dir.join("db")).open()?;
+        let keyspace = db.keyspace("t", KeyspaceCreateOptions::default)?;
+        return Ok(Box::new(Fjall { db, keyspace, set: None }));
+    }
     let total = memory.write + memory.cache;
     // The default memtable, where there is room for two.
     let memtable = (64 << 20).min(memory.write / 2);
@@ -53,7 +59,7 @@ pub(super) fn create(dir: &Path, memory: Memory, kind: Kind) -> Result<Box<dyn S
     }
     let db = builder.open()?;
     let keyspace = db.keyspace("t", || options(&set))?;
-    Ok(Box::new(Fjall { db, keyspace, set }))
+    Ok(Box::new(Fjall { db, keyspace, set: Some(set) }))
 }
 
 fn options(set: &Set) -> KeyspaceCreateOptions {
@@ -93,7 +99,7 @@ impl Store for Fjall {
     }
 
     fn settings(&self) -> String {
-        format!("{:?}", self.set)
+        self.set.map_or("no option set".to_string(), |set| format!("{set:?}"))
     }
 }
 

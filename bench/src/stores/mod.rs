@@ -97,6 +97,12 @@ pub(crate) enum Kind {
     TerraceShallow,
     /// The same, that writes anew all that a merge touches.
     TerraceAnew,
+    /// Terrace as it opens with no option set, whatever memory the bench names.
+    TerraceDefaults,
+    /// RocksDB as it opens with no option set but that a new database is made.
+    RocksDbDefaults,
+    /// fjall as it opens with no option set.
+    FjallDefaults,
     /// RocksDB with its documented defaults.
     RocksDb,
     /// RocksDB with filters, recycled log files, pipelined writes and more background threads.
@@ -129,6 +135,7 @@ impl Kind {
                 | Kind::TerraceDelayed
                 | Kind::TerraceShallow
                 | Kind::TerraceAnew
+                | Kind::TerraceDefaults
         )
     }
 
@@ -148,6 +155,9 @@ impl Kind {
             Kind::TerraceDelayed => "terrace-emu-300ns",
             Kind::TerraceShallow => "terrace-file-shallow",
             Kind::TerraceAnew => "terrace-file-shallow-anew",
+            Kind::TerraceDefaults => "terrace-defaults",
+            Kind::RocksDbDefaults => "rocksdb-defaults",
+            Kind::FjallDefaults => "fjall-defaults",
             Kind::RocksDb => "rocksdb",
             Kind::RocksDbTuned => "rocksdb-tuned",
             Kind::RocksDbZstd => "rocksdb-zstd",
@@ -165,11 +175,12 @@ impl Kind {
     pub(crate) fn is_built(self) -> bool {
         match self {
             Kind::RocksDb
+            | Kind::RocksDbDefaults
             | Kind::RocksDbTuned
             | Kind::RocksDbZstd
             | Kind::RocksDbPiled
             | Kind::RocksDbLogged => cfg!(feature = "peer-rocksdb"),
-            Kind::Fjall | Kind::FjallTuned => cfg!(feature = "peer-fjall"),
+            Kind::Fjall | Kind::FjallDefaults | Kind::FjallTuned => cfg!(feature = "peer-fjall"),
             Kind::Redb => cfg!(feature = "peer-redb"),
             Kind::Lmdb | Kind::LmdbTuned => cfg!(feature = "peer-lmdb"),
             _ => self.is_terrace(),
@@ -182,12 +193,15 @@ impl Kind {
             kind if kind.is_terrace() => terrace::open(dir, memory, kind),
             #[cfg(feature = "peer-rocksdb")]
             Kind::RocksDb
+            | Kind::RocksDbDefaults
             | Kind::RocksDbTuned
             | Kind::RocksDbZstd
             | Kind::RocksDbPiled
             | Kind::RocksDbLogged => rocksdb::open(dir, memory, self),
             #[cfg(feature = "peer-fjall")]
-            Kind::Fjall | Kind::FjallTuned => fjall::create(dir, memory, self),
+            Kind::Fjall | Kind::FjallDefaults | Kind::FjallTuned => {
+                fjall::create(dir, memory, self)
+            }
             #[cfg(feature = "peer-redb")]
             Kind::Redb => redb::create(dir, memory),
             #[cfg(feature = "peer-lmdb")]

@@ -119,12 +119,18 @@ impl Set {
 
 struct Rocks {
     db: DB,
-    set: Set,
+    /// None: no option was set.
+    set: Option<Set>,
 }
 
 pub(super) fn open(dir: &Path, memory: Memory, kind: Kind) -> Result<Box<dyn Store>> {
     let set = Set::of(kind, memory);
-    Ok(Box::new(Rocks { db: DB::open(&set.options()?, dir.join("db"))?, set }))
+    if kind == Kind::RocksDbDefaults {
+        let mut options = Options::default();
+        options.create_if_missing(true);
+        return Ok(Box::new(Rocks { db: DB::open(&options, dir.join("db"))?, set: None }));
+    }
+    Ok(Box::new(Rocks { db: DB::open(&set.options()?, dir.join("db"))?, set: Some(set) }))
 }
 
 impl Store for Rocks {
@@ -151,7 +157,7 @@ impl Store for Rocks {
     }
 
     fn settings(&self) -> String {
-        format!("{:?}", self.set)
+        self.set.map_or("no option set".to_string(), |set| format!("{set:?}"))
     }
 
     fn seal(&self) -> Result<()> {
@@ -169,7 +175,7 @@ impl Store for Rocks {
             "rocksdb.mem-table-flush-pending",
             "rocksdb.num-running-compactions",
         ];
-        if self.set.compacts {
+        if self.set.is_none_or(|set| set.compacts) {
             // Where nothing compacts, what is pending stays so.
             signs.push("rocksdb.compaction-pending");
         }

@@ -38,6 +38,11 @@ pub(super) fn database(
         Kind::TerraceDelayed => Some(Duration::from_nanos(300)),
         _ => None,
     };
+    if kind == Kind::TerraceDefaults {
+        let options = Options::new();
+        let settings = format!("{options:?}, no option set");
+        return Ok((options.open(dir.join("db"))?, None, settings));
+    }
     let limit = if delay.is_some() { memory.cache } else { memory.all() };
     let mut options = Options::new().pm_size(memory.write).memory(limit);
     let region = delay.map(|_| {

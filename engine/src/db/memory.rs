@@ -24,8 +24,9 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
+use super::automatic_memory::AutomaticLimit;
 use crate::error::{Error, Result};
-use crate::options::{Mode, Options};
+use crate::options::{MemoryPlan, Mode, Options};
 use crate::os::give_back_freed;
 use crate::pm::Geometry;
 use crate::table::Shared;
@@ -61,6 +62,9 @@ const MOST_EXTENT: u64 = EXTENT_BYTES as u64;
 /// So many jobs are under way at a time at least: a compaction, and a drain between two of its
 /// extents.
 const LEAST_JOBS: u64 = 2;
+
+/// A limit that follows the machine is at least this.
+const LEAST_AUTOMATIC: u64 = 8 << 20;
 
 /// Under a limit of more what was freed stays with the heap: to look for it takes as long as there
 /// are pieces of it, and threads that need memory wait meanwhile.
@@ -197,12 +201,22 @@ impl Shares {
     }
 }
 
+/// What bounds all parts together.
+enum Limit {
+    /// Nothing does.
+    None,
+    /// The caller named it.
+    Named(u64),
+    /// It follows the machine.
+    Automatic(AutomaticLimit),
+}
+
 /// The limit, and the parts of the database that it bounds.
 ///
 /// Thread safety: every method may be called from any thread.
 pub(super) struct MemoryLimit {
     shared: Arc<Shared>,
-    limit: Option<u64>,
+    limit: Limit,
     /// How many jobs may run at a time.
     threads: AtomicU64,
     /// Bytes read and written when the heap last gave back what was freed.
@@ -211,7 +225,12 @@ pub(super) struct MemoryLimit {
 
 impl MemoryLimit {
     /// The limit of a database, if it has one.
-    pub(super) fn new(shared: Arc<Shared>, limit: Option<u64>) -> MemoryLimit {
+    pub(super) fn new(shared: Arc<Shared>, plan: MemoryPlan) -> MemoryLimit {
+        let limit = match plan {
+            MemoryPlan::Cache(_) => Limit::None,
+            MemoryPlan::Limit(bytes) => Limit::Named(bytes),
+            MemoryPlan::Automatic(share) => Limit::Automatic(AutomaticLimit::new(share)),
+        };
         let (threads, moved_before_giving_back) = (AtomicU64::new(1), AtomicU64::new(0));
         MemoryLimit { shared, limit, threads, moved_before_giving_back }
     }
@@ -221,11 +240,24 @@ impl MemoryLimit {
         self.threads.store(threads as u64, Relaxed);
     }
 
+    /// The limit now, if there is one. One that follows the machine is never below what leaves
+    /// blocks and jobs as much as the region and the indexes take.
+    fn limit(&self) -> Option<u64> {
+        match &self.limit {
+            Limit::None => None,
+            Limit::Named(bytes) => Some(*bytes),
+            Limit::Automatic(limit) => {
+                let fixed = self.image_bytes() + self.shared.region.indexes().bytes();
+                Some(limit.bytes().max(2 * fixed).max(LEAST_AUTOMATIC))
+            }
+        }
+    }
+
     /// What is held at this moment.
     pub(super) fn held(&self) -> MemoryStats {
         let (region, held) = (&self.shared.region, self.shared.set.store().memory());
         MemoryStats {
-            limit: self.limit.unwrap_or(0),
+            limit: self.limit().unwrap_or(0),
             region: self.image_bytes(),
             indexes: region.indexes().bytes(),
             filters: held.parts.bytes(),
@@ -248,7 +280,7 @@ impl MemoryLimit {
 
     fn shares(&self) -> Option<Shares> {
         let threads = self.threads.load(Relaxed);
-        self.limit.map(|limit| Shares::new(limit, self.image_bytes(), threads))
+        self.limit().map(|limit| Shares::new(limit, self.image_bytes(), threads))
     }
 
     /// The most that the indexes of memtables and level 0 should take; `None` without a limit. What
@@ -266,6 +298,7 @@ impl MemoryLimit {
 
     /// Gives filters and cache what the limit leaves them, and jobs their bounds.
     pub(super) fn balance(&self) {
+        let is_short = matches!(&self.limit, Limit::Automatic(limit) if limit.follow_machine());
         let Some(shares) = self.shares() else { return };
         let held = self.shared.set.store().memory();
         let job = Job::within(shares.jobs);
@@ -289,6 +322,9 @@ impl MemoryLimit {
         if left < now || left - now > shares.slack {
             self.shared.cache.set_capacity(left);
         }
+        if is_short {
+            give_back_freed();
+        }
         self.give_back_freed(shares.limit);
     }
 
@@ -310,12 +346,12 @@ impl MemoryLimit {
     /// jobs come and go; if it cannot hold all there is, drains would fill it each time.
     pub(super) fn drains_fill(&self) -> bool {
         let taken = self.shared.set.store().space().taken_bytes;
-        self.limit.is_none() || taken <= self.shared.cache.capacity()
+        matches!(self.limit, Limit::None) || taken <= self.shared.cache.capacity()
     }
 
     /// Refuses a limit that leaves the cache nothing worth having.
     pub(super) fn check(&self) -> Result<()> {
-        let Some(limit) = self.limit else { return Ok(()) };
+        let Some(limit) = self.limit() else { return Ok(()) };
         let memory = self.held();
         check_limit(limit, memory.region + memory.indexes)?;
         self.balance();
@@ -333,7 +369,10 @@ pub(super) fn check_new(options: &Options) -> Result<()> {
         Mode::File => Geometry::for_size(options.pm_size).region_len(),
         Mode::Dax | Mode::Emulated { .. } => 0,
     };
-    options.memory.map_or(Ok(()), |limit| check_limit(limit, image))
+    match options.memory_plan() {
+        MemoryPlan::Limit(limit) => check_limit(limit, image),
+        MemoryPlan::Automatic(_) | MemoryPlan::Cache(_) => Ok(()),
+    }
 }
 
 /// Of the limit, `fixed` bytes are taken by region and indexes.

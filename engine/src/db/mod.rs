@@ -1,5 +1,6 @@
 //! The database: [`Database`], its documentation, and the parts below it.
 
+mod automatic_memory;
 mod catalog;
 mod claims;
 mod engine;

@@ -79,6 +79,9 @@ pub(crate) trait RawFile: Send + Sync + fmt::Debug {
     /// Hints that a range will be needed soon. It may be read ahead.
     fn will_need(&self, offset: u64, len: u64);
 
+    /// Says that reads follow no order: nothing is read ahead.
+    fn expect_random_reads(&self) {}
+
     /// Has reads and writes pass by the operating system's cache from now on, or no more; whether
     /// they do then. They never do where that is not known. The length must be a multiple of 4096
     /// meanwhile, and no two writes at a time may touch the same 4096 bytes.

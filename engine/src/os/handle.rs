@@ -157,6 +157,11 @@ impl File {
         self.raw.will_need(offset, len);
     }
 
+    /// Says that reads follow no order: nothing is read ahead.
+    pub(crate) fn expect_random_reads(&self) {
+        self.raw.expect_random_reads();
+    }
+
     /// Has reads and writes pass by the operating system's cache from now on, or no more; whether
     /// they do then. They never do where that is not known. The length must be a multiple of 4096
     /// meanwhile, and no two writes at a time may touch the same 4096 bytes.

@@ -14,6 +14,7 @@ mod real;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) mod sim;
 pub(crate) mod sync;
+mod usable_memory;
 
 pub(crate) use cores::{at_once, cores};
 pub(crate) use directory::{Directory, create_directory, parent_of, sync_name};
@@ -26,3 +27,4 @@ pub(crate) use heap::give_back_freed;
 pub(crate) use lock::{Access, DirectoryLock, FileLock, PRIVATE};
 pub(crate) use prefetch::{LINE, prefetch_lines};
 pub(crate) use real::{RealFiles, reserve_mapped};
+pub(crate) use usable_memory::{Pressure, memory_pressure, usable_memory};

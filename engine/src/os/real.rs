@@ -130,6 +130,12 @@ impl RawFile for RealFile {
         fadvise(&self.file, offset, std::num::NonZeroU64::new(len), Advice::WillNeed).unwrap_or(());
     }
 
+    fn expect_random_reads(&self) {
+        use rustix::fs::{Advice, fadvise};
+        // A hint that is refused is no failure.
+        fadvise(&self.file, 0, None, Advice::Random).unwrap_or(());
+    }
+
     fn len(&self) -> io::Result<u64> {
         Ok(self.file.metadata()?.len())
     }

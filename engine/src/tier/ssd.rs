@@ -32,8 +32,8 @@ use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::{Mutex, RwLock};
 
@@ -62,9 +62,14 @@ fn growth_step(file_bytes: u64) -> u64 {
     (file_bytes / 64).next_multiple_of(LEAST).clamp(LEAST, 16 * LEAST)
 }
 
+/// A read of at most so many bytes is one of a block, or of a few.
+const BLOCK_READ: u32 = 64 * 1024;
+
 #[derive(Debug)]
 struct ExtentFile {
     handle: Arc<File>,
+    /// Reads single blocks through the operating system's cache, where they are to be.
+    blocks: OnceLock<Arc<File>>,
     /// Written since its last sync that succeeded.
     dirty: AtomicBool,
 }
@@ -87,6 +92,8 @@ pub(crate) struct ExtentStore {
     held: Held,
     /// Files are to be read and written past the operating system's cache.
     wants_direct: AtomicBool,
+    /// Single blocks are to be read through that cache.
+    caches_blocks: AtomicBool,
     /// What jobs are about to come to is read meanwhile.
     reads_behind: AtomicBool,
     behind: Behind,
@@ -151,6 +158,7 @@ impl ExtentStore {
             reads: AtomicU64::new(0),
             held: Held::default(),
             wants_direct: AtomicBool::new(false),
+            caches_blocks: AtomicBool::new(false),
             reads_behind: AtomicBool::new(false),
             behind: Behind::default(),
             syncs: AtomicU64::new(0),
@@ -175,7 +183,7 @@ impl ExtentStore {
         let handle = self.files.open(&path, how).map_err(|e| Error::io("open", &path, e))?;
         let len = handle.len().map_err(|e| Error::io("measure", &path, e))?;
         self.allocation.lock().files.insert(number, FileSpace::found(len / UNIT));
-        let file = ExtentFile { handle, dirty: AtomicBool::new(false) };
+        let file = self.extent_file(number, handle)?;
         self.handles.write().insert(number, Arc::new(file));
         Ok(())
     }
@@ -187,6 +195,38 @@ impl ExtentStore {
         for file in self.handles.read().values() {
             file.handle.set_direct(true);
         }
+    }
+
+    /// Has reads of single blocks go through the operating system's cache, whatever all others do.
+    ///
+    /// # Errors
+    ///
+    /// A file cannot be opened a second time.
+    pub(crate) fn cache_blocks_in_system(&self) -> Result<()> {
+        self.caches_blocks.store(true, Ordering::Relaxed);
+        for (number, file) in &*self.handles.read() {
+            self.open_for_blocks(*number, file)?;
+        }
+        Ok(())
+    }
+
+    fn extent_file(&self, number: u32, handle: Arc<File>) -> Result<ExtentFile> {
+        let file = ExtentFile { handle, blocks: OnceLock::new(), dirty: AtomicBool::new(false) };
+        if self.caches_blocks.load(Ordering::Relaxed) {
+            self.open_for_blocks(number, &file)?;
+        }
+        Ok(file)
+    }
+
+    /// Opens a file once more, for blocks. It is only read, so the rule of one handle that writes
+    /// holds.
+    fn open_for_blocks(&self, number: u32, file: &ExtentFile) -> Result<()> {
+        let path = self.path(number);
+        let opened = self.files.open(&path, OpenHow::Read);
+        let handle = opened.map_err(|e| Error::io("open", &path, e))?;
+        handle.expect_random_reads();
+        file.blocks.get_or_init(|| handle);
+        Ok(())
     }
 
     /// Whether they are, all of them.
@@ -287,7 +327,7 @@ impl ExtentStore {
             handle.set_direct(true);
         }
         self.new_names.store(true, Ordering::Release);
-        let file = ExtentFile { handle, dirty: AtomicBool::new(false) };
+        let file = self.extent_file(number, handle)?;
         self.handles.write().insert(number, Arc::new(file));
         Ok(())
     }
@@ -374,7 +414,9 @@ impl ExtentStore {
             ));
         }
         let file = self.file(at.file, &self.path(at.file))?;
-        let found = file.handle.read_vec(at.offset + u64::from(offset), len as usize);
+        let cached = file.blocks.get().filter(|_| len <= BLOCK_READ);
+        let handle = cached.unwrap_or(&file.handle);
+        let found = handle.read_vec(at.offset + u64::from(offset), len as usize);
         self.was_read(at, (offset, len), found)
     }
 

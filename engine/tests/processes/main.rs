@@ -10,3 +10,4 @@ mod bank;
 mod histories;
 mod kill;
 mod lock_file;
+mod memory;

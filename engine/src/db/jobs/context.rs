@@ -85,7 +85,7 @@ impl JobContext {
             metrics: Metrics::default(),
             claims: Claims::default(),
             rate: RateLimiter::default(),
-            memory: MemoryLimit::new(Arc::clone(shared), options.memory),
+            memory: MemoryLimit::new(Arc::clone(shared), options.memory_plan()),
             idle: Idle::default(),
             job_halvings: AtomicU32::new(0),
             stop: AtomicBool::new(false),

@@ -56,7 +56,7 @@ impl Opening<'_> {
             committer,
             snapshots: SnapshotRegistry::with_clock(visible, Arc::clone(&clock)),
             clock,
-            cache: Arc::new(BlockCache::new(self.most_cache()).above(below)),
+            cache: Arc::new(BlockCache::new(self.options.memory_plan().most_cache()).above(below)),
             poison,
             read_only: self.read_only,
             pace: Pace::default(),
@@ -64,8 +64,8 @@ impl Opening<'_> {
             zone_bell: Bell::default(),
             fork: ForkGuard::new(),
             locks: LockManager::new(),
-            write_memory: WriteMemory::new(memory::of_writes(self.options.memory)),
-            most_lock_memory: memory::of_locks(self.options.memory),
+            write_memory: WriteMemory::new(memory::of_writes(self.options.memory_plan().limit())),
+            most_lock_memory: memory::of_locks(self.options.memory_plan().limit()),
             load_compression: self.options.compression.1,
             ddl: Mutex::new(()),
             closed: AtomicBool::new(false),
@@ -89,10 +89,5 @@ impl Opening<'_> {
             opened: OpenStats::default(),
             secondary_cache,
         }
-    }
-
-    /// The most that the cache is ever given.
-    fn most_cache(&self) -> u64 {
-        self.options.memory.unwrap_or(self.options.cache_size)
     }
 }

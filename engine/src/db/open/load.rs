@@ -58,7 +58,10 @@ impl Opening<'_> {
             false => FoundEdits::Rewrite,
         };
         let set = VersionSet::open(Arc::clone(&self.files), self.path, mark, found)?;
-        if self.options.direct_io {
+        if self.options.caches_blocks_twice() {
+            set.store().cache_blocks_in_system()?;
+        }
+        if self.options.direct_io.unwrap_or(true) {
             set.store().go_direct();
         }
         if !self.options.stepped {
