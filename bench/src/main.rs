@@ -70,6 +70,8 @@ enum Figure {
     Ods,
     /// The time of one step of the background, by the number of tables.
     Scheduler,
+    /// What the C interface costs beyond the Rust one.
+    C,
     /// All of them, as one HTML page with the raw rows beside it.
     Report,
     /// Two runs' rows, OLD and NEW: what changed beyond their noise.
@@ -181,6 +183,7 @@ const FIGURES: [(&str, page::Measure); 20] = [
     ("alloc", figures::alloc::measure),
     ("ods", figures::ods::measure),
     ("scheduler", figures::scheduler::measure),
+    ("c", figures::c::measure),
     ("sync", figures::sync::measure),
 ];
 

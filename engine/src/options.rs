@@ -3,6 +3,7 @@
 mod check;
 mod container;
 mod memory;
+pub(crate) mod named;
 mod table;
 #[cfg(any(test, feature = "testing"))]
 mod testing;

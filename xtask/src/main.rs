@@ -3,6 +3,7 @@
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "reporting is this program's job")]
 
 mod asserts;
+mod c;
 mod check;
 mod checkers;
 mod dax;
@@ -33,6 +34,8 @@ usage: cargo xtask check            run every check, and list at the end what fa
        cargo xtask fuzz [--minutes N] [TARGET]
                                     fuzz every decoder, or one, for a minute or N each
        cargo xtask corpora          make what fuzzing starts from, out of real databases
+       cargo xtask header           make the header of the C interface out of its source
+       cargo xtask package c DIR    build the C interface for release, and install it in DIR
        cargo xtask peers            install and build the bench's rivals (minutes)
 
 --long runs the tests at length (TERRACE_LONG=1), the checkers of what threads share (shuttle, loom,
@@ -53,6 +56,8 @@ fn main() -> ExitCode {
         ["measure-build"] => measure_build::run(&root()),
         ["media"] => media::run(&root()),
         ["corpora"] => fuzz::corpora(&root()),
+        ["header"] => c::header(&root()),
+        ["package", rest @ ..] => c::package(&root(), rest),
         ["peers"] => peers::run(&root()),
         ["help" | "--help" | "-h"] => {
             println!("{USAGE}");

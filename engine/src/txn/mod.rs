@@ -2,6 +2,7 @@
 //! is running. `docs/transactions.md` has what is promised and how.
 
 mod delete_range;
+mod named;
 mod options;
 mod prepared;
 mod range;

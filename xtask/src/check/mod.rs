@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::{checkers, dax, fuzz, media, tidy, tour};
+use crate::{c, checkers, dax, fuzz, media, tidy, tour};
 use binaries::Program;
 use tally::Tally;
 
@@ -62,6 +62,7 @@ const STAGES: &[Stage] = &[
     ("docs", docs),
     ("build", build),
     ("tests", testing::all),
+    ("C interface", c::check),
     ("tour", tour::check),
     ("controls", testing::controls),
     ("simulator", simulated),

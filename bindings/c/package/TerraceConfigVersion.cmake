@@ -1,0 +1,17 @@
+set(PACKAGE_VERSION "@VERSION@")
+
+# Versions 0.x are compatible with later ones of the same x.
+if(PACKAGE_FIND_VERSION VERSION_GREATER PACKAGE_VERSION)
+  set(PACKAGE_VERSION_COMPATIBLE FALSE)
+else()
+  string(REGEX MATCH "^[0-9]+\\.[0-9]+" _terrace_series "${PACKAGE_VERSION}")
+  string(REGEX MATCH "^[0-9]+\\.[0-9]+" _terrace_wanted "${PACKAGE_FIND_VERSION}")
+  if(_terrace_series STREQUAL _terrace_wanted)
+    set(PACKAGE_VERSION_COMPATIBLE TRUE)
+  else()
+    set(PACKAGE_VERSION_COMPATIBLE FALSE)
+  endif()
+  if(PACKAGE_FIND_VERSION VERSION_EQUAL PACKAGE_VERSION)
+    set(PACKAGE_VERSION_EXACT TRUE)
+  endif()
+endif()

@@ -1,0 +1,406 @@
+//! Databases: opening and closing, tables by name, what concerns all of them.
+
+use std::mem::MaybeUninit;
+use std::time::{Duration, Instant};
+
+use terrace::{BackgroundTuning, CommitTuning, Durability};
+
+use crate::batch::Batch;
+use crate::error::{Error, Status};
+use crate::guard::{self, ErrorOut, Failure, Result, need};
+use crate::list::Strings;
+use crate::options::{Options, TableOptions};
+use crate::pointers::Text;
+use crate::snapshot::Snapshot;
+use crate::table::Table;
+use crate::value::Value;
+
+/// A commit survives a power cut once its call has returned.
+pub const TERRACE_DURABLE: u32 = 0;
+/// A commit survives the death of the process, not a power cut. Commits keep their order.
+pub const TERRACE_RELAXED: u32 = 1;
+
+/// An open database. Any thread may use it, several at once.
+#[derive(Debug)]
+pub struct Database(pub(crate) terrace::Database);
+
+/// A durability as C says it.
+pub(crate) fn durability(number: u32) -> Result<Durability> {
+    match number {
+        TERRACE_DURABLE => Ok(Durability::Durable),
+        TERRACE_RELAXED => Ok(Durability::Relaxed),
+        other => Err(Failure::Invalid(format!(
+            "there is no durability {other}; there are TERRACE_DURABLE (0) and TERRACE_RELAXED (1)"
+        ))),
+    }
+}
+
+/// The moment at which a wait of so many milliseconds ends.
+pub(crate) fn deadline(wait_ms: u64) -> Instant {
+    let now = Instant::now();
+    let century = Duration::from_secs(100 * 366 * 86_400);
+    now + Duration::from_millis(wait_ms).min(century)
+}
+
+/// Opens the database in the directory path, and creates one where the directory is missing or
+/// empty. Options may be NULL for the defaults. NULL after an error. Close the database with
+/// terrace_close, then free it with terrace_database_free.
+///
+/// Errors: TERRACE_INVALID when the directory holds other files but no database, or options are out
+/// of bounds; TERRACE_UNAVAILABLE when another process has it open; TERRACE_FULL; TERRACE_CORRUPT.
+#[unsafe(no_mangle)]
+pub extern "C" fn terrace_open(
+    path: Text,
+    options: Option<&Options>,
+    error: Option<&mut Option<Box<Error>>>,
+) -> Option<Box<Database>> {
+    open(options, error, |options| Ok(options.open(path.path("path")?)?))
+}
+
+/// Creates a database in the directory path, which must be missing or empty. As terrace_open.
+///
+/// Errors: TERRACE_INVALID when there is something; otherwise as terrace_open.
+#[unsafe(no_mangle)]
+pub extern "C" fn terrace_create(
+    path: Text,
+    options: Option<&Options>,
+    error: Option<&mut Option<Box<Error>>>,
+) -> Option<Box<Database>> {
+    open(options, error, |options| Ok(options.create(path.path("path")?)?))
+}
+
+/// Opens an existing database to read. Several processes may do so at once, while none has it open
+/// to write. As terrace_open.
+///
+/// Errors: TERRACE_INVALID when there is none; otherwise as terrace_open.
+#[unsafe(no_mangle)]
+pub extern "C" fn terrace_open_read_only(
+    path: Text,
+    options: Option<&Options>,
+    error: Option<&mut Option<Box<Error>>>,
+) -> Option<Box<Database>> {
+    open(options, error, |options| Ok(options.open_read_only(path.path("path")?)?))
+}
+
+fn open(
+    options: Option<&Options>,
+    error: ErrorOut<'_>,
+    how: impl FnOnce(terrace::Options) -> Result<terrace::Database>,
+) -> Option<Box<Database>> {
+    guard::made(error, || {
+        let options = options.map_or_else(terrace::Options::new, |options| options.0.clone());
+        how(options).map(Database)
+    })
+}
+
+/// Closes a database. From then on every call through any handle of it fails with TERRACE_CLOSED.
+/// The handles stay valid and are freed as always, in any order. A second call does nothing.
+///
+/// Errors: TERRACE_UNAVAILABLE when the last sync failed, or the database had stopped before. It is
+/// closed all the same.
+#[unsafe(no_mangle)]
+pub extern "C" fn terrace_close(
+    database: Option<&Database>,
+    error: Option<&mut Option<Box<Error>>>,
+) -> Status {
+    guard::done(error, || Ok(need(database, "database")?.0.clone().close()?))
+}
+
+/// Frees the handle. A database that was not closed stays open until its last handle of any kind is
+/// freed; an error of that closing is lost. NULL is no error.
+#[unsafe(no_mangle)]
+pub extern "C" fn terrace_database_free(database: Option<Box<Database>>) {
+    guard::free(database);
+}
+
+/// The table called name; creates it when there is none. NULL after an error. Free it with
+/// terrace_table_free.
+///
+/// Errors: TERRACE_INVALID for a name that is empty, longer than 255 bytes or has control
+/// characters; otherwise as terrace_table_put.
+#[unsafe(no_mangle)]
+pub extern "C" fn terrace_database_table(
+    database: Option<&Database>,
+    name: Text,
+    error: Option<&mut Option<Box<Error>>>,
+) -> Option<Box<Table>> {
+    table(database, name, error, |database, name| database.table(name))
+}
+
+/// The table called name, which must be there. NULL after an error. Free it with
+/// terrace_table_free.
+///
+/// Errors: TERRACE_INVALID when there is none, with the names there are; TERRACE_CLOSED.
+#[unsafe(no_mangle)]
+pub extern "C" fn terrace_database_existing_table(
+    database: Option<&Database>,
+    name: Text,
+    error: Option<&mut Option<Box<Error>>>,
+) -> Option<Box<Table>> {
+    table(database, name, error, |database, name| database.existing_table(name))
+}
+
+/// Creates a table called name with options, which it keeps for as long as it lives. Options may be
+/// NULL for the defaults. NULL after an error. Free it with terrace_table_free.
+///
+/// Errors: TERRACE_INVALID when there is one already, or options are out of bounds; otherwise as
+/// terrace_database_table.
+#[unsafe(no_mangle)]
+pub extern "C" fn terrace_database_create_table(
+    database: Option<&Database>,
+    name: Text,
+    options: Option<&TableOptions>,
+    error: Option<&mut Option<Box<Error>>>,
+) -> Option<Box<Table>> {
+    let options = options.map_or_else(terrace::TableOptions::new, |options| options.0);
+    table(database, name, error, |database, name| database.create_table(name, options))
+}
+
+fn table(
+    database: Option<&Database>,
+    name: Text,
+    error: ErrorOut<'_>,
+    how: impl FnOnce(&terrace::Database, &str) -> terrace::Result<terrace::Table>,
+) -> Option<Box<Table>> {
+    guard::made(error, || {
+        let database = &need(database, "database")?.0;
+        let table = how(database, name.text("name")?)?;
+        Ok(Table { database: database.clone(), table })
+    })
+}
+
+/// Drops a table and all that is in it. Calls on its handles fail from then on.
+///
+/// Errors: TERRACE_INVALID when there is none; otherwise as terrace_table_put.
+#[unsafe(no_mangle)]
+pub extern "C" fn terrace_database_drop_table(
+    database: Option<&Database>,
+    name: Text,
+    error: Option<&mut Option<Box<Error>>>,
+) -> Status {
+    guard::done(error, || Ok(need(database, "database")?.0.drop_table(name.text("name")?)?))
+}
+
+/// Gives a table another name. Handles follow it.
+///
+/// Errors: TERRACE_INVALID when there is no table from, or there is a table to; otherwise as
+/// terrace_table_put.
+#[unsafe(no_mangle)]
+pub extern "C" fn terrace_database_rename_table(
+    database: Option<&Database>,
+    from: Text,
+    to: Text,
+    error: Option<&mut Option<Box<Error>>>,
+) -> Status {
+    guard::done(error, || {
+        let database = &need(database, "database")?.0;
+        Ok(database.rename_table(from.text("from")?, to.text("to")?)?)
+    })
+}
+
+/// Empties a table, at no cost for each row. Handles stay valid; snapshots and cursors from before
+/// fail on it.
+///
+/// Errors: TERRACE_INVALID when there is none; otherwise as terrace_table_put.
+#[unsafe(no_mangle)]
+pub extern "C" fn terrace_database_truncate_table(
+    database: Option<&Database>,
+    name: Text,
+    error: Option<&mut Option<Box<Error>>>,
+) -> Status {
+    guard::done(error, || Ok(need(database, "database")?.0.truncate_table(name.text("name")?)?))
+}
+
+/// Sets how long records of a table live, in milliseconds; 0 for ever.
+///
+/// Errors: TERRACE_INVALID when there is no such table, or for a time out of bounds; otherwise as
+/// terrace_table_put.
+#[unsafe(no_mangle)]
+pub extern "C" fn terrace_database_set_ttl(
+    database: Option<&Database>,
+    name: Text,
+    ttl_ms: u64,
+    error: Option<&mut Option<Box<Error>>>,
+) -> Status {
+    guard::done(error, || {
+        let ttl = (ttl_ms > 0).then(|| Duration::from_millis(ttl_ms));
+        Ok(need(database, "database")?.0.set_ttl(name.text("name")?, ttl)?)
+    })
+}
+
+/// The names of all tables, sorted. NULL after an error. Free them with terrace_strings_free.
+///
+/// Errors: TERRACE_INVALID for NULL.
+#[unsafe(no_mangle)]
+pub extern "C" fn terrace_database_table_names(
+    database: Option<&Database>,
+    error: Option<&mut Option<Box<Error>>>,
+) -> Option<Box<Strings>> {
+    guard::made(error, || Ok(Strings::new(need(database, "database")?.0.table_names())))
+}
+
+/// Commits a batch, all of it or nothing: TERRACE_DURABLE or TERRACE_RELAXED. The batch is empty
+/// afterwards, also after an error, and can be filled again.
+///
+/// Errors: TERRACE_INVALID when the batch mixes databases; otherwise as terrace_table_put.
+#[unsafe(no_mangle)]
+pub extern "C" fn terrace_database_write(
+    database: Option<&Database>,
+    batch: Option<&mut Batch>,
+    durability: u32,
+    error: Option<&mut Option<Box<Error>>>,
+) -> Status {
+    guard::done(error, || {
+        let (database, durability) = (need(database, "database")?, self::durability(durability)?);
+        Ok(database.0.write_with(need(batch, "batch")?.take(), durability)?)
+    })
+}
+
+/// Commits a batch, durably, unless that would have to wait for its turn for more than wait_ms
+/// milliseconds. The batch is empty afterwards, also after an error.
+///
+/// Errors: TERRACE_TIMEOUT, and nothing was written; otherwise as terrace_database_write.
+#[unsafe(no_mangle)]
+pub extern "C" fn terrace_database_try_write(
+    database: Option<&Database>,
+    batch: Option<&mut Batch>,
+    wait_ms: u64,
+    error: Option<&mut Option<Box<Error>>>,
+) -> Status {
+    guard::done(error, || {
+        let database = need(database, "database")?;
+        Ok(database.0.try_write(need(batch, "batch")?.take(), deadline(wait_ms))?)
+    })
+}
+
+/// All tables as they are now. NULL after an error. Free it with terrace_snapshot_free; until then
+/// versions that it sees are kept.
+///
+/// Errors: TERRACE_CLOSED; TERRACE_UNAVAILABLE in a forked child.
+#[unsafe(no_mangle)]
+pub extern "C" fn terrace_database_snapshot(
+    database: Option<&Database>,
+    error: Option<&mut Option<Box<Error>>>,
+) -> Option<Box<Snapshot>> {
+    guard::made(error, || Ok(Snapshot(need(database, "database")?.0.snapshot()?)))
+}
+
+/// The blob of the last visible commit that had one, also from before the opening.
+/// TERRACE_NOT_FOUND when there was none, and *value is empty then. Release it with
+/// terrace_value_release.
+///
+/// Errors: TERRACE_INVALID for NULL.
+#[unsafe(no_mangle)]
+pub extern "C" fn terrace_database_last_blob(
+    database: Option<&Database>,
+    value: Option<&mut MaybeUninit<Value>>,
+    error: Option<&mut Option<Box<Error>>>,
+) -> Status {
+    guard::status(error, || {
+        let value = need(value, "value")?;
+        value.write(Value::NONE);
+        let Some(blob) = need(database, "database")?.0.last_blob() else {
+            return Ok(Status::TERRACE_NOT_FOUND);
+        };
+        value.write(Value::new(Some(blob)));
+        Ok(Status::TERRACE_OK)
+    })
+}
+
+/// Makes the region larger while the database is open. *new_size gets its length in bytes, and may
+/// be NULL. It can grow to sixteen times the size that it was made with.
+///
+/// Errors: TERRACE_INVALID for a size that is not larger, or too large; TERRACE_FULL when the
+/// device has no space; otherwise as terrace_table_put.
+#[unsafe(no_mangle)]
+pub extern "C" fn terrace_database_grow_pm(
+    database: Option<&Database>,
+    size: u64,
+    new_size: Option<&mut MaybeUninit<u64>>,
+    error: Option<&mut Option<Box<Error>>>,
+) -> Status {
+    guard::done(error, || {
+        let grown = need(database, "database")?.0.grow_pm(size)?;
+        if let Some(new_size) = new_size {
+            new_size.write(grown);
+        }
+        Ok(())
+    })
+}
+
+/// Changes how commits are grouped, from the next ones on. The options group_batches, group_bytes
+/// and own_streams have the meaning of the numbers.
+///
+/// Errors: TERRACE_INVALID for NULL.
+#[unsafe(no_mangle)]
+pub extern "C" fn terrace_database_tune_commits(
+    database: Option<&Database>,
+    group_batches: u32,
+    group_bytes: u64,
+    own_streams: u32,
+    error: Option<&mut Option<Box<Error>>>,
+) -> Status {
+    guard::done(error, || {
+        let tuning = CommitTuning::new().group_batches(group_batches).group_bytes(group_bytes);
+        need(database, "database")?.0.tune_commits(tuning.own_streams(own_streams));
+        Ok(())
+    })
+}
+
+/// Changes what the background may use of the machine: how many threads, and how many bytes a
+/// second compactions may write, 0 for no bound.
+///
+/// Errors: TERRACE_UNAVAILABLE when a thread cannot be started; TERRACE_CLOSED.
+#[unsafe(no_mangle)]
+pub extern "C" fn terrace_database_tune_background(
+    database: Option<&Database>,
+    threads: usize,
+    bytes_per_second: u64,
+    error: Option<&mut Option<Box<Error>>>,
+) -> Status {
+    guard::done(error, || {
+        let tuning = BackgroundTuning::new().threads(threads).bytes_per_second(bytes_per_second);
+        Ok(need(database, "database")?.0.tune_background(tuning)?)
+    })
+}
+
+/// For how many milliseconds the oldest snapshot has been held, those of transactions and cursors
+/// included. TERRACE_NOT_FOUND when there is none.
+///
+/// Errors: TERRACE_INVALID for NULL.
+#[unsafe(no_mangle)]
+pub extern "C" fn terrace_database_oldest_snapshot_age(
+    database: Option<&Database>,
+    age_ms: Option<&mut MaybeUninit<u64>>,
+    error: Option<&mut Option<Box<Error>>>,
+) -> Status {
+    guard::status(error, || {
+        let (age, out) =
+            (need(database, "database")?.0.oldest_snapshot_age(), need(age_ms, "age_ms")?);
+        out.write(age.map_or(0, milliseconds));
+        Ok(if age.is_some() { Status::TERRACE_OK } else { Status::TERRACE_NOT_FOUND })
+    })
+}
+
+/// How many locks transactions hold at present: on keys, and on ranges.
+///
+/// Errors: TERRACE_INVALID for NULL.
+#[unsafe(no_mangle)]
+pub extern "C" fn terrace_database_locks_held(
+    database: Option<&Database>,
+    keys: Option<&mut MaybeUninit<usize>>,
+    ranges: Option<&mut MaybeUninit<usize>>,
+    error: Option<&mut Option<Box<Error>>>,
+) -> Status {
+    guard::done(error, || {
+        let held = need(database, "database")?.0.locks_held();
+        need(keys, "keys")?.write(held.0);
+        need(ranges, "ranges")?.write(held.1);
+        Ok(())
+    })
+}
+
+/// A time in whole milliseconds.
+pub(crate) fn milliseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}

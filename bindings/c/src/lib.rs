@@ -1,0 +1,50 @@
+//! The C interface of Terrace. `include/terrace.h` is made out of this source by
+//! `cargo xtask header`, comments included; `cbindgen.toml` has the text at its head.
+//!
+//! Each exported function takes nullable references where C passes pointers to handles, so its body
+//! is safe code. Bytes, text and arrays come through `pointers.rs`, which has the unsafe code with
+//! `value.rs`. Each function runs its body under `guard.rs`: no panic leaves it, and an error
+//! becomes a status and an object.
+
+#![allow(clippy::too_many_arguments, reason = "C passes a length beside each pointer")]
+
+mod guard;
+mod pointers;
+
+pub mod version;
+
+pub mod error;
+
+pub mod value;
+
+pub mod range;
+
+pub mod options;
+
+pub mod database;
+
+pub mod table;
+
+pub mod batch;
+
+pub mod pending;
+
+pub mod snapshot;
+
+pub mod transaction;
+
+pub mod cursor;
+
+pub mod prepared;
+
+pub mod bulk_load;
+
+pub mod statistics;
+
+pub mod report;
+
+pub mod backup;
+
+pub mod list;
+
+pub use pointers::{Buffer, Data, Slice, Slices, StatisticsOut, Text, Values};

@@ -1,0 +1,118 @@
+//! Options by name and value. The engine has the tables of names.
+
+use crate::error::{Error, Status};
+use crate::guard::{self, ErrorOut, Result, need};
+use crate::pointers::Text;
+
+/// How to open a database. Not for several threads at once; any number of openings may use it, one
+/// after the other.
+#[derive(Debug)]
+pub struct Options(pub(crate) terrace::Options);
+
+/// How a table is laid out. Not for several threads at once.
+#[derive(Debug)]
+pub struct TableOptions(pub(crate) terrace::TableOptions);
+
+/// How transactions behave. Any number of transactions may begin with it, from any thread, as long
+/// as no call changes it meanwhile.
+#[derive(Debug)]
+pub struct TransactionOptions(pub(crate) terrace::TxnOptions);
+
+/// Options with their defaults. Free them with terrace_options_free.
+#[unsafe(no_mangle)]
+pub extern "C" fn terrace_options_new() -> Option<Box<Options>> {
+    guard::made(None, || Ok(Options(terrace::Options::new())))
+}
+
+/// Sets an option by its name, as text: "pm_size" to "256MiB", "mode" to "dax". The names are
+/// pm_size, pm_path, mode (file, dax, emulated), index (volatile, persistent), cache_size, memory,
+/// level1_size, compression (none, lz4, zstd), direct_io (on, off), file_permissions (octal),
+/// group_batches, group_bytes, own_streams, threads and bytes_per_second. The documentation of the
+/// Rust type Options has their meaning.
+///
+/// Errors: TERRACE_INVALID for an unknown name, with the names there are, and for a value that the
+/// option does not take, with what it takes. Nothing is changed then. Bounds are checked when a
+/// database is opened.
+#[unsafe(no_mangle)]
+pub extern "C" fn terrace_options_set(
+    options: Option<&mut Options>,
+    name: Text,
+    value: Text,
+    error: Option<&mut Option<Box<Error>>>,
+) -> Status {
+    set(options, name, value, error, |options, name, value| options.0.set(name, value))
+}
+
+/// Frees options. Databases that were opened with them stay as they are. NULL is no error.
+#[unsafe(no_mangle)]
+pub extern "C" fn terrace_options_free(options: Option<Box<Options>>) {
+    guard::free(options);
+}
+
+/// Options of a table with their defaults. Free them with terrace_table_options_free.
+#[unsafe(no_mangle)]
+pub extern "C" fn terrace_table_options_new() -> Option<Box<TableOptions>> {
+    guard::made(None, || Ok(TableOptions(terrace::TableOptions::new())))
+}
+
+/// Sets an option of a table by its name, as text: block_size, filter_bits, ttl (such as "7d", or
+/// "none"), large_values (such as "4KiB", or "none"). With large_values, values of so many bytes
+/// and more lie apart from their keys.
+///
+/// Errors: as terrace_options_set. Bounds are checked when a table is created.
+#[unsafe(no_mangle)]
+pub extern "C" fn terrace_table_options_set(
+    options: Option<&mut TableOptions>,
+    name: Text,
+    value: Text,
+    error: Option<&mut Option<Box<Error>>>,
+) -> Status {
+    set(options, name, value, error, |options, name, value| options.0.set(name, value))
+}
+
+/// Frees options of a table. NULL is no error.
+#[unsafe(no_mangle)]
+pub extern "C" fn terrace_table_options_free(options: Option<Box<TableOptions>>) {
+    guard::free(options);
+}
+
+/// Options of transactions with their defaults: snapshot isolation with row locks, durable, 10 s of
+/// waiting for a lock. Free them with terrace_transaction_options_free.
+#[unsafe(no_mangle)]
+pub extern "C" fn terrace_transaction_options_new() -> Option<Box<TransactionOptions>> {
+    guard::made(None, || Ok(TransactionOptions(terrace::TxnOptions::new())))
+}
+
+/// Sets an option of transactions by its name, as text: isolation (read_committed, snapshot,
+/// serializable), optimistic (on, off), lock_wait (such as "500ms"; no_wait, endless), durability
+/// (durable, relaxed), write_limit, spill_at and lock_limit (sizes).
+///
+/// Errors: as terrace_options_set. What contradicts is refused when a transaction begins.
+#[unsafe(no_mangle)]
+pub extern "C" fn terrace_transaction_options_set(
+    options: Option<&mut TransactionOptions>,
+    name: Text,
+    value: Text,
+    error: Option<&mut Option<Box<Error>>>,
+) -> Status {
+    set(options, name, value, error, |options, name, value| options.0.set(name, value))
+}
+
+/// Frees options of transactions. NULL is no error.
+#[unsafe(no_mangle)]
+pub extern "C" fn terrace_transaction_options_free(options: Option<Box<TransactionOptions>>) {
+    guard::free(options);
+}
+
+fn set<T>(
+    options: Option<&mut T>,
+    name: Text,
+    value: Text,
+    error: ErrorOut<'_>,
+    how: impl FnOnce(&mut T, &str, &str) -> terrace::Result<()>,
+) -> Status {
+    guard::done(error, || -> Result<()> {
+        let options = need(options, "options")?;
+        Ok(how(options, name.text("name")?, value.text("value")?)?)
+    })
+}

@@ -1,0 +1,72 @@
+//! Commits that have their place in the order and were not waited for.
+
+use parking_lot::Mutex;
+
+use crate::batch::Batch;
+use crate::database::{Database, durability};
+use crate::error::{Error, Status};
+use crate::guard::{self, need};
+
+/// A commit that has its place in the order. Any thread may wait for it. Commits become visible in
+/// the order in which they were enqueued.
+#[derive(Debug)]
+pub struct Pending {
+    number: u64,
+    /// `None` once it was waited for.
+    commit: Mutex<Option<terrace::PendingCommit>>,
+}
+
+impl Pending {
+    pub(crate) fn new(commit: terrace::PendingCommit) -> Pending {
+        Pending { number: commit.number(), commit: Mutex::new(Some(commit)) }
+    }
+}
+
+/// Gives a batch its place in the order of commits, without waiting until it is visible and
+/// durable. NULL after an error. Wait with terrace_pending_wait, then free with
+/// terrace_pending_free. The batch is empty afterwards, also after an error.
+///
+/// Errors: as terrace_database_write, but never TERRACE_UNKNOWN_OUTCOME: nothing was done then.
+#[unsafe(no_mangle)]
+pub extern "C" fn terrace_database_enqueue(
+    database: Option<&Database>,
+    batch: Option<&mut Batch>,
+    durability: u32,
+    error: Option<&mut Option<Box<Error>>>,
+) -> Option<Box<Pending>> {
+    guard::made(error, || {
+        let (database, durability) = (need(database, "database")?, self::durability(durability)?);
+        let commit = database.0.enqueue(need(batch, "batch")?.take(), durability)?;
+        Ok(Pending::new(commit))
+    })
+}
+
+/// The number of a commit; one that was enqueued later has a greater number. 0 for NULL.
+#[unsafe(no_mangle)]
+pub extern "C" fn terrace_pending_number(pending: Option<&Pending>) -> u64 {
+    pending.map_or(0, |pending| pending.number)
+}
+
+/// Waits until a commit is visible and as durable as was asked for, and gives its row locks back. A
+/// second call does nothing.
+///
+/// Errors: TERRACE_UNKNOWN_OUTCOME when the device failed meanwhile.
+#[unsafe(no_mangle)]
+pub extern "C" fn terrace_pending_wait(
+    pending: Option<&Pending>,
+    error: Option<&mut Option<Box<Error>>>,
+) -> Status {
+    guard::done(error, || {
+        // Others that wait for the same commit wait here.
+        let mut commit = need(pending, "pending")?.commit.lock();
+        commit.take().map_or(Ok(()), |commit| Ok(commit.wait()?))
+    })
+}
+
+/// Frees the handle. It undoes nothing: the commit becomes visible, and durable if that was asked
+/// for, a moment later. One that has rows locked and was not waited for is waited for here. NULL is
+/// no error.
+#[unsafe(no_mangle)]
+pub extern "C" fn terrace_pending_free(pending: Option<Box<Pending>>) {
+    guard::free(pending);
+}

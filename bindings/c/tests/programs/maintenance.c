@@ -1,0 +1,208 @@
+/* Statistics, verification, backups, bulk loads, growth, salvage. */
+
+#define _POSIX_C_SOURCE 200809L
+
+#include <dirent.h>
+
+#include "check.h"
+
+static void statistics(terrace_database *database) {
+    terrace_error *error = NULL;
+    terrace_statistics all, part;
+    OK(terrace_database_get_statistics(database, &all, sizeof all, &error));
+    CHECK(all.visible > 0 && all.durable > 0 && all.pm_capacity >= 4u << 20 && all.tables == 1);
+    CHECK(all.commit_records > 0 && all.memory_held > 0);
+    /* A program with an older header has a shorter structure. */
+    memset(&part, 0xff, sizeof part);
+    OK(terrace_database_get_statistics(database, &part, 2 * sizeof(uint64_t), &error));
+    CHECK(part.visible == all.visible && part.commit_groups == UINT64_MAX);
+    FAILS(TERRACE_INVALID, terrace_database_get_statistics(database, &part, 3, &error));
+    FAILS(TERRACE_INVALID, terrace_database_get_statistics(database, &part, 0, &error));
+    FAILS(TERRACE_INVALID, terrace_database_get_statistics(database, NULL, sizeof all, &error));
+    terrace_string *json = terrace_database_get_statistics_json(database, &error);
+    HANDLE(json);
+    CHECK(terrace_string_text(json)[0] == '{');
+    CHECK(strstr(terrace_string_text(json), "\"visible\":") != NULL);
+    terrace_string_free(json);
+    terrace_error_free(error);
+}
+
+static void tuning(terrace_database *database) {
+    terrace_error *error = NULL;
+    OK(terrace_database_tune_commits(database, 4, 1 << 16, 0, &error));
+    OK(terrace_database_tune_background(database, 2, 64 << 20, &error));
+    uint64_t size = 0;
+    OK(terrace_database_grow_pm(database, 8 << 20, &size, &error));
+    CHECK(size >= 8u << 20);
+    FAILS(TERRACE_INVALID, terrace_database_grow_pm(database, 1 << 20, NULL, &error));
+    terrace_error_free(error);
+}
+
+static void bulk_loads(terrace_database *database, terrace_table *table) {
+    terrace_error *error = NULL;
+    terrace_bulk_load *load = terrace_table_bulk_load(table, false, &error);
+    HANDLE(load);
+    char key[16];
+    for (int n = 0; n < 1000; n++) {
+        snprintf(key, sizeof key, "load %04d", n);
+        OK(terrace_bulk_load_put(load, TEXT(key), TEXT("loaded"), &error));
+    }
+    FAILS(TERRACE_INVALID, terrace_bulk_load_put(load, TEXT("a"), TEXT(""), &error));
+    CHECK(has(table, "load 0007", NULL));
+    OK(terrace_bulk_load_finish(load, &error));
+    FAILS(TERRACE_CLOSED, terrace_bulk_load_finish(load, &error));
+    terrace_bulk_load_free(load);
+    CHECK(has(table, "load 0007", "loaded"));
+
+    load = terrace_table_bulk_load(table, false, &error);
+    OK(terrace_bulk_load_put(load, TEXT("load 0007"), TEXT("again"), &error));
+    FAILS(TERRACE_INVALID, terrace_bulk_load_finish(load, &error));
+    terrace_bulk_load_free(load);
+    load = terrace_table_bulk_load(table, true, &error);
+    OK(terrace_bulk_load_put(load, TEXT("load 0007"), TEXT("again"), &error));
+    OK(terrace_bulk_load_finish(load, &error));
+    terrace_bulk_load_free(load);
+    CHECK(has(table, "load 0007", "again"));
+    load = terrace_table_bulk_load(table, true, &error);
+    OK(terrace_bulk_load_put(load, TEXT("load 9999"), TEXT(""), &error));
+    terrace_bulk_load_free(load);
+    CHECK(has(table, "load 9999", NULL));
+    (void)database;
+    terrace_error_free(error);
+}
+
+static void is_sound(terrace_report *report, const char *error) {
+    if (report == NULL) {
+        fprintf(stderr, "no report: %s\n", error);
+        exit(1);
+    }
+    CHECK(terrace_report_checked(report) > 0 && terrace_report_damages(report) == 0);
+    terrace_error *none = NULL;
+    terrace_damage damage;
+    CHECK(terrace_report_damage(report, 0, &damage, &none) == TERRACE_INVALID);
+    terrace_error_free(none);
+    terrace_report_free(report);
+}
+
+static void backups(terrace_database *database) {
+    terrace_error *error = NULL;
+    terrace_backup first, second;
+    OK(terrace_database_backup(database, path_of("set"), &first, &error));
+    OK(terrace_database_backup(database, path_of("set"), &second, &error));
+    CHECK(first.number == 1 && second.number == 2 && second.tables == 1);
+    FAILS(TERRACE_INVALID, terrace_database_backup(database, path_of(""), NULL, &error));
+
+    NO_HANDLE(TERRACE_INVALID, terrace_backup_set_open(path_of("no set"), NULL, &error));
+    terrace_options *options = small_options();
+    terrace_backup_set *set = terrace_backup_set_open(path_of("set"), options, &error);
+    HANDLE(set);
+    terrace_options_free(options);
+    terrace_backup_list *list = terrace_backup_set_list(set, &error);
+    HANDLE(list);
+    CHECK(terrace_backup_list_len(list) == 2);
+    terrace_backup one;
+    OK(terrace_backup_list_at(list, 1, &one, &error));
+    CHECK(one.number == 2 && one.commit == second.commit);
+    FAILS(TERRACE_INVALID, terrace_backup_list_at(list, 2, &one, &error));
+    terrace_backup_list_free(list);
+    is_sound(terrace_backup_set_verify(set, &error), terrace_error_message(error));
+    OK(terrace_backup_set_restore(set, 2, path_of("restored"), &error));
+    FAILS(TERRACE_INVALID, terrace_backup_set_restore(set, 7, path_of("other"), &error));
+    OK(terrace_backup_set_delete(set, 1, &error));
+    FAILS(TERRACE_INVALID, terrace_backup_set_delete(set, 1, &error));
+    terrace_backup_set_free(set);
+
+    terrace_database *restored = open_small("restored");
+    terrace_table *table = terrace_database_existing_table(restored, "t", &error);
+    HANDLE(table);
+    CHECK(has(table, "load 0007", "again"));
+    terrace_table_free(table);
+    close_and_free(restored);
+    terrace_error_free(error);
+}
+
+/* Turns bytes round in every file of extents. */
+static void damage_extents(const char *path) {
+    DIR *directory = opendir(path);
+    CHECK(directory != NULL);
+    int files = 0;
+    for (struct dirent *entry = readdir(directory); entry != NULL; entry = readdir(directory)) {
+        if (strncmp(entry->d_name, "extents-", 8) != 0) {
+            continue;
+        }
+        char name[1024];
+        snprintf(name, sizeof name, "%s/%s", path, entry->d_name);
+        FILE *file = fopen(name, "r+b");
+        CHECK(file != NULL);
+        for (long at = 100; fseek(file, at, SEEK_SET) == 0; at += 2048) {
+            int byte = fgetc(file);
+            if (byte == EOF) {
+                break;
+            }
+            CHECK(fseek(file, at, SEEK_SET) == 0);
+            CHECK(fputc(byte ^ 0xff, file) != EOF);
+        }
+        CHECK(fclose(file) == 0);
+        files++;
+    }
+    CHECK(closedir(directory) == 0 && files > 0);
+}
+
+static void damage(void) {
+    terrace_error *error = NULL;
+    is_sound(terrace_verify(path_of("kept"), &error), terrace_error_message(error));
+    NO_HANDLE(TERRACE_INVALID, terrace_verify(path_of("nowhere"), &error));
+    damage_extents(path_of("kept"));
+    terrace_report *report = terrace_verify(path_of("kept"), &error);
+    HANDLE(report);
+    CHECK(terrace_report_damages(report) > 0);
+    terrace_damage found;
+    OK(terrace_report_damage(report, 0, &found, &error));
+    CHECK(strcmp(found.tier, "ssd") == 0 && strstr(found.file, "extents-") != NULL);
+    CHECK(found.what[0] != 0 && found.expected[0] != 0 && found.got[0] != 0);
+    terrace_report_free(report);
+
+    /* Reads of what is damaged say where. */
+    terrace_database *database = open_small("kept");
+    terrace_table *table = terrace_database_existing_table(database, "t", &error);
+    HANDLE(table);
+    terrace_cursor *cursor = terrace_table_cursor(table, NULL, &error);
+    HANDLE(cursor);
+    terrace_status status;
+    do {
+        status = terrace_cursor_next(cursor, NULL, &error);
+    } while (status == TERRACE_OK);
+    CHECK(status == TERRACE_CORRUPT && terrace_error_damage(error, &found));
+    CHECK(strstr(found.file, "extents-") != NULL);
+    CHECK(!terrace_error_damage(error, NULL));
+    /* It stays where it was, and fails again. */
+    CHECK(terrace_cursor_next(cursor, NULL, NULL) == TERRACE_CORRUPT);
+    terrace_cursor_free(cursor);
+    terrace_table_free(table);
+    close_and_free(database);
+
+    report = terrace_salvage(path_of("kept"), path_of("salvaged"), &error);
+    HANDLE(report);
+    CHECK(terrace_report_tables(report) == 1 && terrace_report_damages(report) > 0);
+    terrace_report_free(report);
+    NO_HANDLE(TERRACE_INVALID, terrace_salvage(path_of("kept"), path_of("salvaged"), &error));
+    terrace_error_free(error);
+}
+
+int main(int count, char **arguments) {
+    begin_test(count, arguments);
+    terrace_error *error = NULL;
+    terrace_database *database = open_small("kept");
+    terrace_table *table = terrace_database_table(database, "t", &error);
+    HANDLE(table);
+    put(table, "k", "v");
+    statistics(database);
+    tuning(database);
+    bulk_loads(database, table);
+    is_sound(terrace_database_verify(database, &error), terrace_error_message(error));
+    backups(database);
+    terrace_table_free(table);
+    close_and_free(database);
+    damage();
+    return 0;
+}

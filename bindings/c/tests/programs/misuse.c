@@ -1,0 +1,199 @@
+/* What callers do wrong, and what they get for it. */
+
+#define _POSIX_C_SOURCE 200809L
+
+#include <sys/types.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "check.h"
+
+static void nulls(void) {
+    terrace_error *error = NULL;
+    terrace_value value;
+    size_t len;
+    NO_HANDLE(TERRACE_INVALID, terrace_open(NULL, NULL, &error));
+    NO_HANDLE(TERRACE_INVALID, terrace_create(NULL, NULL, &error));
+    NO_HANDLE(TERRACE_INVALID, terrace_open_read_only(NULL, NULL, &error));
+    NO_HANDLE(TERRACE_INVALID, terrace_database_table(NULL, "t", &error));
+    NO_HANDLE(TERRACE_INVALID, terrace_database_snapshot(NULL, &error));
+    NO_HANDLE(TERRACE_INVALID, terrace_database_begin(NULL, NULL, &error));
+    NO_HANDLE(TERRACE_INVALID, terrace_table_cursor(NULL, NULL, &error));
+    NO_HANDLE(TERRACE_INVALID, terrace_table_bulk_load(NULL, false, &error));
+    NO_HANDLE(TERRACE_INVALID, terrace_verify(NULL, &error));
+    FAILS(TERRACE_INVALID, terrace_close(NULL, &error));
+    FAILS(TERRACE_INVALID, terrace_table_get(NULL, "k", 1, &value, &error));
+    CHECK(strstr(terrace_error_message(error), "table is NULL") != NULL);
+    FAILS(TERRACE_INVALID, terrace_table_get_into(NULL, "k", 1, NULL, 0, &len, &error));
+    FAILS(TERRACE_INVALID, terrace_table_put(NULL, "k", 1, "v", 1, TERRACE_DURABLE, &error));
+    FAILS(TERRACE_INVALID, terrace_cursor_next(NULL, NULL, &error));
+    FAILS(TERRACE_INVALID, terrace_pending_wait(NULL, &error));
+    FAILS(TERRACE_INVALID, terrace_transaction_commit(NULL, &error));
+    FAILS(TERRACE_INVALID, terrace_options_set(NULL, "pm_size", "1", &error));
+
+    /* To free nothing does nothing. */
+    terrace_error_free(error);
+    terrace_error_free(NULL);
+    terrace_string_free(NULL);
+    terrace_strings_free(NULL);
+    terrace_options_free(NULL);
+    terrace_table_options_free(NULL);
+    terrace_transaction_options_free(NULL);
+    terrace_database_free(NULL);
+    terrace_table_free(NULL);
+    terrace_batch_free(NULL);
+    terrace_batch_clear(NULL);
+    terrace_pending_free(NULL);
+    terrace_snapshot_free(NULL);
+    terrace_cursor_free(NULL);
+    terrace_transaction_free(NULL);
+    terrace_prepared_list_free(NULL);
+    terrace_transaction_list_free(NULL);
+    terrace_bulk_load_free(NULL);
+    terrace_report_free(NULL);
+    terrace_backup_list_free(NULL);
+    terrace_backup_set_free(NULL);
+    terrace_value_release(NULL);
+    CHECK(terrace_error_status(NULL) == TERRACE_OK && !terrace_error_is_retryable(NULL));
+    CHECK(terrace_error_message(NULL)[0] == 0 && terrace_string_text(NULL)[0] == 0);
+    CHECK(terrace_batch_len(NULL) == 0 && terrace_batch_stored_bytes(NULL) == 0);
+    CHECK(terrace_strings_len(NULL) == 0 && terrace_strings_at(NULL, 0) == NULL);
+    CHECK(terrace_pending_number(NULL) == 0 && terrace_snapshot_number(NULL) == 0);
+    CHECK(terrace_transaction_id(NULL) == 0 && terrace_report_damages(NULL) == 0);
+    CHECK(terrace_report_checked(NULL) == 0 && terrace_report_tables(NULL) == 0);
+    CHECK(terrace_prepared_list_len(NULL) == 0 && terrace_backup_list_len(NULL) == 0);
+}
+
+static void wrong_sizes(terrace_database *database) {
+    terrace_error *error = NULL;
+    terrace_table *table = terrace_database_table(database, "t", &error);
+    HANDLE(table);
+    terrace_value value;
+    size_t len;
+    FAILS(TERRACE_INVALID, terrace_table_get(table, NULL, 3, &value, &error));
+    CHECK(value.data == NULL);
+    FAILS(TERRACE_INVALID, terrace_table_get(table, "k", SIZE_MAX, &value, &error));
+    FAILS(TERRACE_INVALID, terrace_table_get(table, "k", 1, NULL, &error));
+    FAILS(TERRACE_INVALID, terrace_table_put(table, "k", 1, NULL, 5, TERRACE_DURABLE, &error));
+    FAILS(TERRACE_INVALID, terrace_table_put(table, "k", 1, "v", 1, 7, &error));
+    put(table, "k", "value");
+    FAILS(TERRACE_INVALID, terrace_table_get_into(table, "k", 1, NULL, 9, &len, &error));
+    FAILS(TERRACE_INVALID, terrace_table_get_into(table, "k", 1, NULL, 9, NULL, &error));
+    FAILS(TERRACE_INVALID, terrace_table_multi_get(table, NULL, &value, 1, &error));
+    FAILS(TERRACE_INVALID, terrace_table_multi_get(table, NULL, NULL, 1, &error));
+    FAILS(TERRACE_INVALID, terrace_table_multi_get(table, NULL, &value, SIZE_MAX, &error));
+    NO_HANDLE(TERRACE_INVALID, terrace_database_table(database, "", &error));
+    NO_HANDLE(TERRACE_INVALID, terrace_database_table(database, NULL, &error));
+    NO_HANDLE(TERRACE_INVALID, terrace_database_table(database, "\xff\xfe", &error));
+    char *long_key = calloc(1, 65537);
+    CHECK(long_key != NULL);
+    FAILS(TERRACE_INVALID,
+          terrace_table_put(table, long_key, 65537, "v", 1, TERRACE_DURABLE, &error));
+    free(long_key);
+    /* The same without an error to fill in. */
+    CHECK(terrace_table_get(table, NULL, 3, &value, NULL) == TERRACE_INVALID);
+    terrace_table_free(table);
+    terrace_error_free(error);
+}
+
+/* A table of another database. */
+static void foreign(terrace_database *database) {
+    terrace_error *error = NULL;
+    terrace_database *other = open_small("other");
+    terrace_table *mine = terrace_database_table(database, "t", &error);
+    terrace_table *foreign = terrace_database_table(other, "t", &error);
+    HANDLE(mine);
+    HANDLE(foreign);
+    terrace_batch *batch = terrace_batch_new();
+    OK(terrace_batch_put(batch, mine, TEXT("k"), TEXT("v"), &error));
+    OK(terrace_batch_put(batch, foreign, TEXT("k"), TEXT("v"), &error));
+    FAILS(TERRACE_INVALID, terrace_database_write(database, batch, TERRACE_DURABLE, &error));
+    OK(terrace_batch_put(batch, foreign, TEXT("k"), TEXT("v"), &error));
+    NO_HANDLE(TERRACE_INVALID,
+              terrace_database_enqueue(database, batch, TERRACE_DURABLE, &error));
+    terrace_batch_free(batch);
+    CHECK(has(foreign, "k", NULL));
+    terrace_value value;
+    terrace_snapshot *snapshot = terrace_database_snapshot(database, &error);
+    FAILS(TERRACE_INVALID, terrace_snapshot_get(snapshot, foreign, "k", 1, &value, &error));
+    terrace_cursor *cursor = terrace_snapshot_cursor(snapshot, foreign, NULL, &error);
+    HANDLE(cursor);
+    FAILS(TERRACE_INVALID, terrace_cursor_next(cursor, NULL, &error));
+    terrace_cursor_free(cursor);
+    terrace_snapshot_free(snapshot);
+    terrace_transaction *transaction = terrace_database_begin(database, NULL, &error);
+    FAILS(TERRACE_INVALID,
+          terrace_transaction_put(transaction, foreign, TEXT("k"), TEXT("v"), &error));
+    OK(terrace_transaction_put(transaction, mine, TEXT("k"), TEXT("v"), &error));
+    OK(terrace_transaction_commit(transaction, &error));
+    terrace_transaction_free(transaction);
+    terrace_table_free(mine);
+    terrace_table_free(foreign);
+    close_and_free(other);
+    terrace_error_free(error);
+}
+
+static void forked(terrace_database *database) {
+    terrace_error *error = NULL;
+    terrace_table *table = terrace_database_table(database, "t", &error);
+    HANDLE(table);
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        terrace_value value;
+        FAILS(TERRACE_UNAVAILABLE, terrace_table_get(table, "k", 1, &value, &error));
+        FAILS(TERRACE_UNAVAILABLE,
+              terrace_table_put(table, "k", 1, "v", 1, TERRACE_DURABLE, &error));
+        NO_HANDLE(TERRACE_UNAVAILABLE, terrace_database_begin(database, NULL, &error));
+        NO_HANDLE(TERRACE_UNAVAILABLE, terrace_database_snapshot(database, &error));
+        terrace_table_free(table);
+        terrace_database_free(database);
+        /* The stacks of the other threads are gone here, and what they held is no leak to look for:
+         * another program ends the child. */
+        execlp("true", "true", (char *)NULL);
+        _exit(1);
+    }
+    int status = 1;
+    CHECK(waitpid(child, &status, 0) == child);
+    CHECK(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    put(table, "k", "the parent goes on");
+    terrace_table_free(table);
+}
+
+static void closed(terrace_database *database) {
+    terrace_error *error = NULL;
+    terrace_table *table = terrace_database_table(database, "t", &error);
+    terrace_snapshot *snapshot = terrace_database_snapshot(database, &error);
+    terrace_bulk_load *load = terrace_table_bulk_load(table, true, &error);
+    terrace_batch *batch = terrace_batch_new();
+    OK(terrace_batch_put(batch, table, TEXT("k"), TEXT("v"), &error));
+    OK(terrace_close(database, &error));
+    terrace_value value;
+    FAILS(TERRACE_CLOSED, terrace_table_get(table, "k", 1, &value, &error));
+    FAILS(TERRACE_CLOSED, terrace_snapshot_get(snapshot, table, "k", 1, &value, &error));
+    FAILS(TERRACE_CLOSED, terrace_bulk_load_put(load, TEXT("k"), TEXT("v"), &error));
+    FAILS(TERRACE_CLOSED, terrace_database_write(database, batch, TERRACE_DURABLE, &error));
+    NO_HANDLE(TERRACE_CLOSED, terrace_database_table(database, "t", &error));
+    NO_HANDLE(TERRACE_CLOSED, terrace_database_snapshot(database, &error));
+    NO_HANDLE(TERRACE_CLOSED, terrace_database_begin(database, NULL, &error));
+    NO_HANDLE(TERRACE_CLOSED, terrace_table_cursor(table, NULL, &error));
+    NO_HANDLE(TERRACE_CLOSED, terrace_database_verify(database, &error));
+    OK(terrace_close(database, &error));
+    terrace_database_free(database);
+    terrace_bulk_load_free(load);
+    terrace_batch_free(batch);
+    terrace_table_free(table);
+    terrace_snapshot_free(snapshot);
+    terrace_error_free(error);
+}
+
+int main(int count, char **arguments) {
+    begin_test(count, arguments);
+    nulls();
+    terrace_database *database = open_small("misused");
+    wrong_sizes(database);
+    foreign(database);
+    forked(database);
+    closed(database);
+    return 0;
+}
