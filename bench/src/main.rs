@@ -46,6 +46,8 @@ enum Figure {
     Ycsb,
     /// How many syncs a durable put makes, on Terrace and its peers.
     Durability,
+    /// Reads of the head of a queue over ten minutes, on Terrace and RocksDB.
+    Queue,
     /// Throughput each 100 ms and longest waits under random writes.
     Stalls,
     /// What lies on disk, and what was written to get there.
@@ -163,7 +165,7 @@ impl Settings {
 }
 
 /// The figures of the report, and who measures them.
-const FIGURES: [(&str, page::Measure); 20] = [
+const FIGURES: [(&str, page::Measure); 21] = [
     ("ycsb", figures::ycsb::measure),
     ("durability", figures::durability::measure),
     ("stalls", figures::stalls::measure),
@@ -182,16 +184,18 @@ const FIGURES: [(&str, page::Measure); 20] = [
     ("pm-budget", figures::pm_budget::measure),
     ("alloc", figures::alloc::measure),
     ("ods", figures::ods::measure),
+    ("queue", figures::queue::measure),
     ("scheduler", figures::scheduler::measure),
     ("c", figures::c::measure),
     ("sync", figures::sync::measure),
 ];
 
 /// Those that measure each system in a process of its own, and what that process does.
-const CELLS: [(&str, isolated::Cell); 11] = [
+const CELLS: [(&str, isolated::Cell); 12] = [
     ("ycsb", figures::ycsb::cell::measure),
     ("durability", figures::durability::cell),
     ("stalls", figures::stalls::cell),
+    ("queue", figures::queue::cell),
     ("write-amp", figures::ycsb::cell::measure),
     ("space", figures::space::cell),
     ("txn", figures::txn::cell),

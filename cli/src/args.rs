@@ -63,6 +63,8 @@ pub(crate) enum Command {
     Tables,
     /// Print what the engine counts
     Stats,
+    /// Compact a table, or all: drain memory, and merge the levels into one
+    Compact(CompactArguments),
     /// Read everything on the medium and check it
     Verify,
     /// Add a backup of the database to a set; what the set has already is not copied again
@@ -165,6 +167,19 @@ pub(crate) struct DeleteArguments {
     /// Yes, all these keys, or the whole table
     #[arg(long)]
     pub(crate) confirm: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CompactArguments {
+    /// The table [default: all tables]
+    #[arg(short, long)]
+    pub(crate) table: Option<String>,
+    /// The first key
+    #[arg(long, value_name = "KEY", requires = "table")]
+    pub(crate) from: Option<OsString>,
+    /// Where to stop: this key is not compacted
+    #[arg(long, value_name = "KEY", requires = "table")]
+    pub(crate) to: Option<OsString>,
 }
 
 #[derive(Debug, Args)]

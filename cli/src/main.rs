@@ -47,6 +47,7 @@ fn run(session: &mut Session, command: Command) -> Result<Outcome, Failure> {
         Command::Scan(arguments) => commands::scan::run(session, &arguments),
         Command::Tables => commands::tables::run(session),
         Command::Stats => commands::stats::run(session),
+        Command::Compact(arguments) => commands::compact::run(session, &arguments),
         Command::Verify => commands::verify::run(session),
         Command::Backup(arguments) => commands::backups::take(session, &arguments),
         Command::Backups(arguments) => commands::backups::list(session, &arguments),

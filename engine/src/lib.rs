@@ -66,9 +66,9 @@ mod txn;
 mod view;
 
 pub use db::{
-    BackgroundStats, BackupInfo, BackupSet, CacheStats, CommitStats, Database, DiskStats,
-    LevelStats, MemoryStats, OpenStats, PaceStats, PersistenceStats, PmStats, SalvageReport, Stats,
-    TableStats, VerifyReport, verify,
+    BackgroundStats, BackupInfo, BackupSet, CacheStats, CommitStats, CompactionProgress, Database,
+    DiskStats, LevelStats, MemoryStats, OpenStats, PaceStats, PersistenceStats, PmStats,
+    SalvageReport, Stats, TableStats, VerifyReport, verify,
 };
 pub use error::{Damage, Error, ErrorKind, Result};
 pub use options::{

@@ -13,6 +13,7 @@ pub(crate) mod memtable;
 pub(crate) mod ods;
 mod ods_threads;
 pub(crate) mod pm_budget;
+pub(crate) mod queue;
 pub(crate) mod restart;
 pub(crate) mod scan;
 pub(crate) mod scheduler;

@@ -120,6 +120,10 @@ fn about(figure: &str) -> &'static str {
             "One step of the background while one table of many is written. It must not grow with \
              the number of tables. Less is better."
         }
+        "queue" => {
+            "Reads of the head of a queue, by windows. A store whose deletes stay in front of it \
+             reads it ever more slowly. Less is better."
+        }
         _ => "",
     }
 }
@@ -137,6 +141,7 @@ fn is_drawn(figure: &str, row: &Row) -> bool {
         "stalls" => {
             matches!(row.metric.as_str(), "throughput" | "p99.9" | "longest gap" | "longest write")
         }
+        "queue" => row.metric.starts_with("p99"),
         "txn" => row.metric == "throughput",
         "tpcc" => matches!(row.metric.as_str(), "new orders a minute" | "new order, p95"),
         "growth" => row.metric == "throughput by doubling",

@@ -28,6 +28,11 @@ pub(crate) trait Store: Send + Sync {
     /// survive the process, and the settings say where it does not.
     fn put(&self, key: &[u8], value: &[u8], durable: bool) -> Result<()>;
 
+    /// Removes a key; it is to survive the process.
+    fn delete(&self, _key: &[u8]) -> Result<()> {
+        bail!("no figure deletes from this store")
+    }
+
     /// Looks a key up; the length of its value.
     fn get(&self, key: &[u8]) -> Result<Option<usize>>;
 

@@ -140,6 +140,10 @@ impl Store for Rocks {
         Ok(self.db.put_opt(key, value, &options)?)
     }
 
+    fn delete(&self, key: &[u8]) -> Result<()> {
+        Ok(self.db.delete(key)?)
+    }
+
     fn get(&self, key: &[u8]) -> Result<Option<usize>> {
         Ok(self.db.get_pinned(key)?.map(|value| value.len()))
     }

@@ -95,6 +95,10 @@ impl Store for Terrace {
         Ok(self.table.put_with(key, value, durability)?)
     }
 
+    fn delete(&self, key: &[u8]) -> Result<()> {
+        Ok(self.table.delete_with(key, Durability::Relaxed)?)
+    }
+
     fn get(&self, key: &[u8]) -> Result<Option<usize>> {
         Ok(self.table.get(key)?.map(|value| value.len()))
     }

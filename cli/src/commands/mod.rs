@@ -1,6 +1,7 @@
 //! The small commands, each in a file of its own.
 
 pub(crate) mod backups;
+pub(crate) mod compact;
 pub(crate) mod records;
 pub(crate) mod salvage;
 pub(crate) mod scan;

@@ -480,15 +480,16 @@ impl Committer {
 
     fn index(&self, group: &Group, ticket: &Ticket<'_>) {
         debug_assert!(is_pinned(), "the index is used within an epoch");
-        // Records and bytes of each home.
-        let mut counts: Few<(u64, u64)> = smallvec![(0, 0); group.homes.len()];
+        // Records, deletes among them, and bytes of each home.
+        let mut counts: Few<(u64, u64, u64)> = smallvec![(0, 0, 0); group.homes.len()];
         for (part, place) in group.parts.iter().zip(&ticket.places) {
             let part_at = self.zones.geometry().zone(place.zone) + place.offset;
             for placed in &part.records {
                 let at = part_at + u64::from(placed.at);
                 if let Some(home) = placed.home.map(|home| home as usize) {
                     counts[home].0 += 1;
-                    counts[home].1 += u64::from(placed.stored);
+                    counts[home].1 += u64::from(part.is_delete(placed));
+                    counts[home].2 += u64::from(placed.stored);
                     let record = || Record::decode(&part.bytes[placed.at as usize..]);
                     match part.has_ranges.then(record).flatten().and_then(|r| r.tombstone(at)) {
                         Some(tombstone) => ticket.actives[home].insert_range(tombstone),
@@ -502,11 +503,11 @@ impl Committer {
                 }
             }
         }
-        for ((home, active), (records, bytes)) in
+        for ((home, active), (records, deletes, bytes)) in
             group.homes.iter().zip(&ticket.actives).zip(counts)
         {
             if records > 0 {
-                active.count(ticket.lsn, records, bytes);
+                active.count(ticket.lsn, (records, deletes), bytes);
                 home.count(bytes);
             }
         }

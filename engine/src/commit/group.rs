@@ -8,7 +8,7 @@ use smallvec::{SmallVec, smallvec};
 use super::batch::{Batch, Home, Homes};
 use super::subentry::{Content, SUB_HEADER};
 use crate::error::{Error, Result};
-use crate::memtable::{RECORD_HEADER, Record, encode_record, record_len, set_seq};
+use crate::memtable::{RECORD_HEADER, RECORD_KIND, Record, encode_record, record_len, set_seq};
 use crate::mvcc::KeyInterval;
 use crate::pm::LINE;
 use crate::record::{Kind, Lsn, SYSTEM_TABLE, TableId, encode_end, put_u32};
@@ -374,6 +374,11 @@ impl Part {
     pub(super) fn key(&self, record: &Placed) -> &[u8] {
         let at = record.at as usize + RECORD_HEADER;
         &self.bytes[at..at + record.key_len as usize]
+    }
+
+    /// Whether a record is the delete of one key.
+    pub(super) fn is_delete(&self, record: &Placed) -> bool {
+        self.bytes[record.at as usize + RECORD_KIND] == Kind::Delete as u8
     }
 
     /// The room for the header and the records: what the payload's checksum is made of.

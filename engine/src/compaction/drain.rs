@@ -61,11 +61,16 @@ fn choose_column(
             align(&mut interval, &view.version, (layer, shape), (&least, &wide));
         }
     }
+    Ok(Some(bounded(view, interval, (upto, layer))))
+}
+
+/// The column of these keys, as far as one job takes it.
+fn bounded(view: &View, mut interval: KeyInterval, (upto, layer): (Lsn, u8)) -> Column {
     end_after(&mut interval, &view.version, layer, MOST_OVERLAP);
     if !view.level0.tombstones_in(&interval, upto, &view.version.drained).is_empty() {
         end_after(&mut interval, &view.version, UNDER_LAYERS, MOST_UNDER);
     }
-    Ok(Some(Column { interval, upto }))
+    Column { interval, upto }
 }
 
 /// The keys from `from` on of which there is as much to drain as the budget has.
@@ -209,18 +214,44 @@ pub(crate) fn plan_drain(
         return Ok(NextDrain::RoundOver);
     };
     debug_assert!(column.interval.start.as_slice() >= from, "a round goes up");
+    let plan = plan_column(view, column, shape, busy)?;
+    Ok(plan.map_or(NextDrain::Claimed, NextDrain::Column))
+}
+
+/// Plans the drain of keys out of turn: of as many from the first on as one job takes, with records
+/// up to `upto`. `None` where compactions have claimed them. A pure function of the view.
+///
+/// # Errors
+///
+/// Those of reading level 0.
+pub(crate) fn plan_keys(
+    view: &View,
+    (interval, upto): (KeyInterval, Lsn),
+    shape: &Shape,
+    busy: &[KeyInterval],
+) -> Result<Option<DrainPlan>> {
+    let layer = layer_for(&view.version, &interval, shape);
+    plan_column(view, bounded(view, interval, (upto, layer)), shape, busy)
+}
+
+fn plan_column(
+    view: &View,
+    column: Column,
+    shape: &Shape,
+    busy: &[KeyInterval],
+) -> Result<Option<DrainPlan>> {
     let version = &view.version;
     let mut plan = DrainPlan::of(version, column, shape);
     if plan.meets(busy) {
         match beside_claims(view, plan, shape, busy) {
             Some(free) => plan = free,
-            None => return Ok(NextDrain::Claimed),
+            None => return Ok(None),
         }
     }
     let Column { interval, upto } = &plan.column;
     plan.level0_bytes = view.level0.bytes_in(interval, *upto, &version.drained)?;
     plan.run_bytes = bytes(run_extents(version, &plan.column));
-    Ok(NextDrain::Column(plan))
+    Ok(Some(plan))
 }
 
 /// The part of a plan that compactions leave to a drain. What one works on is left to it, however

@@ -52,8 +52,9 @@ const LAST_LAYERS: u8 = 2;
 /// The most places of a level that an input set is tried at.
 pub(super) const MOST_PLACES: usize = 64;
 
-/// An extent is mostly tombstones when one in so many of its records is one.
+/// An extent is mostly tombstones when one in so many of its records is one; at rest fewer do.
 const HEAVY: u64 = 2;
+const HEAVY_AT_REST: u64 = 8;
 
 /// How large levels and extents shall be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -162,7 +163,7 @@ pub(crate) struct Situation<'a> {
 
 impl Situation<'_> {
     /// The oldest LSN at which somebody reads.
-    fn oldest(&self) -> Lsn {
+    pub(super) fn oldest(&self) -> Lsn {
         self.readers.first().copied().unwrap_or(0)
     }
 }
@@ -195,7 +196,7 @@ impl<E: Described> Choice<E> {
     }
 
     /// The same, written anew where it would come as it is to a level with another compression.
-    fn compressed(self, shape: &Shape) -> Choice<E> {
+    pub(super) fn compressed(self, shape: &Shape) -> Choice<E> {
         let Choice::Move { table, from, to, extent } = self else { return self };
         if shape.compression_of(from) == shape.compression_of(to) {
             return Choice::Move { table, from, to, extent };
@@ -243,6 +244,16 @@ impl<E: Described> Choice<E> {
             Choice::Merge { inputs, .. } => (None, &inputs[..]),
         };
         alone.into_iter().chain(set.iter().flat_map(|(_, extents)| extents))
+    }
+
+    /// Whether it is there for the tombstones of an extent, or would be: at rest too, if `rests`.
+    pub(crate) fn is_for_tombstones(&self, rests: bool) -> bool {
+        let share = if rests { HEAVY_AT_REST } else { HEAVY };
+        let is_heavy = |e: &E| {
+            let meta = e.meta();
+            meta.deletes * share >= meta.records.max(1) || rests && meta.tombstones > 0
+        };
+        self.inputs().any(is_heavy)
     }
 
     /// The less, the longer its first input has been in the database.
@@ -304,8 +315,9 @@ fn pick_heavy<E: Described>(version: &Version<E>, now: &Situation<'_>) -> Option
     // A range tombstone may hide any number of records: it goes down to them when there is time.
     let has_time_for =
         |n: u8, e: &E| now.rests && e.meta().tombstones > 0 && !hides_nothing(version, n, e);
+    let share = if now.rests { HEAVY_AT_REST } else { HEAVY };
     let heavy = version.extents().filter(|(n, e)| {
-        e.meta().deletes * HEAVY >= e.meta().records.max(1) || has_time_for(*n, e)
+        e.meta().deletes * share >= e.meta().records.max(1) || has_time_for(*n, e)
     });
     let choices = heavy.filter_map(|(n, extent)| {
         let choice = if hides_nothing(version, n, extent) {
@@ -404,7 +416,11 @@ fn input_sets<'a, E: Described>(
 }
 
 /// What the layers from `first` on have of some keys goes below them.
-fn input_set<E: Described>(version: &Version<E>, first: u8, mut keys: KeyInterval) -> Choice<E> {
+pub(super) fn input_set<E: Described>(
+    version: &Version<E>,
+    first: u8,
+    mut keys: KeyInterval,
+) -> Choice<E> {
     let mut inputs = Vec::new();
     for n in first..=LAYERS {
         let here = version.overlapping(n, &keys);
@@ -424,7 +440,7 @@ fn best<E: Described>(choices: impl Iterator<Item = Choice<E>>) -> Option<Choice
 }
 
 /// How an extent of level `from` gets down: of a layer with what lies under it in others.
-fn send_down<E: Described>(version: &Version<E>, from: u8, extent: &E) -> Choice<E> {
+pub(super) fn send_down<E: Described>(version: &Version<E>, from: u8, extent: &E) -> Choice<E> {
     let keys = extent.meta().interval();
     match from <= LAYERS {
         true => input_set(version, from, keys),
@@ -452,7 +468,7 @@ fn down<E: Described>(
 }
 
 /// Whether no level deeper than `level` has anything between an extent's keys.
-fn hides_nothing<E: Described>(version: &Version<E>, level: u8, extent: &E) -> bool {
+pub(super) fn hides_nothing<E: Described>(version: &Version<E>, level: u8, extent: &E) -> bool {
     let keys = extent.meta().interval();
     (level + 1..=MAX_LEVELS).all(|deeper| version.overlapping(deeper, &keys).is_empty())
 }

@@ -43,6 +43,15 @@ pub(super) struct Metrics {
     pub(super) collections: Counter,
     /// Extents that were removed unread, since all in them had expired.
     pub(super) expired_extents: Counter,
+    /// Edits that removed extents unread, since range tombstones hide all in them.
+    pub(super) delete_only_compactions: Counter,
+    /// The extents, and their bytes.
+    pub(super) delete_only_extents: Counter,
+    pub(super) delete_only_bytes: Counter,
+    /// Columns that were drained out of turn, since most of their keys are deleted.
+    pub(super) tombstone_drains: Counter,
+    /// Compactions that were picked for their tombstones.
+    pub(super) tombstone_compactions: Counter,
     /// Extents that changed their level unread.
     pub(super) moves: Counter,
     /// Extents of level 1 that moved down in the edit of a compaction.

@@ -9,6 +9,7 @@ mod grow;
 mod instance;
 mod jobs;
 mod maintenance;
+mod manual;
 mod memory;
 mod metrics;
 mod open;
@@ -20,18 +21,21 @@ mod table_index;
 mod tables;
 mod transactions;
 
+use std::ops::{ControlFlow, RangeBounds};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::options::{BackgroundTuning, CommitTuning, Durability, Options, TableOptions};
+use crate::read::KeyRange;
 use crate::table::{Keep, Snapshot, Table, WriteBatch};
 
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use events::Event;
 use instance::Instance;
 pub use maintenance::{BackupInfo, BackupSet, SalvageReport, VerifyReport, verify};
+pub use manual::CompactionProgress;
 pub use memory::MemoryStats;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use open::Marker;
@@ -335,6 +339,66 @@ impl Database {
     /// What lies where, and what it has cost since the database was opened.
     pub fn stats(&self) -> Stats {
         stats::collect(&self.inner)
+    }
+
+    /// Compacts the keys of `table` in `range`, and waits until it is done: memory is drained, and
+    /// all levels become one, the last that has any of the keys. Versions and tombstones that no
+    /// reader needs are gone then; what a snapshot needs stays. What is written meanwhile is not
+    /// meant.
+    ///
+    /// It is not needed: the background compacts what is worth it. It is for the time before a
+    /// load of reads, and for disk space at once. It reads and writes all that the range has in
+    /// several levels, in jobs of bounded size, on the background's thread; writers go first.
+    ///
+    /// # Errors
+    ///
+    /// - `Invalid`: the table was dropped, or the database is open read-only;
+    /// - `Full`: the disk has no room for a job. What was done stays done;
+    /// - `Corrupt`: an extent is damaged;
+    /// - `Unavailable`: a file could not be used, or the database stopped after an earlier failure;
+    /// - `Closed`.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> terrace::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = terrace::Options::new().pm_size(4 << 20).open(dir.path().join("db"))?;
+    /// let days = db.table("days")?;
+    /// days.put("2024-01-01", "snow")?;
+    /// days.delete("2024-01-01")?;
+    /// assert!(db.compact_range(&days, "2024"..)?.is_finished);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn compact_range<K: AsRef<[u8]>>(
+        &self,
+        table: &Table,
+        range: impl RangeBounds<K>,
+    ) -> Result<CompactionProgress> {
+        self.compact_range_with(table, range, |_| ControlFlow::Continue(()))
+    }
+
+    /// The same; `progress` is called on this thread as it goes on, and cancels it by
+    /// [`ControlFlow::Break`]. The job that is under way then is still finished by the background.
+    ///
+    /// # Errors
+    ///
+    /// As [`Database::compact_range`].
+    pub fn compact_range_with<K: AsRef<[u8]>>(
+        &self,
+        table: &Table,
+        range: impl RangeBounds<K>,
+        mut progress: impl FnMut(&CompactionProgress) -> ControlFlow<()>,
+    ) -> Result<CompactionProgress> {
+        let range = KeyRange::from_bounds(&range);
+        let Some(keys) = range.interval() else {
+            return Ok(CompactionProgress { is_finished: true, ..CompactionProgress::default() });
+        };
+        if !Arc::ptr_eq(&table.shared, self.inner.shared()) {
+            return Err(Error::invalid("the table is of another database"));
+        }
+        manual::compact(&self.inner, (table.slot.core(), keys), &mut progress)
     }
 
     /// Checks every structure on every tier against its checksum; writers wait meanwhile.

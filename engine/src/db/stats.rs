@@ -193,6 +193,8 @@ pub struct TableStats {
     pub ttl_ms: Option<u64>,
     /// Records in memtables.
     pub memtable_records: u64,
+    /// Of these, deletes of one key.
+    pub memtable_deletes: u64,
     /// Bytes they take in the region.
     pub memtable_bytes: u64,
     /// Records in level 0.
@@ -232,6 +234,8 @@ pub struct LevelStats {
     pub extents: u64,
     /// Records in them.
     pub records: u64,
+    /// Of these, deletes of one key and range deletes: tombstones.
+    pub deletes: u64,
     /// Of these, range deletes, cut at the ends of extents.
     pub range_deletes: u64,
     /// Bytes they take on disk.
@@ -312,6 +316,16 @@ pub struct BackgroundStats {
     pub collections: u64,
     /// Extents that went unread because all in them had expired.
     pub expired_extents: u64,
+    /// Edits that removed extents unread because range deletes hide all in them.
+    pub delete_only_compactions: u64,
+    /// Extents that they removed.
+    pub delete_only_extents: u64,
+    /// Bytes in those.
+    pub delete_only_bytes: u64,
+    /// Of the drains, those of places where most keys are deleted: out of turn, to be rid of them.
+    pub tombstone_drains: u64,
+    /// Of `compactions` and `moves`, those that were chosen for the tombstones in an extent.
+    pub tombstone_compactions: u64,
     /// Extents that went down a level unread, or out of a bulk load to one.
     pub moves: u64,
     /// Extents that a compaction's edit moved down unread, among the layers of level 1, to where it
@@ -454,6 +468,7 @@ fn table(core: &TableCore) -> TableStats {
         id: core.id(),
         ttl_ms: view.version.options.ttl_micros().map(|micros| micros / 1000),
         memtable_records: view.memtable_records(),
+        memtable_deletes: view.memtable_deletes(),
         memtable_bytes: view.active.bytes() + frozen,
         level0_records,
         level0_bytes,
@@ -479,6 +494,7 @@ fn levels(version: &Version) -> Vec<LevelStats> {
         stats.layers += u64::from(!level.is_empty());
         stats.extents += level.extents().len() as u64;
         stats.records += level.records();
+        stats.deletes += level.deletes();
         stats.range_deletes += level.tombstones();
         stats.bytes += level.bytes();
         stats.answered += version.answers.of(n);
@@ -514,6 +530,11 @@ fn background(engine: &Engine) -> BackgroundStats {
         spilled_extents: metrics.spilled_extents.get(),
         compactions: metrics.compactions.get(),
         expired_extents: metrics.expired_extents.get(),
+        delete_only_compactions: metrics.delete_only_compactions.get(),
+        delete_only_extents: metrics.delete_only_extents.get(),
+        delete_only_bytes: metrics.delete_only_bytes.get(),
+        tombstone_drains: metrics.tombstone_drains.get(),
+        tombstone_compactions: metrics.tombstone_compactions.get(),
         moves: metrics.moves.get(),
         trivially_moved_extents: metrics.trivially_moved_extents.get(),
         collections: metrics.collections.get(),

@@ -54,6 +54,10 @@ struct Summary {
     has_drained: bool,
     /// Level 0 keeps versions for readers alone.
     keeps: bool,
+    /// Range deletes in memtables and level 0.
+    ranges: u64,
+    /// Memtables or level 0 have deletes that a drain out of turn may be for.
+    has_deletes: bool,
 }
 
 impl Summary {
@@ -77,6 +81,8 @@ impl Summary {
             ages: options.ttl.is_some() || view.version.expired > 0,
             has_drained: !view.version.drained.steps().is_empty(),
             keeps: view.level0.obsolete(&[]) > 0,
+            ranges: view.range_deletes(),
+            has_deletes: view.has_deletes(),
         }
     }
 
@@ -177,6 +183,9 @@ pub(super) struct TableIndex {
     shapes: [Option<Shape>; 2],
     compactions: Checks,
     prunes: Checks,
+    /// Of tables with range deletes, wherever they lie.
+    covers: Checks,
+    deletes: BTreeSet<TableId>,
     /// Bytes that tables wrote since the streams were looked at.
     wrote: BTreeMap<TableId, u64>,
     /// The list of changed tables that is in use next.
@@ -236,6 +245,7 @@ impl TableIndex {
         } else {
             self.prunes.remove(id);
         }
+        let before_ranges = before.as_ref().map(|entry| entry.summary.ranges);
         let mut level1 = before.and_then(|entry| entry.level1);
         if was_version != Some(Arc::as_ptr(&version)) {
             let fullness = self.fullness_of(&version);
@@ -253,6 +263,13 @@ impl TableIndex {
                 self.compactions.by_readers.remove(&id);
             }
         }
+        let was_ranges = before_ranges.filter(|_| was_version == Some(Arc::as_ptr(&version)));
+        if summary.ranges == 0 && version.levels.iter().all(|level| level.tombstones() == 0) {
+            self.covers.remove(id);
+        } else if was_ranges != Some(summary.ranges) {
+            self.covers.open(id);
+            self.covers.by_readers.insert(id);
+        }
         let version = Arc::downgrade(&version);
         self.entries.insert(id, Entry { core, summary, version, level1, written });
     }
@@ -263,6 +280,7 @@ impl TableIndex {
         put(&mut self.by_fullness, entry.level1.map(|full| (full, id)), false);
         self.compactions.remove(id);
         self.prunes.remove(id);
+        self.covers.remove(id);
         self.wrote.remove(&id);
         debug_assert!(
             !self.entries.is_empty() || self.sums == Sums::default(),
@@ -283,6 +301,7 @@ impl TableIndex {
         put(&mut self.ttl, own(summary.has_ttl), is_in);
         put(&mut self.aging, own(summary.ages), is_in);
         put(&mut self.drained, own(summary.has_drained), is_in);
+        put(&mut self.deletes, own(summary.has_deletes), is_in);
         let count = |sum: &mut u64, bytes: u64| {
             debug_assert!(is_in || *sum >= bytes, "a sum has what each gave (invariant 1)");
             *sum = if is_in { *sum + bytes } else { *sum - bytes };
@@ -469,6 +488,38 @@ impl TableIndex {
             self.prunes.close(table.id(), rest);
         }
         None
+    }
+
+    /// Tables with range deletes that may hide extents, by name.
+    pub(super) fn with_ranges(&mut self, releases: u64) -> Vec<Arc<TableCore>> {
+        let ids = self.covers.candidates(Rest::Quiet, releases);
+        let ids: Vec<TableId> = ids.iter().copied().collect();
+        self.named(ids.into_iter())
+    }
+
+    /// Range deletes of a table, of which `ranges` are in memory, hide no extent of a version.
+    pub(super) fn not_covered(&mut self, id: TableId, version: &Arc<Version>, ranges: u64) {
+        let is_same = |entry: &Entry| {
+            entry.version.as_ptr() == Arc::as_ptr(version) && entry.summary.ranges == ranges
+        };
+        if self.entries.get(&id).is_some_and(is_same) {
+            self.covers.close(id, Rest::Quiet);
+        }
+    }
+
+    /// Whether any table may have such range deletes.
+    pub(super) fn has_ranges(&self) -> bool {
+        !self.covers.by_readers.is_empty()
+    }
+
+    /// Tables with deletes in memory, by name.
+    pub(super) fn with_deletes(&self) -> Vec<Arc<TableCore>> {
+        self.named(self.deletes.iter().copied())
+    }
+
+    /// Whether there is one.
+    pub(super) fn has_deletes(&self) -> bool {
+        !self.deletes.is_empty()
     }
 
     /// Whether level 0 of any table keeps versions for readers alone.

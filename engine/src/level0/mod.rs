@@ -11,11 +11,13 @@
 //! | `versions.rs`, `walk.rs` | the index of the default container, and walks over its records |
 //! | `tombstones.rs` | range tombstones |
 //! | `column.rs` | which keys a drain moves next |
+//! | `deleted.rs` | where many deleted keys lie next to each other |
 //! | `superseded.rs`, `clearing.rs` | versions that can go early; removal beside a drop |
 
 mod clearing;
 mod column;
 mod container;
+mod deleted;
 mod global_index;
 #[cfg(any(test, feature = "testing"))]
 mod sorted_copy;
@@ -38,12 +40,18 @@ use clearing::Clearing;
 pub(crate) use column::{ColumnBudget, ColumnSearch};
 pub(crate) use container::{Container, Keep, LiveCount, Released, Size};
 use container::{VersionPruning, ZoneResidents};
+pub(crate) use deleted::DeletedSpan;
+use deleted::{DeletedSpans, hidden_spans, spans};
 use global_index::GlobalIndex;
 #[cfg(any(test, feature = "testing"))]
 use sorted_copy::SortedCopy;
 pub(crate) use superseded::Superseded;
 use tombstones::RangeTombstones;
 use versions::Persistent;
+
+/// What a persistent index that an opening found counts for: enough to be looked at while there is
+/// time, and too little while there is not.
+const UNKNOWN: u64 = 2048;
 
 /// The level 0 of one table: a container, and range tombstones beside it.
 ///
@@ -59,6 +67,7 @@ use versions::Persistent;
 pub(crate) struct Level0<C: Container + ?Sized = dyn Container> {
     tombstones: RangeTombstones,
     clearing: Clearing,
+    deleted: DeletedSpans,
     container: C,
 }
 
@@ -83,7 +92,10 @@ impl Level0 {
         table: TableId,
     ) -> Arc<Level0> {
         let index = Persistent::new(forest, table);
-        Level0::over(GlobalIndex::new(Arc::clone(&region), index), region)
+        let level0 = Level0::over(GlobalIndex::new(Arc::clone(&region), index), region);
+        // What the index was found with is not known: it is looked at once.
+        level0.note_deleted(DeletedSpan { interval: KeyInterval::all(), deletes: UNKNOWN });
+        level0
     }
 
     /// One with what an opening found in the zones.
@@ -96,7 +108,7 @@ impl Level0 {
         mut rebuilt: Rebuilt,
         kind: ContainerKind,
     ) -> Arc<Level0> {
-        let tombstones = std::mem::take(&mut rebuilt.tombstones);
+        let (tombstones, deletes) = (std::mem::take(&mut rebuilt.tombstones), rebuilt.deletes);
         let level0 = match kind {
             ContainerKind::GlobalIndex => {
                 Level0::over(GlobalIndex::rebuilt(Arc::clone(&region), rebuilt), region)
@@ -107,12 +119,17 @@ impl Level0 {
             }
         };
         level0.add_tombstones(tombstones);
+        if deletes > 0 {
+            // Where they are is looked up when there is time.
+            level0.note_deleted(DeletedSpan { interval: KeyInterval::all(), deletes });
+        }
         level0
     }
 
     fn over<C: Container + 'static>(container: C, region: Arc<Region>) -> Arc<Level0> {
         let tombstones = RangeTombstones::new(region);
-        Arc::new(Level0 { tombstones, clearing: Clearing::default(), container })
+        let (clearing, deleted) = (Clearing::default(), DeletedSpans::default());
+        Arc::new(Level0 { tombstones, clearing, deleted, container })
     }
 }
 
@@ -178,7 +195,19 @@ impl Level0 {
     /// An I/O error; a part may have been done.
     pub(crate) fn ingest(&self, memtable: &Memtable, keep: Keep<'_>) -> Result<Superseded> {
         let superseded = self.container.ingest(memtable, keep)?;
+        if memtable.deletes() > 0 {
+            let mut cursor = memtable.cursor();
+            cursor.seek_first();
+            self.deleted.add(spans(std::iter::from_fn(|| {
+                let (_, record) = cursor.record()?;
+                cursor.step();
+                Some(record.entry())
+            })));
+        }
         if let Some(tombstones) = memtable.tombstones() {
+            let drained = DrainedMap::default();
+            let (cursor, size) = (self.container.cursor(&drained), self.container.size());
+            self.deleted.add(hidden_spans(&tombstones, cursor, size.records)?);
             self.add_tombstones(tombstones.iter().cloned().collect());
         }
         Ok(superseded)
@@ -187,6 +216,24 @@ impl Level0 {
     /// Adds range tombstones that an opening found.
     pub(crate) fn add_tombstones(&self, tombstones: Vec<Arc<Tombstone>>) {
         self.tombstones.add(tombstones);
+    }
+}
+
+/// Deleted keys.
+impl Level0 {
+    /// The most deleted keys that lie next to each other, as far as is known.
+    pub(crate) fn most_deleted(&self) -> u64 {
+        self.deleted.most()
+    }
+
+    /// Takes the note of the keys of which most are deleted, if these are `least`.
+    pub(crate) fn take_deleted(&self, least: u64) -> Option<DeletedSpan> {
+        self.deleted.take(least)
+    }
+
+    /// Notes keys of which many are deleted.
+    pub(crate) fn note_deleted(&self, span: DeletedSpan) {
+        self.deleted.add(vec![span]);
     }
 }
 

@@ -38,6 +38,7 @@ pub(crate) struct Level<E = Arc<Extent>> {
     extents: Arc<[E]>,
     bytes: u64,
     records: u64,
+    deletes: u64,
     tombstones: u64,
     referred: u64,
 }
@@ -54,10 +55,11 @@ impl<E: Described> Level<E> {
         extents.sort_by(|a, b| a.meta().smallest_key.cmp(&b.meta().smallest_key));
         let bytes = extents.iter().map(|e| u64::from(e.meta().location.len)).sum();
         let records = extents.iter().map(|e| e.meta().records).sum();
+        let deletes = extents.iter().map(|e| e.meta().deletes).sum();
         let tombstones = extents.iter().map(|e| u64::from(e.meta().tombstones)).sum();
         let lists = extents.iter().flat_map(|e| &*e.meta().values);
         let referred = lists.map(|one| one.bytes).sum();
-        Level { extents: extents.into(), bytes, records, tombstones, referred }
+        Level { extents: extents.into(), bytes, records, deletes, tombstones, referred }
     }
 
     /// The first two neighbours that break the invariant.
@@ -108,6 +110,11 @@ impl<E: Described> Level<E> {
     /// Records, superseded ones and deletes included.
     pub(crate) fn records(&self) -> u64 {
         self.records
+    }
+
+    /// Of these, deletes, range tombstones included.
+    pub(crate) fn deletes(&self) -> u64 {
+        self.deletes
     }
 
     /// Range tombstones: those of each extent.

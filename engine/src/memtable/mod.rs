@@ -13,6 +13,6 @@ pub(crate) type IndexCursor<'a> = index::IndexCursor<'a, crate::pm::Region>;
 pub(crate) use index::{Held, Records, Restart, Separator, Version, VersionLock};
 pub(crate) use rebuild::{Found, Rebuilt, rebuild};
 pub(crate) use records::{
-    RECORD_HEADER, Record, encode_record, record_at, record_len, records_in, set_seq,
+    RECORD_HEADER, RECORD_KIND, Record, encode_record, record_at, record_len, records_in, set_seq,
 };
 pub(crate) use table::{Memtable, RecordCursor};

@@ -19,7 +19,7 @@ use super::index::Records;
 use super::records::record_at;
 use crate::mvcc::Tombstone;
 use crate::pm::Region;
-use crate::record::{LSN_MAX, Lsn, common, slice};
+use crate::record::{Kind, LSN_MAX, Lsn, common, slice};
 
 /// Below this many records threads are not worth starting.
 const WORTH_THREADS: usize = 16 * 1024;
@@ -77,6 +77,8 @@ pub(crate) struct Rebuilt {
     pub(crate) index: Index,
     /// Each once.
     pub(crate) tombstones: Vec<Arc<Tombstone>>,
+    /// Deletes of one key in it.
+    pub(crate) deletes: u64,
     pub(crate) bytes: u64,
     /// The smallest sequence number in it.
     pub(crate) oldest: Option<Lsn>,
@@ -94,10 +96,13 @@ pub(crate) fn rebuild(
     let (skip, sorter) = (shared_by_all(&found), Sorter { region });
     let parts = sorter.sorted(found, skip, threads);
     let (bytes, oldest) = (AtomicU64::new(0), AtomicU64::new(LSN_MAX));
+    let deletes = AtomicU64::new(0);
     let seen = |offsets: &[u64]| {
         let records = || offsets.iter().map(|at| record_at(region, *at));
         let stored: usize = records().map(|record| record.stored_len()).sum();
         bytes.fetch_add(stored as u64, Ordering::Relaxed);
+        let gone = records().filter(|record| record.kind == Kind::Delete).count();
+        deletes.fetch_add(gone as u64, Ordering::Relaxed);
         oldest.fetch_min(records().map(|r| r.seq).min().unwrap_or(LSN_MAX), Ordering::Relaxed);
         offsets.iter().for_each(|at| counts(*at));
     };
@@ -105,7 +110,8 @@ pub(crate) fn rebuild(
     let ranges = tombstones.iter().map(|tombstone| tombstone.at);
     seen(&ranges.collect::<Vec<_>>());
     let oldest = Some(oldest.into_inner()).filter(|_| index.len() + tombstones.len() > 0);
-    Rebuilt { index, tombstones, bytes: bytes.into_inner(), oldest }
+    let (deletes, bytes) = (deletes.into_inner(), bytes.into_inner());
+    Rebuilt { index, tombstones, deletes, bytes, oldest }
 }
 
 /// The range tombstones that were found, without copies that a cleaner made.
@@ -227,7 +233,6 @@ mod tests {
     use crate::memtable::{Memtable, encode_record, set_seq};
     use crate::mvcc::KeyInterval;
     use crate::os::sim::Machine;
-    use crate::record::Kind;
 
     const COUNT: u64 = 3 * WORTH_THREADS as u64;
 

@@ -12,6 +12,9 @@ use crate::record::{EntryRef, Kind, Lsn, Reader, TableId, decode_end};
 /// Bytes before a record's key.
 pub(crate) const RECORD_HEADER: usize = 24;
 
+/// Where the byte of a record's kind lies in its header.
+pub(crate) const RECORD_KIND: usize = 20;
+
 /// A record in the region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Record<'a> {
@@ -78,7 +81,7 @@ pub(crate) fn encode_record(
     header[8..12].copy_from_slice(&table.to_le_bytes());
     header[12..16].copy_from_slice(&(key.len() as u32).to_le_bytes());
     header[16..20].copy_from_slice(&(value.len() as u32).to_le_bytes());
-    header[20] = kind as u8;
+    header[RECORD_KIND] = kind as u8;
     out.reserve(record_len(key.len(), value.len()));
     out.extend_from_slice(&header);
     out.extend_from_slice(key);

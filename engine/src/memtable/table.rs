@@ -21,6 +21,8 @@ pub(crate) struct Memtable {
     index: Index,
     tombstones: TombstoneList,
     records: AtomicU64,
+    /// Of these, deletes of one key.
+    deletes: AtomicU64,
     bytes: AtomicU64,
     /// The smallest sequence number inserted; `u64::MAX` while empty.
     oldest: AtomicU64,
@@ -34,6 +36,7 @@ impl Memtable {
             tombstones: TombstoneList::counted(region.indexes()),
             region,
             records: AtomicU64::new(0),
+            deletes: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
             oldest: AtomicU64::new(u64::MAX),
         }
@@ -41,12 +44,13 @@ impl Memtable {
 
     /// One with what was found at open.
     pub(crate) fn rebuilt(region: Arc<Region>, rebuilt: Rebuilt) -> Memtable {
-        let Rebuilt { index, tombstones, bytes, oldest } = rebuilt;
+        let Rebuilt { index, tombstones, deletes, bytes, oldest } = rebuilt;
         let records = AtomicU64::new((index.len() + tombstones.len()) as u64);
         let (list, bytes) = (TombstoneList::counted(region.indexes()), AtomicU64::new(bytes));
         list.add(tombstones);
+        let deletes = AtomicU64::new(deletes);
         let oldest = AtomicU64::new(oldest.unwrap_or(u64::MAX));
-        Memtable { region, index, tombstones: list, records, bytes, oldest }
+        Memtable { region, index, tombstones: list, records, deletes, bytes, oldest }
     }
 
     /// Makes the record at `at` findable. The inserting thread also counts it, before the group is
@@ -60,9 +64,14 @@ impl Memtable {
         self.tombstones.add(vec![tombstone]);
     }
 
-    /// Counts records of a group that were inserted, and the bytes that they take.
-    pub(crate) fn count(&self, seq: Lsn, records: u64, bytes: u64) {
+    /// Counts records of a group that were inserted, of these the deletes of one key, and the bytes
+    /// that they take.
+    pub(crate) fn count(&self, seq: Lsn, (records, deletes): (u64, u64), bytes: u64) {
+        debug_assert!(deletes <= records, "a delete is a record");
         self.records.fetch_add(records, Ordering::Relaxed);
+        if deletes > 0 {
+            self.deletes.fetch_add(deletes, Ordering::Relaxed);
+        }
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         self.oldest.fetch_min(seq, Ordering::Relaxed);
     }
@@ -91,6 +100,11 @@ impl Memtable {
     /// How many records were inserted.
     pub(crate) fn records(&self) -> u64 {
         self.records.load(Ordering::Relaxed)
+    }
+
+    /// Of these, deletes of one key.
+    pub(crate) fn deletes(&self) -> u64 {
+        self.deletes.load(Ordering::Relaxed)
     }
 
     /// How many bytes they take in zones.

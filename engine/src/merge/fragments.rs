@@ -53,6 +53,27 @@ impl Fragments {
         Fragments { pieces }
     }
 
+    /// Whether every key of `interval` lies under a tombstone that is newer than `older` and not
+    /// newer than `at`, be it one or several side by side. `at` is where a reader of the horizon
+    /// is, or later.
+    pub(crate) fn hide(&self, interval: &KeyInterval, older: Lsn, at: Lsn) -> bool {
+        let from = self.pieces.partition_point(|piece| !piece.interval.ends_after(&interval.start));
+        let mut reached = interval.start.as_slice();
+        for Piece { interval: piece, seqs } in &self.pieces[from..] {
+            if piece.start.as_slice() > reached
+                || !seqs.iter().any(|s| (older + 1..=at).contains(s))
+            {
+                return false;
+            }
+            match (&piece.end, &interval.end) {
+                (None, _) => return true,
+                (Some(end), Some(last)) if end >= last => return true,
+                (Some(end), _) => reached = end,
+            }
+        }
+        false
+    }
+
     /// A walk along ascending keys.
     pub(crate) fn walk(&self) -> Walk<'_> {
         Walk { rest: &self.pieces }

@@ -21,7 +21,7 @@ pub use pending::PendingCommit;
 pub use range::Range;
 pub use snapshot::Snapshot;
 
-pub(crate) use self::core::{Change, Pinned, TableCore, TableSlot};
+pub(crate) use self::core::{Change, DrainRound, Pinned, TableCore, TableSlot};
 pub(crate) use bell::Bell;
 pub(crate) use changed::ChangedTables;
 pub(crate) use gate::Gate;

@@ -138,10 +138,22 @@ impl View {
         self.active.records() + frozen
     }
 
+    /// Of these, deletes of one key.
+    pub(crate) fn memtable_deletes(&self) -> u64 {
+        self.memtables().map(|memtable| memtable.deletes()).sum()
+    }
+
     /// Range tombstones in memtables and level 0.
     pub(crate) fn range_deletes(&self) -> u64 {
         let memtables = self.memtables().filter_map(|memtable| memtable.tombstones());
         memtables.chain(self.level0.tombstones()).map(|set| set.len() as u64).sum()
+    }
+
+    /// Whether memtables or level 0 have deletes next to each other, or range tombstones.
+    pub(crate) fn has_deletes(&self) -> bool {
+        self.memtables().any(|memtable| memtable.deletes() > 0)
+            || self.level0.most_deleted() > 0
+            || self.range_deletes() > 0
     }
 
     fn memtables(&self) -> impl Iterator<Item = &Arc<Memtable>> {

@@ -27,6 +27,16 @@ impl View {
         (!ranges.memory.is_empty() || !ranges.levels.is_empty()).then_some(ranges)
     }
 
+    /// The tombstones of memtables and level 0 that a reader at `at` sees, drained or not.
+    pub(crate) fn tombstones_in_memory(&self, at: Lsn) -> Vec<Arc<Tombstone>> {
+        let memtables = self.memtables().filter_map(|memtable| memtable.tombstones());
+        let mut all: Vec<Arc<Tombstone>> = Vec::new();
+        for set in memtables.chain(self.level0.tombstones()) {
+            all.extend(set.iter().filter(|tombstone| tombstone.seq <= at).cloned());
+        }
+        all
+    }
+
     /// The tombstones of memtables and level 0 that a reader at `at` sees, cut to keys that are not
     /// drained.
     pub(crate) fn undrained_tombstones(&self, at: Lsn) -> Vec<Arc<Tombstone>> {

@@ -10,6 +10,7 @@ mod common;
 mod allocator;
 mod bulk_load;
 mod costs;
+mod deleted;
 mod disk;
 mod index;
 mod large_values;

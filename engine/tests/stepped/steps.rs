@@ -69,6 +69,40 @@ fn small(kind: Kind) -> Rig {
     rig
 }
 
+/// Rows of table `a` on disk.
+fn drained(kind: Kind) -> Rig {
+    let mut rig = half_full(kind);
+    let extents = |rig: &Rig| {
+        let tables = rig.db.stats().tables;
+        let of_a = tables.iter().find(|table| table.name == "a").unwrap();
+        of_a.levels.iter().map(|level| level.extents).sum::<u64>()
+    };
+    let mut n = 0;
+    while extents(&rig) == 0 {
+        rig.put("b", &format!("row {}", n % 90), 9000, Relaxed);
+        rig.steps(2);
+        n += 1;
+        assert!(n < 2000, "{:?}", rig.db.stats());
+    }
+    rig
+}
+
+/// What a range delete in the region hides goes by an edit. The range delete is relaxed: whatever a
+/// cut takes, it never takes the range delete alone.
+#[test]
+fn delete_only_compactions() {
+    let _together = together();
+    for kind in KINDS {
+        let steps = cut_everywhere(kind, drained, |rig| {
+            let all = Effect::DeleteRange("a".into(), Vec::new(), None);
+            rig.perform(&Action::Write(vec![all], Relaxed));
+            rig.steps(40);
+            assert!(rig.db.stats().background.delete_only_extents > 0, "{:?}", rig.db.stats());
+        });
+        assert!(steps >= 2, "{steps}");
+    }
+}
+
 /// A region that is half full of relaxed commits.
 fn half_full(kind: Kind) -> Rig {
     let mut rig = small(kind);

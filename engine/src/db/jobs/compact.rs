@@ -9,10 +9,13 @@ use std::sync::atomic::Ordering;
 
 use super::context::{JobContext, Outcome};
 use super::ops::install;
-use crate::compaction::{self, Choice, Done, Situation};
+use crate::compaction::{self, Choice, Done, NextManual, Shape, Situation, pick};
 use crate::db::claims::Claim;
+use crate::db::manual::ManualCompaction;
 use crate::db::table_index::Rest;
 use crate::error::{ErrorKind, Result};
+use crate::extent::Extent;
+use crate::levels::Version;
 use crate::mvcc::Horizon;
 use crate::options::Planted;
 use crate::table::TableCore;
@@ -25,6 +28,7 @@ pub(in crate::db) struct Compact;
 pub(in crate::db) struct Plan<'a> {
     table: Arc<TableCore>,
     choice: Choice,
+    is_for_tombstones: bool,
     horizon: Horizon,
     claim: Claim<'a>,
 }
@@ -69,6 +73,32 @@ impl Compact {
         table: Arc<TableCore>,
         rest: Rest,
     ) -> Look<'a> {
+        self.look_for(ctx, table, rest, |version, shape, now| match pick(version, shape, now) {
+            Some(choice) => NextManual::Choice(choice),
+            None if now.busy.is_empty() => NextManual::Nothing,
+            None => NextManual::Busy,
+        })
+    }
+
+    /// What a request needs next, its keys claimed.
+    pub(in crate::db) fn look_by_hand<'a>(
+        &self,
+        ctx: &'a JobContext,
+        request: &ManualCompaction,
+    ) -> Look<'a> {
+        let (table, meant) = (Arc::clone(&request.table), (&request.keys, request.upto));
+        self.look_for(ctx, table, ctx.rest(), |version, shape, now| {
+            compaction::pick_manual(version, meant, shape, now)
+        })
+    }
+
+    fn look_for<'a>(
+        &self,
+        ctx: &'a JobContext,
+        table: Arc<TableCore>,
+        rest: Rest,
+        pick: impl FnOnce(&Version, &Shape, &Situation<'_>) -> NextManual<Arc<Extent>>,
+    ) -> Look<'a> {
         let Some(no_other_change) = table.try_change() else { return Look::Busy };
         if table.check().is_err() {
             return Look::Nothing;
@@ -77,14 +107,17 @@ impl Compact {
         let busy = ctx.claims.of(table.id());
         let rests = rest >= Rest::Resting;
         let now = Situation { readers: horizon.readers(), rests, busy: &busy };
-        let Some(choice) = compaction::pick(&table.view().version, &ctx.shape(), &now) else {
-            return if busy.is_empty() { Look::Nothing } else { Look::Busy };
+        let choice = match pick(&table.view().version, &ctx.shape(), &now) {
+            NextManual::Choice(choice) => choice,
+            NextManual::Busy => return Look::Busy,
+            NextManual::Nothing => return Look::Nothing,
         };
         let Some(claim) = ctx.claims.claim(table.id(), choice.interval()) else {
             return Look::Busy;
         };
         drop(no_other_change);
-        Look::Found(Plan { table, choice, horizon, claim })
+        let is_for_tombstones = choice.is_for_tombstones(rests);
+        Look::Found(Plan { table, choice, is_for_tombstones, horizon, claim })
     }
 
     /// Runs it. `before_extent` is told of the bytes of each extent; where it fails, the compaction
@@ -126,7 +159,7 @@ impl Compact {
         ctx: &JobContext,
         done: Result<Done>,
     ) -> Result<Option<u64>> {
-        let Plan { table, choice, horizon, claim } = plan;
+        let Plan { table, choice, horizon, claim, .. } = plan;
         let mut change = table.change();
         if table.check().is_err() {
             return Ok(None);
@@ -157,6 +190,7 @@ impl Compact {
             Choice::Move { .. } => metrics.moves.add(1),
             Choice::Merge { .. } => metrics.compactions.add(1),
         }
+        metrics.tombstone_compactions.add(u64::from(plan.is_for_tombstones));
         metrics.collections.add(u64::from(collects(&plan.choice)));
         metrics.trivially_moved_extents.add(moved);
         ctx.memory.balance();

@@ -8,6 +8,7 @@ use parking_lot::Mutex;
 
 use crate::compaction::Shape;
 use crate::db::claims::Claims;
+use crate::db::manual::ManualCompactions;
 use crate::db::memory::MemoryLimit;
 use crate::db::metrics::Metrics;
 use crate::db::rate_limiter::RateLimiter;
@@ -59,6 +60,8 @@ pub(in crate::db) struct JobContext {
     pub(in crate::db) metrics: Metrics,
     /// Keys that compactions work on.
     pub(in crate::db) claims: Claims,
+    /// What calls of the user ask for.
+    pub(in crate::db) manual: ManualCompactions,
     pub(in crate::db) rate: RateLimiter,
     pub(in crate::db) memory: MemoryLimit,
     pub(in crate::db) idle: Idle,
@@ -84,6 +87,7 @@ impl JobContext {
             transactions: Arc::default(),
             metrics: Metrics::default(),
             claims: Claims::default(),
+            manual: ManualCompactions::default(),
             rate: RateLimiter::default(),
             memory: MemoryLimit::new(Arc::clone(shared), options.memory_plan()),
             idle: Idle::default(),
@@ -140,6 +144,16 @@ impl JobContext {
             None => Rest::Busy,
             Some(since) if !self.options.stepped && since.elapsed() >= QUIET => Rest::Quiet,
             Some(_) => Rest::Resting,
+        }
+    }
+
+    /// Whether there is time for what no reader or writer waits for. Stepped jobs are never quiet:
+    /// theirs is at rest.
+    pub(in crate::db) fn is_idle(&self) -> bool {
+        match self.rest() {
+            Rest::Busy => false,
+            Rest::Resting => self.options.stepped,
+            Rest::Quiet => true,
         }
     }
 

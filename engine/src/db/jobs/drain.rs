@@ -7,16 +7,14 @@ use std::time::Instant;
 
 use parking_lot::Mutex;
 
-use super::context::{DrainedBytes, JobContext, Outcome};
-use super::ops::{freeze, install};
-use crate::compaction::{self, Done, DrainPlan, NextDrain};
+use super::columns::{self, Drained, drain_budget, install_all};
+use super::context::{JobContext, Outcome};
+use super::ops::freeze;
+use crate::compaction::{self, NextDrain};
 use crate::error::{ErrorKind, Result};
-use crate::extent::Extent;
 use crate::level0::ColumnBudget;
-use crate::levels::{Edit, Op, Version};
-use crate::mvcc::{DrainedMap, Horizon, KeyInterval, defer, pin};
-use crate::options::Planted;
-use crate::record::{Lsn, TableId};
+use crate::mvcc::{Horizon, pin};
+use crate::record::Lsn;
 use crate::table::{Change, TableCore};
 use crate::view::View;
 
@@ -36,36 +34,6 @@ pub(in crate::db) enum Plan {
     ByAge(Vec<Arc<TableCore>>),
     /// Tables with runs: those that can be drained, and those that have to be frozen before.
     Runs { ready: Vec<Arc<TableCore>>, early: Vec<Arc<TableCore>> },
-}
-
-/// A column that was merged with level 1, short of its edit.
-struct Drained<'a> {
-    table: &'a Arc<TableCore>,
-    change: Change<'a>,
-    plan: DrainPlan,
-    done: Done,
-}
-
-impl Drained<'_> {
-    /// Bytes that were merged. What comes of them, no more, is on disk beside them until the edit.
-    fn bytes(&self) -> u64 {
-        let replaced = self.done.replaced.iter().map(|e| u64::from(e.meta().location.len));
-        self.plan.level0_bytes + self.plan.run_bytes + replaced.sum::<u64>()
-    }
-
-    /// Bytes that level 1 has more for it.
-    fn added(&self) -> u64 {
-        let len = |extent: &Arc<Extent>| u64::from(extent.meta().location.len);
-        let new = |op: &Op| if let Op::AddExtent { extent, .. } = op { len(extent) } else { 0 };
-        let gone: u64 = self.done.replaced.iter().map(len).sum();
-        self.done.edit.ops.iter().map(new).sum::<u64>().saturating_sub(gone)
-    }
-
-    /// Extents of runs that it uses up.
-    fn used_up(&self) -> u64 {
-        let is_one = |op: &&Op| matches!(op, Op::RemoveFromRun { .. });
-        self.done.edit.ops.iter().filter(is_one).count() as u64
-    }
 }
 
 /// What a table has to drain.
@@ -214,11 +182,6 @@ impl Drain {
     }
 }
 
-/// Bytes that a job merges, beyond which no more columns are added to it.
-fn drain_budget(ctx: &JobContext) -> u64 {
-    (ctx.shared.region.len() / 16).clamp(1 << 18, 4 << 20)
-}
-
 /// Merges the next column of a table's round with level 1.
 fn next_column<'a>(
     ctx: &JobContext,
@@ -252,119 +215,7 @@ fn next_column<'a>(
         }
     };
     debug_assert!(plan.column.upto <= floor, "what is drained is at or below the floor");
-    debug_assert!(
-        !busy.iter().any(|busy| busy.overlaps(&plan.reach)) || plan.inputs.is_empty(),
-        "a drain merges with nothing that a compaction works on"
-    );
-    let cache = &ctx.shared.cache;
-    let mut done = compaction::drain(&view, &plan, &ctx.set, cache, horizon, &shape)?;
-    if ctx.options.has(Planted::ForgetDrained) {
-        done.edit.ops.retain(|op| !matches!(op, Op::Drained { .. }));
-    }
+    let done = columns::merge(ctx, &view, &plan, (horizon, &busy))?;
     drop(view);
-    Ok(Next::Column(Box::new(Drained { table, change, plan, done })))
-}
-
-/// Applies one edit for all columns, and shows it.
-fn install_all(
-    ctx: &JobContext,
-    columns: Vec<Box<Drained<'_>>>,
-    horizon: &Horizon,
-    from: Instant,
-) -> Result<DrainedBytes> {
-    if !is_installed_early(ctx, &columns) {
-        ctx.set.sync_extents()?;
-    }
-    let ops = columns.iter().flat_map(|drained| drained.done.edit.ops.iter().cloned());
-    let versions = apply(ctx, Edit { ops: ops.collect() }, &columns)?;
-    let (mut level0, mut runs, mut added) = (0, 0, 0);
-    for drained in columns {
-        level0 += drained.plan.level0_bytes;
-        runs += drained.plan.run_bytes;
-        added += drained.added();
-        ctx.metrics.spilled_extents.add(drained.used_up());
-        install_one(ctx, *drained, &versions, horizon);
-        ctx.metrics.drains.add(1);
-    }
-    Ok(DrainedBytes { level0, runs, added, took: from.elapsed() })
-}
-
-/// Shows a column's part of the edit, and goes on in its round.
-fn install_one(
-    ctx: &JobContext,
-    drained: Drained<'_>,
-    versions: &[(TableId, Arc<Version>)],
-    horizon: &Horizon,
-) {
-    let Drained { table, mut change, plan, done } = drained;
-    let column = plan.column;
-    ctx.metrics.count_reused(&done.reused);
-    let own = versions.iter().filter(|(id, _)| *id == table.id()).cloned();
-    let before = Arc::clone(&table.view().version);
-    install(table, &mut change, own.collect(), horizon.newest());
-    debug_assert!(
-        table.view().version.drained.get(&column.interval.start)
-            >= before.drained.get(&column.interval.start),
-        "D never falls"
-    );
-    done.replaced.iter().for_each(|extent| extent.evict(&ctx.shared.cache));
-    let round = &mut change.round;
-    round.began.get_or_insert(column.upto);
-    match &column.interval.end {
-        Some(end) => {
-            debug_assert!(*end > round.cursor, "a round goes up");
-            round.cursor.clone_from(end);
-        }
-        None => {
-            round.cursor.clear();
-            round.low = round.began.take().unwrap_or(column.upto);
-        }
-    }
-    drop(change);
-    retire_later(ctx, table, column.interval, column.upto);
-}
-
-/// Takes drained records out of level 0 once every reader has a view that hides them.
-fn retire_later(ctx: &JobContext, table: &Arc<TableCore>, interval: KeyInterval, upto: Lsn) {
-    let (shared, table) = (Arc::clone(&ctx.shared), Arc::clone(table));
-    let (level0, drained) = {
-        let view = table.view();
-        (Arc::clone(&view.level0), planted_drained(ctx, &view.version.drained, upto))
-    };
-    defer(move || {
-        shared.count_out(|| level0.retire(&interval, upto, &drained));
-        table.mark_changed();
-    });
-}
-
-/// What level 0 takes for drained when it removes range tombstones.
-fn planted_drained(ctx: &JobContext, drained: &DrainedMap, upto: Lsn) -> DrainedMap {
-    let mut drained = drained.clone();
-    if ctx.options.has(Planted::RetireRangesEarly) {
-        drained.set(&KeyInterval::all(), upto);
-    }
-    drained
-}
-
-/// Whether the edit of these columns is to come before the values that they wrote apart.
-fn is_installed_early(ctx: &JobContext, columns: &[Box<Drained<'_>>]) -> bool {
-    let mut ops = columns.iter().flat_map(|drained| &drained.done.edit.ops);
-    let refers = |op: &Op| match op {
-        Op::AddExtent { extent, .. } => !extent.meta().values.is_empty(),
-        _ => false,
-    };
-    ctx.options.has(Planted::InstallBeforeSync) && ops.any(refers)
-}
-
-/// Journals the edit of a drain.
-fn apply(
-    ctx: &JobContext,
-    edit: Edit,
-    columns: &[Box<Drained<'_>>],
-) -> Result<Vec<(TableId, Arc<Version>)>> {
-    if ctx.options.has(Planted::ReuseBeforeEdit) {
-        let tables = columns.iter().map(|drained| drained.table.id());
-        return ctx.adopt_unjournaled(&edit, tables);
-    }
-    ctx.apply(edit)
+    Ok(Next::Column(Box::new(Drained { table, change, plan, done, is_in_turn: true })))
 }

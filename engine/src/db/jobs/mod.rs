@@ -8,10 +8,14 @@
 
 mod assign_streams;
 mod clean_zones;
+mod columns;
 mod compact;
+mod compact_range;
 mod context;
 mod count_live;
+mod delete_only;
 mod drain;
+mod drain_deletes;
 mod expire;
 mod freeze;
 mod mark_time;
@@ -24,7 +28,6 @@ mod release_zones;
 mod return_space;
 mod sync_floor;
 
-#[cfg(test)]
 pub(in crate::db) use compact::Look;
 pub(in crate::db) use context::{Batch, JobContext, Outcome};
 pub(in crate::db) use count_live::CountLive;
@@ -36,7 +39,10 @@ use std::sync::Arc;
 use assign_streams::AssignStreams;
 use clean_zones::CleanZones;
 use compact::Compact;
+use compact_range::CompactRange;
+use delete_only::DeleteOnly;
 use drain::Drain;
+use drain_deletes::DrainDeletes;
 use expire::Expire;
 use freeze::Freeze;
 use mark_time::MarkTime;
@@ -54,8 +60,11 @@ pub(in crate::db) struct Jobs {
     pub(in crate::db) assign_streams: AssignStreams,
     pub(in crate::db) clean_zones: CleanZones,
     pub(in crate::db) compact: Compact,
+    pub(in crate::db) compact_range: CompactRange,
     pub(in crate::db) count_live: Arc<CountLive>,
+    pub(in crate::db) delete_only: DeleteOnly,
     pub(in crate::db) drain: Drain,
+    pub(in crate::db) drain_deletes: DrainDeletes,
     pub(in crate::db) expire: Expire,
     pub(in crate::db) freeze: Freeze,
     pub(in crate::db) mark_time: MarkTime,

@@ -1,7 +1,6 @@
 //! Gives free space of extent files back to the file system, all of it once no job works.
 
 use super::context::{JobContext, Outcome};
-use crate::db::table_index::Rest;
 use crate::error::Result;
 
 /// The job.
@@ -11,12 +10,7 @@ pub(in crate::db) struct ReturnSpace;
 impl ReturnSpace {
     /// Whether all of it may go, from the middle of files too.
     pub(in crate::db) fn plan(&self, ctx: &JobContext) -> bool {
-        let is_idle = match ctx.rest() {
-            Rest::Busy => false,
-            Rest::Resting => ctx.options.stepped,
-            Rest::Quiet => true,
-        };
-        is_idle && ctx.claims.is_empty()
+        ctx.is_idle() && ctx.claims.is_empty()
     }
 
     /// Gives it back.

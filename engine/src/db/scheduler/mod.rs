@@ -15,9 +15,10 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use super::jobs::{JobContext, Jobs, Outcome};
+use super::jobs::{JobContext, Jobs, Look, Outcome};
+use super::manual::{ManualCompaction, Stage};
 use super::table_index::Rest;
-use crate::error::{ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::mvcc::drive;
 use crate::options::{BackgroundTuning, CommitTuning};
 use crate::pm::{Purpose, SpentOn};
@@ -168,6 +169,9 @@ impl Scheduler {
                 jobs.merge_memtables.plan(ctx).map(|tables| jobs.merge_memtables.run(tables, ctx))
             }
             JobKind::Expire => jobs.expire.plan(ctx).map(|tables| jobs.expire.run(tables, ctx)),
+            JobKind::DeleteOnly => {
+                jobs.delete_only.plan(ctx).map(|tables| jobs.delete_only.run(tables, ctx))
+            }
             JobKind::PlaceBulkLoad => {
                 jobs.place_bulk_load.plan(ctx).map(|plan| jobs.place_bulk_load.run(plan, ctx))
             }
@@ -175,8 +179,12 @@ impl Scheduler {
                 jobs.clean_zones.plan(batch, ctx).map(|plan| jobs.clean_zones.run(plan, ctx))
             }
             JobKind::Drain => jobs.drain.plan(ctx).map(|plan| jobs.drain.run(plan, ctx)),
+            JobKind::DrainDeletes => {
+                jobs.drain_deletes.plan(ctx).map(|plan| jobs.drain_deletes.run(plan, ctx))
+            }
             JobKind::DrainRuns => jobs.drain.plan_runs(ctx).map(|plan| jobs.drain.run(plan, ctx)),
             JobKind::Compact => return self.compact_here(),
+            JobKind::CompactRange => return self.compact_range(),
             JobKind::PruneVersions => {
                 jobs.prune_versions.plan(ctx).map(|walk| jobs.prune_versions.run(walk, ctx))
             }
@@ -238,6 +246,51 @@ impl Scheduler {
             self.stats.lock().compacted(left, (from, self.clock()));
         }
         Ok(outcome.did)
+    }
+
+    /// Takes a step of the manual compaction that was asked for first. What fails ends it; the call
+    /// that waits is told.
+    fn compact_range(&self) -> Result<bool> {
+        let ctx = &*self.ctx;
+        let Some(request) = self.jobs.compact_range.plan(ctx) else { return Ok(false) };
+        let done = match request.stage() {
+            Stage::Levels => self.compact_by_hand(&request),
+            _ => self.jobs.compact_range.run(&request, ctx),
+        };
+        match done {
+            Ok(outcome) => {
+                self.account(&outcome);
+                Ok(outcome.did)
+            }
+            Err(error) => {
+                let is_fatal = !matches!(error.kind(), ErrorKind::Full | ErrorKind::Invalid);
+                let told = Error::new(error.kind(), error.to_string());
+                ctx.manual.finish(&request, Err(told));
+                if is_fatal { Err(error) } else { Ok(true) }
+            }
+        }
+    }
+
+    /// Runs the next compaction of a request; there is none when all is done.
+    fn compact_by_hand(&self, request: &Arc<ManualCompaction>) -> Result<Outcome> {
+        let (ctx, job) = (&*self.ctx, &self.jobs.compact);
+        request.table.check()?;
+        match job.look_by_hand(ctx, request) {
+            Look::Found(plan) => {
+                let from = self.clock();
+                let outcome = job.run(&plan, ctx, &|_| self.let_pass())?;
+                if let Some(left) = outcome.left_level1 {
+                    self.stats.lock().compacted(left, (from, self.clock()));
+                }
+                request.count(0, 1);
+                Ok(outcome)
+            }
+            Look::Busy => Ok(Outcome::default()),
+            Look::Nothing => {
+                ctx.manual.finish(request, Ok(()));
+                Ok(Outcome { did: true, ..Outcome::default() })
+            }
+        }
     }
 
     /// Runs jobs that writers may wait for, as long as there are any, and no more than some.

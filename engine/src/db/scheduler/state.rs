@@ -184,6 +184,12 @@ pub(in crate::db) struct RegionState {
     pub(super) has_undrained: bool,
     /// Some level 0 keeps versions for readers alone.
     pub(super) has_kept_versions: bool,
+    /// A call waits for a manual compaction.
+    pub(super) has_requests: bool,
+    /// Some table has range tombstones.
+    pub(super) has_range_tombstones: bool,
+    /// Some memtable or level 0 has deletes.
+    pub(super) has_deletes: bool,
 }
 
 impl RegionState {
@@ -208,6 +214,9 @@ impl RegionState {
             has_runs: index.has_runs(),
             has_undrained: index.has_undrained(),
             has_kept_versions: index.has_kept() || jobs.prune_versions.goes_on(),
+            has_requests: !ctx.manual.is_empty(),
+            has_range_tombstones: index.has_ranges(),
+            has_deletes: index.has_deletes(),
         }
     }
 }

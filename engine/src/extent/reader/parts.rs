@@ -9,7 +9,7 @@ use crate::extent::footer::{FOOTER_LEN, Footer};
 use crate::extent::index::Index;
 use crate::extent::{ExtentMeta, Malformed, ranges};
 use crate::memory::{Gauge, Holding};
-use crate::mvcc::Tombstones;
+use crate::mvcc::{KeyInterval, Tombstones};
 
 /// One part in this many of an extent is read at its end at once, within bounds. Of most extents
 /// that is all parts.
@@ -153,5 +153,23 @@ impl Extent {
             return Err(self.corrupt(offset, "range tombstones", malformed));
         }
         Ok(ranges)
+    }
+
+    /// About how many of its records lie in `interval`: those of whole blocks. It reads the block
+    /// index where that is not in memory, and no block.
+    ///
+    /// # Errors
+    ///
+    /// `Corrupt` if what has to be read does not check out; or on an I/O error.
+    pub(crate) fn records_within(&self, interval: &KeyInterval) -> Result<u64> {
+        if interval.covers(&self.meta.interval()) {
+            return Ok(self.meta.records);
+        }
+        let parts = self.parts()?;
+        let index = &parts.index;
+        let blocks = index.entries().len();
+        let from = index.find_key(&interval.start).unwrap_or(0);
+        let to = interval.end.as_deref().and_then(|end| index.find_key(end)).unwrap_or(blocks);
+        Ok(self.meta.records * to.saturating_sub(from) as u64 / blocks.max(1) as u64)
     }
 }

@@ -1,0 +1,69 @@
+//! `compact`: drains memory and merges the levels of tables into one.
+
+use std::ffi::OsString;
+use std::ops::{Bound, ControlFlow};
+
+use serde::Serialize;
+use terrace::CompactionProgress;
+
+use crate::args::CompactArguments;
+use crate::failure::{Failure, Outcome};
+use crate::session::Session;
+use crate::text::{grouped, size};
+
+#[derive(Serialize)]
+struct Entry {
+    table: String,
+    #[serde(flatten)]
+    done: CompactionProgress,
+    /// Bytes of the table's extents before and after.
+    bytes_before: u64,
+    bytes_after: u64,
+}
+
+/// Compacts a table, a range of its keys, or all tables.
+pub(crate) fn run(session: &mut Session, arguments: &CompactArguments) -> Result<Outcome, Failure> {
+    let encoding = session.output.encoding;
+    let parse = |argument: &Option<OsString>| {
+        argument.as_ref().map(|argument| encoding.parse(argument)).transpose()
+    };
+    let (from, to) = (parse(&arguments.from)?, parse(&arguments.to)?);
+    let range = (
+        from.as_ref().map_or(Bound::Unbounded, Bound::Included),
+        to.as_ref().map_or(Bound::Unbounded, Bound::Excluded),
+    );
+    let database = session.change()?;
+    let tables = match &arguments.table {
+        Some(table) => vec![table.clone()],
+        None => database.table_names(),
+    };
+    let bar = session.output.step_bar();
+    let mut entries = Vec::new();
+    for name in tables {
+        let table = database.existing_table(&name)?;
+        let bytes = || {
+            let tables = database.stats().tables.into_iter().filter(|table| table.name == name);
+            tables.flat_map(|table| table.levels).map(|level| level.bytes).sum::<u64>()
+        };
+        let before = bytes();
+        bar.set_message(name.clone());
+        let done = database.compact_range_with::<&Vec<u8>>(&table, range, |progress| {
+            bar.set_position(progress.drains + progress.compactions);
+            ControlFlow::Continue(())
+        })?;
+        let after = bytes();
+        entries.push(Entry { table: name, done, bytes_before: before, bytes_after: after });
+    }
+    bar.finish_and_clear();
+    database.close()?;
+    if session.output.json {
+        session.output.object(&entries)?;
+        return Ok(Outcome::Good);
+    }
+    for Entry { table, done, bytes_before, bytes_after } in entries {
+        let jobs = grouped(done.drains + done.compactions);
+        let (before, after) = (size(bytes_before), size(bytes_after));
+        session.output.line(&format!("{table}: {before} before, {after} after, {jobs} jobs"))?;
+    }
+    Ok(Outcome::Good)
+}

@@ -1,0 +1,77 @@
+//! The next job of a manual compaction: what takes some keys down to the last level that has any of
+//! them. A pure function of a version.
+//!
+//! Extents of level 1 go first, with all that lies under them there; then a level at a time. At
+//! last extents with nothing below them are written again where that drops deletes, or versions
+//! that no reader needs. Each step takes an extent down, or rids one of what it is there for. What
+//! is newer than the call is left out. So it comes to an end while writes go on.
+
+use std::collections::BTreeSet;
+
+use super::pick::{Choice, Shape, Situation, hides_nothing, input_set, is_free, send_down};
+use crate::extent::Described;
+use crate::levels::{LAYERS, MAX_LEVELS, UNDER_LAYERS, Version};
+use crate::mvcc::KeyInterval;
+use crate::record::Lsn;
+
+/// What is next.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum NextManual<E> {
+    Choice(Choice<E>),
+    /// Other jobs are at work on its keys.
+    Busy,
+    /// All is done.
+    Nothing,
+}
+
+/// The next job for `keys`, of what was committed up to `upto`.
+pub(crate) fn pick_manual<E: Described>(
+    version: &Version<E>,
+    (keys, upto): (&KeyInterval, Lsn),
+    shape: &Shape,
+    now: &Situation<'_>,
+) -> NextManual<E> {
+    let is_meant = |extent: &&E| extent.meta().smallest_seq <= upto;
+    let first = |n: u8| version.overlapping(n, keys).iter().find(is_meant);
+    let of_layers = (1..=LAYERS).find_map(|n| Some((n, first(n)?)));
+    let choice = match of_layers {
+        Some((n, extent)) => Some(input_set(version, n, extent.meta().interval())),
+        None => {
+            let has_some = |n: &u8| !version.overlapping(*n, keys).is_empty();
+            let deepest = (UNDER_LAYERS..=MAX_LEVELS).rev().find(has_some).unwrap_or(UNDER_LAYERS);
+            let next = (UNDER_LAYERS..deepest).find_map(|n| Some((n, first(n)?)));
+            next.map(|(n, extent)| send_down(version, n, extent))
+        }
+    };
+    let choice = choice.or_else(|| pick_at_bottom(version, (keys, upto), now));
+    match choice.map(|choice| choice.compressed(shape)) {
+        Some(choice) if is_free(&choice, now) => NextManual::Choice(choice),
+        Some(_) => NextManual::Busy,
+        None => NextManual::Nothing,
+    }
+}
+
+/// An extent with nothing below it from which something goes.
+fn pick_at_bottom<E: Described>(
+    version: &Version<E>,
+    (keys, upto): (&KeyInterval, Lsn),
+    now: &Situation<'_>,
+) -> Option<Choice<E>> {
+    let is_worth = |(n, extent): &(u8, &E)| {
+        let meta = extent.meta();
+        let drops_deletes = meta.deletes > 0 && meta.greatest_seq <= now.oldest();
+        meta.smallest_seq <= upto
+            && meta.interval().overlaps(keys)
+            && hides_nothing(version, *n, extent)
+            && (drops_deletes || extent.needless(now.readers) > 0)
+    };
+    let (level, extent) = version.extents().find(is_worth)?;
+    let (inputs, overlap) = (vec![(level, vec![extent.clone()])], Vec::new());
+    Some(Choice::Merge {
+        table: version.table,
+        inputs,
+        to: level,
+        overlap,
+        collects: BTreeSet::new(),
+    })
+}

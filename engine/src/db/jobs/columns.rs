@@ -1,0 +1,272 @@
+//! Columns on their way to level 1, in the turn of a round or out of it: what drains do with a
+//! table.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use super::context::{DrainedBytes, JobContext};
+use super::ops::install;
+use crate::compaction::{self, Done, DrainPlan};
+use crate::error::Result;
+use crate::extent::Extent;
+use crate::levels::{Edit, Op, Version};
+use crate::memtable::record_len;
+use crate::mvcc::{DrainedMap, Horizon, KeyInterval, defer, pin};
+use crate::options::Planted;
+use crate::record::{Cursor, Kind, LSN_MAX, Lsn, TableId};
+use crate::table::{Change, DrainRound, TableCore};
+use crate::view::View;
+
+/// A column that was merged with level 1, short of its edit.
+pub(super) struct Drained<'a> {
+    pub(super) table: &'a Arc<TableCore>,
+    pub(super) change: Change<'a>,
+    pub(super) plan: DrainPlan,
+    pub(super) done: Done,
+    /// Whether it is the next one of its table's round. Else the round goes on where it was.
+    pub(super) is_in_turn: bool,
+}
+
+impl Drained<'_> {
+    /// Bytes that were merged. What comes of them, no more, is on disk beside them until the edit.
+    pub(super) fn bytes(&self) -> u64 {
+        let replaced = self.done.replaced.iter().map(|e| u64::from(e.meta().location.len));
+        self.plan.level0_bytes + self.plan.run_bytes + replaced.sum::<u64>()
+    }
+
+    /// Bytes that level 1 has more for it.
+    fn added(&self) -> u64 {
+        let len = |extent: &Arc<Extent>| u64::from(extent.meta().location.len);
+        let new = |op: &Op| if let Op::AddExtent { extent, .. } = op { len(extent) } else { 0 };
+        let gone: u64 = self.done.replaced.iter().map(len).sum();
+        self.done.edit.ops.iter().map(new).sum::<u64>().saturating_sub(gone)
+    }
+
+    /// Extents of runs that it uses up.
+    fn used_up(&self) -> u64 {
+        let is_one = |op: &&Op| matches!(op, Op::RemoveFromRun { .. });
+        self.done.edit.ops.iter().filter(is_one).count() as u64
+    }
+}
+
+/// Bytes that a job merges, beyond which no more columns are added to it.
+pub(super) fn drain_budget(ctx: &JobContext) -> u64 {
+    (ctx.shared.region.len() / 16).clamp(1 << 18, 4 << 20)
+}
+/// Merges a column with level 1, short of its edit.
+pub(super) fn merge(
+    ctx: &JobContext,
+    view: &View,
+    plan: &DrainPlan,
+    (horizon, busy): (&Horizon, &[KeyInterval]),
+) -> Result<Done> {
+    debug_assert!(
+        !busy.iter().any(|busy| busy.overlaps(&plan.reach)) || plan.inputs.is_empty(),
+        "a drain merges with nothing that a compaction works on"
+    );
+    let (cache, shape) = (&ctx.shared.cache, ctx.shape());
+    let mut done = compaction::drain(view, plan, &ctx.set, cache, horizon, &shape)?;
+    if ctx.options.has(Planted::ForgetDrained) {
+        done.edit.ops.retain(|op| !matches!(op, Op::Drained { .. }));
+    }
+    Ok(done)
+}
+
+/// What came of keys that were drained out of turn.
+#[derive(Debug)]
+pub(super) struct OutOfTurn {
+    /// The keys, as many from the first on as one job takes.
+    pub(super) interval: KeyInterval,
+    /// Bytes of level 0 that it moved.
+    pub(super) level0_bytes: u64,
+}
+
+/// Drains keys of a table out of turn, as many from the first on as one job takes: up to its merged
+/// boundary or `floor`, whichever is lower. `None` where compactions have claimed them. The round
+/// of the table goes on where it was: what it finds drained costs it nothing.
+///
+/// # Errors
+///
+/// Those of reading, writing and of the edit.
+pub(super) fn drain_out_of_turn(
+    ctx: &JobContext,
+    (table, change): (&Arc<TableCore>, Change<'_>),
+    (interval, floor): (KeyInterval, Lsn),
+) -> Result<Option<OutOfTurn>> {
+    let from = Instant::now();
+    let before = ctx.set.store().bytes_written();
+    #[cfg(any(test, feature = "testing"))]
+    let _phase = crate::testing::InPhase::enter(crate::testing::Phase::Drain);
+    let horizon = ctx.shared.snapshots.horizon();
+    let (plan, done) = {
+        let _guard = pin();
+        let view = table.view();
+        let upto = table.merged().min(floor).min(view.drains_below() - 1);
+        let (busy, shape) = (ctx.claims.of(table.id()), ctx.shape());
+        let plan = compaction::plan_keys(&view, (interval, upto), &shape, &busy)?;
+        let Some(plan) = plan else { return Ok(None) };
+        let done = merge(ctx, &view, &plan, (&horizon, &busy))?;
+        (plan, done)
+    };
+    let interval = plan.column.interval.clone();
+    let drained = Drained { table, change, plan, done, is_in_turn: false };
+    let DrainedBytes { level0, .. } = install_all(ctx, vec![Box::new(drained)], &horizon, from)?;
+    ctx.metrics.drained_bytes.add(ctx.set.store().bytes_written() - before);
+    ctx.shared.pace.report(None);
+    ctx.memory.balance();
+    Ok(Some(OutOfTurn { interval, level0_bytes: level0 }))
+}
+
+/// Applies one edit for all columns, and shows it.
+pub(super) fn install_all(
+    ctx: &JobContext,
+    columns: Vec<Box<Drained<'_>>>,
+    horizon: &Horizon,
+    from: Instant,
+) -> Result<DrainedBytes> {
+    if !is_installed_early(ctx, &columns) {
+        ctx.set.sync_extents()?;
+    }
+    let ops = columns.iter().flat_map(|drained| drained.done.edit.ops.iter().cloned());
+    let versions = apply(ctx, Edit { ops: ops.collect() }, &columns)?;
+    let (mut level0, mut runs, mut added) = (0, 0, 0);
+    for drained in columns {
+        level0 += drained.plan.level0_bytes;
+        runs += drained.plan.run_bytes;
+        added += drained.added();
+        ctx.metrics.spilled_extents.add(drained.used_up());
+        install_one(ctx, *drained, &versions, horizon);
+        ctx.metrics.drains.add(1);
+    }
+    Ok(DrainedBytes { level0, runs, added, took: from.elapsed() })
+}
+
+/// Shows a column's part of the edit, and goes on in its round.
+fn install_one(
+    ctx: &JobContext,
+    drained: Drained<'_>,
+    versions: &[(TableId, Arc<Version>)],
+    horizon: &Horizon,
+) {
+    let Drained { table, mut change, plan, done, is_in_turn } = drained;
+    let column = plan.column;
+    ctx.metrics.count_reused(&done.reused);
+    let own = versions.iter().filter(|(id, _)| *id == table.id()).cloned();
+    let before = Arc::clone(&table.view().version);
+    install(table, &mut change, own.collect(), horizon.newest());
+    debug_assert!(
+        table.view().version.drained.get(&column.interval.start)
+            >= before.drained.get(&column.interval.start),
+        "D never falls"
+    );
+    done.replaced.iter().for_each(|extent| extent.evict(&ctx.shared.cache));
+    if is_in_turn {
+        go_on(&mut change.round, &column.interval, column.upto);
+    }
+    drop(change);
+    retire_later(ctx, table, column.interval, column.upto);
+}
+
+/// A round goes on behind a column with records up to `upto`.
+fn go_on(round: &mut DrainRound, column: &KeyInterval, upto: Lsn) {
+    round.began.get_or_insert(upto);
+    match &column.end {
+        Some(end) => {
+            debug_assert!(*end > round.cursor, "a round goes up");
+            round.cursor.clone_from(end);
+        }
+        None => {
+            round.cursor.clear();
+            round.low = round.began.take().unwrap_or(upto);
+        }
+    }
+}
+
+/// Takes drained records out of level 0 once every reader has a view that hides them.
+fn retire_later(ctx: &JobContext, table: &Arc<TableCore>, interval: KeyInterval, upto: Lsn) {
+    let (shared, table) = (Arc::clone(&ctx.shared), Arc::clone(table));
+    let (level0, drained) = {
+        let view = table.view();
+        (Arc::clone(&view.level0), planted_drained(ctx, &view.version.drained, upto))
+    };
+    defer(move || {
+        shared.count_out(|| level0.retire(&interval, upto, &drained));
+        table.mark_changed();
+    });
+}
+
+/// What level 0 takes for drained when it removes range tombstones.
+fn planted_drained(ctx: &JobContext, drained: &DrainedMap, upto: Lsn) -> DrainedMap {
+    let mut drained = drained.clone();
+    if ctx.options.has(Planted::RetireRangesEarly) {
+        drained.set(&KeyInterval::all(), upto);
+    }
+    drained
+}
+
+/// Whether the edit of these columns is to come before the values that they wrote apart.
+fn is_installed_early(ctx: &JobContext, columns: &[Box<Drained<'_>>]) -> bool {
+    let mut ops = columns.iter().flat_map(|drained| &drained.done.edit.ops);
+    let refers = |op: &Op| match op {
+        Op::AddExtent { extent, .. } => !extent.meta().values.is_empty(),
+        _ => false,
+    };
+    ctx.options.has(Planted::InstallBeforeSync) && ops.any(refers)
+}
+
+/// Journals the edit of a drain.
+fn apply(
+    ctx: &JobContext,
+    edit: Edit,
+    columns: &[Box<Drained<'_>>],
+) -> Result<Vec<(TableId, Arc<Version>)>> {
+    if ctx.options.has(Planted::ReuseBeforeEdit) {
+        let tables = columns.iter().map(|drained| drained.table.id());
+        return ctx.adopt_unjournaled(&edit, tables);
+    }
+    ctx.apply(edit)
+}
+
+/// What the first keys of a span are, as many as a drain takes.
+#[derive(Debug, Default)]
+pub(super) struct Front {
+    /// How many, and of these the deleted ones.
+    pub(super) keys: u64,
+    pub(super) deleted: u64,
+    /// The last of them, if the span goes on behind it.
+    pub(super) last: Option<Vec<u8>>,
+}
+
+/// Looks at records of level 0 from the first key of `span` on, as many as a drain takes.
+///
+/// # Errors
+///
+/// Those of reading level 0.
+pub(super) fn front(view: &View, span: &KeyInterval, upto: Lsn, budget: u64) -> Result<Front> {
+    let tombstones = view.level0.tombstones();
+    let mut cursor = view.level0.cursor(&view.version.drained);
+    cursor.seek(&span.start, LSN_MAX)?;
+    let (mut column, mut bytes) = (Front::default(), 0);
+    let mut last: Option<Vec<u8>> = None;
+    while let Some(entry) = cursor.entry().filter(|entry| span.contains(entry.key)) {
+        let is_new = last.as_deref() != Some(entry.key);
+        if is_new && bytes >= budget {
+            column.last = last;
+            break;
+        }
+        if entry.seq <= upto {
+            bytes += record_len(entry.key.len(), entry.value.len()) as u64;
+        }
+        if is_new {
+            let hidden =
+                || tombstones.as_ref().map_or(0, |set| set.newest_over(entry.key, LSN_MAX));
+            column.keys += 1;
+            column.deleted += u64::from(entry.kind == Kind::Delete || hidden() > entry.seq);
+            let last = last.get_or_insert_default();
+            last.clear();
+            last.extend_from_slice(entry.key);
+        }
+        cursor.next()?;
+    }
+    Ok(column)
+}

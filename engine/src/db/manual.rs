@@ -1,0 +1,193 @@
+//! Manual compactions: a call asks for one, the background does it in bounded jobs, and the call
+//! waits.
+//!
+//! Thread safety: callers add requests and wait; the background's thread alone does their work. The
+//! mutexes are held for a few instructions, or in a timed wait.
+//!
+//! Invariant: a request is open until it has a result, and gets one once.
+
+use std::collections::VecDeque;
+use std::ops::ControlFlow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+
+use super::instance::Instance;
+use crate::error::{Error, Result};
+use crate::mvcc::{KeyInterval, after};
+use crate::record::Lsn;
+use crate::table::TableCore;
+
+/// A waiting call looks this often whether the database stopped.
+const LOOK: Duration = Duration::from_millis(100);
+
+/// How far a manual compaction has come. See
+/// [`Database::compact_range`](crate::Database::compact_range).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[non_exhaustive]
+pub struct CompactionProgress {
+    /// Columns drained from the region to level 1.
+    pub drains: u64,
+    /// Compactions, moves of extents included.
+    pub compactions: u64,
+    /// Whether nothing is left to do. `false` in the end if it was cancelled.
+    pub is_finished: bool,
+}
+
+/// Where a request stands.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Stage {
+    /// Memtables are to come to level 0.
+    Memtables,
+    /// Level 0 is drained, from a key on.
+    Level0(Vec<u8>),
+    /// Extents go down.
+    Levels,
+}
+
+#[derive(Debug)]
+struct State {
+    stage: Stage,
+    progress: CompactionProgress,
+    result: Option<Result<()>>,
+}
+
+/// One request.
+#[derive(Debug)]
+pub(super) struct ManualCompaction {
+    pub(super) table: Arc<TableCore>,
+    pub(super) keys: KeyInterval,
+    /// What was committed up to here is meant.
+    pub(super) upto: Lsn,
+    state: Mutex<State>,
+    changed: Condvar,
+}
+
+impl ManualCompaction {
+    /// Where it stands.
+    pub(super) fn stage(&self) -> Stage {
+        self.state.lock().stage.clone()
+    }
+
+    /// It stands there from now on.
+    pub(super) fn set_stage(&self, stage: Stage) {
+        self.state.lock().stage = stage;
+    }
+
+    /// Counts jobs that were done for it.
+    pub(super) fn count(&self, drains: u64, compactions: u64) {
+        let mut state = self.state.lock();
+        state.progress.drains += drains;
+        state.progress.compactions += compactions;
+        self.changed.notify_all();
+    }
+
+    /// The keys that are left from `from` on.
+    pub(super) fn rest(&self, from: &[u8]) -> KeyInterval {
+        KeyInterval { start: from.to_vec(), end: self.keys.end.clone() }
+    }
+
+    fn look(&self) -> (CompactionProgress, Option<Result<()>>) {
+        let mut state = self.state.lock();
+        (state.progress, state.result.take())
+    }
+
+    fn wait(&self) {
+        let mut state = self.state.lock();
+        if state.result.is_none() {
+            self.changed.wait_for(&mut state, LOOK);
+        }
+    }
+}
+
+/// The requests that are open, the oldest first.
+#[derive(Debug, Default)]
+pub(super) struct ManualCompactions(Mutex<VecDeque<Arc<ManualCompaction>>>);
+
+impl ManualCompactions {
+    /// The oldest one.
+    pub(super) fn first(&self) -> Option<Arc<ManualCompaction>> {
+        self.0.lock().front().cloned()
+    }
+
+    /// Whether there is none.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.lock().is_empty()
+    }
+
+    fn add(&self, request: &Arc<ManualCompaction>) {
+        self.0.lock().push_back(Arc::clone(request));
+    }
+
+    fn remove(&self, request: &Arc<ManualCompaction>) {
+        self.0.lock().retain(|other| !Arc::ptr_eq(other, request));
+    }
+
+    /// Gives a request its result.
+    pub(super) fn finish(&self, request: &Arc<ManualCompaction>, result: Result<()>) {
+        self.remove(request);
+        let mut state = request.state.lock();
+        debug_assert!(state.result.is_none(), "a request gets one result");
+        state.progress.is_finished = result.is_ok();
+        state.result = Some(result);
+        request.changed.notify_all();
+    }
+}
+
+/// Compacts `keys` of a table, and waits. `progress` is asked after each job whether to go on.
+///
+/// # Errors
+///
+/// Those of the jobs; `Closed`, `Unavailable`; `Invalid` for a database that is open read-only.
+pub(super) fn compact(
+    inner: &Instance,
+    (table, keys): (Arc<TableCore>, KeyInterval),
+    progress: &mut dyn FnMut(&CompactionProgress) -> ControlFlow<()>,
+) -> Result<CompactionProgress> {
+    let shared = inner.shared();
+    shared.check_open()?;
+    shared.poison.check()?;
+    table.check()?;
+    if shared.read_only {
+        return Err(Error::invalid("a database that is open read-only cannot be compacted"));
+    }
+    // A range tombstone is cut behind some key.
+    let keys = KeyInterval { end: keys.end.map(|end| after(&end)), ..keys };
+    let state =
+        State { stage: Stage::Memtables, progress: CompactionProgress::default(), result: None };
+    let upto = shared.committer.visible();
+    let (state, changed) = (Mutex::new(state), Condvar::new());
+    let request = Arc::new(ManualCompaction { table, keys, upto, state, changed });
+    inner.ctx.manual.add(&request);
+    shared.bell.ring();
+    let waited = wait(inner, &request, progress);
+    inner.ctx.manual.remove(&request);
+    waited
+}
+
+fn wait(
+    inner: &Instance,
+    request: &ManualCompaction,
+    progress: &mut dyn FnMut(&CompactionProgress) -> ControlFlow<()>,
+) -> Result<CompactionProgress> {
+    let mut seen = CompactionProgress::default();
+    loop {
+        let (now, result) = request.look();
+        if let Some(result) = result {
+            return result.map(|()| now);
+        }
+        if now != seen && progress(&now).is_break() {
+            return Ok(now);
+        }
+        seen = now;
+        inner.shared().check_open()?;
+        inner.shared().poison.check()?;
+        if inner.options.stepped {
+            inner.scheduler.step()?;
+        } else {
+            request.wait();
+        }
+    }
+}
