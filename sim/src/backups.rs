@@ -130,6 +130,7 @@ impl Backups {
 
     fn check_anew(&self, machine: &Machine) -> Result<(), Violation> {
         let machine = machine.files_alone();
+        machine.mend();
         let set = options(&machine, None).backup_set(SET);
         let found = match set.and_then(|set| Ok((set.list()?, set.verify()?, set))) {
             Ok(found) => found,

@@ -6,6 +6,8 @@ use serde::{Deserialize, Serialize};
 use terrace::testing::{Explored, Machine, Trace};
 use terrace::{Database, Durability, Stats};
 
+use crate::violation::Class;
+
 /// Every operation that a full run must have cut.
 pub const OPERATIONS: [&str; 37] = [
     "allocate",
@@ -47,8 +49,70 @@ pub const OPERATIONS: [&str; 37] = [
     "opening",
 ];
 
-/// Every call of every file that a full run with faults must have had fail.
-pub const CALL_SITES: [&str; 2] = ["write region", "sync region"];
+/// Every call of every file that the engine makes on a simulated machine: a full run with faults
+/// must have had each of them fail. The calls of `LOCK` and of the files that are mapped are of real
+/// file systems alone (`docs/testing.md`).
+pub const CALL_SITES: [&str; 59] = [
+    "create region",
+    "open region",
+    "read region",
+    "write region",
+    "preallocate region",
+    "sync region",
+    "remove region",
+    "open journal",
+    "read journal",
+    "write journal",
+    "resize journal",
+    "sync journal",
+    "rename journal",
+    "remove journal",
+    "create new journal",
+    "write new journal",
+    "sync new journal",
+    "remove new journal",
+    "create extents",
+    "open extents",
+    "read extents",
+    "write extents",
+    "preallocate extents",
+    "punch extents",
+    "resize extents",
+    "sync extents",
+    "remove extents",
+    "create marker",
+    "open marker",
+    "read marker",
+    "write marker",
+    "sync marker",
+    "remove marker",
+    "open manifest of a set",
+    "read manifest of a set",
+    "rename manifest of a set",
+    "remove manifest of a set",
+    "create new manifest of a set",
+    "write new manifest of a set",
+    "sync new manifest of a set",
+    "remove new manifest of a set",
+    "create extents of a set",
+    "open extents of a set",
+    "read extents of a set",
+    "write extents of a set",
+    "preallocate extents of a set",
+    "punch extents of a set",
+    "resize extents of a set",
+    "sync extents of a set",
+    "create directory of a database",
+    "list of a database",
+    "sync directory of a database",
+    "create directory of a set",
+    "list of a set",
+    "sync directory of a set",
+    "create directory above",
+    "list above",
+    "sync directory above",
+    "sync directory of a region",
+];
 
 include!(concat!(env!("OUT_DIR"), "/sites.rs"));
 
@@ -91,6 +155,10 @@ pub struct FaultCoverage {
     pub errors: u64,
     /// Openings that failed, as a call of theirs did.
     pub failed_openings: u64,
+    /// Openings that a full disk refused; each was tried again with space.
+    pub full_openings: u64,
+    /// Openings without faults: each of them must succeed.
+    pub openings: u64,
     /// Images after a failure and a cut that were opened and checked.
     pub checked: u64,
     /// Digests of what was read of them: as many as there were different images.
@@ -105,6 +173,8 @@ impl FaultCoverage {
         self.lives += other.lives;
         self.errors += other.errors;
         self.failed_openings += other.failed_openings;
+        self.full_openings += other.full_openings;
+        self.openings += other.openings;
         self.checked += other.checked;
         self.images.extend(other.images);
         for (site, [made, failed]) in other.calls {
@@ -127,11 +197,22 @@ impl FaultCoverage {
         self.images.extend(&explored.digests);
     }
 
-    /// Calls that were made and never failed, and calls that no run made though they can be made.
-    pub fn missed(&self) -> Vec<String> {
+    /// Calls that no run made, though the engine can make them.
+    pub fn never_made(&self) -> Vec<&str> {
+        let is_made = |site: &&str| self.calls.contains_key(*site);
+        CALL_SITES.into_iter().filter(|site| !is_made(site)).collect()
+    }
+
+    /// Calls that were made and never failed.
+    pub fn never_failed(&self) -> Vec<&str> {
         let made = self.calls.iter().filter(|(_, [_, failed])| *failed == 0);
-        let expected = CALL_SITES.iter().filter(|site| !self.calls.contains_key(**site));
-        made.map(|(site, _)| site.clone()).chain(expected.map(|site| site.to_string())).collect()
+        made.map(|(site, _)| site.as_str()).collect()
+    }
+
+    /// Calls that were made and that no list has.
+    pub fn unlisted(&self) -> Vec<&str> {
+        let made = self.calls.keys().map(String::as_str);
+        made.filter(|site| !CALL_SITES.contains(site)).collect()
     }
 }
 
@@ -181,6 +262,16 @@ impl Coverage {
     pub fn all_sites(&self) -> BTreeSet<String> {
         let of_source = SITES.iter().map(|(file, line)| format!("{file}:{line}"));
         of_source.chain(self.sites.iter().cloned()).collect()
+    }
+
+    /// How many violations there are of each class.
+    pub fn by_class(&self) -> BTreeMap<String, u64> {
+        let mut counts = BTreeMap::new();
+        for violation in &self.violations {
+            let class = Class::of(violation).map_or("other".to_string(), |class| class.to_string());
+            *counts.entry(class).or_default() += 1;
+        }
+        counts
     }
 
     /// Operations that no run had under test.

@@ -2,19 +2,19 @@
 //! the account of what it acknowledged. After a cut the reopened database must hold the content
 //! after some prefix of the commits, one that has every durable acknowledged commit in it.
 
+mod openings;
+
 use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::Arc;
 
 use terrace::testing::{Machine, Moment, Planted, Survive, Trace};
-use terrace::{
-    Database, Durability, ErrorKind, Existing, Options, Result, Table, TableOptions, WriteBatch,
-};
+use terrace::{Database, Durability, ErrorKind, Existing, Result, Table, TableOptions, WriteBatch};
 
 pub use crate::account::{Account, Commit, cut_the_opening, reopen};
 use crate::backups::{Backups, Kept, SET};
 use crate::chance::Chance;
-use crate::content::{Content, Effect, Rows, prepared_name, upper};
+use crate::content::{Content, Effect, Rows, prepared_name, read_all, upper};
 use crate::disturbed::Disturbed;
 pub use crate::machines::{KINDS, Kind, PATH, copy, lies_apart, options, table_options};
 use crate::transact::{prepare_transaction, write_in_transaction};
@@ -308,7 +308,7 @@ impl Rig {
     /// the journal's edit, and what fails between them poisons the database.
     fn may_be_half_done(&mut self) -> bool {
         let last = self.commits.last();
-        let is_event = last.is_some_and(|c| c.effects.iter().any(|e| e.written().is_none()));
+        let is_event = last.is_some_and(|c| c.effects.iter().any(Effect::is_of_a_table));
         let is_half_done = is_event && self.db.step().is_err();
         if let (true, Some(disturbed)) = (is_half_done, &mut self.disturbed) {
             disturbed.has_unknown = true;
@@ -372,13 +372,6 @@ impl Rig {
         }
     }
 
-    /// Opens the database if it was closed.
-    pub fn open_again(&mut self) {
-        if self.is_closed {
-            self.open();
-        }
-    }
-
     fn complain(&mut self, class: Class, what: &str) {
         self.disturbed.iter_mut().for_each(|disturbed| disturbed.complain(class, what));
     }
@@ -394,6 +387,23 @@ impl Rig {
                 }
                 None
             }
+        }
+    }
+
+    /// Reads everything: what is read is right, or a call that failed is told. A database that has
+    /// stopped serves nothing that is not durable.
+    pub fn read(&mut self) {
+        if !self.goes_on() || self.is_closed || self.has_unknown() {
+            return;
+        }
+        let read = read_all(&self.db);
+        let Some(found) = self.tolerate("read", read) else { return };
+        let has_stopped = self.disturbed.as_ref().is_some_and(|disturbed| disturbed.errors > 0);
+        let is_durable = || self.owed().check(End::Cut(Survive::Nothing), &found).is_ok();
+        if let Some(what) = found.differs_from(&self.content)
+            && !(has_stopped && is_durable())
+        {
+            self.complain(Class::Changed, &format!("read: {what}"));
         }
     }
 
@@ -436,45 +446,6 @@ impl Rig {
         let capacity = self.db.stats().pm.capacity;
         let grown = self.db.grow_pm(capacity + by);
         self.tolerate("grow the region", grown);
-    }
-
-    /// Closes the database: everything is durable.
-    pub fn close(&mut self) {
-        let closed = self.db.clone().close();
-        if self.tolerate("close", closed).is_some() {
-            self.is_closed = true;
-            self.durable = self.commits.len();
-        } else {
-            self.disturbed.iter_mut().for_each(Disturbed::end);
-        }
-        self.mark();
-    }
-
-    /// Opens the database that was closed.
-    pub fn open(&mut self) {
-        self.open_with(&options(&self.machine, self.planted));
-    }
-
-    /// Opens the database that was closed, under a limit of memory.
-    pub fn open_within(&mut self, memory: u64) {
-        self.open_with(&options(&self.machine, self.planted).memory(memory));
-    }
-
-    /// Where calls fail, an opening is tried again; without faults it must not fail.
-    fn open_with(&mut self, options: &Options) {
-        let is_open = |rig: &mut Rig| {
-            let opened = options.clone().open(PATH);
-            let opened = rig.tolerate("open", opened).map(|db| rig.db = db).is_some();
-            rig.is_closed = !opened;
-            opened
-        };
-        if !self.goes_on() || is_open(self) || is_open(self) {
-            return;
-        }
-        self.machine.mend();
-        if !is_open(self) {
-            self.complain(Class::Refused, "an opening without faults");
-        }
     }
 
     fn forget_history(&mut self) {

@@ -3,10 +3,12 @@
 //! the account. Then the process is killed or the power is cut, the opening meets faults itself,
 //! and the next life begins with what is found.
 
+mod creation;
+
 use std::collections::BTreeMap;
 
 use terrace::ErrorKind;
-use terrace::testing::{Call, CallSite, Fault, Faulty, Machine, Reason, Survive};
+use terrace::testing::{Call, CallSite, Fault, Faulty, FileKind, Machine, Reason, Survive};
 
 use crate::chance::Chance;
 use crate::content::{Content, Effect, read_all};
@@ -29,11 +31,14 @@ pub(crate) struct Failing<'a> {
     pub(crate) run: &'a Run,
     pub(crate) coverage: &'a mut Coverage,
     chance: Chance,
+    /// A call of a backup set is to fail: there has to be one.
+    wants_backups: bool,
 }
 
 impl Failing<'_> {
     pub(crate) fn of<'a>(run: &'a Run, coverage: &'a mut Coverage) -> Failing<'a> {
-        Failing { run, coverage, chance: Chance::new(run.seed ^ 0xFA17) }
+        let chance = Chance::new(run.seed ^ 0xFA17);
+        Failing { run, coverage, chance, wants_backups: false }
     }
 
     /// Runs it.
@@ -53,6 +58,9 @@ impl Failing<'_> {
         for _ in 0..LIVES {
             if self.run.is_over() {
                 break;
+            }
+            if self.chance.percent(30) {
+                self.restore(&rig).map_err(|what| self.named("a restore", &what))?;
             }
             self.end_and_come_up(&mut rig)?;
             self.plan(&rig.machine, &calls);
@@ -80,27 +88,39 @@ impl Failing<'_> {
         format!("{what}\n  calls that failed: {}\n  in turn:\n    {told}", failed.join(", "))
     }
 
-    /// The calls of the operation under test, when none fails.
+    /// The calls of the operation under test, and of backups after it, when none fails.
     fn calls_of(&self, prepared: &mut Prepared) -> Calls {
         let mut rig = self.run.rig(prepared);
         self.run.scenario.prepare(&mut rig);
         let before = rig.machine.calls();
         self.run.scenario.act(&mut rig);
+        rig.open_again();
+        rig.back_up();
+        rig.back_up();
+        rig.delete_backup();
         let mut calls = rig.machine.calls();
         calls.retain(|site, n| {
             *n -= before.get(site).unwrap_or(&0);
             *n > 0
         });
+        for site in creation::UNDOING {
+            calls.entry(site).or_insert(1);
+        }
         calls
     }
 
     /// Plans a fault of one of `calls`.
     fn plan(&mut self, machine: &Machine, calls: &Calls) {
-        let sites: Vec<CallSite> = calls.keys().copied().collect();
+        let (of_sets, others): (Vec<CallSite>, Vec<CallSite>) =
+            calls.keys().copied().partition(|site| is_of_set(site.file));
+        let chance = &mut self.chance;
+        // A set has as many calls as a database, and is less.
+        let in_set = others.is_empty() || !of_sets.is_empty() && chance.percent(20);
+        let sites = if in_set { of_sets } else { others };
         if sites.is_empty() {
             return;
         }
-        let chance = &mut self.chance;
+        self.wants_backups |= in_set;
         let site = *chance.pick(&sites);
         let takes_space = !matches!(site.call, Call::Open | Call::Read | Call::List | Call::Remove);
         let reason = match takes_space && chance.percent(30) {
@@ -146,6 +166,7 @@ impl Failing<'_> {
         };
         let explored = explored.map_err(named)?;
         self.coverage.faults.explored(&explored);
+        self.coverage.faults.openings += explored.checked + second;
         Ok(())
     }
 
@@ -155,6 +176,12 @@ impl Failing<'_> {
         let taste = Taste { relaxed: 50, tables: 8, steps: 30, value, keys: 120, ranges: 2 };
         let mends_at = self.chance.below(30);
         rig.open_again();
+        if std::mem::take(&mut self.wants_backups) {
+            rig.back_up();
+            rig.act(&taste);
+            rig.back_up();
+            rig.delete_backup();
+        }
         for n in 0..4 + self.chance.below(16) {
             if !rig.goes_on() {
                 break;
@@ -168,6 +195,7 @@ impl Failing<'_> {
                 2 => rig.delete_backup(),
                 3 => rig.perform(&Action::Table(self.prepared(rig))),
                 4 => rig.steps(30),
+                5 => rig.read(),
                 _ => rig.act(&taste),
             }
         }
@@ -191,6 +219,12 @@ impl Failing<'_> {
         let mut machine = after(&rig.machine, end);
         let account = rig.account();
         let unfaulted = copy(&machine);
+        let opened = options(&copy(&machine), self.run.planted).open(PATH);
+        if opened.is_err_and(|e| e.kind() == ErrorKind::Full) {
+            // The journal may lack the edit of a table's event, and there is no space for it.
+            self.coverage.faults.full_openings += 1;
+            unfaulted.mend();
+        }
         let checked = reopen(&unfaulted, self.run.planted, &account, end);
         drop(checked.map_err(|what| Self::told(rig, &self.named("an opening", &what)))?);
         let calls = unfaulted.calls();
@@ -217,6 +251,7 @@ impl Failing<'_> {
         let up = self.come_up(&machine, &account, end);
         let (db, content) = up.map_err(|what| Self::told(rig, &what))?;
         self.coverage.faults.lives += 1;
+        self.coverage.faults.openings += 3;
         rig.live_on((machine, db, content), end);
         Ok(())
     }
@@ -245,31 +280,11 @@ impl Failing<'_> {
         }
         Ok((db, content))
     }
+}
 
-    /// A creation in which a call fails: what is left can be opened, and if it went well all the
-    /// same, it has what is written to it.
-    fn create(&mut self) -> Result<(), Violation> {
-        let Run { kind, planted, .. } = *self.run;
-        let unfaulted = kind.machine();
-        drop(options(&unfaulted, planted).create(PATH).map_err(|e| Class::Refused.violation(e))?);
-        let machine = kind.machine();
-        self.plan(&machine, &unfaulted.calls());
-        let created = options(&machine, planted).create(PATH);
-        self.coverage.faults.count(&machine);
-        let has_table = created.and_then(|db| db.table("t").map(drop)).is_ok();
-        let ways = [Survive::Nothing, Survive::Everything, Survive::Seeded(self.run.seed)];
-        let survive = self.chance.pick(&ways);
-        let end = if self.run.seed.is_multiple_of(3) { End::Kill } else { End::Cut(*survive) };
-        let found = after(&machine, end);
-        found.mend();
-        let db = options(&found, planted).open(PATH).map_err(|e| Class::Refused.violation(e))?;
-        match has_table && db.table_names().is_empty() {
-            true => {
-                Err(Class::Lost.violation(format!("the table of a new database, after {end:?}")))
-            }
-            false => Ok(()),
-        }
-    }
+fn is_of_set(file: FileKind) -> bool {
+    use FileKind::{Manifest, NewManifest, SetDirectory, SetExtents};
+    matches!(file, Manifest | NewManifest | SetDirectory | SetExtents)
 }
 
 /// The machine as it comes up after an end.

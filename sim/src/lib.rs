@@ -14,6 +14,7 @@ pub mod content;
 pub mod coverage;
 pub mod cuts;
 pub mod disturbed;
+pub mod elsewhere;
 pub mod expiry;
 pub mod failing;
 pub mod isolation;

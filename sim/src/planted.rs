@@ -7,7 +7,7 @@ use crate::cuts::{Kind, Violation};
 use crate::run::{Limits, Prepared, Run};
 use crate::scenario::Scenario;
 use crate::violation::Class;
-use crate::{expiry, isolation, writers};
+use crate::{elsewhere, expiry, isolation, writers};
 
 /// What is tried, and where.
 #[derive(Clone, Copy, Debug)]
@@ -22,6 +22,8 @@ pub enum Trial {
     Expiry,
     /// A database is opened twice.
     Writers,
+    /// A region lies in another directory.
+    Elsewhere,
 }
 
 /// Where to look for a bug, and in how many runs.
@@ -36,7 +38,7 @@ pub struct Search {
 const LIMITS: Limits = Limits { moments: 60, most: 12, until: None };
 
 /// The same where calls fail: many lives are worth more than many images of one.
-const FAULT_LIMITS: Limits = Limits { moments: 12, most: 4, until: None };
+const FAULT_LIMITS: Limits = Limits { moments: 2, most: 1, until: None };
 
 /// The seed that found a bug, and how it did.
 #[derive(Clone, Debug)]
@@ -66,6 +68,7 @@ impl Search {
             Trial::Isolation => isolation::check(seed, self.bug).err(),
             Trial::Expiry => expiry::check(seed, self.bug).err(),
             Trial::Writers => writers::check(self.bug).err(),
+            Trial::Elsewhere => elsewhere::check(seed, self.bug).err(),
         }
     }
 

@@ -29,6 +29,9 @@ const DEVICE: u64 = 360;
 /// How many commits a guest may make while its device refuses writes, before it is stopped.
 const REFUSED: u64 = 4000;
 
+/// How many commits a guest makes while its calls are interrupted.
+const INTERRUPTED: u64 = 3000;
+
 /// What a nearly full file system has left, in KiB: the files of a new database, and little more.
 const LEFT: u64 = 14 << 10;
 
@@ -59,6 +62,7 @@ pub(crate) fn run(root: &Path) -> Result<bool> {
         refuse_writes(&home, system, &guest)?;
     }
     refuse_to_sync(&Disk::make(&home, "ext4")?, &guest)?;
+    interrupt(&Disk::make(&home, "ext4")?, &guest)?;
     Ok(true)
 }
 
@@ -181,6 +185,26 @@ fn refuse_to_sync(disk: &Disk, guest: &Path) -> Result<()> {
          told as an unknown outcome: {acked} acknowledged, none lost",
         FAILING.len()
     );
+    Ok(())
+}
+
+/// Signals interrupt reads, writes and preallocation, which are tried again: no caller sees it.
+fn interrupt(disk: &Disk, guest: &Path) -> Result<()> {
+    const CALLS: &str = "fallocate,pread64,pwrite64";
+    let mut acked = 0;
+    for which in ["1+3", "2+5"] {
+        let inject = format!("inject={CALLS}:error=EINTR:when={which}");
+        let mut traced = Command::new("strace");
+        // Detached, so that the guest is the process that is killed in the end.
+        traced.args(["-D", "-f", "-qq", "-o", "/dev/null", "-e", &format!("trace={CALLS}")]);
+        let seen = watch(traced.args(["-e", &inject]).arg(guest), disk, |found, said| {
+            Ok(!matches!(said, Said::Acked(n) if n >= found + INTERRUPTED))
+        })?;
+        ensure!(seen.found >= acked, "{} commits lost", acked - seen.found);
+        ensure!(seen.stopped.is_none(), "an interrupted call stops it: {:?}", seen.stopped);
+        acked = seen.acked;
+    }
+    println!("media: {CALLS} interrupted again and again: {acked} acknowledged, none lost");
     Ok(())
 }
 
@@ -363,6 +387,10 @@ impl Disk {
         fs::File::create(&image)?.set_len(400 << 20)?;
         let device = output(Command::new("losetup").args(["-f", "--show"]).arg(&image))?;
         let device = device.trim().to_string();
+        // A request of one page is written whole or refused. Of a longer one that its file has only
+        // a part of the space for, the loop device writes that part and calls it done.
+        let name = device.trim_start_matches("/dev/");
+        fs::write(format!("/sys/block/{name}/queue/max_sectors_kb"), "4")?;
         let is_down = std::cell::Cell::new(false);
         let disk = Disk { system, image, device, mount, is_down };
         passes(Command::new(format!("mkfs.{system}")).arg("-q").arg(&disk.device))?;

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::{Extent, ExtentMeta, ValueExtent, ValueMeta, ValueUse};
-use crate::error::{Error, Result};
+use crate::error::Result;
 use crate::tier::ExtentStore;
 
 impl Extent {
@@ -20,11 +20,7 @@ impl Extent {
         to: &Arc<ExtentStore>,
         copy_values: &mut dyn FnMut(&ValueExtent) -> Result<ValueMeta>,
     ) -> Result<ExtentMeta> {
-        let mut damages = Vec::new();
-        self.verify(&mut damages);
-        if let Some(damage) = damages.into_iter().next() {
-            return Err(Error::corrupt(damage));
-        }
+        self.check_whole()?;
         let listed = self.values().iter().zip(&*self.meta().values);
         let copied = listed.map(|(values, one)| Ok(ValueUse { of: copy_values(values)?, ..*one }));
         let values = copied.collect::<Result<Arc<[ValueUse]>>>()?;

@@ -8,7 +8,6 @@ use proptest::prelude::*;
 use super::*;
 use crate::error::ErrorKind;
 use crate::options::Compression;
-use crate::os::Files;
 use crate::os::sim::SimFiles;
 use crate::record::{Cursor, EntryRef, Kind, LSN_MAX, Lsn};
 use crate::tier::ExtentStore;
@@ -65,7 +64,7 @@ fn entry_for(key: &[u8], seq: Lsn) -> Entry {
 /// A store on fresh simulated files.
 pub(crate) fn sim_store() -> (Arc<SimFiles>, Arc<ExtentStore>) {
     let files = SimFiles::new();
-    files.create_directory(Path::new("/db")).unwrap();
+    crate::os::create_directory(&*files, Path::new("/db")).unwrap();
     let store = ExtentStore::open(Arc::clone(&files) as _, Path::new("/db"), &[], false).unwrap();
     (files, store)
 }

@@ -171,25 +171,28 @@ impl ValueExtent {
     /// Reads all of it and appends all damage to `report`. Gives the number of structures that were
     /// checked.
     pub(crate) fn verify(&self, report: &mut Vec<Damage>) -> u64 {
-        let mut checked = 1;
         let _held = self.store.memory().jobs.hold(u64::from(self.meta.location.len));
-        let found = self.store.read(&self.meta.location, 0, self.meta.location.len);
-        let bytes = match found {
-            Ok(bytes) => Bytes::from(bytes),
+        match self.store.read(&self.meta.location, 0, self.meta.location.len) {
+            Ok(bytes) => self.verify_bytes(&Bytes::from(bytes), report),
             Err(error) => {
                 let unreadable =
                     || self.damage(0, Malformed::new("readable bytes", error.to_string()));
                 report.push(error.damage().cloned().unwrap_or_else(unreadable));
-                return checked;
+                1
             }
-        };
-        if let Err(malformed) = self.check_footer(&bytes) {
+        }
+    }
+
+    /// As [`verify`](Self::verify), of what was read of it.
+    fn verify_bytes(&self, bytes: &Bytes, report: &mut Vec<Damage>) -> u64 {
+        let mut checked = 1;
+        if let Err(malformed) = self.check_footer(bytes) {
             report.push(self.damage(self.meta.values_end(), malformed));
         }
         let (mut offset, end) = (0, self.meta.values_end());
         for n in 0..self.meta.values {
             checked += 1;
-            match open_at(self.meta.id, offset, end, &bytes) {
+            match open_at(self.meta.id, offset, end, bytes) {
                 Ok(next) => offset = next,
                 Err((malformed, next)) => {
                     report.push(self.damage(offset, malformed));
@@ -229,13 +232,13 @@ impl ValueExtent {
     ///
     /// `Corrupt` if it is damaged; `Full` when there is no room; or an I/O error.
     pub(crate) fn copy_to(&self, to: &Arc<ExtentStore>) -> Result<ValueMeta> {
-        let mut damages = Vec::new();
-        self.verify(&mut damages);
+        let _held = self.store.memory().jobs.hold(u64::from(self.meta.location.len));
+        let read = self.store.read(&self.meta.location, 0, self.meta.location.len)?;
+        let (bytes, mut damages) = (Bytes::from(read), Vec::new());
+        self.verify_bytes(&bytes, &mut damages);
         if let Some(damage) = damages.into_iter().next() {
             return Err(Error::corrupt(damage));
         }
-        let _held = self.store.memory().jobs.hold(u64::from(self.meta.location.len));
-        let bytes = self.store.read(&self.meta.location, 0, self.meta.location.len)?;
         let reserved = to.reserve(self.meta.location.len)?;
         to.write(&reserved.location(), &bytes)?;
         Ok(ValueMeta { location: reserved.keep(), ..self.meta })

@@ -17,18 +17,37 @@ impl Extent {
     /// checked, but not the values that they lead to. Returns the number of structures that were
     /// checked.
     pub(crate) fn verify(&self, report: &mut Vec<Damage>) -> u64 {
-        let mut check = Check { extent: self, report, checked: 0 };
-        let footer = self.load_tail().and_then(|tail| Ok((self.footer(&tail)?, tail)));
-        let Some((footer, tail)) = check.take("extent footer", footer) else {
-            return check.checked;
-        };
-        let filter = check.take("extent filter", self.load_filter(&tail, &footer));
-        let summaries = check.take("block summaries", self.summaries()).flatten();
-        if let Some(index) = check.take("extent index", self.load_index(&tail, &footer)) {
-            let ranges = check.take("range tombstones", self.load_ranges(&tail, &footer));
-            check.blocks(filter.as_ref(), summaries.as_deref(), &index, ranges.as_ref());
-        }
+        let mut check = Check { extent: self, report, checked: 0, unreadable: None };
+        check.all();
         check.checked
+    }
+
+    /// Checks all of it.
+    ///
+    /// # Errors
+    ///
+    /// `Corrupt` where it is damaged; an I/O error where a part of it cannot be read.
+    pub(super) fn check_whole(&self) -> Result<(), Error> {
+        let mut damages = Vec::new();
+        let mut check = Check { extent: self, report: &mut damages, checked: 0, unreadable: None };
+        check.all();
+        let unreadable = check.unreadable.take();
+        let damaged = || damages.into_iter().next().map(Error::corrupt);
+        unreadable.or_else(damaged).map_or(Ok(()), Err)
+    }
+}
+
+impl Check<'_> {
+    fn all(&mut self) {
+        let extent = self.extent;
+        let footer = extent.load_tail().and_then(|tail| Ok((extent.footer(&tail)?, tail)));
+        let Some((footer, tail)) = self.take("extent footer", footer) else { return };
+        let filter = self.take("extent filter", extent.load_filter(&tail, &footer));
+        let summaries = self.take("block summaries", extent.summaries()).flatten();
+        if let Some(index) = self.take("extent index", extent.load_index(&tail, &footer)) {
+            let ranges = self.take("range tombstones", extent.load_ranges(&tail, &footer));
+            self.blocks(filter.as_ref(), summaries.as_deref(), &index, ranges.as_ref());
+        }
     }
 }
 
@@ -110,20 +129,25 @@ struct Check<'a> {
     extent: &'a Extent,
     report: &'a mut Vec<Damage>,
     checked: u64,
+    /// The first error of a read, which says nothing of what is stored.
+    unreadable: Option<Error>,
 }
 
 impl Check<'_> {
     /// Counts a structure, and reports it when it could not be loaded.
     fn take<T>(&mut self, what: &str, loaded: Result<T, Error>) -> Option<T> {
         self.checked += 1;
-        loaded.map_err(|error| self.report(what, &error)).ok()
+        loaded.map_err(|error| self.report(what, error)).ok()
     }
 
-    fn report(&mut self, what: &str, error: &Error) {
-        let damage = error.damage().cloned().unwrap_or_else(|| {
-            self.extent.damage(0, what, Malformed::new("readable bytes", error.to_string()))
-        });
-        self.report.push(damage);
+    fn report(&mut self, what: &str, error: Error) {
+        if let Some(damage) = error.damage() {
+            self.report.push(damage.clone());
+            return;
+        }
+        let malformed = Malformed::new("readable bytes", error.to_string());
+        self.report.push(self.extent.damage(0, what, malformed));
+        self.unreadable.get_or_insert(error);
     }
 
     fn blocks(

@@ -273,19 +273,24 @@ mod tests {
         assert_eq!(found(&files), b"after!");
     }
 
-    /// Files whose syncs are out of space: the error tells it, and its kind does not.
+    /// A file whose syncs fail so, and whose every other read is interrupted; the others give a
+    /// byte.
     #[derive(Debug)]
-    struct Full;
+    struct Odd(io::ErrorKind, AtomicBool);
 
-    impl RawFile for Full {
-        fn read_at(&self, _: &mut [u8], _: u64) -> io::Result<usize> {
-            Ok(0)
+    impl RawFile for Odd {
+        fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+            if !self.1.fetch_xor(true, Ordering::Relaxed) {
+                return Err(io::ErrorKind::Interrupted.into());
+            }
+            buffer[0] = offset as u8;
+            Ok(1)
         }
         fn write_all_at(&self, _: &[u8], _: u64) -> io::Result<()> {
             Ok(())
         }
         fn sync(&self) -> io::Result<()> {
-            Err(io::ErrorKind::StorageFull.into())
+            Err(self.0.into())
         }
         fn set_len(&self, _: u64) -> io::Result<()> {
             Ok(())
@@ -302,13 +307,29 @@ mod tests {
         }
     }
 
+    fn odd(sync: io::ErrorKind) -> File {
+        File::new(Box::new(Odd(sync, AtomicBool::new(false))), Path::new("/f"))
+    }
+
     #[test]
-    fn a_sync_that_finds_no_space_is_a_failed_sync() {
-        let file = File::new(Box::new(Full), Path::new("/f"));
-        let error = file.sync().unwrap_err();
-        assert_eq!(error.kind(), io::ErrorKind::Other, "not as if nothing had changed");
-        assert!(error.to_string().contains("no storage space"), "{error}");
-        assert!(file.has_failed() && file.sync().is_err());
+    fn a_sync_that_finds_no_space_or_is_interrupted_is_a_failed_sync() {
+        let ways = [
+            (io::ErrorKind::StorageFull, "no storage space"),
+            (io::ErrorKind::Interrupted, "interrupted"),
+        ];
+        for (kind, told) in ways {
+            let file = odd(kind);
+            let error = file.sync().unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::Other, "not as if nothing had changed");
+            assert!(error.to_string().contains(told), "{error}");
+            assert!(file.has_failed() && file.sync().is_err());
+        }
+    }
+
+    #[test]
+    fn interrupted_and_short_reads_go_on() {
+        let bytes = odd(io::ErrorKind::Other).read_vec(7, 5).unwrap();
+        assert_eq!(bytes, [7, 8, 9, 10, 11]);
     }
 
     /// Two threads sync at a time, and the device fails once: both must know.

@@ -13,6 +13,9 @@ use crate::error::{Error, ErrorKind, Result};
 /// The permissions of a database's files by default: those of their owner alone.
 pub(crate) const PRIVATE: u32 = 0o600;
 
+/// No name of a holder is longer.
+const HOLDER: u64 = 4096;
+
 /// What the holder of the lock wants to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
@@ -79,7 +82,8 @@ impl DirectoryLock {
     ///
     /// # Errors
     ///
-    /// `Unavailable` when another process holds it, naming that process; or on an I/O error.
+    /// `Unavailable` when another process holds it, naming that process where the lock file says
+    /// which; or when the lock file cannot be made or opened.
     pub(crate) fn take(
         directory: &Path,
         access: Access,
@@ -100,7 +104,9 @@ impl DirectoryLock {
         let taken = FileLock::take(file, access).map_err(|e| Error::io("lock", &path, e))?;
         let Some(mut lock) = taken else { return Err(held_by(directory, &path)) };
         if access == Access::Exclusive {
-            write_holder(&mut lock.file).map_err(|e| Error::io("write the lock file", &path, e))?;
+            // The content is for the message of another opening alone, and a full device or one
+            // that refuses writes must not keep what is durable from being read.
+            write_holder(&mut lock.file).unwrap_or(());
         }
         Ok(DirectoryLock { lock: Some(lock), region: None })
     }
@@ -175,7 +181,7 @@ fn holder_of(locks: &str, inode: u64) -> Option<u32> {
 
 fn held_by(directory: &Path, path: &PathBuf) -> Error {
     let mut holder = String::new();
-    let read = fs::File::open(path).and_then(|mut f| f.read_to_string(&mut holder));
+    let read = fs::File::open(path).and_then(|f| f.take(HOLDER).read_to_string(&mut holder));
     let who = match (read, holder.trim().split_once(' ')) {
         (Ok(_), Some((pid, program))) => format!("process {pid} ({program})"),
         _ => "another process".to_string(),
@@ -193,6 +199,23 @@ fn held_by(directory: &Path, path: &PathBuf) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Bug: an opening was refused where the name of its process could not be written to `LOCK`, on
+    /// a full disk for example. Cause: the failure of that write was the opening's. Fix: the lock
+    /// holds without the name.
+    #[test]
+    fn a_lock_file_that_takes_no_writes_locks_all_the_same() {
+        let directory = tempfile::tempdir().unwrap();
+        // A device that is always full, and takes locks.
+        std::os::unix::fs::symlink("/dev/full", directory.path().join("LOCK")).unwrap();
+        let take = || DirectoryLock::take(directory.path(), Access::Exclusive, PRIVATE);
+        let held = take().unwrap();
+        let refused = take().unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::Unavailable);
+        assert!(refused.to_string().contains("is open in another process"), "{refused}");
+        drop(held);
+        take().unwrap();
+    }
 
     #[test]
     fn the_kernels_table_names_the_holder() {

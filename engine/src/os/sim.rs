@@ -14,8 +14,8 @@
 //!
 //! Names are durable once their directory was synced. Of the creations, renames and removals
 //! since then, any subset survives in which no operation on a name survives an earlier one on the
-//! same name that was lost. A rename is one operation on two names. Directories themselves are
-//! durable when made.
+//! same name that was lost. A rename is one operation on two names. So is a new directory durable
+//! once its parent was synced; one that is lost takes along all that is in it.
 //!
 //! # The fault model
 //!
@@ -54,9 +54,9 @@ mod seen;
 mod tests;
 mod trace;
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
@@ -125,12 +125,13 @@ impl Fate {
 struct State {
     files: BTreeMap<u64, Content>,
     names: Names,
-    directories: BTreeSet<PathBuf>,
     next_file: u64,
     capacity: Option<u64>,
     /// Whether databases keep the index of level 0 in the persistent memory.
     has_index: bool,
     next_handle: u64,
+    /// What files are since they were renamed; handles know what they were.
+    renamed: BTreeMap<u64, FileKind>,
     syncs: u64,
     /// How often anything changed.
     changes: u64,
@@ -158,7 +159,6 @@ impl State {
         State {
             files,
             names,
-            directories: self.directories.clone(),
             next_file: self.next_file,
             capacity: self.capacity,
             has_index: self.has_index,
@@ -171,7 +171,6 @@ impl State {
         State {
             files: self.files.clone(),
             names: self.names.clone(),
-            directories: self.directories.clone(),
             next_file: self.next_file,
             capacity: self.capacity,
             has_index: self.has_index,
@@ -406,6 +405,10 @@ impl Files for SimFiles {
         let failure = self.begin_call(Call::Rename, FileKind::of_file(to));
         if Failure::lets_pass(failure) {
             self.names_mut(|names| names.rename(from, to))?;
+            let mut state = self.state.lock();
+            if let Some(id) = state.names.get(to) {
+                state.renamed.insert(id, FileKind::of_file(to));
+            }
         }
         Failure::end(failure)
     }
@@ -420,22 +423,18 @@ impl Files for SimFiles {
     }
 
     fn list(&self, directory: &Path) -> io::Result<Vec<String>> {
-        let state = self.state.lock();
-        if !state.directories.contains(directory) {
-            return Err(io::ErrorKind::NotFound.into());
-        }
-        let names = state.names.list(directory);
-        drop(state);
         Failure::end(self.begin_call(Call::List, FileKind::of_directory(directory)))?;
-        Ok(names)
+        let state = self.state.lock();
+        match state.names.has_directory(directory) {
+            true => Ok(state.names.list(directory)),
+            false => Err(io::ErrorKind::NotFound.into()),
+        }
     }
 
     fn create_directory(&self, path: &Path) -> io::Result<()> {
         let failure = self.begin_call(Call::CreateDirectory, FileKind::of_directory(path));
         if Failure::lets_pass(failure) {
-            let mut state = self.state.lock();
-            state.directories.extend(path.ancestors().map(Path::to_path_buf));
-            state.changes += 1;
+            self.names_mut(|names| names.create_directory(path));
         }
         Failure::end(failure)
     }
@@ -459,6 +458,7 @@ struct SimFile {
     id: u64,
     /// Handles have ascending numbers.
     handle: u64,
+    /// What the file was when it was opened.
     file: FileKind,
     writable: bool,
 }
@@ -473,7 +473,10 @@ impl SimFile {
 
     /// Counts a call, and says how it fails, if it does.
     fn begin_call(&self, call: Call) -> Option<Failure> {
-        let failure = self.state.lock().begin_call(call, self.file)?;
+        let mut state = self.state.lock();
+        let file = state.renamed.get(&self.id).copied().unwrap_or(self.file);
+        let failure = state.begin_call(call, file)?;
+        drop(state);
         self.power.note_failure();
         Some(failure)
     }

@@ -43,6 +43,8 @@ const LEAST_SPILL: usize = 64 << 10;
 enum End {
     Committed,
     Prepared,
+    /// The next opening finds it committed, or it does not.
+    Unknown,
     RolledBack,
     Conflict,
     Deadlock,
@@ -178,6 +180,9 @@ impl Inner {
             State::Ended(End::Killed) => return killed(self.id),
             State::Ended(End::Committed) => "was committed",
             State::Ended(End::Prepared) => "was prepared; Database::commit_prepared commits it",
+            State::Ended(End::Unknown) => {
+                "has an unknown outcome; open the database again and look whether it is there"
+            }
             State::Ended(End::Conflict) => "was rolled back after a conflict; run it again",
             State::Ended(End::Deadlock) => "was rolled back to end a deadlock; run it again",
             State::Ended(End::RolledBack) | State::Running(_) => "was rolled back",
@@ -270,6 +275,8 @@ impl Inner {
         let done = self.check_killed().and_then(|()| f(running));
         let end = match &done {
             Ok(_) => good,
+            // Also of one that is killed meanwhile: its commit has a place in the order.
+            Err(e) if e.kind() == ErrorKind::UnknownOutcome => End::Unknown,
             Err(e) if e.kind() == ErrorKind::Conflict => End::Conflict,
             Err(e) if e.kind() == ErrorKind::Deadlock => End::Deadlock,
             Err(_) if self.killed.load(Ordering::Acquire) => End::Killed,

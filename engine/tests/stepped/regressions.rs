@@ -8,7 +8,7 @@ use crate::common::cuts::{End, KINDS, Kind, PATH, Rig, copy, options, reopen};
 use crate::common::workload::Action;
 use terrace::Durability::{Durable, Relaxed};
 use terrace::ErrorKind;
-use terrace::testing::{Machine, Planted, Survive};
+use terrace::testing::{Call, CallSite, Fault, Faulty, FileKind, Machine, Planted, Survive};
 
 /// Bug: a process killed between the write and the sync of a drain's edit, an opening that read
 /// the edit from the operating system's cache and released the drained zones, a power cut: the
@@ -548,4 +548,93 @@ fn a_backup_right_after_an_opening_has_what_a_persistent_index_leads_to() {
     options(&alone, None).backup_set("/set").unwrap().restore(1, "/restored").unwrap();
     let restored = options(&alone, None).open("/restored").unwrap();
     assert_eq!(read_all(&restored).unwrap(), read_all(&db).unwrap());
+}
+
+/// Bug: a creation failed, and no later one worked: "/db holds \"region\" and no Terrace database".
+/// Cause: where the call that makes the region has made it and tells an error, or the directory
+/// cannot be listed, the undoing took nothing for its own and removed the marker. Fix: what lies in
+/// the directory is removed under the marker, and the marker stays where that is not known.
+#[test]
+fn a_creation_that_fails_can_be_repeated_whatever_call_it_was() {
+    let unfaulted = Machine::with_files();
+    drop(options(&unfaulted, None).create(PATH).unwrap());
+    let list = CallSite { call: Call::List, file: FileKind::Directory };
+    for (site, times) in unfaulted.calls() {
+        for nth in 1..=times {
+            for (outcome, lists) in site.call.outcomes().iter().flat_map(|o| [(o, 0), (o, 4)]) {
+                let machine = Machine::with_files();
+                machine.fail(Fault { outcome: *outcome, ..Fault::once(Faulty::Site(site), nth) });
+                if lists > 0 {
+                    // The directory cannot be listed any more when the creation is undone.
+                    machine
+                        .fail(Fault { for_good: true, ..Fault::once(Faulty::Site(list), lists) });
+                }
+                let what = format!("{site} {nth}, {outcome:?}, {lists}");
+                // The opening may also fail behind a creation that went well.
+                drop(options(&machine, None).create(PATH));
+                machine.mend();
+                for found in [machine.kill(), machine.crash(Survive::Everything)] {
+                    let db = options(&found, None).open(PATH);
+                    let db = db.unwrap_or_else(|e| panic!("{what}: {e}"));
+                    db.table("t").unwrap().put("k", "v").unwrap();
+                }
+            }
+        }
+    }
+}
+
+/// Bug: a backup, or a restore, called an extent damaged that it could not read. Cause: the check of
+/// an extent before its copy makes damage of each error. Fix: an error of the device stays one.
+#[test]
+fn a_backup_that_cannot_read_says_so_and_names_no_damage() {
+    let _alone = alone();
+    let mut rig = Rig::new(Kind::Files, 1, None);
+    rig.create("a");
+    rig.create("b");
+    while rig.db.stats().background.drains < 3 || rig.db.stats().tables[1].value_extents == 0 {
+        for table in ["a", "b"] {
+            rig.put(table, &format!("{}", rig.content.0[table].len()), 9000, Relaxed);
+        }
+        rig.steps(4);
+    }
+    let site = CallSite { call: Call::Read, file: FileKind::Extents };
+    let mut failed = 0;
+    for nth in 1.. {
+        let machine = rig.machine.kill();
+        let db = options(&machine, None).open(PATH).unwrap();
+        machine.fail(Fault::once(Faulty::Site(site), nth));
+        match db.backup("/set") {
+            Ok(_) => break,
+            Err(e) => assert_eq!(e.kind(), ErrorKind::Unavailable, "read {nth}: {e}"),
+        }
+        failed += 1;
+        db.backup("/set").unwrap();
+    }
+    assert!(failed > 5, "it reads more than that: {failed}");
+}
+
+/// Bug, of the simulated machine: directories were durable when made, so no test saw whether a
+/// creation syncs what is above the database.
+#[test]
+fn directories_above_a_database_are_durable_with_it() {
+    let path = "/home/of/db";
+    let made = |machine: &Machine| -> terrace::Result<()> {
+        options(machine, None).open(path)?.table("t")?.put("k", "v")
+    };
+    let whole = Machine::with_files();
+    made(&whole).unwrap();
+    for survive in [Survive::Nothing, Survive::Everything, Survive::Seeded(4)] {
+        let found = options(&whole.crash(survive), None).open(path).unwrap();
+        assert!(found.existing_table("t").unwrap().get("k").unwrap().is_some(), "{survive:?}");
+        for n in 1.. {
+            let machine = Machine::with_files();
+            machine.cut_before(n, survive);
+            made(&machine).unwrap();
+            let Some(found) = machine.found() else { break };
+            made(&found).unwrap_or_else(|e| panic!("cut before step {n}, {survive:?}: {e}"));
+            let cut = found.crash(Survive::Nothing);
+            let db = options(&cut, None).open(path).unwrap();
+            assert!(db.existing_table("t").unwrap().get("k").unwrap().is_some(), "{n}");
+        }
+    }
 }

@@ -10,8 +10,8 @@ use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use crate::common::content::{Content, read_all};
-use crate::common::cuts::table_options;
-use crate::common::{Chance, indexed, long, tiny, without_links};
+use crate::common::cuts::{self, KINDS, PATH, table_options};
+use crate::common::{Chance, indexed, long, rounds, tiny, without_links};
 use terrace::{Durability, ErrorKind, Options, WriteBatch};
 
 const PAGE: u64 = 4096;
@@ -393,4 +393,39 @@ fn every_structure_of_the_persistent_index() {
 #[test]
 fn every_structure_of_the_region_beside_a_persistent_index() {
     all_of(indexed, Many::Few, region);
+}
+
+/// Records above the floor: a flipped byte there looks as what a cut tore, with all that came after
+/// it. What is found is the content after some of the first commits, or damage that is named.
+#[test]
+fn records_above_the_floor() {
+    let mut shorter = 0;
+    for kind in KINDS {
+        let machine = kind.machine();
+        let db = cuts::options(&machine, None).create(PATH).unwrap();
+        let table = db.table("t").unwrap();
+        let mut contents = vec![read_all(&db).unwrap()];
+        for n in 0..24u8 {
+            table.put([n % 9], [n; 30_000]).unwrap();
+            contents.push(read_all(&db).unwrap());
+        }
+        let mut chance = Chance::new(3);
+        for _ in 0..rounds(80, 800) {
+            let at = chance.below(2 << 20);
+            let killed = machine.kill();
+            killed.corrupt(Path::new("/db/region"), at, 1 << chance.below(8));
+            let opened = cuts::options(&killed, None).open(PATH);
+            match opened.and_then(|db| read_all(&db)) {
+                Ok(found) => {
+                    assert!(contents.contains(&found), "{kind:?}, byte {at}: a wrong answer");
+                    shorter += u64::from(contents.last() != Some(&found));
+                }
+                Err(e) => {
+                    let is_named = e.kind() == ErrorKind::Corrupt && e.damage().is_some();
+                    assert!(is_named, "{kind:?}, byte {at}: {e}");
+                }
+            }
+        }
+    }
+    assert!(shorter > 0, "some of them are above the floor");
 }

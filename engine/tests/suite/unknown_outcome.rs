@@ -157,3 +157,24 @@ fn a_failed_sync_is_an_unknown_outcome_and_the_commit_whole_or_not_there() {
         }
     }
 }
+
+/// Bug: after a commit with an unknown outcome the cursors of the transaction said that it was
+/// rolled back. Cause: each error of a commit ended the transaction as rolled back. Fix: an unknown
+/// outcome is an end of its own.
+#[test]
+fn a_transaction_with_an_unknown_outcome_does_not_say_that_it_was_rolled_back() {
+    for prepares in [false, true] {
+        let machine = Kind::Files.machine();
+        let (db, txn) = made(&machine, Way::Commit);
+        let txn = txn.unwrap();
+        let table = db.existing_table("a").unwrap();
+        let mut range = txn.range::<&[u8]>(&table, ..).unwrap();
+        machine.fail_sync_after(1);
+        let ended = if prepares { txn.prepare("one") } else { txn.commit() };
+        assert_eq!(ended.unwrap_err().kind(), ErrorKind::UnknownOutcome);
+        let told = range.next().unwrap().unwrap_err();
+        assert_eq!(told.kind(), ErrorKind::Closed);
+        assert!(told.to_string().contains("has an unknown outcome"), "{told}");
+        assert!(!told.to_string().contains("rolled back"), "{told}");
+    }
+}

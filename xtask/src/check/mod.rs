@@ -66,6 +66,7 @@ const STAGES: &[Stage] = &[
     ("tour", tour::check),
     ("controls", testing::controls),
     ("simulator", simulated),
+    ("failing calls", failing),
     ("fuzz", fuzz::check),
     ("dax", on_dax),
     ("media", media::check),
@@ -183,6 +184,20 @@ fn simulated(setting: &mut Setting) -> Result<()> {
     }
     let simulator = binaries::find(setting.programs()?, "terrace-sim")?;
     passes(simulator.command().args(seeds).arg("--short"))
+}
+
+/// Seeds of the simulator in which calls of files fail; at length, so many that every call fails and
+/// a hundred thousand different images are opened.
+fn failing(setting: &mut Setting) -> Result<()> {
+    let faults = ["--faults", "--seed", "0"];
+    if setting.long {
+        let mut command = cargo(setting);
+        command.args(["run", "--release", "--quiet", "--package", "terrace-sim", "--"]);
+        let enough = ["--seeds", "400", "--images", "100000", "--moments", "40", "--most", "8"];
+        return passes(command.args(faults).args(enough));
+    }
+    let simulator = binaries::find(setting.programs()?, "terrace-sim")?;
+    passes(simulator.command().args(faults).args(["--seeds", "120", "--short"]))
 }
 
 /// A real DAX mapping, in the long suite only.

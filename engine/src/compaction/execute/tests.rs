@@ -10,7 +10,6 @@ use crate::extent::{Found, ReadAhead, ValueMeta};
 use crate::levels::{FoundEdits, LAYERS, LevelCursor};
 use crate::mvcc::{KeyInterval, SnapshotRegistry, Tombstone, Watermark};
 use crate::options::{Compression, TableOptions};
-use crate::os::Files;
 use crate::os::sim::{SimFiles, Survive};
 use crate::record::{Cursor, Kind, LSN_MAX, Lsn, TableId};
 
@@ -45,7 +44,7 @@ impl Fixture {
 
     pub(in crate::compaction) fn with_options(shape: Shape, options: TableOptions) -> Fixture {
         let files = SimFiles::new();
-        files.create_directory(Path::new("/db")).unwrap();
+        crate::os::create_directory(&*files, Path::new("/db")).unwrap();
         let set =
             VersionSet::create_empty(Arc::clone(&files) as _, Path::new("/db"), [1; 16]).unwrap();
         let table = set.allocate_table_id();

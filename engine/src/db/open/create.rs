@@ -121,15 +121,20 @@ impl Creation<'_> {
             files.remove(path).map_err(|e| Error::io("remove", path, e))?;
         }
         for name in self.own_names()? {
-            let path = self.directory.join(&name);
-            let removed = match [REGION, INDEX].contains(&name.as_str()) {
-                true => media::remove(files, &path),
-                false => files.remove(&path),
-            };
-            removed.map_err(|e| Error::io("remove", &path, e))?;
+            self.remove_own(&name)?;
         }
         self.sync(self.directory)?;
         marker::remove(files, self.directory)
+    }
+
+    /// Removes a part of a database in the directory.
+    fn remove_own(&self, name: &str) -> Result<()> {
+        let path = self.directory.join(name);
+        let removed = match [REGION, INDEX].contains(&name) {
+            true => media::remove(&**self.files, &path),
+            false => self.files.remove(&path),
+        };
+        removed.map_err(|e| Error::io("remove", &path, e))
     }
 
     /// Makes the names in a directory durable.
@@ -154,17 +159,15 @@ impl Creation<'_> {
     /// stays is then found as an unfinished creation.
     fn undo(&self) {
         let files = &**self.files;
+        // What is not known stays, with the marker.
+        let Ok(names) = self.own_names() else { return };
         let mut is_clear = true;
-        for name in self.own_names().unwrap_or_default() {
-            if ![REGION, INDEX].contains(&name.as_str()) {
-                is_clear &= files.remove(&self.directory.join(name)).is_ok();
-            }
+        for name in names {
+            is_clear &= self.remove_own(&name).is_ok();
         }
-        if let Some(region) = &self.made_region {
-            is_clear &= match &self.options.pm_path {
-                None => media::remove(files, region).is_ok(),
-                Some(_) => files.remove(region).is_ok(),
-            };
+        // Elsewhere a region is this creation's own only if it was told so.
+        if let (Some(region), Some(_)) = (&self.made_region, &self.options.pm_path) {
+            is_clear &= files.remove(region).is_ok();
         }
         if is_clear && self.sync(self.directory).is_ok() {
             // A marker that stays says that there is no database, which is true.

@@ -8,7 +8,7 @@ use crate::record::LSN_MAX;
 const DIRECTORY: &str = "/db";
 
 fn create(files: &Arc<SimFiles>) -> VersionSet {
-    files.create_directory(Path::new(DIRECTORY)).unwrap();
+    crate::os::create_directory(&**files, Path::new(DIRECTORY)).unwrap();
     VersionSet::create_empty(Arc::clone(files) as _, Path::new(DIRECTORY), [9; 16]).unwrap()
 }
 
@@ -368,4 +368,36 @@ fn what_an_opening_replays_does_not_grow_with_history() {
     let edits_in_a_mib = MIN_ROLL_BYTES / 8000;
     assert!(replayed.iter().all(|n| *n <= edits_in_a_mib + 2), "{replayed:?}");
     assert!(set.floor().epoch > 20, "epoch {}", set.floor().epoch);
+}
+
+/// An edit finds no space and is taken back, and the power goes before that is durable.
+#[test]
+fn an_edit_without_space_is_whole_or_absent_after_a_cut_while_it_is_taken_back() {
+    use crate::os::sim::{Call, CallSite, Fault, Faulty, FileKind, Outcome, Reason};
+    let site = CallSite { call: Call::Write, file: FileKind::Journal };
+    let outcomes = [Outcome::Undone, Outcome::Partial, Outcome::Done];
+    for (outcome, seed) in outcomes.iter().flat_map(|o| (0..16).map(move |seed| (*o, seed))) {
+        let files = SimFiles::new();
+        let set = create(&files);
+        let table = create_table(&set, "t");
+        set.apply(add(&set, table, "a"), 7).unwrap();
+        let (durable, edit) = (set.floor(), add(&set, table, "lost"));
+        let fault = Fault::once(Faulty::Site(site), 1);
+        files.fail(Fault { outcome, reason: Reason::NoSpace, ..fault });
+        files.cut_before_sync(1, Survive::Seeded(seed));
+        assert_eq!(set.apply(edit, 7).unwrap_err().kind(), ErrorKind::Full);
+        assert!(!set.poisoned());
+        let found = files.found().unwrap();
+        let again = open(&found, durable).unwrap();
+        let mut names = keys(&again, table);
+        assert!(names == ["a"] || names == ["a", "lost"], "{outcome:?}, {seed}: {names:?}");
+        // What is journaled next survives, there and here.
+        again.apply(add(&again, table, "b"), 8).unwrap();
+        names.insert(1, "b".into());
+        let cut = found.crash(Survive::Nothing);
+        assert_eq!(keys(&open(&cut, again.floor()).unwrap(), table), names);
+        set.apply(add(&set, table, "b"), 8).unwrap();
+        let cut = files.crash(Survive::Nothing);
+        assert_eq!(keys(&open(&cut, set.floor()).unwrap(), table), ["a", "b"]);
+    }
 }

@@ -90,40 +90,50 @@ impl Call {
     }
 }
 
-/// What a file is to the engine, by its name. The directory of a backup set is called `set`.
+/// What a file is to the engine, by its name. The directory of a backup set is called `set`, that
+/// of a region elsewhere `pm`, and one above a database `home`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FileKind {
     /// The region.
     Region,
     /// An epoch of the journal.
     Journal,
-    /// Extents of a database, those with values among them.
+    /// An epoch of the journal that has not got its name yet.
+    NewJournal,
+    /// Extents of a database. Records and values lie in the same files.
     Extents,
-    /// The persistent index of level 0.
-    Index,
-    /// The lock of a directory.
-    Lock,
+    /// The marker of a creation.
+    Marker,
     /// A manifest of a backup set.
     Manifest,
-    /// Extents of a backup set.
+    /// A manifest that has not got its name yet.
+    NewManifest,
+    /// Extents of a backup set, as of a database.
     SetExtents,
     /// The directory of a backup set.
     SetDirectory,
-    /// Another directory.
+    /// The directory of a region that lies elsewhere.
+    RegionDirectory,
+    /// A directory above those.
+    Parent,
+    /// The directory of a database.
     Directory,
-    /// Another file.
+    /// A file that no database has.
     Other,
 }
 
-const KINDS: [FileKind; 10] = [
+const KINDS: [FileKind; 13] = [
     FileKind::Region,
     FileKind::Journal,
+    FileKind::NewJournal,
     FileKind::Extents,
-    FileKind::Index,
-    FileKind::Lock,
+    FileKind::Marker,
     FileKind::Manifest,
+    FileKind::NewManifest,
     FileKind::SetExtents,
     FileKind::SetDirectory,
+    FileKind::RegionDirectory,
+    FileKind::Parent,
     FileKind::Directory,
     FileKind::Other,
 ];
@@ -131,42 +141,53 @@ const KINDS: [FileKind; 10] = [
 impl FileKind {
     /// What the file of this name is.
     pub(super) fn of_file(path: &Path) -> FileKind {
-        let in_set = path.parent().is_some_and(is_set);
-        match path.file_name().and_then(|name| name.to_str()).unwrap_or_default() {
-            name if name.ends_with("index") => FileKind::Index,
-            name if name.starts_with("region") => FileKind::Region,
-            name if name.starts_with("journal-") => FileKind::Journal,
-            name if name.starts_with("backup-") => FileKind::Manifest,
-            name if name.starts_with("extents-") && in_set => FileKind::SetExtents,
-            name if name.starts_with("extents-") => FileKind::Extents,
-            "LOCK" => FileKind::Lock,
+        let in_set = path.parent().is_some_and(|directory| is_called(directory, "set"));
+        let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        let is_new = name.ends_with(".new");
+        match name.split_once('-').map_or(name, |(first, _)| first) {
+            "region" => FileKind::Region,
+            "journal" if is_new => FileKind::NewJournal,
+            "journal" => FileKind::Journal,
+            "backup" if is_new => FileKind::NewManifest,
+            "backup" => FileKind::Manifest,
+            "extents" if in_set => FileKind::SetExtents,
+            "extents" => FileKind::Extents,
+            "CREATING" => FileKind::Marker,
             _ => FileKind::Other,
         }
     }
 
     /// What the directory of this name is.
     pub(super) fn of_directory(path: &Path) -> FileKind {
-        if is_set(path) { FileKind::SetDirectory } else { FileKind::Directory }
+        match path {
+            path if is_called(path, "set") => FileKind::SetDirectory,
+            path if is_called(path, "pm") => FileKind::RegionDirectory,
+            path if path.parent().is_none() || is_called(path, "home") => FileKind::Parent,
+            _ => FileKind::Directory,
+        }
     }
 
     fn as_str(self) -> &'static str {
         match self {
             FileKind::Region => "region",
             FileKind::Journal => "journal",
+            FileKind::NewJournal => "new journal",
             FileKind::Extents => "extents",
-            FileKind::Index => "index",
-            FileKind::Lock => "lock",
+            FileKind::Marker => "marker",
             FileKind::Manifest => "manifest of a set",
+            FileKind::NewManifest => "new manifest of a set",
             FileKind::SetExtents => "extents of a set",
             FileKind::SetDirectory => "of a set",
+            FileKind::RegionDirectory => "of a region",
+            FileKind::Parent => "above",
             FileKind::Directory => "of a database",
             FileKind::Other => "other",
         }
     }
 }
 
-fn is_set(directory: &Path) -> bool {
-    directory.file_name().is_some_and(|name| name == "set")
+fn is_called(directory: &Path, name: &str) -> bool {
+    directory.file_name().is_some_and(|own| own == name)
 }
 
 /// Calls of one sort: what is asked, of which file.

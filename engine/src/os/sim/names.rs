@@ -45,12 +45,17 @@ impl Operation {
     }
 }
 
-/// `current` is `durable` with all of `pending` applied.
+/// Invariants:
+///
+/// 1. `current` is `durable` with all of `pending` applied.
+/// 2. `new_directories` are some of `directories`: those of which the name is not durable.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Names {
     current: Map,
     durable: Map,
     pending: Vec<Operation>,
+    directories: BTreeSet<PathBuf>,
+    new_directories: BTreeSet<PathBuf>,
 }
 
 impl Names {
@@ -71,6 +76,19 @@ impl Names {
     pub(super) fn list(&self, directory: &Path) -> Vec<String> {
         let inside = self.current.keys().filter(|p| p.parent() == Some(directory));
         inside.filter_map(|p| Some(p.file_name()?.to_string_lossy().into_owned())).collect()
+    }
+
+    pub(super) fn has_directory(&self, directory: &Path) -> bool {
+        self.directories.contains(directory)
+    }
+
+    /// Creates a directory and its parents where missing. The root is always durable.
+    pub(super) fn create_directory(&mut self, directory: &Path) {
+        for path in directory.ancestors() {
+            if self.directories.insert(path.to_path_buf()) && path.parent().is_some() {
+                self.new_directories.insert(path.to_path_buf());
+            }
+        }
     }
 
     fn perform(&mut self, operation: Operation) {
@@ -104,6 +122,7 @@ impl Names {
             }
             !synced
         });
+        self.new_directories.retain(|made| made.parent() != Some(directory));
     }
 
     pub(super) fn after_crash(&self, fate: &mut Fate) -> Names {
@@ -117,6 +136,12 @@ impl Names {
                 lost.extend(operation.names());
             }
         }
-        Names { current: durable.clone(), durable, pending: Vec::new() }
+        let mut directories = self.directories.clone();
+        for gone in self.new_directories.iter().filter(|_| fate.choose(2) == 0) {
+            directories.retain(|path| !path.starts_with(gone));
+            durable.retain(|path, _| !path.starts_with(gone));
+        }
+        let (current, pending) = (durable.clone(), Vec::new());
+        Names { current, durable, pending, directories, new_directories: BTreeSet::new() }
     }
 }

@@ -1,10 +1,12 @@
+use std::collections::BTreeSet;
+
 use super::*;
 
 const PATH: &str = "/db/file";
 
 /// A file without the handle that makes failures sticky: the model is under test, not its user.
 fn synced_file(files: &SimFiles, bytes: &[u8]) -> Box<dyn RawFile> {
-    files.create_directory(Path::new("/db")).unwrap();
+    crate::os::create_directory(files, Path::new("/db")).unwrap();
     let file = files.open_raw(Path::new(PATH), OpenHow::CreateNew, Sealed::new()).unwrap();
     file.write_all_at(bytes, 0).unwrap();
     file.sync().unwrap();
@@ -364,4 +366,36 @@ fn the_explorer_can_begin_at_the_first_failure() {
     assert!(found.iter().all(|sectors| sectors[1] == 1 && sectors[2] == 2), "{found:?}");
     assert!(found.iter().all(|sectors| sectors[3] == 0), "what a failed sync dropped: {found:?}");
     assert_eq!(found.len(), 2, "{found:?}");
+}
+
+#[test]
+fn a_new_directory_is_durable_once_its_parent_was_synced() {
+    let made = || {
+        let files = SimFiles::new();
+        files.create_directory(Path::new("/home/db")).unwrap();
+        let file = files.open(Path::new("/home/db/f"), OpenHow::CreateNew).unwrap();
+        file.write_all_at(b"in it", 0).unwrap();
+        file.sync().unwrap();
+        files.sync_directory(Path::new("/home/db")).unwrap();
+        files
+    };
+    let has = |files: &SimFiles, path: &str| files.list(Path::new(path)).is_ok();
+    let is_whole = |files: &SimFiles| files.open(Path::new("/home/db/f"), OpenHow::Read).is_ok();
+    let files = made();
+    assert!(!has(&files.crash(Survive::Nothing), "/home"), "the upper one is not durable");
+    assert!(is_whole(&files.crash(Survive::Everything)));
+    files.sync_directory(Path::new("/home")).unwrap();
+    assert!(!is_whole(&files.crash(Survive::Nothing)), "all that is in it goes with it");
+    files.sync_directory(Path::new("/")).unwrap();
+    assert!(is_whole(&files.crash(Survive::Nothing)));
+    let upper_alone = made();
+    upper_alone.sync_directory(Path::new("/")).unwrap();
+    let cut = upper_alone.crash(Survive::Nothing);
+    assert!(has(&cut, "/home") && !has(&cut, "/home/db"));
+    // Any of the directories, but none without the one that it is in.
+    let found: BTreeSet<[bool; 2]> = (0..40)
+        .map(|seed| made().crash(Survive::Seeded(seed)))
+        .map(|cut| ["/home", "/home/db"].map(|path| has(&cut, path)))
+        .collect();
+    assert_eq!(Vec::from_iter(found), [[false, false], [true, false], [true, true]]);
 }

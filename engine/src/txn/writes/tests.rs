@@ -4,7 +4,6 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::levels::VersionSet;
-use crate::os::Files;
 use crate::os::sim::Machine;
 
 /// Where a test spills to.
@@ -16,7 +15,7 @@ struct Disk {
 impl Disk {
     fn new() -> Disk {
         let (machine, path) = (Machine::with_files(), Path::new("/db"));
-        machine.files().create_directory(path).unwrap();
+        crate::os::create_directory(&*machine.files(), path).unwrap();
         let set = VersionSet::create_empty(machine.files(), path, [1; 16]).unwrap();
         Disk { set: Arc::new(set), cache: Arc::new(BlockCache::new(1 << 20)) }
     }

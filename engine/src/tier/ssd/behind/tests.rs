@@ -18,7 +18,7 @@ fn store(files: Arc<dyn Files>, directory: &Path) -> (Arc<ExtentStore>, Location
 /// The same on simulated files, reading behind.
 fn simulated() -> (Arc<ExtentStore>, Location) {
     let files = SimFiles::new();
-    files.create_directory(Path::new("/db")).unwrap();
+    crate::os::create_directory(&*files, Path::new("/db")).unwrap();
     let (store, at) = store(files, Path::new("/db"));
     store.go_behind();
     (store, at)

@@ -1,0 +1,55 @@
+//! A rig closes its database, and opens it again.
+
+use terrace::Options;
+
+use super::{PATH, Rig, options};
+use crate::disturbed::Disturbed;
+use crate::violation::Class;
+
+impl Rig {
+    /// Opens the database if it was closed.
+    pub fn open_again(&mut self) {
+        if self.is_closed {
+            self.open();
+        }
+    }
+
+    /// Closes the database: everything is durable.
+    pub fn close(&mut self) {
+        let closed = self.db.clone().close();
+        if self.tolerate("close", closed).is_some() {
+            self.is_closed = true;
+            self.durable = self.commits.len();
+        } else {
+            self.disturbed.iter_mut().for_each(Disturbed::end);
+        }
+        self.mark();
+    }
+
+    /// Opens the database that was closed.
+    pub fn open(&mut self) {
+        self.open_with(&options(&self.machine, self.planted));
+    }
+
+    /// Opens the database that was closed, under a limit of memory.
+    pub fn open_within(&mut self, memory: u64) {
+        self.open_with(&options(&self.machine, self.planted).memory(memory));
+    }
+
+    /// Where calls fail, an opening is tried again; without faults it must not fail.
+    fn open_with(&mut self, options: &Options) {
+        let is_open = |rig: &mut Rig| {
+            let opened = options.clone().open(PATH);
+            let opened = rig.tolerate("open", opened).map(|db| rig.db = db).is_some();
+            rig.is_closed = !opened;
+            opened
+        };
+        if !self.goes_on() || is_open(self) || is_open(self) {
+            return;
+        }
+        self.machine.mend();
+        if !is_open(self) {
+            self.complain(Class::Refused, "an opening without faults");
+        }
+    }
+}
