@@ -23,7 +23,8 @@ pub enum ErrorKind {
     Deadlock,
     /// A deadline passed. Try later or wait longer.
     Timeout,
-    /// Space ran out (disk, persistent memory or memory). Free some; reads go on meanwhile.
+    /// Space ran out (disk, persistent memory or memory). Free some; reads go on meanwhile, and so
+    /// do deletes, `truncate_table` and `drop_table`.
     Full,
     /// Something outside failed (an I/O error, another process holds the database), or the
     /// database was poisoned by an earlier failure. Mend the cause, then open again.
@@ -192,6 +193,11 @@ impl Error {
             source: Some(source),
             signal: Signal::None,
         }))
+    }
+
+    /// The same after another one, which led to it: both messages.
+    pub(crate) fn after(self, first: &Error) -> Error {
+        Error::new(self.kind(), format!("{first}: {self}"))
     }
 
     /// What the caller can do about it.

@@ -481,7 +481,9 @@ impl Rig {
         let piece = (bytes + 1024).next_power_of_two();
         let full = |db: &Database| {
             let pm = db.stats().pm;
-            pm.zones - pm.zones_used < 5 || pm.largest_free < piece
+            let free = u64::from(pm.zones - pm.zones_used) * pm.zone_size;
+            // Some of it is kept for deletes.
+            free < piece + 4 * pm.zone_size || pm.largest_free < piece
         };
         let most_idle = if self.disturbed.is_some() { 20 } else { 100_000 };
         let (mut jobs, mut idle) = (0, 0);

@@ -177,7 +177,7 @@ mod tests {
     }
 
     fn link(zones: &ZonePool, ordinal: u64, units: u32) -> crate::error::Result<u32> {
-        let wanted = Link { stream: 0, ordinal, incarnation: 1, units, least: units };
+        let wanted = Link { stream: 0, ordinal, incarnation: 1, units, least: units, frees: false };
         zones.link(&wanted).map(|zone| zone.number)
     }
 

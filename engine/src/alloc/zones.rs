@@ -16,6 +16,8 @@
 //!    its last record died is left. Its generation is raised on the media before its units are
 //!    free.
 
+mod reserve;
+
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 
@@ -26,8 +28,9 @@ use super::pool::{Pool, PoolEntry};
 use super::salts::Salts;
 use super::scan::{self, Found, ZoneScan};
 use super::zone::{Seal, ZoneHeader};
-use crate::error::{Damage, Error, ErrorKind, Result};
+use crate::error::{Damage, Result};
 use crate::pm::{Dirty, Durable, Geometry, Region, Span};
+use reserve::Reserve;
 
 /// The pool of zones of one region.
 #[derive(Debug)]
@@ -55,6 +58,8 @@ pub(crate) struct ZonePool {
     zones: Box<[AtomicU32]>,
     /// Whether the counts of live records are whole.
     counted: AtomicBool,
+    /// Units that only commits which free space may take.
+    reserve: Reserve,
     /// Who keeps volatile things in free units.
     borrower: OnceLock<Weak<dyn Borrower>>,
 }
@@ -84,6 +89,8 @@ pub(crate) struct Link {
     pub(crate) units: u32,
     /// Units that it has to have: a power of two.
     pub(crate) least: u32,
+    /// It is for a commit that frees space, which may take the reserve.
+    pub(crate) frees: bool,
 }
 
 #[derive(Debug)]
@@ -158,6 +165,7 @@ impl ZonePool {
             salts: Salts::default(),
             zones,
             counted: AtomicBool::new(true),
+            reserve: Reserve::new(slots),
             borrower: OnceLock::new(),
         };
         Ok((pool, scans, leaks))
@@ -209,7 +217,7 @@ impl ZonePool {
     /// Whether somebody who asked for units in one piece would still ask in vain.
     pub(crate) fn lacks_wanted(&self) -> bool {
         let wanted = self.wanted.load(Ordering::Relaxed);
-        wanted != 0 && self.state.lock().free.largest() < wanted
+        wanted != 0 && !self.has(&self.state.lock(), wanted)
     }
 
     /// Whether what somebody asked for in vain is there by now, whoever gave it back: true once,
@@ -221,7 +229,7 @@ impl ZonePool {
         }
         // Who asks in vain says so under the mutex.
         let state = self.state.lock();
-        state.free.largest() >= wanted && self.wanted.swap(0, Ordering::Relaxed) != 0
+        self.has(&state, wanted) && self.wanted.swap(0, Ordering::Relaxed) != 0
     }
 
     /// The zone that holds an offset.
@@ -264,30 +272,21 @@ impl ZonePool {
 
     /// Takes as many units as `link` should have, or the next best.
     fn get(&self, link: &Link) -> Result<(u32, u32, PoolEntry)> {
-        let Link { units, least, .. } = *link;
+        let Link { units, least, frees, .. } = *link;
         debug_assert!(units >= least, "a zone of {units} units that has to have {least}");
         let mut state = self.reclaim(units);
+        let free = state.free.units() + state.lent;
         let sizes = std::iter::successors(Some(units), |units| Some(units / 2));
         for units in sizes.take_while(|units| *units >= least) {
-            if let Some(zone) = state.free.take(units) {
+            // Of the reserve no more than has to be.
+            let is_allowed = self.reserve.allows(free, units, frees && units == least);
+            if let Some(zone) = is_allowed.then(|| state.free.take(units)).flatten() {
+                self.reserve.note(zone, free, units);
                 return Ok((zone, units, state.entries[zone as usize]));
             }
         }
         self.wanted.fetch_max(least, Ordering::Relaxed);
-        let (free, all) = (state.free.units() + state.lent, self.geometry().units);
-        let unit = self.geometry.unit >> 10;
-        Err(Error::new(
-            ErrorKind::Full,
-            format!(
-                "a zone of {} KiB is needed, and of {} units of {unit} KiB of {} {free} are free, \
-                 at most {} in one piece; wait for the drain, or create the database with a \
-                 larger pm_size",
-                u64::from(least) * unit,
-                all,
-                self.region.path().display(),
-                state.free.largest(),
-            ),
-        ))
+        Err(self.full(&state, least))
     }
 
     /// Has lent units given back until so many are free in one piece, or none is lent.

@@ -192,6 +192,12 @@ impl Batch {
         rest
     }
 
+    /// Whether it does nothing but delete, so that space comes free by it.
+    pub(crate) fn frees(&self) -> bool {
+        let deletes = |o: &Operation| matches!(o.kind, Kind::Delete | Kind::RangeDelete);
+        !self.operations.is_empty() && self.operations.iter().all(deletes)
+    }
+
     /// Number of operations.
     pub(crate) fn len(&self) -> usize {
         self.operations.len()

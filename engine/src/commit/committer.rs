@@ -319,8 +319,12 @@ impl Committer {
             }
             if let Some((stream, len)) = turnstile.lacks_space(group) {
                 drop((inside, turnstile, guard));
-                self.make_spare(stream, len)?;
+                self.make_spare(stream, len, group.frees)?;
                 continue;
+            }
+            if turnstile.is_kept_from(group, &self.zones) {
+                drop((inside, turnstile, guard));
+                return Err(self.zones.kept_back());
             }
             for home in &group.homes {
                 ticket.actives.push(home.active());

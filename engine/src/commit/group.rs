@@ -54,6 +54,8 @@ pub(crate) struct Group {
     pub(super) unlocked: bool,
     /// The table that it drops: not while a prepared transaction has written to it.
     pub(super) drops: Option<Arc<dyn Home>>,
+    /// Whether space comes free by it, so that it may take the region's reserve.
+    pub(super) frees: bool,
 }
 
 /// The stream that all tables share which have none of their own.
@@ -88,7 +90,8 @@ impl Group {
             let part = part_of(&mut parts, stream, blob.len());
             part.push(None, (SYSTEM_TABLE, Kind::Blob), &[], blob);
         }
-        let group = Group { homes, parts, unlocked: batch.unlocked, ..Group::default() };
+        let (unlocked, frees) = (batch.unlocked, batch.frees());
+        let group = Group { homes, parts, unlocked, frees, ..Group::default() };
         group.closed(largest)
     }
 
@@ -159,7 +162,8 @@ impl Group {
         if let Some(blob) = blob {
             parts[0].push(None, (SYSTEM_TABLE, Kind::Blob), &[], blob);
         }
-        Group { homes, parts, ..Group::default() }.closed(largest)
+        // Either verdict lets go of zones that the prepare keeps.
+        Group { homes, parts, frees: true, ..Group::default() }.closed(largest)
     }
 
     /// Completes the parts.
@@ -171,12 +175,13 @@ impl Group {
         Ok(self)
     }
 
-    /// Encodes a table event, which may drop a table.
+    /// Encodes a table event, which may drop a table, and so free space.
     pub(crate) fn event(key: &[u8], value: &[u8], drops: Option<Arc<dyn Home>>) -> Group {
         let mut part = Part::with_capacity(SHARED_STREAM, key.len() + value.len());
         part.push(None, (SYSTEM_TABLE, Kind::TableEvent), key, value);
         part.close();
-        Group { parts: smallvec![part], drops, ..Group::default() }
+        let frees = drops.is_some();
+        Group { parts: smallvec![part], drops, frees, ..Group::default() }
     }
 
     /// Encodes copies of records, for the cleaner's `stream`. They keep their sequence numbers,
@@ -191,7 +196,8 @@ impl Group {
             set_seq(&mut part.bytes[at..], record.seq);
         }
         part.close();
-        Group { parts: smallvec![part], content: Content::Moved, ..Group::default() }
+        let (parts, content) = (smallvec![part], Content::Moved);
+        Group { parts, content, frees: true, ..Group::default() }
     }
 
     /// Adds the records that make spilled runs part of the commit, or of the prepare, by the runs'
@@ -220,6 +226,11 @@ impl Group {
         }
         part.close();
         part.check(largest)
+    }
+
+    /// Whether space comes free by it.
+    pub(crate) fn frees(&self) -> bool {
+        self.frees
     }
 
     /// Number of records.
@@ -277,6 +288,7 @@ impl Group {
         }
         self.batches += next.batches;
         self.unlocked |= next.unlocked;
+        self.frees &= next.frees;
     }
 
     /// The index of a home, which is added if it is new.
@@ -424,7 +436,7 @@ impl Part {
 impl Default for Group {
     fn default() -> Group {
         let (homes, parts, content) = (Homes::new(), Few::new(), Content::Commit);
-        Group { homes, parts, content, batches: 1, unlocked: false, drops: None }
+        Group { homes, parts, content, batches: 1, unlocked: false, drops: None, frees: false }
     }
 }
 

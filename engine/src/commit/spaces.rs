@@ -12,12 +12,13 @@ use crate::pm::{Purpose, STREAM_SLOTS, SpentOn};
 
 impl Committer {
     /// Links a spare zone with room for a part of `len` bytes to a stream that has none such. A
-    /// smaller one that it has goes back first: its units may be what is missing.
+    /// smaller one that it has goes back first: its units may be what is missing. `frees` says that
+    /// it is for a commit that frees space, which may take the region's reserve.
     ///
     /// # Errors
     ///
     /// As [`ZonePool::link`].
-    pub(crate) fn make_spare(&self, stream: u32, len: u64) -> Result<()> {
+    pub(crate) fn make_spare(&self, stream: u32, len: u64, frees: bool) -> Result<()> {
         let _spent = SpentOn::purpose(Purpose::Allocation);
         let _linking = self.linking.lock();
         let (tail, outgrown) = {
@@ -38,6 +39,7 @@ impl Committer {
             incarnation: self.incarnation,
             units: stream_units.min(self.fair_share()).max(least),
             least,
+            frees,
         });
         if let Err(e) = &linked
             && e.kind() != ErrorKind::Full

@@ -98,6 +98,17 @@ impl Turnstile {
         lacking.map(|part| (part.stream, part.zone_len()))
     }
 
+    /// Whether the group, which lacks no space, would append to what is kept for those that free
+    /// space.
+    pub(super) fn is_kept_from(&self, group: &Group, zones: &ZonePool) -> bool {
+        let zone = |part: &super::group::Part| {
+            let s = &self.streams[part.stream as usize];
+            if s.fits(part.zone_len()) { s.zone } else { s.spare }
+        };
+        let mut taken = group.parts.iter().filter_map(zone);
+        !group.frees && taken.any(|zone| zones.is_kept_back(zone.number))
+    }
+
     /// Takes the ticket and reserves the space of a group that lacks none, in `places`.
     pub(super) fn pass(&mut self, group: &Group, zones: &ZonePool, places: &mut Few<Place>) -> Lsn {
         debug_assert_eq!(self.lacks_space(group), None, "space is ready before the ticket");

@@ -292,6 +292,15 @@ fn end_after(interval: &mut KeyInterval, version: &Version, level: u8, most: usi
     }
 }
 
+/// Where a drain gets its extents from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum DrainRoom {
+    /// From all but the reserve.
+    Ordinary,
+    /// From the reserve too: what it makes room for in the region frees space.
+    Reserve,
+}
+
 /// Writes a column into new extents of level 1; the edit that installs them,
 /// which the caller applies once it has synced them. The caller holds an epoch guard.
 ///
@@ -301,7 +310,7 @@ fn end_after(interval: &mut KeyInterval, version: &Version, level: u8, most: usi
 pub(crate) fn drain(
     view: &View,
     plan: &DrainPlan,
-    set: &VersionSet,
+    (set, room): (&VersionSet, DrainRoom),
     cache: &Arc<BlockCache>,
     horizon: &Horizon,
     shape: &Shape,
@@ -318,7 +327,8 @@ pub(crate) fn drain(
     let inputs = ranges.without_hidden(&plan.inputs);
     ranges.tombstones.extend(tombstones_of(&inputs)?);
     let reuse = shape.reuse && ranges.tombstones.is_empty();
-    let promise = &set.store().promise(bytes(&inputs) + moved, false)?;
+    let needed = bytes(&inputs) + moved;
+    let promise = &set.store().promise(needed, room == DrainRoom::Reserve)?;
     let context = MergeContext {
         set,
         store: set.store(),

@@ -17,7 +17,7 @@ mod ranges;
 mod superseded;
 mod trivial_moves;
 
-pub(crate) use drain::{DrainPlan, NextDrain, drain, plan_drain, plan_keys};
+pub(crate) use drain::{DrainPlan, DrainRoom, NextDrain, drain, plan_drain, plan_keys};
 pub(crate) use dump::{Dumped, dump};
 pub(crate) use execute::{Done, run};
 pub(crate) use expire::expired;

@@ -8,7 +8,7 @@ use super::jobs::{CountLive, JobContext, install};
 use crate::commit::{Group, Home};
 use crate::error::{Error, Result};
 use crate::level0::Level0;
-use crate::levels::{Edit, Op, Version};
+use crate::levels::{Edit, Op, Room, Version};
 use crate::limits::check_table_name;
 use crate::memtable::Memtable;
 use crate::mvcc::defer;
@@ -186,7 +186,12 @@ impl Catalog {
     /// Commits an event and brings the journal up to it; its LSN. The table that the event drops
     /// is marked in the turnstile, with the event's ticket: groups before it still reach the
     /// table, groups after it do not.
+    ///
+    /// Once the event has its ticket, the journal has to follow it, and no other outcome can be
+    /// told. So the journal's space is promised before.
     fn carry_out(&self, event: &Event, drops: Option<&Arc<TableCore>>) -> Result<Lsn> {
+        let room = if drops.is_some() { Room::Freeing } else { Room::Ordinary };
+        let mut promise = self.ctx.set.promise_edits([event.edit(0)].into_iter(), room)?;
         let (key, value) = event.encode();
         let group = || {
             let home = drops.map(|table| Arc::clone(table) as Arc<dyn Home>);
@@ -199,7 +204,7 @@ impl Catalog {
         let lsn = pending.wait()?;
         // A job on the table ends with its own edit first; later ones find the mark.
         let _no_job = drops.map(|table| table.change());
-        if let Err(e) = self.ctx.apply(event.edit(lsn)) {
+        if let Err(e) = self.ctx.shared.apply_promised(event.edit(lsn), &mut promise) {
             // The event is decided; only the next opening can finish it now.
             self.ctx.stop_because(&e.to_string());
             return Err(self.ctx.shared.poison.unknown_outcome(lsn));

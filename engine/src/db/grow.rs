@@ -12,6 +12,22 @@ use crate::error::{ErrorKind, Result};
 use crate::limits;
 use crate::options::{Options, Planted};
 
+/// One part of so many of the region is what extents keep for jobs that make space, at most a
+/// little more than the largest drain needs.
+const EXTENT_RESERVE: u64 = 8;
+const LEAST_EXTENT_RESERVE: u64 = 512 << 10;
+const MOST_EXTENT_RESERVE: u64 = 9 << 19;
+
+/// Sets what the region and the extents keep for what frees space
+/// (`docs/internals/full-disk.md`).
+pub(super) fn keep_reserves(engine: &Engine) {
+    let zones = &engine.shared.zones;
+    zones.keep_reserve(2 * zones.geometry().usual_units());
+    let bytes = engine.shared.region.len() / EXTENT_RESERVE;
+    let bytes = bytes.clamp(LEAST_EXTENT_RESERVE, MOST_EXTENT_RESERVE);
+    engine.set.store().keep_reserve(bytes);
+}
+
 /// Grows the region to about `size` bytes, in whole units; the new length.
 pub(super) fn grow_pm(engine: &Engine, size: u64) -> Result<u64> {
     engine.shared.check_writable()?;
@@ -32,6 +48,7 @@ pub(super) fn grow_pm(engine: &Engine, size: u64) -> Result<u64> {
         .committer
         .grow(geometry.units, || grown.write(&engine.shared.region).map(|_| ()))?;
     *superblock = grown;
+    keep_reserves(engine);
     // Writers that wait for a zone have one.
     engine.shared.pace.report(None);
     engine.shared.bell.ring();

@@ -9,14 +9,19 @@
 //! can differ there, because an append waits for the sync of the one before (invariant 1). So the
 //! next opening finds all the edits, or all but that one, which was acknowledged to no caller.
 //!
+//! The file is longer than its edits: space is allocated ahead of need, and reads as zeros. So an
+//! append that has its space cannot meet a full disk. `docs/internals/full-disk.md` says which
+//! edits may use how much of it.
+//!
 //! Invariants:
 //!
 //! 1. The bytes up to `end` are sound edits with dense numbers, and durable, once the journal is
-//!    open for writing. Nothing but zeros or a torn append was ever after them when
-//!    [`append`](Journal::append) is called.
+//!    open for writing. Nothing but zeros is after them when [`append`](Journal::append) is called.
 //! 2. An epoch has its name only once its checkpoint is synced.
 //! 3. After an append whose outcome is not known, nothing is appended any more. The handle sees to
 //!    it for a failed sync.
+//! 4. `end` ≤ `allocated`, and the bytes between them have space on the device, as far as the file
+//!    system allocates ahead at all.
 
 mod bytes;
 #[cfg(any(test, feature = "testing"))]
@@ -61,6 +66,12 @@ pub(super) struct AppendFailure {
     pub(super) may_be_durable: bool,
 }
 
+/// By how much the file grows.
+pub(super) const STEP: u64 = 64 * 1024;
+
+/// Space that edits leave to those that free space, and to those that follow a commit.
+pub(super) const RESERVE: u64 = STEP / 2;
+
 /// An open journal.
 #[derive(Debug)]
 pub(super) struct Journal {
@@ -69,6 +80,8 @@ pub(super) struct Journal {
     header: Header,
     next_number: u64,
     end: u64,
+    /// Up to here the file has space on the device (invariant 4).
+    allocated: u64,
 }
 
 /// A new epoch that has no name yet.
@@ -119,14 +132,18 @@ impl Journal {
         let path = path_of(directory, first.epoch);
         let made_as = path.with_extension("new");
         let file = create_afresh(files, &made_as).map_err(|e| Error::io("create", &made_as, e))?;
+        let (next_number, end) = (first.number + 1, content.len() as u64);
+        let allocated = (end + RESERVE).next_multiple_of(STEP);
+        let found = file.preallocate(0, allocated);
+        found.map_err(|e| Error::io("find space for", &made_as, e))?;
         file.try_write_all_at(&content, 0).map_err(|e| Error::io("write", &made_as, e))?;
         file.sync().map_err(|e| Error::io("sync", &made_as, e))?;
-        let (next_number, end) = (first.number + 1, content.len() as u64);
-        Ok(Prepared { journal: Journal { file, path, header, next_number, end }, made_as })
+        let journal = Journal { file, path, header, next_number, end, allocated };
+        Ok(Prepared { journal, made_as })
     }
 
-    /// Opens the greatest epoch and reads its edits. Unless the opening only reads, it cuts a torn
-    /// tail off, makes what it found durable, and removes what else an interrupted change of epoch
+    /// Opens the greatest epoch and reads its edits. Unless the opening only reads, it clears a
+    /// torn tail, makes what it found durable, and removes what else an interrupted change of epoch
     /// left.
     ///
     /// # Errors
@@ -150,7 +167,8 @@ impl Journal {
         let content = read_whole(&file).map_err(|e| Error::io("read", &path, e))?;
         let (header, scan) = parse(&path, &content, epoch, floor)?;
         let next_number = header.first_number + scan.edits.len() as u64;
-        let journal = Journal { file, path, header, next_number, end: scan.end as u64 };
+        let end = scan.end as u64;
+        let mut journal = Journal { file, path, header, next_number, end, allocated: end };
         if found != FoundEdits::Leave {
             if epoch != floor.epoch {
                 // The process that gave it the name may have died before that was durable.
@@ -159,26 +177,78 @@ impl Journal {
             }
             journal.write_found(&content, undurable_from(&scan, epoch, floor), found)?;
             remove_leftovers(files, directory, older)?;
+            journal.find_reserve(content.len() as u64)?;
         }
         Ok((journal, scan.edits))
     }
 
-    /// Makes durable what an opening found from byte `from` on, and cuts off what is behind it.
+    /// Makes durable what an opening found from byte `from` on, and writes zeros over what is
+    /// behind it. That needs no space.
     fn write_found(&self, content: &[u8], from: usize, found: FoundEdits) -> Result<()> {
         let end = self.end as usize;
         debug_assert!(from <= end && end <= content.len(), "edits end within the file");
-        if from == content.len() {
+        let torn = bytes::end_of_bytes(content).saturating_sub(end);
+        if from == end && torn == 0 {
             return Ok(());
         }
-        if end < content.len() {
-            let cut = self.file.set_len(self.end);
-            cut.map_err(|e| Error::io("cut the torn tail off", &self.path, e))?;
+        let written = |bytes: &[u8], at: usize| {
+            let written = self.file.write_all_at(bytes, at as u64);
+            written.map_err(|e| Error::io("write", &self.path, e))
+        };
+        if torn > 0 {
+            written(&vec![0; torn], end)?;
         }
         if found == FoundEdits::Rewrite {
-            let written = self.file.write_all_at(&content[from..end], from as u64);
-            written.map_err(|e| Error::io("write", &self.path, e))?;
+            written(&content[from..end], from)?;
         }
         self.file.sync().map_err(|e| Error::io("sync", &self.path, e))
+    }
+
+    /// Looks for the reserve in a file of `len` bytes that an opening found. On a full disk it goes
+    /// on with what there is.
+    fn find_reserve(&mut self, len: u64) -> Result<()> {
+        let there = len.max(self.end);
+        let wanted = (self.end + RESERVE).next_multiple_of(STEP).max(there);
+        for upto in [wanted, there] {
+            if upto == self.end {
+                break;
+            }
+            let found = self.file.preallocate(self.end, upto);
+            match found.map_err(|e| Error::io("find space for", &self.path, e)) {
+                Ok(()) => {
+                    self.allocated = upto;
+                    break;
+                }
+                Err(e) if e.kind() == ErrorKind::Full => {}
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(())
+    }
+
+    /// Bytes that may be appended without a call for space.
+    pub(super) fn room(&self) -> u64 {
+        debug_assert!(self.end <= self.allocated, "invariant 4");
+        self.allocated - self.end
+    }
+
+    /// Has space for `bytes` more behind the last edit, at least.
+    ///
+    /// # Errors
+    ///
+    /// `Full` when the disk has none; or another I/O error. Nothing has changed then.
+    pub(super) fn make_room(&mut self, bytes: u64) -> Result<()> {
+        let upto = (self.end + bytes).next_multiple_of(STEP);
+        if bytes <= self.room() {
+            return Ok(());
+        }
+        let found = self.file.preallocate(self.allocated, upto);
+        found.map_err(|e| {
+            let more = upto - self.allocated;
+            Error::io(&format!("find {more} bytes more for"), &self.path, e)
+        })?;
+        self.allocated = upto;
+        Ok(())
     }
 
     /// Opens the greatest epoch to read: whatever edits of it are sound, and what is not.
@@ -208,8 +278,8 @@ impl Journal {
         let lost = flaws.into_iter().map(|flaw| damage(&path, flaw)).collect();
         let last_number = edits.last().map_or(first_number, |edit| edit.number);
         let next_number = last_number.saturating_add(1);
-        let end = content.len() as u64;
-        Ok((Journal { file, path, header, next_number, end }, edits, lost))
+        let (end, allocated) = (content.len() as u64, content.len() as u64);
+        Ok((Journal { file, path, header, next_number, end, allocated }, edits, lost))
     }
 
     /// Appends an edit and syncs it. On success it is durable.
@@ -226,6 +296,7 @@ impl Journal {
             // The bytes before the end are as they were, and the sync proves it: a part of the edit
             // that arrived lies behind them, in a sector that they may share.
             let undone = self.file.set_len(self.end).and_then(|()| self.file.sync());
+            self.allocated = self.end;
             return Err(AppendFailure { error, may_be_durable: undone.is_err() });
         }
         if let Err(e) = self.file.sync() {
@@ -233,8 +304,15 @@ impl Journal {
             return Err(AppendFailure { error, may_be_durable: true });
         }
         self.end += bytes.len() as u64;
+        // Where no space was asked for, the write found some.
+        self.allocated = self.allocated.max(self.end);
         self.next_number += 1;
         Ok(())
+    }
+
+    /// The bytes that an edit takes.
+    pub(super) fn len_of<E: Described>(edit: &Edit<E>) -> u64 {
+        bytes::edit_len(edit)
     }
 
     /// The last durable edit.
@@ -272,6 +350,16 @@ impl Journal {
 }
 
 impl Prepared {
+    /// As [`Journal::room`].
+    pub(super) fn room(&self) -> u64 {
+        self.journal.room()
+    }
+
+    /// As [`Journal::make_room`].
+    pub(super) fn make_room(&mut self, bytes: u64) -> Result<()> {
+        self.journal.make_room(bytes)
+    }
+
     /// Gives the epoch its name; from then on it is the journal. A failure leaves open which one
     /// is found at the next opening, so nothing more may be journaled.
     pub(super) fn install(self, files: &dyn Files, directory: &Directory) -> Result<Journal> {

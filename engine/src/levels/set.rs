@@ -15,6 +15,8 @@
 //!    outcome of an append is unknown either.
 //! 4. Once poisoned, nothing is journaled any more.
 
+mod room;
+
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -33,6 +35,8 @@ use crate::os::{Directory, Files};
 use crate::record::{Lsn, TableId};
 use crate::tier::{ExtentStore, Location};
 
+pub(crate) use room::{EditPromise, Room};
+
 /// A journal shorter than this gets no new epoch.
 const MIN_ROLL_BYTES: u64 = 1024 * 1024;
 
@@ -49,6 +53,8 @@ struct Writer {
     journal: Journal,
     /// The length at which a new epoch is begun.
     roll_at: u64,
+    /// Bytes of the journal's space that edits to come are promised.
+    promised: u64,
 }
 
 /// All tables' versions and the journal under them.
@@ -184,7 +190,7 @@ impl VersionSet {
             next_table: AtomicU32::new(state.counters.next_table),
             current: ArcSwap::from_pointee(state),
             floor: Mutex::new(journal.floor()),
-            writer: Mutex::new(Writer { journal, roll_at: MIN_ROLL_BYTES }),
+            writer: Mutex::new(Writer { journal, roll_at: MIN_ROLL_BYTES, promised: 0 }),
             poisoned: AtomicBool::new(false),
             replayed: 0,
         }
@@ -288,7 +294,41 @@ impl VersionSet {
     /// `Invalid` if the edit breaks an invariant of the metadata, `Full` if there is no room:
     /// nothing has changed. Otherwise the set is poisoned, and the edit may or may not be found
     /// at the next opening.
-    pub(crate) fn apply(&self, mut edit: Edit, lsn: Lsn) -> Result<Vec<(TableId, Arc<Version>)>> {
+    pub(crate) fn apply(&self, edit: Edit, lsn: Lsn) -> Result<Vec<(TableId, Arc<Version>)>> {
+        self.apply_in(edit, lsn, Room::Ordinary)
+    }
+
+    /// As [`VersionSet::apply`]; `room` says how much of the journal's space it may use.
+    pub(crate) fn apply_in(
+        &self,
+        edit: Edit,
+        lsn: Lsn,
+        room: Room,
+    ) -> Result<Vec<(TableId, Arc<Version>)>> {
+        self.apply_where(edit, lsn, |writer, edit| {
+            self.find_room(writer, Journal::len_of(edit), room)
+        })
+    }
+
+    /// As [`VersionSet::apply`], in space that was promised: never `Full`.
+    pub(crate) fn apply_promised(
+        &self,
+        edit: Edit,
+        lsn: Lsn,
+        promise: &mut EditPromise<'_>,
+    ) -> Result<Vec<(TableId, Arc<Version>)>> {
+        self.apply_where(edit, lsn, |writer, edit| {
+            VersionSet::spend(writer, promise, edit);
+            Ok(())
+        })
+    }
+
+    fn apply_where(
+        &self,
+        mut edit: Edit,
+        lsn: Lsn,
+        find_room: impl FnOnce(&mut Writer, &Edit) -> Result<()>,
+    ) -> Result<Vec<(TableId, Arc<Version>)>> {
         let mut writer = self.lock_for_change()?;
         edit.ops.push(Op::Counters {
             next_table: self.next_table.load(Ordering::Relaxed),
@@ -298,6 +338,7 @@ impl VersionSet {
         let applied = self.current.load().apply(&edit).map_err(|broken| refused(&broken))?;
         #[cfg(any(test, feature = "testing"))]
         let _phase = crate::testing::InPhase::enter(crate::testing::Phase::JournalEdit);
+        find_room(&mut writer, &edit)?;
         if let Err(failure) = writer.journal.append(lsn, &edit) {
             if failure.may_be_durable {
                 self.poison();
@@ -357,7 +398,8 @@ impl VersionSet {
             return Ok(());
         }
         let Ok(prepared) = self.prepare_epoch(writer, lsn) else {
-            // The old epoch goes on. Try again once it has doubled, not at every edit.
+            // The old epoch goes on. Try again once it has doubled, not at every edit. A full disk
+            // bounds it: it grows only in space that is found for each edit.
             writer.roll_at = 2 * writer.journal.len();
             return Ok(());
         };
@@ -368,10 +410,14 @@ impl VersionSet {
         let last = writer.journal.floor();
         let first = JournalFloor { epoch: last.epoch + 1, number: last.number + 1 };
         let checkpoint = self.current.load().checkpoint();
-        Journal::prepare(&*self.files, &self.directory, self.database_id, first, lsn, &checkpoint)
+        let (files, id) = (&*self.files, self.database_id);
+        let mut prepared = Journal::prepare(files, &self.directory, id, first, lsn, &checkpoint)?;
+        prepared.make_room(writer.promised + journal::RESERVE)?;
+        Ok(prepared)
     }
 
     fn begin_epoch(&self, writer: &mut Writer, prepared: Prepared) -> Result<()> {
+        debug_assert!(prepared.room() >= writer.promised, "promises hold in the next epoch");
         let (files, directory) = (&*self.files, self.directory.as_path());
         let last = writer.journal.floor();
         let installed = prepared.install(files, self.store.directory());

@@ -12,7 +12,7 @@
 //! Thread safety: one background writes, any number of writers read and park. The clock moves by
 //! compare and swap; a writer that moved it has its turn.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use parking_lot::{Condvar, Mutex};
@@ -39,6 +39,8 @@ pub(crate) struct Pace {
     began: Instant,
     /// Nanoseconds waited by all writers.
     waited: AtomicU64,
+    /// Whether no space can be made at present.
+    is_stuck: AtomicBool,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -60,6 +62,7 @@ impl Default for Pace {
             clock: AtomicU64::new(0),
             began: Instant::now(),
             waited: AtomicU64::new(0),
+            is_stuck: AtomicBool::new(false),
             state: Mutex::default(),
             changed: Condvar::new(),
         }
@@ -88,6 +91,7 @@ impl Pace {
     pub(crate) fn report(&self, stuck: Option<String>) {
         let mut state = self.state.lock();
         state.rounds += 1;
+        self.is_stuck.store(stuck.is_some(), Ordering::Relaxed);
         state.stuck = stuck;
         self.changed.notify_all();
     }
@@ -161,6 +165,11 @@ impl Pace {
         }
     }
 
+    /// Whether no space can be made at present.
+    pub(crate) fn is_stuck(&self) -> bool {
+        self.is_stuck.load(Ordering::Relaxed)
+    }
+
     /// How many rounds the background has reported.
     pub(crate) fn rounds(&self) -> u64 {
         self.state.lock().rounds
@@ -168,7 +177,9 @@ impl Pace {
 }
 
 fn full(reason: &str) -> Error {
-    let advice = "nothing was written; reads go on, and so do writes once there is space";
+    let advice = "nothing was written; reads go on, and so do writes once there is space: delete, \
+                  delete_range, truncate_table and drop_table go on and free some, or give the \
+                  file system more";
     Error::new(
         ErrorKind::Full,
         format!("the region is full and cannot be drained: {reason}; {advice}"),

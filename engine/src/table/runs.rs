@@ -18,7 +18,7 @@ use super::Shared;
 use super::core::TableCore;
 use crate::commit::{Batch, Group, Home, JournalMark, Pending};
 use crate::error::{ErrorKind, Result};
-use crate::levels::{Edit, Level, Op, Version};
+use crate::levels::{Edit, EditPromise, Level, Op, Room, Version};
 use crate::memtable::record_len;
 use crate::options::{Durability, Planted};
 use crate::record::{EntryRef, Lsn, TableId};
@@ -122,10 +122,12 @@ impl Shared {
         deadline: Option<Instant>,
     ) -> Result<Lsn> {
         let mut joined = Vec::with_capacity(runs.len());
-        let enqueued =
-            self.join(runs, &mut joined).and_then(|()| self.enqueue_runs(batch, &joined, deadline));
-        let pending = match enqueued {
-            Ok(pending) => pending,
+        let enqueued = self.join(runs, &mut joined).and_then(|()| {
+            let promise = self.promise_conclusion(&joined)?;
+            Ok((self.enqueue_runs(batch, &joined, deadline)?, promise))
+        });
+        let (pending, promise) = match enqueued {
+            Ok(enqueued) => enqueued,
             Err(e) => {
                 self.withdraw(&joined);
                 return Err(e);
@@ -134,7 +136,7 @@ impl Shared {
         let (zone, lsn) = (pending.zone(), pending.lsn());
         // If it fails the database is poisoned, and whoever waits for it learns that.
         if self.region.has(Planted::RunBeforeRecord) || pending.wait().is_ok() {
-            self.conclude(&joined, lsn, zone);
+            self.conclude(&joined, lsn, zone, promise);
         }
         Ok(lsn)
     }
@@ -214,14 +216,33 @@ impl Shared {
             // Dropped, the table has taken the run along, or is about to.
             if core.check().is_ok() {
                 let op = Op::DropRun { table: core.id(), run: run.id };
-                drop(self.apply(Edit { ops: vec![op] }));
+                drop(self.apply_in(Edit { ops: vec![op] }, Room::Freeing));
             }
         }
     }
 
-    /// Step 4. The commit is decided, so a failure stops the database, and the next opening goes
-    /// on.
-    pub(crate) fn conclude(&self, joined: &[Joined], lsn: Lsn, zone: u32) {
+    /// Has the journal's space for step 4, before the ticket: a full disk does not stop what is
+    /// decided.
+    ///
+    /// # Errors
+    ///
+    /// `Full` when the disk has no room for it; or an I/O error.
+    pub(crate) fn promise_conclusion(&self, joined: &[Joined]) -> Result<EditPromise<'_>> {
+        let edits = joined.iter().map(|Joined { core, run }| Edit {
+            ops: vec![Op::CommitRun { table: core.id(), run: run.id, lsn: 0 }],
+        });
+        self.set.promise_edits(edits, Room::Freeing)
+    }
+
+    /// Step 4, in the space that was promised for it. The commit is decided, so a failure stops the
+    /// database, and the next opening goes on.
+    pub(crate) fn conclude(
+        &self,
+        joined: &[Joined],
+        lsn: Lsn,
+        zone: u32,
+        mut promise: EditPromise<'_>,
+    ) {
         for Joined { core, run } in joined {
             let mut change = core.change();
             if core.check().is_err() {
@@ -232,7 +253,7 @@ impl Shared {
                 continue;
             }
             let op = Op::CommitRun { table: core.id(), run: run.id, lsn };
-            let versions = match self.apply(Edit { ops: vec![op] }) {
+            let versions = match self.apply_promised(Edit { ops: vec![op] }, &mut promise) {
                 Ok(versions) => versions,
                 Err(e) => return self.stop_because(&e.to_string()),
             };
@@ -254,7 +275,33 @@ impl Shared {
     ///
     /// `Full` when the disk is full, and nothing was changed; anything else poisons the database.
     pub(crate) fn apply(&self, edit: Edit) -> Result<Vec<(TableId, Arc<Version>)>> {
-        let applied = self.set.apply(edit, self.committer.durable());
+        self.applied(self.set.apply(edit, self.committer.durable()))
+    }
+
+    /// As [`Shared::apply`]; `room` says how much of the journal's space it may use.
+    ///
+    /// # Errors
+    ///
+    /// As [`Shared::apply`].
+    pub(crate) fn apply_in(&self, edit: Edit, room: Room) -> Result<Vec<(TableId, Arc<Version>)>> {
+        self.applied(self.set.apply_in(edit, self.committer.durable(), room))
+    }
+
+    /// As [`Shared::apply`], in space that was promised.
+    ///
+    /// # Errors
+    ///
+    /// Any poisons the database.
+    pub(crate) fn apply_promised(
+        &self,
+        edit: Edit,
+        promise: &mut EditPromise<'_>,
+    ) -> Result<Vec<(TableId, Arc<Version>)>> {
+        self.applied(self.set.apply_promised(edit, self.committer.durable(), promise))
+    }
+
+    /// Sees to what follows an edit.
+    fn applied<T>(&self, applied: Result<T>) -> Result<T> {
         match &applied {
             Ok(_) => {
                 let floor = self.set.floor();

@@ -281,7 +281,7 @@ impl Shared {
         }
         // What it takes in a zone, but for what other batches of its group share with it.
         let bytes = (batch.stored_len() as u64 + LINE).next_multiple_of(LINE);
-        self.pace.slow_down(bytes, deadline)?;
+        self.slow_down(bytes, batch.frees(), deadline)?;
         loop {
             match self.with_space(deadline, &commit) {
                 Ok(lsn) => {
@@ -310,7 +310,7 @@ impl Shared {
         let first = make()?;
         let bytes = first.zone_len();
         // Once, however often it is tried.
-        self.pace.slow_down(bytes, deadline)?;
+        self.slow_down(bytes, first.frees(), deadline)?;
         let first = Cell::new(Some(first));
         self.with_space(deadline, || {
             let group = first.take().map_or_else(make, Ok)?;
@@ -319,6 +319,15 @@ impl Shared {
             self.wrote(bytes);
             Ok(pending)
         })
+    }
+
+    /// Slows a write of `bytes` down as far as is called for. On a full disk what frees space is
+    /// not slowed down: no space comes free without it.
+    fn slow_down(&self, bytes: u64, frees: bool, deadline: Option<Instant>) -> Result<()> {
+        if frees && self.pace.is_stuck() {
+            return Ok(());
+        }
+        self.pace.slow_down(bytes, deadline)
     }
 
     /// Wakes now and then who keeps up with writers.
@@ -340,7 +349,9 @@ impl Shared {
             match attempt() {
                 Err(e) if e.kind() == ErrorKind::Full => {
                     self.bell.ring();
-                    self.pace.wait_for_space(rounds, deadline)?;
+                    self.pace
+                        .wait_for_space(rounds, deadline)
+                        .map_err(|waited| waited.after(&e))?;
                 }
                 done => return done,
             }

@@ -102,6 +102,8 @@ pub(crate) struct ExtentStore {
     read_clock: AtomicU64,
     /// Bytes given back to the file system.
     returned: AtomicU64,
+    /// Units that the reserve has at least.
+    least_reserve: AtomicU64,
 }
 
 /// Space for an extent; dropping it without [`keep`](Reserved::keep) gives the space back.
@@ -164,6 +166,7 @@ impl ExtentStore {
             syncs: AtomicU64::new(0),
             read_clock: AtomicU64::new(0),
             returned: AtomicU64::new(0),
+            least_reserve: AtomicU64::new(0),
         };
         let names = store.files.list(directory).map_err(|e| Error::io("list", directory, e))?;
         for number in names.iter().filter_map(|name| file_number(name)) {

@@ -29,6 +29,7 @@ use parking_lot::Mutex;
 use crate::alloc::ZonePool;
 use crate::commit::{Batch, Group, Home, Pending};
 use crate::error::{Error, ErrorKind, Result};
+use crate::levels::EditPromise;
 use crate::limits;
 use crate::locks::Locker;
 use crate::memtable::{Record, record_at, record_len, records_in};
@@ -198,8 +199,10 @@ impl PreparedSet {
                 Joined::at_ticket(&prepared.runs, lsn);
             }
         };
-        let enqueued = shared.enqueue_group(&group, (durability, None), &at_ticket);
-        let enqueued = enqueued.map(|pending| prepared.carry_out(shared, pending, commits));
+        let enqueued = shared.promise_conclusion(&prepared.runs).and_then(|promise| {
+            let pending = shared.enqueue_group(&group, (durability, None), &at_ticket)?;
+            Ok(prepared.carry_out(shared, pending, commits.then_some(promise)))
+        });
         let mut state = self.0.lock();
         match enqueued {
             Ok((lsn, zone)) => {
@@ -361,12 +364,17 @@ impl Prepared {
 
     /// Tells the journal of the verdict on its runs, once that is durable: its LSN and zone. If it
     /// never is, the database is poisoned, and whoever waits for the verdict learns that.
-    fn carry_out(&self, shared: &Shared, pending: Pending<'_>, commits: bool) -> (Lsn, u32) {
+    fn carry_out(
+        &self,
+        shared: &Shared,
+        pending: Pending<'_>,
+        commits: Option<EditPromise<'_>>,
+    ) -> (Lsn, u32) {
         let (lsn, zone) = (pending.lsn(), pending.zone());
         if !self.runs.is_empty() && pending.wait().is_ok() {
             match commits {
-                true => shared.conclude(&self.runs, lsn, zone),
-                false => shared.withdraw(&self.runs),
+                Some(promise) => shared.conclude(&self.runs, lsn, zone, promise),
+                None => shared.withdraw(&self.runs),
             }
         }
         (lsn, zone)

@@ -17,6 +17,7 @@ mod failed_writes;
 mod faults;
 mod fixtures;
 mod flips;
+mod full_disk;
 mod growth;
 mod large_commits;
 mod lock_memory;

@@ -334,7 +334,9 @@ impl World {
         let piece = (bytes + 1024).next_power_of_two();
         let full = || {
             let pm = self.db.stats().pm;
-            pm.zones - pm.zones_used < 5 || pm.largest_free < piece
+            let free = u64::from(pm.zones - pm.zones_used) * pm.zone_size;
+            // Some of it is kept for deletes.
+            free < piece + 4 * pm.zone_size || pm.largest_free < piece
         };
         for _ in 0..500 {
             if matches!(self.place, Place::Real(_)) || !full() {

@@ -1,4 +1,5 @@
 use super::*;
+use crate::error::ErrorKind;
 use crate::os::sim::{Explorer, Machine};
 
 /// Eight units of a page: small enough to look at every image.
@@ -6,7 +7,7 @@ const GEOMETRY: Geometry = Geometry { unit: 4096, zone_slots: 8, units: 8 };
 
 /// A zone of `units` for stream 0.
 fn link(zones: &ZonePool, ordinal: u64, units: u32) -> Zone {
-    let wanted = Link { stream: 0, ordinal, incarnation: 1, units, least: units };
+    let wanted = Link { stream: 0, ordinal, incarnation: 1, units, least: units, frees: false };
     zones.link(&wanted).unwrap()
 }
 
@@ -172,7 +173,8 @@ fn a_smaller_zone_has_to_do_where_no_large_one_is_free() {
         assert_eq!(link(&zones, n, 1).number, n as u32);
     }
     zones.release(&[1, 2, 3, 5, 7]).unwrap();
-    let wish = |least| Link { stream: 1, ordinal: 1, incarnation: 1, units: 4, least };
+    let wish =
+        |least| Link { stream: 1, ordinal: 1, incarnation: 1, units: 4, least, frees: false };
     let full = zones.link(&wish(4)).unwrap_err();
     assert_eq!(full.kind(), ErrorKind::Full);
     assert!(full.to_string().contains("16 KiB"), "{full}");
@@ -196,7 +198,7 @@ fn what_was_asked_for_in_vain_is_found_once() {
     }
     zones.release(&[1, 2]).unwrap();
     assert!(!zones.finds_wanted(), "nobody asked");
-    let wish = Link { stream: 1, ordinal: 1, incarnation: 1, units: 4, least: 4 };
+    let wish = Link { stream: 1, ordinal: 1, incarnation: 1, units: 4, least: 4, frees: false };
     assert_eq!(zones.link(&wish).unwrap_err().kind(), ErrorKind::Full);
     assert!(zones.lacks_wanted() && !zones.finds_wanted());
     zones.release(&[0, 3]).unwrap();

@@ -19,7 +19,7 @@ fn the_turnstile_does_no_io_not_even_for_a_zone_switch() {
     for dax in [false, true] {
         let fixture = Fixture::new(dax);
         fixture.commit(&[("fills the zone", &"x".repeat(120 << 10))]);
-        fixture.committer.make_spare(0, 0).unwrap();
+        fixture.committer.make_spare(0, 0, false).unwrap();
         let group = fixture.group(&fixture.batch(&[("next zone", &"x".repeat(20 << 10))]));
         let counters: [fn(&Spent) -> &AtomicU64; 4] =
             [|c| &c.flushes, |c| &c.fences, |c| &c.syncs, |c| &c.bytes];

@@ -197,7 +197,7 @@ fn a_batch_that_fits_no_small_zone_takes_a_larger_one() {
         let fixture = Fixture::of_units(dax, 64);
         fixture.commit(&[("small", "1")]);
         // The stream has a spare zone of one unit by now, which has to go.
-        fixture.committer.make_spare(0, 0).unwrap();
+        fixture.committer.make_spare(0, 0, false).unwrap();
         let large = "x".repeat(700 << 10);
         let pending = fixture.committer.enqueue(&fixture.batch(&[("large", &large)]), Durable);
         let pending = pending.unwrap();
@@ -343,7 +343,7 @@ fn a_failure_while_a_zone_is_linked_wakes_those_who_wait_for_a_sync() {
         }
         assert!(outcomes.recv_timeout(A_WHILE).is_err(), "they wait for the sync");
         fixture.machine.fail_sync_after(0);
-        assert!(fixture.committer.make_spare(0, 0).is_err());
+        assert!(fixture.committer.make_spare(0, 0, false).is_err());
         let woken = [(); 2].map(|()| outcomes.recv_timeout(Duration::from_secs(20)));
         drop(syncs);
         fixture.committer.wake_all();
@@ -458,7 +458,7 @@ fn a_closed_stream_gives_all_its_zones_back() {
     fixture.commit(&[("shared", "1")]);
     let stream = fixture.committer.open_stream().unwrap();
     fixture.table.stream.store(stream, Ordering::Relaxed);
-    fixture.committer.make_spare(stream, 0).unwrap();
+    fixture.committer.make_spare(stream, 0, false).unwrap();
     let late = fixture.group(&fixture.batch(&[("own", "1")]));
     let pending = fixture.committer.enqueue(&fixture.batch(&[("own", "0")]), Durable).unwrap();
     let zone = pending.zone();

@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use super::context::{DrainedBytes, JobContext};
 use super::ops::install;
-use crate::compaction::{self, Done, DrainPlan};
-use crate::error::Result;
+use crate::compaction::{self, Done, DrainPlan, DrainRoom};
+use crate::error::{ErrorKind, Result};
 use crate::extent::Extent;
 use crate::levels::{Edit, Op, Version};
 use crate::memtable::record_len;
@@ -65,7 +65,16 @@ pub(super) fn merge(
         "a drain merges with nothing that a compaction works on"
     );
     let (cache, shape) = (&ctx.shared.cache, ctx.shape());
-    let mut done = compaction::drain(view, plan, &ctx.set, cache, horizon, &shape)?;
+    let run = |room| compaction::drain(view, plan, (&ctx.set, room), cache, horizon, &shape);
+    let mut done = match run(DrainRoom::Ordinary) {
+        // Commits that free space have begun to use up the region's reserve.
+        Err(e) if e.kind() == ErrorKind::Full && ctx.shared.zones.is_in_reserve() => {
+            let done = run(DrainRoom::Reserve)?;
+            ctx.shared.zones.set_freeing_only(true);
+            done
+        }
+        done => done?,
+    };
     if ctx.options.has(Planted::ForgetDrained) {
         done.edit.ops.retain(|op| !matches!(op, Op::Drained { .. }));
     }
@@ -224,7 +233,10 @@ fn apply(
         let tables = columns.iter().map(|drained| drained.table.id());
         return ctx.adopt_unjournaled(&edit, tables);
     }
-    ctx.apply(edit)
+    match ctx.shared.zones.is_freeing_only() {
+        true => ctx.apply_freeing(edit),
+        false => ctx.apply(edit),
+    }
 }
 
 /// What the first keys of a span are, as many as a drain takes.

@@ -174,7 +174,7 @@ impl Compact {
         done.edit.ops.extend(moving);
         let versions = match collects(choice) && ctx.options.has(Planted::CollectBeforeEdit) {
             true => ctx.adopt_unjournaled(&done.edit, [table.id()].into_iter())?,
-            false => ctx.apply(done.edit)?,
+            false => ctx.apply_freeing(done.edit)?,
         };
         install(table, &mut change, versions, horizon.newest());
         drop(change);

@@ -15,7 +15,7 @@ use crate::db::rate_limiter::RateLimiter;
 use crate::db::table_index::Rest;
 use crate::db::tables::Tables;
 use crate::error::Result;
-use crate::levels::{Edit, Version, VersionSet};
+use crate::levels::{Edit, Room, Version, VersionSet};
 use crate::options::{Options, Planted};
 use crate::ptree::forest::Forest;
 use crate::record::{Lsn, TableId};
@@ -103,6 +103,11 @@ impl JobContext {
     /// `Full` when the disk is full, and nothing was changed; anything else poisons the database.
     pub(in crate::db) fn apply(&self, edit: Edit) -> Result<Vec<(TableId, Arc<Version>)>> {
         self.shared.apply(edit)
+    }
+
+    /// As [`JobContext::apply`], of an edit by which space comes free.
+    pub(in crate::db) fn apply_freeing(&self, edit: Edit) -> Result<Vec<(TableId, Arc<Version>)>> {
+        self.shared.apply_in(edit, Room::Freeing)
     }
 
     /// Shows edits of some tables that are not in the journal: a planted bug.

@@ -55,7 +55,7 @@ fn expire(ctx: &JobContext, table: &TableCore) -> Result<bool> {
     }
     let remove = |level, id| Op::RemoveExtent { table: table.id(), level, id };
     let ops = gone.iter().map(|(level, extent)| remove(*level, extent.meta().id)).collect();
-    let versions = ctx.apply(Edit { ops })?;
+    let versions = ctx.apply_freeing(Edit { ops })?;
     install(table, &mut change, versions, 0);
     drop(change);
     gone.iter().for_each(|(_, extent)| extent.evict(&ctx.shared.cache));

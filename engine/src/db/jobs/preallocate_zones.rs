@@ -19,7 +19,7 @@ impl PreallocateZones {
     ///
     /// Those of linking a zone.
     pub(in crate::db) fn run(&self, stream: u32, ctx: &JobContext) -> Result<Outcome> {
-        match ctx.shared.committer.make_spare(stream, 0) {
+        match ctx.shared.committer.make_spare(stream, 0, false) {
             Ok(()) => Ok(Outcome::DONE),
             Err(e) if e.kind() == ErrorKind::Full => Ok(Outcome::NOTHING),
             Err(e) => Err(e),

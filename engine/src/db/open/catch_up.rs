@@ -35,7 +35,11 @@ pub(super) fn catch_up(engine: &Engine, recovered: &Recovered, own: &OwnRecords<
 
 /// Applies what was decided before to the journal; read-only, to what is in memory.
 fn adopt(engine: &Engine, edit: Edit) -> Result<()> {
-    if engine.shared.read_only { engine.set.adopt(&edit) } else { engine.ctx.apply(edit).map(drop) }
+    match engine.shared.read_only {
+        true => engine.set.adopt(&edit),
+        // An opening has to get through on a full disk.
+        false => engine.ctx.apply_freeing(edit).map(drop),
+    }
 }
 
 /// The record of a run was accepted: if the journal still has it as pending, it is committed.

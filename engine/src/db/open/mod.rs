@@ -42,7 +42,7 @@ use self::make_durable::make_durable;
 use self::own_records::OwnRecords;
 use super::engine::Engine;
 use super::instance::Instance;
-use super::{OpenHow, memory};
+use super::{OpenHow, grow, memory};
 use crate::alloc::{StreamKind, StreamPool, ZonePool};
 use crate::commit::{Accepted, Evidence, Gidx, JournalMark, Passed, Recovered, Start, recover};
 use crate::error::{Error, Result};
@@ -170,6 +170,7 @@ impl Opening<'_> {
             engine.shared.committer.release(&dead)?;
             engine.transactions.prepared.released(&engine.shared.zones, &dead);
         }
+        grow::keep_reserves(engine);
         engine.tune(self.options.tuning);
         engine.ctx.memory.check()
     }

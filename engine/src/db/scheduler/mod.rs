@@ -115,20 +115,35 @@ impl Scheduler {
     /// whether one did.
     fn run_most_urgent(&self, running: &[Running]) -> Result<bool> {
         let state = self.gather();
-        let mut declined = Vec::new();
+        let (mut declined, mut full) = (Vec::new(), None);
         while let Some(kind) = pick(&state, running, &declined) {
             debug_assert!(!declined.contains(&kind), "what found nothing is not picked again");
-            if self.run(kind)? {
-                return Ok(true);
+            match self.run(kind) {
+                // Jobs behind it may make space.
+                Err(e) if e.kind() == ErrorKind::Full => full = full.or(Some(e)),
+                Ok(true) if full.is_none() => return Ok(true),
+                Ok(true) => break,
+                Ok(false) => {}
+                Err(e) => return Err(e),
             }
             declined.push(kind);
         }
-        Ok(false)
+        full.map_or(Ok(false), Err)
+    }
+
+    /// Ordinary commits go on again once extents have their reserve.
+    fn end_freeing_only(&self) {
+        let shared = &self.ctx.shared;
+        if shared.zones.is_freeing_only() && self.ctx.set.store().refill_reserve().is_ok() {
+            shared.zones.set_freeing_only(false);
+            shared.pace.report(None);
+        }
     }
 
     /// The state of this moment. Writers are told how fast they may go.
     fn gather(&self) -> RegionState {
         let ctx = &*self.ctx;
+        self.end_freeing_only();
         let usage = RegionUsage::gather(ctx, self.clock());
         let is_due = self.set_pace(&usage).debt > 0 || usage.calls_for_drain();
         if ctx.shared.zones.finds_wanted() {

@@ -108,6 +108,16 @@ pub(super) fn encode_edit<E: Described>(
     Some(out)
 }
 
+/// The bytes that an edit takes in a journal.
+pub(super) fn edit_len<E: Described>(edit: &Edit<E>) -> u64 {
+    (EDIT_HEADER_LEN + edit.encode().len()).next_multiple_of(ALIGNMENT) as u64
+}
+
+/// Where the last byte that is not zero ends: what lies behind it was allocated and never written.
+pub(super) fn end_of_bytes(file: &[u8]) -> usize {
+    file.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1)
+}
+
 fn edit_checksum(epoch: u64, number: u64, edit: &[u8]) -> u32 {
     let mut sum = Checksum::new(&[epoch, number]);
     sum.update(&edit[8..]);
@@ -210,7 +220,9 @@ pub(super) fn scan_readable(file: &[u8], epoch: u64) -> (Vec<Replayed>, Vec<Flaw
     const WHAT: &str = "journal edit";
     let (mut edits, mut flaws): (Vec<Replayed>, _) = (Vec::new(), Vec::new());
     let mut at = HEADER_LEN;
-    while at < file.len() {
+    // The last edit is padded with zeros, so bytes may end within it.
+    let end = end_of_bytes(file);
+    while at < end {
         let mut places = (at..file.len()).step_by(ALIGNMENT);
         let sound = |offset| Some((offset, Frame::decode(&file[offset..], epoch).ok()?));
         let found = places.find_map(sound);

@@ -212,17 +212,66 @@ fn a_refused_edit_changes_nothing_and_gives_the_space_back() {
     assert_eq!(refused.kind(), ErrorKind::Invalid);
     assert!(refused.to_string().contains("table_is_there"), "{refused}");
 
-    let edit = add(&set, table, "a");
-    let room = files_len(&files);
-    files.set_capacity(Some(room + 10));
-    assert_eq!(set.apply(edit, 7).unwrap_err().kind(), ErrorKind::Full);
-    files.set_capacity(None);
-    assert!(!set.poisoned());
     assert_eq!((set.floor(), set.store().space().taken_bytes), (floor, 0));
-    let edit = add(&set, table, "a");
-    set.apply(edit, 7).unwrap();
+}
+
+fn rename(set: &VersionSet, table: TableId, room: Room) -> Result<()> {
+    let name = ["x", "y"][set.floor().number as usize % 2].repeat(250);
+    set.apply_in(Edit { ops: vec![Op::RenameTable { table, name }] }, 7, room).map(drop)
+}
+
+/// Ordinary edits leave the reserve to those that free space, and these what was promised. What is
+/// refused changes nothing; there is no space in any file meanwhile.
+#[test]
+fn on_a_full_disk_edits_leave_what_others_may_count_on() {
+    let files = SimFiles::new();
+    let set = create(&files);
+    let table = create_table(&set, "t");
+    files.set_capacity(Some(0));
+    let until_full = |room| {
+        let full = (0..).find_map(|n| Some((n, rename(&set, table, room).err()?)));
+        let (edits, error) = full.unwrap();
+        assert_eq!(error.kind(), ErrorKind::Full, "{error}");
+        assert!(error.to_string().contains("drop_table"), "{error}");
+        edits
+    };
+    assert!(until_full(Room::Ordinary) > 50, "space was allocated ahead");
+    let drops = || [Edit { ops: vec![Op::DropTable { table }] }].into_iter();
+    assert_eq!(set.promise_edits(drops(), Room::Ordinary).unwrap_err().kind(), ErrorKind::Full);
+    let mut promise = set.promise_edits(drops(), Room::Freeing).unwrap();
+    drop(set.promise_edits(drops(), Room::Freeing).unwrap());
+    assert!(until_full(Room::Freeing) > 50, "half of the first allocation is the reserve");
+    assert_eq!(until_full(Room::Freeing), 0);
+    let (floor, cut) = (set.floor(), files.crash(Survive::Nothing));
+    cut.set_capacity(Some(0));
+    let found = open(&cut, floor).unwrap();
+    assert_eq!((found.floor(), found.tables()), (floor, set.tables()));
+    assert_eq!(rename(&found, table, Room::Freeing).unwrap_err().kind(), ErrorKind::Full);
+    set.apply_promised(drops().next().unwrap(), 8, &mut promise).unwrap();
+    drop(promise);
+    assert!(!set.poisoned() && set.tables().is_empty());
+    files.set_capacity(None);
+    let table = create_table(&set, "t");
+    assert!(rename(&set, table, Room::Ordinary).is_ok());
     let again = open(&files.crash(Survive::Nothing), set.floor()).unwrap();
-    assert_eq!(keys(&again, table), ["a"]);
+    assert_eq!(again.tables(), set.tables());
+}
+
+/// Where extent files have free space inside, the journal gets some of it.
+#[test]
+fn on_a_full_disk_the_journal_takes_free_space_of_extents() {
+    let files = SimFiles::new();
+    let set = create(&files);
+    let table = create_table(&set, "t");
+    drop(set.store().reserve(100).unwrap());
+    files.set_capacity(Some(files_len(&files)));
+    let before = set.store().space().file_bytes;
+    for _ in 0..2000 {
+        rename(&set, table, Room::Ordinary).unwrap();
+    }
+    assert!(set.store().space().file_bytes + 500_000 < before);
+    let again = open(&files.crash(Survive::Nothing), set.floor()).unwrap();
+    assert_eq!(again.tables(), set.tables());
 }
 
 fn files_len(files: &SimFiles) -> u64 {
@@ -233,6 +282,30 @@ fn files_len(files: &SimFiles) -> u64 {
         files.open(&path, OpenHow::Read).unwrap().len().unwrap()
     };
     names.iter().map(len).sum()
+}
+
+/// A torn tail is overwritten in place, and the space behind the edits stays.
+#[test]
+fn an_opening_clears_a_torn_tail_and_keeps_the_space() {
+    let files = SimFiles::new();
+    let set = create(&files);
+    let table = create_table(&set, "t");
+    let floor = set.floor();
+    files.fail_sync_after(1);
+    rename(&set, table, Room::Ordinary).unwrap_err();
+    // The second sector of the edit does not check out.
+    let path = Path::new(DIRECTORY).join("journal-00000001");
+    let end = set.writer.lock().journal.len();
+    files.corrupt(&path, end + 100, 1);
+    files.set_capacity(Some(0));
+    let again = open(&files, floor).unwrap();
+    assert_eq!(again.tables()[0].name.as_ref(), "t");
+    let file = files.open(&path, crate::os::OpenHow::Read).unwrap();
+    let tail = file.read_vec(end, (file.len().unwrap() - end) as usize).unwrap();
+    assert!(tail.len() > 30_000 && tail.iter().all(|byte| *byte == 0));
+    rename(&again, table, Room::Ordinary).unwrap();
+    let cut = files.crash(Survive::Nothing);
+    assert_eq!(open(&cut, again.floor()).unwrap().tables(), again.tables());
 }
 
 #[test]

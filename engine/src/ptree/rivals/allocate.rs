@@ -99,7 +99,14 @@ impl Allocation for ZoneAllocator {
     fn allocate(&self) -> Result<u64> {
         let ordinal = self.ordinal.fetch_add(1, Ordering::Relaxed) + 1;
         let (units, least) = (self.units, self.units);
-        let zone = self.zones.link(&Link { stream: 0, ordinal, incarnation: 1, units, least })?;
+        let zone = self.zones.link(&Link {
+            stream: 0,
+            ordinal,
+            incarnation: 1,
+            units,
+            least,
+            frees: false,
+        })?;
         Ok(u64::from(zone.number))
     }
 

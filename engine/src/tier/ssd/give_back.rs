@@ -2,8 +2,8 @@
 //! first place that is free, so the ends of files come free as the extents there are replaced.
 //!
 //! While jobs run, files lose the free part at their end, and files without an extent go; something
-//! stays free, so that jobs do not ask for what was just given back. Once nobody works, all that is
-//! free goes, holes in the middle of files too.
+//! stays free, so that jobs do not ask for what was just given back. Once no job works, all that is
+//! free goes but for the least reserve, holes in the middle of files too.
 //!
 //! Whether an old file, length or range survives a power cut does not matter: what is free follows
 //! from the journal alone, and a range is free only when nothing durable names it any more.
@@ -30,12 +30,13 @@ impl ExtentStore {
         let mut allocation = self.allocation.lock();
         let step = growth_step(allocation.file_bytes()) / UNIT;
         let keep = allocation.promised_units.max(allocation.taken_units / SLACK).max(step);
+        let keep = keep.max(self.least_reserve());
         let spare = allocation.free_units().saturating_sub(keep);
         self.shrink(&mut allocation, spare, step)
     }
 
-    /// Gives back all that is free, or the longest ranges of it where those are many; the bytes.
-    /// Nothing as long as some of it is promised.
+    /// Gives back all that is free beyond the least reserve, or the longest ranges where those are
+    /// many; the bytes. Nothing as long as some of it is promised.
     ///
     /// # Errors
     ///
@@ -47,17 +48,47 @@ impl ExtentStore {
         }
         let punched = self.punch(&mut allocation)?;
         // Where the file system knows no holes, ends are all there is to give.
-        let spare = allocation.free_units();
+        let spare = allocation.free_units().saturating_sub(self.least_reserve());
         Ok(punched + self.shrink(&mut allocation, spare, 1)?)
+    }
+
+    /// Gives `bytes` of free space back to the file system, in one piece, for another file of the
+    /// database; whether it could. It leaves the least reserve and what is promised.
+    pub(crate) fn yield_space(&self, bytes: u64) -> bool {
+        let units = bytes.div_ceil(UNIT);
+        let mut allocation = self.allocation.lock();
+        let kept = allocation.promised_units + self.least_reserve();
+        if self.read_only || allocation.free_units() < kept + units {
+            return false;
+        }
+        let longest = |file: &FileSpace| file.free.longest().filter(|(_, len)| *len >= units);
+        let found = allocation.files.iter().find_map(|(n, file)| Some((*n, longest(file)?)));
+        let Some((number, (start, len))) = found else { return false };
+        let gap = Gap { file: number, start: start + len - units, units };
+        let is_given = self.punch_range(gap).unwrap_or(false);
+        if is_given && let Some(file) = allocation.files.get_mut(&number) {
+            let taken = file.free.take(gap.start, units);
+            debug_assert!(taken, "the range is free");
+            file.holes.release(gap.start, units);
+            self.returned.fetch_add(units * UNIT, Ordering::Relaxed);
+        }
+        is_given
     }
 
     /// Makes holes of free and found ranges; the bytes.
     fn punch(&self, allocation: &mut Allocation) -> Result<u64> {
         let (mut bytes, mut left) = (0, MOST_HOLES);
+        let mut spare = allocation.free_units().saturating_sub(self.least_reserve());
         for (number, file) in &mut allocation.files {
             while left > 0 {
-                let longest = |file: &FileSpace| file.free.longest().or(file.found.longest());
-                let Some((start, units)) = longest(file) else { break };
+                let free = |(start, len): (u64, u64)| {
+                    // The reserve stays in front.
+                    let units = len.min(spare);
+                    (units > 0).then_some((start + len - units, units))
+                };
+                let from_free = file.free.longest().and_then(free);
+                let Some((start, units)) = from_free.or(file.found.longest()) else { break };
+                spare -= from_free.map_or(0, |(_, units)| units);
                 if !self.punch_range(Gap { file: *number, start, units })? {
                     return Ok(bytes);
                 }

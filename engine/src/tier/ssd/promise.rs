@@ -6,14 +6,16 @@
 //! bound is the number of jobs at a time times the most that one may ask for, nine eighths of what
 //! it reads: 72 MiB, since a compaction that has a choice reads no more than 64 MiB.
 //!
-//! A sixteenth of what the store holds, the **reserve**, is for jobs that make space: a full file
-//! system stops drains and leaves compactions something to work with.
+//! A sixteenth of what the store holds, and a least amount that its owner sets, is the **reserve**:
+//! for jobs that make space. A full file system stops drains and leaves these something to work
+//! with. The reserve has its space on the device from the first promise on that leaves it. The
+//! least amount is not given back, so other files and a quota cannot take it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{Allocation, ExtentStore, UNIT};
-use crate::error::Result;
+use crate::error::{Error, ErrorKind, Result};
 
 /// Room for an extent of any usual size, in units: a little over 2.25 MiB.
 pub(super) const PIECE: u64 = 152;
@@ -62,15 +64,58 @@ impl ExtentStore {
         // As much is lost at most where an extent's last unit is not filled.
         let units = (bytes + bytes / 8).div_ceil(UNIT).max(1);
         let mut allocation = self.allocation.lock();
-        let reserve = if makes_space { 0 } else { allocation.taken_units / RESERVE };
+        let reserve = if makes_space { 0 } else { self.reserve_units(&allocation) };
         let wanted = allocation.promised_units + units + reserve;
         while let Some(more) = missing(&allocation, wanted) {
-            self.grow(&mut allocation, more.min(PIECE), more)?;
+            let grown = self.grow(&mut allocation, more.min(PIECE), more);
+            grown.map_err(|e| full(e, &allocation, units, reserve))?;
         }
         allocation.promised_units += units;
         let store = Arc::clone(self);
         Ok(Promise { store, units_left: AtomicU64::new(units) })
     }
+}
+
+impl ExtentStore {
+    /// Sets the least reserve, in bytes.
+    pub(crate) fn keep_reserve(&self, bytes: u64) {
+        self.least_reserve.store(bytes.div_ceil(UNIT), Ordering::Relaxed);
+    }
+
+    /// Makes the reserve whole again.
+    ///
+    /// # Errors
+    ///
+    /// `Full` when the file system has no room; or another I/O error.
+    pub(crate) fn refill_reserve(self: &Arc<Self>) -> Result<()> {
+        self.promise(1, false).map(drop)
+    }
+
+    /// Units that only jobs that make space may take.
+    pub(super) fn reserve_units(&self, allocation: &Allocation) -> u64 {
+        (allocation.taken_units / RESERVE).max(self.least_reserve())
+    }
+
+    /// Units of it that are never given back.
+    pub(super) fn least_reserve(&self) -> u64 {
+        self.least_reserve.load(Ordering::Relaxed)
+    }
+}
+
+/// The error of a promise, with what there is, if it is one of space.
+fn full(error: Error, allocation: &Allocation, units: u64, reserve: u64) -> Error {
+    if error.kind() != ErrorKind::Full {
+        return error;
+    }
+    let message = format!(
+        "a job needs {} KiB for extents, and of {} KiB that are free in extent files {} KiB are \
+         promised to other jobs and {} KiB are kept for jobs that make space: {error}",
+        units * UNIT >> 10,
+        allocation.free_units() * UNIT >> 10,
+        allocation.promised_units * UNIT >> 10,
+        reserve * UNIT >> 10,
+    );
+    Error::new(ErrorKind::Full, message)
 }
 
 /// Units that are missing to have so many free, in pieces that an extent fits in. Less than a piece
