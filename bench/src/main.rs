@@ -165,7 +165,7 @@ impl Settings {
 }
 
 /// The figures of the report, and who measures them.
-const FIGURES: [(&str, page::Measure); 21] = [
+const FIGURES: [(&str, page::Measure); 22] = [
     ("ycsb", figures::ycsb::measure),
     ("durability", figures::durability::measure),
     ("stalls", figures::stalls::measure),

@@ -13,6 +13,7 @@ Exit codes:
   1  the key is not there (get), damage was found (verify), something was lost (tour, salvage)
   2  the request is wrong: an unknown option, a table that is not there, a broken row
   3  anything else: an I/O error, a full disk, a database that another process holds
+  130  an import that was stopped by a signal: what was read by then is in the table
 
 Keys and values print as text; bytes that are no text, and control characters, print as
 \\xNN. With --hex all keys and values are hexadecimal, in and out, and so always exact.";
@@ -30,10 +31,10 @@ pub(crate) struct Arguments {
 /// What every command understands.
 #[derive(Debug, Args)]
 pub(crate) struct Global {
-    /// The database's directory
-    #[arg(long, global = true, value_name = "DIR", env = "TERRACE_DB")]
-    #[arg(default_value = "./terrace-data")]
-    pub(crate) db: PathBuf,
+    /// The database's directory [default: $TERRACE_DB if that is set and not empty, else
+    /// ./terrace-data]
+    #[arg(long, global = true, value_name = "DIR")]
+    pub(crate) db: Option<PathBuf>,
     /// Print JSON; errors too
     #[arg(long, global = true)]
     pub(crate) json: bool,
@@ -43,6 +44,15 @@ pub(crate) struct Global {
     /// Print no progress and no remarks
     #[arg(short, long, global = true)]
     pub(crate) quiet: bool,
+}
+
+impl Global {
+    /// The database's directory: as the arguments say, else the environment.
+    pub(crate) fn directory(&mut self) -> PathBuf {
+        let of_environment = || std::env::var_os("TERRACE_DB").filter(|path| !path.is_empty());
+        let named = self.db.take().or_else(|| of_environment().map(PathBuf::from));
+        named.unwrap_or_else(|| PathBuf::from("./terrace-data"))
+    }
 }
 
 #[derive(Debug, Subcommand)]

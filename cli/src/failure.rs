@@ -18,6 +18,8 @@ pub(crate) enum Outcome {
 pub(crate) enum Failure {
     /// The request is wrong.
     Invalid(String),
+    /// A signal asked to stop; what was done by then.
+    Interrupted(String),
     /// Something around the program failed.
     Outside(String),
     /// The engine refused.
@@ -42,6 +44,9 @@ impl Failure {
 
     /// What the process ends with.
     pub(crate) fn exit_code(&self) -> u8 {
+        if matches!(self, Failure::Interrupted(_)) {
+            return 130;
+        }
         match self.kind() {
             ErrorKind::Invalid => 2,
             _ => 3,
@@ -50,7 +55,11 @@ impl Failure {
 
     /// The error for a person, or for a program.
     pub(crate) fn report(&self, json: bool) -> String {
-        let (kind, message) = (self.kind().as_str(), self.message());
+        let kind = match self {
+            Failure::Interrupted(_) => "interrupted",
+            _ => self.kind().as_str(),
+        };
+        let message = self.message();
         if json {
             let error = serde_json::json!({ "error": { "kind": kind, "message": message } });
             error.to_string()
@@ -62,14 +71,18 @@ impl Failure {
     fn kind(&self) -> ErrorKind {
         match self {
             Failure::Invalid(_) => ErrorKind::Invalid,
-            Failure::Outside(_) | Failure::ReaderGone => ErrorKind::Unavailable,
+            Failure::Outside(_) | Failure::Interrupted(_) | Failure::ReaderGone => {
+                ErrorKind::Unavailable
+            }
             Failure::Engine(error) => error.kind(),
         }
     }
 
     fn message(&self) -> String {
         match self {
-            Failure::Invalid(message) | Failure::Outside(message) => message.clone(),
+            Failure::Invalid(message)
+            | Failure::Interrupted(message)
+            | Failure::Outside(message) => message.clone(),
             Failure::Engine(error) => error.to_string(),
             Failure::ReaderGone => "nobody reads standard output".to_owned(),
         }

@@ -7,6 +7,7 @@ mod commands;
 mod failure;
 mod grid;
 mod import;
+mod interrupt;
 mod output;
 mod session;
 mod text;

@@ -1,6 +1,5 @@
 //! What every command starts from: the database's place and the output.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -23,9 +22,10 @@ pub(crate) struct Session {
 
 impl Session {
     /// A session as the arguments ask for it.
-    pub(crate) fn new(global: Global) -> Session {
+    pub(crate) fn new(mut global: Global) -> Session {
         let encoding = if global.hex { Encoding::Hex } else { Encoding::Text };
-        Session { output: Output::new(global.json, encoding, global.quiet), db: global.db }
+        let db = global.directory();
+        Session { output: Output::new(global.json, encoding, global.quiet), db }
     }
 
     /// The database's directory.
@@ -45,11 +45,7 @@ impl Session {
 
     /// Opens the database to write. It has to be there.
     pub(crate) fn change(&self) -> Result<Database, Failure> {
-        let is_empty = fs::read_dir(&self.db).map_or(true, |mut entries| entries.next().is_none());
-        if is_empty {
-            return Err(Failure::Invalid(format!("{} holds no database", self.db.display())));
-        }
-        self.write()
+        self.open(|options, path| options.open_existing(path))
     }
 
     fn open(

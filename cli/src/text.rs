@@ -99,6 +99,11 @@ pub(crate) fn grouped(number: u64) -> String {
     out
 }
 
+/// A number of things, one or several.
+pub(crate) fn counted(number: u64, one: &str, several: &str) -> String {
+    format!("{} {}", grouped(number), if number == 1 { one } else { several })
+}
+
 /// A number of bytes in the unit that suits it.
 pub(crate) fn size(bytes: u64) -> String {
     let mut amount = bytes as f64;
@@ -144,6 +149,9 @@ mod tests {
         assert_eq!(grouped(0), "0");
         assert_eq!(grouped(999), "999");
         assert_eq!(grouped(1_234_567), "1,234,567");
+        assert_eq!(counted(1, "loss", "losses"), "1 loss");
+        assert_eq!(counted(0, "loss", "losses"), "0 losses");
+        assert_eq!(counted(4321, "loss", "losses"), "4,321 losses");
         assert_eq!(size(999), "999 B");
         assert_eq!(size(50_164_600), "47.8 MiB");
         assert_eq!(clipped("abcdef", 4), "abc…");

@@ -15,10 +15,10 @@ fn a_backup_is_listed_checked_restored_and_deleted() {
     let first = bench.run(["backup", &set, "--json"]).json();
     assert_eq!((&first["number"], &first["tables"]), (&1.into(), &1.into()));
     bench.run(["put", "-t", "t", "k", "second"]).good();
-    assert!(bench.run(["backup", &set]).good().starts_with("backup 2: 1 tables, "));
+    assert!(bench.run(["backup", &set]).good().starts_with("backup 2: 1 table, "));
     let listed = bench.run(["backups", &set]).good();
     assert_eq!(listed.lines().count(), 2, "{listed}");
-    assert!(listed.starts_with("1\t") && listed.contains("seconds ago\t1 tables"), "{listed}");
+    assert!(listed.starts_with("1\t") && listed.contains("seconds ago\t1 table\t"), "{listed}");
     assert_eq!(bench.run(["backups", &set, "--json"]).json().as_array().unwrap().len(), 2);
     assert!(bench.run(["backups", &set, "--verify"]).good().contains("all sound"));
     bench.run(["restore", &set, &new, "--number", "1"]).good();

@@ -131,3 +131,49 @@ fn a_bulk_import_is_all_rows_or_none() {
     bench.run(["get", "-t", "t", "6"]).fails(1);
     import(&bench, "e.csv", "id,a\n", &["--bulk", "--batch", "9"]).fails(2);
 }
+
+/// Bug: an import that was stopped by Ctrl-C ended without a word of what is in. It says how many
+/// rows of the file are in the table, and these are.
+#[test]
+fn an_import_that_a_signal_stops_says_what_is_in() {
+    use std::io::Write;
+    use std::process::Stdio;
+
+    let bench = Bench::new();
+    let mut command = bench.command();
+    command.args(["import", "-", "-t", "t", "--format", "csv", "--batch", "1"]);
+    let child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = child.spawn().unwrap();
+    let mut input = child.stdin.take().unwrap();
+    writeln!(input, "id").unwrap();
+    let mut fed = 0;
+    let feed = |input: &mut std::process::ChildStdin, fed: &mut u32| {
+        let lines: String = (0..1000).map(|n| format!("row {:08}\n", *fed + n)).collect();
+        *fed += 1000;
+        input.write_all(lines.as_bytes())
+    };
+    // More than a pipe holds: the first rows were read, hence signals are taken by now.
+    while fed < 20_000 {
+        feed(&mut input, &mut fed).unwrap();
+    }
+    let killed =
+        std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status();
+    assert!(killed.unwrap().success());
+    // Until nobody reads any more.
+    while feed(&mut input, &mut fed).is_ok() {}
+    drop(input);
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(130), "{said}");
+    let rows = bench.run(["scan", "-t", "t", "--keys-only"]).good().lines().count();
+    let digits = rows.to_string();
+    let grouped: String =
+        digits.chars().enumerate().fold(String::new(), |mut text, (at, digit)| {
+            if at > 0 && (digits.len() - at) % 3 == 0 {
+                text.push(',');
+            }
+            text.push(digit);
+            text
+        });
+    assert!(said.contains(&format!("the first {grouped} rows of -")), "{rows} rows: {said}");
+}

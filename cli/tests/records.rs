@@ -190,3 +190,28 @@ fn a_database_held_elsewhere_is_not_the_request_s_fault() {
     held.close().unwrap();
     bench.run(["put", "-t", "words", "a", "2"]).good();
 }
+
+/// Bug: an empty `TERRACE_DB` was an error, even beside `--db`. An empty variable is none.
+#[test]
+fn an_empty_variable_names_no_database() {
+    let bench = Bench::new();
+    let db = bench.path().join("elsewhere");
+    let run = |arguments: &[&str]| {
+        let mut command = bench.command();
+        command.env("TERRACE_DB", "").arg("--db").arg(&db).args(arguments);
+        command.output().unwrap()
+    };
+    assert!(run(&["put", "-t", "t", "k", "v"]).status.success());
+    assert_eq!(run(&["get", "-t", "t", "k"]).stdout, b"v\n");
+}
+
+/// A deletion makes no database where there is only what one leaves.
+#[test]
+fn a_deletion_makes_no_database() {
+    let bench = Bench::new();
+    let db = bench.path().join("db");
+    std::fs::create_dir(&db).unwrap();
+    std::fs::write(db.join("LOCK"), "").unwrap();
+    assert!(bench.run(["delete", "-t", "t", "k"]).fails(2).contains("there is no database"));
+    assert_eq!(std::fs::read_dir(&db).unwrap().count(), 1);
+}

@@ -142,7 +142,7 @@ fn make(path: &Path, set: &Path, compression: Compression, rows: u64) -> terrace
     let txn = db.begin_with(TxnOptions::new().isolation(Isolation::Serializable))?;
     txn.get(&people, "user")?;
     drop(txn.range(&people, "a".."e")?);
-    drop(txn.range_for_update::<&[u8]>(&people, ..)?);
+    drop(txn.range_for_update(&people, ..)?);
     txn.prepare("one")?;
     db.commit_prepared("one")?;
     let file = |n: u64| format!("{n:04}, ").repeat(90 + n as usize % 9);

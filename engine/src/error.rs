@@ -94,6 +94,8 @@ enum Signal {
     None,
     /// The table that a handle stood for is gone.
     TableGone,
+    /// The table was truncated after the snapshot.
+    Truncated,
     /// Rows are locked by transactions by now: take locks, then commit.
     NeedsLocks,
 }
@@ -133,6 +135,11 @@ impl Error {
         }))
     }
 
+    /// The error of every call on a database that was closed.
+    pub(crate) fn closed() -> Error {
+        Error::new(ErrorKind::Closed, "the database was closed; open it again")
+    }
+
     pub(crate) fn invalid(message: impl Into<String>) -> Error {
         Error::new(ErrorKind::Invalid, message)
     }
@@ -142,6 +149,17 @@ impl Error {
         let mut error = Error::invalid(format!("table {name:?} was dropped"));
         error.0.signal = Signal::TableGone;
         error
+    }
+
+    /// The error of a snapshot, or of what reads one, on a table that was truncated after it.
+    pub(crate) fn truncated(name: &str) -> Error {
+        let mut error = Error::invalid(format!("table {name:?} was truncated since the snapshot"));
+        error.0.signal = Signal::Truncated;
+        error
+    }
+
+    pub(crate) fn is_truncated(&self) -> bool {
+        self.0.signal == Signal::Truncated
     }
 
     pub(crate) fn is_table_gone(&self) -> bool {
@@ -198,6 +216,12 @@ impl Error {
     /// The same after another one, which led to it: both messages.
     pub(crate) fn after(self, first: &Error) -> Error {
         Error::new(self.kind(), format!("{first}: {self}"))
+    }
+
+    /// Adds to the message what the caller can do about it.
+    pub(crate) fn advise(mut self, advice: &str) -> Error {
+        self.0.message = format!("{}; {advice}", self.0.message);
+        self
     }
 
     /// What the caller can do about it.

@@ -54,7 +54,12 @@ mod mvcc;
 mod options;
 mod os;
 mod pm;
+#[cfg(any(feature = "bench", feature = "testing"))]
+#[doc(hidden)]
 pub mod ptree;
+#[cfg(not(any(feature = "bench", feature = "testing")))]
+#[allow(dead_code, unreachable_pub, unused_imports, reason = "figures and tools use all of it")]
+mod ptree;
 mod read;
 mod record;
 mod spill;
@@ -75,7 +80,11 @@ pub use options::{
     BackgroundTuning, CommitTuning, Compression, Durability, Index, Mode, OpenProgress, Options,
     TableOptions,
 };
-pub use table::{BulkLoad, Existing, PendingCommit, Range, Snapshot, Table, WriteBatch};
+pub use read::KeyBounds;
+pub use table::{
+    BulkLoad, Existing, KeyIter, PendingCommit, Range, ReadTables, Snapshot, Table, ValueIter,
+    WriteBatch,
+};
 pub use txn::{
     Isolation, LockWait, PreparedInfo, Transaction, TransactionInfo, TxnOptions, TxnRange,
 };
@@ -84,3 +93,8 @@ pub use txn::{
 #[cfg(doctest)]
 #[doc = include_str!("../../README.md")]
 struct Readme;
+
+/// The code of the cookbook, which has to do what it says.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/cookbook.md")]
+struct Cookbook;

@@ -198,7 +198,7 @@ fn the_limit_holds_under_load() {
     assert!(background.drains > 10 && background.compactions > 3, "{background:?}");
     assert!(seen.jobs > 0 && seen.iterators > 0 && seen.filters > 0, "{seen:?}");
     assert!(beside <= BESIDE, "{beside} bytes beside the limit, at most: {seen:?}");
-    for (n, row) in snapshot.range::<&[u8]>(&table, ..).enumerate() {
+    for (n, row) in snapshot.range(&table, ..).enumerate() {
         let (_, value) = row.unwrap();
         assert_eq!((number(&value), number(&value[8..])), (n as u64, 0), "as it was");
     }

@@ -7,7 +7,7 @@ use terrace::{BackupInfo, BackupSet};
 use crate::args::{BackupArguments, BackupsArguments, RestoreArguments};
 use crate::failure::{Failure, Outcome};
 use crate::session::Session;
-use crate::text::{grouped, size};
+use crate::text::{counted, size};
 
 /// Adds a backup to a set.
 pub(crate) fn take(session: &mut Session, arguments: &BackupArguments) -> Result<Outcome, Failure> {
@@ -20,8 +20,9 @@ pub(crate) fn take(session: &mut Session, arguments: &BackupArguments) -> Result
         return Ok(Outcome::Good);
     }
     let BackupInfo { number, tables, bytes, added_bytes, .. } = info;
-    let (tables, bytes, added) = (grouped(tables), size(bytes), size(added_bytes));
-    output.line(&format!("backup {number}: {tables} tables, {bytes}, {added} of it new"))?;
+    let tables = counted(tables, "table", "tables");
+    let (bytes, added) = (size(bytes), size(added_bytes));
+    output.line(&format!("backup {number}: {tables}, {bytes}, {added} of it new"))?;
     Ok(Outcome::Good)
 }
 
@@ -49,9 +50,10 @@ pub(crate) fn list(
         return Ok(Outcome::Good);
     }
     for BackupInfo { number, created, tables, bytes, added_bytes, .. } in backups {
+        let tables = counted(tables, "table", "tables");
         let (bytes, added) = (size(bytes), size(added_bytes));
         output.line(&format!(
-            "{number}\t{}\t{tables} tables\t{bytes}\t{added} new",
+            "{number}\t{}\t{tables}\t{bytes}\t{added} new",
             age(UNIX_EPOCH + Duration::from_secs(created))
         ))?;
     }

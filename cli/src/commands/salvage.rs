@@ -3,7 +3,7 @@
 use crate::args::SalvageArguments;
 use crate::failure::{Failure, Outcome};
 use crate::session::Session;
-use crate::text::grouped;
+use crate::text::counted;
 
 /// Salvages. A loss is a negative answer, not an error.
 pub(crate) fn run(session: &mut Session, arguments: &SalvageArguments) -> Result<Outcome, Failure> {
@@ -15,9 +15,10 @@ pub(crate) fn run(session: &mut Session, arguments: &SalvageArguments) -> Result
         for damage in &report.lost {
             output.line(&format!("lost: {damage}"))?;
         }
-        let (records, tables) = (grouped(report.records), grouped(report.tables));
-        let lost = grouped(report.lost.len() as u64);
-        output.line(&format!("{records} records read, {tables} tables written, {lost} losses"))?;
+        let records = counted(report.records, "record", "records");
+        let tables = counted(report.tables, "table", "tables");
+        let lost = counted(report.lost.len() as u64, "loss", "losses");
+        output.line(&format!("{records} read, {tables} written, {lost}"))?;
     }
     Ok(if report.lost.is_empty() { Outcome::Good } else { Outcome::Negative })
 }

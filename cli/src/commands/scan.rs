@@ -25,7 +25,7 @@ pub(crate) fn run(session: &mut Session, arguments: &ScanArguments) -> Result<Ou
             if is_empty(&from, &to) {
                 return Ok(Outcome::Good);
             }
-            table.range::<Vec<u8>>((from, to))
+            table.range((from, to))
         }
     };
     let records: Box<dyn Iterator<Item = _>> =

@@ -27,8 +27,8 @@ pub(crate) fn run(session: &mut Session) -> Result<Outcome, Failure> {
     let mut entries = Vec::new();
     for name in database.table_names() {
         let table = database.existing_table(&name)?;
-        let records = table.approximate_len::<Vec<u8>>(..)?;
-        let bytes = table.approximate_size::<Vec<u8>>(..)?;
+        let records = table.approximate_len(..)?;
+        let bytes = table.approximate_size(..)?;
         let ttl_ms = ttls.get(&name).copied().flatten();
         entries.push(Entry { name, records, bytes, ttl_ms });
     }

@@ -13,8 +13,9 @@ use serde_json::json;
 
 use crate::args::{Format, ImportArguments};
 use crate::failure::{Failure, Outcome};
+use crate::interrupt;
 use crate::session::Session;
-use crate::text::{grouped, size};
+use crate::text::{counted, grouped, size};
 
 pub(crate) use loader::{Loaded, Loader};
 pub(crate) use rows::{BadRow, Row, read};
@@ -50,7 +51,15 @@ pub(crate) fn run(session: &mut Session, arguments: &ImportArguments) -> Result<
     let mut way = Way::new(&database, &table, arguments)?;
     let mut skipped = Vec::new();
     let mut skipped_count = 0_u64;
+    interrupt::on_signals();
     for row in rows {
+        // A read that the signal has cut short is no error of the file.
+        if interrupt::is_asked_for() {
+            let loaded = way.stop()?;
+            bar.finish_and_clear();
+            database.close()?;
+            return Err(interrupted(&loaded, skipped_count, arguments));
+        }
         match row? {
             Ok(Row { key, value }) => way.add(&key, &value)?,
             Err(bad) if arguments.skip_bad => {
@@ -103,6 +112,20 @@ fn stopped(bad: &BadRow, loaded: &Loaded, table: &str) -> Failure {
         bad.reason,
         grouped(loaded.rows)
     ))
+}
+
+/// The error of an import that a signal has stopped.
+fn interrupted(loaded: &Loaded, skipped: u64, arguments: &ImportArguments) -> Failure {
+    let table = &arguments.table;
+    Failure::Interrupted(match arguments.bulk {
+        true => format!("stopped by a signal: nothing is in table `{table}`, as --bulk has it"),
+        false => format!(
+            "stopped by a signal: the first {} of {} are in table `{table}`, those after them are \
+             not; {skipped} were left out; to go on, import the rest",
+            counted(loaded.rows, "row", "rows"),
+            arguments.file.display(),
+        ),
+    })
 }
 
 struct Report {

@@ -304,6 +304,9 @@ impl Committer {
             let guard = pin();
             let mut turnstile = self.turnstile.lock();
             let inside = InTurnstile::enter();
+            if turnstile.is_shut {
+                return Err(Error::closed());
+            }
             for home in &group.homes {
                 home.check_alive()?;
             }

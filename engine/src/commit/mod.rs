@@ -15,6 +15,7 @@ mod recover;
 mod resume;
 mod ring;
 mod salvage;
+mod shut;
 mod spaces;
 mod steps;
 mod subentry;

@@ -144,6 +144,19 @@ impl Entry {
     pub(super) fn is_sound(&self) -> bool {
         self.payload.is_some()
     }
+
+    /// What stands where a sound payload would: its checksum, for people.
+    pub(super) fn found(&self, evidence: &Evidence<'_>, zone: u32) -> (String, String) {
+        let at = evidence.geometry.zone(zone) + self.at + SUB_HEADER as u64;
+        let payload = evidence.region.bytes(at, u64::from(self.header.payload_len));
+        let (stored, lsn) = (self.header.payload_sum, self.header.lsn);
+        match SubEntry::payload_sum(lsn, self.salt, payload) {
+            sum if sum == stored => {
+                (format!("{} records that decode", self.header.records), "others".into())
+            }
+            sum => (format!("checksum {stored:08x}"), format!("{sum:08x}, computed")),
+        }
+    }
 }
 
 /// Decides what was committed.
@@ -329,8 +342,7 @@ fn check_below_floor(evidence: &Evidence<'_>, parsed: &[Parsed]) -> Result<()> {
         if let Some(entry) = zone.entries.iter().find(below) {
             let at = evidence.geometry.zone(zone.scan.zone) + entry.at + SUB_HEADER as u64;
             let what = format!("payload of LSN {}", entry.header.lsn);
-            let expected = format!("checksum {:08x}", entry.header.payload_sum);
-            return Err(damaged(evidence, at, what, (expected, "another one".into())));
+            return Err(damaged(evidence, at, what, entry.found(evidence, zone.scan.zone)));
         }
     }
     Ok(())

@@ -55,9 +55,9 @@ fn zone(
                     }
                 } else {
                     let what = format!("payload of LSN {}", entry.header.lsn);
-                    let expected = format!("checksum {:08x}", entry.header.payload_sum);
                     let place = zone_at + at + SUB_HEADER as u64;
-                    lost.push(damage_of(evidence, place, what, (expected, "another".into())));
+                    let found = entry.found(evidence, scan.zone);
+                    lost.push(damage_of(evidence, place, what, found));
                 }
                 walk.pass(entry.header.payload_len);
             }

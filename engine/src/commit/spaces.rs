@@ -17,12 +17,16 @@ impl Committer {
     ///
     /// # Errors
     ///
-    /// As [`ZonePool::link`].
+    /// As [`ZonePool::link`]; `Closed` once the database is being closed.
     pub(crate) fn make_spare(&self, stream: u32, len: u64, frees: bool) -> Result<()> {
         let _spent = SpentOn::purpose(Purpose::Allocation);
         let _linking = self.linking.lock();
         let (tail, outgrown) = {
-            let s = &mut self.turnstile.lock().streams[stream as usize];
+            let mut turnstile = self.turnstile.lock();
+            if turnstile.is_shut {
+                return Err(Error::closed());
+            }
+            let s = &mut turnstile.streams[stream as usize];
             if s.spare_fits(len) {
                 return Ok(());
             }

@@ -75,6 +75,8 @@ const MOST_UNITS: u32 = 1 << 16;
 
 #[derive(Debug)]
 pub(super) struct Turnstile {
+    /// Whether it gives out no ticket any more.
+    pub(super) is_shut: bool,
     pub(super) next: Lsn,
     pub(super) streams: Vec<StreamTail>,
     /// Bytes that all streams have appended.
@@ -85,7 +87,7 @@ impl Turnstile {
     pub(super) fn new(next: Lsn, mut streams: Vec<StreamTail>) -> Turnstile {
         // Room for all there can be, so that a new one is no allocation.
         streams.reserve_exact(STREAM_SLOTS as usize - streams.len());
-        Turnstile { next, streams, appended: 0 }
+        Turnstile { is_shut: false, next, streams, appended: 0 }
     }
 
     /// The first stream that needs a spare zone before the group can pass, and for how many bytes.

@@ -168,16 +168,33 @@ impl Catalog {
     }
 
     pub(super) fn set_ttl(&self, name: &str, ttl: Option<Duration>) -> Result<()> {
+        self.change_options(name, |options| TableOptions { ttl, ..options })
+    }
+
+    pub(super) fn set_table_options(&self, name: &str, new: TableOptions) -> Result<()> {
+        self.change_options(name, |_| new)
+    }
+
+    fn change_options(
+        &self,
+        name: &str,
+        change_of: impl FnOnce(TableOptions) -> TableOptions,
+    ) -> Result<()> {
         self.ctx.shared.check_writable()?;
         let _ddl = self.ctx.shared.ddl.lock();
         let core = self.existing(name)?.core();
         let mut change = core.change();
         let version = Arc::clone(&core.view().version);
-        let options = TableOptions { ttl, ..version.options };
+        let options = change_of(version.options);
         options.check()?;
         let expired = self.ctx.shared.expired(&version, || self.ctx.shared.clock.now());
         let (table, ttl) = (core.id(), options.ttl_micros().unwrap_or(0));
-        let edit = Edit { ops: vec![Op::TimeToLive { table, ttl, expired }] };
+        // What expires is said by the second one alone.
+        let layout = TableOptions { ttl: version.options.ttl, ..options };
+        let layout =
+            (layout != version.options).then_some(Op::TableOptions { table, options: layout });
+        let ops = layout.into_iter().chain([Op::TimeToLive { table, ttl, expired }]).collect();
+        let edit = Edit { ops };
         let versions = self.ctx.apply(edit)?;
         install(&core, &mut change, versions, 0);
         Ok(())

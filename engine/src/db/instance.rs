@@ -109,7 +109,10 @@ impl Instance {
         let is_left = engine.leave_index();
         let settled = merged.and_then(|()| match engine.shared.read_only {
             true => Ok(0),
-            false => mark_close(&engine.ctx).and_then(|()| engine.ctx.settle()),
+            false => mark_close(&engine.ctx).and_then(|()| {
+                engine.shared.committer.shut();
+                engine.ctx.settle()
+            }),
         });
         // After a failure nobody knows what it is that would be sealed.
         let sealed = settled.and_then(|_| if is_left { engine.seal_index() } else { Ok(()) });
@@ -117,6 +120,8 @@ impl Instance {
             Ok(()) => engine.set.store().give_back_all().map(drop),
             Err(_) => Ok(()),
         };
+        engine.shared.awaited.stop();
+        engine.release_memory();
         drop(self.lock.lock().take());
         sealed.and(gave_back)
     }

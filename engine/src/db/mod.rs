@@ -13,7 +13,10 @@ mod manual;
 mod memory;
 mod metrics;
 mod open;
+mod panics;
 mod rate_limiter;
+mod reads;
+mod release_memory;
 mod scheduler;
 mod secondary_cache;
 mod stats;
@@ -21,14 +24,14 @@ mod table_index;
 mod tables;
 mod transactions;
 
-use std::ops::{ControlFlow, RangeBounds};
+use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
 use crate::options::{BackgroundTuning, CommitTuning, Durability, Options, TableOptions};
-use crate::read::KeyRange;
+use crate::read::{KeyBounds, KeyRange};
 use crate::table::{Keep, Snapshot, Table, WriteBatch};
 
 #[cfg(any(test, feature = "testing"))]
@@ -48,6 +51,7 @@ pub use stats::{
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum OpenHow {
     OpenOrCreate,
+    Existing,
     Create,
     ReadOnly,
 }
@@ -100,6 +104,16 @@ impl Database {
     /// `Invalid` when there is something; otherwise as [`Database::open`].
     pub fn create(path: impl AsRef<Path>) -> Result<Database> {
         Options::new().create(path)
+    }
+
+    /// Opens the database in the directory `path`, to read and to write. It has to be there: what
+    /// an unfinished creation left does not count.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` when there is none; otherwise as [`Database::open`].
+    pub fn open_existing(path: impl AsRef<Path>) -> Result<Database> {
+        Options::new().open_existing(path)
     }
 
     /// Writes what can be read of the database in the directory `from`, however damaged, to a new
@@ -262,6 +276,30 @@ impl Database {
         self.inner.catalog.set_ttl(name, ttl)
     }
 
+    /// Changes the options of a table ([`Table::options`] reads them). The block size, the filter
+    /// and which values lie apart count for what is written to disk from now on: compactions bring
+    /// older extents there in time. The time to live counts as [`Database::set_ttl`] has it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Database::set_ttl`], and `Invalid` for options out of bounds.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> terrace::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = terrace::Options::new().pm_size(4 << 20).open(dir.path().join("db"))?;
+    /// let table = db.table("history")?;
+    /// db.set_table_options("history", table.options().block_size(64 * 1024))?;
+    /// assert_eq!(table.options().block_bytes(), 64 * 1024);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn set_table_options(&self, name: &str, options: TableOptions) -> Result<()> {
+        self.inner.catalog.set_table_options(name, options)
+    }
+
     /// Commits a batch, durably: all of it or nothing.
     ///
     /// # Errors
@@ -371,10 +409,10 @@ impl Database {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn compact_range<K: AsRef<[u8]>>(
+    pub fn compact_range(
         &self,
         table: &Table,
-        range: impl RangeBounds<K>,
+        range: impl KeyBounds,
     ) -> Result<CompactionProgress> {
         self.compact_range_with(table, range, |_| ControlFlow::Continue(()))
     }
@@ -385,10 +423,10 @@ impl Database {
     /// # Errors
     ///
     /// As [`Database::compact_range`].
-    pub fn compact_range_with<K: AsRef<[u8]>>(
+    pub fn compact_range_with(
         &self,
         table: &Table,
-        range: impl RangeBounds<K>,
+        range: impl KeyBounds,
         mut progress: impl FnMut(&CompactionProgress) -> ControlFlow<()>,
     ) -> Result<CompactionProgress> {
         let range = KeyRange::from_bounds(&range);
@@ -475,6 +513,15 @@ impl Options {
     /// As [`Database::open`](crate::Database::open).
     pub fn open(self, path: impl AsRef<Path>) -> Result<Database> {
         Database::open_with(path.as_ref(), &self, OpenHow::OpenOrCreate)
+    }
+
+    /// Opens a database as [`Database::open_existing`](crate::Database::open_existing) does.
+    ///
+    /// # Errors
+    ///
+    /// As [`Database::open_existing`](crate::Database::open_existing).
+    pub fn open_existing(self, path: impl AsRef<Path>) -> Result<Database> {
+        Database::open_with(path.as_ref(), &self, OpenHow::Existing)
     }
 
     /// Creates a database as [`Database::create`](crate::Database::create) does.

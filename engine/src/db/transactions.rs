@@ -92,14 +92,21 @@ impl Database {
     }
 
     /// The blob of the last visible commit that had one ([`WriteBatch::set_blob`]), however long
-    /// ago that was.
+    /// ago that was. `None` once the database is closed.
     pub fn last_blob(&self) -> Option<Bytes> {
+        let _guard = crate::mvcc::pin();
+        self.inner.shared().check_open().ok()?;
         let committer = &self.inner.shared().committer;
         committer.blobs().last(committer.readable()).map(Bytes::from)
     }
 
-    /// The transactions that are prepared and have neither been committed nor rolled back, by name.
+    /// The transactions that are prepared and have neither been committed nor rolled back, by name;
+    /// none once the database is closed.
     pub fn list_prepared(&self) -> Vec<PreparedInfo> {
+        let _guard = crate::mvcc::pin();
+        if self.inner.shared().check_open().is_err() {
+            return Vec::new();
+        }
         self.inner.transactions().prepared.list(self.inner.shared())
     }
 

@@ -8,6 +8,20 @@ use crate::error::{Damage, Error, Result};
 use crate::mvcc::Tombstones;
 use crate::record::{EntryRef, Kind};
 
+/// Adds to a loss the keys that were lost: those after `before`, or all, up to `last`.
+fn keys_of(damage: Damage, before: Option<&[u8]>, last: &[u8]) -> Damage {
+    let after = before.map_or_else(String::new, |before| format!("after {} ", shown(before)));
+    let keys = format!("keys {after}up to {}", shown(last));
+    Damage { what: format!("{}, {keys}", damage.what), ..damage }
+}
+
+/// A key for people, cut short when it is long.
+fn shown(key: &[u8]) -> String {
+    const MOST: usize = 64;
+    let more = if key.len() > MOST { "…" } else { "" };
+    format!("\"{}{more}\"", key[..key.len().min(MOST)].escape_ascii())
+}
+
 impl Extent {
     /// The range tombstones that can be read.
     pub(crate) fn salvage_tombstones(&self, lost: &mut Vec<Damage>) -> Tombstones {
@@ -36,17 +50,19 @@ impl Extent {
         let index = match index {
             Ok(index) => index,
             Err(error) => {
-                lost.push(self.loss(0, "extent", &error));
+                lost.push(keys_of(self.loss(0, "extent", &error), None, &self.meta().greatest_key));
                 return Ok(());
             }
         };
         let (mut last, ahead): (Option<Vec<u8>>, _) = (None, ReadAhead::for_job(1));
         for n in 0..index.entries().len() {
             let offset = index.entries()[n].offset;
+            let before = n.checked_sub(1).map(|before| index.last_key(before));
             let block = match self.load_in_turn(&index, n, None, &ahead) {
                 Ok(block) => block,
                 Err(error) => {
-                    lost.push(self.loss(offset, "block", &error));
+                    let loss = self.loss(offset, "block", &error);
+                    lost.push(keys_of(loss, before, index.last_key(n)));
                     continue;
                 }
             };
@@ -72,17 +88,16 @@ impl Extent {
             }
             if stepped.is_err() {
                 let malformed = Malformed::new("entries that decode", "one that does not");
-                lost.push(self.damage(offset, "block", malformed));
+                let damage = self.damage(offset, "block", malformed);
+                lost.push(keys_of(damage, last.as_deref(), index.last_key(n)));
             }
         }
         Ok(())
     }
 
     fn lost_value(&self, offset: u32, key: &[u8], error: &Error) -> Damage {
-        const MOST: usize = 64;
         let damage = self.loss(offset, "value", error);
-        let key = key[..key.len().min(MOST)].escape_ascii().to_string();
-        Damage { what: format!("{}, of the key that begins with {key:?}", damage.what), ..damage }
+        Damage { what: format!("{}, of key {}", damage.what, shown(key)), ..damage }
     }
 
     fn loss(&self, offset: u32, what: &str, error: &Error) -> Damage {

@@ -1,17 +1,22 @@
-//! Who waits for whom. An edge leads from somebody who waits to an owner that has to give up its
-//! locks first; a cycle is a deadlock, found by a search from whoever is about to wait, because
-//! only a new wait closes a cycle.
+//! The graph of waits. An edge leads from an owner that waits to an owner that has to give up its
+//! locks first. A cycle is a deadlock. A search from the owner that is about to wait finds it,
+//! because only a new wait closes a cycle.
 //!
-//! Thread safety: none of its own; the manager holds it in a mutex, taken only when somebody has
-//! to wait or somebody may be waiting.
+//! A thread that waits inside of [`Database::run`](crate::Database::run) cannot end the transaction
+//! that it runs. An edge leads from that transaction to the waiter: the waiter *suspends* it.
+//!
+//! Thread safety: none of its own. The manager holds the graph in a mutex, and takes it only when
+//! an owner has to wait or may be waited for.
 //!
 //! Invariants:
 //!
-//! 1. An owner waits for one lock at a time. Who is in the graph is not decided; whoever takes it
-//!    out says what became of it.
+//! 1. An owner waits for one lock at a time. A waiter in the graph is not decided; the caller that
+//!    takes it out says what became of it.
 //! 2. The edges of a waiter are all owners that can ever stand in its way: those that held or
 //!    asked for what excludes it when it came, and those that were let past it later.
 //! 3. No cycle is left when the manager lets go of the graph.
+//! 4. A suspended owner stands in `suspended` for as long as its waiter is in the graph.
+//! 5. A closed graph has no waiter.
 
 use std::collections::HashMap;
 use std::fmt::Write;
@@ -26,23 +31,48 @@ struct Wait {
     blockers: Blockers,
 }
 
-/// Who waits for whom.
+/// The graph.
 #[derive(Debug, Default)]
 pub(super) struct Graph {
     waiting: HashMap<OwnerId, Wait>,
+    /// Owners that cannot end before a waiter has its lock, with the waiter.
+    suspended: HashMap<OwnerId, OwnerId>,
+    is_closed: bool,
 }
 
 impl Graph {
-    /// Has somebody wait for `blockers`.
-    pub(super) fn insert(&mut self, waiter: &Arc<Waiter>, blockers: Blockers) {
+    /// Has an owner wait for `blockers`; `suspends` cannot end meanwhile.
+    pub(super) fn insert(
+        &mut self,
+        waiter: &Arc<Waiter>,
+        blockers: Blockers,
+        suspends: &[OwnerId],
+    ) {
+        debug_assert!(!self.is_closed, "nothing waits in a closed graph (invariant 5)");
+        let owner = waiter.request.owner;
         let wait = Wait { waiter: Arc::clone(waiter), blockers };
-        let before = self.waiting.insert(waiter.request.owner, wait);
+        let before = self.waiting.insert(owner, wait);
         debug_assert!(before.is_none(), "an owner waits for one lock at a time (invariant 1)");
+        self.suspended.extend(suspends.iter().map(|&suspended| (suspended, owner)));
     }
 
-    /// Takes somebody out, with those it waited for; `None` if it is decided already.
+    /// Takes a waiter out, with those it waited for; `None` if it is decided already.
     pub(super) fn remove(&mut self, owner: OwnerId) -> Option<(Arc<Waiter>, Blockers)> {
-        self.waiting.remove(&owner).map(|wait| (wait.waiter, wait.blockers))
+        let wait = self.waiting.remove(&owner)?;
+        self.suspended.retain(|_, waiter| *waiter != owner);
+        Some((wait.waiter, wait.blockers))
+    }
+
+    /// Takes all waiters out, and lets no other one in.
+    pub(super) fn close(&mut self) -> Vec<Arc<Waiter>> {
+        self.is_closed = true;
+        self.suspended.clear();
+        self.waiting.drain().map(|(_, wait)| wait.waiter).collect()
+    }
+
+    /// Whether it lets no waiter in.
+    pub(super) fn is_closed(&self) -> bool {
+        self.is_closed
     }
 
     /// What somebody waits for.
@@ -93,8 +123,8 @@ impl Graph {
         let mut came_from: HashMap<OwnerId, OwnerId> = HashMap::new();
         let mut open = vec![from];
         while let Some(at) = open.pop() {
-            let Some(wait) = self.waiting.get(&at) else { continue };
-            for &next in &wait.blockers {
+            let blockers = self.waiting.get(&at).map_or(&[][..], |wait| &wait.blockers);
+            for &next in blockers.iter().chain(self.suspended.get(&at)) {
                 if next == to {
                     let mut path = vec![to, at];
                     while path.last() != Some(&from) {
@@ -121,13 +151,20 @@ impl Graph {
         let victim = *members.iter().min_by_key(|id| (cost(id), std::cmp::Reverse(**id)))?;
         let mut text = String::new();
         for step in cycle.windows(2) {
-            let Some(waiter) = self.waiter(step[0]) else { continue };
             let between = if text.is_empty() { "" } else { "; " };
-            let written = write!(
-                text,
-                "{between}transaction {} waits for {} of table {:?}, held by transaction {}",
-                step[0], waiter.request, waiter.table, step[1]
-            );
+            let waits = self.waiting.get(&step[0]).filter(|wait| wait.blockers.contains(&step[1]));
+            let written = match waits {
+                Some(Wait { waiter, .. }) => write!(
+                    text,
+                    "{between}transaction {} waits for {} of table {:?}, held by transaction {}",
+                    step[0], waiter.request, waiter.table, step[1]
+                ),
+                None => write!(
+                    text,
+                    "{between}the thread that runs transaction {} waits in transaction {}",
+                    step[0], step[1]
+                ),
+            };
             debug_assert!(written.is_ok(), "writing to a string cannot fail");
         }
         self.remove(victim).map(|(waiter, _)| (waiter, text))

@@ -51,7 +51,8 @@ impl Locker {
     ///
     /// - `Deadlock`: it was chosen to end one; give all locks back;
     /// - `Timeout`: the deadline passed, or somebody has it and `patience` is `None`;
-    /// - `Closed`: it was killed.
+    /// - `Closed`: it was killed, or the database was closed;
+    /// - `Invalid`: a transaction that this thread runs has it.
     pub(crate) fn lock_key(
         &mut self,
         space: u64,
@@ -150,6 +151,13 @@ impl Locker {
                 ErrorKind::Timeout,
                 format!("{request} of table {:?} is locked by {}", table(), Owners(&by)),
             )),
+            Attempt::Own(request, holder) => Err(Error::invalid(format!(
+                "{request} of table {:?} is locked by transaction {holder}, which this thread \
+                 runs: the call would wait for itself; make it through that transaction, or \
+                 after it has ended",
+                table()
+            ))),
+            Attempt::Closed => Err(Error::closed()),
             Attempt::Waits(waiter) => self.wait(&waiter, patience),
         }
     }
@@ -168,6 +176,7 @@ impl Locker {
                 Err(Error::new(ErrorKind::Deadlock, message))
             }
             Outcome::Killed => Err(killed(self.id)),
+            Outcome::Closed => Err(Error::closed()),
             Outcome::Late(by) => {
                 let (waited, what) = (since.elapsed().as_millis(), &waiter.request);
                 let message = format!(

@@ -30,6 +30,7 @@ use smallvec::SmallVec;
 
 use super::graph::Graph;
 use super::request::{Held, Name, Outcome, OwnerId, Request, Span, Waiter};
+use super::running;
 use super::shard::{Blockers, Shard};
 use crate::os::sync::{Condvar, Mutex, MutexGuard, wait};
 
@@ -49,8 +50,12 @@ pub(super) enum Attempt {
     /// The owner had it already.
     Had,
     Granted,
-    /// Somebody holds it, and the caller does not wait.
+    /// Others hold it, and the caller does not wait.
     Busy(Request, Blockers),
+    /// A transaction that the calling thread runs holds it: the thread would wait for itself.
+    Own(Request, OwnerId),
+    /// It would have to wait, and the database was closed.
+    Closed,
     Waits(Arc<Waiter>),
 }
 
@@ -148,9 +153,11 @@ impl LockManager {
             shards.iter_mut().for_each(|shard| shard.grant(&request));
             return Attempt::Granted;
         }
+        let suspends = running::on_this_thread(self, request.owner);
         let mut graph = self.graph.lock();
         queued.retain(|waiting| {
-            let passes = graph.reaches(*waiting, request.owner);
+            let mut own = std::iter::once(&request.owner).chain(&suspends);
+            let passes = own.any(|&own| graph.reaches(*waiting, own));
             if !passes && !blockers.contains(waiting) {
                 blockers.push(*waiting);
             }
@@ -164,10 +171,16 @@ impl LockManager {
             shards.iter_mut().for_each(|shard| shard.grant(&request));
             return Attempt::Granted;
         }
+        if let Some(&own) = blockers.iter().find(|blocker| suspends.contains(blocker)) {
+            return Attempt::Own(request, own);
+        }
+        if graph.is_closed() {
+            return Attempt::Closed;
+        }
         let owner = request.owner;
         let (outcome, woken) = (Mutex::default(), Condvar::default());
         let waiter = Arc::new(Waiter { request, cost, table: table(), outcome, woken });
-        graph.insert(&waiter, blockers);
+        graph.insert(&waiter, blockers, &suspends);
         shards.iter_mut().for_each(|shard| shard.enqueue(&waiter));
         while let Some((victim, cycle)) = graph.break_cycle(owner) {
             victim.tell(Outcome::Deadlock(cycle));
@@ -265,6 +278,13 @@ impl LockManager {
         if let Some((waiter, _)) = waiting {
             waiter.tell(Outcome::Killed);
         }
+    }
+
+    /// Ends all waits, and those that begin later: the database is closed. Locks that are free are
+    /// given out all the same.
+    pub(crate) fn close(&self) {
+        let waiting = self.graph.lock().close();
+        waiting.iter().for_each(|waiter| waiter.tell(Outcome::Closed));
     }
 
     /// What an owner waits for, in words.

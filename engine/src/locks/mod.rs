@@ -5,6 +5,7 @@ mod graph;
 mod locker;
 mod manager;
 mod request;
+mod running;
 mod shard;
 #[cfg(test)]
 mod tests;
@@ -17,3 +18,4 @@ pub(crate) const DEFAULT_WAIT: Duration = Duration::from_secs(10);
 pub(crate) use locker::{Locker, killed};
 pub(crate) use manager::{LockManager, Patience};
 pub(crate) use request::{Keys, Mode, OwnerId};
+pub(crate) use running::RunsHere;

@@ -174,6 +174,8 @@ pub(super) enum Outcome {
     /// Chosen to end a deadlock, which is described.
     Deadlock(String),
     Killed,
+    /// The database was closed.
+    Closed,
     /// The deadline passed; these stood in the way.
     Late(Vec<OwnerId>),
 }

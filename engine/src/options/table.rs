@@ -97,6 +97,26 @@ impl TableOptions {
         self
     }
 
+    /// The bytes of records in a block: see [`TableOptions::block_size`].
+    pub const fn block_bytes(&self) -> u32 {
+        self.block_size
+    }
+
+    /// The bits of filter for a key: see [`TableOptions::filter_bits`].
+    pub const fn filter_bits_per_key(&self) -> u8 {
+        self.filter_bits
+    }
+
+    /// How long records live, if they expire: see [`TableOptions::ttl`].
+    pub const fn time_to_live(&self) -> Option<Duration> {
+        self.ttl
+    }
+
+    /// From how many bytes on values lie apart, if any do: see [`TableOptions::large_values`].
+    pub const fn large_values_from(&self) -> Option<u32> {
+        self.large_values
+    }
+
     /// The time to live, in the clock's unit.
     pub(crate) fn ttl_micros(&self) -> Option<u64> {
         self.ttl.map(micros)

@@ -168,6 +168,17 @@ impl Mapping {
         unsafe { std::slice::from_raw_parts(self.base.as_ptr().add(at), len) }
     }
 
+    /// Gives back the memory of an anonymous mapping, which reads as zeros from now on. The caller
+    /// keeps the region's invariant 1: no slice of it is left.
+    pub(super) fn discard(&self) {
+        // SAFETY: the range is ours, anonymous and private; its pages become zeros, and nothing
+        // borrows them (the caller's part).
+        let done = unsafe {
+            rustix::mm::madvise(self.base.as_ptr().cast(), self.len(), Advice::LinuxDontNeed)
+        };
+        debug_assert!(done.is_ok(), "memory of ours can be given back");
+    }
+
     /// Hints that the two cache lines from `at` on, wherever that is, will be read.
     pub(super) fn prefetch(&self, at: usize) {
         prefetch_lines(self.base.as_ptr().wrapping_add(at), 2 * LINE);

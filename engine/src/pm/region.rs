@@ -256,6 +256,14 @@ impl Region {
         }
     }
 
+    /// Gives the memory of an image back: the database is closed, and no thread reads it any more.
+    /// A mapped file is no memory of this process.
+    pub(crate) fn discard(&self) {
+        if matches!(self.media, Media::File(_)) {
+            self.image.discard();
+        }
+    }
+
     /// Hints that the record at `at`, which may be any number at all, will be read.
     pub(crate) fn prefetch(&self, at: u64) {
         self.image.prefetch(at as usize);

@@ -1,7 +1,8 @@
 //! Ranges of keys.
 
-use std::ops::{Bound, RangeBounds};
+use std::ops::Bound;
 
+use super::KeyBounds;
 use crate::limits::MAX_KEY_LEN;
 use crate::mvcc::{KeyInterval, after};
 
@@ -14,9 +15,9 @@ pub(crate) struct KeyRange {
 
 impl KeyRange {
     /// The range that Rust's range syntax describes.
-    pub(crate) fn from_bounds<K: AsRef<[u8]>>(bounds: &impl RangeBounds<K>) -> KeyRange {
-        let owned = |bound: Bound<&K>| bound.map(|key| key.as_ref().to_vec());
-        KeyRange { lower: owned(bounds.start_bound()), upper: owned(bounds.end_bound()) }
+    pub(crate) fn from_bounds(bounds: &impl KeyBounds) -> KeyRange {
+        let owned = |bound: Bound<&[u8]>| bound.map(<[u8]>::to_vec);
+        KeyRange { lower: owned(bounds.lower()), upper: owned(bounds.upper()) }
     }
 
     /// All keys that begin with `prefix`.
@@ -33,6 +34,17 @@ impl KeyRange {
             }
         };
         KeyRange { lower: Bound::Included(prefix.to_vec()), upper }
+    }
+
+    /// The part of it from `key` on, or up to `key` if it is gone through from its end.
+    pub(crate) fn part_from(&self, key: &[u8], is_reversed: bool) -> KeyRange {
+        let KeyRange { mut lower, mut upper } = self.clone();
+        match is_reversed {
+            false if self.above_lower(key) => lower = Bound::Included(key.to_vec()),
+            true if self.below_upper(key) => upper = Bound::Included(key.to_vec()),
+            _ => {}
+        }
+        KeyRange { lower, upper }
     }
 
     /// The keys inside; `None` if no key can be.

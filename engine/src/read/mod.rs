@@ -2,6 +2,7 @@
 
 mod estimate;
 mod get;
+mod key_bounds;
 mod key_range;
 mod newest;
 mod rows;
@@ -10,7 +11,8 @@ mod scan;
 use crate::record::Lsn;
 
 pub(crate) use estimate::{Estimate, estimate};
-pub(crate) use get::get;
+pub(crate) use get::{contains, get};
+pub use key_bounds::KeyBounds;
 pub(crate) use key_range::KeyRange;
 pub(crate) use newest::{changed, newest};
 pub(crate) use rows::{Chunk, FrozenRows, Rows};

@@ -169,6 +169,11 @@ impl FrozenRows {
         self.rows.is_empty()
     }
 
+    /// How many are left.
+    pub(crate) fn len(&self) -> usize {
+        self.rows.len()
+    }
+
     /// The first row in the order in which they were read.
     pub(crate) fn take_first(&mut self) -> Option<(Bytes, Bytes)> {
         self.rows.next().map(|row| self.row(row))

@@ -1,12 +1,11 @@
 //! Write batches.
 
-use std::ops::RangeBounds;
 use std::sync::Arc;
 
 use super::Table;
 use crate::commit::{Batch, Target};
 use crate::error::{Error, Result};
-use crate::read::KeyRange;
+use crate::read::{KeyBounds, KeyRange};
 use crate::record::Kind;
 use crate::table::Shared;
 
@@ -76,16 +75,18 @@ impl WriteBatch {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn delete_range<K: AsRef<[u8]>>(
-        &mut self,
-        table: &Table,
-        range: impl RangeBounds<K>,
-    ) -> &mut WriteBatch {
+    pub fn delete_range(&mut self, table: &Table, range: impl KeyBounds) -> &mut WriteBatch {
         if let Some(interval) = KeyRange::from_bounds(&range).interval() {
             let target = self.target(table);
             self.batch.push_range(&target, &interval);
         }
         self
+    }
+
+    /// Removes every key of `table` that begins with `prefix`. As [`WriteBatch::delete_range`].
+    pub fn delete_prefix(&mut self, table: &Table, prefix: impl AsRef<[u8]>) -> &mut WriteBatch {
+        let KeyRange { lower, upper } = KeyRange::prefix(prefix.as_ref());
+        self.delete_range(table, (lower, upper))
     }
 
     fn push(&mut self, table: &Table, kind: Kind, key: &[u8], value: &[u8]) -> &mut WriteBatch {

@@ -167,6 +167,12 @@ impl TableCore {
         Ok(())
     }
 
+    /// Takes a last view, of a closed database: no call reads it.
+    pub(crate) fn release(&self, view: View) {
+        let _alone = self.changing.lock();
+        self.view.store(Arc::new(view));
+    }
+
     /// Marks it as dropped, in the turnstile: later groups are refused.
     pub(crate) fn mark_dropped(&self) {
         self.dropped.store(true, Ordering::Release);
@@ -298,8 +304,7 @@ impl TableSlot {
     /// Fails when the table was truncated after `lsn`.
     pub(crate) fn check_not_emptied_since(&self, lsn: Lsn) -> Result<()> {
         if lsn < self.emptied.load(Ordering::Acquire) {
-            let name = self.core().name();
-            return Err(Error::invalid(format!("table {name:?} was truncated since the snapshot")));
+            return Err(Error::truncated(&self.core().name()));
         }
         Ok(())
     }

@@ -1,6 +1,5 @@
 //! The handle of a table.
 
-use std::ops::RangeBounds;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -10,7 +9,7 @@ use super::{BulkLoad, Existing, Keep, Range, Shared, TableSlot};
 use crate::commit::{Batch, Target};
 use crate::error::Result;
 use crate::options::Durability;
-use crate::read::{self, AsOf, Estimate, KeyRange};
+use crate::read::{self, AsOf, Estimate, KeyBounds, KeyRange};
 use crate::record::Kind;
 use crate::view::View;
 
@@ -150,7 +149,7 @@ impl Table {
     /// # Ok(())
     /// # }
     /// ```
-    pub fn delete_range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Result<()> {
+    pub fn delete_range(&self, range: impl KeyBounds) -> Result<()> {
         self.delete_all(&KeyRange::from_bounds(&range))
     }
 
@@ -237,13 +236,13 @@ impl Table {
     /// The keys in `range` with their values, in order from either end, as of now. Errors, those
     /// of [`Table::get`], come as items. After a truncation a range that has begun fails with
     /// `Invalid`; one of which nothing was read yet goes on with the emptied table.
-    pub fn range<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Range {
+    pub fn range(&self, range: impl KeyBounds) -> Range {
         self.iterate(KeyRange::from_bounds(&range))
     }
 
     /// All keys with their values.
     pub fn iter(&self) -> Range {
-        self.range::<&[u8]>(..)
+        self.range(..)
     }
 
     /// The keys that begin with `prefix`, with their values.
@@ -261,7 +260,7 @@ impl Table {
     /// # Errors
     ///
     /// `Invalid` when the table was dropped; `Closed`.
-    pub fn approximate_len<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Result<u64> {
+    pub fn approximate_len(&self, range: impl KeyBounds) -> Result<u64> {
         Ok(self.estimate(&KeyRange::from_bounds(&range))?.records)
     }
 
@@ -271,7 +270,7 @@ impl Table {
     /// # Errors
     ///
     /// `Invalid` when the table was dropped; `Closed`.
-    pub fn approximate_size<K: AsRef<[u8]>>(&self, range: impl RangeBounds<K>) -> Result<u64> {
+    pub fn approximate_size(&self, range: impl KeyBounds) -> Result<u64> {
         Ok(self.estimate(&KeyRange::from_bounds(&range))?.bytes)
     }
 
@@ -279,7 +278,7 @@ impl Table {
         self.read(|view, at| Ok(read::estimate(view, range, at)))
     }
 
-    fn read<T>(&self, f: impl Fn(&View, AsOf) -> Result<T>) -> Result<T> {
+    pub(super) fn read<T>(&self, f: impl Fn(&View, AsOf) -> Result<T>) -> Result<T> {
         self.shared.with_table(&self.slot, |core| self.shared.read(core, None, &f))
     }
 }

@@ -1,27 +1,34 @@
 //! The map that users hold: tables, batches, snapshots, ranges.
 
+mod atomic;
+mod awaited;
 mod batch;
 mod bell;
 mod bulk;
 mod changed;
+mod columns;
 mod core;
 mod gate;
 mod handle;
 mod pace;
 mod pending;
 mod range;
+mod reads;
 mod runs;
 mod shared;
 mod snapshot;
 
 pub use batch::WriteBatch;
 pub use bulk::{BulkLoad, Existing};
+pub use columns::{KeyIter, ValueIter};
 pub use handle::Table;
 pub use pending::PendingCommit;
 pub use range::Range;
+pub use reads::ReadTables;
 pub use snapshot::Snapshot;
 
 pub(crate) use self::core::{Change, DrainRound, Pinned, TableCore, TableSlot};
+pub(crate) use awaited::Awaited;
 pub(crate) use bell::Bell;
 pub(crate) use changed::ChangedTables;
 pub(crate) use gate::Gate;

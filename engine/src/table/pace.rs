@@ -51,6 +51,7 @@ struct State {
     rounds: u64,
     /// Why no space can be made at present.
     stuck: Option<String>,
+    is_closed: bool,
     /// Why writers are slowed down.
     reason: &'static str,
 }
@@ -96,11 +97,18 @@ impl Pace {
         self.changed.notify_all();
     }
 
+    /// Ends all waits, and those that begin later: the database is closed.
+    pub(crate) fn close(&self) {
+        self.state.lock().is_closed = true;
+        self.changed.notify_all();
+    }
+
     /// Slows a write of `bytes` down as far as is called for.
     ///
     /// # Errors
     ///
-    /// `Timeout`, at once and with the reason, when it would take longer than to the deadline.
+    /// `Timeout`, at once and with the reason, when it would take longer than to the deadline;
+    /// `Closed` when the database is closed meanwhile.
     pub(crate) fn slow_down(&self, bytes: u64, deadline: Option<Instant>) -> Result<()> {
         let delay = self.delay();
         if delay == 0 {
@@ -131,10 +139,17 @@ impl Pace {
             let mut state = self.state.lock();
             let end = self.began + until;
             // Relief ends the wait early.
-            while self.delay() != 0 && !self.changed.wait_until(&mut state, end).timed_out() {}
+            while self.delay() != 0
+                && !state.is_closed
+                && !self.changed.wait_until(&mut state, end).timed_out()
+            {}
+            let is_closed = state.is_closed;
             drop(state);
             let waited = self.began.elapsed() - now;
             self.waited.fetch_add(waited.as_nanos() as u64, Ordering::Relaxed);
+            if is_closed {
+                return Err(Error::closed());
+            }
         }
         Ok(())
     }
@@ -144,13 +159,13 @@ impl Pace {
     /// # Errors
     ///
     /// `Full` when it cannot, with the reason, or did not for a long time; `Timeout` when it did
-    /// not by the deadline.
+    /// not by the deadline; `Closed` when the database is closed meanwhile.
     pub(crate) fn wait_for_space(&self, rounds: u64, deadline: Option<Instant>) -> Result<()> {
         let from = Instant::now();
         let patience = from + PATIENCE;
         let until = deadline.map_or(patience, |deadline| deadline.min(patience));
         let mut state = self.state.lock();
-        while state.rounds == rounds {
+        while state.rounds == rounds && !state.is_closed {
             if self.changed.wait_until(&mut state, until).timed_out() {
                 return Err(match until < patience {
                     true => late("the region is full, and drains have made no space yet"),
@@ -159,6 +174,9 @@ impl Pace {
             }
         }
         self.waited.fetch_add(from.elapsed().as_nanos() as u64, Ordering::Relaxed);
+        if state.is_closed {
+            return Err(Error::closed());
+        }
         match &state.stuck {
             Some(reason) => Err(full(reason)),
             None => Ok(()),
@@ -242,6 +260,20 @@ mod tests {
         });
         // 2,000 of 10 µs, less what the clock may be behind and ahead.
         assert!(from.elapsed() >= Duration::from_millis(18), "{:?}", from.elapsed());
+    }
+
+    #[test]
+    fn a_closing_ends_all_waits() {
+        let pace = Pace::default();
+        pace.set_delay(1 << 30, "the region is filling");
+        pace.close();
+        let later = Instant::now() + Duration::from_secs(60);
+        let waits =
+            [pace.slow_down(1 << 20, Some(later)), pace.wait_for_space(pace.rounds(), None)];
+        for wait in waits {
+            assert_eq!(wait.unwrap_err().kind(), ErrorKind::Closed);
+        }
+        assert!(Instant::now() < later);
     }
 
     #[test]

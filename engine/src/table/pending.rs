@@ -1,7 +1,10 @@
 //! A commit that has its place in the order and has not been waited for.
 
+use std::pin::Pin;
 use std::sync::Arc;
+use std::task::{Context, Poll};
 
+use super::awaited::Place;
 use super::shared::{Keep, Shared};
 use crate::error::Result;
 use crate::locks::Locker;
@@ -12,9 +15,13 @@ use crate::record::Lsn;
 /// order is taken, and it waits to be visible and durable. Commits become so in the order in which
 /// they were enqueued.
 ///
-/// It owns what it needs and may be waited for by any thread, at any time. Dropping it undoes
-/// nothing: the commit becomes visible, and durable if that was asked for, a moment later; if it
-/// has rows locked, dropping it waits until they can be given back.
+/// It owns what it needs and may be waited for by any thread, at any time, or awaited: it is a
+/// [`Future`] for every executor. A thread of the database, started at the first await, waits for
+/// the device in place of the task, and wakes it.
+///
+/// Dropping it undoes nothing: the commit becomes visible, and durable if that was asked for, a
+/// moment later. If it has rows locked, dropping it waits until they can be given back; after a
+/// poll that thread does.
 ///
 /// # Examples
 ///
@@ -47,6 +54,8 @@ pub struct PendingCommit {
     durability: Durability,
     locks: Option<Locker>,
     waited: bool,
+    /// Where it is registered, once it was polled.
+    place: Option<Place>,
 }
 
 impl PendingCommit {
@@ -60,7 +69,7 @@ impl PendingCommit {
         let (waited, shared) = (lsn.is_none(), Arc::clone(shared));
         let lsn = lsn.unwrap_or_else(|| shared.committer.visible());
         let locks = locks.filter(|locks| locks.held() > 0);
-        PendingCommit { shared, _keep: keep, lsn, durability, locks, waited }
+        PendingCommit { shared, _keep: keep, lsn, durability, locks, waited, place: None }
     }
 
     /// Its number: a commit that was enqueued later has a greater one. Of an empty transaction or
@@ -87,8 +96,82 @@ impl PendingCommit {
     }
 }
 
+/// As [`PendingCommit::wait`]. To be polled again after it was ready is no error.
+///
+/// # Examples
+///
+/// ```
+/// # fn main() -> terrace::Result<()> {
+/// # let dir = tempfile::tempdir().unwrap();
+/// # let db = terrace::Options::new().pm_size(4 << 20).open(dir.path().join("db"))?;
+/// # fn block_on<F: Future>(f: F) -> F::Output {
+/// #     struct Unpark(std::thread::Thread);
+/// #     impl std::task::Wake for Unpark {
+/// #         fn wake(self: std::sync::Arc<Self>) { self.0.unpark() }
+/// #     }
+/// #     let waker = std::sync::Arc::new(Unpark(std::thread::current())).into();
+/// #     let mut f = std::pin::pin!(f);
+/// #     loop {
+/// #         match f.as_mut().poll(&mut std::task::Context::from_waker(&waker)) {
+/// #             std::task::Poll::Ready(done) => return done,
+/// #             std::task::Poll::Pending => std::thread::park(),
+/// #         }
+/// #     }
+/// # }
+/// use terrace::{Database, Durability, Result, WriteBatch};
+///
+/// async fn save(db: &Database, name: &str) -> Result<()> {
+///     let users = db.table("users")?;
+///     let mut batch = WriteBatch::new();
+///     batch.put(&users, name, "");
+///     db.enqueue(batch, Durability::Durable)?.await
+/// }
+/// block_on(save(&db, "ada"))?;
+/// # Ok(())
+/// # }
+/// ```
+impl Future for PendingCommit {
+    type Output = Result<()>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<()>> {
+        let this = &mut *self;
+        if !this.waited && !this.is_decided() {
+            let commit = (this.lsn, this.durability);
+            let shared = &this.shared;
+            this.place = shared.awaited.register(shared, commit, this.place, context.waker());
+            // Looked at once more after it was registered (invariant 2 of `awaited`). Without a
+            // thread this one waits.
+            if this.place.is_some() && !this.is_decided() {
+                return Poll::Pending;
+            }
+        }
+        // It waits for nothing by now.
+        let done = this.finish();
+        this.leave();
+        Poll::Ready(done)
+    }
+}
+
+impl PendingCommit {
+    /// Whether it is done, or never will be.
+    fn is_decided(&self) -> bool {
+        self.shared.poison.is_set() || self.shared.is_done(self.lsn, self.durability)
+    }
+
+    /// It is done: it gives its locks back, and its place.
+    fn leave(&mut self) {
+        self.locks = None;
+        if let Some(place) = self.place.take() {
+            self.shared.awaited.withdraw(place, &mut None);
+        }
+    }
+}
+
 impl Drop for PendingCommit {
     fn drop(&mut self) {
+        if let Some(place) = self.place.take() {
+            self.shared.awaited.withdraw(place, &mut self.locks);
+        }
         // Whoever gets a lock sees the commits of those who held it before.
         if self.locks.is_some() {
             // A failure stops the database, and is told to everybody who asks it for something.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::core::TableCore;
-use super::{Keep, Shared, Table, TableSlot};
+use super::{Keep, KeyIter, Shared, Table, TableSlot, ValueIter};
 use crate::error::{Error, Result};
 use crate::extent::ReadAhead;
 use crate::mvcc::Registered;
@@ -38,6 +38,8 @@ pub struct Range {
     follows: bool,
     snapshot: Arc<Registered>,
     keep: Keep,
+    /// All of it, for those who move it.
+    whole: KeyRange,
     /// What has not been read yet, between the two buffers.
     rest: KeyRange,
     front: FrozenRows,
@@ -50,6 +52,9 @@ pub struct Range {
     exhausted: bool,
     refused: Option<Error>,
     keys_only: bool,
+    /// Whether its next row is its last one.
+    is_reversed: bool,
+    failed: bool,
 }
 
 impl Range {
@@ -89,7 +94,8 @@ impl Range {
             snapshot,
             keep: Arc::clone(&table.keep),
             exhausted: range.is_empty(),
-            rest: range,
+            rest: range.clone(),
+            whole: range,
             front: FrozenRows::default(),
             back: FrozenRows::default(),
             ahead: [ReadAhead::for_user(), ReadAhead::for_user()],
@@ -97,7 +103,88 @@ impl Range {
             left: usize::MAX,
             refused: refused(),
             keys_only: false,
+            is_reversed: false,
+            failed: false,
         }
+    }
+
+    /// Goes through it from its other end: its last row comes first.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> terrace::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = terrace::Options::new().pm_size(4 << 20).open(dir.path().join("db"))?;
+    /// let table = db.table("t")?;
+    /// for n in 0..9u8 {
+    ///     table.put([n], [n])?;
+    /// }
+    /// let newest: terrace::Result<Vec<_>> = table.range(..).rev().limit(2).keys().collect();
+    /// assert_eq!(newest?, [&[8][..], &[7]]);
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub fn rev(mut self) -> Range {
+        self.is_reversed = !self.is_reversed;
+        self
+    }
+
+    /// Goes on at `key`, as a new range would that begins there, as of the same moment: the next
+    /// row is the first one at or after `key` (at or before, for a reversed one). Rows of the
+    /// other end that were taken come again. A key outside of the range counts as its nearest end.
+    /// A limit counts on. After an error nothing happens.
+    ///
+    /// It costs less than a new range: the snapshot stays, and so does what was read of extents.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> terrace::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = terrace::Options::new().pm_size(4 << 20).open(dir.path().join("db"))?;
+    /// let table = db.table("t")?;
+    /// for n in 0..9u8 {
+    ///     table.put([n], [n])?;
+    /// }
+    /// let mut range = table.range(..);
+    /// for at in [7, 2, 5] {
+    ///     range.seek([at]);
+    ///     assert_eq!(range.next().transpose()?.unwrap().0[0], at);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn seek(&mut self, key: impl AsRef<[u8]>) {
+        self.restart(self.whole.part_from(key.as_ref(), self.is_reversed));
+    }
+
+    /// Goes on with another part of it.
+    pub(crate) fn restart(&mut self, rest: KeyRange) {
+        if self.failed {
+            return;
+        }
+        self.left = self.left.saturating_add(self.front.len() + self.back.len());
+        (self.front, self.back) = (FrozenRows::default(), FrozenRows::default());
+        self.exhausted = self.left == 0 || rest.is_empty();
+        self.rest = rest;
+        self.next_rows = self.left.clamp(1, FIRST_ROWS);
+    }
+
+    /// Its keys, without their values. Values that lie apart from their keys are not read.
+    pub fn keys(self) -> KeyIter<Range> {
+        KeyIter::new(self.keys_only())
+    }
+
+    /// Its values, in the order of their keys.
+    pub fn values(self) -> ValueIter<Range> {
+        ValueIter::new(self)
+    }
+
+    /// That about so many rows will be asked for.
+    pub(crate) fn expect_rows(&mut self, rows: usize) {
+        self.next_rows = rows.clamp(1, MOST_ROWS);
     }
 
     /// Ends after `rows` rows, from whichever end they are taken. Unlike
@@ -201,17 +288,12 @@ impl Range {
     }
 
     fn fail(&mut self, error: Error) -> Option<Result<(Bytes, Bytes)>> {
-        self.exhausted = true;
-        self.front = FrozenRows::default();
-        self.back = FrozenRows::default();
+        (self.exhausted, self.failed) = (true, true);
+        (self.front, self.back) = (FrozenRows::default(), FrozenRows::default());
         Some(Err(error))
     }
-}
 
-impl Iterator for Range {
-    type Item = Result<(Bytes, Bytes)>;
-
-    fn next(&mut self) -> Option<Self::Item> {
+    fn take_front(&mut self) -> Option<Result<(Bytes, Bytes)>> {
         if let Some(error) = self.refused.take() {
             return self.fail(error);
         }
@@ -223,10 +305,8 @@ impl Iterator for Range {
         }
         self.front.take_first().or_else(|| self.back.take_last()).map(Ok)
     }
-}
 
-impl DoubleEndedIterator for Range {
-    fn next_back(&mut self) -> Option<Self::Item> {
+    fn take_back(&mut self) -> Option<Result<(Bytes, Bytes)>> {
         if let Some(error) = self.refused.take() {
             return self.fail(error);
         }
@@ -237,6 +317,20 @@ impl DoubleEndedIterator for Range {
             return self.fail(e);
         }
         self.back.take_first().or_else(|| self.front.take_last()).map(Ok)
+    }
+}
+
+impl Iterator for Range {
+    type Item = Result<(Bytes, Bytes)>;
+
+    fn next(&mut self) -> Option<Self::Item> {
+        if self.is_reversed { self.take_back() } else { self.take_front() }
+    }
+}
+
+impl DoubleEndedIterator for Range {
+    fn next_back(&mut self) -> Option<Self::Item> {
+        if self.is_reversed { self.take_front() } else { self.take_back() }
     }
 }
 

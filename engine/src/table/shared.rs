@@ -8,6 +8,7 @@ use std::time::Instant;
 
 use parking_lot::{Mutex, RwLock};
 
+use super::awaited::Awaited;
 use super::bell::Bell;
 use super::core::{TableCore, TableSlot};
 use super::gate::Gate;
@@ -64,15 +65,21 @@ pub(crate) struct Shared {
     /// Held by whoever creates, drops, renames or truncates a table.
     pub(crate) ddl: Mutex<()>,
     pub(crate) closed: AtomicBool,
+    /// Commits that tasks await.
+    pub(crate) awaited: Awaited,
     /// Whether what was deferred may still be done: level 0 may lie in memory that the next opening
     /// has then.
     pub(crate) defers: Gate,
 }
 
 impl Shared {
-    /// Closes the database to every call; whether it was open.
+    /// Closes the database to every call, and ends the waits of those under way, but for commits
+    /// that have their place in the order; whether it was open.
     pub(crate) fn close(&self) -> bool {
-        !self.closed.swap(true, Ordering::AcqRel)
+        let was_open = !self.closed.swap(true, Ordering::AcqRel);
+        self.locks.close();
+        self.pace.close();
+        was_open
     }
 
     /// Removes records from a level 0 by `remove`, and counts what it released out of its zones. If
@@ -101,7 +108,7 @@ impl Shared {
     /// `Closed`, or `Unavailable` in a forked child.
     pub(crate) fn check_open(&self) -> Result<()> {
         if self.closed.load(Ordering::Acquire) {
-            return Err(Error::new(ErrorKind::Closed, "the database was closed; open it again"));
+            return Err(Error::closed());
         }
         self.fork.check()
     }

@@ -1,6 +1,5 @@
 //! Snapshots.
 
-use std::ops::RangeBounds;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -8,7 +7,8 @@ use bytes::Bytes;
 use super::{Keep, Range, Shared, Table};
 use crate::error::{Error, Result};
 use crate::mvcc::Registered;
-use crate::read;
+use crate::read::{self, AsOf, KeyBounds};
+use crate::view::View;
 
 /// Every table as it was at one moment.
 ///
@@ -50,16 +50,22 @@ impl Snapshot {
     /// `Invalid` when the table was dropped or is of another database; `Corrupt`, `Unavailable`
     /// or `Closed` as [`Table::get`].
     pub fn get(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<Bytes>> {
+        self.read(table, |view, at| read::get(view, &self.shared.cache, key.as_ref(), at))
+    }
+
+    pub(super) fn read<T>(
+        &self,
+        table: &Table,
+        f: impl FnOnce(&View, AsOf) -> Result<T>,
+    ) -> Result<T> {
         // The table of this moment first: emptied after that, it fails by itself.
         let core = table.slot.core();
         self.check(table)?;
-        self.shared.read(&core, Some(&self.registered), |view, at| {
-            read::get(view, &self.shared.cache, key.as_ref(), at)
-        })
+        self.shared.read(&core, Some(&self.registered), f)
     }
 
     /// The keys and values of `table` in `range`, at the snapshot. See [`Table::range`].
-    pub fn range<K: AsRef<[u8]>>(&self, table: &Table, range: impl RangeBounds<K>) -> Range {
+    pub fn range(&self, table: &Table, range: impl KeyBounds) -> Range {
         let registered = Arc::clone(&self.registered);
         Range::new(table, read::KeyRange::from_bounds(&range), registered, || {
             self.check(table).err()
@@ -74,7 +80,7 @@ impl Snapshot {
         })
     }
 
-    fn check(&self, table: &Table) -> Result<()> {
+    pub(super) fn check(&self, table: &Table) -> Result<()> {
         if !Arc::ptr_eq(&self.shared, &table.shared) {
             return Err(Error::invalid(format!(
                 "table {:?} is of another database than the snapshot",

@@ -1,6 +1,7 @@
 //! Transactions: isolation levels over snapshots and row locks, own writes, savepoints, and who
 //! is running. `docs/transactions.md` has what is promised and how.
 
+mod calls;
 mod delete_range;
 mod named;
 mod options;
@@ -11,6 +12,7 @@ mod retry;
 mod seen;
 mod state;
 mod transaction;
+mod truncated;
 mod writes;
 
 pub use options::{Isolation, LockWait, TxnOptions};

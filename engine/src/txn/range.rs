@@ -17,7 +17,7 @@ use super::state::{Inner, Running};
 use crate::error::{ErrorKind, Result};
 use crate::locks::Patience;
 use crate::read::KeyRange;
-use crate::table::{Keep, Range};
+use crate::table::{Keep, KeyIter, Range, ValueIter};
 
 type Row = (Bytes, Bytes);
 
@@ -31,6 +31,8 @@ pub struct TxnRange {
     #[expect(dead_code, reason = "it keeps the database open")]
     keep: Keep,
     table: usize,
+    /// All of it, for those who move it.
+    whole: KeyRange,
     /// What is left (invariant 1).
     rest: KeyRange,
     committed: Range,
@@ -38,6 +40,10 @@ pub struct TxnRange {
     back: Option<Row>,
     /// Whether rows are locked one by one, and left out if somebody else has them.
     skip_locked: bool,
+    /// Whether its next row is its last one.
+    is_reversed: bool,
+    /// How many rows it may still return.
+    left: usize,
     failed: bool,
 }
 
@@ -55,8 +61,57 @@ impl TxnRange {
         committed: Range,
         skip_locked: bool,
     ) -> TxnRange {
-        let (front, back, failed) = (None, None, false);
-        TxnRange { inner, keep, table, rest, committed, front, back, skip_locked, failed }
+        TxnRange {
+            inner,
+            keep,
+            table,
+            whole: rest.clone(),
+            rest,
+            committed,
+            front: None,
+            back: None,
+            skip_locked,
+            is_reversed: false,
+            left: usize::MAX,
+            failed: false,
+        }
+    }
+
+    /// Goes through it from its other end, as [`Range::rev`].
+    #[must_use]
+    pub fn rev(mut self) -> TxnRange {
+        self.is_reversed = !self.is_reversed;
+        self
+    }
+
+    /// Ends after `rows` rows, from whichever end they are taken. Rows beyond them are neither read
+    /// nor, where rows are locked one by one, locked.
+    #[must_use]
+    pub fn limit(mut self, rows: usize) -> TxnRange {
+        self.left = self.left.min(rows);
+        self.committed.expect_rows(self.left);
+        self
+    }
+
+    /// Goes on at `key`, as [`Range::seek`] does.
+    pub fn seek(&mut self, key: impl AsRef<[u8]>) {
+        if self.failed {
+            return;
+        }
+        self.rest = self.whole.part_from(key.as_ref(), self.is_reversed);
+        (self.front, self.back) = (None, None);
+        self.committed.restart(self.rest.clone());
+    }
+
+    /// Its keys, without their values.
+    pub fn keys(mut self) -> KeyIter<TxnRange> {
+        self.committed = self.committed.keys_only();
+        KeyIter::new(self)
+    }
+
+    /// Its values, in the order of their keys.
+    pub fn values(self) -> ValueIter<TxnRange> {
+        ValueIter::new(self)
     }
 
     /// The next committed row from `end`, which stays where it is.
@@ -136,9 +191,12 @@ impl TxnRange {
     }
 
     fn take(&mut self, end: End) -> Option<Result<Row>> {
-        while !self.failed {
+        while !self.failed && self.left > 0 {
             match self.step(end) {
-                Ok(Some((key, Some(value)))) => return Some(Ok((key, value))),
+                Ok(Some((key, Some(value)))) => {
+                    self.left -= 1;
+                    return Some(Ok((key, value)));
+                }
                 Ok(Some((_, None))) => {}
                 Ok(None) => return None,
                 Err(e) => {
@@ -159,13 +217,13 @@ impl Iterator for TxnRange {
     type Item = Result<(Bytes, Bytes)>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        self.take(End::Front)
+        self.take(if self.is_reversed { End::Back } else { End::Front })
     }
 }
 
 impl DoubleEndedIterator for TxnRange {
     fn next_back(&mut self) -> Option<Self::Item> {
-        self.take(End::Back)
+        self.take(if self.is_reversed { End::Front } else { End::Back })
     }
 }
 

@@ -27,7 +27,10 @@ pub(crate) fn run<T>(
     loop {
         let txn = begin()?;
         let id = txn.id();
-        let failed: Error = match f(&txn).and_then(|done| txn.commit().map(|()| done)) {
+        let here = txn.runs_here();
+        let done = f(&txn);
+        drop(here);
+        let failed: Error = match done.and_then(|done| txn.commit().map(|()| done)) {
             Ok(done) => return Ok(done),
             Err(e) => e,
         };

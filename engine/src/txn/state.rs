@@ -53,7 +53,7 @@ enum End {
 
 /// A table that the transaction has used.
 pub(super) struct Used {
-    slot: Arc<TableSlot>,
+    pub(super) slot: Arc<TableSlot>,
     pub(super) pinned: Arc<Pinned>,
 }
 
@@ -131,7 +131,7 @@ impl Inner {
         let mut state = self.state.lock();
         let State::Running(running) = &mut *state else { return Err(self.ended(&state)) };
         let done = match self.check_killed() {
-            Ok(()) => f(running),
+            Ok(()) => f(running).map_err(|e| running.explain(self, e)),
             Err(e) => Err(e),
         };
         self.locks.store(running.locker.held(), Ordering::Relaxed);
@@ -273,6 +273,7 @@ impl Inner {
         let mut state = self.state.lock();
         let State::Running(running) = &mut *state else { return Err(self.ended(&state)) };
         let done = self.check_killed().and_then(|()| f(running));
+        let done = done.map_err(|e| running.explain(self, e));
         let end = match &done {
             Ok(_) => good,
             // Also of one that is killed meanwhile: its commit has a place in the order.

@@ -1,6 +1,5 @@
 //! The handle of a transaction.
 
-use std::ops::RangeBounds;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -11,7 +10,8 @@ use super::registry::Registry;
 use super::state::{Inner, Running};
 use crate::error::Result;
 use crate::limits;
-use crate::read::KeyRange;
+use crate::locks::RunsHere;
+use crate::read::{KeyBounds, KeyRange};
 use crate::table::{Keep, PendingCommit, Range, Shared, Table};
 
 /// Reads and writes that become visible and durable together, or not at all.
@@ -119,11 +119,7 @@ impl Transaction {
     ///
     /// As [`Transaction::put`]; `Conflict` also when somebody has put a key into the range after
     /// the transaction's snapshot.
-    pub fn delete_range<K: AsRef<[u8]>>(
-        &self,
-        table: &Table,
-        range: impl RangeBounds<K>,
-    ) -> Result<()> {
+    pub fn delete_range(&self, table: &Table, range: impl KeyBounds) -> Result<()> {
         let range = KeyRange::from_bounds(&range);
         self.on(table, |running, at| running.delete_range(&self.inner, at, &range))
     }
@@ -134,11 +130,7 @@ impl Transaction {
     /// # Errors
     ///
     /// As [`Transaction::get`]; those of reading come as items.
-    pub fn range<K: AsRef<[u8]>>(
-        &self,
-        table: &Table,
-        range: impl RangeBounds<K>,
-    ) -> Result<TxnRange> {
+    pub fn range(&self, table: &Table, range: impl KeyBounds) -> Result<TxnRange> {
         self.scan(table, KeyRange::from_bounds(&range))
     }
 
@@ -164,11 +156,7 @@ impl Transaction {
     /// # Errors
     ///
     /// As [`Transaction::get_for_update`]; those of reading come as items.
-    pub fn range_for_update<K: AsRef<[u8]>>(
-        &self,
-        table: &Table,
-        range: impl RangeBounds<K>,
-    ) -> Result<TxnRange> {
+    pub fn range_for_update(&self, table: &Table, range: impl KeyBounds) -> Result<TxnRange> {
         let range = KeyRange::from_bounds(&range);
         self.on(table, |running, at| {
             running.own_range(&self.inner, at, &range)?;
@@ -182,13 +170,15 @@ impl Transaction {
     /// # Errors
     ///
     /// As [`Transaction::get`]; those of [`Transaction::get_for_update`] come as items.
-    pub fn range_skip_locked<K: AsRef<[u8]>>(
-        &self,
-        table: &Table,
-        range: impl RangeBounds<K>,
-    ) -> Result<TxnRange> {
+    pub fn range_skip_locked(&self, table: &Table, range: impl KeyBounds) -> Result<TxnRange> {
         let range = KeyRange::from_bounds(&range);
         self.on(table, |running, at| Ok(self.cursor(running, (table, at), range, true)))
+    }
+
+    /// All rows, without locks at any level.
+    pub(super) fn unlocked(&self, table: &Table) -> Result<TxnRange> {
+        let all = KeyRange::from_bounds(&(..));
+        self.on(table, |running, at| Ok(self.cursor(running, (table, at), all, false)))
     }
 
     fn cursor(
@@ -338,6 +328,11 @@ impl Transaction {
     /// What it may see of others.
     pub fn isolation(&self) -> Isolation {
         self.inner.options.isolation
+    }
+
+    /// Says that the calling thread cannot end it while the guard lives.
+    pub(super) fn runs_here(&self) -> RunsHere {
+        RunsHere::enter(&self.inner.shared.locks, self.inner.id)
     }
 
     fn on<T>(&self, table: &Table, f: impl FnOnce(&mut Running, usize) -> Result<T>) -> Result<T> {

@@ -235,7 +235,7 @@ fn one(
             if chance.percent(20) {
                 let mut rows: BTreeMap<u8, Vec<u32>> =
                     (0..KEYS as u8).map(|key| (key, Vec::new())).collect();
-                for row in txn.range::<&[u8]>(table, ..)? {
+                for row in txn.range(table, ..)? {
                     let (key, value) = row?;
                     rows.insert(key[0], list(Some(&value)));
                 }

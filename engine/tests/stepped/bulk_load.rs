@@ -67,7 +67,7 @@ fn into_an_empty_table_every_byte_is_written_once() {
     assert!((raw..raw + raw / 50).contains(&written), "{written} bytes for {raw}");
     rest(&db);
     // Whoever reads an older state does not change that.
-    assert_eq!(before.range::<&[u8]>(&table, ..).count(), 0);
+    assert_eq!(before.range(&table, ..).count(), 0);
     let stats = db.stats();
     assert_eq!(stats.disk.written_bytes, written, "the background has written nothing");
     assert_eq!((levels(&db), stats.tables[0].spilled_runs), (vec![0, 6], 0));
@@ -83,7 +83,7 @@ fn into_an_empty_table_every_byte_is_written_once() {
     rest(&db);
     let all: u64 = want.iter().map(|(key, value)| (key.len() + value.len()) as u64).sum();
     assert!(db.stats().disk.written_bytes < all + all / 50);
-    assert_eq!((levels(&db)[0], before.range::<&[u8]>(&table, ..).count()), (0, 0));
+    assert_eq!((levels(&db)[0], before.range(&table, ..).count()), (0, 0));
     assert!(rows(table.iter()) == want && rows(table.iter().rev()) == want);
     drop((before, table));
     db.close().unwrap();
@@ -175,7 +175,7 @@ impl Model {
         assert_eq!(difference(&rows(table.iter()), &self.now), None);
         assert_eq!(difference(&rows(table.iter().rev()), &self.now), None);
         for (snapshot, then) in &self.seen {
-            assert_eq!(difference(&rows(snapshot.range::<&[u8]>(table, ..)), then), None);
+            assert_eq!(difference(&rows(snapshot.range(table, ..)), then), None);
             let key = [chance.below(120) as u8];
             let found = snapshot.get(table, key).unwrap().map(|value| value.to_vec());
             assert_eq!(found.as_ref(), then.get(key.as_slice()));

@@ -286,7 +286,7 @@ fn a_manual_compaction_leaves_one_level_and_nothing_else() {
     let left = ROWS.div_ceil(3);
     let mut last = 0;
     let done = db
-        .compact_range_with::<&[u8]>(&table, .., |progress| {
+        .compact_range_with(&table, .., |progress| {
             assert!(progress.drains + progress.compactions > last, "{progress:?}");
             last = progress.drains + progress.compactions;
             std::ops::ControlFlow::Continue(())
@@ -297,14 +297,14 @@ fn a_manual_compaction_leaves_one_level_and_nothing_else() {
     assert_eq!(held.range::<&[u8]>(&table, ..).count() as u64, ROWS);
     assert_eq!(table.iter().count() as u64, left);
     drop(held);
-    assert!(db.compact_range::<&[u8]>(&table, ..).unwrap().is_finished);
+    assert!(db.compact_range(&table, ..).unwrap().is_finished);
     db.step().unwrap();
     let stats = db.stats();
     let levels = of_t(&stats).levels.iter().filter(|level| level.extents > 0).count();
     assert_eq!((records(&db), levels), (left, 1), "{stats:?}");
     assert_eq!(table.iter().count() as u64, left);
     // There is nothing to do a second time.
-    let again = db.compact_range::<&[u8]>(&table, ..).unwrap();
+    let again = db.compact_range(&table, ..).unwrap();
     assert_eq!((again.drains, again.compactions), (0, 0));
     assert!(db.verify().unwrap().damages.is_empty());
 }
@@ -317,7 +317,7 @@ fn a_manual_compaction_is_of_a_range_and_is_cancelled() {
     let (db, table) = filled(dir.path());
     settle(&db);
     let cancelled =
-        db.compact_range_with::<&[u8]>(&table, .., |_| std::ops::ControlFlow::Break(())).unwrap();
+        db.compact_range_with(&table, .., |_| std::ops::ControlFlow::Break(())).unwrap();
     assert!(!cancelled.is_finished && cancelled.drains + cancelled.compactions == 1);
     // What was drained leaves the region once no reader is left.
     db.step().unwrap();
@@ -330,11 +330,11 @@ fn a_manual_compaction_is_of_a_range_and_is_cancelled() {
     assert!(left + 20 > in_memory && left < in_memory, "{left} of {in_memory}");
     assert_eq!(table.iter().count() as u64, ROWS);
     assert!(
-        db.compact_range::<&[u8]>(&table, key(5).as_slice()..key(5).as_slice())
+        db.compact_range(&table, key(5).as_slice()..key(5).as_slice())
             .unwrap()
             .is_finished
     );
     db.drop_table("t").unwrap();
-    let refused = db.compact_range::<&[u8]>(&table, ..).unwrap_err();
+    let refused = db.compact_range(&table, ..).unwrap_err();
     assert_eq!(refused.kind(), terrace::ErrorKind::Invalid);
 }

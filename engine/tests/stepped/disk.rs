@@ -260,7 +260,7 @@ fn several_compactions_at_a_time_leave_every_table_right() {
                 for n in 0..100u32 {
                     table.put_with(n.to_be_bytes(), [1; 900], Durability::Relaxed).unwrap();
                 }
-                assert!(snapshot.range::<&[u8]>(&table, ..).all(|row| row.is_ok()));
+                assert!(snapshot.range(&table, ..).all(|row| row.is_ok()));
                 db.drop_table("passing").unwrap();
             }
         });

@@ -103,14 +103,14 @@ fn push_down(db: &Database, place: Place) {
 }
 
 fn assert_reads(snapshot: &Snapshot, table: &Table, write: u8) {
-    let rows = snapshot.range::<&[u8]>(table, ..).map(|row| row.unwrap().1.to_vec());
+    let rows = snapshot.range(table, ..).map(|row| row.unwrap().1.to_vec());
     let all: Vec<_> = rows.collect();
     assert_eq!(all.len() as u64, KEYS);
     assert!((0..).zip(&all).all(|(n, found)| *found == value(n, write)), "not write {write}");
 }
 
 fn assert_now(table: &Table, write: u8, keys: u64) {
-    let rows = table.range::<&[u8]>(..).map(|row| row.unwrap().1.to_vec());
+    let rows = table.range(..).map(|row| row.unwrap().1.to_vec());
     assert!(rows.eq((0..keys).map(|n| value(n, write))));
 }
 

@@ -201,7 +201,7 @@ fn a_range_delete_is_prepared_with_the_rest() {
         } else {
             db.roll_back_prepared("one").unwrap();
         }
-        assert_eq!(before.range::<&str>(&table, ..).count(), 4);
+        assert_eq!(before.range(&table, ..).count(), 4);
         assert_eq!(db.locks_held(), (0, 0));
         drop(before);
         for _ in 0..2 {

@@ -42,9 +42,8 @@ fn every_kind_of_bound_deletes_what_a_range_would_show() {
     for lower in [Unbounded, Included("a"), Excluded("a"), Included("b"), Excluded("c")] {
         for upper in [Unbounded, Included("b"), Excluded("b"), Included("a"), Excluded("")] {
             fill(&table, &all);
-            let shown: Vec<_> =
-                table.range::<&str>((lower, upper)).map(|row| row.unwrap().0).collect();
-            table.delete_range::<&str>((lower, upper)).unwrap();
+            let shown: Vec<_> = table.range((lower, upper)).map(|row| row.unwrap().0).collect();
+            table.delete_range((lower, upper)).unwrap();
             let left = all.iter().filter(|key| !shown.iter().any(|s| s == key.as_bytes()));
             assert_eq!(keys(&table), left.copied().collect::<Vec<_>>(), "{lower:?} {upper:?}");
         }
@@ -62,11 +61,11 @@ fn the_longest_keys_are_bounds_too() {
     let last = vec![0xff; 64 * 1024];
     for key in [&longest, &last] {
         table.put(key, "v").unwrap();
-        table.delete_range::<&Vec<u8>>((Bound::Excluded(key), Bound::Unbounded)).unwrap();
+        table.delete_range((Bound::Excluded(key), Bound::Unbounded)).unwrap();
         assert!(table.get(key).unwrap().is_some());
-        table.delete_range::<&Vec<u8>>((Bound::Unbounded, Bound::Excluded(key))).unwrap();
+        table.delete_range((Bound::Unbounded, Bound::Excluded(key))).unwrap();
         assert!(table.get(key).unwrap().is_some());
-        table.delete_range::<&Vec<u8>>(key..=key).unwrap();
+        table.delete_range(key..=key).unwrap();
         assert_eq!(table.get(key).unwrap(), None);
     }
     let too_long = vec![b'x'; 64 * 1024 + 1];
@@ -74,11 +73,11 @@ fn the_longest_keys_are_bounds_too() {
         (Bound::Included(&too_long), Bound::Unbounded),
         (Bound::Unbounded, Bound::Included(&too_long)),
     ] {
-        assert_eq!(table.delete_range::<&Vec<u8>>(range).unwrap_err().kind(), ErrorKind::Invalid);
+        assert_eq!(table.delete_range(range).unwrap_err().kind(), ErrorKind::Invalid);
     }
     let lsn = db.snapshot().unwrap().lsn();
     table.delete_range("b".."a").unwrap();
-    table.delete_range::<&str>((Bound::Excluded("a"), Bound::Excluded("a"))).unwrap();
+    table.delete_range((Bound::Excluded("a"), Bound::Excluded("a"))).unwrap();
     assert_eq!(db.snapshot().unwrap().lsn(), lsn, "what deletes nothing is no commit");
     db.drop_table("t").unwrap();
     assert_eq!(table.delete_range("a".."b").unwrap_err().kind(), ErrorKind::Invalid);
@@ -132,7 +131,7 @@ fn snapshots_and_iterators_see_what_was_there() {
     let between = db.snapshot().unwrap();
     fill(&table, &["b"]);
     table.delete_range(.."b").unwrap();
-    let count = |snapshot: &terrace::Snapshot| snapshot.range::<&str>(&table, ..).count();
+    let count = |snapshot: &terrace::Snapshot| snapshot.range(&table, ..).count();
     assert_eq!((count(&before), count(&between)), (3, 1));
     assert_eq!(between.get(&table, "b").unwrap(), None);
     assert_eq!(before.get(&table, "c").unwrap().unwrap(), "c");
@@ -280,13 +279,13 @@ fn the_longest_keys_are_bounds_in_extents() {
     let key = |n: u8| [vec![n], vec![b'x'; 64 * 1024 - 1]].concat();
     (0..8).for_each(|n| table.put(key(n), "v").unwrap());
     let held = db.snapshot().unwrap();
-    table.delete_range::<&Vec<u8>>((Bound::Excluded(&key(1)), Bound::Included(&key(4)))).unwrap();
+    table.delete_range((Bound::Excluded(&key(1)), Bound::Included(&key(4)))).unwrap();
     table.delete_range(key(6)..).unwrap();
     let left = [key(0), key(1), key(5)];
     let shown = |table: &Table| table.iter().map(|row| row.unwrap().0.to_vec()).collect::<Vec<_>>();
     press(&db, |db| ranges_on_disk(db) >= 2);
     assert_eq!(shown(&table), left);
-    assert_eq!(held.range::<&[u8]>(&table, ..).count(), 8);
+    assert_eq!(held.range(&table, ..).count(), 8);
     assert!(db.verify().unwrap().damages.is_empty());
     drop((table, held));
     db.close().unwrap();

@@ -270,7 +270,7 @@ fn no_kind_of_read_serves_what_a_failed_sync_lost() {
     let keys: Vec<_> = t.iter().map(|row| row.unwrap().0).collect();
     assert_eq!(keys, ["durable"]);
     assert_eq!(before.get(&t, "relaxed").unwrap(), None);
-    assert_eq!(before.range::<&str>(&t, ..).rev().count(), 1);
+    assert_eq!(before.range(&t, ..).rev().count(), 1);
     assert_eq!(db.snapshot().unwrap().get(&t, "relaxed").unwrap(), None);
 }
 
@@ -338,7 +338,7 @@ fn snapshots_from_before_a_truncation_fail_on_the_table() {
     let before = db.snapshot().unwrap();
     db.truncate_table("t").unwrap();
     assert_eq!(before.get(&t, "k").unwrap_err().kind(), ErrorKind::Invalid);
-    let rows: Vec<_> = before.range::<&str>(&t, ..).collect();
+    let rows: Vec<_> = before.range(&t, ..).collect();
     assert!(matches!(&rows[..], [Err(e)] if e.kind() == ErrorKind::Invalid), "{rows:?}");
     assert_eq!(db.snapshot().unwrap().get(&t, "k").unwrap(), None);
 }

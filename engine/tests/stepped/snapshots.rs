@@ -160,7 +160,7 @@ impl Held {
     }
 
     fn check_all(&self, tables: &[Table; 2], table: u64, backward: bool) {
-        let range = self.snapshot.range::<&[u8]>(&tables[table as usize], ..);
+        let range = self.snapshot.range(&tables[table as usize], ..);
         let rows: Vec<_> = if backward {
             let mut rows: Vec<_> = range.rev().map(Result::unwrap).collect();
             rows.reverse();
@@ -195,7 +195,7 @@ impl Held {
     fn check_iterator(&mut self, tables: &[Table; 2], table: u64, chance: &mut Chance) {
         let (models, snapshot) = (&self.models, &self.snapshot);
         let (iterator, left) = self.iterator.get_or_insert_with(|| {
-            let range = snapshot.range::<&[u8]>(&tables[table as usize], ..);
+            let range = snapshot.range(&tables[table as usize], ..);
             (range, expected(models, table))
         });
         for _ in 0..50 {

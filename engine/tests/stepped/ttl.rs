@@ -150,7 +150,7 @@ fn a_snapshot_keeps_what_expires_while_it_is_held() {
     push_down(&db, &["t"]);
     assert_eq!((table.get([7]).unwrap(), rows(&table).len()), (None, 0));
     assert!((0..200u8).all(|n| snapshot.get(&table, [n]).unwrap().unwrap() == vec![n; 1000]));
-    assert_eq!((snapshot.range::<[u8; 1]>(&table, ..).count(), range.count()), (200, 100));
+    assert_eq!((snapshot.range(&table, ..).count(), range.count()), (200, 100));
     assert!(txn.get(&table, [7]).unwrap().is_some(), "it reads as of its beginning");
     assert!(records(&db, "t").1 >= 200);
     drop((snapshot, txn));
@@ -561,7 +561,7 @@ impl Life {
             _ => settle(db),
         }
         if let Some((snapshot, then)) = snapshot {
-            let now: Vec<_> = snapshot.range::<[u8; 1]>(&table, ..).map(Result::unwrap).collect();
+            let now: Vec<_> = snapshot.range(&table, ..).map(Result::unwrap).collect();
             let now: Vec<_> = now.into_iter().map(|(k, v)| (k[0], v.to_vec())).collect();
             assert_eq!(&now, then, "a snapshot reads as of its moment");
         }

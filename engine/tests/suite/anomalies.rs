@@ -44,7 +44,7 @@ impl Runner {
                     self.read.push(value.map(|v| (key, v[0])).into_iter().collect());
                 }),
                 Put(key, value) => txn.put(table, [key], [value]),
-                Scan => txn.range::<&[u8]>(table, ..).map(|rows| {
+                Scan => txn.range(table, ..).map(|rows| {
                     self.read.push(rows.map(|r| r.map(|(k, v)| (k[0], v[0])).unwrap()).collect());
                 }),
                 Commit => {

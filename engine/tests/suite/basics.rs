@@ -97,3 +97,27 @@ fn handles_and_iterators_go_anywhere() {
     goes_anywhere::<terrace::Range>();
     goes_anywhere::<WriteBatch>();
 }
+
+/// Bug: handles could not be used in `catch_unwind`, as servers do around requests.
+#[test]
+fn handles_may_be_used_again_after_a_panic() {
+    fn check<T: std::panic::UnwindSafe + std::panic::RefUnwindSafe + Send + Sync + 'static>() {}
+    check::<terrace::Database>();
+    check::<terrace::Table>();
+    check::<terrace::Snapshot>();
+    check::<terrace::Transaction>();
+    check::<terrace::WriteBatch>();
+    let dir = tempfile::tempdir().unwrap();
+    let db = tiny().open(dir.path()).unwrap();
+    let table = db.table("t").unwrap();
+    let txn = db.begin().unwrap();
+    let panicked = std::panic::catch_unwind(|| {
+        txn.put(&table, "k", "in the transaction").unwrap();
+        let mut range = table.range(..);
+        assert!(range.next().is_some(), "the caller's own panic");
+    });
+    assert!(panicked.is_err());
+    txn.put(&table, "l", "too").unwrap();
+    txn.commit().unwrap();
+    assert_eq!(table.range(..).count(), 2);
+}

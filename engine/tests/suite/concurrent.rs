@@ -59,7 +59,7 @@ fn transfer(db: &Database, tables: &[Table; 2], t: u64, threads: u64, chance: &m
 }
 
 fn sum(snapshot: &Snapshot, table: &Table, backward: bool) -> u64 {
-    let range = snapshot.range::<&[u8]>(table, ..);
+    let range = snapshot.range(table, ..);
     let rows: Vec<_> = if backward {
         let mut rows: Vec<_> = range.rev().map(Result::unwrap).collect();
         rows.reverse();

@@ -128,7 +128,7 @@ impl Way {
                 some.iter().try_for_each(|key| txn.delete(&table, key))?;
                 txn.commit()?;
             }
-            Way::DeleteRange => table.delete_range::<&[u8]>(..)?,
+            Way::DeleteRange => table.delete_range(..)?,
             Way::Truncate => db.truncate_table("t")?,
             Way::Drop => db.drop_table("t")?,
         }
@@ -324,7 +324,7 @@ fn event(db: &Database, round: u32, tables: &mut Tables) -> terrace::Result<()> 
             tables.get_mut("t").unwrap().clear();
         }
         4 => {
-            db.existing_table("other")?.delete_range::<&[u8]>(..)?;
+            db.existing_table("other")?.delete_range(..)?;
             tables.get_mut("other").unwrap().clear();
         }
         _ => {

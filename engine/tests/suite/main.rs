@@ -8,9 +8,12 @@
 mod common;
 
 mod anomalies;
+mod awaited;
 mod backup;
 mod basics;
 mod bytes;
+mod calls;
+mod closing;
 mod concurrent;
 mod corpora;
 mod failed_writes;
@@ -25,5 +28,6 @@ mod metamorphic;
 mod model;
 mod modes;
 mod refusals;
+mod self_waits;
 mod transactions;
 mod unknown_outcome;

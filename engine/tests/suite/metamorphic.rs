@@ -7,6 +7,7 @@
 
 use std::time::Duration;
 
+use crate::calls;
 use crate::common::content::{Content, read_all};
 use crate::common::cuts::{Kind, PATH, Rig, lies_apart};
 use crate::common::workload::{Action, Taste, next};
@@ -113,6 +114,11 @@ fn check(variant: Variant, seed: u64, (actions, want): (&[Action], &Content)) {
     let same = |db: &terrace::Database, when: &str| {
         let differs = read_all(db).unwrap().differs_from(want);
         assert_eq!(differs, None, "{name}, seed {seed}, {when}");
+        for (table, rows) in &want.0 {
+            let table = db.existing_table(table).unwrap();
+            let key = |n: usize| rows.keys().nth(n).cloned().unwrap_or_default();
+            calls::check(db, &table, rows, (key(rows.len() / 3), key(rows.len() / 2)));
+        }
     };
     same(&rig.db, "at the end");
     while rig.db.step().unwrap() {}

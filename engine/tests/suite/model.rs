@@ -8,6 +8,7 @@
 use std::collections::BTreeMap;
 use std::ops::{Bound, RangeBounds};
 
+use crate::calls;
 use crate::common::content::{Content, Effect, Rows, read_all, short, upper};
 use crate::common::cuts::{Kind, PATH, lies_apart, table_options};
 use crate::common::{Chance, rounds, tiny};
@@ -36,6 +37,10 @@ enum Op {
     MultiGet(u8, Vec<u16>),
     Range(u8, Bound<u16>, Bound<u16>, u64),
     Prefix(u8, u16, u64),
+    /// All other calls that read, of a table, a snapshot and a transaction.
+    Calls(u8, u16, u16),
+    /// Calls that read and write: by which call, and whether in a transaction.
+    Change(u8, u16, (u8, u16), u8, bool),
     Take,
     ReadTaken(u8, u8, Bound<u16>, u64),
     LetGo(u8),
@@ -71,6 +76,11 @@ fn op() -> impl Strategy<Value = Op> {
         3 => (0u8..4, bound(), bound(), any::<u64>())
             .prop_map(|(t, a, b, m)| Op::Range(t, a, b, m)),
         1 => (0u8..4, 0u16..300, any::<u64>()).prop_map(|(t, k, m)| Op::Prefix(t, k, m)),
+        2 => (0u8..4, 0u16..300, 0u16..300).prop_map(|(t, a, b)| Op::Calls(t, a, b)),
+        3 => (0u8..4, 0u16..300, any::<(u8, u8)>(), any::<u8>(), any::<bool>())
+            .prop_map(|(t, k, (fill, len), call, in_txn)| {
+                Op::Change(t, k, (fill, u16::from(len)), call, in_txn)
+            }),
         1 => Just(Op::Take),
         2 => (any::<u8>(), 0u8..4, bound(), any::<u64>())
             .prop_map(|(s, t, b, m)| Op::ReadTaken(s, t, b, m)),
@@ -191,6 +201,19 @@ impl World {
                 let prefix = key(*k);
                 let want = rows.iter().filter(|(k, _)| k.starts_with(&prefix)).collect();
                 same(table.prefix(&prefix), want, *ends);
+            }
+            Op::Calls(t, a, b) => {
+                let Some((table, rows)) = self.table(*t) else { return };
+                calls::check(&self.db, table, rows, (key(*a), key(*b)));
+            }
+            Op::Change(t, k, (fill, len), call, in_txn) => {
+                // Two of the long keys with their locks are as much as tiny regions take.
+                let k = if (1..=2).contains(k) { 0 } else { *k };
+                self.make_room(8 << 10);
+                let name = NAMES[usize::from(*t)];
+                let Some(rows) = self.content.0.get_mut(name) else { return };
+                let how = calls::Change { key: key(k), value: value(*fill, *len), call: *call };
+                how.run(&self.db, &self.handles[name], rows, *in_txn);
             }
             Op::Steps(n) => self.steps(*n),
             Op::Reopen => self.reopen(),

@@ -166,7 +166,7 @@ fn the_first_who_updates_wins() {
     assert_eq!(kind(second.get(&table, "k")), ErrorKind::Closed, "it was rolled back");
     assert_eq!(kind(second.commit()), ErrorKind::Closed);
     assert_eq!(third.get(&table, "k").unwrap().unwrap(), "0", "its snapshot");
-    assert_eq!(kind(third.range_for_update::<&str>(&table, ..).map(drop)), ErrorKind::Conflict);
+    assert_eq!(kind(third.range_for_update(&table, ..).map(drop)), ErrorKind::Conflict);
     assert_eq!(table.get("k").unwrap().unwrap(), "1");
 }
 
@@ -287,7 +287,7 @@ fn workers_take_different_rows_of_a_queue() {
     }
     let (a, b) = (db.begin().unwrap(), db.begin().unwrap());
     let take = |txn: &Transaction, n| -> Vec<u8> {
-        let rows = txn.range_skip_locked::<&[u8]>(&table, ..).unwrap();
+        let rows = txn.range_skip_locked(&table, ..).unwrap();
         rows.take(n).map(|row| row.unwrap().0[0]).collect()
     };
     assert_eq!(take(&a, 2), [0, 1]);
@@ -344,13 +344,58 @@ fn a_truncated_or_dropped_table_fails_the_transaction_that_wrote_to_it() {
     let txn = db.begin().unwrap();
     txn.put(&table, "k", "1").unwrap();
     db.truncate_table("t").unwrap();
-    assert_eq!(kind(txn.commit()), ErrorKind::Invalid);
+    assert_eq!(kind(txn.commit()), ErrorKind::Conflict, "a run again finds the emptied table");
     assert_eq!(table.get("k").unwrap(), None);
     let txn = db.begin().unwrap();
     txn.put(&table, "k", "1").unwrap();
     db.drop_table("t").unwrap();
     assert_eq!(kind(txn.commit()), ErrorKind::Invalid);
     assert_eq!(db.locks_held(), (0, 0));
+}
+
+/// Bug: a transaction that had used a table failed with `Invalid`, as for a dropped table, once it
+/// was truncated. Cause: batches of transactions name the table of the moment. Fix: it is a
+/// conflict, and `run` runs it again.
+#[test]
+fn a_truncation_is_a_conflict_and_run_runs_again() {
+    let (_dir, db, table) = open();
+    table.put("old", "1").unwrap();
+    for level in [Isolation::ReadCommitted, Isolation::Snapshot, Isolation::Serializable] {
+        let (runs, options) = (AtomicU64::new(0), TxnOptions::new().isolation(level));
+        db.run_with(&options, |txn| {
+            txn.put(&table, "k", "1")?;
+            if runs.fetch_add(1, Ordering::Relaxed) == 0 {
+                db.truncate_table("t")?;
+            }
+            Ok(())
+        })
+        .unwrap();
+        assert_eq!(runs.load(Ordering::Relaxed), 2, "{level:?}");
+        assert_eq!(table.get("k").unwrap().unwrap(), "1");
+        assert_eq!(table.get("old").unwrap(), None);
+        table.put("old", "1").unwrap();
+    }
+    // Reads, cursors, and a table that is used for the first time after its truncation.
+    let reads: [&dyn Fn(&Transaction) -> Result<(), Error>; 3] = [
+        &|txn| txn.get(&table, "old").map(drop),
+        &|txn| txn.range(&table, ..)?.next().map_or(Ok(()), |row| row.map(drop)),
+        &|txn| txn.get_for_update(&table, "old").map(drop),
+    ];
+    for (used, read) in [false, true].into_iter().flat_map(|used| reads.map(|read| (used, read))) {
+        let txn = db.begin().unwrap();
+        if used {
+            txn.get(&table, "other").unwrap();
+        }
+        db.truncate_table("t").unwrap();
+        let error = read(&txn).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
+        assert_eq!(kind(txn.commit()), ErrorKind::Closed, "it has ended");
+    }
+    let gone = db.run(|txn| {
+        txn.put(&table, "k", "1")?;
+        db.drop_table("t")
+    });
+    assert_eq!(kind(gone), ErrorKind::Invalid, "a dropped table does not come back");
 }
 
 /// Money moves between accounts at every level, with plain deposits of nothing beside; none is
@@ -413,7 +458,7 @@ fn a_deleted_range_is_locked_with_its_gaps_and_undone_with_its_savepoint() {
         table.put(key, key).unwrap();
     }
     let keys = |txn: &Transaction| {
-        let rows = txn.range::<&str>(&table, ..).unwrap();
+        let rows = txn.range(&table, ..).unwrap();
         rows.map(|row| row.unwrap().0[0] as char).collect::<String>()
     };
     let txn = db.begin().unwrap();
@@ -457,8 +502,7 @@ fn a_range_that_was_put_into_since_the_snapshot_is_a_conflict_and_so_is_one_that
         let done = txn.put(&table, "b", "3");
         assert_eq!(ends_in(txn, done), ErrorKind::Conflict);
         let txn = db.begin_with(options()).unwrap();
-        txn.delete_range::<&str>(&table, ..)
-            .map_or_else(|e| panic!("{e}"), |()| txn.commit().unwrap());
+        txn.delete_range(&table, ..).map_or_else(|e| panic!("{e}"), |()| txn.commit().unwrap());
         assert_eq!(table.iter().count(), 0);
     }
 }

@@ -168,7 +168,7 @@ fn a_transaction_with_an_unknown_outcome_does_not_say_that_it_was_rolled_back() 
         let (db, txn) = made(&machine, Way::Commit);
         let txn = txn.unwrap();
         let table = db.existing_table("a").unwrap();
-        let mut range = txn.range::<&[u8]>(&table, ..).unwrap();
+        let mut range = txn.range(&table, ..).unwrap();
         machine.fail_sync_after(1);
         let ended = if prepares { txn.prepare("one") } else { txn.commit() };
         assert_eq!(ended.unwrap_err().kind(), ErrorKind::UnknownOutcome);

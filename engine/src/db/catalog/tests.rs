@@ -68,11 +68,11 @@ fn a_new_range_during_a_truncation_goes_to_the_next_table() {
 fn a_range_that_has_begun_says_that_the_table_was_truncated() {
     let (db, table) = database(&Machine::with_files());
     let snapshot = db.snapshot().unwrap();
-    let mut begun = [table.iter(), snapshot.range::<&[u8]>(&table, ..)];
+    let mut begun = [table.iter(), snapshot.range(&table, ..)];
     let mut at_end = table.iter();
     begun.iter_mut().for_each(|range| drop(range.next().unwrap().unwrap()));
     at_end.next_back().unwrap().unwrap();
-    let unused = snapshot.range::<&[u8]>(&table, ..);
+    let unused = snapshot.range(&table, ..);
     db.truncate_table("t").unwrap();
     let fails = |range: Range| {
         let error = range.filter_map(Result::err).next().unwrap();

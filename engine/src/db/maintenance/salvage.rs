@@ -78,7 +78,9 @@ pub(in crate::db) fn salvage(from: &Path, to: &Path) -> Result<SalvageReport> {
         let options = set.version(table.id).map_or_else(TableOptions::new, |v| v.options);
         let into = target.create_table(&table.name, options)?;
         report.tables += 1;
+        let before = report.lost.len();
         report.levels(&set, table.id, &into, &mut writer)?;
+        report.name_table(before, &table.name);
     }
     let mut runs = runs_of(&set).into_iter().peekable();
     for record in records.iter().filter(|record| record.table != SYSTEM_TABLE) {
@@ -237,6 +239,7 @@ impl SalvageReport {
             return Ok(());
         }
         let into = writer.db.table(&table.name)?;
+        let before = self.lost.len();
         for extent in run.extents.extents().iter() {
             extent.salvage(&mut self.lost, |entry| {
                 if version.drained.get(entry.key) >= run.lsn {
@@ -245,7 +248,15 @@ impl SalvageReport {
                 writer.write(&into, entry.kind, entry.key, entry.value)
             })?;
         }
+        self.name_table(before, &table.name);
         Ok(())
+    }
+
+    /// Adds the name of their table to the losses from `first` on.
+    fn name_table(&mut self, first: usize, table: &str) {
+        for damage in &mut self.lost[first..] {
+            damage.what = format!("{} of table {table:?}", damage.what);
+        }
     }
 
     /// The levels of a table, the deepest and oldest first.

@@ -21,7 +21,10 @@ pub(super) fn admit(found: Presence, path: &Path, how: OpenHow) -> Result<Presen
         (Presence::Database, OpenHow::Create) => {
             format!("{path} holds a database already; open it, or name another directory")
         }
-        (Presence::Missing | Presence::Empty | Presence::Unfinished(_), OpenHow::ReadOnly) => {
+        (
+            Presence::Missing | Presence::Empty | Presence::Unfinished(_),
+            OpenHow::ReadOnly | OpenHow::Existing,
+        ) => {
             format!("there is no database in {path}")
         }
         _ => return Ok(found),

@@ -23,7 +23,7 @@ use crate::os::ForkGuard;
 use crate::pm::{Region, Superblock};
 use crate::ptree::forest::Forest;
 use crate::spill::WriteMemory;
-use crate::table::{Bell, Gate, Pace, Shared};
+use crate::table::{Awaited, Bell, Gate, Pace, Shared};
 
 impl Opening<'_> {
     /// The engine, with nothing indexed yet.
@@ -69,6 +69,7 @@ impl Opening<'_> {
             load_compression: self.options.compression.1,
             ddl: Mutex::new(()),
             closed: AtomicBool::new(false),
+            awaited: Awaited::default(),
             defers: Gate::default(),
         };
         let (shared, forest) = (Arc::new(shared), forest.map(Arc::new));

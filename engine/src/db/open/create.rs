@@ -14,7 +14,7 @@ use super::media::{self, REGION};
 use super::presence::Presence;
 use crate::alloc::{StreamKind, StreamObject, StreamPool, ZonePool};
 use crate::commit::Floor;
-use crate::error::{Error, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::extent::ExtentMeta;
 use crate::levels::{Edit, VersionSet, is_journal_name};
 use crate::options::{Options, Planted, Storage};
@@ -98,7 +98,8 @@ impl Creation<'_> {
         let (files, directory) = (self.files, self.directory);
         let geometry = Geometry::for_size(self.options.pm_size);
         let path = media::path(directory, self.options);
-        let media = media::create(files, &path, geometry, database_id, self.options)?;
+        let media = media::create(files, &path, geometry, database_id, self.options);
+        let media = media.map_err(|e| self.explain(e, geometry.region_len()))?;
         self.made_region = Some(path.clone());
         format(&Region::new(media, &path, geometry.region_len())?, geometry, database_id, *lsn)?;
         self.sync(directory)?;
@@ -107,6 +108,18 @@ impl Creation<'_> {
         }
         VersionSet::create(&**files, directory, database_id, (*lsn, edit))?;
         self.sync(parent_of(directory))
+    }
+
+    /// Says how much space the region was to have, where that is not there.
+    fn explain(&self, error: Error, len: u64) -> Error {
+        if error.kind() != ErrorKind::Full {
+            return error;
+        }
+        error.advise(&format!(
+            "the region takes {len} bytes (Options::pm_size is {}); free so much, choose a smaller \
+             pm_size, or another place",
+            self.options.pm_size
+        ))
     }
 
     /// Removes what an unfinished creation left under its marker, the marker last. A region

@@ -67,7 +67,7 @@ fn take(locker: &mut Locker, take: Take) -> Result<()> {
             locker.lock_key(1, &[key as u8], mode, patience, &name).map(drop)
         }
         Take::All(mode) => {
-            let all = KeyRange::from_bounds::<&[u8]>(&(..));
+            let all = KeyRange::from_bounds(&(..));
             locker.lock_range(1, &all, mode, Patience::Endless, &name)
         }
     }

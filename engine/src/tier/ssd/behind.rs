@@ -10,14 +10,16 @@
 //!
 //! Invariants:
 //!
-//! 1. The threads end once the store is dropped, with what they read then.
+//! 1. The threads have ended when the database is closed. Of a store that is dropped without that
+//!    they end with what they read then.
 //! 2. Who drops a [`Reading`] has no part in it any more: the bytes go where they came, and what is
 //!    in that place by then is nobody's matter.
 
 use std::io;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, Sender, SyncSender, channel, sync_channel};
-use std::sync::{Arc, OnceLock};
+use std::thread::JoinHandle;
 
 use parking_lot::Mutex;
 
@@ -59,21 +61,57 @@ impl Request {
     }
 }
 
-/// The queue of those who read behind, once there was something to read. Dropping it ends them;
-/// nobody waits for that, least of all a forked child, which has no such threads.
+/// The threads that read behind, once there was something to read. A forked child has none of them.
 #[derive(Debug, Default)]
-pub(super) struct Behind(OnceLock<Option<Sender<Request>>>);
+pub(super) struct Behind(Mutex<State>);
 
-/// Starts the threads; `None` where the system has no more: then everybody reads for himself.
-fn start() -> Option<Sender<Request>> {
+#[derive(Debug, Default)]
+enum State {
+    #[default]
+    Idle,
+    Reading {
+        queue: Sender<Request>,
+        threads: Vec<JoinHandle<()>>,
+    },
+    /// The system has no more threads, or the database was closed: the caller reads by itself.
+    Off,
+}
+
+impl Behind {
+    /// Puts a read into the queue, and starts the threads at the first; whether it will be served.
+    fn send(&self, request: Request) -> bool {
+        let mut state = self.0.lock();
+        if matches!(*state, State::Idle) {
+            *state = start().unwrap_or(State::Off);
+        }
+        match &*state {
+            State::Reading { queue, .. } => queue.send(request).is_ok(),
+            State::Idle | State::Off => false,
+        }
+    }
+
+    /// Ends the threads, and waits until they have ended. What was begun is read before that.
+    fn stop(&self) {
+        let state = std::mem::replace(&mut *self.0.lock(), State::Off);
+        if let State::Reading { queue, threads } = state {
+            drop(queue);
+            // A thread that panicked has ended too; the reader that waited for it has an error.
+            threads.into_iter().for_each(|thread| thread.join().unwrap_or(()));
+        }
+    }
+}
+
+/// Starts the threads; `None` where the system has no more.
+fn start() -> Option<State> {
     let (queue, requests) = channel();
     let requests = Arc::new(Mutex::new(requests));
+    let mut threads = Vec::with_capacity(THREADS);
     for n in 1..=THREADS {
         let requests = Arc::clone(&requests);
         let named = std::thread::Builder::new().name(format!("terrace-read-{n}"));
-        named.spawn(move || serve_all(&requests)).ok()?;
+        threads.push(named.spawn(move || serve_all(&requests)).ok()?);
     }
-    Some(queue)
+    Some(State::Reading { queue, threads })
 }
 
 /// Serves one request after the other, until nobody can make any.
@@ -102,13 +140,17 @@ impl ExtentStore {
         if !self.reads_behind() || u64::from(offset) + u64::from(len) > u64::from(at.len) {
             return None;
         }
-        let queue = self.behind.0.get_or_init(start).as_ref()?;
         let file = self.handles.read().get(&at.file).map(Arc::clone)?;
         let (answer, receiver) = sync_channel(1);
         let from = at.offset + u64::from(offset);
         let request = Request { file, offset: from, len: len as usize, answer };
-        queue.send(request).ok()?;
-        Some(Reading { at: *at, offset, len, answer: receiver })
+        let is_sent = self.behind.send(request);
+        is_sent.then_some(Reading { at: *at, offset, len, answer: receiver })
+    }
+
+    /// Ends the threads that read behind: the database is closed.
+    pub(crate) fn stop_behind(&self) {
+        self.behind.stop();
     }
 
     /// Waits for what was begun.

@@ -1,0 +1,258 @@
+//! Changes that depend on what is there: read and written under the row's lock.
+//!
+//! They lock as transactions do. So from the first one on, plain writes of the database lock their
+//! rows too, for as long as it is open.
+//!
+//! Why they are atomic: whoever locks a row sees every commit of those that held the lock before
+//! (transaction invariant 1), and holds it until its own commit is visible. Batches name the table
+//! of the moment, so a truncation in between makes the commit fail, and the change begins anew.
+
+use std::ops::Bound;
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+
+use super::{Pinned, Range, Table};
+use crate::commit::{Batch, Target};
+use crate::error::Result;
+use crate::limits;
+use crate::locks::{DEFAULT_WAIT, Locker, Mode, Patience, RunsHere};
+use crate::options::Durability;
+use crate::read::{self, KeyRange};
+use crate::record::Kind;
+
+/// What a change leaves of a row: nothing is written, or a value, or that there is none.
+type Outcome = Option<Option<Vec<u8>>>;
+
+impl Table {
+    /// Sets `key` to `value`, durably, if it has no value; whether it had none.
+    ///
+    /// # Errors
+    ///
+    /// `Timeout` when others had the row locked for 10 s; otherwise as [`Table::get`] and
+    /// [`Table::put`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> terrace::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = terrace::Options::new().pm_size(4 << 20).open(dir.path().join("db"))?;
+    /// let users = db.table("users")?;
+    /// assert!(users.insert_if_absent("ada", "1815")?);
+    /// assert!(!users.insert_if_absent("ada", "1852")?);
+    /// assert_eq!(users.get("ada")?.as_deref(), Some(&b"1815"[..]));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn insert_if_absent(&self, key: impl AsRef<[u8]>, value: impl AsRef<[u8]>) -> Result<bool> {
+        let value = value.as_ref();
+        self.change(key.as_ref(), |current| match current {
+            Some(_) => (None, false),
+            None => (Some(Some(value.to_vec())), true),
+        })
+    }
+
+    /// Gives `key` the value `new`, durably, if it has the value `expected`; whether it had. `None`
+    /// stands for no value: as `expected` for a key that is not there, as `new` for its removal.
+    ///
+    /// # Errors
+    ///
+    /// As [`Table::insert_if_absent`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> terrace::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = terrace::Options::new().pm_size(4 << 20).open(dir.path().join("db"))?;
+    /// let leases = db.table("leases")?;
+    /// assert!(leases.compare_and_set("leader", None, Some(b"node 1"))?);
+    /// assert!(!leases.compare_and_set("leader", Some(b"node 2"), None)?);
+    /// assert!(leases.compare_and_set("leader", Some(b"node 1"), None)?);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn compare_and_set(
+        &self,
+        key: impl AsRef<[u8]>,
+        expected: Option<&[u8]>,
+        new: Option<&[u8]>,
+    ) -> Result<bool> {
+        self.change(key.as_ref(), |current| match current == expected {
+            true if expected == new => (None, true),
+            true => (Some(new.map(<[u8]>::to_vec)), true),
+            false => (None, false),
+        })
+    }
+
+    /// Gives `key` the value that `f` makes of the one it has, durably; returns it. `None` stands
+    /// for no value, before and after. `f` may be called again after a truncation, and must not
+    /// write to the row by itself.
+    ///
+    /// # Errors
+    ///
+    /// As [`Table::insert_if_absent`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> terrace::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = terrace::Options::new().pm_size(4 << 20).open(dir.path().join("db"))?;
+    /// let counters = db.table("counters")?;
+    /// for _ in 0..3 {
+    ///     counters.update("visits", |old| {
+    ///         let old = old.and_then(|old| old.try_into().ok()).map_or(0, u64::from_be_bytes);
+    ///         Some((old + 1).to_be_bytes())
+    ///     })?;
+    /// }
+    /// assert_eq!(counters.get("visits")?.as_deref(), Some(&3u64.to_be_bytes()[..]));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn update<V: AsRef<[u8]>>(
+        &self,
+        key: impl AsRef<[u8]>,
+        mut f: impl FnMut(Option<&[u8]>) -> Option<V>,
+    ) -> Result<Option<Bytes>> {
+        self.change(key.as_ref(), |current| {
+            let new = f(current).map(|value| value.as_ref().to_vec());
+            let result = new.as_ref().map(|value| Bytes::copy_from_slice(value));
+            let is_same = new.as_deref() == current;
+            ((!is_same).then_some(new), result)
+        })
+    }
+
+    /// Removes the row with the least key, durably, and returns it. No other call gets the same
+    /// row. Callers wait for each other: workers that share a queue take
+    /// [`Transaction::range_skip_locked`](crate::Transaction::range_skip_locked).
+    ///
+    /// # Errors
+    ///
+    /// As [`Table::insert_if_absent`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> terrace::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = terrace::Options::new().pm_size(4 << 20).open(dir.path().join("db"))?;
+    /// let jobs = db.table("jobs")?;
+    /// jobs.put("1", "first")?;
+    /// jobs.put("2", "second")?;
+    /// assert_eq!(jobs.pop_first()?.unwrap().1, "first");
+    /// assert_eq!(jobs.pop_last()?.unwrap().1, "second");
+    /// assert_eq!(jobs.pop_first()?, None);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn pop_first(&self) -> Result<Option<(Bytes, Bytes)>> {
+        self.pop(false)
+    }
+
+    /// Removes the row with the greatest key, durably, and returns it. As [`Table::pop_first`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Table::insert_if_absent`].
+    pub fn pop_last(&self) -> Result<Option<(Bytes, Bytes)>> {
+        self.pop(true)
+    }
+
+    /// Changes a row as `decide` says, which gets its value.
+    fn change<T>(
+        &self,
+        key: &[u8],
+        mut decide: impl FnMut(Option<&[u8]>) -> (Outcome, T),
+    ) -> Result<T> {
+        self.shared.check_writable()?;
+        limits::check_key(key)?;
+        self.again_after_truncations(|pinned| {
+            let mut locker = self.locker()?;
+            let name = || pinned.label();
+            locker.lock_key(pinned.lock_space(), key, Mode::Exclusive, patience(), &name)?;
+            let current = self.shared.read(&pinned.core, None, |view, at| {
+                read::get(view, &self.shared.cache, key, at)
+            })?;
+            // What the caller's code writes to the row would wait for this call.
+            let here = RunsHere::enter(&self.shared.locks, locker.id());
+            let (outcome, result) = decide(current.as_deref());
+            drop(here);
+            if let Some(value) = outcome {
+                self.commit(pinned, key, value.as_deref())?;
+            }
+            Ok(result)
+        })
+    }
+
+    fn pop(&self, is_last: bool) -> Result<Option<(Bytes, Bytes)>> {
+        self.shared.check_writable()?;
+        self.again_after_truncations(|pinned| {
+            loop {
+                let all = Range::of_now(self, KeyRange::from_bounds(&(..)));
+                let Some((key, _)) = outermost(all, is_last)? else { return Ok(None) };
+                // Up to it: so no key comes before it meanwhile.
+                let to_key = match is_last {
+                    false => KeyRange::from_bounds(&(..=&key)),
+                    true => KeyRange::from_bounds(&(Bound::Included(&key), Bound::Unbounded)),
+                };
+                let (mut locker, name) = (self.locker()?, || pinned.label());
+                let space = pinned.lock_space();
+                locker.lock_range(space, &to_key, Mode::Exclusive, patience(), &name)?;
+                let Some(row) = outermost(Range::of_now(self, to_key), is_last)? else {
+                    // Another call was faster.
+                    continue;
+                };
+                self.commit(pinned, &row.0, None)?;
+                return Ok(Some(row));
+            }
+        })
+    }
+
+    fn locker(&self) -> Result<Locker> {
+        self.shared.committer.lock_rows()?;
+        Ok(Locker::new(&self.shared.locks))
+    }
+
+    fn commit(&self, pinned: &Arc<Pinned>, key: &[u8], value: Option<&[u8]>) -> Result<()> {
+        let target: Arc<dyn Target> = Arc::clone(pinned) as _;
+        let mut batch = Batch::default();
+        match value {
+            Some(value) => batch.push(&target, Kind::Put, key, value),
+            None => batch.push(&target, Kind::Delete, key, &[]),
+        }
+        self.shared.commit(&batch, Durability::Durable)
+    }
+
+    /// Runs `f` with the table of this moment; again, if it was truncated meanwhile.
+    fn again_after_truncations<T>(
+        &self,
+        mut f: impl FnMut(&Arc<Pinned>) -> Result<T>,
+    ) -> Result<T> {
+        loop {
+            let pinned = Arc::new(self.slot.pin());
+            match f(&pinned) {
+                Err(e) if e.is_table_gone() => {
+                    // A truncation that is under way has ended after this.
+                    drop(self.shared.ddl.lock());
+                    if Arc::ptr_eq(&pinned.core, &self.slot.core()) {
+                        return Err(e);
+                    }
+                }
+                done => return done,
+            }
+        }
+    }
+}
+
+fn patience() -> Patience {
+    Patience::Until(Instant::now() + DEFAULT_WAIT)
+}
+
+/// The first row of a range, or its last one.
+fn outermost(range: Range, is_last: bool) -> Result<Option<(Bytes, Bytes)>> {
+    let mut range = if is_last { range.rev() } else { range }.limit(1);
+    range.next().transpose()
+}

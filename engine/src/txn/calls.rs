@@ -1,0 +1,257 @@
+//! Calls of a transaction that are made of others.
+
+use std::ops::Bound;
+
+use bytes::Bytes;
+
+use super::{Transaction, TxnRange};
+use crate::error::Result;
+use crate::read::{KeyBounds, KeyRange};
+use crate::table::{ReadTables, Table};
+
+impl Transaction {
+    /// Whether `table` has `key`.
+    ///
+    /// # Errors
+    ///
+    /// As [`Transaction::get`].
+    pub fn contains_key(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<bool> {
+        Ok(self.get(table, key)?.is_some())
+    }
+
+    /// The values of several keys, in the order of the keys. At read committed each is read as of
+    /// its own moment.
+    ///
+    /// # Errors
+    ///
+    /// As [`Transaction::get`].
+    pub fn multi_get<K: AsRef<[u8]>>(
+        &self,
+        table: &Table,
+        keys: impl IntoIterator<Item = K>,
+    ) -> Result<Vec<Option<Bytes>>> {
+        keys.into_iter().map(|key| self.get(table, key)).collect()
+    }
+
+    /// The values of several keys, in the order of the keys, which nobody else changes until this
+    /// transaction ends. They are locked in this order: if all callers name keys in one order, they
+    /// do not wait for each other in a circle.
+    ///
+    /// # Errors
+    ///
+    /// As [`Transaction::get_for_update`].
+    pub fn multi_get_for_update<K: AsRef<[u8]>>(
+        &self,
+        table: &Table,
+        keys: impl IntoIterator<Item = K>,
+    ) -> Result<Vec<Option<Bytes>>> {
+        keys.into_iter().map(|key| self.get_for_update(table, key)).collect()
+    }
+
+    /// All rows of `table`. As [`Transaction::range`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Transaction::range`].
+    pub fn iter(&self, table: &Table) -> Result<TxnRange> {
+        self.range(table, ..)
+    }
+
+    /// The row with the least key. A serializable transaction locks the whole table.
+    ///
+    /// # Errors
+    ///
+    /// As [`Transaction::range`].
+    pub fn first(&self, table: &Table) -> Result<Option<(Bytes, Bytes)>> {
+        self.range(table, ..)?.limit(1).next().transpose()
+    }
+
+    /// The row with the greatest key. A serializable transaction locks the whole table.
+    ///
+    /// # Errors
+    ///
+    /// As [`Transaction::range`].
+    pub fn last(&self, table: &Table) -> Result<Option<(Bytes, Bytes)>> {
+        self.range(table, ..)?.rev().limit(1).next().transpose()
+    }
+
+    /// The rows whose keys begin with `prefix`. As [`Transaction::range_for_update`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Transaction::range_for_update`].
+    pub fn prefix_for_update(&self, table: &Table, prefix: impl AsRef<[u8]>) -> Result<TxnRange> {
+        let KeyRange { lower, upper } = KeyRange::prefix(prefix.as_ref());
+        self.range_for_update(table, (lower, upper))
+    }
+
+    /// The rows whose keys begin with `prefix`, but for those that others have locked. As
+    /// [`Transaction::range_skip_locked`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Transaction::range_skip_locked`].
+    pub fn prefix_skip_locked(&self, table: &Table, prefix: impl AsRef<[u8]>) -> Result<TxnRange> {
+        let KeyRange { lower, upper } = KeyRange::prefix(prefix.as_ref());
+        self.range_skip_locked(table, (lower, upper))
+    }
+
+    /// Removes every key that begins with `prefix`. As [`Transaction::delete_range`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Transaction::delete_range`].
+    pub fn delete_prefix(&self, table: &Table, prefix: impl AsRef<[u8]>) -> Result<()> {
+        let KeyRange { lower, upper } = KeyRange::prefix(prefix.as_ref());
+        self.delete_range(table, (lower, upper))
+    }
+
+    /// Sets `key` to `value` if it has no value; whether it had none.
+    ///
+    /// # Errors
+    ///
+    /// As [`Transaction::put`].
+    pub fn insert_if_absent(
+        &self,
+        table: &Table,
+        key: impl AsRef<[u8]>,
+        value: impl AsRef<[u8]>,
+    ) -> Result<bool> {
+        let key = key.as_ref();
+        let is_absent = self.get_for_update(table, key)?.is_none();
+        if is_absent {
+            self.put(table, key, value)?;
+        }
+        Ok(is_absent)
+    }
+
+    /// Gives `key` the value `new` if it has the value `expected`; whether it had. `None` stands
+    /// for no value.
+    ///
+    /// # Errors
+    ///
+    /// As [`Transaction::put`].
+    pub fn compare_and_set(
+        &self,
+        table: &Table,
+        key: impl AsRef<[u8]>,
+        expected: Option<&[u8]>,
+        new: Option<&[u8]>,
+    ) -> Result<bool> {
+        let key = key.as_ref();
+        let is_expected = self.get_for_update(table, key)?.as_deref() == expected;
+        if is_expected {
+            self.set(table, key, new)?;
+        }
+        Ok(is_expected)
+    }
+
+    /// Gives `key` the value that `f` makes of the one it has; returns it. `None` stands for no
+    /// value, before and after.
+    ///
+    /// # Errors
+    ///
+    /// As [`Transaction::put`].
+    pub fn update<V: AsRef<[u8]>>(
+        &self,
+        table: &Table,
+        key: impl AsRef<[u8]>,
+        f: impl FnOnce(Option<&[u8]>) -> Option<V>,
+    ) -> Result<Option<Bytes>> {
+        let key = key.as_ref();
+        let old = self.get_for_update(table, key)?;
+        let new = f(old.as_deref());
+        let new = new.as_ref().map(AsRef::as_ref);
+        self.set(table, key, new)?;
+        Ok(new.map(Bytes::copy_from_slice))
+    }
+
+    fn set(&self, table: &Table, key: &[u8], value: Option<&[u8]>) -> Result<()> {
+        match value {
+            Some(value) => self.put(table, key, value),
+            None => self.delete(table, key),
+        }
+    }
+
+    /// Removes the row with the least key and returns it. The keys up to it are locked.
+    ///
+    /// # Errors
+    ///
+    /// As [`Transaction::range_for_update`] and [`Transaction::delete`].
+    pub fn pop_first(&self, table: &Table) -> Result<Option<(Bytes, Bytes)>> {
+        self.pop(table, false)
+    }
+
+    /// Removes the row with the greatest key and returns it. The keys from it on are locked.
+    ///
+    /// # Errors
+    ///
+    /// As [`Transaction::pop_first`].
+    pub fn pop_last(&self, table: &Table) -> Result<Option<(Bytes, Bytes)>> {
+        self.pop(table, true)
+    }
+
+    fn pop(&self, table: &Table, is_last: bool) -> Result<Option<(Bytes, Bytes)>> {
+        loop {
+            let found = outermost(self.unlocked(table)?, is_last)?;
+            let Some((key, _)) = found else { return self.none_left(table) };
+            let (lower, upper) = match is_last {
+                false => (Bound::Unbounded, Bound::Included(&key)),
+                true => (Bound::Included(&key), Bound::Unbounded),
+            };
+            let locked = self.range_for_update(table, (lower, upper))?;
+            // At read committed it may be gone by now.
+            if let Some(row) = outermost(locked, is_last)? {
+                self.delete(table, &row.0)?;
+                return Ok(Some(row));
+            }
+        }
+    }
+
+    /// A serializable transaction that finds nothing relies on that, too.
+    fn none_left(&self, table: &Table) -> Result<Option<(Bytes, Bytes)>> {
+        self.first(table)
+    }
+}
+
+/// The first row of a range, or its last one.
+fn outermost(range: TxnRange, is_last: bool) -> Result<Option<(Bytes, Bytes)>> {
+    let mut range = if is_last { range.rev() } else { range }.limit(1);
+    range.next().transpose()
+}
+
+impl ReadTables for Transaction {
+    type Rows = TxnRange;
+
+    fn get(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<Bytes>> {
+        Transaction::get(self, table, key)
+    }
+
+    fn range(&self, table: &Table, range: impl KeyBounds) -> Result<TxnRange> {
+        Transaction::range(self, table, range)
+    }
+
+    fn prefix(&self, table: &Table, prefix: impl AsRef<[u8]>) -> Result<TxnRange> {
+        Transaction::prefix(self, table, prefix)
+    }
+
+    fn contains_key(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<bool> {
+        Transaction::contains_key(self, table, key)
+    }
+
+    fn multi_get<K: AsRef<[u8]>>(
+        &self,
+        table: &Table,
+        keys: impl IntoIterator<Item = K>,
+    ) -> Result<Vec<Option<Bytes>>> {
+        Transaction::multi_get(self, table, keys)
+    }
+
+    fn first(&self, table: &Table) -> Result<Option<(Bytes, Bytes)>> {
+        Transaction::first(self, table)
+    }
+
+    fn last(&self, table: &Table) -> Result<Option<(Bytes, Bytes)>> {
+        Transaction::last(self, table)
+    }
+}

@@ -1,0 +1,256 @@
+//! The calls that are made of others, each against a sorted map.
+
+#![allow(clippy::unwrap_used, reason = "tests stop and tell")]
+
+use std::ops::Bound;
+
+use bytes::Bytes;
+
+use crate::common::content::Rows;
+use terrace::{Database, ReadTables, Table, WriteBatch};
+
+type Row = Option<(Vec<u8>, Vec<u8>)>;
+
+fn owned(row: Option<(Bytes, Bytes)>) -> Row {
+    row.map(|(key, value)| (key.to_vec(), value.to_vec()))
+}
+
+fn cloned(row: Option<(&Vec<u8>, &Vec<u8>)>) -> Row {
+    row.map(|(key, value)| (key.clone(), value.clone()))
+}
+
+/// ReadTables a table by every call, through everything that it can be read through.
+pub(crate) fn check(db: &Database, table: &Table, rows: &Rows, (a, b): (Vec<u8>, Vec<u8>)) {
+    assert_eq!(table.contains_key(&a).unwrap(), rows.contains_key(&a));
+    assert_eq!(owned(table.first().unwrap()), cloned(rows.first_key_value()));
+    assert_eq!(owned(table.last().unwrap()), cloned(rows.last_key_value()));
+    through(db, table, rows, (&a, &b));
+    through(&db.snapshot().unwrap(), table, rows, (&a, &b));
+    through(&db.begin().unwrap(), table, rows, (&a, &b));
+    ranges(db, table, rows, (&a, &b));
+}
+
+fn through(it: &impl ReadTables, table: &Table, rows: &Rows, (a, b): (&[u8], &[u8])) {
+    assert_eq!(it.get(table, a).unwrap().as_deref(), rows.get(a).map(Vec::as_slice));
+    assert_eq!(it.contains_key(table, b).unwrap(), rows.contains_key(b));
+    let got = it.multi_get(table, [a, b]).unwrap();
+    let want = [a, b].map(|key| rows.get(key).cloned());
+    assert_eq!(got.iter().map(|v| v.as_ref().map(|v| v.to_vec())).collect::<Vec<_>>(), want);
+    assert_eq!(owned(it.first(table).unwrap()), cloned(rows.first_key_value()));
+    assert_eq!(owned(it.last(table).unwrap()), cloned(rows.last_key_value()));
+    let count = it.range(table, ..).unwrap().count();
+    assert_eq!(count, rows.len());
+    let prefixed = rows.keys().filter(|key| key.starts_with(a)).count();
+    assert_eq!(it.prefix(table, a).unwrap().count(), prefixed);
+}
+
+/// Limits, directions, keys alone, values alone, and seeks, of ranges of both kinds.
+fn ranges(db: &Database, table: &Table, rows: &Rows, (a, b): (&[u8], &[u8])) {
+    let (low, high) = if a <= b { (a, b) } else { (b, a) };
+    let bounds = || (Bound::Included(low), Bound::Included(high));
+    let want: Vec<_> = rows.range::<[u8], _>(bounds()).collect();
+    let forward: Vec<_> = want.iter().take(3).map(|(key, _)| key.as_slice()).collect();
+    let backward: Vec<_> = want.iter().rev().take(3).map(|(key, _)| key.as_slice()).collect();
+    let txn = db.begin().unwrap();
+    let keys = |found: Vec<terrace::Result<Bytes>>| -> Vec<Bytes> {
+        found.into_iter().map(Result::unwrap).collect()
+    };
+    let of_table = || table.range(bounds());
+    let of_txn = || txn.range(table, bounds()).unwrap();
+    assert_eq!(keys(of_table().limit(3).keys().collect()), forward);
+    assert_eq!(keys(of_table().rev().limit(3).keys().collect()), backward);
+    assert_eq!(keys(of_table().limit(3).rev().keys().collect()), backward);
+    assert_eq!(keys(of_table().rev().rev().limit(3).keys().collect()), forward);
+    assert_eq!(keys(of_txn().limit(3).keys().collect()), forward);
+    assert_eq!(keys(of_txn().rev().limit(3).keys().collect()), backward);
+    let values: Vec<_> = want.iter().map(|(_, value)| value.as_slice()).collect();
+    assert_eq!(keys(of_table().values().collect()), values);
+    assert_eq!(keys(of_txn().values().collect()), values);
+    // From its middle to its end, and then from before its beginning.
+    let (mut plain, mut own) = (of_table(), of_txn());
+    let middle = want.get(want.len() / 2).map_or(low, |(key, _)| key.as_slice());
+    for at in [middle, high, low, b""] {
+        plain.seek(at);
+        own.seek(at);
+        let next = want.iter().find(|(key, _)| key.as_slice() >= at);
+        let next = next.map(|(key, value)| ((*key).clone(), (*value).clone()));
+        assert_eq!(owned(plain.next().transpose().unwrap()), next);
+        assert_eq!(owned(own.next().transpose().unwrap()), next);
+    }
+    let (mut plain, mut own) = (of_table().rev(), of_txn().rev());
+    for at in [middle, low, high] {
+        plain.seek(at);
+        own.seek(at);
+        let next = want.iter().rev().find(|(key, _)| key.as_slice() <= at);
+        let next = next.map(|(key, value)| ((*key).clone(), (*value).clone()));
+        assert_eq!(owned(plain.next().transpose().unwrap()), next);
+        assert_eq!(owned(own.next().transpose().unwrap()), next);
+    }
+    // What a seek leaves behind is not counted against the limit.
+    let mut few = of_table().limit(2);
+    few.next();
+    few.seek(low);
+    assert_eq!(few.count(), want.len().min(1), "one of two was taken");
+}
+
+/// A change that depends on what is there.
+pub(crate) struct Change {
+    pub(crate) key: Vec<u8>,
+    pub(crate) value: Vec<u8>,
+    pub(crate) call: u8,
+}
+
+impl Change {
+    pub(crate) fn run(&self, db: &Database, table: &Table, rows: &mut Rows, in_txn: bool) {
+        let current = rows.get(&self.key).cloned();
+        let (key, value) = (&self.key[..], &self.value[..]);
+        let txn = db.begin().unwrap();
+        match self.call % 7 {
+            0 => {
+                let inserted = match in_txn {
+                    true => txn.insert_if_absent(table, key, value),
+                    false => table.insert_if_absent(key, value),
+                };
+                assert_eq!(inserted.unwrap(), current.is_none());
+                rows.entry(key.to_vec()).or_insert(value.to_vec());
+            }
+            1 | 2 => {
+                let expected = match self.call % 7 {
+                    1 => current.as_deref(),
+                    _ => Some(value),
+                };
+                // A value, or none.
+                let new = (self.call % 2 == 0).then_some(value);
+                let set = match in_txn {
+                    true => txn.compare_and_set(table, key, expected, new),
+                    false => table.compare_and_set(key, expected, new),
+                };
+                let matches = expected == current.as_deref();
+                assert_eq!(set.unwrap(), matches);
+                if matches {
+                    put(rows, key, new);
+                }
+            }
+            3 => {
+                let twice = |old: Option<&[u8]>| match old {
+                    Some(old) if old.len() > 5000 => None,
+                    Some(old) => Some([old, value].concat()),
+                    None => Some(value.to_vec()),
+                };
+                let new = twice(current.as_deref());
+                let updated = match in_txn {
+                    true => txn.update(table, key, twice),
+                    false => table.update(key, twice),
+                };
+                assert_eq!(updated.unwrap().as_deref(), new.as_deref());
+                put(rows, key, new.as_deref());
+            }
+            4 => {
+                let popped = match in_txn {
+                    true => txn.pop_first(table),
+                    false => table.pop_first(),
+                };
+                assert_eq!(owned(popped.unwrap()), rows.pop_first());
+            }
+            5 => {
+                let popped = match in_txn {
+                    true => txn.pop_last(table),
+                    false => table.pop_last(),
+                };
+                assert_eq!(owned(popped.unwrap()), rows.pop_last());
+            }
+            _ => {
+                match in_txn {
+                    true => txn.delete_prefix(table, key).unwrap(),
+                    false => {
+                        let mut batch = WriteBatch::new();
+                        batch.delete_prefix(table, key);
+                        db.write(batch).unwrap();
+                    }
+                }
+                rows.retain(|own, _| !own.starts_with(key));
+            }
+        }
+        txn.commit().unwrap();
+    }
+}
+
+fn put(rows: &mut Rows, key: &[u8], value: Option<&[u8]>) {
+    match value {
+        Some(value) => drop(rows.insert(key.to_vec(), value.to_vec())),
+        None => drop(rows.remove(key)),
+    }
+}
+
+/// Calls of several threads that change rows by what is there: none is lost, none is done twice.
+#[test]
+fn changes_that_read_are_atomic_across_threads() {
+    const THREADS: u64 = 4;
+    let each = crate::common::rounds(60, 2000);
+    let dir = tempfile::tempdir().unwrap();
+    let db = crate::common::tiny().open(dir.path()).unwrap();
+    let (counters, queue) = (db.table("counters").unwrap(), db.table("queue").unwrap());
+    let number = |value: &[u8]| u64::from_be_bytes(value.try_into().unwrap());
+    (0..THREADS * each).for_each(|n| queue.put(n.to_be_bytes(), "").unwrap());
+    let mut taken: Vec<u64> = std::thread::scope(|scope| {
+        let work = |thread: u64| {
+            let (counters, queue) = (&counters, &queue);
+            scope.spawn(move || {
+                let mut taken = Vec::new();
+                for n in 0..each {
+                    let add = |old: Option<&[u8]>| Some((old.map_or(0, number) + 1).to_be_bytes());
+                    counters.update("updated", add).unwrap();
+                    loop {
+                        let old = counters.get("compared").unwrap();
+                        let new = (old.as_deref().map_or(0, number) + 1).to_be_bytes();
+                        if counters.compare_and_set("compared", old.as_deref(), Some(&new)).unwrap()
+                        {
+                            break;
+                        }
+                    }
+                    if counters.insert_if_absent(format!("slot {n}"), [thread as u8]).unwrap() {
+                        counters.update("inserted", add).unwrap();
+                    }
+                    let popped = if n % 2 == 0 { queue.pop_first() } else { queue.pop_last() };
+                    taken.push(number(&popped.unwrap().unwrap().0));
+                }
+                taken
+            })
+        };
+        let threads: Vec<_> = (0..THREADS).map(work).collect();
+        threads.into_iter().flat_map(|thread| thread.join().unwrap()).collect()
+    });
+    let counted = |name: &str| number(&counters.get(name).unwrap().unwrap());
+    assert_eq!(counted("updated"), THREADS * each);
+    assert_eq!(counted("compared"), THREADS * each);
+    assert_eq!(counted("inserted"), each, "one thread a slot");
+    taken.sort_unstable();
+    assert!(taken.into_iter().eq(0..THREADS * each), "each row once");
+    assert_eq!((queue.first().unwrap(), queue.pop_last().unwrap()), (None, None));
+    assert_eq!(db.locks_held(), (0, 0));
+}
+
+/// Options that were changed hold for what is written from then on, and after a restart.
+#[test]
+fn a_table_s_options_are_read_and_changed() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = crate::common::tiny().open(dir.path()).unwrap();
+    let hour = std::time::Duration::from_secs(3600);
+    let first = terrace::TableOptions::new().block_size(4096).ttl(hour);
+    let table = db.create_table("t", first).unwrap();
+    assert_eq!(table.options(), first);
+    let second = first.filter_bits(0).large_values(1000);
+    db.set_table_options("t", second).unwrap();
+    assert_eq!(table.options(), second);
+    assert!(db.set_table_options("t", second.block_size(1)).is_err());
+    db.set_ttl("t", None).unwrap();
+    assert_eq!((table.options().time_to_live(), table.options().block_bytes()), (None, 4096));
+    assert_eq!(table.options().large_values_from(), Some(1000));
+    db.set_table_options("t", second).unwrap();
+    db.truncate_table("t").unwrap();
+    drop(table);
+    db.close().unwrap();
+    let db = crate::common::tiny().open(dir.path()).unwrap();
+    assert_eq!(db.table("t").unwrap().options(), second);
+    assert_eq!(second.filter_bits_per_key(), 0);
+}

@@ -1,0 +1,136 @@
+//! A thread that would wait for a transaction that it runs itself is told so, and no other one is.
+
+#![allow(clippy::unwrap_used, reason = "tests stop and tell")]
+
+use std::cell::Cell;
+use std::sync::mpsc;
+use std::thread;
+
+use crate::common::tiny;
+use terrace::{Database, ErrorKind, Isolation, LockWait, Table, TxnOptions};
+
+fn open() -> (tempfile::TempDir, Database, Table) {
+    let dir = tempfile::tempdir().unwrap();
+    let db = tiny().open(dir.path().join("db")).unwrap();
+    let table = db.table("t").unwrap();
+    (dir, db, table)
+}
+
+fn endless() -> TxnOptions {
+    TxnOptions::new().lock_wait(LockWait::Endless)
+}
+
+/// Bug: a plain write inside of `run`, to a row that the transaction has locked, waited ten seconds
+/// for its own thread, and failed with `Timeout`. Cause: the lock table knew owners and no threads.
+/// Fix: it knows which transactions a thread runs.
+#[test]
+fn a_plain_write_inside_of_run_does_not_wait_for_its_own_transaction() {
+    let (_dir, db, table) = open();
+    let failed = db.run(|txn| {
+        txn.put(&table, "k", "1")?;
+        let error = table.put("k", "2").unwrap_err();
+        assert!(error.to_string().contains(&format!("transaction {}", txn.id())), "{error}");
+        assert!(error.to_string().contains("this thread runs"), "{error}");
+        assert_eq!(table.delete_range("a".."z").unwrap_err().kind(), ErrorKind::Invalid);
+        // Other rows are free.
+        table.put("other", "3")?;
+        Err::<(), _>(error)
+    });
+    assert_eq!(failed.unwrap_err().kind(), ErrorKind::Invalid);
+    // One run inside of another.
+    let nested = db.run(|outer| {
+        outer.put(&table, "k", "1")?;
+        db.run_with(&endless(), |inner| inner.put(&table, "k", "2"))
+    });
+    assert_eq!(nested.unwrap_err().kind(), ErrorKind::Invalid);
+    assert_eq!(table.get("k").unwrap(), None);
+    table.put("k", "3").unwrap();
+}
+
+/// Other threads wait for a transaction that is run, and a thread waits for a transaction that it
+/// began and gave away.
+#[test]
+fn waits_for_other_threads_are_no_errors() {
+    let (_dir, db, table) = open();
+    let (locked, is_locked) = mpsc::channel();
+    thread::scope(|scope| {
+        let (db, table) = (&db, &table);
+        let writer = scope.spawn(move || {
+            is_locked.recv().unwrap();
+            // The default, a snapshot, would conflict with what it waits for.
+            db.run_with(&endless().isolation(Isolation::ReadCommitted), |txn| {
+                txn.put(table, "k", "second")
+            })
+        });
+        db.run(|txn| {
+            txn.put(table, "k", "first")?;
+            locked.send(()).unwrap();
+            while db.transactions().iter().all(|t| t.waits_for.is_none()) {
+                thread::yield_now();
+            }
+            Ok(())
+        })
+        .unwrap();
+        writer.join().unwrap().unwrap();
+    });
+    assert_eq!(table.get("k").unwrap().unwrap(), "second");
+
+    let given = db.begin().unwrap();
+    given.put(&table, "k", "third").unwrap();
+    thread::scope(|scope| {
+        let db = &db;
+        scope.spawn(move || {
+            while db.transactions().iter().all(|t| t.waits_for.is_none()) {
+                thread::yield_now();
+            }
+            given.commit().unwrap();
+        });
+        // The thread that began it waits for the one that commits it.
+        db.run_with(&endless().isolation(Isolation::ReadCommitted), |txn| {
+            txn.put(&table, "k", "fourth")
+        })
+        .unwrap();
+    });
+    assert_eq!(table.get("k").unwrap().unwrap(), "fourth");
+}
+
+/// A thread that runs a transaction waits for another transaction, which waits for the first one:
+/// a deadlock through the thread, whichever of the two waits last.
+#[test]
+fn a_deadlock_through_a_thread_is_found() {
+    for plain_is_last in [true, false] {
+        let (_dir, db, table) = open();
+        let (db, table) = (&db, &table);
+        let (held, holds) = mpsc::channel();
+        let (go, goes) = mpsc::channel();
+        thread::scope(|scope| {
+            let other = scope.spawn(move || {
+                let txn = db.begin_with(endless()).unwrap();
+                txn.put(table, "b", "other").unwrap();
+                held.send(()).unwrap();
+                goes.recv().unwrap();
+                txn.put(table, "a", "other").and_then(|()| txn.commit())
+            });
+            holds.recv().unwrap();
+            let runs = Cell::new(0);
+            db.run(|txn| {
+                runs.set(runs.get() + 1);
+                txn.put(table, "a", "own")?;
+                if runs.get() == 1 {
+                    go.send(()).unwrap();
+                    while plain_is_last && db.transactions().iter().all(|t| t.waits_for.is_none()) {
+                        thread::yield_now();
+                    }
+                }
+                table.put("b", "own").inspect_err(|error| {
+                    assert_eq!(error.kind(), ErrorKind::Deadlock, "{error}");
+                    assert!(error.to_string().contains("the thread that runs"), "{error}");
+                })
+            })
+            .unwrap();
+            assert!(runs.get() > 1, "of two waiters the one with fewer locks gives way");
+            other.join().unwrap().unwrap();
+            assert_eq!(table.get("b").unwrap().unwrap(), "own");
+        });
+    }
+}
