@@ -50,8 +50,8 @@ pub const OPERATIONS: [&str; 37] = [
 ];
 
 /// Every call of every file that the engine makes on a simulated machine: a full run with faults
-/// must have had each of them fail. The calls of `LOCK` and of the files that are mapped are of real
-/// file systems alone (`docs/testing.md`).
+/// must have had each of them fail. The calls of `LOCK` and of the files that are mapped are of
+/// real file systems alone (`docs/testing.md`).
 pub const CALL_SITES: [&str; 59] = [
     "create region",
     "open region",

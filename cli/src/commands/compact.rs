@@ -47,7 +47,7 @@ pub(crate) fn run(session: &mut Session, arguments: &CompactArguments) -> Result
         };
         let before = bytes();
         bar.set_message(name.clone());
-        let done = database.compact_range_with::<&Vec<u8>>(&table, range, |progress| {
+        let done = database.compact_range_with(&table, range, |progress| {
             bar.set_position(progress.drains + progress.compactions);
             ControlFlow::Continue(())
         })?;

@@ -583,8 +583,8 @@ fn a_creation_that_fails_can_be_repeated_whatever_call_it_was() {
     }
 }
 
-/// Bug: a backup, or a restore, called an extent damaged that it could not read. Cause: the check of
-/// an extent before its copy makes damage of each error. Fix: an error of the device stays one.
+/// Bug: a backup, or a restore, called an extent damaged that it could not read. Cause: the check
+/// of an extent before its copy makes damage of each error. Fix: an error of the device stays one.
 #[test]
 fn a_backup_that_cannot_read_says_so_and_names_no_damage() {
     let _alone = alone();
@@ -617,7 +617,7 @@ fn a_backup_that_cannot_read_says_so_and_names_no_damage() {
 /// creation syncs what is above the database.
 #[test]
 fn directories_above_a_database_are_durable_with_it() {
-    let path = "/home/of/db";
+    let path = "/above/of/db";
     let made = |machine: &Machine| -> terrace::Result<()> {
         options(machine, None).open(path)?.table("t")?.put("k", "v")
     };

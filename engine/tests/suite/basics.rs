@@ -108,7 +108,7 @@ fn handles_may_be_used_again_after_a_panic() {
     check::<terrace::Transaction>();
     check::<terrace::WriteBatch>();
     let dir = tempfile::tempdir().unwrap();
-    let db = tiny().open(dir.path()).unwrap();
+    let db = small().open(dir.path()).unwrap();
     let table = db.table("t").unwrap();
     let txn = db.begin().unwrap();
     let panicked = std::panic::catch_unwind(|| {

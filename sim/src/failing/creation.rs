@@ -12,7 +12,7 @@ use crate::run::same;
 use crate::violation::{Class, Violation};
 
 /// A path below a directory that the creation makes too.
-const BELOW: &str = "/home/db";
+const BELOW: &str = "/above/db";
 
 /// Where a region lies that is not in the directory of its database.
 const REGION: &str = "/pm/region";

@@ -186,8 +186,8 @@ fn simulated(setting: &mut Setting) -> Result<()> {
     passes(simulator.command().args(seeds).arg("--short"))
 }
 
-/// Seeds of the simulator in which calls of files fail; at length, so many that every call fails and
-/// a hundred thousand different images are opened.
+/// Seeds of the simulator in which calls of files fail; at length, so many that every call fails
+/// and a hundred thousand different images are opened.
 fn failing(setting: &mut Setting) -> Result<()> {
     let faults = ["--faults", "--seed", "0"];
     if setting.long {

@@ -362,6 +362,7 @@ fn creation_cut_short_can_be_repeated_and_a_database_is_not_overwritten() {
     for sync in 1..=2 {
         for seed in 0..8 {
             let files = SimFiles::new();
+            crate::os::create_directory(&*files, Path::new(DIRECTORY)).unwrap();
             files.cut_before_sync(sync, Survive::Seeded(seed));
             create(&files);
             let found = files.found().unwrap();

@@ -91,7 +91,7 @@ impl Call {
 }
 
 /// What a file is to the engine, by its name. The directory of a backup set is called `set`, that
-/// of a region elsewhere `pm`, and one above a database `home`.
+/// of a region elsewhere `pm`, and one above a database `above`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum FileKind {
     /// The region.
@@ -162,7 +162,7 @@ impl FileKind {
         match path {
             path if is_called(path, "set") => FileKind::SetDirectory,
             path if is_called(path, "pm") => FileKind::RegionDirectory,
-            path if path.parent().is_none() || is_called(path, "home") => FileKind::Parent,
+            path if path.parent().is_none() || is_called(path, "above") => FileKind::Parent,
             _ => FileKind::Directory,
         }
     }
