@@ -290,11 +290,11 @@ impl Options {
     /// The size of the region in bytes, from [`limits`](crate::limits)`::MIN_PM_SIZE` to
     /// `MAX_PM_SIZE`; 256 MiB by default, or an eighth of the memory that the process may use,
     /// where that is less. It counts only when a database is created: preallocated on disk and, in
-    /// `file` mode, held in memory as far as it is used. It bounds what can wait to be drained. It
-    /// is rounded down to whole units: the power of two from 128 KiB to 4 MiB at or above a 1024th
-    /// of it. So 3,000,001 becomes 2,883,584, 22 units of 128 KiB.
-    /// [`PmStats::capacity`](crate::PmStats::capacity) is the file's real size: with some pages
-    /// more.
+    /// `file` mode, held in memory as far as it is used. It bounds what can wait to be drained.
+    ///
+    /// It is rounded down to whole units: the power of two from 128 KiB to 4 MiB at or above a
+    /// 1024th of it. So 3,000,001 becomes 2,883,584, 22 units of 128 KiB.
+    /// [`PmStats::capacity`](crate::PmStats::capacity) is the file's real size, some pages more.
     #[must_use]
     pub fn pm_size(mut self, bytes: u64) -> Options {
         self.pm_size = bytes;

@@ -82,7 +82,7 @@ fn a_closed_database_gives_back_its_memory_and_its_threads() {
     let db = Options::new().pm_size(64 * MIB).create(dir.path().join("db")).unwrap();
     let (table, loaded) = (db.table("t").unwrap(), db.table("loaded").unwrap());
     let mut load = loaded.bulk_load().unwrap();
-    (0..8000).for_each(|n| load.put(key(n), [n as u8; 1000]).unwrap());
+    (0..8000).for_each(|n| load.put(key(n), Chance::new(n).bytes(1000)).unwrap());
     load.finish().unwrap();
     assert_eq!(loaded.range(..).count(), 8000);
     (0..20_000).for_each(|n| table.put_with(key(n), [1; 1000], Durability::Relaxed).unwrap());

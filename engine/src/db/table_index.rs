@@ -56,8 +56,8 @@ struct Summary {
     keeps: bool,
     /// Range deletes in memtables and level 0.
     ranges: u64,
-    /// Memtables or level 0 have deletes that a drain out of turn may be for.
-    has_deletes: bool,
+    /// The most deletes that the memtable has, or a place of level 0.
+    deletes: u64,
 }
 
 impl Summary {
@@ -82,7 +82,7 @@ impl Summary {
             has_drained: !view.version.drained.steps().is_empty(),
             keeps: view.level0.obsolete(&[]) > 0,
             ranges: view.range_deletes(),
-            has_deletes: view.has_deletes(),
+            deletes: view.active.deletes().max(view.level0.most_deleted()),
         }
     }
 
@@ -185,7 +185,9 @@ pub(super) struct TableIndex {
     prunes: Checks,
     /// Of tables with range deletes, wherever they lie.
     covers: Checks,
-    deletes: BTreeSet<TableId>,
+    /// The same, of which drains are to look how much the range deletes hide.
+    hides: Checks,
+    by_deletes: BTreeSet<(u64, TableId)>,
     /// Bytes that tables wrote since the streams were looked at.
     wrote: BTreeMap<TableId, u64>,
     /// The list of changed tables that is in use next.
@@ -266,9 +268,12 @@ impl TableIndex {
         let was_ranges = before_ranges.filter(|_| was_version == Some(Arc::as_ptr(&version)));
         if summary.ranges == 0 && version.levels.iter().all(|level| level.tombstones() == 0) {
             self.covers.remove(id);
+            self.hides.remove(id);
         } else if was_ranges != Some(summary.ranges) {
-            self.covers.open(id);
-            self.covers.by_readers.insert(id);
+            for checks in [&mut self.covers, &mut self.hides] {
+                checks.open(id);
+                checks.by_readers.insert(id);
+            }
         }
         let version = Arc::downgrade(&version);
         self.entries.insert(id, Entry { core, summary, version, level1, written });
@@ -281,6 +286,7 @@ impl TableIndex {
         self.compactions.remove(id);
         self.prunes.remove(id);
         self.covers.remove(id);
+        self.hides.remove(id);
         self.wrote.remove(&id);
         debug_assert!(
             !self.entries.is_empty() || self.sums == Sums::default(),
@@ -301,7 +307,8 @@ impl TableIndex {
         put(&mut self.ttl, own(summary.has_ttl), is_in);
         put(&mut self.aging, own(summary.ages), is_in);
         put(&mut self.drained, own(summary.has_drained), is_in);
-        put(&mut self.deletes, own(summary.has_deletes), is_in);
+        let deletes = Some((summary.deletes, id)).filter(|(deletes, _)| *deletes > 0);
+        put(&mut self.by_deletes, deletes, is_in);
         let count = |sum: &mut u64, bytes: u64| {
             debug_assert!(is_in || *sum >= bytes, "a sum has what each gave (invariant 1)");
             *sum = if is_in { *sum + bytes } else { *sum - bytes };
@@ -499,11 +506,29 @@ impl TableIndex {
 
     /// Range deletes of a table, of which `ranges` are in memory, hide no extent of a version.
     pub(super) fn not_covered(&mut self, id: TableId, version: &Arc<Version>, ranges: u64) {
-        let is_same = |entry: &Entry| {
-            entry.version.as_ptr() == Arc::as_ptr(version) && entry.summary.ranges == ranges
-        };
-        if self.entries.get(&id).is_some_and(is_same) {
+        if self.is_known(id, version, ranges) {
             self.covers.close(id, Rest::Quiet);
+        }
+    }
+
+    /// Whether a table was last seen with this version and so many range deletes in memory.
+    fn is_known(&self, id: TableId, version: &Arc<Version>, ranges: u64) -> bool {
+        self.entries.get(&id).is_some_and(|entry| {
+            entry.version.as_ptr() == Arc::as_ptr(version) && entry.summary.ranges == ranges
+        })
+    }
+
+    /// Tables with range deletes of which it is not known how much they hide, by name.
+    pub(super) fn with_new_ranges(&mut self, releases: u64) -> Vec<Arc<TableCore>> {
+        let ids = self.hides.candidates(Rest::Quiet, releases);
+        let ids: Vec<TableId> = ids.iter().copied().collect();
+        self.named(ids.into_iter())
+    }
+
+    /// It was looked how much the range deletes of a table hide, of which `ranges` are in memory.
+    pub(super) fn looked_at_ranges(&mut self, id: TableId, version: &Arc<Version>, ranges: u64) {
+        if self.is_known(id, version, ranges) {
+            self.hides.close(id, Rest::Quiet);
         }
     }
 
@@ -512,14 +537,14 @@ impl TableIndex {
         !self.covers.by_readers.is_empty()
     }
 
-    /// Tables with deletes in memory, by name.
-    pub(super) fn with_deletes(&self) -> Vec<Arc<TableCore>> {
-        self.named(self.deletes.iter().copied())
+    /// Tables with `least` deletes in the memtable, or in a place of level 0, by name.
+    pub(super) fn with_deletes(&self, least: u64) -> Vec<Arc<TableCore>> {
+        self.named(self.by_deletes.range((least, 0)..).map(|(_, id)| *id))
     }
 
-    /// Whether there is one.
+    /// Whether any table has deletes in memory.
     pub(super) fn has_deletes(&self) -> bool {
-        !self.deletes.is_empty()
+        !self.by_deletes.is_empty() || self.has_ranges()
     }
 
     /// Whether level 0 of any table keeps versions for readers alone.

@@ -149,13 +149,6 @@ impl View {
         memtables.chain(self.level0.tombstones()).map(|set| set.len() as u64).sum()
     }
 
-    /// Whether memtables or level 0 have deletes next to each other, or range tombstones.
-    pub(crate) fn has_deletes(&self) -> bool {
-        self.memtables().any(|memtable| memtable.deletes() > 0)
-            || self.level0.most_deleted() > 0
-            || self.range_deletes() > 0
-    }
-
     fn memtables(&self) -> impl Iterator<Item = &Arc<Memtable>> {
         self.frozen.iter().map(|f| &f.memtable).chain([&self.active])
     }

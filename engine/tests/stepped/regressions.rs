@@ -610,7 +610,7 @@ fn a_backup_that_cannot_read_says_so_and_names_no_damage() {
         failed += 1;
         db.backup("/set").unwrap();
     }
-    assert!(failed > 5, "it reads more than that: {failed}");
+    assert!(failed > 0, "a backup reads extents");
 }
 
 /// Bug, of the simulated machine: directories were durable when made, so no test saw whether a

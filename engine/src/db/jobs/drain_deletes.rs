@@ -8,10 +8,7 @@
 //! deletes that were committed there. So a database at rest comes to an end, also where snapshots
 //! need what was deleted, and a few deletes among other writes move nothing.
 
-use std::collections::HashMap;
-use std::sync::{Arc, Weak};
-
-use parking_lot::Mutex;
+use std::sync::Arc;
 
 use super::columns::{drain_budget, drain_out_of_turn, front};
 use super::context::{JobContext, Outcome};
@@ -19,9 +16,7 @@ use super::ops::freeze;
 use crate::compaction;
 use crate::error::Result;
 use crate::level0::DeletedSpan;
-use crate::levels::Version;
 use crate::mvcc::{KeyInterval, Tombstone, after, pin, union};
-use crate::record::TableId;
 use crate::table::TableCore;
 use crate::view::View;
 
@@ -39,17 +34,7 @@ const QUARTER: u64 = 4;
 
 /// The job.
 #[derive(Debug, Default)]
-pub(in crate::db) struct DrainDeletes {
-    /// What of the range deletes of a table was looked at last.
-    looked: Mutex<HashMap<TableId, Looked>>,
-}
-
-/// The version, and how many range deletes in memory every reader saw.
-#[derive(Debug)]
-struct Looked {
-    version: Weak<Version>,
-    ranges: usize,
-}
+pub(in crate::db) struct DrainDeletes;
 
 /// What to do next.
 #[derive(Debug)]
@@ -64,9 +49,8 @@ impl DrainDeletes {
     /// The place with the most deletes of the first table that has enough of them.
     pub(in crate::db) fn plan(&self, ctx: &JobContext) -> Option<Plan> {
         let (idle, least) = (ctx.is_idle(), least(ctx));
-        let mut tables = ctx.tables.index().with_deletes();
-        // A column takes along what runs have of its keys, however much.
-        tables.retain(|table| table.view().version.runs.is_empty());
+        let mut tables = ctx.tables.index().with_deletes(least);
+        tables.retain(has_no_runs);
         for table in &tables {
             if let Some(span) = table.view().level0.take_deleted(least) {
                 return Some(Plan::Drain(Arc::clone(table), span));
@@ -78,30 +62,30 @@ impl DrainDeletes {
             view.frozen.is_empty() && view.active.deletes() >= least && view.active.bytes() >= bytes
         };
         let large = tables.iter().find(is_large).cloned().map(Plan::Freeze);
-        large.or_else(|| idle.then(|| self.plan_ranges(ctx, &tables)).flatten())
+        large.or_else(|| idle.then(|| self.plan_ranges(ctx)).flatten())
     }
 
     /// What range deletes in memory call for, of the first table where they hide enough.
-    fn plan_ranges(&self, ctx: &JobContext, tables: &[Arc<TableCore>]) -> Option<Plan> {
+    fn plan_ranges(&self, ctx: &JobContext) -> Option<Plan> {
+        // Before the horizon: what is released between the two is looked at again.
+        let releases = ctx.shared.snapshots.releases();
         let oldest = ctx.shared.snapshots.horizon().oldest();
-        let mut looked = self.looked.lock();
-        looked.retain(|id, _| tables.iter().any(|table| table.id() == *id));
+        let mut tables = ctx.tables.index().with_new_ranges(releases);
+        tables.retain(has_no_runs);
         for table in tables {
             let view = table.view();
-            let tombstones = view.tombstones_in_memory(oldest);
-            let (version, ranges) = (Arc::downgrade(&view.version), tombstones.len());
-            let is_known =
-                |known: &Looked| known.version.ptr_eq(&version) && known.ranges == ranges;
-            let is_looked_at = looked.get(&table.id()).is_some_and(is_known);
-            if ranges == 0 || is_looked_at || !view.frozen.is_empty() {
+            if !view.frozen.is_empty() {
                 continue;
             }
+            let tombstones = view.tombstones_in_memory(oldest);
             // What cannot be read is for reads and merges to tell.
             let hides_enough = hides_enough(&view, &tombstones).unwrap_or(false);
             if hides_enough && view.active.tombstones().is_some() {
-                return Some(Plan::Freeze(Arc::clone(table)));
+                drop(view);
+                return Some(Plan::Freeze(table));
             }
-            looked.insert(table.id(), Looked { version, ranges });
+            let (version, ranges) = (&view.version, view.range_deletes());
+            ctx.tables.index().looked_at_ranges(table.id(), version, ranges);
             if !hides_enough {
                 continue;
             }
@@ -110,7 +94,8 @@ impl DrainDeletes {
                 view.level0.note_deleted(DeletedSpan { interval, deletes: SOME });
             }
             let span = view.level0.take_deleted(SOME);
-            return span.map(|span| Plan::Drain(Arc::clone(table), span));
+            drop(view);
+            return span.map(|span| Plan::Drain(table, span));
         }
         None
     }
@@ -132,6 +117,11 @@ impl DrainDeletes {
             }
         }
     }
+}
+
+/// A column takes along what runs have of its keys, however much: those are drained first.
+fn has_no_runs(table: &Arc<TableCore>) -> bool {
+    table.view().version.runs.is_empty()
 }
 
 /// The deletes that a place has to have.
