@@ -68,7 +68,7 @@ impl DeletedSpans {
         let mut joined: Vec<DeletedSpan> = Vec::with_capacity(all.len());
         for next in all.drain(..) {
             match joined.last_mut() {
-                Some(last) if last.interval.ends_after(&next.interval.start) => join(last, next),
+                Some(last) if last.interval.ends_after(&next.interval.start) => join(last, &next),
                 _ => joined.push(next),
             }
         }
@@ -76,7 +76,7 @@ impl DeletedSpans {
             let fewest = |at: &usize| joined[*at].deletes + joined[*at + 1].deletes;
             let Some(at) = (0..joined.len() - 1).min_by_key(fewest) else { break };
             let next = joined.remove(at + 1);
-            join(&mut joined[at], next);
+            join(&mut joined[at], &next);
         }
         *all = joined;
         self.measure(&all);
@@ -104,7 +104,7 @@ impl DeletedSpans {
     }
 }
 
-fn join(span: &mut DeletedSpan, next: DeletedSpan) {
+fn join(span: &mut DeletedSpan, next: &DeletedSpan) {
     span.interval = span.interval.joined(&next.interval);
     span.deletes += next.deletes;
 }
