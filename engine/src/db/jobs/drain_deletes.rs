@@ -14,7 +14,7 @@ use super::columns::{drain_budget, drain_out_of_turn, front};
 use super::context::{JobContext, Outcome};
 use super::ops::freeze;
 use crate::compaction;
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
 use crate::level0::DeletedSpan;
 use crate::mvcc::{KeyInterval, Tombstone, after, pin, union};
 use crate::table::TableCore;
@@ -104,12 +104,16 @@ impl DrainDeletes {
     ///
     /// # Errors
     ///
-    /// Those of reading, writing and of the edit.
+    /// Those of reading, writing and of the edit, but for a full disk: there nothing is done.
     pub(in crate::db) fn run(&self, plan: Plan, ctx: &JobContext) -> Result<Outcome> {
         match plan {
             Plan::Freeze(table) => Ok(Outcome::did(freeze(ctx, &table))),
             Plan::Drain(table, span) => {
-                let done = drain(ctx, &table, &span);
+                let done = match drain(ctx, &table, &span) {
+                    // No writer waits for it: on a full disk it can wait, and others go on.
+                    Err(e) if e.kind() == ErrorKind::Full => Ok(Outcome::NOTHING),
+                    done => done,
+                };
                 if !matches!(done, Ok(Outcome { did: true, .. })) {
                     table.view().level0.note_deleted(span);
                 }
