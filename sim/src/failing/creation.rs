@@ -91,6 +91,7 @@ impl Failing<'_> {
     /// without faults then has what the backup has.
     pub(super) fn restore(&mut self, rig: &Rig) -> std::result::Result<(), Violation> {
         let found = rig.machine.files_alone().crash(Survive::Everything);
+        found.mend();
         let planted = self.run.planted;
         let newest = |machine: &Machine| {
             let list = options(machine, planted).backup_set(SET).ok()?.list().ok()?;

@@ -67,11 +67,10 @@ pub(in crate::db) fn create_with(
         Media::check_path(path)?;
         media::check_vacant(&**files, path, directory)?;
     }
-    let created = creation.run(fill);
-    if created.is_err() {
-        creation.undo();
-    }
-    created
+    creation.run(fill).inspect_err(|_| creation.undo())?;
+    // From here on the database is whole. It is not undone where this fails: without the marker,
+    // a half of it would be in the way of every later creation.
+    marker::remove(&**files, directory)
 }
 
 /// One creation.
@@ -90,8 +89,7 @@ impl Creation<'_> {
         let pm_path = pm_path.map_err(|e| Error::io("find the place of", self.directory, e))?;
         let marker = Marker { database_id: Some(database_id), pm_path };
         marker.write(&**self.files, self.directory)?;
-        self.make(database_id, &fill()?)?;
-        marker::remove(&**self.files, self.directory)
+        self.make(database_id, &fill()?)
     }
 
     fn make(&mut self, database_id: [u8; 16], Content { lsn, edit }: &Content) -> Result<()> {
