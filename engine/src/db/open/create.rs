@@ -37,7 +37,7 @@ pub(in crate::db) struct Content {
 /// # Errors
 ///
 /// `Invalid` when there is a file at `pm_path`; `Full`; or another I/O error. Then the directory
-/// holds no database, and the next creation may begin anew.
+/// holds no database, or a whole one; in the first case the next creation may begin anew.
 pub(super) fn create(
     files: &Arc<dyn Files>,
     directory: &Path,
