@@ -197,7 +197,7 @@ fn failing(setting: &mut Setting) -> Result<()> {
         return passes(command.args(faults).args(enough));
     }
     let simulator = binaries::find(setting.programs()?, "terrace-sim")?;
-    passes(simulator.command().args(faults).args(["--seeds", "120", "--short"]))
+    passes(simulator.command().args(faults).args(["--seeds", "60", "--short"]))
 }
 
 /// A real DAX mapping, in the long suite only.
