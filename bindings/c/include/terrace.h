@@ -31,7 +31,8 @@
  * freed when no other thread uses it.
  * The library calls nothing of the caller's, so none of the caller's code runs under a lock of it.
  *
- * Closing. After terrace_close each call through a handle of the database fails with TERRACE_CLOSED.
+ * Closing. After terrace_close calls through handles of the database fail with TERRACE_CLOSED. A
+ * cursor may first give rows that it has read ahead, or the end of a range in which no key can be.
  * Values and rows that were read stay valid until they are released.
  *
  * Forks. A child of a process with an open database must not use it. Calls fail there with
@@ -791,7 +792,7 @@ struct terrace_database *terrace_open_read_only(const char *path,
                                                 struct terrace_error **error);
 
 /**
- * Closes a database. From then on every call through any handle of it fails with TERRACE_CLOSED.
+ * Closes a database. From then on calls through handles of it fail with TERRACE_CLOSED.
  * The handles stay valid and are freed as always, in any order. A second call does nothing.
  *
  * Errors: TERRACE_UNAVAILABLE when the last sync failed, or the database had stopped before. It is

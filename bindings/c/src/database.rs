@@ -93,7 +93,7 @@ fn open(
     })
 }
 
-/// Closes a database. From then on every call through any handle of it fails with TERRACE_CLOSED.
+/// Closes a database. From then on calls through handles of it fail with TERRACE_CLOSED.
 /// The handles stay valid and are freed as always, in any order. A second call does nothing.
 ///
 /// Errors: TERRACE_UNAVAILABLE when the last sync failed, or the database had stopped before. It is
