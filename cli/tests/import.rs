@@ -169,7 +169,7 @@ fn an_import_that_a_signal_stops_says_what_is_in() {
     let digits = rows.to_string();
     let grouped: String =
         digits.chars().enumerate().fold(String::new(), |mut text, (at, digit)| {
-            if at > 0 && (digits.len() - at) % 3 == 0 {
+            if at > 0 && (digits.len() - at).is_multiple_of(3) {
                 text.push(',');
             }
             text.push(digit);

@@ -62,6 +62,7 @@ enum Source {
     Transaction(Arc<Running>, Scan),
 }
 
+#[expect(clippy::large_enum_variant, reason = "a cursor is on the heap already")]
 enum Rows {
     Committed(terrace::Range),
     Transaction(terrace::TxnRange),

@@ -232,7 +232,7 @@ impl StatisticsOut {
         if self.0.is_null() {
             return Err(Failure::Null("statistics"));
         }
-        if size == 0 || size % size_of::<u64>() != 0 || size > 1 << 16 {
+        if size == 0 || !size.is_multiple_of(size_of::<u64>()) || size > 1 << 16 {
             return Err(Failure::Invalid(format!(
                 "the statistics cannot have a size of {size} bytes; pass sizeof(terrace_statistics)"
             )));

@@ -153,6 +153,7 @@ struct World {
     cursors: Vec<Moving>,
     batch: Option<Box<Batch>>,
     batched: Vec<Write>,
+    #[expect(clippy::vec_box, reason = "pointers to them stay valid while the list grows")]
     pending: Vec<Box<Pending>>,
     error: Option<Box<Error>>,
     calls: u64,

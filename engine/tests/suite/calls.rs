@@ -120,7 +120,7 @@ impl Change {
                     _ => Some(value),
                 };
                 // A value, or none.
-                let new = (self.call % 2 == 0).then_some(value);
+                let new = (self.call.is_multiple_of(2)).then_some(value);
                 let set = match in_txn {
                     true => txn.compare_and_set(table, key, expected, new),
                     false => table.compare_and_set(key, expected, new),

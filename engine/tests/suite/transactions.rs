@@ -353,6 +353,9 @@ fn a_truncated_or_dropped_table_fails_the_transaction_that_wrote_to_it() {
     assert_eq!(db.locks_held(), (0, 0));
 }
 
+/// A read of a transaction.
+type Read<'a> = &'a dyn Fn(&Transaction) -> Result<(), Error>;
+
 /// Bug: a transaction that had used a table failed with `Invalid`, as for a dropped table, once it
 /// was truncated. Cause: batches of transactions name the table of the moment. Fix: it is a
 /// conflict, and `run` runs it again.
@@ -376,7 +379,7 @@ fn a_truncation_is_a_conflict_and_run_runs_again() {
         table.put("old", "1").unwrap();
     }
     // Reads, cursors, and a table that is used for the first time after its truncation.
-    let reads: [&dyn Fn(&Transaction) -> Result<(), Error>; 3] = [
+    let reads: [Read<'_>; 3] = [
         &|txn| txn.get(&table, "old").map(drop),
         &|txn| txn.range(&table, ..)?.next().map_or(Ok(()), |row| row.map(drop)),
         &|txn| txn.get_for_update(&table, "old").map(drop),

@@ -110,10 +110,10 @@ fn full(error: Error, allocation: &Allocation, units: u64, reserve: u64) -> Erro
     let message = format!(
         "a job needs {} KiB for extents, and of {} KiB that are free in extent files {} KiB are \
          promised to other jobs and {} KiB are kept for jobs that make space: {error}",
-        units * UNIT >> 10,
-        allocation.free_units() * UNIT >> 10,
-        allocation.promised_units * UNIT >> 10,
-        reserve * UNIT >> 10,
+        (units * UNIT) >> 10,
+        (allocation.free_units() * UNIT) >> 10,
+        (allocation.promised_units * UNIT) >> 10,
+        (reserve * UNIT) >> 10,
     );
     Error::new(ErrorKind::Full, message)
 }
