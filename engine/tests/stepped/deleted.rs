@@ -84,7 +84,9 @@ fn a_range_delete_takes_what_it_deletes_while_nothing_is_written() {
     assert_eq!(records(&db), 0, "{stats:?}");
     assert_eq!(table.approximate_len(..).unwrap(), 0);
     assert_eq!(stats.disk.extent_bytes, 0, "{stats:?}");
-    assert!(stats.disk.file_bytes < before.disk.file_bytes / 4, "{stats:?}");
+    // What stays is the reserve for jobs that free space.
+    assert!(stats.disk.file_bytes <= 512 << 10, "{stats:?}");
+    assert!(stats.disk.file_bytes < before.disk.file_bytes / 3, "{stats:?}");
     assert_eq!(stats.disk.written_bytes, 0, "nothing was worth writing: {stats:?}");
     assert!(table.iter().next().is_none());
     assert!(db.verify().unwrap().damages.is_empty());

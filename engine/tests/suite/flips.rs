@@ -179,7 +179,8 @@ fn journal(sample: &Sample) -> Vec<Place> {
     let bytes = sample.read(&name);
     let mut edits = Vec::new();
     let mut at = 64;
-    while at < bytes.len() as u64 {
+    // Behind the last edit is space that was allocated ahead: zeros.
+    while at + 40 < bytes.len() as u64 && half(&bytes, at + 24) > 0 {
         let len = (40 + half(&bytes, at + 24)).next_multiple_of(8);
         edits.push((at, len));
         at += len;

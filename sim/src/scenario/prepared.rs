@@ -44,10 +44,13 @@ pub fn many_openings(kind: Kind) -> Rig {
     rig
 }
 
-/// The journal's name and length.
+/// The journal's name, and its length without the space that is allocated ahead.
 pub fn journal(machine: &Machine) -> (String, u64) {
-    let mut files = machine.list(Path::new(PATH)).into_iter();
-    files.find(|(name, _)| name.starts_with("journal-")).unwrap_or_default()
+    let directory = Path::new(PATH);
+    let mut names = machine.list(directory).into_iter().map(|(name, _)| name);
+    let name = names.rfind(|name| name.starts_with("journal-")).unwrap_or_default();
+    let len = machine.len_without_zeros(&directory.join(&name));
+    (name, len)
 }
 
 /// A rig on a copy of a closed one.

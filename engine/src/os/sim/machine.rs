@@ -249,6 +249,22 @@ impl Machine {
         names.iter().filter_map(|name| Some((name.clone(), len(name)?.len()))).collect()
     }
 
+    /// The length of a file without the zeros at its end; 0 for one that is not there. Space that
+    /// was allocated ahead is such zeros.
+    pub fn len_without_zeros(&self, path: &Path) -> u64 {
+        const BLOCK: u64 = 4096;
+        let state = self.files.state.lock();
+        let content = state.names.get(path).and_then(|id| state.files.get(&id));
+        let Some(content) = content else { return 0 };
+        let mut buffer = [0; BLOCK as usize];
+        let mut ends = (0..content.len().div_ceil(BLOCK)).rev().filter_map(|block| {
+            let read = content.read(&mut buffer, block * BLOCK);
+            let last = buffer[..read].iter().rposition(|byte| *byte != 0)?;
+            Some(block * BLOCK + last as u64 + 1)
+        });
+        ends.next().unwrap_or(0)
+    }
+
     /// A hash of the names and bytes of all files under a path, as a running program reads them.
     pub fn digest(&self, under: &Path) -> u128 {
         self.files.digest(under)
