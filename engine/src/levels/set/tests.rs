@@ -256,7 +256,9 @@ fn on_a_full_disk_edits_leave_what_others_may_count_on() {
     cut.set_capacity(Some(0));
     let found = open(&cut, floor).unwrap();
     assert_eq!((found.floor(), found.tables()), (floor, set.tables()));
-    assert_eq!(rename(&found, table, Room::Freeing).unwrap_err().kind(), ErrorKind::Full);
+    // A promise ends with its database: one edit may fit in its place.
+    let refused = (0..2).find_map(|_| rename(&found, table, Room::Freeing).err());
+    assert_eq!(refused.unwrap().kind(), ErrorKind::Full);
     set.apply_promised(drops().next().unwrap(), 8, &mut promise).unwrap();
     drop(promise);
     assert!(!set.poisoned() && set.tables().is_empty());
