@@ -52,7 +52,7 @@ pub const OPERATIONS: [&str; 37] = [
 /// Every call of every file that the engine makes on a simulated machine: a full run with faults
 /// must have had each of them fail. The calls of `LOCK` and of the files that are mapped are of
 /// real file systems alone (`docs/testing.md`).
-pub const CALL_SITES: [&str; 59] = [
+pub const CALL_SITES: [&str; 61] = [
     "create region",
     "open region",
     "read region",
@@ -63,12 +63,14 @@ pub const CALL_SITES: [&str; 59] = [
     "open journal",
     "read journal",
     "write journal",
+    "preallocate journal",
     "resize journal",
     "sync journal",
     "rename journal",
     "remove journal",
     "create new journal",
     "write new journal",
+    "preallocate new journal",
     "sync new journal",
     "remove new journal",
     "create extents",
