@@ -96,8 +96,6 @@ enum Signal {
     TableGone,
     /// The table was truncated after the snapshot.
     Truncated,
-    /// Rows are locked by transactions by now: take locks, then commit.
-    NeedsLocks,
 }
 
 #[derive(Debug)]
@@ -164,18 +162,6 @@ impl Error {
 
     pub(crate) fn is_table_gone(&self) -> bool {
         self.0.signal == Signal::TableGone
-    }
-
-    /// The error of a commit without row locks once transactions take them. No caller sees it.
-    pub(crate) fn needs_locks() -> Error {
-        let message = "transactions lock rows by now, and the commit holds no locks";
-        let mut error = Error::new(ErrorKind::Conflict, message);
-        error.0.signal = Signal::NeedsLocks;
-        error
-    }
-
-    pub(crate) fn is_needs_locks(&self) -> bool {
-        self.0.signal == Signal::NeedsLocks
     }
 
     pub(crate) fn corrupt(damage: Damage) -> Error {

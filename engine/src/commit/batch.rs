@@ -1,6 +1,5 @@
 //! A write batch as users fill it: operations on several tables that become one commit.
 
-use std::any::Any;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -12,15 +11,15 @@ use crate::mvcc::{KeyInterval, Tombstone, Tombstones, union};
 use crate::record::{Kind, LSN_MAX, TableId, decode_end, encode_end, slice};
 
 /// What a batch names: whatever table stands there when the batch is committed.
-pub(crate) trait Target: Send + Sync {
+pub(crate) trait Target: Clone {
+    /// The tables that stand there.
+    type Table: Home + 'static;
+
     /// The table of this moment.
-    fn resolve(&self) -> Arc<dyn Home>;
+    fn resolve(&self) -> Arc<Self::Table>;
 
-    /// The number under which rows of the table are locked. It stays through truncations.
-    fn lock_space(&self) -> u64;
-
-    /// Its name, for messages.
-    fn label(&self) -> String;
+    /// Whether another one names the same.
+    fn is_same(&self, other: &Self) -> bool;
 }
 
 /// A table as commit sees it.
@@ -40,16 +39,13 @@ pub(crate) trait Home: Send + Sync {
     /// Counts bytes of records that were appended for it.
     fn count(&self, bytes: u64);
 
-    /// The table itself, for who knows what it is.
-    fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync>;
-
     /// Keeps it from being dropped, for one prepared transaction more. Said in the turnstile.
     fn hold(&self);
 
     /// Takes one [`Home::hold`] back.
     fn let_go(&self);
 
-    /// Fails while somebody holds it. Asked in the turnstile.
+    /// Fails while a prepared transaction holds it. Asked in the turnstile.
     fn check_droppable(&self) -> Result<()>;
 }
 
@@ -67,10 +63,10 @@ pub(super) struct Operation {
     end: usize,
 }
 
-/// Operations in the order they were given.
-#[derive(Clone, Default)]
-pub(crate) struct Batch {
-    pub(super) targets: SmallVec<[Arc<dyn Target>; 2]>,
+/// Operations in the order they were given, on what `T` names.
+#[derive(Clone)]
+pub(crate) struct Batch<T> {
+    pub(super) targets: SmallVec<[T; 2]>,
     pub(super) operations: SmallVec<[Operation; 1]>,
     bytes: Vec<u8>,
     stored: usize,
@@ -80,8 +76,20 @@ pub(crate) struct Batch {
     refused: Option<String>,
     /// Whether there are range deletes among them.
     pub(super) has_ranges: bool,
-    /// Whether its rows are not locked: refused in the turnstile once transactions take locks.
-    pub(super) unlocked: bool,
+}
+
+impl<T> Default for Batch<T> {
+    fn default() -> Batch<T> {
+        Batch {
+            targets: SmallVec::new(),
+            operations: SmallVec::new(),
+            bytes: Vec::new(),
+            stored: 0,
+            blob: None,
+            refused: None,
+            has_ranges: false,
+        }
+    }
 }
 
 /// An operation of a batch: the number of its table in [`Batch::homes`], and the rest.
@@ -92,9 +100,9 @@ pub(crate) struct Sorted<'a> {
     pub(crate) value: &'a [u8],
 }
 
-impl Batch {
+impl<T: Target> Batch<T> {
     /// Adds an operation. One past a limit makes the whole batch fail at commit.
-    pub(crate) fn push(&mut self, target: &Arc<dyn Target>, kind: Kind, key: &[u8], value: &[u8]) {
+    pub(crate) fn push(&mut self, target: &T, kind: Kind, key: &[u8], value: &[u8]) {
         let checked = limits::check_key(key).and_then(|()| limits::check_value(value));
         if let Err(e) = checked {
             self.refused.get_or_insert(e.to_string());
@@ -120,7 +128,7 @@ impl Batch {
     }
 
     /// Adds a range delete. It undoes what the batch has put into the interval before it.
-    pub(crate) fn push_range(&mut self, target: &Arc<dyn Target>, interval: &KeyInterval) {
+    pub(crate) fn push_range(&mut self, target: &T, interval: &KeyInterval) {
         let end = interval.end.as_deref();
         if let Err(e) = end.map_or(Ok(()), limits::check_key) {
             self.refused.get_or_insert(e.to_string());
@@ -130,10 +138,10 @@ impl Batch {
         self.push(target, Kind::RangeDelete, &interval.start, &encode_end(end));
     }
 
-    fn target(&mut self, target: &Arc<dyn Target>) -> usize {
-        let known = self.targets.iter().rposition(|t| Arc::ptr_eq(t, target));
+    fn target(&mut self, target: &T) -> usize {
+        let known = self.targets.iter().rposition(|t| t.is_same(target));
         known.unwrap_or_else(|| {
-            self.targets.push(Arc::clone(target));
+            self.targets.push(target.clone());
             self.targets.len() - 1
         })
     }
@@ -155,21 +163,16 @@ impl Batch {
         self.operations.is_empty() && self.blob.is_none()
     }
 
-    /// Says whether its rows are not locked. Once transactions take locks it is refused.
-    pub(crate) fn set_unlocked(&mut self, unlocked: bool) {
-        self.unlocked = unlocked;
-    }
-
     /// The rows that it writes: tables and keys.
-    pub(crate) fn rows(&self) -> impl Iterator<Item = (&dyn Target, &[u8])> {
+    pub(crate) fn rows(&self) -> impl Iterator<Item = (&T, &[u8])> {
         let rows = self.operations.iter().filter(|o| o.kind != Kind::RangeDelete);
-        rows.map(|o| (&*self.targets[o.target], self.key(o)))
+        rows.map(|o| (&self.targets[o.target], self.key(o)))
     }
 
     /// The intervals that it deletes.
-    pub(crate) fn ranges(&self) -> impl Iterator<Item = (&dyn Target, KeyInterval)> {
+    pub(crate) fn ranges(&self) -> impl Iterator<Item = (&T, KeyInterval)> {
         let ranges = self.operations.iter().filter(|o| o.kind == Kind::RangeDelete);
-        ranges.map(|o| (&*self.targets[o.target], self.interval(o)))
+        ranges.map(|o| (&self.targets[o.target], self.interval(o)))
     }
 
     /// What a range delete deletes.
@@ -181,8 +184,8 @@ impl Batch {
     }
 
     /// What there is beside its puts and deletes.
-    pub(crate) fn without_rows(&self) -> Batch {
-        let mut rest = Batch { unlocked: self.unlocked, ..Batch::default() };
+    pub(crate) fn without_rows(&self) -> Batch<T> {
+        let mut rest = Batch::default();
         for (target, interval) in self.effective_ranges() {
             rest.push_range(&self.targets[target], &interval);
         }
@@ -225,12 +228,8 @@ impl Batch {
     }
 
     /// The tables that the operations go to now.
-    pub(crate) fn homes(&self) -> Homes {
-        let mut homes = Homes::with_capacity(self.targets.len());
-        for target in &self.targets {
-            homes.push(target.resolve());
-        }
-        homes
+    pub(crate) fn homes(&self) -> impl Iterator<Item = Arc<T::Table>> {
+        self.targets.iter().map(Target::resolve)
     }
 
     /// The puts and deletes that count, table by table and key by key.
@@ -305,7 +304,7 @@ impl Batch {
     }
 }
 
-impl std::fmt::Debug for Batch {
+impl<T> std::fmt::Debug for Batch<T> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Batch")
             .field("operations", &self.operations.len())
@@ -320,19 +319,19 @@ mod tests {
 
     use super::*;
 
-    struct Nowhere;
+    /// A target by number, whose table no test asks for.
+    #[derive(Clone)]
+    struct Nowhere(u8);
 
     impl Target for Nowhere {
-        fn resolve(&self) -> Arc<dyn Home> {
-            unreachable!("nobody asks where it goes")
+        type Table = crate::commit::tests::OneTable;
+
+        fn resolve(&self) -> Arc<Self::Table> {
+            unreachable!("no test asks where it goes")
         }
 
-        fn lock_space(&self) -> u64 {
-            0
-        }
-
-        fn label(&self) -> String {
-            String::new()
+        fn is_same(&self, other: &Nowhere) -> bool {
+            self.0 == other.0
         }
     }
 
@@ -340,7 +339,7 @@ mod tests {
     /// twice.
     #[test]
     fn of_several_operations_on_a_key_the_last_counts_and_all_are_in_order() {
-        let tables: [Arc<dyn Target>; 2] = [Arc::new(Nowhere), Arc::new(Nowhere)];
+        let tables = [Nowhere(0), Nowhere(1)];
         let keys: Vec<Vec<u8>> = (0..40u8)
             .map(|n| match n % 4 {
                 0 => vec![0; usize::from(n / 4)],

@@ -1,9 +1,9 @@
-//! The way of a commit group from its batch to its LSN.
+//! Commit groups from their ticket on, and all that a database asks of commit.
 //!
-//! Outline. (1) The group is encoded and checked; everything that can fail or block happens now:
-//! space, ring credit. (2) In the turnstile it takes its ticket, its space and the memtables that
-//! will hold it. (3) Outside, in parallel with others, its bytes are stored, flushed and fenced,
-//! its records indexed, its slot finished; no lock is waited for. (4) Whoever waits publishes all
+//! Outline. (1) `write` encodes a group and brings it to its ticket; everything that can fail or
+//! block happens there. (2) In the turnstile it takes its ticket, its space and the memtables that
+//! will hold it. (3) Outside, beside other groups, its bytes are stored, flushed and fenced, its
+//! records indexed, its slot finished; no lock is waited for. (4) A thread that waits publishes all
 //! consecutive finished slots together (`publisher`).
 //!
 //! Thread safety: every method takes `&self`. Lock order: `linking`, `turnstile`, and the
@@ -20,9 +20,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64 as Counter};
 
 use smallvec::smallvec;
 
-use super::batch::Batch;
 use super::blobs::Blobs;
-use super::bucket::{Buckets, Lead, Outcome, Part};
+use super::bucket::Buckets;
 use super::floor::{Floor, Gidx, JournalMark};
 use super::floor_writer::Tails;
 use super::group::{Few, Group};
@@ -36,7 +35,7 @@ use super::turnstile::{Place, StreamTail, Turnstile};
 use crate::alloc::ZonePool;
 use crate::error::{Error, Result};
 use crate::memtable::Record;
-use crate::mvcc::{Watermark, is_pinned, pin};
+use crate::mvcc::{Watermark, is_pinned};
 use crate::options::Durability;
 use crate::os::sync::{AtomicU64, Mutex, Ordering};
 use crate::pm::{Fenced, Flushed, Geometry, Purpose, Region, SpentOn};
@@ -182,30 +181,6 @@ impl Committer {
         if self.poison.is_set() { visible.min(self.durable()) } else { visible }
     }
 
-    /// Commits a batch, perhaps together with those of other threads, and waits until it is
-    /// visible and as durable as is asked for. A group of several batches has the durability of
-    /// each: durable and relaxed ones do not meet.
-    ///
-    /// # Errors
-    ///
-    /// As [`Committer::enqueue`] and [`Pending::wait`].
-    pub(crate) fn commit(&self, batch: &Batch, durability: Durability) -> Result<Lsn> {
-        let group = Group::encode(batch, self.zones.geometry().largest_zone())?;
-        let relaxed = durability == Durability::Relaxed;
-        let Some(bucket) = self.buckets.of_this_thread(relaxed) else {
-            return self.enqueue_group(group, durability, &mut |_| ())?.wait();
-        };
-        let outcome = match bucket.join(group) {
-            Part::Leads(mut lead) => self.lead(&mut lead, durability)?,
-            Part::Follows(outcome) => outcome,
-        };
-        match outcome {
-            Outcome::Published(lsn) => Ok(lsn),
-            Outcome::Unknown(lsn) => Err(self.poison.unknown_outcome(lsn)),
-            Outcome::Alone => self.enqueue(batch, durability)?.wait(),
-        }
-    }
-
     /// Waits until the caller's own commit is visible and as durable as was asked for.
     ///
     /// # Errors
@@ -217,24 +192,6 @@ impl Committer {
             Durability::Relaxed => Goal::Visible,
         };
         self.publisher.wait(lsn, goal).map_err(|Stopped| self.poison.unknown_outcome(lsn))
-    }
-
-    /// Takes a bucket's group to the ring, and tells its followers what became of it.
-    fn lead(&self, lead: &mut Lead<'_>, durability: Durability) -> Result<Outcome> {
-        let room = self.zones.geometry().usual_zone() - crate::alloc::ZONE_HEADER;
-        let group = lead.gather(&self.buckets.bounds, room as usize);
-        let pending = self.enqueue_group(group, durability, &mut |lsn| lead.note_ticket(lsn));
-        lead.hand_on();
-        let outcome = match pending {
-            Ok(pending) => {
-                let lsn = pending.lsn;
-                pending.wait().map_or(Outcome::Unknown(lsn), Outcome::Published)
-            }
-            Err(_) if lead.has_followers() => Outcome::Alone,
-            Err(e) => return Err(e),
-        };
-        lead.tell(outcome);
-        Ok(outcome)
     }
 
     /// Bounds the groups that several threads' batches become: how many batches, and how many
@@ -249,94 +206,20 @@ impl Committer {
         ((SUB_HEADER + stored) as u64).next_multiple_of(crate::pm::LINE) <= room
     }
 
-    /// Gives a batch its place in the order.
-    ///
-    /// # Errors
-    ///
-    /// `Invalid` when the batch broke a limit or names a dropped table; `Full` when the region
-    /// has no zone left; `Unavailable` when the database is poisoned. Nothing was done then.
-    pub(crate) fn enqueue(&self, batch: &Batch, durability: Durability) -> Result<Pending<'_>> {
-        let group = Group::encode(batch, self.zones.geometry().largest_zone())?;
-        self.enqueue_group(group, durability, &mut |_| ())
-    }
-
-    /// Gives an encoded group its place in the order; `at_ticket` runs in the turnstile with the
-    /// group's ticket, and must be short.
-    ///
-    /// # Errors
-    ///
-    /// As [`Committer::enqueue`].
-    pub(crate) fn enqueue_group(
+    /// Stores a group that has its ticket, beside others; what is left is to wait for the device.
+    pub(super) fn store(
         &self,
         group: Group,
+        ticket: Ticket<'_>,
         durability: Durability,
-        at_ticket: &mut dyn FnMut(Lsn),
-    ) -> Result<Pending<'_>> {
-        let _spent = SpentOn::purpose_if_none(Purpose::Commit);
-        let records = group.records();
-        let ticket = self.take_ticket(&group, at_ticket)?;
-        let lsn = ticket.lsn;
-        let zone = ticket.places.first().map_or(0, |place| place.zone);
-        let offset = ticket.places.first().map_or(0, |place| place.offset);
-        let at = self.zones.geometry().zone(zone) + offset + SUB_HEADER as u64;
+    ) -> Pending<'_> {
+        let (records, lsn) = (group.records(), ticket.lsn);
+        let first = ticket.places.first().map_or((0, 0), |place| (place.zone, place.offset));
+        let at = self.zones.geometry().zone(first.0) + first.1 + SUB_HEADER as u64;
         self.fill(group, ticket, durability);
         self.counts.groups.fetch_add(1, Ordering::Relaxed);
         self.counts.records.fetch_add(records, Ordering::Relaxed);
-        Ok(Pending { committer: self, lsn, zone, at, durability })
-    }
-
-    pub(super) fn take_ticket(
-        &self,
-        group: &Group,
-        at_ticket: &mut dyn FnMut(Lsn),
-    ) -> Result<Ticket<'_>> {
-        let mut ticket = Ticket {
-            committer: self,
-            lsn: 0,
-            // Room for them is made here, so that the turnstile allocates nothing.
-            places: Few::with_capacity(group.parts.len()),
-            actives: Few::with_capacity(group.homes.len()),
-            guard: None,
-        };
-        loop {
-            self.poison.check()?;
-            // To pin may run what others have deferred, with locks: not after the ticket.
-            let guard = pin();
-            let mut turnstile = self.turnstile.lock();
-            let inside = InTurnstile::enter();
-            if turnstile.is_shut {
-                return Err(Error::closed());
-            }
-            for home in &group.homes {
-                home.check_alive()?;
-            }
-            group.drops.as_ref().map_or(Ok(()), |table| table.check_droppable())?;
-            if group.unlocked && self.locks_rows() {
-                return Err(Error::needs_locks());
-            }
-            if turnstile.next > self.publisher.credit() {
-                let oldest = turnstile.next - super::ring::RING;
-                drop((inside, turnstile, guard));
-                self.wait_before_ticket(oldest, Goal::Written)?;
-                continue;
-            }
-            if let Some((stream, len)) = turnstile.lacks_space(group) {
-                drop((inside, turnstile, guard));
-                self.make_spare(stream, len, group.frees)?;
-                continue;
-            }
-            if turnstile.is_kept_from(group, &self.zones) {
-                drop((inside, turnstile, guard));
-                return Err(self.zones.kept_back());
-            }
-            for home in &group.homes {
-                ticket.actives.push(home.active());
-            }
-            ticket.guard = Some(guard);
-            ticket.lsn = turnstile.pass(group, &self.zones, &mut ticket.places);
-            at_ticket(ticket.lsn);
-            return Ok(ticket);
-        }
+        Pending { committer: self, lsn, zone: first.0, at, durability }
     }
 
     /// Whether transactions lock rows, so that commits without locks are refused.
@@ -363,8 +246,8 @@ impl Committer {
         self.wait_before_ticket(since - 1, Goal::Visible)
     }
 
-    /// Waits for a commit of somebody else, before the caller has a ticket.
-    fn wait_before_ticket(&self, lsn: Lsn, goal: Goal) -> Result<()> {
+    /// Waits for the commit of another thread, before the caller has a ticket.
+    pub(super) fn wait_before_ticket(&self, lsn: Lsn, goal: Goal) -> Result<()> {
         self.publisher.wait(lsn, goal).map_err(|Stopped| self.poison.unavailable())
     }
 

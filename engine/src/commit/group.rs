@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use smallvec::{SmallVec, smallvec};
 
-use super::batch::{Batch, Home, Homes};
+use super::batch::{Batch, Home, Homes, Target};
 use super::subentry::{Content, SUB_HEADER};
 use crate::error::{Error, Result};
 use crate::memtable::{RECORD_HEADER, RECORD_KIND, Record, encode_record, record_len, set_seq};
@@ -68,9 +68,9 @@ impl Group {
     ///
     /// `Invalid` when the batch broke a limit or does not fit in the largest zone, of `largest`
     /// bytes.
-    pub(crate) fn encode(batch: &Batch, largest: u64) -> Result<Group> {
+    pub(crate) fn encode<T: Target>(batch: &Batch<T>, largest: u64) -> Result<Group> {
         batch.check()?;
-        let homes = batch.homes();
+        let homes = homes_of(batch);
         let mut parts: Few<Part> = Few::new();
         let mut add = |target: usize, kind, key: &[u8], value: &[u8]| {
             let home = &homes[target];
@@ -90,9 +90,7 @@ impl Group {
             let part = part_of(&mut parts, stream, blob.len());
             part.push(None, (SYSTEM_TABLE, Kind::Blob), &[], blob);
         }
-        let (unlocked, frees) = (batch.unlocked, batch.frees());
-        let group = Group { homes, parts, unlocked, frees, ..Group::default() };
-        group.closed(largest)
+        Group { homes, parts, frees: batch.frees(), ..Group::default() }.closed(largest)
     }
 
     /// Encodes the writes of a transaction that is prepared, as one part: behind the record that
@@ -102,15 +100,15 @@ impl Group {
     /// # Errors
     ///
     /// As [`Group::encode`].
-    pub(crate) fn prepare(
+    pub(crate) fn prepare<T: Target>(
         id: &[u8],
-        batch: &Batch,
+        batch: &Batch<T>,
         locks: &[(TableId, Vec<u8>, Vec<u8>)],
         runs: impl ExactSizeIterator<Item = (Arc<dyn Home>, u64)>,
         largest: u64,
     ) -> Result<Group> {
         batch.check()?;
-        let homes = batch.homes();
+        let homes = homes_of(batch);
         let mut part = Part::with_capacity(SHARED_STREAM, batch.stored_len());
         let ranges = batch.effective_ranges();
         let writes: Vec<_> = batch.effective().collect();
@@ -228,6 +226,13 @@ impl Group {
         part.check(largest)
     }
 
+    /// The same group, of a batch whose rows are not locked: it is refused in the turnstile once
+    /// transactions take locks.
+    pub(crate) fn without_locks(mut self) -> Group {
+        self.unlocked = true;
+        self
+    }
+
     /// Whether space comes free by it.
     pub(crate) fn frees(&self) -> bool {
         self.frees
@@ -324,6 +329,11 @@ impl Group {
         }
         self.parts.retain(|part| !part.records.is_empty());
     }
+}
+
+/// The tables that a batch goes to now.
+fn homes_of<T: Target>(batch: &Batch<T>) -> Homes {
+    batch.homes().map(|home| home as Arc<dyn Home>).collect()
 }
 
 fn part_of(parts: &mut Few<Part>, stream: u32, payload: usize) -> &mut Part {

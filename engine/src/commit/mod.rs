@@ -25,6 +25,7 @@ mod ticket;
 mod turnstile;
 mod unread;
 mod wait_queue;
+mod write;
 
 pub(crate) use batch::{Batch, Home, Target};
 pub(crate) use committer::{Committer, Pending, Start};
@@ -38,3 +39,4 @@ pub(crate) use subentry::{Content, payloads_of};
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use subentry::{SALT_AT, SUB_HEADER, SubEntry};
 pub(crate) use unread::Passed;
+pub(crate) use write::{CommitRequest, OneGroup};

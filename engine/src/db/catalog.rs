@@ -215,8 +215,7 @@ impl Catalog {
             Ok(Group::event(&key, &value, home))
         };
         let at_ticket = |_| drops.into_iter().for_each(|table| table.mark_dropped());
-        let pending =
-            self.ctx.shared.enqueue_group(&group, (Durability::Durable, None), &at_ticket)?;
+        let pending = self.ctx.shared.enqueue_group(&group, Durability::Durable, &at_ticket)?;
         let zone = pending.zone();
         let lsn = pending.wait()?;
         // A job on the table ends with its own edit first; later ones find the mark.

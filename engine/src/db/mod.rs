@@ -316,7 +316,7 @@ impl Database {
     /// As [`Database::write`].
     pub fn write_with(&self, batch: WriteBatch, durability: Durability) -> Result<()> {
         let shared = self.inner.shared();
-        shared.write(&mut batch.check(shared)?, durability)
+        shared.write(&batch.check(shared)?, durability)
     }
 
     /// Commits a batch, durably, unless that would have to wait for its turn beyond `deadline`; see
@@ -328,7 +328,7 @@ impl Database {
     /// [`Database::write`].
     pub fn try_write(&self, batch: WriteBatch, deadline: Instant) -> Result<()> {
         let shared = self.inner.shared();
-        shared.write_by(&mut batch.check(shared)?, Durability::Durable, Some(deadline))
+        shared.write_by(&batch.check(shared)?, Durability::Durable, Some(deadline))
     }
 
     /// All tables as they are now, for as long as the snapshot lives.

@@ -88,7 +88,7 @@ impl Database {
     pub fn enqueue(&self, batch: WriteBatch, durability: Durability) -> Result<PendingCommit> {
         let shared = self.inner.shared();
         let keep = Arc::clone(&self.inner) as _;
-        shared.enqueue_write(keep, &mut batch.check(shared)?, durability)
+        shared.enqueue_write(keep, &batch.check(shared)?, durability)
     }
 
     /// The blob of the last visible commit that had one ([`WriteBatch::set_blob`]), however long

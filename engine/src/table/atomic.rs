@@ -13,8 +13,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-use super::{Pinned, Range, Table};
-use crate::commit::{Batch, Target};
+use super::{Pinned, Range, Table, TableBatch, TableTarget};
 use crate::error::Result;
 use crate::limits;
 use crate::locks::{DEFAULT_WAIT, Locker, Mode, Patience, RunsHere};
@@ -217,8 +216,8 @@ impl Table {
     }
 
     fn commit(&self, pinned: &Arc<Pinned>, key: &[u8], value: Option<&[u8]>) -> Result<()> {
-        let target: Arc<dyn Target> = Arc::clone(pinned) as _;
-        let mut batch = Batch::default();
+        let target = TableTarget::Pinned(Arc::clone(pinned));
+        let mut batch = TableBatch::default();
         match value {
             Some(value) => batch.push(&target, Kind::Put, key, value),
             None => batch.push(&target, Kind::Delete, key, &[]),

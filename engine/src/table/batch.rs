@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::Table;
-use crate::commit::{Batch, Target};
+use super::core::{TableBatch, TableTarget};
 use crate::error::{Error, Result};
 use crate::read::{KeyBounds, KeyRange};
 use crate::record::Kind;
@@ -31,7 +31,7 @@ use crate::table::Shared;
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct WriteBatch {
-    batch: Batch,
+    batch: TableBatch,
     database: Option<Arc<Shared>>,
     mixed: bool,
 }
@@ -104,10 +104,10 @@ impl WriteBatch {
         self
     }
 
-    fn target(&mut self, table: &Table) -> Arc<dyn Target> {
+    fn target(&mut self, table: &Table) -> TableTarget {
         let database = self.database.get_or_insert_with(|| Arc::clone(&table.shared));
         self.mixed |= !Arc::ptr_eq(database, &table.shared);
-        table.slot.clone()
+        TableTarget::Slot(Arc::clone(&table.slot))
     }
 
     /// How many operations it holds.
@@ -130,7 +130,7 @@ impl WriteBatch {
         *self = WriteBatch::default();
     }
 
-    pub(crate) fn check(self, shared: &Arc<Shared>) -> Result<Batch> {
+    pub(crate) fn check(self, shared: &Arc<Shared>) -> Result<TableBatch> {
         let foreign = self.database.as_ref().is_some_and(|d| !Arc::ptr_eq(d, shared));
         if self.mixed || foreign {
             return Err(Error::invalid(

@@ -12,8 +12,7 @@ use std::ops::Bound;
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::{NewRun, Pinned, Range, Shared, Table};
-use crate::commit::{Batch, Target};
+use super::{NewRun, Pinned, Range, Shared, Table, TableBatch};
 use crate::error::{Error, ErrorKind, Result};
 use crate::extent::{Format, ReadAhead};
 use crate::levels::{Level, LevelCursor};
@@ -178,7 +177,7 @@ impl BulkLoad {
             }
         };
         let run = NewRun { core: Arc::clone(&self.pinned.core), extents, loaded: true };
-        let lsn = shared.commit_runs(&Batch::default(), vec![run], None)?;
+        let lsn = shared.commit_runs(&TableBatch::default(), vec![run])?;
         shared.committer.wait_for(lsn, Durability::Durable)
     }
 

@@ -10,7 +10,6 @@
 //! 2. `merged` ≤ the boundary of every frozen memtable of the view, and every record at or below
 //!    it that is not drained is in level 0.
 
-use std::any::Any;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
@@ -18,7 +17,7 @@ use arc_swap::{ArcSwap, Guard};
 use parking_lot::{Mutex, MutexGuard};
 
 use super::changed::ChangedTables;
-use crate::commit::{Home, Target};
+use crate::commit::{Batch, Home, Target};
 use crate::error::{Error, Result};
 use crate::memtable::Memtable;
 use crate::record::{Lsn, TableId};
@@ -202,10 +201,6 @@ impl Home for TableCore {
         self.mark_changed();
     }
 
-    fn into_any(self: Arc<Self>) -> Arc<dyn Any + Send + Sync> {
-        self
-    }
-
     fn hold(&self) {
         self.held.fetch_add(1, Ordering::Relaxed);
     }
@@ -310,17 +305,47 @@ impl TableSlot {
     }
 }
 
-impl Target for TableSlot {
-    fn resolve(&self) -> Arc<dyn Home> {
-        self.core()
+/// What a batch names: a slot with whatever table stands there, or the table of one moment.
+#[derive(Clone)]
+pub(crate) enum TableTarget {
+    Slot(Arc<TableSlot>),
+    Pinned(Arc<Pinned>),
+}
+
+/// A batch of operations on tables.
+pub(crate) type TableBatch = Batch<TableTarget>;
+
+impl TableTarget {
+    /// The number under which rows of the table are locked. It stays through truncations.
+    pub(crate) fn lock_space(&self) -> u64 {
+        match self {
+            TableTarget::Slot(slot) => slot.lock_space,
+            TableTarget::Pinned(pinned) => pinned.lock_space,
+        }
     }
 
-    fn lock_space(&self) -> u64 {
-        self.lock_space
+    /// Its name, for messages.
+    pub(crate) fn label(&self) -> String {
+        self.resolve().name()
+    }
+}
+
+impl Target for TableTarget {
+    type Table = TableCore;
+
+    fn resolve(&self) -> Arc<TableCore> {
+        match self {
+            TableTarget::Slot(slot) => slot.core(),
+            TableTarget::Pinned(pinned) => Arc::clone(&pinned.core),
+        }
     }
 
-    fn label(&self) -> String {
-        self.core().name()
+    fn is_same(&self, other: &TableTarget) -> bool {
+        match (self, other) {
+            (TableTarget::Slot(one), TableTarget::Slot(other)) => Arc::ptr_eq(one, other),
+            (TableTarget::Pinned(one), TableTarget::Pinned(other)) => Arc::ptr_eq(one, other),
+            _ => false,
+        }
     }
 }
 
@@ -331,16 +356,14 @@ pub(crate) struct Pinned {
     lock_space: u64,
 }
 
-impl Target for Pinned {
-    fn resolve(&self) -> Arc<dyn Home> {
-        self.core.clone()
-    }
-
-    fn lock_space(&self) -> u64 {
+impl Pinned {
+    /// The number under which its rows are locked.
+    pub(crate) fn lock_space(&self) -> u64 {
         self.lock_space
     }
 
-    fn label(&self) -> String {
+    /// Its name, for messages.
+    pub(crate) fn label(&self) -> String {
         self.core.name()
     }
 }

@@ -5,8 +5,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 
-use super::{BulkLoad, Existing, Keep, Range, Shared, TableSlot};
-use crate::commit::{Batch, Target};
+use super::{BulkLoad, Existing, Keep, Range, Shared, TableBatch, TableSlot, TableTarget};
 use crate::error::Result;
 use crate::options::Durability;
 use crate::read::{self, AsOf, Estimate, KeyBounds, KeyRange};
@@ -163,12 +162,12 @@ impl Table {
     }
 
     fn delete_all(&self, range: &KeyRange) -> Result<()> {
-        let mut batch = Batch::default();
+        let mut batch = TableBatch::default();
         if let Some(interval) = range.interval() {
-            let target: Arc<dyn Target> = self.slot.clone();
+            let target = TableTarget::Slot(Arc::clone(&self.slot));
             batch.push_range(&target, &interval);
         }
-        self.shared.write(&mut batch, Durability::Durable)
+        self.shared.write(&batch, Durability::Durable)
     }
 
     fn write(
@@ -179,10 +178,10 @@ impl Table {
         durability: Durability,
         deadline: Option<Instant>,
     ) -> Result<()> {
-        let target: Arc<dyn Target> = self.slot.clone();
-        let mut batch = Batch::default();
+        let target = TableTarget::Slot(Arc::clone(&self.slot));
+        let mut batch = TableBatch::default();
         batch.push(&target, kind, key, value);
-        self.shared.write_by(&mut batch, durability, deadline)
+        self.shared.write_by(&batch, durability, deadline)
     }
 
     /// Begins a load of keys in ascending order, none of which the table may have.

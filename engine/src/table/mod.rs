@@ -17,6 +17,7 @@ mod reads;
 mod runs;
 mod shared;
 mod snapshot;
+mod write;
 
 pub use batch::WriteBatch;
 pub use bulk::{BulkLoad, Existing};
@@ -27,7 +28,9 @@ pub use range::Range;
 pub use reads::ReadTables;
 pub use snapshot::Snapshot;
 
-pub(crate) use self::core::{Change, DrainRound, Pinned, TableCore, TableSlot};
+pub(crate) use self::core::{
+    Change, DrainRound, Pinned, TableBatch, TableCore, TableSlot, TableTarget,
+};
 pub(crate) use awaited::Awaited;
 pub(crate) use bell::Bell;
 pub(crate) use changed::ChangedTables;

@@ -7,20 +7,19 @@
 //! journal is told, table by table, and only then the commit's records in the region need not stay.
 //! `docs/commit.md` has the argument.
 //!
-//! Everything that can fail does so before (3), and is undone then. If the process dies, the next
-//! opening finds pending runs, and whether their commit was accepted.
+//! `write.rs` has what brings such a commit to its ticket. Everything that can fail does so before
+//! (3), and is undone then. If the process dies, the next opening finds pending runs, and whether
+//! their commit was accepted.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Instant;
 
 use super::Shared;
-use super::core::TableCore;
-use crate::commit::{Batch, Group, Home, JournalMark, Pending};
+use super::core::{TableBatch, TableCore};
+use crate::commit::{Home, JournalMark};
 use crate::error::{ErrorKind, Result};
 use crate::levels::{Edit, EditPromise, Level, Op, Room, Version};
 use crate::memtable::record_len;
-use crate::options::{Durability, Planted};
 use crate::record::{EntryRef, Lsn, TableId};
 use crate::spill::ExtentWriter;
 use crate::view::{Joining, TicketLsn};
@@ -59,25 +58,6 @@ impl Joined {
 }
 
 impl Shared {
-    /// Commits runs, and with them a batch of other tables, all of it or nothing, durably: the LSN,
-    /// which was waited for. Whoever waits for it again learns how that ended.
-    ///
-    /// # Errors
-    ///
-    /// As [`Table::put`](crate::Table::put), but for `UnknownOutcome`; `Full` also when the disk
-    /// has no room for extents or for the journal.
-    pub(crate) fn commit_runs(
-        &self,
-        batch: &Batch,
-        mut runs: Vec<NewRun>,
-        deadline: Option<Instant>,
-    ) -> Result<Lsn> {
-        let _finishes = self.large.read();
-        self.check_writable()?;
-        let rest = self.make_fit(batch, &mut runs, 0)?;
-        self.commit_joined(rest.as_ref().unwrap_or(batch), runs, deadline)
-    }
-
     /// If a batch does not fit in a zone beside its commit's runs and `others` bytes, its
     /// puts and deletes become runs too: what is left of it then.
     ///
@@ -86,10 +66,10 @@ impl Shared {
     /// `Full` when the disk has no room; or on an I/O error.
     pub(crate) fn make_fit(
         &self,
-        batch: &Batch,
+        batch: &TableBatch,
         runs: &mut Vec<NewRun>,
         others: usize,
-    ) -> Result<Option<Batch>> {
+    ) -> Result<Option<TableBatch>> {
         if self.committer.fits(batch.stored_len() + runs.len() * record_len(8, 0) + others) {
             return Ok(None);
         }
@@ -98,8 +78,8 @@ impl Shared {
     }
 
     /// Writes what a batch has for each table as a run.
-    fn runs_of(&self, batch: &Batch) -> Result<Vec<NewRun>> {
-        let (homes, operations) = (batch.homes(), batch.sorted());
+    fn runs_of(&self, batch: &TableBatch) -> Result<Vec<NewRun>> {
+        let (tables, operations): (Vec<_>, _) = (batch.homes().collect(), batch.sorted());
         let of_tables = operations.chunk_by(|a, b| a.home == b.home);
         let runs = of_tables.map(|operations| {
             let bytes = operations.iter().map(|o| record_len(o.key.len(), o.value.len()) as u64);
@@ -108,37 +88,10 @@ impl Shared {
                 let (key, kind, value) = (operation.key, operation.kind, operation.value);
                 writer.add(EntryRef { key, seq: 1, kind, value })?;
             }
-            let home = Arc::clone(&homes[operations[0].home]).into_any();
-            let core = home.downcast().unwrap_or_else(|_| unreachable!("tables are TableCores"));
+            let core = Arc::clone(&tables[operations[0].home]);
             Ok(NewRun { core, extents: Level::new(writer.finish()?), loaded: false })
         });
         runs.collect()
-    }
-
-    fn commit_joined(
-        &self,
-        batch: &Batch,
-        runs: Vec<NewRun>,
-        deadline: Option<Instant>,
-    ) -> Result<Lsn> {
-        let mut joined = Vec::with_capacity(runs.len());
-        let enqueued = self.join(runs, &mut joined).and_then(|()| {
-            let promise = self.promise_conclusion(&joined)?;
-            Ok((self.enqueue_runs(batch, &joined, deadline)?, promise))
-        });
-        let (pending, promise) = match enqueued {
-            Ok(enqueued) => enqueued,
-            Err(e) => {
-                self.withdraw(&joined);
-                return Err(e);
-            }
-        };
-        let (zone, lsn) = (pending.zone(), pending.lsn());
-        // If it fails the database is poisoned, and whoever waits for it learns that.
-        if self.region.has(Planted::RunBeforeRecord) || pending.wait().is_ok() {
-            self.conclude(&joined, lsn, zone, promise);
-        }
-        Ok(lsn)
     }
 
     /// Steps 1 and 2. What has been done of it is in `joined` also when it fails.
@@ -187,24 +140,6 @@ impl Shared {
         let run = Joining { id, extents, lsn: Arc::clone(lsn) };
         core.change().apply(|view| view.joining.push(run.clone()));
         Joined { core: Arc::clone(core), run }
-    }
-
-    /// Step 3, up to the ticket.
-    fn enqueue_runs(
-        &self,
-        batch: &Batch,
-        joined: &[Joined],
-        deadline: Option<Instant>,
-    ) -> Result<Pending<'_>> {
-        let largest = self.zones.geometry().largest_zone();
-        let group = || {
-            self.check_writable()?;
-            let mut group = Group::encode(batch, largest)?;
-            group.add_runs(joined.iter().map(Joined::home), largest)?;
-            Ok(group)
-        };
-        let at_ticket = |lsn| Joined::at_ticket(joined, lsn);
-        self.enqueue_group(&group, (Durability::Durable, deadline), &at_ticket)
     }
 
     /// Undoes the steps before the ticket, or those of a prepare that was rolled back. What cannot

@@ -27,7 +27,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use crate::alloc::ZonePool;
-use crate::commit::{Batch, Group, Home, Pending};
+use crate::commit::{Group, Home, Pending};
 use crate::error::{Error, ErrorKind, Result};
 use crate::levels::EditPromise;
 use crate::limits;
@@ -35,7 +35,7 @@ use crate::locks::Locker;
 use crate::memtable::{Record, record_at, record_len, records_in};
 use crate::options::{Durability, Planted};
 use crate::record::{Kind, Lsn, Reader, SYSTEM_TABLE};
-use crate::table::{Joined, NewRun, Pinned, Shared};
+use crate::table::{Joined, NewRun, Pinned, Shared, TableBatch};
 
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use locks::probe;
@@ -120,7 +120,7 @@ impl PreparedSet {
         &self,
         shared: &Shared,
         id: &[u8],
-        writes: (Batch, Vec<NewRun>),
+        writes: (TableBatch, Vec<NewRun>),
         targets: Vec<Arc<Pinned>>,
         locker: &mut Locker,
     ) -> Result<()> {
@@ -200,7 +200,7 @@ impl PreparedSet {
             }
         };
         let enqueued = shared.promise_conclusion(&prepared.runs).and_then(|promise| {
-            let pending = shared.enqueue_group(&group, (durability, None), &at_ticket)?;
+            let pending = shared.enqueue_group(&group, durability, &at_ticket)?;
             Ok(prepared.carry_out(shared, pending, commits.then_some(promise)))
         });
         let mut state = self.0.lock();
@@ -306,7 +306,7 @@ impl Named {
 fn append(
     shared: &Shared,
     id: &[u8],
-    (batch, mut runs): (Batch, Vec<NewRun>),
+    (batch, mut runs): (TableBatch, Vec<NewRun>),
     targets: &[Arc<Pinned>],
     locker: &Locker,
 ) -> Result<(Place, Vec<Joined>)> {
@@ -328,7 +328,7 @@ fn append(
             Ok(group)
         };
         let hold = |_| targets.iter().for_each(|target| target.core.hold());
-        shared.enqueue_group(&group, (Durability::Durable, None), &hold)
+        shared.enqueue_group(&group, Durability::Durable, &hold)
     });
     let pending = enqueued.inspect_err(|_| shared.withdraw(&joined))?;
     let (zone, at, lsn) = (pending.zone(), pending.records_at(), pending.lsn());

@@ -4,7 +4,6 @@
 use std::collections::BTreeSet;
 
 use super::state::{Inner, Running};
-use crate::commit::Target;
 use crate::error::{Error, Result};
 use crate::locks::Mode;
 use crate::read::KeyRange;

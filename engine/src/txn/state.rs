@@ -23,7 +23,6 @@ use super::options::{Isolation, LockWait, TxnOptions};
 use super::prepared::PreparedSet;
 use super::seen::Seen;
 use super::writes::WriteSet;
-use crate::commit::{Batch, Target};
 use crate::error::{Error, ErrorKind, Result};
 use crate::levels::Level;
 use crate::limits;
@@ -33,7 +32,9 @@ use crate::options::{Durability, Planted};
 use crate::read::{self, KeyRange};
 use crate::record::{Kind, Lsn};
 use crate::spill::{Store, Write};
-use crate::table::{Keep, NewRun, PendingCommit, Pinned, Shared, Table, TableSlot};
+use crate::table::{
+    Keep, NewRun, PendingCommit, Pinned, Shared, Table, TableBatch, TableSlot, TableTarget,
+};
 
 /// Where memory is short, a transaction that has written more than this spills it.
 const LEAST_SPILL: usize = 64 << 10;
@@ -227,7 +228,7 @@ impl Inner {
         self.finish(End::Committed, |running| {
             let (batch, runs) = running.batch(self)?;
             if !runs.is_empty() {
-                let lsn = self.shared.commit_runs(&batch, runs, None)?;
+                let lsn = self.shared.commit_runs(&batch, runs)?;
                 return self.shared.committer.wait_for(lsn, Durability::Durable);
             }
             if batch.is_empty() {
@@ -245,7 +246,7 @@ impl Inner {
             let lsn = match (runs.is_empty(), batch.is_empty()) {
                 (true, true) => None,
                 (true, false) => self.shared.enqueue(&batch, durability)?,
-                (false, _) => Some(self.shared.commit_runs(&batch, runs, None)?),
+                (false, _) => Some(self.shared.commit_runs(&batch, runs)?),
             };
             let locks = std::mem::replace(&mut running.locker, Locker::new(&self.shared.locks));
             Ok(PendingCommit::new(&self.shared, keep, (lsn, durability), Some(locks)))
@@ -535,12 +536,12 @@ impl Running {
 
     /// All that is to be committed, which may be: optimistic ones have found that out. Tables with
     /// spilled writes have runs, the others are in the batch, and so are range deletes.
-    fn batch(&mut self, inner: &Inner) -> Result<(Batch, Vec<NewRun>)> {
+    fn batch(&mut self, inner: &Inner) -> Result<(TableBatch, Vec<NewRun>)> {
         self.validate(inner)?;
-        let targets: Vec<Arc<dyn Target>> =
-            self.tables.iter().map(|used| Arc::clone(&used.pinned) as _).collect();
+        let pinned = |used: &Used| TableTarget::Pinned(Arc::clone(&used.pinned));
+        let targets: Vec<TableTarget> = self.tables.iter().map(pinned).collect();
         let runs = self.writes.runs(inner.store())?;
-        let mut batch = Batch::default();
+        let mut batch = TableBatch::default();
         // What was written to keys in them was written later.
         for (table, interval) in self.writes.ranges() {
             batch.push_range(&targets[table], interval);

@@ -61,9 +61,9 @@ fn a_long_run_of_relaxed_commits_leaves_the_floor_near() {
         let fixture = Fixture::of_units(dax, 64);
         let batch = fixture.batch(&[("k", "1")]);
         for _ in 0..3 * MOST_LAG {
-            fixture.committer.commit(&batch, Relaxed).unwrap();
+            fixture.committer.commit(&mut &batch, Relaxed).unwrap();
         }
-        let durable = fixture.committer.commit(&batch, Durable).unwrap();
+        let durable = fixture.committer.commit(&mut &batch, Durable).unwrap();
         assert_eq!(durable, 3 * MOST_LAG + 1);
         let lag = fixture.lag(durable);
         assert!(lag <= MOST_LAG, "dax {dax}: {lag} groups");
@@ -81,7 +81,7 @@ fn a_publisher_waits_for_the_floor_when_it_is_far_behind() {
         let taken = fixture.committer.publisher.floor_writer.lock();
         scope.spawn(move || {
             let batch = fixture.batch(&[("k", "1")]);
-            (0..MOST_LAG + 100).for_each(|_| drop(fixture.committer.commit(&batch, Durable)));
+            (0..MOST_LAG + 100).for_each(|_| drop(fixture.committer.commit(&mut &batch, Durable)));
             done.send(()).unwrap();
         });
         while fixture.committer.durable() < MOST_LAG {

@@ -35,7 +35,7 @@ fn stop_here(step: Step, stopped: mpsc::Sender<()>, go: mpsc::Receiver<()>) {
 impl Fixture {
     fn ticket(&self, key: &str) -> (Group, Ticket<'_>) {
         let group = self.group(&self.batch(&[(key, "1")]));
-        let ticket = self.committer.take_ticket(&group, &mut |_| ()).unwrap();
+        let ticket = self.ticket_of(&group);
         (group, ticket)
     }
 
@@ -84,7 +84,8 @@ fn earlier_ones_return_while_stopped_at(step: Step, dax: bool) {
         begin.send(()).unwrap();
         let returned = [(); 2].map(|()| earlier.recv_timeout(LONG));
         assert_eq!(returned, [Ok(BEFORE + 1), Ok(BEFORE + 2)], "{step:?}, dax {dax}");
-        let later = fixture.committer.enqueue(&fixture.batch(&[("later", "1")]), Durable).unwrap();
+        let later =
+            fixture.committer.enqueue(&mut &fixture.batch(&[("later", "1")]), Durable).unwrap();
         assert_eq!(fixture.committer.settle().unwrap(), BEFORE + 2, "{step:?}, dax {dax}");
         let committer = &fixture.committer;
         assert_eq!((committer.visible(), committer.durable()), (BEFORE + 2, BEFORE + 2));

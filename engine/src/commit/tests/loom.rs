@@ -204,7 +204,7 @@ fn two_groups_are_published_whoever_does_it() {
         explore(1, move || {
             let fixture = Arc::new(Fixture::new(dax));
             for key in ["a", "b"] {
-                fixture.committer.enqueue(&fixture.batch(&[(key, "1")]), Durable).unwrap();
+                fixture.committer.enqueue(&mut &fixture.batch(&[(key, "1")]), Durable).unwrap();
             }
             let wait = |fixture: &Fixture, lsn| {
                 fixture.committer.wait_for(lsn, Durable).unwrap();

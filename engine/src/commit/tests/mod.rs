@@ -16,6 +16,8 @@ mod outcomes;
 mod rules;
 #[cfg(not(any(feature = "loom", feature = "shuttle")))]
 mod salts;
+#[cfg(not(any(feature = "loom", feature = "shuttle")))]
+mod write_loop;
 
 use std::path::Path;
 use std::sync::Arc;
@@ -25,8 +27,10 @@ use arc_swap::ArcSwap;
 
 use super::committer::{Committer, Start};
 use super::floor::Floor;
+use super::ticket::Ticket;
 use super::turnstile::StreamTail;
-use super::{Batch, Home, Poison, Target};
+use super::write::WriteStep;
+use super::{Batch, CommitRequest, Group, Home, Poison, Target};
 use crate::alloc::{StreamKind, StreamObject, StreamPool, ZonePool};
 use crate::error::{Error, Result};
 use crate::memtable::Memtable;
@@ -92,26 +96,28 @@ impl Home for OneTable {
     }
 
     fn count(&self, _bytes: u64) {}
-
-    fn into_any(self: Arc<Self>) -> Arc<dyn std::any::Any + Send + Sync> {
-        self
-    }
 }
 
 /// What a batch names.
+#[derive(Clone)]
 pub(super) struct Slot(Arc<OneTable>);
 
 impl Target for Slot {
-    fn resolve(&self) -> Arc<dyn Home> {
-        self.0.clone()
+    type Table = OneTable;
+
+    fn resolve(&self) -> Arc<OneTable> {
+        Arc::clone(&self.0)
     }
 
-    fn lock_space(&self) -> u64 {
-        0
+    fn is_same(&self, other: &Slot) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
     }
+}
 
-    fn label(&self) -> String {
-        "t".into()
+/// A batch that commits as it is, without locks, and waits for no space.
+impl CommitRequest for &Batch<Slot> {
+    fn group(&mut self, largest: u64) -> Result<Group> {
+        Group::encode(self, largest)
     }
 }
 
@@ -120,13 +126,26 @@ pub(super) struct Fixture {
     pub(super) machine: Machine,
     pub(super) committer: Committer,
     pub(super) table: Arc<OneTable>,
-    pub(super) target: Arc<dyn Target>,
+    pub(super) target: Slot,
     pub(super) region: Arc<Region>,
     pub(super) zones: Arc<ZonePool>,
 }
 
 impl Fixture {
     /// One over persistent memory (`dax`) or a file.
+    /// The ticket of a group, with the zone that it needs.
+    pub(super) fn ticket_of(&self, group: &Group) -> Ticket<'_> {
+        loop {
+            match self.committer.take_ticket(group, &mut |_| ()) {
+                Ok(ticket) => return ticket,
+                Err(WriteStep::LinkZone { stream, len }) => {
+                    self.committer.make_spare(stream, len, group.frees()).unwrap();
+                }
+                Err(step) => panic!("a write would have to {step:?}"),
+            }
+        }
+    }
+
     pub(super) fn new(dax: bool) -> Fixture {
         Fixture::of_units(dax, 4)
     }
@@ -179,17 +198,17 @@ impl Fixture {
             ),
             region,
             zones,
-            target: Arc::new(Slot(Arc::clone(&table))),
+            target: Slot(Arc::clone(&table)),
             table,
         }
     }
 
     /// Another table, on a stream of its own.
     #[cfg(feature = "shuttle")]
-    pub(super) fn second_table(&self) -> (Arc<OneTable>, Arc<dyn Target>) {
+    pub(super) fn second_table(&self) -> (Arc<OneTable>, Slot) {
         let stream = self.committer.open_stream().unwrap();
         let table = Arc::new(OneTable::new(2, stream, &self.region));
-        (Arc::clone(&table), Arc::new(Slot(table)))
+        (Arc::clone(&table), Slot(table))
     }
 
     /// From now on zones have no salts, as those of versions 1 and 2 of the format.
@@ -199,7 +218,7 @@ impl Fixture {
     }
 
     /// A batch of puts.
-    pub(super) fn batch(&self, rows: &[(&str, &str)]) -> Batch {
+    pub(super) fn batch(&self, rows: &[(&str, &str)]) -> Batch<Slot> {
         let mut batch = Batch::default();
         for (key, value) in rows {
             batch.push(&self.target, Kind::Put, key.as_bytes(), value.as_bytes());

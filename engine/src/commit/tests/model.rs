@@ -42,7 +42,7 @@ fn commit_all(dax: bool, group: u32, threads: &'static [[Durability; 2]]) {
                     for (i, durability) in threads[t].iter().enumerate() {
                         let (key, value) = (format!("{t}"), format!("{i}"));
                         let batch = fixture.batch(&[(&key, &value)]);
-                        let lsn = fixture.committer.commit(&batch, *durability).unwrap();
+                        let lsn = fixture.committer.commit(&mut &batch, *durability).unwrap();
                         let committer = &fixture.committer;
                         assert!(committer.visible() >= lsn, "a commit sees itself");
                         if *durability == Durable {
@@ -94,11 +94,11 @@ fn two_streams_that_go_on_to_their_next_zones() {
     explore_some(schedules() / 20, move || {
         let fixture = Arc::new(Fixture::of_units(true, 8));
         let (other, second) = fixture.second_table();
-        let targets = [Arc::clone(&fixture.target), second];
+        let targets = [fixture.target.clone(), second];
         for target in &targets {
             let mut batch = Batch::default();
             batch.push(target, Kind::Put, b"filler", filler.as_bytes());
-            fixture.committer.commit(&batch, Durable).unwrap();
+            fixture.committer.commit(&mut &batch, Durable).unwrap();
         }
         let begun = fixture.committer.visible();
         let threads: Vec<_> = (0..3)
@@ -113,7 +113,7 @@ fn two_streams_that_go_on_to_their_next_zones() {
                         for target in &targets[which.clone()] {
                             batch.push(target, Kind::Put, key.as_bytes(), value.as_bytes());
                         }
-                        let lsn = fixture.committer.commit(&batch, Durable).unwrap();
+                        let lsn = fixture.committer.commit(&mut &batch, Durable).unwrap();
                         assert!(fixture.committer.durable() >= lsn, "acknowledged means durable");
                         for table in &tables[which] {
                             assert_eq!(table.value(&key, lsn).as_ref(), Some(&value));
@@ -138,7 +138,7 @@ fn commit_beside(fixture: &Arc<Fixture>) -> Vec<thread::JoinHandle<Result<Lsn>>>
         let fixture = Arc::clone(fixture);
         thread::spawn(move || {
             let batch = fixture.batch(&[(key, "1")]);
-            fixture.committer.enqueue(&batch, Durable).and_then(|pending| pending.wait())
+            fixture.committer.enqueue(&mut &batch, Durable).and_then(|pending| pending.wait())
         })
     };
     ["a", "b"].into_iter().map(commit).collect()
@@ -154,7 +154,7 @@ fn settle_meanwhile(dax: bool) {
         let fixture = Arc::new(Fixture::new(dax));
         // On persistent memory the next group carries the floor.
         for _ in 0..2 {
-            fixture.committer.commit(&fixture.batch(&[("before", "1")]), Durable).unwrap();
+            fixture.committer.commit(&mut &fixture.batch(&[("before", "1")]), Durable).unwrap();
         }
         let other = Arc::clone(&fixture);
         let background = thread::spawn(move || {

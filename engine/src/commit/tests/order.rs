@@ -25,7 +25,7 @@ fn the_turnstile_does_no_io_not_even_for_a_zone_switch() {
             [|c| &c.flushes, |c| &c.fences, |c| &c.syncs, |c| &c.bytes];
         let spent = || counters.map(|counter| fixture.region.counts().total(counter));
         let before = spent();
-        let ticket = fixture.committer.take_ticket(&group, &mut |_| ()).unwrap();
+        let ticket = fixture.ticket_of(&group);
         assert_eq!(ticket.places[0].switch.len(), 2, "a seal, and the next zone's first use");
         assert_eq!(spent(), before, "that is left to the group's own thread");
         fixture.committer.fill(group, ticket, Durable);
@@ -40,7 +40,7 @@ fn a_run_is_bounded_and_handed_over() {
     let batch = fixture.batch(&[("k", "1")]);
     let most = MAX_RUN * u64::from(TURNS);
     let pending: Vec<_> = (0..most + MAX_RUN + 10)
-        .map(|_| fixture.committer.enqueue(&batch, Durable).unwrap())
+        .map(|_| fixture.committer.enqueue(&mut &batch, Durable).unwrap())
         .collect();
     let runs = || fixture.committer.runs();
     assert_eq!((fixture.committer.visible(), runs()), (0, 0), "nobody has waited yet");
@@ -59,9 +59,10 @@ fn what_is_left_of_a_bounded_run_is_handed_to_a_sleeper() {
     let most = MAX_RUN * u64::from(TURNS);
     // The first one is not finished, so all that follow wait.
     let first = fixture.group(&fixture.batch(&[("first", "1")]));
-    let ticket = fixture.committer.take_ticket(&first, &mut |_| ()).unwrap();
+    let ticket = fixture.ticket_of(&first);
     let batch = fixture.batch(&[("k", "1")]);
-    let last = (0..most + 10).map(|_| fixture.committer.enqueue(&batch, Durable).unwrap().lsn());
+    let last =
+        (0..most + 10).map(|_| fixture.committer.enqueue(&mut &batch, Durable).unwrap().lsn());
     let last = last.last().unwrap();
     std::thread::scope(|scope| {
         let sleeper = scope.spawn(move || fixture.committer.publisher.wait(last, Goal::Durable));
@@ -141,7 +142,7 @@ fn a_freeze_has_each_record_on_its_side_whoever_commits_meanwhile() {
             scope.spawn(move || {
                 let keys = (0..10_000).map(|n| format!("{t}/{n}"));
                 for key in keys.take_while(|_| !is_over.load(Ordering::Relaxed)) {
-                    fixture.committer.commit(&fixture.batch(&[(&key, "1")]), Relaxed).unwrap();
+                    fixture.committer.commit(&mut &fixture.batch(&[(&key, "1")]), Relaxed).unwrap();
                 }
             });
         }

@@ -28,10 +28,10 @@ fn a_commit_that_waits_for_a_slot_was_not_done() {
     let fixture = Fixture::of_units(false, 16);
     let batch = fixture.batch(&[("k", "1")]);
     for _ in 0..RING {
-        fixture.committer.enqueue(&batch, Durable).unwrap();
+        fixture.committer.enqueue(&mut &batch, Durable).unwrap();
     }
     about_to_fail(&fixture.machine);
-    let error = fixture.committer.enqueue(&batch, Durable).unwrap_err();
+    let error = fixture.committer.enqueue(&mut &batch, Durable).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
 }
 
@@ -40,7 +40,7 @@ fn a_commit_that_waits_for_a_slot_was_not_done() {
 #[test]
 fn a_first_row_lock_is_no_commit() {
     let fixture = Fixture::new(false);
-    let other = fixture.committer.enqueue(&fixture.batch(&[("k", "1")]), Durable).unwrap();
+    let other = fixture.committer.enqueue(&mut &fixture.batch(&[("k", "1")]), Durable).unwrap();
     about_to_fail(&fixture.machine);
     let error = fixture.committer.lock_rows().unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
@@ -102,7 +102,7 @@ fn a_leader_notes_the_ticket_of_its_group() {
     std::thread::scope(|scope| {
         let dies = scope.spawn(|| {
             stop_at(Step::Ticket, || panic!("this thread dies with its ticket"));
-            fixture.committer.commit(&fixture.batch(&[("dead", "1")]), Durable)
+            fixture.committer.commit(&mut &fixture.batch(&[("dead", "1")]), Durable)
         });
         assert!(dies.join().is_err());
     });

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use super::super::floor::{Floor, Gidx};
 use super::super::recover::{Evidence, Recovered, recover};
-use super::super::{Batch, Group};
-use super::Fixture;
+use super::super::{Batch, Group, OneGroup};
+use super::{Fixture, Slot};
 use crate::alloc::{StreamPool, ZONE_HEADER, Zone, ZonePool};
 use crate::error::{ErrorKind, Result};
 use crate::options::Durability::{self, Durable, Relaxed};
@@ -20,10 +20,10 @@ pub(super) const A_WHILE: Duration = Duration::from_millis(50);
 
 impl Fixture {
     pub(super) fn commit(&self, rows: &[(&str, &str)]) -> Lsn {
-        self.committer.commit(&self.batch(rows), Durable).unwrap()
+        self.committer.commit(&mut &self.batch(rows), Durable).unwrap()
     }
 
-    pub(super) fn group(&self, batch: &Batch) -> Group {
+    pub(super) fn group(&self, batch: &Batch<Slot>) -> Group {
         Group::encode(batch, self.zones.geometry().largest_zone()).unwrap()
     }
 
@@ -31,7 +31,7 @@ impl Fixture {
     fn zones_of_large(&self, count: u32, durability: Durability) -> Vec<u32> {
         let batch = self.batch(&[("k", &"x".repeat(50 << 10))]);
         let commit = |_| {
-            let pending = self.committer.enqueue(&batch, durability).unwrap();
+            let pending = self.committer.enqueue(&mut &batch, durability).unwrap();
             let zone = pending.zone();
             pending.wait().unwrap();
             zone
@@ -110,15 +110,16 @@ fn what_can_fail_fails_before_the_ticket() {
     let fixture = Fixture::new(false);
     assert_eq!(fixture.commit(&[("a", "1")]), 1);
     let large = "x".repeat(200 << 10);
-    let too_large = fixture.committer.commit(&fixture.batch(&[("a", &large)]), Durable);
+    let too_large = fixture.committer.commit(&mut &fixture.batch(&[("a", &large)]), Durable);
     assert_eq!(too_large.unwrap_err().kind(), ErrorKind::Invalid);
     fixture.table.dropped.store(true, Ordering::Release);
-    let dropped = fixture.committer.commit(&fixture.batch(&[("a", "2")]), Durable);
+    let dropped = fixture.committer.commit(&mut &fixture.batch(&[("a", "2")]), Durable);
     assert!(dropped.unwrap_err().is_table_gone());
     fixture.table.dropped.store(false, Ordering::Release);
     let zone = "x".repeat(120 << 10);
-    let full = (0..8)
-        .find_map(|_| fixture.committer.commit(&fixture.batch(&[("z", &zone)]), Durable).err());
+    let full = (0..8).find_map(|_| {
+        fixture.committer.commit(&mut &fixture.batch(&[("z", &zone)]), Durable).err()
+    });
     assert_eq!(full.unwrap().kind(), ErrorKind::Full);
     let next = fixture.committer.visible() + 1;
     assert_eq!(fixture.commit(&[("b", "3")]), next, "refusals took no LSN");
@@ -132,7 +133,7 @@ fn of_several_batches_the_last_write_of_a_key_counts() {
     group.absorb(fixture.group(&fixture.batch(&[("b", "3")])));
     group.drop_superseded();
     assert_eq!(group.records(), 3);
-    let pending = fixture.committer.enqueue_group(group, Durable, &mut |_| ()).unwrap();
+    let pending = fixture.committer.enqueue(&mut OneGroup::new(group), Durable).unwrap();
     let lsn = pending.wait().unwrap();
     for (key, value) in [("a", "2"), ("b", "3"), ("c", "2")] {
         assert_eq!(fixture.get(key, lsn).as_deref(), Some(value), "{key}");
@@ -152,7 +153,8 @@ fn of_batches_in_two_streams_too() {
     group.absorb(fixture.group(&fixture.batch(&[("a", "3")])));
     group.drop_superseded();
     assert_eq!((group.records(), group.parts.len()), (2, 1), "stream 0 has nothing left");
-    let lsn = fixture.committer.enqueue_group(group, Durable, &mut |_| ()).unwrap().wait().unwrap();
+    let lsn =
+        fixture.committer.enqueue(&mut OneGroup::new(group), Durable).unwrap().wait().unwrap();
     assert_eq!(fixture.get("a", lsn).as_deref(), Some("3"));
     assert_eq!(fixture.get("b", lsn).as_deref(), Some("1"));
 }
@@ -199,13 +201,14 @@ fn a_batch_that_fits_no_small_zone_takes_a_larger_one() {
         // The stream has a spare zone of one unit by now, which has to go.
         fixture.committer.make_spare(0, 0, false).unwrap();
         let large = "x".repeat(700 << 10);
-        let pending = fixture.committer.enqueue(&fixture.batch(&[("large", &large)]), Durable);
+        let pending = fixture.committer.enqueue(&mut &fixture.batch(&[("large", &large)]), Durable);
         let pending = pending.unwrap();
         let zone = pending.zone();
         pending.wait().unwrap();
         assert_eq!(fixture.zones.units_of(zone), 8, "a MiB");
         // What is left of it is used, too.
-        let next = fixture.committer.enqueue(&fixture.batch(&[("next", "1")]), Durable).unwrap();
+        let next =
+            fixture.committer.enqueue(&mut &fixture.batch(&[("next", "1")]), Durable).unwrap();
         assert_eq!((next.zone(), next.wait().unwrap()), (zone, 3));
         assert_eq!(fixture.zones.zone_of(fixture.zones.geometry().zone(zone + 7)), zone);
         assert_eq!(fixture.get("large", 3), Some(large));
@@ -215,7 +218,7 @@ fn a_batch_that_fits_no_small_zone_takes_a_larger_one() {
         assert_eq!(open, Zone { number: zone, len: 1 << 20 });
         // Larger than the largest zone: refused before anything is done.
         let too_large = "x".repeat(1 << 20);
-        let refused = fixture.committer.commit(&fixture.batch(&[("a", &too_large)]), Durable);
+        let refused = fixture.committer.commit(&mut &fixture.batch(&[("a", &too_large)]), Durable);
         assert_eq!(refused.unwrap_err().kind(), ErrorKind::Invalid);
         assert_eq!(fixture.commit(&[("last", "1")]), 4);
     }
@@ -227,7 +230,8 @@ fn busy_streams_take_larger_zones_and_closed_ones_begin_small_again() {
     let value = "x".repeat(30 << 10);
     let mut sizes = Vec::new();
     for _ in 0..150 {
-        let pending = fixture.committer.enqueue(&fixture.batch(&[("k", &value)]), Relaxed).unwrap();
+        let pending =
+            fixture.committer.enqueue(&mut &fixture.batch(&[("k", &value)]), Relaxed).unwrap();
         let units = fixture.zones.units_of(pending.zone());
         pending.wait().unwrap();
         if sizes.last() != Some(&units) {
@@ -237,7 +241,7 @@ fn busy_streams_take_larger_zones_and_closed_ones_begin_small_again() {
     assert_eq!(sizes, [1, 2, 4, 8], "up to a 64th of the region");
     let stream = fixture.committer.open_stream().unwrap();
     fixture.table.stream.store(stream, Ordering::Relaxed);
-    let pending = fixture.committer.enqueue(&fixture.batch(&[("own", "1")]), Relaxed).unwrap();
+    let pending = fixture.committer.enqueue(&mut &fixture.batch(&[("own", "1")]), Relaxed).unwrap();
     assert_eq!(fixture.zones.units_of(pending.zone()), 1);
     pending.wait().unwrap();
 }
@@ -251,7 +255,7 @@ fn a_stream_that_is_alone_takes_large_zones_of_what_is_left() {
     while fixture.zones.free() >= 20 {
         let free = fixture.zones.free();
         let batch = fixture.batch(&[("k", &value)]);
-        let pending = fixture.committer.enqueue(&batch, Relaxed).unwrap();
+        let pending = fixture.committer.enqueue(&mut &batch, Relaxed).unwrap();
         let taken = free - fixture.zones.free();
         pending.wait().unwrap();
         assert!(taken == 0 || free > 200 || taken == 4, "{taken} units of {free}");
@@ -266,7 +270,7 @@ fn one_sync_makes_everything_durable_that_was_finished() {
     let pending: Vec<_> = (0..20)
         .map(|i| {
             let batch = fixture.batch(&[(&format!("{i}"), "1")]);
-            fixture.committer.enqueue(&batch, Durable).unwrap()
+            fixture.committer.enqueue(&mut &batch, Durable).unwrap()
         })
         .collect();
     assert!(pending.into_iter().rev().all(|p| p.wait().is_ok()));
@@ -289,7 +293,7 @@ fn a_thread_that_is_held_up_holds_up_later_lsns_and_nothing_else() {
     let fixture = Fixture::new(false);
     fixture.commit(&[("before", "1")]);
     let slow = fixture.group(&fixture.batch(&[("slow", "1")]));
-    let ticket = fixture.committer.take_ticket(&slow, &mut |_| ()).unwrap();
+    let ticket = fixture.ticket_of(&slow);
     let (done, waits) = mpsc::channel();
     std::thread::scope(|scope| {
         for key in ["x", "y"] {
@@ -310,16 +314,16 @@ fn a_thread_that_is_held_up_holds_up_later_lsns_and_nothing_else() {
 fn a_thread_that_dies_with_its_ticket_stops_the_database_and_wakes_everybody() {
     let fixture = Fixture::new(false);
     let dead = fixture.group(&fixture.batch(&[("dead", "1")]));
-    let ticket = fixture.committer.take_ticket(&dead, &mut |_| ()).unwrap();
+    let ticket = fixture.ticket_of(&dead);
     std::thread::scope(|scope| {
         let batch = fixture.batch(&[("later", "1")]);
-        let pending = fixture.committer.enqueue(&batch, Durable).unwrap();
+        let pending = fixture.committer.enqueue(&mut &batch, Durable).unwrap();
         let waiter = scope.spawn(move || pending.wait());
         drop(ticket);
         let outcome = waiter.join().unwrap();
         assert_eq!(outcome.unwrap_err().kind(), ErrorKind::UnknownOutcome);
     });
-    let next = fixture.committer.commit(&fixture.batch(&[("next", "1")]), Durable);
+    let next = fixture.committer.commit(&mut &fixture.batch(&[("next", "1")]), Durable);
     assert_eq!(next.unwrap_err().kind(), ErrorKind::Unavailable, "no void slot: it is over");
     assert_eq!(fixture.committer.readable(), 0);
 }
@@ -338,7 +342,7 @@ fn a_failure_while_a_zone_is_linked_wakes_those_who_wait_for_a_sync() {
             let (fixture, done) = (&fixture, done.clone());
             scope.spawn(move || {
                 let batch = fixture.batch(&[(key, "1")]);
-                done.send(fixture.committer.commit(&batch, Durable)).unwrap();
+                done.send(fixture.committer.commit(&mut &batch, Durable)).unwrap();
             });
         }
         assert!(outcomes.recv_timeout(A_WHILE).is_err(), "they wait for the sync");
@@ -359,10 +363,10 @@ fn a_commit_whose_sync_failed_has_an_unknown_outcome_and_is_not_served() {
     let fixture = Fixture::new(false);
     fixture.commit(&[("a", "1")]);
     fixture.machine.fail_sync_after(0);
-    let failed = fixture.committer.commit(&fixture.batch(&[("a", "2")]), Durable);
+    let failed = fixture.committer.commit(&mut &fixture.batch(&[("a", "2")]), Durable);
     assert_eq!(failed.unwrap_err().kind(), ErrorKind::UnknownOutcome);
     assert_eq!(fixture.get("a", fixture.committer.readable()).as_deref(), Some("1"));
-    let later = fixture.committer.commit(&fixture.batch(&[("b", "1")]), Relaxed);
+    let later = fixture.committer.commit(&mut &fixture.batch(&[("b", "1")]), Relaxed);
     assert_eq!(later.unwrap_err().kind(), ErrorKind::Unavailable);
 }
 
@@ -377,7 +381,7 @@ fn a_relaxed_commit_does_not_wait_for_a_neighbours_sync() {
         scope.spawn(move || done.send(other.commit(&[("durable", "1")])).unwrap());
         // Its neighbour may or may not be in front of it; both go.
         let batch = fixture.batch(&[("relaxed", "1")]);
-        let lsn = fixture.committer.commit(&batch, Relaxed).unwrap();
+        let lsn = fixture.committer.commit(&mut &batch, Relaxed).unwrap();
         assert_eq!(fixture.get("relaxed", fixture.committer.visible()).as_deref(), Some("1"));
         assert!(fixture.committer.durable() < lsn, "visible, not durable");
         assert!(waits.recv_timeout(A_WHILE).is_err(), "the durable one waits for its sync");
@@ -430,7 +434,7 @@ fn zones_go_with_one_sync_where_the_floor_is_beyond_them() {
     assert_eq!(committer.settle().unwrap(), 3);
     // A later floor is on its way, in a run that nobody waits for.
     (4..=19).for_each(|lsn| assert_eq!(fixture.commit(&[("k", "1")]), lsn));
-    committer.commit(&fixture.batch(&[("k", "2")]), Relaxed).unwrap();
+    committer.commit(&mut &fixture.batch(&[("k", "2")]), Relaxed).unwrap();
     assert_eq!((Floor::load(&fixture.region).unwrap().0.lsn, committer.floor_there()), (19, 3));
     pool.sub_live(0, 2);
     let dead = committer.releasable(pool.dead(committer.floor_there()));
@@ -460,14 +464,14 @@ fn a_closed_stream_gives_all_its_zones_back() {
     fixture.table.stream.store(stream, Ordering::Relaxed);
     fixture.committer.make_spare(stream, 0, false).unwrap();
     let late = fixture.group(&fixture.batch(&[("own", "1")]));
-    let pending = fixture.committer.enqueue(&fixture.batch(&[("own", "0")]), Durable).unwrap();
+    let pending = fixture.committer.enqueue(&mut &fixture.batch(&[("own", "0")]), Durable).unwrap();
     let zone = pending.zone();
     pending.wait().unwrap();
     fixture.table.stream.store(0, Ordering::Relaxed);
     let free = fixture.zones.free();
     fixture.committer.close_stream(stream).unwrap();
     // A group that was encoded before comes late: it opens the stream again.
-    fixture.committer.enqueue_group(late, Durable, &mut |_| ()).unwrap().wait().unwrap();
+    fixture.committer.enqueue(&mut OneGroup::new(late), Durable).unwrap().wait().unwrap();
     assert_eq!(fixture.committer.reopened_streams(), [stream]);
     fixture.committer.close_stream(stream).unwrap();
     assert_eq!(fixture.committer.reopened_streams(), []);
@@ -495,7 +499,7 @@ fn run_over_two_streams(fixture: &Fixture) -> Span {
     };
     for stream in [a, b, a, b] {
         let group = in_stream(stream, "before");
-        fixture.committer.enqueue_group(group, Durable, &mut |_| ()).unwrap().wait().unwrap();
+        fixture.committer.enqueue(&mut OneGroup::new(group), Durable).unwrap().wait().unwrap();
     }
     fixture.committer.settle().unwrap();
     let mut five = in_stream(a, "in A");
@@ -503,7 +507,7 @@ fn run_over_two_streams(fixture: &Fixture) -> Span {
     let before = Gidx::load(&fixture.region, b).unwrap().unwrap();
     let six = in_stream(a, "six");
     for group in [five, six] {
-        fixture.committer.enqueue_group(group, Relaxed, &mut |_| ()).unwrap().wait().unwrap();
+        fixture.committer.enqueue(&mut OneGroup::new(group), Relaxed).unwrap().wait().unwrap();
     }
     let at = fixture.zones.geometry().zone(before.zone) + before.tail;
     Span { at, len: 128 }
@@ -561,7 +565,7 @@ fn published_rule_a_stream_that_is_gone_holds_nothing_back() {
 #[test]
 fn a_zone_has_room_for_its_header_before_anything_else() {
     let fixture = Fixture::new(true);
-    let pending = fixture.committer.enqueue(&fixture.batch(&[("a", "1")]), Durable).unwrap();
+    let pending = fixture.committer.enqueue(&mut &fixture.batch(&[("a", "1")]), Durable).unwrap();
     pending.wait().unwrap();
     let recovered = fixture.recover(&first_incarnation()).unwrap();
     let geometry = fixture.zones.geometry();

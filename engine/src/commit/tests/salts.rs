@@ -69,7 +69,7 @@ fn last_with_a_forged_value(salted: bool, dax: bool) -> Lsn {
     let put = |value: &[u8]| {
         let mut batch = super::super::Batch::default();
         batch.push(&fixture.target, Kind::Put, b"k", value);
-        let pending = fixture.committer.enqueue(&batch, Durable).unwrap();
+        let pending = fixture.committer.enqueue(&mut &batch, Durable).unwrap();
         let zone = pending.zone();
         (zone, pending.wait().unwrap())
     };
@@ -138,7 +138,8 @@ fn damage_to_a_durable_commit_above_the_floor_is_reported() {
     for dax in [false, true] {
         let fixture = Fixture::new(dax);
         let put = |_| {
-            let pending = fixture.committer.enqueue(&fixture.batch(&[("k", "value")]), Durable);
+            let pending =
+                fixture.committer.enqueue(&mut &fixture.batch(&[("k", "value")]), Durable);
             let pending = pending.unwrap();
             let at = pending.records_at();
             pending.wait().unwrap();

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 
 use super::context::{Batch, JobContext, Outcome};
 use super::ops::are_worth_it;
-use crate::commit::{Group, payloads_of};
+use crate::commit::{Group, OneGroup, payloads_of};
 use crate::error::{ErrorKind, Result};
 use crate::memtable::{Record, records_in};
 use crate::mvcc::pin;
@@ -124,7 +124,7 @@ fn copy(ctx: &JobContext, stream: u32, living: &[Living<'_>]) -> Result<(u32, u6
     let records: Vec<Record<'_>> = living.iter().map(|l| l.record).collect();
     let group = Group::moved(stream, &records);
     let committer = &ctx.shared.committer;
-    let pending = committer.enqueue_group(group, Durability::Durable, &mut |_| ())?;
+    let pending = committer.enqueue(&mut OneGroup::new(group), Durability::Durable)?;
     let (zone, at) = (pending.zone(), pending.records_at());
     // Before D forgets what only it knows of older records.
     let oldest = living.iter().map(|l| l.record.seq).min().unwrap_or(0);

@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use crate::commit::{Batch, Target};
 use crate::error::Result;
 use crate::extent::{BlockCache, ReadAhead};
 use crate::levels::{Level, LevelCursor};
@@ -13,7 +12,7 @@ use crate::locks::{Keys, Locker, Mode, Patience};
 use crate::memtable::{Record, record_len};
 use crate::read::KeyRange;
 use crate::record::{Cursor, Kind, LSN_MAX, TableId};
-use crate::table::{NewRun, Pinned, Shared};
+use crate::table::{NewRun, Pinned, Shared, TableBatch};
 
 /// The table, key and value of a record.
 type LockRecord = (TableId, Vec<u8>, Vec<u8>);
@@ -25,7 +24,7 @@ type LockRecord = (TableId, Vec<u8>, Vec<u8>);
 /// `Corrupt` if what was spilled does not check out; or on an I/O error.
 pub(super) fn encode(
     locker: &Locker,
-    batch: &Batch,
+    batch: &TableBatch,
     runs: &[NewRun],
     targets: &[Arc<Pinned>],
     cache: &BlockCache,

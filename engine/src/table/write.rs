@@ -1,0 +1,418 @@
+//! Writes of batches: what a commit asks of the database around it before it has its place.
+//!
+//! The loop of a commit is `engine/src/commit/write.rs`. A [`BatchRequest`] is what it runs for: it
+//! charges the pace once, encodes the batch, makes runs of one that does not fit in a zone, locks
+//! rows, waits for space, and follows truncated tables.
+//!
+//! Thread safety: a request belongs to one thread. Lock order: row locks, `large`, `ddl`; a request
+//! that waits for row locks or for `ddl` holds `large` not.
+//!
+//! Invariants:
+//!
+//! 1. A write is charged to the pace once, however often it is tried.
+//! 2. Runs of a request that has no ticket are withdrawn before it waits for locks or tables, and
+//!    when it fails.
+//! 3. Of a batch from outside of a transaction either the group says that its rows are not locked,
+//!    or the request has the locker.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use parking_lot::RwLockReadGuard;
+
+use super::core::TableBatch;
+use super::pending::PendingCommit;
+use super::runs::{Joined, NewRun};
+use super::shared::{Keep, Shared};
+use crate::commit::{CommitRequest, Group, Pending};
+use crate::error::{Error, Result};
+use crate::levels::EditPromise;
+use crate::locks::{DEFAULT_WAIT, Locker, Mode, Patience};
+use crate::options::{Durability, Planted};
+use crate::pm::LINE;
+use crate::read::KeyRange;
+use crate::record::Lsn;
+
+impl Shared {
+    /// Commits a batch from outside of a transaction. Until the first transaction locks a row that
+    /// takes no locks; from then on it locks its rows, as a transaction of one step would, for as
+    /// long as it takes.
+    ///
+    /// # Errors
+    ///
+    /// As [`Table::put`](crate::Table::put).
+    pub(crate) fn write(&self, batch: &TableBatch, durability: Durability) -> Result<()> {
+        self.write_by(batch, durability, None)
+    }
+
+    /// As [`Shared::write`], but waits no longer than to the deadline for its turn.
+    ///
+    /// # Errors
+    ///
+    /// `Timeout` then, with the reason, and nothing was written; else as
+    /// [`Table::put`](crate::Table::put).
+    pub(crate) fn write_by(
+        &self,
+        batch: &TableBatch,
+        durability: Durability,
+        deadline: Option<Instant>,
+    ) -> Result<()> {
+        let mut request = BatchRequest::new(self, batch);
+        request.deadline = deadline;
+        request.takes_locks = true;
+        request.commit(durability)
+    }
+
+    /// As [`Shared::write`], but does not wait once the batch has its place in the order.
+    ///
+    /// # Errors
+    ///
+    /// As [`Table::put`](crate::Table::put), but for `UnknownOutcome`.
+    pub(crate) fn enqueue_write(
+        self: &Arc<Shared>,
+        keep: Keep,
+        batch: &TableBatch,
+        durability: Durability,
+    ) -> Result<PendingCommit> {
+        let mut request = BatchRequest::new(self, batch);
+        request.takes_locks = true;
+        let lsn = request.enqueue(durability)?;
+        let locks = request.locker.take();
+        Ok(PendingCommit::new(self, keep, (lsn, durability), locks))
+    }
+
+    /// Commits the batch of a transaction, which has locked its rows.
+    ///
+    /// # Errors
+    ///
+    /// As [`Table::put`](crate::Table::put).
+    pub(crate) fn commit(&self, batch: &TableBatch, durability: Durability) -> Result<()> {
+        BatchRequest::new(self, batch).commit(durability)
+    }
+
+    /// Gives such a batch its place in the order of commits, and does not wait for more; `None` if
+    /// there is nothing in it.
+    ///
+    /// # Errors
+    ///
+    /// As [`Table::put`](crate::Table::put).
+    pub(crate) fn enqueue(
+        &self,
+        batch: &TableBatch,
+        durability: Durability,
+    ) -> Result<Option<Lsn>> {
+        BatchRequest::new(self, batch).enqueue(durability)
+    }
+
+    /// Commits runs, and with them a batch of other tables, all of it or nothing, durably: the LSN,
+    /// which was waited for. A thread that waits for it again learns how that ended.
+    ///
+    /// # Errors
+    ///
+    /// As [`Table::put`](crate::Table::put), but for `UnknownOutcome`; `Full` also when the disk
+    /// has no room for extents or for the journal.
+    pub(crate) fn commit_runs(&self, batch: &TableBatch, runs: Vec<NewRun>) -> Result<Lsn> {
+        let mut request = BatchRequest::new(self, batch);
+        request.given = Some(runs);
+        request.enqueue_runs()
+    }
+
+    /// Gives a group its place in the order of commits; `make` makes it, again once there is space,
+    /// and `at_ticket` runs with its ticket.
+    ///
+    /// # Errors
+    ///
+    /// Those of `make`; otherwise as [`Table::put`](crate::Table::put), but for `UnknownOutcome`.
+    pub(crate) fn enqueue_group(
+        &self,
+        make: &dyn Fn() -> Result<Group>,
+        durability: Durability,
+        at_ticket: &dyn Fn(Lsn),
+    ) -> Result<Pending<'_>> {
+        let mut request = GroupRequest { shared: self, make, at_ticket, charged: None };
+        let pending = self.committer.enqueue(&mut request, durability)?;
+        self.wrote(request.charged.unwrap_or(0));
+        Ok(pending)
+    }
+
+    /// Charges a write to the pace, once (invariant 1).
+    fn charge(
+        &self,
+        charged: &mut Option<u64>,
+        (bytes, frees): (u64, bool),
+        deadline: Option<Instant>,
+    ) -> Result<()> {
+        if charged.is_none() {
+            // On a full disk no space comes free without what frees it.
+            if !(frees && self.pace.is_stuck()) {
+                self.pace.slow_down(bytes, deadline)?;
+            }
+            *charged = Some(bytes);
+        }
+        Ok(())
+    }
+
+    /// The region is full: wakes the background, and waits until it has made space.
+    fn wait_for_space(&self, full: &Error, mark: u64, deadline: Option<Instant>) -> Result<()> {
+        self.bell.ring();
+        self.pace.wait_for_space(mark, deadline).map_err(|waited| waited.after(full))
+    }
+
+    /// Wakes the threads that make space for writers, now and then.
+    fn wrote(&self, bytes: u64) {
+        if self.bell.is_due(bytes) {
+            self.bell.ring();
+            self.zone_bell.ring();
+        }
+    }
+}
+
+/// A group that its caller makes: table events, prepares and verdicts.
+struct GroupRequest<'a> {
+    shared: &'a Shared,
+    make: &'a dyn Fn() -> Result<Group>,
+    at_ticket: &'a dyn Fn(Lsn),
+    charged: Option<u64>,
+}
+
+impl CommitRequest for GroupRequest<'_> {
+    fn group(&mut self, _largest: u64) -> Result<Group> {
+        let group = (self.make)()?;
+        self.shared.charge(&mut self.charged, (group.zone_len(), group.frees()), None)?;
+        Ok(group)
+    }
+
+    fn at_ticket(&mut self, lsn: Lsn) {
+        (self.at_ticket)(lsn);
+    }
+
+    fn space_mark(&self) -> u64 {
+        self.shared.pace.rounds()
+    }
+
+    fn wait_for_space(&mut self, full: Error, mark: u64) -> Result<()> {
+        self.shared.wait_for_space(&full, mark, None)
+    }
+}
+
+/// Runs of a request, which stand in the views of their tables without an LSN.
+struct PlacedRuns<'a> {
+    /// The database stays open until the journal has its word on the runs.
+    _stays: RwLockReadGuard<'a, ()>,
+    joined: Vec<Joined>,
+    /// Room in the journal for its word; none where the runs could not all join.
+    promise: Option<EditPromise<'a>>,
+    /// What the batch has beside them, if that is not all of it.
+    rest: Option<TableBatch>,
+}
+
+/// A batch on its way to its place in the order.
+struct BatchRequest<'a> {
+    shared: &'a Shared,
+    batch: &'a TableBatch,
+    deadline: Option<Instant>,
+    /// Whether its rows are to be locked here: no transaction has.
+    takes_locks: bool,
+    /// Its row locks; ends with the request unless the caller takes it.
+    locker: Option<Locker>,
+    /// Runs that the caller has written; they cannot be made again for another table.
+    given: Option<Vec<NewRun>>,
+    placed: Option<PlacedRuns<'a>>,
+    /// What the pace was charged.
+    charged: Option<u64>,
+}
+
+impl<'a> BatchRequest<'a> {
+    fn new(shared: &'a Shared, batch: &'a TableBatch) -> BatchRequest<'a> {
+        BatchRequest {
+            shared,
+            batch,
+            deadline: None,
+            takes_locks: false,
+            locker: None,
+            given: None,
+            placed: None,
+            charged: None,
+        }
+    }
+
+    fn commit(&mut self, durability: Durability) -> Result<()> {
+        if !self.begin()? {
+            return Ok(());
+        }
+        if self.is_large() {
+            let lsn = self.enqueue_runs()?;
+            return self.shared.committer.wait_for(lsn, Durability::Durable);
+        }
+        let shared = self.shared;
+        shared.committer.commit(self, durability)?;
+        shared.wrote(self.charged.unwrap_or(0));
+        Ok(())
+    }
+
+    fn enqueue(&mut self, durability: Durability) -> Result<Option<Lsn>> {
+        if !self.begin()? {
+            return Ok(None);
+        }
+        if self.is_large() {
+            return self.enqueue_runs().map(Some);
+        }
+        let shared = self.shared;
+        let lsn = shared.committer.enqueue(self, durability)?.lsn();
+        shared.wrote(self.charged.unwrap_or(0));
+        Ok(Some(lsn))
+    }
+
+    /// Checks the batch, with its rows locked if that is needed by now; whether there is something
+    /// in it.
+    fn begin(&mut self) -> Result<bool> {
+        if self.takes_locks && self.shared.committer.locks_rows() {
+            self.lock_all()?;
+        }
+        self.shared.check_writable()?;
+        // A batch of nothing but refused operations is empty, and yet an error.
+        self.batch.check()?;
+        Ok(!self.batch.is_empty())
+    }
+
+    /// Whether it goes to extents: it does not fit in a zone, or has runs already.
+    fn is_large(&self) -> bool {
+        self.given.is_some()
+            || self.placed.is_some()
+            || !self.shared.committer.fits(self.batch.stored_len())
+    }
+
+    /// Gives a large batch its place in the order, waits until it is durable, and tells the
+    /// journal.
+    fn enqueue_runs(&mut self) -> Result<Lsn> {
+        let shared = self.shared;
+        let pending = match shared.committer.enqueue(self, Durability::Durable) {
+            Ok(pending) => pending,
+            Err(e) => {
+                self.withdraw();
+                return Err(e);
+            }
+        };
+        shared.wrote(self.charged.unwrap_or(0));
+        let (zone, lsn) = (pending.zone(), pending.lsn());
+        let Some(placed) = self.placed.take() else { unreachable!("its group was of runs") };
+        // If it fails the database is poisoned, and a thread that waits for it learns that.
+        let is_durable = shared.region.has(Planted::RunBeforeRecord) || pending.wait().is_ok();
+        if let Some(promise) = placed.promise.filter(|_| is_durable) {
+            shared.conclude(&placed.joined, lsn, zone, promise);
+        }
+        Ok(lsn)
+    }
+
+    /// Writes the runs of a large batch, and has them join their tables, unless they have.
+    fn place_runs(&mut self) -> Result<()> {
+        if self.placed.is_some() {
+            return Ok(());
+        }
+        let shared = self.shared;
+        let stays = shared.large.read();
+        shared.check_writable()?;
+        let mut runs = self.given.as_mut().map(std::mem::take).unwrap_or_default();
+        let rest = shared.make_fit(self.batch, &mut runs, 0)?;
+        let mut joined = Vec::with_capacity(runs.len());
+        let done = shared.join(runs, &mut joined);
+        let promised = done.and_then(|()| shared.promise_conclusion(&joined));
+        let (promise, done) = match promised {
+            Ok(promise) => (Some(promise), Ok(())),
+            Err(e) => (None, Err(e)),
+        };
+        self.placed = Some(PlacedRuns { _stays: stays, joined, promise, rest });
+        done
+    }
+
+    /// The group of a large batch: its runs by number, and what it has beside them.
+    fn group_of_runs(&mut self, largest: u64) -> Result<Group> {
+        self.place_runs()?;
+        self.shared.check_writable()?;
+        let Some(placed) = &self.placed else { unreachable!("they were placed") };
+        let mut group = Group::encode(placed.rest.as_ref().unwrap_or(self.batch), largest)?;
+        group.add_runs(placed.joined.iter().map(Joined::home), largest)?;
+        Ok(group)
+    }
+
+    /// Undoes what was done for runs (invariant 2).
+    fn withdraw(&mut self) {
+        if let Some(placed) = self.placed.take() {
+            self.shared.withdraw(&placed.joined);
+        }
+    }
+
+    /// Ranges first, and in the order of their keys, so that batches do not wait for each other in
+    /// a circle.
+    fn lock_all(&mut self) -> Result<()> {
+        debug_assert!(self.placed.is_none(), "no lock is waited for with runs (invariant 2)");
+        self.shared.check_writable()?;
+        let mut locker = Locker::new(&self.shared.locks);
+        let longest = Instant::now() + DEFAULT_WAIT;
+        let patience = Patience::Until(self.deadline.map_or(longest, |d| d.min(longest)));
+        let mut ranges: Vec<_> = self.batch.ranges().collect();
+        ranges
+            .sort_by(|(a, x), (b, y)| (a.lock_space(), &x.start).cmp(&(b.lock_space(), &y.start)));
+        for (table, interval) in ranges {
+            let (space, name) = (table.lock_space(), || table.label());
+            let range = KeyRange::from(interval);
+            locker.lock_range(space, &range, Mode::Exclusive, patience, &name)?;
+        }
+        let mut rows: Vec<_> = self.batch.rows().collect();
+        rows.sort_by_key(|(table, key)| (table.lock_space(), *key));
+        for (table, key) in rows {
+            let name = || table.label();
+            locker.lock_key(table.lock_space(), key, Mode::Exclusive, patience, &name)?;
+        }
+        self.locker = Some(locker);
+        Ok(())
+    }
+}
+
+impl CommitRequest for BatchRequest<'_> {
+    fn group(&mut self, largest: u64) -> Result<Group> {
+        let group = if self.is_large() {
+            let group = self.group_of_runs(largest)?;
+            let what = (group.zone_len(), group.frees());
+            self.shared.charge(&mut self.charged, what, self.deadline)?;
+            group
+        } else {
+            // What it takes in a zone, but for what other batches of its group share with it.
+            let bytes = (self.batch.stored_len() as u64 + LINE).next_multiple_of(LINE);
+            self.shared.charge(&mut self.charged, (bytes, self.batch.frees()), self.deadline)?;
+            Group::encode(self.batch, largest)?
+        };
+        // Invariant 3.
+        Ok(if self.takes_locks && self.locker.is_none() { group.without_locks() } else { group })
+    }
+
+    fn at_ticket(&mut self, lsn: Lsn) {
+        if let Some(placed) = &self.placed {
+            Joined::at_ticket(&placed.joined, lsn);
+        }
+    }
+
+    fn space_mark(&self) -> u64 {
+        self.shared.pace.rounds()
+    }
+
+    fn wait_for_space(&mut self, full: Error, mark: u64) -> Result<()> {
+        self.shared.wait_for_space(&full, mark, self.deadline)
+    }
+
+    fn lock_rows(&mut self) -> Result<()> {
+        debug_assert!(self.takes_locks && self.locker.is_none(), "it had no locks (invariant 3)");
+        self.withdraw();
+        self.lock_all()
+    }
+
+    fn follow_tables(&mut self, gone: Error) -> Result<()> {
+        if self.given.is_some() {
+            return Err(gone);
+        }
+        self.withdraw();
+        // The change that has taken the table away is over then.
+        drop(self.shared.ddl.lock());
+        self.batch.homes().try_for_each(|table| table.check())
+    }
+}
