@@ -38,12 +38,6 @@ impl Effect {
 }
 
 impl Effect {
-    /// Whether a table comes, goes, or changes as a whole.
-    pub fn is_of_a_table(&self) -> bool {
-        use Effect::{Create, Drop, Rename, Truncate};
-        matches!(self, Create(..) | Drop(..) | Rename(..) | Truncate(..))
-    }
-
     /// What it does, shortly.
     pub fn in_words(&self) -> String {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();

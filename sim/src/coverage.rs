@@ -157,8 +157,6 @@ pub struct FaultCoverage {
     pub errors: u64,
     /// Openings that failed, as a call of theirs did.
     pub failed_openings: u64,
-    /// Openings that a full disk refused; each was tried again with space.
-    pub full_openings: u64,
     /// Openings without faults: each of them must succeed.
     pub openings: u64,
     /// Images after a failure and a cut that were opened and checked.
@@ -175,7 +173,6 @@ impl FaultCoverage {
         self.lives += other.lives;
         self.errors += other.errors;
         self.failed_openings += other.failed_openings;
-        self.full_openings += other.full_openings;
         self.openings += other.openings;
         self.checked += other.checked;
         self.images.extend(other.images);

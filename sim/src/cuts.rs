@@ -298,22 +298,10 @@ impl Rig {
             if durability == Durability::Durable {
                 self.durable = self.commits.len();
             }
-        } else if kind != Some(ErrorKind::UnknownOutcome) && !self.may_be_half_done() {
+        } else if kind != Some(ErrorKind::UnknownOutcome) {
             self.take_back();
         }
         self.mark();
-    }
-
-    /// Whether the last commit may be there all the same: the event of a table is durable before
-    /// the journal's edit, and what fails between them poisons the database.
-    fn may_be_half_done(&mut self) -> bool {
-        let last = self.commits.last();
-        let is_event = last.is_some_and(|c| c.effects.iter().any(Effect::is_of_a_table));
-        let is_half_done = is_event && self.db.step().is_err();
-        if let (true, Some(disturbed)) = (is_half_done, &mut self.disturbed) {
-            disturbed.has_unknown = true;
-        }
-        is_half_done
     }
 
     fn last_in_words(&self) -> String {

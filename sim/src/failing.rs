@@ -219,12 +219,6 @@ impl Failing<'_> {
         let mut machine = after(&rig.machine, end);
         let account = rig.account();
         let unfaulted = copy(&machine);
-        let opened = options(&copy(&machine), self.run.planted).open(PATH);
-        if opened.is_err_and(|e| e.kind() == ErrorKind::Full) {
-            // The journal may lack the edit of a table's event, and there is no space for it.
-            self.coverage.faults.full_openings += 1;
-            unfaulted.mend();
-        }
         let checked = reopen(&unfaulted, self.run.planted, &account, end);
         drop(checked.map_err(|what| Self::told(rig, &self.named("an opening", &what)))?);
         let calls = unfaulted.calls();

@@ -214,7 +214,6 @@ fn report_faults(arguments: &Arguments, coverage: &Coverage, took: Duration) -> 
         "openings": faults.openings,
         "refused": classes.get(&Class::Refused.to_string()).copied().unwrap_or_default(),
         "failed_openings": faults.failed_openings,
-        "full_openings": faults.full_openings,
         "images": faults.images.len(),
         "checked": faults.checked,
         "second_cuts": coverage.second_cuts,
