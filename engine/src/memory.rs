@@ -86,7 +86,7 @@ pub(crate) trait LetGo: Send + Sync {
     fn was_used(&self) -> bool;
 
     /// Evicts it. Its clock has forgotten it.
-    fn let_go(&self);
+    fn release(&self);
 }
 
 /// Things in the order in which they came, of which those that are used may stay.
@@ -174,7 +174,7 @@ impl Ring {
             }
             if let Some((thing, bytes)) = self.things.remove(&place) {
                 self.bytes -= bytes;
-                thing.let_go();
+                thing.release();
             }
         }
     }
@@ -203,7 +203,7 @@ mod tests {
             self.used.swap(false, Ordering::Relaxed)
         }
 
-        fn let_go(&self) {
+        fn release(&self) {
             assert!(!self.gone.swap(true, Ordering::Relaxed), "once");
         }
     }
@@ -221,7 +221,7 @@ mod tests {
             true
         }
 
-        fn let_go(&self) {
+        fn release(&self) {
             assert!(!self.gone.swap(true, Ordering::Relaxed), "once");
         }
     }

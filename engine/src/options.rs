@@ -125,7 +125,7 @@ pub struct Options {
     /// The background runs only when a test steps it.
     pub(crate) stepped: bool,
     #[cfg(any(test, feature = "testing"))]
-    pub(crate) planted: Option<Planted>,
+    pub(crate) failpoint: Option<Failpoint>,
     /// The container of every table's level 0.
     #[cfg(any(test, feature = "testing"))]
     pub(crate) container: ContainerKind,
@@ -151,7 +151,7 @@ pub(crate) enum Storage {
     not(any(test, feature = "testing")),
     expect(dead_code, unreachable_pub, reason = "exported, and looked for, with `testing` only")
 )]
-pub enum Planted {
+pub enum Failpoint {
     /// The publisher does not sync its runs (`file` mode).
     SkipRunSync,
     /// Writers do not fence what they flushed (persistent memory).
@@ -279,7 +279,7 @@ impl Options {
             storage: Storage::Real,
             stepped: false,
             #[cfg(any(test, feature = "testing"))]
-            planted: None,
+            failpoint: None,
             #[cfg(any(test, feature = "testing"))]
             container: ContainerKind::GlobalIndex,
             #[cfg(any(test, feature = "testing"))]
@@ -484,13 +484,13 @@ impl Options {
 
     /// Whether `bug` was planted.
     #[cfg(any(test, feature = "testing"))]
-    pub(crate) fn has(&self, bug: Planted) -> bool {
-        self.planted == Some(bug)
+    pub(crate) fn has(&self, bug: Failpoint) -> bool {
+        self.failpoint == Some(bug)
     }
 
     /// Whether `bug` was planted: never.
     #[cfg(not(any(test, feature = "testing")))]
-    pub(crate) const fn has(&self, _bug: Planted) -> bool {
+    pub(crate) const fn has(&self, _bug: Failpoint) -> bool {
         false
     }
 

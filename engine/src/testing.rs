@@ -7,7 +7,7 @@ use std::cell::Cell;
 use std::sync::OnceLock;
 
 pub use crate::mvcc::HandClock;
-pub use crate::options::Planted;
+pub use crate::options::Failpoint;
 pub use crate::os::sim::{
     Call, CallSite, Explored, Explorer, Fault, Faulty, FileKind, HeldSyncs, Machine, Moment,
     Outcome, ReadFaults, Reason, Site, Survive, Trace, Violation,

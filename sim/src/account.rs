@@ -4,7 +4,7 @@ use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 
 use terrace::Database;
-use terrace::testing::{Machine, Planted, Survive};
+use terrace::testing::{Failpoint, Machine, Survive};
 
 use crate::backups::{Backups, Kept};
 use crate::content::{Content, Differences, Effect, read_all};
@@ -95,14 +95,14 @@ impl Account {
 /// Opens what was found after an end, and holds it against the account; a panic is a violation.
 pub fn reopen(
     machine: &Machine,
-    planted: Option<Planted>,
+    failpoint: Option<Failpoint>,
     account: &Account,
     end: End,
 ) -> Result<(Database, Content), Violation> {
     let after = |what: Violation| format!("after {end:?}: {what}");
     let refused = |e: terrace::Error| Class::Refused.violation(e);
     let opened = std::panic::catch_unwind(AssertUnwindSafe(|| -> Result<_, Violation> {
-        let db = options(machine, planted).open(PATH).map_err(refused)?;
+        let db = options(machine, failpoint).open(PATH).map_err(refused)?;
         // Reads follow a persistent index without a check, so it is checked before them.
         if has_index(&db) {
             verified(&db)?;
@@ -137,7 +137,7 @@ fn verified(db: &Database) -> Result<(), Violation> {
 /// must find what an undisturbed one finds. Gives how many steps there were.
 pub fn cut_the_opening(
     machine: &Machine,
-    planted: Option<Planted>,
+    failpoint: Option<Failpoint>,
     want: &Content,
     survive: Survive,
     every: u64,
@@ -146,10 +146,10 @@ pub fn cut_the_opening(
     loop {
         let again = copy(machine);
         again.cut_before(n, survive);
-        let db = options(&again, planted).open(PATH).map_err(|e| Class::Refused.violation(e))?;
+        let db = options(&again, failpoint).open(PATH).map_err(|e| Class::Refused.violation(e))?;
         let Some(found) = again.found() else { return Ok(n) };
         drop(db);
-        let db = options(&found, planted).open(PATH).map_err(|e| {
+        let db = options(&found, failpoint).open(PATH).map_err(|e| {
             let what = Class::Refused.violation(e);
             format!("cut before step {n} of the opening ({survive:?}), opened again: {what}")
         })?;

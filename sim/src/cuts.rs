@@ -8,7 +8,7 @@ use std::collections::BTreeSet;
 use std::ops::Bound;
 use std::sync::Arc;
 
-use terrace::testing::{Machine, Moment, Planted, Survive, Trace};
+use terrace::testing::{Failpoint, Machine, Moment, Survive, Trace};
 use terrace::{Database, Durability, ErrorKind, Existing, Result, Table, TableOptions, WriteBatch};
 
 pub use crate::account::{Account, Commit, cut_the_opening, reopen};
@@ -34,7 +34,7 @@ pub struct Rig {
     pub machine: Machine,
     pub db: Database,
     pub chance: Chance,
-    pub planted: Option<Planted>,
+    pub failpoint: Option<Failpoint>,
     /// The content before the first of `commits`.
     base: Content,
     /// What was asked for since, in order; the last may be under way.
@@ -84,14 +84,14 @@ impl Recording {
 }
 
 impl Rig {
-    pub fn new(kind: Kind, seed: u64, planted: Option<Planted>) -> Rig {
+    pub fn new(kind: Kind, seed: u64, failpoint: Option<Failpoint>) -> Rig {
         let machine = kind.machine();
-        let db = options(&machine, planted).create(PATH).unwrap();
+        let db = options(&machine, failpoint).create(PATH).unwrap();
         Rig {
             machine,
             db,
             chance: Chance::new(seed),
-            planted,
+            failpoint,
             base: Content::default(),
             commits: Vec::new(),
             durable: 0,
@@ -419,7 +419,7 @@ impl Rig {
             return;
         }
         let number = self.backups.begin_deletion();
-        let set = options(&self.machine, self.planted).backup_set(SET);
+        let set = options(&self.machine, self.failpoint).backup_set(SET);
         let deleted = set.and_then(|set| set.delete(number));
         if self.tolerate("delete a backup", deleted).is_some() {
             self.backups.deleted();

@@ -1,7 +1,7 @@
 //! A database whose region lies in another directory: what it acknowledged survives a cut that
 //! leaves nothing but what was synced, names among it.
 
-use terrace::testing::{Planted, Survive};
+use terrace::testing::{Failpoint, Survive};
 
 use crate::cuts::{Kind, PATH, options};
 use crate::violation::{Class, Violation};
@@ -10,10 +10,10 @@ use crate::violation::{Class, Violation};
 const REGION: &str = "/pm/region";
 
 /// Creates a database, writes to it and cuts the power.
-pub fn check(seed: u64, planted: Option<Planted>) -> Result<(), Violation> {
+pub fn check(seed: u64, failpoint: Option<Failpoint>) -> Result<(), Violation> {
     let machine = Kind::Files.machine();
     let refused = |e: terrace::Error| Class::Refused.violation(e);
-    let open = |machine| options(machine, planted).pm_path(REGION).open(PATH).map_err(refused);
+    let open = |machine| options(machine, failpoint).pm_path(REGION).open(PATH).map_err(refused);
     let db = open(&machine)?;
     db.table("t").and_then(|table| table.put("row", "there")).map_err(refused)?;
     let cut = machine.crash(if seed == 0 { Survive::Nothing } else { Survive::Seeded(seed) });

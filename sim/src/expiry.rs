@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use terrace::testing::{HandClock, Planted};
+use terrace::testing::{Failpoint, HandClock};
 use terrace::{Durability, TableOptions};
 
 use crate::chance::Chance;
@@ -15,11 +15,11 @@ use crate::violation::{Class, Violation};
 const TTL: Duration = Duration::from_secs(60);
 
 /// Writes by chance, and looks whether something is gone that is younger than its time.
-pub fn check(seed: u64, planted: Option<Planted>) -> Result<(), Violation> {
+pub fn check(seed: u64, failpoint: Option<Failpoint>) -> Result<(), Violation> {
     let mut chance = Chance::new(seed);
     let mut machine = KINDS[(seed % 3) as usize].machine();
     let clock = HandClock::default();
-    let open = |machine: &terrace::testing::Machine| options(machine, planted).clock(&clock);
+    let open = |machine: &terrace::testing::Machine| options(machine, failpoint).clock(&clock);
     let refused = |e: terrace::Error| Class::Refused.violation(e);
     let mut db = open(&machine).create(PATH).map_err(refused)?;
     let mut table = db.create_table("t", TableOptions::new().ttl(TTL)).map_err(refused)?;

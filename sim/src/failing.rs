@@ -219,12 +219,12 @@ impl Failing<'_> {
         let mut machine = after(&rig.machine, end);
         let account = rig.account();
         let unfaulted = copy(&machine);
-        let checked = reopen(&unfaulted, self.run.planted, &account, end);
+        let checked = reopen(&unfaulted, self.run.failpoint, &account, end);
         drop(checked.map_err(|what| Self::told(rig, &self.named("an opening", &what)))?);
         let calls = unfaulted.calls();
         for _ in 0..self.chance.below(4) {
             self.plan(&machine, &calls);
-            let opened = options(&machine, self.run.planted).open(PATH);
+            let opened = options(&machine, self.run.failpoint).open(PATH);
             self.coverage.faults.count(&machine);
             let Err(error) = opened else {
                 // It went well after all, and what it found is durable from here on.
@@ -263,10 +263,10 @@ impl Failing<'_> {
     ) -> Result<(terrace::Database, Content), Violation> {
         machine.mend();
         let named = |what: Violation| self.named("an opening after others", &what);
-        let (db, content) = reopen(machine, self.run.planted, account, end).map_err(named)?;
+        let (db, content) = reopen(machine, self.run.failpoint, account, end).map_err(named)?;
         for cut in [Survive::Seeded(self.run.seed), Survive::Nothing] {
             let cut = machine.crash(cut);
-            let opened = options(&cut, self.run.planted).open(PATH);
+            let opened = options(&cut, self.run.failpoint).open(PATH);
             let found = opened.and_then(|db| read_all(&db));
             let found =
                 found.map_err(|e| self.named("a cut after it", &Class::Refused.violation(e)))?;

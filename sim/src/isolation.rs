@@ -1,7 +1,7 @@
 //! Transactions of one thread that take turns, each of which reads a counter and writes one more.
 //! At the end each counter is as many as were acknowledged: else an update was lost.
 
-use terrace::testing::Planted;
+use terrace::testing::Failpoint;
 use terrace::{ErrorKind, LockWait, Table, Transaction, TxnOptions};
 
 use crate::chance::Chance;
@@ -21,10 +21,10 @@ struct Open {
 }
 
 /// Counts by chance, and looks whether all that was acknowledged is counted.
-pub fn check(seed: u64, planted: Option<Planted>) -> Result<(), Violation> {
+pub fn check(seed: u64, failpoint: Option<Failpoint>) -> Result<(), Violation> {
     let mut chance = Chance::new(seed);
     let machine = Kind::Files.machine();
-    let db = options(&machine, planted).create(PATH).map_err(|e| Class::Refused.violation(e))?;
+    let db = options(&machine, failpoint).create(PATH).map_err(|e| Class::Refused.violation(e))?;
     let table = db.table("counters").map_err(|e| Class::Refused.violation(e))?;
     let mut acknowledged = [0u64; KEYS];
     let mut open: Vec<Open> = Vec::new();

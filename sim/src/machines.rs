@@ -1,6 +1,6 @@
 //! The simulated machines, and how databases are opened on them.
 
-use terrace::testing::{HandClock, Machine, Planted};
+use terrace::testing::{Failpoint, HandClock, Machine};
 use terrace::{Options, TableOptions};
 
 /// Where the path of every simulated database leads.
@@ -28,12 +28,12 @@ impl Kind {
 }
 
 /// Options for the rig: tiny, stepped, on `machine`.
-pub fn options(machine: &Machine, planted: Option<Planted>) -> Options {
+pub fn options(machine: &Machine, failpoint: Option<Failpoint>) -> Options {
     // A run does not depend on the time of day.
     let clock = HandClock::default();
     let options = crate::tiny().stepped().machine(machine).clock(&clock);
-    match planted {
-        Some(bug) => options.planted(bug),
+    match failpoint {
+        Some(bug) => options.failpoint(bug),
         None => options,
     }
 }

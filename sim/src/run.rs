@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 
-use terrace::testing::{Explorer, Machine, Moment, Planted, Survive, Trace};
+use terrace::testing::{Explorer, Failpoint, Machine, Moment, Survive, Trace};
 
 use crate::content::{Content, read_all, resolve_all};
 use crate::coverage::{Before, Coverage, count_journal};
@@ -51,7 +51,7 @@ pub struct Run {
     pub kind: Kind,
     pub scenario: Scenario,
     pub limits: Limits,
-    pub planted: Option<Planted>,
+    pub failpoint: Option<Failpoint>,
     pub replay: Option<String>,
     /// Calls fail, and several lives follow on each other.
     pub faults: bool,
@@ -74,7 +74,7 @@ impl Run {
         if is_long && !(seed / 3 / count).is_multiple_of(8) {
             scenario = Scenario::Commits;
         }
-        Run { seed, kind, scenario, limits, planted: None, replay: None, faults: false }
+        Run { seed, kind, scenario, limits, failpoint: None, replay: None, faults: false }
     }
 
     /// The run with calls that fail that a seed stands for: half of them on a machine whose region
@@ -83,7 +83,7 @@ impl Run {
         let count = SCENARIOS.len() as u64;
         let kind = [Kind::Files, Kind::Memory, Kind::Files, Kind::Index][(seed % 4) as usize];
         let scenario = failing::disturbed(SCENARIOS[(seed / 4 % count) as usize]);
-        Run { seed, kind, scenario, limits, planted: None, replay: None, faults: true }
+        Run { seed, kind, scenario, limits, failpoint: None, replay: None, faults: true }
     }
 
     /// Whether no time is left.
@@ -145,7 +145,7 @@ impl Run {
         let prepare: fn(Kind) -> Rig = match self.scenario {
             Scenario::Checkpoint => scenario::long_journal,
             Scenario::Joining => scenario::many_openings,
-            _ => return Rig::new(self.kind, self.seed, self.planted),
+            _ => return Rig::new(self.kind, self.seed, self.failpoint),
         };
         scenario::again(prepared.get(self.scenario, self.kind, prepare), self.kind, self.seed)
     }
@@ -187,19 +187,19 @@ impl Run {
         };
         drop(rig);
         let named = |what: String| format!("seed {}, before the recovery: {what}", self.seed);
-        let undisturbed = reopen(&copy(&found), self.planted, &account, end);
+        let undisturbed = reopen(&copy(&found), self.failpoint, &account, end);
         let (db, want) = undisturbed.map_err(named)?;
         drop(db);
         found.record();
         drop(
-            options(&found, self.planted)
+            options(&found, self.failpoint)
                 .open(PATH)
                 .map_err(|e| named(Class::Refused.violation(e)))?,
         );
         let Some(trace) = found.recorded() else { return Ok(()) };
         coverage.count("recovery", 1);
         let result = self.explorer().explore(&trace, |again, _| {
-            let (_, content) = reopen(again, self.planted, &account, End::Cut(survive))?;
+            let (_, content) = reopen(again, self.failpoint, &account, End::Cut(survive))?;
             match end {
                 // Whatever is found is what an undisturbed opening finds.
                 End::Cut(_) => same(&content, &want),
@@ -241,7 +241,7 @@ impl Run {
         let choice = (moment.event as u64).wrapping_add(self.seed) % 4;
         let before = (choice == 0).then(|| copy(found));
         let end = End::Cut(Survive::Nothing);
-        let (db, content) = reopen(found, self.planted, account, end)?;
+        let (db, content) = reopen(found, self.failpoint, account, end)?;
         if choice == 1 {
             rests_without_leaks(&db)?;
             same(&read_all(&db).map_err(|e| Class::Refused.violation(e))?, &content)
@@ -257,16 +257,16 @@ impl Run {
         drop(db);
         if choice == 2 {
             let cut = found.crash(Survive::Seeded(self.seed));
-            let (_, again) = reopen(&cut, self.planted, account, end)?;
+            let (_, again) = reopen(&cut, self.failpoint, account, end)?;
             same(&again, &content).map_err(|what| format!("a cut after the opening: {what}"))?;
         }
         let Some(before) = before else { return Ok(()) };
         let survive = Survive::Seeded(self.seed ^ moment.event as u64);
         before.cut_before(1 + (self.seed / 4 + moment.event as u64) % 6, survive);
-        drop(options(&before, self.planted).open(PATH).map_err(|e| Class::Refused.violation(e))?);
+        drop(options(&before, self.failpoint).open(PATH).map_err(|e| Class::Refused.violation(e))?);
         let Some(lost) = before.found() else { return Ok(()) };
         *second += 1;
-        let again = reopen(&lost, self.planted, account, End::Cut(survive));
+        let again = reopen(&lost, self.failpoint, account, End::Cut(survive));
         let (_, content_again) = again.map_err(|what| format!("after a second cut: {what}"))?;
         same(&content_again, &content).map_err(|what| format!("after a second cut: {what}"))
     }

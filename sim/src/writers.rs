@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use terrace::testing::Planted;
+use terrace::testing::Failpoint;
 use terrace::{ErrorKind, Options};
 
 use crate::violation::{Class, Violation};
@@ -19,13 +19,13 @@ impl Drop for Directory {
 }
 
 /// Opens a database twice.
-pub fn check(planted: Option<Planted>) -> Result<(), Violation> {
-    let name = format!("terrace-sim-writers-{}-{planted:?}", std::process::id());
+pub fn check(failpoint: Option<Failpoint>) -> Result<(), Violation> {
+    let name = format!("terrace-sim-writers-{}-{failpoint:?}", std::process::id());
     let directory = Directory(std::env::temp_dir().join(name));
     let options = || {
         let options = Options::new().pm_size(4 << 20);
-        match planted {
-            Some(bug) => options.planted(bug),
+        match failpoint {
+            Some(bug) => options.failpoint(bug),
             None => options,
         }
     };

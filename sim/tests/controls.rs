@@ -7,9 +7,9 @@
 use std::sync::Mutex;
 use std::time::Instant;
 
-use terrace::testing::Planted;
+use terrace::testing::Failpoint;
 use terrace_sim::cuts::Kind;
-use terrace_sim::planted::{Found, Search, Trial};
+use terrace_sim::failpoint::{Found, Search, Trial};
 use terrace_sim::scenario::Scenario;
 use terrace_sim::violation::Class;
 
@@ -32,7 +32,7 @@ const STORED: &[Class] = &[
 
 /// The bug makes some run report a violation of these classes, and the same seeds are clean without
 /// it.
-fn is_caught(bug: Planted, trial: Trial, classes: &[Class]) {
+fn is_caught(bug: Failpoint, trial: Trial, classes: &[Class]) {
     let _turn = TURN.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
     // A bug may also break an assertion in other runs; to name all callers would take ten seconds.
     std::panic::set_hook(Box::new(|info| eprintln!("{info}")));
@@ -48,7 +48,7 @@ fn is_caught(bug: Planted, trial: Trial, classes: &[Class]) {
 #[test]
 fn a_flush_removed() {
     is_caught(
-        Planted::SkipFlush,
+        Failpoint::SkipFlush,
         Trial::Cuts(Kind::Memory, Scenario::Commits),
         &[Class::NotAPrefix],
     );
@@ -57,7 +57,7 @@ fn a_flush_removed() {
 #[test]
 fn a_fence_removed() {
     is_caught(
-        Planted::SkipFence,
+        Failpoint::SkipFence,
         Trial::Cuts(Kind::Memory, Scenario::Commits),
         &[Class::NotAPrefix],
     );
@@ -66,7 +66,7 @@ fn a_fence_removed() {
 #[test]
 fn a_sync_removed() {
     is_caught(
-        Planted::SkipRunSync,
+        Failpoint::SkipRunSync,
         Trial::Cuts(Kind::Files, Scenario::Commits),
         &[Class::NotAPrefix],
     );
@@ -75,12 +75,12 @@ fn a_sync_removed() {
 #[test]
 fn torn_payloads_trusted() {
     is_caught(
-        Planted::SkipPayloadChecksum,
+        Failpoint::SkipPayloadChecksum,
         Trial::Cuts(Kind::Files, Scenario::Switch),
         &[Class::NotAPrefix],
     );
     is_caught(
-        Planted::SkipPayloadChecksum,
+        Failpoint::SkipPayloadChecksum,
         Trial::Cuts(Kind::Memory, Scenario::Commits),
         &[Class::Refused],
     );
@@ -88,18 +88,22 @@ fn torn_payloads_trusted() {
 
 #[test]
 fn the_floor_written_early() {
-    is_caught(Planted::EarlyFloor, Trial::Cuts(Kind::Files, Scenario::Commits), &[Class::Refused]);
+    is_caught(
+        Failpoint::EarlyFloor,
+        Trial::Cuts(Kind::Files, Scenario::Commits),
+        &[Class::Refused],
+    );
 }
 
 #[test]
 fn gidx_trusted_above_the_floor() {
-    is_caught(Planted::EarlyGidx, Trial::Cuts(Kind::Files, Scenario::Commits), &[Class::Refused]);
+    is_caught(Failpoint::EarlyGidx, Trial::Cuts(Kind::Files, Scenario::Commits), &[Class::Refused]);
 }
 
 #[test]
 fn what_was_drained_forgotten() {
     is_caught(
-        Planted::ForgetDrained,
+        Failpoint::ForgetDrained,
         Trial::Cuts(Kind::Memory, Scenario::Free),
         &[Class::NotAPrefix],
     );
@@ -108,7 +112,7 @@ fn what_was_drained_forgotten() {
 #[test]
 fn a_tombstone_pruned() {
     is_caught(
-        Planted::PruneTombstones,
+        Failpoint::PruneTombstones,
         Trial::Cuts(Kind::Memory, Scenario::Buried),
         &[Class::Changed],
     );
@@ -117,7 +121,7 @@ fn a_tombstone_pruned() {
 #[test]
 fn a_range_tombstone_let_go_with_d_of_a_part() {
     is_caught(
-        Planted::RetireRangesEarly,
+        Failpoint::RetireRangesEarly,
         Trial::Cuts(Kind::Memory, Scenario::Ranges),
         &[Class::Changed],
     );
@@ -126,7 +130,7 @@ fn a_range_tombstone_let_go_with_d_of_a_part() {
 #[test]
 fn a_zone_reused_before_its_edit() {
     is_caught(
-        Planted::ReuseBeforeEdit,
+        Failpoint::ReuseBeforeEdit,
         Trial::Cuts(Kind::Memory, Scenario::Free),
         &[Class::Refused],
     );
@@ -134,23 +138,23 @@ fn a_zone_reused_before_its_edit() {
 
 #[test]
 fn a_zone_reused_before_the_index_has_forgotten_it() {
-    is_caught(Planted::RetireLater, Trial::Cuts(Kind::Index, Scenario::Free), &[Class::Damaged]);
+    is_caught(Failpoint::RetireLater, Trial::Cuts(Kind::Index, Scenario::Free), &[Class::Damaged]);
 }
 
 #[test]
 fn an_index_sealed_before_it_is_durable() {
-    is_caught(Planted::SealEarly, Trial::Cuts(Kind::Index, Scenario::Closing), &[Class::Damaged]);
+    is_caught(Failpoint::SealEarly, Trial::Cuts(Kind::Index, Scenario::Closing), &[Class::Damaged]);
 }
 
 #[test]
 fn an_index_changed_under_its_seal() {
-    is_caught(Planted::KeepSeal, Trial::Cuts(Kind::Index, Scenario::Opening), STORED);
+    is_caught(Failpoint::KeepSeal, Trial::Cuts(Kind::Index, Scenario::Opening), STORED);
 }
 
 #[test]
 fn a_cleaned_zone_freed_before_its_copies_are_durable() {
     is_caught(
-        Planted::FreeBeforeCopy,
+        Failpoint::FreeBeforeCopy,
         Trial::Cuts(Kind::Files, Scenario::Clean),
         &[Class::NotAPrefix],
     );
@@ -159,7 +163,7 @@ fn a_cleaned_zone_freed_before_its_copies_are_durable() {
 #[test]
 fn an_old_incarnation_accepted() {
     is_caught(
-        Planted::AcceptOldIncarnation,
+        Failpoint::AcceptOldIncarnation,
         Trial::Cuts(Kind::Files, Scenario::Switch),
         &[Class::Refused],
     );
@@ -168,7 +172,7 @@ fn an_old_incarnation_accepted() {
 #[test]
 fn the_published_shift_rule_under_shared_runs() {
     is_caught(
-        Planted::PublishedShift,
+        Failpoint::PublishedShift,
         Trial::Cuts(Kind::Memory, Scenario::Commits),
         &[Class::NotAPrefix],
     );
@@ -178,7 +182,7 @@ fn the_published_shift_rule_under_shared_runs() {
 fn a_run_committed_before_its_record() {
     // On persistent memory a group is fenced before its commit is waited for.
     is_caught(
-        Planted::RunBeforeRecord,
+        Failpoint::RunBeforeRecord,
         Trial::Cuts(Kind::Files, Scenario::Spill),
         &[Class::NotAPrefix],
     );
@@ -187,7 +191,7 @@ fn a_run_committed_before_its_record() {
 #[test]
 fn a_pending_run_accepted_without_its_record() {
     is_caught(
-        Planted::AcceptPendingRun,
+        Failpoint::AcceptPendingRun,
         Trial::Cuts(Kind::Memory, Scenario::Spill),
         &[Class::NotAPrefix],
     );
@@ -196,7 +200,7 @@ fn a_pending_run_accepted_without_its_record() {
 #[test]
 fn a_runs_extents_reused_before_the_edit_of_their_drain() {
     is_caught(
-        Planted::ReuseBeforeEdit,
+        Failpoint::ReuseBeforeEdit,
         Trial::Cuts(Kind::Files, Scenario::SpillDrain),
         &[Class::Refused],
     );
@@ -205,7 +209,7 @@ fn a_runs_extents_reused_before_the_edit_of_their_drain() {
 #[test]
 fn a_load_placed_under_older_records() {
     is_caught(
-        Planted::PlaceOverOlder,
+        Failpoint::PlaceOverOlder,
         Trial::Cuts(Kind::Files, Scenario::Load),
         &[Class::NotAPrefix],
     );
@@ -213,18 +217,18 @@ fn a_load_placed_under_older_records() {
 
 #[test]
 fn edits_that_an_opening_found_and_did_not_write_again() {
-    is_caught(Planted::KeepFoundEdits, Trial::Faults(Kind::Files, Scenario::Tables), STORED);
+    is_caught(Failpoint::KeepFoundEdits, Trial::Faults(Kind::Files, Scenario::Tables), STORED);
 }
 
 #[test]
 fn the_name_of_a_region_elsewhere_that_is_not_synced() {
-    is_caught(Planted::SkipRegionName, Trial::Elsewhere, &[Class::Refused]);
+    is_caught(Failpoint::SkipRegionName, Trial::Elsewhere, &[Class::Refused]);
 }
 
 #[test]
 fn what_was_prepared_indexed() {
     is_caught(
-        Planted::IndexPrepares,
+        Failpoint::IndexPrepares,
         Trial::Cuts(Kind::Files, Scenario::Prepared),
         &[Class::NotAPrefix],
     );
@@ -233,7 +237,7 @@ fn what_was_prepared_indexed() {
 #[test]
 fn a_verdict_released_before_what_it_is_on() {
     is_caught(
-        Planted::ReleaseVerdicts,
+        Failpoint::ReleaseVerdicts,
         Trial::Cuts(Kind::Files, Scenario::Prepared),
         &[Class::NotAPrefix],
     );
@@ -242,12 +246,12 @@ fn a_verdict_released_before_what_it_is_on() {
 #[test]
 fn a_backup_named_before_it_is_durable() {
     is_caught(
-        Planted::BackupBeforeSync,
+        Failpoint::BackupBeforeSync,
         Trial::Cuts(Kind::Files, Scenario::Backup),
         &[Class::Backup],
     );
     is_caught(
-        Planted::BackupBeforeSync,
+        Failpoint::BackupBeforeSync,
         Trial::Cuts(Kind::Memory, Scenario::Backup),
         &[Class::Backup],
     );
@@ -256,7 +260,7 @@ fn a_backup_named_before_it_is_durable() {
 #[test]
 fn values_that_earlier_backups_list_written_over_by_the_next() {
     is_caught(
-        Planted::FreeListedValues,
+        Failpoint::FreeListedValues,
         Trial::Cuts(Kind::Files, Scenario::Backup),
         &[Class::Backup],
     );
@@ -265,12 +269,12 @@ fn values_that_earlier_backups_list_written_over_by_the_next() {
 #[test]
 fn an_extent_installed_before_its_values_are_durable() {
     is_caught(
-        Planted::InstallBeforeSync,
+        Failpoint::InstallBeforeSync,
         Trial::Cuts(Kind::Files, Scenario::Values),
         &[Class::Refused],
     );
     is_caught(
-        Planted::InstallBeforeSync,
+        Failpoint::InstallBeforeSync,
         Trial::Cuts(Kind::Memory, Scenario::Values),
         &[Class::Refused],
     );
@@ -279,7 +283,7 @@ fn an_extent_installed_before_its_values_are_durable() {
 #[test]
 fn a_value_extent_given_back_while_the_journal_lists_it() {
     is_caught(
-        Planted::CollectBeforeEdit,
+        Failpoint::CollectBeforeEdit,
         Trial::Cuts(Kind::Files, Scenario::Values),
         &[Class::Refused],
     );
@@ -287,15 +291,15 @@ fn a_value_extent_given_back_while_the_journal_lists_it() {
 
 #[test]
 fn a_conflict_that_is_not_looked_for() {
-    is_caught(Planted::SkipConflictCheck, Trial::Isolation, &[Class::Isolation]);
+    is_caught(Failpoint::SkipConflictCheck, Trial::Isolation, &[Class::Isolation]);
 }
 
 #[test]
 fn rows_that_expire_early() {
-    is_caught(Planted::ExpireEarly, Trial::Expiry, &[Class::EarlyExpiry]);
+    is_caught(Failpoint::ExpireEarly, Trial::Expiry, &[Class::EarlyExpiry]);
 }
 
 #[test]
 fn a_database_without_a_lock() {
-    is_caught(Planted::SkipLock, Trial::Writers, &[Class::TwoWriters]);
+    is_caught(Failpoint::SkipLock, Trial::Writers, &[Class::TwoWriters]);
 }

@@ -13,7 +13,7 @@ use crate::record::{Kind, LSN_MAX, TableId, decode_end, encode_end, slice};
 /// What a batch names: whatever table stands there when the batch is committed.
 pub(crate) trait Target: Clone {
     /// The tables that stand there.
-    type Table: Home + 'static;
+    type Table: CommitTable + 'static;
 
     /// The table of this moment.
     fn resolve(&self) -> Arc<Self::Table>;
@@ -23,7 +23,7 @@ pub(crate) trait Target: Clone {
 }
 
 /// A table as commit sees it.
-pub(crate) trait Home: Send + Sync {
+pub(crate) trait CommitTable: Send + Sync {
     /// Its number.
     fn table(&self) -> TableId;
 
@@ -42,15 +42,15 @@ pub(crate) trait Home: Send + Sync {
     /// Keeps it from being dropped, for one prepared transaction more. Said in the turnstile.
     fn hold(&self);
 
-    /// Takes one [`Home::hold`] back.
-    fn let_go(&self);
+    /// Takes one [`CommitTable::hold`] back.
+    fn release_hold(&self);
 
     /// Fails while a prepared transaction holds it. Asked in the turnstile.
     fn check_droppable(&self) -> Result<()>;
 }
 
 /// The tables of a batch.
-pub(crate) type Homes = SmallVec<[Arc<dyn Home>; 2]>;
+pub(crate) type CommitTables = SmallVec<[Arc<dyn CommitTable>; 2]>;
 
 #[derive(Clone, Copy)]
 pub(super) struct Operation {
@@ -92,9 +92,9 @@ impl<T> Default for Batch<T> {
     }
 }
 
-/// An operation of a batch: the number of its table in [`Batch::homes`], and the rest.
+/// An operation of a batch: the number of its table in [`Batch::tables`], and the rest.
 pub(crate) struct Sorted<'a> {
-    pub(crate) home: usize,
+    pub(crate) table: usize,
     pub(crate) kind: Kind,
     pub(crate) key: &'a [u8],
     pub(crate) value: &'a [u8],
@@ -228,14 +228,14 @@ impl<T: Target> Batch<T> {
     }
 
     /// The tables that the operations go to now.
-    pub(crate) fn homes(&self) -> impl Iterator<Item = Arc<T::Table>> {
+    pub(crate) fn tables(&self) -> impl Iterator<Item = Arc<T::Table>> {
         self.targets.iter().map(Target::resolve)
     }
 
     /// The puts and deletes that count, table by table and key by key.
     pub(crate) fn sorted(&self) -> Vec<Sorted<'_>> {
         let sorted = |o: &Operation| Sorted {
-            home: o.target,
+            table: o.target,
             kind: o.kind,
             key: &self.bytes[o.key_at..o.value_at],
             value: &self.bytes[o.value_at..o.end],

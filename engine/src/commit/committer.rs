@@ -370,20 +370,20 @@ impl Committer {
 
     fn index(&self, group: &Group, ticket: &Ticket<'_>) {
         debug_assert!(is_pinned(), "the index is used within an epoch");
-        // Records, deletes among them, and bytes of each home.
-        let mut counts: Few<(u64, u64, u64)> = smallvec![(0, 0, 0); group.homes.len()];
+        // Records, deletes among them, and bytes of each table.
+        let mut counts: Few<(u64, u64, u64)> = smallvec![(0, 0, 0); group.tables.len()];
         for (part, place) in group.parts.iter().zip(&ticket.places) {
             let part_at = self.zones.geometry().zone(place.zone) + place.offset;
             for placed in &part.records {
                 let at = part_at + u64::from(placed.at);
-                if let Some(home) = placed.home.map(|home| home as usize) {
-                    counts[home].0 += 1;
-                    counts[home].1 += u64::from(part.is_delete(placed));
-                    counts[home].2 += u64::from(placed.stored);
+                if let Some(table) = placed.table.map(|table| table as usize) {
+                    counts[table].0 += 1;
+                    counts[table].1 += u64::from(part.is_delete(placed));
+                    counts[table].2 += u64::from(placed.stored);
                     let record = || Record::decode(&part.bytes[placed.at as usize..]);
                     match part.has_ranges.then(record).flatten().and_then(|r| r.tombstone(at)) {
-                        Some(tombstone) => ticket.actives[home].insert_range(tombstone),
-                        None => ticket.actives[home].insert(part.key(placed), ticket.lsn, at),
+                        Some(tombstone) => ticket.actives[table].insert_range(tombstone),
+                        None => ticket.actives[table].insert(part.key(placed), ticket.lsn, at),
                     }
                 } else if group.content == Content::Commit
                     && Record::decode(&part.bytes[placed.at as usize..])
@@ -393,12 +393,12 @@ impl Committer {
                 }
             }
         }
-        for ((home, active), (records, deletes, bytes)) in
-            group.homes.iter().zip(&ticket.actives).zip(counts)
+        for ((table, active), (records, deletes, bytes)) in
+            group.tables.iter().zip(&ticket.actives).zip(counts)
         {
             if records > 0 {
                 active.count(ticket.lsn, (records, deletes), bytes);
-                home.count(bytes);
+                table.count(bytes);
             }
         }
     }
@@ -429,9 +429,9 @@ impl Committer {
     /// # Errors
     ///
     /// `Unavailable` when the database is, or becomes, poisoned.
-    pub(crate) fn settle(&self) -> Result<Lsn> {
+    pub(crate) fn sync_floor(&self) -> Result<Lsn> {
         let _spent = SpentOn::purpose(Purpose::Background);
-        self.publisher.settle()
+        self.publisher.sync_floor()
     }
 
     /// F on the media, as far as is known.
@@ -440,8 +440,8 @@ impl Committer {
     }
 
     /// Whether everything committed is durable and the floor says so.
-    pub(crate) fn is_settled(&self) -> bool {
-        self.publisher.is_settled()
+    pub(crate) fn is_floor_current(&self) -> bool {
+        self.publisher.is_floor_current()
     }
 
     /// Those of `zones` that no GIDX word names or will come to name.
@@ -456,14 +456,14 @@ impl Committer {
     ///
     /// # Errors
     ///
-    /// As [`Committer::settle`].
+    /// As [`Committer::sync_floor`].
     pub(crate) fn release(&self, zones: &[u32]) -> Result<usize> {
         if zones.is_empty() {
             return Ok(0);
         }
         let _spent = SpentOn::purpose(Purpose::Allocation);
         let _linking = self.linking.lock();
-        self.publisher.let_go(zones, self.zones.greatest(zones))?;
+        self.publisher.release(zones, self.zones.greatest(zones))?;
         self.zones.release(zones).inspect_err(|e| self.stop(e))?;
         Ok(zones.len())
     }

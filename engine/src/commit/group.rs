@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use smallvec::{SmallVec, smallvec};
 
-use super::batch::{Batch, Home, Homes, Target};
+use super::batch::{Batch, CommitTable, CommitTables, Target};
 use super::subentry::{Content, SUB_HEADER};
 use crate::error::{Error, Result};
 use crate::memtable::{RECORD_HEADER, RECORD_KIND, Record, encode_record, record_len, set_seq};
@@ -33,8 +33,8 @@ pub(crate) struct Part {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Placed {
     pub(super) at: u32,
-    /// Index into the group's homes; `None` for the engine's own records.
-    pub(super) home: Option<u32>,
+    /// Index into the group's tables; `None` for the engine's own records.
+    pub(super) table: Option<u32>,
     key_len: u32,
     /// Bytes that it takes.
     pub(super) stored: u32,
@@ -44,7 +44,7 @@ pub(super) struct Placed {
 
 /// One or more batches that become durable together under one LSN.
 pub(crate) struct Group {
-    pub(super) homes: Homes,
+    pub(super) tables: CommitTables,
     pub(super) parts: Few<Part>,
     /// What its records are.
     pub(super) content: Content,
@@ -53,7 +53,7 @@ pub(crate) struct Group {
     /// Whether it has a batch whose rows are not locked.
     pub(super) unlocked: bool,
     /// The table that it drops: not while a prepared transaction has written to it.
-    pub(super) drops: Option<Arc<dyn Home>>,
+    pub(super) drops: Option<Arc<dyn CommitTable>>,
     /// Whether space comes free by it, so that it may take the region's reserve.
     pub(super) frees: bool,
 }
@@ -70,12 +70,12 @@ impl Group {
     /// bytes.
     pub(crate) fn encode<T: Target>(batch: &Batch<T>, largest: u64) -> Result<Group> {
         batch.check()?;
-        let homes = homes_of(batch);
+        let tables = tables_of(batch);
         let mut parts: Few<Part> = Few::new();
         let mut add = |target: usize, kind, key: &[u8], value: &[u8]| {
-            let home = &homes[target];
-            let part = part_of(&mut parts, home.stream(), batch.stored_len());
-            part.push(Some(target), (home.table(), kind), key, value);
+            let table = &tables[target];
+            let part = part_of(&mut parts, table.stream(), batch.stored_len());
+            part.push(Some(target), (table.table(), kind), key, value);
         };
         for (target, KeyInterval { start, end }) in &batch.effective_ranges() {
             add(*target, Kind::RangeDelete, start, &encode_end(end.as_deref()));
@@ -90,7 +90,7 @@ impl Group {
             let part = part_of(&mut parts, stream, blob.len());
             part.push(None, (SYSTEM_TABLE, Kind::Blob), &[], blob);
         }
-        Group { homes, parts, frees: batch.frees(), ..Group::default() }.closed(largest)
+        Group { tables, parts, frees: batch.frees(), ..Group::default() }.closed(largest)
     }
 
     /// Encodes the writes of a transaction that is prepared, as one part: behind the record that
@@ -104,11 +104,11 @@ impl Group {
         id: &[u8],
         batch: &Batch<T>,
         locks: &[(TableId, Vec<u8>, Vec<u8>)],
-        runs: impl ExactSizeIterator<Item = (Arc<dyn Home>, u64)>,
+        runs: impl ExactSizeIterator<Item = (Arc<dyn CommitTable>, u64)>,
         largest: u64,
     ) -> Result<Group> {
         batch.check()?;
-        let homes = homes_of(batch);
+        let tables = tables_of(batch);
         let mut part = Part::with_capacity(SHARED_STREAM, batch.stored_len());
         let ranges = batch.effective_ranges();
         let writes: Vec<_> = batch.effective().collect();
@@ -117,24 +117,24 @@ impl Group {
         put_u32(&mut counts, locks.len() as u32);
         part.push(None, (SYSTEM_TABLE, Kind::Prepare), id, &counts);
         for (target, KeyInterval { start, end }) in &ranges {
-            let place = (homes[*target].table(), Kind::RangeDelete);
+            let place = (tables[*target].table(), Kind::RangeDelete);
             part.push(None, place, start, &encode_end(end.as_deref()));
         }
         for write in writes {
-            let place = (homes[write.target].table(), write.kind);
+            let place = (tables[write.target].table(), write.kind);
             part.push(None, place, batch.key(write), batch.value(write));
         }
         for (table, key, value) in locks {
             part.push(None, (*table, Kind::Lock), key, value);
         }
         let (parts, content) = (smallvec![part], Content::Prepared);
-        let mut group = Group { homes, parts, content, ..Group::default() }.closed(largest)?;
+        let mut group = Group { tables, parts, content, ..Group::default() }.closed(largest)?;
         group.add_runs(runs, largest)?;
         Ok(group)
     }
 
     /// Encodes the end of the transaction that was prepared as `id` at `prepared`. If it is
-    /// committed, the `writes` that it prepared follow, each with the home of its table. What says
+    /// committed, the `writes` that it prepared follow, each with the index of its table. What says
     /// so is the first record of the first part, on the stream that prepares go to.
     ///
     /// # Errors
@@ -142,7 +142,7 @@ impl Group {
     /// As [`Group::encode`].
     pub(crate) fn resolve<'a>(
         (id, prepared, verdict): (&[u8], Lsn, Kind),
-        homes: Homes,
+        tables: CommitTables,
         writes: impl Iterator<Item = Record<'a>>,
         blob: Option<&[u8]>,
         largest: u64,
@@ -150,18 +150,18 @@ impl Group {
         let mut parts: Few<Part> = smallvec![Part::with_capacity(SHARED_STREAM, id.len())];
         parts[0].push(None, (SYSTEM_TABLE, verdict), id, &prepared.to_le_bytes());
         for record in writes {
-            let home = homes.iter().position(|home| home.table() == record.table);
-            debug_assert!(home.is_some(), "a prepare holds its tables");
-            let stream = home.map_or(SHARED_STREAM, |home| homes[home].stream());
+            let table = tables.iter().position(|table| table.table() == record.table);
+            debug_assert!(table.is_some(), "a prepare holds its tables");
+            let stream = table.map_or(SHARED_STREAM, |table| tables[table].stream());
             let place = (record.table, record.kind);
             let part = part_of(&mut parts, stream, record.stored_len());
-            part.push(home, place, record.key, record.value);
+            part.push(table, place, record.key, record.value);
         }
         if let Some(blob) = blob {
             parts[0].push(None, (SYSTEM_TABLE, Kind::Blob), &[], blob);
         }
         // Either verdict lets go of zones that the prepare keeps.
-        Group { homes, parts, frees: true, ..Group::default() }.closed(largest)
+        Group { tables, parts, frees: true, ..Group::default() }.closed(largest)
     }
 
     /// Completes the parts.
@@ -174,7 +174,7 @@ impl Group {
     }
 
     /// Encodes a table event, which may drop a table, and so free space.
-    pub(crate) fn event(key: &[u8], value: &[u8], drops: Option<Arc<dyn Home>>) -> Group {
+    pub(crate) fn event(key: &[u8], value: &[u8], drops: Option<Arc<dyn CommitTable>>) -> Group {
         let mut part = Part::with_capacity(SHARED_STREAM, key.len() + value.len());
         part.push(None, (SYSTEM_TABLE, Kind::TableEvent), key, value);
         part.close();
@@ -206,12 +206,12 @@ impl Group {
     /// `Invalid` when they do not fit in the largest zone, of `largest` bytes, with the rest.
     pub(crate) fn add_runs(
         &mut self,
-        runs: impl Iterator<Item = (Arc<dyn Home>, u64)>,
+        runs: impl Iterator<Item = (Arc<dyn CommitTable>, u64)>,
         largest: u64,
     ) -> Result<()> {
         let mut keys: Vec<[u8; 8]> = Vec::new();
-        for (home, run) in runs {
-            self.home(home);
+        for (table, run) in runs {
+            self.table(table);
             keys.push(run.to_le_bytes());
         }
         part_of(&mut self.parts, SHARED_STREAM, keys.len() * record_len(8, 0));
@@ -268,7 +268,7 @@ impl Group {
     /// Whether `next` may go in the same group, which then has at most `most` bytes.
     pub(super) fn takes(&self, next: &Group, most: usize) -> bool {
         let bytes = |group: &Group| group.parts.iter().map(|p| p.bytes.len()).sum::<usize>();
-        let are_batches = !self.homes.is_empty() && !next.homes.is_empty();
+        let are_batches = !self.tables.is_empty() && !next.tables.is_empty();
         // In a group of one batch the order of range deletes was settled.
         let has_ranges = |group: &Group| group.parts.iter().any(|part| part.has_ranges);
         let settled = has_ranges(self) || has_ranges(next);
@@ -277,7 +277,7 @@ impl Group {
 
     /// Takes in the records of a group that came later; then [`Group::drop_superseded`].
     pub(super) fn absorb(&mut self, next: Group) {
-        let homes: Few<u32> = next.homes.into_iter().map(|home| self.home(home)).collect();
+        let tables: Few<u32> = next.tables.into_iter().map(|table| self.table(table)).collect();
         for part in next.parts {
             let own = part_of(&mut self.parts, part.stream, part.payload_len);
             own.open();
@@ -285,7 +285,7 @@ impl Group {
             own.bytes.extend_from_slice(part.payload());
             own.records.extend(part.records.into_iter().map(|record| Placed {
                 at: record.at + shift,
-                home: record.home.map(|home| homes[home as usize]),
+                table: record.table.map(|table| tables[table as usize]),
                 batch: record.batch + self.batches,
                 ..record
             }));
@@ -296,12 +296,12 @@ impl Group {
         self.frees &= next.frees;
     }
 
-    /// The index of a home, which is added if it is new.
-    fn home(&mut self, home: Arc<dyn Home>) -> u32 {
-        let known = self.homes.iter().position(|h| h.table() == home.table());
+    /// The index of a table, which is added if it is new.
+    fn table(&mut self, table: Arc<dyn CommitTable>) -> u32 {
+        let known = self.tables.iter().position(|h| h.table() == table.table());
         known.unwrap_or_else(|| {
-            self.homes.push(home);
-            self.homes.len() - 1
+            self.tables.push(table);
+            self.tables.len() - 1
         }) as u32
     }
 
@@ -316,7 +316,7 @@ impl Group {
         for (p, part) in self.parts.iter().enumerate() {
             for (r, record) in part.records.iter().enumerate() {
                 let this = (record.batch, p, r);
-                let best = newest.entry((record.home, part.key(record))).or_insert(this);
+                let best = newest.entry((record.table, part.key(record))).or_insert(this);
                 if *best != this {
                     superseded.push(this.min(*best));
                     *best = this.max(*best);
@@ -332,8 +332,8 @@ impl Group {
 }
 
 /// The tables that a batch goes to now.
-fn homes_of<T: Target>(batch: &Batch<T>) -> Homes {
-    batch.homes().map(|home| home as Arc<dyn Home>).collect()
+fn tables_of<T: Target>(batch: &Batch<T>) -> CommitTables {
+    batch.tables().map(|table| table as Arc<dyn CommitTable>).collect()
 }
 
 fn part_of(parts: &mut Few<Part>, stream: u32, payload: usize) -> &mut Part {
@@ -348,7 +348,7 @@ fn part_of(parts: &mut Few<Part>, stream: u32, payload: usize) -> &mut Part {
 impl Part {
     /// Whether every record puts or deletes one key of a table.
     pub(super) fn is_plain(&self) -> bool {
-        !self.has_ranges && self.records.iter().all(|record| record.home.is_some())
+        !self.has_ranges && self.records.iter().all(|record| record.table.is_some())
     }
 
     fn with_capacity(stream: u32, payload: usize) -> Part {
@@ -357,23 +357,23 @@ impl Part {
         Part { stream, bytes, payload_len: 0, records: Few::new(), has_ranges: false }
     }
 
-    /// Adds a record of a table that the group has as `home`.
+    /// Adds a record of a table that the group has as `table`.
     fn push(
         &mut self,
-        home: Option<usize>,
-        (table, kind): (TableId, Kind),
+        table: Option<usize>,
+        (id, kind): (TableId, Kind),
         key: &[u8],
         value: &[u8],
     ) {
         self.records.push(Placed {
             at: self.bytes.len() as u32,
-            home: home.map(|home| home as u32),
+            table: table.map(|index| index as u32),
             key_len: key.len() as u32,
             stored: record_len(key.len(), value.len()) as u32,
             batch: 0,
         });
         self.has_ranges |= kind == Kind::RangeDelete;
-        encode_record(&mut self.bytes, table, kind, key, value);
+        encode_record(&mut self.bytes, id, kind, key, value);
     }
 
     /// Completes the payload.
@@ -445,15 +445,15 @@ impl Part {
 
 impl Default for Group {
     fn default() -> Group {
-        let (homes, parts, content) = (Homes::new(), Few::new(), Content::Commit);
-        Group { homes, parts, content, batches: 1, unlocked: false, drops: None, frees: false }
+        let (tables, parts, content) = (CommitTables::new(), Few::new(), Content::Commit);
+        Group { tables, parts, content, batches: 1, unlocked: false, drops: None, frees: false }
     }
 }
 
 impl std::fmt::Debug for Group {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Group")
-            .field("tables", &self.homes.len())
+            .field("tables", &self.tables.len())
             .field("parts", &self.parts)
             .finish_non_exhaustive()
     }

@@ -27,7 +27,7 @@ mod unread;
 mod wait_queue;
 mod write;
 
-pub(crate) use batch::{Batch, Home, Target};
+pub(crate) use batch::{Batch, CommitTable, Target};
 pub(crate) use committer::{Committer, Pending, Start};
 pub(crate) use floor::{Floor, Gidx, JournalMark};
 pub(crate) use group::Group;

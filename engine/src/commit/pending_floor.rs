@@ -128,8 +128,8 @@ impl Publisher {
     ///
     /// # Errors
     ///
-    /// As [`Publisher::settle`].
-    pub(super) fn let_go(&self, zones: &[u32], greatest: Lsn) -> Result<()> {
+    /// As [`Publisher::sync_floor`].
+    pub(super) fn release(&self, zones: &[u32], greatest: Lsn) -> Result<()> {
         if !self.informed_floor_writer().lets_go(zones, greatest) {
             let floor = self.write_floor()?;
             debug_assert!(floor >= greatest, "zones above the floor stay");
@@ -142,7 +142,7 @@ impl Publisher {
     ///
     /// # Errors
     ///
-    /// As [`Publisher::settle`].
+    /// As [`Publisher::sync_floor`].
     pub(super) fn write_floor(&self) -> Result<Lsn> {
         let (flushed, stored) = {
             let mut floor_writer = self.informed_floor_writer();

@@ -39,7 +39,7 @@ use super::wait_queue::WaitQueue;
 use crate::alloc::ZonePool;
 use crate::error::{Error, Result};
 use crate::mvcc::Watermark;
-use crate::options::Planted;
+use crate::options::Failpoint;
 use crate::os::sync::{AtomicU64, Mutex, MutexGuard, Ordering, fence, spin_until};
 use crate::pm::{Fenced, Purpose, Region, Span, SpentOn};
 use crate::record::Lsn;
@@ -325,9 +325,9 @@ impl Publisher {
             }
             return;
         }
-        if self.region.has(Planted::EarlyFloor) {
+        if self.region.has(Failpoint::EarlyFloor) {
             self.floor_writer.lock().note_durable(last, &writer.tails);
-        } else if self.region.has(Planted::EarlyGidx) {
+        } else if self.region.has(Failpoint::EarlyGidx) {
             let durable = self.durable.get();
             self.floor_writer.lock().note_durable(durable, &writer.tails);
         }
@@ -428,7 +428,7 @@ impl Publisher {
     /// # Errors
     ///
     /// `Unavailable` when the database is, or becomes, poisoned.
-    pub(super) fn settle(&self) -> Result<Lsn> {
+    pub(super) fn sync_floor(&self) -> Result<Lsn> {
         loop {
             self.hand_over(&mut self.writer.lock());
             self.poison.check()?;
@@ -459,7 +459,7 @@ impl Publisher {
 
     /// Whether everything committed is durable and the floor says so. What nobody waits for may
     /// not even be handed over.
-    pub(super) fn is_settled(&self) -> bool {
+    pub(super) fn is_floor_current(&self) -> bool {
         let durable = self.durable.get();
         let handed_over = !self.ring.is_finished(self.written.get() + 1);
         handed_over && self.visible.get() == durable && {

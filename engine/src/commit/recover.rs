@@ -20,7 +20,7 @@ use super::turnstile::StreamTail;
 use crate::alloc::{Seal, ZONE_HEADER, Zone, ZoneScan};
 use crate::error::{Damage, Error, Result};
 use crate::memtable::Record;
-use crate::options::Planted;
+use crate::options::Failpoint;
 use crate::os::at_once;
 use crate::pm::{Geometry, Incarnations, LINE, Region, Span};
 use crate::record::{Lsn, SYSTEM_TABLE};
@@ -174,7 +174,7 @@ pub(crate) fn recover(evidence: &Evidence<'_>) -> Result<Recovered> {
     let floor = Floor { lsn, ..evidence.floor };
     let evidence = &Evidence { floor, ..*evidence };
     check_below_floor(evidence, &parsed)?;
-    let last = walk(floor.lsn, &parsed, evidence.region.has(Planted::PublishedShift));
+    let last = walk(floor.lsn, &parsed, evidence.region.has(Failpoint::PublishedShift));
     check_durable(evidence, &parsed, last)?;
     Ok(decide(evidence, &parsed, last))
 }
@@ -271,7 +271,7 @@ pub(super) fn parse_entry(
         return wrong("a sub-entry of this zone's generation", "an older one".into());
     }
     let is_alive = evidence.incarnations.alive(header.incarnation, header.lsn);
-    if !is_alive && !evidence.region.has(Planted::AcceptOldIncarnation) {
+    if !is_alive && !evidence.region.has(Failpoint::AcceptOldIncarnation) {
         return wrong("a living sub-entry", format!("one of incarnation {}", header.incarnation));
     }
     if header.lsn <= previous || header.index >= header.count {

@@ -9,7 +9,7 @@ use crate::options::Durability;
 
 impl Committer {
     /// Gives out no ticket any more, and waits until all commits that have one are durable. After a
-    /// failure it does not wait: [`Committer::settle`] reports it.
+    /// failure it does not wait: [`Committer::sync_floor`] reports it.
     pub(crate) fn shut(&self) {
         let last = {
             // A zone that is being linked is linked before that, and none afterwards.

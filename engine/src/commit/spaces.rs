@@ -11,14 +11,14 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::pm::{Purpose, STREAM_SLOTS, SpentOn};
 
 impl Committer {
-    /// Links a spare zone with room for a part of `len` bytes to a stream that has none such. A
+    /// Links a standby zone with room for a part of `len` bytes to a stream that has none such. A
     /// smaller one that it has goes back first: its units may be what is missing. `frees` says that
     /// it is for a commit that frees space, which may take the region's reserve.
     ///
     /// # Errors
     ///
     /// As [`ZonePool::link`]; `Closed` once the database is being closed.
-    pub(crate) fn make_spare(&self, stream: u32, len: u64, frees: bool) -> Result<()> {
+    pub(crate) fn make_standby(&self, stream: u32, len: u64, frees: bool) -> Result<()> {
         let _spent = SpentOn::purpose(Purpose::Allocation);
         let _linking = self.linking.lock();
         let (tail, outgrown) = {
@@ -27,10 +27,10 @@ impl Committer {
                 return Err(Error::closed());
             }
             let s = &mut turnstile.streams[stream as usize];
-            if s.spare_fits(len) {
+            if s.standby_fits(len) {
                 return Ok(());
             }
-            (*s, s.spare.take())
+            (*s, s.standby.take())
         };
         if let Some(outgrown) = outgrown {
             self.zones.release(&[outgrown.number]).inspect_err(|e| self.stop(e))?;
@@ -51,7 +51,7 @@ impl Committer {
             self.stop(e);
         }
         let zone = linked?;
-        self.turnstile.lock().streams[stream as usize].spare = Some(zone);
+        self.turnstile.lock().streams[stream as usize].standby = Some(zone);
         Ok(())
     }
 
@@ -63,10 +63,10 @@ impl Committer {
         self.zones.geometry().usual_units().min(left)
     }
 
-    /// Whether some stream that is in use has no spare zone.
-    pub(crate) fn lacks_spare(&self) -> Option<u32> {
+    /// Whether some stream that is in use has no standby zone.
+    pub(crate) fn lacks_standby(&self) -> Option<u32> {
         let turnstile = self.turnstile.lock();
-        turnstile.streams.iter().position(|s| s.spare.is_none() && !s.idle).map(|s| s as u32)
+        turnstile.streams.iter().position(|s| s.standby.is_none() && !s.idle).map(|s| s as u32)
     }
 
     /// A stream for a busy table: one that is idle, or else a new one, durably.
@@ -97,7 +97,7 @@ impl Committer {
         Ok(next)
     }
 
-    /// Closes a stream that no table has any more: its zone is sealed, its spare zone given back.
+    /// Closes a stream that no table has any more: its zone is sealed, its standby zone given back.
     ///
     /// # Errors
     ///
@@ -106,15 +106,16 @@ impl Committer {
         debug_assert_ne!(stream, SHARED_STREAM, "the shared stream is never closed");
         let _spent = SpentOn::purpose(Purpose::Allocation);
         let _linking = self.linking.lock();
-        let (sealed, spare) = {
+        let (sealed, standby) = {
             let mut turnstile = self.turnstile.lock();
             let s = &mut turnstile.streams[stream as usize];
             s.idle = true;
             s.units = 1;
             let sealed = s.zone.take().map(|z| self.zones.seal(z.number, s.tail, s.greatest));
-            (sealed, s.spare.take().map(|zone| zone.number))
+            (sealed, s.standby.take().map(|zone| zone.number))
         };
-        let closed = self.region.persist(sealed).and_then(|_| self.zones.release(spare.as_slice()));
+        let closed =
+            self.region.persist(sealed).and_then(|_| self.zones.release(standby.as_slice()));
         closed.map(|_| ()).inspect_err(|e| self.stop(e))
     }
 
@@ -125,13 +126,13 @@ impl Committer {
 
     /// Streams without a zone that is or will be appended to.
     pub(super) fn idle_streams(&self) -> Vec<u32> {
-        self.streams_that(|s| s.zone.is_none() && s.spare.is_none())
+        self.streams_that(|s| s.zone.is_none() && s.standby.is_none())
     }
 
     /// Streams to be closed again: no table has them, and a group that was encoded for them came
     /// late, or it is the cleaner's, which copies go on in until somebody could use its zone.
     pub(crate) fn reopened_streams(&self) -> Vec<u32> {
-        self.streams_that(|s| s.idle && (s.zone.is_some() || s.spare.is_some()))
+        self.streams_that(|s| s.idle && (s.zone.is_some() || s.standby.is_some()))
     }
 
     fn streams_that(&self, are: impl Fn(&StreamTail) -> bool) -> Vec<u32> {

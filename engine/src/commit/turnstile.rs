@@ -26,12 +26,12 @@ pub(crate) struct StreamTail {
     /// The greatest LSN in the zone being filled.
     pub(crate) greatest: Lsn,
     /// A linked zone, ready for the switch.
-    pub(crate) spare: Option<Zone>,
+    pub(crate) standby: Option<Zone>,
     /// Units that its next zone should have, if 1 is not enough.
     pub(crate) units: u32,
     /// What all streams had appended when it got its zone.
     began: u64,
-    /// No table has it; it gets no spare zone before somebody appends to it.
+    /// No table has it; it gets no standby zone before somebody appends to it.
     pub(crate) idle: bool,
 }
 
@@ -53,9 +53,9 @@ impl StreamTail {
         self.zone.is_some_and(|zone| self.tail + len <= zone.len)
     }
 
-    /// Whether its spare zone has.
-    pub(super) fn spare_fits(&self, len: u64) -> bool {
-        self.spare.is_some_and(|zone| ZONE_HEADER + len <= zone.len)
+    /// Whether its standby zone has.
+    pub(super) fn standby_fits(&self, len: u64) -> bool {
+        self.standby.is_some_and(|zone| ZONE_HEADER + len <= zone.len)
     }
 }
 
@@ -90,11 +90,12 @@ impl Turnstile {
         Turnstile { is_shut: false, next, streams, appended: 0 }
     }
 
-    /// The first stream that needs a spare zone before the group can pass, and for how many bytes.
+    /// The first stream that needs a standby zone before the group can pass, and for how many
+    /// bytes.
     pub(super) fn lacks_space(&self, group: &Group) -> Option<(u32, u64)> {
         let lacks = |part: &super::group::Part| {
             let s = &self.streams[part.stream as usize];
-            !s.fits(part.zone_len()) && !s.spare_fits(part.zone_len())
+            !s.fits(part.zone_len()) && !s.standby_fits(part.zone_len())
         };
         let lacking = group.parts.iter().find(|part| lacks(part));
         lacking.map(|part| (part.stream, part.zone_len()))
@@ -105,7 +106,7 @@ impl Turnstile {
     pub(super) fn is_kept_from(&self, group: &Group, zones: &ZonePool) -> bool {
         let zone = |part: &super::group::Part| {
             let s = &self.streams[part.stream as usize];
-            if s.fits(part.zone_len()) { s.zone } else { s.spare }
+            if s.fits(part.zone_len()) { s.zone } else { s.standby }
         };
         let mut taken = group.parts.iter().filter_map(zone);
         !group.frees && taken.any(|zone| zones.is_kept_back(zone.number))
@@ -126,7 +127,7 @@ impl Turnstile {
         let s = &mut self.streams[stream as usize];
         let mut switch = Few::new();
         if !s.fits(len)
-            && let Some(next) = s.spare.take()
+            && let Some(next) = s.standby.take()
         {
             match s.zone {
                 Some(full) => {

@@ -191,7 +191,7 @@ impl Committer {
             lsn: 0,
             // Room for them is made here, so that the turnstile allocates nothing.
             places: Few::with_capacity(group.parts.len()),
-            actives: Few::with_capacity(group.homes.len()),
+            actives: Few::with_capacity(group.tables.len()),
             guard: None,
         };
         // To pin may run what others have deferred, with locks: not after the ticket.
@@ -201,8 +201,8 @@ impl Committer {
         if turnstile.is_shut {
             return Err(WriteStep::Fail(Error::closed()));
         }
-        for home in &group.homes {
-            home.check_alive().map_err(|gone| WriteStep::FollowTables { gone })?;
+        for table in &group.tables {
+            table.check_alive().map_err(|gone| WriteStep::FollowTables { gone })?;
         }
         if let Some(table) = &group.drops {
             table.check_droppable().map_err(WriteStep::Fail)?;
@@ -219,8 +219,8 @@ impl Committer {
         if turnstile.is_kept_from(group, &self.zones) {
             return Err(WriteStep::WaitForReserve { full: self.zones.kept_back() });
         }
-        for home in &group.homes {
-            ticket.actives.push(home.active());
+        for table in &group.tables {
+            ticket.actives.push(table.active());
         }
         ticket.guard = Some(guard);
         ticket.lsn = turnstile.pass(group, &self.zones, &mut ticket.places);
@@ -334,7 +334,7 @@ impl<'a, 'r> Write<'a, 'r> {
     fn link_zone(&mut self, stream: u32, len: u64) -> WriteStep {
         let mark = self.request.space_mark();
         let frees = self.group.as_ref().is_some_and(Group::frees);
-        match self.committer.make_spare(stream, len, frees) {
+        match self.committer.make_standby(stream, len, frees) {
             Ok(()) => WriteStep::TakeTicket,
             Err(full) if full.kind() == ErrorKind::Full => {
                 self.leave_bucket(WriteStep::WaitForSpace { full, mark })

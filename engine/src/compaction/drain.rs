@@ -1,15 +1,15 @@
 //! Drains: one column of a table's level 0 goes to level 1.
 //!
 //! A drain takes every record of its column with a sequence number ≤ s, where s is the smaller of
-//! the table's merged boundary and F, and those of runs at or below s, writes them into a layer of
-//! level 1, and installs the result with D(column) = s in the same edit. From then on readers find
-//! those records in level 1 and nowhere else. An extent of a run that D covers as a whole goes in
-//! that edit too.
+//! the table's merged boundary and F, and those of runs at or below s, writes them into a sublevel
+//! of level 1, and installs the result with D(column) = s in the same edit. From then on readers
+//! find those records in level 1 and nowhere else. An extent of a run that D covers as a whole goes
+//! in that edit too.
 //!
-//! The layer is the deepest that has nothing of the column, nor has one above it: so a drain writes
-//! what it moves and no more. It merges the column with extents of a layer only where these are
-//! small, or where there is no layer left. A column ends, and its extents are cut, at edges that
-//! other layers have (`edges.rs`).
+//! The sublevel is the deepest that has nothing of the column, nor has one above it: so a drain
+//! writes what it moves and no more. It merges the column with extents of a sublevel only where
+//! these are small, or where there is no sublevel left. A column ends, and its extents are cut, at
+//! edges that other sublevels have (`edges.rs`).
 
 use std::sync::Arc;
 
@@ -29,7 +29,7 @@ use crate::mvcc::{Horizon, KeyInterval, after};
 use crate::record::{Cursor, Lsn};
 use crate::view::View;
 
-/// Extents of a layer that one drain may rewrite.
+/// Extents of a sublevel that one drain may rewrite.
 const MOST_OVERLAP: usize = 8;
 
 /// Extents of level 2 under one drain's range tombstones, so that the merge which takes those
@@ -54,19 +54,19 @@ fn choose_column(
     let Some(mut interval) = within(view, from, upto, budget)? else {
         return Ok(None);
     };
-    let layer = layer_for(&view.version, &interval, shape);
-    if view.version.overlapping(layer, &interval).is_empty() {
+    let sublevel = sublevel_for(&view.version, &interval, shape);
+    if view.version.overlapping(sublevel, &interval).is_empty() {
         let of = |bytes| within(view, from, upto, ColumnBudget { bytes });
         if let (Some(least), Some(wide)) = (of(budget.bytes / 2)?, of(budget.bytes * 2)?) {
-            align(&mut interval, &view.version, (layer, shape), (&least, &wide));
+            align(&mut interval, &view.version, (sublevel, shape), (&least, &wide));
         }
     }
-    Ok(Some(bounded(view, interval, (upto, layer))))
+    Ok(Some(bounded(view, interval, (upto, sublevel))))
 }
 
 /// The column of these keys, as far as one job takes it.
-fn bounded(view: &View, mut interval: KeyInterval, (upto, layer): (Lsn, u8)) -> Column {
-    end_after(&mut interval, &view.version, layer, MOST_OVERLAP);
+fn bounded(view: &View, mut interval: KeyInterval, (upto, sublevel): (Lsn, u8)) -> Column {
+    end_after(&mut interval, &view.version, sublevel, MOST_OVERLAP);
     if !view.level0.tombstones_in(&interval, upto, &view.version.drained).is_empty() {
         end_after(&mut interval, &view.version, UNDER_LAYERS, MOST_UNDER);
     }
@@ -86,19 +86,19 @@ fn within(
     Ok(in_runs.chain(in_level0).reduce(shorter))
 }
 
-/// Ends a column of `layer`, which has nothing of it, at an edge that others have, between what is
-/// `least` and `wide`.
+/// Ends a column of `sublevel`, which has nothing of it, at an edge that others have, between what
+/// is `least` and `wide`.
 fn align(
     interval: &mut KeyInterval,
     version: &Version,
-    (layer, shape): (u8, &Shape),
+    (sublevel, shape): (u8, &Shape),
     (least, wide): (&KeyInterval, &KeyInterval),
 ) {
     let is_fine = |end: &[u8]| {
         let grown = KeyInterval { start: interval.start.clone(), end: Some(end.to_vec()) };
-        interval.covers(&grown) || layer_for(version, &grown, shape) == layer
+        interval.covers(&grown) || sublevel_for(version, &grown, shape) == sublevel
     };
-    if let Some(end) = best_end(version, layer, (least, interval, wide), is_fine) {
+    if let Some(end) = best_end(version, sublevel, (least, interval, wide), is_fine) {
         interval.end = Some(end);
     }
 }
@@ -126,9 +126,9 @@ fn shorter(a: KeyInterval, b: KeyInterval) -> KeyInterval {
     if is_first { a } else { b }
 }
 
-/// The layer that records of `interval` go to. Layers above it have nothing there, and what it has
-/// there itself has to be merged with them.
-fn layer_for(version: &Version, interval: &KeyInterval, shape: &Shape) -> u8 {
+/// The sublevel that records of `interval` go to. Sublevels above it have nothing there, and what
+/// it has there itself has to be merged with them.
+fn sublevel_for(version: &Version, interval: &KeyInterval, shape: &Shape) -> u8 {
     let is_clear = |n: &u8| version.overlapping(*n, interval).is_empty();
     let clear = (1..=LAYERS).take_while(is_clear).last().unwrap_or(0);
     let next = clear + 1;
@@ -141,9 +141,9 @@ fn layer_for(version: &Version, interval: &KeyInterval, shape: &Shape) -> u8 {
 #[derive(Clone, Debug)]
 pub(crate) struct DrainPlan {
     pub(crate) column: Column,
-    /// The layer that its records go to.
-    pub(crate) layer: u8,
-    /// The extents of that layer that it is merged with.
+    /// The sublevel that its records go to.
+    pub(crate) sublevel: u8,
+    /// The extents of that sublevel that it is merged with.
     pub(crate) inputs: Vec<Arc<Extent>>,
     /// The keys of the column and of those extents.
     pub(crate) reach: KeyInterval,
@@ -166,11 +166,11 @@ pub(crate) enum NextDrain {
 impl DrainPlan {
     /// Of a column, short of its bytes.
     fn of(version: &Version, column: Column, shape: &Shape) -> DrainPlan {
-        let layer = layer_for(version, &column.interval, shape);
-        let inputs = version.overlapping(layer, &column.interval).to_vec();
+        let sublevel = sublevel_for(version, &column.interval, shape);
+        let inputs = version.overlapping(sublevel, &column.interval).to_vec();
         let intervals = inputs.iter().map(|extent| extent.meta().interval());
         let reach = intervals.fold(column.interval.clone(), |reach, own| reach.joined(&own));
-        DrainPlan { column, layer, inputs, reach, level0_bytes: 0, run_bytes: 0 }
+        DrainPlan { column, sublevel, inputs, reach, level0_bytes: 0, run_bytes: 0 }
     }
 
     fn meets(&self, busy: &[KeyInterval]) -> bool {
@@ -230,8 +230,8 @@ pub(crate) fn plan_keys(
     shape: &Shape,
     busy: &[KeyInterval],
 ) -> Result<Option<DrainPlan>> {
-    let layer = layer_for(&view.version, &interval, shape);
-    plan_column(view, bounded(view, interval, (upto, layer)), shape, busy)
+    let sublevel = sublevel_for(&view.version, &interval, shape);
+    plan_column(view, bounded(view, interval, (upto, sublevel)), shape, busy)
 }
 
 fn plan_column(
@@ -316,19 +316,20 @@ pub(crate) fn drain(
     shape: &Shape,
 ) -> Result<Done> {
     let (version, table) = (&view.version, view.version.table);
-    let (column, layer, moved) = (&plan.column, plan.layer, plan.level0_bytes + plan.run_bytes);
-    debug_assert!((1..=LAYERS).contains(&layer), "a drain writes to level 1");
+    let (column, sublevel, moved) =
+        (&plan.column, plan.sublevel, plan.level0_bytes + plan.run_bytes);
+    debug_assert!((1..=LAYERS).contains(&sublevel), "a drain writes to level 1");
     debug_assert!(
-        (1..layer).all(|n| version.overlapping(n, &column.interval).is_empty()),
-        "what is above the layer of a drain has none of its keys"
+        (1..sublevel).all(|n| version.overlapping(n, &column.interval).is_empty()),
+        "what is above the sublevel of a drain has none of its keys"
     );
     let above = view.level0.tombstones_in(&column.interval, column.upto, &version.drained);
-    let mut ranges = Ranges::new(version, layer, above, horizon);
+    let mut ranges = Ranges::new(version, sublevel, above, horizon);
     let inputs = ranges.without_hidden(&plan.inputs);
     ranges.tombstones.extend(tombstones_of(&inputs)?);
     let reuse = shape.reuse && ranges.tombstones.is_empty();
     let needed = bytes(&inputs) + moved;
-    let promise = &set.store().promise(needed, room == DrainRoom::Reserve)?;
+    let reservation = &set.store().reserve_space(needed, room == DrainRoom::Reserve)?;
     let context = MergeContext {
         set,
         store: set.store(),
@@ -339,13 +340,13 @@ pub(crate) fn drain(
         collects: &|_| false,
         horizon,
         expired: version.expired_at(&set.timeline(), horizon.oldest_time()),
-        bottom: |key: &[u8]| shape.drops_tombstones || version.is_bottom(layer, key),
+        bottom: |key: &[u8]| shape.drops_tombstones || version.is_bottom(sublevel, key),
         ranges: &ranges,
         extent_bytes: shape.extent_bytes,
-        cuts: cuts(version, layer, &plan.reach, shape),
-        format: shape.format(layer, version.options),
+        cuts: cuts(version, sublevel, &plan.reach, shape),
+        format: shape.format(sublevel, version.options),
         reuse,
-        promise,
+        reservation,
         before_write: &|_| Ok(()),
     };
     let lower = Side::under(&ranges, &inputs, cache, reuse)?;
@@ -356,14 +357,14 @@ pub(crate) fn drain(
         inputs.len(),
         "what is kept was an input"
     );
-    let remove = |e: &Arc<Extent>| Op::RemoveExtent { table, level: layer, id: e.meta().id };
+    let remove = |e: &Arc<Extent>| Op::RemoveExtent { table, level: sublevel, id: e.meta().id };
     let mut ops: Vec<Op> = replaced.iter().map(remove).collect();
     ops.extend(ranges.remove_hidden());
-    let add = |extent| Op::AddExtent { table, level: layer, extent };
+    let add = |extent| Op::AddExtent { table, level: sublevel, extent };
     ops.extend(outputs.extents.into_iter().map(add));
     ops.push(Op::Drained { table, seq: column.upto, interval: column.interval.clone() });
     ops.extend(drained_extents(version, column));
-    Ok(Done { edit: Edit { ops }, replaced, reused: outputs.reused })
+    Ok(Done { edit: Edit { ops }, replaced, carried_over: outputs.carried_over })
 }
 
 /// The records of level 0 and of runs that move.

@@ -52,7 +52,7 @@ pub(crate) fn dump(
     let runs = version.runs.iter().map(|run| &run.extents);
     let above = view.undrained_bytes() + runs.map(|e| e.bytes() + e.referred()).sum::<u64>();
     // It holds no place for others: nobody else writes there.
-    let promise = &store.promise(above, true)?;
+    let reservation = &store.reserve_space(above, true)?;
     let context = MergeContext {
         set,
         store,
@@ -70,7 +70,7 @@ pub(crate) fn dump(
         cuts: Vec::new(),
         format: shape.format(1, version.options),
         reuse: false,
-        promise,
+        reservation,
         before_write: &|_| Ok(()),
     };
     let above = view.cursor_above_levels(cache, &ReadAhead::for_job(version.runs.len()));

@@ -1,11 +1,11 @@
-//! Where extents of layers begin and end. Pure functions of a version.
+//! Where extents of sublevels begin and end. Pure functions of a version.
 //!
-//! An input set takes along all that lies under it, and what one layer has beside the edges of the
-//! next makes it wider. So layers keep the edges that others have: a column ends, and an extent is
-//! cut, where the fewest extents of layers have keys on both sides. An edge that some extents have
-//! is one for those that come later, and edges stay where they are although what lies below is
-//! written again; fragmented LSM-trees keep such edges as guards ("PebblesDB: Building Key-Value
-//! Stores using Fragmented Log-Structured Merge Trees", SOSP 2017).
+//! An input set takes along all that lies under it, and what one sublevel has beside the edges of
+//! the next makes it wider. So sublevels keep the edges that others have: a column ends, and an
+//! extent is cut, where the fewest extents of sublevels have keys on both sides. An edge that some
+//! extents have is one for those that come later, and edges stay where they are although what lies
+//! below is written again; fragmented LSM-trees keep such edges as guards ("PebblesDB: Building
+//! Key-Value Stores using Fragmented Log-Structured Merge Trees", SOSP 2017).
 //!
 //! Between two edges there is about a **cell**: so many bytes of what lies below as a quarter of a
 //! job reads. A few records far apart would else take all of it along when they go down.
@@ -53,7 +53,7 @@ pub(super) fn cuts<E: Described>(
     }
 }
 
-/// Where a column of layer `n` ends best: after `least` and no later than `wide`, near `usual`.
+/// Where a column of sublevel `n` ends best: after `least` and no later than `wide`, near `usual`.
 pub(super) fn best_end<E: Described>(
     version: &Version<E>,
     n: u8,
@@ -75,7 +75,7 @@ pub(super) fn best_end<E: Described>(
     best.map(|(_, _, key)| key)
 }
 
-/// Behind which keys of `keys` an extent ends, in a layer or `below`, ascending, with the bytes
+/// Behind which keys of `keys` an extent ends, in a sublevel or `below`, ascending, with the bytes
 /// that this one has there since the one before.
 fn ends<E: Described>(
     version: &Version<E>,
@@ -90,8 +90,8 @@ fn ends<E: Described>(
             (after(&meta.greatest_key), bytes)
         })
     };
-    let layers = (1..=LAYERS).filter(|_| n <= LAYERS);
-    let mut ends: Vec<_> = layers.chain([below]).flat_map(of).collect();
+    let sublevels = (1..=LAYERS).filter(|_| n <= LAYERS);
+    let mut ends: Vec<_> = sublevels.chain([below]).flat_map(of).collect();
     ends.sort_unstable();
     ends.dedup_by(|b, a| {
         let is_same = a.0 == b.0;
@@ -101,10 +101,10 @@ fn ends<E: Described>(
     ends
 }
 
-/// How many extents of layers have keys on both sides of an edge in level `n`.
+/// How many extents of sublevels have keys on both sides of an edge in level `n`.
 fn across<E: Described>(version: &Version<E>, n: u8, edge: &[u8]) -> usize {
-    let layers = if n <= LAYERS { usize::from(LAYERS) } else { 0 };
+    let sublevels = if n <= LAYERS { usize::from(LAYERS) } else { 0 };
     let has_both = |extent: &E| extent.meta().smallest_key.as_slice() < edge;
-    let layers = version.levels.iter().take(layers);
-    layers.filter(|layer| layer.find(edge).is_some_and(has_both)).count()
+    let sublevels = version.levels.iter().take(sublevels);
+    sublevels.filter(|sublevel| sublevel.find(edge).is_some_and(has_both)).count()
 }

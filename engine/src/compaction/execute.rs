@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::compaction::edges::cuts;
 use crate::compaction::merge::{Side, merge_to_level};
-use crate::compaction::output::{MergeContext, Reused};
+use crate::compaction::output::{CarriedOver, MergeContext};
 use crate::compaction::pick::bytes;
 use crate::compaction::ranges::{Ranges, tombstones_of};
 use crate::compaction::{Choice, Shape};
@@ -22,7 +22,7 @@ pub(crate) struct Done {
     pub(crate) edit: Edit,
     /// Extents that it removes.
     pub(crate) replaced: Vec<Arc<Extent>>,
-    pub(crate) reused: Reused,
+    pub(crate) carried_over: CarriedOver,
 }
 
 /// Does what was chosen, short of applying the edit, which it gives. The table's version must
@@ -46,9 +46,8 @@ pub(crate) fn run(
             debug_assert!(from < to, "an extent moves down");
             let id = extent.meta().id;
             let op = Op::MoveExtent { table: *table, from: *from, to: *to, id };
-            let bytes = u64::from(extent.meta().location.len);
-            let reused = Reused { extents: 1, extent_bytes: bytes, ..Reused::default() };
-            Ok(Done { edit: Edit { ops: vec![op] }, replaced: Vec::new(), reused })
+            let carried_over = CarriedOver::extents([extent].into_iter());
+            Ok(Done { edit: Edit { ops: vec![op] }, replaced: Vec::new(), carried_over })
         }
         Choice::Merge { table, inputs: by_level, to, overlap, collects } => {
             let (table, to) = (*table, *to);
@@ -63,8 +62,9 @@ pub(crate) fn run(
             let overlap = ranges.without_hidden(overlap);
             ranges.tombstones.extend(tombstones_of(&overlap)?);
             let reuse = shape.reuse && ranges.tombstones.is_empty();
-            let anew = collected_bytes(&inputs, collects);
-            let promise = &set.store().promise(bytes(&inputs) + bytes(&overlap) + anew, true)?;
+            let rewritten = collected_bytes(&inputs, collects);
+            let reservation =
+                &set.store().reserve_space(bytes(&inputs) + bytes(&overlap) + rewritten, true)?;
             let replaces = &[inputs.as_slice(), &overlap].concat();
             let ctx = MergeContext {
                 set,
@@ -82,7 +82,7 @@ pub(crate) fn run(
                 cuts: cuts(&version, to, &choice.interval(), shape),
                 format: shape.format(to, version.options),
                 reuse,
-                promise,
+                reservation,
                 before_write,
             };
             let upper = match &by_level[..] {
@@ -99,7 +99,7 @@ pub(crate) fn run(
             let replaced = [inputs.as_slice(), &below].concat();
             let add = |extent| Op::AddExtent { table, level: to, extent };
             ops.extend(outputs.extents.into_iter().map(add));
-            Ok(Done { edit: Edit { ops }, replaced, reused: outputs.reused })
+            Ok(Done { edit: Edit { ops }, replaced, carried_over: outputs.carried_over })
         }
     }
 }

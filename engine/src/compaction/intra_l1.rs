@@ -1,18 +1,18 @@
-//! Intra-L1 compactions: which layers of level 1 become one. A pure function of a version.
+//! Intra-L1 compactions: which sublevels of level 1 become one. A pure function of a version.
 //!
-//! Each round of drains takes a layer more wherever it has keys. A round is small beside what level
-//! 1 may have. So layers would be used up long before its bytes are, and level 2 would be written
-//! again for little. An intra-L1 compaction merges the layers that lie over some keys into the
-//! deepest of them. It writes what they have and nothing of level 2, and makes room for as many
-//! rounds.
+//! Each round of drains takes a sublevel more wherever it has keys. A round is small beside what
+//! level 1 may have. So sublevels would be used up long before its bytes are, and level 2 would be
+//! written again for little. An intra-L1 compaction merges the sublevels that lie over some keys
+//! into the deepest of them. It writes what they have and nothing of level 2, and makes room for as
+//! many rounds.
 //!
-//! From the uppermost layer on it takes as many as cost the fewest bytes for each layer that comes
-//! free. What was merged like that before is larger than what a round brings. It is left alone
-//! until there is about as much above it, so a byte is merged a logarithmic number of times:
+//! From the uppermost sublevel on it takes as many as cost the fewest bytes for each sublevel that
+//! comes free. What was merged like that before is larger than what a round brings. It is left
+//! alone until there is about as much above it, so a byte is merged a logarithmic number of times:
 //! size-tiered compaction within a level ("Dostoevsky: Better Space-Time Trade-Offs for LSM-Tree
 //! Based Key-Value Stores via Adaptive Removal of Superfluous Merging", SIGMOD 2018).
 //!
-//! An extent with clear layers right below it moves through them by its name.
+//! An extent with clear sublevels right below it moves through them by its name.
 
 use std::collections::BTreeSet;
 
@@ -20,23 +20,23 @@ use super::pick::{Choice, MOST_PLACES, Shape, Situation, bytes, is_free, span};
 use crate::extent::Described;
 use crate::levels::{LAYERS, Version};
 
-/// Where there are so few layers left above some keys, they become one.
+/// Where there are so few sublevels left above some keys, they become one.
 const FEW_LEFT: u8 = 4;
 
-/// The fewest layers that come free.
+/// The fewest sublevels that come free.
 const LEAST_ROOM: u8 = 3;
 
-/// A compaction, and its bytes for each layer that comes free.
+/// A compaction, and its bytes for each sublevel that comes free.
 type Costly<E> = (u64, Choice<E>);
 
-/// The compaction of the place with the fewest layers left; of several the one that costs least.
+/// The compaction of the place with the fewest sublevels left; of several the one that costs least.
 pub(super) fn pick_intra_l1<E: Described>(
     version: &Version<E>,
     shape: &Shape,
     now: &Situation<'_>,
 ) -> Option<Choice<E>> {
     (1..=FEW_LEFT).find_map(|first| {
-        let extents = version.level(first).map_or(&[][..], |layer| layer.extents());
+        let extents = version.level(first).map_or(&[][..], |sublevel| sublevel.extents());
         let step = extents.len().div_ceil(MOST_PLACES).max(1);
         let choices = extents.iter().step_by(step).filter_map(|extent| {
             let choice = cheapest(version, first, extent, shape)?;
@@ -47,7 +47,7 @@ pub(super) fn pick_intra_l1<E: Described>(
     })
 }
 
-/// What lies under an extent of layer `first` in others, as far down as is cheapest.
+/// What lies under an extent of sublevel `first` in others, as far down as is cheapest.
 fn cheapest<E: Described>(
     version: &Version<E>,
     first: u8,
@@ -84,11 +84,11 @@ fn cheapest<E: Described>(
             least = Some((cost, taken.len()));
         }
     }
-    let (cost, layers) = least?;
-    let (to, overlap) = taken[layers - 1];
-    debug_assert!(first < to && to <= LAYERS, "layers become one within level 1");
-    debug_assert!(layers > 1, "one layer alone stays as it is");
-    let inputs = taken[..layers - 1].iter().map(|(n, here)| (*n, here.to_vec())).collect();
+    let (cost, sublevels) = least?;
+    let (to, overlap) = taken[sublevels - 1];
+    debug_assert!(first < to && to <= LAYERS, "sublevels become one within level 1");
+    debug_assert!(sublevels > 1, "one sublevel alone stays as it is");
+    let inputs = taken[..sublevels - 1].iter().map(|(n, here)| (*n, here.to_vec())).collect();
     let (table, overlap, collects) = (version.table, overlap.to_vec(), BTreeSet::new());
     Some((cost, Choice::Merge { table, inputs, to, overlap, collects }))
 }

@@ -33,8 +33,8 @@ pub(crate) fn pick_manual<E: Described>(
 ) -> NextManual<E> {
     let is_meant = |extent: &&E| extent.meta().smallest_seq <= upto;
     let first = |n: u8| version.overlapping(n, keys).iter().find(is_meant);
-    let of_layers = (1..=LAYERS).find_map(|n| Some((n, first(n)?)));
-    let choice = match of_layers {
+    let of_sublevels = (1..=LAYERS).find_map(|n| Some((n, first(n)?)));
+    let choice = match of_sublevels {
         Some((n, extent)) => Some(input_set(version, n, extent.meta().interval())),
         None => {
             let has_some = |n: &u8| !version.overlapping(*n, keys).is_empty();
@@ -63,7 +63,7 @@ fn pick_at_bottom<E: Described>(
         meta.smallest_seq <= upto
             && meta.interval().overlaps(keys)
             && hides_nothing(version, *n, extent)
-            && (drops_deletes || extent.needless(now.readers) > 0)
+            && (drops_deletes || extent.obsolete(now.readers) > 0)
     };
     let (level, extent) = version.extents().find(is_worth)?;
     let (inputs, overlap) = (vec![(level, vec![extent.clone()])], Vec::new());

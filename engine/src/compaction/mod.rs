@@ -23,7 +23,7 @@ pub(crate) use execute::{Done, run};
 pub(crate) use expire::expired;
 pub(crate) use hidden::{hidden, hidden_records};
 pub(crate) use manual::{NextManual, pick_manual};
-pub(crate) use output::Reused;
+pub(crate) use output::CarriedOver;
 pub(crate) use pick::{Choice, Shape, Situation, pick};
 pub(crate) use placing::place;
 pub(crate) use trivial_moves::trivial_moves;

@@ -10,15 +10,15 @@ use std::sync::Arc;
 use crate::compaction::ranges::Ranges;
 use crate::error::Result;
 use crate::extent::{
-    Ahead, BlockCache, Extent, ExtentBuffer, ExtentBuilder, Format, Layout, ValueExtents,
-    ValueWriter, WholeBlock,
+    Ahead, BlockCache, Described, Extent, ExtentBuffer, ExtentBuilder, Format, Layout,
+    ValueExtents, ValueWriter, WholeBlock,
 };
 use crate::levels::VersionSet;
 use crate::memory::Gauge;
 use crate::merge::{Fragments, Retain, Walk};
 use crate::mvcc::Horizon;
 use crate::record::{EntryRef, Kind, Lsn};
-use crate::tier::{ExtentStore, Promise};
+use crate::tier::{ExtentStore, SpaceReservation};
 
 /// What a merge goes by.
 pub(crate) struct MergeContext<'a, B: Fn(&[u8]) -> bool> {
@@ -43,7 +43,7 @@ pub(crate) struct MergeContext<'a, B: Fn(&[u8]) -> bool> {
     pub(crate) expired: Lsn,
     /// Whether no level deeper than the output's can have a key.
     pub(crate) bottom: B,
-    /// The range tombstones that come in. With any, nothing is reused.
+    /// The range tombstones that come in. With any, nothing is carried over.
     pub(crate) ranges: &'a Ranges<'a>,
     /// Where extents are cut, at the next key.
     pub(crate) extent_bytes: usize,
@@ -53,10 +53,10 @@ pub(crate) struct MergeContext<'a, B: Fn(&[u8]) -> bool> {
     pub(crate) cuts: Vec<Vec<u8>>,
     /// How they are laid out.
     pub(crate) format: Format,
-    /// Whether extents and blocks are reused.
+    /// Whether extents and blocks are carried over.
     pub(crate) reuse: bool,
     /// The space for what it writes.
-    pub(crate) promise: &'a Promise,
+    pub(crate) reservation: &'a SpaceReservation,
     /// Told of the bytes of each extent before it is written.
     pub(crate) before_write: &'a dyn Fn(u64) -> Result<()>,
 }
@@ -85,7 +85,7 @@ impl<B: Fn(&[u8]) -> bool> Layout for MergeContext<'_, B> {
 
     fn before_write(&self, bytes: u64) -> Result<()> {
         (self.before_write)(bytes)?;
-        self.promise.spend(bytes);
+        self.reservation.spend(bytes);
         Ok(())
     }
 
@@ -94,15 +94,26 @@ impl<B: Fn(&[u8]) -> bool> Layout for MergeContext<'_, B> {
     }
 }
 
-/// What was reused instead of written anew.
+/// What was carried over instead of rewritten.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Reused {
+pub(crate) struct CarriedOver {
     /// Extents that stayed where they were, unread.
     pub(crate) extents: u64,
     pub(crate) extent_bytes: u64,
     /// Blocks that were copied, undecoded.
     pub(crate) blocks: u64,
     pub(crate) block_bytes: u64,
+}
+
+impl CarriedOver {
+    /// Whole extents.
+    pub(super) fn extents<'a, E: Described + 'a>(
+        extents: impl ExactSizeIterator<Item = &'a E>,
+    ) -> CarriedOver {
+        let count = extents.len() as u64;
+        let extent_bytes = extents.map(|extent| u64::from(extent.meta().location.len)).sum();
+        CarriedOver { extents: count, extent_bytes, ..CarriedOver::default() }
+    }
 }
 
 /// What a merge wrote.
@@ -112,7 +123,7 @@ pub(crate) struct Outputs {
     pub(crate) extents: Vec<Arc<Extent>>,
     /// Ids of extents of the level that stay where they are.
     pub(crate) kept: BTreeSet<u64>,
-    pub(crate) reused: Reused,
+    pub(crate) carried_over: CarriedOver,
 }
 
 impl Outputs {
@@ -156,7 +167,7 @@ impl<'a, B: Fn(&[u8]) -> bool> Writer<'a, B> {
             unwritten,
             outputs,
             builder: None,
-            buffer: ExtentBuffer::new(ctx.gauge(), ctx.extent_bytes, ctx.promise.left()),
+            buffer: ExtentBuffer::new(ctx.gauge(), ctx.extent_bytes, ctx.reservation.left()),
             values: ValueWriter::new(ctx.values.clone()),
             is_among_others: false,
             split_at: None,
@@ -232,7 +243,7 @@ impl<'a, B: Fn(&[u8]) -> bool> Writer<'a, B> {
         let (first, last) = (&extent.meta().smallest_key, &extent.meta().greatest_key);
         let meets =
             |e: &&Arc<Extent>| e.meta().smallest_key <= *last && *first <= e.meta().greatest_key;
-        extent.inherit_heat(ctx.replaces.iter().filter(meets));
+        extent.inherit_read_frequency(ctx.replaces.iter().filter(meets));
         self.outputs.extents.push(extent);
         Ok(())
     }
@@ -297,8 +308,8 @@ impl<'a, B: Fn(&[u8]) -> bool> Writer<'a, B> {
         self.cut()?;
         let is_new = self.outputs.kept.insert(extent.meta().id);
         debug_assert!(is_new, "an extent is kept once");
-        self.outputs.reused.extents += 1;
-        self.outputs.reused.extent_bytes += u64::from(extent.meta().location.len);
+        self.outputs.carried_over.extents += 1;
+        self.outputs.carried_over.extent_bytes += u64::from(extent.meta().location.len);
         Ok(())
     }
 
@@ -322,8 +333,8 @@ impl<'a, B: Fn(&[u8]) -> bool> Writer<'a, B> {
         if self.comes_to_a_cut(block.first_key()) || is_full {
             self.cut()?;
         }
-        self.outputs.reused.blocks += 1;
-        self.outputs.reused.block_bytes += block.len();
+        self.outputs.carried_over.blocks += 1;
+        self.outputs.carried_over.block_bytes += block.len();
         self.builder().add_block(block);
         Ok(())
     }

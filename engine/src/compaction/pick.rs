@@ -11,13 +11,13 @@
 //! Then levels. A level is over-full when it has more bytes than its target; the target of level 1
 //! is given, or follows from what is below it, and grows by the ratio from level to level. So two
 //! levels are enough until level 2 outgrows its target; then level 3 opens by itself. Level 1 is
-//! over-full too when drains are about to run out of layers that cannot become one.
+//! over-full too when drains are about to run out of sublevels that cannot become one.
 //!
-//! From level 1 goes an **input set**: neighbours in one layer with all that lies under them in
-//! deeper ones. What level 2 has of their keys is written once for all layers, so an input set
+//! From level 1 goes an **input set**: neighbours in one sublevel with all that lies under them in
+//! deeper ones. What level 2 has of their keys is written once for all sublevels, so an input set
 //! takes as many neighbours as is cheapest. From deeper levels goes an extent at a time.
 //!
-//! Where drains are about to run out of layers, and level 1 has not the bytes that it may have,
+//! Where drains are about to run out of sublevels, and level 1 has not the bytes that it may have,
 //! these become one (`intra_l1.rs`). At last versions that nobody needs any more go
 //! (`superseded.rs`).
 //!
@@ -46,7 +46,7 @@ use crate::mvcc::KeyInterval;
 use crate::options::{Compression, TableOptions};
 use crate::record::{Lsn, TableId};
 
-/// Drains are about to run out of layers when they have come up to here.
+/// Drains are about to run out of sublevels when they have come up to here.
 const LAST_LAYERS: u8 = 2;
 
 /// The most places of a level that an input set is tried at.
@@ -68,8 +68,8 @@ pub(crate) struct Shape {
     pub(crate) job_bytes: u64,
     /// How much larger each level's target is than the one above.
     pub(crate) ratio: u64,
-    /// As many bytes of a layer are rather written again with what comes to lie over them, so that
-    /// a table with little has few extents.
+    /// As many bytes of a sublevel are rather written again with what comes to lie over them, so
+    /// that a table with little has few extents.
     pub(crate) little_bytes: u64,
     /// Where extents are cut.
     pub(crate) extent_bytes: usize,
@@ -94,14 +94,14 @@ impl Shape {
         if level <= LAYERS { self.compression.0 } else { self.compression.1 }
     }
 
-    /// The target of level 1, of all its layers together.
-    fn target_of_layers<E: Described>(&self, version: &Version<E>) -> u64 {
+    /// The target of level 1, of all its sublevels together.
+    fn target_of_sublevels<E: Described>(&self, version: &Version<E>) -> u64 {
         self.target_by_share(self.level1_share, version)
     }
 
-    /// The target of level `n` where level 1's is `target_of_layers`. One with nothing deeper has
-    /// room for all that lies below level 1, however small that is made while nobody writes: it is
-    /// no reason to open a level, and have versions lie in both.
+    /// The target of level `n` where level 1's is `target_of_sublevels`. One with nothing deeper
+    /// has room for all that lies below level 1, however small that is made while nobody writes: it
+    /// is no reason to open a level, and have versions lie in both.
     fn target_of<E: Described>(&self, n: u8, version: &Version<E>) -> u64 {
         let is_last = version.levels.iter().skip(usize::from(n)).all(Level::is_empty);
         let least = self.level1_share.filter(|_| is_last).map(|share| share.min(self.ratio));
@@ -116,23 +116,23 @@ impl Shape {
         self.level1_bytes.max(share.map_or(0, |share| below / share)).max(1)
     }
 
-    /// How full level 1 is, with 1 for as full as it shall be and 2 for no layer being left.
+    /// How full level 1 is, with 1 for as full as it shall be and 2 for no sublevel being left.
     pub(crate) fn fullness<E: Described>(&self, version: &Version<E>) -> f64 {
         let uppermost = (1..=LAYERS).find(|n| version.level(*n).is_some_and(|l| !l.is_empty()));
         let taken = uppermost.map_or(0, |n| (LAST_LAYERS + 1).saturating_sub(n));
-        let by_layers = match taken {
+        let by_sublevels = match taken {
             0 => 0.0,
             taken => 1.0 + f64::from(taken) / f64::from(LAST_LAYERS),
         };
-        self.fullness_in_bytes(version).max(by_layers)
+        self.fullness_in_bytes(version).max(by_sublevels)
     }
 
     /// The same by its bytes alone.
     fn fullness_in_bytes<E: Described>(&self, version: &Version<E>) -> f64 {
-        let layers = version.levels.iter().take(usize::from(LAYERS));
+        let sublevels = version.levels.iter().take(usize::from(LAYERS));
         let sum = |(a, b), level: &Level<E>| (a + level.bytes(), b + level.referred());
-        let level1 = layers.fold((0, 0), sum);
-        self.fullness_of(level1, LAYERS, self.target_of_layers(version), version)
+        let level1 = sublevels.fold((0, 0), sum);
+        self.fullness_of(level1, LAYERS, self.target_of_sublevels(version), version)
     }
 
     /// How much of its target a level has that ends with `n`: of bytes, or of bytes that it refers
@@ -212,21 +212,21 @@ impl<E: Described> Choice<E> {
                 bytes([extent])
             }
             Choice::Merge { inputs, to, .. } if *to > LAYERS => {
-                let layers = inputs.iter().filter(|(n, _)| *n <= LAYERS);
-                layers.map(|(_, extents)| bytes(extents)).sum()
+                let sublevels = inputs.iter().filter(|(n, _)| *n <= LAYERS);
+                sublevels.map(|(_, extents)| bytes(extents)).sum()
             }
             _ => 0,
         }
     }
 
-    /// The extents that leave a layer.
+    /// The extents that leave a sublevel.
     pub(crate) fn leaving(&self) -> Vec<E> {
         match self {
             Choice::Move { from, extent, .. } if *from <= LAYERS => vec![extent.clone()],
             Choice::Move { .. } => Vec::new(),
             Choice::Merge { inputs, to, .. } => {
-                let layers = inputs.iter().filter(|(n, _)| *n <= LAYERS && n < to);
-                layers.flat_map(|(_, extents)| extents).cloned().collect()
+                let sublevels = inputs.iter().filter(|(n, _)| *n <= LAYERS && n < to);
+                sublevels.flat_map(|(_, extents)| extents).cloned().collect()
             }
         }
     }
@@ -264,9 +264,9 @@ impl<E: Described> Choice<E> {
     /// What has to be written again for a byte to go down, more for what is read.
     fn cost(&self) -> f64 {
         let (down, again) = self.bytes();
-        let heat = self.inputs().map(Described::heat).max().unwrap_or(0);
+        let read_frequency = self.inputs().map(Described::read_frequency).max().unwrap_or(0);
         // A step for each power of two.
-        let often = 1 + u32::BITS - heat.leading_zeros();
+        let often = 1 + u32::BITS - read_frequency.leading_zeros();
         (again + 1) as f64 / down.max(1) as f64 * f64::from(often)
     }
 
@@ -346,10 +346,10 @@ fn pick_level<E: Described>(
     now: &Situation<'_>,
 ) -> Option<Choice<E>> {
     let mut full = Vec::new();
-    let layers = shape.fullness_in_bytes(version);
+    let sublevels = shape.fullness_in_bytes(version);
     let uppermost = if is_crowded(version) { LAST_LAYERS } else { LAYERS };
-    if layers > 1.0 || is_crowded(version) {
-        full.push((layers.max(1.0), LAYERS));
+    if sublevels > 1.0 || is_crowded(version) {
+        full.push((sublevels.max(1.0), LAYERS));
     }
     for n in UNDER_LAYERS..MAX_LEVELS {
         let level = version.level(n).map_or((0, 0), |level| (level.bytes(), level.referred()));
@@ -361,17 +361,19 @@ fn pick_level<E: Described>(
     // Of equals the upper one: what comes down later passes it anyway.
     full.sort_by(|(a, n), (b, m)| b.total_cmp(a).then(n.cmp(m)));
     full.into_iter().find_map(|(_, n)| match n {
-        LAYERS => best((1..=uppermost).flat_map(|layer| input_sets(version, layer, shape, now))),
+        LAYERS => {
+            best((1..=uppermost).flat_map(|sublevel| input_sets(version, sublevel, shape, now)))
+        }
         _ => best(singles(version, n, now)),
     })
 }
 
-/// Whether drains have come up to the last layers.
+/// Whether drains have come up to the last sublevels.
 fn is_crowded<E: Described>(version: &Version<E>) -> bool {
-    version.levels.iter().take(usize::from(LAST_LAYERS)).any(|layer| !layer.is_empty())
+    version.levels.iter().take(usize::from(LAST_LAYERS)).any(|sublevel| !sublevel.is_empty())
 }
 
-/// Each extent of a level below the layers, on its way down.
+/// Each extent of a level below the sublevels, on its way down.
 fn singles<'a, E: Described>(
     version: &'a Version<E>,
     n: u8,
@@ -382,18 +384,18 @@ fn singles<'a, E: Described>(
     choices.filter(|choice| is_free(choice, now))
 }
 
-/// Input sets that begin with an extent of a layer, each as wide as is best.
+/// Input sets that begin with an extent of a sublevel, each as wide as is best.
 fn input_sets<'a, E: Described>(
     version: &'a Version<E>,
-    layer: u8,
+    sublevel: u8,
     shape: &'a Shape,
     now: &'a Situation<'_>,
 ) -> impl Iterator<Item = Choice<E>> + 'a {
-    let extents = version.level(layer).map_or(&[][..], |level| level.extents());
+    let extents = version.level(sublevel).map_or(&[][..], |level| level.extents());
     let step = extents.len().div_ceil(MOST_PLACES).max(1);
     extents.iter().step_by(step).filter_map(move |first| {
         let keys = first.meta().interval();
-        let mut best = input_set(version, layer, keys.clone());
+        let mut best = input_set(version, sublevel, keys.clone());
         if !is_free(&best, now) {
             return None;
         }
@@ -415,7 +417,7 @@ fn input_sets<'a, E: Described>(
     })
 }
 
-/// What the layers from `first` on have of some keys goes below them.
+/// What the sublevels from `first` on have of some keys goes below them.
 pub(super) fn input_set<E: Described>(
     version: &Version<E>,
     first: u8,
@@ -432,14 +434,14 @@ pub(super) fn input_set<E: Described>(
     down(version, inputs, UNDER_LAYERS, &keys)
 }
 
-/// What has least under it for its bytes and its heat.
+/// What has least under it for its bytes and its read frequency.
 fn best<E: Described>(choices: impl Iterator<Item = Choice<E>>) -> Option<Choice<E>> {
     let all = choices.map(|choice| (choice.cost(), choice.age(), choice));
     let least = all.min_by(|(a, age, _), (b, other, _)| a.total_cmp(b).then(age.cmp(other)));
     least.map(|(_, _, choice)| choice)
 }
 
-/// How an extent of level `from` gets down: of a layer with what lies under it in others.
+/// How an extent of level `from` gets down: of a sublevel with what lies under it in others.
 pub(super) fn send_down<E: Described>(version: &Version<E>, from: u8, extent: &E) -> Choice<E> {
     let keys = extent.meta().interval();
     match from <= LAYERS {

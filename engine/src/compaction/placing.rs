@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use super::Reused;
+use super::CarriedOver;
 use crate::error::Result;
 use crate::extent::{Described, Extent, ExtentMeta};
 use crate::levels::{Edit, Op, Run, UNDER_LAYERS, Version};
@@ -51,9 +51,8 @@ impl<E: Described> Placing<E> {
     }
 
     /// What need not be written again.
-    pub(crate) fn reused(&self) -> Reused {
-        let bytes = self.extents.iter().map(|(_, e)| u64::from(e.meta().location.len)).sum();
-        Reused { extents: self.extents.len() as u64, extent_bytes: bytes, ..Reused::default() }
+    pub(crate) fn carried_over(&self) -> CarriedOver {
+        CarriedOver::extents(self.extents.iter().map(|(_, extent)| extent))
     }
 }
 
@@ -169,9 +168,9 @@ mod tests {
         Level::new(words.split_whitespace().map(extent).collect())
     }
 
-    /// What is placed of runs (LSN, whether loaded, extents) over levels (from the deepest layer,
-    /// or from the uppermost where there are many), when level 0 has records (key, LSN), D is 12
-    /// for some keys, and some are busy.
+    /// What is placed of runs (LSN, whether loaded, extents) over levels (from the deepest
+    /// sublevel, or from the uppermost where there are many), when level 0 has records (key, LSN),
+    /// D is 12 for some keys, and some are busy.
     fn placed(
         runs: &[(Lsn, bool, &str)],
         levels: &[&str],

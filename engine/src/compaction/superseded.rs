@@ -26,14 +26,14 @@ pub(super) fn pick_superseded<E: Described>(
 ) -> Option<Choice<E>> {
     let some = version.extents().filter_map(|(n, e)| Some((worth(e, now)?, again(version, n, e))));
     let free = some.filter(|(_, choice)| is_free(choice, now));
-    let order = |(needless, choice): &(u64, Choice<E>)| (*needless, Reverse(choice.age()));
+    let order = |(obsolete, choice): &(u64, Choice<E>)| (*obsolete, Reverse(choice.age()));
     free.max_by_key(order).map(|(_, choice)| choice)
 }
 
 /// How many records of an extent go, if that is worth it.
 fn worth<E: Described>(extent: &E, now: &Situation<'_>) -> Option<u64> {
-    let needless = extent.needless(now.readers);
-    is_worth(needless, extent.meta().records, now.rests).then_some(needless)
+    let obsolete = extent.obsolete(now.readers);
+    is_worth(obsolete, extent.meta().records, now.rests).then_some(obsolete)
 }
 
 /// An extent is written again in its level.

@@ -2,10 +2,10 @@
 //! function of a version.
 //!
 //! While a compaction merges extents of level 1, drains put columns over them, into ever higher
-//! layers. Once the extents are gone, the columns lie over nothing, and each would keep later ones
-//! from all layers below it. So the edit of the compaction moves them down by name, as deep as
-//! layers are clear. Order is kept: nothing passes what it has keys in common with, nor the layer
-//! that the compaction wrote to.
+//! sublevels. Once the extents are gone, the columns lie over nothing, and each would keep later
+//! ones from all sublevels below it. So the edit of the compaction moves them down by name, as deep
+//! as sublevels are clear. Order is kept: nothing passes what it has keys in common with, nor the
+//! sublevel that the compaction wrote to.
 
 use std::collections::BTreeSet;
 
@@ -14,7 +14,7 @@ use crate::extent::{Described, ExtentMeta};
 use crate::levels::{Edit, LAYERS, Op, Version};
 use crate::mvcc::KeyInterval;
 
-/// The operations that move extents of layers down to where `done`, a choice of extents that
+/// The operations that move extents of sublevels down to where `done`, a choice of extents that
 /// `version` still has, makes room, but for keys that are `busy`.
 pub(crate) fn trivial_moves<E: Described>(
     version: &Version<E>,
@@ -29,11 +29,11 @@ pub(crate) fn trivial_moves<E: Described>(
     let (keys, table) = (span(removed.iter()), version.table);
     let (filled, output) = (done.to(), done.interval());
     let left = |n: u8| {
-        let extents = version.level(n).map_or(&[][..], |layer| layer.extents());
+        let extents = version.level(n).map_or(&[][..], |sublevel| sublevel.extents());
         extents.iter().filter(|e| !gone.contains(&e.meta().id)).cloned().collect::<Vec<_>>()
     };
     // The uppermost first.
-    let mut layers: Vec<Vec<E>> = (1..=LAYERS).map(left).collect();
+    let mut sublevels: Vec<Vec<E>> = (1..=LAYERS).map(left).collect();
     let mut ops = Vec::new();
     // What an intra-L1 compaction writes to is merged with it.
     for from in (1..LAYERS.min(filled)).rev() {
@@ -41,18 +41,18 @@ pub(crate) fn trivial_moves<E: Described>(
             let own = extent.meta();
             let stays = gone.contains(&own.id) || busy.iter().any(|b| b.overlaps(&own.interval()));
             let lies_over = output.overlaps(&own.interval());
-            let is_clear = |(n, layer): &(u8, &Vec<E>)| {
+            let is_clear = |(n, sublevel): &(u8, &Vec<E>)| {
                 let is_filled = *n == filled && lies_over;
-                !is_filled && !layer.iter().any(|other| meet(own, other.meta()))
+                !is_filled && !sublevel.iter().any(|other| meet(own, other.meta()))
             };
-            let below = (from + 1..).zip(&layers[usize::from(from)..]);
+            let below = (from + 1..).zip(&sublevels[usize::from(from)..]);
             let depth = if stays { 0 } else { below.take_while(is_clear).count() };
             if depth > 0 {
                 let to = from + depth as u8;
                 debug_assert!(to <= LAYERS, "a trivial move stays within level 1");
                 debug_assert!(version.table == table, "a compaction is of one table");
-                layers[usize::from(from) - 1].retain(|other| other.meta().id != own.id);
-                layers[usize::from(to) - 1].push(extent.clone());
+                sublevels[usize::from(from) - 1].retain(|other| other.meta().id != own.id);
+                sublevels[usize::from(to) - 1].push(extent.clone());
                 ops.push(Op::MoveExtent { table, from, to, id: own.id });
             }
         }

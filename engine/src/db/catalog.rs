@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::events::Event;
 use super::jobs::{CountLive, JobContext, install};
-use crate::commit::{Group, Home};
+use crate::commit::{CommitTable, Group};
 use crate::error::{Error, Result};
 use crate::level0::Level0;
 use crate::levels::{Edit, Op, Room, Version};
@@ -51,7 +51,7 @@ impl Catalog {
             active: Arc::new(Memtable::new(Arc::clone(region))),
             frozen: Vec::new(),
             level0: self.empty_level0(version.table),
-            joining: Vec::new(),
+            pending_runs: Vec::new(),
             version,
             pruned: 0,
         }
@@ -205,14 +205,14 @@ impl Catalog {
     /// table, groups after it do not.
     ///
     /// Once the event has its ticket, the journal has to follow it, and no other outcome can be
-    /// told. So the journal's space is promised before.
+    /// told. So the journal's space is reserved before.
     fn carry_out(&self, event: &Event, drops: Option<&Arc<TableCore>>) -> Result<Lsn> {
         let room = if drops.is_some() { Room::Freeing } else { Room::Ordinary };
-        let mut promise = self.ctx.set.promise_edits([event.edit(0)].into_iter(), room)?;
+        let mut reservation = self.ctx.set.reserve_edits([event.edit(0)].into_iter(), room)?;
         let (key, value) = event.encode();
         let group = || {
-            let home = drops.map(|table| Arc::clone(table) as Arc<dyn Home>);
-            Ok(Group::event(&key, &value, home))
+            let table = drops.map(|table| Arc::clone(table) as Arc<dyn CommitTable>);
+            Ok(Group::event(&key, &value, table))
         };
         let at_ticket = |_| drops.into_iter().for_each(|table| table.mark_dropped());
         let pending = self.ctx.shared.enqueue_group(&group, Durability::Durable, &at_ticket)?;
@@ -220,7 +220,7 @@ impl Catalog {
         let lsn = pending.wait()?;
         // A job on the table ends with its own edit first; later ones find the mark.
         let _no_job = drops.map(|table| table.change());
-        if let Err(e) = self.ctx.shared.apply_promised(event.edit(lsn), &mut promise) {
+        if let Err(e) = self.ctx.shared.apply_reserved(event.edit(lsn), &mut reservation) {
             // The event is decided; only the next opening can finish it now.
             self.ctx.stop_because(&e.to_string());
             return Err(self.ctx.shared.poison.unknown_outcome(lsn));
@@ -235,7 +235,7 @@ impl Catalog {
         let before = core.change().apply(|view| *view = empty);
         let shared = Arc::clone(&self.ctx.shared);
         defer(move || release_records(&shared, &before));
-        self.ctx.shared.bell.ring();
+        self.ctx.shared.wakeup.wake();
     }
 }
 

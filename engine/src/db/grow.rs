@@ -10,7 +10,7 @@
 use super::engine::Engine;
 use crate::error::{ErrorKind, Result};
 use crate::limits;
-use crate::options::{Options, Planted};
+use crate::options::{Failpoint, Options};
 
 /// One part of so many of the region is what extents keep for jobs that make space, at most a
 /// little more than the largest drain needs.
@@ -36,7 +36,7 @@ pub(super) fn grow_pm(engine: &Engine, size: u64) -> Result<u64> {
     let geometry = superblock.geometry.grown_to(size)?;
     if let Err(e) = engine.shared.region.grow(geometry.region_len()) {
         // A full disk refuses growth before anything was written that a commit rests on.
-        if e.kind() != ErrorKind::Full && !engine.options.has(Planted::SwallowGrowthError) {
+        if e.kind() != ErrorKind::Full && !engine.options.has(Failpoint::SwallowGrowthError) {
             engine.shared.stop_because(&e.to_string());
         }
         return Err(e);
@@ -51,6 +51,6 @@ pub(super) fn grow_pm(engine: &Engine, size: u64) -> Result<u64> {
     keep_reserves(engine);
     // Writers that wait for a zone have one.
     engine.shared.pace.report(None);
-    engine.shared.bell.ring();
+    engine.shared.wakeup.wake();
     Ok(geometry.region_len())
 }

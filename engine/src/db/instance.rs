@@ -111,7 +111,7 @@ impl Instance {
             true => Ok(0),
             false => mark_close(&engine.ctx).and_then(|()| {
                 engine.shared.committer.shut();
-                engine.ctx.settle()
+                engine.ctx.sync_floor()
             }),
         });
         // After a failure nobody knows what it is that would be sealed.

@@ -161,7 +161,7 @@ pub(super) fn compact(
     let (state, changed) = (Mutex::new(state), Condvar::new());
     let request = Arc::new(ManualCompaction { table, keys, upto, state, changed });
     inner.ctx.manual.add(&request);
-    shared.bell.ring();
+    shared.wakeup.wake();
     let waited = wait(inner, &request, progress);
     inner.ctx.manual.remove(&request);
     waited

@@ -6,7 +6,7 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use crate::compaction::Reused;
+use crate::compaction::CarriedOver;
 
 /// Counts up from 0 for as long as the database is open.
 #[derive(Debug, Default)]
@@ -76,10 +76,10 @@ pub(super) struct Metrics {
 
 impl Metrics {
     /// Counts what a merge did not have to write again.
-    pub(super) fn count_reused(&self, reused: &Reused) {
-        self.reused_extents.add(reused.extents);
-        self.reused_extent_bytes.add(reused.extent_bytes);
-        self.reused_blocks.add(reused.blocks);
-        self.reused_block_bytes.add(reused.block_bytes);
+    pub(super) fn count_reused(&self, carried_over: &CarriedOver) {
+        self.reused_extents.add(carried_over.extents);
+        self.reused_extent_bytes.add(carried_over.extent_bytes);
+        self.reused_blocks.add(carried_over.blocks);
+        self.reused_block_bytes.add(carried_over.block_bytes);
     }
 }

@@ -229,7 +229,7 @@ pub struct LevelStats {
     pub level: u8,
     /// Sorted parts that lie over each other and have something: of level 1 several, where drains
     /// have come by more than once since it was merged into level 2.
-    pub layers: u64,
+    pub sublevels: u64,
     /// Extents in it.
     pub extents: u64,
     /// Records in them.
@@ -328,8 +328,8 @@ pub struct BackgroundStats {
     pub tombstone_compactions: u64,
     /// Extents that went down a level unread, or out of a bulk load to one.
     pub moves: u64,
-    /// Extents that a compaction's edit moved down unread, among the layers of level 1, to where it
-    /// made room.
+    /// Extents that a compaction's edit moved down unread, among the sublevels of level 1, to where
+    /// it made room.
     pub trivially_moved_extents: u64,
     /// Extents that drains and compactions left where they were, or moved, unread.
     pub reused_extents: u64,
@@ -491,7 +491,7 @@ fn levels(version: &Version) -> Vec<LevelStats> {
             levels.push(LevelStats { level: known, ..LevelStats::default() });
         }
         let Some(stats) = levels.last_mut() else { continue };
-        stats.layers += u64::from(!level.is_empty());
+        stats.sublevels += u64::from(!level.is_empty());
         stats.extents += level.extents().len() as u64;
         stats.records += level.records();
         stats.deletes += level.deletes();
@@ -508,7 +508,7 @@ fn disk(engine: &Engine) -> DiskStats {
     DiskStats {
         files: space.files,
         file_bytes: space.file_bytes,
-        headroom_bytes: space.promised_bytes,
+        headroom_bytes: space.reserved_bytes,
         returned_bytes: space.returned_bytes,
         extent_bytes: space.taken_bytes,
         written_bytes: store.bytes_written(),

@@ -581,8 +581,8 @@ impl TableIndex {
 
 /// Fullness of level 1 in thousandths of its target, where it has something.
 fn fullness(shape: Option<&Shape>, version: &Version) -> Option<u64> {
-    let mut layers = version.levels.iter().take(usize::from(LAYERS));
-    let shape = shape.filter(|_| !layers.all(Level::is_empty))?;
+    let mut sublevels = version.levels.iter().take(usize::from(LAYERS));
+    let shape = shape.filter(|_| !sublevels.all(Level::is_empty))?;
     Some((shape.fullness(version) * 1000.0) as u64)
 }
 

@@ -12,19 +12,19 @@
 //! It gets nothing of longer walks and of jobs.
 //!
 //! Ranges are read a chunk at a time, with new cursors each time, and a cursor goes through one
-//! extent only. So the position of a reader is kept here: a *lane* for each of the levels and runs
-//! that it walks in, found by the extent that the walk is in.
+//! extent only. So the position of a reader is kept here: a *prefetcher* for each of the levels and
+//! runs that it walks in, found by the extent that the walk is in.
 //!
 //! Thread safety: one reader at a time; a mutex makes it safe for any.
 //!
 //! Invariants:
 //!
-//! 1. No two lanes are in one extent.
+//! 1. No two prefetchers are in one extent.
 //! 2. Pieces are counted in the store until the last block that shares their memory is gone.
-//! 3. A job has no more lanes than levels that it walks in, and releases a piece before it reads
-//!    the next one of that lane. A piece that is read meanwhile begins where the current one ends,
-//!    or in the next extent. If the reader does not get to it, it is released with the current one.
-//!    The same holds for a user's.
+//! 3. A job has no more prefetchers than levels that it walks in, and releases a piece before it
+//!    reads the next one of that prefetcher. A piece that is read meanwhile begins where the
+//!    current one ends, or in the next extent. If the reader does not get to it, it is released
+//!    with the current one. The same holds for a user's.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
@@ -50,8 +50,8 @@ const LONG: u64 = 512 * 1024;
 /// More places than a reader goes through at the same time.
 const LANES: usize = 16;
 
-/// Blocks that a lane remembers: a chunk may end in the block behind the one of its last row, and
-/// the next chunk begins at that row.
+/// Blocks that a prefetcher remembers: a chunk may end in the block behind the one of its last row,
+/// and the next chunk begins at that row.
 const REMEMBERED: usize = 2;
 
 /// Blocks of one extent that were read at once.
@@ -90,7 +90,7 @@ struct Beside {
 
 /// A walk from block to block.
 #[derive(Debug)]
-pub(super) struct Lane {
+pub(super) struct Prefetcher {
     extent: u64,
     /// The block that was asked for last; `None` if the walk has just entered this extent.
     at: Option<usize>,
@@ -113,18 +113,18 @@ pub(super) struct Lane {
 pub(crate) struct ReadAhead {
     /// How many levels a job walks in; `None` for a user.
     of_job: Option<usize>,
-    lanes: Mutex<Vec<Lane>>,
+    prefetchers: Mutex<Vec<Prefetcher>>,
 }
 
 impl ReadAhead {
     /// For a range that a user reads.
     pub(crate) fn for_user() -> Arc<ReadAhead> {
-        Arc::new(ReadAhead { of_job: None, lanes: Mutex::default() })
+        Arc::new(ReadAhead { of_job: None, prefetchers: Mutex::default() })
     }
 
     /// The read-ahead of a job that goes through whole extents of several levels at the same time.
     pub(crate) fn for_job(levels: usize) -> Arc<ReadAhead> {
-        Arc::new(ReadAhead { of_job: Some(levels.max(1)), lanes: Mutex::default() })
+        Arc::new(ReadAhead { of_job: Some(levels.max(1)), prefetchers: Mutex::default() })
     }
 
     /// Whether a job reads.
@@ -134,99 +134,102 @@ impl ReadAhead {
 
     /// The reader moves from one extent to the next one of its level, or to the one before.
     pub(crate) fn cross(&self, from: u64, to: u64, is_backward: bool) {
-        let mut lanes = self.lanes.lock();
+        let mut prefetchers = self.prefetchers.lock();
         // A chunk that begins before the border finds the walk beyond it already.
-        let Some(at) = lanes.iter().position(|lane| lane.extent == from) else { return };
-        let mut lane = lanes.remove(at);
-        (lane.extent, lane.at, lane.piece, lane.beside) = (to, None, None, Beside::default());
-        if lane.is_backward != is_backward {
-            (lane.is_backward, lane.window) = (is_backward, 0);
+        let Some(at) = prefetchers.iter().position(|prefetcher| prefetcher.extent == from) else {
+            return;
+        };
+        let mut prefetcher = prefetchers.remove(at);
+        (prefetcher.extent, prefetcher.at, prefetcher.piece, prefetcher.beside) =
+            (to, None, None, Beside::default());
+        if prefetcher.is_backward != is_backward {
+            (prefetcher.is_backward, prefetcher.window) = (is_backward, 0);
         }
-        lanes.retain(|other| other.extent != to);
-        lanes.push(lane);
+        prefetchers.retain(|other| other.extent != to);
+        prefetchers.push(prefetcher);
     }
 
     /// The reader is in an extent of some level, and moves to a neighbour.
     pub(crate) fn goes_on(&self, extents: &[Arc<Extent>], n: usize) {
-        let mut lanes = self.lanes(0, true);
+        let mut prefetchers = self.prefetchers(0, true);
         let id = extents[n].meta().id;
         // A user that has just begun may want no more than a block.
-        if self.is_job() || lanes.has(id) {
+        if self.is_job() || prefetchers.has(id) {
             let at = |n: Option<usize>| n.and_then(|n| extents.get(n)).map(Arc::downgrade);
             let before = at(n.checked_sub(1)).unwrap_or_default();
             let behind = at(n.checked_add(1)).unwrap_or_default();
-            lanes.of_extent(id, None).beside = Beside { before, behind };
+            prefetchers.of_extent(id, None).beside = Beside { before, behind };
         }
     }
 
-    /// Where the reader is. A job holds at most about `job_ahead` bytes of read-ahead: in each lane
-    /// one piece. A piece has at least one block, and may be half as long again where that is the
-    /// rest of its extent. Where the next piece is read meanwhile, there are two of half the
-    /// length.
-    pub(super) fn lanes(&self, job_ahead: u64, may_come: bool) -> Lanes<'_> {
+    /// Where the reader is. A job holds at most about `job_ahead` bytes of read-ahead: in each
+    /// prefetcher one piece. A piece has at least one block, and may be half as long again where
+    /// that is the rest of its extent. Where the next piece is read meanwhile, there are two of
+    /// half the length.
+    pub(super) fn prefetchers(&self, job_ahead: u64, may_come: bool) -> Prefetchers<'_> {
         let parts = if may_come { 2 } else { 1 };
         let each = |levels: usize| (job_ahead / levels as u64).min(u64::from(MOST)) as u32 / parts;
         let (window, most) = (self.of_job.map(each), self.of_job.unwrap_or(LANES));
-        Lanes { window, longest: MOST / parts, most, lanes: self.lanes.lock() }
+        Prefetchers { window, longest: MOST / parts, most, prefetchers: self.prefetchers.lock() }
     }
 }
 
-/// The lanes of a reader, while it asks for a block.
-pub(super) struct Lanes<'a> {
+/// The prefetchers of a reader, while it asks for a block.
+pub(super) struct Prefetchers<'a> {
     /// The length of a job's pieces.
     window: Option<u32>,
     /// The greatest length of a user's.
     longest: u32,
     most: usize,
-    lanes: MutexGuard<'a, Vec<Lane>>,
+    prefetchers: MutexGuard<'a, Vec<Prefetcher>>,
 }
 
-impl Lanes<'_> {
+impl Prefetchers<'_> {
     /// A block that the reader asked for just now.
     pub(super) fn remembered(&self, extent: u64, n: usize) -> Option<Arc<Block>> {
-        let mut all = self.lanes.iter().flat_map(|lane| &lane.remembered);
+        let mut all = self.prefetchers.iter().flat_map(|prefetcher| &prefetcher.remembered);
         all.find(|(e, m, _)| (*e, *m) == (extent, n)).map(|(_, _, block)| Arc::clone(block))
     }
 
     /// The reader asks for block `n`, of `len` bytes, of an extent.
-    pub(super) fn come_to(&mut self, extent: u64, n: usize, len: u32) -> &mut Lane {
+    pub(super) fn come_to(&mut self, extent: u64, n: usize, len: u32) -> &mut Prefetcher {
         let (window, longest) = (self.window, self.longest);
-        let lane = self.of_extent(extent, Some(n));
-        lane.step_to(n, len);
-        lane.most = longest;
+        let prefetcher = self.of_extent(extent, Some(n));
+        prefetcher.step_to(n, len);
+        prefetcher.most = longest;
         if let Some(window) = window {
-            lane.window = window.max(1);
-            lane.most = lane.window;
+            prefetcher.window = window.max(1);
+            prefetcher.most = prefetcher.window;
         }
-        lane
+        prefetcher
     }
 
     fn has(&self, extent: u64) -> bool {
-        self.lanes.iter().any(|lane| lane.extent == extent)
+        self.prefetchers.iter().any(|prefetcher| prefetcher.extent == extent)
     }
 
-    /// The lane of an extent. If there is none, a new one at block `at`.
-    fn of_extent(&mut self, extent: u64, at: Option<usize>) -> &mut Lane {
-        let found = self.lanes.iter().position(|lane| lane.extent == extent);
+    /// The prefetcher of an extent. If there is none, a new one at block `at`.
+    fn of_extent(&mut self, extent: u64, at: Option<usize>) -> &mut Prefetcher {
+        let found = self.prefetchers.iter().position(|prefetcher| prefetcher.extent == extent);
         let number = found.unwrap_or_else(|| {
-            if self.lanes.len() >= self.most {
-                self.lanes.remove(0);
+            if self.prefetchers.len() >= self.most {
+                self.prefetchers.remove(0);
             }
-            self.lanes.push(Lane::new(extent, at));
-            self.lanes.len() - 1
+            self.prefetchers.push(Prefetcher::new(extent, at));
+            self.prefetchers.len() - 1
         });
         debug_assert_eq!(
-            self.lanes.iter().filter(|lane| lane.extent == extent).count(),
+            self.prefetchers.iter().filter(|prefetcher| prefetcher.extent == extent).count(),
             1,
             "invariant 1"
         );
-        &mut self.lanes[number]
+        &mut self.prefetchers[number]
     }
 }
 
-impl Lane {
-    fn new(extent: u64, at: Option<usize>) -> Lane {
-        Lane {
+impl Prefetcher {
+    fn new(extent: u64, at: Option<usize>) -> Prefetcher {
+        Prefetcher {
             extent,
             at,
             is_backward: false,
@@ -318,7 +321,7 @@ impl Lane {
     }
 
     /// Releases the piece, and one that is being read.
-    pub(super) fn let_go(&mut self) {
+    pub(super) fn release(&mut self) {
         (self.piece, self.coming) = (None, None);
     }
 
@@ -347,7 +350,7 @@ impl Lane {
     }
 
     /// Releases a piece that is being read and does not hold what is asked for.
-    pub(super) fn let_go_of_coming(&mut self) {
+    pub(super) fn release_pending(&mut self) {
         self.coming = None;
     }
 

@@ -6,7 +6,7 @@ use super::block::{BadEntry, BlockCursor};
 use super::reader::Parts;
 use super::{BlockCache, Extent, ReadAhead};
 use crate::error::Result;
-use crate::record::{Apart, Cursor, EntryRef, LSN_MAX, Lsn};
+use crate::record::{Cursor, EntryRef, LSN_MAX, Lsn, SeparatedValue};
 
 /// A position in an extent. It holds one block at a time and allocates nothing per record.
 #[derive(Debug)]
@@ -142,8 +142,8 @@ impl Cursor for ExtentCursor {
         Some(EntryRef { seq: self.one_seq.unwrap_or(entry.seq), ..entry })
     }
 
-    fn apart(&self) -> Result<Option<Apart>> {
+    fn separated(&self) -> Result<Option<SeparatedValue>> {
         let at = self.entry().and_then(|entry| entry.reference());
-        at.map(|at| self.extent.apart(at)).transpose()
+        at.map(|at| self.extent.separated(at)).transpose()
     }
 }

@@ -138,9 +138,9 @@ impl ExtentMeta {
 
     /// How many of its records were kept for readers that are not among `readers`, which ascend.
     /// All of them, if every reader sees its newest record; else as many as `kept_for` knows of.
-    pub(crate) fn kept_needlessly(&self, kept_for: &KeptFor, readers: &[Lsn]) -> u64 {
+    pub(crate) fn obsolete_records(&self, kept_for: &KeptFor, readers: &[Lsn]) -> u64 {
         let nobody_is_older = readers.first().is_none_or(|oldest| self.greatest_seq <= *oldest);
-        if nobody_is_older { self.kept } else { kept_for.needless(readers) }
+        if nobody_is_older { self.kept } else { kept_for.obsolete(readers) }
     }
 
     /// All keys that it may say something of.
@@ -161,14 +161,14 @@ pub(crate) trait Described: Clone {
     fn meta(&self) -> &ExtentMeta;
 
     /// How often it was read of late; 0 where reads are not counted.
-    fn heat(&self) -> u32 {
+    fn read_frequency(&self) -> u32 {
         0
     }
 
     /// How many of its records were kept for readers that are not among `readers`, which ascend.
     /// They go when it is written again.
-    fn needless(&self, readers: &[Lsn]) -> u64 {
-        self.meta().kept_needlessly(&KeptFor::default(), readers)
+    fn obsolete(&self, readers: &[Lsn]) -> u64 {
+        self.meta().obsolete_records(&KeptFor::default(), readers)
     }
 
     /// The same extent; all its records have the sequence number `seq` from now on.

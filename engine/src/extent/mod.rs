@@ -5,7 +5,7 @@
 //! know their own bytes; [`builder`] lays them out in a [`buffer`]; [`reader`] opens, searches and
 //! owns an extent; [`cursor`] walks it, [`blocks`] walks several for a merge, [`ahead`] has them
 //! read many blocks at once, and [`reuse`] takes blocks over undecoded; [`values`] keeps large
-//! values apart from the records; [`verify`] checks all of it; [`heat`] counts reads.
+//! values apart from the records; [`verify`] checks all of it; [`read_frequency`] counts reads.
 
 mod ahead;
 mod block;
@@ -19,12 +19,12 @@ mod filter;
 mod footer;
 mod found;
 mod frame;
-mod heat;
 mod index;
 mod meta;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) mod probe;
 mod ranges;
+mod read_frequency;
 mod reader;
 mod reuse;
 mod salvage;

@@ -22,8 +22,8 @@ use bytes::Bytes;
 
 use super::block::{Block, BlockCursor};
 use super::filter;
-use super::heat::Heat;
 use super::index::{Index, IndexEntry};
+use super::read_frequency::ReadFrequency;
 use super::values::{ValueExtent, ValueExtents, ValueMeta, ValueUse};
 use super::{BlockCache, BlockSummary, Described, ExtentCursor, ExtentMeta, Malformed, ReadAhead};
 use crate::cache::Below;
@@ -31,7 +31,7 @@ use crate::error::{Damage, Error, Result};
 use crate::limits::MAX_VALUE_LEN;
 use crate::memory::Holding;
 use crate::mvcc::{KeptFor, Tombstones};
-use crate::record::{Apart, Kind, LSN_MAX, Lsn, Reference};
+use crate::record::{Kind, LSN_MAX, Lsn, Reference, SeparatedValue};
 use crate::tier::{ExtentStore, Held};
 
 use slot::Slot;
@@ -56,7 +56,7 @@ pub(crate) struct Found {
 enum FoundValue {
     /// Shares the memory of the cached block.
     Here(Bytes),
-    Apart(Apart),
+    Separated(SeparatedValue),
 }
 
 impl Found {
@@ -68,7 +68,7 @@ impl Found {
     pub(crate) fn into_value(self) -> Result<Bytes> {
         match self.value {
             FoundValue::Here(value) => Ok(value),
-            FoundValue::Apart(apart) => apart.read(),
+            FoundValue::Separated(apart) => apart.read(),
         }
     }
 }
@@ -103,7 +103,7 @@ pub(crate) struct Extent {
     store: Arc<ExtentStore>,
     parts: Arc<Slot>,
     state: AtomicU8,
-    heat: Heat,
+    read_frequency: ReadFrequency,
     /// For which readers records in it were kept, if it was written since the opening. No reader is
     /// older than the opening.
     kept_for: KeptFor,
@@ -118,12 +118,12 @@ impl Described for Arc<Extent> {
         Extent::meta(self)
     }
 
-    fn heat(&self) -> u32 {
-        self.heat.now(self.store.read_clock())
+    fn read_frequency(&self) -> u32 {
+        self.read_frequency.now(self.store.read_clock())
     }
 
-    fn needless(&self, readers: &[Lsn]) -> u64 {
-        self.meta().kept_needlessly(&self.kept_for, readers)
+    fn obsolete(&self, readers: &[Lsn]) -> u64 {
+        self.meta().obsolete_records(&self.kept_for, readers)
     }
 
     fn numbered(&self, seq: Lsn) -> Arc<Extent> {
@@ -200,7 +200,7 @@ impl Extent {
             store,
             parts: slot,
             state: AtomicU8::new(state),
-            heat: Heat::default(),
+            read_frequency: ReadFrequency::default(),
             kept_for,
             values,
             _held: held,
@@ -236,7 +236,7 @@ impl Extent {
     }
 
     /// A value that a record of it refers to.
-    pub(super) fn apart(&self, at: Reference) -> Result<Apart> {
+    pub(super) fn separated(&self, at: Reference) -> Result<SeparatedValue> {
         if at.value_len as usize > MAX_VALUE_LEN {
             let malformed = Malformed::new(
                 format!("values of at most {MAX_VALUE_LEN} bytes"),
@@ -244,7 +244,7 @@ impl Extent {
             );
             return Err(self.corrupt(0, "records", malformed));
         }
-        Ok(Apart { from: Arc::clone(self.value_extent(&at)?) as _, at })
+        Ok(SeparatedValue { from: Arc::clone(self.value_extent(&at)?) as _, at })
     }
 
     /// The value extent that a record of it refers to.
@@ -258,9 +258,12 @@ impl Extent {
     }
 
     /// It replaces `replaced`. Its read count starts from the highest of theirs.
-    pub(crate) fn inherit_heat<'a>(&self, replaced: impl Iterator<Item = &'a Arc<Extent>>) {
-        let heat = replaced.map(Described::heat).max().unwrap_or(0);
-        self.heat.begin(heat, self.store.read_clock());
+    pub(crate) fn inherit_read_frequency<'a>(
+        &self,
+        replaced: impl Iterator<Item = &'a Arc<Extent>>,
+    ) {
+        let read_frequency = replaced.map(Described::read_frequency).max().unwrap_or(0);
+        self.read_frequency.begin(read_frequency, self.store.read_clock());
     }
 
     /// The newest version of `key` with a sequence number of at most `at`.
@@ -292,7 +295,7 @@ impl Extent {
         let Some(entry) = cursor.entry().filter(|e| e.key == key) else { return Ok(None) };
         let seq = one_seq.unwrap_or(entry.seq);
         if let Some(at) = entry.reference() {
-            let value = FoundValue::Apart(self.apart(at)?);
+            let value = FoundValue::Separated(self.separated(at)?);
             return Ok(Some(Found { seq, kind: Kind::Put, value }));
         }
         let kind = entry.kind;
@@ -366,7 +369,7 @@ impl Extent {
     /// read of the extent.
     fn block(&self, parts: &Parts, n: usize, cache: &BlockCache) -> Result<Arc<Block>> {
         let offset = parts.index.entries()[n].offset;
-        self.heat.read(self.store.read_clock());
+        self.read_frequency.read(self.store.read_clock());
         if let Some(block) = cache.get(self.meta.id, offset) {
             return Ok(block);
         }

@@ -74,7 +74,7 @@ impl Extent {
                 if last.as_deref() != Some(entry.key) {
                     last = Some(entry.key.to_vec());
                     let seq = self.meta().one_seq().unwrap_or(entry.seq);
-                    let read = |at| self.apart(at).and_then(|apart| apart.read());
+                    let read = |at| self.separated(at).and_then(|apart| apart.read());
                     match entry.reference().map(read).transpose() {
                         Ok(None) => each(&EntryRef { seq, ..entry })?,
                         Ok(Some(value)) => {

@@ -266,7 +266,7 @@ impl<I: Versions> ZoneResidents for GlobalIndex<I> {
 
 impl<I: Versions> VersionPruning for GlobalIndex<I> {
     fn obsolete(&self, readers: &[Lsn]) -> u64 {
-        self.kept_for.lock().needless(readers)
+        self.kept_for.lock().obsolete(readers)
     }
 
     fn superseded(&self, from: &[u8], keep: Keep<'_>) -> Result<(Superseded, Option<Vec<u8>>)> {

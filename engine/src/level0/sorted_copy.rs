@@ -19,7 +19,7 @@ use crate::error::Result;
 use crate::memtable::{Index, Memtable, Rebuilt, Record, RecordCursor};
 use crate::mvcc::{DrainedMap, KeyInterval};
 use crate::pm::Region;
-use crate::record::{Apart, Cursor, EntryRef, LSN_MAX, Lsn};
+use crate::record::{Cursor, EntryRef, LSN_MAX, Lsn, SeparatedValue};
 
 /// A copy of a record.
 #[derive(Debug)]
@@ -218,7 +218,7 @@ impl Cursor for SortedWalk<'_> {
         self.rows.get(self.at?).map(|record| record.entry())
     }
 
-    fn apart(&self) -> Result<Option<Apart>> {
+    fn separated(&self) -> Result<Option<SeparatedValue>> {
         Ok(None)
     }
 }

@@ -4,7 +4,7 @@ use std::sync::{Arc, OnceLock};
 
 use crate::error::Result;
 use crate::memtable::{Index, IndexCursor};
-use crate::ptree::forest::{Forest, Planted};
+use crate::ptree::forest::{Forest, TableTree};
 use crate::ptree::versions::VersionCursor;
 use crate::record::{Lsn, TableId};
 
@@ -147,7 +147,7 @@ impl Position for IndexCursor<'_> {
 pub(crate) struct Persistent {
     forest: Arc<Forest>,
     table: TableId,
-    tree: OnceLock<Planted>,
+    tree: OnceLock<TableTree>,
 }
 
 impl Persistent {
@@ -158,11 +158,11 @@ impl Persistent {
     }
 
     /// The tree. One thread at a time inserts.
-    fn planted(&self) -> Result<&Planted> {
+    fn tree(&self) -> Result<&TableTree> {
         match self.tree.get() {
             Some(tree) => Ok(tree),
             None => {
-                let tree = self.forest.plant(self.table)?;
+                let tree = self.forest.create(self.table)?;
                 Ok(self.tree.get_or_init(|| tree))
             }
         }
@@ -177,7 +177,7 @@ impl Versions for Persistent {
     }
 
     fn insert(&self, key: &[u8], seq: Lsn, at: u64) -> Result<()> {
-        let is_new = self.planted()?.insert(key, seq, at)?;
+        let is_new = self.tree()?.insert(key, seq, at)?;
         debug_assert!(is_new, "what an opening finds in the index is in no memtable");
         Ok(())
     }
@@ -203,7 +203,7 @@ impl Versions for Persistent {
     }
 
     fn clear(&self) -> Result<()> {
-        self.tree.get().map_or(Ok(()), |tree| self.forest.fell(tree))
+        self.tree.get().map_or(Ok(()), |tree| self.forest.remove(tree))
     }
 
     fn memory(&self) -> u64 {

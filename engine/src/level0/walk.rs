@@ -5,7 +5,7 @@ use crate::error::Result;
 use crate::memtable::{Record, record_at};
 use crate::mvcc::DrainedMap;
 use crate::pm::Region;
-use crate::record::{Apart, Cursor, EntryRef, Lsn};
+use crate::record::{Cursor, EntryRef, Lsn, SeparatedValue};
 
 /// A position among the records that an index leads to.
 pub(super) struct Walk<'a, P> {
@@ -109,7 +109,7 @@ impl<P: Position> Cursor for Undrained<'_, P> {
         self.walk.record().map(|(_, record)| record.entry())
     }
 
-    fn apart(&self) -> Result<Option<Apart>> {
+    fn separated(&self) -> Result<Option<SeparatedValue>> {
         Ok(None)
     }
 }

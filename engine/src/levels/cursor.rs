@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::error::Result;
 use crate::extent::{BlockCache, Extent, ExtentCursor, ReadAhead};
-use crate::record::{Apart, Cursor, EntryRef, LSN_MAX, Lsn};
+use crate::record::{Cursor, EntryRef, LSN_MAX, Lsn, SeparatedValue};
 
 /// A position in sorted extents that have no key in common. It opens an extent when it gets there.
 #[derive(Debug)]
@@ -56,7 +56,7 @@ impl LevelCursor {
     }
 
     /// Goes on to the next extent when this one is walked off.
-    fn settle_forward(&mut self) -> Result<()> {
+    fn enter_next(&mut self) -> Result<()> {
         while let Some((n, cursor)) = &self.position
             && cursor.entry().is_none()
         {
@@ -67,7 +67,7 @@ impl LevelCursor {
         Ok(())
     }
 
-    fn settle_backward(&mut self) -> Result<()> {
+    fn enter_previous(&mut self) -> Result<()> {
         while let Some((n, cursor)) = &self.position
             && cursor.entry().is_none()
         {
@@ -87,7 +87,7 @@ impl Cursor for LevelCursor {
     fn seek(&mut self, key: &[u8], seq: Lsn) -> Result<()> {
         let n = self.extents.partition_point(|e| e.meta().greatest_key.as_slice() < key);
         self.enter(n, |cursor| cursor.seek(key, seq))?;
-        self.settle_forward()
+        self.enter_next()
     }
 
     fn seek_before(&mut self, key: Option<&[u8]>) -> Result<()> {
@@ -99,29 +99,29 @@ impl Cursor for LevelCursor {
             Some(last) => self.enter(last, |cursor| cursor.seek_before(key))?,
             None => self.position = None,
         }
-        self.settle_backward()
+        self.enter_previous()
     }
 
     fn next(&mut self) -> Result<()> {
         if let Some((_, cursor)) = &mut self.position {
             cursor.next()?;
         }
-        self.settle_forward()
+        self.enter_next()
     }
 
     fn prev(&mut self) -> Result<()> {
         if let Some((_, cursor)) = &mut self.position {
             cursor.prev()?;
         }
-        self.settle_backward()
+        self.enter_previous()
     }
 
     fn entry(&self) -> Option<EntryRef<'_>> {
         self.position.as_ref()?.1.entry()
     }
 
-    fn apart(&self) -> Result<Option<Apart>> {
-        self.position.as_ref().map_or(Ok(None), |(_, cursor)| cursor.apart())
+    fn separated(&self) -> Result<Option<SeparatedValue>> {
+        self.position.as_ref().map_or(Ok(None), |(_, cursor)| cursor.separated())
     }
 }
 

@@ -22,5 +22,5 @@ pub(crate) use manifest::Manifest;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use manifest::probe as manifest_probe;
 pub(crate) use run::{ReadRun, Run};
-pub(crate) use set::{EditPromise, Room, TableInfo, VersionSet};
+pub(crate) use set::{EditReservation, Room, TableInfo, VersionSet};
 pub(crate) use version::{LAYERS, Level, MAX_LEVELS, UNDER_LAYERS, Version, known_as};

@@ -17,7 +17,7 @@ use super::version::Level;
 use crate::error::Result;
 use crate::extent::{BlockCache, Described, Extent, Found, ReadAhead};
 use crate::mvcc::DrainedMap;
-use crate::record::{Apart, Cursor, EntryRef, LSN_MAX, Lsn};
+use crate::record::{Cursor, EntryRef, LSN_MAX, Lsn, SeparatedValue};
 
 /// A committed run.
 #[derive(Clone, Debug)]
@@ -146,8 +146,8 @@ impl Cursor for RunCursor<'_> {
         self.inner.entry().map(|entry| EntryRef { seq: self.lsn, ..entry })
     }
 
-    fn apart(&self) -> Result<Option<Apart>> {
-        self.inner.apart()
+    fn separated(&self) -> Result<Option<SeparatedValue>> {
+        self.inner.separated()
     }
 }
 

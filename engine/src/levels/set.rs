@@ -35,7 +35,7 @@ use crate::os::{Directory, Files};
 use crate::record::{Lsn, TableId};
 use crate::tier::{ExtentStore, Location};
 
-pub(crate) use room::{EditPromise, Room};
+pub(crate) use room::{EditReservation, Room};
 
 /// A journal shorter than this gets no new epoch.
 const MIN_ROLL_BYTES: u64 = 1024 * 1024;
@@ -53,8 +53,8 @@ struct Writer {
     journal: Journal,
     /// The length at which a new epoch is begun.
     roll_at: u64,
-    /// Bytes of the journal's space that edits to come are promised.
-    promised: u64,
+    /// Bytes of the journal's space that edits to come are reserved.
+    reserved: u64,
 }
 
 /// All tables' versions and the journal under them.
@@ -190,7 +190,7 @@ impl VersionSet {
             next_table: AtomicU32::new(state.counters.next_table),
             current: ArcSwap::from_pointee(state),
             floor: Mutex::new(journal.floor()),
-            writer: Mutex::new(Writer { journal, roll_at: MIN_ROLL_BYTES, promised: 0 }),
+            writer: Mutex::new(Writer { journal, roll_at: MIN_ROLL_BYTES, reserved: 0 }),
             poisoned: AtomicBool::new(false),
             replayed: 0,
         }
@@ -310,15 +310,15 @@ impl VersionSet {
         })
     }
 
-    /// As [`VersionSet::apply`], in space that was promised: never `Full`.
-    pub(crate) fn apply_promised(
+    /// As [`VersionSet::apply`], in space that was reserved: never `Full`.
+    pub(crate) fn apply_reserved(
         &self,
         edit: Edit,
         lsn: Lsn,
-        promise: &mut EditPromise<'_>,
+        reservation: &mut EditReservation<'_>,
     ) -> Result<Vec<(TableId, Arc<Version>)>> {
         self.apply_where(edit, lsn, |writer, edit| {
-            VersionSet::spend(writer, promise, edit);
+            VersionSet::spend(writer, reservation, edit);
             Ok(())
         })
     }
@@ -412,12 +412,12 @@ impl VersionSet {
         let checkpoint = self.current.load().checkpoint();
         let (files, id) = (&*self.files, self.database_id);
         let mut prepared = Journal::prepare(files, &self.directory, id, first, lsn, &checkpoint)?;
-        prepared.make_room(writer.promised + journal::RESERVE)?;
+        prepared.make_room(writer.reserved + journal::RESERVE)?;
         Ok(prepared)
     }
 
     fn begin_epoch(&self, writer: &mut Writer, prepared: Prepared) -> Result<()> {
-        debug_assert!(prepared.room() >= writer.promised, "promises hold in the next epoch");
+        debug_assert!(prepared.room() >= writer.reserved, "reservations hold in the next epoch");
         let (files, directory) = (&*self.files, self.directory.as_path());
         let last = writer.journal.floor();
         let installed = prepared.install(files, self.store.directory());

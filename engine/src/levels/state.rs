@@ -31,7 +31,7 @@ pub(super) struct Table<E> {
 
 /// Extents of a run whose commit the journal does not know of.
 #[derive(Clone, Debug)]
-pub(super) struct PendingRun<E> {
+pub(super) struct JournaledRun<E> {
     pub(super) table: TableId,
     pub(super) extents: Level<E>,
     pub(super) loaded: bool,
@@ -50,7 +50,7 @@ pub(super) struct Counters {
 pub(super) struct State<E = Arc<Extent>> {
     pub(super) tables: BTreeMap<TableId, Table<E>>,
     /// By the number of the run.
-    pub(super) pending: BTreeMap<u64, PendingRun<E>>,
+    pub(super) pending: BTreeMap<u64, JournaledRun<E>>,
     pub(super) counters: Counters,
     /// When records were written.
     pub(super) timeline: Arc<Timeline>,
@@ -177,7 +177,7 @@ impl<E: Described> State<E> {
         let tables = tables.collect();
         let pending = self.pending.iter().map(|(&run, pending)| {
             let extents = map_level(&pending.extents);
-            (run, PendingRun { table: pending.table, extents, loaded: pending.loaded })
+            (run, JournaledRun { table: pending.table, extents, loaded: pending.loaded })
         });
         let timeline = Arc::clone(&self.timeline);
         State { tables, pending: pending.collect(), counters: self.counters, timeline }
@@ -325,7 +325,7 @@ impl<E: Described> Draft<E> {
         let pending = pending.ok_or_else(|| invariants::no_run(table, run))?;
         let runs = &mut self.version(table)?.runs;
         let at = runs.partition_point(|other| other.lsn > lsn);
-        let PendingRun { extents, loaded, .. } = pending;
+        let JournaledRun { extents, loaded, .. } = pending;
         runs.insert(at, Arc::new(Run { id: run, lsn, extents, loaded }));
         Ok(())
     }
@@ -346,7 +346,7 @@ impl<E: Described> Draft<E> {
         let greatest = extents.extents().iter().map(|e| e.meta().last_id()).fold(run, u64::max);
         let counters = &mut self.state.counters;
         counters.next_extent = counters.next_extent.max(greatest.saturating_add(1));
-        self.state.pending.insert(run, PendingRun { table, extents, loaded });
+        self.state.pending.insert(run, JournaledRun { table, extents, loaded });
         Ok(())
     }
 

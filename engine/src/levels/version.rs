@@ -13,18 +13,18 @@ use crate::mvcc::{DrainedMap, KeyInterval, Time, Timeline};
 use crate::options::TableOptions;
 use crate::record::{Lsn, TableId};
 
-/// Level 1 is kept in so many layers, the levels 1 to `LAYERS` of a version: what drains have
+/// Level 1 is kept in so many sublevels, the levels 1 to `LAYERS` of a version: what drains have
 /// brought lies in them as it came, a turn over the other, until it is merged into level 2 all at
 /// once.
 pub(crate) const LAYERS: u8 = 12;
 
-/// The level under the layers, which people know as level 2.
+/// The level under the sublevels, which people know as level 2.
 pub(crate) const UNDER_LAYERS: u8 = LAYERS + 1;
 
 /// The most levels below level 0.
 pub(crate) const MAX_LEVELS: u8 = LAYERS + 6;
 
-/// What people know level `n` as: all layers are level 1.
+/// What people know level `n` as: all sublevels are level 1.
 pub(crate) const fn known_as(n: u8) -> u8 {
     n.saturating_sub(LAYERS) + 1
 }
@@ -155,7 +155,7 @@ impl Answers {
 #[derive(Clone, Debug)]
 pub(crate) struct Version<E = Arc<Extent>> {
     pub(crate) table: TableId,
-    /// The first is layer 1 of level 1.
+    /// The first is sublevel 1 of level 1.
     pub(crate) levels: Vec<Level<E>>,
     /// Runs that are not drained, the newest first.
     pub(crate) runs: Vec<Arc<Run<E>>>,

@@ -12,7 +12,7 @@ use super::{Index, IndexCursor, Rebuilt};
 use crate::error::Result;
 use crate::mvcc::{Tombstone, TombstoneList, Tombstones};
 use crate::pm::Region;
-use crate::record::{Apart, Cursor, EntryRef, Kind, LSN_MAX, Lsn};
+use crate::record::{Cursor, EntryRef, Kind, LSN_MAX, Lsn, SeparatedValue};
 
 /// Records in the region with an index in DRAM.
 #[derive(Debug)]
@@ -219,7 +219,7 @@ impl Cursor for RecordCursor<'_> {
         self.record().map(|(_, record)| record.entry())
     }
 
-    fn apart(&self) -> Result<Option<Apart>> {
+    fn separated(&self) -> Result<Option<SeparatedValue>> {
         Ok(None)
     }
 }

@@ -3,7 +3,7 @@
 
 use crate::error::Result;
 use crate::mvcc::KeyInterval;
-use crate::record::{Apart, Cursor, EntryRef, Lsn};
+use crate::record::{Cursor, EntryRef, Lsn, SeparatedValue};
 
 /// A part of what `inner` shows. A step over a hidden version costs as much as one over a shown
 /// one.
@@ -76,8 +76,8 @@ impl<C: Cursor> Cursor for ClippedCursor<C> {
         self.inner.entry().filter(|entry| self.interval.contains(entry.key))
     }
 
-    fn apart(&self) -> Result<Option<Apart>> {
-        self.inner.apart()
+    fn separated(&self) -> Result<Option<SeparatedValue>> {
+        self.inner.separated()
     }
 }
 

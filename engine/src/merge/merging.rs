@@ -1,20 +1,20 @@
 //! Several cursors as one.
 //!
 //! Inputs are few: a memtable or two, level 0, one cursor for each level. So the merge finds the
-//! smallest by comparing all of them, usually by their heads alone (`heads.rs`).
+//! smallest by comparing all of them, usually by their prefixes alone (`key_prefixes.rs`).
 //!
 //! Invariants, while the cursor is valid and stands on the record *r* of input `current`:
 //!
 //! 1. Forward, every input stands on its first record at or after *r*; backward, on its last record
 //!    at or before *r*. An input without such a record is invalid.
 //! 2. Of inputs that have the same record (key and sequence number), the first one is current.
-//! 3. The head of an input is that of the record that it stands on; `None` if it is invalid.
+//! 3. The prefix of an input is that of the record that it stands on; `None` if it is invalid.
 
 use std::cmp::Ordering;
 
-use super::heads::{Head, Heads};
+use super::key_prefixes::{KeyPrefix, KeyPrefixes};
 use crate::error::Result;
-use crate::record::{Apart, Cursor, EntryRef, Lsn};
+use crate::record::{Cursor, EntryRef, Lsn, SeparatedValue};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Direction {
@@ -26,7 +26,7 @@ enum Direction {
 /// the earlier input's counts.
 pub(crate) struct MergingCursor<'a> {
     inputs: Vec<Box<dyn Cursor + 'a>>,
-    heads: Heads,
+    prefixes: KeyPrefixes,
     direction: Direction,
     current: Option<usize>,
 }
@@ -39,8 +39,8 @@ fn compare(a: &EntryRef<'_>, b: &EntryRef<'_>) -> Ordering {
 impl<'a> MergingCursor<'a> {
     /// A cursor over `inputs`. Of equal records that of the first input counts.
     pub(crate) fn new(inputs: Vec<Box<dyn Cursor + 'a>>) -> MergingCursor<'a> {
-        let heads = Heads::new(inputs.len());
-        MergingCursor { inputs, heads, direction: Direction::Forward, current: None }
+        let prefixes = KeyPrefixes::new(inputs.len());
+        MergingCursor { inputs, prefixes, direction: Direction::Forward, current: None }
     }
 
     fn each_input(&mut self, f: impl Fn(&mut dyn Cursor) -> Result<()>) -> Result<()> {
@@ -51,23 +51,28 @@ impl<'a> MergingCursor<'a> {
     }
 
     fn look_at_all(&mut self) {
-        let MergingCursor { inputs, heads, .. } = self;
-        heads.set_all(|n| inputs[n].entry());
+        let MergingCursor { inputs, prefixes, .. } = self;
+        prefixes.set_all(|n| inputs[n].entry());
     }
 
     /// Moves input `n`.
     fn place(&mut self, n: usize, f: impl Fn(&mut dyn Cursor) -> Result<()>) -> Result<()> {
         let input = &mut *self.inputs[n];
         f(input)?;
-        if !self.heads.set(n, input.entry().as_ref()) {
+        if !self.prefixes.set(n, input.entry().as_ref()) {
             self.look_at_all();
         }
         Ok(())
     }
 
-    /// The order of the records that two valid inputs stand on, by their heads if these decide it.
+    /// The order of the records that two valid inputs stand on, by their prefixes if these decide
+    /// it.
     #[inline]
-    fn compare(&self, (a, head_of_a): (usize, &Head), (b, head_of_b): (usize, &Head)) -> Ordering {
+    fn compare(
+        &self,
+        (a, head_of_a): (usize, &KeyPrefix),
+        (b, head_of_b): (usize, &KeyPrefix),
+    ) -> Ordering {
         debug_assert!(self.is_right(a) && self.is_right(b), "invariant 3");
         head_of_a.order(head_of_b).unwrap_or_else(|| self.compare_whole(a, b))
     }
@@ -79,9 +84,9 @@ impl<'a> MergingCursor<'a> {
         }
     }
 
-    /// Whether input `n` has the right head.
+    /// Whether input `n` has the right prefix.
     fn is_right(&self, n: usize) -> bool {
-        self.heads.is_right(n, self.inputs[n].entry().as_ref())
+        self.prefixes.is_right(n, self.inputs[n].entry().as_ref())
     }
 
     /// Makes the input that comes first in the direction of travel the current one.
@@ -90,12 +95,12 @@ impl<'a> MergingCursor<'a> {
             Direction::Forward => Ordering::Less,
             Direction::Backward => Ordering::Greater,
         };
-        let mut best: Option<(usize, &Head)> = None;
-        for (n, head) in self.heads.iter().enumerate() {
-            if let Some(head) = head
-                && best.is_none_or(|best| self.compare((n, head), best) == better)
+        let mut best: Option<(usize, &KeyPrefix)> = None;
+        for (n, prefix) in self.prefixes.iter().enumerate() {
+            if let Some(prefix) = prefix
+                && best.is_none_or(|best| self.compare((n, prefix), best) == better)
             {
-                best = Some((n, head));
+                best = Some((n, prefix));
             }
         }
         self.current = best.map(|(n, _)| n);
@@ -121,7 +126,7 @@ impl<'a> MergingCursor<'a> {
 
     /// Whether two inputs stand on the same record.
     fn is_same(&self, a: usize, b: usize) -> bool {
-        match (self.heads.get(a), self.heads.get(b)) {
+        match (self.prefixes.get(a), self.prefixes.get(b)) {
             // Few records have the same sequence number, so hardly any key is compared.
             (Some(x), Some(y)) => x == y && self.compare((a, x), (b, y)) == Ordering::Equal,
             _ => false,
@@ -200,8 +205,8 @@ impl Cursor for MergingCursor<'_> {
         self.inputs.get(self.current?)?.entry()
     }
 
-    fn apart(&self) -> Result<Option<Apart>> {
-        self.current.map_or(Ok(None), |current| self.inputs[current].apart())
+    fn separated(&self) -> Result<Option<SeparatedValue>> {
+        self.current.map_or(Ok(None), |current| self.inputs[current].separated())
     }
 }
 
@@ -256,7 +261,7 @@ pub(crate) mod tests {
             self.list.get(self.at?).map(Entry::as_ref)
         }
 
-        fn apart(&self) -> Result<Option<Apart>> {
+        fn separated(&self) -> Result<Option<SeparatedValue>> {
             Ok(None)
         }
     }
@@ -273,7 +278,7 @@ pub(crate) mod tests {
         all
     }
 
-    /// The same records, with so many zeros before each key: a head ends anywhere in them.
+    /// The same records, with so many zeros before each key: a prefix ends anywhere in them.
     fn behind(zeros: usize, mut list: Vec<Entry>) -> Vec<Entry> {
         list.iter_mut().for_each(|entry| {
             entry.key.splice(..0, vec![0; zeros]);

@@ -3,7 +3,7 @@
 
 mod clip;
 mod fragments;
-mod heads;
+mod key_prefixes;
 mod merging;
 mod retain;
 

@@ -2,14 +2,14 @@
 
 use std::path::PathBuf;
 
-use super::{ContainerKind, Index, Options, Planted, Storage};
+use super::{ContainerKind, Failpoint, Index, Options, Storage};
 
 impl Options {
     /// Plants a bug.
     #[doc(hidden)]
     #[must_use]
-    pub fn planted(mut self, bug: Planted) -> Options {
-        self.planted = Some(bug);
+    pub fn failpoint(mut self, bug: Failpoint) -> Options {
+        self.failpoint = Some(bug);
         self
     }
 

@@ -39,7 +39,7 @@ use super::mapping::Mapping;
 use super::span::{Dirty, Durable, Fenced, Flushed, Span};
 use crate::error::{Error, Result};
 use crate::memory::Gauge;
-use crate::options::Planted;
+use crate::options::Failpoint;
 use crate::os::File;
 
 /// What lies behind the image, and how bytes reach it.
@@ -69,7 +69,7 @@ pub(crate) struct Region {
     /// (invariant 2).
     words: Mutex<()>,
     #[cfg(any(test, feature = "testing"))]
-    planted: Option<Planted>,
+    failpoint: Option<Failpoint>,
     /// Where it begins in simulated memory.
     #[cfg(any(test, feature = "testing"))]
     base: u64,
@@ -118,7 +118,7 @@ impl Region {
             io: Mutex::new(()),
             words: Mutex::new(()),
             #[cfg(any(test, feature = "testing"))]
-            planted: None,
+            failpoint: None,
             #[cfg(any(test, feature = "testing"))]
             base: 0,
         })
@@ -144,7 +144,7 @@ impl Region {
             Media::File(file) => {
                 let zeroed = zero(file, self.len(), len);
                 #[cfg(any(test, feature = "testing"))]
-                if zeroed.is_err() && self.has(Planted::SwallowGrowthError) {
+                if zeroed.is_err() && self.has(Failpoint::SwallowGrowthError) {
                     file.forget_failure();
                 }
                 zeroed.map_err(|e| Error::io("make the region longer", &self.path, e))?;
@@ -168,19 +168,19 @@ impl Region {
 
     /// Plants a bug.
     #[cfg(any(test, feature = "testing"))]
-    pub(crate) fn plant(&mut self, bug: Option<Planted>) {
-        self.planted = bug;
+    pub(crate) fn set_failpoint(&mut self, failpoint: Option<Failpoint>) {
+        self.failpoint = failpoint;
     }
 
     /// Whether `bug` was planted.
     #[cfg(any(test, feature = "testing"))]
-    pub(crate) fn has(&self, bug: Planted) -> bool {
-        self.planted == Some(bug)
+    pub(crate) fn has(&self, bug: Failpoint) -> bool {
+        self.failpoint == Some(bug)
     }
 
     /// Whether `bug` was planted: never.
     #[cfg(not(any(test, feature = "testing")))]
-    pub(crate) const fn has(&self, _bug: Planted) -> bool {
+    pub(crate) const fn has(&self, _bug: Failpoint) -> bool {
         false
     }
 
@@ -370,7 +370,7 @@ impl Region {
             #[cfg(any(test, feature = "testing"))]
             Media::Simulated(pm) => {
                 self.counts.add(|c| &c.flushes, lines(span));
-                if !self.has(Planted::SkipFlush) {
+                if !self.has(Failpoint::SkipFlush) {
                     pm.flush(self.base + span.at, span.len);
                 }
             }
@@ -397,7 +397,7 @@ impl Region {
             Media::Simulated(pm) => {
                 self.counts.add(|c| &c.fences, 1);
                 self.counts.add(|c| &c.bytes, bytes());
-                if !self.has(Planted::SkipFence) {
+                if !self.has(Failpoint::SkipFence) {
                     pm.fence();
                 }
             }
@@ -463,7 +463,7 @@ impl Region {
     /// The sync failed, or an earlier one did. The caller must poison the database (invariant 4).
     pub(crate) fn sync_written(&self) -> Result<Durable> {
         if let Media::File(file) = &self.media {
-            if self.has(Planted::SkipRunSync) {
+            if self.has(Failpoint::SkipRunSync) {
                 return Ok(Durable(()));
             }
             file.sync().map_err(|e| Error::io("sync the region", &self.path, e))?;
@@ -499,7 +499,7 @@ impl Region {
     ///
     /// As [`Region::sync`].
     #[cfg_attr(any(test, feature = "testing"), track_caller)]
-    pub(crate) fn settle(&self, span: Span) -> Result<Durable> {
+    pub(crate) fn persist_found(&self, span: Span) -> Result<Durable> {
         self.persist([Dirty { span, streamed: false }])
     }
 

@@ -200,9 +200,9 @@ impl BytesTree {
 
     /// Writes an entry, durably.
     fn write(&self, key: &[u8], value: &[u8]) -> Result<Slot> {
-        let mut pen = self.tree.nodes.pen();
-        let at = self.tree.nodes.keys.heap.write(&mut pen, Stored { key, seq: 0, value })?;
-        pen.persist()?;
+        let mut writer = self.tree.nodes.writer();
+        let at = self.tree.nodes.keys.heap.write(&mut writer, Stored { key, seq: 0, value })?;
+        writer.persist()?;
         Ok(Refs::<Heap>::slot(key, at))
     }
 

@@ -7,7 +7,7 @@
 //!
 //! What the owner sees to, beyond what it does for each tree (`versions.rs`):
 //!
-//! 1. A tree is felled when nobody can find it any more, and nothing else uses it meanwhile.
+//! 1. A tree is removed when nobody can find it any more, and nothing else uses it meanwhile.
 //! 2. The boundary is raised after every record of every table up to there was inserted, or has
 //!    lost its right to be.
 
@@ -52,7 +52,7 @@ const TAKEN: u64 = MERGED + 8;
 /// Offset of the owner's line: its id, and the number of the opening.
 const OWNER: u64 = 4 * LINE;
 
-/// Offset of the word that says that a tree is being felled.
+/// Offset of the word that says that a tree is being removed.
 const FELLING: u64 = 5 * LINE;
 
 /// The pool of heads, behind those of entries.
@@ -74,8 +74,8 @@ pub(crate) struct Forest {
     heads: ObjectPool,
     segments: Arc<dyn Segments>,
     /// Trees that were found, until their tables ask for them.
-    found: Mutex<BTreeMap<TableId, Planted>>,
-    /// Heads of those that are to be felled.
+    found: Mutex<BTreeMap<TableId, TableTree>>,
+    /// Heads of those that are to be removed.
     doomed: Mutex<Vec<u64>>,
     /// Held while some are.
     felling: Mutex<()>,
@@ -85,12 +85,12 @@ pub(crate) struct Forest {
 
 /// A tree, and where its head is.
 #[derive(Debug)]
-pub(crate) struct Planted {
+pub(crate) struct TableTree {
     tree: VersionTree,
     head: u64,
 }
 
-impl std::ops::Deref for Planted {
+impl std::ops::Deref for TableTree {
     type Target = VersionTree;
 
     fn deref(&self) -> &VersionTree {
@@ -303,7 +303,7 @@ impl Forest {
                 let what = format!("root of the index of table {table}");
                 return Err(self.damaged(head + ROOT, what, found));
             }
-            found.insert(table, Planted { tree: VersionTree::new(tree), head });
+            found.insert(table, TableTree { tree: VersionTree::new(tree), head });
         }
         if region.word(FELLING) != 0 {
             self.reclaim(found.values())?;
@@ -381,12 +381,12 @@ impl Forest {
     }
 
     /// The tree of a table that was found, once.
-    pub(crate) fn take(&self, table: TableId) -> Option<Planted> {
+    pub(crate) fn take(&self, table: TableId) -> Option<TableTree> {
         self.found.lock().remove(&table)
     }
 
     /// The trees of tables that are no more.
-    pub(crate) fn take_rest(&self) -> Vec<Planted> {
+    pub(crate) fn take_rest(&self) -> Vec<TableTree> {
         std::mem::take(&mut *self.found.lock()).into_values().collect()
     }
 
@@ -395,19 +395,19 @@ impl Forest {
     /// # Errors
     ///
     /// `Full`; otherwise as [`Region::persist`].
-    pub(crate) fn plant(&self, table: TableId) -> Result<Planted> {
+    pub(crate) fn create(&self, table: TableId) -> Result<TableTree> {
         let (root, head) = (self.nodes.pool.get()?, self.heads.get()?);
-        let mut pen = self.nodes.pen();
-        self.nodes.write(&mut pen, root, (0, 0, 0), &[])?;
+        let mut writer = self.nodes.writer();
+        self.nodes.write(&mut writer, root, (0, 0, 0), &[])?;
         // A cut may have left another table's name there, without an entry.
         let unnamed = self.region().store_word(head, 0);
-        pen.also(unnamed.join(self.region().store_word(head + ROOT, Root::encode(root, 0))));
-        pen.persist()?;
+        writer.also(unnamed.join(self.region().store_word(head + ROOT, Root::encode(root, 0))));
+        writer.persist()?;
         // One word says that it is there.
         let taken = self.heads.commit(head)?;
         let named = self.region().store_word(head, word_of(table, head));
         self.region().persist([taken, named])?;
-        Ok(Planted { tree: VersionTree::new(self.tree(head)), head })
+        Ok(TableTree { tree: VersionTree::new(self.tree(head)), head })
     }
 
     /// Durably forgets a tree, and then gives its memory back (rule 1), or leaves it to somebody
@@ -416,8 +416,8 @@ impl Forest {
     /// # Errors
     ///
     /// As [`Region::persist`].
-    pub(crate) fn fell(&self, planted: &Planted) -> Result<()> {
-        self.doomed.lock().push(planted.head);
+    pub(crate) fn remove(&self, tree: &TableTree) -> Result<()> {
+        self.doomed.lock().push(tree.head);
         let next = || self.doomed.lock().pop();
         loop {
             {
@@ -456,11 +456,11 @@ impl Forest {
 
     /// Frees nodes and bounds that a power cut left taken. Reads every node of `trees`, which are
     /// all there are.
-    fn reclaim<'p>(&self, trees: impl Iterator<Item = &'p Planted>) -> Result<()> {
+    fn reclaim<'p>(&self, trees: impl Iterator<Item = &'p TableTree>) -> Result<()> {
         let (mut nodes, mut bounds) = (BTreeSet::new(), BTreeSet::new());
-        for planted in trees {
-            self.tree(planted.head).visit(|node, _| {
-                self.nodes.settle(node);
+        for tree in trees {
+            self.tree(tree.head).visit(|node, _| {
+                self.nodes.persist_found(node);
                 nodes.insert(node.at);
                 bounds.insert(node.low());
             });

@@ -119,9 +119,9 @@ impl<K: Keys> Tree<K> {
         let tree = Tree::of(region, shape, keys, 1, policy)?;
         let root = tree.nodes.pool.get()?;
         {
-            let mut pen = tree.nodes.pen();
-            tree.nodes.write(&mut pen, root, (0, 0, 0), &[])?;
-            pen.persist()?;
+            let mut writer = tree.nodes.writer();
+            tree.nodes.write(&mut writer, root, (0, 0, 0), &[])?;
+            writer.persist()?;
         }
         region.persist([
             region.store_word(ROOT, Root::encode(root, 0)),

@@ -14,8 +14,8 @@ use std::sync::atomic::Ordering;
 use super::Policy;
 use super::keys::Keys;
 use super::node::{Live, Node, SLOTS, Slot};
+use super::node_writer::NodeWriter;
 use super::nodes::{Attempt, Stop};
-use super::pen::Pen;
 use super::root::Root;
 use super::shift::Plan;
 use super::tree::Tree;
@@ -40,7 +40,7 @@ impl<K: Keys> Tree<K> {
         live: Live,
         next: usize,
         slot: Slot,
-        pen: &mut Pen<'_>,
+        writer: &mut NodeWriter<'_>,
     ) -> Result<()> {
         // First what can fail.
         let at = self.nodes.pool.get()?;
@@ -50,18 +50,18 @@ impl<K: Keys> Tree<K> {
             Policy::OneDirection => {
                 let middle = slots.len() / 2;
                 let last = if position == middle { slot } else { slots[middle - 1] };
-                let right = self.half(pen, node, (last, &slots[middle..]), (at, false))?;
-                self.link(node, &right, pen)?;
+                let right = self.half(writer, node, (last, &slots[middle..]), (at, false))?;
+                self.link(node, &right, writer)?;
                 let packed = live_of(&right.slots);
                 let left = first(live, middle);
                 self.nodes.clear(node, Live(live.0 & !left.0));
                 self.nodes.set_live(node, left);
                 if position <= middle {
-                    self.put_half(held, node, left, position, slot, pen)?;
+                    self.put_half(held, node, left, position, slot, writer)?;
                 } else {
                     let gone = middle + usize::from(!node.is_leaf());
                     let node = self.nodes.node(at);
-                    self.put_half(held, node, packed, position - gone, slot, pen)?;
+                    self.put_half(held, node, packed, position - gone, slot, writer)?;
                 }
             }
             Policy::Nearest => {
@@ -69,33 +69,34 @@ impl<K: Keys> Tree<K> {
                 let mut all = slots;
                 all.insert(position, slot);
                 let middle = all.len() / 2;
-                let right = self.half(pen, node, (all[middle - 1], &all[middle..]), (at, true))?;
-                self.link(node, &right, pen)?;
+                let right =
+                    self.half(writer, node, (all[middle - 1], &all[middle..]), (at, true))?;
+                self.link(node, &right, writer)?;
                 let left = first(live, middle - usize::from(position < middle));
                 if K::REFERS {
                     self.nodes.clear(node, Live(live.0 & !left.0));
                 }
                 self.nodes.set_live(node, left);
                 if position < middle {
-                    self.put_half(held, node, left, position, slot, pen)?;
+                    self.put_half(held, node, left, position, slot, writer)?;
                 }
             }
         }
         self.nodes.counts.splits.fetch_add(1, Ordering::Relaxed);
-        pen.persist()
+        writer.persist()
     }
 
     /// What goes into the right half at `at`, behind the slot `last`: packed, or with the holes
     /// spread among the slots.
     fn half(
         &self,
-        pen: &mut Pen<'_>,
+        writer: &mut NodeWriter<'_>,
         node: Node<'_>,
         (last, slots): (Slot, &[Slot]),
         (at, spread): (u64, bool),
     ) -> Result<Half> {
         let (low, leftmost, rest) = if node.is_leaf() {
-            let bound = self.nodes.keys.bound(pen, last, slots[0]);
+            let bound = self.nodes.keys.bound(writer, last, slots[0]);
             (bound.inspect_err(|_| self.nodes.pool.put_back(at))?, 0, slots)
         } else {
             (slots[0].other, slots[0].id, &slots[1..])
@@ -106,12 +107,12 @@ impl<K: Keys> Tree<K> {
     }
 
     /// Makes the right half durable, then links it.
-    fn link(&self, node: Node<'_>, right: &Half, pen: &mut Pen<'_>) -> Result<()> {
+    fn link(&self, node: Node<'_>, right: &Half, writer: &mut NodeWriter<'_>) -> Result<()> {
         let head = (node.sibling(), right.low, right.leftmost);
-        self.nodes.write(pen, right.at, head, &right.slots)?;
-        pen.persist()?;
-        pen.set(node.at + Node::SIBLING, right.at);
-        pen.order();
+        self.nodes.write(writer, right.at, head, &right.slots)?;
+        writer.persist()?;
+        writer.set(node.at + Node::SIBLING, right.at);
+        writer.order();
         Ok(())
     }
 
@@ -123,20 +124,20 @@ impl<K: Keys> Tree<K> {
         live: Live,
         position: usize,
         slot: Slot,
-        pen: &mut Pen<'_>,
+        writer: &mut NodeWriter<'_>,
     ) -> Result<()> {
         let next = live.slots().nth(position).unwrap_or(SLOTS);
         let plan = self.nodes.policy.plan(live, next);
         let (live, plan) = if plan == Plan::Compact {
-            let live = self.nodes.compact(pen, node, live);
+            let live = self.nodes.compact(writer, node, live);
             let next = live.slots().nth(position).unwrap_or(SLOTS);
             (live, self.nodes.policy.plan(live, next))
         } else {
             (live, plan)
         };
-        let live = self.nodes.put(pen, node, live, plan, slot);
+        let live = self.nodes.put(writer, node, live, plan, slot);
         self.nodes.set_live(node, live);
-        pen.persist()
+        writer.persist()
     }
 
     /// Tells the parent, at `level`, of all nodes of the chain around `sought` that it does not
@@ -151,24 +152,24 @@ impl<K: Keys> Tree<K> {
         let child = self.route(parent, version, sought)?;
         let held = self.nodes.lock(parent.at).upgrade(version)?;
         let mut live = self.nodes.live_held(parent, &held)?;
-        let (mut at, mut pen) = (child, self.nodes.pen());
+        let (mut at, mut writer) = (child, self.nodes.writer());
         while let Some(slot) = self.unknown(at, parent, live, sought)? {
             let mut plan = self.nodes.policy.plan(live, self.behind(parent, live, slot.other));
             if plan == Plan::Compact {
-                live = self.nodes.compact(&mut pen, parent, live);
+                live = self.nodes.compact(&mut writer, parent, live);
                 self.nodes.set_live(parent, live);
                 plan = self.nodes.policy.plan(live, self.behind(parent, live, slot.other));
             }
             if plan == Plan::Full {
                 let next = self.behind(parent, live, slot.other);
-                self.split(&held, parent, live, next, slot, &mut pen)?;
+                self.split(&held, parent, live, next, slot, &mut writer)?;
                 drop(held);
                 self.persist(|| self.adopt(sought, level + 1))?;
                 return Err(Stop::Restart);
             }
-            live = self.nodes.put(&mut pen, parent, live, plan, slot);
+            live = self.nodes.put(&mut writer, parent, live, plan, slot);
             self.nodes.set_live(parent, live);
-            pen.persist()?;
+            writer.persist()?;
             at = slot.id;
         }
         Ok(())
@@ -220,16 +221,16 @@ impl<K: Keys> Tree<K> {
         let node_version = self.nodes.lock(root).read()?;
         let sibling = self.nodes.node(root).sibling();
         self.nodes.lock(root).check(node_version)?;
-        let mut pen = self.nodes.pen();
+        let mut writer = self.nodes.writer();
         let at = self.nodes.pool.get()?;
         let mut slots = Vec::new();
         if sibling != 0 {
             slots.push((0, Slot { id: sibling, other: self.nodes.node(sibling).low() }));
         }
-        self.nodes.write(&mut pen, at, (0, 0, root), &slots)?;
-        pen.persist()?;
-        pen.set(self.root.at, Root::encode(at, height + 1));
-        Ok(pen.persist()?)
+        self.nodes.write(&mut writer, at, (0, 0, root), &slots)?;
+        writer.persist()?;
+        writer.set(self.root.at, Root::encode(at, height + 1));
+        Ok(writer.persist()?)
     }
 }
 

@@ -10,7 +10,7 @@
 
 use std::sync::Arc;
 
-use super::pen::Pen;
+use super::node_writer::NodeWriter;
 use crate::alloc::{ObjectPool, Segments};
 use crate::error::{Error, Result};
 use crate::memtable::Records;
@@ -65,13 +65,13 @@ impl Heap {
         self.pools.iter().find(fits).map(|(_, pool)| pool)
     }
 
-    /// Writes an entry, to be made durable by the pen. The caller links it after that.
+    /// Writes an entry, to be made durable by the writer. The caller links it after that.
     ///
     /// # Errors
     ///
     /// `Invalid` when it is too long, `Full`.
     #[cfg_attr(any(test, feature = "testing"), track_caller)]
-    pub(crate) fn write(&self, pen: &mut Pen<'_>, entry: Stored<'_>) -> Result<u64> {
+    pub(crate) fn write(&self, writer: &mut NodeWriter<'_>, entry: Stored<'_>) -> Result<u64> {
         let len = entry.key.len() as u64 + entry.value.len() as u64;
         let pool = self.pool(len).ok_or_else(|| {
             Error::invalid(format!(
@@ -87,8 +87,8 @@ impl Heap {
         bytes.extend_from_slice(entry.value);
         let at = pool.get()?;
         let taken = pool.commit(at)?;
-        pen.also(taken);
-        pen.also(self.region.write(at, &bytes));
+        writer.also(taken);
+        writer.also(self.region.write(at, &bytes));
         Ok(at)
     }
 

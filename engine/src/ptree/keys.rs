@@ -4,7 +4,7 @@
 use std::cmp::Ordering;
 
 use super::node::Slot;
-use super::pen::Pen;
+use super::node_writer::NodeWriter;
 use crate::error::Result;
 
 /// How the words of a tree stand for keys. A bound of zero is no key, and starts before all.
@@ -34,12 +34,12 @@ pub(crate) trait Keys: Send + Sync + std::fmt::Debug {
     }
 
     /// A bound above the key of `left` and not above that of `right`, its neighbour. What it needs
-    /// of memory is durable with the pen.
+    /// of memory is durable with the writer.
     ///
     /// # Errors
     ///
     /// `Full`.
-    fn bound(&self, pen: &mut Pen<'_>, left: Slot, right: Slot) -> Result<u64>;
+    fn bound(&self, writer: &mut NodeWriter<'_>, left: Slot, right: Slot) -> Result<u64>;
 
     /// Gives the memory of a bound back. No node on the media starts there any more.
     ///
@@ -88,7 +88,7 @@ impl Keys for Fixed {
         slot.id.cmp(&sought)
     }
 
-    fn bound(&self, _pen: &mut Pen<'_>, _left: Slot, right: Slot) -> Result<u64> {
+    fn bound(&self, _pen: &mut NodeWriter<'_>, _left: Slot, right: Slot) -> Result<u64> {
         Ok(right.id)
     }
 

@@ -42,9 +42,9 @@ impl<K: Keys> Tree<K> {
             level = self.load_level(slots, false)?;
             height += 1;
         }
-        let mut pen = self.nodes.pen();
-        pen.set(self.root.at, Root::encode(level[0].at, height));
-        pen.persist()?;
+        let mut writer = self.nodes.writer();
+        writer.set(self.root.at, Root::encode(level[0].at, height));
+        writer.persist()?;
         self.nodes.pool.release(old)?;
         Ok(count)
     }
@@ -56,7 +56,7 @@ impl<K: Keys> Tree<K> {
         leaves: bool,
     ) -> Result<Vec<Written>> {
         let mut slots = slots.peekable();
-        let (mut nodes, mut pen) = (Vec::new(), self.nodes.pen());
+        let (mut nodes, mut writer) = (Vec::new(), self.nodes.writer());
         let (mut at, mut last) = (0, None);
         while slots.peek().is_some() {
             let content: Vec<Slot> =
@@ -66,7 +66,7 @@ impl<K: Keys> Tree<K> {
             // The first node of a level starts before all keys.
             let low = match last.replace(content[content.len() - 1]) {
                 None => 0,
-                Some(last) if leaves => self.nodes.keys.bound(&mut pen, last, content[0])?,
+                Some(last) if leaves => self.nodes.keys.bound(&mut writer, last, content[0])?,
                 Some(_) => content[0].other,
             };
             let (leftmost, rest) = match leaves {
@@ -75,11 +75,11 @@ impl<K: Keys> Tree<K> {
             };
             let spread = |i: usize| i * SLOTS / rest.len();
             let rest: Vec<_> = rest.iter().enumerate().map(|(i, s)| (spread(i), *s)).collect();
-            self.nodes.write(&mut pen, here, (at, low, leftmost), &rest)?;
-            pen.order();
+            self.nodes.write(&mut writer, here, (at, low, leftmost), &rest)?;
+            writer.order();
             nodes.push(Written { at: here, low });
         }
-        pen.persist()?;
+        writer.persist()?;
         Ok(nodes)
     }
 
@@ -93,7 +93,7 @@ impl<K: Keys> Tree<K> {
         let mut reached = std::collections::HashSet::new();
         self.visit(|node, _| {
             // What a link leads to in the caches alone is somebody's on the media.
-            self.nodes.settle(node);
+            self.nodes.persist_found(node);
             reached.insert(node.at);
         });
         let scan = self.nodes.pool.scan(|at| reached.contains(&at))?;

@@ -6,11 +6,11 @@ use std::sync::{Arc, OnceLock};
 use super::Policy;
 use super::keys::Keys;
 use super::node::{LEN_OF_CHUNK, Live, NODE, Node, SLOTS, Slot, id_at, stamped};
-use super::pen::Pen;
+use super::node_writer::NodeWriter;
 use crate::alloc::ObjectPool;
 use crate::error::{Error, Result};
 use crate::memtable::{Held, Restart, Version, VersionLock};
-use crate::options::Planted;
+use crate::options::Failpoint;
 use crate::os::sync::optimistic::step;
 use crate::pm::{Region, Span};
 
@@ -88,8 +88,8 @@ impl<K: Keys> Nodes<K> {
         Node { region: &self.region, at }
     }
 
-    pub(crate) fn pen(&self) -> Pen<'_> {
-        Pen::new(&self.region, &self.counts.lines)
+    pub(crate) fn writer(&self) -> NodeWriter<'_> {
+        NodeWriter::new(&self.region, &self.counts.lines)
     }
 
     /// The lock of the node at `at`. It outlives the node: a thread that finds the next node there
@@ -140,13 +140,13 @@ impl<K: Keys> Nodes<K> {
 
     /// Makes durable what is found of a node. A process that was killed may have left its last
     /// stores in the caches, where they are read, and where a power cut still takes them.
-    pub(crate) fn settle(&self, node: Node<'_>) {
-        if self.region.has(Planted::TrustCaches) {
+    pub(crate) fn persist_found(&self, node: Node<'_>) {
+        if self.region.has(Failpoint::TrustCaches) {
             return;
         }
-        let mut pen = self.pen();
-        pen.also(self.region.rewrite(Span { at: node.at, len: NODE }));
-        pen.order();
+        let mut writer = self.writer();
+        writer.also(self.region.rewrite(Span { at: node.at, len: NODE }));
+        writer.order();
     }
 
     /// Works out which slots are live (node invariant 2), and clears what an operation that was
@@ -156,7 +156,7 @@ impl<K: Keys> Nodes<K> {
     ///
     /// `Corrupt` when keys could not be read: nothing was cleared.
     fn rebuild(&self, node: Node<'_>, _held: &Held<'_>) -> Result<Live> {
-        self.settle(node);
+        self.persist_found(node);
         let high = match node.sibling() {
             0 => 0,
             sibling => self.node(sibling).low(),
@@ -189,11 +189,11 @@ impl<K: Keys> Nodes<K> {
 
     /// Clears holes, in order before what is stored next.
     pub(crate) fn clear(&self, node: Node<'_>, holes: Live) {
-        let mut pen = self.pen();
+        let mut writer = self.writer();
         for slot in holes.slots().filter(|slot| node.slot(*slot).id != 0) {
-            pen.set(node.at + id_at(slot), 0);
+            writer.set(node.at + id_at(slot), 0);
         }
-        pen.order();
+        writer.order();
     }
 
     /// Notes which slots are live. The word means nothing after a restart: it is not flushed.
@@ -203,10 +203,10 @@ impl<K: Keys> Nodes<K> {
     }
 
     /// Writes a node that no other thread can reach yet, with its pool entry, to be made durable by
-    /// the pen. The slots are what is live.
+    /// the writer. The slots are what is live.
     pub(crate) fn write(
         &self,
-        pen: &mut Pen<'_>,
+        writer: &mut NodeWriter<'_>,
         at: u64,
         (sibling, low, leftmost): (u64, u64, u64),
         slots: &[(usize, Slot)],
@@ -217,15 +217,15 @@ impl<K: Keys> Nodes<K> {
             words[*slot] = *content;
             live = live.with(*slot);
         }
-        pen.set(at + Node::SIBLING, sibling);
-        pen.set(at + Node::LOW, low);
-        pen.set(at + Node::LEFTMOST, leftmost);
-        pen.set(at + Node::BITMAP, stamped(live, self.epoch));
+        writer.set(at + Node::SIBLING, sibling);
+        writer.set(at + Node::LOW, low);
+        writer.set(at + Node::LEFTMOST, leftmost);
+        writer.set(at + Node::BITMAP, stamped(live, self.epoch));
         for (slot, content) in words.iter().enumerate() {
-            pen.set(at + id_at(slot), content.id);
-            pen.set(at + id_at(slot) + 8, content.other);
+            writer.set(at + id_at(slot), content.id);
+            writer.set(at + id_at(slot) + 8, content.other);
         }
-        pen.also(self.pool.commit(at)?);
+        writer.also(self.pool.commit(at)?);
         Ok(())
     }
 }

@@ -57,16 +57,16 @@ impl<K: Keys> Tree<K> {
         // A node starts where its first child does: one bound for all of the path.
         let low = path[0].0.low();
         debug_assert!(path.iter().all(|(node, _)| node.low() == low), "{path:?}");
-        let mut pen = self.nodes.pen();
-        let live = self.nodes.take(&mut pen, keeper, live, slot);
+        let mut writer = self.nodes.writer();
+        let live = self.nodes.take(&mut writer, keeper, live, slot);
         self.nodes.set_live(keeper, live);
-        pen.persist()?;
+        writer.persist()?;
         for (((left, _), (node, _)), left_held) in lefts.iter().zip(&path).zip(&held) {
             // Its keys reach further from now on: what it still holds of a split must not.
             let left_live = self.nodes.live_held(*left, left_held)?;
             self.nodes.clear(*left, Live(!left_live.0 & ((1 << SLOTS) - 1)));
-            pen.set(left.at + Node::SIBLING, node.sibling());
-            pen.persist()?;
+            writer.set(left.at + Node::SIBLING, node.sibling());
+            writer.persist()?;
         }
         drop((held, keeper_held));
         for (node, _) in &path {

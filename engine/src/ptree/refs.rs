@@ -15,7 +15,7 @@ use std::collections::HashSet;
 use super::heap::{Heap, Stored};
 use super::keys::Keys;
 use super::node::{SLOTS, Slot};
-use super::pen::Pen;
+use super::node_writer::NodeWriter;
 use super::tree::Tree;
 use crate::error::Result;
 use crate::memtable::{Records, Separator};
@@ -174,7 +174,7 @@ impl<R: Records + Send + Sync + std::fmt::Debug> Keys for Refs<R> {
         a.other.cmp(&b.other).then_with(|| self.seek_leaf(a, self.key(b)))
     }
 
-    fn bound(&self, pen: &mut Pen<'_>, left: Slot, right: Slot) -> Result<u64> {
+    fn bound(&self, writer: &mut NodeWriter<'_>, left: Slot, right: Slot) -> Result<u64> {
         let (left, right) = (self.records.locate(left.id), self.records.locate(right.id));
         let Separator { bytes, seq } = Separator::between(left, right);
         if bytes.len() <= SHORT && seq == LSN_MAX {
@@ -182,7 +182,7 @@ impl<R: Records + Send + Sync + std::fmt::Debug> Keys for Refs<R> {
             debug_assert!(short(word).is_some_and(|(b, len)| b[..len] == bytes), "{bytes:?}");
             return Ok(word);
         }
-        self.heap.write(pen, Stored { key: &bytes, seq, value: &[] })
+        self.heap.write(writer, Stored { key: &bytes, seq, value: &[] })
     }
 
     fn sound(&self) -> Result<()> {
@@ -204,7 +204,7 @@ impl<R: Records + Send + Sync + std::fmt::Debug> Tree<Refs<R>> {
     pub(crate) fn scan_heap(&mut self) -> Result<u64> {
         let mut reached = HashSet::new();
         self.visit(|node, level| {
-            self.nodes.settle(node);
+            self.nodes.persist_found(node);
             reached.insert(node.low());
             if level == 0 {
                 reached.extend((0..SLOTS).map(|slot| node.slot(slot).id));

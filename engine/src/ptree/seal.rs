@@ -12,7 +12,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 
 use crate::error::{Damage, Error, Result};
-use crate::options::Planted;
+use crate::options::Failpoint;
 use crate::os::at_once;
 use crate::pm::{LINE, PAGE, Region, Span};
 use crate::record::{Checksum, Reader, checksum, put_u32, put_u64};
@@ -72,12 +72,12 @@ impl Pieces {
         Span { at: PAGE, len: self.taken * self.segment }
     }
 
-    /// The checksum of each piece, which `settle` is called with before it is read.
+    /// The checksum of each piece, which `persist_found` is called with before it is read.
     fn sums(
         self,
         region: &Region,
         threads: usize,
-        settle: &(dyn Fn(Span) -> Result<()> + Sync),
+        persist_found: &(dyn Fn(Span) -> Result<()> + Sync),
     ) -> Result<Vec<u32>> {
         let sums: Vec<AtomicU32> = (0..self.count()).map(|_| AtomicU32::new(0)).collect();
         let (next, failed) = (AtomicUsize::new(0), std::sync::OnceLock::new());
@@ -85,7 +85,7 @@ impl Pieces {
             let claim = || Some(next.fetch_add(1, Ordering::Relaxed)).filter(|n| *n < sums.len());
             while let Some(n) = claim() {
                 let span = self.span(n);
-                if let Err(error) = settle(span) {
+                if let Err(error) = persist_found(span) {
                     drop(failed.set(error));
                     return;
                 }
@@ -235,14 +235,14 @@ pub(super) fn seal(region: &Region, taken: u64, segment: u64, threads: usize) ->
     let pieces = Pieces::of(taken, segment);
     // What others have stored there may be in the caches. Bitmaps are never flushed, and nodes that
     // a killed process left are flushed only when they are touched.
-    let settle = |span| match region.has(Planted::SealEarly) {
+    let persist_found = |span| match region.has(Failpoint::SealEarly) {
         true => Ok(()),
-        false => region.settle(span).map(drop),
+        false => region.persist_found(span).map(drop),
     };
-    let sums = pieces.sums(region, threads, &settle)?;
+    let sums = pieces.sums(region, threads, &persist_found)?;
     let (len, piece) = (region.len(), pieces.piece as u32);
     let seal = ForestSeal { len, taken: taken as u32, piece, sums };
-    region.settle(Span { at: 0, len: SEAL })?;
+    region.persist_found(Span { at: 0, len: SEAL })?;
     region.persist([region.write(FIELDS, &seal.fields())])?;
     region.persist([region.store_word(SEAL, word_of(region.bytes(0, PAGE)))])?;
     Ok(())
@@ -256,7 +256,7 @@ pub(super) fn seal(region: &Region, taken: u64, segment: u64, threads: usize) ->
 /// As [`Region::sync`].
 pub(super) fn unseal(region: &Region) -> Result<()> {
     let gone = region.store_word(SEAL, 0);
-    if !region.has(Planted::KeepSeal) {
+    if !region.has(Failpoint::KeepSeal) {
         region.persist([gone])?;
     }
     Ok(())

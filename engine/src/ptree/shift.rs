@@ -17,8 +17,8 @@
 use super::Policy;
 use super::keys::Keys;
 use super::node::{Live, Node, SLOTS, Slot, id_at, line_of};
+use super::node_writer::NodeWriter;
 use super::nodes::Nodes;
-use super::pen::Pen;
 
 /// Where the source's tree ends a node: it keeps a slot for the null that ends it.
 const USABLE: usize = 13;
@@ -96,7 +96,7 @@ impl<K: Keys> Nodes<K> {
     /// Puts `slot` in by `plan`; which slots are live then. The last line is not ordered yet.
     pub(crate) fn put(
         &self,
-        pen: &mut Pen<'_>,
+        writer: &mut NodeWriter<'_>,
         node: Node<'_>,
         live: Live,
         plan: Plan,
@@ -104,29 +104,29 @@ impl<K: Keys> Nodes<K> {
     ) -> Live {
         match plan {
             Plan::Into(at) => {
-                place(pen, node, at, slot);
+                place(writer, node, at, slot);
                 live.with(at)
             }
             Plan::Right { at, hole } => {
                 for from in (at..hole).rev() {
                     let Slot { id, other } = node.slot(from);
-                    pen.set(node.at + id_at(from + 1), id);
-                    pen.set(node.at + id_at(from + 1) + 8, other);
+                    writer.set(node.at + id_at(from + 1), id);
+                    writer.set(node.at + id_at(from + 1) + 8, other);
                     if line_of(from) != line_of(from + 1) {
-                        pen.order();
+                        writer.order();
                     }
                 }
-                place(pen, node, at, slot);
+                place(writer, node, at, slot);
                 live.with(hole)
             }
             Plan::Left { hole, at } => {
                 for to in hole..at {
-                    place(pen, node, to, node.slot(to + 1));
+                    place(writer, node, to, node.slot(to + 1));
                     if line_of(to) != line_of(to + 1) {
-                        pen.order();
+                        writer.order();
                     }
                 }
-                place(pen, node, at, slot);
+                place(writer, node, at, slot);
                 live.with(hole)
             }
             Plan::Compact | Plan::Full => unreachable!("room was made before"),
@@ -134,42 +134,48 @@ impl<K: Keys> Nodes<K> {
     }
 
     /// Takes a live slot out; which are live then. Not ordered yet.
-    pub(crate) fn take(&self, pen: &mut Pen<'_>, node: Node<'_>, live: Live, slot: usize) -> Live {
+    pub(crate) fn take(
+        &self,
+        writer: &mut NodeWriter<'_>,
+        node: Node<'_>,
+        live: Live,
+        slot: usize,
+    ) -> Live {
         debug_assert!(live.has(slot), "slot {slot} of {live:?} is live");
-        pen.set(node.at + id_at(slot), 0);
+        writer.set(node.at + id_at(slot), 0);
         live.without(slot)
     }
 
     /// Moves all live slots to the front. What stays behind in the slots they came from is not
     /// greater than what is before it: a hole, and cleared at the end.
-    pub(crate) fn compact(&self, pen: &mut Pen<'_>, node: Node<'_>, live: Live) -> Live {
+    pub(crate) fn compact(&self, writer: &mut NodeWriter<'_>, node: Node<'_>, live: Live) -> Live {
         let mut packed = Live::default();
         for (to, from) in live.slots().enumerate() {
             if to != from {
-                place(pen, node, to, node.slot(from));
+                place(writer, node, to, node.slot(from));
                 if line_of(to) != line_of(to + 1) {
-                    pen.order();
+                    writer.order();
                 }
             }
             packed = packed.with(to);
         }
-        pen.order();
+        writer.order();
         for slot in packed.count()..SLOTS {
             if node.slot(slot).id != 0 {
-                pen.set(node.at + id_at(slot), 0);
+                writer.set(node.at + id_at(slot), 0);
             }
         }
-        pen.order();
+        writer.order();
         packed
     }
 }
 
 /// Fills a slot that is a hole, or whose content lies in the slot behind it too.
-fn place(pen: &mut Pen<'_>, node: Node<'_>, at: usize, slot: Slot) {
+fn place(writer: &mut NodeWriter<'_>, node: Node<'_>, at: usize, slot: Slot) {
     let to = node.at + id_at(at);
     if node.slot(at).id != 0 {
-        pen.set(to, 0);
+        writer.set(to, 0);
     }
-    pen.set(to + 8, slot.other);
-    pen.set(to, slot.id);
+    writer.set(to + 8, slot.other);
+    writer.set(to, slot.id);
 }

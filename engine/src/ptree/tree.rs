@@ -36,7 +36,7 @@ use super::root::Root;
 use super::shift::Plan;
 use crate::error::{ErrorKind, Result};
 use crate::memtable::Version;
-use crate::options::Planted;
+use crate::options::Failpoint;
 use crate::os::sync::optimistic::Patience;
 
 /// A tree of words.
@@ -246,35 +246,35 @@ impl<K: Keys> Tree<K> {
             self.replace(leaf, place.slot, (before, slot))?;
             return Ok(Inserted::Replaced(before));
         }
-        let mut pen = self.nodes.pen();
+        let mut writer = self.nodes.writer();
         let mut plan = self.nodes.policy.plan(live, place.slot);
         if plan == Plan::Compact {
-            live = self.nodes.compact(&mut pen, leaf, live);
+            live = self.nodes.compact(&mut writer, leaf, live);
             self.nodes.set_live(leaf, live);
             self.nodes.counts.compactions.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             place = self.find(leaf, live, held.version(), sought)?;
             plan = self.nodes.policy.plan(live, place.slot);
         }
         if plan == Plan::Full {
-            self.split(&held, leaf, live, place.slot, slot, &mut pen)?;
+            self.split(&held, leaf, live, place.slot, slot, &mut writer)?;
             return Ok(Inserted::Split);
         }
-        live = self.nodes.put(&mut pen, leaf, live, plan, slot);
+        live = self.nodes.put(&mut writer, leaf, live, plan, slot);
         self.nodes.set_live(leaf, live);
-        pen.persist()?;
+        writer.persist()?;
         Ok(Inserted::New)
     }
 
     /// Replaces a live slot of a leaf that is held by another one of the same key: one store.
     fn replace(&self, leaf: Node<'_>, slot: usize, (old, new): (Slot, Slot)) -> Result<()> {
         debug_assert!(old.id == new.id || old.other == new.other, "one word says it all");
-        let mut pen = self.nodes.pen();
+        let mut writer = self.nodes.writer();
         if old.id == new.id {
-            pen.set(leaf.at + id_at(slot) + 8, new.other);
+            writer.set(leaf.at + id_at(slot) + 8, new.other);
         } else {
-            pen.set(leaf.at + id_at(slot), new.id);
+            writer.set(leaf.at + id_at(slot), new.id);
         }
-        pen.persist()
+        writer.persist()
     }
 
     /// Puts a slot in place of the one with the key, which is returned as it was.
@@ -324,13 +324,13 @@ impl<K: Keys> Tree<K> {
                 return Ok((None, false));
             }
             let _held = self.nodes.lock(leaf.at).upgrade(version)?;
-            let (before, mut pen) = (leaf.slot(place.slot), self.nodes.pen());
-            let live = self.nodes.take(&mut pen, leaf, live, place.slot);
+            let (before, mut writer) = (leaf.slot(place.slot), self.nodes.writer());
+            let live = self.nodes.take(&mut writer, leaf, live, place.slot);
             self.nodes.set_live(leaf, live);
-            if self.nodes.region.has(Planted::RetireLater) {
-                pen.leave();
+            if self.nodes.region.has(Failpoint::RetireLater) {
+                writer.leave();
             }
-            pen.persist()?;
+            writer.persist()?;
             Ok((Some(before), live.is_empty()))
         })?;
         if emptied {

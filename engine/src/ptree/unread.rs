@@ -2,14 +2,14 @@
 //! are checked when the index first leads to one, a zone at a time.
 //!
 //! Thread safety: every method takes `&self`. A thread that finds a zone unread reads it, one
-//! thread at a time. Others go on where no zone is in doubt.
+//! thread at a time. Others go on where no zone is unverified.
 //!
 //! Invariants:
 //!
-//! 1. The bytes of a record in a zone that is in doubt, or damaged, are not given out. A caller
+//! 1. The bytes of a record in an unverified zone, or damaged, are not given out. A caller
 //!    that asks for its key gets an empty one, and learns from `check` that its result does not
 //!    count.
-//! 2. A zone in doubt stays as it is on the media: no zone is released while one is in doubt.
+//! 2. An unverified zone stays as it is on the media: no zone is released while one is unverified.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -28,40 +28,42 @@ pub(crate) type Look = Box<dyn Fn(u32) -> Option<Damage> + Send + Sync>;
 /// The records of a region, as an index sees them.
 pub(crate) struct Unread {
     region: Arc<Region>,
-    /// Whether any zone may be in doubt.
+    /// Whether any zone may be unverified.
     is_left: AtomicBool,
-    doubt: OnceLock<Doubt>,
+    unverified: OnceLock<Unverified>,
     damage: OnceLock<Damage>,
 }
 
-struct Doubt {
+struct Unverified {
     geometry: Geometry,
-    /// By unit: of which zone that is in doubt it is, plus one; else 0.
+    /// By unit: of which zone that is unverified it is, plus one; else 0.
     zones: Box<[AtomicU32]>,
     look: Look,
     turn: Mutex<()>,
 }
 
 impl Unread {
-    /// Nothing is in doubt at first.
+    /// Nothing is unverified at first.
     pub(crate) fn new(region: &Arc<Region>) -> Unread {
         Unread {
             region: Arc::clone(region),
             is_left: AtomicBool::new(false),
-            doubt: OnceLock::new(),
+            unverified: OnceLock::new(),
             damage: OnceLock::new(),
         }
     }
 
-    /// Marks zones as in doubt, each with its number of units. Called once, before the first read.
-    pub(crate) fn doubt(&self, geometry: Geometry, of: &[(u32, u32)], look: Look) {
+    /// Marks zones as unverified, each with its number of units. Called once, before the first
+    /// read.
+    pub(crate) fn mark_unverified(&self, geometry: Geometry, of: &[(u32, u32)], look: Look) {
         let zones: Box<[AtomicU32]> = (0..geometry.units).map(|_| AtomicU32::new(0)).collect();
         for (zone, units) in of {
             let units = &zones[*zone as usize..(zone + units) as usize];
             units.iter().for_each(|unit| unit.store(zone + 1, Ordering::Relaxed));
         }
-        let is_new = self.doubt.set(Doubt { geometry, zones, look, turn: Mutex::default() });
-        debug_assert!(is_new.is_ok(), "an opening doubts once");
+        let is_new =
+            self.unverified.set(Unverified { geometry, zones, look, turn: Mutex::default() });
+        debug_assert!(is_new.is_ok(), "an opening marks zones once");
         self.is_left.store(!of.is_empty(), Ordering::Release);
     }
 
@@ -73,20 +75,21 @@ impl Unread {
     /// Whether the record at `at` may be looked at. Reads its zone if that was not read yet.
     #[cold]
     fn is_sound(&self, at: u64) -> bool {
-        let Some(doubt) = self.doubt.get() else { return true };
-        // Whatever came by growth since was never in doubt.
-        let unit = doubt.zones.get(doubt.geometry.unit_of(at) as usize);
+        let Some(unverified) = self.unverified.get() else { return true };
+        // Whatever came by growth since was never unverified.
+        let unit = unverified.zones.get(unverified.geometry.unit_of(at) as usize);
         let Some(unit) = unit else { return true };
         if unit.load(Ordering::Acquire) == 0 {
             return true;
         }
-        let _turn = doubt.turn.lock();
+        let _turn = unverified.turn.lock();
         let Some(zone) = unit.load(Ordering::Acquire).checked_sub(1) else { return true };
-        if let Some(damage) = (doubt.look)(zone) {
+        if let Some(damage) = (unverified.look)(zone) {
             drop(self.damage.set(damage));
             return false;
         }
-        let of_zone = doubt.zones.iter().filter(|unit| unit.load(Ordering::Relaxed) == zone + 1);
+        let of_zone =
+            unverified.zones.iter().filter(|unit| unit.load(Ordering::Relaxed) == zone + 1);
         of_zone.for_each(|unit| unit.store(0, Ordering::Release));
         true
     }

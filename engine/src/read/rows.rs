@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use crate::error::Result;
 use crate::memory::{Gauge, Holding};
-use crate::record::{Apart, Lsn};
+use crate::record::{Lsn, SeparatedValue};
 
 /// How much to read at once.
 #[derive(Clone, Copy, Debug)]
@@ -26,7 +26,7 @@ pub(crate) struct Rows {
     /// Whether the range has nothing beyond them.
     pub(crate) exhausted: bool,
     /// Values that are still to be read, and where each begins.
-    apart: Vec<(usize, Apart)>,
+    separated: Vec<(usize, SeparatedValue)>,
 }
 
 impl Rows {
@@ -38,13 +38,19 @@ impl Rows {
     }
 
     /// Adds a row. Its value is `value`, or lies `apart`. A chunk of keys only gets the key alone.
-    pub(super) fn add(&mut self, key: &[u8], value: &[u8], apart: Option<Apart>, chunk: Chunk) {
+    pub(super) fn add(
+        &mut self,
+        key: &[u8],
+        value: &[u8],
+        separated: Option<SeparatedValue>,
+        chunk: Chunk,
+    ) {
         if self.ends.is_empty() {
             self.make_room(key.len() + if chunk.keys_only { 0 } else { value.len() }, chunk);
         }
-        match apart {
+        match separated {
             _ if chunk.keys_only => self.push(key, &[]),
-            Some(apart) => self.push_apart(key, apart),
+            Some(separated) => self.push_separated(key, separated),
             None => self.push(key, value),
         }
     }
@@ -62,12 +68,12 @@ impl Rows {
         }
         self.bytes.truncate(self.start(len));
         self.ends.truncate(len);
-        while self.apart.pop_if(|(start, _)| *start >= self.bytes.len()).is_some() {}
+        while self.separated.pop_if(|(start, _)| *start >= self.bytes.len()).is_some() {}
     }
 
     /// All versions of `key` were seen: drops its row if it is hidden. `under_way` is the number of
     /// rows before it, and its newest version.
-    pub(super) fn settle(
+    pub(super) fn finish_key(
         &mut self,
         key: &[u8],
         under_way: Option<(usize, Lsn)>,
@@ -83,20 +89,20 @@ impl Rows {
     }
 
     /// Leaves room for a value that lies apart.
-    fn push_apart(&mut self, key: &[u8], apart: Apart) {
+    fn push_separated(&mut self, key: &[u8], separated: SeparatedValue) {
         self.bytes.extend_from_slice(key);
         let key_end = self.bytes.len();
-        self.bytes.resize(key_end + apart.at.value_len as usize, 0);
+        self.bytes.resize(key_end + separated.at.value_len as usize, 0);
         self.ends.push((key_end, self.bytes.len()));
-        self.apart.push((key_end, apart));
+        self.separated.push((key_end, separated));
     }
 
     /// Reads the values that lie apart. Those that are near each other are read at once.
     pub(super) fn fetch(mut self) -> Result<Rows> {
-        let mut apart = std::mem::take(&mut self.apart);
-        apart.sort_unstable_by_key(|(_, apart)| (apart.at.extent, apart.at.offset));
-        for of_one in apart.chunk_by(|(_, a), (_, b)| a.at.extent == b.at.extent) {
-            let places: Vec<_> = of_one.iter().map(|(_, apart)| apart.at).collect();
+        let mut separated = std::mem::take(&mut self.separated);
+        separated.sort_unstable_by_key(|(_, separated)| (separated.at.extent, separated.at.offset));
+        for of_one in separated.chunk_by(|(_, a), (_, b)| a.at.extent == b.at.extent) {
+            let places: Vec<_> = of_one.iter().map(|(_, separated)| separated.at).collect();
             let values = of_one[0].1.from.read_values(&places)?;
             for ((start, _), value) in of_one.iter().zip(values) {
                 self.bytes[*start..start + value.len()].copy_from_slice(&value);

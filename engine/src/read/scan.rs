@@ -10,7 +10,7 @@ use super::rows::{Chunk, Rows};
 use crate::error::Result;
 use crate::extent::{BlockCache, ReadAhead};
 use crate::merge::MergingCursor;
-use crate::record::{Apart, Cursor, EntryRef, Kind, LSN_MAX, Lsn};
+use crate::record::{Cursor, EntryRef, Kind, LSN_MAX, Lsn, SeparatedValue};
 use crate::view::View;
 
 /// The first rows of `range` at a moment, in ascending order. The caller holds an epoch guard.
@@ -61,7 +61,7 @@ fn walk_up(
                 continue;
             }
         } else if is_put(&entry) && !is_hidden(entry.key, entry.seq)? {
-            let apart = apart(cursor, &entry)?;
+            let apart = separated(cursor, &entry)?;
             rows.add(entry.key, entry.value, apart, chunk);
             if rows.is_full(chunk) {
                 return rows.fetch();
@@ -108,7 +108,7 @@ fn walk_down(
         let (before, newest) = match under_way.filter(|_| entry.key == key) {
             Some(same) => same,
             None => {
-                rows.settle(&key, under_way.take(), &is_hidden)?;
+                rows.finish_key(&key, under_way.take(), &is_hidden)?;
                 if !range.above_lower(entry.key) {
                     rows.exhausted = true;
                     return rows.fetch();
@@ -132,7 +132,7 @@ fn walk_down(
             under_way = Some((before, entry.seq));
             rows.truncate(before);
             if is_put(&entry) {
-                rows.add(entry.key, entry.value, apart(cursor, &entry)?, chunk);
+                rows.add(entry.key, entry.value, separated(cursor, &entry)?, chunk);
             }
         }
         if are_many {
@@ -141,7 +141,7 @@ fn walk_down(
             cursor.prev()?;
         }
     }
-    rows.settle(&key, under_way, is_hidden)?;
+    rows.finish_key(&key, under_way, is_hidden)?;
     rows.exhausted = true;
     rows.fetch()
 }
@@ -175,8 +175,8 @@ impl Passed {
 }
 
 /// Where the value of the entry under a cursor lies, if it lies apart.
-fn apart(cursor: &impl Cursor, entry: &EntryRef<'_>) -> Result<Option<Apart>> {
-    if entry.kind == Kind::Reference { cursor.apart() } else { Ok(None) }
+fn separated(cursor: &impl Cursor, entry: &EntryRef<'_>) -> Result<Option<SeparatedValue>> {
+    if entry.kind == Kind::Reference { cursor.separated() } else { Ok(None) }
 }
 
 /// Whether the key has a value, wherever it lies.

@@ -1,6 +1,6 @@
 //! The one way to walk sorted records, whatever holds them.
 
-use super::{Apart, Kind, Lsn, Reference};
+use super::{Kind, Lsn, Reference, SeparatedValue};
 use crate::error::Result;
 
 /// One record as a cursor shows it.
@@ -57,7 +57,7 @@ pub(crate) trait Cursor {
     /// # Errors
     ///
     /// `Corrupt` if it lies nowhere that the cursor knows.
-    fn apart(&self) -> Result<Option<Apart>>;
+    fn separated(&self) -> Result<Option<SeparatedValue>>;
 }
 
 impl<C: Cursor + ?Sized> Cursor for Box<C> {
@@ -81,7 +81,7 @@ impl<C: Cursor + ?Sized> Cursor for Box<C> {
         (**self).entry()
     }
 
-    fn apart(&self) -> Result<Option<Apart>> {
-        (**self).apart()
+    fn separated(&self) -> Result<Option<SeparatedValue>> {
+        (**self).separated()
     }
 }

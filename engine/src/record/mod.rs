@@ -13,7 +13,7 @@ pub(crate) use checksum::{Checksum, checksum};
 pub(crate) use cursor::{Cursor, EntryRef};
 pub(crate) use decode::{Reader, decode_end, encode_end, put_bytes, put_u32, put_u64};
 pub(crate) use key::{common, slice};
-pub(crate) use reference::{Apart, ReadValue, Reference};
+pub(crate) use reference::{ReadValue, Reference, SeparatedValue};
 pub(crate) use version::{FORMAT, reads_format};
 
 /// The number of a commit group, and the sequence number of its records.

@@ -71,12 +71,12 @@ pub(crate) trait ReadValue: Debug + Send + Sync {
 
 /// A value that lies apart, still to be read. It holds the space that the value is in.
 #[derive(Clone, Debug)]
-pub(crate) struct Apart {
+pub(crate) struct SeparatedValue {
     pub(crate) from: Arc<dyn ReadValue>,
     pub(crate) at: Reference,
 }
 
-impl Apart {
+impl SeparatedValue {
     /// The value.
     ///
     /// # Errors

@@ -10,7 +10,7 @@ use crate::levels::VersionSet;
 use crate::memory::Gauge;
 use crate::options::{Compression, TableOptions};
 use crate::record::{EntryRef, Kind};
-use crate::tier::{EXTENT_BYTES, ExtentStore, Promise};
+use crate::tier::{EXTENT_BYTES, ExtentStore, SpaceReservation};
 
 /// Writes extents that no edit names yet. If it is dropped, their space is given back.
 pub(crate) struct ExtentWriter {
@@ -25,7 +25,7 @@ pub(crate) struct ExtentWriter {
 struct Place {
     set: Arc<VersionSet>,
     /// The space for everything to come; `None` if the amount is not known.
-    promise: Option<Promise>,
+    reservation: Option<SpaceReservation>,
     format: Format,
     gauge: Arc<Gauge>,
 }
@@ -44,7 +44,7 @@ impl Layout for Place {
     }
 
     fn extent_bytes(&self) -> usize {
-        match self.promise {
+        match self.reservation {
             Some(_) => self.store().memory().extent_bytes(),
             // They stay as they are.
             None => EXTENT_BYTES,
@@ -56,9 +56,9 @@ impl Layout for Place {
     }
 
     fn before_write(&self, bytes: u64) -> Result<()> {
-        match &self.promise {
-            Some(promise) => promise.spend(bytes),
-            None => self.store().promise(bytes, false)?.spend(bytes),
+        match &self.reservation {
+            Some(reservation) => reservation.spend(bytes),
+            None => self.store().reserve_space(bytes, false)?.spend(bytes),
         }
         Ok(())
     }
@@ -80,22 +80,22 @@ impl ExtentWriter {
         bytes: u64,
         makes_space: bool,
     ) -> Result<ExtentWriter> {
-        let promise = Some(set.store().promise(bytes, makes_space)?);
+        let reservation = Some(set.store().reserve_space(bytes, makes_space)?);
         let (gauge, format) = (Arc::clone(&set.store().memory().jobs), short_lived());
-        Ok(ExtentWriter::into(Place { set: Arc::clone(set), promise, format, gauge }))
+        Ok(ExtentWriter::into(Place { set: Arc::clone(set), reservation, format, gauge }))
     }
 
     /// A writer of any number of extents that stay as they are and have no reader yet. It reserves
     /// space as it needs it. Its owner counts the memory that it takes.
     pub(crate) fn lasting(set: &Arc<VersionSet>, format: Format) -> ExtentWriter {
         let gauge = Arc::default();
-        ExtentWriter::into(Place { set: Arc::clone(set), promise: None, format, gauge })
+        ExtentWriter::into(Place { set: Arc::clone(set), reservation: None, format, gauge })
     }
 
     fn into(into: Place) -> ExtentWriter {
         // Nothing that comes has references.
         let values = ValueWriter::new(ValueExtents::new());
-        let all = into.promise.as_ref().map_or(u64::MAX, Promise::left);
+        let all = into.reservation.as_ref().map_or(u64::MAX, SpaceReservation::left);
         let buffer = ExtentBuffer::new(&into.gauge, into.extent_bytes(), all);
         ExtentWriter { into, building: None, buffer, values, extents: Vec::new() }
     }
@@ -130,7 +130,7 @@ impl ExtentWriter {
         self.values.describe(&mut built, &self.into)?;
         self.into.before_write(built.bytes.len() as u64)?;
         let store = self.into.store();
-        let (extent, bytes) = match &self.into.promise {
+        let (extent, bytes) = match &self.into.reservation {
             Some(_) => built.write_filling(store, &BlockCache::new(0), |_, _| false)?,
             None => built.write_unread(store)?,
         };

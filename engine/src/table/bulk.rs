@@ -107,7 +107,7 @@ impl BulkLoad {
         let held = if options.large_values.is_some() { 2 * HELD } else { HELD };
         shared.write_memory.changed(0, held);
         // The cache gives way.
-        shared.bell.ring();
+        shared.wakeup.wake();
         let state = State::Writing(Box::new(writer));
         Ok(BulkLoad { table: table.clone(), pinned, existing, last: None, state, held })
     }

@@ -17,7 +17,7 @@ use arc_swap::{ArcSwap, Guard};
 use parking_lot::{Mutex, MutexGuard};
 
 use super::changed::ChangedTables;
-use crate::commit::{Batch, Home, Target};
+use crate::commit::{Batch, CommitTable, Target};
 use crate::error::{Error, Result};
 use crate::memtable::Memtable;
 use crate::record::{Lsn, TableId};
@@ -178,7 +178,7 @@ impl TableCore {
     }
 }
 
-impl Home for TableCore {
+impl CommitTable for TableCore {
     fn table(&self) -> TableId {
         self.id
     }
@@ -205,7 +205,7 @@ impl Home for TableCore {
         self.held.fetch_add(1, Ordering::Relaxed);
     }
 
-    fn let_go(&self) {
+    fn release_hold(&self) {
         let before = self.held.fetch_sub(1, Ordering::Relaxed);
         debug_assert!(before > 0, "what is let go was held");
     }

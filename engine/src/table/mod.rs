@@ -3,7 +3,6 @@
 mod atomic;
 mod awaited;
 mod batch;
-mod bell;
 mod bulk;
 mod changed;
 mod columns;
@@ -17,6 +16,7 @@ mod reads;
 mod runs;
 mod shared;
 mod snapshot;
+mod wakeup;
 mod write;
 
 pub use batch::WriteBatch;
@@ -32,9 +32,9 @@ pub(crate) use self::core::{
     Change, DrainRound, Pinned, TableBatch, TableCore, TableSlot, TableTarget,
 };
 pub(crate) use awaited::Awaited;
-pub(crate) use bell::Bell;
 pub(crate) use changed::ChangedTables;
 pub(crate) use gate::Gate;
 pub(crate) use pace::Pace;
 pub(crate) use runs::{Joined, NewRun};
 pub(crate) use shared::{Keep, Shared};
+pub(crate) use wakeup::Wakeup;

@@ -177,7 +177,7 @@ impl Drop for PendingCommit {
             // A failure stops the database, and is told to everybody who asks it for something.
             drop(self.finish());
         } else if !self.waited {
-            self.shared.bell.ring();
+            self.shared.wakeup.wake();
         }
     }
 }

@@ -16,13 +16,13 @@ use std::sync::atomic::Ordering;
 
 use super::Shared;
 use super::core::{TableBatch, TableCore};
-use crate::commit::{Home, JournalMark};
+use crate::commit::{CommitTable, JournalMark};
 use crate::error::{ErrorKind, Result};
-use crate::levels::{Edit, EditPromise, Level, Op, Room, Version};
+use crate::levels::{Edit, EditReservation, Level, Op, Room, Version};
 use crate::memtable::record_len;
 use crate::record::{EntryRef, Lsn, TableId};
 use crate::spill::ExtentWriter;
-use crate::view::{Joining, TicketLsn};
+use crate::view::{PendingRun, TicketLsn};
 
 /// What a commit has written to one table.
 pub(crate) struct NewRun {
@@ -36,12 +36,12 @@ pub(crate) struct NewRun {
 /// A run that stands in its table's view.
 pub(crate) struct Joined {
     core: Arc<TableCore>,
-    run: Joining,
+    run: PendingRun,
 }
 
 impl Joined {
     /// Its table, and its number.
-    pub(crate) fn home(&self) -> (Arc<dyn Home>, u64) {
+    pub(crate) fn table(&self) -> (Arc<dyn CommitTable>, u64) {
         (Arc::clone(&self.core) as _, self.run.id)
     }
 
@@ -79,8 +79,8 @@ impl Shared {
 
     /// Writes what a batch has for each table as a run.
     fn runs_of(&self, batch: &TableBatch) -> Result<Vec<NewRun>> {
-        let (tables, operations): (Vec<_>, _) = (batch.homes().collect(), batch.sorted());
-        let of_tables = operations.chunk_by(|a, b| a.home == b.home);
+        let (tables, operations): (Vec<_>, _) = (batch.tables().collect(), batch.sorted());
+        let of_tables = operations.chunk_by(|a, b| a.table == b.table);
         let runs = of_tables.map(|operations| {
             let bytes = operations.iter().map(|o| record_len(o.key.len(), o.value.len()) as u64);
             let mut writer = ExtentWriter::new(&self.set, bytes.sum(), false)?;
@@ -88,7 +88,7 @@ impl Shared {
                 let (key, kind, value) = (operation.key, operation.kind, operation.value);
                 writer.add(EntryRef { key, seq: 1, kind, value })?;
             }
-            let core = Arc::clone(&tables[operations[0].home]);
+            let core = Arc::clone(&tables[operations[0].table]);
             Ok(NewRun { core, extents: Level::new(writer.finish()?), loaded: false })
         });
         runs.collect()
@@ -113,8 +113,8 @@ impl Shared {
             let listed = extents.extents().to_vec();
             let add = Op::AddRun { table: core.id(), run, extents: listed, loaded };
             self.apply(Edit { ops: vec![add] })?;
-            let run = Joining { id: run, extents, lsn: Arc::clone(&lsn) };
-            change.apply(|view| view.joining.push(run.clone()));
+            let run = PendingRun { id: run, extents, lsn: Arc::clone(&lsn) };
+            change.apply(|view| view.pending_runs.push(run.clone()));
             drop(change);
             joined.push(Joined { core, run });
         }
@@ -137,8 +137,8 @@ impl Shared {
         (id, extents): (u64, Level),
         lsn: &Arc<TicketLsn>,
     ) -> Joined {
-        let run = Joining { id, extents, lsn: Arc::clone(lsn) };
-        core.change().apply(|view| view.joining.push(run.clone()));
+        let run = PendingRun { id, extents, lsn: Arc::clone(lsn) };
+        core.change().apply(|view| view.pending_runs.push(run.clone()));
         Joined { core: Arc::clone(core), run }
     }
 
@@ -147,7 +147,7 @@ impl Shared {
     pub(crate) fn withdraw(&self, joined: &[Joined]) {
         for Joined { core, run } in joined {
             let mut change = core.change();
-            change.apply(|view| view.joining.retain(|other| other.id != run.id));
+            change.apply(|view| view.pending_runs.retain(|other| other.id != run.id));
             // Dropped, the table has taken the run along, or is about to.
             if core.check().is_ok() {
                 let op = Op::DropRun { table: core.id(), run: run.id };
@@ -162,21 +162,21 @@ impl Shared {
     /// # Errors
     ///
     /// `Full` when the disk has no room for it; or an I/O error.
-    pub(crate) fn promise_conclusion(&self, joined: &[Joined]) -> Result<EditPromise<'_>> {
+    pub(crate) fn reserve_conclusion(&self, joined: &[Joined]) -> Result<EditReservation<'_>> {
         let edits = joined.iter().map(|Joined { core, run }| Edit {
             ops: vec![Op::CommitRun { table: core.id(), run: run.id, lsn: 0 }],
         });
-        self.set.promise_edits(edits, Room::Freeing)
+        self.set.reserve_edits(edits, Room::Freeing)
     }
 
-    /// Step 4, in the space that was promised for it. The commit is decided, so a failure stops the
+    /// Step 4, in the space that was reserved for it. The commit is decided, so a failure stops the
     /// database, and the next opening goes on.
     pub(crate) fn conclude(
         &self,
         joined: &[Joined],
         lsn: Lsn,
         zone: u32,
-        mut promise: EditPromise<'_>,
+        mut reservation: EditReservation<'_>,
     ) {
         for Joined { core, run } in joined {
             let mut change = core.change();
@@ -188,20 +188,20 @@ impl Shared {
                 continue;
             }
             let op = Op::CommitRun { table: core.id(), run: run.id, lsn };
-            let versions = match self.apply_promised(Edit { ops: vec![op] }, &mut promise) {
+            let versions = match self.apply_reserved(Edit { ops: vec![op] }, &mut reservation) {
                 Ok(versions) => versions,
                 Err(e) => return self.stop_because(&e.to_string()),
             };
             let version = versions.into_iter().find(|(id, _)| *id == core.id());
             change.apply(|view| {
-                view.joining.retain(|other| other.id != run.id);
+                view.pending_runs.retain(|other| other.id != run.id);
                 view.version = version.map_or(Arc::clone(&view.version), |(_, version)| version);
             });
         }
         let count = joined.len() as u64;
         self.committer.counts().spilled_runs.fetch_add(count, Ordering::Relaxed);
         self.zones.sub_live(zone, count);
-        self.bell.ring();
+        self.wakeup.wake();
     }
 
     /// Applies an edit to the journal, durably. The floor names it from the next run on.
@@ -222,17 +222,17 @@ impl Shared {
         self.applied(self.set.apply_in(edit, self.committer.durable(), room))
     }
 
-    /// As [`Shared::apply`], in space that was promised.
+    /// As [`Shared::apply`], in space that was reserved.
     ///
     /// # Errors
     ///
     /// Any poisons the database.
-    pub(crate) fn apply_promised(
+    pub(crate) fn apply_reserved(
         &self,
         edit: Edit,
-        promise: &mut EditPromise<'_>,
+        reservation: &mut EditReservation<'_>,
     ) -> Result<Vec<(TableId, Arc<Version>)>> {
-        self.applied(self.set.apply_promised(edit, self.committer.durable(), promise))
+        self.applied(self.set.apply_reserved(edit, self.committer.durable(), reservation))
     }
 
     /// Sees to what follows an edit.

@@ -7,10 +7,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::{Mutex, RwLock};
 
 use super::awaited::Awaited;
-use super::bell::Bell;
 use super::core::{TableCore, TableSlot};
 use super::gate::Gate;
 use super::pace::Pace;
+use super::wakeup::Wakeup;
 use crate::alloc::ZonePool;
 use crate::commit::{Committer, Poison};
 use crate::error::{Error, Result};
@@ -19,7 +19,7 @@ use crate::level0::Released;
 use crate::levels::{Version, VersionSet};
 use crate::locks::LockManager;
 use crate::mvcc::{Clock, Registered, SnapshotRegistry, Time};
-use crate::options::{Compression, Planted};
+use crate::options::{Compression, Failpoint};
 use crate::os::ForkGuard;
 use crate::pm::{Purpose, Region, SpentOn};
 use crate::read::AsOf;
@@ -42,9 +42,9 @@ pub(crate) struct Shared {
     pub(crate) poison: Arc<Poison>,
     pub(crate) pace: Pace,
     /// The background's.
-    pub(crate) bell: Bell,
+    pub(crate) wakeup: Wakeup,
     /// Of the thread that keeps zones ready.
-    pub(crate) zone_bell: Bell,
+    pub(crate) zone_wakeup: Wakeup,
     pub(crate) fork: ForkGuard,
     /// Rows that transactions, and writes beside them, have locked.
     pub(crate) locks: Arc<LockManager>,
@@ -95,7 +95,7 @@ impl Shared {
             }
             Err(error) => self.stop_because(&error.to_string()),
         }
-        self.bell.ring();
+        self.wakeup.wake();
     }
 
     /// Whether reads may go on.
@@ -184,7 +184,7 @@ impl Shared {
             None => version.expired,
             Some(_) => {
                 let timeline = self.set.timeline();
-                let ahead = u64::from(self.region.has(Planted::ExpireEarly)) * 1_000_000;
+                let ahead = u64::from(self.region.has(Failpoint::ExpireEarly)) * 1_000_000;
                 version.expired_at(&timeline, time() + ahead)
             }
         }

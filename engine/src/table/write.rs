@@ -26,9 +26,9 @@ use super::runs::{Joined, NewRun};
 use super::shared::{Keep, Shared};
 use crate::commit::{CommitRequest, Group, Pending};
 use crate::error::{Error, Result};
-use crate::levels::EditPromise;
+use crate::levels::EditReservation;
 use crate::locks::{DEFAULT_WAIT, Locker, Mode, Patience};
-use crate::options::{Durability, Planted};
+use crate::options::{Durability, Failpoint};
 use crate::pm::LINE;
 use crate::read::KeyRange;
 use crate::record::Lsn;
@@ -154,15 +154,15 @@ impl Shared {
 
     /// The region is full: wakes the background, and waits until it has made space.
     fn wait_for_space(&self, full: &Error, mark: u64, deadline: Option<Instant>) -> Result<()> {
-        self.bell.ring();
+        self.wakeup.wake();
         self.pace.wait_for_space(mark, deadline).map_err(|waited| waited.after(full))
     }
 
     /// Wakes the threads that make space for writers, now and then.
     fn wrote(&self, bytes: u64) {
-        if self.bell.is_due(bytes) {
-            self.bell.ring();
-            self.zone_bell.ring();
+        if self.wakeup.is_due(bytes) {
+            self.wakeup.wake();
+            self.zone_wakeup.wake();
         }
     }
 }
@@ -201,7 +201,7 @@ struct PlacedRuns<'a> {
     _stays: RwLockReadGuard<'a, ()>,
     joined: Vec<Joined>,
     /// Room in the journal for its word; none where the runs could not all join.
-    promise: Option<EditPromise<'a>>,
+    reservation: Option<EditReservation<'a>>,
     /// What the batch has beside them, if that is not all of it.
     rest: Option<TableBatch>,
 }
@@ -297,9 +297,9 @@ impl<'a> BatchRequest<'a> {
         let (zone, lsn) = (pending.zone(), pending.lsn());
         let Some(placed) = self.placed.take() else { unreachable!("its group was of runs") };
         // If it fails the database is poisoned, and a thread that waits for it learns that.
-        let is_durable = shared.region.has(Planted::RunBeforeRecord) || pending.wait().is_ok();
-        if let Some(promise) = placed.promise.filter(|_| is_durable) {
-            shared.conclude(&placed.joined, lsn, zone, promise);
+        let is_durable = shared.region.has(Failpoint::RunBeforeRecord) || pending.wait().is_ok();
+        if let Some(reservation) = placed.reservation.filter(|_| is_durable) {
+            shared.conclude(&placed.joined, lsn, zone, reservation);
         }
         Ok(lsn)
     }
@@ -316,12 +316,12 @@ impl<'a> BatchRequest<'a> {
         let rest = shared.make_fit(self.batch, &mut runs, 0)?;
         let mut joined = Vec::with_capacity(runs.len());
         let done = shared.join(runs, &mut joined);
-        let promised = done.and_then(|()| shared.promise_conclusion(&joined));
-        let (promise, done) = match promised {
-            Ok(promise) => (Some(promise), Ok(())),
+        let reserved = done.and_then(|()| shared.reserve_conclusion(&joined));
+        let (reservation, done) = match reserved {
+            Ok(reservation) => (Some(reservation), Ok(())),
             Err(e) => (None, Err(e)),
         };
-        self.placed = Some(PlacedRuns { _stays: stays, joined, promise, rest });
+        self.placed = Some(PlacedRuns { _stays: stays, joined, reservation, rest });
         done
     }
 
@@ -331,7 +331,7 @@ impl<'a> BatchRequest<'a> {
         self.shared.check_writable()?;
         let Some(placed) = &self.placed else { unreachable!("they were placed") };
         let mut group = Group::encode(placed.rest.as_ref().unwrap_or(self.batch), largest)?;
-        group.add_runs(placed.joined.iter().map(Joined::home), largest)?;
+        group.add_runs(placed.joined.iter().map(Joined::table), largest)?;
         Ok(group)
     }
 
@@ -413,6 +413,6 @@ impl CommitRequest for BatchRequest<'_> {
         self.withdraw();
         // The change that has taken the table away is over then.
         drop(self.shared.ddl.lock());
-        self.batch.homes().try_for_each(|table| table.check())
+        self.batch.tables().try_for_each(|table| table.check())
     }
 }

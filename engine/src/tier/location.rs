@@ -30,7 +30,7 @@ pub(crate) struct SpaceUse {
     pub(crate) file_bytes: u64,
     pub(crate) taken_bytes: u64,
     /// Free bytes that jobs under way may still take.
-    pub(crate) promised_bytes: u64,
+    pub(crate) reserved_bytes: u64,
     /// Bytes given back to the file system since the opening.
     pub(crate) returned_bytes: u64,
 }

@@ -5,4 +5,6 @@ mod space;
 mod ssd;
 
 pub(crate) use location::Location;
-pub(crate) use ssd::{EXTENT_BYTES, ExtentStore, Held, Promise, Reading, is_extent_file_name};
+pub(crate) use ssd::{
+    EXTENT_BYTES, ExtentStore, Held, Reading, SpaceReservation, is_extent_file_name,
+};

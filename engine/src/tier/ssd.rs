@@ -2,8 +2,8 @@
 //!
 //! A caller reserves space, writes into it, syncs, and then names the place in a journal edit.
 //! Which parts are taken follows from the journal alone; the store keeps no durable map. Jobs that
-//! write several extents are promised the space for all of them first ([`promise`]), and what is
-//! free goes back to the file system ([`give_back`]).
+//! write several extents are reserved the space for all of them first ([`reservation`]), and what
+//! is free goes back to the file system ([`give_back`]).
 //!
 //! Thread safety: every method may be called from any thread. Reads and writes take a shared lock
 //! only to find their file; `allocation` is held while a file grows; `syncing` during a sync. No
@@ -18,15 +18,15 @@
 //!    second caller that finds nothing left to do must not overtake the first one's sync.
 //! 3. After one failed sync every later sync fails: the file that failed stays dirty, and its
 //!    handle refuses. So a job whose extents lie in the same file never takes them for durable.
-//! 4. What is promised is free: as many units at least, but for those that a file system that is
-//!    full did not give to whoever had no promise.
+//! 4. What is reserved is free: as many units at least, but for those that a file system that is
+//!    full did not give to whoever had no reservation.
 //! 5. The file of the greatest number is never removed, so no number is used again.
 
 mod allocation;
 mod behind;
 mod give_back;
 mod held;
-mod promise;
+mod reservation;
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -46,7 +46,7 @@ use behind::Behind;
 
 pub(crate) use behind::Reading;
 pub(crate) use held::{EXTENT_BYTES, Held};
-pub(crate) use promise::Promise;
+pub(crate) use reservation::SpaceReservation;
 
 const GIB: u64 = 1024 * 1024 * 1024;
 
@@ -98,7 +98,7 @@ pub(crate) struct ExtentStore {
     reads_behind: AtomicBool,
     behind: Behind,
     syncs: AtomicU64,
-    /// What the heat of extents is measured by.
+    /// What the read frequency of extents is measured by.
     read_clock: AtomicU64,
     /// Bytes given back to the file system.
     returned: AtomicU64,
@@ -193,7 +193,7 @@ impl ExtentStore {
 
     /// Has files be read and written past the operating system's cache, those that are still to be
     /// made too, as far as the file system can.
-    pub(crate) fn go_direct(&self) {
+    pub(crate) fn use_direct_io(&self) {
         self.wants_direct.store(true, Ordering::Relaxed);
         for file in self.handles.read().values() {
             file.handle.set_direct(true);
@@ -269,7 +269,7 @@ impl ExtentStore {
         }
         let units = u64::from(len).div_ceil(UNIT).max(1);
         let mut allocation = self.allocation.lock();
-        if allocation.free_units() < allocation.promised_units + units {
+        if allocation.free_units() < allocation.reserved_units + units {
             self.grow(&mut allocation, units, units)?;
         }
         let place = match allocation.allocate(units) {
@@ -480,7 +480,7 @@ impl ExtentStore {
             files: allocation.files.len() as u64,
             file_bytes: allocation.backed_bytes(),
             taken_bytes: allocation.taken_units * UNIT,
-            promised_bytes: allocation.promised_units * UNIT,
+            reserved_bytes: allocation.reserved_units * UNIT,
             returned_bytes: self.returned.load(Ordering::Relaxed),
         }
     }

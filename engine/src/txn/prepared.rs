@@ -27,13 +27,13 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use crate::alloc::ZonePool;
-use crate::commit::{Group, Home, Pending};
+use crate::commit::{CommitTable, Group, Pending};
 use crate::error::{Error, ErrorKind, Result};
-use crate::levels::EditPromise;
+use crate::levels::EditReservation;
 use crate::limits;
 use crate::locks::Locker;
 use crate::memtable::{Record, record_at, record_len, records_in};
-use crate::options::{Durability, Planted};
+use crate::options::{Durability, Failpoint};
 use crate::record::{Kind, Lsn, Reader, SYSTEM_TABLE};
 use crate::table::{Joined, NewRun, Pinned, Shared, TableBatch};
 
@@ -194,14 +194,14 @@ impl PreparedSet {
         let durability = prepared.durability(durability);
         let commits = verdict == Kind::CommitPrepared;
         let at_ticket = |lsn| {
-            prepared.targets.iter().for_each(|target| target.core.let_go());
+            prepared.targets.iter().for_each(|target| target.core.release_hold());
             if commits {
                 Joined::at_ticket(&prepared.runs, lsn);
             }
         };
-        let enqueued = shared.promise_conclusion(&prepared.runs).and_then(|promise| {
+        let enqueued = shared.reserve_conclusion(&prepared.runs).and_then(|reservation| {
             let pending = shared.enqueue_group(&group, durability, &at_ticket)?;
-            Ok(prepared.carry_out(shared, pending, commits.then_some(promise)))
+            Ok(prepared.carry_out(shared, pending, commits.then_some(reservation)))
         });
         let mut state = self.0.lock();
         match enqueued {
@@ -254,7 +254,7 @@ impl PreparedSet {
     }
 
     /// Lets go of the records of prepares whose verdict is durable (invariant 2).
-    pub(crate) fn let_go(&self, shared: &Shared) {
+    pub(crate) fn release(&self, shared: &Shared) {
         let (mut state, zones) = (self.0.lock(), &shared.zones);
         let durable = shared.committer.durable();
         let (gone, rest): (Vec<_>, Vec<_>) =
@@ -262,7 +262,7 @@ impl PreparedSet {
         state.resolved = rest;
         for Resolved { zone, prepare, .. } in gone {
             zones.sub_live(prepare.zone, prepare.records);
-            if zone == prepare.zone || shared.region.has(Planted::ReleaseVerdicts) {
+            if zone == prepare.zone || shared.region.has(Failpoint::ReleaseVerdicts) {
                 zones.sub_live(zone, 1);
             } else {
                 state.outlives(zone, prepare.zone);
@@ -321,7 +321,7 @@ fn append(
     let (records, len) = (Cell::new(0), Cell::new(0));
     let enqueued = shared.join(runs, &mut joined).and_then(|()| {
         let group = || {
-            let runs = joined.iter().map(Joined::home);
+            let runs = joined.iter().map(Joined::table);
             let group = Group::prepare(id, batch, &locks, runs, largest)?;
             records.set(group.records());
             len.set(group.first_len());
@@ -368,12 +368,12 @@ impl Prepared {
         &self,
         shared: &Shared,
         pending: Pending<'_>,
-        commits: Option<EditPromise<'_>>,
+        commits: Option<EditReservation<'_>>,
     ) -> (Lsn, u32) {
         let (lsn, zone) = (pending.lsn(), pending.zone());
         if !self.runs.is_empty() && pending.wait().is_ok() {
             match commits {
-                Some(promise) => shared.conclude(&self.runs, lsn, zone, promise),
+                Some(reservation) => shared.conclude(&self.runs, lsn, zone, reservation),
                 None => shared.withdraw(&self.runs),
             }
         }
@@ -393,14 +393,15 @@ impl Prepared {
         (id, verdict): (&[u8], Kind),
         blob: Option<&[u8]>,
     ) -> Result<Group> {
-        let homes = self.targets.iter().map(|target| Arc::clone(&target.core) as Arc<dyn Home>);
+        let tables =
+            self.targets.iter().map(|target| Arc::clone(&target.core) as Arc<dyn CommitTable>);
         let commits = verdict == Kind::CommitPrepared;
         let writes = self.writes(shared).filter(|_| commits);
         let what = (id, self.place.lsn, verdict);
         let largest = shared.zones.geometry().largest_zone();
-        let mut group = Group::resolve(what, homes.collect(), writes, blob, largest)?;
+        let mut group = Group::resolve(what, tables.collect(), writes, blob, largest)?;
         if commits && !self.runs.is_empty() {
-            group.add_runs(self.runs.iter().map(Joined::home), largest)?;
+            group.add_runs(self.runs.iter().map(Joined::table), largest)?;
         }
         Ok(group)
     }

@@ -28,7 +28,7 @@ use crate::levels::Level;
 use crate::limits;
 use crate::locks::{Locker, Mode, OwnerId, Patience, killed};
 use crate::mvcc::Registered;
-use crate::options::{Durability, Planted};
+use crate::options::{Durability, Failpoint};
 use crate::read::{self, KeyRange};
 use crate::record::{Kind, Lsn};
 use crate::spill::{Store, Write};
@@ -453,7 +453,7 @@ impl Running {
         let newest = inner
             .shared
             .read(core, Some(snapshot), |view, _| read::newest(view, &inner.shared.cache, key))?;
-        let skips = inner.shared.region.has(Planted::SkipConflictCheck);
+        let skips = inner.shared.region.has(Failpoint::SkipConflictCheck);
         match newest.filter(|&lsn| lsn > snapshot.lsn() && !skips) {
             Some(lsn) => Err(self.conflict(inner, table, key, lsn)),
             None => Ok(()),

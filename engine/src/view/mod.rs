@@ -1,6 +1,6 @@
 //! What a reader pins: one consistent set of memtables, level 0, and a version with its D.
 
-mod joining;
+mod pending_run;
 mod ranges;
 
 use std::sync::Arc;
@@ -13,7 +13,7 @@ use crate::memtable::{Memtable, Record};
 use crate::merge::MergingCursor;
 use crate::record::{Cursor, LSN_MAX, Lsn};
 
-pub(crate) use joining::{Joining, TicketLsn};
+pub(crate) use pending_run::{PendingRun, TicketLsn};
 
 /// A memtable that takes no new groups.
 #[derive(Clone, Debug)]
@@ -46,7 +46,7 @@ pub(crate) struct View {
     pub(crate) frozen: Vec<Frozen>,
     pub(crate) level0: Arc<Level0>,
     /// Runs whose commits the journal does not know of yet.
-    pub(crate) joining: Vec<Joining>,
+    pub(crate) pending_runs: Vec<PendingRun>,
     pub(crate) version: Arc<Version>,
     pub(crate) pruned: Lsn,
 }
@@ -94,12 +94,12 @@ impl View {
 
     /// Whether reads have to look at runs.
     pub(crate) fn has_runs(&self) -> bool {
-        !self.version.runs.is_empty() || !self.joining.is_empty()
+        !self.version.runs.is_empty() || !self.pending_runs.is_empty()
     }
 
     /// The runs that have their LSN.
     pub(crate) fn runs(&self) -> impl Iterator<Item = ReadRun<'_>> {
-        let joining = self.joining.iter().filter_map(Joining::as_read);
+        let joining = self.pending_runs.iter().filter_map(PendingRun::as_read);
         joining.chain(self.version.runs.iter().map(|run| run.as_read()))
     }
 
@@ -129,7 +129,7 @@ impl View {
 
     /// Drains stay below this (invariant 5).
     pub(crate) fn drains_below(&self) -> Lsn {
-        self.joining.iter().filter_map(|run| run.lsn.get()).min().unwrap_or(Lsn::MAX)
+        self.pending_runs.iter().filter_map(|run| run.lsn.get()).min().unwrap_or(Lsn::MAX)
     }
 
     /// Records in memtables that are not in level 0 yet.
@@ -206,9 +206,9 @@ impl View {
     /// Whether each run is joining or of the version, and newer runs come first (invariant 5).
     fn has_runs_once(&self) -> bool {
         let runs = &self.version.runs;
-        let is_committed = |run: &Joining| runs.iter().any(|other| other.id == run.id);
+        let is_committed = |run: &PendingRun| runs.iter().any(|other| other.id == run.id);
         runs.is_sorted_by(|newer, older| newer.lsn >= older.lsn)
-            && !self.joining.iter().any(is_committed)
+            && !self.pending_runs.iter().any(is_committed)
     }
 
     /// Asserts the invariants of a view that is about to take the place of `before`. (What lies

@@ -1,7 +1,7 @@
 //! Databases that work, end, and go on with what was found, several times over.
 
 use terrace::Durability;
-use terrace::testing::{Machine, Planted, Survive};
+use terrace::testing::{Failpoint, Machine, Survive};
 
 use super::content::{Content, Effect, read_all};
 use super::cuts::{
@@ -17,7 +17,7 @@ pub struct Lives {
     pub taste: Taste,
     /// Some ends are kills of the process.
     pub kills: bool,
-    pub planted: Option<Planted>,
+    pub failpoint: Option<Failpoint>,
 }
 
 /// What happened in runs, to see that there was something to find.
@@ -43,7 +43,7 @@ impl Lives {
     /// Works, ends, checks, goes on with what was found.
     pub fn run(&self, tally: &mut Tally) -> Result<(), Violation> {
         let _together = super::together();
-        let mut rig = Rig::new(self.kind, self.seed, self.planted);
+        let mut rig = Rig::new(self.kind, self.seed, self.failpoint);
         for life in 0..6 {
             for _ in 0..rig.chance.below(120) {
                 rig.act(&self.taste);
@@ -86,25 +86,25 @@ impl Lives {
         end: End,
         rig: &mut Rig,
     ) -> Result<(terrace::Database, Content), Violation> {
-        let (before, planted) = (copy(found), self.planted);
-        let (db, content) = reopen(found, planted, account, end)?;
+        let (before, failpoint) = (copy(found), self.failpoint);
+        let (db, content) = reopen(found, failpoint, account, end)?;
         let second = rig.survive();
         match end {
             End::Cut(_) => {
-                cut_the_opening(&before, planted, &content, second, 1 + rig.chance.below(5))?;
+                cut_the_opening(&before, failpoint, &content, second, 1 + rig.chance.below(5))?;
             }
             End::Kill => {
                 // What had not been synced may still be lost while the opening is under way; once
                 // it is done, nothing may.
                 before.cut_before(1 + rig.chance.below(6), second);
-                drop(options(&before, planted).open(PATH).map_err(|e| e.to_string())?);
+                drop(options(&before, failpoint).open(PATH).map_err(|e| e.to_string())?);
                 if let Some(lost) = before.found() {
-                    reopen(&lost, planted, account, End::Cut(second))?;
+                    reopen(&lost, failpoint, account, End::Cut(second))?;
                 }
             }
         }
         let cut = found.crash(Survive::Nothing);
-        let again = options(&cut, planted).open(PATH).map_err(|e| e.to_string())?;
+        let again = options(&cut, failpoint).open(PATH).map_err(|e| e.to_string())?;
         let reread = read_all(&again).map_err(|e| e.to_string())?;
         match reread.differs_from(&content) {
             Some(what) => Err(format!("a cut right after the opening after {end:?}: {what}")),
@@ -115,9 +115,9 @@ impl Lives {
 
 /// A put and, in a later zone, the tombstone that deletes it; the drain takes both and drops the
 /// tombstone, whose zone is released before that of the put. After a cut the key must not be back.
-pub fn dead_stay_dead(kind: Kind, planted: Option<Planted>) -> Result<(), Violation> {
+pub fn dead_stay_dead(kind: Kind, failpoint: Option<Failpoint>) -> Result<(), Violation> {
     let _alone = super::alone();
-    let mut rig = Rig::new(kind, 1, planted);
+    let mut rig = Rig::new(kind, 1, failpoint);
     rig.perform(&Action::Table(Effect::Create("t".into())));
     put(&mut rig, "a victim", 10);
     for n in 0..10 {
@@ -144,7 +144,7 @@ pub fn dead_stay_dead(kind: Kind, planted: Option<Planted>) -> Result<(), Violat
     }
     assert_eq!(rig.db.stats().background.drains, 1, "the first column alone was drained");
     let (found, end) = (rig.machine.crash(Survive::Nothing), End::Cut(Survive::Nothing));
-    reopen(&found, planted, &rig.account(), end).map(|_| ())
+    reopen(&found, failpoint, &rig.account(), end).map(|_| ())
 }
 
 fn put(rig: &mut Rig, key: &str, len: usize) {

@@ -19,7 +19,7 @@ fn key(n: u64) -> [u8; 8] {
 }
 
 /// Until nothing is left to do.
-fn settle(db: &Database) {
+fn run_until_idle(db: &Database) {
     while db.step().unwrap() {}
 }
 
@@ -79,7 +79,7 @@ fn a_range_delete_takes_what_it_deletes_while_nothing_is_written() {
         assert!(db.step().unwrap(), "{:?}", db.stats());
     }
     assert_eq!(db.stats().disk.read_bytes, read, "they go unread");
-    settle(&db);
+    run_until_idle(&db);
     let stats = db.stats();
     assert_eq!(records(&db), 0, "{stats:?}");
     assert_eq!(table.approximate_len(..).unwrap(), 0);
@@ -106,14 +106,14 @@ fn deletes_of_single_rows_vanish_while_nothing_is_written() {
     let _alone = alone();
     let dir = tempfile::tempdir().unwrap();
     let (db, table) = filled(dir.path());
-    settle(&db);
+    run_until_idle(&db);
     for n in 0..ROWS - 1 {
         table.delete_with(key(n), Durability::Relaxed).unwrap();
         if n % 20 == 0 {
             db.step().unwrap();
         }
     }
-    settle(&db);
+    run_until_idle(&db);
     let stats = db.stats();
     assert!(records(&db) < 100, "{} records: {stats:?}", records(&db));
     assert!(stats.background.tombstone_drains > 0, "{stats:?}");
@@ -133,12 +133,12 @@ fn deletes_that_an_opening_finds_vanish_too() {
     let _alone = alone();
     let dir = tempfile::tempdir().unwrap();
     let (db, table) = filled(dir.path());
-    settle(&db);
+    run_until_idle(&db);
     (0..3000).for_each(|n| table.delete_with(key(n), Durability::Relaxed).unwrap());
     drop(table);
     db.close().unwrap();
     let db = options().open(dir.path()).unwrap();
-    settle(&db);
+    run_until_idle(&db);
     let left = ROWS - 3000;
     assert!(records(&db) < left + 300, "{} records: {:?}", records(&db), db.stats());
     assert_eq!(db.existing_table("t").unwrap().iter().count() as u64, left);
@@ -152,7 +152,7 @@ fn what_a_snapshot_reads_stays_as_long_as_it_is_held() {
     for by_range in [true, false] {
         let dir = tempfile::tempdir().unwrap();
         let (db, table) = filled(dir.path());
-        settle(&db);
+        run_until_idle(&db);
         let held = db.snapshot().unwrap();
         if by_range {
             table.delete_range(..).unwrap();
@@ -175,7 +175,7 @@ fn what_a_snapshot_reads_stays_as_long_as_it_is_held() {
         assert_eq!(held.range(&table, ..).count() as u64, ROWS);
         assert_eq!(table.iter().count(), 0);
         drop(held);
-        settle(&db);
+        run_until_idle(&db);
         assert_eq!(records(&db), 0, "by range: {by_range}: {:?}", db.stats());
         assert!(db.verify().unwrap().damages.is_empty());
     }
@@ -187,14 +187,14 @@ fn a_trickle_of_deletes_moves_nothing() {
     let _alone = alone();
     let dir = tempfile::tempdir().unwrap();
     let (db, table) = filled(dir.path());
-    settle(&db);
+    run_until_idle(&db);
     let before = db.stats();
     for round in 0..20u64 {
         for n in 0..10 {
             table.put(key(ROWS + 10 * round + n), "new").unwrap();
         }
         (0..20).for_each(|n| table.delete(key(40 * round + n)).unwrap());
-        settle(&db);
+        run_until_idle(&db);
     }
     let stats = db.stats();
     assert_eq!(stats.background.drains, before.background.drains, "{stats:?}");
@@ -237,13 +237,13 @@ fn range_deletes_side_by_side_take_an_extent() {
     let _alone = alone();
     let dir = tempfile::tempdir().unwrap();
     let (db, table) = filled(dir.path());
-    settle(&db);
+    run_until_idle(&db);
     for n in (0..ROWS).step_by(100) {
         let mut batch = WriteBatch::new();
         batch.delete_range(&table, key(n)..key(n + 100));
         db.write_with(batch, Durability::Relaxed).unwrap();
     }
-    settle(&db);
+    run_until_idle(&db);
     let stats = db.stats();
     assert!(stats.background.delete_only_extents > 0, "{stats:?}");
     assert_eq!(records(&db), 0, "{stats:?}");
@@ -255,12 +255,12 @@ fn what_came_after_a_range_delete_stays() {
     let _together = together();
     let dir = tempfile::tempdir().unwrap();
     let (db, table) = filled(dir.path());
-    settle(&db);
+    run_until_idle(&db);
     table.delete_range(..).unwrap();
     for n in (0..ROWS).step_by(10) {
         table.put_with(key(n), "new", Durability::Relaxed).unwrap();
     }
-    settle(&db);
+    run_until_idle(&db);
     let shown: Vec<_> = table.iter().map(|row| row.unwrap().1).collect();
     assert_eq!(shown.len() as u64, ROWS / 10);
     assert!(shown.iter().all(|value| value == "new"));
@@ -317,7 +317,7 @@ fn a_manual_compaction_is_of_a_range_and_is_cancelled() {
     let _alone = alone();
     let dir = tempfile::tempdir().unwrap();
     let (db, table) = filled(dir.path());
-    settle(&db);
+    run_until_idle(&db);
     let cancelled =
         db.compact_range_with(&table, .., |_| std::ops::ControlFlow::Break(())).unwrap();
     assert!(!cancelled.is_finished && cancelled.drains + cancelled.compactions == 1);

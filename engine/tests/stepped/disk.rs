@@ -18,7 +18,7 @@ use terrace::{
     WriteBatch,
 };
 
-fn settle(db: &Database) {
+fn run_until_idle(db: &Database) {
     for _ in 0..10_000 {
         if !db.step().unwrap() {
             return;
@@ -32,7 +32,7 @@ fn fill(db: &Database, table: &Table, rows: impl Iterator<Item = (u64, Vec<u8>)>
     for (n, (key, value)) in rows.enumerate() {
         table.put_with(format!("{key:06}"), value, Durability::Relaxed).unwrap();
         if n % 100 == 0 {
-            settle(db);
+            run_until_idle(db);
         }
     }
 }
@@ -41,7 +41,7 @@ fn fill(db: &Database, table: &Table, rows: impl Iterator<Item = (u64, Vec<u8>)>
 fn push_down(db: &Database, filler: &Table) {
     let rows = db.stats().pm.capacity * 2 / 4000;
     fill(db, filler, (0..rows).map(|n| (n, vec![7; 4000])));
-    settle(db);
+    run_until_idle(db);
 }
 
 /// The space of the files of extents on the device.
@@ -73,7 +73,7 @@ fn what_is_not_touched_is_not_written_again() {
             // the turn of drains over them comes to its end.
             let rows = (0..2000).map(|n| (900_000 - round * 10_000 - n, vec![7; 4000]));
             fill(&db, &filler, rows);
-            settle(&db);
+            run_until_idle(&db);
             let stats = db.stats();
             let rows = stats.tables.iter().find(|t| t.name == "t").unwrap();
             if rows.memtable_records + rows.level0_records == 0 {
@@ -121,7 +121,7 @@ fn what_is_read_stays_in_level_1() {
     };
     // A part in the middle, which neither comes first nor has been there longest.
     (0..20).for_each(|_| read(3000..3100));
-    settle(&db);
+    run_until_idle(&db);
     let before = answered();
     assert!(before.len() > 1, "a level 2 was opened");
     read(3000..3100);
@@ -190,7 +190,7 @@ fn who_has_a_deadline_is_told_what_for_instead_of_waiting() {
     batch.put(&table, "batch", [7; 20_000]);
     assert_eq!(db.try_write(batch.clone(), soon()).unwrap_err().kind(), ErrorKind::Timeout);
     while db.stats().pm.zones_used * 2 > db.stats().pm.zones {
-        settle(&db);
+        run_until_idle(&db);
         std::thread::yield_now();
     }
     let late = Instant::now() + Duration::from_secs(60);
@@ -334,7 +334,7 @@ fn one_limit_bounds_the_memory() {
             table.get(format!("{:06}", chance.below(20_000))).unwrap();
         }
         if n % 100 == 0 {
-            settle(&db);
+            run_until_idle(&db);
             let memory = db.stats().memory;
             assert!(memory.total() <= LIMIT, "{memory:?}");
             largest = largest.max(memory.cache);
@@ -364,7 +364,7 @@ fn a_checkpoint_holds_up_no_writer() {
             let mut chance = Chance::new(1);
             while !names(&machine).iter().any(|name| name == "journal-00000002") {
                 table.put_with(chance.bytes(60_000), "long", Durability::Relaxed).unwrap();
-                settle(&db);
+                run_until_idle(&db);
             }
         });
         assert!(held.wait(), "the journal becomes long, and a checkpoint is written");

@@ -11,11 +11,11 @@ use std::time::Duration;
 use crate::common::cuts::{End, Kind, PATH, Rig, options, reopen};
 use crate::common::{alone, long, tiny, together};
 use terrace::Durability::Durable;
-use terrace::testing::{Machine, Planted, Survive};
+use terrace::testing::{Failpoint, Machine, Survive};
 use terrace::{Database, ErrorKind, Index, Mode, Options};
 
 /// Steps until everything that is frozen was merged and counted.
-fn settle(db: &Database) {
+fn run_until_idle(db: &Database) {
     while db.stats().pm.index_counting {
         db.step().unwrap();
     }
@@ -33,7 +33,7 @@ fn filled() -> Rig {
             rig.steps(8);
         }
     }
-    settle(&rig.db);
+    run_until_idle(&rig.db);
     for n in 0..20 {
         rig.put("a", &format!("new {n}"), 30, Durable);
     }
@@ -63,7 +63,7 @@ fn an_opening_reads_the_records_that_were_not_merged() {
     assert!(opened.records_rebuilt >= 20 && opened.records_rebuilt <= unmerged, "{opened:?}");
     assert!(opened.records_read <= 2 * unmerged + 2, "{opened:?}, {unmerged} not merged");
     assert!(db.stats().pm.index_counting, "nothing was counted before the first read");
-    settle(&db);
+    run_until_idle(&db);
     assert_eq!(
         records_in(&db, |t| t.level0_records + t.memtable_records),
         db.stats().pm.live_records
@@ -75,7 +75,7 @@ fn an_opening_reads_the_records_that_were_not_merged() {
 }
 
 /// Kills a process in its merges, has the next one merge, and cuts the power.
-fn kill_merges(planted: Option<Planted>) -> Result<u64, String> {
+fn kill_merges(failpoint: Option<Failpoint>) -> Result<u64, String> {
     // Not closed: that would merge all there is.
     let prepared = filled();
     let mut ends = 0;
@@ -86,14 +86,14 @@ fn kill_merges(planted: Option<Planted>) -> Result<u64, String> {
         rig.go_on(machine, db, prepared.content.clone());
         let account = rig.account();
         rig.machine.kill_before(n);
-        settle(&rig.db);
+        run_until_idle(&rig.db);
         let Some(found) = rig.machine.found() else { break };
         ends += 1;
-        let (db, content) = reopen(&found, planted, &account, End::Kill)?;
-        settle(&db);
+        let (db, content) = reopen(&found, failpoint, &account, End::Kill)?;
+        run_until_idle(&db);
         rig.go_on(found, db, content);
         let (cut, end) = (rig.machine.crash(Survive::Nothing), End::Cut(Survive::Nothing));
-        reopen(&cut, planted, &rig.account(), end).map_err(|what| format!("step {n}: {what}"))?;
+        reopen(&cut, failpoint, &rig.account(), end).map_err(|what| format!("step {n}: {what}"))?;
     }
     Ok(ends)
 }
@@ -107,7 +107,7 @@ fn what_a_killed_merge_left_in_the_caches_is_not_believed() {
     let _turn = alone();
     let ends = kill_merges(None).unwrap_or_else(|what| panic!("{what}"));
     assert!(ends > 10, "{ends} ends");
-    let lost = kill_merges(Some(Planted::TrustCaches)).unwrap_err();
+    let lost = kill_merges(Some(Failpoint::TrustCaches)).unwrap_err();
     assert!(lost.contains("after Cut"), "{lost}");
 }
 
@@ -134,7 +134,7 @@ fn a_table_is_dropped_while_the_index_is_counted() {
             db.step().unwrap();
         }
         db.truncate_table("c").unwrap();
-        settle(&db);
+        run_until_idle(&db);
         taken.push(db.stats().pm.index_bytes);
     }
     assert_eq!(taken[1..].iter().max(), taken[1..].iter().min(), "{taken:?}");
@@ -165,7 +165,7 @@ fn indexed(dir: &Path) -> (Database, PathBuf, Options) {
     let options = options.index(Index::Persistent);
     let db = options.clone().open(&path).unwrap();
     put(&db, 0..500);
-    settle(&db);
+    run_until_idle(&db);
     (db, path, options)
 }
 
@@ -188,7 +188,7 @@ fn the_option_differs_from_opening_to_opening() {
         }
         put(&db, rows..rows + 500);
         rows += 500;
-        settle(&db);
+        run_until_idle(&db);
         check(&db, rows);
         db.close().unwrap();
     }
@@ -233,7 +233,7 @@ fn a_damaged_index_is_made_anew() {
         let note = stats.pm.index_note.unwrap_or_default();
         assert!(note.contains("region.index") && note.contains("expected"), "{what}: {note:?}");
         check(&db, 500);
-        settle(&db);
+        run_until_idle(&db);
         check(&db, 500);
         db.close().unwrap();
         let again = options.clone().open(&path).unwrap();
@@ -297,7 +297,7 @@ fn an_index_is_sealed_while_its_database_is_closed() {
 }
 
 /// Flips a byte of the region within a value, and opens the database.
-fn with_a_flipped_value(planted: Option<Planted>) -> terrace::Result<usize> {
+fn with_a_flipped_value(failpoint: Option<Failpoint>) -> terrace::Result<usize> {
     let dir = tempfile::tempdir().unwrap();
     let (db, path, options) = indexed(dir.path());
     db.close().unwrap();
@@ -306,7 +306,7 @@ fn with_a_flipped_value(planted: Option<Planted>) -> terrace::Result<usize> {
     let at = bytes.windows(9).position(|window| window == b"row 00100").unwrap() + 100;
     let region = std::fs::OpenOptions::new().write(true).open(&file).unwrap();
     region.write_all_at(b"y", at as u64).unwrap();
-    let options = planted.into_iter().fold(options, Options::planted);
+    let options = failpoint.into_iter().fold(options, Options::failpoint);
     let db = options.open(&path).unwrap();
     assert!(db.stats().open.records_read < 400, "the opening passed it over");
     let table = db.table("t").unwrap();
@@ -327,7 +327,7 @@ fn what_an_opening_passed_over_is_checked_when_it_is_read() {
     let error = with_a_flipped_value(None).unwrap_err();
     let damage = error.damage().unwrap();
     assert!(damage.file.ends_with("region") && damage.what.contains("payload"), "{damage}");
-    assert_eq!(with_a_flipped_value(Some(Planted::SkipPayloadChecksum)).unwrap(), 1);
+    assert_eq!(with_a_flipped_value(Some(Failpoint::SkipPayloadChecksum)).unwrap(), 1);
 }
 
 /// Where a slot of the index has the offset of a record whose key begins so.

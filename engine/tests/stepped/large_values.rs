@@ -27,7 +27,7 @@ fn make(options: Options) -> (tempfile::TempDir, Database, Table) {
     (dir, db, table)
 }
 
-fn settle(db: &Database) {
+fn run_until_idle(db: &Database) {
     for _ in 0..10_000 {
         if !db.step().unwrap() {
             return;
@@ -55,7 +55,7 @@ fn fill(db: &Database, table: &Table, rows: Range<u64>, round: u64) {
     for n in rows {
         put(table, n, round);
         if n % 20 == 0 {
-            settle(db);
+            run_until_idle(db);
         }
     }
 }
@@ -68,7 +68,7 @@ fn push_down(db: &Database, name: &str) {
     for n in 0..5000u64 {
         filler.put_with(format!("{:010}", from - n), [7; 4000], Durability::Relaxed).unwrap();
         if n % 50 == 0 {
-            settle(db);
+            run_until_idle(db);
             let stats = stats(db, name);
             if stats.memtable_records + stats.level0_records + stats.spilled_runs == 0 {
                 return;
@@ -135,7 +135,7 @@ fn large_values_lie_apart_and_are_read_from_everywhere() {
 
     let db = tiny().stepped().open(dir.path()).unwrap();
     check(&db.existing_table("t").unwrap(), 900, &newer);
-    settle(&db);
+    run_until_idle(&db);
     intact(&db);
 }
 
@@ -148,7 +148,7 @@ fn compactions_do_not_move_values() {
         for n in (start..1200).step_by(2) {
             put(&table, n, 0);
             if n % 20 < 2 {
-                settle(&db);
+                run_until_idle(&db);
             }
         }
     }
@@ -178,7 +178,7 @@ fn dead_values_are_collected_and_space_comes_back() {
             put(&table, n, round);
             rounds_of[n as usize] = round;
             if n.is_multiple_of(20) {
-                settle(&db);
+                run_until_idle(&db);
             }
         }
     }
@@ -195,7 +195,7 @@ fn dead_values_are_collected_and_space_comes_back() {
         rounds_of[n as usize] = 5;
     }
     push_down(&db, "t");
-    settle(&db);
+    run_until_idle(&db);
     let after = stats(&db, "t");
     assert!(db.stats().background.collections > 0);
     let ends = after.value_bytes - 64 * after.value_extents;
@@ -216,7 +216,7 @@ fn dead_values_are_collected_and_space_comes_back() {
     // The last readers of it are these threads' own; others may be at work on their databases.
     for _ in 0..100 {
         db.table("filler").unwrap().put("again", "and again").unwrap();
-        settle(&db);
+        run_until_idle(&db);
     }
     let taken = db.stats().disk.extent_bytes;
     let left: u64 = ["t", "filler"]
@@ -240,7 +240,7 @@ fn loaded_values_stay_where_they_are() {
     load(&mut (0..1500), 0);
     check(&table, 1500, &|_| false);
     let written = db.stats().disk.written_bytes;
-    settle(&db);
+    run_until_idle(&db);
     let of = stats(&db, "t");
     assert_eq!((of.spilled_runs, db.stats().disk.written_bytes), (0, written), "by names alone");
     assert!(of.value_extents > 1 && of.value_live_bytes > 1_000_000, "{of:?}");
@@ -257,7 +257,7 @@ fn loaded_values_stay_where_they_are() {
     load(&mut (0..1500).step_by(2), 1);
     let newer = |n: u64| n.is_multiple_of(2);
     check(&table, 1500, &newer);
-    settle(&db);
+    run_until_idle(&db);
     assert_eq!(stats(&db, "t").spilled_runs, 0);
     check(&table, 1500, &newer);
     intact(&db);
@@ -280,7 +280,7 @@ fn large_commits_have_their_values_taken_out_by_the_drain() {
     txn.commit().unwrap();
     assert_eq!((stats(&db, "t").spilled_runs, stats(&db, "t").value_extents), (1, 0));
     check(&table, 300, &|_| false);
-    settle(&db);
+    run_until_idle(&db);
     let of = stats(&db, "t");
     assert!(of.spilled_runs == 0 && of.value_extents > 0, "{of:?}");
     check(&table, 300, &|_| false);
@@ -299,13 +299,13 @@ fn expired_values_go_unread_with_their_extents() {
     // A mark that dates all of it.
     clock.pass(Duration::from_secs(2));
     db.table("filler").unwrap().put("later", "").unwrap();
-    settle(&db);
+    run_until_idle(&db);
     assert!(stats(&db, "t").value_extents > 0);
     check(&table, 300, &|_| false);
     clock.pass(HOUR * 2);
     let read = db.stats().disk.read_bytes;
     assert_eq!(table.iter().count(), 0);
-    settle(&db);
+    run_until_idle(&db);
     let of = stats(&db, "t");
     assert_eq!((of.value_extents, of.levels.len()), (0, 0), "{of:?}");
     let read = db.stats().disk.read_bytes - read;
@@ -358,7 +358,7 @@ fn a_full_disk_stops_drains_and_nothing_is_lost() {
     check(&table, written, &|_| false);
     machine.set_capacity(None);
     // The region is full too, and nobody but this thread makes room in it.
-    settle(&db);
+    run_until_idle(&db);
     push_down(&db, "t");
     check(&table, written, &|_| false);
     intact(&db);

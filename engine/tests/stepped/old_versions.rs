@@ -41,7 +41,7 @@ fn value(n: u64, write: u8) -> Vec<u8> {
 }
 
 /// Does all that is to be done, also what waits until nobody writes.
-fn settle(db: &Database) {
+fn run_until_idle(db: &Database) {
     for _ in 0..2 {
         while db.step().unwrap() {}
     }
@@ -60,7 +60,7 @@ fn write_keys(db: &Database, table: &Table, keys: std::ops::Range<u64>, write: u
         }
         db.write_with(batch, Durability::Relaxed).unwrap();
     }
-    settle(db);
+    run_until_idle(db);
 }
 
 fn delete_some(db: &Database, table: &Table) {
@@ -132,23 +132,23 @@ fn go_with_their_snapshots(place: Place) {
     let young = db.snapshot().unwrap();
     write(&db, &table, 3);
     push_down(&db, place);
-    settle(&db);
+    run_until_idle(&db);
     assert_eq!(records(&db), only(place, 3 * KEYS), "{place:?}");
     assert_reads(&old, &table, 1);
     assert_reads(&young, &table, 2);
 
     drop(young);
-    settle(&db);
+    run_until_idle(&db);
     assert_eq!(records(&db), only(place, 2 * KEYS), "{place:?}: only the younger one saw them");
     assert_reads(&old, &table, 1);
     assert_now(&table, 3, KEYS);
 
     drop(old);
-    settle(&db);
+    run_until_idle(&db);
     assert_eq!(records(&db), only(place, KEYS), "{place:?}");
     assert_now(&table, 3, KEYS);
     let before = db.stats().background;
-    settle(&db);
+    run_until_idle(&db);
     let after = db.stats().background;
     assert_eq!((before.compactions, before.merges), (after.compactions, after.merges), "it ends");
     assert!(db.verify().unwrap().damages.is_empty());
@@ -190,10 +190,10 @@ fn few_versions_go_too() {
         table.put(key(3), value(3, 2)).unwrap();
         write_keys(&db, &table, KEYS..2 * KEYS, 1);
         push_down(&db, place);
-        settle(&db);
+        run_until_idle(&db);
         assert_eq!(records(&db), only(place, 2 * KEYS + 1), "{place:?}");
         drop(snapshot);
-        settle(&db);
+        run_until_idle(&db);
         assert_eq!(records(&db), only(place, 2 * KEYS), "{place:?}");
         assert_eq!(table.get(key(3)).unwrap().as_deref(), Some(&value(3, 2)[..]));
     }
@@ -212,7 +212,7 @@ fn deletes_go_with_what_they_hide() {
     write(&db, &table, 2);
     delete_some(&db, &table);
     push_down(&db, place);
-    settle(&db);
+    run_until_idle(&db);
     assert_eq!(
         records(&db),
         only(place, 2 * KEYS),
@@ -220,7 +220,7 @@ fn deletes_go_with_what_they_hide() {
     );
     assert_reads(&snapshot, &table, 1);
     drop(snapshot);
-    settle(&db);
+    run_until_idle(&db);
     assert_eq!(records(&db), only(place, KEYS - DELETED));
     assert_now(&table, 2, KEYS - DELETED);
 }
@@ -245,7 +245,7 @@ fn what_was_kept_goes_after_a_restart() {
         assert_eq!(records(&db), only(place, 2 * KEYS), "{place:?}");
         let read_before = db.stats().disk.reads;
         let young = db.snapshot().unwrap();
-        settle(&db);
+        run_until_idle(&db);
         assert_eq!(records(&db), only(place, KEYS), "{place:?}");
         assert!(db.stats().disk.reads > read_before);
         assert_reads(&young, &db.table("t").unwrap(), 2);
@@ -267,7 +267,7 @@ fn what_was_kept_in_the_persistent_index_goes_after_a_restart() {
     db.close().unwrap();
 
     let db = options().open(dir.path().join("db")).unwrap();
-    settle(&db);
+    run_until_idle(&db);
     assert_eq!(records(&db), only(Place::Level0, KEYS));
     assert_now(&db.table("t").unwrap(), 2, KEYS);
     assert!(db.verify().unwrap().damages.is_empty());

@@ -15,7 +15,7 @@ fn all(seeds: std::ops::Range<u64>, taste: Taste, kills: bool) -> Tally {
         // Other ends of what the machine with memory alone lives through too.
         let every = if kind == Kind::Index && !long() { 6 } else { 1 };
         for seed in seeds.clone().step_by(every) {
-            let lives = Lives { kind, seed, taste, kills, planted: None };
+            let lives = Lives { kind, seed, taste, kills, failpoint: None };
             lives.run(&mut tally).unwrap_or_else(|violation| panic!("{violation}"));
         }
     }

@@ -23,7 +23,7 @@ fn options() -> Options {
     Options::new().pm_size(2 << 20).level1_size(1).compression(none, none).stepped()
 }
 
-fn settle(db: &Database) {
+fn run_until_idle(db: &Database) {
     while db.step().unwrap() {}
 }
 
@@ -57,7 +57,7 @@ fn fill(db: &Database, table: &Table, rows: u64, value: impl Fn(u64) -> Vec<u8>)
         let row = n * STEP % rows;
         table.put_with(key(row), value(row), Durability::Relaxed).unwrap();
         if n % 100 == 0 {
-            settle(db);
+            run_until_idle(db);
         }
     }
 }
@@ -67,7 +67,7 @@ fn filled(path: &Path) {
     let db = options().create(path).unwrap();
     fill(&db, &db.table("t").unwrap(), ROWS, value);
     fill(&db, &db.table("u").unwrap(), 1400, |_| vec![7; 4000]);
-    settle(&db);
+    run_until_idle(&db);
     let stats = db.stats();
     let t = stats.tables.iter().find(|t| t.name == "t").unwrap();
     assert_eq!(t.memtable_records + t.level0_records, 0, "{stats:?}");
@@ -166,11 +166,11 @@ fn merges_read_large_pieces() {
     // Without a cache, from which drains would spare them reads.
     let db = options.cache_size(0).open(dir.path()).unwrap();
     let table = db.existing_table("t").unwrap();
-    settle(&db);
+    run_until_idle(&db);
     let (reads, bytes) = cost(&db, || {
         fill(&db, &table, ROWS, value);
         fill(&db, &db.table("u").unwrap(), 1400, |_| vec![8; 4000]);
-        settle(&db);
+        run_until_idle(&db);
     });
     let stats = db.stats();
     assert!(stats.background.compactions > 0, "{:?}", stats.background);
@@ -189,10 +189,10 @@ fn compactions_leave_the_cache_alone() {
     let db = options().level1_size(64 * MIB).open(dir.path()).unwrap();
     fill(&db, &db.existing_table("t").unwrap(), ROWS, value);
     fill(&db, &db.table("u").unwrap(), 1400, |_| vec![8; 4000]);
-    settle(&db);
+    run_until_idle(&db);
     db.close().unwrap();
     let db = options().level1_size(MIB).open(dir.path()).unwrap();
-    let (_, bytes) = cost(&db, || settle(&db));
+    let (_, bytes) = cost(&db, || run_until_idle(&db));
     let stats = db.stats();
     assert!(stats.background.compactions > 0, "{:?}", stats.background);
     assert!(bytes > 4 * MIB, "{bytes} bytes");
@@ -212,7 +212,7 @@ fn what_drains_write_is_cached_while_there_is_room() {
         let table = db.table("t").unwrap();
         fill(&db, &table, ROWS, value);
         fill(&db, &db.table("u").unwrap(), 700, |_| vec![7; 4000]);
-        settle(&db);
+        run_until_idle(&db);
         let has_all = cache > 2 * MIB;
         let used = db.stats().cache.used;
         assert!(used <= cache && (used > cache / 2), "{used} of {cache} bytes");
@@ -231,10 +231,10 @@ fn under_a_limit_drains_fill_no_cache_that_is_too_small() {
         let dir = tempfile::tempdir().unwrap();
         let db = options().memory(limit).create(dir.path()).unwrap();
         fill(&db, &db.table("t").unwrap(), 3 * ROWS, value);
-        settle(&db);
+        run_until_idle(&db);
         let before = db.stats().cache.used;
         fill(&db, &db.table("t").unwrap(), ROWS, value);
-        settle(&db);
+        run_until_idle(&db);
         let stats = db.stats();
         assert!(stats.memory.cache_capacity > MIB, "{:?}", stats.memory);
         assert_eq!(stats.cache.used > 12 * MIB, has_all, "{}", stats.cache.used);
@@ -255,7 +255,7 @@ fn what_is_read_stays_cached_while_drains_write() {
     (0..3).for_each(|_| hot());
     assert_eq!(cost(&db, hot), (0, 0));
     others(8);
-    settle(&db);
+    run_until_idle(&db);
     assert_eq!(cost(&db, hot), (0, 0));
 }
 

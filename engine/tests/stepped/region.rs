@@ -14,7 +14,7 @@ fn stepped() -> (tempfile::TempDir, Database) {
     (dir, db)
 }
 
-fn settle(db: &Database) {
+fn run_until_idle(db: &Database) {
     for _ in 0..1000 {
         if !db.step().unwrap() {
             return;
@@ -36,7 +36,7 @@ fn merge(db: &Database, table: &Table, key: impl Fn(u64) -> String, merges: u64)
         db.step().unwrap();
         n += 1;
     }
-    settle(db);
+    run_until_idle(db);
 }
 
 #[test]
@@ -153,7 +153,7 @@ fn the_pace_and_its_reason_are_in_the_statistics() {
     let free = |pace: PaceStats| (pace.reason, pace.debt, pace.delay_ns) == ("none", 0, 0);
     let pace = || db.stats().pace;
     fill(40);
-    settle(&db);
+    run_until_idle(&db);
     assert!(free(pace()) && pace().drain_rate == 0, "there is room: {:?}", pace());
     // A turn of drains begins, and is left where it is while the region fills on.
     fill(78);
@@ -169,7 +169,7 @@ fn the_pace_and_its_reason_are_in_the_statistics() {
     assert!(reasons.contains(&full.reason), "{full:?}");
     assert!(full.debt > 0 && full.debt < db.stats().pm.capacity, "{full:?}");
     assert!(full.delay_ns > 0 && full.delay_ns <= 2_000_000_000, "{full:?}");
-    settle(&db);
+    run_until_idle(&db);
     assert!(free(pace()), "after all jobs: {:?}", pace());
     assert!(pace().drain_rate > 0);
 }
@@ -240,7 +240,7 @@ fn memory_comes_back_when_records_leave() {
         n += 1;
         assert!(n < 100_000, "{:?}", db.stats());
     }
-    settle(&db);
+    run_until_idle(&db);
     let left = db.stats().pm.index_memory;
     let records = db.stats().tables[0].level0_records + db.stats().tables[0].memtable_records;
     eprintln!("{empty} bytes empty, {full} full, {left} with {records} records");

@@ -8,7 +8,7 @@ use crate::common::cuts::{End, KINDS, Kind, PATH, Rig, copy, options, reopen};
 use crate::common::workload::Action;
 use terrace::Durability::{Durable, Relaxed};
 use terrace::ErrorKind;
-use terrace::testing::{Call, CallSite, Fault, Faulty, FileKind, Machine, Planted, Survive};
+use terrace::testing::{Call, CallSite, Failpoint, Fault, Faulty, FileKind, Machine, Survive};
 
 /// Bug: a process killed between the write and the sync of a drain's edit, an opening that read
 /// the edit from the operating system's cache and released the drained zones, a power cut: the
@@ -511,16 +511,16 @@ fn a_failed_sync_of_a_growth_stops_the_database() {
 /// is, before the journal has its name.
 #[test]
 fn a_region_in_another_directory_is_there_after_a_cut() {
-    let made = |planted: Option<Planted>| {
+    let made = |failpoint: Option<Failpoint>| {
         let machine = Machine::with_files();
-        let db = options(&machine, planted).pm_path("/pm/region").create(PATH).unwrap();
+        let db = options(&machine, failpoint).pm_path("/pm/region").create(PATH).unwrap();
         db.table("t").unwrap().put("k", "v").unwrap();
         let cut = machine.crash(Survive::Nothing);
         options(&cut, None).pm_path("/pm/region").open(PATH)
     };
     let db = made(None).unwrap();
     assert_eq!(db.existing_table("t").unwrap().get("k").unwrap().unwrap(), "v");
-    assert!(made(Some(Planted::SkipRegionName)).is_err(), "as it was before");
+    assert!(made(Some(Failpoint::SkipRegionName)).is_err(), "as it was before");
 }
 
 /// Bug: a backup lacked all rows that a table had above its levels, and said nothing. Cause: it

@@ -15,7 +15,7 @@ const SECOND: Duration = Duration::from_secs(1);
 const MINUTE: Duration = Duration::from_secs(60);
 const MICRO: Duration = Duration::from_micros(1);
 
-fn settle(db: &Database) {
+fn run_until_idle(db: &Database) {
     while db.step().unwrap() {}
 }
 
@@ -47,7 +47,7 @@ fn push_down(db: &Database, names: &[&str]) {
             let key = (u32::MAX - round * 1000 - n).to_be_bytes();
             filler.put_with(key, vec![7; 4000], Durability::Relaxed).unwrap();
             if n % 50 == 0 {
-                settle(db);
+                run_until_idle(db);
             }
         }
         if names.iter().all(|name| records(db, name).0 == 0) {
@@ -67,11 +67,11 @@ fn a_record_is_seen_to_its_last_microsecond_and_never_again() {
     let ever = db.table("ever").unwrap();
     ever.put("a", "1").unwrap();
     table.put("a", "1").unwrap();
-    settle(&db);
+    run_until_idle(&db);
     clock.pass(30 * SECOND);
     table.put("b", "2").unwrap();
     table.put("c", "3").unwrap();
-    settle(&db);
+    run_until_idle(&db);
     clock.pass(30 * SECOND - MICRO);
     let seen = |key: &str| table.get(key).unwrap().is_some();
     assert!(seen("a") && seen("b"));
@@ -86,7 +86,7 @@ fn a_record_is_seen_to_its_last_microsecond_and_never_again() {
     // Written again it is a new record.
     table.put("a", "new").unwrap();
     table.put("b", "renewed").unwrap();
-    settle(&db);
+    run_until_idle(&db);
     clock.pass(30 * SECOND);
     assert!(seen("a") && seen("b") && !seen("c"), "c is as old as b was");
     drop((table, ever));
@@ -114,12 +114,12 @@ fn an_older_version_does_not_come_back_when_the_newer_expires() {
     let table = db.create_table("t", aging(MINUTE)).unwrap();
     table.put("k", "old").unwrap();
     table.put("gone", "old").unwrap();
-    settle(&db);
+    run_until_idle(&db);
     let before = db.snapshot().unwrap();
     clock.pass(40 * SECOND);
     table.put("k", "new").unwrap();
     table.delete("gone").unwrap();
-    settle(&db);
+    run_until_idle(&db);
     clock.pass(30 * SECOND);
     push_down(&db, &["t"]);
     assert_eq!(rows(&table), [(b"k".to_vec(), b"new".to_vec())]);
@@ -130,7 +130,7 @@ fn an_older_version_does_not_come_back_when_the_newer_expires() {
     assert_eq!(before.get(&table, "gone").unwrap().unwrap(), "old");
     assert_eq!(at_expiry.get(&table, "k").unwrap().unwrap(), "new");
     drop((before, at_expiry));
-    settle(&db);
+    run_until_idle(&db);
     assert_eq!((rows(&table), records(&db, "t")), (vec![], (0, 0)));
 }
 
@@ -142,7 +142,7 @@ fn a_snapshot_keeps_what_expires_while_it_is_held() {
     let db = tiny(&clock).create(dir.path()).unwrap();
     let table = db.create_table("t", aging(MINUTE)).unwrap();
     (0..200u8).for_each(|n| table.put([n], vec![n; 1000]).unwrap());
-    settle(&db);
+    run_until_idle(&db);
     let (snapshot, mut range) = (db.snapshot().unwrap(), table.iter());
     let txn = db.begin().unwrap();
     assert_eq!(range.by_ref().take(100).count(), 100);
@@ -154,7 +154,7 @@ fn a_snapshot_keeps_what_expires_while_it_is_held() {
     assert!(txn.get(&table, [7]).unwrap().is_some(), "it reads as of its beginning");
     assert!(records(&db, "t").1 >= 200);
     drop((snapshot, txn));
-    settle(&db);
+    run_until_idle(&db);
     assert_eq!(records(&db, "t"), (0, 0), "and nobody else does");
 }
 
@@ -170,11 +170,11 @@ fn what_has_expired_is_not_moved_and_extents_go_unread() {
         table.put_with(n.to_be_bytes(), chance.bytes(1000), Durability::Relaxed).unwrap();
         if n % 50 == 0 {
             clock.pass(SECOND);
-            settle(&db);
+            run_until_idle(&db);
         }
     }
     clock.pass(SECOND);
-    settle(&db);
+    run_until_idle(&db);
     push_down(&db, &["t"]);
     let before = db.stats();
     let extents = |db: &Database| {
@@ -188,14 +188,14 @@ fn what_has_expired_is_not_moved_and_extents_go_unread() {
     assert!(all > 2, "{:?}", before.tables);
     // Half of it is older than an hour, and a bit.
     clock.pass(60 * MINUTE - 40 * SECOND);
-    settle(&db);
+    run_until_idle(&db);
     let first = rows(&table).first().unwrap().0.clone();
     let first = u32::from_be_bytes(first.try_into().unwrap());
     assert!((2500..3500).contains(&first), "{first}");
     let half = db.stats();
     assert!(half.background.expired_extents > 0 && extents(&db) < all);
     clock.pass(2 * MINUTE);
-    settle(&db);
+    run_until_idle(&db);
     let after = db.stats();
     assert_eq!((extents(&db), rows(&table).len()), (0, 0));
     assert_eq!(after.background.expired_extents, all);
@@ -204,7 +204,7 @@ fn what_has_expired_is_not_moved_and_extents_go_unread() {
 
     // What expires in the region is never written.
     (0..500u32).for_each(|n| table.put(n.to_be_bytes(), vec![1; 1000]).unwrap());
-    settle(&db);
+    run_until_idle(&db);
     clock.pass(61 * MINUTE);
     push_down(&db, &["t"]);
     assert_eq!(records(&db, "t"), (0, 0));
@@ -220,10 +220,10 @@ fn a_clock_that_is_set_back_brings_nothing_back() {
     let db = tiny(&clock).create(dir.path()).unwrap();
     let table = db.create_table("t", aging(MINUTE)).unwrap();
     table.put("a", "1").unwrap();
-    settle(&db);
+    run_until_idle(&db);
     clock.pass(30 * SECOND);
     table.put("b", "2").unwrap();
-    settle(&db);
+    run_until_idle(&db);
     clock.pass(30 * SECOND);
     clock.set_back(24 * 60 * MINUTE);
     assert!(table.get("a").unwrap().is_none() && table.get("b").unwrap().is_some());
@@ -252,10 +252,10 @@ fn another_time_to_live_counts_at_once_and_revives_nothing() {
     let mut db = tiny(&clock).create(dir.path()).unwrap();
     let table = db.create_table("t", aging(MINUTE)).unwrap();
     table.put("a", "1").unwrap();
-    settle(&db);
+    run_until_idle(&db);
     clock.pass(40 * SECOND);
     table.put("b", "2").unwrap();
-    settle(&db);
+    run_until_idle(&db);
     clock.pass(30 * SECOND);
     let seen = |db: &Database| -> String {
         let rows = rows(&db.existing_table("t").unwrap());
@@ -267,7 +267,7 @@ fn another_time_to_live_counts_at_once_and_revives_nothing() {
     clock.pass(10 * MINUTE);
     assert_eq!(seen(&db), "b", "the rest lives longer");
     table.put("c", "3").unwrap();
-    settle(&db);
+    run_until_idle(&db);
     clock.pass(10 * SECOND);
     db.set_ttl("t", Some(5 * MINUTE)).unwrap();
     assert_eq!(seen(&db), "c");
@@ -331,7 +331,7 @@ fn salvage_leaves_out_what_has_expired_of_placed_loads() {
         let mut load = table.bulk_load().unwrap();
         (0..500).for_each(|n| load.put(format!("{what} {n:03}"), [1; 100]).unwrap());
         load.finish().unwrap();
-        settle(&db);
+        run_until_idle(&db);
         assert_eq!((db.stats().background.moves, records(&db, "t").0), (1 + n as u64, 0), "placed");
         clock.pass(50 * MINUTE * (1 - n as u32));
     }
@@ -353,7 +353,7 @@ fn what_a_power_cut_took_makes_nothing_older() {
         let (machine, clock) = (kind.machine(), HandClock::default());
         let db = options(&machine, None).clock(&clock).create(PATH).unwrap();
         let table = db.create_table("t", aging(MINUTE)).unwrap();
-        settle(&db);
+        run_until_idle(&db);
         clock.pass(SECOND);
         for n in 0..10u8 {
             table.put_with([n], "taken?", Durability::Relaxed).unwrap();
@@ -364,7 +364,7 @@ fn what_a_power_cut_took_makes_nothing_older() {
         let db = options(&after, None).clock(&clock).open(PATH).unwrap();
         let table = db.existing_table("t").unwrap();
         table.put([0], "new").unwrap();
-        settle(&db);
+        run_until_idle(&db);
         clock.pass(59 * SECOND);
         assert_eq!(rows(&table), [(vec![0], b"new".to_vec())], "{kind:?}");
         clock.pass(SECOND);
@@ -421,7 +421,7 @@ fn carry_out(machine: &Machine, n: u64, survive: Survive) -> Vec<Saw> {
                 now += seconds as u32 * SECOND;
             }
         }
-        settle(&db);
+        run_until_idle(&db);
         saw.push(Saw { steps: machine.steps() - first, now, keys: keys(&db) });
     }
     saw
@@ -454,7 +454,7 @@ fn what_was_seen_to_go_is_gone_after_a_cut_before_any_step() {
                     for key in stays {
                         assert!(there.contains(key), "{kind:?}, step {n}: {key:?} went too early");
                     }
-                    settle(&db);
+                    run_until_idle(&db);
                 }
                 assert!(db.verify().unwrap().damages.is_empty());
             }
@@ -503,7 +503,7 @@ impl Life {
     fn pass(&mut self, db: &Database, time: Duration) {
         self.clock.pass(time);
         self.now += time;
-        settle(db);
+        run_until_idle(db);
         if time >= SECOND {
             self.mark();
         }
@@ -558,7 +558,7 @@ impl Life {
                 self.ttl = Duration::from_secs(10 + self.chance.below(100));
                 db.set_ttl("t", Some(self.ttl)).unwrap();
             }
-            _ => settle(db),
+            _ => run_until_idle(db),
         }
         if let Some((snapshot, then)) = snapshot {
             let now: Vec<_> = snapshot.range(&table, ..).map(Result::unwrap).collect();
@@ -619,7 +619,7 @@ fn a_backup_says_when_its_records_were_written() {
     let db = tiny(&clock).create(path("db")).unwrap();
     let table = db.create_table("t", aging(MINUTE)).unwrap();
     table.put("older", "1").unwrap();
-    settle(&db);
+    run_until_idle(&db);
     clock.pass(30 * SECOND);
     // No mark has dated it when the backup is taken.
     table.put("younger", "2").unwrap();
@@ -646,18 +646,18 @@ fn a_bulk_load_expires_as_a_whole_and_not_before() {
     let db = tiny(&clock).create(dir.path().join("db")).unwrap();
     let table = db.create_table("t", aging(MINUTE)).unwrap();
     table.put("z", "an older record").unwrap();
-    settle(&db);
+    run_until_idle(&db);
     clock.pass(30 * SECOND);
     let mut load = table.bulk_load().unwrap();
     for n in 0..500 {
         load.put(format!("row {n:03}"), [1; 100]).unwrap();
     }
     load.finish().unwrap();
-    settle(&db);
+    run_until_idle(&db);
     clock.pass(30 * SECOND);
-    settle(&db);
+    run_until_idle(&db);
     assert_eq!(rows(&table).len(), 500, "the older record has expired, the load has not");
     clock.pass(30 * SECOND);
-    settle(&db);
+    run_until_idle(&db);
     assert_eq!(rows(&table), []);
 }

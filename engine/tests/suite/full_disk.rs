@@ -342,7 +342,7 @@ fn event(db: &Database, round: u32, tables: &mut Tables) -> terrace::Result<()> 
 }
 
 /// Bug: a table's event was durable, then the journal met a full disk, and the database was
-/// poisoned. Cause: the space of the edit was looked for after the commit. Fix: it is promised
+/// poisoned. Cause: the space of the edit was looked for after the commit. Fix: it is reserved
 /// before the ticket.
 #[test]
 fn no_space_at_any_call_loses_nothing_and_poisons_nothing() {

@@ -28,12 +28,12 @@ impl Rig {
 
     /// Opens the database that was closed.
     pub fn open(&mut self) {
-        self.open_with(&options(&self.machine, self.planted));
+        self.open_with(&options(&self.machine, self.failpoint));
     }
 
     /// Opens the database that was closed, under a limit of memory.
     pub fn open_within(&mut self, memory: u64) {
-        self.open_with(&options(&self.machine, self.planted).memory(memory));
+        self.open_with(&options(&self.machine, self.failpoint).memory(memory));
     }
 
     /// Where calls fail, an opening is tried again; without faults it must not fail.

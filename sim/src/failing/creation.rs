@@ -44,11 +44,11 @@ impl Failing<'_> {
     /// Creations in a row in which a call fails. What one of them left can be opened, and what was
     /// written to it durably is there.
     pub(super) fn create(&mut self) -> std::result::Result<(), Violation> {
-        let (kind, planted) = (self.run.kind, self.run.planted);
+        let (kind, failpoint) = (self.run.kind, self.run.failpoint);
         let is_elsewhere = kind == Kind::Files && self.chance.percent(40);
         let path = *self.chance.pick(&[PATH, BELOW]);
         let opens = |machine: &Machine| {
-            let options = options(machine, planted);
+            let options = options(machine, failpoint);
             if is_elsewhere { options.pm_path(REGION) } else { options }
         };
         let unfaulted = kind.machine();
@@ -92,14 +92,14 @@ impl Failing<'_> {
     pub(super) fn restore(&mut self, rig: &Rig) -> std::result::Result<(), Violation> {
         let found = rig.machine.files_alone().crash(Survive::Everything);
         found.mend();
-        let planted = self.run.planted;
+        let failpoint = self.run.failpoint;
         let newest = |machine: &Machine| {
-            let list = options(machine, planted).backup_set(SET).ok()?.list().ok()?;
+            let list = options(machine, failpoint).backup_set(SET).ok()?.list().ok()?;
             list.last().map(|info| info.number)
         };
         let Some(number) = newest(&found) else { return Ok(()) };
         let restore = |machine: &Machine| {
-            options(machine, planted).backup_set(SET)?.restore(number, RESTORED)
+            options(machine, failpoint).backup_set(SET)?.restore(number, RESTORED)
         };
         let unfaulted = found.files_alone();
         let restored = restore(&unfaulted).and_then(|()| content(&unfaulted));

@@ -67,7 +67,7 @@ fn a_long_run_of_relaxed_commits_leaves_the_floor_near() {
         assert_eq!(durable, 3 * MOST_LAG + 1);
         let lag = fixture.lag(durable);
         assert!(lag <= MOST_LAG, "dax {dax}: {lag} groups");
-        assert_eq!(fixture.lag(fixture.committer.settle().unwrap()), 0, "dax {dax}");
+        assert_eq!(fixture.lag(fixture.committer.sync_floor().unwrap()), 0, "dax {dax}");
     }
 }
 

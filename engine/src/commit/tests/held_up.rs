@@ -86,7 +86,7 @@ fn earlier_ones_return_while_stopped_at(step: Step, dax: bool) {
         assert_eq!(returned, [Ok(BEFORE + 1), Ok(BEFORE + 2)], "{step:?}, dax {dax}");
         let later =
             fixture.committer.enqueue(&mut &fixture.batch(&[("later", "1")]), Durable).unwrap();
-        assert_eq!(fixture.committer.settle().unwrap(), BEFORE + 2, "{step:?}, dax {dax}");
+        assert_eq!(fixture.committer.sync_floor().unwrap(), BEFORE + 2, "{step:?}, dax {dax}");
         let committer = &fixture.committer;
         assert_eq!((committer.visible(), committer.durable()), (BEFORE + 2, BEFORE + 2));
         // What is settled is on the media, whoever carried it there.
@@ -98,8 +98,8 @@ fn earlier_ones_return_while_stopped_at(step: Step, dax: bool) {
         go.send(()).unwrap();
         assert_eq!(later.wait().unwrap(), BEFORE + 4);
     });
-    assert_eq!(fixture.committer.settle().unwrap(), BEFORE + 4);
-    assert!(fixture.committer.is_settled());
+    assert_eq!(fixture.committer.sync_floor().unwrap(), BEFORE + 4);
+    assert!(fixture.committer.is_floor_current());
     let (after, floor) = fixture.floor_after_cut();
     assert_eq!(floor, BEFORE + 4);
     assert_eq!(fixture.recover_on(&after, &first_incarnation()).unwrap().last, BEFORE + 4);
@@ -148,7 +148,7 @@ fn a_floor_in_a_run_that_is_not_written_yet_is_not_taken_for_written() {
         assert_eq!(fixture.floor_after_cut().1, BEFORE);
         go.send(()).unwrap();
     });
-    assert_eq!(fixture.committer.settle().unwrap(), BEFORE + 1);
+    assert_eq!(fixture.committer.sync_floor().unwrap(), BEFORE + 1);
 }
 
 /// A floor is carried by a thread that is stopped before its fence; two commits that took their
@@ -175,7 +175,7 @@ fn recorded_with_a_floor_on_its_way() -> (Fixture, Trace) {
             fixture.go_on(one);
             fixture.machine.mark();
         }
-        assert_eq!(fixture.committer.settle().unwrap(), BEFORE + 2);
+        assert_eq!(fixture.committer.sync_floor().unwrap(), BEFORE + 2);
         fixture.machine.mark();
         go.send(()).unwrap();
     });

@@ -24,13 +24,13 @@ fn explore(switches: usize, test: impl Fn() + Send + Sync + 'static) {
     builder.check(test);
 }
 
-/// Waits as committers do: a seat, one more look, sleep. Looks and stores of what is waited for are
-/// relaxed: the lane's fences are all there is.
-fn wait_for(lane: &WaitQueue, reached: &AtomicU64, goal: u64) {
+/// Waits as committers do: a waiter, one more look, sleep. Looks and stores of what is waited for
+/// are relaxed: the queue's fences are all there is.
+fn wait_for(queue: &WaitQueue, reached: &AtomicU64, goal: u64) {
     while reached.load(Ordering::Relaxed) < goal {
-        let seat = lane.enter();
+        let waiter = queue.enter();
         if reached.load(Ordering::Relaxed) < goal {
-            seat.sleep();
+            waiter.sleep();
         }
     }
 }
@@ -38,13 +38,13 @@ fn wait_for(lane: &WaitQueue, reached: &AtomicU64, goal: u64) {
 #[test]
 fn a_sleeper_sees_the_change_or_is_rung() {
     explore(3, || {
-        let (lane, reached) = (Arc::new(WaitQueue::default()), Arc::new(AtomicU64::new(0)));
+        let (queue, reached) = (Arc::new(WaitQueue::default()), Arc::new(AtomicU64::new(0)));
         let sleeper = {
-            let (lane, reached) = (Arc::clone(&lane), Arc::clone(&reached));
-            thread::spawn(move || wait_for(&lane, &reached, 1))
+            let (queue, reached) = (Arc::clone(&queue), Arc::clone(&reached));
+            thread::spawn(move || wait_for(&queue, &reached, 1))
         };
         reached.store(1, Ordering::Relaxed);
-        lane.wake_all();
+        queue.wake_all();
         // A sleeper that nobody wakes is a deadlock to loom.
         sleeper.join().unwrap();
     });
@@ -53,13 +53,13 @@ fn a_sleeper_sees_the_change_or_is_rung() {
 #[test]
 fn one_ring_through_one_sleeper_wakes_them_all() {
     explore(2, || {
-        let (lane, reached) = (Arc::new(WaitQueue::default()), Arc::new(AtomicU64::new(0)));
+        let (queue, reached) = (Arc::new(WaitQueue::default()), Arc::new(AtomicU64::new(0)));
         let sleepers = [(); 2].map(|()| {
-            let (lane, reached) = (Arc::clone(&lane), Arc::clone(&reached));
-            thread::spawn(move || wait_for(&lane, &reached, 1))
+            let (queue, reached) = (Arc::clone(&queue), Arc::clone(&reached));
+            thread::spawn(move || wait_for(&queue, &reached, 1))
         });
         reached.store(1, Ordering::Relaxed);
-        lane.wake_through_one();
+        queue.wake_through_one();
         sleepers.into_iter().for_each(|sleeper| sleeper.join().unwrap());
     });
 }
@@ -134,7 +134,7 @@ struct Stage {
     ring: Ring,
     published: AtomicU64,
     turn: Mutex<()>,
-    lane: WaitQueue,
+    queue: WaitQueue,
     turns: AtomicUsize,
 }
 
@@ -154,10 +154,10 @@ impl Stage {
         self.published.store(last, Ordering::Relaxed);
         self.turns.fetch_add(1, Ordering::Relaxed);
         drop(turn);
-        self.lane.wake_all();
+        self.queue.wake_all();
         fence(Ordering::SeqCst);
         if self.has_work() {
-            self.lane.wake_one();
+            self.queue.wake_one();
         }
     }
 
@@ -168,9 +168,9 @@ impl Stage {
                 self.publish();
                 continue;
             }
-            let seat = self.lane.enter();
+            let waiter = self.queue.enter();
             if self.published.load(Ordering::Relaxed) < lsn && !self.has_work() {
-                seat.sleep();
+                waiter.sleep();
             }
         }
     }
@@ -183,7 +183,7 @@ fn no_finished_slot_stays_when_the_stage_is_given_back() {
             ring: Ring::new(),
             published: AtomicU64::new(0),
             turn: Mutex::new(()),
-            lane: WaitQueue::default(),
+            queue: WaitQueue::default(),
             turns: AtomicUsize::new(0),
         });
         let other = Arc::clone(&stage);

@@ -30,7 +30,7 @@ use super::floor::Floor;
 use super::ticket::Ticket;
 use super::turnstile::StreamTail;
 use super::write::WriteStep;
-use super::{Batch, CommitRequest, Group, Home, Poison, Target};
+use super::{Batch, CommitRequest, CommitTable, Group, Poison, Target};
 use crate::alloc::{StreamKind, StreamObject, StreamPool, ZonePool};
 use crate::error::{Error, Result};
 use crate::memtable::Memtable;
@@ -67,10 +67,10 @@ impl OneTable {
     }
 }
 
-impl Home for OneTable {
+impl CommitTable for OneTable {
     fn hold(&self) {}
 
-    fn let_go(&self) {}
+    fn release_hold(&self) {}
 
     fn check_droppable(&self) -> Result<()> {
         Ok(())
@@ -139,7 +139,7 @@ impl Fixture {
             match self.committer.take_ticket(group, &mut |_| ()) {
                 Ok(ticket) => return ticket,
                 Err(WriteStep::LinkZone { stream, len }) => {
-                    self.committer.make_spare(stream, len, group.frees()).unwrap();
+                    self.committer.make_standby(stream, len, group.frees()).unwrap();
                 }
                 Err(step) => panic!("a write would have to {step:?}"),
             }

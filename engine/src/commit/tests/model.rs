@@ -58,8 +58,8 @@ fn commit_all(dax: bool, group: u32, threads: &'static [[Durability; 2]]) {
         let groups = fixture.committer.counts().groups.load(Ordering::Relaxed);
         assert!(group > 1 || groups == commits, "every batch is a group of its own");
         assert_eq!(fixture.committer.visible(), groups, "LSNs are dense");
-        assert_eq!(fixture.committer.settle().unwrap(), groups);
-        assert!(fixture.committer.is_settled());
+        assert_eq!(fixture.committer.sync_floor().unwrap(), groups);
+        assert!(fixture.committer.is_floor_current());
     });
 }
 
@@ -125,8 +125,8 @@ fn two_streams_that_go_on_to_their_next_zones() {
         threads.into_iter().for_each(|t| t.join().unwrap());
         let switches = fixture.committer.counts().zone_switches.load(Ordering::Relaxed);
         assert!(switches >= 3, "first zones, and those after them: {switches}");
-        assert_eq!(fixture.committer.settle().unwrap(), begun + 6, "LSNs are dense");
-        assert!(fixture.committer.is_settled());
+        assert_eq!(fixture.committer.sync_floor().unwrap(), begun + 6, "LSNs are dense");
+        assert!(fixture.committer.is_floor_current());
         let floor = Floor::load(&fixture.region).unwrap().0;
         assert_eq!(floor.lsn, begun + 6);
     });
@@ -146,10 +146,10 @@ fn commit_beside(fixture: &Arc<Fixture>) -> Vec<thread::JoinHandle<Result<Lsn>>>
 
 #[test]
 fn the_background_settles_meanwhile() {
-    [false, true].into_iter().for_each(settle_meanwhile);
+    [false, true].into_iter().for_each(sync_floor_meanwhile);
 }
 
-fn settle_meanwhile(dax: bool) {
+fn sync_floor_meanwhile(dax: bool) {
     explore(move || {
         let fixture = Arc::new(Fixture::new(dax));
         // On persistent memory the next group carries the floor.
@@ -158,14 +158,14 @@ fn settle_meanwhile(dax: bool) {
         }
         let other = Arc::clone(&fixture);
         let background = thread::spawn(move || {
-            other.committer.settle().unwrap();
+            other.committer.sync_floor().unwrap();
             other.committer.while_quiet(|| ());
             other.committer.releasable(vec![0, 1]);
         });
         commit_beside(&fixture).into_iter().for_each(|t| assert!(t.join().unwrap().is_ok()));
         background.join().unwrap();
         assert_eq!(fixture.committer.durable(), 4);
-        assert_eq!(fixture.committer.settle().unwrap(), 4);
+        assert_eq!(fixture.committer.sync_floor().unwrap(), 4);
     });
 }
 

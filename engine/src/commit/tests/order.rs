@@ -19,7 +19,7 @@ fn the_turnstile_does_no_io_not_even_for_a_zone_switch() {
     for dax in [false, true] {
         let fixture = Fixture::new(dax);
         fixture.commit(&[("fills the zone", &"x".repeat(120 << 10))]);
-        fixture.committer.make_spare(0, 0, false).unwrap();
+        fixture.committer.make_standby(0, 0, false).unwrap();
         let group = fixture.group(&fixture.batch(&[("next zone", &"x".repeat(20 << 10))]));
         let counters: [fn(&Spent) -> &AtomicU64; 4] =
             [|c| &c.flushes, |c| &c.fences, |c| &c.syncs, |c| &c.bytes];
@@ -29,7 +29,7 @@ fn the_turnstile_does_no_io_not_even_for_a_zone_switch() {
         assert_eq!(ticket.places[0].switch.len(), 2, "a seal, and the next zone's first use");
         assert_eq!(spent(), before, "that is left to the group's own thread");
         fixture.committer.fill(group, ticket, Durable);
-        assert_eq!(fixture.committer.settle().unwrap(), 2);
+        assert_eq!(fixture.committer.sync_floor().unwrap(), 2);
         assert!(spent() > before);
     }
 }
@@ -154,7 +154,7 @@ fn a_freeze_has_each_record_on_its_side_whoever_commits_meanwhile() {
         }
         is_over.store(true, Ordering::Relaxed);
     });
-    let last = fixture.committer.settle().unwrap();
+    let last = fixture.committer.sync_floor().unwrap();
     frozen.push((fixture.table.memtable.load_full(), last));
     let (mut before, mut records) = (0, 0);
     for (memtable, boundary) in &frozen {

@@ -198,8 +198,8 @@ fn a_batch_that_fits_no_small_zone_takes_a_larger_one() {
     for dax in [false, true] {
         let fixture = Fixture::of_units(dax, 64);
         fixture.commit(&[("small", "1")]);
-        // The stream has a spare zone of one unit by now, which has to go.
-        fixture.committer.make_spare(0, 0, false).unwrap();
+        // The stream has a standby zone of one unit by now, which has to go.
+        fixture.committer.make_standby(0, 0, false).unwrap();
         let large = "x".repeat(700 << 10);
         let pending = fixture.committer.enqueue(&mut &fixture.batch(&[("large", &large)]), Durable);
         let pending = pending.unwrap();
@@ -304,7 +304,7 @@ fn a_thread_that_is_held_up_holds_up_later_lsns_and_nothing_else() {
         assert_eq!(fixture.get("before", fixture.committer.visible()).as_deref(), Some("1"));
         assert_eq!(fixture.committer.visible(), 1, "readers see a prefix");
         fixture.committer.fill(slow, ticket, Durable);
-        fixture.committer.settle().unwrap();
+        fixture.committer.sync_floor().unwrap();
         assert_eq!(waits.recv().unwrap() + waits.recv().unwrap(), 3 + 4);
     });
     assert_eq!(fixture.committer.durable(), 4);
@@ -347,7 +347,7 @@ fn a_failure_while_a_zone_is_linked_wakes_those_who_wait_for_a_sync() {
         }
         assert!(outcomes.recv_timeout(A_WHILE).is_err(), "they wait for the sync");
         fixture.machine.fail_sync_after(0);
-        assert!(fixture.committer.make_spare(0, 0, false).is_err());
+        assert!(fixture.committer.make_standby(0, 0, false).is_err());
         let woken = [(); 2].map(|()| outcomes.recv_timeout(Duration::from_secs(20)));
         drop(syncs);
         fixture.committer.wake_all();
@@ -387,7 +387,7 @@ fn a_relaxed_commit_does_not_wait_for_a_neighbours_sync() {
         assert!(waits.recv_timeout(A_WHILE).is_err(), "the durable one waits for its sync");
         drop(syncs);
         // Whoever gives the stage back passes it on.
-        fixture.committer.settle().unwrap();
+        fixture.committer.sync_floor().unwrap();
         waits.recv().unwrap();
     });
 }
@@ -402,10 +402,10 @@ fn the_floor_is_stored_only_after_what_made_it_true() {
             // It rides with every sixteenth group, or the run after it.
             assert_eq!(floor(), (lsn - 1) / 16 * 16);
         }
-        assert!(!fixture.committer.is_settled());
-        assert_eq!(fixture.committer.settle().unwrap(), 50);
+        assert!(!fixture.committer.is_floor_current());
+        assert_eq!(fixture.committer.sync_floor().unwrap(), 50);
         assert_eq!(floor(), 50);
-        assert!(fixture.committer.is_settled());
+        assert!(fixture.committer.is_floor_current());
     }
 }
 
@@ -420,7 +420,7 @@ fn nothing_above_the_floor_is_moved_or_freed() {
     assert_eq!(pool.mostly_dead(committer.durable(), 2), [], "what is not durable is not moved");
     pool.sub_live(0, 1);
     assert_eq!(pool.dead(committer.durable()), [], "nor freed");
-    let floor = committer.settle().unwrap();
+    let floor = committer.sync_floor().unwrap();
     assert_eq!(pool.dead(floor), [0]);
     pool.add_live(0, 1);
     assert_eq!(pool.mostly_dead(floor, 2), [0]);
@@ -431,7 +431,7 @@ fn zones_go_with_one_sync_where_the_floor_is_beyond_them() {
     let fixture = Fixture::new(false);
     assert_eq!(fixture.zones_of_large(3, Relaxed), [0, 0, 1]);
     let (committer, pool) = (&fixture.committer, &fixture.zones);
-    assert_eq!(committer.settle().unwrap(), 3);
+    assert_eq!(committer.sync_floor().unwrap(), 3);
     // A later floor is on its way, in a run that nobody waits for.
     (4..=19).for_each(|lsn| assert_eq!(fixture.commit(&[("k", "1")]), lsn));
     committer.commit(&mut &fixture.batch(&[("k", "2")]), Relaxed).unwrap();
@@ -444,7 +444,7 @@ fn zones_go_with_one_sync_where_the_floor_is_beyond_them() {
     committer.release(&dead).unwrap();
     assert_eq!(syncs() - before, 1, "the floor is not written for it");
     assert_eq!(fixture.recover(&first_incarnation()).unwrap().last, 20);
-    assert_eq!((committer.settle().unwrap(), committer.floor_there()), (20, 20));
+    assert_eq!((committer.sync_floor().unwrap(), committer.floor_there()), (20, 20));
 }
 
 #[test]
@@ -462,7 +462,7 @@ fn a_closed_stream_gives_all_its_zones_back() {
     fixture.commit(&[("shared", "1")]);
     let stream = fixture.committer.open_stream().unwrap();
     fixture.table.stream.store(stream, Ordering::Relaxed);
-    fixture.committer.make_spare(stream, 0, false).unwrap();
+    fixture.committer.make_standby(stream, 0, false).unwrap();
     let late = fixture.group(&fixture.batch(&[("own", "1")]));
     let pending = fixture.committer.enqueue(&mut &fixture.batch(&[("own", "0")]), Durable).unwrap();
     let zone = pending.zone();
@@ -475,7 +475,7 @@ fn a_closed_stream_gives_all_its_zones_back() {
     assert_eq!(fixture.committer.reopened_streams(), [stream]);
     fixture.committer.close_stream(stream).unwrap();
     assert_eq!(fixture.committer.reopened_streams(), []);
-    let last = fixture.committer.settle().unwrap();
+    let last = fixture.committer.sync_floor().unwrap();
     assert_eq!(fixture.recover(&first_incarnation()).unwrap().last, last);
     let own: Vec<u32> = (0..4).filter(|z| fixture.zones.live(*z) > 0 && *z != 0).collect();
     assert!(own.contains(&zone));
@@ -501,7 +501,7 @@ fn run_over_two_streams(fixture: &Fixture) -> Span {
         let group = in_stream(stream, "before");
         fixture.committer.enqueue(&mut OneGroup::new(group), Durable).unwrap().wait().unwrap();
     }
-    fixture.committer.settle().unwrap();
+    fixture.committer.sync_floor().unwrap();
     let mut five = in_stream(a, "in A");
     five.absorb(in_stream(b, "in B"));
     let before = Gidx::load(&fixture.region, b).unwrap().unwrap();
@@ -546,7 +546,7 @@ fn published_rule_entries_above_a_cut_stay_dead_with_good_checksums() {
 fn published_rule_a_stream_that_is_gone_holds_nothing_back() {
     let fixture = Fixture::new(false);
     run_over_two_streams(&fixture);
-    let floor = fixture.committer.settle().unwrap();
+    let floor = fixture.committer.sync_floor().unwrap();
     assert_eq!(floor, 6);
     // B's table was drained, or dropped: its zone is released. Its parts of LSNs below the floor
     // are missing now, which the published rule would take for an incomplete group.

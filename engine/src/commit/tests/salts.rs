@@ -81,7 +81,7 @@ fn last_with_a_forged_value(salted: bool, dax: bool) -> Lsn {
     let stored = fixture.region.bytes(fixture.zones.geometry().zone(0) + place, entry.len() as u64);
     assert_eq!(stored, entry, "it lies where the next sub-entry will be looked for");
     fixture.zones.sub_live(0, 2);
-    let dead = fixture.zones.dead(fixture.committer.settle().unwrap());
+    let dead = fixture.zones.dead(fixture.committer.sync_floor().unwrap());
     assert_eq!(dead, [0]);
     fixture.committer.release(&fixture.committer.releasable(dead)).unwrap();
     assert_eq!(put(&[b'y'; FIRST]), (0, 5), "the zone is used again");

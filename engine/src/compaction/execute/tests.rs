@@ -57,13 +57,13 @@ impl Fixture {
         Fixture { shape, files, set, cache, table, visible, snapshots }
     }
 
-    /// Merges newer records into level 1, as a drain does; what was reused.
-    pub(in crate::compaction) fn drain(&self, newer: Vec<Entry>) -> Reused {
+    /// Merges newer records into level 1, as a drain does; what was carried over.
+    pub(in crate::compaction) fn drain(&self, newer: Vec<Entry>) -> CarriedOver {
         self.drain_with(newer, Vec::new())
     }
 
     /// Merges newer records and range tombstones into level 1, as a drain of all keys does.
-    fn drain_with(&self, mut newer: Vec<Entry>, above: Vec<Arc<Tombstone>>) -> Reused {
+    fn drain_with(&self, mut newer: Vec<Entry>, above: Vec<Arc<Tombstone>>) -> CarriedOver {
         newer.sort_by(|a, b| a.key.cmp(&b.key));
         let version = self.set.version(self.table).unwrap();
         let store = self.set.store();
@@ -100,7 +100,7 @@ impl Fixture {
             cuts: Vec::new(),
             format: self.shape.format(LAYERS, version.options),
             reuse,
-            promise: &store.promise(bytes(&below) + len, false).unwrap(),
+            reservation: &store.reserve_space(bytes(&below) + len, false).unwrap(),
             before_write: &|_| Ok(()),
         };
         let upper = match &column {
@@ -121,7 +121,7 @@ impl Fixture {
         let add = |extent| Op::AddExtent { table, level: LAYERS, extent };
         ops.extend(outputs.extents.into_iter().map(add));
         self.set.apply(Edit { ops }, self.visible.get()).unwrap();
-        outputs.reused
+        outputs.carried_over
     }
 
     /// The extents of level 1.
@@ -138,12 +138,12 @@ impl Fixture {
     }
 
     /// Compacts until nothing is left to do; in how many jobs.
-    pub(in crate::compaction) fn settle(&self) -> usize {
-        self.settle_reusing(&mut Reused::default())
+    pub(in crate::compaction) fn compact_all(&self) -> usize {
+        self.compact_all_counting(&mut CarriedOver::default())
     }
 
-    /// As [`settle`](Fixture::settle); adds what was reused.
-    fn settle_reusing(&self, reused: &mut Reused) -> usize {
+    /// As [`compact_all`](Fixture::compact_all); adds what was carried over.
+    fn compact_all_counting(&self, carried_over: &mut CarriedOver) -> usize {
         for jobs in 0.. {
             let version = self.set.version(self.table).unwrap();
             let horizon = self.snapshots.horizon();
@@ -152,8 +152,8 @@ impl Fixture {
             let done =
                 run(&choice, &self.set, &self.cache, &horizon, &self.shape, &|_| Ok(())).unwrap();
             self.set.apply(done.edit, self.visible.get()).unwrap();
-            reused.extents += done.reused.extents;
-            reused.blocks += done.reused.blocks;
+            carried_over.extents += done.carried_over.extents;
+            carried_over.blocks += done.carried_over.blocks;
             assert!(jobs < 10_000, "it ends");
         }
         unreachable!()
@@ -225,7 +225,7 @@ proptest! {
                 held.push((fixture.snapshots.register(), now.clone()));
             }
             fixture.drain_with(records, above);
-            fixture.settle();
+            fixture.compact_all();
             for (lsn, model) in held.iter().map(|(s, m)| (s.lsn(), m)).chain([(lsn, &now)]) {
                 for n in (0..800).step_by(7) {
                     let want = model.get(&n).cloned().flatten();
@@ -287,7 +287,7 @@ fn extents_under_a_range_tombstone_go_unread_from_every_level_unless_a_snapshot_
     for lsn in 1..=6 {
         fixture.visible.raise(lsn);
         fixture.drain((0..6000).map(|n| Entry::put(&key(n), lsn, &value(n, lsn))).collect());
-        fixture.settle();
+        fixture.compact_all();
     }
     let levels = || fixture.set.version(fixture.table).unwrap().levels.len();
     assert!(levels() > 1);
@@ -335,14 +335,14 @@ fn a_range_tombstone_goes_at_the_bottom_and_reaches_no_further_than_what_it_hide
     assert!(records < 300, "{records} records");
 }
 
-/// What is reused below may lie under range tombstones of an upper level.
+/// What is carried over below may lie under range tombstones of an upper level.
 #[test]
 fn extents_and_blocks_are_reused_under_range_tombstones_that_go_on_hiding_them() {
     let mut fixture = Fixture::new(SHAPE);
     for lsn in 1..=6 {
         fixture.visible.raise(lsn);
         fixture.drain((0..3000).map(|n| Entry::put(&key(n), lsn, &value(n, lsn))).collect());
-        fixture.settle();
+        fixture.compact_all();
     }
     // From here on all of it goes down, also what is sparse over level 2.
     fixture.shape.level1_bytes = 1;
@@ -351,22 +351,22 @@ fn extents_and_blocks_are_reused_under_range_tombstones_that_go_on_hiding_them()
     let every = |n: u16| KeyInterval { start: key(n), end: Some(key(n + 60)) };
     let above = (0..3000).step_by(100).map(|n| Arc::new(Tombstone::new(every(n), 7)));
     fixture.drain_with(Vec::new(), above.collect());
-    let mut reused = Reused::default();
+    let mut carried_over = CarriedOver::default();
     for lsn in 8..40 {
         fixture.visible.raise(lsn);
         let at = (lsn as u16 * 97) % 29 * 100 + 70;
         let beside = (at..at + 20).map(|n| Entry::put(&key(n), lsn, &value(n, lsn)));
-        let Reused { extents, blocks, .. } = fixture.drain(beside.collect());
-        reused.extents += extents;
-        reused.blocks += blocks;
-        fixture.settle_reusing(&mut reused);
+        let CarriedOver { extents, blocks, .. } = fixture.drain(beside.collect());
+        carried_over.extents += extents;
+        carried_over.blocks += blocks;
+        fixture.compact_all_counting(&mut carried_over);
         for n in (0..3000).step_by(7) {
             let now = fixture.get(&key(n), lsn);
             assert_eq!(now.is_none(), n % 100 < 60, "key {n} at {lsn}");
             assert_eq!(fixture.get(&key(n), 6), Some(value(n, 6)), "key {n} for the snapshot");
         }
     }
-    assert!(reused.extents + reused.blocks > 0, "{reused:?}");
+    assert!(carried_over.extents + carried_over.blocks > 0, "{carried_over:?}");
     drop(held);
     fixture.verify();
 }
@@ -397,7 +397,7 @@ fn a_failed_sync_poisons_and_a_full_disk_does_not() {
             cuts: Vec::new(),
             format: SHAPE.format(2, TableOptions::new()),
             reuse: true,
-            promise: &fixture.set.store().promise(1, false)?,
+            reservation: &fixture.set.store().reserve_space(1, false)?,
             before_write: &|_| Ok(()),
         };
         let upper = Side::records(Box::new(extent.cursor(&fixture.cache, &ReadAhead::for_job(1))))?;
@@ -456,7 +456,7 @@ fn many_small_value_extents_become_few() {
     for n in 2..=200 {
         fixture.visible.raise(u64::from(n));
         fixture.drain(vec![Entry::put(&key(n), u64::from(n), &value(n))]);
-        jobs += fixture.settle();
+        jobs += fixture.compact_all();
     }
     let live = fixture.set.version(fixture.table).unwrap().live_values();
     assert!(live.len() < 64 && jobs < 8, "{} value extents after {jobs} jobs", live.len());
@@ -484,7 +484,7 @@ fn readers_go_on_while_extents_are_replaced() {
         for lsn in 2..40 {
             fixture.visible.raise(lsn);
             fixture.drain((0..400).map(|n| Entry::put(&key(n), lsn, &longer(n, lsn))).collect());
-            fixture.settle();
+            fixture.compact_all();
         }
     });
     let mut report = Vec::new();
@@ -504,7 +504,7 @@ fn each_level_has_its_compression_whatever_the_order_of_keys() {
         fixture.visible.raise(lsn);
         let keys = u16::try_from(lsn).unwrap() * 200..u16::try_from(lsn).unwrap() * 200 + 200;
         fixture.drain(keys.map(|n| Entry::put(&key(n), lsn, &[7; 300])).collect());
-        fixture.settle();
+        fixture.compact_all();
     }
     let version = fixture.set.version(fixture.table).unwrap();
     let mut seen = [0; 2];

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use proptest::prelude::*;
 
 use crate::compaction::execute::tests::{Fixture, SHAPE, key};
-use crate::compaction::{Reused, Shape};
+use crate::compaction::{CarriedOver, Shape};
 use crate::extent::tests::Entry;
 use crate::options::Compression;
 use crate::record::Lsn;
@@ -43,14 +43,18 @@ fn what_has_no_newer_key_stays_or_is_copied() {
     let written = fixture.set.store().bytes_written();
     // The newer record is in one block of one extent.
     let ends = puts([0, 900, 1998].into_iter(), 2);
-    let reused = fixture.drain(ends);
-    assert_eq!(reused.extents as usize, before.len() - 3, "the first, the last, and that of 900");
-    assert!(reused.blocks >= 8, "{reused:?}");
+    let carried_over = fixture.drain(ends);
+    assert_eq!(
+        carried_over.extents as usize,
+        before.len() - 3,
+        "the first, the last, and that of 900"
+    );
+    assert!(carried_over.blocks >= 8, "{carried_over:?}");
     let written = fixture.set.store().bytes_written() - written;
     assert!(written < 4 * 100_000 + 20_000, "{written} bytes written");
     let after = fixture.level1();
     let stayed = before.iter().filter(|e| after.iter().any(|f| f.meta().id == e.meta().id));
-    assert_eq!(stayed.count() as u64, reused.extents);
+    assert_eq!(stayed.count() as u64, carried_over.extents);
     fixture.verify();
     for n in 0..1000 {
         let lsn = if [0, 900, 1998].contains(&(2 * n)) { 2 } else { 1 };
@@ -63,8 +67,8 @@ fn what_has_no_newer_key_stays_or_is_copied() {
 fn nothing_is_reused_when_it_is_turned_off() {
     let fixture = filled(Shape { reuse: false, ..BLOCKS });
     let before = fixture.level1().len();
-    let reused = fixture.drain(puts([0, 900, 1998].into_iter(), 2));
-    assert_eq!(reused, Reused::default());
+    let carried_over = fixture.drain(puts([0, 900, 1998].into_iter(), 2));
+    assert_eq!(carried_over, CarriedOver::default());
     assert_eq!(fixture.level1().len(), before);
     fixture.verify();
 }
@@ -73,8 +77,8 @@ fn nothing_is_reused_when_it_is_turned_off() {
 fn another_compression_is_not_copied() {
     let mut zstd = filled(BLOCKS);
     zstd.shape.compression = (Compression::Zstd, Compression::Zstd);
-    let reused = zstd.drain(puts([0, 900, 1998].into_iter(), 2));
-    assert!(reused.extents > 0 && reused.blocks == 0, "{reused:?}");
+    let carried_over = zstd.drain(puts([0, 900, 1998].into_iter(), 2));
+    assert!(carried_over.extents > 0 && carried_over.blocks == 0, "{carried_over:?}");
     zstd.verify();
 }
 
@@ -106,8 +110,8 @@ fn cached_blocks_are_cached_where_they_are_copied_to() {
     }
     fixture.visible.raise(2);
     // After the first extent's middle.
-    let reused = fixture.drain(puts([70].into_iter(), 2));
-    assert!(reused.blocks > 2, "{reused:?}");
+    let carried_over = fixture.drain(puts([70].into_iter(), 2));
+    assert!(carried_over.blocks > 2, "{carried_over:?}");
     let read = fixture.set.store().bytes_read();
     for n in 0..30 {
         assert_eq!(fixture.get(&key(2 * n), 9), Some(value(2 * n, 1)));
@@ -122,7 +126,7 @@ fn what_was_cached_stays_cached_on_its_way_down() {
         [(Compression::None, Compression::Zstd), (Compression::Lz4, Compression::Lz4)]
     {
         let fixture = filled(Shape { compression, ..BLOCKS });
-        assert!(fixture.settle() > 0, "level 1 is over-full");
+        assert!(fixture.compact_all() > 0, "level 1 is over-full");
         fixture.visible.raise(2);
         fixture.drain(puts((0..1000).map(|n| 2 * n), 2));
         let keys = || (0..1000).step_by(50).map(|n| 2 * n);
@@ -130,7 +134,7 @@ fn what_was_cached_stays_cached_on_its_way_down() {
         assert!(all_there());
         let read = || fixture.set.store().bytes_read();
         let before = read();
-        assert!(fixture.settle() > 0, "and again, with older ones below");
+        assert!(fixture.compact_all() > 0, "and again, with older ones below");
         let compacted = read();
         assert!(compacted > before && all_there());
         assert_eq!(read(), compacted, "{compression:?}: nothing had to be read again");
@@ -169,8 +173,8 @@ fn what_is_left_over_does_not_go_on_to_the_end_of_the_level() {
         fixture.visible.raise(lsn);
         let more = [key(0).as_slice(), &[n]].concat();
         let end = Entry::put(&key(1998), lsn, b"end");
-        let reused = fixture.drain(vec![Entry::put(&more, lsn, &value(0, lsn)), end]);
-        assert!(reused.extents as usize >= before.len() - 4, "{n}: {reused:?}");
+        let carried_over = fixture.drain(vec![Entry::put(&more, lsn, &value(0, lsn)), end]);
+        assert!(carried_over.extents as usize >= before.len() - 4, "{n}: {carried_over:?}");
     }
     fixture.verify();
 }
@@ -233,7 +237,7 @@ proptest! {
             if lsn % 5 == 0 {
                 held.clear();
             }
-            fixture.settle();
+            fixture.compact_all();
             fixture.verify();
             for (at, model) in held.iter().map(|(s, m)| (s.lsn(), m)).chain([(lsn, &now)]) {
                 for n in (0..1200).step_by(5) {

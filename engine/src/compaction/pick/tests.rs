@@ -10,7 +10,7 @@ use crate::levels::{Op, known_as};
 use crate::mvcc::{KeptFor, after};
 use crate::tier::Location;
 
-/// A description with a heat, and for whom records were kept.
+/// A description with a read frequency, and for whom records were kept.
 #[derive(Clone, Debug)]
 struct Meta(Arc<ExtentMeta>, u32, KeptFor);
 
@@ -19,12 +19,12 @@ impl Described for Meta {
         &self.0
     }
 
-    fn heat(&self) -> u32 {
+    fn read_frequency(&self) -> u32 {
         self.1
     }
 
-    fn needless(&self, readers: &[Lsn]) -> u64 {
-        self.0.kept_needlessly(&self.2, readers)
+    fn obsolete(&self, readers: &[Lsn]) -> u64 {
+        self.0.obsolete_records(&self.2, readers)
     }
 
     fn numbered(&self, seq: Lsn) -> Meta {
@@ -63,7 +63,7 @@ fn extent(word: &str) -> Meta {
     let mut parts = rest.split(',');
     let (from, to) = parts.next().unwrap().split_once('-').unwrap();
     let mut len = 1 << 20;
-    let (mut deletes, mut ranges, mut seq, mut heat) = (0, 0, 2, 0);
+    let (mut deletes, mut ranges, mut seq, mut read_frequency) = (0, 0, 2, 0);
     let mut values = Vec::new();
     let mut keeps = (0, KeptFor::default());
     for part in parts {
@@ -72,7 +72,7 @@ fn extent(word: &str) -> Meta {
             ("deletes", n) => deletes = n.parse().unwrap(),
             ("ranges", n) => ranges = n.parse().unwrap(),
             ("seq", n) => seq = n.parse().unwrap(),
-            ("heat", n) => heat = n.parse().unwrap(),
+            ("read_frequency", n) => read_frequency = n.parse().unwrap(),
             ("kept", list) => keeps = kept(list),
             ("values", list) => values = list.split('+').map(value_use).collect(),
             other => panic!("{other:?}"),
@@ -95,7 +95,7 @@ fn extent(word: &str) -> Meta {
         footer_checksum: 0,
         values: values.into(),
     });
-    Meta(meta, heat, keeps.1)
+    Meta(meta, read_frequency, keeps.1)
 }
 
 fn show(choice: Option<Choice<Meta>>) -> String {
@@ -104,7 +104,7 @@ fn show(choice: Option<Choice<Meta>>) -> String {
     match choice {
         None => "nothing".to_string(),
         Some(Choice::Move { to, extent, .. }) if to <= LAYERS => {
-            format!("trivially move {} to layer {to}", extent.meta().id)
+            format!("trivially move {} to sublevel {to}", extent.meta().id)
         }
         Some(Choice::Move { from, to, extent, .. }) => {
             let (from, to) = (known_as(from), known_as(to));
@@ -121,7 +121,7 @@ fn show(choice: Option<Choice<Meta>>) -> String {
                 return if emptied.is_empty() { out } else { format!("{out}, out of {emptied}") };
             }
             if to <= LAYERS {
-                return format!("merge {set} over {} into layer {to}", ids(&overlap));
+                return format!("merge {set} over {} into sublevel {to}", ids(&overlap));
             }
             assert_eq!(to, (from + 1).max(UNDER_LAYERS));
             let mut out = format!("merge {set} from level {}", known_as(from));
@@ -170,11 +170,11 @@ fn check_case(file: &str, case: &str) {
             }
             "share" => shape.level1_share = Some(rest.parse().unwrap()),
             "job" => shape.job_bytes = rest.parse::<u64>().unwrap() << 20,
-            "layer" | "level" => {
+            "sublevel" | "level" => {
                 let (n, extents) = rest.split_once(' ').unwrap_or((rest, ""));
                 let n: usize = n.parse().unwrap();
-                // Layers count from the uppermost; level 1 alone is the deepest of them.
-                let n = if head == "layer" { n } else { usize::from(LAYERS) + n - 1 };
+                // Sublevels count from the uppermost; level 1 alone is the deepest of them.
+                let n = if head == "sublevel" { n } else { usize::from(LAYERS) + n - 1 };
                 levels[n - 1] = Level::new(extents.split_whitespace().map(extent).collect());
                 assert!(levels[n - 1].overlap().is_none(), "{file}:\n{case}");
             }
@@ -233,7 +233,7 @@ fn extents_are_cut_over_a_quarter_of_a_job_of_what_lies_below() {
 }
 
 #[test]
-fn extents_are_cut_at_edges_that_other_layers_have() {
+fn extents_are_cut_at_edges_that_other_sublevels_have() {
     let mut levels = vec![Level::default(); usize::from(MAX_LEVELS)];
     let below = ["1:a-b", "2:c-d", "3:e-f", "4:g-h", "5:i-j", "6:k-l"].map(extent);
     levels[usize::from(LAYERS)] = Level::new(below.into());
@@ -280,7 +280,8 @@ fn what_lay_over_an_input_set_that_is_gone_moves_down_as_deep_as_it_can() {
     let busy = [KeyInterval::closed(b"f", b"g")];
     assert_eq!(sunk(&[2, 5], &busy), []);
     assert_eq!(sunk(&[1, 2, 4, 5], &busy), [(6, 2, 0), (7, 2, 0), (9, 3, 1), (10, 3, 1)]);
-    // What an intra-L1 compaction writes has the keys of its inputs in the layer that it goes to.
+    // What an intra-L1 compaction writes has the keys of its inputs in the sublevel that it goes
+    // to.
     assert_eq!(sunk(&[8], &[]), [(12, 3, 1)]);
     assert_eq!(sunk_over(LAYERS - 1, &[8], &[]), [(12, 3, 2)]);
     assert_eq!(sunk_over(LAYERS - 2, &[12], &[]), [], "8 is merged with it");

@@ -17,7 +17,7 @@ use crate::commit::{Group, OneGroup, payloads_of};
 use crate::error::{ErrorKind, Result};
 use crate::memtable::{Record, records_in};
 use crate::mvcc::pin;
-use crate::options::{Durability, Planted};
+use crate::options::{Durability, Failpoint};
 use crate::record::Kind;
 
 /// A zone is cleaned when at most one in so many of its records lives.
@@ -129,7 +129,7 @@ fn copy(ctx: &JobContext, stream: u32, living: &[Living<'_>]) -> Result<(u32, u6
     // Before D forgets what only it knows of older records.
     let oldest = living.iter().map(|l| l.record.seq).min().unwrap_or(0);
     ctx.shared.zones.lower_oldest(zone, oldest);
-    if !ctx.options.has(Planted::FreeBeforeCopy) {
+    if !ctx.options.has(Failpoint::FreeBeforeCopy) {
         pending.wait()?;
     }
     Ok((zone, at))
@@ -153,6 +153,6 @@ fn relocate(ctx: &JobContext, living: &[Living<'_>], (zone, mut at): (u32, u64))
         zones.sub_live(gone_from, 1);
         at += record.stored_len() as u64;
     }
-    ctx.shared.bell.ring();
+    ctx.shared.wakeup.wake();
     Ok(())
 }

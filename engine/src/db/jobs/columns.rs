@@ -12,7 +12,7 @@ use crate::extent::Extent;
 use crate::levels::{Edit, Op, Version};
 use crate::memtable::record_len;
 use crate::mvcc::{DrainedMap, Horizon, KeyInterval, defer, pin};
-use crate::options::Planted;
+use crate::options::Failpoint;
 use crate::record::{Cursor, Kind, LSN_MAX, Lsn, TableId};
 use crate::table::{Change, DrainRound, TableCore};
 use crate::view::View;
@@ -75,7 +75,7 @@ pub(super) fn merge(
         }
         done => done?,
     };
-    if ctx.options.has(Planted::ForgetDrained) {
+    if ctx.options.has(Failpoint::ForgetDrained) {
         done.edit.ops.retain(|op| !matches!(op, Op::Drained { .. }));
     }
     Ok(done)
@@ -159,7 +159,7 @@ fn install_one(
 ) {
     let Drained { table, mut change, plan, done, is_in_turn } = drained;
     let column = plan.column;
-    ctx.metrics.count_reused(&done.reused);
+    ctx.metrics.count_reused(&done.carried_over);
     let own = versions.iter().filter(|(id, _)| *id == table.id()).cloned();
     let before = Arc::clone(&table.view().version);
     install(table, &mut change, own.collect(), horizon.newest());
@@ -207,7 +207,7 @@ fn retire_later(ctx: &JobContext, table: &Arc<TableCore>, interval: KeyInterval,
 /// What level 0 takes for drained when it removes range tombstones.
 fn planted_drained(ctx: &JobContext, drained: &DrainedMap, upto: Lsn) -> DrainedMap {
     let mut drained = drained.clone();
-    if ctx.options.has(Planted::RetireRangesEarly) {
+    if ctx.options.has(Failpoint::RetireRangesEarly) {
         drained.set(&KeyInterval::all(), upto);
     }
     drained
@@ -220,7 +220,7 @@ fn is_installed_early(ctx: &JobContext, columns: &[Box<Drained<'_>>]) -> bool {
         Op::AddExtent { extent, .. } => !extent.meta().values.is_empty(),
         _ => false,
     };
-    ctx.options.has(Planted::InstallBeforeSync) && ops.any(refers)
+    ctx.options.has(Failpoint::InstallBeforeSync) && ops.any(refers)
 }
 
 /// Journals the edit of a drain.
@@ -229,7 +229,7 @@ fn apply(
     edit: Edit,
     columns: &[Box<Drained<'_>>],
 ) -> Result<Vec<(TableId, Arc<Version>)>> {
-    if ctx.options.has(Planted::ReuseBeforeEdit) {
+    if ctx.options.has(Failpoint::ReuseBeforeEdit) {
         let tables = columns.iter().map(|drained| drained.table.id());
         return ctx.adopt_unjournaled(&edit, tables);
     }

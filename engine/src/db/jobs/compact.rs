@@ -17,7 +17,7 @@ use crate::error::{ErrorKind, Result};
 use crate::extent::Extent;
 use crate::levels::Version;
 use crate::mvcc::Horizon;
-use crate::options::Planted;
+use crate::options::Failpoint;
 use crate::table::TableCore;
 
 /// The job.
@@ -172,13 +172,13 @@ impl Compact {
         let moving = compaction::trivial_moves(&version, choice, &busy).ops;
         let moved = moving.len() as u64;
         done.edit.ops.extend(moving);
-        let versions = match collects(choice) && ctx.options.has(Planted::CollectBeforeEdit) {
+        let versions = match collects(choice) && ctx.options.has(Failpoint::CollectBeforeEdit) {
             true => ctx.adopt_unjournaled(&done.edit, [table.id()].into_iter())?,
             false => ctx.apply_freeing(done.edit)?,
         };
         install(table, &mut change, versions, horizon.newest());
         drop(change);
-        ctx.metrics.count_reused(&done.reused);
+        ctx.metrics.count_reused(&done.carried_over);
         done.replaced.iter().for_each(|extent| extent.evict(&ctx.shared.cache));
         Ok(Some(moved))
     }

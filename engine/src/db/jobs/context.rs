@@ -16,7 +16,7 @@ use crate::db::table_index::Rest;
 use crate::db::tables::Tables;
 use crate::error::Result;
 use crate::levels::{Edit, Room, Version, VersionSet};
-use crate::options::{Options, Planted};
+use crate::options::{Failpoint, Options};
 use crate::ptree::forest::Forest;
 use crate::record::{Lsn, TableId};
 use crate::table::Shared;
@@ -38,7 +38,7 @@ const QUIET_LEVEL1_SHARE: u64 = 16;
 const LEAST_JOB: u64 = 8 << 20;
 const MOST_JOB: u64 = 64 << 20;
 
-/// The most bytes of a layer that a drain writes again rather than to use up another one.
+/// The most bytes of a sublevel that a drain writes again rather than to use up another one.
 const MOST_LITTLE: u64 = 128 << 10;
 
 /// After so long without writes there is time to make level 1 small.
@@ -126,14 +126,14 @@ impl JobContext {
     }
 
     /// Makes everything committed durable and writes the floor.
-    pub(in crate::db) fn settle(&self) -> Result<Lsn> {
-        self.shared.committer.settle()
+    pub(in crate::db) fn sync_floor(&self) -> Result<Lsn> {
+        self.shared.committer.sync_floor()
     }
 
     /// The floor on the media, written first where it is below `lsn`, which is visible.
     pub(in crate::db) fn floor_from(&self, lsn: Lsn) -> Result<Lsn> {
         let there = self.shared.committer.floor_there();
-        let floor = if there >= lsn { there } else { self.settle()? };
+        let floor = if there >= lsn { there } else { self.sync_floor()? };
         debug_assert!(floor >= there, "the floor never falls");
         Ok(floor)
     }
@@ -180,7 +180,7 @@ impl JobContext {
             compression: self.options.compression,
             reuse: self.options.reuse,
             fills: self.memory.drains_fill(),
-            drops_tombstones: self.options.has(Planted::PruneTombstones),
+            drops_tombstones: self.options.has(Failpoint::PruneTombstones),
         }
     }
 }

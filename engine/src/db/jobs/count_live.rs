@@ -39,7 +39,7 @@ impl CountLive {
     pub(in crate::db) fn begin(&self, last: Lsn, ctx: &JobContext) -> Result<()> {
         let Some(forest) = &ctx.forest else { return Ok(()) };
         for tree in forest.take_rest() {
-            forest.fell(&tree)?;
+            forest.remove(&tree)?;
         }
         let tables = ctx.tables.all();
         for table in tables.iter().filter(|table| table.view().frozen.is_empty()) {

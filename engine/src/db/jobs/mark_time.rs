@@ -56,7 +56,7 @@ fn due(ctx: &JobContext, apart: Duration) -> Option<Due> {
 }
 
 fn mark(ctx: &JobContext, Due { last }: Due) -> Result<bool> {
-    let lsn = ctx.settle()?.min(ctx.shared.committer.visible());
+    let lsn = ctx.sync_floor()?.min(ctx.shared.committer.visible());
     if lsn <= last {
         return Ok(false);
     }

@@ -8,7 +8,7 @@ use super::ops::{self, install};
 use crate::compaction;
 use crate::error::Result;
 use crate::mvcc::{KeyInterval, pin};
-use crate::options::Planted;
+use crate::options::Failpoint;
 use crate::record::Lsn;
 use crate::table::TableCore;
 
@@ -62,7 +62,7 @@ impl PlaceBulkLoad {
 }
 
 fn place(ctx: &JobContext, table: &TableCore) -> Result<bool> {
-    let floor = ctx.settle()?;
+    let floor = ctx.sync_floor()?;
     let mut change = table.change();
     if table.check().is_err() {
         return Ok(false);
@@ -76,7 +76,7 @@ fn place(ctx: &JobContext, table: &TableCore) -> Result<bool> {
     let has_none = |keys: &KeyInterval, upto: Lsn| -> Result<bool> {
         Ok(level0.bytes_in(keys, upto, &version.drained)? == 0
             && level0.tombstones_in(keys, upto, &version.drained).is_empty()
-            || ctx.options.has(Planted::PlaceOverOlder))
+            || ctx.options.has(Failpoint::PlaceOverOlder))
     };
     let Some(placing) = compaction::place(version, upto, &busy, &has_none)? else {
         // Keys that a compaction works on may be free later; the rest is the drain's.
@@ -90,8 +90,8 @@ fn place(ctx: &JobContext, table: &TableCore) -> Result<bool> {
     let versions = ctx.apply(placing.edit(table.id()))?;
     install(table, &mut change, versions, 0);
     drop(change);
-    let reused = placing.reused();
-    ctx.metrics.moves.add(reused.extents);
-    ctx.metrics.count_reused(&reused);
+    let carried_over = placing.carried_over();
+    ctx.metrics.moves.add(carried_over.extents);
+    ctx.metrics.count_reused(&carried_over);
     Ok(true)
 }

@@ -10,7 +10,7 @@ pub(in crate::db) struct PreallocateZones;
 impl PreallocateZones {
     /// A stream without a standby zone.
     pub(in crate::db) fn plan(&self, ctx: &JobContext) -> Option<u32> {
-        ctx.shared.committer.lacks_spare()
+        ctx.shared.committer.lacks_standby()
     }
 
     /// Links one to it. Where the region is full, drains make space.
@@ -19,7 +19,7 @@ impl PreallocateZones {
     ///
     /// Those of linking a zone.
     pub(in crate::db) fn run(&self, stream: u32, ctx: &JobContext) -> Result<Outcome> {
-        match ctx.shared.committer.make_spare(stream, 0, false) {
+        match ctx.shared.committer.make_standby(stream, 0, false) {
             Ok(()) => Ok(Outcome::DONE),
             Err(e) if e.kind() == ErrorKind::Full => Ok(Outcome::NOTHING),
             Err(e) => Err(e),

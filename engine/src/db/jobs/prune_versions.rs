@@ -43,7 +43,7 @@ impl PruneVersions {
         if table.check().is_err() {
             return Ok(Outcome::DONE);
         }
-        let floor = ctx.settle()?;
+        let floor = ctx.sync_floor()?;
         let horizon = ctx.shared.snapshots.horizon();
         let level0 = Arc::clone(&table.view().level0);
         let (superseded, rest) = {

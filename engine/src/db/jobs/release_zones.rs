@@ -11,7 +11,7 @@ use super::context::{Batch, JobContext, Outcome};
 use super::ops::are_worth_it;
 use crate::error::Result;
 use crate::mvcc::defer;
-use crate::options::Planted;
+use crate::options::Failpoint;
 
 /// Dead zones that readers may still look into.
 #[derive(Debug)]
@@ -48,7 +48,7 @@ impl ReleaseZones {
     ///
     /// Those of writing the floor.
     pub(in crate::db) fn plan(&self, batch: Batch, ctx: &JobContext) -> Result<Option<Plan>> {
-        ctx.transactions.prepared.let_go(&ctx.shared);
+        ctx.transactions.prepared.release(&ctx.shared);
         let mut pending = self.pending.lock();
         if let Some(waits) = &*pending {
             let have_left = waits.readers_left.load(Ordering::Acquire);
@@ -98,7 +98,7 @@ fn releasable(ctx: &JobContext, batch: Batch) -> Result<Vec<u32>> {
     if !are_worth_it(ctx, &durable, batch) {
         return Ok(Vec::new());
     }
-    if ctx.options.has(Planted::FreeBeforeCopy) {
+    if ctx.options.has(Failpoint::FreeBeforeCopy) {
         return Ok(committer.releasable(durable));
     }
     // What dies is old, and jobs have moved the floor beyond it, as a rule.
@@ -106,7 +106,7 @@ fn releasable(ctx: &JobContext, batch: Batch) -> Result<Vec<u32>> {
     let has_more = there.len() < durable.len();
     let there = committer.releasable(there);
     if has_more && there.is_empty() {
-        return Ok(committer.releasable(zones.dead(ctx.settle()?)));
+        return Ok(committer.releasable(zones.dead(ctx.sync_floor()?)));
     }
     Ok(there)
 }

@@ -40,9 +40,9 @@ impl SyncFloor {
         if has_time && super::ops::close_reopened(ctx, true)? {
             return Ok(Outcome::DONE);
         }
-        let settles = has_time && !ctx.shared.committer.is_settled();
+        let settles = has_time && !ctx.shared.committer.is_floor_current();
         if settles {
-            ctx.settle()?;
+            ctx.sync_floor()?;
             *self.last.lock() = Some(Instant::now());
         }
         // There may be what waited for that.

@@ -92,7 +92,7 @@ pub(in crate::db) fn open_database(engine: &Engine) -> Result<VerifyReport> {
         read_only: true,
     };
     if !engine.shared.read_only {
-        engine.ctx.settle()?;
+        engine.ctx.sync_floor()?;
     }
     engine.shared.committer.while_quiet(|| {
         if let Some(loaded) = report.keep(opening.load())?

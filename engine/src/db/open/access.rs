@@ -7,7 +7,7 @@ use super::media;
 use super::presence::{Parts, Presence, look};
 use crate::db::OpenHow;
 use crate::error::{Error, Result};
-use crate::options::{Options, Planted, Storage};
+use crate::options::{Failpoint, Options, Storage};
 use crate::os::{Access, DirectoryLock, Files, RealFiles};
 
 /// What is found, if an opening may go on with it: a database, or room for one that it may make.
@@ -43,7 +43,7 @@ pub(in crate::db) fn files_of(options: &Options) -> Arc<dyn Files> {
 pub(in crate::db) fn lock(path: &Path, options: &Options, how: OpenHow) -> Result<DirectoryLock> {
     match &options.storage {
         #[cfg(any(test, feature = "testing"))]
-        Storage::Real if options.has(Planted::SkipLock) => Ok(DirectoryLock::none()),
+        Storage::Real if options.has(Failpoint::SkipLock) => Ok(DirectoryLock::none()),
         Storage::Real => DirectoryLock::take(path, access(how), options.permissions),
         #[cfg(any(test, feature = "testing"))]
         Storage::Simulated(_) => Ok(DirectoryLock::none()),
@@ -63,7 +63,7 @@ pub(in crate::db) fn lock_region(
 ) -> Result<()> {
     match options.storage {
         #[cfg(any(test, feature = "testing"))]
-        Storage::Real if options.has(Planted::SkipLock) => Ok(()),
+        Storage::Real if options.has(Failpoint::SkipLock) => Ok(()),
         Storage::Real => lock.take_region(&media::path(path, options), access(how)),
         #[cfg(any(test, feature = "testing"))]
         Storage::Simulated(_) => Ok(()),

@@ -23,7 +23,7 @@ use crate::os::ForkGuard;
 use crate::pm::{Region, Superblock};
 use crate::ptree::forest::Forest;
 use crate::spill::WriteMemory;
-use crate::table::{Awaited, Bell, Gate, Pace, Shared};
+use crate::table::{Awaited, Gate, Pace, Shared, Wakeup};
 
 impl Opening<'_> {
     /// The engine, with nothing indexed yet.
@@ -60,8 +60,8 @@ impl Opening<'_> {
             poison,
             read_only: self.read_only,
             pace: Pace::default(),
-            bell: Bell::default(),
-            zone_bell: Bell::default(),
+            wakeup: Wakeup::default(),
+            zone_wakeup: Wakeup::default(),
             fork: ForkGuard::new(),
             locks: LockManager::new(),
             write_memory: WriteMemory::new(memory::of_writes(self.options.memory_plan().limit())),

@@ -8,7 +8,7 @@ use crate::commit::Recovered;
 use crate::db::engine::Engine;
 use crate::error::Result;
 use crate::levels::{Edit, Op};
-use crate::options::Planted;
+use crate::options::Failpoint;
 use crate::record::Lsn;
 use crate::table::TableSlot;
 
@@ -53,7 +53,7 @@ fn adopt_run(engine: &Engine, run: u64, lsn: Lsn) -> Result<()> {
 
 /// Runs whose records were not accepted never were committed, but those of open prepares.
 fn judge_pending_runs(engine: &Engine, last: Lsn, prepared: &BTreeSet<u64>) -> Result<()> {
-    let accepts = engine.options.has(Planted::AcceptPendingRun);
+    let accepts = engine.options.has(Failpoint::AcceptPendingRun);
     let judge = |(run, table)| match accepts {
         true => Op::CommitRun { table, run, lsn: last },
         false => Op::DropRun { table, run },

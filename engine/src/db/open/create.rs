@@ -17,7 +17,7 @@ use crate::commit::Floor;
 use crate::error::{Error, ErrorKind, Result};
 use crate::extent::ExtentMeta;
 use crate::levels::{Edit, VersionSet, is_journal_name};
-use crate::options::{Options, Planted, Storage};
+use crate::options::{Failpoint, Options, Storage};
 use crate::os::{Directory, Files, parent_of};
 use crate::pm::{Geometry, Incarnations, Media, Region, Superblock};
 use crate::record::Lsn;
@@ -101,7 +101,7 @@ impl Creation<'_> {
         self.made_region = Some(path.clone());
         format(&Region::new(media, &path, geometry.region_len())?, geometry, database_id, *lsn)?;
         self.sync(directory)?;
-        if self.options.pm_path.is_some() && !self.options.has(Planted::SkipRegionName) {
+        if self.options.pm_path.is_some() && !self.options.has(Failpoint::SkipRegionName) {
             self.sync(parent_of(&path))?;
         }
         VersionSet::create(&**files, directory, database_id, (*lsn, edit))?;

@@ -263,7 +263,7 @@ impl IndexFile<'_> {
         #[cfg(any(test, feature = "testing"))]
         let region = {
             let mut region = region;
-            region.plant(self.options.planted);
+            region.set_failpoint(self.options.failpoint);
             match self.options.storage {
                 Storage::Real => region,
                 Storage::Simulated(_) => region.based_at(bytes),

@@ -7,7 +7,7 @@ use super::{Opening, media};
 use crate::commit::Floor;
 use crate::error::{Damage, Error, Result};
 use crate::levels::{FoundEdits, JournalFloor, VersionSet};
-use crate::options::{Index, Planted};
+use crate::options::{Failpoint, Index};
 use crate::pm::{Region, Span, Superblock};
 use crate::ptree::forest::Forest;
 
@@ -42,7 +42,7 @@ impl Opening<'_> {
         #[cfg_attr(not(any(test, feature = "testing")), expect(unused_mut, reason = "planting"))]
         let mut region = Region::with_room(media, &path, expected, room)?;
         #[cfg(any(test, feature = "testing"))]
-        region.plant(self.options.planted);
+        region.set_failpoint(self.options.failpoint);
         region.load(Span { at: 0, len: superblock.geometry.zones_start() })?;
         let (floor, slot_damage) = Floor::load(&region)?;
         let damages = damaged.into_iter().chain(slot_damage).collect();
@@ -54,7 +54,7 @@ impl Opening<'_> {
         let mark = JournalFloor { epoch: floor.journal.epoch, number: floor.journal.edit };
         let found = match self.read_only {
             true => FoundEdits::Leave,
-            false if self.options.has(Planted::KeepFoundEdits) => FoundEdits::Sync,
+            false if self.options.has(Failpoint::KeepFoundEdits) => FoundEdits::Sync,
             false => FoundEdits::Rewrite,
         };
         let set = VersionSet::open(Arc::clone(&self.files), self.path, mark, found)?;
@@ -62,7 +62,7 @@ impl Opening<'_> {
             set.store().cache_blocks_in_system()?;
         }
         if self.options.direct_io.unwrap_or(true) {
-            set.store().go_direct();
+            set.store().use_direct_io();
         }
         if !self.options.stepped {
             set.store().go_behind();

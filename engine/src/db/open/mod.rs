@@ -1,4 +1,4 @@
-//! Opening: what is there, who may use it, and recovery in its order. Each layer recovers by a
+//! Opening: what is there, who may use it, and recovery in its order. Each sublevel recovers by a
 //! function of its own; here they are called one after the other, and what one finds is handed
 //! to the next as a value.
 //!
@@ -48,7 +48,7 @@ use crate::commit::{Accepted, Evidence, Gidx, JournalMark, Passed, Recovered, St
 use crate::error::{Error, Result};
 use crate::levels::JournalFloor;
 use crate::memtable::{Record, records_in};
-use crate::options::{OpenProgress, Options, Planted, Storage};
+use crate::options::{Failpoint, OpenProgress, Options, Storage};
 use crate::os::{Files, cores, create_directory};
 use crate::pm::Region;
 use crate::ptree::forest::Forest;
@@ -131,7 +131,7 @@ impl Opening<'_> {
         let FoundIndex { forest, damage } = found;
         let forest = self.keep_index(&region, forest, &superblock)?;
         if let Some(forest) = forest.as_ref().filter(|_| self.check_payloads()) {
-            doubt_passed_over(forest, &region, (&zones, &recovered));
+            mark_unverified(forest, &region, (&zones, &recovered));
         }
         let last = if self.read_only { recovered.last } else { superblock.lsn_base };
         tell_zones(&zones, &recovered);
@@ -165,7 +165,7 @@ impl Opening<'_> {
     /// Releases what is dead, and sets what may be changed later.
     fn finish(&self, engine: &Engine) -> Result<()> {
         if !self.read_only {
-            let dead = engine.shared.zones.dead(engine.ctx.settle()?);
+            let dead = engine.shared.zones.dead(engine.ctx.sync_floor()?);
             let dead = engine.shared.committer.releasable(dead);
             engine.shared.committer.release(&dead)?;
             engine.transactions.prepared.released(&engine.shared.zones, &dead);
@@ -176,7 +176,7 @@ impl Opening<'_> {
     }
 
     fn check_payloads(&self) -> bool {
-        !self.options.has(Planted::SkipPayloadChecksum)
+        !self.options.has(Failpoint::SkipPayloadChecksum)
     }
 
     fn threads(&self) -> usize {
@@ -200,7 +200,7 @@ fn tell_zones(zones: &ZonePool, recovered: &Recovered) {
 }
 
 /// Has the payloads that recovery passed over be looked at when the index first leads to them.
-fn doubt_passed_over(
+fn mark_unverified(
     forest: &Forest,
     region: &Arc<Region>,
     (zones, recovered): (&ZonePool, &Recovered),
@@ -210,7 +210,7 @@ fn doubt_passed_over(
         recovered.passed_over().into_iter().map(|passed| (passed.zone, passed)).collect();
     let of: Vec<(u32, u32)> = passed.keys().map(|zone| (*zone, zones.units_of(*zone))).collect();
     let look = move |zone| passed.get(&zone)?.damage(&region, geometry, merged);
-    forest.records().doubt(geometry, &of, Box::new(look));
+    forest.records().mark_unverified(geometry, &of, Box::new(look));
 }
 
 /// How many threads open and close a database: as many as there are cores, one where every step is

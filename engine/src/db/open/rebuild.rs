@@ -13,7 +13,7 @@ use crate::error::Result;
 use crate::level0::Level0;
 use crate::memtable::{Found, Memtable, rebuild};
 use crate::mvcc::pin;
-use crate::options::Planted;
+use crate::options::Failpoint;
 use crate::os::at_once;
 use crate::record::{LSN_MAX, TableId};
 use crate::table::TableCore;
@@ -95,7 +95,7 @@ fn scan_zone(
     let merged = engine.forest.as_ref().map_or(0, |forest| forest.merged());
     let region = &engine.shared.region;
     let counts = |e: &&Accepted| {
-        let is_prepare = e.content == Content::Prepared && !region.has(Planted::IndexPrepares);
+        let is_prepare = e.content == Content::Prepared && !region.has(Failpoint::IndexPrepares);
         !e.is_merged && !is_prepare
     };
     let accepted = accepted.iter().filter(counts);

@@ -76,7 +76,7 @@ impl Scheduler {
     /// Sets how many tables may have streams of their own.
     pub(super) fn tune_streams(&self, tuning: CommitTuning) {
         self.jobs.assign_streams.tune(tuning);
-        self.ctx.shared.bell.ring();
+        self.ctx.shared.wakeup.wake();
     }
 
     /// Why writers wait, the bytes by which the drain round lags, and the bytes that drains move a

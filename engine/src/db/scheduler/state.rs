@@ -81,7 +81,7 @@ impl RegionUsage {
         self.taken().saturating_sub(from) * 1000 / room.max(1)
     }
 
-    /// Bytes that may be appended before it is full, but for spare zones.
+    /// Bytes that may be appended before it is full, but for standby zones.
     pub(super) fn room(&self) -> u64 {
         let free = self.total.saturating_sub(self.taken() + 2 * self.usual);
         // Never nothing: who has an open zone goes on in it.

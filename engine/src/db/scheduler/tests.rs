@@ -14,7 +14,7 @@ fn table_called(ctx: &JobContext, name: &str) -> Arc<TableCore> {
     ctx.tables.all().into_iter().find(|table| table.name() == name).unwrap()
 }
 
-fn settle(db: &Database) {
+fn run_until_idle(db: &Database) {
     while db.step().unwrap() {}
 }
 
@@ -39,7 +39,7 @@ fn two_jobs_of_a_table_are_under_way_at_one_moment() {
             let (key, value) = row(n, round);
             table.put_with(&key, &value, Durability::Relaxed).unwrap();
             if n % 20 == 0 {
-                settle(&db);
+                run_until_idle(&db);
             }
         }
     }
@@ -118,9 +118,9 @@ fn a_drain_does_not_wait_for_the_little_that_is_claimed() {
         }
         assert_eq!(records, 20);
     };
-    let ids = |layer| {
+    let ids = |sublevel| {
         let version = Arc::clone(&table.view().version);
-        let extents = version.overlapping(layer, &KeyInterval::all()).iter();
+        let extents = version.overlapping(sublevel, &KeyInterval::all()).iter();
         extents.map(|extent| extent.meta().id).collect::<Vec<_>>()
     };
     bring(0);
@@ -139,7 +139,7 @@ fn a_drain_does_not_wait_for_the_little_that_is_claimed() {
         assert_eq!(rows.get(&key).unwrap().as_deref(), Some(&value[..]));
     }
     drop(claim);
-    settle(&db);
+    run_until_idle(&db);
     assert_eq!(db.verify().unwrap().damages.len(), 0);
 }
 
@@ -158,7 +158,7 @@ fn zones_are_ready_whatever_the_background_is_at() {
         key += 1;
     }
     let deadline = Instant::now() + Duration::from_secs(20);
-    while ctx.shared.committer.lacks_spare().is_some() {
+    while ctx.shared.committer.lacks_standby().is_some() {
         assert!(Instant::now() < deadline, "only a writer that needs a zone links one");
         std::thread::yield_now();
     }
@@ -178,7 +178,7 @@ fn a_compaction_is_planned_while_another_table_is_being_changed() {
             let (key, value) = row(n, 0);
             table.put_with(&key, &value, Durability::Relaxed).unwrap();
             if n % 20 == 0 {
-                settle(&db);
+                run_until_idle(&db);
             }
         }
     }

@@ -82,7 +82,7 @@ impl Scheduler {
                     self.note_failure(&e)
                 }
             };
-            self.ctx.shared.bell.wait(waited_for);
+            self.ctx.shared.wakeup.wait(waited_for);
         }
     }
 
@@ -100,7 +100,7 @@ impl Scheduler {
             let waited_for = match compacted {
                 Ok(true) => {
                     // Drains may have waited for the keys.
-                    self.ctx.shared.bell.ring();
+                    self.ctx.shared.wakeup.wake();
                     workers.wake();
                     continue;
                 }
@@ -122,7 +122,7 @@ impl Scheduler {
                 Ok(false) => RESTING,
                 Err(e) => self.note_failure(&e),
             };
-            self.ctx.shared.zone_bell.wait(waited_for);
+            self.ctx.shared.zone_wakeup.wait(waited_for);
         }
     }
 
@@ -137,10 +137,10 @@ impl Scheduler {
 
     /// Wakes every thread, to look whether it is to stop.
     pub(in crate::db) fn wake_all(&self) {
-        self.ctx.shared.bell.ring();
+        self.ctx.shared.wakeup.wake();
         self.workers.wake();
         self.ctx.rate.wake();
-        self.ctx.shared.zone_bell.ring();
+        self.ctx.shared.zone_wakeup.wake();
     }
 }
 

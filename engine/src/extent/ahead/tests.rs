@@ -16,14 +16,14 @@ fn pieces(ahead: &ReadAhead, index: &Index, blocks: impl Iterator<Item = usize>)
     let (mut read, gauge) = (Vec::new(), Arc::new(Gauge::default()));
     for n in blocks {
         let entry = &index.entries()[n];
-        let mut lanes = ahead.lanes(u64::MAX, false);
-        let lane = lanes.come_to(7, n, entry.len);
-        if lane.read_ahead(entry.offset, entry.len).is_some() || !lane.is_walk() {
+        let mut prefetchers = ahead.prefetchers(u64::MAX, false);
+        let prefetcher = prefetchers.come_to(7, n, entry.len);
+        if prefetcher.read_ahead(entry.offset, entry.len).is_some() || !prefetcher.is_walk() {
             continue;
         }
-        let (offset, len) = lane.next_piece(index, n, |_| false);
+        let (offset, len) = prefetcher.next_piece(index, n, |_| false);
         assert!(offset <= entry.offset && entry.offset + entry.len <= offset + len);
-        lane.take(offset, vec![0; len as usize], gauge.hold(u64::from(len)));
+        prefetcher.take(offset, vec![0; len as usize], gauge.hold(u64::from(len)));
         read.push([offset / BLOCK, len / BLOCK]);
     }
     read
@@ -64,24 +64,31 @@ fn a_walk_goes_on_behind_the_border() {
 #[test]
 fn what_is_cached_at_the_far_end_is_not_read() {
     let (index, user) = (index(200), ReadAhead::for_user());
-    let mut lanes = user.lanes(u64::MAX, false);
-    lanes.come_to(7, 10, BLOCK);
-    let lane = lanes.come_to(7, 11, BLOCK);
-    assert_eq!(lane.next_piece(&index, 11, |offset| offset >= 13 * BLOCK), (11 * BLOCK, 2 * BLOCK));
-    assert_eq!(lane.next_piece(&index, 11, |offset| offset == 13 * BLOCK).1, 4 * BLOCK);
-    assert_eq!(lane.next_piece(&index, 11, |_| true), (11 * BLOCK, BLOCK), "the one asked for is");
+    let mut prefetchers = user.prefetchers(u64::MAX, false);
+    prefetchers.come_to(7, 10, BLOCK);
+    let prefetcher = prefetchers.come_to(7, 11, BLOCK);
+    assert_eq!(
+        prefetcher.next_piece(&index, 11, |offset| offset >= 13 * BLOCK),
+        (11 * BLOCK, 2 * BLOCK)
+    );
+    assert_eq!(prefetcher.next_piece(&index, 11, |offset| offset == 13 * BLOCK).1, 4 * BLOCK);
+    assert_eq!(
+        prefetcher.next_piece(&index, 11, |_| true),
+        (11 * BLOCK, BLOCK),
+        "the one asked for is"
+    );
 }
 
 #[test]
 fn a_smaller_piece_is_tried_where_no_more_may_be_held() {
     let (index, user) = (index(200), ReadAhead::for_user());
     pieces(&user, &index, 0..30);
-    let mut lanes = user.lanes(u64::MAX, false);
-    let lane = lanes.come_to(7, 30, BLOCK);
+    let mut prefetchers = user.prefetchers(u64::MAX, false);
+    let prefetcher = prefetchers.come_to(7, 30, BLOCK);
     let mut lens = Vec::new();
     loop {
-        lens.push(lane.next_piece(&index, 30, |_| false).1 / BLOCK);
-        if !lane.narrow() {
+        lens.push(prefetcher.next_piece(&index, 30, |_| false).1 / BLOCK);
+        if !prefetcher.narrow() {
             break;
         }
     }
@@ -91,12 +98,12 @@ fn a_smaller_piece_is_tried_where_no_more_may_be_held() {
 #[test]
 fn walks_of_many_extents_do_not_grow_in_number() {
     let user = ReadAhead::for_user();
-    let mut lanes = user.lanes(u64::MAX, false);
+    let mut prefetchers = user.prefetchers(u64::MAX, false);
     for extent in 0..100 {
-        lanes.come_to(extent, 3, BLOCK);
-        lanes.come_to(extent, 4, BLOCK);
+        prefetchers.come_to(extent, 3, BLOCK);
+        prefetchers.come_to(extent, 4, BLOCK);
     }
-    assert_eq!(lanes.lanes.len(), LANES);
+    assert_eq!(prefetchers.prefetchers.len(), LANES);
 }
 
 /// Walks through many extents as the walk of a merge does, which names no border: what it holds
@@ -107,12 +114,12 @@ fn walk_many(ahead: &ReadAhead, job_ahead: u64) -> u64 {
     for extent in 0..40 {
         for n in 0..200 {
             let entry = &index.entries()[n];
-            let mut lanes = ahead.lanes(job_ahead, false);
-            let lane = lanes.come_to(extent, n, entry.len);
-            if lane.read_ahead(entry.offset, entry.len).is_none() {
-                let (offset, len) = lane.next_piece(&index, n, |_| false);
-                lane.let_go();
-                lane.take(offset, vec![0; len as usize], gauge.hold(u64::from(len)));
+            let mut prefetchers = ahead.prefetchers(job_ahead, false);
+            let prefetcher = prefetchers.come_to(extent, n, entry.len);
+            if prefetcher.read_ahead(entry.offset, entry.len).is_none() {
+                let (offset, len) = prefetcher.next_piece(&index, n, |_| false);
+                prefetcher.release();
+                prefetcher.take(offset, vec![0; len as usize], gauge.hold(u64::from(len)));
             }
             most = most.max(gauge.bytes());
         }
@@ -121,10 +128,9 @@ fn walk_many(ahead: &ReadAhead, job_ahead: u64) -> u64 {
 }
 
 /// Bug: a compaction through many extents held up to 16 MiB of what it had read, whatever the limit
-/// of memory.
-/// Cause: each extent that a merge came to got a lane of its own, and its last piece stayed with
-/// the lane until sixteen others had come.
-/// Fix: a job has as many lanes as levels that it walks in.
+/// of memory. Cause: each extent that a merge came to got a prefetcher of its own, and its last
+/// piece stayed with the prefetcher until sixteen others had come. Fix: a job has as many
+/// prefetchers as levels that it walks in.
 #[test]
 fn a_job_holds_one_piece_of_a_level() {
     assert_eq!(walk_many(&ReadAhead::for_job(1), u64::MAX), u64::from(MOST) * 9 / 8);

@@ -8,7 +8,7 @@ use bytes::Bytes;
 use super::{Extent, Parts};
 use crate::error::Result;
 use crate::extent::BlockCache;
-use crate::extent::ahead::{Lane, ReadAhead};
+use crate::extent::ahead::{Prefetcher, ReadAhead};
 use crate::extent::block::Block;
 use crate::extent::frame::check_seal;
 use crate::extent::index::Index;
@@ -32,21 +32,21 @@ impl Extent {
             }
             return self.load_in_turn(&parts.index, n, Some(cache), ahead).map(Arc::new);
         }
-        self.heat.read(self.store.read_clock());
-        let mut lanes = ahead.lanes(0, self.store.reads_behind());
-        if let Some(block) = lanes.remembered(id, n) {
+        self.read_frequency.read(self.store.read_clock());
+        let mut prefetchers = ahead.prefetchers(0, self.store.reads_behind());
+        if let Some(block) = prefetchers.remembered(id, n) {
             return Ok(block);
         }
-        let lane = lanes.come_to(id, n, entry.len);
-        let is_kept = lane.is_short();
+        let prefetcher = prefetchers.come_to(id, n, entry.len);
+        let is_kept = prefetcher.is_short();
         let cached = if is_kept { cache.get(id, offset) } else { cache.peek(id, offset) };
         let block = match cached {
             Some(block) => block,
             None => {
-                let read = self.read_in_turn(&parts.index, n, Some(cache), (lane, false));
+                let read = self.read_in_turn(&parts.index, n, Some(cache), (prefetcher, false));
                 if read.is_some() && !is_kept {
                     let hold = |bytes| self.hold_ahead(bytes, cache);
-                    self.begin_next_piece(&parts.index, Some(cache), lane, hold);
+                    self.begin_next_piece(&parts.index, Some(cache), prefetcher, hold);
                 }
                 let block = Arc::new(match read {
                     // In the cache it would hold all bytes that were read with it.
@@ -62,7 +62,7 @@ impl Extent {
                 block
             }
         };
-        lane.remember(n, &block);
+        prefetcher.remember(n, &block);
         Ok(block)
     }
 
@@ -86,12 +86,12 @@ impl Extent {
         ahead: &ReadAhead,
     ) -> Result<Bytes> {
         let (entry, store) = (&index.entries()[n], &self.store);
-        let mut lanes = ahead.lanes(store.memory().job_ahead(), store.reads_behind());
-        let lane = lanes.come_to(self.meta.id, n, entry.len);
-        match self.read_in_turn(index, n, cache, (&mut *lane, true)) {
+        let mut prefetchers = ahead.prefetchers(store.memory().job_ahead(), store.reads_behind());
+        let prefetcher = prefetchers.come_to(self.meta.id, n, entry.len);
+        match self.read_in_turn(index, n, cache, (&mut *prefetcher, true)) {
             Some(bytes) => {
                 let hold = |bytes| Some(store.memory().jobs.hold(bytes));
-                self.begin_next_piece(index, cache, lane, hold);
+                self.begin_next_piece(index, cache, prefetcher, hold);
                 Ok(bytes)
             }
             None => self.load_bytes(entry.offset, entry.len).map(Bytes::from),
@@ -103,10 +103,10 @@ impl Extent {
         let (store, parts) = (&self.store, self.parts.peek());
         let Some(parts) = parts.filter(|_| store.reads_behind()) else { return };
         let Some(first) = parts.index.entries().first() else { return };
-        let mut lanes = ahead.lanes(store.memory().job_ahead(), true);
-        let lane = lanes.come_to(self.meta.id, 0, first.len);
+        let mut prefetchers = ahead.prefetchers(store.memory().job_ahead(), true);
+        let prefetcher = prefetchers.come_to(self.meta.id, 0, first.len);
         let hold = |bytes| Some(store.memory().jobs.hold(bytes));
-        self.begin_piece((&parts.index, 0), Some(cache), lane, hold);
+        self.begin_piece((&parts.index, 0), Some(cache), prefetcher, hold);
     }
 
     /// Begins to read the next piece meanwhile, if it may be held.
@@ -114,17 +114,17 @@ impl Extent {
         &self,
         index: &Index,
         cache: Option<&BlockCache>,
-        lane: &mut Lane,
+        prefetcher: &mut Prefetcher,
         hold: impl Fn(u64) -> Option<Holding>,
     ) {
-        let Some(edge) = lane.edge().filter(|_| self.store.reads_behind()) else { return };
-        if let Some(n) = lane.first_beyond(Some(edge), index) {
-            self.begin_piece((index, n), cache, lane, hold);
-        } else if let Some(next) = lane.next()
+        let Some(edge) = prefetcher.edge().filter(|_| self.store.reads_behind()) else { return };
+        if let Some(n) = prefetcher.first_beyond(Some(edge), index) {
+            self.begin_piece((index, n), cache, prefetcher, hold);
+        } else if let Some(next) = prefetcher.next()
             && let Some(parts) = next.parts.peek()
-            && let Some(n) = lane.first_beyond(None, &parts.index)
+            && let Some(n) = prefetcher.first_beyond(None, &parts.index)
         {
-            next.begin_piece((&parts.index, n), cache, lane, hold);
+            next.begin_piece((&parts.index, n), cache, prefetcher, hold);
         }
     }
 
@@ -133,16 +133,16 @@ impl Extent {
         &self,
         (index, n): (&Index, usize),
         cache: Option<&BlockCache>,
-        lane: &mut Lane,
+        prefetcher: &mut Prefetcher,
         hold: impl Fn(u64) -> Option<Holding>,
     ) {
         let (id, at) = (self.meta.id, &self.meta.location);
         let is_cached = |offset| cache.is_some_and(|cache| cache.contains(id, offset));
-        let (offset, len) = lane.next_piece(index, n, is_cached);
+        let (offset, len) = prefetcher.next_piece(index, n, is_cached);
         if let Some(held) = hold(u64::from(len))
             && let Some(reading) = self.store.begin_read(at, offset, len)
         {
-            lane.begin(id, reading, held);
+            prefetcher.begin(id, reading, held);
         }
     }
 
@@ -159,27 +159,27 @@ impl Extent {
         index: &Index,
         n: usize,
         cache: Option<&BlockCache>,
-        (lane, is_job): (&mut Lane, bool),
+        (prefetcher, is_job): (&mut Prefetcher, bool),
     ) -> Option<Bytes> {
         let entry = &index.entries()[n];
-        let found = lane.read_ahead(entry.offset, entry.len);
-        if found.is_some() || !lane.is_walk() {
+        let found = prefetcher.read_ahead(entry.offset, entry.len);
+        if found.is_some() || !prefetcher.is_walk() {
             return found;
         }
-        if let Some((reading, held)) = lane.begun(entry.offset, entry.len) {
+        if let Some((reading, held)) = prefetcher.begun(entry.offset, entry.len) {
             let (offset, _) = reading.range();
             if let Ok(bytes) = self.store.end_read(reading) {
-                lane.take(offset, bytes, held);
-                return lane.read_ahead(entry.offset, entry.len);
+                prefetcher.take(offset, bytes, held);
+                return prefetcher.read_ahead(entry.offset, entry.len);
             }
         }
         let (id, at) = (self.meta.id, &self.meta.location);
         let is_cached = |offset| cache.is_some_and(|cache| cache.contains(id, offset));
-        let piece = |lane: &Lane| lane.next_piece(index, n, is_cached);
+        let piece = |prefetcher: &Prefetcher| prefetcher.next_piece(index, n, is_cached);
         let ((offset, len), held) = match cache.filter(|_| !is_job) {
             None => {
-                let (offset, len) = piece(lane);
-                lane.let_go();
+                let (offset, len) = piece(prefetcher);
+                prefetcher.release();
                 ((offset, len), self.store.memory().jobs.hold(u64::from(len)))
             }
             Some(cache) => {
@@ -187,27 +187,27 @@ impl Extent {
                 if let Some(bytes) = below.filter(|b| check_seal(id, entry.offset, b).is_ok()) {
                     return Some(Bytes::from(bytes));
                 }
-                lane.let_go_of_coming();
-                self.borrow(lane, piece, cache)?
+                prefetcher.release_pending();
+                self.borrow(prefetcher, piece, cache)?
             }
         };
-        lane.take(offset, self.store.read(at, offset, len).ok()?, held);
-        lane.read_ahead(entry.offset, entry.len)
+        prefetcher.take(offset, self.store.read(at, offset, len).ok()?, held);
+        prefetcher.read_ahead(entry.offset, entry.len)
     }
 
     /// The largest piece that may be held, counted.
     fn borrow(
         &self,
-        lane: &mut Lane,
-        piece: impl Fn(&Lane) -> (u32, u32),
+        prefetcher: &mut Prefetcher,
+        piece: impl Fn(&Prefetcher) -> (u32, u32),
         cache: &BlockCache,
     ) -> Option<((u32, u32), Holding)> {
         loop {
-            let (offset, len) = piece(lane);
+            let (offset, len) = piece(prefetcher);
             if let Some(held) = self.hold_ahead(u64::from(len), cache) {
                 return Some(((offset, len), held));
             }
-            if !lane.narrow() {
+            if !prefetcher.narrow() {
                 return None;
             }
         }

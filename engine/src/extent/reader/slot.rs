@@ -88,7 +88,7 @@ impl LetGo for Slot {
         self.used.swap(false, Ordering::Relaxed)
     }
 
-    fn let_go(&self) {
+    fn release(&self) {
         self.parts.store(Arc::clone(&NOTHING));
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! A full disk must not stop what frees space, and an edit that follows a durable commit must not
 //! fail for want of space. So the journal keeps a reserve, and a caller that is about to commit has
-//! the space of its edit promised first. `docs/internals/full-disk.md` has the rule.
+//! the space of its edit reserved first. `docs/internals/full-disk.md` has the rule.
 //!
 //! Thread safety: every method may be called from any thread; `writer` is held over each.
 
@@ -14,59 +14,63 @@ use crate::levels::journal::{Journal, RESERVE, STEP};
 /// How much of the journal's space an edit may use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Room {
-    /// It leaves the reserve and what is promised.
+    /// It leaves the reserve and what is reserved.
     Ordinary,
-    /// It leaves what is promised: an edit that frees space, or that is followed by one.
+    /// It leaves what is reserved: an edit that frees space, or that is followed by one.
     Freeing,
 }
 
 /// Space in the journal for edits to come. What they do not use is free again when this is dropped.
 #[derive(Debug)]
-pub(crate) struct EditPromise<'a> {
+pub(crate) struct EditReservation<'a> {
     set: &'a VersionSet,
     bytes: u64,
 }
 
-impl Drop for EditPromise<'_> {
+impl Drop for EditReservation<'_> {
     fn drop(&mut self) {
         if self.bytes > 0 {
-            self.set.writer.lock().promised -= self.bytes;
+            self.set.writer.lock().reserved -= self.bytes;
         }
     }
 }
 
 impl VersionSet {
-    /// Promises space for each of `edits`, so that none meets a full disk.
+    /// Reserves space for each of `edits`, so that none meets a full disk.
     ///
     /// # Errors
     ///
     /// `Full` when the disk has none, or another I/O error. Nothing has changed then.
-    pub(crate) fn promise_edits(
+    pub(crate) fn reserve_edits(
         &self,
         edits: impl Iterator<Item = Edit>,
         room: Room,
-    ) -> Result<EditPromise<'_>> {
+    ) -> Result<EditReservation<'_>> {
         let bytes = edits.map(|edit| Journal::len_of(&with_counters(edit))).sum();
         if bytes > 0 {
             let mut writer = self.lock_for_change()?;
             self.find_room(&mut writer, bytes, room)?;
-            writer.promised += bytes;
+            writer.reserved += bytes;
         }
-        Ok(EditPromise { set: self, bytes })
+        Ok(EditReservation { set: self, bytes })
     }
 
-    /// The promise's part for `edit` is used up: its append follows.
-    pub(super) fn spend(writer: &mut Writer, promise: &mut EditPromise<'_>, edit: &Edit) {
+    /// The reservation's part for `edit` is used up: its append follows.
+    pub(super) fn spend(writer: &mut Writer, reservation: &mut EditReservation<'_>, edit: &Edit) {
         let len = Journal::len_of(edit);
-        debug_assert!(len <= promise.bytes, "{len} bytes of {} that were promised", promise.bytes);
-        let spent = len.min(promise.bytes);
-        promise.bytes -= spent;
-        writer.promised -= spent;
+        debug_assert!(
+            len <= reservation.bytes,
+            "{len} bytes of {} that were reserved",
+            reservation.bytes
+        );
+        let spent = len.min(reservation.bytes);
+        reservation.bytes -= spent;
+        writer.reserved -= spent;
     }
 
     /// Has space for an edit of `bytes` beside what others may count on.
     pub(super) fn find_room(&self, writer: &mut Writer, bytes: u64, room: Room) -> Result<()> {
-        let needed = bytes + writer.promised;
+        let needed = bytes + writer.reserved;
         // Whatever the edit is, the reserve is made whole where that is possible.
         let Err(error) = writer.journal.make_room(needed + RESERVE) else { return Ok(()) };
         if error.kind() == ErrorKind::Full

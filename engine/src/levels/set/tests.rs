@@ -220,7 +220,7 @@ fn rename(set: &VersionSet, table: TableId, room: Room) -> Result<()> {
     set.apply_in(Edit { ops: vec![Op::RenameTable { table, name }] }, 7, room).map(drop)
 }
 
-/// Ordinary edits leave the reserve to those that free space, and these what was promised. What is
+/// Ordinary edits leave the reserve to those that free space, and these what was reserved. What is
 /// refused changes nothing; there is no space in any file meanwhile.
 #[test]
 fn on_a_full_disk_edits_leave_what_others_may_count_on() {
@@ -240,27 +240,27 @@ fn on_a_full_disk_edits_leave_what_others_may_count_on() {
     // A shorter edit may still fit: all of them are held.
     let mut held = Vec::new();
     let refused = loop {
-        match set.promise_edits(drops(), Room::Ordinary) {
-            Ok(promise) => held.push(promise),
+        match set.reserve_edits(drops(), Room::Ordinary) {
+            Ok(reservation) => held.push(reservation),
             Err(error) => break error,
         }
     };
     assert_eq!(refused.kind(), ErrorKind::Full);
     assert!(held.len() < 8, "the reserve is left");
     drop(held);
-    let mut promise = set.promise_edits(drops(), Room::Freeing).unwrap();
-    drop(set.promise_edits(drops(), Room::Freeing).unwrap());
+    let mut reservation = set.reserve_edits(drops(), Room::Freeing).unwrap();
+    drop(set.reserve_edits(drops(), Room::Freeing).unwrap());
     assert!(until_full(Room::Freeing) > 50, "half of the first allocation is the reserve");
     assert_eq!(until_full(Room::Freeing), 0);
     let (floor, cut) = (set.floor(), files.crash(Survive::Nothing));
     cut.set_capacity(Some(0));
     let found = open(&cut, floor).unwrap();
     assert_eq!((found.floor(), found.tables()), (floor, set.tables()));
-    // A promise ends with its database: one edit may fit in its place.
+    // A reservation ends with its database: one edit may fit in its place.
     let refused = (0..2).find_map(|_| rename(&found, table, Room::Freeing).err());
     assert_eq!(refused.unwrap().kind(), ErrorKind::Full);
-    set.apply_promised(drops().next().unwrap(), 8, &mut promise).unwrap();
-    drop(promise);
+    set.apply_reserved(drops().next().unwrap(), 8, &mut reservation).unwrap();
+    drop(reservation);
     assert!(!set.poisoned() && set.tables().is_empty());
     files.set_capacity(None);
     let table = create_table(&set, "t");

@@ -70,7 +70,7 @@ impl<'a, R: Records, const L: usize, const I: usize> IndexCursor<'a, R, L, I> {
     pub(crate) fn seek(&mut self, key: &[u8], seq: Lsn) {
         self.persist(|cursor| {
             cursor.locate(Sought { key, seq })?;
-            cursor.settle(Forward)
+            cursor.find_version(Forward)
         });
     }
 
@@ -81,7 +81,7 @@ impl<'a, R: Records, const L: usize, const I: usize> IndexCursor<'a, R, L, I> {
                 Some(key) => cursor.locate(Sought { key, seq: LSN_MAX })?,
                 None => cursor.locate_end()?,
             }
-            cursor.settle(Back)
+            cursor.find_version(Back)
         });
     }
 
@@ -89,35 +89,35 @@ impl<'a, R: Records, const L: usize, const I: usize> IndexCursor<'a, R, L, I> {
     pub(crate) fn next(&mut self) {
         let Some((seq, at)) = self.version else { return };
         self.path.at += 1;
-        if self.settle(Forward).is_ok() {
+        if self.find_version(Forward).is_ok() {
             return;
         }
         let index = self.index;
         let sought = Sought { key: index.records.locate(at).0, seq };
         self.persist(|cursor| {
             cursor.locate(sought)?;
-            cursor.settle(Forward)?;
+            cursor.find_version(Forward)?;
             let Some((_, at)) = cursor.version else { return Ok(()) };
             if sought.order_of(index.records.locate(at)).is_gt() {
                 return Ok(());
             }
             // The version itself is still there.
             cursor.path.at += 1;
-            cursor.settle(Forward)
+            cursor.find_version(Forward)
         });
     }
 
     /// To the preceding version.
     pub(crate) fn prev(&mut self) {
         let Some((seq, at)) = self.version else { return };
-        if self.settle(Back).is_ok() {
+        if self.find_version(Back).is_ok() {
             return;
         }
         let index = self.index;
         let sought = Sought { key: index.records.locate(at).0, seq };
         self.persist(|cursor| {
             cursor.locate(sought)?;
-            cursor.settle(Back)
+            cursor.find_version(Back)
         });
     }
 
@@ -166,7 +166,7 @@ impl<'a, R: Records, const L: usize, const I: usize> IndexCursor<'a, R, L, I> {
     /// Goes to the nearest version from where the path leads: the one there if forwards, the one
     /// before if back.
     #[inline(always)]
-    fn settle(&mut self, direction: Direction) -> Optimistic<()> {
+    fn find_version(&mut self, direction: Direction) -> Optimistic<()> {
         loop {
             let Some((leaf, version)) = self.path.leaf else { return Err(Restart) };
             let at = match direction {

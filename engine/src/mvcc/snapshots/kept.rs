@@ -15,10 +15,10 @@ const MOST: usize = 32;
 /// are written again anyway when their keys are, and at last when writers rest.
 const WORTH: u64 = 8;
 
-/// Whether it is worth going over `all` versions to drop the `needless` ones. `rests` says that no
+/// Whether it is worth going over `all` versions to drop the `obsolete` ones. `rests` says that no
 /// thread writes.
-pub(crate) fn is_worth(needless: u64, all: u64, rests: bool) -> bool {
-    needless > 0 && (rests || needless.saturating_mul(WORTH) >= all)
+pub(crate) fn is_worth(obsolete: u64, all: u64, rests: bool) -> bool {
+    obsolete > 0 && (rests || obsolete.saturating_mul(WORTH) >= all)
 }
 
 /// How much is kept for which readers.
@@ -65,7 +65,7 @@ impl KeptFor {
 
     /// How many versions no reader of `readers` needs. At least as many go when the records are
     /// looked at. `readers` ascend.
-    pub(crate) fn needless(&self, readers: &[Lsn]) -> u64 {
+    pub(crate) fn obsolete(&self, readers: &[Lsn]) -> u64 {
         let is_left = |(first, last): Readers| {
             let at = readers.partition_point(|lsn| *lsn < first);
             readers.get(at).is_some_and(|lsn| *lsn <= last)
@@ -132,11 +132,11 @@ mod tests {
     fn it_goes_group_by_group() {
         let mut kept = KeptFor::default();
         [(10, 10), (10, 20), (20, 20), (20, 20)].into_iter().for_each(|of| kept.add(of));
-        assert_eq!((kept.count(), kept.needless(&[10, 20, 30])), (4, 0));
-        assert_eq!(kept.needless(&[10, 30]), 2, "who was at 20 alone kept two");
-        assert_eq!(kept.needless(&[20, 30]), 1);
-        assert_eq!(kept.needless(&[15, 30]), 3, "who comes between counts as one of them");
-        assert_eq!(kept.needless(&[30]), 4);
+        assert_eq!((kept.count(), kept.obsolete(&[10, 20, 30])), (4, 0));
+        assert_eq!(kept.obsolete(&[10, 30]), 2, "who was at 20 alone kept two");
+        assert_eq!(kept.obsolete(&[20, 30]), 1);
+        assert_eq!(kept.obsolete(&[15, 30]), 3, "who comes between counts as one of them");
+        assert_eq!(kept.obsolete(&[30]), 4);
     }
 
     #[test]
@@ -162,8 +162,8 @@ mod tests {
             prop_assert!(kept.groups.len() <= MOST);
             prop_assert!(kept.groups.windows(2).all(|pair| pair[0].0 < pair[1].0));
             prop_assert_eq!(kept.count(), all.len() as u64);
-            prop_assert!(kept.needless(&readers) <= all.iter().filter(goes).count() as u64);
-            prop_assert_eq!(kept.needless(&[600]), all.len() as u64);
+            prop_assert!(kept.obsolete(&readers) <= all.iter().filter(goes).count() as u64);
+            prop_assert_eq!(kept.obsolete(&[600]), all.len() as u64);
         }
     }
 }

@@ -105,7 +105,7 @@ impl Lines {
             let to = end.min((from / BLOCK + 1) * BLOCK);
             let part = &bytes[(from - at) as usize..(to - at) as usize];
             // A recovery stores most of what it read over itself.
-            if streamed || !self.is_settled(from, part) {
+            if streamed || !self.is_unchanged(from, part) {
                 self.store_words(thread, from as usize, part, streamed);
             }
             from = to;
@@ -113,7 +113,7 @@ impl Lines {
     }
 
     /// Whether bytes are what is there already, so that storing them again changes nothing.
-    fn is_settled(&self, at: u64, bytes: &[u8]) -> bool {
+    fn is_unchanged(&self, at: u64, bytes: &[u8]) -> bool {
         let lines = at / LINE as u64 * LINE as u64..at + bytes.len() as u64;
         let mut pending = self.pending.range(lines).flat_map(|(_, stores)| stores);
         self.cache.holds(at as usize, bytes) && !pending.any(|store| store.streamed)

@@ -19,7 +19,7 @@ use super::ground::Ground;
 use crate::error::Result;
 use crate::pm::LINE;
 use crate::ptree::node::{NODE, SLOTS, id_at, line_of};
-use crate::ptree::pen::Pen;
+use crate::ptree::node_writer::NodeWriter;
 
 const LEFTMOST: u64 = 0;
 const SIBLING: u64 = 8;
@@ -102,17 +102,17 @@ impl FastFair {
     }
 
     fn write(&self, leftmost: u64, sibling: u64, level: u64, of: &[(u64, u64)]) -> Result<u64> {
-        let (at, mut pen) = (self.ground.pool.get()?, self.ground.pen());
-        pen.set(at + LEFTMOST, leftmost);
-        pen.set(at + SIBLING, sibling);
-        pen.set(at + LEVEL, level);
+        let (at, mut writer) = (self.ground.pool.get()?, self.ground.writer());
+        writer.set(at + LEFTMOST, leftmost);
+        writer.set(at + SIBLING, sibling);
+        writer.set(at + LEVEL, level);
         for slot in 0..SLOTS {
             let (key, pointer) = of.get(slot).copied().unwrap_or_default();
-            pen.set(at + id_at(slot), key);
-            pen.set(at + id_at(slot) + 8, pointer);
+            writer.set(at + id_at(slot), key);
+            writer.set(at + id_at(slot) + 8, pointer);
         }
-        pen.also(self.ground.pool.commit(at)?);
-        pen.persist()?;
+        writer.also(self.ground.pool.commit(at)?);
+        writer.persist()?;
         Ok(at)
     }
 
@@ -128,20 +128,20 @@ impl FastFair {
     }
 
     fn put(&self, node: u64, key: u64, pointer: u64) -> Result<()> {
-        let (len, mut pen) = (self.len(node), self.ground.pen());
+        let (len, mut writer) = (self.len(node), self.ground.writer());
         let mut slot = len;
         while slot > 0 && self.key(node, slot - 1) > key {
-            pen.set(node + id_at(slot) + 8, self.pointer(node, slot - 1));
-            pen.set(node + id_at(slot), self.key(node, slot - 1));
+            writer.set(node + id_at(slot) + 8, self.pointer(node, slot - 1));
+            writer.set(node + id_at(slot), self.key(node, slot - 1));
             if line_of(slot - 1) != line_of(slot) {
-                pen.order();
+                writer.order();
             }
             slot -= 1;
         }
-        pen.set(node + id_at(slot) + 8, self.before(node, slot));
-        pen.set(node + id_at(slot), key);
-        pen.set(node + id_at(slot) + 8, pointer);
-        pen.persist()
+        writer.set(node + id_at(slot) + 8, self.before(node, slot));
+        writer.set(node + id_at(slot), key);
+        writer.set(node + id_at(slot) + 8, pointer);
+        writer.persist()
     }
 
     fn add(&self, key: u64, pointer: u64, level: u64) -> Result<()> {
@@ -157,23 +157,23 @@ impl FastFair {
             _ => (child, &entries[middle + 1..]),
         };
         let right = self.write(leftmost, self.field(node, SIBLING), level, rest)?;
-        let mut pen = self.ground.pen();
-        pen.set(node + SIBLING, right);
-        pen.order();
-        self.cut(&mut pen, node, middle);
+        let mut writer = self.ground.writer();
+        writer.set(node + SIBLING, right);
+        writer.order();
+        self.cut(&mut writer, node, middle);
         self.put(if key < sep { node } else { right }, key, pointer)?;
         self.link(node, sep, right, level)
     }
 
     /// Ends a node before a slot: the null first that ends it, and those behind before anything
     /// is put in again.
-    fn cut(&self, pen: &mut Pen<'_>, node: u64, slot: usize) {
+    fn cut(&self, writer: &mut NodeWriter<'_>, node: u64, slot: usize) {
         for slot in slot..SLOTS {
             if self.pointer(node, slot) != 0 {
-                pen.set(node + id_at(slot) + 8, 0);
+                writer.set(node + id_at(slot) + 8, 0);
             }
         }
-        pen.order();
+        writer.order();
     }
 
     /// Tells the level above of a right half.
@@ -190,30 +190,30 @@ impl FastFair {
             self.remove_as_published(node, slot);
             return Ok(());
         }
-        let (len, mut pen) = (self.len(node), self.ground.pen());
-        pen.set(node + id_at(slot) + 8, self.before(node, slot));
+        let (len, mut writer) = (self.len(node), self.ground.writer());
+        writer.set(node + id_at(slot) + 8, self.before(node, slot));
         for to in slot..len {
             let (key, pointer) = (self.key(node, to + 1), self.pointer(node, to + 1));
-            pen.set(node + id_at(to), key);
-            pen.set(node + id_at(to) + 8, pointer);
+            writer.set(node + id_at(to), key);
+            writer.set(node + id_at(to) + 8, pointer);
             if line_of(to) != line_of(to + 1) {
-                pen.order();
+                writer.order();
             }
         }
-        pen.persist()
+        writer.persist()
     }
 
     /// Flushes a line once, when its first slot was shifted; what follows stays in the cache.
     fn remove_as_published(&self, node: u64, slot: usize) {
-        let (len, mut pen) = (self.len(node), self.ground.pen());
+        let (len, mut writer) = (self.len(node), self.ground.writer());
         let region = &self.ground.region;
         drop(region.store_word(node + id_at(slot) + 8, self.before(node, slot)));
         for to in slot..len {
             let (key, pointer) = (self.key(node, to + 1), self.pointer(node, to + 1));
             drop(region.store_word(node + id_at(to), key));
             if id_at(to).is_multiple_of(LINE) {
-                pen.set(node + id_at(to) + 8, pointer);
-                pen.order();
+                writer.set(node + id_at(to) + 8, pointer);
+                writer.order();
             } else {
                 drop(region.store_word(node + id_at(to) + 8, pointer));
             }
@@ -250,9 +250,9 @@ impl FastFair {
             if let Some((sep, _)) = self.entries(low).first().copied() {
                 let from = (0..self.len(node)).find(|slot| self.key(node, *slot) >= sep);
                 if let Some(from) = from {
-                    let mut pen = self.ground.pen();
-                    self.cut(&mut pen, node, from);
-                    pen.persist()?;
+                    let mut writer = self.ground.writer();
+                    self.cut(&mut writer, node, from);
+                    writer.persist()?;
                 }
                 if self.descend(sep, level) != right {
                     self.link(node, sep, right, level)?;
@@ -264,9 +264,9 @@ impl FastFair {
         {
             self.remove(node, double)?;
         }
-        let mut pen = self.ground.pen();
-        self.cut(&mut pen, node, self.len(node));
-        pen.persist()
+        let mut writer = self.ground.writer();
+        self.cut(&mut writer, node, self.len(node));
+        writer.persist()
     }
 }
 

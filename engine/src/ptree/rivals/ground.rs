@@ -1,10 +1,10 @@
-//! What rivals stand on: a region, a pool of nodes, a pen that counts lines.
+//! What rivals stand on: a region, a pool of nodes, a writer that counts lines.
 
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use super::super::pen::Pen;
+use super::super::node_writer::NodeWriter;
 use crate::alloc::{ObjectPool, Segments, Slices};
 use crate::error::Result;
 use crate::options::Mode;
@@ -52,8 +52,8 @@ impl Ground {
         self.region.word(at)
     }
 
-    pub(super) fn pen(&self) -> Pen<'_> {
-        Pen::new(&self.region, &self.lines)
+    pub(super) fn writer(&self) -> NodeWriter<'_> {
+        NodeWriter::new(&self.region, &self.lines)
     }
 
     pub(super) fn root(&self) -> u64 {
@@ -61,9 +61,9 @@ impl Ground {
     }
 
     pub(super) fn set_root(&self, root: u64) -> Result<()> {
-        let mut pen = self.pen();
-        pen.set(ROOT, root);
-        pen.persist()
+        let mut writer = self.writer();
+        writer.set(ROOT, root);
+        writer.persist()
     }
 
     pub(super) fn lines(&self) -> u64 {

@@ -115,25 +115,25 @@ impl WbTree {
     }
 
     fn write(&self, [_, next, leftmost, level]: [u64; 4], of: &[(u64, u64)]) -> Result<u64> {
-        let (at, mut pen) = (self.ground.pool.get()?, self.ground.pen());
+        let (at, mut writer) = (self.ground.pool.get()?, self.ground.writer());
         let entry =
             |(at, (key, pointer)): (usize, &(u64, u64))| Entry { key: *key, pointer: *pointer, at };
         let entries: Vec<Entry> = of.iter().enumerate().map(entry).collect();
         for (field, value) in
             [(BITMAP, WbTree::bits(&entries)), (NEXT, next), (LEFTMOST, leftmost), (LEVEL, level)]
         {
-            pen.set(at + field, value);
+            writer.set(at + field, value);
         }
         for (word, value) in WbTree::slot_words(&entries).into_iter().enumerate() {
-            pen.set(at + SLOTS + word as u64 * 8, value);
+            writer.set(at + SLOTS + word as u64 * 8, value);
         }
         for slot in 0..LEN {
             let (key, pointer) = of.get(slot).copied().unwrap_or_default();
-            pen.set(at + ENTRIES + slot as u64 * 16, key);
-            pen.set(at + ENTRIES + slot as u64 * 16 + 8, pointer);
+            writer.set(at + ENTRIES + slot as u64 * 16, key);
+            writer.set(at + ENTRIES + slot as u64 * 16 + 8, pointer);
         }
-        pen.also(self.ground.pool.commit(at)?);
-        pen.persist()?;
+        writer.also(self.ground.pool.commit(at)?);
+        writer.persist()?;
         Ok(at)
     }
 
@@ -149,19 +149,19 @@ impl WbTree {
 
     /// Makes `entries` those of the node, one of which may be `new`.
     fn change(&self, node: u64, entries: &[Entry], new: Option<Entry>) -> Result<()> {
-        let mut pen = self.ground.pen();
-        pen.set(node + BITMAP, self.field(node, BITMAP) & !VALID);
-        pen.persist()?;
+        let mut writer = self.ground.writer();
+        writer.set(node + BITMAP, self.field(node, BITMAP) & !VALID);
+        writer.persist()?;
         if let Some(new) = new {
-            pen.set(node + ENTRIES + new.at as u64 * 16, new.key);
-            pen.set(node + ENTRIES + new.at as u64 * 16 + 8, new.pointer);
+            writer.set(node + ENTRIES + new.at as u64 * 16, new.key);
+            writer.set(node + ENTRIES + new.at as u64 * 16 + 8, new.pointer);
         }
         for (word, value) in WbTree::slot_words(entries).into_iter().enumerate() {
-            pen.set(node + SLOTS + word as u64 * 8, value);
+            writer.set(node + SLOTS + word as u64 * 8, value);
         }
-        pen.persist()?;
-        pen.set(node + BITMAP, WbTree::bits(entries));
-        pen.persist()
+        writer.persist()?;
+        writer.set(node + BITMAP, WbTree::bits(entries));
+        writer.persist()
     }
 
     fn put(&self, node: u64, key: u64, pointer: u64) -> Result<()> {
@@ -197,25 +197,25 @@ impl WbTree {
     /// Logs a node's new header: first that, then that it counts.
     fn log(&self, node: u64, header: &[u64]) -> Result<()> {
         debug_assert_eq!(header.len(), HEADER, "a line");
-        let mut pen = self.ground.pen();
-        pen.set(LOG + 8, node);
+        let mut writer = self.ground.writer();
+        writer.set(LOG + 8, node);
         for (word, value) in header.iter().enumerate() {
-            pen.set(LOG + 64 + word as u64 * 8, *value);
+            writer.set(LOG + 64 + word as u64 * 8, *value);
         }
-        pen.persist()?;
-        pen.set(LOG, 1);
-        pen.persist()
+        writer.persist()?;
+        writer.set(LOG, 1);
+        writer.persist()
     }
 
     /// Does what the log says, and empties it.
     fn redo(&self) -> Result<()> {
-        let (node, mut pen) = (self.ground.word(LOG + 8), self.ground.pen());
+        let (node, mut writer) = (self.ground.word(LOG + 8), self.ground.writer());
         for word in 0..HEADER as u64 {
-            pen.set(node + word * 8, self.ground.word(LOG + 64 + word * 8));
+            writer.set(node + word * 8, self.ground.word(LOG + 64 + word * 8));
         }
-        pen.persist()?;
-        pen.set(LOG, 0);
-        pen.persist()
+        writer.persist()?;
+        writer.set(LOG, 0);
+        writer.persist()
     }
 
     fn link(&self, node: u64, sep: u64, right: u64, level: u64) -> Result<()> {

@@ -17,7 +17,7 @@ use super::super::tree::Tree;
 use super::super::{BytesTree, OdsTree, Policy};
 use super::bytes;
 use super::support::{self, Chance, Map, Model, POLICIES, check_shape, content};
-use crate::options::Planted;
+use crate::options::Failpoint;
 use crate::os::sim::{Machine, Survive};
 use crate::pm::Region;
 
@@ -54,14 +54,14 @@ fn put(tree: &OdsTree, keys: &[u64], value: u64) {
     }
 }
 
-fn open(machine: &Machine, policy: Policy, planted: Option<Planted>) -> OdsTree {
+fn open(machine: &Machine, policy: Policy, failpoint: Option<Failpoint>) -> OdsTree {
     let mut region = Region::of_machine(machine, 0).unwrap();
-    Arc::get_mut(&mut region).unwrap().plant(planted);
+    Arc::get_mut(&mut region).unwrap().set_failpoint(failpoint);
     OdsTree::new(Tree::open(&region, FIXED, |_| Fixed, policy).unwrap(), None)
 }
 
 /// What the second process reads is there after a cut; in how many of all cases it is not.
-fn lost_after_it_was_read(planted: Option<Planted>) -> (u64, u64) {
+fn lost_after_it_was_read(failpoint: Option<Failpoint>) -> (u64, u64) {
     let (mut lost, mut all) = (0, 0);
     for policy in POLICIES {
         let (machine, tree) = support::create(60, policy);
@@ -72,9 +72,9 @@ fn lost_after_it_was_read(planted: Option<Planted>) -> (u64, u64) {
             keys(1, 40).iter().for_each(|key| assert!(tree.delete(*key).is_ok()));
         };
         kill_everywhere((&machine, policy), act, |found, _| {
-            let read = content(&open(found, policy, planted)).unwrap();
+            let read = content(&open(found, policy, failpoint)).unwrap();
             for survive in CUTS {
-                let tree = open(&found.crash(survive), policy, planted);
+                let tree = open(&found.crash(survive), policy, failpoint);
                 lost += u64::from(content(&tree).unwrap() != read);
                 all += 1;
             }
@@ -92,7 +92,7 @@ fn what_was_read_is_there_after_a_cut() {
 /// The control.
 #[test]
 fn what_is_trusted_to_the_caches_is_lost() {
-    let (lost, all) = lost_after_it_was_read(Some(Planted::TrustCaches));
+    let (lost, all) = lost_after_it_was_read(Some(Failpoint::TrustCaches));
     assert!(lost > all / 20, "{lost} of {all}");
 }
 

@@ -11,7 +11,7 @@ use super::bytes::key;
 use super::support::Chance;
 use crate::memtable::{Records, encode_record, set_seq};
 use crate::mvcc::pin;
-use crate::options::Planted;
+use crate::options::Failpoint;
 use crate::os::sim::{Explorer, Machine, Survive};
 use crate::pm::Region;
 use crate::record::{Kind, LSN_MAX, Lsn};
@@ -58,9 +58,9 @@ impl Zones {
         (machine, tree)
     }
 
-    fn open(&self, machine: &Machine, planted: Option<Planted>) -> VersionTree {
+    fn open(&self, machine: &Machine, failpoint: Option<Failpoint>) -> VersionTree {
         let mut region = Region::of_machine(machine, 0).unwrap();
-        Arc::get_mut(&mut region).unwrap().plant(planted);
+        Arc::get_mut(&mut region).unwrap().set_failpoint(failpoint);
         VersionTree::open(&region, &self.region).unwrap()
     }
 
@@ -186,13 +186,13 @@ fn a_merge_that_is_cut_is_done_again() {
 
 /// Takes versions out, moves some, and has their memory used again as soon as that is done; cut
 /// anywhere, the tree leads to no such memory.
-fn forget(planted: Option<Planted>) -> Result<(), String> {
+fn forget(failpoint: Option<Failpoint>) -> Result<(), String> {
     let mut zones = Zones::new();
     let (machine, tree) = zones.create();
     let versions: Vec<_> = (1..=30u64).map(|n| (key(n), n, zones.put(&key(n), n))).collect();
     let guard = pin();
     versions.iter().for_each(|(key, seq, at)| assert!(tree.insert(key, *seq, *at).unwrap()));
-    let tree = zones.open(&machine, planted);
+    let tree = zones.open(&machine, failpoint);
     zones.content(&tree)?;
     machine.record();
     let mut gone = Vec::new();
@@ -235,7 +235,7 @@ fn what_is_forgotten_is_forgotten_before_its_memory_is_used_again() {
 /// The control: a removal that is not durable when it returns is found out.
 #[test]
 fn a_removal_that_is_not_flushed_is_found_out() {
-    for bug in [Planted::SkipFlush, Planted::SkipFence] {
+    for bug in [Failpoint::SkipFlush, Failpoint::SkipFence] {
         assert!(forget(Some(bug)).is_err(), "{bug:?}");
     }
 }

@@ -41,8 +41,8 @@ impl Cursor for Counted {
         self.list.entry()
     }
 
-    fn apart(&self) -> Result<Option<Apart>> {
-        self.list.apart()
+    fn separated(&self) -> Result<Option<SeparatedValue>> {
+        self.list.separated()
     }
 }
 

@@ -10,7 +10,7 @@
 
 use std::collections::BTreeMap;
 
-use super::promise::PIECE;
+use super::reservation::PIECE;
 use crate::tier::location::UNIT;
 use crate::tier::space::FreeMap;
 
@@ -65,7 +65,7 @@ pub(super) struct Allocation {
     pub(super) files: BTreeMap<u32, FileSpace>,
     pub(super) taken_units: u64,
     /// Of those that are free.
-    pub(super) promised_units: u64,
+    pub(super) reserved_units: u64,
 }
 
 /// A range without space, where extents could be.

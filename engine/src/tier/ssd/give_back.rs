@@ -29,21 +29,21 @@ impl ExtentStore {
     pub(crate) fn give_back(&self) -> Result<u64> {
         let mut allocation = self.allocation.lock();
         let step = growth_step(allocation.file_bytes()) / UNIT;
-        let keep = allocation.promised_units.max(allocation.taken_units / SLACK).max(step);
+        let keep = allocation.reserved_units.max(allocation.taken_units / SLACK).max(step);
         let keep = keep.max(self.least_reserve());
         let spare = allocation.free_units().saturating_sub(keep);
         self.shrink(&mut allocation, spare, step)
     }
 
     /// Gives back all that is free beyond the least reserve, or the longest ranges where those are
-    /// many; the bytes. Nothing as long as some of it is promised.
+    /// many; the bytes. Nothing as long as some of it is reserved.
     ///
     /// # Errors
     ///
     /// As [`give_back`](Self::give_back).
     pub(crate) fn give_back_all(&self) -> Result<u64> {
         let mut allocation = self.allocation.lock();
-        if allocation.promised_units > 0 || self.read_only {
+        if allocation.reserved_units > 0 || self.read_only {
             return Ok(0);
         }
         let punched = self.punch(&mut allocation)?;
@@ -53,11 +53,11 @@ impl ExtentStore {
     }
 
     /// Gives `bytes` of free space back to the file system, in one piece, for another file of the
-    /// database; whether it could. It leaves the least reserve and what is promised.
+    /// database; whether it could. It leaves the least reserve and what is reserved.
     pub(crate) fn yield_space(&self, bytes: u64) -> bool {
         let units = bytes.div_ceil(UNIT);
         let mut allocation = self.allocation.lock();
-        let kept = allocation.promised_units + self.least_reserve();
+        let kept = allocation.reserved_units + self.least_reserve();
         if self.read_only || allocation.free_units() < kept + units {
             return false;
         }

@@ -182,9 +182,9 @@ fn once_nobody_works_all_that_is_free_goes_and_is_found_again() {
     }
     store.sync().unwrap();
     drop(held);
-    let promise = store.promise(1, false).unwrap();
-    assert_eq!(store.give_back_all().unwrap(), 0, "some of it is promised");
-    drop(promise);
+    let reservation = store.reserve_space(1, false).unwrap();
+    assert_eq!(store.give_back_all().unwrap(), 0, "some of it is reserved");
+    drop(reservation);
     assert_eq!(store.give_back_all().unwrap(), 34 * MIB);
     assert_eq!(store.space().file_bytes, 6 * MIB);
     assert_eq!(store.give_back_all().unwrap(), 0);
@@ -309,9 +309,9 @@ fn a_promise_is_kept_and_the_rest_of_it_comes_back() {
     let files = SimFiles::new();
     let store = sim_store(&files, &[]).unwrap();
     files.set_capacity(Some(40 << 20));
-    let promise = store.promise(16 << 20, false).unwrap();
-    assert!(store.space().promised_bytes >= 16 * MIB);
-    // Somebody without one does not get what was promised.
+    let reservation = store.reserve_space(16 << 20, false).unwrap();
+    assert!(store.space().reserved_bytes >= 16 * MIB);
+    // Somebody without one does not get what was reserved.
     let mut others = Vec::new();
     let full = loop {
         match store.reserve(2 << 20) {
@@ -322,11 +322,11 @@ fn a_promise_is_kept_and_the_rest_of_it_comes_back() {
     assert_eq!(full.kind(), ErrorKind::Full, "{full}");
     let mut mine = Vec::new();
     for _ in 0..8 {
-        promise.spend(2 << 20);
+        reservation.spend(2 << 20);
         mine.push(store.reserve(2 << 20).unwrap());
     }
-    drop(promise);
-    assert_eq!(store.space().promised_bytes, 0);
+    drop(reservation);
+    assert_eq!(store.space().reserved_bytes, 0);
     drop((mine, others));
     assert_eq!(store.space().taken_bytes, 0);
 }
@@ -337,9 +337,9 @@ fn the_reserve_is_for_jobs_that_make_space() {
     let store = sim_store(&files, &[]).unwrap();
     files.set_capacity(Some(64 << 20));
     let held: Vec<_> = (0..28).map(|_| store.reserve(2 << 20).unwrap()).collect();
-    let error = store.promise(7 << 20, false).unwrap_err();
+    let error = store.reserve_space(7 << 20, false).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Full, "{error}");
-    let promise = store.promise(4 << 20, true).unwrap();
-    drop((promise, held));
-    store.promise(7 << 20, false).unwrap();
+    let reservation = store.reserve_space(4 << 20, true).unwrap();
+    drop((reservation, held));
+    store.reserve_space(7 << 20, false).unwrap();
 }

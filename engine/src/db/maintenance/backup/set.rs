@@ -16,7 +16,7 @@ use crate::db::open::{files_of, lock};
 use crate::error::{Error, Result};
 use crate::extent::{Extent, ExtentMeta, ValueMeta};
 use crate::levels::Manifest;
-use crate::options::{Options, Planted};
+use crate::options::{Failpoint, Options};
 use crate::os::{DirectoryLock, Files, create_directory, parent_of, sync_name};
 use crate::tier::{ExtentStore, Location};
 
@@ -116,7 +116,7 @@ impl Set {
                     continue;
                 }
                 known.entry(extent.id).or_default().push(Arc::clone(extent));
-                let forgets = self.options.has(Planted::FreeListedValues);
+                let forgets = self.options.has(Failpoint::FreeListedValues);
                 let listed = extent.values.iter().map(|one| one.of);
                 for of in listed.filter(|of| forgets || taken.insert(of.location)) {
                     values.entry(of.id).or_default().push(of);
@@ -227,7 +227,7 @@ impl Writing {
 
     /// Makes what was written durable, and then the backup that names it.
     pub(super) fn add(&self, manifest: &Manifest) -> Result<()> {
-        if !self.set.options.has(Planted::BackupBeforeSync) {
+        if !self.set.options.has(Failpoint::BackupBeforeSync) {
             self.store.sync()?;
         }
         manifest.write(&*self.set.files, self.store.directory())?;

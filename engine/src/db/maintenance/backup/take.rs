@@ -93,7 +93,7 @@ fn dump(engine: &Engine, set: &Writing) -> Result<(Vec<Half>, Lsn, Option<Vec<u8
     let Moment { tables, snapshot } = moment(engine);
     let (lsn, shape, horizon) = (snapshot.lsn(), engine.ctx.shape(), Horizon::of(&snapshot));
     if !engine.shared.read_only {
-        engine.ctx.settle()?;
+        engine.ctx.sync_floor()?;
     }
     let blob = engine.shared.committer.blobs().last(lsn);
     let into = (&*engine.set, set.store());
@@ -138,13 +138,14 @@ impl Half {
             ops.push(Op::TimeToLive { table: id, ttl, expired: version.expired });
         }
         let add = |level, extent| Op::AddExtent { table: id, level, extent };
-        // Where there is no free layer for what was above the levels, they begin one further down.
+        // Where there is no free sublevel for what was above the levels, they begin one further
+        // down.
         let free = (1..=LAYERS).take_while(|n| version.level(*n).is_none_or(Level::is_empty));
-        let layer = free.last();
-        let top = layer.unwrap_or(1);
+        let sublevel = free.last();
+        let top = sublevel.unwrap_or(1);
         let dumped = self.dumped.extents.iter();
         ops.extend(dumped.map(|e| add(top, Arc::new(ExtentMeta::clone(e.meta())))));
-        let first: u8 = if self.dumped.extents.is_empty() || layer.is_some() { 1 } else { 2 };
+        let first: u8 = if self.dumped.extents.is_empty() || sublevel.is_some() { 1 } else { 2 };
         let deepest = usize::from(first) - 1 + version.levels.len();
         if deepest > usize::from(MAX_LEVELS) {
             return Err(Error::invalid(format!(

@@ -30,7 +30,7 @@ fn what_is_read_behind_is_what_is_read() {
         let directory = tempfile::tempdir().unwrap();
         let (store, at) = store(Arc::new(RealFiles::default()), directory.path());
         if direct {
-            store.go_direct();
+            store.use_direct_io();
         }
         assert!(store.begin_read(&at, 0, 10).is_none(), "nobody asked for that");
         store.go_behind();

@@ -1,6 +1,6 @@
 //! Bugs put in on purpose, each of which the runs must find: the proof of the tool.
 
-use terrace::testing::Planted;
+use terrace::testing::Failpoint;
 
 use crate::coverage::Coverage;
 use crate::cuts::{Kind, Violation};
@@ -29,7 +29,7 @@ pub enum Trial {
 /// Where to look for a bug, and in how many runs.
 #[derive(Clone, Copy, Debug)]
 pub struct Search {
-    pub bug: Option<Planted>,
+    pub bug: Option<Failpoint>,
     pub trial: Trial,
     pub seeds: u64,
 }
@@ -81,7 +81,7 @@ impl Search {
     ) -> Option<Violation> {
         let mut coverage = Coverage::default();
         let faults = matches!(self.trial, Trial::Faults(..));
-        let run = Run { seed, kind, scenario, limits, planted: self.bug, replay: None, faults };
+        let run = Run { seed, kind, scenario, limits, failpoint: self.bug, replay: None, faults };
         run.run(prepared, &mut coverage);
         coverage.violations.pop()
     }

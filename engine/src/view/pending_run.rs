@@ -36,14 +36,14 @@ impl TicketLsn {
 
 /// A run that the journal has as pending.
 #[derive(Clone, Debug)]
-pub(crate) struct Joining {
+pub(crate) struct PendingRun {
     pub(crate) id: u64,
     pub(crate) extents: Level,
     /// The same for all runs of a commit.
     pub(crate) lsn: Arc<TicketLsn>,
 }
 
-impl Joining {
+impl PendingRun {
     /// The run, to read, once it has its LSN.
     pub(super) fn as_read(&self) -> Option<ReadRun<'_>> {
         Some(ReadRun { lsn: self.lsn.get()?, extents: &self.extents })

@@ -1,6 +1,6 @@
-//! How a tree writes: word by word, a line flushed when the pen leaves it. A file is sent the whole
-//! node that a line is of, so that what was cleared in it before goes along, in the one sector that
-//! both lie in.
+//! How a tree writes: word by word, a line flushed when the writer leaves it. A file is sent the
+//! whole node that a line is of, so that what was cleared in it before goes along, in the one
+//! sector that both lie in.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -13,7 +13,7 @@ use crate::pm::{Dirty, Fenced, Flushed, LINE, Region, Span};
 
 /// Collects the stores of one operation on their way to durability.
 #[derive(Debug)]
-pub(crate) struct Pen<'a> {
+pub(crate) struct NodeWriter<'a> {
     region: &'a Region,
     /// Counts the lines.
     lines: &'a AtomicU64,
@@ -23,9 +23,9 @@ pub(crate) struct Pen<'a> {
     fenced: Fenced,
 }
 
-impl<'a> Pen<'a> {
-    pub(crate) fn new(region: &'a Region, lines: &'a AtomicU64) -> Pen<'a> {
-        Pen { region, lines, wet: None, flushed: SmallVec::new(), fenced: Fenced::default() }
+impl<'a> NodeWriter<'a> {
+    pub(crate) fn new(region: &'a Region, lines: &'a AtomicU64) -> NodeWriter<'a> {
+        NodeWriter { region, lines, wet: None, flushed: SmallVec::new(), fenced: Fenced::default() }
     }
 
     /// Stores a word. The line of the word before is flushed if it is another one.
@@ -90,7 +90,7 @@ impl<'a> Pen<'a> {
     }
 }
 
-impl Drop for Pen<'_> {
+impl Drop for NodeWriter<'_> {
     fn drop(&mut self) {
         debug_assert!(
             self.wet.is_none() && self.flushed.is_empty() || std::thread::panicking(),

@@ -1,14 +1,14 @@
-//! Promises of space: a job that will write several extents is promised room for all of them before
-//! it begins, so that it waits for space rather than fails half-way.
+//! Reservations of space: a job that will write several extents is reserved room for all of them
+//! before it begins, so that it waits for space rather than fails half-way.
 //!
 //! A merge needs room for what it writes while what it replaces is still there. So beside what it
-//! holds the store needs at most what is promised to the jobs under way, the **headroom**: its
+//! holds the store needs at most what is reserved to the jobs under way, the **headroom**: its
 //! bound is the number of jobs at a time times the most that one may ask for, nine eighths of what
 //! it reads: 72 MiB, since a compaction that has a choice reads no more than 64 MiB.
 //!
 //! A sixteenth of what the store holds, and a least amount that its owner sets, is the **reserve**:
 //! for jobs that make space. A full file system stops drains and leaves these something to work
-//! with. The reserve has its space on the device from the first promise on that leaves it. The
+//! with. The reserve has its space on the device from the first reservation on that leaves it. The
 //! least amount is not given back, so other files and a quota cannot take it.
 
 use std::sync::Arc;
@@ -25,12 +25,12 @@ const RESERVE: u64 = 16;
 
 /// Room that a job may take; what it does not take is free for others when this is dropped.
 #[derive(Debug)]
-pub(crate) struct Promise {
+pub(crate) struct SpaceReservation {
     store: Arc<ExtentStore>,
     units_left: AtomicU64,
 }
 
-impl Promise {
+impl SpaceReservation {
     /// Bytes that it has left.
     pub(crate) fn left(&self) -> u64 {
         self.units_left.load(Ordering::Relaxed) * UNIT
@@ -42,37 +42,41 @@ impl Promise {
         let mut allocation = self.store.allocation.lock();
         let units = units.min(self.units_left.load(Ordering::Relaxed));
         self.units_left.fetch_sub(units, Ordering::Relaxed);
-        allocation.promised_units -= units;
+        allocation.reserved_units -= units;
     }
 }
 
-impl Drop for Promise {
+impl Drop for SpaceReservation {
     fn drop(&mut self) {
         let left = *self.units_left.get_mut();
-        self.store.allocation.lock().promised_units -= left;
+        self.store.allocation.lock().reserved_units -= left;
     }
 }
 
 impl ExtentStore {
-    /// Promises room for extents of `bytes` together. `makes_space` says that the job will hold
+    /// Reserves room for extents of `bytes` together. `makes_space` says that the job will hold
     /// less in the end than what it replaces, and may go into the reserve.
     ///
     /// # Errors
     ///
     /// `Full` when the file system has no room; nothing has changed then.
-    pub(crate) fn promise(self: &Arc<Self>, bytes: u64, makes_space: bool) -> Result<Promise> {
+    pub(crate) fn reserve_space(
+        self: &Arc<Self>,
+        bytes: u64,
+        makes_space: bool,
+    ) -> Result<SpaceReservation> {
         // As much is lost at most where an extent's last unit is not filled.
         let units = (bytes + bytes / 8).div_ceil(UNIT).max(1);
         let mut allocation = self.allocation.lock();
         let reserve = if makes_space { 0 } else { self.reserve_units(&allocation) };
-        let wanted = allocation.promised_units + units + reserve;
+        let wanted = allocation.reserved_units + units + reserve;
         while let Some(more) = missing(&allocation, wanted) {
             let grown = self.grow(&mut allocation, more.min(PIECE), more);
             grown.map_err(|e| full(e, &allocation, units, reserve))?;
         }
-        allocation.promised_units += units;
+        allocation.reserved_units += units;
         let store = Arc::clone(self);
-        Ok(Promise { store, units_left: AtomicU64::new(units) })
+        Ok(SpaceReservation { store, units_left: AtomicU64::new(units) })
     }
 }
 
@@ -88,7 +92,7 @@ impl ExtentStore {
     ///
     /// `Full` when the file system has no room; or another I/O error.
     pub(crate) fn refill_reserve(self: &Arc<Self>) -> Result<()> {
-        self.promise(1, false).map(drop)
+        self.reserve_space(1, false).map(drop)
     }
 
     /// Units that only jobs that make space may take.
@@ -102,17 +106,17 @@ impl ExtentStore {
     }
 }
 
-/// The error of a promise, with what there is, if it is one of space.
+/// The error of a reservation, with what there is, if it is one of space.
 fn full(error: Error, allocation: &Allocation, units: u64, reserve: u64) -> Error {
     if error.kind() != ErrorKind::Full {
         return error;
     }
     let message = format!(
         "a job needs {} KiB for extents, and of {} KiB that are free in extent files {} KiB are \
-         promised to other jobs and {} KiB are kept for jobs that make space: {error}",
+         reserved to other jobs and {} KiB are kept for jobs that make space: {error}",
         (units * UNIT) >> 10,
         (allocation.free_units() * UNIT) >> 10,
-        (allocation.promised_units * UNIT) >> 10,
+        (allocation.reserved_units * UNIT) >> 10,
         (reserve * UNIT) >> 10,
     );
     Error::new(ErrorKind::Full, message)

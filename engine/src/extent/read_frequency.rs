@@ -20,9 +20,9 @@ fn epoch(clock: &AtomicU64) -> u32 {
 
 /// Of one extent: the half-life of the last read in the upper half, the count then in the lower.
 #[derive(Debug, Default)]
-pub(super) struct Heat(AtomicU64);
+pub(super) struct ReadFrequency(AtomicU64);
 
-impl Heat {
+impl ReadFrequency {
     /// Counts a read.
     #[inline]
     pub(super) fn read(&self, clock: &AtomicU64) {
@@ -57,7 +57,8 @@ mod tests {
 
     #[test]
     fn counts_and_cools_down() {
-        let (clock, hot, other) = (AtomicU64::new(0), Heat::default(), Heat::default());
+        let (clock, hot, other) =
+            (AtomicU64::new(0), ReadFrequency::default(), ReadFrequency::default());
         for _ in 0..1000 {
             hot.read(&clock);
         }
