@@ -7,7 +7,7 @@ use crate::cuts::{Kind, Violation};
 use crate::run::{Limits, Prepared, Run};
 use crate::scenario::Scenario;
 use crate::violation::Class;
-use crate::{elsewhere, expiry, isolation, writers};
+use crate::{elsewhere, expiry, growth, isolation, writers};
 
 /// What is tried, and where.
 #[derive(Clone, Copy, Debug)]
@@ -24,6 +24,8 @@ pub enum Trial {
     Writers,
     /// A region lies in another directory.
     Elsewhere,
+    /// A sync of a growth of the region fails.
+    Growth,
 }
 
 /// Where to look for a bug, and in how many runs.
@@ -69,6 +71,7 @@ impl Search {
             Trial::Expiry => expiry::check(seed, self.bug).err(),
             Trial::Writers => writers::check(self.bug).err(),
             Trial::Elsewhere => elsewhere::check(seed, self.bug).err(),
+            Trial::Growth => growth::check(seed, self.bug).err(),
         }
     }
 

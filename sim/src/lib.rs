@@ -18,6 +18,7 @@ pub mod elsewhere;
 pub mod expiry;
 pub mod failing;
 pub mod failpoint;
+pub mod growth;
 pub mod isolation;
 pub mod machines;
 pub mod run;

@@ -226,6 +226,11 @@ fn the_name_of_a_region_elsewhere_that_is_not_synced() {
 }
 
 #[test]
+fn a_growth_that_keeps_the_error_of_its_sync() {
+    is_caught(Failpoint::SwallowGrowthError, Trial::Growth, &[Class::Lost]);
+}
+
+#[test]
 fn what_was_prepared_indexed() {
     is_caught(
         Failpoint::IndexPrepares,
