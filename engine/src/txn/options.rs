@@ -102,6 +102,11 @@ impl TxnOptions {
         self
     }
 
+    /// How long a call waits for a lock: see [`TxnOptions::lock_wait`].
+    pub fn longest_lock_wait(&self) -> LockWait {
+        self.lock_wait
+    }
+
     /// How far its commit has gone when [`Transaction::commit`](crate::Transaction::commit)
     /// returns.
     pub fn durability(mut self, durability: Durability) -> TxnOptions {

@@ -1,0 +1,83 @@
+"""Terrace, an embedded, transactional key-value store.
+
+>>> import tempfile, terrace
+>>> folder = tempfile.TemporaryDirectory()
+>>> with terrace.open(folder.name + "/people.db", pm_size="4MiB") as db:
+...     users = db["users"]
+...     users[b"ada"] = b"Ada Lovelace, 1815"
+...     users[b"alan"] = b"Alan Turing, 1912"
+...     list(users.keys(prefix=b"al"))
+[b'alan']
+"""
+
+from terrace._terrace import (
+    Attempt,
+    BackupSet,
+    Batch,
+    Database,
+    PendingCommit,
+    Rows,
+    Snapshot,
+    Table,
+    Transaction,
+    Transactions,
+    __version__,
+    create,
+    open,
+    option_names,
+    restore,
+    salvage,
+    verify,
+)
+from terrace.errors import (
+    ClosedError,
+    ConflictError,
+    CorruptError,
+    Damage,
+    DeadlockError,
+    Error,
+    FullError,
+    InternalError,
+    InvalidError,
+    NotFoundError,
+    PicklingError,
+    RetryableError,
+    TimeoutError,
+    UnavailableError,
+    UnknownOutcomeError,
+)
+
+__all__ = [
+    "Attempt",
+    "BackupSet",
+    "Batch",
+    "ClosedError",
+    "ConflictError",
+    "CorruptError",
+    "Damage",
+    "Database",
+    "DeadlockError",
+    "Error",
+    "FullError",
+    "InternalError",
+    "InvalidError",
+    "NotFoundError",
+    "PendingCommit",
+    "PicklingError",
+    "RetryableError",
+    "Rows",
+    "Snapshot",
+    "Table",
+    "TimeoutError",
+    "Transaction",
+    "Transactions",
+    "UnavailableError",
+    "UnknownOutcomeError",
+    "__version__",
+    "create",
+    "open",
+    "option_names",
+    "restore",
+    "salvage",
+    "verify",
+]

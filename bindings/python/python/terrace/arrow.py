@@ -1,0 +1,77 @@
+"""Tables to and from Arrow and pandas, where ``pyarrow`` and ``pandas`` are installed.
+
+Rows have two columns, ``key`` and ``value``, both binary.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from typing import Unpack
+
+    import pandas as _pandas
+    import pyarrow as _pyarrow
+
+    from terrace._terrace import Table, _Range
+
+#: So many rows go into one record batch.
+BATCH_ROWS = 65_536
+
+
+def _schema() -> _pyarrow.Schema:
+    import pyarrow
+
+    return pyarrow.schema([("key", pyarrow.binary()), ("value", pyarrow.binary())])
+
+
+def batches(table: Table, **range: Unpack[_Range]) -> Iterator[_pyarrow.RecordBatch]:
+    """The rows of a range as record batches, which hold a part of it each."""
+    import pyarrow
+
+    rows, schema = table.items(**range), _schema()
+    while chunk := list(islice(rows, BATCH_ROWS)):
+        keys, values = zip(*chunk, strict=True)
+        columns = [pyarrow.array(keys, pyarrow.binary()), pyarrow.array(values, pyarrow.binary())]
+        yield pyarrow.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def to_arrow(table: Table, **range: Unpack[_Range]) -> _pyarrow.Table:
+    """The rows of a range as an Arrow table."""
+    import pyarrow
+
+    return pyarrow.Table.from_batches(batches(table, **range), schema=_schema())
+
+
+def to_pandas(table: Table, **range: Unpack[_Range]) -> _pandas.DataFrame:
+    """The rows of a range as a frame, with the keys as its index."""
+    return to_arrow(table, **range).to_pandas().set_index("key")
+
+
+def _pairs(rows: Any, key: str, value: str) -> Iterator[tuple[bytes, bytes]]:
+    import pyarrow
+
+    if isinstance(rows, pyarrow.RecordBatch):
+        rows = pyarrow.Table.from_batches([rows])
+    parts = rows.to_batches() if isinstance(rows, pyarrow.Table) else rows
+    for part in parts:
+        keys, values = (part.column(name).cast(pyarrow.binary()) for name in (key, value))
+        yield from zip(keys.to_pylist(), values.to_pylist(), strict=True)
+
+
+def load_arrow(
+    table: Table,
+    rows: Any,
+    *,
+    key: str = "key",
+    value: str = "value",
+    existing: Literal["refuse", "replace"] = "refuse",
+) -> int:
+    """Loads an Arrow table, a record batch, or an iterable of batches; how many rows there were.
+
+    The key column ascends, and each key is there once: ``rows.sort_by("key")`` sorts a table.
+    Columns of text are loaded as UTF-8.
+    """
+    return table.bulk_load(_pairs(rows, key, value), existing=existing)

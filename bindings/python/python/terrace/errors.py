@@ -1,0 +1,111 @@
+"""The exceptions of Terrace, one for each kind of error.
+
+Each is an :class:`Error`, and what Python calls such a failure: a ``KeyError``, a ``ValueError``, a
+``TimeoutError``, an ``OSError`` or a ``RuntimeError``. The kind says what to do, and the message
+has names and numbers.
+"""
+
+from __future__ import annotations
+
+import builtins
+import pickle
+from typing import ClassVar, TypedDict
+
+
+class Damage(TypedDict):
+    """Where stored bytes are not what was written."""
+
+    tier: str
+    file: str
+    offset: int
+    what: str
+    expected: str
+    got: str
+
+
+class Error(Exception):
+    """What every error of Terrace is."""
+
+    kind: ClassVar[str] = "error"
+
+
+class NotFoundError(Error, KeyError):
+    """The table has no such key."""
+
+    kind = "not found"
+
+
+class InvalidError(Error, ValueError):
+    """The request can never succeed as it stands. Change the request."""
+
+    kind = "invalid"
+
+
+class RetryableError(Error):
+    """The transaction met another one and was rolled back. Run it again."""
+
+    kind = "retryable"
+
+
+class ConflictError(RetryableError):
+    """Another transaction changed what this one read or wrote. Run it again."""
+
+    kind = "conflict"
+
+
+class DeadlockError(RetryableError):
+    """Two transactions waited for each other, and this one was rolled back. Run it again."""
+
+    kind = "deadlock"
+
+
+class TimeoutError(Error, builtins.TimeoutError):
+    """A deadline passed. Try later or wait longer."""
+
+    kind = "timeout"
+
+
+class FullError(Error, OSError):
+    """Space ran out. Free some; reads and deletes go on meanwhile."""
+
+    kind = "full"
+
+
+class UnavailableError(Error, OSError):
+    """Something outside failed, or another process has the database.
+
+    A forked child gets this error for a database of its parent. Mend the cause, then open again.
+    """
+
+    kind = "unavailable"
+
+
+class UnknownOutcomeError(Error, OSError):
+    """The device failed while a commit was under way. Open again and look whether it is there."""
+
+    kind = "unknown outcome"
+
+
+class CorruptError(Error, OSError):
+    """Stored bytes are not what was written. ``damage`` has the place."""
+
+    kind = "corrupt"
+    damage: Damage | None = None
+
+
+class ClosedError(Error, ValueError):
+    """The database was closed, or what the object stood for has ended."""
+
+    kind = "closed"
+
+
+class InternalError(Error, RuntimeError):
+    """The library has a bug. Close the database, and report the message."""
+
+    kind = "internal"
+
+
+class PicklingError(Error, pickle.PicklingError, TypeError):
+    """What is open in this process cannot be pickled or copied."""
+
+    kind = "not picklable"

@@ -1,0 +1,46 @@
+//! Bulk loads out of whatever gives pairs of keys and values.
+
+use pyo3::prelude::*;
+use pyo3::types::{PyIterator, PyMapping};
+use terrace::Existing;
+
+use crate::bytes_like::BytesLike;
+use crate::calls::released;
+
+/// So many rows are taken from Python before the engine gets them.
+const ROWS: usize = 1024;
+
+/// What gives pairs: the items of a mapping, or anything that can be iterated over.
+pub(crate) fn pairs<'py>(rows: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyIterator>> {
+    match rows.cast::<PyMapping>() {
+        Ok(mapping) => mapping.call_method0("items")?.try_iter(),
+        Err(_) => rows.try_iter(),
+    }
+}
+
+/// Loads pairs in ascending order of keys, all of them or none; how many there were.
+pub(crate) fn load(
+    table: &terrace::Table,
+    rows: &Bound<'_, PyAny>,
+    existing: Existing,
+) -> PyResult<u64> {
+    let py = rows.py();
+    let mut load = released(py, || table.bulk_load_with(existing))?;
+    let (mut chunk, mut count) = (Vec::with_capacity(ROWS), 0);
+    let mut pairs = pairs(rows)?;
+    loop {
+        chunk.clear();
+        for pair in pairs.by_ref().take(ROWS) {
+            chunk.push(pair?.extract::<(BytesLike, BytesLike)>()?);
+        }
+        if chunk.is_empty() {
+            break;
+        }
+        count += chunk.len() as u64;
+        let load = &mut load;
+        let rows = &chunk;
+        released(py, move || rows.iter().try_for_each(|(key, value)| load.put(key, value)))?;
+    }
+    released(py, || load.finish())?;
+    Ok(count)
+}

@@ -1,0 +1,41 @@
+//! Manual compactions, which say how far they are and can be stopped.
+
+use std::ops::ControlFlow;
+
+use pyo3::prelude::*;
+
+use crate::calls::released;
+use crate::json;
+use crate::key_range::Bounds;
+use crate::table::Table;
+
+/// Compacts a range. `progress` is called as it goes on; if it raises, or Ctrl-C is pressed, the
+/// compaction stops.
+pub(crate) fn compact(
+    py: Python<'_>,
+    table: &Table,
+    range: Bounds,
+    progress: Option<&Bound<'_, PyAny>>,
+) -> PyResult<Py<PyAny>> {
+    let progress = progress.map(|progress| progress.clone().unbind());
+    let mut raised = None;
+    let done = released(py, || {
+        table.db.compact_range_with(&table.table, range, |at| {
+            let told = Python::attach(|py| {
+                py.check_signals()?;
+                match &progress {
+                    Some(progress) => progress.call1(py, (json::to_python(py, at)?,)).map(drop),
+                    None => Ok(()),
+                }
+            });
+            match told {
+                Ok(()) => ControlFlow::Continue(()),
+                Err(error) => {
+                    raised = Some(error);
+                    ControlFlow::Break(())
+                }
+            }
+        })
+    })?;
+    raised.map_or_else(|| json::to_python(py, &done), Err)
+}

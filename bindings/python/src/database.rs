@@ -1,0 +1,262 @@
+//! Databases.
+
+use std::path::PathBuf;
+
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict};
+
+use crate::backup;
+use crate::batch::Batch;
+use crate::bytes_like::BytesLike;
+use crate::calls::{released, watched};
+use crate::pending::PendingCommit;
+use crate::retry::Transactions;
+use crate::snapshot::Snapshot;
+use crate::table::Table;
+use crate::transaction::Transaction;
+use crate::{errors, json, options};
+
+/// An open database. Any thread may use it, several at once.
+#[pyclass(frozen, module = "terrace", weakref)]
+pub(crate) struct Database {
+    db: terrace::Database,
+    path: PathBuf,
+}
+
+impl Database {
+    pub(crate) fn new(db: terrace::Database, path: PathBuf) -> Database {
+        Database { db, path }
+    }
+
+    fn handle(&self, table: terrace::Table) -> Table {
+        Table::new(self.db.clone(), table)
+    }
+}
+
+/// Tables.
+#[pymethods]
+impl Database {
+    #[getter]
+    fn path(&self) -> PathBuf {
+        self.path.clone()
+    }
+
+    fn __getitem__(&self, py: Python<'_>, name: &str) -> PyResult<Table> {
+        self.table(py, name, None)
+    }
+
+    fn __delitem__(&self, py: Python<'_>, name: &str) -> PyResult<()> {
+        self.drop_table(py, name)
+    }
+
+    fn __contains__(&self, name: &str) -> bool {
+        self.db.table_names().iter().any(|other| other == name)
+    }
+
+    fn __iter__<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyAny>> {
+        self.table_names().into_pyobject(py)?.call_method0("__iter__")
+    }
+
+    fn __len__(&self) -> usize {
+        self.db.table_names().len()
+    }
+
+    fn __bool__(&self) -> bool {
+        true
+    }
+
+    #[pyo3(signature = (name, **options))]
+    fn table(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        options: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Table> {
+        let is_plain = options.is_none_or(|options| options.is_empty());
+        if is_plain || self.__contains__(name) {
+            options::table(options)?;
+            return released(py, || self.db.table(name)).map(|table| self.handle(table));
+        }
+        self.create_table(py, name, options)
+    }
+
+    #[pyo3(signature = (name, **options))]
+    fn create_table(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        options: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Table> {
+        let options = options::table(options)?;
+        released(py, || self.db.create_table(name, options)).map(|table| self.handle(table))
+    }
+
+    fn existing_table(&self, py: Python<'_>, name: &str) -> PyResult<Table> {
+        released(py, || self.db.existing_table(name)).map(|table| self.handle(table))
+    }
+
+    fn table_names(&self) -> Vec<String> {
+        self.db.table_names()
+    }
+
+    fn drop_table(&self, py: Python<'_>, name: &str) -> PyResult<()> {
+        released(py, || self.db.drop_table(name))
+    }
+
+    #[pyo3(signature = (name, to))]
+    fn rename_table(&self, py: Python<'_>, name: &str, to: &str) -> PyResult<()> {
+        released(py, || self.db.rename_table(name, to))
+    }
+
+    fn truncate_table(&self, py: Python<'_>, name: &str) -> PyResult<()> {
+        released(py, || self.db.truncate_table(name))
+    }
+
+    #[pyo3(signature = (name, **options))]
+    fn set_table_options(
+        &self,
+        py: Python<'_>,
+        name: &str,
+        options: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<()> {
+        let Some(named) = options else { return Ok(()) };
+        let old = released(py, || self.db.existing_table(name))?.options();
+        let new = options::changed_table(old, named)?;
+        released(py, || self.db.set_table_options(name, new))
+    }
+
+    fn batch(slf: &Bound<'_, Self>) -> Batch {
+        Batch::new(slf.get().db.clone())
+    }
+
+    #[pyo3(signature = (batch, *, durability="durable"))]
+    fn enqueue(
+        &self,
+        py: Python<'_>,
+        batch: &Bound<'_, Batch>,
+        durability: &str,
+    ) -> PyResult<PendingCommit> {
+        let durability = options::durability(py, durability)?;
+        let batch = batch.get().take(py)?;
+        released(py, || self.db.enqueue(batch, durability)).map(PendingCommit::new)
+    }
+
+    fn snapshot(&self, py: Python<'_>) -> PyResult<Snapshot> {
+        released(py, || self.db.snapshot()).map(Snapshot::new)
+    }
+
+    #[pyo3(signature = (**options))]
+    fn begin(&self, py: Python<'_>, options: Option<&Bound<'_, PyDict>>) -> PyResult<Transaction> {
+        Transaction::begin(py, &self.db, &options::transaction(options)?)
+    }
+
+    #[pyo3(signature = (*, attempts=64, **options))]
+    fn transactions(
+        &self,
+        attempts: u32,
+        options: Option<&Bound<'_, PyDict>>,
+    ) -> PyResult<Transactions> {
+        Ok(Transactions::new(self.db.clone(), options::transaction(options)?, attempts))
+    }
+
+    #[pyo3(signature = (function, *, attempts=64, **options))]
+    fn run<'py>(
+        &self,
+        py: Python<'py>,
+        function: &Bound<'py, PyAny>,
+        attempts: u32,
+        options: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let begun = Transactions::new(self.db.clone(), options::transaction(options)?, attempts);
+        begun.run(py, |txn| function.call1((txn,)))
+    }
+
+    #[pyo3(signature = (function=None, /, **options))]
+    fn transactional<'py>(
+        slf: &Bound<'py, Self>,
+        function: Option<&Bound<'py, PyAny>>,
+        options: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let helpers = slf.py().import("terrace._transactional")?;
+        let options = options.map_or_else(|| PyDict::new(slf.py()), Clone::clone);
+        helpers.call_method1("transactional", (slf, function, options))
+    }
+
+    fn running_transactions<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
+        let all = self.db.transactions().into_iter();
+        all.map(|info| crate::transaction::info(py, &info)).collect()
+    }
+
+    fn kill_transaction(&self, id: u64) -> bool {
+        self.db.kill_transaction(id)
+    }
+
+    fn list_prepared<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
+        let prepared = py.detach(|| self.db.list_prepared());
+        let one = |info: &terrace::PreparedInfo| {
+            let found = PyDict::new(py);
+            found.set_item("id", PyBytes::new(py, &info.id))?;
+            found.set_item("writes", info.writes)?;
+            found.set_item("locks", info.locks)?;
+            Ok(found)
+        };
+        prepared.iter().map(one).collect()
+    }
+
+    fn commit_prepared(&self, py: Python<'_>, id: BytesLike) -> PyResult<()> {
+        released(py, || self.db.commit_prepared(&id))
+    }
+
+    fn roll_back_prepared(&self, py: Python<'_>, id: BytesLike) -> PyResult<()> {
+        released(py, || self.db.roll_back_prepared(&id))
+    }
+
+    fn last_blob<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyBytes>> {
+        py.detach(|| self.db.last_blob()).map(|blob| PyBytes::new(py, &blob))
+    }
+
+    fn stats(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        json::to_python(py, &py.detach(|| self.db.stats()))
+    }
+
+    fn verify(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
+        let db = self.db.clone();
+        json::to_python(py, &watched(py, move || db.verify(), || Ok(()))?)
+    }
+
+    #[pyo3(signature = (path, *, progress=None))]
+    fn backup(
+        &self,
+        py: Python<'_>,
+        path: PathBuf,
+        progress: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Py<PyAny>> {
+        json::to_python(py, &backup::take(py, &self.db, path, progress)?)
+    }
+
+    fn grow_pm(&self, py: Python<'_>, size: u64) -> PyResult<u64> {
+        released(py, || self.db.grow_pm(size))
+    }
+
+    fn close(&self, py: Python<'_>) -> PyResult<()> {
+        released(py, || self.db.clone().close())
+    }
+
+    fn __enter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyAny>) -> PyResult<()> {
+        self.close(py)
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<terrace.Database {:?}>", self.path.display().to_string())
+    }
+
+    fn __reduce__(&self, py: Python<'_>) -> PyResult<()> {
+        let instead = "pass its path, and open it there once it is closed here";
+        Err(errors::not_picklable(py, "a database", instead))
+    }
+}

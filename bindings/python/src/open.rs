@@ -1,0 +1,71 @@
+//! Functions of the module: opening and creating databases, and what is done to closed ones.
+
+use std::path::PathBuf;
+
+use pyo3::prelude::*;
+use pyo3::types::PyDict;
+
+use crate::calls::watched;
+use crate::database::Database;
+use crate::{json, options};
+
+/// Opens the database in a directory, and creates one where the directory is missing or empty.
+#[pyfunction]
+#[pyo3(signature = (path, *, read_only=false, must_exist=false, **options))]
+pub(crate) fn open(
+    py: Python<'_>,
+    path: PathBuf,
+    read_only: bool,
+    must_exist: bool,
+    options: Option<&Bound<'_, PyDict>>,
+) -> PyResult<Database> {
+    let (options, at) = (options::database(options)?, path.clone());
+    let open = move || match (read_only, must_exist) {
+        (true, _) => options.open_read_only(at),
+        (false, true) => options.open_existing(at),
+        (false, false) => options.open(at),
+    };
+    Ok(Database::new(watched(py, open, || Ok(()))?, path))
+}
+
+/// Creates a database in a directory, which must be missing or empty.
+#[pyfunction]
+#[pyo3(signature = (path, **options))]
+pub(crate) fn create(
+    py: Python<'_>,
+    path: PathBuf,
+    options: Option<&Bound<'_, PyDict>>,
+) -> PyResult<Database> {
+    let (options, at) = (options::database(options)?, path.clone());
+    Ok(Database::new(watched(py, move || options.create(at), || Ok(()))?, path))
+}
+
+/// Checks the database in a directory, which must not be open to write.
+#[pyfunction]
+pub(crate) fn verify(py: Python<'_>, path: PathBuf) -> PyResult<Py<PyAny>> {
+    json::to_python(py, &watched(py, move || terrace::verify(path), || Ok(()))?)
+}
+
+/// Writes what can be read of a damaged database to a new one.
+#[pyfunction]
+pub(crate) fn salvage(py: Python<'_>, source: PathBuf, to: PathBuf) -> PyResult<Py<PyAny>> {
+    let salvage = move || terrace::Database::salvage(source, to);
+    json::to_python(py, &watched(py, salvage, || Ok(()))?)
+}
+
+/// The names of the options of databases, tables and transactions, each with what it takes.
+#[pyfunction]
+pub(crate) fn option_names<'py>(py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+    let all = PyDict::new(py);
+    let of = |names: &mut dyn Iterator<Item = (&'static str, &'static str)>| {
+        let one = PyDict::new(py);
+        for (name, takes) in names {
+            one.set_item(name, takes)?;
+        }
+        PyResult::Ok(one)
+    };
+    all.set_item("database", of(&mut terrace::Options::names())?)?;
+    all.set_item("table", of(&mut terrace::TableOptions::names())?)?;
+    all.set_item("transaction", of(&mut terrace::TxnOptions::names())?)?;
+    Ok(all)
+}

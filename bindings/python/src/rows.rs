@@ -1,0 +1,260 @@
+//! Iterators over rows.
+//!
+//! Thread safety: any thread may take the next row. Rows are read in chunks without the
+//! interpreter's lock. The lock of the state is waited for without it too, and never held while
+//! Python runs.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use bytes::Bytes;
+use parking_lot::Mutex;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyTuple, PyType};
+
+use crate::bytes_like::BytesLike;
+use crate::calls::released;
+use crate::errors;
+
+/// What an iterator gives of each row.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Part {
+    Items,
+    Keys,
+    Values,
+}
+
+type Row = (Bytes, Bytes);
+
+/// A range of the engine.
+enum Source {
+    /// Of a table or a snapshot: its rows stay as they are.
+    Fixed(terrace::Range),
+    /// The same without values.
+    FixedKeys(terrace::KeyIter<terrace::Range>),
+    /// Of a transaction: rows that were not reached yet change with what the transaction writes.
+    Live(terrace::TxnRange, Arc<AtomicU64>),
+    /// Rows are locked one by one, as they are taken.
+    OneByOne(terrace::TxnRange),
+}
+
+struct State {
+    source: Source,
+    chunk: std::vec::IntoIter<Row>,
+    /// How many rows the next chunk has.
+    rows: usize,
+    /// How many rows may still be given.
+    left: usize,
+    /// What the transaction had written when the chunk was read.
+    written: u64,
+    /// The last key that was given, of a range that may have to go back to it.
+    last: Option<Bytes>,
+    /// The error that comes behind the chunk.
+    failed: Option<terrace::Error>,
+}
+
+/// The first chunk is small, for those who want few rows.
+const FIRST_ROWS: usize = 16;
+const MOST_ROWS: usize = 1024;
+
+/// Rows in the order of their keys, or in the reverse order.
+#[pyclass(frozen, module = "terrace")]
+pub(crate) struct Rows {
+    state: Mutex<State>,
+    part: Part,
+}
+
+impl Rows {
+    /// Those of a table, or of a snapshot of it.
+    pub(crate) fn of_table(range: terrace::Range, limit: Option<usize>, part: Part) -> Rows {
+        let source = match part {
+            Part::Keys => Source::FixedKeys(range.keys()),
+            Part::Items | Part::Values => Source::Fixed(range),
+        };
+        Rows::new(source, limit, part)
+    }
+
+    /// Those of a transaction, with the count of its writes.
+    pub(crate) fn of_transaction(
+        range: terrace::TxnRange,
+        writes: &Arc<AtomicU64>,
+        limit: Option<usize>,
+        part: Part,
+    ) -> Rows {
+        Rows::new(Source::Live(range, Arc::clone(writes)), limit, part)
+    }
+
+    /// Those of a transaction that nobody else has locked.
+    pub(crate) fn one_by_one(range: terrace::TxnRange, limit: Option<usize>, part: Part) -> Rows {
+        Rows::new(Source::OneByOne(range), limit, part)
+    }
+
+    fn new(source: Source, limit: Option<usize>, part: Part) -> Rows {
+        let state = State {
+            source,
+            chunk: Vec::new().into_iter(),
+            rows: FIRST_ROWS,
+            left: limit.unwrap_or(usize::MAX),
+            written: 0,
+            last: None,
+            failed: None,
+        };
+        Rows { state: Mutex::new(state), part }
+    }
+}
+
+impl State {
+    /// The next row, out of the chunk or a new one.
+    fn next(&mut self) -> terrace::Result<Option<Row>> {
+        if self.left == 0 {
+            return Ok(None);
+        }
+        if self.is_stale() {
+            self.go_back();
+        }
+        if self.chunk.as_slice().is_empty() {
+            if let Some(error) = self.failed.take() {
+                return Err(error);
+            }
+            self.read();
+            if let Some(error) = self.failed.take_if(|_| self.chunk.as_slice().is_empty()) {
+                return Err(error);
+            }
+        }
+        Ok(self.take())
+    }
+
+    /// A row that is there without waiting for anything.
+    fn at_hand(&mut self) -> Option<Row> {
+        if self.left == 0 || self.is_stale() { None } else { self.take() }
+    }
+
+    /// The next row of the chunk.
+    fn take(&mut self) -> Option<Row> {
+        let row = self.chunk.next()?;
+        self.left -= 1;
+        if matches!(self.source, Source::Live(..)) {
+            self.last = Some(row.0.clone());
+        }
+        Some(row)
+    }
+
+    /// Whether the transaction has written since the chunk was read.
+    fn is_stale(&self) -> bool {
+        match &self.source {
+            Source::Live(_, writes) => writes.load(Ordering::Acquire) != self.written,
+            _ => false,
+        }
+    }
+
+    /// Forgets rows that were read ahead. A transaction that writes in between rows makes later
+    /// chunks small.
+    fn go_back(&mut self) {
+        self.chunk = Vec::new().into_iter();
+        self.rows = 1;
+        if let (Source::Live(range, _), Some(last)) = (&mut self.source, &self.last) {
+            range.seek(last);
+        }
+    }
+
+    /// Reads the next chunk. An error comes behind the rows that were read before it.
+    fn read(&mut self) {
+        let most = self.rows.min(self.left);
+        self.rows = (self.rows * 2).min(MOST_ROWS);
+        let mut chunk = Vec::with_capacity(most);
+        let filled = match &mut self.source {
+            Source::Fixed(range) => fill(&mut chunk, most, range),
+            Source::FixedKeys(keys) => {
+                let mut rows = keys.map(|key| key.map(|key| (key, Bytes::new())));
+                fill(&mut chunk, most, &mut rows)
+            }
+            Source::Live(range, writes) => {
+                self.written = writes.load(Ordering::Acquire);
+                let last = self.last.as_ref();
+                let is_last = |row: &terrace::Result<Row>| match row {
+                    Ok((key, _)) => Some(key) == last,
+                    Err(_) => false,
+                };
+                fill(&mut chunk, most, &mut range.skip_while(is_last))
+            }
+            Source::OneByOne(range) => fill(&mut chunk, 1, range),
+        };
+        self.failed = filled.err();
+        self.chunk = chunk.into_iter();
+    }
+
+    fn seek(&mut self, key: &[u8]) -> bool {
+        self.chunk = Vec::new().into_iter();
+        self.rows = FIRST_ROWS;
+        self.last = None;
+        match &mut self.source {
+            Source::Fixed(range) => range.seek(key),
+            Source::Live(range, _) | Source::OneByOne(range) => range.seek(key),
+            Source::FixedKeys(_) => return false,
+        }
+        true
+    }
+}
+
+/// Takes so many rows, or those before an error.
+fn fill(
+    chunk: &mut Vec<Row>,
+    most: usize,
+    rows: &mut impl Iterator<Item = terrace::Result<Row>>,
+) -> terrace::Result<()> {
+    for row in rows.take(most) {
+        chunk.push(row?);
+    }
+    Ok(())
+}
+
+#[pymethods]
+impl Rows {
+    /// `Rows[bytes]`, for annotations.
+    #[classmethod]
+    fn __class_getitem__<'py>(
+        class: &Bound<'py, PyType>,
+        item: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        class.py().import("types")?.getattr("GenericAlias")?.call1((class, item))
+    }
+
+    fn __iter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __next__<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let at_hand = self.state.try_lock().and_then(|mut state| state.at_hand());
+        let found = match at_hand {
+            Some(row) => Some(row),
+            None => released(py, || self.state.lock().next())?,
+        };
+        let Some((key, value)) = found else { return Ok(None) };
+        Ok(Some(match self.part {
+            Part::Items => row(py, &(key, value))?.into_any(),
+            Part::Keys => PyBytes::new(py, &key).into_any(),
+            Part::Values => PyBytes::new(py, &value).into_any(),
+        }))
+    }
+
+    fn seek(slf: Py<Self>, py: Python<'_>, key: BytesLike) -> PyResult<Py<Self>> {
+        let rows = slf.get();
+        let moved = released(py, || Ok(rows.state.lock().seek(&key)))?;
+        match moved {
+            true => Ok(slf),
+            false => {
+                Err(errors::invalid(py, "seek goes with items() and values(), not with keys()"))
+            }
+        }
+    }
+
+    fn __reduce__(&self, py: Python<'_>) -> PyResult<()> {
+        let instead = "make a list of it";
+        Err(errors::not_picklable(py, "an iterator over rows", instead))
+    }
+}
+
+/// A row as a pair.
+pub(crate) fn row<'py>(py: Python<'py>, (key, value): &Row) -> PyResult<Bound<'py, PyTuple>> {
+    PyTuple::new(py, [PyBytes::new(py, key), PyBytes::new(py, value)])
+}

@@ -1,0 +1,171 @@
+//! Snapshots.
+
+use parking_lot::RwLock;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyTuple};
+
+use crate::bytes_like::{self, BytesLike};
+use crate::calls::released;
+use crate::errors;
+use crate::key_range::bounds;
+use crate::rows::{Part, Rows, row};
+use crate::table::Table;
+
+/// Every table as it was at one moment. Any thread may use it, several at once.
+#[pyclass(frozen, module = "terrace")]
+pub(crate) struct Snapshot {
+    lsn: u64,
+    /// `None` once it was closed.
+    snapshot: RwLock<Option<terrace::Snapshot>>,
+}
+
+impl Snapshot {
+    pub(crate) fn new(snapshot: terrace::Snapshot) -> Snapshot {
+        Snapshot { lsn: snapshot.lsn(), snapshot: RwLock::new(Some(snapshot)) }
+    }
+
+    /// The snapshot itself. No lock is held while it is used.
+    fn open(&self, py: Python<'_>) -> PyResult<terrace::Snapshot> {
+        let snapshot = py.detach(|| self.snapshot.read().clone());
+        snapshot.ok_or_else(|| errors::closed(py, "the snapshot was closed; take another one"))
+    }
+
+    fn rows(
+        &self,
+        table: &Bound<'_, Table>,
+        range: crate::key_range::Bounds,
+        (reverse, limit): (bool, Option<usize>),
+        part: Part,
+    ) -> PyResult<Rows> {
+        let rows = self.open(table.py())?.range(&table.get().table, range);
+        Ok(Rows::of_table(if reverse { rows.rev() } else { rows }, limit, part))
+    }
+}
+
+#[pymethods]
+impl Snapshot {
+    #[getter]
+    fn lsn(&self) -> u64 {
+        self.lsn
+    }
+
+    #[pyo3(signature = (table, key, default=None))]
+    fn get<'py>(
+        &self,
+        py: Python<'py>,
+        table: &Bound<'py, Table>,
+        key: BytesLike,
+        default: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let (snapshot, table) = (self.open(py)?, &table.get().table);
+        let found = released(py, || snapshot.get(table, &key))?;
+        Ok(found.map(|value| PyBytes::new(py, &value).into_any()).or(default))
+    }
+
+    fn multi_get<'py>(
+        &self,
+        py: Python<'py>,
+        table: &Bound<'py, Table>,
+        keys: &Bound<'py, PyAny>,
+    ) -> PyResult<Vec<Option<Bound<'py, PyBytes>>>> {
+        let (snapshot, table) = (self.open(py)?, &table.get().table);
+        let keys = bytes_like::all(keys)?;
+        let found = released(py, || snapshot.multi_get(table, &keys))?;
+        Ok(found.iter().map(|value| value.as_ref().map(|value| PyBytes::new(py, value))).collect())
+    }
+
+    fn contains_key(
+        &self,
+        py: Python<'_>,
+        table: &Bound<'_, Table>,
+        key: BytesLike,
+    ) -> PyResult<bool> {
+        let (snapshot, table) = (self.open(py)?, &table.get().table);
+        released(py, || snapshot.contains_key(table, &key))
+    }
+
+    #[pyo3(signature = (table, *, prefix=None, start=None, stop=None, reverse=false, limit=None))]
+    fn items(
+        &self,
+        table: &Bound<'_, Table>,
+        prefix: Option<BytesLike>,
+        start: Option<BytesLike>,
+        stop: Option<BytesLike>,
+        reverse: bool,
+        limit: Option<usize>,
+    ) -> PyResult<Rows> {
+        let range = bounds(prefix.as_ref(), start.as_ref(), stop.as_ref());
+        self.rows(table, range, (reverse, limit), Part::Items)
+    }
+
+    #[pyo3(signature = (table, *, prefix=None, start=None, stop=None, reverse=false, limit=None))]
+    fn keys(
+        &self,
+        table: &Bound<'_, Table>,
+        prefix: Option<BytesLike>,
+        start: Option<BytesLike>,
+        stop: Option<BytesLike>,
+        reverse: bool,
+        limit: Option<usize>,
+    ) -> PyResult<Rows> {
+        let range = bounds(prefix.as_ref(), start.as_ref(), stop.as_ref());
+        self.rows(table, range, (reverse, limit), Part::Keys)
+    }
+
+    #[pyo3(signature = (table, *, prefix=None, start=None, stop=None, reverse=false, limit=None))]
+    fn values(
+        &self,
+        table: &Bound<'_, Table>,
+        prefix: Option<BytesLike>,
+        start: Option<BytesLike>,
+        stop: Option<BytesLike>,
+        reverse: bool,
+        limit: Option<usize>,
+    ) -> PyResult<Rows> {
+        let range = bounds(prefix.as_ref(), start.as_ref(), stop.as_ref());
+        self.rows(table, range, (reverse, limit), Part::Values)
+    }
+
+    fn first<'py>(
+        &self,
+        py: Python<'py>,
+        table: &Bound<'py, Table>,
+    ) -> PyResult<Option<Bound<'py, PyTuple>>> {
+        let (snapshot, table) = (self.open(py)?, &table.get().table);
+        released(py, || snapshot.first(table))?.map(|found| row(py, &found)).transpose()
+    }
+
+    fn last<'py>(
+        &self,
+        py: Python<'py>,
+        table: &Bound<'py, Table>,
+    ) -> PyResult<Option<Bound<'py, PyTuple>>> {
+        let (snapshot, table) = (self.open(py)?, &table.get().table);
+        released(py, || snapshot.last(table))?.map(|found| row(py, &found)).transpose()
+    }
+
+    fn __getitem__<'py>(
+        slf: &Bound<'py, Self>,
+        table: &Bound<'py, Table>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        slf.py().import("terrace._views")?.call_method1("TableView", (slf, table))
+    }
+
+    fn close(&self, py: Python<'_>) {
+        py.detach(|| drop(self.snapshot.write().take()));
+    }
+
+    fn __enter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    #[pyo3(signature = (*_exception))]
+    fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyAny>) {
+        self.close(py);
+    }
+
+    fn __reduce__(&self, py: Python<'_>) -> PyResult<()> {
+        let instead = "take one where it is needed";
+        Err(errors::not_picklable(py, "a snapshot", instead))
+    }
+}

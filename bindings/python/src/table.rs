@@ -1,0 +1,397 @@
+//! Tables: the mapping protocol, and what databases have beyond it.
+
+use pyo3::exceptions::PyTypeError;
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PySlice, PyTuple};
+use terrace::Durability;
+
+use crate::bytes_like::{self, BytesLike};
+use crate::calls::{PATIENCE, in_slices, released};
+use crate::key_range::{self, bounds};
+use crate::rows::{Part, Rows, row};
+use crate::{bulk_load, compact, errors, options};
+
+/// A named ordered map from bytes to bytes. Any thread may use it, several at once.
+#[pyclass(frozen, module = "terrace", weakref)]
+pub(crate) struct Table {
+    pub(crate) db: terrace::Database,
+    pub(crate) table: terrace::Table,
+}
+
+impl Table {
+    pub(crate) fn new(db: terrace::Database, table: terrace::Table) -> Table {
+        Table { db, table }
+    }
+
+    fn rows(
+        &self,
+        range: key_range::Bounds,
+        reverse: bool,
+        limit: Option<usize>,
+        part: Part,
+    ) -> Rows {
+        let rows = self.table.range(range);
+        Rows::of_table(if reverse { rows.rev() } else { rows }, limit, part)
+    }
+
+    fn write(
+        &self,
+        py: Python<'_>,
+        durability: &str,
+        timeout: Option<&Bound<'_, PyAny>>,
+        change: (&[u8], Option<&[u8]>),
+    ) -> PyResult<()> {
+        let durability = options::durability(py, durability)?;
+        let patience = timeout.map(options::time).transpose()?;
+        let (key, value) = change;
+        if durability == Durability::Relaxed {
+            if patience.is_some() {
+                let message = "timeout= goes with durability=\"durable\" only";
+                return Err(errors::invalid(py, message));
+            }
+            return released(py, || match value {
+                Some(value) => self.table.put_with(key, value, durability),
+                None => self.table.delete_with(key, durability),
+            });
+        }
+        let patience = patience.unwrap_or(PATIENCE);
+        in_slices(py, Some(patience), |until| match value {
+            Some(value) => self.table.try_put(key, value, until),
+            None => {
+                let mut batch = terrace::WriteBatch::new();
+                batch.delete(&self.table, key);
+                self.db.try_write(batch, until)
+            }
+        })
+    }
+
+    /// Removes a row; what it had.
+    fn take(&self, key: &[u8]) -> terrace::Result<Option<Vec<u8>>> {
+        let mut taken = None;
+        self.table.update(key, |old| {
+            taken = old.map(<[u8]>::to_vec);
+            None::<&[u8]>
+        })?;
+        Ok(taken)
+    }
+
+    fn find<'py>(&self, py: Python<'py>, key: &[u8]) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        Ok(released(py, || self.table.get(key))?.map(|value| PyBytes::new(py, &value)))
+    }
+}
+
+#[pymethods]
+impl Table {
+    #[getter]
+    fn name(&self) -> String {
+        self.table.name()
+    }
+
+    #[getter]
+    fn options<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
+        let (options, all) = (self.table.options(), PyDict::new(py));
+        all.set_item("block_size", options.block_bytes())?;
+        all.set_item("filter_bits", options.filter_bits_per_key())?;
+        all.set_item("ttl", options.time_to_live())?;
+        all.set_item("large_values", options.large_values_from())?;
+        Ok(all)
+    }
+
+    fn __getitem__<'py>(
+        &self,
+        py: Python<'py>,
+        key: &Bound<'py, PyAny>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        if let Ok(slice) = key.cast::<PySlice>() {
+            let rows = self.rows(key_range::of_slice(slice)?, false, None, Part::Items);
+            return Ok(Bound::new(py, rows)?.into_any());
+        }
+        let bytes: BytesLike = key.extract()?;
+        let found = self.find(py, &bytes)?.ok_or_else(|| errors::not_found(py, key))?;
+        Ok(found.into_any())
+    }
+
+    fn __setitem__(&self, py: Python<'_>, key: BytesLike, value: BytesLike) -> PyResult<()> {
+        self.write(py, "durable", None, (&key, Some(&value)))
+    }
+
+    fn __delitem__(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<()> {
+        if let Ok(slice) = key.cast::<PySlice>() {
+            let range = key_range::of_slice(slice)?;
+            return released(py, || self.table.delete_range(range));
+        }
+        let bytes: BytesLike = key.extract()?;
+        match released(py, || self.take(&bytes))? {
+            Some(_) => Ok(()),
+            None => Err(errors::not_found(py, key)),
+        }
+    }
+
+    fn __contains__(&self, py: Python<'_>, key: BytesLike) -> PyResult<bool> {
+        released(py, || self.table.contains_key(&key))
+    }
+
+    fn __iter__(&self) -> Rows {
+        self.rows(bounds(None, None, None), false, None, Part::Keys)
+    }
+
+    fn __bool__(&self) -> bool {
+        true
+    }
+
+    #[pyo3(signature = (key, default=None))]
+    fn get<'py>(
+        &self,
+        py: Python<'py>,
+        key: BytesLike,
+        default: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        Ok(self.find(py, &key)?.map(Bound::into_any).or(default))
+    }
+
+    fn multi_get<'py>(
+        &self,
+        py: Python<'py>,
+        keys: &Bound<'py, PyAny>,
+    ) -> PyResult<Vec<Option<Bound<'py, PyBytes>>>> {
+        let keys = bytes_like::all(keys)?;
+        let found = released(py, || self.table.multi_get(&keys))?;
+        Ok(found.iter().map(|value| value.as_ref().map(|value| PyBytes::new(py, value))).collect())
+    }
+
+    #[pyo3(signature = (key, value, *, durability="durable", timeout=None))]
+    fn put(
+        &self,
+        py: Python<'_>,
+        key: BytesLike,
+        value: BytesLike,
+        durability: &str,
+        timeout: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        self.write(py, durability, timeout, (&key, Some(&value)))
+    }
+
+    #[pyo3(signature = (key, *, durability="durable", timeout=None))]
+    fn delete(
+        &self,
+        py: Python<'_>,
+        key: BytesLike,
+        durability: &str,
+        timeout: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        self.write(py, durability, timeout, (&key, None))
+    }
+
+    #[pyo3(signature = (key, *default))]
+    fn pop<'py>(
+        &self,
+        py: Python<'py>,
+        key: &Bound<'py, PyAny>,
+        default: &Bound<'py, PyTuple>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let bytes: BytesLike = key.extract()?;
+        let default = at_most_one(default)?;
+        match released(py, || self.take(&bytes))? {
+            Some(value) => Ok(PyBytes::new(py, &value).into_any()),
+            None => default.ok_or_else(|| errors::not_found(py, key)),
+        }
+    }
+
+    fn setdefault<'py>(
+        &self,
+        py: Python<'py>,
+        key: BytesLike,
+        value: BytesLike,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        loop {
+            if let Some(found) = self.find(py, &key)? {
+                return Ok(found);
+            }
+            if released(py, || self.table.insert_if_absent(&key, &value))? {
+                return Ok(PyBytes::new(py, &value));
+            }
+        }
+    }
+
+    fn insert_if_absent(&self, py: Python<'_>, key: BytesLike, value: BytesLike) -> PyResult<bool> {
+        released(py, || self.table.insert_if_absent(&key, &value))
+    }
+
+    fn compare_and_set(
+        &self,
+        py: Python<'_>,
+        key: BytesLike,
+        expected: Option<BytesLike>,
+        new: Option<BytesLike>,
+    ) -> PyResult<bool> {
+        let (expected, new) = (expected.as_deref(), new.as_deref());
+        released(py, || self.table.compare_and_set(&key, expected, new))
+    }
+
+    #[pyo3(signature = (rows, *, durability="durable"))]
+    fn update(&self, py: Python<'_>, rows: &Bound<'_, PyAny>, durability: &str) -> PyResult<()> {
+        let durability = options::durability(py, durability)?;
+        let mut batch = terrace::WriteBatch::new();
+        for pair in bulk_load::pairs(rows)? {
+            let (key, value): (BytesLike, BytesLike) = pair?.extract()?;
+            batch.put(&self.table, &key, &value);
+        }
+        released(py, || self.db.write_with(batch, durability))
+    }
+
+    #[pyo3(signature = (*, prefix=None, start=None, stop=None, reverse=false, limit=None))]
+    fn items(
+        &self,
+        prefix: Option<BytesLike>,
+        start: Option<BytesLike>,
+        stop: Option<BytesLike>,
+        reverse: bool,
+        limit: Option<usize>,
+    ) -> Rows {
+        let range = bounds(prefix.as_ref(), start.as_ref(), stop.as_ref());
+        self.rows(range, reverse, limit, Part::Items)
+    }
+
+    #[pyo3(signature = (*, prefix=None, start=None, stop=None, reverse=false, limit=None))]
+    fn keys(
+        &self,
+        prefix: Option<BytesLike>,
+        start: Option<BytesLike>,
+        stop: Option<BytesLike>,
+        reverse: bool,
+        limit: Option<usize>,
+    ) -> Rows {
+        let range = bounds(prefix.as_ref(), start.as_ref(), stop.as_ref());
+        self.rows(range, reverse, limit, Part::Keys)
+    }
+
+    #[pyo3(signature = (*, prefix=None, start=None, stop=None, reverse=false, limit=None))]
+    fn values(
+        &self,
+        prefix: Option<BytesLike>,
+        start: Option<BytesLike>,
+        stop: Option<BytesLike>,
+        reverse: bool,
+        limit: Option<usize>,
+    ) -> Rows {
+        let range = bounds(prefix.as_ref(), start.as_ref(), stop.as_ref());
+        self.rows(range, reverse, limit, Part::Values)
+    }
+
+    fn first<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
+        released(py, || self.table.first())?.map(|found| row(py, &found)).transpose()
+    }
+
+    fn last<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
+        released(py, || self.table.last())?.map(|found| row(py, &found)).transpose()
+    }
+
+    fn pop_first<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
+        released(py, || self.table.pop_first())?.map(|found| row(py, &found)).transpose()
+    }
+
+    fn pop_last<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
+        released(py, || self.table.pop_last())?.map(|found| row(py, &found)).transpose()
+    }
+
+    #[pyo3(signature = (*, prefix=None, start=None, stop=None))]
+    fn delete_range(
+        &self,
+        py: Python<'_>,
+        prefix: Option<BytesLike>,
+        start: Option<BytesLike>,
+        stop: Option<BytesLike>,
+    ) -> PyResult<()> {
+        let range = bounds(prefix.as_ref(), start.as_ref(), stop.as_ref());
+        released(py, || self.table.delete_range(range))
+    }
+
+    fn truncate(&self, py: Python<'_>) -> PyResult<()> {
+        released(py, || self.db.truncate_table(&self.table.name()))
+    }
+
+    #[pyo3(signature = (*, prefix=None, start=None, stop=None))]
+    fn approximate_len(
+        &self,
+        py: Python<'_>,
+        prefix: Option<BytesLike>,
+        start: Option<BytesLike>,
+        stop: Option<BytesLike>,
+    ) -> PyResult<u64> {
+        let range = bounds(prefix.as_ref(), start.as_ref(), stop.as_ref());
+        released(py, || self.table.approximate_len(range))
+    }
+
+    #[pyo3(signature = (*, prefix=None, start=None, stop=None))]
+    fn approximate_size(
+        &self,
+        py: Python<'_>,
+        prefix: Option<BytesLike>,
+        start: Option<BytesLike>,
+        stop: Option<BytesLike>,
+    ) -> PyResult<u64> {
+        let range = bounds(prefix.as_ref(), start.as_ref(), stop.as_ref());
+        released(py, || self.table.approximate_size(range))
+    }
+
+    #[pyo3(signature = (*, prefix=None, start=None, stop=None, progress=None))]
+    fn compact_range(
+        &self,
+        py: Python<'_>,
+        prefix: Option<BytesLike>,
+        start: Option<BytesLike>,
+        stop: Option<BytesLike>,
+        progress: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<Py<PyAny>> {
+        let range = bounds(prefix.as_ref(), start.as_ref(), stop.as_ref());
+        compact::compact(py, self, range, progress)
+    }
+
+    #[pyo3(signature = (rows, *, existing="refuse"))]
+    fn bulk_load(&self, py: Python<'_>, rows: &Bound<'_, PyAny>, existing: &str) -> PyResult<u64> {
+        bulk_load::load(&self.table, rows, options::existing(py, existing)?)
+    }
+
+    #[pyo3(signature = (**range))]
+    fn to_arrow<'py>(
+        slf: &Bound<'py, Self>,
+        range: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        slf.py().import("terrace.arrow")?.call_method("to_arrow", (slf,), range)
+    }
+
+    #[pyo3(signature = (rows, **options))]
+    fn load_arrow<'py>(
+        slf: &Bound<'py, Self>,
+        rows: &Bound<'py, PyAny>,
+        options: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        slf.py().import("terrace.arrow")?.call_method("load_arrow", (slf, rows), options)
+    }
+
+    #[pyo3(signature = (**range))]
+    fn to_pandas<'py>(
+        slf: &Bound<'py, Self>,
+        range: Option<&Bound<'py, PyDict>>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        slf.py().import("terrace.arrow")?.call_method("to_pandas", (slf,), range)
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<terrace.Table {:?}>", self.table.name())
+    }
+
+    fn __reduce__(&self, py: Python<'_>) -> PyResult<()> {
+        let instead = "pass the path of the database and the name of the table";
+        Err(errors::not_picklable(py, "a table", instead))
+    }
+}
+
+/// What stands behind a key: nothing, or one default.
+fn at_most_one<'py>(default: &Bound<'py, PyTuple>) -> PyResult<Option<Bound<'py, PyAny>>> {
+    if default.len() > 1 {
+        let message = format!("pop takes a key and one default, not {} defaults", default.len());
+        return Err(PyTypeError::new_err(message));
+    }
+    default.iter().next().map_or(Ok(None), |default| Ok(Some(default)))
+}

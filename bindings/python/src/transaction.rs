@@ -1,0 +1,433 @@
+//! Transactions.
+//!
+//! Thread safety: any thread, and the engine lets calls pass one by one. What ends a transaction
+//! waits for calls that are under way. All of it waits without the interpreter's lock.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use parking_lot::{Mutex, RwLock};
+use pyo3::prelude::*;
+use pyo3::types::{PyBytes, PyDict, PyTuple};
+use terrace::{Isolation, LockWait, TransactionInfo, TxnOptions, TxnRange};
+
+use crate::bytes_like::{self, BytesLike};
+use crate::calls::{SLICE, in_slices, released};
+use crate::key_range::{Bounds, bounds};
+use crate::pending::PendingCommit;
+use crate::rows::{Part, Rows, row};
+use crate::table::Table;
+use crate::{errors, options};
+
+/// A transaction, until it is committed, prepared or rolled back.
+#[pyclass(frozen, module = "terrace")]
+pub(crate) struct Transaction {
+    id: u64,
+    running: RwLock<Option<terrace::Transaction>>,
+    /// How long a call waits for a lock; `None` is for ever. The engine waits for a slice of it.
+    patience: Mutex<Option<Duration>>,
+    /// Counts what is written, for iterators that have read ahead.
+    writes: Arc<AtomicU64>,
+}
+
+impl Transaction {
+    pub(crate) fn begin(
+        py: Python<'_>,
+        db: &terrace::Database,
+        options: &TxnOptions,
+    ) -> PyResult<Transaction> {
+        let wait = options.longest_lock_wait();
+        let (patience, slice) = sliced(wait);
+        let txn = released(py, || db.begin_with(options.clone().lock_wait(slice)))?;
+        Ok(Transaction {
+            id: txn.id(),
+            running: RwLock::new(Some(txn)),
+            patience: Mutex::new(patience),
+            writes: Arc::default(),
+        })
+    }
+
+    /// Runs `f` on the transaction, again while it waits for a lock.
+    fn call<T: Send>(
+        &self,
+        py: Python<'_>,
+        f: impl Fn(&terrace::Transaction) -> terrace::Result<T> + Send + Sync,
+    ) -> PyResult<T> {
+        let patience = *self.patience.lock();
+        let done = in_slices(py, patience, |_| self.running.read().as_ref().map(&f).transpose())?;
+        done.ok_or_else(|| self.ended(py))
+    }
+
+    /// The same for what changes rows.
+    fn change<T: Send>(
+        &self,
+        py: Python<'_>,
+        f: impl Fn(&terrace::Transaction) -> terrace::Result<T> + Send + Sync,
+    ) -> PyResult<T> {
+        self.writes.fetch_add(1, Ordering::AcqRel);
+        let done = self.call(py, f);
+        self.writes.fetch_add(1, Ordering::AcqRel);
+        done
+    }
+
+    /// The transaction, which ends here.
+    fn take(&self, py: Python<'_>) -> PyResult<terrace::Transaction> {
+        self.take_if_running(py).ok_or_else(|| self.ended(py))
+    }
+
+    fn take_if_running(&self, py: Python<'_>) -> Option<terrace::Transaction> {
+        py.detach(|| self.running.write().take())
+    }
+
+    fn ended(&self, py: Python<'_>) -> PyErr {
+        errors::closed(py, format!("transaction {} has ended; begin another one", self.id))
+    }
+
+    /// Commits, unless it has ended.
+    pub(crate) fn finish(&self, py: Python<'_>) -> PyResult<()> {
+        let running = self.take_if_running(py);
+        running.map_or(Ok(()), |txn| released(py, || txn.commit()))
+    }
+
+    /// Rolls back, unless it has ended.
+    pub(crate) fn give_up(&self, py: Python<'_>) {
+        if let Some(txn) = self.take_if_running(py) {
+            py.detach(|| txn.roll_back());
+        }
+    }
+
+    fn rows(
+        &self,
+        table: &Bound<'_, Table>,
+        range: &Bounds,
+        how: &Scan<'_>,
+        part: Part,
+    ) -> PyResult<Rows> {
+        let (py, table) = (table.py(), &table.get().table);
+        let rows: TxnRange = self.call(py, |txn| match how.lock {
+            None => txn.range(table, range),
+            Some("for_update") => txn.range_for_update(table, range),
+            Some(_) => txn.range_skip_locked(table, range),
+        })?;
+        let rows = if how.reverse { rows.rev() } else { rows };
+        Ok(match how.lock {
+            Some("skip_locked") => Rows::one_by_one(rows, how.limit, part),
+            _ => Rows::of_transaction(rows, &self.writes, how.limit, part),
+        })
+    }
+}
+
+/// How rows are read.
+struct Scan<'a> {
+    reverse: bool,
+    limit: Option<usize>,
+    lock: Option<&'a str>,
+}
+
+impl<'a> Scan<'a> {
+    fn new(
+        py: Python<'_>,
+        reverse: bool,
+        limit: Option<usize>,
+        lock: Option<&'a str>,
+    ) -> PyResult<Scan<'a>> {
+        match lock {
+            None | Some("for_update" | "skip_locked") => Ok(Scan { reverse, limit, lock }),
+            Some(other) => {
+                let message = format!("lock={other:?}; there are for_update and skip_locked");
+                Err(errors::invalid(py, message))
+            }
+        }
+    }
+}
+
+/// A wait for locks as the patience of calls, and the slice that the engine gets.
+fn sliced(wait: LockWait) -> (Option<Duration>, LockWait) {
+    match wait {
+        LockWait::NoWait => (Some(Duration::ZERO), LockWait::NoWait),
+        LockWait::AtMost(time) => (Some(time), LockWait::AtMost(time.min(SLICE))),
+        LockWait::Endless => (None, LockWait::AtMost(SLICE)),
+    }
+}
+
+#[pymethods]
+impl Transaction {
+    #[getter]
+    pub(crate) fn id(&self) -> u64 {
+        self.id
+    }
+
+    #[pyo3(signature = (table, key, default=None))]
+    fn get<'py>(
+        &self,
+        py: Python<'py>,
+        table: &Bound<'py, Table>,
+        key: BytesLike,
+        default: Option<Bound<'py, PyAny>>,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let table = &table.get().table;
+        let found = self.call(py, |txn| txn.get(table, &key))?;
+        Ok(found.map(|value| PyBytes::new(py, &value).into_any()).or(default))
+    }
+
+    fn get_for_update<'py>(
+        &self,
+        py: Python<'py>,
+        table: &Bound<'py, Table>,
+        key: BytesLike,
+    ) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        let table = &table.get().table;
+        let found = self.call(py, |txn| txn.get_for_update(table, &key))?;
+        Ok(found.map(|value| PyBytes::new(py, &value)))
+    }
+
+    #[pyo3(signature = (table, keys, *, for_update=false))]
+    fn multi_get<'py>(
+        &self,
+        py: Python<'py>,
+        table: &Bound<'py, Table>,
+        keys: &Bound<'py, PyAny>,
+        for_update: bool,
+    ) -> PyResult<Vec<Option<Bound<'py, PyBytes>>>> {
+        let (keys, table) = (bytes_like::all(keys)?, &table.get().table);
+        let found = self.call(py, |txn| match for_update {
+            true => txn.multi_get_for_update(table, &keys),
+            false => txn.multi_get(table, &keys),
+        })?;
+        Ok(found.iter().map(|value| value.as_ref().map(|value| PyBytes::new(py, value))).collect())
+    }
+
+    fn contains_key(
+        &self,
+        py: Python<'_>,
+        table: &Bound<'_, Table>,
+        key: BytesLike,
+    ) -> PyResult<bool> {
+        let table = &table.get().table;
+        self.call(py, |txn| txn.contains_key(table, &key))
+    }
+
+    fn put(
+        &self,
+        py: Python<'_>,
+        table: &Bound<'_, Table>,
+        key: BytesLike,
+        value: BytesLike,
+    ) -> PyResult<()> {
+        let table = &table.get().table;
+        self.change(py, |txn| txn.put(table, &key, &value))
+    }
+
+    fn delete(&self, py: Python<'_>, table: &Bound<'_, Table>, key: BytesLike) -> PyResult<()> {
+        let table = &table.get().table;
+        self.change(py, |txn| txn.delete(table, &key))
+    }
+
+    #[pyo3(signature = (table, *, prefix=None, start=None, stop=None))]
+    fn delete_range(
+        &self,
+        py: Python<'_>,
+        table: &Bound<'_, Table>,
+        prefix: Option<BytesLike>,
+        start: Option<BytesLike>,
+        stop: Option<BytesLike>,
+    ) -> PyResult<()> {
+        let range = bounds(prefix.as_ref(), start.as_ref(), stop.as_ref());
+        let table = &table.get().table;
+        self.change(py, |txn| txn.delete_range(table, &range))
+    }
+
+    fn insert_if_absent(
+        &self,
+        py: Python<'_>,
+        table: &Bound<'_, Table>,
+        key: BytesLike,
+        value: BytesLike,
+    ) -> PyResult<bool> {
+        let table = &table.get().table;
+        self.change(py, |txn| txn.insert_if_absent(table, &key, &value))
+    }
+
+    fn pop_first<'py>(
+        &self,
+        py: Python<'py>,
+        table: &Bound<'py, Table>,
+    ) -> PyResult<Option<Bound<'py, PyTuple>>> {
+        let table = &table.get().table;
+        let found = self.change(py, |txn| txn.pop_first(table))?;
+        found.map(|found| row(py, &found)).transpose()
+    }
+
+    fn pop_last<'py>(
+        &self,
+        py: Python<'py>,
+        table: &Bound<'py, Table>,
+    ) -> PyResult<Option<Bound<'py, PyTuple>>> {
+        let table = &table.get().table;
+        let found = self.change(py, |txn| txn.pop_last(table))?;
+        found.map(|found| row(py, &found)).transpose()
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
+    #[pyo3(signature = (
+        table, *, prefix=None, start=None, stop=None, reverse=false, limit=None, lock=None
+    ))]
+    fn items(
+        &self,
+        table: &Bound<'_, Table>,
+        prefix: Option<BytesLike>,
+        start: Option<BytesLike>,
+        stop: Option<BytesLike>,
+        reverse: bool,
+        limit: Option<usize>,
+        lock: Option<&str>,
+    ) -> PyResult<Rows> {
+        let range = bounds(prefix.as_ref(), start.as_ref(), stop.as_ref());
+        self.rows(table, &range, &Scan::new(table.py(), reverse, limit, lock)?, Part::Items)
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
+    #[pyo3(signature = (
+        table, *, prefix=None, start=None, stop=None, reverse=false, limit=None, lock=None
+    ))]
+    fn keys(
+        &self,
+        table: &Bound<'_, Table>,
+        prefix: Option<BytesLike>,
+        start: Option<BytesLike>,
+        stop: Option<BytesLike>,
+        reverse: bool,
+        limit: Option<usize>,
+        lock: Option<&str>,
+    ) -> PyResult<Rows> {
+        let range = bounds(prefix.as_ref(), start.as_ref(), stop.as_ref());
+        self.rows(table, &range, &Scan::new(table.py(), reverse, limit, lock)?, Part::Keys)
+    }
+
+    #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
+    #[pyo3(signature = (
+        table, *, prefix=None, start=None, stop=None, reverse=false, limit=None, lock=None
+    ))]
+    fn values(
+        &self,
+        table: &Bound<'_, Table>,
+        prefix: Option<BytesLike>,
+        start: Option<BytesLike>,
+        stop: Option<BytesLike>,
+        reverse: bool,
+        limit: Option<usize>,
+        lock: Option<&str>,
+    ) -> PyResult<Rows> {
+        let range = bounds(prefix.as_ref(), start.as_ref(), stop.as_ref());
+        self.rows(table, &range, &Scan::new(table.py(), reverse, limit, lock)?, Part::Values)
+    }
+
+    fn __getitem__<'py>(
+        slf: &Bound<'py, Self>,
+        table: &Bound<'py, Table>,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        slf.py().import("terrace._views")?.call_method1("WritableTableView", (slf, table))
+    }
+
+    #[pyo3(signature = (lock_wait))]
+    fn set_lock_wait(&self, py: Python<'_>, lock_wait: &Bound<'_, PyAny>) -> PyResult<()> {
+        let named = PyDict::new(py);
+        named.set_item("lock_wait", lock_wait)?;
+        let (patience, slice) = sliced(options::transaction(Some(&named))?.longest_lock_wait());
+        self.call(py, |txn| txn.set_lock_wait(slice))?;
+        *self.patience.lock() = patience;
+        Ok(())
+    }
+
+    fn set_savepoint(&self, py: Python<'_>, name: &str) -> PyResult<()> {
+        self.call(py, |txn| txn.set_savepoint(name))
+    }
+
+    fn roll_back_to(&self, py: Python<'_>, name: &str) -> PyResult<()> {
+        self.change(py, |txn| txn.roll_back_to(name))
+    }
+
+    fn release_savepoint(&self, py: Python<'_>, name: &str) -> PyResult<()> {
+        self.call(py, |txn| txn.release_savepoint(name))
+    }
+
+    #[pyo3(signature = (name="with"))]
+    fn savepoint<'py>(slf: &Bound<'py, Self>, name: &str) -> PyResult<Bound<'py, PyAny>> {
+        slf.py().import("terrace._views")?.call_method1("Savepoint", (slf, name))
+    }
+
+    fn set_blob(&self, py: Python<'_>, blob: BytesLike) -> PyResult<()> {
+        self.call(py, |txn| txn.set_blob(&blob))
+    }
+
+    fn commit(&self, py: Python<'_>) -> PyResult<()> {
+        let txn = self.take(py)?;
+        released(py, || txn.commit())
+    }
+
+    fn enqueue(&self, py: Python<'_>) -> PyResult<PendingCommit> {
+        let txn = self.take(py)?;
+        released(py, || txn.enqueue()).map(PendingCommit::new)
+    }
+
+    fn prepare(&self, py: Python<'_>, id: BytesLike) -> PyResult<()> {
+        let txn = self.take(py)?;
+        released(py, || txn.prepare(&id))
+    }
+
+    fn roll_back(&self, py: Python<'_>) -> PyResult<()> {
+        let txn = self.take(py)?;
+        py.detach(|| txn.roll_back());
+        Ok(())
+    }
+
+    fn __enter__(slf: Py<Self>) -> Py<Self> {
+        slf
+    }
+
+    fn __exit__(
+        &self,
+        py: Python<'_>,
+        class: &Bound<'_, PyAny>,
+        _value: &Bound<'_, PyAny>,
+        _traceback: &Bound<'_, PyAny>,
+    ) -> PyResult<()> {
+        if class.is_none() {
+            return self.finish(py);
+        }
+        self.give_up(py);
+        Ok(())
+    }
+
+    fn __repr__(&self) -> String {
+        format!("<terrace.Transaction {}>", self.id)
+    }
+
+    fn __reduce__(&self, py: Python<'_>) -> PyResult<()> {
+        let instead = "prepare() is what hands one on";
+        Err(errors::not_picklable(py, "a transaction", instead))
+    }
+}
+
+/// What is known of a running transaction, as a dictionary.
+pub(crate) fn info<'py>(py: Python<'py>, info: &TransactionInfo) -> PyResult<Bound<'py, PyDict>> {
+    let isolation = match info.isolation {
+        Isolation::ReadCommitted => "read_committed",
+        Isolation::Snapshot => "snapshot",
+        Isolation::Serializable => "serializable",
+    };
+    let all = PyDict::new(py);
+    all.set_item("id", info.id)?;
+    all.set_item("isolation", isolation)?;
+    all.set_item("optimistic", info.optimistic)?;
+    all.set_item("age", info.age.as_secs_f64())?;
+    all.set_item("snapshot", info.snapshot)?;
+    all.set_item("locks", info.locks)?;
+    all.set_item("lock_memory", info.lock_memory)?;
+    all.set_item("writes", info.writes)?;
+    all.set_item("memory", info.memory)?;
+    all.set_item("spilled", info.spilled)?;
+    all.set_item("waits_for", info.waits_for.as_deref())?;
+    Ok(all)
+}

@@ -1,0 +1,139 @@
+"""The package: its types, its documents, and its options."""
+
+from __future__ import annotations
+
+import doctest
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import terrace
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[2]
+
+
+def test_mypy_accepts_the_package_and_its_tests() -> None:
+    pytest.importorskip("mypy", reason="mypy is not installed")
+    config = ["--config-file", str(HERE.parent / "pyproject.toml")]
+    cache = ["--cache-dir", os.environ.get("MYPY_CACHE_DIR", os.devnull)]
+    command = [sys.executable, "-m", "mypy", *config, *cache, "-p", "terrace"]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    command = [sys.executable, "-m", "mypy", *config, *cache, str(HERE)]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_stubs_say_what_the_module_has() -> None:
+    pytest.importorskip("mypy", reason="mypy is not installed")
+    config = ["--mypy-config-file", str(HERE.parent / "pyproject.toml")]
+    command = [sys.executable, "-m", "mypy.stubtest", "terrace", *config]
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.parametrize("kind", ["database", "table", "transaction"])
+def test_the_stubs_have_every_option(kind: str) -> None:
+    names = terrace.option_names()
+    options = {"database": names["database"], "table": names["table"]}
+    options["transaction"] = names["transaction"]
+    assert terrace.__file__ is not None
+    stub = Path(terrace.__file__).with_name("_terrace.pyi").read_text()
+    _, _, rest = stub.partition(f"class _{kind.capitalize()}Options(TypedDict")
+    body, _, _ = rest.partition("\nclass ")
+    found = [line.split(":")[0].strip() for line in body.splitlines()[1:] if ":" in line]
+    assert found == list(options[kind])
+
+
+def document(name: str) -> str:
+    """A document of the repository."""
+    path = ROOT / name
+    if not path.exists():
+        pytest.skip(f"{name} is not here: the tests run outside of the repository")
+    return path.read_text()
+
+
+def test_the_examples_of_the_readme_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = re.sub("(?m)^```.*$", "", document("bindings/python/README.md"))
+    monkeypatch.chdir(tmp_path)
+    example = doctest.DocTestParser().get_doctest(text, {}, "README.md", None, None)
+    done = doctest.DocTestRunner().run(example)
+    assert done.failed == 0 and done.attempted > 20
+
+
+def test_the_example_of_the_projects_readme_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [code] = re.findall("(?ms)^```python$(.*?)^```$", document("README.md"))
+    monkeypatch.chdir(tmp_path)
+    exec(compile(code, "README.md", "exec"), {})
+
+
+def test_the_examples_of_the_package_run() -> None:
+    assert doctest.testmod(terrace).attempted > 0
+    assert doctest.testmod(terrace).failed == 0
+
+
+def test_the_version_is_that_of_the_engine() -> None:
+    manifest = ROOT / "Cargo.toml"
+    if not manifest.exists():
+        pytest.skip("the tests run outside of the repository")
+    assert f'version = "{terrace.__version__}"' in manifest.read_text()
+
+
+def test_every_kind_of_error_is_what_python_calls_it() -> None:
+    for kind, builtin in [
+        (terrace.NotFoundError, KeyError),
+        (terrace.InvalidError, ValueError),
+        (terrace.ClosedError, ValueError),
+        (terrace.TimeoutError, TimeoutError),
+        (terrace.FullError, OSError),
+        (terrace.UnavailableError, OSError),
+        (terrace.UnknownOutcomeError, OSError),
+        (terrace.CorruptError, OSError),
+        (terrace.InternalError, RuntimeError),
+        (terrace.ConflictError, terrace.RetryableError),
+        (terrace.DeadlockError, terrace.RetryableError),
+    ]:
+        assert issubclass(kind, builtin) and issubclass(kind, terrace.Error)
+        assert kind.kind != "error"
+
+
+arrow = pytest.mark.skipif(
+    importlib.util.find_spec("pyarrow") is None, reason="pyarrow is not installed"
+)
+
+
+@arrow
+def test_a_table_goes_to_arrow_and_back(db: terrace.Database) -> None:
+    import pyarrow
+
+    table = db["t"]
+    table.update({b"%05d" % n: b"v%d" % n for n in range(1000)})
+    rows = table.to_arrow(prefix=b"000")
+    assert rows.num_rows == 100 and rows.column_names == ["key", "value"]
+    assert rows["key"][7].as_py() == b"00007"
+    assert table.to_arrow(prefix=b"x").num_rows == 0
+    assert db["copy"].load_arrow(table.to_arrow()) == 1000
+    assert list(db["copy"].items()) == list(table.items())
+    named = pyarrow.table({"n": ["a", "b"], "v": ["1", "2"]})
+    assert db["named"].load_arrow(named.to_batches()[0], key="n", value="v") == 2
+    assert db["named"][b"b"] == b"2"
+    with pytest.raises(terrace.InvalidError):
+        db["named"].load_arrow(named, key="n", value="v")
+
+
+@arrow
+def test_a_table_goes_to_pandas(db: terrace.Database) -> None:
+    pytest.importorskip("pandas", reason="pandas is not installed")
+    db["t"].update({b"a": b"1", b"b": b"2"})
+    frame = db["t"].to_pandas(start=b"b")
+    assert list(frame.index) == [b"b"] and list(frame["value"]) == [b"2"]
