@@ -10,12 +10,14 @@ mod dax;
 mod fuzz;
 mod measure_build;
 mod media;
+mod package;
 mod peers;
+mod python;
 mod tidy;
 mod tour;
 
 use std::env;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Result;
@@ -35,7 +37,12 @@ usage: cargo xtask check            run every check, and list at the end what fa
                                     fuzz every decoder, or one, for a minute or N each
        cargo xtask corpora          make what fuzzing starts from, out of real databases
        cargo xtask header           make the header of the C interface out of its source
+       cargo xtask python [--test]  build the wheel, install it below target, and test it
        cargo xtask package c DIR    build the C interface for release, and install it in DIR
+       cargo xtask package python DIR
+                                    build the wheel for release, and leave it in DIR
+       cargo xtask package crate DIR
+                                    make the crate, and leave it in DIR
        cargo xtask peers            install and build the bench's rivals (minutes)
 
 --long runs the tests at length (TERRACE_LONG=1), the checkers of what threads share (shuttle, loom,
@@ -57,7 +64,8 @@ fn main() -> ExitCode {
         ["media"] => media::run(&root()),
         ["corpora"] => fuzz::corpora(&root()),
         ["header"] => c::header(&root()),
-        ["package", rest @ ..] => c::package(&root(), rest),
+        ["python", rest @ ..] => python::run(&root(), rest),
+        ["package", what, folder] => package::run(&root(), what, Path::new(folder)),
         ["peers"] => peers::run(&root()),
         ["help" | "--help" | "-h"] => {
             println!("{USAGE}");

@@ -4,6 +4,9 @@
 //! Each call that may wait or read releases the interpreter's lock (`calls.rs`), and holds no lock
 //! of its own while it has that one. Errors of the engine become exceptions by kind (`errors.rs`).
 
+#![allow(clippy::needless_pass_by_value, reason = "PyO3 gives arguments by value")]
+#![allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
+
 mod backup;
 mod batch;
 mod bulk_load;

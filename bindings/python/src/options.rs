@@ -78,7 +78,7 @@ fn text(name: &str, value: &Bound<'_, PyAny>) -> PyResult<String> {
 /// A time: a number of seconds, or a `timedelta`.
 pub(crate) fn time(value: &Bound<'_, PyAny>) -> PyResult<Duration> {
     if let Ok(delta) = value.cast::<PyDelta>() {
-        return Ok(delta.extract()?);
+        return delta.extract();
     }
     let seconds: f64 = value.extract()?;
     Duration::try_from_secs_f64(seconds).map_err(|error| {

@@ -269,7 +269,6 @@ impl Transaction {
         found.map(|found| row(py, &found)).transpose()
     }
 
-    #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
     #[pyo3(signature = (
         table, *, prefix=None, start=None, stop=None, reverse=false, limit=None, lock=None
     ))]
@@ -287,7 +286,6 @@ impl Transaction {
         self.rows(table, &range, &Scan::new(table.py(), reverse, limit, lock)?, Part::Items)
     }
 
-    #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
     #[pyo3(signature = (
         table, *, prefix=None, start=None, stop=None, reverse=false, limit=None, lock=None
     ))]
@@ -305,7 +303,6 @@ impl Transaction {
         self.rows(table, &range, &Scan::new(table.py(), reverse, limit, lock)?, Part::Keys)
     }
 
-    #[allow(clippy::too_many_arguments, reason = "keyword arguments of Python")]
     #[pyo3(signature = (
         table, *, prefix=None, start=None, stop=None, reverse=false, limit=None, lock=None
     ))]

@@ -38,19 +38,6 @@ def test_the_stubs_say_what_the_module_has() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("kind", ["database", "table", "transaction"])
-def test_the_stubs_have_every_option(kind: str) -> None:
-    names = terrace.option_names()
-    options = {"database": names["database"], "table": names["table"]}
-    options["transaction"] = names["transaction"]
-    assert terrace.__file__ is not None
-    stub = Path(terrace.__file__).with_name("_terrace.pyi").read_text()
-    _, _, rest = stub.partition(f"class _{kind.capitalize()}Options(TypedDict")
-    body, _, _ = rest.partition("\nclass ")
-    found = [line.split(":")[0].strip() for line in body.splitlines()[1:] if ":" in line]
-    assert found == list(options[kind])
-
-
 def document(name: str) -> str:
     """A document of the repository."""
     path = ROOT / name

@@ -19,10 +19,7 @@ const ABI: &str = "1";
 const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// `cargo xtask package c DIR`: builds the libraries for release, and installs them.
-pub(crate) fn run(root: &Path, rest: &[&str]) -> Result<bool> {
-    let ["c", folder] = rest else {
-        bail!("usage: cargo xtask package c DIR");
-    };
+pub(crate) fn run(root: &Path, folder: &Path) -> Result<bool> {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root).args(["build", "--release", "--package", "terrace-c"]);
     command.arg("--message-format=json-render-diagnostics").stderr(Stdio::inherit());
@@ -32,8 +29,8 @@ pub(crate) fn run(root: &Path, rest: &[&str]) -> Result<bool> {
     }
     let shared = shared_library(&String::from_utf8_lossy(&output.stdout))?;
     let target = shared.parent().context("a library lies in no folder")?;
-    install(root, &Libraries::in_folder(target)?, Path::new(folder))?;
-    println!("{folder}");
+    install(root, &Libraries::in_folder(target)?, folder)?;
+    println!("{}", folder.display());
     Ok(true)
 }
 

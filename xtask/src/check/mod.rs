@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::{c, checkers, dax, fuzz, media, tidy, tour};
+use crate::{c, checkers, dax, fuzz, media, python, tidy, tour};
 use binaries::Program;
 use tally::Tally;
 
@@ -49,6 +49,11 @@ impl Setting {
         }
         Ok(self.programs.as_deref().unwrap_or_default())
     }
+
+    /// Counts the tests of a summary line.
+    pub(crate) fn count(&mut self, summary: &str) {
+        self.tally.add(summary);
+    }
 }
 
 type Stage = (&'static str, fn(&mut Setting) -> Result<()>);
@@ -63,6 +68,7 @@ const STAGES: &[Stage] = &[
     ("build", build),
     ("tests", testing::all),
     ("C interface", c::check),
+    ("Python package", python::check),
     ("tour", tour::check),
     ("controls", testing::controls),
     ("simulator", simulated),
