@@ -2,11 +2,15 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use crate::check::passes;
+use crate::check::{Setting, cargo, passes};
 use crate::{c, python};
+
+/// The version of the packages.
+const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Makes one package in a folder.
 pub(crate) fn run(root: &Path, what: &str, folder: &Path) -> Result<bool> {
@@ -21,16 +25,56 @@ pub(crate) fn run(root: &Path, what: &str, folder: &Path) -> Result<bool> {
     }
 }
 
+/// The program that the check builds against the crate.
+const PROGRAM: &str = r#"
+fn main() -> terrace::Result<()> {
+    let folder = std::env::args().nth(1).expect("a folder");
+    let db = terrace::Options::new().pm_size(4 << 20).open(folder)?;
+    db.table("t")?.put("a", "1")?;
+    assert_eq!(db.table("t")?.get("a")?.as_deref(), Some(&b"1"[..]));
+    db.close()
+}
+"#;
+
+/// The stage of the check, at length: a program in an empty directory builds against the crate, and
+/// runs. The stages of C and Python install their packages.
+pub(crate) fn check(setting: &mut Setting) -> Result<()> {
+    if !setting.long {
+        println!("crate: skipped; it is part of --long");
+        return Ok(());
+    }
+    let empty = setting.root.join("target/package-crate/empty");
+    if empty.exists() {
+        fs::remove_dir_all(&empty).with_context(|| format!("removing {}", empty.display()))?;
+    }
+    let made = library(&setting.root, &empty)?;
+    let mut unpack = Command::new("tar");
+    passes(unpack.arg("-xzf").arg(&made).arg("-C").arg(&empty))?;
+    let source = empty.join("src");
+    fs::create_dir_all(&source).with_context(|| format!("making {}", source.display()))?;
+    let manifest = format!(
+        "[package]\nname = \"program\"\nedition = \"2024\"\n\n[workspace]\n\n\
+         [dependencies]\nterrace = {{ path = \"terrace-{VERSION}\" }}\n"
+    );
+    for (path, text) in [(empty.join("Cargo.toml"), &*manifest), (source.join("main.rs"), PROGRAM)]
+    {
+        fs::write(&path, text).with_context(|| format!("writing {}", path.display()))?;
+    }
+    let mut command = cargo(setting);
+    command.current_dir(&empty).args(["run", "--quiet", "--target-dir"]);
+    passes(command.arg(empty.join("target")).arg("--").arg(empty.join("db")))
+}
+
 /// Makes the crate of the library, as the registry would get it.
-pub(crate) fn library(root: &Path, folder: &Path) -> Result<PathBuf> {
+fn library(root: &Path, folder: &Path) -> Result<PathBuf> {
     let mut command =
         std::process::Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     let target = root.join("target/package-crate");
     command.current_dir(root).args(["package", "--package", "terrace", "--no-verify"]);
     passes(command.args(["--allow-dirty", "--quiet", "--target-dir"]).arg(&target))?;
-    let name = concat!("terrace-", env!("CARGO_PKG_VERSION"), ".crate");
+    let name = format!("terrace-{VERSION}.crate");
     fs::create_dir_all(folder).with_context(|| format!("making {}", folder.display()))?;
-    let (from, to) = (target.join("package").join(name), folder.join(name));
+    let (from, to) = (target.join("package").join(&name), folder.join(&name));
     fs::copy(&from, &to)
         .with_context(|| format!("copying {} to {}", from.display(), to.display()))?;
     Ok(to)

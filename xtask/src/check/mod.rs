@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::{c, checkers, dax, fuzz, media, python, tidy, tour};
+use crate::{c, checkers, dax, fuzz, media, package, python, tidy, tour};
 use binaries::Program;
 use tally::Tally;
 
@@ -69,6 +69,7 @@ const STAGES: &[Stage] = &[
     ("tests", testing::all),
     ("C interface", c::check),
     ("Python package", python::check),
+    ("crate", package::check),
     ("tour", tour::check),
     ("controls", testing::controls),
     ("simulator", simulated),
