@@ -145,7 +145,7 @@ def test_ctrl_c_ends_a_wait(db: terrace.Database, how: str) -> None:
         if how == "put":
             table.put(b"a", b"2", timeout=60)
         else:
-            with db.begin(lock_wait="endless") as txn:
+            with db.begin(lock_wait="20s") as txn:
                 txn.put(table, b"a", b"2")
     assert time.monotonic() - begin < 30
     holder.commit()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from pathlib import Path
 
@@ -130,7 +131,11 @@ class Sequence:
         self.db.close()
 
 
-@pytest.mark.parametrize("seed", range(8))
+#: With TERRACE_LONG, 1,500 sequences of 150 calls.
+SEEDS = 1500 if os.environ.get("TERRACE_LONG") else 8
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
 def test_random_sequences_do_what_a_dictionary_does(seed: int, tmp_path: Path) -> None:
     sequence = Sequence(seed, tmp_path / "db")
     for number in range(150):

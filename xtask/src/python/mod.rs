@@ -193,6 +193,9 @@ fn tests(root: &Path, environment: &Environment, setting: Option<&mut Setting>) 
     command
         .env("MYPY_CACHE_DIR", root.join("target/python/mypy"))
         .env("PYTHONDONTWRITEBYTECODE", "1");
+    if setting.as_ref().is_some_and(|setting| setting.long) {
+        command.env("TERRACE_LONG", "1");
+    }
     let output = command.output().with_context(|| format!("starting {command:?}"))?;
     let text = String::from_utf8_lossy(&output.stdout).into_owned();
     print!("{text}{}", String::from_utf8_lossy(&output.stderr));
