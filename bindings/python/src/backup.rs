@@ -39,7 +39,7 @@ fn size(directory: &Path) -> u64 {
     bytes.sum()
 }
 
-/// A directory of backups of one database.
+/// A directory of backups of one database. Restored databases get the options of `open`.
 #[pyclass(frozen, module = "terrace")]
 pub(crate) struct BackupSet {
     set: terrace::BackupSet,
@@ -60,11 +60,15 @@ impl BackupSet {
         Ok(BackupSet { set, path })
     }
 
+    /// Its backups, the oldest first.
     fn list(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         let set = self.set.clone();
         json::to_python(py, &watched(py, move || set.list(), || Ok(()))?)
     }
 
+    /// Makes a database of backup `number` in the directory `to`, which must be missing or empty.
+    ///
+    /// `progress` is called about ten times a second with the bytes written.
     #[pyo3(signature = (number, to, *, progress=None))]
     fn restore(
         &self,
@@ -78,11 +82,13 @@ impl BackupSet {
         tell(progress, || size(&to))
     }
 
+    /// Deletes backup `number`, and gives back space that no other one needs.
     fn delete(&self, py: Python<'_>, number: u64) -> PyResult<()> {
         let set = self.set.clone();
         watched(py, move || set.delete(number), || Ok(()))
     }
 
+    /// Reads all that the set has, and checks it. Damage is in the report.
     fn verify(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         let set = self.set.clone();
         json::to_python(py, &watched(py, move || set.verify(), || Ok(()))?)
@@ -93,7 +99,9 @@ impl BackupSet {
     }
 }
 
-/// Makes a database of the last backup of a set.
+/// Makes a database of the last backup of a set in the directory `to`, with the options of `open`.
+///
+/// `progress` is called about ten times a second with the bytes written.
 #[pyfunction]
 #[pyo3(signature = (path, to, *, progress=None, **options))]
 pub(crate) fn restore(

@@ -52,6 +52,7 @@ fn ended(py: Python<'_>) -> PyErr {
 
 #[pymethods]
 impl Batch {
+    /// Sets `key` of `table` to `value`.
     fn put(
         &self,
         py: Python<'_>,
@@ -65,6 +66,7 @@ impl Batch {
         })
     }
 
+    /// Removes `key` from `table`.
     fn delete(&self, py: Python<'_>, table: &Bound<'_, Table>, key: BytesLike) -> PyResult<()> {
         let table = &table.get().table;
         self.change(py, |batch| {
@@ -72,6 +74,7 @@ impl Batch {
         })
     }
 
+    /// Removes every key of a range of `table`, those that the batch has put before included.
     #[pyo3(signature = (table, *, prefix=None, start=None, stop=None))]
     fn delete_range(
         &self,
@@ -88,12 +91,14 @@ impl Batch {
         })
     }
 
+    /// Sets the blob of the commit, up to 4 KiB, which `Database.last_blob` gives back.
     fn set_blob(&self, py: Python<'_>, blob: BytesLike) -> PyResult<()> {
         self.change(py, |batch| {
             batch.set_blob(&blob);
         })
     }
 
+    /// Forgets all operations.
     fn clear(&self, py: Python<'_>) -> PyResult<()> {
         self.change(py, terrace::WriteBatch::clear)
     }
@@ -106,6 +111,9 @@ impl Batch {
         true
     }
 
+    /// Commits it, which ends it. With `timeout` it waits so many seconds for its turn.
+    ///
+    /// Raises what `Table.put` raises.
     #[pyo3(signature = (*, durability="durable", timeout=None))]
     fn commit(
         &self,

@@ -36,6 +36,7 @@ impl Database {
 /// Tables.
 #[pymethods]
 impl Database {
+    /// The directory, as it was given.
     #[getter]
     fn path(&self) -> PathBuf {
         self.path.clone()
@@ -65,6 +66,10 @@ impl Database {
         true
     }
 
+    /// The table called `name`; creates it, with options, when there is none.
+    ///
+    /// Options of a table that is there are not changed: see `set_table_options`. Raises
+    /// `InvalidError` for a name that is empty, over 255 bytes, or has control characters.
     #[pyo3(signature = (name, **options))]
     fn table(
         &self,
@@ -80,6 +85,7 @@ impl Database {
         self.create_table(py, name, options)
     }
 
+    /// Creates a table with options, which it keeps. Raises `InvalidError` when there is one.
     #[pyo3(signature = (name, **options))]
     fn create_table(
         &self,
@@ -91,27 +97,34 @@ impl Database {
         released(py, || self.db.create_table(name, options)).map(|table| self.handle(table))
     }
 
+    /// The table called `name`. Raises `InvalidError`, with the names there are, when there is
+    /// none.
     fn existing_table(&self, py: Python<'_>, name: &str) -> PyResult<Table> {
         released(py, || self.db.existing_table(name)).map(|table| self.handle(table))
     }
 
+    /// The names of all tables, sorted.
     fn table_names(&self) -> Vec<String> {
         self.db.table_names()
     }
 
+    /// Drops a table and all that is in it. Calls on its handles raise `InvalidError` from then on.
     fn drop_table(&self, py: Python<'_>, name: &str) -> PyResult<()> {
         released(py, || self.db.drop_table(name))
     }
 
+    /// Gives a table another name. Handles follow it.
     #[pyo3(signature = (name, to))]
     fn rename_table(&self, py: Python<'_>, name: &str, to: &str) -> PyResult<()> {
         released(py, || self.db.rename_table(name, to))
     }
 
+    /// Empties a table, at no cost for each row. Handles stay valid.
     fn truncate_table(&self, py: Python<'_>, name: &str) -> PyResult<()> {
         released(py, || self.db.truncate_table(name))
     }
 
+    /// Changes options of a table. What is written to disk from now on follows them.
     #[pyo3(signature = (name, **options))]
     fn set_table_options(
         &self,
@@ -125,10 +138,12 @@ impl Database {
         released(py, || self.db.set_table_options(name, new))
     }
 
+    /// A batch: operations on any tables that become visible together at the end of its block.
     fn batch(slf: &Bound<'_, Self>) -> Batch {
         Batch::new(slf.get().db.clone())
     }
 
+    /// Gives a batch its place in the order of commits, and does not wait until it is durable.
     #[pyo3(signature = (batch, *, durability="durable"))]
     fn enqueue(
         &self,
@@ -141,15 +156,23 @@ impl Database {
         released(py, || self.db.enqueue(batch, durability)).map(PendingCommit::new)
     }
 
+    /// All tables as they are now, until it is closed or its block ends.
     fn snapshot(&self, py: Python<'_>) -> PyResult<Snapshot> {
         released(py, || self.db.snapshot()).map(Snapshot::new)
     }
 
+    /// Begins a transaction. It commits at the end of its block, and rolls back if the block
+    /// raises.
+    ///
+    /// Options: `isolation` (`read_committed`, `snapshot`, `serializable`), `optimistic`,
+    /// `lock_wait` (seconds; 10 by default), `durability`, and the sizes `write_limit`, `spill_at`,
+    /// `lock_limit`.
     #[pyo3(signature = (**options))]
     fn begin(&self, py: Python<'_>, options: Option<&Bound<'_, PyDict>>) -> PyResult<Transaction> {
         Transaction::begin(py, &self.db, &options::transaction(options)?)
     }
 
+    /// Attempts at one transaction, for a loop. The loop ends after the attempt that was committed.
     #[pyo3(signature = (*, attempts=64, **options))]
     fn transactions(
         &self,
@@ -159,6 +182,7 @@ impl Database {
         Ok(Transactions::new(self.db.clone(), options::transaction(options)?, attempts))
     }
 
+    /// Runs `function(txn)` and commits, again after conflicts; what the function returned.
     #[pyo3(signature = (function, *, attempts=64, **options))]
     fn run<'py>(
         &self,
@@ -171,6 +195,7 @@ impl Database {
         begun.run(py, |txn| function.call1((txn,)))
     }
 
+    /// Makes of `function(txn, …)` a function that runs in a transaction, again after conflicts.
     #[pyo3(signature = (function=None, /, **options))]
     fn transactional<'py>(
         slf: &Bound<'py, Self>,
@@ -182,15 +207,18 @@ impl Database {
         helpers.call_method1("transactional", (slf, function, options))
     }
 
+    /// What is known of each running transaction.
     fn running_transactions<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
         let all = self.db.transactions().into_iter();
         all.map(|info| crate::transaction::info(py, &info)).collect()
     }
 
+    /// Rolls a running transaction back, also one that waits; whether there was one of that number.
     fn kill_transaction(&self, id: u64) -> bool {
         self.db.kill_transaction(id)
     }
 
+    /// The transactions that are prepared and not resolved, also from before the opening.
     fn list_prepared<'py>(&self, py: Python<'py>) -> PyResult<Vec<Bound<'py, PyDict>>> {
         let prepared = py.detach(|| self.db.list_prepared());
         let one = |info: &terrace::PreparedInfo| {
@@ -203,27 +231,38 @@ impl Database {
         prepared.iter().map(one).collect()
     }
 
+    /// Commits a prepared transaction. Raises `InvalidError` when there is none of that name.
     fn commit_prepared(&self, py: Python<'_>, id: BytesLike) -> PyResult<()> {
         released(py, || self.db.commit_prepared(&id))
     }
 
+    /// Rolls a prepared transaction back. Raises `InvalidError` when there is none of that name.
     fn roll_back_prepared(&self, py: Python<'_>, id: BytesLike) -> PyResult<()> {
         released(py, || self.db.roll_back_prepared(&id))
     }
 
+    /// The blob of the last commit that brought one, also from before the opening.
     fn last_blob<'py>(&self, py: Python<'py>) -> Option<Bound<'py, PyBytes>> {
         py.detach(|| self.db.last_blob()).map(|blob| PyBytes::new(py, &blob))
     }
 
+    /// All statistics, as dictionaries. Counters begin at the opening.
     fn stats(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         json::to_python(py, &py.detach(|| self.db.stats()))
     }
 
+    /// Checks every structure on every tier against its checksum. Writers wait meanwhile.
+    ///
+    /// Damage is no exception but in the report.
     fn verify(&self, py: Python<'_>) -> PyResult<Py<PyAny>> {
         let db = self.db.clone();
         json::to_python(py, &watched(py, move || db.verify(), || Ok(()))?)
     }
 
+    /// Adds a backup to the set in a directory, which is made if it is missing. Writers go on.
+    ///
+    /// `progress` is called about ten times a second with the bytes that the set has gained. After
+    /// Ctrl-C the backup goes on to its end in a thread.
     #[pyo3(signature = (path, *, progress=None))]
     fn backup(
         &self,
@@ -234,10 +273,14 @@ impl Database {
         json::to_python(py, &backup::take(py, &self.db, path, progress)?)
     }
 
+    /// Makes the region larger, to so many bytes; its new length.
     fn grow_pm(&self, py: Python<'_>, size: u64) -> PyResult<u64> {
         released(py, || self.db.grow_pm(size))
     }
 
+    /// Closes the database for all handles. Raises `UnavailableError` when the last sync failed.
+    ///
+    /// A second call does nothing.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         released(py, || self.db.clone().close())
     }

@@ -10,6 +10,13 @@ use crate::database::Database;
 use crate::{json, options};
 
 /// Opens the database in a directory, and creates one where the directory is missing or empty.
+///
+/// With `must_exist` it creates none. With `read_only` nothing on disk is changed, and several
+/// processes may do so at once while none has it open to write. `option_names()["database"]` has
+/// the options: sizes are numbers of bytes or text such as `"256MiB"`.
+///
+/// Raises `InvalidError` for other files in the directory, a missing database, or options out of
+/// bounds; `UnavailableError` when another process has it open; `FullError`; `CorruptError`.
 #[pyfunction]
 #[pyo3(signature = (path, *, read_only=false, must_exist=false, **options))]
 pub(crate) fn open(
@@ -40,13 +47,15 @@ pub(crate) fn create(
     Ok(Database::new(watched(py, move || options.create(at), || Ok(()))?, path))
 }
 
-/// Checks the database in a directory, which must not be open to write.
+/// Checks the database in a directory, which must not be open to write. Damage is no exception but
+/// in the report.
 #[pyfunction]
 pub(crate) fn verify(py: Python<'_>, path: PathBuf) -> PyResult<Py<PyAny>> {
     json::to_python(py, &watched(py, move || terrace::verify(path), || Ok(()))?)
 }
 
-/// Writes what can be read of a damaged database to a new one.
+/// Writes what can be read of a damaged database to a new one in `to`, which must be missing or
+/// empty. The report has what was lost.
 #[pyfunction]
 pub(crate) fn salvage(py: Python<'_>, source: PathBuf, to: PathBuf) -> PyResult<Py<PyAny>> {
     let salvage = move || terrace::Database::salvage(source, to);

@@ -21,11 +21,15 @@ impl PendingCommit {
 
 #[pymethods]
 impl PendingCommit {
+    /// Its number. A commit that was enqueued later has a greater one.
     #[getter]
     fn number(&self) -> u64 {
         self.number
     }
 
+    /// Waits until it is visible, and as durable as was asked for.
+    ///
+    /// Raises `UnknownOutcomeError` when the device failed meanwhile.
     fn wait(&self, py: Python<'_>) -> PyResult<()> {
         released(py, || {
             let commit = self.commit.lock().take();

@@ -126,6 +126,7 @@ pub(crate) struct Attempt {
 
 #[pymethods]
 impl Attempt {
+    /// Which attempt it is, from 1.
     #[getter]
     fn number(&self) -> u32 {
         self.number

@@ -44,11 +44,13 @@ impl Snapshot {
 
 #[pymethods]
 impl Snapshot {
+    /// The number of the last commit that it sees.
     #[getter]
     fn lsn(&self) -> u64 {
         self.lsn
     }
 
+    /// The value that `key` of `table` had, or `default`.
     #[pyo3(signature = (table, key, default=None))]
     fn get<'py>(
         &self,
@@ -62,6 +64,7 @@ impl Snapshot {
         Ok(found.map(|value| PyBytes::new(py, &value).into_any()).or(default))
     }
 
+    /// The values that several keys of `table` had.
     fn multi_get<'py>(
         &self,
         py: Python<'py>,
@@ -74,6 +77,7 @@ impl Snapshot {
         Ok(found.iter().map(|value| value.as_ref().map(|value| PyBytes::new(py, value))).collect())
     }
 
+    /// Whether `table` had `key`.
     fn contains_key(
         &self,
         py: Python<'_>,
@@ -84,6 +88,7 @@ impl Snapshot {
         released(py, || snapshot.contains_key(table, &key))
     }
 
+    /// Pairs of keys and values of `table`. As `Table.items`.
     #[pyo3(signature = (table, *, prefix=None, start=None, stop=None, reverse=false, limit=None))]
     fn items(
         &self,
@@ -98,6 +103,7 @@ impl Snapshot {
         self.rows(table, range, (reverse, limit), Part::Items)
     }
 
+    /// Keys of `table`. As `Table.keys`.
     #[pyo3(signature = (table, *, prefix=None, start=None, stop=None, reverse=false, limit=None))]
     fn keys(
         &self,
@@ -112,6 +118,7 @@ impl Snapshot {
         self.rows(table, range, (reverse, limit), Part::Keys)
     }
 
+    /// Values of `table`. As `Table.values`.
     #[pyo3(signature = (table, *, prefix=None, start=None, stop=None, reverse=false, limit=None))]
     fn values(
         &self,
@@ -126,6 +133,7 @@ impl Snapshot {
         self.rows(table, range, (reverse, limit), Part::Values)
     }
 
+    /// The row of `table` with the least key, or None.
     fn first<'py>(
         &self,
         py: Python<'py>,
@@ -135,6 +143,7 @@ impl Snapshot {
         released(py, || snapshot.first(table))?.map(|found| row(py, &found)).transpose()
     }
 
+    /// The row of `table` with the greatest key, or None.
     fn last<'py>(
         &self,
         py: Python<'py>,
@@ -151,6 +160,7 @@ impl Snapshot {
         slf.py().import("terrace._views")?.call_method1("TableView", (slf, table))
     }
 
+    /// Ends it: versions that it alone sees need not be kept any more.
     fn close(&self, py: Python<'_>) {
         py.detach(|| drop(self.snapshot.write().take()));
     }

@@ -82,11 +82,13 @@ impl Table {
 
 #[pymethods]
 impl Table {
+    /// The name, as it is now.
     #[getter]
     fn name(&self) -> String {
         self.table.name()
     }
 
+    /// The options, as they are now.
     #[getter]
     fn options<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let (options, all) = (self.table.options(), PyDict::new(py));
@@ -139,6 +141,7 @@ impl Table {
         true
     }
 
+    /// The value of `key`, or `default`.
     #[pyo3(signature = (key, default=None))]
     fn get<'py>(
         &self,
@@ -149,6 +152,7 @@ impl Table {
         Ok(self.find(py, &key)?.map(Bound::into_any).or(default))
     }
 
+    /// The values of several keys, all as of one moment. None stands for a key that is not there.
     fn multi_get<'py>(
         &self,
         py: Python<'py>,
@@ -159,6 +163,11 @@ impl Table {
         Ok(found.iter().map(|value| value.as_ref().map(|value| PyBytes::new(py, value))).collect())
     }
 
+    /// Sets `key` to `value`. It survives a power cut once this returns.
+    ///
+    /// With `durability="relaxed"` it survives the process only. It waits up to 10 s, or `timeout`
+    /// seconds, for a row that a transaction has locked, and raises `TimeoutError` then. Raises
+    /// `InvalidError` for a key over 64 KiB or a value over 1 MiB, and `FullError`.
     #[pyo3(signature = (key, value, *, durability="durable", timeout=None))]
     fn put(
         &self,
@@ -171,6 +180,7 @@ impl Table {
         self.write(py, durability, timeout, (&key, Some(&value)))
     }
 
+    /// Removes `key`. It is no error if it is not there. As `put`.
     #[pyo3(signature = (key, *, durability="durable", timeout=None))]
     fn delete(
         &self,
@@ -182,6 +192,7 @@ impl Table {
         self.write(py, durability, timeout, (&key, None))
     }
 
+    /// Removes `key` and returns its value; the default, or `NotFoundError`, if it is not there.
     #[pyo3(signature = (key, *default))]
     fn pop<'py>(
         &self,
@@ -197,6 +208,7 @@ impl Table {
         }
     }
 
+    /// The value of `key`, which is set to `value` if it has none.
     fn setdefault<'py>(
         &self,
         py: Python<'py>,
@@ -213,10 +225,12 @@ impl Table {
         }
     }
 
+    /// Sets `key` to `value` if it has none; whether it had none.
     fn insert_if_absent(&self, py: Python<'_>, key: BytesLike, value: BytesLike) -> PyResult<bool> {
         released(py, || self.table.insert_if_absent(&key, &value))
     }
 
+    /// Gives `key` the value `new` if it has `expected`; whether it had. None stands for no value.
     fn compare_and_set(
         &self,
         py: Python<'_>,
@@ -228,6 +242,7 @@ impl Table {
         released(py, || self.table.compare_and_set(&key, expected, new))
     }
 
+    /// Puts all pairs of a mapping or an iterable, as one commit.
     #[pyo3(signature = (rows, *, durability="durable"))]
     fn update(&self, py: Python<'_>, rows: &Bound<'_, PyAny>, durability: &str) -> PyResult<()> {
         let durability = options::durability(py, durability)?;
@@ -239,6 +254,10 @@ impl Table {
         released(py, || self.db.write_with(batch, durability))
     }
 
+    /// Pairs of keys and values, in the order of the keys, as of now.
+    ///
+    /// `prefix`, `start` (inclusive), `stop` (exclusive), `reverse` and `limit` say which and in
+    /// what order.
     #[pyo3(signature = (*, prefix=None, start=None, stop=None, reverse=false, limit=None))]
     fn items(
         &self,
@@ -252,6 +271,10 @@ impl Table {
         self.rows(range, reverse, limit, Part::Items)
     }
 
+    /// Keys in their order, as of now. Values are not read.
+    ///
+    /// `prefix`, `start` (inclusive), `stop` (exclusive), `reverse` and `limit` say which and in
+    /// what order.
     #[pyo3(signature = (*, prefix=None, start=None, stop=None, reverse=false, limit=None))]
     fn keys(
         &self,
@@ -265,6 +288,10 @@ impl Table {
         self.rows(range, reverse, limit, Part::Keys)
     }
 
+    /// Values, in the order of their keys, as of now.
+    ///
+    /// `prefix`, `start` (inclusive), `stop` (exclusive), `reverse` and `limit` say which and in
+    /// what order.
     #[pyo3(signature = (*, prefix=None, start=None, stop=None, reverse=false, limit=None))]
     fn values(
         &self,
@@ -278,22 +305,27 @@ impl Table {
         self.rows(range, reverse, limit, Part::Values)
     }
 
+    /// The row with the least key, or None.
     fn first<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
         released(py, || self.table.first())?.map(|found| row(py, &found)).transpose()
     }
 
+    /// The row with the greatest key, or None.
     fn last<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
         released(py, || self.table.last())?.map(|found| row(py, &found)).transpose()
     }
 
+    /// Removes the row with the least key and returns it, or None. No two callers get the same row.
     fn pop_first<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
         released(py, || self.table.pop_first())?.map(|found| row(py, &found)).transpose()
     }
 
+    /// Removes the row with the greatest key and returns it, or None.
     fn pop_last<'py>(&self, py: Python<'py>) -> PyResult<Option<Bound<'py, PyTuple>>> {
         released(py, || self.table.pop_last())?.map(|found| row(py, &found)).transpose()
     }
 
+    /// Removes every key of a range, at the cost of one small record. Without bounds, all keys.
     #[pyo3(signature = (*, prefix=None, start=None, stop=None))]
     fn delete_range(
         &self,
@@ -306,10 +338,12 @@ impl Table {
         released(py, || self.table.delete_range(range))
     }
 
+    /// Empties the table, at no cost for each row.
     fn truncate(&self, py: Python<'_>) -> PyResult<()> {
         released(py, || self.db.truncate_table(&self.table.name()))
     }
 
+    /// About how many keys a range has. It costs no I/O, and counts what compaction will drop.
     #[pyo3(signature = (*, prefix=None, start=None, stop=None))]
     fn approximate_len(
         &self,
@@ -322,6 +356,7 @@ impl Table {
         released(py, || self.table.approximate_len(range))
     }
 
+    /// About how many bytes the keys and values of a range have. As `approximate_len`.
     #[pyo3(signature = (*, prefix=None, start=None, stop=None))]
     fn approximate_size(
         &self,
@@ -334,6 +369,9 @@ impl Table {
         released(py, || self.table.approximate_size(range))
     }
 
+    /// Compacts a range until its last level has all of it. The background does what is needed.
+    ///
+    /// `progress` is called with a dictionary. The compaction stops if it raises, or after Ctrl-C.
     #[pyo3(signature = (*, prefix=None, start=None, stop=None, progress=None))]
     fn compact_range(
         &self,
@@ -347,11 +385,16 @@ impl Table {
         compact::compact(py, self, range, progress)
     }
 
+    /// Loads pairs in ascending order of keys, all of them at once; how many there were.
+    ///
+    /// It raises `InvalidError` for a key that the table has, and changes nothing then, unless
+    /// `existing="replace"`. It holds about 2 MiB of memory.
     #[pyo3(signature = (rows, *, existing="refuse"))]
     fn bulk_load(&self, py: Python<'_>, rows: &Bound<'_, PyAny>, existing: &str) -> PyResult<u64> {
         bulk_load::load(&self.table, rows, options::existing(py, existing)?)
     }
 
+    /// The rows of a range as a `pyarrow.Table` with the columns key and value.
     #[pyo3(signature = (**range))]
     fn to_arrow<'py>(
         slf: &Bound<'py, Self>,
@@ -360,6 +403,8 @@ impl Table {
         slf.py().import("terrace.arrow")?.call_method("to_arrow", (slf,), range)
     }
 
+    /// Loads a `pyarrow` table or record batches, whose key column ascends; how many rows there
+    /// were.
     #[pyo3(signature = (rows, **options))]
     fn load_arrow<'py>(
         slf: &Bound<'py, Self>,
@@ -369,6 +414,7 @@ impl Table {
         slf.py().import("terrace.arrow")?.call_method("load_arrow", (slf, rows), options)
     }
 
+    /// The rows of a range as a `pandas.DataFrame` with the keys as its index.
     #[pyo3(signature = (**range))]
     fn to_pandas<'py>(
         slf: &Bound<'py, Self>,

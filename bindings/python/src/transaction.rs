@@ -153,11 +153,13 @@ fn sliced(wait: LockWait) -> (Option<Duration>, LockWait) {
 
 #[pymethods]
 impl Transaction {
+    /// Its number, which errors name it by.
     #[getter]
     pub(crate) fn id(&self) -> u64 {
         self.id
     }
 
+    /// The value of `key` in `table`, or `default`. A serializable transaction locks the row.
     #[pyo3(signature = (table, key, default=None))]
     fn get<'py>(
         &self,
@@ -171,6 +173,10 @@ impl Transaction {
         Ok(found.map(|value| PyBytes::new(py, &value).into_any()).or(default))
     }
 
+    /// The value of `key`, or None. No one else changes it until the transaction ends.
+    ///
+    /// Raises `ConflictError` when it was changed after the snapshot, `DeadlockError`, and
+    /// `TimeoutError` when another transaction has it locked for as long as this one waits.
     fn get_for_update<'py>(
         &self,
         py: Python<'py>,
@@ -182,6 +188,7 @@ impl Transaction {
         Ok(found.map(|value| PyBytes::new(py, &value)))
     }
 
+    /// The values of several keys; with `for_update` they are locked in this order.
     #[pyo3(signature = (table, keys, *, for_update=false))]
     fn multi_get<'py>(
         &self,
@@ -198,6 +205,7 @@ impl Transaction {
         Ok(found.iter().map(|value| value.as_ref().map(|value| PyBytes::new(py, value))).collect())
     }
 
+    /// Whether `table` has `key`.
     fn contains_key(
         &self,
         py: Python<'_>,
@@ -208,6 +216,7 @@ impl Transaction {
         self.call(py, |txn| txn.contains_key(table, &key))
     }
 
+    /// Sets `key` to `value`, for this transaction until it commits. Raises as `get_for_update`.
     fn put(
         &self,
         py: Python<'_>,
@@ -219,11 +228,13 @@ impl Transaction {
         self.change(py, |txn| txn.put(table, &key, &value))
     }
 
+    /// Removes `key`, for this transaction until it commits. Raises as `get_for_update`.
     fn delete(&self, py: Python<'_>, table: &Bound<'_, Table>, key: BytesLike) -> PyResult<()> {
         let table = &table.get().table;
         self.change(py, |txn| txn.delete(table, &key))
     }
 
+    /// Removes every key of a range, which is locked with its gaps.
     #[pyo3(signature = (table, *, prefix=None, start=None, stop=None))]
     fn delete_range(
         &self,
@@ -238,6 +249,7 @@ impl Transaction {
         self.change(py, |txn| txn.delete_range(table, &range))
     }
 
+    /// Sets `key` to `value` if it has none; whether it had none.
     fn insert_if_absent(
         &self,
         py: Python<'_>,
@@ -249,6 +261,7 @@ impl Transaction {
         self.change(py, |txn| txn.insert_if_absent(table, &key, &value))
     }
 
+    /// Removes the row with the least key and returns it, or None.
     fn pop_first<'py>(
         &self,
         py: Python<'py>,
@@ -259,6 +272,7 @@ impl Transaction {
         found.map(|found| row(py, &found)).transpose()
     }
 
+    /// Removes the row with the greatest key and returns it, or None.
     fn pop_last<'py>(
         &self,
         py: Python<'py>,
@@ -269,6 +283,10 @@ impl Transaction {
         found.map(|found| row(py, &found)).transpose()
     }
 
+    /// Pairs of keys and values, with what the transaction has written.
+    ///
+    /// `lock="for_update"` locks the range with its gaps first. `lock="skip_locked"` locks each row
+    /// as it comes, and leaves out those that others have locked. As `Table.items` else.
     #[pyo3(signature = (
         table, *, prefix=None, start=None, stop=None, reverse=false, limit=None, lock=None
     ))]
@@ -286,6 +304,7 @@ impl Transaction {
         self.rows(table, &range, &Scan::new(table.py(), reverse, limit, lock)?, Part::Items)
     }
 
+    /// Keys. As `items`.
     #[pyo3(signature = (
         table, *, prefix=None, start=None, stop=None, reverse=false, limit=None, lock=None
     ))]
@@ -303,6 +322,7 @@ impl Transaction {
         self.rows(table, &range, &Scan::new(table.py(), reverse, limit, lock)?, Part::Keys)
     }
 
+    /// Values, in the order of their keys. As `items`.
     #[pyo3(signature = (
         table, *, prefix=None, start=None, stop=None, reverse=false, limit=None, lock=None
     ))]
@@ -327,6 +347,7 @@ impl Transaction {
         slf.py().import("terrace._views")?.call_method1("WritableTableView", (slf, table))
     }
 
+    /// How long later calls wait for a lock: seconds, `"no_wait"` or `"endless"`.
     #[pyo3(signature = (lock_wait))]
     fn set_lock_wait(&self, py: Python<'_>, lock_wait: &Bound<'_, PyAny>) -> PyResult<()> {
         let named = PyDict::new(py);
@@ -337,42 +358,53 @@ impl Transaction {
         Ok(())
     }
 
+    /// Sets a savepoint. One of the same name is hidden by it.
     fn set_savepoint(&self, py: Python<'_>, name: &str) -> PyResult<()> {
         self.call(py, |txn| txn.set_savepoint(name))
     }
 
+    /// Undoes what was written since the savepoint. The savepoint and all locks stay.
     fn roll_back_to(&self, py: Python<'_>, name: &str) -> PyResult<()> {
         self.change(py, |txn| txn.roll_back_to(name))
     }
 
+    /// Forgets a savepoint and those set after it. What was written stays.
     fn release_savepoint(&self, py: Python<'_>, name: &str) -> PyResult<()> {
         self.call(py, |txn| txn.release_savepoint(name))
     }
 
+    /// A savepoint for a block, whose writes are undone if it raises.
     #[pyo3(signature = (name="with"))]
     fn savepoint<'py>(slf: &Bound<'py, Self>, name: &str) -> PyResult<Bound<'py, PyAny>> {
         slf.py().import("terrace._views")?.call_method1("Savepoint", (slf, name))
     }
 
+    /// Sets the blob of the commit, up to 4 KiB, which `Database.last_blob` gives back.
     fn set_blob(&self, py: Python<'_>, blob: BytesLike) -> PyResult<()> {
         self.call(py, |txn| txn.set_blob(&blob))
     }
 
+    /// Makes all that was written visible and durable. The transaction ends, also after an error.
     fn commit(&self, py: Python<'_>) -> PyResult<()> {
         let txn = self.take(py)?;
         released(py, || txn.commit())
     }
 
+    /// Gives the commit its place in the order, and does not wait until it is durable.
     fn enqueue(&self, py: Python<'_>) -> PyResult<PendingCommit> {
         let txn = self.take(py)?;
         released(py, || txn.enqueue()).map(PendingCommit::new)
     }
 
+    /// Prepares it under a name of 1 to 140 bytes: the first phase of a commit in two.
+    ///
+    /// It survives everything until `Database.commit_prepared` or `roll_back_prepared`.
     fn prepare(&self, py: Python<'_>, id: BytesLike) -> PyResult<()> {
         let txn = self.take(py)?;
         released(py, || txn.prepare(&id))
     }
 
+    /// Ends it without a trace.
     fn roll_back(&self, py: Python<'_>) -> PyResult<()> {
         let txn = self.take(py)?;
         py.detach(|| txn.roll_back());

@@ -38,6 +38,23 @@ def test_the_stubs_say_what_the_module_has() -> None:
     assert done.returncode == 0, done.stdout + done.stderr
 
 
+def test_every_public_name_is_documented() -> None:
+    named = [getattr(terrace, name) for name in terrace.__all__ if not name.startswith("_")]
+    classes = [what for what in named if isinstance(what, type)]
+    methods = [
+        (what.__name__, name, method)
+        for what in classes
+        for name, method in vars(what).items()
+        if not name.startswith("_") and (callable(method) or hasattr(method, "__get__"))
+    ]
+    methods += [("terrace", what.__name__, what) for what in named if not isinstance(what, type)]
+    assert len(methods) > 90
+    missing = [f"{where}.{name}" for where, name, method in methods if not method.__doc__]
+    missing += [what.__name__ for what in classes if not what.__doc__]
+    allowed = ["Error.kind", "Damage"]
+    assert [name for name in missing if not name.endswith(".kind") and name not in allowed] == []
+
+
 def document(name: str) -> str:
     """A document of the repository."""
     path = ROOT / name
