@@ -8,6 +8,7 @@ mod check;
 mod checkers;
 mod dax;
 mod fuzz;
+mod mariadb;
 mod measure_build;
 mod media;
 mod package;
@@ -43,6 +44,7 @@ usage: cargo xtask check            run every check, and list at the end what fa
                                     build the wheel for release, and leave it in DIR
        cargo xtask package crate DIR
                                     make the crate, and leave it in DIR
+       cargo xtask mariadb [HOW]    the engine inside MariaDB: a client; --help says the rest
        cargo xtask peers            install and build the bench's rivals (minutes)
 
 --long runs the tests at length (TERRACE_LONG=1), the checkers of what threads share (shuttle, loom,
@@ -66,6 +68,7 @@ fn main() -> ExitCode {
         ["header"] => c::header(&root()),
         ["python", rest @ ..] => python::run(&root(), rest),
         ["package", what, folder] => package::run(&root(), what, Path::new(folder)),
+        ["mariadb", rest @ ..] => mariadb::run(&root(), rest),
         ["peers"] => peers::run(&root()),
         ["help" | "--help" | "-h"] => {
             println!("{USAGE}");

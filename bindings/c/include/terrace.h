@@ -103,6 +103,12 @@
 #define TERRACE_SKIP_LOCKED 2
 
 /**
+ * A cursor reads what is committed when it is sent somewhere, whatever view the transaction holds,
+ * and locks nothing. It is for callers that lock rows one by one, and read them with the lock.
+ */
+#define TERRACE_READ_NEWEST 3
+
+/**
  * As a wait for locks: not at all. A call that would have to wait fails with TERRACE_TIMEOUT.
  */
 #define TERRACE_NO_WAIT 0
@@ -1343,6 +1349,38 @@ enum terrace_status terrace_transaction_get_for_update(const struct terrace_tran
                                                        struct terrace_error **error);
 
 /**
+ * The value of a key, which nothing changes until the transaction ends. Other transactions may
+ * lock it in this way too. A key that is not there is locked too. As terrace_table_get.
+ *
+ * Errors: as terrace_transaction_get_for_update.
+ */
+enum terrace_status terrace_transaction_get_for_share(const struct terrace_transaction *transaction,
+                                                      const struct terrace_table *table,
+                                                      const void *key,
+                                                      size_t key_len,
+                                                      struct terrace_value *value,
+                                                      struct terrace_error **error);
+
+/**
+ * Takes a view of what is committed now. Plain reads see that and the transaction's own writes,
+ * until the next call or terrace_transaction_drop_view. Locking reads and writes see the newest
+ * rows all the same, and a row that changed after the view is no conflict.
+ *
+ * Errors: TERRACE_INVALID unless the transaction is at read_committed; TERRACE_CLOSED once it has
+ * ended.
+ */
+enum terrace_status terrace_transaction_take_view(const struct terrace_transaction *transaction,
+                                                  struct terrace_error **error);
+
+/**
+ * Gives the view of a transaction back. Plain reads see what is committed when they are made.
+ *
+ * Errors: TERRACE_CLOSED once it has ended.
+ */
+enum terrace_status terrace_transaction_drop_view(const struct terrace_transaction *transaction,
+                                                  struct terrace_error **error);
+
+/**
  * Sets a key to a value, for this transaction until it commits. The row is locked.
  *
  * Errors: TERRACE_INVALID when the key, the value or all of the transaction's writes are over
@@ -1379,9 +1417,10 @@ enum terrace_status terrace_transaction_delete_range(const struct terrace_transa
                                                      struct terrace_error **error);
 
 /**
- * A cursor over a range of a table as the transaction sees it: TERRACE_READ, TERRACE_FOR_UPDATE or
- * TERRACE_SKIP_LOCKED. NULL after an error. Free it with terrace_cursor_free; it may outlive the
- * transaction, and its calls fail with TERRACE_CLOSED then.
+ * A cursor over a range of a table as the transaction sees it: TERRACE_READ, TERRACE_FOR_UPDATE,
+ * TERRACE_SKIP_LOCKED or TERRACE_READ_NEWEST. NULL after an error. Free it with
+ * terrace_cursor_free; it may outlive the transaction, and its calls fail with TERRACE_CLOSED
+ * then.
  *
  * Rows that the transaction writes later, and the cursor has not reached, come as they were
  * written. A serializable transaction locks what is to come when the cursor is sent somewhere.

@@ -106,6 +106,7 @@ impl Source {
                     Scan::Read => transaction.range(table, bounds)?,
                     Scan::ForUpdate => transaction.range_for_update(table, bounds)?,
                     Scan::SkipLocked => transaction.range_skip_locked(table, bounds)?,
+                    Scan::Newest => transaction.range_unlocked(table, bounds)?,
                 }))
             }),
         }

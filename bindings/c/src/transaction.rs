@@ -29,6 +29,9 @@ pub const TERRACE_READ: u32 = 0;
 pub const TERRACE_FOR_UPDATE: u32 = 1;
 /// A cursor locks each row that it moves to, and leaves out rows that others have locked.
 pub const TERRACE_SKIP_LOCKED: u32 = 2;
+/// A cursor reads what is committed when it is sent somewhere, whatever view the transaction holds,
+/// and locks nothing. It is for callers that lock rows one by one, and read them with the lock.
+pub const TERRACE_READ_NEWEST: u32 = 3;
 
 /// As a wait for locks: not at all. A call that would have to wait fails with TERRACE_TIMEOUT.
 pub const TERRACE_NO_WAIT: u64 = 0;
@@ -41,6 +44,7 @@ pub(crate) enum Scan {
     Read,
     ForUpdate,
     SkipLocked,
+    Newest,
 }
 
 /// A transaction until it ends, for its handle and its cursors.
@@ -185,6 +189,57 @@ pub extern "C" fn terrace_transaction_get_for_update(
     })
 }
 
+/// The value of a key, which nothing changes until the transaction ends. Other transactions may
+/// lock it in this way too. A key that is not there is locked too. As terrace_table_get.
+///
+/// Errors: as terrace_transaction_get_for_update.
+#[unsafe(no_mangle)]
+pub extern "C" fn terrace_transaction_get_for_share(
+    transaction: Option<&Transaction>,
+    table: Option<&Table>,
+    key: Data,
+    key_len: usize,
+    value: Option<&mut MaybeUninit<Value>>,
+    error: Option<&mut Option<Box<Error>>>,
+) -> Status {
+    guard::status(error, || {
+        let (transaction, table) = (need(transaction, "transaction")?, need(table, "table")?);
+        let key = key.bytes(key_len, "key")?;
+        give(value, || {
+            transaction.running.with(|running| Ok(running.get_for_share(&table.table, key)?))
+        })
+    })
+}
+
+/// Takes a view of what is committed now. Plain reads see that and the transaction's own writes,
+/// until the next call or terrace_transaction_drop_view. Locking reads and writes see the newest
+/// rows all the same, and a row that changed after the view is no conflict.
+///
+/// Errors: TERRACE_INVALID unless the transaction is at read_committed; TERRACE_CLOSED once it has
+/// ended.
+#[unsafe(no_mangle)]
+pub extern "C" fn terrace_transaction_take_view(
+    transaction: Option<&Transaction>,
+    error: Option<&mut Option<Box<Error>>>,
+) -> Status {
+    guard::done(error, || {
+        need(transaction, "transaction")?.running.with(|running| Ok(running.take_view()?))
+    })
+}
+
+/// Gives the view of a transaction back. Plain reads see what is committed when they are made.
+///
+/// Errors: TERRACE_CLOSED once it has ended.
+#[unsafe(no_mangle)]
+pub extern "C" fn terrace_transaction_drop_view(
+    transaction: Option<&Transaction>,
+    error: Option<&mut Option<Box<Error>>>,
+) -> Status {
+    guard::done(error, || {
+        need(transaction, "transaction")?.running.with(|running| Ok(running.drop_view()?))
+    })
+}
+
 /// Sets a key to a value, for this transaction until it commits. The row is locked.
 ///
 /// Errors: TERRACE_INVALID when the key, the value or all of the transaction's writes are over
@@ -242,9 +297,10 @@ pub extern "C" fn terrace_transaction_delete_range(
     })
 }
 
-/// A cursor over a range of a table as the transaction sees it: TERRACE_READ, TERRACE_FOR_UPDATE or
-/// TERRACE_SKIP_LOCKED. NULL after an error. Free it with terrace_cursor_free; it may outlive the
-/// transaction, and its calls fail with TERRACE_CLOSED then.
+/// A cursor over a range of a table as the transaction sees it: TERRACE_READ, TERRACE_FOR_UPDATE,
+/// TERRACE_SKIP_LOCKED or TERRACE_READ_NEWEST. NULL after an error. Free it with
+/// terrace_cursor_free; it may outlive the transaction, and its calls fail with TERRACE_CLOSED
+/// then.
 ///
 /// Rows that the transaction writes later, and the cursor has not reached, come as they were
 /// written. A serializable transaction locks what is to come when the cursor is sent somewhere.
@@ -265,10 +321,11 @@ pub extern "C" fn terrace_transaction_cursor(
             TERRACE_READ => Scan::Read,
             TERRACE_FOR_UPDATE => Scan::ForUpdate,
             TERRACE_SKIP_LOCKED => Scan::SkipLocked,
+            TERRACE_READ_NEWEST => Scan::Newest,
             other => {
                 return Err(Failure::Invalid(format!(
                     "a cursor cannot scan by way {other}; there are TERRACE_READ (0), \
-                     TERRACE_FOR_UPDATE (1) and TERRACE_SKIP_LOCKED (2)"
+                     TERRACE_FOR_UPDATE (1), TERRACE_SKIP_LOCKED (2) and TERRACE_READ_NEWEST (3)"
                 )));
             }
         };

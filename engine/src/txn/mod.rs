@@ -13,6 +13,7 @@ mod seen;
 mod state;
 mod transaction;
 mod truncated;
+mod views;
 mod writes;
 
 pub use options::{Isolation, LockWait, TxnOptions};

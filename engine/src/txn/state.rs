@@ -66,6 +66,8 @@ pub(super) struct Running {
     /// What an optimistic one has to find unchanged.
     pub(super) seen: Seen,
     pub(super) snapshot: Option<Arc<Registered>>,
+    /// What plain reads of a read-committed one see, if it holds a view.
+    pub(super) view: Option<Arc<Registered>>,
     patience: LockWait,
     /// What its commit leaves to be read after a restart.
     pub(super) blob: Option<Vec<u8>>,
@@ -120,6 +122,7 @@ impl Inner {
                 writes: WriteSet::default(),
                 seen: Seen::default(),
                 snapshot,
+                view: None,
                 patience: options.lock_wait,
                 blob: None,
             }))),
@@ -405,6 +408,19 @@ impl Running {
         Ok(())
     }
 
+    /// Locks a key so that nothing changes it. Others may do the same.
+    pub(super) fn share(&mut self, inner: &Inner, table: usize, key: &[u8]) -> Result<()> {
+        limits::check_key(key)?;
+        if inner.options.optimistic {
+            return self.rely_on_key(inner, table, key);
+        }
+        let patience = self.patience();
+        if self.lock(inner, table, key, (Mode::Shared, patience))? {
+            self.check_key(inner, table, key)?;
+        }
+        Ok(())
+    }
+
     /// Makes a range its own, with its gaps.
     pub(super) fn own_range(
         &mut self,
@@ -490,7 +506,12 @@ impl Running {
             return Ok(own);
         }
         self.about_to_read(inner, table, key)?;
-        self.read(inner, table, key)
+        let Some(view) = &self.view else { return self.read(inner, table, key) };
+        let used = &self.tables[table];
+        used.slot.check_not_emptied_since(view.lsn())?;
+        inner.shared.read(&used.pinned.core, Some(view), |of_table, at| {
+            read::get(of_table, &inner.shared.cache, key, at)
+        })
     }
 
     /// As [`Running::get`], with all that it needs locked already.

@@ -11,6 +11,7 @@ use super::state::{Inner, Running};
 use crate::error::Result;
 use crate::limits;
 use crate::locks::RunsHere;
+use crate::mvcc::Registered;
 use crate::read::{KeyBounds, KeyRange};
 use crate::table::{Keep, PendingCommit, Range, Shared, Table};
 
@@ -146,7 +147,8 @@ impl Transaction {
     fn scan(&self, table: &Table, range: KeyRange) -> Result<TxnRange> {
         self.on(table, |running, at| {
             running.about_to_scan(&self.inner, at, &range)?;
-            Ok(self.cursor(running, (table, at), range, false))
+            let view = running.view.clone();
+            Ok(self.cursor(running, view, (table, at), range, false))
         })
     }
 
@@ -160,7 +162,7 @@ impl Transaction {
         let range = KeyRange::from_bounds(&range);
         self.on(table, |running, at| {
             running.own_range(&self.inner, at, &range)?;
-            Ok(self.cursor(running, (table, at), range, false))
+            Ok(self.cursor(running, None, (table, at), range, false))
         })
     }
 
@@ -172,24 +174,25 @@ impl Transaction {
     /// As [`Transaction::get`]; those of [`Transaction::get_for_update`] come as items.
     pub fn range_skip_locked(&self, table: &Table, range: impl KeyBounds) -> Result<TxnRange> {
         let range = KeyRange::from_bounds(&range);
-        self.on(table, |running, at| Ok(self.cursor(running, (table, at), range, true)))
+        self.on(table, |running, at| Ok(self.cursor(running, None, (table, at), range, true)))
     }
 
     /// All rows, without locks at any level.
     pub(super) fn unlocked(&self, table: &Table) -> Result<TxnRange> {
         let all = KeyRange::from_bounds(&(..));
-        self.on(table, |running, at| Ok(self.cursor(running, (table, at), all, false)))
+        self.on(table, |running, at| Ok(self.cursor(running, None, (table, at), all, false)))
     }
 
-    fn cursor(
+    pub(super) fn cursor(
         &self,
         running: &Running,
+        view: Option<Arc<Registered>>,
         (table, at): (&Table, usize),
         range: KeyRange,
         skip_locked: bool,
     ) -> TxnRange {
         let now = || Arc::new(self.inner.shared.snapshots.register());
-        let snapshot = running.snapshot.clone().unwrap_or_else(now);
+        let snapshot = view.or_else(|| running.snapshot.clone()).unwrap_or_else(now);
         let lsn = snapshot.lsn();
         let gone = || table.slot.check_not_emptied_since(lsn).err();
         let committed = Range::new(table, range.clone(), snapshot, gone);
@@ -335,7 +338,15 @@ impl Transaction {
         RunsHere::enter(&self.inner.shared.locks, self.inner.id)
     }
 
-    fn on<T>(&self, table: &Table, f: impl FnOnce(&mut Running, usize) -> Result<T>) -> Result<T> {
+    pub(super) fn inner(&self) -> &Arc<Inner> {
+        &self.inner
+    }
+
+    pub(super) fn on<T>(
+        &self,
+        table: &Table,
+        f: impl FnOnce(&mut Running, usize) -> Result<T>,
+    ) -> Result<T> {
         self.inner.shared.check_open()?;
         self.inner.call(|running| {
             let at = running.table(&self.inner, table)?;

@@ -31,3 +31,4 @@ mod refusals;
 mod self_waits;
 mod transactions;
 mod unknown_outcome;
+mod views;

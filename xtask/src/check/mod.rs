@@ -14,8 +14,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::{c, checkers, dax, fuzz, media, package, python, tidy, tour};
+use crate::{c, checkers, dax, fuzz, mariadb, media, package, python, tidy, tour};
 use binaries::Program;
+pub(crate) use jobs::at_a_time;
 use tally::Tally;
 
 /// How much is checked.
@@ -70,6 +71,7 @@ const STAGES: &[Stage] = &[
     ("C interface", c::check),
     ("Python package", python::check),
     ("crate", package::check),
+    ("MariaDB", mariadb::check),
     ("tour", tour::check),
     ("controls", testing::controls),
     ("simulator", simulated),

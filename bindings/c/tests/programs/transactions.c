@@ -119,6 +119,40 @@ static void isolation(void) {
     terrace_error_free(error);
 }
 
+static void views(void) {
+    terrace_error *error = NULL;
+    terrace_value value;
+    terrace_row row;
+    put(table, "v", "old");
+    terrace_transaction *reader = begin("isolation", "read_committed");
+    OK(terrace_transaction_take_view(reader, &error));
+    put(table, "v", "new");
+    OK(terrace_transaction_get(reader, table, TEXT("v"), &value, &error));
+    CHECK(is_text(value.data, value.len, "old"));
+    terrace_value_release(&value);
+    terrace_range range = {{"v", 1, TERRACE_PREFIX}, {NULL, 0, TERRACE_UNBOUNDED}};
+    terrace_cursor *cursor =
+        terrace_transaction_cursor(reader, table, &range, TERRACE_READ_NEWEST, &error);
+    HANDLE(cursor);
+    OK(terrace_cursor_next(cursor, &row, &error));
+    CHECK(is_text(row.value, row.value_len, "new"));
+    terrace_cursor_free(cursor);
+    OK(terrace_transaction_get_for_share(reader, table, TEXT("v"), &value, &error));
+    CHECK(is_text(value.data, value.len, "new"));
+    terrace_value_release(&value);
+    FAILS(TERRACE_TIMEOUT, terrace_table_try_put(table, TEXT("v"), TEXT("x"), 20, &error));
+    OK(terrace_transaction_drop_view(reader, &error));
+    OK(terrace_transaction_get(reader, table, TEXT("v"), &value, &error));
+    CHECK(is_text(value.data, value.len, "new"));
+    terrace_value_release(&value);
+    terrace_transaction_free(reader);
+
+    terrace_transaction *snapshot = begin(NULL, NULL);
+    FAILS(TERRACE_INVALID, terrace_transaction_take_view(snapshot, &error));
+    terrace_transaction_free(snapshot);
+    terrace_error_free(error);
+}
+
 static void locks(void) {
     terrace_error *error = NULL;
     put(table, "l1", "");
@@ -339,6 +373,7 @@ int main(int count, char **arguments) {
     commits();
     savepoints();
     isolation();
+    views();
     locks();
     cancelled_from_another_thread();
     deadlocks();

@@ -1,0 +1,96 @@
+//! Views of read-committed transactions: plain reads as of one moment, locking reads as of now.
+//! Servers that speak SQL need both in one transaction.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::{Isolation, Transaction, TxnRange};
+use crate::error::{Error, Result};
+use crate::read::{KeyBounds, KeyRange};
+use crate::table::Table;
+
+impl Transaction {
+    /// Takes a view of what is committed now. Plain reads see that and the transaction's own writes
+    /// until the next call, or until [`Transaction::drop_view`]. Locking reads and writes see the
+    /// newest rows all the same, and a row that changed after the view is no conflict.
+    ///
+    /// One view for each statement is SQL's read committed with statements of one moment. One for
+    /// the whole transaction is repeatable read as InnoDB has it: the transaction may overwrite
+    /// what it has not seen.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` unless the transaction is at [`Isolation::ReadCommitted`]; `Closed` once it has
+    /// ended.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> terrace::Result<()> {
+    /// # use terrace::{Isolation, TxnOptions};
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = terrace::Options::new().pm_size(4 << 20).open(dir.path().join("db"))?;
+    /// let accounts = db.table("accounts")?;
+    /// accounts.put("ada", "100")?;
+    /// let txn = db.begin_with(TxnOptions::new().isolation(Isolation::ReadCommitted))?;
+    /// txn.take_view()?;
+    /// accounts.put("ada", "70")?;
+    /// assert_eq!(txn.get(&accounts, "ada")?.as_deref(), Some(&b"100"[..]));
+    /// assert_eq!(txn.get_for_update(&accounts, "ada")?.as_deref(), Some(&b"70"[..]));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn take_view(&self) -> Result<()> {
+        let inner = self.inner();
+        inner.shared.check_open()?;
+        if inner.options.isolation != Isolation::ReadCommitted {
+            return Err(Error::invalid(
+                "only a transaction at read committed takes views; the other levels say themselves \
+                 what reads see",
+            ));
+        }
+        inner.call(|running| {
+            running.view = Some(Arc::new(inner.shared.snapshots.register()));
+            Ok(())
+        })
+    }
+
+    /// Gives the view back. Plain reads see what is committed when they are made.
+    ///
+    /// # Errors
+    ///
+    /// `Closed` once the transaction has ended.
+    pub fn drop_view(&self) -> Result<()> {
+        self.inner().call(|running| {
+            running.view = None;
+            Ok(())
+        })
+    }
+
+    /// The value of `key`, which nothing changes until this transaction ends. Others may lock it
+    /// so too (`SELECT … LOCK IN SHARE MODE`).
+    ///
+    /// # Errors
+    ///
+    /// As [`Transaction::get_for_update`].
+    pub fn get_for_share(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<Bytes>> {
+        let key = key.as_ref();
+        self.on(table, |running, at| {
+            running.share(self.inner(), at, key)?;
+            running.read(self.inner(), at, key)
+        })
+    }
+
+    /// The keys in `range` with their values, as of this call, whatever view the transaction holds.
+    /// It locks nothing at any level: a caller that locks rows one by one reads their values with
+    /// the lock. A transaction with a snapshot reads that.
+    ///
+    /// # Errors
+    ///
+    /// As [`Transaction::range`].
+    pub fn range_unlocked(&self, table: &Table, range: impl KeyBounds) -> Result<TxnRange> {
+        let range = KeyRange::from_bounds(&range);
+        self.on(table, |running, at| Ok(self.cursor(running, None, (table, at), range, false)))
+    }
+}

@@ -1,0 +1,173 @@
+/*
+  Tables as a whole: created, dropped, renamed, emptied, altered and checked.
+*/
+#include "engine.h"
+#include "ha_terrace.h"
+
+static Bytes name_of(const char *path)
+{
+  return path[0] == '.' && path[1] == '/' ? path + 2 : path;
+}
+
+/* The server leaves foreign keys to engines, and an engine that says nothing loses them. */
+static int refuse_foreign_keys(THD *thd)
+{
+  const int command = thd_sql_command(thd);
+  if (command != SQLCOM_CREATE_TABLE && command != SQLCOM_ALTER_TABLE)
+    return 0;
+  List_iterator<Key> keys(thd->lex->alter_info.key_list);
+  while (Key *key = keys++)
+    if (key->type == Key::FOREIGN_KEY)
+    {
+      my_error(ER_ILLEGAL_HA_CREATE_OPTION, MYF(0), "Terrace", "FOREIGN KEY");
+      return HA_WRONG_CREATE_OPTION;
+    }
+  return 0;
+}
+
+int ha_terrace::create(const char *name, TABLE *form, HA_CREATE_INFO *info)
+{
+  THD *thd = ha_thd();
+  if (int error = refuse_foreign_keys(thd))
+    return error;
+  if (info->data_file_name || info->index_file_name)
+    push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, WARN_OPTION_IGNORED,
+                        ER_THD(thd, WARN_OPTION_IGNORED), "DATA DIRECTORY, INDEX DIRECTORY");
+  Failure failure;
+  Bytes of_table = name_of(name);
+  terrace_table *created =
+    terrace_database_create_table(terrace_db, of_table.c_str(), nullptr, failure.out());
+  if (!created)
+    return failure.handler_error(thd);
+  terrace_table_free(created);
+  Open_table *opened = Open_table::acquire(of_table, &failure);
+  if (!opened)
+    return failure.handler_error(thd);
+  int error = 0;
+  if (form->s->found_next_number_field || info->auto_increment_value)
+    error = opened->set_auto_increment(thd, info->auto_increment_value);
+  Open_table::release(opened);
+  if (error)
+    terrace_database_drop_table(terrace_db, of_table.c_str(), failure.out());
+  return error;
+}
+
+int ha_terrace::delete_table(const char *name)
+{
+  Failure failure;
+  Bytes of_table = name_of(name);
+  terrace_status status =
+    terrace_database_drop_table(terrace_db, of_table.c_str(), failure.out());
+  if (status == TERRACE_OK)
+  {
+    Open_table::forget(of_table);
+    return 0;
+  }
+  terrace_table *there =
+    terrace_database_existing_table(terrace_db, of_table.c_str(), Failure().out());
+  terrace_table_free(there);
+  return there ? failure.handler_error(ha_thd()) : HA_ERR_NO_SUCH_TABLE;
+}
+
+int ha_terrace::rename_table(const char *from, const char *to)
+{
+  Failure failure;
+  Bytes old_name = name_of(from), new_name = name_of(to);
+  if (terrace_database_rename_table(terrace_db, old_name.c_str(), new_name.c_str(),
+                                    failure.out()) != TERRACE_OK)
+    return failure.handler_error(ha_thd());
+  Open_table::forget(old_name);
+  return 0;
+}
+
+int ha_terrace::truncate()
+{
+  Failure failure;
+  terrace_string *name = terrace_table_name(open_table->table, failure.out());
+  if (!name)
+    return failure.handler_error(ha_thd());
+  close_cursor();
+  terrace_status status =
+    terrace_database_truncate_table(terrace_db, terrace_string_text(name), failure.out());
+  terrace_string_free(name);
+  if (status != TERRACE_OK)
+    return failure.handler_error(ha_thd());
+  return open_table->set_auto_increment(ha_thd(), 1);
+}
+
+/* DELETE without WHERE is rolled back like any other, so rows are deleted one by one. */
+int ha_terrace::delete_all_rows() { return my_errno = HA_ERR_WRONG_COMMAND; }
+
+int ha_terrace::reset_auto_increment(ulonglong value)
+{
+  return open_table->set_auto_increment(ha_thd(), value);
+}
+
+void ha_terrace::update_create_info(HA_CREATE_INFO *info)
+{
+  if (!(info->used_fields & HA_CREATE_USED_AUTO) && table->found_next_number_field)
+    info->auto_increment_value = open_table->auto_increment();
+}
+
+bool ha_terrace::check_if_incompatible_data(HA_CREATE_INFO *info, uint table_changes)
+{
+  if (table_changes != IS_EQUAL_YES || (info->used_fields & HA_CREATE_USED_AUTO))
+    return COMPATIBLE_DATA_NO;
+  return COMPATIBLE_DATA_YES;
+}
+
+enum_alter_inplace_result
+ha_terrace::check_if_supported_inplace_alter(TABLE *altered, Alter_inplace_info *info)
+{
+  // A copy creates a table, and that refuses them with a message.
+  if (info->handler_flags & ALTER_ADD_FOREIGN_KEY)
+    return HA_ALTER_INPLACE_NOT_SUPPORTED;
+  return handler::check_if_supported_inplace_alter(altered, info);
+}
+
+/* Reads every row by the table and by each index, and compares. */
+int ha_terrace::check(THD *thd, HA_CHECK_OPT *)
+{
+  Failure failure;
+  terrace_report *report = terrace_database_verify(terrace_db, failure.out());
+  if (!report)
+    return HA_ADMIN_FAILED;
+  size_t damages = terrace_report_damages(report);
+  terrace_report_free(report);
+  if (damages)
+    return HA_ADMIN_CORRUPT;
+  ha_rows of_rows = 0;
+  int error = ha_rnd_init(true);
+  if (error)
+    return HA_ADMIN_FAILED;
+  while (!(error = ha_rnd_next(table->record[0])))
+    of_rows++;
+  ha_rnd_end();
+  if (error != HA_ERR_END_OF_FILE)
+    return HA_ADMIN_CORRUPT;
+  for (uint i = 0; i < table->s->keys; i++)
+  {
+    ha_rows of_index = 0;
+    if (ha_index_init(i, true))
+      return HA_ADMIN_FAILED;
+    for (error = ha_index_first(table->record[0]); !error; error = ha_index_next(table->record[0]))
+      of_index++;
+    ha_index_end();
+    if (error != HA_ERR_END_OF_FILE || of_index != of_rows)
+    {
+      push_warning_printf(thd, Sql_condition::WARN_LEVEL_WARN, ER_NOT_KEYFILE,
+                          "index %s has %llu entries, and the table %llu rows",
+                          table->key_info[i].name.str, ulonglong(of_index), ulonglong(of_rows));
+      return HA_ADMIN_CORRUPT;
+    }
+  }
+  return HA_ADMIN_OK;
+}
+
+int ha_terrace::analyze(THD *, HA_CHECK_OPT *)
+{
+  info(HA_STATUS_VARIABLE | HA_STATUS_CONST);
+  return HA_ADMIN_OK;
+}
+
+int ha_terrace::optimize(THD *, HA_CHECK_OPT *) { return HA_ADMIN_TRY_ALTER; }

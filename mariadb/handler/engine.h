@@ -1,0 +1,20 @@
+/*
+  What the whole plugin shares: the handlerton, the open database and the variables.
+
+  Thread safety: set when the plugin starts, before any table is opened, and not changed after that.
+*/
+#ifndef TERRACE_HANDLER_ENGINE_H
+#define TERRACE_HANDLER_ENGINE_H
+
+#include "server.h"
+
+extern handlerton *terrace_hton;
+extern terrace_database *terrace_db;
+
+/* Session variables. */
+ulong session_lock_wait_seconds(THD *thd);
+bool session_is_relaxed(THD *thd);
+ulonglong session_lock_limit(THD *thd);
+ulong session_escalation(THD *thd);
+
+#endif

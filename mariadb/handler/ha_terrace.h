@@ -1,0 +1,160 @@
+/*
+  The handler: one for each use of a table by a statement.
+
+  A table of the server is one table of the library. Its keys are, by their first byte, counters,
+  rows, entries of indexes, and chunks of large rows (key_codec.h). Without a PRIMARY KEY rows have
+  a hidden id of 8 bytes.
+
+  Thread safety: a handler is used by one thread at a time.
+*/
+#ifndef TERRACE_HANDLER_HA_TERRACE_H
+#define TERRACE_HANDLER_HA_TERRACE_H
+
+#include "errors.h"
+#include "key_codec.h"
+#include "open_table.h"
+#include "server.h"
+#include "trx.h"
+
+class ha_terrace final : public handler
+{
+public:
+  ha_terrace(handlerton *hton, TABLE_SHARE *share) : handler(hton, share) {}
+  ~ha_terrace() override = default;
+
+  /* What the engine can do: handler.cc. */
+  Table_flags table_flags() const override;
+  ulong index_flags(uint index, uint part, bool all_parts) const override;
+  /* SHOW INDEX names the kind that behaves so. */
+  const char *index_type(uint) override { return "BTREE"; }
+  uint max_supported_keys() const override { return MAX_KEY; }
+  uint max_supported_key_parts() const override { return MAX_REF_PARTS; }
+  uint max_supported_key_length() const override { return 3072; }
+  uint max_supported_key_part_length() const override { return 3072; }
+  uint max_supported_record_length() const override { return HA_MAX_REC_LENGTH; }
+  double scan_time() override;
+  double read_time(uint index, uint ranges, ha_rows rows) override;
+
+  int open(const char *name, int mode, uint test_if_locked) override;
+  int close() override;
+  int reset() override;
+  int extra(enum ha_extra_function operation) override;
+  int external_lock(THD *thd, int lock_type) override;
+  int start_stmt(THD *thd, thr_lock_type lock_type) override;
+  uint lock_count() const override { return 0; }
+  THR_LOCK_DATA **store_lock(THD *thd, THR_LOCK_DATA **to, enum thr_lock_type type) override;
+  bool get_error_message(int error, String *buffer) override;
+  handler *clone(const char *name, MEM_ROOT *mem_root) override;
+
+  /* Tables: ddl.cc. */
+  int create(const char *name, TABLE *form, HA_CREATE_INFO *info) override;
+  int delete_table(const char *name) override;
+  int rename_table(const char *from, const char *to) override;
+  int truncate() override;
+  int delete_all_rows() override;
+  int reset_auto_increment(ulonglong value) override;
+  void update_create_info(HA_CREATE_INFO *info) override;
+  bool check_if_incompatible_data(HA_CREATE_INFO *info, uint table_changes) override;
+  enum_alter_inplace_result check_if_supported_inplace_alter(TABLE *altered,
+                                                             Alter_inplace_info *info) override;
+  int check(THD *thd, HA_CHECK_OPT *options) override;
+  int analyze(THD *thd, HA_CHECK_OPT *options) override;
+  int optimize(THD *thd, HA_CHECK_OPT *options) override;
+
+  /* Writes: write.cc. */
+  int write_row(const uchar *record) override;
+  int update_row(const uchar *old_record, const uchar *new_record) override;
+  int delete_row(const uchar *record) override;
+  void get_auto_increment(ulonglong offset, ulonglong increment, ulonglong wanted,
+                          ulonglong *first, ulonglong *reserved) override;
+
+  /* Reads: read.cc, and scan.cc for the steps of cursors. */
+  int rnd_init(bool scan) override;
+  int rnd_end() override;
+  int rnd_next(uchar *record) override;
+  int rnd_pos(uchar *record, uchar *position) override;
+  void position(const uchar *record) override;
+  int cmp_ref(const uchar *one, const uchar *two) override;
+  int index_init(uint index, bool sorted) override;
+  int index_end() override;
+  int index_read_map(uchar *record, const uchar *key, key_part_map parts,
+                     enum ha_rkey_function how) override;
+  int index_read_last_map(uchar *record, const uchar *key, key_part_map parts) override;
+  int index_next(uchar *record) override;
+  int index_prev(uchar *record) override;
+  int index_first(uchar *record) override;
+  int index_last(uchar *record) override;
+  int index_next_same(uchar *record, const uchar *key, uint length) override;
+
+  /* Estimates: estimate.cc. */
+  int info(uint flags) override;
+  ha_rows records_in_range(uint index, const key_range *min, const key_range *max,
+                           page_range *pages) override;
+
+private:
+  /* What a read does to the rows that it finds. */
+  enum Row_lock { LOCK_NONE, LOCK_SHARE, LOCK_EXCLUSIVE };
+  enum Way { FORWARD, BACKWARD };
+
+  Trx *trx() const { return Trx::of(ha_thd()); }
+  bool has_primary_key() const { return table_share->primary_key != MAX_KEY; }
+  const Key_codec &codec(uint index) const { return codecs[index]; }
+
+  /* Keys of rows. */
+  Bytes row_key(const uchar *record) const;
+  /* The key of an entry of an index, and whether it holds the row's key in its value. */
+  bool entry_key(uint index, const uchar *record, const Bytes &row, Bytes *entry) const;
+  /* The end of a row's key in an entry: in its value, or behind its parts. */
+  int row_of_entry(const Bytes &entry, const Bytes &value, Bytes *row) const;
+
+  /* Writes of one row. */
+  int begin_write();
+  int get(const Bytes &key, Bytes *value, Row_lock lock) const;
+  int put(const Bytes &key, const Bytes &value) const;
+  int remove(const Bytes &key) const;
+  int put_row(const Bytes &key, const uchar *record);
+  int remove_row(const Bytes &key);
+  int remove_chunks(const Bytes &key, const Bytes &value);
+  int check_unique(uint index, const uchar *record, const Bytes &row);
+  int put_entry(uint index, const uchar *record, const Bytes &row);
+  int remove_entry(uint index, const uchar *record, const Bytes &row);
+  int change_entry(uint index, const uchar *old_record, const uchar *new_record,
+                   const Bytes &old_row, const Bytes &new_row);
+  int fail_if_taken(uint index, const Bytes &key);
+  int note_auto_increment(const uchar *record);
+
+  /* Reads. */
+  int begin_read();
+  uint scan_kind() const;
+  int from(uchar *record, const terrace_range &range, Way way);
+  int from(uchar *record, const Bytes &lower, const Bytes &upper, Way way);
+  int move(uchar *record, Way way);
+  int settle(uchar *record, terrace_status status, terrace_row *lent, Way way, Failure *failure);
+  int take_row(uchar *record, const terrace_row &lent, bool *is_there);
+  int read_row(uchar *record, const Bytes &key, bool *is_there);
+  int read_unique(uchar *record, const Bytes &entry);
+  bool is_still_there(uchar *record, int *error);
+  int unpack(uchar *record, const uchar *value, size_t length, const Bytes &key);
+  void close_cursor();
+
+  Open_table *open_table = nullptr;
+  std::vector<Key_codec> codecs;
+
+  Row_lock row_lock = LOCK_NONE;
+  bool skip_locked = false;
+  terrace_cursor *cursor = nullptr;
+  /* The prefix of what is scanned: rows, or entries of an index. */
+  uchar scanned = PREFIX_ROWS;
+  /* The cursor's range ends where the key that was asked for does. */
+  bool is_bounded = false;
+  /* The cursor is on the current entry. */
+  bool is_on_current = false;
+  /* The entry that the scan is on; empty before the first one. */
+  Bytes current;
+  /* The key of the row that was read last. */
+  Bytes row;
+  /* What BLOBs of the record point into. */
+  Bytes row_buffer;
+};
+
+#endif

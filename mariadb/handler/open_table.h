@@ -1,0 +1,63 @@
+/*
+  A table that handlers have open: the library's handle, and the counters of hidden row ids and of
+  AUTO_INCREMENT.
+
+  Counters are kept in the table itself, in blocks: the stored value is at least what any row has,
+  also a row of a transaction that is prepared. So a crash leaves a gap, and never gives a number
+  twice.
+
+  Thread safety: any thread. The registry has a lock, and each table has one for its counters.
+*/
+#ifndef TERRACE_HANDLER_OPEN_TABLE_H
+#define TERRACE_HANDLER_OPEN_TABLE_H
+
+#include "errors.h"
+#include "server.h"
+
+#include <mutex>
+
+class Open_table
+{
+public:
+  /* The table of a name, opened if no handler has it open. NULL after an error. */
+  static Open_table *acquire(const Bytes &name, Failure *failure);
+  static void release(Open_table *table);
+  /* Forgets what is known of a table that is dropped, renamed or emptied. */
+  static void forget(const Bytes &name);
+
+  /* The next hidden row id. */
+  int next_row_id(THD *thd, ulonglong *id);
+  /* Takes count numbers of AUTO_INCREMENT. *first is ULONGLONG_MAX where there are none left. */
+  int take_auto_increment(THD *thd, ulonglong offset, ulonglong step, ulonglong count,
+                          ulonglong *first);
+  /* A row has this number. */
+  int saw_auto_increment(THD *thd, ulonglong value);
+  int set_auto_increment(THD *thd, ulonglong next);
+  ulonglong auto_increment();
+
+  /* The number of rows, about, and the bytes they take; renewed once a second, or now. */
+  void estimate(bool now, ulonglong *rows, ulonglong *row_bytes,
+                ulonglong *index_bytes);
+
+  terrace_table *table = nullptr;
+
+private:
+  struct Counter
+  {
+    ulonglong next = 1;
+    ulonglong stored = 1;
+    ulonglong block = 1;
+  };
+
+  int load(Failure *failure);
+  int store(THD *thd);
+  int reserve(THD *thd, Counter *counter);
+
+  Bytes name;
+  uint users = 0;
+  std::mutex lock;
+  Counter row_ids, numbers;
+  ulonglong estimated_at = 0, rows = 0, row_bytes = 0, index_bytes = 0;
+};
+
+#endif

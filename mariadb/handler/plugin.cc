@@ -1,0 +1,192 @@
+/*
+  The plugin: its variables, how it starts and stops, and its status.
+*/
+#include "engine.h"
+#include "ha_terrace.h"
+
+handlerton *terrace_hton;
+terrace_database *terrace_db;
+
+static char *data_dir, *pm_size, *pm_path, *mode, *memory_index, *cache_size, *memory, *level1_size,
+  *compression, *direct_io, *threads, *bytes_per_second;
+
+#define TERRACE_OPTION(name, text) \
+  static MYSQL_SYSVAR_STR(name, name, PLUGIN_VAR_READONLY | PLUGIN_VAR_RQCMDARG, text, nullptr, \
+                          nullptr, nullptr)
+
+static MYSQL_SYSVAR_STR(data_dir, data_dir, PLUGIN_VAR_READONLY | PLUGIN_VAR_RQCMDARG,
+                        "The directory of the database; one in the server's data directory if it "
+                        "is a relative path",
+                        nullptr, nullptr, "terrace-data");
+TERRACE_OPTION(pm_size, "The size of the region, such as 256MiB");
+TERRACE_OPTION(pm_path, "The file of the region, if it is not in the directory");
+TERRACE_OPTION(mode, "How the region is made durable: file, dax or emulated");
+static MYSQL_SYSVAR_STR(index, memory_index, PLUGIN_VAR_READONLY | PLUGIN_VAR_RQCMDARG,
+                        "The index over level 0: volatile or persistent", nullptr, nullptr,
+                        nullptr);
+TERRACE_OPTION(cache_size, "The size of the block cache, or none for a part of the memory");
+TERRACE_OPTION(memory, "The limit of all memory, or none");
+TERRACE_OPTION(level1_size, "The size of level 1, or none for the default");
+TERRACE_OPTION(compression, "none, lz4 or zstd; or two of them, for level 1 and the deeper ones");
+TERRACE_OPTION(direct_io, "on, off, or none for the default");
+TERRACE_OPTION(threads, "How many threads the background has");
+TERRACE_OPTION(bytes_per_second, "How many bytes a second compactions may write; 0 for no bound");
+
+static MYSQL_THDVAR_ULONG(lock_wait_timeout, PLUGIN_VAR_RQCMDARG,
+                          "How many seconds a statement waits for a row that another transaction "
+                          "has locked. lock_wait_timeout holds too, if it is less",
+                          nullptr, nullptr, 50, 0, 1024 * 1024 * 1024, 0);
+static MYSQL_THDVAR_BOOL(relaxed_durability, PLUGIN_VAR_OPCMDARG,
+                         "Commits survive the death of the server, not a power cut", nullptr,
+                         nullptr, FALSE);
+static MYSQL_THDVAR_ULONGLONG(lock_limit, PLUGIN_VAR_RQCMDARG,
+                              "The bytes of memory that locks of one transaction may take", nullptr,
+                              nullptr, 64 << 20, 1 << 16, ULONGLONG_MAX, 0);
+static MYSQL_THDVAR_ULONG(escalation, PLUGIN_VAR_RQCMDARG,
+                          "After so many locks of one transaction the table is locked as a whole",
+                          nullptr, nullptr, 100000, 100, ULONG_MAX, 0);
+
+ulong session_lock_wait_seconds(THD *thd)
+{
+  return std::min<ulong>(THDVAR(thd, lock_wait_timeout), thd->variables.lock_wait_timeout);
+}
+bool session_is_relaxed(THD *thd) { return THDVAR(thd, relaxed_durability); }
+ulonglong session_lock_limit(THD *thd) { return THDVAR(thd, lock_limit); }
+ulong session_escalation(THD *thd) { return THDVAR(thd, escalation); }
+
+static struct st_mysql_sys_var *variables[] = {
+  MYSQL_SYSVAR(data_dir),    MYSQL_SYSVAR(pm_size),           MYSQL_SYSVAR(pm_path),
+  MYSQL_SYSVAR(mode),        MYSQL_SYSVAR(index),             MYSQL_SYSVAR(cache_size),
+  MYSQL_SYSVAR(memory),      MYSQL_SYSVAR(level1_size),       MYSQL_SYSVAR(compression),
+  MYSQL_SYSVAR(direct_io),   MYSQL_SYSVAR(threads),           MYSQL_SYSVAR(bytes_per_second),
+  MYSQL_SYSVAR(lock_limit),  MYSQL_SYSVAR(lock_wait_timeout), MYSQL_SYSVAR(relaxed_durability),
+  MYSQL_SYSVAR(escalation),  nullptr};
+
+static bool set_options(terrace_options *options, Failure *failure)
+{
+  const char *of_all[][2] = {{"pm_size", pm_size},
+                             {"pm_path", pm_path},
+                             {"mode", mode},
+                             {"index", memory_index},
+                             {"cache_size", cache_size},
+                             {"memory", memory},
+                             {"level1_size", level1_size},
+                             {"compression", compression},
+                             {"direct_io", direct_io},
+                             {"threads", threads},
+                             {"bytes_per_second", bytes_per_second}};
+  for (auto &option : of_all)
+    if (option[1] && terrace_options_set(options, option[0], option[1], failure->out()))
+      return false;
+  return true;
+}
+
+static handler *create_handler(handlerton *hton, TABLE_SHARE *share, MEM_ROOT *mem_root)
+{
+  return new (mem_root) ha_terrace(hton, share);
+}
+
+static bool show_status(handlerton *, THD *thd, stat_print_fn *print, enum ha_stat_type type)
+{
+  if (type != HA_ENGINE_STATUS)
+    return false;
+  Failure failure;
+  terrace_statistics all;
+  if (terrace_database_get_statistics(terrace_db, &all, sizeof(all), failure.out()))
+    return true;
+  size_t keys = 0, ranges = 0;
+  terrace_database_locks_held(terrace_db, &keys, &ranges, failure.out());
+  char text[2048];
+  size_t length = my_snprintf(
+    text, sizeof(text),
+    "Terrace %s\n"
+    "COMMITS\n%llu groups, %llu records, %llu syncs; visible %llu, durable %llu\n"
+    "REGION\n%llu bytes, %llu of %llu units taken, %llu live records\n"
+    "DISK\n%llu bytes of files, %llu bytes of extents; %llu bytes written, %llu read\n"
+    "CACHE\n%llu of %llu bytes, %llu hits, %llu misses\n"
+    "MEMORY\n%llu bytes held, limit %llu\n"
+    "BACKGROUND\n%llu drains, %llu compactions, %llu failures, writers slowed for %llu ms\n"
+    "LOCKS\n%llu on keys, %llu on ranges; %llu snapshots\n",
+    terrace_version(), ulonglong(all.commit_groups), ulonglong(all.commit_records),
+    ulonglong(all.commit_syncs), ulonglong(all.visible), ulonglong(all.durable),
+    ulonglong(all.pm_capacity), ulonglong(all.pm_zones_used), ulonglong(all.pm_zones),
+    ulonglong(all.pm_live_records), ulonglong(all.disk_file_bytes),
+    ulonglong(all.disk_extent_bytes), ulonglong(all.disk_written_bytes),
+    ulonglong(all.disk_read_bytes), ulonglong(all.cache_used), ulonglong(all.cache_capacity),
+    ulonglong(all.cache_hits), ulonglong(all.cache_misses), ulonglong(all.memory_held),
+    ulonglong(all.memory_limit), ulonglong(all.drains), ulonglong(all.compactions),
+    ulonglong(all.background_failures), ulonglong(all.throttled_ms), ulonglong(keys),
+    ulonglong(ranges), ulonglong(all.snapshots));
+  return print(thd, STRING_WITH_LEN("TERRACE"), STRING_WITH_LEN(""), text, length);
+}
+
+/* Temporary tables end with the server, and a crash leaves their tables here. */
+static void drop_temporary_tables()
+{
+  Failure failure;
+  terrace_strings *names = terrace_database_table_names(terrace_db, failure.out());
+  for (size_t i = 0; i < terrace_strings_len(names); i++)
+  {
+    const char *name = terrace_strings_at(names, i);
+    if (strstr(name, "/#sql-temptable-") &&
+        terrace_database_drop_table(terrace_db, name, failure.out()) != TERRACE_OK)
+      sql_print_warning("Terrace: cannot drop temporary table %s: %s", name, failure.message());
+  }
+  terrace_strings_free(names);
+}
+
+static const char *no_extensions[] = {nullptr};
+
+static int start(void *place)
+{
+  terrace_hton = static_cast<handlerton *>(place);
+  terrace_hton->db_type = DB_TYPE_AUTOASSIGN;
+  terrace_hton->create = create_handler;
+  terrace_hton->flags = HTON_NO_FLAGS;
+  terrace_hton->tablefile_extensions = no_extensions;
+  terrace_hton->show_status = show_status;
+  set_transaction_functions(terrace_hton);
+
+  Failure failure;
+  terrace_options *options = terrace_options_new();
+  if (set_options(options, &failure))
+    terrace_db = terrace_open(data_dir, options, failure.out());
+  terrace_options_free(options);
+  if (!terrace_db)
+  {
+    sql_print_error("Terrace: cannot open the database in %s: %s", data_dir, failure.message());
+    return 1;
+  }
+  drop_temporary_tables();
+  return 0;
+}
+
+static int stop(void *)
+{
+  if (!terrace_db)
+    return 0;
+  Failure failure;
+  if (terrace_close(terrace_db, failure.out()) != TERRACE_OK)
+    sql_print_error("Terrace: closing failed: %s", failure.message());
+  terrace_database_free(terrace_db);
+  terrace_db = nullptr;
+  return 0;
+}
+
+static struct st_mysql_storage_engine storage_engine = {MYSQL_HANDLERTON_INTERFACE_VERSION};
+
+maria_declare_plugin(terrace){
+  MYSQL_STORAGE_ENGINE_PLUGIN,
+  &storage_engine,
+  "Terrace",
+  "Terrace",
+  "A transactional LSM storage engine whose newest level is its log",
+  PLUGIN_LICENSE_GPL,
+  start,
+  stop,
+  0x0001,
+  nullptr,
+  variables,
+  "0.1",
+  MariaDB_PLUGIN_MATURITY_EXPERIMENTAL,
+} maria_declare_plugin_end;

@@ -1,0 +1,161 @@
+/*
+  The reads that the server asks for, as ranges of keys.
+*/
+#include "engine.h"
+#include "ha_terrace.h"
+
+int ha_terrace::rnd_init(bool)
+{
+  close_cursor();
+  current.clear();
+  scanned = PREFIX_ROWS;
+  is_bounded = false;
+  return 0;
+}
+
+int ha_terrace::rnd_end()
+{
+  close_cursor();
+  return 0;
+}
+
+int ha_terrace::rnd_next(uchar *record) { return move(record, FORWARD); }
+
+void ha_terrace::position(const uchar *record)
+{
+  const Bytes key = row_key(record);
+  memset(ref, 0, ref_length);
+  int2store(ref, key.size());
+  memcpy(ref + 2, key.data(), std::min<size_t>(key.size(), ref_length - 2));
+}
+
+int ha_terrace::cmp_ref(const uchar *one, const uchar *two)
+{
+  const size_t of_one = uint2korr(one), of_two = uint2korr(two);
+  int order = memcmp(one + 2, two + 2, std::min(of_one, of_two));
+  if (order)
+    return order;
+  return of_one < of_two ? -1 : of_one > of_two;
+}
+
+int ha_terrace::rnd_pos(uchar *record, uchar *position)
+{
+  if (int error = begin_read())
+    return error;
+  bool is_there = false;
+  const Bytes key(reinterpret_cast<char *>(position) + 2, uint2korr(position));
+  int error = read_row(record, key, &is_there);
+  return error ? error : is_there ? 0 : HA_ERR_KEY_NOT_FOUND;
+}
+
+int ha_terrace::index_init(uint index, bool)
+{
+  active_index = index;
+  close_cursor();
+  current.clear();
+  scanned = codec(index).prefix;
+  is_bounded = false;
+  return 0;
+}
+
+int ha_terrace::index_end()
+{
+  active_index = MAX_KEY;
+  close_cursor();
+  return 0;
+}
+
+/* The row of a unique entry, without a cursor. */
+int ha_terrace::read_unique(uchar *record, const Bytes &entry)
+{
+  if (int error = begin_read())
+    return error;
+  bool is_there = false;
+  is_on_current = false;
+  current = entry;
+  int error;
+  if (scanned == PREFIX_ROWS)
+    error = read_row(record, entry, &is_there);
+  else
+  {
+    // The entry itself is read, not locked, unless the level locks what it reads.
+    terrace_range range = {{entry.data(), entry.size(), TERRACE_INCLUDED},
+                           {entry.data(), entry.size(), TERRACE_INCLUDED}};
+    is_bounded = true;
+    error = from(record, range, FORWARD);
+    return error == HA_ERR_END_OF_FILE ? HA_ERR_KEY_NOT_FOUND : error;
+  }
+  return error ? error : is_there ? 0 : HA_ERR_KEY_NOT_FOUND;
+}
+
+int ha_terrace::index_read_map(uchar *record, const uchar *key, key_part_map parts,
+                               enum ha_rkey_function how)
+{
+  const Key_codec &of_index = codec(active_index);
+  Bytes prefix;
+  const bool has_null = of_index.from_key(&prefix, key, parts);
+  const key_part_map all = (key_part_map(1) << of_index.part_count()) - 1;
+  const Bytes behind = successor(prefix);
+  int error;
+  switch (how)
+  {
+  case HA_READ_KEY_EXACT:
+  {
+    if (of_index.unique && !has_null && (parts & all) == all)
+      return read_unique(record, prefix);
+    terrace_range range = {{prefix.data(), prefix.size(), TERRACE_PREFIX},
+                           {nullptr, 0, TERRACE_UNBOUNDED}};
+    is_bounded = true;
+    error = from(record, range, FORWARD);
+    break;
+  }
+  case HA_READ_KEY_OR_NEXT:
+    error = from(record, prefix, Bytes(), FORWARD);
+    break;
+  case HA_READ_AFTER_KEY:
+    error = from(record, behind, Bytes(), FORWARD);
+    break;
+  case HA_READ_BEFORE_KEY:
+    error = from(record, Bytes(), prefix, BACKWARD);
+    break;
+  case HA_READ_KEY_OR_PREV:
+  case HA_READ_PREFIX_LAST_OR_PREV:
+    error = from(record, Bytes(), behind, BACKWARD);
+    break;
+  case HA_READ_PREFIX_LAST:
+    error = from(record, prefix, behind, BACKWARD);
+    is_bounded = true;
+    break;
+  default:
+    return HA_ERR_WRONG_COMMAND;
+  }
+  return error == HA_ERR_END_OF_FILE ? HA_ERR_KEY_NOT_FOUND : error;
+}
+
+int ha_terrace::index_read_last_map(uchar *record, const uchar *key, key_part_map parts)
+{
+  return index_read_map(record, key, parts, HA_READ_PREFIX_LAST);
+}
+
+int ha_terrace::index_next(uchar *record) { return move(record, FORWARD); }
+int ha_terrace::index_prev(uchar *record) { return move(record, BACKWARD); }
+
+int ha_terrace::index_first(uchar *record)
+{
+  return from(record, Bytes(), Bytes(), FORWARD);
+}
+
+int ha_terrace::index_last(uchar *record)
+{
+  return from(record, Bytes(), Bytes(), BACKWARD);
+}
+
+int ha_terrace::index_next_same(uchar *record, const uchar *key, uint length)
+{
+  Bytes prefix;
+  codec(active_index).from_key(&prefix, key, length);
+  int error = move(record, FORWARD);
+  if (error)
+    return error;
+  return current.compare(0, prefix.size(), prefix) == 0 ? 0 : HA_ERR_END_OF_FILE;
+}

@@ -1,0 +1,30 @@
+/*
+  Rows in bytes: a byte for the version of the format, the NULL bits, and the columns that are
+  stored and not NULL, each as the server packs it. Virtual columns are not stored.
+
+  A row that is longer than a value of the library may be goes on in chunks, under keys of their
+  own.
+*/
+#ifndef TERRACE_HANDLER_ROW_CODEC_H
+#define TERRACE_HANDLER_ROW_CODEC_H
+
+#include "server.h"
+
+/* A row that is a value. */
+static const uchar ROW_WHOLE = 1;
+/* A row that goes on: the number of chunks follows in 4 bytes, then the row's first bytes. */
+static const uchar ROW_CHUNKED = 2;
+static const size_t CHUNKED_HEADER = 5;
+/* Bytes of a row that one value holds. */
+static const size_t CHUNK_BYTES = 1000 * 1000;
+
+/* Packs a record of the table, with ROW_WHOLE in front. */
+void pack_row(const TABLE *table, const uchar *record, Bytes *out);
+
+/*
+  Unpacks a row into a record. BLOBs of the record point into data, which has to stay until the
+  next row is read. Returns false for bytes that are no row of this table.
+*/
+bool unpack_row(TABLE *table, uchar *record, const uchar *data, size_t length);
+
+#endif

@@ -1,0 +1,197 @@
+/*
+  The steps of a scan: a cursor over rows or over entries of an index, and the row of each entry.
+
+  A plain read takes rows and entries from one view, so they agree, unless the transaction has
+  written a row that changed after the view: then an old entry of the view leads to the new row. A
+  locking read takes entries as they are when the cursor is sent, locks each row, and reads it again.
+  Both leave out a row that the entry does not belong to.
+*/
+#include "engine.h"
+#include "ha_terrace.h"
+
+int ha_terrace::begin_read()
+{
+  Trx *of_connection = trx();
+  if (!of_connection->handle())
+    return fail_with("the transaction of this connection has ended; roll it back");
+  if (row_lock == LOCK_NONE)
+    return of_connection->before_plain_read();
+  return of_connection->set_lock_wait(skip_locked);
+}
+
+uint ha_terrace::scan_kind() const
+{
+  if (trx()->is_serializable())
+    return row_lock == LOCK_EXCLUSIVE && !skip_locked ? TERRACE_FOR_UPDATE : TERRACE_READ;
+  return row_lock == LOCK_NONE ? TERRACE_READ : TERRACE_READ_NEWEST;
+}
+
+void ha_terrace::close_cursor()
+{
+  terrace_cursor_free(cursor);
+  cursor = nullptr;
+  is_on_current = false;
+}
+
+int ha_terrace::from(uchar *record, const terrace_range &range, Way way)
+{
+  if (int error = begin_read())
+    return error;
+  Failure failure;
+  terrace_row lent;
+  terrace_status status = TERRACE_OK;
+  May_wait may_wait(trx());
+  if (!cursor)
+    cursor = terrace_transaction_cursor(trx()->handle(), open_table->table, &range, scan_kind(),
+                                        failure.out());
+  else
+    status = terrace_cursor_set_range(cursor, &range, failure.out());
+  if (!cursor || status != TERRACE_OK)
+  {
+    close_cursor();
+    return failure.handler_error(ha_thd());
+  }
+  is_on_current = true;
+  status = way == FORWARD ? terrace_cursor_first(cursor, &lent, failure.out())
+                          : terrace_cursor_last(cursor, &lent, failure.out());
+  return settle(record, status, &lent, way, &failure);
+}
+
+/* From lower on and below upper; the bounds of what is scanned where they are empty. */
+int ha_terrace::from(uchar *record, const Bytes &lower, const Bytes &upper, Way way)
+{
+  const uchar first = scanned, behind = uchar(scanned + 1);
+  terrace_range range;
+  if (lower.empty())
+    range.lower = {&first, 1, TERRACE_INCLUDED};
+  else
+    range.lower = {lower.data(), lower.size(), TERRACE_INCLUDED};
+  if (upper.empty())
+    range.upper = {&behind, 1, TERRACE_EXCLUDED};
+  else
+    range.upper = {upper.data(), upper.size(), TERRACE_EXCLUDED};
+  is_bounded = false;
+  return from(record, range, way);
+}
+
+int ha_terrace::move(uchar *record, Way way)
+{
+  if (cursor && is_on_current)
+  {
+    Failure failure;
+    terrace_row lent;
+    May_wait may_wait(trx());
+    terrace_status status = way == FORWARD ? terrace_cursor_next(cursor, &lent, failure.out())
+                                           : terrace_cursor_prev(cursor, &lent, failure.out());
+    if (status != TERRACE_NOT_FOUND || !is_bounded)
+      return settle(record, status, &lent, way, &failure);
+  }
+  // On from the entry that was returned last, to the end of what is scanned.
+  if (current.empty())
+    return from(record, Bytes(), Bytes(), way);
+  const Bytes entry = current;
+  if (way == BACKWARD)
+    return from(record, Bytes(), entry, way);
+  return from(record, entry + '\0', Bytes(), way);
+}
+
+int ha_terrace::settle(uchar *record, terrace_status status, terrace_row *lent, Way way,
+                       Failure *failure)
+{
+  for (;;)
+  {
+    if (status == TERRACE_NOT_FOUND)
+      return HA_ERR_END_OF_FILE;
+    if (status != TERRACE_OK)
+    {
+      close_cursor();
+      return failure->handler_error(ha_thd());
+    }
+    bool is_there = true;
+    if (int error = take_row(record, *lent, &is_there))
+      return error;
+    if (is_there)
+      return 0;
+    if (thd_kill_level(ha_thd()) != THD_IS_NOT_KILLED)
+      return HA_ERR_ABORTED_BY_USER;
+    status = way == FORWARD ? terrace_cursor_next(cursor, lent, failure->out())
+                            : terrace_cursor_prev(cursor, lent, failure->out());
+  }
+}
+
+int ha_terrace::row_of_entry(const Bytes &entry, const Bytes &value, Bytes *of_row) const
+{
+  of_row->assign(1, char(PREFIX_ROWS));
+  if (!value.empty())
+  {
+    of_row->append(value);
+    return 0;
+  }
+  size_t parts = codec(active_index).length_of_parts(
+    reinterpret_cast<const uchar *>(entry.data()), entry.size());
+  if (!parts)
+    return HA_ERR_CRASHED;
+  of_row->append(entry, parts, Bytes::npos);
+  return 0;
+}
+
+int ha_terrace::take_row(uchar *record, const terrace_row &lent, bool *is_there)
+{
+  current.assign(lent.key, lent.key_len);
+  if (scanned == PREFIX_ROWS)
+  {
+    if (row_lock != LOCK_NONE)
+      return read_row(record, current, is_there);
+    row = current;
+    return unpack(record, reinterpret_cast<const uchar *>(lent.value), lent.value_len, row);
+  }
+  Bytes of_row;
+  if (int error = row_of_entry(current, Bytes(lent.value, lent.value_len), &of_row))
+    return error;
+  if (int error = read_row(record, of_row, is_there))
+    return error;
+  const bool may_differ = row_lock != LOCK_NONE || trx()->has_written();
+  if (!*is_there)
+    return may_differ ? 0 : HA_ERR_CRASHED;
+  int error = 0;
+  if (may_differ)
+    *is_there = is_still_there(record, &error);
+  return error;
+}
+
+/* Whether the row that was read is the one that the current entry belongs to. */
+bool ha_terrace::is_still_there(uchar *record, int *error)
+{
+  if (codec(active_index).has_virtual && record != table->record[0])
+  {
+    // The server computes virtual columns in its first record only. These reads lock.
+    *error = get(current, nullptr, LOCK_SHARE);
+    const bool is_there = *error != HA_ERR_KEY_NOT_FOUND;
+    *error = is_there ? *error : 0;
+    return is_there;
+  }
+  if (codec(active_index).has_virtual)
+  {
+    table->update_virtual_fields(this, VCOL_UPDATE_FOR_READ);
+    table->update_virtual_fields(this, VCOL_UPDATE_INDEXED);
+  }
+  Bytes entry;
+  entry_key(active_index, record, row, &entry);
+  return entry == current;
+}
+
+int ha_terrace::read_row(uchar *record, const Bytes &key, bool *is_there)
+{
+  Bytes value;
+  int error = get(key, &value, row_lock);
+  *is_there = true;
+  if (error == HA_ERR_KEY_NOT_FOUND || (error == HA_ERR_LOCK_WAIT_TIMEOUT && skip_locked))
+  {
+    *is_there = false;
+    return 0;
+  }
+  if (error)
+    return error;
+  row = key;
+  return unpack(record, reinterpret_cast<const uchar *>(value.data()), value.size(), row);
+}

@@ -1,0 +1,32 @@
+/*
+  The server's headers, in the order that they need, and the C interface of Terrace.
+*/
+#ifndef TERRACE_HANDLER_SERVER_H
+#define TERRACE_HANDLER_SERVER_H
+
+#ifndef MYSQL_SERVER
+#define MYSQL_SERVER 1
+#endif
+
+#include "my_global.h"
+#include "sql_class.h"
+#include "sql_priv.h"
+#include "handler.h"
+#include "key.h"
+#include "log.h"
+#include "my_bit.h"
+#include "sql_lex.h"
+#include "sql_table.h"
+#include <mysql/plugin.h>
+
+#undef min
+#undef max
+
+#include "terrace.h"
+
+#include <string>
+
+/* A key or a row in bytes. */
+typedef std::string Bytes;
+
+#endif

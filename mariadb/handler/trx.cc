@@ -1,0 +1,319 @@
+#include "trx.h"
+#include "engine.h"
+#include "key_codec.h"
+
+#include <mutex>
+
+/* A savepoint of a statement. Those of users are numbers. */
+static const char STATEMENT[] = "statement";
+
+/* Held while another thread kills a transaction, and while a connection lets go of its handle. */
+static std::mutex kill_lock;
+
+static bool is_autocommit(THD *thd)
+{
+  return !thd_test_options(thd, OPTION_NOT_AUTOCOMMIT | OPTION_BEGIN);
+}
+
+Trx *Trx::existing(THD *thd) { return static_cast<Trx *>(thd_get_ha_data(thd, terrace_hton)); }
+
+Trx *Trx::of(THD *thd)
+{
+  Trx *trx = existing(thd);
+  if (!trx)
+  {
+    trx = new Trx(thd);
+    thd_set_ha_data(thd, terrace_hton, trx);
+  }
+  return trx;
+}
+
+Trx::~Trx()
+{
+  forget();
+  terrace_transaction_options_free(options);
+}
+
+void Trx::forget()
+{
+  terrace_transaction *ended = transaction;
+  {
+    std::lock_guard<std::mutex> guard(kill_lock);
+    transaction = nullptr;
+  }
+  terrace_transaction_free(ended);
+  terrace_pending_free(pending);
+  pending = nullptr;
+  prepared.clear();
+  has_view = statement_began = statement_savepoint = wrote = false;
+  next_savepoint = 1;
+  rows_locked = 0;
+}
+
+int Trx::set_options(const Settings &wanted)
+{
+  if (options && settings == wanted)
+    return 0;
+  terrace_transaction_options_free(options);
+  options = terrace_transaction_options_new();
+  std::string wait = wanted.wait_ms ? std::to_string(wanted.wait_ms) + "ms" : "no_wait";
+  std::string limit = std::to_string(wanted.lock_limit);
+  const char *of_all[][2] = {
+    {"isolation", wanted.serializable ? "serializable" : "read_committed"},
+    {"durability", wanted.relaxed ? "relaxed" : "durable"},
+    {"lock_wait", wait.c_str()},
+    {"lock_limit", limit.c_str()},
+  };
+  Failure failure;
+  for (auto &one : of_all)
+    if (terrace_transaction_options_set(options, one[0], one[1], failure.out()) != TERRACE_OK)
+    {
+      terrace_transaction_options_free(options);
+      options = nullptr;
+      return fail(failure);
+    }
+  settings = wanted;
+  return 0;
+}
+
+/* SERIALIZABLE turns into a level with a view where only one plain SELECT is to be read. */
+int Trx::begin()
+{
+  ulong level = thd_tx_isolation(thd);
+  serializable = level == ISO_SERIALIZABLE && !(single_read && is_autocommit(thd));
+  view_of_statement = level < ISO_REPEATABLE_READ;
+  waits_ms = ulonglong(session_lock_wait_seconds(thd)) * 1000;
+  int error =
+    set_options({serializable, session_is_relaxed(thd), waits_ms, session_lock_limit(thd)});
+  if (error)
+    return error;
+  Failure failure;
+  terrace_transaction *begun = terrace_database_begin(terrace_db, options, failure.out());
+  if (!begun)
+    return fail(failure);
+  std::lock_guard<std::mutex> guard(kill_lock);
+  transaction = begun;
+  return 0;
+}
+
+int Trx::begin_statement(bool single_read_arg)
+{
+  if (!statement_began)
+  {
+    single_read = single_read_arg;
+    if (transaction && view_of_statement)
+      has_view = false;
+  }
+  if (!transaction)
+  {
+    if (pending || !prepared.empty())
+      return fail_with("the transaction of this connection is prepared; commit it or roll it back");
+    int error = begin();
+    if (error)
+      return error;
+  }
+  statement_began = true;
+  if (!is_autocommit(thd))
+    trans_register_ha(thd, true, terrace_hton, 0);
+  trans_register_ha(thd, false, terrace_hton, 0);
+  return 0;
+}
+
+int Trx::before_plain_read()
+{
+  if (has_view || serializable)
+    return 0;
+  Failure failure;
+  if (terrace_transaction_take_view(transaction, failure.out()) != TERRACE_OK)
+    return fail(failure);
+  has_view = true;
+  return 0;
+}
+
+int Trx::before_write()
+{
+  wrote = true;
+  if (statement_savepoint || is_autocommit(thd))
+    return 0;
+  Failure failure;
+  if (terrace_transaction_set_savepoint(transaction, STATEMENT, failure.out()) != TERRACE_OK)
+    return fail(failure);
+  statement_savepoint = true;
+  return 0;
+}
+
+int Trx::set_lock_wait(bool no_wait)
+{
+  ulonglong wait = no_wait ? 0 : ulonglong(session_lock_wait_seconds(thd)) * 1000;
+  if (wait == waits_ms)
+    return 0;
+  Failure failure;
+  if (terrace_transaction_set_lock_wait(transaction, wait ? wait : TERRACE_NO_WAIT,
+                                        failure.out()) != TERRACE_OK)
+    return fail(failure);
+  waits_ms = wait;
+  return 0;
+}
+
+/* Many locks on rows become one on all rows of the table, because each takes memory. */
+int Trx::count_lock(terrace_table *table)
+{
+  if (++rows_locked % session_escalation(thd))
+    return 0;
+  const uchar rows = PREFIX_ROWS;
+  terrace_range all = {{&rows, 1, TERRACE_INCLUDED}, {nullptr, 0, TERRACE_UNBOUNDED}};
+  Failure failure;
+  terrace_cursor *cursor =
+    terrace_transaction_cursor(transaction, table, &all, TERRACE_FOR_UPDATE, failure.out());
+  terrace_cursor_free(cursor);
+  // The rows can be locked one by one where another transaction holds some of them.
+  if (!cursor && failure.status() != TERRACE_TIMEOUT)
+    return fail(failure);
+  return 0;
+}
+
+bool Trx::is_end_of_all(bool all) const { return all || is_autocommit(thd); }
+
+int Trx::commit(bool all)
+{
+  Failure failure;
+  if (!is_end_of_all(all))
+  {
+    statement_began = false;
+    if (!statement_savepoint)
+      return 0;
+    statement_savepoint = false;
+    return terrace_transaction_release_savepoint(transaction, STATEMENT, failure.out()) ==
+               TERRACE_OK
+             ? 0
+             : fail(failure);
+  }
+  int error = 0;
+  if (pending)
+    error = terrace_pending_wait(pending, failure.out()) == TERRACE_OK ? 0 : fail(failure);
+  else if (!prepared.empty())
+    error = terrace_database_commit_prepared(terrace_db, prepared.data(), prepared.size(),
+                                             failure.out()) == TERRACE_OK
+              ? 0
+              : fail(failure);
+  else if (transaction)
+    error = terrace_transaction_commit(transaction, failure.out()) == TERRACE_OK ? 0
+                                                                                 : fail(failure);
+  forget();
+  return error;
+}
+
+int Trx::rollback(bool all)
+{
+  Failure failure;
+  if (!is_end_of_all(all))
+  {
+    statement_began = false;
+    if (!statement_savepoint)
+      return 0;
+    statement_savepoint = false;
+    // After a deadlock there is nothing to roll back: the library has done it.
+    if (terrace_transaction_roll_back_to(transaction, STATEMENT, failure.out()) != TERRACE_OK ||
+        terrace_transaction_release_savepoint(transaction, STATEMENT, failure.out()) != TERRACE_OK)
+      return failure.status() == TERRACE_CLOSED ? 0 : fail(failure);
+    return 0;
+  }
+  int error = 0;
+  if (!prepared.empty())
+    error = terrace_database_roll_back_prepared(terrace_db, prepared.data(), prepared.size(),
+                                                failure.out()) == TERRACE_OK
+              ? 0
+              : fail(failure);
+  forget();
+  return error;
+}
+
+int Trx::prepare(bool all)
+{
+  if (!is_end_of_all(all))
+    return commit(false);
+  if (!transaction)
+    return 0;
+  XID xid;
+  thd_get_xid(thd, reinterpret_cast<MYSQL_XID *>(&xid));
+  Bytes id = id_of_xid(xid);
+  Failure failure;
+  terrace_status status = terrace_transaction_prepare(transaction, id.data(), id.size(),
+                                                      failure.out());
+  forget();
+  if (status != TERRACE_OK)
+    return fail(failure);
+  prepared = id;
+  return 0;
+}
+
+void Trx::commit_ordered(bool all)
+{
+  if (!is_end_of_all(all) || prepared.empty())
+    return;
+  Failure failure;
+  pending = terrace_database_enqueue_prepared(
+    terrace_db, prepared.data(), prepared.size(), nullptr, 0,
+    session_is_relaxed(thd) ? TERRACE_RELAXED : TERRACE_DURABLE, failure.out());
+  // It is still prepared then, and commit() tries again.
+  if (!pending)
+    sql_print_warning("Terrace: a commit in the order of the binary log failed: %s",
+                      failure.message());
+}
+
+int Trx::set_savepoint(ulonglong *number)
+{
+  *number = 0;
+  if (!transaction)
+    return 0;
+  Failure failure;
+  *number = next_savepoint++;
+  std::string name = std::to_string(*number);
+  return terrace_transaction_set_savepoint(transaction, name.c_str(), failure.out()) == TERRACE_OK
+           ? 0
+           : fail(failure);
+}
+
+int Trx::roll_back_to(ulonglong number)
+{
+  if (!transaction)
+    return 0;
+  Failure failure;
+  std::string name = std::to_string(number);
+  statement_savepoint = false;
+  return terrace_transaction_roll_back_to(transaction, name.c_str(), failure.out()) == TERRACE_OK
+           ? 0
+           : fail(failure);
+}
+
+int Trx::release_savepoint(ulonglong number)
+{
+  if (!transaction)
+    return 0;
+  Failure failure;
+  std::string name = std::to_string(number);
+  return terrace_transaction_release_savepoint(transaction, name.c_str(), failure.out()) ==
+             TERRACE_OK
+           ? 0
+           : fail(failure);
+}
+
+int Trx::start_consistent_snapshot()
+{
+  int error = begin_statement(false);
+  statement_began = false;
+  if (error || serializable || view_of_statement)
+    return error;
+  return before_plain_read();
+}
+
+void Trx::kill()
+{
+  // The lock keeps the handle from being freed meanwhile.
+  std::lock_guard<std::mutex> guard(kill_lock);
+  if (!transaction || !may_wait)
+    return;
+  Failure failure;
+  if (terrace_transaction_cancel(transaction, failure.out()) == TERRACE_INVALID)
+    sql_print_warning("Terrace: cannot kill a transaction: %s", failure.message());
+}

@@ -1,0 +1,121 @@
+/*
+  The transaction of a connection.
+
+  It begins with the first statement that uses a table of Terrace. Its levels:
+
+  - READ UNCOMMITTED and READ COMMITTED: plain reads see a view that each statement takes;
+  - REPEATABLE READ: plain reads see one view, which the first of them takes;
+  - SERIALIZABLE: reads lock what they read. A single SELECT with autocommit reads a view.
+
+  Locking reads and writes see the newest rows at every level.
+
+  Thread safety: the connection's thread, but for kill(), which any thread calls.
+*/
+#ifndef TERRACE_HANDLER_TRX_H
+#define TERRACE_HANDLER_TRX_H
+
+#include "errors.h"
+#include "server.h"
+
+#include <atomic>
+
+class Trx
+{
+public:
+  /* The transaction of a connection; made if there is none. */
+  static Trx *of(THD *thd);
+  /* As of(), NULL if there is none. */
+  static Trx *existing(THD *thd);
+
+  explicit Trx(THD *thd_arg) : thd(thd_arg) {}
+  ~Trx();
+
+  /* A statement begins to use tables. */
+  int begin_statement(bool single_read);
+  /* Before a plain read: takes the view where there is none yet. */
+  int before_plain_read();
+  /* Before the first write of a statement: marks the place to roll back to. */
+  int before_write();
+
+  int commit(bool all);
+  int rollback(bool all);
+  int prepare(bool all);
+  void commit_ordered(bool all);
+  int set_savepoint(ulonglong *number);
+  int roll_back_to(ulonglong number);
+  int release_savepoint(ulonglong number);
+  int start_consistent_snapshot();
+  /* From another thread: ends a call that may wait for a lock. */
+  void kill();
+  /* The index that has the last duplicate. A row that moves to another partition has it there. */
+  uint error_key = MAX_KEY;
+  /* Whether a call that may wait for a lock is under way. */
+  std::atomic<bool> may_wait{false};
+
+  /* How long a statement waits for locks, and how many rows it has locked. */
+  int set_lock_wait(bool no_wait);
+  int count_lock(terrace_table *table);
+
+  terrace_transaction *handle() const { return transaction; }
+  /* Whether a row was written since the transaction began. */
+  bool has_written() const { return wrote; }
+  bool is_serializable() const { return serializable; }
+
+private:
+  /* What a transaction begins with. */
+  struct Settings
+  {
+    bool serializable, relaxed;
+    ulonglong wait_ms, lock_limit;
+    bool operator==(const Settings &other) const
+    {
+      return serializable == other.serializable && relaxed == other.relaxed &&
+             wait_ms == other.wait_ms && lock_limit == other.lock_limit;
+    }
+  };
+
+  bool is_end_of_all(bool all) const;
+  int begin();
+  int set_options(const Settings &wanted);
+  int fail(const Failure &failure) { return failure.handler_error(thd); }
+  void forget();
+
+  THD *thd;
+  terrace_transaction *transaction = nullptr;
+  terrace_pending *pending = nullptr;
+  /* The id that it is prepared under; empty if it is not. */
+  Bytes prepared;
+  /* The options of the last transaction, and what they say. */
+  terrace_transaction_options *options = nullptr;
+  Settings settings = {false, false, 0, 0};
+  bool serializable = false;
+  bool single_read = false;
+  bool has_view = false;
+  bool view_of_statement = false;
+  bool statement_began = false;
+  bool statement_savepoint = false;
+  bool wrote = false;
+  ulonglong next_savepoint = 1;
+  ulonglong waits_ms = 0;
+  ulonglong rows_locked = 0;
+};
+
+/* Says that a call of a transaction may wait, for as long as it is in scope. */
+class May_wait
+{
+public:
+  explicit May_wait(Trx *trx_arg) : trx(trx_arg) { trx->may_wait = true; }
+  ~May_wait() { trx->may_wait = false; }
+
+private:
+  Trx *trx;
+};
+
+/* The bytes of an XID as the id of a prepared transaction, and back. */
+Bytes id_of_xid(const XID &xid);
+bool xid_of_id(const char *id, size_t length, XID *xid);
+
+/* Puts the functions of transactions into a handlerton. */
+void set_transaction_functions(handlerton *hton);
+
+#endif

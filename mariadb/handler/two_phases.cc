@@ -1,0 +1,153 @@
+/*
+  The handlerton's functions of transactions: commits, savepoints, two phases and XA.
+*/
+#include "engine.h"
+#include "trx.h"
+
+/* What the functions of XA return: the standard's numbers. */
+static const int OF_XA_OK = 0, OF_XA_RMERR = -3, OF_XA_NOTA = -4;
+
+Bytes id_of_xid(const XID &xid)
+{
+  uchar header[6];
+  int4store(header, uint32(xid.formatID));
+  header[4] = uchar(xid.gtrid_length);
+  header[5] = uchar(xid.bqual_length);
+  Bytes id(reinterpret_cast<char *>(header), sizeof(header));
+  id.append(xid.data, size_t(xid.gtrid_length + xid.bqual_length));
+  return id;
+}
+
+bool xid_of_id(const char *id, size_t length, XID *xid)
+{
+  const uchar *bytes = reinterpret_cast<const uchar *>(id);
+  if (length < 6 || length != size_t(6) + bytes[4] + bytes[5] ||
+      size_t(bytes[4]) + bytes[5] > XIDDATASIZE)
+    return false;
+  xid->set(long(sint4korr(bytes)), id + 6, bytes[4], id + 6 + bytes[4], bytes[5]);
+  return true;
+}
+
+static int close_connection(handlerton *, THD *thd)
+{
+  // A transaction that XA has prepared stays so.
+  Trx *trx = Trx::existing(thd);
+  // A thread that kills the connection does not find it from here on.
+  thd_set_ha_data(thd, terrace_hton, nullptr);
+  delete trx;
+  return 0;
+}
+
+static int commit(handlerton *, THD *thd, bool all)
+{
+  Trx *trx = Trx::existing(thd);
+  int error = trx ? trx->commit(all) : 0;
+  if (!error)
+    thd_wakeup_subsequent_commits(thd, 0);
+  return error;
+}
+
+static int rollback(handlerton *, THD *thd, bool all)
+{
+  Trx *trx = Trx::existing(thd);
+  return trx ? trx->rollback(all) : 0;
+}
+
+static int prepare(handlerton *, THD *thd, bool all)
+{
+  Trx *trx = Trx::existing(thd);
+  return trx ? trx->prepare(all) : 0;
+}
+
+static void commit_ordered(handlerton *, THD *thd, bool all)
+{
+  if (Trx *trx = Trx::existing(thd))
+    trx->commit_ordered(all);
+}
+
+static int recover(handlerton *, XID *xids, uint most)
+{
+  Failure failure;
+  terrace_prepared_list *list = terrace_database_list_prepared(terrace_db, failure.out());
+  if (!list)
+  {
+    sql_print_error("Terrace: cannot list prepared transactions: %s", failure.message());
+    return 0;
+  }
+  uint found = 0;
+  for (size_t i = 0; i < terrace_prepared_list_len(list) && found < most; i++)
+  {
+    terrace_prepared prepared;
+    if (terrace_prepared_list_at(list, i, &prepared, failure.out()) == TERRACE_OK &&
+        xid_of_id(prepared.id, prepared.id_len, &xids[found]))
+      found++;
+  }
+  terrace_prepared_list_free(list);
+  if (found)
+    sql_print_information("Terrace: %u transactions are prepared", found);
+  return int(found);
+}
+
+static int resolve(XID *xid, bool to_commit)
+{
+  Failure failure;
+  Bytes id = id_of_xid(*xid);
+  terrace_status status =
+    to_commit
+      ? terrace_database_commit_prepared(terrace_db, id.data(), id.size(), failure.out())
+      : terrace_database_roll_back_prepared(terrace_db, id.data(), id.size(), failure.out());
+  if (status == TERRACE_OK)
+    return OF_XA_OK;
+  return status == TERRACE_INVALID ? OF_XA_NOTA : OF_XA_RMERR;
+}
+
+static int commit_by_xid(handlerton *, XID *xid) { return resolve(xid, true); }
+static int rollback_by_xid(handlerton *, XID *xid) { return resolve(xid, false); }
+
+static int savepoint_set(handlerton *, THD *thd, void *place)
+{
+  return Trx::of(thd)->set_savepoint(static_cast<ulonglong *>(place));
+}
+
+static int savepoint_rollback(handlerton *, THD *thd, void *place)
+{
+  return Trx::of(thd)->roll_back_to(*static_cast<ulonglong *>(place));
+}
+
+static int savepoint_release(handlerton *, THD *thd, void *place)
+{
+  return Trx::of(thd)->release_savepoint(*static_cast<ulonglong *>(place));
+}
+
+/* Locks of rows are kept by a rollback to a savepoint, so those of metadata are too. */
+static bool can_release_mdl(handlerton *, THD *) { return false; }
+
+static int start_consistent_snapshot(handlerton *, THD *thd)
+{
+  return Trx::of(thd)->start_consistent_snapshot();
+}
+
+static void kill_query(handlerton *, THD *thd, enum thd_kill_levels)
+{
+  if (Trx *trx = Trx::existing(thd))
+    trx->kill();
+}
+
+void set_transaction_functions(handlerton *hton)
+{
+  hton->savepoint_offset = sizeof(ulonglong);
+  hton->close_connection = close_connection;
+  hton->commit = commit;
+  hton->rollback = rollback;
+  hton->prepare = prepare;
+  hton->commit_ordered = commit_ordered;
+  hton->recover = recover;
+  hton->commit_by_xid = commit_by_xid;
+  hton->rollback_by_xid = rollback_by_xid;
+  hton->savepoint_set = savepoint_set;
+  hton->savepoint_rollback = savepoint_rollback;
+  hton->savepoint_release = savepoint_release;
+  hton->savepoint_rollback_can_release_mdl = can_release_mdl;
+  hton->start_consistent_snapshot = start_consistent_snapshot;
+  hton->kill_query = kill_query;
+}

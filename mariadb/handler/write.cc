@@ -1,0 +1,311 @@
+/*
+  Writes: a row, its entries in the indexes, and its chunks if it is large.
+
+  All checks for duplicates of a row come before its first change, so an error leaves nothing.
+*/
+#include "engine.h"
+#include "ha_terrace.h"
+#include "row_codec.h"
+
+Bytes ha_terrace::row_key(const uchar *record) const
+{
+  if (!has_primary_key())
+    return row;
+  Bytes key;
+  codec(table_share->primary_key).from_record(&key, record);
+  return key;
+}
+
+bool ha_terrace::entry_key(uint index, const uchar *record, const Bytes &of_row,
+                           Bytes *entry) const
+{
+  const Key_codec &of_index = codec(index);
+  bool has_null = of_index.from_record(entry, record);
+  if (of_index.unique && !has_null)
+    return true;
+  entry->append(of_row, 1, Bytes::npos);
+  return false;
+}
+
+int ha_terrace::begin_write()
+{
+  trx()->error_key = MAX_KEY;
+  return trx()->before_write();
+}
+
+int ha_terrace::get(const Bytes &key, Bytes *value, Row_lock lock) const
+{
+  Failure failure;
+  Trx *of_connection = trx();
+  terrace_transaction *handle = of_connection->handle();
+  terrace_value found;
+  terrace_status status;
+  {
+    May_wait may_wait(of_connection);
+    auto read = lock == LOCK_EXCLUSIVE ? terrace_transaction_get_for_update
+                : lock == LOCK_SHARE   ? terrace_transaction_get_for_share
+                                       : terrace_transaction_get;
+    status = read(handle, open_table->table, key.data(), key.size(), &found, failure.out());
+  }
+  if (status == TERRACE_NOT_FOUND)
+    return HA_ERR_KEY_NOT_FOUND;
+  if (status != TERRACE_OK)
+    return failure.handler_error(ha_thd());
+  if (value)
+    value->assign(found.data, found.len);
+  terrace_value_release(&found);
+  return lock == LOCK_NONE ? 0 : of_connection->count_lock(open_table->table);
+}
+
+int ha_terrace::put(const Bytes &key, const Bytes &value) const
+{
+  Failure failure;
+  Trx *of_connection = trx();
+  May_wait may_wait(of_connection);
+  if (terrace_transaction_put(of_connection->handle(), open_table->table, key.data(), key.size(),
+                              value.data(), value.size(), failure.out()) != TERRACE_OK)
+    return failure.handler_error(ha_thd());
+  return of_connection->count_lock(open_table->table);
+}
+
+int ha_terrace::remove(const Bytes &key) const
+{
+  Failure failure;
+  Trx *of_connection = trx();
+  May_wait may_wait(of_connection);
+  if (terrace_transaction_delete(of_connection->handle(), open_table->table, key.data(),
+                                 key.size(), failure.out()) != TERRACE_OK)
+    return failure.handler_error(ha_thd());
+  return of_connection->count_lock(open_table->table);
+}
+
+/* The key of a chunk of a row. */
+static Bytes chunk_key(const Bytes &row, uint32 number)
+{
+  Bytes key = row;
+  key[0] = char(PREFIX_CHUNKS);
+  uchar bytes[4];
+  mi_int4store(bytes, number);
+  key.append(reinterpret_cast<char *>(bytes), sizeof(bytes));
+  return key;
+}
+
+int ha_terrace::put_row(const Bytes &key, const uchar *record)
+{
+  Bytes value;
+  pack_row(table, record, &value);
+  if (value.size() <= CHUNK_BYTES)
+    return put(key, value);
+  uint32 chunks = 0;
+  for (size_t at = CHUNK_BYTES; at < value.size(); at += CHUNK_BYTES)
+    if (int error = put(chunk_key(key, chunks++), value.substr(at, CHUNK_BYTES)))
+      return error;
+  uchar header[CHUNKED_HEADER] = {ROW_CHUNKED};
+  int4store(header + 1, chunks);
+  Bytes first(reinterpret_cast<char *>(header), sizeof(header));
+  first.append(value, 0, CHUNK_BYTES);
+  return put(key, first);
+}
+
+int ha_terrace::remove_chunks(const Bytes &key, const Bytes &value)
+{
+  if (value.size() < CHUNKED_HEADER || uchar(value[0]) != ROW_CHUNKED)
+    return 0;
+  const uint32 chunks = uint4korr(reinterpret_cast<const uchar *>(value.data()) + 1);
+  for (uint32 i = 0; i < chunks; i++)
+    if (int error = remove(chunk_key(key, i)))
+      return error;
+  return 0;
+}
+
+int ha_terrace::remove_row(const Bytes &key)
+{
+  if (table_share->blob_fields)
+  {
+    Bytes value;
+    int error = get(key, &value, LOCK_EXCLUSIVE);
+    if (!error)
+      error = remove_chunks(key, value);
+    if (error)
+      return error;
+  }
+  return remove(key);
+}
+
+int ha_terrace::unpack(uchar *record, const uchar *value, size_t length, const Bytes &key)
+{
+  if (length >= CHUNKED_HEADER && *value == ROW_CHUNKED)
+  {
+    const uint32 chunks = uint4korr(value + 1);
+    Bytes whole(reinterpret_cast<const char *>(value) + CHUNKED_HEADER, length - CHUNKED_HEADER);
+    for (uint32 i = 0; i < chunks; i++)
+    {
+      Bytes chunk;
+      if (int error = get(chunk_key(key, i), &chunk, row_lock))
+        return error == HA_ERR_KEY_NOT_FOUND ? HA_ERR_CRASHED : error;
+      whole.append(chunk);
+    }
+    row_buffer.swap(whole);
+  }
+  else if (table_share->blob_fields)
+    row_buffer.assign(reinterpret_cast<const char *>(value), length);
+  else
+    return unpack_row(table, record, value, length) ? 0 : HA_ERR_CRASHED;
+  const uchar *from = reinterpret_cast<const uchar *>(row_buffer.data());
+  return unpack_row(table, record, from, row_buffer.size()) ? 0 : HA_ERR_CRASHED;
+}
+
+int ha_terrace::fail_if_taken(uint index, const Bytes &key)
+{
+  int error = get(key, nullptr, LOCK_EXCLUSIVE);
+  if (error == HA_ERR_KEY_NOT_FOUND)
+    return 0;
+  if (error)
+    return error;
+  trx()->error_key = index;
+  return HA_ERR_FOUND_DUPP_KEY;
+}
+
+int ha_terrace::check_unique(uint index, const uchar *record, const Bytes &of_row)
+{
+  Bytes entry;
+  return entry_key(index, record, of_row, &entry) ? fail_if_taken(index, entry) : 0;
+}
+
+int ha_terrace::put_entry(uint index, const uchar *record, const Bytes &of_row)
+{
+  if (codec(index).long_hash)
+  {
+    // The server looks for the value after this write. A second writer of the hash waits here.
+    Bytes hash;
+    codec(index).from_record(&hash, record);
+    int error = get(hash, nullptr, LOCK_EXCLUSIVE);
+    if (error && error != HA_ERR_KEY_NOT_FOUND)
+      return error;
+  }
+  Bytes entry;
+  if (entry_key(index, record, of_row, &entry))
+    return put(entry, of_row.substr(1));
+  return put(entry, Bytes());
+}
+
+int ha_terrace::remove_entry(uint index, const uchar *record, const Bytes &of_row)
+{
+  Bytes entry;
+  entry_key(index, record, of_row, &entry);
+  return remove(entry);
+}
+
+int ha_terrace::note_auto_increment(const uchar *record)
+{
+  Field *field = table->found_next_number_field;
+  if (!field || record != table->record[0] || field->is_null())
+    return 0;
+  longlong value = field->val_int();
+  if (!field->is_unsigned() && value < 0)
+    return 0;
+  return open_table->saw_auto_increment(ha_thd(), ulonglong(value));
+}
+
+int ha_terrace::write_row(const uchar *record)
+{
+  int error = begin_write();
+  if (!error && table->next_number_field && record == table->record[0])
+    error = update_auto_increment();
+  if (error)
+    return error;
+  Bytes key;
+  if (has_primary_key())
+  {
+    key = row_key(record);
+    error = fail_if_taken(table_share->primary_key, key);
+  }
+  else
+  {
+    ulonglong id;
+    error = open_table->next_row_id(ha_thd(), &id);
+    uchar bytes[9] = {PREFIX_ROWS};
+    mi_int8store(bytes + 1, id);
+    key.assign(reinterpret_cast<char *>(bytes), sizeof(bytes));
+  }
+  for (uint i = 0; i < table_share->keys && !error; i++)
+    if (i != table_share->primary_key)
+      error = check_unique(i, record, key);
+  if (!error)
+    error = put_row(key, record);
+  for (uint i = 0; i < table_share->keys && !error; i++)
+    if (i != table_share->primary_key)
+      error = put_entry(i, record, key);
+  if (error)
+    return error;
+  row = key;
+  return table->next_number_field ? note_auto_increment(record) : 0;
+}
+
+int ha_terrace::change_entry(uint index, const uchar *old_record, const uchar *new_record,
+                             const Bytes &old_row, const Bytes &new_row)
+{
+  Bytes old_entry, new_entry;
+  entry_key(index, old_record, old_row, &old_entry);
+  entry_key(index, new_record, new_row, &new_entry);
+  if (old_entry == new_entry && old_row == new_row)
+    return 0;
+  int error = 0;
+  if (old_entry != new_entry)
+    error = remove(old_entry);
+  return error ? error : put_entry(index, new_record, new_row);
+}
+
+int ha_terrace::update_row(const uchar *old_record, const uchar *new_record)
+{
+  int error = begin_write();
+  if (error)
+    return error;
+  const Bytes old_key = row_key(old_record), new_key = row_key(new_record);
+  if (old_key != new_key)
+    error = fail_if_taken(table_share->primary_key, new_key);
+  for (uint i = 0; i < table_share->keys && !error; i++)
+  {
+    Bytes old_entry, new_entry;
+    if (i == table_share->primary_key || !entry_key(i, new_record, new_key, &new_entry))
+      continue;
+    entry_key(i, old_record, old_key, &old_entry);
+    if (old_entry != new_entry)
+      error = fail_if_taken(i, new_entry);
+  }
+  if (!error && (old_key != new_key || table_share->blob_fields))
+    error = remove_row(old_key);
+  if (!error)
+    error = put_row(new_key, new_record);
+  for (uint i = 0; i < table_share->keys && !error; i++)
+    if (i != table_share->primary_key)
+      error = change_entry(i, old_record, new_record, old_key, new_key);
+  if (error)
+    return error;
+  row = new_key;
+  Field *number = table->found_next_number_field;
+  if (number && bitmap_is_set(table->write_set, number->field_index))
+    return note_auto_increment(new_record);
+  return 0;
+}
+
+int ha_terrace::delete_row(const uchar *record)
+{
+  int error = begin_write();
+  if (error)
+    return error;
+  const Bytes key = row_key(record);
+  error = remove_row(key);
+  for (uint i = 0; i < table_share->keys && !error; i++)
+    if (i != table_share->primary_key)
+      error = remove_entry(i, record, key);
+  return error;
+}
+
+void ha_terrace::get_auto_increment(ulonglong offset, ulonglong increment, ulonglong wanted,
+                                    ulonglong *first, ulonglong *reserved)
+{
+  if (open_table->take_auto_increment(ha_thd(), offset, increment, wanted, first))
+    *first = ULONGLONG_MAX;
+  *reserved = wanted;
+}

@@ -1,0 +1,16 @@
+SET NAMES utf8mb4;
+CREATE TABLE c (id INT PRIMARY KEY, a VARCHAR(40) COLLATE utf8mb4_general_ci, b VARCHAR(40) COLLATE utf8mb4_unicode_ci, d VARCHAR(40) COLLATE utf8mb4_unicode_nopad_ci, e VARCHAR(40) COLLATE utf8mb4_bin, f VARCHAR(40) COLLATE utf8mb4_czech_ci, KEY (a), KEY (b), KEY (d), KEY (e), KEY (f)) DEFAULT CHARSET=utf8mb4;
+INSERT INTO c SELECT seq, ELT(seq, '', ' ', 'a', 'a ', 'A', 'a\t', 'ab', 'äb', 'ß', 'ss', 'ch', 'cz', 'h', 'aaaaaaaaaaaaaaaa', 'aaaaaaaaaaaaaaaa b', 'aaaaaaaa', 'aaaaaaaa\0', 'aaaaaaa\tb', 'zz', 'Ž'), NULL, NULL, NULL, NULL FROM seq_1_to_20;
+UPDATE c SET b = a, d = a, e = a, f = a;
+SELECT id FROM c FORCE INDEX (a) WHERE a >= '' ORDER BY a, id;
+SELECT id FROM c FORCE INDEX (b) WHERE b >= '' ORDER BY b, id;
+SELECT id FROM c FORCE INDEX (d) WHERE d >= '' ORDER BY d, id;
+SELECT id FROM c FORCE INDEX (e) WHERE e >= '' ORDER BY e, id;
+SELECT id FROM c FORCE INDEX (f) WHERE f >= '' ORDER BY f, id;
+SELECT id FROM c FORCE INDEX (a) WHERE a = 'A ' ORDER BY id;
+SELECT id FROM c FORCE INDEX (b) WHERE b = 'SS' ORDER BY id;
+SELECT id FROM c FORCE INDEX (d) WHERE d = 'a ' ORDER BY id;
+SELECT id FROM c FORCE INDEX (f) WHERE f > 'cz' ORDER BY f, id;
+SELECT id FROM c FORCE INDEX (a) WHERE a LIKE 'aaaa%' ORDER BY id;
+SELECT id FROM c FORCE INDEX (a) WHERE a < 'ab' ORDER BY id DESC;
+CHECK TABLE c;

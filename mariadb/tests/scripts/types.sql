@@ -1,0 +1,16 @@
+create or replace table t2(id int auto_increment primary key, d decimal(10,3), f float, g double, dt datetime(6), tm time(3), da date, y year, e enum('x','y','z'), s set('a','b','c'), bi bit(11), u uuid, i6 inet6, bl blob, tx text, js json, vb varbinary(10), ch char(10), bn binary(5), key(d),key(f),key(g),key(dt),key(tm),key(da),key(y),key(e),key(s),key(bi),key(u),key(i6),key(bl(10)),key(tx(8) desc),key(vb),key(ch),key(bn), key(ch,d desc));
+insert into t2(d,f,g,dt,tm,da,y,e,s,bi,u,i6,bl,tx,js,vb,ch,bn) values(1.5,-2.5,3e100,'2020-01-01 10:11:12.123456','-10:11:12.5','2001-02-03',2020,'y','a,c',b'10101010101','123e4567-e89b-12d3-a456-426655440000','::1','blob','text','{"a":1}','vb','char','bin'),(-1.5,2.5,-3e100,'2021-01-01 10:11:12.123456','10:11:12.5','1999-02-03',1999,'x','b',b'11','123e4567-e89b-12d3-a456-426655440001','::2','blob2','text2','{"a":2}','vb2','Char','bin2'),(null,null,null,null,null,null,null,null,null,null,null,null,null,null,null,null,null,null);
+select id,d,f,g,dt,tm,da,y,e,s,hex(bi),i6,bl,tx,js,vb,ch,bn from t2;
+select id from t2 force index(d) where d<0;
+select id from t2 force index(f) where f> -3 order by f;
+select id from t2 force index(g) where g<0;
+select id from t2 force index(dt) where dt>'2020-06-01';
+select id from t2 force index(tm) where tm<0;
+select id from t2 force index(bi) where bi=b'11';
+select id from t2 force index(tx) where tx like 'text%' order by tx desc;
+select id from t2 force index(ch) where ch='CHAR';
+select id from t2 force index(i6) where i6='::2';
+select id from t2 force index(bl) where bl='blob2';
+select id from t2 force index(s) where s='a,c';
+check table t1,t2;
+show create table t2;

@@ -1,0 +1,139 @@
+//! Builds `ha_terrace.so`: the handler in C++ and the C interface as a static library.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::thread;
+use std::time::SystemTime;
+
+use anyhow::{Context, Result, anyhow};
+
+use super::FOLDER;
+use super::install::Found;
+use crate::check::passes;
+
+/// The handler's source.
+const HANDLER: &str = "mariadb/handler";
+
+/// What the plugin exports: its declaration, and what the server fills in.
+const EXPORTS: &str = "{ global: _maria_plugin_interface_version_; \
+    _maria_sizeof_struct_st_plugin_; _maria_plugin_declarations_; *_service; local: *; };\n";
+
+const FLAGS: &[&str] = &[
+    "-std=gnu++17",
+    "-O2",
+    "-g1",
+    "-fPIC",
+    "-Wall",
+    "-Wextra",
+    "-Werror",
+    "-Wno-unused-parameter",
+    "-Wno-invalid-offsetof",
+    "-Wno-register",
+    "-fno-strict-aliasing",
+    "-DMYSQL_DYNAMIC_PLUGIN",
+    "-DHAVE_CONFIG_H",
+    "-DDBUG_OFF",
+    "-DNDEBUG",
+];
+
+/// Builds the plugin. Returns its folder.
+pub(super) fn plugin(root: &Path, found: &Found) -> Result<PathBuf> {
+    let folder = root.join(FOLDER);
+    let (objects, generated, plugin) =
+        (folder.join("objects"), folder.join("generated"), folder.join("plugin"));
+    for made in [&objects, &generated, &plugin] {
+        fs::create_dir_all(made).with_context(|| format!("making {}", made.display()))?;
+    }
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let mut library = Command::new(cargo);
+    passes(library.current_dir(root).args(["build", "--release", "--package", "terrace-c"]))?;
+    let probes = found.source.join("include/probes_mysql_nodtrace.h.in");
+    fs::copy(&probes, generated.join("probes_mysql_nodtrace.h"))
+        .with_context(|| format!("copying {}", probes.display()))?;
+    let exports = generated.join("exports.map");
+    fs::write(&exports, EXPORTS).with_context(|| format!("writing {}", exports.display()))?;
+    compile(root, found, &objects, &generated)?;
+    link(root, &objects, &exports, &plugin)?;
+    Ok(plugin)
+}
+
+/// Compiles what changed, as many files at a time as there are cores.
+fn compile(root: &Path, found: &Found, objects: &Path, generated: &Path) -> Result<()> {
+    let handler = root.join(HANDLER);
+    let newest_header = files(&handler, "h")?
+        .iter()
+        .chain([&root.join("bindings/c/include/terrace.h")])
+        .filter_map(|path| changed(path))
+        .max();
+    let mut stale: Vec<(PathBuf, PathBuf)> = Vec::new();
+    for source in files(&handler, "cc")? {
+        let object = objects.join(source.file_stem().context("a file has a name")?);
+        let object = object.with_extension("o");
+        let newest = newest_header.max(changed(&source));
+        if changed(&object).is_none_or(|made| Some(made) < newest) {
+            stale.push((source, object));
+        }
+    }
+    let workers = crate::check::at_a_time();
+    for some in stale.chunks(workers.max(1)) {
+        thread::scope(|scope| {
+            let running: Vec<_> = some
+                .iter()
+                .map(|(source, object)| {
+                    scope.spawn(move || {
+                        passes(compiler(root, found, generated).arg(source).arg("-o").arg(object))
+                    })
+                })
+                .collect();
+            running
+                .into_iter()
+                .try_for_each(|thread| thread.join().map_err(|_| anyhow!("a thread panicked"))?)
+        })?;
+    }
+    Ok(())
+}
+
+fn compiler(root: &Path, found: &Found, generated: &Path) -> Command {
+    let mut command = Command::new("g++");
+    command.args(FLAGS).arg("-I").arg(generated).arg("-I").arg(root.join("bindings/c/include"));
+    for part in ["sql", "include", "wsrep-lib/include", "wsrep-lib/wsrep-API/v26"] {
+        command.arg("-isystem").arg(found.source.join(part));
+    }
+    command.args(["-isystem", "/usr/include/mariadb/server", "-c"]);
+    command
+}
+
+/// Links beside the old file and renames, because a server may have that one loaded.
+fn link(root: &Path, objects: &Path, exports: &Path, plugin: &Path) -> Result<()> {
+    let (new, old) = (plugin.join("ha_terrace.so.new"), plugin.join("ha_terrace.so"));
+    let mut command = Command::new("g++");
+    command.arg("-shared").arg("-o").arg(&new);
+    let sources = files(&root.join(HANDLER), "cc")?;
+    command.args(
+        sources
+            .iter()
+            .filter_map(|source| Some(objects.join(source.file_stem()?).with_extension("o"))),
+    );
+    command.arg(format!("-Wl,--version-script={}", exports.display()));
+    command.arg(root.join("target/release/libterrace_c.a"));
+    passes(command.args(["-lmysqlservices", "-lpthread", "-ldl", "-lm"]))?;
+    fs::rename(&new, &old).with_context(|| format!("replacing {}", old.display()))
+}
+
+fn changed(path: &Path) -> Option<SystemTime> {
+    fs::metadata(path).and_then(|metadata| metadata.modified()).ok()
+}
+
+/// The files of a folder with an extension, in order.
+fn files(folder: &Path, extension: &str) -> Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder).with_context(|| format!("reading {}", folder.display()))? {
+        let path = entry.with_context(|| format!("reading {}", folder.display()))?.path();
+        if path.extension().is_some_and(|of_file| of_file == extension) {
+            found.push(path);
+        }
+    }
+    found.sort();
+    Ok(found)
+}

@@ -1,0 +1,445 @@
+//! Random SQL on Terrace and on InnoDB: both have to give the same rows, errors and order.
+//!
+//! Statements come from a seed. They make tables of columns of all types with indexes of all kinds,
+//! change them, and ask for them in ways that have one answer: queries are ordered by all columns,
+//! and changes with a limit have an order.
+
+use std::path::Path;
+
+use anyhow::Result;
+
+use super::scripts::{on_both, same};
+use super::server::{Server, Start};
+
+/// Statements of one script.
+const PIECE: usize = 1_000;
+
+/// Runs `count` statements.
+pub(super) fn run(root: &Path, plugin: &Path, count: usize, seed: u64) -> Result<()> {
+    let server = Server::start(root, plugin, &Start::fresh("random"))?;
+    let pieces = count.div_ceil(PIECE);
+    for piece in 0..pieces as u64 {
+        let seed = seed.wrapping_add(piece);
+        let text = script(seed, PIECE.min(count));
+        let folder = root.join(super::FOLDER);
+        std::fs::write(folder.join("random.sql"), &text)?;
+        let [ours, theirs] = on_both(&server, &text)?;
+        same(&format!("random SQL of seed {seed} (random.sql)"), &ours, &theirs)?;
+        println!("seed {seed}: {} lines as InnoDB", ours.lines().count());
+    }
+    server.stop()
+}
+
+/// Numbers from a seed (splitmix64).
+struct Numbers(u64);
+
+impl Numbers {
+    fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        z ^ (z >> 31)
+    }
+
+    fn below(&mut self, bound: usize) -> usize {
+        (self.next() % bound.max(1) as u64) as usize
+    }
+
+    fn one_in(&mut self, n: usize) -> bool {
+        self.below(n) == 0
+    }
+
+    fn pick<'a, T: ?Sized>(&mut self, of: &[&'a T]) -> &'a T {
+        of[self.below(of.len())]
+    }
+}
+
+/// A type: its name, whether an index needs a prefix, and values.
+struct Kind {
+    name: &'static str,
+    prefix: Option<u32>,
+    values: &'static [&'static str],
+}
+
+const KINDS: &[Kind] = &[
+    Kind { name: "INT", prefix: None, values: &["-5", "0", "1", "7", "2147483647", "-2147483648"] },
+    Kind {
+        name: "BIGINT UNSIGNED",
+        prefix: None,
+        values: &["0", "1", "18446744073709551615", "9"],
+    },
+    Kind { name: "TINYINT", prefix: None, values: &["-128", "127", "0", "3", "-1"] },
+    Kind { name: "SMALLINT UNSIGNED", prefix: None, values: &["0", "65535", "256", "12"] },
+    Kind { name: "MEDIUMINT", prefix: None, values: &["-8388608", "8388607", "0", "5"] },
+    Kind {
+        name: "DECIMAL(12,3)",
+        prefix: None,
+        values: &["-1.5", "0", "1.5", "123456789.125", "-99"],
+    },
+    Kind {
+        name: "DOUBLE",
+        prefix: None,
+        values: &["-1.5e100", "0", "-0.0", "2.25", "1e-9", "3e50"],
+    },
+    Kind { name: "FLOAT", prefix: None, values: &["-1.5", "0", "2.25", "1024", "-3"] },
+    Kind { name: "DATE", prefix: None, values: &["'2020-02-29'", "'1999-01-01'", "'2038-12-31'"] },
+    Kind {
+        name: "DATETIME(3)",
+        prefix: None,
+        values: &[
+            "'2020-02-29 01:02:03.456'",
+            "'1970-01-01 00:00:00'",
+            "'2020-02-29 01:02:03.457'",
+        ],
+    },
+    Kind { name: "TIME(2)", prefix: None, values: &["'-10:00:00.5'", "'00:00:01'", "'838:59:58'"] },
+    Kind {
+        name: "TIMESTAMP(1) NULL DEFAULT NULL",
+        prefix: None,
+        values: &["'2020-02-28 01:02:03.4'", "'2001-01-01 00:00:00'"],
+    },
+    Kind { name: "YEAR", prefix: None, values: &["1999", "2020", "0"] },
+    Kind {
+        name: "VARCHAR(20)",
+        prefix: None,
+        values: &[
+            "''", "'a'", "'A'", "'a '", "'b'", "'ab'", "'\u{e4}'", "'a\\tb'", "'zz top'",
+            "'\u{df}'",
+        ],
+    },
+    Kind {
+        name: "VARCHAR(30) COLLATE utf8mb4_unicode_ci",
+        prefix: None,
+        values: &[
+            "''",
+            "'a'",
+            "'\u{c4}'",
+            "'ss'",
+            "'\u{df}'",
+            "'b '",
+            "'B'",
+            "'a\\0'",
+            "'longer text than a chunk'",
+        ],
+    },
+    Kind {
+        name: "VARCHAR(30) COLLATE utf8mb4_nopad_bin",
+        prefix: None,
+        values: &["''", "'a'", "'a '", "'A'", "'a\\0'", "'b'"],
+    },
+    Kind {
+        name: "CHAR(8) COLLATE utf8mb4_general_ci",
+        prefix: None,
+        values: &["''", "'a'", "'A'", "'ab'", "'\u{e4}b'", "'zz'"],
+    },
+    Kind {
+        name: "CHAR(5) COLLATE latin1_bin",
+        prefix: None,
+        values: &["''", "'a'", "'A'", "'ab'"],
+    },
+    Kind {
+        name: "VARBINARY(12)",
+        prefix: None,
+        values: &["''", "'a'", "'a '", "'a\\0'", "x'00'", "x'ff00'"],
+    },
+    Kind { name: "BINARY(4)", prefix: None, values: &["'a'", "'ab'", "x'00ff'", "''"] },
+    Kind {
+        name: "TEXT",
+        prefix: Some(10),
+        values: &["''", "'a'", "REPEAT('b', 300)", "'A'", "REPEAT('b', 301)"],
+    },
+    Kind {
+        name: "BLOB",
+        prefix: Some(6),
+        values: &["''", "'a'", "x'00'", "REPEAT('c', 500)", "'abcdefgh'"],
+    },
+    Kind { name: "ENUM('x','y','z')", prefix: None, values: &["'x'", "'y'", "'z'"] },
+    Kind { name: "SET('p','q','r')", prefix: None, values: &["''", "'p'", "'q,r'", "'p,q,r'"] },
+    Kind {
+        name: "BIT(11)",
+        prefix: None,
+        values: &["b'0'", "b'11'", "b'11111111111'", "b'10000000000'"],
+    },
+    Kind {
+        name: "UUID",
+        prefix: None,
+        values: &[
+            "'123e4567-e89b-12d3-a456-426655440000'",
+            "'00000000-0000-0000-0000-000000000001'",
+        ],
+    },
+    Kind { name: "INET6", prefix: None, values: &["'::1'", "'ff00::1'", "'1.2.3.4'"] },
+];
+
+/// A column of a table.
+struct Column {
+    name: String,
+    kind: &'static Kind,
+}
+
+struct Table {
+    name: String,
+    columns: Vec<Column>,
+}
+
+impl Table {
+    /// An order that has one result: rows that tie are the same.
+    fn order(&self) -> String {
+        let all: Vec<String> = (1..=self.columns.len() + 1).map(|n| n.to_string()).collect();
+        all.join(", ")
+    }
+
+    fn selected(&self) -> String {
+        let shown = |column: &Column| match column.kind.name {
+            "BIT(11)" | "VARBINARY(12)" | "BINARY(4)" | "BLOB" => format!("HEX({})", column.name),
+            _ => column.name.clone(),
+        };
+        let all: Vec<String> = self.columns.iter().map(shown).collect();
+        format!("id, {}", all.join(", "))
+    }
+}
+
+fn script(seed: u64, statements: usize) -> String {
+    let mut numbers = Numbers(seed);
+    let mut text = String::from("SET NAMES utf8mb4, sql_mode='', timestamp=1000000000;\n");
+    let mut tables: Vec<Table> = Vec::new();
+    let mut serial = 0;
+    for _ in 0..statements {
+        if tables.len() < 3 || numbers.one_in(60) {
+            serial += 1;
+            if tables.len() >= 4 {
+                let gone = tables.remove(0);
+                add(&mut text, &format!("DROP TABLE {}", gone.name));
+            }
+            tables.push(create(&mut numbers, &mut text, serial));
+            continue;
+        }
+        let at = numbers.below(tables.len());
+        let statement = match numbers.below(20) {
+            0..=6 => insert(&mut numbers, &tables[at]),
+            7..=9 => update(&mut numbers, &tables[at]),
+            10 => delete(&mut numbers, &tables[at]),
+            11..=16 => select(&mut numbers, &tables[at]),
+            17 => join(&mut numbers, &tables),
+            18 => transaction(&mut numbers),
+            _ => alter(&mut numbers, &mut tables[at], &mut serial),
+        };
+        add(&mut text, &statement);
+    }
+    add(&mut text, "COMMIT");
+    for table in &tables {
+        let (selected, order) = (table.selected(), table.order());
+        add(&mut text, &format!("SELECT {selected} FROM {} ORDER BY {order}", table.name));
+        add(&mut text, &format!("CHECK TABLE {}", table.name));
+    }
+    text
+}
+
+fn add(text: &mut String, statement: &str) {
+    text.push_str(statement);
+    text.push_str(";\n");
+}
+
+/// Makes a table with an id: a primary key, AUTO_INCREMENT or not, or no key at all.
+fn create(numbers: &mut Numbers, text: &mut String, serial: usize) -> Table {
+    let name = format!("t{serial}");
+    let columns: Vec<Column> = (0..2 + numbers.below(4))
+        .map(|n| Column { name: format!("c{n}"), kind: &KINDS[numbers.below(KINDS.len())] })
+        .collect();
+    let mut definition = match numbers.below(4) {
+        0 => String::from("id INT"),
+        1 => String::from("id INT AUTO_INCREMENT PRIMARY KEY"),
+        2 => String::from("id INT, PRIMARY KEY (id DESC)"),
+        _ => String::from("id INT PRIMARY KEY"),
+    };
+    for column in &columns {
+        definition.push_str(&format!(", {} {}", column.name, column.kind.name));
+    }
+    if numbers.one_in(3) {
+        definition.push_str(", v INT AS (id % 7) VIRTUAL, KEY kv (v)");
+    }
+    for n in 0..numbers.below(4) {
+        let unique = if numbers.one_in(3) { "UNIQUE " } else { "" };
+        let parts = parts(numbers, &columns);
+        definition.push_str(&format!(", {unique}KEY k{n} ({parts})"));
+    }
+    let partitions = if numbers.one_in(8) && !definition.contains("UNIQUE") {
+        " PARTITION BY HASH(id) PARTITIONS 3"
+    } else {
+        ""
+    };
+    let charset = "DEFAULT CHARSET=utf8mb4";
+    add(text, &format!("CREATE TABLE {name} ({definition}) {charset}{partitions}"));
+    Table { name, columns }
+}
+
+/// Parts of an index.
+fn parts(numbers: &mut Numbers, columns: &[Column]) -> String {
+    let first = numbers.below(columns.len());
+    let count = 1 + numbers.below(2.min(columns.len()));
+    let of_columns: Vec<String> = (0..count)
+        .map(|n| {
+            let column = &columns[(first + n) % columns.len()];
+            let prefix = column.kind.prefix.map_or_else(String::new, |n| format!("({n})"));
+            let way = if numbers.one_in(4) { " DESC" } else { "" };
+            format!("{}{prefix}{way}", column.name)
+        })
+        .collect();
+    of_columns.join(", ")
+}
+
+fn value(numbers: &mut Numbers, column: &Column) -> String {
+    if numbers.one_in(8) { "NULL".into() } else { numbers.pick(column.kind.values).to_owned() }
+}
+
+fn insert(numbers: &mut Numbers, table: &Table) -> String {
+    let names: Vec<&str> = table.columns.iter().map(|column| column.name.as_str()).collect();
+    let how = numbers.pick(&["INSERT", "INSERT", "INSERT IGNORE", "REPLACE"]);
+    let rows: Vec<String> = (0..1 + numbers.below(4))
+        .map(|_| {
+            let mut row = numbers.below(60).to_string();
+            for column in &table.columns {
+                row.push_str(&format!(", {}", value(numbers, column)));
+            }
+            format!("({row})")
+        })
+        .collect();
+    let tail = if how == "INSERT" && numbers.one_in(5) {
+        let column = &table.columns[numbers.below(table.columns.len())];
+        format!(" ON DUPLICATE KEY UPDATE {} = {}", column.name, value(numbers, column))
+    } else {
+        String::new()
+    };
+    format!("{how} INTO {} (id, {}) VALUES {}{tail}", table.name, names.join(", "), rows.join(", "))
+}
+
+fn condition(numbers: &mut Numbers, table: &Table) -> String {
+    let column = &table.columns[numbers.below(table.columns.len())];
+    let name = &column.name;
+    match numbers.below(9) {
+        0 => format!("id = {}", numbers.below(60)),
+        1 => format!("id BETWEEN {} AND {}", numbers.below(30), 30 + numbers.below(30)),
+        2 => format!("{name} IS NULL"),
+        3 => format!("{name} = {}", numbers.pick(column.kind.values)),
+        4 => format!("{name} > {}", numbers.pick(column.kind.values)),
+        5 => format!("{name} <= {}", numbers.pick(column.kind.values)),
+        6 => {
+            let values = (numbers.pick(column.kind.values), numbers.pick(column.kind.values));
+            format!("{name} BETWEEN {} AND {}", values.0, values.1)
+        }
+        7 => {
+            let values = (numbers.pick(column.kind.values), numbers.pick(column.kind.values));
+            format!("{name} IN ({}, {})", values.0, values.1)
+        }
+        _ => {
+            format!("{name} >= {} AND id < {}", numbers.pick(column.kind.values), numbers.below(60))
+        }
+    }
+}
+
+fn update(numbers: &mut Numbers, table: &Table) -> String {
+    let column = &table.columns[numbers.below(table.columns.len())];
+    let set = match numbers.below(6) {
+        0 => format!("id = id + {}", 1 + numbers.below(3)),
+        _ => format!("{} = {}", column.name, value(numbers, column)),
+    };
+    let ignore = if numbers.one_in(4) { "IGNORE " } else { "" };
+    let order: Vec<&str> = table.columns.iter().map(|column| column.name.as_str()).collect();
+    // Which row comes first decides which one fails.
+    format!(
+        "UPDATE {ignore}{} SET {set} WHERE {} ORDER BY id, {}",
+        table.name,
+        condition(numbers, table),
+        order.join(", ")
+    )
+}
+
+fn delete(numbers: &mut Numbers, table: &Table) -> String {
+    format!("DELETE FROM {} WHERE {}", table.name, condition(numbers, table))
+}
+
+fn select(numbers: &mut Numbers, table: &Table) -> String {
+    let (selected, order) = (table.selected(), table.order());
+    let condition = condition(numbers, table);
+    let column = &table.columns[numbers.below(table.columns.len())].name;
+    match numbers.below(6) {
+        0 => format!(
+            "SELECT COUNT(*), MIN({column}) IS NULL, MAX(id) FROM {} WHERE {condition}",
+            table.name
+        ),
+        1 => format!("SELECT COUNT(DISTINCT {column}) FROM {} WHERE {condition}", table.name),
+        2 => format!("SELECT MIN(id), MAX(id) FROM {}", table.name),
+        3 => format!(
+            "SELECT {selected} FROM {} WHERE {condition} ORDER BY {order} FOR UPDATE",
+            table.name
+        ),
+        _ => format!("SELECT {selected} FROM {} WHERE {condition} ORDER BY {order}", table.name),
+    }
+}
+
+fn join(numbers: &mut Numbers, tables: &[Table]) -> String {
+    let (one, two) = (numbers.below(tables.len()), numbers.below(tables.len()));
+    let kind = numbers.pick(&["JOIN", "LEFT JOIN"]);
+    format!(
+        "SELECT COUNT(*), SUM(a.id), SUM(b.id) FROM {} a {kind} {} b ON a.id = b.id \
+         WHERE a.id > {}",
+        tables[one].name,
+        tables[two].name,
+        numbers.below(40)
+    )
+}
+
+fn transaction(numbers: &mut Numbers) -> String {
+    numbers
+        .pick(&[
+            "BEGIN",
+            "BEGIN",
+            "COMMIT",
+            "ROLLBACK",
+            "SAVEPOINT a",
+            "ROLLBACK TO SAVEPOINT a",
+            "RELEASE SAVEPOINT a",
+            "SET TRANSACTION ISOLATION LEVEL READ COMMITTED",
+            "SET TRANSACTION ISOLATION LEVEL SERIALIZABLE",
+        ])
+        .to_owned()
+}
+
+fn alter(numbers: &mut Numbers, table: &mut Table, serial: &mut usize) -> String {
+    let name = table.name.clone();
+    *serial += 1;
+    match numbers.below(6) {
+        0 => {
+            let kind = &KINDS[numbers.below(KINDS.len())];
+            let column = Column { name: format!("c{serial}x"), kind };
+            let statement = format!("ALTER TABLE {name} ADD COLUMN {} {}", column.name, kind.name);
+            table.columns.push(column);
+            statement
+        }
+        1 => format!("ALTER TABLE {name} ADD KEY a{serial} ({})", parts(numbers, &table.columns)),
+        2 => format!(
+            "ALTER TABLE {name} ADD UNIQUE KEY u{serial} ({})",
+            parts(numbers, &table.columns)
+        ),
+        3 => format!("ALTER TABLE {name} FORCE"),
+        4 => {
+            table.name = format!("r{serial}");
+            format!("RENAME TABLE {name} TO {}", table.name)
+        }
+        _ if numbers.one_in(4) => format!("TRUNCATE TABLE {name}"),
+        _ => format!("ANALYZE TABLE {name}"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::script;
+
+    #[test]
+    fn a_seed_gives_one_script() {
+        assert_eq!(script(7, 200), script(7, 200));
+        assert_ne!(script(7, 200), script(8, 200));
+        assert!(script(7, 200).lines().count() > 200);
+    }
+}

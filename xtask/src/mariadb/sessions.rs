@@ -1,0 +1,160 @@
+//! Scripts of several sessions, step by step, on Terrace and on InnoDB.
+//!
+//! A line of a script is `name: statement`, and waits for its answer; `name& statement` sends it
+//! and goes on; `name=` waits for the answer of the statement sent before. Where the engines are
+//! meant to differ, `name! text: statement` runs on Terrace alone, and the answer holds the text.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, ChildStdin, Stdio};
+
+use anyhow::{Context, Result, bail};
+
+use super::scripts::same;
+use super::server::Server;
+
+/// Where scripts lie.
+const FOLDER: &str = "mariadb/tests/sessions";
+
+/// What ends an answer.
+const END: &str = "-- end of answer";
+
+/// Runs all scripts.
+pub(super) fn run(root: &Path, server: &Server) -> Result<()> {
+    let folder = root.join(FOLDER);
+    let mut scripts: Vec<_> = fs::read_dir(&folder)
+        .with_context(|| format!("reading {}", folder.display()))?
+        .collect::<Result<_, _>>()?;
+    scripts.sort_by_key(fs::DirEntry::path);
+    for script in &scripts {
+        let path = script.path();
+        let text =
+            fs::read_to_string(&path).with_context(|| format!("reading {}", path.display()))?;
+        let name = script.file_name().to_string_lossy().into_owned();
+        let ours = play(server, &text, "Terrace").with_context(|| name.clone())?;
+        let theirs = play(server, &text, "InnoDB").with_context(|| name.clone())?;
+        same(&name, &ours, &theirs)?;
+        println!("{name}: {} lines as InnoDB", ours.lines().count());
+    }
+    Ok(())
+}
+
+/// A client that stays connected.
+pub(super) struct Session {
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<std::io::PipeReader>,
+}
+
+impl Session {
+    /// Connects to a database.
+    pub(super) fn open(server: &Server, database: &str) -> Result<Session> {
+        let (reader, writer) = std::io::pipe().context("making a pipe")?;
+        let mut command = server.client(database);
+        command.args(["--force", "--unbuffered", "--batch", "--skip-column-names"]);
+        command.stdin(Stdio::piped());
+        command.stdout(writer.try_clone().context("sharing a pipe")?).stderr(writer);
+        let mut child = command.spawn().context("starting a client")?;
+        let input = child.stdin.take().context("a client has an input")?;
+        Ok(Session { child, input, output: BufReader::new(reader) })
+    }
+
+    /// Sends a statement.
+    pub(super) fn send(&mut self, statement: &str) -> Result<()> {
+        writeln!(self.input, "{statement};\nSELECT '{END}';").context("writing to a client")?;
+        self.input.flush().context("writing to a client")
+    }
+
+    /// Waits for the answer to the last statement.
+    pub(super) fn answer(&mut self) -> Result<String> {
+        let mut said = String::new();
+        loop {
+            let mut line = String::new();
+            if self.output.read_line(&mut line).context("reading from a client")? == 0 {
+                bail!("the client ended: {said}");
+            }
+            if line.trim_end() == END {
+                return Ok(said);
+            }
+            // Line numbers count what the client was sent, and say nothing.
+            said.push_str(&without_line_number(&line));
+        }
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        // The client may have ended before.
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+/// An error without the number of its line.
+fn without_line_number(line: &str) -> String {
+    let is_error = line.starts_with("ERROR ");
+    match (line.find(" at line "), is_error) {
+        (Some(at), true) => {
+            let rest = line[at..].find(':').map_or("", |colon| &line[at + colon..]);
+            format!("{}{rest}", &line[..at])
+        }
+        _ => line.to_owned(),
+    }
+}
+
+/// Plays a script on an engine. Returns statements and answers.
+fn play(server: &Server, text: &str, engine: &str) -> Result<String> {
+    let database = "of_sessions";
+    server
+        .sql(&format!("DROP DATABASE IF EXISTS {database}; CREATE DATABASE {database}"), "mysql")?;
+    let mut sessions: BTreeMap<String, Session> = BTreeMap::new();
+    let mut said = String::new();
+    for line in text.lines().filter(|line| !line.is_empty() && !line.starts_with('#')) {
+        let at = line.find([':', '&', '=', '!']).with_context(|| format!("no session: {line}"))?;
+        let (name, how, rest) = (&line[..at], &line[at..=at], line[at + 1..].trim());
+        if !sessions.contains_key(name) {
+            let mut session = Session::open(server, database)?;
+            session.send(&format!(
+                "SET default_storage_engine={engine}, innodb_lock_wait_timeout=1, \
+                 terrace_lock_wait_timeout=1"
+            ))?;
+            session.answer()?;
+            sessions.insert(name.to_owned(), session);
+        }
+        let session = sessions.get_mut(name).context("it was put there")?;
+        match how {
+            "!" if engine != "Terrace" => continue,
+            "!" => {
+                let (text, statement) = rest.split_once(": ").context("no text before a colon")?;
+                session.send(statement)?;
+                let answer = session.answer()?;
+                if !answer.contains(text) {
+                    bail!("{line}: the answer is {answer}");
+                }
+                continue;
+            }
+            "=" => {}
+            _ => session.send(rest)?,
+        }
+        said.push_str(line);
+        said.push('\n');
+        if how != "&" {
+            said.push_str(&session.answer()?.replace(engine, "ENGINE"));
+        }
+    }
+    Ok(said)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::without_line_number;
+
+    #[test]
+    fn errors_lose_the_number_of_their_line() {
+        let line = "ERROR 1062 (23000) at line 12: Duplicate entry\n";
+        assert_eq!(without_line_number(line), "ERROR 1062 (23000): Duplicate entry\n");
+        assert_eq!(without_line_number("1 at line 2: x\n"), "1 at line 2: x\n");
+    }
+}
