@@ -89,7 +89,7 @@ fn write(
         let answer = session.send(&statements).and_then(|()| session.answer());
         match answer {
             Ok(said) if said.is_empty() => *count += 1,
-            Ok(said) if said.contains("Lost connection") || said.contains("gone away") => {
+            Ok(said) if said.contains("ERROR 2006") || said.contains("ERROR 2013") => {
                 return Ok(());
             }
             Ok(said) => bail!("client {client}: {said}"),

@@ -24,10 +24,20 @@ pub(super) fn run(root: &Path, plugin: &Path, count: usize, seed: u64) -> Result
         let folder = root.join(super::FOLDER);
         std::fs::write(folder.join("random.sql"), &text)?;
         let [ours, theirs] = on_both(&server, &text)?;
+        let [ours, theirs] = [ours, theirs].map(|said| without_entries(&said));
         same(&format!("random SQL of seed {seed} (random.sql)"), &ours, &theirs)?;
         println!("seed {seed}: {} lines as InnoDB", ours.lines().count());
     }
     server.stop()
+}
+
+/// Answers without the values of duplicates: an ALTER TABLE finds them in the order of its copy.
+fn without_entries(said: &str) -> String {
+    let of_line = |line: &str| match (line.find("Duplicate entry '"), line.rfind("' for key ")) {
+        (Some(begin), Some(end)) if begin < end => format!("{}{}\n", &line[..begin], &line[end..]),
+        _ => format!("{line}\n"),
+    };
+    said.lines().map(of_line).collect()
 }
 
 /// Numbers from a seed (splitmix64).

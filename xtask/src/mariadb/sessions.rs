@@ -80,6 +80,10 @@ impl Session {
             }
             // Line numbers count what the client was sent, and say nothing.
             said.push_str(&without_line_number(&line));
+            // Without a server the end of the answer fails too.
+            if line.starts_with("ERROR 2006") || line.starts_with("ERROR 2013") {
+                return Ok(said);
+            }
         }
     }
 }
