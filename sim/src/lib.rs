@@ -33,6 +33,15 @@ pub use chance::Chance;
 use terrace::Options;
 
 /// A database so small that freezes, merges, drains and compactions happen at once.
+///
+/// `TERRACE_LEVEL0=matrix` or `=triangle` has every table keep its level 0 in row tables, so that
+/// whatever runs on such a database can be run with these containers too.
 pub fn tiny() -> Options {
-    Options::new().pm_size(2 << 20).cache_size(1 << 20).level1_size(64 << 10)
+    let options = Options::new().pm_size(2 << 20).cache_size(1 << 20).level1_size(64 << 10);
+    match std::env::var("TERRACE_LEVEL0").as_deref() {
+        Ok("matrix") => options.row_table_level0(false),
+        Ok("triangle") => options.row_table_level0(true),
+        Ok(other) => panic!("TERRACE_LEVEL0 is matrix or triangle, not {other:?}"),
+        Err(_) => options,
+    }
 }

@@ -51,6 +51,23 @@ impl Buddies {
         Some(at)
     }
 
+    /// Takes one unit out of whatever piece has it; whether it was free.
+    pub(super) fn take_at(&mut self, unit: u32) -> bool {
+        let holds = |size: &usize| self.pieces[*size].contains(&(unit & !((1 << *size) - 1)));
+        let Some(mut size) = (0..SIZES).find(holds) else { return false };
+        let mut at = unit & !((1 << size) - 1);
+        self.pieces[size].remove(&at);
+        while size > 0 {
+            size -= 1;
+            let upper = at + (1 << size);
+            let (kept, freed) = if unit >= upper { (upper, at) } else { (at, upper) };
+            self.pieces[size].insert(freed);
+            at = kept;
+        }
+        self.units -= 1;
+        true
+    }
+
     /// Takes in a piece of `units`, a power of two, which begins at a multiple of that.
     pub(super) fn give(&mut self, mut at: u32, units: u32) {
         debug_assert!(units.is_power_of_two() && at.is_multiple_of(units), "{units} at {at}");
@@ -104,6 +121,19 @@ mod tests {
         assert_eq!(buddies.take(16), Some(0));
         assert_eq!((buddies.take(2), buddies.take(1)), (None, Some(17)));
         assert_eq!((buddies.units(), buddies.largest()), (0, 0));
+    }
+
+    #[test]
+    fn one_unit_comes_out_of_the_piece_that_has_it() {
+        let mut buddies = Buddies::default();
+        buddies.give_each(0, 21);
+        assert!(buddies.take_at(5) && !buddies.take_at(5));
+        assert_eq!(pieces(&buddies), [(0, 4), (4, 1), (6, 2), (8, 8), (16, 4), (20, 1)]);
+        assert_eq!(buddies.units(), 20);
+        assert!(buddies.take_at(20) && !buddies.take_at(21));
+        buddies.give(5, 1);
+        buddies.give(20, 1);
+        assert_eq!(pieces(&buddies), [(0, 16), (16, 4), (20, 1)]);
     }
 
     /// Against a bitmap of units, in random order.

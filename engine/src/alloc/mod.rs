@@ -6,6 +6,7 @@ mod buddies;
 #[cfg(any(test, feature = "bench"))]
 pub(crate) mod logged;
 mod objects;
+mod pages;
 mod pool;
 mod salts;
 mod scan;
@@ -16,6 +17,7 @@ mod zone;
 mod zones;
 
 pub(crate) use objects::ObjectPool;
+pub(crate) use pages::{PagePool, Pages};
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use pool::{Pool, PoolEntry};
 pub(crate) use scan::ZoneScan;

@@ -17,6 +17,7 @@
 //!    free.
 
 mod reserve;
+mod units;
 
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};

@@ -362,7 +362,10 @@ pub(crate) fn drain(
     ops.extend(ranges.remove_hidden());
     let add = |extent| Op::AddExtent { table, level: sublevel, extent };
     ops.extend(outputs.extents.into_iter().map(add));
-    ops.push(Op::Drained { table, seq: column.upto, interval: column.interval.clone() });
+    // Where a placed load or a drain out of turn has raised D above it, it stays there.
+    let raised = version.drained.undrained(&column.interval, column.upto);
+    let drained = |interval| Op::Drained { table, seq: column.upto, interval };
+    ops.extend(raised.into_iter().map(drained));
     ops.extend(drained_extents(version, column));
     Ok(Done { edit: Edit { ops }, replaced, carried_over: outputs.carried_over })
 }

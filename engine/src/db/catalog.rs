@@ -12,7 +12,7 @@ use crate::levels::{Edit, Op, Room, Version};
 use crate::limits::check_table_name;
 use crate::memtable::Memtable;
 use crate::mvcc::defer;
-use crate::options::{Durability, TableOptions};
+use crate::options::{ContainerKind, Durability, Options, TableOptions};
 use crate::record::{Lsn, TableId};
 use crate::table::{Shared, TableCore, TableSlot};
 use crate::view::View;
@@ -50,7 +50,7 @@ impl Catalog {
         View {
             active: Arc::new(Memtable::new(Arc::clone(region))),
             frozen: Vec::new(),
-            level0: self.empty_level0(version.table),
+            level0: self.empty_level0(&version),
             pending_runs: Vec::new(),
             version,
             pruned: 0,
@@ -58,11 +58,11 @@ impl Catalog {
     }
 
     /// The level 0 of a table, with what an opening found in a persistent index.
-    fn empty_level0(&self, table: TableId) -> Arc<Level0> {
+    fn empty_level0(&self, version: &Version) -> Arc<Level0> {
         let region = Arc::clone(&self.ctx.shared.region);
         match &self.ctx.forest {
-            Some(forest) => Level0::persistent(region, Arc::clone(forest), table),
-            None => Level0::new(region, self.ctx.options.container()),
+            Some(forest) => Level0::persistent(region, Arc::clone(forest), version.table),
+            None => Level0::new(&self.ctx.shared.pages, container_of(&self.ctx.options, version)),
         }
     }
 
@@ -236,6 +236,14 @@ impl Catalog {
         let shared = Arc::clone(&self.ctx.shared);
         defer(move || release_records(&shared, &before));
         self.ctx.shared.wakeup.wake();
+    }
+}
+
+/// The container of a table's level 0. One with row tables goes on with them.
+pub(super) fn container_of(options: &Options, version: &Version) -> ContainerKind {
+    match options.container() {
+        ContainerKind::GlobalIndex if !version.rows.is_empty() => ContainerKind::Matrix,
+        kind => kind,
     }
 }
 

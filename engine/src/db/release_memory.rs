@@ -10,6 +10,7 @@ use std::sync::Arc;
 use super::engine::Engine;
 use crate::level0::Level0;
 use crate::mvcc::{defer, drive};
+use crate::options::ContainerKind;
 use crate::os::give_back_freed;
 use crate::table::TableCore;
 
@@ -44,7 +45,7 @@ impl Engine {
     /// Replaces the view of a table by one without records.
     fn release_indexes(&self, table: &TableCore) {
         let mut empty = self.catalog.empty_view(Arc::clone(&table.view().version));
-        empty.level0 = Level0::new(Arc::clone(&self.shared.region), self.options.container());
+        empty.level0 = Level0::new(&self.shared.pages, ContainerKind::GlobalIndex);
         table.release(empty);
     }
 }

@@ -4,6 +4,7 @@
 use std::fmt::Debug;
 
 use super::column::ColumnSearch;
+use super::matrix::StoredRow;
 use super::superseded::Superseded;
 use crate::error::Result;
 use crate::memtable::{Memtable, Record};
@@ -77,6 +78,48 @@ pub(crate) trait Container: Send + Sync + Debug {
     fn as_version_pruning(&self) -> Option<&dyn VersionPruning> {
         None
     }
+
+    /// The container as one that copies memtables into row tables, if it does.
+    fn as_row_tables(&self) -> Option<&dyn RowTables> {
+        None
+    }
+}
+
+/// A container that copies memtables into row tables, which edits of the journal publish.
+pub(crate) trait RowTables {
+    /// Stores the records of a frozen memtable as the row table `id` of `table`, durably. The
+    /// memtable has all records of the table above `after` and up to `upto`. `None` when they are
+    /// to stay in zones: by [`Container::ingest`].
+    ///
+    /// # Errors
+    ///
+    /// An I/O error of the region, after which the database is poisoned.
+    fn store(
+        &self,
+        memtable: &Memtable,
+        keep: Keep<'_>,
+        number: (TableId, u64),
+        lsns: (Lsn, Lsn),
+    ) -> Result<Option<StoredRow>>;
+
+    /// Shows a stored row table to readers, once the edit that names it is durable. Gives the
+    /// offsets of the records in zones, which no longer count once readers of older views left.
+    fn publish(&self, stored: StoredRow) -> Vec<u64>;
+
+    /// Gives a stored row table up that no edit names.
+    fn give_up(&self, stored: StoredRow);
+
+    /// The row tables of which all is drained, for an edit that removes them.
+    fn drained(&self) -> Vec<u64>;
+
+    /// Forgets row tables that a durable edit removed.
+    fn remove(&self, ids: &[u64]);
+
+    /// Whether a round of drains leaves the row tables that came after it began to the next one.
+    fn drains_by_round(&self) -> bool;
+
+    /// How many row tables there are.
+    fn count(&self) -> u64;
 }
 
 /// A container that refers to its records where commits wrote them.

@@ -8,6 +8,7 @@
 //! |---|---|
 //! | `container.rs` | the traits of a container |
 //! | `global_index.rs` | the default container: one index over records that stay in zones |
+//! | `matrix/` | the matrix and the triangle container: row tables of copies |
 //! | `versions.rs`, `walk.rs` | the index of the default container, and walks over its records |
 //! | `tombstones.rs` | range tombstones |
 //! | `column.rs` | which keys a drain moves next |
@@ -19,6 +20,7 @@ mod column;
 mod container;
 mod deleted;
 mod global_index;
+mod matrix;
 #[cfg(any(test, feature = "testing"))]
 mod sorted_copy;
 mod superseded;
@@ -28,6 +30,7 @@ mod walk;
 
 use std::sync::Arc;
 
+use crate::alloc::PagePool;
 use crate::error::Result;
 use crate::memtable::{Index, Memtable, Rebuilt, Record};
 use crate::mvcc::{DrainedMap, KeyInterval, Tombstone, Tombstones};
@@ -38,11 +41,12 @@ use crate::record::{Cursor, Kind, LSN_MAX, Lsn, TableId};
 
 use clearing::Clearing;
 pub(crate) use column::{ColumnBudget, ColumnSearch};
-pub(crate) use container::{Container, Keep, LiveCount, Released, Size};
+pub(crate) use container::{Container, RowTables, Keep, LiveCount, Released, Size};
 use container::{VersionPruning, ZoneResidents};
 pub(crate) use deleted::DeletedSpan;
 use deleted::{DeletedSpans, hidden_spans, spans};
 use global_index::GlobalIndex;
+pub(crate) use matrix::{Matrix, StoredRow};
 #[cfg(any(test, feature = "testing"))]
 use sorted_copy::SortedCopy;
 pub(crate) use superseded::Superseded;
@@ -73,11 +77,15 @@ pub(crate) struct Level0<C: Container + ?Sized = dyn Container> {
 
 impl Level0 {
     /// An empty one.
-    pub(crate) fn new(region: Arc<Region>, kind: ContainerKind) -> Arc<Level0> {
+    pub(crate) fn new(pages: &Arc<PagePool>, kind: ContainerKind) -> Arc<Level0> {
+        let region = Arc::clone(pages.region());
         match kind {
             ContainerKind::GlobalIndex => {
                 let index = Index::new(Arc::clone(&region));
                 Level0::over(GlobalIndex::new(Arc::clone(&region), index), region)
+            }
+            ContainerKind::Matrix | ContainerKind::Triangle => {
+                Level0::over(Matrix::new(Arc::clone(pages), kind), region)
             }
             #[cfg(any(test, feature = "testing"))]
             ContainerKind::SortedCopy => Level0::over(SortedCopy::new(Arc::clone(&region)), region),
@@ -93,8 +101,25 @@ impl Level0 {
     ) -> Arc<Level0> {
         let index = Persistent::new(forest, table);
         let level0 = Level0::over(GlobalIndex::new(Arc::clone(&region), index), region);
-        // What the index was found with is not known: it is looked at once.
-        level0.note_deleted(DeletedSpan { interval: KeyInterval::all(), deletes: UNKNOWN });
+        level0.note_unknown();
+        level0
+    }
+
+    /// One with the row tables that an opening found, and with what it found in zones beside them.
+    pub(crate) fn with_rows(
+        region: &Arc<Region>,
+        rows: Matrix,
+        rebuilt: Option<Rebuilt>,
+    ) -> Arc<Level0> {
+        let Some(mut rebuilt) = rebuilt else {
+            let level0 = Level0::over(rows, Arc::clone(region));
+            level0.note_unknown();
+            return level0;
+        };
+        let tombstones = std::mem::take(&mut rebuilt.tombstones);
+        let level0 = Level0::over(rows.with_records(rebuilt), Arc::clone(region));
+        level0.add_tombstones(tombstones);
+        level0.note_unknown();
         level0
     }
 
@@ -104,14 +129,19 @@ impl Level0 {
     ///
     /// What the container gives.
     pub(crate) fn rebuilt(
-        region: Arc<Region>,
+        pages: &Arc<PagePool>,
         mut rebuilt: Rebuilt,
         kind: ContainerKind,
     ) -> Arc<Level0> {
+        let region = Arc::clone(pages.region());
         let (tombstones, deletes) = (std::mem::take(&mut rebuilt.tombstones), rebuilt.deletes);
         let level0 = match kind {
             ContainerKind::GlobalIndex => {
                 Level0::over(GlobalIndex::rebuilt(Arc::clone(&region), rebuilt), region)
+            }
+            ContainerKind::Matrix | ContainerKind::Triangle => {
+                let rows = Matrix::new(Arc::clone(pages), kind);
+                Level0::over(rows.with_records(rebuilt), region)
             }
             #[cfg(any(test, feature = "testing"))]
             ContainerKind::SortedCopy => {
@@ -195,6 +225,13 @@ impl Level0 {
     /// An I/O error; a part may have been done.
     pub(crate) fn ingest(&self, memtable: &Memtable, keep: Keep<'_>) -> Result<Superseded> {
         let superseded = self.container.ingest(memtable, keep)?;
+        self.take_ranges(memtable)?;
+        Ok(superseded)
+    }
+
+    /// Takes over the range tombstones of a memtable whose records it has, and notes where it
+    /// deleted much.
+    fn take_ranges(&self, memtable: &Memtable) -> Result<()> {
         if memtable.deletes() > 0 {
             let mut cursor = memtable.cursor();
             cursor.seek_first();
@@ -210,7 +247,23 @@ impl Level0 {
             self.deleted.add(hidden_spans(&tombstones, cursor, size.records)?);
             self.add_tombstones(tombstones.iter().cloned().collect());
         }
-        Ok(superseded)
+        Ok(())
+    }
+
+    /// The container as one that copies memtables into row tables, if it does.
+    pub(crate) fn row_tables(&self) -> Option<&dyn RowTables> {
+        self.container.as_row_tables()
+    }
+
+    /// As [`RowTables::publish`], with the range tombstones of the memtable, which stay in zones.
+    ///
+    /// # Errors
+    ///
+    /// An I/O error; a part may have been done.
+    pub(crate) fn publish(&self, memtable: &Memtable, stored: StoredRow) -> Result<Vec<u64>> {
+        let copied = self.row_tables().map_or_else(Vec::new, |rows| rows.publish(stored));
+        self.take_ranges(memtable)?;
+        Ok(copied)
     }
 
     /// Adds range tombstones that an opening found.
@@ -229,6 +282,11 @@ impl Level0 {
     /// Takes the note of the keys of which most are deleted, if these are `least`.
     pub(crate) fn take_deleted(&self, least: u64) -> Option<DeletedSpan> {
         self.deleted.take(least)
+    }
+
+    /// Notes that nothing is known of what was deleted: all is looked at once.
+    fn note_unknown(&self) {
+        self.note_deleted(DeletedSpan { interval: KeyInterval::all(), deletes: UNKNOWN });
     }
 
     /// Notes keys of which many are deleted.

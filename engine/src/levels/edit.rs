@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::extent::{Described, Extent, ExtentMeta};
 use crate::mvcc::{DrainedMap, KeyInterval, TimeMark};
 use crate::options::TableOptions;
-use crate::record::{Lsn, Reader, TableId, put_bytes, put_u32, put_u64};
+use crate::record::{Lsn, Reader, RowTable, TableId, put_bytes, put_u32, put_u64};
 
 /// One change. Levels are counted from 1.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -43,6 +43,10 @@ pub(crate) enum Op<E = Arc<Extent>> {
     DropRun { table: TableId, run: u64 },
     /// All of an extent of a committed run is drained, and it goes; with the last one the run.
     RemoveFromRun { table: TableId, run: u64, id: u64 },
+    /// A row table of level 0 is in the region: its records no longer count in zones.
+    AddRow { table: TableId, row: RowTable },
+    /// All of a row table is drained, and it goes.
+    RemoveRow { table: TableId, id: u64 },
     /// All at or below the mark's LSN was committed by its time.
     TimeMark(TimeMark),
     /// Records of the table live so many microseconds, or 0 for ever, from now on; all at or below
@@ -121,6 +125,11 @@ impl<E: Described> Op<E> {
                 put_bytes(out, &fields);
             }
             Op::RemoveFromRun { table, run, id } => numbers(out, 14, *table, &[*run, *id]),
+            Op::AddRow { table, row } => {
+                head(out, 25, *table);
+                row.encode(out);
+            }
+            Op::RemoveRow { table, id } => numbers(out, 26, *table, &[*id]),
             Op::TimeMark(TimeMark { lsn, time }) => numbers(out, 20, 0, &[*lsn, *time]),
             Op::TimeToLive { table, ttl, expired } => numbers(out, 21, *table, &[*ttl, *expired]),
             Op::MoveFromRun { table, run, level, ids } => {
@@ -247,6 +256,8 @@ impl Op<Arc<ExtentMeta>> {
                 let is_sound = meta.tombstones > 0 && meta.is_sound();
                 is_sound.then(|| Op::AddExtent { table, level, extent: Arc::new(meta) })?
             }
+            25 => Op::AddRow { table, row: RowTable::decode(reader)? },
+            26 => Op::RemoveRow { table, id: reader.u64()? },
             20 if table == 0 => Op::TimeMark(TimeMark { lsn: reader.u64()?, time: reader.u64()? }),
             21 => Op::TimeToLive { table, ttl: reader.u64()?, expired: reader.u64()? },
             17 => {

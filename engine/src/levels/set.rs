@@ -446,7 +446,10 @@ impl VersionSet {
         // What D covers of a run must stay covered as long as the run is there.
         let oldest_run = described.version.runs.last().map_or(Lsn::MAX, |run| run.lsn);
         let mut drained = described.version.drained.clone();
-        drained.forget_below(oldest_live.min(oldest_run));
+        // And of a row table, whose records lie in no zone.
+        let rows = described.version.rows.iter().map(|row| row.oldest);
+        let oldest_row = rows.min().unwrap_or(Lsn::MAX);
+        drained.forget_below(oldest_live.min(oldest_run).min(oldest_row));
         if drained != described.version.drained {
             Arc::make_mut(&mut described.version).drained = drained;
             self.current.store(Arc::new(state));
@@ -521,6 +524,7 @@ fn replay_readable(edits: &[Replayed]) -> State<Arc<ExtentMeta>> {
             let created = match op {
                 Op::AddExtent { table, .. }
                 | Op::DrainedMap { table, .. }
+                | Op::AddRow { table, .. }
                 | Op::AddRun { table, .. } => {
                     let name = format!("lost-{table}");
                     Some(Op::CreateTable { table: *table, created_lsn: 0, name })

@@ -17,7 +17,7 @@ use super::version::{Level, Version};
 use crate::extent::{Described, Extent, ValueMeta};
 use crate::mvcc::{TimeMark, Timeline};
 use crate::options::TableOptions;
-use crate::record::{Lsn, TableId};
+use crate::record::{Lsn, RowTable, TableId};
 
 pub(super) use invariants::Broken;
 
@@ -108,6 +108,7 @@ impl<E: Described> State<E> {
             }
             let map = described.version.drained.clone();
             ops.push(Op::DrainedMap { table, map });
+            ops.extend(described.version.rows.iter().map(|row| Op::AddRow { table, row: *row }));
             for (level, extents) in (1..).zip(&described.version.levels) {
                 let add = |extent: &E| Op::AddExtent { table, level, extent: extent.clone() };
                 ops.extend(extents.extents().iter().map(add));
@@ -163,6 +164,7 @@ impl<E: Described> State<E> {
                 table: version.table,
                 levels,
                 runs: runs.collect(),
+                rows: version.rows.clone(),
                 drained: version.drained.clone(),
                 answers: Arc::clone(&version.answers),
                 options: version.options,
@@ -253,6 +255,13 @@ impl<E: Described> Draft<E> {
                 self.version(*table)?.options = *options;
                 Ok(())
             }
+            Op::AddRow { table, row } => self.add_row(*table, row),
+            Op::RemoveRow { table, id } => {
+                let rows = &mut self.version(*table)?.rows;
+                let at = rows.iter().position(|row| row.id == *id);
+                rows.remove(at.ok_or_else(|| invariants::no_row(*table, *id))?);
+                Ok(())
+            }
             Op::TimeMark(mark) => self.mark_time(*mark),
             Op::TimeToLive { table, ttl, expired } => self.set_ttl(*table, *ttl, *expired),
             Op::Counters { next_table, next_extent, table_event_lsn } => {
@@ -260,6 +269,15 @@ impl<E: Described> Draft<E> {
                 Ok(())
             }
         }
+    }
+
+    fn add_row(&mut self, table: TableId, row: &RowTable) -> Result<(), Broken> {
+        let rows = &mut self.version(table)?.rows;
+        invariants::rows_ascend(rows, table, row)?;
+        rows.push(*row);
+        let counters = &mut self.state.counters;
+        counters.next_extent = counters.next_extent.max(row.id.saturating_add(1));
+        Ok(())
     }
 
     fn raise(&mut self, next_table: TableId, next_extent: u64, table_event_lsn: Lsn) {

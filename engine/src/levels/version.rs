@@ -11,7 +11,7 @@ use crate::error::Result;
 use crate::extent::{BlockCache, Described, Extent, Found, ReadAhead, ValueMeta};
 use crate::mvcc::{DrainedMap, KeyInterval, Time, Timeline};
 use crate::options::TableOptions;
-use crate::record::{Lsn, TableId};
+use crate::record::{Lsn, RowTable, TableId};
 
 /// Level 1 is kept in so many sublevels, the levels 1 to `LAYERS` of a version: what drains have
 /// brought lies in them as it came, a turn over the other, until it is merged into level 2 all at
@@ -159,6 +159,8 @@ pub(crate) struct Version<E = Arc<Extent>> {
     pub(crate) levels: Vec<Level<E>>,
     /// Runs that are not drained, the newest first.
     pub(crate) runs: Vec<Arc<Run<E>>>,
+    /// Row tables of level 0, the oldest first.
+    pub(crate) rows: Vec<RowTable>,
     pub(crate) drained: DrainedMap,
     pub(crate) answers: Arc<Answers>,
     pub(crate) options: TableOptions,
@@ -171,7 +173,8 @@ impl<E: Described> Version<E> {
     pub(crate) fn empty(table: TableId) -> Version<E> {
         let (levels, runs, drained) = (Vec::new(), Vec::new(), DrainedMap::default());
         let options = TableOptions::new();
-        Version { table, levels, runs, drained, answers: Arc::default(), options, expired: 0 }
+        let (rows, answers) = (Vec::new(), Arc::default());
+        Version { table, levels, runs, rows, drained, answers, options, expired: 0 }
     }
 
     /// The LSN up to which everything has expired at a moment: as if all of it were deleted.

@@ -7,6 +7,10 @@ use super::Options;
 pub(crate) enum ContainerKind {
     /// One index over records that stay in zones.
     GlobalIndex,
+    /// Row tables of copies. A round of drains takes what was there when it began.
+    Matrix,
+    /// Row tables of copies. Each drain takes its keys from all of them.
+    Triangle,
     /// Sorted copies, for tests.
     #[cfg(any(test, feature = "testing"))]
     SortedCopy,

@@ -21,6 +21,17 @@ impl Options {
         self
     }
 
+    /// Keeps level 0 in row tables; a triangle of them if `triangle` says so.
+    #[doc(hidden)]
+    #[must_use]
+    pub fn row_table_level0(mut self, triangle: bool) -> Options {
+        self.container = match triangle {
+            true => ContainerKind::Triangle,
+            false => ContainerKind::Matrix,
+        };
+        self
+    }
+
     /// Leaves the background to [`Database::step`](crate::Database::step).
     #[doc(hidden)]
     #[must_use]

@@ -5,6 +5,7 @@ mod cursor;
 mod decode;
 mod key;
 mod reference;
+mod row_table;
 mod version;
 
 #[cfg(any(test, feature = "testing"))]
@@ -14,6 +15,7 @@ pub(crate) use cursor::{Cursor, EntryRef};
 pub(crate) use decode::{Reader, decode_end, encode_end, put_bytes, put_u32, put_u64};
 pub(crate) use key::{common, slice};
 pub(crate) use reference::{ReadValue, Reference, SeparatedValue};
+pub(crate) use row_table::RowTable;
 pub(crate) use version::{FORMAT, reads_format};
 
 /// The number of a commit group, and the sequence number of its records.

@@ -11,7 +11,7 @@ use super::core::{TableCore, TableSlot};
 use super::gate::Gate;
 use super::pace::Pace;
 use super::wakeup::Wakeup;
-use crate::alloc::ZonePool;
+use crate::alloc::{PagePool, ZonePool};
 use crate::commit::{Committer, Poison};
 use crate::error::{Error, Result};
 use crate::extent::BlockCache;
@@ -34,6 +34,8 @@ pub(crate) type Keep = Arc<dyn Any + Send + Sync>;
 pub(crate) struct Shared {
     pub(crate) region: Arc<Region>,
     pub(crate) zones: Arc<ZonePool>,
+    /// The pages of row tables of level 0.
+    pub(crate) pages: Arc<PagePool>,
     pub(crate) committer: Committer,
     pub(crate) snapshots: Arc<SnapshotRegistry>,
     /// The clock that records age by.

@@ -77,6 +77,10 @@ fn variants() -> Vec<Variant> {
         ("deep", MEMORY, tiny().level1_size(16 << 10)),
         ("copies", FILES, tiny().sorted_copy_level0()),
         ("copies in memory", MEMORY, tiny().sorted_copy_level0()),
+        ("matrix", FILES, tiny().row_table_level0(false)),
+        ("matrix in memory", MEMORY, tiny().row_table_level0(false)),
+        ("triangle", FILES, tiny().row_table_level0(true)),
+        ("triangle in memory", MEMORY, tiny().row_table_level0(true)),
     ];
     let paced = [("late", 0), ("eager", 8)].map(|(name, pace)| Variant {
         name,

@@ -6,6 +6,7 @@ use std::time::Instant;
 
 use super::context::{DrainedBytes, JobContext};
 use super::ops::install;
+use super::row_tables::DrainedRows;
 use crate::compaction::{self, Done, DrainPlan, DrainRoom};
 use crate::error::{ErrorKind, Result};
 use crate::extent::Extent;
@@ -53,6 +54,14 @@ impl Drained<'_> {
 pub(super) fn drain_budget(ctx: &JobContext) -> u64 {
     (ctx.shared.region.len() / 16).clamp(1 << 18, 4 << 20)
 }
+
+/// The LSN up to which a drain takes records, which is at most `upto`. Of a matrix it is where the
+/// round began: later row tables wait for the next one.
+pub(super) fn in_round(view: &View, round: &DrainRound, upto: Lsn) -> Lsn {
+    let by_round = view.level0.row_tables().is_some_and(|rows| rows.drains_by_round());
+    round.began.filter(|_| by_round).map_or(upto, |began| began.min(upto))
+}
+
 /// Merges a column with level 1, short of its edit.
 pub(super) fn merge(
     ctx: &JobContext,
@@ -111,6 +120,7 @@ pub(super) fn drain_out_of_turn(
         let _guard = pin();
         let view = table.view();
         let upto = table.merged().min(floor).min(view.drains_below() - 1);
+        let upto = in_round(&view, &change.round, upto);
         let (busy, shape) = (ctx.claims.of(table.id()), ctx.shape());
         let plan = compaction::plan_keys(&view, (interval, upto), &shape, &busy)?;
         let Some(plan) = plan else { return Ok(None) };
@@ -137,7 +147,11 @@ pub(super) fn install_all(
         ctx.set.sync_extents()?;
     }
     let ops = columns.iter().flat_map(|drained| drained.done.edit.ops.iter().cloned());
+    let tables = columns.iter().map(|drained| drained.table);
+    let rows: Vec<_> = tables.map(|table| DrainedRows::of(table)).collect();
+    let ops = ops.chain(rows.iter().flat_map(DrainedRows::ops));
     let versions = apply(ctx, Edit { ops: ops.collect() }, &columns)?;
+    rows.iter().for_each(DrainedRows::remove);
     let (mut level0, mut runs, mut added) = (0, 0, 0);
     for drained in columns {
         level0 += drained.plan.level0_bytes;

@@ -196,6 +196,7 @@ fn next_column<'a>(
     let _guard = pin();
     let view = table.view();
     let upto = table.merged().min(floor).min(view.drains_below() - 1);
+    let upto = columns::in_round(&view, &change.round, upto);
     let (busy, shape) = (ctx.claims.of(table.id()), ctx.shape());
     let from = (change.round.cursor.as_slice(), upto);
     let next = compaction::plan_drain(&view, from, ColumnBudget { bytes }, &shape, &busy)?;

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::context::{JobContext, Outcome};
 use super::ops::{kept_for, prune_later};
+use super::row_tables;
 use crate::error::{ErrorKind, Result};
 use crate::mvcc::pin;
 use crate::table::TableCore;
@@ -72,6 +73,9 @@ fn merge(ctx: &JobContext, table: &Arc<TableCore>) -> Result<Option<Merged>> {
     let horizon = ctx.shared.snapshots.horizon();
     let keep = |seq, newer| kept_for(&horizon, floor, (seq, newer));
     let level0 = Arc::clone(&table.view().level0);
+    if row_tables::copy(ctx, table, &mut change, (&memtable, boundary), (&horizon, &keep))? {
+        return Ok(Some(Merged { bytes: memtable.bytes(), pruned: 0 }));
+    }
     match level0.reserve(&memtable) {
         Ok(()) => {}
         // Drains make space in the index.

@@ -11,6 +11,7 @@ mod clean_zones;
 mod columns;
 mod compact;
 mod compact_range;
+mod row_tables;
 mod context;
 mod count_live;
 mod delete_only;

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use parking_lot::{Mutex, RwLock};
 
 use super::Opening;
-use crate::alloc::ZonePool;
+use crate::alloc::{PagePool, ZonePool};
 use crate::cache::Below;
 use crate::commit::{Committer, Poison, Start};
 use crate::db::catalog::Catalog;
@@ -48,11 +48,13 @@ impl Opening<'_> {
         clock.forward_to(set.timeline().last().map_or(0, |last| last.time));
         let secondary_cache = secondary_cache::of(&region, &zones, self.read_only);
         let below = secondary_cache.clone().map(|cache| cache as Arc<dyn Below>);
+        let pages = Arc::new(PagePool::new(Arc::clone(&region), Arc::clone(&zones)));
         let shared = Shared {
             set: Arc::clone(&set),
             large: RwLock::default(),
             region,
             zones,
+            pages,
             committer,
             snapshots: SnapshotRegistry::with_clock(visible, Arc::clone(&clock)),
             clock,

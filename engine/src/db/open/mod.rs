@@ -26,6 +26,7 @@ mod media;
 mod own_records;
 mod presence;
 mod rebuild;
+mod row_tables;
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -6,11 +6,12 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 use parking_lot::Mutex;
 
-use super::records;
+use super::{records, row_tables};
 use crate::commit::{Accepted, Content, Recovered};
+use crate::db::catalog::container_of;
 use crate::db::engine::Engine;
 use crate::error::Result;
-use crate::level0::Level0;
+use crate::level0::{Level0, Matrix};
 use crate::memtable::{Found, Memtable, rebuild};
 use crate::mvcc::pin;
 use crate::options::Failpoint;
@@ -38,6 +39,7 @@ pub(super) fn index(
     progress: &(dyn Fn(u64, u64) + Sync),
 ) -> Result<u64> {
     let tables: Tables = engine.tables().into_iter().map(|t| (t.id(), t)).collect();
+    let rows = Mutex::new(row_tables::open(engine, &tables)?);
     let mut by_table: HashMap<_, Vec<Found>> = HashMap::new();
     for found in scan(engine, &tables, recovered, threads, progress)? {
         found.into_iter().for_each(|(place, found)| by_table.entry(place).or_default().push(found));
@@ -51,10 +53,12 @@ pub(super) fn index(
         while let Some(job) = claim() {
             let Some(((table, is_merged), found)) = job.lock().take() else { continue };
             let Some(table) = tables.get(&table) else { continue };
-            let records = install(engine, table, (found, is_merged), each);
+            let rows = rows.lock().remove(&table.id());
+            let records = install(engine, table, (found, is_merged), rows, each);
             total.fetch_add(records, Ordering::Relaxed);
         }
     });
+    row_tables::install(engine, &tables, rows.into_inner());
     Ok(total.into_inner())
 }
 
@@ -107,6 +111,8 @@ fn scan_zone(
             if !drained.undrained(&tombstone.interval, tombstone.seq).is_empty() {
                 found.entry((record.table, is_merged)).or_default().add_tombstone(tombstone);
             }
+        } else if view.version.rows.iter().any(|row| row.has(record.seq)) {
+            // A row table has it, or it was superseded.
         } else if !is_merged && record.seq > drained.get(record.key) {
             // A merge that was cut short may have put it into the index already, or a newer one.
             let known = view.level0.get(record.key, LSN_MAX, drained)?;
@@ -124,6 +130,7 @@ fn install(
     engine: &Engine,
     table: &TableCore,
     (found, is_merged): (Vec<Found>, bool),
+    rows: Option<Matrix>,
     threads: usize,
 ) -> u64 {
     let region = &engine.shared.region;
@@ -134,10 +141,17 @@ fn install(
     let oldest = rebuilt.oldest;
     let mut change = table.change();
     if engine.forest.is_none() {
-        let kind = engine.options.container();
-        let level0 = Level0::rebuilt(Arc::clone(region), rebuilt, kind);
+        let in_rows = rows.as_ref().and_then(|_| row_tables::oldest(table));
+        let level0 = match rows {
+            Some(rows) => Level0::with_rows(region, rows, Some(rebuilt)),
+            None => {
+                let kind = container_of(&engine.options, &table.view().version);
+                Level0::rebuilt(&engine.shared.pages, rebuilt, kind)
+            }
+        };
         change.apply(|view| view.level0 = level0);
         // Whatever is older has moved.
+        let oldest = oldest.into_iter().chain(in_rows).min();
         change.round.low = oldest.map_or(0, |oldest| oldest.saturating_sub(1));
     } else if is_merged {
         table.view().level0.add_tombstones(rebuilt.tombstones);

@@ -5,7 +5,7 @@ use crate::extent::{Described, ExtentMeta, ValueMeta};
 use crate::levels::version::{Level, MAX_LEVELS};
 use crate::mvcc::{DrainedMap, KeyInterval, TimeMark, Timeline};
 use crate::options::TableOptions;
-use crate::record::{Lsn, SYSTEM_TABLE, TableId};
+use crate::record::{Lsn, RowTable, SYSTEM_TABLE, TableId};
 
 /// An edit breaks the invariant `name`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -119,4 +119,17 @@ pub(super) fn time_goes_on(timeline: &Timeline, mark: TimeMark) -> Check {
 pub(super) fn ttl_is_sound(options: &TableOptions) -> Check {
     let sound = options.check();
     require(sound.is_ok(), "ttl_is_sound", || format!("{:?}", options.ttl))
+}
+
+/// Row tables are added in the order of their LSNs, which do not overlap, each once.
+pub(super) fn rows_ascend(rows: &[RowTable], table: TableId, row: &RowTable) -> Check {
+    let last = rows.last().map_or(0, |last| last.upto);
+    let is_new = rows.iter().all(|other| other.id != row.id);
+    let detail = || format!("row table {row:?} of table {table} follows one up to LSN {last}");
+    require(is_new && last <= row.after, "rows_ascend", detail)
+}
+
+/// A row table that is removed is there.
+pub(super) fn no_row(table: TableId, id: u64) -> Broken {
+    Broken { name: "row_is_there", detail: format!("there is no row table {id} of table {table}") }
 }

@@ -1,0 +1,207 @@
+//! The pool of pages: 4 KiB each, for row tables of level 0. Its space is units that it takes from
+//! the zone pool and gives back whole.
+//!
+//! Nothing of it is durable. Which pages are in use follows from the edits of the journal that
+//! publish row tables, and from D. So taking a page costs no persist, and a cut leaks none: what no
+//! edit names is free at the next opening.
+//!
+//! Thread safety: every method takes `&self`. One mutex is held for the search of a piece. The zone
+//! pool's mutex is taken within it, never the other way round.
+//!
+//! Invariants:
+//!
+//! 1. A page is in exactly one state: in use, free here, or in a unit that this pool does not have.
+//! 2. No unit of this pool has free pages alone.
+//! 3. Neighbouring free pages are one piece.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::ZonePool;
+use crate::error::{Damage, Error, Result};
+use crate::pm::{Geometry, PAGE, Region};
+
+/// Pages in a row: the number of the first, which is its offset in the region divided by the
+/// length of a page, and how many they are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Pages {
+    pub(crate) first: u32,
+    pub(crate) count: u32,
+}
+
+/// The pool of pages of one region.
+#[derive(Debug)]
+pub(crate) struct PagePool {
+    region: Arc<Region>,
+    zones: Arc<ZonePool>,
+    /// Free pages: the first of a piece, and how many.
+    free: Mutex<Pieces>,
+}
+
+#[derive(Debug, Default)]
+struct Pieces(BTreeMap<u32, u32>);
+
+impl Pieces {
+    /// Takes `count` pages in a row out of the first piece that has them.
+    fn take(&mut self, count: u32) -> Option<u32> {
+        let (&first, &there) = self.0.iter().find(|(_, there)| **there >= count)?;
+        self.0.remove(&first);
+        if there > count {
+            self.0.insert(first + count, there - count);
+        }
+        Some(first)
+    }
+
+    /// Takes in pages, and joins them with their neighbours; the whole piece.
+    fn give(&mut self, Pages { mut first, mut count }: Pages) -> Pages {
+        if let Some((&before, &len)) = self.0.range(..first).next_back() {
+            debug_assert!(before + len <= first, "page {first} is free already (invariant 1)");
+            if before + len == first {
+                (first, count) = (before, len + count);
+            }
+        }
+        if let Some(len) = self.0.remove(&(first + count)) {
+            count += len;
+        }
+        self.0.insert(first, count);
+        Pages { first, count }
+    }
+}
+
+impl PagePool {
+    /// One without any page.
+    pub(crate) fn new(region: Arc<Region>, zones: Arc<ZonePool>) -> PagePool {
+        PagePool { region, zones, free: Mutex::default() }
+    }
+
+    /// The region that it is of.
+    pub(crate) fn region(&self) -> &Arc<Region> {
+        &self.region
+    }
+
+    /// Takes pages: as many pieces as `counts` has numbers, each of so many pages in a row. `None`
+    /// when there is no room for all of them, and nothing has changed.
+    pub(crate) fn take(&self, counts: &[u32]) -> Option<Vec<Pages>> {
+        let mut free = self.free.lock();
+        let mut left: u64 = counts.iter().map(|count| u64::from(*count)).sum();
+        let mut taken: Vec<Pages> = Vec::with_capacity(counts.len());
+        for &count in counts {
+            debug_assert!(count > 0, "a piece has pages");
+            if let Some(first) = free.take(count).or_else(|| self.extend(&mut free, left, count)) {
+                taken.push(Pages { first, count });
+            } else {
+                taken.into_iter().for_each(|pages| self.put_back(&mut free, pages));
+                return None;
+            }
+            left -= u64::from(count);
+        }
+        Some(taken)
+    }
+
+    /// Gets units for `left` pages, or fewer, and takes `count` pages in a row out of them.
+    fn extend(&self, free: &mut Pieces, left: u64, count: u32) -> Option<u32> {
+        let geometry = self.zones.geometry();
+        let least = geometry.units_for(u64::from(count) * PAGE);
+        if least > geometry.largest_units() {
+            return None;
+        }
+        let wanted = geometry.units_for(left * PAGE).min(geometry.usual_units()).max(least);
+        let (unit, units) = self.zones.take_units(wanted, least)?;
+        let pages = (geometry.zone_len(units) / PAGE) as u32;
+        free.give(Pages { first: page_of(geometry, unit), count: pages });
+        free.take(count)
+    }
+
+    /// Takes back pages that no edit names and no reader looks at, or of which D covers all that
+    /// is in them, durably and for every reader.
+    pub(crate) fn give(&self, pages: impl IntoIterator<Item = Pages>) {
+        let mut free = self.free.lock();
+        pages.into_iter().for_each(|pages| self.put_back(&mut free, pages));
+    }
+
+    fn put_back(&self, free: &mut Pieces, pages: Pages) {
+        let piece = free.give(pages);
+        let geometry = self.zones.geometry();
+        let base = page_of(geometry, 0);
+        let in_unit = (geometry.unit / PAGE) as u32;
+        let (from, to) = (piece.first - base, piece.first - base + piece.count);
+        let (unit, end) = (from.div_ceil(in_unit), to / in_unit);
+        if unit >= end {
+            return;
+        }
+        // Whole units go back (invariant 2); what is left of the piece on both sides stays.
+        free.0.remove(&piece.first);
+        let (unit_at, end_at) = (base + unit * in_unit, base + end * in_unit);
+        if piece.first < unit_at {
+            free.0.insert(piece.first, unit_at - piece.first);
+        }
+        if end_at < piece.first + piece.count {
+            free.0.insert(end_at, piece.first + piece.count - end_at);
+        }
+        self.zones.give_units(unit, end - unit);
+    }
+
+    /// Takes over the pages that an opening found in use, of all row tables. The rest of their units
+    /// is free.
+    ///
+    /// # Errors
+    ///
+    /// `Corrupt` when two have a page in common, or one lies in a zone or outside of the region.
+    pub(crate) fn adopt(&self, mut used: Vec<Pages>) -> Result<()> {
+        used.sort_unstable();
+        let geometry = self.zones.geometry();
+        let base = page_of(geometry, 0);
+        let in_unit = (geometry.unit / PAGE) as u32;
+        let (mut free, mut end, mut unit_end) = (self.free.lock(), base, base);
+        for Pages { first, count } in used {
+            let last = first.saturating_add(count);
+            if first < end || last > page_of(geometry, geometry.units) {
+                return Err(self.misplaced(first, "a page of one row table inside of the units"));
+            }
+            // Between the page before and this one all is free, as far as units were claimed.
+            let gap = first.min(unit_end);
+            if end < gap {
+                free.give(Pages { first: end, count: gap - end });
+            }
+            while unit_end < last {
+                let unit = (unit_end.max(first) - base) / in_unit;
+                if !self.zones.claim_unit(unit) {
+                    return Err(self.misplaced(first, "a page in a unit that no zone has"));
+                }
+                let start = base + unit * in_unit;
+                if start < first {
+                    free.give(Pages { first: start, count: first - start });
+                }
+                unit_end = start + in_unit;
+            }
+            end = last;
+        }
+        if end < unit_end {
+            free.give(Pages { first: end, count: unit_end - end });
+        }
+        Ok(())
+    }
+
+    fn misplaced(&self, page: u32, expected: &str) -> Error {
+        Error::corrupt(Damage {
+            tier: "pm",
+            file: self.region.path().to_path_buf(),
+            offset: u64::from(page) * PAGE,
+            what: "page of a row table".into(),
+            expected: expected.into(),
+            got: "a page that is taken".into(),
+        })
+    }
+
+    /// Free pages of units that it has.
+    pub(crate) fn free(&self) -> u64 {
+        self.free.lock().0.values().map(|count| u64::from(*count)).sum()
+    }
+}
+
+/// The first page of a unit.
+fn page_of(geometry: Geometry, unit: u32) -> u32 {
+    (geometry.zone(unit) / PAGE) as u32
+}

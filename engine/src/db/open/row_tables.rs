@@ -1,0 +1,60 @@
+//! Row tables at an opening: each that the journal names is checked, and its pages are taken out of
+//! the free space of the region.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use crate::db::catalog::container_of;
+use crate::db::engine::Engine;
+use crate::error::{Error, Result};
+use crate::level0::{Level0, Matrix};
+use crate::record::{Lsn, TableId};
+use crate::table::TableCore;
+
+type Tables = HashMap<TableId, Arc<TableCore>>;
+
+/// The row tables of each table that has some.
+///
+/// # Errors
+///
+/// `Corrupt` if one does not check out, or two have a page in common; `Invalid` beside a persistent
+/// index, which knows nothing of them; or an I/O error.
+pub(super) fn open(engine: &Engine, tables: &Tables) -> Result<HashMap<TableId, Matrix>> {
+    let (mut opened, mut pages) = (HashMap::new(), Vec::new());
+    for table in tables.values() {
+        let view = table.view();
+        let version = &view.version;
+        if version.rows.is_empty() {
+            continue;
+        }
+        if engine.forest.is_some() {
+            return Err(Error::invalid(format!(
+                "table {:?} has row tables in level 0, which a persistent index does not know; open \
+                 the database without Index::Persistent",
+                table.name()
+            )));
+        }
+        let home = (Arc::clone(&engine.shared.pages), container_of(&engine.options, version));
+        let rows = Matrix::open(home, table.id(), &version.rows, &version.drained)?;
+        pages.extend(rows.pages());
+        opened.insert(table.id(), rows);
+    }
+    engine.shared.pages.adopt(pages)?;
+    Ok(opened)
+}
+
+/// Shows the row tables of tables of which nothing was found in zones.
+pub(super) fn install(engine: &Engine, tables: &Tables, rows: HashMap<TableId, Matrix>) {
+    for (id, rows) in rows {
+        let Some(table) = tables.get(&id) else { continue };
+        let level0 = Level0::with_rows(&engine.shared.region, rows, None);
+        let mut change = table.change();
+        change.apply(|view| view.level0 = level0);
+        change.round.low = oldest(table).map_or(0, |oldest| oldest - 1);
+    }
+}
+
+/// The smallest sequence number in row tables of a table.
+pub(super) fn oldest(table: &TableCore) -> Option<Lsn> {
+    table.view().version.rows.iter().map(|row| row.oldest).min()
+}

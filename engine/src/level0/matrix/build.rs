@@ -1,0 +1,174 @@
+//! Writes a row table: lays it out in memory, takes its pages, stores them, and waits for them once.
+
+use super::layout::{Directory, ENTRIES, Entry, PageRef, Place};
+use super::row::Row;
+use crate::alloc::{PagePool, Pages};
+use crate::error::Result;
+use crate::level0::container::Keep;
+use crate::memtable::{Memtable, Record, RecordCursor};
+use crate::pm::{PAGE, Region};
+use crate::record::{Lsn, RowTable, TableId, checksum, slice};
+
+/// Bytes on their way to pages. What is pushed lies in one piece.
+#[derive(Debug, Default)]
+pub(super) struct Spool {
+    bytes: Vec<u8>,
+    /// Pages that have to lie in a row, one number a piece.
+    pieces: Vec<u32>,
+}
+
+impl Spool {
+    /// Adds bytes, and says where.
+    fn push(&mut self, bytes: &[u8]) -> Place {
+        if bytes.is_empty() {
+            return Place::default();
+        }
+        let page = PAGE as usize;
+        let rest = self.bytes.len().next_multiple_of(page) - self.bytes.len();
+        if bytes.len() > rest {
+            self.bytes.resize(self.bytes.len() + rest, 0);
+            self.pieces.push(bytes.len().div_ceil(page) as u32);
+        }
+        let at = self.bytes.len();
+        self.bytes.extend_from_slice(bytes);
+        Place { page: (at / page) as u32, offset: (at % page) as u16 }
+    }
+
+    /// Fills the last page up.
+    fn close(&mut self) {
+        self.bytes.resize(self.bytes.len().next_multiple_of(PAGE as usize), 0);
+    }
+}
+
+/// A row table as it is to be stored.
+#[derive(Debug)]
+pub(super) struct Draft {
+    entries: Vec<Entry>,
+    keys: Spool,
+    values: Spool,
+    /// The offsets of all records of the memtable, those that were left out too.
+    pub(super) copied: Vec<u64>,
+    /// Whether versions that no reader needs were left out.
+    pub(super) left_out: bool,
+    pub(super) bytes: u64,
+    oldest: Lsn,
+}
+
+impl Draft {
+    /// What is to be stored of a memtable. Versions that `keep` does not want are left out.
+    pub(super) fn of(
+        memtable: &Memtable,
+        region: &Region,
+        keep: Keep<'_>,
+        below: Option<&Row>,
+    ) -> Draft {
+        let mut draft = Draft {
+            entries: Vec::with_capacity(memtable.records() as usize),
+            keys: Spool::default(),
+            values: Spool::default(),
+            copied: Vec::with_capacity(memtable.records() as usize),
+            left_out: false,
+            bytes: 0,
+            oldest: Lsn::MAX,
+        };
+        let mut cursor = RecordCursor::new(region, memtable.index());
+        cursor.seek_first();
+        let (mut newer, mut hint): (Option<(&[u8], Lsn)>, u32) = (None, 0);
+        while let Some((at, record)) = cursor.record() {
+            cursor.step();
+            draft.copied.push(at);
+            let superseded = newer.filter(|(key, _)| *key == record.key).map(|(_, seq)| seq);
+            newer = Some((record.key, record.seq));
+            if superseded.is_some_and(|newer| keep(record.seq, newer).is_none()) {
+                draft.left_out = true;
+                continue;
+            }
+            if let Some(below) = below {
+                hint = below.advance(region, hint, record.key);
+            }
+            draft.add(&record, hint);
+        }
+        draft.keys.close();
+        draft.values.close();
+        draft
+    }
+
+    fn add(&mut self, record: &Record<'_>, hint: u32) {
+        let key = self.keys.push(record.key);
+        let value = self.values.push(record.value);
+        self.entries.push(Entry {
+            seq: record.seq,
+            prefix: slice(record.key, 0),
+            key,
+            key_len: record.key.len() as u32,
+            kind: record.kind,
+            value,
+            value_len: record.value.len() as u32,
+            hint,
+        });
+        self.bytes += record.stored_len() as u64;
+        self.oldest = self.oldest.min(record.seq);
+    }
+
+    /// How many records it has.
+    pub(super) fn len(&self) -> usize {
+        self.entries.len()
+    }
+
+    /// Stores it in pages of the pool, durably: one fence, or one sync, for all. `None` when there
+    /// is no room, and nothing has changed. No edit names it yet.
+    ///
+    /// # Errors
+    ///
+    /// As [`Region::persist`].
+    pub(super) fn store(
+        self,
+        pool: &PagePool,
+        (table, id, below): (TableId, u64, u64),
+        (after, upto): (Lsn, Lsn),
+    ) -> Result<Option<Row>> {
+        let array = self.array();
+        let meta = [&array, &self.keys.bytes, &self.values.bytes];
+        let pages = meta.iter().map(|bytes| bytes.len() / PAGE as usize).sum();
+        let in_directory = Directory::len(pages).div_ceil(PAGE as usize) as u32;
+        let entry_pages = self.entries.len().div_ceil(ENTRIES as usize) as u32;
+        let mut counts = vec![in_directory];
+        counts.extend(std::iter::repeat_n(1, entry_pages as usize));
+        counts.extend(self.keys.pieces.iter().chain(&self.values.pieces));
+        let Some(taken) = pool.take(&counts) else { return Ok(None) };
+        let (directory_at, rest) = (taken[0], &taken[1..]);
+        let bytes = meta.iter().flat_map(|bytes| bytes.chunks_exact(PAGE as usize));
+        let numbers = rest.iter().flat_map(|pages| pages.first..pages.first + pages.count);
+        let region = pool.region();
+        let mut dirty = Vec::with_capacity(pages + 1);
+        let mut list = Vec::with_capacity(pages);
+        for (page, bytes) in numbers.zip(bytes) {
+            dirty.push(region.write(u64::from(page) * PAGE, bytes));
+            list.push(PageRef { page, checksum: checksum(&[id], bytes) });
+        }
+        debug_assert_eq!(list.len(), pages, "each page has its place");
+        let entries = self.entries.len() as u32;
+        let key_pages = (self.keys.bytes.len() / PAGE as usize) as u32;
+        let directory =
+            Directory { table, id, below, after, upto, entries, entry_pages, key_pages, pages: list };
+        let (bytes, sum) = directory.encode();
+        dirty.push(region.write(u64::from(directory_at.first) * PAGE, &bytes));
+        region.persist(dirty)?;
+        let Pages { first: page, count: pages } = directory_at;
+        let meta = RowTable { id, page, pages, checksum: sum, after, upto, oldest: self.oldest };
+        let row = Row::new(meta, &directory);
+        self.entries.iter().for_each(|entry| row.count_in(entry));
+        Ok(Some(row))
+    }
+
+    /// The bytes of the metadata array.
+    fn array(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        for page in self.entries.chunks(ENTRIES as usize) {
+            page.iter().for_each(|entry| entry.encode(&mut out));
+            out.resize(out.len().next_multiple_of(PAGE as usize), 0);
+        }
+        out
+    }
+}
+

@@ -1,0 +1,213 @@
+//! How a row table lies in its pages (`docs/format.md`, section 1).
+
+use crate::pm::PAGE;
+use crate::record::{Kind, Lsn, Reader, TableId, checksum, put_u32, put_u64};
+
+/// Bytes of one entry of the metadata array.
+pub(super) const ENTRY: usize = 40;
+
+/// Entries in a page of the array.
+pub(super) const ENTRIES: u32 = PAGE as u32 / ENTRY as u32;
+
+/// Bytes of the directory before its list of pages.
+const HEAD: usize = 64;
+
+const MAGIC: &[u8; 4] = b"TROW";
+
+/// One page of a row table: its number in the region, and the checksum of its bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct PageRef {
+    pub(super) page: u32,
+    pub(super) checksum: u32,
+}
+
+/// The directory of a row table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Directory {
+    pub(super) table: TableId,
+    pub(super) id: u64,
+    /// The row table that hints lead into; 0 if there is none.
+    pub(super) below: u64,
+    pub(super) after: Lsn,
+    pub(super) upto: Lsn,
+    pub(super) entries: u32,
+    /// How many of the pages have the array, and how many keys; the rest has values.
+    pub(super) entry_pages: u32,
+    pub(super) key_pages: u32,
+    pub(super) pages: Vec<PageRef>,
+}
+
+impl Directory {
+    /// Bytes that a directory of so many pages takes.
+    pub(super) fn len(pages: usize) -> usize {
+        HEAD + 8 * pages
+    }
+
+    /// The bytes, filled up to whole pages, and their checksum.
+    pub(super) fn encode(&self) -> (Vec<u8>, u32) {
+        let mut out = Vec::with_capacity(Directory::len(self.pages.len()));
+        out.extend_from_slice(MAGIC);
+        put_u32(&mut out, 0);
+        put_u32(&mut out, self.table);
+        put_u32(&mut out, self.entries);
+        [self.id, self.below, self.after, self.upto].iter().for_each(|n| put_u64(&mut out, *n));
+        let pages = self.pages.len() as u32;
+        [self.entry_pages, self.key_pages, pages, 0].iter().for_each(|n| put_u32(&mut out, *n));
+        debug_assert_eq!(out.len(), HEAD, "the list begins behind the head");
+        for PageRef { page, checksum } in &self.pages {
+            put_u32(&mut out, *page);
+            put_u32(&mut out, *checksum);
+        }
+        out.resize(out.len().next_multiple_of(PAGE as usize), 0);
+        let sum = checksum(&[u64::from(self.table), self.id], &out[8..]);
+        out[4..8].copy_from_slice(&sum.to_le_bytes());
+        (out, sum)
+    }
+
+    /// Reads the directory of the row table `id`; else what was expected and what is there.
+    pub(super) fn decode(
+        bytes: &[u8],
+        (table, id, sum): (TableId, u64, u32),
+    ) -> Result<Directory, (String, String)> {
+        let is = |what: &str| (format!("a directory of row table {id}"), what.to_string());
+        let body = bytes.get(8..).ok_or_else(|| is("fewer bytes"))?;
+        let computed = checksum(&[u64::from(table), id], body);
+        let found = Reader::new(&bytes[4..8]).u32().unwrap_or_default();
+        if &bytes[..4] != MAGIC || found != sum || computed != sum {
+            return Err((format!("checksum {sum:08x}"), format!("{found:08x} over {computed:08x}")));
+        }
+        let directory = Directory::fields(body).ok_or_else(|| is("fields that do not fit"))?;
+        if directory.table == table && directory.id == id {
+            return Ok(directory);
+        }
+        Err(is("the directory of another one"))
+    }
+
+    fn fields(body: &[u8]) -> Option<Directory> {
+        let mut reader = Reader::new(body);
+        let (table, entries) = (reader.u32()?, reader.u32()?);
+        let (id, below) = (reader.u64()?, reader.u64()?);
+        let (after, upto) = (reader.u64()?, reader.u64()?);
+        let (entry_pages, key_pages) = (reader.u32()?, reader.u32()?);
+        let (count, zero) = (reader.u32()?, reader.u32()?);
+        let meta = entry_pages.checked_add(key_pages)?;
+        if zero != 0 || meta > count || entries.div_ceil(ENTRIES) != entry_pages {
+            return None;
+        }
+        let page = |reader: &mut Reader<'_>| {
+            Some(PageRef { page: reader.u32()?, checksum: reader.u32()? })
+        };
+        let list = reader.take(usize::try_from(count).ok()?.checked_mul(8)?)?;
+        let mut list = Reader::new(list);
+        let pages = (0..count).map(|_| page(&mut list)).collect::<Option<_>>()?;
+        let is_padded = reader.rest().iter().all(|byte| *byte == 0);
+        let directory =
+            Directory { table, id, below, after, upto, entries, entry_pages, key_pages, pages };
+        is_padded.then_some(directory)
+    }
+}
+
+/// A place among pages of one sort: which of them, and the offset there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Place {
+    pub(super) page: u32,
+    pub(super) offset: u16,
+}
+
+/// An entry of the metadata array.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Entry {
+    pub(super) seq: Lsn,
+    /// The first eight bytes of the key, as [`slice`](crate::record::slice) has them.
+    pub(super) prefix: u64,
+    pub(super) key: Place,
+    pub(super) key_len: u32,
+    pub(super) kind: Kind,
+    pub(super) value: Place,
+    pub(super) value_len: u32,
+    /// The first entry of the row below whose key is not smaller.
+    pub(super) hint: u32,
+}
+
+impl Entry {
+    /// The bytes.
+    pub(super) fn encode(&self, out: &mut Vec<u8>) {
+        debug_assert!(self.key_len < 1 << 24, "limits keep keys shorter");
+        put_u64(out, self.seq);
+        put_u64(out, self.prefix);
+        put_u32(out, self.key.page);
+        put_u32(out, self.value.page);
+        put_u32(out, self.key_len | (self.kind as u32) << 24);
+        put_u32(out, self.value_len);
+        out.extend_from_slice(&self.key.offset.to_le_bytes());
+        out.extend_from_slice(&self.value.offset.to_le_bytes());
+        put_u32(out, self.hint);
+    }
+
+    /// Reads an entry; `None` if it has no kind that a row table has.
+    pub(super) fn decode(bytes: &[u8; ENTRY]) -> Option<Entry> {
+        let half = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
+        let word = |at: usize| u32::from_le_bytes([0, 1, 2, 3].map(|n| bytes[at + n]));
+        let long = |at: usize| u64::from(word(at)) | u64::from(word(at + 4)) << 32;
+        let kind = Kind::from_u8(bytes[27]).filter(|k| matches!(k, Kind::Put | Kind::Delete))?;
+        Some(Entry {
+            seq: long(0),
+            prefix: long(8),
+            key: Place { page: word(16), offset: half(32) },
+            key_len: word(24) & 0x00FF_FFFF,
+            kind,
+            value: Place { page: word(20), offset: half(34) },
+            value_len: word(28),
+            hint: word(36),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn directory() -> Directory {
+        let pages = (0..600).map(|n| PageRef { page: 40 + n, checksum: n * 7 }).collect();
+        let (entry_pages, key_pages) = (3, 100);
+        let (after, upto) = (5, 900);
+        let entries = 2 * ENTRIES + 1;
+        Directory { table: 3, id: 11, below: 9, after, upto, entries, entry_pages, key_pages, pages }
+    }
+
+    #[test]
+    fn a_directory_round_trips_and_no_byte_of_it_is_ignored() {
+        let directory = directory();
+        let (bytes, sum) = directory.encode();
+        assert_eq!(Directory::decode(&bytes, (3, 11, sum)).as_ref(), Ok(&directory));
+        for other in [(4, 11, sum), (3, 12, sum), (3, 11, sum ^ 1)] {
+            assert!(Directory::decode(&bytes, other).is_err(), "{other:?}");
+        }
+        for at in 0..bytes.len() {
+            let mut bad = bytes.clone();
+            bad[at] ^= 1;
+            assert!(Directory::decode(&bad, (3, 11, sum)).is_err(), "byte {at}");
+        }
+    }
+
+    #[test]
+    fn an_entry_round_trips() {
+        let entry = Entry {
+            seq: 1 << 50,
+            prefix: 0x0102_0304_0506_0708,
+            key: Place { page: 70_000, offset: 4095 },
+            key_len: 65_536,
+            kind: Kind::Delete,
+            value: Place { page: 80_000, offset: 17 },
+            value_len: 1 << 20,
+            hint: 123_456,
+        };
+        let mut bytes = Vec::new();
+        entry.encode(&mut bytes);
+        let bytes: [u8; ENTRY] = bytes.try_into().unwrap();
+        assert_eq!(Entry::decode(&bytes), Some(entry));
+        let mut bad = bytes;
+        bad[27] = 16;
+        assert_eq!(Entry::decode(&bad), None, "a row table has puts and deletes");
+    }
+}

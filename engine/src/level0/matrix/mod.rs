@@ -1,0 +1,316 @@
+//! The matrix container: each frozen memtable becomes a row table, sorted, in pages of the region.
+//! Columns across the rows drain it, and pages come free one by one.
+//!
+//! Source: MatrixKV's matrix container in non-volatile memory, and TriangleKV's triangle container,
+//! which has the same rows. Which records a column takes is the drains' business
+//! (`db/jobs/drain.rs`): those of the rows from before a round began (matrix: these rows are the
+//! compactor, later ones the receiver), or all that are there (triangle).
+//!
+//! A memtable for which the region has no room goes to a global index beside the rows, whose records
+//! stay in zones. So does one of less than a page, and what an opening finds in zones. Feeding never
+//! waits for room, so drains and feeding cannot wait for each other.
+//!
+//! | file | what |
+//! |---|---|
+//! | `layout.rs` | the bytes of a row table |
+//! | `build.rs` | writes one |
+//! | `row.rs` | reads one, and lets go of its entries |
+//! | `walk.rs` | cursors |
+//!
+//! Thread safety: as [`Container`]. Readers take the list of rows without a lock. One thread at a
+//! time changes it (the holder of the table's change).
+//!
+//! Invariants:
+//!
+//! 1. Rows are in the order of their LSNs, the newest first; their LSNs do not overlap.
+//! 2. A row is in the list only once an edit that names it is durable.
+//! 3. The pages of a row's metadata are given back only after an edit that removes it is durable,
+//!    and no reader from before is left.
+
+mod build;
+mod layout;
+mod row;
+mod walk;
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use arc_swap::ArcSwap;
+
+use self::build::Draft;
+use self::row::Row;
+use self::walk::{Pair, RowsCursor};
+use super::column::{ColumnSearch, bytes_by_walk, column_by_walk};
+use super::container::{Container, Keep, Released, RowTables, Size, VersionPruning, ZoneResidents};
+use super::global_index::GlobalIndex;
+use super::superseded::Superseded;
+use crate::alloc::{PagePool, Pages};
+use crate::error::Result;
+use crate::memtable::{Index, Memtable, Rebuilt, Record};
+use crate::mvcc::{DrainedMap, KeyInterval, defer};
+use crate::options::ContainerKind;
+use crate::pm::{PAGE, Region};
+use crate::record::{Cursor, Lsn, RowTable, TableId};
+
+/// A container of row tables.
+#[derive(Debug)]
+pub(crate) struct Matrix {
+    kind: ContainerKind,
+    pages: Arc<PagePool>,
+    /// The newest first (invariant 1).
+    rows: ArcSwap<Vec<Arc<Row>>>,
+    /// What stays in zones.
+    in_zones: GlobalIndex,
+}
+
+/// A row table that was stored, and that no edit names yet.
+#[derive(Debug)]
+pub(crate) struct StoredRow {
+    row: Row,
+    /// Where the records of the memtable lie in zones.
+    copied: Vec<u64>,
+    left_out: bool,
+}
+
+impl StoredRow {
+    /// What the edit that publishes it says.
+    pub(crate) fn describe(&self) -> RowTable {
+        self.row.meta
+    }
+
+    /// Whether versions that no reader needs were left out.
+    pub(crate) fn has_left_out(&self) -> bool {
+        self.left_out
+    }
+}
+
+impl Matrix {
+    /// An empty one.
+    pub(super) fn new(pages: Arc<PagePool>, kind: ContainerKind) -> Matrix {
+        let region = Arc::clone(pages.region());
+        let index = Index::new(Arc::clone(&region));
+        let rows = ArcSwap::from_pointee(Vec::new());
+        Matrix { kind, pages, rows, in_zones: GlobalIndex::new(region, index) }
+    }
+
+    /// One with the row tables of `table` that an edit names, as an opening finds them, and without
+    /// records in zones. The caller tells the pool of pages which are in use.
+    ///
+    /// # Errors
+    ///
+    /// As [`Row::open`].
+    pub(crate) fn open(
+        (pages, kind): (Arc<PagePool>, ContainerKind),
+        table: TableId,
+        rows: &[RowTable],
+        drained: &DrainedMap,
+    ) -> Result<Matrix> {
+        let matrix = Matrix::new(pages, kind);
+        let open = |row: &RowTable| Row::open(matrix.region(), table, row, drained).map(Arc::new);
+        let mut rows = rows.iter().map(open).collect::<Result<Vec<_>>>()?;
+        rows.sort_by_key(|row| std::cmp::Reverse(row.meta.upto));
+        matrix.rows.store(Arc::new(rows));
+        Ok(matrix)
+    }
+
+    /// The same, with records in zones that an opening found.
+    pub(super) fn with_records(self, rebuilt: Rebuilt) -> Matrix {
+        let in_zones = GlobalIndex::rebuilt(Arc::clone(self.region()), rebuilt);
+        Matrix { in_zones, ..self }
+    }
+
+    /// The pages that are in use.
+    pub(crate) fn pages(&self) -> Vec<Pages> {
+        self.rows.load().iter().flat_map(|row| row.pages()).collect()
+    }
+
+    fn region(&self) -> &Arc<Region> {
+        self.pages.region()
+    }
+
+    fn has_records_in_zones(&self) -> bool {
+        self.in_zones.size().records > 0
+    }
+
+    fn rows_cursor<'a>(&'a self, drained: &'a DrainedMap) -> RowsCursor<'a> {
+        RowsCursor::new(self.region(), self.rows.load_full(), drained)
+    }
+
+    /// The newest version of `key` in a row table that a read at `at_most` sees.
+    fn get_in_rows(&self, key: &[u8], at_most: Lsn, drained: Lsn) -> Option<Record<'_>> {
+        let (rows, region) = (self.rows.load(), self.region());
+        let mut narrowed = None;
+        for (n, row) in rows.iter().enumerate() {
+            let bound = row.lower_bound(region, key, row.range(narrowed));
+            if let Some(record) = version(row, region, (key, bound), (drained, at_most)) {
+                return Some(record);
+            }
+            let below = rows.get(n + 1).filter(|below| below.meta.id == row.below());
+            narrowed = below.and_then(|below| row.narrow(region, bound, below.entries()));
+        }
+        None
+    }
+}
+
+/// The first version of `key` from its lower bound on that a read between two LSNs, the first one
+/// not included, finds.
+fn version<'a>(
+    row: &Row,
+    region: &'a Region,
+    (key, bound): (&[u8], u32),
+    (above, at_most): (Lsn, Lsn),
+) -> Option<Record<'a>> {
+    for n in bound..row.entries() {
+        let entry = row.entry(region, n);
+        if row.key(region, &entry) != key || entry.seq <= above {
+            return None;
+        }
+        if entry.seq <= at_most && !row.is_gone(n) {
+            return Some(row.record(region, &entry));
+        }
+    }
+    None
+}
+
+impl Container for Matrix {
+    fn reserve(&self, _memtable: &Memtable) -> Result<()> {
+        Ok(())
+    }
+
+    fn ingest(&self, memtable: &Memtable, keep: Keep<'_>) -> Result<Superseded> {
+        self.in_zones.ingest(memtable, keep)
+    }
+
+    fn get(&self, key: &[u8], at_most: Lsn, drained: &DrainedMap) -> Result<Option<Record<'_>>> {
+        let in_rows = self.get_in_rows(key, at_most, drained.get(key));
+        if !self.has_records_in_zones() {
+            return Ok(in_rows);
+        }
+        let in_zones = self.in_zones.get(key, at_most, drained)?;
+        Ok(in_rows.into_iter().chain(in_zones).max_by_key(|record| record.seq))
+    }
+
+    fn cursor<'a>(&'a self, drained: &'a DrainedMap) -> Box<dyn Cursor + 'a> {
+        let in_rows = Box::new(self.rows_cursor(drained));
+        if !self.has_records_in_zones() {
+            return in_rows;
+        }
+        Box::new(Pair::new(in_rows, self.in_zones.cursor(drained)))
+    }
+
+    fn next_column(&self, search: &ColumnSearch<'_>) -> Result<Option<KeyInterval>> {
+        column_by_walk(self.cursor(search.drained), search)
+    }
+
+    fn bytes_in(&self, interval: &KeyInterval, upto: Lsn, drained: &DrainedMap) -> Result<u64> {
+        bytes_by_walk(self.cursor(drained), interval, upto)
+    }
+
+    fn retire(&self, interval: &KeyInterval, upto: Lsn) -> Result<Released> {
+        for row in self.rows.load().iter().filter(|row| row.meta.oldest <= upto) {
+            self.pages.give(row.retire(self.region(), interval, upto));
+        }
+        self.in_zones.retire(interval, upto)
+    }
+
+    fn clear(&self) -> Result<Released> {
+        for row in self.rows.swap(Arc::default()).iter() {
+            self.pages.give(row.retire_all(self.region()));
+            if !row.is_going.swap(true, Ordering::AcqRel) {
+                self.pages.give(row.meta_pages());
+            }
+        }
+        self.in_zones.clear()
+    }
+
+    fn size(&self) -> Size {
+        let of = |row: &Arc<Row>| Size { records: row.live(), bytes: row.bytes() };
+        self.rows.load().iter().map(of).fold(self.in_zones.size(), |all, row| all + row)
+    }
+
+    fn memory(&self) -> u64 {
+        let rows: u64 = self.rows.load().iter().map(|row| row.memory()).sum();
+        rows + self.in_zones.memory()
+    }
+
+    fn as_zone_residents(&self) -> Option<&dyn ZoneResidents> {
+        self.in_zones.as_zone_residents()
+    }
+
+    fn as_version_pruning(&self) -> Option<&dyn VersionPruning> {
+        self.in_zones.as_version_pruning()
+    }
+
+    fn as_row_tables(&self) -> Option<&dyn RowTables> {
+        Some(self)
+    }
+}
+
+impl RowTables for Matrix {
+    fn store(
+        &self,
+        memtable: &Memtable,
+        keep: Keep<'_>,
+        (table, id): (TableId, u64),
+        (after, upto): (Lsn, Lsn),
+    ) -> Result<Option<StoredRow>> {
+        if memtable.bytes() < PAGE {
+            return Ok(None);
+        }
+        let rows = self.rows.load();
+        let below = rows.first();
+        let mut draft = Draft::of(memtable, self.region(), keep, below.map(|row| &**row));
+        let (copied, left_out) = (std::mem::take(&mut draft.copied), draft.left_out);
+        if draft.len() == 0 {
+            return Ok(None);
+        }
+        let number = (table, id, below.map_or(0, |row| row.meta.id));
+        let row = draft.store(&self.pages, number, (after, upto))?;
+        Ok(row.map(|row| StoredRow { row, copied, left_out }))
+    }
+
+    fn publish(&self, stored: StoredRow) -> Vec<u64> {
+        let rows = self.rows.load();
+        debug_assert!(
+            rows.first().is_none_or(|newest| newest.meta.upto <= stored.row.meta.after),
+            "rows ascend (invariant 1)"
+        );
+        let newest = std::iter::once(Arc::new(stored.row));
+        self.rows.store(Arc::new(newest.chain(rows.iter().cloned()).collect()));
+        stored.copied
+    }
+
+    fn give_up(&self, stored: StoredRow) {
+        self.pages.give(stored.row.pages());
+    }
+
+    fn drained(&self) -> Vec<u64> {
+        let rows = self.rows.load();
+        let drained = rows.iter().filter(|row| row.live() == 0);
+        drained.map(|row| row.meta.id).collect()
+    }
+
+    fn remove(&self, ids: &[u64]) {
+        let rows = self.rows.load();
+        let (going, staying): (Vec<_>, Vec<_>) =
+            rows.iter().cloned().partition(|row| ids.contains(&row.meta.id));
+        self.rows.store(Arc::new(staying));
+        let pages = Arc::clone(&self.pages);
+        defer(move || {
+            for row in going {
+                debug_assert_eq!(row.live(), 0, "a row table goes when all of it is drained");
+                if !row.is_going.swap(true, Ordering::AcqRel) {
+                    pages.give(row.meta_pages());
+                }
+            }
+        });
+    }
+
+    fn drains_by_round(&self) -> bool {
+        self.kind == ContainerKind::Matrix
+    }
+
+    fn count(&self) -> u64 {
+        self.rows.load().len() as u64
+    }
+}

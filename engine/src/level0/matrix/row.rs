@@ -1,0 +1,400 @@
+//! A row table: sorted entries in pages of the region, which never change, and which of them are
+//! gone, in memory.
+//!
+//! Thread safety: bits and counts are atomics. A bit is set once, by the thread that turns it. That
+//! thread counts the entry out of its pages.
+//!
+//! Invariants:
+//!
+//! 1. The pages of the directory, of the array and of keys stay until the row table itself goes. So
+//!    any reader may look at any key.
+//! 2. A page of values stays as long as an entry that is not gone has bytes in it. An entry is gone
+//!    only when D covers it for every reader. So a reader looks at the value of an entry only if D
+//!    of its view does not cover it, and if it is not gone.
+
+use std::cmp::Ordering as Order;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+use super::layout::{Directory, ENTRIES, ENTRY, Entry, Place};
+use crate::alloc::Pages;
+use crate::error::{Damage, Error, Result};
+use crate::memtable::{Record, record_len};
+use crate::mvcc::{DrainedMap, KeyInterval};
+use crate::pm::{PAGE, Region, Span};
+use crate::record::{LSN_MAX, Lsn, RowTable, TableId, checksum, slice};
+
+/// Below so many entries a search goes from one to the next.
+const LINEAR: u32 = 8;
+
+/// A row table that can be read.
+#[derive(Debug)]
+pub(super) struct Row {
+    pub(super) meta: RowTable,
+    table: TableId,
+    /// The row table that hints lead into; 0 if there is none.
+    below: u64,
+    entries: u32,
+    entry_pages: Box<[u32]>,
+    key_pages: Box<[u32]>,
+    value_pages: Box<[u32]>,
+    /// Per page of values: entries with bytes in it that are not gone.
+    in_page: Box<[AtomicU32]>,
+    /// A bit for each entry: set once it is gone.
+    gone: Box<[AtomicU64]>,
+    live: AtomicU32,
+    bytes: AtomicU64,
+    /// An edit that removes it is on its way, or all of its pages were given back.
+    pub(super) is_going: AtomicBool,
+}
+
+/// Where a key is in a row table, for the search in the row below.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Narrowed {
+    below: u64,
+    from: u32,
+    to: u32,
+}
+
+impl Row {
+    /// A row table in which no entry counts yet.
+    pub(super) fn new(meta: RowTable, directory: &Directory) -> Row {
+        let (entries, keys) = (directory.entry_pages as usize, directory.key_pages as usize);
+        let numbers: Vec<u32> = directory.pages.iter().map(|page| page.page).collect();
+        let (array, rest) = numbers.split_at(entries.min(numbers.len()));
+        let (key_pages, value_pages) = rest.split_at(keys.min(rest.len()));
+        let words = directory.entries.div_ceil(64) as usize;
+        Row {
+            meta,
+            table: directory.table,
+            below: directory.below,
+            entries: directory.entries,
+            entry_pages: array.into(),
+            key_pages: key_pages.into(),
+            value_pages: value_pages.into(),
+            in_page: value_pages.iter().map(|_| AtomicU32::new(0)).collect(),
+            gone: (0..words).map(|_| AtomicU64::new(0)).collect(),
+            live: AtomicU32::new(0),
+            bytes: AtomicU64::new(0),
+            is_going: AtomicBool::new(false),
+        }
+    }
+
+    /// Counts an entry in, before anyone reads the row table.
+    pub(super) fn count_in(&self, entry: &Entry) {
+        self.live.fetch_add(1, Ordering::Relaxed);
+        self.bytes.fetch_add(stored_len(entry), Ordering::Relaxed);
+        for page in value_span(entry) {
+            self.in_page[page].fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// How many entries are not gone.
+    pub(super) fn live(&self) -> u64 {
+        u64::from(self.live.load(Ordering::Relaxed))
+    }
+
+    /// Bytes that these would take in a zone.
+    pub(super) fn bytes(&self) -> u64 {
+        self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// How many entries there are, gone ones too.
+    pub(super) fn entries(&self) -> u32 {
+        self.entries
+    }
+
+    /// Bytes of memory that it takes.
+    pub(super) fn memory(&self) -> u64 {
+        let pages = self.entry_pages.len() + self.key_pages.len() + 2 * self.value_pages.len();
+        (size_of::<Row>() + 4 * pages + 8 * self.gone.len()) as u64
+    }
+
+    /// An entry.
+    pub(super) fn entry(&self, region: &Region, n: u32) -> Entry {
+        let page = u64::from(self.entry_pages[(n / ENTRIES) as usize]);
+        let at = page * PAGE + u64::from(n % ENTRIES) * ENTRY as u64;
+        let bytes = region.bytes(at, ENTRY as u64);
+        // Checked by the opening or written by this one, and not written since (invariant 1).
+        let entry = bytes.first_chunk().and_then(Entry::decode);
+        entry.unwrap_or_else(|| panic!("invariant: entry {n} of row table {} is one", self.meta.id))
+    }
+
+    fn place<'a>(region: &'a Region, pages: &[u32], place: Place, len: u32) -> &'a [u8] {
+        if len == 0 {
+            return &[];
+        }
+        let at = u64::from(pages[place.page as usize]) * PAGE + u64::from(place.offset);
+        region.bytes(at, u64::from(len))
+    }
+
+    /// The key of an entry.
+    pub(super) fn key<'a>(&self, region: &'a Region, entry: &Entry) -> &'a [u8] {
+        Row::place(region, &self.key_pages, entry.key, entry.key_len)
+    }
+
+    /// The record of an entry that is not gone and not covered (invariant 2).
+    pub(super) fn record<'a>(&self, region: &'a Region, entry: &Entry) -> Record<'a> {
+        Record {
+            seq: entry.seq,
+            table: self.table,
+            kind: entry.kind,
+            key: self.key(region, entry),
+            value: Row::place(region, &self.value_pages, entry.value, entry.value_len),
+        }
+    }
+
+    /// Whether an entry is gone.
+    pub(super) fn is_gone(&self, n: u32) -> bool {
+        self.gone[(n / 64) as usize].load(Ordering::Acquire) & 1 << (n % 64) != 0
+    }
+
+    /// How an entry's key compares to `key`.
+    pub(super) fn compare(
+        &self,
+        region: &Region,
+        entry: &Entry,
+        (key, prefix): (&[u8], u64),
+    ) -> Order {
+        entry.prefix.cmp(&prefix).then_with(|| self.key(region, entry).cmp(key))
+    }
+
+    /// The first entry from `from` to `to` whose key is not smaller than `key`; `to` if there is
+    /// none.
+    pub(super) fn lower_bound(
+        &self,
+        region: &Region,
+        key: &[u8],
+        (mut from, mut to): (u32, u32),
+    ) -> u32 {
+        let sought = (key, slice(key, 0));
+        let is_smaller =
+            |n: u32| self.compare(region, &self.entry(region, n), sought) == Order::Less;
+        while to.saturating_sub(from) > LINEAR {
+            let middle = from + (to - from) / 2;
+            if is_smaller(middle) {
+                from = middle + 1;
+            } else {
+                to = middle;
+            }
+        }
+        while from < to && is_smaller(from) {
+            from += 1;
+        }
+        from
+    }
+
+    /// As [`Row::lower_bound`] of all entries, from one on that is near.
+    pub(super) fn advance(&self, region: &Region, mut from: u32, key: &[u8]) -> u32 {
+        let sought = (key, slice(key, 0));
+        let mut step = 1;
+        while from < self.entries {
+            let next = (from + step).min(self.entries);
+            if self.compare(region, &self.entry(region, next - 1), sought) != Order::Less {
+                return self.lower_bound(region, key, (from, next));
+            }
+            (from, step) = (next, step * 2);
+        }
+        from
+    }
+
+    /// Where to look for `key`, by what the row above says.
+    pub(super) fn range(&self, narrowed: Option<Narrowed>) -> (u32, u32) {
+        match narrowed {
+            // The number is never another one's, so what a hint leads into is still there.
+            Some(Narrowed { below, from, to }) if below == self.meta.id => (from, to),
+            _ => (0, self.entries),
+        }
+    }
+
+    /// What the hints around the lower bound of a key say of the row below.
+    pub(super) fn narrow(&self, region: &Region, bound: u32, end: u32) -> Option<Narrowed> {
+        if self.below == 0 {
+            return None;
+        }
+        let hint = |n: u32| self.entry(region, n).hint;
+        let from = if bound > 0 { hint(bound - 1) } else { 0 };
+        let to = if bound < self.entries { hint(bound) } else { end };
+        Some(Narrowed { below: self.below, from, to })
+    }
+
+    /// The row table that hints lead into.
+    pub(super) fn below(&self) -> u64 {
+        self.below
+    }
+
+    /// Lets go of the entries in `interval` with a sequence number of at most `upto`; the pages of
+    /// values that nothing in this row table needs any more.
+    pub(super) fn retire(
+        &self,
+        region: &Region,
+        interval: &KeyInterval,
+        upto: Lsn,
+    ) -> Vec<Pages> {
+        let all = (0, self.entries);
+        let from = self.lower_bound(region, &interval.start, all);
+        let end = interval.end.as_ref();
+        let to = end.map_or(self.entries, |end| self.lower_bound(region, end, all));
+        let mut free = Vec::new();
+        for n in from..to {
+            let entry = self.entry(region, n);
+            if entry.seq <= upto && !self.is_gone(n) {
+                self.let_go(n, &entry, &mut free);
+            }
+        }
+        free
+    }
+
+    fn let_go(&self, n: u32, entry: &Entry, free: &mut Vec<Pages>) {
+        let bit = 1 << (n % 64);
+        if self.gone[(n / 64) as usize].fetch_or(bit, Ordering::AcqRel) & bit != 0 {
+            return;
+        }
+        self.bytes.fetch_sub(stored_len(entry), Ordering::Relaxed);
+        let before = self.live.fetch_sub(1, Ordering::AcqRel);
+        debug_assert!(before > 0, "an entry is counted in before it is counted out");
+        for page in value_span(entry) {
+            if self.in_page[page].fetch_sub(1, Ordering::AcqRel) == 1 {
+                free.push(Pages { first: self.value_pages[page], count: 1 });
+            }
+        }
+    }
+
+    /// Lets go of all entries; the pages of values that were still needed.
+    pub(super) fn retire_all(&self, region: &Region) -> Vec<Pages> {
+        self.retire(region, &KeyInterval::all(), LSN_MAX)
+    }
+
+    /// The pages that stay as long as it does: of the directory, the array, and the keys.
+    pub(super) fn meta_pages(&self) -> Vec<Pages> {
+        let directory = Pages { first: self.meta.page, count: self.meta.pages };
+        let rest = self.entry_pages.iter().chain(&self.key_pages);
+        let one = |page: &u32| Pages { first: *page, count: 1 };
+        std::iter::once(directory).chain(rest.map(one)).collect()
+    }
+
+    /// All pages in use.
+    pub(super) fn pages(&self) -> Vec<Pages> {
+        let mut pages = self.meta_pages();
+        for (page, live) in self.value_pages.iter().zip(&self.in_page) {
+            if live.load(Ordering::Relaxed) > 0 {
+                pages.push(Pages { first: *page, count: 1 });
+            }
+        }
+        pages
+    }
+}
+
+/// At an opening.
+impl Row {
+    /// Reads a row table that an edit names, checks all of it but what D covers, and lets go of
+    /// that.
+    ///
+    /// # Errors
+    ///
+    /// `Corrupt` if it does not check out; or on an I/O error.
+    pub(super) fn open(
+        region: &Region,
+        table: TableId,
+        meta: &RowTable,
+        drained: &DrainedMap,
+    ) -> Result<Row> {
+        let span = page_span(meta.page, meta.pages);
+        let bad = |at: u64, what: String, (expected, got): (String, String)| {
+            let file = region.path().to_path_buf();
+            Error::corrupt(Damage { tier: "pm", file, offset: at, what, expected, got })
+        };
+        let what = |part: &str| format!("{part} of row table {} of table {table}", meta.id);
+        let outside = |at: u64| {
+            let got = format!("a page at {at}");
+            bad(at, what("page"), (format!("pages inside of {} bytes", region.len()), got))
+        };
+        if span.end() > region.len() {
+            return Err(outside(span.at));
+        }
+        region.load(span)?;
+        let bytes = region.bytes(span.at, span.len);
+        let directory = Directory::decode(bytes, (table, meta.id, meta.checksum))
+            .map_err(|wrong| bad(span.at, what("directory"), wrong))?;
+        if let Some(page) = directory.pages.iter().find(|p| page_span(p.page, 1).end() > region.len())
+        {
+            return Err(outside(page_span(page.page, 1).at));
+        }
+        let row = Row::new(*meta, &directory);
+        let check = |page: usize, part: &str| {
+            let page = directory.pages[page];
+            let span = page_span(page.page, 1);
+            region.load(span)?;
+            let computed = checksum(&[meta.id], region.bytes(span.at, span.len));
+            if computed == page.checksum {
+                return Ok(());
+            }
+            let sums = (format!("checksum {:08x}", page.checksum), format!("{computed:08x}"));
+            Err(bad(span.at, what(part), sums))
+        };
+        let in_meta = row.entry_pages.len() + row.key_pages.len();
+        (0..in_meta).try_for_each(|page| check(page, "metadata"))?;
+        row.check_entries(region, &outside)?;
+        row.count_undrained(region, drained);
+        for page in 0..row.value_pages.len() {
+            if row.in_page[page].load(Ordering::Relaxed) > 0 {
+                check(in_meta + page, "values")?;
+            }
+        }
+        Ok(row)
+    }
+
+    /// Checks that entries lead into pages that there are. Their checksum is right, so what is
+    /// wrong here was written so.
+    fn check_entries(&self, region: &Region, wrong: &dyn Fn(u64) -> Error) -> Result<()> {
+        for n in 0..self.entries {
+            let page = self.entry_pages[(n / ENTRIES) as usize];
+            let at = u64::from(page) * PAGE + u64::from(n % ENTRIES) * ENTRY as u64;
+            let entry = region.bytes(at, ENTRY as u64).first_chunk().and_then(Entry::decode);
+            let fits = |pages: &[u32], place: Place, len: u32| {
+                let (first, end) = (place.page as usize, u64::from(place.offset) + u64::from(len));
+                let last = first + (end.div_ceil(PAGE).max(1) - 1) as usize;
+                let in_a_row = || pages[first..=last].is_sorted_by(|a, b| a + 1 == *b);
+                len == 0 || (last < pages.len() && in_a_row())
+            };
+            let is_sound = entry.is_some_and(|entry| {
+                fits(&self.key_pages, entry.key, entry.key_len)
+                    && fits(&self.value_pages, entry.value, entry.value_len)
+            });
+            if !is_sound {
+                return Err(wrong(at));
+            }
+        }
+        Ok(())
+    }
+
+    /// Counts what D does not cover, and lets go of the rest.
+    fn count_undrained(&self, region: &Region, drained: &DrainedMap) {
+        for n in 0..self.entries {
+            let entry = self.entry(region, n);
+            if entry.seq > drained.get(self.key(region, &entry)) {
+                self.count_in(&entry);
+            } else {
+                self.gone[(n / 64) as usize].fetch_or(1 << (n % 64), Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+fn page_span(page: u32, pages: u32) -> Span {
+    Span { at: u64::from(page) * PAGE, len: u64::from(pages) * PAGE }
+}
+
+/// Bytes that the record of an entry would take in a zone.
+fn stored_len(entry: &Entry) -> u64 {
+    record_len(entry.key_len as usize, entry.value_len as usize) as u64
+}
+
+/// The pages of values that an entry has bytes in, by their place in the directory.
+fn value_span(entry: &Entry) -> std::ops::Range<usize> {
+    if entry.value_len == 0 {
+        return 0..0;
+    }
+    let end = u64::from(entry.value.offset) + u64::from(entry.value_len);
+    let first = entry.value.page as usize;
+    first..first + end.div_ceil(PAGE) as usize
+}

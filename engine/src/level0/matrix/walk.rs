@@ -1,0 +1,270 @@
+//! Cursors over row tables: over several as one, and over these beside records in zones.
+
+use std::cmp::Reverse;
+use std::sync::Arc;
+
+use super::row::{Narrowed, Row};
+use crate::error::Result;
+use crate::memtable::Record;
+use crate::mvcc::DrainedMap;
+use crate::pm::Region;
+use crate::record::{Apart, Cursor, EntryRef, LSN_MAX, Lsn};
+
+/// A position among the records of row tables that D does not cover.
+pub(super) struct RowsCursor<'a> {
+    region: &'a Region,
+    drained: &'a DrainedMap,
+    /// The newest first.
+    rows: Arc<Vec<Arc<Row>>>,
+    /// In each row table: the first entry that is not before the position, but for some that do
+    /// not count.
+    at: Vec<u32>,
+    /// In each row table: the first record that counts from there on, after a step forward.
+    heads: Vec<Option<Record<'a>>>,
+    is_forward: bool,
+    /// The row table of the record here, and the record.
+    here: Option<(usize, Record<'a>)>,
+}
+
+impl<'a> RowsCursor<'a> {
+    /// One that is nowhere.
+    pub(super) fn new(
+        region: &'a Region,
+        rows: Arc<Vec<Arc<Row>>>,
+        drained: &'a DrainedMap,
+    ) -> RowsCursor<'a> {
+        let (at, heads) = (vec![0; rows.len()], vec![None; rows.len()]);
+        RowsCursor { region, drained, rows, at, heads, is_forward: false, here: None }
+    }
+
+    /// The record of an entry, if it counts.
+    fn visible(&self, row: &Row, n: u32) -> Option<Record<'a>> {
+        if row.is_gone(n) {
+            return None;
+        }
+        let entry = row.entry(self.region, n);
+        let counts = entry.seq > self.drained.get(row.key(self.region, &entry));
+        counts.then(|| row.record(self.region, &entry))
+    }
+
+    /// Goes to the lower bound of `key` in each row table, from the newest to the oldest.
+    fn bounds(&mut self, key: &[u8]) {
+        let mut narrowed: Option<Narrowed> = None;
+        let rows = Arc::clone(&self.rows);
+        for (n, row) in rows.iter().enumerate() {
+            self.at[n] = row.lower_bound(self.region, key, row.range(narrowed));
+            narrowed = narrow(&rows, n, self.at[n], self.region);
+        }
+    }
+
+    /// Finds the head of a row table.
+    fn find_head(&mut self, n: usize) {
+        let row = Arc::clone(&self.rows[n]);
+        self.heads[n] = None;
+        while self.at[n] < row.entries() && self.heads[n].is_none() {
+            self.heads[n] = self.visible(&row, self.at[n]);
+            self.at[n] += u32::from(self.heads[n].is_none());
+        }
+    }
+
+    /// To the smallest record at or after what `at` says.
+    fn settle_forward(&mut self) {
+        (0..self.rows.len()).for_each(|n| self.find_head(n));
+        self.is_forward = true;
+        self.choose_head();
+    }
+
+    fn choose_head(&mut self) {
+        let heads = self.heads.iter().enumerate();
+        let heads = heads.filter_map(|(n, head)| Some((n, (*head)?)));
+        self.here = heads.min_by(|(_, a), (_, b)| order(a).cmp(&order(b)));
+    }
+
+    /// To the greatest record before what `at` says.
+    fn settle_back(&mut self) {
+        self.is_forward = false;
+        let mut best: Option<(usize, u32, Record<'a>)> = None;
+        let rows = Arc::clone(&self.rows);
+        for (n, row) in rows.iter().enumerate() {
+            let found =
+                (0..self.at[n]).rev().find_map(|at| Some((at, self.visible(row, at)?)));
+            let is_last = |(_, record): &(u32, Record<'_>)| {
+                best.as_ref().is_none_or(|(_, _, last)| order(record) > order(last))
+            };
+            best = found.filter(is_last).map(|(at, record)| (n, at, record)).or(best);
+        }
+        self.here = best.map(|(n, at, record)| {
+            self.at[n] = at;
+            (n, record)
+        });
+    }
+}
+
+/// What the row table `n` says of where the bound lies in the next one.
+fn narrow(rows: &[Arc<Row>], n: usize, bound: u32, region: &Region) -> Option<Narrowed> {
+    let below = rows.get(n + 1).filter(|below| below.meta.id == rows[n].below())?;
+    rows[n].narrow(region, bound, below.entries())
+}
+
+fn order<'r>(record: &Record<'r>) -> (&'r [u8], Reverse<Lsn>) {
+    (record.key, Reverse(record.seq))
+}
+
+impl Cursor for RowsCursor<'_> {
+    fn seek(&mut self, key: &[u8], seq: Lsn) -> Result<()> {
+        self.bounds(key);
+        if seq < LSN_MAX {
+            let rows = Arc::clone(&self.rows);
+            for (n, row) in rows.iter().enumerate() {
+                while self.at[n] < row.entries() {
+                    let entry = row.entry(self.region, self.at[n]);
+                    if entry.seq <= seq || row.key(self.region, &entry) != key {
+                        break;
+                    }
+                    self.at[n] += 1;
+                }
+            }
+        }
+        self.settle_forward();
+        Ok(())
+    }
+
+    fn seek_before(&mut self, key: Option<&[u8]>) -> Result<()> {
+        match key {
+            Some(key) => self.bounds(key),
+            None => {
+                let rows = Arc::clone(&self.rows);
+                self.at = rows.iter().map(|row| row.entries()).collect();
+            }
+        }
+        self.settle_back();
+        Ok(())
+    }
+
+    fn next(&mut self) -> Result<()> {
+        if let Some((n, _)) = self.here {
+            self.at[n] += 1;
+            if self.is_forward {
+                self.find_head(n);
+                self.choose_head();
+            } else {
+                self.settle_forward();
+            }
+        }
+        Ok(())
+    }
+
+    fn prev(&mut self) -> Result<()> {
+        if self.here.is_some() {
+            self.settle_back();
+        }
+        Ok(())
+    }
+
+    fn entry(&self) -> Option<EntryRef<'_>> {
+        self.here.as_ref().map(|(_, record)| record.entry())
+    }
+
+    fn apart(&self) -> Result<Option<Apart>> {
+        Ok(None)
+    }
+}
+
+/// Which way a pair of cursors stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// Both are at or after the position.
+    Forward,
+    /// Both are at or before it.
+    Back,
+}
+
+/// Two cursors without a record in common, as one.
+pub(super) struct Pair<'a> {
+    both: [Box<dyn Cursor + 'a>; 2],
+    way: Way,
+    /// Which of them is here.
+    here: Option<usize>,
+}
+
+impl<'a> Pair<'a> {
+    /// One that is nowhere.
+    pub(super) fn new(a: Box<dyn Cursor + 'a>, b: Box<dyn Cursor + 'a>) -> Pair<'a> {
+        Pair { both: [a, b], way: Way::Forward, here: None }
+    }
+
+    fn choose(&mut self, way: Way) {
+        let order = |entry: EntryRef<'_>| (entry.key.to_vec(), Reverse(entry.seq));
+        let [a, b] = self.both.each_ref().map(|cursor| cursor.entry().map(order));
+        self.way = way;
+        self.here = match (a, b) {
+            (None, None) => None,
+            (Some(_), None) => Some(0),
+            (None, Some(_)) => Some(1),
+            (Some(a), Some(b)) => Some(usize::from((a < b) == (way == Way::Back))),
+        };
+    }
+
+    /// Has both stand the other way, around the record here.
+    fn turn(&mut self, way: Way) -> Result<()> {
+        let Some(here) = self.here else { return Ok(()) };
+        let Some((key, seq)) = self.both[here].entry().map(|e| (e.key.to_vec(), e.seq)) else {
+            return Ok(());
+        };
+        let other = &mut self.both[1 - here];
+        other.seek(&key, seq)?;
+        if way == Way::Back {
+            if other.entry().is_some() {
+                other.prev()?;
+            } else {
+                other.seek_before(None)?;
+            }
+        }
+        self.way = way;
+        Ok(())
+    }
+}
+
+impl Cursor for Pair<'_> {
+    fn seek(&mut self, key: &[u8], seq: Lsn) -> Result<()> {
+        self.both.iter_mut().try_for_each(|cursor| cursor.seek(key, seq))?;
+        self.choose(Way::Forward);
+        Ok(())
+    }
+
+    fn seek_before(&mut self, key: Option<&[u8]>) -> Result<()> {
+        self.both.iter_mut().try_for_each(|cursor| cursor.seek_before(key))?;
+        self.choose(Way::Back);
+        Ok(())
+    }
+
+    fn next(&mut self) -> Result<()> {
+        if self.way == Way::Back {
+            self.turn(Way::Forward)?;
+        }
+        if let Some(here) = self.here {
+            self.both[here].next()?;
+        }
+        self.choose(Way::Forward);
+        Ok(())
+    }
+
+    fn prev(&mut self) -> Result<()> {
+        if self.way == Way::Forward {
+            self.turn(Way::Back)?;
+        }
+        if let Some(here) = self.here {
+            self.both[here].prev()?;
+        }
+        self.choose(Way::Back);
+        Ok(())
+    }
+
+    fn entry(&self) -> Option<EntryRef<'_>> {
+        self.both[self.here?].entry()
+    }
+
+    fn apart(&self) -> Result<Option<Apart>> {
+        Ok(None)
+    }
+}
