@@ -220,6 +220,10 @@ pub enum Failpoint {
     KeepFoundEdits,
     /// A growth of the region whose sync failed tells its caller and nothing else.
     SwallowGrowthError,
+    /// A row table is published before its pages are durable.
+    SkipRowPersist,
+    /// The records of a memtable cease to count in zones although no edit publishes their copies.
+    UnjournaledRow,
     /// A creation does not make the name of a region in another directory durable.
     SkipRegionName,
 }

@@ -9,7 +9,7 @@ use terrace::{Database, Durability, Stats};
 use crate::violation::Class;
 
 /// Every operation that a full run must have cut.
-pub const OPERATIONS: [&str; 37] = [
+pub const OPERATIONS: [&str; 38] = [
     "allocate",
     "zone of several units",
     "zone switch",
@@ -24,6 +24,7 @@ pub const OPERATIONS: [&str; 37] = [
     "relaxed beside durable",
     "freeze",
     "merge",
+    "row table",
     "drain",
     "compaction",
     "trivial moves",
@@ -305,6 +306,7 @@ impl Before {
         coverage.count("growth", u64::from(up(|s| s.pm.capacity) > 0));
         coverage.count("freeze", up(|s| s.background.freezes));
         coverage.count("merge", up(|s| s.background.merges));
+        coverage.count("row table", up(|s| s.background.row_tables));
         coverage.count("drain", up(|s| s.background.drains));
         coverage.count("compaction", up(|s| s.background.compactions + s.background.moves));
         coverage.count("trivial moves", up(|s| s.background.trivially_moved_extents));

@@ -16,7 +16,7 @@ use crate::backups::{Backups, Kept, SET};
 use crate::chance::Chance;
 use crate::content::{Content, Effect, Rows, prepared_name, read_all, upper};
 use crate::disturbed::Disturbed;
-pub use crate::machines::{KINDS, Kind, PATH, copy, lies_apart, options, table_options};
+pub use crate::machines::{ALL_KINDS, KINDS, Kind, PATH, copy, lies_apart, options, table_options};
 use crate::transact::{prepare_transaction, write_in_transaction};
 use crate::violation::Class;
 pub use crate::violation::Violation;

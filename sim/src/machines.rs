@@ -13,8 +13,17 @@ pub enum Kind {
     Memory,
     /// With persistent memory, and the index of level 0 in it.
     Index,
+    /// With persistent memory, and level 0 in a matrix of row tables.
+    Matrix,
+    /// With level 0 in a triangle of row tables.
+    Triangle,
 }
 
+/// All of them.
+pub const ALL_KINDS: [Kind; 5] =
+    [Kind::Files, Kind::Memory, Kind::Index, Kind::Matrix, Kind::Triangle];
+
+/// Those whose level 0 is the default one.
 pub const KINDS: [Kind; 3] = [Kind::Files, Kind::Memory, Kind::Index];
 
 impl Kind {
@@ -23,7 +32,20 @@ impl Kind {
             Kind::Files => Machine::with_files(),
             Kind::Memory => Machine::with_memory(),
             Kind::Index => Machine::with_memory().index(true),
+            Kind::Matrix => Machine::with_memory().row_tables(false),
+            Kind::Triangle => Machine::with_files().row_tables(true),
         }
+    }
+
+    /// Whether the region is a file.
+    pub fn is_files(self) -> bool {
+        matches!(self, Kind::Files | Kind::Triangle)
+    }
+
+    /// Whether it is one of those that differ in nothing but their level 0, of which tests take a
+    /// part.
+    pub fn is_variant(self) -> bool {
+        !matches!(self, Kind::Files | Kind::Memory)
     }
 }
 

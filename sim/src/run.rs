@@ -58,13 +58,15 @@ pub struct Run {
 }
 
 impl Run {
-    /// The run that a seed stands for: two of three on persistent memory, every second of which
-    /// has the index there in every second round of the scenarios.
+    /// The run that a seed stands for: two of three on persistent memory. In every second round of
+    /// the scenarios level 0 is another one: a persistent index, a matrix, or a triangle.
     pub fn of(seed: u64, limits: Limits) -> Run {
         let count = SCENARIOS.len() as u64;
         let kind = match (seed % 3, seed / 3 / count % 2) {
-            (2, _) => Kind::Files,
+            (2, 0) => Kind::Files,
+            (2, _) => Kind::Triangle,
             (1, 1) => Kind::Index,
+            (0, 1) => Kind::Matrix,
             _ => Kind::Memory,
         };
         let mut scenario = SCENARIOS[(seed / 3 % count) as usize];
@@ -81,7 +83,9 @@ impl Run {
     /// is a file.
     pub fn failing(seed: u64, limits: Limits) -> Run {
         let count = SCENARIOS.len() as u64;
-        let kind = [Kind::Files, Kind::Memory, Kind::Files, Kind::Index][(seed % 4) as usize];
+        let files = if (seed / 4).is_multiple_of(2) { Kind::Files } else { Kind::Triangle };
+        let memory = if (seed / 4).is_multiple_of(2) { Kind::Memory } else { Kind::Matrix };
+        let kind = [Kind::Files, memory, files, Kind::Index][(seed % 4) as usize];
         let scenario = failing::disturbed(SCENARIOS[(seed / 4 % count) as usize]);
         Run { seed, kind, scenario, limits, failpoint: None, replay: None, faults: true }
     }
@@ -98,7 +102,7 @@ impl Run {
         // persistent index has as many places again as the rest.
         let times = match (self.scenario, self.kind) {
             (Scenario::Closing | Scenario::Opening, _) => 3,
-            (_, Kind::Index) => 2,
+            (_, Kind::Index | Kind::Matrix) => 2,
             _ => 1,
         };
         let moments = self.limits.moments.saturating_mul(times);
@@ -219,7 +223,7 @@ impl Run {
         count_journal(trace, coverage);
         match result {
             Ok(explored) => {
-                coverage.explored(&explored, trace, self.kind == Kind::Files);
+                coverage.explored(&explored, trace, self.kind.is_files());
                 Ok(())
             }
             Err(violation) => Err(format!(

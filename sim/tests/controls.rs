@@ -308,3 +308,21 @@ fn rows_that_expire_early() {
 fn a_database_without_a_lock() {
     is_caught(Failpoint::SkipLock, Trial::Writers, &[Class::TwoWriters]);
 }
+
+#[test]
+fn a_row_table_published_before_its_pages_are_durable() {
+    for kind in [Kind::Matrix, Kind::Triangle] {
+        let trial = Trial::Cuts(kind, Scenario::Merge);
+        is_caught(Failpoint::SkipRowPersist, trial, &[Class::Refused]);
+    }
+}
+
+#[test]
+fn records_let_go_of_whose_copies_no_edit_names() {
+    is_caught(Failpoint::UnjournaledRow, Trial::Cuts(Kind::Matrix, Scenario::Free), STORED);
+}
+
+#[test]
+fn pages_of_row_tables_used_again_before_the_edit_of_a_drain() {
+    is_caught(Failpoint::ReuseBeforeEdit, Trial::Cuts(Kind::Matrix, Scenario::Free), STORED);
+}

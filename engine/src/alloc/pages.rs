@@ -196,6 +196,7 @@ impl PagePool {
     }
 
     /// Free pages of units that it has.
+    #[cfg(test)]
     pub(crate) fn free(&self) -> u64 {
         self.free.lock().0.values().map(|count| u64::from(*count)).sum()
     }

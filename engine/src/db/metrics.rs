@@ -31,6 +31,7 @@ pub(super) struct Metrics {
     pub(super) freezes: Counter,
     /// Memtables merged into level 0.
     pub(super) merges: Counter,
+    pub(super) row_tables: Counter,
     /// Columns drained to level 1.
     pub(super) drains: Counter,
     /// Bytes that drains wrote to extents.

@@ -304,6 +304,8 @@ pub struct BackgroundStats {
     pub freezes: u64,
     /// Memtables merged into level 0.
     pub merges: u64,
+    /// Of these, memtables that were copied into row tables.
+    pub row_tables: u64,
     /// Columns drained to level 1.
     pub drains: u64,
     /// Bytes that drains have written.
@@ -525,6 +527,7 @@ fn background(engine: &Engine) -> BackgroundStats {
     BackgroundStats {
         freezes: metrics.freezes.get(),
         merges: metrics.merges.get(),
+        row_tables: metrics.row_tables.get(),
         drains: metrics.drains.get(),
         drained_bytes: metrics.drained_bytes.get(),
         spilled_extents: metrics.spilled_extents.get(),

@@ -117,9 +117,6 @@ pub(crate) trait RowTables {
 
     /// Whether a round of drains leaves the row tables that came after it began to the next one.
     fn drains_by_round(&self) -> bool;
-
-    /// How many row tables there are.
-    fn count(&self) -> u64;
 }
 
 /// A container that refers to its records where commits wrote them.

@@ -46,7 +46,7 @@ use container::{VersionPruning, ZoneResidents};
 pub(crate) use deleted::DeletedSpan;
 use deleted::{DeletedSpans, hidden_spans, spans};
 use global_index::GlobalIndex;
-pub(crate) use matrix::{Matrix, StoredRow};
+pub(crate) use matrix::{Matrix, StoredRow, salvage_row, verify_row};
 #[cfg(any(test, feature = "testing"))]
 use sorted_copy::SortedCopy;
 pub(crate) use superseded::Superseded;

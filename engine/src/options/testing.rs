@@ -63,6 +63,9 @@ impl Options {
         if machine.has_index() {
             self.index = Index::Persistent;
         }
+        if let Some(triangle) = machine.has_row_tables() {
+            self = self.row_table_level0(triangle);
+        }
         self.storage = Storage::Simulated(machine.clone());
         self
     }

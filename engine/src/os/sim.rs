@@ -129,6 +129,8 @@ struct State {
     capacity: Option<u64>,
     /// Whether databases keep the index of level 0 in the persistent memory.
     has_index: bool,
+    /// Whether databases keep level 0 in row tables, and if so, in a triangle of them.
+    row_tables: Option<bool>,
     next_handle: u64,
     /// What files are since they were renamed; handles know what they were.
     renamed: BTreeMap<u64, FileKind>,
@@ -162,6 +164,7 @@ impl State {
             next_file: self.next_file,
             capacity: self.capacity,
             has_index: self.has_index,
+            row_tables: self.row_tables,
             ..State::default()
         }
     }
@@ -174,6 +177,7 @@ impl State {
             next_file: self.next_file,
             capacity: self.capacity,
             has_index: self.has_index,
+            row_tables: self.row_tables,
             ..State::default()
         }
     }

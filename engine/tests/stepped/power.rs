@@ -4,16 +4,16 @@
 
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "tests stop and tell")]
 
-use crate::common::cuts::{End, KINDS, Kind, Rig, reopen};
+use crate::common::cuts::{ALL_KINDS, End, KINDS, Rig, reopen};
 use crate::common::lives::{Lives, Tally, dead_stay_dead};
 use crate::common::workload::Taste;
 use crate::common::{long, rounds, together};
 
 fn all(seeds: std::ops::Range<u64>, taste: Taste, kills: bool) -> Tally {
     let mut tally = Tally::default();
-    for kind in KINDS {
+    for kind in ALL_KINDS {
         // Other ends of what the machine with memory alone lives through too.
-        let every = if kind == Kind::Index && !long() { 6 } else { 1 };
+        let every = if kind.is_variant() && !long() { 6 } else { 1 };
         for seed in seeds.clone().step_by(every) {
             let lives = Lives { kind, seed, taste, kills, failpoint: None };
             lives.run(&mut tally).unwrap_or_else(|violation| panic!("{violation}"));
@@ -46,6 +46,7 @@ fn small_relaxed_commits_in_many_tables_are_lost_from_the_end() {
 
 #[test]
 fn a_deleted_key_stays_deleted_when_its_tombstone_is_gone_before_it() {
+    // Of row tables the zones are gone before a column is drained.
     for kind in KINDS {
         dead_stay_dead(kind, None).unwrap_or_else(|violation| panic!("{violation}"));
     }
@@ -80,10 +81,10 @@ fn batches_that_take_zones_of_several_units_survive_cuts() {
 #[test]
 fn hundreds_of_openings_with_a_commit_each_keep_what_they_should() {
     let _together = together();
-    for kind in KINDS {
+    for kind in ALL_KINDS {
         let mut rig = Rig::new(kind, 40_000, None);
         let taste = Taste { relaxed: 50, tables: 0, steps: 0, value: 200, keys: 50, ranges: 0 };
-        let openings = if kind == Kind::Index { rounds(40, 1000) } else { rounds(300, 1000) };
+        let openings = if kind.is_variant() { rounds(40, 1000) } else { rounds(300, 1000) };
         for n in 0..openings {
             for _ in 0..1 + rig.chance.below(3) {
                 rig.act(&taste);

@@ -6,7 +6,7 @@
 #![allow(clippy::unwrap_used, clippy::print_stderr, reason = "tests stop and tell")]
 
 use crate::common::content::{Content, Effect, Rows, read_all};
-use crate::common::cuts::{End, KINDS, Kind, PATH, Rig, options, reopen};
+use crate::common::cuts::{ALL_KINDS, End, Kind, PATH, Rig, options, reopen};
 use crate::common::workload::{Action, Taste};
 use crate::common::{long, rounds, together};
 use terrace::Durability::{Durable, Relaxed};
@@ -23,7 +23,7 @@ fn ends() -> Vec<End> {
 /// are. Each entry of a persistent index is a step or two, so of these each end takes its share.
 fn cut_everywhere(kind: Kind, make: impl Fn(Kind) -> Rig, act: impl Fn(&mut Rig)) -> u64 {
     let mut steps = 0;
-    let stride = if kind == Kind::Index && !long() { 7 } else { 1 };
+    let stride = if kind.is_variant() && !long() { 7 } else { 1 };
     for (first, end) in ends().into_iter().enumerate() {
         for n in (1 + first as u64 % stride..).step_by(stride as usize) {
             let mut rig = make(kind);
@@ -92,7 +92,7 @@ fn drained(kind: Kind) -> Rig {
 #[test]
 fn delete_only_compactions() {
     let _together = together();
-    for kind in KINDS {
+    for kind in ALL_KINDS {
         let steps = cut_everywhere(kind, drained, |rig| {
             let all = Effect::DeleteRange("a".into(), Vec::new(), None);
             rig.perform(&Action::Write(vec![all], Relaxed));
@@ -117,7 +117,7 @@ fn half_full(kind: Kind) -> Rig {
 #[test]
 fn commits() {
     let _together = together();
-    for kind in KINDS {
+    for kind in ALL_KINDS {
         let steps = cut_everywhere(kind, small, |rig| {
             rig.put("a", "three", 3000, Durable);
             rig.put("b", "four", 10, Relaxed);
@@ -130,7 +130,7 @@ fn commits() {
 #[test]
 fn zone_switches() {
     let _together = together();
-    for kind in KINDS {
+    for kind in ALL_KINDS {
         cut_everywhere(kind, small, |rig| {
             for n in 0..5 {
                 rig.put("a", &format!("fill {n}"), 60_000, Relaxed);
@@ -145,7 +145,7 @@ fn zone_switches() {
 fn zones_of_several_sizes() {
     let _together = together();
     let taste = Taste { tables: 0, ..Taste::default() };
-    for kind in KINDS {
+    for kind in ALL_KINDS {
         let steps = cut_everywhere(kind, small, |rig| {
             rig.put("a", "large", 200_000, Relaxed);
             rig.act(&taste);
@@ -161,7 +161,7 @@ fn zones_of_several_sizes() {
 #[test]
 fn drains_compactions_and_the_release_of_zones() {
     let _together = together();
-    for kind in KINDS {
+    for kind in ALL_KINDS {
         let steps = cut_everywhere(kind, half_full, |rig| {
             rig.put("a", "row 1", 100_000, Relaxed);
             rig.put("b", "row 2", 100_000, Durable);
@@ -200,7 +200,7 @@ fn mostly_dead(kind: Kind) -> Rig {
 #[test]
 fn cleaning() {
     let _together = together();
-    for kind in KINDS {
+    for kind in ALL_KINDS {
         let prepared = mostly_dead(kind);
         prepared.db.clone().close().unwrap();
         let steps = cut_everywhere(
@@ -234,7 +234,7 @@ fn spilled_transactions_their_drain_and_a_table_dropped_with_its_run() {
         let row = |n| Effect::Put(table.into(), format!("row {n:02}").into(), vec![value; 2500]);
         (from..from + 4).map(row).collect::<Vec<_>>()
     };
-    for kind in KINDS {
+    for kind in ALL_KINDS {
         let steps = cut_everywhere(kind, small, |rig| {
             rig.put("a", "row 01", 100, Relaxed);
             rig.transact([rows("a", 0, 1), rows("b", 2, 2), rows("a", 2, 3)].concat());
@@ -255,7 +255,7 @@ fn bulk_loads_and_their_places() {
     let rows = |keys: std::ops::Range<u64>, value: u8| {
         keys.map(|n| (format!("row {n:02}").into_bytes(), vec![value; 2500])).collect::<Rows>()
     };
-    for kind in KINDS {
+    for kind in ALL_KINDS {
         let steps = cut_everywhere(kind, small, |rig| {
             rig.load("a", rows(0..6, 1));
             rig.steps(20);
@@ -277,7 +277,7 @@ fn bulk_loads_and_their_places() {
 #[test]
 fn closing_and_opening_again() {
     let _together = together();
-    for kind in KINDS {
+    for kind in ALL_KINDS {
         let steps = cut_everywhere(kind, small, |rig| {
             for n in 0..5 {
                 rig.put("a", &format!("row {n}"), [60_000, 100][n % 2], Relaxed);
@@ -297,7 +297,7 @@ fn closing_and_opening_again() {
 #[test]
 fn backups_beside_cuts() {
     let _together = together();
-    for kind in KINDS {
+    for kind in ALL_KINDS {
         let steps = cut_everywhere(kind, small, |rig| {
             rig.put("a", "row 1", 9000, Relaxed);
             rig.back_up();
@@ -313,7 +313,7 @@ fn backups_beside_cuts() {
 #[test]
 fn prepares_and_their_verdicts() {
     let _together = together();
-    for kind in KINDS {
+    for kind in ALL_KINDS {
         let steps = cut_everywhere(kind, small, |rig| {
             rig.put("a", "doomed 1", 100, Relaxed);
             for n in 1..=4 {
@@ -334,7 +334,7 @@ fn prepares_and_their_verdicts() {
 #[test]
 fn tables_created_renamed_truncated_and_dropped() {
     let _together = together();
-    for kind in KINDS {
+    for kind in ALL_KINDS {
         cut_everywhere(kind, half_full, |rig| {
             rig.create("c");
             rig.put("c", "in c", 100, Relaxed);
@@ -351,7 +351,7 @@ fn tables_created_renamed_truncated_and_dropped() {
 #[test]
 fn the_change_of_the_journals_epoch() {
     let _together = together();
-    for kind in KINDS {
+    for kind in ALL_KINDS {
         let prepared = long_journal(kind);
         let steps = cut_everywhere(
             kind,
@@ -371,7 +371,7 @@ fn the_change_of_the_journals_epoch() {
 #[test]
 fn creation() {
     let _together = together();
-    for kind in KINDS {
+    for kind in ALL_KINDS {
         for end in ends() {
             for n in 1.. {
                 let machine = kind.machine();

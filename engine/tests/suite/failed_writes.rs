@@ -17,8 +17,8 @@ type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
 /// How many commits a life tries: on persistent memory, enough for files to come into it.
 fn commits(kind: Kind) -> u64 {
     match kind {
-        Kind::Files => 60,
-        Kind::Memory | Kind::Index => 600,
+        Kind::Files | Kind::Triangle => 60,
+        Kind::Memory | Kind::Index | Kind::Matrix => 600,
     }
 }
 
@@ -127,8 +127,12 @@ fn a_write_that_fails_loses_nothing_and_is_told() {
         let unknown = ends.get(&End::Unknown).copied().unwrap_or_default();
         let refused = ends.get(&End::Refused).copied().unwrap_or_default();
         match kind {
-            Kind::Files => assert!(unknown >= commits(kind), "each commit writes: {ends:?}"),
-            Kind::Memory | Kind::Index => assert_eq!(unknown, 0, "commits write no file: {ends:?}"),
+            Kind::Files | Kind::Triangle => {
+                assert!(unknown >= commits(kind), "each commit writes: {ends:?}");
+            }
+            Kind::Memory | Kind::Index | Kind::Matrix => {
+                assert_eq!(unknown, 0, "commits write no file: {ends:?}");
+            }
         }
         assert!(refused > 0, "jobs write too: {ends:?}");
     }

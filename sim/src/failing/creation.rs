@@ -45,7 +45,7 @@ impl Failing<'_> {
     /// written to it durably is there.
     pub(super) fn create(&mut self) -> std::result::Result<(), Violation> {
         let (kind, failpoint) = (self.run.kind, self.run.failpoint);
-        let is_elsewhere = kind == Kind::Files && self.chance.percent(40);
+        let is_elsewhere = kind.is_files() && self.chance.percent(40);
         let path = *self.chance.pick(&[PATH, BELOW]);
         let opens = |machine: &Machine| {
             let options = options(machine, failpoint);

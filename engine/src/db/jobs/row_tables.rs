@@ -10,6 +10,7 @@ use crate::level0::{Keep, Level0, Released};
 use crate::levels::{Edit, Op};
 use crate::memtable::Memtable;
 use crate::mvcc::{Horizon, defer, pin};
+use crate::options::Failpoint;
 use crate::record::{Lsn, TableId};
 use crate::table::{Change, TableCore};
 
@@ -43,7 +44,11 @@ pub(super) fn copy(
     let add = Op::AddRow { table: table.id(), row };
     let ops = std::iter::once(add).chain(drained.ops()).collect();
     // It frees the zones of the memtable.
-    let versions = match ctx.apply_freeing(Edit { ops }) {
+    let applied = match ctx.options.has(Failpoint::UnjournaledRow) {
+        true => ctx.adopt_unjournaled(&Edit { ops }, std::iter::once(table.id())),
+        false => ctx.apply_freeing(Edit { ops }),
+    };
+    let versions = match applied {
         Ok(versions) => versions,
         Err(error) => {
             if error.kind() != ErrorKind::Full {
@@ -66,6 +71,7 @@ pub(super) fn copy(
     });
     table.set_merged(boundary);
     ctx.metrics.merges.add(1);
+    ctx.metrics.row_tables.add(1);
     count_out_later(ctx, table, copied);
     Ok(true)
 }

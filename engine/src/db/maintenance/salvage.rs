@@ -16,10 +16,12 @@ use crate::db::events::Event;
 use crate::db::open::{Loaded, Opening, files_of, find_damaged, lock, lock_region};
 use crate::db::{Database, OpenHow};
 use crate::error::{Damage, Error, Result};
+use crate::level0::salvage_row;
 use crate::levels::{Edit, Op, Run, TableInfo, Version, VersionSet};
 use crate::memtable::{Record, records_in};
 use crate::mvcc::{Clock, KeyInterval, Tombstone};
 use crate::options::{Durability, Options, TableOptions};
+use crate::pm::Region;
 use crate::read::KeyRange;
 use crate::record::{Kind, LSN_MAX, Lsn, SYSTEM_TABLE, TableId};
 use crate::table::{Table, WriteBatch};
@@ -71,6 +73,9 @@ pub(in crate::db) fn salvage(from: &Path, to: &Path) -> Result<SalvageReport> {
         .flat_map(|region| payloads.iter().flat_map(|(at, len)| records_in(region, *at, *len)))
         .map(|(_, record)| record)
         .collect();
+    if let Some(region) = region {
+        records.extend(report.row_tables(region, &set)?);
+    }
     // Within a commit range deletes come first.
     records.sort_by_key(|record| (record.seq, record.kind != Kind::RangeDelete));
     report.adopt_events(from, &set, &records);
@@ -257,6 +262,22 @@ impl SalvageReport {
         for damage in &mut self.lost[first..] {
             damage.what = format!("{} of table {table:?}", damage.what);
         }
+    }
+
+    /// The records of row tables of level 0.
+    fn row_tables<'a>(
+        &mut self,
+        region: &'a Region,
+        set: &VersionSet,
+    ) -> Result<Vec<Record<'a>>> {
+        let mut records = Vec::new();
+        for version in set.tables().iter().filter_map(|table| set.version(table.id)) {
+            for row in &version.rows {
+                let (table, drained) = (version.table, &version.drained);
+                records.extend(salvage_row(region, table, row, drained, &mut self.lost)?);
+            }
+        }
+        Ok(records)
     }
 
     /// The levels of a table, the deepest and oldest first.

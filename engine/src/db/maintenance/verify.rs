@@ -11,8 +11,11 @@ use crate::db::open::Parts;
 use crate::db::open::region_path;
 use crate::db::open::{Loaded, Opening, files_of, find_damaged, lock, lock_region};
 use crate::error::{Damage, Result};
+use crate::level0::verify_row;
 use crate::levels::{FoundEdits, JournalFloor, VersionSet};
+use crate::mvcc::pin;
 use crate::options::Options;
+use crate::pm::Region;
 
 /// What verification found. A persistent index ([`Index::Persistent`](crate::Index::Persistent)) is
 /// held against the records by [`Database::verify`](crate::Database::verify) while it is open, and
@@ -64,6 +67,9 @@ pub(in crate::db) fn verify_with(path: &Path, options: &Options) -> Result<Verif
     let opened = VersionSet::open(Arc::clone(&opening.files), path, floor, FoundEdits::Leave);
     if let Some(set) = report.keep(opened)? {
         report.checked += set.verify(&mut report.damages);
+        if let Some(loaded) = &loaded {
+            report.row_tables(&loaded.region, &set)?;
+        }
         let pairs = loaded.is_none_or(|l| l.superblock.database_id == set.database_id());
         if !pairs {
             report.damages.push(Damage {
@@ -95,9 +101,12 @@ pub(in crate::db) fn open_database(engine: &Engine) -> Result<VerifyReport> {
         engine.ctx.sync_floor()?;
     }
     engine.shared.committer.while_quiet(|| {
-        if let Some(loaded) = report.keep(opening.load())?
-            && let Some(recovered) = report.region(&loaded)?
-        {
+        let Some(loaded) = report.keep(opening.load())? else { return Ok(()) };
+        // Pages of row tables stay as versions from here on say, until the guard goes.
+        let guard = pin();
+        report.row_tables(&loaded.region, &engine.set)?;
+        drop(guard);
+        if let Some(recovered) = report.region(&loaded)? {
             report.index(engine, &loaded.region, &recovered)?;
         }
         Ok(())
@@ -119,6 +128,17 @@ impl VerifyReport {
                 None => Err(e),
             },
         }
+    }
+
+    /// Row tables of level 0.
+    fn row_tables(&mut self, region: &Region, set: &VersionSet) -> Result<()> {
+        for version in set.tables().iter().filter_map(|table| set.version(table.id)) {
+            for row in &version.rows {
+                let verified = verify_row(region, version.table, row, &version.drained);
+                self.checked += self.keep(verified)?.unwrap_or(1);
+            }
+        }
+        Ok(())
     }
 
     /// Superblock and floor copies, pools, GIDX words, zones and all that was committed in them;

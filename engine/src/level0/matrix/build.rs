@@ -6,6 +6,7 @@ use crate::alloc::{PagePool, Pages};
 use crate::error::Result;
 use crate::level0::container::Keep;
 use crate::memtable::{Memtable, Record, RecordCursor};
+use crate::options::Failpoint;
 use crate::pm::{PAGE, Region};
 use crate::record::{Lsn, RowTable, TableId, checksum, slice};
 
@@ -153,7 +154,11 @@ impl Draft {
             Directory { table, id, below, after, upto, entries, entry_pages, key_pages, pages: list };
         let (bytes, sum) = directory.encode();
         dirty.push(region.write(u64::from(directory_at.first) * PAGE, &bytes));
-        region.persist(dirty)?;
+        if region.has(Failpoint::SkipRowPersist) {
+            drop(dirty);
+        } else {
+            region.persist(dirty)?;
+        }
         let Pages { first: page, count: pages } = directory_at;
         let meta = RowTable { id, page, pages, checksum: sum, after, upto, oldest: self.oldest };
         let row = Row::new(meta, &directory);

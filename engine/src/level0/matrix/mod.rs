@@ -14,6 +14,7 @@
 //! |---|---|
 //! | `layout.rs` | the bytes of a row table |
 //! | `build.rs` | writes one |
+//! | `open.rs` | checks one at an opening |
 //! | `row.rs` | reads one, and lets go of its entries |
 //! | `walk.rs` | cursors |
 //!
@@ -29,6 +30,7 @@
 
 mod build;
 mod layout;
+mod open;
 mod row;
 mod walk;
 
@@ -45,7 +47,7 @@ use super::container::{Container, Keep, Released, RowTables, Size, VersionPrunin
 use super::global_index::GlobalIndex;
 use super::superseded::Superseded;
 use crate::alloc::{PagePool, Pages};
-use crate::error::Result;
+use crate::error::{Damage, Result};
 use crate::memtable::{Index, Memtable, Rebuilt, Record};
 use crate::mvcc::{DrainedMap, KeyInterval, defer};
 use crate::options::ContainerKind;
@@ -98,7 +100,7 @@ impl Matrix {
     ///
     /// # Errors
     ///
-    /// As [`Row::open`].
+    /// `Corrupt` if one does not check out; or an I/O error.
     pub(crate) fn open(
         (pages, kind): (Arc<PagePool>, ContainerKind),
         table: TableId,
@@ -106,7 +108,7 @@ impl Matrix {
         drained: &DrainedMap,
     ) -> Result<Matrix> {
         let matrix = Matrix::new(pages, kind);
-        let open = |row: &RowTable| Row::open(matrix.region(), table, row, drained).map(Arc::new);
+        let open = |row: &RowTable| open::open(matrix.region(), table, row, drained).map(Arc::new);
         let mut rows = rows.iter().map(open).collect::<Result<Vec<_>>>()?;
         rows.sort_by_key(|row| std::cmp::Reverse(row.meta.upto));
         matrix.rows.store(Arc::new(rows));
@@ -150,6 +152,37 @@ impl Matrix {
         }
         None
     }
+}
+
+/// Checks a row table on the media, but for what D covers; the number of its pages.
+///
+/// # Errors
+///
+/// `Corrupt` if it does not check out; or an I/O error.
+pub(crate) fn verify_row(
+    region: &Region,
+    table: TableId,
+    row: &RowTable,
+    drained: &DrainedMap,
+) -> Result<u64> {
+    let row = open::open(region, table, row, drained)?;
+    Ok(row.pages().iter().map(|pages| u64::from(pages.count)).sum())
+}
+
+/// The records of a row table on the media that can be read and that D does not cover. What cannot
+/// be read goes to `lost`.
+///
+/// # Errors
+///
+/// The region cannot be read.
+pub(crate) fn salvage_row<'a>(
+    region: &'a Region,
+    table: TableId,
+    row: &RowTable,
+    drained: &DrainedMap,
+    lost: &mut Vec<Damage>,
+) -> Result<Vec<Record<'a>>> {
+    open::salvage(region, table, row, drained, lost)
 }
 
 /// The first version of `key` from its lower bound on that a read between two LSNs, the first one
@@ -308,9 +341,5 @@ impl RowTables for Matrix {
 
     fn drains_by_round(&self) -> bool {
         self.kind == ContainerKind::Matrix
-    }
-
-    fn count(&self) -> u64 {
-        self.rows.load().len() as u64
     }
 }

@@ -17,11 +17,10 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use super::layout::{Directory, ENTRIES, ENTRY, Entry, Place};
 use crate::alloc::Pages;
-use crate::error::{Damage, Error, Result};
 use crate::memtable::{Record, record_len};
-use crate::mvcc::{DrainedMap, KeyInterval};
-use crate::pm::{PAGE, Region, Span};
-use crate::record::{LSN_MAX, Lsn, RowTable, TableId, checksum, slice};
+use crate::mvcc::KeyInterval;
+use crate::pm::{PAGE, Region};
+use crate::record::{LSN_MAX, Lsn, RowTable, TableId, slice};
 
 /// Below so many entries a search goes from one to the next.
 const LINEAR: u32 = 8;
@@ -34,11 +33,11 @@ pub(super) struct Row {
     /// The row table that hints lead into; 0 if there is none.
     below: u64,
     entries: u32,
-    entry_pages: Box<[u32]>,
-    key_pages: Box<[u32]>,
-    value_pages: Box<[u32]>,
+    pub(super) entry_pages: Box<[u32]>,
+    pub(super) key_pages: Box<[u32]>,
+    pub(super) value_pages: Box<[u32]>,
     /// Per page of values: entries with bytes in it that are not gone.
-    in_page: Box<[AtomicU32]>,
+    pub(super) in_page: Box<[AtomicU32]>,
     /// A bit for each entry: set once it is gone.
     gone: Box<[AtomicU64]>,
     live: AtomicU32,
@@ -88,6 +87,17 @@ impl Row {
         }
     }
 
+    /// Leaves an entry out, before anyone reads the row table.
+    pub(super) fn leave_out(&self, n: u32) {
+        self.gone[(n / 64) as usize].fetch_or(1 << (n % 64), Ordering::Relaxed);
+    }
+
+    /// Where an entry lies in the region.
+    pub(super) fn entry_at(&self, n: u32) -> u64 {
+        let page = u64::from(self.entry_pages[(n / ENTRIES) as usize]);
+        page * PAGE + u64::from(n % ENTRIES) * ENTRY as u64
+    }
+
     /// How many entries are not gone.
     pub(super) fn live(&self) -> u64 {
         u64::from(self.live.load(Ordering::Relaxed))
@@ -111,9 +121,7 @@ impl Row {
 
     /// An entry.
     pub(super) fn entry(&self, region: &Region, n: u32) -> Entry {
-        let page = u64::from(self.entry_pages[(n / ENTRIES) as usize]);
-        let at = page * PAGE + u64::from(n % ENTRIES) * ENTRY as u64;
-        let bytes = region.bytes(at, ENTRY as u64);
+        let bytes = region.bytes(self.entry_at(n), ENTRY as u64);
         // Checked by the opening or written by this one, and not written since (invariant 1).
         let entry = bytes.first_chunk().and_then(Entry::decode);
         entry.unwrap_or_else(|| panic!("invariant: entry {n} of row table {} is one", self.meta.id))
@@ -284,113 +292,13 @@ impl Row {
     }
 }
 
-/// At an opening.
-impl Row {
-    /// Reads a row table that an edit names, checks all of it but what D covers, and lets go of
-    /// that.
-    ///
-    /// # Errors
-    ///
-    /// `Corrupt` if it does not check out; or on an I/O error.
-    pub(super) fn open(
-        region: &Region,
-        table: TableId,
-        meta: &RowTable,
-        drained: &DrainedMap,
-    ) -> Result<Row> {
-        let span = page_span(meta.page, meta.pages);
-        let bad = |at: u64, what: String, (expected, got): (String, String)| {
-            let file = region.path().to_path_buf();
-            Error::corrupt(Damage { tier: "pm", file, offset: at, what, expected, got })
-        };
-        let what = |part: &str| format!("{part} of row table {} of table {table}", meta.id);
-        let outside = |at: u64| {
-            let got = format!("a page at {at}");
-            bad(at, what("page"), (format!("pages inside of {} bytes", region.len()), got))
-        };
-        if span.end() > region.len() {
-            return Err(outside(span.at));
-        }
-        region.load(span)?;
-        let bytes = region.bytes(span.at, span.len);
-        let directory = Directory::decode(bytes, (table, meta.id, meta.checksum))
-            .map_err(|wrong| bad(span.at, what("directory"), wrong))?;
-        if let Some(page) = directory.pages.iter().find(|p| page_span(p.page, 1).end() > region.len())
-        {
-            return Err(outside(page_span(page.page, 1).at));
-        }
-        let row = Row::new(*meta, &directory);
-        let check = |page: usize, part: &str| {
-            let page = directory.pages[page];
-            let span = page_span(page.page, 1);
-            region.load(span)?;
-            let computed = checksum(&[meta.id], region.bytes(span.at, span.len));
-            if computed == page.checksum {
-                return Ok(());
-            }
-            let sums = (format!("checksum {:08x}", page.checksum), format!("{computed:08x}"));
-            Err(bad(span.at, what(part), sums))
-        };
-        let in_meta = row.entry_pages.len() + row.key_pages.len();
-        (0..in_meta).try_for_each(|page| check(page, "metadata"))?;
-        row.check_entries(region, &outside)?;
-        row.count_undrained(region, drained);
-        for page in 0..row.value_pages.len() {
-            if row.in_page[page].load(Ordering::Relaxed) > 0 {
-                check(in_meta + page, "values")?;
-            }
-        }
-        Ok(row)
-    }
-
-    /// Checks that entries lead into pages that there are. Their checksum is right, so what is
-    /// wrong here was written so.
-    fn check_entries(&self, region: &Region, wrong: &dyn Fn(u64) -> Error) -> Result<()> {
-        for n in 0..self.entries {
-            let page = self.entry_pages[(n / ENTRIES) as usize];
-            let at = u64::from(page) * PAGE + u64::from(n % ENTRIES) * ENTRY as u64;
-            let entry = region.bytes(at, ENTRY as u64).first_chunk().and_then(Entry::decode);
-            let fits = |pages: &[u32], place: Place, len: u32| {
-                let (first, end) = (place.page as usize, u64::from(place.offset) + u64::from(len));
-                let last = first + (end.div_ceil(PAGE).max(1) - 1) as usize;
-                let in_a_row = || pages[first..=last].is_sorted_by(|a, b| a + 1 == *b);
-                len == 0 || (last < pages.len() && in_a_row())
-            };
-            let is_sound = entry.is_some_and(|entry| {
-                fits(&self.key_pages, entry.key, entry.key_len)
-                    && fits(&self.value_pages, entry.value, entry.value_len)
-            });
-            if !is_sound {
-                return Err(wrong(at));
-            }
-        }
-        Ok(())
-    }
-
-    /// Counts what D does not cover, and lets go of the rest.
-    fn count_undrained(&self, region: &Region, drained: &DrainedMap) {
-        for n in 0..self.entries {
-            let entry = self.entry(region, n);
-            if entry.seq > drained.get(self.key(region, &entry)) {
-                self.count_in(&entry);
-            } else {
-                self.gone[(n / 64) as usize].fetch_or(1 << (n % 64), Ordering::Relaxed);
-            }
-        }
-    }
-}
-
-fn page_span(page: u32, pages: u32) -> Span {
-    Span { at: u64::from(page) * PAGE, len: u64::from(pages) * PAGE }
-}
-
 /// Bytes that the record of an entry would take in a zone.
 fn stored_len(entry: &Entry) -> u64 {
     record_len(entry.key_len as usize, entry.value_len as usize) as u64
 }
 
 /// The pages of values that an entry has bytes in, by their place in the directory.
-fn value_span(entry: &Entry) -> std::ops::Range<usize> {
+pub(super) fn value_span(entry: &Entry) -> std::ops::Range<usize> {
     if entry.value_len == 0 {
         return 0..0;
     }

@@ -8,7 +8,7 @@ use crate::error::Result;
 use crate::memtable::Record;
 use crate::mvcc::DrainedMap;
 use crate::pm::Region;
-use crate::record::{Apart, Cursor, EntryRef, LSN_MAX, Lsn};
+use crate::record::{Cursor, EntryRef, LSN_MAX, Lsn, SeparatedValue};
 
 /// A position among the records of row tables that D does not cover.
 pub(super) struct RowsCursor<'a> {
@@ -165,7 +165,7 @@ impl Cursor for RowsCursor<'_> {
         self.here.as_ref().map(|(_, record)| record.entry())
     }
 
-    fn apart(&self) -> Result<Option<Apart>> {
+    fn separated(&self) -> Result<Option<SeparatedValue>> {
         Ok(None)
     }
 }
@@ -264,7 +264,7 @@ impl Cursor for Pair<'_> {
         self.both[self.here?].entry()
     }
 
-    fn apart(&self) -> Result<Option<Apart>> {
+    fn separated(&self) -> Result<Option<SeparatedValue>> {
         Ok(None)
     }
 }

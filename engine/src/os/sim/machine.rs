@@ -40,7 +40,20 @@ impl Machine {
         self
     }
 
-    /// Whether they do.
+    /// The same with databases that keep level 0 in row tables, from now on; in a triangle of them
+    /// if `triangle` says so.
+    #[must_use]
+    pub fn row_tables(self, triangle: bool) -> Machine {
+        self.files.state.lock().row_tables = Some(triangle);
+        self
+    }
+
+    /// Whether they do, and if so, in a triangle.
+    pub(crate) fn has_row_tables(&self) -> Option<bool> {
+        self.files.state.lock().row_tables
+    }
+
+    /// Whether they keep the index there.
     pub(crate) fn has_index(&self) -> bool {
         self.files.state.lock().has_index
     }
