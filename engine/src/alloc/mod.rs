@@ -17,7 +17,7 @@ mod zone;
 mod zones;
 
 pub(crate) use objects::ObjectPool;
-pub(crate) use pages::{PagePool, Pages};
+pub(crate) use pages::{PagePool, PageRange};
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use pool::{Pool, PoolEntry};
 pub(crate) use scan::ZoneScan;

@@ -26,7 +26,7 @@ use crate::pm::{Geometry, PAGE, Region};
 /// Pages in a row: the number of the first, which is its offset in the region divided by the
 /// length of a page, and how many they are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(crate) struct Pages {
+pub(crate) struct PageRange {
     pub(crate) first: u32,
     pub(crate) count: u32,
 }
@@ -37,13 +37,13 @@ pub(crate) struct PagePool {
     region: Arc<Region>,
     zones: Arc<ZonePool>,
     /// Free pages: the first of a piece, and how many.
-    free: Mutex<Pieces>,
+    free: Mutex<FreePages>,
 }
 
 #[derive(Debug, Default)]
-struct Pieces(BTreeMap<u32, u32>);
+struct FreePages(BTreeMap<u32, u32>);
 
-impl Pieces {
+impl FreePages {
     /// Takes `count` pages in a row out of the first piece that has them.
     fn take(&mut self, count: u32) -> Option<u32> {
         let (&first, &there) = self.0.iter().find(|(_, there)| **there >= count)?;
@@ -55,7 +55,7 @@ impl Pieces {
     }
 
     /// Takes in pages, and joins them with their neighbours; the whole piece.
-    fn give(&mut self, Pages { mut first, mut count }: Pages) -> Pages {
+    fn give(&mut self, PageRange { mut first, mut count }: PageRange) -> PageRange {
         if let Some((&before, &len)) = self.0.range(..first).next_back() {
             debug_assert!(before + len <= first, "page {first} is free already (invariant 1)");
             if before + len == first {
@@ -66,7 +66,7 @@ impl Pieces {
             count += len;
         }
         self.0.insert(first, count);
-        Pages { first, count }
+        PageRange { first, count }
     }
 }
 
@@ -83,14 +83,14 @@ impl PagePool {
 
     /// Takes pages: as many pieces as `counts` has numbers, each of so many pages in a row. `None`
     /// when there is no room for all of them, and nothing has changed.
-    pub(crate) fn take(&self, counts: &[u32]) -> Option<Vec<Pages>> {
+    pub(crate) fn take(&self, counts: &[u32]) -> Option<Vec<PageRange>> {
         let mut free = self.free.lock();
         let mut left: u64 = counts.iter().map(|count| u64::from(*count)).sum();
-        let mut taken: Vec<Pages> = Vec::with_capacity(counts.len());
+        let mut taken: Vec<PageRange> = Vec::with_capacity(counts.len());
         for &count in counts {
             debug_assert!(count > 0, "a piece has pages");
             if let Some(first) = free.take(count).or_else(|| self.extend(&mut free, left, count)) {
-                taken.push(Pages { first, count });
+                taken.push(PageRange { first, count });
             } else {
                 taken.into_iter().for_each(|pages| self.put_back(&mut free, pages));
                 return None;
@@ -101,7 +101,7 @@ impl PagePool {
     }
 
     /// Gets units for `left` pages, or fewer, and takes `count` pages in a row out of them.
-    fn extend(&self, free: &mut Pieces, left: u64, count: u32) -> Option<u32> {
+    fn extend(&self, free: &mut FreePages, left: u64, count: u32) -> Option<u32> {
         let geometry = self.zones.geometry();
         let least = geometry.units_for(u64::from(count) * PAGE);
         if least > geometry.largest_units() {
@@ -110,18 +110,18 @@ impl PagePool {
         let wanted = geometry.units_for(left * PAGE).min(geometry.usual_units()).max(least);
         let (unit, units) = self.zones.take_units(wanted, least)?;
         let pages = (geometry.zone_len(units) / PAGE) as u32;
-        free.give(Pages { first: page_of(geometry, unit), count: pages });
+        free.give(PageRange { first: page_of(geometry, unit), count: pages });
         free.take(count)
     }
 
     /// Takes back pages that no edit names and no reader looks at, or of which D covers all that
     /// is in them, durably and for every reader.
-    pub(crate) fn give(&self, pages: impl IntoIterator<Item = Pages>) {
+    pub(crate) fn give(&self, pages: impl IntoIterator<Item = PageRange>) {
         let mut free = self.free.lock();
         pages.into_iter().for_each(|pages| self.put_back(&mut free, pages));
     }
 
-    fn put_back(&self, free: &mut Pieces, pages: Pages) {
+    fn put_back(&self, free: &mut FreePages, pages: PageRange) {
         let piece = free.give(pages);
         let geometry = self.zones.geometry();
         let base = page_of(geometry, 0);
@@ -143,19 +143,19 @@ impl PagePool {
         self.zones.give_units(unit, end - unit);
     }
 
-    /// Takes over the pages that an opening found in use, of all row tables. The rest of their units
-    /// is free.
+    /// Takes over the pages that an opening found in use, of all row tables. The rest of their
+    /// units is free.
     ///
     /// # Errors
     ///
     /// `Corrupt` when two have a page in common, or one lies in a zone or outside of the region.
-    pub(crate) fn adopt(&self, mut used: Vec<Pages>) -> Result<()> {
+    pub(crate) fn adopt(&self, mut used: Vec<PageRange>) -> Result<()> {
         used.sort_unstable();
         let geometry = self.zones.geometry();
         let base = page_of(geometry, 0);
         let in_unit = (geometry.unit / PAGE) as u32;
         let (mut free, mut end, mut unit_end) = (self.free.lock(), base, base);
-        for Pages { first, count } in used {
+        for PageRange { first, count } in used {
             let last = first.saturating_add(count);
             if first < end || last > page_of(geometry, geometry.units) {
                 return Err(self.misplaced(first, "a page of one row table inside of the units"));
@@ -163,7 +163,7 @@ impl PagePool {
             // Between the page before and this one all is free, as far as units were claimed.
             let gap = first.min(unit_end);
             if end < gap {
-                free.give(Pages { first: end, count: gap - end });
+                free.give(PageRange { first: end, count: gap - end });
             }
             while unit_end < last {
                 let unit = (unit_end.max(first) - base) / in_unit;
@@ -172,14 +172,14 @@ impl PagePool {
                 }
                 let start = base + unit * in_unit;
                 if start < first {
-                    free.give(Pages { first: start, count: first - start });
+                    free.give(PageRange { first: start, count: first - start });
                 }
                 unit_end = start + in_unit;
             }
             end = last;
         }
         if end < unit_end {
-            free.give(Pages { first: end, count: unit_end - end });
+            free.give(PageRange { first: end, count: unit_end - end });
         }
         Ok(())
     }
@@ -205,4 +205,76 @@ impl PagePool {
 /// The first page of a unit.
 fn page_of(geometry: Geometry, unit: u32) -> u32 {
     (geometry.zone(unit) / PAGE) as u32
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::os::sim::Machine;
+
+    /// 64 units of four pages.
+    const GEOMETRY: Geometry = Geometry { unit: 4 * PAGE, zone_slots: 64, units: 64 };
+
+    fn pool() -> (Arc<ZonePool>, PagePool) {
+        let region = Region::of_machine(&Machine::with_memory(), GEOMETRY.region_len()).unwrap();
+        region.persist(ZonePool::format(&region, GEOMETRY)).unwrap();
+        let zones = Arc::new(ZonePool::open(&region, GEOMETRY).unwrap().0);
+        let pool = PagePool::new(region, Arc::clone(&zones));
+        (zones, pool)
+    }
+
+    fn base() -> u32 {
+        page_of(GEOMETRY, 0)
+    }
+
+    #[test]
+    fn pieces_lie_in_a_row_and_whole_units_go_back() {
+        let (zones, pool) = pool();
+        let taken = pool.take(&[1, 6, 1]).unwrap();
+        assert_eq!(taken.iter().map(|pages| pages.count).collect::<Vec<_>>(), [1, 6, 1]);
+        let units = 64 - zones.free();
+        assert!((2..=4).contains(&units), "{units} units for eight pages");
+        pool.give([taken[1]]);
+        assert!(64 - zones.free() < units, "a piece over a whole unit");
+        pool.give([taken[0], taken[2]]);
+        assert_eq!((zones.free(), pool.free()), (64, 0));
+    }
+
+    #[test]
+    fn what_does_not_fit_takes_nothing() {
+        let (zones, pool) = pool();
+        assert_eq!(pool.take(&[1, 4 * 8 + 1]), None, "more in a row than the largest piece");
+        assert_eq!(pool.take(&vec![1; 64 * 4 + 1]), None, "more than there is");
+        assert_eq!((zones.free(), pool.free()), (64, 0));
+        let all = pool.take(&vec![1; 64 * 4]).unwrap();
+        assert_eq!((zones.free(), pool.take(&[1])), (0, None));
+        pool.give(all);
+        assert_eq!(zones.free(), 64);
+    }
+
+    #[test]
+    fn an_opening_takes_the_units_of_pages_in_use_and_frees_the_rest_of_them() {
+        let (zones, pool) = pool();
+        let used = [(2, 1), (3, 3), (9, 1)]
+            .map(|(first, count)| PageRange { first: base() + first, count });
+        pool.adopt(used.to_vec()).unwrap();
+        assert_eq!((zones.free(), pool.free()), (61, 12 - 5));
+        let free = pool.take(&[1; 7]).unwrap();
+        let is_used = |page: &PageRange| {
+            used.iter().any(|u| (u.first..u.first + u.count).contains(&page.first))
+        };
+        assert!(zones.free() == 61 && !free.iter().any(is_used));
+        pool.give(free);
+        pool.give(used);
+        assert_eq!((zones.free(), pool.free()), (64, 0));
+    }
+
+    #[test]
+    fn an_opening_refuses_a_page_that_two_have_or_that_lies_outside() {
+        for used in [[(3, 2), (4, 1)], [(0, 1), (64 * 4, 1)], [(0, 1), (u32::MAX - base(), 1)]] {
+            let (_zones, pool) = pool();
+            let used = used.map(|(first, count)| PageRange { first: base() + first, count });
+            assert!(pool.adopt(used.to_vec()).is_err(), "{used:?}");
+        }
+    }
 }

@@ -9,6 +9,7 @@
 mod memory;
 
 use crate::extent::probe as extent;
+use crate::level0::probe as row_table;
 use crate::levels::{manifest_probe as manifest, probe as journal};
 use crate::txn::probe as txn;
 
@@ -16,7 +17,7 @@ use crate::txn::probe as txn;
 type Decoder = fn(&[u8]) -> bool;
 
 /// All of them, by the name of their target and corpus.
-const DECODERS: [(&str, Decoder); 24] = [
+const DECODERS: [(&str, Decoder); 25] = [
     ("superblock", memory::superblock),
     ("floor", memory::floor),
     ("words", memory::words),
@@ -25,6 +26,7 @@ const DECODERS: [(&str, Decoder); 24] = [
     ("sub-entry", memory::sub_entry),
     ("records", memory::records),
     ("zone", memory::zone),
+    ("row-table", row_table),
     ("marker", memory::marker),
     ("table-event", memory::table_event),
     ("lock", txn::lock),

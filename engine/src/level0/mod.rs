@@ -41,11 +41,13 @@ use crate::record::{Cursor, Kind, LSN_MAX, Lsn, TableId};
 
 use clearing::Clearing;
 pub(crate) use column::{ColumnBudget, ColumnSearch};
-pub(crate) use container::{Container, RowTables, Keep, LiveCount, Released, Size};
+pub(crate) use container::{Container, Keep, LiveCount, Released, RowTables, Size};
 use container::{VersionPruning, ZoneResidents};
 pub(crate) use deleted::DeletedSpan;
 use deleted::{DeletedSpans, hidden_spans, spans};
 use global_index::GlobalIndex;
+#[cfg(any(test, feature = "testing"))]
+pub(crate) use matrix::probe;
 pub(crate) use matrix::{Matrix, StoredRow, salvage_row, verify_row};
 #[cfg(any(test, feature = "testing"))]
 use sorted_copy::SortedCopy;

@@ -256,12 +256,7 @@ impl<E: Described> Draft<E> {
                 Ok(())
             }
             Op::AddRow { table, row } => self.add_row(*table, row),
-            Op::RemoveRow { table, id } => {
-                let rows = &mut self.version(*table)?.rows;
-                let at = rows.iter().position(|row| row.id == *id);
-                rows.remove(at.ok_or_else(|| invariants::no_row(*table, *id))?);
-                Ok(())
-            }
+            Op::RemoveRow { table, id } => self.remove_row(*table, *id),
             Op::TimeMark(mark) => self.mark_time(*mark),
             Op::TimeToLive { table, ttl, expired } => self.set_ttl(*table, *ttl, *expired),
             Op::Counters { next_table, next_extent, table_event_lsn } => {
@@ -277,6 +272,13 @@ impl<E: Described> Draft<E> {
         rows.push(*row);
         let counters = &mut self.state.counters;
         counters.next_extent = counters.next_extent.max(row.id.saturating_add(1));
+        Ok(())
+    }
+
+    fn remove_row(&mut self, table: TableId, id: u64) -> Result<(), Broken> {
+        let rows = &mut self.version(table)?.rows;
+        let at = rows.iter().position(|row| row.id == id);
+        rows.remove(at.ok_or_else(|| invariants::no_row(table, id))?);
         Ok(())
     }
 

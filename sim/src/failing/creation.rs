@@ -7,7 +7,7 @@ use terrace::{ErrorKind, Options, Result};
 use super::{Calls, Failing, after};
 use crate::backups::SET;
 use crate::content::{Content, read_all};
-use crate::cuts::{End, Kind, PATH, Rig, options};
+use crate::cuts::{End, PATH, Rig, options};
 use crate::run::same;
 use crate::violation::{Class, Violation};
 

@@ -11,7 +11,6 @@ mod clean_zones;
 mod columns;
 mod compact;
 mod compact_range;
-mod row_tables;
 mod context;
 mod count_live;
 mod delete_only;
@@ -27,6 +26,7 @@ mod preallocate_zones;
 mod prune_versions;
 mod release_zones;
 mod return_space;
+mod row_tables;
 mod sync_floor;
 
 pub(in crate::db) use compact::Look;

@@ -17,8 +17,8 @@ use crate::table::{Change, TableCore};
 /// Copies the oldest frozen memtable of a table into a row table, and publishes that; whether it
 /// did. Else the table's level 0 keeps none, or has no room for one.
 ///
-/// The order matters: the copy is durable, then the edit, then readers find the copy. After that the
-/// records in zones no longer count.
+/// The order matters: the copy is durable, then the edit, then readers find the copy. After that
+/// the records in zones no longer count.
 ///
 /// # Errors
 ///

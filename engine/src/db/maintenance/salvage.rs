@@ -265,11 +265,7 @@ impl SalvageReport {
     }
 
     /// The records of row tables of level 0.
-    fn row_tables<'a>(
-        &mut self,
-        region: &'a Region,
-        set: &VersionSet,
-    ) -> Result<Vec<Record<'a>>> {
+    fn row_tables<'a>(&mut self, region: &'a Region, set: &VersionSet) -> Result<Vec<Record<'a>>> {
         let mut records = Vec::new();
         for version in set.tables().iter().filter_map(|table| set.version(table.id)) {
             for row in &version.rows {

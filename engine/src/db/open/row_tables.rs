@@ -29,8 +29,8 @@ pub(super) fn open(engine: &Engine, tables: &Tables) -> Result<HashMap<TableId, 
         }
         if engine.forest.is_some() {
             return Err(Error::invalid(format!(
-                "table {:?} has row tables in level 0, which a persistent index does not know; open \
-                 the database without Index::Persistent",
+                "table {:?} has row tables in level 0, which a persistent index does not know; \
+                 open the database without Index::Persistent",
                 table.name()
             )));
         }

@@ -1,8 +1,8 @@
-//! Writes a row table: lays it out in memory, takes its pages, stores them, and waits for them once.
+//! Writes a row table: lays it out in memory, takes its pages, stores them, and waits once.
 
-use super::layout::{Directory, ENTRIES, Entry, PageRef, Place};
-use super::row::Row;
-use crate::alloc::{PagePool, Pages};
+use super::layout::{ENTRIES, Entry, PageRef, Place, RowDirectory};
+use super::row::OpenRow;
+use crate::alloc::{PagePool, PageRange};
 use crate::error::Result;
 use crate::level0::container::Keep;
 use crate::memtable::{Memtable, Record, RecordCursor};
@@ -43,7 +43,7 @@ impl Spool {
 
 /// A row table as it is to be stored.
 #[derive(Debug)]
-pub(super) struct Draft {
+pub(super) struct RowDraft {
     entries: Vec<Entry>,
     keys: Spool,
     values: Spool,
@@ -55,15 +55,15 @@ pub(super) struct Draft {
     oldest: Lsn,
 }
 
-impl Draft {
+impl RowDraft {
     /// What is to be stored of a memtable. Versions that `keep` does not want are left out.
     pub(super) fn of(
         memtable: &Memtable,
         region: &Region,
         keep: Keep<'_>,
-        below: Option<&Row>,
-    ) -> Draft {
-        let mut draft = Draft {
+        below: Option<&OpenRow>,
+    ) -> RowDraft {
+        let mut draft = RowDraft {
             entries: Vec::with_capacity(memtable.records() as usize),
             keys: Spool::default(),
             values: Spool::default(),
@@ -127,11 +127,11 @@ impl Draft {
         pool: &PagePool,
         (table, id, below): (TableId, u64, u64),
         (after, upto): (Lsn, Lsn),
-    ) -> Result<Option<Row>> {
+    ) -> Result<Option<OpenRow>> {
         let array = self.array();
         let meta = [&array, &self.keys.bytes, &self.values.bytes];
         let pages = meta.iter().map(|bytes| bytes.len() / PAGE as usize).sum();
-        let in_directory = Directory::len(pages).div_ceil(PAGE as usize) as u32;
+        let in_directory = RowDirectory::len(pages).div_ceil(PAGE as usize) as u32;
         let entry_pages = self.entries.len().div_ceil(ENTRIES as usize) as u32;
         let mut counts = vec![in_directory];
         counts.extend(std::iter::repeat_n(1, entry_pages as usize));
@@ -150,8 +150,17 @@ impl Draft {
         debug_assert_eq!(list.len(), pages, "each page has its place");
         let entries = self.entries.len() as u32;
         let key_pages = (self.keys.bytes.len() / PAGE as usize) as u32;
-        let directory =
-            Directory { table, id, below, after, upto, entries, entry_pages, key_pages, pages: list };
+        let directory = RowDirectory {
+            table,
+            id,
+            below,
+            after,
+            upto,
+            entries,
+            entry_pages,
+            key_pages,
+            pages: list,
+        };
         let (bytes, sum) = directory.encode();
         dirty.push(region.write(u64::from(directory_at.first) * PAGE, &bytes));
         if region.has(Failpoint::SkipRowPersist) {
@@ -159,9 +168,9 @@ impl Draft {
         } else {
             region.persist(dirty)?;
         }
-        let Pages { first: page, count: pages } = directory_at;
+        let PageRange { first: page, count: pages } = directory_at;
         let meta = RowTable { id, page, pages, checksum: sum, after, upto, oldest: self.oldest };
-        let row = Row::new(meta, &directory);
+        let row = OpenRow::new(meta, &directory);
         self.entries.iter().for_each(|entry| row.count_in(entry));
         Ok(Some(row))
     }
@@ -176,4 +185,3 @@ impl Draft {
         out
     }
 }
-

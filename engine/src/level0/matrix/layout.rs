@@ -23,7 +23,7 @@ pub(super) struct PageRef {
 
 /// The directory of a row table.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Directory {
+pub(super) struct RowDirectory {
     pub(super) table: TableId,
     pub(super) id: u64,
     /// The row table that hints lead into; 0 if there is none.
@@ -37,7 +37,7 @@ pub(super) struct Directory {
     pub(super) pages: Vec<PageRef>,
 }
 
-impl Directory {
+impl RowDirectory {
     /// Bytes that a directory of so many pages takes.
     pub(super) fn len(pages: usize) -> usize {
         HEAD + 8 * pages
@@ -45,7 +45,7 @@ impl Directory {
 
     /// The bytes, filled up to whole pages, and their checksum.
     pub(super) fn encode(&self) -> (Vec<u8>, u32) {
-        let mut out = Vec::with_capacity(Directory::len(self.pages.len()));
+        let mut out = Vec::with_capacity(RowDirectory::len(self.pages.len()));
         out.extend_from_slice(MAGIC);
         put_u32(&mut out, 0);
         put_u32(&mut out, self.table);
@@ -68,22 +68,25 @@ impl Directory {
     pub(super) fn decode(
         bytes: &[u8],
         (table, id, sum): (TableId, u64, u32),
-    ) -> Result<Directory, (String, String)> {
+    ) -> Result<RowDirectory, (String, String)> {
         let is = |what: &str| (format!("a directory of row table {id}"), what.to_string());
         let body = bytes.get(8..).ok_or_else(|| is("fewer bytes"))?;
         let computed = checksum(&[u64::from(table), id], body);
         let found = Reader::new(&bytes[4..8]).u32().unwrap_or_default();
         if &bytes[..4] != MAGIC || found != sum || computed != sum {
-            return Err((format!("checksum {sum:08x}"), format!("{found:08x} over {computed:08x}")));
+            return Err((
+                format!("checksum {sum:08x}"),
+                format!("{found:08x} over {computed:08x}"),
+            ));
         }
-        let directory = Directory::fields(body).ok_or_else(|| is("fields that do not fit"))?;
+        let directory = RowDirectory::fields(body).ok_or_else(|| is("fields that do not fit"))?;
         if directory.table == table && directory.id == id {
             return Ok(directory);
         }
         Err(is("the directory of another one"))
     }
 
-    fn fields(body: &[u8]) -> Option<Directory> {
+    fn fields(body: &[u8]) -> Option<RowDirectory> {
         let mut reader = Reader::new(body);
         let (table, entries) = (reader.u32()?, reader.u32()?);
         let (id, below) = (reader.u64()?, reader.u64()?);
@@ -102,7 +105,7 @@ impl Directory {
         let pages = (0..count).map(|_| page(&mut list)).collect::<Option<_>>()?;
         let is_padded = reader.rest().iter().all(|byte| *byte == 0);
         let directory =
-            Directory { table, id, below, after, upto, entries, entry_pages, key_pages, pages };
+            RowDirectory { table, id, below, after, upto, entries, entry_pages, key_pages, pages };
         is_padded.then_some(directory)
     }
 }
@@ -167,26 +170,36 @@ impl Entry {
 mod tests {
     use super::*;
 
-    fn directory() -> Directory {
+    fn directory() -> RowDirectory {
         let pages = (0..600).map(|n| PageRef { page: 40 + n, checksum: n * 7 }).collect();
         let (entry_pages, key_pages) = (3, 100);
         let (after, upto) = (5, 900);
         let entries = 2 * ENTRIES + 1;
-        Directory { table: 3, id: 11, below: 9, after, upto, entries, entry_pages, key_pages, pages }
+        RowDirectory {
+            table: 3,
+            id: 11,
+            below: 9,
+            after,
+            upto,
+            entries,
+            entry_pages,
+            key_pages,
+            pages,
+        }
     }
 
     #[test]
     fn a_directory_round_trips_and_no_byte_of_it_is_ignored() {
         let directory = directory();
         let (bytes, sum) = directory.encode();
-        assert_eq!(Directory::decode(&bytes, (3, 11, sum)).as_ref(), Ok(&directory));
+        assert_eq!(RowDirectory::decode(&bytes, (3, 11, sum)).as_ref(), Ok(&directory));
         for other in [(4, 11, sum), (3, 12, sum), (3, 11, sum ^ 1)] {
-            assert!(Directory::decode(&bytes, other).is_err(), "{other:?}");
+            assert!(RowDirectory::decode(&bytes, other).is_err(), "{other:?}");
         }
         for at in 0..bytes.len() {
             let mut bad = bytes.clone();
             bad[at] ^= 1;
-            assert!(Directory::decode(&bad, (3, 11, sum)).is_err(), "byte {at}");
+            assert!(RowDirectory::decode(&bad, (3, 11, sum)).is_err(), "byte {at}");
         }
     }
 

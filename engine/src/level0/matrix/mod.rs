@@ -6,9 +6,9 @@
 //! (`db/jobs/drain.rs`): those of the rows from before a round began (matrix: these rows are the
 //! compactor, later ones the receiver), or all that are there (triangle).
 //!
-//! A memtable for which the region has no room goes to a global index beside the rows, whose records
-//! stay in zones. So does one of less than a page, and what an opening finds in zones. Feeding never
-//! waits for room, so drains and feeding cannot wait for each other.
+//! A memtable for which the region has no room goes to a global index beside the rows, whose
+//! records stay in zones. So does one of less than a page, and what an opening finds in zones.
+//! Feeding never waits for room, so drains and feeding cannot wait for each other.
 //!
 //! | file | what |
 //! |---|---|
@@ -31,6 +31,8 @@
 mod build;
 mod layout;
 mod open;
+#[cfg(any(test, feature = "testing"))]
+mod probe;
 mod row;
 mod walk;
 
@@ -39,14 +41,17 @@ use std::sync::atomic::Ordering;
 
 use arc_swap::ArcSwap;
 
-use self::build::Draft;
-use self::row::Row;
+#[cfg(any(test, feature = "testing"))]
+pub(crate) use self::probe::probe;
+
+use self::build::RowDraft;
+use self::row::OpenRow;
 use self::walk::{Pair, RowsCursor};
 use super::column::{ColumnSearch, bytes_by_walk, column_by_walk};
 use super::container::{Container, Keep, Released, RowTables, Size, VersionPruning, ZoneResidents};
 use super::global_index::GlobalIndex;
 use super::superseded::Superseded;
-use crate::alloc::{PagePool, Pages};
+use crate::alloc::{PagePool, PageRange};
 use crate::error::{Damage, Result};
 use crate::memtable::{Index, Memtable, Rebuilt, Record};
 use crate::mvcc::{DrainedMap, KeyInterval, defer};
@@ -60,7 +65,7 @@ pub(crate) struct Matrix {
     kind: ContainerKind,
     pages: Arc<PagePool>,
     /// The newest first (invariant 1).
-    rows: ArcSwap<Vec<Arc<Row>>>,
+    rows: ArcSwap<Vec<Arc<OpenRow>>>,
     /// What stays in zones.
     in_zones: GlobalIndex,
 }
@@ -68,7 +73,7 @@ pub(crate) struct Matrix {
 /// A row table that was stored, and that no edit names yet.
 #[derive(Debug)]
 pub(crate) struct StoredRow {
-    row: Row,
+    row: OpenRow,
     /// Where the records of the memtable lie in zones.
     copied: Vec<u64>,
     left_out: bool,
@@ -122,7 +127,7 @@ impl Matrix {
     }
 
     /// The pages that are in use.
-    pub(crate) fn pages(&self) -> Vec<Pages> {
+    pub(crate) fn pages(&self) -> Vec<PageRange> {
         self.rows.load().iter().flat_map(|row| row.pages()).collect()
     }
 
@@ -188,7 +193,7 @@ pub(crate) fn salvage_row<'a>(
 /// The first version of `key` from its lower bound on that a read between two LSNs, the first one
 /// not included, finds.
 fn version<'a>(
-    row: &Row,
+    row: &OpenRow,
     region: &'a Region,
     (key, bound): (&[u8], u32),
     (above, at_most): (Lsn, Lsn),
@@ -257,7 +262,7 @@ impl Container for Matrix {
     }
 
     fn size(&self) -> Size {
-        let of = |row: &Arc<Row>| Size { records: row.live(), bytes: row.bytes() };
+        let of = |row: &Arc<OpenRow>| Size { records: row.live(), bytes: row.bytes() };
         self.rows.load().iter().map(of).fold(self.in_zones.size(), |all, row| all + row)
     }
 
@@ -292,7 +297,7 @@ impl RowTables for Matrix {
         }
         let rows = self.rows.load();
         let below = rows.first();
-        let mut draft = Draft::of(memtable, self.region(), keep, below.map(|row| &**row));
+        let mut draft = RowDraft::of(memtable, self.region(), keep, below.map(|row| &**row));
         let (copied, left_out) = (std::mem::take(&mut draft.copied), draft.left_out);
         if draft.len() == 0 {
             return Ok(None);
@@ -343,3 +348,6 @@ impl RowTables for Matrix {
         self.kind == ContainerKind::Matrix
     }
 }
+
+#[cfg(test)]
+mod tests;

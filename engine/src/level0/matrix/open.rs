@@ -1,9 +1,9 @@
-//! Row tables as an opening, a verification or a salvage finds them.
+//! OpenRow tables as an opening, a verification or a salvage finds them.
 
 use std::sync::atomic::Ordering;
 
-use super::layout::{Directory, ENTRIES, ENTRY, Entry, Place};
-use super::row::{Row, value_span};
+use super::layout::{ENTRIES, ENTRY, Entry, Place, RowDirectory};
+use super::row::{OpenRow, value_span};
 use crate::error::{Damage, Error, Result};
 use crate::memtable::Record;
 use crate::mvcc::DrainedMap;
@@ -15,8 +15,8 @@ struct Found<'a> {
     region: &'a Region,
     table: TableId,
     meta: RowTable,
-    directory: Directory,
-    row: Row,
+    directory: RowDirectory,
+    row: OpenRow,
 }
 
 /// Opens a row table that an edit names: checks all of it but what D covers, and leaves that out.
@@ -29,7 +29,7 @@ pub(super) fn open(
     table: TableId,
     meta: &RowTable,
     drained: &DrainedMap,
-) -> Result<Row> {
+) -> Result<OpenRow> {
     let found = Found::read(region, table, meta)?;
     let in_meta = found.pages_of_meta();
     (0..in_meta).try_for_each(|page| found.check(page, "metadata"))?;
@@ -80,7 +80,11 @@ pub(super) fn salvage<'a>(
         }
         let Some(entry) = keep(found.entry(n), lost)? else { continue };
         let first = row.entry_pages.len() + entry.key.page as usize;
-        let keys = if entry.key_len == 0 { 0..0 } else { first..first + pages_of(entry.key, entry.key_len) };
+        let keys = if entry.key_len == 0 {
+            0..0
+        } else {
+            first..first + pages_of(entry.key, entry.key_len)
+        };
         if !is_sound[keys].iter().all(|sound| *sound)
             || entry.seq <= drained.get(row.key(region, &entry))
         {
@@ -130,13 +134,13 @@ impl<'a> Found<'a> {
         }
         region.load(span)?;
         let bytes = region.bytes(span.at, span.len);
-        let directory = Directory::decode(bytes, (table, meta.id, meta.checksum))
+        let directory = RowDirectory::decode(bytes, (table, meta.id, meta.checksum))
             .map_err(|wrong| bad(span.at, wrong))?;
         let is_outside = |page: &u32| page_span(*page, 1).end() > region.len();
         if let Some(page) = directory.pages.iter().map(|page| page.page).find(is_outside) {
             return Err(outside(page_span(page, 1).at));
         }
-        let row = Row::new(*meta, &directory);
+        let row = OpenRow::new(*meta, &directory);
         Ok(Found { region, table, meta: *meta, directory, row })
     }
 

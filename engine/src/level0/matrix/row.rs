@@ -15,8 +15,8 @@
 use std::cmp::Ordering as Order;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
-use super::layout::{Directory, ENTRIES, ENTRY, Entry, Place};
-use crate::alloc::Pages;
+use super::layout::{ENTRIES, ENTRY, Entry, Place, RowDirectory};
+use crate::alloc::PageRange;
 use crate::memtable::{Record, record_len};
 use crate::mvcc::KeyInterval;
 use crate::pm::{PAGE, Region};
@@ -27,7 +27,7 @@ const LINEAR: u32 = 8;
 
 /// A row table that can be read.
 #[derive(Debug)]
-pub(super) struct Row {
+pub(super) struct OpenRow {
     pub(super) meta: RowTable,
     table: TableId,
     /// The row table that hints lead into; 0 if there is none.
@@ -54,15 +54,15 @@ pub(super) struct Narrowed {
     to: u32,
 }
 
-impl Row {
+impl OpenRow {
     /// A row table in which no entry counts yet.
-    pub(super) fn new(meta: RowTable, directory: &Directory) -> Row {
+    pub(super) fn new(meta: RowTable, directory: &RowDirectory) -> OpenRow {
         let (entries, keys) = (directory.entry_pages as usize, directory.key_pages as usize);
         let numbers: Vec<u32> = directory.pages.iter().map(|page| page.page).collect();
         let (array, rest) = numbers.split_at(entries.min(numbers.len()));
         let (key_pages, value_pages) = rest.split_at(keys.min(rest.len()));
         let words = directory.entries.div_ceil(64) as usize;
-        Row {
+        OpenRow {
             meta,
             table: directory.table,
             below: directory.below,
@@ -116,7 +116,7 @@ impl Row {
     /// Bytes of memory that it takes.
     pub(super) fn memory(&self) -> u64 {
         let pages = self.entry_pages.len() + self.key_pages.len() + 2 * self.value_pages.len();
-        (size_of::<Row>() + 4 * pages + 8 * self.gone.len()) as u64
+        (size_of::<OpenRow>() + 4 * pages + 8 * self.gone.len()) as u64
     }
 
     /// An entry.
@@ -137,7 +137,7 @@ impl Row {
 
     /// The key of an entry.
     pub(super) fn key<'a>(&self, region: &'a Region, entry: &Entry) -> &'a [u8] {
-        Row::place(region, &self.key_pages, entry.key, entry.key_len)
+        OpenRow::place(region, &self.key_pages, entry.key, entry.key_len)
     }
 
     /// The record of an entry that is not gone and not covered (invariant 2).
@@ -147,7 +147,7 @@ impl Row {
             table: self.table,
             kind: entry.kind,
             key: self.key(region, entry),
-            value: Row::place(region, &self.value_pages, entry.value, entry.value_len),
+            value: OpenRow::place(region, &self.value_pages, entry.value, entry.value_len),
         }
     }
 
@@ -191,7 +191,7 @@ impl Row {
         from
     }
 
-    /// As [`Row::lower_bound`] of all entries, from one on that is near.
+    /// As [`OpenRow::lower_bound`] of all entries, from one on that is near.
     pub(super) fn advance(&self, region: &Region, mut from: u32, key: &[u8]) -> u32 {
         let sought = (key, slice(key, 0));
         let mut step = 1;
@@ -237,7 +237,7 @@ impl Row {
         region: &Region,
         interval: &KeyInterval,
         upto: Lsn,
-    ) -> Vec<Pages> {
+    ) -> Vec<PageRange> {
         let all = (0, self.entries);
         let from = self.lower_bound(region, &interval.start, all);
         let end = interval.end.as_ref();
@@ -252,7 +252,7 @@ impl Row {
         free
     }
 
-    fn let_go(&self, n: u32, entry: &Entry, free: &mut Vec<Pages>) {
+    fn let_go(&self, n: u32, entry: &Entry, free: &mut Vec<PageRange>) {
         let bit = 1 << (n % 64);
         if self.gone[(n / 64) as usize].fetch_or(bit, Ordering::AcqRel) & bit != 0 {
             return;
@@ -262,30 +262,30 @@ impl Row {
         debug_assert!(before > 0, "an entry is counted in before it is counted out");
         for page in value_span(entry) {
             if self.in_page[page].fetch_sub(1, Ordering::AcqRel) == 1 {
-                free.push(Pages { first: self.value_pages[page], count: 1 });
+                free.push(PageRange { first: self.value_pages[page], count: 1 });
             }
         }
     }
 
     /// Lets go of all entries; the pages of values that were still needed.
-    pub(super) fn retire_all(&self, region: &Region) -> Vec<Pages> {
+    pub(super) fn retire_all(&self, region: &Region) -> Vec<PageRange> {
         self.retire(region, &KeyInterval::all(), LSN_MAX)
     }
 
     /// The pages that stay as long as it does: of the directory, the array, and the keys.
-    pub(super) fn meta_pages(&self) -> Vec<Pages> {
-        let directory = Pages { first: self.meta.page, count: self.meta.pages };
+    pub(super) fn meta_pages(&self) -> Vec<PageRange> {
+        let directory = PageRange { first: self.meta.page, count: self.meta.pages };
         let rest = self.entry_pages.iter().chain(&self.key_pages);
-        let one = |page: &u32| Pages { first: *page, count: 1 };
+        let one = |page: &u32| PageRange { first: *page, count: 1 };
         std::iter::once(directory).chain(rest.map(one)).collect()
     }
 
     /// All pages in use.
-    pub(super) fn pages(&self) -> Vec<Pages> {
+    pub(super) fn pages(&self) -> Vec<PageRange> {
         let mut pages = self.meta_pages();
         for (page, live) in self.value_pages.iter().zip(&self.in_page) {
             if live.load(Ordering::Relaxed) > 0 {
-                pages.push(Pages { first: *page, count: 1 });
+                pages.push(PageRange { first: *page, count: 1 });
             }
         }
         pages

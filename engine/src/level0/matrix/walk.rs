@@ -3,7 +3,7 @@
 use std::cmp::Reverse;
 use std::sync::Arc;
 
-use super::row::{Narrowed, Row};
+use super::row::{Narrowed, OpenRow};
 use crate::error::Result;
 use crate::memtable::Record;
 use crate::mvcc::DrainedMap;
@@ -15,7 +15,7 @@ pub(super) struct RowsCursor<'a> {
     region: &'a Region,
     drained: &'a DrainedMap,
     /// The newest first.
-    rows: Arc<Vec<Arc<Row>>>,
+    rows: Arc<Vec<Arc<OpenRow>>>,
     /// In each row table: the first entry that is not before the position, but for some that do
     /// not count.
     at: Vec<u32>,
@@ -30,7 +30,7 @@ impl<'a> RowsCursor<'a> {
     /// One that is nowhere.
     pub(super) fn new(
         region: &'a Region,
-        rows: Arc<Vec<Arc<Row>>>,
+        rows: Arc<Vec<Arc<OpenRow>>>,
         drained: &'a DrainedMap,
     ) -> RowsCursor<'a> {
         let (at, heads) = (vec![0; rows.len()], vec![None; rows.len()]);
@@ -38,7 +38,7 @@ impl<'a> RowsCursor<'a> {
     }
 
     /// The record of an entry, if it counts.
-    fn visible(&self, row: &Row, n: u32) -> Option<Record<'a>> {
+    fn visible(&self, row: &OpenRow, n: u32) -> Option<Record<'a>> {
         if row.is_gone(n) {
             return None;
         }
@@ -86,8 +86,7 @@ impl<'a> RowsCursor<'a> {
         let mut best: Option<(usize, u32, Record<'a>)> = None;
         let rows = Arc::clone(&self.rows);
         for (n, row) in rows.iter().enumerate() {
-            let found =
-                (0..self.at[n]).rev().find_map(|at| Some((at, self.visible(row, at)?)));
+            let found = (0..self.at[n]).rev().find_map(|at| Some((at, self.visible(row, at)?)));
             let is_last = |(_, record): &(u32, Record<'_>)| {
                 best.as_ref().is_none_or(|(_, _, last)| order(record) > order(last))
             };
@@ -101,7 +100,7 @@ impl<'a> RowsCursor<'a> {
 }
 
 /// What the row table `n` says of where the bound lies in the next one.
-fn narrow(rows: &[Arc<Row>], n: usize, bound: u32, region: &Region) -> Option<Narrowed> {
+fn narrow(rows: &[Arc<OpenRow>], n: usize, bound: u32, region: &Region) -> Option<Narrowed> {
     let below = rows.get(n + 1).filter(|below| below.meta.id == rows[n].below())?;
     rows[n].narrow(region, bound, below.entries())
 }
@@ -172,7 +171,7 @@ impl Cursor for RowsCursor<'_> {
 
 /// Which way a pair of cursors stands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
+enum Facing {
     /// Both are at or after the position.
     Forward,
     /// Both are at or before it.
@@ -182,7 +181,7 @@ enum Way {
 /// Two cursors without a record in common, as one.
 pub(super) struct Pair<'a> {
     both: [Box<dyn Cursor + 'a>; 2],
-    way: Way,
+    way: Facing,
     /// Which of them is here.
     here: Option<usize>,
 }
@@ -190,10 +189,10 @@ pub(super) struct Pair<'a> {
 impl<'a> Pair<'a> {
     /// One that is nowhere.
     pub(super) fn new(a: Box<dyn Cursor + 'a>, b: Box<dyn Cursor + 'a>) -> Pair<'a> {
-        Pair { both: [a, b], way: Way::Forward, here: None }
+        Pair { both: [a, b], way: Facing::Forward, here: None }
     }
 
-    fn choose(&mut self, way: Way) {
+    fn choose(&mut self, way: Facing) {
         let order = |entry: EntryRef<'_>| (entry.key.to_vec(), Reverse(entry.seq));
         let [a, b] = self.both.each_ref().map(|cursor| cursor.entry().map(order));
         self.way = way;
@@ -201,19 +200,19 @@ impl<'a> Pair<'a> {
             (None, None) => None,
             (Some(_), None) => Some(0),
             (None, Some(_)) => Some(1),
-            (Some(a), Some(b)) => Some(usize::from((a < b) == (way == Way::Back))),
+            (Some(a), Some(b)) => Some(usize::from((a < b) == (way == Facing::Back))),
         };
     }
 
     /// Has both stand the other way, around the record here.
-    fn turn(&mut self, way: Way) -> Result<()> {
+    fn turn(&mut self, way: Facing) -> Result<()> {
         let Some(here) = self.here else { return Ok(()) };
         let Some((key, seq)) = self.both[here].entry().map(|e| (e.key.to_vec(), e.seq)) else {
             return Ok(());
         };
         let other = &mut self.both[1 - here];
         other.seek(&key, seq)?;
-        if way == Way::Back {
+        if way == Facing::Back {
             if other.entry().is_some() {
                 other.prev()?;
             } else {
@@ -228,35 +227,35 @@ impl<'a> Pair<'a> {
 impl Cursor for Pair<'_> {
     fn seek(&mut self, key: &[u8], seq: Lsn) -> Result<()> {
         self.both.iter_mut().try_for_each(|cursor| cursor.seek(key, seq))?;
-        self.choose(Way::Forward);
+        self.choose(Facing::Forward);
         Ok(())
     }
 
     fn seek_before(&mut self, key: Option<&[u8]>) -> Result<()> {
         self.both.iter_mut().try_for_each(|cursor| cursor.seek_before(key))?;
-        self.choose(Way::Back);
+        self.choose(Facing::Back);
         Ok(())
     }
 
     fn next(&mut self) -> Result<()> {
-        if self.way == Way::Back {
-            self.turn(Way::Forward)?;
+        if self.way == Facing::Back {
+            self.turn(Facing::Forward)?;
         }
         if let Some(here) = self.here {
             self.both[here].next()?;
         }
-        self.choose(Way::Forward);
+        self.choose(Facing::Forward);
         Ok(())
     }
 
     fn prev(&mut self) -> Result<()> {
-        if self.way == Way::Forward {
-            self.turn(Way::Back)?;
+        if self.way == Facing::Forward {
+            self.turn(Facing::Back)?;
         }
         if let Some(here) = self.here {
             self.both[here].prev()?;
         }
-        self.choose(Way::Back);
+        self.choose(Facing::Back);
         Ok(())
     }
 

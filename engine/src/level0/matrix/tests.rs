@@ -1,0 +1,162 @@
+//! The rows against a sorted map: what hints narrow, what is drained, what comes free.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use super::*;
+use crate::alloc::ZonePool;
+use crate::memtable::{encode_record, set_seq};
+use crate::mvcc::pin;
+use crate::os::sim::Machine;
+use crate::pm::Geometry;
+use crate::record::{EntryRef, Kind, LSN_MAX};
+
+const GEOMETRY: Geometry = Geometry { unit: 16 * PAGE, zone_slots: 64, units: 64 };
+
+/// Versions in the order of cursors, with their values.
+type Model = BTreeMap<(Vec<u8>, Reverse<Lsn>), (Kind, Vec<u8>)>;
+
+struct World {
+    zones: Arc<ZonePool>,
+    matrix: Matrix,
+    model: Model,
+    seed: u64,
+    seq: Lsn,
+}
+
+impl World {
+    fn new() -> World {
+        let region = Region::of_machine(&Machine::with_memory(), GEOMETRY.region_len()).unwrap();
+        region.persist(ZonePool::format(&region, GEOMETRY)).unwrap();
+        let zones = Arc::new(ZonePool::open(&region, GEOMETRY).unwrap().0);
+        let pages = Arc::new(PagePool::new(region, Arc::clone(&zones)));
+        let matrix = Matrix::new(pages, ContainerKind::Matrix);
+        World { zones, matrix, model: Model::new(), seed: 7, seq: 0 }
+    }
+
+    fn below(&mut self, n: u64) -> u64 {
+        self.seed = self.seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        (self.seed >> 33) % n
+    }
+
+    /// A memtable of so many records, copied into a row table. Its records lie in the last units,
+    /// where no page is taken as long as there is room.
+    fn add_row(&mut self, records: u64, keys: u64) {
+        let region = Arc::clone(self.matrix.region());
+        let memtable = Memtable::new(Arc::clone(&region));
+        let (after, mut at) = (self.seq, GEOMETRY.zone(56));
+        for _ in 0..records {
+            self.seq += 1;
+            let key = format!("key {:04}", self.below(keys)).into_bytes();
+            let kind = if self.below(8) == 0 { Kind::Delete } else { Kind::Put };
+            let len = if self.below(30) == 0 { 9000 } else { self.below(300) };
+            let value = if kind == Kind::Put { vec![self.seq as u8; len as usize] } else { vec![] };
+            let mut record = Vec::new();
+            encode_record(&mut record, 1, kind, &key, &value);
+            set_seq(&mut record, self.seq);
+            region.persist([region.write(at, &record)]).unwrap();
+            memtable.insert(&key, self.seq, at);
+            memtable.count(self.seq, (1, 0), record.len() as u64);
+            at += record.len() as u64;
+            self.model.insert((key, Reverse(self.seq)), (kind, value));
+        }
+        let keep: Keep<'_> = &|seq, newer| Some((seq, newer));
+        let lsns = (after, self.seq);
+        let stored = self.matrix.store(&memtable, keep, (1, self.seq), lsns).unwrap().unwrap();
+        assert_eq!(self.matrix.publish(stored).len() as u64, records);
+    }
+
+    fn agrees(&mut self, drained: &DrainedMap) {
+        let _guard = pin();
+        let picks: Vec<_> = (0..400).map(|_| (self.below(220), self.below(self.seq + 2))).collect();
+        let seen: Vec<_> = self
+            .model
+            .iter()
+            .filter(|((key, Reverse(seq)), _)| *seq > drained.get(key))
+            .map(|((key, seq), (kind, value))| (key.clone(), seq.0, *kind, value.clone()))
+            .collect();
+        let entry = |e: EntryRef<'_>| (e.key.to_vec(), e.seq, e.kind, e.value.to_vec());
+        let mut cursor = self.matrix.cursor(drained);
+        cursor.seek(&[], LSN_MAX).unwrap();
+        for want in &seen {
+            assert_eq!(cursor.entry().map(entry).as_ref(), Some(want));
+            cursor.next().unwrap();
+        }
+        assert!(cursor.entry().is_none());
+        cursor.seek_before(None).unwrap();
+        for want in seen.iter().rev() {
+            assert_eq!(cursor.entry().map(entry).as_ref(), Some(want));
+            cursor.prev().unwrap();
+        }
+        assert!(cursor.entry().is_none());
+        for (key, at) in picks {
+            let key = format!("key {key:04}").into_bytes();
+            let from = seen.partition_point(|(k, s, ..)| (k, Reverse(*s)) < (&key, Reverse(at)));
+            let found = self.matrix.get(&key, at, drained).unwrap().map(|r| entry(r.entry()));
+            assert_eq!(
+                found.as_ref(),
+                seen.get(from).filter(|(k, ..)| *k == key),
+                "{key:?} at {at}"
+            );
+            cursor.seek(&key, at).unwrap();
+            assert_eq!(cursor.entry().map(entry).as_ref(), seen.get(from));
+            if cursor.entry().is_some() {
+                cursor.prev().unwrap();
+                assert_eq!(cursor.entry().map(entry).as_ref(), seen[..from].last());
+                if cursor.entry().is_some() {
+                    cursor.next().unwrap();
+                    assert_eq!(cursor.entry().map(entry).as_ref(), seen.get(from));
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn rows_with_hints_agree_with_a_sorted_map_before_and_after_columns_go() {
+    let mut world = World::new();
+    for keys in [200, 200, 40, 200, 7] {
+        world.add_row(150, keys);
+        world.agrees(&DrainedMap::default());
+    }
+    let (taken, half) = (world.zones.free(), world.seq / 2);
+    let mut drained = DrainedMap::default();
+    for (start, end, upto) in [("", "key 0050", half), ("key 0020", "key 0120", world.seq)] {
+        let interval = KeyInterval { start: start.into(), end: Some(end.into()) };
+        drained.set(&interval, upto);
+        world.agrees(&drained);
+        assert_eq!(world.matrix.retire(&interval, upto).unwrap().records, [0; 0]);
+        world.agrees(&drained);
+    }
+    // The pages that came free have other rows now.
+    world.add_row(150, 200);
+    world.agrees(&drained);
+    assert_eq!(world.matrix.drained(), [0; 0]);
+    let all = KeyInterval::all();
+    drained.set(&all, world.seq);
+    world.matrix.retire(&all, world.seq).unwrap();
+    let rows = world.matrix.drained();
+    assert_eq!((rows.len(), world.matrix.size()), (6, Size::default()));
+    assert!(world.zones.free() >= taken);
+    world.matrix.remove(&rows);
+    crate::mvcc::drive();
+    (0..10_000).take_while(|_| world.zones.free() < 64).for_each(|_| crate::mvcc::drive());
+    assert_eq!(world.zones.free(), 64, "all of the region is free");
+}
+
+#[test]
+fn a_row_table_that_finds_no_room_changes_nothing() {
+    let mut world = World::new();
+    let taken: Vec<_> = std::iter::from_fn(|| world.matrix.pages.take(&[1])).collect();
+    let region = Arc::clone(world.matrix.region());
+    let memtable = Memtable::new(Arc::clone(&region));
+    let mut record = Vec::new();
+    encode_record(&mut record, 1, Kind::Put, b"key", &[1; 5000]);
+    set_seq(&mut record, 1);
+    memtable.count(1, (1, 0), record.len() as u64);
+    let keep: Keep<'_> = &|seq, newer| Some((seq, newer));
+    assert!(world.matrix.store(&memtable, keep, (1, 1), (0, 1)).unwrap().is_none());
+    world.matrix.pages.give(taken.into_iter().flatten());
+    assert_eq!((world.zones.free(), world.matrix.size()), (64, Size::default()));
+    world.add_row(10, 5);
+}
