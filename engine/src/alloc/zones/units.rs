@@ -1,6 +1,6 @@
 //! Units that the pages of row tables take. No entry of the index and no header speaks of them.
-//! Edits of the journal name what lies in them. An opening takes the units of those pages out of the
-//! free ones ([`PagePool`](crate::alloc::PagePool)).
+//! Edits of the journal name what lies in them. An opening takes the units of those pages out of
+//! the free ones ([`PagePool`](crate::alloc::PagePool)).
 
 use std::sync::atomic::Ordering;
 

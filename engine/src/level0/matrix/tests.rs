@@ -153,10 +153,14 @@ fn a_row_table_that_finds_no_room_changes_nothing() {
     let mut record = Vec::new();
     encode_record(&mut record, 1, Kind::Put, b"key", &[1; 5000]);
     set_seq(&mut record, 1);
+    let at = GEOMETRY.zone(56);
+    region.persist([region.write(at, &record)]).unwrap();
+    memtable.insert(b"key", 1, at);
     memtable.count(1, (1, 0), record.len() as u64);
     let keep: Keep<'_> = &|seq, newer| Some((seq, newer));
     assert!(world.matrix.store(&memtable, keep, (1, 1), (0, 1)).unwrap().is_none());
     world.matrix.pages.give(taken.into_iter().flatten());
     assert_eq!((world.zones.free(), world.matrix.size()), (64, Size::default()));
-    world.add_row(10, 5);
+    world.add_row(100, 20);
+    world.agrees(&DrainedMap::default());
 }
