@@ -11,6 +11,7 @@ mod fuzz;
 mod mariadb;
 mod measure_build;
 mod media;
+mod object;
 mod package;
 mod peers;
 mod python;
@@ -34,6 +35,7 @@ usage: cargo xtask check            run every check, and list at the end what fa
        cargo xtask measure-build    print the seconds from a changed line to the first test
        cargo xtask dax              kill a database on a virtual NVDIMM under QEMU, thrice
        cargo xtask media            shut down, fill and fail real file systems (root only)
+       cargo xtask object           try the object store's client on an S3 server of this machine
        cargo xtask fuzz [--minutes N] [TARGET]
                                     fuzz every decoder, or one, for a minute or N each
        cargo xtask corpora          make what fuzzing starts from, out of real databases
@@ -48,8 +50,8 @@ usage: cargo xtask check            run every check, and list at the end what fa
        cargo xtask peers            install and build the bench's rivals (minutes)
 
 --long runs the tests at length (TERRACE_LONG=1), the checkers of what threads share (shuttle, loom,
-ThreadSanitizer), `dax`, `media`, ten minutes of fuzzing for each decoder, and a tour of twenty
-rounds.";
+ThreadSanitizer), `dax`, `media`, `object`, ten minutes of fuzzing for each decoder, and a tour of
+twenty rounds.";
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = env::args().skip(1).collect();
@@ -64,6 +66,7 @@ fn main() -> ExitCode {
         ["asserts"] => asserts::run(&root()),
         ["measure-build"] => measure_build::run(&root()),
         ["media"] => media::run(&root()),
+        ["object"] => object::run(&root()),
         ["corpora"] => fuzz::corpora(&root()),
         ["header"] => c::header(&root()),
         ["python", rest @ ..] => python::run(&root(), rest),

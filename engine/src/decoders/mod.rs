@@ -11,13 +11,14 @@ mod memory;
 use crate::extent::probe as extent;
 use crate::level0::probe as row_table;
 use crate::levels::{manifest_probe as manifest, probe as journal};
+use crate::tier::object_probe as object;
 use crate::txn::probe as txn;
 
 /// Takes any bytes; whether they were accepted.
 type Decoder = fn(&[u8]) -> bool;
 
 /// All of them, by the name of their target and corpus.
-const DECODERS: [(&str, Decoder); 25] = [
+const DECODERS: [(&str, Decoder); 27] = [
     ("superblock", memory::superblock),
     ("floor", memory::floor),
     ("words", memory::words),
@@ -43,6 +44,8 @@ const DECODERS: [(&str, Decoder); 25] = [
     ("block", extent::block),
     ("extent", extent::extent),
     ("values", extent::values),
+    ("fence", object::fence),
+    ("object-tail", object::tail_header),
 ];
 
 /// The names of all decoders.

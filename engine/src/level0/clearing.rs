@@ -78,14 +78,14 @@ mod tests {
         let of = |result: Result<Released>| result.unwrap().records;
         assert_eq!(of(clearing.remove(|| released(&[1]), rest)), [1]);
         let within = || {
-            assert_eq!(of(clearing.clear(rest)), [], "a removal is under way");
+            assert_eq!(of(clearing.clear(rest)), [0_u64; 0], "a removal is under way");
             let after = clearing.remove(|| released(&[3]), rest);
-            assert_eq!(of(after), [], "the clearing began");
+            assert_eq!(of(after), [0_u64; 0], "the clearing began");
             released(&[2])
         };
         assert_eq!(of(clearing.remove(within, rest)), [2, 7, 8]);
-        assert_eq!(of(clearing.remove(|| released(&[4]), rest)), []);
-        assert_eq!(of(clearing.clear(rest)), []);
+        assert_eq!(of(clearing.remove(|| released(&[4]), rest)), [0_u64; 0]);
+        assert_eq!(of(clearing.clear(rest)), [0_u64; 0]);
     }
 
     #[test]

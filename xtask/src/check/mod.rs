@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::{c, checkers, dax, fuzz, mariadb, media, package, python, tidy, tour};
+use crate::{c, checkers, dax, fuzz, mariadb, media, object, package, python, tidy, tour};
 use binaries::Program;
 pub(crate) use jobs::at_a_time;
 use tally::Tally;
@@ -79,6 +79,7 @@ const STAGES: &[Stage] = &[
     ("fuzz", fuzz::check),
     ("dax", on_dax),
     ("media", media::check),
+    ("object store", object::check),
     ("shuttle", checkers::shuttle),
     ("loom", checkers::loom),
     ("thread sanitizer", checkers::thread_sanitizer),

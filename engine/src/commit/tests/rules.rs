@@ -417,9 +417,13 @@ fn nothing_above_the_floor_is_moved_or_freed() {
     let (committer, pool) = (&fixture.committer, &fixture.zones);
     assert_eq!((committer.visible(), committer.durable()), (3, 0));
     pool.sub_live(0, 1);
-    assert_eq!(pool.mostly_dead(committer.durable(), 2), [], "what is not durable is not moved");
+    assert_eq!(
+        pool.mostly_dead(committer.durable(), 2),
+        [0_u32; 0],
+        "what is not durable is not moved"
+    );
     pool.sub_live(0, 1);
-    assert_eq!(pool.dead(committer.durable()), [], "nor freed");
+    assert_eq!(pool.dead(committer.durable()), [0_u32; 0], "nor freed");
     let floor = committer.sync_floor().unwrap();
     assert_eq!(pool.dead(floor), [0]);
     pool.add_live(0, 1);
@@ -474,7 +478,7 @@ fn a_closed_stream_gives_all_its_zones_back() {
     fixture.committer.enqueue(&mut OneGroup::new(late), Durable).unwrap().wait().unwrap();
     assert_eq!(fixture.committer.reopened_streams(), [stream]);
     fixture.committer.close_stream(stream).unwrap();
-    assert_eq!(fixture.committer.reopened_streams(), []);
+    assert_eq!(fixture.committer.reopened_streams(), [0_u32; 0]);
     let last = fixture.committer.sync_floor().unwrap();
     assert_eq!(fixture.recover(&first_incarnation()).unwrap().last, last);
     let own: Vec<u32> = (0..4).filter(|z| fixture.zones.live(*z) > 0 && *z != 0).collect();

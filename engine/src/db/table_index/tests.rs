@@ -103,12 +103,12 @@ fn a_table_with_nothing_to_do_is_looked_at_again_when_it_could_have() {
     for id in [1, 2] {
         checks.close(id, Rest::Busy);
     }
-    assert_eq!(ids(checks.candidates(Rest::Busy, 0)), []);
+    assert_eq!(ids(checks.candidates(Rest::Busy, 0)), [0_u32; 0]);
     assert_eq!(ids(checks.candidates(Rest::Resting, 0)), [1, 2], "there is more time now");
     for id in [1, 2] {
         checks.close(id, Rest::Quiet);
     }
-    assert_eq!(ids(checks.candidates(Rest::Resting, 0)), [], "less rest finds no more");
+    assert_eq!(ids(checks.candidates(Rest::Resting, 0)), [0_u32; 0], "less rest finds no more");
     assert_eq!(ids(checks.candidates(Rest::Busy, 1)), [2], "a reader has gone");
     checks.open(1);
     assert_eq!(ids(checks.candidates(Rest::Busy, 1)), [1, 2], "it has changed");

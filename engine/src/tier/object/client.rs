@@ -1,0 +1,350 @@
+//! Requests with retries, deadlines and second requests, all counted.
+//!
+//! A request that fails for a passing cause is made again after a pause that doubles. When its
+//! deadline has passed, the caller has the last failure. A read of which the answer takes longer
+//! than 99 of 100 reads before is asked for a second time, and the first answer counts.
+//!
+//! Every put has a condition, so making it again is safe. Of a new object the retry may find what
+//! the first attempt wrote: then the bytes are compared.
+//!
+//! Thread safety: every method may be called from any thread.
+
+mod counts;
+mod latency;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::clock::Timer;
+use super::store::{
+    Answered, Failure, FailureKind, Got, ObjectInfo, ObjectStore, PutWhen, Span, Tag, Waiting, late,
+};
+use crate::error::{Error, Result};
+
+use counts::Counts;
+use latency::Latency;
+
+pub(crate) use counts::RequestCounts;
+
+/// How long requests may take.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Patience {
+    /// A call of the engine, with all attempts.
+    pub(crate) deadline: Duration,
+    /// One attempt.
+    pub(crate) attempt: Duration,
+    /// The pause after the first attempt; it doubles.
+    pub(crate) first_pause: Duration,
+    /// The longest pause.
+    pub(crate) longest_pause: Duration,
+}
+
+impl Default for Patience {
+    fn default() -> Patience {
+        Patience {
+            deadline: Duration::from_secs(30),
+            attempt: Duration::from_secs(10),
+            first_pause: Duration::from_millis(50),
+            longest_pause: Duration::from_secs(5),
+        }
+    }
+}
+
+/// The way to an object store.
+#[derive(Debug)]
+pub(crate) struct Client {
+    store: Arc<dyn ObjectStore>,
+    timer: Arc<dyn Timer>,
+    patience: Patience,
+    reads: Latency,
+    counts: Counts,
+}
+
+/// A read that was begun.
+#[derive(Debug)]
+pub(crate) struct ObjectRead {
+    name: String,
+    span: Span,
+    began: Duration,
+    waiting: Waiting<Got>,
+}
+
+/// A new object that is being written.
+#[derive(Debug)]
+pub(crate) struct ObjectWrite {
+    name: String,
+    began: Duration,
+    waiting: Waiting<Tag>,
+}
+
+impl Client {
+    pub(crate) fn new(
+        store: Arc<dyn ObjectStore>,
+        timer: Arc<dyn Timer>,
+        patience: Patience,
+    ) -> Client {
+        let (reads, counts) = (Latency::default(), Counts::default());
+        Client { store, timer, patience, reads, counts }
+    }
+
+    /// Where the store is, for messages.
+    pub(crate) fn address(&self) -> String {
+        self.store.address()
+    }
+
+    /// What was asked for so far.
+    pub(crate) fn counts(&self) -> RequestCounts {
+        self.counts.take()
+    }
+
+    /// Ends pauses, and makes no attempt again: the database is closing.
+    pub(crate) fn stop(&self) {
+        self.timer.stop();
+    }
+
+    /// Begins to read an object.
+    pub(crate) fn begin_get(&self, name: &str, span: Span) -> ObjectRead {
+        let (waiting, began) = (Waiting::default(), self.timer.now());
+        self.counts.gets.add(1);
+        self.store.begin_get(name, span, self.patience.attempt, waiting.answer());
+        ObjectRead { name: name.to_string(), span, began, waiting }
+    }
+
+    /// Reads an object.
+    ///
+    /// # Errors
+    ///
+    /// As [`ObjectRead::finish`].
+    pub(crate) fn get(&self, name: &str, span: Span) -> Answered<Got> {
+        self.begin_get(name, span).finish(self)
+    }
+
+    /// Begins to write an object of a name that has none.
+    pub(crate) fn begin_put(&self, name: &str, bytes: &[u8]) -> ObjectWrite {
+        let (waiting, began) = (Waiting::default(), self.timer.now());
+        self.send_put(name, bytes, &waiting);
+        ObjectWrite { name: name.to_string(), began, waiting }
+    }
+
+    fn send_put(&self, name: &str, bytes: &[u8], waiting: &Waiting<Tag>) {
+        self.counts.puts.add(1);
+        self.counts.sent_bytes.add(bytes.len() as u64);
+        self.store.begin_put(
+            name,
+            bytes,
+            &PutWhen::Absent,
+            self.patience.attempt,
+            waiting.answer(),
+        );
+    }
+
+    /// Writes an object under a condition. `Changed` after an attempt of which nothing is known may
+    /// be this call's own doing: the caller looks.
+    ///
+    /// # Errors
+    ///
+    /// `Changed`; or no attempt succeeded before the deadline.
+    pub(crate) fn put(&self, name: &str, bytes: &[u8], when: &PutWhen) -> Answered<Tag> {
+        self.attempts(self.timer.now(), |within| {
+            self.counts.puts.add(1);
+            self.counts.sent_bytes.add(bytes.len() as u64);
+            self.store.put(name, bytes, when, within)
+        })
+    }
+
+    /// Looks at an object.
+    ///
+    /// # Errors
+    ///
+    /// `Missing`; or no attempt succeeded before the deadline.
+    pub(crate) fn head(&self, name: &str) -> Answered<ObjectInfo> {
+        self.attempts(self.timer.now(), |within| {
+            self.counts.heads.add(1);
+            self.store.head(name, within)
+        })
+    }
+
+    /// Deletes objects, as many in one request as the store takes.
+    ///
+    /// # Errors
+    ///
+    /// No attempt succeeded before the deadline. Some of the objects may be gone.
+    pub(crate) fn delete(&self, names: &[String]) -> Answered<()> {
+        self.attempts(self.timer.now(), |within| {
+            self.counts.deletes.add(1);
+            self.store.delete(names, within)
+        })
+    }
+
+    /// Objects of a prefix, by name, after one.
+    ///
+    /// # Errors
+    ///
+    /// No attempt succeeded before the deadline.
+    pub(crate) fn list(&self, prefix: &str, after: &str) -> Answered<Vec<ObjectInfo>> {
+        self.attempts(self.timer.now(), |within| {
+            self.counts.lists.add(1);
+            self.store.list(prefix, after, within)
+        })
+    }
+
+    /// Makes attempts until one succeeds, one fails for good, or the deadline has passed.
+    fn attempts<T>(
+        &self,
+        began: Duration,
+        mut ask: impl FnMut(Duration) -> Answered<T>,
+    ) -> Answered<T> {
+        let mut pause = self.patience.first_pause;
+        loop {
+            let failure = match ask(self.patience.attempt) {
+                Ok(answer) => return Ok(answer),
+                Err(failure) => failure,
+            };
+            pause = self.prepare_retry(began, pause, failure)?;
+        }
+    }
+
+    /// Waits before the next attempt, and says how long the pause after it is; the failure if there
+    /// is none.
+    fn prepare_retry(
+        &self,
+        began: Duration,
+        pause: Duration,
+        failure: Failure,
+    ) -> Answered<Duration> {
+        self.counts.failed(failure.kind);
+        let passed = self.timer.now().saturating_sub(began);
+        if !failure.kind.is_passing() || passed + pause > self.patience.deadline {
+            return Err(failure);
+        }
+        if !self.timer.pause(self.spread(pause)) {
+            return Err(failure);
+        }
+        self.counts.retries.add(1);
+        Ok((pause * 2).min(self.patience.longest_pause))
+    }
+
+    /// A pause of half to all of `pause`, so that callers that failed together do not come again
+    /// together.
+    fn spread(&self, pause: Duration) -> Duration {
+        let drawn = self.counts.retries.get().wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 56;
+        pause / 2 + pause * u32::from(drawn as u8) / 512
+    }
+}
+
+impl ObjectRead {
+    /// Waits for the answer.
+    ///
+    /// # Errors
+    ///
+    /// `Missing`, `Refused`; or no attempt succeeded before the deadline.
+    pub(crate) fn finish(self, client: &Client) -> Answered<Got> {
+        let ObjectRead { name, span, began, waiting } = self;
+        let mut first = Some((began, waiting));
+        client.attempts(began, |within| {
+            let (began, waiting) = first.take().unwrap_or_else(|| {
+                let (waiting, began) = (Waiting::default(), client.timer.now());
+                client.counts.gets.add(1);
+                client.store.begin_get(&name, span, within, waiting.answer());
+                (began, waiting)
+            });
+            let got = client.first_answer(&name, span, within, &waiting)?;
+            client.reads.took(client.timer.now().saturating_sub(began));
+            client.counts.received_bytes.add(got.bytes.len() as u64);
+            has_all(&got, span)?;
+            Ok(got)
+        })
+    }
+}
+
+impl Client {
+    /// The answer of a read, or of a second one if that is sooner.
+    fn first_answer(
+        &self,
+        name: &str,
+        span: Span,
+        within: Duration,
+        waiting: &Waiting<Got>,
+    ) -> Answered<Got> {
+        let usual = self.reads.slow(self.counts.gets.get(), self.counts.hedges.get());
+        let mut answer = waiting.next(usual.unwrap_or(within).min(within));
+        if answer.is_none() && usual.is_some() {
+            self.counts.hedges.add(1);
+            self.counts.gets.add(1);
+            self.store.begin_get(name, span, within, waiting.answer());
+            answer = waiting.next(within);
+            // A failure of one of them is no answer while the other one may succeed.
+            if matches!(answer, Some(Err(_))) {
+                answer = waiting.next(within).or(answer);
+            }
+        }
+        answer.unwrap_or_else(|| Err(late(within)))
+    }
+}
+
+/// Whether a read has as many bytes as were asked for, whatever the store says.
+fn has_all(got: &Got, span: Span) -> Answered<()> {
+    match span {
+        Span::Bytes { len, .. } if got.bytes.len() as u64 != len => {
+            let cause = format!("{} bytes instead of {len}", got.bytes.len());
+            Err(Failure::new(FailureKind::Short, cause))
+        }
+        _ => Ok(()),
+    }
+}
+
+impl ObjectWrite {
+    /// Waits until the store has the object, which is of `bytes`.
+    ///
+    /// # Errors
+    ///
+    /// No attempt succeeded before the deadline: the object may be there, or may come. `Changed`
+    /// says that the name has other bytes.
+    pub(crate) fn finish(self, client: &Client, bytes: &[u8]) -> Answered<()> {
+        let ObjectWrite { name, began, waiting } = self;
+        let mut first = Some(waiting);
+        client.attempts(began, |within| {
+            let waiting = first.take().unwrap_or_else(|| {
+                let waiting = Waiting::default();
+                client.send_put(&name, bytes, &waiting);
+                waiting
+            });
+            match waiting.next(within).unwrap_or_else(|| Err(late(within))) {
+                Err(failure) if failure.kind == FailureKind::Changed => {
+                    client.is_there(&name, bytes, within)
+                }
+                answer => answer.map(drop),
+            }
+        })
+    }
+}
+
+impl Client {
+    /// Whether an object has these bytes: an earlier attempt wrote them.
+    fn is_there(&self, name: &str, bytes: &[u8], within: Duration) -> Answered<()> {
+        self.counts.gets.add(1);
+        let found = self.store.get(name, Span::Whole, within).map_err(|failure| {
+            // Two attempts met in the store, and neither is there yet.
+            let is_missing = failure.kind == FailureKind::Missing;
+            if is_missing { Failure { kind: FailureKind::Away, ..failure } } else { failure }
+        })?;
+        if found.bytes == bytes {
+            return Ok(());
+        }
+        let cause = format!("the name has {} other bytes", found.bytes.len());
+        Err(Failure::new(FailureKind::Changed, cause))
+    }
+
+    /// The engine's error for a request that failed.
+    pub(crate) fn error(&self, doing: &str, name: &str, failure: Failure) -> Error {
+        failure.into_error(doing, name, &self.store.address())
+    }
+
+    /// The engine's result of a request.
+    pub(crate) fn told<T>(&self, doing: &str, name: &str, answer: Answered<T>) -> Result<T> {
+        answer.map_err(|failure| self.error(doing, name, failure))
+    }
+}
+
+#[cfg(test)]
+mod tests;

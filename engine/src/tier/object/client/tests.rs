@@ -1,0 +1,139 @@
+use std::thread;
+
+use super::*;
+use crate::error::ErrorKind;
+use crate::tier::object::clock::{MachineTimer, StepTimer};
+use crate::tier::object::memory::{Effect, MemoryServer, RequestKind};
+
+fn client(server: &Arc<MemoryServer>) -> Client {
+    Client::new(Arc::new(server.client()), Arc::new(StepTimer::default()), Patience::default())
+}
+
+fn kinds(server: &MemoryServer) -> Vec<RequestKind> {
+    server.log().iter().map(|request| request.kind).collect()
+}
+
+#[test]
+fn a_put_of_which_the_answer_was_lost_is_found_done() {
+    for effect in [Effect::LoseAnswer, Effect::Repeat(1), Effect::Delay(0), Effect::LoseRequest] {
+        let server = MemoryServer::new();
+        server.plan(1, effect);
+        let client = client(&server);
+        client.begin_put("a/1", b"bytes").finish(&client, b"bytes").unwrap();
+        server.deliver();
+        assert_eq!(&*server.content()["a/1"], b"bytes", "{effect:?}");
+    }
+}
+
+#[test]
+fn a_put_never_replaces_other_bytes() {
+    let server = MemoryServer::new();
+    let client = client(&server);
+    client.begin_put("a/1", b"first").finish(&client, b"first").unwrap();
+    let failure = client.begin_put("a/1", b"second").finish(&client, b"second").unwrap_err();
+    assert_eq!(failure.kind, FailureKind::Changed);
+    assert_eq!(&*server.content()["a/1"], b"first");
+}
+
+#[test]
+fn passing_failures_are_tried_again_until_the_deadline_and_others_are_not() {
+    for kind in FailureKind::ALL {
+        let server = MemoryServer::new();
+        let client = client(&server);
+        client.begin_put("a/1", b"bytes").finish(&client, b"bytes").unwrap();
+        server.plan(2, Effect::Fail(kind));
+        assert_eq!(client.get("a/1", Span::Whole).is_ok(), kind.is_passing(), "{kind:?}");
+
+        server.always(Some(Effect::Fail(kind)));
+        let failure = client.get("a/1", Span::Whole).unwrap_err();
+        assert_eq!(failure.kind, kind);
+        let passed = client.timer.now();
+        assert!(passed <= Patience::default().deadline, "{passed:?}");
+        assert_eq!(passed > Patience::default().deadline / 2, kind.is_passing(), "{passed:?}");
+        let counts = client.counts();
+        assert_eq!(counts.retries > 3, kind.is_passing(), "{counts:?}");
+        assert!(counts.failures.contains(&(kind, counts.failures[kind as usize].1)));
+
+        server.always(None);
+        assert_eq!(client.get("a/1", Span::Whole).unwrap().bytes, b"bytes", "it goes on by itself");
+    }
+}
+
+#[test]
+fn a_stopped_client_gives_up_at_the_first_failure() {
+    let server = MemoryServer::new();
+    let client = client(&server);
+    server.always(Some(Effect::Fail(FailureKind::Throttled)));
+    client.stop();
+    client.head("a/1").unwrap_err();
+    assert_eq!(kinds(&server), [RequestKind::Head]);
+}
+
+#[test]
+fn many_reads_are_under_way_at_a_time() {
+    let server = MemoryServer::new();
+    let client = client(&server);
+    for n in 0..5 {
+        client.begin_put(&format!("a/{n}"), &[n; 10]).finish(&client, &[n; 10]).unwrap();
+    }
+    (6..11).for_each(|n| server.plan(n, Effect::Hold));
+    let span = Span::Bytes { offset: 2, len: 3 };
+    let begun: Vec<_> = (0..5).map(|n| client.begin_get(&format!("a/{n}"), span)).collect();
+    assert_eq!(server.requests(), 10, "all of them were sent before one was answered");
+    server.release();
+    for (n, reading) in begun.into_iter().enumerate() {
+        assert_eq!(reading.finish(&client).unwrap().bytes, [n as u8; 3]);
+    }
+}
+
+#[test]
+fn a_slow_read_is_made_a_second_time_and_the_first_answer_counts() {
+    let server = MemoryServer::new();
+    let timer = Arc::new(MachineTimer::default());
+    let client = Client::new(Arc::new(server.client()), timer, Patience::default());
+    client.begin_put("a/1", b"bytes").finish(&client, b"bytes").unwrap();
+    for _ in 0..64 {
+        client.get("a/1", Span::Whole).unwrap();
+    }
+    let before = client.counts();
+    server.plan(server.requests() + 1, Effect::Hold);
+    assert_eq!(client.get("a/1", Span::Whole).unwrap().bytes, b"bytes");
+    let after = client.counts();
+    assert_eq!((after.hedges, after.gets), (before.hedges + 1, before.gets + 2));
+
+    // The second one fails, and the first one comes at last.
+    server.plan(server.requests() + 1, Effect::Hold);
+    server.plan(server.requests() + 2, Effect::Fail(FailureKind::Throttled));
+    thread::scope(|scope| {
+        let reading = scope.spawn(|| client.get("a/1", Span::Whole));
+        while client.counts().hedges == after.hedges {
+            thread::yield_now();
+        }
+        while server.log().last().is_none_or(|last| last.number < client.counts().gets + 1) {
+            thread::yield_now();
+        }
+        server.release();
+        assert_eq!(reading.join().unwrap().unwrap().bytes, b"bytes");
+    });
+    assert_eq!(client.counts().retries, 0);
+}
+
+#[test]
+fn an_error_names_the_object_the_store_and_the_cause() {
+    let server = MemoryServer::new();
+    let client = client(&server);
+    for (kind, expected) in [
+        (FailureKind::Refused, ErrorKind::Unavailable),
+        (FailureKind::Away, ErrorKind::Unavailable),
+        (FailureKind::Missing, ErrorKind::Corrupt),
+        (FailureKind::Wrong, ErrorKind::Corrupt),
+    ] {
+        let failure = Failure::new(kind, "the cause");
+        let error = client.told::<()>("read", "a/1", Err(failure)).unwrap_err();
+        assert_eq!(error.kind(), expected);
+        let message = error.to_string();
+        for part in ["cannot read object a/1 of memory:", kind.as_str(), "the cause"] {
+            assert!(message.contains(part), "{message}");
+        }
+    }
+}

@@ -1,0 +1,338 @@
+//! An object store in a local directory: for tests, and where a network file system is the store.
+//!
+//! An object is one file. Its bytes come first, then a trailer with their checksum and a tag that
+//! was drawn at random, so that a file says itself whether it is whole. The slashes of a name are
+//! `%` in the file's name, so all objects lie in one directory.
+//!
+//! A put writes and syncs a file under another name, takes the lock of the directory, checks the
+//! condition, renames, and syncs the directory. Other processes take the same lock. A file that a
+//! crash left under another name is removed by the next opening.
+//!
+//! Thread safety: every method may be called from any thread; `turn` is held while a condition is
+//! checked and the file gets its name.
+//!
+//! Invariant: a file that has the name of an object is durable, whole, and never changed.
+
+use std::fmt;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use super::name;
+use super::store::{
+    Answer, Answered, Failure, FailureKind, Got, LIST_LEN, ObjectInfo, ObjectStore, PutWhen, Span,
+    Tag,
+};
+use crate::error::{Error, Result};
+use crate::os::{Access, Directory, File, FileLock, Files, OpenHow, RealFiles, create_directory};
+use crate::record::checksum;
+
+const MAGIC: &[u8; 8] = b"TERROBJ\0";
+/// Magic, checksum of the bytes seeded with the tag, zero, tag.
+const TRAILER: usize = 8 + 4 + 4 + 16;
+const LOCK: &str = "LOCK";
+const UNNAMED: &str = "new-";
+
+/// A directory of objects.
+#[derive(Debug)]
+pub(crate) struct DirectoryStore {
+    files: Arc<dyn Files>,
+    path: PathBuf,
+    names: Directory,
+    /// Whether other processes may use it.
+    is_shared: bool,
+    turn: Mutex<()>,
+}
+
+impl DirectoryStore {
+    /// The store in `path`, which is made where it is missing.
+    ///
+    /// # Errors
+    ///
+    /// The directory cannot be made, read or written.
+    pub(crate) fn open(path: &Path) -> Result<DirectoryStore> {
+        DirectoryStore::open_in(Arc::new(RealFiles::default()), path, true)
+    }
+
+    pub(crate) fn open_in(
+        files: Arc<dyn Files>,
+        path: &Path,
+        is_shared: bool,
+    ) -> Result<DirectoryStore> {
+        create_directory(&*files, path).map_err(|e| Error::io("create the directory", path, e))?;
+        let (names, path) = (Directory::at(path), path.to_path_buf());
+        let store = DirectoryStore { files, path, names, is_shared, turn: Mutex::new(()) };
+        store.remove_unnamed().map_err(|e| Error::io("clean up", &store.path, e))?;
+        Ok(store)
+    }
+
+    /// Removes what puts left that did not come to their end. Another process may be at one: its
+    /// rename fails then, and it tries again.
+    fn remove_unnamed(&self) -> io::Result<()> {
+        let _lock = self.lock()?;
+        for found in self.files.list(&self.path)? {
+            if found.starts_with(UNNAMED) {
+                self.files.remove(&self.path.join(found))?;
+            }
+        }
+        Ok(())
+    }
+
+    fn path_of(&self, name: &str) -> PathBuf {
+        debug_assert!(name::check(name).is_ok(), "names are plain: {name}");
+        self.path.join(format!("{}.object", name.replace('/', "%")))
+    }
+
+    /// Keeps other processes out.
+    fn lock(&self) -> io::Result<Option<FileLock>> {
+        if !self.is_shared {
+            return Ok(None);
+        }
+        let mut how = fs::OpenOptions::new();
+        let file =
+            how.read(true).write(true).create(true).truncate(false).open(self.path.join(LOCK))?;
+        match FileLock::take(file, Access::Exclusive)? {
+            Some(lock) => Ok(Some(lock)),
+            None => Err(io::ErrorKind::ResourceBusy.into()),
+        }
+    }
+
+    fn write(&self, name: &str, bytes: &[u8], when: &PutWhen) -> Answered<Tag> {
+        let tag = draw().map_err(|e| self.failure("draw a tag for", name, &e))?;
+        let unnamed = self.path.join(format!("{UNNAMED}{}", hex(tag)));
+        let written = self.write_unnamed(&unnamed, bytes, tag);
+        let named = written
+            .map_err(|e| self.failure("write", name, &e))
+            .and_then(|()| self.name(&unnamed, name, when));
+        if named.is_err() {
+            // It has no name that anyone looks for; the next opening removes it else.
+            self.files.remove(&unnamed).unwrap_or(());
+        }
+        named.map(|()| of(tag))
+    }
+
+    fn write_unnamed(&self, path: &Path, bytes: &[u8], tag: [u8; 16]) -> io::Result<()> {
+        let file = self.files.open(path, OpenHow::CreateNew)?;
+        file.try_write_all_at(bytes, 0)?;
+        file.try_write_all_at(&trailer(bytes, tag), bytes.len() as u64)?;
+        file.sync()
+    }
+
+    fn name(&self, unnamed: &Path, name: &str, when: &PutWhen) -> Answered<()> {
+        let _turn = self.turn.lock();
+        let _lock = self.lock().map_err(|e| self.failure("lock the directory of", name, &e))?;
+        let found = match self.read(name, Span::Whole) {
+            Ok(got) => Some(got.tag),
+            Err(failure) if failure.kind == FailureKind::Missing => None,
+            Err(failure) => return Err(failure),
+        };
+        let holds = match when {
+            PutWhen::Absent => found.is_none(),
+            PutWhen::Tagged(tag) => found.as_ref() == Some(tag),
+        };
+        if !holds {
+            return Err(Failure::new(FailureKind::Changed, format!("found {found:?}")));
+        }
+        let renamed = self.files.rename(unnamed, &self.path_of(name));
+        // Another process that opened the store may have removed the file; the next try succeeds.
+        renamed.map_err(|e| Failure::new(FailureKind::Away, format!("cannot name {name}: {e}")))?;
+        self.names.sync(&*self.files).map_err(|e| self.failure("name", name, &e))
+    }
+
+    fn open_object(&self, name: &str) -> Answered<(Arc<File>, u64)> {
+        let opened = self.files.open(&self.path_of(name), OpenHow::Read);
+        let file = opened.map_err(|e| self.failure("open", name, &e))?;
+        let len = file.len().map_err(|e| self.failure("measure", name, &e))?;
+        match len.checked_sub(TRAILER as u64) {
+            Some(len) => Ok((file, len)),
+            None => Err(Failure::new(FailureKind::Short, format!("a file of {len} bytes"))),
+        }
+    }
+
+    fn read(&self, name: &str, span: Span) -> Answered<Got> {
+        let (file, len) = self.open_object(name)?;
+        let trailer = file
+            .read_vec(len, TRAILER)
+            .map_err(|e| self.failure("read the trailer of", name, &e))?;
+        let (sum, tag) = parse_trailer(&trailer)
+            .ok_or_else(|| Failure::new(FailureKind::Wrong, "the file has no sound trailer"))?;
+        let (offset, wanted) = match span {
+            Span::Whole => (0, len),
+            Span::Bytes { offset, len } => (offset, len),
+        };
+        if offset.checked_add(wanted).is_none_or(|end| end > len) {
+            return Err(Failure::new(FailureKind::Short, format!("the object has {len} bytes")));
+        }
+        let wanted = usize::try_from(wanted).unwrap_or(usize::MAX);
+        let bytes = file.read_vec(offset, wanted).map_err(|e| self.failure("read", name, &e))?;
+        if span == Span::Whole && sum != sum_of(&bytes, tag) {
+            let cause = "the bytes do not have the checksum of the trailer";
+            return Err(Failure::new(FailureKind::Wrong, cause));
+        }
+        Ok(Got { bytes, tag: of(tag) })
+    }
+
+    fn remove(&self, names: &[String]) -> io::Result<()> {
+        for name in names {
+            match self.files.remove(&self.path_of(name)) {
+                Err(e) if e.kind() != io::ErrorKind::NotFound => return Err(e),
+                _ => {}
+            }
+        }
+        self.names.sync(&*self.files)
+    }
+
+    fn failure(&self, doing: &str, name: &str, error: &io::Error) -> Failure {
+        let kind = match error.kind() {
+            io::ErrorKind::NotFound => FailureKind::Missing,
+            io::ErrorKind::UnexpectedEof => FailureKind::Short,
+            io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {
+                FailureKind::Refused
+            }
+            io::ErrorKind::ResourceBusy => FailureKind::Throttled,
+            _ => FailureKind::Away,
+        };
+        Failure::new(kind, format!("cannot {doing} {}: {error}", self.path_of(name).display()))
+    }
+}
+
+fn draw() -> io::Result<[u8; 16]> {
+    let mut tag = [0; 16];
+    rustix::rand::getrandom(&mut tag, rustix::rand::GetRandomFlags::empty())?;
+    Ok(tag)
+}
+
+fn hex(tag: [u8; 16]) -> String {
+    format!("{:032x}", u128::from_be_bytes(tag))
+}
+
+fn of(tag: [u8; 16]) -> Tag {
+    Tag { entity: Some(hex(tag)), version: None }
+}
+
+fn sum_of(bytes: &[u8], tag: [u8; 16]) -> u32 {
+    let (first, last) = tag.split_at(8);
+    let number = |half: &[u8]| half.iter().fold(0, |number, byte| number << 8 | u64::from(*byte));
+    checksum(&[number(first), number(last)], bytes)
+}
+
+fn trailer(bytes: &[u8], tag: [u8; 16]) -> Vec<u8> {
+    let mut out = Vec::with_capacity(TRAILER);
+    out.extend_from_slice(MAGIC);
+    out.extend_from_slice(&sum_of(bytes, tag).to_le_bytes());
+    out.extend_from_slice(&[0; 4]);
+    out.extend_from_slice(&tag);
+    out
+}
+
+fn parse_trailer(bytes: &[u8]) -> Option<(u32, [u8; 16])> {
+    let rest = bytes.strip_prefix(MAGIC)?;
+    let (sum, rest) = rest.split_first_chunk::<4>()?;
+    let tag = rest.strip_prefix(&[0; 4])?;
+    Some((u32::from_le_bytes(*sum), tag.try_into().ok()?))
+}
+
+impl fmt::Display for DirectoryStore {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "file://{}", self.path.display())
+    }
+}
+
+impl ObjectStore for DirectoryStore {
+    fn address(&self) -> String {
+        self.to_string()
+    }
+
+    fn begin_put(
+        &self,
+        name: &str,
+        bytes: &[u8],
+        when: &PutWhen,
+        _: Duration,
+        answer: Answer<Tag>,
+    ) {
+        answer.send(self.write(name, bytes, when));
+    }
+
+    fn begin_get(&self, name: &str, span: Span, _: Duration, answer: Answer<Got>) {
+        answer.send(self.read(name, span));
+    }
+
+    fn head(&self, name: &str, _: Duration) -> Answered<ObjectInfo> {
+        let (_, len) = self.open_object(name)?;
+        Ok(ObjectInfo { name: name.to_string(), len })
+    }
+
+    fn delete(&self, names: &[String], _: Duration) -> Answered<()> {
+        let first = names.first().map_or("", String::as_str);
+        self.remove(names).map_err(|e| self.failure("remove", first, &e))
+    }
+
+    fn list(&self, prefix: &str, after: &str, within: Duration) -> Answered<Vec<ObjectInfo>> {
+        let found = self.files.list(&self.path).map_err(|e| self.failure("list", prefix, &e))?;
+        let named = found.iter().filter_map(|name| name.strip_suffix(".object"));
+        let mut names: Vec<String> = named
+            .map(|name| name.replace('%', "/"))
+            .filter(|name| name.starts_with(prefix) && name.as_str() > after)
+            .collect();
+        names.sort_unstable();
+        names.truncate(LIST_LEN);
+        let mut infos = Vec::with_capacity(names.len());
+        for name in names {
+            match self.head(&name, within) {
+                Ok(info) => infos.push(info),
+                // Deleted since the directory was read.
+                Err(failure) if failure.kind == FailureKind::Missing => {}
+                Err(failure) => return Err(failure),
+            }
+        }
+        Ok(infos)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::os::sim::{SimFiles, Survive};
+
+    const SOON: Duration = Duration::from_secs(5);
+
+    #[test]
+    fn an_object_that_was_answered_survives_a_power_cut() {
+        let files = SimFiles::new();
+        let path = Path::new("/store");
+        let store = DirectoryStore::open_in(Arc::clone(&files) as _, path, false).unwrap();
+        store.put("a/1", b"one", &PutWhen::Absent, SOON).unwrap();
+        let after = files.crash(Survive::Nothing);
+        let store = DirectoryStore::open_in(after, path, false).unwrap();
+        assert_eq!(store.get("a/1", Span::Whole, SOON).unwrap().bytes, b"one");
+    }
+
+    #[test]
+    fn what_a_put_left_without_its_name_is_no_object() {
+        let root = tempfile::tempdir().unwrap();
+        let store = DirectoryStore::open(root.path()).unwrap();
+        store.write_unnamed(&root.path().join("new-1"), b"half", [7; 16]).unwrap();
+        assert_eq!(store.list("", "", SOON), Ok(vec![]));
+        let store = DirectoryStore::open(root.path()).unwrap();
+        assert!(!root.path().join("new-1").exists());
+        drop(store);
+    }
+
+    #[test]
+    fn a_changed_byte_is_found() {
+        let root = tempfile::tempdir().unwrap();
+        let store = DirectoryStore::open(root.path()).unwrap();
+        store.put("a/1", b"some bytes", &PutWhen::Absent, SOON).unwrap();
+        let path = store.path_of("a/1");
+        let mut bytes = fs::read(&path).unwrap();
+        bytes[3] ^= 1;
+        fs::write(&path, &bytes).unwrap();
+        let failure = store.get("a/1", Span::Whole, SOON).unwrap_err();
+        assert_eq!(failure.kind, FailureKind::Wrong, "{failure}");
+    }
+}

@@ -1,0 +1,356 @@
+//! An object store in memory, for tests and the simulator. Its time is the number of requests that
+//! came so far, so a test has the same course each time.
+//!
+//! A [`MemoryServer`] outlives the machines that use it. Each opening has a [`MemoryClient`]; the
+//! power of a client's machine may be cut before or after any of its requests. What it had sent
+//! before may still arrive later.
+//!
+//! Thread safety: one lock over all state; no call waits under it.
+
+mod faults;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+use std::time::Duration;
+
+use parking_lot::Mutex;
+
+use super::store::{
+    Answer, Answered, Failure, FailureKind, Got, LIST_LEN, ObjectInfo, ObjectStore, PutWhen, Span,
+    Tag, late,
+};
+
+pub(crate) use faults::{Effect, RequestKind, Requested};
+
+/// How many earlier lists a stale one may go back to.
+const HISTORY: usize = 64;
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Object {
+    bytes: Arc<[u8]>,
+    writing: u64,
+}
+
+/// A change that a request makes.
+#[derive(Clone, Debug)]
+enum ObjectChange {
+    Put { name: String, bytes: Arc<[u8]>, when: PutWhen },
+    Delete { names: Vec<String> },
+}
+
+#[derive(Debug)]
+struct HeldAnswer {
+    answer: Answer<Got>,
+    got: Answered<Got>,
+}
+
+#[derive(Debug, Default)]
+struct Server {
+    objects: BTreeMap<String, Object>,
+    /// Names and lengths as they were after each of the last requests.
+    history: VecDeque<Vec<ObjectInfo>>,
+    writings: u64,
+    requests: u64,
+    /// What becomes of requests, by their number.
+    effects: BTreeMap<u64, Effect>,
+    /// What becomes of all others.
+    always: Option<Effect>,
+    /// Changes on their way, by the request before which they arrive.
+    delayed: BTreeMap<u64, Vec<ObjectChange>>,
+    held: Vec<HeldAnswer>,
+    dead: BTreeSet<u64>,
+    clients: u64,
+    log: Vec<Requested>,
+}
+
+/// The store itself.
+#[derive(Debug, Default)]
+pub(crate) struct MemoryServer(Mutex<Server>);
+
+/// One machine's way to the store.
+#[derive(Clone, Debug)]
+pub(crate) struct MemoryClient {
+    server: Arc<MemoryServer>,
+    id: u64,
+}
+
+impl MemoryServer {
+    /// A store without objects.
+    pub(crate) fn new() -> Arc<MemoryServer> {
+        Arc::default()
+    }
+
+    /// A way to it for a machine that has just started.
+    pub(crate) fn client(self: &Arc<Self>) -> MemoryClient {
+        let mut server = self.0.lock();
+        server.clients += 1;
+        MemoryClient { server: Arc::clone(self), id: server.clients }
+    }
+
+    /// Requests so far.
+    pub(crate) fn requests(&self) -> u64 {
+        self.0.lock().requests
+    }
+
+    /// All requests so far, in their order.
+    pub(crate) fn log(&self) -> Vec<Requested> {
+        self.0.lock().log.clone()
+    }
+
+    /// Has something happen to the request of a number; the first one has number 1.
+    pub(crate) fn plan(&self, request: u64, effect: Effect) {
+        self.0.lock().effects.insert(request, effect);
+    }
+
+    /// Has nothing happen to requests any more.
+    pub(crate) fn forget_plans(&self) {
+        self.0.lock().effects.clear();
+    }
+
+    /// Has the same happen to all requests from now on that have no plan of their own, or nothing.
+    pub(crate) fn always(&self, effect: Option<Effect>) {
+        self.0.lock().always = effect;
+    }
+
+    /// Names and bytes of all objects.
+    pub(crate) fn content(&self) -> BTreeMap<String, Arc<[u8]>> {
+        let server = self.0.lock();
+        server
+            .objects
+            .iter()
+            .map(|(name, object)| (name.clone(), Arc::clone(&object.bytes)))
+            .collect()
+    }
+
+    /// Puts an object there, past all effects.
+    pub(crate) fn place(&self, name: &str) {
+        let mut server = self.0.lock();
+        server.writings += 1;
+        let object = Object { bytes: [1][..].into(), writing: server.writings };
+        server.objects.insert(name.to_string(), object);
+    }
+
+    /// Loses an object.
+    pub(crate) fn lose(&self, name: &str) {
+        self.0.lock().objects.remove(name);
+    }
+
+    /// Changes a byte of an object.
+    pub(crate) fn damage(&self, name: &str, at: usize) {
+        if let Some(object) = self.0.lock().objects.get_mut(name) {
+            let mut bytes = object.bytes.to_vec();
+            if let Some(byte) = bytes.get_mut(at) {
+                *byte ^= 0x10;
+            }
+            object.bytes = bytes.into();
+        }
+    }
+
+    /// Has all delayed changes arrive now.
+    pub(crate) fn deliver(&self) {
+        self.0.lock().arrive(u64::MAX);
+    }
+
+    /// Sends the answers that are held.
+    pub(crate) fn release(&self) {
+        let held = std::mem::take(&mut self.0.lock().held);
+        held.into_iter().for_each(|held| held.answer.send(held.got));
+    }
+}
+
+impl Server {
+    /// Has changes arrive that were on their way until request `until`.
+    fn arrive(&mut self, until: u64) {
+        let later = self.delayed.split_off(&until.saturating_add(1));
+        for change in std::mem::replace(&mut self.delayed, later).into_values().flatten() {
+            // The one who asked has its answer already, whatever becomes of this.
+            drop(self.change(&change));
+        }
+    }
+
+    fn change(&mut self, change: &ObjectChange) -> Answered<Tag> {
+        match change {
+            ObjectChange::Put { name, bytes, when } => {
+                let found = self.objects.get(name).map(|object| tag(object.writing));
+                let holds = match (when, &found) {
+                    (PutWhen::Absent, found) => found.is_none(),
+                    (PutWhen::Tagged(tag), Some(found)) => tag == found,
+                    (PutWhen::Tagged(_), None) => false,
+                };
+                if !holds {
+                    return Err(Failure::new(FailureKind::Changed, format!("found {found:?}")));
+                }
+                self.writings += 1;
+                let object = Object { bytes: Arc::clone(bytes), writing: self.writings };
+                self.objects.insert(name.clone(), object);
+            }
+            ObjectChange::Delete { names } => names.iter().for_each(|name| {
+                self.objects.remove(name);
+            }),
+        }
+        Ok(tag(self.writings))
+    }
+
+    fn infos(&self) -> Vec<ObjectInfo> {
+        let info = |(name, object): (&String, &Object)| ObjectInfo {
+            name: name.clone(),
+            len: object.bytes.len() as u64,
+        };
+        self.objects.iter().map(info).collect()
+    }
+
+    /// Counts a request and says what becomes of it. A request of a machine without power does not
+    /// come here.
+    fn request(&mut self, client: u64, kind: RequestKind, name: &str) -> Answered<Option<Effect>> {
+        let powerless = Failure::new(FailureKind::Away, "the machine has no power");
+        if self.dead.contains(&client) {
+            return Err(powerless);
+        }
+        if self.history.len() == HISTORY {
+            self.history.pop_front();
+        }
+        let infos = self.infos();
+        self.history.push_back(infos);
+        self.requests += 1;
+        self.arrive(self.requests);
+        let number = self.requests;
+        self.log.push(Requested { number, client, kind, name: name.to_string() });
+        let effect = self.effects.remove(&number).or(self.always);
+        match effect {
+            Some(Effect::CutBefore) => {
+                self.dead.insert(client);
+                Err(powerless)
+            }
+            Some(Effect::CutAfter) => {
+                self.dead.insert(client);
+                Ok(effect)
+            }
+            Some(Effect::LoseRequest) => {
+                Err(Failure::new(FailureKind::Away, "the request was lost"))
+            }
+            Some(Effect::Fail(kind)) => Err(Failure::new(kind, "as planned")),
+            effect => Ok(effect),
+        }
+    }
+
+    /// Makes a change as the effect of its request says.
+    fn change_as(&mut self, effect: Option<Effect>, change: &ObjectChange) -> Answered<Tag> {
+        match effect {
+            Some(Effect::Delay(requests)) => {
+                let at = self.requests + requests;
+                self.delayed.entry(at).or_default().push(change.clone());
+                Err(Failure::new(FailureKind::Late, "the request is on its way"))
+            }
+            Some(Effect::Repeat(requests)) => {
+                let at = self.requests + requests;
+                self.delayed.entry(at).or_default().push(change.clone());
+                self.change(change)
+            }
+            Some(Effect::LoseAnswer | Effect::CutAfter) => {
+                drop(self.change(change));
+                Err(Failure::new(FailureKind::Away, "the answer was lost"))
+            }
+            _ => self.change(change),
+        }
+    }
+
+    fn read(&self, name: &str, span: Span) -> Answered<Got> {
+        let missing = || Failure::new(FailureKind::Missing, "no such object");
+        let object = self.objects.get(name).ok_or_else(missing)?;
+        let bytes = match span {
+            Span::Whole => Some(&object.bytes[..]),
+            Span::Bytes { offset, len } => {
+                let from = usize::try_from(offset).unwrap_or(usize::MAX);
+                let to = from.saturating_add(usize::try_from(len).unwrap_or(usize::MAX));
+                object.bytes.get(from..to)
+            }
+        };
+        let short = || {
+            Failure::new(FailureKind::Short, format!("the object has {} bytes", object.bytes.len()))
+        };
+        Ok(Got { bytes: bytes.ok_or_else(short)?.to_vec(), tag: tag(object.writing) })
+    }
+}
+
+fn tag(writing: u64) -> Tag {
+    Tag { entity: Some(writing.to_string()), version: None }
+}
+
+/// An answer to a read as the effect of its request says.
+fn read_as(effect: Option<Effect>, found: Answered<Got>) -> Answered<Got> {
+    match effect {
+        Some(Effect::LoseAnswer | Effect::CutAfter | Effect::Delay(_)) => {
+            Err(Failure::new(FailureKind::Away, "the answer was lost"))
+        }
+        _ => found,
+    }
+}
+
+impl ObjectStore for MemoryClient {
+    fn address(&self) -> String {
+        "memory:".to_string()
+    }
+
+    fn begin_put(
+        &self,
+        name: &str,
+        bytes: &[u8],
+        when: &PutWhen,
+        _: Duration,
+        answer: Answer<Tag>,
+    ) {
+        let change =
+            ObjectChange::Put { name: name.to_string(), bytes: bytes.into(), when: when.clone() };
+        let mut server = self.server.0.lock();
+        let requested = server.request(self.id, RequestKind::Put, name);
+        let done = requested.and_then(|effect| server.change_as(effect, &change));
+        drop(server);
+        answer.send(done);
+    }
+
+    fn begin_get(&self, name: &str, span: Span, _: Duration, answer: Answer<Got>) {
+        let mut server = self.server.0.lock();
+        let requested = server.request(self.id, RequestKind::Get, name);
+        let effect = requested.as_ref().ok().copied().flatten();
+        let got = requested.and_then(|effect| read_as(effect, server.read(name, span)));
+        if effect == Some(Effect::Hold) {
+            server.held.push(HeldAnswer { answer, got });
+            return;
+        }
+        drop(server);
+        answer.send(got);
+    }
+
+    fn head(&self, name: &str, _: Duration) -> Answered<ObjectInfo> {
+        let mut server = self.server.0.lock();
+        let effect = server.request(self.id, RequestKind::Head, name)?;
+        let found = read_as(effect, server.read(name, Span::Whole))?;
+        Ok(ObjectInfo { name: name.to_string(), len: found.bytes.len() as u64 })
+    }
+
+    fn delete(&self, names: &[String], _: Duration) -> Answered<()> {
+        let mut server = self.server.0.lock();
+        let first = names.first().map_or("", String::as_str);
+        let effect = server.request(self.id, RequestKind::Delete, first)?;
+        server.change_as(effect, &ObjectChange::Delete { names: names.to_vec() }).map(drop)
+    }
+
+    fn list(&self, prefix: &str, after: &str, within: Duration) -> Answered<Vec<ObjectInfo>> {
+        let mut server = self.server.0.lock();
+        let effect = server.request(self.id, RequestKind::List, prefix)?;
+        let infos = match effect {
+            Some(Effect::LoseAnswer | Effect::CutAfter | Effect::Delay(_)) => {
+                return Err(late(within));
+            }
+            Some(Effect::Stale(requests)) => {
+                let back = usize::try_from(requests).unwrap_or(usize::MAX).max(1);
+                let at = server.history.len().saturating_sub(back);
+                server.history.get(at).cloned().unwrap_or_default()
+            }
+            _ => server.infos(),
+        };
+        let asked =
+            |info: &&ObjectInfo| info.name.starts_with(prefix) && info.name.as_str() > after;
+        Ok(infos.iter().filter(asked).take(LIST_LEN).cloned().collect())
+    }
+}

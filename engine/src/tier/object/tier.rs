@@ -1,0 +1,424 @@
+//! The extents of one database that are objects: writing, reading and deleting them.
+//!
+//! A job goes through these steps, in this order:
+//!
+//! 1. [`reserve`](ObjectTier::reserve) gives an extent its name.
+//! 2. [`begin_upload`](ObjectTier::begin_upload) sends its bytes. Several are under way at a time.
+//! 3. [`finish_upload`](ObjectTier::finish_upload) waits until the store has acknowledged them.
+//! 4. [`confirm`](ObjectTier::confirm) looks whether the fence is still this writer's.
+//! 5. The journal's edit names the extents, durably.
+//! 6. The extents that it replaced are [`released`](ObjectTier::release) with their last reader.
+//! 7. [`delete_released`](ObjectTier::delete_released) deletes them later, many at a time.
+//!
+//! A failure of a request is an error of the step, and the job may be made again. It says nothing
+//! about the database: no failure here poisons it.
+//!
+//! Thread safety: every method may be called from any thread. `fence` is held while the fence is
+//! taken; `objects` for an instant. No lock is taken under another one.
+//!
+//! Invariants:
+//!
+//! 1. A name is used once. Its epoch is this writer's alone ([`fence`](super::fence)), and the
+//!    caller gives an extent id once within an opening.
+//! 2. An object is *live* while the journal may name it, a job writes it, or a reader has it. Only
+//!    an object that is not live is deleted, and it never becomes live again.
+//! 3. Nothing is deleted for a writer that has lost the fence when it looks.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use parking_lot::Mutex;
+
+use super::client::{Client, ObjectRead, ObjectWrite, RequestCounts};
+use super::fence::{self, Fence, PlacedFence, WriterClaim};
+use super::name::{ObjectId, ObjectNames};
+use super::store::{LIST_LEN, Span};
+use super::tails::TailCache;
+use crate::error::{Error, ErrorKind, Result};
+
+/// One part in so many of an object is read at its end at once, within bounds.
+const TAIL: u32 = 16;
+const SHORTEST_TAIL: u32 = 64 * 1024;
+const LONGEST_TAIL: u32 = 1024 * 1024;
+
+/// Where the end begins that is read at once, of an object of this length. Of most extents that is
+/// all but the blocks.
+pub(crate) fn tail_offset(len: u32) -> u32 {
+    len.saturating_sub((len / TAIL).clamp(SHORTEST_TAIL, LONGEST_TAIL))
+}
+
+/// What of a test's planted bugs is in effect.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Planted {
+    /// The epoch of the opening before is used again.
+    pub(crate) same_epoch: bool,
+    /// Nobody looks at the fence.
+    pub(crate) unchecked_fence: bool,
+}
+
+#[derive(Debug, Default)]
+struct Objects {
+    live: BTreeSet<ObjectId>,
+    /// Of these, the ones that the store has not acknowledged.
+    unacknowledged: BTreeSet<ObjectId>,
+    released: BTreeSet<ObjectId>,
+}
+
+/// The objects of one database.
+#[derive(Debug)]
+pub(crate) struct ObjectTier {
+    client: Arc<Client>,
+    names: ObjectNames,
+    claim: WriterClaim,
+    /// The fence, once this opening has it.
+    fence: Mutex<Option<PlacedFence>>,
+    /// The fence of the opening before, if that is known.
+    last: Option<PlacedFence>,
+    objects: Mutex<Objects>,
+    tails: Option<TailCache>,
+    planted: Planted,
+}
+
+/// An object that is on its way to the store.
+#[derive(Debug)]
+pub(crate) struct Upload {
+    id: ObjectId,
+    bytes: Vec<u8>,
+    writing: ObjectWrite,
+}
+
+/// Bytes of an object that are on their way from the store, or here.
+#[derive(Debug)]
+pub(crate) enum Fetch {
+    /// They were in the cache of ends.
+    Here(Vec<u8>),
+    /// A request is under way. `from` is where it begins in the object.
+    Asked { id: ObjectId, reading: ObjectRead, from: u32, range: (u32, u32), is_tail: bool },
+}
+
+/// What a look at all objects of a database found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Collected {
+    /// Objects that the journal names.
+    pub(crate) live: u64,
+    pub(crate) live_bytes: u64,
+    /// Objects that a crash left, which were deleted unless it was a dry run.
+    pub(crate) left: Vec<ObjectId>,
+    pub(crate) left_bytes: u64,
+    /// Names that Terrace does not give. They stay.
+    pub(crate) foreign: Vec<String>,
+    /// Extents that the journal names and the store lacks.
+    pub(crate) lost: Vec<ObjectId>,
+}
+
+impl ObjectTier {
+    /// The objects of a database, of which the journal names `named`. Asks the store for nothing.
+    pub(crate) fn open(
+        client: Arc<Client>,
+        names: ObjectNames,
+        claim: WriterClaim,
+        named: impl IntoIterator<Item = ObjectId>,
+    ) -> ObjectTier {
+        let live = named.into_iter().collect();
+        let objects = Mutex::new(Objects { live, ..Objects::default() });
+        let (fence, last, tails) = (Mutex::new(None), None, None);
+        ObjectTier {
+            client,
+            names,
+            claim,
+            fence,
+            last,
+            objects,
+            tails,
+            planted: Planted::default(),
+        }
+    }
+
+    /// Has ends of objects be kept in a local file.
+    pub(crate) fn with_tails(mut self, tails: TailCache) -> ObjectTier {
+        self.tails = Some(tails);
+        self
+    }
+
+    /// Says what the fence was when the opening before had it: then one request takes it.
+    pub(crate) fn with_last_fence(mut self, last: PlacedFence) -> ObjectTier {
+        self.last = Some(last);
+        self
+    }
+
+    pub(crate) fn with_planted(mut self, planted: Planted) -> ObjectTier {
+        self.planted = planted;
+        self
+    }
+
+    /// Requests since the opening.
+    pub(crate) fn counts(&self) -> RequestCounts {
+        self.client.counts()
+    }
+
+    /// Makes no attempt again from now on: the database is closing.
+    pub(crate) fn stop(&self) {
+        self.client.stop();
+    }
+
+    /// The fence of this opening, which is taken now if it was not.
+    ///
+    /// # Errors
+    ///
+    /// As [`fence::take`].
+    pub(crate) fn fence(&self) -> Result<PlacedFence> {
+        let mut held = self.fence.lock();
+        if let Some(placed) = &*held {
+            return Ok(placed.clone());
+        }
+        let mut placed = fence::take(&self.client, &self.names, &self.claim, self.last.clone())?;
+        if self.planted.same_epoch {
+            placed.fence.epoch = 1;
+        }
+        *held = Some(placed.clone());
+        Ok(placed)
+    }
+
+    /// Whether this opening still has the fence.
+    ///
+    /// # Errors
+    ///
+    /// `Unavailable`, naming the other writer, if it has not; or the store does not answer.
+    pub(crate) fn confirm(&self) -> Result<()> {
+        if self.planted.unchecked_fence {
+            return Ok(());
+        }
+        let own: Fence = self.fence()?.fence;
+        fence::confirm(&self.client, &self.names, &own)
+    }
+
+    /// Gives an extent of this opening its name. It is live until it is released.
+    ///
+    /// # Errors
+    ///
+    /// As [`fence`](Self::fence).
+    pub(crate) fn reserve(&self, extent: u64) -> Result<ObjectId> {
+        let id = ObjectId { epoch: self.fence()?.fence.epoch, extent };
+        let mut objects = self.objects.lock();
+        objects.unacknowledged.insert(id);
+        let is_new = objects.live.insert(id);
+        debug_assert!(is_new || self.planted.same_epoch, "an extent id is given once: {id:?}");
+        Ok(id)
+    }
+
+    /// Sends an extent that has its name.
+    pub(crate) fn begin_upload(&self, id: ObjectId, bytes: Vec<u8>) -> Upload {
+        let writing = self.client.begin_put(&self.names.extent(id), &bytes);
+        Upload { id, bytes, writing }
+    }
+
+    /// Waits until the store has acknowledged an extent. Its end enters the cache.
+    ///
+    /// # Errors
+    ///
+    /// The store did not in time: it may have the object or get it later. The caller releases it.
+    pub(crate) fn finish_upload(&self, upload: Upload) -> Result<()> {
+        let Upload { id, bytes, writing } = upload;
+        let name = self.names.extent(id);
+        let written = writing.finish(&self.client, &bytes);
+        self.client.told("write", &name, written)?;
+        self.objects.lock().unacknowledged.remove(&id);
+        if let (Some(tails), Ok(len)) = (&self.tails, u32::try_from(bytes.len())) {
+            let offset = tail_offset(len);
+            tails.keep(id, offset, &bytes[offset as usize..]);
+        }
+        Ok(())
+    }
+
+    /// Begins to read `len` bytes from `offset` of an object that has `has` bytes. A read in its
+    /// end takes no request if the end is in the cache, and else brings all of the end.
+    pub(crate) fn begin_read(&self, id: ObjectId, has: u32, (offset, len): (u32, u32)) -> Fetch {
+        debug_assert!(
+            len > 0 && u64::from(offset) + u64::from(len) <= u64::from(has),
+            "a part of it"
+        );
+        if let Some(bytes) = self.in_tail(id, (offset, len)) {
+            return Fetch::Here(bytes);
+        }
+        let tail = tail_offset(has);
+        let is_tail = self.tails.is_some() && offset + len == has && offset >= tail;
+        let (from, to) = if is_tail { (tail, has) } else { (offset, offset + len) };
+        let span = Span::Bytes { offset: u64::from(from), len: u64::from(to - from) };
+        let reading = self.client.begin_get(&self.names.extent(id), span);
+        Fetch::Asked { id, reading, from, range: (offset, len), is_tail }
+    }
+
+    fn in_tail(&self, id: ObjectId, (offset, len): (u32, u32)) -> Option<Vec<u8>> {
+        let tail = self.tails.as_ref()?.get(id)?;
+        let from = offset.checked_sub(tail.offset)? as usize;
+        tail.bytes.get(from..from + len as usize).map(<[u8]>::to_vec)
+    }
+
+    /// Waits for bytes of an object.
+    ///
+    /// # Errors
+    ///
+    /// `Corrupt`, naming the object, if the store lost it or a part of it; `Unavailable` if it does
+    /// not answer in time, or another writer has taken the store over.
+    pub(crate) fn finish_read(&self, fetch: Fetch) -> Result<Vec<u8>> {
+        let (id, reading, from, (offset, len), is_tail) = match fetch {
+            Fetch::Here(bytes) => return Ok(bytes),
+            Fetch::Asked { id, reading, from, range, is_tail } => {
+                (id, reading, from, range, is_tail)
+            }
+        };
+        let name = self.names.extent(id);
+        let answer = reading.finish(&self.client);
+        let bytes = self.client.told("read", &name, answer).map_err(|e| self.why_lost(e))?.bytes;
+        if let Some(tails) = self.tails.as_ref().filter(|_| is_tail) {
+            tails.keep(id, from, &bytes);
+        }
+        let start = (offset - from) as usize;
+        Ok(bytes[start..start + len as usize].to_vec())
+    }
+
+    /// Reads bytes of an object.
+    ///
+    /// # Errors
+    ///
+    /// As [`finish_read`](Self::finish_read).
+    pub(crate) fn read(&self, id: ObjectId, has: u32, range: (u32, u32)) -> Result<Vec<u8>> {
+        self.finish_read(self.begin_read(id, has, range))
+    }
+
+    /// An object that is gone may have been deleted by the writer that has the fence now.
+    fn why_lost(&self, lost: Error) -> Error {
+        let held = self.fence.lock().as_ref().map(|placed| placed.fence.clone());
+        match held.filter(|_| lost.kind() == ErrorKind::Corrupt) {
+            Some(own) => match fence::confirm(&self.client, &self.names, &own) {
+                Err(fenced) => fenced.after(&lost),
+                Ok(()) => lost,
+            },
+            None => lost,
+        }
+    }
+
+    /// No durable edit names the object any more, or none ever will, and no reader has it. It is
+    /// deleted later.
+    pub(crate) fn release(&self, id: ObjectId) {
+        let mut objects = self.objects.lock();
+        let was_live = objects.live.remove(&id);
+        objects.unacknowledged.remove(&id);
+        debug_assert!(was_live || self.planted.same_epoch, "released once: {id:?}");
+        objects.released.insert(id);
+        drop(objects);
+        if let Some(tails) = &self.tails {
+            tails.forget(id);
+        }
+    }
+
+    /// Deletes what was released, and says how many objects that were.
+    ///
+    /// # Errors
+    ///
+    /// The fence is another writer's, or the store does not answer. What was released is tried
+    /// again by the next call.
+    pub(crate) fn delete_released(&self) -> Result<usize> {
+        let taken: Vec<ObjectId> = {
+            let objects = self.objects.lock();
+            objects.released.iter().copied().collect()
+        };
+        if taken.is_empty() {
+            return Ok(0);
+        }
+        for some in taken.chunks(LIST_LEN) {
+            self.delete(some)?;
+            let mut objects = self.objects.lock();
+            objects.released.retain(|id| some.binary_search(id).is_err());
+        }
+        Ok(taken.len())
+    }
+
+    /// Deletes up to a thousand objects that are not live.
+    fn delete(&self, ids: &[ObjectId]) -> Result<()> {
+        self.confirm()?;
+        debug_assert!(
+            self.planted.same_epoch || ids.iter().all(|id| !self.objects.lock().live.contains(id)),
+            "invariant 2"
+        );
+        let names: Vec<String> = ids.iter().map(|id| self.names.extent(*id)).collect();
+        let deleted = self.client.delete(&names);
+        self.client.told("delete", names.first().map_or("", String::as_str), deleted)
+    }
+
+    /// Deletes what is still live: a planted bug.
+    #[cfg(test)]
+    pub(crate) fn delete_now(&self, ids: &[ObjectId]) -> Result<()> {
+        let names: Vec<String> = ids.iter().map(|id| self.names.extent(*id)).collect();
+        let deleted = self.client.delete(&names);
+        self.client.told("delete", names.first().map_or("", String::as_str), deleted)
+    }
+
+    /// Lists all objects of the database, and deletes those that no edit names and no job writes:
+    /// what a crash left, and what arrived late. With `dry_run` it deletes nothing.
+    ///
+    /// # Errors
+    ///
+    /// The fence is another writer's, or the store does not answer.
+    pub(crate) fn collect(&self, dry_run: bool) -> Result<Collected> {
+        let own = self.fence()?.fence.epoch;
+        // An object is live before its first request leaves. So one that is listed and not live
+        // was released before, or belongs to an earlier opening.
+        let mut collected = Collected::default();
+        let mut seen = BTreeSet::new();
+        let live_before = self.objects.lock().live.clone();
+        let mut after = String::new();
+        loop {
+            let page = self.client.list(self.names.prefix(), &after);
+            let page = self.client.told("list", self.names.prefix(), page)?;
+            let Some(last) = page.last() else { break };
+            after.clone_from(&last.name);
+            for info in page {
+                let Some(id) = self.names.parse(&info.name) else {
+                    if info.name != self.names.fence() {
+                        collected.foreign.push(info.name);
+                    }
+                    continue;
+                };
+                seen.insert(id);
+                if self.objects.lock().live.contains(&id) {
+                    collected.live += 1;
+                    collected.live_bytes += info.len;
+                } else if id.epoch <= own {
+                    collected.left.push(id);
+                    collected.left_bytes += info.len;
+                }
+            }
+        }
+        collected.lost = self.lost(live_before.difference(&seen))?;
+        if !dry_run {
+            for some in collected.left.chunks(LIST_LEN) {
+                self.delete(some)?;
+            }
+        }
+        Ok(collected)
+    }
+
+    /// Which of some objects are lost: live, and not there when they are looked at. A list may be
+    /// old, so it is not believed.
+    fn lost<'a>(&self, missing: impl Iterator<Item = &'a ObjectId>) -> Result<Vec<ObjectId>> {
+        let mut lost = Vec::new();
+        for id in missing {
+            let name = self.names.extent(*id);
+            match self.client.head(&name) {
+                Ok(_) => {}
+                Err(failure) if failure.kind == super::store::FailureKind::Missing => {
+                    let objects = self.objects.lock();
+                    if objects.live.contains(id) && !objects.unacknowledged.contains(id) {
+                        lost.push(*id);
+                    }
+                }
+                Err(failure) => return Err(self.client.error("look at", &name, failure)),
+            }
+        }
+        Ok(lost)
+    }
+}
+
+#[cfg(test)]
+mod tests;
