@@ -154,7 +154,7 @@ fn replay(server: &Server) -> Result<()> {
     logs.sort();
     let mut binlog = Command::new("mariadb-binlog");
     binlog.args(["--no-defaults", "--disable-log-bin", "--rewrite-db=test->replayed"]);
-    binlog.args(["--database=replayed"]).args(&logs);
+    binlog.args(&logs);
     let output = binlog.output().context("starting mariadb-binlog")?;
     if !output.status.success() {
         bail!("mariadb-binlog: {}", String::from_utf8_lossy(&output.stderr));

@@ -25,9 +25,13 @@ const FOLDER: &str = "target/mariadb";
 const STATEMENTS: usize = 1_000;
 const STATEMENTS_LONG: usize = 100_000;
 
+/// How often the check kills the server, and how often at length.
+const KILLS: usize = 3;
+const KILLS_LONG: usize = 200;
+
 const USAGE: &str = "\
 usage: cargo xtask mariadb              build, start a server, and open a client
-       cargo xtask mariadb --test       scripts, sessions and random SQL
+       cargo xtask mariadb --test       scripts, sessions, random SQL and kills
        cargo xtask mariadb --random N [SEED]
                                         N random statements against InnoDB
        cargo xtask mariadb --kills N    N kills of the server
@@ -83,7 +87,8 @@ fn test(root: &Path, plugin: &Path, long: bool) -> Result<()> {
     scripts::run(root, &server)?;
     sessions::run(root, &server)?;
     server.stop()?;
-    random::run(root, plugin, if long { STATEMENTS_LONG } else { STATEMENTS }, 1)
+    random::run(root, plugin, if long { STATEMENTS_LONG } else { STATEMENTS }, 1)?;
+    kills::run(root, plugin, if long { KILLS_LONG } else { KILLS })
 }
 
 /// Starts a server, and a client on the terminal. The server ends with the client.
