@@ -167,8 +167,9 @@ bool Key_part_codec::append_from_record(Bytes *out, const uchar *record) const
       break;
     case BIT:
       out->resize(out->size() + fixed_length);
+      // The bits beside the NULL bits are taken relative to the place that is given.
       field->get_key_image(reinterpret_cast<uchar *>(&(*out)[out->size() - fixed_length]),
-                           fixed_length, record, Field::itRAW);
+                           fixed_length, field->ptr, Field::itRAW);
       break;
     case RAW:
       out->append(reinterpret_cast<const char *>(field->ptr), fixed_length);
