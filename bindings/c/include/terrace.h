@@ -1132,6 +1132,69 @@ struct terrace_cursor *terrace_table_cursor(const struct terrace_table *table,
                                             struct terrace_error **error);
 
 /**
+ * Whether a table has a key: TERRACE_OK, or TERRACE_NOT_FOUND. A value that lies apart is not
+ * read.
+ *
+ * Errors: as terrace_table_get.
+ */
+enum terrace_status terrace_table_contains_key(const struct terrace_table *table,
+                                               const void *key,
+                                               size_t key_len,
+                                               struct terrace_error **error);
+
+/**
+ * Sets a key to a value, durably, if it has none. *inserted says whether it had none.
+ *
+ * Errors: TERRACE_TIMEOUT when others had the row locked for 10 s; otherwise as
+ * terrace_table_get and terrace_table_put.
+ */
+enum terrace_status terrace_table_insert_if_absent(const struct terrace_table *table,
+                                                   const void *key,
+                                                   size_t key_len,
+                                                   const void *value,
+                                                   size_t value_len,
+                                                   bool *inserted,
+                                                   struct terrace_error **error);
+
+/**
+ * Gives a key another value, durably, if it has the expected one. NULL stands for no value: as
+ * expected for a key that is not there, as new_value for its removal. *changed says whether the
+ * key had what was expected.
+ *
+ * Errors: as terrace_table_insert_if_absent.
+ */
+enum terrace_status terrace_table_compare_and_set(const struct terrace_table *table,
+                                                  const void *key,
+                                                  size_t key_len,
+                                                  const struct terrace_slice *expected,
+                                                  const struct terrace_slice *new_value,
+                                                  bool *changed,
+                                                  struct terrace_error **error);
+
+/**
+ * Removes the row with the least key, durably, and gives it to the caller. No two callers get the
+ * same row. TERRACE_NOT_FOUND when the table is empty, and *key and *value are empty then. Release
+ * both with terrace_value_release.
+ *
+ * Errors: as terrace_table_insert_if_absent.
+ */
+enum terrace_status terrace_table_pop_first(const struct terrace_table *table,
+                                            struct terrace_value *key,
+                                            struct terrace_value *value,
+                                            struct terrace_error **error);
+
+/**
+ * Removes the row with the greatest key, durably, and gives it to the caller. As
+ * terrace_table_pop_first.
+ *
+ * Errors: as terrace_table_insert_if_absent.
+ */
+enum terrace_status terrace_table_pop_last(const struct terrace_table *table,
+                                           struct terrace_value *key,
+                                           struct terrace_value *value,
+                                           struct terrace_error **error);
+
+/**
  * An empty batch. Free it with terrace_batch_free.
  */
 struct terrace_batch *terrace_batch_new(void);

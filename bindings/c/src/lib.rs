@@ -25,6 +25,8 @@ pub mod database;
 
 pub mod table;
 
+pub mod atomic;
+
 pub mod batch;
 
 pub mod pending;

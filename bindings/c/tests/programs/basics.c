@@ -156,6 +156,49 @@ static void reads_and_writes(terrace_database *database) {
     terrace_table_free(table);
 }
 
+/* Rows that are read and changed at once. */
+static void atomic_changes(terrace_database *database) {
+    terrace_error *error = NULL;
+    terrace_table *table = terrace_database_table(database, "atomic", &error);
+    HANDLE(table);
+    bool done = true;
+    terrace_value key, value;
+    CHECK(terrace_table_contains_key(table, "a", 1, &error) == TERRACE_NOT_FOUND && error == NULL);
+    CHECK(terrace_table_pop_first(table, &key, &value, &error) == TERRACE_NOT_FOUND);
+    CHECK(error == NULL && key.data == NULL && value.data == NULL);
+    OK(terrace_table_insert_if_absent(table, "a", 1, "1", 1, &done, &error));
+    CHECK(done);
+    OK(terrace_table_insert_if_absent(table, "a", 1, "2", 1, &done, &error));
+    CHECK(!done && has(table, "a", "1"));
+    OK(terrace_table_contains_key(table, "a", 1, &error));
+    terrace_slice one = {"1", 1}, three = {"3", 1};
+    OK(terrace_table_compare_and_set(table, "a", 1, &three, &one, &done, &error));
+    CHECK(!done && has(table, "a", "1"));
+    OK(terrace_table_compare_and_set(table, "a", 1, &one, &three, &done, &error));
+    CHECK(done && has(table, "a", "3"));
+    OK(terrace_table_compare_and_set(table, "b", 1, NULL, &one, &done, &error));
+    OK(terrace_table_compare_and_set(table, "c", 1, NULL, &one, &done, &error));
+    OK(terrace_table_compare_and_set(table, "b", 1, &one, NULL, &done, &error));
+    CHECK(done && has(table, "b", NULL));
+    OK(terrace_table_pop_last(table, &key, &value, &error));
+    CHECK(is_text(key.data, key.len, "c") && is_text(value.data, value.len, "1"));
+    terrace_value_release(&key);
+    terrace_value_release(&value);
+    OK(terrace_table_pop_first(table, &key, &value, &error));
+    CHECK(is_text(key.data, key.len, "a") && has(table, "a", NULL));
+    terrace_value_release(&key);
+    terrace_value_release(&value);
+    FAILS(TERRACE_INVALID, terrace_table_pop_first(NULL, &key, &value, &error));
+    FAILS(TERRACE_INVALID, terrace_table_pop_last(table, NULL, &value, &error));
+    FAILS(TERRACE_INVALID, terrace_table_contains_key(NULL, "a", 1, &error));
+    FAILS(TERRACE_INVALID, terrace_table_insert_if_absent(table, "a", 1, "", 0, NULL, &error));
+    FAILS(TERRACE_INVALID, terrace_table_compare_and_set(table, NULL, 1, NULL, NULL, &done, &error));
+    OK(terrace_database_drop_table(database, "atomic", &error));
+    FAILS(TERRACE_INVALID, terrace_table_insert_if_absent(table, "a", 1, "", 0, &done, &error));
+    terrace_error_free(error);
+    terrace_table_free(table);
+}
+
 /* A value outlives what it was read from. */
 static void values(void) {
     terrace_error *error = NULL;
@@ -251,6 +294,7 @@ int main(int count, char **arguments) {
     terrace_database *database = open_small("basics");
     tables(database);
     reads_and_writes(database);
+    atomic_changes(database);
     batches(database);
     snapshots(database);
     close_and_free(database);
