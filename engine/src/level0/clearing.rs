@@ -37,6 +37,11 @@ impl Clearing {
         self.inside.fetch_add(1, Ordering::SeqCst);
         let has_begun = || self.has_begun.load(Ordering::SeqCst);
         let released = if has_begun() { Ok(Released::default()) } else { some() };
+        debug_assert!(
+            released.as_ref().is_ok_and(|released| released.records.is_empty())
+                || !self.is_done.load(Ordering::SeqCst),
+            "the rest is removed after each removal that still removes some"
+        );
         let is_last = self.inside.fetch_sub(1, Ordering::SeqCst) == 1 && has_begun();
         let mut released = released?;
         if is_last && !self.is_done.swap(true, Ordering::SeqCst) {

@@ -40,6 +40,7 @@ pub(super) fn column_by_walk(
 ) -> Result<Option<KeyInterval>> {
     cursor.seek(search.from, LSN_MAX)?;
     let mut ranges = search.ranges.iter().map(|(start, bytes)| (start.as_slice(), *bytes));
+    debug_assert!(search.ranges.is_sorted(), "a search has its range tombstones in order");
     let mut range = ranges.next();
     let (mut bytes, mut last) = (0, None::<Vec<u8>>);
     loop {
@@ -49,6 +50,11 @@ pub(super) fn column_by_walk(
         let record = cursor.entry().map(|entry| (entry.key, stored_len(entry.key, entry.value)));
         let is_range = range.is_some_and(|range| record.is_none_or(|record| range.0 <= record.0));
         let Some((key, len)) = (if is_range { range } else { record }) else { break };
+        debug_assert!(key >= search.from, "a column has no key before the start of its search");
+        debug_assert!(
+            last.as_deref().is_none_or(|last| last <= key),
+            "a column is found by a walk that goes up"
+        );
         let is_new = last.as_deref() != Some(key);
         if bytes >= search.budget.bytes
             && let Some(last) = last.as_deref().filter(|_| is_new)
@@ -83,6 +89,10 @@ pub(super) fn bytes_by_walk(
 ) -> Result<u64> {
     cursor.seek(&interval.start, LSN_MAX)?;
     let mut bytes = 0;
+    debug_assert!(
+        cursor.entry().is_none_or(|entry| entry.key >= interval.start.as_slice()),
+        "a search lands at or behind the key that it looks for"
+    );
     while let Some(entry) = cursor.entry().filter(|entry| interval.contains(entry.key)) {
         if entry.seq <= upto {
             bytes += stored_len(entry.key, entry.value);

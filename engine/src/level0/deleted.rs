@@ -99,12 +99,17 @@ impl DeletedSpans {
             all.windows(2).all(|w| !w[0].interval.ends_after(&w[1].interval.start)),
             "no two spans have a key in common"
         );
+        debug_assert!(all.len() <= MOST, "neighbours are joined where spans are many");
         let most = all.iter().map(|span| span.deletes).max().unwrap_or(0);
         self.most.store(most, Ordering::Relaxed);
     }
 }
 
 fn join(span: &mut DeletedSpan, next: &DeletedSpan) {
+    debug_assert!(
+        span.interval.start <= next.interval.start,
+        "spans are joined in the order of their keys"
+    );
     span.interval = span.interval.joined(&next.interval);
     span.deletes += next.deletes;
 }
@@ -114,7 +119,12 @@ pub(super) fn spans<'a>(records: impl Iterator<Item = EntryRef<'a>>) -> Vec<Dele
     let mut found: Vec<DeletedSpan> = Vec::new();
     let (mut open, mut last_key): (Option<Open<'a>>, Option<&[u8]>) = (None, None);
     for record in records {
-        if last_key.replace(record.key) == Some(record.key) {
+        let before = last_key.replace(record.key);
+        debug_assert!(
+            before.is_none_or(|before| before <= record.key),
+            "spans are made of records in the order of their keys"
+        );
+        if before == Some(record.key) {
             continue;
         }
         if record.kind == Kind::Delete {

@@ -66,7 +66,9 @@ impl<I: Versions> GlobalIndex<I> {
     fn count_out(&self, record: &Record<'_>) {
         let records = self.records.fetch_sub(1, Ordering::Relaxed);
         debug_assert!(records > 0, "a record is counted in before it is counted out");
-        self.bytes.fetch_sub(record.stored_len() as u64, Ordering::Relaxed);
+        let len = record.stored_len() as u64;
+        let bytes = self.bytes.fetch_sub(len, Ordering::Relaxed);
+        debug_assert!(bytes >= len, "a record takes out as many bytes as it brought in");
     }
 
     fn undrained<'a>(&'a self, drained: &'a DrainedMap) -> Undrained<'a, I::Cursor<'a>> {
@@ -125,6 +127,15 @@ impl<I: Versions + 'static> Container for GlobalIndex<I> {
             cursor.step();
             let newer_seq = newer.filter(|(key, _)| *key == record.key).map(|(_, seq)| seq);
             newer = Some((record.key, record.seq));
+            debug_assert!(
+                newer_seq.is_none_or(|newer| record.seq < newer),
+                "a memtable has the newest version of a key first"
+            );
+            debug_assert_ne!(
+                record.kind,
+                Kind::RangeDelete,
+                "range tombstones are not among the records of a container"
+            );
             if newer_seq.is_some_and(|newer| !self.stays(record.seq, newer, keep)) {
                 superseded.leave_out(&record, at);
             } else {

@@ -227,6 +227,10 @@ impl Level0 {
     /// An I/O error; a part may have been done.
     pub(crate) fn ingest(&self, memtable: &Memtable, keep: Keep<'_>) -> Result<Superseded> {
         let superseded = self.container.ingest(memtable, keep)?;
+        debug_assert!(
+            superseded.left_out.len() as u64 <= memtable.records(),
+            "an ingestion leaves out only records of its memtable (invariant 1)"
+        );
         self.take_ranges(memtable)?;
         Ok(superseded)
     }
@@ -318,6 +322,10 @@ impl Level0 {
         let column = self.container.next_column(&search)?;
         let begins = |column: &KeyInterval| column.start == from;
         debug_assert!(column.as_ref().is_none_or(begins), "columns leave no key between them");
+        debug_assert!(
+            column.as_ref().is_none_or(|column| !column.is_empty()),
+            "a column has a key, so that each drain goes on in its round"
+        );
         Ok(column)
     }
 
@@ -400,6 +408,7 @@ impl Level0 {
     ///
     /// An I/O error.
     pub(crate) fn relocate(&self, record: &Record<'_>, from: u64, to: u64) -> Result<bool> {
+        debug_assert_ne!(from, to, "a copy has an offset of its own (invariant 3)");
         if record.kind == Kind::RangeDelete {
             return Ok(self.tombstones.relocate(record, from, to));
         }

@@ -102,8 +102,11 @@ impl RangeTombstones {
 
     fn remove(&self, which: impl Fn(&Tombstone) -> bool) -> Released {
         let gone = self.list.remove(which);
-        self.records.fetch_sub(gone.len() as u64, Ordering::Relaxed);
-        self.bytes.fetch_sub(self.bytes_of(&gone), Ordering::Relaxed);
+        let (gone_records, gone_bytes) = (gone.len() as u64, self.bytes_of(&gone));
+        let records = self.records.fetch_sub(gone_records, Ordering::Relaxed);
+        debug_assert!(records >= gone_records, "a range tombstone is counted in before it goes");
+        let bytes = self.bytes.fetch_sub(gone_bytes, Ordering::Relaxed);
+        debug_assert!(bytes >= gone_bytes, "the bytes of a range tombstone are counted once");
         Released { records: gone.iter().map(|tombstone| tombstone.at).collect() }
     }
 

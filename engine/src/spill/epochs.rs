@@ -38,8 +38,17 @@ impl Epochs {
 
     /// Sets a savepoint.
     pub(crate) fn save(&mut self) {
+        debug_assert!(
+            self.saved.last().is_none_or(|last| *last < self.now),
+            "savepoints ascend (invariant 1)"
+        );
         self.saved.push(self.now);
         self.now += 1;
+    }
+
+    /// How many savepoints there are.
+    pub(crate) fn savepoints(&self) -> usize {
+        self.saved.len()
     }
 
     /// Makes everything since savepoint number `at` dead. That savepoint stays, and later ones go.
@@ -48,6 +57,10 @@ impl Epochs {
         self.saved.truncate(at + 1);
         let before = self.saved[at];
         self.dead.retain(|dead| dead.0 < before);
+        debug_assert!(
+            self.dead.last().is_none_or(|(_, last)| *last <= before),
+            "what was rolled back is disjoint, and ascends (invariant 2)"
+        );
         self.dead.push((before, self.now));
         self.now += 1;
         before

@@ -22,7 +22,8 @@ impl WriteMemory {
         if now >= before {
             self.taken.fetch_add(now - before, Ordering::Relaxed);
         } else {
-            self.taken.fetch_sub(before - now, Ordering::Relaxed);
+            let taken = self.taken.fetch_sub(before - now, Ordering::Relaxed);
+            debug_assert!(taken >= before - now, "a transaction gives back what it had reported");
         }
     }
 

@@ -180,6 +180,10 @@ impl Table {
             let (outcome, result) = decide(current.as_deref());
             drop(here);
             if let Some(value) = outcome {
+                debug_assert!(
+                    locker.has_key(pinned.lock_space(), key, Mode::Exclusive),
+                    "a row is locked from the read to the commit of its change"
+                );
                 self.commit(pinned, key, value.as_deref())?;
             }
             Ok(result)
@@ -204,6 +208,10 @@ impl Table {
                     // Another call was faster.
                     continue;
                 };
+                debug_assert!(
+                    locker.has_key(space, &row.0, Mode::Exclusive),
+                    "a row that is popped lies in the range that is locked"
+                );
                 self.commit(pinned, &row.0, None)?;
                 return Ok(Some(row));
             }

@@ -70,6 +70,7 @@ impl Awaited {
         if let Some(place) = before
             && let Some(entry) = state.entries.get_mut(&place)
         {
+            debug_assert_eq!(place.0, lsn, "a future stands in the queue for one commit");
             let old = std::mem::replace(&mut entry.waker, waker);
             drop(state);
             drop(old);
@@ -85,7 +86,8 @@ impl Awaited {
         }
         let place = (lsn, state.next);
         state.next += 1;
-        state.entries.insert(place, Entry { durability, waker, locks: None });
+        let before = state.entries.insert(place, Entry { durability, waker, locks: None });
+        debug_assert!(before.is_none(), "each future has a place of its own (invariant 1)");
         drop(state);
         self.changed.notify_one();
         Some(place)
@@ -96,6 +98,7 @@ impl Awaited {
         let mut state = self.state.lock();
         let Some(entry) = state.entries.get_mut(&place) else { return };
         let waker = entry.waker.take();
+        debug_assert!(entry.locks.is_none(), "a future leaves its place once (invariant 1)");
         match locks.take() {
             Some(locks) => entry.locks = Some(locks),
             None => drop(state.entries.remove(&place)),

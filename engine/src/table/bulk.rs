@@ -164,6 +164,11 @@ impl BulkLoad {
             State::Ended => return Err(ended()),
         };
         let Some(range) = range(&extents) else { return Ok(()) };
+        debug_assert_eq!(
+            extents.extents().last().map(|extent| extent.meta().greatest_key.as_slice()),
+            self.last.as_deref(),
+            "the extents of a load end with the key that was put last"
+        );
         self.pinned.core.check()?;
         let locked = self.lock(&range).and_then(|locker| {
             self.check_existing(&extents, &range)?;

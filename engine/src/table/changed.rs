@@ -18,7 +18,12 @@ pub(crate) struct ChangedTables(Mutex<Vec<TableId>>);
 impl ChangedTables {
     /// Adds a table.
     pub(super) fn note(&self, table: TableId) {
-        self.0.lock().push(table);
+        let mut list = self.0.lock();
+        debug_assert!(
+            !cfg!(test) || !list.contains(&table),
+            "a table stands in the list once at most"
+        );
+        list.push(table);
     }
 
     /// Takes all of them, in exchange for an empty list: so neither allocates each time.

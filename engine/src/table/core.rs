@@ -9,6 +9,9 @@
 //!    pins an epoch, finds the flag unset and then loads the view may use it.
 //! 2. `merged` ≤ the boundary of every frozen memtable of the view, and every record at or below
 //!    it that is not drained is in level 0.
+//! 3. What a round has drained never falls: `low` and its copy `drained_below` rise.
+//! 4. A table with writes of prepared transactions is not dropped. A table is dropped once.
+//! 5. A slot's tables follow each other in the order of their LSNs.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -174,7 +177,14 @@ impl TableCore {
 
     /// Marks it as dropped, in the turnstile: later groups are refused.
     pub(crate) fn mark_dropped(&self) {
+        debug_assert!(!self.is_held(), "a table with prepared writes is not dropped (invariant 4)");
+        debug_assert!(self.check().is_ok(), "a table is dropped once (invariant 4)");
         self.dropped.store(true, Ordering::Release);
+    }
+
+    /// Whether prepared transactions have written to it.
+    pub(crate) fn is_held(&self) -> bool {
+        self.held.load(Ordering::Relaxed) > 0
     }
 }
 
@@ -202,6 +212,10 @@ impl CommitTable for TableCore {
     }
 
     fn hold(&self) {
+        debug_assert!(
+            self.check().is_ok(),
+            "a prepare takes no ticket for a table that was dropped (invariant 4)"
+        );
         self.held.fetch_add(1, Ordering::Relaxed);
     }
 
@@ -247,6 +261,10 @@ impl Change<'_> {
         // A dropped table's view is emptied (invariant 1).
         if cfg!(debug_assertions) && self.core.check().is_ok() {
             view.debug_assert_follows(&self.core.view.load());
+            debug_assert!(
+                view.frozen.iter().all(|frozen| self.core.merged() <= frozen.boundary),
+                "what is merged lies at or below what is frozen (invariant 2)"
+            );
         }
         self.core.view.swap(view)
     }
@@ -254,6 +272,14 @@ impl Change<'_> {
 
 impl Drop for Change<'_> {
     fn drop(&mut self) {
+        debug_assert!(
+            self.core.drained_below() <= self.round.low,
+            "what a round has drained never falls (invariant 3)"
+        );
+        debug_assert!(
+            self.round.began.is_none_or(|began| self.round.low <= began),
+            "a round begins at or above what the rounds before it drained (invariant 3)"
+        );
         self.core.drained_below.store(self.round.low, Ordering::Release);
         self.core.mark_changed();
     }
@@ -292,6 +318,10 @@ impl TableSlot {
 
     /// Puts an empty table in its place.
     pub(crate) fn replace(&self, core: TableCore) -> Arc<TableCore> {
+        debug_assert!(
+            core.created() > self.core().created(),
+            "a table begins after the one that it replaces (invariant 5)"
+        );
         self.emptied.store(core.created(), Ordering::Release);
         self.core.swap(Arc::new(core))
     }

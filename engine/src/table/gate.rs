@@ -35,7 +35,8 @@ impl Gate {
 
 impl Drop for Inside<'_> {
     fn drop(&mut self) {
-        self.0.inside.fetch_sub(1, Ordering::SeqCst);
+        let inside = self.0.inside.fetch_sub(1, Ordering::SeqCst);
+        debug_assert!(inside > 0, "each that leaves the gate has entered it");
     }
 }
 

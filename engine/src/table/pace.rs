@@ -73,6 +73,10 @@ impl Default for Pace {
 impl Pace {
     /// Sets the delay of writers in nanoseconds a KiB, and says why.
     pub(crate) fn set_delay(&self, nanos_per_kib: u64, reason: &'static str) {
+        debug_assert!(
+            nanos_per_kib == 0 || !reason.is_empty(),
+            "writers that are slowed down are told why"
+        );
         if self.delay.swap(nanos_per_kib, Ordering::Relaxed) != nanos_per_kib {
             self.state.lock().reason = reason;
         }
@@ -165,6 +169,7 @@ impl Pace {
         let patience = from + PATIENCE;
         let until = deadline.map_or(patience, |deadline| deadline.min(patience));
         let mut state = self.state.lock();
+        debug_assert!(rounds <= state.rounds, "a writer waits for a round after one that was told");
         while state.rounds == rounds && !state.is_closed {
             if self.changed.wait_until(&mut state, until).timed_out() {
                 return Err(match until < patience {

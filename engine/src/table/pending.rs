@@ -158,8 +158,17 @@ impl PendingCommit {
         self.shared.poison.is_set() || self.shared.is_done(self.lsn, self.durability)
     }
 
+    /// Asserts that the owner of a lock after this one sees the commit, unless nothing does.
+    fn debug_assert_may_unlock(&self) {
+        debug_assert!(
+            self.shared.poison.is_set() || self.lsn <= self.shared.committer.visible(),
+            "row locks are given back after the commit is visible"
+        );
+    }
+
     /// It is done: it gives its locks back, and its place.
     fn leave(&mut self) {
+        self.debug_assert_may_unlock();
         self.locks = None;
         if let Some(place) = self.place.take() {
             self.shared.awaited.withdraw(place, &mut None);
@@ -176,6 +185,7 @@ impl Drop for PendingCommit {
         if self.locks.is_some() {
             // A failure stops the database, and is told to everybody who asks it for something.
             drop(self.finish());
+            self.debug_assert_may_unlock();
         } else if !self.waited {
             self.shared.wakeup.wake();
         }

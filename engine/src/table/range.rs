@@ -262,6 +262,10 @@ impl Range {
             read::forward(view, how, &range.rest, at, chunk)
         })?;
         if let Some(key) = rows.last_key() {
+            debug_assert!(
+                self.rest.above_lower(key) && self.rest.below_upper(key),
+                "a chunk from the front ends inside what was left"
+            );
             self.rest.lower = Bound::Excluded(key.to_vec());
         }
         self.front = self.take_in(rows);
@@ -275,6 +279,10 @@ impl Range {
             read::backward(view, how, &range.rest, at, chunk)
         })?;
         if let Some(key) = rows.last_key() {
+            debug_assert!(
+                self.rest.above_lower(key) && self.rest.below_upper(key),
+                "a chunk from the back ends inside what was left"
+            );
             self.rest.upper = Bound::Excluded(key.to_vec());
         }
         self.back = self.take_in(rows);
@@ -282,6 +290,7 @@ impl Range {
     }
 
     fn take_in(&mut self, rows: Rows) -> FrozenRows {
+        debug_assert!(rows.len() <= self.left, "a chunk has no more rows than may be returned");
         self.left -= rows.len();
         self.exhausted = rows.exhausted || self.left == 0 || self.rest.is_empty();
         rows.freeze(&self.shared.set.store().memory().iterators)

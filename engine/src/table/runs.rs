@@ -20,6 +20,7 @@ use crate::commit::{CommitTable, JournalMark};
 use crate::error::{ErrorKind, Result};
 use crate::levels::{Edit, EditReservation, Level, Op, Room, Version};
 use crate::memtable::record_len;
+use crate::options::Failpoint;
 use crate::record::{EntryRef, Lsn, TableId};
 use crate::spill::ExtentWriter;
 use crate::view::{PendingRun, TicketLsn};
@@ -45,6 +46,11 @@ impl Joined {
         (Arc::clone(&self.core) as _, self.run.id)
     }
 
+    /// The LSN of its commit, once that has its ticket.
+    pub(crate) fn lsn(&self) -> Option<Lsn> {
+        self.run.lsn.get()
+    }
+
     /// Records in it.
     pub(crate) fn records(&self) -> u64 {
         self.run.extents.records()
@@ -52,6 +58,10 @@ impl Joined {
 
     /// The commit of `runs` has its ticket.
     pub(crate) fn at_ticket(runs: &[Joined], lsn: Lsn) {
+        debug_assert!(
+            runs.windows(2).all(|pair| Arc::ptr_eq(&pair[0].run.lsn, &pair[1].run.lsn)),
+            "the runs of a commit share one LSN"
+        );
         // One for all of them.
         runs.iter().take(1).for_each(|joined| joined.run.lsn.set(lsn));
     }
@@ -84,6 +94,10 @@ impl Shared {
         let runs = of_tables.map(|operations| {
             let bytes = operations.iter().map(|o| record_len(o.key.len(), o.value.len()) as u64);
             let mut writer = ExtentWriter::new(&self.set, bytes.sum(), false)?;
+            debug_assert!(
+                operations.is_sorted_by(|a, b| a.key < b.key),
+                "a run has each key once, in order"
+            );
             for operation in operations {
                 let (key, kind, value) = (operation.key, operation.kind, operation.value);
                 writer.add(EntryRef { key, seq: 1, kind, value })?;
@@ -106,6 +120,7 @@ impl Shared {
         self.sync_extents()?;
         let lsn = TicketLsn::unknown();
         for NewRun { core, extents, loaded } in runs {
+            debug_assert!(extents.records() > 0, "a run that joins a table has records");
             let mut change = core.change();
             // What drops the table waits for the change, so it is there for the edit.
             core.check()?;
@@ -118,6 +133,7 @@ impl Shared {
             drop(change);
             joined.push(Joined { core, run });
         }
+        debug_assert!(lsn.get().is_none(), "runs join their tables before the ticket (step 2)");
         Ok(())
     }
 
@@ -146,6 +162,10 @@ impl Shared {
     /// be undone now is at the next opening.
     pub(crate) fn withdraw(&self, joined: &[Joined]) {
         for Joined { core, run } in joined {
+            debug_assert!(
+                run.lsn.get().is_none(),
+                "only runs of a commit without a ticket are withdrawn"
+            );
             let mut change = core.change();
             change.apply(|view| view.pending_runs.retain(|other| other.id != run.id));
             // Dropped, the table has taken the run along, or is about to.
@@ -178,6 +198,14 @@ impl Shared {
         zone: u32,
         mut reservation: EditReservation<'_>,
     ) {
+        debug_assert!(
+            lsn <= self.committer.durable() || self.region.has(Failpoint::RunBeforeRecord),
+            "the journal learns of a commit once its record in the region is durable (step 4)"
+        );
+        debug_assert!(
+            joined.iter().all(|joined| joined.lsn() == Some(lsn)),
+            "the journal gives a run the LSN that readers see it at"
+        );
         for Joined { core, run } in joined {
             let mut change = core.change();
             if core.check().is_err() {
@@ -193,6 +221,10 @@ impl Shared {
                 Err(e) => return self.stop_because(&e.to_string()),
             };
             let version = versions.into_iter().find(|(id, _)| *id == core.id());
+            debug_assert!(
+                version.iter().any(|(_, version)| version.runs.iter().any(|r| r.id == run.id)),
+                "a run is of the version once it is not pending any more (view invariant 5)"
+            );
             change.apply(|view| {
                 view.pending_runs.retain(|other| other.id != run.id);
                 view.version = version.map_or(Arc::clone(&view.version), |(_, version)| version);

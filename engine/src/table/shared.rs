@@ -161,6 +161,10 @@ impl Shared {
         if let Some(snapshot) = snapshot {
             // Of a poisoned database nothing unsynced is served, to nobody.
             let lsn = snapshot.lsn();
+            debug_assert!(
+                lsn <= self.committer.visible(),
+                "a snapshot reads only commits that are visible"
+            );
             let lsn = if self.poison.is_set() { lsn.min(self.committer.readable()) } else { lsn };
             let view = core.view();
             let expired = self.expired(&view.version, || snapshot.time());

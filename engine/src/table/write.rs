@@ -131,6 +131,10 @@ impl Shared {
     ) -> Result<Pending<'_>> {
         let mut request = GroupRequest { shared: self, make, at_ticket, charged: None };
         let pending = self.committer.enqueue(&mut request, durability)?;
+        debug_assert!(
+            request.charged.is_some(),
+            "a group that has its ticket was charged to the pace (invariant 1)"
+        );
         self.wrote(request.charged.unwrap_or(0));
         Ok(pending)
     }
@@ -246,6 +250,7 @@ impl<'a> BatchRequest<'a> {
         }
         let shared = self.shared;
         shared.committer.commit(self, durability)?;
+        self.debug_assert_small_done();
         shared.wrote(self.charged.unwrap_or(0));
         Ok(())
     }
@@ -259,8 +264,21 @@ impl<'a> BatchRequest<'a> {
         }
         let shared = self.shared;
         let lsn = shared.committer.enqueue(self, durability)?.lsn();
+        self.debug_assert_small_done();
         shared.wrote(self.charged.unwrap_or(0));
         Ok(Some(lsn))
+    }
+
+    /// Asserts what holds after the commit of a batch that fits in a zone.
+    fn debug_assert_small_done(&self) {
+        debug_assert!(
+            self.charged.is_some(),
+            "a batch that has its ticket was charged to the pace (invariant 1)"
+        );
+        debug_assert!(
+            self.placed.is_none(),
+            "a batch that fits in a zone leaves no runs (invariant 2)"
+        );
     }
 
     /// Checks the batch, with its rows locked if that is needed by now; whether there is something
@@ -296,6 +314,10 @@ impl<'a> BatchRequest<'a> {
         shared.wrote(self.charged.unwrap_or(0));
         let (zone, lsn) = (pending.zone(), pending.lsn());
         let Some(placed) = self.placed.take() else { unreachable!("its group was of runs") };
+        debug_assert!(
+            placed.reservation.is_some(),
+            "a commit of runs has its space in the journal before its ticket"
+        );
         // If it fails the database is poisoned, and a thread that waits for it learns that.
         let is_durable = shared.region.has(Failpoint::RunBeforeRecord) || pending.wait().is_ok();
         if let Some(reservation) = placed.reservation.filter(|_| is_durable) {
@@ -382,6 +404,10 @@ impl CommitRequest for BatchRequest<'_> {
             self.shared.charge(&mut self.charged, (bytes, self.batch.frees()), self.deadline)?;
             Group::encode(self.batch, largest)?
         };
+        debug_assert!(
+            self.takes_locks || self.locker.is_none(),
+            "the rows of a transaction's batch are locked by the transaction alone (invariant 3)"
+        );
         // Invariant 3.
         Ok(if self.takes_locks && self.locker.is_none() { group.without_locks() } else { group })
     }

@@ -23,6 +23,7 @@ impl Running {
         limits::check_key(interval.end.as_deref().unwrap_or_default())?;
         self.own_range(inner, table, range)?;
         // All of it, or nothing.
+        let savepoints = self.writes.savepoints();
         self.writes.set_savepoint("");
         let limit = inner.options.write_limit;
         let deleted = self.delete_own(inner, table, &KeyRange::from(interval.clone()));
@@ -31,6 +32,11 @@ impl Running {
             self.writes.roll_back_to("")?;
         }
         self.writes.release("")?;
+        debug_assert_eq!(
+            self.writes.savepoints(),
+            savepoints,
+            "a range delete leaves the savepoints of its caller as they were"
+        );
         if deleted.is_ok() {
             self.writes.forget_deleted(table, &interval);
         }

@@ -127,8 +127,24 @@ impl PreparedSet {
         self.reserve(&shared.zones, id)?;
         let appended = append(shared, id, writes, &targets, locker);
         let mut state = self.0.lock();
-        state.named.remove(id);
+        let reserved = state.named.remove(id);
+        debug_assert!(
+            matches!(reserved, Some(Named::Busy(None))),
+            "the name of a prepare is taken from before its ticket (invariant 1)"
+        );
         let (place, runs) = appended?;
+        debug_assert!(
+            place.lsn <= shared.committer.durable(),
+            "a prepare is durable before anything can resolve it"
+        );
+        debug_assert!(
+            targets.iter().all(|target| target.core.is_held()),
+            "the tables of a prepare are held while it is open (invariant 4)"
+        );
+        debug_assert!(
+            runs.iter().all(|run| run.lsn().is_none()),
+            "the runs of a prepare have no LSN while it is open (invariant 5)"
+        );
         let locker = Some(std::mem::replace(locker, Locker::new(&shared.locks)));
         let prepared = Prepared { place, targets, runs, locker };
         state.named.insert(id.to_vec(), Named::Open(Box::new(prepared)));
@@ -206,11 +222,20 @@ impl PreparedSet {
         let mut state = self.0.lock();
         match enqueued {
             Ok((lsn, zone)) => {
-                state.named.remove(id);
+                let taken = state.named.remove(id);
+                debug_assert!(
+                    matches!(taken, Some(Named::Busy(Some(_)))),
+                    "a prepare keeps its name and its zone until its verdict (invariants 1 and 2)"
+                );
+                debug_assert!(lsn > prepared.place.lsn, "a verdict comes after its prepare");
                 state.resolved.push(Resolved { lsn, zone, prepare: prepared.place });
                 Ok((lsn, prepared.locker))
             }
             Err(e) => {
+                debug_assert!(
+                    prepared.runs.iter().all(|run| run.lsn().is_none()),
+                    "a prepare whose verdict failed is as open as before (invariant 5)"
+                );
                 state.named.insert(id.to_vec(), Named::Open(prepared));
                 Err(e)
             }
@@ -333,6 +358,10 @@ fn append(
     let pending = enqueued.inspect_err(|_| shared.withdraw(&joined))?;
     let (zone, at, lsn) = (pending.zone(), pending.records_at(), pending.lsn());
     pending.wait()?;
+    debug_assert!(
+        records.get() > 0 && len.get() > 0,
+        "a prepare counts its records in its zone, the one with its name at least (invariant 2)"
+    );
     Ok((Place { lsn, zone, at, len: len.get(), records: records.get() }, joined))
 }
 
@@ -372,6 +401,10 @@ impl Prepared {
     ) -> (Lsn, u32) {
         let (lsn, zone) = (pending.lsn(), pending.zone());
         if !self.runs.is_empty() && pending.wait().is_ok() {
+            debug_assert!(
+                lsn <= shared.committer.durable(),
+                "the journal learns of a verdict once the ring cannot lose it"
+            );
             match commits {
                 Some(reservation) => shared.conclude(&self.runs, lsn, zone, reservation),
                 None => shared.withdraw(&self.runs),

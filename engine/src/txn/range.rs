@@ -125,6 +125,11 @@ impl TxnRange {
             }
             _ => {}
         }
+        let ahead = self.front.as_ref().zip(self.back.as_ref());
+        debug_assert!(
+            ahead.is_none_or(|(front, back)| front.0 < back.0),
+            "rows that both ends have read ahead do not cross (invariant 1)"
+        );
         Ok(match end {
             End::Front => self.front.as_ref(),
             End::Back => self.back.as_ref(),
@@ -168,6 +173,10 @@ impl TxnRange {
                 if same { own } else { row }
             };
             let Some((key, value)) = row else { return Ok(None) };
+            debug_assert!(
+                self.rest.above_lower(&key) && self.rest.below_upper(&key),
+                "a row lies between what both ends have returned (invariant 1)"
+            );
             let returned = Bound::Excluded(key.to_vec());
             match end {
                 End::Front => self.rest.lower = returned,

@@ -56,11 +56,13 @@ pub(crate) struct Registry {
 
 impl Registry {
     pub(super) fn add(&self, inner: &Arc<Inner>) {
-        self.running.lock().insert(inner.id, Arc::downgrade(inner));
+        let before = self.running.lock().insert(inner.id, Arc::downgrade(inner));
+        debug_assert!(before.is_none(), "no two transactions have one number");
     }
 
     pub(super) fn remove(&self, id: OwnerId) {
-        self.running.lock().remove(&id);
+        let removed = self.running.lock().remove(&id);
+        debug_assert!(removed.is_some(), "a transaction is listed until its handle is dropped");
     }
 
     /// All of them, the oldest first.

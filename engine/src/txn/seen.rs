@@ -20,7 +20,12 @@ struct OfTable {
 }
 
 impl Seen {
-    fn has_key(&self, table: usize, key: &[u8]) -> bool {
+    /// Whether nothing has to be found unchanged.
+    pub(super) fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    pub(super) fn has_key(&self, table: usize, key: &[u8]) -> bool {
         self.0.get(table).is_some_and(|own| {
             let inside = |range: &KeyRange| range.above_lower(key) && range.below_upper(key);
             own.ranges.iter().any(inside) || own.keys.contains(key)
@@ -68,7 +73,8 @@ impl Running {
             return Ok(());
         }
         self.take_room(inner, bytes_of(key.len()))?;
-        self.seen.of_table(table).keys.insert(key.into());
+        let is_new = self.seen.of_table(table).keys.insert(key.into());
+        debug_assert!(is_new, "the memory of a key is counted once");
         Ok(())
     }
 
@@ -124,6 +130,10 @@ impl Running {
     /// An optimistic transaction locks, at last, what it wrote and saw, and finds it unchanged.
     pub(super) fn validate(&mut self, inner: &Inner) -> Result<()> {
         let seen = std::mem::take(&mut self.seen);
+        debug_assert!(
+            seen.is_empty() || self.locker.held() == 0,
+            "an optimistic transaction begins its validation without locks (invariant 5 of `state`)"
+        );
         // What it only saw is locked too, until it is committed: else two transactions that each
         // saw what the other one wrote would both find it unchanged.
         for (table, range) in seen.ranges() {
@@ -137,6 +147,10 @@ impl Running {
         let mut keys: Vec<(u64, usize, &[u8])> =
             seen.keys().map(|(table, key)| (space(table), table, key)).collect();
         keys.sort_unstable();
+        debug_assert!(
+            keys.is_sorted_by(|a, b| (a.0, a.2) < (b.0, b.2)),
+            "validations lock each row once, in one order, so they do not wait in a circle"
+        );
         for &(_, table, key) in &keys {
             let written = self.writes.get(table, key, &inner.shared.cache)?.is_some();
             let mode = if written { Mode::Exclusive } else { Mode::Shared };

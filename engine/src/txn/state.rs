@@ -11,6 +11,10 @@
 //! 2. Snapshot isolation: of a key that is locked exclusively no version above the snapshot was
 //!    there when the lock was got (the first who updates wins).
 //! 3. A transaction that has ended holds no lock, no snapshot and no writes.
+//! 4. A transaction ends once. One that is killed ends as killed, unless its commit has its ticket.
+//! 5. An optimistic transaction locks nothing before its commit, and only an optimistic one relies
+//!    on what it saw. What it relies on takes no more memory than `lock_limit`.
+//! 6. The write set has writes only to tables that the transaction uses.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -105,6 +109,10 @@ impl Inner {
         let of_a_moment = options.optimistic || options.isolation == Isolation::Snapshot;
         let snapshot = of_a_moment.then(|| Arc::new(shared.snapshots.register()));
         let locker = Locker::new(&shared.locks);
+        debug_assert!(
+            snapshot.as_ref().is_none_or(|s| s.lsn() <= shared.committer.visible()),
+            "a snapshot sees only commits that are visible (invariant 2)"
+        );
         Ok(Inner {
             shared: Arc::clone(shared),
             id: locker.id(),
@@ -138,6 +146,7 @@ impl Inner {
             Ok(()) => f(running).map_err(|e| running.explain(self, e)),
             Err(e) => Err(e),
         };
+        running.debug_assert_sound(self);
         self.locks.store(running.locker.held(), Ordering::Relaxed);
         self.lock_memory.store(running.locker.memory(), Ordering::Relaxed);
         self.writes.store(running.writes.len(), Ordering::Relaxed);
@@ -201,6 +210,10 @@ impl Inner {
 
     fn end(&self, state: &mut MutexGuard<'_, State>, end: End) -> bool {
         let running = matches!(**state, State::Running(_));
+        debug_assert!(
+            end != End::Killed || self.killed.load(Ordering::Acquire),
+            "a transaction ends as killed only after it was killed (invariant 4)"
+        );
         if running {
             **state = State::Ended(end);
             self.locks.store(0, Ordering::Relaxed);
@@ -268,7 +281,9 @@ impl Inner {
             }
             let writes = running.batch(self)?;
             let targets = running.tables.iter().map(|used| Arc::clone(&used.pinned)).collect();
-            set.prepare(&self.shared, id, writes, targets, &mut running.locker)
+            set.prepare(&self.shared, id, writes, targets, &mut running.locker)?;
+            debug_assert_eq!(running.locker.held(), 0, "a prepare takes over all row locks");
+            Ok(())
         })
     }
 
@@ -287,12 +302,50 @@ impl Inner {
             Err(_) if self.killed.load(Ordering::Acquire) => End::Killed,
             Err(_) => End::RolledBack,
         };
-        self.end(&mut state, end);
+        let ended = self.end(&mut state, end);
+        debug_assert!(ended, "a transaction ends once (invariant 4)");
         done
     }
 }
 
 impl Running {
+    /// Asserts what holds between two calls of a running transaction.
+    fn debug_assert_sound(&self, inner: &Inner) {
+        let is_optimistic = inner.options.optimistic;
+        debug_assert_eq!(self.locker.id(), inner.id, "its locks name it as their owner");
+        debug_assert!(
+            !is_optimistic || self.locker.held() == 0,
+            "an optimistic transaction locks nothing before its commit (invariant 5)"
+        );
+        debug_assert!(
+            is_optimistic || self.seen.is_empty(),
+            "only an optimistic transaction relies on what it saw (invariant 5)"
+        );
+        debug_assert!(
+            !is_optimistic || self.locker.memory() <= inner.options.lock_limit,
+            "what a transaction relies on stays within its limit (invariant 5)"
+        );
+        debug_assert!(
+            self.writes.tables() <= self.tables.len(),
+            "a transaction writes only to tables that it uses (invariant 6)"
+        );
+        debug_assert_eq!(
+            self.snapshot.as_ref().map(|snapshot| snapshot.lsn()),
+            inner.snapshot_lsn,
+            "a running transaction keeps the snapshot that it began with (invariant 2)"
+        );
+    }
+
+    /// Whether a write to a key is protected: by an exclusive lock, or by the validation of an
+    /// optimistic transaction (invariants 1 and 5).
+    fn owns(&self, inner: &Inner, table: usize, key: &[u8]) -> bool {
+        let space = self.tables[table].pinned.lock_space();
+        match inner.options.optimistic {
+            true => self.seen.has_key(table, key),
+            false => self.locker.has_key(space, key, Mode::Exclusive),
+        }
+    }
+
     /// The number by which the transaction knows a table.
     pub(super) fn table(&mut self, inner: &Inner, table: &Table) -> Result<usize> {
         if let Some(at) = self.tables.iter().position(|u| Arc::ptr_eq(&u.slot, &table.slot)) {
@@ -352,8 +405,18 @@ impl Running {
         how: (Mode, Patience),
     ) -> Result<bool> {
         inner.shared.committer.lock_rows()?;
+        debug_assert!(
+            inner.shared.committer.locks_rows(),
+            "plain writes lock their rows before a transaction locks its first one (invariant 1)"
+        );
         let target = &self.tables[table].pinned;
-        self.locker.lock_key(target.lock_space(), key, how.0, how.1, &|| target.label())
+        let space = target.lock_space();
+        let is_new = self.locker.lock_key(space, key, how.0, how.1, &|| target.label())?;
+        debug_assert!(
+            self.locker.has_key(space, key, how.0),
+            "a key that was locked is held until the transaction ends (invariant 1)"
+        );
+        Ok(is_new)
     }
 
     fn lock_range(
@@ -382,7 +445,13 @@ impl Running {
         inner.shared.committer.lock_rows()?;
         let patience = self.patience();
         let target = &self.tables[table].pinned;
-        self.locker.lock_range(target.lock_space(), range, mode, patience, &|| target.label())
+        let space = target.lock_space();
+        self.locker.lock_range(space, range, mode, patience, &|| target.label())?;
+        debug_assert!(
+            range.is_empty() || self.locker.has_range(space, range, mode),
+            "a range that was locked is held until the transaction ends (invariant 1)"
+        );
+        Ok(())
     }
 
     /// Makes a key its own: locked and, if it reads a snapshot, not changed since.
@@ -465,6 +534,10 @@ impl Running {
 
     pub(super) fn check_key(&self, inner: &Inner, table: usize, key: &[u8]) -> Result<()> {
         let Some(snapshot) = &self.snapshot else { return Ok(()) };
+        debug_assert!(
+            self.locker.has_key(self.tables[table].pinned.lock_space(), key, Mode::Shared),
+            "a key is locked before its versions are compared with the snapshot (invariant 2)"
+        );
         let core = &self.tables[table].pinned.core;
         let newest = inner
             .shared
@@ -478,6 +551,11 @@ impl Running {
 
     pub(super) fn check_range(&self, inner: &Inner, table: usize, range: &KeyRange) -> Result<()> {
         let Some(snapshot) = &self.snapshot else { return Ok(()) };
+        let space = self.tables[table].pinned.lock_space();
+        debug_assert!(
+            range.is_empty() || self.locker.has_range(space, range, Mode::Shared),
+            "a range is locked before its versions are compared with the snapshot (invariant 2)"
+        );
         let core = &self.tables[table].pinned.core;
         let changed = inner.shared.read(core, Some(snapshot), |view, _| {
             read::changed(view, &inner.shared.cache, range, snapshot.lsn())
@@ -549,6 +627,10 @@ impl Running {
         key: &[u8],
         write: Write,
     ) -> Result<()> {
+        debug_assert!(
+            self.owns(inner, table, key),
+            "a key is locked, or will be validated, before it is written (invariants 1 and 5)"
+        );
         while self.writes.is_full(key, &write, inner.spill_at()) {
             self.writes.spill(inner.store())?;
         }
@@ -568,6 +650,10 @@ impl Running {
             batch.push_range(&targets[table], interval);
         }
         for (table, key, write) in self.writes.in_memory() {
+            debug_assert!(
+                runs.iter().all(|(of, _)| *of != table),
+                "the rows of a table are in the batch or in its run, not in both"
+            );
             match write {
                 Some(value) => batch.push(&targets[table], Kind::Put, key, value),
                 None => batch.push(&targets[table], Kind::Delete, key, &[]),

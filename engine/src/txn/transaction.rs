@@ -1,6 +1,7 @@
 //! The handle of a transaction.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
 
@@ -194,6 +195,10 @@ impl Transaction {
         let now = || Arc::new(self.inner.shared.snapshots.register());
         let snapshot = view.or_else(|| running.snapshot.clone()).unwrap_or_else(now);
         let lsn = snapshot.lsn();
+        debug_assert!(
+            lsn <= self.inner.shared.committer.visible(),
+            "a range reads only commits that are visible"
+        );
         let gone = || table.slot.check_not_emptied_since(lsn).err();
         let committed = Range::new(table, range.clone(), snapshot, gone);
         let parts = (Arc::clone(&self.inner), Arc::clone(&self.keep));
@@ -358,6 +363,11 @@ impl Transaction {
 impl Drop for Transaction {
     fn drop(&mut self) {
         self.inner.roll_back();
+        debug_assert_eq!(
+            self.inner.bytes.load(Ordering::Relaxed),
+            0,
+            "a transaction that has ended takes no memory for writes (invariant 3 of `state`)"
+        );
         self.registry.remove(self.inner.id);
     }
 }

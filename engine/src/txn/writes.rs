@@ -68,6 +68,10 @@ impl WriteSet {
         let freed = versions.map_or(0, |versions| {
             versions.iter().rev().take(gone).map(|(_, write)| taken(key, write)).sum()
         });
+        debug_assert!(
+            freed <= of_table.bytes,
+            "the bytes of a table count each of its versions in memory (invariant 1)"
+        );
         let bytes = before - freed as u64 + added as u64;
         check_limit(bytes, limit)?;
         let versions = match of_table.memory.get_mut(key) {
@@ -75,6 +79,10 @@ impl WriteSet {
             None => of_table.memory.entry(Bytes::copy_from_slice(key)).or_default(),
         };
         versions.truncate(versions.len() - gone);
+        debug_assert!(
+            versions.last().is_none_or(|(epoch, _)| *epoch < now),
+            "a savepoint lies between two versions of a key (invariant 3)"
+        );
         versions.push((now, write));
         of_table.bytes = of_table.bytes - freed + added;
         Ok(())
@@ -104,7 +112,15 @@ impl WriteSet {
         check_limit(bytes + self.spilled_bytes(), limit)?;
         let of_table = &mut self.tables[table];
         of_table.ranges.truncate(kept);
+        debug_assert!(
+            of_table.ranges.last().is_none_or(|(epoch, _)| *epoch < now),
+            "a savepoint lies between two versions of a table's intervals (invariant 3)"
+        );
         of_table.ranges.push((now, after));
+        debug_assert!(
+            of_table.deletes(&interval.start),
+            "a deleted interval hides its keys from the moment of the deletion (invariant 4)"
+        );
         Ok(())
     }
 
@@ -125,6 +141,10 @@ impl WriteSet {
             let versions = own.memory.remove(&key).into_iter().flatten();
             own.bytes -= versions.map(|(_, write)| taken(&key, &write)).sum::<usize>();
         }
+        debug_assert!(
+            own.bytes == 0 || !own.memory.is_empty(),
+            "deletions that were forgotten take no bytes (invariant 1)"
+        );
     }
 
     /// Whether a key lies in an interval that was deleted.
@@ -285,6 +305,7 @@ impl WriteSet {
     pub(super) fn set_savepoint(&mut self, name: &str) {
         self.savepoints.push(name.to_string());
         self.epochs.save();
+        debug_assert!(self.names_each_savepoint(), "a new savepoint ends an epoch");
     }
 
     /// Undoes what was written since the newest savepoint `name`, which stays; those set after it
@@ -293,6 +314,10 @@ impl WriteSet {
         let at = self.savepoint(name)?;
         self.savepoints.truncate(at + 1);
         let before = self.epochs.roll_back_to(at);
+        debug_assert!(
+            self.names_each_savepoint(),
+            "a savepoint stays after a roll-back to it, and later ones go"
+        );
         for of_table in &mut self.tables {
             of_table.spilled.roll_back(before);
             of_table.ranges.retain(|(epoch, _)| *epoch <= before);
@@ -303,6 +328,10 @@ impl WriteSet {
                     versions.drain(kept..).map(|(_, write)| taken(key, &write)).sum::<usize>();
                 !versions.is_empty()
             });
+            debug_assert!(
+                of_table.counts_its_bytes(),
+                "writes that were rolled back take no bytes (invariant 1)"
+            );
         }
         if self.tables.iter().all(|of_table| of_table.spilled.is_empty()) {
             self.epochs.forget_dead();
@@ -315,7 +344,26 @@ impl WriteSet {
         let at = self.savepoint(name)?;
         self.savepoints.truncate(at);
         self.epochs.release(at);
+        debug_assert!(
+            self.names_each_savepoint(),
+            "a savepoint that is released takes the later ones along"
+        );
         Ok(())
+    }
+
+    /// How many tables have writes, or had them.
+    pub(super) fn tables(&self) -> usize {
+        self.tables.len()
+    }
+
+    /// How many savepoints there are.
+    pub(super) fn savepoints(&self) -> usize {
+        self.savepoints.len()
+    }
+
+    /// Whether each savepoint has its name and its epoch.
+    fn names_each_savepoint(&self) -> bool {
+        self.savepoints.len() == self.epochs.savepoints()
     }
 
     fn savepoint(&self, name: &str) -> Result<usize> {
@@ -328,11 +376,23 @@ impl WriteSet {
 
 impl OfTable {
     fn spill(&mut self, store: Store<'_>, epochs: &Epochs) -> Result<()> {
+        debug_assert!(
+            self.counts_its_bytes(),
+            "a spill writes as many bytes as were counted (invariant 1)"
+        );
         let keys = self.memory.iter().map(|(key, versions)| (key, versions.as_slice()));
         self.spilled.add(store, epochs, self.bytes as u64, keys)?;
         self.memory.clear();
         self.bytes = 0;
         Ok(())
+    }
+
+    /// Whether `bytes` is what its versions take (invariant 1). Costs a walk over all of them.
+    fn counts_its_bytes(&self) -> bool {
+        let of_key = |(key, versions): (&Bytes, &SmallVec<[Version; 1]>)| {
+            versions.iter().map(|(_, write)| taken(key, write)).sum::<usize>()
+        };
+        self.bytes == self.memory.iter().map(of_key).sum::<usize>()
     }
 
     /// The intervals that are deleted.
