@@ -90,6 +90,10 @@ impl Bucket {
         let member = {
             let mut queue = self.queue.lock();
             if !queue.led {
+                debug_assert!(
+                    queue.waiting.is_empty(),
+                    "no thread waits in a bucket that is not led (invariant 1)"
+                );
                 queue.led = true;
                 return Part::Leads(Lead::new(self, group));
             }
@@ -153,6 +157,7 @@ impl<'a> Lead<'a> {
         let (most, bytes) =
             (bounds.batches.load(Ordering::Relaxed) as usize, bounds.bytes().min(room));
         let mut queue = bucket.queue.lock();
+        debug_assert!(self.lsn.is_none(), "a group gathers its members before its ticket");
         while self.followers.len() + 1 < most
             && let Some(next) = queue.waiting.front()
         {
@@ -186,6 +191,7 @@ impl<'a> Lead<'a> {
     pub(super) fn hand_on(&mut self) {
         let Some(bucket) = self.bucket.take() else { return };
         let mut queue = bucket.queue.lock();
+        debug_assert!(queue.led, "a bucket is handed on by the thread that leads it (invariant 1)");
         let next = queue.waiting.pop_front();
         queue.led = next.is_some();
         drop(queue);

@@ -38,7 +38,7 @@ use crate::memtable::Record;
 use crate::mvcc::{Watermark, is_pinned};
 use crate::options::Durability;
 use crate::os::sync::{AtomicU64, Mutex, Ordering};
-use crate::pm::{Fenced, Flushed, Geometry, Purpose, Region, SpentOn};
+use crate::pm::{Fenced, Flushed, Geometry, LINE, Purpose, Region, SpentOn};
 use crate::record::{Kind, Lsn};
 
 /// Groups and records since the database was opened.
@@ -272,6 +272,11 @@ impl Committer {
     /// Step 3: stores, fences and indexes a group that has its ticket.
     pub(super) fn fill(&self, mut group: Group, mut ticket: Ticket<'_>, durability: Durability) {
         let lsn = ticket.lsn;
+        debug_assert_eq!(
+            ticket.places.len(),
+            group.parts.len(),
+            "each part of a group has its place before it is stored (invariant 1)"
+        );
         reached(Step::Ticket);
         group.number(lsn);
         let switched = self.fence_switches(&mut ticket.places);
@@ -295,6 +300,7 @@ impl Committer {
             };
             let header = header.encode(place.zone, place.salt);
             part.bytes[..SUB_HEADER].copy_from_slice(&header);
+            debug_assert!(part.zone_len().is_multiple_of(LINE), "a sub-entry takes whole lines");
             let at = self.zones.geometry().zone(place.zone) + place.offset;
             flushed.push(self.region.flush(self.region.write(at, &part.bytes)));
             self.zones.append(place.zone, part.records.len() as u64);
@@ -309,6 +315,10 @@ impl Committer {
         self.index(&group, &ticket);
         ticket.guard = None;
         reached(Step::Indexed);
+        debug_assert!(
+            fenced.spans().len() >= group.parts.len(),
+            "each part of a group is fenced before its slot is finished"
+        );
         let mut written = Few::new();
         for (&span, part) in fenced.spans().iter().zip(&group.parts) {
             written.push(Written { stream: Some(part.stream), span });
@@ -370,6 +380,11 @@ impl Committer {
 
     fn index(&self, group: &Group, ticket: &Ticket<'_>) {
         debug_assert!(is_pinned(), "the index is used within an epoch");
+        debug_assert_eq!(
+            ticket.actives.len(),
+            group.tables.len(),
+            "the ticket of a group has a memtable for each of its tables (invariant 2)"
+        );
         // Records, deletes among them, and bytes of each table.
         let mut counts: Few<(u64, u64, u64)> = smallvec![(0, 0, 0); group.tables.len()];
         for (part, place) in group.parts.iter().zip(&ticket.places) {
@@ -463,6 +478,10 @@ impl Committer {
         }
         let _spent = SpentOn::purpose(Purpose::Allocation);
         let _linking = self.linking.lock();
+        debug_assert!(
+            self.zones.greatest(zones) <= self.durable(),
+            "a zone is released after all that it had is durable"
+        );
         self.publisher.release(zones, self.zones.greatest(zones))?;
         self.zones.release(zones).inspect_err(|e| self.stop(e))?;
         Ok(zones.len())

@@ -185,6 +185,10 @@ impl FloorWriter {
     /// Notes that the floor of a number is on the media, and those before it.
     pub(super) fn mark_durable(&mut self, number: u64) {
         if let Some(coming) = self.coming.take_if(|coming| coming.number <= number) {
+            debug_assert!(
+                coming.lsn >= self.there.lsn && coming.number > self.there.number,
+                "a later floor on the media is no lower (invariant 2)"
+            );
             self.there = coming;
             if self.floor.number <= number {
                 self.there = self.last();

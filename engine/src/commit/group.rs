@@ -277,6 +277,14 @@ impl Group {
 
     /// Takes in the records of a group that came later; then [`Group::drop_superseded`].
     pub(super) fn absorb(&mut self, next: Group) {
+        debug_assert!(
+            self.content == Content::Commit && next.content == Content::Commit,
+            "only groups of ordinary commits share a ticket"
+        );
+        debug_assert!(
+            self.drops.is_none() && next.drops.is_none(),
+            "a group that drops a table goes alone"
+        );
         let tables: Few<u32> = next.tables.into_iter().map(|table| self.table(table)).collect();
         for part in next.parts {
             let own = part_of(&mut self.parts, part.stream, part.payload_len);

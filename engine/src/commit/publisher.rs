@@ -317,6 +317,7 @@ impl Publisher {
             self.written.raise(last);
             self.durable.raise(last);
             self.visible.raise(last);
+            debug_assert!(self.are_watermarks_ordered(), "durable is written (invariant 1)");
             // Another thread may have the floor writer and be stopped, so the publisher does not
             // wait for it. The next run notes what this one does not, and so does a settling
             // thread.
@@ -355,6 +356,11 @@ impl Publisher {
                 if let Some(stream) = stream {
                     let zone = self.zones.zone_of(span.at);
                     let tail = span.end() - self.zones.geometry().zone(zone);
+                    let before = writer.tails.get(stream as usize).copied().flatten();
+                    debug_assert!(
+                        before.is_none_or(|before| before.zone != zone || before.tail < tail),
+                        "a run takes the groups of a stream in the order of their LSNs"
+                    );
                     set_tail(&mut writer.tails, stream, Gidx { zone, tail });
                 }
                 if needs_spans {
@@ -386,6 +392,10 @@ impl Publisher {
         #[cfg(any(test, feature = "testing"))]
         let _phase = crate::testing::InPhase::enter(crate::testing::Phase::Commit);
         let run = (self.current_run().0 + 1) & 0xff;
+        debug_assert!(
+            self.current_run().1 < target,
+            "each run covers LSNs behind those of the run before it (invariant 3)"
+        );
         self.current.store(run << TARGET_BITS | target, Ordering::SeqCst);
         let synced = self.region.sync_written();
         self.runs.fetch_add(1, Ordering::Relaxed);
@@ -447,6 +457,11 @@ impl Publisher {
             self.tell_floor_writer();
         }
         let floor = self.write_floor();
+        debug_assert!(
+            floor.as_ref().map_or(true, |floor| *floor <= self.durable.get())
+                || self.region.has(Failpoint::EarlyFloor),
+            "the floor is durable (invariant 1)"
+        );
         self.pass_on();
         floor
     }

@@ -11,7 +11,7 @@
 
 use super::group::{Few, Group};
 use crate::alloc::{ZONE_HEADER, Zone, ZonePool};
-use crate::pm::{Dirty, STREAM_SLOTS};
+use crate::pm::{Dirty, LINE, STREAM_SLOTS};
 use crate::record::Lsn;
 
 /// Where a stream's next sub-entry goes.
@@ -114,6 +114,7 @@ impl Turnstile {
 
     /// Takes the ticket and reserves the space of a group that lacks none, in `places`.
     pub(super) fn pass(&mut self, group: &Group, zones: &ZonePool, places: &mut Few<Place>) -> Lsn {
+        debug_assert!(!self.is_shut, "a turnstile that is shut gives out no ticket");
         debug_assert_eq!(self.lacks_space(group), None, "space is ready before the ticket");
         let lsn = self.next;
         self.next += 1;
@@ -126,6 +127,10 @@ impl Turnstile {
     fn reserve(&mut self, stream: u32, len: u64, lsn: Lsn, zones: &ZonePool) -> Place {
         let s = &mut self.streams[stream as usize];
         let mut switch = Few::new();
+        debug_assert!(
+            s.greatest < lsn,
+            "space in a stream is reserved in the order of tickets (invariant 1)"
+        );
         if !s.fits(len)
             && let Some(next) = s.standby.take()
         {
@@ -135,6 +140,10 @@ impl Turnstile {
                 }
                 None => switch.push(zones.first_use(next.number, lsn)),
             }
+            debug_assert!(
+                s.zone.is_none_or(|full| full.number != next.number),
+                "a stream switches to another zone than the one that it seals (invariant 3)"
+            );
             s.units = units_after(s.units, s.tail, self.appended - s.began);
             s.began = self.appended;
             s.zone = Some(next);
@@ -142,6 +151,7 @@ impl Turnstile {
             s.ordinal += 1;
         }
         let offset = s.tail;
+        debug_assert!(offset.is_multiple_of(LINE), "a sub-entry begins with a line");
         s.tail += len;
         s.greatest = lsn;
         self.appended += len;

@@ -262,7 +262,10 @@ impl<'a, 'r> Write<'a, 'r> {
                 WriteStep::WaitForSpace { full, mark } => self.wait_for_space(full, mark)?,
                 WriteStep::LockRows => self.lock_rows()?,
                 WriteStep::FollowTables { gone } => self.follow_tables(gone)?,
-                WriteStep::Fail(error) => return Err(error),
+                WriteStep::Fail(error) => {
+                    debug_assert!(self.pending.is_none(), "a failure has no ticket (invariant 1)");
+                    return Err(error);
+                }
                 WriteStep::Done => return Ok(()),
             };
         }
@@ -272,6 +275,10 @@ impl<'a, 'r> Write<'a, 'r> {
     /// follower is done when the leader is.
     fn make_group(&mut self) -> Result<WriteStep> {
         debug_assert!(self.lead.is_none(), "a write leads one bucket at a time (invariant 2)");
+        debug_assert!(
+            self.pending.is_none() && self.followed.is_none(),
+            "a write that has its place makes no group again (invariant 3)"
+        );
         let (committer, geometry) = (self.committer, self.committer.zones.geometry());
         let group = self.request.group(geometry.largest_zone())?;
         let shares = self.shares && !std::mem::take(&mut self.alone);

@@ -276,10 +276,6 @@ impl Drop for Change<'_> {
             self.core.drained_below() <= self.round.low,
             "what a round has drained never falls (invariant 3)"
         );
-        debug_assert!(
-            self.round.began.is_none_or(|began| self.round.low <= began),
-            "a round begins at or above what the rounds before it drained (invariant 3)"
-        );
         self.core.drained_below.store(self.round.low, Ordering::Release);
         self.core.mark_changed();
     }

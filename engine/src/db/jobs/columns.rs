@@ -200,7 +200,8 @@ fn go_on(round: &mut DrainRound, column: &KeyInterval, upto: Lsn) {
         }
         None => {
             round.cursor.clear();
-            round.low = round.began.take().unwrap_or(upto);
+            // A merge into an empty level 0 may have raised it beyond where the round began.
+            round.low = round.low.max(round.began.take().unwrap_or(upto));
         }
     }
 }

@@ -209,7 +209,8 @@ fn next_column<'a>(
             let round = &mut change.round;
             let low = round.began.take().unwrap_or(upto);
             debug_assert!(low <= floor, "what is drained is at or below the floor");
-            round.low = low;
+            // A merge into an empty level 0 may have raised it beyond where the round began.
+            round.low = round.low.max(low);
             let again = !round.cursor.is_empty();
             round.cursor.clear();
             return Ok(Next::RoundOver(again));

@@ -127,6 +127,8 @@ impl RegionUsage {
         drop(index);
         debug_assert!(bytes_due <= sums.undrained, "a round moves what is not drained");
         debug_assert!(low <= visible && bound <= visible, "what is drained is visible");
+        debug_assert!(zones.free() <= total, "no more units are free than there are");
+        debug_assert!(low <= bound, "a round that begins now ends above what is drained");
         RegionUsage {
             used: u64::from(total - zones.free()),
             total: u64::from(total),

@@ -227,6 +227,14 @@ impl Writing {
 
     /// Makes what was written durable, and then the backup that names it.
     pub(super) fn add(&self, manifest: &Manifest) -> Result<()> {
+        debug_assert!(
+            self.numbers.last().is_none_or(|last| *last < manifest.number),
+            "a backup has a greater number than those before it"
+        );
+        debug_assert!(
+            self.databases.iter().all(|database| *database == manifest.database_id),
+            "a set has backups of one database"
+        );
         if !self.set.options.has(Failpoint::BackupBeforeSync) {
             self.store.sync()?;
         }

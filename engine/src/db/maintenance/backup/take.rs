@@ -118,6 +118,7 @@ fn moment(engine: &Engine) -> Moment {
             visible.get()
         })
     });
+    debug_assert_eq!(views.len(), tables.len(), "a backup has the view of each table");
     let seen = |(table, view): (Arc<TableCore>, _)| Seen { name: table.name(), table, view };
     Moment { tables: tables.into_iter().zip(views).map(seen).collect(), snapshot }
 }
