@@ -5,6 +5,7 @@ mod calls;
 mod delete_range;
 mod named;
 mod options;
+mod own;
 mod prepared;
 mod range;
 mod registry;

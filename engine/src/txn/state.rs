@@ -30,10 +30,10 @@ use super::writes::WriteSet;
 use crate::error::{Error, ErrorKind, Result};
 use crate::levels::Level;
 use crate::limits;
-use crate::locks::{Locker, Mode, OwnerId, Patience, killed};
+use crate::locks::{Locker, OwnerId, Patience, killed};
 use crate::mvcc::Registered;
-use crate::options::{Durability, Failpoint};
-use crate::read::{self, KeyRange};
+use crate::options::Durability;
+use crate::read;
 use crate::record::{Kind, Lsn};
 use crate::spill::{Store, Write};
 use crate::table::{
@@ -336,16 +336,6 @@ impl Running {
         );
     }
 
-    /// Whether a write to a key is protected: by an exclusive lock, or by the validation of an
-    /// optimistic transaction (invariants 1 and 5).
-    fn owns(&self, inner: &Inner, table: usize, key: &[u8]) -> bool {
-        let space = self.tables[table].pinned.lock_space();
-        match inner.options.optimistic {
-            true => self.seen.has_key(table, key),
-            false => self.locker.has_key(space, key, Mode::Exclusive),
-        }
-    }
-
     /// The number by which the transaction knows a table.
     pub(super) fn table(&mut self, inner: &Inner, table: &Table) -> Result<usize> {
         if let Some(at) = self.tables.iter().position(|u| Arc::ptr_eq(&u.slot, &table.slot)) {
@@ -378,204 +368,6 @@ impl Running {
             LockWait::NoWait => Patience::None,
             LockWait::Endless => Patience::Endless,
         }
-    }
-
-    /// Locks a key; whether it had no such lock.
-    fn lock(
-        &mut self,
-        inner: &Inner,
-        table: usize,
-        key: &[u8],
-        how: (Mode, Patience),
-    ) -> Result<bool> {
-        let space = self.tables[table].pinned.lock_space();
-        let room = self.check_room(inner, Locker::bytes_of_key(key.len()));
-        if room.is_err() && !self.locker.has_key(space, key, how.0) {
-            return room.map(|()| false);
-        }
-        self.lock_beyond_limit(inner, table, key, how)
-    }
-
-    /// As [`Running::lock`], whatever memory its locks take.
-    pub(super) fn lock_beyond_limit(
-        &mut self,
-        inner: &Inner,
-        table: usize,
-        key: &[u8],
-        how: (Mode, Patience),
-    ) -> Result<bool> {
-        inner.shared.committer.lock_rows()?;
-        debug_assert!(
-            inner.shared.committer.locks_rows(),
-            "plain writes lock their rows before a transaction locks its first one (invariant 1)"
-        );
-        let target = &self.tables[table].pinned;
-        let space = target.lock_space();
-        let is_new = self.locker.lock_key(space, key, how.0, how.1, &|| target.label())?;
-        debug_assert!(
-            self.locker.has_key(space, key, how.0),
-            "a key that was locked is held until the transaction ends (invariant 1)"
-        );
-        Ok(is_new)
-    }
-
-    fn lock_range(
-        &mut self,
-        inner: &Inner,
-        table: usize,
-        range: &KeyRange,
-        mode: Mode,
-    ) -> Result<()> {
-        let space = self.tables[table].pinned.lock_space();
-        let room = self.check_room(inner, self.locker.bytes_of_range(range));
-        if room.is_err() && !self.locker.has_range(space, range, mode) {
-            return room;
-        }
-        self.lock_range_beyond_limit(inner, table, range, mode)
-    }
-
-    /// As [`Running::lock_range`], whatever memory its locks take.
-    pub(super) fn lock_range_beyond_limit(
-        &mut self,
-        inner: &Inner,
-        table: usize,
-        range: &KeyRange,
-        mode: Mode,
-    ) -> Result<()> {
-        inner.shared.committer.lock_rows()?;
-        let patience = self.patience();
-        let target = &self.tables[table].pinned;
-        let space = target.lock_space();
-        self.locker.lock_range(space, range, mode, patience, &|| target.label())?;
-        debug_assert!(
-            range.is_empty() || self.locker.has_range(space, range, mode),
-            "a range that was locked is held until the transaction ends (invariant 1)"
-        );
-        Ok(())
-    }
-
-    /// Makes a key its own: locked and, if it reads a snapshot, not changed since.
-    pub(super) fn own(&mut self, inner: &Inner, table: usize, key: &[u8]) -> Result<()> {
-        let patience = self.patience();
-        self.own_within(inner, table, key, patience)
-    }
-
-    pub(super) fn own_within(
-        &mut self,
-        inner: &Inner,
-        table: usize,
-        key: &[u8],
-        patience: Patience,
-    ) -> Result<()> {
-        limits::check_key(key)?;
-        if inner.options.optimistic {
-            return self.rely_on_key(inner, table, key);
-        }
-        if self.lock(inner, table, key, (Mode::Exclusive, patience))? {
-            self.check_key(inner, table, key)?;
-        }
-        Ok(())
-    }
-
-    /// Locks a key so that nothing changes it. Others may do the same.
-    pub(super) fn share(&mut self, inner: &Inner, table: usize, key: &[u8]) -> Result<()> {
-        limits::check_key(key)?;
-        if inner.options.optimistic {
-            return self.rely_on_key(inner, table, key);
-        }
-        let patience = self.patience();
-        if self.lock(inner, table, key, (Mode::Shared, patience))? {
-            self.check_key(inner, table, key)?;
-        }
-        Ok(())
-    }
-
-    /// Makes a range its own, with its gaps.
-    pub(super) fn own_range(
-        &mut self,
-        inner: &Inner,
-        table: usize,
-        range: &KeyRange,
-    ) -> Result<()> {
-        if inner.options.optimistic {
-            return self.rely_on_range(inner, table, range);
-        }
-        self.lock_range(inner, table, range, Mode::Exclusive)?;
-        self.check_range(inner, table, range)
-    }
-
-    /// What a serializable transaction does before it reads a key.
-    fn about_to_read(&mut self, inner: &Inner, table: usize, key: &[u8]) -> Result<()> {
-        if inner.options.isolation != Isolation::Serializable {
-            return Ok(());
-        }
-        if inner.options.optimistic {
-            return self.rely_on_key(inner, table, key);
-        }
-        let patience = self.patience();
-        self.lock(inner, table, key, (Mode::Shared, patience)).map(drop)
-    }
-
-    /// What a serializable transaction does before it reads a range.
-    pub(super) fn about_to_scan(
-        &mut self,
-        inner: &Inner,
-        table: usize,
-        range: &KeyRange,
-    ) -> Result<()> {
-        if inner.options.isolation != Isolation::Serializable {
-            return Ok(());
-        }
-        if inner.options.optimistic {
-            return self.rely_on_range(inner, table, range);
-        }
-        self.lock_range(inner, table, range, Mode::Shared)
-    }
-
-    pub(super) fn check_key(&self, inner: &Inner, table: usize, key: &[u8]) -> Result<()> {
-        let Some(snapshot) = &self.snapshot else { return Ok(()) };
-        debug_assert!(
-            self.locker.has_key(self.tables[table].pinned.lock_space(), key, Mode::Shared),
-            "a key is locked before its versions are compared with the snapshot (invariant 2)"
-        );
-        let core = &self.tables[table].pinned.core;
-        let newest = inner
-            .shared
-            .read(core, Some(snapshot), |view, _| read::newest(view, &inner.shared.cache, key))?;
-        let skips = inner.shared.region.has(Failpoint::SkipConflictCheck);
-        match newest.filter(|&lsn| lsn > snapshot.lsn() && !skips) {
-            Some(lsn) => Err(self.conflict(inner, table, key, lsn)),
-            None => Ok(()),
-        }
-    }
-
-    pub(super) fn check_range(&self, inner: &Inner, table: usize, range: &KeyRange) -> Result<()> {
-        let Some(snapshot) = &self.snapshot else { return Ok(()) };
-        let space = self.tables[table].pinned.lock_space();
-        debug_assert!(
-            range.is_empty() || self.locker.has_range(space, range, Mode::Shared),
-            "a range is locked before its versions are compared with the snapshot (invariant 2)"
-        );
-        let core = &self.tables[table].pinned.core;
-        let changed = inner.shared.read(core, Some(snapshot), |view, _| {
-            read::changed(view, &inner.shared.cache, range, snapshot.lsn())
-        })?;
-        match changed {
-            Some((key, lsn)) => Err(self.conflict(inner, table, &key, lsn)),
-            None => Ok(()),
-        }
-    }
-
-    fn conflict(&self, inner: &Inner, table: usize, key: &[u8], lsn: Lsn) -> Error {
-        let message = format!(
-            "key \"{}\" of table {:?} was changed by commit {lsn}, after the snapshot of \
-             transaction {} at {}; run it again",
-            key.escape_ascii(),
-            self.tables[table].pinned.label(),
-            inner.id,
-            self.snapshot.as_ref().map_or(0, |s| s.lsn()),
-        );
-        Error::new(ErrorKind::Conflict, message)
     }
 
     /// The value of a key: its own, or what its level lets it see.
