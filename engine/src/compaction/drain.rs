@@ -23,7 +23,7 @@ use crate::compaction::ranges::{Ranges, tombstones_of};
 use crate::error::Result;
 use crate::extent::{BlockCache, Extent, ReadAhead, values_of};
 use crate::level0::ColumnBudget;
-use crate::levels::{Edit, LAYERS, Op, Run, UNDER_LAYERS, Version, VersionSet};
+use crate::levels::{Edit, LEVEL_2, Op, Run, SUBLEVELS, Version, VersionSet};
 use crate::merge::{ClippedCursor, MergingCursor};
 use crate::mvcc::{Horizon, KeyInterval, after};
 use crate::record::{Cursor, Lsn};
@@ -68,7 +68,7 @@ fn choose_column(
 fn bounded(view: &View, mut interval: KeyInterval, (upto, sublevel): (Lsn, u8)) -> Column {
     end_after(&mut interval, &view.version, sublevel, MOST_OVERLAP);
     if !view.level0.tombstones_in(&interval, upto, &view.version.drained).is_empty() {
-        end_after(&mut interval, &view.version, UNDER_LAYERS, MOST_UNDER);
+        end_after(&mut interval, &view.version, LEVEL_2, MOST_UNDER);
     }
     Column { interval, upto }
 }
@@ -130,10 +130,10 @@ fn shorter(a: KeyInterval, b: KeyInterval) -> KeyInterval {
 /// it has there itself has to be merged with them.
 fn sublevel_for(version: &Version, interval: &KeyInterval, shape: &Shape) -> u8 {
     let is_clear = |n: &u8| version.overlapping(*n, interval).is_empty();
-    let clear = (1..=LAYERS).take_while(is_clear).last().unwrap_or(0);
+    let clear = (1..=SUBLEVELS).take_while(is_clear).last().unwrap_or(0);
     let next = clear + 1;
     let is_little =
-        next <= LAYERS && bytes(version.overlapping(next, interval)) <= shape.little_bytes;
+        next <= SUBLEVELS && bytes(version.overlapping(next, interval)) <= shape.little_bytes;
     if clear == 0 || is_little { next } else { clear }
 }
 
@@ -318,7 +318,7 @@ pub(crate) fn drain(
     let (version, table) = (&view.version, view.version.table);
     let (column, sublevel, moved) =
         (&plan.column, plan.sublevel, plan.level0_bytes + plan.run_bytes);
-    debug_assert!((1..=LAYERS).contains(&sublevel), "a drain writes to level 1");
+    debug_assert!((1..=SUBLEVELS).contains(&sublevel), "a drain writes to level 1");
     debug_assert!(
         (1..sublevel).all(|n| version.overlapping(n, &column.interval).is_empty()),
         "what is above the sublevel of a drain has none of its keys"

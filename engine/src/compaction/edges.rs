@@ -14,7 +14,7 @@ use std::cmp::Ordering;
 
 use super::pick::Shape;
 use crate::extent::Described;
-use crate::levels::{LAYERS, UNDER_LAYERS, Version};
+use crate::levels::{LEVEL_2, SUBLEVELS, Version};
 use crate::mvcc::{KeyInterval, after};
 
 /// Keys before which extents of level `n` are cut, a cell apart, give or take half of one.
@@ -26,7 +26,7 @@ pub(super) fn cuts<E: Described>(
 ) -> Vec<Vec<u8>> {
     let cell = (shape.job_bytes / 4).max(1);
     let (least, most) = (cell.div_ceil(2), cell + cell / 2);
-    let mut edges = ends(version, n, (n + 1).max(UNDER_LAYERS), keys);
+    let mut edges = ends(version, n, (n + 1).max(LEVEL_2), keys);
     // Where they are in the level below.
     let mut whole = 0;
     for (_, at) in &mut edges {
@@ -63,7 +63,7 @@ pub(super) fn best_end<E: Described>(
     let is_past = |end: &[u8], other: &KeyInterval| {
         other.end.as_ref().is_some_and(|other| end > other.as_slice())
     };
-    let ends = ends(version, n, UNDER_LAYERS, wide).into_iter().map(|(key, _)| key);
+    let ends = ends(version, n, LEVEL_2, wide).into_iter().map(|(key, _)| key);
     let near = ends.filter(|key| is_past(key, least) && !is_past(key, wide) && is_fine(key));
     let by_across = near.map(|key| (across(version, n, &key), is_past(&key, usual), key));
     // Of those that are as good the last one before the usual end, or else the first one behind.
@@ -90,7 +90,7 @@ fn ends<E: Described>(
             (after(&meta.greatest_key), bytes)
         })
     };
-    let sublevels = (1..=LAYERS).filter(|_| n <= LAYERS);
+    let sublevels = (1..=SUBLEVELS).filter(|_| n <= SUBLEVELS);
     let mut ends: Vec<_> = sublevels.chain([below]).flat_map(of).collect();
     ends.sort_unstable();
     ends.dedup_by(|b, a| {
@@ -103,7 +103,7 @@ fn ends<E: Described>(
 
 /// How many extents of sublevels have keys on both sides of an edge in level `n`.
 fn across<E: Described>(version: &Version<E>, n: u8, edge: &[u8]) -> usize {
-    let sublevels = if n <= LAYERS { usize::from(LAYERS) } else { 0 };
+    let sublevels = if n <= SUBLEVELS { usize::from(SUBLEVELS) } else { 0 };
     let has_both = |extent: &E| extent.meta().smallest_key.as_slice() < edge;
     let sublevels = version.levels.iter().take(sublevels);
     sublevels.filter(|sublevel| sublevel.find(edge).is_some_and(has_both)).count()

@@ -18,7 +18,7 @@ use std::collections::BTreeSet;
 
 use super::pick::{Choice, MOST_PLACES, Shape, Situation, bytes, is_free, span};
 use crate::extent::Described;
-use crate::levels::{LAYERS, Version};
+use crate::levels::{SUBLEVELS, Version};
 
 /// Where there are so few sublevels left above some keys, they become one.
 const FEW_LEFT: u8 = 4;
@@ -58,13 +58,13 @@ fn cheapest<E: Described>(
     let (mut taken, mut sum) = (Vec::new(), 0);
     let mut least: Option<(u64, usize)> = None;
     let is_taken = |n: &u8| !version.overlapping(*n, &keys).is_empty();
-    let below = (first + 1..=LAYERS).find(is_taken).unwrap_or(LAYERS + 1);
+    let below = (first + 1..=SUBLEVELS).find(is_taken).unwrap_or(SUBLEVELS + 1);
     if below > first + 1 {
         let (table, from, to, extent) = (version.table, first, below - 1, extent.clone());
-        debug_assert!(from < to && to <= LAYERS, "an extent moves down within level 1");
+        debug_assert!(from < to && to <= SUBLEVELS, "an extent moves down within level 1");
         return Some((0, Choice::Move { table, from, to, extent }));
     }
-    for n in first..=LAYERS {
+    for n in first..=SUBLEVELS {
         let here = version.overlapping(n, &keys);
         if here.is_empty() {
             continue;
@@ -86,7 +86,7 @@ fn cheapest<E: Described>(
     }
     let (cost, sublevels) = least?;
     let (to, overlap) = taken[sublevels - 1];
-    debug_assert!(first < to && to <= LAYERS, "sublevels become one within level 1");
+    debug_assert!(first < to && to <= SUBLEVELS, "sublevels become one within level 1");
     debug_assert!(sublevels > 1, "one sublevel alone stays as it is");
     let inputs = taken[..sublevels - 1].iter().map(|(n, here)| (*n, here.to_vec())).collect();
     let (table, overlap, collects) = (version.table, overlap.to_vec(), BTreeSet::new());

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 
 use super::pick::{Choice, Shape, Situation, hides_nothing, input_set, is_free, send_down};
 use crate::extent::Described;
-use crate::levels::{LAYERS, MAX_LEVELS, UNDER_LAYERS, Version};
+use crate::levels::{LEVEL_2, MAX_LEVELS, SUBLEVELS, Version};
 use crate::mvcc::KeyInterval;
 use crate::record::Lsn;
 
@@ -33,13 +33,13 @@ pub(crate) fn pick_manual<E: Described>(
 ) -> NextManual<E> {
     let is_meant = |extent: &&E| extent.meta().smallest_seq <= upto;
     let first = |n: u8| version.overlapping(n, keys).iter().find(is_meant);
-    let of_sublevels = (1..=LAYERS).find_map(|n| Some((n, first(n)?)));
+    let of_sublevels = (1..=SUBLEVELS).find_map(|n| Some((n, first(n)?)));
     let choice = match of_sublevels {
         Some((n, extent)) => Some(input_set(version, n, extent.meta().interval())),
         None => {
             let has_some = |n: &u8| !version.overlapping(*n, keys).is_empty();
-            let deepest = (UNDER_LAYERS..=MAX_LEVELS).rev().find(has_some).unwrap_or(UNDER_LAYERS);
-            let next = (UNDER_LAYERS..deepest).find_map(|n| Some((n, first(n)?)));
+            let deepest = (LEVEL_2..=MAX_LEVELS).rev().find(has_some).unwrap_or(LEVEL_2);
+            let next = (LEVEL_2..deepest).find_map(|n| Some((n, first(n)?)));
             next.map(|(n, extent)| send_down(version, n, extent))
         }
     };

@@ -41,13 +41,13 @@ use super::collect::pick_values;
 use super::intra_l1::pick_intra_l1;
 use super::superseded::pick_superseded;
 use crate::extent::{Described, Extent, ExtentMeta, Format};
-use crate::levels::{LAYERS, Level, MAX_LEVELS, UNDER_LAYERS, Version};
+use crate::levels::{LEVEL_2, Level, MAX_LEVELS, SUBLEVELS, Version};
 use crate::mvcc::KeyInterval;
 use crate::options::{Compression, TableOptions};
 use crate::record::{Lsn, TableId};
 
 /// Drains are about to run out of sublevels when they have come up to here.
-const LAST_LAYERS: u8 = 2;
+const LAST_SUBLEVELS: u8 = 2;
 
 /// The most places of a level that an input set is tried at.
 pub(super) const MOST_PLACES: usize = 64;
@@ -91,7 +91,7 @@ impl Shape {
 
     /// How blocks of a level are compressed.
     fn compression_of(&self, level: u8) -> Compression {
-        if level <= LAYERS { self.compression.0 } else { self.compression.1 }
+        if level <= SUBLEVELS { self.compression.0 } else { self.compression.1 }
     }
 
     /// The target of level 1, of all its sublevels together.
@@ -106,33 +106,34 @@ impl Shape {
         let is_last = version.levels.iter().skip(usize::from(n)).all(Level::is_empty);
         let least = self.level1_share.filter(|_| is_last).map(|share| share.min(self.ratio));
         let above = self.target_by_share(least.or(self.level1_share), version);
-        let steps = u32::from(n + 1 - UNDER_LAYERS);
+        let steps = u32::from(n + 1 - LEVEL_2);
         above.saturating_mul(self.ratio.saturating_pow(steps))
     }
 
     /// The target of level 1, if it is one byte for so many below it.
     fn target_by_share<E: Described>(&self, share: Option<u64>, version: &Version<E>) -> u64 {
-        let below = version.levels.iter().skip(usize::from(LAYERS)).map(Level::bytes).sum::<u64>();
-        self.level1_bytes.max(share.map_or(0, |share| below / share)).max(1)
+        let below =
+            version.levels.iter().skip(usize::from(SUBLEVELS)).map(Level::bytes).sum::<u64>();
+        self.level1_bytes.max(share.map_or(0, |share| below.div_ceil(share))).max(1)
     }
 
     /// How full level 1 is, with 1 for as full as it shall be and 2 for no sublevel being left.
     pub(crate) fn fullness<E: Described>(&self, version: &Version<E>) -> f64 {
-        let uppermost = (1..=LAYERS).find(|n| version.level(*n).is_some_and(|l| !l.is_empty()));
-        let taken = uppermost.map_or(0, |n| (LAST_LAYERS + 1).saturating_sub(n));
+        let uppermost = (1..=SUBLEVELS).find(|n| version.level(*n).is_some_and(|l| !l.is_empty()));
+        let taken = uppermost.map_or(0, |n| (LAST_SUBLEVELS + 1).saturating_sub(n));
         let by_sublevels = match taken {
             0 => 0.0,
-            taken => 1.0 + f64::from(taken) / f64::from(LAST_LAYERS),
+            taken => 1.0 + f64::from(taken) / f64::from(LAST_SUBLEVELS),
         };
         self.fullness_in_bytes(version).max(by_sublevels)
     }
 
     /// The same by its bytes alone.
     fn fullness_in_bytes<E: Described>(&self, version: &Version<E>) -> f64 {
-        let sublevels = version.levels.iter().take(usize::from(LAYERS));
+        let sublevels = version.levels.iter().take(usize::from(SUBLEVELS));
         let sum = |(a, b), level: &Level<E>| (a + level.bytes(), b + level.referred());
         let level1 = sublevels.fold((0, 0), sum);
-        self.fullness_of(level1, LAYERS, self.target_of_sublevels(version), version)
+        self.fullness_of(level1, SUBLEVELS, self.target_of_sublevels(version), version)
     }
 
     /// How much of its target a level has that ends with `n`: of bytes, or of bytes that it refers
@@ -208,11 +209,11 @@ impl<E: Described> Choice<E> {
     /// Bytes that it takes out of level 1.
     pub(crate) fn out_of_level1(&self) -> u64 {
         match self {
-            Choice::Move { from, to, extent, .. } if *from <= LAYERS && *to > LAYERS => {
+            Choice::Move { from, to, extent, .. } if *from <= SUBLEVELS && *to > SUBLEVELS => {
                 bytes([extent])
             }
-            Choice::Merge { inputs, to, .. } if *to > LAYERS => {
-                let sublevels = inputs.iter().filter(|(n, _)| *n <= LAYERS);
+            Choice::Merge { inputs, to, .. } if *to > SUBLEVELS => {
+                let sublevels = inputs.iter().filter(|(n, _)| *n <= SUBLEVELS);
                 sublevels.map(|(_, extents)| bytes(extents)).sum()
             }
             _ => 0,
@@ -222,10 +223,10 @@ impl<E: Described> Choice<E> {
     /// The extents that leave a sublevel.
     pub(crate) fn leaving(&self) -> Vec<E> {
         match self {
-            Choice::Move { from, extent, .. } if *from <= LAYERS => vec![extent.clone()],
+            Choice::Move { from, extent, .. } if *from <= SUBLEVELS => vec![extent.clone()],
             Choice::Move { .. } => Vec::new(),
             Choice::Merge { inputs, to, .. } => {
-                let sublevels = inputs.iter().filter(|(n, _)| *n <= LAYERS && n < to);
+                let sublevels = inputs.iter().filter(|(n, _)| *n <= SUBLEVELS && n < to);
                 sublevels.flat_map(|(_, extents)| extents).cloned().collect()
             }
         }
@@ -347,11 +348,11 @@ fn pick_level<E: Described>(
 ) -> Option<Choice<E>> {
     let mut full = Vec::new();
     let sublevels = shape.fullness_in_bytes(version);
-    let uppermost = if is_crowded(version) { LAST_LAYERS } else { LAYERS };
+    let uppermost = if is_crowded(version) { LAST_SUBLEVELS } else { SUBLEVELS };
     if sublevels > 1.0 || is_crowded(version) {
-        full.push((sublevels.max(1.0), LAYERS));
+        full.push((sublevels.max(1.0), SUBLEVELS));
     }
-    for n in UNDER_LAYERS..MAX_LEVELS {
+    for n in LEVEL_2..MAX_LEVELS {
         let level = version.level(n).map_or((0, 0), |level| (level.bytes(), level.referred()));
         let fullness = shape.fullness_of(level, n, shape.target_of(n, version), version);
         if fullness > 1.0 {
@@ -361,7 +362,7 @@ fn pick_level<E: Described>(
     // Of equals the upper one: what comes down later passes it anyway.
     full.sort_by(|(a, n), (b, m)| b.total_cmp(a).then(n.cmp(m)));
     full.into_iter().find_map(|(_, n)| match n {
-        LAYERS => {
+        SUBLEVELS => {
             best((1..=uppermost).flat_map(|sublevel| input_sets(version, sublevel, shape, now)))
         }
         _ => best(singles(version, n, now)),
@@ -370,7 +371,7 @@ fn pick_level<E: Described>(
 
 /// Whether drains have come up to the last sublevels.
 fn is_crowded<E: Described>(version: &Version<E>) -> bool {
-    version.levels.iter().take(usize::from(LAST_LAYERS)).any(|sublevel| !sublevel.is_empty())
+    version.levels.iter().take(usize::from(LAST_SUBLEVELS)).any(|sublevel| !sublevel.is_empty())
 }
 
 /// Each extent of a level below the sublevels, on its way down.
@@ -400,7 +401,7 @@ fn input_sets<'a, E: Described>(
             return None;
         }
         let rest = KeyInterval { start: keys.end.clone()?, end: None };
-        let beside = version.overlapping(LAYERS, &rest);
+        let beside = version.overlapping(SUBLEVELS, &rest);
         let mut next = 0;
         while next < beside.len() && !matches!(best, Choice::Move { .. }) {
             let wider = input_set(version, 1, keys.joined(&beside[next].meta().interval()));
@@ -424,14 +425,14 @@ pub(super) fn input_set<E: Described>(
     mut keys: KeyInterval,
 ) -> Choice<E> {
     let mut inputs = Vec::new();
-    for n in first..=LAYERS {
+    for n in first..=SUBLEVELS {
         let here = version.overlapping(n, &keys);
         if !here.is_empty() {
             keys = keys.joined(&span(here.iter()));
             inputs.push((n, here.to_vec()));
         }
     }
-    down(version, inputs, UNDER_LAYERS, &keys)
+    down(version, inputs, LEVEL_2, &keys)
 }
 
 /// What has least under it for its bytes and its read frequency.
@@ -444,7 +445,7 @@ fn best<E: Described>(choices: impl Iterator<Item = Choice<E>>) -> Option<Choice
 /// How an extent of level `from` gets down: of a sublevel with what lies under it in others.
 pub(super) fn send_down<E: Described>(version: &Version<E>, from: u8, extent: &E) -> Choice<E> {
     let keys = extent.meta().interval();
-    match from <= LAYERS {
+    match from <= SUBLEVELS {
         true => input_set(version, from, keys),
         false => down(version, vec![(from, vec![extent.clone()])], from + 1, &keys),
     }

@@ -13,12 +13,12 @@ use std::sync::Arc;
 use super::CarriedOver;
 use crate::error::Result;
 use crate::extent::{Described, Extent, ExtentMeta};
-use crate::levels::{Edit, Op, Run, UNDER_LAYERS, Version};
+use crate::levels::{Edit, LEVEL_2, Op, Run, Version};
 use crate::mvcc::{KeyInterval, after};
 use crate::record::{Lsn, TableId};
 
 /// The last level of a table that has no deeper one.
-const USUAL_DEPTH: usize = UNDER_LAYERS as usize;
+const USUAL_DEPTH: usize = LEVEL_2 as usize;
 
 /// The most extents that one edit moves.
 const MOST_EXTENTS: usize = 256;
@@ -137,7 +137,7 @@ fn deepest<E: Described>(version: &Version<E>, meta: &ExtentMeta) -> Option<u8> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::levels::{LAYERS, Level, known_as};
+    use crate::levels::{Level, SUBLEVELS, known_as};
     use crate::tier::Location;
 
     type Meta = Arc<ExtentMeta>;
@@ -181,8 +181,8 @@ mod tests {
             let (id, extents) = (100 + lsn, extents(words));
             Arc::new(Run { id, lsn: *lsn, extents, loaded: *loaded })
         };
-        let is_short = levels.len() < usize::from(LAYERS);
-        let above = if is_short { usize::from(LAYERS) - 1 } else { 0 };
+        let is_short = levels.len() < usize::from(SUBLEVELS);
+        let above = if is_short { usize::from(SUBLEVELS) - 1 } else { 0 };
         let levels = std::iter::repeat_n(&"", above).chain(levels);
         let levels = levels.map(|words| extents(words)).collect();
         let runs = runs.iter().rev().map(run).collect();
@@ -228,10 +228,10 @@ mod tests {
         // Above what they overlap; what overlaps level 1 is for the drain.
         assert_eq!(placed(load, &["", "", "7:b-f"], &[], none), "1 to 2, 2 to 2, 3 to 3, D a-k 9");
         assert_eq!(placed(load, &["7:f-f 8:j-l"], &[], none), "1 to 2, 2 to 1, 3 to 1, D a-k 9");
-        let mut full = vec![""; usize::from(LAYERS) + 1];
+        let mut full = vec![""; usize::from(SUBLEVELS) + 1];
         full[0] = "7:f-f";
-        full[usize::from(LAYERS) - 1] = "8:b-b";
-        full[usize::from(LAYERS)] = "9:j-l";
+        full[usize::from(SUBLEVELS) - 1] = "8:b-b";
+        full[usize::from(SUBLEVELS)] = "9:j-l";
         assert_eq!(placed(load, &full, &[], none), "1 to 1, D a-c 9");
         full[0] = "7:a-z";
         assert_eq!(placed(load, &full, &[], none), "nothing");

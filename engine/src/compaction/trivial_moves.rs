@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 
 use super::pick::{Choice, span};
 use crate::extent::{Described, ExtentMeta};
-use crate::levels::{Edit, LAYERS, Op, Version};
+use crate::levels::{Edit, Op, SUBLEVELS, Version};
 use crate::mvcc::KeyInterval;
 
 /// The operations that move extents of sublevels down to where `done`, a choice of extents that
@@ -33,10 +33,10 @@ pub(crate) fn trivial_moves<E: Described>(
         extents.iter().filter(|e| !gone.contains(&e.meta().id)).cloned().collect::<Vec<_>>()
     };
     // The uppermost first.
-    let mut sublevels: Vec<Vec<E>> = (1..=LAYERS).map(left).collect();
+    let mut sublevels: Vec<Vec<E>> = (1..=SUBLEVELS).map(left).collect();
     let mut ops = Vec::new();
     // What an intra-L1 compaction writes to is merged with it.
-    for from in (1..LAYERS.min(filled)).rev() {
+    for from in (1..SUBLEVELS.min(filled)).rev() {
         for extent in version.overlapping(from, &keys) {
             let own = extent.meta();
             let stays = gone.contains(&own.id) || busy.iter().any(|b| b.overlaps(&own.interval()));
@@ -49,7 +49,7 @@ pub(crate) fn trivial_moves<E: Described>(
             let depth = if stays { 0 } else { below.take_while(is_clear).count() };
             if depth > 0 {
                 let to = from + depth as u8;
-                debug_assert!(to <= LAYERS, "a trivial move stays within level 1");
+                debug_assert!(to <= SUBLEVELS, "a trivial move stays within level 1");
                 debug_assert!(version.table == table, "a compaction is of one table");
                 sublevels[usize::from(from) - 1].retain(|other| other.meta().id != own.id);
                 sublevels[usize::from(to) - 1].push(extent.clone());

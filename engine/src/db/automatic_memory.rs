@@ -62,10 +62,11 @@ impl AutomaticLimit {
     /// Looks at the machine, if it is time; whether memory is to be given back.
     pub(super) fn follow_machine(&self) -> bool {
         let Some(mut looked) = self.looked.try_lock() else { return false };
-        if looked.elapsed() < LOOK_EVERY {
+        let now = Instant::now();
+        if !is_due(*looked, now) {
             return false;
         }
-        *looked = Instant::now();
+        *looked = now;
         self.follow(memory_pressure())
     }
 
@@ -80,6 +81,11 @@ impl AutomaticLimit {
         self.now.store(next, Relaxed);
         pressure == Pressure::Short
     }
+}
+
+/// Whether it is time to look at the machine, at `now`, after a look at `last`.
+fn is_due(last: Instant, now: Instant) -> bool {
+    now.duration_since(last) >= LOOK_EVERY
 }
 
 impl Drop for AutomaticLimit {
@@ -112,8 +118,13 @@ mod tests {
 
     #[test]
     fn the_machine_is_looked_at_once_a_second() {
+        let last = Instant::now();
+        let after = |millis| is_due(last, last + Duration::from_millis(millis));
+        assert_eq!([0, 999, 1000, 5000].map(after), [false, false, true, true]);
         let limit = AutomaticLimit::new(1 << 30);
-        assert!(!limit.follow_machine(), "a new limit was looked at");
-        assert!(limit.looked.lock().elapsed() < LOOK_EVERY);
+        let long_ago = last.checked_sub(2 * LOOK_EVERY).unwrap();
+        *limit.looked.lock() = long_ago;
+        limit.follow_machine();
+        assert!(*limit.looked.lock() > long_ago, "it looked, and notes when");
     }
 }

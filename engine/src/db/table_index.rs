@@ -17,7 +17,7 @@ use std::sync::{Arc, Weak};
 
 use crate::compaction::Shape;
 use crate::level0::Size;
-use crate::levels::{LAYERS, Level, Version};
+use crate::levels::{Level, SUBLEVELS, Version};
 use crate::record::{Lsn, TableId};
 use crate::table::TableCore;
 use crate::view::View;
@@ -581,7 +581,7 @@ impl TableIndex {
 
 /// Fullness of level 1 in thousandths of its target, where it has something.
 fn fullness(shape: Option<&Shape>, version: &Version) -> Option<u64> {
-    let mut sublevels = version.levels.iter().take(usize::from(LAYERS));
+    let mut sublevels = version.levels.iter().take(usize::from(SUBLEVELS));
     let shape = shape.filter(|_| !sublevels.all(Level::is_empty))?;
     Some((shape.fullness(version) * 1000.0) as u64)
 }

@@ -23,4 +23,4 @@ pub(crate) use manifest::Manifest;
 pub(crate) use manifest::probe as manifest_probe;
 pub(crate) use run::{ReadRun, Run};
 pub(crate) use set::{EditReservation, Room, TableInfo, VersionSet};
-pub(crate) use version::{LAYERS, Level, MAX_LEVELS, UNDER_LAYERS, Version, known_as};
+pub(crate) use version::{LEVEL_2, Level, MAX_LEVELS, SUBLEVELS, Version, known_as};

@@ -13,20 +13,20 @@ use crate::mvcc::{DrainedMap, KeyInterval, Time, Timeline};
 use crate::options::TableOptions;
 use crate::record::{Lsn, RowTable, TableId};
 
-/// Level 1 is kept in so many sublevels, the levels 1 to `LAYERS` of a version: what drains have
+/// Level 1 is kept in so many sublevels, the levels 1 to `SUBLEVELS` of a version: what drains have
 /// brought lies in them as it came, a turn over the other, until it is merged into level 2 all at
 /// once.
-pub(crate) const LAYERS: u8 = 12;
+pub(crate) const SUBLEVELS: u8 = 12;
 
 /// The level under the sublevels, which people know as level 2.
-pub(crate) const UNDER_LAYERS: u8 = LAYERS + 1;
+pub(crate) const LEVEL_2: u8 = SUBLEVELS + 1;
 
 /// The most levels below level 0.
-pub(crate) const MAX_LEVELS: u8 = LAYERS + 6;
+pub(crate) const MAX_LEVELS: u8 = SUBLEVELS + 6;
 
 /// What people know level `n` as: all sublevels are level 1.
 pub(crate) const fn known_as(n: u8) -> u8 {
-    n.saturating_sub(LAYERS) + 1
+    n.saturating_sub(SUBLEVELS) + 1
 }
 
 /// One level: extents sorted by key, no key in two of them.

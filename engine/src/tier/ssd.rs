@@ -186,7 +186,7 @@ impl ExtentStore {
         let handle = self.files.open(&path, how).map_err(|e| Error::io("open", &path, e))?;
         let len = handle.len().map_err(|e| Error::io("measure", &path, e))?;
         self.allocation.lock().files.insert(number, FileSpace::found(len / UNIT));
-        let file = self.extent_file(number, handle)?;
+        let file = self.extent_file(number, handle);
         self.handles.write().insert(number, Arc::new(file));
         Ok(())
     }
@@ -200,36 +200,30 @@ impl ExtentStore {
         }
     }
 
-    /// Has reads of single blocks go through the operating system's cache, whatever all others do.
-    ///
-    /// # Errors
-    ///
-    /// A file cannot be opened a second time.
-    pub(crate) fn cache_blocks_in_system(&self) -> Result<()> {
+    /// Has reads of single blocks go through the operating system's cache, however others go. A
+    /// file that the process may not open a second time keeps its one way.
+    pub(crate) fn cache_blocks_in_system(&self) {
         self.caches_blocks.store(true, Ordering::Relaxed);
         for (number, file) in &*self.handles.read() {
-            self.open_for_blocks(*number, file)?;
+            self.open_for_blocks(*number, file);
         }
-        Ok(())
     }
 
-    fn extent_file(&self, number: u32, handle: Arc<File>) -> Result<ExtentFile> {
+    fn extent_file(&self, number: u32, handle: Arc<File>) -> ExtentFile {
         let file = ExtentFile { handle, blocks: OnceLock::new(), dirty: AtomicBool::new(false) };
         if self.caches_blocks.load(Ordering::Relaxed) {
-            self.open_for_blocks(number, &file)?;
+            self.open_for_blocks(number, &file);
         }
-        Ok(file)
+        file
     }
 
-    /// Opens a file once more, for blocks. It is only read, so the rule of one handle that writes
-    /// holds.
-    fn open_for_blocks(&self, number: u32, file: &ExtentFile) -> Result<()> {
-        let path = self.path(number);
-        let opened = self.files.open(&path, OpenHow::Read);
-        let handle = opened.map_err(|e| Error::io("open", &path, e))?;
-        handle.expect_random_reads();
-        file.blocks.get_or_init(|| handle);
-        Ok(())
+    /// Opens a file once more, for blocks, if the process may. It is only read, so the rule of one
+    /// handle that writes holds. Without it blocks are read past the system's cache.
+    fn open_for_blocks(&self, number: u32, file: &ExtentFile) {
+        if let Ok(handle) = self.files.open(&self.path(number), OpenHow::Read) {
+            handle.expect_random_reads();
+            file.blocks.get_or_init(|| handle);
+        }
     }
 
     /// Whether they are, all of them.
@@ -330,7 +324,7 @@ impl ExtentStore {
             handle.set_direct(true);
         }
         self.new_names.store(true, Ordering::Release);
-        let file = self.extent_file(number, handle)?;
+        let file = self.extent_file(number, handle);
         self.handles.write().insert(number, Arc::new(file));
         Ok(())
     }

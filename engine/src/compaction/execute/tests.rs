@@ -7,7 +7,7 @@ use super::*;
 use crate::compaction::{Situation, pick};
 use crate::extent::tests::{Entry, forward};
 use crate::extent::{Found, ReadAhead, ValueMeta};
-use crate::levels::{FoundEdits, LAYERS, LevelCursor};
+use crate::levels::{FoundEdits, LevelCursor, SUBLEVELS};
 use crate::mvcc::{KeyInterval, SnapshotRegistry, Tombstone, Watermark};
 use crate::options::{Compression, TableOptions};
 use crate::os::sim::{SimFiles, Survive};
@@ -76,10 +76,10 @@ impl Fixture {
         });
         let hull = reach.chain(column.as_ref().map(|c| c.meta().interval()));
         let hull = hull.reduce(|a, b| a.joined(&b));
-        let level1 = version.level(LAYERS).zip(hull);
+        let level1 = version.level(SUBLEVELS).zip(hull);
         let below = level1.map_or(Vec::new(), |(level, hull)| level.overlapping(&hull).to_vec());
         let horizon = self.snapshots.horizon();
-        let mut ranges = Ranges::new(&version, LAYERS, above, &horizon);
+        let mut ranges = Ranges::new(&version, SUBLEVELS, above, &horizon);
         let below = ranges.without_hidden(&below);
         ranges.tombstones.extend(tombstones_of(&below).unwrap());
         let reuse = self.shape.reuse && ranges.tombstones.is_empty();
@@ -94,11 +94,11 @@ impl Fixture {
             collects: &|_| false,
             horizon: &horizon,
             expired: version.expired_at(&self.set.timeline(), horizon.oldest_time()),
-            bottom: |key: &[u8]| version.is_bottom(LAYERS, key),
+            bottom: |key: &[u8]| version.is_bottom(SUBLEVELS, key),
             ranges: &ranges,
             extent_bytes: self.shape.extent_bytes,
             cuts: Vec::new(),
-            format: self.shape.format(LAYERS, version.options),
+            format: self.shape.format(SUBLEVELS, version.options),
             reuse,
             reservation: &store.reserve_space(bytes(&below) + len, false).unwrap(),
             before_write: &|_| Ok(()),
@@ -116,9 +116,9 @@ impl Fixture {
         let table = self.table;
         let replaced = outputs.replaced(&below);
         let remove =
-            replaced.iter().map(|e| Op::RemoveExtent { table, level: LAYERS, id: e.meta().id });
+            replaced.iter().map(|e| Op::RemoveExtent { table, level: SUBLEVELS, id: e.meta().id });
         let mut ops: Vec<Op> = remove.chain(ranges.remove_hidden()).collect();
-        let add = |extent| Op::AddExtent { table, level: LAYERS, extent };
+        let add = |extent| Op::AddExtent { table, level: SUBLEVELS, extent };
         ops.extend(outputs.extents.into_iter().map(add));
         self.set.apply(Edit { ops }, self.visible.get()).unwrap();
         outputs.carried_over
@@ -127,7 +127,7 @@ impl Fixture {
     /// The extents of level 1.
     pub(in crate::compaction) fn level1(&self) -> Vec<Arc<Extent>> {
         let version = self.set.version(self.table).unwrap();
-        version.level(LAYERS).map_or(Vec::new(), |level| level.extents().to_vec())
+        version.level(SUBLEVELS).map_or(Vec::new(), |level| level.extents().to_vec())
     }
 
     /// Checks every extent against its checksums and its summaries.
@@ -267,7 +267,7 @@ fn versions_of_a_key_are_never_divided() {
     }
     let shape = |f: &Fixture| {
         let version = f.set.version(f.table).unwrap();
-        version.level(LAYERS).map(|level| (level.extents().len(), level.records()))
+        version.level(SUBLEVELS).map(|level| (level.extents().len(), level.records()))
     };
     assert_eq!(shape(&fixture), Some((1, 199)));
     drop(held);
@@ -314,7 +314,7 @@ fn a_range_tombstone_goes_at_the_bottom_and_reaches_no_further_than_what_it_hide
     fixture.visible.raise(2);
     fixture.drain_with(Vec::new(), until(Some(100), 2));
     let extents = || {
-        fixture.set.version(fixture.table).unwrap().levels[usize::from(LAYERS) - 1]
+        fixture.set.version(fixture.table).unwrap().levels[usize::from(SUBLEVELS) - 1]
             .extents()
             .to_vec()
     };
@@ -512,7 +512,7 @@ fn each_level_has_its_compression_whatever_the_order_of_keys() {
         // Of the header of its first block: checksum, length, compression.
         let header = fixture.set.store().read(&extent.meta().location, 0, 12).unwrap();
         let found = u32::from_le_bytes(header[8..].try_into().unwrap());
-        let below = level > LAYERS;
+        let below = level > SUBLEVELS;
         assert_eq!(found, if below { ZSTD } else { NONE }, "level {level}: {:?}", extent.meta());
         seen[usize::from(below)] += 1;
     }

@@ -69,6 +69,7 @@ fn extent(word: &str) -> Meta {
     for part in parts {
         match part.split_once('=').unwrap() {
             ("kib", n) => len = n.parse::<u32>().unwrap() << 10,
+            ("bytes", n) => len = n.parse().unwrap(),
             ("deletes", n) => deletes = n.parse().unwrap(),
             ("ranges", n) => ranges = n.parse().unwrap(),
             ("seq", n) => seq = n.parse().unwrap(),
@@ -103,7 +104,7 @@ fn show(choice: Option<Choice<Meta>>) -> String {
         |list: &[Meta]| list.iter().map(|e| e.meta().id.to_string()).collect::<Vec<_>>().join(" ");
     match choice {
         None => "nothing".to_string(),
-        Some(Choice::Move { to, extent, .. }) if to <= LAYERS => {
+        Some(Choice::Move { to, extent, .. }) if to <= SUBLEVELS => {
             format!("trivially move {} to sublevel {to}", extent.meta().id)
         }
         Some(Choice::Move { from, to, extent, .. }) => {
@@ -120,10 +121,10 @@ fn show(choice: Option<Choice<Meta>>) -> String {
                 let emptied = emptied.join(" ");
                 return if emptied.is_empty() { out } else { format!("{out}, out of {emptied}") };
             }
-            if to <= LAYERS {
+            if to <= SUBLEVELS {
                 return format!("merge {set} over {} into sublevel {to}", ids(&overlap));
             }
-            assert_eq!(to, (from + 1).max(UNDER_LAYERS));
+            assert_eq!(to, (from + 1).max(LEVEL_2));
             let mut out = format!("merge {set} from level {}", known_as(from));
             if !overlap.is_empty() {
                 write!(out, " with {}", ids(&overlap)).unwrap();
@@ -174,7 +175,7 @@ fn check_case(file: &str, case: &str) {
                 let (n, extents) = rest.split_once(' ').unwrap_or((rest, ""));
                 let n: usize = n.parse().unwrap();
                 // Sublevels count from the uppermost; level 1 alone is the deepest of them.
-                let n = if head == "sublevel" { n } else { usize::from(LAYERS) + n - 1 };
+                let n = if head == "sublevel" { n } else { usize::from(SUBLEVELS) + n - 1 };
                 levels[n - 1] = Level::new(extents.split_whitespace().map(extent).collect());
                 assert!(levels[n - 1].overlap().is_none(), "{file}:\n{case}");
             }
@@ -195,8 +196,8 @@ fn many_small_value_extents_of_an_extent_are_written_together() {
     let picked = |count: u64, bytes: u64| {
         let listed: Vec<_> = (100..100 + count).map(|id| format!("{id}*{bytes}")).collect();
         let extent = extent(&format!("11:a-b,values={}", listed.join("+")));
-        let mut levels = vec![Level::default(); usize::from(LAYERS)];
-        levels[usize::from(LAYERS) - 1] = Level::new(vec![extent]);
+        let mut levels = vec![Level::default(); usize::from(SUBLEVELS)];
+        levels[usize::from(SUBLEVELS) - 1] = Level::new(vec![extent]);
         let version = Version { levels, ..Version::empty(1) };
         let shape = Shape { level1_bytes: 1 << 30, ..usual() };
         match pick(&version, &shape, &Situation { readers: &[10], rests: false, busy: &[] }) {
@@ -215,18 +216,18 @@ fn many_small_value_extents_of_an_extent_are_written_together() {
 fn extents_are_cut_over_a_quarter_of_a_job_of_what_lies_below() {
     let mut levels = vec![Level::default(); usize::from(MAX_LEVELS)];
     let below = ["1:a-b", "2:c-d", "3:e-f,kib=3072", "4:g-h", "5:i-j", "6:k-l"].map(extent);
-    levels[usize::from(LAYERS)] = Level::new(below.into());
+    levels[usize::from(SUBLEVELS)] = Level::new(below.into());
     let version = Version { levels, ..Version::empty(1) };
     let shape = Shape { job_bytes: 8 << 20, ..usual() };
     let of = |n, keys| cuts(&version, n, &keys, &shape);
     let ends = |keys: &[&str]| keys.iter().map(|key| after(key.as_bytes())).collect::<Vec<_>>();
     assert_eq!(of(1, KeyInterval::all()), ends(&["d", "f", "j"]));
-    assert_eq!(of(LAYERS, KeyInterval::closed(b"c", b"h")), ends(&["d", "f"]));
-    assert_eq!(of(UNDER_LAYERS, KeyInterval::all()), ends(&[]), "nothing is below");
+    assert_eq!(of(SUBLEVELS, KeyInterval::closed(b"c", b"h")), ends(&["d", "f"]));
+    assert_eq!(of(LEVEL_2, KeyInterval::all()), ends(&[]), "nothing is below");
     // Many extents in a cell of four.
     let below = ('a'..='n').map(|c| extent(&format!("{}:{c}-{c}", c as u32)));
     let mut levels = vec![Level::default(); usize::from(MAX_LEVELS)];
-    levels[usize::from(LAYERS)] = Level::new(below.collect());
+    levels[usize::from(SUBLEVELS)] = Level::new(below.collect());
     let version = Version { levels, ..Version::empty(1) };
     let shape = Shape { job_bytes: 16 << 20, ..usual() };
     assert_eq!(cuts(&version, 1, &KeyInterval::all(), &shape), ends(&["d", "h", "l"]));
@@ -236,9 +237,9 @@ fn extents_are_cut_over_a_quarter_of_a_job_of_what_lies_below() {
 fn extents_are_cut_at_edges_that_other_sublevels_have() {
     let mut levels = vec![Level::default(); usize::from(MAX_LEVELS)];
     let below = ["1:a-b", "2:c-d", "3:e-f", "4:g-h", "5:i-j", "6:k-l"].map(extent);
-    levels[usize::from(LAYERS)] = Level::new(below.into());
-    levels[usize::from(LAYERS) - 1] = Level::new(["11:b-e", "12:f-k"].map(extent).into());
-    levels[usize::from(LAYERS) - 2] = Level::new(["21:a-ee", "22:g-l"].map(extent).into());
+    levels[usize::from(SUBLEVELS)] = Level::new(below.into());
+    levels[usize::from(SUBLEVELS) - 1] = Level::new(["11:b-e", "12:f-k"].map(extent).into());
+    levels[usize::from(SUBLEVELS) - 2] = Level::new(["21:a-ee", "22:g-l"].map(extent).into());
     let version = Version { levels, ..Version::empty(1) };
     let shape = Shape { job_bytes: 12 << 20, ..usual() };
     // One of them has keys on both sides of `e`, none of `ee`; both have of all ends below.
@@ -251,10 +252,10 @@ fn what_lay_over_an_input_set_that_is_gone_moves_down_as_deep_as_it_can() {
     let mut fill = |n: u8, words: &[&str]| {
         levels[usize::from(n) - 1] = Level::new(words.iter().map(|word| extent(word)).collect());
     };
-    fill(LAYERS, &["1:a-c", "2:d-f", "3:g-i"]);
-    fill(LAYERS - 1, &["4:a-c", "5:d-f"]);
-    fill(LAYERS - 2, &["6:a-b", "7:c-e", "8:g-h"]);
-    fill(LAYERS - 3, &["9:a-b", "10:d-e", "11:f-f", "12:h-h"]);
+    fill(SUBLEVELS, &["1:a-c", "2:d-f", "3:g-i"]);
+    fill(SUBLEVELS - 1, &["4:a-c", "5:d-f"]);
+    fill(SUBLEVELS - 2, &["6:a-b", "7:c-e", "8:g-h"]);
+    fill(SUBLEVELS - 3, &["9:a-b", "10:d-e", "11:f-f", "12:h-h"]);
     let version = Version { levels, ..Version::empty(1) };
     let all: Vec<Meta> = version.extents().map(|(_, extent)| extent.clone()).collect();
     let sunk_over = |to: u8, gone: &[u64], busy: &[KeyInterval]| {
@@ -264,12 +265,12 @@ fn what_lay_over_an_input_set_that_is_gone_moves_down_as_deep_as_it_can() {
         let done = Choice::Merge { table: 1, inputs, to, overlap, collects: BTreeSet::new() };
         let ops = super::super::trivial_moves(&version, &done, busy).ops;
         let moved = ops.into_iter().map(|op| match op {
-            Op::MoveExtent { table: 1, from, to, id } => (id, LAYERS - from, LAYERS - to),
+            Op::MoveExtent { table: 1, from, to, id } => (id, SUBLEVELS - from, SUBLEVELS - to),
             other => panic!("{other:?}"),
         });
         moved.collect::<Vec<_>>()
     };
-    let sunk = |gone: &[u64], busy: &[KeyInterval]| sunk_over(UNDER_LAYERS, gone, busy);
+    let sunk = |gone: &[u64], busy: &[KeyInterval]| sunk_over(LEVEL_2, gone, busy);
     // 7 reaches into d to f, which stay; 8 lies elsewhere.
     assert_eq!(sunk(&[1, 4], &[]), [(6, 2, 0), (9, 3, 1)]);
     let all_of_two = [(7, 2, 0), (10, 3, 1), (11, 3, 0)];
@@ -283,8 +284,8 @@ fn what_lay_over_an_input_set_that_is_gone_moves_down_as_deep_as_it_can() {
     // What an intra-L1 compaction writes has the keys of its inputs in the sublevel that it goes
     // to.
     assert_eq!(sunk(&[8], &[]), [(12, 3, 1)]);
-    assert_eq!(sunk_over(LAYERS - 1, &[8], &[]), [(12, 3, 2)]);
-    assert_eq!(sunk_over(LAYERS - 2, &[12], &[]), [], "8 is merged with it");
+    assert_eq!(sunk_over(SUBLEVELS - 1, &[8], &[]), [(12, 3, 2)]);
+    assert_eq!(sunk_over(SUBLEVELS - 2, &[12], &[]), [], "8 is merged with it");
 }
 
 #[test]

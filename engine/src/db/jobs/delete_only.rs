@@ -4,11 +4,9 @@
 use std::sync::Arc;
 
 use super::context::{JobContext, Outcome};
-use super::ops::{install, unless_full};
+use super::ops::{remove_extents, unless_full};
 use crate::compaction;
 use crate::error::Result;
-use crate::extent::Extent;
-use crate::levels::{Edit, Op};
 use crate::merge::Fragments;
 use crate::mvcc::Tombstone;
 use crate::record::Lsn;
@@ -62,7 +60,7 @@ fn visible(view: &View, at: Lsn) -> Result<(Vec<Arc<Tombstone>>, Lsn)> {
 
 fn remove_hidden(ctx: &JobContext, table: &TableCore) -> Result<bool> {
     // A table that another job changes is looked at again.
-    let Some(mut change) = table.try_change() else { return Ok(false) };
+    let Some(change) = table.try_change() else { return Ok(false) };
     if table.check().is_err() {
         return Ok(false);
     }
@@ -85,14 +83,7 @@ fn remove_hidden(ctx: &JobContext, table: &TableCore) -> Result<bool> {
     // Or a power cut could take what hides them, and leave them away.
     let floor = ctx.floor_from(newest)?;
     debug_assert!(newest <= floor, "what hides an extent is durable before the extent goes");
-    let remove = |(level, extent): &(u8, Arc<Extent>)| {
-        let (table, id) = (table.id(), extent.meta().id);
-        Op::RemoveExtent { table, level: *level, id }
-    };
-    let versions = ctx.apply(Edit { ops: gone.iter().map(remove).collect() })?;
-    install(table, &mut change, versions, horizon.newest());
-    drop(change);
-    gone.iter().for_each(|(_, extent)| extent.evict(&ctx.shared.cache));
+    remove_extents(ctx, table, change, &gone, horizon.newest())?;
     let bytes = gone.iter().map(|(_, extent)| u64::from(extent.meta().location.len)).sum();
     ctx.metrics.delete_only_compactions.add(1);
     ctx.metrics.delete_only_extents.add(gone.len() as u64);

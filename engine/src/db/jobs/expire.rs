@@ -3,10 +3,9 @@
 use std::sync::Arc;
 
 use super::context::{JobContext, Outcome};
-use super::ops::{install, unless_full};
+use super::ops::{remove_extents, unless_full};
 use crate::compaction;
 use crate::error::Result;
-use crate::levels::{Edit, Op};
 use crate::table::TableCore;
 
 /// The job.
@@ -40,7 +39,7 @@ impl Expire {
 }
 
 fn expire(ctx: &JobContext, table: &TableCore) -> Result<bool> {
-    let mut change = table.change();
+    let change = table.change();
     let horizon = ctx.shared.snapshots.horizon();
     let version = Arc::clone(&table.view().version);
     let expired = version.expired_at(&ctx.set.timeline(), horizon.oldest_time());
@@ -53,12 +52,7 @@ fn expire(ctx: &JobContext, table: &TableCore) -> Result<bool> {
     if gone.is_empty() {
         return Ok(false);
     }
-    let remove = |level, id| Op::RemoveExtent { table: table.id(), level, id };
-    let ops = gone.iter().map(|(level, extent)| remove(*level, extent.meta().id)).collect();
-    let versions = ctx.apply_freeing(Edit { ops })?;
-    install(table, &mut change, versions, 0);
-    drop(change);
-    gone.iter().for_each(|(_, extent)| extent.evict(&ctx.shared.cache));
+    remove_extents(ctx, table, change, &gone, 0)?;
     ctx.metrics.expired_extents.add(gone.len() as u64);
     Ok(true)
 }

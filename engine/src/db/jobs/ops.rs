@@ -4,8 +4,9 @@ use std::sync::Arc;
 
 use super::context::{Batch, JobContext};
 use crate::error::{ErrorKind, Result};
+use crate::extent::Extent;
 use crate::level0::{Level0, Superseded};
-use crate::levels::Version;
+use crate::levels::{Edit, Op, Version};
 use crate::memtable::Memtable;
 use crate::mvcc::{Horizon, Readers, defer};
 use crate::record::{Lsn, TableId};
@@ -57,6 +58,31 @@ pub(in crate::db) fn install(
             view.pruned = view.pruned.max(pruned);
         });
     }
+}
+
+/// Removes extents of a table, with the levels that they are in, by an edit that finds space on a
+/// full disk too. Versions at or below `pruned` go with them. The caller holds the right to change
+/// the table, which ends before the cache forgets the blocks.
+///
+/// # Errors
+///
+/// Those of the edit.
+pub(super) fn remove_extents(
+    ctx: &JobContext,
+    table: &TableCore,
+    mut change: Change<'_>,
+    gone: &[(u8, Arc<Extent>)],
+    pruned: Lsn,
+) -> Result<()> {
+    let remove = |(level, extent): &(u8, Arc<Extent>)| {
+        let (table, id) = (table.id(), extent.meta().id);
+        Op::RemoveExtent { table, level: *level, id }
+    };
+    let versions = ctx.apply_freeing(Edit { ops: gone.iter().map(remove).collect() })?;
+    install(table, &mut change, versions, pruned);
+    drop(change);
+    gone.iter().for_each(|(_, extent)| extent.evict(&ctx.shared.cache));
+    Ok(())
 }
 
 /// Drops superseded versions once every reader has a view that can do without; their bytes.

@@ -7,7 +7,9 @@ use super::media;
 use super::presence::{Parts, Presence, look};
 use crate::db::OpenHow;
 use crate::error::{Error, Result};
-use crate::options::{Failpoint, Options, Storage};
+#[cfg(any(test, feature = "testing"))]
+use crate::options::Failpoint;
+use crate::options::{Options, Storage};
 use crate::os::{Access, DirectoryLock, Files, RealFiles};
 
 /// What is found, if an opening may go on with it: a database, or room for one that it may make.

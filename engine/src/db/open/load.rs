@@ -59,7 +59,7 @@ impl Opening<'_> {
         };
         let set = VersionSet::open(Arc::clone(&self.files), self.path, mark, found)?;
         if self.options.caches_blocks_twice() {
-            set.store().cache_blocks_in_system()?;
+            set.store().cache_blocks_in_system();
         }
         if self.options.direct_io.unwrap_or(true) {
             set.store().use_direct_io();

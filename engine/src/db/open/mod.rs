@@ -49,7 +49,9 @@ use crate::commit::{Accepted, Evidence, Gidx, JournalMark, Passed, Recovered, St
 use crate::error::{Error, Result};
 use crate::levels::JournalFloor;
 use crate::memtable::{Record, records_in};
-use crate::options::{Failpoint, OpenProgress, Options, Storage};
+#[cfg(any(test, feature = "testing"))]
+use crate::options::Storage;
+use crate::options::{Failpoint, OpenProgress, Options};
 use crate::os::{Files, cores, create_directory};
 use crate::pm::Region;
 use crate::ptree::forest::Forest;

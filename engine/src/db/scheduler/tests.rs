@@ -4,7 +4,7 @@ use std::sync::Barrier;
 use super::*;
 use crate::db::Database;
 use crate::db::jobs::{Look, freeze};
-use crate::levels::LAYERS;
+use crate::levels::SUBLEVELS;
 use crate::mvcc::KeyInterval;
 use crate::options::{BackgroundTuning, Durability, Options};
 use crate::record::{Cursor, LSN_MAX};
@@ -125,15 +125,15 @@ fn a_drain_does_not_wait_for_the_little_that_is_claimed() {
     };
     bring(0);
     assert!(drain());
-    let below = ids(LAYERS);
-    let bytes = table.view().version.level(LAYERS).unwrap().bytes();
+    let below = ids(SUBLEVELS);
+    let bytes = table.view().version.level(SUBLEVELS).unwrap().bytes();
     assert!(below.len() == 1 && (1..=ctx.shape().little_bytes).contains(&bytes), "{bytes}");
     bring(1);
     let claims = &ctx.claims;
     let claim = claims.claim(table.id(), KeyInterval::all()).unwrap();
     assert!(drain(), "it waits for what is claimed");
-    assert_eq!(ids(LAYERS), below, "what is claimed is left alone");
-    assert_eq!(ids(LAYERS - 1).len(), 1, "what was drained lies over it");
+    assert_eq!(ids(SUBLEVELS), below, "what is claimed is left alone");
+    assert_eq!(ids(SUBLEVELS - 1).len(), 1, "what was drained lies over it");
     for n in 0..20 {
         let (key, value) = row(n, 1);
         assert_eq!(rows.get(&key).unwrap().as_deref(), Some(&value[..]));

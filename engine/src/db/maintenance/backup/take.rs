@@ -15,7 +15,7 @@ use crate::compaction::{self, Dumped};
 use crate::db::engine::Engine;
 use crate::error::{Error, Result};
 use crate::extent::{Extent, ExtentMeta};
-use crate::levels::{Edit, LAYERS, Level, MAX_LEVELS, Manifest, Op, Version};
+use crate::levels::{Edit, Level, MAX_LEVELS, Manifest, Op, SUBLEVELS, Version};
 use crate::mvcc::{Horizon, Registered, TimeMark, pin};
 use crate::options::TableOptions;
 use crate::record::Lsn;
@@ -141,7 +141,7 @@ impl Half {
         let add = |level, extent| Op::AddExtent { table: id, level, extent };
         // Where there is no free sublevel for what was above the levels, they begin one further
         // down.
-        let free = (1..=LAYERS).take_while(|n| version.level(*n).is_none_or(Level::is_empty));
+        let free = (1..=SUBLEVELS).take_while(|n| version.level(*n).is_none_or(Level::is_empty));
         let sublevel = free.last();
         let top = sublevel.unwrap_or(1);
         let dumped = self.dumped.extents.iter();
