@@ -35,6 +35,9 @@ pub const MIN_PM_SIZE: u64 = 2 * 1024 * 1024;
 /// Largest region, in bytes (64 GiB: 16,384 units of 4 MiB).
 pub const MAX_PM_SIZE: u64 = 64 * 1024 * 1024 * 1024;
 
+/// Bytes that the region of a new database has, if no option says how many (8 MiB).
+pub(crate) const PM_INITIAL_SIZE: u64 = 8 * 1024 * 1024;
+
 pub(crate) fn check_key(key: &[u8]) -> Result<()> {
     if key.len() > MAX_KEY_LEN {
         return Err(Error::invalid(format!(

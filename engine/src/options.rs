@@ -104,6 +104,7 @@ pub(crate) type ProgressFn = Arc<dyn Fn(OpenProgress) + Send + Sync>;
 #[derive(Clone)]
 pub struct Options {
     pub(crate) pm_size: u64,
+    pub(crate) pm_initial_size: u64,
     pub(crate) cache_size: Option<u64>,
     pub(crate) memory: Option<u64>,
     pub(crate) level1_size: Option<u64>,
@@ -252,6 +253,7 @@ impl fmt::Debug for Options {
         f.debug_struct("Options")
             .field("mode", &self.mode)
             .field("pm_size", &self.pm_size)
+            .field("pm_initial_size", &self.pm_initial_size)
             .field("cache_size", &self.cache_size)
             .field("level1_size", &self.level1_size)
             .finish_non_exhaustive()
@@ -265,6 +267,7 @@ impl Options {
     pub fn new() -> Options {
         Options {
             pm_size: memory::default_region(memory::usable()),
+            pm_initial_size: crate::limits::PM_INITIAL_SIZE,
             cache_size: None,
             memory: None,
             level1_size: None,
@@ -293,8 +296,9 @@ impl Options {
 
     /// The size of the region in bytes, from [`limits`](crate::limits)`::MIN_PM_SIZE` to
     /// `MAX_PM_SIZE`; 256 MiB by default, or an eighth of the memory that the process may use,
-    /// where that is less. It counts only when a database is created: preallocated on disk and, in
-    /// `file` mode, held in memory as far as it is used. It bounds what can wait to be drained.
+    /// where that is less. It counts only when a database is created. The region begins with
+    /// [`pm_initial_size`](Options::pm_initial_size) and grows to this size by itself. In `file`
+    /// mode it is held in memory as far as it is used. It bounds what can wait to be drained.
     ///
     /// It is rounded down to whole units: the power of two from 128 KiB to 4 MiB at or above a
     /// 1024th of it. So 3,000,001 becomes 2,883,584, 22 units of 128 KiB.
@@ -302,6 +306,18 @@ impl Options {
     #[must_use]
     pub fn pm_size(mut self, bytes: u64) -> Options {
         self.pm_size = bytes;
+        self
+    }
+
+    /// The bytes that the region of a new database has at first; 8 MiB by default, and at least
+    /// eight units. One of `pm_size` and more preallocates the whole region at once.
+    ///
+    /// The background makes the region longer ahead of need. It doubles it, or adds 64 MiB where
+    /// that is less. On a disk that has no space for it the region stays as it is, and drains make
+    /// space earlier.
+    #[must_use]
+    pub fn pm_initial_size(mut self, bytes: u64) -> Options {
+        self.pm_initial_size = bytes;
         self
     }
 

@@ -166,7 +166,7 @@ mod tests {
     use crate::pm::Geometry;
 
     /// 64 units; what busy streams take, and copies, is one of them.
-    const GEOMETRY: Geometry = Geometry { unit: 4096, zone_slots: 64, units: 64 };
+    const GEOMETRY: Geometry = Geometry { unit: 4096, zone_slots: 64, units: 64, target: 64 };
 
     fn pools(machine: &Machine) -> (Arc<Region>, Arc<ZonePool>, Arc<VolatilePool>) {
         let region = Region::of_machine(machine, GEOMETRY.region_len()).unwrap();

@@ -16,6 +16,7 @@
 //!    its last record died is left. Its generation is raised on the media before its units are
 //!    free.
 
+mod growth;
 mod reserve;
 mod units;
 
@@ -43,6 +44,8 @@ pub(crate) struct ZonePool {
     units: AtomicU32,
     /// Units in one piece that somebody asked for in vain; 0 when nobody did.
     wanted: AtomicU32,
+    /// The region could not grow the last time that it tried.
+    is_stuck: AtomicBool,
     /// Units that zones have given back since it was opened.
     released: AtomicU64,
     state: Mutex<State>,
@@ -157,6 +160,7 @@ impl ZonePool {
             geometry,
             units: AtomicU32::new(geometry.units),
             wanted: AtomicU32::new(0),
+            is_stuck: AtomicBool::new(false),
             released: AtomicU64::new(0),
             generations: state.entries.iter().map(|e| AtomicU32::new(e.generation)).collect(),
             state: Mutex::new(state),
@@ -187,16 +191,8 @@ impl ZonePool {
 
     /// The geometry of the region.
     pub(crate) fn geometry(&self) -> Geometry {
-        Geometry { units: self.units.load(Ordering::Relaxed), ..self.geometry }
-    }
-
-    /// Takes the units in that a longer region has: they are free. The superblock speaks of them
-    /// already.
-    pub(crate) fn grow(&self, units: u32) {
-        let mut state = self.state.lock();
-        let before = self.units.swap(units, Ordering::Relaxed);
-        debug_assert!((before..=self.geometry.zone_slots).contains(&units), "pools only grow");
-        state.free.give_each(before, units);
+        let units = self.units.load(Ordering::Relaxed);
+        Geometry { units, target: self.geometry.target.max(units), ..self.geometry }
     }
 
     /// Units that no zone has.
@@ -213,24 +209,6 @@ impl ZonePool {
     /// Units in the largest piece that is free.
     pub(crate) fn largest_free(&self) -> u32 {
         self.state.lock().free.largest()
-    }
-
-    /// Whether somebody who asked for units in one piece would still ask in vain.
-    pub(crate) fn lacks_wanted(&self) -> bool {
-        let wanted = self.wanted.load(Ordering::Relaxed);
-        wanted != 0 && !self.has(&self.state.lock(), wanted)
-    }
-
-    /// Whether what somebody asked for in vain is there by now, whoever gave it back: true once,
-    /// for who waits to be told.
-    pub(crate) fn finds_wanted(&self) -> bool {
-        let wanted = self.wanted.load(Ordering::Relaxed);
-        if wanted == 0 {
-            return false;
-        }
-        // Who asks in vain says so under the mutex.
-        let state = self.state.lock();
-        self.has(&state, wanted) && self.wanted.swap(0, Ordering::Relaxed) != 0
     }
 
     /// The zone that holds an offset.

@@ -7,8 +7,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use parking_lot::Mutex;
-
 use super::catalog::Catalog;
 use super::jobs::JobContext;
 use super::open::threads_of;
@@ -19,7 +17,6 @@ use crate::error::{Damage, Result};
 use crate::levels::VersionSet;
 use crate::mvcc::{defer, drive, is_pinned};
 use crate::options::{BackgroundTuning, CommitTuning, Options};
-use crate::pm::Superblock;
 use crate::ptree::forest::Forest;
 use crate::table::{Shared, TableCore};
 use crate::txn::Registry;
@@ -34,8 +31,6 @@ pub(super) struct Engine {
     pub(super) shared: Arc<Shared>,
     pub(super) transactions: Arc<Registry>,
     pub(super) set: Arc<VersionSet>,
-    /// As on the media.
-    pub(super) superblock: Mutex<Superblock>,
     /// The tables, and all else that jobs of the background may touch.
     pub(super) ctx: Arc<JobContext>,
     pub(super) catalog: Catalog,

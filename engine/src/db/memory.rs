@@ -278,9 +278,15 @@ impl MemoryLimit {
         if region.mode() == "file" { region.len() } else { 0 }
     }
 
+    /// What it takes once the region has grown.
+    fn most_image_bytes(&self) -> u64 {
+        let (region, zones) = (&self.shared.region, &self.shared.zones);
+        if region.mode() == "file" { zones.region_len().max(region.len()) } else { 0 }
+    }
+
     fn shares(&self) -> Option<Shares> {
         let threads = self.threads.load(Relaxed);
-        self.limit().map(|limit| Shares::new(limit, self.image_bytes(), threads))
+        self.limit().map(|limit| Shares::new(limit, self.most_image_bytes(), threads))
     }
 
     /// The most that the indexes of memtables and level 0 should take; `None` without a limit. What

@@ -5,7 +5,6 @@ mod catalog;
 mod claims;
 mod engine;
 mod events;
-mod grow;
 mod instance;
 mod jobs;
 mod maintenance;
@@ -30,6 +29,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::error::{Error, Result};
+use crate::limits;
 use crate::options::{BackgroundTuning, CommitTuning, Durability, Options, TableOptions};
 use crate::read::{KeyBounds, KeyRange};
 use crate::table::{Keep, Snapshot, Table, WriteBatch};
@@ -356,7 +356,11 @@ impl Database {
     /// - `Full`: the device has no space for it, and nothing was changed;
     /// - otherwise as [`Table::put`].
     pub fn grow_pm(&self, size: u64) -> Result<u64> {
-        grow::grow_pm(&self.inner, size)
+        let ctx = &self.inner.ctx;
+        ctx.shared.check_writable()?;
+        Options::new().pm_size(size.max(limits::MIN_PM_SIZE)).check()?;
+        jobs::grow(ctx, |geometry| geometry.grown_to(size).map(Some))?;
+        Ok(ctx.shared.region.len())
     }
 
     /// Changes how commits are grouped and where their records go, from the next commits on.

@@ -132,7 +132,7 @@ pub(super) fn records(bytes: &[u8]) -> bool {
 
 /// A zone from its header on, as recovery walks it: the only one of a region.
 pub(super) fn zone(bytes: &[u8]) -> bool {
-    let geometry = Geometry { unit: 128 << 10, zone_slots: 1, units: 1 };
+    let geometry = Geometry { unit: 128 << 10, zone_slots: 1, units: 1, target: 1 };
     let zone_at = geometry.zone(0);
     let content = mended_zone(&bytes[..bytes.len().min(geometry.unit as usize)]);
     let Ok(header) = ZoneHeader::decode(&content, 0) else { return false };

@@ -29,6 +29,11 @@ const DATABASE: &[NamedOption<Options>] = &[
         set: |options, value| size(value).map(|bytes| options.pm_size = bytes),
     },
     NamedOption {
+        name: "pm_initial_size",
+        takes: SIZE,
+        set: |options, value| size(value).map(|bytes| options.pm_initial_size = bytes),
+    },
+    NamedOption {
         name: "pm_path",
         takes: "a path",
         set: |options, value| (!value.is_empty()).then(|| options.pm_path = Some(value.into())),

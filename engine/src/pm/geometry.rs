@@ -32,8 +32,16 @@ const LARGEST_ZONE: u64 = 16 * 1024 * 1024;
 /// The largest zone takes at most this part of its region.
 const LARGEST_SHARE: u32 = 8;
 
-/// How many times larger a region can grow: its index has slots for that from the first.
+/// How many times larger than its target a region can grow: its index has slots for that from the
+/// first.
 const GROWTH: u32 = 16;
+
+/// The fewest units that a region begins with: two streams that fill, one each, the next of both,
+/// and the reserve.
+const LEAST_UNITS: u32 = 8;
+
+/// The most bytes that a region grows by at a time.
+const LARGEST_STEP: u64 = 64 * 1024 * 1024;
 
 const MAX_UNITS: u32 = 16 * 1024;
 
@@ -46,6 +54,8 @@ pub(crate) struct Geometry {
     pub(crate) zone_slots: u32,
     /// Units that exist.
     pub(crate) units: u32,
+    /// Units that the region grows to by itself, as they are needed.
+    pub(crate) target: u32,
 }
 
 impl Geometry {
@@ -57,7 +67,21 @@ impl Geometry {
         let units = count as u32;
         // At least what fits in the one page that the index takes anyway.
         let zone_slots = (units * GROWTH).max(PAGE as u32 / 8).min(MAX_UNITS);
-        Geometry { unit, zone_slots, units }
+        Geometry { unit, zone_slots, units, target: units }
+    }
+
+    /// The same region when it is new, of about `size` bytes.
+    pub(crate) fn beginning_with(self, size: u64) -> Geometry {
+        let units = (size / self.unit).clamp(u64::from(LEAST_UNITS), u64::from(MAX_UNITS)) as u32;
+        Geometry { units: units.min(self.target), ..self }
+    }
+
+    /// The geometry after the next step of the growth to its target: twice as many units, or so
+    /// many more. `None` when it is there.
+    pub(crate) fn next_step(self) -> Option<Geometry> {
+        let step = self.units.min((LARGEST_STEP / self.unit) as u32).max(1);
+        let units = self.target.min(self.units.saturating_add(step));
+        (units > self.units).then_some(Geometry { units, ..self })
     }
 
     /// The geometry after growing to about `size` bytes, in whole units.
@@ -77,7 +101,8 @@ impl Geometry {
                 size >> 20
             )));
         }
-        Ok(Geometry { units: units as u32, ..self })
+        let units = units as u32;
+        Ok(Geometry { units, target: self.target.max(units), ..self })
     }
 
     /// Checks sizes read from media.
@@ -89,21 +114,21 @@ impl Geometry {
         let sound = self.unit.is_power_of_two()
             && (MIN_UNIT..=MAX_UNIT).contains(&self.unit)
             && (1..=MAX_UNITS).contains(&self.units)
-            && self.units <= self.zone_slots
+            && (self.units..=self.zone_slots).contains(&self.target)
             && self.zone_slots <= MAX_UNITS;
         if sound {
             return Ok(self);
         }
         Err(Error::invalid(format!(
-            "a region of {} units ({} slots) of {} bytes cannot be",
-            self.units, self.zone_slots, self.unit
+            "a region of {} to {} units ({} slots) of {} bytes cannot be",
+            self.units, self.target, self.zone_slots, self.unit
         )))
     }
 
-    /// Units in the largest zone: a power of two.
+    /// Units in the largest zone, once the region has grown to its target: a power of two.
     pub(crate) fn largest_units(self) -> u32 {
         let most = (LARGEST_ZONE / self.unit) as u32;
-        power_of_two_up_to((self.units / LARGEST_SHARE).min(most))
+        power_of_two_up_to((self.target / LARGEST_SHARE).min(most))
     }
 
     /// Units in the largest zone that a stream takes to have fewer switches: a power of two.
@@ -230,6 +255,25 @@ mod tests {
     }
 
     #[test]
+    fn a_region_doubles_and_then_grows_by_64_mib() {
+        let whole = Geometry::for_size(256 << 20);
+        let mut g = whole.beginning_with(8 << 20);
+        assert_eq!((g.units, g.largest_zone()), (32, whole.largest_zone()));
+        let mut sizes = vec![];
+        while let Some(next) = g.next_step() {
+            sizes.push((u64::from(next.units) * next.unit) >> 20);
+            g = next.check().unwrap();
+        }
+        assert_eq!(sizes, [16, 32, 64, 128, 192, 256]);
+        assert_eq!(g, whole);
+        // Of a small one there is nothing to leave out, and of large units not less than eight.
+        assert_eq!(Geometry::for_size(4 << 20).beginning_with(8 << 20).next_step(), None);
+        assert_eq!(Geometry::for_size(4 << 30).beginning_with(8 << 20).units, 8);
+        // A growth by hand beyond the target is the new target.
+        assert_eq!(whole.grown_to(512 << 20).unwrap().target, 2048);
+    }
+
+    #[test]
     fn smallest_region_has_16_units() {
         let g = Geometry::for_size(crate::limits::MIN_PM_SIZE);
         assert_eq!((g.unit, g.units), (128 << 10, 16));
@@ -239,7 +283,8 @@ mod tests {
     /// Version 1 of the format had zones of one size, a 64th of the region.
     #[test]
     fn the_zones_of_version_1_are_units() {
-        let g = Geometry { unit: 4 << 20, zone_slots: 1024, units: 64 }.check().unwrap();
+        let g =
+            Geometry { unit: 4 << 20, zone_slots: 1024, units: 64, target: 64 }.check().unwrap();
         assert_eq!((g.usual_units(), g.largest_units()), (1, 4));
     }
 

@@ -5,7 +5,8 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::mapped::{Mapped, refuse_device};
-use super::region::{Media, zero};
+use super::region::Media;
+use super::zeros::zero;
 use crate::error::{Error, Result};
 use crate::options::Mode;
 use crate::os::{File, Files, OpenHow};

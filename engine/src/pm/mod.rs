@@ -13,6 +13,7 @@ mod region;
 mod simulated;
 mod span;
 mod superblock;
+mod zeros;
 
 pub(crate) use counters::{PmCounts, Purpose, Spent, SpentOn};
 pub(crate) use geometry::{Geometry, LINE, PAGE, STREAM_SLOTS};

@@ -37,6 +37,7 @@ use super::mapped::Mapped;
 use super::mapped::streams;
 use super::mapping::Mapping;
 use super::span::{Dirty, Durable, Fenced, Flushed, Span};
+use super::zeros::zero_in_pieces;
 use crate::error::{Error, Result};
 use crate::memory::Gauge;
 use crate::options::Failpoint;
@@ -142,7 +143,7 @@ impl Region {
         };
         match &self.media {
             Media::File(file) => {
-                let zeroed = zero(file, self.len(), len);
+                let zeroed = zero_in_pieces(file, self.len(), len);
                 #[cfg(any(test, feature = "testing"))]
                 if zeroed.is_err() && self.has(Failpoint::SwallowGrowthError) {
                     file.forget_failure();
@@ -562,28 +563,4 @@ fn lines(span: Span) -> u64 {
 fn usize_of(n: u64) -> usize {
     debug_assert!(usize::try_from(n).is_ok(), "{n} is no offset of a mapped region");
     n as usize
-}
-
-/// Writes zeros from `from` to `to`, and syncs: reserved space alone would cost a metadata commit
-/// in somebody's sync when it is first written to.
-///
-/// # Errors
-///
-/// An I/O error.
-pub(crate) fn zero(file: &File, from: u64, to: u64) -> std::io::Result<()> {
-    // Larger pieces make for larger folios in the operating system's cache, and ext4 walks all
-    // blocks of a folio at each small write to it, as relaxed commits are.
-    const STEP: u64 = 16 * 1024;
-    if from < to {
-        file.preallocate(from, to)?;
-    }
-    let zeros = vec![0; STEP as usize];
-    let mut at = from;
-    while at < to {
-        let n = STEP.min(to - at);
-        // The region ends before them as long as this has not succeeded.
-        file.try_write_all_at(&zeros[..n as usize], at)?;
-        at += n;
-    }
-    file.sync()
 }

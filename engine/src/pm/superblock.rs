@@ -84,6 +84,7 @@ impl Superblock {
         put_u64(&mut body, self.incarnations.current);
         put_u64(&mut body, self.lsn_base);
         put_u32(&mut body, self.incarnations.earlier.len() as u32);
+        put_u32(&mut body, self.geometry.target);
         body.resize(LIST_AT - 16, 0);
         for lived in &self.incarnations.earlier {
             put_u64(&mut body, lived.first);
@@ -128,15 +129,17 @@ impl Superblock {
     fn fields(mut r: Reader<'_>) -> Option<Superblock> {
         let database_id = r.take(16)?.try_into().ok()?;
         let generation = r.u64()?;
-        let geometry = Geometry { unit: r.u64()?, zone_slots: r.u32()?, units: r.u32()? };
-        let geometry = geometry.check().ok()?;
+        let (unit, zone_slots, units) = (r.u64()?, r.u32()?, r.u32()?);
         let current = r.u64()?;
         let lsn_base = r.u64()?;
         let count = r.u32()? as usize;
         if count > MAX_INCARNATIONS {
             return None;
         }
-        r.take(LIST_AT - 76)?;
+        // Zero in a region that was made whole, before there were others.
+        let target = r.u32()?.max(units);
+        let geometry = Geometry { unit, zone_slots, units, target }.check().ok()?;
+        r.take(LIST_AT - 80)?;
         let mut lived = || Some(Lived { first: r.u64()?, last: r.u64()?, cut: r.u64()? });
         let earlier = (0..count).map(|_| lived()).collect::<Option<Vec<_>>>()?;
         if !earlier.is_sorted_by(|a, b| a.last < b.first) {

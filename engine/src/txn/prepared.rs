@@ -162,7 +162,7 @@ impl PreparedSet {
             )));
         }
         // Whoever resolves them needs zones to do it.
-        let (kept, units) = (state.units_kept(zones), zones.geometry().units);
+        let (kept, units) = (state.units_kept(zones), zones.room());
         if kept > units / SHARE {
             let message = format!(
                 "prepared transactions keep {kept} of {units} units of the region, and may keep \

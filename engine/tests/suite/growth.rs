@@ -3,12 +3,14 @@
 
 #![allow(clippy::unwrap_used, reason = "tests stop and tell")]
 
+use std::collections::BTreeSet;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{Duration, Instant};
 
 use crate::common::cuts::{KINDS, PATH, options};
 use crate::common::tiny;
 use terrace::testing::{Machine, Survive};
-use terrace::{Database, Durability, ErrorKind, Mode, Options};
+use terrace::{Database, Durability, ErrorKind, Mode, Options, WriteBatch};
 
 const MIB: u64 = 1 << 20;
 
@@ -155,7 +157,7 @@ fn writers_go_on_into_the_new_zones() {
 fn threads_write_while_the_region_grows() {
     let dir = tempfile::tempdir().unwrap();
     for (name, mode) in
-        [("file", Mode::File), ("emulated", Mode::Emulated { delay: std::time::Duration::ZERO })]
+        [("file", Mode::File), ("emulated", Mode::Emulated { delay: Duration::ZERO })]
     {
         let options = || Options::new().mode(mode).pm_size(2 * MIB);
         let db = options().open(dir.path().join(name)).unwrap();
@@ -231,7 +233,7 @@ fn what_is_no_growth_is_refused_with_the_bounds() {
 fn a_mapped_region_grows_too() {
     let dir = tempfile::tempdir().unwrap();
     let options = || {
-        let mode = Mode::Emulated { delay: std::time::Duration::ZERO };
+        let mode = Mode::Emulated { delay: Duration::ZERO };
         Options::new().mode(mode).pm_size(4 * MIB).pm_path(dir.path().join("region"))
     };
     let db = options().open(dir.path().join("db")).unwrap();
@@ -244,4 +246,124 @@ fn a_mapped_region_grows_too() {
     }
     drop((table, db));
     check(&options().open(dir.path().join("db")).unwrap(), 50);
+}
+
+/// Waits for the background.
+fn until(what: &str, mut is_so: impl FnMut() -> bool) {
+    let end = Instant::now() + Duration::from_secs(60);
+    while !is_so() {
+        assert!(Instant::now() < end, "{what}");
+        std::thread::yield_now();
+    }
+}
+
+#[test]
+fn a_new_database_is_small_and_grows_by_itself() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = || Options::new().pm_size(64 * MIB);
+    let db = options().create(dir.path().join("db")).unwrap();
+    let table = db.table("t").unwrap();
+    table.put("first", "1").unwrap();
+    assert!(db.stats().pm.capacity < 9 * MIB, "{:?}", db.stats().pm);
+    let row = |n: u32| n.to_be_bytes().repeat(1000);
+    for n in 0..12_000u32 {
+        table.put_with(n.to_be_bytes(), row(n), Durability::Relaxed).unwrap();
+    }
+    until("it grows to its size", || db.stats().pm.capacity > 64 * MIB);
+    drop(table);
+    db.close().unwrap();
+    let db = options().open(dir.path().join("db")).unwrap();
+    assert!((64 * MIB..66 * MIB).contains(&db.stats().pm.capacity), "and no further");
+    let table = db.existing_table("t").unwrap();
+    for n in (0..12_000u32).step_by(97) {
+        assert_eq!(table.get(n.to_be_bytes()).unwrap().unwrap(), row(n));
+    }
+    assert!(db.verify().unwrap().damages.is_empty());
+}
+
+#[test]
+fn a_region_can_be_preallocated_whole() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = Options::new().pm_size(16 * MIB).pm_initial_size(16 * MIB);
+    let db = options.create(dir.path().join("db")).unwrap();
+    assert!(db.stats().pm.capacity > 16 * MIB);
+}
+
+/// A value needs a zone that a new region has no room for: the region grows, and no writer is told
+/// that it is full.
+#[test]
+fn a_large_batch_finds_its_zone_in_a_small_region() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = Options::new().pm_size(64 * MIB).pm_initial_size(MIB).create(dir.path()).unwrap();
+    let (table, mut batch) = (db.table("t").unwrap(), WriteBatch::new());
+    for n in 0..4u8 {
+        batch.put(&table, [n], vec![n; 1 << 20]);
+    }
+    db.write(batch).unwrap();
+    assert_eq!(table.get([3]).unwrap().unwrap(), vec![3; 1 << 20]);
+}
+
+/// As the region grows by itself under durable writes, the power goes before each sync and fence.
+/// What was acknowledged is there, and the region grows on.
+#[test]
+fn a_cut_at_any_step_of_growth_by_itself_loses_nothing() {
+    for kind in KINDS {
+        let small = |machine: &Machine| {
+            options(machine, None).pm_size(8 * MIB).pm_initial_size(MIB).level1_size(4 * MIB)
+        };
+        let (mut step, mut sizes) = (1, BTreeSet::new());
+        loop {
+            let machine = kind.machine();
+            let db = small(&machine).create(PATH).unwrap();
+            let table = db.table("t").unwrap();
+            let survive = [Survive::Nothing, Survive::Everything, Survive::Seeded(step)];
+            machine.cut_before(step, survive[step as usize % 3]);
+            let mut acknowledged = 0u32;
+            while db.stats().pm.zones < 32 {
+                table.put(acknowledged.to_be_bytes(), vec![acknowledged as u8; 50_000]).unwrap();
+                while db.step().unwrap() {}
+                // What returns once the power is gone is not there.
+                acknowledged += u32::from(machine.found().is_none());
+            }
+            let Some(found) = machine.found() else { break };
+            let db = small(&found).open(PATH).unwrap();
+            sizes.insert(db.stats().pm.zones);
+            let table = db.existing_table("t").unwrap();
+            for n in 0..acknowledged {
+                let value = table.get(n.to_be_bytes()).unwrap();
+                assert_eq!(value.as_deref(), Some(&vec![n as u8; 50_000][..]), "{kind:?}, {step}");
+            }
+            for n in 0..40u32 {
+                table.put(n.to_be_bytes(), vec![n as u8; 100_000]).unwrap();
+                while db.step().unwrap() {}
+            }
+            assert!(db.stats().pm.zones >= 32, "{kind:?}, {step}: it grows on");
+            step += 7;
+        }
+        assert!(sizes.len() >= 2, "{kind:?}: cuts before and after a growth counts: {sizes:?}");
+    }
+}
+
+/// A full disk refuses growth: writers go on in the region that there is, and drains make space.
+#[test]
+fn a_full_disk_keeps_the_region_small_until_it_has_space() {
+    let machine = KINDS[0].machine();
+    let small = options(&machine, None).pm_size(8 * MIB).pm_initial_size(MIB);
+    let db = small.create(PATH).unwrap();
+    let table = db.table("t").unwrap();
+    table.put("first", "1").unwrap();
+    while db.step().unwrap() {}
+    let before = db.stats().pm.zones;
+    machine.set_capacity(Some(3 * MIB));
+    for n in 0..200u32 {
+        table.put((n % 8).to_be_bytes(), vec![n as u8; 30_000]).unwrap();
+        while db.step().unwrap() {}
+    }
+    assert!(db.stats().pm.zones < 64, "{before} units before, {:?}", db.stats().pm);
+    machine.set_capacity(None);
+    for n in 0..200u32 {
+        table.put(n.to_be_bytes(), vec![n as u8; 30_000]).unwrap();
+        while db.step().unwrap() {}
+    }
+    assert_eq!(db.stats().pm.zones, 64);
 }

@@ -3,7 +3,7 @@ use crate::error::ErrorKind;
 use crate::os::sim::{Explorer, Machine};
 
 /// Eight units of a page: small enough to look at every image.
-const GEOMETRY: Geometry = Geometry { unit: 4096, zone_slots: 8, units: 8 };
+const GEOMETRY: Geometry = Geometry { unit: 4096, zone_slots: 8, units: 8, target: 8 };
 
 /// A zone of `units` for stream 0.
 fn link(zones: &ZonePool, ordinal: u64, units: u32) -> Zone {

@@ -152,7 +152,7 @@ impl Fixture {
 
     /// One over a region of so many units of 128 KiB.
     pub(super) fn of_units(dax: bool, units: u32) -> Fixture {
-        let geometry = Geometry { unit: 128 << 10, zone_slots: units, units };
+        let geometry = Geometry { unit: 128 << 10, zone_slots: units, units, target: units };
         let machine = if dax { Machine::with_memory() } else { Machine::with_files() };
         let media = match machine.make_memory(geometry.region_len()) {
             Some(memory) => Media::Simulated(memory),

@@ -77,7 +77,7 @@ impl AssignStreams {
         let is_pm = ctx.shared.region.is_persistent_memory();
         let most = match asked_for {
             true => 0,
-            false => most_streams(*self.tuning.lock(), is_pm, zones.geometry().units),
+            false => most_streams(*self.tuning.lock(), is_pm, zones.room()),
         };
         let own: Vec<TableId> = self.own.lock().keys().copied().collect();
         if most == 0 && own.is_empty() {
@@ -86,7 +86,7 @@ impl AssignStreams {
         let mut index = ctx.tables.index();
         let wrote = index.wrote(&own);
         // A look at every sixteenth of the region that was written.
-        if !asked_for && wrote.values().sum::<u64>() < ctx.shared.region.len() / 16 {
+        if !asked_for && wrote.values().sum::<u64>() < zones.region_len() / 16 {
             return None;
         }
         let plan = choose(&wrote, &own, most);

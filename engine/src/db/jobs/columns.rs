@@ -52,7 +52,7 @@ impl Drained<'_> {
 
 /// Bytes that a job merges, beyond which no more columns are added to it.
 pub(super) fn drain_budget(ctx: &JobContext) -> u64 {
-    (ctx.shared.region.len() / 16).clamp(1 << 18, 4 << 20)
+    (ctx.shared.zones.region_len() / 16).clamp(1 << 18, 4 << 20)
 }
 
 /// The LSN up to which a drain takes records, which is at most `upto`. Of a matrix it is where the

@@ -17,6 +17,7 @@ use crate::db::tables::Tables;
 use crate::error::Result;
 use crate::levels::{Edit, Room, Version, VersionSet};
 use crate::options::{Failpoint, Options};
+use crate::pm::Superblock;
 use crate::ptree::forest::Forest;
 use crate::record::{Lsn, TableId};
 use crate::table::Shared;
@@ -55,6 +56,8 @@ pub(in crate::db) struct JobContext {
     pub(in crate::db) tables: Tables,
     /// The persistent index of level 0, where it is kept so.
     pub(in crate::db) forest: Option<Arc<Forest>>,
+    /// As on the media.
+    pub(in crate::db) superblock: Mutex<Superblock>,
     /// Prepared transactions keep zones.
     pub(in crate::db) transactions: Arc<Registry>,
     pub(in crate::db) metrics: Metrics,
@@ -76,7 +79,7 @@ impl JobContext {
     pub(in crate::db) fn new(
         shared: &Arc<Shared>,
         options: &Options,
-        forest: Option<Arc<Forest>>,
+        (superblock, forest): (Superblock, Option<Arc<Forest>>),
     ) -> JobContext {
         JobContext {
             shared: Arc::clone(shared),
@@ -84,6 +87,7 @@ impl JobContext {
             options: options.clone(),
             tables: Tables::default(),
             forest,
+            superblock: Mutex::new(superblock),
             transactions: Arc::default(),
             metrics: Metrics::default(),
             claims: Claims::default(),
@@ -140,7 +144,7 @@ impl JobContext {
 
     /// Bytes at which a memtable is frozen: a sixteenth of the region.
     pub(in crate::db) fn freeze_at(&self) -> u64 {
-        self.shared.region.len() / 16
+        self.shared.zones.region_len() / 16
     }
 
     /// How far the database is at rest. Stepped jobs go by no clock, so they are never quiet.
@@ -164,7 +168,7 @@ impl JobContext {
 
     /// How large levels and extents shall be.
     pub(in crate::db) fn shape(&self) -> Shape {
-        let (level1, region) = (self.options.level1_size, self.shared.region.len());
+        let (level1, region) = (self.options.level1_size, self.shared.zones.region_len());
         let halvings = self.job_halvings.load(Ordering::Relaxed);
         let (bytes, share) = match self.rest() {
             Rest::Quiet => (0, QUIET_LEVEL1_SHARE),

@@ -18,6 +18,7 @@ mod drain;
 mod drain_deletes;
 mod expire;
 mod freeze;
+mod grow_region;
 mod mark_time;
 mod merge_memtables;
 mod ops;
@@ -32,6 +33,7 @@ mod sync_floor;
 pub(in crate::db) use compact::Look;
 pub(in crate::db) use context::{Batch, JobContext, Outcome};
 pub(in crate::db) use count_live::CountLive;
+pub(in crate::db) use grow_region::{grow, keep_reserves};
 pub(in crate::db) use mark_time::mark_close;
 pub(in crate::db) use ops::{freeze, install};
 
@@ -46,6 +48,7 @@ use drain::Drain;
 use drain_deletes::DrainDeletes;
 use expire::Expire;
 use freeze::Freeze;
+use grow_region::GrowRegion;
 use mark_time::MarkTime;
 use merge_memtables::MergeMemtables;
 use place_bulk_load::PlaceBulkLoad;
@@ -68,6 +71,7 @@ pub(in crate::db) struct Jobs {
     pub(in crate::db) drain_deletes: DrainDeletes,
     pub(in crate::db) expire: Expire,
     pub(in crate::db) freeze: Freeze,
+    pub(in crate::db) grow_region: GrowRegion,
     pub(in crate::db) mark_time: MarkTime,
     pub(in crate::db) merge_memtables: MergeMemtables,
     pub(in crate::db) place_bulk_load: PlaceBulkLoad,

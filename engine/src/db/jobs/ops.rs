@@ -126,7 +126,7 @@ pub(super) fn are_worth_it(ctx: &JobContext, zones: &[u32], batch: Batch) -> boo
     let pool = &ctx.shared.zones;
     let are_many = || {
         let units = pool.units_in(zones.iter().copied());
-        4 * units >= pool.free() || 32 * units >= pool.geometry().units
+        4 * units >= pool.free() || 32 * units >= pool.room()
     };
     !zones.is_empty() && (batch == Batch::Any || are_many())
 }

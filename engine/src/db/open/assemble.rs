@@ -75,7 +75,7 @@ impl Opening<'_> {
             defers: Gate::default(),
         };
         let (shared, forest) = (Arc::new(shared), forest.map(Arc::new));
-        let ctx = Arc::new(JobContext::new(&shared, self.options, forest.clone()));
+        let ctx = Arc::new(JobContext::new(&shared, self.options, (superblock, forest.clone())));
         let scheduler = Arc::new(Scheduler::new(Arc::clone(&ctx)));
         Engine {
             path: self.path.to_path_buf(),
@@ -83,7 +83,6 @@ impl Opening<'_> {
             shared,
             transactions: Arc::clone(&ctx.transactions),
             set,
-            superblock: Mutex::new(superblock),
             catalog: Catalog::new(Arc::clone(&ctx), Arc::clone(&scheduler.jobs.count_live)),
             scheduler,
             ctx,

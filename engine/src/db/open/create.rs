@@ -94,7 +94,8 @@ impl Creation<'_> {
 
     fn make(&mut self, database_id: [u8; 16], Content { lsn, edit }: &Content) -> Result<()> {
         let (files, directory) = (self.files, self.directory);
-        let geometry = Geometry::for_size(self.options.pm_size);
+        let whole = Geometry::for_size(self.options.pm_size);
+        let geometry = whole.beginning_with(self.options.pm_initial_size);
         let path = media::path(directory, self.options);
         let media = media::create(files, &path, geometry, database_id, self.options);
         let media = media.map_err(|e| self.explain(e, geometry.region_len()))?;

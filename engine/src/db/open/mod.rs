@@ -43,7 +43,7 @@ use self::make_durable::make_durable;
 use self::own_records::OwnRecords;
 use super::engine::Engine;
 use super::instance::Instance;
-use super::{OpenHow, grow, memory};
+use super::{OpenHow, jobs, memory};
 use crate::alloc::{StreamKind, StreamPool, ZonePool};
 use crate::commit::{Accepted, Evidence, Gidx, JournalMark, Passed, Recovered, Start, recover};
 use crate::error::{Error, Result};
@@ -173,7 +173,7 @@ impl Opening<'_> {
             engine.shared.committer.release(&dead)?;
             engine.transactions.prepared.released(&engine.shared.zones, &dead);
         }
-        grow::keep_reserves(engine);
+        jobs::keep_reserves(&engine.ctx);
         engine.tune(self.options.tuning);
         engine.ctx.memory.check()
     }

@@ -171,6 +171,9 @@ impl Scheduler {
         let (ctx, jobs) = (&*self.ctx, &self.jobs);
         let outcome = match kind {
             JobKind::MarkTime => jobs.mark_time.plan(ctx).map(|due| jobs.mark_time.run(due, ctx)),
+            JobKind::GrowRegion => {
+                jobs.grow_region.plan(ctx).map(|geometry| jobs.grow_region.run(geometry, ctx))
+            }
             JobKind::PreallocateZones => return self.preallocate_zone(),
             JobKind::AssignStreams => {
                 jobs.assign_streams.plan(ctx).map(|plan| jobs.assign_streams.run(plan, ctx))

@@ -14,6 +14,7 @@ const BEHIND: u64 = 1500;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::db) enum JobKind {
     MarkTime,
+    GrowRegion,
     PreallocateZones,
     AssignStreams,
     ReleaseZones(Batch),
@@ -65,8 +66,9 @@ fn batch(state: &RegionState) -> Batch {
 }
 
 /// What writers need most.
-fn keep_up(state: &RegionState) -> [(JobKind, bool); 5] {
+fn keep_up(state: &RegionState) -> [(JobKind, bool); 6] {
     [
+        (JobKind::GrowRegion, state.grows),
         (JobKind::PreallocateZones, true),
         (JobKind::AssignStreams, true),
         (JobKind::ReleaseZones(batch(state)), true),
@@ -76,9 +78,9 @@ fn keep_up(state: &RegionState) -> [(JobKind, bool); 5] {
 }
 
 /// What may pass a compaction.
-fn urgent(state: &RegionState) -> [(JobKind, bool); 6] {
-    let [a, b, c, d, e] = keep_up(state);
-    [a, b, c, d, e, (JobKind::Drain, state.is_drain_due && state.has_undrained)]
+fn urgent(state: &RegionState) -> [(JobKind, bool); 7] {
+    let [a, b, c, d, e, f] = keep_up(state);
+    [a, b, c, d, e, f, (JobKind::Drain, state.is_drain_due && state.has_undrained)]
 }
 
 /// All jobs, the most urgent first. `compacts` says that compactions are under way.

@@ -21,7 +21,7 @@ const CROWDING: u64 = 1100;
 /// How full the region is at some moment, and what is on its way out of it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::db) struct RegionUsage {
-    /// Units taken, and units that there are.
+    /// Units taken, and units that there are or that the region still grows by.
     pub(in crate::db) used: u64,
     pub(in crate::db) total: u64,
     /// As many of these as the indexes take of their share of the memory limit.
@@ -115,7 +115,7 @@ impl RegionUsage {
     /// The usage of this moment. `clock` is the time since the database was opened.
     pub(super) fn gather(ctx: &JobContext, clock: Duration) -> RegionUsage {
         let (zones, committer) = (&ctx.shared.zones, &ctx.shared.committer);
-        let (total, visible) = (zones.geometry().units, committer.visible());
+        let (total, visible) = (zones.room(), committer.visible());
         let shape = ctx.shape();
         let mut index = ctx.tables.index();
         let (sums, level1) = (index.sums(), index.fullness(&shape));
@@ -130,7 +130,7 @@ impl RegionUsage {
         debug_assert!(zones.free() <= total, "no more units are free than there are");
         debug_assert!(low <= bound, "a round that begins now ends above what is drained");
         RegionUsage {
-            used: u64::from(total - zones.free()),
+            used: u64::from(zones.geometry().units.saturating_sub(zones.free())),
             total: u64::from(total),
             indexed: indexed(ctx, u64::from(total)),
             unit: zones.geometry().unit,
@@ -170,6 +170,8 @@ pub(in crate::db) struct RegionState {
     pub(super) level1: u64,
     /// A writer waits for a zone that is larger than any free piece.
     pub(super) lacks_zone: bool,
+    /// The region is to grow, or could not the last time.
+    pub(super) grows: bool,
     /// Compactions have threads of their own.
     pub(super) has_workers: bool,
     /// Some table has a time to live.
@@ -208,6 +210,7 @@ impl RegionState {
             is_drain_due,
             level1,
             lacks_zone: ctx.shared.zones.lacks_wanted(),
+            grows: ctx.shared.zones.geometry().next_step().is_some(),
             has_workers,
             has_ttl: index.has_ttl(),
             has_aging: index.has_aging(),

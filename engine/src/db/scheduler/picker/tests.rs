@@ -16,6 +16,7 @@ fn state(words: &str) -> RegionState {
                 "nothing" => {}
                 "due" => state.is_drain_due = true,
                 "lacks-zone" => state.lacks_zone = true,
+                "grows" => state.grows = true,
                 "workers" => state.has_workers = true,
                 "ttl" => state.has_ttl = true,
                 "aging" => state.has_aging = true,
@@ -47,6 +48,7 @@ fn name(kind: JobKind) -> String {
     let batch = |batch| if batch == Batch::Large { "many" } else { "any" };
     match kind {
         JobKind::MarkTime => "mark".into(),
+        JobKind::GrowRegion => "grow".into(),
         JobKind::PreallocateZones => "preallocate".into(),
         JobKind::AssignStreams => "streams".into(),
         JobKind::ReleaseZones(of) => format!("release-{}", batch(of)),

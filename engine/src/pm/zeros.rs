@@ -1,0 +1,43 @@
+//! Zeros on the media, which a region and its growth begin with.
+
+use crate::os::File;
+
+/// As [`zero`], with a sync for each piece: a commit's sync of the same file waits for one piece at
+/// most. The space of all of them is found first.
+pub(super) fn zero_in_pieces(file: &File, from: u64, to: u64) -> std::io::Result<()> {
+    const PIECE: u64 = 512 * 1024;
+    if from < to {
+        file.preallocate(from, to)?;
+    }
+    let mut at = from;
+    while at < to {
+        let end = to.min(at + PIECE);
+        zero(file, at, end)?;
+        at = end;
+    }
+    Ok(())
+}
+
+/// Writes zeros from `from` to `to`, and syncs: reserved space alone would cost a metadata commit
+/// in somebody's sync when it is first written to.
+///
+/// # Errors
+///
+/// An I/O error.
+pub(crate) fn zero(file: &File, from: u64, to: u64) -> std::io::Result<()> {
+    // Larger pieces make for larger folios in the operating system's cache, and ext4 walks all
+    // blocks of a folio at each small write to it, as relaxed commits are.
+    const STEP: u64 = 16 * 1024;
+    if from < to {
+        file.preallocate(from, to)?;
+    }
+    let zeros = vec![0; STEP as usize];
+    let mut at = from;
+    while at < to {
+        let n = STEP.min(to - at);
+        // The region ends before them as long as this has not succeeded.
+        file.try_write_all_at(&zeros[..n as usize], at)?;
+        at += n;
+    }
+    file.sync()
+}
