@@ -370,7 +370,7 @@ mod tests {
         let (mut options, untouched) = (Options::new(), Options::new());
         let unknown = options.set("pmsize", "1MiB").unwrap_err();
         assert_eq!(unknown.kind(), ErrorKind::Invalid);
-        assert!(unknown.to_string().contains("pm_size, pm_path"), "{unknown}");
+        assert!(unknown.to_string().contains("pm_size, pm_initial_size, pm_path"), "{unknown}");
         for (name, value) in [
             ("pm_size", "256MB"),
             ("pm_size", ""),

@@ -318,14 +318,15 @@ fn a_cut_at_any_step_of_growth_by_itself_loses_nothing() {
             let table = db.table("t").unwrap();
             let survive = [Survive::Nothing, Survive::Everything, Survive::Seeded(step)];
             machine.cut_before(step, survive[step as usize % 3]);
-            let mut acknowledged = 0u32;
+            let (mut acknowledged, mut found) = (0u32, None);
             while db.stats().pm.zones < 32 {
                 table.put(acknowledged.to_be_bytes(), vec![acknowledged as u8; 50_000]).unwrap();
                 while db.step().unwrap() {}
                 // What returns once the power is gone is not there.
-                acknowledged += u32::from(machine.found().is_none());
+                found = found.or_else(|| machine.found());
+                acknowledged += u32::from(found.is_none());
             }
-            let Some(found) = machine.found() else { break };
+            let Some(found) = found else { break };
             let db = small(&found).open(PATH).unwrap();
             sizes.insert(db.stats().pm.zones);
             let table = db.existing_table("t").unwrap();
@@ -357,7 +358,8 @@ fn a_full_disk_keeps_the_region_small_until_it_has_space() {
     machine.set_capacity(Some(3 * MIB));
     for n in 0..200u32 {
         table.put((n % 8).to_be_bytes(), vec![n as u8; 30_000]).unwrap();
-        while db.step().unwrap() {}
+        // A drain may find no space either.
+        while db.step().is_ok_and(|did| did) {}
     }
     assert!(db.stats().pm.zones < 64, "{before} units before, {:?}", db.stats().pm);
     machine.set_capacity(None);
