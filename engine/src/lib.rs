@@ -68,6 +68,8 @@ mod table;
 pub mod testing;
 mod tier;
 mod txn;
+#[cfg(feature = "typed")]
+pub mod typed;
 mod view;
 
 pub use db::{

@@ -86,7 +86,10 @@ impl Recording {
 impl Rig {
     pub fn new(kind: Kind, seed: u64, failpoint: Option<Failpoint>) -> Rig {
         let machine = kind.machine();
-        let db = options(&machine, failpoint).create(PATH).unwrap();
+        // In every fourth rig the region begins small, and grows in the course of things.
+        let initial = if seed % 4 == 3 { 1 << 20 } else { 2 << 20 };
+        let options = options(&machine, failpoint).pm_initial_size(initial);
+        let db = options.create(PATH).unwrap();
         Rig {
             machine,
             db,

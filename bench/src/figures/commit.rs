@@ -130,7 +130,8 @@ fn run(
 ) -> Result<()> {
     let (dir, region) = (settings.dir.join("commit"), region_path(settings, system)?);
     let size = if settings.quick { 256 << 20 } else { 512 << 20 };
-    let mut options = Options::new().mode(system.mode).pm_size(size).commit_tuning(system.tuning);
+    let mut options = Options::new().mode(system.mode).pm_size(size).pm_initial_size(size);
+    options = options.commit_tuning(system.tuning);
     if system.mode != Mode::File {
         options = options.pm_path(&region);
     }

@@ -30,5 +30,6 @@ mod modes;
 mod refusals;
 mod self_waits;
 mod transactions;
+mod typed;
 mod unknown_outcome;
 mod views;
