@@ -10,8 +10,8 @@
 //! | `Option<T>` | `00`, or `01` and the value: `None` sorts first |
 //! | tuples | one field after the other |
 //!
-//! Source: the tuple layer of FoundationDB, for the escape of zero bytes. It has type codes; here the
-//! table's type says what follows.
+//! Source: the tuple layer of FoundationDB, for the escape of zero bytes. It has type codes; here
+//! the table's type says what follows.
 
 /// A type that a typed table has as its key. The order of its bytes is that of its values.
 ///
@@ -29,26 +29,26 @@
 /// ```
 pub trait TypedKey: Sized {
     /// Adds its bytes to `out`.
-    fn encode(&self, out: &mut Vec<u8>);
+    fn write_to(&self, out: &mut Vec<u8>);
 
     /// Takes its bytes off the front of `from`; `None` if they are no such value.
-    fn decode(from: &mut &[u8]) -> Option<Self>;
+    fn read_from(from: &mut &[u8]) -> Option<Self>;
 
     /// Its bytes.
     fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = Vec::with_capacity(size_of::<Self>());
-        self.encode(&mut bytes);
+        self.write_to(&mut bytes);
         bytes
     }
 
     /// The value that has these bytes, all of them; `None` if there is none.
     fn from_bytes(mut bytes: &[u8]) -> Option<Self> {
-        Self::decode(&mut bytes).filter(|_| bytes.is_empty())
+        Self::read_from(&mut bytes).filter(|_| bytes.is_empty())
     }
 }
 
 /// The first fields of a key. Rows whose keys begin with them lie together.
-pub trait KeyPrefix<K>: TypedKey {}
+pub trait PrefixOf<K>: TypedKey {}
 
 /// Takes `N` bytes off the front.
 fn take<const N: usize>(from: &mut &[u8]) -> Option<[u8; N]> {
@@ -60,11 +60,11 @@ fn take<const N: usize>(from: &mut &[u8]) -> Option<[u8; N]> {
 macro_rules! unsigned {
     ($($type:ty),*) => {$(
         impl TypedKey for $type {
-            fn encode(&self, out: &mut Vec<u8>) {
+            fn write_to(&self, out: &mut Vec<u8>) {
                 out.extend_from_slice(&self.to_be_bytes());
             }
 
-            fn decode(from: &mut &[u8]) -> Option<Self> {
+            fn read_from(from: &mut &[u8]) -> Option<Self> {
                 take(from).map(<$type>::from_be_bytes)
             }
         }
@@ -76,12 +76,12 @@ unsigned!(u8, u16, u32, u64, u128);
 macro_rules! signed {
     ($($type:ty as $bits:ty),*) => {$(
         impl TypedKey for $type {
-            fn encode(&self, out: &mut Vec<u8>) {
-                (self.cast_unsigned() ^ (1 << (<$bits>::BITS - 1))).encode(out);
+            fn write_to(&self, out: &mut Vec<u8>) {
+                (self.cast_unsigned() ^ (1 << (<$bits>::BITS - 1))).write_to(out);
             }
 
-            fn decode(from: &mut &[u8]) -> Option<Self> {
-                let bits = <$bits>::decode(from)? ^ (1 << (<$bits>::BITS - 1));
+            fn read_from(from: &mut &[u8]) -> Option<Self> {
+                let bits = <$bits>::read_from(from)? ^ (1 << (<$bits>::BITS - 1));
                 Some(bits.cast_signed())
             }
         }
@@ -93,13 +93,13 @@ signed!(i8 as u8, i16 as u16, i32 as u32, i64 as u64, i128 as u128);
 macro_rules! float {
     ($($type:ty as $bits:ty),*) => {$(
         impl TypedKey for $type {
-            fn encode(&self, out: &mut Vec<u8>) {
+            fn write_to(&self, out: &mut Vec<u8>) {
                 let (bits, sign) = (self.to_bits(), 1 << (<$bits>::BITS - 1));
-                (if bits & sign == 0 { bits | sign } else { !bits }).encode(out);
+                (if bits & sign == 0 { bits | sign } else { !bits }).write_to(out);
             }
 
-            fn decode(from: &mut &[u8]) -> Option<Self> {
-                let (bits, sign) = (<$bits>::decode(from)?, 1 << (<$bits>::BITS - 1));
+            fn read_from(from: &mut &[u8]) -> Option<Self> {
+                let (bits, sign) = (<$bits>::read_from(from)?, 1 << (<$bits>::BITS - 1));
                 Some(<$type>::from_bits(if bits & sign == 0 { !bits } else { bits ^ sign }))
             }
         }
@@ -109,11 +109,11 @@ macro_rules! float {
 float!(f32 as u32, f64 as u64);
 
 impl TypedKey for bool {
-    fn encode(&self, out: &mut Vec<u8>) {
+    fn write_to(&self, out: &mut Vec<u8>) {
         out.push(u8::from(*self));
     }
 
-    fn decode(from: &mut &[u8]) -> Option<Self> {
+    fn read_from(from: &mut &[u8]) -> Option<Self> {
         match take(from)? {
             [0] => Some(false),
             [1] => Some(true),
@@ -123,27 +123,27 @@ impl TypedKey for bool {
 }
 
 impl TypedKey for char {
-    fn encode(&self, out: &mut Vec<u8>) {
-        u32::from(*self).encode(out);
+    fn write_to(&self, out: &mut Vec<u8>) {
+        u32::from(*self).write_to(out);
     }
 
-    fn decode(from: &mut &[u8]) -> Option<Self> {
-        u32::decode(from).and_then(char::from_u32)
+    fn read_from(from: &mut &[u8]) -> Option<Self> {
+        u32::read_from(from).and_then(char::from_u32)
     }
 }
 
 impl<const N: usize> TypedKey for [u8; N] {
-    fn encode(&self, out: &mut Vec<u8>) {
+    fn write_to(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(self);
     }
 
-    fn decode(from: &mut &[u8]) -> Option<Self> {
+    fn read_from(from: &mut &[u8]) -> Option<Self> {
         take(from)
     }
 }
 
 impl TypedKey for Vec<u8> {
-    fn encode(&self, out: &mut Vec<u8>) {
+    fn write_to(&self, out: &mut Vec<u8>) {
         for byte in self {
             out.push(*byte);
             if *byte == 0 {
@@ -153,7 +153,7 @@ impl TypedKey for Vec<u8> {
         out.extend_from_slice(&[0, 0]);
     }
 
-    fn decode(from: &mut &[u8]) -> Option<Self> {
+    fn read_from(from: &mut &[u8]) -> Option<Self> {
         let mut bytes = Vec::new();
         loop {
             match take(from)? {
@@ -169,7 +169,7 @@ impl TypedKey for Vec<u8> {
 }
 
 impl TypedKey for String {
-    fn encode(&self, out: &mut Vec<u8>) {
+    fn write_to(&self, out: &mut Vec<u8>) {
         for byte in self.bytes() {
             out.push(byte);
             if byte == 0 {
@@ -179,22 +179,22 @@ impl TypedKey for String {
         out.extend_from_slice(&[0, 0]);
     }
 
-    fn decode(from: &mut &[u8]) -> Option<Self> {
-        String::from_utf8(Vec::decode(from)?).ok()
+    fn read_from(from: &mut &[u8]) -> Option<Self> {
+        String::from_utf8(Vec::read_from(from)?).ok()
     }
 }
 
 impl<T: TypedKey> TypedKey for Option<T> {
-    fn encode(&self, out: &mut Vec<u8>) {
-        self.is_some().encode(out);
+    fn write_to(&self, out: &mut Vec<u8>) {
+        self.is_some().write_to(out);
         if let Some(value) = self {
-            value.encode(out);
+            value.write_to(out);
         }
     }
 
-    fn decode(from: &mut &[u8]) -> Option<Self> {
-        match bool::decode(from)? {
-            true => T::decode(from).map(Some),
+    fn read_from(from: &mut &[u8]) -> Option<Self> {
+        match bool::read_from(from)? {
+            true => T::read_from(from).map(Some),
             false => Some(None),
         }
     }
@@ -203,14 +203,14 @@ impl<T: TypedKey> TypedKey for Option<T> {
 macro_rules! tuple {
     ($($field:ident),+) => {
         impl<$($field: TypedKey),+> TypedKey for ($($field,)+) {
-            fn encode(&self, out: &mut Vec<u8>) {
+            fn write_to(&self, out: &mut Vec<u8>) {
                 #[expect(non_snake_case, reason = "a field has the name of its type")]
                 let ($($field,)+) = self;
-                $($field.encode(out);)+
+                $($field.write_to(out);)+
             }
 
-            fn decode(from: &mut &[u8]) -> Option<Self> {
-                Some(($($field::decode(from)?,)+))
+            fn read_from(from: &mut &[u8]) -> Option<Self> {
+                Some(($($field::read_from(from)?,)+))
             }
         }
     };
@@ -225,7 +225,7 @@ tuple!(A, B, C, D, E, F);
 
 macro_rules! prefix {
     (($($first:ident),+) of ($($all:ident),+)) => {
-        impl<$($all: TypedKey),+> KeyPrefix<($($all,)+)> for ($($first,)+) {}
+        impl<$($all: TypedKey),+> PrefixOf<($($all,)+)> for ($($first,)+) {}
     };
 }
 
@@ -272,7 +272,7 @@ mod tests {
             check::<Fields>(&a, &b);
             check::<Fields>(&a, &(a.0, b.1, b.2, b.3, b.4, b.5));
             // Byte strings of zeros and ones, before another field.
-            check(&(few.clone(), 1u8), &(others.clone(), 0u8));
+            check(&(few, 1u8), &(others, 0u8));
             check(&numbers.0, &numbers.1);
             check(&numbers.2, &numbers.3);
             check(&numbers.4, &numbers.5);

@@ -4,8 +4,8 @@
 //! used together, and every call of the table of bytes is there by [`TypedTable::table`].
 //!
 //! Keys are encoded as [`TypedKey`] says. Values are in the format `postcard`: small, without names
-//! of fields. A struct may get new fields only as its own format allows; where that matters, have an
-//! enum of versions as the value.
+//! of fields. A struct may get new fields only as its own format allows; where that matters, have
+//! an enum of versions as the value.
 
 mod key;
 mod range;
@@ -17,7 +17,7 @@ use std::ops::RangeBounds;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-pub use key::{KeyPrefix, TypedKey};
+pub use key::{PrefixOf, TypedKey};
 pub use range::TypedRange;
 
 use crate::db::Database;
@@ -104,7 +104,7 @@ impl<K: TypedKey, V: Serialize + DeserializeOwned> TypedTable<K, V> {
     ///
     /// As [`Table::put`]; `Invalid` if serde refuses the value.
     pub fn put(&self, key: &K, value: &V) -> Result<()> {
-        self.table.put(key.to_bytes(), self.encode(value)?)
+        self.table.put(key.to_bytes(), self.value_bytes(value)?)
     }
 
     /// Stores a row where none is, durably; whether there was none.
@@ -113,7 +113,7 @@ impl<K: TypedKey, V: Serialize + DeserializeOwned> TypedTable<K, V> {
     ///
     /// As [`Table::insert_if_absent`]; `Invalid` if serde refuses the value.
     pub fn insert_if_absent(&self, key: &K, value: &V) -> Result<bool> {
-        self.table.insert_if_absent(key.to_bytes(), self.encode(value)?)
+        self.table.insert_if_absent(key.to_bytes(), self.value_bytes(value)?)
     }
 
     /// Removes a row, durably.
@@ -132,7 +132,7 @@ impl<K: TypedKey, V: Serialize + DeserializeOwned> TypedTable<K, V> {
     /// As [`Table::get`]; `Invalid` if the stored bytes are no `V`.
     pub fn get(&self, key: &K) -> Result<Option<V>> {
         let key = key.to_bytes();
-        self.table.get(&key)?.map(|value| self.decode(&key, &value)).transpose()
+        self.table.get(&key)?.map(|value| self.read_value(&key, &value)).transpose()
     }
 
     /// Whether it has `key`. The value is not read.
@@ -149,7 +149,8 @@ impl<K: TypedKey, V: Serialize + DeserializeOwned> TypedTable<K, V> {
     ///
     /// # Errors
     ///
-    /// As [`Table::update`]; `Invalid` if the stored bytes are no `V`, or serde refuses the new one.
+    /// As [`Table::update`]; `Invalid` if the stored bytes are no `V`, or serde refuses the new
+    /// one.
     pub fn update(
         &self,
         key: &K,
@@ -160,9 +161,9 @@ impl<K: TypedKey, V: Serialize + DeserializeOwned> TypedTable<K, V> {
         let mut failed = None;
         let new = self.table.update(&bytes, |old| {
             let changed = old
-                .map(|old| self.decode(&bytes, old))
+                .map(|old| self.read_value(&bytes, old))
                 .transpose()
-                .and_then(|value| change(value).map(|new| self.encode(&new)).transpose());
+                .and_then(|value| change(value).map(|new| self.value_bytes(&new)).transpose());
             changed.unwrap_or_else(|error| {
                 failed = Some(error);
                 old.map(<[u8]>::to_vec)
@@ -170,7 +171,7 @@ impl<K: TypedKey, V: Serialize + DeserializeOwned> TypedTable<K, V> {
         })?;
         match failed {
             Some(error) => Err(error),
-            None => new.map(|new| self.decode(&bytes, &new)).transpose(),
+            None => new.map(|new| self.read_value(&bytes, &new)).transpose(),
         }
     }
 
@@ -185,7 +186,7 @@ impl<K: TypedKey, V: Serialize + DeserializeOwned> TypedTable<K, V> {
     }
 
     /// The rows whose keys begin with the fields of `prefix`.
-    pub fn prefix(&self, prefix: &impl KeyPrefix<K>) -> TypedRange<K, V, Range> {
+    pub fn prefix(&self, prefix: &impl PrefixOf<K>) -> TypedRange<K, V, Range> {
         TypedRange::new(self.clone(), self.table.prefix(prefix.to_bytes()))
     }
 
@@ -196,7 +197,7 @@ impl<K: TypedKey, V: Serialize + DeserializeOwned> TypedTable<K, V> {
     /// As [`ReadTables::get`]; `Invalid` if the stored bytes are no `V`.
     pub fn get_in(&self, reader: &impl ReadTables, key: &K) -> Result<Option<V>> {
         let key = key.to_bytes();
-        reader.get(&self.table, &key)?.map(|value| self.decode(&key, &value)).transpose()
+        reader.get(&self.table, &key)?.map(|value| self.read_value(&key, &value)).transpose()
     }
 
     /// The rows in a range of keys in a snapshot or a transaction.
@@ -218,7 +219,7 @@ impl<K: TypedKey, V: Serialize + DeserializeOwned> TypedTable<K, V> {
     ///
     /// As [`Transaction::put`]; `Invalid` if serde refuses the value.
     pub fn put_in(&self, txn: &Transaction, key: &K, value: &V) -> Result<()> {
-        txn.put(&self.table, key.to_bytes(), self.encode(value)?)
+        txn.put(&self.table, key.to_bytes(), self.value_bytes(value)?)
     }
 
     /// Removes a row in a transaction.
@@ -236,7 +237,7 @@ impl<K: TypedKey, V: Serialize + DeserializeOwned> TypedTable<K, V> {
     ///
     /// `Invalid` if serde refuses the value.
     pub fn add_put(&self, batch: &mut WriteBatch, key: &K, value: &V) -> Result<()> {
-        batch.put(&self.table, key.to_bytes(), self.encode(value)?);
+        batch.put(&self.table, key.to_bytes(), self.value_bytes(value)?);
         Ok(())
     }
 
@@ -245,14 +246,14 @@ impl<K: TypedKey, V: Serialize + DeserializeOwned> TypedTable<K, V> {
         batch.delete(&self.table, key.to_bytes());
     }
 
-    fn encode(&self, value: &V) -> Result<Vec<u8>> {
+    fn value_bytes(&self, value: &V) -> Result<Vec<u8>> {
         postcard::to_allocvec(value).map_err(|e| {
             let (table, kind) = (self.table.name(), type_name::<V>());
             Error::invalid(format!("table {table:?} cannot store this {kind}: {e}"))
         })
     }
 
-    fn decode(&self, key: &[u8], value: &[u8]) -> Result<V> {
+    fn read_value(&self, key: &[u8], value: &[u8]) -> Result<V> {
         let read = postcard::take_from_bytes(value);
         match read {
             Ok((value, [])) => Ok(value),
@@ -261,7 +262,7 @@ impl<K: TypedKey, V: Serialize + DeserializeOwned> TypedTable<K, V> {
         }
     }
 
-    fn decode_key(&self, key: &[u8]) -> Result<K> {
+    fn read_key(&self, key: &[u8]) -> Result<K> {
         K::from_bytes(key).ok_or_else(|| {
             let (table, kind) = (self.table.name(), type_name::<K>());
             let key = key.escape_ascii();

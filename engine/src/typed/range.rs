@@ -52,7 +52,7 @@ impl<K: TypedKey, V: Serialize + DeserializeOwned, R> TypedRange<K, V, R> {
 
     fn row(&self, row: Result<(Bytes, Bytes)>) -> Result<(K, V)> {
         let (key, value) = row?;
-        Ok((self.table.decode_key(&key)?, self.table.decode(&key, &value)?))
+        Ok((self.table.read_key(&key)?, self.table.read_value(&key, &value)?))
     }
 }
 
