@@ -83,11 +83,14 @@ impl Recording {
     }
 }
 
+/// Bytes of a rig's region, once it has grown.
+const WHOLE: u64 = 2 << 20;
+
 impl Rig {
     pub fn new(kind: Kind, seed: u64, failpoint: Option<Failpoint>) -> Rig {
         let machine = kind.machine();
         // In every fourth rig the region begins small, and grows in the course of things.
-        let initial = if seed % 4 == 3 { 1 << 20 } else { 2 << 20 };
+        let initial = if seed % 4 == 3 { WHOLE / 2 } else { WHOLE };
         let options = options(&machine, failpoint).pm_initial_size(initial);
         let db = options.create(PATH).unwrap();
         Rig {
@@ -465,6 +468,17 @@ impl Rig {
         has_worked
     }
 
+    /// Has a region that began small be as large as it is to become, if it is not; whether it grew.
+    /// By itself it grows for a commit that needs it, and no earlier.
+    fn grow_to_whole(&mut self) -> bool {
+        let pm = self.db.stats().pm;
+        if u64::from(pm.zones) * pm.zone_size >= WHOLE {
+            return false;
+        }
+        let grown = self.db.grow_pm(WHOLE);
+        self.tolerate("grow the region", grown).is_some()
+    }
+
     /// Leaves the region with room for the next commit, of so many bytes, in one piece. Where calls
     /// fail it may not come to that; whether it did.
     pub fn make_room(&mut self, bytes: u64) -> bool {
@@ -485,7 +499,7 @@ impl Rig {
             if !full(&self.db) {
                 return true;
             }
-            if self.step() {
+            if self.step() || self.grow_to_whole() {
                 jobs += 1;
             } else {
                 // Another test of this process may hold an epoch that a zone waits for.
