@@ -213,7 +213,7 @@ mod tests {
     use crate::os::sim::Machine;
 
     /// 64 units of four pages.
-    const GEOMETRY: Geometry = Geometry { unit: 4 * PAGE, zone_slots: 64, units: 64 };
+    const GEOMETRY: Geometry = Geometry { unit: 4 * PAGE, zone_slots: 64, units: 64, target: 64 };
 
     fn pool() -> (Arc<ZonePool>, PagePool) {
         let region = Region::of_machine(&Machine::with_memory(), GEOMETRY.region_len()).unwrap();

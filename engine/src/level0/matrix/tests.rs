@@ -11,7 +11,7 @@ use crate::os::sim::Machine;
 use crate::pm::Geometry;
 use crate::record::{EntryRef, Kind, LSN_MAX};
 
-const GEOMETRY: Geometry = Geometry { unit: 16 * PAGE, zone_slots: 64, units: 64 };
+const GEOMETRY: Geometry = Geometry { unit: 16 * PAGE, zone_slots: 64, units: 64, target: 64 };
 
 /// Versions in the order of cursors, with their values.
 type Model = BTreeMap<(Vec<u8>, Reverse<Lsn>), (Kind, Vec<u8>)>;
