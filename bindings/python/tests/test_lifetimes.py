@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -133,6 +133,16 @@ def test_calls_go_to_threads_of_asyncio(db: terrace.Database) -> None:
     assert asyncio.run(main()) == [b"v7", None]
 
 
+@pytest.fixture
+def interrupts() -> Iterator[None]:
+    """SIGINT raises KeyboardInterrupt, also where the tests run as a background job of a shell,
+    which has it ignored."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interrupts")
 @pytest.mark.parametrize("how", ["transaction", "put"])
 def test_ctrl_c_ends_a_wait(db: terrace.Database, how: str) -> None:
     table = db["t"]

@@ -107,9 +107,10 @@ impl FloorWriter {
         self.durable
     }
 
-    /// Takes note of how much of the journal is durable.
+    /// Takes note of how much of the journal is durable. Threads may come in any order, and what is
+    /// durable stays so: a floor that named an earlier epoch might name a journal that is gone.
     pub(super) fn note_journal(&mut self, mark: JournalMark) {
-        self.journal = mark;
+        self.journal = self.journal.max(mark);
     }
 
     /// The floor that was stored last.
@@ -213,5 +214,26 @@ impl FloorWriter {
     /// Whether the next floor's words name `zone`.
     pub(super) fn names(&self, zone: u32) -> bool {
         self.tails.iter().flatten().any(|tail| tail.zone == zone)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Bug: the floor could name less of the journal than before, also an epoch whose file was gone,
+    /// and then no opening found the journal. Cause: two threads that had applied edits noted what
+    /// was durable in the other order, and the later note counted. Fix: the greater mark counts.
+    #[test]
+    fn the_mark_of_the_journal_never_falls() {
+        let at = |epoch, edit| JournalMark { epoch, edit };
+        let floor = Floor { journal: at(2, 9), ..Floor::default() };
+        let mut writer = FloorWriter::new(floor, Tails::default(), 1);
+        for (noted, counts) in
+            [(at(3, 10), at(3, 10)), (at(2, 9), at(3, 10)), (at(3, 11), at(3, 11))]
+        {
+            writer.note_journal(noted);
+            assert_eq!(writer.journal, counts);
+        }
     }
 }

@@ -10,6 +10,10 @@ pub(crate) enum ContainerKind {
     /// Row tables of copies. A round of drains takes what was there when it began.
     Matrix,
     /// Row tables of copies. Each drain takes its keys from all of them.
+    #[cfg_attr(
+        not(any(test, feature = "testing")),
+        expect(dead_code, reason = "no option chooses it yet")
+    )]
     Triangle,
     /// Sorted copies, for tests.
     #[cfg(any(test, feature = "testing"))]

@@ -26,6 +26,7 @@ _Lock = Literal["for_update", "skip_locked"]
 
 class _DatabaseOptions(TypedDict, total=False):
     pm_size: _Size
+    pm_initial_size: _Size
     pm_path: _Path
     mode: str
     index: Literal["volatile", "persistent"]
