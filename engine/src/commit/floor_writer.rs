@@ -222,8 +222,9 @@ mod tests {
     use super::*;
 
     /// Bug: the floor could name less of the journal than before, also an epoch whose file was
-    /// gone, and then no opening found the journal. Cause: two threads that had applied edits noted what
-    /// was durable in the other order, and the later note counted. Fix: the greater mark counts.
+    /// gone. Then no opening found the journal. Cause: two threads that had applied edits noted
+    /// what was durable in the other order, and the later note counted. Fix: the greater mark
+    /// counts.
     #[test]
     fn the_mark_of_the_journal_never_falls() {
         let at = |epoch, edit| JournalMark { epoch, edit };
