@@ -19,7 +19,7 @@ use crate::os::PRIVATE;
 
 pub(crate) use container::ContainerKind;
 pub(crate) use memory::MemoryPlan;
-pub use table::TableOptions;
+pub use table::{Level0Container, TableOptions};
 pub use tuning::{BackgroundTuning, CommitTuning};
 
 /// How far a commit has gone when the call that made it returns.
