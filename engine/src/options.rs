@@ -127,9 +127,9 @@ pub struct Options {
     pub(crate) stepped: bool,
     #[cfg(any(test, feature = "testing"))]
     pub(crate) failpoint: Option<Failpoint>,
-    /// The container of every table's level 0.
+    /// The container of every table's level 0, whatever their options say.
     #[cfg(any(test, feature = "testing"))]
-    pub(crate) container: ContainerKind,
+    pub(crate) container: Option<ContainerKind>,
     /// What stands for the machine's memory file system.
     #[cfg(any(test, feature = "testing"))]
     pub(crate) tmpfs: Option<PathBuf>,
@@ -288,7 +288,7 @@ impl Options {
             #[cfg(any(test, feature = "testing"))]
             failpoint: None,
             #[cfg(any(test, feature = "testing"))]
-            container: ContainerKind::GlobalIndex,
+            container: None,
             #[cfg(any(test, feature = "testing"))]
             tmpfs: None,
         }

@@ -31,9 +31,12 @@ pub(super) fn copy(
     (horizon, keep): (&Horizon, Keep<'_>),
 ) -> Result<bool> {
     let level0 = Arc::clone(&table.view().level0);
-    let Some(rows) = level0.row_tables().filter(|_| table.check().is_ok()) else {
+    let Some(rows) = level0.row_tables().filter(|rows| rows.takes_memtables()) else {
         return Ok(false);
     };
+    if table.check().is_err() {
+        return Ok(false);
+    }
     let _guard = pin();
     let number = (table.id(), ctx.set.next_extent_id());
     let stop = |error: &crate::error::Error| ctx.stop_because(&error.to_string());
