@@ -225,6 +225,10 @@ pub enum Failpoint {
     SkipRowPersist,
     /// The records of a memtable cease to count in zones although no edit publishes their copies.
     UnjournaledRow,
+    /// Hints of a row table lead into the next older one, although it is not the one they are for.
+    FollowStaleHints,
+    /// An opening takes entries of row tables for live that D covers.
+    IgnoreDrainedRows,
     /// A creation does not make the name of a region in another directory durable.
     SkipRegionName,
 }

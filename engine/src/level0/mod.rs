@@ -46,9 +46,11 @@ use container::{VersionPruning, ZoneResidents};
 pub(crate) use deleted::DeletedSpan;
 use deleted::{DeletedSpans, hidden_spans, spans};
 use global_index::GlobalIndex;
+#[cfg(feature = "bench")]
+pub(crate) use matrix::FOLLOWS_HINTS;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use matrix::probe;
-pub(crate) use matrix::{Matrix, StoredRow, salvage_row, verify_row};
+pub(crate) use matrix::{Matrix, StoredRow, find_rows, salvage_row, verify_row};
 #[cfg(any(test, feature = "testing"))]
 use sorted_copy::SortedCopy;
 pub(crate) use superseded::Superseded;

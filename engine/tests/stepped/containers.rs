@@ -6,9 +6,9 @@
 use std::collections::BTreeMap;
 
 use crate::common::cuts::{Kind, PATH, options};
-use crate::common::{Chance, indexed, rounds, tiny, together};
+use crate::common::{Chance, alone, indexed, rounds, tiny, together};
 use terrace::testing::{Machine, Survive};
-use terrace::{Database, ErrorKind, Level0Container, TableOptions, WriteBatch};
+use terrace::{Database, Durability, ErrorKind, Level0Container, TableOptions, WriteBatch};
 
 const ALL: [Level0Container; 3] =
     [Level0Container::GlobalIndex, Level0Container::Matrix, Level0Container::Triangle];
@@ -247,4 +247,139 @@ fn row_tables_do_not_open_with_a_persistent_index() {
     db.close().unwrap();
     let db = indexed().open(&path).unwrap();
     assert_eq!(db.existing_table("t").unwrap().iter().count(), 300);
+}
+
+/// A database in a directory with one table of a container, and what it has to have.
+struct Stored {
+    home: tempfile::TempDir,
+    db: Option<Database>,
+    rows: Rows,
+    chance: Chance,
+}
+
+impl Stored {
+    fn new(container: Level0Container) -> Stored {
+        let home = tempfile::tempdir().unwrap();
+        let db = tiny().stepped().create(home.path().join("db")).unwrap();
+        db.create_table("t", TableOptions::new().level0(container)).unwrap();
+        Stored { home, db: Some(db), rows: Rows::new(), chance: Chance::new(5) }
+    }
+
+    fn db(&self) -> &Database {
+        self.db.as_ref().unwrap()
+    }
+
+    /// Writes until that is so, without drains unless there is no room.
+    fn write_until(&mut self, done: impl Fn(&Database) -> bool) {
+        for _ in 0..5000 {
+            if done(self.db()) {
+                return;
+            }
+            let key = format!("key {:03}", self.chance.below(500)).into_bytes();
+            let table = self.db().existing_table("t").unwrap();
+            if self.chance.below(5) == 0 {
+                table.delete_with(&key, Durability::Relaxed).unwrap();
+                self.rows.remove(&key);
+            } else {
+                let len = self.chance.below(900) as usize;
+                let value = self.chance.bytes(len);
+                table.put_with(&key, &value, Durability::Relaxed).unwrap();
+                self.rows.insert(key, value);
+            }
+            self.db().step().unwrap();
+        }
+        panic!("five thousand rows did not do it: {:?}", self.db().stats());
+    }
+
+    fn journal(&self) -> std::path::PathBuf {
+        let mut files = std::fs::read_dir(self.home.path().join("db")).unwrap();
+        let is_journal = |name: &std::ffi::OsStr| name.to_string_lossy().starts_with("journal-");
+        files.find_map(|f| f.ok().filter(|f| is_journal(&f.file_name()))).unwrap().path()
+    }
+
+    fn close(&mut self) {
+        self.db.take().unwrap().close().unwrap();
+    }
+
+    /// The rows of each table of what is salvaged.
+    fn salvaged(&self) -> BTreeMap<String, Rows> {
+        let to = self.home.path().join("new");
+        Database::salvage(self.home.path().join("db"), &to).unwrap();
+        let db = Database::open(&to).unwrap();
+        let rows = |name: &String| -> Rows {
+            let table = db.existing_table(name).unwrap();
+            let rows =
+                table.iter().map(|row| row.map(|(key, value)| (key.to_vec(), value.to_vec())));
+            rows.collect::<terrace::Result<_>>().unwrap()
+        };
+        db.table_names().iter().map(|name| (name.clone(), rows(name))).collect()
+    }
+}
+
+const WITH_ROWS: [Level0Container; 2] = [Level0Container::Matrix, Level0Container::Triangle];
+
+/// Bug: salvage without a journal lost what lay in row tables alone. Cause: it read zones alone.
+/// Fix: it looks for directories of row tables in the region.
+#[test]
+fn salvage_without_a_journal_takes_row_tables() {
+    let _alone = alone();
+    for container in WITH_ROWS {
+        let mut stored = Stored::new(container);
+        let is_enough = |db: &Database| {
+            let background = db.stats().background;
+            background.row_tables > 2 && background.zones_released > 0
+        };
+        stored.write_until(is_enough);
+        assert_eq!(stored.db().stats().background.drains, 0, "all of it is in the region");
+        stored.close();
+        std::fs::remove_file(stored.journal()).unwrap();
+        let salvaged = stored.salvaged();
+        let [(name, rows)] = &salvaged.iter().collect::<Vec<_>>()[..] else {
+            panic!("{:?}", salvaged.keys())
+        };
+        assert!(*name == "t" || *name == "lost-1", "{name}");
+        assert!(**rows == stored.rows, "{} of {} rows", rows.len(), stored.rows.len());
+    }
+}
+
+#[test]
+fn salvage_without_a_journal_finds_each_row_where_some_were_drained() {
+    let _alone = alone();
+    for container in WITH_ROWS {
+        let mut stored = Stored::new(container);
+        stored.write_until(|db| db.stats().background.drains > 2);
+        stored.close();
+        std::fs::remove_file(stored.journal()).unwrap();
+        let salvaged = stored.salvaged();
+        for (key, value) in &stored.rows {
+            let has = |rows: &Rows| rows.get(key) == Some(value);
+            let key = String::from_utf8_lossy(key);
+            assert!(salvaged.values().any(has), "{key} is in none of {:?}", salvaged.keys());
+        }
+    }
+}
+
+/// The journal ends before the edits of the last row tables. What was drained before, and lies in
+/// the region still, does not take the place of what is newer.
+#[test]
+fn salvage_takes_row_tables_that_lost_edits_named() {
+    let _alone = alone();
+    for container in WITH_ROWS {
+        let mut stored = Stored::new(container);
+        stored.write_until(|db| db.stats().background.drains > 2);
+        // The last columns of a round.
+        while stored.db().step().unwrap() {}
+        let (drains, rows) =
+            (stored.db().stats().background.drains, stored.db().stats().background.row_tables);
+        let journal = std::fs::read(stored.journal()).unwrap();
+        stored.write_until(|db| db.stats().background.row_tables > rows + 1);
+        assert_eq!(stored.db().stats().background.drains, drains, "only row tables are new");
+        stored.close();
+        std::fs::write(stored.journal(), journal).unwrap();
+        let salvaged = stored.salvaged();
+        assert_eq!(salvaged.keys().collect::<Vec<_>>(), ["t"]);
+        let (found, want) = (&salvaged["t"], &stored.rows);
+        let wrong = want.iter().filter(|(key, value)| found.get(*key) != Some(value)).count();
+        assert_eq!((wrong, found.len()), (0, want.len()));
+    }
 }

@@ -61,7 +61,7 @@ pub(super) fn copy(
             return Ok(false);
         }
     };
-    drained.remove();
+    drained.remove(ctx);
     if level0.size().records == 0 {
         // Whatever is older has moved.
         change.round.low = change.round.low.max(row.oldest - 1);
@@ -109,8 +109,9 @@ impl DrainedRows {
     }
 
     /// The edit that removes them is durable.
-    pub(super) fn remove(&self) {
+    pub(super) fn remove(&self, ctx: &JobContext) {
         if let Some(rows) = self.level0.row_tables().filter(|_| !self.ids.is_empty()) {
+            ctx.metrics.row_tables_removed.add(self.ids.len() as u64);
             rows.remove(&self.ids);
         }
     }

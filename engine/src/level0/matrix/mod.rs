@@ -18,6 +18,7 @@
 //! | `layout.rs` | the bytes of a row table |
 //! | `build.rs` | writes one |
 //! | `open.rs` | checks one at an opening |
+//! | `find.rs` | finds those that no edit names |
 //! | `row.rs` | reads one, and lets go of its entries |
 //! | `walk.rs` | cursors |
 //!
@@ -32,6 +33,7 @@
 //!    and no reader from before is left.
 
 mod build;
+mod find;
 mod layout;
 mod open;
 #[cfg(any(test, feature = "testing"))]
@@ -39,6 +41,7 @@ mod probe;
 mod row;
 mod walk;
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -47,10 +50,12 @@ use parking_lot::Mutex;
 
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use self::probe::probe;
+#[cfg(feature = "bench")]
+pub(crate) use self::walk::FOLLOWS_HINTS;
 
 use self::build::RowDraft;
 use self::row::OpenRow;
-use self::walk::{Pair, RowsCursor};
+use self::walk::{Pair, RowsCursor, narrow};
 use super::column::{ColumnSearch, bytes_by_walk, column_by_walk};
 use super::container::{Container, Keep, Released, RowTables, Size, VersionPruning, ZoneResidents};
 use super::global_index::GlobalIndex;
@@ -176,8 +181,7 @@ impl Matrix {
             if let Some(record) = version(row, region, (key, bound), (drained, at_most)) {
                 return Some(record);
             }
-            let below = rows.get(n + 1).filter(|below| below.meta.id == row.below());
-            narrowed = below.and_then(|below| row.narrow(region, bound, below.entries()));
+            narrowed = narrow(&rows, n, (key, bound), region);
         }
         None
     }
@@ -212,6 +216,16 @@ pub(crate) fn salvage_row<'a>(
     lost: &mut Vec<Damage>,
 ) -> Result<Vec<Record<'a>>> {
     open::salvage(region, table, row, drained, lost)
+}
+
+/// The row tables whose directories lie in the region outside of `zones`, in use or not, by their
+/// numbers.
+///
+/// # Errors
+///
+/// The region cannot be read.
+pub(crate) fn find_rows(region: &Region, zones: &[Range<u64>]) -> Result<Vec<(TableId, RowTable)>> {
+    find::find(region, zones)
 }
 
 /// The first version of `key` from its lower bound on that a read between two LSNs, the first one

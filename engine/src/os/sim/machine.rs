@@ -278,6 +278,17 @@ impl Machine {
         ends.next().unwrap_or(0)
     }
 
+    /// The bytes of a file, as a running program reads them; none for one that is not there.
+    pub fn contents(&self, path: &Path) -> Vec<u8> {
+        let state = self.files.state.lock();
+        let content = state.names.get(path).and_then(|id| state.files.get(&id));
+        let Some(content) = content else { return Vec::new() };
+        let mut bytes = vec![0; content.len() as usize];
+        let read = content.read(&mut bytes, 0);
+        bytes.truncate(read);
+        bytes
+    }
+
     /// A hash of the names and bytes of all files under a path, as a running program reads them.
     pub fn digest(&self, under: &Path) -> u128 {
         self.files.digest(under)
