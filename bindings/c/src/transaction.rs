@@ -83,7 +83,7 @@ impl Running {
 #[derive(Debug)]
 pub struct Transaction {
     database: terrace::Database,
-    running: Arc<Running>,
+    pub(crate) running: Arc<Running>,
 }
 
 /// Begins a transaction. Options may be NULL for the defaults. NULL after an error. Free it with
