@@ -95,6 +95,7 @@ fn value_of(options: &terrace::TableOptions, name: &str) -> Result<String> {
         "filter_bits" => Ok(options.filter_bits_per_key().to_string()),
         "ttl" => Ok(or_none(options.time_to_live().map(|ttl| format!("{}ms", milliseconds(ttl))))),
         "large_values" => Ok(or_none(options.large_values_from().map(|from| from.to_string()))),
+        "level0" => Ok(options.level0_container().name().into()),
         other => {
             let names: Vec<&str> = terrace::TableOptions::names().map(|(name, _)| name).collect();
             let names = names.join(", ");
