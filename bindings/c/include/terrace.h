@@ -1146,18 +1146,6 @@ enum terrace_status terrace_table_approximate_len(const struct terrace_table *ta
                                                   struct terrace_error **error);
 
 /**
- * Brings what lies in a range to the last level, without what was deleted, replaced or has
- * expired, as far as no snapshot needs it. It returns once that is done, and writers go on
- * meanwhile. It costs a rewrite of the range.
- *
- * Errors: TERRACE_INVALID when the table was dropped or the database is open read-only;
- * TERRACE_FULL; TERRACE_UNAVAILABLE; TERRACE_CLOSED.
- */
-enum terrace_status terrace_table_compact_range(const struct terrace_table *table,
-                                                const struct terrace_range *range,
-                                                struct terrace_error **error);
-
-/**
  * About how many bytes the keys and values of a range have, before compression. As
  * terrace_table_approximate_len.
  *

@@ -236,25 +236,6 @@ pub extern "C" fn terrace_table_approximate_len(
     })
 }
 
-/// Brings what lies in a range to the last level, without what was deleted, replaced or has
-/// expired, as far as no snapshot needs it. It returns once that is done, and writers go on
-/// meanwhile. It costs a rewrite of the range.
-///
-/// Errors: TERRACE_INVALID when the table was dropped or the database is open read-only;
-/// TERRACE_FULL; TERRACE_UNAVAILABLE; TERRACE_CLOSED.
-#[unsafe(no_mangle)]
-pub extern "C" fn terrace_table_compact_range(
-    table: Option<&Table>,
-    range: Option<&Range>,
-    error: Option<&mut Option<Box<Error>>>,
-) -> Status {
-    guard::done(error, || {
-        let table = need(table, "table")?;
-        table.database.compact_range(&table.table, bounds(range)?)?;
-        Ok(())
-    })
-}
-
 /// About how many bytes the keys and values of a range have, before compression. As
 /// terrace_table_approximate_len.
 ///
