@@ -109,6 +109,11 @@
 #define TERRACE_READ_NEWEST 3
 
 /**
+ * A cursor locks its whole range at once, with the gaps between rows. Others may do so too.
+ */
+#define TERRACE_FOR_SHARE 4
+
+/**
  * As a wait for locks: not at all. A call that would have to wait fails with TERRACE_TIMEOUT.
  */
 #define TERRACE_NO_WAIT 0
@@ -1603,14 +1608,14 @@ enum terrace_status terrace_transaction_delete_range(const struct terrace_transa
 
 /**
  * A cursor over a range of a table as the transaction sees it: TERRACE_READ, TERRACE_FOR_UPDATE,
- * TERRACE_SKIP_LOCKED or TERRACE_READ_NEWEST. NULL after an error. Free it with
+ * TERRACE_SKIP_LOCKED, TERRACE_READ_NEWEST or TERRACE_FOR_SHARE. NULL after an error. Free it with
  * terrace_cursor_free; it may outlive the transaction, and its calls fail with TERRACE_CLOSED
  * then.
  *
  * Rows that the transaction writes later, and the cursor has not reached, come as they were
  * written. A serializable transaction locks what is to come when the cursor is sent somewhere.
  *
- * Errors: TERRACE_INVALID for bounds or a way of an unknown kind; for update, those of
+ * Errors: TERRACE_INVALID for bounds or a way of an unknown kind; for update or share, those of
  * terrace_transaction_get_for_update; TERRACE_CLOSED.
  */
 struct terrace_cursor *terrace_transaction_cursor(const struct terrace_transaction *transaction,

@@ -133,6 +133,7 @@ impl Source {
                     Scan::ForUpdate => transaction.range_for_update(table, bounds)?,
                     Scan::SkipLocked => transaction.range_skip_locked(table, bounds)?,
                     Scan::Newest => transaction.range_unlocked(table, bounds)?,
+                    Scan::ForShare => transaction.range_for_share(table, bounds)?,
                 }))
             }),
         }
@@ -155,7 +156,8 @@ impl Cursor {
         Cursor::new(table, Source::Snapshot(snapshot, None), bounds)
     }
 
-    /// Over what a transaction sees. The rows of one for update are locked at once.
+    /// Over what a transaction sees. The rows of one for update or share are locked at
+    /// once.
     pub(crate) fn of_transaction(
         running: &Arc<Running>,
         scan: Scan,
@@ -184,9 +186,9 @@ impl Cursor {
         }
     }
 
-    /// Locks the whole range, if it is for update.
+    /// Locks the whole range, if it is for update or for share.
     fn lock(&mut self) -> Result<()> {
-        if matches!(self.source, Source::Transaction(_, Scan::ForUpdate)) {
+        if matches!(self.source, Source::Transaction(_, Scan::ForUpdate | Scan::ForShare)) {
             let bounds = self.bounds.clone();
             self.send(Way::Up, bounds)?;
         }
