@@ -328,14 +328,6 @@ fn pages_of_row_tables_used_again_before_the_edit_of_a_drain() {
 }
 
 #[test]
-fn hints_followed_into_a_row_table_that_is_gone() {
-    for kind in [Kind::Matrix, Kind::Triangle] {
-        let trial = Trial::Cuts(kind, Scenario::Overlaid);
-        is_caught(Failpoint::FollowStaleHints, trial, &[Class::Changed, Class::Panic]);
-    }
-}
-
-#[test]
 fn entries_of_row_tables_live_that_were_drained() {
     let trial = Trial::Cuts(Kind::Matrix, Scenario::Free);
     is_caught(Failpoint::IgnoreDrainedRows, trial, STORED);

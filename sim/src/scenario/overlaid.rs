@@ -30,16 +30,18 @@ pub(super) fn overlay(rig: &mut Rig) {
     }
 }
 
-/// A key below or above those in the middle.
+/// A key above those in the middle, or below them, as most are: so that drains take a few columns
+/// from the smallest keys to those in the middle.
 fn around(n: u64) -> String {
-    format!("{} {}", if n.is_multiple_of(2) { 's' } else { 'u' }, n % 90)
+    format!("{} {}", if n.is_multiple_of(8) { 'u' } else { 's' }, n % 90)
 }
 
-/// Drains the first column, and gives the table another container after the next merge.
+/// Drains the first two columns, and gives the table another container after the next merge. The
+/// edit of the second one removes the row table that the first has emptied.
 pub(super) fn drain_overlaid(rig: &mut Rig) {
     let drains = rig.db.stats().background.drains;
     let more = |n| ("c", around(n));
-    steps_until_with(rig, more, |rig| rig.db.stats().background.drains > drains);
+    steps_until_with(rig, more, |rig| rig.db.stats().background.drains > drains + 1);
     let merges = rig.db.stats().background.merges;
     steps_until_with(rig, more, |rig| rig.db.stats().background.merges > merges);
     change_level0(rig, "c");
