@@ -79,8 +79,8 @@ pub use db::{
 };
 pub use error::{Damage, Error, ErrorKind, Result};
 pub use options::{
-    BackgroundTuning, CommitTuning, Compression, Durability, Index, Mode, OpenProgress, Options,
-    TableOptions,
+    BackgroundTuning, CommitTuning, Compression, Durability, Index, Level0Container, Mode,
+    OpenProgress, Options, TableOptions,
 };
 pub use read::KeyBounds;
 pub use table::{

@@ -14,6 +14,9 @@ const LONGEST_TTL: Duration = Duration::from_secs(1000 * 366 * 86_400);
 /// Shorter ones are not worth a reference and an access of their own.
 const LARGE_VALUES: std::ops::RangeInclusive<u32> = 512..=MAX_VALUE_LEN as u32;
 
+/// Tags of fields, in `docs/format.md`.
+const TAG_LEVEL0: u8 = 1;
+
 /// What a table is created with, and keeps: see
 /// [`Database::create_table`](crate::Database::create_table).
 ///
@@ -29,6 +32,54 @@ pub struct TableOptions {
     pub(crate) filter_bits: u8,
     pub(crate) ttl: Option<Duration>,
     pub(crate) large_values: Option<u32>,
+    pub(crate) level0: Level0Container,
+}
+
+/// The container in which level 0 of a table keeps its records: see [`TableOptions::level0`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Level0Container {
+    /// One sorted index over records that stay where commits wrote them.
+    #[default]
+    GlobalIndex,
+    /// Sorted row tables. One half receives memtables while drains take columns of the other.
+    Matrix,
+    /// Sorted row tables. Each drain takes the column that waited longest, from all of them.
+    Triangle,
+}
+
+impl Level0Container {
+    /// All of them.
+    pub(crate) const ALL: [Level0Container; 3] =
+        [Level0Container::GlobalIndex, Level0Container::Matrix, Level0Container::Triangle];
+
+    /// The name that [`TableOptions::set`] takes: `global-index`, `matrix` or `triangle`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Level0Container::GlobalIndex => "global-index",
+            Level0Container::Matrix => "matrix",
+            Level0Container::Triangle => "triangle",
+        }
+    }
+
+    /// The number of `docs/format.md`.
+    const fn code(self) -> u8 {
+        match self {
+            Level0Container::GlobalIndex => 0,
+            Level0Container::Matrix => 1,
+            Level0Container::Triangle => 2,
+        }
+    }
+
+    /// The container with a number.
+    const fn from_code(code: u8) -> Option<Level0Container> {
+        match code {
+            0 => Some(Level0Container::GlobalIndex),
+            1 => Some(Level0Container::Matrix),
+            2 => Some(Level0Container::Triangle),
+            _ => None,
+        }
+    }
 }
 
 impl Default for TableOptions {
@@ -41,7 +92,13 @@ impl TableOptions {
     /// Blocks of 16 KiB, filters of 10 bits a key, records that do not expire, all values beside
     /// their keys.
     pub const fn new() -> TableOptions {
-        TableOptions { block_size: 16 * 1024, filter_bits: 10, ttl: None, large_values: None }
+        TableOptions {
+            block_size: 16 * 1024,
+            filter_bits: 10,
+            ttl: None,
+            large_values: None,
+            level0: Level0Container::GlobalIndex,
+        }
     }
 
     /// Bytes of records in a block before compression, from 1 KiB to 1 MiB; 16 KiB by default. A
@@ -97,6 +154,38 @@ impl TableOptions {
         self
     }
 
+    /// The container in which level 0 keeps records; [`Level0Container::GlobalIndex`] by default.
+    ///
+    /// Row tables copy each record once within the region, and give the space of commits back at
+    /// once. Beside [`Index::Persistent`](crate::Index::Persistent) the persistent index has the
+    /// records of all tables, whatever they name. [`Database::set_table_options`] changes it for
+    /// memtables to come.
+    ///
+    /// [`Database::set_table_options`]: crate::Database::set_table_options
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> terrace::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = terrace::Options::new().pm_size(4 << 20).open(dir.path().join("db"))?;
+    /// use terrace::{Level0Container, TableOptions};
+    ///
+    /// db.create_table("log", TableOptions::new().level0(Level0Container::Triangle))?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub const fn level0(mut self, container: Level0Container) -> TableOptions {
+        self.level0 = container;
+        self
+    }
+
+    /// The container of level 0: see [`TableOptions::level0`].
+    pub const fn level0_container(&self) -> Level0Container {
+        self.level0
+    }
+
     /// The bytes of records in a block: see [`TableOptions::block_size`].
     pub const fn block_bytes(&self) -> u32 {
         self.block_size
@@ -123,7 +212,7 @@ impl TableOptions {
     }
 
     pub(crate) fn check(&self) -> Result<()> {
-        let TableOptions { block_size, filter_bits, ttl, large_values } = self;
+        let TableOptions { block_size, filter_bits, ttl, large_values, level0: _ } = self;
         if !(1 << 10..=1 << 20).contains(block_size) {
             let message = format!("a block size of {block_size} bytes: it takes 1024 to 1048576");
             return Err(Error::invalid(message));
@@ -146,9 +235,34 @@ impl TableOptions {
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.block_size.to_le_bytes());
         out.push(self.filter_bits);
-        let ttl = self.ttl_micros().or(self.large_values.map(|_| 0));
+        let fields = self.encode_fields();
+        // What comes behind a number needs the number: 0 says that there is none.
+        let large_values = self.large_values.or((!fields.is_empty()).then_some(0));
+        let ttl = self.ttl_micros().or(large_values.map(|_| 0));
         out.extend(ttl.map(u64::to_le_bytes).into_iter().flatten());
-        out.extend(self.large_values.map(u32::to_le_bytes).into_iter().flatten());
+        out.extend(large_values.map(u32::to_le_bytes).into_iter().flatten());
+        out.extend_from_slice(&fields);
+    }
+
+    /// The tagged fields, ascending by tag; those with their default value are left out.
+    fn encode_fields(&self) -> Vec<u8> {
+        let mut out = Vec::new();
+        if self.level0 != Level0Container::default() {
+            out.extend_from_slice(&[TAG_LEVEL0, 1, self.level0.code()]);
+        }
+        out
+    }
+
+    /// Reads one tagged field; `None` if it is not known or says what cannot be.
+    fn decode_field(&mut self, tag: u8, bytes: &[u8]) -> Option<()> {
+        match (tag, bytes) {
+            (TAG_LEVEL0, [code]) => {
+                self.level0 = Level0Container::from_code(*code)
+                    .filter(|it| *it != Level0Container::default())?;
+            }
+            _ => return None,
+        }
+        Some(())
     }
 
     /// Reads the fields; `None` if there are too few bytes or they say what cannot be.
@@ -157,10 +271,20 @@ impl TableOptions {
         let (block_size, filter_bits) = (reader.u32()?, reader.u8()?);
         let ttl = if reader.is_empty() { None } else { Some(reader.u64()?) };
         let large_values = if reader.is_empty() { None } else { Some(reader.u32()?) };
-        // No time to live is said with what comes behind it alone.
+        let has_fields = !reader.is_empty();
+        // No time to live is said with what comes behind it alone, no large values likewise.
         let ttl = ttl.filter(|ttl| *ttl > 0 || large_values.is_none()).map(Duration::from_micros);
-        let options = TableOptions { block_size, filter_bits, ttl, large_values };
-        options.check().ok().filter(|()| reader.is_empty()).map(|()| options)
+        let large_values = large_values.filter(|from| *from > 0 || !has_fields);
+        let mut options =
+            TableOptions { block_size, filter_bits, ttl, large_values, ..TableOptions::new() };
+        let mut last = 0;
+        while !reader.is_empty() {
+            let (tag, len) = (reader.u8()?, reader.u8()?);
+            let bytes = reader.take(usize::from(len)).filter(|_| tag > last)?;
+            options.decode_field(tag, bytes)?;
+            last = tag;
+        }
+        options.check().ok().map(|()| options)
     }
 }
 
@@ -171,7 +295,15 @@ mod tests {
     #[test]
     fn options_round_trip_and_no_others_are_read() {
         let (usual, hour) = (TableOptions::new(), Duration::from_secs(3600));
-        for options in [usual, usual.ttl(hour), usual.large_values(4096).ttl(hour)] {
+        let matrix = usual.level0(Level0Container::Matrix);
+        for options in [
+            usual,
+            usual.ttl(hour),
+            usual.large_values(4096).ttl(hour),
+            matrix,
+            matrix.ttl(hour),
+            matrix.large_values(4096),
+        ] {
             let mut bytes = Vec::new();
             options.encode(&mut bytes);
             assert_eq!(TableOptions::decode(&bytes), Some(options));
