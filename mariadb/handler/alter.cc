@@ -73,6 +73,83 @@ static bool adds_constants(const TABLE *table, const TABLE *altered, Alter_inpla
   return true;
 }
 
+/* How readers skip a column once it is dropped. False for a column that they could not skip. */
+static bool row_column_of(const Field *field, Row_column *column)
+{
+  const uint prefix = field->field_length > 255 ? 2 : 1;
+  switch (field->real_type())
+  {
+  case MYSQL_TYPE_TINY:
+  case MYSQL_TYPE_SHORT:
+  case MYSQL_TYPE_INT24:
+  case MYSQL_TYPE_LONG:
+  case MYSQL_TYPE_LONGLONG:
+  case MYSQL_TYPE_FLOAT:
+  case MYSQL_TYPE_DOUBLE:
+  case MYSQL_TYPE_NEWDECIMAL:
+  case MYSQL_TYPE_YEAR:
+  case MYSQL_TYPE_NEWDATE:
+  case MYSQL_TYPE_TIMESTAMP2:
+  case MYSQL_TYPE_DATETIME2:
+  case MYSQL_TYPE_TIME2:
+  case MYSQL_TYPE_ENUM:
+  case MYSQL_TYPE_SET:
+    *column = {Row_column::FIXED, uint16(field->pack_length())};
+    return true;
+  case MYSQL_TYPE_STRING:
+    *column = {Row_column::PREFIXED, uint16(prefix)};
+    return field->type_handler() == &type_handler_string;
+  case MYSQL_TYPE_VARCHAR:
+    *column = {Row_column::PREFIXED, uint16(prefix)};
+    return field->type_handler() == &type_handler_varchar;
+  case MYSQL_TYPE_BLOB:
+    *column = {Row_column::PREFIXED,
+               uint16(static_cast<const Field_blob *>(field)->pack_length_no_ptr())};
+    return !field->compression_method();
+  default:
+    return false;
+  }
+}
+
+/* Whether columns are dropped and nothing else, and marks those of the altered table. */
+static bool drops_columns(const TABLE *table, Alter_inplace_info *info, std::vector<bool> *stays)
+{
+  stays->assign(table->s->fields, false);
+  uint at = 0;
+  List_iterator_fast<Create_field> fields(info->alter_info->create_list);
+  while (Create_field *field = fields++)
+  {
+    while (at < table->s->fields && table->field[at] != field->field)
+      at++;
+    if (at == table->s->fields)
+      return false;
+    (*stays)[at++] = true;
+  }
+  for (uint i = 0; i < table->s->fields; i++)
+  {
+    Row_column column;
+    const Field *field = table->field[i];
+    if (!(*stays)[i] && (!field->stored_in_db() || field->vcol_info || !row_column_of(field, &column) ||
+                         (field->flags & PART_KEY_FLAG)))
+      return false;
+  }
+  return true;
+}
+
+/* Marks columns as dropped. */
+static void drop_columns(const TABLE *table, const std::vector<bool> &stays, Layout *layout)
+{
+  layout->count_columns(table);
+  uint live = 0;
+  for (Row_column &column : layout->columns)
+    if (column.kind == Row_column::LIVE)
+    {
+      const uint of_table = live++;
+      if (!stays[of_table])
+        row_column_of(table->field[of_table], &column);
+    }
+}
+
 /* Whether each index that is added can be built here. */
 static bool can_build(const TABLE *altered, const Alter_inplace_info *info)
 {
@@ -101,7 +178,10 @@ ha_terrace::check_if_supported_inplace_alter(TABLE *altered, Alter_inplace_info 
   const alter_table_operations flags = info->handler_flags & ~OF_SERVER;
   const bool of_indexes = flags && !(flags & ~OF_INDEXES);
   const bool of_columns = flags == ALTER_ADD_STORED_BASE_COLUMN;
-  if (!of_indexes && !of_columns)
+  // Columns behind a dropped one have another place.
+  const bool of_dropped =
+    (flags & ~(ALTER_STORED_COLUMN_ORDER | ALTER_VIRTUAL_COLUMN_ORDER)) == ALTER_DROP_STORED_COLUMN;
+  if (!of_indexes && !of_columns && !of_dropped)
   {
     enum_alter_inplace_result result = handler::check_if_supported_inplace_alter(altered, info);
     return result == HA_ALTER_INPLACE_NOT_SUPPORTED || result == HA_ALTER_ERROR
@@ -115,6 +195,12 @@ ha_terrace::check_if_supported_inplace_alter(TABLE *altered, Alter_inplace_info 
   if (of_columns)
     return adds_constants(table, altered, info) ? HA_ALTER_INPLACE_INSTANT
                                                 : HA_ALTER_INPLACE_NOT_SUPPORTED;
+  if (of_dropped)
+  {
+    std::vector<bool> stays;
+    return drops_columns(table, info, &stays) ? HA_ALTER_INPLACE_INSTANT
+                                              : HA_ALTER_INPLACE_NOT_SUPPORTED;
+  }
   if (!can_build(altered, info))
     return HA_ALTER_INPLACE_NOT_SUPPORTED;
   return info->index_add_count ? HA_ALTER_INPLACE_NOCOPY_LOCK : HA_ALTER_INPLACE_INSTANT;
@@ -131,29 +217,23 @@ static int remove_entries(THD *thd, terrace_table *table, uint number)
            : failure.handler_error(thd);
 }
 
-/* How many columns a counted row has. */
-static uint columns_of(const Bytes &row)
-{
-  return uint2korr(reinterpret_cast<const uchar *>(row.data()) + 1);
-}
-
 /* A row with what added columns have where a row does not. */
-static bool defaults_of(TABLE *altered, const Layout &before, Bytes *out)
+static bool defaults_of(TABLE *altered, const Layout &before, const Layout &after, Bytes *out)
 {
   Bytes record(reinterpret_cast<const char *>(altered->s->default_values),
                altered->s->rec_buff_length);
   uchar *buffer = reinterpret_cast<uchar *>(&record[0]);
   Bytes packed;
-  pack_row(altered, buffer, true, &packed);
-  if (before.counts_columns())
+  pack_row(altered, buffer, &after, &packed);
+  if (!before.defaults.empty())
   {
     // Columns that were added earlier keep what they have.
-    Layout of_both = before;
+    Layout of_both = after;
     of_both.defaults = packed;
     const uchar *earlier = reinterpret_cast<const uchar *>(before.defaults.data());
     if (!unpack_row(altered, buffer, &of_both, earlier, before.defaults.size()))
       return false;
-    pack_row(altered, buffer, true, &packed);
+    pack_row(altered, buffer, &after, &packed);
   }
   *out = packed;
   return true;
@@ -162,7 +242,8 @@ static bool defaults_of(TABLE *altered, const Layout &before, Bytes *out)
 bool ha_terrace::prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info *info)
 {
   const bool adds_column = info->handler_flags & ALTER_ADD_STORED_BASE_COLUMN;
-  if (!adds_column && !(info->handler_flags & OF_INDEXES))
+  const bool drops_column = info->handler_flags & ALTER_DROP_STORED_COLUMN;
+  if (!adds_column && !drops_column && !(info->handler_flags & OF_INDEXES))
     return false;
   THD *thd = ha_thd();
   Alter_context *context = new Alter_context;
@@ -174,13 +255,11 @@ bool ha_terrace::prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info 
   int error = 0;
   if (adds_column)
   {
-    if (!context->before.counts_columns())
-    {
-      const Layout first = Layout::of(table);
-      context->after.first_columns = first.first_columns;
-      context->after.first_null_bytes = first.first_null_bytes;
-    }
-    if (!defaults_of(altered, context->before, &context->after.defaults))
+    context->after.count_columns(table);
+    context->after.columns.resize(
+      context->after.columns.size() + altered->s->fields - table->s->fields,
+      {Row_column::LIVE, 0});
+    if (!defaults_of(altered, context->before, context->after, &context->after.defaults))
       error = HA_ERR_CRASHED;
   }
   for (const Alter_inplace_info::Rename_key_pair &pair : info->rename_keys)
@@ -337,6 +416,13 @@ bool ha_terrace::commit_inplace_alter_table(TABLE *, Alter_inplace_info *info, b
     // Views from before do not see the entries.
     open_table->note_new_indexes(context->added);
     context->after.committed = context->after.pending;
+    // The old definition needs them until here. Nothing has written rows since.
+    if (info->handler_flags & ALTER_DROP_STORED_COLUMN)
+    {
+      std::vector<bool> stays;
+      drops_columns(table, info, &stays);
+      drop_columns(table, stays, &context->after);
+    }
     if (int failed = open_table->set_layout(thd, context->after))
     {
       print_error(failed, MYF(0));
@@ -384,19 +470,26 @@ int ha_terrace::sweep_layout(const Layout &now)
     if (i != table->s->primary_key)
       live.indexes[name_of(table->key_info[i])] = now.number_of(name_of(table->key_info[i]));
   THD *thd = ha_thd();
-  const uint columns = now.counts_columns() ? columns_of(now.defaults) : 0;
-  if (live.indexes == now.indexes && columns <= table->s->fields)
+  if (live.indexes == now.indexes &&
+      (!now.counts_columns() || now.live_columns() == table->s->fields))
     return 0;
-  if (columns > table->s->fields)
+  if (now.counts_columns() && now.live_columns() < table->s->fields)
   {
-    // A column that was not added after all.
+    sql_print_error("Terrace: table %s has %u columns, and its rows %u", table->s->path.str,
+                    table->s->fields, now.live_columns());
+    return HA_ERR_CRASHED;
+  }
+  if (now.live_columns() > table->s->fields)
+  {
+    // Columns that were not added after all, which no row has.
     Bytes record(reinterpret_cast<const char *>(table->s->default_values),
                  table->s->rec_buff_length);
     uchar *buffer = reinterpret_cast<uchar *>(&record[0]);
     if (!unpack_row(table, buffer, &now, reinterpret_cast<const uchar *>(now.defaults.data()),
                     now.defaults.size()))
       return HA_ERR_CRASHED;
-    pack_row(table, buffer, true, &live.defaults);
+    live.columns.resize(live.columns.size() - (now.live_columns() - table->s->fields));
+    pack_row(table, buffer, &live, &live.defaults);
   }
   for (auto &index : now.indexes)
     if (!live.has_number(index.second))

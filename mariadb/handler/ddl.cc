@@ -159,12 +159,6 @@ int ha_terrace::check(THD *thd, HA_CHECK_OPT *)
   return HA_ADMIN_OK;
 }
 
-int ha_terrace::analyze(THD *, HA_CHECK_OPT *)
-{
-  info(HA_STATUS_VARIABLE | HA_STATUS_CONST);
-  return HA_ADMIN_OK;
-}
-
 /* Readers and writers go on meanwhile. */
 int ha_terrace::optimize(THD *thd, HA_CHECK_OPT *)
 {

@@ -23,7 +23,8 @@ uint ha_terrace::locking_kind() const
 bool ha_terrace::steps_through_gaps(bool is_narrow) const
 {
   return row_lock != LOCK_NONE && !skip_locked && trx()->locks_gaps() && !is_narrow &&
-         inited == INDEX;
+         inited == INDEX &&
+         !trx()->holds_whole(open_table->name_at_opening(), row_lock == LOCK_EXCLUSIVE);
 }
 
 int ha_terrace::read_range_first(const key_range *start, const key_range *end, bool is_point,
@@ -45,8 +46,12 @@ int ha_terrace::read_range_first(const key_range *start, const key_range *end, b
 int ha_terrace::open_cursor(const terrace_range &range, uint kind)
 {
   Failure failure;
-  May_wait may_wait(trx());
   close_cursor();
+  if (kind != TERRACE_READ_NEWEST)
+    if (int error = choose_kind(&kind))
+      return error;
+  cursor_kind = kind;
+  May_wait may_wait(trx());
   cursor = terrace_transaction_cursor(trx()->handle(), open_table->table, &range, kind,
                                       failure.out());
   if (!cursor)

@@ -100,6 +100,10 @@ public:
                            page_range *pages) override;
 
 private:
+  /* Estimates. */
+  ulonglong count_values(uint index, uint parts, uint jumps);
+  std::vector<ulonglong> values_of(uint index, uint jumps, bool is_anew);
+
   /* What a read does to the rows that it finds. */
   enum Row_lock { LOCK_NONE, LOCK_SHARE, LOCK_EXCLUSIVE };
   enum Way { FORWARD, BACKWARD };
@@ -141,6 +145,7 @@ private:
   /* Reads. */
   int begin_read();
   uint scan_kind() const;
+  int choose_kind(uint *kind) const;
   uint locking_kind() const;
   bool steps_through_gaps(bool is_narrow) const;
   int from(uchar *record, const terrace_range &range, Way way);
@@ -173,6 +178,8 @@ private:
   Row_lock row_lock = LOCK_NONE;
   bool skip_locked = false;
   terrace_cursor *cursor = nullptr;
+  /* How the cursor reads. */
+  uint cursor_kind = TERRACE_READ;
   /* The prefix of what is scanned: rows, or entries of an index. */
   uchar scanned = PREFIX_ROWS;
   /* The cursor's range ends where the key that was asked for does. */

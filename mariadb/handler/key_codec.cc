@@ -328,11 +328,11 @@ bool Key_codec::from_key(Bytes *out, const uchar *key, uint length) const
   return from_key(out, key, map);
 }
 
-size_t Key_codec::length_of_parts(const uchar *entry, size_t length) const
+size_t Key_codec::length_of_parts(const uchar *entry, size_t length, uint count) const
 {
   const uchar *at = entry + 1, *end = entry + length;
-  for (const Key_part_codec &part : parts)
-    if (!(at = part.skip(at, end)))
+  for (uint i = 0; i < count; i++)
+    if (!(at = parts[i].skip(at, end)))
       return 0;
   return size_t(at - entry);
 }

@@ -98,7 +98,12 @@ public:
   /* As from_key, by the length of the key. */
   bool from_key(Bytes *out, const uchar *key, uint length) const;
   /* How many bytes of an entry are prefix and parts; 0 for bytes that are no entry. */
-  size_t length_of_parts(const uchar *entry, size_t length) const;
+  size_t length_of_parts(const uchar *entry, size_t length) const
+  {
+    return length_of_parts(entry, length, part_count());
+  }
+  /* As length_of_parts, of the first parts alone. */
+  size_t length_of_parts(const uchar *entry, size_t length, uint count) const;
   size_t max_length() const;
   /* Sets the columns of a record to what the parts at *from say, and moves *from behind them. */
   void decode(uchar *record, const uchar **from, const uchar *end) const;

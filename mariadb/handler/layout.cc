@@ -25,6 +25,25 @@ Layout Layout::of(const TABLE *table)
   return layout;
 }
 
+uint Layout::live_columns() const
+{
+  uint count = 0;
+  for (const Row_column &column : columns)
+    count += column.kind == Row_column::LIVE;
+  return count;
+}
+
+void Layout::count_columns(const TABLE *table)
+{
+  if (counts_columns())
+    return;
+  // All rows so far are whole, and have what the table has now.
+  const Layout now = of(table);
+  first_columns = now.first_columns;
+  first_null_bytes = now.first_null_bytes;
+  columns.assign(table->s->fields, {Row_column::LIVE, 0});
+}
+
 uint Layout::number_of(const Bytes &index) const
 {
   auto found = indexes.find(index);
@@ -72,6 +91,12 @@ Bytes Layout::record() const
   append_short(&out, first_columns.size());
   for (uint16 bit : first_columns)
     append_short(&out, bit);
+  append_short(&out, columns.size());
+  for (const Row_column &column : columns)
+  {
+    out.push_back(char(column.kind));
+    append_short(&out, column.size);
+  }
   return out + defaults;
 }
 
@@ -132,6 +157,15 @@ bool Layout::parse(const uchar *data, size_t length)
   count = reader.take_short();
   for (size_t i = 0; i < count && reader.is_good(); i++)
     first_columns.push_back(uint16(reader.take_short()));
+  count = reader.take_short();
+  for (size_t i = 0; i < count && reader.is_good(); i++)
+  {
+    const uchar *kind = reader.take(1);
+    const uint16 size = uint16(reader.take_short());
+    if (!kind || *kind > Row_column::PREFIXED)
+      return false;
+    columns.push_back({Row_column::Kind(*kind), size});
+  }
   defaults = reader.rest();
   return reader.is_good();
 }

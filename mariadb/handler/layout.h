@@ -1,7 +1,7 @@
 /*
   What a table of the library says of its own layout, once an ALTER TABLE has changed it in place:
   which number the entries of an index begin with, and what columns rows have that were written
-  before a column was added.
+  before a column was added or dropped.
 
   It is a record beside the counters. A table that was only created and copied has none: its index
   number n is the n-th of the server's definition, and all of its rows have all columns.
@@ -30,6 +30,15 @@ static const uint NO_NUMBER = UINT_MAX;
 /* More numbers would reach the prefix of chunks. */
 static const uint MAX_NUMBERS = 250;
 
+/* A column of rows: one of the table, or one that was dropped, which readers skip. */
+struct Row_column
+{
+  enum Kind : uchar { LIVE, FIXED, PREFIXED };
+  Kind kind;
+  /* The bytes of a dropped column of a fixed length, or of the length in front of it. */
+  uint16 size;
+};
+
 class Layout
 {
 public:
@@ -47,7 +56,10 @@ public:
   uint free_number() const;
   bool has_number(uint number) const;
   /* Whether rows say how many columns they have. */
-  bool counts_columns() const { return !defaults.empty(); }
+  bool counts_columns() const { return !columns.empty(); }
+  uint live_columns() const;
+  /* Has rows say how many columns they have, if they do not yet. */
+  void count_columns(const TABLE *table);
 
   /* The last change that was committed, and the one under way, which has the next number. */
   ulonglong committed = 0, pending = 0;
@@ -56,6 +68,8 @@ public:
   /* NULL bits of the columns of rows that do not say how many they have, and their NULL bytes. */
   std::vector<uint16> first_columns;
   uint16 first_null_bytes = 0;
+  /* Columns of rows that say how many they have; live ones in the order of the definition. */
+  std::vector<Row_column> columns;
   /* A row with the values that added columns have where a row does not have them. */
   Bytes defaults;
 };

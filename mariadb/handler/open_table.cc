@@ -272,3 +272,19 @@ void Open_table::estimate(bool at_once, ulonglong *of_rows, ulonglong *of_row_by
   *of_row_bytes = row_bytes;
   *of_index_bytes = index_bytes;
 }
+
+std::vector<ulonglong> Open_table::values_of(uint index, ulonglong of_rows)
+{
+  std::lock_guard<std::mutex> guard(lock);
+  auto found = values.find(index);
+  if (found == values.end() || of_rows > found->second.rows * 2 + 100 ||
+      of_rows * 2 + 100 < found->second.rows)
+    return {};
+  return found->second.of_parts;
+}
+
+void Open_table::set_values_of(uint index, ulonglong of_rows, const std::vector<ulonglong> &of_parts)
+{
+  std::lock_guard<std::mutex> guard(lock);
+  values[index] = {of_rows, of_parts};
+}

@@ -28,6 +28,8 @@ public:
   static void forget(const Bytes &name);
   static void rename(const Bytes &from, const Bytes &to);
 
+  const Bytes &name_at_opening() const { return name; }
+
   /* The next hidden row id. */
   int next_row_id(THD *thd, ulonglong *id);
   /* Takes count numbers of AUTO_INCREMENT. *first is ULONGLONG_MAX where there are none left. */
@@ -49,6 +51,11 @@ public:
   /* The number of rows, about, and the bytes they take; renewed once a second, or now. */
   void estimate(bool now, ulonglong *rows, ulonglong *row_bytes,
                 ulonglong *index_bytes);
+
+  /* How many values the first parts of an index have, by number of parts; empty for unknown, or
+     where the table has grown to more than twice the rows since. */
+  std::vector<ulonglong> values_of(uint index, ulonglong rows);
+  void set_values_of(uint index, ulonglong rows, const std::vector<ulonglong> &values);
 
   terrace_table *table = nullptr;
   /* An ALTER TABLE in place is under way: the layout has names that no definition has. */
@@ -72,6 +79,12 @@ private:
   std::mutex lock;
   Counter row_ids, numbers;
   Layout_ref layout_now;
+  struct Values
+  {
+    ulonglong rows;
+    std::vector<ulonglong> of_parts;
+  };
+  std::map<uint, Values> values;
   ulonglong estimated_at = 0, rows = 0, row_bytes = 0, index_bytes = 0;
 };
 

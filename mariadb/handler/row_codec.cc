@@ -24,27 +24,30 @@ static size_t most_bytes(const TABLE *table, const uchar *record)
 }
 
 /* The number of columns, and their NULL bits. */
-static uchar *pack_counted_header(const TABLE *table, my_ptrdiff_t offset, uchar *to)
+static uchar *pack_counted_header(const TABLE *table, const Layout &layout, my_ptrdiff_t offset,
+                                  uchar *to)
 {
-  const uint count = table->s->fields, bytes = (count + 7) / 8;
+  const uint count = uint(layout.columns.size()), bytes = (count + 7) / 8;
   *to = ROW_COUNTED;
   int2store(to + 1, count);
   to += 3;
   memset(to, 0, bytes);
+  uint live = 0;
   for (uint i = 0; i < count; i++)
-    if (table->field[i]->is_real_null(offset))
+    if (layout.columns[i].kind != Row_column::LIVE || table->field[live++]->is_real_null(offset))
       to[i / 8] |= uchar(1 << (i % 8));
   return to + bytes;
 }
 
-void pack_row(const TABLE *table, const uchar *record, bool is_counted, Bytes *out)
+void pack_row(const TABLE *table, const uchar *record, const Layout *layout, Bytes *out)
 {
   const TABLE_SHARE *share = table->s;
   const my_ptrdiff_t offset = record - table->record[0];
-  out->resize(most_bytes(table, record));
+  const bool is_counted = layout && layout->counts_columns();
+  out->resize(most_bytes(table, record) + (is_counted ? layout->columns.size() : 0));
   uchar *to = reinterpret_cast<uchar *>(&(*out)[0]), *begin = to;
   if (is_counted)
-    to = pack_counted_header(table, offset, to);
+    to = pack_counted_header(table, *layout, offset, to);
   else
   {
     *to++ = ROW_WHOLE;
@@ -98,16 +101,38 @@ static bool open_row(const Layout &layout, const uchar *data, size_t length, Pac
   return row->columns <= data + length;
 }
 
+/* The place behind a dropped column; NULL for a damaged row. */
+static const uchar *skip_column(const Row_column &column, const uchar *data, const uchar *end)
+{
+  size_t length = column.size;
+  if (column.kind == Row_column::PREFIXED)
+  {
+    if (size_t(end - data) < column.size)
+      return nullptr;
+    for (uint i = 0; i < column.size; i++)
+      length += size_t(data[i]) << (8 * i);
+  }
+  return size_t(end - data) < length ? nullptr : data + length;
+}
+
 /* Unpacks the columns of a row. Returns where they end, NULL for a damaged row. */
-static const uchar *unpack_columns(TABLE *table, uchar *record, const Packed_row &row,
-                                   const uchar *end)
+static const uchar *unpack_columns(TABLE *table, uchar *record, const Layout &layout,
+                                   const Packed_row &row, const uchar *end)
 {
   const my_ptrdiff_t offset = record - table->record[0];
   const uchar *data = row.columns;
-  for (uint i = 0; i < std::min(row.count, table->s->fields) && data; i++)
+  uint live = 0;
+  for (uint i = 0; i < row.count && data && data <= end; i++)
   {
-    Field *field = table->field[i];
     const bool is_null = row.is_null(i);
+    if (layout.columns[i].kind != Row_column::LIVE)
+    {
+      data = is_null ? data : skip_column(layout.columns[i], data, end);
+      continue;
+    }
+    if (live == table->s->fields)
+      return data;
+    Field *field = table->field[live++];
     if (!field->stored_in_db())
       continue;
     field->move_field_offset(offset);
@@ -123,10 +148,8 @@ static const uchar *unpack_columns(TABLE *table, uchar *record, const Packed_row
         field->reset();
     }
     field->move_field_offset(-offset);
-    if (data > end)
-      return nullptr;
   }
-  return data;
+  return data && data <= end ? data : nullptr;
 }
 
 static bool unpack_by_layout(TABLE *table, uchar *record, const Layout &layout, const uchar *data,
@@ -135,18 +158,19 @@ static bool unpack_by_layout(TABLE *table, uchar *record, const Layout &layout, 
   const TABLE_SHARE *share = table->s;
   memcpy(record, share->default_values, share->null_bytes);
   Packed_row row;
-  if (!open_row(layout, data, length, &row))
+  if (!open_row(layout, data, length, &row) || row.count > layout.columns.size())
     return false;
-  if (row.count < share->fields)
+  if (row.count < layout.columns.size() && !layout.defaults.empty())
   {
     const uchar *defaults = reinterpret_cast<const uchar *>(layout.defaults.data());
+    const uchar *end = defaults + layout.defaults.size();
     Packed_row added;
     if (!open_row(layout, defaults, layout.defaults.size(), &added) ||
-        added.count < share->fields ||
-        !unpack_columns(table, record, added, defaults + layout.defaults.size()))
+        added.count > layout.columns.size() ||
+        !unpack_columns(table, record, layout, added, end))
       return false;
   }
-  return unpack_columns(table, record, row, data + length) != nullptr;
+  return unpack_columns(table, record, layout, row, data + length) != nullptr;
 }
 
 bool unpack_row(TABLE *table, uchar *record, const Layout *layout, const uchar *data,

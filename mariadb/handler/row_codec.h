@@ -3,9 +3,10 @@
   each as the server packs it. Virtual columns are not stored.
 
   A row of format ROW_WHOLE has the NULL bytes of the server's record, and all columns of the table
-  as it was created. Once a column was added in place, rows are of format ROW_COUNTED: the number of
-  columns in 2 bytes, then a NULL bit for each. A row with fewer columns than the table has those of
-  the layout's defaults.
+  as it was created. Once a column was added or dropped in place, rows are of format ROW_COUNTED: the
+  number of columns in 2 bytes, then a NULL bit for each. The layout says which of them were dropped;
+  they are NULL in rows that are written later. A row with fewer columns than the layout has those
+  of the layout's defaults.
 
   A row that is longer than a value of the library may be goes on in chunks, under keys of their
   own.
@@ -26,8 +27,8 @@ static const size_t CHUNKED_HEADER = 5;
 /* Bytes of a row that one value holds. */
 static const size_t CHUNK_BYTES = 1000 * 1000;
 
-/* Packs a record of the table, whole or counted. */
-void pack_row(const TABLE *table, const uchar *record, bool is_counted, Bytes *out);
+/* Packs a record of the table, as its layout says; NULL for none. */
+void pack_row(const TABLE *table, const uchar *record, const Layout *layout, Bytes *out);
 
 /*
   Unpacks a row into a record. BLOBs of the record point into data, and into the layout, which have

@@ -28,6 +28,22 @@ uint ha_terrace::scan_kind() const
   return trx()->locks_gaps() && !skip_locked ? locking_kind() : TERRACE_READ_NEWEST;
 }
 
+/* As scan_kind(); a table that is locked as a whole needs no locks on its ranges. */
+int ha_terrace::choose_kind(uint *kind) const
+{
+  *kind = scan_kind();
+  const bool locks_range = trx()->is_serializable() || (row_lock != LOCK_NONE && !skip_locked &&
+                                                        trx()->locks_gaps());
+  if (!locks_range)
+    return 0;
+  bool is_whole = false;
+  int error = trx()->before_range_lock(open_table->name_at_opening(), open_table->table,
+                                       row_lock == LOCK_EXCLUSIVE, &is_whole);
+  if (is_whole)
+    *kind = TERRACE_READ_NEWEST;
+  return error;
+}
+
 void ha_terrace::close_cursor()
 {
   terrace_cursor_free(cursor);
@@ -39,16 +55,20 @@ int ha_terrace::from(uchar *record, const terrace_range &range, Way way)
 {
   if (int error = begin_read())
     return error;
+  uint kind = TERRACE_READ;
+  if (int error = choose_kind(&kind))
+    return error;
   // The cursor of a step may be one that does not lock.
-  if (is_stepping)
+  if (is_stepping || kind != cursor_kind)
     close_cursor();
   is_stepping = false;
+  cursor_kind = kind;
   Failure failure;
   terrace_row lent;
   terrace_status status = TERRACE_OK;
   May_wait may_wait(trx());
   if (!cursor)
-    cursor = terrace_transaction_cursor(trx()->handle(), open_table->table, &range, scan_kind(),
+    cursor = terrace_transaction_cursor(trx()->handle(), open_table->table, &range, kind,
                                         failure.out());
   else
     status = terrace_cursor_set_range(cursor, &range, failure.out());
@@ -165,7 +185,7 @@ int ha_terrace::take_row(uchar *record, const terrace_row &lent, bool *is_there)
   if (scanned == PREFIX_ROWS)
   {
     // A cursor that locks has read the newest row with the lock.
-    if (row_lock != LOCK_NONE && (skip_locked || scan_kind() == TERRACE_READ_NEWEST))
+    if (row_lock != LOCK_NONE && (skip_locked || cursor_kind == TERRACE_READ_NEWEST))
       return read_row(record, current, is_there);
     row = current;
     return unpack(record, reinterpret_cast<const uchar *>(lent.value), lent.value_len, row);

@@ -93,7 +93,7 @@ static Bytes chunk_key(const Bytes &row, uint32 number)
 int ha_terrace::put_row(const Bytes &key, const uchar *record)
 {
   Bytes value;
-  pack_row(table, record, layout && layout->counts_columns(), &value);
+  pack_row(table, record, layout.get(), &value);
   if (value.size() <= CHUNK_BYTES)
     return put(key, value);
   uint32 chunks = 0;

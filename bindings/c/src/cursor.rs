@@ -39,8 +39,8 @@ pub struct Row {
 }
 
 /// A position in a range of a table, all as of one moment. Not for several threads at once; it may
-/// move between them. It is on a row, before the first or behind the last one, or, at its
-/// beginning, nowhere.
+/// move between them. It is on a row, before the first one, behind the last one, or nowhere. A new
+/// cursor is nowhere: its first step goes to the first row, or backwards to the last one.
 pub struct Cursor {
     table: terrace::Table,
     source: Source,
@@ -447,10 +447,10 @@ pub extern "C" fn terrace_cursor_prev(
     guard::status(error, || moved(cursor, row, |cursor| cursor.step(Way::Down)))
 }
 
-/// Lets at most so many rows come behind each terrace_cursor_first, last, seek and seek_for_prev,
-/// the one of that call included; 0 for no limit. Behind them comes TERRACE_NOT_FOUND. The reader
-/// then reads no row too many. It counts from the next of these calls on, or at once where the
-/// cursor is nowhere.
+/// Limits how many rows come from each terrace_cursor_first, last, seek and seek_for_prev on, the
+/// row of that call included; 0 for no limit. Behind the last of them comes TERRACE_NOT_FOUND. The
+/// library reads no row beyond the limit. A new limit holds from the next of these calls on, or at
+/// once where the cursor is nowhere.
 ///
 /// Errors: TERRACE_INVALID for NULL.
 #[unsafe(no_mangle)]

@@ -140,9 +140,11 @@ pub extern "C" fn terrace_transaction_get(
     error: Option<&mut Option<Box<Error>>>,
 ) -> Status {
     guard::status(error, || {
-        let (transaction, table) = (need(transaction, "transaction")?, need(table, "table")?);
-        let key = key.bytes(key_len, "key")?;
-        give(value, || transaction.running.with(|running| Ok(running.get(&table.table, key)?)))
+        give(value, || {
+            let (transaction, table) = (need(transaction, "transaction")?, need(table, "table")?);
+            let key = key.bytes(key_len, "key")?;
+            transaction.running.with(|running| Ok(running.get(&table.table, key)?))
+        })
     })
 }
 
@@ -161,9 +163,11 @@ pub extern "C" fn terrace_transaction_get_into(
     error: Option<&mut Option<Box<Error>>>,
 ) -> Status {
     guard::status(error, || {
-        let (transaction, table) = (need(transaction, "transaction")?, need(table, "table")?);
-        let key = key.bytes(key_len, "key")?;
-        let read = || transaction.running.with(|running| Ok(running.get(&table.table, key)?));
+        let read = || {
+            let (transaction, table) = (need(transaction, "transaction")?, need(table, "table")?);
+            let key = key.bytes(key_len, "key")?;
+            transaction.running.with(|running| Ok(running.get(&table.table, key)?))
+        };
         copy((buffer, capacity), value_len, read)
     })
 }
@@ -184,9 +188,9 @@ pub extern "C" fn terrace_transaction_get_for_update(
     error: Option<&mut Option<Box<Error>>>,
 ) -> Status {
     guard::status(error, || {
-        let (transaction, table) = (need(transaction, "transaction")?, need(table, "table")?);
-        let key = key.bytes(key_len, "key")?;
         give(value, || {
+            let (transaction, table) = (need(transaction, "transaction")?, need(table, "table")?);
+            let key = key.bytes(key_len, "key")?;
             transaction.running.with(|running| Ok(running.get_for_update(&table.table, key)?))
         })
     })
@@ -206,9 +210,9 @@ pub extern "C" fn terrace_transaction_get_for_share(
     error: Option<&mut Option<Box<Error>>>,
 ) -> Status {
     guard::status(error, || {
-        let (transaction, table) = (need(transaction, "transaction")?, need(table, "table")?);
-        let key = key.bytes(key_len, "key")?;
         give(value, || {
+            let (transaction, table) = (need(transaction, "transaction")?, need(table, "table")?);
+            let key = key.bytes(key_len, "key")?;
             transaction.running.with(|running| Ok(running.get_for_share(&table.table, key)?))
         })
     })

@@ -100,10 +100,12 @@ impl Catalog {
     /// Makes a table that is not there; the caller holds `ddl`.
     fn make(&self, name: &str, options: TableOptions) -> Result<Arc<TableSlot>> {
         let table = self.ctx.set.allocate_table_id();
+        debug_assert!(self.ctx.tables.get(table).is_none(), "a number is given once");
         let event = Event::Create { table, name: name.to_string(), options };
         let lsn = self.carry_out(&event, None)?;
         let version =
             self.ctx.set.version(table).unwrap_or_else(|| Arc::new(Version::empty(table)));
+        debug_assert_eq!(version.table, table, "a new table has its own version");
         let slot = TableSlot::new(self.new_core(table, name, lsn, version));
         Ok(self.ctx.tables.insert(name, slot))
     }
@@ -152,6 +154,7 @@ impl Catalog {
         let core = slot.core();
         self.carry_out(&Event::Rename { table: core.id(), name: to.to_string() }, None)?;
         self.ctx.tables.rename(from, to);
+        debug_assert!(self.find(to).is_some_and(|found| Arc::ptr_eq(&found, &slot)), "one slot");
         Ok(())
     }
 
@@ -165,6 +168,7 @@ impl Catalog {
         let event = Event::Truncate { table, new, name: name.to_string(), options };
         let lsn = self.carry_out(&event, Some(&slot.core()))?;
         let version = self.ctx.set.version(new).unwrap_or_else(|| Arc::new(Version::empty(new)));
+        debug_assert!(lsn > slot.core().created(), "a table is truncated after it was created");
         let old = self.ctx.tables.replace(&slot, self.new_core(new, name, lsn, version));
         self.clear(&old);
         Ok(())
@@ -226,6 +230,8 @@ impl Catalog {
         let pending = self.ctx.shared.enqueue_group(&group, Durability::Durable, &at_ticket)?;
         let zone = pending.zone();
         let lsn = pending.wait()?;
+        debug_assert!(drops.is_none_or(|table| table.check().is_err()), "its ticket dropped it");
+        debug_assert!(Event::is_news_to(&self.ctx.set, lsn), "events come to the journal in order");
         // A job on the table ends with its own edit first; later ones find the mark.
         let _no_job = drops.map(|table| table.change());
         if let Err(e) = self.ctx.shared.apply_reserved(event.edit(lsn), &mut reservation) {
@@ -233,12 +239,14 @@ impl Catalog {
             self.ctx.stop_because(&e.to_string());
             return Err(self.ctx.shared.poison.unknown_outcome(lsn));
         }
+        debug_assert!(!Event::is_news_to(&self.ctx.set, lsn), "the journal is up to the event");
         self.ctx.shared.zones.sub_live(zone, 1);
         Ok(lsn)
     }
 
     /// Empties the view of a dropped table, and lets its records go once no reader is left.
     fn clear(&self, core: &Arc<TableCore>) {
+        debug_assert!(core.check().is_err(), "only a table that was dropped is emptied");
         let empty = self.empty_view(Arc::new(Version::empty(core.id())));
         let before = core.change().apply(|view| *view = empty);
         let shared = Arc::clone(&self.ctx.shared);

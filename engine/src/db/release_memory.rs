@@ -24,6 +24,7 @@ const WORTH_IT: u64 = 4 << 20;
 impl Engine {
     /// Gives back what calls and jobs used. All calls fail with `Closed` by now.
     pub(super) fn release_memory(&self) {
+        debug_assert!(self.shared.check_open().is_err(), "no call begins any more");
         self.set.store().stop_behind();
         let cached = self.shared.cache.used();
         self.shared.cache.set_capacity(0);

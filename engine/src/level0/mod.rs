@@ -336,6 +336,7 @@ impl Level0 {
         upto: Lsn,
         drained: &DrainedMap,
     ) -> Result<u64> {
+        debug_assert!(!interval.is_empty(), "a drain asks for keys");
         let ranges = self.tombstones.starts_in(interval, upto, drained);
         let records = self.container.bytes_in(interval, upto, drained)?;
         Ok(records + ranges.iter().map(|(_, bytes)| bytes).sum::<u64>())

@@ -79,3 +79,39 @@ select * from d order by id;
 alter table d drop primary key, add primary key (v, id);
 alter table d add key (v), add primary key (id);
 show create table d;
+# Columns that are dropped, before and behind others that were added.
+create table c (id int primary key, a int, b varchar(10), big varchar(300), t text, d datetime(2),
+  n decimal(9,2), e enum('p','q'), f double, ch char(6), bi binary(3));
+insert into c (id, a, b, big, t, d, n, e, f, ch, bi) values
+  (1, 10, 'one', repeat('x', 300), 'text', '2020-01-02 03:04:05.6', 1.5, 'p', 2.5, 'ch', 'bi'),
+  (2, null, null, null, null, null, null, null, null, null, null),
+  (3, 30, '', '', '', '1999-01-01', -3, 'q', -1, '', '');
+alter table c drop column b, algorithm=instant;
+select * from c order by id;
+insert into c (id, a, big, t) values (4, 40, 'four', 'four');
+alter table c add column x int not null default 9, algorithm=instant;
+alter table c drop column big, drop column n, algorithm=instant;
+insert into c (id, t, x) values (5, repeat('t', 70000), 1);
+update c set f=f+1 where id=1;
+select id, a, length(t), d, e, f, ch, hex(bi), x from c order by id;
+alter table c drop column t, algorithm=instant;
+alter table c drop column d, drop column ch, algorithm=instant;
+alter table c add column b varchar(40) default 'again', algorithm=instant;
+select id, a, e, f, hex(bi), x, b from c order by id;
+alter table c drop column x, algorithm=instant;
+alter table c drop column f, drop column bi, drop column e, algorithm=instant;
+update c set a=a+1, b=concat(b, id) where id < 4;
+select * from c order by id;
+alter table c add key (a), algorithm=nocopy;
+select id from c force index (a) where a > 0 order by a;
+alter table c drop column a;
+select * from c order by id;
+check table c;
+alter table c force;
+select * from c order by id;
+truncate table c;
+alter table c add column z int default 3, algorithm=instant;
+insert into c (id) values (1);
+alter table c drop column b, algorithm=instant;
+select * from c order by id;
+show create table c;

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use super::context::JobContext;
+use super::invariants::row_is_sound;
 use super::ops::install;
 use crate::error::{ErrorKind, Result};
 use crate::level0::{Keep, Level0, Released};
@@ -44,6 +45,7 @@ pub(super) fn copy(
     let Some(stored) = stored.inspect_err(stop)? else { return Ok(false) };
     let drained = DrainedRows::of(table);
     let row = stored.describe();
+    debug_assert!(row_is_sound(&row, boundary), "a row table is between two merges: {row:?}");
     let add = Op::AddRow { table: table.id(), row };
     let ops = std::iter::once(add).chain(drained.ops()).collect();
     // It frees the zones of the memtable.

@@ -148,6 +148,7 @@ fn install(
                 Level0::rebuilt(&engine.shared.pages, rebuilt, kind)
             }
         };
+        debug_assert_eq!(table.view().level0.size().records, 0, "a table is indexed once");
         change.apply(|view| view.level0 = level0);
         // Whatever is older has moved.
         let oldest = oldest.into_iter().chain(in_rows).min();
@@ -157,6 +158,7 @@ fn install(
     } else {
         let memtable = Arc::new(Memtable::rebuilt(Arc::clone(region), rebuilt));
         let boundary = engine.shared.committer.visible();
+        debug_assert!(oldest.is_none_or(|oldest| oldest <= boundary), "what is found is committed");
         change.apply(|view| view.frozen.push(Frozen { memtable, boundary }));
     }
     count

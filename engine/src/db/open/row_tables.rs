@@ -82,6 +82,7 @@ fn remove_drained(engine: &Engine, table: &TableCore, rows: &Matrix) -> Result<(
 pub(super) fn install(engine: &Engine, tables: &Tables, rows: HashMap<TableId, Matrix>) {
     for (id, rows) in rows {
         let Some(table) = tables.get(&id) else { continue };
+        debug_assert!(engine.forest.is_none(), "a persistent index has no row tables beside it");
         let level0 = Level0::with_rows(&engine.shared.region, rows, None);
         let mut change = table.change();
         change.apply(|view| view.level0 = level0);
