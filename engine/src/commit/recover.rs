@@ -39,7 +39,7 @@ pub(crate) struct Accepted {
     pub(crate) content: Content,
     /// Whether records of the engine's own are in it, which are of no table.
     pub(crate) has_own: bool,
-    /// Whether the persistent index knows of all its records, and nobody else has to.
+    /// Whether the persistent index knows of all its records, and no memtable has to.
     pub(crate) is_merged: bool,
     incarnation: u64,
 }

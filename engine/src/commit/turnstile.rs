@@ -31,7 +31,7 @@ pub(crate) struct StreamTail {
     pub(crate) units: u32,
     /// What all streams had appended when it got its zone.
     began: u64,
-    /// No table has it; it gets no standby zone before somebody appends to it.
+    /// No table has it; it gets no standby zone before a group is appended to it.
     pub(crate) idle: bool,
 }
 

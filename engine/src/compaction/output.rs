@@ -1,7 +1,7 @@
 //! What a merge writes: extents of one level, cut between keys. Range tombstones are cut with them,
 //! and none reaches beyond what it could hide.
 //!
-//! Everything is written before the edit that names it is handed to the caller, who syncs it before
+//! Everything is written before the edit that names it goes to the caller, which syncs it before
 //! the edit; a merge that fails half-way drops its outputs, and with them their space.
 
 use std::collections::BTreeSet;

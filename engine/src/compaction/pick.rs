@@ -18,7 +18,7 @@
 //! takes as many neighbours as is cheapest. From deeper levels goes an extent at a time.
 //!
 //! Where drains are about to run out of sublevels, and level 1 has not the bytes that it may have,
-//! these become one (`intra_l1.rs`). At last versions that nobody needs any more go
+//! these become one (`intra_l1.rs`). At last versions that no reader needs any more go
 //! (`superseded.rs`).
 //!
 //! An extent that overlaps nothing goes down by its name alone, unless its new level has another
@@ -100,8 +100,8 @@ impl Shape {
     }
 
     /// The target of level `n` where level 1's is `target_of_sublevels`. One with nothing deeper
-    /// has room for all that lies below level 1, however small that is made while nobody writes: it
-    /// is no reason to open a level, and have versions lie in both.
+    /// has room for all that lies below level 1, however small level 1 is made at rest. A small
+    /// level 1 is no reason to open a level, and to have versions lie in both.
     fn target_of<E: Described>(&self, n: u8, version: &Version<E>) -> u64 {
         let is_last = version.levels.iter().skip(usize::from(n)).all(Level::is_empty);
         let least = self.level1_share.filter(|_| is_last).map(|share| share.min(self.ratio));
@@ -154,16 +154,16 @@ impl Shape {
 /// What else a choice depends on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Situation<'a> {
-    /// The LSNs at which somebody reads: ascending, the newest last.
+    /// The LSNs at which a reader reads: ascending, the newest last.
     pub(crate) readers: &'a [Lsn],
-    /// Whether nobody has written for a while.
+    /// Whether no writer has written for a while.
     pub(crate) rests: bool,
     /// Keys that jobs of the same table are at work on, in any level.
     pub(crate) busy: &'a [KeyInterval],
 }
 
 impl Situation<'_> {
-    /// The oldest LSN at which somebody reads.
+    /// The oldest LSN at which a reader reads.
     pub(super) fn oldest(&self) -> Lsn {
         self.readers.first().copied().unwrap_or(0)
     }

@@ -13,8 +13,8 @@
 //! - a thirty-second of the limit: chunks of **ranges**. The next ones are shorter;
 //! - a sixteenth of the limit: what was taken since all was counted last.
 //!
-//! What nobody has taken of this, but for the jobs' share and the last, is the cache's and the
-//! filters', which have half of it at most: those of extents that are not read are let go of
+//! The cache and the filters have what the other parts leave of this, but for the jobs' share and
+//! the last. The filters have half of it at most: those of extents that are not read go
 //! (`extent/reader/slot.rs`), and blocks leave the cache. So both give way as the others grow, and
 //! grow again. Of what the cache has, long ranges take up to a quarter for what they read ahead.
 //! The balance is made at each look of the background around itself, and after each of its jobs;
@@ -84,7 +84,7 @@ pub struct MemoryStats {
     /// The image of the region, in `file` mode: all of the region.
     pub region: u64,
     /// Indexes over the records of the region, in memtables and level 0, and their range deletes,
-    /// as long as anybody reads them. Within a quarter of what the region leaves of the limit:
+    /// as long as a reader has them. Within a quarter of what the region leaves of the limit:
     /// writers are slowed down as they come near it.
     pub indexes: u64,
     /// Block indexes, filters and range deletes of extents that are in memory. Within half of what
@@ -312,8 +312,8 @@ impl MemoryLimit {
         held.set_most_iterators(shares.limit / ITERATORS);
         let left = shares.left_by(&self.held());
         // So that they do not outgrow the limit before the next look. Where some had to go already
-        // there is room for twice as many, since one extent may have more than that; it goes little
-        // by little when nobody asks for it, as looks may follow each other at once.
+        // there is room for twice as many, since one extent may have more than that. The room
+        // shrinks step by step when no reader asks for it, as looks may follow each other at once.
         let growth = shares.slack / 4;
         let clock = &held.clock;
         let before = Some(clock.most()).filter(|most| *most < u64::MAX).unwrap_or(0);

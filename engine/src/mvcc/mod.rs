@@ -1,4 +1,4 @@
-//! Which versions exist for whom: snapshots and their horizon, the watermarks of commit, the
+//! Which versions each reader sees: snapshots and their horizon, the watermarks of commit, the
 //! drained map, range tombstones, the clock and when records were written, and the epochs that say
 //! when bytes may be used again.
 

@@ -101,7 +101,7 @@ impl BackgroundTuning {
 
     /// How many threads it has, 2 by default. The first one moves data out of the region, and the
     /// others compact: different tables, and different keys of one, at the same time. With 1 it
-    /// does both in turns, and who waits for a drain may wait while a compaction writes an extent.
+    /// does both in turns: a wait for a drain may last while a compaction writes an extent.
     #[must_use]
     pub const fn threads(mut self, threads: usize) -> BackgroundTuning {
         self.threads = threads;

@@ -244,8 +244,8 @@ impl SimFiles {
         Arc::new(SimFiles { state: Arc::new(Mutex::new(state)), power: Arc::default() })
     }
 
-    /// The file system as found after a power cut now. This one keeps running, for whoever still
-    /// has it open.
+    /// The file system as found after a power cut now. This one keeps running, for the handles
+    /// that still have it open.
     #[cfg(test)]
     pub(crate) fn crash(&self, survive: Survive) -> Arc<SimFiles> {
         self.cut(survive)
@@ -348,7 +348,7 @@ impl SimFiles {
         self.state.lock().syncs
     }
 
-    /// Flips the bits of `xor` in one byte, behind everybody's back. Nothing happens to a file or
+    /// Flips the bits of `xor` in one byte, and no caller is told. Nothing happens to a file or
     /// a byte that is not there.
     pub(crate) fn corrupt(&self, path: &Path, offset: u64, xor: u8) {
         let mut state = self.state.lock();

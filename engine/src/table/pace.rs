@@ -4,10 +4,10 @@
 //! to how full the region is, at the measured speed of the drain: smoothly, instead of stopping. At
 //! the very end they wait for a zone.
 //!
-//! All writers together go at that pace: what each is to wait adds up on a clock that they share,
-//! and whoever finds it ahead of the time waits until it is not. A wait for a KiB is mostly shorter
-//! than the system can wait for, so the clock may be a little ahead before anybody waits; that a
-//! wait took longer than it was meant to is made up for, since the clock may be behind too.
+//! All writers together go at that pace: what each is to wait adds up on a clock that they share.
+//! A writer that finds the clock ahead of the time waits until it is not. A wait for a KiB is
+//! mostly shorter than the system can wait for. So the clock may be a little ahead before a writer
+//! waits. It may be behind too, which makes up for waits that took too long.
 //!
 //! Thread safety: one background writes, any number of writers read and park. The clock moves by
 //! compare and swap; a writer that moved it has its turn.

@@ -21,7 +21,7 @@ pub enum Isolation {
     Serializable,
 }
 
-/// How long a call waits for a row that somebody else has locked.
+/// How long a call waits for a row that another transaction or a plain write has locked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockWait {
     /// At most so long.
@@ -134,8 +134,8 @@ impl TxnOptions {
 
     /// How many bytes of memory its row locks may take, and what an optimistic one has to find
     /// unchanged; 64 MiB when not set, which is some 300,000 locks on short keys. A call that needs
-    /// more fails with `Invalid`, and the transaction goes on without it. Who writes many rows
-    /// locks them as a range first, with
+    /// more fails with `Invalid`, and the transaction goes on without it. A caller that writes many
+    /// rows locks them as a range first, with
     /// [`Transaction::range_for_update`](crate::Transaction::range_for_update): they take no locks
     /// of their own then.
     ///

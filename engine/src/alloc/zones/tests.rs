@@ -187,7 +187,7 @@ fn a_smaller_zone_has_to_do_where_no_large_one_is_free() {
 
 /// Bug: a writer of a large batch waited for a minute and was told that the region is full, though
 /// there was room for it. Cause: a stream that was closed gave back the units that it had asked for
-/// in vain, and only drains told those who wait; there was nothing left to call for one. Fix: the
+/// in vain, and only drains told the waiters; there was nothing left to call for one. Fix: the
 /// background tells them when what was asked for is there, wherever it came from.
 #[test]
 fn what_was_asked_for_in_vain_is_found_once() {
@@ -197,13 +197,13 @@ fn what_was_asked_for_in_vain_is_found_once() {
         assert_eq!(link(&zones, n, 1).number, n as u32);
     }
     zones.release(&[1, 2]).unwrap();
-    assert!(!zones.finds_wanted(), "nobody asked");
+    assert!(!zones.finds_wanted(), "no stream asked");
     let wish = Link { stream: 1, ordinal: 1, incarnation: 1, units: 4, least: 4, frees: false };
     assert_eq!(zones.link(&wish).unwrap_err().kind(), ErrorKind::Full);
     assert!(zones.lacks_wanted() && !zones.finds_wanted());
     zones.release(&[0, 3]).unwrap();
     assert!(!zones.lacks_wanted() && zones.finds_wanted(), "there they are");
-    assert!(!zones.finds_wanted(), "whoever waited has been told");
+    assert!(!zones.finds_wanted(), "the waiting writers have been told");
     assert_eq!(zones.link(&wish).unwrap().number, 0);
 }
 

@@ -152,8 +152,8 @@ impl PacingStats {
         self.round.moved += bytes;
     }
 
-    /// Nobody writes, and nothing is left to do: a round that stands half-way slows no writer.
-    /// Whether there was one.
+    /// Ends a round that stands half-way, so that it slows no writer. The caller found no writes
+    /// and nothing left to do. Whether there was one.
     pub(in crate::db) fn end_round(&mut self) -> bool {
         std::mem::take(&mut self.round.begun)
     }
@@ -215,7 +215,7 @@ impl PacingStats {
         let newer = u128::from(now.undrained.saturating_sub(left)) * u128::from(left);
         let left = u128::from(left) + newer / u128::from(bytes_due.max(1));
         let over_rate = |n: u128| n.checked_div(u128::from(self.rate)).unwrap_or(0);
-        // Nobody knows that it will: it counts less where less than half of the room is left.
+        // That is an estimate: it counts less where less than half of the room is left.
         let counted = (2000 - 2 * now.filling().min(1000)).min(1000);
         let freed = over_rate(left * u128::from(self.freeing)) * u128::from(counted) / 1000;
         over_rate(left * NANOS_KIB) / (u128::from(now.room()) + freed)

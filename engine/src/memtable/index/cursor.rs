@@ -137,7 +137,7 @@ impl<'a, R: Records, const L: usize, const I: usize> IndexCursor<'a, R, L, I> {
     fn guard(&self) -> &'a Guard {
         // SAFETY: the nodes that the path refers to live as long as the guard, which is dropped
         // after the path; nothing of the path leaves the cursor. The reference itself is a token
-        // that nobody follows after the call it is passed to.
+        // that no code follows after the call it is passed to.
         unsafe { &*std::ptr::from_ref(&self.guard) }
     }
 

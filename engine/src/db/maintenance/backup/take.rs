@@ -87,7 +87,7 @@ fn dates(engine: &Engine, lsn: Lsn) -> Vec<Op<Arc<ExtentMeta>>> {
 
 /// Steps 1 and 2. Zones are not given back meanwhile.
 fn dump(engine: &Engine, set: &Writing) -> Result<(Vec<Half>, Lsn, Option<Vec<u8>>)> {
-    // In this order: who closes the database waits for those who found it open.
+    // In this order: a close waits for the calls that found the database open.
     let _guard = pin();
     engine.shared.check_open()?;
     let Moment { tables, snapshot } = moment(engine);

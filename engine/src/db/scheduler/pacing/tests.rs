@@ -110,7 +110,7 @@ fn what_is_newer_than_a_turn_brings_its_end_no_nearer() {
         let now = at(appended, (drain + 1) * ZONE + newer_moved);
         assert!(now.used < 64, "the region is full after {drain} of 40 drains");
         let delay = stats.look(&now).delay;
-        assert!(delay > 0, "nobody waits after {drain} of 40 drains");
+        assert!(delay > 0, "no writer waits after {drain} of 40 drains");
         appended += took.as_nanos() as u64 * 1024 / delay.max(1000);
     }
     // Its end is the beginning of the next.
@@ -209,7 +209,7 @@ fn writers_wait_for_compactions_before_drains_have_to() {
     stats.look(&at(0));
     // Half of what is drained comes to lie in level 1.
     stats.drained(32 * ZONE, 0, 16 * ZONE, Duration::from_micros(1));
-    assert_eq!(stats.look(&at(1800)).reason, Reason::None, "nobody knows how fast they are");
+    assert_eq!(stats.look(&at(1800)).reason, Reason::None, "their rate is unknown yet");
     let second = Duration::from_secs(1);
     stats.compacted(8 * ZONE, (second, 2 * second));
     // Another one beside it. What was before counts a little less: 15.75 zones in 0.97 s.
