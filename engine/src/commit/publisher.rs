@@ -1,9 +1,9 @@
 //! The publisher: consecutive finished groups become durable together, then visible.
 //!
 //! There is no publisher's thread. A thread that waits for a commit tries to be it, in two stages.
-//! Each stage has a lock of its own, which is only tried: (1) *hand over* takes the finished slots
-//! in order, writes to the operating system what its owner did not (`file` mode) and moves
-//! `written`; (2) *make durable* syncs what was handed over, once for all of it, and moves
+//! Each stage has a lock of its own, which is only tried. (1) *Hand over* takes the finished slots
+//! in order, writes to the operating system what its owner did not (`file` mode), and moves
+//! `written`. (2) *Make durable* syncs what was handed over, once for all of it, and moves
 //! `durable`. On persistent memory the groups' own fences made them durable and the first stage is
 //! all. There are two stages because a relaxed commit must not wait for a neighbour's sync: while
 //! one run is at the device the next is handed over.

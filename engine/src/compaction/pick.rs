@@ -1,8 +1,8 @@
 //! Which compaction to run next. Pure functions of a version, of how often its extents are read,
 //! and of what runs already.
 //!
-//! First go extents that are mostly tombstones: one that has something below it goes down, where
-//! its tombstones take with them what they hide; one that has nothing below it is written again
+//! First go extents that are mostly tombstones. One that has something below it goes down, where
+//! its tombstones take with them what they hide. One that has nothing below it is written again
 //! without them, once no reader is older.
 //!
 //! Then value extents that are mostly dead, or many and small, are emptied (`collect.rs`): what
@@ -22,8 +22,8 @@
 //! (`superseded.rs`).
 //!
 //! An extent that overlaps nothing goes down by its name alone, unless its new level has another
-//! compression: then it is written anew there, or what comes in the order of its keys would stay as
-//! it was in level 1 for good.
+//! compression. Then it is written anew there. Otherwise what comes in the order of its keys would
+//! stay as it was in level 1 for good.
 //!
 //! Of all that could go, that goes which has least under it for its bytes; what is read twice as
 //! much is worth a step, so that it stays in level 1. Of equals the one that has been in the
@@ -31,7 +31,7 @@
 //!
 //! Where values lie apart a level has few bytes, and many that it refers to. It is over-full also
 //! when those are more than its target and than one part by the ratio of what deeper levels refer
-//! to: or values that were replaced would stay as long as the keys above them find room. Moving
+//! to. Otherwise replaced values would stay as long as the keys above them find room. Moving
 //! references costs little, so that is all it is held to.
 
 use std::collections::BTreeSet;

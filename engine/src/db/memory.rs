@@ -3,9 +3,8 @@
 //!
 //! - a quarter of the room, or what as many jobs can use as there are threads for: **jobs**, what
 //!   drains and compactions read and are about to write. Extents are cut at an eighth of it (64 KiB
-//!   to 2 MiB), and a job reads ahead a sixteenth of it (4 MiB at most) on each side of a merge: so
-//!   two fit at a time, and no more compact beside each other than fit
-//!   ([`MemoryLimit::most_workers`]);
+//!   to 2 MiB). A job reads ahead a sixteenth of it (4 MiB at most) on each side of a merge. So two
+//!   fit at a time, and no more compact beside each other than fit ([`MemoryLimit::most_workers`]);
 //! - a quarter of the room: **indexes** of memtables and level 0. As they come near it drains begin
 //!   and writers are slowed down, as if the region were filling (`pacing.rs`);
 //! - an eighth of the limit: **row locks**. No more are given;
@@ -108,10 +107,10 @@ pub struct MemoryStats {
     /// of them hold a thirty-second of the limit. All iterators together are bounded by how many
     /// there are, and by nothing else.
     pub iterators: u64,
-    /// What drains, compactions and spilling transactions have read ahead and are about to write:
-    /// up to 17 MiB each, within a quarter of what the region leaves of the limit: where that is
-    /// little, extents are smaller, reads shorter and jobs fewer at a time. Beside that what a
-    /// backup or a verification reads.
+    /// What drains, compactions and spilling transactions have read ahead and are about to write.
+    /// They take up to 17 MiB each, within a quarter of what the region leaves of the limit. Where
+    /// that is little, extents are smaller, reads shorter and jobs fewer at a time. Beside that
+    /// what a backup or a verification reads.
     pub jobs: u64,
     /// Blocks in the cache.
     pub cache: u64,

@@ -236,7 +236,7 @@ mod tests {
     }
 
     /// Bug: a wait of some hundred nanoseconds took as long as the shortest one that the system
-    /// has, some 70 µs, and writers fell from 300,000 to 12,000 writes a second each as soon as any
+    /// has, some 70 µs. Writers fell from 300,000 to 12,000 writes a second each as soon as any
     /// wait was asked for. Cause: each write waited by itself. Fix: the clock.
     #[test]
     fn short_waits_add_up_before_anybody_waits() {

@@ -246,8 +246,8 @@ fn busy_streams_take_larger_zones_and_closed_ones_begin_small_again() {
     pending.wait().unwrap();
 }
 
-/// What is left of a region that is nearly full is for the writers: one stream alone was given
-/// a sixteenth of it at most, which is one unit as a rule, and a link for each is a sync.
+/// What is left of a region that is nearly full is for the writers. One stream alone was given a
+/// sixteenth of it at most, which is one unit as a rule, and a link for each is a sync.
 #[test]
 fn a_stream_that_is_alone_takes_large_zones_of_what_is_left() {
     let fixture = Fixture::of_units(true, 256);

@@ -1,7 +1,7 @@
 //! Taking a backup while the database is at work.
 //!
 //! Outline. (1) At a boundary in the order of commits, where nothing is frozen, every table's view
-//! is taken, and then a snapshot: so the views have all that the snapshot sees, and their levels
+//! is taken, and then a snapshot. So the views have all that the snapshot sees, and their levels
 //! nothing that it does not. (2) While an epoch is pinned, what is above the levels is written into
 //! the set. (3) Levels are held by their versions alone: what the set has not is copied, at
 //! leisure. (4) The manifest is written.

@@ -82,11 +82,11 @@ fn a_turn_that_frees_nothing_before_its_end_stops_nobody() {
 }
 
 /// Bug: with new keys in no order the region was full before a round was over, and writers
-/// stopped for up to half a second. Cause: what had come since the round began, and moved with
-/// its columns, counted as if the round had less left for it; and the round was to be over when
-/// all that was visible at its beginning had moved, for which what was in memtables then takes
-/// the whole of another one. Fix: half of it is always left, and its end is that of what was
-/// in level 0.
+/// stopped for up to half a second. Cause: what had come since the round began, and moved with its
+/// columns, counted as if the round had less left for it. And the round was to be over when all
+/// that was visible at its beginning had moved. What was in memtables then takes the whole of
+/// another round for that. Fix: half of it is always left, and its end is that of what was in level
+/// 0.
 #[test]
 fn what_is_newer_than_a_turn_brings_its_end_no_nearer() {
     let mut stats = PacingStats::default();
