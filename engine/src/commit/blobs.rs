@@ -13,7 +13,7 @@
 //!
 //! 1. `noted` ascends by LSN, and has the last durable one and all after it.
 //! 2. Each of `noted` counts as one living record in the zone that it lies in, but for those that
-//!    were just let go: their zones stay until all pinned threads have left.
+//!    were just let go. Their zones stay until all pinned threads have left.
 
 use std::sync::Arc;
 

@@ -465,8 +465,8 @@ impl Committer {
     }
 
     /// Releases zones that are [`releasable`](Committer::releasable); how many. The caller has
-    /// made sure that no reader is left that could hold an offset into them. The floor goes first:
-    /// recovery walks upward from the one on the media and must miss no LSN, and the GIDX word on
+    /// made sure that no reader is left that could hold an offset into them. The floor goes first.
+    /// Recovery walks upward from the one on the media and must miss no LSN, and the GIDX word on
     /// the media must not name a zone that is gone.
     ///
     /// # Errors

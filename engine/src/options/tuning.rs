@@ -38,7 +38,7 @@ impl CommitTuning {
 
     /// How many batches of different threads may become one commit group, 1 by default. More share
     /// a header and a fence among writers that come at the same time, and make each wait for the
-    /// others: worth it where the media is slow and threads are many.
+    /// others. That is worth it where the media is slow and threads are many.
     #[must_use]
     pub const fn group_batches(mut self, batches: u32) -> CommitTuning {
         self.group_batches = batches;

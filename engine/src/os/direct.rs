@@ -1,4 +1,4 @@
-//! Reads and writes that pass by the operating system's cache (`O_DIRECT`), at any place: they go
+//! Reads and writes that pass by the operating system's cache (`O_DIRECT`), at any place. They go
 //! to the device in whole blocks, by way of a buffer that begins at a multiple of one. What is
 //! around the bytes of a read is thrown away; what is around those of a write is read first.
 //!

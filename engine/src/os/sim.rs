@@ -9,7 +9,7 @@
 //! Giving back the space of a range is a write of zeros in this.
 //!
 //! At a power cut each sector falls, on its own, to its durable state or to **any** of the states
-//! it went through since the last sync, and so does the length. What lies beyond the length that
+//! it went through since the last sync. So does the length. What lies beyond the length that
 //! survived is gone; a sector within it that never became durable reads as zeros.
 //!
 //! Names are durable once their directory was synced. Of the creations, renames and removals

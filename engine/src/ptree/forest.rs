@@ -2,8 +2,8 @@
 //!
 //! All of them take nodes and bounds from the same pools. What tells them apart is a *head* for
 //! each, an object with the table's number and the word of the tree's root. The merged boundary is
-//! one for all tables. The region is its owner's: it has the database's id, and the number of the
-//! opening that used it last, so that a forest that missed an opening is told from others.
+//! one for all tables. The region is its owner's. It has the database's id, and the number of the
+//! opening that used it last. So an opening recognises a forest that missed one.
 //!
 //! What the owner sees to, beyond what it does for each tree (`versions.rs`):
 //!

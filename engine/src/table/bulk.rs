@@ -2,8 +2,8 @@
 //!
 //! Outline. (1) Records are laid out as they come, in the format of the levels that they are for.
 //! Nothing names these extents, so a load that is dropped, or whose process dies, leaves nothing.
-//! (2) At the end they are synced; then the load locks all keys from its first to its last, gaps
-//! included, as a transaction would that writes them, and looks for those that are there already.
+//! (2) At the end they are synced. Then the load locks all keys from its first to its last, gaps
+//! included, as a transaction would that writes them. It looks for those that are there already.
 //! (3) It is committed as a run (`runs.rs`), and has the LSN of that commit. (4) The background
 //! gives its extents their places in levels, by their names alone where they overlap nothing
 //! (`compaction/placing.rs`).

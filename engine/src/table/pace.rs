@@ -1,8 +1,8 @@
 //! Pacing: how fast writers may go, as a plain value that the background writes and commit reads.
 //!
-//! As the region fills beyond the drain's mark, writers slow down in proportion to their bytes and
-//! to how full the region is, at the measured speed of the drain: smoothly, instead of stopping. At
-//! the very end they wait for a zone.
+//! As the region fills beyond the drain's mark, writers slow down smoothly, instead of stopping.
+//! They slow down in proportion to their bytes and to how full the region is, at the measured speed
+//! of the drain. At the very end they wait for a zone.
 //!
 //! All writers together go at that pace: what each is to wait adds up on a clock that they share.
 //! A writer that finds the clock ahead of the time waits until it is not. A wait for a KiB is

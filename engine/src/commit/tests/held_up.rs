@@ -126,10 +126,10 @@ fn who_carries_the_floor_holds_up_no_publisher() {
     earlier_ones_return_while_stopped_at(Step::FloorStored, true);
 }
 
-/// Bug: zones could be released before the floor and the words that let them go were on the media:
-/// recovery would then have looked for LSNs below its floor that were gone. Cause: a floor that a
-/// run had stored counted as written before the run was. Fix: the writer tells what is pending
-/// from what has arrived, and a caller that needs the floor on the media writes it itself.
+/// Bug: zones could be released before the floor and the words that let them go were on the media.
+/// Recovery would then have looked for LSNs below its floor that were gone. Cause: a floor that a
+/// run had stored counted as written before the run was. Fix: the writer tells what is pending from
+/// what has arrived, and a caller that needs the floor on the media writes it itself.
 #[test]
 fn a_floor_in_a_run_that_is_not_written_yet_is_not_taken_for_written() {
     let fixture = &Fixture::new(false);
