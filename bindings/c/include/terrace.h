@@ -3,6 +3,25 @@
  *
  * This file is made out of the source of the library by `cargo xtask header`. Do not change it.
  *
+ *     terrace_error *error = NULL;
+ *     terrace_database *database = terrace_open("people.db", NULL, &error);
+ *     terrace_table *table = database ? terrace_database_table(database, "users", &error) : NULL;
+ *     terrace_value value;
+ *     if (table &&
+ *         terrace_table_put(table, "ada", 3, "1815", 4, TERRACE_DURABLE, &error) == TERRACE_OK &&
+ *         terrace_table_get(table, "ada", 3, &value, &error) == TERRACE_OK) {
+ *         printf("%.*s\n", (int)value.len, value.data);
+ *         terrace_value_release(&value);
+ *     }
+ *     if (error)
+ *         fprintf(stderr, "%s\n", terrace_error_message(error));
+ *     terrace_close(database, NULL);
+ *     terrace_table_free(table);
+ *     terrace_database_free(database);
+ *     terrace_error_free(error);
+ *
+ * bindings/c/examples has whole programs: a beginning, cursors, transactions that run again.
+ *
  * Names. A function is called terrace_<type>_<verb>, and its first argument has that type.
  *
  * Ownership. A function that returns a pointer to a handle gives the handle to its caller, which
@@ -25,11 +44,10 @@
  * no errors, and set none. The library never aborts the process: a bug in it is TERRACE_INTERNAL.
  * Where a handle or an output must be there and is NULL, the call fails with TERRACE_INVALID.
  *
- * Threads. Each type says whether several threads may use one handle at once. Not at once, but by
- * one thread after the other: terrace_cursor, terrace_batch, terrace_bulk_load, terrace_value and
- * the three kinds of options. All other handles may be used by any threads at once. A handle is
- * freed when no other thread uses it.
- * The library calls nothing of the caller's, so none of the caller's code runs under a lock of it.
+ * Threads. One thread at a time may use a terrace_cursor, terrace_batch, terrace_bulk_load,
+ * terrace_value, or one of the three kinds of options; it need not be the same thread each time.
+ * Any threads may use all other handles at once. A handle is freed when no other thread uses it.
+ * The library never calls back, so no code of the program runs under a lock of the library.
  *
  * Closing. After terrace_close calls through handles of the database fail with TERRACE_CLOSED. A
  * cursor may first give rows that it has read ahead, or the end of a range in which no key can be.
@@ -57,8 +75,8 @@
 #define TERRACE_ABI_VERSION 1
 
 /**
- * A bound that there is none of: the range goes on to the first or last key. It is zero, so that a
- * range of zeros is the whole table.
+ * No bound: the range goes on to the first or the last key. It is zero, so that a range of zeros
+ * is the whole table.
  */
 #define TERRACE_UNBOUNDED 0
 
@@ -107,6 +125,11 @@
  * and locks nothing. It is for callers that lock rows one by one, and read them with the lock.
  */
 #define TERRACE_READ_NEWEST 3
+
+/**
+ * A cursor locks its whole range at once, with the gaps between rows. Others may do so too.
+ */
+#define TERRACE_FOR_SHARE 4
 
 /**
  * As a wait for locks: not at all. A call that would have to wait fails with TERRACE_TIMEOUT.
@@ -203,8 +226,8 @@ typedef struct terrace_bulk_load terrace_bulk_load;
 
 /**
  * A position in a range of a table, all as of one moment. Not for several threads at once; it may
- * move between them. It is on a row, before the first or behind the last one, or, at its
- * beginning, nowhere.
+ * move between them. It is on a row, before the first one, behind the last one, or nowhere. A new
+ * cursor is nowhere: its first step goes to the first row, or backwards to the last one.
  */
 typedef struct terrace_cursor terrace_cursor;
 
@@ -728,8 +751,8 @@ struct terrace_table_options *terrace_table_options_new(void);
 
 /**
  * Sets an option of a table by its name, as text: block_size, filter_bits, ttl (such as "7d", or
- * "none"), large_values (such as "4KiB", or "none"). With large_values, values of so many bytes
- * and more lie apart from their keys.
+ * "none"), large_values (such as "4KiB", or "none"), level0 (global-index, matrix or triangle).
+ * With large_values, values of so many bytes and more lie apart from their keys.
  *
  * Errors: as terrace_options_set. Bounds are checked when a table is created.
  */
@@ -981,8 +1004,8 @@ enum terrace_status terrace_database_grow_pm(const struct terrace_database *data
                                              struct terrace_error **error);
 
 /**
- * Changes how commits are grouped, from the next ones on. The options group_batches, group_bytes
- * and own_streams have the meaning of the numbers.
+ * Changes how commits are grouped, from the next ones on. The numbers mean what the options
+ * group_batches, group_bytes and own_streams of terrace_options_set mean.
  *
  * Errors: TERRACE_INVALID for NULL.
  */
@@ -1603,14 +1626,14 @@ enum terrace_status terrace_transaction_delete_range(const struct terrace_transa
 
 /**
  * A cursor over a range of a table as the transaction sees it: TERRACE_READ, TERRACE_FOR_UPDATE,
- * TERRACE_SKIP_LOCKED or TERRACE_READ_NEWEST. NULL after an error. Free it with
+ * TERRACE_SKIP_LOCKED, TERRACE_READ_NEWEST or TERRACE_FOR_SHARE. NULL after an error. Free it with
  * terrace_cursor_free; it may outlive the transaction, and its calls fail with TERRACE_CLOSED
  * then.
  *
  * Rows that the transaction writes later, and the cursor has not reached, come as they were
  * written. A serializable transaction locks what is to come when the cursor is sent somewhere.
  *
- * Errors: TERRACE_INVALID for bounds or a way of an unknown kind; for update, those of
+ * Errors: TERRACE_INVALID for bounds or a way of an unknown kind; for update or share, those of
  * terrace_transaction_get_for_update; TERRACE_CLOSED.
  */
 struct terrace_cursor *terrace_transaction_cursor(const struct terrace_transaction *transaction,
@@ -1912,10 +1935,10 @@ enum terrace_status terrace_cursor_prev(struct terrace_cursor *cursor,
                                         struct terrace_error **error);
 
 /**
- * Lets at most so many rows come behind each terrace_cursor_first, last, seek and seek_for_prev,
- * the one of that call included; 0 for no limit. Behind them comes TERRACE_NOT_FOUND. The reader
- * then reads no row too many. It counts from the next of these calls on, or at once where the
- * cursor is nowhere.
+ * Limits how many rows come from each terrace_cursor_first, last, seek and seek_for_prev on, the
+ * row of that call included; 0 for no limit. Behind the last of them comes TERRACE_NOT_FOUND. The
+ * library reads no row beyond the limit. A new limit holds from the next of these calls on, or at
+ * once where the cursor is nowhere.
  *
  * Errors: TERRACE_INVALID for NULL.
  */
@@ -2095,8 +2118,9 @@ enum terrace_status terrace_bulk_load_finish(struct terrace_bulk_load *load,
 void terrace_bulk_load_free(struct terrace_bulk_load *load);
 
 /**
- * Writes statistics to *statistics, which has so many bytes: pass sizeof(terrace_statistics). A
- * library that has more numbers leaves out the last ones, and one that has fewer writes zeros.
+ * Writes statistics to *statistics. Pass sizeof(terrace_statistics) as the size: a library that
+ * has more numbers than the structure leaves out the last ones, and one that has fewer writes
+ * zeros.
  *
  * Errors: TERRACE_INVALID for NULL, and for a size that cannot be.
  */

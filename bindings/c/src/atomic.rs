@@ -117,11 +117,12 @@ pub(crate) fn give_row(
     (key, value): (ValueOut<'_>, ValueOut<'_>),
     take: impl FnOnce() -> Result<Option<(Bytes, Bytes)>>,
 ) -> Result<Status> {
+    // Both are empty after an error, whichever argument it is about.
+    let key = key.map(|key| key.write(Value::NONE));
+    let value = value.map(|value| value.write(Value::NONE));
     let (key, value) = (need(key, "key")?, need(value, "value")?);
-    key.write(Value::NONE);
-    value.write(Value::NONE);
     let Some(row) = take()? else { return Ok(Status::TERRACE_NOT_FOUND) };
-    key.write(Value::new(Some(row.0)));
-    value.write(Value::new(Some(row.1)));
+    *key = Value::new(Some(row.0));
+    *value = Value::new(Some(row.1));
     Ok(Status::TERRACE_OK)
 }

@@ -39,8 +39,8 @@ pub struct Row {
 }
 
 /// A position in a range of a table, all as of one moment. Not for several threads at once; it may
-/// move between them. It is on a row, before the first or behind the last one, or, at its
-/// beginning, nowhere.
+/// move between them. It is on a row, before the first one, behind the last one, or nowhere. A new
+/// cursor is nowhere: its first step goes to the first row, or backwards to the last one.
 pub struct Cursor {
     table: terrace::Table,
     source: Source,
@@ -133,6 +133,7 @@ impl Source {
                     Scan::ForUpdate => transaction.range_for_update(table, bounds)?,
                     Scan::SkipLocked => transaction.range_skip_locked(table, bounds)?,
                     Scan::Newest => transaction.range_unlocked(table, bounds)?,
+                    Scan::ForShare => transaction.range_for_share(table, bounds)?,
                 }))
             }),
         }
@@ -155,7 +156,8 @@ impl Cursor {
         Cursor::new(table, Source::Snapshot(snapshot, None), bounds)
     }
 
-    /// Over what a transaction sees. The rows of one for update are locked at once.
+    /// Over what a transaction sees. The rows of one for update or share are locked at
+    /// once.
     pub(crate) fn of_transaction(
         running: &Arc<Running>,
         scan: Scan,
@@ -184,9 +186,9 @@ impl Cursor {
         }
     }
 
-    /// Locks the whole range, if it is for update.
+    /// Locks the whole range, if it is for update or for share.
     fn lock(&mut self) -> Result<()> {
-        if matches!(self.source, Source::Transaction(_, Scan::ForUpdate)) {
+        if matches!(self.source, Source::Transaction(_, Scan::ForUpdate | Scan::ForShare)) {
             let bounds = self.bounds.clone();
             self.send(Way::Up, bounds)?;
         }
@@ -445,10 +447,10 @@ pub extern "C" fn terrace_cursor_prev(
     guard::status(error, || moved(cursor, row, |cursor| cursor.step(Way::Down)))
 }
 
-/// Lets at most so many rows come behind each terrace_cursor_first, last, seek and seek_for_prev,
-/// the one of that call included; 0 for no limit. Behind them comes TERRACE_NOT_FOUND. The reader
-/// then reads no row too many. It counts from the next of these calls on, or at once where the
-/// cursor is nowhere.
+/// Limits how many rows come from each terrace_cursor_first, last, seek and seek_for_prev on, the
+/// row of that call included; 0 for no limit. Behind the last of them comes TERRACE_NOT_FOUND. The
+/// library reads no row beyond the limit. A new limit holds from the next of these calls on, or at
+/// once where the cursor is nowhere.
 ///
 /// Errors: TERRACE_INVALID for NULL.
 #[unsafe(no_mangle)]

@@ -358,8 +358,8 @@ pub extern "C" fn terrace_database_grow_pm(
     })
 }
 
-/// Changes how commits are grouped, from the next ones on. The options group_batches, group_bytes
-/// and own_streams have the meaning of the numbers.
+/// Changes how commits are grouped, from the next ones on. The numbers mean what the options
+/// group_batches, group_bytes and own_streams of terrace_options_set mean.
 ///
 /// Errors: TERRACE_INVALID for NULL.
 #[unsafe(no_mangle)]

@@ -42,8 +42,10 @@ pub extern "C" fn terrace_snapshot_get(
     error: Option<&mut Option<Box<Error>>>,
 ) -> Status {
     guard::status(error, || {
-        let (snapshot, table) = (need(snapshot, "snapshot")?, need(table, "table")?);
-        give(value, || Ok(snapshot.0.get(&table.table, key.bytes(key_len, "key")?)?))
+        give(value, || {
+            let (snapshot, table) = (need(snapshot, "snapshot")?, need(table, "table")?);
+            Ok(snapshot.0.get(&table.table, key.bytes(key_len, "key")?)?)
+        })
     })
 }
 
@@ -62,8 +64,10 @@ pub extern "C" fn terrace_snapshot_get_into(
     error: Option<&mut Option<Box<Error>>>,
 ) -> Status {
     guard::status(error, || {
-        let (snapshot, table) = (need(snapshot, "snapshot")?, need(table, "table")?);
-        let read = || Ok(snapshot.0.get(&table.table, key.bytes(key_len, "key")?)?);
+        let read = || {
+            let (snapshot, table) = (need(snapshot, "snapshot")?, need(table, "table")?);
+            Ok(snapshot.0.get(&table.table, key.bytes(key_len, "key")?)?)
+        };
         copy((buffer, capacity), value_len, read)
     })
 }
@@ -117,9 +121,10 @@ pub extern "C" fn terrace_snapshot_multi_get(
     error: Option<&mut Option<Box<Error>>>,
 ) -> Status {
     guard::done(error, || {
-        let (snapshot, table) = (need(snapshot, "snapshot")?, need(table, "table")?);
-        let read = |keys: Vec<&[u8]>| Ok(snapshot.0.multi_get(&table.table, keys)?);
-        give_all((keys, values, count), read)
+        give_all((keys, values, count), |keys| {
+            let (snapshot, table) = (need(snapshot, "snapshot")?, need(table, "table")?);
+            Ok(snapshot.0.multi_get(&table.table, keys)?)
+        })
     })
 }
 
@@ -135,8 +140,10 @@ pub extern "C" fn terrace_snapshot_first(
     error: Option<&mut Option<Box<Error>>>,
 ) -> Status {
     guard::status(error, || {
-        let (snapshot, table) = (need(snapshot, "snapshot")?, need(table, "table")?);
-        give_row((key, value), || Ok(snapshot.0.first(&table.table)?))
+        give_row((key, value), || {
+            let (snapshot, table) = (need(snapshot, "snapshot")?, need(table, "table")?);
+            Ok(snapshot.0.first(&table.table)?)
+        })
     })
 }
 
@@ -152,7 +159,9 @@ pub extern "C" fn terrace_snapshot_last(
     error: Option<&mut Option<Box<Error>>>,
 ) -> Status {
     guard::status(error, || {
-        let (snapshot, table) = (need(snapshot, "snapshot")?, need(table, "table")?);
-        give_row((key, value), || Ok(snapshot.0.last(&table.table)?))
+        give_row((key, value), || {
+            let (snapshot, table) = (need(snapshot, "snapshot")?, need(table, "table")?);
+            Ok(snapshot.0.last(&table.table)?)
+        })
     })
 }

@@ -27,7 +27,8 @@ impl Table {
     }
 }
 
-/// Writes what a read has found.
+/// Writes what a read has found. After an error it is nothing: `read` looks at all other arguments,
+/// so that they are refused behind that.
 #[inline]
 pub(crate) fn give(
     value: ValueOut<'_>,
@@ -98,8 +99,7 @@ pub extern "C" fn terrace_table_get(
     error: Option<&mut Option<Box<Error>>>,
 ) -> Status {
     guard::status(error, || {
-        let table = need(table, "table")?;
-        give(value, || Ok(table.table.get(key.bytes(key_len, "key")?)?))
+        give(value, || Ok(need(table, "table")?.table.get(key.bytes(key_len, "key")?)?))
     })
 }
 
@@ -120,8 +120,8 @@ pub extern "C" fn terrace_table_get_into(
     error: Option<&mut Option<Box<Error>>>,
 ) -> Status {
     guard::status(error, || {
-        let table = need(table, "table")?;
-        copy((buffer, capacity), value_len, || Ok(table.table.get(key.bytes(key_len, "key")?)?))
+        let read = || Ok(need(table, "table")?.table.get(key.bytes(key_len, "key")?)?);
+        copy((buffer, capacity), value_len, read)
     })
 }
 
@@ -139,8 +139,7 @@ pub extern "C" fn terrace_table_multi_get(
     error: Option<&mut Option<Box<Error>>>,
 ) -> Status {
     guard::done(error, || {
-        let table = need(table, "table")?;
-        give_all((keys, values, count), |keys| Ok(table.table.multi_get(keys)?))
+        give_all((keys, values, count), |keys| Ok(need(table, "table")?.table.multi_get(keys)?))
     })
 }
 

@@ -158,7 +158,7 @@ def test_names_that_cannot_be_are_refused(db: terrace.Database) -> None:
 
 
 def test_tables_by_name(db: terrace.Database) -> None:
-    db.table("b", block_size="4KiB", ttl=timedelta(days=7), large_values=4096)
+    db.table("b", block_size="4KiB", ttl=timedelta(days=7), large_values=4096, level0="matrix")
     db["a"][b"k"] = b"v"
     assert list(db) == db.table_names() == ["a", "b"]
     assert len(db) == 2 and "a" in db and "c" not in db
@@ -167,6 +167,7 @@ def test_tables_by_name(db: terrace.Database) -> None:
         "filter_bits": 10,
         "ttl": timedelta(days=7),
         "large_values": 4096,
+        "level0": "matrix",
     }
     handle = db["a"]
     db.rename_table("a", "c")

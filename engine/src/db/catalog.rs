@@ -12,7 +12,7 @@ use crate::levels::{Edit, Op, Room, Version};
 use crate::limits::check_table_name;
 use crate::memtable::Memtable;
 use crate::mvcc::defer;
-use crate::options::{ContainerKind, Durability, Options, TableOptions};
+use crate::options::{ContainerKind, Durability, TableOptions};
 use crate::record::{Lsn, TableId};
 use crate::table::{Shared, TableCore, TableSlot};
 use crate::view::View;
@@ -62,7 +62,10 @@ impl Catalog {
         let region = Arc::clone(&self.ctx.shared.region);
         match &self.ctx.forest {
             Some(forest) => Level0::persistent(region, Arc::clone(forest), version.table),
-            None => Level0::new(&self.ctx.shared.pages, container_of(&self.ctx.options, version)),
+            None => {
+                let kind = self.ctx.options.container_of(&version.options);
+                Level0::new(&self.ctx.shared.pages, kind)
+            }
         }
     }
 
@@ -97,10 +100,12 @@ impl Catalog {
     /// Makes a table that is not there; the caller holds `ddl`.
     fn make(&self, name: &str, options: TableOptions) -> Result<Arc<TableSlot>> {
         let table = self.ctx.set.allocate_table_id();
+        debug_assert!(self.ctx.tables.get(table).is_none(), "a number is given once");
         let event = Event::Create { table, name: name.to_string(), options };
         let lsn = self.carry_out(&event, None)?;
         let version =
             self.ctx.set.version(table).unwrap_or_else(|| Arc::new(Version::empty(table)));
+        debug_assert_eq!(version.table, table, "a new table has its own version");
         let slot = TableSlot::new(self.new_core(table, name, lsn, version));
         Ok(self.ctx.tables.insert(name, slot))
     }
@@ -149,6 +154,7 @@ impl Catalog {
         let core = slot.core();
         self.carry_out(&Event::Rename { table: core.id(), name: to.to_string() }, None)?;
         self.ctx.tables.rename(from, to);
+        debug_assert!(self.find(to).is_some_and(|found| Arc::ptr_eq(&found, &slot)), "one slot");
         Ok(())
     }
 
@@ -162,6 +168,7 @@ impl Catalog {
         let event = Event::Truncate { table, new, name: name.to_string(), options };
         let lsn = self.carry_out(&event, Some(&slot.core()))?;
         let version = self.ctx.set.version(new).unwrap_or_else(|| Arc::new(Version::empty(new)));
+        debug_assert!(lsn > slot.core().created(), "a table is truncated after it was created");
         let old = self.ctx.tables.replace(&slot, self.new_core(new, name, lsn, version));
         self.clear(&old);
         Ok(())
@@ -197,6 +204,11 @@ impl Catalog {
         let edit = Edit { ops };
         let versions = self.ctx.apply(edit)?;
         install(&core, &mut change, versions, 0);
+        if let ContainerKind::Named(container) = self.ctx.options.container_of(&options)
+            && let Some(rows) = core.view().level0.row_tables()
+        {
+            rows.choose(container);
+        }
         Ok(())
     }
 
@@ -218,6 +230,8 @@ impl Catalog {
         let pending = self.ctx.shared.enqueue_group(&group, Durability::Durable, &at_ticket)?;
         let zone = pending.zone();
         let lsn = pending.wait()?;
+        debug_assert!(drops.is_none_or(|table| table.check().is_err()), "its ticket dropped it");
+        debug_assert!(Event::is_news_to(&self.ctx.set, lsn), "events come to the journal in order");
         // A job on the table ends with its own edit first; later ones find the mark.
         let _no_job = drops.map(|table| table.change());
         if let Err(e) = self.ctx.shared.apply_reserved(event.edit(lsn), &mut reservation) {
@@ -225,25 +239,19 @@ impl Catalog {
             self.ctx.stop_because(&e.to_string());
             return Err(self.ctx.shared.poison.unknown_outcome(lsn));
         }
+        debug_assert!(!Event::is_news_to(&self.ctx.set, lsn), "the journal is up to the event");
         self.ctx.shared.zones.sub_live(zone, 1);
         Ok(lsn)
     }
 
     /// Empties the view of a dropped table, and lets its records go once no reader is left.
     fn clear(&self, core: &Arc<TableCore>) {
+        debug_assert!(core.check().is_err(), "only a table that was dropped is emptied");
         let empty = self.empty_view(Arc::new(Version::empty(core.id())));
         let before = core.change().apply(|view| *view = empty);
         let shared = Arc::clone(&self.ctx.shared);
         defer(move || release_records(&shared, &before));
         self.ctx.shared.wakeup.wake();
-    }
-}
-
-/// The container of a table's level 0. One with row tables goes on with them.
-pub(super) fn container_of(options: &Options, version: &Version) -> ContainerKind {
-    match options.container() {
-        ContainerKind::GlobalIndex if !version.rows.is_empty() => ContainerKind::Matrix,
-        kind => kind,
     }
 }
 

@@ -105,6 +105,7 @@ impl Instance {
                 engine.shared.stop_because("a background thread panicked");
             }
         }
+        debug_assert!(engine.ctx.claims.is_empty(), "no compaction is under way without a thread");
         let merged = engine.scheduler.merge_at_close();
         let is_left = engine.leave_index();
         let settled = merged.and_then(|()| match engine.shared.read_only {

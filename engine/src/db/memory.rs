@@ -187,7 +187,14 @@ impl Shares {
     fn new(limit: u64, region: u64, threads: u64) -> Shares {
         let room = limit.saturating_sub(region);
         let jobs = (room / JOBS).min(threads.max(LEAST_JOBS).saturating_mul(Job::MOST.bytes()));
-        Shares { limit, slack: limit / SLACK, jobs, indexes: room / INDEXES }
+        let shares = Shares { limit, slack: limit / SLACK, jobs, indexes: room / INDEXES };
+        debug_assert!(shares.fit_beside(region), "shares and the region fit: {shares:?}");
+        shares
+    }
+
+    /// Whether what is shared out and the region are no more than the limit, where the region is.
+    fn fit_beside(&self, region: u64) -> bool {
+        self.jobs + self.indexes + region <= self.limit.max(region)
     }
 
     /// What is left for the cache, the filters and what ranges read ahead beside what is held of

@@ -151,6 +151,10 @@ impl<I: Versions + 'static> Container for GlobalIndex<I> {
 
     fn get(&self, key: &[u8], at_most: Lsn, drained: &DrainedMap) -> Result<Option<Record<'_>>> {
         let found = self.index.get(key, at_most)?.filter(|(seq, _)| *seq > drained.get(key));
+        debug_assert!(
+            found.is_none_or(|(seq, _)| seq <= at_most),
+            "a read finds no version newer than it asks for"
+        );
         Ok(found.map(|(_, at)| record_at(&self.region, at)))
     }
 
@@ -309,6 +313,11 @@ impl<I: Versions> VersionPruning for GlobalIndex<I> {
         let _guard = crate::mvcc::pin();
         for (key, seq) in superseded.versions() {
             if let Some(at) = self.index.remove(key, seq)? {
+                debug_assert_eq!(
+                    record_at(&self.region, at).seq,
+                    seq,
+                    "an index leads to its record"
+                );
                 self.count_out(&record_at(&self.region, at));
                 released.records.push(at);
             }

@@ -52,12 +52,20 @@ impl Superseded {
     /// Adds a version that the container has.
     pub(super) fn add(&mut self, record: &Record<'_>) {
         self.keys.extend_from_slice(record.key);
+        debug_assert!(
+            self.versions.last().is_none_or(|last| last.key_end <= self.keys.len()),
+            "keys lie one behind the other"
+        );
         self.versions.push(Version { key_end: self.keys.len(), seq: record.seq });
         self.bytes += record.stored_len() as u64;
     }
 
     /// Keys and sequence numbers of the versions that the container has.
     pub(super) fn versions(&self) -> impl Iterator<Item = (&[u8], Lsn)> {
+        debug_assert!(
+            self.versions.last().is_none_or(|last| last.key_end == self.keys.len()),
+            "the last key ends where all keys do"
+        );
         let starts = std::iter::once(0).chain(self.versions.iter().map(|v| v.key_end));
         starts.zip(&self.versions).map(|(start, v)| (&self.keys[start..v.key_end], v.seq))
     }

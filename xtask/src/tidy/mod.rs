@@ -9,7 +9,7 @@ mod documents;
 mod file_length;
 pub(crate) mod files;
 mod function_length;
-mod layers;
+pub(crate) mod layers;
 mod layout;
 mod machine_paths;
 mod scan;

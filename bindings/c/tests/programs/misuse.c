@@ -64,6 +64,66 @@ static void nulls(void) {
     CHECK(terrace_prepared_list_len(NULL) == 0 && terrace_backup_list_len(NULL) == 0);
 }
 
+/* Bug: a call that was refused for a table or a key left the value of its caller as it was, which is
+ * often uninitialised; to release it freed what was never there. Cause: other arguments were looked
+ * at before the value was emptied. Fix: the value is emptied first. */
+static void values_are_empty_after_an_error(terrace_database *database) {
+    terrace_error *error = NULL;
+    terrace_table *table = terrace_database_table(database, "t", &error);
+    terrace_snapshot *snapshot = terrace_database_snapshot(database, &error);
+    terrace_transaction *transaction = terrace_database_begin(database, NULL, &error);
+    HANDLE(table);
+    HANDLE(snapshot);
+    HANDLE(transaction);
+    terrace_value key, value, values[1];
+    size_t len;
+    terrace_slice keys[1] = {{"k", 1}};
+#define LEAVES_NONE(call)                                                            \
+    do {                                                                             \
+        memset(&key, 7, sizeof key);                                                 \
+        memset(&value, 7, sizeof value);                                             \
+        memset(values, 7, sizeof values);                                            \
+        FAILS(TERRACE_INVALID, call);                                                \
+    } while (0)
+    LEAVES_NONE(terrace_table_get(NULL, "k", 1, &value, &error));
+    CHECK(value.data == NULL);
+    LEAVES_NONE(terrace_snapshot_get(NULL, table, "k", 1, &value, &error));
+    CHECK(value.data == NULL);
+    LEAVES_NONE(terrace_snapshot_get(snapshot, NULL, "k", 1, &value, &error));
+    CHECK(value.data == NULL);
+    LEAVES_NONE(terrace_transaction_get(NULL, table, "k", 1, &value, &error));
+    CHECK(value.data == NULL);
+    LEAVES_NONE(terrace_transaction_get(transaction, table, NULL, 1, &value, &error));
+    CHECK(value.data == NULL);
+    LEAVES_NONE(terrace_transaction_get_for_update(transaction, NULL, "k", 1, &value, &error));
+    CHECK(value.data == NULL);
+    LEAVES_NONE(terrace_transaction_get_for_share(NULL, table, "k", 1, &value, &error));
+    CHECK(value.data == NULL);
+    LEAVES_NONE(terrace_table_multi_get(NULL, keys, values, 1, &error));
+    CHECK(values[0].data == NULL);
+    LEAVES_NONE(terrace_snapshot_multi_get(NULL, table, keys, values, 1, &error));
+    CHECK(values[0].data == NULL);
+    LEAVES_NONE(terrace_transaction_multi_get(NULL, table, keys, values, 1, &error));
+    CHECK(values[0].data == NULL);
+    LEAVES_NONE(terrace_table_first(NULL, &key, &value, &error));
+    CHECK(key.data == NULL && value.data == NULL);
+    LEAVES_NONE(terrace_snapshot_last(snapshot, NULL, &key, &value, &error));
+    CHECK(key.data == NULL && value.data == NULL);
+    LEAVES_NONE(terrace_table_pop_first(table, &key, NULL, &error));
+    CHECK(key.data == NULL);
+    LEAVES_NONE(terrace_database_last_blob(NULL, &value, &error));
+    CHECK(value.data == NULL);
+    FAILS(TERRACE_INVALID, terrace_table_get_into(NULL, "k", 1, NULL, 0, &len, &error));
+    CHECK(len == 0);
+    FAILS(TERRACE_INVALID, terrace_snapshot_get_into(NULL, table, "k", 1, NULL, 0, &len, &error));
+    CHECK(len == 0);
+#undef LEAVES_NONE
+    terrace_transaction_free(transaction);
+    terrace_snapshot_free(snapshot);
+    terrace_table_free(table);
+    terrace_error_free(error);
+}
+
 static void wrong_sizes(terrace_database *database) {
     terrace_error *error = NULL;
     terrace_table *table = terrace_database_table(database, "t", &error);
@@ -249,6 +309,7 @@ int main(int count, char **arguments) {
     begin_test(count, arguments);
     nulls();
     terrace_database *database = open_small("misused");
+    values_are_empty_after_an_error(database);
     wrong_sizes(database);
     foreign(database);
     forked(database);

@@ -47,6 +47,7 @@ class _TableOptions(TypedDict, total=False):
     filter_bits: int
     ttl: _Time | str | None
     large_values: _Size | None
+    level0: Literal["global-index", "matrix", "triangle"]
 
 class _TransactionOptions(TypedDict, total=False):
     isolation: Literal["read_committed", "snapshot", "serializable"]
@@ -115,6 +116,7 @@ class _TableSettings(TypedDict):
     filter_bits: int
     ttl: timedelta | None
     large_values: int | None
+    level0: Literal["global-index", "matrix", "triangle"]
 
 class _OptionNames(TypedDict):
     database: dict[str, str]

@@ -115,6 +115,12 @@ impl AssignStreams {
                     opened => opened?,
                 };
                 let before = self.own.lock().insert(id, stream);
+                debug_assert_ne!(stream, 0, "the shared stream is no table's own");
+                debug_assert_ne!(
+                    Some(stream),
+                    ctx.shared.committer.cleaner(),
+                    "nor is the cleaner's"
+                );
                 debug_assert_eq!(before, None, "a table has one stream of its own at most");
                 set_stream(id, stream);
             }

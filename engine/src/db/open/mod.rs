@@ -129,6 +129,7 @@ impl Opening<'_> {
             let JournalFloor { epoch, number } = set.floor();
             floor.journal = JournalMark { epoch, edit: number };
             make_durable(&region, (&zones, &mut recovered), &mut superblock, &mut floor)?;
+            debug_assert!(recovered.last <= superblock.lsn_base, "the next LSN is above all");
             zones.release(&[recovered.empty.as_slice(), &leaks].concat())?;
         }
         let FoundIndex { forest, damage } = found;
@@ -198,6 +199,7 @@ fn tell_zones(zones: &ZonePool, recovered: &Recovered) {
     for (zone, accepted) in &recovered.zones {
         let oldest = accepted.iter().map(|a| a.oldest).min().unwrap_or(0);
         let greatest = accepted.last().map_or(0, |a| a.lsn);
+        debug_assert!(accepted.iter().all(|a| a.lsn <= greatest), "a zone has its last LSN last");
         zones.set_found(*zone, oldest, greatest, accepted.iter().map(|a| a.records).sum());
     }
 }

@@ -167,6 +167,7 @@ impl PacingStats {
     /// Bytes that were appended before the oldest record that is not drained. What was appended
     /// since is what the region may hold, beside zones that are open or kept by readers.
     pub(in crate::db) fn appended_before_round(&self, now: &RegionUsage) -> u64 {
+        debug_assert!(self.marks.iter().is_sorted(), "marks ascend, in LSNs and in bytes");
         let before = self.marks.partition_point(|(lsn, _)| *lsn <= now.low);
         before.checked_sub(1).map_or(0, |i| self.marks[i].1)
     }
@@ -249,6 +250,7 @@ impl PacingStats {
             return;
         };
         debug_assert!(before <= now.released, "what came free only grows");
+        debug_assert!(began <= now.clock, "time goes on");
         let (took, units) = (now.clock.saturating_sub(began), now.released - before);
         if took >= WINDOW && units > 0 || took >= LONGEST_WINDOW {
             let bytes = u128::from(units * now.unit);

@@ -90,6 +90,7 @@ impl Scheduler {
     /// no memory for its job.
     pub(in crate::db) fn run_worker(&self, n: usize) {
         let workers = &self.workers;
+        debug_assert!(n >= 1, "the background's own thread is number 0");
         while !self.ctx.stop.load(Ordering::Acquire) {
             let most = self.ctx.memory.most_workers().saturating_add(1);
             if n >= workers.threads().min(most) {
@@ -131,6 +132,10 @@ impl Scheduler {
         self.ctx.metrics.failures.add(1);
         if error.kind() != ErrorKind::Full {
             self.ctx.stop_because(&error.to_string());
+            debug_assert!(
+                self.ctx.shared.poison.check().is_err(),
+                "a job that failed by anything but a full disk stops the database"
+            );
         }
         RETRY
     }

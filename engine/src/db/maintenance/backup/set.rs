@@ -123,6 +123,7 @@ impl Set {
                 }
             }
         }
+        debug_assert!(numbers.is_sorted_by(|a, b| a < b), "backups have ascending numbers");
         let taken: Vec<Location> = taken.into_iter().collect();
         let store = ExtentStore::open(Arc::clone(&self.files), &self.path, &taken, false)?;
         // A process that died may have left a backup without its name, or one that was deleted with

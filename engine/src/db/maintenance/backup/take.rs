@@ -93,7 +93,8 @@ fn dump(engine: &Engine, set: &Writing) -> Result<(Vec<Half>, Lsn, Option<Vec<u8
     let Moment { tables, snapshot } = moment(engine);
     let (lsn, shape, horizon) = (snapshot.lsn(), engine.ctx.shape(), Horizon::of(&snapshot));
     if !engine.shared.read_only {
-        engine.ctx.sync_floor()?;
+        let floor = engine.ctx.sync_floor()?;
+        debug_assert!(lsn <= floor, "what a backup has no power cut takes back");
     }
     let blob = engine.shared.committer.blobs().last(lsn);
     let into = (&*engine.set, set.store());
