@@ -1,4 +1,4 @@
-//! What can be set, and what it is set to when nobody does.
+//! The options of a database, and their defaults.
 
 mod check;
 mod container;
@@ -167,7 +167,7 @@ pub enum Failpoint {
     SkipLock,
     /// A drain forgets to set D in its edit.
     ForgetDrained,
-    /// Nobody flushes what was stored (persistent memory).
+    /// The flush of what was stored is left out (persistent memory).
     SkipFlush,
     /// The floor is stored before the sync that makes it true (`file` mode).
     EarlyFloor,

@@ -55,7 +55,7 @@ impl Effect {
     }
 }
 
-/// What the prepared transaction `n` does, in tables `a` and `b`. Nobody else writes these rows.
+/// What the prepared transaction `n` does, in tables `a` and `b`. Only it writes these rows.
 pub fn prepared_rows(n: u64) -> Vec<Effect> {
     let len = 40 + n as usize * 977 % 3000;
     let (key, value) = (format!("prepared {n}").into_bytes(), vec![n as u8; len]);

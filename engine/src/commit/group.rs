@@ -93,9 +93,9 @@ impl Group {
         Group { tables, parts, frees: batch.frees(), ..Group::default() }.closed(largest)
     }
 
-    /// Encodes the writes of a transaction that is prepared, as one part: behind the record that
-    /// says so come its writes and then `locks`, what else it has locked, each the table, key and
-    /// value of a record, and at last the numbers of `runs`, which count as writes.
+    /// Encodes the writes of a transaction that is prepared, as one part. Behind the record that
+    /// says so come its writes. Then come `locks`, what else it has locked, each the table, key and
+    /// value of a record. At last come the numbers of `runs`, which count as writes.
     ///
     /// # Errors
     ///

@@ -1,7 +1,7 @@
 //! What a merge writes: extents of one level, cut between keys. Range tombstones are cut with them,
 //! and none reaches beyond what it could hide.
 //!
-//! Everything is written before the edit that names it is handed to the caller, who syncs it before
+//! Everything is written before the edit that names it goes to the caller, which syncs it before
 //! the edit; a merge that fails half-way drops its outputs, and with them their space.
 
 use std::collections::BTreeSet;
@@ -189,9 +189,9 @@ impl<'a, B: Fn(&[u8]) -> bool> Writer<'a, B> {
         self.split_at = (expected > most + most / 16).then_some(expected / 2);
     }
 
-    /// Where the extent under way is cut. Among others it may grow an eighth beyond its size: what
-    /// a key or two too many leave over would be written together with the next extent, whose last
-    /// keys would be left over in turn, and so on to the end of the level.
+    /// Where the extent under way is cut. Among others it may grow an eighth beyond its size.
+    /// Otherwise the next extent would take what a key or two too many leave over. Its last keys
+    /// would be left over in turn, and so on to the end of the level.
     fn cut_at(&self) -> usize {
         let most = self.ctx.extent_bytes;
         let usual = if self.is_among_others { most + most / 8 } else { most };

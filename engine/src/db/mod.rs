@@ -468,7 +468,7 @@ impl Database {
     /// - `Invalid`: the directory holds something else, or backups of another database;
     /// - `Corrupt`: an extent of the database is damaged, or a manifest in the set;
     /// - `Full`: there is no space for it;
-    /// - `Unavailable`: somebody else uses the set, a file could not be used, or the database
+    /// - `Unavailable`: another caller uses the set, a file could not be used, or the database
     ///   stopped after an earlier failure;
     /// - `Closed`.
     ///

@@ -123,13 +123,13 @@ impl TableOptions {
     /// seen by reads, and whatever moves it next drops it. [`Database::set_ttl`] changes it.
     ///
     /// A record counts as written within about a second after it was, and at a great age up to a
-    /// 64th of that later; what was committed in the last second before a crash, at the next
-    /// opening; what was there before any table of the database had a time to live, when one got
-    /// it. Never earlier: nothing lives shorter. Writing a key again is a new record. A snapshot,
-    /// an iterator, or a transaction that reads as of one goes by the time at which it was made.
-    /// The clock is the machine's, but it does not go back: one that was set ahead stays ahead, and
-    /// what it has taken for old is gone. What has expired in extents is off the disk after as long
-    /// again at the latest, mostly sooner.
+    /// 64th of that later. What was committed in the last second before a crash counts as written
+    /// at the next opening. What was there before any table of the database had a time to live
+    /// counts as written when one got it. Never earlier: nothing lives shorter. Writing a key again
+    /// is a new record. A snapshot, an iterator, or a transaction that reads as of one goes by the
+    /// time at which it was made. The clock is the machine's, but it does not go back: one that was
+    /// set ahead stays ahead, and what it has taken for old is gone. What has expired in extents is
+    /// off the disk after as long again at the latest, mostly sooner.
     ///
     /// [`Database::set_ttl`]: crate::Database::set_ttl
     #[must_use]
@@ -139,8 +139,8 @@ impl TableOptions {
     }
 
     /// Values of so many bytes and more are kept apart from their keys on disk: 512 to 1048576; by
-    /// default none are. Compactions move what stands in their place, and not them, so a value is
-    /// written once by the drain that takes it out of the region (or by a bulk load), and again
+    /// default none are. Compactions move what stands in their place, and not them. So the drain
+    /// that takes a value out of the region (or a bulk load) writes it once. It is written again
     /// only when more than half of the values around it are gone.
     ///
     /// It pays from a few KiB on, where values are large beside their keys and are read one by one.

@@ -2,7 +2,7 @@
 //! goes through the ring is the runs' numbers.
 //!
 //! Outline. (1) The extents are synced, and the journal keeps them as pending. (2) Each table's
-//! view gets its run, which nobody sees. (3) The commit takes its ticket, and with it the runs
+//! view gets its run, which no reader sees. (3) The commit takes its ticket, and with it the runs
 //! their LSN: they are visible and durable when the commit is, with all else that it has. (4) The
 //! journal is told, table by table, and only then the commit's records in the region need not stay.
 //! `docs/commit.md` has the argument.
@@ -280,7 +280,7 @@ impl Shared {
         applied
     }
 
-    /// Poisons the database and wakes everybody who waits.
+    /// Poisons the database and wakes every waiting thread.
     pub(crate) fn stop_because(&self, cause: &str) {
         self.poison.set_because(cause.to_string());
         self.committer.wake_all();

@@ -33,9 +33,9 @@ impl Transaction {
         keys.into_iter().map(|key| self.get(table, key)).collect()
     }
 
-    /// The values of several keys, in the order of the keys, which nobody else changes until this
-    /// transaction ends. They are locked in this order: if all callers name keys in one order, they
-    /// do not wait for each other in a circle.
+    /// The values of several keys, in the order of the keys. No other transaction changes them
+    /// until this one ends. It locks them in this order: callers that name keys in one order do
+    /// not wait for each other in a circle.
     ///
     /// # Errors
     ///

@@ -29,7 +29,7 @@ struct Sample {
 impl Sample {
     fn new(options: fn() -> Options) -> Sample {
         let dir = tempfile::tempdir().unwrap();
-        // Stepped: whoever looks for a structure finds it, however busy the machine is.
+        // Stepped: a search for a structure finds it, however busy the machine is.
         let db = options().stepped().open(dir.path().join("db")).unwrap();
         let make_room = || {
             while db.stats().pm.zones - db.stats().pm.zones_used < 6 {

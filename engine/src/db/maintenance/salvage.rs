@@ -1,9 +1,9 @@
 //! Salvage: whatever of a damaged database can be read, in a new one.
 //!
-//! Older places are written first and newer ones over them: levels from the deepest up, then the
-//! records of the region and the spilled runs in the order of their sequence numbers, without what
-//! D says has moved and what has expired. Where a newer version is lost, an older one may show.
-//! Of a database without a journal [`parts`] takes what is there.
+//! Older places are written first and newer ones over them. Levels come first, from the deepest up.
+//! Then come the records of the region and the spilled runs in the order of their sequence numbers,
+//! without what D says has moved and what has expired. Where a newer version is lost, an older one
+//! may show. Of a database without a journal [`parts`] takes what is there.
 
 mod parts;
 mod rows;

@@ -17,7 +17,7 @@ use crate::table::TableCore;
 
 impl VerifyReport {
     /// Each entry leads to a committed record of its table, and each record up to the merged
-    /// boundary is found, or a newer one of its key. Nobody commits meanwhile.
+    /// boundary is found, or a newer one of its key. Commits wait meanwhile.
     pub(super) fn index(
         &mut self,
         engine: &Engine,

@@ -112,9 +112,9 @@ impl Scheduler {
         }
     }
 
-    /// The body of the thread that keeps zones ready. The background does so too, between its jobs;
-    /// but one of these may take longer than a zone lasts, and where the region is a file a link is
-    /// a sync, of what was written since the last one as well.
+    /// The body of the thread that keeps zones ready. The background does so too, between its jobs,
+    /// but one of these may take longer than a zone lasts. Where the region is a file a link is a
+    /// sync, of what was written since the last one as well.
     pub(in crate::db) fn keep_zones_ready(&self) {
         while !self.ctx.stop.load(Ordering::Acquire) {
             let linked = self.ctx.shared.poison.check().and_then(|()| self.preallocate_zone());

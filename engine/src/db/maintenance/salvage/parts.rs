@@ -1,9 +1,9 @@
 //! Salvage without a journal: the region's records by their tables, and the rows of each extent in
 //! a table of its own, since no extent says which table it belongs to.
 //!
-//! Without the journal nobody knows which extents and row tables were in use, so rows that were
-//! replaced or deleted may show, in the tables of extents and in those of the region. What the
-//! region says of deletes applies to its own tables alone.
+//! Only the journal knows which extents and row tables were in use. Without it, tables of extents
+//! and those of the region may show rows that were replaced or deleted. What the region says of
+//! deletes applies to its own tables alone.
 
 use std::collections::BTreeMap;
 use std::path::Path;
