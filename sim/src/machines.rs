@@ -68,9 +68,9 @@ pub fn lies_apart(name: &str) -> bool {
     APART.contains(&name)
 }
 
-/// What a table is created with whose values lie apart, or do not.
+/// What a table is created with whose values lie apart, or do not. Operands are appended.
 pub fn table_options(apart: bool) -> TableOptions {
-    let options = TableOptions::new();
+    let options = TableOptions::new().merge_operator(terrace::operators::APPEND);
     if apart { options.large_values(600) } else { options }
 }
 

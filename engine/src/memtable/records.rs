@@ -7,7 +7,7 @@ use crate::limits::{MAX_KEY_LEN, MAX_VALUE_LEN};
 use crate::memory::Gauge;
 use crate::mvcc::{KeyInterval, Tombstone};
 use crate::pm::Region;
-use crate::record::{EntryRef, Kind, Lsn, Reader, TableId, decode_end};
+use crate::record::{EntryRef, Kind, Lsn, OperandList, Reader, TableId, decode_end};
 
 /// Bytes before a record's key.
 pub(crate) const RECORD_HEADER: usize = 24;
@@ -41,8 +41,10 @@ impl<'a> Record<'a> {
             return None;
         }
         let (key, value) = (r.take(key_len)?, r.take(value_len)?);
-        if kind == Kind::RangeDelete {
-            decode_end(key, value)?;
+        match kind {
+            Kind::RangeDelete => drop(decode_end(key, value)?),
+            Kind::Merge => drop(OperandList::decode(value)?),
+            _ => {}
         }
         Some(Record { seq, table, kind, key, value })
     }
@@ -55,6 +57,11 @@ impl<'a> Record<'a> {
         let end = decode_end(self.key, self.value)?.map(<[u8]>::to_vec);
         let interval = KeyInterval { start: self.key.to_vec(), end };
         Some(Arc::new(Tombstone { interval, seq: self.seq, at }))
+    }
+
+    /// Whether it has operands that go on with the next older version of its key.
+    pub(crate) fn is_open_merge(&self) -> bool {
+        self.entry().is_open_merge()
     }
 
     /// Bytes that the record takes in a zone.
@@ -180,9 +187,9 @@ mod tests {
             Some(tombstone.map(|t| (t.at, t.interval.start.clone(), t.interval.end.clone())))
         };
         let until = |end: &str| Some(Some((8, b"b".to_vec(), Some(end.into()))));
-        assert_eq!(decoded(b"b", &encode_end(Some(b"c"))), until("c"));
-        assert_eq!(decoded(b"b", &encode_end(None)), Some(Some((8, b"b".to_vec(), None))));
+        assert_eq!(operand_list(b"b", &encode_end(Some(b"c"))), until("c"));
+        assert_eq!(operand_list(b"b", &encode_end(None)), Some(Some((8, b"b".to_vec(), None))));
         let nonsense: [&[u8]; 6] = [b"", b"\0x", b"\x01", b"\x01b", b"\x01a", b"\x02c"];
-        assert!(nonsense.iter().all(|value| decoded(b"b", value).is_none()));
+        assert!(nonsense.iter().all(|value| operand_list(b"b", value).is_none()));
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::{Compression, Index, Mode, Options, TableOptions};
 use crate::error::{Error, Result};
+use crate::operator::OperatorName;
 
 /// One name of a table.
 pub(crate) struct NamedOption<T> {
@@ -133,6 +134,14 @@ const TABLE: &[NamedOption<TableOptions>] = &[
             or_none(value, bytes).map(|from| options.large_values = from)
         },
     },
+    NamedOption {
+        name: "merge_operator",
+        takes: "the name of a merge operator, or none",
+        set: |options, value| {
+            let name = |name: &str| Some(OperatorName::new(name));
+            or_none(value, name).map(|name| options.merge_operator = name)
+        },
+    },
 ];
 
 impl Options {
@@ -174,7 +183,8 @@ impl Options {
 
 impl TableOptions {
     /// Sets an option by its name, as text: `block_size`, `filter_bits`, `ttl` (such as `7d`, or
-    /// `none`) or `large_values` (such as `4KiB`, or `none`). Nothing is changed after an error.
+    /// `none`), `large_values` (such as `4KiB`, or `none`) or `merge_operator` (such as `counter`).
+    /// Nothing is changed after an error.
     /// Bounds are checked when a table is created.
     ///
     /// # Errors
