@@ -130,9 +130,9 @@ pub struct Options {
     pub(crate) stepped: bool,
     #[cfg(any(test, feature = "testing"))]
     pub(crate) failpoint: Option<Failpoint>,
-    /// The container of every table's level 0.
+    /// The container of every table's level 0, whatever their options say.
     #[cfg(any(test, feature = "testing"))]
-    pub(crate) container: ContainerKind,
+    pub(crate) container: Option<ContainerKind>,
     /// What stands for the machine's memory file system.
     #[cfg(any(test, feature = "testing"))]
     pub(crate) tmpfs: Option<PathBuf>,
@@ -228,6 +228,10 @@ pub enum Failpoint {
     SkipRowPersist,
     /// The records of a memtable cease to count in zones although no edit publishes their copies.
     UnjournaledRow,
+    /// Hints of a row table lead into the next older one, although it is not the one they are for.
+    FollowStaleHints,
+    /// An opening takes entries of row tables for live that D covers.
+    IgnoreDrainedRows,
     /// A creation does not make the name of a region in another directory durable.
     SkipRegionName,
 }
@@ -292,7 +296,7 @@ impl Options {
             #[cfg(any(test, feature = "testing"))]
             failpoint: None,
             #[cfg(any(test, feature = "testing"))]
-            container: ContainerKind::GlobalIndex,
+            container: None,
             #[cfg(any(test, feature = "testing"))]
             tmpfs: None,
         }

@@ -8,7 +8,8 @@ static const uchar REST_IS_GREATER = 3;
 Key_part_codec::Key_part_codec(TABLE *table_arg, const KEY_PART_INFO &part_arg)
   : table(table_arg), field(table_arg->field[part_arg.fieldnr - 1]), part(&part_arg),
     text(ESCAPED), cs(field->charset()), nullable(part_arg.null_bit != 0),
-    descending(part_arg.key_part_flag & HA_REVERSE_SORT), fixed_length(0), part_chars(0), chunk(0)
+    descending(part_arg.key_part_flag & HA_REVERSE_SORT), fixed_length(0), part_chars(0), chunk(0),
+    decoding(decoding_of(part_arg))
 {
   if (part_arg.key_part_flag & HA_BLOB_PART)
     kind = BLOB;

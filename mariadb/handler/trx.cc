@@ -10,6 +10,11 @@ static const char STATEMENT[] = "statement";
 /* Held while another thread kills a transaction, and while a connection lets go of its handle. */
 static std::mutex kill_lock;
 
+/* Counts changes of layouts, so that views can be told from them. */
+static std::atomic<ulonglong> moments{1};
+
+ulonglong Trx::next_moment() { return ++moments; }
+
 static bool is_autocommit(THD *thd)
 {
   return !thd_test_options(thd, OPTION_NOT_AUTOCOMMIT | OPTION_BEGIN);
@@ -82,6 +87,7 @@ int Trx::begin()
   ulong level = thd_tx_isolation(thd);
   serializable = level == ISO_SERIALIZABLE && !(single_read && is_autocommit(thd));
   view_of_statement = level < ISO_REPEATABLE_READ;
+  gaps = !view_of_statement && !serializable;
   waits_ms = ulonglong(session_lock_wait_seconds(thd)) * 1000;
   int error =
     set_options({serializable, session_is_relaxed(thd), waits_ms, session_lock_limit(thd)});
@@ -124,6 +130,7 @@ int Trx::before_plain_read()
   if (has_view || serializable)
     return 0;
   Failure failure;
+  view_moment = moments;
   if (terrace_transaction_take_view(transaction, failure.out()) != TERRACE_OK)
     return fail(failure);
   has_view = true;

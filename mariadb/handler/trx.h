@@ -60,6 +60,12 @@ public:
   /* Whether a row was written since the transaction began. */
   bool has_written() const { return wrote; }
   bool is_serializable() const { return serializable; }
+  /* Whether its view was taken before a moment of next_moment(). */
+  bool view_is_before(ulonglong moment) const { return has_view && view_moment < moment; }
+  /* A moment after all views that there are. */
+  static ulonglong next_moment();
+  /* Whether locking reads keep rows out of the gaps of what they read. */
+  bool locks_gaps() const { return gaps; }
 
 private:
   /* What a transaction begins with. */
@@ -89,8 +95,10 @@ private:
   terrace_transaction_options *options = nullptr;
   Settings settings = {false, false, 0, 0};
   bool serializable = false;
+  bool gaps = false;
   bool single_read = false;
   bool has_view = false;
+  ulonglong view_moment = 0;
   bool view_of_statement = false;
   bool statement_began = false;
   bool statement_savepoint = false;

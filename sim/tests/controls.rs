@@ -326,3 +326,17 @@ fn records_let_go_of_whose_copies_no_edit_names() {
 fn pages_of_row_tables_used_again_before_the_edit_of_a_drain() {
     is_caught(Failpoint::ReuseBeforeEdit, Trial::Cuts(Kind::Matrix, Scenario::Free), STORED);
 }
+
+#[test]
+fn hints_followed_into_a_row_table_that_is_gone() {
+    for kind in [Kind::Matrix, Kind::Triangle] {
+        let trial = Trial::Cuts(kind, Scenario::Overlaid);
+        is_caught(Failpoint::FollowStaleHints, trial, &[Class::Changed, Class::Panic]);
+    }
+}
+
+#[test]
+fn entries_of_row_tables_live_that_were_drained() {
+    let trial = Trial::Cuts(Kind::Matrix, Scenario::Free);
+    is_caught(Failpoint::IgnoreDrainedRows, trial, STORED);
+}

@@ -54,6 +54,9 @@ pub extern "C" fn terrace_table_insert_if_absent(
 /// expected for a key that is not there, as new_value for its removal. *changed says whether the
 /// key had what was expected.
 ///
+/// To compute a value from the old one, get the old one, compute, and call this with both, until
+/// *changed is true. terrace_transaction_get_for_update is the other way: it locks the row first.
+///
 /// Errors: as terrace_table_insert_if_absent.
 #[unsafe(no_mangle)]
 pub extern "C" fn terrace_table_compare_and_set(
@@ -109,8 +112,8 @@ pub extern "C" fn terrace_table_pop_last(
     })
 }
 
-/// Writes the row that a call has taken.
-fn give_row(
+/// Writes the row that a call has found or taken.
+pub(crate) fn give_row(
     (key, value): (ValueOut<'_>, ValueOut<'_>),
     take: impl FnOnce() -> Result<Option<(Bytes, Bytes)>>,
 ) -> Result<Status> {

@@ -66,7 +66,9 @@ pub(crate) struct Rows {
 
 impl Rows {
     /// Those of a table, or of a snapshot of it.
-    pub(crate) fn of_table(range: terrace::Range, limit: Option<usize>, part: Part) -> Rows {
+    pub(crate) fn of_table(mut range: terrace::Range, limit: Option<usize>, part: Part) -> Rows {
+        // The engine's own limit would count rows that a seek drops unseen.
+        range.expect_rows(limit.unwrap_or(FIRST_ROWS));
         let source = match part {
             Part::Keys => Source::FixedKeys(range.keys()),
             Part::Items | Part::Values => Source::Fixed(range),
@@ -93,7 +95,7 @@ impl Rows {
         let state = State {
             source,
             chunk: Vec::new().into_iter(),
-            rows: FIRST_ROWS,
+            rows: limit.unwrap_or(FIRST_ROWS).clamp(1, MOST_ROWS),
             left: limit.unwrap_or(usize::MAX),
             written: 0,
             last: None,

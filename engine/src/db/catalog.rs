@@ -12,7 +12,7 @@ use crate::levels::{Edit, Op, Room, Version};
 use crate::limits::check_table_name;
 use crate::memtable::Memtable;
 use crate::mvcc::defer;
-use crate::options::{ContainerKind, Durability, Options, TableOptions};
+use crate::options::{ContainerKind, Durability, TableOptions};
 use crate::record::{Lsn, TableId};
 use crate::table::{Shared, TableCore, TableSlot};
 use crate::view::View;
@@ -63,7 +63,10 @@ impl Catalog {
         let region = Arc::clone(&self.ctx.shared.region);
         match &self.ctx.forest {
             Some(forest) => Level0::persistent(region, Arc::clone(forest), version.table),
-            None => Level0::new(&self.ctx.shared.pages, container_of(&self.ctx.options, version)),
+            None => {
+                let kind = self.ctx.options.container_of(&version.options);
+                Level0::new(&self.ctx.shared.pages, kind)
+            }
         }
     }
 
@@ -226,6 +229,11 @@ impl Catalog {
         let versions = self.ctx.apply(edit)?;
         install(&core, &mut change, versions, 0);
         change.apply(|view| view.operator = self.ctx.set.operator_of(options));
+        if let ContainerKind::Named(container) = self.ctx.options.container_of(&options)
+            && let Some(rows) = core.view().level0.row_tables()
+        {
+            rows.choose(container);
+        }
         Ok(())
     }
 
@@ -283,14 +291,6 @@ fn check_change_of_operator(name: &str, now: TableOptions) -> Result<()> {
         )));
     }
     Ok(())
-}
-
-/// The container of a table's level 0. One with row tables goes on with them.
-pub(super) fn container_of(options: &Options, version: &Version) -> ContainerKind {
-    match options.container() {
-        ContainerKind::GlobalIndex if !version.rows.is_empty() => ContainerKind::Matrix,
-        kind => kind,
-    }
 }
 
 /// Counts every record of a view out of its zone.

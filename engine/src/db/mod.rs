@@ -288,7 +288,9 @@ impl Database {
 
     /// Changes the options of a table ([`Table::options`] reads them). The block size, the filter
     /// and which values lie apart count for what is written to disk from now on: compactions bring
-    /// older extents there in time. The time to live counts as [`Database::set_ttl`] has it.
+    /// older extents there in time. Memtables go to the container of level 0 that is named, from
+    /// now on; what the one from before has stays there until it is drained. The time to live
+    /// counts as [`Database::set_ttl`] has it.
     ///
     /// # Errors
     ///

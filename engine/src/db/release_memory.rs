@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::engine::Engine;
 use crate::level0::Level0;
 use crate::mvcc::{defer, drive};
-use crate::options::ContainerKind;
+use crate::options::{ContainerKind, Level0Container};
 use crate::os::give_back_freed;
 use crate::table::TableCore;
 
@@ -45,7 +45,8 @@ impl Engine {
     /// Replaces the view of a table by one without records.
     fn release_indexes(&self, table: &TableCore) {
         let mut empty = self.catalog.empty_view(Arc::clone(&table.view().version));
-        empty.level0 = Level0::new(&self.shared.pages, ContainerKind::GlobalIndex);
+        let kind = ContainerKind::Named(Level0Container::GlobalIndex);
+        empty.level0 = Level0::new(&self.shared.pages, kind);
         table.release(empty);
     }
 }

@@ -255,6 +255,12 @@ impl VersionSet {
         state.pending.get(&run).map(|pending| (pending.table, pending.extents.clone()))
     }
 
+    /// The numbers from which on tables, and extents and row tables, are new to the journal.
+    pub(crate) fn next_numbers(&self) -> (TableId, u64) {
+        let counters = self.current.load().counters;
+        (counters.next_table, counters.next_extent)
+    }
+
     /// A new extent's id; runs have theirs from here too.
     pub(crate) fn next_extent_id(&self) -> u64 {
         self.next_extent.fetch_add(1, Ordering::Relaxed)

@@ -187,9 +187,9 @@ mod tests {
             Some(tombstone.map(|t| (t.at, t.interval.start.clone(), t.interval.end.clone())))
         };
         let until = |end: &str| Some(Some((8, b"b".to_vec(), Some(end.into()))));
-        assert_eq!(operand_list(b"b", &encode_end(Some(b"c"))), until("c"));
-        assert_eq!(operand_list(b"b", &encode_end(None)), Some(Some((8, b"b".to_vec(), None))));
+        assert_eq!(decoded(b"b", &encode_end(Some(b"c"))), until("c"));
+        assert_eq!(decoded(b"b", &encode_end(None)), Some(Some((8, b"b".to_vec(), None))));
         let nonsense: [&[u8]; 6] = [b"", b"\0x", b"\x01", b"\x01b", b"\x01a", b"\x02c"];
-        assert!(nonsense.iter().all(|value| operand_list(b"b", value).is_none()));
+        assert!(nonsense.iter().all(|value| decoded(b"b", value).is_none()));
     }
 }

@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use super::{Compression, Index, Mode, Options, TableOptions};
+use super::{Compression, Index, Level0Container, Mode, Options, TableOptions};
 use crate::error::{Error, Result};
 use crate::operator::OperatorName;
 
@@ -142,6 +142,14 @@ const TABLE: &[NamedOption<TableOptions>] = &[
             or_none(value, name).map(|name| options.merge_operator = name)
         },
     },
+    NamedOption {
+        name: "level0",
+        takes: "global-index, matrix or triangle",
+        set: |options, value| {
+            let named = Level0Container::ALL.into_iter().find(|it| it.name() == value);
+            named.map(|container| options.level0 = container)
+        },
+    },
 ];
 
 impl Options {
@@ -183,9 +191,9 @@ impl Options {
 
 impl TableOptions {
     /// Sets an option by its name, as text: `block_size`, `filter_bits`, `ttl` (such as `7d`, or
-    /// `none`), `large_values` (such as `4KiB`, or `none`) or `merge_operator` (such as `counter`).
-    /// Nothing is changed after an error.
-    /// Bounds are checked when a table is created.
+    /// `none`), `large_values` (such as `4KiB`, or `none`), `merge_operator` (such as `counter`) or
+    /// `level0` (`global-index`, `matrix` or `triangle`). Nothing is changed after an error. Bounds
+    /// are checked when a table is created.
     ///
     /// # Errors
     ///
@@ -370,6 +378,12 @@ mod tests {
         let week = Duration::from_secs(7 * 86_400);
         let by_method = TableOptions::new().block_size(4096).filter_bits(14).ttl(week);
         assert_eq!(named, by_method.large_values(8192));
+        for container in Level0Container::ALL {
+            named.set("level0", container.name()).unwrap();
+            assert_eq!(named.level0_container(), container);
+        }
+        assert!(named.set("level0", "room").is_err());
+        named.set("level0", "global-index").unwrap();
         named.set("ttl", "none").unwrap();
         named.set("large_values", "none").unwrap();
         assert_eq!(named, TableOptions::new().block_size(4096).filter_bits(14));

@@ -52,6 +52,19 @@ pub enum Level0Container {
 }
 
 impl Level0Container {
+    /// All of them.
+    pub(crate) const ALL: [Level0Container; 3] =
+        [Level0Container::GlobalIndex, Level0Container::Matrix, Level0Container::Triangle];
+
+    /// The name that [`TableOptions::set`] takes: `global-index`, `matrix` or `triangle`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Level0Container::GlobalIndex => "global-index",
+            Level0Container::Matrix => "matrix",
+            Level0Container::Triangle => "triangle",
+        }
+    }
+
     /// The number of `docs/format.md`.
     const fn code(self) -> u8 {
         match self {
@@ -146,6 +159,26 @@ impl TableOptions {
     }
 
     /// The container in which level 0 keeps records; [`Level0Container::GlobalIndex`] by default.
+    ///
+    /// Row tables copy each record once within the region, and give the space of commits back at
+    /// once. Beside [`Index::Persistent`](crate::Index::Persistent) the persistent index has the
+    /// records of all tables, whatever they name. [`Database::set_table_options`] changes it for
+    /// memtables to come.
+    ///
+    /// [`Database::set_table_options`]: crate::Database::set_table_options
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> terrace::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = terrace::Options::new().pm_size(4 << 20).open(dir.path().join("db"))?;
+    /// use terrace::{Level0Container, TableOptions};
+    ///
+    /// db.create_table("log", TableOptions::new().level0(Level0Container::Triangle))?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub const fn level0(mut self, container: Level0Container) -> TableOptions {
         self.level0 = container;

@@ -62,6 +62,7 @@ use std::sync::Arc;
 use parking_lot::Mutex;
 
 use super::files::{Files, OpenHow, RawFile, Sealed};
+use crate::options::Level0Container;
 use content::{Content, SECTOR};
 pub use explore::{Explored, Explorer, Moment, Violation};
 pub use faults::{Call, CallSite, Fault, Faulty, FileKind, Outcome, Reason};
@@ -130,7 +131,7 @@ struct State {
     /// Whether databases keep the index of level 0 in the persistent memory.
     has_index: bool,
     /// Whether databases keep level 0 in row tables, and if so, in a triangle of them.
-    row_tables: Option<bool>,
+    level0: Option<Level0Container>,
     next_handle: u64,
     /// What files are since they were renamed; handles know what they were.
     renamed: BTreeMap<u64, FileKind>,
@@ -164,7 +165,7 @@ impl State {
             next_file: self.next_file,
             capacity: self.capacity,
             has_index: self.has_index,
-            row_tables: self.row_tables,
+            level0: self.level0,
             ..State::default()
         }
     }
@@ -177,7 +178,7 @@ impl State {
             next_file: self.next_file,
             capacity: self.capacity,
             has_index: self.has_index,
-            row_tables: self.row_tables,
+            level0: self.level0,
             ..State::default()
         }
     }

@@ -10,7 +10,7 @@ use std::ops::{Bound, RangeBounds};
 
 use crate::calls;
 use crate::common::content::{Content, Effect, Rows, read_all, short, upper};
-use crate::common::cuts::{Kind, PATH, lies_apart, table_options};
+use crate::common::cuts::{Kind, PATH, lies_apart, mixed_level0, table_options};
 use crate::common::{Chance, rounds, tiny};
 use proptest::prelude::*;
 use terrace::testing::Machine;
@@ -314,7 +314,7 @@ impl World {
         self.make_room(0);
         match effect {
             Effect::Create(name) => {
-                let options = table_options(lies_apart(name));
+                let options = table_options(lies_apart(name)).level0(mixed_level0(name));
                 let table = self.db.create_table(name, options).unwrap();
                 self.handles.insert(name.clone(), table);
             }

@@ -5,6 +5,7 @@ mod header;
 mod package;
 mod programs;
 mod symbols;
+mod ycsb;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -15,6 +16,7 @@ use crate::check::Setting;
 
 pub(crate) use header::run as header;
 pub(crate) use package::run as package;
+pub(crate) use ycsb::check as ycsb;
 
 /// The crate of the C interface.
 const CRATE: &str = "bindings/c";

@@ -151,7 +151,7 @@ pub(super) fn install_all(
     let rows: Vec<_> = tables.map(|table| DrainedRows::of(table)).collect();
     let ops = ops.chain(rows.iter().flat_map(DrainedRows::ops));
     let versions = apply(ctx, Edit { ops: ops.collect() }, &columns)?;
-    rows.iter().for_each(DrainedRows::remove);
+    rows.iter().for_each(|rows| rows.remove(ctx));
     let (mut level0, mut runs, mut added) = (0, 0, 0);
     for drained in columns {
         level0 += drained.plan.level0_bytes;
@@ -161,7 +161,10 @@ pub(super) fn install_all(
         install_one(ctx, *drained, &versions, horizon);
         ctx.metrics.drains.add(1);
     }
-    Ok(DrainedBytes { level0, runs, added, took: from.elapsed() })
+    let took = from.elapsed();
+    ctx.metrics.drained_level0_bytes.add(level0);
+    ctx.metrics.drain_micros.add(took.as_micros() as u64);
+    Ok(DrainedBytes { level0, runs, added, took })
 }
 
 /// Shows a column's part of the edit, and goes on in its round.

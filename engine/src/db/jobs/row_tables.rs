@@ -31,9 +31,12 @@ pub(super) fn copy(
     (horizon, keep): (&Horizon, Keep<'_>),
 ) -> Result<bool> {
     let level0 = Arc::clone(&table.view().level0);
-    let Some(rows) = level0.row_tables().filter(|_| table.check().is_ok()) else {
+    let Some(rows) = level0.row_tables().filter(|rows| rows.takes_memtables()) else {
         return Ok(false);
     };
+    if table.check().is_err() {
+        return Ok(false);
+    }
     let _guard = pin();
     let number = (table.id(), ctx.set.next_extent_id());
     let stop = |error: &crate::error::Error| ctx.stop_because(&error.to_string());
@@ -58,7 +61,7 @@ pub(super) fn copy(
             return Ok(false);
         }
     };
-    drained.remove();
+    drained.remove(ctx);
     if level0.size().records == 0 {
         // Whatever is older has moved.
         change.round.low = change.round.low.max(row.oldest - 1);
@@ -106,8 +109,9 @@ impl DrainedRows {
     }
 
     /// The edit that removes them is durable.
-    pub(super) fn remove(&self) {
+    pub(super) fn remove(&self, ctx: &JobContext) {
         if let Some(rows) = self.level0.row_tables().filter(|_| !self.ids.is_empty()) {
+            ctx.metrics.row_tables_removed.add(self.ids.len() as u64);
             rows.remove(&self.ids);
         }
     }

@@ -8,7 +8,6 @@ use parking_lot::Mutex;
 
 use super::{records, row_tables};
 use crate::commit::{Accepted, Content, Recovered};
-use crate::db::catalog::container_of;
 use crate::db::engine::Engine;
 use crate::error::Result;
 use crate::level0::{Level0, Matrix};
@@ -145,7 +144,7 @@ fn install(
         let level0 = match rows {
             Some(rows) => Level0::with_rows(region, rows, Some(rebuilt)),
             None => {
-                let kind = container_of(&engine.options, &table.view().version);
+                let kind = engine.options.container_of(&table.view().version.options);
                 Level0::rebuilt(&engine.shared.pages, rebuilt, kind)
             }
         };

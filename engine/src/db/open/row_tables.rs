@@ -4,10 +4,12 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::db::catalog::container_of;
 use crate::db::engine::Engine;
+use crate::db::jobs::install as install_version;
 use crate::error::{Error, Result};
-use crate::level0::{Level0, Matrix};
+use crate::level0::{Level0, Matrix, RowTables as _};
+use crate::levels::{Edit, Op};
+use crate::options::{ContainerKind, Level0Container};
 use crate::record::{Lsn, TableId};
 use crate::table::TableCore;
 
@@ -27,20 +29,58 @@ pub(super) fn open(engine: &Engine, tables: &Tables) -> Result<HashMap<TableId, 
         if version.rows.is_empty() {
             continue;
         }
-        if engine.forest.is_some() {
-            return Err(Error::invalid(format!(
-                "table {:?} has row tables in level 0, which a persistent index does not know; \
-                 open the database without Index::Persistent",
-                table.name()
-            )));
-        }
-        let home = (Arc::clone(&engine.shared.pages), container_of(&engine.options, version));
+        let chosen = match engine.options.container_of(&version.options) {
+            ContainerKind::Named(chosen) => chosen,
+            #[cfg(any(test, feature = "testing"))]
+            ContainerKind::SortedCopy => Level0Container::GlobalIndex,
+        };
+        let home = (Arc::clone(&engine.shared.pages), chosen);
         let rows = Matrix::open(home, table.id(), &version.rows, &version.drained)?;
+        if engine.forest.is_some() {
+            drop(view);
+            remove_drained(engine, table, &rows)?;
+            continue;
+        }
         pages.extend(rows.pages());
         opened.insert(table.id(), rows);
     }
     engine.shared.pages.adopt(pages)?;
     Ok(opened)
+}
+
+/// Removes the row tables of a table of which all is drained. A persistent index does not know row
+/// tables.
+///
+/// # Errors
+///
+/// `Invalid` if one of them still has something; or an I/O error.
+fn remove_drained(engine: &Engine, table: &TableCore, rows: &Matrix) -> Result<()> {
+    let drained = rows.drained();
+    if drained.len() < table.view().version.rows.len() {
+        return Err(Error::invalid(format!(
+            "table {:?} has row tables in level 0, which a persistent index does not know; open \
+             the database without Index::Persistent; to open with it, first set the table's level0 \
+             option to the global index, compact the table, and close",
+            table.name()
+        )));
+    }
+    let remove = |id| Op::RemoveRow { table: table.id(), id };
+    let edit = Edit { ops: drained.into_iter().map(remove).collect() };
+    let versions = match engine.shared.read_only {
+        true => {
+            engine.set.adopt(&edit)?;
+            engine
+                .set
+                .version(table.id())
+                .map(|version| (table.id(), version))
+                .into_iter()
+                .collect()
+        }
+        // An opening has to get through on a full disk.
+        false => engine.ctx.apply_freeing(edit)?,
+    };
+    install_version(table, &mut table.change(), versions, 0);
+    Ok(())
 }
 
 /// Shows the row tables of tables of which nothing was found in zones.

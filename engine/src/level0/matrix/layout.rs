@@ -37,7 +37,28 @@ pub(super) struct RowDirectory {
     pub(super) pages: Vec<PageRef>,
 }
 
+/// What the first page of a directory says of the whole, unchecked.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Head {
+    pub(super) table: TableId,
+    pub(super) id: u64,
+    pub(super) checksum: u32,
+    /// Pages of the directory.
+    pub(super) pages: u64,
+}
+
 impl RowDirectory {
+    /// What a page says of the directory that begins with it, if one does.
+    pub(super) fn peek(page: &[u8]) -> Option<Head> {
+        let mut reader = Reader::new(page.strip_prefix(MAGIC)?);
+        let (checksum, table, _) = (reader.u32()?, reader.u32()?, reader.u32()?);
+        let id = reader.u64()?;
+        reader.take(24)?;
+        let (_, _, count) = (reader.u32()?, reader.u32()?, reader.u32()?);
+        let pages = (HEAD as u64 + 8 * u64::from(count)).div_ceil(PAGE);
+        Some(Head { table, id, checksum, pages })
+    }
+
     /// Bytes that a directory of so many pages takes.
     pub(super) fn len(pages: usize) -> usize {
         HEAD + 8 * pages

@@ -30,7 +30,7 @@ impl World {
         region.persist(ZonePool::format(&region, GEOMETRY)).unwrap();
         let zones = Arc::new(ZonePool::open(&region, GEOMETRY).unwrap().0);
         let pages = Arc::new(PagePool::new(region, Arc::clone(&zones)));
-        let matrix = Matrix::new(pages, ContainerKind::Matrix);
+        let matrix = Matrix::new(pages, Level0Container::Matrix);
         World { zones, matrix, model: Model::new(), seed: 7, seq: 0 }
     }
 
