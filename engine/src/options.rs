@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::mvcc::Clock;
+use crate::operator::MergeOperator;
 use crate::os::PRIVATE;
 
 pub(crate) use container::ContainerKind;
@@ -120,6 +121,8 @@ pub struct Options {
     #[cfg(any(test, feature = "testing"))]
     pub(crate) clock: Option<crate::mvcc::HandClock>,
     pub(crate) progress: Option<ProgressFn>,
+    /// What the user has registered, in addition to the built-in ones.
+    pub(crate) merge_operators: Vec<Arc<dyn MergeOperator>>,
     /// Of files that the database makes.
     pub(crate) permissions: u32,
     pub(crate) storage: Storage,
@@ -286,6 +289,7 @@ impl Options {
             #[cfg(any(test, feature = "testing"))]
             clock: None,
             progress: None,
+            merge_operators: Vec::new(),
             permissions: PRIVATE,
             storage: Storage::Real,
             stepped: false,
@@ -478,6 +482,18 @@ impl Options {
     #[must_use]
     pub fn file_permissions(mut self, mode: u32) -> Options {
         self.permissions = mode;
+        self
+    }
+
+    /// Registers a merge operator for tables that name it: see
+    /// [`TableOptions::merge_operator`]. The built-in ones ([`operators`](crate::operators)) need
+    /// no registration. Opening fails as `Invalid` for a name that is taken, or out of bounds.
+    ///
+    /// Every opening registers the operators that its tables name. Without one, calls that need it
+    /// fail and say so, and drains and compactions keep operands as they are.
+    #[must_use]
+    pub fn merge_operator(mut self, operator: impl MergeOperator + 'static) -> Options {
+        self.merge_operators.push(Arc::new(operator));
         self
     }
 

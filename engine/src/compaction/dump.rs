@@ -65,6 +65,7 @@ pub(crate) fn dump(
         horizon,
         expired: version.expired_at(&set.timeline(), horizon.oldest_time()),
         bottom: |key: &[u8]| version.is_bottom(1, key),
+        operator: set.operator_of(version.options),
         ranges: &ranges,
         extent_bytes: shape.extent_bytes,
         cuts: Vec::new(),

@@ -61,7 +61,6 @@ pub(crate) fn run(
             let mut ranges = Ranges::new(&version, to, tombstones_of(&inputs)?, horizon);
             let overlap = ranges.without_hidden(overlap);
             ranges.tombstones.extend(tombstones_of(&overlap)?);
-            let reuse = shape.reuse && ranges.tombstones.is_empty();
             let rewritten = collected_bytes(&inputs, collects);
             let reservation =
                 &set.store().reserve_space(bytes(&inputs) + bytes(&overlap) + rewritten, true)?;
@@ -77,19 +76,20 @@ pub(crate) fn run(
                 horizon,
                 expired: version.expired_at(&set.timeline(), horizon.oldest_time()),
                 bottom: |key: &[u8]| version.is_bottom(to, key),
+                operator: set.operator_of(version.options),
                 ranges: &ranges,
                 extent_bytes: shape.extent_bytes,
                 cuts: cuts(&version, to, &choice.interval(), shape),
                 format: shape.format(to, version.options),
-                reuse,
+                reuse: shape.reuse && ranges.tombstones.is_empty(),
                 reservation,
                 before_write,
             };
             let upper = match &by_level[..] {
-                [(_, extents)] => Side::under(&ranges, extents, cache, reuse)?,
+                [(_, extents)] => Side::under(&ranges, extents, cache, ctx.reuse)?,
                 _ => Side::stacked(by_level, cache)?,
             };
-            let lower = Side::under(&ranges, &overlap, cache, reuse)?;
+            let lower = Side::under(&ranges, &overlap, cache, ctx.reuse)?;
             let outputs = merge_to_level(upper, lower, &ctx)?;
             set.sync_extents()?;
             let below = outputs.replaced(&overlap);

@@ -10,6 +10,7 @@ mod hidden;
 mod intra_l1;
 mod manual;
 mod merge;
+mod operands;
 mod output;
 mod pick;
 mod placing;

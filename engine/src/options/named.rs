@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::{Compression, Index, Level0Container, Mode, Options, TableOptions};
 use crate::error::{Error, Result};
+use crate::operator::OperatorName;
 
 /// One name of a table.
 pub(crate) struct NamedOption<T> {
@@ -134,6 +135,14 @@ const TABLE: &[NamedOption<TableOptions>] = &[
         },
     },
     NamedOption {
+        name: "merge_operator",
+        takes: "the name of a merge operator, or none",
+        set: |options, value| {
+            let name = |name: &str| Some(OperatorName::new(name));
+            or_none(value, name).map(|name| options.merge_operator = name)
+        },
+    },
+    NamedOption {
         name: "level0",
         takes: "global-index, matrix or triangle",
         set: |options, value| {
@@ -182,8 +191,9 @@ impl Options {
 
 impl TableOptions {
     /// Sets an option by its name, as text: `block_size`, `filter_bits`, `ttl` (such as `7d`, or
-    /// `none`), `large_values` (such as `4KiB`, or `none`) or `level0` (`global-index`, `matrix` or
-    /// `triangle`). Nothing is changed after an error. Bounds are checked when a table is created.
+    /// `none`), `large_values` (such as `4KiB`, or `none`), `merge_operator` (such as `counter`) or
+    /// `level0` (`global-index`, `matrix` or `triangle`). Nothing is changed after an error. Bounds
+    /// are checked when a table is created.
     ///
     /// # Errors
     ///

@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::error::{Error, Result};
 use crate::limits::MAX_VALUE_LEN;
 use crate::mvcc::micros;
+use crate::operator::OperatorName;
 use crate::record::Reader;
 
 /// Shorter than records are dated by, it would mean nothing.
@@ -16,6 +17,7 @@ const LARGE_VALUES: std::ops::RangeInclusive<u32> = 512..=MAX_VALUE_LEN as u32;
 
 /// Tags of fields, in `docs/format.md`.
 const TAG_LEVEL0: u8 = 1;
+const TAG_MERGE_OPERATOR: u8 = 3;
 
 /// What a table is created with, and keeps: see
 /// [`Database::create_table`](crate::Database::create_table).
@@ -33,6 +35,7 @@ pub struct TableOptions {
     pub(crate) ttl: Option<Duration>,
     pub(crate) large_values: Option<u32>,
     pub(crate) level0: Level0Container,
+    pub(crate) merge_operator: Option<OperatorName>,
 }
 
 /// The container in which level 0 of a table keeps its records: see [`TableOptions::level0`].
@@ -98,6 +101,7 @@ impl TableOptions {
             ttl: None,
             large_values: None,
             level0: Level0Container::GlobalIndex,
+            merge_operator: None,
         }
     }
 
@@ -181,6 +185,23 @@ impl TableOptions {
         self
     }
 
+    /// The merge operator of the table, by name: one of [`operators`](crate::operators), or one
+    /// that [`Options::merge_operator`](crate::Options::merge_operator) registers. By default there
+    /// is none, and [`Table::merge`](crate::Table::merge) is refused.
+    ///
+    /// A table that has one keeps it. A table with a merge operator has no time to live: a value
+    /// that is made of several records has no age of its own.
+    #[must_use]
+    pub fn merge_operator(mut self, name: &str) -> TableOptions {
+        self.merge_operator = Some(OperatorName::new(name));
+        self
+    }
+
+    /// The name of the merge operator, if there is one: see [`TableOptions::merge_operator`].
+    pub fn merge_operator_name(&self) -> Option<&str> {
+        self.merge_operator.as_ref().map(OperatorName::as_str)
+    }
+
     /// The container of level 0: see [`TableOptions::level0`].
     pub const fn level0_container(&self) -> Level0Container {
         self.level0
@@ -212,7 +233,17 @@ impl TableOptions {
     }
 
     pub(crate) fn check(&self) -> Result<()> {
-        let TableOptions { block_size, filter_bits, ttl, large_values, level0: _ } = self;
+        let TableOptions { block_size, filter_bits, ttl, large_values, level0: _, merge_operator } =
+            self;
+        if let Some(name) = merge_operator {
+            name.check()?;
+            if ttl.is_some() {
+                let name = name.as_str();
+                return Err(Error::invalid(format!(
+                    "the merge operator {name:?} and a time to live: a table takes one of them"
+                )));
+            }
+        }
         if !(1 << 10..=1 << 20).contains(block_size) {
             let message = format!("a block size of {block_size} bytes: it takes 1024 to 1048576");
             return Err(Error::invalid(message));
@@ -250,6 +281,10 @@ impl TableOptions {
         if self.level0 != Level0Container::default() {
             out.extend_from_slice(&[TAG_LEVEL0, 1, self.level0.code()]);
         }
+        if let Some(name) = self.merge_operator_name() {
+            out.extend_from_slice(&[TAG_MERGE_OPERATOR, name.len() as u8]);
+            out.extend_from_slice(name.as_bytes());
+        }
         out
     }
 
@@ -260,6 +295,7 @@ impl TableOptions {
                 self.level0 = Level0Container::from_code(*code)
                     .filter(|it| *it != Level0Container::default())?;
             }
+            (TAG_MERGE_OPERATOR, name) => self.merge_operator = Some(OperatorName::decode(name)?),
             _ => return None,
         }
         Some(())
@@ -303,6 +339,8 @@ mod tests {
             matrix,
             matrix.ttl(hour),
             matrix.large_values(4096),
+            usual.merge_operator("counter"),
+            matrix.large_values(512).merge_operator("a"),
         ] {
             let mut bytes = Vec::new();
             options.encode(&mut bytes);
@@ -319,5 +357,7 @@ mod tests {
             assert!(usual.large_values(wrong).check().is_err());
         }
         assert!(usual.large_values(512).check().is_ok());
+        assert!(usual.merge_operator("counter").ttl(hour).check().is_err());
+        assert!(usual.merge_operator("").check().is_err());
     }
 }

@@ -89,7 +89,7 @@ impl Shared {
 
     /// Writes what a batch has for each table as a run.
     fn runs_of(&self, batch: &TableBatch) -> Result<Vec<NewRun>> {
-        let (tables, operations): (Vec<_>, _) = (batch.tables().collect(), batch.sorted());
+        let (tables, operations): (Vec<_>, _) = (batch.tables().collect(), batch.sorted()?);
         let of_tables = operations.chunk_by(|a, b| a.table == b.table);
         let runs = of_tables.map(|operations| {
             let bytes = operations.iter().map(|o| record_len(o.key.len(), o.value.len()) as u64);
@@ -99,7 +99,7 @@ impl Shared {
                 "a run has each key once, in order"
             );
             for operation in operations {
-                let (key, kind, value) = (operation.key, operation.kind, operation.value);
+                let (key, kind, value) = (operation.key, operation.kind, &*operation.value);
                 writer.add(EntryRef { key, seq: 1, kind, value })?;
             }
             let core = Arc::clone(&tables[operations[0].table]);

@@ -154,6 +154,15 @@ impl Shared {
         snapshot: Option<&Registered>,
         f: impl FnOnce(&View, AsOf) -> Result<T>,
     ) -> Result<T> {
+        self.read_view(core, snapshot, f).map_err(|e| e.in_table(|| core.name()))
+    }
+
+    fn read_view<T>(
+        &self,
+        core: &TableCore,
+        snapshot: Option<&Registered>,
+        f: impl FnOnce(&View, AsOf) -> Result<T>,
+    ) -> Result<T> {
         // In this order: a close waits for the calls that found the database open.
         let _guard = crate::mvcc::pin();
         self.check_open()?;

@@ -79,7 +79,7 @@ pub(in crate::db) fn salvage(from: &Path, to: &Path) -> Result<SalvageReport> {
     report.adopt_events(from, &set, &records);
     for table in set.tables() {
         let options = set.version(table.id).map_or_else(TableOptions::new, |v| v.options);
-        let into = target.create_table(&table.name, options)?;
+        let into = target.create_table_for_operands(&table.name, options)?;
         report.tables += 1;
         let before = report.lost.len();
         report.levels(&set, table.id, &into, &mut writer)?;
@@ -335,6 +335,7 @@ impl Writer<'_> {
         match kind {
             Kind::Put => self.batch.put(into, key, value),
             Kind::Delete => self.batch.delete(into, key),
+            Kind::Merge => self.batch.push(into, Kind::Merge, key, value),
             Kind::RangeDelete
             | Kind::Prepare
             | Kind::CommitPrepared

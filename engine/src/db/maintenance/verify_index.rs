@@ -47,7 +47,7 @@ impl VerifyReport {
         }
         let merged = forest.merged();
         for (at, record) in entries.iter().flat_map(|entry| records(region, entry)) {
-            let is_indexed = matches!(record.kind, Kind::Put | Kind::Delete);
+            let is_indexed = matches!(record.kind, Kind::Put | Kind::Delete | Kind::Merge);
             let Some(table) = tables.get(&record.table).filter(|_| is_indexed) else { continue };
             if record.seq <= merged && !is_found(table, &record)? {
                 let found = (format!("the record at {at}"), "none of its key, or an older one");
