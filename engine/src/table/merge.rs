@@ -157,8 +157,8 @@ impl Shared {
         target.resolve().view().operands_in_memory(key)
     }
 
-    /// Writes the value that the operands of a row make, if nobody has it locked and the operator
-    /// can; whether it did. Readers see the same before and after.
+    /// Writes the value that the operands of a row make, if no transaction has it locked and the
+    /// operator can; whether it did. Readers see the same before and after.
     fn merge_row(&self, target: &TableTarget, key: &[u8]) -> Result<bool> {
         let TableTarget::Slot(slot) = target else { return Ok(false) };
         limits::check_key(key)?;

@@ -1,8 +1,9 @@
 //! Changes of one row that depend on what is there.
 //!
-//! Why they are atomic: whoever locks a row sees every commit of those that held the lock before
-//! (transaction invariant 1), and holds it until its own commit is visible. Batches name the table
-//! of the moment, so a truncation in between makes the commit fail, and the change begins anew.
+//! Why they are atomic: an owner that locks a row sees every commit of earlier owners of the lock
+//! (transaction invariant 1). It holds the lock until its own commit is visible. A batch names the
+//! table of the moment. So a truncation in between makes the commit fail, and the change begins
+//! anew.
 
 use std::sync::Arc;
 
