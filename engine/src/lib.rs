@@ -74,13 +74,13 @@ mod view;
 
 pub use db::{
     BackgroundStats, BackupInfo, BackupSet, CacheStats, CommitStats, CompactionProgress, Database,
-    DiskStats, LevelStats, MemoryStats, OpenStats, PaceStats, PersistenceStats, PmStats,
-    SalvageReport, Stats, TableStats, VerifyReport, verify,
+    DiskStats, LevelStats, MemoryStats, ObjectStats, ObjectStoreReport, OpenStats, PaceStats,
+    PersistenceStats, PmStats, SalvageReport, Stats, TableStats, VerifyReport, verify,
 };
 pub use error::{Damage, Error, ErrorKind, Result};
 pub use options::{
     BackgroundTuning, CommitTuning, Compression, Durability, Index, Level0Container, Mode,
-    OpenProgress, Options, TableOptions,
+    OpenProgress, Options, TableOptions, Tier,
 };
 pub use read::KeyBounds;
 pub use table::{

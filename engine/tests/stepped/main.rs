@@ -14,6 +14,7 @@ mod deleted;
 mod disk;
 mod index;
 mod large_values;
+mod objects;
 mod old_versions;
 mod power;
 mod prepared;
