@@ -21,21 +21,28 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import TypeVar
 
 import stores
 
-#: What is printed, in this order: a name, a unit, and whether more is better.
+T = TypeVar("T")
+R = TypeVar("R")
+
+#: What is printed, in this order: a name, and what is counted.
 FIGURES = {
     "put, durable": "survives a power cut",
     "put, relaxed": "survives the process",
     "batch of 1000, durable": "rows, survives a power cut",
     "batch of 1000, relaxed": "rows, survives the process",
     "get": "settled, keys by chance",
-    "range of 100": "rows, settled, starts by chance",
+    "range of 100": "rows into lists, settled, starts by chance",
     "range of all": "rows, settled",
 }
+
+#: A figure of another unit: less is better.
+SPACE = "MiB on disk"
 
 #: What values are cut from.
 NOISE = random.Random(7).randbytes(1 << 20)
@@ -44,7 +51,8 @@ ZEROS = bytes(50)
 #: What becomes of a relaxed write after a power cut.
 RELAXED = {
     "terrace": "loses the last ones",
-    "rocksdict": "loses the last ones",
+    "rocksdict, 16 KiB": "loses the last ones",
+    "rocksdict, 4 KiB": "loses the last ones",
     "lmdb": "may corrupt the store",
     "plyvel": "loses the last ones",
     "sqlite3": "loses the last ones",
@@ -69,56 +77,79 @@ class Cell:
     def __init__(self, name: str, arguments: argparse.Namespace, folder: Path) -> None:
         self.rows: int = arguments.rows
         self.seconds: float = arguments.seconds
-        self.path = folder / name
+        self.path = folder / "store"
         self.store = stores.STORES[name](self.path, arguments.memory << 20)
         self.random = random.Random(arguments.seed)
         self.figures: dict[str, float] = {}
 
-    def measure(self, name: str, call: Callable[[], int]) -> None:
-        """Calls for so many seconds; things a second."""
-        done, begin = 0, time.perf_counter()
-        end = begin + self.seconds
-        while (now := time.perf_counter()) < end:
-            done += call()
-        self.figures[name] = done / (now - begin)
+    def measure(
+        self,
+        name: str,
+        prepare: Callable[[], list[T]],
+        call: Callable[[list[T]], R],
+        count: Callable[[list[T], R], int],
+    ) -> None:
+        """Calls for so many seconds, of which only the store's count; things a second.
 
-    def batches(self, durable: bool) -> tuple[int, float]:
-        """Commits batches for so many seconds. Only the store's part of the time counts."""
-        count, spent = 0, 0.0
+        ``prepare`` makes what the next call gets, and ``count`` checks what came of it and counts
+        it. Nothing that is counted makes the figure none.
+        """
+        done, spent, is_right = 0, 0.0, True
         while spent < self.seconds:
-            rows = [(key(n), value(n, 1)) for n in range(count, count + 1000)]
+            given = prepare()
             begin = time.perf_counter()
-            self.store.batch(rows, durable)
+            got = call(given)
             spent += time.perf_counter() - begin
-            count += 1000
-        return count, spent
+            counted = count(given, got)
+            is_right = is_right and counted > 0
+            done += counted
+        self.figures[name] = done / spent if is_right else float("nan")
 
-    def check(self, good: bool, name: str) -> None:
-        if not good:
+    def has(self, numbers: Iterable[int], version: int) -> bool:
+        """Whether the store has these values."""
+        return all(self.store.get(key(n)) == value(n, version) for n in numbers)
+
+    def puts(self, durable: bool) -> None:
+        """Puts keys that are new to the store, or were put in the phase before."""
+        name = f"put, {'durable' if durable else 'relaxed'}"
+        numbers, some = itertools.count(), 10 if durable else 1000
+
+        def prepare() -> list[stores.Row]:
+            return [(key(n), value(n, 0)) for n in itertools.islice(numbers, some)]
+
+        def call(rows: list[stores.Row]) -> None:
+            put = self.store.put
+            for k, v in rows:
+                put(k, v, durable)
+
+        self.measure(name, prepare, call, lambda rows, _: len(rows))
+        self.look(name, next(numbers), 0)
+
+    def batches(self, durable: bool) -> None:
+        """Commits batches of rows."""
+        name = f"batch of 1000, {'durable' if durable else 'relaxed'}"
+        numbers = itertools.count()
+
+        def prepare() -> list[stores.Row]:
+            return [(key(n), value(n, 1)) for n in itertools.islice(numbers, 1000)]
+
+        def call(rows: list[stores.Row]) -> None:
+            self.store.batch(rows, durable)
+
+        self.measure(name, prepare, call, lambda rows, _: len(rows))
+        self.look(name, next(numbers), 1)
+
+    def look(self, name: str, below: int, version: int) -> None:
+        """Looks for values that were written, the last one among them."""
+        looked = {self.random.randrange(below) for _ in range(1000)} | {below - 1}
+        if not self.has(looked, version):
             self.figures[name] = float("nan")
 
     def writes(self) -> None:
         for durable in (True, False):
-            how = "durable" if durable else "relaxed"
-            numbers = itertools.count()
-
-            def put() -> int:
-                number = next(numbers)
-                self.store.put(key(number), value(number, 0), durable)
-                return 1
-
-            self.measure(f"put, {how}", put)
-            count = next(numbers)
-            looked = {self.random.randrange(count) for _ in range(100)}
-            good = all(self.store.get(key(n)) == value(n, 0) for n in looked)
-            self.check(good, f"put, {how}")
+            self.puts(durable)
         for durable in (True, False):
-            how = "durable" if durable else "relaxed"
-            count, spent = self.batches(durable)
-            self.figures[f"batch of 1000, {how}"] = count / spent
-            looked = {self.random.randrange(count) for _ in range(100)}
-            good = all(self.store.get(key(n)) == value(n, 1) for n in looked)
-            self.check(good, f"batch of 1000, {how}")
+            self.batches(durable)
 
     def load(self) -> None:
         for begin in range(0, self.rows, stores.LOAD_ROWS):
@@ -126,41 +157,62 @@ class Cell:
             self.store.batch([(key(n), value(n, 2)) for n in numbers], False)
         self.store.settle()
 
-    def reads(self) -> None:
-        found: list[tuple[int, bytes | None]] = []
+    def gets(self) -> None:
+        def prepare() -> list[bytes]:
+            return [key(self.random.randrange(self.rows)) for _ in range(1000)]
 
-        def get() -> int:
-            number = self.random.randrange(self.rows)
-            found.append((number, self.store.get(key(number))))
-            return 1
+        def call(keys: list[bytes]) -> list[bytes | None]:
+            get = self.store.get
+            return [get(k) for k in keys]
 
-        self.measure("get", get)
-        looked = self.random.sample(found, min(len(found), 10_000))
-        self.check(all(got == value(n, 2) for n, got in looked), "get")
-        starts = sorted(key(n) for n in range(self.rows))
-        highest = starts[-100] if self.rows >= 100 else starts[0]
-        counts: set[int] = set()
+        def count(keys: list[bytes], found: list[bytes | None]) -> int:
+            pairs = zip(keys, found, strict=True)
+            return len(keys) if all(is_right(k, v) for k, v in pairs) else 0
 
-        def some() -> int:
-            start = min(self.random.choice(starts), highest)
-            count = sum(1 for _ in self.store.range(start, 100))
-            counts.add(count)
+        self.measure("get", prepare, call, count)
+
+    def ranges(self) -> None:
+        keys = sorted(key(n) for n in range(self.rows))
+        highest = max(self.rows - 100, 0)
+
+        def starts() -> list[int]:
+            return [self.random.randint(0, highest) for _ in range(10)]
+
+        def some(starts: list[int]) -> list[list[stores.Row]]:
+            ranges = self.store.range
+            return [list(ranges(keys[at], 100)) for at in starts]
+
+        def count(starts: list[int], found: list[list[stores.Row]]) -> int:
+            for at, rows in zip(starts, found, strict=True):
+                if [k for k, _ in rows] != keys[at : at + 100]:
+                    return 0
+                if not all(is_right(k, v) for k, v in rows):
+                    return 0
+            return sum(map(len, found))
+
+        self.measure("range of 100", starts, some, count)
+
+        def walk(_: list[None]) -> int:
+            count = 0
+            for _row in self.store.range(b"", None):
+                count += 1
             return count
 
-        self.measure("range of 100", some)
-        self.check(counts == {min(100, self.rows)}, "range of 100")
-        wholes: set[int] = set()
-
-        def all_rows() -> int:
-            count = sum(1 for _ in self.store.range(b"", None))
-            wholes.add(count)
-            return count
-
-        self.measure("range of all", all_rows)
+        name = "range of all"
+        self.measure(name, list, walk, lambda _, found: found if found == self.rows else 0)
         rows = list(self.store.range(b"", None))
-        right = [k for k, _ in rows] == starts
-        right = right and all(v == value(int.from_bytes(k[8:], "big"), 2) for k, v in rows)
-        self.check(wholes == {self.rows} and right, "range of all")
+        if [k for k, _ in rows] != keys or not all(is_right(k, v) for k, v in rows):
+            self.figures[name] = float("nan")
+
+    def space(self) -> None:
+        """What lies on the device after the load, logs and all, once the store is closed."""
+        self.store.close()
+        self.figures[SPACE] = stores.bytes_on_disk(self.path) / (1 << 20)
+
+
+def is_right(k: bytes, found: bytes | None) -> bool:
+    """Whether a row of the load has its value."""
+    return found == value(int.from_bytes(k[8:], "big"), 2)
 
 
 def child(arguments: argparse.Namespace) -> None:
@@ -172,8 +224,9 @@ def child(arguments: argparse.Namespace) -> None:
         stores.remove(written.path)
         read = Cell(arguments.child, arguments, Path(folder))
         read.load()
-        read.reads()
-        read.store.close()
+        read.gets()
+        read.ranges()
+        read.space()
         figures = {**written.figures, **read.figures}
         print(json.dumps({"settings": read.store.settings, "figures": figures}))
 
@@ -205,20 +258,28 @@ def header(arguments: argparse.Namespace) -> None:
     print(f"buffers, {arguments.seconds} s a phase, {arguments.rounds} rounds, in turn\n")
 
 
+def cell(figure: str, rounds: list[dict[str, float]], unit: float) -> str:
+    """The median, and the range of the rounds."""
+    numbers = [round[figure] / unit for round in rounds if figure in round]
+    if not numbers:
+        return "-"
+    if any(number != number for number in numbers):
+        return "wrong answers"
+    middle, low, high = (
+        f"{number:.1f}" if number < 100 else f"{number:.0f}"
+        for number in (statistics.median(numbers), min(numbers), max(numbers))
+    )
+    return f"{middle} ({low} to {high})"
+
+
 def table(results: dict[str, list[dict[str, float]]]) -> None:
-    """Thousands a second: the median, and the range of the rounds."""
-    print(f"{'thousands a second':26}" + "".join(f"{name:>24}" for name in results))
+    """Thousands a second, and what the rows take."""
+    print(f"{'thousands a second':24}" + "".join(f"{name:>21}" for name in results))
     for figure, what in FIGURES.items():
-        line = f"{figure:26}"
-        for rounds in results.values():
-            numbers = [round[figure] / 1000 for round in rounds if figure in round]
-            if not numbers or any(number != number for number in numbers):
-                cell = "wrong answers" if numbers else "-"
-            else:
-                middle = statistics.median(numbers)
-                cell = f"{middle:.1f} ({min(numbers):.1f} to {max(numbers):.1f})"
-            line += f"{cell:>24}"
-        print(f"{line}  {what}")
+        cells = (cell(figure, rounds, 1000) for rounds in results.values())
+        print(f"{figure:24}" + "".join(f"{text:>21}" for text in cells) + f"  {what}")
+    cells = (cell(SPACE, rounds, 1) for rounds in results.values())
+    print(f"{SPACE:24}" + "".join(f"{text:>21}" for text in cells) + "  of all rows, settled, closed")
     print("\nrelaxed writes after a power cut: ", end="")
     print(", ".join(f"{name} {RELAXED[name]}" for name in results))
 

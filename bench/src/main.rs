@@ -50,6 +50,8 @@ enum Figure {
     Queue,
     /// Throughput each 100 ms and longest waits under random writes.
     Stalls,
+    /// The containers of level 0, beside RocksDB.
+    Containers,
     /// What lies on disk, and what was written to get there.
     Space,
     /// Bytes written to the device for each byte of the user's, by size of the data.
@@ -164,11 +166,12 @@ impl Settings {
     }
 }
 
-/// The figures of the report, and who measures them.
-const FIGURES: [(&str, page::Measure); 22] = [
+/// The figures of the report, and the functions that measure them.
+const FIGURES: [(&str, page::Measure); 23] = [
     ("ycsb", figures::ycsb::measure),
     ("durability", figures::durability::measure),
     ("stalls", figures::stalls::measure),
+    ("containers", figures::containers::measure),
     ("txn", figures::txn::measure),
     ("tpcc", figures::tpcc::measure),
     ("defaults", figures::defaults::measure),
@@ -191,10 +194,11 @@ const FIGURES: [(&str, page::Measure); 22] = [
 ];
 
 /// Those that measure each system in a process of its own, and what that process does.
-const CELLS: [(&str, isolated::Cell); 12] = [
+const CELLS: [(&str, isolated::Cell); 13] = [
     ("ycsb", figures::ycsb::cell::measure),
     ("durability", figures::durability::cell),
     ("stalls", figures::stalls::cell),
+    ("containers", figures::containers::cell),
     ("queue", figures::queue::cell),
     ("write-amp", figures::ycsb::cell::measure),
     ("space", figures::space::cell),
@@ -262,7 +266,7 @@ fn main() -> Result<std::process::ExitCode> {
     let mut report = report::Report::new(arguments.json);
     report.header(&name, &settings, &guard)?;
     let figure = FIGURES.iter().find(|(figure, _)| *figure == name);
-    let (_, measure) = figure.ok_or_else(|| anyhow::anyhow!("nobody measures {name}"))?;
+    let (_, measure) = figure.ok_or_else(|| anyhow::anyhow!("no figure is called {name}"))?;
     measure(&settings, &mut report)?;
     report.finish()?;
     Ok(std::process::ExitCode::SUCCESS)

@@ -29,7 +29,7 @@ fn main() -> ExitCode {
     match outcome {
         Ok(Outcome::Good) => ExitCode::SUCCESS,
         Ok(Outcome::Negative) => ExitCode::from(1),
-        // Whoever reads our output has read enough, as `head` does.
+        // The reader of our output has read enough, as `head` does.
         Err(Failure::ReaderGone) => ExitCode::SUCCESS,
         Err(failure) => {
             eprintln!("{}", failure.report(session.output.json));

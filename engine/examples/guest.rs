@@ -2,11 +2,11 @@
 //! systems of `cargo xtask media`. It opens a database, checks what it finds, and commits until it
 //! is killed or cannot go on.
 //!
-//! `guest dax|file DIRECTORY` says `found N`, then `acked N`, and of what goes wrong `full: …` or
-//! `stopped …`, and then how many rows can be read all the same. In `file` mode it says `draining`
-//! when a drain begins, and `cut` when one ends after the file system did.
+//! `guest dax|file|growing DIRECTORY` says `found N`, then `acked N`, and of what goes wrong
+//! `full: …` or `stopped …`, and then how many rows can be read all the same. On files it says
+//! `draining` when a drain begins, and `cut` when one ends after the file system did.
 
-#![allow(clippy::print_stdout, reason = "it talks to whoever started it")]
+#![allow(clippy::print_stdout, reason = "it talks to the process that started it")]
 
 use std::fs::File;
 use std::io::Write;
@@ -17,6 +17,8 @@ use std::time::Duration;
 
 use terrace::testing::{Phase, watch_phases};
 use terrace::{Database, ErrorKind, Mode, Options, Table, WriteBatch};
+
+const USAGE: &str = "usage: guest dax|file|growing DIRECTORY";
 
 /// How many threads are in each phase.
 static PHASES: [AtomicI64; 3] = [const { AtomicI64::new(0) }; 3];
@@ -34,16 +36,20 @@ fn value(n: u64) -> Vec<u8> {
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut arguments = std::env::args().skip(1);
     let mode = arguments.next();
-    let home = PathBuf::from(arguments.next().ok_or("usage: guest dax|file DIRECTORY")?);
+    let home = PathBuf::from(arguments.next().ok_or(USAGE)?);
     // A console is slow; where each commit is a sync, nothing is lost by telling of each.
     let (options, every) = match mode.as_deref() {
         Some("dax") => {
             (Options::new().mode(Mode::Dax).pm_path(home.join("region")).pm_size(32 << 20), 50)
         }
         Some("file") => (Options::new().pm_size(2 << 20).level1_size(1 << 20), 1),
-        _ => return Err("usage: guest dax|file DIRECTORY".into()),
+        // The region grows while the guest commits, so growth meets what the medium does.
+        Some("growing") => {
+            (Options::new().pm_initial_size(2 << 20).pm_size(16 << 20).level1_size(1 << 20), 1)
+        }
+        _ => return Err(USAGE.into()),
     };
-    if mode.as_deref() == Some("file") {
+    if mode.as_deref() != Some("dax") {
         PROBE.get_or_init(|| home.join("probe"));
     }
     watch_phases(|phase, entered| {
@@ -83,7 +89,7 @@ fn go_on(
             Err(e) if e.kind() == ErrorKind::Full => {
                 println!("full: {e}");
                 println!("read {}", rows(tables)?);
-                // Whoever reads this makes room.
+                // The test reads this and makes room.
                 std::thread::park_timeout(Duration::from_millis(100));
             }
             Err(e) => {

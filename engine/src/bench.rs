@@ -22,6 +22,11 @@ use crate::record::{Kind, LSN_MAX};
 /// Persistent memory that costs no more than memory.
 const EMULATED: Mode = Mode::Emulated { delay: Duration::ZERO };
 
+/// Has searches in row tables of all databases of the process go by hints, which they do, or not.
+pub fn follow_hints(on: bool) {
+    crate::level0::FOLLOWS_HINTS.store(on, Ordering::Relaxed);
+}
+
 /// Records one behind the other, as they lie in a zone, in the memory that a region in `file` mode
 /// has. Nothing of it is ever written to a file.
 ///

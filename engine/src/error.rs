@@ -100,6 +100,8 @@ enum Signal {
     TableGone,
     /// The table was truncated after the snapshot.
     Truncated,
+    /// A merge operator fails or is missing; the message does not name the table yet.
+    Merge,
     /// The object store failed. Nothing that is durable on this machine is in doubt.
     Store,
 }
@@ -160,6 +162,22 @@ impl Error {
         let mut error = Error::invalid(format!("table {name:?} was truncated since the snapshot"));
         error.0.signal = Signal::Truncated;
         error
+    }
+
+    /// The error of a merge operator that fails or is missing.
+    pub(crate) fn merge(message: impl Into<String>) -> Error {
+        let mut error = Error::invalid(message);
+        error.0.signal = Signal::Merge;
+        error
+    }
+
+    /// Names the table in the error of a merge operator.
+    pub(crate) fn in_table(mut self, name: impl FnOnce() -> String) -> Error {
+        if self.0.signal == Signal::Merge {
+            self.0.message = format!("table {:?}: {}", name(), self.0.message);
+            self.0.signal = Signal::None;
+        }
+        self
     }
 
     /// The same as an error of the object store: a job that meets it is made again later.

@@ -1,4 +1,4 @@
-//! What can be set, and what it is set to when nobody does.
+//! The options of a database, and their defaults.
 
 mod check;
 mod container;
@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::mvcc::Clock;
+use crate::operator::MergeOperator;
 use crate::os::PRIVATE;
 
 pub(crate) use container::ContainerKind;
@@ -122,6 +123,8 @@ pub struct Options {
     #[cfg(any(test, feature = "testing"))]
     pub(crate) clock: Option<crate::mvcc::HandClock>,
     pub(crate) progress: Option<ProgressFn>,
+    /// What the user has registered, in addition to the built-in ones.
+    pub(crate) merge_operators: Vec<Arc<dyn MergeOperator>>,
     /// Of files that the database makes.
     pub(crate) permissions: u32,
     pub(crate) storage: Storage,
@@ -129,9 +132,9 @@ pub struct Options {
     pub(crate) stepped: bool,
     #[cfg(any(test, feature = "testing"))]
     pub(crate) failpoint: Option<Failpoint>,
-    /// The container of every table's level 0.
+    /// The container of every table's level 0, whatever their options say.
     #[cfg(any(test, feature = "testing"))]
-    pub(crate) container: ContainerKind,
+    pub(crate) container: Option<ContainerKind>,
     /// What stands for the machine's memory file system.
     #[cfg(any(test, feature = "testing"))]
     pub(crate) tmpfs: Option<PathBuf>,
@@ -169,7 +172,7 @@ pub enum Failpoint {
     SkipLock,
     /// A drain forgets to set D in its edit.
     ForgetDrained,
-    /// Nobody flushes what was stored (persistent memory).
+    /// The flush of what was stored is left out (persistent memory).
     SkipFlush,
     /// The floor is stored before the sync that makes it true (`file` mode).
     EarlyFloor,
@@ -227,6 +230,10 @@ pub enum Failpoint {
     SkipRowPersist,
     /// The records of a memtable cease to count in zones although no edit publishes their copies.
     UnjournaledRow,
+    /// Hints of a row table lead into the next older one, although it is not the one they are for.
+    FollowStaleHints,
+    /// An opening takes entries of row tables for live that D covers.
+    IgnoreDrainedRows,
     /// A creation does not make the name of a region in another directory durable.
     SkipRegionName,
     /// An edit names objects before the store has acknowledged them.
@@ -291,13 +298,14 @@ impl Options {
             #[cfg(any(test, feature = "testing"))]
             clock: None,
             progress: None,
+            merge_operators: Vec::new(),
             permissions: PRIVATE,
             storage: Storage::Real,
             stepped: false,
             #[cfg(any(test, feature = "testing"))]
             failpoint: None,
             #[cfg(any(test, feature = "testing"))]
-            container: ContainerKind::GlobalIndex,
+            container: None,
             #[cfg(any(test, feature = "testing"))]
             tmpfs: None,
         }
@@ -500,6 +508,18 @@ impl Options {
     #[must_use]
     pub fn file_permissions(mut self, mode: u32) -> Options {
         self.permissions = mode;
+        self
+    }
+
+    /// Registers a merge operator for tables that name it: see
+    /// [`TableOptions::merge_operator`]. The built-in ones ([`operators`](crate::operators)) need
+    /// no registration. Opening fails as `Invalid` for a name that is taken, or out of bounds.
+    ///
+    /// Every opening registers the operators that its tables name. Without one, calls that need it
+    /// fail and say so, and drains and compactions keep operands as they are.
+    #[must_use]
+    pub fn merge_operator(mut self, operator: impl MergeOperator + 'static) -> Options {
+        self.merge_operators.push(Arc::new(operator));
         self
     }
 

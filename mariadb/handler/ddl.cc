@@ -76,7 +76,7 @@ int ha_terrace::rename_table(const char *from, const char *to)
   if (terrace_database_rename_table(terrace_db, old_name.c_str(), new_name.c_str(),
                                     failure.out()) != TERRACE_OK)
     return failure.handler_error(ha_thd());
-  Open_table::forget(old_name);
+  Open_table::rename(old_name, new_name);
   return 0;
 }
 
@@ -92,6 +92,10 @@ int ha_terrace::truncate()
   terrace_string_free(name);
   if (status != TERRACE_OK)
     return failure.handler_error(ha_thd());
+  // A crash before this leaves a table without rows and without a layout, which agree.
+  if (Layout_ref now = open_table->layout())
+    if (int error = open_table->set_layout(ha_thd(), *now))
+      return error;
   return open_table->set_auto_increment(ha_thd(), 1);
 }
 
@@ -114,15 +118,6 @@ bool ha_terrace::check_if_incompatible_data(HA_CREATE_INFO *info, uint table_cha
   if (table_changes != IS_EQUAL_YES || (info->used_fields & HA_CREATE_USED_AUTO))
     return COMPATIBLE_DATA_NO;
   return COMPATIBLE_DATA_YES;
-}
-
-enum_alter_inplace_result
-ha_terrace::check_if_supported_inplace_alter(TABLE *altered, Alter_inplace_info *info)
-{
-  // A copy creates a table, and that refuses them with a message.
-  if (info->handler_flags & ALTER_ADD_FOREIGN_KEY)
-    return HA_ALTER_INPLACE_NOT_SUPPORTED;
-  return handler::check_if_supported_inplace_alter(altered, info);
 }
 
 /* Reads every row by the table and by each index, and compares. */
@@ -164,10 +159,12 @@ int ha_terrace::check(THD *thd, HA_CHECK_OPT *)
   return HA_ADMIN_OK;
 }
 
-int ha_terrace::analyze(THD *, HA_CHECK_OPT *)
+/* Readers and writers go on meanwhile. */
+int ha_terrace::optimize(THD *thd, HA_CHECK_OPT *)
 {
-  info(HA_STATUS_VARIABLE | HA_STATUS_CONST);
-  return HA_ADMIN_OK;
+  Failure failure;
+  if (terrace_table_compact_range(open_table->table, nullptr, failure.out()) == TERRACE_OK)
+    return HA_ADMIN_OK;
+  push_warning(thd, Sql_condition::WARN_LEVEL_WARN, ER_UNKNOWN_ERROR, failure.message());
+  return HA_ADMIN_FAILED;
 }
-
-int ha_terrace::optimize(THD *, HA_CHECK_OPT *) { return HA_ADMIN_TRY_ALTER; }

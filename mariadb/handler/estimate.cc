@@ -1,8 +1,85 @@
 /*
   What the optimizer asks for.
+
+  How many values an index has is counted by jumps: from one value to the first key behind it. After
+  so many jumps the part of the index that they came through says how many there are in all.
 */
 #include "engine.h"
 #include "ha_terrace.h"
+
+/* Jumps for one number of parts, as a table is opened, and in ANALYZE TABLE. */
+static const uint JUMPS = 50;
+static const uint JUMPS_OF_ANALYZE = 2000;
+
+/* About how many keys lie in a range; 0 where that cannot be said. */
+static ulonglong keys_in(terrace_table *table, const terrace_range &range)
+{
+  Failure failure;
+  uint64_t keys = 0;
+  return terrace_table_approximate_len(table, &range, &keys, failure.out()) == TERRACE_OK ? keys : 0;
+}
+
+/* About how many values the first parts of an index have; 0 where that cannot be said. */
+ulonglong ha_terrace::count_values(uint index, uint parts, uint jumps)
+{
+  const Key_codec &of_index = codec(index);
+  const uchar prefix = of_index.prefix;
+  const terrace_range all = {{&prefix, 1, TERRACE_PREFIX}, {nullptr, 0, TERRACE_UNBOUNDED}};
+  Failure failure;
+  terrace_cursor *cursor_of_values = terrace_table_cursor(open_table->table, &all, failure.out());
+  if (!cursor_of_values)
+    return 0;
+  // Each jump reads one row.
+  terrace_cursor_set_limit(cursor_of_values, 1, failure.out());
+  ulonglong values = 0;
+  terrace_row lent;
+  Bytes behind;
+  terrace_status status = terrace_cursor_first(cursor_of_values, &lent, failure.out());
+  while (status == TERRACE_OK && values < jumps)
+  {
+    const size_t length = of_index.length_of_parts(reinterpret_cast<const uchar *>(lent.key),
+                                                   lent.key_len, parts);
+    if (!length)
+      break;
+    values++;
+    behind = successor(Bytes(lent.key, length));
+    status = terrace_cursor_seek(cursor_of_values, behind.data(), behind.size(), &lent,
+                                 failure.out());
+  }
+  terrace_cursor_free(cursor_of_values);
+  if (status != TERRACE_OK)
+    return status == TERRACE_NOT_FOUND ? values : 0;
+  terrace_range seen = all;
+  seen.lower.kind = TERRACE_INCLUDED;
+  seen.upper = {behind.data(), behind.size(), TERRACE_EXCLUDED};
+  const ulonglong of_seen = keys_in(open_table->table, seen), of_all = keys_in(open_table->table, all);
+  return of_seen ? ulonglong(double(values) * std::max(double(of_all) / double(of_seen), 1.0)) : 0;
+}
+
+/* Counts the values of an index, unless that is known. */
+std::vector<ulonglong> ha_terrace::values_of(uint index, uint jumps, bool is_anew)
+{
+  const KEY &key = table->key_info[index];
+  std::vector<ulonglong> values;
+  if (!is_anew)
+    values = open_table->values_of(codec(index).prefix, stats.records);
+  if (values.size() == key.user_defined_key_parts)
+    return values;
+  values.clear();
+  for (uint parts = 1; parts <= key.user_defined_key_parts; parts++)
+    values.push_back(count_values(index, parts, jumps));
+  open_table->set_values_of(codec(index).prefix, stats.records, values);
+  return values;
+}
+
+int ha_terrace::analyze(THD *, HA_CHECK_OPT *)
+{
+  info(HA_STATUS_VARIABLE | HA_STATUS_TIME);
+  for (uint i = 0; i < table->s->keys; i++)
+    values_of(i, JUMPS_OF_ANALYZE, true);
+  info(HA_STATUS_VARIABLE | HA_STATUS_CONST);
+  return HA_ADMIN_OK;
+}
 
 int ha_terrace::info(uint flags)
 {
@@ -25,11 +102,13 @@ int ha_terrace::info(uint flags)
     for (uint i = 0; i < table->s->keys; i++)
     {
       KEY *key = table->key_info + i;
+      const std::vector<ulonglong> values = values_of(i, JUMPS, false);
       ulonglong of_prefix = stats.records;
       for (uint part = 0; part < key->user_defined_key_parts; part++)
       {
-        // Without statistics of columns each part divides by ten.
-        of_prefix = std::max<ulonglong>(of_prefix / 10, 1);
+        // Where nothing is known each part divides by ten.
+        of_prefix = std::max<ulonglong>(
+          values[part] ? stats.records / values[part] : of_prefix / 10, 1);
         const bool is_whole = part + 1 == key->user_defined_key_parts;
         key->rec_per_key[part] = is_whole && (key->flags & HA_NOSAME) ? 1 : ulong(of_prefix);
       }

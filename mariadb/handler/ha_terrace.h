@@ -57,6 +57,11 @@ public:
   bool check_if_incompatible_data(HA_CREATE_INFO *info, uint table_changes) override;
   enum_alter_inplace_result check_if_supported_inplace_alter(TABLE *altered,
                                                              Alter_inplace_info *info) override;
+  /* ALTER TABLE in place: alter.cc. */
+  bool prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info *info) override;
+  bool inplace_alter_table(TABLE *altered, Alter_inplace_info *info) override;
+  ulonglong table_version() const override;
+  bool commit_inplace_alter_table(TABLE *altered, Alter_inplace_info *info, bool commit) override;
   int check(THD *thd, HA_CHECK_OPT *options) override;
   int analyze(THD *thd, HA_CHECK_OPT *options) override;
   int optimize(THD *thd, HA_CHECK_OPT *options) override;
@@ -85,6 +90,9 @@ public:
   int index_first(uchar *record) override;
   int index_last(uchar *record) override;
   int index_next_same(uchar *record, const uchar *key, uint length) override;
+  int read_range_first(const key_range *start, const key_range *end, bool is_point,
+                       bool sorted) override;
+  Item *idx_cond_push(uint index, Item *condition) override;
 
   /* Estimates: estimate.cc. */
   int info(uint flags) override;
@@ -92,6 +100,10 @@ public:
                            page_range *pages) override;
 
 private:
+  /* Estimates. */
+  ulonglong count_values(uint index, uint parts, uint jumps);
+  std::vector<ulonglong> values_of(uint index, uint jumps, bool is_anew);
+
   /* What a read does to the rows that it finds. */
   enum Row_lock { LOCK_NONE, LOCK_SHARE, LOCK_EXCLUSIVE };
   enum Way { FORWARD, BACKWARD };
@@ -113,6 +125,7 @@ private:
   int put(const Bytes &key, const Bytes &value) const;
   int remove(const Bytes &key) const;
   int put_row(const Bytes &key, const uchar *record);
+  int whole_row(const Bytes &key, Bytes *value) const;
   int remove_row(const Bytes &key);
   int remove_chunks(const Bytes &key, const Bytes &value);
   int check_unique(uint index, const uchar *record, const Bytes &row);
@@ -123,13 +136,24 @@ private:
   int fail_if_taken(uint index, const Bytes &key);
   int note_auto_increment(const uchar *record);
 
+  /* ALTER TABLE in place. */
+  int build_index(TABLE *altered, uint index, uint number);
+  int load_entries(TABLE *altered, uint index, std::vector<std::pair<Bytes, Bytes>> *entries);
+  int fail_of_duplicate(TABLE *altered, uint index, const Bytes &of_row);
+  int sweep_layout(const Layout &now);
+
   /* Reads. */
   int begin_read();
   uint scan_kind() const;
+  int choose_kind(uint *kind) const;
+  uint locking_kind() const;
+  bool steps_through_gaps(bool is_narrow) const;
   int from(uchar *record, const terrace_range &range, Way way);
   int from(uchar *record, const Bytes &lower, const Bytes &upper, Way way);
   int move(uchar *record, Way way);
   int settle(uchar *record, terrace_status status, terrace_row *lent, Way way, Failure *failure);
+  int open_cursor(const terrace_range &range, uint kind);
+  int step_through_gaps(uchar *record, Way way);
   int take_row(uchar *record, const terrace_row &lent, bool *is_there);
   int read_row(uchar *record, const Bytes &key, bool *is_there);
   int read_unique(uchar *record, const Bytes &entry);
@@ -137,16 +161,43 @@ private:
   int unpack(uchar *record, const uchar *value, size_t length, const Bytes &key);
   void close_cursor();
 
+  /* Reads from an entry of an index alone: covering.cc. */
+  bool gives(const MY_BITMAP *columns) const;
+  bool is_covered();
+  void compute_virtual();
+  void decode_entry(uchar *record, const Bytes &entry, const Bytes &of_row) const;
+  int check_condition(const Bytes &entry, const Bytes &of_row, bool *holds);
+
   Open_table *open_table = nullptr;
   std::vector<Key_codec> codecs;
+  /* The layout as of the opening; none for a table that was never altered in place. */
+  Layout_ref layout;
+  /* For each index the moment from which on views see its entries; 0 for always. */
+  std::vector<ulonglong> built_at;
 
   Row_lock row_lock = LOCK_NONE;
   bool skip_locked = false;
   terrace_cursor *cursor = nullptr;
+  /* How the cursor reads. */
+  uint cursor_kind = TERRACE_READ;
   /* The prefix of what is scanned: rows, or entries of an index. */
   uchar scanned = PREFIX_ROWS;
   /* The cursor's range ends where the key that was asked for does. */
   bool is_bounded = false;
+  /* Where the range that the server reads ends; empty where it did not say. */
+  Bytes range_end;
+  bool begins_range = false;
+  /* A scan that locks gaps, step by step, and what it has not come to. */
+  bool is_stepping = false;
+  Way stepping_way = FORWARD;
+  uint steps = 0;
+  /* index_next_same asks: what follows the range of the cursor is not looked at. */
+  bool is_same_asked = false;
+  Bytes rest_lower, rest_upper;
+  /* The record that was read last came from an entry, and has its columns alone. */
+  bool is_from_entry = false;
+  /* Whether the entry has all columns that the statement reads, once that was looked up. */
+  enum { COVERS_UNKNOWN, COVERS, COVERS_NOT } covers = COVERS_UNKNOWN;
   /* The cursor is on the current entry. */
   bool is_on_current = false;
   /* The entry that the scan is on; empty before the first one. */

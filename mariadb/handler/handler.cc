@@ -11,20 +11,33 @@ handler::Table_flags ha_terrace::table_flags() const
                       HA_CAN_VIRTUAL_COLUMNS | HA_REQUIRES_KEY_COLUMNS_FOR_DELETE |
                       HA_REC_NOT_IN_SEQ | HA_TABLE_SCAN_ON_INDEX | HA_CAN_TABLES_WITHOUT_ROLLBACK |
                       HA_CAN_SKIP_LOCKED | HA_CHECK_UNIQUE_AFTER_WRITE | HA_CRASH_SAFE |
-                      HA_SLOW_CMP_REF;
+                      HA_SLOW_CMP_REF | HA_PRIMARY_KEY_IN_READ_INDEX;
   // A hidden id is that of the row that was read last.
   if (table_share && has_primary_key())
     flags |= HA_PRIMARY_KEY_REQUIRED_FOR_POSITION;
   // Only where reads lock ranges, a statement does the same on a replica.
   THD *thd = current_thd;
-  if (thd && thd_tx_isolation(thd) == ISO_SERIALIZABLE)
+  if (thd && thd_tx_isolation(thd) > ISO_READ_COMMITTED)
     flags |= HA_BINLOG_STMT_CAPABLE;
   return flags;
 }
 
-ulong ha_terrace::index_flags(uint index, uint, bool) const
+ulong ha_terrace::index_flags(uint index, uint part, bool all_parts) const
 {
   ulong flags = HA_READ_NEXT | HA_READ_PREV | HA_READ_ORDER | HA_READ_RANGE;
+  // The server also asks for a table that is to be made, and has no columns yet.
+  if (table_share && table_share->key_info && index < table_share->keys)
+  {
+    const KEY &key = table_share->key_info[index];
+    const uint last = std::min(part, key.user_defined_key_parts - 1);
+    bool can_decode = key.algorithm != HA_KEY_ALG_LONG_HASH;
+    for (uint i = all_parts ? 0 : last; i <= last && can_decode; i++)
+      can_decode = decoding_of(key.key_part[i]) != DECODE_NOTHING;
+    if (key.algorithm != HA_KEY_ALG_LONG_HASH)
+      flags |= HA_DO_INDEX_COND_PUSHDOWN;
+    if (can_decode || index == table_share->primary_key)
+      flags |= HA_KEYREAD_ONLY;
+  }
   // The server asks before the share has its primary key, when there is no table.
   if (table && index == table_share->primary_key)
     flags |= HA_CLUSTERED_INDEX;
@@ -36,10 +49,9 @@ double ha_terrace::scan_time() { return double(stats.records) / 20 + 1; }
 
 double ha_terrace::read_time(uint index, uint ranges, ha_rows rows)
 {
-  double seeks = ranges;
-  if (index == table_share->primary_key)
-    return seeks + double(rows) / 20;
-  return seeks + double(rows);
+  if (index != table_share->primary_key)
+    return double(ranges) + double(rows);
+  return rows <= 2 ? double(rows) : double(ranges) + double(rows) / 20;
 }
 
 int ha_terrace::open(const char *name, int, uint)
@@ -50,13 +62,29 @@ int ha_terrace::open(const char *name, int, uint)
   if (!open_table)
     return failure.status() == TERRACE_INVALID ? HA_ERR_NO_SUCH_TABLE
                                                : failure.handler_error(ha_thd());
+  layout = open_table->layout();
+  if (layout && !open_table->is_altered)
+    if (int error = sweep_layout(*layout))
+      return error;
   codecs.clear();
+  built_at.clear();
   for (uint i = 0; i < table->s->keys; i++)
   {
+    const KEY &key = table->key_info[i];
     const bool primary = i == table->s->primary_key;
-    codecs.emplace_back(table, table->key_info[i],
-                        primary ? PREFIX_ROWS : uchar(PREFIX_INDEXES + i));
+    const uint number = layout ? layout->number_of(Bytes(key.name.str, key.name.length)) : i;
+    if (!primary && number == NO_NUMBER)
+    {
+      sql_print_error("Terrace: index %s of table %s has no entries: %s", key.name.str, name,
+                      "drop it, or rebuild the table by ALTER TABLE ... FORCE, ALGORITHM=COPY");
+      return HA_ERR_CRASHED;
+    }
+    codecs.emplace_back(table, key, primary ? PREFIX_ROWS : uchar(PREFIX_INDEXES + number));
+    built_at.push_back(primary ? 0 : open_table->built_at(number));
   }
+  // A scan of the table is one of its primary key: an UPDATE that changes it must not meet its own
+  // rows again.
+  key_used_on_scan = table->s->primary_key;
   const size_t longest = has_primary_key() ? codec(table->s->primary_key).max_length() : 9;
   ref_length = uint(longest) + 2;
   return 0;
@@ -74,6 +102,7 @@ int ha_terrace::close()
 int ha_terrace::reset()
 {
   close_cursor();
+  cancel_pushed_idx_cond();
   row_buffer.clear();
   row_buffer.shrink_to_fit();
   return 0;
@@ -101,6 +130,31 @@ static bool is_plain_select(THD *thd, int lock_type)
   return lock_type == F_RDLCK && thd_sql_command(thd) == SQLCOM_SELECT;
 }
 
+/*
+  Whether a statement that changes tables reads others with a lock, at levels that lock gaps: then
+  it does the same on a replica.
+*/
+static bool locks_what_it_reads(THD *thd, enum thr_lock_type type)
+{
+  if ((type != TL_READ && type != TL_READ_NO_INSERT) || thd_tx_isolation(thd) < ISO_REPEATABLE_READ)
+    return false;
+  switch (thd_sql_command(thd))
+  {
+  case SQLCOM_INSERT:
+  case SQLCOM_INSERT_SELECT:
+  case SQLCOM_REPLACE:
+  case SQLCOM_REPLACE_SELECT:
+  case SQLCOM_UPDATE:
+  case SQLCOM_UPDATE_MULTI:
+  case SQLCOM_DELETE:
+  case SQLCOM_DELETE_MULTI:
+  case SQLCOM_CREATE_TABLE:
+    return true;
+  default:
+    return false;
+  }
+}
+
 int ha_terrace::external_lock(THD *thd, int lock_type)
 {
   if (lock_type == F_UNLCK)
@@ -118,19 +172,22 @@ int ha_terrace::start_stmt(THD *thd, thr_lock_type lock_type)
   if (lock_type >= TL_FIRST_WRITE)
     row_lock = LOCK_EXCLUSIVE;
   else
-    row_lock = lock_type == TL_READ_WITH_SHARED_LOCKS ? LOCK_SHARE : LOCK_NONE;
+    row_lock = lock_type == TL_READ_WITH_SHARED_LOCKS || locks_what_it_reads(thd, lock_type)
+                 ? LOCK_SHARE
+                 : LOCK_NONE;
   return trx()->begin_statement(is_plain_select(thd, F_RDLCK) && row_lock == LOCK_NONE);
 }
 
 /* Locks of metadata stand for locks of tables, so none is given to the server here. */
-THR_LOCK_DATA **ha_terrace::store_lock(THD *, THR_LOCK_DATA **to, enum thr_lock_type type)
+THR_LOCK_DATA **ha_terrace::store_lock(THD *thd, THR_LOCK_DATA **to, enum thr_lock_type type)
 {
   if (type == TL_IGNORE)
     return to;
   skip_locked = type == TL_READ_SKIP_LOCKED || type == TL_WRITE_SKIP_LOCKED;
   if (type >= TL_FIRST_WRITE)
     row_lock = LOCK_EXCLUSIVE;
-  else if (type == TL_READ_WITH_SHARED_LOCKS || type == TL_READ_SKIP_LOCKED)
+  else if (type == TL_READ_WITH_SHARED_LOCKS || type == TL_READ_SKIP_LOCKED ||
+           locks_what_it_reads(thd, type))
     row_lock = LOCK_SHARE;
   else
     row_lock = LOCK_NONE;

@@ -8,7 +8,8 @@ static const uchar REST_IS_GREATER = 3;
 Key_part_codec::Key_part_codec(TABLE *table_arg, const KEY_PART_INFO &part_arg)
   : table(table_arg), field(table_arg->field[part_arg.fieldnr - 1]), part(&part_arg),
     text(ESCAPED), cs(field->charset()), nullable(part_arg.null_bit != 0),
-    descending(part_arg.key_part_flag & HA_REVERSE_SORT), fixed_length(0), part_chars(0), chunk(0)
+    descending(part_arg.key_part_flag & HA_REVERSE_SORT), fixed_length(0), part_chars(0), chunk(0),
+    decoding(decoding_of(part_arg))
 {
   if (part_arg.key_part_flag & HA_BLOB_PART)
     kind = BLOB;
@@ -327,11 +328,11 @@ bool Key_codec::from_key(Bytes *out, const uchar *key, uint length) const
   return from_key(out, key, map);
 }
 
-size_t Key_codec::length_of_parts(const uchar *entry, size_t length) const
+size_t Key_codec::length_of_parts(const uchar *entry, size_t length, uint count) const
 {
   const uchar *at = entry + 1, *end = entry + length;
-  for (const Key_part_codec &part : parts)
-    if (!(at = part.skip(at, end)))
+  for (uint i = 0; i < count; i++)
+    if (!(at = parts[i].skip(at, end)))
       return 0;
   return size_t(at - entry);
 }

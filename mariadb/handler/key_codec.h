@@ -21,6 +21,12 @@
 
 #include <vector>
 
+/* How an encoded part of a key turns into its column. */
+enum Decoding { DECODE_NOTHING, DECODE_SIGNED, DECODE_UNSIGNED, DECODE_BYTES, DECODE_ESCAPED };
+
+/* How a part does. It needs no table, because the server asks before there is one. */
+Decoding decoding_of(const KEY_PART_INFO &part);
+
 /* Keys that begin with this byte hold counters, not rows. */
 static const uchar PREFIX_COUNTERS = 0;
 /* Rows, by primary key or hidden row id. */
@@ -29,6 +35,9 @@ static const uchar PREFIX_ROWS = 1;
 static const uchar PREFIX_INDEXES = 2;
 /* Parts of rows that are too large for one value. */
 static const uchar PREFIX_CHUNKS = 0xff;
+
+/* The most bytes of a whole number. */
+static const size_t MAX_DECODED_BYTES = 8;
 
 class Key_part_codec
 {
@@ -43,6 +52,11 @@ public:
   const uchar *skip(const uchar *from, const uchar *end) const;
   /* The most bytes that the part takes. */
   size_t max_length() const;
+  uint column() const { return field->field_index; }
+  /* Whether the encoded part says what the column has. */
+  bool can_decode() const { return decoding != DECODE_NOTHING; }
+  /* Sets the column of a record to what an encoded part says. */
+  void decode(uchar *record, const uchar *from) const;
 
 private:
   enum Kind { FIXED, BIT, RAW, CHAR, VARCHAR, BLOB };
@@ -66,7 +80,9 @@ private:
   uint part_chars;
   Bytes space;
   uint chunk;
+  Decoding decoding = DECODE_NOTHING;
 };
+
 
 class Key_codec
 {
@@ -82,8 +98,15 @@ public:
   /* As from_key, by the length of the key. */
   bool from_key(Bytes *out, const uchar *key, uint length) const;
   /* How many bytes of an entry are prefix and parts; 0 for bytes that are no entry. */
-  size_t length_of_parts(const uchar *entry, size_t length) const;
+  size_t length_of_parts(const uchar *entry, size_t length) const
+  {
+    return length_of_parts(entry, length, part_count());
+  }
+  /* As length_of_parts, of the first parts alone. */
+  size_t length_of_parts(const uchar *entry, size_t length, uint count) const;
   size_t max_length() const;
+  /* Sets the columns of a record to what the parts at *from say, and moves *from behind them. */
+  void decode(uchar *record, const uchar **from, const uchar *end) const;
 
   uchar prefix = 0;
   /* No two entries without NULL are the same. */
@@ -93,6 +116,8 @@ public:
   /* A part is a virtual column, which rows do not have. */
   bool has_virtual = false;
   uint part_count() const { return uint(parts.size()); }
+  /* Whether decode() sets a column, by its number in the table. */
+  bool gives(uint column) const;
 
 private:
   std::vector<Key_part_codec> parts;

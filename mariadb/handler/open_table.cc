@@ -1,14 +1,18 @@
 #include "open_table.h"
 #include "engine.h"
 #include "key_codec.h"
+#include "trx.h"
 
 #include <map>
 
 static const ulonglong LARGEST_BLOCK = 1024;
 static const char COUNTERS[1] = {char(PREFIX_COUNTERS)};
+static const char LAYOUT[2] = {char(PREFIX_COUNTERS), 1};
 
 static std::mutex registry_lock;
 static std::map<Bytes, Open_table *> registry;
+/* When indexes of tables were built, by the table's name. Views may be older than open tables. */
+static std::map<Bytes, std::map<uint, ulonglong>> built;
 
 Open_table *Open_table::acquire(const Bytes &name, Failure *failure)
 {
@@ -69,10 +73,88 @@ void Open_table::forget(const Bytes &name)
 {
   std::lock_guard<std::mutex> guard(registry_lock);
   registry.erase(name);
+  built.erase(name);
+}
+
+void Open_table::rename(const Bytes &from, const Bytes &to)
+{
+  std::lock_guard<std::mutex> guard(registry_lock);
+  registry.erase(from);
+  auto found = built.find(from);
+  if (found == built.end())
+    return;
+  built[to] = found->second;
+  built.erase(from);
+}
+
+Layout_ref Open_table::layout()
+{
+  std::lock_guard<std::mutex> guard(lock);
+  return layout_now;
+}
+
+int Open_table::set_layout(THD *thd, const Layout &layout)
+{
+  const Bytes record = layout.record();
+  Failure failure;
+  if (terrace_table_put(table, LAYOUT, sizeof(LAYOUT), record.data(), record.size(),
+                        TERRACE_DURABLE, failure.out()) != TERRACE_OK)
+    return failure.handler_error(thd);
+  std::lock_guard<std::mutex> guard(lock);
+  layout_now = std::make_shared<const Layout>(layout);
+  return 0;
+}
+
+int Open_table::drop_layout(THD *thd)
+{
+  Failure failure;
+  if (terrace_table_delete(table, LAYOUT, sizeof(LAYOUT), TERRACE_DURABLE, failure.out()) !=
+      TERRACE_OK)
+    return failure.handler_error(thd);
+  std::lock_guard<std::mutex> guard(lock);
+  layout_now = nullptr;
+  return 0;
+}
+
+void Open_table::note_new_indexes(const std::vector<uint> &of_new)
+{
+  std::lock_guard<std::mutex> guard(registry_lock);
+  for (uint number : of_new)
+    built[name][number] = Trx::next_moment();
+}
+
+ulonglong Open_table::built_at(uint number)
+{
+  std::lock_guard<std::mutex> guard(registry_lock);
+  auto of_table = built.find(name);
+  if (of_table == built.end())
+    return 0;
+  auto found = of_table->second.find(number);
+  return found == of_table->second.end() ? 0 : found->second;
+}
+
+int Open_table::load_layout(Failure *failure)
+{
+  terrace_value value;
+  terrace_status status =
+    terrace_table_get(table, LAYOUT, sizeof(LAYOUT), &value, failure->out());
+  if (status == TERRACE_NOT_FOUND)
+    return 0;
+  if (status != TERRACE_OK)
+    return 1;
+  Layout found;
+  const bool is_good = found.parse(reinterpret_cast<const uchar *>(value.data), value.len);
+  terrace_value_release(&value);
+  if (!is_good)
+    return 1;
+  layout_now = std::make_shared<const Layout>(found);
+  return 0;
 }
 
 int Open_table::load(Failure *failure)
 {
+  if (load_layout(failure))
+    return 1;
   uchar value[16];
   size_t length = 0;
   terrace_status status = terrace_table_get_into(table, COUNTERS, 1, value, sizeof(value), &length,
@@ -189,4 +271,20 @@ void Open_table::estimate(bool at_once, ulonglong *of_rows, ulonglong *of_row_by
   *of_rows = rows;
   *of_row_bytes = row_bytes;
   *of_index_bytes = index_bytes;
+}
+
+std::vector<ulonglong> Open_table::values_of(uint index, ulonglong of_rows)
+{
+  std::lock_guard<std::mutex> guard(lock);
+  auto found = values.find(index);
+  if (found == values.end() || of_rows > found->second.rows * 2 + 100 ||
+      of_rows * 2 + 100 < found->second.rows)
+    return {};
+  return found->second.of_parts;
+}
+
+void Open_table::set_values_of(uint index, ulonglong of_rows, const std::vector<ulonglong> &of_parts)
+{
+  std::lock_guard<std::mutex> guard(lock);
+  values[index] = {of_rows, of_parts};
 }

@@ -3,6 +3,7 @@
 */
 #include "engine.h"
 #include "ha_terrace.h"
+#include "status.h"
 
 handlerton *terrace_hton;
 terrace_database *terrace_db;
@@ -86,40 +87,6 @@ static handler *create_handler(handlerton *hton, TABLE_SHARE *share, MEM_ROOT *m
   return new (mem_root) ha_terrace(hton, share);
 }
 
-static bool show_status(handlerton *, THD *thd, stat_print_fn *print, enum ha_stat_type type)
-{
-  if (type != HA_ENGINE_STATUS)
-    return false;
-  Failure failure;
-  terrace_statistics all;
-  if (terrace_database_get_statistics(terrace_db, &all, sizeof(all), failure.out()))
-    return true;
-  size_t keys = 0, ranges = 0;
-  terrace_database_locks_held(terrace_db, &keys, &ranges, failure.out());
-  char text[2048];
-  size_t length = my_snprintf(
-    text, sizeof(text),
-    "Terrace %s\n"
-    "COMMITS\n%llu groups, %llu records, %llu syncs; visible %llu, durable %llu\n"
-    "REGION\n%llu bytes, %llu of %llu units taken, %llu live records\n"
-    "DISK\n%llu bytes of files, %llu bytes of extents; %llu bytes written, %llu read\n"
-    "CACHE\n%llu of %llu bytes, %llu hits, %llu misses\n"
-    "MEMORY\n%llu bytes held, limit %llu\n"
-    "BACKGROUND\n%llu drains, %llu compactions, %llu failures, writers slowed for %llu ms\n"
-    "LOCKS\n%llu on keys, %llu on ranges; %llu snapshots\n",
-    terrace_version(), ulonglong(all.commit_groups), ulonglong(all.commit_records),
-    ulonglong(all.commit_syncs), ulonglong(all.visible), ulonglong(all.durable),
-    ulonglong(all.pm_capacity), ulonglong(all.pm_zones_used), ulonglong(all.pm_zones),
-    ulonglong(all.pm_live_records), ulonglong(all.disk_file_bytes),
-    ulonglong(all.disk_extent_bytes), ulonglong(all.disk_written_bytes),
-    ulonglong(all.disk_read_bytes), ulonglong(all.cache_used), ulonglong(all.cache_capacity),
-    ulonglong(all.cache_hits), ulonglong(all.cache_misses), ulonglong(all.memory_held),
-    ulonglong(all.memory_limit), ulonglong(all.drains), ulonglong(all.compactions),
-    ulonglong(all.background_failures), ulonglong(all.throttled_ms), ulonglong(keys),
-    ulonglong(ranges), ulonglong(all.snapshots));
-  return print(thd, STRING_WITH_LEN("TERRACE"), STRING_WITH_LEN(""), text, length);
-}
-
 /* Temporary tables end with the server, and a crash leaves their tables here. */
 static void drop_temporary_tables()
 {
@@ -144,7 +111,8 @@ static int start(void *place)
   terrace_hton->create = create_handler;
   terrace_hton->flags = HTON_NO_FLAGS;
   terrace_hton->tablefile_extensions = no_extensions;
-  terrace_hton->show_status = show_status;
+  terrace_hton->show_status = show_engine_status;
+  terrace_hton->check_version = check_version;
   set_transaction_functions(terrace_hton);
 
   Failure failure;
@@ -175,6 +143,10 @@ static int stop(void *)
 
 static struct st_mysql_storage_engine storage_engine = {MYSQL_HANDLERTON_INTERFACE_VERSION};
 
+#define TERRACE_SCHEMA_TABLE(name, text, begin) \
+  {MYSQL_INFORMATION_SCHEMA_PLUGIN, &engine_schema, name, "Terrace", text, PLUGIN_LICENSE_GPL, \
+   begin, nullptr, 0x0001, nullptr, nullptr, "0.1", MariaDB_PLUGIN_MATURITY_EXPERIMENTAL}
+
 maria_declare_plugin(terrace){
   MYSQL_STORAGE_ENGINE_PLUGIN,
   &storage_engine,
@@ -185,8 +157,13 @@ maria_declare_plugin(terrace){
   start,
   stop,
   0x0001,
-  nullptr,
+  engine_status_variables,
   variables,
   "0.1",
   MariaDB_PLUGIN_MATURITY_EXPERIMENTAL,
-} maria_declare_plugin_end;
+},
+  TERRACE_SCHEMA_TABLE("TERRACE_TABLES", "Records and bytes of tables", start_tables_table),
+  TERRACE_SCHEMA_TABLE("TERRACE_TRANSACTIONS", "Open transactions, and what they wait for",
+                       start_transactions_table),
+  TERRACE_SCHEMA_TABLE("TERRACE_STATISTICS", "Numbers of the database", start_statistics_table)
+maria_declare_plugin_end;

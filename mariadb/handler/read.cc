@@ -9,7 +9,9 @@ int ha_terrace::rnd_init(bool)
   close_cursor();
   current.clear();
   scanned = PREFIX_ROWS;
-  is_bounded = false;
+  is_bounded = is_stepping = false;
+  range_end.clear();
+  covers = COVERS_UNKNOWN;
   return 0;
 }
 
@@ -23,7 +25,7 @@ int ha_terrace::rnd_next(uchar *record) { return move(record, FORWARD); }
 
 void ha_terrace::position(const uchar *record)
 {
-  const Bytes key = row_key(record);
+  const Bytes key = is_from_entry ? row : row_key(record);
   memset(ref, 0, ref_length);
   int2store(ref, key.size());
   memcpy(ref + 2, key.data(), std::min<size_t>(key.size(), ref_length - 2));
@@ -52,9 +54,13 @@ int ha_terrace::index_init(uint index, bool)
 {
   active_index = index;
   close_cursor();
+  if (row_lock == LOCK_NONE && built_at[index] && trx()->view_is_before(built_at[index]))
+    return HA_ERR_TABLE_DEF_CHANGED;
   current.clear();
   scanned = codec(index).prefix;
-  is_bounded = false;
+  is_bounded = is_stepping = false;
+  range_end.clear();
+  covers = COVERS_UNKNOWN;
   return 0;
 }
 
@@ -74,14 +80,27 @@ int ha_terrace::read_unique(uchar *record, const Bytes &entry)
   is_on_current = false;
   current = entry;
   int error;
+  is_bounded = true;
+  is_stepping = false;
   if (scanned == PREFIX_ROWS)
     error = read_row(record, entry, &is_there);
+  else if (row_lock != LOCK_NONE && !skip_locked && trx()->locks_gaps())
+  {
+    // One key has no gaps, so a lock on it is enough, also where it is not there.
+    Bytes value, of_row;
+    error = get(entry, &value, row_lock);
+    if (!error)
+      error = row_of_entry(entry, value, &of_row);
+    if (!error)
+      error = read_row(record, of_row, &is_there);
+    if (error == HA_ERR_KEY_NOT_FOUND)
+      return error;
+  }
   else
   {
     // The entry itself is read, not locked, unless the level locks what it reads.
     terrace_range range = {{entry.data(), entry.size(), TERRACE_INCLUDED},
                            {entry.data(), entry.size(), TERRACE_INCLUDED}};
-    is_bounded = true;
     error = from(record, range, FORWARD);
     return error == HA_ERR_END_OF_FILE ? HA_ERR_KEY_NOT_FOUND : error;
   }
@@ -91,6 +110,8 @@ int ha_terrace::read_unique(uchar *record, const Bytes &entry)
 int ha_terrace::index_read_map(uchar *record, const uchar *key, key_part_map parts,
                                enum ha_rkey_function how)
 {
+  if (!begins_range)
+    range_end.clear();
   const Key_codec &of_index = codec(active_index);
   Bytes prefix;
   const bool has_null = of_index.from_key(&prefix, key, parts);
@@ -142,11 +163,14 @@ int ha_terrace::index_prev(uchar *record) { return move(record, BACKWARD); }
 
 int ha_terrace::index_first(uchar *record)
 {
+  if (!begins_range)
+    range_end.clear();
   return from(record, Bytes(), Bytes(), FORWARD);
 }
 
 int ha_terrace::index_last(uchar *record)
 {
+  range_end.clear();
   return from(record, Bytes(), Bytes(), BACKWARD);
 }
 
@@ -154,7 +178,9 @@ int ha_terrace::index_next_same(uchar *record, const uchar *key, uint length)
 {
   Bytes prefix;
   codec(active_index).from_key(&prefix, key, length);
+  is_same_asked = true;
   int error = move(record, FORWARD);
+  is_same_asked = false;
   if (error)
     return error;
   return current.compare(0, prefix.size(), prefix) == 0 ? 0 : HA_ERR_END_OF_FILE;

@@ -23,7 +23,25 @@ uint ha_terrace::scan_kind() const
 {
   if (trx()->is_serializable())
     return row_lock == LOCK_EXCLUSIVE && !skip_locked ? TERRACE_FOR_UPDATE : TERRACE_READ;
-  return row_lock == LOCK_NONE ? TERRACE_READ : TERRACE_READ_NEWEST;
+  if (row_lock == LOCK_NONE)
+    return TERRACE_READ;
+  return trx()->locks_gaps() && !skip_locked ? locking_kind() : TERRACE_READ_NEWEST;
+}
+
+/* As scan_kind(); a table that is locked as a whole needs no locks on its ranges. */
+int ha_terrace::choose_kind(uint *kind) const
+{
+  *kind = scan_kind();
+  const bool locks_range = trx()->is_serializable() || (row_lock != LOCK_NONE && !skip_locked &&
+                                                        trx()->locks_gaps());
+  if (!locks_range)
+    return 0;
+  bool is_whole = false;
+  int error = trx()->before_range_lock(open_table->name_at_opening(), open_table->table,
+                                       row_lock == LOCK_EXCLUSIVE, &is_whole);
+  if (is_whole)
+    *kind = TERRACE_READ_NEWEST;
+  return error;
 }
 
 void ha_terrace::close_cursor()
@@ -37,12 +55,20 @@ int ha_terrace::from(uchar *record, const terrace_range &range, Way way)
 {
   if (int error = begin_read())
     return error;
+  uint kind = TERRACE_READ;
+  if (int error = choose_kind(&kind))
+    return error;
+  // The cursor of a step may be one that does not lock.
+  if (is_stepping || kind != cursor_kind)
+    close_cursor();
+  is_stepping = false;
+  cursor_kind = kind;
   Failure failure;
   terrace_row lent;
   terrace_status status = TERRACE_OK;
   May_wait may_wait(trx());
   if (!cursor)
-    cursor = terrace_transaction_cursor(trx()->handle(), open_table->table, &range, scan_kind(),
+    cursor = terrace_transaction_cursor(trx()->handle(), open_table->table, &range, kind,
                                         failure.out());
   else
     status = terrace_cursor_set_range(cursor, &range, failure.out());
@@ -66,26 +92,43 @@ int ha_terrace::from(uchar *record, const Bytes &lower, const Bytes &upper, Way 
     range.lower = {&first, 1, TERRACE_INCLUDED};
   else
     range.lower = {lower.data(), lower.size(), TERRACE_INCLUDED};
-  if (upper.empty())
+  const bool has_end = way == FORWARD && upper.empty() && !range_end.empty();
+  const Bytes &end = has_end ? range_end : upper;
+  if (end.empty())
     range.upper = {&behind, 1, TERRACE_EXCLUDED};
   else
-    range.upper = {upper.data(), upper.size(), TERRACE_EXCLUDED};
+    range.upper = {end.data(), end.size(), TERRACE_EXCLUDED};
   is_bounded = false;
-  return from(record, range, way);
+  // A range that ends before it begins is empty.
+  if (has_end && (lower.empty() ? Bytes(1, char(first)) : lower) >= end)
+    return HA_ERR_END_OF_FILE;
+  if (!steps_through_gaps(has_end || (!lower.empty() && !upper.empty())))
+    return from(record, range, way);
+  if (int error = begin_read())
+    return error;
+  close_cursor();
+  rest_lower.assign(static_cast<const char *>(range.lower.key), range.lower.key_len);
+  rest_upper.assign(static_cast<const char *>(range.upper.key), range.upper.key_len);
+  is_stepping = true;
+  stepping_way = way;
+  steps = 0;
+  return step_through_gaps(record, way);
 }
 
 int ha_terrace::move(uchar *record, Way way)
 {
-  if (cursor && is_on_current)
+  if (cursor && is_on_current && !(is_stepping && way != stepping_way))
   {
     Failure failure;
     terrace_row lent;
     May_wait may_wait(trx());
     terrace_status status = way == FORWARD ? terrace_cursor_next(cursor, &lent, failure.out())
                                            : terrace_cursor_prev(cursor, &lent, failure.out());
-    if (status != TERRACE_NOT_FOUND || !is_bounded)
+    if (status != TERRACE_NOT_FOUND || is_stepping || is_same_asked || !is_bounded)
       return settle(record, status, &lent, way, &failure);
   }
+  if (is_same_asked && is_bounded)
+    return HA_ERR_END_OF_FILE;
   // On from the entry that was returned last, to the end of what is scanned.
   if (current.empty())
     return from(record, Bytes(), Bytes(), way);
@@ -101,7 +144,7 @@ int ha_terrace::settle(uchar *record, terrace_status status, terrace_row *lent, 
   for (;;)
   {
     if (status == TERRACE_NOT_FOUND)
-      return HA_ERR_END_OF_FILE;
+      return is_stepping ? step_through_gaps(record, way) : HA_ERR_END_OF_FILE;
     if (status != TERRACE_OK)
     {
       close_cursor();
@@ -138,9 +181,11 @@ int ha_terrace::row_of_entry(const Bytes &entry, const Bytes &value, Bytes *of_r
 int ha_terrace::take_row(uchar *record, const terrace_row &lent, bool *is_there)
 {
   current.assign(lent.key, lent.key_len);
+  is_from_entry = false;
   if (scanned == PREFIX_ROWS)
   {
-    if (row_lock != LOCK_NONE)
+    // A cursor that locks has read the newest row with the lock.
+    if (row_lock != LOCK_NONE && (skip_locked || cursor_kind == TERRACE_READ_NEWEST))
       return read_row(record, current, is_there);
     row = current;
     return unpack(record, reinterpret_cast<const uchar *>(lent.value), lent.value_len, row);
@@ -148,8 +193,21 @@ int ha_terrace::take_row(uchar *record, const terrace_row &lent, bool *is_there)
   Bytes of_row;
   if (int error = row_of_entry(current, Bytes(lent.value, lent.value_len), &of_row))
     return error;
+  if (int error = check_condition(current, of_row, is_there))
+    return error;
+  if (!*is_there)
+    return 0;
+  if (is_covered())
+  {
+    decode_entry(record, current, of_row);
+    row = of_row;
+    is_from_entry = true;
+    return 0;
+  }
   if (int error = read_row(record, of_row, is_there))
     return error;
+  if (*is_there && keyread_enabled() && codec(active_index).has_virtual)
+    compute_virtual();
   const bool may_differ = row_lock != LOCK_NONE || trx()->has_written();
   if (!*is_there)
     return may_differ ? 0 : HA_ERR_CRASHED;
@@ -171,10 +229,7 @@ bool ha_terrace::is_still_there(uchar *record, int *error)
     return is_there;
   }
   if (codec(active_index).has_virtual)
-  {
-    table->update_virtual_fields(this, VCOL_UPDATE_FOR_READ);
-    table->update_virtual_fields(this, VCOL_UPDATE_INDEXED);
-  }
+    compute_virtual();
   Bytes entry;
   entry_key(active_index, record, row, &entry);
   return entry == current;
@@ -184,6 +239,7 @@ int ha_terrace::read_row(uchar *record, const Bytes &key, bool *is_there)
 {
   Bytes value;
   int error = get(key, &value, row_lock);
+  is_from_entry = false;
   *is_there = true;
   if (error == HA_ERR_KEY_NOT_FOUND || (error == HA_ERR_LOCK_WAIT_TIMEOUT && skip_locked))
   {

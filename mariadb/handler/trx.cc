@@ -4,11 +4,19 @@
 
 #include <mutex>
 
+/* So many locks on ranges become one on the whole table. */
+static const uint RANGES = 200;
+
 /* A savepoint of a statement. Those of users are numbers. */
 static const char STATEMENT[] = "statement";
 
 /* Held while another thread kills a transaction, and while a connection lets go of its handle. */
 static std::mutex kill_lock;
+
+/* Counts changes of layouts, so that views can be told from them. */
+static std::atomic<ulonglong> moments{1};
+
+ulonglong Trx::next_moment() { return ++moments; }
 
 static bool is_autocommit(THD *thd)
 {
@@ -47,7 +55,8 @@ void Trx::forget()
   prepared.clear();
   has_view = statement_began = statement_savepoint = wrote = false;
   next_savepoint = 1;
-  rows_locked = 0;
+  rows_locked = ranges_locked = 0;
+  whole.clear();
 }
 
 int Trx::set_options(const Settings &wanted)
@@ -82,6 +91,7 @@ int Trx::begin()
   ulong level = thd_tx_isolation(thd);
   serializable = level == ISO_SERIALIZABLE && !(single_read && is_autocommit(thd));
   view_of_statement = level < ISO_REPEATABLE_READ;
+  gaps = !view_of_statement && !serializable;
   waits_ms = ulonglong(session_lock_wait_seconds(thd)) * 1000;
   int error =
     set_options({serializable, session_is_relaxed(thd), waits_ms, session_lock_limit(thd)});
@@ -124,6 +134,7 @@ int Trx::before_plain_read()
   if (has_view || serializable)
     return 0;
   Failure failure;
+  view_moment = moments;
   if (terrace_transaction_take_view(transaction, failure.out()) != TERRACE_OK)
     return fail(failure);
   has_view = true;
@@ -170,6 +181,37 @@ int Trx::count_lock(terrace_table *table)
   if (!cursor && failure.status() != TERRACE_TIMEOUT)
     return fail(failure);
   return 0;
+}
+
+bool Trx::holds_whole(const Bytes &name, bool is_exclusive) const
+{
+  auto found = whole.find(name);
+  return found != whole.end() && found->second >= is_exclusive;
+}
+
+int Trx::before_range_lock(const Bytes &name, terrace_table *table, bool is_exclusive,
+                           bool *is_whole)
+{
+  *is_whole = holds_whole(name, is_exclusive);
+  if (*is_whole || ++ranges_locked % RANGES)
+    return 0;
+  const uchar rows = PREFIX_ROWS;
+  terrace_range all = {{&rows, 1, TERRACE_INCLUDED}, {nullptr, 0, TERRACE_UNBOUNDED}};
+  Failure failure;
+  // Where another transaction holds some of it, ranges can be locked one by one.
+  if (int error = set_lock_wait(true))
+    return error;
+  terrace_cursor *cursor =
+    terrace_transaction_cursor(transaction, table, &all,
+                               is_exclusive ? TERRACE_FOR_UPDATE : TERRACE_FOR_SHARE,
+                               failure.out());
+  terrace_cursor_free(cursor);
+  if (cursor)
+    whole[name] = is_exclusive;
+  *is_whole = cursor != nullptr;
+  if (!cursor && failure.status() != TERRACE_TIMEOUT)
+    return fail(failure);
+  return set_lock_wait(false);
 }
 
 bool Trx::is_end_of_all(bool all) const { return all || is_autocommit(thd); }

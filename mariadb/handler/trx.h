@@ -18,6 +18,7 @@
 #include "server.h"
 
 #include <atomic>
+#include <map>
 
 class Trx
 {
@@ -55,11 +56,23 @@ public:
   /* How long a statement waits for locks, and how many rows it has locked. */
   int set_lock_wait(bool no_wait);
   int count_lock(terrace_table *table);
+  /*
+    Before a range of a table is locked. Many locks on ranges become one on the whole table, because
+    each takes memory in every part of the lock table. *is_whole says whether that one is held.
+  */
+  int before_range_lock(const Bytes &name, terrace_table *table, bool is_exclusive, bool *is_whole);
+  bool holds_whole(const Bytes &name, bool is_exclusive) const;
 
   terrace_transaction *handle() const { return transaction; }
   /* Whether a row was written since the transaction began. */
   bool has_written() const { return wrote; }
   bool is_serializable() const { return serializable; }
+  /* Whether its view was taken before a moment of next_moment(). */
+  bool view_is_before(ulonglong moment) const { return has_view && view_moment < moment; }
+  /* A moment after all views that there are. */
+  static ulonglong next_moment();
+  /* Whether locking reads keep rows out of the gaps of what they read. */
+  bool locks_gaps() const { return gaps; }
 
 private:
   /* What a transaction begins with. */
@@ -89,8 +102,10 @@ private:
   terrace_transaction_options *options = nullptr;
   Settings settings = {false, false, 0, 0};
   bool serializable = false;
+  bool gaps = false;
   bool single_read = false;
   bool has_view = false;
+  ulonglong view_moment = 0;
   bool view_of_statement = false;
   bool statement_began = false;
   bool statement_savepoint = false;
@@ -98,6 +113,9 @@ private:
   ulonglong next_savepoint = 1;
   ulonglong waits_ms = 0;
   ulonglong rows_locked = 0;
+  ulonglong ranges_locked = 0;
+  /* Tables that are locked as a whole, and whether exclusively. */
+  std::map<Bytes, bool> whole;
 };
 
 /* Says that a call of a transaction may wait, for as long as it is in scope. */

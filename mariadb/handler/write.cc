@@ -93,7 +93,7 @@ static Bytes chunk_key(const Bytes &row, uint32 number)
 int ha_terrace::put_row(const Bytes &key, const uchar *record)
 {
   Bytes value;
-  pack_row(table, record, &value);
+  pack_row(table, record, layout.get(), &value);
   if (value.size() <= CHUNK_BYTES)
     return put(key, value);
   uint32 chunks = 0;
@@ -132,27 +132,38 @@ int ha_terrace::remove_row(const Bytes &key)
   return remove(key);
 }
 
+/* Puts a row together that goes on in chunks. */
+int ha_terrace::whole_row(const Bytes &key, Bytes *value) const
+{
+  if (value->size() < CHUNKED_HEADER || uchar((*value)[0]) != ROW_CHUNKED)
+    return 0;
+  const uint32 chunks = uint4korr(reinterpret_cast<const uchar *>(value->data()) + 1);
+  Bytes whole = value->substr(CHUNKED_HEADER);
+  for (uint32 i = 0; i < chunks; i++)
+  {
+    Bytes chunk;
+    if (int error = get(chunk_key(key, i), &chunk, row_lock))
+      return error == HA_ERR_KEY_NOT_FOUND ? HA_ERR_CRASHED : error;
+    whole.append(chunk);
+  }
+  value->swap(whole);
+  return 0;
+}
+
 int ha_terrace::unpack(uchar *record, const uchar *value, size_t length, const Bytes &key)
 {
   if (length >= CHUNKED_HEADER && *value == ROW_CHUNKED)
   {
-    const uint32 chunks = uint4korr(value + 1);
-    Bytes whole(reinterpret_cast<const char *>(value) + CHUNKED_HEADER, length - CHUNKED_HEADER);
-    for (uint32 i = 0; i < chunks; i++)
-    {
-      Bytes chunk;
-      if (int error = get(chunk_key(key, i), &chunk, row_lock))
-        return error == HA_ERR_KEY_NOT_FOUND ? HA_ERR_CRASHED : error;
-      whole.append(chunk);
-    }
-    row_buffer.swap(whole);
+    row_buffer.assign(reinterpret_cast<const char *>(value), length);
+    if (int error = whole_row(key, &row_buffer))
+      return error;
   }
   else if (table_share->blob_fields)
     row_buffer.assign(reinterpret_cast<const char *>(value), length);
   else
-    return unpack_row(table, record, value, length) ? 0 : HA_ERR_CRASHED;
+    return unpack_row(table, record, layout.get(), value, length) ? 0 : HA_ERR_CRASHED;
   const uchar *from = reinterpret_cast<const uchar *>(row_buffer.data());
-  return unpack_row(table, record, from, row_buffer.size()) ? 0 : HA_ERR_CRASHED;
+  return unpack_row(table, record, layout.get(), from, row_buffer.size()) ? 0 : HA_ERR_CRASHED;
 }
 
 int ha_terrace::fail_if_taken(uint index, const Bytes &key)

@@ -9,7 +9,7 @@ use terrace::{Database, Durability, Stats};
 use crate::violation::Class;
 
 /// Every operation that a full run must have cut.
-pub const OPERATIONS: [&str; 38] = [
+pub const OPERATIONS: [&str; 40] = [
     "allocate",
     "zone of several units",
     "zone switch",
@@ -25,6 +25,8 @@ pub const OPERATIONS: [&str; 38] = [
     "freeze",
     "merge",
     "row table",
+    "removal of a row table",
+    "change of a container",
     "drain",
     "compaction",
     "trivial moves",
@@ -307,6 +309,7 @@ impl Before {
         coverage.count("freeze", up(|s| s.background.freezes));
         coverage.count("merge", up(|s| s.background.merges));
         coverage.count("row table", up(|s| s.background.row_tables));
+        coverage.count("removal of a row table", up(|s| s.background.row_tables_removed));
         coverage.count("drain", up(|s| s.background.drains));
         coverage.count("compaction", up(|s| s.background.compactions + s.background.moves));
         coverage.count("trivial moves", up(|s| s.background.trivially_moved_extents));

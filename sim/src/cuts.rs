@@ -9,14 +9,20 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use terrace::testing::{Failpoint, Machine, Moment, Survive, Trace};
-use terrace::{Database, Durability, ErrorKind, Existing, Result, Table, TableOptions, WriteBatch};
+use terrace::{
+    Database, Durability, ErrorKind, Existing, Level0Container, Result, Table, TableOptions,
+    WriteBatch,
+};
 
 pub use crate::account::{Account, Commit, cut_the_opening, reopen};
 use crate::backups::{Backups, Kept, SET};
 use crate::chance::Chance;
 use crate::content::{Content, Effect, Rows, prepared_name, read_all, upper};
 use crate::disturbed::Disturbed;
-pub use crate::machines::{ALL_KINDS, KINDS, Kind, PATH, copy, lies_apart, options, table_options};
+pub use crate::machines::{
+    ALL_KINDS, KINDS, Kind, PATH, copy, lies_apart, mixed_level0, options, table_options,
+};
+use crate::mixes_level0;
 use crate::transact::{prepare_transaction, write_in_transaction};
 use crate::violation::Class;
 pub use crate::violation::Violation;
@@ -54,6 +60,8 @@ pub struct Rig {
     pub written: Vec<(usize, Durability)>,
     /// Of which tables values lie apart.
     pub apart: fn(&str) -> bool,
+    /// Whether tables have containers of level 0 by their names.
+    mixes_level0: bool,
     is_closed: bool,
 }
 
@@ -108,6 +116,7 @@ impl Rig {
             disturbed: None,
             written: Vec::new(),
             apart: lies_apart,
+            mixes_level0: kind == Kind::Mixed || mixes_level0(),
             is_closed: false,
         }
     }
@@ -172,7 +181,11 @@ impl Rig {
                 if !self.make_room(0) || !self.can_do(effect) {
                     return;
                 }
-                let options = |name: &str| table_options((self.apart)(name));
+                let level0 = |name: &str| match self.mixes_level0 {
+                    true => mixed_level0(name),
+                    false => Level0Container::GlobalIndex,
+                };
+                let options = |name: &str| table_options((self.apart)(name)).level0(level0(name));
                 let options = if let Effect::Create(name) = effect {
                     options(name)
                 } else {
@@ -186,7 +199,10 @@ impl Rig {
                     Effect::Prepare(n) => prepare_transaction(db, *n),
                     Effect::Commit(n) => db.commit_prepared(prepared_name(*n)),
                     Effect::RollBack(n) => db.roll_back_prepared(prepared_name(*n)),
-                    Effect::Put(..) | Effect::Delete(..) | Effect::DeleteRange(..) => {
+                    Effect::Put(..)
+                    | Effect::Merge(..)
+                    | Effect::Delete(..)
+                    | Effect::DeleteRange(..) => {
                         panic!("{effect:?} is a write")
                     }
                 });
@@ -210,7 +226,10 @@ impl Rig {
                     !has(n) && ["a", "b"].iter().all(|name| self.content.0.contains_key(*name))
                 }
                 Effect::Commit(n) | Effect::RollBack(n) => has(n),
-                Effect::Put(..) | Effect::Delete(..) | Effect::DeleteRange(..) => true,
+                Effect::Put(..)
+                | Effect::Merge(..)
+                | Effect::Delete(..)
+                | Effect::DeleteRange(..) => true,
             }
     }
 
@@ -267,6 +286,9 @@ impl Rig {
             match effect {
                 Effect::Put(_, key, value) => {
                     batch.put(&table, key, value);
+                }
+                Effect::Merge(_, key, operand) => {
+                    batch.merge(&table, key, operand);
                 }
                 Effect::Delete(_, key) => {
                     batch.delete(&table, key);

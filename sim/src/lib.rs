@@ -30,18 +30,24 @@ pub mod workload;
 pub mod writers;
 
 pub use chance::Chance;
-use terrace::Options;
+use terrace::{Level0Container, Options};
 
 /// A database so small that freezes, merges, drains and compactions happen at once.
 ///
-/// `TERRACE_LEVEL0=matrix` or `=triangle` has every table keep its level 0 in row tables, so that
-/// whatever runs on such a database can be run with these containers too.
+/// `TERRACE_LEVEL0=matrix` or `=triangle` has every table keep its level 0 in row tables, and
+/// `=mixed` those that the rig creates by their names. So whatever runs on such a database can be
+/// run with these containers too.
 pub fn tiny() -> Options {
     let options = Options::new().pm_size(2 << 20).cache_size(1 << 20).level1_size(64 << 10);
     match std::env::var("TERRACE_LEVEL0").as_deref() {
-        Ok("matrix") => options.row_table_level0(false),
-        Ok("triangle") => options.row_table_level0(true),
-        Ok(other) => panic!("TERRACE_LEVEL0 is matrix or triangle, not {other:?}"),
-        Err(_) => options,
+        Ok("matrix") => options.level0_of_all(Level0Container::Matrix),
+        Ok("triangle") => options.level0_of_all(Level0Container::Triangle),
+        Ok("mixed") | Err(_) => options,
+        Ok(other) => panic!("TERRACE_LEVEL0 is matrix, triangle or mixed, not {other:?}"),
     }
+}
+
+/// Whether tables of all rigs have containers of level 0 by their names.
+pub fn mixes_level0() -> bool {
+    std::env::var("TERRACE_LEVEL0").as_deref() == Ok("mixed")
 }

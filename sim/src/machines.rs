@@ -1,7 +1,7 @@
 //! The simulated machines, and how databases are opened on them.
 
 use terrace::testing::{Failpoint, HandClock, Machine};
-use terrace::{Options, TableOptions};
+use terrace::{Level0Container, Options, TableOptions};
 
 /// Where the path of every simulated database leads.
 pub const PATH: &str = "/db";
@@ -17,11 +17,13 @@ pub enum Kind {
     Matrix,
     /// With level 0 in a triangle of row tables.
     Triangle,
+    /// With persistent memory, and a container of level 0 for each table by its name.
+    Mixed,
 }
 
 /// All of them.
-pub const ALL_KINDS: [Kind; 5] =
-    [Kind::Files, Kind::Memory, Kind::Index, Kind::Matrix, Kind::Triangle];
+pub const ALL_KINDS: [Kind; 6] =
+    [Kind::Files, Kind::Memory, Kind::Index, Kind::Matrix, Kind::Triangle, Kind::Mixed];
 
 /// Those whose level 0 is the default one.
 pub const KINDS: [Kind; 3] = [Kind::Files, Kind::Memory, Kind::Index];
@@ -30,10 +32,10 @@ impl Kind {
     pub fn machine(self) -> Machine {
         match self {
             Kind::Files => Machine::with_files(),
-            Kind::Memory => Machine::with_memory(),
+            Kind::Memory | Kind::Mixed => Machine::with_memory(),
             Kind::Index => Machine::with_memory().index(true),
-            Kind::Matrix => Machine::with_memory().row_tables(false),
-            Kind::Triangle => Machine::with_files().row_tables(true),
+            Kind::Matrix => Machine::with_memory().level0(Level0Container::Matrix),
+            Kind::Triangle => Machine::with_files().level0(Level0Container::Triangle),
         }
     }
 
@@ -68,9 +70,22 @@ pub fn lies_apart(name: &str) -> bool {
     APART.contains(&name)
 }
 
-/// What a table is created with whose values lie apart, or do not.
+/// The container of a table's level 0 where tables have several: the tables of a commit lie in all
+/// of them.
+pub fn mixed_level0(name: &str) -> Level0Container {
+    match name.bytes().last().map_or(0, |last| last % 3) {
+        // "b"
+        2 => Level0Container::Matrix,
+        // "c"
+        0 => Level0Container::Triangle,
+        // "a", "d"
+        _ => Level0Container::GlobalIndex,
+    }
+}
+
+/// What a table is created with whose values lie apart, or do not. Operands are appended.
 pub fn table_options(apart: bool) -> TableOptions {
-    let options = TableOptions::new();
+    let options = TableOptions::new().merge_operator(terrace::operators::APPEND);
     if apart { options.large_values(600) } else { options }
 }
 

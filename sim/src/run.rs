@@ -59,14 +59,16 @@ pub struct Run {
 
 impl Run {
     /// The run that a seed stands for: two of three on persistent memory. In every second round of
-    /// the scenarios level 0 is another one: a persistent index, a matrix, or a triangle.
+    /// the scenarios level 0 is another one: a persistent index, a matrix, a triangle, or one by
+    /// the name of the table.
     pub fn of(seed: u64, limits: Limits) -> Run {
         let count = SCENARIOS.len() as u64;
-        let kind = match (seed % 3, seed / 3 / count % 2) {
-            (2, 0) => Kind::Files,
+        let kind = match (seed % 3, seed / 3 / count % 4) {
+            (2, 0 | 2) => Kind::Files,
             (2, _) => Kind::Triangle,
-            (1, 1) => Kind::Index,
+            (1, 1 | 3) => Kind::Index,
             (0, 1) => Kind::Matrix,
+            (0, 3) => Kind::Mixed,
             _ => Kind::Memory,
         };
         let mut scenario = SCENARIOS[(seed / 3 % count) as usize];
@@ -84,7 +86,11 @@ impl Run {
     pub fn failing(seed: u64, limits: Limits) -> Run {
         let count = SCENARIOS.len() as u64;
         let files = if (seed / 4).is_multiple_of(2) { Kind::Files } else { Kind::Triangle };
-        let memory = if (seed / 4).is_multiple_of(2) { Kind::Memory } else { Kind::Matrix };
+        let memory = match seed / 4 % 4 {
+            0 | 2 => Kind::Memory,
+            1 => Kind::Matrix,
+            _ => Kind::Mixed,
+        };
         let kind = [Kind::Files, memory, files, Kind::Index][(seed % 4) as usize];
         let scenario = failing::disturbed(SCENARIOS[(seed / 4 % count) as usize]);
         Run { seed, kind, scenario, limits, failpoint: None, replay: None, faults: true }
@@ -102,7 +108,7 @@ impl Run {
         // persistent index has as many places again as the rest.
         let times = match (self.scenario, self.kind) {
             (Scenario::Closing | Scenario::Opening, _) => 3,
-            (_, Kind::Index | Kind::Matrix) => 2,
+            (_, Kind::Index | Kind::Matrix | Kind::Mixed) => 2,
             _ => 1,
         };
         let moments = self.limits.moments.saturating_mul(times);

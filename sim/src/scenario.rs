@@ -1,6 +1,7 @@
 //! The operations under test: each prepares a database and then does one thing to it.
 
 mod disk;
+mod overlaid;
 mod prepared;
 
 use terrace::testing::Machine;
@@ -11,6 +12,7 @@ use crate::cuts::{Account, Rig};
 use crate::workload::{Action, Taste};
 use Durability::{Durable, Relaxed};
 use disk::{ranges, rewrite_until, rows_below, sink, values};
+use overlaid::{drain_overlaid, overlay};
 
 pub use prepared::{again, journal, long_journal, many_openings};
 
@@ -42,14 +44,15 @@ pub enum Scenario {
     Closing,
     Opening,
     Sinking,
+    Overlaid,
 }
 
 use Scenario::*;
 
-pub const SCENARIOS: [Scenario; 25] = [
+pub const SCENARIOS: [Scenario; 26] = [
     Commits, Switch, Sizes, Streams, Growth, Merge, Drain, Free, Clean, Tables, Checkpoint, Buried,
     Spill, SpillDrain, Load, Ranges, Values, Recovery, Joining, Mixed, Prepared, Backup, Closing,
-    Opening, Sinking,
+    Opening, Sinking, Overlaid,
 ];
 
 /// How long a journal gets before it has a new epoch.
@@ -119,6 +122,7 @@ impl Scenario {
                 }
             }
             Backup => half_full(rig),
+            Overlaid => overlay(rig),
             Closing => merged(rig),
             Opening => {
                 merged(rig);
@@ -176,6 +180,7 @@ impl Scenario {
             Ranges => ranges(rig),
             Values => values(rig),
             Sinking => sink(rig),
+            Overlaid => drain_overlaid(rig),
             Tables => tables(rig),
             Checkpoint => (0..30).for_each(|n| rig.create(&format!("{n:0>240}"))),
             Recovery | Joining => panic!("recovery is recorded where it happens"),
@@ -210,6 +215,7 @@ impl Scenario {
             Prepared => &[("prepare", 2), ("resolve", 1)],
             Load => &[("bulk load", 3)],
             Ranges => &[("range delete", 1)],
+            Overlaid => &[("change of a container", 1)],
             Backup => &[("backup", 3), ("deletion of a backup", 1)],
             Closing => &[("closing", 1)],
             Opening => &[("opening", 1)],
@@ -309,13 +315,23 @@ fn work(rig: &mut Rig, acts: u64) {
 }
 
 fn steps_until(rig: &mut Rig, done: impl Fn(&Rig) -> bool) {
+    steps_until_with(rig, |n| ("a", format!("row {}", n % 90)), done);
+}
+
+/// The same with rows of another table, or with other keys.
+fn steps_until_with(
+    rig: &mut Rig,
+    row: impl Fn(u64) -> (&'static str, String),
+    done: impl Fn(&Rig) -> bool,
+) {
     for n in 0..MOST_JOBS {
         if done(rig) || !rig.goes_on() {
             return;
         }
         if !rig.step() {
             // There is nothing to do: something new.
-            rig.put("a", &format!("row {}", n % 90), 9000, Relaxed);
+            let (table, key) = row(n);
+            rig.put(table, &key, 9000, Relaxed);
         }
     }
     if rig.disturbed().is_none() {

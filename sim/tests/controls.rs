@@ -326,3 +326,9 @@ fn records_let_go_of_whose_copies_no_edit_names() {
 fn pages_of_row_tables_used_again_before_the_edit_of_a_drain() {
     is_caught(Failpoint::ReuseBeforeEdit, Trial::Cuts(Kind::Matrix, Scenario::Free), STORED);
 }
+
+#[test]
+fn entries_of_row_tables_live_that_were_drained() {
+    let trial = Trial::Cuts(Kind::Matrix, Scenario::Free);
+    is_caught(Failpoint::IgnoreDrainedRows, trial, STORED);
+}

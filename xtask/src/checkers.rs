@@ -1,13 +1,13 @@
 //! The long checks of what threads share: the index under a model checker; the index, the
-//! persistent trees and the stress of snapshots under ThreadSanitizer.
+//! persistent trees, the stress of snapshots and programs in C under ThreadSanitizer.
 
 use std::env;
-use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::Result;
 
+use crate::c;
 use crate::check::{Setting, cargo, passes};
 
 /// Where the sanitizer's builds go: they share nothing with others.
@@ -62,25 +62,33 @@ pub(crate) fn thread_sanitizer(setting: &mut Setting) -> Result<()> {
         || setting.root.join("target").join(FOLDER),
         |target| Path::new(&target).join(FOLDER),
     );
-    let mut options = OsString::from("suppressions=");
-    options.push(suppressions);
-    let mut command = Command::new("cargo");
+    let options = format!("suppressions={}", suppressions.display());
+    let built_with_it = |what: &str| {
+        let mut command = Command::new("cargo");
+        command
+            .current_dir(&setting.root)
+            .args(["+nightly", what, "-Zbuild-std", "--target", &host()])
+            .env("TERRACE_LONG", "1")
+            .env("RUSTFLAGS", "-Zsanitizer=thread")
+            .env("CARGO_TARGET_DIR", &target)
+            .env("TSAN_OPTIONS", &options)
+            .env("RUST_TEST_THREADS", "1")
+            // The cargo that runs this program names its own toolchain.
+            .env_remove("RUSTUP_TOOLCHAIN")
+            .env_remove("CARGO")
+            .env_remove("RUSTC");
+        command
+    };
+    let mut command = built_with_it("test");
     command
-        .current_dir(&setting.root)
-        .args(["+nightly", "test", "-Zbuild-std", "--package", "terrace", "--target", &host()])
-        .args(["--lib", "--test", "stepped", "--", "index::tests::stress"])
+        .args(["--package", "terrace", "--lib", "--test", "stepped", "--", "index::tests::stress"])
         .args(["any_snapshot", "so_it_is_with_the_index_in_persistent_memory"])
-        .args(["ptree::tests::stress::every_thread", "ptree::tests::bytes::every_thread"])
-        .env("TERRACE_LONG", "1")
-        .env("RUSTFLAGS", "-Zsanitizer=thread")
-        .env("CARGO_TARGET_DIR", target)
-        .env("TSAN_OPTIONS", options)
-        .env("RUST_TEST_THREADS", "1")
-        // The cargo that runs this program names its own toolchain.
-        .env_remove("RUSTUP_TOOLCHAIN")
-        .env_remove("CARGO")
-        .env_remove("RUSTC");
-    passes(command)
+        .args(["ptree::tests::stress::every_thread", "ptree::tests::bytes::every_thread"]);
+    passes(command)?;
+    println!("programs in C, under the thread sanitizer");
+    let built = target.join(host());
+    let runtime = sysroot().unwrap_or_default().join(runtime());
+    c::under_thread_sanitizer(setting, built_with_it("rustc"), &built, (&runtime, &options))
 }
 
 #[expect(clippy::unnecessary_wraps, reason = "the outcome of a stage")]
@@ -93,19 +101,25 @@ fn host() -> String {
     format!("{}-unknown-linux-gnu", env::consts::ARCH)
 }
 
+/// What the nightly toolchain has of the sanitizer for programs that it does not link.
+fn runtime() -> PathBuf {
+    Path::new("lib/rustlib").join(host()).join("lib/librustc-nightly_rt.tsan.a")
+}
+
+/// The folder of the nightly toolchain, if it is there.
+fn sysroot() -> Option<PathBuf> {
+    let mut command = Command::new("rustc");
+    command.args(["+nightly", "--print", "sysroot"]).env_remove("RUSTUP_TOOLCHAIN");
+    let output = command.output().ok().filter(|output| output.status.success())?;
+    Some(PathBuf::from(String::from_utf8_lossy(&output.stdout).trim()))
+}
+
 /// What the sanitizer needs and is not there.
 fn missing() -> Option<String> {
-    let output = Command::new("rustc")
-        .args(["+nightly", "--print", "sysroot"])
-        .env_remove("RUSTUP_TOOLCHAIN")
-        .output()
-        .ok()
-        .filter(|output| output.status.success());
-    let Some(output) = output else {
+    let Some(sysroot) = sysroot() else {
         return Some("there is no nightly toolchain; `rustup toolchain install nightly`".into());
     };
-    let sysroot = String::from_utf8_lossy(&output.stdout).trim().to_string();
-    let library = Path::new(&sysroot).join("lib/rustlib/src/rust/library/Cargo.lock");
+    let library = sysroot.join("lib/rustlib/src/rust/library/Cargo.lock");
     (!library.exists()).then(|| {
         "the standard library's source is missing; `rustup component add rust-src --toolchain \
          nightly`"

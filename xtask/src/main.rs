@@ -8,6 +8,7 @@ mod check;
 mod checkers;
 mod dax;
 mod fuzz;
+mod house;
 mod mariadb;
 mod measure_build;
 mod media;
@@ -32,6 +33,7 @@ usage: cargo xtask check            run every check, and list at the end what fa
        cargo xtask check --long     every check, at length
        cargo xtask tidy             check the house rules alone
        cargo xtask asserts          count assertions by part of the engine
+       cargo xtask house            circles between files, the largest types, assertions
        cargo xtask measure-build    print the seconds from a changed line to the first test
        cargo xtask dax              kill a database on a virtual NVDIMM under QEMU, thrice
        cargo xtask media            shut down, fill and fail real file systems (root only)
@@ -64,6 +66,7 @@ fn main() -> ExitCode {
         ["dax"] => dax::run(&root()),
         ["fuzz", rest @ ..] => fuzz::run(&root(), rest),
         ["asserts"] => asserts::run(&root()),
+        ["house"] => house::run(&root()),
         ["measure-build"] => measure_build::run(&root()),
         ["media"] => media::run(&root()),
         ["object"] => object::run(&root()),

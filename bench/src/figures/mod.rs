@@ -4,6 +4,7 @@ pub(crate) mod alloc;
 pub(crate) mod bare;
 pub(crate) mod c;
 pub(crate) mod commit;
+pub(crate) mod containers;
 pub(crate) mod defaults;
 pub(crate) mod durability;
 pub(crate) mod growth;

@@ -88,6 +88,10 @@ fn about(figure: &str) -> &'static str {
             "Random writes with memory for an eighth of the data. A store that puts work off pays \
              for it in gaps."
         }
+        "containers" => {
+            "The containers of level 0 by the workloads of MatrixKV's authors: ten times as much \
+             data as level 0 has. Less is better of jobs, bytes and times, more of the rest."
+        }
         "write-amp" => {
             "Bytes sent to the device for each byte of keys and values, region included where it \
              is a file. Less is better."

@@ -1,5 +1,6 @@
 //! What Terrace is expected to reach, and where the figures say whether it does.
 
+mod containers;
 mod disk;
 
 use serde_json::Value;
@@ -290,7 +291,12 @@ pub(super) struct Standing {
 
 /// How every claim stands after a run, by its rows and by what else it said.
 pub(super) fn standings(rows: &[Row], others: &[Value]) -> Vec<Standing> {
-    CLAIMS.iter().chain(disk::CLAIMS).map(|claim| standing(claim, rows, others)).collect()
+    CLAIMS
+        .iter()
+        .chain(disk::CLAIMS)
+        .chain(containers::CLAIMS)
+        .map(|claim| standing(claim, rows, others))
+        .collect()
 }
 
 /// A case without what a quick run says at its end.
@@ -383,7 +389,7 @@ mod tests {
 
     #[test]
     fn every_claim_is_about_a_figure_that_there_is() {
-        for claim in CLAIMS.iter().chain(disk::CLAIMS) {
+        for claim in CLAIMS.iter().chain(disk::CLAIMS).chain(containers::CLAIMS) {
             let (figure, ..) = claim.from.of();
             assert!(crate::FIGURES.iter().any(|(name, _)| *name == figure), "{}", claim.what);
         }

@@ -55,6 +55,11 @@ pub(crate) trait Store: Send + Sync {
         Vec::new()
     }
 
+    /// What it did to bring level 0 down, and how it stands; none where it does not say.
+    fn jobs(&self) -> Result<Option<Jobs>> {
+        Ok(None)
+    }
+
     /// Ends the memtable, if the store is one that piles them up.
     fn seal(&self) -> Result<()> {
         Ok(())
@@ -65,11 +70,27 @@ pub(crate) trait Store: Send + Sync {
         Ok(())
     }
 
-    /// Waits for all background work, what a store does only once nobody writes too, so that the
+    /// Waits for all background work, also what a store does only once no client writes. So the
     /// next phase starts from rest.
     fn rest(&self) -> Result<()> {
         self.catch_up()
     }
+}
+
+/// What a store has done since it was opened to bring level 0 down, and how it stands.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Jobs {
+    /// Jobs from level 0 to level 1.
+    pub(crate) count: u64,
+    /// Bytes that they read and wrote.
+    pub(crate) bytes: u64,
+    pub(crate) seconds: f64,
+    /// Bytes written to each level, from level 0 on.
+    pub(crate) written: Vec<u64>,
+    /// Levels on disk that have something.
+    pub(crate) depth: u64,
+    /// The part of the region that is taken, where there is one.
+    pub(crate) pm_used: Option<f64>,
 }
 
 /// What every store is given.
@@ -102,6 +123,14 @@ pub(crate) enum Kind {
     TerraceShallow,
     /// The same, that writes anew all that a merge touches.
     TerraceAnew,
+    /// Terrace, its region on tmpfs, with level 0 in a matrix.
+    TerraceMatrix,
+    /// The same in a triangle.
+    TerraceTriangle,
+    /// Terrace, its region in a file, with level 0 in a matrix.
+    TerraceMatrixFile,
+    /// The same in a triangle.
+    TerraceTriangleFile,
     /// Terrace as it opens with no option set, whatever memory the bench names.
     TerraceDefaults,
     /// RocksDB as it opens with no option set but that a new database is made.
@@ -116,6 +145,11 @@ pub(crate) enum Kind {
     RocksDbZstd,
     /// RocksDB that never compacts: every memtable that is sealed stays a file of level 0.
     RocksDbPiled,
+    /// RocksDB with memtables and a level 1 in the proportions to level 0 that MatrixKV's authors
+    /// had them in: a 128th, and a 32nd.
+    RocksDbScaled,
+    /// The same with level 0 on tmpfs.
+    RocksDbLevel0Tmpfs,
     /// RocksDB that never writes its memtable out: all of it is in the log.
     RocksDbLogged,
     /// fjall with its defaults.
@@ -140,6 +174,10 @@ impl Kind {
                 | Kind::TerraceDelayed
                 | Kind::TerraceShallow
                 | Kind::TerraceAnew
+                | Kind::TerraceMatrix
+                | Kind::TerraceTriangle
+                | Kind::TerraceMatrixFile
+                | Kind::TerraceTriangleFile
                 | Kind::TerraceDefaults
         )
     }
@@ -160,6 +198,10 @@ impl Kind {
             Kind::TerraceDelayed => "terrace-emu-300ns",
             Kind::TerraceShallow => "terrace-file-shallow",
             Kind::TerraceAnew => "terrace-file-shallow-anew",
+            Kind::TerraceMatrix => "terrace-matrix",
+            Kind::TerraceTriangle => "terrace-triangle",
+            Kind::TerraceMatrixFile => "terrace-file-matrix",
+            Kind::TerraceTriangleFile => "terrace-file-triangle",
             Kind::TerraceDefaults => "terrace-defaults",
             Kind::RocksDbDefaults => "rocksdb-defaults",
             Kind::FjallDefaults => "fjall-defaults",
@@ -167,6 +209,8 @@ impl Kind {
             Kind::RocksDbTuned => "rocksdb-tuned",
             Kind::RocksDbZstd => "rocksdb-zstd",
             Kind::RocksDbPiled => "rocksdb-piled",
+            Kind::RocksDbScaled => "rocksdb-scaled",
+            Kind::RocksDbLevel0Tmpfs => "rocksdb-l0-tmpfs",
             Kind::RocksDbLogged => "rocksdb-logged",
             Kind::Fjall => "fjall",
             Kind::FjallTuned => "fjall-tuned",
@@ -184,6 +228,8 @@ impl Kind {
             | Kind::RocksDbTuned
             | Kind::RocksDbZstd
             | Kind::RocksDbPiled
+            | Kind::RocksDbScaled
+            | Kind::RocksDbLevel0Tmpfs
             | Kind::RocksDbLogged => cfg!(feature = "peer-rocksdb"),
             Kind::Fjall | Kind::FjallDefaults | Kind::FjallTuned => cfg!(feature = "peer-fjall"),
             Kind::Redb => cfg!(feature = "peer-redb"),
@@ -202,6 +248,8 @@ impl Kind {
             | Kind::RocksDbTuned
             | Kind::RocksDbZstd
             | Kind::RocksDbPiled
+            | Kind::RocksDbScaled
+            | Kind::RocksDbLevel0Tmpfs
             | Kind::RocksDbLogged => rocksdb::open(dir, memory, self),
             #[cfg(feature = "peer-fjall")]
             Kind::Fjall | Kind::FjallDefaults | Kind::FjallTuned => {

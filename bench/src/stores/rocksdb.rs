@@ -1,13 +1,14 @@
 //! RocksDB, as its documentation has it and tuned.
 
-use std::path::Path;
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
 
 use anyhow::Result;
 use rocksdb::{
-    BlockBasedOptions, Cache, DB, DBCompressionType, DBRawIterator, Options, WriteOptions,
+    BlockBasedOptions, Cache, DB, DBCompressionType, DBPath, DBRawIterator, Options, WriteOptions,
 };
 
-use super::{Kind, Memory, Store};
+use super::{Jobs, Kind, Memory, Store};
 
 /// What is set; the rest is as RocksDB has it.
 #[derive(Clone, Copy, Debug)]
@@ -24,6 +25,7 @@ pub(super) struct Set {
     dynamic_level_bytes: bool,
     bytes_per_sync: Option<u64>,
     compacts: bool,
+    level1_bytes: Option<u64>,
 }
 
 impl Set {
@@ -44,6 +46,7 @@ impl Set {
             dynamic_level_bytes: false,
             bytes_per_sync: None,
             compacts: true,
+            level1_bytes: None,
         }
     }
 
@@ -81,6 +84,14 @@ impl Set {
             Kind::RocksDbZstd => Set { compression: "zstd", ..Set::tuned(memory) },
             Kind::RocksDbPiled => Set { compacts: false, ..one.filtered() },
             Kind::RocksDbLogged => one,
+            Kind::RocksDbScaled | Kind::RocksDbLevel0Tmpfs => Set {
+                write_buffer_size: (memory.write / 128).max(1 << 20),
+                level1_bytes: Some((memory.write / 32).max(4 << 20)),
+                block_cache: memory.cache,
+                compression: "none",
+                ..default
+            }
+            .filtered(),
             _ => default,
         }
     }
@@ -100,6 +111,10 @@ impl Set {
         self.recycle_log_file_num.into_iter().for_each(|n| options.set_recycle_log_file_num(n));
         self.max_background_jobs.into_iter().for_each(|n| options.set_max_background_jobs(n));
         self.bytes_per_sync.into_iter().for_each(|n| options.set_bytes_per_sync(n));
+        if let Some(bytes) = self.level1_bytes {
+            options.set_max_bytes_for_level_base(bytes);
+            options.set_target_file_size_base((bytes / 4).max(1 << 20));
+        }
         if !self.compacts {
             options.set_disable_auto_compactions(true);
             options.set_level_zero_slowdown_writes_trigger(1 << 20);
@@ -119,18 +134,35 @@ impl Set {
 
 struct Rocks {
     db: DB,
+    home: PathBuf,
+    /// Level 0, if it lies elsewhere; removed with it.
+    _level0: Option<tempfile::TempDir>,
     /// None: no option was set.
     set: Option<Set>,
 }
 
 pub(super) fn open(dir: &Path, memory: Memory, kind: Kind) -> Result<Box<dyn Store>> {
-    let set = Set::of(kind, memory);
+    let (set, home) = (Set::of(kind, memory), dir.join("db"));
     if kind == Kind::RocksDbDefaults {
         let mut options = Options::default();
         options.create_if_missing(true);
-        return Ok(Box::new(Rocks { db: DB::open(&options, dir.join("db"))?, set: None }));
+        let db = DB::open(&options, &home)?;
+        return Ok(Box::new(Rocks { db, home, _level0: None, set: None }));
     }
-    Ok(Box::new(Rocks { db: DB::open(&set.options()?, dir.join("db"))?, set: Some(set) }))
+    let mut options = set.options()?;
+    let level0 = match kind {
+        Kind::RocksDbLevel0Tmpfs => Some(tempfile::tempdir_in("/dev/shm")?),
+        _ => None,
+    };
+    if let Some(level0) = &level0 {
+        // Flushes go to the first path. Level 1 and what is below do not fit beside level 0 there,
+        // for which it reckons with the bytes of level 1.
+        let first = set.level1_bytes.unwrap_or_default();
+        let paths = [DBPath::new(level0.path(), first)?, DBPath::new(&home, u64::MAX / 2)?];
+        options.set_db_paths(&paths);
+    }
+    let db = DB::open(&options, &home)?;
+    Ok(Box::new(Rocks { db, home, _level0: level0, set: Some(set) }))
 }
 
 impl Store for Rocks {
@@ -173,6 +205,20 @@ impl Store for Rocks {
         Ok(files.map(|files| files.parse()).transpose()?)
     }
 
+    fn jobs(&self) -> Result<Option<Jobs>> {
+        let log = std::fs::read_to_string(self.home.join("LOG"))?;
+        let mut jobs = told(&log);
+        let files = |level: u64| -> Result<u64> {
+            let name = format!("rocksdb.num-files-at-level{level}");
+            let files = self.db.property_value(name.as_str())?;
+            Ok(files.map_or(Ok(0), |files| files.parse())?)
+        };
+        for level in 1..7 {
+            jobs.depth += u64::from(files(level)? > 0);
+        }
+        Ok(Some(jobs))
+    }
+
     fn catch_up(&self) -> Result<()> {
         let mut signs = vec![
             "rocksdb.num-running-flushes",
@@ -196,6 +242,36 @@ impl Store for Rocks {
         }
         Ok(())
     }
+}
+
+/// What the events of a log tell of compactions: those that took files of level 0 are its jobs.
+fn told(log: &str) -> Jobs {
+    let (mut jobs, mut of_level0) =
+        (Jobs { written: vec![0; 7], ..Jobs::default() }, HashMap::new());
+    let events = log.lines().filter_map(|line| line.split_once("EVENT_LOG_v1 "));
+    let events = events.filter_map(|(_, json)| serde_json::from_str(json).ok());
+    for event in events {
+        let event: serde_json::Value = event;
+        let number = |name: &str| event[name].as_u64().unwrap_or(0);
+        let job = number("job");
+        match event["event"].as_str() {
+            Some("flush_started") => jobs.written[0] += number("total_data_size"),
+            Some("compaction_started") if !event["files_L0"].is_null() => {
+                of_level0.insert(job, number("input_data_size"));
+            }
+            Some("compaction_finished") => {
+                let (level, bytes) = (number("output_level").min(6), number("total_output_size"));
+                jobs.written[level as usize] += bytes;
+                if let Some(input) = of_level0.remove(&job) {
+                    jobs.count += 1;
+                    jobs.bytes += input + bytes;
+                    jobs.seconds += number("compaction_time_micros") as f64 / 1e6;
+                }
+            }
+            _ => {}
+        }
+    }
+    jobs
 }
 
 /// Reads rows where they lie, without copying them out.

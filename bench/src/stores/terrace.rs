@@ -4,9 +4,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use terrace::{Database, Durability, Mode, Options, Range, Table};
+use terrace::{Database, Durability, Level0Container, Mode, Options, Range, Table, TableOptions};
 
-use super::{Kind, Memory, Store};
+use super::{Jobs, Kind, Memory, Store};
 use crate::latency::let_work;
 
 struct Terrace {
@@ -34,7 +34,7 @@ pub(super) fn database(
     kind: Kind,
 ) -> Result<(Database, Option<Region>, String)> {
     let delay = match kind {
-        Kind::TerraceEmulated => Some(Duration::ZERO),
+        Kind::TerraceEmulated | Kind::TerraceMatrix | Kind::TerraceTriangle => Some(Duration::ZERO),
         Kind::TerraceDelayed => Some(Duration::from_nanos(300)),
         _ => None,
     };
@@ -70,7 +70,17 @@ pub(super) fn database(
 
 pub(super) fn open(dir: &Path, memory: Memory, kind: Kind) -> Result<Box<dyn Store>> {
     let (db, region, settings) = database(dir, memory, kind)?;
-    Ok(Box::new(Terrace { table: db.table("t")?, db, settings, _region: region }))
+    let level0 = match kind {
+        Kind::TerraceMatrix | Kind::TerraceMatrixFile => Level0Container::Matrix,
+        Kind::TerraceTriangle | Kind::TerraceTriangleFile => Level0Container::Triangle,
+        _ => Level0Container::GlobalIndex,
+    };
+    let table = match db.existing_table("t") {
+        Ok(table) => table,
+        Err(_) => db.create_table("t", TableOptions::new().level0(level0))?,
+    };
+    let settings = format!("{settings}, level 0: {}", table.options().level0_container().name());
+    Ok(Box::new(Terrace { table, db, settings, _region: region }))
 }
 
 impl Terrace {
@@ -121,12 +131,30 @@ impl Store for Terrace {
         own.map_or(Vec::new(), |t| t.levels.iter().map(|level| level.answered).collect())
     }
 
+    fn jobs(&self) -> Result<Option<Jobs>> {
+        let stats = self.db.stats();
+        let (background, disk, pm) = (&stats.background, &stats.disk, &stats.pm);
+        // Level 0 gets what commits write, and what the background copies within the region.
+        let region = stats.persistence.iter().map(|purpose| purpose.bytes).sum();
+        let deeper = disk.written_bytes.saturating_sub(background.drained_bytes);
+        let levels = stats.tables.iter().map(|table| table.levels.iter());
+        let depth = levels.map(|levels| levels.filter(|level| level.extents > 0).count());
+        Ok(Some(Jobs {
+            count: background.drains,
+            bytes: background.drained_level0_bytes + background.drained_bytes,
+            seconds: background.drain_ms / 1e3,
+            written: vec![region, background.drained_bytes, deeper],
+            depth: depth.max().unwrap_or(0) as u64,
+            pm_used: Some(f64::from(pm.zones_used) / f64::from(pm.zones.max(1))),
+        }))
+    }
+
     fn catch_up(&self) -> Result<()> {
         self.wait_until_still(Duration::from_millis(300))
     }
 
     fn rest(&self) -> Result<()> {
-        // After a second in which nobody wrote it makes level 1 small, and gives free space back.
+        // After a second without writes it makes level 1 small, and gives free space back.
         self.wait_until_still(Duration::from_secs(2))
     }
 }

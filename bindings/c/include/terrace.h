@@ -3,9 +3,28 @@
  *
  * This file is made out of the source of the library by `cargo xtask header`. Do not change it.
  *
+ *     terrace_error *error = NULL;
+ *     terrace_database *database = terrace_open("people.db", NULL, &error);
+ *     terrace_table *table = database ? terrace_database_table(database, "users", &error) : NULL;
+ *     terrace_value value;
+ *     if (table &&
+ *         terrace_table_put(table, "ada", 3, "1815", 4, TERRACE_DURABLE, &error) == TERRACE_OK &&
+ *         terrace_table_get(table, "ada", 3, &value, &error) == TERRACE_OK) {
+ *         printf("%.*s\n", (int)value.len, value.data);
+ *         terrace_value_release(&value);
+ *     }
+ *     if (error)
+ *         fprintf(stderr, "%s\n", terrace_error_message(error));
+ *     terrace_close(database, NULL);
+ *     terrace_table_free(table);
+ *     terrace_database_free(database);
+ *     terrace_error_free(error);
+ *
+ * bindings/c/examples has whole programs: a beginning, cursors, transactions that run again.
+ *
  * Names. A function is called terrace_<type>_<verb>, and its first argument has that type.
  *
- * Ownership. A function that returns a pointer to a handle gives the handle to its caller, who
+ * Ownership. A function that returns a pointer to a handle gives the handle to its caller, which
  * frees it with the function that its documentation names. Handles may be freed in any order: what
  * one of them needs of another stays until both are freed. To free NULL does nothing. To use a
  * handle after it was freed, or to free it twice, is undefined, as with free().
@@ -25,11 +44,10 @@
  * no errors, and set none. The library never aborts the process: a bug in it is TERRACE_INTERNAL.
  * Where a handle or an output must be there and is NULL, the call fails with TERRACE_INVALID.
  *
- * Threads. Each type says whether several threads may use one handle at once. Not at once, but by
- * one thread after the other: terrace_cursor, terrace_batch, terrace_bulk_load, terrace_value and
- * the three kinds of options. All other handles may be used by any threads at once. A handle is
- * freed when no other thread uses it.
- * The library calls nothing of the caller's, so none of the caller's code runs under a lock of it.
+ * Threads. One thread at a time may use a terrace_cursor, terrace_batch, terrace_bulk_load,
+ * terrace_value, or one of the three kinds of options; it need not be the same thread each time.
+ * Any threads may use all other handles at once. A handle is freed when no other thread uses it.
+ * The library never calls back, so no code of the program runs under a lock of the library.
  *
  * Closing. After terrace_close calls through handles of the database fail with TERRACE_CLOSED. A
  * cursor may first give rows that it has read ahead, or the end of a range in which no key can be.
@@ -57,8 +75,8 @@
 #define TERRACE_ABI_VERSION 1
 
 /**
- * A bound that there is none of: the range goes on to the first or last key. It is zero, so that a
- * range of zeros is the whole table.
+ * No bound: the range goes on to the first or the last key. It is zero, so that a range of zeros
+ * is the whole table.
  */
 #define TERRACE_UNBOUNDED 0
 
@@ -107,6 +125,11 @@
  * and locks nothing. It is for callers that lock rows one by one, and read them with the lock.
  */
 #define TERRACE_READ_NEWEST 3
+
+/**
+ * A cursor locks its whole range at once, with the gaps between rows. Others may do so too.
+ */
+#define TERRACE_FOR_SHARE 4
 
 /**
  * As a wait for locks: not at all. A call that would have to wait fails with TERRACE_TIMEOUT.
@@ -207,8 +230,8 @@ typedef struct terrace_bulk_load terrace_bulk_load;
 
 /**
  * A position in a range of a table, all as of one moment. Not for several threads at once; it may
- * move between them. It is on a row, before the first or behind the last one, or, at its
- * beginning, nowhere.
+ * move between them. It is on a row, before the first one, behind the last one, or nowhere. A new
+ * cursor is nowhere: its first step goes to the first row, or backwards to the last one.
  */
 typedef struct terrace_cursor terrace_cursor;
 
@@ -706,10 +729,10 @@ struct terrace_options *terrace_options_new(void);
 
 /**
  * Sets an option by its name, as text: "pm_size" to "256MiB", "mode" to "dax". The names are
- * pm_size, pm_path, mode (file, dax, emulated), index (volatile, persistent), cache_size, memory,
- * level1_size, compression (none, lz4, zstd), direct_io (on, off), file_permissions (octal),
- * group_batches, group_bytes, own_streams, threads and bytes_per_second. The documentation of the
- * Rust type Options has their meaning.
+ * pm_size, pm_initial_size, pm_path, mode (file, dax, emulated), index (volatile, persistent),
+ * cache_size, memory, level1_size, compression (none, lz4, zstd), direct_io (on, off),
+ * file_permissions (octal), group_batches, group_bytes, own_streams, threads and bytes_per_second.
+ * The documentation of the Rust type Options has their meaning.
  *
  * Errors: TERRACE_INVALID for an unknown name, with the names there are, and for a value that the
  * option does not take, with what it takes. Nothing is changed then. Bounds are checked when a
@@ -732,8 +755,8 @@ struct terrace_table_options *terrace_table_options_new(void);
 
 /**
  * Sets an option of a table by its name, as text: block_size, filter_bits, ttl (such as "7d", or
- * "none"), large_values (such as "4KiB", or "none"). With large_values, values of so many bytes
- * and more lie apart from their keys.
+ * "none"), large_values (such as "4KiB", or "none"), level0 (global-index, matrix or triangle).
+ * With large_values, values of so many bytes and more lie apart from their keys.
  *
  * Errors: as terrace_options_set. Bounds are checked when a table is created.
  */
@@ -741,6 +764,16 @@ enum terrace_status terrace_table_options_set(struct terrace_table_options *opti
                                               const char *name,
                                               const char *value,
                                               struct terrace_error **error);
+
+/**
+ * The value of an option of a table by its name, as text that terrace_table_options_set takes.
+ * NULL after an error. Free it with terrace_string_free.
+ *
+ * Errors: TERRACE_INVALID for an unknown name, with the names there are.
+ */
+struct terrace_string *terrace_table_options_get(const struct terrace_table_options *options,
+                                                 const char *name,
+                                                 struct terrace_error **error);
 
 /**
  * Frees options of a table. NULL is no error.
@@ -790,6 +823,15 @@ struct terrace_database *terrace_open(const char *path,
 struct terrace_database *terrace_create(const char *path,
                                         const struct terrace_options *options,
                                         struct terrace_error **error);
+
+/**
+ * Opens an existing database. As terrace_open, but a directory without one is an error.
+ *
+ * Errors: TERRACE_INVALID when there is none; otherwise as terrace_open.
+ */
+struct terrace_database *terrace_open_existing(const char *path,
+                                               const struct terrace_options *options,
+                                               struct terrace_error **error);
 
 /**
  * Opens an existing database to read. Several processes may do so at once, while none has it open
@@ -892,6 +934,18 @@ enum terrace_status terrace_database_set_ttl(const struct terrace_database *data
                                              struct terrace_error **error);
 
 /**
+ * Gives a table other options. terrace_table_get_options has those that it has at present. What
+ * is on disk stays as it is until a compaction rewrites it.
+ *
+ * Errors: TERRACE_INVALID when there is no such table, or options are NULL or out of bounds;
+ * otherwise as terrace_table_put.
+ */
+enum terrace_status terrace_database_set_table_options(const struct terrace_database *database,
+                                                       const char *name,
+                                                       const struct terrace_table_options *options,
+                                                       struct terrace_error **error);
+
+/**
  * The names of all tables, sorted. NULL after an error. Free them with terrace_strings_free.
  *
  * Errors: TERRACE_INVALID for NULL.
@@ -954,8 +1008,8 @@ enum terrace_status terrace_database_grow_pm(const struct terrace_database *data
                                              struct terrace_error **error);
 
 /**
- * Changes how commits are grouped, from the next ones on. The options group_batches, group_bytes
- * and own_streams have the meaning of the numbers.
+ * Changes how commits are grouped, from the next ones on. The numbers mean what the options
+ * group_batches, group_bytes and own_streams of terrace_options_set mean.
  *
  * Errors: TERRACE_INVALID for NULL.
  */
@@ -1136,6 +1190,49 @@ struct terrace_cursor *terrace_table_cursor(const struct terrace_table *table,
                                             struct terrace_error **error);
 
 /**
+ * The row with the least key. TERRACE_NOT_FOUND when the table is empty, and *key and *value are
+ * empty then. Release both with terrace_value_release.
+ *
+ * Errors: as terrace_table_get.
+ */
+enum terrace_status terrace_table_first(const struct terrace_table *table,
+                                        struct terrace_value *key,
+                                        struct terrace_value *value,
+                                        struct terrace_error **error);
+
+/**
+ * The row with the greatest key. As terrace_table_first.
+ *
+ * Errors: as terrace_table_get.
+ */
+enum terrace_status terrace_table_last(const struct terrace_table *table,
+                                       struct terrace_value *key,
+                                       struct terrace_value *value,
+                                       struct terrace_error **error);
+
+/**
+ * A copy of the options that a table has at present. NULL after an error. Free it with
+ * terrace_table_options_free.
+ *
+ * Errors: TERRACE_INVALID for NULL.
+ */
+struct terrace_table_options *terrace_table_get_options(const struct terrace_table *table,
+                                                        struct terrace_error **error);
+
+/**
+ * Compacts a range until its last level has all of it, and waits until that is done. It is not
+ * needed: the background compacts what is worth it. It is for the time before a load of reads,
+ * and for disk space at once. terrace_close in another thread ends it.
+ *
+ * Errors: TERRACE_INVALID when the table was dropped or the database is open read-only;
+ * TERRACE_FULL when the disk has no room, and what was done stays done; TERRACE_CORRUPT;
+ * TERRACE_UNAVAILABLE; TERRACE_CLOSED.
+ */
+enum terrace_status terrace_table_compact_range(const struct terrace_table *table,
+                                                const struct terrace_range *range,
+                                                struct terrace_error **error);
+
+/**
  * Whether a table has a key: TERRACE_OK, or TERRACE_NOT_FOUND. A value that lies apart is not
  * read.
  *
@@ -1164,6 +1261,9 @@ enum terrace_status terrace_table_insert_if_absent(const struct terrace_table *t
  * Gives a key another value, durably, if it has the expected one. NULL stands for no value: as
  * expected for a key that is not there, as new_value for its removal. *changed says whether the
  * key had what was expected.
+ *
+ * To compute a value from the old one, get the old one, compute, and call this with both, until
+ * *changed is true. terrace_transaction_get_for_update is the other way: it locks the row first.
  *
  * Errors: as terrace_table_insert_if_absent.
  */
@@ -1353,6 +1453,51 @@ struct terrace_cursor *terrace_snapshot_cursor(const struct terrace_snapshot *sn
                                                struct terrace_error **error);
 
 /**
+ * Whether a table has a key at the snapshot. As terrace_table_contains_key.
+ *
+ * Errors: as terrace_snapshot_get.
+ */
+enum terrace_status terrace_snapshot_contains_key(const struct terrace_snapshot *snapshot,
+                                                  const struct terrace_table *table,
+                                                  const void *key,
+                                                  size_t key_len,
+                                                  struct terrace_error **error);
+
+/**
+ * The values of several keys at the snapshot. As terrace_table_multi_get.
+ *
+ * Errors: as terrace_snapshot_get.
+ */
+enum terrace_status terrace_snapshot_multi_get(const struct terrace_snapshot *snapshot,
+                                               const struct terrace_table *table,
+                                               const struct terrace_slice *keys,
+                                               struct terrace_value *values,
+                                               size_t count,
+                                               struct terrace_error **error);
+
+/**
+ * The row with the least key at the snapshot. As terrace_table_first.
+ *
+ * Errors: as terrace_snapshot_get.
+ */
+enum terrace_status terrace_snapshot_first(const struct terrace_snapshot *snapshot,
+                                           const struct terrace_table *table,
+                                           struct terrace_value *key,
+                                           struct terrace_value *value,
+                                           struct terrace_error **error);
+
+/**
+ * The row with the greatest key at the snapshot. As terrace_table_first.
+ *
+ * Errors: as terrace_snapshot_get.
+ */
+enum terrace_status terrace_snapshot_last(const struct terrace_snapshot *snapshot,
+                                          const struct terrace_table *table,
+                                          struct terrace_value *key,
+                                          struct terrace_value *value,
+                                          struct terrace_error **error);
+
+/**
  * Begins a transaction. Options may be NULL for the defaults. NULL after an error. Free it with
  * terrace_transaction_free.
  *
@@ -1485,14 +1630,14 @@ enum terrace_status terrace_transaction_delete_range(const struct terrace_transa
 
 /**
  * A cursor over a range of a table as the transaction sees it: TERRACE_READ, TERRACE_FOR_UPDATE,
- * TERRACE_SKIP_LOCKED or TERRACE_READ_NEWEST. NULL after an error. Free it with
+ * TERRACE_SKIP_LOCKED, TERRACE_READ_NEWEST or TERRACE_FOR_SHARE. NULL after an error. Free it with
  * terrace_cursor_free; it may outlive the transaction, and its calls fail with TERRACE_CLOSED
  * then.
  *
  * Rows that the transaction writes later, and the cursor has not reached, come as they were
  * written. A serializable transaction locks what is to come when the cursor is sent somewhere.
  *
- * Errors: TERRACE_INVALID for bounds or a way of an unknown kind; for update, those of
+ * Errors: TERRACE_INVALID for bounds or a way of an unknown kind; for update or share, those of
  * terrace_transaction_get_for_update; TERRACE_CLOSED.
  */
 struct terrace_cursor *terrace_transaction_cursor(const struct terrace_transaction *transaction,
@@ -1614,6 +1759,121 @@ enum terrace_status terrace_database_cancel_transaction(const struct terrace_dat
                                                         struct terrace_error **error);
 
 /**
+ * Whether a table has a key, as the transaction sees it: TERRACE_OK, or TERRACE_NOT_FOUND.
+ *
+ * Errors: as terrace_transaction_get.
+ */
+enum terrace_status terrace_transaction_contains_key(const struct terrace_transaction *transaction,
+                                                     const struct terrace_table *table,
+                                                     const void *key,
+                                                     size_t key_len,
+                                                     struct terrace_error **error);
+
+/**
+ * The values of several keys as the transaction sees them. At read_committed each is read as of
+ * its own moment. As terrace_table_multi_get.
+ *
+ * Errors: as terrace_transaction_get.
+ */
+enum terrace_status terrace_transaction_multi_get(const struct terrace_transaction *transaction,
+                                                  const struct terrace_table *table,
+                                                  const struct terrace_slice *keys,
+                                                  struct terrace_value *values,
+                                                  size_t count,
+                                                  struct terrace_error **error);
+
+/**
+ * The values of several keys, which are locked in the order of the array. Where all callers name
+ * keys in one order, they do not wait for each other in a circle. As terrace_table_multi_get.
+ *
+ * Errors: as terrace_transaction_get_for_update. Keys that were locked before stay locked.
+ */
+enum terrace_status terrace_transaction_multi_get_for_update(const struct terrace_transaction *transaction,
+                                                             const struct terrace_table *table,
+                                                             const struct terrace_slice *keys,
+                                                             struct terrace_value *values,
+                                                             size_t count,
+                                                             struct terrace_error **error);
+
+/**
+ * The row with the least key, as the transaction sees it. As terrace_table_first. A serializable
+ * transaction locks the whole table.
+ *
+ * Errors: as terrace_transaction_get.
+ */
+enum terrace_status terrace_transaction_first(const struct terrace_transaction *transaction,
+                                              const struct terrace_table *table,
+                                              struct terrace_value *key,
+                                              struct terrace_value *value,
+                                              struct terrace_error **error);
+
+/**
+ * The row with the greatest key, as the transaction sees it. As terrace_transaction_first.
+ *
+ * Errors: as terrace_transaction_get.
+ */
+enum terrace_status terrace_transaction_last(const struct terrace_transaction *transaction,
+                                             const struct terrace_table *table,
+                                             struct terrace_value *key,
+                                             struct terrace_value *value,
+                                             struct terrace_error **error);
+
+/**
+ * Sets a key to a value, for this transaction until it commits, if it has none. *inserted says
+ * whether it had none. The row is locked either way.
+ *
+ * Errors: as terrace_transaction_put.
+ */
+enum terrace_status terrace_transaction_insert_if_absent(const struct terrace_transaction *transaction,
+                                                         const struct terrace_table *table,
+                                                         const void *key,
+                                                         size_t key_len,
+                                                         const void *value,
+                                                         size_t value_len,
+                                                         bool *inserted,
+                                                         struct terrace_error **error);
+
+/**
+ * Gives a key another value, for this transaction until it commits, if it has the expected one.
+ * NULL stands for no value, and *changed says what became of it, as in
+ * terrace_table_compare_and_set. The row is locked either way.
+ *
+ * Errors: as terrace_transaction_put.
+ */
+enum terrace_status terrace_transaction_compare_and_set(const struct terrace_transaction *transaction,
+                                                        const struct terrace_table *table,
+                                                        const void *key,
+                                                        size_t key_len,
+                                                        const struct terrace_slice *expected,
+                                                        const struct terrace_slice *new_value,
+                                                        bool *changed,
+                                                        struct terrace_error **error);
+
+/**
+ * Removes the row with the least key, for this transaction until it commits, and gives it to the
+ * caller. The keys up to it are locked. As terrace_table_pop_first.
+ *
+ * Errors: as terrace_transaction_put.
+ */
+enum terrace_status terrace_transaction_pop_first(const struct terrace_transaction *transaction,
+                                                  const struct terrace_table *table,
+                                                  struct terrace_value *key,
+                                                  struct terrace_value *value,
+                                                  struct terrace_error **error);
+
+/**
+ * Removes the row with the greatest key, for this transaction until it commits, and gives it to
+ * the caller. The keys from it on are locked. As terrace_table_pop_first.
+ *
+ * Errors: as terrace_transaction_put.
+ */
+enum terrace_status terrace_transaction_pop_last(const struct terrace_transaction *transaction,
+                                                 const struct terrace_table *table,
+                                                 struct terrace_value *key,
+                                                 struct terrace_value *value,
+                                                 struct terrace_error **error);
+
+/**
  * Moves to the first row and lends it. TERRACE_NOT_FOUND when there is none, and nothing is
  * written to *row then. row may be NULL in this call and those that follow.
  *
@@ -1679,16 +1939,26 @@ enum terrace_status terrace_cursor_prev(struct terrace_cursor *cursor,
                                         struct terrace_error **error);
 
 /**
- * Lets at most so many rows come behind each terrace_cursor_first, last, seek and seek_for_prev,
- * the one of that call included; 0 for no limit. Behind them comes TERRACE_NOT_FOUND. The reader
- * then reads no row too many. It counts from the next of these calls on, or at once where the
- * cursor is nowhere.
+ * Limits how many rows come from each terrace_cursor_first, last, seek and seek_for_prev on, the
+ * row of that call included; 0 for no limit. Behind the last of them comes TERRACE_NOT_FOUND. The
+ * library reads no row beyond the limit. A new limit holds from the next of these calls on, or at
+ * once where the cursor is nowhere.
  *
  * Errors: TERRACE_INVALID for NULL.
  */
 enum terrace_status terrace_cursor_set_limit(struct terrace_cursor *cursor,
                                              size_t rows,
                                              struct terrace_error **error);
+
+/**
+ * Leaves values unread, or reads them again, from the next row on. A row without its value has one
+ * of no bytes. Values that lie apart cost no reads then.
+ *
+ * Errors: TERRACE_INVALID for NULL.
+ */
+enum terrace_status terrace_cursor_set_keys_only(struct terrace_cursor *cursor,
+                                                 bool keys_only,
+                                                 struct terrace_error **error);
 
 /**
  * Gives a cursor another range of its table, as of the same moment. It is nowhere then. NULL
@@ -1852,8 +2122,9 @@ enum terrace_status terrace_bulk_load_finish(struct terrace_bulk_load *load,
 void terrace_bulk_load_free(struct terrace_bulk_load *load);
 
 /**
- * Writes statistics to *statistics, which has so many bytes: pass sizeof(terrace_statistics). A
- * library that has more numbers leaves out the last ones, and one that has fewer writes zeros.
+ * Writes statistics to *statistics. Pass sizeof(terrace_statistics) as the size: a library that
+ * has more numbers than the structure leaves out the last ones, and one that has fewer writes
+ * zeros.
  *
  * Errors: TERRACE_INVALID for NULL, and for a size that cannot be.
  */

@@ -54,6 +54,9 @@ pub extern "C" fn terrace_table_insert_if_absent(
 /// expected for a key that is not there, as new_value for its removal. *changed says whether the
 /// key had what was expected.
 ///
+/// To compute a value from the old one, get the old one, compute, and call this with both, until
+/// *changed is true. terrace_transaction_get_for_update is the other way: it locks the row first.
+///
 /// Errors: as terrace_table_insert_if_absent.
 #[unsafe(no_mangle)]
 pub extern "C" fn terrace_table_compare_and_set(
@@ -109,16 +112,17 @@ pub extern "C" fn terrace_table_pop_last(
     })
 }
 
-/// Writes the row that a call has taken.
-fn give_row(
+/// Writes the row that a call has found or taken.
+pub(crate) fn give_row(
     (key, value): (ValueOut<'_>, ValueOut<'_>),
     take: impl FnOnce() -> Result<Option<(Bytes, Bytes)>>,
 ) -> Result<Status> {
+    // Both are empty after an error, whichever argument it is about.
+    let key = key.map(|key| key.write(Value::NONE));
+    let value = value.map(|value| value.write(Value::NONE));
     let (key, value) = (need(key, "key")?, need(value, "value")?);
-    key.write(Value::NONE);
-    value.write(Value::NONE);
     let Some(row) = take()? else { return Ok(Status::TERRACE_NOT_FOUND) };
-    key.write(Value::new(Some(row.0)));
-    value.write(Value::new(Some(row.1)));
+    *key = Value::new(Some(row.0));
+    *value = Value::new(Some(row.1));
     Ok(Status::TERRACE_OK)
 }

@@ -39,13 +39,15 @@ pub struct Row {
 }
 
 /// A position in a range of a table, all as of one moment. Not for several threads at once; it may
-/// move between them. It is on a row, before the first or behind the last one, or, at its
-/// beginning, nowhere.
+/// move between them. It is on a row, before the first one, behind the last one, or nowhere. A new
+/// cursor is nowhere: its first step goes to the first row, or backwards to the last one.
 pub struct Cursor {
     table: terrace::Table,
     source: Source,
     bounds: Bounds,
     limit: usize,
+    /// Whether values are left unread.
+    keys_only: bool,
     /// How many rows may still come.
     left: usize,
     way: Way,
@@ -62,10 +64,11 @@ enum Source {
     Transaction(Arc<Running>, Scan),
 }
 
-#[expect(clippy::large_enum_variant, reason = "a cursor is on the heap already")]
 enum Rows {
     Committed(terrace::Range),
     Transaction(terrace::TxnRange),
+    CommittedKeys(terrace::KeyIter<terrace::Range>),
+    TransactionKeys(terrace::KeyIter<terrace::TxnRange>),
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -90,8 +93,31 @@ impl Rows {
             (Rows::Committed(rows), Way::Down) => rows.next_back(),
             (Rows::Transaction(rows), Way::Up) => rows.next(),
             (Rows::Transaction(rows), Way::Down) => rows.next_back(),
+            (Rows::CommittedKeys(keys), way) => take_key(keys, way),
+            (Rows::TransactionKeys(keys), way) => take_key(keys, way),
         }
     }
+
+    /// The same rows without their values.
+    fn keys(self) -> Rows {
+        match self {
+            Rows::Committed(rows) => Rows::CommittedKeys(rows.keys()),
+            Rows::Transaction(rows) => Rows::TransactionKeys(rows.keys()),
+            keys => keys,
+        }
+    }
+}
+
+/// The next key, with an empty value.
+fn take_key(
+    keys: &mut impl DoubleEndedIterator<Item = terrace::Result<Bytes>>,
+    way: Way,
+) -> Option<terrace::Result<(Bytes, Bytes)>> {
+    let key = match way {
+        Way::Up => keys.next(),
+        Way::Down => keys.next_back(),
+    };
+    key.map(|key| key.map(|key| (key, Bytes::new())))
 }
 
 impl Source {
@@ -107,6 +133,7 @@ impl Source {
                     Scan::ForUpdate => transaction.range_for_update(table, bounds)?,
                     Scan::SkipLocked => transaction.range_skip_locked(table, bounds)?,
                     Scan::Newest => transaction.range_unlocked(table, bounds)?,
+                    Scan::ForShare => transaction.range_for_share(table, bounds)?,
                 }))
             }),
         }
@@ -129,7 +156,8 @@ impl Cursor {
         Cursor::new(table, Source::Snapshot(snapshot, None), bounds)
     }
 
-    /// Over what a transaction sees. The rows of one for update are locked at once.
+    /// Over what a transaction sees. The rows of one for update or share are locked at
+    /// once.
     pub(crate) fn of_transaction(
         running: &Arc<Running>,
         scan: Scan,
@@ -149,6 +177,7 @@ impl Cursor {
             source,
             bounds,
             limit: usize::MAX,
+            keys_only: false,
             left: usize::MAX,
             way: Way::Up,
             position: Position::Nowhere,
@@ -157,9 +186,9 @@ impl Cursor {
         }
     }
 
-    /// Locks the whole range, if it is for update.
+    /// Locks the whole range, if it is for update or for share.
     fn lock(&mut self) -> Result<()> {
-        if matches!(self.source, Source::Transaction(_, Scan::ForUpdate)) {
+        if matches!(self.source, Source::Transaction(_, Scan::ForUpdate | Scan::ForShare)) {
             let bounds = self.bounds.clone();
             self.send(Way::Up, bounds)?;
         }
@@ -169,7 +198,8 @@ impl Cursor {
     /// Opens what lies the way of `way` in `bounds`.
     fn send(&mut self, way: Way, bounds: Bounds) -> Result<()> {
         self.rows = None;
-        self.rows = Some(self.source.open(&self.table, bounds, self.left)?);
+        let rows = self.source.open(&self.table, bounds, self.left)?;
+        self.rows = Some(if self.keys_only { rows.keys() } else { rows });
         self.way = way;
         Ok(())
     }
@@ -417,10 +447,10 @@ pub extern "C" fn terrace_cursor_prev(
     guard::status(error, || moved(cursor, row, |cursor| cursor.step(Way::Down)))
 }
 
-/// Lets at most so many rows come behind each terrace_cursor_first, last, seek and seek_for_prev,
-/// the one of that call included; 0 for no limit. Behind them comes TERRACE_NOT_FOUND. The reader
-/// then reads no row too many. It counts from the next of these calls on, or at once where the
-/// cursor is nowhere.
+/// Limits how many rows come from each terrace_cursor_first, last, seek and seek_for_prev on, the
+/// row of that call included; 0 for no limit. Behind the last of them comes TERRACE_NOT_FOUND. The
+/// library reads no row beyond the limit. A new limit holds from the next of these calls on, or at
+/// once where the cursor is nowhere.
 ///
 /// Errors: TERRACE_INVALID for NULL.
 #[unsafe(no_mangle)]
@@ -434,6 +464,27 @@ pub extern "C" fn terrace_cursor_set_limit(
         cursor.limit = if rows == 0 { usize::MAX } else { rows };
         if cursor.position == Position::Nowhere {
             cursor.left = cursor.limit;
+        }
+        Ok(())
+    })
+}
+
+/// Leaves values unread, or reads them again, from the next row on. A row without its value has one
+/// of no bytes. Values that lie apart cost no reads then.
+///
+/// Errors: TERRACE_INVALID for NULL.
+#[unsafe(no_mangle)]
+pub extern "C" fn terrace_cursor_set_keys_only(
+    cursor: Option<&mut Cursor>,
+    keys_only: bool,
+    error: Option<&mut Option<Box<Error>>>,
+) -> Status {
+    guard::done(error, || {
+        let cursor = need(cursor, "cursor")?;
+        if cursor.keys_only != keys_only {
+            cursor.keys_only = keys_only;
+            // The next step opens the rest of the range anew.
+            cursor.rows = None;
         }
         Ok(())
     })

@@ -69,6 +69,18 @@ pub extern "C" fn terrace_create(
     open(options, error, |options| Ok(options.create(path.path("path")?)?))
 }
 
+/// Opens an existing database. As terrace_open, but a directory without one is an error.
+///
+/// Errors: TERRACE_INVALID when there is none; otherwise as terrace_open.
+#[unsafe(no_mangle)]
+pub extern "C" fn terrace_open_existing(
+    path: Text,
+    options: Option<&Options>,
+    error: Option<&mut Option<Box<Error>>>,
+) -> Option<Box<Database>> {
+    open(options, error, |options| Ok(options.open_existing(path.path("path")?)?))
+}
+
 /// Opens an existing database to read. Several processes may do so at once, while none has it open
 /// to write. As terrace_open.
 ///
@@ -228,6 +240,24 @@ pub extern "C" fn terrace_database_set_ttl(
     })
 }
 
+/// Gives a table other options. terrace_table_get_options has those that it has at present. What
+/// is on disk stays as it is until a compaction rewrites it.
+///
+/// Errors: TERRACE_INVALID when there is no such table, or options are NULL or out of bounds;
+/// otherwise as terrace_table_put.
+#[unsafe(no_mangle)]
+pub extern "C" fn terrace_database_set_table_options(
+    database: Option<&Database>,
+    name: Text,
+    options: Option<&TableOptions>,
+    error: Option<&mut Option<Box<Error>>>,
+) -> Status {
+    guard::done(error, || {
+        let (database, options) = (need(database, "database")?, need(options, "options")?);
+        Ok(database.0.set_table_options(name.text("name")?, options.0)?)
+    })
+}
+
 /// The names of all tables, sorted. NULL after an error. Free them with terrace_strings_free.
 ///
 /// Errors: TERRACE_INVALID for NULL.
@@ -328,8 +358,8 @@ pub extern "C" fn terrace_database_grow_pm(
     })
 }
 
-/// Changes how commits are grouped, from the next ones on. The options group_batches, group_bytes
-/// and own_streams have the meaning of the numbers.
+/// Changes how commits are grouped, from the next ones on. The numbers mean what the options
+/// group_batches, group_bytes and own_streams of terrace_options_set mean.
 ///
 /// Errors: TERRACE_INVALID for NULL.
 #[unsafe(no_mangle)]

@@ -35,6 +35,8 @@ pub mod snapshot;
 
 pub mod transaction;
 
+pub mod transaction_rows;
+
 pub mod cursor;
 
 pub mod prepared;

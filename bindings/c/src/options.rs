@@ -1,7 +1,8 @@
 //! Options by name and value. The engine has the tables of names.
 
-use crate::error::{Error, Status};
-use crate::guard::{self, ErrorOut, Result, need};
+use crate::database::milliseconds;
+use crate::error::{Error, OwnedText, Status};
+use crate::guard::{self, ErrorOut, Failure, Result, need};
 use crate::pointers::Text;
 
 /// How to open a database. Not for several threads at once; any number of openings may use it, one
@@ -25,10 +26,10 @@ pub extern "C" fn terrace_options_new() -> Option<Box<Options>> {
 }
 
 /// Sets an option by its name, as text: "pm_size" to "256MiB", "mode" to "dax". The names are
-/// pm_size, pm_path, mode (file, dax, emulated), index (volatile, persistent), cache_size, memory,
-/// level1_size, compression (none, lz4, zstd), direct_io (on, off), file_permissions (octal),
-/// group_batches, group_bytes, own_streams, threads and bytes_per_second. The documentation of the
-/// Rust type Options has their meaning.
+/// pm_size, pm_initial_size, pm_path, mode (file, dax, emulated), index (volatile, persistent),
+/// cache_size, memory, level1_size, compression (none, lz4, zstd), direct_io (on, off),
+/// file_permissions (octal), group_batches, group_bytes, own_streams, threads and bytes_per_second.
+/// The documentation of the Rust type Options has their meaning.
 ///
 /// Errors: TERRACE_INVALID for an unknown name, with the names there are, and for a value that the
 /// option does not take, with what it takes. Nothing is changed then. Bounds are checked when a
@@ -56,8 +57,8 @@ pub extern "C" fn terrace_table_options_new() -> Option<Box<TableOptions>> {
 }
 
 /// Sets an option of a table by its name, as text: block_size, filter_bits, ttl (such as "7d", or
-/// "none"), large_values (such as "4KiB", or "none"). With large_values, values of so many bytes
-/// and more lie apart from their keys.
+/// "none"), large_values (such as "4KiB", or "none"), level0 (global-index, matrix or triangle).
+/// With large_values, values of so many bytes and more lie apart from their keys.
 ///
 /// Errors: as terrace_options_set. Bounds are checked when a table is created.
 #[unsafe(no_mangle)]
@@ -68,6 +69,39 @@ pub extern "C" fn terrace_table_options_set(
     error: Option<&mut Option<Box<Error>>>,
 ) -> Status {
     set(options, name, value, error, |options, name, value| options.0.set(name, value))
+}
+
+/// The value of an option of a table by its name, as text that terrace_table_options_set takes.
+/// NULL after an error. Free it with terrace_string_free.
+///
+/// Errors: TERRACE_INVALID for an unknown name, with the names there are.
+#[unsafe(no_mangle)]
+pub extern "C" fn terrace_table_options_get(
+    options: Option<&TableOptions>,
+    name: Text,
+    error: Option<&mut Option<Box<Error>>>,
+) -> Option<Box<OwnedText>> {
+    guard::made(error, || {
+        let options = &need(options, "options")?.0;
+        value_of(options, name.text("name")?).map(OwnedText::new)
+    })
+}
+
+/// The value of an option of a table, as text.
+fn value_of(options: &terrace::TableOptions, name: &str) -> Result<String> {
+    let or_none = |value: Option<String>| value.unwrap_or_else(|| "none".into());
+    match name {
+        "block_size" => Ok(options.block_bytes().to_string()),
+        "filter_bits" => Ok(options.filter_bits_per_key().to_string()),
+        "ttl" => Ok(or_none(options.time_to_live().map(|ttl| format!("{}ms", milliseconds(ttl))))),
+        "large_values" => Ok(or_none(options.large_values_from().map(|from| from.to_string()))),
+        "level0" => Ok(options.level0_container().name().into()),
+        other => {
+            let names: Vec<&str> = terrace::TableOptions::names().map(|(name, _)| name).collect();
+            let names = names.join(", ");
+            Err(Failure::Invalid(format!("there is no option {other:?}; there are {names}")))
+        }
+    }
 }
 
 /// Frees options of a table. NULL is no error.
@@ -115,4 +149,25 @@ fn set<T>(
         let options = need(options, "options")?;
         Ok(how(options, name.text("name")?, value.text("value")?)?)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_option_of_a_table_is_read_as_it_was_set() {
+        for (name, _) in terrace::TableOptions::names() {
+            let default = terrace::TableOptions::new();
+            let (mut options, text) = (default, value_of(&default, name).unwrap());
+            options.set(name, &text).unwrap();
+            assert_eq!(options, default, "{name}: {text}");
+        }
+        let mut options = terrace::TableOptions::new();
+        for (name, value) in [("ttl", "604800000ms"), ("large_values", "4096")] {
+            options.set(name, value).unwrap();
+            assert_eq!(value_of(&options, name).unwrap(), value);
+        }
+        assert!(value_of(&options, "colour").is_err());
+    }
 }

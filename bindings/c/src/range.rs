@@ -5,8 +5,8 @@ use std::ops::Bound;
 use crate::guard::{Failure, Result};
 use crate::pointers::Data;
 
-/// A bound that there is none of: the range goes on to the first or last key. It is zero, so that a
-/// range of zeros is the whole table.
+/// No bound: the range goes on to the first or the last key. It is zero, so that a range of zeros
+/// is the whole table.
 pub const TERRACE_UNBOUNDED: u32 = 0;
 /// A bound that belongs to the range.
 pub const TERRACE_INCLUDED: u32 = 1;

@@ -2,12 +2,13 @@
 
 use std::mem::MaybeUninit;
 
+use crate::atomic::give_row;
 use crate::cursor::Cursor;
 use crate::error::{Error, Status};
 use crate::guard::{self, need};
-use crate::pointers::{Buffer, Data};
+use crate::pointers::{Buffer, Data, Slices, Values};
 use crate::range::{Range, bounds};
-use crate::table::{Table, copy, give};
+use crate::table::{Table, copy, give, give_all};
 use crate::value::Value;
 
 /// Every table as it was at one moment. Any thread may use it, several at once. While it lives, the
@@ -41,8 +42,10 @@ pub extern "C" fn terrace_snapshot_get(
     error: Option<&mut Option<Box<Error>>>,
 ) -> Status {
     guard::status(error, || {
-        let (snapshot, table) = (need(snapshot, "snapshot")?, need(table, "table")?);
-        give(value, || Ok(snapshot.0.get(&table.table, key.bytes(key_len, "key")?)?))
+        give(value, || {
+            let (snapshot, table) = (need(snapshot, "snapshot")?, need(table, "table")?);
+            Ok(snapshot.0.get(&table.table, key.bytes(key_len, "key")?)?)
+        })
     })
 }
 
@@ -61,8 +64,10 @@ pub extern "C" fn terrace_snapshot_get_into(
     error: Option<&mut Option<Box<Error>>>,
 ) -> Status {
     guard::status(error, || {
-        let (snapshot, table) = (need(snapshot, "snapshot")?, need(table, "table")?);
-        let read = || Ok(snapshot.0.get(&table.table, key.bytes(key_len, "key")?)?);
+        let read = || {
+            let (snapshot, table) = (need(snapshot, "snapshot")?, need(table, "table")?);
+            Ok(snapshot.0.get(&table.table, key.bytes(key_len, "key")?)?)
+        };
         copy((buffer, capacity), value_len, read)
     })
 }
@@ -82,5 +87,81 @@ pub extern "C" fn terrace_snapshot_cursor(
     guard::made(error, || {
         let (snapshot, table) = (need(snapshot, "snapshot")?, need(table, "table")?);
         Ok(Cursor::of_snapshot(snapshot.0.clone(), table, bounds(range)?))
+    })
+}
+
+/// Whether a table has a key at the snapshot. As terrace_table_contains_key.
+///
+/// Errors: as terrace_snapshot_get.
+#[unsafe(no_mangle)]
+pub extern "C" fn terrace_snapshot_contains_key(
+    snapshot: Option<&Snapshot>,
+    table: Option<&Table>,
+    key: Data,
+    key_len: usize,
+    error: Option<&mut Option<Box<Error>>>,
+) -> Status {
+    guard::status(error, || {
+        let (snapshot, table) = (need(snapshot, "snapshot")?, need(table, "table")?);
+        let found = snapshot.0.contains_key(&table.table, key.bytes(key_len, "key")?)?;
+        Ok(if found { Status::TERRACE_OK } else { Status::TERRACE_NOT_FOUND })
+    })
+}
+
+/// The values of several keys at the snapshot. As terrace_table_multi_get.
+///
+/// Errors: as terrace_snapshot_get.
+#[unsafe(no_mangle)]
+pub extern "C" fn terrace_snapshot_multi_get(
+    snapshot: Option<&Snapshot>,
+    table: Option<&Table>,
+    keys: Slices,
+    values: Values,
+    count: usize,
+    error: Option<&mut Option<Box<Error>>>,
+) -> Status {
+    guard::done(error, || {
+        give_all((keys, values, count), |keys| {
+            let (snapshot, table) = (need(snapshot, "snapshot")?, need(table, "table")?);
+            Ok(snapshot.0.multi_get(&table.table, keys)?)
+        })
+    })
+}
+
+/// The row with the least key at the snapshot. As terrace_table_first.
+///
+/// Errors: as terrace_snapshot_get.
+#[unsafe(no_mangle)]
+pub extern "C" fn terrace_snapshot_first(
+    snapshot: Option<&Snapshot>,
+    table: Option<&Table>,
+    key: Option<&mut MaybeUninit<Value>>,
+    value: Option<&mut MaybeUninit<Value>>,
+    error: Option<&mut Option<Box<Error>>>,
+) -> Status {
+    guard::status(error, || {
+        give_row((key, value), || {
+            let (snapshot, table) = (need(snapshot, "snapshot")?, need(table, "table")?);
+            Ok(snapshot.0.first(&table.table)?)
+        })
+    })
+}
+
+/// The row with the greatest key at the snapshot. As terrace_table_first.
+///
+/// Errors: as terrace_snapshot_get.
+#[unsafe(no_mangle)]
+pub extern "C" fn terrace_snapshot_last(
+    snapshot: Option<&Snapshot>,
+    table: Option<&Table>,
+    key: Option<&mut MaybeUninit<Value>>,
+    value: Option<&mut MaybeUninit<Value>>,
+    error: Option<&mut Option<Box<Error>>>,
+) -> Status {
+    guard::status(error, || {
+        give_row((key, value), || {
+            let (snapshot, table) = (need(snapshot, "snapshot")?, need(table, "table")?);
+            Ok(snapshot.0.last(&table.table)?)
+        })
     })
 }

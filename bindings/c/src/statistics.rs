@@ -151,8 +151,9 @@ pub struct TableStatistics {
     pub ttl_ms: u64,
 }
 
-/// Writes statistics to *statistics, which has so many bytes: pass sizeof(terrace_statistics). A
-/// library that has more numbers leaves out the last ones, and one that has fewer writes zeros.
+/// Writes statistics to *statistics. Pass sizeof(terrace_statistics) as the size: a library that
+/// has more numbers than the structure leaves out the last ones, and one that has fewer writes
+/// zeros.
 ///
 /// Errors: TERRACE_INVALID for NULL, and for a size that cannot be.
 #[unsafe(no_mangle)]

@@ -2,10 +2,12 @@
 
 use std::mem::MaybeUninit;
 
+use crate::atomic::give_row;
 use crate::cursor::Cursor;
 use crate::database::{deadline, durability};
 use crate::error::{Error, OwnedText, Status};
 use crate::guard::{self, Result, need};
+use crate::options::TableOptions;
 use crate::pointers::{Buffer, Data, Slices, Values};
 use crate::range::{Range, bounds};
 use crate::value::{Value, ValueOut};
@@ -25,7 +27,8 @@ impl Table {
     }
 }
 
-/// Writes what a read has found.
+/// Writes what a read has found. After an error it is nothing: `read` looks at all other arguments,
+/// so that they are refused behind that.
 #[inline]
 pub(crate) fn give(
     value: ValueOut<'_>,
@@ -51,6 +54,18 @@ pub(crate) fn copy(
     len.write(found.len());
     let fits = buffer.fill(capacity, &found)?;
     Ok(if fits { Status::TERRACE_OK } else { Status::TERRACE_BUFFER_TOO_SMALL })
+}
+
+/// Writes the values that a read of several keys has found. All are empty after an error.
+pub(crate) fn give_all(
+    (keys, mut values, count): (Slices, Values, usize),
+    read: impl FnOnce(Vec<&[u8]>) -> Result<Vec<Option<bytes::Bytes>>>,
+) -> Result<()> {
+    values.write(count, std::iter::repeat_with(|| Value::NONE))?;
+    let slices = keys.slices(count, "keys")?;
+    let keys: Vec<&[u8]> =
+        slices.iter().map(|slice| slice.data.bytes(slice.len, "key")).collect::<Result<_>>()?;
+    values.write(count, read(keys)?.into_iter().map(Value::new))
 }
 
 /// Frees the handle. The table stays. NULL is no error.
@@ -84,8 +99,7 @@ pub extern "C" fn terrace_table_get(
     error: Option<&mut Option<Box<Error>>>,
 ) -> Status {
     guard::status(error, || {
-        let table = need(table, "table")?;
-        give(value, || Ok(table.table.get(key.bytes(key_len, "key")?)?))
+        give(value, || Ok(need(table, "table")?.table.get(key.bytes(key_len, "key")?)?))
     })
 }
 
@@ -106,8 +120,8 @@ pub extern "C" fn terrace_table_get_into(
     error: Option<&mut Option<Box<Error>>>,
 ) -> Status {
     guard::status(error, || {
-        let table = need(table, "table")?;
-        copy((buffer, capacity), value_len, || Ok(table.table.get(key.bytes(key_len, "key")?)?))
+        let read = || Ok(need(table, "table")?.table.get(key.bytes(key_len, "key")?)?);
+        copy((buffer, capacity), value_len, read)
     })
 }
 
@@ -124,14 +138,8 @@ pub extern "C" fn terrace_table_multi_get(
     count: usize,
     error: Option<&mut Option<Box<Error>>>,
 ) -> Status {
-    let mut values = values;
     guard::done(error, || {
-        values.write(count, std::iter::repeat_with(|| Value::NONE))?;
-        let slices = keys.slices(count, "keys")?;
-        let keys: Vec<&[u8]> =
-            slices.iter().map(|slice| slice.data.bytes(slice.len, "key")).collect::<Result<_>>()?;
-        let found = need(table, "table")?.table.multi_get(keys)?;
-        values.write(count, found.into_iter().map(Value::new))
+        give_all((keys, values, count), |keys| Ok(need(table, "table")?.table.multi_get(keys)?))
     })
 }
 
@@ -257,4 +265,63 @@ pub extern "C" fn terrace_table_cursor(
     error: Option<&mut Option<Box<Error>>>,
 ) -> Option<Box<Cursor>> {
     guard::made(error, || Cursor::of_now(need(table, "table")?, bounds(range)?))
+}
+
+/// The row with the least key. TERRACE_NOT_FOUND when the table is empty, and *key and *value are
+/// empty then. Release both with terrace_value_release.
+///
+/// Errors: as terrace_table_get.
+#[unsafe(no_mangle)]
+pub extern "C" fn terrace_table_first(
+    table: Option<&Table>,
+    key: Option<&mut MaybeUninit<Value>>,
+    value: Option<&mut MaybeUninit<Value>>,
+    error: Option<&mut Option<Box<Error>>>,
+) -> Status {
+    guard::status(error, || give_row((key, value), || Ok(need(table, "table")?.table.first()?)))
+}
+
+/// The row with the greatest key. As terrace_table_first.
+///
+/// Errors: as terrace_table_get.
+#[unsafe(no_mangle)]
+pub extern "C" fn terrace_table_last(
+    table: Option<&Table>,
+    key: Option<&mut MaybeUninit<Value>>,
+    value: Option<&mut MaybeUninit<Value>>,
+    error: Option<&mut Option<Box<Error>>>,
+) -> Status {
+    guard::status(error, || give_row((key, value), || Ok(need(table, "table")?.table.last()?)))
+}
+
+/// A copy of the options that a table has at present. NULL after an error. Free it with
+/// terrace_table_options_free.
+///
+/// Errors: TERRACE_INVALID for NULL.
+#[unsafe(no_mangle)]
+pub extern "C" fn terrace_table_get_options(
+    table: Option<&Table>,
+    error: Option<&mut Option<Box<Error>>>,
+) -> Option<Box<TableOptions>> {
+    guard::made(error, || Ok(TableOptions(need(table, "table")?.table.options())))
+}
+
+/// Compacts a range until its last level has all of it, and waits until that is done. It is not
+/// needed: the background compacts what is worth it. It is for the time before a load of reads,
+/// and for disk space at once. terrace_close in another thread ends it.
+///
+/// Errors: TERRACE_INVALID when the table was dropped or the database is open read-only;
+/// TERRACE_FULL when the disk has no room, and what was done stays done; TERRACE_CORRUPT;
+/// TERRACE_UNAVAILABLE; TERRACE_CLOSED.
+#[unsafe(no_mangle)]
+pub extern "C" fn terrace_table_compact_range(
+    table: Option<&Table>,
+    range: Option<&Range>,
+    error: Option<&mut Option<Box<Error>>>,
+) -> Status {
+    guard::done(error, || {
+        let table = need(table, "table")?;
+        table.database.compact_range(&table.table, bounds(range)?)?;
+        Ok(())
+    })
 }

@@ -32,6 +32,8 @@ pub const TERRACE_SKIP_LOCKED: u32 = 2;
 /// A cursor reads what is committed when it is sent somewhere, whatever view the transaction holds,
 /// and locks nothing. It is for callers that lock rows one by one, and read them with the lock.
 pub const TERRACE_READ_NEWEST: u32 = 3;
+/// A cursor locks its whole range at once, with the gaps between rows. Others may do so too.
+pub const TERRACE_FOR_SHARE: u32 = 4;
 
 /// As a wait for locks: not at all. A call that would have to wait fails with TERRACE_TIMEOUT.
 pub const TERRACE_NO_WAIT: u64 = 0;
@@ -45,6 +47,7 @@ pub(crate) enum Scan {
     ForUpdate,
     SkipLocked,
     Newest,
+    ForShare,
 }
 
 /// A transaction until it ends, for its handle and its cursors.
@@ -83,7 +86,7 @@ impl Running {
 #[derive(Debug)]
 pub struct Transaction {
     database: terrace::Database,
-    running: Arc<Running>,
+    pub(crate) running: Arc<Running>,
 }
 
 /// Begins a transaction. Options may be NULL for the defaults. NULL after an error. Free it with
@@ -137,9 +140,11 @@ pub extern "C" fn terrace_transaction_get(
     error: Option<&mut Option<Box<Error>>>,
 ) -> Status {
     guard::status(error, || {
-        let (transaction, table) = (need(transaction, "transaction")?, need(table, "table")?);
-        let key = key.bytes(key_len, "key")?;
-        give(value, || transaction.running.with(|running| Ok(running.get(&table.table, key)?)))
+        give(value, || {
+            let (transaction, table) = (need(transaction, "transaction")?, need(table, "table")?);
+            let key = key.bytes(key_len, "key")?;
+            transaction.running.with(|running| Ok(running.get(&table.table, key)?))
+        })
     })
 }
 
@@ -158,9 +163,11 @@ pub extern "C" fn terrace_transaction_get_into(
     error: Option<&mut Option<Box<Error>>>,
 ) -> Status {
     guard::status(error, || {
-        let (transaction, table) = (need(transaction, "transaction")?, need(table, "table")?);
-        let key = key.bytes(key_len, "key")?;
-        let read = || transaction.running.with(|running| Ok(running.get(&table.table, key)?));
+        let read = || {
+            let (transaction, table) = (need(transaction, "transaction")?, need(table, "table")?);
+            let key = key.bytes(key_len, "key")?;
+            transaction.running.with(|running| Ok(running.get(&table.table, key)?))
+        };
         copy((buffer, capacity), value_len, read)
     })
 }
@@ -181,9 +188,9 @@ pub extern "C" fn terrace_transaction_get_for_update(
     error: Option<&mut Option<Box<Error>>>,
 ) -> Status {
     guard::status(error, || {
-        let (transaction, table) = (need(transaction, "transaction")?, need(table, "table")?);
-        let key = key.bytes(key_len, "key")?;
         give(value, || {
+            let (transaction, table) = (need(transaction, "transaction")?, need(table, "table")?);
+            let key = key.bytes(key_len, "key")?;
             transaction.running.with(|running| Ok(running.get_for_update(&table.table, key)?))
         })
     })
@@ -203,9 +210,9 @@ pub extern "C" fn terrace_transaction_get_for_share(
     error: Option<&mut Option<Box<Error>>>,
 ) -> Status {
     guard::status(error, || {
-        let (transaction, table) = (need(transaction, "transaction")?, need(table, "table")?);
-        let key = key.bytes(key_len, "key")?;
         give(value, || {
+            let (transaction, table) = (need(transaction, "transaction")?, need(table, "table")?);
+            let key = key.bytes(key_len, "key")?;
             transaction.running.with(|running| Ok(running.get_for_share(&table.table, key)?))
         })
     })
@@ -298,14 +305,14 @@ pub extern "C" fn terrace_transaction_delete_range(
 }
 
 /// A cursor over a range of a table as the transaction sees it: TERRACE_READ, TERRACE_FOR_UPDATE,
-/// TERRACE_SKIP_LOCKED or TERRACE_READ_NEWEST. NULL after an error. Free it with
+/// TERRACE_SKIP_LOCKED, TERRACE_READ_NEWEST or TERRACE_FOR_SHARE. NULL after an error. Free it with
 /// terrace_cursor_free; it may outlive the transaction, and its calls fail with TERRACE_CLOSED
 /// then.
 ///
 /// Rows that the transaction writes later, and the cursor has not reached, come as they were
 /// written. A serializable transaction locks what is to come when the cursor is sent somewhere.
 ///
-/// Errors: TERRACE_INVALID for bounds or a way of an unknown kind; for update, those of
+/// Errors: TERRACE_INVALID for bounds or a way of an unknown kind; for update or share, those of
 /// terrace_transaction_get_for_update; TERRACE_CLOSED.
 #[unsafe(no_mangle)]
 pub extern "C" fn terrace_transaction_cursor(
@@ -322,10 +329,12 @@ pub extern "C" fn terrace_transaction_cursor(
             TERRACE_FOR_UPDATE => Scan::ForUpdate,
             TERRACE_SKIP_LOCKED => Scan::SkipLocked,
             TERRACE_READ_NEWEST => Scan::Newest,
+            TERRACE_FOR_SHARE => Scan::ForShare,
             other => {
                 return Err(Failure::Invalid(format!(
                     "a cursor cannot scan by way {other}; there are TERRACE_READ (0), \
-                     TERRACE_FOR_UPDATE (1), TERRACE_SKIP_LOCKED (2) and TERRACE_READ_NEWEST (3)"
+                     TERRACE_FOR_UPDATE (1), TERRACE_SKIP_LOCKED (2), TERRACE_READ_NEWEST (3) and \
+                     TERRACE_FOR_SHARE (4)"
                 )));
             }
         };

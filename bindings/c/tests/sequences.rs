@@ -22,6 +22,7 @@ use terrace_c::range::*;
 use terrace_c::snapshot::*;
 use terrace_c::table::*;
 use terrace_c::transaction::*;
+use terrace_c::transaction_rows::*;
 use terrace_c::value::*;
 use terrace_c::{Buffer, Data, Slice, Slices, Text, Values};
 
@@ -104,6 +105,7 @@ struct Moving {
     table: usize,
     bounds: (Bound<Vec<u8>>, Bound<Vec<u8>>),
     position: Position,
+    keys_only: bool,
     /// The rows of its moment; `None` for what the transaction of a number sees.
     rows: Result<Map, u64>,
 }
@@ -228,6 +230,7 @@ impl World {
         self.calls += 1;
         match self.random.below(20) {
             0..=2 => self.put_or_delete(),
+            3 if self.random.one_in(2) => self.end_row(),
             3 => self.get(),
             4 => self.get_into(),
             5 => self.multi_get(),
@@ -308,6 +311,46 @@ impl World {
         let status =
             terrace_table_get(self.table(at), data(&key), key.len(), Some(&mut value), None);
         World::check_value(status, value, self.model[at].get(&key));
+    }
+
+    /// The least or the greatest row of a table, a snapshot or the transaction.
+    fn end_row(&mut self) {
+        let (at, is_last) = (self.pick(), self.random.one_in(2));
+        let (mut key, mut value) = (MaybeUninit::uninit(), MaybeUninit::uninit());
+        let (k, v, table) = (Some(&mut key), Some(&mut value), self.tables[at].as_deref());
+        let which = self.random.below(3);
+        let running = self.running.as_ref().filter(|_| which == 0);
+        let (status, rows) = match (running, self.snapshots.first().filter(|_| which == 1)) {
+            (Some(running), _) => {
+                let transaction = Some(&*running.transaction);
+                let status = match is_last {
+                    false => terrace_transaction_first(transaction, table, k, v, None),
+                    true => terrace_transaction_last(transaction, table, k, v, None),
+                };
+                if running.ended {
+                    assert_eq!(status, CLOSED);
+                    return;
+                }
+                (status, running.sees(at))
+            }
+            (_, Some((snapshot, model))) => {
+                let status = match is_last {
+                    false => terrace_snapshot_first(Some(snapshot), table, k, v, None),
+                    true => terrace_snapshot_last(Some(snapshot), table, k, v, None),
+                };
+                (status, model[at].clone())
+            }
+            _ => {
+                let status = match is_last {
+                    false => terrace_table_first(table, k, v, None),
+                    true => terrace_table_last(table, k, v, None),
+                };
+                (status, self.model[at].clone())
+            }
+        };
+        let row = if is_last { rows.last_key_value() } else { rows.first_key_value() };
+        World::check_value(status, key, row.map(|row| row.0));
+        World::check_value(status, value, row.map(|row| row.1));
     }
 
     fn get_into(&mut self) {
@@ -455,7 +498,8 @@ impl World {
             _ => (terrace_table_cursor(table, Some(&range), None), Ok(self.model[at].clone())),
         };
         let cursor = cursor.expect("a cursor");
-        self.cursors.push(Moving { cursor, table: at, bounds, position: Position::Nowhere, rows });
+        let (position, keys_only) = (Position::Nowhere, false);
+        self.cursors.push(Moving { cursor, table: at, bounds, position, keys_only, rows });
     }
 
     fn move_cursor(&mut self) {
@@ -472,7 +516,7 @@ impl World {
             4..=7 => Move::Next,
             _ => Move::Prev,
         };
-        let moves_range = self.random.one_in(15);
+        let (moves_range, turns_values) = (self.random.one_in(15), self.random.one_in(10));
         let running = self.running.as_ref();
         let moving = &mut self.cursors[which];
         let rows = match &moving.rows {
@@ -486,6 +530,11 @@ impl World {
             let set = terrace_cursor_set_range(Some(&mut moving.cursor), Some(&range), None);
             assert_eq!(set, OK);
             (moving.bounds, moving.position) = (bounds, Position::Nowhere);
+        }
+        if turns_values {
+            moving.keys_only = !moving.keys_only;
+            let cursor = Some(&mut *moving.cursor);
+            assert_eq!(terrace_cursor_set_keys_only(cursor, moving.keys_only, None), OK);
         }
         moving.step(step, &key, rows.as_ref());
     }
@@ -785,7 +834,8 @@ impl Moving {
                 // SAFETY: a step that succeeds writes the row.
                 let row: Row = unsafe { row.assume_init() };
                 assert_eq!(lent(row.key, row.key_len), key.as_slice());
-                assert_eq!(lent(row.value, row.value_len), value.as_slice());
+                let value = if self.keys_only { &[] } else { value.as_slice() };
+                assert_eq!(lent(row.value, row.value_len), value);
                 self.position = Position::At(key.clone());
             }
             None => {

@@ -53,7 +53,7 @@ struct State {
     failed: Option<terrace::Error>,
 }
 
-/// The first chunk is small, for those who want few rows.
+/// The first chunk is small, for callers that want few rows.
 const FIRST_ROWS: usize = 16;
 const MOST_ROWS: usize = 1024;
 
@@ -66,7 +66,9 @@ pub(crate) struct Rows {
 
 impl Rows {
     /// Those of a table, or of a snapshot of it.
-    pub(crate) fn of_table(range: terrace::Range, limit: Option<usize>, part: Part) -> Rows {
+    pub(crate) fn of_table(mut range: terrace::Range, limit: Option<usize>, part: Part) -> Rows {
+        // The engine's own limit would count rows that a seek drops unseen.
+        range.expect_rows(limit.unwrap_or(FIRST_ROWS));
         let source = match part {
             Part::Keys => Source::FixedKeys(range.keys()),
             Part::Items | Part::Values => Source::Fixed(range),
@@ -84,7 +86,7 @@ impl Rows {
         Rows::new(Source::Live(range, Arc::clone(writes)), limit, part)
     }
 
-    /// Those of a transaction that nobody else has locked.
+    /// Those of a transaction that no other owner has locked.
     pub(crate) fn one_by_one(range: terrace::TxnRange, limit: Option<usize>, part: Part) -> Rows {
         Rows::new(Source::OneByOne(range), limit, part)
     }
@@ -93,7 +95,7 @@ impl Rows {
         let state = State {
             source,
             chunk: Vec::new().into_iter(),
-            rows: FIRST_ROWS,
+            rows: limit.unwrap_or(FIRST_ROWS).clamp(1, MOST_ROWS),
             left: limit.unwrap_or(usize::MAX),
             written: 0,
             last: None,

@@ -173,7 +173,7 @@ impl Transaction {
         Ok(found.map(|value| PyBytes::new(py, &value).into_any()).or(default))
     }
 
-    /// The value of `key`, or None. No one else changes it until the transaction ends.
+    /// The value of `key`, or None. No other transaction changes it until this one ends.
     ///
     /// Raises `ConflictError` when it was changed after the snapshot, `DeadlockError`, and
     /// `TimeoutError` when another transaction has it locked for as long as this one waits.
@@ -186,6 +186,39 @@ impl Transaction {
         let table = &table.get().table;
         let found = self.call(py, |txn| txn.get_for_update(table, &key))?;
         Ok(found.map(|value| PyBytes::new(py, &value)))
+    }
+
+    /// The value of `key`, or None. No one changes it until the transaction ends, and other
+    /// transactions may lock it in this way too. Raises as `get_for_update`.
+    fn get_for_share<'py>(
+        &self,
+        py: Python<'py>,
+        table: &Bound<'py, Table>,
+        key: BytesLike,
+    ) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        let table = &table.get().table;
+        let found = self.call(py, |txn| txn.get_for_share(table, &key))?;
+        Ok(found.map(|value| PyBytes::new(py, &value)))
+    }
+
+    /// The row with the least key, or None. A serializable transaction locks the whole table.
+    fn first<'py>(
+        &self,
+        py: Python<'py>,
+        table: &Bound<'py, Table>,
+    ) -> PyResult<Option<Bound<'py, PyTuple>>> {
+        let table = &table.get().table;
+        self.call(py, |txn| txn.first(table))?.map(|found| row(py, &found)).transpose()
+    }
+
+    /// The row with the greatest key, or None. As `first`.
+    fn last<'py>(
+        &self,
+        py: Python<'py>,
+        table: &Bound<'py, Table>,
+    ) -> PyResult<Option<Bound<'py, PyTuple>>> {
+        let table = &table.get().table;
+        self.call(py, |txn| txn.last(table))?.map(|found| row(py, &found)).transpose()
     }
 
     /// The values of several keys; with `for_update` they are locked in this order.
@@ -247,6 +280,19 @@ impl Transaction {
         let range = bounds(prefix.as_ref(), start.as_ref(), stop.as_ref());
         let table = &table.get().table;
         self.change(py, |txn| txn.delete_range(table, &range))
+    }
+
+    /// Gives `key` the value `new` if it has `expected`; whether it had. None stands for no value.
+    fn compare_and_set(
+        &self,
+        py: Python<'_>,
+        table: &Bound<'_, Table>,
+        key: BytesLike,
+        expected: Option<BytesLike>,
+        new: Option<BytesLike>,
+    ) -> PyResult<bool> {
+        let (table, expected, new) = (&table.get().table, expected.as_deref(), new.as_deref());
+        self.change(py, |txn| txn.compare_and_set(table, &key, expected, new))
     }
 
     /// Sets `key` to `value` if it has none; whether it had none.
@@ -345,6 +391,19 @@ impl Transaction {
         table: &Bound<'py, Table>,
     ) -> PyResult<Bound<'py, PyAny>> {
         slf.py().import("terrace._views")?.call_method1("WritableTableView", (slf, table))
+    }
+
+    /// Takes a view of what is committed now, for plain reads of a `read_committed` transaction.
+    ///
+    /// They see that until the next call or `drop_view`. Reads with locks, and writes, see the
+    /// newest rows all the same.
+    fn take_view(&self, py: Python<'_>) -> PyResult<()> {
+        self.call(py, terrace::Transaction::take_view)
+    }
+
+    /// Gives the view back. Plain reads see what is committed when they are made.
+    fn drop_view(&self, py: Python<'_>) -> PyResult<()> {
+        self.call(py, terrace::Transaction::drop_view)
     }
 
     /// How long later calls wait for a lock: seconds, `"no_wait"` or `"endless"`.

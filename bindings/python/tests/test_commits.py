@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -52,10 +52,24 @@ def test_a_batch_takes_tables_of_its_database_alone(db: terrace.Database, tmp_pa
         foreign = other["t"]
         with pytest.raises(terrace.InvalidError, match="another database"), db.batch() as batch:
             batch.put(foreign, b"k", b"")
-        with db.snapshot() as snapshot, pytest.raises(terrace.InvalidError, match="another"):
-            snapshot.get(foreign, b"k")
-        with db.begin() as txn, pytest.raises(terrace.InvalidError, match="another"):
-            txn.put(foreign, b"k", b"")
+        snapshot, txn, batch = db.snapshot(), db.begin(), db.batch()
+        batch.delete_range(foreign)
+        calls: list[Callable[[], object]] = [
+            lambda: snapshot.get(foreign, b"k"), lambda: snapshot.multi_get(foreign, [b"k"]),
+            lambda: snapshot.contains_key(foreign, b"k"), lambda: snapshot.first(foreign),
+            lambda: list(snapshot.items(foreign)), lambda: txn.put(foreign, b"k", b""),
+            lambda: txn.get(foreign, b"k"), lambda: txn.get_for_share(foreign, b"k"),
+            lambda: txn.last(foreign), lambda: list(txn.items(foreign)),
+            lambda: txn.items(foreign, lock="for_update"), lambda: txn.delete_range(foreign),
+            lambda: txn.compare_and_set(foreign, b"k", None, b""), lambda: txn.pop_first(foreign),
+            lambda: batch.commit(),
+        ]
+        for number, call in enumerate(calls):
+            with pytest.raises(terrace.InvalidError, match="another database"):
+                call()
+                pytest.fail(f"call {number} went well")
+        txn.roll_back()
+        snapshot.close()
 
 
 def test_commits_can_be_enqueued_and_waited_for(db: terrace.Database) -> None:

@@ -132,8 +132,33 @@ def test_limits_are_told_with_numbers(table: terrace.Table) -> None:
     assert table.get(b"k" * 65_536) == bytes(1 << 20)
 
 
+@pytest.mark.parametrize("wrong", [-1, 1 << 64, 1 << 70])
+def test_counts_and_sizes_that_cannot_be_are_refused(db: terrace.Database, wrong: int) -> None:
+    table = db["t"]
+    calls: list[Callable[[], object]] = [
+        lambda: table.items(limit=wrong), lambda: db.grow_pm(wrong),
+        lambda: db.begin(write_limit=wrong), lambda: db.create_table("x", block_size=wrong),
+        lambda: db.create_table("y", large_values=wrong), lambda: db.kill_transaction(wrong),
+        lambda: db.transactions(attempts=wrong), lambda: db.run(print, attempts=wrong),
+    ]
+    for number, call in enumerate(calls):
+        with pytest.raises((OverflowError, ValueError)):
+            call()
+            pytest.fail(f"call {number} went well")
+    assert db.table_names() == ["t"]
+
+
+def test_names_that_cannot_be_are_refused(db: terrace.Database) -> None:
+    wrong: list[Any] = ["", "x" * 256, "a\nb", "\ud800", b"t", None, 7]
+    for name in wrong:
+        with pytest.raises((TypeError, ValueError)):
+            db[name]
+    db["x" * 255], db["ä" * 127]
+    assert len(db) == 2
+
+
 def test_tables_by_name(db: terrace.Database) -> None:
-    db.table("b", block_size="4KiB", ttl=timedelta(days=7), large_values=4096)
+    db.table("b", block_size="4KiB", ttl=timedelta(days=7), large_values=4096, level0="matrix")
     db["a"][b"k"] = b"v"
     assert list(db) == db.table_names() == ["a", "b"]
     assert len(db) == 2 and "a" in db and "c" not in db
@@ -142,6 +167,7 @@ def test_tables_by_name(db: terrace.Database) -> None:
         "filter_bits": 10,
         "ttl": timedelta(days=7),
         "large_values": 4096,
+        "level0": "matrix",
     }
     handle = db["a"]
     db.rename_table("a", "c")

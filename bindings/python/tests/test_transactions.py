@@ -199,6 +199,46 @@ def test_a_deadlock_ends(db: terrace.Database) -> None:
     assert len(deadlocks) == 1 and table.multi_get([b"a", b"b"]) == [b"2", b"2"]
 
 
+def test_rows_at_the_ends_and_conditional_writes(db: terrace.Database) -> None:
+    table = db["t"]
+    table[b"b"] = b"2"
+    with db.begin() as txn:
+        assert txn.first(table) == txn.last(table) == (b"b", b"2")
+        txn.put(table, b"a", b"1")
+        assert txn.first(table) == (b"a", b"1") and table.first() == (b"b", b"2")
+        assert not txn.compare_and_set(table, b"b", b"3", b"4")
+        assert txn.compare_and_set(table, b"b", b"2", None)
+        assert txn.last(table) == (b"a", b"1")
+        assert txn.compare_and_set(table, b"c", None, b"5")
+    assert list(table.items()) == [(b"a", b"1"), (b"c", b"5")]
+    with pytest.raises(terrace.ClosedError):
+        txn.first(table)
+
+
+def test_a_share_lock_goes_with_others_of_its_kind(db: terrace.Database) -> None:
+    table = db["t"]
+    table[b"k"] = b"v"
+    with db.begin() as one, db.begin(lock_wait="no_wait") as other:
+        assert one.get_for_share(table, b"k") == other.get_for_share(table, b"k") == b"v"
+        assert one.get_for_share(table, b"missing") is None
+        with pytest.raises(terrace.TimeoutError):
+            other.put(table, b"k", b"w")
+
+
+def test_a_view_is_of_one_moment(db: terrace.Database) -> None:
+    table = db["t"]
+    table[b"k"] = b"before"
+    with db.begin(isolation="read_committed") as txn:
+        txn.take_view()
+        table[b"k"] = b"after"
+        assert txn.get(table, b"k") == b"before"
+        assert txn.get_for_update(table, b"k") == b"after"
+        txn.drop_view()
+        assert txn.get(table, b"k") == b"after"
+    with db.begin() as txn, pytest.raises(terrace.InvalidError):
+        txn.take_view()
+
+
 def test_savepoints(db: terrace.Database) -> None:
     table = db["t"]
     with db.begin() as txn:

@@ -61,7 +61,6 @@ pub(crate) fn run(
             let mut ranges = Ranges::new(&version, to, tombstones_of(&inputs)?, horizon);
             let overlap = ranges.without_hidden(overlap);
             ranges.tombstones.extend(tombstones_of(&overlap)?);
-            let reuse = shape.reuse && ranges.tombstones.is_empty();
             let rewritten = collected_bytes(&inputs, collects);
             let come_in = bytes(&inputs) + bytes(&overlap);
             let objects = shape.puts_objects(to, version.options).then_some(come_in);
@@ -80,20 +79,21 @@ pub(crate) fn run(
                 horizon,
                 expired: version.expired_at(&set.timeline(), horizon.oldest_time()),
                 bottom: |key: &[u8]| version.is_bottom(to, key),
+                operator: set.operator_of(version.options),
                 ranges: &ranges,
                 extent_bytes: shape.extent_bytes_of(objects.is_some()),
                 objects,
                 cuts: cuts(&version, to, &choice.interval(), shape),
                 format: shape.format(to, version.options),
-                reuse,
+                reuse: shape.reuse && ranges.tombstones.is_empty(),
                 reservation,
                 before_write,
             };
             let upper = match &by_level[..] {
-                [(_, extents)] => Side::under(&ranges, extents, cache, reuse)?,
+                [(_, extents)] => Side::under(&ranges, extents, cache, ctx.reuse)?,
                 _ => Side::stacked(by_level, cache)?,
             };
-            let lower = Side::under(&ranges, &overlap, cache, reuse)?;
+            let lower = Side::under(&ranges, &overlap, cache, ctx.reuse)?;
             let outputs = merge_to_level(upper, lower, &ctx)?;
             set.sync_extents()?;
             set.store().acknowledge(outputs.extents.iter().map(|e| e.meta().location))?;

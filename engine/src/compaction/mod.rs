@@ -11,6 +11,7 @@ mod intra_l1;
 mod manual;
 mod merge;
 mod misplaced;
+mod operands;
 mod output;
 mod pick;
 mod placing;

@@ -1,8 +1,8 @@
 //! Which compaction to run next. Pure functions of a version, of how often its extents are read,
 //! and of what runs already.
 //!
-//! First go extents that are mostly tombstones: one that has something below it goes down, where
-//! its tombstones take with them what they hide; one that has nothing below it is written again
+//! First go extents that are mostly tombstones. One that has something below it goes down, where
+//! its tombstones take with them what they hide. One that has nothing below it is written again
 //! without them, once no reader is older.
 //!
 //! Then value extents that are mostly dead, or many and small, are emptied (`collect.rs`): what
@@ -18,12 +18,12 @@
 //! takes as many neighbours as is cheapest. From deeper levels goes an extent at a time.
 //!
 //! Where drains are about to run out of sublevels, and level 1 has not the bytes that it may have,
-//! these become one (`intra_l1.rs`). At last versions that nobody needs any more go
+//! these become one (`intra_l1.rs`). At last versions that no reader needs any more go
 //! (`superseded.rs`).
 //!
 //! An extent that overlaps nothing goes down by its name alone, unless its new level has another
-//! compression: then it is written anew there, or what comes in the order of its keys would stay as
-//! it was in level 1 for good.
+//! compression. Then it is written anew there. Otherwise what comes in the order of its keys would
+//! stay as it was in level 1 for good.
 //!
 //! Of all that could go, that goes which has least under it for its bytes; what is read twice as
 //! much is worth a step, so that it stays in level 1. Of equals the one that has been in the
@@ -31,7 +31,7 @@
 //!
 //! Where values lie apart a level has few bytes, and many that it refers to. It is over-full also
 //! when those are more than its target and than one part by the ratio of what deeper levels refer
-//! to: or values that were replaced would stay as long as the keys above them find room. Moving
+//! to. Otherwise replaced values would stay as long as the keys above them find room. Moving
 //! references costs little, so that is all it is held to.
 
 use std::collections::BTreeSet;
@@ -121,8 +121,8 @@ impl Shape {
     }
 
     /// The target of level `n` where level 1's is `target_of_sublevels`. One with nothing deeper
-    /// has room for all that lies below level 1, however small that is made while nobody writes: it
-    /// is no reason to open a level, and have versions lie in both.
+    /// has room for all that lies below level 1, however small level 1 is made at rest. A small
+    /// level 1 is no reason to open a level, and to have versions lie in both.
     fn target_of<E: Described>(&self, n: u8, version: &Version<E>) -> u64 {
         let is_last = version.levels.iter().skip(usize::from(n)).all(Level::is_empty);
         let least = self.level1_share.filter(|_| is_last).map(|share| share.min(self.ratio));
@@ -175,9 +175,9 @@ impl Shape {
 /// What else a choice depends on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Situation<'a> {
-    /// The LSNs at which somebody reads: ascending, the newest last.
+    /// The LSNs at which a reader reads: ascending, the newest last.
     pub(crate) readers: &'a [Lsn],
-    /// Whether nobody has written for a while.
+    /// Whether no writer has written for a while.
     pub(crate) rests: bool,
     /// Keys that jobs of the same table are at work on, in any level.
     pub(crate) busy: &'a [KeyInterval],
@@ -214,7 +214,7 @@ impl Work {
 }
 
 impl Situation<'_> {
-    /// The oldest LSN at which somebody reads.
+    /// The oldest LSN at which a reader reads.
     pub(super) fn oldest(&self) -> Lsn {
         self.readers.first().copied().unwrap_or(0)
     }

@@ -12,7 +12,7 @@ use crate::levels::{Edit, Op, Room, Version};
 use crate::limits::check_table_name;
 use crate::memtable::Memtable;
 use crate::mvcc::defer;
-use crate::options::{ContainerKind, Durability, Options, TableOptions, Tier};
+use crate::options::{ContainerKind, Durability, TableOptions, Tier};
 use crate::record::{Lsn, TableId};
 use crate::table::{Shared, TableCore, TableSlot};
 use crate::view::View;
@@ -52,6 +52,7 @@ impl Catalog {
             frozen: Vec::new(),
             level0: self.empty_level0(&version),
             pending_runs: Vec::new(),
+            operator: self.ctx.set.operator_of(version.options),
             version,
             pruned: 0,
         }
@@ -62,7 +63,10 @@ impl Catalog {
         let region = Arc::clone(&self.ctx.shared.region);
         match &self.ctx.forest {
             Some(forest) => Level0::persistent(region, Arc::clone(forest), version.table),
-            None => Level0::new(&self.ctx.shared.pages, container_of(&self.ctx.options, version)),
+            None => {
+                let kind = self.ctx.options.container_of(&version.options);
+                Level0::new(&self.ctx.shared.pages, kind)
+            }
         }
     }
 
@@ -83,7 +87,30 @@ impl Catalog {
         }
     }
 
+    /// Creates a table for a user, with a merge operator that the opening knows.
     pub(super) fn create(&self, name: &str, options: TableOptions) -> Result<Arc<TableSlot>> {
+        self.check_operator(name, options)?;
+        self.create_for_operands(name, options)
+    }
+
+    /// Fails if options name a merge operator that the opening does not know.
+    fn check_operator(&self, name: &str, options: TableOptions) -> Result<()> {
+        options.check()?;
+        match options.merge_operator {
+            None => Ok(()),
+            Some(_) => {
+                let operator = self.ctx.set.operator_of(options);
+                operator.check().map_err(|e| e.in_table(|| name.to_string()))
+            }
+        }
+    }
+
+    /// Creates a table. The opening need not know its merge operator: operands stay as they are.
+    pub(super) fn create_for_operands(
+        &self,
+        name: &str,
+        options: TableOptions,
+    ) -> Result<Arc<TableSlot>> {
         self.ctx.shared.check_writable()?;
         check_table_name(name)?;
         options.check()?;
@@ -109,10 +136,12 @@ impl Catalog {
     /// Makes a table that is not there; the caller holds `ddl`.
     fn make(&self, name: &str, options: TableOptions) -> Result<Arc<TableSlot>> {
         let table = self.ctx.set.allocate_table_id();
+        debug_assert!(self.ctx.tables.get(table).is_none(), "a number is given once");
         let event = Event::Create { table, name: name.to_string(), options };
         let lsn = self.carry_out(&event, None)?;
         let version =
             self.ctx.set.version(table).unwrap_or_else(|| Arc::new(Version::empty(table)));
+        debug_assert_eq!(version.table, table, "a new table has its own version");
         let slot = TableSlot::new(self.new_core(table, name, lsn, version));
         Ok(self.ctx.tables.insert(name, slot))
     }
@@ -161,6 +190,7 @@ impl Catalog {
         let core = slot.core();
         self.carry_out(&Event::Rename { table: core.id(), name: to.to_string() }, None)?;
         self.ctx.tables.rename(from, to);
+        debug_assert!(self.find(to).is_some_and(|found| Arc::ptr_eq(&found, &slot)), "one slot");
         Ok(())
     }
 
@@ -174,6 +204,7 @@ impl Catalog {
         let event = Event::Truncate { table, new, name: name.to_string(), options };
         let lsn = self.carry_out(&event, Some(&slot.core()))?;
         let version = self.ctx.set.version(new).unwrap_or_else(|| Arc::new(Version::empty(new)));
+        debug_assert!(lsn > slot.core().created(), "a table is truncated after it was created");
         let old = self.ctx.tables.replace(&slot, self.new_core(new, name, lsn, version));
         self.clear(&old);
         Ok(())
@@ -206,6 +237,10 @@ impl Catalog {
         if options.cold != version.options.cold {
             self.check_tier(options)?;
         }
+        if options.merge_operator != version.options.merge_operator {
+            self.check_operator(name, options)?;
+            check_change_of_operator(name, version.options)?;
+        }
         let expired = self.ctx.shared.expired(&version, || self.ctx.shared.clock.now());
         let (table, ttl) = (core.id(), options.ttl_micros().unwrap_or(0));
         // What expires is said by the second one alone.
@@ -216,6 +251,12 @@ impl Catalog {
         let edit = Edit { ops };
         let versions = self.ctx.apply(edit)?;
         install(&core, &mut change, versions, 0);
+        change.apply(|view| view.operator = self.ctx.set.operator_of(options));
+        if let ContainerKind::Named(container) = self.ctx.options.container_of(&options)
+            && let Some(rows) = core.view().level0.row_tables()
+        {
+            rows.choose(container);
+        }
         Ok(())
     }
 
@@ -237,6 +278,8 @@ impl Catalog {
         let pending = self.ctx.shared.enqueue_group(&group, Durability::Durable, &at_ticket)?;
         let zone = pending.zone();
         let lsn = pending.wait()?;
+        debug_assert!(drops.is_none_or(|table| table.check().is_err()), "its ticket dropped it");
+        debug_assert!(Event::is_news_to(&self.ctx.set, lsn), "events come to the journal in order");
         // A job on the table ends with its own edit first; later ones find the mark.
         let _no_job = drops.map(|table| table.change());
         if let Err(e) = self.ctx.shared.apply_reserved(event.edit(lsn), &mut reservation) {
@@ -244,12 +287,14 @@ impl Catalog {
             self.ctx.stop_because(&e.to_string());
             return Err(self.ctx.shared.poison.unknown_outcome(lsn));
         }
+        debug_assert!(!Event::is_news_to(&self.ctx.set, lsn), "the journal is up to the event");
         self.ctx.shared.zones.sub_live(zone, 1);
         Ok(lsn)
     }
 
     /// Empties the view of a dropped table, and lets its records go once no reader is left.
     fn clear(&self, core: &Arc<TableCore>) {
+        debug_assert!(core.check().is_err(), "only a table that was dropped is emptied");
         let empty = self.empty_view(Arc::new(Version::empty(core.id())));
         let before = core.change().apply(|view| *view = empty);
         let shared = Arc::clone(&self.ctx.shared);
@@ -258,12 +303,21 @@ impl Catalog {
     }
 }
 
-/// The container of a table's level 0. One with row tables goes on with them.
-pub(super) fn container_of(options: &Options, version: &Version) -> ContainerKind {
-    match options.container() {
-        ContainerKind::GlobalIndex if !version.rows.is_empty() => ContainerKind::Matrix,
-        kind => kind,
+/// Fails where a table cannot get another merge operator: one that it has merges its operands.
+fn check_change_of_operator(name: &str, now: TableOptions) -> Result<()> {
+    if let Some(operator) = now.merge_operator_name() {
+        return Err(Error::invalid(format!(
+            "table {name:?} keeps its merge operator, {operator:?}: what was merged was merged by \
+             it; copy the rows into a table with another one"
+        )));
     }
+    if now.ttl.is_some() {
+        return Err(Error::invalid(format!(
+            "table {name:?} has a time to live; remove it with set_ttl before the table gets a \
+             merge operator"
+        )));
+    }
+    Ok(())
 }
 
 /// Counts every record of a view out of its zone.

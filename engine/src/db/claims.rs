@@ -51,6 +51,7 @@ impl Claims {
         );
         let what = (table, interval);
         held.push(what.clone());
+        debug_assert!(last_is_disjoint(&held), "no two claims overlap (invariant 1)");
         Some(Claim { claims: self, what })
     }
 
@@ -74,6 +75,12 @@ impl Claims {
     pub(super) fn is_empty(&self) -> bool {
         self.held.lock().is_empty()
     }
+}
+
+/// Whether the last claim has no key in common with the others of its table (invariant 1).
+fn last_is_disjoint(held: &[(TableId, KeyInterval)]) -> bool {
+    let Some(((table, keys), others)) = held.split_last() else { return true };
+    !others.iter().any(|(id, busy)| id == table && busy.overlaps(keys))
 }
 
 #[cfg(test)]

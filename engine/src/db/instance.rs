@@ -101,7 +101,7 @@ impl Instance {
         if !engine.shared.close() {
             return Ok(());
         }
-        // Large commits that are under way: afterwards nobody writes to the journal but the thread.
+        // Waits for large commits: afterwards only the background writes to the journal.
         drop(engine.shared.large.write());
         // Tables that are being dropped take stock of the index first.
         drop(engine.shared.ddl.lock());
@@ -118,6 +118,7 @@ impl Instance {
                 engine.shared.stop_because("a background thread panicked");
             }
         }
+        debug_assert!(engine.ctx.claims.is_empty(), "no compaction is under way without a thread");
         let merged = engine.scheduler.merge_at_close();
         let is_left = engine.leave_index();
         let settled = merged.and_then(|()| match engine.shared.read_only {
@@ -127,7 +128,7 @@ impl Instance {
                 engine.ctx.sync_floor()
             }),
         });
-        // After a failure nobody knows what it is that would be sealed.
+        // After a failure the content of the index is unknown, so nothing is sealed.
         let sealed = settled.and_then(|_| if is_left { engine.seal_index() } else { Ok(()) });
         let gave_back = match engine.shared.poison.check() {
             Ok(()) => engine.set.store().give_back_all().map(drop),
@@ -150,7 +151,7 @@ impl std::ops::Deref for Instance {
 
 impl Drop for Instance {
     fn drop(&mut self) {
-        // Nobody is left to tell. Whoever wants to know calls `close`.
+        // No caller is left to take the error. A caller that needs it calls `close`.
         drop(self.close());
     }
 }

@@ -47,6 +47,17 @@ pub(super) enum Stage {
     Levels,
 }
 
+impl Stage {
+    /// Whether a request may stand here after `before`: it goes down, and in level 0 up the keys.
+    fn follows(&self, before: &Stage) -> bool {
+        match (before, self) {
+            (Stage::Memtables, Stage::Level0(_)) | (Stage::Level0(_), Stage::Levels) => true,
+            (Stage::Level0(from), Stage::Level0(to)) => from < to,
+            _ => false,
+        }
+    }
+}
+
 #[derive(Debug)]
 struct State {
     stage: Stage,
@@ -73,12 +84,15 @@ impl ManualCompaction {
 
     /// It stands there from now on.
     pub(super) fn set_stage(&self, stage: Stage) {
-        self.state.lock().stage = stage;
+        let mut state = self.state.lock();
+        debug_assert!(stage.follows(&state.stage), "{stage:?} after {:?}", state.stage);
+        state.stage = stage;
     }
 
     /// Counts jobs that were done for it.
     pub(super) fn count(&self, drains: u64, compactions: u64) {
         let mut state = self.state.lock();
+        debug_assert!(!state.progress.is_finished, "no job is done for a request that is finished");
         state.progress.drains += drains;
         state.progress.compactions += compactions;
         self.changed.notify_all();

@@ -32,8 +32,11 @@ pub(super) struct Metrics {
     /// Memtables merged into level 0.
     pub(super) merges: Counter,
     pub(super) row_tables: Counter,
+    pub(super) row_tables_removed: Counter,
     /// Columns drained to level 1.
     pub(super) drains: Counter,
+    pub(super) drained_level0_bytes: Counter,
+    pub(super) drain_micros: Counter,
     /// Bytes that drains wrote to extents.
     pub(super) drained_bytes: Counter,
     /// Extents of runs that drains used up.

@@ -202,6 +202,16 @@ impl Database {
         Ok(self.handle(slot))
     }
 
+    /// As [`Database::create_table`], with a merge operator that need not be registered.
+    pub(crate) fn create_table_for_operands(
+        &self,
+        name: &str,
+        options: TableOptions,
+    ) -> Result<Table> {
+        let slot = self.inner.catalog.create_for_operands(name, options)?;
+        Ok(self.handle(slot))
+    }
+
     /// The table called `name`.
     ///
     /// # Errors
@@ -280,7 +290,9 @@ impl Database {
 
     /// Changes the options of a table ([`Table::options`] reads them). The block size, the filter
     /// and which values lie apart count for what is written to disk from now on: compactions bring
-    /// older extents there in time. The time to live counts as [`Database::set_ttl`] has it.
+    /// older extents there in time. Memtables go to the container of level 0 that is named, from
+    /// now on; what the one from before has stays there until it is drained. The time to live
+    /// counts as [`Database::set_ttl`] has it.
     ///
     /// # Errors
     ///
@@ -468,7 +480,7 @@ impl Database {
     /// - `Invalid`: the directory holds something else, or backups of another database;
     /// - `Corrupt`: an extent of the database is damaged, or a manifest in the set;
     /// - `Full`: there is no space for it;
-    /// - `Unavailable`: somebody else uses the set, a file could not be used, or the database
+    /// - `Unavailable`: another caller uses the set, a file could not be used, or the database
     ///   stopped after an earlier failure;
     /// - `Closed`.
     ///

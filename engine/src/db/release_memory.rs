@@ -10,7 +10,7 @@ use std::sync::Arc;
 use super::engine::Engine;
 use crate::level0::Level0;
 use crate::mvcc::{defer, drive};
-use crate::options::ContainerKind;
+use crate::options::{ContainerKind, Level0Container};
 use crate::os::give_back_freed;
 use crate::table::TableCore;
 
@@ -24,6 +24,7 @@ const WORTH_IT: u64 = 4 << 20;
 impl Engine {
     /// Gives back what calls and jobs used. All calls fail with `Closed` by now.
     pub(super) fn release_memory(&self) {
+        debug_assert!(self.shared.check_open().is_err(), "no call begins any more");
         self.set.store().stop_behind();
         let cached = self.shared.cache.used();
         self.shared.cache.set_capacity(0);
@@ -45,7 +46,8 @@ impl Engine {
     /// Replaces the view of a table by one without records.
     fn release_indexes(&self, table: &TableCore) {
         let mut empty = self.catalog.empty_view(Arc::clone(&table.view().version));
-        empty.level0 = Level0::new(&self.shared.pages, ContainerKind::GlobalIndex);
+        let kind = ContainerKind::Named(Level0Container::GlobalIndex);
+        empty.level0 = Level0::new(&self.shared.pages, kind);
         table.release(empty);
     }
 }

@@ -317,10 +317,16 @@ pub struct BackgroundStats {
     pub merges: u64,
     /// Of these, memtables that were copied into row tables.
     pub row_tables: u64,
+    /// Row tables that were drained and removed.
+    pub row_tables_removed: u64,
     /// Columns drained to level 1.
     pub drains: u64,
     /// Bytes that drains have written.
     pub drained_bytes: u64,
+    /// Bytes of level 0 that drains have moved.
+    pub drained_level0_bytes: u64,
+    /// Milliseconds that drains have taken.
+    pub drain_ms: f64,
     /// Extents of runs that drains have used up.
     pub spilled_extents: u64,
     /// Merges between levels.
@@ -548,8 +554,11 @@ fn background(engine: &Engine) -> BackgroundStats {
         freezes: metrics.freezes.get(),
         merges: metrics.merges.get(),
         row_tables: metrics.row_tables.get(),
+        row_tables_removed: metrics.row_tables_removed.get(),
         drains: metrics.drains.get(),
         drained_bytes: metrics.drained_bytes.get(),
+        drained_level0_bytes: metrics.drained_level0_bytes.get(),
+        drain_ms: metrics.drain_micros.get() as f64 / 1e3,
         spilled_extents: metrics.spilled_extents.get(),
         compactions: metrics.compactions.get(),
         expired_extents: metrics.expired_extents.get(),

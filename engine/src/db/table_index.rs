@@ -11,6 +11,9 @@
 //! 2. A table that is not in a set of [`Checks`] gave a job nothing to do at that degree of rest,
 //!    and has not changed since in what the job looks at.
 
+mod checks;
+mod invariants;
+
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::ops::Bound;
 use std::sync::{Arc, Weak};
@@ -21,6 +24,7 @@ use crate::levels::{Level, SUBLEVELS, Version};
 use crate::record::{Lsn, TableId};
 use crate::table::TableCore;
 use crate::view::View;
+use checks::Checks;
 
 /// How far the database is at rest. Jobs find the more to do, the further it is.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
@@ -106,47 +110,6 @@ struct Entry {
     /// Fullness of level 1 in thousandths, where it has something.
     level1: Option<u64>,
     written: u64,
-}
-
-/// Tables that a job has to look at, by how far the database is at rest.
-#[derive(Debug, Default)]
-pub(super) struct Checks {
-    open: [BTreeSet<TableId>; 3],
-    /// Tables of which readers decide too whether there is something to do.
-    by_readers: BTreeSet<TableId>,
-    /// Snapshots that had been released at the last look.
-    releases: u64,
-}
-
-impl Checks {
-    fn open(&mut self, id: TableId) {
-        for open in &mut self.open {
-            open.insert(id);
-        }
-    }
-
-    fn remove(&mut self, id: TableId) {
-        for open in &mut self.open {
-            open.remove(&id);
-        }
-        self.by_readers.remove(&id);
-    }
-
-    /// A job found nothing in a table: it would find nothing either with less rest.
-    fn close(&mut self, id: TableId, rest: Rest) {
-        for open in &mut self.open[..=rest as usize] {
-            open.remove(&id);
-        }
-    }
-
-    /// The tables to look at, with `releases` snapshots released so far.
-    fn candidates(&mut self, rest: Rest, releases: u64) -> &BTreeSet<TableId> {
-        if std::mem::replace(&mut self.releases, releases) != releases {
-            let Checks { open, by_readers, .. } = self;
-            open.iter_mut().for_each(|open| open.extend(by_readers.iter().copied()));
-        }
-        &self.open[rest as usize]
-    }
 }
 
 /// Sums over all tables.
@@ -276,7 +239,14 @@ impl TableIndex {
             }
         }
         let version = Arc::downgrade(&version);
+        debug_assert!(
+            self.is_placed(id, &summary),
+            "an entry stands where it belongs (invariant 1)"
+        );
+        debug_assert!(self.is_full_once(id, level1), "a table has one fullness (invariant 1)");
         self.entries.insert(id, Entry { core, summary, version, level1, written });
+        debug_assert!(self.sums_are_whole(), "the sums are those of all summaries (invariant 1)");
+        debug_assert!(self.checks_are_nested(), "rest finds more to do, never less (invariant 2)");
     }
 
     fn remove(&mut self, id: TableId) {
@@ -288,6 +258,10 @@ impl TableIndex {
         self.covers.remove(id);
         self.hides.remove(id);
         self.wrote.remove(&id);
+        debug_assert!(
+            self.is_nowhere(id, &entry.summary),
+            "what is gone stands nowhere (invariant 1)"
+        );
         debug_assert!(
             !self.entries.is_empty() || self.sums == Sums::default(),
             "the sums are those of all summaries (invariant 1)"
@@ -360,6 +334,7 @@ impl TableIndex {
             false => bytes - between(upto, before),
         };
         self.fresh_upto = (upto, bytes);
+        debug_assert!(self.fresh_is_whole(), "the sum up to an LSN is that of the tables below it");
         bytes
     }
 
@@ -377,6 +352,7 @@ impl TableIndex {
             };
             let all = self.entries.iter_mut().filter_map(|(id, e)| Some((fullness(e)?, *id)));
             self.by_fullness = all.collect();
+            debug_assert!(self.by_fullness.len() <= self.entries.len(), "a table has one fullness");
         }
         self.by_fullness.last().map_or(0, |(full, _)| *full)
     }
@@ -461,6 +437,7 @@ impl TableIndex {
         (rest, releases): (Rest, u64),
         shape: &Shape,
     ) -> Vec<Arc<TableCore>> {
+        debug_assert!(self.checks_are_known(), "what is looked at is there (invariant 2)");
         // What is put into the cache decides nothing.
         let shape = Shape { fills: false, ..*shape };
         let known = &mut self.shapes[usize::from(rest == Rest::Quiet)];

@@ -62,6 +62,7 @@ impl Tables {
     /// Adds a slot with its table.
     pub(super) fn insert(&self, name: &str, slot: TableSlot) -> Arc<TableSlot> {
         let slot = Arc::new(slot);
+        debug_assert_eq!(slot.core().name(), name, "a slot has the name of its table");
         let before = self.by_name.lock().insert(name.to_string(), Arc::clone(&slot));
         debug_assert!(before.is_none(), "a name has one slot");
         self.register(&slot.core());
@@ -71,6 +72,7 @@ impl Tables {
     /// Takes a slot out, with its table.
     pub(super) fn remove(&self, name: &str) {
         let slot = self.by_name.lock().remove(name);
+        debug_assert!(slot.is_some(), "a table that goes has its name");
         if let Some(slot) = slot {
             self.unregister(&slot.core());
         }
@@ -79,6 +81,7 @@ impl Tables {
     /// Puts a slot under another name.
     pub(super) fn rename(&self, from: &str, to: &str) {
         let mut by_name = self.by_name.lock();
+        debug_assert!(by_name.contains_key(from), "a table that is renamed has its name");
         if let Some(slot) = by_name.remove(from) {
             slot.core().rename(to);
             let before = by_name.insert(to.to_string(), slot);
@@ -88,7 +91,9 @@ impl Tables {
 
     /// Puts a table into a slot that is there; the one before.
     pub(super) fn replace(&self, slot: &TableSlot, core: TableCore) -> Arc<TableCore> {
+        debug_assert!(slot.core().id() < core.id(), "numbers go up");
         let before = slot.replace(core);
+        debug_assert!(before.check().is_err(), "a table that is replaced is dropped");
         self.unregister(&before);
         self.register(&slot.core());
         before
@@ -101,7 +106,8 @@ impl Tables {
     }
 
     fn unregister(&self, core: &TableCore) {
-        self.by_id.lock().remove(&core.id());
+        let gone = self.by_id.lock().remove(&core.id());
+        debug_assert!(gone.is_some_and(|gone| gone.created() == core.created()), "it had a number");
         core.mark_changed();
     }
 

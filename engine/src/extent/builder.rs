@@ -348,7 +348,7 @@ impl BuiltExtent {
         store: &Arc<ExtentStore>,
     ) -> Result<(Arc<Extent>, Vec<u8>)> {
         let is_once = |block: &BlockSummary| block.keys == block.records;
-        debug_assert!(self.summaries.iter().all(is_once), "nobody counts what is kept in it");
+        debug_assert!(self.summaries.iter().all(is_once), "this builder counts no kept versions");
         self.place(store)?;
         let values = self.values.into_boxed_slice();
         let extent = Extent::written_unread((self.meta, values), Arc::clone(store));

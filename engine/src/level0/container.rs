@@ -9,6 +9,7 @@ use super::superseded::Superseded;
 use crate::error::Result;
 use crate::memtable::{Memtable, Record};
 use crate::mvcc::{DrainedMap, KeyInterval, Readers};
+use crate::options::Level0Container;
 use crate::record::{Cursor, Lsn, TableId};
 
 /// Decides for which readers a superseded version is kept, given its sequence number and that of
@@ -117,6 +118,12 @@ pub(crate) trait RowTables {
 
     /// Whether a round of drains leaves the row tables that came after it began to the next one.
     fn drains_by_round(&self) -> bool;
+
+    /// Whether memtables become row tables. Else the records that come stay in zones.
+    fn takes_memtables(&self) -> bool;
+
+    /// Has memtables go to another container from now on. What is there stays until it is drained.
+    fn choose(&self, container: Level0Container);
 }
 
 /// A container that refers to its records where commits wrote them.
@@ -150,8 +157,8 @@ pub(crate) trait ZoneResidents {
 
 /// A container that can drop superseded versions before they are drained.
 pub(crate) trait VersionPruning {
-    /// An estimate of how many versions it keeps for readers of whom none is among `readers`, which
-    /// ascend. Some of the versions may be gone.
+    /// An estimate of how many versions it keeps that none of `readers`, which ascend, reads. Some
+    /// of the versions may be gone.
     fn obsolete(&self, readers: &[Lsn]) -> u64;
 
     /// Finds superseded versions, a part at a time and in order, from the first version of `from`

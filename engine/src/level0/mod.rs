@@ -32,7 +32,7 @@ use std::sync::Arc;
 
 use crate::alloc::PagePool;
 use crate::error::Result;
-use crate::memtable::{Index, Memtable, Rebuilt, Record};
+use crate::memtable::{Memtable, Rebuilt, Record};
 use crate::mvcc::{DrainedMap, KeyInterval, Tombstone, Tombstones};
 use crate::options::ContainerKind;
 use crate::pm::Region;
@@ -46,9 +46,11 @@ use container::{VersionPruning, ZoneResidents};
 pub(crate) use deleted::DeletedSpan;
 use deleted::{DeletedSpans, hidden_spans, spans};
 use global_index::GlobalIndex;
+#[cfg(feature = "bench")]
+pub(crate) use matrix::FOLLOWS_HINTS;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use matrix::probe;
-pub(crate) use matrix::{Matrix, StoredRow, salvage_row, verify_row};
+pub(crate) use matrix::{Matrix, StoredRow, find_rows, salvage_row, verify_row};
 #[cfg(any(test, feature = "testing"))]
 use sorted_copy::SortedCopy;
 pub(crate) use superseded::Superseded;
@@ -82,12 +84,8 @@ impl Level0 {
     pub(crate) fn new(pages: &Arc<PagePool>, kind: ContainerKind) -> Arc<Level0> {
         let region = Arc::clone(pages.region());
         match kind {
-            ContainerKind::GlobalIndex => {
-                let index = Index::new(Arc::clone(&region));
-                Level0::over(GlobalIndex::new(Arc::clone(&region), index), region)
-            }
-            ContainerKind::Matrix | ContainerKind::Triangle => {
-                Level0::over(Matrix::new(Arc::clone(pages), kind), region)
+            ContainerKind::Named(chosen) => {
+                Level0::over(Matrix::new(Arc::clone(pages), chosen), region)
             }
             #[cfg(any(test, feature = "testing"))]
             ContainerKind::SortedCopy => Level0::over(SortedCopy::new(Arc::clone(&region)), region),
@@ -138,12 +136,9 @@ impl Level0 {
         let region = Arc::clone(pages.region());
         let (tombstones, deletes) = (std::mem::take(&mut rebuilt.tombstones), rebuilt.deletes);
         let level0 = match kind {
-            ContainerKind::GlobalIndex => {
-                Level0::over(GlobalIndex::rebuilt(Arc::clone(&region), rebuilt), region)
-            }
-            ContainerKind::Matrix | ContainerKind::Triangle => {
-                let rows = Matrix::new(Arc::clone(pages), kind);
-                Level0::over(rows.with_records(rebuilt), region)
+            ContainerKind::Named(chosen) => {
+                let container = Matrix::new(Arc::clone(pages), chosen);
+                Level0::over(container.with_records(rebuilt), region)
             }
             #[cfg(any(test, feature = "testing"))]
             ContainerKind::SortedCopy => {
@@ -341,14 +336,15 @@ impl Level0 {
         upto: Lsn,
         drained: &DrainedMap,
     ) -> Result<u64> {
+        debug_assert!(!interval.is_empty(), "a drain asks for keys");
         let ranges = self.tombstones.starts_in(interval, upto, drained);
         let records = self.container.bytes_in(interval, upto, drained)?;
         Ok(records + ranges.iter().map(|(_, bytes)| bytes).sum::<u64>())
     }
 
-    /// Removes what a drain moved, once its edit is durable and no reader of an older view is left:
-    /// every record in `interval` with a sequence number of at most `upto`, and each range
-    /// tombstone all of which is in `interval` or covered by `drained`.
+    /// Removes what a drain moved, once its edit is durable and no reader of an older view is left.
+    /// That is every record in `interval` with a sequence number of at most `upto`. It is also each
+    /// range tombstone all of which is in `interval` or covered by `drained`.
     ///
     /// # Errors
     ///

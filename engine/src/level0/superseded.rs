@@ -3,6 +3,25 @@
 use crate::memtable::Record;
 use crate::record::Lsn;
 
+/// The version of a key that comes before one in order.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct NewerRecord {
+    pub(super) seq: Lsn,
+    /// Whether it has operands that go on with the next older version: then that one stays.
+    pub(super) goes_on: bool,
+}
+
+impl NewerRecord {
+    pub(super) fn of(record: &Record<'_>) -> NewerRecord {
+        NewerRecord { seq: record.seq, goes_on: record.is_open_merge() }
+    }
+
+    /// The record that came `last`, if it has the key of `record`.
+    pub(super) fn than(record: &Record<'_>, last: Option<Record<'_>>) -> Option<NewerRecord> {
+        last.filter(|last| last.key == record.key).map(|last| NewerRecord::of(&last))
+    }
+}
+
 /// Superseded versions, found by an ingestion or by a walk over a container.
 #[derive(Debug, Default)]
 pub(crate) struct Superseded {
@@ -52,12 +71,20 @@ impl Superseded {
     /// Adds a version that the container has.
     pub(super) fn add(&mut self, record: &Record<'_>) {
         self.keys.extend_from_slice(record.key);
+        debug_assert!(
+            self.versions.last().is_none_or(|last| last.key_end <= self.keys.len()),
+            "keys lie one behind the other"
+        );
         self.versions.push(Version { key_end: self.keys.len(), seq: record.seq });
         self.bytes += record.stored_len() as u64;
     }
 
     /// Keys and sequence numbers of the versions that the container has.
     pub(super) fn versions(&self) -> impl Iterator<Item = (&[u8], Lsn)> {
+        debug_assert!(
+            self.versions.last().is_none_or(|last| last.key_end == self.keys.len()),
+            "the last key ends where all keys do"
+        );
         let starts = std::iter::once(0).chain(self.versions.iter().map(|v| v.key_end));
         starts.zip(&self.versions).map(|(start, v)| (&self.keys[start..v.key_end], v.seq))
     }

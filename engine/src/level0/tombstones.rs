@@ -55,6 +55,7 @@ impl RangeTombstones {
         for whole in tombstones.iter().filter(|tombstone| tombstone.seq <= upto) {
             let Some(inside) = whole.interval.intersection(interval) else { continue };
             let undrained = drained.undrained(&inside, whole.seq).into_iter();
+            debug_assert!(interval.covers(&inside), "a part of a range is inside the interval");
             parts.extend(undrained.map(|part| Arc::new(Tombstone::new(part, whole.seq))));
         }
         parts
@@ -78,6 +79,10 @@ impl RangeTombstones {
         };
         let mut starts: Vec<_> = tombstones.iter().filter_map(left).collect();
         starts.sort();
+        debug_assert!(
+            starts.iter().all(|(start, _)| interval.contains(start)),
+            "what is left to drain of a range begins inside the interval"
+        );
         starts
     }
 

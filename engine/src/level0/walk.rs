@@ -21,6 +21,12 @@ impl<'a, P: Position> Walk<'a, P> {
         Walk { region, record: None, position: index.cursor() }
     }
 
+    /// Whether it is at a version at or behind (`key`, `seq`), or at the end.
+    fn is_at_or_behind(&self, key: &[u8], seq: Lsn) -> bool {
+        let is = |record: &Record<'_>| record.key > key || record.key == key && record.seq <= seq;
+        self.record.as_ref().is_none_or(|(_, record)| is(record))
+    }
+
     fn look(&mut self) {
         self.record = self.position.version().map(|(_, at)| (at, record_at(self.region, at)));
     }
@@ -29,6 +35,7 @@ impl<'a, P: Position> Walk<'a, P> {
     pub(super) fn place(&mut self, key: &[u8], seq: Lsn) -> Result<()> {
         self.position.seek(key, seq)?;
         self.look();
+        debug_assert!(self.is_at_or_behind(key, seq), "a search lands at or behind its key");
         Ok(())
     }
 
@@ -36,6 +43,10 @@ impl<'a, P: Position> Walk<'a, P> {
     fn place_before(&mut self, key: Option<&[u8]>) -> Result<()> {
         self.position.seek_before(key)?;
         self.look();
+        debug_assert!(
+            key.is_none_or(|key| self.record.is_none_or(|(_, record)| record.key < key)),
+            "a search backwards lands before its key"
+        );
         Ok(())
     }
 

@@ -19,8 +19,8 @@ mod room;
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
 use parking_lot::{Mutex, MutexGuard};
@@ -32,6 +32,8 @@ use super::version::{Level, Version};
 use crate::error::{Damage, Error, ErrorKind, Result};
 use crate::extent::{Extent, ExtentMeta, ValueExtents, values_of};
 use crate::mvcc::{Horizon, Timeline};
+use crate::operator::{Operators, TableOperator};
+use crate::options::TableOptions;
 use crate::os::{Directory, Files};
 use crate::record::{Lsn, TableId};
 use crate::tier::{ExtentStore, Location, ObjectId};
@@ -72,6 +74,8 @@ pub(crate) struct VersionSet {
     next_extent: AtomicU64,
     next_table: AtomicU32,
     poisoned: AtomicBool,
+    /// The merge operators that the opening knows.
+    operators: OnceLock<Operators>,
     /// Edits that the opening replayed.
     replayed: u64,
 }
@@ -200,6 +204,7 @@ impl VersionSet {
             floor: Mutex::new(journal.floor()),
             writer: Mutex::new(Writer { journal, roll_at: MIN_ROLL_BYTES, reserved: 0 }),
             poisoned: AtomicBool::new(false),
+            operators: OnceLock::new(),
             replayed: 0,
         }
     }
@@ -207,6 +212,17 @@ impl VersionSet {
     /// Edits that the opening replayed.
     pub(crate) fn replayed(&self) -> u64 {
         self.replayed
+    }
+
+    /// Says which merge operators the opening knows, once. Until then it knows the built-in ones.
+    pub(crate) fn know_operators(&self, operators: Operators) {
+        let is_first = self.operators.set(operators).is_ok();
+        debug_assert!(is_first, "an opening says once what it knows");
+    }
+
+    /// The merge operator of a table with these options.
+    pub(crate) fn operator_of(&self, options: TableOptions) -> TableOperator {
+        self.operators.get_or_init(Operators::default).of(options.merge_operator)
     }
 
     /// The id that the region of the same database carries too.
@@ -245,6 +261,12 @@ impl VersionSet {
     pub(crate) fn pending_run(&self, run: u64) -> Option<(TableId, Level)> {
         let state = self.current.load();
         state.pending.get(&run).map(|pending| (pending.table, pending.extents.clone()))
+    }
+
+    /// The numbers from which on tables, and extents and row tables, are new to the journal.
+    pub(crate) fn next_numbers(&self) -> (TableId, u64) {
+        let counters = self.current.load().counters;
+        (counters.next_table, counters.next_extent)
     }
 
     /// A new extent's id; runs have theirs from here too.

@@ -14,9 +14,9 @@ use crate::options::{TableOptions, Tier};
 use crate::record::{Lsn, RowTable, TableId};
 use crate::tier::Location;
 
-/// Level 1 is kept in so many sublevels, the levels 1 to `SUBLEVELS` of a version: what drains have
-/// brought lies in them as it came, a turn over the other, until it is merged into level 2 all at
-/// once.
+/// Level 1 is kept in so many sublevels, the levels 1 to `SUBLEVELS` of a version. What drains have
+/// brought lies in them as it came, a turn over the other. A compaction merges it into level 2 all
+/// at once.
 pub(crate) const SUBLEVELS: u8 = 12;
 
 /// The level under the sublevels, which people know as level 2.

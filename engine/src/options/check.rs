@@ -5,8 +5,14 @@ use std::path::Path;
 use super::{Index, Options};
 use crate::error::{Error, Result};
 use crate::limits;
+use crate::operator::Operators;
 
 impl Options {
+    /// The merge operators that an opening knows.
+    pub(crate) fn operators(&self) -> Result<Operators> {
+        Operators::default().with(&self.merge_operators)
+    }
+
     /// Fails if the region is to lie in the database's `directory` under a name that another of its
     /// files has.
     pub(crate) fn check_place(&self, directory: &Path) -> Result<()> {
@@ -28,6 +34,7 @@ impl Options {
     }
 
     pub(crate) fn check(&self) -> Result<()> {
+        self.operators()?;
         let range = limits::MIN_PM_SIZE..=limits::MAX_PM_SIZE;
         if !range.contains(&self.pm_size) {
             return Err(Error::invalid(format!(

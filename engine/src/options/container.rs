@@ -1,35 +1,39 @@
 //! Which container level 0 keeps records in.
 
-use super::Options;
+use super::{Level0Container, Options, TableOptions};
 
 /// The container that level 0 keeps records in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ContainerKind {
-    /// One index over records that stay in zones.
-    GlobalIndex,
-    /// Row tables of copies. A round of drains takes what was there when it began.
-    Matrix,
-    /// Row tables of copies. Each drain takes its keys from all of them.
-    #[cfg_attr(
-        not(any(test, feature = "testing")),
-        expect(dead_code, reason = "no option chooses it yet")
-    )]
-    Triangle,
+    /// One of those that a table's options name.
+    Named(Level0Container),
     /// Sorted copies, for tests.
     #[cfg(any(test, feature = "testing"))]
     SortedCopy,
 }
 
+impl ContainerKind {
+    /// What becomes of memtables of a table that has row tables already.
+    pub(crate) const fn beside_rows(self) -> Level0Container {
+        match self {
+            ContainerKind::Named(container) => container,
+            #[cfg(any(test, feature = "testing"))]
+            ContainerKind::SortedCopy => Level0Container::GlobalIndex,
+        }
+    }
+}
+
 impl Options {
-    /// The container of every table's level 0.
+    /// The container of a table's level 0: what tests set for all tables, else what the options of
+    /// the table say.
     #[cfg(any(test, feature = "testing"))]
-    pub(crate) fn container(&self) -> ContainerKind {
-        self.container
+    pub(crate) fn container_of(&self, table: &TableOptions) -> ContainerKind {
+        self.container.unwrap_or(ContainerKind::Named(table.level0))
     }
 
-    /// The container of every table's level 0.
+    /// The container of a table's level 0: what the options of the table say.
     #[cfg(not(any(test, feature = "testing")))]
-    pub(crate) const fn container(&self) -> ContainerKind {
-        ContainerKind::GlobalIndex
+    pub(crate) const fn container_of(&self, table: &TableOptions) -> ContainerKind {
+        ContainerKind::Named(table.level0)
     }
 }

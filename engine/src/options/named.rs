@@ -3,8 +3,9 @@
 
 use std::time::Duration;
 
-use super::{Compression, Index, Mode, Options, TableOptions, Tier};
+use super::{Compression, Index, Level0Container, Mode, Options, TableOptions, Tier};
 use crate::error::{Error, Result};
+use crate::operator::OperatorName;
 
 /// One name of a table.
 pub(crate) struct NamedOption<T> {
@@ -146,6 +147,22 @@ const TABLE: &[NamedOption<TableOptions>] = &[
         takes: "ssd or object",
         set: |options, value| Tier::named(value).map(|tier| options.cold = tier),
     },
+    NamedOption {
+        name: "merge_operator",
+        takes: "the name of a merge operator, or none",
+        set: |options, value| {
+            let name = |name: &str| Some(OperatorName::new(name));
+            or_none(value, name).map(|name| options.merge_operator = name)
+        },
+    },
+    NamedOption {
+        name: "level0",
+        takes: "global-index, matrix or triangle",
+        set: |options, value| {
+            let named = Level0Container::ALL.into_iter().find(|it| it.name() == value);
+            named.map(|container| options.level0 = container)
+        },
+    },
 ];
 
 impl Options {
@@ -187,7 +204,8 @@ impl Options {
 
 impl TableOptions {
     /// Sets an option by its name, as text: `block_size`, `filter_bits`, `ttl` (such as `7d`, or
-    /// `none`), `large_values` (such as `4KiB`, or `none`) or `cold` (`ssd` or `object`). Nothing is
+    /// `none`), `large_values` (such as `4KiB`, or `none`), `merge_operator` (such as `counter`),
+    /// `level0` (`global-index`, `matrix` or `triangle`) or `cold` (`ssd` or `object`). Nothing is
     /// changed after an error. Bounds are checked when a table is created.
     ///
     /// # Errors
@@ -378,6 +396,12 @@ mod tests {
         let week = Duration::from_secs(7 * 86_400);
         let by_method = TableOptions::new().block_size(4096).filter_bits(14).ttl(week);
         assert_eq!(named, by_method.large_values(8192));
+        for container in Level0Container::ALL {
+            named.set("level0", container.name()).unwrap();
+            assert_eq!(named.level0_container(), container);
+        }
+        assert!(named.set("level0", "room").is_err());
+        named.set("level0", "global-index").unwrap();
         named.set("ttl", "none").unwrap();
         named.set("large_values", "none").unwrap();
         assert_eq!(named, TableOptions::new().block_size(4096).filter_bits(14));

@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::error::{Error, Result};
 use crate::limits::MAX_VALUE_LEN;
 use crate::mvcc::micros;
+use crate::operator::OperatorName;
 use crate::record::Reader;
 
 /// Shorter than records are dated by, it would mean nothing.
@@ -17,6 +18,7 @@ const LARGE_VALUES: std::ops::RangeInclusive<u32> = 512..=MAX_VALUE_LEN as u32;
 /// Tags of fields, in `docs/format.md`.
 const TAG_LEVEL0: u8 = 1;
 const TAG_COLD: u8 = 2;
+const TAG_MERGE_OPERATOR: u8 = 3;
 
 /// What a table is created with, and keeps: see
 /// [`Database::create_table`](crate::Database::create_table).
@@ -35,6 +37,7 @@ pub struct TableOptions {
     pub(crate) large_values: Option<u32>,
     pub(crate) level0: Level0Container,
     pub(crate) cold: Tier,
+    pub(crate) merge_operator: Option<OperatorName>,
 }
 
 /// Where the cold levels of a table lie, those from level 2 on: see [`TableOptions::cold`].
@@ -80,6 +83,19 @@ pub enum Level0Container {
 }
 
 impl Level0Container {
+    /// All of them.
+    pub(crate) const ALL: [Level0Container; 3] =
+        [Level0Container::GlobalIndex, Level0Container::Matrix, Level0Container::Triangle];
+
+    /// The name that [`TableOptions::set`] takes: `global-index`, `matrix` or `triangle`.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Level0Container::GlobalIndex => "global-index",
+            Level0Container::Matrix => "matrix",
+            Level0Container::Triangle => "triangle",
+        }
+    }
+
     /// The number of `docs/format.md`.
     const fn code(self) -> u8 {
         match self {
@@ -117,6 +133,7 @@ impl TableOptions {
             large_values: None,
             level0: Level0Container::GlobalIndex,
             cold: Tier::Ssd,
+            merge_operator: None,
         }
     }
 
@@ -142,13 +159,13 @@ impl TableOptions {
     /// seen by reads, and whatever moves it next drops it. [`Database::set_ttl`] changes it.
     ///
     /// A record counts as written within about a second after it was, and at a great age up to a
-    /// 64th of that later; what was committed in the last second before a crash, at the next
-    /// opening; what was there before any table of the database had a time to live, when one got
-    /// it. Never earlier: nothing lives shorter. Writing a key again is a new record. A snapshot,
-    /// an iterator, or a transaction that reads as of one goes by the time at which it was made.
-    /// The clock is the machine's, but it does not go back: one that was set ahead stays ahead, and
-    /// what it has taken for old is gone. What has expired in extents is off the disk after as long
-    /// again at the latest, mostly sooner.
+    /// 64th of that later. What was committed in the last second before a crash counts as written
+    /// at the next opening. What was there before any table of the database had a time to live
+    /// counts as written when one got it. Never earlier: nothing lives shorter. Writing a key again
+    /// is a new record. A snapshot, an iterator, or a transaction that reads as of one goes by the
+    /// time at which it was made. The clock is the machine's, but it does not go back: one that was
+    /// set ahead stays ahead, and what it has taken for old is gone. What has expired in extents is
+    /// off the disk after as long again at the latest, mostly sooner.
     ///
     /// [`Database::set_ttl`]: crate::Database::set_ttl
     #[must_use]
@@ -158,8 +175,8 @@ impl TableOptions {
     }
 
     /// Values of so many bytes and more are kept apart from their keys on disk: 512 to 1048576; by
-    /// default none are. Compactions move what stands in their place, and not them, so a value is
-    /// written once by the drain that takes it out of the region (or by a bulk load), and again
+    /// default none are. Compactions move what stands in their place, and not them. So the drain
+    /// that takes a value out of the region (or a bulk load) writes it once. It is written again
     /// only when more than half of the values around it are gone.
     ///
     /// It pays from a few KiB on, where values are large beside their keys and are read one by one.
@@ -174,10 +191,47 @@ impl TableOptions {
     }
 
     /// The container in which level 0 keeps records; [`Level0Container::GlobalIndex`] by default.
+    ///
+    /// Row tables copy each record once within the region, and give the space of commits back at
+    /// once. Beside [`Index::Persistent`](crate::Index::Persistent) the persistent index has the
+    /// records of all tables, whatever they name. [`Database::set_table_options`] changes it for
+    /// memtables to come.
+    ///
+    /// [`Database::set_table_options`]: crate::Database::set_table_options
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> terrace::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = terrace::Options::new().pm_size(4 << 20).open(dir.path().join("db"))?;
+    /// use terrace::{Level0Container, TableOptions};
+    ///
+    /// db.create_table("log", TableOptions::new().level0(Level0Container::Triangle))?;
+    /// # Ok(())
+    /// # }
+    /// ```
     #[must_use]
     pub const fn level0(mut self, container: Level0Container) -> TableOptions {
         self.level0 = container;
         self
+    }
+
+    /// The merge operator of the table, by name: one of [`operators`](crate::operators), or one
+    /// that [`Options::merge_operator`](crate::Options::merge_operator) registers. By default there
+    /// is none, and [`Table::merge`](crate::Table::merge) is refused.
+    ///
+    /// A table that has one keeps it. A table with a merge operator has no time to live: a value
+    /// that is made of several records has no age of its own.
+    #[must_use]
+    pub fn merge_operator(mut self, name: &str) -> TableOptions {
+        self.merge_operator = Some(OperatorName::new(name));
+        self
+    }
+
+    /// The name of the merge operator, if there is one: see [`TableOptions::merge_operator`].
+    pub fn merge_operator_name(&self) -> Option<&str> {
+        self.merge_operator.as_ref().map(OperatorName::as_str)
     }
 
     /// The container of level 0: see [`TableOptions::level0`].
@@ -243,7 +297,24 @@ impl TableOptions {
     }
 
     pub(crate) fn check(&self) -> Result<()> {
-        let TableOptions { block_size, filter_bits, ttl, large_values, level0: _, cold: _ } = self;
+        let TableOptions {
+            block_size,
+            filter_bits,
+            ttl,
+            large_values,
+            level0: _,
+            cold: _,
+            merge_operator,
+        } = self;
+        if let Some(name) = merge_operator {
+            name.check()?;
+            if ttl.is_some() {
+                let name = name.as_str();
+                return Err(Error::invalid(format!(
+                    "the merge operator {name:?} and a time to live: a table takes one of them"
+                )));
+            }
+        }
         if !(1 << 10..=1 << 20).contains(block_size) {
             let message = format!("a block size of {block_size} bytes: it takes 1024 to 1048576");
             return Err(Error::invalid(message));
@@ -284,6 +355,10 @@ impl TableOptions {
         if self.cold == Tier::Object {
             out.extend_from_slice(&[TAG_COLD, 1, 1]);
         }
+        if let Some(name) = self.merge_operator_name() {
+            out.extend_from_slice(&[TAG_MERGE_OPERATOR, name.len() as u8]);
+            out.extend_from_slice(name.as_bytes());
+        }
         out
     }
 
@@ -295,6 +370,7 @@ impl TableOptions {
                     .filter(|it| *it != Level0Container::default())?;
             }
             (TAG_COLD, [1]) => self.cold = Tier::Object,
+            (TAG_MERGE_OPERATOR, name) => self.merge_operator = Some(OperatorName::decode(name)?),
             _ => return None,
         }
         Some(())
@@ -340,6 +416,8 @@ mod tests {
             matrix.large_values(4096),
             usual.cold(Tier::Object),
             matrix.cold(Tier::Object).ttl(hour),
+            usual.merge_operator("counter"),
+            matrix.large_values(512).merge_operator("a"),
         ] {
             let mut bytes = Vec::new();
             options.encode(&mut bytes);
@@ -356,5 +434,7 @@ mod tests {
             assert!(usual.large_values(wrong).check().is_err());
         }
         assert!(usual.large_values(512).check().is_ok());
+        assert!(usual.merge_operator("counter").ttl(hour).check().is_err());
+        assert!(usual.merge_operator("").check().is_err());
     }
 }

@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::{ContainerKind, Failpoint, Index, Options, Storage};
+use super::{ContainerKind, Failpoint, Index, Level0Container, Options, Storage};
 
 impl Options {
     /// Plants a bug.
@@ -17,18 +17,15 @@ impl Options {
     #[doc(hidden)]
     #[must_use]
     pub fn sorted_copy_level0(mut self) -> Options {
-        self.container = ContainerKind::SortedCopy;
+        self.container = Some(ContainerKind::SortedCopy);
         self
     }
 
-    /// Keeps level 0 in row tables; a triangle of them if `triangle` says so.
+    /// Keeps level 0 of every table in this container, whatever the options of the table say.
     #[doc(hidden)]
     #[must_use]
-    pub fn row_table_level0(mut self, triangle: bool) -> Options {
-        self.container = match triangle {
-            true => ContainerKind::Triangle,
-            false => ContainerKind::Matrix,
-        };
+    pub fn level0_of_all(mut self, container: Level0Container) -> Options {
+        self.container = Some(ContainerKind::Named(container));
         self
     }
 
@@ -63,8 +60,8 @@ impl Options {
         if machine.has_index() {
             self.index = Index::Persistent;
         }
-        if let Some(triangle) = machine.has_row_tables() {
-            self = self.row_table_level0(triangle);
+        if let Some(container) = machine.level0_of_all() {
+            self = self.level0_of_all(container);
         }
         self.storage = Storage::Simulated(machine.clone());
         self

@@ -4,8 +4,9 @@ use bytes::Bytes;
 
 use crate::error::Result;
 use crate::extent::{BlockCache, Found};
+use crate::memtable::Record;
 use crate::read::AsOf;
-use crate::record::{Kind, Lsn};
+use crate::record::{Kind, Lsn, is_open_chain};
 use crate::view::View;
 
 /// The value of `key` at a moment. The caller holds an epoch guard.
@@ -15,27 +16,95 @@ pub(crate) fn get(
     key: &[u8],
     as_of: AsOf,
 ) -> Result<Option<Bytes>> {
-    look_up(view, cache, (key, as_of), Bytes::copy_from_slice, Found::into_value)
+    match shown(view, cache, key, (as_of, as_of.lsn))? {
+        None => Ok(None),
+        Some(operands) if operands.kind() == Kind::Merge => {
+            merged(view, cache, (key, as_of), operands).map(Some)
+        }
+        Some(version) => version.into_value().map(Some),
+    }
 }
 
-/// Whether `key` has a value at a moment. A value that lies apart is not read. The caller holds an
-/// epoch guard.
+/// Whether `key` has a value at a moment. A value that lies apart is not read, and operands are not
+/// merged. The caller holds an epoch guard.
 pub(crate) fn contains(view: &View, cache: &BlockCache, key: &[u8], as_of: AsOf) -> Result<bool> {
-    let found = look_up(view, cache, (key, as_of), |_| (), |_| Ok(()))?;
-    Ok(found.is_some())
+    Ok(shown(view, cache, key, (as_of, as_of.lsn))?.is_some())
 }
 
-/// What is wanted of the value of a key, from memory or from disk. The newest place that has a
-/// version of the key decides (view invariant 1). The newest run is compared with what is in
-/// memory.
-fn look_up<T>(
+/// A version of a key, where it lies.
+enum Located<'a> {
+    Memory(Record<'a>),
+    Disk(Found),
+}
+
+impl Located<'_> {
+    fn seq(&self) -> Lsn {
+        match self {
+            Located::Memory(record) => record.seq,
+            Located::Disk(found) => found.seq,
+        }
+    }
+
+    fn kind(&self) -> Kind {
+        match self {
+            Located::Memory(record) => record.kind,
+            Located::Disk(found) => found.kind,
+        }
+    }
+
+    fn into_value(self) -> Result<Bytes> {
+        match self {
+            Located::Memory(record) => Ok(Bytes::copy_from_slice(record.value)),
+            Located::Disk(found) => found.into_value(),
+        }
+    }
+}
+
+/// The value that operands of a key make with what they go on with: each older version is looked up
+/// in its turn, up to one that is a value or shows nothing.
+fn merged(
     view: &View,
     cache: &BlockCache,
     (key, as_of): (&[u8], AsOf),
-    from_memory: impl FnOnce(&[u8]) -> T,
-    from_disk: impl FnOnce(Found) -> Result<T>,
-) -> Result<Option<T>> {
-    let at = as_of.lsn;
+    newest: Located<'_>,
+) -> Result<Bytes> {
+    let (mut versions, mut below) = (Vec::new(), None);
+    let mut next = Some(newest);
+    while let Some(version) = next {
+        let (kind, seq) = (version.kind(), version.seq());
+        let value = version.into_value()?;
+        if kind != Kind::Merge {
+            below = Some(value);
+            break;
+        }
+        let goes_on = is_open_chain(&value) && seq > 0;
+        versions.push(value);
+        next = if goes_on { shown(view, cache, key, (as_of, seq - 1))? } else { None };
+    }
+    view.operator.resolve(key, &versions, below.as_deref()).map(Bytes::from)
+}
+
+/// The newest version of `key` at or below `at`, unless it is a delete or hidden from a reader.
+fn shown<'a>(
+    view: &'a View,
+    cache: &BlockCache,
+    key: &[u8],
+    (as_of, at): (AsOf, Lsn),
+) -> Result<Option<Located<'a>>> {
+    let Some(version) = newest_at(view, cache, key, at)? else { return Ok(None) };
+    let has_value = matches!(version.kind(), Kind::Put | Kind::Merge);
+    let is_shown = has_value && !is_hidden(view, key, version.seq(), as_of)?;
+    Ok(is_shown.then_some(version))
+}
+
+/// The newest version of `key` at or below `at`. The newest place that has one decides (view
+/// invariant 1). The newest run is compared with what is in memory.
+fn newest_at<'a>(
+    view: &'a View,
+    cache: &BlockCache,
+    key: &[u8],
+    at: Lsn,
+) -> Result<Option<Located<'a>>> {
     let in_memory = view
         .active
         .get(key, at)
@@ -47,24 +116,16 @@ fn look_up<T>(
     if view.has_runs() {
         let above = in_memory.as_ref().map_or(0, |record| record.seq);
         if let Some(found) = view.newest_in_runs(key, above, at, cache)? {
-            let shown = found.kind == Kind::Put && !is_hidden(view, key, found.seq, as_of)?;
-            return shown.then(|| from_disk(found)).transpose();
+            return Ok(Some(Located::Disk(found)));
         }
     }
-    if let Some(record) = in_memory {
-        let shown = record.kind == Kind::Put && !is_hidden(view, key, record.seq, as_of)?;
-        return Ok(shown.then(|| from_memory(record.value)));
-    }
-    match view.version.get(key, at, cache)? {
-        Some(found) if found.kind == Kind::Put => {
-            let shown = !is_hidden(view, key, found.seq, as_of)?;
-            shown.then(|| from_disk(found)).transpose()
-        }
-        _ => Ok(None),
+    match in_memory {
+        Some(record) => Ok(Some(Located::Memory(record))),
+        None => Ok(view.version.get(key, at, cache)?.map(Located::Disk)),
     }
 }
 
-/// Whether the version `seq` of `key`, the newest one, has expired or lies under a range tombstone.
+/// Whether the version `seq` of `key` has expired or lies under a range tombstone.
 fn is_hidden(view: &View, key: &[u8], seq: Lsn, as_of: AsOf) -> Result<bool> {
     if seq <= as_of.expired {
         return Ok(true);

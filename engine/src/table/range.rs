@@ -13,7 +13,7 @@ use crate::mvcc::Registered;
 use crate::read::{self, AsOf, Chunk, FrozenRows, KeyRange, Rows};
 use crate::view::View;
 
-/// The first chunk is small, for those who want few rows; later ones grow.
+/// The first chunk is small, for callers that want few rows; later ones grow.
 const FIRST_ROWS: usize = 16;
 const MOST_ROWS: usize = 512;
 const CHUNK_BYTES: usize = 256 * 1024;
@@ -38,7 +38,7 @@ pub struct Range {
     follows: bool,
     snapshot: Arc<Registered>,
     keep: Keep,
-    /// All of it, for those who move it.
+    /// All of it, for the code that moves it.
     whole: KeyRange,
     /// What has not been read yet, between the two buffers.
     rest: KeyRange,
@@ -182,8 +182,26 @@ impl Range {
         ValueIter::new(self)
     }
 
-    /// That about so many rows will be asked for.
-    pub(crate) fn expect_rows(&mut self, rows: usize) {
+    /// Says that about so many rows will be asked for next, which are read at once then. Unlike
+    /// [`Range::limit`] it ends nothing. [`Range::seek`] forgets it.
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> terrace::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = terrace::Options::new().pm_size(4 << 20).open(dir.path().join("db"))?;
+    /// let table = db.table("t")?;
+    /// for n in 0..99u8 {
+    ///     table.put([n], [n])?;
+    /// }
+    /// let mut page = table.range([3]..);
+    /// page.expect_rows(50);
+    /// assert_eq!(page.next().transpose()?.unwrap().0[0], 3);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn expect_rows(&mut self, rows: usize) {
         self.next_rows = rows.clamp(1, MOST_ROWS);
     }
 

@@ -11,15 +11,15 @@
 //!
 //! Invariants:
 //!
-//! 1. A unit is held by one [`Reserved`], or by one extent, or by nobody; then it is of one kind
-//!    ([`allocation`]), and only a free one is ever taken.
+//! 1. One [`Reserved`] or one extent holds a unit, or the unit has no holder; then it is of one
+//!    kind ([`allocation`]), and only a free one is ever taken.
 //! 2. When [`sync`](ExtentStore::sync) returns, every write that returned before the call is
-//!    durable, whoever made it, with its file's name and length. Hence syncs are serialised: a
+//!    durable, from any thread, with its file's name and length. Hence syncs are serialised: a
 //!    second caller that finds nothing left to do must not overtake the first one's sync.
 //! 3. After one failed sync every later sync fails: the file that failed stays dirty, and its
 //!    handle refuses. So a job whose extents lie in the same file never takes them for durable.
-//! 4. What is reserved is free: as many units at least, but for those that a file system that is
-//!    full did not give to whoever had no reservation.
+//! 4. What is reserved is free: as many units at least, but for those that a full file system
+//!    refused to a caller without a reservation.
 //! 5. The file of the greatest number is never removed, so no number is used again.
 
 mod allocation;
@@ -124,7 +124,7 @@ impl Reserved {
         self.at
     }
 
-    /// Hands the space to the caller, who owes the store a [`release`](ExtentStore::release).
+    /// Hands the space to the caller, which owes the store a [`release`](ExtentStore::release).
     pub(crate) fn keep(mut self) -> Location {
         self.kept = true;
         self.at
@@ -450,7 +450,7 @@ impl ExtentStore {
         }
     }
 
-    /// Gives the space of an extent back. Nobody reads or writes it any more, and no durable
+    /// Gives the space of an extent back. No thread reads or writes it any more, and no durable
     /// edit names it.
     pub(crate) fn release(&self, at: &Location) {
         if let Some(id) = at.object() {

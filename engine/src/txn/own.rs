@@ -145,6 +145,20 @@ impl Running {
         self.check_range(inner, table, range)
     }
 
+    /// Locks a range with its gaps so that nothing changes it. Others may do the same.
+    pub(super) fn share_range(
+        &mut self,
+        inner: &Inner,
+        table: usize,
+        range: &KeyRange,
+    ) -> Result<()> {
+        if inner.options.optimistic {
+            return self.rely_on_range(inner, table, range);
+        }
+        self.lock_range(inner, table, range, Mode::Shared)?;
+        self.check_range(inner, table, range)
+    }
+
     /// What a serializable transaction does before it reads a key.
     pub(super) fn about_to_read(&mut self, inner: &Inner, table: usize, key: &[u8]) -> Result<()> {
         if inner.options.isolation != Isolation::Serializable {

@@ -82,6 +82,36 @@ impl Transaction {
         })
     }
 
+    /// The keys in `range` with their values. Until this transaction ends nothing changes them or
+    /// puts another one between them. Other transactions may lock the range so too.
+    ///
+    /// # Errors
+    ///
+    /// As [`Transaction::range_for_update`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> terrace::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = terrace::Options::new().pm_size(4 << 20).open(dir.path().join("db"))?;
+    /// let rooms = db.table("rooms")?;
+    /// let (one, two) = (db.begin()?, db.begin()?);
+    /// assert_eq!(one.range_for_share(&rooms, "a".."c")?.count(), 0);
+    /// assert_eq!(two.range_for_share(&rooms, "b".."d")?.count(), 0);
+    /// two.set_lock_wait(terrace::LockWait::NoWait)?;
+    /// assert!(two.put(&rooms, "b", "taken").is_err());
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn range_for_share(&self, table: &Table, range: impl KeyBounds) -> Result<TxnRange> {
+        let range = KeyRange::from_bounds(&range);
+        self.on(table, |running, at| {
+            running.share_range(self.inner(), at, &range)?;
+            Ok(self.cursor(running, None, (table, at), range, false))
+        })
+    }
+
     /// The keys in `range` with their values, as of this call, whatever view the transaction holds.
     /// It locks nothing at any level: a caller that locks rows one by one reads their values with
     /// the lock. A transaction with a snapshot reads that.

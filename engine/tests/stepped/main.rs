@@ -9,6 +9,7 @@ mod common;
 
 mod allocator;
 mod bulk_load;
+mod containers;
 mod costs;
 mod deleted;
 mod disk;

@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::common::content::{Content, Rows, read_all};
-use crate::common::cuts::{PATH, copy, lies_apart, options, table_options};
+use crate::common::cuts::{PATH, copy, lies_apart, mixed_level0, options, table_options};
 use crate::common::{Chance, rounds, tiny};
 use terrace::testing::{Machine, Survive};
 use terrace::{
@@ -96,7 +96,8 @@ fn backups_are_what_there_was_wherever_it_lay() {
         let mut db = tiny().stepped().open(&path).unwrap();
         let mut now = Content::default();
         for name in ["a", "b"] {
-            db.create_table(name, table_options(lies_apart(name))).unwrap();
+            db.create_table(name, table_options(lies_apart(name)).level0(mixed_level0(name)))
+                .unwrap();
             now.0.insert(name.into(), Rows::new());
         }
         let mut taken: Vec<(BackupInfo, Content)> = Vec::new();
@@ -107,7 +108,7 @@ fn backups_are_what_there_was_wherever_it_lay() {
                     db.step().unwrap();
                 }
             }
-            // Somebody reads an older state meanwhile.
+            // A snapshot reads an older state meanwhile.
             let reader = db.snapshot().unwrap();
             let info = db.backup(&set).unwrap();
             drop(reader);

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use crate::common::content::{Content, read_all};
 use crate::common::cuts::table_options;
 use crate::common::{Chance, indexed, rounds, tiny, without_links};
-use terrace::{Durability, ErrorKind, WriteBatch};
+use terrace::{Durability, ErrorKind, Level0Container, TableOptions, WriteBatch};
 
 /// A closed database with something in every structure, and a second place to spoil it in.
 struct Sample {
@@ -34,7 +34,10 @@ impl Sample {
         // Every run spoils the same files: whether damage costs much depends on where rows are.
         let options = if has_index { indexed() } else { tiny().stepped() };
         let db = options.open(&path).unwrap();
-        let (t, u) = (db.table("t").unwrap(), db.table("u").unwrap());
+        let in_level0 =
+            |name, container| db.create_table(name, TableOptions::new().level0(container)).unwrap();
+        let t = in_level0("t", Level0Container::Matrix);
+        let u = in_level0("u", Level0Container::Triangle);
         let v = db.create_table("v", table_options(true)).unwrap();
         let mut chance = Chance::new(18);
         for n in 0..2500u64 {

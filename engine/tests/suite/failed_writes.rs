@@ -18,7 +18,7 @@ type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
 fn commits(kind: Kind) -> u64 {
     match kind {
         Kind::Files | Kind::Triangle => 60,
-        Kind::Memory | Kind::Index | Kind::Matrix => 600,
+        Kind::Memory | Kind::Index | Kind::Matrix | Kind::Mixed => 600,
     }
 }
 
@@ -59,7 +59,7 @@ fn content(db: &Database) -> Rows {
 /// How the failure of one write ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum End {
-    /// Whoever wrote could do without, or tried again.
+    /// The writer could do without, or tried again.
     Absorbed,
     /// The commit's outcome is not known.
     Unknown,
@@ -130,7 +130,7 @@ fn a_write_that_fails_loses_nothing_and_is_told() {
             Kind::Files | Kind::Triangle => {
                 assert!(unknown >= commits(kind), "each commit writes: {ends:?}");
             }
-            Kind::Memory | Kind::Index | Kind::Matrix => {
+            Kind::Memory | Kind::Index | Kind::Matrix | Kind::Mixed => {
                 assert_eq!(unknown, 0, "commits write no file: {ends:?}");
             }
         }

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use crate::common::content::{Content, read_all};
 use crate::common::cuts::{self, KINDS, PATH, table_options};
 use crate::common::{Chance, indexed, long, rounds, tiny, without_links};
-use terrace::{Durability, ErrorKind, Options, WriteBatch};
+use terrace::{Durability, ErrorKind, Level0Container, Options, WriteBatch};
 
 const PAGE: u64 = 4096;
 const ZONE: u64 = 128 * 1024;
@@ -29,7 +29,7 @@ struct Sample {
 impl Sample {
     fn new(options: fn() -> Options) -> Sample {
         let dir = tempfile::tempdir().unwrap();
-        // Stepped: whoever looks for a structure finds it, however busy the machine is.
+        // Stepped: a search for a structure finds it, however busy the machine is.
         let db = options().stepped().open(dir.path().join("db")).unwrap();
         let make_room = || {
             while db.stats().pm.zones - db.stats().pm.zones_used < 6 {
@@ -367,6 +367,35 @@ fn all_of(options: fn() -> Options, many: Many, places: impl Fn(&Sample) -> Vec<
         }
     }
     assert!(wrong.is_empty(), "{} flips:\n{}", wrong.len(), wrong.join("\n"));
+}
+
+/// The newest row table: no drain has taken anything of it.
+fn row_tables(sample: &Sample) -> Vec<Place> {
+    let bytes = sample.read("region");
+    let is_one = |at: &u64| bytes[*at as usize..].starts_with(b"TROW");
+    let all = (0..bytes.len() as u64).step_by(PAGE as usize).filter(is_one);
+    let at = all.max_by_key(|at| word(&bytes, at + 16)).unwrap();
+    let [array, keys, pages] = [48, 52, 56].map(|field| half(&bytes, at + field));
+    let page = |n: u64| half(&bytes, at + 64 + 8 * n) * PAGE;
+    let pm = |what: &str, at| place(what, "pm", "region", at, PAGE);
+    assert!(array > 0 && keys > 0 && pages > array + keys);
+    vec![
+        pm("directory of a row table", at),
+        pm("its array", page(0)),
+        pm("the end of its array", page(array - 1)),
+        pm("its keys", page(array)),
+        pm("its values", page(array + keys)),
+        pm("its last values", page(pages - 1)),
+    ]
+}
+
+fn in_a_matrix() -> Options {
+    tiny().level0_of_all(Level0Container::Matrix)
+}
+
+#[test]
+fn every_structure_of_row_tables() {
+    all_of(in_a_matrix, Many::Some, row_tables);
 }
 
 #[test]

@@ -12,7 +12,7 @@ use crate::common::content::{Content, read_all};
 use crate::common::cuts::{Kind, PATH, Rig, lies_apart};
 use crate::common::workload::{Action, Taste, next};
 use crate::common::{Chance, rounds, tiny};
-use terrace::{CommitTuning, Compression, Index, Mode, Options};
+use terrace::{CommitTuning, Compression, Index, Level0Container, Mode, Options};
 
 /// A hundred actions or so, each possible after those before.
 fn script(seed: u64) -> (Vec<Action>, Content) {
@@ -48,6 +48,7 @@ enum On {
 const FILES: On = On::Machine(Kind::Files);
 const MEMORY: On = On::Machine(Kind::Memory);
 const INDEX: On = On::Machine(Kind::Index);
+const MIXED: On = On::Machine(Kind::Mixed);
 
 /// What the options may be, apart from each other.
 fn variants() -> Vec<Variant> {
@@ -77,10 +78,11 @@ fn variants() -> Vec<Variant> {
         ("deep", MEMORY, tiny().level1_size(16 << 10)),
         ("copies", FILES, tiny().sorted_copy_level0()),
         ("copies in memory", MEMORY, tiny().sorted_copy_level0()),
-        ("matrix", FILES, tiny().row_table_level0(false)),
-        ("matrix in memory", MEMORY, tiny().row_table_level0(false)),
-        ("triangle", FILES, tiny().row_table_level0(true)),
-        ("triangle in memory", MEMORY, tiny().row_table_level0(true)),
+        ("matrix", FILES, tiny().level0_of_all(Level0Container::Matrix)),
+        ("matrix in memory", MEMORY, tiny().level0_of_all(Level0Container::Matrix)),
+        ("triangle", FILES, tiny().level0_of_all(Level0Container::Triangle)),
+        ("a container for each table", MIXED, tiny()),
+        ("triangle in memory", MEMORY, tiny().level0_of_all(Level0Container::Triangle)),
     ];
     let paced = [("late", 0), ("eager", 8)].map(|(name, pace)| Variant {
         name,

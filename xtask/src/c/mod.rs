@@ -1,20 +1,23 @@
 //! The C interface: its header, the symbols that it exports, what is installed of it, and programs
 //! in C that use it.
 
+mod example;
 mod header;
 mod package;
 mod programs;
 mod symbols;
+mod ycsb;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use crate::check::Setting;
+use crate::check::{Setting, passes};
 
 pub(crate) use header::run as header;
 pub(crate) use package::run as package;
+pub(crate) use ycsb::check as ycsb;
 
 /// The crate of the C interface.
 const CRATE: &str = "bindings/c";
@@ -52,12 +55,31 @@ pub(crate) fn check(setting: &mut Setting) -> Result<()> {
     };
     let installed = installed_for_tests(setting, &libraries)?;
     programs::check_header(&compiler, &installed)?;
+    example::check(&compiler, &installed)?;
     programs::run_plain(setting, &compiler, &installed)?;
     package::check(setting, &compiler, &installed)?;
     if setting.long {
         programs::run_sanitized(setting, &compiler, &installed)?;
     }
     Ok(())
+}
+
+/// The programs under the thread sanitizer, part of its stage. `cargo` builds with it, in the
+/// folder `target`. With it go the runtime and the options of the sanitizer.
+pub(crate) fn under_thread_sanitizer(
+    setting: &Setting,
+    mut cargo: Command,
+    target: &Path,
+    sanitizer: (&Path, &str),
+) -> Result<()> {
+    let Some(compiler) = programs::compiler() else {
+        println!("SKIPPED: programs in C, for lack of a C compiler `cc`; install gcc or clang");
+        return Ok(());
+    };
+    passes(cargo.args(["--package", "terrace-c", "--lib", "--crate-type", "staticlib"]))?;
+    let installed = target.join("c-installed");
+    package::install_static(&setting.root, &target.join("debug/libterrace_c.a"), &installed)?;
+    programs::run_thread_sanitized(setting, &compiler, &installed, sanitizer)
 }
 
 /// The libraries of the build that the tests use: no other build is made.
@@ -71,9 +93,14 @@ fn built_for_tests(setting: &mut Setting) -> Result<Libraries> {
     Libraries::in_folder(program.path.parent().context("a test binary lies in no folder")?)
 }
 
+/// Installs the libraries into an empty directory.
 fn installed_for_tests(setting: &Setting, libraries: &Libraries) -> Result<PathBuf> {
     let folder = libraries.shared.parent().context("a library lies in no folder")?;
     let installed = folder.join("c-installed");
+    if installed.exists() {
+        let removing = || format!("removing {}", installed.display());
+        std::fs::remove_dir_all(&installed).with_context(removing)?;
+    }
     package::install(&setting.root, libraries, &installed)?;
     Ok(installed)
 }

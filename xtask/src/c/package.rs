@@ -78,6 +78,16 @@ pub(super) fn install(root: &Path, libraries: &Libraries, folder: &Path) -> Resu
     Ok(())
 }
 
+/// Puts a static library and the header into a folder, which is made: what programs of tests need.
+pub(super) fn install_static(root: &Path, library: &Path, folder: &Path) -> Result<()> {
+    let (lib, include) = (folder.join("lib"), folder.join("include"));
+    for made in [&lib, &include] {
+        fs::create_dir_all(made).with_context(|| format!("making {}", made.display()))?;
+    }
+    replace(library, &lib.join("libterrace.a"))?;
+    replace(&root.join(CRATE).join("include/terrace.h"), &include.join("terrace.h"))
+}
+
 /// Copies a file to a name that may be taken: a program that has it loaded keeps the old one.
 fn replace(from: &Path, to: &Path) -> Result<()> {
     remove(to)?;

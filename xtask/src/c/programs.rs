@@ -71,8 +71,8 @@ pub(super) fn run_plain(setting: &Setting, compiler: &str, installed: &Path) -> 
 pub(super) fn run_sanitized(setting: &Setting, compiler: &str, installed: &Path) -> Result<()> {
     let mut link = vec![installed.join("lib/libterrace.a").display().to_string()];
     link.extend(SYSTEM.iter().map(|name| (*name).to_owned()));
-    // Leaks are among what the address sanitizer finds. The thread sanitizer is not here: it would
-    // have to see the locks inside the library, which is compiled without it.
+    // Leaks are among what the address sanitizer finds. The thread sanitizer has a stage of its
+    // own: it has to see the locks inside the library, which is compiled with it there.
     println!("programs in C, under the sanitizers of addresses and undefined behaviour");
     let flags = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"];
     let flags = [&flags[..], &["-fno-omit-frame-pointer"]].concat();
@@ -85,6 +85,35 @@ pub(super) fn run_sanitized(setting: &Setting, compiler: &str, installed: &Path)
     let valgrind = ["valgrind", "--quiet", "--error-exitcode=99", "--leak-check=full"];
     let rest = ["--errors-for-leak-kinds=definite", "--show-leak-kinds=definite"];
     run_all(setting, compiler, installed, &[], &link, Some(&[&valgrind[..], &rest].concat()))
+}
+
+/// Each program but the one that forks, with a static library that is compiled with the thread
+/// sanitizer, and with `runtime`, that of the compiler of the library. `options` is what the
+/// sanitizer reads of its environment.
+pub(super) fn run_thread_sanitized(
+    setting: &Setting,
+    compiler: &str,
+    installed: &Path,
+    (runtime, options): (&Path, &str),
+) -> Result<()> {
+    let mut link = vec![installed.join("lib/libterrace.a").display().to_string()];
+    link.extend(["-Wl,--whole-archive".into(), runtime.display().to_string()]);
+    link.extend(["-Wl,--no-whole-archive", "-rdynamic"].map(str::to_owned));
+    link.extend(SYSTEM.iter().map(|name| (*name).to_owned()));
+    let options = format!("TSAN_OPTIONS={options}");
+    for source in sources(&setting.root)? {
+        if source.file_stem().is_some_and(|name| name != "misuse") {
+            // To compile and to link at once would link the runtime of the C compiler too.
+            let flags = ["-fsanitize=thread", "-c"];
+            let object = compile(compiler, &source, installed, &flags, &[])?;
+            let program = object.with_extension("sanitized");
+            let mut command = Command::new(compiler);
+            command.args(["-pthread", "-o"]).arg(&program).arg(&object);
+            passes(command.args(&link))?;
+            run(&program, Some(&["env", &options]))?;
+        }
+    }
+    Ok(())
 }
 
 /// Compiles and runs each program, in a folder of its own, under a tool if there is one.

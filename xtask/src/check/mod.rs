@@ -69,6 +69,7 @@ const STAGES: &[Stage] = &[
     ("build", build),
     ("tests", testing::all),
     ("C interface", c::check),
+    ("YCSB's client", c::ycsb),
     ("Python package", python::check),
     ("crate", package::check),
     ("MariaDB", mariadb::check),

@@ -76,7 +76,7 @@ fn through_super(source: &Source, depth: usize) -> Vec<(usize, &str)> {
 }
 
 /// The first names behind a `::` at `at`: one, or several in braces.
-pub(super) fn first_names(source: &Source, at: usize) -> Vec<(usize, &str)> {
+pub(crate) fn first_names(source: &Source, at: usize) -> Vec<(usize, &str)> {
     let Some(rest) = source.code[at..].strip_prefix("::") else { return Vec::new() };
     let start = at + 2;
     if !rest.starts_with('{') {

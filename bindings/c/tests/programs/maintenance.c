@@ -67,6 +67,11 @@ static void bulk_loads(terrace_database *database, terrace_table *table) {
     OK(terrace_bulk_load_put(load, TEXT("load 9999"), TEXT(""), &error));
     terrace_bulk_load_free(load);
     CHECK(has(table, "load 9999", NULL));
+    terrace_range range = {{"load", 4, TERRACE_PREFIX}, {NULL, 0, TERRACE_UNBOUNDED}};
+    OK(terrace_table_compact_range(table, &range, &error));
+    OK(terrace_table_compact_range(table, NULL, &error));
+    FAILS(TERRACE_INVALID, terrace_table_compact_range(NULL, &range, &error));
+    CHECK(has(table, "load 0007", "again"));
     (void)database;
     terrace_error_free(error);
 }

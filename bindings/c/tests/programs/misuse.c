@@ -64,6 +64,66 @@ static void nulls(void) {
     CHECK(terrace_prepared_list_len(NULL) == 0 && terrace_backup_list_len(NULL) == 0);
 }
 
+/* Bug: a call that was refused for a table or a key left the value of its caller as it was, which is
+ * often uninitialised; to release it freed what was never there. Cause: other arguments were looked
+ * at before the value was emptied. Fix: the value is emptied first. */
+static void values_are_empty_after_an_error(terrace_database *database) {
+    terrace_error *error = NULL;
+    terrace_table *table = terrace_database_table(database, "t", &error);
+    terrace_snapshot *snapshot = terrace_database_snapshot(database, &error);
+    terrace_transaction *transaction = terrace_database_begin(database, NULL, &error);
+    HANDLE(table);
+    HANDLE(snapshot);
+    HANDLE(transaction);
+    terrace_value key, value, values[1];
+    size_t len;
+    terrace_slice keys[1] = {{"k", 1}};
+#define LEAVES_NONE(call)                                                            \
+    do {                                                                             \
+        memset(&key, 7, sizeof key);                                                 \
+        memset(&value, 7, sizeof value);                                             \
+        memset(values, 7, sizeof values);                                            \
+        FAILS(TERRACE_INVALID, call);                                                \
+    } while (0)
+    LEAVES_NONE(terrace_table_get(NULL, "k", 1, &value, &error));
+    CHECK(value.data == NULL);
+    LEAVES_NONE(terrace_snapshot_get(NULL, table, "k", 1, &value, &error));
+    CHECK(value.data == NULL);
+    LEAVES_NONE(terrace_snapshot_get(snapshot, NULL, "k", 1, &value, &error));
+    CHECK(value.data == NULL);
+    LEAVES_NONE(terrace_transaction_get(NULL, table, "k", 1, &value, &error));
+    CHECK(value.data == NULL);
+    LEAVES_NONE(terrace_transaction_get(transaction, table, NULL, 1, &value, &error));
+    CHECK(value.data == NULL);
+    LEAVES_NONE(terrace_transaction_get_for_update(transaction, NULL, "k", 1, &value, &error));
+    CHECK(value.data == NULL);
+    LEAVES_NONE(terrace_transaction_get_for_share(NULL, table, "k", 1, &value, &error));
+    CHECK(value.data == NULL);
+    LEAVES_NONE(terrace_table_multi_get(NULL, keys, values, 1, &error));
+    CHECK(values[0].data == NULL);
+    LEAVES_NONE(terrace_snapshot_multi_get(NULL, table, keys, values, 1, &error));
+    CHECK(values[0].data == NULL);
+    LEAVES_NONE(terrace_transaction_multi_get(NULL, table, keys, values, 1, &error));
+    CHECK(values[0].data == NULL);
+    LEAVES_NONE(terrace_table_first(NULL, &key, &value, &error));
+    CHECK(key.data == NULL && value.data == NULL);
+    LEAVES_NONE(terrace_snapshot_last(snapshot, NULL, &key, &value, &error));
+    CHECK(key.data == NULL && value.data == NULL);
+    LEAVES_NONE(terrace_table_pop_first(table, &key, NULL, &error));
+    CHECK(key.data == NULL);
+    LEAVES_NONE(terrace_database_last_blob(NULL, &value, &error));
+    CHECK(value.data == NULL);
+    FAILS(TERRACE_INVALID, terrace_table_get_into(NULL, "k", 1, NULL, 0, &len, &error));
+    CHECK(len == 0);
+    FAILS(TERRACE_INVALID, terrace_snapshot_get_into(NULL, table, "k", 1, NULL, 0, &len, &error));
+    CHECK(len == 0);
+#undef LEAVES_NONE
+    terrace_transaction_free(transaction);
+    terrace_snapshot_free(snapshot);
+    terrace_table_free(table);
+    terrace_error_free(error);
+}
+
 static void wrong_sizes(terrace_database *database) {
     terrace_error *error = NULL;
     terrace_table *table = terrace_database_table(database, "t", &error);
@@ -90,6 +150,46 @@ static void wrong_sizes(terrace_database *database) {
     FAILS(TERRACE_INVALID,
           terrace_table_put(table, long_key, 65537, "v", 1, TERRACE_DURABLE, &error));
     free(long_key);
+    /* Lengths that no array can have, also inside of structures. */
+    terrace_slice slices[2] = {{"k", 1}, {NULL, 3}};
+    terrace_value values[2];
+    FAILS(TERRACE_INVALID, terrace_table_multi_get(table, slices, values, 2, &error));
+    CHECK(values[0].data == NULL && values[1].data == NULL);
+    slices[1] = (terrace_slice){"k", SIZE_MAX};
+    FAILS(TERRACE_INVALID, terrace_table_multi_get(table, slices, values, 2, &error));
+    FAILS(TERRACE_INVALID, terrace_table_put(table, "k", 1, "v", SIZE_MAX, TERRACE_DURABLE, &error));
+    FAILS(TERRACE_INVALID, terrace_table_delete(table, NULL, 1, TERRACE_DURABLE, &error));
+    terrace_range range = {{"k", SIZE_MAX, TERRACE_INCLUDED}, {NULL, 0, TERRACE_UNBOUNDED}};
+    FAILS(TERRACE_INVALID, terrace_table_delete_range(table, &range, &error));
+    NO_HANDLE(TERRACE_INVALID, terrace_table_cursor(table, &range, &error));
+    range.lower = (terrace_bound){NULL, 1, TERRACE_PREFIX};
+    NO_HANDLE(TERRACE_INVALID, terrace_table_cursor(table, &range, &error));
+    range.lower = (terrace_bound){"k", 1, 77};
+    NO_HANDLE(TERRACE_INVALID, terrace_table_cursor(table, &range, &error));
+    terrace_cursor *cursor = terrace_table_cursor(table, NULL, &error);
+    HANDLE(cursor);
+    terrace_row row;
+    FAILS(TERRACE_INVALID, terrace_cursor_seek(cursor, NULL, 1, &row, &error));
+    FAILS(TERRACE_INVALID, terrace_cursor_seek_for_prev(cursor, "k", SIZE_MAX, &row, &error));
+    OK(terrace_cursor_next(cursor, &row, &error));
+    terrace_cursor_free(cursor);
+    terrace_batch *batch = terrace_batch_new();
+    FAILS(TERRACE_INVALID, terrace_batch_put(batch, table, NULL, 1, "v", 1, &error));
+    FAILS(TERRACE_INVALID, terrace_batch_put(batch, table, "k", 1, "v", SIZE_MAX, &error));
+    FAILS(TERRACE_INVALID, terrace_batch_delete(batch, NULL, "k", 1, &error));
+    FAILS(TERRACE_INVALID, terrace_batch_set_blob(batch, NULL, 1, &error));
+    CHECK(terrace_batch_len(batch) == 0);
+    char *long_blob = calloc(1, 4097);
+    CHECK(long_blob != NULL);
+    OK(terrace_batch_put(batch, table, TEXT("k"), TEXT("v"), &error));
+    OK(terrace_batch_set_blob(batch, long_blob, 4097, &error));
+    FAILS(TERRACE_INVALID, terrace_database_write(database, batch, TERRACE_DURABLE, &error));
+    free(long_blob);
+    terrace_batch_free(batch);
+    terrace_statistics statistics;
+    FAILS(TERRACE_INVALID, terrace_database_get_statistics(database, &statistics, SIZE_MAX, &error));
+    FAILS(TERRACE_INVALID, terrace_database_grow_pm(database, UINT64_MAX, NULL, &error));
+    CHECK(has(table, "k", "value"));
     /* The same without an error to fill in. */
     CHECK(terrace_table_get(table, NULL, 3, &value, NULL) == TERRACE_INVALID);
     terrace_table_free(table);
@@ -124,6 +224,11 @@ static void foreign(terrace_database *database) {
     terrace_transaction *transaction = terrace_database_begin(database, NULL, &error);
     FAILS(TERRACE_INVALID,
           terrace_transaction_put(transaction, foreign, TEXT("k"), TEXT("v"), &error));
+    terrace_value key;
+    FAILS(TERRACE_INVALID, terrace_transaction_first(transaction, foreign, &key, &value, &error));
+    FAILS(TERRACE_INVALID, terrace_transaction_pop_first(transaction, foreign, &key, &value, &error));
+    FAILS(TERRACE_INVALID,
+          terrace_transaction_get_for_update(transaction, foreign, "k", 1, &value, &error));
     OK(terrace_transaction_put(transaction, mine, TEXT("k"), TEXT("v"), &error));
     OK(terrace_transaction_commit(transaction, &error));
     terrace_transaction_free(transaction);
@@ -167,8 +272,19 @@ static void closed(terrace_database *database) {
     terrace_bulk_load *load = terrace_table_bulk_load(table, true, &error);
     terrace_batch *batch = terrace_batch_new();
     OK(terrace_batch_put(batch, table, TEXT("k"), TEXT("v"), &error));
+    terrace_transaction *transaction = terrace_database_begin(database, NULL, &error);
+    terrace_cursor *cursor = terrace_table_cursor(table, NULL, &error);
+    HANDLE(transaction);
+    HANDLE(cursor);
+    OK(terrace_transaction_put(transaction, table, TEXT("x"), TEXT("v"), &error));
     OK(terrace_close(database, &error));
-    terrace_value value;
+    terrace_value key, value;
+    FAILS(TERRACE_CLOSED, terrace_transaction_get(transaction, table, "k", 1, &value, &error));
+    FAILS(TERRACE_CLOSED, terrace_transaction_commit(transaction, &error));
+    FAILS(TERRACE_CLOSED, terrace_cursor_next(cursor, NULL, &error));
+    FAILS(TERRACE_CLOSED, terrace_cursor_refresh(cursor, &error));
+    FAILS(TERRACE_CLOSED, terrace_table_first(table, &key, &value, &error));
+    FAILS(TERRACE_CLOSED, terrace_table_compact_range(table, NULL, &error));
     FAILS(TERRACE_CLOSED, terrace_table_get(table, "k", 1, &value, &error));
     FAILS(TERRACE_CLOSED, terrace_snapshot_get(snapshot, table, "k", 1, &value, &error));
     FAILS(TERRACE_CLOSED, terrace_bulk_load_put(load, TEXT("k"), TEXT("v"), &error));
@@ -180,6 +296,8 @@ static void closed(terrace_database *database) {
     NO_HANDLE(TERRACE_CLOSED, terrace_database_verify(database, &error));
     OK(terrace_close(database, &error));
     terrace_database_free(database);
+    terrace_cursor_free(cursor);
+    terrace_transaction_free(transaction);
     terrace_bulk_load_free(load);
     terrace_batch_free(batch);
     terrace_table_free(table);
@@ -191,6 +309,7 @@ int main(int count, char **arguments) {
     begin_test(count, arguments);
     nulls();
     terrace_database *database = open_small("misused");
+    values_are_empty_after_an_error(database);
     wrong_sizes(database);
     foreign(database);
     forked(database);

@@ -202,6 +202,21 @@ static void locks(void) {
     terrace_cursor_free(cursor);
     terrace_transaction_free(holder);
 
+    /* One for share lets others lock the range in the same way, and nothing change it. */
+    terrace_transaction *one = begin("lock_wait", "no_wait");
+    terrace_transaction *two = begin("lock_wait", "no_wait");
+    cursor = terrace_transaction_cursor(one, table, &range, TERRACE_FOR_SHARE, &error);
+    HANDLE(cursor);
+    terrace_cursor_free(cursor);
+    cursor = terrace_transaction_cursor(two, table, &range, TERRACE_FOR_SHARE, &error);
+    HANDLE(cursor);
+    OK(terrace_cursor_first(cursor, &row, &error));
+    FAILS(TERRACE_TIMEOUT, terrace_transaction_put(two, table, TEXT("l5"), TEXT(""), &error));
+    FAILS(TERRACE_TIMEOUT, terrace_table_try_put(table, TEXT("l5"), TEXT(""), 20, &error));
+    terrace_cursor_free(cursor);
+    terrace_transaction_free(one);
+    terrace_transaction_free(two);
+
     terrace_transaction *reader = begin("isolation", "serializable");
     cursor = terrace_transaction_cursor(reader, table, NULL, TERRACE_READ, &error);
     HANDLE(cursor);

@@ -10,7 +10,7 @@ use crate::levels::{Op, known_as};
 use crate::mvcc::{KeptFor, after};
 use crate::tier::Location;
 
-/// A description with a read frequency, and for whom records were kept.
+/// A description with a read frequency, and the readers for which records were kept.
 #[derive(Clone, Debug)]
 struct Meta(Arc<ExtentMeta>, u32, KeptFor);
 

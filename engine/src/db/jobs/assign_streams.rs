@@ -115,6 +115,12 @@ impl AssignStreams {
                     opened => opened?,
                 };
                 let before = self.own.lock().insert(id, stream);
+                debug_assert_ne!(stream, 0, "the shared stream is no table's own");
+                debug_assert_ne!(
+                    Some(stream),
+                    ctx.shared.committer.cleaner(),
+                    "nor is the cleaner's"
+                );
                 debug_assert_eq!(before, None, "a table has one stream of its own at most");
                 set_stream(id, stream);
             }
@@ -146,6 +152,6 @@ mod tests {
         let shifted = wrote(&[(1, 1), (2, 90), (3, 9)]);
         assert_eq!(choose(&shifted, &[1, 2], 2), Some(Plan::Take(1)));
         assert_eq!(choose(&shifted, &[4], 2), Some(Plan::Take(4)), "a dropped table");
-        assert_eq!(choose(&wrote(&[(1, 0)]), &[], 2), None, "nobody writes");
+        assert_eq!(choose(&wrote(&[(1, 0)]), &[], 2), None, "no table is written to");
     }
 }

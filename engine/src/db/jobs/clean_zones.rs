@@ -84,6 +84,10 @@ impl CleanZones {
             return Ok(Outcome::NOTHING);
         }
         debug_assert!(bytes <= budget, "a job moves no more than its budget");
+        debug_assert!(
+            living.iter().all(|l| l.record.seq <= ctx.shared.committer.durable()),
+            "nothing moves that a power cut could undo"
+        );
         // The oldest record first: neighbours in time die together.
         living.sort_by_key(|l| l.record.seq);
         match copy(ctx, plan.stream, &living) {
@@ -140,6 +144,8 @@ fn copy(ctx: &JobContext, stream: u32, living: &[Living<'_>]) -> Result<(u32, u6
 fn relocate(ctx: &JobContext, living: &[Living<'_>], (zone, mut at): (u32, u64)) -> Result<()> {
     let zones = &ctx.shared.zones;
     for Living { at: from, record } in living {
+        debug_assert_eq!(zones.zone_of(at), zone, "copies lie in one zone");
+        debug_assert_ne!(zones.zone_of(*from), zone, "no zone is cleaned into itself");
         let found = match ctx.tables.get(record.table) {
             Some(table) => {
                 // A table is not dropped meanwhile: its records would be counted out twice.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use super::context::{DrainedBytes, JobContext};
+use super::invariants::edit_is_of;
 use super::ops::install;
 use super::row_tables::DrainedRows;
 use crate::compaction::{self, Done, DrainPlan, DrainRoom};
@@ -84,6 +85,7 @@ pub(super) fn merge(
         }
         done => done?,
     };
+    debug_assert!(edit_is_of(&done.edit, view.version.table), "a drain changes its own table");
     if ctx.options.has(Failpoint::ForgetDrained) {
         done.edit.ops.retain(|op| !matches!(op, Op::Drained { .. }));
     }
@@ -143,6 +145,13 @@ pub(super) fn install_all(
     horizon: &Horizon,
     from: Instant,
 ) -> Result<DrainedBytes> {
+    debug_assert!(!columns.is_empty(), "a drain has a column");
+    debug_assert!(tables_are_distinct(&columns), "a drain has one column of each table");
+    debug_assert!(
+        columns_are_durable(&columns, ctx.shared.committer.floor_there()),
+        "a drain moves what is at or below the floor on the media"
+    );
+    debug_assert!(columns_are_merged(&columns), "a drain moves what is merged into level 0");
     if !is_installed_early(ctx, &columns) {
         ctx.set.sync_extents()?;
     }
@@ -151,7 +160,7 @@ pub(super) fn install_all(
     let rows: Vec<_> = tables.map(|table| DrainedRows::of(table)).collect();
     let ops = ops.chain(rows.iter().flat_map(DrainedRows::ops));
     let versions = apply(ctx, Edit { ops: ops.collect() }, &columns)?;
-    rows.iter().for_each(DrainedRows::remove);
+    rows.iter().for_each(|rows| rows.remove(ctx));
     let (mut level0, mut runs, mut added) = (0, 0, 0);
     for drained in columns {
         level0 += drained.plan.level0_bytes;
@@ -161,7 +170,26 @@ pub(super) fn install_all(
         install_one(ctx, *drained, &versions, horizon);
         ctx.metrics.drains.add(1);
     }
-    Ok(DrainedBytes { level0, runs, added, took: from.elapsed() })
+    let took = from.elapsed();
+    ctx.metrics.drained_level0_bytes.add(level0);
+    ctx.metrics.drain_micros.add(took.as_micros() as u64);
+    Ok(DrainedBytes { level0, runs, added, took })
+}
+
+/// A table has one column in a drain: its edit raises D of each column once.
+fn tables_are_distinct(columns: &[Box<Drained<'_>>]) -> bool {
+    let is_first = |n: usize| columns[..n].iter().all(|c| c.table.id() != columns[n].table.id());
+    (0..columns.len()).all(is_first)
+}
+
+/// What a drain moves is at or below the floor on the media: no power cut takes it back.
+fn columns_are_durable(columns: &[Box<Drained<'_>>], floor: Lsn) -> bool {
+    columns.iter().all(|drained| drained.plan.column.upto <= floor)
+}
+
+/// A drain takes only what is merged: memtables have the rest.
+fn columns_are_merged(columns: &[Box<Drained<'_>>]) -> bool {
+    columns.iter().all(|drained| drained.plan.column.upto <= drained.table.merged())
 }
 
 /// Shows a column's part of the edit, and goes on in its round.
@@ -193,6 +221,7 @@ fn install_one(
 /// A round goes on behind a column with records up to `upto`.
 fn go_on(round: &mut DrainRound, column: &KeyInterval, upto: Lsn) {
     round.began.get_or_insert(upto);
+    debug_assert!(round.cursor <= column.start, "a round goes on where it was, or behind");
     match &column.end {
         Some(end) => {
             debug_assert!(*end > round.cursor, "a round goes up");
@@ -295,5 +324,6 @@ pub(super) fn front(view: &View, span: &KeyInterval, upto: Lsn, budget: u64) -> 
         }
         cursor.next()?;
     }
+    debug_assert!(column.deleted <= column.keys, "a deleted key is one of the keys");
     Ok(column)
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::context::{JobContext, Outcome};
+use super::invariants::edit_is_of;
 use super::ops::install;
 use crate::compaction::{self, Choice, Done, NextManual, Shape, Situation, Work, pick};
 use crate::db::claims::Claim;
@@ -128,6 +129,7 @@ impl Compact {
             return Look::Busy;
         };
         drop(no_other_change);
+        debug_assert!(ctx.claims.holds(&claim), "a plan has its keys before it runs");
         let is_for_tombstones = choice.is_for_tombstones(rests);
         let touches_objects = choice.touches_objects(&shape, version.options);
         Look::Found(Plan { table, choice, is_for_tombstones, touches_objects, horizon, claim })
@@ -203,6 +205,7 @@ impl Compact {
         let moving = compaction::trivial_moves(&version, choice, &busy).ops;
         let moved = moving.len() as u64;
         done.edit.ops.extend(moving);
+        debug_assert!(edit_is_of(&done.edit, table.id()), "a compaction changes its own table");
         let versions = match collects(choice) && ctx.options.has(Failpoint::CollectBeforeEdit) {
             true => ctx.adopt_unjournaled(&done.edit, [table.id()].into_iter())?,
             false => ctx.apply_freeing(done.edit)?,

@@ -153,6 +153,7 @@ impl JobContext {
         let there = self.shared.committer.floor_there();
         let floor = if there >= lsn { there } else { self.sync_floor()? };
         debug_assert!(floor >= there, "the floor never falls");
+        debug_assert!(floor >= lsn, "what is visible is at or below a floor written for it");
         Ok(floor)
     }
 

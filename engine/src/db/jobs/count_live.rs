@@ -68,6 +68,7 @@ impl CountLive {
         let view = table.view();
         let mut counts = |at| zones.add_live(zones.zone_of(at), 1);
         let stock = view.level0.count_live(&left.from, &view.version.drained, &mut counts)?;
+        debug_assert!(!zones.is_counted(), "zones are not counted while some table is not");
         left.oldest = left.oldest.into_iter().chain([stock.oldest]).min();
         match stock.next {
             Some(next) => {

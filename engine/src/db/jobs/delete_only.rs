@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::context::{JobContext, Outcome};
-use super::ops::{remove_extents, unless_full};
+use super::ops::{self, remove_extents};
 use crate::compaction;
 use crate::error::Result;
 use crate::merge::Fragments;
@@ -37,12 +37,7 @@ impl DeleteOnly {
         tables: Vec<Arc<TableCore>>,
         ctx: &JobContext,
     ) -> Result<Outcome> {
-        for table in tables {
-            if unless_full(remove_hidden(ctx, &table))? {
-                return Ok(Outcome::DONE);
-            }
-        }
-        Ok(Outcome::NOTHING)
+        ops::for_first(&tables, |table| remove_hidden(ctx, table))
     }
 }
 
@@ -79,6 +74,7 @@ fn remove_hidden(ctx: &JobContext, table: &TableCore) -> Result<bool> {
         }
         return Ok(false);
     }
+    debug_assert!(newest <= horizon.oldest(), "every reader sees what hides the extents");
     drop(view);
     // Or a power cut could take what hides them, and leave them away.
     let floor = ctx.floor_from(newest)?;

@@ -173,6 +173,7 @@ impl Drain {
                 Err(e) => return Err(e),
             }
         }
+        debug_assert!(columns.len() <= MOST_TABLES, "an edit is of so many tables at most");
         let drained = install_all(ctx, columns, &horizon, from)?;
         ctx.metrics.drained_bytes.add(ctx.set.store().bytes_written() - before);
         *self.last.lock() = Some(Instant::now());
@@ -217,6 +218,8 @@ fn next_column<'a>(
         }
     };
     debug_assert!(plan.column.upto <= floor, "what is drained is at or below the floor");
+    debug_assert!(plan.column.upto < view.drains_below(), "a pending run stays above D");
+    debug_assert!(plan.reach.covers(&plan.column.interval), "a drain reaches over its column");
     let done = columns::merge(ctx, &view, &plan, (horizon, &busy))?;
     drop(view);
     Ok(Next::Column(Box::new(Drained { table, change, plan, done, is_in_turn: true })))

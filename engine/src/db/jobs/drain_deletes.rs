@@ -140,6 +140,7 @@ fn drain(ctx: &JobContext, table: &Arc<TableCore>, span: &DeletedSpan) -> Result
     if table.check().is_err() {
         return Ok(Outcome::DONE);
     }
+    debug_assert!(!span.interval.is_empty(), "a span has keys");
     let floor = ctx.floor_from(table.merged())?;
     let upto = table.merged().min(floor);
     let level0 = Arc::clone(&table.view().level0);

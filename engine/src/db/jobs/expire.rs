@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::context::{JobContext, Outcome};
-use super::ops::{remove_extents, unless_full};
+use super::ops::{self, remove_extents};
 use crate::compaction;
 use crate::error::Result;
 use crate::table::TableCore;
@@ -29,12 +29,7 @@ impl Expire {
         tables: Vec<Arc<TableCore>>,
         ctx: &JobContext,
     ) -> Result<Outcome> {
-        for table in tables {
-            if unless_full(expire(ctx, &table))? {
-                return Ok(Outcome::DONE);
-            }
-        }
-        Ok(Outcome::NOTHING)
+        ops::for_first(&tables, |table| expire(ctx, table))
     }
 }
 

@@ -86,6 +86,8 @@ pub(in crate::db) fn grow(
     let Some(geometry) = next(before)? else { return Ok(false) };
     debug_assert!(geometry.units > before.units, "a region only grows");
     debug_assert_eq!(geometry.unit, before.unit, "units keep their size");
+    debug_assert_eq!(shared.zones.geometry().units, before.units, "zones are those on the media");
+    debug_assert!(geometry.check().is_ok(), "an opening accepts what growth writes");
     if let Err(e) = shared.region.grow(geometry.region_len()) {
         shared.zones.set_stuck(e.kind() == ErrorKind::Full);
         // A full disk refuses growth before anything was written that a commit rests on.

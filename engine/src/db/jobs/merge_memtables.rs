@@ -70,6 +70,10 @@ fn merge(ctx: &JobContext, table: &Arc<TableCore>) -> Result<Option<Merged>> {
         return Ok(None);
     }
     let floor = ctx.floor_from(boundary)?;
+    debug_assert!(
+        memtable.oldest().is_none_or(|oldest| oldest <= boundary),
+        "a frozen memtable has records up to its boundary"
+    );
     let horizon = ctx.shared.snapshots.horizon();
     let keep = |seq, newer| kept_for(&horizon, floor, (seq, newer));
     let level0 = Arc::clone(&table.view().level0);
@@ -96,7 +100,8 @@ fn merge(ctx: &JobContext, table: &Arc<TableCore>) -> Result<Option<Merged>> {
         ingested.inspect_err(|error| ctx.stop_because(&error.to_string()))?
     };
     change.apply(|view| {
-        view.frozen.pop();
+        let merged = view.frozen.pop();
+        debug_assert!(merged.is_some(), "what was merged is the oldest frozen memtable");
         if !superseded.is_empty() {
             view.pruned = view.pruned.max(horizon.newest());
         }

@@ -19,6 +19,7 @@ mod drain_deletes;
 mod expire;
 mod freeze;
 mod grow_region;
+mod invariants;
 mod mark_time;
 mod merge_memtables;
 mod ops;
@@ -34,6 +35,7 @@ pub(in crate::db) use compact::Look;
 pub(in crate::db) use context::{Batch, JobContext, Outcome};
 pub(in crate::db) use count_live::CountLive;
 pub(in crate::db) use grow_region::{grow, keep_reserves};
+pub(in crate::db) use invariants::outcome_is_sound;
 pub(in crate::db) use mark_time::mark_close;
 pub(in crate::db) use ops::{freeze, install};
 

@@ -2,7 +2,8 @@
 
 use std::sync::Arc;
 
-use super::context::{Batch, JobContext};
+use super::context::{Batch, JobContext, Outcome};
+use super::invariants::are_unclaimed;
 use crate::error::{ErrorKind, Result};
 use crate::extent::Extent;
 use crate::level0::{Level0, Superseded};
@@ -33,7 +34,7 @@ pub(in crate::db) fn freeze(ctx: &JobContext, table: &TableCore) -> bool {
     let (before, at) = ctx.shared.committer.at_boundary(|at| {
         match Arc::get_mut(&mut frozen) {
             Some(view) => view.frozen[0].boundary = at,
-            None => unreachable!("a view that was not installed is nobody else's"),
+            None => unreachable!("a view that was not installed has no other owner"),
         }
         (change.install(frozen), at)
     });
@@ -52,6 +53,7 @@ pub(in crate::db) fn install(
     pruned: Lsn,
 ) {
     for (id, version) in versions {
+        debug_assert_eq!(id, version.table, "a version is of the table that it is named with");
         debug_assert_eq!(id, table.id(), "an edit of a job changes the tables that it holds");
         change.apply(|view| {
             view.version = version;
@@ -78,6 +80,11 @@ pub(super) fn remove_extents(
         let (table, id) = (table.id(), extent.meta().id);
         Op::RemoveExtent { table, level: *level, id }
     };
+    debug_assert!(!gone.is_empty(), "an edit that removes extents has some to remove");
+    debug_assert!(
+        are_unclaimed(&ctx.claims.of(table.id()), gone),
+        "no extent goes that a compaction works on"
+    );
     let versions = ctx.apply_freeing(Edit { ops: gone.iter().map(remove).collect() })?;
     install(table, &mut change, versions, pruned);
     drop(change);
@@ -97,6 +104,7 @@ pub(super) fn prune_later(
     }
     ctx.metrics.pruned_records.add(superseded.len() as u64);
     let bytes = superseded.bytes();
+    debug_assert!(bytes > 0, "a superseded record has bytes in its zone");
     let (shared, table) = (Arc::clone(&ctx.shared), Arc::clone(table));
     defer(move || {
         shared.count_out(|| level0.prune(superseded));
@@ -118,6 +126,19 @@ pub(super) fn unless_full(done: Result<bool>) -> Result<bool> {
         Err(e) if e.kind() == ErrorKind::Full => Ok(false),
         done => done,
     }
+}
+
+/// Does `job` for the first table where it finds something to do. On a full disk it finds nothing.
+pub(super) fn for_first(
+    tables: &[Arc<TableCore>],
+    job: impl Fn(&TableCore) -> Result<bool>,
+) -> Result<Outcome> {
+    for table in tables {
+        if unless_full(job(table))? {
+            return Ok(Outcome::DONE);
+        }
+    }
+    Ok(Outcome::NOTHING)
 }
 
 /// Whether zones are worth a job, which takes syncs. Many are a quarter of what is free, or a 32nd

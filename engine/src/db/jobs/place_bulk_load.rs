@@ -87,6 +87,7 @@ fn place(ctx: &JobContext, table: &TableCore) -> Result<bool> {
         return Ok(false);
     };
     debug_assert!(upto <= floor, "what is placed is durable");
+    debug_assert!(upto <= table.merged(), "what is older than a placed run is merged");
     let versions = ctx.apply(placing.edit(table.id()))?;
     install(table, &mut change, versions, 0);
     drop(change);

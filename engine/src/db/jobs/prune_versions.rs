@@ -56,6 +56,7 @@ impl PruneVersions {
         }
         drop(change);
         let pruned = prune_later(ctx, &table, level0, superseded);
+        debug_assert!(!self.goes_on(), "one walk is under way at a time");
         *self.walk.lock() = rest.map(|rest| (table, rest));
         Ok(Outcome { pruned, ..Outcome::DONE })
     }

@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use parking_lot::Mutex;
 
 use super::context::{Batch, JobContext, Outcome};
+use super::invariants::zones_are_dead;
 use super::ops::are_worth_it;
 use crate::error::Result;
 use crate::mvcc::defer;
@@ -67,6 +68,7 @@ impl ReleaseZones {
     pub(in crate::db) fn run(&self, plan: Plan, ctx: &JobContext) -> Result<Outcome> {
         let zones = match plan {
             Plan::Begin(zones) => {
+                debug_assert!(!zones.is_empty(), "a release has zones");
                 let readers_left = Arc::new(AtomicBool::new(false));
                 let mut pending = self.pending.lock();
                 debug_assert!(pending.is_none(), "one release is pending at a time");
@@ -77,6 +79,7 @@ impl ReleaseZones {
             }
             Plan::Finish(zones) => zones,
         };
+        debug_assert!(zones_are_dead(ctx, &zones), "a zone is released when no record counts");
         let released = ctx.shared.committer.release(&zones)?;
         ctx.transactions.prepared.released(&ctx.shared.zones, &zones);
         ctx.metrics.zones_released.add(released as u64);

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use super::context::JobContext;
+use super::invariants::row_is_sound;
 use super::ops::install;
 use crate::error::{ErrorKind, Result};
 use crate::level0::{Keep, Level0, Released};
@@ -31,9 +32,12 @@ pub(super) fn copy(
     (horizon, keep): (&Horizon, Keep<'_>),
 ) -> Result<bool> {
     let level0 = Arc::clone(&table.view().level0);
-    let Some(rows) = level0.row_tables().filter(|_| table.check().is_ok()) else {
+    let Some(rows) = level0.row_tables().filter(|rows| rows.takes_memtables()) else {
         return Ok(false);
     };
+    if table.check().is_err() {
+        return Ok(false);
+    }
     let _guard = pin();
     let number = (table.id(), ctx.set.next_extent_id());
     let stop = |error: &crate::error::Error| ctx.stop_because(&error.to_string());
@@ -41,6 +45,7 @@ pub(super) fn copy(
     let Some(stored) = stored.inspect_err(stop)? else { return Ok(false) };
     let drained = DrainedRows::of(table);
     let row = stored.describe();
+    debug_assert!(row_is_sound(&row, boundary), "a row table is between two merges: {row:?}");
     let add = Op::AddRow { table: table.id(), row };
     let ops = std::iter::once(add).chain(drained.ops()).collect();
     // It frees the zones of the memtable.
@@ -58,7 +63,7 @@ pub(super) fn copy(
             return Ok(false);
         }
     };
-    drained.remove();
+    drained.remove(ctx);
     if level0.size().records == 0 {
         // Whatever is older has moved.
         change.round.low = change.round.low.max(row.oldest - 1);
@@ -106,8 +111,9 @@ impl DrainedRows {
     }
 
     /// The edit that removes them is durable.
-    pub(super) fn remove(&self) {
+    pub(super) fn remove(&self, ctx: &JobContext) {
         if let Some(rows) = self.level0.row_tables().filter(|_| !self.ids.is_empty()) {
+            ctx.metrics.row_tables_removed.add(self.ids.len() as u64);
             rows.remove(&self.ids);
         }
     }

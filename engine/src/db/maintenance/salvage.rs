@@ -1,22 +1,23 @@
 //! Salvage: whatever of a damaged database can be read, in a new one.
 //!
-//! Older places are written first and newer ones over them: levels from the deepest up, then the
-//! records of the region and the spilled runs in the order of their sequence numbers, without what
-//! D says has moved and what has expired. Where a newer version is lost, an older one may show.
-//! Of a database without a journal [`parts`] takes what is there.
+//! Older places are written first and newer ones over them. Levels come first, from the deepest up.
+//! Then come the records of the region and the spilled runs in the order of their sequence numbers,
+//! without what D says has moved and what has expired. Where a newer version is lost, an older one
+//! may show. Of a database without a journal [`parts`] takes what is there.
 
 mod parts;
+mod rows;
 
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
-use crate::alloc::ZonePool;
+use crate::alloc::{ZonePool, ZoneScan};
 use crate::commit::{Evidence, readable};
 use crate::db::events::Event;
 use crate::db::open::{Loaded, Opening, files_of, find_damaged, lock, lock_region};
 use crate::db::{Database, OpenHow};
 use crate::error::{Damage, Error, Result};
-use crate::level0::salvage_row;
 use crate::levels::{Edit, Op, Run, TableInfo, Version, VersionSet};
 use crate::memtable::{Record, records_in};
 use crate::mvcc::{Clock, KeyInterval, Tombstone};
@@ -25,6 +26,8 @@ use crate::pm::Region;
 use crate::read::KeyRange;
 use crate::record::{Kind, LSN_MAX, Lsn, SYSTEM_TABLE, TableId};
 use crate::table::{Table, WriteBatch};
+
+use rows::without_copies;
 
 /// Bytes of a batch that is worth a commit.
 const BATCH_BYTES: usize = 256 * 1024;
@@ -63,27 +66,22 @@ pub(super) fn salvage(from: &Path, to: &Path, options: &Options) -> Result<Salva
     report.lost.extend(flaws);
     let target = Database::create(to)?;
     let mut writer = Writer { db: &target, batch: WriteBatch::new(), records: 0 };
-    let payloads = match &loaded {
-        Some(loaded) => report.zones(loaded)?,
+    let records = match &loaded {
+        Some(loaded) => report.region(loaded, |report, region, zones| {
+            let mut rows = report.named_rows(region, &set)?;
+            if !journal_is_whole {
+                rows.extend(report.unnamed_rows(region, &set, zones)?);
+            }
+            Ok(rows)
+        })?,
         None => Vec::new(),
     };
-    let region = loaded.as_ref().map(|loaded| &*loaded.region);
-    let mut records: Vec<Record<'_>> = region
-        .into_iter()
-        .flat_map(|region| payloads.iter().flat_map(|(at, len)| records_in(region, *at, *len)))
-        .map(|(_, record)| record)
-        .collect();
-    if let Some(region) = region {
-        records.extend(report.row_tables(region, &set)?);
-    }
-    // Within a commit range deletes come first.
-    records.sort_by_key(|record| (record.seq, record.kind != Kind::RangeDelete));
     report.adopt_events(from, &set, &records);
     for table in set.tables() {
         let options = set.version(table.id).map_or_else(TableOptions::new, |v| v.options);
         // The new database has no object store.
         let options = options.cold(Tier::Ssd);
-        let into = target.create_table(&table.name, options)?;
+        let into = target.create_table_for_operands(&table.name, options)?;
         report.tables += 1;
         let before = report.lost.len();
         report.levels(&set, table.id, &into, &mut writer)?;
@@ -167,6 +165,14 @@ fn expired(set: &VersionSet, version: &Version) -> Lsn {
     version.expired_at(&set.timeline(), now)
 }
 
+/// What is there of zones.
+struct InZones {
+    /// Payloads that count: where they lie, and their lengths.
+    payloads: Vec<(u64, u64)>,
+    /// Where zones lie.
+    zones: Vec<Range<u64>>,
+}
+
 impl SalvageReport {
     /// Turns damage into a line of the report; other errors stay errors.
     fn keep<T>(&mut self, result: Result<T>) -> Result<Option<T>> {
@@ -214,7 +220,28 @@ impl SalvageReport {
         self.lost.push(Damage { tier: "journal", file, offset: 0, what, expected, got });
     }
 
-    fn zones(&mut self, loaded: &Loaded) -> Result<Vec<(u64, u64)>> {
+    /// The records of the region in the order of their commits: those in zones, and those in the
+    /// row tables that `rows` finds outside of the zones that it is told of.
+    fn region<'a>(
+        &mut self,
+        loaded: &'a Loaded,
+        rows: impl FnOnce(&mut Self, &'a Region, &[Range<u64>]) -> Result<Vec<Record<'a>>>,
+    ) -> Result<Vec<Record<'a>>> {
+        let region = &*loaded.region;
+        let InZones { payloads, zones } = self.zones(loaded)?;
+        let in_payload = |(at, len): &(u64, u64)| records_in(region, *at, *len);
+        let in_zones = payloads.iter().flat_map(in_payload).map(|(_, record)| record);
+        let mut records: Vec<Record<'_>> = in_zones.collect();
+        let mut in_rows = rows(self, region, &zones)?;
+        without_copies(&records, &mut in_rows);
+        records.append(&mut in_rows);
+        // Within a commit range deletes come first.
+        records.sort_by_key(|record| (record.seq, record.kind != Kind::RangeDelete));
+        Ok(records)
+    }
+
+    /// What is there of zones.
+    fn zones(&mut self, loaded: &Loaded) -> Result<InZones> {
         self.lost.extend(loaded.damages.iter().cloned());
         let geometry = loaded.superblock.geometry;
         let scans = ZonePool::scan_readable(&loaded.region, geometry, &mut self.lost)?;
@@ -230,7 +257,12 @@ impl SalvageReport {
             progress: &|_, _| (),
             check_payloads: true,
         };
-        readable(&evidence, &mut self.lost)
+        let payloads = readable(&evidence, &mut self.lost)?;
+        let span = |scan: &ZoneScan| {
+            let at = geometry.zone(scan.zone);
+            at..at + scan.len(geometry)
+        };
+        Ok(InZones { payloads, zones: scans.iter().map(span).collect() })
     }
 
     /// What is not drained of a run.
@@ -264,18 +296,6 @@ impl SalvageReport {
         for damage in &mut self.lost[first..] {
             damage.what = format!("{} of table {table:?}", damage.what);
         }
-    }
-
-    /// The records of row tables of level 0.
-    fn row_tables<'a>(&mut self, region: &'a Region, set: &VersionSet) -> Result<Vec<Record<'a>>> {
-        let mut records = Vec::new();
-        for version in set.tables().iter().filter_map(|table| set.version(table.id)) {
-            for row in &version.rows {
-                let (table, drained) = (version.table, &version.drained);
-                records.extend(salvage_row(region, table, row, drained, &mut self.lost)?);
-            }
-        }
-        Ok(records)
     }
 
     /// The levels of a table, the deepest and oldest first.
@@ -317,6 +337,7 @@ impl Writer<'_> {
         match kind {
             Kind::Put => self.batch.put(into, key, value),
             Kind::Delete => self.batch.delete(into, key),
+            Kind::Merge => self.batch.push(into, Kind::Merge, key, value),
             Kind::RangeDelete
             | Kind::Prepare
             | Kind::CommitPrepared

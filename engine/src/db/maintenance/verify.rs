@@ -89,7 +89,7 @@ pub(super) fn verify_with(path: &Path, options: &Options) -> Result<VerifyReport
 
 /// Checks the open database of `engine`; commits wait meanwhile.
 pub(in crate::db) fn open_database(engine: &Engine) -> Result<VerifyReport> {
-    // Whoever closes it meanwhile waits.
+    // A close waits meanwhile.
     let _stays = engine.shared.large.read();
     engine.shared.check_open()?;
     let mut report = VerifyReport::default();

@@ -14,13 +14,19 @@ use crate::table::TableSlot;
 
 /// Applies the news and makes the tables.
 pub(super) fn catch_up(engine: &Engine, recovered: &Recovered, own: &OwnRecords<'_>) -> Result<()> {
+    debug_assert!(own.news.is_sorted_by_key(|(lsn, _)| *lsn), "news come in the order of commits");
     for (lsn, news) in &own.news {
+        debug_assert!(*lsn <= recovered.last, "what is applied was committed");
         match news {
             News::Event(event) => adopt(engine, event.edit(*lsn))?,
             News::Run(run) => adopt_run(engine, *run, *lsn)?,
         }
     }
     judge_pending_runs(engine, recovered.last, &own.runs_of_prepares())?;
+    debug_assert!(
+        has_only_prepared(engine, &own.runs_of_prepares()),
+        "each run is committed, gone, or of a prepare"
+    );
     for table in engine.set.tables() {
         let version = engine.set.version(table.id);
         let Some(version) = version else { continue };
@@ -31,6 +37,11 @@ pub(super) fn catch_up(engine: &Engine, recovered: &Recovered, own: &OwnRecords<
         engine.ctx.tables.insert(&table.name, TableSlot::new(core));
     }
     Ok(())
+}
+
+/// Whether no run is pending but those of open prepares.
+fn has_only_prepared(engine: &Engine, prepared: &BTreeSet<u64>) -> bool {
+    engine.set.pending_runs().iter().all(|(run, _)| prepared.contains(run))
 }
 
 /// Applies what was decided before to the journal; read-only, to what is in memory.

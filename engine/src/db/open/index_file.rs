@@ -168,6 +168,7 @@ impl IndexFile<'_> {
             Some(found) => found,
             None => self.make(superblock)?,
         };
+        debug_assert!(forest.merged() <= superblock.lsn_base, "an index knows of no later commit");
         forest.begin(superblock.incarnations.current)?;
         Ok(forest)
     }

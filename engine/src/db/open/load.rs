@@ -39,6 +39,7 @@ impl Opening<'_> {
             }));
         }
         let room = superblock.geometry.greatest_len();
+        debug_assert!(expected <= room, "a region has room for what it can grow to");
         #[cfg_attr(not(any(test, feature = "testing")), expect(unused_mut, reason = "planting"))]
         let mut region = Region::with_room(media, &path, expected, room)?;
         #[cfg(any(test, feature = "testing"))]
@@ -58,6 +59,7 @@ impl Opening<'_> {
             false => FoundEdits::Rewrite,
         };
         let set = VersionSet::open(Arc::clone(&self.files), self.path, mark, found)?;
+        set.know_operators(self.options.operators()?);
         if self.options.caches_blocks_twice() {
             set.store().cache_blocks_in_system();
         }

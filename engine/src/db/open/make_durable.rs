@@ -15,6 +15,7 @@ pub(super) fn make_durable(
     superblock: &mut Superblock,
     floor: &mut Floor,
 ) -> Result<()> {
+    let before = (superblock.incarnations.current, floor.lsn);
     // What was read may have been in a cache only, left there by a process that was killed:
     // also that a zone is free, on which the list of incarnations is about to rest.
     let fixed = Span { at: 0, len: zones.geometry().zones_start() };
@@ -37,6 +38,12 @@ pub(super) fn make_durable(
     floor.number += 1;
     floor.lsn = superblock.lsn_base;
     floor.incarnation = superblock.incarnations.current;
+    debug_assert!(
+        before.0 < superblock.incarnations.current,
+        "each opening has a number of its own"
+    );
+    debug_assert!(before.1 <= floor.lsn, "the floor never falls");
+    debug_assert!(recovered.last <= floor.lsn, "no LSN is given twice");
     let mut words: Vec<_> = resume().chain([floor.store(region)]).collect();
     for (stream, gidx) in recovered.gidx.iter().enumerate() {
         words.extend(gidx.map(|gidx| gidx.store(region, stream as u32)));
@@ -65,6 +72,7 @@ fn resume_zones(
         };
         let before = salts.get(&zone.number).copied().unwrap_or(0);
         let at = zones.geometry().zone(zone.number) + stream.tail;
+        debug_assert!(stream.tail.is_multiple_of(RESUME as u64), "a tail is at a line");
         lines.push((at, resume.encode(zone.number, before)));
         stream.skip(RESUME as u64);
     }

@@ -79,6 +79,11 @@ impl Marker {
     /// `Full`, or another I/O error; there may be a torn marker then.
     pub(super) fn write(&self, files: &dyn Files, directory: &Path) -> Result<()> {
         let path = directory.join(MARKER);
+        debug_assert_eq!(
+            Marker::decode(&self.encode()).as_ref(),
+            Some(self),
+            "an opening reads the marker that a creation wrote"
+        );
         let file = files.open(&path, OpenHow::CreateNew).map_err(|e| match e.kind() {
             AlreadyExists => Error::invalid(format!("{} is there already", path.display())),
             _ => Error::io("create", &path, e),

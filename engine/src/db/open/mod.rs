@@ -1,14 +1,14 @@
-//! Opening: what is there, who may use it, and recovery in its order. Each sublevel recovers by a
-//! function of its own; here they are called one after the other, and what one finds is handed
-//! to the next as a value.
+//! Opening: what is there, which process may use it, and recovery in its order. Each sublevel
+//! recovers by a function of its own. This module calls them one after the other, and hands what
+//! one finds to the next as a value.
 //!
 //! 1. Region: superblock, fixed parts, floor.
 //! 2. Journal: tables, extents, D; the pair is checked.
 //! 3. Pools and zones; commit decides what was committed.
 //! 4. All of that is made durable again, what is dead is let go, and this opening's incarnation
 //!    is on the media: before the first ticket. A second cut anywhere in here finds the same.
-//! 5. Table events and spilled runs beyond the journal are applied to it; runs that it has and
-//!    nobody committed go.
+//! 5. Table events and spilled runs beyond the journal are applied to it. Its runs that no
+//!    transaction committed go.
 //! 6. Records that are committed, of living tables, and not drained are indexed.
 //! 7. Prepared transactions have their locks again. Zones with nothing left are released; the
 //!    background starts.
@@ -130,6 +130,7 @@ impl Opening<'_> {
             let JournalFloor { epoch, number } = set.floor();
             floor.journal = JournalMark { epoch, edit: number };
             make_durable(&region, (&zones, &mut recovered), &mut superblock, &mut floor)?;
+            debug_assert!(recovered.last <= superblock.lsn_base, "the next LSN is above all");
             zones.release(&[recovered.empty.as_slice(), &leaks].concat())?;
         }
         let FoundIndex { forest, damage } = found;
@@ -200,6 +201,7 @@ fn tell_zones(zones: &ZonePool, recovered: &Recovered) {
     for (zone, accepted) in &recovered.zones {
         let oldest = accepted.iter().map(|a| a.oldest).min().unwrap_or(0);
         let greatest = accepted.last().map_or(0, |a| a.lsn);
+        debug_assert!(accepted.iter().all(|a| a.lsn <= greatest), "a zone has its last LSN last");
         zones.set_found(*zone, oldest, greatest, accepted.iter().map(|a| a.records).sum());
     }
 }

@@ -95,6 +95,7 @@ impl<'a> OwnRecords<'a> {
                 let prepared = Reader::new(record.value).u64();
                 let prepared =
                     prepared.ok_or_else(|| unknown(&format!("verdict {}", record.seq)))?;
+                debug_assert!(prepared < record.seq, "a verdict comes after its prepare");
                 self.verdicts.insert(prepared, zone);
             }
             Kind::Blob => {

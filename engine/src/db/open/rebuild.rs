@@ -8,7 +8,6 @@ use parking_lot::Mutex;
 
 use super::{records, row_tables};
 use crate::commit::{Accepted, Content, Recovered};
-use crate::db::catalog::container_of;
 use crate::db::engine::Engine;
 use crate::error::Result;
 use crate::level0::{Level0, Matrix};
@@ -145,10 +144,11 @@ fn install(
         let level0 = match rows {
             Some(rows) => Level0::with_rows(region, rows, Some(rebuilt)),
             None => {
-                let kind = container_of(&engine.options, &table.view().version);
+                let kind = engine.options.container_of(&table.view().version.options);
                 Level0::rebuilt(&engine.shared.pages, rebuilt, kind)
             }
         };
+        debug_assert_eq!(table.view().level0.size().records, 0, "a table is indexed once");
         change.apply(|view| view.level0 = level0);
         // Whatever is older has moved.
         let oldest = oldest.into_iter().chain(in_rows).min();
@@ -158,6 +158,7 @@ fn install(
     } else {
         let memtable = Arc::new(Memtable::rebuilt(Arc::clone(region), rebuilt));
         let boundary = engine.shared.committer.visible();
+        debug_assert!(oldest.is_none_or(|oldest| oldest <= boundary), "what is found is committed");
         change.apply(|view| view.frozen.push(Frozen { memtable, boundary }));
     }
     count

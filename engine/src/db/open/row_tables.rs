@@ -4,10 +4,11 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::db::catalog::container_of;
 use crate::db::engine::Engine;
+use crate::db::jobs::install as install_version;
 use crate::error::{Error, Result};
-use crate::level0::{Level0, Matrix};
+use crate::level0::{Level0, Matrix, RowTables as _};
+use crate::levels::{Edit, Op};
 use crate::record::{Lsn, TableId};
 use crate::table::TableCore;
 
@@ -27,15 +28,14 @@ pub(super) fn open(engine: &Engine, tables: &Tables) -> Result<HashMap<TableId, 
         if version.rows.is_empty() {
             continue;
         }
-        if engine.forest.is_some() {
-            return Err(Error::invalid(format!(
-                "table {:?} has row tables in level 0, which a persistent index does not know; \
-                 open the database without Index::Persistent",
-                table.name()
-            )));
-        }
-        let home = (Arc::clone(&engine.shared.pages), container_of(&engine.options, version));
+        let chosen = engine.options.container_of(&version.options).beside_rows();
+        let home = (Arc::clone(&engine.shared.pages), chosen);
         let rows = Matrix::open(home, table.id(), &version.rows, &version.drained)?;
+        if engine.forest.is_some() {
+            drop(view);
+            remove_drained(engine, table, &rows)?;
+            continue;
+        }
         pages.extend(rows.pages());
         opened.insert(table.id(), rows);
     }
@@ -43,10 +43,46 @@ pub(super) fn open(engine: &Engine, tables: &Tables) -> Result<HashMap<TableId, 
     Ok(opened)
 }
 
+/// Removes the row tables of a table of which all is drained. A persistent index does not know row
+/// tables.
+///
+/// # Errors
+///
+/// `Invalid` if one of them still has something; or an I/O error.
+fn remove_drained(engine: &Engine, table: &TableCore, rows: &Matrix) -> Result<()> {
+    let drained = rows.drained();
+    if drained.len() < table.view().version.rows.len() {
+        return Err(Error::invalid(format!(
+            "table {:?} has row tables in level 0, which a persistent index does not know; open \
+             the database without Index::Persistent; to open with it, first set the table's level0 \
+             option to the global index, compact the table, and close",
+            table.name()
+        )));
+    }
+    let remove = |id| Op::RemoveRow { table: table.id(), id };
+    let edit = Edit { ops: drained.into_iter().map(remove).collect() };
+    let versions = match engine.shared.read_only {
+        true => {
+            engine.set.adopt(&edit)?;
+            engine
+                .set
+                .version(table.id())
+                .map(|version| (table.id(), version))
+                .into_iter()
+                .collect()
+        }
+        // An opening has to get through on a full disk.
+        false => engine.ctx.apply_freeing(edit)?,
+    };
+    install_version(table, &mut table.change(), versions, 0);
+    Ok(())
+}
+
 /// Shows the row tables of tables of which nothing was found in zones.
 pub(super) fn install(engine: &Engine, tables: &Tables, rows: HashMap<TableId, Matrix>) {
     for (id, rows) in rows {
         let Some(table) = tables.get(&id) else { continue };
+        debug_assert!(engine.forest.is_none(), "a persistent index has no row tables beside it");
         let level0 = Level0::with_rows(&engine.shared.region, rows, None);
         let mut change = table.change();
         change.apply(|view| view.level0 = level0);

@@ -4,6 +4,7 @@
 //! Thread safety: `step` is called by one thread at a time, the background's or the stepper's; the
 //! rest from any. `stats` and `pacing` are held for a few instructions.
 
+mod invariants;
 mod objects;
 mod pacing;
 mod picker;
@@ -16,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use super::jobs::{JobContext, Jobs, Look, Outcome};
+use super::jobs::{JobContext, Jobs, Look, Outcome, outcome_is_sound};
 use super::manual::{ManualCompaction, Stage};
 use super::table_index::Rest;
 use crate::compaction::Work;
@@ -25,6 +26,7 @@ use crate::mvcc::drive;
 use crate::options::{BackgroundTuning, CommitTuning};
 use crate::pm::{Purpose, SpentOn};
 use crate::record::Lsn;
+use invariants::{ages_if_it_lives, has_work, may_run};
 use pacing::{Pacing, PacingStats};
 use picker::{JobKind, Running, pick};
 use state::{RegionState, RegionUsage};
@@ -121,9 +123,12 @@ impl Scheduler {
     /// whether one did.
     fn run_most_urgent(&self, running: &[Running]) -> Result<bool> {
         let state = self.gather();
+        debug_assert!(ages_if_it_lives(&state), "a table with a time to live ages: {state:?}");
         let (mut declined, mut full) = (Vec::new(), None);
         while let Some(kind) = pick(&state, running, &declined) {
             debug_assert!(!declined.contains(&kind), "what found nothing is not picked again");
+            debug_assert!(may_run(kind, running), "{kind:?} does not pass a compaction");
+            debug_assert!(has_work(kind, &state), "{kind:?} has nothing to work on: {state:?}");
             match self.run(kind) {
                 // Jobs behind it may make space.
                 Err(e) if e.kind() == ErrorKind::Full => full = full.or(Some(e)),
@@ -222,10 +227,10 @@ impl Scheduler {
 
     /// Puts what a job did into the statistics of pacing, and wakes workers that may go on.
     fn account(&self, outcome: &Outcome) {
+        debug_assert!(outcome_is_sound(outcome), "a job that did nothing moved nothing");
         let mut stats = self.stats.lock();
         stats.pruned(outcome.pruned);
         if let Some(drained) = &outcome.drained {
-            debug_assert!(outcome.did, "what was drained was done");
             stats.drained(drained.level0, drained.runs, drained.added, drained.took);
             self.workers.wake();
         }
@@ -268,6 +273,7 @@ impl Scheduler {
         let Some(outcome) = self.unless_store_fails(job.run(&plan, ctx, before_extent))? else {
             return Ok(false);
         };
+        debug_assert!(outcome_is_sound(&outcome), "a job that did nothing moved nothing");
         if let Some(left) = outcome.left_level1 {
             self.stats.lock().compacted(left, (from, self.clock()));
         }

@@ -84,7 +84,7 @@ impl RegionUsage {
     /// Bytes that may be appended before it is full, but for standby zones.
     pub(super) fn room(&self) -> u64 {
         let free = self.total.saturating_sub(self.taken() + 2 * self.usual);
-        // Never nothing: who has an open zone goes on in it.
+        // Never nothing: a stream that has an open zone goes on in it.
         self.bytes(free).max(self.unit / 4).max(1)
     }
 
@@ -129,7 +129,8 @@ impl RegionUsage {
         debug_assert!(low <= visible && bound <= visible, "what is drained is visible");
         debug_assert!(zones.free() <= total, "no more units are free than there are");
         debug_assert!(low <= bound, "a round that begins now ends above what is drained");
-        RegionUsage {
+        debug_assert!(sums.level0 <= sums.undrained, "level 0 has what is not drained");
+        let usage = RegionUsage {
             used: u64::from(zones.geometry().units.saturating_sub(zones.free())),
             total: u64::from(total),
             indexed: indexed(ctx, u64::from(total)),
@@ -145,8 +146,21 @@ impl RegionUsage {
             visible,
             level1,
             clock,
-        }
+        };
+        debug_assert!(has_room(&usage), "a region has room at any moment: {usage:?}");
+        debug_assert!(drains_in_time(&usage), "drains begin before the region is full: {usage:?}");
+        usage
     }
+}
+
+/// A region has room at any moment, so the debt of a round is finite.
+fn has_room(now: &RegionUsage) -> bool {
+    now.room() > 0 && now.unit > 0
+}
+
+/// Drains begin before the region is full, and there is something to take before they do.
+fn drains_in_time(now: &RegionUsage) -> bool {
+    now.enough() <= now.total && now.enough() * 2 >= now.total
 }
 
 /// How many of `units` the indexes take, if their share of the memory limit is so many. What they

@@ -90,6 +90,7 @@ impl Scheduler {
     /// no memory for its job.
     pub(in crate::db) fn run_worker(&self, n: usize) {
         let workers = &self.workers;
+        debug_assert!(n >= 1, "the background's own thread is number 0");
         while !self.ctx.stop.load(Ordering::Acquire) {
             let most = self.ctx.memory.most_workers().saturating_add(1);
             if n >= workers.threads().min(most) {
@@ -111,9 +112,9 @@ impl Scheduler {
         }
     }
 
-    /// The body of the thread that keeps zones ready. The background does so too, between its jobs;
-    /// but one of these may take longer than a zone lasts, and where the region is a file a link is
-    /// a sync, of what was written since the last one as well.
+    /// The body of the thread that keeps zones ready. The background does so too, between its jobs,
+    /// but one of these may take longer than a zone lasts. Where the region is a file a link is a
+    /// sync, of what was written since the last one as well.
     pub(in crate::db) fn keep_zones_ready(&self) {
         while !self.ctx.stop.load(Ordering::Acquire) {
             let linked = self.ctx.shared.poison.check().and_then(|()| self.preallocate_zone());
@@ -132,6 +133,10 @@ impl Scheduler {
         // What failed for the object store is made again, whoever ran it.
         if error.kind() != ErrorKind::Full && !error.is_of_store() {
             self.ctx.stop_by(error);
+            debug_assert!(
+                self.ctx.shared.poison.check().is_err(),
+                "a job that failed by anything but a full disk stops the database"
+            );
         }
         RETRY
     }

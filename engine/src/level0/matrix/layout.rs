@@ -37,7 +37,28 @@ pub(super) struct RowDirectory {
     pub(super) pages: Vec<PageRef>,
 }
 
+/// What the first page of a directory says of the whole, unchecked.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Head {
+    pub(super) table: TableId,
+    pub(super) id: u64,
+    pub(super) checksum: u32,
+    /// Pages of the directory.
+    pub(super) pages: u64,
+}
+
 impl RowDirectory {
+    /// What a page says of the directory that begins with it, if one does.
+    pub(super) fn peek(page: &[u8]) -> Option<Head> {
+        let mut reader = Reader::new(page.strip_prefix(MAGIC)?);
+        let (checksum, table, _) = (reader.u32()?, reader.u32()?, reader.u32()?);
+        let id = reader.u64()?;
+        reader.take(24)?;
+        let (_, _, count) = (reader.u32()?, reader.u32()?, reader.u32()?);
+        let pages = (HEAD as u64 + 8 * u64::from(count)).div_ceil(PAGE);
+        Some(Head { table, id, checksum, pages })
+    }
+
     /// Bytes that a directory of so many pages takes.
     pub(super) fn len(pages: usize) -> usize {
         HEAD + 8 * pages
@@ -152,7 +173,8 @@ impl Entry {
         let half = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
         let word = |at: usize| u32::from_le_bytes([0, 1, 2, 3].map(|n| bytes[at + n]));
         let long = |at: usize| u64::from(word(at)) | u64::from(word(at + 4)) << 32;
-        let kind = Kind::from_u8(bytes[27]).filter(|k| matches!(k, Kind::Put | Kind::Delete))?;
+        let kind = Kind::from_u8(bytes[27])
+            .filter(|k| matches!(k, Kind::Put | Kind::Delete | Kind::Merge))?;
         Some(Entry {
             seq: long(0),
             prefix: long(8),
@@ -221,6 +243,6 @@ mod tests {
         assert_eq!(Entry::decode(&bytes), Some(entry));
         let mut bad = bytes;
         bad[27] = 16;
-        assert_eq!(Entry::decode(&bad), None, "a row table has puts and deletes");
+        assert_eq!(Entry::decode(&bad), None, "a row table has puts, deletes and operands");
     }
 }

@@ -1,20 +1,24 @@
-//! The matrix container: each frozen memtable becomes a row table, sorted, in pages of the region.
-//! Columns across the rows drain it, and pages come free one by one.
+//! The containers by name: a global index, and beside it row tables for a matrix or a triangle. A
+//! frozen memtable becomes a row table, sorted, in pages of the region. Columns across the rows
+//! drain it, and pages come free one by one.
 //!
 //! Source: MatrixKV's matrix container in non-volatile memory, and TriangleKV's triangle container,
 //! which has the same rows. Which records a column takes is the drains' business
 //! (`db/jobs/drain.rs`): those of the rows from before a round began (matrix: these rows are the
 //! compactor, later ones the receiver), or all that are there (triangle).
 //!
-//! A memtable for which the region has no room goes to a global index beside the rows, whose
-//! records stay in zones. So does one of less than a page, and what an opening finds in zones.
-//! Feeding never waits for room, so drains and feeding cannot wait for each other.
+//! The options of the table choose what becomes of memtables. Of a table that chose the global
+//! index there are no rows, or those from before it chose so, which drain. The index has all
+//! memtables of such a table. Of any other table it has those for which the region has no room, and
+//! those of less than a page; and of each what an opening finds in zones. Feeding never waits for
+//! room, so drains and feeding cannot wait for each other.
 //!
 //! | file | what |
 //! |---|---|
 //! | `layout.rs` | the bytes of a row table |
 //! | `build.rs` | writes one |
 //! | `open.rs` | checks one at an opening |
+//! | `find.rs` | finds those that no edit names |
 //! | `row.rs` | reads one, and lets go of its entries |
 //! | `walk.rs` | cursors |
 //!
@@ -29,6 +33,7 @@
 //!    and no reader from before is left.
 
 mod build;
+mod find;
 mod layout;
 mod open;
 #[cfg(any(test, feature = "testing"))]
@@ -36,17 +41,21 @@ mod probe;
 mod row;
 mod walk;
 
+use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use arc_swap::ArcSwap;
+use parking_lot::Mutex;
 
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use self::probe::probe;
+#[cfg(feature = "bench")]
+pub(crate) use self::walk::FOLLOWS_HINTS;
 
 use self::build::RowDraft;
 use self::row::OpenRow;
-use self::walk::{Pair, RowsCursor};
+use self::walk::{Pair, RowsCursor, narrow};
 use super::column::{ColumnSearch, bytes_by_walk, column_by_walk};
 use super::container::{Container, Keep, Released, RowTables, Size, VersionPruning, ZoneResidents};
 use super::global_index::GlobalIndex;
@@ -55,17 +64,21 @@ use crate::alloc::{PagePool, PageRange};
 use crate::error::{Damage, Result};
 use crate::memtable::{Index, Memtable, Rebuilt, Record};
 use crate::mvcc::{DrainedMap, KeyInterval, defer};
-use crate::options::ContainerKind;
+use crate::options::Level0Container;
 use crate::pm::{PAGE, Region};
 use crate::record::{Cursor, Lsn, RowTable, TableId};
 
-/// A container of row tables.
+/// A container of row tables, and of records in zones beside them.
 #[derive(Debug)]
 pub(crate) struct Matrix {
-    kind: ContainerKind,
+    /// What becomes of memtables, and which rows a drain takes.
+    chosen: Mutex<Level0Container>,
     pages: Arc<PagePool>,
     /// The newest first (invariant 1).
     rows: ArcSwap<Vec<Arc<OpenRow>>>,
+    /// Whether there are any: reads of a table without rows look no further. It is set before a
+    /// view lets go of the memtable that the first one came of.
+    has_rows: AtomicBool,
     /// What stays in zones.
     in_zones: GlobalIndex,
 }
@@ -93,11 +106,16 @@ impl StoredRow {
 
 impl Matrix {
     /// An empty one.
-    pub(super) fn new(pages: Arc<PagePool>, kind: ContainerKind) -> Matrix {
+    pub(super) fn new(pages: Arc<PagePool>, chosen: Level0Container) -> Matrix {
         let region = Arc::clone(pages.region());
         let index = Index::new(Arc::clone(&region));
-        let rows = ArcSwap::from_pointee(Vec::new());
-        Matrix { kind, pages, rows, in_zones: GlobalIndex::new(region, index) }
+        Matrix {
+            chosen: Mutex::new(chosen),
+            pages,
+            rows: ArcSwap::default(),
+            has_rows: AtomicBool::new(false),
+            in_zones: GlobalIndex::new(region, index),
+        }
     }
 
     /// One with the row tables of `table` that an edit names, as an opening finds them, and without
@@ -107,16 +125,16 @@ impl Matrix {
     ///
     /// `Corrupt` if one does not check out; or an I/O error.
     pub(crate) fn open(
-        (pages, kind): (Arc<PagePool>, ContainerKind),
+        (pages, chosen): (Arc<PagePool>, Level0Container),
         table: TableId,
         rows: &[RowTable],
         drained: &DrainedMap,
     ) -> Result<Matrix> {
-        let matrix = Matrix::new(pages, kind);
+        let matrix = Matrix::new(pages, chosen);
         let open = |row: &RowTable| open::open(matrix.region(), table, row, drained).map(Arc::new);
         let mut rows = rows.iter().map(open).collect::<Result<Vec<_>>>()?;
         rows.sort_by_key(|row| std::cmp::Reverse(row.meta.upto));
-        matrix.rows.store(Arc::new(rows));
+        matrix.show(rows);
         Ok(matrix)
     }
 
@@ -133,6 +151,17 @@ impl Matrix {
 
     fn region(&self) -> &Arc<Region> {
         self.pages.region()
+    }
+
+    /// Shows these rows to readers, and no others.
+    fn show(&self, rows: Vec<Arc<OpenRow>>) {
+        let has_rows = !rows.is_empty();
+        self.rows.store(Arc::new(rows));
+        self.has_rows.store(has_rows, Ordering::Release);
+    }
+
+    fn has_rows(&self) -> bool {
+        self.has_rows.load(Ordering::Acquire)
     }
 
     fn has_records_in_zones(&self) -> bool {
@@ -152,8 +181,7 @@ impl Matrix {
             if let Some(record) = version(row, region, (key, bound), (drained, at_most)) {
                 return Some(record);
             }
-            let below = rows.get(n + 1).filter(|below| below.meta.id == row.below());
-            narrowed = below.and_then(|below| row.narrow(region, bound, below.entries()));
+            narrowed = narrow(&rows, n, (key, bound), region);
         }
         None
     }
@@ -190,6 +218,16 @@ pub(crate) fn salvage_row<'a>(
     open::salvage(region, table, row, drained, lost)
 }
 
+/// The row tables whose directories lie in the region outside of `zones`, in use or not, by their
+/// numbers.
+///
+/// # Errors
+///
+/// The region cannot be read.
+pub(crate) fn find_rows(region: &Region, zones: &[Range<u64>]) -> Result<Vec<(TableId, RowTable)>> {
+    find::find(region, zones)
+}
+
 /// The first version of `key` from its lower bound on that a read between two LSNs, the first one
 /// not included, finds.
 fn version<'a>(
@@ -220,6 +258,9 @@ impl Container for Matrix {
     }
 
     fn get(&self, key: &[u8], at_most: Lsn, drained: &DrainedMap) -> Result<Option<Record<'_>>> {
+        if !self.has_rows() {
+            return self.in_zones.get(key, at_most, drained);
+        }
         let in_rows = self.get_in_rows(key, at_most, drained.get(key));
         if !self.has_records_in_zones() {
             return Ok(in_rows);
@@ -229,6 +270,9 @@ impl Container for Matrix {
     }
 
     fn cursor<'a>(&'a self, drained: &'a DrainedMap) -> Box<dyn Cursor + 'a> {
+        if !self.has_rows() {
+            return self.in_zones.cursor(drained);
+        }
         let in_rows = Box::new(self.rows_cursor(drained));
         if !self.has_records_in_zones() {
             return in_rows;
@@ -237,10 +281,16 @@ impl Container for Matrix {
     }
 
     fn next_column(&self, search: &ColumnSearch<'_>) -> Result<Option<KeyInterval>> {
+        if !self.has_rows() {
+            return self.in_zones.next_column(search);
+        }
         column_by_walk(self.cursor(search.drained), search)
     }
 
     fn bytes_in(&self, interval: &KeyInterval, upto: Lsn, drained: &DrainedMap) -> Result<u64> {
+        if !self.has_rows() {
+            return self.in_zones.bytes_in(interval, upto, drained);
+        }
         bytes_by_walk(self.cursor(drained), interval, upto)
     }
 
@@ -252,6 +302,7 @@ impl Container for Matrix {
     }
 
     fn clear(&self) -> Result<Released> {
+        self.has_rows.store(false, Ordering::Release);
         for row in self.rows.swap(Arc::default()).iter() {
             self.pages.give(row.retire_all(self.region()));
             if !row.is_going.swap(true, Ordering::AcqRel) {
@@ -314,7 +365,7 @@ impl RowTables for Matrix {
             "rows ascend (invariant 1)"
         );
         let newest = std::iter::once(Arc::new(stored.row));
-        self.rows.store(Arc::new(newest.chain(rows.iter().cloned()).collect()));
+        self.show(newest.chain(rows.iter().cloned()).collect());
         stored.copied
     }
 
@@ -332,7 +383,7 @@ impl RowTables for Matrix {
         let rows = self.rows.load();
         let (going, staying): (Vec<_>, Vec<_>) =
             rows.iter().cloned().partition(|row| ids.contains(&row.meta.id));
-        self.rows.store(Arc::new(staying));
+        self.show(staying);
         let pages = Arc::clone(&self.pages);
         defer(move || {
             for row in going {
@@ -345,7 +396,15 @@ impl RowTables for Matrix {
     }
 
     fn drains_by_round(&self) -> bool {
-        self.kind == ContainerKind::Matrix
+        *self.chosen.lock() == Level0Container::Matrix
+    }
+
+    fn takes_memtables(&self) -> bool {
+        *self.chosen.lock() != Level0Container::GlobalIndex
+    }
+
+    fn choose(&self, container: Level0Container) {
+        *self.chosen.lock() = container;
     }
 }
 

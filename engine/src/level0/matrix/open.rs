@@ -1,4 +1,4 @@
-//! OpenRow tables as an opening, a verification or a salvage finds them.
+//! Row tables as an opening, a verification or a salvage finds them.
 
 use std::sync::atomic::Ordering;
 
@@ -7,6 +7,7 @@ use super::row::{OpenRow, value_span};
 use crate::error::{Damage, Error, Result};
 use crate::memtable::Record;
 use crate::mvcc::DrainedMap;
+use crate::options::Failpoint;
 use crate::pm::{PAGE, Region, Span};
 use crate::record::{RowTable, TableId, checksum};
 
@@ -36,12 +37,14 @@ pub(super) fn open(
     let row = &found.row;
     for n in 0..row.entries() {
         let entry = found.entry(n)?;
-        if entry.seq > drained.get(row.key(region, &entry)) {
+        let is_drained = entry.seq <= drained.get(row.key(region, &entry));
+        if !is_drained || region.has(Failpoint::IgnoreDrainedRows) {
             row.count_in(&entry);
         } else {
             row.leave_out(n);
         }
     }
+    row.clip();
     for page in 0..row.value_pages.len() {
         if row.in_page[page].load(Ordering::Relaxed) > 0 {
             found.check(in_meta + page, "values")?;

@@ -42,6 +42,9 @@ pub(super) struct OpenRow {
     gone: Box<[AtomicU64]>,
     live: AtomicU32,
     bytes: AtomicU64,
+    /// All entries before the first and from the second on are gone: searches leave them out.
+    first: AtomicU32,
+    end: AtomicU32,
     /// An edit that removes it is on its way, or all of its pages were given back.
     pub(super) is_going: AtomicBool,
 }
@@ -74,6 +77,8 @@ impl OpenRow {
             gone: (0..words).map(|_| AtomicU64::new(0)).collect(),
             live: AtomicU32::new(0),
             bytes: AtomicU64::new(0),
+            first: AtomicU32::new(0),
+            end: AtomicU32::new(directory.entries),
             is_going: AtomicBool::new(false),
         }
     }
@@ -205,24 +210,52 @@ impl OpenRow {
         from
     }
 
-    /// Where to look for `key`, by what the row above says.
+    /// Where to look for a key, by what the row above says and by what is gone.
     pub(super) fn range(&self, narrowed: Option<Narrowed>) -> (u32, u32) {
-        match narrowed {
+        let (from, to) = match narrowed {
             // The number is never another one's, so what a hint leads into is still there.
             Some(Narrowed { below, from, to }) if below == self.meta.id => (from, to),
             _ => (0, self.entries),
+        };
+        let from = from.max(self.first.load(Ordering::Acquire));
+        (from, to.min(self.end.load(Ordering::Acquire)).max(from))
+    }
+
+    /// Notes which entries at either end are gone.
+    pub(super) fn clip(&self) {
+        let mut first = self.first.load(Ordering::Acquire);
+        while first < self.entries && self.is_gone(first) {
+            first += 1;
         }
+        self.first.fetch_max(first, Ordering::AcqRel);
+        let mut end = self.end.load(Ordering::Acquire);
+        while end > first && self.is_gone(end - 1) {
+            end -= 1;
+        }
+        self.end.fetch_min(end, Ordering::AcqRel);
     }
 
     /// What the hints around the lower bound of a key say of the row below.
-    pub(super) fn narrow(&self, region: &Region, bound: u32, end: u32) -> Option<Narrowed> {
+    pub(super) fn narrow(
+        &self,
+        region: &Region,
+        (key, bound): (&[u8], u32),
+        below: &OpenRow,
+    ) -> Option<Narrowed> {
         if self.below == 0 {
             return None;
         }
-        let hint = |n: u32| self.entry(region, n).hint;
-        let from = if bound > 0 { hint(bound - 1) } else { 0 };
-        let to = if bound < self.entries { hint(bound) } else { end };
-        Some(Narrowed { below: self.below, from, to })
+        let hint = |n: u32| self.entry(region, n).hint.min(below.entries);
+        // Where a search left out what is gone, its bound is the nearest entry that is not.
+        let is_clipped = self.live() < u64::from(self.entries);
+        let sought = (key, slice(key, 0));
+        let is_smaller =
+            |n: u32| self.compare(region, &self.entry(region, n), sought) == Order::Less;
+        let is_after = bound > 0 && (!is_clipped || is_smaller(bound - 1));
+        let is_before = bound < self.entries && (!is_clipped || !is_smaller(bound));
+        let from = if is_after { hint(bound - 1) } else { 0 };
+        let to = if is_before { hint(bound) } else { below.entries };
+        Some(Narrowed { below: below.meta.id, from, to })
     }
 
     /// The row table that hints lead into.
@@ -249,6 +282,7 @@ impl OpenRow {
                 self.let_go(n, &entry, &mut free);
             }
         }
+        self.clip();
         free
     }
 

@@ -7,8 +7,14 @@ use super::row::{Narrowed, OpenRow};
 use crate::error::Result;
 use crate::memtable::Record;
 use crate::mvcc::DrainedMap;
+use crate::options::Failpoint;
 use crate::pm::Region;
 use crate::record::{Cursor, EntryRef, LSN_MAX, Lsn, SeparatedValue};
+
+/// Whether searches go by hints, for measurements of what these are worth.
+#[cfg(feature = "bench")]
+pub(crate) static FOLLOWS_HINTS: std::sync::atomic::AtomicBool =
+    std::sync::atomic::AtomicBool::new(true);
 
 /// A position among the records of row tables that D does not cover.
 pub(super) struct RowsCursor<'a> {
@@ -53,7 +59,7 @@ impl<'a> RowsCursor<'a> {
         let rows = Arc::clone(&self.rows);
         for (n, row) in rows.iter().enumerate() {
             self.at[n] = row.lower_bound(self.region, key, row.range(narrowed));
-            narrowed = narrow(&rows, n, self.at[n], self.region);
+            narrowed = narrow(&rows, n, (key, self.at[n]), self.region);
         }
     }
 
@@ -99,10 +105,22 @@ impl<'a> RowsCursor<'a> {
     }
 }
 
-/// What the row table `n` says of where the bound lies in the next one.
-fn narrow(rows: &[Arc<OpenRow>], n: usize, bound: u32, region: &Region) -> Option<Narrowed> {
-    let below = rows.get(n + 1).filter(|below| below.meta.id == rows[n].below())?;
-    rows[n].narrow(region, bound, below.entries())
+/// What the row table `n` says of where the bound lies in the next one: nothing if that is not the
+/// one that its hints lead into, which is gone then.
+pub(super) fn narrow(
+    rows: &[Arc<OpenRow>],
+    n: usize,
+    (key, bound): (&[u8], u32),
+    region: &Region,
+) -> Option<Narrowed> {
+    #[cfg(feature = "bench")]
+    if !FOLLOWS_HINTS.load(std::sync::atomic::Ordering::Relaxed) {
+        return None;
+    }
+    let below = rows.get(n + 1)?;
+    let is_led_into = below.meta.id == rows[n].below();
+    let follows = is_led_into || region.has(Failpoint::FollowStaleHints);
+    if follows { rows[n].narrow(region, (key, bound), below) } else { None }
 }
 
 fn order<'r>(record: &Record<'r>) -> (&'r [u8], Reverse<Lsn>) {

@@ -11,6 +11,7 @@ use super::pages::Pages;
 use super::power::{Cut, Power};
 use super::seen::ReadLog;
 use super::{CallSite, Fault, Faulty, HeldSyncs, ReadFaults, SimFiles, Survive, Trace};
+use crate::options::Level0Container;
 
 /// A machine whose power can be cut.
 ///
@@ -40,17 +41,16 @@ impl Machine {
         self
     }
 
-    /// The same with databases that keep level 0 in row tables, from now on; in a triangle of them
-    /// if `triangle` says so.
+    /// The same with databases that keep level 0 of every table in this container, from now on.
     #[must_use]
-    pub fn row_tables(self, triangle: bool) -> Machine {
-        self.files.state.lock().row_tables = Some(triangle);
+    pub fn level0(self, container: Level0Container) -> Machine {
+        self.files.state.lock().level0 = Some(container);
         self
     }
 
-    /// Whether they do, and if so, in a triangle.
-    pub(crate) fn has_row_tables(&self) -> Option<bool> {
-        self.files.state.lock().row_tables
+    /// The container that they keep it in, if it is one for all tables.
+    pub(crate) fn level0_of_all(&self) -> Option<Level0Container> {
+        self.files.state.lock().level0
     }
 
     /// Whether they keep the index there.
@@ -276,6 +276,17 @@ impl Machine {
             Some(block * BLOCK + last as u64 + 1)
         });
         ends.next().unwrap_or(0)
+    }
+
+    /// The bytes of a file, as a running program reads them; none for one that is not there.
+    pub fn contents(&self, path: &Path) -> Vec<u8> {
+        let state = self.files.state.lock();
+        let content = state.names.get(path).and_then(|id| state.files.get(&id));
+        let Some(content) = content else { return Vec::new() };
+        let mut bytes = vec![0; content.len() as usize];
+        let read = content.read(&mut bytes, 0);
+        bytes.truncate(read);
+        bytes
     }
 
     /// A hash of the names and bytes of all files under a path, as a running program reads them.

@@ -12,8 +12,8 @@
 //!
 //! 1. The threads have ended when the database is closed. Of a store that is dropped without that
 //!    they end with what they read then.
-//! 2. Who drops a [`Reading`] has no part in it any more: the bytes go where they came, and what is
-//!    in that place by then is nobody's matter.
+//! 2. A caller that drops a [`Reading`] does not get its bytes. The read still ends, and its bytes
+//!    are dropped: no later read of that place gets them.
 
 use std::io;
 use std::sync::Arc;
@@ -64,7 +64,7 @@ pub(super) struct Request {
 impl Request {
     fn serve(self) {
         let bytes = self.file.handle.read_vec(self.offset, self.len);
-        // Whoever asked may have gone.
+        // The caller may have dropped its [`Reading`].
         self.answer.send(bytes).unwrap_or(());
     }
 }
@@ -122,7 +122,7 @@ fn start() -> Option<State> {
     Some(State::Reading { queue, threads })
 }
 
-/// Serves one request after the other, until nobody can make any.
+/// Serves one request after the other, until no sender is left.
 fn serve_all(requests: &Mutex<Receiver<Request>>) {
     loop {
         let next = requests.lock().recv();

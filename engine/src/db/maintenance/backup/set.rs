@@ -4,7 +4,7 @@
 //!
 //! 1. What a manifest names is durable before the manifest has its name, and stays where it is for
 //!    as long as it has it.
-//! 2. Who writes knows all manifests: what none of them names is free.
+//! 2. A writer knows all manifests: what none of them names is free.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};
@@ -123,6 +123,7 @@ impl Set {
                 }
             }
         }
+        debug_assert!(numbers.is_sorted_by(|a, b| a < b), "backups have ascending numbers");
         let taken: Vec<Location> = taken.into_iter().collect();
         let store = ExtentStore::open(Arc::clone(&self.files), &self.path, &taken, false)?;
         // A process that died may have left a backup without its name, or one that was deleted with

@@ -1,9 +1,9 @@
 //! Salvage without a journal: the region's records by their tables, and the rows of each extent in
 //! a table of its own, since no extent says which table it belongs to.
 //!
-//! Without the journal nobody knows which extents were in use, so rows that were replaced or
-//! deleted may show, in the tables of extents. What the region says of deletes applies to its own
-//! tables alone.
+//! Only the journal knows which extents and row tables were in use. Without it, tables of extents
+//! and those of the region may show rows that were replaced or deleted. What the region says of
+//! deletes applies to its own tables alone.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -15,7 +15,7 @@ use crate::db::events::Event;
 use crate::db::open::{Loaded, Opening};
 use crate::error::{Damage, Result};
 use crate::extent::{Extent, find_extents};
-use crate::memtable::{Record, records_in};
+use crate::memtable::Record;
 use crate::options::{TableOptions, Tier};
 use crate::record::{Kind, LSN_MAX, SYSTEM_TABLE, TableId};
 use crate::table::WriteBatch;
@@ -53,12 +53,7 @@ pub(super) fn salvage(
 
 /// Writes the records of the region.
 fn region(loaded: &Loaded, writer: &mut Writer<'_>, report: &mut SalvageReport) -> Result<()> {
-    let payloads = report.zones(loaded)?;
-    let in_payload = |(at, len): &(u64, u64)| records_in(&loaded.region, *at, *len);
-    let mut records: Vec<Record<'_>> =
-        payloads.iter().flat_map(in_payload).map(|(_, record)| record).collect();
-    // Within a commit range deletes come first.
-    records.sort_by_key(|record| (record.seq, record.kind != Kind::RangeDelete));
+    let records = report.region(loaded, SalvageReport::all_rows)?;
     let tables = tables_in(&records);
     for known in tables.values() {
         if let Known::Named(name, options) = known {

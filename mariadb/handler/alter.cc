@@ -1,0 +1,502 @@
+/*
+  ALTER TABLE in place: indexes that are added, dropped and renamed, and columns that are added at
+  the end. layout.h has what a crash leaves.
+
+  A new index is built out of the rows while others read the table, and nothing writes to it. Its
+  entries are sorted in memory, and loaded in pieces.
+*/
+#include "engine.h"
+#include "ha_terrace.h"
+#include "row_codec.h"
+
+#include <algorithm>
+
+/* Bytes of entries that are sorted and loaded at a time. */
+static const size_t PIECE_BYTES = 32 << 20;
+
+static const alter_table_operations OF_INDEXES =
+  ALTER_ADD_NON_UNIQUE_NON_PRIM_INDEX | ALTER_DROP_NON_UNIQUE_NON_PRIM_INDEX |
+  ALTER_ADD_UNIQUE_INDEX | ALTER_DROP_UNIQUE_INDEX | ALTER_RENAME_INDEX | ALTER_INDEX_ORDER;
+/* What changes the server's definition alone. */
+static const alter_table_operations OF_SERVER =
+  ALTER_COLUMN_NAME | ALTER_RENAME_COLUMN | ALTER_COLUMN_DEFAULT | ALTER_INDEX_IGNORABILITY |
+  ALTER_DROP_CHECK_CONSTRAINT;
+
+/* What an ALTER TABLE keeps from its preparation to its end. */
+class Alter_context final : public inplace_alter_handler_ctx
+{
+public:
+  Layout before, after;
+  bool had_layout = false;
+  /* Numbers of indexes that are new. */
+  std::vector<uint> added;
+};
+
+static Bytes name_of(const KEY &key) { return Bytes(key.name.str, key.name.length); }
+
+static bool same_primary_key(const TABLE *one, const TABLE *two)
+{
+  const uint of_one = one->s->primary_key, of_two = two->s->primary_key;
+  if (of_one == MAX_KEY || of_two == MAX_KEY)
+    return of_one == of_two;
+  return name_of(one->key_info[of_one]) == name_of(two->key_info[of_two]);
+}
+
+/* Whether a column can be added without writing to rows: all of them get one constant. */
+static bool is_constant(const Field *field)
+{
+  const bool is_date = field->type() == MYSQL_TYPE_DATE || field->type() == MYSQL_TYPE_DATETIME ||
+                       field->type() == MYSQL_TYPE_TIMESTAMP;
+  // A copy says that a date of zeros is none.
+  const bool has_default = field->real_maybe_null() || !is_date ||
+                           !(field->flags & NO_DEFAULT_VALUE_FLAG);
+  return field->stored_in_db() && !field->vcol_info && !field->default_value &&
+         !field->has_default_now_unireg_check() && has_default && field->unireg_check != Field::NEXT_NUMBER;
+}
+
+/* Whether the columns of a table are there, in their order, with constants behind them. */
+static bool adds_constants(const TABLE *table, const TABLE *altered, Alter_inplace_info *info)
+{
+  uint at = 0;
+  List_iterator_fast<Create_field> fields(info->alter_info->create_list);
+  while (Create_field *field = fields++)
+  {
+    if (at < table->s->fields ? field->field != table->field[at] : field->field != nullptr)
+      return false;
+    at++;
+  }
+  if (at != altered->s->fields || at <= table->s->fields)
+    return false;
+  for (uint i = table->s->fields; i < altered->s->fields; i++)
+    if (!is_constant(altered->field[i]))
+      return false;
+  return true;
+}
+
+/* How readers skip a column once it is dropped. False for a column that they could not skip. */
+static bool row_column_of(const Field *field, Row_column *column)
+{
+  const uint prefix = field->field_length > 255 ? 2 : 1;
+  switch (field->real_type())
+  {
+  case MYSQL_TYPE_TINY:
+  case MYSQL_TYPE_SHORT:
+  case MYSQL_TYPE_INT24:
+  case MYSQL_TYPE_LONG:
+  case MYSQL_TYPE_LONGLONG:
+  case MYSQL_TYPE_FLOAT:
+  case MYSQL_TYPE_DOUBLE:
+  case MYSQL_TYPE_NEWDECIMAL:
+  case MYSQL_TYPE_YEAR:
+  case MYSQL_TYPE_NEWDATE:
+  case MYSQL_TYPE_TIMESTAMP2:
+  case MYSQL_TYPE_DATETIME2:
+  case MYSQL_TYPE_TIME2:
+  case MYSQL_TYPE_ENUM:
+  case MYSQL_TYPE_SET:
+    *column = {Row_column::FIXED, uint16(field->pack_length())};
+    return true;
+  case MYSQL_TYPE_STRING:
+    *column = {Row_column::PREFIXED, uint16(prefix)};
+    return field->type_handler() == &type_handler_string;
+  case MYSQL_TYPE_VARCHAR:
+    *column = {Row_column::PREFIXED, uint16(prefix)};
+    return field->type_handler() == &type_handler_varchar;
+  case MYSQL_TYPE_BLOB:
+    *column = {Row_column::PREFIXED,
+               uint16(static_cast<const Field_blob *>(field)->pack_length_no_ptr())};
+    return !field->compression_method();
+  default:
+    return false;
+  }
+}
+
+/* Whether columns are dropped and nothing else, and marks those of the altered table. */
+static bool drops_columns(const TABLE *table, Alter_inplace_info *info, std::vector<bool> *stays)
+{
+  stays->assign(table->s->fields, false);
+  uint at = 0;
+  List_iterator_fast<Create_field> fields(info->alter_info->create_list);
+  while (Create_field *field = fields++)
+  {
+    while (at < table->s->fields && table->field[at] != field->field)
+      at++;
+    if (at == table->s->fields)
+      return false;
+    (*stays)[at++] = true;
+  }
+  for (uint i = 0; i < table->s->fields; i++)
+  {
+    Row_column column;
+    const Field *field = table->field[i];
+    if (!(*stays)[i] && (!field->stored_in_db() || field->vcol_info || !row_column_of(field, &column) ||
+                         (field->flags & PART_KEY_FLAG)))
+      return false;
+  }
+  return true;
+}
+
+/* Marks columns as dropped. */
+static void drop_columns(const TABLE *table, const std::vector<bool> &stays, Layout *layout)
+{
+  layout->count_columns(table);
+  uint live = 0;
+  for (Row_column &column : layout->columns)
+    if (column.kind == Row_column::LIVE)
+    {
+      const uint of_table = live++;
+      if (!stays[of_table])
+        row_column_of(table->field[of_table], &column);
+    }
+}
+
+/* Whether each index that is added can be built here. */
+static bool can_build(const TABLE *altered, const Alter_inplace_info *info)
+{
+  for (uint i = 0; i < info->index_add_count; i++)
+  {
+    const KEY &key = altered->key_info[info->index_add_buffer[i]];
+    if ((key.flags & (HA_FULLTEXT | HA_SPATIAL)) || key.algorithm == HA_KEY_ALG_LONG_HASH)
+      return false;
+    for (uint part = 0; part < key.user_defined_key_parts; part++)
+      if (!key.key_part[part].field->stored_in_db())
+        return false;
+    // A name that is dropped and added has two meanings until the end.
+    for (uint dropped = 0; dropped < info->index_drop_count; dropped++)
+      if (name_of(*info->index_drop_buffer[dropped]) == name_of(key))
+        return false;
+  }
+  return true;
+}
+
+enum_alter_inplace_result
+ha_terrace::check_if_supported_inplace_alter(TABLE *altered, Alter_inplace_info *info)
+{
+  // A copy creates a table, and that refuses them with a message.
+  if (info->handler_flags & ALTER_ADD_FOREIGN_KEY)
+    return HA_ALTER_INPLACE_NOT_SUPPORTED;
+  const alter_table_operations flags = info->handler_flags & ~OF_SERVER;
+  const bool of_indexes = flags && !(flags & ~OF_INDEXES);
+  const bool of_columns = flags == ALTER_ADD_STORED_BASE_COLUMN;
+  // Columns behind a dropped one have another place.
+  const bool of_dropped =
+    (flags & ~(ALTER_STORED_COLUMN_ORDER | ALTER_VIRTUAL_COLUMN_ORDER)) == ALTER_DROP_STORED_COLUMN;
+  if (!of_indexes && !of_columns && !of_dropped)
+  {
+    // With something else, such as a table that has partitions.
+    if (flags & OF_INDEXES)
+      return HA_ALTER_INPLACE_NOT_SUPPORTED;
+    enum_alter_inplace_result result = handler::check_if_supported_inplace_alter(altered, info);
+    return result == HA_ALTER_INPLACE_NOT_SUPPORTED || result == HA_ALTER_ERROR
+             ? result
+             : HA_ALTER_INPLACE_INSTANT;
+  }
+  // Partitions would not change together if the server was killed.
+  if (table->part_info || table->s->tmp_table != NO_TMP_TABLE || table->versioned() || altered->versioned() ||
+      (info->create_info->used_fields & HA_CREATE_USED_AUTO) || !same_primary_key(table, altered))
+    return HA_ALTER_INPLACE_NOT_SUPPORTED;
+  if (of_columns)
+    return adds_constants(table, altered, info) ? HA_ALTER_INPLACE_INSTANT
+                                                : HA_ALTER_INPLACE_NOT_SUPPORTED;
+  if (of_dropped)
+  {
+    std::vector<bool> stays;
+    return drops_columns(table, info, &stays) ? HA_ALTER_INPLACE_INSTANT
+                                              : HA_ALTER_INPLACE_NOT_SUPPORTED;
+  }
+  if (!can_build(altered, info))
+    return HA_ALTER_INPLACE_NOT_SUPPORTED;
+  return info->index_add_count ? HA_ALTER_INPLACE_NOCOPY_LOCK : HA_ALTER_INPLACE_INSTANT;
+}
+
+/* Removes all entries of an index. */
+static int remove_entries(THD *thd, terrace_table *table, uint number)
+{
+  const uchar prefix = uchar(PREFIX_INDEXES + number);
+  terrace_range entries = {{&prefix, 1, TERRACE_PREFIX}, {nullptr, 0, TERRACE_UNBOUNDED}};
+  Failure failure;
+  return terrace_table_delete_range(table, &entries, failure.out()) == TERRACE_OK
+           ? 0
+           : failure.handler_error(thd);
+}
+
+/* A row with what added columns have where a row does not. */
+static bool defaults_of(TABLE *altered, const Layout &before, const Layout &after, Bytes *out)
+{
+  Bytes record(reinterpret_cast<const char *>(altered->s->default_values),
+               altered->s->rec_buff_length);
+  uchar *buffer = reinterpret_cast<uchar *>(&record[0]);
+  Bytes packed;
+  pack_row(altered, buffer, &after, &packed);
+  if (!before.defaults.empty())
+  {
+    // Columns that were added earlier keep what they have.
+    Layout of_both = after;
+    of_both.defaults = packed;
+    const uchar *earlier = reinterpret_cast<const uchar *>(before.defaults.data());
+    if (!unpack_row(altered, buffer, &of_both, earlier, before.defaults.size()))
+      return false;
+    pack_row(altered, buffer, &after, &packed);
+  }
+  *out = packed;
+  return true;
+}
+
+bool ha_terrace::prepare_inplace_alter_table(TABLE *altered, Alter_inplace_info *info)
+{
+  const bool adds_column = info->handler_flags & ALTER_ADD_STORED_BASE_COLUMN;
+  const bool drops_column = info->handler_flags & ALTER_DROP_STORED_COLUMN;
+  if (!adds_column && !drops_column && !(info->handler_flags & OF_INDEXES))
+    return false;
+  THD *thd = ha_thd();
+  Alter_context *context = new Alter_context;
+  info->handler_ctx = context;
+  const Layout_ref now = open_table->layout();
+  context->had_layout = now != nullptr;
+  context->before = now ? *now : Layout::of(table);
+  context->after = context->before;
+  int error = 0;
+  if (adds_column)
+  {
+    context->after.count_columns(table);
+    context->after.columns.resize(
+      context->after.columns.size() + altered->s->fields - table->s->fields,
+      {Row_column::LIVE, 0});
+    if (!defaults_of(altered, context->before, context->after, &context->after.defaults))
+      error = HA_ERR_CRASHED;
+  }
+  for (const Alter_inplace_info::Rename_key_pair &pair : info->rename_keys)
+    context->after.indexes[name_of(*pair.new_key)] =
+      context->before.number_of(name_of(*pair.old_key));
+  for (uint i = 0; i < info->index_add_count && !error; i++)
+  {
+    const uint number = context->after.free_number();
+    if (number == NO_NUMBER)
+      error = HA_ERR_TOO_MANY_FIELDS;
+    context->after.indexes[name_of(altered->key_info[info->index_add_buffer[i]])] = number;
+    context->added.push_back(number);
+    if (!error)
+      error = remove_entries(thd, open_table->table, number);
+  }
+  context->after.pending = context->before.committed + 1;
+  if (!error)
+    error = open_table->set_layout(thd, context->after);
+  if (error)
+  {
+    print_error(error, MYF(0));
+    return true;
+  }
+  open_table->is_altered = true;
+  return false;
+}
+
+/* One entry: its key, and its value. */
+typedef std::pair<Bytes, Bytes> Entry;
+
+/* Says which value is there twice. */
+int ha_terrace::fail_of_duplicate(TABLE *altered, uint index, const Bytes &of_row)
+{
+  Bytes value;
+  Bytes key(1, char(PREFIX_ROWS));
+  key += of_row;
+  int error = get(key, &value, LOCK_NONE);
+  if (!error)
+    error = whole_row(key, &value);
+  if (error)
+    return error;
+  if (!unpack_row(altered, altered->record[0], open_table->layout().get(),
+                  reinterpret_cast<const uchar *>(value.data()), value.size()))
+    return HA_ERR_CRASHED;
+  print_keydup_error(altered, &altered->key_info[index], MYF(0));
+  return HA_ERR_FOUND_DUPP_KEY;
+}
+
+/* Sorts entries and loads them. */
+int ha_terrace::load_entries(TABLE *altered, uint index, std::vector<Entry> *entries)
+{
+  THD *thd = ha_thd();
+  std::sort(entries->begin(), entries->end());
+  for (size_t i = 1; i < entries->size(); i++)
+    if ((*entries)[i].first == (*entries)[i - 1].first)
+      return fail_of_duplicate(altered, index, (*entries)[i].second);
+  Failure failure;
+  // An index that an earlier piece has a value of has it twice.
+  for (const Entry &entry : *entries)
+    if (!entry.second.empty() &&
+        terrace_table_contains_key(open_table->table, entry.first.data(), entry.first.size(),
+                                   failure.out()) == TERRACE_OK)
+      return fail_of_duplicate(altered, index, entry.second);
+  terrace_bulk_load *load = terrace_table_bulk_load(open_table->table, false, failure.out());
+  terrace_status status = load ? TERRACE_OK : failure.status();
+  for (size_t i = 0; i < entries->size() && status == TERRACE_OK; i++)
+  {
+    const Entry &entry = (*entries)[i];
+    status = terrace_bulk_load_put(load, entry.first.data(), entry.first.size(),
+                                   entry.second.data(), entry.second.size(), failure.out());
+  }
+  if (status == TERRACE_OK)
+    status = terrace_bulk_load_finish(load, failure.out());
+  terrace_bulk_load_free(load);
+  entries->clear();
+  return status == TERRACE_OK ? 0 : failure.handler_error(thd);
+}
+
+/* Makes the entries of an index out of all rows. */
+int ha_terrace::build_index(TABLE *altered, uint index, uint number)
+{
+  THD *thd = ha_thd();
+  const Key_codec of_index(altered, altered->key_info[index], uchar(PREFIX_INDEXES + number));
+  const Layout_ref now = open_table->layout();
+  const uchar prefix = PREFIX_ROWS;
+  terrace_range rows = {{&prefix, 1, TERRACE_PREFIX}, {nullptr, 0, TERRACE_UNBOUNDED}};
+  Failure failure;
+  // The lock waits for transactions that XA has prepared: they have no entries of the new index.
+  terrace_cursor *scan = terrace_transaction_cursor(trx()->handle(), open_table->table, &rows,
+                                                    TERRACE_FOR_SHARE, failure.out());
+  if (!scan)
+    return failure.handler_error(thd);
+  std::vector<Entry> entries;
+  size_t bytes = 0;
+  int error = 0;
+  terrace_row lent;
+  terrace_status status;
+  while ((status = terrace_cursor_next(scan, &lent, failure.out())) == TERRACE_OK && !error)
+  {
+    const Bytes key(lent.key, lent.key_len);
+    Bytes value(lent.value, lent.value_len);
+    if ((error = whole_row(key, &value)))
+      break;
+    if (!unpack_row(altered, altered->record[0], now.get(),
+                    reinterpret_cast<const uchar *>(value.data()), value.size()))
+      error = HA_ERR_CRASHED;
+    Bytes entry;
+    const bool has_null = of_index.from_record(&entry, altered->record[0]);
+    if (of_index.unique && !has_null)
+      entries.emplace_back(entry, key.substr(1));
+    else
+      entries.emplace_back(entry + key.substr(1), Bytes());
+    bytes += entries.back().first.size() + entries.back().second.size() + sizeof(Entry);
+    if (bytes >= PIECE_BYTES && !error)
+    {
+      error = load_entries(altered, index, &entries);
+      bytes = 0;
+    }
+    if (thd_kill_level(thd) != THD_IS_NOT_KILLED)
+      error = HA_ERR_ABORTED_BY_USER;
+  }
+  if (!error && status != TERRACE_NOT_FOUND)
+    error = failure.handler_error(thd);
+  terrace_cursor_free(scan);
+  return error || entries.empty() ? error : load_entries(altered, index, &entries);
+}
+
+bool ha_terrace::inplace_alter_table(TABLE *altered, Alter_inplace_info *info)
+{
+  Alter_context *context = static_cast<Alter_context *>(info->handler_ctx);
+  if (!context)
+    return false;
+  MY_BITMAP *read_set = altered->read_set, *write_set = altered->write_set;
+  altered->use_all_columns();
+  int error = 0;
+  for (uint i = 0; i < info->index_add_count && !error; i++)
+    // Keys of the definition and of the statement are in one order.
+    error = build_index(altered, info->index_add_buffer[i], context->added[i]);
+  altered->column_bitmaps_set(read_set, write_set);
+  if (error && error != HA_ERR_FOUND_DUPP_KEY)
+    print_error(error, MYF(0));
+  return error != 0;
+}
+
+bool ha_terrace::commit_inplace_alter_table(TABLE *, Alter_inplace_info *info, bool is_committed)
+{
+  Alter_context *context = static_cast<Alter_context *>(info->handler_ctx);
+  if (!context)
+    return false;
+  open_table->is_altered = false;
+  THD *thd = ha_thd();
+  if (is_committed)
+  {
+    // Views from before do not see the entries.
+    open_table->note_new_indexes(context->added);
+    context->after.committed = context->after.pending;
+    // The old definition needs them until here. Nothing has written rows since.
+    if (info->handler_flags & ALTER_DROP_STORED_COLUMN)
+    {
+      std::vector<bool> stays;
+      drops_columns(table, info, &stays);
+      drop_columns(table, stays, &context->after);
+    }
+    if (int failed = open_table->set_layout(thd, context->after))
+    {
+      print_error(failed, MYF(0));
+      return true;
+    }
+    return false;
+  }
+  int error = context->had_layout ? open_table->set_layout(thd, context->before)
+                                  : open_table->drop_layout(thd);
+  for (uint number : context->added)
+    if (!error)
+      error = remove_entries(thd, open_table->table, number);
+  return error != 0;
+}
+
+/* What the server notes once the change is prepared, and asks check_version() for after a crash. */
+ulonglong ha_terrace::table_version() const
+{
+  const Layout_ref now = open_table ? open_table->layout() : nullptr;
+  return now && open_table->is_altered ? now->pending : 0;
+}
+
+int check_version(handlerton *, const char *path, const LEX_CUSTRING *, ulonglong change)
+{
+  // A change of the server's definition alone holds for either one.
+  if (!change)
+    return 0;
+  Failure failure;
+  Open_table *table = Open_table::acquire(path[0] == '.' && path[1] == '/' ? path + 2 : path,
+                                          &failure);
+  if (!table)
+    return 1;
+  const Layout_ref now = table->layout();
+  const bool is_new = now && now->committed == change;
+  Open_table::release(table);
+  return !is_new;
+}
+
+/* Removes what a definition of before has left: names of indexes, and their entries. */
+int ha_terrace::sweep_layout(const Layout &now)
+{
+  Layout live = now;
+  live.indexes.clear();
+  for (uint i = 0; i < table->s->keys; i++)
+    if (i != table->s->primary_key)
+      live.indexes[name_of(table->key_info[i])] = now.number_of(name_of(table->key_info[i]));
+  THD *thd = ha_thd();
+  if (live.indexes == now.indexes &&
+      (!now.counts_columns() || now.live_columns() == table->s->fields))
+    return 0;
+  if (now.counts_columns() && now.live_columns() < table->s->fields)
+  {
+    sql_print_error("Terrace: table %s has %u columns, and its rows %u", table->s->path.str,
+                    table->s->fields, now.live_columns());
+    return HA_ERR_CRASHED;
+  }
+  if (now.live_columns() > table->s->fields)
+  {
+    // Columns that were not added after all, which no row has.
+    Bytes record(reinterpret_cast<const char *>(table->s->default_values),
+                 table->s->rec_buff_length);
+    uchar *buffer = reinterpret_cast<uchar *>(&record[0]);
+    if (!unpack_row(table, buffer, &now, reinterpret_cast<const uchar *>(now.defaults.data()),
+                    now.defaults.size()))
+      return HA_ERR_CRASHED;
+    live.columns.resize(live.columns.size() - (now.live_columns() - table->s->fields));
+    pack_row(table, buffer, &live, &live.defaults);
+  }
+  for (auto &index : now.indexes)
+    if (!live.has_number(index.second))
+      if (int error = remove_entries(thd, open_table->table, index.second))
+        return error;
+  return open_table->set_layout(thd, live);
+}

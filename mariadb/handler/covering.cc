@@ -1,0 +1,101 @@
+/*
+  Reads from an entry of an index alone, without its row: of a query that needs no other columns,
+  and of a condition that the server has pushed down.
+
+  An entry says nothing of a row that another transaction may have changed since. So a read that
+  locks looks at the row, and so does one of a view after the transaction has written.
+*/
+#include "engine.h"
+#include "ha_terrace.h"
+
+/* Whether an entry of the index, with the row's key, has these columns. */
+bool ha_terrace::gives(const MY_BITMAP *columns) const
+{
+  for (uint i = bitmap_get_first_set(columns); i != MY_BIT_NONE; i = bitmap_get_next_set(columns, i))
+    if (!codec(active_index).gives(i) &&
+        !(has_primary_key() && codec(table_share->primary_key).gives(i)))
+      return false;
+  return true;
+}
+
+/* Whether the row is not needed. */
+bool ha_terrace::is_covered()
+{
+  if (!keyread_enabled() || keyread != active_index || scanned == PREFIX_ROWS ||
+      row_lock != LOCK_NONE || trx()->has_written())
+    return false;
+  if (covers == COVERS_UNKNOWN)
+    covers = gives(table->read_set) ? COVERS : COVERS_NOT;
+  return covers == COVERS;
+}
+
+/* Computes virtual columns of the index out of a row. The server does not while it reads keys. */
+void ha_terrace::compute_virtual()
+{
+  const uint before = keyread;
+  keyread = MAX_KEY;
+  table->update_virtual_fields(this, VCOL_UPDATE_FOR_READ);
+  table->update_virtual_fields(this, VCOL_UPDATE_INDEXED);
+  keyread = before;
+}
+
+/* Sets the columns that the entry and the row's key have. */
+void ha_terrace::decode_entry(uchar *record, const Bytes &entry, const Bytes &of_row) const
+{
+  const uchar *from = reinterpret_cast<const uchar *>(entry.data()) + 1;
+  codec(active_index).decode(record, &from, from + entry.size() - 1);
+  if (!has_primary_key())
+    return;
+  from = reinterpret_cast<const uchar *>(of_row.data()) + 1;
+  codec(table_share->primary_key).decode(record, &from, from + of_row.size() - 1);
+}
+
+Item *ha_terrace::idx_cond_push(uint index, Item *condition)
+{
+  if (index == table_share->primary_key || index >= codecs.size())
+    return condition;
+  // The server takes every column of the primary key for one that the entry has.
+  MY_BITMAP *before = table->read_set;
+  bitmap_clear_all(&table->tmp_set);
+  table->read_set = &table->tmp_set;
+  condition->walk(&Item::register_field_in_read_map, true, table);
+  table->read_set = before;
+  const uint active = active_index;
+  active_index = index;
+  const bool has_all = gives(&table->tmp_set);
+  active_index = active;
+  if (!has_all)
+    return condition;
+  pushed_idx_cond = condition;
+  pushed_idx_cond_keyno = index;
+  return nullptr;
+}
+
+/* Asks the server whether the pushed condition holds. Fails at the end of the server's range. */
+int ha_terrace::check_condition(const Bytes &entry, const Bytes &of_row, bool *holds)
+{
+  *holds = true;
+  if (!pushed_idx_cond || pushed_idx_cond_keyno != active_index || scanned == PREFIX_ROWS)
+    return 0;
+  decode_entry(table->record[0], entry, of_row);
+  // The check would compare columns with the end of the range that an entry does not give back. The
+  // cursor ends there by itself.
+  key_range *const end = end_range;
+  end_range = nullptr;
+  const check_result_t result = handler_index_cond_check(this);
+  end_range = end;
+  switch (result)
+  {
+  case CHECK_POS:
+    return 0;
+  case CHECK_NEG:
+    *holds = false;
+    return 0;
+  case CHECK_OUT_OF_RANGE:
+    return HA_ERR_END_OF_FILE;
+  case CHECK_ABORTED_BY_USER:
+    return HA_ERR_ABORTED_BY_USER;
+  default:
+    return HA_ERR_INTERNAL_ERROR;
+  }
+}

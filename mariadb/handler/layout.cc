@@ -1,0 +1,171 @@
+#include "layout.h"
+
+static const uchar FORMAT = 1;
+
+static Bytes name_of(const KEY &key) { return Bytes(key.name.str, key.name.length); }
+
+Layout Layout::of(const TABLE *table)
+{
+  Layout layout;
+  for (uint i = 0; i < table->s->keys; i++)
+    if (i != table->s->primary_key)
+      layout.indexes[name_of(table->key_info[i])] = i;
+  for (Field **at = table->field; *at; at++)
+  {
+    const Field *field = *at;
+    uint16 bit = NEVER_NULL;
+    if (field->null_ptr)
+    {
+      const uint in_byte = my_bit_log2_uint64(field->null_bit);
+      bit = uint16((field->null_ptr - table->record[0]) * 8 + in_byte);
+    }
+    layout.first_columns.push_back(bit);
+  }
+  layout.first_null_bytes = uint16(table->s->null_bytes);
+  return layout;
+}
+
+uint Layout::live_columns() const
+{
+  uint count = 0;
+  for (const Row_column &column : columns)
+    count += column.kind == Row_column::LIVE;
+  return count;
+}
+
+void Layout::count_columns(const TABLE *table)
+{
+  if (counts_columns())
+    return;
+  // All rows so far are whole, and have what the table has now.
+  const Layout now = of(table);
+  first_columns = now.first_columns;
+  first_null_bytes = now.first_null_bytes;
+  columns.assign(table->s->fields, {Row_column::LIVE, 0});
+}
+
+uint Layout::number_of(const Bytes &index) const
+{
+  auto found = indexes.find(index);
+  return found == indexes.end() ? NO_NUMBER : found->second;
+}
+
+bool Layout::has_number(uint number) const
+{
+  for (auto &index : indexes)
+    if (index.second == number)
+      return true;
+  return false;
+}
+
+uint Layout::free_number() const
+{
+  for (uint number = 0; number < MAX_NUMBERS; number++)
+    if (!has_number(number))
+      return number;
+  return NO_NUMBER;
+}
+
+static void append_short(Bytes *out, size_t value)
+{
+  uchar bytes[2];
+  int2store(bytes, value);
+  out->append(reinterpret_cast<char *>(bytes), sizeof(bytes));
+}
+
+Bytes Layout::record() const
+{
+  Bytes out(1, char(FORMAT));
+  uchar changes[16];
+  int8store(changes, committed);
+  int8store(changes + 8, pending);
+  out.append(reinterpret_cast<char *>(changes), sizeof(changes));
+  append_short(&out, indexes.size());
+  for (auto &index : indexes)
+  {
+    out.push_back(char(index.second));
+    append_short(&out, index.first.size());
+    out += index.first;
+  }
+  append_short(&out, first_null_bytes);
+  append_short(&out, first_columns.size());
+  for (uint16 bit : first_columns)
+    append_short(&out, bit);
+  append_short(&out, columns.size());
+  for (const Row_column &column : columns)
+  {
+    out.push_back(char(column.kind));
+    append_short(&out, column.size);
+  }
+  return out + defaults;
+}
+
+/* Takes bytes from the front of what is left. */
+class Reader
+{
+public:
+  Reader(const uchar *data, size_t length) : at(data), end(data + length) {}
+
+  const uchar *take(size_t count)
+  {
+    if (!good || size_t(end - at) < count)
+    {
+      good = false;
+      return nullptr;
+    }
+    at += count;
+    return at - count;
+  }
+  size_t take_short()
+  {
+    const uchar *bytes = take(2);
+    return bytes ? uint2korr(bytes) : 0;
+  }
+  Bytes take_text(size_t count)
+  {
+    const uchar *bytes = take(count);
+    return bytes ? Bytes(reinterpret_cast<const char *>(bytes), count) : Bytes();
+  }
+  Bytes rest() { return take_text(size_t(end - at)); }
+  bool is_good() const { return good; }
+
+private:
+  const uchar *at, *end;
+  bool good = true;
+};
+
+bool Layout::parse(const uchar *data, size_t length)
+{
+  Reader reader(data, length);
+  const uchar *format = reader.take(1);
+  if (!format || *format != FORMAT)
+    return false;
+  if (const uchar *changes = reader.take(16))
+  {
+    committed = uint8korr(changes);
+    pending = uint8korr(changes + 8);
+  }
+  size_t count = reader.take_short();
+  for (size_t i = 0; i < count && reader.is_good(); i++)
+  {
+    const uchar *number = reader.take(1);
+    const Bytes name = reader.take_text(reader.take_short());
+    if (number)
+      indexes[name] = *number;
+  }
+  first_null_bytes = uint16(reader.take_short());
+  count = reader.take_short();
+  for (size_t i = 0; i < count && reader.is_good(); i++)
+    first_columns.push_back(uint16(reader.take_short()));
+  count = reader.take_short();
+  for (size_t i = 0; i < count && reader.is_good(); i++)
+  {
+    const uchar *kind = reader.take(1);
+    const uint16 size = uint16(reader.take_short());
+    if (!kind || *kind > Row_column::PREFIXED)
+      return false;
+    columns.push_back({Row_column::Kind(*kind), size});
+  }
+  defaults = reader.rest();
+  return reader.is_good();
+}

@@ -1,0 +1,176 @@
+/*
+  Tables of INFORMATION_SCHEMA: TERRACE_TABLES, TERRACE_TRANSACTIONS and TERRACE_STATISTICS.
+
+  They show what other users do, so they are empty without the PROCESS privilege.
+*/
+#include "engine.h"
+#include "errors.h"
+#include "status.h"
+
+#include "sql_acl.h"
+#include "sql_i_s.h"
+#include "sql_show.h"
+
+namespace Show
+{
+static ST_FIELD_INFO columns_of_tables[] = {Column("TABLE_NAME", Varchar(512), NOT_NULL),
+                                            Column("PM_RECORDS", ULonglong(), NOT_NULL),
+                                            Column("PM_BYTES", ULonglong(), NOT_NULL),
+                                            Column("DISK_RECORDS", ULonglong(), NOT_NULL),
+                                            Column("DISK_BYTES", ULonglong(), NOT_NULL),
+                                            Column("TTL_MS", ULonglong(), NOT_NULL),
+                                            CEnd()};
+
+static ST_FIELD_INFO columns_of_transactions[] = {Column("TRANSACTION_ID", ULonglong(), NOT_NULL),
+                                                  Column("AGE_MS", ULonglong(), NOT_NULL),
+                                                  Column("LOCKS", ULonglong(), NOT_NULL),
+                                                  Column("WRITES", ULonglong(), NOT_NULL),
+                                                  Column("MEMORY_BYTES", ULonglong(), NOT_NULL),
+                                                  Column("SPILLED_BYTES", ULonglong(), NOT_NULL),
+                                                  Column("WAITS_FOR", Varchar(1024), NULLABLE),
+                                                  CEnd()};
+
+static ST_FIELD_INFO columns_of_statistics[] = {Column("NAME", Varchar(64), NOT_NULL),
+                                                Column("VALUE", ULonglong(), NOT_NULL), CEnd()};
+} // namespace Show
+
+static bool may_see(THD *thd) { return !check_global_access(thd, PROCESS_ACL, true); }
+
+static void store_text(Field *field, const char *text)
+{
+  field->store(text, strlen(text), system_charset_info);
+}
+
+static int fill_tables(THD *thd, TABLE_LIST *tables, Item *)
+{
+  if (!terrace_db || !may_see(thd))
+    return 0;
+  TABLE *to = tables->table;
+  Failure failure;
+  terrace_strings *names = terrace_database_table_names(terrace_db, failure.out());
+  int error = 0;
+  for (size_t i = 0; i < terrace_strings_len(names) && !error; i++)
+  {
+    const char *name = terrace_strings_at(names, i);
+    terrace_table *table = terrace_database_existing_table(terrace_db, name, failure.out());
+    terrace_table_statistics of_table;
+    // A table may be dropped meanwhile.
+    if (table &&
+        terrace_table_get_statistics(table, &of_table, failure.out()) == TERRACE_OK)
+    {
+      store_text(to->field[0], name);
+      const ulonglong values[] = {of_table.pm_records, of_table.pm_bytes, of_table.disk_records,
+                                  of_table.disk_bytes, of_table.ttl_ms};
+      for (uint column = 0; column < array_elements(values); column++)
+        to->field[column + 1]->store(longlong(values[column]), true);
+      error = schema_table_store_record(thd, to);
+    }
+    terrace_table_free(table);
+  }
+  terrace_strings_free(names);
+  return error;
+}
+
+static int fill_transactions(THD *thd, TABLE_LIST *tables, Item *)
+{
+  if (!terrace_db || !may_see(thd))
+    return 0;
+  TABLE *to = tables->table;
+  Failure failure;
+  terrace_transaction_list *list = terrace_database_list_transactions(terrace_db, failure.out());
+  int error = 0;
+  for (size_t i = 0; i < terrace_transaction_list_len(list) && !error; i++)
+  {
+    terrace_transaction_info one;
+    if (terrace_transaction_list_at(list, i, &one, failure.out()) != TERRACE_OK)
+      break;
+    const ulonglong values[] = {one.id, one.age_ms, one.locks, one.writes, one.memory, one.spilled};
+    for (uint column = 0; column < array_elements(values); column++)
+      to->field[column]->store(longlong(values[column]), true);
+    Field *waits_for = to->field[array_elements(values)];
+    if (one.waits_for)
+    {
+      waits_for->set_notnull();
+      store_text(waits_for, one.waits_for);
+    }
+    else
+      waits_for->set_null();
+    error = schema_table_store_record(thd, to);
+  }
+  terrace_transaction_list_free(list);
+  return error;
+}
+
+static int fill_statistics(THD *thd, TABLE_LIST *tables, Item *)
+{
+  if (!terrace_db || !may_see(thd))
+    return 0;
+  TABLE *to = tables->table;
+  Failure failure;
+  terrace_statistics all;
+  size_t keys = 0, ranges = 0;
+  if (terrace_database_get_statistics(terrace_db, &all, sizeof(all), failure.out()) ||
+      terrace_database_locks_held(terrace_db, &keys, &ranges, failure.out()))
+    return 0;
+  const struct
+  {
+    const char *name;
+    ulonglong value;
+  } rows[] = {
+    {"commit_groups", all.commit_groups},
+    {"commit_records", all.commit_records},
+    {"commit_syncs", all.commit_syncs},
+    {"pm_capacity", all.pm_capacity},
+    {"pm_zones", all.pm_zones},
+    {"pm_zones_used", all.pm_zones_used},
+    {"pm_live_records", all.pm_live_records},
+    {"disk_file_bytes", all.disk_file_bytes},
+    {"disk_extent_bytes", all.disk_extent_bytes},
+    {"disk_written_bytes", all.disk_written_bytes},
+    {"disk_read_bytes", all.disk_read_bytes},
+    {"cache_capacity", all.cache_capacity},
+    {"cache_used", all.cache_used},
+    {"cache_hits", all.cache_hits},
+    {"cache_misses", all.cache_misses},
+    {"memory_limit", all.memory_limit},
+    {"memory_held", all.memory_held},
+    {"drains", all.drains},
+    {"compactions", all.compactions},
+    {"background_failures", all.background_failures},
+    {"throttled_ms", all.throttled_ms},
+    {"snapshots", all.snapshots},
+    {"locks_on_keys", keys},
+    {"locks_on_ranges", ranges},
+  };
+  for (auto &row : rows)
+  {
+    store_text(to->field[0], row.name);
+    to->field[1]->store(longlong(row.value), true);
+    if (int error = schema_table_store_record(thd, to))
+      return error;
+  }
+  return 0;
+}
+
+int start_tables_table(void *schema)
+{
+  static_cast<ST_SCHEMA_TABLE *>(schema)->fields_info = Show::columns_of_tables;
+  static_cast<ST_SCHEMA_TABLE *>(schema)->fill_table = fill_tables;
+  return 0;
+}
+
+int start_transactions_table(void *schema)
+{
+  static_cast<ST_SCHEMA_TABLE *>(schema)->fields_info = Show::columns_of_transactions;
+  static_cast<ST_SCHEMA_TABLE *>(schema)->fill_table = fill_transactions;
+  return 0;
+}
+
+int start_statistics_table(void *schema)
+{
+  static_cast<ST_SCHEMA_TABLE *>(schema)->fields_info = Show::columns_of_statistics;
+  static_cast<ST_SCHEMA_TABLE *>(schema)->fill_table = fill_statistics;
+  return 0;
+}
+
+st_mysql_information_schema engine_schema = {MYSQL_INFORMATION_SCHEMA_INTERFACE_VERSION};
