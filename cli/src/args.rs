@@ -10,7 +10,8 @@ Data goes to standard output, everything else to standard error.
 
 Exit codes:
   0  done
-  1  the key is not there (get), damage was found (verify, store), something was lost (tour, salvage)
+  1  the key is not there (get), damage was found (verify, store), something was lost (tour,
+     salvage)
   2  the request is wrong: an unknown option, a table that is not there, a broken row
   3  anything else: an I/O error, a full disk, a database that another process holds
   130  an import that was stopped by a signal: what was read by then is in the table

@@ -1,6 +1,6 @@
-//! Cold levels in an object store, end to end: `table --tier`, `store check` and `gc`, a process that
-//! is killed. The store is a directory; where `TERRACE_S3` names a bucket (`cargo xtask object`), it
-//! is that one too.
+//! Cold levels in an object store, end to end: `table --tier`, `store check` and `gc`, a process
+//! that is killed. The store is a directory; where `TERRACE_S3` names a bucket (`cargo xtask
+//! object`), it is that one too.
 
 #![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
 

@@ -63,7 +63,8 @@ impl ErrorKind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Damage {
-    /// The step of the terrace that holds the bytes: `pm`, `journal`, `ssd` or `object`; or `backup`.
+    /// The step of the terrace that holds the bytes: `pm`, `journal`, `ssd` or `object`; or
+    /// `backup`.
     pub tier: &'static str,
     /// The file; of an object, the store's URL and the object's name.
     pub file: PathBuf,

@@ -74,6 +74,9 @@ mod table;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod tier;
+#[cfg(any(test, feature = "testing"))]
+#[doc(hidden)]
+pub use tier::object_testing::{Asked, ObjectServer, StoreFault};
 mod txn;
 #[cfg(feature = "typed")]
 pub mod typed;

@@ -12,7 +12,6 @@ pub use crate::os::sim::{
     Call, CallSite, Explored, Explorer, Fault, Faulty, FileKind, HeldSyncs, Machine, Moment,
     Outcome, ReadFaults, Reason, Site, Survive, Trace, Violation,
 };
-pub use crate::tier::object_testing::{Asked, ObjectServer, StoreFault};
 
 /// Earlier openings that a list of incarnations has when an opening joins them.
 pub const LONG_LIST: usize = crate::limits::LONG_LIST;

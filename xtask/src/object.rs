@@ -1,5 +1,5 @@
-//! `cargo xtask object`: the conformance suite of object stores, and a course of the whole engine, on
-//! an S3 server on this machine.
+//! `cargo xtask object`: the conformance suite of object stores, and a course of the whole engine,
+//! on an S3 server on this machine.
 //! The server is moto, from Python's package index; it lies in `target/moto`.
 
 use std::io::{Read, Write};

@@ -2,8 +2,8 @@
 //! has its cold levels. A pure function of a version.
 //!
 //! A table changes its tier at once, by its options; what it has follows, a few neighbours at a
-//! time, in the time that nothing else needs. They are written again in their level, their blocks as
-//! they are. So each extent is chosen once: what comes out lies where it belongs.
+//! time, in the time that nothing else needs. They are written again in their level, with their
+//! blocks as they are. So each extent is chosen once: what comes out lies where it belongs.
 
 use std::collections::BTreeSet;
 

@@ -2,7 +2,8 @@
 //! waits.
 //!
 //! Thread safety: callers add requests and wait; the background's thread does their work, and that
-//! of objects what concerns objects. The mutexes are held for a few instructions, or in a timed wait.
+//! of objects what concerns objects. The mutexes are held for a few instructions, or in a timed
+//! wait.
 //!
 //! Invariant: a request is open until it has a result, and gets one once.
 

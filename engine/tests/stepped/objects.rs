@@ -11,9 +11,9 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use crate::common::{Chance, alone, tiny, together};
-use terrace::testing::{ObjectServer, StoreFault};
 use terrace::{
-    Database, Durability, ErrorKind, ObjectStats, Options, Table, TableOptions, TableStats, Tier,
+    Database, Durability, ErrorKind, ObjectServer, ObjectStats, Options, StoreFault, Table,
+    TableOptions, TableStats, Tier,
 };
 
 const COLD: TableOptions = TableOptions::new().cold(Tier::Object);

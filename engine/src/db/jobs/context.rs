@@ -126,8 +126,8 @@ impl JobContext {
         Ok(tables.filter_map(|id| Some((id, self.set.version(id)?))).collect())
     }
 
-    /// Which compactions run on threads that have others to run: where there is an object store, the
-    /// thread of objects has those with objects. Stepped jobs have one thread for all.
+    /// Which compactions run on threads that have others to run: where there is an object store,
+    /// the thread of objects has those with objects. Stepped jobs have one thread for all.
     pub(in crate::db) fn work_of_files(&self) -> Work {
         let has_thread = self.set.store().objects().is_some() && !self.options.stepped;
         if has_thread { Work::Files } else { Work::Any }

@@ -1,5 +1,5 @@
-//! The object store of an opening. It is asked for nothing here, so a database opens while its store
-//! is away.
+//! The object store of an opening. It is asked for nothing here, so a database opens while its
+//! store is away.
 
 use super::Opening;
 use crate::error::{Error, Result};
@@ -12,8 +12,8 @@ impl Opening<'_> {
     ///
     /// # Errors
     ///
-    /// `Invalid` if the journal names objects and there is none, or its URL is not understood; or an
-    /// I/O error.
+    /// `Invalid` if the journal names objects and there is none, or its URL is not understood; or
+    /// an I/O error.
     pub(in crate::db) fn attach_objects(&self, set: &VersionSet, incarnation: u64) -> Result<()> {
         let named = set.objects();
         let Some(url) = &self.options.object_store else {

@@ -62,7 +62,7 @@ impl KnownFence {
     }
 }
 
-fn encode(placed: &PlacedFence) -> Vec<u8> {
+pub(super) fn encode(placed: &PlacedFence) -> Vec<u8> {
     let mut body = Vec::new();
     put_bytes(&mut body, &placed.fence.encode());
     for part in [&placed.tag.entity, &placed.tag.version] {
@@ -72,7 +72,7 @@ fn encode(placed: &PlacedFence) -> Vec<u8> {
     body
 }
 
-fn decode(body: &[u8]) -> Option<PlacedFence> {
+pub(super) fn decode(body: &[u8]) -> Option<PlacedFence> {
     let mut reader = Reader::new(body);
     let fence = Fence::decode(reader.bytes()?)?;
     let mut part = || {

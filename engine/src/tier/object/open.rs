@@ -42,7 +42,7 @@ pub(crate) struct Settings<'a> {
 }
 
 /// The way to a store, with what else depends on the kind of it.
-struct Way {
+struct StoreWay {
     store: Arc<dyn ObjectStore>,
     timer: Arc<dyn Timer>,
     nonce: [u8; 16],
@@ -56,7 +56,7 @@ impl Settings<'_> {
     ///
     /// `Invalid` if the environment is not understood; or an I/O error.
     pub(crate) fn open(self) -> Result<ObjectTier> {
-        let Way { store, timer, nonce } = self.way()?;
+        let StoreWay { store, timer, nonce } = self.way()?;
         let client = Arc::new(Client::new(store, timer, Patience::default()));
         let names = ObjectNames::of(self.database_id);
         let claim = WriterClaim { incarnation: self.incarnation, nonce, owner: owner() };
@@ -72,7 +72,7 @@ impl Settings<'_> {
         Ok(tier.with_tails(tails).with_known_fence(known))
     }
 
-    fn way(&self) -> Result<Way> {
+    fn way(&self) -> Result<StoreWay> {
         let (scheme, rest) = self.url.split_once("://").unwrap_or_default();
         let machine = || Arc::new(MachineTimer::default()) as Arc<dyn Timer>;
         match scheme {
@@ -82,10 +82,10 @@ impl Settings<'_> {
                     let store = DirectoryStore::open_in(Arc::clone(self.files), &path, false)?;
                     let mut nonce = [0; 16];
                     nonce[..8].copy_from_slice(&self.incarnation.to_le_bytes());
-                    return Ok(Way { store: Arc::new(store), timer: machine(), nonce });
+                    return Ok(StoreWay { store: Arc::new(store), timer: machine(), nonce });
                 }
                 let store = Arc::new(DirectoryStore::open(&path)?);
-                Ok(Way { store, timer: machine(), nonce: draw()? })
+                Ok(StoreWay { store, timer: machine(), nonce: draw()? })
             }
             #[cfg(any(test, feature = "testing"))]
             "memory" => {
@@ -93,9 +93,9 @@ impl Settings<'_> {
                 let mut nonce = [0; 16];
                 nonce[..8].copy_from_slice(&client.number().to_le_bytes());
                 let timer = Arc::new(super::clock::StepTimer::default());
-                Ok(Way { store: Arc::new(client), timer, nonce })
+                Ok(StoreWay { store: Arc::new(client), timer, nonce })
             }
-            _ => Ok(Way { store: remote(self.url)?, timer: machine(), nonce: draw()? }),
+            _ => Ok(StoreWay { store: remote(self.url)?, timer: machine(), nonce: draw()? }),
         }
     }
 }
@@ -108,8 +108,8 @@ fn remote(url: &str) -> Result<Arc<dyn ObjectStore>> {
 #[cfg(not(feature = "object"))]
 fn remote(url: &str) -> Result<Arc<dyn ObjectStore>> {
     Err(Error::invalid(format!(
-        "this build has no way to the object store {url}: build it with the cargo feature `object`, \
-         or use a directory, file:///…"
+        "this build has no way to the object store {url}: build it with the cargo feature \
+         `object`, or use a directory, file:///…"
     )))
 }
 

@@ -88,8 +88,8 @@ impl ObjectTier {
         finished
     }
 
-    /// Waits until the store has acknowledged extents that were sent, and looks whether the fence is
-    /// still this writer's: then an edit may name them.
+    /// Waits until the store has acknowledged extents that were sent, and looks whether the fence
+    /// is still this writer's: then an edit may name them.
     ///
     /// # Errors
     ///

@@ -34,8 +34,8 @@ impl ExtentStore {
         })
     }
 
-    /// Gives an extent its name as an object. Dropped without [`keep`](Reserved::keep) it is deleted
-    /// later.
+    /// Gives an extent its name as an object. Dropped without [`keep`](Reserved::keep) it is
+    /// deleted later.
     ///
     /// # Errors
     ///

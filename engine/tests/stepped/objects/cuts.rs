@@ -10,8 +10,8 @@ use parking_lot::Mutex;
 use super::{COLD, Rows, extents, fill_with, read_all};
 use crate::common::cuts::{PATH, options as of_machine};
 use crate::common::{alone, rounds};
-use terrace::testing::{Failpoint, Machine, ObjectServer, StoreFault, Survive};
-use terrace::{Database, Durability, ErrorKind, Options, Result, Table};
+use terrace::testing::{Failpoint, Machine, Survive};
+use terrace::{Database, Durability, ErrorKind, ObjectServer, Options, Result, StoreFault, Table};
 
 /// A limit of memory under which a compaction writes several objects.
 const LITTLE_MEMORY: u64 = 4 << 20;
