@@ -74,6 +74,9 @@ mod table;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod tier;
+#[cfg(any(test, feature = "testing"))]
+#[doc(hidden)]
+pub use tier::object_testing::{Asked, ObjectServer, StoreFault};
 mod txn;
 #[cfg(feature = "typed")]
 pub mod typed;
@@ -81,14 +84,14 @@ mod view;
 
 pub use db::{
     BackgroundStats, BackupInfo, BackupSet, CacheStats, CommitStats, CompactionProgress, Database,
-    DiskStats, LevelStats, MemoryStats, OpenStats, PaceStats, PersistenceStats, PmStats,
-    SalvageReport, Stats, TableStats, VerifyReport, verify,
+    DiskStats, LevelStats, MemoryStats, ObjectStats, ObjectStoreReport, OpenStats, PaceStats,
+    PersistenceStats, PmStats, SalvageReport, Stats, TableStats, VerifyReport, verify,
 };
 pub use error::{Damage, Error, ErrorKind, Result};
 pub use operator::MergeOperator;
 pub use options::{
     BackgroundTuning, CommitTuning, Compression, Durability, Index, Level0Container, Mode,
-    OpenProgress, Options, TableOptions,
+    OpenProgress, Options, TableOptions, Tier,
 };
 /// The merge operators that every database knows, and what their values look like.
 pub mod operators {

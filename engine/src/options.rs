@@ -20,7 +20,7 @@ use crate::os::PRIVATE;
 
 pub(crate) use container::ContainerKind;
 pub(crate) use memory::MemoryPlan;
-pub use table::{Level0Container, TableOptions};
+pub use table::{Level0Container, TableOptions, Tier};
 pub use tuning::{BackgroundTuning, CommitTuning};
 
 /// How far a commit has gone when the call that made it returns.
@@ -118,6 +118,8 @@ pub struct Options {
     pub(crate) compression: (Compression, Compression),
     pub(crate) reuse: bool,
     pub(crate) direct_io: Option<bool>,
+    /// Its URL.
+    pub(crate) object_store: Option<String>,
     #[cfg(any(test, feature = "testing"))]
     pub(crate) clock: Option<crate::mvcc::HandClock>,
     pub(crate) progress: Option<ProgressFn>,
@@ -234,6 +236,12 @@ pub enum Failpoint {
     IgnoreDrainedRows,
     /// A creation does not make the name of a region in another directory durable.
     SkipRegionName,
+    /// An edit names objects before the store has acknowledged them.
+    EditBeforeAcknowledgement,
+    /// Objects are deleted before the edit that removes them is in the journal.
+    DeleteBeforeEdit,
+    /// A writer does not look whether another one has the object store.
+    SkipFenceCheck,
 }
 
 /// How blocks of extents are compressed. Each block says how it is, so the choice can differ from
@@ -286,6 +294,7 @@ impl Options {
             compression: (Compression::Zstd, Compression::Zstd),
             reuse: true,
             direct_io: None,
+            object_store: None,
             #[cfg(any(test, feature = "testing"))]
             clock: None,
             progress: None,
@@ -463,6 +472,23 @@ impl Options {
     #[must_use]
     pub fn direct_io(mut self, on: bool) -> Options {
         self.direct_io = Some(on);
+        self
+    }
+
+    /// The object store in which tables may have their cold levels
+    /// ([`TableOptions::cold`](crate::TableOptions::cold)): `s3://bucket/prefix` and what is
+    /// compatible, `gs://bucket/prefix`, `az://container/prefix`, or `file:///directory`, which may
+    /// be a network file system. It is named at each opening. Credentials, region and endpoint come
+    /// from the variables that the tools of each cloud read, such as `AWS_ACCESS_KEY_ID`. Stores
+    /// that are reached over a network need the cargo feature `object`; a directory does not.
+    ///
+    /// Opening asks the store for nothing, so it works while the store is away. One database may
+    /// write to a store at a time: a second opening of a copy takes the store over, and the first
+    /// one stops with [`ErrorKind::Fenced`](crate::ErrorKind::Fenced). Databases may share a bucket
+    /// and a prefix. `docs/operations.md` has what the store must allow.
+    #[must_use]
+    pub fn object_store(mut self, url: impl Into<String>) -> Options {
+        self.object_store = Some(url.into());
         self
     }
 

@@ -200,6 +200,10 @@ typedef enum terrace_status {
    * The library has a bug. Close the database, and report the message.
    */
   TERRACE_INTERNAL = 25,
+  /**
+   * Another opening took the object store of the database over. Close this one.
+   */
+  TERRACE_FENCED = 26,
 } terrace_status;
 
 /**

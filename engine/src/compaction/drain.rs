@@ -345,6 +345,7 @@ pub(crate) fn drain(
         ranges: &ranges,
         extent_bytes: shape.extent_bytes,
         cuts: cuts(version, sublevel, &plan.reach, shape),
+        objects: None,
         format: shape.format(sublevel, version.options),
         reuse,
         reservation,

@@ -69,6 +69,7 @@ pub(crate) fn dump(
         ranges: &ranges,
         extent_bytes: shape.extent_bytes,
         cuts: Vec::new(),
+        objects: None,
         format: shape.format(1, version.options),
         reuse: false,
         reservation,

@@ -55,6 +55,8 @@ pub(crate) struct MergeContext<'a, B: Fn(&[u8]) -> bool> {
     ///
     /// [`Shape::cuts`]: crate::compaction::Shape::cuts
     pub(crate) cuts: Vec<Vec<u8>>,
+    /// Whether extents become objects; then the bytes that come in at most.
+    pub(crate) objects: Option<u64>,
     /// How they are laid out.
     pub(crate) format: Format,
     /// Whether extents and blocks are carried over.
@@ -174,7 +176,11 @@ impl<'a, B: Fn(&[u8]) -> bool> Writer<'a, B> {
             unwritten,
             outputs,
             builder: None,
-            buffer: ExtentBuffer::new(ctx.gauge(), ctx.extent_bytes, ctx.reservation.left()),
+            buffer: ExtentBuffer::new(
+                ctx.gauge(),
+                ctx.extent_bytes,
+                ctx.objects.unwrap_or_else(|| ctx.reservation.left()),
+            ),
             values: ValueWriter::new(ctx.values.clone()),
             is_among_others: false,
             split_at: None,
@@ -244,7 +250,12 @@ impl<'a, B: Fn(&[u8]) -> bool> Writer<'a, B> {
         let mut built = builder.finish();
         self.buffer.filled(&built);
         self.values.describe(&mut built, ctx)?;
-        ctx.before_write(built.bytes.len() as u64)?;
+        built.set_object(ctx.objects.is_some());
+        let len = built.bytes.len() as u64;
+        match ctx.objects {
+            Some(_) => (ctx.before_write)(len)?,
+            None => ctx.before_write(len)?,
+        }
         let (extent, bytes) = built.write_filling(ctx.store, ctx.cache, is_hot)?;
         self.buffer.put_back(bytes);
         let (first, last) = (&extent.meta().smallest_key, &extent.meta().greatest_key);
@@ -338,6 +349,7 @@ impl<'a, B: Fn(&[u8]) -> bool> Writer<'a, B> {
         let large = |b: &ExtentBuilder| b.size() >= most / 8;
         self.ctx.reuse
             && meta.location.len as usize >= most / 2
+            && meta.location.is_object() == self.ctx.objects.is_some()
             && meta.kept == 0
             && self.is_past_all(&meta.smallest_key)
             && next.is_none_or(|next| meta.greatest_key.as_slice() < next)

@@ -39,12 +39,14 @@ use std::sync::Arc;
 
 use super::collect::pick_values;
 use super::intra_l1::pick_intra_l1;
+use super::misplaced::pick_misplaced;
 use super::superseded::pick_superseded;
 use crate::extent::{Described, Extent, ExtentMeta, Format};
 use crate::levels::{LEVEL_2, Level, MAX_LEVELS, SUBLEVELS, Version};
 use crate::mvcc::KeyInterval;
-use crate::options::{Compression, TableOptions};
+use crate::options::{Compression, TableOptions, Tier};
 use crate::record::{Lsn, TableId};
+use crate::tier::EXTENT_BYTES;
 
 /// Drains are about to run out of sublevels when they have come up to here.
 const LAST_SUBLEVELS: u8 = 2;
@@ -55,6 +57,9 @@ pub(super) const MOST_PLACES: usize = 64;
 /// An extent is mostly tombstones when one in so many of its records is one; at rest fewer do.
 const HEAVY: u64 = 2;
 const HEAVY_AT_REST: u64 = 8;
+
+/// An object is as large as so many extents in a file: each request takes long, and costs money.
+const OBJECT_EXTENTS: usize = 4;
 
 /// How large levels and extents shall be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,14 +84,30 @@ pub(crate) struct Shape {
     pub(crate) reuse: bool,
     /// Whether what drains write enters the cache while that has room.
     pub(crate) fills: bool,
+    /// Whether the database has an object store.
+    pub(crate) has_objects: bool,
     /// A planted bug: drains take every tombstone for one that hides nothing.
     pub(crate) drops_tombstones: bool,
+    /// A planted bug: objects are deleted before the edit that removes them.
+    pub(crate) deletes_early: bool,
 }
 
 impl Shape {
     /// How extents of a level are laid out, in a table with these options.
     pub(crate) fn format(&self, level: u8, options: TableOptions) -> Format {
         Format::of(options, self.compression_of(level))
+    }
+
+    /// Whether extents that a job writes to a level become objects.
+    pub(crate) fn puts_objects(&self, level: u8, options: TableOptions) -> bool {
+        self.has_objects && options.cold == Tier::Object && level >= LEVEL_2
+    }
+
+    /// Where extents are cut, in files or as objects.
+    pub(crate) fn extent_bytes_of(&self, objects: bool) -> usize {
+        // Under a memory limit extents are small, and objects are no larger.
+        let several = objects && self.extent_bytes >= EXTENT_BYTES;
+        self.extent_bytes * if several { OBJECT_EXTENTS } else { 1 }
     }
 
     /// How blocks of a level are compressed.
@@ -160,6 +181,36 @@ pub(crate) struct Situation<'a> {
     pub(crate) rests: bool,
     /// Keys that jobs of the same table are at work on, in any level.
     pub(crate) busy: &'a [KeyInterval],
+    /// What is looked for.
+    pub(crate) work: Work,
+}
+
+/// Which compactions a thread runs. Those that read or write objects have one of their own, so that
+/// a store that is slow, or away, holds up no others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Work {
+    /// All of them.
+    Any,
+    /// Those in files alone.
+    Files,
+    /// Those with objects.
+    Objects,
+}
+
+impl Work {
+    /// Whether a choice is among it.
+    pub(crate) fn has<E: Described>(
+        self,
+        choice: &Choice<E>,
+        shape: &Shape,
+        options: TableOptions,
+    ) -> bool {
+        match self {
+            Work::Any => true,
+            Work::Files => !choice.touches_objects(shape, options),
+            Work::Objects => choice.touches_objects(shape, options),
+        }
+    }
 }
 
 impl Situation<'_> {
@@ -196,10 +247,12 @@ impl<E: Described> Choice<E> {
         }
     }
 
-    /// The same, written anew where it would come as it is to a level with another compression.
-    pub(super) fn compressed(self, shape: &Shape) -> Choice<E> {
+    /// The same, written anew where it would come as it is to a level with another compression, or
+    /// on another tier.
+    pub(super) fn compressed(self, shape: &Shape, options: TableOptions) -> Choice<E> {
         let Choice::Move { table, from, to, extent } = self else { return self };
-        if shape.compression_of(from) == shape.compression_of(to) {
+        let stays = extent.meta().location.is_object() == shape.puts_objects(to, options);
+        if shape.compression_of(from) == shape.compression_of(to) && stays {
             return Choice::Move { table, from, to, extent };
         }
         let (inputs, overlap, collects) = (vec![(from, vec![extent])], Vec::new(), BTreeSet::new());
@@ -236,6 +289,13 @@ impl<E: Described> Choice<E> {
     pub(crate) fn to(&self) -> u8 {
         let (Choice::Move { to, .. } | Choice::Merge { to, .. }) = self;
         *to
+    }
+
+    /// Whether it reads or writes objects: it may take long.
+    pub(crate) fn touches_objects(&self, shape: &Shape, options: TableOptions) -> bool {
+        let Choice::Merge { to, overlap, .. } = self else { return false };
+        let is_object = |extent: &E| extent.meta().location.is_object();
+        shape.puts_objects(*to, options) || self.inputs().chain(overlap).any(is_object)
     }
 
     /// What goes down, or is written again where it is.
@@ -298,13 +358,19 @@ pub(crate) fn pick<E: Described>(
     shape: &Shape,
     now: &Situation<'_>,
 ) -> Option<Choice<E>> {
-    pick_heavy(version, now)
-        .or_else(|| pick_values(version, shape, now))
-        .or_else(|| is_crowded(version).then(|| pick_intra_l1(version, shape, now)).flatten())
-        .or_else(|| pick_level(version, shape, now))
-        .or_else(|| pick_intra_l1(version, shape, now))
-        .or_else(|| pick_superseded(version, now))
-        .map(|choice| choice.compressed(shape))
+    let options = version.options;
+    let ours = |choice: Option<Choice<E>>| {
+        choice
+            .map(|choice| choice.compressed(shape, options))
+            .filter(|choice| now.work.has(choice, shape, options))
+    };
+    ours(pick_heavy(version, now))
+        .or_else(|| ours(pick_values(version, shape, now)))
+        .or_else(|| ours(is_crowded(version).then(|| pick_intra_l1(version, shape, now)).flatten()))
+        .or_else(|| ours(pick_level(version, shape, now)))
+        .or_else(|| ours(pick_intra_l1(version, shape, now)))
+        .or_else(|| ours(pick_superseded(version, now)))
+        .or_else(|| ours(pick_misplaced(version, shape, now)))
         .inspect(|choice| {
             debug_assert!(is_free(choice, now), "what is chosen can run now");
             debug_assert!(choice.inputs().next().is_some(), "what is chosen has inputs");

@@ -12,7 +12,7 @@ use crate::levels::{Edit, Op, Room, Version};
 use crate::limits::check_table_name;
 use crate::memtable::Memtable;
 use crate::mvcc::defer;
-use crate::options::{ContainerKind, Durability, TableOptions};
+use crate::options::{ContainerKind, Durability, TableOptions, Tier};
 use crate::record::{Lsn, TableId};
 use crate::table::{Shared, TableCore, TableSlot};
 use crate::view::View;
@@ -114,11 +114,23 @@ impl Catalog {
         self.ctx.shared.check_writable()?;
         check_table_name(name)?;
         options.check()?;
+        self.check_tier(options)?;
         let _ddl = self.ctx.shared.ddl.lock();
         if self.find(name).is_some() {
             return Err(Error::invalid(format!("there is a table {name:?} already")));
         }
         self.make(name, options)
+    }
+
+    /// Refuses cold levels in an object store that the opening does not have.
+    fn check_tier(&self, options: TableOptions) -> Result<()> {
+        if options.cold == Tier::Ssd || self.ctx.set.store().objects().is_some() {
+            return Ok(());
+        }
+        Err(Error::invalid(
+            "cold levels in an object store need one: name it at the opening, with \
+             Options::object_store or `--object-store`",
+        ))
     }
 
     /// Makes a table that is not there; the caller holds `ddl`.
@@ -202,6 +214,10 @@ impl Catalog {
         self.change_options(name, |options| TableOptions { ttl, ..options })
     }
 
+    pub(super) fn set_cold_tier(&self, name: &str, tier: Tier) -> Result<()> {
+        self.change_options(name, |options| options.cold(tier))
+    }
+
     pub(super) fn set_table_options(&self, name: &str, new: TableOptions) -> Result<()> {
         self.change_options(name, |_| new)
     }
@@ -218,6 +234,9 @@ impl Catalog {
         let version = Arc::clone(&core.view().version);
         let options = change_of(version.options);
         options.check()?;
+        if options.cold != version.options.cold {
+            self.check_tier(options)?;
+        }
         if options.merge_operator != version.options.merge_operator {
             self.check_operator(name, options)?;
             check_change_of_operator(name, version.options)?;

@@ -11,6 +11,7 @@ mod maintenance;
 mod manual;
 mod memory;
 mod metrics;
+mod object_store;
 mod open;
 mod panics;
 mod rate_limiter;
@@ -40,6 +41,7 @@ use instance::Instance;
 pub use maintenance::{BackupInfo, BackupSet, SalvageReport, VerifyReport, verify};
 pub use manual::CompactionProgress;
 pub use memory::MemoryStats;
+pub use object_store::{ObjectStats, ObjectStoreReport};
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use open::Marker;
 pub use stats::{
@@ -147,7 +149,7 @@ impl Database {
     /// # }
     /// ```
     pub fn salvage(from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<SalvageReport> {
-        maintenance::salvage(from.as_ref(), to.as_ref())
+        Options::new().salvage(from, to)
     }
 
     /// Opens an existing database to read. Nothing on disk is changed, so a read-only directory

@@ -17,6 +17,7 @@
 
 mod room;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -35,7 +36,7 @@ use crate::operator::{Operators, TableOperator};
 use crate::options::TableOptions;
 use crate::os::{Directory, Files};
 use crate::record::{Lsn, TableId};
-use crate::tier::{ExtentStore, Location};
+use crate::tier::{ExtentStore, Location, ObjectId};
 
 pub(crate) use room::{EditReservation, Room};
 
@@ -139,6 +140,13 @@ impl VersionSet {
         let extents = described.extents().map(|meta| meta.location);
         let taken: Vec<Location> =
             extents.chain(values.values().map(|values| values.location)).collect();
+        let mut objects = BTreeSet::new();
+        let is_twice = |at: &&Location| at.object().is_some_and(|id| !objects.insert(id));
+        if let Some(twice) = taken.iter().find(is_twice) {
+            let offset = edits.last().map_or(0, |last| last.offset);
+            let expected = "edits to keep objects_are_named_once".to_string();
+            return Err(journal.refuse(offset, expected, format!("{twice:?} twice")));
+        }
         let store = ExtentStore::open(Arc::clone(&files), directory, &taken, read_only)?;
         let state = opened(&described, &store);
         let mut set = VersionSet::assemble(files, directory, store, journal, state, read_only);
@@ -448,6 +456,12 @@ impl VersionSet {
         *self.floor.lock() = writer.journal.floor();
         journal::remove_epoch(files, directory, last.epoch);
         Ok(())
+    }
+
+    /// The extents that are objects, as the journal names them.
+    pub(crate) fn objects(&self) -> BTreeSet<ObjectId> {
+        let state = self.current.load();
+        state.extents().filter_map(|extent| extent.meta().location.object()).collect()
     }
 
     /// Makes extents durable, before an edit may name them.

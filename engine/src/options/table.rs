@@ -17,6 +17,7 @@ const LARGE_VALUES: std::ops::RangeInclusive<u32> = 512..=MAX_VALUE_LEN as u32;
 
 /// Tags of fields, in `docs/format.md`.
 const TAG_LEVEL0: u8 = 1;
+const TAG_COLD: u8 = 2;
 const TAG_MERGE_OPERATOR: u8 = 3;
 
 /// What a table is created with, and keeps: see
@@ -35,7 +36,37 @@ pub struct TableOptions {
     pub(crate) ttl: Option<Duration>,
     pub(crate) large_values: Option<u32>,
     pub(crate) level0: Level0Container,
+    pub(crate) cold: Tier,
     pub(crate) merge_operator: Option<OperatorName>,
+}
+
+/// Where the cold levels of a table lie, those from level 2 on: see [`TableOptions::cold`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+#[non_exhaustive]
+pub enum Tier {
+    /// In extent files of this machine, as levels 0 and 1 do.
+    #[default]
+    Ssd,
+    /// In the object store of the database: see
+    /// [`Options::object_store`](crate::Options::object_store).
+    Object,
+}
+
+impl Tier {
+    /// The tier in lower-case letters, as options and the command line have it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Tier::Ssd => "ssd",
+            Tier::Object => "object",
+        }
+    }
+
+    /// The tier of a name.
+    pub(crate) fn named(name: &str) -> Option<Tier> {
+        [Tier::Ssd, Tier::Object].into_iter().find(|tier| tier.as_str() == name)
+    }
 }
 
 /// The container in which level 0 of a table keeps its records: see [`TableOptions::level0`].
@@ -101,6 +132,7 @@ impl TableOptions {
             ttl: None,
             large_values: None,
             level0: Level0Container::GlobalIndex,
+            cold: Tier::Ssd,
             merge_operator: None,
         }
     }
@@ -207,6 +239,38 @@ impl TableOptions {
         self.level0
     }
 
+    /// Where levels 2 and deeper lie; [`Tier::Ssd`] by default. Levels 0 and 1 stay on this
+    /// machine, so no write waits for an object store. A read of a block that is not cached takes
+    /// one request to the store. Values that lie apart
+    /// ([`large_values`](TableOptions::large_values)) stay on this machine too.
+    ///
+    /// [`Database::set_table_options`](crate::Database::set_table_options) changes it at once; what
+    /// the table has follows in the background.
+    /// [`TableStats::misplaced_bytes`](crate::TableStats::misplaced_bytes) says how much is left.
+    ///
+    /// ```
+    /// # fn main() -> terrace::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// use terrace::{Options, TableOptions, Tier};
+    ///
+    /// let bucket = format!("file://{}", dir.path().join("bucket").display());
+    /// let db = Options::new().object_store(bucket).open(dir.path().join("db"))?;
+    /// let people = db.create_table("people", TableOptions::new().cold(Tier::Object))?;
+    /// people.put("ada", "1815")?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub const fn cold(mut self, tier: Tier) -> TableOptions {
+        self.cold = tier;
+        self
+    }
+
+    /// Where levels 2 and deeper lie: see [`TableOptions::cold`].
+    pub const fn cold_tier(&self) -> Tier {
+        self.cold
+    }
+
     /// The bytes of records in a block: see [`TableOptions::block_size`].
     pub const fn block_bytes(&self) -> u32 {
         self.block_size
@@ -233,8 +297,15 @@ impl TableOptions {
     }
 
     pub(crate) fn check(&self) -> Result<()> {
-        let TableOptions { block_size, filter_bits, ttl, large_values, level0: _, merge_operator } =
-            self;
+        let TableOptions {
+            block_size,
+            filter_bits,
+            ttl,
+            large_values,
+            level0: _,
+            cold: _,
+            merge_operator,
+        } = self;
         if let Some(name) = merge_operator {
             name.check()?;
             if ttl.is_some() {
@@ -281,6 +352,9 @@ impl TableOptions {
         if self.level0 != Level0Container::default() {
             out.extend_from_slice(&[TAG_LEVEL0, 1, self.level0.code()]);
         }
+        if self.cold == Tier::Object {
+            out.extend_from_slice(&[TAG_COLD, 1, 1]);
+        }
         if let Some(name) = self.merge_operator_name() {
             out.extend_from_slice(&[TAG_MERGE_OPERATOR, name.len() as u8]);
             out.extend_from_slice(name.as_bytes());
@@ -295,6 +369,7 @@ impl TableOptions {
                 self.level0 = Level0Container::from_code(*code)
                     .filter(|it| *it != Level0Container::default())?;
             }
+            (TAG_COLD, [1]) => self.cold = Tier::Object,
             (TAG_MERGE_OPERATOR, name) => self.merge_operator = Some(OperatorName::decode(name)?),
             _ => return None,
         }
@@ -339,6 +414,8 @@ mod tests {
             matrix,
             matrix.ttl(hour),
             matrix.large_values(4096),
+            usual.cold(Tier::Object),
+            matrix.cold(Tier::Object).ttl(hour),
             usual.merge_operator("counter"),
             matrix.large_values(512).merge_operator("a"),
         ] {

@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering;
 use super::Shared;
 use super::core::{TableBatch, TableCore};
 use crate::commit::{CommitTable, JournalMark};
-use crate::error::{ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::levels::{Edit, EditReservation, Level, Op, Room, Version};
 use crate::memtable::record_len;
 use crate::options::Failpoint;
@@ -283,6 +283,16 @@ impl Shared {
     /// Poisons the database and wakes every waiting thread.
     pub(crate) fn stop_because(&self, cause: &str) {
         self.poison.set_because(cause.to_string());
+        self.wake_stopped(cause);
+    }
+
+    /// As [`stop_because`](Self::stop_because), of an error.
+    pub(crate) fn stop_by(&self, cause: &Error) {
+        self.poison.set(cause);
+        self.wake_stopped(&cause.to_string());
+    }
+
+    fn wake_stopped(&self, cause: &str) {
         self.committer.wake_all();
         self.pace.report(Some(cause.to_string()));
     }

@@ -23,6 +23,7 @@ mod load;
 mod make_durable;
 mod marker;
 mod media;
+mod objects;
 mod own_records;
 mod presence;
 mod rebuild;
@@ -137,6 +138,7 @@ impl Opening<'_> {
         if let Some(forest) = forest.as_ref().filter(|_| self.check_payloads()) {
             mark_unverified(forest, &region, (&zones, &recovered));
         }
+        self.attach_objects(&set, superblock.incarnations.current)?;
         let last = if self.read_only { recovered.last } else { superblock.lsn_base };
         tell_zones(&zones, &recovered);
         let incarnation = superblock.incarnations.current;

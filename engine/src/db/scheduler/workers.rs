@@ -59,7 +59,7 @@ impl Workers {
     }
 
     /// Waits for a wake-up, or for `timeout`.
-    fn wait(&self, timeout: Duration) {
+    pub(super) fn wait(&self, timeout: Duration) {
         let mut wakes = self.wakes.lock();
         let until = Instant::now() + timeout;
         let before = *wakes;
@@ -128,10 +128,11 @@ impl Scheduler {
     }
 
     /// A job failed; how long to wait before the next one. A full disk is waited out.
-    fn note_failure(&self, error: &Error) -> Duration {
+    pub(super) fn note_failure(&self, error: &Error) -> Duration {
         self.ctx.metrics.failures.add(1);
-        if error.kind() != ErrorKind::Full {
-            self.ctx.stop_because(&error.to_string());
+        // What failed for the object store is made again, whoever ran it.
+        if error.kind() != ErrorKind::Full && !error.is_of_store() {
+            self.ctx.stop_by(error);
             debug_assert!(
                 self.ctx.shared.poison.check().is_err(),
                 "a job that failed by anything but a full disk stops the database"

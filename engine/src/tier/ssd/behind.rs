@@ -25,6 +25,7 @@ use parking_lot::Mutex;
 
 use super::{ExtentFile, ExtentStore, Location};
 use crate::error::Result;
+use crate::tier::object::Fetch;
 
 /// As many reads at a time as there are threads.
 const THREADS: usize = 4;
@@ -35,7 +36,14 @@ pub(crate) struct Reading {
     at: Location,
     offset: u32,
     len: u32,
-    answer: Receiver<io::Result<Vec<u8>>>,
+    source: Source,
+}
+
+/// Where they come from.
+#[derive(Debug)]
+enum Source {
+    File(Receiver<io::Result<Vec<u8>>>),
+    Object(Box<Fetch>),
 }
 
 impl Reading {
@@ -140,12 +148,16 @@ impl ExtentStore {
         if !self.reads_behind() || u64::from(offset) + u64::from(len) > u64::from(at.len) {
             return None;
         }
+        if let Some(id) = at.object() {
+            let fetch = self.objects()?.begin_read(id, at.len, (offset, len));
+            return Some(Reading { at: *at, offset, len, source: Source::Object(Box::new(fetch)) });
+        }
         let file = self.handles.read().get(&at.file).map(Arc::clone)?;
         let (answer, receiver) = sync_channel(1);
         let from = at.offset + u64::from(offset);
         let request = Request { file, offset: from, len: len as usize, answer };
         let is_sent = self.behind.send(request);
-        is_sent.then_some(Reading { at: *at, offset, len, answer: receiver })
+        is_sent.then_some(Reading { at: *at, offset, len, source: Source::File(receiver) })
     }
 
     /// Ends the threads that read behind: the database is closed.
@@ -159,9 +171,21 @@ impl ExtentStore {
     ///
     /// As [`read`](ExtentStore::read).
     pub(crate) fn end_read(&self, reading: Reading) -> Result<Vec<u8>> {
-        let Reading { at, offset, len, answer } = reading;
-        let found = answer.recv().unwrap_or_else(|gone| Err(io::Error::other(gone)));
-        self.was_read(&at, (offset, len), found)
+        let Reading { at, offset, len, source } = reading;
+        match (source, at.object()) {
+            (Source::Object(fetch), Some(id)) => self.tier(id)?.finish_read(*fetch),
+            (Source::Object(_), None) => Err(self.damage(
+                &at,
+                offset,
+                "extent",
+                "an object".to_string(),
+                "a place in a file".to_string(),
+            )),
+            (Source::File(answer), _) => {
+                let found = answer.recv().unwrap_or_else(|gone| Err(io::Error::other(gone)));
+                self.was_read(&at, (offset, len), found)
+            }
+        }
     }
 }
 

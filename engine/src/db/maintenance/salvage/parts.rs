@@ -16,7 +16,7 @@ use crate::db::open::{Loaded, Opening};
 use crate::error::{Damage, Result};
 use crate::extent::{Extent, find_extents};
 use crate::memtable::Record;
-use crate::options::TableOptions;
+use crate::options::{TableOptions, Tier};
 use crate::record::{Kind, LSN_MAX, SYSTEM_TABLE, TableId};
 use crate::table::WriteBatch;
 use crate::tier::ExtentStore;
@@ -57,7 +57,7 @@ fn region(loaded: &Loaded, writer: &mut Writer<'_>, report: &mut SalvageReport) 
     let tables = tables_in(&records);
     for known in tables.values() {
         if let Known::Named(name, options) = known {
-            writer.db.create_table(name, *options)?;
+            writer.db.create_table(name, options.cold(Tier::Ssd))?;
         }
     }
     for record in records.iter().filter(|record| record.table != SYSTEM_TABLE) {
