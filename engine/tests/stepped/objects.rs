@@ -130,7 +130,7 @@ fn what_is_replaced_is_deleted_once_no_reader_has_it() {
         old.map(|row| row.unwrap()).map(|(k, v)| (k.to_vec(), v.to_vec())).collect();
     rest.insert(seen.0.to_vec(), seen.1.to_vec());
     assert_eq!(rest, rows, "a range reads as of its beginning");
-    // Nobody keeps what the range saw any more.
+    // No reader keeps what the range saw any more.
     db.compact_range(&table, ..).unwrap();
     run_until_idle(&db);
     assert_eq!(read_all(&table), newer);

@@ -130,7 +130,7 @@ impl Scheduler {
     /// A job failed; how long to wait before the next one. A full disk is waited out.
     pub(super) fn note_failure(&self, error: &Error) -> Duration {
         self.ctx.metrics.failures.add(1);
-        // What failed for the object store is made again, whoever ran it.
+        // What failed for the object store is made again.
         if error.kind() != ErrorKind::Full && !error.is_of_store() {
             self.ctx.stop_by(error);
             debug_assert!(
