@@ -57,8 +57,9 @@ pub extern "C" fn terrace_table_options_new() -> Option<Box<TableOptions>> {
 }
 
 /// Sets an option of a table by its name, as text: block_size, filter_bits, ttl (such as "7d", or
-/// "none"), large_values (such as "4KiB", or "none"), level0 (global-index, matrix or triangle).
-/// With large_values, values of so many bytes and more lie apart from their keys.
+/// "none"), large_values (such as "4KiB", or "none"), cold (ssd or object), merge_operator (the name
+/// of one, or "none"), level0 (global-index, matrix or triangle). With large_values, values of so
+/// many bytes and more lie apart from their keys.
 ///
 /// Errors: as terrace_options_set. Bounds are checked when a table is created.
 #[unsafe(no_mangle)]
@@ -95,6 +96,8 @@ fn value_of(options: &terrace::TableOptions, name: &str) -> Result<String> {
         "filter_bits" => Ok(options.filter_bits_per_key().to_string()),
         "ttl" => Ok(or_none(options.time_to_live().map(|ttl| format!("{}ms", milliseconds(ttl))))),
         "large_values" => Ok(or_none(options.large_values_from().map(|from| from.to_string()))),
+        "cold" => Ok(options.cold_tier().as_str().into()),
+        "merge_operator" => Ok(or_none(options.merge_operator_name().map(str::to_owned))),
         "level0" => Ok(options.level0_container().name().into()),
         other => {
             let names: Vec<&str> = terrace::TableOptions::names().map(|(name, _)| name).collect();

@@ -96,6 +96,8 @@ impl Table {
         all.set_item("filter_bits", options.filter_bits_per_key())?;
         all.set_item("ttl", options.time_to_live())?;
         all.set_item("large_values", options.large_values_from())?;
+        all.set_item("cold", options.cold_tier().as_str())?;
+        all.set_item("merge_operator", options.merge_operator_name())?;
         all.set_item("level0", options.level0_container().name())?;
         Ok(all)
     }

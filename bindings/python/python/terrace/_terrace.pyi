@@ -36,6 +36,7 @@ class _DatabaseOptions(TypedDict, total=False):
     compression: str | tuple[str, str]
     direct_io: _Switch | None
     file_permissions: int | str
+    object_store: str | None
     group_batches: int
     group_bytes: _Size
     own_streams: int
@@ -47,6 +48,8 @@ class _TableOptions(TypedDict, total=False):
     filter_bits: int
     ttl: _Time | str | None
     large_values: _Size | None
+    cold: Literal["ssd", "object"]
+    merge_operator: str | None
     level0: Literal["global-index", "matrix", "triangle"]
 
 class _TransactionOptions(TypedDict, total=False):
@@ -116,6 +119,8 @@ class _TableSettings(TypedDict):
     filter_bits: int
     ttl: timedelta | None
     large_values: int | None
+    cold: Literal["ssd", "object"]
+    merge_operator: str | None
     level0: Literal["global-index", "matrix", "triangle"]
 
 class _OptionNames(TypedDict):
