@@ -8,6 +8,60 @@ use crate::read::AsOf;
 use crate::record::{Kind, Lsn};
 use crate::view::View;
 
+/// What a look-up makes of the version that it finds.
+trait Wanted {
+    type Made;
+
+    /// Of a value in memory.
+    fn of_memory(self, value: &[u8]) -> Self::Made;
+
+    /// Of a value on disk.
+    fn of_disk(self, found: Found) -> Result<Self::Made>;
+}
+
+/// A copy of the value, or a share of the block that has it.
+struct OwnedValue;
+
+impl Wanted for OwnedValue {
+    type Made = Bytes;
+
+    fn of_memory(self, value: &[u8]) -> Bytes {
+        Bytes::copy_from_slice(value)
+    }
+
+    fn of_disk(self, found: Found) -> Result<Bytes> {
+        found.into_value()
+    }
+}
+
+/// Nothing but that there is one.
+struct OnlyPresence;
+
+impl Wanted for OnlyPresence {
+    type Made = ();
+
+    fn of_memory(self, _value: &[u8]) {}
+
+    fn of_disk(self, _found: Found) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// What a closure makes of the value.
+struct LentValue<F>(F);
+
+impl<T, F: FnOnce(&[u8]) -> T> Wanted for LentValue<F> {
+    type Made = T;
+
+    fn of_memory(self, value: &[u8]) -> T {
+        self.0(value)
+    }
+
+    fn of_disk(self, found: Found) -> Result<T> {
+        found.lend(self.0)
+    }
+}
+
 /// The value of `key` at a moment. The caller holds an epoch guard.
 pub(crate) fn get(
     view: &View,
@@ -15,26 +69,35 @@ pub(crate) fn get(
     key: &[u8],
     as_of: AsOf,
 ) -> Result<Option<Bytes>> {
-    look_up(view, cache, (key, as_of), Bytes::copy_from_slice, Found::into_value)
+    look_up(view, cache, (key, as_of), OwnedValue)
+}
+
+/// What `f` makes of the value of `key` at a moment. It runs once at most, under the epoch guard
+/// that the caller holds, and is lent the bytes where they lie.
+pub(crate) fn lend<T>(
+    view: &View,
+    cache: &BlockCache,
+    at: (&[u8], AsOf),
+    f: impl FnOnce(&[u8]) -> T,
+) -> Result<Option<T>> {
+    look_up(view, cache, at, LentValue(f))
 }
 
 /// Whether `key` has a value at a moment. A value that lies apart is not read. The caller holds an
 /// epoch guard.
 pub(crate) fn contains(view: &View, cache: &BlockCache, key: &[u8], as_of: AsOf) -> Result<bool> {
-    let found = look_up(view, cache, (key, as_of), |_| (), |_| Ok(()))?;
-    Ok(found.is_some())
+    Ok(look_up(view, cache, (key, as_of), OnlyPresence)?.is_some())
 }
 
 /// What is wanted of the value of a key, from memory or from disk. The newest place that has a
 /// version of the key decides (view invariant 1). The newest run is compared with what is in
 /// memory.
-fn look_up<T>(
+fn look_up<W: Wanted>(
     view: &View,
     cache: &BlockCache,
     (key, as_of): (&[u8], AsOf),
-    from_memory: impl FnOnce(&[u8]) -> T,
-    from_disk: impl FnOnce(Found) -> Result<T>,
-) -> Result<Option<T>> {
+    wanted: W,
+) -> Result<Option<W::Made>> {
     let at = as_of.lsn;
     let in_memory = view
         .active
@@ -48,17 +111,17 @@ fn look_up<T>(
         let above = in_memory.as_ref().map_or(0, |record| record.seq);
         if let Some(found) = view.newest_in_runs(key, above, at, cache)? {
             let shown = found.kind == Kind::Put && !is_hidden(view, key, found.seq, as_of)?;
-            return shown.then(|| from_disk(found)).transpose();
+            return shown.then(|| wanted.of_disk(found)).transpose();
         }
     }
     if let Some(record) = in_memory {
         let shown = record.kind == Kind::Put && !is_hidden(view, key, record.seq, as_of)?;
-        return Ok(shown.then(|| from_memory(record.value)));
+        return Ok(shown.then(|| wanted.of_memory(record.value)));
     }
     match view.version.get(key, at, cache)? {
         Some(found) if found.kind == Kind::Put => {
             let shown = !is_hidden(view, key, found.seq, as_of)?;
-            shown.then(|| from_disk(found)).transpose()
+            shown.then(|| wanted.of_disk(found)).transpose()
         }
         _ => Ok(None),
     }

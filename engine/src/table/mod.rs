@@ -9,6 +9,7 @@ mod columns;
 mod core;
 mod gate;
 mod handle;
+mod lent;
 mod pace;
 mod pending;
 mod range;
