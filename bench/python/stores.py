@@ -1,7 +1,7 @@
 """The stores that are held against each other, each as its documentation advises for this work.
 
 Every store gets the same memory for caches where it has a setting for it, and no compression, so
-that no one saves what others do not. ``settings`` is what the table prints.
+that no store saves what others do not. ``settings`` is what the table prints.
 """
 
 from __future__ import annotations

@@ -54,7 +54,7 @@ impl Bound {
 
 impl Drop for Bound {
     fn drop(&mut self) {
-        // It is empty by now; one that stays is in nobody's way.
+        // It is empty by now; one that stays does no harm.
         drop(fs::remove_dir(&self.0));
     }
 }

@@ -13,8 +13,8 @@ const SECTOR: u64 = 512;
 /// The block device that a directory lies on.
 ///
 /// `/proc/self/io` would count by process, but with large folios it takes a folio of up to some MiB
-/// for written when a block of it is: hundreds of times too much. The device's own books are right,
-/// and of everybody: that is one more reason to measure on a machine that does nothing else.
+/// for written when a block of it is: hundreds of times too much. The device's own counters are
+/// right, and count all processes: so measure on a machine that does nothing else.
 #[derive(Debug)]
 pub(crate) struct Device {
     books: PathBuf,

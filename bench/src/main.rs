@@ -168,7 +168,7 @@ impl Settings {
     }
 }
 
-/// The figures of the report, and who measures them.
+/// The figures of the report, and the functions that measure them.
 const FIGURES: [(&str, page::Measure); 24] = [
     ("ycsb", figures::ycsb::measure),
     ("durability", figures::durability::measure),
@@ -269,7 +269,7 @@ fn main() -> Result<std::process::ExitCode> {
     let mut report = report::Report::new(arguments.json);
     report.header(&name, &settings, &guard)?;
     let figure = FIGURES.iter().find(|(figure, _)| *figure == name);
-    let (_, measure) = figure.ok_or_else(|| anyhow::anyhow!("nobody measures {name}"))?;
+    let (_, measure) = figure.ok_or_else(|| anyhow::anyhow!("no figure is called {name}"))?;
     measure(&settings, &mut report)?;
     report.finish()?;
     Ok(std::process::ExitCode::SUCCESS)

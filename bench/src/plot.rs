@@ -25,7 +25,7 @@ const LEFT: f64 = 50.0;
 const TOP: f64 = 40.0;
 const EACH: f64 = HEIGHT + TOP + 50.0;
 
-/// Told apart by those who do not see red and green too.
+/// A reader that does not tell red from green tells them apart too.
 const COLOURS: [&str; 4] = ["#0072b2", "#d55e00", "#999999", "#009e73"];
 
 /// Writes the charts to a file.

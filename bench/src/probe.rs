@@ -1,5 +1,5 @@
 //! What the machine itself does to a run: a thread that syncs a page of its own, with nothing of a
-//! store in between, and one that only asks to be woken. What either waited for is nobody's fault.
+//! store in between, and one that only asks to be woken. No store causes what either waits for.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;

@@ -17,7 +17,7 @@ thread_local! {
 struct Counting;
 
 fn count(bytes: isize) {
-    // At the end of a thread nobody counts any more.
+    // At the end of a thread its counter is gone.
     let _gone = LIVE.try_with(|live| live.set(live.get() + bytes));
 }
 

@@ -10,7 +10,8 @@ Data goes to standard output, everything else to standard error.
 
 Exit codes:
   0  done
-  1  the key is not there (get), damage was found (verify), something was lost (tour, salvage)
+  1  the key is not there (get), damage was found (verify, store), something was lost (tour,
+     salvage)
   2  the request is wrong: an unknown option, a table that is not there, a broken row
   3  anything else: an I/O error, a full disk, a database that another process holds
   130  an import that was stopped by a signal: what was read by then is in the table
@@ -35,6 +36,10 @@ pub(crate) struct Global {
     /// ./terrace-data]
     #[arg(long, global = true, value_name = "DIR")]
     pub(crate) db: Option<PathBuf>,
+    /// The object store of the database, such as s3://bucket/prefix or file:///directory [default:
+    /// $TERRACE_OBJECT_STORE if that is set and not empty, else none]
+    #[arg(long, global = true, value_name = "URL")]
+    pub(crate) object_store: Option<String>,
     /// Print JSON; errors too
     #[arg(long, global = true)]
     pub(crate) json: bool,
@@ -52,6 +57,12 @@ impl Global {
         let of_environment = || std::env::var_os("TERRACE_DB").filter(|path| !path.is_empty());
         let named = self.db.take().or_else(|| of_environment().map(PathBuf::from));
         named.unwrap_or_else(|| PathBuf::from("./terrace-data"))
+    }
+
+    /// The URL of the object store: as the arguments say, else the environment.
+    pub(crate) fn object_store(&mut self) -> Option<String> {
+        let of_environment = || std::env::var("TERRACE_OBJECT_STORE").ok();
+        self.object_store.take().or_else(of_environment).filter(|url| !url.is_empty())
     }
 }
 
@@ -71,6 +82,11 @@ pub(crate) enum Command {
     Scan(ScanArguments),
     /// List the tables with their records and sizes, both approximate
     Tables,
+    /// Change where a table has its cold levels, those from level 2 on; what it has follows
+    Table(TableArguments),
+    /// Look at the object store of the database, or delete there what crashes left
+    #[command(subcommand)]
+    Store(StoreCommand),
     /// Print what the engine counts
     Stats,
     /// Compact a table, or all: drain memory, and merge the levels into one
@@ -91,6 +107,35 @@ pub(crate) enum Command {
     /// The process that looks at what the killed one left
     #[command(hide = true)]
     TourCheck(TourCheckArguments),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TableArguments {
+    /// The table; it is made if it is not there
+    pub(crate) table: String,
+    /// Where its cold levels lie from now on
+    #[arg(long, value_enum)]
+    pub(crate) tier: TierName,
+    /// Wait until all of the table has followed
+    #[arg(long)]
+    pub(crate) wait: bool,
+}
+
+/// Where cold levels lie.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum TierName {
+    /// On this machine
+    Ssd,
+    /// In the object store
+    Object,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum StoreCommand {
+    /// List what is lost, and what the database does not need; nothing is changed
+    Check,
+    /// Delete what the database does not need
+    Gc,
 }
 
 #[derive(Debug, Args)]

@@ -24,7 +24,7 @@ pub(crate) enum Failure {
     Outside(String),
     /// The engine refused.
     Engine(terrace::Error),
-    /// Nobody reads standard output any more.
+    /// The reader of standard output has closed it.
     ReaderGone,
 }
 
@@ -84,7 +84,7 @@ impl Failure {
             | Failure::Interrupted(message)
             | Failure::Outside(message) => message.clone(),
             Failure::Engine(error) => error.to_string(),
-            Failure::ReaderGone => "nobody reads standard output".to_owned(),
+            Failure::ReaderGone => "the reader of standard output has closed it".to_owned(),
         }
     }
 }

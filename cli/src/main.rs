@@ -29,7 +29,7 @@ fn main() -> ExitCode {
     match outcome {
         Ok(Outcome::Good) => ExitCode::SUCCESS,
         Ok(Outcome::Negative) => ExitCode::from(1),
-        // Whoever reads our output has read enough, as `head` does.
+        // The reader of our output has read enough, as `head` does.
         Err(Failure::ReaderGone) => ExitCode::SUCCESS,
         Err(failure) => {
             eprintln!("{}", failure.report(session.output.json));
@@ -47,6 +47,8 @@ fn run(session: &mut Session, command: Command) -> Result<Outcome, Failure> {
         Command::Delete(arguments) => commands::records::delete(session, &arguments),
         Command::Scan(arguments) => commands::scan::run(session, &arguments),
         Command::Tables => commands::tables::run(session),
+        Command::Table(arguments) => commands::table::run(session, &arguments),
+        Command::Store(command) => commands::store::run(session, &command),
         Command::Stats => commands::stats::run(session),
         Command::Compact(arguments) => commands::compact::run(session, &arguments),
         Command::Verify => commands::verify::run(session),

@@ -18,14 +18,23 @@ pub(crate) struct Session {
     /// Where to print.
     pub(crate) output: Output,
     db: PathBuf,
+    object_store: Option<String>,
 }
 
 impl Session {
     /// A session as the arguments ask for it.
     pub(crate) fn new(mut global: Global) -> Session {
         let encoding = if global.hex { Encoding::Hex } else { Encoding::Text };
-        let db = global.directory();
-        Session { output: Output::new(global.json, encoding, global.quiet), db }
+        let (db, object_store) = (global.directory(), global.object_store());
+        Session { output: Output::new(global.json, encoding, global.quiet), db, object_store }
+    }
+
+    /// Options of this run.
+    pub(crate) fn options(&self) -> Options {
+        match &self.object_store {
+            Some(url) => Options::new().object_store(url),
+            None => Options::new(),
+        }
     }
 
     /// The database's directory.
@@ -55,7 +64,7 @@ impl Session {
         let begin = Instant::now();
         let bar = self.output.step_bar();
         let shown = bar.clone();
-        let options = Options::new().on_open_progress(move |progress: OpenProgress| {
+        let options = self.options().on_open_progress(move |progress: OpenProgress| {
             if begin.elapsed() > PATIENCE {
                 shown.set_message(progress.phase);
                 shown.set_length(progress.total);

@@ -159,7 +159,7 @@ fn an_import_that_a_signal_stops_says_what_is_in() {
     let killed =
         std::process::Command::new("kill").args(["-INT", &child.id().to_string()]).status();
     assert!(killed.unwrap().success());
-    // Until nobody reads any more.
+    // Until no process reads any more.
     while feed(&mut input, &mut fed).is_ok() {}
     drop(input);
     let output = child.wait_with_output().unwrap();

@@ -6,7 +6,7 @@
 //! `full: …` or `stopped …`, and then how many rows can be read all the same. On files it says
 //! `draining` when a drain begins, and `cut` when one ends after the file system did.
 
-#![allow(clippy::print_stdout, reason = "it talks to whoever started it")]
+#![allow(clippy::print_stdout, reason = "it talks to the process that started it")]
 
 use std::fs::File;
 use std::io::Write;
@@ -89,7 +89,7 @@ fn go_on(
             Err(e) if e.kind() == ErrorKind::Full => {
                 println!("full: {e}");
                 println!("read {}", rows(tables)?);
-                // Whoever reads this makes room.
+                // The test reads this and makes room.
                 std::thread::park_timeout(Duration::from_millis(100));
             }
             Err(e) => {

@@ -34,6 +34,9 @@ pub enum ErrorKind {
     UnknownOutcome,
     /// Stored bytes are not what was written. See [`Error::damage`] for the place.
     Corrupt,
+    /// Another opening took the object store of this database over. This one can write no more:
+    /// close it. The message names the other one.
+    Fenced,
     /// The database, or the object that the handle stood for, was closed.
     Closed,
 }
@@ -50,6 +53,7 @@ impl ErrorKind {
             ErrorKind::Unavailable => "unavailable",
             ErrorKind::UnknownOutcome => "unknown outcome",
             ErrorKind::Corrupt => "corrupt",
+            ErrorKind::Fenced => "fenced",
             ErrorKind::Closed => "closed",
         }
     }
@@ -59,9 +63,10 @@ impl ErrorKind {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "serde", derive(serde::Serialize))]
 pub struct Damage {
-    /// The step of the terrace that holds the bytes: `pm`, `journal` or `ssd`; or `backup`.
+    /// The step of the terrace that holds the bytes: `pm`, `journal`, `ssd` or `object`; or
+    /// `backup`.
     pub tier: &'static str,
-    /// The file.
+    /// The file; of an object, the store's URL and the object's name.
     pub file: PathBuf,
     /// Offset of the damaged structure from the start of the file, in bytes.
     pub offset: u64,
@@ -96,6 +101,10 @@ enum Signal {
     TableGone,
     /// The table was truncated after the snapshot.
     Truncated,
+    /// A merge operator fails or is missing; the message does not name the table yet.
+    Merge,
+    /// The object store failed. Nothing that is durable on this machine is in doubt.
+    Store,
 }
 
 #[derive(Debug)]
@@ -156,6 +165,33 @@ impl Error {
         error
     }
 
+    /// The error of a merge operator that fails or is missing.
+    pub(crate) fn merge(message: impl Into<String>) -> Error {
+        let mut error = Error::invalid(message);
+        error.0.signal = Signal::Merge;
+        error
+    }
+
+    /// Names the table in the error of a merge operator.
+    pub(crate) fn in_table(mut self, name: impl FnOnce() -> String) -> Error {
+        if self.0.signal == Signal::Merge {
+            self.0.message = format!("table {:?}: {}", name(), self.0.message);
+            self.0.signal = Signal::None;
+        }
+        self
+    }
+
+    /// The same as an error of the object store: a job that meets it is made again later.
+    pub(crate) fn of_store(mut self) -> Error {
+        self.0.signal = Signal::Store;
+        self
+    }
+
+    /// Whether the object store failed.
+    pub(crate) fn is_of_store(&self) -> bool {
+        self.0.signal == Signal::Store
+    }
+
     pub(crate) fn is_truncated(&self) -> bool {
         self.0.signal == Signal::Truncated
     }
@@ -201,7 +237,9 @@ impl Error {
 
     /// The same after another one, which led to it: both messages.
     pub(crate) fn after(self, first: &Error) -> Error {
-        Error::new(self.kind(), format!("{first}: {self}"))
+        let mut error = Error::new(self.kind(), format!("{first}: {self}"));
+        error.0.signal = self.0.signal;
+        error
     }
 
     /// Adds to the message what the caller can do about it.

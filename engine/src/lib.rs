@@ -30,6 +30,12 @@
     allow(dead_code, reason = "each model checker runs a part of the tests")
 )]
 
+#[cfg(not(target_os = "linux"))]
+compile_error!(
+    "Terrace runs on Linux alone: it preallocates, locks, maps and syncs files by Linux calls. \
+     Build it for a Linux target."
+);
+
 mod alloc;
 #[cfg(feature = "bench")]
 #[doc(hidden)]
@@ -51,6 +57,7 @@ mod memory;
 mod memtable;
 mod merge;
 mod mvcc;
+mod operator;
 mod options;
 mod os;
 mod pm;
@@ -67,6 +74,9 @@ mod table;
 #[cfg(any(test, feature = "testing"))]
 pub mod testing;
 mod tier;
+#[cfg(any(test, feature = "testing"))]
+#[doc(hidden)]
+pub use tier::object_testing::{Asked, ObjectServer, StoreFault};
 mod txn;
 #[cfg(feature = "typed")]
 pub mod typed;
@@ -74,14 +84,20 @@ mod view;
 
 pub use db::{
     BackgroundStats, BackupInfo, BackupSet, CacheStats, CommitStats, CompactionProgress, Database,
-    DiskStats, LevelStats, MemoryStats, OpenStats, PaceStats, PersistenceStats, PmStats,
-    SalvageReport, Stats, TableStats, VerifyReport, verify,
+    DiskStats, LevelStats, MemoryStats, ObjectStats, ObjectStoreReport, OpenStats, PaceStats,
+    PersistenceStats, PmStats, SalvageReport, Stats, TableStats, VerifyReport, verify,
 };
 pub use error::{Damage, Error, ErrorKind, Result};
+pub use operator::MergeOperator;
 pub use options::{
     BackgroundTuning, CommitTuning, Compression, Durability, Index, Level0Container, Mode,
-    OpenProgress, Options, TableOptions,
+    OpenProgress, Options, TableOptions, Tier,
 };
+/// The merge operators that every database knows, and what their values look like.
+pub mod operators {
+    pub use crate::operator::{APPEND, COUNTER, MAX, SET_UNION, members_of, set_of};
+}
+
 pub use read::KeyBounds;
 pub use table::{
     BulkLoad, Existing, KeyIter, PendingCommit, Range, ReadTables, Snapshot, Table, ValueIter,

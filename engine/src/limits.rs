@@ -25,8 +25,8 @@ pub const MAX_PREPARED_ID_LEN: usize = 140;
 /// Longest blob of a commit, in bytes (4 KiB).
 pub const MAX_BLOB_LEN: usize = 4 * 1024;
 
-/// Earlier openings in the region's list of them, from which length on an opening wipes what is
-/// dead and joins them into one entry. Nobody meets it: a list never becomes too long.
+/// The length of the region's list of earlier openings at which an opening wipes what is dead and
+/// joins them into one entry. So the list never becomes too long, and no caller meets a limit.
 pub(crate) const LONG_LIST: usize = 128;
 
 /// Smallest region, in bytes (2 MiB).

@@ -275,8 +275,8 @@ mod tests {
         assert_eq!(clock.ring.lock().bytes, 0);
     }
 
-    /// Bug: who kept something had no end of it, with the clock's mutex held, while other threads
-    /// used all that there was faster than the hand came by.
+    /// Bug: a call of `keep` did not end, with the clock's mutex held, while other threads used
+    /// all that there was faster than the hand came by.
     /// Cause: the hand spared what was used, however often it had come by.
     /// Fix: after two turns it spares nothing.
     #[test]

@@ -1,4 +1,4 @@
-//! What can be set, and what it is set to when nobody does.
+//! The options of a database, and their defaults.
 
 mod check;
 mod container;
@@ -15,11 +15,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::mvcc::Clock;
+use crate::operator::MergeOperator;
 use crate::os::PRIVATE;
 
 pub(crate) use container::ContainerKind;
 pub(crate) use memory::MemoryPlan;
-pub use table::{Level0Container, TableOptions};
+pub use table::{Level0Container, TableOptions, Tier};
 pub use tuning::{BackgroundTuning, CommitTuning};
 
 /// How far a commit has gone when the call that made it returns.
@@ -117,9 +118,13 @@ pub struct Options {
     pub(crate) compression: (Compression, Compression),
     pub(crate) reuse: bool,
     pub(crate) direct_io: Option<bool>,
+    /// Its URL.
+    pub(crate) object_store: Option<String>,
     #[cfg(any(test, feature = "testing"))]
     pub(crate) clock: Option<crate::mvcc::HandClock>,
     pub(crate) progress: Option<ProgressFn>,
+    /// What the user has registered, in addition to the built-in ones.
+    pub(crate) merge_operators: Vec<Arc<dyn MergeOperator>>,
     /// Of files that the database makes.
     pub(crate) permissions: u32,
     pub(crate) storage: Storage,
@@ -167,7 +172,7 @@ pub enum Failpoint {
     SkipLock,
     /// A drain forgets to set D in its edit.
     ForgetDrained,
-    /// Nobody flushes what was stored (persistent memory).
+    /// The flush of what was stored is left out (persistent memory).
     SkipFlush,
     /// The floor is stored before the sync that makes it true (`file` mode).
     EarlyFloor,
@@ -231,6 +236,12 @@ pub enum Failpoint {
     IgnoreDrainedRows,
     /// A creation does not make the name of a region in another directory durable.
     SkipRegionName,
+    /// An edit names objects before the store has acknowledged them.
+    EditBeforeAcknowledgement,
+    /// Objects are deleted before the edit that removes them is in the journal.
+    DeleteBeforeEdit,
+    /// A writer does not look whether another one has the object store.
+    SkipFenceCheck,
 }
 
 /// How blocks of extents are compressed. Each block says how it is, so the choice can differ from
@@ -283,9 +294,11 @@ impl Options {
             compression: (Compression::Zstd, Compression::Zstd),
             reuse: true,
             direct_io: None,
+            object_store: None,
             #[cfg(any(test, feature = "testing"))]
             clock: None,
             progress: None,
+            merge_operators: Vec::new(),
             permissions: PRIVATE,
             storage: Storage::Real,
             stepped: false,
@@ -462,6 +475,23 @@ impl Options {
         self
     }
 
+    /// The object store in which tables may have their cold levels
+    /// ([`TableOptions::cold`](crate::TableOptions::cold)): `s3://bucket/prefix` and what is
+    /// compatible, `gs://bucket/prefix`, `az://container/prefix`, or `file:///directory`, which may
+    /// be a network file system. It is named at each opening. Credentials, region and endpoint come
+    /// from the variables that the tools of each cloud read, such as `AWS_ACCESS_KEY_ID`. Stores
+    /// that are reached over a network need the cargo feature `object`; a directory does not.
+    ///
+    /// Opening asks the store for nothing, so it works while the store is away. One database may
+    /// write to a store at a time: a second opening of a copy takes the store over, and the first
+    /// one stops with [`ErrorKind::Fenced`](crate::ErrorKind::Fenced). Databases may share a bucket
+    /// and a prefix. `docs/operations.md` has what the store must allow.
+    #[must_use]
+    pub fn object_store(mut self, url: impl Into<String>) -> Options {
+        self.object_store = Some(url.into());
+        self
+    }
+
     /// For measurements only: without reuse, drains and compactions write all that they touch anew,
     /// also extents and blocks that only one of their inputs has keys of.
     #[doc(hidden)]
@@ -478,6 +508,18 @@ impl Options {
     #[must_use]
     pub fn file_permissions(mut self, mode: u32) -> Options {
         self.permissions = mode;
+        self
+    }
+
+    /// Registers a merge operator for tables that name it: see
+    /// [`TableOptions::merge_operator`]. The built-in ones ([`operators`](crate::operators)) need
+    /// no registration. Opening fails as `Invalid` for a name that is taken, or out of bounds.
+    ///
+    /// Every opening registers the operators that its tables name. Without one, calls that need it
+    /// fail and say so, and drains and compactions keep operands as they are.
+    #[must_use]
+    pub fn merge_operator(mut self, operator: impl MergeOperator + 'static) -> Options {
+        self.merge_operators.push(Arc::new(operator));
         self
     }
 

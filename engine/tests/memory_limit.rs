@@ -314,7 +314,7 @@ fn what_iterators_hold_is_counted_and_bounded() {
     assert!(largest > 256 * KIB && largest <= 2 * chunk, "{largest} bytes");
     let (_, kept) = range.next().unwrap().unwrap();
     drop(range);
-    assert!(iterators() > 0, "a row that somebody has holds its chunk");
+    assert!(iterators() > 0, "a row that a caller has holds its chunk");
     drop(kept);
     assert_eq!(iterators(), 0);
     // Where many are open, they have little each.

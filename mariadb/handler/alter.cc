@@ -183,6 +183,9 @@ ha_terrace::check_if_supported_inplace_alter(TABLE *altered, Alter_inplace_info 
     (flags & ~(ALTER_STORED_COLUMN_ORDER | ALTER_VIRTUAL_COLUMN_ORDER)) == ALTER_DROP_STORED_COLUMN;
   if (!of_indexes && !of_columns && !of_dropped)
   {
+    // With something else, such as a table that has partitions.
+    if (flags & OF_INDEXES)
+      return HA_ALTER_INPLACE_NOT_SUPPORTED;
     enum_alter_inplace_result result = handler::check_if_supported_inplace_alter(altered, info);
     return result == HA_ALTER_INPLACE_NOT_SUPPORTED || result == HA_ALTER_ERROR
              ? result

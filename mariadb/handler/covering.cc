@@ -78,7 +78,13 @@ int ha_terrace::check_condition(const Bytes &entry, const Bytes &of_row, bool *h
   if (!pushed_idx_cond || pushed_idx_cond_keyno != active_index || scanned == PREFIX_ROWS)
     return 0;
   decode_entry(table->record[0], entry, of_row);
-  switch (handler_index_cond_check(this))
+  // The check would compare columns with the end of the range that an entry does not give back. The
+  // cursor ends there by itself.
+  key_range *const end = end_range;
+  end_range = nullptr;
+  const check_result_t result = handler_index_cond_check(this);
+  end_range = end;
+  switch (result)
   {
   case CHECK_POS:
     return 0;

@@ -8,11 +8,11 @@
 
   Crash argument. The record and the server's .frm are not written together. So the record holds
   what both definitions need, the old one and the new one, from before the server switches: names of
-  indexes that are added are there early, names of dropped ones stay. The numbers of the change under
-  way and of the last committed one tell the server, which starts after a crash, whether the new
-  definition holds. Whichever .frm a crash leaves
-  finds its indexes by name. The first handler that opens the table later deletes the entries of
-  names that its definition does not have.
+  indexes that are added are there early, and names of dropped ones stay. Dropped columns are marked
+  as the last thing before the switch. The numbers of the change under way and of the last committed
+  one tell the server, which starts after a crash, whether the new definition holds. Whichever .frm
+  a crash leaves finds its indexes by name. The first handler that opens the table later removes the
+  names that its definition does not have, with their entries.
 
   Thread safety: a Layout does not change once it is shared.
 */

@@ -12,6 +12,8 @@ pub type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Effect {
     Put(String, Vec<u8>, Vec<u8>),
+    /// Appends an operand to the value of a key.
+    Merge(String, Vec<u8>, Vec<u8>),
     Delete(String, Vec<u8>),
     /// From a key on, up to another one or to the last.
     DeleteRange(String, Vec<u8>, Option<Vec<u8>>),
@@ -29,9 +31,10 @@ impl Effect {
     /// The table that it writes a record to, if it does.
     pub fn written(&self) -> Option<&str> {
         match self {
-            Effect::Put(table, ..) | Effect::Delete(table, _) | Effect::DeleteRange(table, ..) => {
-                Some(table)
-            }
+            Effect::Put(table, ..)
+            | Effect::Merge(table, ..)
+            | Effect::Delete(table, _)
+            | Effect::DeleteRange(table, ..) => Some(table),
             _ => None,
         }
     }
@@ -45,6 +48,9 @@ impl Effect {
             Effect::Put(table, key, value) => {
                 format!("put {table}[{}] of {} bytes", text(key), value.len())
             }
+            Effect::Merge(table, key, operand) => {
+                format!("merge {table}[{}] with {} bytes", text(key), operand.len())
+            }
             Effect::Delete(table, key) => format!("delete {table}[{}]", text(key)),
             Effect::DeleteRange(table, start, end) => {
                 let end = end.as_ref().map_or("the end".into(), |end| text(end));
@@ -55,7 +61,7 @@ impl Effect {
     }
 }
 
-/// What the prepared transaction `n` does, in tables `a` and `b`. Nobody else writes these rows.
+/// What the prepared transaction `n` does, in tables `a` and `b`. Only it writes these rows.
 pub fn prepared_rows(n: u64) -> Vec<Effect> {
     let len = 40 + n as usize * 977 % 3000;
     let (key, value) = (format!("prepared {n}").into_bytes(), vec![n as u8; len]);
@@ -82,6 +88,9 @@ impl Content {
         match effect {
             Effect::Put(table, key, value) => {
                 self.rows_mut(table).insert(key.clone(), value.clone());
+            }
+            Effect::Merge(table, key, operand) => {
+                self.rows_mut(table).entry(key.clone()).or_default().extend(operand);
             }
             Effect::Delete(table, key) => {
                 self.rows_mut(table).remove(key);
@@ -184,7 +193,9 @@ impl Differences {
     /// `effect` has changed `content`.
     pub fn after(&mut self, effect: &Effect, content: &Content, found: &Content) {
         match effect {
-            Effect::Put(table, key, _) | Effect::Delete(table, key) => {
+            Effect::Put(table, key, _)
+            | Effect::Merge(table, key, _)
+            | Effect::Delete(table, key) => {
                 self.look_at((table, key), content, found);
             }
             // Of many rows, or of a table.

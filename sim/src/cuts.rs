@@ -199,7 +199,10 @@ impl Rig {
                     Effect::Prepare(n) => prepare_transaction(db, *n),
                     Effect::Commit(n) => db.commit_prepared(prepared_name(*n)),
                     Effect::RollBack(n) => db.roll_back_prepared(prepared_name(*n)),
-                    Effect::Put(..) | Effect::Delete(..) | Effect::DeleteRange(..) => {
+                    Effect::Put(..)
+                    | Effect::Merge(..)
+                    | Effect::Delete(..)
+                    | Effect::DeleteRange(..) => {
                         panic!("{effect:?} is a write")
                     }
                 });
@@ -223,7 +226,10 @@ impl Rig {
                     !has(n) && ["a", "b"].iter().all(|name| self.content.0.contains_key(*name))
                 }
                 Effect::Commit(n) | Effect::RollBack(n) => has(n),
-                Effect::Put(..) | Effect::Delete(..) | Effect::DeleteRange(..) => true,
+                Effect::Put(..)
+                | Effect::Merge(..)
+                | Effect::Delete(..)
+                | Effect::DeleteRange(..) => true,
             }
     }
 
@@ -280,6 +286,9 @@ impl Rig {
             match effect {
                 Effect::Put(_, key, value) => {
                     batch.put(&table, key, value);
+                }
+                Effect::Merge(_, key, operand) => {
+                    batch.merge(&table, key, operand);
                 }
                 Effect::Delete(_, key) => {
                     batch.delete(&table, key);

@@ -83,9 +83,9 @@ pub fn mixed_level0(name: &str) -> Level0Container {
     }
 }
 
-/// What a table is created with whose values lie apart, or do not.
+/// What a table is created with whose values lie apart, or do not. Operands are appended.
 pub fn table_options(apart: bool) -> TableOptions {
-    let options = TableOptions::new();
+    let options = TableOptions::new().merge_operator(terrace::operators::APPEND);
     if apart { options.large_values(600) } else { options }
 }
 

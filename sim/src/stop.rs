@@ -9,7 +9,7 @@ fn asked_for() -> MutexGuard<'static, bool> {
     ASKED_FOR.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Whether somebody has asked this process to stop.
+/// Whether a signal or a caller has asked this process to stop.
 pub fn is_asked_for() -> bool {
     *asked_for()
 }
@@ -20,14 +20,14 @@ pub fn ask_for() {
     CHANGED.notify_all();
 }
 
-/// Waits until somebody asks this process to stop.
+/// Waits until a signal or a caller asks this process to stop.
 pub fn wait() {
     let stopped = CHANGED.wait_while(asked_for(), |asked_for| !*asked_for);
     drop(stopped.unwrap_or_else(PoisonError::into_inner));
 }
 
-/// From now on SIGINT and SIGTERM ask this process to stop, instead of ending it. To be called
-/// before threads are begun: these have from whoever begins them which signals they leave alone.
+/// From now on SIGINT and SIGTERM ask this process to stop, instead of ending it. Call it before
+/// starting threads: a thread inherits the signals that it blocks from its parent.
 pub fn on_signals() {
     // SAFETY: a set of signals is plain data, which `sigemptyset` makes; the calls get pointers to
     // it alone, and fail for nothing but signals that there are not.

@@ -20,6 +20,9 @@ pub(crate) fn write_in_transaction(db: &Database, effects: &[Effect]) -> Result<
                 }
                 txn.put(&table, key, value)?;
             }
+            Effect::Merge(table, key, operand) => {
+                txn.merge(&db.existing_table(table)?, key, operand)?;
+            }
             Effect::Delete(table, key) => txn.delete(&db.existing_table(table)?, key)?,
             Effect::DeleteRange(table, start, end) => {
                 let range = (Bound::Included(start.clone()), upper(end.as_ref()));

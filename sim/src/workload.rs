@@ -89,6 +89,10 @@ fn write(chance: &mut Chance, taste: &Taste, content: &Content) -> Effect {
         let last = b"key :".to_vec();
         return Effect::DeleteRange(table, key, Some(if chance.percent(3) { last } else { end }));
     }
+    if chance.percent(20) {
+        let len = chance.below(30);
+        return Effect::Merge(table, key, chance.bytes(len as usize));
+    }
     let len = if chance.percent(50) { chance.below(40) } else { chance.below(taste.value) };
     Effect::Put(table, key, chance.bytes(len as usize))
 }

@@ -83,7 +83,7 @@ pub(crate) fn run(root: &Path) -> Result<bool> {
     Ok(true)
 }
 
-/// What is not there, to be told to whoever wants to run it.
+/// What is missing, for the report to the user.
 pub(crate) fn missing() -> Vec<&'static str> {
     let tools = [
         ("qemu-system-x86_64", "qemu-system-x86"),

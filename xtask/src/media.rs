@@ -35,7 +35,7 @@ const INTERRUPTED: u64 = 3000;
 /// What a nearly full file system has left, in KiB: the files of a new database, and little more.
 const LEFT: u64 = 14 << 10;
 
-/// Part of the long check, for those who may.
+/// Part of the long check, for users that may.
 pub(crate) fn check(setting: &mut Setting) -> Result<()> {
     if !setting.long {
         println!("media: skipped; it is part of --long, and `cargo xtask media` runs it alone");

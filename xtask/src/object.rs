@@ -1,4 +1,5 @@
-//! `cargo xtask object`: the conformance suite of object stores, on an S3 server on this machine.
+//! `cargo xtask object`: the conformance suite of object stores, and a course of the whole engine,
+//! on an S3 server on this machine.
 //! The server is moto, from Python's package index; it lies in `target/moto`.
 
 use std::io::{Read, Write};
@@ -105,19 +106,25 @@ impl Running {
 }
 
 fn conform(root: &Path, program: &Path) -> Result<()> {
-    let cargo = || {
+    let cargo = |arguments: &[&str]| {
         let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        command.current_dir(root).args(["test", "--package", "terrace", "--lib"]);
-        command.args(["--features", "object"]);
+        command.current_dir(root).arg("test").args(arguments);
         command
     };
-    passes(cargo().arg("--no-run"))?;
+    let suite = ["--package", "terrace", "--lib", "--features", "object"];
+    // The whole engine, by its command.
+    let course = ["--package", "terrace-cli", "--test", "object"];
+    passes(cargo(&suite).arg("--no-run"))?;
+    passes(cargo(&course).arg("--no-run"))?;
     let server = Running::start(program)?;
     let endpoint = format!("http://127.0.0.1:{}", server.port);
-    let mut command = cargo();
-    command.args(["--", "tier::object::remote", "--nocapture"]);
-    command.env("AWS_ENDPOINT", endpoint).env("AWS_ALLOW_HTTP", "true");
-    command.env("AWS_ACCESS_KEY_ID", "terrace").env("AWS_SECRET_ACCESS_KEY", "terrace");
-    command.env("AWS_REGION", "us-east-1").env("TERRACE_S3", format!("s3://{BUCKET}/base"));
-    passes(command)
+    for (arguments, named) in [(&suite[..], "tier::object::remote"), (&course[..], "bucket")] {
+        let mut command = cargo(arguments);
+        command.args(["--", named, "--nocapture"]);
+        command.env("AWS_ENDPOINT", &endpoint).env("AWS_ALLOW_HTTP", "true");
+        command.env("AWS_ACCESS_KEY_ID", "terrace").env("AWS_SECRET_ACCESS_KEY", "terrace");
+        command.env("AWS_REGION", "us-east-1").env("TERRACE_S3", format!("s3://{BUCKET}/base"));
+        passes(command)?;
+    }
+    Ok(())
 }

@@ -63,7 +63,7 @@ pub(crate) fn stream_and_fence(
     use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
     let (access, flags) =
         (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED | MapFlags::POPULATE);
-    // SAFETY: a fresh mapping of a file of that length, which nobody else has.
+    // SAFETY: a fresh mapping of a file of that length, which no other thread has.
     let base = unsafe { mmap(std::ptr::null_mut(), REGION, access, flags, &file, 0)? };
     let (source, mut latency, mut at, mut n) = (vec![3u8; bytes], Latency::new(), 0, 0u64);
     let from = Instant::now();

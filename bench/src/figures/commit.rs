@@ -73,7 +73,7 @@ const SYSTEMS: [System; 3] = [
     System::new("terrace-emu-300ns", Mode::Emulated { delay: Duration::from_nanos(300) }, 8),
 ];
 
-/// What can be chosen: who batches (the caller, or a leader for several callers), which streams,
+/// What can be chosen: which side batches (the caller, or a leader for several), which streams,
 /// and the published rule, which stores tails and fences once more for each group.
 const CHOICES: [System; 6] = [
     System::new("file, leader batches", Mode::File, 0).batches(16),

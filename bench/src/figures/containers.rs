@@ -7,7 +7,7 @@
 use std::path::Path;
 use std::time::Duration;
 
-use anyhow::{Result, ensure};
+use anyhow::Result;
 use serde::{Deserialize, Serialize};
 
 use super::ycsb::cell as ycsb;
@@ -107,7 +107,7 @@ pub(crate) fn measure(settings: &Settings, report: &mut Report) -> Result<()> {
         }
         for system in System::there(&IN_LEVEL0, settings, report) {
             let wants = settings.wants(READS, &system.name());
-            let records = memory.write * 2 / 5 / (16 + VALUE as u64);
+            let records = memory.write / 5 / (16 + VALUE as u64);
             let common = common(settings, (system, memory), (records, VALUE));
             if wants {
                 let part = Part::Level0 { millis: settings.pick(250, 1000, 5000), common };
@@ -290,7 +290,7 @@ fn points(store: &dyn Store, time: Duration, common: &Common) -> Result<Seen> {
     })
 }
 
-/// Reads of less than level 0 holds; by hints and without where there are some.
+/// Reads of a fifth of what the region holds; by hints and without where there are some.
 fn level0(millis: u64, common: &Common, dir: &Path, report: &mut Report) -> Result<()> {
     let home = common.system.home(dir)?;
     let store = common.system.open(&home, common.memory, report)?;
@@ -304,8 +304,11 @@ fn level0(millis: u64, common: &Common, dir: &Path, report: &mut Report) -> Resu
     }
     store.catch_up()?;
     let jobs = store.jobs()?.filter(|_| common.system.kind != Kind::RocksDbPiled);
-    ensure!(jobs.is_none_or(|jobs| jobs.count == 0), "not all of it is in level 0");
     let (time, system) = (Duration::from_millis(millis), common.system.name());
+    if jobs.is_some_and(|jobs| jobs.count > 0) {
+        report.skipped(&format!("{system}: {READS}: not all of it stayed there"));
+        return Ok(());
+    }
     report.seen(READS, &system, &points(&*store, time, common)?);
     if matches!(common.system.kind, Kind::TerraceMatrix | Kind::TerraceTriangle) {
         terrace::bench::follow_hints(false);

@@ -20,7 +20,7 @@ const SAMPLE: Duration = Duration::from_millis(100);
 
 const SYSTEM: &str = "terrace-file";
 
-/// Who writes where: the number of a table, and a key.
+/// Where a write goes: the number of a table, and a key.
 type Next = fn(&mut Random, u64) -> (usize, [u8; 16]);
 
 struct Load {

@@ -136,7 +136,7 @@ fn cache(dir: &Path, cold: bool) -> Result<()> {
 
 /// Uses so much memory and gives it back, in small pages and in huge ones: the system keeps them in
 /// different lists. A guest's first touch of memory may be slow, and is no part of what is timed,
-/// whoever comes first.
+/// whichever store comes first.
 fn touch(scratch: &Path, bytes: usize) -> Result<()> {
     drop(std::hint::black_box(vec![1_u8; bytes]));
     let (arena, piece) = (Arena::new(scratch, bytes as u64)?, vec![1; CHUNK]);

@@ -1,6 +1,6 @@
 //! `txn`: transfers between two rows, durable, from one thread to sixteen, over many rows and over
 //! sixteen; beside RocksDB's `TransactionDB`. Both lock the two rows in the order of their keys, so
-//! that nobody waits in a circle. The sum of all rows is checked at the end.
+//! that no two threads wait in a circle. The sum of all rows is checked at the end.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -34,7 +34,7 @@ const MEMORY: Memory = Memory { write: 64 << 20, cache: 64 << 20 };
 /// What a row begins with.
 const BALANCE: u64 = 1000;
 
-/// The rows that everybody wants.
+/// The rows that all threads want.
 const HOT: u64 = 16;
 
 #[derive(Clone, Debug, Serialize, Deserialize)]

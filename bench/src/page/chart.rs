@@ -39,7 +39,7 @@ impl Axis {
     }
 }
 
-/// The colours are told apart by those who do not see red and green too.
+/// A reader that does not tell red from green tells the colours apart too.
 fn colour(system: &str) -> &'static str {
     let colours = [
         ("terrace-file", "#0072b2"),

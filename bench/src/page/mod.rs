@@ -44,7 +44,7 @@ pub(crate) fn run(
         }
         rows.extend(report.rows());
         others.extend(report.others());
-        // After each: whoever ends it before the hour is over has what was measured by then.
+        // After each: a run that ends before the hour is over has what was measured by then.
         let mut header = header(settings, guard, from.elapsed().as_secs_f64());
         header["failed"] = json!(failed);
         write(out, &header, &rows, &others)?;

@@ -24,7 +24,7 @@ pub(super) fn create(dir: &Path, kind: Kind) -> Result<Box<dyn Store>> {
     let mut options = EnvOpenOptions::new();
     options.map_size(MAP).max_readers(256);
     // SAFETY: no other process opens this environment, it is not on a network file system, and
-    // nobody but LMDB writes through its mapping.
+    // only LMDB writes through its mapping.
     let env = unsafe { options.flags(flags).open(&path)? };
     let mut transaction = env.write_txn()?;
     let db = env.create_database(&mut transaction, None)?;

@@ -70,7 +70,7 @@ pub(crate) trait Store: Send + Sync {
         Ok(())
     }
 
-    /// Waits for all background work, what a store does only once nobody writes too, so that the
+    /// Waits for all background work, also what a store does only once no client writes. So the
     /// next phase starts from rest.
     fn rest(&self) -> Result<()> {
         self.catch_up()

@@ -208,7 +208,7 @@ impl Store for Rocks {
     fn jobs(&self) -> Result<Option<Jobs>> {
         let log = std::fs::read_to_string(self.home.join("LOG"))?;
         let mut jobs = told(&log);
-        let mut files = |level: u64| -> Result<u64> {
+        let files = |level: u64| -> Result<u64> {
             let name = format!("rocksdb.num-files-at-level{level}");
             let files = self.db.property_value(name.as_str())?;
             Ok(files.map_or(Ok(0), |files| files.parse())?)

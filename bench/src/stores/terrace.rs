@@ -154,7 +154,7 @@ impl Store for Terrace {
     }
 
     fn rest(&self) -> Result<()> {
-        // After a second in which nobody wrote it makes level 1 small, and gives free space back.
+        // After a second without writes it makes level 1 small, and gives free space back.
         self.wait_until_still(Duration::from_secs(2))
     }
 }

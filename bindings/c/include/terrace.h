@@ -24,7 +24,7 @@
  *
  * Names. A function is called terrace_<type>_<verb>, and its first argument has that type.
  *
- * Ownership. A function that returns a pointer to a handle gives the handle to its caller, who
+ * Ownership. A function that returns a pointer to a handle gives the handle to its caller, which
  * frees it with the function that its documentation names. Handles may be freed in any order: what
  * one of them needs of another stays until both are freed. To free NULL does nothing. To use a
  * handle after it was freed, or to free it twice, is undefined, as with free().
@@ -200,6 +200,10 @@ typedef enum terrace_status {
    * The library has a bug. Close the database, and report the message.
    */
   TERRACE_INTERNAL = 25,
+  /**
+   * Another opening took the object store of the database over. Close this one.
+   */
+  TERRACE_FENCED = 26,
 } terrace_status;
 
 /**

@@ -41,6 +41,8 @@ pub enum Status {
     TERRACE_CLOSED = 24,
     /// The library has a bug. Close the database, and report the message.
     TERRACE_INTERNAL = 25,
+    /// Another opening took the object store of the database over. Close this one.
+    TERRACE_FENCED = 26,
 }
 
 impl Failure {
@@ -56,6 +58,7 @@ impl Failure {
                 ErrorKind::UnknownOutcome => Status::TERRACE_UNKNOWN_OUTCOME,
                 ErrorKind::Corrupt => Status::TERRACE_CORRUPT,
                 ErrorKind::Closed => Status::TERRACE_CLOSED,
+                ErrorKind::Fenced => Status::TERRACE_FENCED,
             },
             Failure::Null(_) | Failure::Invalid(_) => Status::TERRACE_INVALID,
             Failure::Closed(_) => Status::TERRACE_CLOSED,

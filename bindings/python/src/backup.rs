@@ -28,7 +28,7 @@ fn tell(progress: Option<&Bound<'_, PyAny>>, bytes: impl FnOnce() -> u64) -> PyR
 }
 
 /// The bytes of all files in a directory. What cannot be looked at counts as empty: this is for
-/// people who watch.
+/// people that watch.
 fn size(directory: &Path) -> u64 {
     let files = std::fs::read_dir(directory).into_iter().flatten().flatten();
     let bytes = files.map(|file| match file.metadata() {

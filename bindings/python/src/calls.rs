@@ -71,7 +71,7 @@ pub(crate) fn watched<T: Send + 'static>(
 ) -> PyResult<T> {
     let (sender, receiver) = sync_channel(1);
     let work = move || {
-        // Without a receiver, which Ctrl-C has ended, the outcome is for no one.
+        // Without a receiver, which Ctrl-C has ended, the outcome goes nowhere.
         drop(sender.send(catch_unwind(AssertUnwindSafe(f))));
     };
     std::thread::Builder::new().name("terrace-python".into()).spawn(work)?;

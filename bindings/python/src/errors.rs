@@ -16,6 +16,7 @@ pub(crate) fn engine(py: Python<'_>, error: &terrace::Error) -> PyErr {
         ErrorKind::UnknownOutcome => "UnknownOutcomeError",
         ErrorKind::Corrupt => "CorruptError",
         ErrorKind::Closed => "ClosedError",
+        ErrorKind::Fenced => "FencedError",
     };
     let exception = new(py, class, error.to_string());
     match with_damage(py, &exception, error) {

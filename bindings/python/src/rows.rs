@@ -53,7 +53,7 @@ struct State {
     failed: Option<terrace::Error>,
 }
 
-/// The first chunk is small, for those who want few rows.
+/// The first chunk is small, for callers that want few rows.
 const FIRST_ROWS: usize = 16;
 const MOST_ROWS: usize = 1024;
 
@@ -86,7 +86,7 @@ impl Rows {
         Rows::new(Source::Live(range, Arc::clone(writes)), limit, part)
     }
 
-    /// Those of a transaction that nobody else has locked.
+    /// Those of a transaction that no other owner has locked.
     pub(crate) fn one_by_one(range: terrace::TxnRange, limit: Option<usize>, part: Part) -> Rows {
         Rows::new(Source::OneByOne(range), limit, part)
     }

@@ -173,7 +173,7 @@ impl Transaction {
         Ok(found.map(|value| PyBytes::new(py, &value).into_any()).or(default))
     }
 
-    /// The value of `key`, or None. No one else changes it until the transaction ends.
+    /// The value of `key`, or None. No other transaction changes it until this one ends.
     ///
     /// Raises `ConflictError` when it was changed after the snapshot, `DeadlockError`, and
     /// `TimeoutError` when another transaction has it locked for as long as this one waits.

@@ -103,6 +103,7 @@ def test_every_kind_of_error_is_what_python_calls_it() -> None:
         (terrace.UnavailableError, OSError),
         (terrace.UnknownOutcomeError, OSError),
         (terrace.CorruptError, OSError),
+        (terrace.FencedError, OSError),
         (terrace.InternalError, RuntimeError),
         (terrace.ConflictError, terrace.RetryableError),
         (terrace.DeadlockError, terrace.RetryableError),

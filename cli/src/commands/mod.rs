@@ -6,5 +6,7 @@ pub(crate) mod records;
 pub(crate) mod salvage;
 pub(crate) mod scan;
 pub(crate) mod stats;
+pub(crate) mod store;
+pub(crate) mod table;
 pub(crate) mod tables;
 pub(crate) mod verify;

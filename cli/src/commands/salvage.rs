@@ -7,7 +7,7 @@ use crate::text::counted;
 
 /// Salvages. A loss is a negative answer, not an error.
 pub(crate) fn run(session: &mut Session, arguments: &SalvageArguments) -> Result<Outcome, Failure> {
-    let report = terrace::Database::salvage(&arguments.from, &arguments.to)?;
+    let report = session.options().salvage(&arguments.from, &arguments.to)?;
     let output = &mut session.output;
     if output.json {
         output.object(&report)?;

@@ -9,7 +9,7 @@ use crate::text::grouped;
 /// Checks the database. Damage is a negative answer, not an error.
 pub(crate) fn run(session: &mut Session) -> Result<Outcome, Failure> {
     // Without opening it: what is too damaged to be opened can still be verified.
-    let report = terrace::verify(session.directory())?;
+    let report = session.options().verify(session.directory())?;
     print(session, &report)
 }
 

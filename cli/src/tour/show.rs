@@ -228,7 +228,7 @@ pub(super) fn closing(session: &mut Session, summary: &Summary) -> Said {
         ("lost", lost, "acknowledged, and missing in any of their tables"),
         ("torn", torn, "there in one table and not in another"),
         ("wrong", wrong, "there with other bytes than were written"),
-        ("invented", invented, "there, though nobody can have written them"),
+        ("invented", invented, "there, though no writer can have written them"),
         ("out of order", out_of_order, "there, though an earlier one of their thread is not"),
     ] {
         say(session, &format!("  {name:<12}  {:>9}  {meaning}", grouped(count)))?;

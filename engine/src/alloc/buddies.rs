@@ -1,5 +1,5 @@
 //! Free units of a region in pieces whose sizes are powers of two (Knowlton, "A fast storage
-//! allocator", 1965): a piece is divided into two buddies as often as it takes, and two free
+//! allocator", 1965). A piece is divided into two buddies as often as it takes, and two free
 //! buddies are one piece again.
 //!
 //! Nothing of it is durable: an opening gives it all units that belong to no zone.

@@ -14,9 +14,9 @@
 //!
 //! Invariants:
 //!
-//! 1. An object is in exactly one state: free (and on the list, or in a segment of which the index
-//!    was not read yet), owned by the caller of `get`, or taken. Its entry on the media says
-//!    *persistent* only when it is taken, or was owned when the power was cut.
+//! 1. An object is in exactly one of three states. It is free (and on the list, or in a segment
+//!    whose index was not read yet), owned by the caller of `get`, or taken. Its entry on the media
+//!    says *persistent* only when it is taken, or was owned when the power was cut.
 //! 2. A taken object goes back to the list only after its entry says so on the media, and its owner
 //!    unlinks it, durably, before it releases it.
 //! 3. Entries are changed only by the owner of their object.

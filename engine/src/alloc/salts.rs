@@ -1,5 +1,5 @@
-//! Salts: numbers that nobody can know before they are drawn. The checksums of a zone's sub-entries
-//! are seeded with one, so that bytes stored there before cannot pass for a sub-entry.
+//! Salts: random numbers that no caller can predict. A salt seeds the checksums of a zone's
+//! sub-entries, so that bytes stored there before cannot pass for a sub-entry.
 //!
 //! Thread safety: any thread draws.
 

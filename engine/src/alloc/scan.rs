@@ -30,7 +30,7 @@ pub(super) struct Found {
     pub(super) zones: Vec<ZoneScan>,
     /// Taken entries without a sound header, from an opening that was cut while linking.
     pub(super) leaks: Vec<u32>,
-    /// Units that belong to nobody.
+    /// Units that no zone and no other owner has.
     pub(super) free: Vec<u32>,
 }
 

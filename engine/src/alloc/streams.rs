@@ -84,9 +84,9 @@ impl StreamPool {
             .collect()
     }
 
-    /// Takes a free object for a stream. The caller persists what it returns in one go: entry
-    /// and object may land in any order, because an entry without a sound object is a leak that
-    /// the next open releases.
+    /// Takes a free object for a stream. The caller persists what it returns in one go. Entry and
+    /// object may land in any order, because an entry without a sound object is a leak that the
+    /// next open releases.
     pub(crate) fn take(region: &Region, object: &StreamObject) -> [Dirty; 2] {
         let entry = PoolEntry { persistent: true, in_use: false, generation: object.generation };
         [

@@ -271,7 +271,7 @@ mod tests {
             for round in 0..200u64 {
                 let linked: Vec<u32> =
                     (0..6).map_while(|n| link(&zones, round * 6 + n + 1, 8).ok()).collect();
-                assert_eq!(linked.len(), 6, "copies are in nobody's way");
+                assert_eq!(linked.len(), 6, "copies take no unit from a zone");
                 zones.release(&linked).unwrap();
             }
         });

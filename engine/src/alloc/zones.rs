@@ -1,4 +1,4 @@
-//! The pool of zones: who has which, and how many records in each still count.
+//! The pool of zones: which stream has which, and how many records in each still count.
 //!
 //! A zone is one unit or two, four … in a row, and goes by the number of the first. The entries of
 //! the others stay free: what is durable of a zone's size is its header.
@@ -11,7 +11,7 @@
 //! 1. A unit is in exactly one state: free, part of a zone that is being linked or released (owned
 //!    by that call), or of one that is linked.
 //! 2. A linked zone has a sound header and a persistent entry of the same generation on the
-//!    media before its number is returned to anyone.
+//!    media before a caller gets its number.
 //! 3. A zone is released only when its live count is 0, it is sealed, and no guard from before
 //!    its last record died is left. Its generation is raised on the media before its units are
 //!    free.
@@ -42,7 +42,7 @@ pub(crate) struct ZonePool {
     geometry: Geometry,
     /// Units that exist. Only rises.
     units: AtomicU32,
-    /// Units in one piece that somebody asked for in vain; 0 when nobody did.
+    /// The size in units of the largest request that failed; 0 when none failed.
     wanted: AtomicU32,
     /// The region could not grow the last time that it tried.
     is_stuck: AtomicBool,
@@ -53,9 +53,9 @@ pub(crate) struct ZonePool {
     live: Box<[AtomicU64]>,
     /// Per zone: records that were ever appended.
     appended: Box<[AtomicU64]>,
-    /// Per zone: the generation of its entry, for those who do not take the mutex.
+    /// Per zone: the generation of its entry, for threads that do not take the mutex.
     generations: Box<[AtomicU32]>,
-    /// Per zone: the salt of what is appended to it, for those who do not take the mutex.
+    /// Per zone: the salt of what is appended to it, for threads that do not take the mutex.
     in_effect: Box<[AtomicU64]>,
     pub(crate) salts: Salts,
     /// Per unit: the zone that it is part of, or was last.
@@ -64,11 +64,11 @@ pub(crate) struct ZonePool {
     counted: AtomicBool,
     /// Units that only commits which free space may take.
     reserve: Reserve,
-    /// Who keeps volatile things in free units.
+    /// The component that keeps volatile data in free units.
     borrower: OnceLock<Weak<dyn Borrower>>,
 }
 
-/// Whoever keeps volatile things in units that no zone has.
+/// A component that keeps volatile data in units that no zone has.
 pub(crate) trait Borrower: Send + Sync + std::fmt::Debug {
     /// Gives some of them back; whether it had any.
     fn give_back(&self) -> bool;
@@ -244,7 +244,7 @@ impl ZonePool {
         state.entries[zone as usize] = committed;
         state.linked[zone as usize] =
             Some(Linked { header, sealed: false, oldest: u64::MAX, greatest: 0 });
-        // Whoever looks for an offset has got it from somebody who took the mutex after this.
+        // A thread looks up an offset only after another thread took the mutex and published it.
         name_units(&self.zones, zone, units);
         linked.map(|_| Zone { number: zone, len: self.geometry.zone_len(units) })
     }
@@ -507,9 +507,9 @@ impl ZonePool {
                 debug_assert_eq!(self.live(zone), 0, "zone {zone} has live records (invariant 3)");
                 let entry = state.entries[zone as usize].released();
                 state.entries[zone as usize] = entry;
-                // Whoever links the zone next takes the mutex first.
+                // The next thread that links the zone takes the mutex first.
                 self.generations[zone as usize].store(entry.generation, Ordering::Relaxed);
-                // A leak was linked to nobody, and is the unit that it goes by.
+                // A leak was never linked; it is one unit, which its number names.
                 let linked = state.linked[zone as usize].take();
                 pieces.push((zone, linked.map_or(1, |linked| linked.header.units)));
                 self.appended[zone as usize].store(0, Ordering::Relaxed);

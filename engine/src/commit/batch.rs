@@ -1,5 +1,7 @@
 //! A write batch as users fill it: operations on several tables that become one commit.
 
+use std::borrow::Cow;
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -8,7 +10,10 @@ use crate::error::{Error, Result};
 use crate::limits;
 use crate::memtable::{Memtable, record_len};
 use crate::mvcc::{KeyInterval, Tombstone, Tombstones, union};
-use crate::record::{Kind, LSN_MAX, TableId, decode_end, encode_end, slice};
+use crate::operator::operand_list;
+use crate::record::{
+    ChainBase, Kind, LSN_MAX, TableId, decode_end, encode_chain, encode_end, set_depth, slice,
+};
 
 /// What a batch names: whatever table stands there when the batch is committed.
 pub(crate) trait Target: Clone {
@@ -97,7 +102,16 @@ pub(crate) struct Sorted<'a> {
     pub(crate) table: usize,
     pub(crate) kind: Kind,
     pub(crate) key: &'a [u8],
-    pub(crate) value: &'a [u8],
+    pub(crate) value: Cow<'a, [u8]>,
+}
+
+/// Which operations count, by their places.
+#[derive(Default)]
+struct Order {
+    /// The last of each key, in the order of tables and keys.
+    last: SmallVec<[u32; 2]>,
+    /// Of one with operands, those on the same key that come before it.
+    earlier: HashMap<u32, Vec<u32>>,
 }
 
 impl<T: Target> Batch<T> {
@@ -125,6 +139,29 @@ impl<T: Target> Batch<T> {
         let number = self.operations.len() as u64 + 1;
         self.operations.push(Operation { target, kind, number, key_at, value_at, end });
         self.stored += record_len(key.len(), value.len());
+    }
+
+    /// Makes the whole batch fail at commit.
+    pub(crate) fn refuse(&mut self, message: String) {
+        self.refused.get_or_insert(message);
+    }
+
+    /// The places of operations that have operands.
+    pub(crate) fn merges(&self) -> Vec<usize> {
+        let places = 0..self.operations.len();
+        places.filter(|place| self.operations[*place].kind == Kind::Merge).collect()
+    }
+
+    /// The table and the key of an operation.
+    pub(crate) fn row(&self, place: usize) -> (&T, &[u8]) {
+        let operation = &self.operations[place];
+        (&self.targets[operation.target], self.key(operation))
+    }
+
+    /// Says of an operation that has operands how many records of such lie below it.
+    pub(crate) fn set_depth(&mut self, place: usize, depth: u8) {
+        let at = self.operations[place].value_at;
+        set_depth(&mut self.bytes[at..], depth);
     }
 
     /// Adds a range delete. It undoes what the batch has put into the interval before it.
@@ -232,26 +269,68 @@ impl<T: Target> Batch<T> {
         self.targets.iter().map(Target::resolve)
     }
 
-    /// The puts and deletes that count, table by table and key by key.
-    pub(crate) fn sorted(&self) -> Vec<Sorted<'_>> {
-        let sorted = |o: &Operation| Sorted {
-            table: o.target,
-            kind: o.kind,
-            key: &self.bytes[o.key_at..o.value_at],
-            value: &self.bytes[o.value_at..o.end],
-        };
-        self.effective().map(sorted).collect()
-    }
-
-    /// The puts and deletes that count: of several on one key of a table, the last, unless a later
-    /// range delete is over it. In the order of tables and keys.
-    pub(super) fn effective(&self) -> impl Iterator<Item = &Operation> {
+    /// What counts of each key, in the order of tables and keys. Of several operations on a key the
+    /// last counts. Operands count with what they go on with.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` if the operands of a key are too long together.
+    pub(crate) fn sorted(&self) -> Result<SmallVec<[Sorted<'_>; 1]>> {
         let over = self.tombstones();
-        let counts = move |o: &&Operation| {
+        let counts = |o: &Operation| {
             let over = over.get(o.target);
             over.is_none_or(|over| over.newest_over(self.key(o), LSN_MAX) <= o.number)
         };
-        self.order().into_iter().map(|place| &self.operations[place as usize]).filter(counts)
+        let Order { last, earlier } = self.order();
+        let mut sorted = SmallVec::with_capacity(last.len());
+        for place in last {
+            let o = &self.operations[place as usize];
+            if !counts(o) {
+                continue;
+            }
+            let value = match earlier.get(&place) {
+                None => Cow::Borrowed(self.value(o)),
+                Some(places) => {
+                    let places = places.iter().chain([&place]);
+                    let all = places.map(|place| &self.operations[*place as usize]);
+                    Cow::Owned(self.joined(all.filter(|o| counts(o)))?)
+                }
+            };
+            sorted.push(Sorted { table: o.target, kind: o.kind, key: self.key(o), value });
+        }
+        Ok(sorted)
+    }
+
+    /// The record that operations on one key make, the last of which has operands.
+    fn joined<'a>(&'a self, operations: impl Iterator<Item = &'a Operation>) -> Result<Vec<u8>> {
+        let (mut base, mut operands, mut depth) = (ChainBase::Below, Vec::new(), 1);
+        let mut key: &[u8] = &[];
+        for o in operations {
+            key = self.key(o);
+            match o.kind {
+                Kind::Put => (base, operands) = (ChainBase::Value(self.value(o)), Vec::new()),
+                Kind::Delete => (base, operands) = (ChainBase::None, Vec::new()),
+                _ => {
+                    let chain = operand_list(key, self.value(o))?;
+                    if !chain.is_open() {
+                        (base, operands) = (chain.base, Vec::new());
+                    }
+                    depth = depth.max(chain.depth);
+                    operands.extend(chain.operands());
+                }
+            }
+        }
+        let record = encode_chain(base, depth, operands.into_iter());
+        if record.len() > limits::MAX_VALUE_LEN {
+            return Err(Error::invalid(format!(
+                "the operands of key \"{}\" in a batch take {} bytes together, and the limit is \
+                 {}; commit them in parts",
+                key.escape_ascii(),
+                record.len(),
+                limits::MAX_VALUE_LEN
+            )));
+        }
+        Ok(record)
     }
 
     /// The range deletes, which come before the rest: targets and intervals. Those of a target are
@@ -278,11 +357,14 @@ impl<T: Target> Batch<T> {
         (0..self.targets.len()).map(of_target).collect()
     }
 
-    fn order(&self) -> SmallVec<[u32; 2]> {
+    /// Which operations on single keys count.
+    fn order(&self) -> Order {
         let is_point = |(o, _): &(&Operation, u32)| o.kind != Kind::RangeDelete;
         let points = self.operations.iter().zip(0..).filter(is_point);
+        let mut found = Order::default();
         if self.operations.len() < 2 {
-            return points.map(|(_, place)| place).collect();
+            found.last = points.map(|(_, place)| place).collect();
+            return found;
         }
         let mut order: Vec<(usize, u64, u32)> = Vec::with_capacity(self.operations.len());
         order.extend(points.map(|(o, place)| (o.target, slice(self.key(o), 0), place)));
@@ -291,16 +373,15 @@ impl<T: Target> Batch<T> {
             // Most keys differ in their heads.
             (a.0, a.1).cmp(&(b.0, b.1)).then_with(|| (key(a.2), a.2).cmp(&(key(b.2), b.2)))
         });
-        let mut last = SmallVec::with_capacity(order.len());
-        for (n, this) in order.iter().enumerate() {
-            let is_same = |next: &(usize, u64, u32)| {
-                (next.0, next.1) == (this.0, this.1) && key(next.2) == key(this.2)
-            };
-            if !order.get(n + 1).is_some_and(is_same) {
-                last.push(this.2);
+        found.last.reserve(order.len());
+        for of_key in order.chunk_by(|a, b| (a.0, a.1) == (b.0, b.1) && key(a.2) == key(b.2)) {
+            let [earlier @ .., last] = of_key else { continue };
+            found.last.push(last.2);
+            if !earlier.is_empty() && self.operations[last.2 as usize].kind == Kind::Merge {
+                found.earlier.insert(last.2, earlier.iter().map(|of| of.2).collect());
             }
         }
-        last
+        found
     }
 }
 
@@ -365,9 +446,8 @@ mod tests {
                 let place = order.iter().position(|t| *t == table).unwrap();
                 expected.insert((place, key.clone()), vec![n as u8]);
             }
-            let found = batch
-                .effective()
-                .map(|o| ((o.target, batch.key(o).to_vec()), batch.value(o).to_vec()));
+            let found = batch.sorted().unwrap().into_iter();
+            let found = found.map(|o| ((o.table, o.key.to_vec()), o.value.to_vec()));
             assert!(found.eq(expected), "{len} operations");
         }
     }

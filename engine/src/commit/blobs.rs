@@ -1,19 +1,19 @@
-//! The blob that the last commit with one left: a position in somebody else's log, for example.
+//! The blob that the last commit with one left: a position in another system's log, for example.
 //!
 //! A blob is a record of the engine's own in the group of its commit. It counts as living in its
 //! zone until a later commit with a blob is durable; the cleaner carries it along like any other
 //! record.
 //!
 //! Thread safety: every method takes `&self`. The list never changes: it is replaced as a whole,
-//! and who finds that another thread was faster begins again. There is no lock, since commits note
-//! their blobs between ticket and finish, where a thread that is stopped must not hold up earlier
-//! ones.
+//! and a thread that finds another one was faster begins again. There is no lock: commits note
+//! their blobs between ticket and finish. A thread that is stopped there must not hold up earlier
+//! commits.
 //!
 //! Invariants:
 //!
 //! 1. `noted` ascends by LSN, and has the last durable one and all after it.
 //! 2. Each of `noted` counts as one living record in the zone that it lies in, but for those that
-//!    were just let go: their zones stay until all who are pinned have left.
+//!    were just let go. Their zones stay until all pinned threads have left.
 
 use std::sync::Arc;
 

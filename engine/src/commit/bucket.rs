@@ -1,16 +1,16 @@
 //! Buckets: where batches of several threads become one commit group.
 //!
-//! A thread brings its encoded group to one of a few buckets. The first one leads; who comes while
-//! a bucket's group is on its way to the ring waits there, and goes together in the next one. So a
-//! lone writer waits for nobody, and the more writers there are, the more share a ticket, a header
-//! and a fence. Nobody in a bucket has a ticket yet: whoever is held up here holds up nothing but
-//! its own bucket.
+//! A thread brings its encoded group to one of a few buckets. The first thread leads. Threads that
+//! come while the leader's group is on its way to the ring wait, and go together in the next one.
+//! So a lone writer waits for no other thread. The more writers there are, the more of them share
+//! a ticket, a header and a fence. No thread in a bucket has a ticket yet, so a stopped leader
+//! holds up only its own bucket.
 //!
 //! Thread safety: the queue is behind a mutex that is held for a few instructions.
 //!
 //! Invariants:
 //!
-//! 1. While `led`, exactly one thread leads the bucket; nobody waits in a bucket that is not led.
+//! 1. While `led`, exactly one thread leads the bucket. No thread waits in one that is not led.
 //! 2. A member that waits is told exactly once: that it leads, that it is done, or that it goes
 //!    alone. A leader that dies tells its followers too.
 //! 3. Members of a group keep the order in which they came.
@@ -73,7 +73,7 @@ pub(super) enum Part<'a> {
 #[cfg(test)]
 #[cfg_attr(any(feature = "loom", feature = "shuttle"), expect(dead_code, reason = "order.rs"))]
 impl Bucket {
-    /// Whether somebody leads it.
+    /// Whether a thread leads it.
     pub(super) fn is_led(&self) -> bool {
         self.queue.lock().led
     }
@@ -85,7 +85,7 @@ impl Bucket {
 }
 
 impl Bucket {
-    /// Brings a group; returns when it leads, or when somebody else has seen to it.
+    /// Brings a group; returns when it leads, or when another leader has committed it.
     pub(super) fn join(&self, group: Group) -> Part<'_> {
         let member = {
             let mut queue = self.queue.lock();
@@ -108,7 +108,7 @@ impl Bucket {
         match member.wait() {
             Told::Leads => match member.group.lock().take() {
                 Some(group) => Part::Leads(Lead::new(self, group)),
-                None => unreachable!("who is told to lead has its group (invariant 2)"),
+                None => unreachable!("a member that is told to lead has its group (invariant 2)"),
             },
             Told::Done(outcome) => Part::Follows(outcome),
         }
@@ -149,7 +149,7 @@ impl<'a> Lead<'a> {
         Lead { bucket: Some(bucket), group: Some(group), followers: Vec::new(), lsn: None }
     }
 
-    /// Takes along those who wait, as far as the bounds and the `room` in a zone allow, and
+    /// Takes along the groups that wait, as far as the bounds and the `room` in a zone allow, and
     /// returns the group of all.
     pub(super) fn gather(&mut self, bounds: &Bounds, room: usize) -> Group {
         let Some(mut group) = self.group.take() else { unreachable!("a group is gathered once") };
@@ -187,7 +187,7 @@ impl<'a> Lead<'a> {
         !self.followers.is_empty()
     }
 
-    /// Gives the bucket to the next one, if somebody waits: this one's group is in the ring.
+    /// Gives the bucket to the next thread, if one waits: this one's group is in the ring.
     pub(super) fn hand_on(&mut self) {
         let Some(bucket) = self.bucket.take() else { return };
         let mut queue = bucket.queue.lock();

@@ -350,7 +350,7 @@ impl Committer {
     }
 
     /// Whether groups also pay what the published algorithm asks: a tail word for each stream and
-    /// a second fence. They are stored where nobody reads them; recovery rests on the floor.
+    /// a second fence. No reader uses them; recovery rests on the floor.
     pub(crate) fn follow_published_rule(&self, on: bool) {
         self.published_rule.store(on, Ordering::Relaxed);
     }
@@ -424,12 +424,12 @@ impl Committer {
         self.publisher.while_quiet(f)
     }
 
-    /// Poisons the database, and wakes everybody who waits for a commit.
+    /// Poisons the database, and wakes every thread that waits for a commit.
     pub(super) fn stop(&self, cause: &Error) {
         self.publisher.stop(cause);
     }
 
-    /// Wakes everybody who waits for a commit, after a failure.
+    /// Wakes every thread that waits for a commit, after a failure.
     pub(crate) fn wake_all(&self) {
         self.publisher.wake_all();
     }
@@ -465,8 +465,8 @@ impl Committer {
     }
 
     /// Releases zones that are [`releasable`](Committer::releasable); how many. The caller has
-    /// made sure that no reader is left that could hold an offset into them. The floor goes first:
-    /// recovery walks upward from the one on the media and must miss no LSN, and the GIDX word on
+    /// made sure that no reader is left that could hold an offset into them. The floor goes first.
+    /// Recovery walks upward from the one on the media and must miss no LSN, and the GIDX word on
     /// the media must not name a zone that is gone.
     ///
     /// # Errors

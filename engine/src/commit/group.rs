@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use smallvec::{SmallVec, smallvec};
 
-use super::batch::{Batch, CommitTable, CommitTables, Target};
+use super::batch::{Batch, CommitTable, CommitTables, Sorted, Target};
 use super::subentry::{Content, SUB_HEADER};
 use crate::error::{Error, Result};
 use crate::memtable::{RECORD_HEADER, RECORD_KIND, Record, encode_record, record_len, set_seq};
@@ -26,6 +26,8 @@ pub(crate) struct Part {
     pub(super) records: Few<Placed>,
     /// Whether range deletes are among them.
     pub(super) has_ranges: bool,
+    /// Whether operands are among them.
+    has_merges: bool,
 }
 
 /// Where in a part's bytes a record's key lies, and whose record it is.
@@ -80,9 +82,8 @@ impl Group {
         for (target, KeyInterval { start, end }) in &batch.effective_ranges() {
             add(*target, Kind::RangeDelete, start, &encode_end(end.as_deref()));
         }
-        for operation in batch.effective() {
-            let (key, value) = (batch.key(operation), batch.value(operation));
-            add(operation.target, operation.kind, key, value);
+        for Sorted { table, kind, key, value } in &batch.sorted()? {
+            add(*table, *kind, key, value);
         }
         if let Some(blob) = &batch.blob {
             // Whichever stream it goes to anyway.
@@ -93,9 +94,9 @@ impl Group {
         Group { tables, parts, frees: batch.frees(), ..Group::default() }.closed(largest)
     }
 
-    /// Encodes the writes of a transaction that is prepared, as one part: behind the record that
-    /// says so come its writes and then `locks`, what else it has locked, each the table, key and
-    /// value of a record, and at last the numbers of `runs`, which count as writes.
+    /// Encodes the writes of a transaction that is prepared, as one part. Behind the record that
+    /// says so come its writes. Then come `locks`, what else it has locked, each the table, key and
+    /// value of a record. At last come the numbers of `runs`, which count as writes.
     ///
     /// # Errors
     ///
@@ -111,7 +112,7 @@ impl Group {
         let tables = tables_of(batch);
         let mut part = Part::with_capacity(SHARED_STREAM, batch.stored_len());
         let ranges = batch.effective_ranges();
-        let writes: Vec<_> = batch.effective().collect();
+        let writes = batch.sorted()?;
         let mut counts = Vec::new();
         put_u32(&mut counts, (ranges.len() + writes.len() + runs.len()) as u32);
         put_u32(&mut counts, locks.len() as u32);
@@ -121,8 +122,8 @@ impl Group {
             part.push(None, place, start, &encode_end(end.as_deref()));
         }
         for write in writes {
-            let place = (tables[write.target].table(), write.kind);
-            part.push(None, place, batch.key(write), batch.value(write));
+            let place = (tables[write.table].table(), write.kind);
+            part.push(None, place, write.key, &write.value);
         }
         for (table, key, value) in locks {
             part.push(None, (*table, Kind::Lock), key, value);
@@ -269,9 +270,10 @@ impl Group {
     pub(super) fn takes(&self, next: &Group, most: usize) -> bool {
         let bytes = |group: &Group| group.parts.iter().map(|p| p.bytes.len()).sum::<usize>();
         let are_batches = !self.tables.is_empty() && !next.tables.is_empty();
-        // In a group of one batch the order of range deletes was settled.
-        let has_ranges = |group: &Group| group.parts.iter().any(|part| part.has_ranges);
-        let settled = has_ranges(self) || has_ranges(next);
+        // In a group of one batch the order of range deletes was settled. So was what becomes of
+        // several operands of a key: a group of several keeps the last record alone.
+        let settles = |group: &Group| group.parts.iter().any(|p| p.has_ranges || p.has_merges);
+        let settled = settles(self) || settles(next);
         are_batches && !settled && bytes(self) + bytes(next) <= most
     }
 
@@ -362,7 +364,14 @@ impl Part {
     fn with_capacity(stream: u32, payload: usize) -> Part {
         let mut bytes = Vec::with_capacity(SUB_HEADER + payload + LINE as usize);
         bytes.resize(SUB_HEADER, 0);
-        Part { stream, bytes, payload_len: 0, records: Few::new(), has_ranges: false }
+        Part {
+            stream,
+            bytes,
+            payload_len: 0,
+            records: Few::new(),
+            has_ranges: false,
+            has_merges: false,
+        }
     }
 
     /// Adds a record of a table that the group has as `table`.
@@ -381,6 +390,7 @@ impl Part {
             batch: 0,
         });
         self.has_ranges |= kind == Kind::RangeDelete;
+        self.has_merges |= kind == Kind::Merge;
         encode_record(&mut self.bytes, id, kind, key, value);
     }
 

@@ -23,7 +23,7 @@ use crate::record::Lsn;
 const FLOOR_EVERY: u64 = if MODELLED { 2 } else { 16 };
 
 /// The most LSNs that F on the media is behind what is durable. A floor goes with a run and says
-/// what was durable before it, so a run of very many groups would leave it as far behind: then the
+/// what was durable before it. So a run of very many groups would leave it as far behind. Then the
 /// publisher writes the floor by itself, which costs it a sync for so many groups.
 pub(super) const MOST_LAG: u64 = RING;
 

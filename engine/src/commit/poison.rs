@@ -15,18 +15,21 @@ pub(super) struct Stopped;
 
 /// Whether, and why, a database stopped.
 #[derive(Debug, Default)]
-pub(crate) struct Poison(OnceLock<String>);
+pub(crate) struct Poison(OnceLock<(ErrorKind, String)>);
 
 impl Poison {
     /// Stops the database. The first cause stays.
     pub(crate) fn set(&self, cause: &Error) {
-        self.set_because(cause.to_string());
+        // A writer that was fenced off stays so: its calls say it.
+        let is_fenced = cause.kind() == ErrorKind::Fenced;
+        let kind = if is_fenced { ErrorKind::Fenced } else { ErrorKind::Unavailable };
+        drop(self.0.set((kind, cause.to_string())));
     }
 
     /// Stops the database.
     pub(crate) fn set_because(&self, cause: String) {
         // A second failure is a consequence of the first, or as good as one.
-        drop(self.0.set(cause));
+        drop(self.0.set((ErrorKind::Unavailable, cause)));
     }
 
     /// Whether the database has stopped.
@@ -40,13 +43,13 @@ impl Poison {
     }
 
     fn cause(&self) -> &str {
-        self.0.get().map_or("unknown cause", String::as_str)
+        self.0.get().map_or("unknown cause", |(_, cause)| cause.as_str())
     }
 
     /// The error of a call that did nothing, since the database had stopped.
     pub(crate) fn unavailable(&self) -> Error {
         Error::new(
-            ErrorKind::Unavailable,
+            self.0.get().map_or(ErrorKind::Unavailable, |(kind, _)| *kind),
             format!("the database stopped after a failure; open it again ({})", self.cause()),
         )
     }

@@ -1,12 +1,12 @@
 //! The publisher: consecutive finished groups become durable together, then visible.
 //!
-//! There is no publisher's thread. Whoever waits for a commit tries to be it, in two stages, each
-//! with a lock of its own that is only tried: (1) *hand over* takes the finished slots in order,
-//! writes to the operating system what its owner did not (`file` mode) and moves `written`; (2)
-//! *make durable* syncs what was handed over, once for all of it, and moves `durable`. On
-//! persistent memory the groups' own fences made them durable and the first stage is all. Two
-//! stages, because a relaxed commit must not wait for a neighbour's sync: while one run is at the
-//! device the next is handed over.
+//! There is no publisher's thread. A thread that waits for a commit tries to be it, in two stages.
+//! Each stage has a lock of its own, which is only tried. (1) *Hand over* takes the finished slots
+//! in order, writes to the operating system what its owner did not (`file` mode), and moves
+//! `written`. (2) *Make durable* syncs what was handed over, once for all of it, and moves
+//! `durable`. On persistent memory the groups' own fences made them durable and the first stage is
+//! all. There are two stages because a relaxed commit must not wait for a neighbour's sync: while
+//! one run is at the device the next is handed over.
 //!
 //! A thread that finds a stage taken sleeps in a wait queue: that of the run whose sync will cover
 //! it, or that of the threads that wait for no sync. The end of a run wakes its queue with one
@@ -56,7 +56,7 @@ const QUEUES: usize = 4;
 /// Bits of `current` for the LSN.
 const TARGET_BITS: u32 = 56;
 
-/// What somebody waits for.
+/// What a thread waits for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Goal {
     /// The publisher has taken it.
@@ -97,9 +97,9 @@ pub(super) struct Publisher {
     pub(super) durable_floor: AtomicU64,
     /// The number of the latest run (its lowest bits) and the last LSN that it covers.
     current: AtomicU64,
-    /// Those who wait for a run.
+    /// Threads that wait for a run.
     queues: [WaitQueue; QUEUES],
-    /// Those who wait for no sync.
+    /// Threads that wait for no sync.
     handed: WaitQueue,
     /// Runs since the database was opened.
     pub(super) runs: Counter,
@@ -154,12 +154,12 @@ impl Publisher {
         self.written.get() + RING
     }
 
-    /// Waits until `lsn` has come as far as `goal`, being the publisher whenever nobody else is.
+    /// Waits until `lsn` has come as far as `goal`; is the publisher whenever no other thread is.
     ///
     /// # Errors
     ///
     /// The database was poisoned meanwhile. Only the caller knows what that means for it: `lsn`
-    /// may be a commit of somebody else.
+    /// may be a commit of another caller.
     pub(super) fn wait(&self, lsn: Lsn, goal: Goal) -> std::result::Result<(), Stopped> {
         loop {
             if self.has_reached(lsn, goal) {
@@ -167,7 +167,7 @@ impl Publisher {
                 return Ok(());
             }
             if self.poison.is_set() {
-                // Who poisoned the database need not know that this thread sleeps.
+                // The thread that poisoned the database need not know that this one sleeps.
                 self.wake_all();
                 return Err(Stopped);
             }
@@ -177,8 +177,8 @@ impl Publisher {
         }
     }
 
-    /// Who waits for no sync waits for a neighbour who is about to finish: for less time, mostly,
-    /// than it takes to go to sleep and be woken.
+    /// A thread that waits for no sync spins for a neighbour that is about to finish. That mostly
+    /// takes less time than to go to sleep and be woken.
     fn comes_soon(&self, lsn: Lsn, goal: Goal) -> bool {
         let waits_for_sync = goal == Goal::Durable && !self.region.is_persistent_memory();
         !waits_for_sync && spin_until(|| self.has_reached(lsn, goal) || self.can_hand_over())
@@ -200,7 +200,7 @@ impl Publisher {
     }
 
     /// Takes the stages that are free and have something to do; whether any was taken. At most
-    /// [`TURNS`] times: whoever else waits goes on then.
+    /// [`TURNS`] times: another waiting thread goes on then.
     fn advance(&self, goal: Goal) -> bool {
         let (mut turned, _spent) = (false, SpentOn::purpose_if_none(Purpose::Commit));
         for turn in 1..=TURNS {
@@ -383,7 +383,7 @@ impl Publisher {
             let writer = self.writer.lock();
             (self.written.get(), writer.tails.clone(), writer.floor)
         };
-        // Somebody may have found the first stage taken for this moment; the second one is.
+        // Another thread may have found the first stage taken for this moment; the second one is.
         self.pass_on();
         // On persistent memory the first stage makes durable, and may have passed the target.
         if target <= self.durable.get() || self.poison.is_set() {
@@ -420,13 +420,13 @@ impl Publisher {
         }
     }
 
-    /// Poisons the database, and wakes everybody who waits.
+    /// Poisons the database, and wakes every waiting thread.
     pub(super) fn stop(&self, cause: &Error) {
         self.poison.set(cause);
         self.wake_all();
     }
 
-    /// Wakes everybody who waits, after a failure.
+    /// Wakes every waiting thread, after a failure.
     pub(super) fn wake_all(&self) {
         fence(Ordering::SeqCst);
         self.queues.iter().chain([&self.handed]).for_each(WaitQueue::wake_all);
@@ -446,7 +446,7 @@ impl Publisher {
                 break;
             }
         }
-        // Those who wait for no sync do not wait for this one either.
+        // Threads that wait for no sync do not wait for this one either.
         self.handed.wake_all();
         if self.durable.get() < self.written.get() {
             let run = self.make_durable(self.syncer.lock());
@@ -472,8 +472,8 @@ impl Publisher {
         self.syncer.lock()
     }
 
-    /// Whether everything committed is durable and the floor says so. What nobody waits for may
-    /// not even be handed over.
+    /// Whether everything committed is durable and the floor says so. A commit that no thread waits
+    /// for may not even be handed over.
     pub(super) fn is_floor_current(&self) -> bool {
         let durable = self.durable.get();
         let handed_over = !self.ring.is_finished(self.written.get() + 1);

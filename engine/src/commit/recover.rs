@@ -2,11 +2,11 @@
 //!
 //! 1. Each zone in use is parsed from its header on: sub-entries of its generation, of a living
 //!    incarnation, with ascending LSNs. The first that does not check out ends it.
-//! 2. What lies before a stream's GIDX word was whole at the floor: if it does not check out now,
+//! 2. What lies before a stream's GIDX word was whole at the floor. If it does not check out now,
 //!    that is corruption, and so is a bad payload at or below F. Neither is ever a truncation.
 //! 3. From F (or the greatest LSN before a GIDX word, which was whole too) upward an LSN is
-//!    committed while all its sub-entries are there and sound; the last one before the first gap
-//!    is L*.
+//!    committed while all its sub-entries are there and sound. The last one before the first gap is
+//!    L*.
 //! 4. A sub-entry says up to which LSN all was durable when it was written. If that is above L*,
 //!    what ends at L* was damaged later: that is corruption.
 
@@ -39,7 +39,7 @@ pub(crate) struct Accepted {
     pub(crate) content: Content,
     /// Whether records of the engine's own are in it, which are of no table.
     pub(crate) has_own: bool,
-    /// Whether the persistent index knows of all its records, and nobody else has to.
+    /// Whether the persistent index knows of all its records, and no memtable has to.
     pub(crate) is_merged: bool,
     incarnation: u64,
 }

@@ -1,7 +1,7 @@
 //! The ring: one slot for each LSN between its ticket and its run.
 //!
-//! Thread safety: the thread that has the ticket fills its slot, the publisher empties it; a slot
-//! is atomics only, and nobody waits for it.
+//! Thread safety: the thread that has the ticket fills its slot, the publisher empties it. A slot
+//! is atomics only, and no thread waits for it.
 //!
 //! Invariants:
 //!

@@ -1,6 +1,6 @@
 //! Zones for streams, and streams for tables: everything that makes space ready before a ticket.
 //!
-//! Thread safety: every method takes `&self`; whoever links, seals or gives back a zone holds
+//! Thread safety: every method takes `&self`. A thread that links, seals or gives back a zone holds
 //! `linking`, which is taken before the turnstile and never in it.
 
 use super::committer::Committer;
@@ -129,8 +129,8 @@ impl Committer {
         self.streams_that(|s| s.zone.is_none() && s.standby.is_none())
     }
 
-    /// Streams to be closed again: no table has them, and a group that was encoded for them came
-    /// late, or it is the cleaner's, which copies go on in until somebody could use its zone.
+    /// Streams to be closed again. No table has them, and a group that was encoded for them came
+    /// late. Or it is the cleaner's, which copies go on in until another stream could use its zone.
     pub(crate) fn reopened_streams(&self) -> Vec<u32> {
         self.streams_that(|s| s.idle && (s.zone.is_some() || s.standby.is_some()))
     }

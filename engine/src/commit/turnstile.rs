@@ -31,7 +31,7 @@ pub(crate) struct StreamTail {
     pub(crate) units: u32,
     /// What all streams had appended when it got its zone.
     began: u64,
-    /// No table has it; it gets no standby zone before somebody appends to it.
+    /// No table has it; it gets no standby zone before a group is appended to it.
     pub(crate) idle: bool,
 }
 
@@ -167,8 +167,8 @@ impl Turnstile {
 }
 
 /// How many units a stream's next zone should have, after one in which it appended `own` bytes
-/// while all streams together appended `all`: twice as many for a busy stream, which then switches
-/// less often; half as many for an idle one, whose zones would be kept for few records.
+/// while all streams together appended `all`. A busy stream gets twice as many, and then switches
+/// less often. An idle one gets half as many: its zones would be kept for few records.
 fn units_after(units: u32, own: u64, all: u64) -> u32 {
     match units.max(1) {
         units if own * 4 >= all => units.saturating_mul(2).min(MOST_UNITS),

@@ -2,8 +2,8 @@
 //! there are many. Pure functions of a version.
 //!
 //! What is live of each is known exactly, by the lists of the extents that refer to it. Of those
-//! that are mostly dead, the one with the most dead bytes is emptied first: an extent that refers
-//! to it is written again where it is, and with it its values in this one, and in others that are
+//! that are mostly dead, the one with the most dead bytes is emptied first. An extent that refers
+//! to it is written again where it is. With it go its values in this one, and in others that are
 //! mostly dead too. The next pick finds the next such extent. What is written anew is all live, so
 //! there is an end; and each emptied one gives back more than it cost.
 //!

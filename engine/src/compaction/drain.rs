@@ -1,10 +1,10 @@
 //! Drains: one column of a table's level 0 goes to level 1.
 //!
-//! A drain takes every record of its column with a sequence number ≤ s, where s is the smaller of
-//! the table's merged boundary and F, and those of runs at or below s, writes them into a sublevel
-//! of level 1, and installs the result with D(column) = s in the same edit. From then on readers
-//! find those records in level 1 and nowhere else. An extent of a run that D covers as a whole goes
-//! in that edit too.
+//! A drain takes every record of its column with a sequence number ≤ s, and those of runs at or
+//! below s. Here s is the smaller of the table's merged boundary and F. The drain writes the
+//! records into a sublevel of level 1. It installs the result with D(column) = s in the same edit.
+//! From then on readers find those records in level 1 and nowhere else. An extent of a run that D
+//! covers as a whole goes in that edit too.
 //!
 //! The sublevel is the deepest that has nothing of the column, nor has one above it: so a drain
 //! writes what it moves and no more. It merges the column with extents of a sublevel only where
@@ -341,9 +341,11 @@ pub(crate) fn drain(
         horizon,
         expired: version.expired_at(&set.timeline(), horizon.oldest_time()),
         bottom: |key: &[u8]| shape.drops_tombstones || version.is_bottom(sublevel, key),
+        operator: set.operator_of(version.options),
         ranges: &ranges,
         extent_bytes: shape.extent_bytes,
         cuts: cuts(version, sublevel, &plan.reach, shape),
+        objects: None,
         format: shape.format(sublevel, version.options),
         reuse,
         reservation,

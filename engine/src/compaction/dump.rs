@@ -1,8 +1,8 @@
 //! What a table has above its levels, as of one LSN, as extents of one more level: how the records
 //! of the region, and runs, get into a backup.
 //!
-//! It is a drain of everything at once, for one reader, into a level over all that there are, and
-//! nobody installs what comes of it.
+//! It is a drain of everything at once, for one reader, into a level above all others. Its result
+//! is never installed.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -51,7 +51,7 @@ pub(crate) fn dump(
     let ranges = Ranges::new(&version, 1, view.undrained_tombstones(at), horizon);
     let runs = version.runs.iter().map(|run| &run.extents);
     let above = view.undrained_bytes() + runs.map(|e| e.bytes() + e.referred()).sum::<u64>();
-    // It holds no place for others: nobody else writes there.
+    // It reserves no space for other jobs: no other job writes there.
     let reservation = &store.reserve_space(above, true)?;
     let context = MergeContext {
         set,
@@ -65,9 +65,11 @@ pub(crate) fn dump(
         horizon,
         expired: version.expired_at(&set.timeline(), horizon.oldest_time()),
         bottom: |key: &[u8]| version.is_bottom(1, key),
+        operator: set.operator_of(version.options),
         ranges: &ranges,
         extent_bytes: shape.extent_bytes,
         cuts: Vec::new(),
+        objects: None,
         format: shape.format(1, version.options),
         reuse: false,
         reservation,

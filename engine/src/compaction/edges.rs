@@ -3,8 +3,8 @@
 //! An input set takes along all that lies under it, and what one sublevel has beside the edges of
 //! the next makes it wider. So sublevels keep the edges that others have: a column ends, and an
 //! extent is cut, where the fewest extents of sublevels have keys on both sides. An edge that some
-//! extents have is one for those that come later, and edges stay where they are although what lies
-//! below is written again; fragmented LSM-trees keep such edges as guards ("PebblesDB: Building
+//! extents have is one for those that come later. Edges stay where they are although what lies
+//! below is written again. Fragmented LSM-trees keep such edges as guards ("PebblesDB: Building
 //! Key-Value Stores using Fragmented Log-Structured Merge Trees", SOSP 2017).
 //!
 //! Between two edges there is about a **cell**: so many bytes of what lies below as a quarter of a

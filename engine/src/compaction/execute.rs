@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::compaction::edges::cuts;
 use crate::compaction::merge::{Side, merge_to_level};
-use crate::compaction::output::{CarriedOver, MergeContext};
+use crate::compaction::output::{CarriedOver, MergeContext, Outputs};
 use crate::compaction::pick::bytes;
 use crate::compaction::ranges::{Ranges, tombstones_of};
 use crate::compaction::{Choice, Shape};
@@ -49,59 +49,91 @@ pub(crate) fn run(
             let carried_over = CarriedOver::extents([extent].into_iter());
             Ok(Done { edit: Edit { ops: vec![op] }, replaced: Vec::new(), carried_over })
         }
-        Choice::Merge { table, inputs: by_level, to, overlap, collects } => {
-            let (table, to) = (*table, *to);
-            debug_assert!(by_level.is_sorted_by_key(|(n, _)| *n), "upper levels come first");
-            debug_assert!(by_level.iter().all(|(n, _)| *n <= to), "what is merged goes down");
-            let inputs: Vec<_> =
-                by_level.iter().flat_map(|(_, extents)| extents).cloned().collect();
-            let version = set.version(table).ok_or_else(|| {
-                Error::new(ErrorKind::Closed, format!("table {table} was dropped"))
-            })?;
-            let mut ranges = Ranges::new(&version, to, tombstones_of(&inputs)?, horizon);
-            let overlap = ranges.without_hidden(overlap);
-            ranges.tombstones.extend(tombstones_of(&overlap)?);
-            let reuse = shape.reuse && ranges.tombstones.is_empty();
-            let rewritten = collected_bytes(&inputs, collects);
-            let reservation =
-                &set.store().reserve_space(bytes(&inputs) + bytes(&overlap) + rewritten, true)?;
-            let replaces = &[inputs.as_slice(), &overlap].concat();
-            let ctx = MergeContext {
-                set,
-                store: set.store(),
-                cache,
-                replaces,
-                fills: false,
-                values: values_of(replaces),
-                collects: &|id| collects.contains(&id),
-                horizon,
-                expired: version.expired_at(&set.timeline(), horizon.oldest_time()),
-                bottom: |key: &[u8]| version.is_bottom(to, key),
-                ranges: &ranges,
-                extent_bytes: shape.extent_bytes,
-                cuts: cuts(&version, to, &choice.interval(), shape),
-                format: shape.format(to, version.options),
-                reuse,
-                reservation,
-                before_write,
-            };
-            let upper = match &by_level[..] {
-                [(_, extents)] => Side::under(&ranges, extents, cache, reuse)?,
-                _ => Side::stacked(by_level, cache)?,
-            };
-            let lower = Side::under(&ranges, &overlap, cache, reuse)?;
-            let outputs = merge_to_level(upper, lower, &ctx)?;
-            set.sync_extents()?;
-            let below = outputs.replaced(&overlap);
-            let removed = by_level.iter().map(|(n, extents)| (*n, &extents[..]));
-            let mut ops = remove(table, removed.chain([(to, &below[..])]));
-            ops.extend(ranges.remove_hidden());
-            let replaced = [inputs.as_slice(), &below].concat();
-            let add = |extent| Op::AddExtent { table, level: to, extent };
-            ops.extend(outputs.extents.into_iter().map(add));
-            Ok(Done { edit: Edit { ops }, replaced, carried_over: outputs.carried_over })
-        }
+        Choice::Merge { .. } => merge(choice, set, cache, horizon, shape, before_write),
     }
+}
+
+/// Does a merge: see [`run`].
+fn merge(
+    choice: &Choice,
+    set: &VersionSet,
+    cache: &Arc<BlockCache>,
+    horizon: &Horizon,
+    shape: &Shape,
+    before_write: &dyn Fn(u64) -> Result<()>,
+) -> Result<Done> {
+    let Choice::Merge { table, inputs: by_level, to, overlap, collects } = choice else {
+        return Err(Error::invalid("an extent that moves is not merged"));
+    };
+    let (table, to) = (*table, *to);
+    debug_assert!(by_level.is_sorted_by_key(|(n, _)| *n), "upper levels come first");
+    debug_assert!(by_level.iter().all(|(n, _)| *n <= to), "what is merged goes down");
+    let inputs: Vec<_> = by_level.iter().flat_map(|(_, extents)| extents).cloned().collect();
+    let version = set
+        .version(table)
+        .ok_or_else(|| Error::new(ErrorKind::Closed, format!("table {table} was dropped")))?;
+    let mut ranges = Ranges::new(&version, to, tombstones_of(&inputs)?, horizon);
+    let overlap = ranges.without_hidden(overlap);
+    ranges.tombstones.extend(tombstones_of(&overlap)?);
+    let reuse = shape.reuse && ranges.tombstones.is_empty();
+    let rewritten = collected_bytes(&inputs, collects);
+    let come_in = bytes(&inputs) + bytes(&overlap);
+    let objects = shape.puts_objects(to, version.options).then_some(come_in);
+    // Values that are written again, and extents that do not become objects.
+    let local = rewritten + if objects.is_some() { 0 } else { come_in };
+    let reservation = &set.store().reserve_space(local, true)?;
+    let replaces = &[inputs.as_slice(), &overlap].concat();
+    let ctx = MergeContext {
+        set,
+        store: set.store(),
+        cache,
+        replaces,
+        fills: false,
+        values: values_of(replaces),
+        collects: &|id| collects.contains(&id),
+        horizon,
+        expired: version.expired_at(&set.timeline(), horizon.oldest_time()),
+        bottom: |key: &[u8]| version.is_bottom(to, key),
+        operator: set.operator_of(version.options),
+        ranges: &ranges,
+        extent_bytes: shape.extent_bytes_of(objects.is_some()),
+        objects,
+        cuts: cuts(&version, to, &choice.interval(), shape),
+        format: shape.format(to, version.options),
+        reuse,
+        reservation,
+        before_write,
+    };
+    let upper = match &by_level[..] {
+        [(_, extents)] => Side::under(&ranges, extents, cache, reuse)?,
+        _ => Side::stacked(by_level, cache)?,
+    };
+    let lower = Side::under(&ranges, &overlap, cache, reuse)?;
+    let outputs = merge_to_level(upper, lower, &ctx)?;
+    set.sync_extents()?;
+    set.store().acknowledge(outputs.extents.iter().map(|e| e.meta().location))?;
+    #[cfg(any(test, feature = "testing"))]
+    if shape.deletes_early {
+        delete_early(set, replaces);
+    }
+    let below = outputs.replaced(&overlap);
+    let removed = by_level.iter().map(|(n, extents)| (*n, &extents[..]));
+    let mut ops = remove(table, removed.chain([(to, &below[..])]));
+    ops.extend(ranges.remove_hidden());
+    let replaced = [inputs.as_slice(), &below].concat();
+    Ok(done(ops, outputs, (table, to), replaced))
+}
+
+/// What a merge came to, with the operations that add its outputs.
+fn done(
+    mut ops: Vec<Op>,
+    outputs: Outputs,
+    (table, level): (TableId, u8),
+    replaced: Vec<Arc<Extent>>,
+) -> Done {
+    let add = |extent| Op::AddExtent { table, level, extent };
+    ops.extend(outputs.extents.into_iter().map(add));
+    Done { edit: Edit { ops }, replaced, carried_over: outputs.carried_over }
 }
 
 /// The operations that take extents out of their levels.
@@ -112,6 +144,15 @@ fn remove<'a>(table: TableId, from: impl Iterator<Item = (u8, &'a [Arc<Extent>])
         ops.extend(ids.map(|id| Op::RemoveExtent { table, level, id }));
     }
     ops
+}
+
+/// Deletes the objects of extents that no edit has removed yet: a planted bug.
+#[cfg(any(test, feature = "testing"))]
+fn delete_early(set: &VersionSet, extents: &[Arc<Extent>]) {
+    let ids: Vec<_> = extents.iter().filter_map(|e| e.meta().location.object()).collect();
+    if let Some(tier) = set.store().objects().filter(|_| !ids.is_empty()) {
+        tier.delete_now(&ids).unwrap_or(());
+    }
 }
 
 /// Bytes of the values that extents refer to in some value extents.

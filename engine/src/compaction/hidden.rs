@@ -123,7 +123,7 @@ mod tests {
         assert_eq!(gone(&[tombstone("d", Some("f"), 12)], &[]), [0; 0], "an end is not inside");
         // Of the same number nothing is hidden, and nothing from a reader that is older.
         assert_eq!(gone(&[tombstone("d", None, 10)], &[]), [0; 0]);
-        assert_eq!(gone(&[tombstone("", None, 13)], &[]), [0; 0], "nobody sees it yet");
+        assert_eq!(gone(&[tombstone("", None, 13)], &[]), [0; 0], "no reader sees it yet");
         let held = registry.register();
         visible.raise(14);
         assert_eq!(gone(&[tombstone("", None, 13)], &[]), [0; 0], "a snapshot does not see it");

@@ -8,9 +8,9 @@
 //!
 //! From the uppermost sublevel on it takes as many as cost the fewest bytes for each sublevel that
 //! comes free. What was merged like that before is larger than what a round brings. It is left
-//! alone until there is about as much above it, so a byte is merged a logarithmic number of times:
-//! size-tiered compaction within a level ("Dostoevsky: Better Space-Time Trade-Offs for LSM-Tree
-//! Based Key-Value Stores via Adaptive Removal of Superfluous Merging", SIGMOD 2018).
+//! alone until there is about as much above it, so a byte is merged a logarithmic number of times.
+//! That is size-tiered compaction within a level ("Dostoevsky: Better Space-Time Trade-Offs for
+//! LSM-Tree Based Key-Value Stores via Adaptive Removal of Superfluous Merging", SIGMOD 2018).
 //!
 //! An extent with clear sublevels right below it moves through them by its name.
 

@@ -44,8 +44,11 @@ pub(crate) fn pick_manual<E: Described>(
         }
     };
     let choice = choice.or_else(|| pick_at_bottom(version, (keys, upto), now));
-    match choice.map(|choice| choice.compressed(shape)) {
-        Some(choice) if is_free(&choice, now) => NextManual::Choice(choice),
+    let options = version.options;
+    match choice.map(|choice| choice.compressed(shape, options)) {
+        Some(choice) if is_free(&choice, now) && now.work.has(&choice, shape, options) => {
+            NextManual::Choice(choice)
+        }
         Some(_) => NextManual::Busy,
         None => NextManual::Nothing,
     }

@@ -1,12 +1,13 @@
 //! What a merge writes: extents of one level, cut between keys. Range tombstones are cut with them,
 //! and none reaches beyond what it could hide.
 //!
-//! Everything is written before the edit that names it is handed to the caller, who syncs it before
+//! Everything is written before the edit that names it goes to the caller, which syncs it before
 //! the edit; a merge that fails half-way drops its outputs, and with them their space.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use super::operands::Operands;
 use crate::compaction::ranges::Ranges;
 use crate::error::Result;
 use crate::extent::{
@@ -15,8 +16,9 @@ use crate::extent::{
 };
 use crate::levels::VersionSet;
 use crate::memory::Gauge;
-use crate::merge::{Fragments, Retain, Walk};
-use crate::mvcc::Horizon;
+use crate::merge::{Fragments, Retain, Retention, Walk};
+use crate::mvcc::{Horizon, Readers};
+use crate::operator::TableOperator;
 use crate::record::{EntryRef, Kind, Lsn};
 use crate::tier::{ExtentStore, SpaceReservation};
 
@@ -43,6 +45,8 @@ pub(crate) struct MergeContext<'a, B: Fn(&[u8]) -> bool> {
     pub(crate) expired: Lsn,
     /// Whether no level deeper than the output's can have a key.
     pub(crate) bottom: B,
+    /// What merges operands.
+    pub(crate) operator: TableOperator,
     /// The range tombstones that come in. With any, nothing is carried over.
     pub(crate) ranges: &'a Ranges<'a>,
     /// Where extents are cut, at the next key.
@@ -51,6 +55,8 @@ pub(crate) struct MergeContext<'a, B: Fn(&[u8]) -> bool> {
     ///
     /// [`Shape::cuts`]: crate::compaction::Shape::cuts
     pub(crate) cuts: Vec<Vec<u8>>,
+    /// Whether extents become objects; then the bytes that come in at most.
+    pub(crate) objects: Option<u64>,
     /// How they are laid out.
     pub(crate) format: Format,
     /// Whether extents and blocks are carried over.
@@ -138,6 +144,8 @@ pub(super) struct Writer<'a, B: Fn(&[u8]) -> bool> {
     ctx: &'a MergeContext<'a, B>,
     retain: Retain<'a>,
     over: Walk<'a>,
+    /// The operands under way, of the last key.
+    operands: Option<Operands>,
     /// Range tombstones behind the last cut.
     unwritten: Fragments,
     outputs: Outputs,
@@ -164,10 +172,15 @@ impl<'a, B: Fn(&[u8]) -> bool> Writer<'a, B> {
             ctx,
             retain,
             over,
+            operands: None,
             unwritten,
             outputs,
             builder: None,
-            buffer: ExtentBuffer::new(ctx.gauge(), ctx.extent_bytes, ctx.reservation.left()),
+            buffer: ExtentBuffer::new(
+                ctx.gauge(),
+                ctx.extent_bytes,
+                ctx.objects.unwrap_or_else(|| ctx.reservation.left()),
+            ),
             values: ValueWriter::new(ctx.values.clone()),
             is_among_others: false,
             split_at: None,
@@ -189,9 +202,9 @@ impl<'a, B: Fn(&[u8]) -> bool> Writer<'a, B> {
         self.split_at = (expected > most + most / 16).then_some(expected / 2);
     }
 
-    /// Where the extent under way is cut. Among others it may grow an eighth beyond its size: what
-    /// a key or two too many leave over would be written together with the next extent, whose last
-    /// keys would be left over in turn, and so on to the end of the level.
+    /// Where the extent under way is cut. Among others it may grow an eighth beyond its size.
+    /// Otherwise the next extent would take what a key or two too many leave over. Its last keys
+    /// would be left over in turn, and so on to the end of the level.
     fn cut_at(&self) -> usize {
         let most = self.ctx.extent_bytes;
         let usual = if self.is_among_others { most + most / 8 } else { most };
@@ -237,7 +250,12 @@ impl<'a, B: Fn(&[u8]) -> bool> Writer<'a, B> {
         let mut built = builder.finish();
         self.buffer.filled(&built);
         self.values.describe(&mut built, ctx)?;
-        ctx.before_write(built.bytes.len() as u64)?;
+        built.set_object(ctx.objects.is_some());
+        let len = built.bytes.len() as u64;
+        match ctx.objects {
+            Some(_) => (ctx.before_write)(len)?,
+            None => ctx.before_write(len)?,
+        }
         let (extent, bytes) = built.write_filling(ctx.store, ctx.cache, is_hot)?;
         self.buffer.put_back(bytes);
         let (first, last) = (&extent.meta().smallest_key, &extent.meta().greatest_key);
@@ -260,10 +278,45 @@ impl<'a, B: Fn(&[u8]) -> bool> Writer<'a, B> {
             self.retain.last_key().is_none_or(|last| last <= entry.key),
             "a merge goes up"
         );
+        if self.operands.as_ref().is_some_and(|operands| operands.key != entry.key) {
+            self.end_operands(true)?;
+        }
         let hidden_by = self.over.hidden_by(entry.key, entry.seq);
-        if !self.retain.keep(entry, hidden_by, || (self.ctx.bottom)(entry.key)) {
+        let fate = self.retain.fate(entry, hidden_by, || (self.ctx.bottom)(entry.key));
+        if fate == Retention::Drop || fate == Retention::Join && self.join(entry)? {
             return Ok(());
         }
+        self.end_operands(false)?;
+        let kept_for = self.retain.kept_for();
+        if entry.kind == Kind::Merge {
+            self.operands = Some(Operands::of(entry, kept_for)?);
+            return Ok(());
+        }
+        self.write_record(entry, kept_for)
+    }
+
+    /// Joins a record to the operands under way; whether it is.
+    fn join(&mut self, entry: &EntryRef<'_>) -> Result<bool> {
+        let Some(operands) = &mut self.operands else {
+            debug_assert!(false, "a record joins operands that were kept");
+            return Ok(false);
+        };
+        let Some(at) = entry.reference() else { return operands.join(entry) };
+        let value = self.values.read(&at)?;
+        operands.join(&EntryRef { kind: Kind::Put, value: &value, ..*entry })
+    }
+
+    /// Writes what becomes of the operands under way. `is_last` says that no older record of the
+    /// key comes.
+    fn end_operands(&mut self, is_last: bool) -> Result<()> {
+        let Some(operands) = self.operands.take() else { return Ok(()) };
+        let is_bottom = is_last && (self.ctx.bottom)(&operands.key);
+        let (kind, value) = operands.end(&self.ctx.operator, is_bottom);
+        let (key, seq) = (&operands.key[..], operands.seq);
+        self.write_record(&EntryRef { key, seq, kind, value: &value }, operands.kept_for)
+    }
+
+    fn write_record(&mut self, entry: &EntryRef<'_>, kept_for: Option<Readers>) -> Result<()> {
         let at_a_cut = self.comes_to_a_cut(entry.key);
         let full = |b: &ExtentBuilder| b.size() >= self.cut_at() && b.last_key() != Some(entry.key);
         if at_a_cut || self.builder.as_ref().is_some_and(full) {
@@ -276,7 +329,7 @@ impl<'a, B: Fn(&[u8]) -> bool> Writer<'a, B> {
                 self.builder().add(EntryRef { kind, value, ..*entry });
             }
         }
-        if let Some(readers) = self.retain.kept_for() {
+        if let Some(readers) = kept_for {
             self.builder().kept_for(readers);
         }
         Ok(())
@@ -296,6 +349,7 @@ impl<'a, B: Fn(&[u8]) -> bool> Writer<'a, B> {
         let large = |b: &ExtentBuilder| b.size() >= most / 8;
         self.ctx.reuse
             && meta.location.len as usize >= most / 2
+            && meta.location.is_object() == self.ctx.objects.is_some()
             && meta.kept == 0
             && self.is_past_all(&meta.smallest_key)
             && next.is_none_or(|next| meta.greatest_key.as_slice() < next)
@@ -305,6 +359,7 @@ impl<'a, B: Fn(&[u8]) -> bool> Writer<'a, B> {
     /// Leaves an extent where it is.
     pub(super) fn keep(&mut self, extent: &Extent) -> Result<()> {
         debug_assert!(self.is_past_all(&extent.meta().smallest_key), "a merge goes up");
+        self.end_operands(true)?;
         self.cut()?;
         let is_new = self.outputs.kept.insert(extent.meta().id);
         debug_assert!(is_new, "an extent is kept once");
@@ -329,6 +384,7 @@ impl<'a, B: Fn(&[u8]) -> bool> Writer<'a, B> {
     /// Takes a block over.
     pub(super) fn copy(&mut self, block: WholeBlock) -> Result<()> {
         debug_assert!(self.is_past_all(block.first_key()), "a merge goes up");
+        self.end_operands(true)?;
         let is_full = self.builder.as_ref().is_some_and(|b| b.size() >= self.cut_at());
         if self.comes_to_a_cut(block.first_key()) || is_full {
             self.cut()?;
@@ -341,6 +397,7 @@ impl<'a, B: Fn(&[u8]) -> bool> Writer<'a, B> {
 
     /// Ends the last extent.
     pub(super) fn finish(mut self) -> Result<Outputs> {
+        self.end_operands(true)?;
         // Beyond the last record there is nothing to hide but what lies deeper.
         let last = self.builder.as_ref().and_then(ExtentBuilder::last_key);
         let last = last.max(self.ctx.ranges.last_below()).map(<[u8]>::to_vec);

@@ -1,8 +1,8 @@
 //! Which compaction to run next. Pure functions of a version, of how often its extents are read,
 //! and of what runs already.
 //!
-//! First go extents that are mostly tombstones: one that has something below it goes down, where
-//! its tombstones take with them what they hide; one that has nothing below it is written again
+//! First go extents that are mostly tombstones. One that has something below it goes down, where
+//! its tombstones take with them what they hide. One that has nothing below it is written again
 //! without them, once no reader is older.
 //!
 //! Then value extents that are mostly dead, or many and small, are emptied (`collect.rs`): what
@@ -18,12 +18,12 @@
 //! takes as many neighbours as is cheapest. From deeper levels goes an extent at a time.
 //!
 //! Where drains are about to run out of sublevels, and level 1 has not the bytes that it may have,
-//! these become one (`intra_l1.rs`). At last versions that nobody needs any more go
+//! these become one (`intra_l1.rs`). At last versions that no reader needs any more go
 //! (`superseded.rs`).
 //!
 //! An extent that overlaps nothing goes down by its name alone, unless its new level has another
-//! compression: then it is written anew there, or what comes in the order of its keys would stay as
-//! it was in level 1 for good.
+//! compression. Then it is written anew there. Otherwise what comes in the order of its keys would
+//! stay as it was in level 1 for good.
 //!
 //! Of all that could go, that goes which has least under it for its bytes; what is read twice as
 //! much is worth a step, so that it stays in level 1. Of equals the one that has been in the
@@ -31,7 +31,7 @@
 //!
 //! Where values lie apart a level has few bytes, and many that it refers to. It is over-full also
 //! when those are more than its target and than one part by the ratio of what deeper levels refer
-//! to: or values that were replaced would stay as long as the keys above them find room. Moving
+//! to. Otherwise replaced values would stay as long as the keys above them find room. Moving
 //! references costs little, so that is all it is held to.
 
 use std::collections::BTreeSet;
@@ -39,12 +39,14 @@ use std::sync::Arc;
 
 use super::collect::pick_values;
 use super::intra_l1::pick_intra_l1;
+use super::misplaced::pick_misplaced;
 use super::superseded::pick_superseded;
 use crate::extent::{Described, Extent, ExtentMeta, Format};
 use crate::levels::{LEVEL_2, Level, MAX_LEVELS, SUBLEVELS, Version};
 use crate::mvcc::KeyInterval;
-use crate::options::{Compression, TableOptions};
+use crate::options::{Compression, TableOptions, Tier};
 use crate::record::{Lsn, TableId};
+use crate::tier::EXTENT_BYTES;
 
 /// Drains are about to run out of sublevels when they have come up to here.
 const LAST_SUBLEVELS: u8 = 2;
@@ -55,6 +57,9 @@ pub(super) const MOST_PLACES: usize = 64;
 /// An extent is mostly tombstones when one in so many of its records is one; at rest fewer do.
 const HEAVY: u64 = 2;
 const HEAVY_AT_REST: u64 = 8;
+
+/// An object is as large as so many extents in a file: each request takes long, and costs money.
+const OBJECT_EXTENTS: usize = 4;
 
 /// How large levels and extents shall be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,14 +84,30 @@ pub(crate) struct Shape {
     pub(crate) reuse: bool,
     /// Whether what drains write enters the cache while that has room.
     pub(crate) fills: bool,
+    /// Whether the database has an object store.
+    pub(crate) has_objects: bool,
     /// A planted bug: drains take every tombstone for one that hides nothing.
     pub(crate) drops_tombstones: bool,
+    /// A planted bug: objects are deleted before the edit that removes them.
+    pub(crate) deletes_early: bool,
 }
 
 impl Shape {
     /// How extents of a level are laid out, in a table with these options.
     pub(crate) fn format(&self, level: u8, options: TableOptions) -> Format {
         Format::of(options, self.compression_of(level))
+    }
+
+    /// Whether extents that a job writes to a level become objects.
+    pub(crate) fn puts_objects(&self, level: u8, options: TableOptions) -> bool {
+        self.has_objects && options.cold == Tier::Object && level >= LEVEL_2
+    }
+
+    /// Where extents are cut, in files or as objects.
+    pub(crate) fn extent_bytes_of(&self, objects: bool) -> usize {
+        // Under a memory limit extents are small, and objects are no larger.
+        let several = objects && self.extent_bytes >= EXTENT_BYTES;
+        self.extent_bytes * if several { OBJECT_EXTENTS } else { 1 }
     }
 
     /// How blocks of a level are compressed.
@@ -100,8 +121,8 @@ impl Shape {
     }
 
     /// The target of level `n` where level 1's is `target_of_sublevels`. One with nothing deeper
-    /// has room for all that lies below level 1, however small that is made while nobody writes: it
-    /// is no reason to open a level, and have versions lie in both.
+    /// has room for all that lies below level 1, however small level 1 is made at rest. A small
+    /// level 1 is no reason to open a level, and to have versions lie in both.
     fn target_of<E: Described>(&self, n: u8, version: &Version<E>) -> u64 {
         let is_last = version.levels.iter().skip(usize::from(n)).all(Level::is_empty);
         let least = self.level1_share.filter(|_| is_last).map(|share| share.min(self.ratio));
@@ -154,16 +175,46 @@ impl Shape {
 /// What else a choice depends on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Situation<'a> {
-    /// The LSNs at which somebody reads: ascending, the newest last.
+    /// The LSNs at which a reader reads: ascending, the newest last.
     pub(crate) readers: &'a [Lsn],
-    /// Whether nobody has written for a while.
+    /// Whether no writer has written for a while.
     pub(crate) rests: bool,
     /// Keys that jobs of the same table are at work on, in any level.
     pub(crate) busy: &'a [KeyInterval],
+    /// What is looked for.
+    pub(crate) work: Work,
+}
+
+/// Which compactions a thread runs. Those that read or write objects have one of their own, so that
+/// a store that is slow, or away, holds up no others.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Work {
+    /// All of them.
+    Any,
+    /// Those in files alone.
+    Files,
+    /// Those with objects.
+    Objects,
+}
+
+impl Work {
+    /// Whether a choice is among it.
+    pub(crate) fn has<E: Described>(
+        self,
+        choice: &Choice<E>,
+        shape: &Shape,
+        options: TableOptions,
+    ) -> bool {
+        match self {
+            Work::Any => true,
+            Work::Files => !choice.touches_objects(shape, options),
+            Work::Objects => choice.touches_objects(shape, options),
+        }
+    }
 }
 
 impl Situation<'_> {
-    /// The oldest LSN at which somebody reads.
+    /// The oldest LSN at which a reader reads.
     pub(super) fn oldest(&self) -> Lsn {
         self.readers.first().copied().unwrap_or(0)
     }
@@ -196,10 +247,12 @@ impl<E: Described> Choice<E> {
         }
     }
 
-    /// The same, written anew where it would come as it is to a level with another compression.
-    pub(super) fn compressed(self, shape: &Shape) -> Choice<E> {
+    /// The same, written anew where it would come as it is to a level with another compression, or
+    /// on another tier.
+    pub(super) fn compressed(self, shape: &Shape, options: TableOptions) -> Choice<E> {
         let Choice::Move { table, from, to, extent } = self else { return self };
-        if shape.compression_of(from) == shape.compression_of(to) {
+        let stays = extent.meta().location.is_object() == shape.puts_objects(to, options);
+        if shape.compression_of(from) == shape.compression_of(to) && stays {
             return Choice::Move { table, from, to, extent };
         }
         let (inputs, overlap, collects) = (vec![(from, vec![extent])], Vec::new(), BTreeSet::new());
@@ -236,6 +289,13 @@ impl<E: Described> Choice<E> {
     pub(crate) fn to(&self) -> u8 {
         let (Choice::Move { to, .. } | Choice::Merge { to, .. }) = self;
         *to
+    }
+
+    /// Whether it reads or writes objects: it may take long.
+    pub(crate) fn touches_objects(&self, shape: &Shape, options: TableOptions) -> bool {
+        let Choice::Merge { to, overlap, .. } = self else { return false };
+        let is_object = |extent: &E| extent.meta().location.is_object();
+        shape.puts_objects(*to, options) || self.inputs().chain(overlap).any(is_object)
     }
 
     /// What goes down, or is written again where it is.
@@ -298,13 +358,19 @@ pub(crate) fn pick<E: Described>(
     shape: &Shape,
     now: &Situation<'_>,
 ) -> Option<Choice<E>> {
-    pick_heavy(version, now)
-        .or_else(|| pick_values(version, shape, now))
-        .or_else(|| is_crowded(version).then(|| pick_intra_l1(version, shape, now)).flatten())
-        .or_else(|| pick_level(version, shape, now))
-        .or_else(|| pick_intra_l1(version, shape, now))
-        .or_else(|| pick_superseded(version, now))
-        .map(|choice| choice.compressed(shape))
+    let options = version.options;
+    let ours = |choice: Option<Choice<E>>| {
+        choice
+            .map(|choice| choice.compressed(shape, options))
+            .filter(|choice| now.work.has(choice, shape, options))
+    };
+    ours(pick_heavy(version, now))
+        .or_else(|| ours(pick_values(version, shape, now)))
+        .or_else(|| ours(is_crowded(version).then(|| pick_intra_l1(version, shape, now)).flatten()))
+        .or_else(|| ours(pick_level(version, shape, now)))
+        .or_else(|| ours(pick_intra_l1(version, shape, now)))
+        .or_else(|| ours(pick_superseded(version, now)))
+        .or_else(|| ours(pick_misplaced(version, shape, now)))
         .inspect(|choice| {
             debug_assert!(is_free(choice, now), "what is chosen can run now");
             debug_assert!(choice.inputs().next().is_some(), "what is chosen has inputs");

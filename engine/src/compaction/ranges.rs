@@ -1,7 +1,7 @@
 //! The range tombstones of a merge, and what they make superfluous below.
 //!
-//! A range tombstone that every reader goes by hides older extents from everybody. Those that lie
-//! under one as a whole, in any level, are removed by the merge's edit, unread. What is left below
+//! A range tombstone that every reader sees hides older extents from every reader. The merge's
+//! edit removes extents that lie under one as a whole, in any level, unread. What is left below
 //! decides how long the tombstone is kept.
 
 use std::sync::Arc;
@@ -18,7 +18,7 @@ pub(crate) struct Ranges<'a> {
     to: u8,
     /// All that come in.
     pub(crate) tombstones: Vec<Arc<Tombstone>>,
-    /// Extents of the level that they come to, or of a deeper one, that they hide from everybody.
+    /// Extents of the target level, or of a deeper one, that they hide from every reader.
     hidden: Vec<(u8, Arc<Extent>)>,
 }
 

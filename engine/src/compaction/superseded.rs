@@ -5,11 +5,11 @@
 //! Of an extent that an opening found only the number is known; its readers went with the opening
 //! before. So nothing is read to choose. The extent with the most that goes is written again where
 //! it is, alone: what is cut finely is dropped or left in its place by later jobs more often. All
-//! that counted goes, so no extent is chosen twice for the same; in what comes out that is kept
-//! which is still needed, with whom it is for.
+//! that counted goes, so no extent is chosen twice for the same; the output keeps what is
+//! still needed, with the readers that it is for.
 //!
-//! An extent of which little goes waits until nobody writes: else each one that a short snapshot
-//! saw written would be written twice.
+//! An extent of which little goes waits until no writer writes. Otherwise a job would write each
+//! extent twice that was written under a short snapshot.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
@@ -19,7 +19,7 @@ use crate::extent::Described;
 use crate::levels::Version;
 use crate::mvcc::is_worth;
 
-/// What rids the table of most that nobody needs.
+/// The extent with the most versions that no reader needs.
 pub(super) fn pick_superseded<E: Described>(
     version: &Version<E>,
     now: &Situation<'_>,

@@ -12,7 +12,7 @@ use crate::levels::{Edit, Op, Room, Version};
 use crate::limits::check_table_name;
 use crate::memtable::Memtable;
 use crate::mvcc::defer;
-use crate::options::{ContainerKind, Durability, TableOptions};
+use crate::options::{ContainerKind, Durability, TableOptions, Tier};
 use crate::record::{Lsn, TableId};
 use crate::table::{Shared, TableCore, TableSlot};
 use crate::view::View;
@@ -52,6 +52,7 @@ impl Catalog {
             frozen: Vec::new(),
             level0: self.empty_level0(&version),
             pending_runs: Vec::new(),
+            operator: self.ctx.set.operator_of(version.options),
             version,
             pruned: 0,
         }
@@ -86,15 +87,50 @@ impl Catalog {
         }
     }
 
+    /// Creates a table for a user, with a merge operator that the opening knows.
     pub(super) fn create(&self, name: &str, options: TableOptions) -> Result<Arc<TableSlot>> {
+        self.check_operator(name, options)?;
+        self.create_for_operands(name, options)
+    }
+
+    /// Fails if options name a merge operator that the opening does not know.
+    fn check_operator(&self, name: &str, options: TableOptions) -> Result<()> {
+        options.check()?;
+        match options.merge_operator {
+            None => Ok(()),
+            Some(_) => {
+                let operator = self.ctx.set.operator_of(options);
+                operator.check().map_err(|e| e.in_table(|| name.to_string()))
+            }
+        }
+    }
+
+    /// Creates a table. The opening need not know its merge operator: operands stay as they are.
+    pub(super) fn create_for_operands(
+        &self,
+        name: &str,
+        options: TableOptions,
+    ) -> Result<Arc<TableSlot>> {
         self.ctx.shared.check_writable()?;
         check_table_name(name)?;
         options.check()?;
+        self.check_tier(options)?;
         let _ddl = self.ctx.shared.ddl.lock();
         if self.find(name).is_some() {
             return Err(Error::invalid(format!("there is a table {name:?} already")));
         }
         self.make(name, options)
+    }
+
+    /// Refuses cold levels in an object store that the opening does not have.
+    fn check_tier(&self, options: TableOptions) -> Result<()> {
+        if options.cold == Tier::Ssd || self.ctx.set.store().objects().is_some() {
+            return Ok(());
+        }
+        Err(Error::invalid(
+            "cold levels in an object store need one: name it at the opening, with \
+             Options::object_store or `--object-store`",
+        ))
     }
 
     /// Makes a table that is not there; the caller holds `ddl`.
@@ -178,6 +214,10 @@ impl Catalog {
         self.change_options(name, |options| TableOptions { ttl, ..options })
     }
 
+    pub(super) fn set_cold_tier(&self, name: &str, tier: Tier) -> Result<()> {
+        self.change_options(name, |options| options.cold(tier))
+    }
+
     pub(super) fn set_table_options(&self, name: &str, new: TableOptions) -> Result<()> {
         self.change_options(name, |_| new)
     }
@@ -194,6 +234,13 @@ impl Catalog {
         let version = Arc::clone(&core.view().version);
         let options = change_of(version.options);
         options.check()?;
+        if options.cold != version.options.cold {
+            self.check_tier(options)?;
+        }
+        if options.merge_operator != version.options.merge_operator {
+            self.check_operator(name, options)?;
+            check_change_of_operator(name, version.options)?;
+        }
         let expired = self.ctx.shared.expired(&version, || self.ctx.shared.clock.now());
         let (table, ttl) = (core.id(), options.ttl_micros().unwrap_or(0));
         // What expires is said by the second one alone.
@@ -204,6 +251,7 @@ impl Catalog {
         let edit = Edit { ops };
         let versions = self.ctx.apply(edit)?;
         install(&core, &mut change, versions, 0);
+        change.apply(|view| view.operator = self.ctx.set.operator_of(options));
         if let ContainerKind::Named(container) = self.ctx.options.container_of(&options)
             && let Some(rows) = core.view().level0.row_tables()
         {
@@ -253,6 +301,23 @@ impl Catalog {
         defer(move || release_records(&shared, &before));
         self.ctx.shared.wakeup.wake();
     }
+}
+
+/// Fails where a table cannot get another merge operator: one that it has merges its operands.
+fn check_change_of_operator(name: &str, now: TableOptions) -> Result<()> {
+    if let Some(operator) = now.merge_operator_name() {
+        return Err(Error::invalid(format!(
+            "table {name:?} keeps its merge operator, {operator:?}: what was merged was merged by \
+             it; copy the rows into a table with another one"
+        )));
+    }
+    if now.ttl.is_some() {
+        return Err(Error::invalid(format!(
+            "table {name:?} has a time to live; remove it with set_ttl before the table gets a \
+             merge operator"
+        )));
+    }
+    Ok(())
 }
 
 /// Counts every record of a view out of its zone.

@@ -61,10 +61,10 @@ impl Engine {
         self.scheduler.tune(tuning);
     }
 
-    /// Waits for those who use the persistent index, and for what they have deferred: the next
-    /// opening has it to itself. Whether nobody is left.
+    /// Waits for the threads that use the persistent index, and for the work that they deferred.
+    /// The next opening has the index to itself. Returns whether no thread is left.
     pub(super) fn leave_index(&self) -> bool {
-        // Who holds an epoch while it drops the last handle would wait for itself.
+        // A thread that holds an epoch while it drops the last handle would wait for itself.
         let is_alone = !is_pinned();
         if self.forest.is_some() && is_alone {
             let is_left = Arc::new(AtomicBool::new(false));

@@ -27,6 +27,8 @@ pub(super) struct Instance {
     threads: Mutex<Vec<JoinHandle<()>>>,
     /// Keeps zones ready, where that takes long.
     zone_keeper: Mutex<Option<JoinHandle<()>>>,
+    /// Works on objects, where there is an object store.
+    object_worker: Mutex<Option<JoinHandle<()>>>,
     /// Given back at last.
     lock: Mutex<Option<DirectoryLock>>,
 }
@@ -43,12 +45,18 @@ impl Instance {
             threads.push(spawned.map_err(|e| no_thread(&e))?);
         }
         let (threads, lock) = (Mutex::new(threads), Mutex::new(Some(lock)));
-        let inner = Arc::new(Instance { engine, threads, zone_keeper: Mutex::default(), lock });
+        let (zone_keeper, object_worker) = (Mutex::default(), Mutex::default());
+        let inner = Arc::new(Instance { engine, threads, zone_keeper, object_worker, lock });
         inner.start_workers()?;
         if inner.has_background() && inner.has_slow_links() {
             let name = "terrace-zones".to_string();
             let spawned = spawn(&inner.engine.scheduler, name, Scheduler::keep_zones_ready);
             *inner.zone_keeper.lock() = Some(spawned.map_err(|e| no_thread(&e))?);
+        }
+        if inner.has_background() && inner.set.store().objects().is_some() {
+            let name = "terrace-objects".to_string();
+            let spawned = spawn(&inner.engine.scheduler, name, Scheduler::run_objects);
+            *inner.object_worker.lock() = Some(spawned.map_err(|e| no_thread(&e))?);
         }
         Ok(inner)
     }
@@ -93,14 +101,19 @@ impl Instance {
         if !engine.shared.close() {
             return Ok(());
         }
-        // Large commits that are under way: afterwards nobody writes to the journal but the thread.
+        // Waits for large commits: afterwards only the background writes to the journal.
         drop(engine.shared.large.write());
         // Tables that are being dropped take stock of the index first.
         drop(engine.shared.ddl.lock());
         engine.ctx.stop.store(true, Ordering::Release);
         engine.scheduler.wake_all();
+        if let Some(objects) = engine.set.store().objects() {
+            // No request is made again, so that no thread waits for the store.
+            objects.stop();
+        }
         let threads = std::mem::take(&mut *self.threads.lock());
-        for thread in threads.into_iter().chain(self.zone_keeper.lock().take()) {
+        let single = [&self.zone_keeper, &self.object_worker].map(|thread| thread.lock().take());
+        for thread in threads.into_iter().chain(single.into_iter().flatten()) {
             if thread.join().is_err() {
                 engine.shared.stop_because("a background thread panicked");
             }
@@ -115,7 +128,7 @@ impl Instance {
                 engine.ctx.sync_floor()
             }),
         });
-        // After a failure nobody knows what it is that would be sealed.
+        // After a failure the content of the index is unknown, so nothing is sealed.
         let sealed = settled.and_then(|_| if is_left { engine.seal_index() } else { Ok(()) });
         let gave_back = match engine.shared.poison.check() {
             Ok(()) => engine.set.store().give_back_all().map(drop),
@@ -138,7 +151,7 @@ impl std::ops::Deref for Instance {
 
 impl Drop for Instance {
     fn drop(&mut self) {
-        // Nobody is left to tell. Whoever wants to know calls `close`.
+        // No caller is left to take the error. A caller that needs it calls `close`.
         drop(self.close());
     }
 }

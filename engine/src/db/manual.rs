@@ -1,8 +1,9 @@
 //! Manual compactions: a call asks for one, the background does it in bounded jobs, and the call
 //! waits.
 //!
-//! Thread safety: callers add requests and wait; the background's thread alone does their work. The
-//! mutexes are held for a few instructions, or in a timed wait.
+//! Thread safety: callers add requests and wait; the background's thread does their work, and that
+//! of objects what concerns objects. The mutexes are held for a few instructions, or in a timed
+//! wait.
 //!
 //! Invariant: a request is open until it has a result, and gets one once.
 
@@ -143,7 +144,10 @@ impl ManualCompactions {
     pub(super) fn finish(&self, request: &Arc<ManualCompaction>, result: Result<()>) {
         self.remove(request);
         let mut state = request.state.lock();
-        debug_assert!(state.result.is_none(), "a request gets one result");
+        if state.result.is_some() {
+            // Another thread that worked on it was faster: the first result stands.
+            return;
+        }
         state.progress.is_finished = result.is_ok();
         state.result = Some(result);
         request.changed.notify_all();

@@ -3,9 +3,8 @@
 //!
 //! - a quarter of the room, or what as many jobs can use as there are threads for: **jobs**, what
 //!   drains and compactions read and are about to write. Extents are cut at an eighth of it (64 KiB
-//!   to 2 MiB), and a job reads ahead a sixteenth of it (4 MiB at most) on each side of a merge: so
-//!   two fit at a time, and no more compact beside each other than fit
-//!   ([`MemoryLimit::most_workers`]);
+//!   to 2 MiB). A job reads ahead a sixteenth of it (4 MiB at most) on each side of a merge. So two
+//!   fit at a time, and no more compact beside each other than fit ([`MemoryLimit::most_workers`]);
 //! - a quarter of the room: **indexes** of memtables and level 0. As they come near it drains begin
 //!   and writers are slowed down, as if the region were filling (`pacing.rs`);
 //! - an eighth of the limit: **row locks**. No more are given;
@@ -13,8 +12,8 @@
 //! - a thirty-second of the limit: chunks of **ranges**. The next ones are shorter;
 //! - a sixteenth of the limit: what was taken since all was counted last.
 //!
-//! What nobody has taken of this, but for the jobs' share and the last, is the cache's and the
-//! filters', which have half of it at most: those of extents that are not read are let go of
+//! The cache and the filters have what the other parts leave of this, but for the jobs' share and
+//! the last. The filters have half of it at most: those of extents that are not read go
 //! (`extent/reader/slot.rs`), and blocks leave the cache. So both give way as the others grow, and
 //! grow again. Of what the cache has, long ranges take up to a quarter for what they read ahead.
 //! The balance is made at each look of the background around itself, and after each of its jobs;
@@ -84,7 +83,7 @@ pub struct MemoryStats {
     /// The image of the region, in `file` mode: all of the region.
     pub region: u64,
     /// Indexes over the records of the region, in memtables and level 0, and their range deletes,
-    /// as long as anybody reads them. Within a quarter of what the region leaves of the limit:
+    /// as long as a reader has them. Within a quarter of what the region leaves of the limit:
     /// writers are slowed down as they come near it.
     pub indexes: u64,
     /// Block indexes, filters and range deletes of extents that are in memory. Within half of what
@@ -108,10 +107,10 @@ pub struct MemoryStats {
     /// of them hold a thirty-second of the limit. All iterators together are bounded by how many
     /// there are, and by nothing else.
     pub iterators: u64,
-    /// What drains, compactions and spilling transactions have read ahead and are about to write:
-    /// up to 17 MiB each, within a quarter of what the region leaves of the limit: where that is
-    /// little, extents are smaller, reads shorter and jobs fewer at a time. Beside that what a
-    /// backup or a verification reads.
+    /// What drains, compactions and spilling transactions have read ahead and are about to write.
+    /// They take up to 17 MiB each, within a quarter of what the region leaves of the limit. Where
+    /// that is little, extents are smaller, reads shorter and jobs fewer at a time. Beside that
+    /// what a backup or a verification reads.
     pub jobs: u64,
     /// Blocks in the cache.
     pub cache: u64,
@@ -319,8 +318,8 @@ impl MemoryLimit {
         held.set_most_iterators(shares.limit / ITERATORS);
         let left = shares.left_by(&self.held());
         // So that they do not outgrow the limit before the next look. Where some had to go already
-        // there is room for twice as many, since one extent may have more than that; it goes little
-        // by little when nobody asks for it, as looks may follow each other at once.
+        // there is room for twice as many, since one extent may have more than that. The room
+        // shrinks step by step when no reader asks for it, as looks may follow each other at once.
         let growth = shares.slack / 4;
         let clock = &held.clock;
         let before = Some(clock.most()).filter(|most| *most < u64::MAX).unwrap_or(0);

@@ -76,6 +76,8 @@ pub(super) struct Metrics {
     pub(super) reused_block_bytes: Counter,
     /// Jobs that failed.
     pub(super) failures: Counter,
+    /// Of these, those that the object store ended.
+    pub(super) store_failures: Counter,
 }
 
 impl Metrics {

@@ -11,6 +11,7 @@ mod maintenance;
 mod manual;
 mod memory;
 mod metrics;
+mod object_store;
 mod open;
 mod panics;
 mod rate_limiter;
@@ -40,6 +41,7 @@ use instance::Instance;
 pub use maintenance::{BackupInfo, BackupSet, SalvageReport, VerifyReport, verify};
 pub use manual::CompactionProgress;
 pub use memory::MemoryStats;
+pub use object_store::{ObjectStats, ObjectStoreReport};
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use open::Marker;
 pub use stats::{
@@ -147,7 +149,7 @@ impl Database {
     /// # }
     /// ```
     pub fn salvage(from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<SalvageReport> {
-        maintenance::salvage(from.as_ref(), to.as_ref())
+        Options::new().salvage(from, to)
     }
 
     /// Opens an existing database to read. Nothing on disk is changed, so a read-only directory
@@ -197,6 +199,16 @@ impl Database {
     /// ```
     pub fn create_table(&self, name: &str, options: TableOptions) -> Result<Table> {
         let slot = self.inner.catalog.create(name, options)?;
+        Ok(self.handle(slot))
+    }
+
+    /// As [`Database::create_table`], with a merge operator that need not be registered.
+    pub(crate) fn create_table_for_operands(
+        &self,
+        name: &str,
+        options: TableOptions,
+    ) -> Result<Table> {
+        let slot = self.inner.catalog.create_for_operands(name, options)?;
         Ok(self.handle(slot))
     }
 
@@ -468,7 +480,7 @@ impl Database {
     /// - `Invalid`: the directory holds something else, or backups of another database;
     /// - `Corrupt`: an extent of the database is damaged, or a manifest in the set;
     /// - `Full`: there is no space for it;
-    /// - `Unavailable`: somebody else uses the set, a file could not be used, or the database
+    /// - `Unavailable`: another caller uses the set, a file could not be used, or the database
     ///   stopped after an earlier failure;
     /// - `Closed`.
     ///

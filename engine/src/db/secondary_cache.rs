@@ -18,8 +18,8 @@ impl Below for VolatilePool {
     }
 }
 
-/// The cache below the block cache, where that is of use: whoever only reads writes nothing to the
-/// region either.
+/// The cache below the block cache, where that is of use. A read-only opening has none, since it
+/// writes nothing to the region.
 pub(super) fn of(
     region: &Arc<Region>,
     zones: &Arc<ZonePool>,

@@ -4,6 +4,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::engine::Engine;
 use super::memory::MemoryStats;
+use super::object_store::{self, ObjectStats};
+use crate::compaction::{Shape, misplaced};
 use crate::level0::Size;
 use crate::levels::{Version, known_as};
 use crate::pm::{Purpose, Spent};
@@ -36,6 +38,8 @@ pub struct Stats {
     pub memory: MemoryStats,
     /// Background jobs.
     pub background: BackgroundStats,
+    /// The object store, where the opening has one.
+    pub objects: Option<ObjectStats>,
 }
 
 /// How an opening went.
@@ -218,6 +222,13 @@ pub struct TableStats {
     /// Of these, bytes of values that records refer to. While a bulk load is being merged its
     /// values may count twice.
     pub value_live_bytes: u64,
+    /// Where levels 2 and deeper are to lie: `ssd` or `object`.
+    pub cold: &'static str,
+    /// Bytes of extents that are objects.
+    pub object_bytes: u64,
+    /// Bytes of extents of levels 2 and deeper that lie on another tier than they are to: they
+    /// change it in the background.
+    pub misplaced_bytes: u64,
 }
 
 /// A level of a table.
@@ -374,7 +385,7 @@ pub(super) fn collect(engine: &Engine) -> Stats {
         persistence: persistence(engine),
         pm: pm(engine),
         pace: pace(engine),
-        tables: engine.tables().iter().map(|t| table(t)).collect(),
+        tables: tables(engine),
         disk: disk(engine),
         cache: CacheStats {
             capacity: engine.shared.cache.capacity(),
@@ -386,6 +397,7 @@ pub(super) fn collect(engine: &Engine) -> Stats {
         },
         memory: engine.ctx.memory.held(),
         background: background(engine),
+        objects: object_store::stats(engine),
     }
 }
 
@@ -466,7 +478,12 @@ fn pace(engine: &Engine) -> PaceStats {
     PaceStats { reason, debt, drain_rate, delay_ns: engine.shared.pace.delay() }
 }
 
-fn table(core: &TableCore) -> TableStats {
+fn tables(engine: &Engine) -> Vec<TableStats> {
+    let shape = engine.ctx.shape();
+    engine.tables().iter().map(|core| table(core, &shape)).collect()
+}
+
+fn table(core: &TableCore, shape: &Shape) -> TableStats {
     let view = core.view();
     let Size { records: level0_records, bytes: level0_bytes } = view.level0.size();
     let frozen: u64 = view.frozen.iter().map(|f| f.memtable.bytes()).sum();
@@ -488,6 +505,9 @@ fn table(core: &TableCore) -> TableStats {
         value_extents: values.len() as u64,
         value_bytes: values.values().map(|(of, _)| u64::from(of.location.len)).sum(),
         value_live_bytes: values.values().map(|(_, live)| live).sum(),
+        cold: view.version.options.cold.as_str(),
+        object_bytes: view.version.levels.iter().map(|level| level.objects().1).sum(),
+        misplaced_bytes: misplaced(&view.version, shape),
     }
 }
 

@@ -280,7 +280,7 @@ impl ExtentBuilder {
         debug_assert!(self.meta.is_sound(), "what is written can be read back");
         let ExtentBuilder { meta, out: bytes, cached, summaries, referred, kept_for, .. } = self;
         let values = Vec::new();
-        BuiltExtent { meta, bytes, cached, summaries, kept_for, referred, values }
+        BuiltExtent { meta, bytes, cached, summaries, kept_for, referred, values, is_object: false }
     }
 }
 
@@ -297,9 +297,16 @@ pub(crate) struct BuiltExtent {
     pub(super) referred: BTreeMap<u64, u64>,
     /// These value extents, once it has the list of them.
     pub(super) values: Vec<Arc<ValueExtent>>,
+    /// Whether it becomes an object.
+    is_object: bool,
 }
 
 impl BuiltExtent {
+    /// Has it become an object, or lie in a file.
+    pub(crate) fn set_object(&mut self, is_object: bool) {
+        self.is_object = is_object;
+    }
+
     /// As [`write_filling`](Self::write_filling), filling nothing.
     #[cfg(test)]
     pub(crate) fn write(self, store: &Arc<ExtentStore>) -> Result<Arc<Extent>> {
@@ -345,7 +352,7 @@ impl BuiltExtent {
         store: &Arc<ExtentStore>,
     ) -> Result<(Arc<Extent>, Vec<u8>)> {
         let is_once = |block: &BlockSummary| block.keys == block.records;
-        debug_assert!(self.summaries.iter().all(is_once), "nobody counts what is kept in it");
+        debug_assert!(self.summaries.iter().all(is_once), "this builder counts no kept versions");
         self.place(store)?;
         let values = self.values.into_boxed_slice();
         let extent = Extent::written_unread((self.meta, values), Arc::clone(store));
@@ -359,7 +366,10 @@ impl BuiltExtent {
             let message = format!("an extent of {} bytes is beyond 4 GiB", self.bytes.len());
             Error::new(ErrorKind::Full, message)
         })?;
-        let reserved = store.reserve(len)?;
+        let reserved = match self.is_object {
+            true => store.reserve_object(self.meta.id, len)?,
+            false => store.reserve(len)?,
+        };
         store.write(&reserved.location(), &self.bytes)?;
         self.meta.location = reserved.keep();
         Ok(())

@@ -103,6 +103,7 @@ impl ExtentMeta {
             && (!self.one_seq
                 || self.smallest_seq == self.greatest_seq && self.tombstones == 0 && self.kept == 0)
             && self.smallest_key <= self.greatest_key
+            && self.location.can_hold(self.id)
             && values::are_sound(&self.values)
     }
 
@@ -222,6 +223,23 @@ mod tests {
         assert!(!ExtentMeta { records: u64::MAX, ..sample() }.is_sound());
         assert!(!ExtentMeta { raw_bytes: u64::MAX, ..sample() }.is_sound());
         assert!(!ExtentMeta { kept: 11, ..sample() }.is_sound());
+    }
+
+    #[test]
+    fn an_object_has_an_epoch_and_the_id_of_its_extent() {
+        const OBJECT: u32 = 1 << 31;
+        let of = |file, offset| {
+            let location = Location { file, offset, len: 1_000 };
+            let mut bytes = Vec::new();
+            ExtentMeta { location, ..sample() }.encode(&mut bytes);
+            ExtentMeta::decode(&mut Reader::new(&bytes))
+        };
+        let object = of(OBJECT | 3, 7).unwrap();
+        assert!(object.location.is_object());
+        assert!(!sample().location.is_object());
+        for (file, offset) in [(OBJECT, 7), (OBJECT | 3, 8), (u32::MAX, 16_384)] {
+            assert_eq!(of(file, offset), None, "{file} {offset}");
+        }
     }
 
     #[test]

@@ -442,11 +442,11 @@ impl Extent {
 
     /// Damage at `offset` of this extent.
     pub(super) fn damage(&self, offset: u32, what: &str, malformed: Malformed) -> Damage {
-        let at = &self.meta.location;
+        let (tier, file, start) = self.store.describe(&self.meta.location);
         Damage {
-            tier: "ssd",
-            file: self.store.path(at.file),
-            offset: at.offset + u64::from(offset),
+            tier,
+            file,
+            offset: start.saturating_add(u64::from(offset)),
             what: format!("{what} of extent {}", self.meta.id),
             expected: malformed.expected,
             got: malformed.got,

@@ -6,13 +6,43 @@ use super::block::BlockCursor;
 use super::{Extent, Malformed, ReadAhead};
 use crate::error::{Damage, Error, Result};
 use crate::mvcc::Tombstones;
-use crate::record::{EntryRef, Kind};
+use crate::record::{EntryRef, Kind, Lsn};
 
 /// Adds to a loss the keys that were lost: those after `before`, or all, up to `last`.
 fn keys_of(damage: Damage, before: Option<&[u8]>, last: &[u8]) -> Damage {
     let after = before.map_or_else(String::new, |before| format!("after {} ", shown(before)));
     let keys = format!("keys {after}up to {}", shown(last));
     Damage { what: format!("{}, {keys}", damage.what), ..damage }
+}
+
+/// The newest version of a key, and those that it goes on with.
+#[derive(Default)]
+struct NewestVersions {
+    /// The newest first.
+    found: Vec<(Lsn, Kind, Vec<u8>)>,
+    /// Whether the last one goes on with the next older version.
+    go_on: bool,
+}
+
+impl NewestVersions {
+    fn add(&mut self, entry: &EntryRef<'_>) {
+        self.found.push((entry.seq, entry.kind, entry.value.to_vec()));
+        self.go_on = entry.is_open_merge();
+    }
+
+    /// Passes them on, the oldest first, and begins anew.
+    fn pass(
+        &mut self,
+        key: Option<&[u8]>,
+        each: &mut impl FnMut(&EntryRef<'_>) -> Result<()>,
+    ) -> Result<()> {
+        self.go_on = false;
+        let Some(key) = key else { return Ok(()) };
+        for (seq, kind, value) in self.found.drain(..).rev() {
+            each(&EntryRef { key, seq, kind, value: &value })?;
+        }
+        Ok(())
+    }
 }
 
 /// A key for people, cut short when it is long.
@@ -34,9 +64,10 @@ impl Extent {
         })
     }
 
-    /// Passes the newest version of each key that can be read to `each`, in the order of keys. What
-    /// cannot be read is added to `lost`: a single block if the index is sound, else everything. Of
-    /// values that lie apart each is added alone, with its key.
+    /// Passes the newest version of each key that can be read to `each`, in the order of keys.
+    /// Before operands comes what they go on with, the oldest version first. What cannot be read is
+    /// added to `lost`: a single block if the index is sound, else everything. Of values that lie
+    /// apart each is added alone, with its key.
     ///
     /// # Errors
     ///
@@ -55,6 +86,7 @@ impl Extent {
             }
         };
         let (mut last, ahead): (Option<Vec<u8>>, _) = (None, ReadAhead::for_job(1));
+        let mut versions = NewestVersions::default();
         for n in 0..index.entries().len() {
             let offset = index.entries()[n].offset;
             let before = n.checked_sub(1).map(|before| index.last_key(before));
@@ -71,17 +103,24 @@ impl Extent {
             while stepped.is_ok()
                 && let Some(entry) = cursor.entry()
             {
-                if last.as_deref() != Some(entry.key) {
+                let is_new = last.as_deref() != Some(entry.key);
+                if is_new {
+                    versions.pass(last.as_deref(), &mut each)?;
                     last = Some(entry.key.to_vec());
+                }
+                if is_new || versions.go_on {
                     let seq = self.meta().one_seq().unwrap_or(entry.seq);
                     let read = |at| self.separated(at).and_then(|apart| apart.read());
                     match entry.reference().map(read).transpose() {
-                        Ok(None) => each(&EntryRef { seq, ..entry })?,
+                        Ok(None) => versions.add(&EntryRef { seq, ..entry }),
                         Ok(Some(value)) => {
                             let (kind, value) = (Kind::Put, &value[..]);
-                            each(&EntryRef { seq, kind, value, ..entry })?;
+                            versions.add(&EntryRef { seq, kind, value, ..entry });
                         }
-                        Err(error) => lost.push(self.lost_value(offset, entry.key, &error)),
+                        Err(error) => {
+                            versions.go_on = false;
+                            lost.push(self.lost_value(offset, entry.key, &error));
+                        }
                     }
                 }
                 stepped = cursor.next();
@@ -92,7 +131,7 @@ impl Extent {
                 lost.push(keys_of(damage, last.as_deref(), index.last_key(n)));
             }
         }
-        Ok(())
+        versions.pass(last.as_deref(), &mut each)
     }
 
     fn lost_value(&self, offset: u32, key: &[u8], error: &Error) -> Damage {

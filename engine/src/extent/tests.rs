@@ -215,7 +215,7 @@ fn parts_that_were_let_go_of_are_read_again() {
         assert_eq!((found.seq, found.kind), (entry.seq, entry.kind));
         assert!(is_within(held.parts.bytes()), "{} of {all} bytes", held.parts.bytes());
     }
-    // Whoever looks into them has them.
+    // A cursor that reads them has them.
     let mut cursor = extents[0].cursor(&cache, &ReadAhead::for_user());
     cursor.seek(b"", LSN_MAX).unwrap();
     held.clock.set_most(0);
@@ -240,7 +240,7 @@ fn parts_that_were_let_go_of_are_read_again() {
 /// Bug: an extent that was read all the time had its parts read anew each time.
 /// Cause: the clock's hand stood before the place that comes next, and took what was put there for
 /// unused.
-/// Fix: who has parts read uses them.
+/// Fix: a reader uses the parts that it has read.
 #[test]
 fn what_is_read_again_and_again_stays() {
     let (_, store) = sim_store();
@@ -287,7 +287,7 @@ fn parts_come_and_go_under_readers() {
         }
     });
     let held = store.memory();
-    assert_eq!(held.parts.bytes(), held.clock.kept(), "what nobody has is gone");
+    assert_eq!(held.parts.bytes(), held.clock.kept(), "what no reader has is gone");
     drop(extents);
     assert_eq!((held.parts.bytes(), held.clock.kept()), (0, 0));
 }
@@ -359,7 +359,7 @@ fn space_belongs_to_the_extent_or_to_the_journal() {
     let reader = Arc::clone(&extent);
     extent.mark_obsolete();
     drop(extent);
-    assert!(taken() > 0, "somebody reads it");
+    assert!(taken() > 0, "a reader has it");
     drop(reader);
     assert_eq!(taken(), 0);
 }

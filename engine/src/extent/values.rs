@@ -11,8 +11,8 @@
 //!
 //! 1. The space is the journal's as long as it names an extent that lists this one: `named` counts
 //!    those. Else it is this object's, and given back when that is dropped.
-//! 2. Every extent that lists it holds it, and whoever reads holds one of these, or the value
-//!    extent itself: so no space is given back under a reader.
+//! 2. Every extent that lists it holds it. A reader holds one of these, or the value extent
+//!    itself. So no space is given back under a reader.
 
 mod footer;
 mod meta;

@@ -157,8 +157,8 @@ pub(crate) trait ZoneResidents {
 
 /// A container that can drop superseded versions before they are drained.
 pub(crate) trait VersionPruning {
-    /// An estimate of how many versions it keeps for readers of whom none is among `readers`, which
-    /// ascend. Some of the versions may be gone.
+    /// An estimate of how many versions it keeps that none of `readers`, which ascend, reads. Some
+    /// of the versions may be gone.
     fn obsolete(&self, readers: &[Lsn]) -> u64;
 
     /// Finds superseded versions, a part at a time and in order, from the first version of `from`

@@ -16,7 +16,7 @@ use parking_lot::Mutex;
 
 use super::column::{ColumnSearch, bytes_by_walk, column_by_walk};
 use super::container::{Container, Keep, LiveCount, Released, Size, VersionPruning, ZoneResidents};
-use super::superseded::Superseded;
+use super::superseded::{NewerRecord, Superseded};
 use super::versions::{Position as _, Versions};
 use super::walk::{Undrained, Walk};
 use crate::error::Result;
@@ -87,8 +87,11 @@ impl GlobalIndex {
 
 impl<I: Versions> GlobalIndex<I> {
     /// Whether a version whose next newer one is `newer` is kept; notes for which readers.
-    fn stays(&self, seq: Lsn, newer: Lsn, keep: Keep<'_>) -> bool {
-        let readers = keep(seq, newer);
+    fn stays(&self, seq: Lsn, newer: NewerRecord, keep: Keep<'_>) -> bool {
+        if newer.goes_on {
+            return true;
+        }
+        let readers = keep(seq, newer.seq);
         readers.inspect(|readers| self.kept_for.lock().add(*readers)).is_some()
     }
 
@@ -96,18 +99,19 @@ impl<I: Versions> GlobalIndex<I> {
     fn supersede(
         &self,
         key: &[u8],
-        mut newer: Lsn,
+        mut newer: NewerRecord,
         keep: Keep<'_>,
         superseded: &mut Superseded,
     ) -> Result<()> {
-        while newer > 0
-            && let Some((seq, at)) = self.index.get(key, newer - 1)?
+        while newer.seq > 0
+            && let Some((seq, at)) = self.index.get(key, newer.seq - 1)?
         {
-            debug_assert!(seq < newer, "versions of a key descend");
+            debug_assert!(seq < newer.seq, "versions of a key descend");
+            let record = record_at(&self.region, at);
             if !self.stays(seq, newer, keep) {
-                superseded.add(&record_at(&self.region, at));
+                superseded.add(&record);
             }
-            newer = seq;
+            newer = NewerRecord::of(&record);
         }
         Ok(())
     }
@@ -122,13 +126,12 @@ impl<I: Versions + 'static> Container for GlobalIndex<I> {
         let mut superseded = Superseded::default();
         let mut cursor = RecordCursor::new(&self.region, memtable.index());
         cursor.seek_first();
-        let mut newer: Option<(&[u8], Lsn)> = None;
+        let mut last: Option<Record<'_>> = None;
         while let Some((at, record)) = cursor.record() {
             cursor.step();
-            let newer_seq = newer.filter(|(key, _)| *key == record.key).map(|(_, seq)| seq);
-            newer = Some((record.key, record.seq));
+            let newer = NewerRecord::than(&record, last.replace(record));
             debug_assert!(
-                newer_seq.is_none_or(|newer| record.seq < newer),
+                newer.is_none_or(|newer| record.seq < newer.seq),
                 "a memtable has the newest version of a key first"
             );
             debug_assert_ne!(
@@ -136,14 +139,14 @@ impl<I: Versions + 'static> Container for GlobalIndex<I> {
                 Kind::RangeDelete,
                 "range tombstones are not among the records of a container"
             );
-            if newer_seq.is_some_and(|newer| !self.stays(record.seq, newer, keep)) {
+            if newer.is_some_and(|newer| !self.stays(record.seq, newer, keep)) {
                 superseded.leave_out(&record, at);
             } else {
                 self.add(&record, at)?;
             }
             // The last version of a key decides on what the container has already.
             if cursor.record().is_none_or(|(_, next)| next.key != record.key) {
-                self.supersede(record.key, record.seq, keep, &mut superseded)?;
+                self.supersede(record.key, NewerRecord::of(&record), keep, &mut superseded)?;
             }
         }
         Ok(superseded)
@@ -245,14 +248,15 @@ impl<I: Versions> ZoneResidents for GlobalIndex<I> {
         let _guard = crate::mvcc::pin();
         let mut cursor = Walk::new(&self.region, &self.index);
         cursor.place(from, LSN_MAX)?;
-        let (mut oldest, mut seen, mut last): (_, _, Option<&[u8]>) = (LSN_MAX, 0, None);
+        let (mut oldest, mut seen, mut last): (_, _, Option<Record<'_>>) = (LSN_MAX, 0, None);
         while let Some((at, record)) = cursor.record() {
-            let is_superseded = last == Some(record.key);
-            if seen >= PART && !is_superseded {
+            let newer = NewerRecord::than(&record, last);
+            let is_superseded = newer.is_some_and(|newer| !newer.goes_on);
+            if seen >= PART && newer.is_none() {
                 return Ok(LiveCount { oldest, next: Some(record.key.to_vec()) });
             }
             cursor.step()?;
-            (seen, last) = (seen + 1, Some(record.key));
+            (seen, last) = (seen + 1, Some(record));
             if is_superseded || record.seq <= drained.get(record.key) {
                 self.index.remove(record.key, record.seq)?;
             } else {
@@ -292,15 +296,15 @@ impl<I: Versions> VersionPruning for GlobalIndex<I> {
         let mut superseded = Superseded::default();
         let mut cursor = Walk::new(&self.region, &self.index);
         cursor.place(from, LSN_MAX)?;
-        let (mut seen, mut newer): (u64, Option<(&[u8], Lsn)>) = (0, None);
+        let (mut seen, mut last): (u64, Option<Record<'_>>) = (0, None);
         while let Some((_, record)) = cursor.record() {
-            let newer_seq = newer.filter(|(key, _)| *key == record.key).map(|(_, seq)| seq);
-            if seen >= PART && newer_seq.is_none() {
+            let newer = NewerRecord::than(&record, last);
+            if seen >= PART && newer.is_none() {
                 return Ok((superseded, Some(record.key.to_vec())));
             }
             cursor.step()?;
-            (seen, newer) = (seen + 1, Some((record.key, record.seq)));
-            if newer_seq.is_some_and(|newer| !self.stays(record.seq, newer, keep)) {
+            (seen, last) = (seen + 1, Some(record));
+            if newer.is_some_and(|newer| !self.stays(record.seq, newer, keep)) {
                 superseded.add(&record);
             }
         }

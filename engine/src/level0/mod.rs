@@ -342,9 +342,9 @@ impl Level0 {
         Ok(records + ranges.iter().map(|(_, bytes)| bytes).sum::<u64>())
     }
 
-    /// Removes what a drain moved, once its edit is durable and no reader of an older view is left:
-    /// every record in `interval` with a sequence number of at most `upto`, and each range
-    /// tombstone all of which is in `interval` or covered by `drained`.
+    /// Removes what a drain moved, once its edit is durable and no reader of an older view is left.
+    /// That is every record in `interval` with a sequence number of at most `upto`. It is also each
+    /// range tombstone all of which is in `interval` or covered by `drained`.
     ///
     /// # Errors
     ///

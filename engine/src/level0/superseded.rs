@@ -3,6 +3,25 @@
 use crate::memtable::Record;
 use crate::record::Lsn;
 
+/// The version of a key that comes before one in order.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct NewerRecord {
+    pub(super) seq: Lsn,
+    /// Whether it has operands that go on with the next older version: then that one stays.
+    pub(super) goes_on: bool,
+}
+
+impl NewerRecord {
+    pub(super) fn of(record: &Record<'_>) -> NewerRecord {
+        NewerRecord { seq: record.seq, goes_on: record.is_open_merge() }
+    }
+
+    /// The record that came `last`, if it has the key of `record`.
+    pub(super) fn than(record: &Record<'_>, last: Option<Record<'_>>) -> Option<NewerRecord> {
+        last.filter(|last| last.key == record.key).map(|last| NewerRecord::of(&last))
+    }
+}
+
 /// Superseded versions, found by an ingestion or by a walk over a container.
 #[derive(Debug, Default)]
 pub(crate) struct Superseded {

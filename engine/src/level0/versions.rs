@@ -48,7 +48,7 @@ pub(crate) trait Versions: Send + Sync + std::fmt::Debug {
     /// too, does not take for that of its record.
     fn wrong_offset(&self, leads: &dyn Fn(u64, u64) -> bool) -> Result<Option<u64>>;
 
-    /// Forgets everything. Nobody uses it any more.
+    /// Forgets everything. No reader and no job uses it any more.
     fn clear(&self) -> Result<()>;
 
     /// Bytes of memory that it takes.

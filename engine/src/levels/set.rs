@@ -17,9 +17,10 @@
 
 mod room;
 
+use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
 use parking_lot::{Mutex, MutexGuard};
@@ -31,9 +32,11 @@ use super::version::{Level, Version};
 use crate::error::{Damage, Error, ErrorKind, Result};
 use crate::extent::{Extent, ExtentMeta, ValueExtents, values_of};
 use crate::mvcc::{Horizon, Timeline};
+use crate::operator::{Operators, TableOperator};
+use crate::options::TableOptions;
 use crate::os::{Directory, Files};
 use crate::record::{Lsn, TableId};
-use crate::tier::{ExtentStore, Location};
+use crate::tier::{ExtentStore, Location, ObjectId};
 
 pub(crate) use room::{EditReservation, Room};
 
@@ -71,6 +74,8 @@ pub(crate) struct VersionSet {
     next_extent: AtomicU64,
     next_table: AtomicU32,
     poisoned: AtomicBool,
+    /// The merge operators that the opening knows.
+    operators: OnceLock<Operators>,
     /// Edits that the opening replayed.
     replayed: u64,
 }
@@ -135,6 +140,13 @@ impl VersionSet {
         let extents = described.extents().map(|meta| meta.location);
         let taken: Vec<Location> =
             extents.chain(values.values().map(|values| values.location)).collect();
+        let mut objects = BTreeSet::new();
+        let is_twice = |at: &&Location| at.object().is_some_and(|id| !objects.insert(id));
+        if let Some(twice) = taken.iter().find(is_twice) {
+            let offset = edits.last().map_or(0, |last| last.offset);
+            let expected = "edits to keep objects_are_named_once".to_string();
+            return Err(journal.refuse(offset, expected, format!("{twice:?} twice")));
+        }
         let store = ExtentStore::open(Arc::clone(&files), directory, &taken, read_only)?;
         let state = opened(&described, &store);
         let mut set = VersionSet::assemble(files, directory, store, journal, state, read_only);
@@ -192,6 +204,7 @@ impl VersionSet {
             floor: Mutex::new(journal.floor()),
             writer: Mutex::new(Writer { journal, roll_at: MIN_ROLL_BYTES, reserved: 0 }),
             poisoned: AtomicBool::new(false),
+            operators: OnceLock::new(),
             replayed: 0,
         }
     }
@@ -199,6 +212,17 @@ impl VersionSet {
     /// Edits that the opening replayed.
     pub(crate) fn replayed(&self) -> u64 {
         self.replayed
+    }
+
+    /// Says which merge operators the opening knows, once. Until then it knows the built-in ones.
+    pub(crate) fn know_operators(&self, operators: Operators) {
+        let is_first = self.operators.set(operators).is_ok();
+        debug_assert!(is_first, "an opening says once what it knows");
+    }
+
+    /// The merge operator of a table with these options.
+    pub(crate) fn operator_of(&self, options: TableOptions) -> TableOperator {
+        self.operators.get_or_init(Operators::default).of(options.merge_operator)
     }
 
     /// The id that the region of the same database carries too.
@@ -432,6 +456,12 @@ impl VersionSet {
         *self.floor.lock() = writer.journal.floor();
         journal::remove_epoch(files, directory, last.epoch);
         Ok(())
+    }
+
+    /// The extents that are objects, as the journal names them.
+    pub(crate) fn objects(&self) -> BTreeSet<ObjectId> {
+        let state = self.current.load();
+        state.extents().filter_map(|extent| extent.meta().location.object()).collect()
     }
 
     /// Makes extents durable, before an edit may name them.

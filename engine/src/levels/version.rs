@@ -10,12 +10,13 @@ use super::{LevelCursor, Run};
 use crate::error::Result;
 use crate::extent::{BlockCache, Described, Extent, Found, OwnedHeads, ReadAhead, ValueMeta};
 use crate::mvcc::{DrainedMap, KeyInterval, Time, Timeline};
-use crate::options::TableOptions;
+use crate::options::{TableOptions, Tier};
 use crate::record::{Lsn, RowTable, TableId};
+use crate::tier::Location;
 
-/// Level 1 is kept in so many sublevels, the levels 1 to `SUBLEVELS` of a version: what drains have
-/// brought lies in them as it came, a turn over the other, until it is merged into level 2 all at
-/// once.
+/// Level 1 is kept in so many sublevels, the levels 1 to `SUBLEVELS` of a version. What drains have
+/// brought lies in them as it came, a turn over the other. A compaction merges it into level 2 all
+/// at once.
 pub(crate) const SUBLEVELS: u8 = 12;
 
 /// The level under the sublevels, which people know as level 2.
@@ -43,6 +44,8 @@ pub(crate) struct Level<E = Arc<Extent>> {
     deletes: u64,
     tombstones: u64,
     referred: u64,
+    objects: u64,
+    object_bytes: u64,
 }
 
 impl<E: Described> Default for Level<E> {
@@ -61,9 +64,22 @@ impl<E: Described> Level<E> {
         let tombstones = extents.iter().map(|e| u64::from(e.meta().tombstones)).sum();
         let lists = extents.iter().flat_map(|e| &*e.meta().values);
         let referred = lists.map(|one| one.bytes).sum();
+        let objects = extents.iter().map(|e| e.meta().location).filter(Location::is_object);
+        let (objects, object_bytes) =
+            objects.fold((0, 0), |(n, bytes), at| (n + 1, bytes + u64::from(at.len)));
         let heads = extents.iter().map(|e| e.meta().greatest_key.as_slice());
         let heads = Arc::new(OwnedHeads::of(heads));
-        Level { extents: extents.into(), heads, bytes, records, deletes, tombstones, referred }
+        Level {
+            extents: extents.into(),
+            heads,
+            bytes,
+            records,
+            deletes,
+            tombstones,
+            referred,
+            objects,
+            object_bytes,
+        }
     }
 
     /// The first two neighbours that break the invariant.
@@ -132,6 +148,11 @@ impl<E: Described> Level<E> {
         self.tombstones
     }
 
+    /// Extents that are objects, and their bytes.
+    pub(crate) fn objects(&self) -> (u64, u64) {
+        (self.objects, self.object_bytes)
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
         self.extents.is_empty()
     }
@@ -196,6 +217,11 @@ impl<E: Described> Version<E> {
     /// Level `n`, counted from 1; `None` where nothing was ever put.
     pub(crate) fn level(&self, n: u8) -> Option<&Level<E>> {
         self.levels.get(usize::from(n).checked_sub(1)?)
+    }
+
+    /// Whether it has objects, or is to have some.
+    pub(crate) fn concerns_objects(&self) -> bool {
+        self.options.cold == Tier::Object || self.levels.iter().any(|level| level.objects > 0)
     }
 
     /// The extents of level `n` that have keys in `interval`, perhaps.

@@ -75,17 +75,17 @@ impl Graph {
         self.is_closed
     }
 
-    /// What somebody waits for.
+    /// What an owner waits for.
     pub(super) fn waiter(&self, owner: OwnerId) -> Option<&Arc<Waiter>> {
         self.waiting.get(&owner).map(|wait| &wait.waiter)
     }
 
-    /// `owner` has given back everything: those who waited for it alone are taken out.
+    /// `owner` has given back everything: the owners that waited for it alone are taken out.
     pub(super) fn forget(&mut self, owner: OwnerId) -> Vec<Arc<Waiter>> {
         self.forget_unless(owner, |_| false)
     }
 
-    /// `owner` no longer waits: those who waited for it alone are taken out, but for those of
+    /// `owner` no longer waits: owners that waited for it alone are taken out, but for those of
     /// which `still` says that it holds what they ask for.
     pub(super) fn forget_unless(
         &mut self,
@@ -111,7 +111,7 @@ impl Graph {
         self.path(from, to).is_some()
     }
 
-    /// Lets `past` go before somebody who waits (and who waits for it anyway, through others).
+    /// Lets `past` go before a waiting owner, which waits for it anyway, through others.
     pub(super) fn let_past(&mut self, waiting: OwnerId, past: OwnerId) {
         if let Some(wait) = self.waiting.get_mut(&waiting) {
             add(&mut wait.blockers, past);

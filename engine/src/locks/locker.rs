@@ -1,4 +1,4 @@
-//! Somebody who takes locks one after the other and gives all of them back together.
+//! An owner of locks: it takes them one after the other and gives all of them back together.
 
 use std::fmt;
 use std::sync::Arc;
@@ -50,7 +50,7 @@ impl Locker {
     /// # Errors
     ///
     /// - `Deadlock`: it was chosen to end one; give all locks back;
-    /// - `Timeout`: the deadline passed, or somebody has it and `patience` is `None`;
+    /// - `Timeout`: the deadline passed, or another owner has it and `patience` is `None`;
     /// - `Closed`: it was killed, or the database was closed;
     /// - `Invalid`: a transaction that this thread runs has it.
     pub(crate) fn lock_key(

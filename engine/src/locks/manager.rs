@@ -1,11 +1,11 @@
 //! The lock table.
 //!
 //! Strict two-phase locking on full keys and on ranges of keys, shared and exclusive. A lock that
-//! nothing excludes takes one mutex of a shard; one on a range takes them all. Who has to wait
-//! stands in a queue and in the graph of who waits for whom; locks are handed over in order of
-//! arrival by whoever gives one up.
+//! nothing excludes takes one mutex of a shard; one on a range takes them all. An owner that has
+//! to wait stands in a queue and in the wait-for graph. The owner that gives a lock up hands it
+//! over, in order of arrival.
 //!
-//! Nobody waits behind somebody who waits for it: an owner that asks for more is let past those
+//! No owner waits behind an owner that waits for it. An owner that asks for more is let past those
 //! in the queue that wait for its locks, directly or through others. Otherwise every lock that is
 //! made stronger while others wait would be a deadlock.
 //!
@@ -15,10 +15,10 @@
 //! Invariants:
 //!
 //! 1. The shard's invariants 1 to 3 and the graph's 1 to 3.
-//! 2. An owner is taken out of the graph's edges only after its locks left all shards: whoever
-//!    finds a lock in a shard puts its edge into the graph before it lets go of the shard.
-//! 3. Whoever takes a waiter out of the graph tells it, once; a waiter whose deadline passed
-//!    takes itself out, or else waits for what it will be told.
+//! 2. An owner is taken out of the graph's edges only after its locks left all shards. A request
+//!    that finds a lock in a shard puts its edge into the graph before it lets go of the shard.
+//! 3. The thread that takes a waiter out of the graph tells it, once. A waiter whose deadline
+//!    passed takes itself out, or else waits for what it will be told.
 //! 4. A waiter leaves the queues when it gets its lock, or by itself when it does not.
 
 use std::hash::{BuildHasher, RandomState};
@@ -210,14 +210,14 @@ impl LockManager {
                 if let Some((_, blockers)) = self.graph.lock().remove(waiter.request.owner) {
                     return Outcome::Late(blockers.to_vec());
                 }
-                // Decided by somebody else, who is about to tell (invariant 3).
+                // Another thread has decided, and is about to tell (invariant 3).
                 deadline = None;
                 outcome = waiter.outcome.lock();
             }
         }
     }
 
-    /// Takes a waiter that did not get its lock out of the queues; those who stood behind it
+    /// Takes a waiter that did not get its lock out of the queues; those that stood behind it
     /// alone get theirs.
     fn withdraw(&self, waiter: &Arc<Waiter>) {
         let owner = waiter.request.owner;
@@ -232,7 +232,7 @@ impl LockManager {
         }
     }
 
-    /// Takes back locks of `owner`, which are all it has, and hands them to those who wait.
+    /// Takes back locks of `owner`, which are all it has, and hands them to the waiting owners.
     pub(super) fn release(&self, owner: OwnerId, points: &[Name], ranges: bool) {
         let mut waited_for = false;
         for name in points {
@@ -248,7 +248,7 @@ impl LockManager {
             }
         }
         if !waited_for {
-            // Whoever waits for a lock stands in its shard (shard invariant 3).
+            // An owner that waits for a lock stands in its shard (shard invariant 3).
             return;
         }
         let free = self.graph.lock().forget(owner);

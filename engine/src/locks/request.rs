@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use crate::os::sync::{Condvar, Mutex};
 use crate::read::KeyRange;
 
-/// Somebody who holds locks, and gives all of them back together. Never reused.
+/// The number of an owner, which holds locks and gives all of them back together. Never reused.
 pub(crate) type OwnerId = u64;
 
 /// A key with the number of its table in front.
@@ -167,7 +167,7 @@ impl fmt::Display for Shown<'_> {
     }
 }
 
-/// What became of somebody who waited.
+/// What became of a waiter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     Granted,
@@ -180,7 +180,7 @@ pub(super) enum Outcome {
     Late(Vec<OwnerId>),
 }
 
-/// Somebody who waits for a lock.
+/// An owner that waits for a lock.
 #[derive(Debug)]
 pub(super) struct Waiter {
     pub(super) request: Request,
@@ -193,7 +193,8 @@ pub(super) struct Waiter {
 }
 
 impl Waiter {
-    /// Says what became of it. Only whoever took it out of the graph does (manager invariant 3).
+    /// Says what became of it. Only the thread that took it out of the graph calls this (manager
+    /// invariant 3).
     pub(super) fn tell(&self, outcome: Outcome) {
         let before = self.outcome.lock().replace(outcome);
         debug_assert!(before.is_none(), "a waiter is told once (manager invariant 3)");

@@ -1,4 +1,4 @@
-//! One part of the lock table: the locks on its keys, every lock on a range, and who waits.
+//! One part of the lock table: the locks on its keys, every lock on a range, and the waiters.
 //!
 //! Thread safety: none of its own; the manager holds each in a mutex.
 //!
@@ -6,7 +6,7 @@
 //!
 //! 1. A key has its locks in the one shard of its name. A range has its lock in every shard.
 //! 2. No two locks held in a shard exclude each other.
-//! 3. Who waits stands in the shards where its lock will be, in the order of arrival.
+//! 3. A waiter stands in the shards where its lock will be, in the order of arrival.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use smallvec::SmallVec;
 
 use super::request::{Held, Mode, Name, OwnerId, Request, Span, Waiter};
 
-/// Owners that stand in somebody's way, each once.
+/// Owners that block a request, each once.
 pub(super) type Blockers = SmallVec<[OwnerId; 4]>;
 
 type Holders = SmallVec<[(OwnerId, Mode); 1]>;
@@ -49,7 +49,7 @@ impl Shard {
         held.iter().any(|&(owner, mode)| owner == request.owner && mode >= request.mode)
     }
 
-    /// Who holds what excludes `request`.
+    /// The owners of locks that exclude `request`.
     pub(super) fn holders_against(&self, request: &Request, into: &mut Blockers) {
         let excludes = |name: &Name, holders: &Holders, into: &mut Blockers| {
             for &(owner, mode) in holders {
@@ -80,25 +80,25 @@ impl Shard {
         holders.contains(&owner)
     }
 
-    /// Who waits for what excludes `request`.
+    /// The owners that wait for locks that exclude `request`.
     pub(super) fn waiters_against(&self, request: &Request, into: &mut Blockers) {
         for waiter in self.waiting.iter().filter(|w| w.request.conflicts(request)) {
             add(into, waiter.request.owner);
         }
     }
 
-    /// Has somebody wait here.
+    /// Adds a waiter to the queue.
     pub(super) fn enqueue(&mut self, waiter: &Arc<Waiter>) {
         self.waiting.push(Arc::clone(waiter));
     }
 
-    /// Takes somebody out of the queue; whether it was there.
+    /// Takes a waiter out of the queue; whether it was there.
     pub(super) fn dequeue(&mut self, waiter: &Arc<Waiter>) -> bool {
         let at = self.waiting.iter().position(|w| Arc::ptr_eq(w, waiter));
         at.map(|at| self.waiting.remove(at)).is_some()
     }
 
-    /// Whether anybody waits here.
+    /// Whether the queue has a waiter.
     pub(super) fn has_waiters(&self) -> bool {
         !self.waiting.is_empty()
     }

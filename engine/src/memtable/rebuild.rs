@@ -8,15 +8,15 @@
 //! the same keys, and each thread merges one range of keys.
 //!
 //! Only the newest version of a key enters the index, since every later reader reads at or above
-//! the last commit. A record that is found twice counts once: the cleaner had copied it when the
-//! power was cut.
+//! the last commit. If that has operands, the versions that they go on with enter too. A record
+//! that is found twice counts once: the cleaner had copied it when the power was cut.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::Index;
 use super::index::Records;
-use super::records::record_at;
+use super::records::{Record, record_at};
 use crate::mvcc::Tombstone;
 use crate::pm::Region;
 use crate::record::{Kind, LSN_MAX, Lsn, common, slice};
@@ -148,8 +148,8 @@ struct Sorter<'a> {
 }
 
 impl Sorter<'_> {
-    /// The newest version of each key, in ascending parts, one for each of at most `threads`
-    /// threads.
+    /// The versions of each key that later readers need, in ascending parts, one for each of at
+    /// most `threads` threads.
     fn sorted(&self, mut found: Vec<Found>, skip: usize, threads: usize) -> Vec<Vec<u64>> {
         let count: usize = found.iter().map(|f| f.items.len()).sum();
         if threads < 2 || count < WORTH_THREADS {
@@ -219,8 +219,20 @@ impl Sorter<'_> {
         let same_key = |a: &Item, b: &Item| {
             a.digest == b.digest && self.region.locate(a.at).0 == self.region.locate(b.at).0
         };
-        let is_first = |i: usize| i == 0 || !same_key(&items[i - 1], &items[i]);
-        (0..items.len()).filter(|i| is_first(*i)).map(|i| items[i].at).collect()
+        // Of a key whose newest version goes on with an older one, that one is needed too.
+        let (mut needed, mut open) = (Vec::with_capacity(items.len()), None);
+        for (i, item) in items.iter().enumerate() {
+            let record = |at| record_at(self.region, at);
+            if i > 0 && same_key(&items[i - 1], item) {
+                let goes_on = open.is_some_and(|newer| record(item.at).seq < newer);
+                if !goes_on {
+                    continue;
+                }
+            }
+            open = Some(record(item.at)).filter(Record::is_open_merge).map(|record| record.seq);
+            needed.push(item.at);
+        }
+        needed
     }
 }
 

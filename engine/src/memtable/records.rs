@@ -7,7 +7,7 @@ use crate::limits::{MAX_KEY_LEN, MAX_VALUE_LEN};
 use crate::memory::Gauge;
 use crate::mvcc::{KeyInterval, Tombstone};
 use crate::pm::Region;
-use crate::record::{EntryRef, Kind, Lsn, Reader, TableId, decode_end};
+use crate::record::{EntryRef, Kind, Lsn, OperandList, Reader, TableId, decode_end};
 
 /// Bytes before a record's key.
 pub(crate) const RECORD_HEADER: usize = 24;
@@ -41,8 +41,10 @@ impl<'a> Record<'a> {
             return None;
         }
         let (key, value) = (r.take(key_len)?, r.take(value_len)?);
-        if kind == Kind::RangeDelete {
-            decode_end(key, value)?;
+        match kind {
+            Kind::RangeDelete => drop(decode_end(key, value)?),
+            Kind::Merge => drop(OperandList::decode(value)?),
+            _ => {}
         }
         Some(Record { seq, table, kind, key, value })
     }
@@ -55,6 +57,11 @@ impl<'a> Record<'a> {
         let end = decode_end(self.key, self.value)?.map(<[u8]>::to_vec);
         let interval = KeyInterval { start: self.key.to_vec(), end };
         Some(Arc::new(Tombstone { interval, seq: self.seq, at }))
+    }
+
+    /// Whether it has operands that go on with the next older version of its key.
+    pub(crate) fn is_open_merge(&self) -> bool {
+        self.entry().is_open_merge()
     }
 
     /// Bytes that the record takes in a zone.

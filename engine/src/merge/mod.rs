@@ -10,7 +10,7 @@ mod retain;
 pub(crate) use clip::ClippedCursor;
 pub(crate) use fragments::{Fragments, Walk};
 pub(crate) use merging::MergingCursor;
-pub(crate) use retain::Retain;
+pub(crate) use retain::{Retain, Retention};
 
 #[cfg(test)]
 pub(crate) use merging::tests;

@@ -8,11 +8,33 @@
 //! An expired version is dropped, whatever lies below it: that is older and has expired too. So an
 //! expired delete hides nothing.
 //!
+//! Operands go on with the next older version of their key, so that one is needed where they are.
+//! If no reader tells the two apart, it is joined to them; else it is kept, and joined later. A
+//! range tombstone between the two ends the operands, and the older version is not needed by them.
+//! If operands are dropped, no reader sees them, and nothing is joined to them.
+//!
 //! A range tombstone over a key counts as a newer version. Newer versions and range tombstones in
 //! upper levels are not looked at. That keeps too much, never too little.
 
 use crate::mvcc::{Horizon, Readers};
 use crate::record::{EntryRef, Kind, Lsn};
+
+/// What becomes of a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Retention {
+    Keep,
+    Drop,
+    /// It goes into the operands that come before it, and is no record of its own any more.
+    Join,
+}
+
+/// The record that came before.
+#[derive(Clone, Copy, Debug)]
+struct RecordBefore {
+    seq: Lsn,
+    /// Whether it stays, and has operands that go on with the next older version.
+    goes_on: bool,
+}
 
 /// Decides on the records of a forward walk, one after the other.
 #[derive(Debug)]
@@ -21,8 +43,8 @@ pub(crate) struct Retain<'a> {
     /// Everything at or below it has expired for every reader.
     expired: Lsn,
     key: Vec<u8>,
-    /// The sequence number of the last record, if it was of the same key.
-    newer: Option<Lsn>,
+    /// The last record, if it was of the same key.
+    newer: Option<RecordBefore>,
     kept_for: Option<Readers>,
 }
 
@@ -42,33 +64,50 @@ impl<'a> Retain<'a> {
         self.kept_for
     }
 
-    /// Whether to keep `entry`; `hidden_by` is the oldest range tombstone that hides it. `bottom`
+    /// What becomes of `entry`; `hidden_by` is the oldest range tombstone that hides it. `bottom`
     /// says whether no deeper level can have its key; it is asked only about tombstones.
-    pub(crate) fn keep(
+    pub(crate) fn fate(
         &mut self,
         entry: &EntryRef<'_>,
         hidden_by: Option<Lsn>,
         bottom: impl FnOnce() -> bool,
-    ) -> bool {
+    ) -> Retention {
         if self.newer.is_none() || self.key != entry.key {
             self.key.clear();
             self.key.extend_from_slice(entry.key);
             self.newer = None;
         }
-        let newer = self.newer.replace(entry.seq).into_iter().chain(hidden_by).min();
+        let before = self.newer.take();
+        let fate = self.decide(entry, before, hidden_by, bottom);
+        let goes_on = fate != Retention::Drop && entry.is_open_merge();
+        self.newer = Some(RecordBefore { seq: entry.seq, goes_on });
+        fate
+    }
+
+    fn decide(
+        &mut self,
+        entry: &EntryRef<'_>,
+        before: Option<RecordBefore>,
+        hidden_by: Option<Lsn>,
+        bottom: impl FnOnce() -> bool,
+    ) -> Retention {
+        self.kept_for = None;
         if entry.seq <= self.expired {
-            return false;
+            return Retention::Drop;
         }
+        let newer = before.map(|before| before.seq).into_iter().chain(hidden_by).min();
         self.kept_for = newer.and_then(|newer| self.horizon.readers_of(entry.seq, newer));
         if newer.is_some() && self.kept_for.is_none() {
-            return false;
+            let is_between = |seq: Lsn| hidden_by.is_some_and(|hidden_by| hidden_by <= seq);
+            let joins = before.is_some_and(|before| before.goes_on && !is_between(before.seq));
+            return if joins { Retention::Join } else { Retention::Drop };
         }
         if entry.kind == Kind::Delete && bottom() {
             let older = self.horizon.readers_below(entry.seq);
             self.kept_for = self.kept_for.or(older);
-            return older.is_some();
+            return if older.is_some() { Retention::Keep } else { Retention::Drop };
         }
-        true
+        Retention::Keep
     }
 }
 
@@ -91,7 +130,10 @@ mod tests {
 
     fn retained(list: &[Entry], horizon: &Horizon, expired: Lsn, bottom: bool) -> Vec<Entry> {
         let mut retain = Retain::new(horizon, expired);
-        list.iter().filter(|e| retain.keep(&e.as_ref(), None, || bottom)).cloned().collect()
+        list.iter()
+            .filter(|e| retain.fate(&e.as_ref(), None, || bottom) == Retention::Keep)
+            .cloned()
+            .collect()
     }
 
     proptest! {
@@ -160,6 +202,42 @@ mod tests {
     }
 
     #[test]
+    fn what_operands_go_on_with_is_joined_or_kept() {
+        let visible = Arc::new(Watermark::new(4));
+        let registry = SnapshotRegistry::new(Arc::clone(&visible));
+        let _four = registry.register();
+        visible.raise(20);
+        let horizon = registry.horizon();
+        let open = |seq| Entry { kind: Kind::Merge, ..Entry::put(b"k", seq, &[0, 1, 0, 0, 0, 0]) };
+        let closed =
+            |seq| Entry { kind: Kind::Merge, ..Entry::put(b"k", seq, &[1, 1, 0, 0, 0, 0]) };
+        let put = |seq| Entry::put(b"k", seq, b"value");
+        let fates = |list: &[(Entry, Option<Lsn>)]| {
+            let mut retain = Retain::new(&horizon, 0);
+            let fate = |(entry, hidden_by): &(Entry, Option<Lsn>)| {
+                retain.fate(&entry.as_ref(), *hidden_by, || true)
+            };
+            list.iter().map(fate).collect::<Vec<_>>()
+        };
+        use Retention::{Drop, Join, Keep};
+        let delete = Entry::delete(b"k", 7);
+        assert_eq!(
+            fates(&[(open(9), None), (open(8), None), (put(7), None), (put(6), None)]),
+            [Keep, Join, Join, Drop]
+        );
+        assert_eq!(fates(&[(open(9), None), (delete, None)]), [Keep, Join]);
+        assert_eq!(fates(&[(closed(9), None), (put(7), None)]), [Keep, Drop]);
+        assert_eq!(fates(&[(put(9), None), (open(8), None), (put(7), None)]), [Keep, Drop, Drop]);
+        // The snapshot reads the value at 4.
+        assert_eq!(fates(&[(open(9), None), (put(4), None)]), [Keep, Keep]);
+        assert_eq!(fates(&[(put(9), None), (open(4), None), (put(3), None)]), [Keep, Keep, Join]);
+        // A range tombstone between the two, with the number of the first, and over both.
+        assert_eq!(fates(&[(open(9), None), (put(6), Some(8))]), [Keep, Drop]);
+        assert_eq!(fates(&[(open(9), None), (put(6), Some(9))]), [Keep, Drop]);
+        assert_eq!(fates(&[(open(9), Some(12)), (put(6), Some(12))]), [Drop, Drop]);
+    }
+
+    #[test]
     fn it_says_for_whom_it_keeps_what() {
         let visible = Arc::new(Watermark::new(4));
         let registry = SnapshotRegistry::new(Arc::clone(&visible));
@@ -176,7 +254,7 @@ mod tests {
         for bottom in [true, false] {
             let mut retain = Retain::new(&horizon, 0);
             let kept = list.iter().map(|(entry, hidden_by)| {
-                assert!(retain.keep(&entry.as_ref(), *hidden_by, || bottom));
+                assert_eq!(retain.fate(&entry.as_ref(), *hidden_by, || bottom), Retention::Keep);
                 retain.kept_for()
             });
             let four = Some((4, 4));

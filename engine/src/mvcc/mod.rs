@@ -1,6 +1,6 @@
-//! Which versions exist for whom: snapshots and their horizon, the watermarks of commit, the
-//! drained map, range tombstones, the clock and when records were written, and the epochs that say
-//! when bytes may be used again.
+//! Which versions each reader sees: snapshots and their horizon, the watermarks of commit, the
+//! drained map and range tombstones. Also the clock, the times at which records were written, and
+//! the epochs that say when bytes may be used again.
 
 mod clock;
 mod drained;

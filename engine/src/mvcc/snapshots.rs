@@ -1,4 +1,4 @@
-//! The snapshots that somebody holds, and the horizon: which versions of a key still count.
+//! The snapshots that readers hold, and the horizon: which versions of a key still count.
 //!
 //! Thread safety: every call takes the one mutex for a few instructions, but for
 //! [`register_at`](SnapshotRegistry::register_at), which has it while its moment is looked for.
@@ -65,9 +65,9 @@ impl SnapshotRegistry {
         self.register_at(|visible| visible.get())
     }
 
-    /// Registers a snapshot of what `moment` reads of the watermark, which nobody registers beside
-    /// meanwhile, or takes a horizon. Only afterwards anything is allocated, so that the moment may
-    /// be one in which nothing is.
+    /// Registers a snapshot of what `moment` reads of the watermark. Meanwhile no other thread
+    /// registers a snapshot or takes a horizon. It allocates only afterwards, so `moment` may be
+    /// one in which nothing is allocated.
     pub(crate) fn register_at(
         self: &Arc<Self>,
         moment: impl FnOnce(&Watermark) -> Lsn,
@@ -145,7 +145,7 @@ impl Drop for Registered {
     }
 }
 
-/// The LSNs at which somebody reads, or could come to read: ascending, the newest last.
+/// The LSNs at which a reader reads, or could come to read: ascending, the newest last.
 #[derive(Clone, Debug)]
 pub(crate) struct Horizon {
     lsns: Vec<Lsn>,
@@ -165,17 +165,17 @@ impl Horizon {
         self.lsns.last().copied().unwrap_or(0)
     }
 
-    /// The LSNs at which somebody reads: ascending, the newest last.
+    /// The LSNs at which a reader reads: ascending, the newest last.
     pub(crate) fn readers(&self) -> &[Lsn] {
         &self.lsns
     }
 
-    /// The oldest LSN at which somebody reads.
+    /// The oldest LSN at which a reader reads.
     pub(crate) fn oldest(&self) -> Lsn {
         self.lsns.first().copied().unwrap_or(0)
     }
 
-    /// The earliest moment by which somebody reads.
+    /// The earliest moment by which a reader reads.
     pub(crate) fn oldest_time(&self) -> Time {
         self.time
     }
@@ -199,7 +199,7 @@ mod tests {
         let horizon = registry.horizon();
         assert!(horizon.readers_of(8, 15).is_some(), "the snapshot at 10 sees 8");
         assert!(horizon.readers_of(8, 9).is_none(), "the snapshot at 10 sees 9 instead");
-        assert!(horizon.readers_of(12, 15).is_none(), "nobody reads between 12 and 15");
+        assert!(horizon.readers_of(12, 15).is_none(), "no reader between 12 and 15");
         drop(at_ten);
         assert!(registry.horizon().readers_of(8, 15).is_none());
         assert_eq!(registry.held(), (0, None));

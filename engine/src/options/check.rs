@@ -5,8 +5,14 @@ use std::path::Path;
 use super::{Index, Options};
 use crate::error::{Error, Result};
 use crate::limits;
+use crate::operator::Operators;
 
 impl Options {
+    /// The merge operators that an opening knows.
+    pub(crate) fn operators(&self) -> Result<Operators> {
+        Operators::default().with(&self.merge_operators)
+    }
+
     /// Fails if the region is to lie in the database's `directory` under a name that another of its
     /// files has.
     pub(crate) fn check_place(&self, directory: &Path) -> Result<()> {
@@ -14,7 +20,8 @@ impl Options {
         let absolute = |path: &Path| std::path::absolute(path).ok();
         let is_inside = path.parent().and_then(absolute) == absolute(directory);
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let is_taken = ["LOCK", "CREATING", "index", ""].contains(&name.as_ref())
+        let is_taken = ["LOCK", "CREATING", "index", "object-fence", "object-tails", ""]
+            .contains(&name.as_ref())
             || ["journal-", "extents-"].iter().any(|prefix| name.starts_with(prefix));
         if is_inside && is_taken {
             return Err(Error::invalid(format!(
@@ -27,6 +34,7 @@ impl Options {
     }
 
     pub(crate) fn check(&self) -> Result<()> {
+        self.operators()?;
         let range = limits::MIN_PM_SIZE..=limits::MAX_PM_SIZE;
         if !range.contains(&self.pm_size) {
             return Err(Error::invalid(format!(
@@ -35,6 +43,9 @@ impl Options {
                 range.start(),
                 range.end()
             )));
+        }
+        if let Some(url) = &self.object_store {
+            check_object_url(url)?;
         }
         if self.permissions & 0o600 != 0o600 || self.permissions & !0o666 != 0 {
             return Err(Error::invalid(format!(
@@ -50,5 +61,36 @@ impl Options {
             ));
         }
         Ok(())
+    }
+}
+
+/// Fails for a URL of which no object store can be made, as far as that can be said without a
+/// request.
+fn check_object_url(url: &str) -> Result<()> {
+    let scheme = url.split_once("://").filter(|(_, rest)| !rest.is_empty()).map(|(name, _)| name);
+    match scheme {
+        Some("file" | "s3" | "s3a" | "gs" | "az" | "azure" | "abfs" | "abfss") => Ok(()),
+        #[cfg(any(test, feature = "testing"))]
+        Some("memory") => Ok(()),
+        _ => Err(Error::invalid(format!(
+            "{url:?} is no URL of an object store: object_store takes s3://bucket/prefix, \
+             gs://bucket/prefix, az://container/prefix, or file:///directory"
+        ))),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn urls_of_object_stores_are_checked_before_anything_is_asked_for() {
+        for url in ["s3://bucket/prefix", "gs://b", "az://c/p", "file:///var/objects"] {
+            check_object_url(url).unwrap();
+        }
+        for url in ["", "s3://", "bucket", "http://host/bucket", "ftp://x"] {
+            let error = check_object_url(url).unwrap_err().to_string();
+            assert!(error.contains("s3://bucket/prefix"), "{error}");
+        }
     }
 }

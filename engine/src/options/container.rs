@@ -12,6 +12,17 @@ pub(crate) enum ContainerKind {
     SortedCopy,
 }
 
+impl ContainerKind {
+    /// What becomes of memtables of a table that has row tables already.
+    pub(crate) const fn beside_rows(self) -> Level0Container {
+        match self {
+            ContainerKind::Named(container) => container,
+            #[cfg(any(test, feature = "testing"))]
+            ContainerKind::SortedCopy => Level0Container::GlobalIndex,
+        }
+    }
+}
+
 impl Options {
     /// The container of a table's level 0: what tests set for all tables, else what the options of
     /// the table say.

@@ -3,8 +3,9 @@
 
 use std::time::Duration;
 
-use super::{Compression, Index, Level0Container, Mode, Options, TableOptions};
+use super::{Compression, Index, Level0Container, Mode, Options, TableOptions, Tier};
 use crate::error::{Error, Result};
+use crate::operator::OperatorName;
 
 /// One name of a table.
 pub(crate) struct NamedOption<T> {
@@ -81,6 +82,14 @@ const DATABASE: &[NamedOption<Options>] = &[
         },
     },
     NamedOption {
+        name: "object_store",
+        takes: "a URL, such as s3://bucket/prefix or file:///directory, or none",
+        set: |options, value| {
+            let url = |text: &str| (!text.is_empty()).then(|| text.to_string());
+            or_none(value, url).map(|url| options.object_store = url)
+        },
+    },
+    NamedOption {
         name: "group_batches",
         takes: COUNT,
         set: |options, value| value.parse().ok().map(|n| options.tuning.group_batches = n),
@@ -134,6 +143,19 @@ const TABLE: &[NamedOption<TableOptions>] = &[
         },
     },
     NamedOption {
+        name: "cold",
+        takes: "ssd or object",
+        set: |options, value| Tier::named(value).map(|tier| options.cold = tier),
+    },
+    NamedOption {
+        name: "merge_operator",
+        takes: "the name of a merge operator, or none",
+        set: |options, value| {
+            let name = |name: &str| Some(OperatorName::new(name));
+            or_none(value, name).map(|name| options.merge_operator = name)
+        },
+    },
+    NamedOption {
         name: "level0",
         takes: "global-index, matrix or triangle",
         set: |options, value| {
@@ -148,7 +170,7 @@ impl Options {
     /// when a database is opened.
     ///
     /// The names are those of the methods: `pm_size`, `pm_path`, `mode`, `index`, `cache_size`,
-    /// `memory`, `level1_size`, `compression`, `direct_io`, `file_permissions`; of
+    /// `memory`, `level1_size`, `compression`, `direct_io`, `file_permissions`, `object_store`; of
     /// [`CommitTuning`](crate::CommitTuning) `group_batches`, `group_bytes` and `own_streams`; of
     /// [`BackgroundTuning`](crate::BackgroundTuning) `threads` and `bytes_per_second`. Sizes take
     /// the units `KiB`, `MiB`, `GiB` and `TiB`, switches `on` and `off`.
@@ -182,8 +204,9 @@ impl Options {
 
 impl TableOptions {
     /// Sets an option by its name, as text: `block_size`, `filter_bits`, `ttl` (such as `7d`, or
-    /// `none`), `large_values` (such as `4KiB`, or `none`) or `level0` (`global-index`, `matrix` or
-    /// `triangle`). Nothing is changed after an error. Bounds are checked when a table is created.
+    /// `none`), `large_values` (such as `4KiB`, or `none`), `merge_operator` (such as `counter`),
+    /// `level0` (`global-index`, `matrix` or `triangle`) or `cold` (`ssd` or `object`). Nothing is
+    /// changed after an error. Bounds are checked when a table is created.
     ///
     /// # Errors
     ///
@@ -330,6 +353,7 @@ mod tests {
             ("compression", "lz4, none"),
             ("direct_io", "off"),
             ("file_permissions", "640"),
+            ("object_store", "s3://bucket/prefix"),
             ("group_batches", "16"),
             ("group_bytes", "128K"),
             ("own_streams", "4"),
@@ -347,6 +371,7 @@ mod tests {
         assert_eq!(named.index, Index::Persistent);
         assert_eq!(named.compression, (Compression::Lz4, Compression::None));
         assert_eq!((named.direct_io, named.permissions), (Some(false), 0o640));
+        assert_eq!(named.object_store.as_deref(), Some("s3://bucket/prefix"));
         let tuning = CommitTuning::new().group_batches(16).group_bytes(128 << 10);
         assert_eq!(named.tuning, tuning.own_streams(4));
         let background = BackgroundTuning::new().threads(3).bytes_per_second(1 << 20);
@@ -365,6 +390,9 @@ mod tests {
         {
             named.set(name, value).unwrap();
         }
+        named.set("cold", "object").unwrap();
+        assert_eq!(named.cold, Tier::Object);
+        named.set("cold", "ssd").unwrap();
         let week = Duration::from_secs(7 * 86_400);
         let by_method = TableOptions::new().block_size(4096).filter_bits(14).ttl(week);
         assert_eq!(named, by_method.large_values(8192));

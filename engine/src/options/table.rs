@@ -5,6 +5,7 @@ use std::time::Duration;
 use crate::error::{Error, Result};
 use crate::limits::MAX_VALUE_LEN;
 use crate::mvcc::micros;
+use crate::operator::OperatorName;
 use crate::record::Reader;
 
 /// Shorter than records are dated by, it would mean nothing.
@@ -16,6 +17,8 @@ const LARGE_VALUES: std::ops::RangeInclusive<u32> = 512..=MAX_VALUE_LEN as u32;
 
 /// Tags of fields, in `docs/format.md`.
 const TAG_LEVEL0: u8 = 1;
+const TAG_COLD: u8 = 2;
+const TAG_MERGE_OPERATOR: u8 = 3;
 
 /// What a table is created with, and keeps: see
 /// [`Database::create_table`](crate::Database::create_table).
@@ -33,6 +36,37 @@ pub struct TableOptions {
     pub(crate) ttl: Option<Duration>,
     pub(crate) large_values: Option<u32>,
     pub(crate) level0: Level0Container,
+    pub(crate) cold: Tier,
+    pub(crate) merge_operator: Option<OperatorName>,
+}
+
+/// Where the cold levels of a table lie, those from level 2 on: see [`TableOptions::cold`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[cfg_attr(feature = "serde", derive(serde::Serialize))]
+#[cfg_attr(feature = "serde", serde(rename_all = "snake_case"))]
+#[non_exhaustive]
+pub enum Tier {
+    /// In extent files of this machine, as levels 0 and 1 do.
+    #[default]
+    Ssd,
+    /// In the object store of the database: see
+    /// [`Options::object_store`](crate::Options::object_store).
+    Object,
+}
+
+impl Tier {
+    /// The tier in lower-case letters, as options and the command line have it.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Tier::Ssd => "ssd",
+            Tier::Object => "object",
+        }
+    }
+
+    /// The tier of a name.
+    pub(crate) fn named(name: &str) -> Option<Tier> {
+        [Tier::Ssd, Tier::Object].into_iter().find(|tier| tier.as_str() == name)
+    }
 }
 
 /// The container in which level 0 of a table keeps its records: see [`TableOptions::level0`].
@@ -98,6 +132,8 @@ impl TableOptions {
             ttl: None,
             large_values: None,
             level0: Level0Container::GlobalIndex,
+            cold: Tier::Ssd,
+            merge_operator: None,
         }
     }
 
@@ -123,13 +159,13 @@ impl TableOptions {
     /// seen by reads, and whatever moves it next drops it. [`Database::set_ttl`] changes it.
     ///
     /// A record counts as written within about a second after it was, and at a great age up to a
-    /// 64th of that later; what was committed in the last second before a crash, at the next
-    /// opening; what was there before any table of the database had a time to live, when one got
-    /// it. Never earlier: nothing lives shorter. Writing a key again is a new record. A snapshot,
-    /// an iterator, or a transaction that reads as of one goes by the time at which it was made.
-    /// The clock is the machine's, but it does not go back: one that was set ahead stays ahead, and
-    /// what it has taken for old is gone. What has expired in extents is off the disk after as long
-    /// again at the latest, mostly sooner.
+    /// 64th of that later. What was committed in the last second before a crash counts as written
+    /// at the next opening. What was there before any table of the database had a time to live
+    /// counts as written when one got it. Never earlier: nothing lives shorter. Writing a key again
+    /// is a new record. A snapshot, an iterator, or a transaction that reads as of one goes by the
+    /// time at which it was made. The clock is the machine's, but it does not go back: one that was
+    /// set ahead stays ahead, and what it has taken for old is gone. What has expired in extents is
+    /// off the disk after as long again at the latest, mostly sooner.
     ///
     /// [`Database::set_ttl`]: crate::Database::set_ttl
     #[must_use]
@@ -139,8 +175,8 @@ impl TableOptions {
     }
 
     /// Values of so many bytes and more are kept apart from their keys on disk: 512 to 1048576; by
-    /// default none are. Compactions move what stands in their place, and not them, so a value is
-    /// written once by the drain that takes it out of the region (or by a bulk load), and again
+    /// default none are. Compactions move what stands in their place, and not them. So the drain
+    /// that takes a value out of the region (or a bulk load) writes it once. It is written again
     /// only when more than half of the values around it are gone.
     ///
     /// It pays from a few KiB on, where values are large beside their keys and are read one by one.
@@ -181,9 +217,58 @@ impl TableOptions {
         self
     }
 
+    /// The merge operator of the table, by name: one of [`operators`](crate::operators), or one
+    /// that [`Options::merge_operator`](crate::Options::merge_operator) registers. By default there
+    /// is none, and [`Table::merge`](crate::Table::merge) is refused.
+    ///
+    /// A table that has one keeps it. A table with a merge operator has no time to live: a value
+    /// that is made of several records has no age of its own.
+    #[must_use]
+    pub fn merge_operator(mut self, name: &str) -> TableOptions {
+        self.merge_operator = Some(OperatorName::new(name));
+        self
+    }
+
+    /// The name of the merge operator, if there is one: see [`TableOptions::merge_operator`].
+    pub fn merge_operator_name(&self) -> Option<&str> {
+        self.merge_operator.as_ref().map(OperatorName::as_str)
+    }
+
     /// The container of level 0: see [`TableOptions::level0`].
     pub const fn level0_container(&self) -> Level0Container {
         self.level0
+    }
+
+    /// Where levels 2 and deeper lie; [`Tier::Ssd`] by default. Levels 0 and 1 stay on this
+    /// machine, so no write waits for an object store. A read of a block that is not cached takes
+    /// one request to the store. Values that lie apart
+    /// ([`large_values`](TableOptions::large_values)) stay on this machine too.
+    ///
+    /// [`Database::set_table_options`](crate::Database::set_table_options) changes it at once; what
+    /// the table has follows in the background.
+    /// [`TableStats::misplaced_bytes`](crate::TableStats::misplaced_bytes) says how much is left.
+    ///
+    /// ```
+    /// # fn main() -> terrace::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// use terrace::{Options, TableOptions, Tier};
+    ///
+    /// let bucket = format!("file://{}", dir.path().join("bucket").display());
+    /// let db = Options::new().object_store(bucket).open(dir.path().join("db"))?;
+    /// let people = db.create_table("people", TableOptions::new().cold(Tier::Object))?;
+    /// people.put("ada", "1815")?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    #[must_use]
+    pub const fn cold(mut self, tier: Tier) -> TableOptions {
+        self.cold = tier;
+        self
+    }
+
+    /// Where levels 2 and deeper lie: see [`TableOptions::cold`].
+    pub const fn cold_tier(&self) -> Tier {
+        self.cold
     }
 
     /// The bytes of records in a block: see [`TableOptions::block_size`].
@@ -212,7 +297,24 @@ impl TableOptions {
     }
 
     pub(crate) fn check(&self) -> Result<()> {
-        let TableOptions { block_size, filter_bits, ttl, large_values, level0: _ } = self;
+        let TableOptions {
+            block_size,
+            filter_bits,
+            ttl,
+            large_values,
+            level0: _,
+            cold: _,
+            merge_operator,
+        } = self;
+        if let Some(name) = merge_operator {
+            name.check()?;
+            if ttl.is_some() {
+                let name = name.as_str();
+                return Err(Error::invalid(format!(
+                    "the merge operator {name:?} and a time to live: a table takes one of them"
+                )));
+            }
+        }
         if !(1 << 10..=1 << 20).contains(block_size) {
             let message = format!("a block size of {block_size} bytes: it takes 1024 to 1048576");
             return Err(Error::invalid(message));
@@ -250,6 +352,13 @@ impl TableOptions {
         if self.level0 != Level0Container::default() {
             out.extend_from_slice(&[TAG_LEVEL0, 1, self.level0.code()]);
         }
+        if self.cold == Tier::Object {
+            out.extend_from_slice(&[TAG_COLD, 1, 1]);
+        }
+        if let Some(name) = self.merge_operator_name() {
+            out.extend_from_slice(&[TAG_MERGE_OPERATOR, name.len() as u8]);
+            out.extend_from_slice(name.as_bytes());
+        }
         out
     }
 
@@ -260,6 +369,8 @@ impl TableOptions {
                 self.level0 = Level0Container::from_code(*code)
                     .filter(|it| *it != Level0Container::default())?;
             }
+            (TAG_COLD, [1]) => self.cold = Tier::Object,
+            (TAG_MERGE_OPERATOR, name) => self.merge_operator = Some(OperatorName::decode(name)?),
             _ => return None,
         }
         Some(())
@@ -303,6 +414,10 @@ mod tests {
             matrix,
             matrix.ttl(hour),
             matrix.large_values(4096),
+            usual.cold(Tier::Object),
+            matrix.cold(Tier::Object).ttl(hour),
+            usual.merge_operator("counter"),
+            matrix.large_values(512).merge_operator("a"),
         ] {
             let mut bytes = Vec::new();
             options.encode(&mut bytes);
@@ -319,5 +434,7 @@ mod tests {
             assert!(usual.large_values(wrong).check().is_err());
         }
         assert!(usual.large_values(512).check().is_ok());
+        assert!(usual.merge_operator("counter").ttl(hour).check().is_err());
+        assert!(usual.merge_operator("").check().is_err());
     }
 }

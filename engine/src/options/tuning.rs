@@ -38,7 +38,7 @@ impl CommitTuning {
 
     /// How many batches of different threads may become one commit group, 1 by default. More share
     /// a header and a fence among writers that come at the same time, and make each wait for the
-    /// others: worth it where the media is slow and threads are many.
+    /// others. That is worth it where the media is slow and threads are many.
     #[must_use]
     pub const fn group_batches(mut self, batches: u32) -> CommitTuning {
         self.group_batches = batches;
@@ -101,7 +101,7 @@ impl BackgroundTuning {
 
     /// How many threads it has, 2 by default. The first one moves data out of the region, and the
     /// others compact: different tables, and different keys of one, at the same time. With 1 it
-    /// does both in turns, and who waits for a drain may wait while a compaction writes an extent.
+    /// does both in turns: a wait for a drain may last while a compaction writes an extent.
     #[must_use]
     pub const fn threads(mut self, threads: usize) -> BackgroundTuning {
         self.threads = threads;

@@ -28,7 +28,7 @@ mod tests {
     #[test]
     fn work_is_done_on_threads_at_once_and_this_one_is_among_them() {
         for threads in [1, 3] {
-            // Nobody gets past it alone.
+            // No thread gets past it alone.
             let (barrier, seen) = (Barrier::new(threads), Mutex::new(HashSet::new()));
             at_once(threads, || {
                 barrier.wait();

@@ -1,9 +1,9 @@
-//! Reads and writes that pass by the operating system's cache (`O_DIRECT`), at any place: they go
+//! Reads and writes that pass by the operating system's cache (`O_DIRECT`), at any place. They go
 //! to the device in whole blocks, by way of a buffer that begins at a multiple of one. What is
 //! around the bytes of a read is thrown away; what is around those of a write is read first.
 //!
 //! Not every file system takes that flag, and some take it and refuse the accesses. A file that
-//! meets such a refusal reads and writes through the cache from then on, as if nobody had asked.
+//! meets such a refusal reads and writes through the cache from then on, as without the option.
 
 use std::fs;
 use std::io;
@@ -21,10 +21,10 @@ const BLOCK: usize = 4096;
 /// are several times as long.
 const MOST: usize = 512 * 1024;
 
-/// From here on memory is taken that somebody had before: to make it takes as long as to fill it.
+/// From here on a buffer is used again: to allocate one takes as long as to fill it.
 const LARGE: usize = 64 * 1024;
 
-/// The most pieces of large memory that are kept for whoever comes next: as many as there are
+/// The most pieces of large memory that are kept for the next caller: as many as there are
 /// threads that read or write much at a time.
 const MOST_SPARE: usize = 4;
 
@@ -93,7 +93,7 @@ pub(super) fn read_at(file: &fs::File, buffer: &mut [u8], offset: u64) -> io::Re
     read_at_once(file, buffer.len(), offset, |found| buffer[..found.len()].copy_from_slice(found))
 }
 
-/// Reads `len` bytes at `offset` into memory that nobody has filled before.
+/// Reads `len` bytes at `offset` into memory that is not initialised.
 ///
 /// # Errors
 ///
@@ -133,8 +133,8 @@ fn up_to_border(offset: u64, len: usize) -> usize {
     len.min(MOST - (offset % MOST as u64) as usize)
 }
 
-/// Writes all of `bytes` at `offset`. Nobody else writes to the blocks that they begin and end in
-/// meanwhile. What is behind them in the last block is kept, or becomes zeros.
+/// Writes all of `bytes` at `offset`. The caller makes sure that no other thread writes to their
+/// first and last block meanwhile. What is behind them in the last block is kept, or becomes zeros.
 pub(super) fn write_all_at(
     file: &fs::File,
     bytes: &[u8],

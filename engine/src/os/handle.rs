@@ -5,8 +5,8 @@
 //!
 //! Invariants:
 //!
-//! 1. After the first failed sync, and after the first failed write of bytes that a later sync was
-//!    to cover, every later write, sync and change of length of this handle fails.
+//! 1. After the first failed sync every later write, sync and change of length of this handle
+//!    fails. So they do after the first failed write of bytes that a later sync was to cover.
 //! 2. Syncs take turns. The file system reports a failure to one caller; the next caller in turn
 //!    finds it noted here.
 //! 3. An error of a sync is never [`StorageFull`](io::ErrorKind::StorageFull): a caller takes that

@@ -19,7 +19,7 @@ const HOLDER: u64 = 4096;
 /// What the holder of the lock wants to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
-    /// Nobody else may have it open.
+    /// No other process and no other handle may have it open.
     Exclusive,
     /// Other readers may have it open too.
     Shared,

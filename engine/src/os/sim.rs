@@ -9,7 +9,7 @@
 //! Giving back the space of a range is a write of zeros in this.
 //!
 //! At a power cut each sector falls, on its own, to its durable state or to **any** of the states
-//! it went through since the last sync, and so does the length. What lies beyond the length that
+//! it went through since the last sync. So does the length. What lies beyond the length that
 //! survived is gone; a sector within it that never became durable reads as zeros.
 //!
 //! Names are durable once their directory was synced. Of the creations, renames and removals
@@ -245,8 +245,8 @@ impl SimFiles {
         Arc::new(SimFiles { state: Arc::new(Mutex::new(state)), power: Arc::default() })
     }
 
-    /// The file system as found after a power cut now. This one keeps running, for whoever still
-    /// has it open.
+    /// The file system as found after a power cut now. This one keeps running, for the handles
+    /// that still have it open.
     #[cfg(test)]
     pub(crate) fn crash(&self, survive: Survive) -> Arc<SimFiles> {
         self.cut(survive)
@@ -349,7 +349,7 @@ impl SimFiles {
         self.state.lock().syncs
     }
 
-    /// Flips the bits of `xor` in one byte, behind everybody's back. Nothing happens to a file or
+    /// Flips the bits of `xor` in one byte, and no caller is told. Nothing happens to a file or
     /// a byte that is not there.
     pub(crate) fn corrupt(&self, path: &Path, offset: u64, xor: u8) {
         let mut state = self.state.lock();

@@ -34,7 +34,7 @@ pub(super) struct Mapping {
     is_spare: bool,
 }
 
-// SAFETY: the mapping is plain memory that lives until drop; who may touch which bytes when is
+// SAFETY: the mapping is plain memory until drop; which thread may touch which bytes when is
 // settled by the region's invariants (see `region.rs`), not by the thread that made it.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
@@ -144,7 +144,7 @@ impl Mapping {
         assert!(at.is_multiple_of(16), "streaming stores are aligned, not at {at}");
         let (chunks, rest) = bytes.as_chunks::<16>();
         for (i, chunk) in chunks.iter().enumerate() {
-            // SAFETY: in bounds and aligned (checked; the base is page-aligned); nobody else
+            // SAFETY: in bounds and aligned (checked; the base is page-aligned); no other thread
             // reads or writes the range (region invariant 1). SSE2 is part of x86-64.
             unsafe {
                 let to = self.base.as_ptr().add(at + i * 16).cast::<__m128i>();
@@ -187,8 +187,8 @@ impl Mapping {
     /// Copies `bytes` in. The caller keeps the region's invariant 1: the range is its own.
     pub(super) fn write(&self, at: usize, bytes: &[u8]) {
         self.check(at, bytes.len());
-        // SAFETY: in bounds (checked); nobody else reads or writes the range (region invariant
-        // 1), so the ranges cannot overlap either.
+        // SAFETY: in bounds (checked); no other thread reads or writes the range (region
+        // invariant 1), so the ranges cannot overlap either.
         unsafe {
             std::ptr::copy_nonoverlapping(bytes.as_ptr(), self.base.as_ptr().add(at), bytes.len());
         }
@@ -198,8 +198,8 @@ impl Mapping {
     /// its own.
     pub(super) fn fill<T>(&self, at: usize, len: usize, fill: impl FnOnce(&mut [u8]) -> T) -> T {
         self.check(at, len);
-        // SAFETY: in bounds (checked), initialised (zeroed by the kernel), and nobody else reads
-        // or writes the range (region invariant 1).
+        // SAFETY: in bounds (checked), initialised (zeroed by the kernel), and no other thread
+        // reads or writes the range (region invariant 1).
         fill(unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr().add(at), len) })
     }
 

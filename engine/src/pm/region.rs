@@ -5,9 +5,9 @@
 //! Invariants:
 //!
 //! 1. Between the reservation of a range and its publication (through an index, or at open
-//!    before any other thread exists) one thread owns it: nobody else reads or writes it. After
-//!    publication nobody writes it until its zone was released, and a zone is released only when
-//!    no reader can hold an offset into it (epochs, see `mvcc::epoch`).
+//!    before any other thread exists) one thread owns it: no other thread reads or writes it.
+//!    After publication no thread writes it until its zone was released. A zone is released only
+//!    when no reader can hold an offset into it (epochs, see `mvcc::epoch`).
 //! 2. Words that are shared while they change (floor slots, GIDX, pool entries, seals) are only
 //!    accessed as aligned 8-byte atomics. Those that mean something only together (a floor slot)
 //!    are stored under the `words` lock. The page of the words is copied under it, and the copy is
@@ -331,8 +331,8 @@ impl Region {
         self.stored(Span { at, len: bytes.len() as u64 })
     }
 
-    /// Stores bytes, in a range that the caller owns (invariant 1), which nobody counts on after a
-    /// crash: there is nothing to flush.
+    /// Stores bytes in a range that the caller owns (invariant 1). Recovery does not read them, so
+    /// there is nothing to flush.
     #[cfg_attr(any(test, feature = "testing"), track_caller)]
     pub(crate) fn write_volatile(&self, at: u64, bytes: &[u8]) {
         self.image.write(usize_of(at), bytes);
@@ -436,8 +436,8 @@ impl Region {
         Ok(())
     }
 
-    /// Hands ranges that the caller owns to the operating system, beside others who do the same:
-    /// as [`Region::write_back`] else.
+    /// Hands ranges that the caller owns to the operating system, beside other threads that do the
+    /// same: as [`Region::write_back`] else.
     ///
     /// # Errors
     ///
@@ -488,13 +488,13 @@ impl Region {
         self.sync(&fenced)
     }
 
-    /// Sends a range on its way as it is, whoever stored there.
+    /// Sends a range on its way as it is, whichever thread stored there.
     #[cfg_attr(any(test, feature = "testing"), track_caller)]
     pub(crate) fn flush_again(&self, span: Span) -> Flushed {
         self.flush(Dirty { span, streamed: false })
     }
 
-    /// Makes a range durable as it is, whoever stored there: others may have left it in the caches.
+    /// Makes a range durable as it is, also what other threads stored and left in the caches.
     ///
     /// # Errors
     ///

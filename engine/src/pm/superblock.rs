@@ -1,4 +1,4 @@
-//! The superblock: what the region is, and who has opened it (`docs/format.md`, section 1).
+//! The superblock: what the region is, and its openings (`docs/format.md`, section 1).
 
 use crate::error::{Damage, Error, Result};
 use crate::limits::LONG_LIST;

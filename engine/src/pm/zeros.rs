@@ -18,8 +18,8 @@ pub(super) fn zero_in_pieces(file: &File, from: u64, to: u64) -> std::io::Result
     Ok(())
 }
 
-/// Writes zeros from `from` to `to`, and syncs: reserved space alone would cost a metadata commit
-/// in somebody's sync when it is first written to.
+/// Writes zeros from `from` to `to`, and syncs. Reserved space alone would cost a commit's sync a
+/// metadata commit when it is first written to.
 ///
 /// # Errors
 ///

@@ -21,11 +21,12 @@ use crate::os::FileLock;
 /// [`open_bytes`](super::Options::open_bytes). Any number of threads may use it at once; what a
 /// call returns is durable.
 ///
-/// Cost, in cache lines flushed: a deletion two, one of them the entry's in its pool; an insertion
-/// or an update those of the entry and its pool's word, and those of the node as an `OdsTree` has
-/// them, and one fence more. A split clears what it has moved, which takes up to two lines, and may
-/// write a bound. An entry takes 16 bytes beyond key and value, rounded up to one of the sizes of
-/// 64, 128, 192, 256, 384, 512… bytes; each size that is in use takes 64 KiB at a time.
+/// Cost, in cache lines flushed: a deletion flushes two, one of them the entry's in its pool. An
+/// insertion or an update flushes those of the entry and its pool's word, and those of the node as
+/// an `OdsTree` does. It takes one fence more. A split clears what it has moved, which takes up to
+/// two lines, and may write a bound. An entry takes 16 bytes beyond key and value, rounded up to
+/// one of the sizes of 64, 128, 192, 256, 384, 512… bytes; each size that is in use takes 64 KiB at
+/// a time.
 ///
 /// # Examples
 ///

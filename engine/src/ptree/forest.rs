@@ -2,12 +2,12 @@
 //!
 //! All of them take nodes and bounds from the same pools. What tells them apart is a *head* for
 //! each, an object with the table's number and the word of the tree's root. The merged boundary is
-//! one for all tables. The region is its owner's: it has the database's id, and the number of the
-//! opening that used it last, so that a forest that missed an opening is told from others.
+//! one for all tables. The region is its owner's. It has the database's id, and the number of the
+//! opening that used it last. So an opening recognises a forest that missed one.
 //!
 //! What the owner sees to, beyond what it does for each tree (`versions.rs`):
 //!
-//! 1. A tree is removed when nobody can find it any more, and nothing else uses it meanwhile.
+//! 1. A tree is removed when no thread can find it any more, and nothing else uses it meanwhile.
 //! 2. The boundary is raised after every record of every table up to there was inserted, or has
 //!    lost its right to be.
 
@@ -222,7 +222,7 @@ impl Forest {
         Ok((1 + seal.pieces(), damages))
     }
 
-    /// Writes down, durably, what it is: nobody uses it any more before the next opening.
+    /// Seals it, durably: no thread uses it any more before the next opening.
     ///
     /// # Errors
     ///
@@ -267,7 +267,7 @@ impl Forest {
         })
     }
 
-    /// Finds the heads. One that is nobody's was about to be taken.
+    /// Finds the heads. One without an owner was about to be taken.
     fn find(&self) -> Result<()> {
         let region = self.region();
         let mut found = self.found.lock();
@@ -286,7 +286,7 @@ impl Forest {
             is_named
         })?;
         for head in all.into_inner() {
-            // Whoever took it may have been killed before that was durable.
+            // The process that took it may have been killed before that was durable.
             let entry = self.heads.rewrite(head)?;
             region.persist([entry, region.rewrite(Span { at: head, len: LINE })])?;
             let table = (region.word(head) >> 32) as TableId;
@@ -410,8 +410,8 @@ impl Forest {
         Ok(TableTree { tree: VersionTree::new(self.tree(head)), head })
     }
 
-    /// Durably forgets a tree, and then gives its memory back (rule 1), or leaves it to somebody
-    /// who is about to fell another one. What a cut leaves of that the next opening finds.
+    /// Durably forgets a tree, and then gives its memory back (rule 1), or leaves that to a thread
+    /// that is about to fell another one. What a cut leaves of that the next opening finds.
     ///
     /// # Errors
     ///
@@ -421,13 +421,13 @@ impl Forest {
         let next = || self.doomed.lock().pop();
         loop {
             {
-                // Nobody waits: who fells may come by here again, by way of what was deferred.
+                // No thread waits: a felling may call this again, by way of what was deferred.
                 let Some(_felling) = self.felling.try_lock() else { return Ok(()) };
                 while let Some(head) = next() {
                     self.fell_tree(head)?;
                 }
             }
-            // Whoever came by in between found it locked.
+            // A thread that came by in between found it locked.
             if self.doomed.lock().is_empty() {
                 return Ok(());
             }

@@ -2,8 +2,8 @@
 //! do not fit a word.
 //!
 //! An entry takes an object of the smallest of sixteen or so sizes that holds it, from a pool for
-//! each. Like nodes they are taken without a log: an entry is durable with its pool entry before
-//! the owner links it, and what a cut leaves in between is found by a scan.
+//! each. Like nodes they are taken without a log. An entry is durable with its pool entry before
+//! the owner links it, and a scan finds what a cut leaves in between.
 //!
 //! Thread safety: every method takes `&self`. An entry is never written after it was linked, and
 //! its memory is used again only when every epoch has ended that began before it was released.

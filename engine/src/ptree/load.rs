@@ -92,7 +92,7 @@ impl<K: Keys> Tree<K> {
     pub(crate) fn scan(&mut self) -> Result<(u64, u64)> {
         let mut reached = std::collections::HashSet::new();
         self.visit(|node, _| {
-            // What a link leads to in the caches alone is somebody's on the media.
+            // A link may be in the caches alone. What it leads to is not free on the media.
             self.nodes.persist_found(node);
             reached.insert(node.at);
         });

@@ -2,9 +2,9 @@
 //!
 //! [`OdsTree`] is a map from `u64` to `u64` in one mapped region, [`BytesTree`] one from byte
 //! strings to byte strings. Every operation is durable when it returns, and opening takes no longer
-//! for a large tree than for a small one: nothing is replayed or rebuilt. A node that is touched
-//! for the first time after a restart is flushed, in case a process was killed, and works out which
-//! of its slots count; that is all of recovery.
+//! for a large tree than for a small one: nothing is replayed or rebuilt. The first touch of a node
+//! after a restart flushes it, in case a process was killed, and works out which of its slots
+//! count. That is all of recovery.
 //!
 //! It is the one-direction-shift B+-tree of Yan, Zhang, Ji, Dong and Ji ("One-Direction Shift
 //! B+-Tree Based on Persistent Memory", 2021), made safe for any value and any order of

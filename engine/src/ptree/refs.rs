@@ -1,5 +1,5 @@
 //! Keys of any length: a leaf's slot has the offset of the record, which is its identity, and the
-//! first eight bytes of the key; the rest is read from the record when those are equal.
+//! first eight bytes of the key. When those are equal, a search reads the rest from the record.
 //!
 //! A bound is the shortest that tells the neighbours of a split apart, and the tree's own: records
 //! come and go, bounds stay as long as a node starts there. Up to seven bytes of it lie in the

@@ -7,9 +7,9 @@
 //! * *Shifting right*, slot i to i + 1, from the hole down: the identity is stored first, so that
 //!   slot i + 1 repeats slot i and is a hole; then the other word. What was in slot i + 1 lies in
 //!   slot i + 2 already, which comes to life by the same store.
-//! * *Shifting left*, slot i + 1 to i, from the hole up: slot i is a hole; it is emptied, its
-//!   other word is stored, then its identity, by which it comes to life and slot i + 1 becomes a
-//!   hole that repeats it.
+//! * *Shifting left*, slot i + 1 to i, from the hole up: slot i is a hole. It is emptied, its other
+//!   word is stored, then its identity. With that it comes to life, and slot i + 1 becomes a hole
+//!   that repeats it.
 //! * *Placing* is the last step of both: the slot is a hole or has its double next to it. It is
 //!   emptied, gets the other word, then the identity.
 //! * *Taking out* stores a zero as the identity.

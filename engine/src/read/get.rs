@@ -4,63 +4,10 @@ use bytes::Bytes;
 
 use crate::error::Result;
 use crate::extent::{BlockCache, Found};
+use crate::memtable::Record;
 use crate::read::AsOf;
-use crate::record::{Kind, Lsn};
+use crate::record::{Kind, Lsn, is_open_chain};
 use crate::view::View;
-
-/// What a look-up makes of the version that it finds.
-trait Wanted {
-    type Made;
-
-    /// Of a value in memory.
-    fn of_memory(self, value: &[u8]) -> Self::Made;
-
-    /// Of a value on disk.
-    fn of_disk(self, found: Found) -> Result<Self::Made>;
-}
-
-/// A copy of the value, or a share of the block that has it.
-struct OwnedValue;
-
-impl Wanted for OwnedValue {
-    type Made = Bytes;
-
-    fn of_memory(self, value: &[u8]) -> Bytes {
-        Bytes::copy_from_slice(value)
-    }
-
-    fn of_disk(self, found: Found) -> Result<Bytes> {
-        found.into_value()
-    }
-}
-
-/// Nothing but that there is one.
-struct OnlyPresence;
-
-impl Wanted for OnlyPresence {
-    type Made = ();
-
-    fn of_memory(self, _value: &[u8]) {}
-
-    fn of_disk(self, _found: Found) -> Result<()> {
-        Ok(())
-    }
-}
-
-/// What a closure makes of the value.
-struct LentValue<F>(F);
-
-impl<T, F: FnOnce(&[u8]) -> T> Wanted for LentValue<F> {
-    type Made = T;
-
-    fn of_memory(self, value: &[u8]) -> T {
-        self.0(value)
-    }
-
-    fn of_disk(self, found: Found) -> Result<T> {
-        found.lend(self.0)
-    }
-}
 
 /// The value of `key` at a moment. The caller holds an epoch guard.
 pub(crate) fn get(
@@ -69,36 +16,114 @@ pub(crate) fn get(
     key: &[u8],
     as_of: AsOf,
 ) -> Result<Option<Bytes>> {
-    look_up(view, cache, (key, as_of), OwnedValue)
+    match shown(view, cache, key, (as_of, as_of.lsn))? {
+        None => Ok(None),
+        Some(operands) if operands.kind() == Kind::Merge => {
+            merged(view, cache, (key, as_of), operands).map(Some)
+        }
+        Some(version) => version.into_value().map(Some),
+    }
 }
 
 /// What `f` makes of the value of `key` at a moment. It runs once at most, under the epoch guard
-/// that the caller holds, and is lent the bytes where they lie.
+/// that the caller holds, and is lent the bytes where they lie. Operands are merged into a value of
+/// their own first.
 pub(crate) fn lend<T>(
     view: &View,
     cache: &BlockCache,
-    at: (&[u8], AsOf),
+    (key, as_of): (&[u8], AsOf),
     f: impl FnOnce(&[u8]) -> T,
 ) -> Result<Option<T>> {
-    look_up(view, cache, at, LentValue(f))
+    match shown(view, cache, key, (as_of, as_of.lsn))? {
+        None => Ok(None),
+        Some(operands) if operands.kind() == Kind::Merge => {
+            Ok(Some(f(&merged(view, cache, (key, as_of), operands)?)))
+        }
+        Some(Located::Memory(record)) => Ok(Some(f(record.value))),
+        Some(Located::Disk(found)) => found.lend(f).map(Some),
+    }
 }
 
-/// Whether `key` has a value at a moment. A value that lies apart is not read. The caller holds an
-/// epoch guard.
+/// Whether `key` has a value at a moment. A value that lies apart is not read, and operands are not
+/// merged. The caller holds an epoch guard.
 pub(crate) fn contains(view: &View, cache: &BlockCache, key: &[u8], as_of: AsOf) -> Result<bool> {
-    Ok(look_up(view, cache, (key, as_of), OnlyPresence)?.is_some())
+    Ok(shown(view, cache, key, (as_of, as_of.lsn))?.is_some())
 }
 
-/// What is wanted of the value of a key, from memory or from disk. The newest place that has a
-/// version of the key decides (view invariant 1). The newest run is compared with what is in
-/// memory.
-fn look_up<W: Wanted>(
+/// A version of a key, where it lies.
+enum Located<'a> {
+    Memory(Record<'a>),
+    Disk(Found),
+}
+
+impl Located<'_> {
+    fn seq(&self) -> Lsn {
+        match self {
+            Located::Memory(record) => record.seq,
+            Located::Disk(found) => found.seq,
+        }
+    }
+
+    fn kind(&self) -> Kind {
+        match self {
+            Located::Memory(record) => record.kind,
+            Located::Disk(found) => found.kind,
+        }
+    }
+
+    fn into_value(self) -> Result<Bytes> {
+        match self {
+            Located::Memory(record) => Ok(Bytes::copy_from_slice(record.value)),
+            Located::Disk(found) => found.into_value(),
+        }
+    }
+}
+
+/// The value that operands of a key make with what they go on with: each older version is looked up
+/// in its turn, up to one that is a value or shows nothing.
+fn merged(
     view: &View,
     cache: &BlockCache,
     (key, as_of): (&[u8], AsOf),
-    wanted: W,
-) -> Result<Option<W::Made>> {
-    let at = as_of.lsn;
+    newest: Located<'_>,
+) -> Result<Bytes> {
+    let (mut versions, mut below) = (Vec::new(), None);
+    let mut next = Some(newest);
+    while let Some(version) = next {
+        let (kind, seq) = (version.kind(), version.seq());
+        let value = version.into_value()?;
+        if kind != Kind::Merge {
+            below = Some(value);
+            break;
+        }
+        let goes_on = is_open_chain(&value) && seq > 0;
+        versions.push(value);
+        next = if goes_on { shown(view, cache, key, (as_of, seq - 1))? } else { None };
+    }
+    view.operator.resolve(key, &versions, below.as_deref()).map(Bytes::from)
+}
+
+/// The newest version of `key` at or below `at`, unless it is a delete or hidden from a reader.
+fn shown<'a>(
+    view: &'a View,
+    cache: &BlockCache,
+    key: &[u8],
+    (as_of, at): (AsOf, Lsn),
+) -> Result<Option<Located<'a>>> {
+    let Some(version) = newest_at(view, cache, key, at)? else { return Ok(None) };
+    let has_value = matches!(version.kind(), Kind::Put | Kind::Merge);
+    let is_shown = has_value && !is_hidden(view, key, version.seq(), as_of)?;
+    Ok(is_shown.then_some(version))
+}
+
+/// The newest version of `key` at or below `at`. The newest place that has one decides (view
+/// invariant 1). The newest run is compared with what is in memory.
+fn newest_at<'a>(
+    view: &'a View,
+    cache: &BlockCache,
+    key: &[u8],
+    at: Lsn,
+) -> Result<Option<Located<'a>>> {
     let in_memory = view
         .active
         .get(key, at)
@@ -110,24 +135,16 @@ fn look_up<W: Wanted>(
     if view.has_runs() {
         let above = in_memory.as_ref().map_or(0, |record| record.seq);
         if let Some(found) = view.newest_in_runs(key, above, at, cache)? {
-            let shown = found.kind == Kind::Put && !is_hidden(view, key, found.seq, as_of)?;
-            return shown.then(|| wanted.of_disk(found)).transpose();
+            return Ok(Some(Located::Disk(found)));
         }
     }
-    if let Some(record) = in_memory {
-        let shown = record.kind == Kind::Put && !is_hidden(view, key, record.seq, as_of)?;
-        return Ok(shown.then(|| wanted.of_memory(record.value)));
-    }
-    match view.version.get(key, at, cache)? {
-        Some(found) if found.kind == Kind::Put => {
-            let shown = !is_hidden(view, key, found.seq, as_of)?;
-            shown.then(|| wanted.of_disk(found)).transpose()
-        }
-        _ => Ok(None),
+    match in_memory {
+        Some(record) => Ok(Some(Located::Memory(record))),
+        None => Ok(view.version.get(key, at, cache)?.map(Located::Disk)),
     }
 }
 
-/// Whether the version `seq` of `key`, the newest one, has expired or lies under a range tombstone.
+/// Whether the version `seq` of `key` has expired or lies under a range tombstone.
 fn is_hidden(view: &View, key: &[u8], seq: Lsn, as_of: AsOf) -> Result<bool> {
     if seq <= as_of.expired {
         return Ok(true);

@@ -17,6 +17,9 @@ pub(crate) struct Chunk {
     pub(crate) keys_only: bool,
 }
 
+/// The value that the operands of a key make.
+pub(super) type Merged = Result<Option<Bytes>>;
+
 /// Rows in the order in which they were read, one after the other in one buffer.
 #[derive(Debug, Default)]
 pub(crate) struct Rows {
@@ -72,18 +75,40 @@ impl Rows {
     }
 
     /// All versions of `key` were seen: drops its row if it is hidden. `under_way` is the number of
-    /// rows before it, and its newest version.
+    /// rows before it, its newest version, and whether that has operands: then
+    /// the row gets the value that they make.
     pub(super) fn finish_key(
         &mut self,
         key: &[u8],
-        under_way: Option<(usize, Lsn)>,
-        is_hidden: impl Fn(&[u8], Lsn) -> Result<bool>,
+        under_way: Option<(usize, Lsn, bool)>,
+        (is_hidden, merged): (impl Fn(&[u8], Lsn) -> Result<bool>, impl Fn(&[u8]) -> Merged),
+        chunk: Chunk,
     ) -> Result<()> {
-        if let Some((before, newest)) = under_way
-            && self.len() > before
-            && is_hidden(key, newest)?
-        {
+        let Some((before, newest, has_operands)) = under_way.filter(|(n, ..)| self.len() > *n)
+        else {
+            return Ok(());
+        };
+        let is_hidden = is_hidden(key, newest)?;
+        if is_hidden || has_operands {
             self.truncate(before);
+        }
+        if has_operands && !is_hidden {
+            self.add_merged(key, merged, chunk)?;
+        }
+        Ok(())
+    }
+
+    /// Adds a row of operands, with the value that they make. A chunk of keys only does without.
+    pub(super) fn add_merged(
+        &mut self,
+        key: &[u8],
+        merged: impl Fn(&[u8]) -> Merged,
+        chunk: Chunk,
+    ) -> Result<()> {
+        let value = if chunk.keys_only { Some(Bytes::new()) } else { merged(key)? };
+        debug_assert!(value.is_some(), "operands that are shown make a value");
+        if let Some(value) = value {
+            self.add(key, &value, None, chunk);
         }
         Ok(())
     }

@@ -5,8 +5,9 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use super::AsOf;
+use super::get::get;
 use super::key_range::KeyRange;
-use super::rows::{Chunk, Rows};
+use super::rows::{Chunk, Merged, Rows};
 use crate::error::Result;
 use crate::extent::{BlockCache, ReadAhead};
 use crate::merge::MergingCursor;
@@ -18,23 +19,25 @@ pub(crate) fn forward(
     view: &View,
     (cache, ahead): (&Arc<BlockCache>, &Arc<ReadAhead>),
     range: &KeyRange,
-    AsOf { lsn: at, expired }: AsOf,
+    as_of: AsOf,
     chunk: Chunk,
 ) -> Result<Rows> {
+    let AsOf { lsn: at, expired } = as_of;
     let ranges = view.range_tombstones();
     let is_hidden = |key: &[u8], seq| match &ranges {
         _ if seq <= expired => Ok(true),
         Some(ranges) => Ok(ranges.newest_over(key, at)? > seq),
         None => Ok(false),
     };
-    walk_up(&mut view.cursor(cache, ahead), range, at, is_hidden, chunk)
+    let merged = |key: &[u8]| get(view, cache, key, as_of);
+    walk_up(&mut view.cursor(cache, ahead), range, at, (is_hidden, merged), chunk)
 }
 
 fn walk_up(
     cursor: &mut MergingCursor<'_>,
     range: &KeyRange,
     at: Lsn,
-    is_hidden: impl Fn(&[u8], Lsn) -> Result<bool>,
+    (is_hidden, merged): (impl Fn(&[u8], Lsn) -> Result<bool>, impl Fn(&[u8]) -> Merged),
     chunk: Chunk,
 ) -> Result<Rows> {
     // The one key from the lower bound on that is not in the range, and the sequence number to seek
@@ -61,8 +64,12 @@ fn walk_up(
                 continue;
             }
         } else if is_put(&entry) && !is_hidden(entry.key, entry.seq)? {
-            let apart = separated(cursor, &entry)?;
-            rows.add(entry.key, entry.value, apart, chunk);
+            if entry.kind == Kind::Merge {
+                rows.add_merged(entry.key, &merged, chunk)?;
+            } else {
+                let apart = separated(cursor, &entry)?;
+                rows.add(entry.key, entry.value, apart, chunk);
+            }
             if rows.is_full(chunk) {
                 return rows.fetch();
             }
@@ -82,33 +89,36 @@ pub(crate) fn backward(
     view: &View,
     (cache, ahead): (&Arc<BlockCache>, &Arc<ReadAhead>),
     range: &KeyRange,
-    AsOf { lsn: at, expired }: AsOf,
+    as_of: AsOf,
     chunk: Chunk,
 ) -> Result<Rows> {
+    let AsOf { lsn: at, expired } = as_of;
     let ranges = view.range_tombstones();
     let is_hidden = |key: &[u8], newest| {
         let over = ranges.as_ref().map_or(Ok(0), |ranges| ranges.newest_over(key, at))?;
         Ok(over > newest || newest <= expired)
     };
-    walk_down(&mut view.cursor(cache, ahead), range, at, is_hidden, chunk)
+    let merged = |key: &[u8]| get(view, cache, key, as_of);
+    walk_down(&mut view.cursor(cache, ahead), range, at, (is_hidden, merged), chunk)
 }
 
 fn walk_down(
     cursor: &mut MergingCursor<'_>,
     range: &KeyRange,
     at: Lsn,
-    is_hidden: impl Fn(&[u8], Lsn) -> Result<bool>,
+    (is_hidden, merged): (impl Fn(&[u8], Lsn) -> Result<bool>, impl Fn(&[u8]) -> Merged),
     chunk: Chunk,
 ) -> Result<Rows> {
     place_last(cursor, range)?;
     let (mut rows, mut passed) = (Rows::default(), Passed::default());
-    // The key under way: how many rows came before it, and its newest version so far.
+    // The key under way: how many rows came before it, its newest version so far, and whether that
+    // has operands.
     let (mut key, mut under_way) = (Vec::new(), None);
     while let Some(entry) = cursor.entry() {
-        let (before, newest) = match under_way.filter(|_| entry.key == key) {
+        let (before, newest, has_operands) = match under_way.filter(|_| entry.key == key) {
             Some(same) => same,
             None => {
-                rows.finish_key(&key, under_way.take(), &is_hidden)?;
+                rows.finish_key(&key, under_way.take(), (&is_hidden, &merged), chunk)?;
                 if !range.above_lower(entry.key) {
                     rows.exhausted = true;
                     return rows.fetch();
@@ -118,10 +128,10 @@ fn walk_down(
                 }
                 key.clear();
                 key.extend_from_slice(entry.key);
-                (rows.len(), 0)
+                (rows.len(), 0, false)
             }
         };
-        under_way = Some((before, newest));
+        under_way = Some((before, newest, has_operands));
         let are_many = passed.are_many(entry.key);
         if are_many {
             // To the newest that a reader may see.
@@ -129,9 +139,12 @@ fn walk_down(
         }
         // Backwards the oldest version comes first: each newer one takes its place.
         if let Some(entry) = cursor.entry().filter(|entry| entry.key == key && entry.seq <= at) {
-            under_way = Some((before, entry.seq));
+            under_way = Some((before, entry.seq, entry.kind == Kind::Merge));
             rows.truncate(before);
-            if is_put(&entry) {
+            if entry.kind == Kind::Merge {
+                // Its value comes once all versions were seen.
+                rows.add(entry.key, &[], None, chunk);
+            } else if is_put(&entry) {
                 rows.add(entry.key, entry.value, separated(cursor, &entry)?, chunk);
             }
         }
@@ -141,7 +154,7 @@ fn walk_down(
             cursor.prev()?;
         }
     }
-    rows.finish_key(&key, under_way, is_hidden)?;
+    rows.finish_key(&key, under_way, (&is_hidden, &merged), chunk)?;
     rows.exhausted = true;
     rows.fetch()
 }
@@ -181,7 +194,7 @@ fn separated(cursor: &impl Cursor, entry: &EntryRef<'_>) -> Result<Option<Separa
 
 /// Whether the key has a value, wherever it lies.
 fn is_put(entry: &EntryRef<'_>) -> bool {
-    matches!(entry.kind, Kind::Put | Kind::Reference)
+    matches!(entry.kind, Kind::Put | Kind::Reference | Kind::Merge)
 }
 
 fn place_last(cursor: &mut impl Cursor, range: &KeyRange) -> Result<()> {

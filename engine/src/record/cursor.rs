@@ -19,6 +19,11 @@ impl EntryRef<'_> {
         Some(self.value).filter(|_| self.kind == Kind::Reference).and_then(Reference::decode)
     }
 
+    /// Whether it has operands that go on with the next older version of its key.
+    pub(crate) fn is_open_merge(&self) -> bool {
+        self.kind == Kind::Merge && super::is_open_chain(self.value)
+    }
+
     /// Bytes of key and value, as the user counts them.
     pub(crate) fn raw_len(&self) -> u64 {
         let value = self.reference().map_or(self.value.len(), |at| at.value_len as usize);

@@ -1,5 +1,6 @@
 //! What every layer speaks of: numbers, kinds, entries, and the one cursor interface.
 
+mod chain;
 mod checksum;
 mod cursor;
 mod decode;
@@ -8,6 +9,10 @@ mod reference;
 mod row_table;
 mod version;
 
+pub(crate) use chain::{
+    ChainBase, MAX_OPERAND_LEN, OperandList, chain_len, encode_chain, is_open as is_open_chain,
+    set_depth,
+};
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use checksum::mended;
 pub(crate) use checksum::{Checksum, checksum};
@@ -52,6 +57,8 @@ pub(crate) enum Kind {
     SpilledRun = 7,
     /// The key has a value that lies apart: see [`Reference`] (extents only).
     Reference = 8,
+    /// Operands of the key, still to be merged: see [`OperandList`].
+    Merge = 9,
     /// A table was created, dropped, renamed or truncated (system table only).
     TableEvent = 16,
     /// The opaque blob of a commit (system table only).
@@ -72,6 +79,7 @@ impl Kind {
             6 => Some(Kind::RollBackPrepared),
             7 => Some(Kind::SpilledRun),
             8 => Some(Kind::Reference),
+            9 => Some(Kind::Merge),
             16 => Some(Kind::TableEvent),
             17 => Some(Kind::Blob),
             18 => Some(Kind::Lock),

@@ -1,28 +1,18 @@
 //! Changes that depend on what is there: read and written under the row's lock.
 //!
 //! They lock as transactions do. So from the first one on, plain writes of the database lock their
-//! rows too, for as long as it is open.
-//!
-//! Why they are atomic: whoever locks a row sees every commit of those that held the lock before
-//! (transaction invariant 1), and holds it until its own commit is visible. Batches name the table
-//! of the moment, so a truncation in between makes the commit fail, and the change begins anew.
+//! rows too, for as long as it is open. `row_change.rs` says why they are atomic.
 
 use std::ops::Bound;
-use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
 
-use super::{Pinned, Range, Table, TableBatch, TableTarget};
+use super::row_change::{ChangeRows, Outcome};
+use super::{Range, Table};
 use crate::error::Result;
-use crate::limits;
-use crate::locks::{DEFAULT_WAIT, Locker, Mode, Patience, RunsHere};
-use crate::options::Durability;
-use crate::read::{self, KeyRange};
-use crate::record::Kind;
-
-/// What a change leaves of a row: nothing is written, or a value, or that there is none.
-type Outcome = Option<Option<Vec<u8>>>;
+use crate::locks::{DEFAULT_WAIT, Mode, Patience};
+use crate::read::KeyRange;
 
 impl Table {
     /// Sets `key` to `value`, durably, if it has no value; whether it had none.
@@ -164,35 +154,19 @@ impl Table {
     fn change<T>(
         &self,
         key: &[u8],
-        mut decide: impl FnMut(Option<&[u8]>) -> (Outcome, T),
+        decide: impl FnMut(Option<&[u8]>) -> (Outcome, T),
     ) -> Result<T> {
-        self.shared.check_writable()?;
-        limits::check_key(key)?;
-        self.again_after_truncations(|pinned| {
-            let mut locker = self.locker()?;
-            let name = || pinned.label();
-            locker.lock_key(pinned.lock_space(), key, Mode::Exclusive, patience(), &name)?;
-            let current = self.shared.read(&pinned.core, None, |view, at| {
-                read::get(view, &self.shared.cache, key, at)
-            })?;
-            // What the caller's code writes to the row would wait for this call.
-            let here = RunsHere::enter(&self.shared.locks, locker.id());
-            let (outcome, result) = decide(current.as_deref());
-            drop(here);
-            if let Some(value) = outcome {
-                debug_assert!(
-                    locker.has_key(pinned.lock_space(), key, Mode::Exclusive),
-                    "a row is locked from the read to the commit of its change"
-                );
-                self.commit(pinned, key, value.as_deref())?;
-            }
-            Ok(result)
-        })
+        self.rows().change(key, patience(), decide)
+    }
+
+    fn rows(&self) -> ChangeRows<'_> {
+        ChangeRows { shared: &self.shared, slot: &self.slot }
     }
 
     fn pop(&self, is_last: bool) -> Result<Option<(Bytes, Bytes)>> {
         self.shared.check_writable()?;
-        self.again_after_truncations(|pinned| {
+        let rows = self.rows();
+        rows.again_after_truncations(|pinned| {
             loop {
                 let all = Range::of_now(self, KeyRange::from_bounds(&(..)));
                 let Some((key, _)) = outermost(all, is_last)? else { return Ok(None) };
@@ -201,7 +175,7 @@ impl Table {
                     false => KeyRange::from_bounds(&(..=&key)),
                     true => KeyRange::from_bounds(&(Bound::Included(&key), Bound::Unbounded)),
                 };
-                let (mut locker, name) = (self.locker()?, || pinned.label());
+                let (mut locker, name) = (rows.locker()?, || pinned.label());
                 let space = pinned.lock_space();
                 locker.lock_range(space, &to_key, Mode::Exclusive, patience(), &name)?;
                 let Some(row) = outermost(Range::of_now(self, to_key), is_last)? else {
@@ -212,45 +186,10 @@ impl Table {
                     locker.has_key(space, &row.0, Mode::Exclusive),
                     "a row that is popped lies in the range that is locked"
                 );
-                self.commit(pinned, &row.0, None)?;
+                rows.commit(pinned, &row.0, None)?;
                 return Ok(Some(row));
             }
         })
-    }
-
-    fn locker(&self) -> Result<Locker> {
-        self.shared.committer.lock_rows()?;
-        Ok(Locker::new(&self.shared.locks))
-    }
-
-    fn commit(&self, pinned: &Arc<Pinned>, key: &[u8], value: Option<&[u8]>) -> Result<()> {
-        let target = TableTarget::Pinned(Arc::clone(pinned));
-        let mut batch = TableBatch::default();
-        match value {
-            Some(value) => batch.push(&target, Kind::Put, key, value),
-            None => batch.push(&target, Kind::Delete, key, &[]),
-        }
-        self.shared.commit(&batch, Durability::Durable)
-    }
-
-    /// Runs `f` with the table of this moment; again, if it was truncated meanwhile.
-    fn again_after_truncations<T>(
-        &self,
-        mut f: impl FnMut(&Arc<Pinned>) -> Result<T>,
-    ) -> Result<T> {
-        loop {
-            let pinned = Arc::new(self.slot.pin());
-            match f(&pinned) {
-                Err(e) if e.is_table_gone() => {
-                    // A truncation that is under way has ended after this.
-                    drop(self.shared.ddl.lock());
-                    if Arc::ptr_eq(&pinned.core, &self.slot.core()) {
-                        return Err(e);
-                    }
-                }
-                done => return done,
-            }
-        }
     }
 }
 

@@ -89,7 +89,20 @@ impl WriteBatch {
         self.delete_range(table, (lower, upper))
     }
 
-    fn push(&mut self, table: &Table, kind: Kind, key: &[u8], value: &[u8]) -> &mut WriteBatch {
+    /// Makes the whole batch fail at commit.
+    pub(super) fn refuse(&mut self, message: String) -> &mut WriteBatch {
+        self.batch.refuse(message);
+        self
+    }
+
+    /// Adds an operation as a record has it.
+    pub(crate) fn push(
+        &mut self,
+        table: &Table,
+        kind: Kind,
+        key: &[u8],
+        value: &[u8],
+    ) -> &mut WriteBatch {
         let target = self.target(table);
         self.batch.push(&target, kind, key, value);
         self
@@ -137,6 +150,8 @@ impl WriteBatch {
                 "the batch holds tables of another database; use a batch for each",
             ));
         }
-        Ok(self.batch)
+        let mut batch = self.batch;
+        shared.merge_deep_rows(&mut batch)?;
+        Ok(batch)
     }
 }

@@ -2,8 +2,8 @@
 //!
 //! Outline. (1) Records are laid out as they come, in the format of the levels that they are for.
 //! Nothing names these extents, so a load that is dropped, or whose process dies, leaves nothing.
-//! (2) At the end they are synced; then the load locks all keys from its first to its last, gaps
-//! included, as a transaction would that writes them, and looks for those that are there already.
+//! (2) At the end they are synced. Then the load locks all keys from its first to its last, gaps
+//! included, as a transaction would that writes them. It looks for those that are there already.
 //! (3) It is committed as a run (`runs.rs`), and has the LSN of that commit. (4) The background
 //! gives its extents their places in levels, by their names alone where they overlap nothing
 //! (`compaction/placing.rs`).
@@ -46,14 +46,14 @@ pub enum Existing {
 /// A load of keys in ascending order, each once, into one table: written once, in the form in
 /// which levels keep it, without passing through the region.
 ///
-/// Nobody sees any of it before [`BulkLoad::finish`], and everybody all of it from then on, at the
+/// No reader sees any of it before [`BulkLoad::finish`]. Every later reader sees all of it, at the
 /// place in the order of commits that `finish` takes. Dropping it before that leaves nothing
 /// behind. It holds about 2 MiB of memory, however much is loaded; 4 MiB in a table whose large
 /// values lie apart.
 ///
 /// `finish` is to others what a transaction is that writes every key from the first to the last,
-/// gaps included. It waits up to 10 s for transactions that have locked any of them; whoever wants
-/// to write or lock one waits until it is done; a transaction under a snapshot from before it that
+/// gaps included. It waits up to 10 s for transactions that have locked any of them. A caller that
+/// writes or locks one waits until it is done. A transaction under a snapshot from before it that
 /// writes one of its keys has a conflict. As after the first transaction that locks a row, other
 /// writes lock their rows from then on, until the database is closed.
 ///
@@ -144,7 +144,7 @@ impl BulkLoad {
     /// - `Invalid`: the table has one of the keys, and they were to be refused; or it was dropped
     ///   or truncated meanwhile;
     /// - `Timeout`: a transaction has had one of the keys, or a gap between them, locked for 10 s;
-    /// - `Deadlock`: a transaction waits for somebody who waits for this;
+    /// - `Deadlock`: a transaction waits for another one that waits for this load;
     /// - `UnknownOutcome`: the device failed while the commit was under way;
     /// - otherwise as [`Table::put`].
     ///
@@ -156,7 +156,7 @@ impl BulkLoad {
         let extents = match std::mem::replace(&mut self.state, State::Ended) {
             State::Writing(writer) => {
                 let extents = Level::new(writer.finish()?);
-                // Before anybody has to wait for this load.
+                // Before a writer has to wait for this load.
                 shared.sync_extents()?;
                 extents
             }

@@ -5,8 +5,8 @@
 //!
 //! Invariants:
 //!
-//! 1. A dropped table's view is empty, and `dropped` was set before the view was emptied: whoever
-//!    pins an epoch, finds the flag unset and then loads the view may use it.
+//! 1. A dropped table's view is empty, and `dropped` was set before the view was emptied. A thread
+//!    that pins an epoch, finds the flag unset and then loads the view may use it.
 //! 2. `merged` ≤ the boundary of every frozen memtable of the view, and every record at or below
 //!    it that is not drained is in level 0.
 //! 3. What a round has drained never falls: `low` and its copy `drained_below` rise.
@@ -249,7 +249,7 @@ impl Change<'_> {
         self.install(changed)
     }
 
-    /// A changed copy of the view, which nobody sees before it is installed.
+    /// A changed copy of the view, which no reader sees before it is installed.
     pub(crate) fn changed(&self, change: impl FnOnce(&mut View)) -> Arc<View> {
         let mut view = View::clone(&self.core.view.load());
         change(&mut view);

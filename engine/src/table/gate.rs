@@ -1,7 +1,8 @@
 //! A gate that many pass, at once and within one another, until it is shut for good.
 //!
-//! Thread safety: whoever enters counts itself first and looks at the gate then; whoever shuts it
-//! does so first and looks at the count then; all in one order. So either sees the other.
+//! Thread safety: a thread that enters counts itself first and looks at the gate then. A thread
+//! that shuts it does so first and looks at the count then. All agree on one order of these steps,
+//! so one of the two sees the other.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
@@ -24,7 +25,7 @@ impl Gate {
         (!self.is_shut.load(Ordering::SeqCst)).then_some(inside)
     }
 
-    /// Shuts it, and waits for whoever is inside. Nobody who is may call it.
+    /// Shuts it, and waits for all threads inside. A thread that is inside must not call it.
     pub(crate) fn shut(&self) {
         self.is_shut.store(true, Ordering::SeqCst);
         while self.inside.load(Ordering::SeqCst) > 0 {

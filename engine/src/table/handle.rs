@@ -75,8 +75,9 @@ impl Table {
     }
 
     /// Sets `key` to `value`, durably, unless that would have to wait for its turn beyond
-    /// `deadline`: for the drain when the region is filling, or for a row that a transaction has
-    /// locked. Once its commit is under way it is not given up, so it may return a sync later.
+    /// `deadline`. It waits for the drain when the region is filling, or for a row that a
+    /// transaction has locked. Once its commit is under way it is not given up, so it may return a
+    /// sync later.
     ///
     /// # Errors
     ///

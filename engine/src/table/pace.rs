@@ -1,13 +1,13 @@
 //! Pacing: how fast writers may go, as a plain value that the background writes and commit reads.
 //!
-//! As the region fills beyond the drain's mark, writers slow down in proportion to their bytes and
-//! to how full the region is, at the measured speed of the drain: smoothly, instead of stopping. At
-//! the very end they wait for a zone.
+//! As the region fills beyond the drain's mark, writers slow down smoothly, instead of stopping.
+//! They slow down in proportion to their bytes and to how full the region is, at the measured speed
+//! of the drain. At the very end they wait for a zone.
 //!
-//! All writers together go at that pace: what each is to wait adds up on a clock that they share,
-//! and whoever finds it ahead of the time waits until it is not. A wait for a KiB is mostly shorter
-//! than the system can wait for, so the clock may be a little ahead before anybody waits; that a
-//! wait took longer than it was meant to is made up for, since the clock may be behind too.
+//! All writers together go at that pace: what each is to wait adds up on a clock that they share.
+//! A writer that finds the clock ahead of the time waits until it is not. A wait for a KiB is
+//! mostly shorter than the system can wait for. So the clock may be a little ahead before a writer
+//! waits. It may be behind too, which makes up for waits that took too long.
 //!
 //! Thread safety: one background writes, any number of writers read and park. The clock moves by
 //! compare and swap; a writer that moved it has its turn.
@@ -236,7 +236,7 @@ mod tests {
     }
 
     /// Bug: a wait of some hundred nanoseconds took as long as the shortest one that the system
-    /// has, some 70 µs, and writers fell from 300,000 to 12,000 writes a second each as soon as any
+    /// has, some 70 µs. Writers fell from 300,000 to 12,000 writes a second each as soon as any
     /// wait was asked for. Cause: each write waited by itself. Fix: the clock.
     #[test]
     fn short_waits_add_up_before_anybody_waits() {

@@ -181,9 +181,9 @@ impl Drop for PendingCommit {
         if let Some(place) = self.place.take() {
             self.shared.awaited.withdraw(place, &mut self.locks);
         }
-        // Whoever gets a lock sees the commits of those who held it before.
+        // The next owner of a lock sees the commits of its earlier owners.
         if self.locks.is_some() {
-            // A failure stops the database, and is told to everybody who asks it for something.
+            // A failure stops the database, and every later call reports it.
             drop(self.finish());
             self.debug_assert_may_unlock();
         } else if !self.waited {

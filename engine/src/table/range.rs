@@ -13,7 +13,7 @@ use crate::mvcc::Registered;
 use crate::read::{self, AsOf, Chunk, FrozenRows, KeyRange, Rows};
 use crate::view::View;
 
-/// The first chunk is small, for those who want few rows; later ones grow.
+/// The first chunk is small, for callers that want few rows; later ones grow.
 const FIRST_ROWS: usize = 16;
 const MOST_ROWS: usize = 512;
 const CHUNK_BYTES: usize = 256 * 1024;
@@ -38,7 +38,7 @@ pub struct Range {
     follows: bool,
     snapshot: Arc<Registered>,
     keep: Keep,
-    /// All of it, for those who move it.
+    /// All of it, for the code that moves it.
     whole: KeyRange,
     /// What has not been read yet, between the two buffers.
     rest: KeyRange,

@@ -2,7 +2,7 @@
 //! goes through the ring is the runs' numbers.
 //!
 //! Outline. (1) The extents are synced, and the journal keeps them as pending. (2) Each table's
-//! view gets its run, which nobody sees. (3) The commit takes its ticket, and with it the runs
+//! view gets its run, which no reader sees. (3) The commit takes its ticket, and with it the runs
 //! their LSN: they are visible and durable when the commit is, with all else that it has. (4) The
 //! journal is told, table by table, and only then the commit's records in the region need not stay.
 //! `docs/commit.md` has the argument.
@@ -17,7 +17,7 @@ use std::sync::atomic::Ordering;
 use super::Shared;
 use super::core::{TableBatch, TableCore};
 use crate::commit::{CommitTable, JournalMark};
-use crate::error::{ErrorKind, Result};
+use crate::error::{Error, ErrorKind, Result};
 use crate::levels::{Edit, EditReservation, Level, Op, Room, Version};
 use crate::memtable::record_len;
 use crate::options::Failpoint;
@@ -89,7 +89,7 @@ impl Shared {
 
     /// Writes what a batch has for each table as a run.
     fn runs_of(&self, batch: &TableBatch) -> Result<Vec<NewRun>> {
-        let (tables, operations): (Vec<_>, _) = (batch.tables().collect(), batch.sorted());
+        let (tables, operations): (Vec<_>, _) = (batch.tables().collect(), batch.sorted()?);
         let of_tables = operations.chunk_by(|a, b| a.table == b.table);
         let runs = of_tables.map(|operations| {
             let bytes = operations.iter().map(|o| record_len(o.key.len(), o.value.len()) as u64);
@@ -99,7 +99,7 @@ impl Shared {
                 "a run has each key once, in order"
             );
             for operation in operations {
-                let (key, kind, value) = (operation.key, operation.kind, operation.value);
+                let (key, kind, value) = (operation.key, operation.kind, &*operation.value);
                 writer.add(EntryRef { key, seq: 1, kind, value })?;
             }
             let core = Arc::clone(&tables[operations[0].table]);
@@ -280,9 +280,19 @@ impl Shared {
         applied
     }
 
-    /// Poisons the database and wakes everybody who waits.
+    /// Poisons the database and wakes every waiting thread.
     pub(crate) fn stop_because(&self, cause: &str) {
         self.poison.set_because(cause.to_string());
+        self.wake_stopped(cause);
+    }
+
+    /// As [`stop_because`](Self::stop_because), of an error.
+    pub(crate) fn stop_by(&self, cause: &Error) {
+        self.poison.set(cause);
+        self.wake_stopped(&cause.to_string());
+    }
+
+    fn wake_stopped(&self, cause: &str) {
         self.committer.wake_all();
         self.pace.report(Some(cause.to_string()));
     }

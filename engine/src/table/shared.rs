@@ -61,7 +61,7 @@ pub(crate) struct Shared {
     pub(crate) most_lock_memory: usize,
     /// How loaded records are compressed: as in the levels that they go to.
     pub(crate) load_compression: Compression,
-    /// Held by whoever creates, drops, renames or truncates a table.
+    /// The caller that creates, drops, renames or truncates a table holds it.
     pub(crate) ddl: Mutex<()>,
     pub(crate) closed: AtomicBool,
     /// Commits that tasks await.
@@ -154,12 +154,21 @@ impl Shared {
         snapshot: Option<&Registered>,
         f: impl FnOnce(&View, AsOf) -> Result<T>,
     ) -> Result<T> {
-        // In this order: who closes the database waits for those who found it open.
+        self.read_view(core, snapshot, f).map_err(|e| e.in_table(|| core.name()))
+    }
+
+    fn read_view<T>(
+        &self,
+        core: &TableCore,
+        snapshot: Option<&Registered>,
+        f: impl FnOnce(&View, AsOf) -> Result<T>,
+    ) -> Result<T> {
+        // In this order: a close waits for the calls that found the database open.
         let _guard = crate::mvcc::pin();
         self.check_open()?;
         core.check()?;
         if let Some(snapshot) = snapshot {
-            // Of a poisoned database nothing unsynced is served, to nobody.
+            // A poisoned database serves nothing unsynced to any reader.
             let lsn = snapshot.lsn();
             debug_assert!(
                 lsn <= self.committer.visible(),
@@ -176,8 +185,8 @@ impl Shared {
             // A compaction that started after `at` was read may have dropped what it needs
             // (view invariant 3); the watermark has moved by then.
             if at >= view.pruned || self.poison.is_set() {
-                // The clock is read last: later than by whoever left out of the view what had
-                // expired, so that no older version shows instead.
+                // The reader reads the clock last: later than the job that left expired versions
+                // out of the view, so that no older version shows instead.
                 let expired = self.expired(&view.version, || self.clock.now());
                 return f(&view, AsOf { lsn: at, expired });
             }

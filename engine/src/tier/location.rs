@@ -1,20 +1,49 @@
-//! Places in extent files.
+//! Places of extents: in extent files, or in an object store.
+
+use super::object::{LAST_EPOCH, ObjectId};
 
 /// Extents start at multiples of this.
 pub(super) const UNIT: u64 = 16 * 1024;
 
+/// The bit of a file number that says that the extent is an object.
+const OBJECT: u32 = 1 << 31;
+
 /// Where an extent lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Location {
-    /// Number of the extent file.
+    /// Number of the extent file; of an object, its epoch with the top bit set.
     pub(crate) file: u32,
-    /// Offset in it, a multiple of 16 KiB.
+    /// Offset in it, a multiple of 16 KiB; of an object, its extent id.
     pub(crate) offset: u64,
     /// Length in bytes.
     pub(crate) len: u32,
 }
 
 impl Location {
+    /// The place of an object.
+    pub(super) fn of_object(id: ObjectId, len: u32) -> Location {
+        Location { file: OBJECT | id.epoch, offset: id.extent, len }
+    }
+
+    /// The object that it is; `None` for a place in an extent file.
+    pub(crate) fn object(&self) -> Option<ObjectId> {
+        let epoch = self.file & !OBJECT;
+        (self.file != epoch).then_some(ObjectId { epoch, extent: self.offset })
+    }
+
+    /// Whether it is an object.
+    pub(crate) fn is_object(&self) -> bool {
+        self.file & OBJECT != 0
+    }
+
+    /// Whether an extent with this id can lie there: an object has the id in its name.
+    pub(crate) fn can_hold(&self, extent: u64) -> bool {
+        let fits = |id: ObjectId| {
+            (1..=LAST_EPOCH).contains(&id.epoch) && id.extent == extent && self.len > 0
+        };
+        self.object().is_none_or(fits)
+    }
+
     /// The first unit and the number of units; `None` for a place where no extent can lie.
     pub(super) fn units(&self) -> Option<(u64, u64)> {
         let sound = self.offset.is_multiple_of(UNIT) && self.len > 0;

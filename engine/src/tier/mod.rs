@@ -1,9 +1,7 @@
-//! Where extents are kept: files on an SSD, cut into extents by a map of what is free.
+//! Where extents are kept: files on an SSD, cut into extents by a map of what is free; and objects
+//! in an object store.
 
 mod location;
-// No option leads here yet: unit tests use all of it, and fuzzing its decoders.
-#[cfg(any(test, feature = "testing"))]
-#[cfg_attr(not(test), allow(dead_code, reason = "unit tests use all of it"))]
 mod object;
 mod space;
 mod ssd;
@@ -11,6 +9,9 @@ mod ssd;
 pub(crate) use location::Location;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use object::probe as object_probe;
+#[cfg(any(test, feature = "testing"))]
+pub(crate) use object::testing as object_testing;
+pub(crate) use object::{Collected, ObjectId, ObjectTier, Planted, Settings as ObjectSettings};
 pub(crate) use ssd::{
     EXTENT_BYTES, ExtentStore, Held, Reading, SpaceReservation, is_extent_file_name,
 };

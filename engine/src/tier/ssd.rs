@@ -11,21 +11,22 @@
 //!
 //! Invariants:
 //!
-//! 1. A unit is held by one [`Reserved`], or by one extent, or by nobody; then it is of one kind
-//!    ([`allocation`]), and only a free one is ever taken.
+//! 1. One [`Reserved`] or one extent holds a unit, or the unit has no holder; then it is of one
+//!    kind ([`allocation`]), and only a free one is ever taken.
 //! 2. When [`sync`](ExtentStore::sync) returns, every write that returned before the call is
-//!    durable, whoever made it, with its file's name and length. Hence syncs are serialised: a
+//!    durable, from any thread, with its file's name and length. Hence syncs are serialised: a
 //!    second caller that finds nothing left to do must not overtake the first one's sync.
 //! 3. After one failed sync every later sync fails: the file that failed stays dirty, and its
 //!    handle refuses. So a job whose extents lie in the same file never takes them for durable.
-//! 4. What is reserved is free: as many units at least, but for those that a file system that is
-//!    full did not give to whoever had no reservation.
+//! 4. What is reserved is free: as many units at least, but for those that a full file system
+//!    refused to a caller without a reservation.
 //! 5. The file of the greatest number is never removed, so no number is used again.
 
 mod allocation;
 mod behind;
 mod give_back;
 mod held;
+mod objects;
 mod reservation;
 
 use std::collections::BTreeMap;
@@ -38,6 +39,7 @@ use std::sync::{Arc, OnceLock};
 use parking_lot::{Mutex, RwLock};
 
 use super::location::{Location, SpaceUse, UNIT};
+use super::object::ObjectTier;
 use crate::error::{Damage, Error, ErrorKind, Result};
 use crate::os::{Directory, File, Files, OpenHow};
 
@@ -104,6 +106,8 @@ pub(crate) struct ExtentStore {
     returned: AtomicU64,
     /// Units that the reserve has at least.
     least_reserve: AtomicU64,
+    /// The extents that are objects, where the opening has an object store.
+    objects: OnceLock<Arc<ObjectTier>>,
 }
 
 /// Space for an extent; dropping it without [`keep`](Reserved::keep) gives the space back.
@@ -120,7 +124,7 @@ impl Reserved {
         self.at
     }
 
-    /// Hands the space to the caller, who owes the store a [`release`](ExtentStore::release).
+    /// Hands the space to the caller, which owes the store a [`release`](ExtentStore::release).
     pub(crate) fn keep(mut self) -> Location {
         self.kept = true;
         self.at
@@ -167,6 +171,7 @@ impl ExtentStore {
             read_clock: AtomicU64::new(0),
             returned: AtomicU64::new(0),
             least_reserve: AtomicU64::new(0),
+            objects: OnceLock::new(),
         };
         let names = store.files.list(directory).map_err(|e| Error::io("list", directory, e))?;
         for number in names.iter().filter_map(|name| file_number(name)) {
@@ -174,7 +179,7 @@ impl ExtentStore {
             // The process that made the file may have died before its name was durable.
             store.new_names.store(!read_only, Ordering::Release);
         }
-        for at in taken {
+        for at in taken.iter().filter(|at| !at.is_object()) {
             store.take(at)?;
         }
         Ok(Arc::new(store))
@@ -343,6 +348,10 @@ impl ExtentStore {
     /// Writes an extent's bytes to their place. Durable after the next [`sync`](Self::sync).
     pub(crate) fn write(&self, at: &Location, bytes: &[u8]) -> Result<()> {
         debug_assert_eq!(bytes.len(), at.len as usize, "an extent is written whole");
+        if let Some(id) = at.object() {
+            self.tier(id)?.send(id, bytes, &self.held.jobs);
+            return Ok(());
+        }
         let path = self.path(at.file);
         let file = self.file(at.file, &path)?;
         // The rest of its last unit is free. A caller that meets an error gives up the extent.
@@ -410,6 +419,9 @@ impl ExtentStore {
                 format!("only {} in all", at.len),
             ));
         }
+        if let Some(id) = at.object() {
+            return self.tier(id)?.read(id, at.len, (offset, len));
+        }
         let file = self.file(at.file, &self.path(at.file))?;
         let cached = file.blocks.get().filter(|_| len <= BLOCK_READ);
         let handle = cached.unwrap_or(&file.handle);
@@ -438,9 +450,13 @@ impl ExtentStore {
         }
     }
 
-    /// Gives the space of an extent back. Nobody reads or writes it any more, and no durable
+    /// Gives the space of an extent back. No thread reads or writes it any more, and no durable
     /// edit names it.
     pub(crate) fn release(&self, at: &Location) {
+        if let Some(id) = at.object() {
+            self.release_object(id);
+            return;
+        }
         let mut allocation = self.allocation.lock();
         let units = at.units();
         let file = allocation.files.get_mut(&at.file);
@@ -460,6 +476,14 @@ impl ExtentStore {
     /// Extents begin at multiples of so many bytes.
     pub(crate) const fn unit() -> u64 {
         UNIT
+    }
+
+    /// The tier, the file and the offset of a place, for messages.
+    pub(crate) fn describe(&self, at: &Location) -> (&'static str, PathBuf, u64) {
+        match at.object() {
+            Some(id) => ("object", self.object_path(id), 0),
+            None => ("ssd", self.path(at.file), at.offset),
+        }
     }
 
     /// The path of an extent file.
@@ -522,10 +546,11 @@ impl ExtentStore {
         expected: String,
         got: String,
     ) -> Error {
+        let (tier, file, start) = self.describe(at);
         Error::corrupt(Damage {
-            tier: "ssd",
-            file: self.path(at.file),
-            offset: at.offset.saturating_add(u64::from(offset)),
+            tier,
+            file,
+            offset: start.saturating_add(u64::from(offset)),
             what: what.to_string(),
             expected,
             got,

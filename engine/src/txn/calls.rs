@@ -33,9 +33,9 @@ impl Transaction {
         keys.into_iter().map(|key| self.get(table, key)).collect()
     }
 
-    /// The values of several keys, in the order of the keys, which nobody else changes until this
-    /// transaction ends. They are locked in this order: if all callers name keys in one order, they
-    /// do not wait for each other in a circle.
+    /// The values of several keys, in the order of the keys. No other transaction changes them
+    /// until this one ends. It locks them in this order: callers that name keys in one order do
+    /// not wait for each other in a circle.
     ///
     /// # Errors
     ///
@@ -164,6 +164,44 @@ impl Transaction {
         let new = new.as_ref().map(AsRef::as_ref);
         self.set(table, key, new)?;
         Ok(new.map(Bytes::copy_from_slice))
+    }
+
+    /// Merges `operand` into the value of `key`, for this transaction until it commits, with the
+    /// table's merge operator: see [`Table::merge`]. A transaction locks the rows that it writes,
+    /// so it merges at once, and costs what [`Transaction::update`] does.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` if the table has no merge operator, if it is not registered, or if it fails; then
+    /// nothing was written. Otherwise as [`Transaction::update`].
+    ///
+    /// # Examples
+    ///
+    /// ```
+    /// # fn main() -> terrace::Result<()> {
+    /// # let dir = tempfile::tempdir().unwrap();
+    /// # let db = terrace::Options::new().pm_size(4 << 20).open(dir.path().join("db"))?;
+    /// let counter = terrace::TableOptions::new().merge_operator(terrace::operators::COUNTER);
+    /// let hits = db.create_table("hits", counter)?;
+    /// db.run(|t| {
+    ///     t.merge(&hits, "page", 1i64.to_be_bytes())?;
+    ///     assert_eq!(t.get(&hits, "page")?.as_deref(), Some(&1i64.to_be_bytes()[..]));
+    ///     Ok(())
+    /// })?;
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn merge(
+        &self,
+        table: &Table,
+        key: impl AsRef<[u8]>,
+        operand: impl AsRef<[u8]>,
+    ) -> Result<()> {
+        let (key, operand) = (key.as_ref(), operand.as_ref());
+        let operator = table.operator()?;
+        let old = self.get_for_update(table, key)?;
+        let new = operator.fold(key, old.as_deref(), [operand].into_iter());
+        self.put(table, key, new.map_err(|e| e.in_table(|| table.name()))?)
     }
 
     fn set(&self, table: &Table, key: &[u8], value: Option<&[u8]>) -> Result<()> {

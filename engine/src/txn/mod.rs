@@ -1,5 +1,5 @@
-//! Transactions: isolation levels over snapshots and row locks, own writes, savepoints, and who
-//! is running. `docs/transactions.md` has what is promised and how.
+//! Transactions: isolation levels over snapshots and row locks, own writes, savepoints, and
+//! the registry. `docs/transactions.md` has what is promised and how.
 
 mod calls;
 mod delete_range;

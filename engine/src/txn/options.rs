@@ -21,7 +21,7 @@ pub enum Isolation {
     Serializable,
 }
 
-/// How long a call waits for a row that somebody else has locked.
+/// How long a call waits for a row that another transaction or a plain write has locked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LockWait {
     /// At most so long.
@@ -88,9 +88,9 @@ impl TxnOptions {
         self
     }
 
-    /// Locks nothing before it commits; what it wrote, and what it read `for_update` (when
-    /// serializable, all that it read), is checked then, and the commit fails with `Conflict` if
-    /// any of it has changed. Good where conflicts are rare. Not with read committed.
+    /// Locks nothing before it commits. The commit checks what it wrote, and what it read
+    /// `for_update` (when serializable, all that it read). It fails with `Conflict` if any of that
+    /// has changed. Good where conflicts are rare. Not with read committed.
     pub fn optimistic(mut self) -> TxnOptions {
         self.optimistic = true;
         self
@@ -122,9 +122,9 @@ impl TxnOptions {
         self
     }
 
-    /// How many bytes of its writes stay in memory, 4 MiB when not set and never more than 15/16 of
-    /// a zone of the region; what is beyond goes to disk, sorted. A transaction that has spilled is
-    /// always durable when it has committed, which takes a few syncs more.
+    /// How many bytes of its writes stay in memory: 4 MiB when not set, and never more than 15/16
+    /// of a zone of the region. What is beyond goes to disk, sorted. A transaction that has spilled
+    /// is always durable when it has committed, which takes a few syncs more.
     ///
     /// Its row locks stay in memory all the same: see [`TxnOptions::lock_limit`].
     pub fn spill_at(mut self, bytes: usize) -> TxnOptions {
@@ -133,9 +133,9 @@ impl TxnOptions {
     }
 
     /// How many bytes of memory its row locks may take, and what an optimistic one has to find
-    /// unchanged; 64 MiB when not set, which is some 300,000 locks on short keys. A call that needs
-    /// more fails with `Invalid`, and the transaction goes on without it. Who writes many rows
-    /// locks them as a range first, with
+    /// unchanged. It is 64 MiB when not set, which is some 300,000 locks on short keys. A call that
+    /// needs more fails with `Invalid`, and the transaction goes on without it. A caller that
+    /// writes many rows locks them as a range first, with
     /// [`Transaction::range_for_update`](crate::Transaction::range_for_update): they take no locks
     /// of their own then.
     ///

@@ -1,9 +1,9 @@
 //! Transactions that are prepared: named by their callers, durable, locked, and neither committed
 //! nor rolled back. `docs/commit.md` has the argument why they survive.
 //!
-//! A prepare is a group of its own whose records nobody indexes. Committing it writes its records
-//! once more, as an ordinary group that begins with a record of the verdict; rolling it back writes
-//! that record alone. From there on the prepare is dead.
+//! A prepare is a group of its own whose records no memtable indexes. A commit writes its records
+//! once more, as an ordinary group that begins with a record of the verdict. A rollback writes that
+//! record alone. From there on the prepare is dead.
 //!
 //! Thread safety: every method takes `&self`; the mutex is held for a few instructions, and never
 //! across a commit.
@@ -161,7 +161,7 @@ impl PreparedSet {
                 "a transaction is prepared as \"{id}\" already; commit it or roll it back first"
             )));
         }
-        // Whoever resolves them needs zones to do it.
+        // A caller that resolves them needs zones to do it.
         let (kept, units) = (state.units_kept(zones), zones.room());
         if kept > units / SHARE {
             let message = format!(
@@ -392,7 +392,7 @@ impl Prepared {
     }
 
     /// Tells the journal of the verdict on its runs, once that is durable: its LSN and zone. If it
-    /// never is, the database is poisoned, and whoever waits for the verdict learns that.
+    /// never is, the database is poisoned, and a caller that waits for the verdict learns that.
     fn carry_out(
         &self,
         shared: &Shared,

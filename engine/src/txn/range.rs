@@ -31,14 +31,14 @@ pub struct TxnRange {
     #[expect(dead_code, reason = "it keeps the database open")]
     keep: Keep,
     table: usize,
-    /// All of it, for those who move it.
+    /// All of it, for the code that moves it.
     whole: KeyRange,
     /// What is left (invariant 1).
     rest: KeyRange,
     committed: Range,
     front: Option<Row>,
     back: Option<Row>,
-    /// Whether rows are locked one by one, and left out if somebody else has them.
+    /// Whether rows are locked one by one, and left out if another owner has them.
     skip_locked: bool,
     /// Whether its next row is its last one.
     is_reversed: bool,
@@ -190,7 +190,7 @@ impl TxnRange {
         })
     }
 
-    /// Locks a row, and reads it then; none if somebody else has it.
+    /// Locks a row, and reads it then; none if another owner has it.
     fn lock(&self, running: &mut Running, key: &[u8]) -> Result<Option<Bytes>> {
         match running.own_within(&self.inner, self.table, key, Patience::None) {
             Ok(()) => running.read(&self.inner, self.table, key),

@@ -1,4 +1,4 @@
-//! The transactions of one open database, for those who look after it.
+//! The transactions of one open database, for its reports and its limits.
 //!
 //! Thread safety: any thread; the mutex is held for a few instructions, never while a
 //! transaction's own state is.

@@ -42,12 +42,12 @@ pub(crate) fn run<T>(
     }
 }
 
-/// Keeps those who met once from meeting again: they go on at different times.
+/// Keeps two transactions that met once from meeting again: they go on at different times.
 fn pause(runs: u32, id: u64) {
     let longest = PAUSE * (1 << runs.min(DOUBLINGS));
     // Multiplied by the golden ratio, neighbouring numbers are far apart.
     let share = (id.wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as u32;
     let pause = longest.mul_f64(f64::from(share) / f64::from(u32::MAX));
-    // Nobody notifies: it is the time that is waited for.
+    // No thread notifies: the wait is for the time alone.
     Condvar::new().wait_for(&mut Mutex::new(()).lock(), pause);
 }

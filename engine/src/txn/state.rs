@@ -5,11 +5,11 @@
 //!
 //! Invariants:
 //!
-//! 1. Pessimistic: whoever has written a key holds it exclusively until the transaction ends, and
-//!    it ends only after its commit is visible. So whoever gets a lock sees every commit of those
-//!    who held it before.
+//! 1. Pessimistic: a transaction that has written a key holds it exclusively until it ends. It
+//!    ends only after its commit is visible. So the next owner of a lock sees every commit of its
+//!    earlier owners.
 //! 2. Snapshot isolation: of a key that is locked exclusively no version above the snapshot was
-//!    there when the lock was got (the first who updates wins).
+//!    there when the lock was got (the first updater wins).
 //! 3. A transaction that has ended holds no lock, no snapshot and no writes.
 //! 4. A transaction ends once. One that is killed ends as killed, unless its commit has its ticket.
 //! 5. An optimistic transaction locks nothing before its commit, and only an optimistic one relies
@@ -43,7 +43,7 @@ use crate::table::{
 /// Where memory is short, a transaction that has written more than this spills it.
 const LEAST_SPILL: usize = 64 << 10;
 
-/// How a transaction ended, for those who still ask it.
+/// How a transaction ended, for later calls on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum End {
     Committed,
@@ -254,7 +254,7 @@ impl Inner {
         })
     }
 
-    /// Gives the commit its place in the order and ends; the locks go to who waits for it.
+    /// Gives the commit its place in the order and ends. The locks go to the waiter for the commit.
     pub(super) fn enqueue(&self, keep: Keep) -> Result<PendingCommit> {
         self.finish(End::Committed, |running| {
             let (batch, runs) = running.batch(self)?;

@@ -23,8 +23,8 @@ use crate::table::{Keep, PendingCommit, Range, Shared, Table};
 /// any other error it goes on as before the call. It may move between threads; calls of several
 /// threads come one after the other.
 ///
-/// Row locks are held until the commit is visible, so a row that everybody writes changes once a
-/// sync. `docs/transactions.md` has what each [`Isolation`] prevents.
+/// Row locks are held until the commit is visible, so a row that every transaction writes changes
+/// once a sync. `docs/transactions.md` has what each [`Isolation`] prevents.
 ///
 /// [`Database::run`]: crate::Database::run
 ///
@@ -78,13 +78,13 @@ impl Transaction {
         self.on(table, |running, at| running.get(&self.inner, at, key.as_ref()))
     }
 
-    /// The value of `key`, which nobody else changes until this transaction ends.
+    /// The value of `key`, which no other transaction changes until this one ends.
     ///
     /// # Errors
     ///
     /// - `Conflict`: it was changed after the transaction's snapshot;
     /// - `Deadlock`: others wait for this transaction, and it would have to wait for them;
-    /// - `Timeout`: somebody else has had it locked for as long as this call may wait;
+    /// - `Timeout`: another transaction has had it locked for as long as this call may wait;
     /// - otherwise as [`Transaction::get`].
     pub fn get_for_update(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<Bytes>> {
         let key = key.as_ref();
@@ -115,12 +115,12 @@ impl Transaction {
     }
 
     /// Removes every key in `range`, for this transaction until it commits. What it puts afterwards
-    /// stays. The whole range is locked, so nobody else puts a key into it meanwhile.
+    /// stays. The whole range is locked, so no other transaction puts a key into it meanwhile.
     ///
     /// # Errors
     ///
-    /// As [`Transaction::put`]; `Conflict` also when somebody has put a key into the range after
-    /// the transaction's snapshot.
+    /// As [`Transaction::put`]; `Conflict` also when another transaction has put a key into the
+    /// range after this one's snapshot.
     pub fn delete_range(&self, table: &Table, range: impl KeyBounds) -> Result<()> {
         let range = KeyRange::from_bounds(&range);
         self.on(table, |running, at| running.delete_range(&self.inner, at, &range))
@@ -153,8 +153,8 @@ impl Transaction {
         })
     }
 
-    /// The keys in `range` with their values. Until this transaction ends nobody else changes
-    /// them, or puts another one between them (`SELECT … FOR UPDATE` over a range).
+    /// The keys in `range` with their values. Until this transaction ends no other one changes
+    /// them, or puts another key between them (`SELECT … FOR UPDATE` over a range).
     ///
     /// # Errors
     ///
@@ -167,8 +167,8 @@ impl Transaction {
         })
     }
 
-    /// The keys in `range` with their values but for rows that somebody else has locked, each
-    /// locked when it is returned (`SKIP LOCKED`): several workers take rows of one queue.
+    /// The keys in `range` with their values, without rows that another transaction has locked. It
+    /// locks each row when it returns it (`SKIP LOCKED`): several workers take rows of one queue.
     ///
     /// # Errors
     ///
@@ -272,10 +272,10 @@ impl Transaction {
     }
 
     /// Prepares it under a name of the caller's, 1 to 140 bytes: the first phase of a commit in
-    /// two (XA). Once this returns it survives everything, with its locks, until it is committed by
-    /// [`Database::commit_prepared`] or rolled back by [`Database::roll_back_prepared`], by anybody
-    /// and after however many restarts. Until then nobody sees what it wrote, and the tables that
-    /// it used can be neither dropped nor truncated.
+    /// two (XA). Once this returns it survives restarts and power cuts, with its locks. A caller
+    /// ends it with [`Database::commit_prepared`] or [`Database::roll_back_prepared`], after any
+    /// number of restarts. Until then no reader sees what it wrote. The tables that it used can be
+    /// neither dropped nor truncated.
     ///
     /// It costs one commit, and the resolve another one, which writes the records once more.
     ///

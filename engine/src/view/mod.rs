@@ -11,7 +11,8 @@ use crate::level0::Level0;
 use crate::levels::{ReadRun, Version};
 use crate::memtable::{Memtable, Record};
 use crate::merge::MergingCursor;
-use crate::record::{Cursor, LSN_MAX, Lsn};
+use crate::operator::TableOperator;
+use crate::record::{Cursor, Kind, LSN_MAX, Lsn, OperandList};
 
 pub(crate) use pending_run::{PendingRun, TicketLsn};
 
@@ -48,6 +49,8 @@ pub(crate) struct View {
     /// Runs whose commits the journal does not know of yet.
     pub(crate) pending_runs: Vec<PendingRun>,
     pub(crate) version: Arc<Version>,
+    /// What merges operands.
+    pub(crate) operator: TableOperator,
     pub(crate) pruned: Lsn,
 }
 
@@ -156,6 +159,24 @@ impl View {
     /// The sequence number of the newest version of a key that a memtable has.
     pub(crate) fn newest_in_memtables(&self, key: &[u8]) -> Option<Lsn> {
         self.memtables().filter_map(|m| m.get(key, LSN_MAX)).map(|record| record.seq).max()
+    }
+
+    /// About how many records of operands of a key lie in memory, over its newest value there.
+    ///
+    /// # Errors
+    ///
+    /// Those of reading level 0.
+    pub(crate) fn operands_in_memory(&self, key: &[u8]) -> Result<u8> {
+        let frozen = self.frozen.iter().map(|frozen| &frozen.memtable);
+        let in_memtables = [&self.active].into_iter().chain(frozen);
+        let newest = in_memtables.filter_map(|memtable| memtable.get(key, LSN_MAX)).next();
+        let newest = match newest {
+            None => self.level0.get(key, LSN_MAX, &self.version.drained)?,
+            found => found,
+        };
+        let operands = newest.filter(|record| record.kind == Kind::Merge);
+        let chain = operands.and_then(|record| OperandList::decode(record.value));
+        Ok(chain.map_or(0, |chain| chain.depth))
     }
 
     /// Whether a read can find the record at `at`.

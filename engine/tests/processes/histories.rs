@@ -1,8 +1,8 @@
 //! Random transactions of many threads, recorded and checked for the cycles that their level
 //! forbids (Adya's graphs, as Elle builds them from lists that are only appended to).
 //!
-//! A value is the list of those who have written it, once for each time, so the order of a key's
-//! versions and who read which is in what was read, and so is who read what was not yet all that a
+//! A value is the list of its writers, once for each time. So what was read shows the order of a
+//! key's versions and the version that each reader read. It also shows a read of a part of what a
 //! transaction writes (G1b). A range that was read has an empty list for each key that is not
 //! there, so phantoms are edges like others. Edges: ww (wrote the next version), wr (read what it
 //! wrote), rw (wrote the version after the one that was read). Read committed forbids cycles of ww
@@ -68,7 +68,7 @@ fn graph(history: &[Done]) -> Result<Graph, String> {
         for key in &done.appends {
             let order = orders.entry(*key).or_default();
             while times(order, done.id) < done.times(*key) {
-                // Read by nobody: only the last versions of a key can be that.
+                // Unread: only the last versions of a key can be that.
                 order.push(done.id);
             }
         }
@@ -388,7 +388,7 @@ impl Lives {
             assert!(there == 0 || there == done.appends.len(), "a part of {} is there", done.id);
             let acknowledged = acknowledged.contains(&done.id);
             assert!(there == done.appends.len() || !acknowledged, "{} is missing", done.id);
-            // Who only read is believed if that was acknowledged.
+            // A transaction that only read is believed if it was acknowledged.
             if acknowledged || there > 0 {
                 self.history.push(done);
             }
@@ -405,7 +405,7 @@ impl Lives {
     }
 }
 
-/// Who is told of something.
+/// The recipient of an answer.
 type Tell<'a, T> = dyn Fn(&T) + Sync + 'a;
 
 /// Transactions of four threads until `stop`; `about_to` and `acknowledged` are told of each.

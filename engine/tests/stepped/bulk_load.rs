@@ -66,7 +66,7 @@ fn into_an_empty_table_every_byte_is_written_once() {
     let written = db.stats().disk.written_bytes;
     assert!((raw..raw + raw / 50).contains(&written), "{written} bytes for {raw}");
     rest(&db);
-    // Whoever reads an older state does not change that.
+    // A reader of an older state does not change that.
     assert_eq!(before.range(&table, ..).count(), 0);
     let stats = db.stats();
     assert_eq!(stats.disk.written_bytes, written, "the background has written nothing");
@@ -380,7 +380,7 @@ fn memory_stays_within_its_limit_however_much_is_loaded() {
         if n % 1000 == 0 {
             let memory = db.stats().memory;
             assert!(memory.total() <= LIMIT && memory.writes >= 2 << 20, "{memory:?}");
-            assert_eq!(memory.filters, 0, "nobody reads it");
+            assert_eq!(memory.filters, 0, "no reader reads it");
         }
     }
     load.finish().unwrap();
@@ -444,7 +444,7 @@ fn beside_running_writers_all_of_a_load_is_seen_or_nothing() {
     let dir = tempfile::tempdir().unwrap();
     let db = Options::new().pm_size(4 << 20).open(dir.path().join("db")).unwrap();
     let table = db.table("t").unwrap();
-    // Loads have even numbers, everybody else odd ones.
+    // Loads have even numbers, the other writers odd ones.
     let key = |n: u32| n.to_be_bytes();
     std::thread::scope(|s| {
         for thread in 0..2u32 {

@@ -50,7 +50,7 @@ fn each_cost_is_counted_where_it_was_caused() {
     let bytes = after.bytes - before.bytes;
     assert!((1000..1500).contains(&bytes), "{bytes}");
     assert_eq!(db.stats().commit.bytes, after.bytes);
-    // The next zones: by who finds none ready, and by the background beforehand.
+    // The next zones: by a writer that finds none ready, and by the background beforehand.
     let linked = spent(&db, || {
         (0..20).for_each(|n| put(&hot, &format!("row {n}"), 20_000));
     });
@@ -118,10 +118,10 @@ fn the_persistent_index_counts_too() {
     assert!(records > 500 && persistent > volatile + records, "{persistent}, {volatile}");
 }
 
-/// Bug: while anybody wrote, the background wrote the floor and synced without a pause.
+/// Bug: while a writer wrote, the background wrote the floor and synced without a pause.
 /// Cause: with nothing left to do it settled and looked again at once, since there was something
 /// new to see; each time there was.
-/// Fix: while somebody writes it does so as often as it looks around by itself: five times a
+/// Fix: while a writer writes it does so as often as it looks around by itself: five times a
 /// second.
 #[test]
 fn a_background_with_nothing_to_do_does_not_sync_all_the_time() {

@@ -127,7 +127,7 @@ fn deletes_of_single_rows_vanish_while_nothing_is_written() {
     assert!(db.verify().unwrap().damages.is_empty());
 }
 
-/// What an opening finds in the region counts too: nobody knows where its deletes lie.
+/// What an opening finds in the region counts too: no list says where its deletes lie.
 #[test]
 fn deletes_that_an_opening_finds_vanish_too() {
     let _alone = alone();

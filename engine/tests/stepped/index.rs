@@ -1,5 +1,5 @@
 //! The persistent index of level 0: what an opening with it reads, and what becomes of it when it
-//! was not used, is damaged or cannot be had. (That it survives power cuts is with the others who
+//! was not used, is damaged or cannot be had. (That it survives power cuts is with the others that
 //! do: `steps`, `power`, `model`, `metamorphic`, `snapshots` and the simulation run with it too.)
 
 #![allow(clippy::unwrap_used, reason = "tests stop and tell")]
@@ -319,7 +319,7 @@ fn with_a_flipped_value(failpoint: Option<Failpoint>) -> terrace::Result<usize> 
 }
 
 /// Bug: a value was wrong that was damaged while the database was closed. Cause: with a persistent
-/// index an opening passes commits over by their headers, and nobody looked at their checksums.
+/// index an opening passes commits over by their headers, and no reader checked their checksums.
 /// Fix: the first look at a zone does.
 #[test]
 fn what_an_opening_passed_over_is_checked_when_it_is_read() {
@@ -382,7 +382,7 @@ fn a_file_cannot_have_it() {
     assert!(error.to_string().contains("`dax`"), "{error}");
     let machine = Machine::with_files().index(true);
     assert!(options(&machine, None).create(PATH).is_err());
-    // Who only reads needs no index.
+    // A read-only opening needs no index.
     let (path, options) = emulated(dir.path());
     options.clone().open(&path).unwrap().close().unwrap();
     options.index(Index::Persistent).open_read_only(&path).unwrap();

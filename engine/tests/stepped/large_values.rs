@@ -189,7 +189,7 @@ fn dead_values_are_collected_and_space_comes_back() {
         assert_eq!(held.get(&table, key(n)).unwrap().unwrap(), value(n, 0));
     }
     drop(held);
-    // Written once more, so that merges see that nobody reads the older versions.
+    // Written once more, so that merges see that no reader reads the older versions.
     for n in (0..900).step_by(10) {
         put(&table, n, 5);
         rounds_of[n as usize] = 5;
@@ -357,7 +357,7 @@ fn a_full_disk_stops_drains_and_nothing_is_lost() {
     assert!(matches!(full.kind(), ErrorKind::Full | ErrorKind::Timeout), "{full}");
     check(&table, written, &|_| false);
     machine.set_capacity(None);
-    // The region is full too, and nobody but this thread makes room in it.
+    // The region is full too, and only this thread makes room in it.
     run_until_idle(&db);
     push_down(&db, "t");
     check(&table, written, &|_| false);

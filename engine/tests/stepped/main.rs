@@ -15,6 +15,7 @@ mod deleted;
 mod disk;
 mod index;
 mod large_values;
+mod objects;
 mod old_versions;
 mod power;
 mod prepared;

@@ -1,5 +1,5 @@
-//! What a snapshot kept goes when it does, wherever it lies by then, and nobody has to write for
-//! it: in level 0, in level 1, in level 2; and of two snapshots' versions those of the one that
+//! What a snapshot kept goes when it does, wherever it lies by then, and without further writes:
+//! in level 0, in level 1, in level 2; and of two snapshots' versions those of the one that
 //! goes.
 
 #![allow(clippy::unwrap_used, reason = "tests stop and tell")]
@@ -40,7 +40,7 @@ fn value(n: u64, write: u8) -> Vec<u8> {
     value
 }
 
-/// Does all that is to be done, also what waits until nobody writes.
+/// Does all that is to be done, also what waits until no writer writes.
 fn run_until_idle(db: &Database) {
     for _ in 0..2 {
         while db.step().unwrap() {}
@@ -154,9 +154,9 @@ fn go_with_their_snapshots(place: Place) {
     assert!(db.verify().unwrap().damages.is_empty());
 }
 
-/// Bug, here and below: a table that nobody wrote to any more kept what a snapshot had needed for
+/// Bug, here and below: a table without further writes kept what a snapshot had needed for
 /// ever. Cause: level 0 looked at the keys of a merge alone, and the picker did not know which
-/// extents keep versions. Fix: both note for whom they keep them.
+/// extents keep versions. Fix: both note the readers they keep them for.
 #[test]
 fn versions_go_with_their_snapshots_in_level_0() {
     let _together = together();
@@ -225,7 +225,7 @@ fn deletes_go_with_what_they_hide() {
     assert_now(&table, 2, KEYS - DELETED);
 }
 
-/// Nobody is left after a restart, and what was kept is known by its number.
+/// No reader is left after a restart, and what was kept is known by its number.
 #[test]
 fn what_was_kept_goes_after_a_restart() {
     let _together = together();

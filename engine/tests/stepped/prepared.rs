@@ -31,7 +31,7 @@ fn names(db: &Database) -> Vec<String> {
     db.list_prepared().into_iter().map(|p| String::from_utf8(p.id).unwrap()).collect()
 }
 
-/// Whether somebody else has the key locked.
+/// Whether another transaction has the key locked.
 fn is_locked(db: &Database, table: &Table, key: &str) -> bool {
     let txn = db.begin_with(TxnOptions::new().lock_wait(LockWait::NoWait)).unwrap();
     match txn.get_for_update(table, key) {
@@ -114,8 +114,8 @@ fn what_is_rolled_back_leaves_nothing() {
     }
 }
 
-/// Rows, rows locked and not written, ranges with their gaps, shared ones too: before anybody
-/// else could have taken one, and for plain writes too.
+/// Rows, rows locked and not written, ranges with their gaps, shared ones too: before another
+/// caller could have taken one, and for plain writes too.
 #[test]
 fn locks_are_held_again_after_a_restart() {
     let _together = together();
@@ -423,7 +423,7 @@ fn commits_become_visible_in_the_order_in_which_they_were_enqueued() {
     assert_eq!(&db.last_blob().unwrap()[..], 49u32.to_be_bytes());
 }
 
-/// Nobody waits for it, so nobody publishes it but the background.
+/// No thread waits for it, so only the background publishes it.
 #[test]
 fn a_commit_that_nobody_waits_for_is_made_all_the_same() {
     let _together = together();

@@ -55,7 +55,7 @@ fn a_merge_prunes_what_is_superseded_and_keeps_what_a_snapshot_reads() {
     put(&table, "key 0", b"third");
     table.delete_with("key 1", Durability::Relaxed).unwrap();
     merge(&db, &table, |n| format!("filler {}", n % 5), 1);
-    // Ten keys in two versions, two of them in three, of which one is seen by nobody; fillers
+    // Ten keys in two versions, two of them in three, one of which no reader sees; fillers
     // once, and the one that the snapshot sees.
     let records = db.stats().tables[0].level0_records;
     assert_eq!(records, 20 + 10, "{:?}", db.stats());
@@ -101,7 +101,7 @@ fn what_was_pruned_stays_away_after_an_opening() {
 }
 
 /// Nine writes of ten go to a hundred keys, and in each zone there is a cold one: without cleaning
-/// each cold record keeps its zone, and the region fills with what nobody will ever read.
+/// each cold record keeps its zone, and the region fills with what no reader will ever read.
 #[test]
 fn one_cold_key_a_zone_cannot_fill_the_region() {
     let _alone = alone();

@@ -300,7 +300,7 @@ fn a_creation_that_failed_can_be_repeated() {
 /// Bug: the records of a table that was dropped kept their zones for as long as the thread that
 /// dropped it did nothing more: writers met a full region, that thread itself among them, for a
 /// minute. Cause: deferred work stayed in a list of the thread's own. Fix: it is handed over at
-/// once, to whoever drives the epochs.
+/// once, to the thread that drives the epochs.
 #[test]
 fn zones_of_a_dropped_table_are_released_whatever_its_dropper_does_next() {
     let _alone = alone();

@@ -14,7 +14,7 @@ fn id(db: &Database, table: &str) -> Option<u32> {
 
 /// A table is made and dropped, with the power cut at each step of both: before the event is
 /// durable, before the journal has it, after that. Whatever the cut left, the next table's number
-/// is larger than that of every table that anybody was told of.
+/// is larger than that of every table that a caller was told of.
 #[test]
 fn table_ids_are_never_used_again_whatever_the_journal_had() {
     let _together = together();
@@ -65,10 +65,11 @@ fn table_ids_are_never_used_again_whatever_the_journal_had() {
     }
 }
 
-/// Each commit writes to the first and to the last key of a table, and nobody waits for a sync.
+/// Each commit writes to the first and to the last key of a table, and no commit waits for a sync.
 /// Drains, which take one column after the other, and all other jobs run in between, so few that
-/// there is always another one: who finds none settles. When the power goes after a drain, both
-/// keys say the same: had it taken along what the cut takes back, they would not.
+/// there is always another one: the background settles when it finds none. When the power goes
+/// after a drain, both keys say the same: had it taken along what the cut takes back, they would
+/// not.
 #[test]
 fn nothing_above_the_floor_is_drained() {
     let _together = together();

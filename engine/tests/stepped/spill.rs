@@ -107,7 +107,7 @@ fn transactions_that_spill_are_transactions() {
             }
             model.check(&table, &mut chance);
             let (written, others) = (model.now, chance.percent(50));
-            assert_eq!(rows(table.iter()), now, "nobody else sees it");
+            assert_eq!(rows(table.iter()), now, "no other reader sees it");
             match chance.below(4) {
                 0 => txn.roll_back(),
                 _ => {

@@ -259,7 +259,7 @@ fn bulk_loads_and_their_places() {
         let steps = cut_everywhere(kind, small, |rig| {
             rig.load("a", rows(0..6, 1));
             rig.steps(20);
-            assert_eq!(rig.db.stats().background.moves, 1, "it was in nobody's way");
+            assert_eq!(rig.db.stats().background.moves, 1, "it overlapped nothing");
             rig.put("a", "row 03", 200, Relaxed);
             rig.load("a", rows(4..9, 2));
             rig.put("b", "row 03", 200, Relaxed);

@@ -155,7 +155,7 @@ fn a_snapshot_keeps_what_expires_while_it_is_held() {
     assert!(records(&db, "t").1 >= 200);
     drop((snapshot, txn));
     run_until_idle(&db);
-    assert_eq!(records(&db, "t"), (0, 0), "and nobody else does");
+    assert_eq!(records(&db, "t"), (0, 0), "and no other reader does");
 }
 
 #[test]

@@ -21,7 +21,7 @@ enum Op {
 
 use Op::{Commit, Get, Put, RollBack, Scan};
 
-/// A transaction with the steps that it could not do yet, as somebody else held a lock.
+/// A transaction with the steps that it could not do yet, as another transaction held a lock.
 struct Runner {
     txn: Option<Transaction>,
     held_up: VecDeque<Op>,

@@ -108,7 +108,7 @@ fn backups_are_what_there_was_wherever_it_lay() {
                     db.step().unwrap();
                 }
             }
-            // Somebody reads an older state meanwhile.
+            // A snapshot reads an older state meanwhile.
             let reader = db.snapshot().unwrap();
             let info = db.backup(&set).unwrap();
             drop(reader);

@@ -134,7 +134,7 @@ impl Change {
         let current = rows.get(&self.key).cloned();
         let (key, value) = (&self.key[..], &self.value[..]);
         let txn = db.begin().unwrap();
-        match self.call % 7 {
+        match self.call % 8 {
             0 => {
                 let inserted = match in_txn {
                     true => txn.insert_if_absent(table, key, value),
@@ -144,7 +144,7 @@ impl Change {
                 rows.entry(key.to_vec()).or_insert(value.to_vec());
             }
             1 | 2 => {
-                let expected = match self.call % 7 {
+                let expected = match self.call % 8 {
                     1 => current.as_deref(),
                     _ => Some(value),
                 };
@@ -187,6 +187,13 @@ impl Change {
                     false => table.pop_last(),
                 };
                 assert_eq!(owned(popped.unwrap()), rows.pop_last());
+            }
+            6 => {
+                match in_txn {
+                    true => txn.merge(table, key, value).unwrap(),
+                    false => table.merge(key, value).unwrap(),
+                }
+                rows.entry(key.to_vec()).or_default().extend(value);
             }
             _ => {
                 match in_txn {

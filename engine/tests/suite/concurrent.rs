@@ -247,7 +247,7 @@ fn tables_come_and_go_while_they_are_drained() {
 
 /// Bug: a drained record of a dropped table was counted out of its zone twice, and the tree that it
 /// was taken out of was felled meanwhile. Cause: what drains and drops defer runs in any order, and
-/// at once. Fix: whoever leaves last takes out what is left.
+/// at once. Fix: the last thread to leave takes out what is left.
 #[test]
 fn tables_come_and_go_with_the_index_in_persistent_memory() {
     let dir = tempfile::tempdir().unwrap();

@@ -59,7 +59,7 @@ fn content(db: &Database) -> Rows {
 /// How the failure of one write ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum End {
-    /// Whoever wrote could do without, or tried again.
+    /// The writer could do without, or tried again.
     Absorbed,
     /// The commit's outcome is not known.
     Unknown,

@@ -22,7 +22,7 @@ fn fill(txn: &Transaction, table: &Table, from: u32) -> (u32, Error) {
             return (n, e);
         }
     }
-    panic!("as many locks as anybody likes");
+    panic!("no number of locks was refused");
 }
 
 #[test]
@@ -111,7 +111,7 @@ fn an_optimistic_range_stands_for_the_rows_in_it() {
     let txn = db.begin_with(options).unwrap();
     drop(txn.range_for_update(&table, "a".."m").unwrap());
     txn.put(&table, "c", "3").unwrap();
-    assert_eq!(txn.commit().unwrap_err().kind(), ErrorKind::Timeout, "somebody reads it");
+    assert_eq!(txn.commit().unwrap_err().kind(), ErrorKind::Timeout, "a reader has it locked");
     drop(reader);
     begin().commit().unwrap();
     assert_eq!(table.get("c").unwrap().unwrap(), "1");

@@ -24,6 +24,7 @@ mod full_disk;
 mod growth;
 mod large_commits;
 mod lock_memory;
+mod merge_operators;
 mod metamorphic;
 mod model;
 mod modes;

@@ -25,6 +25,8 @@ type Write = (u8, u16, What);
 enum What {
     /// What fills a value of which length.
     Put(u8, u16),
+    /// What fills an operand, which is appended.
+    Merge(u8, u8),
     Delete,
     /// All keys up to this one, in the order of keys, or to the end.
     DeleteUpTo(Option<u16>),
@@ -63,6 +65,7 @@ fn bound() -> impl Strategy<Value = Bound<u16>> {
 fn op() -> impl Strategy<Value = Op> {
     let what = prop_oneof![
         30 => (any::<u8>(), 0u16..6000).prop_map(|(fill, len)| What::Put(fill, len)),
+        12 => any::<(u8, u8)>().prop_map(|(fill, len)| What::Merge(fill, len)),
         9 => Just(What::Delete),
         1 => prop::option::weighted(0.9, 0u16..300).prop_map(What::DeleteUpTo),
     ];
@@ -235,6 +238,11 @@ impl World {
                 What::Put(fill, len) => {
                     batch.put(table, key(k), value(*fill, *len));
                     effects.push(Effect::Put(name, key(k), value(*fill, *len)));
+                }
+                What::Merge(fill, len) => {
+                    let operand = value(*fill, u16::from(*len));
+                    batch.merge(table, key(k), &operand);
+                    effects.push(Effect::Merge(name, key(k), operand));
                 }
                 What::Delete => {
                     batch.delete(table, key(k));

@@ -1,5 +1,5 @@
 //! The mapped modes: `emulated` is found again after closing, `dax` is refused where stores would
-//! not be durable, and nobody's file is replaced.
+//! not be durable, and a user's file is never replaced.
 
 use std::time::Duration;
 
@@ -175,8 +175,8 @@ fn dax_is_refused_by_name_where_there_is_none() {
 fn a_file_at_the_path_of_a_new_region_is_never_replaced() {
     let dir = tempfile::tempdir().unwrap();
     let region = dir.path().join("precious");
-    std::fs::write(&region, "somebody's").unwrap();
+    std::fs::write(&region, "the user's").unwrap();
     let error = emulated(&region).create(dir.path().join("db")).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Invalid);
-    assert_eq!(std::fs::read(&region).unwrap(), b"somebody's");
+    assert_eq!(std::fs::read(&region).unwrap(), b"the user's");
 }

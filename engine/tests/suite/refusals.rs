@@ -458,7 +458,7 @@ fn what_cannot_be_opened_at_the_path_of_a_new_region_is_left_alone() {
     assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
     assert!(error.to_string().contains("region-elsewhere"), "{error}");
     assert!(region.is_symlink(), "left alone");
-    // It leads nowhere, and so it is "not found"; still it is a file that somebody made.
+    // It leads nowhere, and so it is "not found"; still it is a file that a user made.
     fs::remove_file(&region).unwrap();
     symlink(dir.path().join("nowhere"), &region).unwrap();
     let error = create();

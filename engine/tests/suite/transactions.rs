@@ -213,8 +213,8 @@ fn plain_writes_wait_for_locked_rows_and_for_no_others() {
     assert_eq!(db.locks_held(), (0, 0));
 }
 
-/// Increments by transactions and by nobody else: none is lost although the first locks are taken
-/// while plain writers run.
+/// Increments by transactions alone: none is lost although the first locks are taken while plain
+/// writers run.
 #[test]
 fn no_plain_write_slips_under_the_first_lock() {
     for _ in 0..rounds(15, 500) {
@@ -233,7 +233,7 @@ fn no_plain_write_slips_under_the_first_lock() {
             let txn = db.begin_with(options).unwrap();
             let held = txn.get_for_update(&table, "k").unwrap();
             for _ in 0..50 {
-                assert_eq!(txn.get(&table, "k").unwrap(), held, "nobody else changes it");
+                assert_eq!(txn.get(&table, "k").unwrap(), held, "no other transaction changes it");
             }
             stop.store(true, Ordering::Relaxed);
             drop(txn);
@@ -556,7 +556,7 @@ fn run_gives_up_at_once_on_what_another_call_does_not_help() {
         txn.put(&table, vec![1; 70_000], "too long a key")
     });
     assert_eq!((kind(failed), calls.into_inner()), (ErrorKind::Invalid, 1));
-    // Nor does a row that somebody has locked for longer than it may wait.
+    // Nor does a row that another transaction has locked for longer than it may wait.
     let holder = db.begin().unwrap();
     holder.put(&table, "count", [9]).unwrap();
     let calls = AtomicU64::new(0);

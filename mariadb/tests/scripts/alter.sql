@@ -115,3 +115,14 @@ insert into c (id) values (1);
 alter table c drop column b, algorithm=instant;
 select * from c order by id;
 show create table c;
+# The server was killed by a rename of an index of a table with partitions, which went half the way
+# in place.
+create table p (id int primary key, a int, key k (a)) partition by hash(id) partitions 3;
+insert into p values (1, 1), (2, 2), (3, 3), (4, 4);
+alter table p rename key k to kk;
+alter table p rename key if exists none to other;
+alter table p add column b int default 4;
+alter table p add key (b, a);
+alter table p drop column a;
+select * from p where b = 4 order by id;
+check table p;

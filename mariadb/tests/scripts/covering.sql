@@ -52,3 +52,13 @@ insert into h values (3, 1), (1, 2), (2, null);
 select a from h force index (a) order by a;
 delete from h where a in (select a from (select a from h force index (a) where a > 1) x);
 select * from h;
+# A condition on the primary key, checked on entries whose own columns do not come back: the end of
+# the range was compared with what the record had before, and rows were left out.
+create table f (id int primary key, x float, y varchar(10), z int, key (x desc), key (y), key fz (x, z));
+insert into f values (1, 1, 'a', 1), (2, 2, 'b', 2), (3, 1024, 'c', 3), (4, -5, 'd', 4), (5, null, null, 5);
+select x from f force index (x) where x >= 1024 and id < 54;
+select x from f force index (x) where x between 1 and 3 and id < 54 order by x;
+select y from f force index (y) where y <= 'b' and id < 54 order by y;
+select y from f force index (y) where y between 'b' and 'c' and id > 1 order by y desc;
+select x, z from f force index (fz) where x < 100 and z > 0 order by x;
+select count(distinct x) from f where x >= 1024 and id < 54;

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, bail};
 
 use super::server::{Server, Start};
 
-const WORKLOADS: [&str; 8] = [
+const WORKLOADS: [&str; 9] = [
     "oltp_point_select",
     "oltp_read_only",
     "oltp_read_write",
@@ -16,6 +16,7 @@ const WORKLOADS: [&str; 8] = [
     "oltp_update_index",
     "oltp_update_non_index",
     "oltp_delete",
+    "select_random_ranges",
 ];
 
 const ENGINES: [&str; 3] = ["Terrace", "InnoDB", "RocksDB"];
@@ -25,7 +26,8 @@ const ROWS: usize = 100_000;
 const TABLES: usize = 4;
 const THREADS: [usize; 2] = [2, 16];
 
-/// Runs each workload for some seconds, and prints transactions a second.
+/// Runs each workload for some seconds, and prints transactions a second, and how many times those
+/// of the others Terrace makes.
 pub(super) fn run(root: &Path, plugin: &Path, seconds: u32) -> Result<()> {
     let options = [
         "--innodb-buffer-pool-size=512M",
@@ -38,24 +40,36 @@ pub(super) fn run(root: &Path, plugin: &Path, seconds: u32) -> Result<()> {
     let has_rocks = Path::new("/usr/lib/mysql/plugin/ha_rocksdb.so").exists();
     let rocks = has_rocks && with_rocks(&server, plugin).is_ok();
     println!(
-        "{:<24}{:>8}{:>12}{:>12}{:>12}",
-        "workload", "threads", "Terrace", "InnoDB", "MyRocks"
+        "{:<24}{:>8}{:>12}{:>12}{:>12}{:>12}{:>12}",
+        "workload", "threads", "Terrace", "InnoDB", "MyRocks", "to InnoDB", "to MyRocks"
     );
     for workload in WORKLOADS {
         for threads in THREADS {
             let mut line = format!("{workload:<24}{threads:>8}");
+            let mut figures = Vec::new();
             for engine in ENGINES {
-                let figure = if engine == "RocksDB" && !rocks {
-                    "-".to_owned()
+                let is_there = engine != "RocksDB" || rocks;
+                let figure = if is_there {
+                    Some(measure(&server, engine, workload, threads, seconds)?)
                 } else {
-                    format!("{:.0}", measure(&server, engine, workload, threads, seconds)?)
+                    None
                 };
-                line.push_str(&format!("{figure:>12}"));
+                line.push_str(&format!("{:>12}", shown(figure, 0)));
+                figures.push(figure);
+            }
+            for other in &figures[1..] {
+                let ratio = figures[0].zip(*other).map(|(ours, theirs)| ours / theirs);
+                line.push_str(&format!("{:>12}", shown(ratio, 2)));
             }
             println!("{line}");
         }
     }
     server.stop()
+}
+
+/// A figure, or a line where there is none.
+fn shown(figure: Option<f64>, decimals: usize) -> String {
+    figure.map_or_else(|| "-".to_owned(), |figure| format!("{figure:.decimals$}"))
 }
 
 fn with_rocks(server: &Server, plugin: &Path) -> Result<()> {

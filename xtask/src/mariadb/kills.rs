@@ -1,8 +1,9 @@
-//! Kills of the server while it commits, with the binary log on.
+//! Kills of the server while it commits and alters tables, with the binary log on.
 //!
-//! Clients insert rows and note each acknowledged one. After a kill and a restart every noted row
-//! is there, a transaction is there with all of its rows or none, the table passes its check, and
-//! a replay of the binary log on an empty table gives the same rows.
+//! Clients insert rows and note each acknowledged one, and one changes the shape of a table. After
+//! a kill and a restart every noted row is there, a transaction is there with all of its rows or
+//! none, and a replay of the binary log on an empty table gives the same rows. All tables pass
+//! their check, and the server and the library have the same ones.
 
 use std::path::Path;
 use std::process::Command;
@@ -22,6 +23,28 @@ const OPTIONS: &[&str] = &["--log-bin=binlog", "--sync-binlog=1", "--server-id=1
 
 const TABLES: &str = "CREATE TABLE IF NOT EXISTS ledger (client INT, n INT, part INT, note \
     VARCHAR(100), PRIMARY KEY (client, n, part), KEY (note)) ENGINE=Terrace";
+
+/// What the client that alters a table sends, again and again, wherever a kill has left it.
+const CHANGES: &[&str] = &[
+    "RENAME TABLE IF EXISTS moved TO shape",
+    "CREATE TABLE IF NOT EXISTS shape (id INT PRIMARY KEY, a INT) ENGINE=Terrace",
+    "INSERT IGNORE INTO shape (id, a) SELECT seq, seq * 7 FROM seq_1_to_300",
+    "ALTER TABLE shape DROP KEY IF EXISTS kb",
+    "ALTER TABLE shape ADD COLUMN IF NOT EXISTS b INT NOT NULL DEFAULT 5",
+    "ALTER TABLE shape ADD KEY IF NOT EXISTS ka (a), ADD UNIQUE KEY IF NOT EXISTS ku (id, a)",
+    "UPDATE shape SET a = a + 1",
+    "ALTER TABLE shape RENAME KEY IF EXISTS ka TO kb",
+    "RENAME TABLE shape TO moved",
+    "DELETE FROM moved WHERE id > 200",
+    "RENAME TABLE moved TO shape",
+    "ALTER TABLE shape DROP KEY IF EXISTS kb, DROP KEY IF EXISTS ku",
+    "ALTER TABLE shape FORCE",
+    "CREATE TABLE IF NOT EXISTS gone (id INT PRIMARY KEY, KEY (id)) ENGINE=Terrace",
+    "INSERT IGNORE INTO gone VALUES (1), (2)",
+    "TRUNCATE TABLE gone",
+    "DROP TABLE gone",
+    "ALTER TABLE shape DROP COLUMN IF EXISTS b",
+];
 
 /// Kills a server `rounds` times.
 pub(super) fn run(root: &Path, plugin: &Path, rounds: usize) -> Result<()> {
@@ -46,6 +69,7 @@ fn write_until_killed(
     moment: Duration,
 ) -> Result<()> {
     let is_over = AtomicBool::new(false);
+    let mut changing = Session::open(&server, "test")?;
     let mut sessions = Vec::new();
     for _ in 0..CLIENTS {
         sessions.push(Session::open(&server, "test")?);
@@ -60,12 +84,14 @@ fn write_until_killed(
                 scope.spawn(move || write(session, client, count, is_over))
             })
             .collect();
+        let changer = scope.spawn(|| change(&mut changing));
         thread::sleep(moment);
         let killed = server.kill();
         is_over.store(true, Ordering::Release);
         for writer in writers {
             writer.join().map_err(|_| anyhow!("a writer panicked"))??;
         }
+        changer.join().map_err(|_| anyhow!("the changer panicked"))??;
         killed
     })
 }
@@ -100,6 +126,47 @@ fn write(
     }
 }
 
+/// Alters tables until the server is gone.
+fn change(session: &mut Session) -> Result<()> {
+    loop {
+        for statement in CHANGES {
+            // The client ends with its server.
+            let Ok(said) = session.send(statement).and_then(|()| session.answer()) else {
+                return Ok(());
+            };
+            match said.find("ERROR ") {
+                None => {}
+                Some(_) if said.contains("ERROR 2006") || said.contains("ERROR 2013") => {
+                    return Ok(());
+                }
+                Some(_) => bail!("{statement}: {said}"),
+            }
+        }
+    }
+}
+
+/// Fails where a table does not pass its check, or only the server or the library has it.
+fn verify_tables(server: &Server) -> Result<()> {
+    let of_server = server.sql(
+        "SELECT CONCAT(table_schema, '/', table_name) FROM information_schema.tables \
+         WHERE engine = 'Terrace' ORDER BY 1",
+        "test",
+    )?;
+    let of_library = server
+        .sql("SELECT table_name FROM information_schema.terrace_tables ORDER BY 1", "test")?;
+    if of_server != of_library {
+        bail!("the server has the tables\n{of_server}and the library\n{of_library}");
+    }
+    for table in of_server.lines() {
+        let name = table.replace('/', ".");
+        let checked = server.sql(&format!("CHECK TABLE {name}"), "test")?;
+        if !checked.contains("status\tOK") {
+            bail!("CHECK TABLE {name}: {checked}");
+        }
+    }
+    Ok(())
+}
+
 /// Fails where an acknowledged row is lost. Counts what is there besides as acknowledged from here.
 fn verify(server: &Server, acknowledged: &mut [usize; CLIENTS]) -> Result<usize> {
     let mut all = 0;
@@ -125,10 +192,7 @@ fn verify(server: &Server, acknowledged: &mut [usize; CLIENTS]) -> Result<usize>
         *count = next;
         all += rows;
     }
-    let checked = server.sql("CHECK TABLE ledger", "test")?;
-    if !checked.contains("status\tOK") {
-        bail!("CHECK TABLE: {checked}");
-    }
+    verify_tables(server)?;
     let count =
         server.sql("SELECT COUNT(*) FROM ledger FORCE INDEX (note) WHERE note > ''", "test")?;
     if count.trim() != all.to_string() {
@@ -171,6 +235,29 @@ fn replay(server: &Server) -> Result<()> {
     )?;
     if differing.trim() != "0" {
         bail!("{} rows differ from the binary log", differing.trim());
+    }
+    let tables = |database: &str| {
+        server.sql(
+            &format!(
+                "SELECT table_name FROM information_schema.tables \
+                 WHERE table_schema = '{database}' ORDER BY 1"
+            ),
+            "mysql",
+        )
+    };
+    let (of_server, of_log) = (tables("test")?, tables("replayed")?);
+    if of_server != of_log {
+        bail!("the server has the tables\n{of_server}and the binary log\n{of_log}");
+    }
+    // For the server a TRUNCATE and its event are not one.
+    for table in of_server.lines().filter(|&table| table != "gone") {
+        let sum = |database: &str| {
+            let said = server.sql(&format!("CHECKSUM TABLE {database}.{table}"), "mysql")?;
+            Ok::<_, anyhow::Error>(said.split_whitespace().nth(1).unwrap_or_default().to_owned())
+        };
+        if sum("test")? != sum("replayed")? {
+            bail!("table {table} differs from the binary log");
+        }
     }
     Ok(())
 }

@@ -1,4 +1,4 @@
-//! No text of the project names a path of somebody's machine.
+//! No text of the project names a path of a developer's machine.
 
 use super::Finding;
 use super::source::is_word;

@@ -33,7 +33,8 @@ pub(crate) fn check(sources: &[Source], allowed: &[UnsafeCode], findings: &mut V
     }
 }
 
-fn is_under(path: &str, place: &str) -> bool {
+/// Whether a path is `place`, or lies in the folder `place`.
+pub(super) fn is_under(path: &str, place: &str) -> bool {
     path.strip_prefix(place).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
 }
 

@@ -121,7 +121,7 @@ impl<'a> Terminal<'a> {
                 Wanted { item, from, quantity: 1 + self.random.below(10) as i64 }
             })
             .collect();
-        // In one order for everybody, so that nobody waits in a circle.
+        // In one order for all terminals, so that no two wait in a circle.
         wanted.sort_by_key(|wanted| (wanted.from, wanted.item));
         wanted.dedup_by_key(|wanted| (wanted.from, wanted.item));
         if self.random.below(100) == 0 {
@@ -224,7 +224,7 @@ impl<'a> Terminal<'a> {
     }
 }
 
-/// The middle one of the customers of a last name; none if nobody is called that.
+/// The middle one of the customers of a last name; none if no customer has it.
 fn named(t: &dyn Transaction, (w, d): (u32, u32), name: u32) -> Result<Option<u32>> {
     let mut all = Vec::new();
     Table::CustomerByName.scan(t, &[w, d, name], &mut |key, _| {
@@ -278,7 +278,7 @@ fn deliver(t: &dyn Transaction, (w, d): (u32, u32), carrier: i64) -> Result<()> 
     let Some(o) = oldest else { return Ok(()) };
     let key = Table::NewOrder.key(&[w, d, o]);
     if t.get_for_update(&key)?.is_none() {
-        // Somebody else delivers it: this district is done for now (clause 2.7.4.2).
+        // Another terminal delivers it: this district is done for now (clause 2.7.4.2).
         return Ok(());
     }
     t.delete(&key)?;

@@ -87,7 +87,7 @@ pub(crate) fn measure(text: &str, dir: &Path, report: &mut Report) -> Result<()>
             );
             report.add(case, system, "device bytes read", io.read as f64 / MIB, "MiB");
             if matches!(phase.until, End::Turnovers(_)) {
-                // With what a store does only once nobody writes.
+                // With what a store does only once no client writes.
                 store.rest()?;
                 let written_at_rest = device.traffic()?.since(before).written as f64;
                 report.add(case, system, "device bytes at rest", written_at_rest / written, "B/B");

@@ -127,7 +127,7 @@ fn in_memory(
     };
     let mut phases: Vec<Phase> = chosen(settings, letters).into_iter().map(phase).collect();
     if let (None, true, Some(a)) = (load.rate, durable, phases.first().cloned()) {
-        // The same load for everybody, which all but the slowest can carry.
+        // The same load for all stores, which all but the slowest can carry.
         let rate = 4000.0;
         phases.push(Phase { case: format!("{}, at {rate}/s", a.case), rate: Some(rate), ..a });
     }

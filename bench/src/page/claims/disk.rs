@@ -10,8 +10,8 @@ const DEVICE: &str = "device bytes of user bytes";
 const WAYS: &str = "downwards a block's entries are decoded and kept before they are walked, a \
                     tenth more of the processor's time: to give them out without a copy of each";
 const SPARE: &str = "the region counts, and records of the last level keep sequence numbers that \
-                     nobody can tell apart any more: to write them as one, as RocksDB does, where \
-                     no range delete or time to live asks for them";
+                     no reader can tell apart any more: to write them as one, as RocksDB does, \
+                     where no range delete or time to live asks for them";
 const AMPLIFIED: &str = "level 2 is written again for each stack of level 1's layers; a larger \
                          level 1, and drains that begin later, make stacks higher";
 
@@ -40,7 +40,7 @@ pub(super) const CLAIMS: &[Claim] = &[
             others: PEERS,
         },
         asked: AtLeast(1.2),
-        next: "the device's sync is most of it for everybody; a write that it takes as durable by \
+        next: "the device's sync is most of it for all stores; a write that it takes as durable by \
                itself would need none",
     },
     Claim {

@@ -28,7 +28,7 @@ pub(crate) trait Transaction {
     /// The value of a key, as committed or written here.
     fn get(&self, key: &[u8]) -> Result<Option<Vec<u8>>>;
 
-    /// The same, and nobody else writes it until this transaction ends.
+    /// The same, and no other transaction writes it until this one ends.
     fn get_for_update(&self, key: &[u8]) -> Result<Option<Vec<u8>>>;
 
     /// Sets a key.

@@ -93,6 +93,12 @@ class CorruptError(Error, OSError):
     damage: Damage | None = None
 
 
+class FencedError(Error, OSError):
+    """Another opening took the object store of the database over. Close this one."""
+
+    kind = "fenced"
+
+
 class ClosedError(Error, ValueError):
     """The database was closed, or what the object stood for has ended."""
 

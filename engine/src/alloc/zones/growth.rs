@@ -41,7 +41,7 @@ impl ZonePool {
         geometry.units < geometry.target && !self.is_stuck()
     }
 
-    /// Whether somebody asked for a zone that is larger than any piece that is free.
+    /// Whether a stream asked for a zone that is larger than any free piece.
     pub(crate) fn is_asked_for(&self) -> bool {
         let wanted = self.wanted.load(Ordering::Relaxed);
         wanted != 0 && !self.has(&self.state.lock(), wanted)
@@ -52,14 +52,14 @@ impl ZonePool {
         self.is_asked_for() && !self.grows()
     }
 
-    /// Whether what somebody asked for in vain is there by now, whoever gave it back: true once,
-    /// for who waits to be told.
+    /// Whether the space of a request that failed is free by now. It returns true once, so that
+    /// the caller wakes the waiting writers once.
     pub(crate) fn finds_wanted(&self) -> bool {
         let wanted = self.wanted.load(Ordering::Relaxed);
         if wanted == 0 {
             return false;
         }
-        // Who asks in vain says so under the mutex.
+        // A stream that asks in vain says so under the mutex.
         let state = self.state.lock();
         self.has(&state, wanted) && self.wanted.swap(0, Ordering::Relaxed) != 0
     }

@@ -1,8 +1,8 @@
 //! The reserve of the region: units that only commits which free space may take, so that a full
 //! region does not stop deletes. `docs/internals/full-disk.md` has the rule.
 //!
-//! Thread safety: every method may be called from any thread. All is in atomics; who links a zone
-//! decides under the zone pool's mutex.
+//! Thread safety: every method may be called from any thread. All is in atomics. A thread that
+//! links a zone decides under the zone pool's mutex.
 //!
 //! Invariants:
 //!

@@ -67,8 +67,8 @@ fn used(found: &Machine) -> std::result::Result<Vec<(u32, u32)>, String> {
 }
 
 /// A small zone, a large one, the small one released, one that takes its place and more, and both
-/// released: units are divided and made whole again, and each step is cut before every store, flush
-/// and fence, in all ways in which memory can survive that.
+/// released: units are divided and made whole again. Each step is cut before every store, flush and
+/// fence, in all ways in which memory can survive that.
 #[test]
 fn a_cut_anywhere_while_zones_of_several_sizes_change_hands_loses_no_unit() {
     let machine = Machine::with_memory();
@@ -115,8 +115,8 @@ fn a_cut_anywhere_while_zones_of_several_sizes_change_hands_loses_no_unit() {
 }
 
 /// A first try to link a zone of four units was cut when its header was durable and its entry was
-/// not; a second one, of one unit, when its entry was durable and its header was not: the entry
-/// leads to the header of four, and behind the first lie units that others have by then.
+/// not. A second one, of one unit, was cut when its entry was durable and its header was not. The
+/// entry leads to the header of four, and behind the first lie units that others have by then.
 #[test]
 fn a_header_that_an_earlier_try_left_takes_no_unit_from_others() {
     let machine = Machine::with_memory();
@@ -187,7 +187,7 @@ fn a_smaller_zone_has_to_do_where_no_large_one_is_free() {
 
 /// Bug: a writer of a large batch waited for a minute and was told that the region is full, though
 /// there was room for it. Cause: a stream that was closed gave back the units that it had asked for
-/// in vain, and only drains told those who wait; there was nothing left to call for one. Fix: the
+/// in vain, and only drains told the waiters; there was nothing left to call for one. Fix: the
 /// background tells them when what was asked for is there, wherever it came from.
 #[test]
 fn what_was_asked_for_in_vain_is_found_once() {
@@ -197,20 +197,20 @@ fn what_was_asked_for_in_vain_is_found_once() {
         assert_eq!(link(&zones, n, 1).number, n as u32);
     }
     zones.release(&[1, 2]).unwrap();
-    assert!(!zones.finds_wanted(), "nobody asked");
+    assert!(!zones.finds_wanted(), "no stream asked");
     let wish = Link { stream: 1, ordinal: 1, incarnation: 1, units: 4, least: 4, frees: false };
     assert_eq!(zones.link(&wish).unwrap_err().kind(), ErrorKind::Full);
     assert!(zones.lacks_wanted() && !zones.finds_wanted());
     zones.release(&[0, 3]).unwrap();
     assert!(!zones.lacks_wanted() && zones.finds_wanted(), "there they are");
-    assert!(!zones.finds_wanted(), "whoever waited has been told");
+    assert!(!zones.finds_wanted(), "the waiting writers have been told");
     assert_eq!(zones.link(&wish).unwrap().number, 0);
 }
 
-/// Bug: a power cut while a zone was linked again tore the line of its new header behind what
-/// the header's checksum covers, and the database was refused as damaged: the seal of the
-/// zone's earlier use was still there. Cause: of a zone that was not in use yet, only an
-/// unsound header passed for a link that was cut short. Fix: so does an unsound seal.
+/// Bug: a power cut while a zone was linked again tore the line of its new header behind what the
+/// header's checksum covers. The database was refused as damaged: the seal of the zone's earlier
+/// use was still there. Cause: of a zone that was not in use yet, only an unsound header passed for
+/// a link that was cut short. Fix: so does an unsound seal.
 #[test]
 fn a_seal_left_behind_a_torn_header_is_no_damage() {
     let geometry = Geometry::for_size(2 << 20);

@@ -66,7 +66,7 @@ fn earlier_ones_return_while_stopped_at(step: Step, dax: bool) {
     let (begin, told_to_begin) = mpsc::channel::<()>();
     let (done, earlier) = mpsc::channel();
     std::thread::scope(|scope| {
-        // Dropped first where an assertion fails: then nobody waits for ever.
+        // Dropped first where an assertion fails: then no thread waits for ever.
         let (go, begin) = (go, begin);
         scope.spawn(move || {
             let both = ["first", "second"].map(|key| fixture.ticket(key));
@@ -89,7 +89,7 @@ fn earlier_ones_return_while_stopped_at(step: Step, dax: bool) {
         assert_eq!(fixture.committer.sync_floor().unwrap(), BEFORE + 2, "{step:?}, dax {dax}");
         let committer = &fixture.committer;
         assert_eq!((committer.visible(), committer.durable()), (BEFORE + 2, BEFORE + 2));
-        // What is settled is on the media, whoever carried it there.
+        // What is settled is on the media, whichever thread carried it there.
         let (after, floor) = fixture.floor_after_cut();
         assert_eq!(floor, BEFORE + 2, "{step:?}, dax {dax}");
         let found = fixture.recover_on(&after, &first_incarnation()).unwrap().last;
@@ -120,16 +120,16 @@ fn a_thread_stopped_at_any_step_on_persistent_memory_delays_later_lsns_only() {
 /// up the publisher, and with it every commit before its own. Cause: it kept the floor's mutex
 /// until its fence, and the publisher waited for that with its stage taken. Fix: the mutex is
 /// free while a floor is on its way; the publisher does not wait for it, and leaves its note to the
-/// next run or to who settles.
+/// next run or to a settle.
 #[test]
 fn who_carries_the_floor_holds_up_no_publisher() {
     earlier_ones_return_while_stopped_at(Step::FloorStored, true);
 }
 
-/// Bug: zones could be released before the floor and the words that let them go were on the media:
-/// recovery would then have looked for LSNs below its floor that were gone. Cause: a floor that a
-/// run had stored counted as written before the run was. Fix: the writer tells what is pending
-/// from what has arrived, and who needs the floor on the media writes it himself.
+/// Bug: zones could be released before the floor and the words that let them go were on the media.
+/// Recovery would then have looked for LSNs below its floor that were gone. Cause: a floor that a
+/// run had stored counted as written before the run was. Fix: the writer tells what is pending from
+/// what has arrived, and a caller that needs the floor on the media writes it itself.
 #[test]
 fn a_floor_in_a_run_that_is_not_written_yet_is_not_taken_for_written() {
     let fixture = &Fixture::new(false);
@@ -152,9 +152,9 @@ fn a_floor_in_a_run_that_is_not_written_yet_is_not_taken_for_written() {
 }
 
 /// A floor is carried by a thread that is stopped before its fence; two commits that took their
-/// tickets before it go on, and then somebody needs the floor on the media, who must bring home the
-/// one that is on its way before he stores the next. What happened, with a mark for each commit and
-/// for the floor.
+/// tickets before it go on, and then a caller needs the floor on the media. That caller must bring
+/// home the one that is on its way before it stores the next. What happened, with a mark for each
+/// commit and for the floor.
 fn recorded_with_a_floor_on_its_way() -> (Fixture, Trace) {
     let fixture = Fixture::new(true);
     (1..=BEFORE).for_each(|lsn| assert_eq!(fixture.commit(&[("before", "1")]), lsn));

@@ -45,7 +45,7 @@ fn a_sleeper_sees_the_change_or_is_rung() {
         };
         reached.store(1, Ordering::Relaxed);
         queue.wake_all();
-        // A sleeper that nobody wakes is a deadlock to loom.
+        // A sleeper that no thread wakes is a deadlock to loom.
         sleeper.join().unwrap();
     });
 }
@@ -96,7 +96,7 @@ fn a_finished_slot_has_all_that_was_put_in() {
     });
 }
 
-/// What was done before a watermark was raised is seen by who sees it there, also if another thread
+/// A thread that sees a watermark sees what was done before it was raised, also if another thread
 /// has raised it further since. What was done is relaxed: the watermark's orderings are all there
 /// is.
 #[test]
@@ -127,9 +127,9 @@ fn who_sees_a_watermark_sees_what_came_before_it() {
     });
 }
 
-/// A publisher's stage in small: who finishes a slot tries to publish; who finds the stage taken
-/// sleeps; who gives it back looks once more, and wakes a sleeper if there is something to do. With
-/// no look after it, a slot that was finished meanwhile would stay.
+/// A publisher's stage in small. A thread that finishes a slot tries to publish; if the stage is
+/// taken it sleeps. The thread that gives the stage back looks once more, and wakes a sleeper if
+/// there is something to do. Without that look, a slot that was finished meanwhile would stay.
 struct Stage {
     ring: Ring,
     published: AtomicU64,

@@ -2,7 +2,7 @@
 //! many schedules. `cargo test -p terrace --lib --features shuttle commit::tests::model`
 //!
 //! Shuttle interleaves at every access to what `os/sync` names, and finds every sleeper that
-//! nobody wakes (a deadlock to it). The region and the zones are the real ones, on a simulated
+//! no thread wakes (a deadlock to it). The region and the zones are the real ones, on a simulated
 //! machine.
 
 use std::sync::Arc;

@@ -43,8 +43,8 @@ fn a_run_is_bounded_and_handed_over() {
         .map(|_| fixture.committer.enqueue(&mut &batch, Durable).unwrap())
         .collect();
     let runs = || fixture.committer.runs();
-    assert_eq!((fixture.committer.visible(), runs()), (0, 0), "nobody has waited yet");
-    // Who waits for the first one publishes so many, and goes on with its own affairs.
+    assert_eq!((fixture.committer.visible(), runs()), (0, 0), "no thread has waited yet");
+    // The thread that waits for the first one publishes so many, and then returns.
     fixture.committer.publisher.wait(1, Goal::Durable).unwrap();
     assert_eq!((fixture.committer.visible(), runs()), (most, u64::from(TURNS)));
     let last = pending.last().unwrap().lsn();
@@ -52,7 +52,7 @@ fn a_run_is_bounded_and_handed_over() {
     assert_eq!((fixture.committer.visible(), runs()), (last, u64::from(TURNS) + 2));
 }
 
-/// Who publishes as much as it may wakes a sleeper to go on with the rest.
+/// A publisher that publishes as much as it may wakes a sleeper to go on with the rest.
 #[test]
 fn what_is_left_of_a_bounded_run_is_handed_to_a_sleeper() {
     let fixture = &Fixture::of_units(true, 64);

@@ -69,7 +69,7 @@ fn outcome_of_a_follower(fixture: &Fixture, ticket: Option<Lsn>) -> Outcome {
                 drop(lead.gather(&fixture.committer.buckets.bounds, 64 << 10));
                 ticket.into_iter().for_each(|lsn| lead.note_ticket(lsn));
             }
-            Part::Follows(_) => panic!("the first one takes nobody along"),
+            Part::Follows(_) => panic!("the first one takes no other group along"),
         });
         waits(1);
         drop(first);
@@ -83,7 +83,7 @@ fn outcome_of_a_follower(fixture: &Fixture, ticket: Option<Lsn>) -> Outcome {
     })
 }
 
-/// Bug: those who followed a leader that died reported `UnknownOutcome` of commit 0. Cause: a
+/// Bug: the followers of a leader that died reported `UnknownOutcome` of commit 0. Cause: a
 /// leader that was dropped told no LSN. Fix: it tells the LSN that the group has; without one
 /// nothing was done, and each follower goes alone.
 #[test]

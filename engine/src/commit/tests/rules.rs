@@ -246,8 +246,8 @@ fn busy_streams_take_larger_zones_and_closed_ones_begin_small_again() {
     pending.wait().unwrap();
 }
 
-/// What is left of a region that is nearly full is for those who write: one stream alone was given
-/// a sixteenth of it at most, which is one unit as a rule, and a link for each is a sync.
+/// What is left of a region that is nearly full is for the writers. One stream alone was given a
+/// sixteenth of it at most, which is one unit as a rule, and a link for each is a sync.
 #[test]
 fn a_stream_that_is_alone_takes_large_zones_of_what_is_left() {
     let fixture = Fixture::of_units(true, 256);
@@ -328,9 +328,9 @@ fn a_thread_that_dies_with_its_ticket_stops_the_database_and_wakes_everybody() {
     assert_eq!(fixture.committer.readable(), 0);
 }
 
-/// Bug: a failure while a zone was linked poisoned the database, and those who slept for their
+/// Bug: a failure while a zone was linked poisoned the database, and threads that slept for their
 /// run's sync slept on. Cause: only failures of the publisher itself woke them. Fix: whatever stops
-/// commit wakes everybody.
+/// commit wakes every waiting thread.
 #[test]
 fn a_failure_while_a_zone_is_linked_wakes_those_who_wait_for_a_sync() {
     let fixture = Fixture::new(false);
@@ -352,7 +352,7 @@ fn a_failure_while_a_zone_is_linked_wakes_those_who_wait_for_a_sync() {
         drop(syncs);
         fixture.committer.wake_all();
         for outcome in woken {
-            let outcome = outcome.expect("a failure wakes everybody");
+            let outcome = outcome.expect("a failure wakes every waiting thread");
             assert_eq!(outcome.unwrap_err().kind(), ErrorKind::UnknownOutcome);
         }
     });
@@ -386,7 +386,7 @@ fn a_relaxed_commit_does_not_wait_for_a_neighbours_sync() {
         assert!(fixture.committer.durable() < lsn, "visible, not durable");
         assert!(waits.recv_timeout(A_WHILE).is_err(), "the durable one waits for its sync");
         drop(syncs);
-        // Whoever gives the stage back passes it on.
+        // The thread that gives the stage back passes it on.
         fixture.committer.sync_floor().unwrap();
         waits.recv().unwrap();
     });
@@ -412,7 +412,7 @@ fn the_floor_is_stored_only_after_what_made_it_true() {
 #[test]
 fn nothing_above_the_floor_is_moved_or_freed() {
     let fixture = Fixture::new(false);
-    // Two zones, of which the first is sealed. Nobody waits for a sync.
+    // Two zones, of which the first is sealed. No commit waits for a sync.
     assert_eq!(fixture.zones_of_large(3, Relaxed), [0, 0, 1]);
     let (committer, pool) = (&fixture.committer, &fixture.zones);
     assert_eq!((committer.visible(), committer.durable()), (3, 0));
@@ -436,7 +436,7 @@ fn zones_go_with_one_sync_where_the_floor_is_beyond_them() {
     assert_eq!(fixture.zones_of_large(3, Relaxed), [0, 0, 1]);
     let (committer, pool) = (&fixture.committer, &fixture.zones);
     assert_eq!(committer.sync_floor().unwrap(), 3);
-    // A later floor is on its way, in a run that nobody waits for.
+    // A later floor is on its way, in a run that no thread waits for.
     (4..=19).for_each(|lsn| assert_eq!(fixture.commit(&[("k", "1")]), lsn));
     committer.commit(&mut &fixture.batch(&[("k", "2")]), Relaxed).unwrap();
     assert_eq!((Floor::load(&fixture.region).unwrap().0.lsn, committer.floor_there()), (19, 3));
@@ -539,7 +539,7 @@ fn published_rule_entries_above_a_cut_stay_dead_with_good_checksums() {
     let part_in_b = run_over_two_streams(&fixture);
     fixture.lose(part_in_b);
     // The next opening has recorded its cut. 5's part in A and 6 lie there with good checksums,
-    // and the part of 5 in B is written by nobody any more.
+    // and no writer completes the part of 5 in B any more.
     let cut = Lived { first: 1, last: 1, cut: 4 };
     let next = Incarnations { current: 2, earlier: vec![cut] };
     let recovered = fixture.recover(&next).unwrap();

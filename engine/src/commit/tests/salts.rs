@@ -24,7 +24,7 @@ fn value_at(at: u64) -> u64 {
     at + (SUB_HEADER + RECORD_HEADER) as u64 + 1
 }
 
-/// A sub-entry of zone 0 that puts `f`, as somebody lays it out who takes `salt` for the one in
+/// A sub-entry of zone 0 that puts `f`, as a forger lays it out that takes `salt` for the one in
 /// effect.
 fn forged(lsn: Lsn, zone_generation: u32, salt: u64) -> Vec<u8> {
     let mut payload = Vec::new();
@@ -150,7 +150,7 @@ fn damage_to_a_durable_commit_above_the_floor_is_reported() {
             let byte = fixture.region.bytes(at, 1)[0];
             fixture.region.persist([fixture.region.write(at, &[byte ^ 1])]).unwrap();
         };
-        // The last one may as well be the torn end of a run that nobody was told of.
+        // The last one may as well be the torn end of a run that no caller was told of.
         flip(places[4] + 24);
         assert_eq!(last_after_a_cut(&fixture), 4);
         flip(places[2] + 24);

@@ -4,7 +4,7 @@ use std::path::Path;
 use proptest::prelude::*;
 
 use super::*;
-use crate::compaction::{Situation, pick};
+use crate::compaction::{Situation, Work, pick};
 use crate::extent::tests::{Entry, forward};
 use crate::extent::{Found, ReadAhead, ValueMeta};
 use crate::levels::{FoundEdits, LevelCursor, SUBLEVELS};
@@ -23,7 +23,9 @@ pub(in crate::compaction) const SHAPE: Shape = Shape {
     compression: (Compression::Lz4, Compression::Zstd),
     reuse: true,
     fills: true,
+    has_objects: false,
     drops_tombstones: false,
+    deletes_early: false,
 };
 
 /// One table, drained into and compacted by hand.
@@ -95,9 +97,11 @@ impl Fixture {
             horizon: &horizon,
             expired: version.expired_at(&self.set.timeline(), horizon.oldest_time()),
             bottom: |key: &[u8]| version.is_bottom(SUBLEVELS, key),
+            operator: Default::default(),
             ranges: &ranges,
             extent_bytes: self.shape.extent_bytes,
             cuts: Vec::new(),
+            objects: None,
             format: self.shape.format(SUBLEVELS, version.options),
             reuse,
             reservation: &store.reserve_space(bytes(&below) + len, false).unwrap(),
@@ -147,7 +151,8 @@ impl Fixture {
         for jobs in 0.. {
             let version = self.set.version(self.table).unwrap();
             let horizon = self.snapshots.horizon();
-            let now = Situation { readers: horizon.readers(), rests: true, busy: &[] };
+            let now =
+                Situation { readers: horizon.readers(), rests: true, busy: &[], work: Work::Any };
             let Some(choice) = pick(&version, &self.shape, &now) else { return jobs };
             let done =
                 run(&choice, &self.set, &self.cache, &horizon, &self.shape, &|_| Ok(())).unwrap();
@@ -392,9 +397,11 @@ fn a_failed_sync_poisons_and_a_full_disk_does_not() {
             horizon: &horizon,
             expired: 0,
             bottom: |_: &[u8]| true,
+            operator: Default::default(),
             ranges: &ranges,
             extent_bytes: SHAPE.extent_bytes,
             cuts: Vec::new(),
+            objects: None,
             format: SHAPE.format(2, TableOptions::new()),
             reuse: true,
             reservation: &fixture.set.store().reserve_space(1, false)?,

@@ -91,7 +91,7 @@ fn blocks_with_several_versions_or_deletes_are_looked_into() {
     fixture.visible.raise(3);
     fixture.drain(puts(0..500, 2));
     drop(held);
-    // The older versions are needed by nobody any more, wherever the newer records are.
+    // No reader needs the older versions any more, wherever the newer records are.
     let ends = |lsn| puts([0, 499].into_iter(), lsn);
     fixture.drain(ends(3));
     let records = |f: &Fixture| f.level1().iter().map(|e| e.meta().records).sum::<u64>();

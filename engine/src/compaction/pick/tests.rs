@@ -10,7 +10,7 @@ use crate::levels::{Op, known_as};
 use crate::mvcc::{KeptFor, after};
 use crate::tier::Location;
 
-/// A description with a read frequency, and for whom records were kept.
+/// A description with a read frequency, and the readers for which records were kept.
 #[derive(Clone, Debug)]
 struct Meta(Arc<ExtentMeta>, u32, KeptFor);
 
@@ -145,7 +145,9 @@ fn usual() -> Shape {
         compression: (Compression::None, Compression::None),
         reuse: true,
         fills: true,
+        has_objects: false,
         drops_tombstones: false,
+        deletes_early: false,
     }
 }
 
@@ -181,7 +183,7 @@ fn check_case(file: &str, case: &str) {
             }
             "=>" => {
                 let version = Version { levels, ..Version::empty(1) };
-                let now = Situation { readers: &readers, rests, busy: &busy };
+                let now = Situation { readers: &readers, rests, busy: &busy, work: Work::Any };
                 assert_eq!(show(pick(&version, &shape, &now)), rest, "{file}:\n{case}");
                 return;
             }
@@ -200,7 +202,11 @@ fn many_small_value_extents_of_an_extent_are_written_together() {
         levels[usize::from(SUBLEVELS) - 1] = Level::new(vec![extent]);
         let version = Version { levels, ..Version::empty(1) };
         let shape = Shape { level1_bytes: 1 << 30, ..usual() };
-        match pick(&version, &shape, &Situation { readers: &[10], rests: false, busy: &[] }) {
+        match pick(
+            &version,
+            &shape,
+            &Situation { readers: &[10], rests: false, busy: &[], work: Work::Any },
+        ) {
             None => 0,
             Some(Choice::Merge { collects, .. }) => collects.len(),
             other => panic!("{other:?}"),

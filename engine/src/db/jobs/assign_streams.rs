@@ -152,6 +152,6 @@ mod tests {
         let shifted = wrote(&[(1, 1), (2, 90), (3, 9)]);
         assert_eq!(choose(&shifted, &[1, 2], 2), Some(Plan::Take(1)));
         assert_eq!(choose(&shifted, &[4], 2), Some(Plan::Take(4)), "a dropped table");
-        assert_eq!(choose(&wrote(&[(1, 0)]), &[], 2), None, "nobody writes");
+        assert_eq!(choose(&wrote(&[(1, 0)]), &[], 2), None, "no table is written to");
     }
 }

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use super::context::{JobContext, Outcome};
 use super::invariants::edit_is_of;
 use super::ops::install;
-use crate::compaction::{self, Choice, Done, NextManual, Shape, Situation, pick};
+use crate::compaction::{self, Choice, Done, NextManual, Shape, Situation, Work, pick};
 use crate::db::claims::Claim;
 use crate::db::manual::ManualCompaction;
 use crate::db::table_index::Rest;
@@ -30,6 +30,8 @@ pub(in crate::db) struct Plan<'a> {
     table: Arc<TableCore>,
     choice: Choice,
     is_for_tombstones: bool,
+    /// Whether it reads or writes objects.
+    touches_objects: bool,
     horizon: Horizon,
     claim: Claim<'a>,
 }
@@ -49,15 +51,21 @@ pub(in crate::db) type BeforeExtent<'a> = &'a dyn Fn(u64) -> Result<()>;
 impl Compact {
     /// What the first table that needs a compaction needs most, with its keys claimed. Tables that
     /// other jobs have are passed over: a worker does not wait for one while another needs work.
-    pub(in crate::db) fn plan<'a>(&self, ctx: &'a JobContext) -> Option<Plan<'a>> {
+    pub(in crate::db) fn plan<'a>(&self, ctx: &'a JobContext, work: Work) -> Option<Plan<'a>> {
         // Before the horizon: what is released between the two is looked at again.
         let releases = ctx.shared.snapshots.releases();
         let (rest, shape) = (ctx.rest(), ctx.shape());
         let tables = ctx.tables.index().compactable((rest, releases), &shape);
         for table in tables {
             let version = Arc::clone(&table.view().version);
-            match self.look_at(ctx, table.clone(), rest) {
+            let concerns_objects = version.concerns_objects();
+            if work == Work::Objects && !concerns_objects {
+                continue;
+            }
+            match self.look_at(ctx, table.clone(), (rest, work)) {
                 Look::Found(plan) => return Some(plan),
+                // The other threads may find something.
+                Look::Nothing if work != Work::Any && concerns_objects => {}
                 Look::Busy => {}
                 Look::Nothing => {
                     ctx.tables.index().not_compactable(table.id(), &version, rest);
@@ -72,12 +80,14 @@ impl Compact {
         &self,
         ctx: &'a JobContext,
         table: Arc<TableCore>,
-        rest: Rest,
+        (rest, work): (Rest, Work),
     ) -> Look<'a> {
-        self.look_for(ctx, table, rest, |version, shape, now| match pick(version, shape, now) {
-            Some(choice) => NextManual::Choice(choice),
-            None if now.busy.is_empty() => NextManual::Nothing,
-            None => NextManual::Busy,
+        self.look_for(ctx, table, (rest, work), |version, shape, now| {
+            match pick(version, shape, now) {
+                Some(choice) => NextManual::Choice(choice),
+                None if now.busy.is_empty() => NextManual::Nothing,
+                None => NextManual::Busy,
+            }
         })
     }
 
@@ -86,9 +96,10 @@ impl Compact {
         &self,
         ctx: &'a JobContext,
         request: &ManualCompaction,
+        work: Work,
     ) -> Look<'a> {
         let (table, meant) = (Arc::clone(&request.table), (&request.keys, request.upto));
-        self.look_for(ctx, table, ctx.rest(), |version, shape, now| {
+        self.look_for(ctx, table, (ctx.rest(), work), |version, shape, now| {
             compaction::pick_manual(version, meant, shape, now)
         })
     }
@@ -97,7 +108,7 @@ impl Compact {
         &self,
         ctx: &'a JobContext,
         table: Arc<TableCore>,
-        rest: Rest,
+        (rest, work): (Rest, Work),
         pick: impl FnOnce(&Version, &Shape, &Situation<'_>) -> NextManual<Arc<Extent>>,
     ) -> Look<'a> {
         let Some(no_other_change) = table.try_change() else { return Look::Busy };
@@ -107,8 +118,9 @@ impl Compact {
         let horizon = ctx.shared.snapshots.horizon();
         let busy = ctx.claims.of(table.id());
         let rests = rest >= Rest::Resting;
-        let now = Situation { readers: horizon.readers(), rests, busy: &busy };
-        let choice = match pick(&table.view().version, &ctx.shape(), &now) {
+        let now = Situation { readers: horizon.readers(), rests, busy: &busy, work };
+        let (version, shape) = (Arc::clone(&table.view().version), ctx.shape());
+        let choice = match pick(&version, &shape, &now) {
             NextManual::Choice(choice) => choice,
             NextManual::Busy => return Look::Busy,
             NextManual::Nothing => return Look::Nothing,
@@ -119,7 +131,8 @@ impl Compact {
         drop(no_other_change);
         debug_assert!(ctx.claims.holds(&claim), "a plan has its keys before it runs");
         let is_for_tombstones = choice.is_for_tombstones(rests);
-        Look::Found(Plan { table, choice, is_for_tombstones, horizon, claim })
+        let touches_objects = choice.touches_objects(&shape, version.options);
+        Look::Found(Plan { table, choice, is_for_tombstones, touches_objects, horizon, claim })
     }
 
     /// Runs it. `before_extent` is told of the bytes of each extent; where it fails, the compaction
@@ -129,6 +142,24 @@ impl Compact {
     ///
     /// Those of reading, writing and of the edit, and of `before_extent`.
     pub(in crate::db) fn run(
+        &self,
+        plan: &Plan<'_>,
+        ctx: &JobContext,
+        before_extent: BeforeExtent<'_>,
+    ) -> Result<Outcome> {
+        let outcome = self.run_plan(plan, ctx, before_extent);
+        match &outcome {
+            Err(error) if error.is_of_store() => {
+                ctx.metrics.store_failures.add(1);
+                ctx.object_work.failed(error);
+            }
+            Ok(_) if plan.touches_objects => ctx.object_work.succeeded(),
+            _ => {}
+        }
+        outcome
+    }
+
+    fn run_plan(
         &self,
         plan: &Plan<'_>,
         ctx: &JobContext,

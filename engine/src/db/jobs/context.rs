@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use crate::compaction::Shape;
+use crate::compaction::{Shape, Work};
 use crate::db::claims::Claims;
 use crate::db::manual::ManualCompactions;
 use crate::db::memory::MemoryLimit;
@@ -14,7 +14,7 @@ use crate::db::metrics::Metrics;
 use crate::db::rate_limiter::RateLimiter;
 use crate::db::table_index::Rest;
 use crate::db::tables::Tables;
-use crate::error::Result;
+use crate::error::{Error, Result};
 use crate::levels::{Edit, Room, Version, VersionSet};
 use crate::options::{Failpoint, Options};
 use crate::pm::Superblock;
@@ -68,6 +68,7 @@ pub(in crate::db) struct JobContext {
     pub(in crate::db) rate: RateLimiter,
     pub(in crate::db) memory: MemoryLimit,
     pub(in crate::db) idle: Idle,
+    pub(in crate::db) object_work: ObjectWork,
     /// How often the most that a compaction reads was halved, since the disk had no room for it.
     pub(in crate::db) job_halvings: AtomicU32,
     /// Set when the database closes.
@@ -95,6 +96,7 @@ impl JobContext {
             rate: RateLimiter::default(),
             memory: MemoryLimit::new(Arc::clone(shared), options.memory_plan()),
             idle: Idle::default(),
+            object_work: ObjectWork::default(),
             job_halvings: AtomicU32::new(0),
             stop: AtomicBool::new(false),
         }
@@ -122,6 +124,18 @@ impl JobContext {
     ) -> Result<Vec<(TableId, Arc<Version>)>> {
         self.set.adopt(edit)?;
         Ok(tables.filter_map(|id| Some((id, self.set.version(id)?))).collect())
+    }
+
+    /// Which compactions run on threads that have others to run: where there is an object store,
+    /// the thread of objects has those with objects. Stepped jobs have one thread for all.
+    pub(in crate::db) fn work_of_files(&self) -> Work {
+        let has_thread = self.set.store().objects().is_some() && !self.options.stepped;
+        if has_thread { Work::Files } else { Work::Any }
+    }
+
+    /// Poisons the database because of an error, and wakes every waiter.
+    pub(in crate::db) fn stop_by(&self, cause: &Error) {
+        self.shared.stop_by(cause);
     }
 
     /// Poisons the database and wakes every waiter.
@@ -185,7 +199,9 @@ impl JobContext {
             compression: self.options.compression,
             reuse: self.options.reuse,
             fills: self.memory.drains_fill(),
+            has_objects: self.set.store().objects().is_some(),
             drops_tombstones: self.options.has(Failpoint::PruneTombstones),
+            deletes_early: self.options.has(Failpoint::DeleteBeforeEdit),
         }
     }
 }
@@ -206,6 +222,34 @@ impl Idle {
         let mut idle = self.0.lock();
         debug_assert!(idle.is_none_or(|(lsn, _)| lsn <= visible), "commits never go back");
         *idle = Some((visible, Instant::now()));
+    }
+}
+
+/// How the work on objects goes.
+///
+/// Thread safety: the mutex is held for a few instructions.
+#[derive(Debug, Default)]
+pub(in crate::db) struct ObjectWork {
+    /// Compactions with objects that are under way.
+    pub(in crate::db) running: AtomicU32,
+    /// Why the last job ended that failed, if none has succeeded since.
+    failure: Mutex<Option<String>>,
+}
+
+impl ObjectWork {
+    /// A job failed, since the store did.
+    pub(in crate::db) fn failed(&self, error: &Error) {
+        *self.failure.lock() = Some(error.to_string());
+    }
+
+    /// A job succeeded.
+    pub(in crate::db) fn succeeded(&self) {
+        *self.failure.lock() = None;
+    }
+
+    /// Why jobs fail, if they do.
+    pub(in crate::db) fn failure(&self) -> Option<String> {
+        self.failure.lock().clone()
     }
 }
 

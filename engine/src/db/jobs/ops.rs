@@ -34,7 +34,7 @@ pub(in crate::db) fn freeze(ctx: &JobContext, table: &TableCore) -> bool {
     let (before, at) = ctx.shared.committer.at_boundary(|at| {
         match Arc::get_mut(&mut frozen) {
             Some(view) => view.frozen[0].boundary = at,
-            None => unreachable!("a view that was not installed is nobody else's"),
+            None => unreachable!("a view that was not installed has no other owner"),
         }
         (change.install(frozen), at)
     });

@@ -7,9 +7,35 @@ mod salvage;
 mod verify;
 mod verify_index;
 
+use std::path::Path;
+
+use crate::error::Result;
+use crate::options::Options;
+
 pub(super) use backup::back_up;
 pub use backup::{BackupInfo, BackupSet};
 pub use salvage::SalvageReport;
-pub(super) use salvage::salvage;
 pub(super) use verify::open_database;
 pub use verify::{VerifyReport, verify};
+
+impl Options {
+    /// Checks a database as [`verify`] does, with these options: the objects of a database are read
+    /// from its [`object_store`](Options::object_store).
+    ///
+    /// # Errors
+    ///
+    /// As [`verify`]; `Unavailable` when the object store does not answer.
+    pub fn verify(&self, path: impl AsRef<Path>) -> Result<VerifyReport> {
+        verify::verify_with(path.as_ref(), self)
+    }
+
+    /// Salvages a database as [`Database::salvage`](crate::Database::salvage) does, with these
+    /// options: objects are read from its [`object_store`](Options::object_store).
+    ///
+    /// # Errors
+    ///
+    /// As [`Database::salvage`](crate::Database::salvage).
+    pub fn salvage(&self, from: impl AsRef<Path>, to: impl AsRef<Path>) -> Result<SalvageReport> {
+        salvage::salvage(from.as_ref(), to.as_ref(), self)
+    }
+}

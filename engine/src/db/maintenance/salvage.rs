@@ -1,9 +1,9 @@
 //! Salvage: whatever of a damaged database can be read, in a new one.
 //!
-//! Older places are written first and newer ones over them: levels from the deepest up, then the
-//! records of the region and the spilled runs in the order of their sequence numbers, without what
-//! D says has moved and what has expired. Where a newer version is lost, an older one may show.
-//! Of a database without a journal [`parts`] takes what is there.
+//! Older places are written first and newer ones over them. Levels come first, from the deepest up.
+//! Then come the records of the region and the spilled runs in the order of their sequence numbers,
+//! without what D says has moved and what has expired. Where a newer version is lost, an older one
+//! may show. Of a database without a journal [`parts`] takes what is there.
 
 mod parts;
 mod rows;
@@ -21,7 +21,7 @@ use crate::error::{Damage, Error, Result};
 use crate::levels::{Edit, Op, Run, TableInfo, Version, VersionSet};
 use crate::memtable::{Record, records_in};
 use crate::mvcc::{Clock, KeyInterval, Tombstone};
-use crate::options::{Durability, Options, TableOptions};
+use crate::options::{Durability, Options, TableOptions, Tier};
 use crate::pm::Region;
 use crate::read::KeyRange;
 use crate::record::{Kind, LSN_MAX, Lsn, SYSTEM_TABLE, TableId};
@@ -46,13 +46,12 @@ pub struct SalvageReport {
 }
 
 /// Writes what can be read of `from` to `to`.
-pub(in crate::db) fn salvage(from: &Path, to: &Path) -> Result<SalvageReport> {
-    let options = Options::new();
-    let files = files_of(&options);
-    let parts = find_damaged(&files, from, &options)?;
-    let mut lock = lock(from, &options, OpenHow::ReadOnly)?;
-    lock_region(&mut lock, from, &options, OpenHow::ReadOnly)?;
-    let opening = Opening { files, path: from, options: &options, read_only: true };
+pub(super) fn salvage(from: &Path, to: &Path, options: &Options) -> Result<SalvageReport> {
+    let files = files_of(options);
+    let parts = find_damaged(&files, from, options)?;
+    let mut lock = lock(from, options, OpenHow::ReadOnly)?;
+    lock_region(&mut lock, from, options, OpenHow::ReadOnly)?;
+    let opening = Opening { files, path: from, options, read_only: true };
     let mut report = SalvageReport::default();
     let loaded = report.keep(opening.load())?;
     if let Some(parts) = &parts {
@@ -61,6 +60,7 @@ pub(in crate::db) fn salvage(from: &Path, to: &Path) -> Result<SalvageReport> {
         return Ok(report);
     }
     let (set, mut flaws) = VersionSet::open_readable(Arc::clone(&opening.files), from)?;
+    opening.attach_objects(&set, 0)?;
     flaws.extend(loaded.as_ref().and_then(|loaded| edits_missing(&set, loaded, from)));
     let journal_is_whole = flaws.is_empty();
     report.lost.extend(flaws);
@@ -79,7 +79,9 @@ pub(in crate::db) fn salvage(from: &Path, to: &Path) -> Result<SalvageReport> {
     report.adopt_events(from, &set, &records);
     for table in set.tables() {
         let options = set.version(table.id).map_or_else(TableOptions::new, |v| v.options);
-        let into = target.create_table(&table.name, options)?;
+        // The new database has no object store.
+        let options = options.cold(Tier::Ssd);
+        let into = target.create_table_for_operands(&table.name, options)?;
         report.tables += 1;
         let before = report.lost.len();
         report.levels(&set, table.id, &into, &mut writer)?;
@@ -335,6 +337,7 @@ impl Writer<'_> {
         match kind {
             Kind::Put => self.batch.put(into, key, value),
             Kind::Delete => self.batch.delete(into, key),
+            Kind::Merge => self.batch.push(into, Kind::Merge, key, value),
             Kind::RangeDelete
             | Kind::Prepare
             | Kind::CommitPrepared

@@ -42,7 +42,7 @@ pub fn verify(path: impl AsRef<Path>) -> Result<VerifyReport> {
     verify_with(path.as_ref(), &Options::new())
 }
 
-pub(in crate::db) fn verify_with(path: &Path, options: &Options) -> Result<VerifyReport> {
+pub(super) fn verify_with(path: &Path, options: &Options) -> Result<VerifyReport> {
     let files = files_of(options);
     let parts = find_damaged(&files, path, options)?;
     let mut lock = lock(path, options, OpenHow::ReadOnly)?;
@@ -66,6 +66,8 @@ pub(in crate::db) fn verify_with(path: &Path, options: &Options) -> Result<Verif
     }
     let opened = VersionSet::open(Arc::clone(&opening.files), path, floor, FoundEdits::Leave);
     if let Some(set) = report.keep(opened)? {
+        opening.attach_objects(&set, 0)?;
+        check_objects_reachable(&set)?;
         report.checked += set.verify(&mut report.damages);
         if let Some(loaded) = &loaded {
             report.row_tables(&loaded.region, &set)?;
@@ -87,7 +89,7 @@ pub(in crate::db) fn verify_with(path: &Path, options: &Options) -> Result<Verif
 
 /// Checks the open database of `engine`; commits wait meanwhile.
 pub(in crate::db) fn open_database(engine: &Engine) -> Result<VerifyReport> {
-    // Whoever closes it meanwhile waits.
+    // A close waits meanwhile.
     let _stays = engine.shared.large.read();
     engine.shared.check_open()?;
     let mut report = VerifyReport::default();
@@ -111,8 +113,17 @@ pub(in crate::db) fn open_database(engine: &Engine) -> Result<VerifyReport> {
         }
         Ok(())
     })?;
+    check_objects_reachable(&engine.set)?;
     report.checked += engine.set.verify(&mut report.damages);
     Ok(report)
+}
+
+/// Fails if objects cannot be checked, since their store does not answer: that is no damage.
+fn check_objects_reachable(set: &VersionSet) -> Result<()> {
+    match set.store().objects().filter(|_| !set.objects().is_empty()) {
+        Some(tier) => tier.check_reachable(),
+        None => Ok(()),
+    }
 }
 
 impl VerifyReport {

@@ -17,7 +17,7 @@ use crate::table::TableCore;
 
 impl VerifyReport {
     /// Each entry leads to a committed record of its table, and each record up to the merged
-    /// boundary is found, or a newer one of its key. Nobody commits meanwhile.
+    /// boundary is found, or a newer one of its key. Commits wait meanwhile.
     pub(super) fn index(
         &mut self,
         engine: &Engine,
@@ -47,7 +47,7 @@ impl VerifyReport {
         }
         let merged = forest.merged();
         for (at, record) in entries.iter().flat_map(|entry| records(region, entry)) {
-            let is_indexed = matches!(record.kind, Kind::Put | Kind::Delete);
+            let is_indexed = matches!(record.kind, Kind::Put | Kind::Delete | Kind::Merge);
             let Some(table) = tables.get(&record.table).filter(|_| is_indexed) else { continue };
             if record.seq <= merged && !is_found(table, &record)? {
                 let found = (format!("the record at {at}"), "none of its key, or an older one");

@@ -1,4 +1,4 @@
-//! Who may open a directory: what is in it decides, then the locks.
+//! Whether a process may open a directory: what is in it decides, then the locks.
 
 use std::path::Path;
 use std::sync::Arc;

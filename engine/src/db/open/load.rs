@@ -59,6 +59,7 @@ impl Opening<'_> {
             false => FoundEdits::Rewrite,
         };
         let set = VersionSet::open(Arc::clone(&self.files), self.path, mark, found)?;
+        set.know_operators(self.options.operators()?);
         if self.options.caches_blocks_twice() {
             set.store().cache_blocks_in_system();
         }

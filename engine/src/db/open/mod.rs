@@ -1,14 +1,14 @@
-//! Opening: what is there, who may use it, and recovery in its order. Each sublevel recovers by a
-//! function of its own; here they are called one after the other, and what one finds is handed
-//! to the next as a value.
+//! Opening: what is there, which process may use it, and recovery in its order. Each sublevel
+//! recovers by a function of its own. This module calls them one after the other, and hands what
+//! one finds to the next as a value.
 //!
 //! 1. Region: superblock, fixed parts, floor.
 //! 2. Journal: tables, extents, D; the pair is checked.
 //! 3. Pools and zones; commit decides what was committed.
 //! 4. All of that is made durable again, what is dead is let go, and this opening's incarnation
 //!    is on the media: before the first ticket. A second cut anywhere in here finds the same.
-//! 5. Table events and spilled runs beyond the journal are applied to it; runs that it has and
-//!    nobody committed go.
+//! 5. Table events and spilled runs beyond the journal are applied to it. Its runs that no
+//!    transaction committed go.
 //! 6. Records that are committed, of living tables, and not drained are indexed.
 //! 7. Prepared transactions have their locks again. Zones with nothing left are released; the
 //!    background starts.
@@ -23,6 +23,7 @@ mod load;
 mod make_durable;
 mod marker;
 mod media;
+mod objects;
 mod own_records;
 mod presence;
 mod rebuild;
@@ -137,6 +138,7 @@ impl Opening<'_> {
         if let Some(forest) = forest.as_ref().filter(|_| self.check_payloads()) {
             mark_unverified(forest, &region, (&zones, &recovered));
         }
+        self.attach_objects(&set, superblock.incarnations.current)?;
         let last = if self.read_only { recovered.last } else { superblock.lsn_base };
         tell_zones(&zones, &recovered);
         let incarnation = superblock.incarnations.current;

@@ -9,7 +9,6 @@ use crate::db::jobs::install as install_version;
 use crate::error::{Error, Result};
 use crate::level0::{Level0, Matrix, RowTables as _};
 use crate::levels::{Edit, Op};
-use crate::options::{ContainerKind, Level0Container};
 use crate::record::{Lsn, TableId};
 use crate::table::TableCore;
 
@@ -29,11 +28,7 @@ pub(super) fn open(engine: &Engine, tables: &Tables) -> Result<HashMap<TableId, 
         if version.rows.is_empty() {
             continue;
         }
-        let chosen = match engine.options.container_of(&version.options) {
-            ContainerKind::Named(chosen) => chosen,
-            #[cfg(any(test, feature = "testing"))]
-            ContainerKind::SortedCopy => Level0Container::GlobalIndex,
-        };
+        let chosen = engine.options.container_of(&version.options).beside_rows();
         let home = (Arc::clone(&engine.shared.pages), chosen);
         let rows = Matrix::open(home, table.id(), &version.rows, &version.drained)?;
         if engine.forest.is_some() {

@@ -5,6 +5,7 @@
 //! rest from any. `stats` and `pacing` are held for a few instructions.
 
 mod invariants;
+mod objects;
 mod pacing;
 mod picker;
 mod state;
@@ -19,6 +20,7 @@ use parking_lot::Mutex;
 use super::jobs::{JobContext, Jobs, Look, Outcome, outcome_is_sound};
 use super::manual::{ManualCompaction, Stage};
 use super::table_index::Rest;
+use crate::compaction::Work;
 use crate::error::{Error, ErrorKind, Result};
 use crate::mvcc::drive;
 use crate::options::{BackgroundTuning, CommitTuning};
@@ -109,8 +111,12 @@ impl Scheduler {
             while self.preallocate_zone()? {}
             return Ok(true);
         }
-        let running = vec![Running::Compaction; ctx.claims.len()];
-        self.run_most_urgent(&running)
+        // No drain waits for a compaction that waits for an object store.
+        let elsewhere = ctx.object_work.running.load(Ordering::Relaxed) as usize;
+        let running = vec![Running::Compaction; ctx.claims.len().saturating_sub(elsewhere)];
+        let did = self.run_most_urgent(&running)?;
+        // Stepped jobs have no thread for objects.
+        Ok(did || ctx.options.stepped && self.delete_objects()?)
     }
 
     /// Gathers the state, sets the pace, and runs the most urgent job that finds something to do;
@@ -252,19 +258,21 @@ impl Scheduler {
     /// Runs a compaction on the thread that picks: between two extents, jobs that writers may wait
     /// for pass it.
     fn compact_here(&self) -> Result<bool> {
-        self.compact(&|_| self.let_pass())
+        self.compact(&|_| self.let_pass(), self.ctx.work_of_files())
     }
 
     /// Runs a compaction on a thread of its own.
     fn compact_beside(&self) -> Result<bool> {
-        self.compact(&|_| Ok(()))
+        self.compact(&|_| Ok(()), self.ctx.work_of_files())
     }
 
-    fn compact(&self, before_extent: &dyn Fn(u64) -> Result<()>) -> Result<bool> {
+    fn compact(&self, before_extent: &dyn Fn(u64) -> Result<()>, work: Work) -> Result<bool> {
         let (ctx, job) = (&*self.ctx, &self.jobs.compact);
-        let Some(plan) = job.plan(ctx) else { return Ok(false) };
+        let Some(plan) = job.plan(ctx, work) else { return Ok(false) };
         let from = self.clock();
-        let outcome = job.run(&plan, ctx, before_extent)?;
+        let Some(outcome) = self.unless_store_fails(job.run(&plan, ctx, before_extent))? else {
+            return Ok(false);
+        };
         debug_assert!(outcome_is_sound(&outcome), "a job that did nothing moved nothing");
         if let Some(left) = outcome.left_level1 {
             self.stats.lock().compacted(left, (from, self.clock()));
@@ -278,7 +286,7 @@ impl Scheduler {
         let ctx = &*self.ctx;
         let Some(request) = self.jobs.compact_range.plan(ctx) else { return Ok(false) };
         let done = match request.stage() {
-            Stage::Levels => self.compact_by_hand(&request),
+            Stage::Levels => self.compact_by_hand(&request, self.ctx.work_of_files()),
             _ => self.jobs.compact_range.run(&request, ctx),
         };
         match done {
@@ -286,20 +294,24 @@ impl Scheduler {
                 self.account(&outcome);
                 Ok(outcome.did)
             }
-            Err(error) => {
-                let is_fatal = !matches!(error.kind(), ErrorKind::Full | ErrorKind::Invalid);
-                let told = Error::new(error.kind(), error.to_string());
-                ctx.manual.finish(&request, Err(told));
-                if is_fatal { Err(error) } else { Ok(true) }
-            }
+            Err(error) => self.end_by_hand(&request, error),
         }
     }
 
+    /// Ends a request with an error; the database goes on after most.
+    fn end_by_hand(&self, request: &Arc<ManualCompaction>, error: Error) -> Result<bool> {
+        let is_fatal =
+            !matches!(error.kind(), ErrorKind::Full | ErrorKind::Invalid) && !error.is_of_store();
+        let told = Error::new(error.kind(), error.to_string());
+        self.ctx.manual.finish(request, Err(told));
+        if is_fatal { Err(error) } else { Ok(true) }
+    }
+
     /// Runs the next compaction of a request; there is none when all is done.
-    fn compact_by_hand(&self, request: &Arc<ManualCompaction>) -> Result<Outcome> {
+    fn compact_by_hand(&self, request: &Arc<ManualCompaction>, work: Work) -> Result<Outcome> {
         let (ctx, job) = (&*self.ctx, &self.jobs.compact);
         request.table.check()?;
-        match job.look_by_hand(ctx, request) {
+        match job.look_by_hand(ctx, request, work) {
             Look::Found(plan) => {
                 let from = self.clock();
                 let outcome = job.run(&plan, ctx, &|_| self.let_pass())?;

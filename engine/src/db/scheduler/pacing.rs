@@ -5,10 +5,11 @@
 //! it every zone from before is free, and perhaps hardly one sooner. So what is free when a round
 //! begins has to last for all of it: **per byte appended the round advances by at least 1/room of
 //! its bytes due**. What it lags behind that is its **debt**. Where rounds follow each other zones
-//! come free all the time, and writers go as fast as these do; beside it they use up the room that
-//! is left no faster than what is left to drain, at the measured rate, and half a round at least:
-//! the next one begins with what room is left, and what came meanwhile and has moved with its
-//! columns brought its end no nearer. So they slow down where drains do, and need not stop.
+//! come free all the time, and writers go as fast as these do. Beside it they use up the room that
+//! is left no faster than the rest of the round takes to drain, at the measured rate. The rest
+//! counts as half a round at least. The next round begins with what room is left. What came
+//! meanwhile and has moved with its columns brought the end of this one no nearer. So they slow
+//! down where drains do, and need not stop.
 //!
 //! Drains fill level 1, which compactions empty, and wait for them where it has far more than it
 //! shall have. Writers wait before that, in proportion to what compactions, at their rate,
@@ -127,8 +128,8 @@ const LONGEST_WINDOW: Duration = Duration::from_secs(2);
 
 impl PacingStats {
     /// A drain has moved `bytes` of level 0, and `beside` them bytes of runs, which take no less
-    /// time, and level 1 has `added` bytes more; the wall clock says that it took `took`, with what
-    /// the background had to do between it and the drain before.
+    /// time. Level 1 has `added` bytes more. The drain took `took` by the wall clock, with what the
+    /// background had to do between it and the drain before.
     pub(in crate::db) fn drained(&mut self, bytes: u64, beside: u64, added: u64, took: Duration) {
         self.round.moved += bytes;
         self.risen.count(added, bytes + beside);
@@ -152,8 +153,8 @@ impl PacingStats {
         self.round.moved += bytes;
     }
 
-    /// Nobody writes, and nothing is left to do: a round that stands half-way slows no writer.
-    /// Whether there was one.
+    /// Ends a round that stands half-way, so that it slows no writer. The caller found no writes
+    /// and nothing left to do. Whether there was one.
     pub(in crate::db) fn end_round(&mut self) -> bool {
         std::mem::take(&mut self.round.begun)
     }
@@ -216,7 +217,7 @@ impl PacingStats {
         let newer = u128::from(now.undrained.saturating_sub(left)) * u128::from(left);
         let left = u128::from(left) + newer / u128::from(bytes_due.max(1));
         let over_rate = |n: u128| n.checked_div(u128::from(self.rate)).unwrap_or(0);
-        // Nobody knows that it will: it counts less where less than half of the room is left.
+        // That is an estimate: it counts less where less than half of the room is left.
         let counted = (2000 - 2 * now.filling().min(1000)).min(1000);
         let freed = over_rate(left * u128::from(self.freeing)) * u128::from(counted) / 1000;
         over_rate(left * NANOS_KIB) / (u128::from(now.room()) + freed)

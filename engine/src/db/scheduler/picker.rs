@@ -6,7 +6,7 @@ use crate::db::jobs::Batch;
 
 /// Compactions go before drains where level 1 has outgrown its target by half, or drains have used
 /// up its sublevels: more than so many thousandths of it. Else it would grow without a bound, and
-/// drains would merge each column with ever more of it. Writers, who wait for drains in the end,
+/// drains would merge each column with ever more of it. Writers, which wait for drains in the end,
 /// are the ones to be slowed down.
 const BEHIND: u64 = 1500;
 

@@ -84,7 +84,7 @@ impl RegionUsage {
     /// Bytes that may be appended before it is full, but for standby zones.
     pub(super) fn room(&self) -> u64 {
         let free = self.total.saturating_sub(self.taken() + 2 * self.usual);
-        // Never nothing: who has an open zone goes on in it.
+        // Never nothing: a stream that has an open zone goes on in it.
         self.bytes(free).max(self.unit / 4).max(1)
     }
 

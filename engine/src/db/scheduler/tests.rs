@@ -53,7 +53,7 @@ fn two_jobs_of_a_table_are_under_way_at_one_moment() {
     scheduler.tune(BackgroundTuning::new().threads(3));
     ctx.job_halvings.store(5, Ordering::Relaxed);
     let table = table_called(ctx, "t");
-    let plan = || match job.look_at(ctx, Arc::clone(&table), ctx.rest()) {
+    let plan = || match job.look_at(ctx, Arc::clone(&table), (ctx.rest(), Work::Any)) {
         Look::Found(plan) => plan,
         _ => panic!("{:?}: {:?}", ctx.shape(), ctx.claims),
     };
@@ -188,8 +188,12 @@ fn a_compaction_is_planned_while_another_table_is_being_changed() {
     let (ctx, job) = (&*db.inner.ctx, &db.inner.scheduler.jobs.compact);
     let a = table_called(ctx, "a");
     let change = a.change();
-    let plan = job.plan(ctx).unwrap();
+    let plan = job.plan(ctx, Work::Any).unwrap();
     assert_eq!(plan.table().name(), "b", "the first one that is free");
     drop((plan, change));
-    assert_eq!(job.plan(ctx).unwrap().table().name(), "a", "it was passed over, not forgotten");
+    assert_eq!(
+        job.plan(ctx, Work::Any).unwrap().table().name(),
+        "a",
+        "it was passed over, not forgotten"
+    );
 }

@@ -59,7 +59,7 @@ impl Workers {
     }
 
     /// Waits for a wake-up, or for `timeout`.
-    fn wait(&self, timeout: Duration) {
+    pub(super) fn wait(&self, timeout: Duration) {
         let mut wakes = self.wakes.lock();
         let until = Instant::now() + timeout;
         let before = *wakes;
@@ -112,9 +112,9 @@ impl Scheduler {
         }
     }
 
-    /// The body of the thread that keeps zones ready. The background does so too, between its jobs;
-    /// but one of these may take longer than a zone lasts, and where the region is a file a link is
-    /// a sync, of what was written since the last one as well.
+    /// The body of the thread that keeps zones ready. The background does so too, between its jobs,
+    /// but one of these may take longer than a zone lasts. Where the region is a file a link is a
+    /// sync, of what was written since the last one as well.
     pub(in crate::db) fn keep_zones_ready(&self) {
         while !self.ctx.stop.load(Ordering::Acquire) {
             let linked = self.ctx.shared.poison.check().and_then(|()| self.preallocate_zone());
@@ -128,10 +128,11 @@ impl Scheduler {
     }
 
     /// A job failed; how long to wait before the next one. A full disk is waited out.
-    fn note_failure(&self, error: &Error) -> Duration {
+    pub(super) fn note_failure(&self, error: &Error) -> Duration {
         self.ctx.metrics.failures.add(1);
-        if error.kind() != ErrorKind::Full {
-            self.ctx.stop_because(&error.to_string());
+        // What failed for the object store is made again.
+        if error.kind() != ErrorKind::Full && !error.is_of_store() {
+            self.ctx.stop_by(error);
             debug_assert!(
                 self.ctx.shared.poison.check().is_err(),
                 "a job that failed by anything but a full disk stops the database"

@@ -38,7 +38,10 @@ pub(crate) struct ValueUse {
 
 impl ValueUse {
     fn is_sound(&self) -> bool {
-        self.of.values > 0 && self.bytes > 0 && self.bytes <= u64::from(self.of.values_end())
+        self.of.values > 0
+            && !self.of.location.is_object()
+            && self.bytes > 0
+            && self.bytes <= u64::from(self.of.values_end())
     }
 
     fn encode(&self, out: &mut Vec<u8>) {

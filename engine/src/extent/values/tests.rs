@@ -234,7 +234,7 @@ fn space_is_the_journals_as_long_as_it_names_an_extent_that_lists_it() {
     let held = Arc::clone(&two.values()[0]);
     two.mark_obsolete();
     drop(two);
-    assert_eq!(taken(), 16 * 1024, "somebody reads one of them");
+    assert_eq!(taken(), 16 * 1024, "a reader has one of them");
     drop(held);
     assert_eq!(taken(), 0);
 }

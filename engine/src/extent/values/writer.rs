@@ -3,6 +3,8 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
+
 use super::footer::{FOOTER_LEN, Footer};
 use super::{ValueExtent, ValueExtents, ValueMeta};
 use crate::error::{Error, ErrorKind, Result};
@@ -10,7 +12,7 @@ use crate::extent::compress::Trial;
 use crate::extent::frame::{self, HEADER_LEN};
 use crate::extent::{BuiltExtent, Format, ValueUse};
 use crate::memory::{Gauge, Holding};
-use crate::record::{EntryRef, Kind, Reference};
+use crate::record::{EntryRef, Kind, ReadValue, Reference};
 use crate::tier::ExtentStore;
 
 /// How and where a job writes what it writes.
@@ -119,6 +121,16 @@ impl ValueWriter {
             frame::seal(id, entry.value, (compression, trial), out);
         });
         Ok(Some(at.encode()))
+    }
+
+    /// A value that lies apart in one of the extents that records which come in refer to.
+    ///
+    /// # Errors
+    ///
+    /// `Corrupt` if it does not check out; or on an I/O error.
+    pub(crate) fn read(&self, at: &Reference) -> Result<Bytes> {
+        let source = self.sources.get(&at.extent).ok_or_else(|| unlisted(at.extent))?;
+        source.read_value(at)
     }
 
     /// The value extent under way, with room for `len` bytes more.

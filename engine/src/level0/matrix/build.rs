@@ -5,6 +5,7 @@ use super::row::OpenRow;
 use crate::alloc::{PagePool, PageRange};
 use crate::error::Result;
 use crate::level0::container::Keep;
+use crate::level0::superseded::NewerRecord;
 use crate::memtable::{Memtable, Record, RecordCursor};
 use crate::options::Failpoint;
 use crate::pm::{PAGE, Region};
@@ -74,12 +75,12 @@ impl RowDraft {
         };
         let mut cursor = RecordCursor::new(region, memtable.index());
         cursor.seek_first();
-        let (mut newer, mut hint): (Option<(&[u8], Lsn)>, u32) = (None, 0);
+        let (mut last, mut hint): (Option<Record<'_>>, u32) = (None, 0);
         while let Some((at, record)) = cursor.record() {
             cursor.step();
             draft.copied.push(at);
-            let superseded = newer.filter(|(key, _)| *key == record.key).map(|(_, seq)| seq);
-            newer = Some((record.key, record.seq));
+            let newer = NewerRecord::than(&record, last.replace(record));
+            let superseded = newer.filter(|newer| !newer.goes_on).map(|newer| newer.seq);
             if superseded.is_some_and(|newer| keep(record.seq, newer).is_none()) {
                 draft.left_out = true;
                 continue;

@@ -173,7 +173,8 @@ impl Entry {
         let half = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
         let word = |at: usize| u32::from_le_bytes([0, 1, 2, 3].map(|n| bytes[at + n]));
         let long = |at: usize| u64::from(word(at)) | u64::from(word(at + 4)) << 32;
-        let kind = Kind::from_u8(bytes[27]).filter(|k| matches!(k, Kind::Put | Kind::Delete))?;
+        let kind = Kind::from_u8(bytes[27])
+            .filter(|k| matches!(k, Kind::Put | Kind::Delete | Kind::Merge))?;
         Some(Entry {
             seq: long(0),
             prefix: long(8),
@@ -242,6 +243,6 @@ mod tests {
         assert_eq!(Entry::decode(&bytes), Some(entry));
         let mut bad = bytes;
         bad[27] = 16;
-        assert_eq!(Entry::decode(&bad), None, "a row table has puts and deletes");
+        assert_eq!(Entry::decode(&bad), None, "a row table has puts, deletes and operands");
     }
 }

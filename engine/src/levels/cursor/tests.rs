@@ -33,10 +33,10 @@ proptest! {
     }
 }
 
-/// Who read, and how many bytes.
+/// The thread that read, and how many bytes.
 type Reads = Arc<Mutex<Vec<(Option<String>, usize)>>>;
 
-/// Files that tell who reads them.
+/// Files that tell which thread reads them.
 #[derive(Debug)]
 struct Watched(Arc<SimFiles>, Reads);
 
@@ -160,7 +160,7 @@ fn a_job_reads_its_first_piece_itself_and_no_other() {
         assert!((least..least * 11 / 10).contains(&bytes), "each block once: {bytes}");
         assert!(reads.len() >= 18, "{} reads", reads.len());
         let itself = reads.iter().filter(|(thread, _)| *thread == own).count();
-        // Who begins a walk before it comes to it reads nothing itself.
+        // A thread that begins a walk before it comes to it reads nothing itself.
         assert_eq!(itself, usize::from(!by_cursor), "{reads:?}");
     }
 }
@@ -227,7 +227,7 @@ fn a_walk_may_step_over_what_is_on_its_way() {
     assert_eq!(store.memory().jobs.bytes(), 0);
 }
 
-/// A read that fails meanwhile is made again by the one who needs it, who has the error then.
+/// The cursor that needs a read makes it again after a failure, and has the error then.
 #[test]
 fn a_read_that_failed_meanwhile_is_made_again() {
     let files = SimFiles::new();

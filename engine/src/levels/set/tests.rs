@@ -120,7 +120,7 @@ fn a_failed_sync_poisons_and_keeps_the_space() {
     assert_eq!(error.kind(), ErrorKind::Unavailable);
     assert!(set.poisoned());
     assert!(set.store().space().taken_bytes > 0, "the journal may name it");
-    assert!(keys(&set, table).is_empty(), "and nobody sees it");
+    assert!(keys(&set, table).is_empty(), "and no reader sees it");
     let refused = set.apply(Edit::default(), 8).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Unavailable);
     let floor = set.floor();

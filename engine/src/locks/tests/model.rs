@@ -1,8 +1,8 @@
 //! The lock table under a model checker: the types of production in many schedules.
 //! `cargo test -p terrace --lib --features shuttle locks::tests::model`
 //!
-//! Shuttle finds every waiter that nobody wakes (a deadlock to it). What is held is checked from
-//! outside, by counters beside the lock table.
+//! Shuttle finds every waiter that no thread wakes (a deadlock to it). Counters beside the lock
+//! table check from outside what is held.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
@@ -23,7 +23,7 @@ fn explore(test: impl Fn() + Clone + Send + Sync + 'static) {
     shuttle::check_pct(test, schedules(), 3);
 }
 
-/// Who is inside each of four keys: readers as positive, a writer as -1.
+/// The owners inside each of four keys: readers as positive, a writer as -1.
 #[derive(Default)]
 struct Inside([AtomicI32; 4]);
 
@@ -73,7 +73,7 @@ fn take(locker: &mut Locker, take: Take) -> Result<()> {
     }
 }
 
-/// Takes locks one after the other and gives them back; whoever ends a deadlock tries again.
+/// Takes locks one after the other and gives them back; the victim of a deadlock tries again.
 fn run(manager: &Arc<LockManager>, inside: &Inside, takes: &[Take], deadlocks: &AtomicUsize) {
     loop {
         let mut locker = Locker::new(manager);

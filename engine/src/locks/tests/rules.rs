@@ -125,7 +125,7 @@ fn a_deadline_ends_a_wait_and_lets_those_behind_through() {
     });
     until_waiting(&manager, id);
     let mut behind = Locker::new(&manager);
-    assert!(busy(key(&mut behind, "k", Shared, Patience::None)), "nobody overtakes a writer");
+    assert!(busy(key(&mut behind, "k", Shared, Patience::None)), "no reader overtakes a writer");
     assert!(key(&mut behind, "k", Shared, Patience::Endless).unwrap(), "let through at last");
     let (late, writer) = writing.join().unwrap();
     let late = late.unwrap_err();

@@ -6,8 +6,8 @@
 //! the nearest at some moment within the step:
 //!
 //! - Within a leaf, the check shows both entries as neighbours at one moment.
-//! - From leaf to leaf, the first is checked to have ended, then the path up to the common
-//!   ancestor, whose versions were the same all the while: nothing lies between the leaf and what
+//! - From leaf to leaf, the cursor checks that the first has ended, then the path up to the common
+//!   ancestor. Its versions were the same all the while. So nothing lies between the leaf and what
 //!   is below the ancestor's next child. At the moment at which the version of the leaf there was
 //!   read, all of its path was as passed: it begins no sooner, and its first entry is the next.
 //!
@@ -138,7 +138,7 @@ impl<'a, R: Records, const L: usize, const I: usize> IndexCursor<'a, R, L, I> {
     fn guard(&self) -> &'a Guard {
         // SAFETY: the nodes that the path refers to live as long as the guard, which is dropped
         // after the path; nothing of the path leaves the cursor. The reference itself is a token
-        // that nobody follows after the call it is passed to.
+        // that no code follows after the call it is passed to.
         unsafe { &*std::ptr::from_ref(&self.guard) }
     }
 

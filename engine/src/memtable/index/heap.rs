@@ -37,7 +37,7 @@ impl SpillLink {
         self.0.load(Ordering::Acquire)
     }
 
-    /// Writes it, under the lock or before anyone else sees it.
+    /// Writes it, under the lock or before another thread sees it.
     pub(super) fn set(&self, to: *mut Spill) {
         self.0.store(to, Ordering::Release);
     }
@@ -107,7 +107,7 @@ impl<'a> Heap<'a> {
         // SAFETY: made by `spill`, and retired only once (see the head of this file), so that it
         // is still there; it never changes.
         let size = unsafe { &*spill }.size();
-        // SAFETY: as above; the link to it was overwritten, so only those who pinned before can
+        // SAFETY: as above; the link to it was overwritten, so only threads that pinned before can
         // still hold it.
         unsafe { self.retire(spill, size) };
     }

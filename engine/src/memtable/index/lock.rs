@@ -100,7 +100,7 @@ impl Word {
         self.0.load(Ordering::Acquire)
     }
 
-    /// Writes it, under the lock or before anyone else sees it.
+    /// Writes it, under the lock or before another thread sees it.
     #[inline(always)]
     pub(super) fn set(&self, to: u64) {
         self.0.store(to, Ordering::Release);

@@ -271,7 +271,7 @@ impl<R, const L: usize, const I: usize> Index<R, L, I> {
         let mut owned = self.root.children();
         self.root.retire(heap);
         while let Some(child) = owned.pop() {
-            // SAFETY: `&mut self` shows that nobody else has the tree, and every node has one
+            // SAFETY: `&mut self` shows that no other thread has the tree; every node has one
             // link.
             match unsafe { child.own::<L, I>() } {
                 Owned::Inner(mut inner) => {

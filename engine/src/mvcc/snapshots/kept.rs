@@ -124,7 +124,7 @@ mod tests {
         assert_eq!(horizon.readers_of(5, 15), Some((10, 10)));
         assert_eq!(horizon.readers_of(5, 25), Some((10, 20)));
         assert_eq!(horizon.readers_of(11, 20), None);
-        assert_eq!(horizon.readers_of(31, 40), Some((31, 39)), "nobody knows who will");
+        assert_eq!(horizon.readers_of(31, 40), Some((31, 39)), "later readers are unknown");
         assert_eq!((horizon.readers_below(10), horizon.readers_below(25)), (None, Some((10, 20))));
     }
 
@@ -133,9 +133,9 @@ mod tests {
         let mut kept = KeptFor::default();
         [(10, 10), (10, 20), (20, 20), (20, 20)].into_iter().for_each(|of| kept.add(of));
         assert_eq!((kept.count(), kept.obsolete(&[10, 20, 30])), (4, 0));
-        assert_eq!(kept.obsolete(&[10, 30]), 2, "who was at 20 alone kept two");
+        assert_eq!(kept.obsolete(&[10, 30]), 2, "the reader at 20 alone kept two");
         assert_eq!(kept.obsolete(&[20, 30]), 1);
-        assert_eq!(kept.obsolete(&[15, 30]), 3, "who comes between counts as one of them");
+        assert_eq!(kept.obsolete(&[15, 30]), 3, "a reader in between counts as one of them");
         assert_eq!(kept.obsolete(&[30]), 4);
     }
 

@@ -21,7 +21,7 @@ const GROUP: usize = 64;
 #[derive(Clone, Debug)]
 struct Group {
     sectors: [Sector; GROUP],
-    /// Of the bytes, once somebody has asked for it.
+    /// The digest of the bytes, once a caller has asked for it.
     digest: OnceLock<u128>,
 }
 

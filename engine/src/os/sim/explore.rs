@@ -3,9 +3,9 @@
 //! 1. [Record](Machine::record) the workload on a machine with persistent memory, with a
 //!    [mark](Machine::mark) after each operation that is acknowledged.
 //! 2. [`Explorer::explore`] stops before every event of the recording (every store, flush, fence
-//!    and change of files) and after the last, and works out which images of the memory a cut
-//!    there can leave (the model is at the head of `memory.rs`): one for each choice of a prefix
-//!    of each chain of stores.
+//!    and change of files) and after the last. There it works out which images of the memory a cut
+//!    can leave: one for each choice of a prefix of each chain of stores. (The model is at the head
+//!    of `memory.rs`.)
 //! 3. Each image is handed, as a machine that has just come up, to a checker. Images that are like
 //!    one that was checked before with as much acknowledged, in all that was read then, are not
 //!    checked again (`seen`).

@@ -42,7 +42,7 @@ pub(crate) struct SimPm {
     power: Arc<Power>,
     /// Whether a recording is on, to be asked without the mutex.
     recording: AtomicBool,
-    /// Who wants to know what is read.
+    /// The log of what is read.
     reads: OnceLock<ReadLog>,
 }
 
@@ -106,7 +106,7 @@ impl SimPm {
         self.reads.get_or_init(|| log.clone());
     }
 
-    /// Somebody looks at a range.
+    /// Notes that a reader looks at a range.
     pub(crate) fn looked_at(&self, at: u64, len: u64) {
         if let Some(log) = self.reads.get() {
             log.note(at, len);
@@ -120,7 +120,7 @@ impl SimPm {
         self.like(state.lines.abandoned(), state.arm, power)
     }
 
-    /// Reads what is there for whoever runs: through the cache.
+    /// Reads what a running thread sees: through the cache.
     #[cfg(test)]
     pub(crate) fn read(&self, at: u64, len: u64) -> Vec<u8> {
         self.looked_at(at, len);
@@ -133,8 +133,8 @@ impl SimPm {
         self.state.lock().lines.cache().bytes(0, len as usize)
     }
 
-    /// Gives a range to an image of it, in parts, without what nobody ever stored to: there it is
-    /// zeros, as every image was. That alone is no look at it.
+    /// Gives a range to an image of it, in parts, without pages that no store reached: they hold
+    /// zeros, as every new image does. That alone is no look at it.
     pub(crate) fn copy_to(&self, at: u64, len: u64, image: impl FnMut(usize, &[u8])) {
         self.state.lock().lines.cache().for_each_written(at as usize, len as usize, image);
     }

@@ -9,7 +9,7 @@ pub(super) type Page = Arc<[u8; PAGE]>;
 
 static ZEROS: [u8; PAGE] = [0; PAGE];
 
-/// A row of bytes. Pages that nobody wrote to hold zeros and take nothing.
+/// A row of bytes. Pages without a write hold zeros and take no memory.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Pages {
     len: usize,
@@ -47,7 +47,7 @@ impl Pages {
         out
     }
 
-    /// The `n`-th page, if anybody wrote to it.
+    /// The `n`-th page, if it was written to.
     pub(super) fn page(&self, n: usize) -> Option<&Page> {
         self.pages.get(n)?.as_ref()
     }
@@ -76,7 +76,7 @@ impl Pages {
         });
     }
 
-    /// The same, without what nobody wrote to.
+    /// The same, without pages that were never written to.
     pub(super) fn for_each_written(
         &self,
         at: usize,

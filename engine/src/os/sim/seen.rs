@@ -2,8 +2,8 @@
 //!
 //! What a recovery does depends on the bytes that it reads, and on nothing else. So an image that
 //! agrees with one that was checked before in every line that was read then, and in its files,
-//! comes to the same: it is not checked again, and counts as one with it. A line that nobody reads
-//! (of a payload behind a header that is not sound, say) may hold anything.
+//! comes to the same: it is not checked again, and counts as one with it. A line that recovery does
+//! not read (of a payload behind a header that is not sound, say) may hold anything.
 
 use std::collections::{HashMap, HashSet};
 use std::ops::Range;
@@ -52,7 +52,7 @@ fn bits_of(mut word: u64) -> impl Iterator<Item = usize> {
     })
 }
 
-/// The lines of a memory that somebody read. Its copies share it.
+/// The lines of a memory that a reader read. Its copies share it.
 #[derive(Clone, Debug, Default)]
 pub(super) struct ReadLog(Arc<Log>);
 
@@ -114,13 +114,13 @@ pub(super) struct Seen {
 
 /// Hashes of the lines of a memory, as it was when they were last asked for.
 ///
-/// A page that is kept here is written to nowhere else: who writes makes a copy. So the same page
+/// A page that is kept here is written to nowhere else: a writer makes a copy. So the same page
 /// has the same bytes.
 #[derive(Debug, Default)]
 struct LineHashes(Vec<Option<(Page, Box<[u128; LINES_A_PAGE]>)>>);
 
 impl LineHashes {
-    /// Those of a page; `None` where nobody wrote to it, and all are 0.
+    /// Those of a page; `None` where no write reached it, and all are 0.
     fn of(&mut self, memory: &Pages, n: usize) -> Option<&[u128; LINES_A_PAGE]> {
         let page = memory.page(n)?;
         if n >= self.0.len() {

@@ -19,7 +19,7 @@ pub(crate) fn spin_until(mut is_true: impl FnMut() -> bool) -> bool {
 
 /// What a checker's lock gives.
 fn sound<T, E: std::fmt::Debug>(locked: Result<T, E>) -> T {
-    locked.expect("invariant: who panics ends the test, so no lock is poisoned")
+    locked.expect("invariant: a panic ends the test, so no lock is poisoned")
 }
 
 /// `parking_lot`'s interface.
@@ -40,7 +40,7 @@ impl<T> Mutex<T> {
     }
 
     pub(crate) fn lock(&self) -> MutexGuard<'_, T> {
-        // It looks taken before it is: else somebody could try, fail and try again for ever.
+        // It looks taken before it is: else a thread could try, fail and try again for ever.
         self.holders.fetch_add(1, Ordering::SeqCst);
         let inner = sound(self.inner.lock());
         MutexGuard { inner: Some(inner), holders: &self.holders }
@@ -76,15 +76,15 @@ impl<T> std::ops::DerefMut for MutexGuard<'_, T> {
 
 impl<T> Drop for MutexGuard<'_, T> {
     fn drop(&mut self) {
-        // It may look taken for a moment longer than it is: whoever goes to sleep for that is
-        // woken by this thread, which looks for work after it gave the lock back.
+        // It may look taken for a moment longer than it is. This thread wakes a thread that sleeps
+        // for that, since it looks for work after it gave the lock back.
         self.inner = None;
         self.holders.fetch_sub(1, Ordering::SeqCst);
     }
 }
 
-/// As in production; a deadline that is given has passed as soon as it is waited for. Who waits
-/// looks as if it held the lock.
+/// As in production; a deadline that is given has passed as soon as it is waited for. A waiting
+/// thread looks as if it held the lock.
 pub(crate) fn wait<'a, T>(
     woken: &Condvar,
     mut guard: MutexGuard<'a, T>,

@@ -43,7 +43,7 @@ impl Futex {
         self.0.load(Ordering::SeqCst)
     }
 
-    /// Moves it on; nobody wakes for that alone.
+    /// Moves it on; no sleeper wakes for that alone.
     pub(crate) fn move_on(&self) {
         self.0.fetch_add(1, Ordering::SeqCst);
     }

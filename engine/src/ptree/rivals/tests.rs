@@ -127,7 +127,7 @@ fn the_published_order_of_flushes_loses_entries() {
     assert!(found.what.starts_with("found"), "{found}");
 }
 
-/// Where lines are flushed and nobody waits for them.
+/// Where lines are flushed and no thread waits for them.
 const EMULATED: Mode = Mode::Emulated { delay: Duration::ZERO };
 
 /// Room for a million keys.

@@ -210,7 +210,7 @@ fn work(tree: &BytesTree, thread: u64, operations: u64) -> Model {
         let found = tree.get(&other).unwrap();
         assert!(found.is_none_or(|value| value == other), "the value of another entry");
     }
-    // All clear the lower half of their keys, so that leaves become empty whoever is first.
+    // All clear the lower half of their keys: leaves become empty whichever thread is first.
     let lower: Vec<Vec<u8>> = model.keys().take(model.len() / 2).cloned().collect();
     for key in lower {
         assert_eq!(tree.delete(&key).unwrap(), model.remove(&key));

@@ -16,7 +16,7 @@ fn explore(
     model: &Model,
     act: Act<'_>,
 ) -> Result<Explored, Box<Violation>> {
-    // A leaf's operations have few images, a split many, of which most differ in what nobody reads.
+    // A leaf's operations have few images, a split many, most of which differ in unread bytes.
     let few = if ["split", "unlink"].contains(&name) { 30 } else { 256 };
     let most = if std::env::var_os("TERRACE_LONG").is_some() { 4096 } else { few };
     support::explore((name, most), machine, model, act, go_on)
@@ -208,7 +208,7 @@ fn empty_leaves_on_their_way_out() {
 
 /// Bug: in a file, keys that were deleted were there again after a restart. Cause: when a leaf
 /// goes, its left neighbour's holes are cleared before that leaf's keys become its own; in a file
-/// that was ordered, and nobody wrote it. Fix: a write to a file has the whole node.
+/// that was ordered, and no call wrote it. Fix: a write to a file has the whole node.
 #[test]
 fn deleted_keys_stay_deleted_in_a_file_when_a_neighbour_goes() {
     for policy in POLICIES {

@@ -39,7 +39,7 @@ fn check(tree: &OdsTree, stable: impl Iterator<Item = u64> + Clone) {
     }
 }
 
-/// What is left, nobody working on it.
+/// What is left, when no thread works on it.
 fn end(tree: &OdsTree, keys: impl Iterator<Item = u64>) {
     let model: Model = keys.map(|key| (key, key)).collect();
     assert_eq!(content(tree).unwrap(), model);

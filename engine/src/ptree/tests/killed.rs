@@ -1,12 +1,12 @@
 //! A process that was killed leaves its last stores in the caches: the next one reads them, and a
 //! power cut still takes them.
 //!
-//! The bug: an opening took what it read for durable, in the sense that what it did next was, and
-//! the cut took what that rested on: a version that was found in the index and therefore not put
-//! in again, a segment whose header went while it had nodes of the next process in it. The cause:
-//! only a power cut was thought of, and what is found after one is durable. The fix: the fixed
-//! part, the last segment's header and the heads at the opening, a node when it is first touched,
-//! are flushed before anything rests on them.
+//! The bug: an opening took what it read for durable. What it did next was durable, and the cut
+//! took what that rested on. One example is a version that was found in the index and therefore not
+//! put in again. Another is a segment whose header went while it had nodes of the next process in
+//! it. The cause: only a power cut was thought of, and what is found after one is durable. The fix:
+//! the fixed part, the last segment's header and the heads at the opening, a node when it is first
+//! touched, are flushed before anything rests on them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -58,9 +58,10 @@ fn walks(list: &[Entry], range: &KeyRange, at: Lsn) -> [(Vec<Row>, usize); 2] {
         let counted = Counted { list, moves: Rc::clone(&moves) };
         let mut cursor = MergingCursor::new(vec![Box::new(counted)]);
         let never = |_: &[u8], _| Ok(false);
+        let merged = |_: &[u8]| -> Merged { unreachable!("there are no operands") };
         let rows = match is_up {
-            true => walk_up(&mut cursor, range, at, never, CHUNK),
-            false => walk_down(&mut cursor, range, at, never, CHUNK),
+            true => walk_up(&mut cursor, range, at, (never, merged), CHUNK),
+            false => walk_down(&mut cursor, range, at, (never, merged), CHUNK),
         };
         let rows = rows.unwrap();
         assert!(rows.exhausted);

@@ -85,22 +85,35 @@ pub(crate) struct WriterClaim {
     pub(crate) owner: String,
 }
 
-/// Takes the fence over, from whichever writer has it. `last` is the fence of the opening before,
-/// if that is known: if it still stands, one request is enough.
+/// What an opening knows of the fence before it takes it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Before {
+    /// The fence of the opening before, if that is known: if it still stands, one request is
+    /// enough.
+    pub(crate) last: Option<PlacedFence>,
+    /// Whether there must be one.
+    pub(crate) is_there: bool,
+}
+
+/// Takes the fence over, from whichever writer has it.
 ///
 /// # Errors
 ///
-/// `Corrupt` if the object is no fence; `Full` if there are no more epochs; `Unavailable` if the
-/// store does not answer, or other writers are always faster.
+/// `Invalid` if there is none where there must be one: the store is another one. `Corrupt` if the
+/// object is no fence; `Full` if there are no more epochs; `Unavailable` if the store does not
+/// answer, or other writers are always faster.
 pub(crate) fn take(
     client: &Client,
     names: &ObjectNames,
     claim: &WriterClaim,
-    last: Option<PlacedFence>,
+    known: Before,
 ) -> Result<PlacedFence> {
     let name = names.fence();
-    let mut before = last;
+    let mut before = known.last;
     for _ in 0..TRIES {
+        if before.is_none() && known.is_there {
+            before = Some(look(client, names)?.ok_or_else(|| no_fence(client, &name))?);
+        }
         let when = before.as_ref().map_or(PutWhen::Absent, |b| PutWhen::Tagged(b.tag.clone()));
         let fence = next(claim, before.as_ref().map(|placed| &placed.fence))?;
         match client.put(&name, &fence.encode(), &when) {
@@ -116,6 +129,24 @@ pub(crate) fn take(
     let cause = "other openings take it at the same time; have one process open the database";
     let failure = Failure::new(FailureKind::Away, cause);
     Err(client.error("take the fence", &name, failure))
+}
+
+/// Whether there is a fence: else the store is not the one that has the objects.
+///
+/// # Errors
+///
+/// `Invalid` if there is none; or as [`take`].
+pub(crate) fn check_is_there(client: &Client, names: &ObjectNames) -> Result<()> {
+    look(client, names)?.map(drop).ok_or_else(|| no_fence(client, &names.fence()))
+}
+
+fn no_fence(client: &Client, name: &str) -> Error {
+    Error::invalid(format!(
+        "the object store {} has no object {name}, and the journal names objects of this database: \
+         is it the store that the database was opened with before?",
+        client.address()
+    ))
+    .of_store()
 }
 
 /// The fence that an opening puts over `before`.
@@ -155,7 +186,8 @@ pub(crate) fn look(client: &Client, names: &ObjectNames) -> Result<Option<Placed
             what: "fence".to_string(),
             expected: "a fence with its checksum".to_string(),
             got: format!("{} other bytes", got.bytes.len()),
-        })),
+        })
+        .of_store()),
     }
 }
 
@@ -163,7 +195,7 @@ pub(crate) fn look(client: &Client, names: &ObjectNames) -> Result<Option<Placed
 ///
 /// # Errors
 ///
-/// `Unavailable`, naming the other writer, if it is not; or as [`take`].
+/// `Fenced`, naming the other writer, if it is not; or as [`take`].
 pub(crate) fn confirm(client: &Client, names: &ObjectNames, own: &Fence) -> Result<()> {
     match look(client, names)? {
         Some(found) if found.fence.nonce == own.nonce => Ok(()),
@@ -175,7 +207,7 @@ pub(crate) fn confirm(client: &Client, names: &ObjectNames, own: &Fence) -> Resu
                 client.address(),
                 own.epoch
             );
-            Err(Error::new(ErrorKind::Unavailable, message))
+            Err(Error::new(ErrorKind::Fenced, message))
         }
     }
 }
@@ -215,13 +247,14 @@ mod tests {
     fn each_writer_has_an_epoch_of_its_own_also_copies_of_one_database() {
         let server = MemoryServer::new();
         let names = ObjectNames::of([1; 16]);
-        let first = take(&client(&server), &names, &claim(5, 1), None).unwrap();
+        let first = take(&client(&server), &names, &claim(5, 1), Before::default()).unwrap();
         assert_eq!(first.fence.epoch, 5, "the incarnation");
-        let copy = take(&client(&server), &names, &claim(5, 2), None).unwrap();
+        let copy = take(&client(&server), &names, &claim(5, 2), Before::default()).unwrap();
         assert_eq!(copy.fence.epoch, 6);
-        let later = take(&client(&server), &names, &claim(9, 3), None).unwrap();
+        let later = take(&client(&server), &names, &claim(9, 3), Before::default()).unwrap();
         assert_eq!(later.fence.epoch, 9);
-        let refused = take(&client(&server), &names, &claim(u64::from(LAST_EPOCH) + 1, 4), None);
+        let refused =
+            take(&client(&server), &names, &claim(u64::from(LAST_EPOCH) + 1, 4), Before::default());
         assert_eq!(refused.unwrap_err().kind(), ErrorKind::Full);
     }
 
@@ -230,9 +263,9 @@ mod tests {
         let server = MemoryServer::new();
         let names = ObjectNames::of([1; 16]);
         let (one, two) = (client(&server), client(&server));
-        let own = take(&one, &names, &claim(5, 1), None).unwrap();
+        let own = take(&one, &names, &claim(5, 1), Before::default()).unwrap();
         confirm(&one, &names, &own.fence).unwrap();
-        take(&two, &names, &claim(5, 2), None).unwrap();
+        take(&two, &names, &claim(5, 2), Before::default()).unwrap();
         let message = confirm(&one, &names, &own.fence).unwrap_err().to_string();
         assert!(message.contains("writer 2 (epoch 6, incarnation 5)"), "{message}");
         server.lose(&names.fence());
@@ -243,12 +276,24 @@ mod tests {
     fn the_opening_after_a_known_fence_needs_one_request() {
         let server = MemoryServer::new();
         let names = ObjectNames::of([1; 16]);
-        let first = take(&client(&server), &names, &claim(5, 1), None).unwrap();
+        let first = take(&client(&server), &names, &claim(5, 1), Before::default()).unwrap();
         let before = server.requests();
-        let next = take(&client(&server), &names, &claim(6, 2), Some(first.clone())).unwrap();
+        let next = take(
+            &client(&server),
+            &names,
+            &claim(6, 2),
+            Before { last: Some(first.clone()), is_there: false },
+        )
+        .unwrap();
         assert_eq!((server.requests() - before, next.fence.epoch), (1, 6));
         // What it knows is old: it finds out.
-        let last = take(&client(&server), &names, &claim(6, 3), Some(first)).unwrap();
+        let last = take(
+            &client(&server),
+            &names,
+            &claim(6, 3),
+            Before { last: Some(first), is_there: false },
+        )
+        .unwrap();
         assert_eq!(last.fence.epoch, 7);
     }
 
@@ -269,10 +314,10 @@ mod tests {
                 let server = MemoryServer::new();
                 let names = ObjectNames::of([1; 16]);
                 let other = client(&server);
-                take(&other, &names, &claim(5, 1), None).unwrap();
+                take(&other, &names, &claim(5, 1), Before::default()).unwrap();
                 server.plan(at, effect);
                 let own = client(&server);
-                let placed = take(&own, &names, &claim(6, 2), None).unwrap();
+                let placed = take(&own, &names, &claim(6, 2), Before::default()).unwrap();
                 server.deliver();
                 confirm(&own, &names, &placed.fence).unwrap();
                 let stands = look(&own, &names).unwrap();
@@ -285,9 +330,9 @@ mod tests {
     fn an_object_that_is_no_fence_is_damage() {
         let server = MemoryServer::new();
         let names = ObjectNames::of([1; 16]);
-        take(&client(&server), &names, &claim(5, 1), None).unwrap();
+        take(&client(&server), &names, &claim(5, 1), Before::default()).unwrap();
         server.damage(&names.fence(), 20);
-        let error = take(&client(&server), &names, &claim(6, 2), None).unwrap_err();
+        let error = take(&client(&server), &names, &claim(6, 2), Before::default()).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Corrupt);
         assert!(error.to_string().contains(&names.fence()), "{error}");
     }

@@ -10,6 +10,7 @@
 mod faults;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -61,6 +62,19 @@ struct Server {
     dead: BTreeSet<u64>,
     clients: u64,
     log: Vec<Requested>,
+    watch: Watch,
+}
+
+/// Told of each request, before and after it is served.
+pub(crate) type Watcher = Box<dyn Fn(u64, bool) + Send + Sync>;
+
+#[derive(Default)]
+struct Watch(Option<Arc<Watcher>>);
+
+impl fmt::Debug for Watch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Watch({})", self.0.is_some())
+    }
 }
 
 /// The store itself.
@@ -78,6 +92,34 @@ impl MemoryServer {
     /// A store without objects.
     pub(crate) fn new() -> Arc<MemoryServer> {
         Arc::default()
+    }
+
+    /// Another store with the same objects. Nothing is on its way to it.
+    pub(crate) fn copy(&self) -> Arc<MemoryServer> {
+        let server = self.0.lock();
+        let (objects, writings) = (server.objects.clone(), server.writings);
+        let clients = server.clients;
+        Arc::new(MemoryServer(Mutex::new(Server {
+            objects,
+            writings,
+            clients,
+            ..Server::default()
+        })))
+    }
+
+    /// Has something be called before and after each request, or nothing.
+    pub(crate) fn watch(&self, watch: Option<Watcher>) {
+        self.0.lock().watch = Watch(watch.map(Arc::new));
+    }
+
+    /// Calls what watches, without the lock.
+    fn tell(&self, after: bool) {
+        let server = self.0.lock();
+        let (watch, number) = (server.watch.0.clone(), server.requests + u64::from(!after));
+        drop(server);
+        if let Some(watch) = watch {
+            watch(number, after);
+        }
     }
 
     /// A way to it for a machine that has just started.
@@ -155,6 +197,13 @@ impl MemoryServer {
     pub(crate) fn release(&self) {
         let held = std::mem::take(&mut self.0.lock().held);
         held.into_iter().for_each(|held| held.answer.send(held.got));
+    }
+}
+
+impl MemoryClient {
+    /// Tells it from others of the same server.
+    pub(crate) fn number(&self) -> u64 {
+        self.id
     }
 }
 
@@ -301,10 +350,12 @@ impl ObjectStore for MemoryClient {
     ) {
         let change =
             ObjectChange::Put { name: name.to_string(), bytes: bytes.into(), when: when.clone() };
+        self.server.tell(false);
         let mut server = self.server.0.lock();
         let requested = server.request(self.id, RequestKind::Put, name);
         let done = requested.and_then(|effect| server.change_as(effect, &change));
         drop(server);
+        self.server.tell(true);
         answer.send(done);
     }
 
@@ -329,10 +380,14 @@ impl ObjectStore for MemoryClient {
     }
 
     fn delete(&self, names: &[String], _: Duration) -> Answered<()> {
+        self.server.tell(false);
         let mut server = self.server.0.lock();
         let first = names.first().map_or("", String::as_str);
         let effect = server.request(self.id, RequestKind::Delete, first)?;
-        server.change_as(effect, &ObjectChange::Delete { names: names.to_vec() }).map(drop)
+        let done = server.change_as(effect, &ObjectChange::Delete { names: names.to_vec() });
+        drop(server);
+        self.server.tell(true);
+        done.map(drop)
     }
 
     fn list(&self, prefix: &str, after: &str, within: Duration) -> Answered<Vec<ObjectInfo>> {

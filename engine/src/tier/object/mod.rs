@@ -7,15 +7,26 @@ mod client;
 mod clock;
 mod directory;
 mod fence;
+mod known;
+#[cfg(any(test, feature = "testing"))]
+#[cfg_attr(not(test), allow(dead_code, reason = "unit tests use all of it"))]
 mod memory;
 mod name;
+mod open;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) mod probe;
 #[cfg(feature = "object")]
 mod remote;
 mod store;
 mod tails;
+#[cfg(any(test, feature = "testing"))]
+pub(crate) mod testing;
 mod tier;
+mod uploads;
+
+pub(crate) use name::{LAST_EPOCH, ObjectId};
+pub(crate) use open::Settings;
+pub(crate) use tier::{Collected, Fetch, ObjectTier, Planted};
 
 #[cfg(test)]
 mod tests;

@@ -1,11 +1,15 @@
 //! What `decoders` tries on bytes of an object store and of the ring file of ends.
 
 use super::fence::Fence;
+use super::known;
 use super::tails::TailHeader;
 use crate::record::mended;
 
-/// The object that says who writes.
+/// The object that says who writes, and what an opening remembers of it.
 pub(crate) fn fence(bytes: &[u8]) -> bool {
+    if let Some(placed) = known::decode(bytes) {
+        assert_eq!(known::decode(&known::encode(&placed)), Some(placed));
+    }
     let right = mended(bytes, 8, (12, bytes.len()), &[]);
     let decoded = Fence::decode(&right);
     if let Some(fence) = &decoded {

@@ -12,7 +12,7 @@ use std::fmt;
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
-use crate::error::{Error, ErrorKind};
+use crate::error::{Damage, Error, ErrorKind};
 
 /// How a request failed: what the caller can do about it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -100,10 +100,20 @@ impl Failure {
             }
         };
         let (name, cause) = (self.kind.as_str(), self.cause);
-        Error::new(
-            kind,
-            format!("cannot {doing} object {object} of {store}: {name}: {cause}; {advice}"),
-        )
+        let message =
+            format!("cannot {doing} object {object} of {store}: {name}: {cause}; {advice}");
+        if kind != ErrorKind::Corrupt {
+            return Error::new(kind, message).of_store();
+        }
+        let damage = Damage {
+            tier: "object",
+            file: format!("{store}/{object}").into(),
+            offset: 0,
+            what: "object".to_string(),
+            expected: "all bytes that were written".to_string(),
+            got: format!("{name}: {cause}"),
+        };
+        Error::missing(damage, message).of_store()
     }
 }
 

@@ -25,15 +25,18 @@
 //! 3. Nothing is deleted for a writer that has lost the fence when it looks.
 
 use std::collections::BTreeSet;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
 
 use super::client::{Client, ObjectRead, ObjectWrite, RequestCounts};
-use super::fence::{self, Fence, PlacedFence, WriterClaim};
-use super::name::{ObjectId, ObjectNames};
-use super::store::{LIST_LEN, Span};
+use super::fence::{self, Before, Fence, PlacedFence, WriterClaim};
+use super::known::KnownFence;
+use super::name::{LAST_EPOCH, ObjectId, ObjectNames};
+use super::store::{FailureKind, LIST_LEN, Span};
 use super::tails::TailCache;
+use super::uploads::Uploads;
 use crate::error::{Error, ErrorKind, Result};
 
 /// One part in so many of an object is read at its end at once, within bounds.
@@ -54,6 +57,8 @@ pub(crate) struct Planted {
     pub(crate) same_epoch: bool,
     /// Nobody looks at the fence.
     pub(crate) unchecked_fence: bool,
+    /// Nobody waits for the store to acknowledge an object.
+    pub(crate) unacknowledged: bool,
 }
 
 #[derive(Debug, Default)]
@@ -74,7 +79,14 @@ pub(crate) struct ObjectTier {
     fence: Mutex<Option<PlacedFence>>,
     /// The fence of the opening before, if that is known.
     last: Option<PlacedFence>,
+    /// Where the fence is remembered for the next opening.
+    known: Option<KnownFence>,
+    /// It only reads, and takes no fence.
+    read_only: bool,
+    /// The journal named objects when it was opened, so the store has a fence.
+    has_fence: bool,
     objects: Mutex<Objects>,
+    uploads: Uploads,
     tails: Option<TailCache>,
     planted: Planted,
 }
@@ -119,19 +131,53 @@ impl ObjectTier {
         claim: WriterClaim,
         named: impl IntoIterator<Item = ObjectId>,
     ) -> ObjectTier {
-        let live = named.into_iter().collect();
-        let objects = Mutex::new(Objects { live, ..Objects::default() });
-        let (fence, last, tails) = (Mutex::new(None), None, None);
+        let live: BTreeSet<ObjectId> = named.into_iter().collect();
+        let has_fence = !live.is_empty();
         ObjectTier {
             client,
             names,
             claim,
-            fence,
-            last,
-            objects,
-            tails,
+            fence: Mutex::new(None),
+            last: None,
+            known: None,
+            read_only: false,
+            has_fence,
+            objects: Mutex::new(Objects { live, ..Objects::default() }),
+            uploads: Uploads::default(),
+            tails: None,
             planted: Planted::default(),
         }
+    }
+
+    /// Has it only read.
+    pub(crate) fn read_only(mut self) -> ObjectTier {
+        self.read_only = true;
+        self
+    }
+
+    /// Has the fence be remembered for the next opening, and takes it as the last one left it.
+    pub(crate) fn with_known_fence(mut self, known: KnownFence) -> ObjectTier {
+        self.last = known.load();
+        self.known = Some(known);
+        self
+    }
+
+    /// Where the store is.
+    pub(crate) fn address(&self) -> String {
+        self.client.address()
+    }
+
+    /// What an object is called in messages: a path.
+    pub(crate) fn path(&self, id: ObjectId) -> PathBuf {
+        format!("{}/{}", self.client.address(), self.names.extent(id)).into()
+    }
+
+    pub(super) fn uploads(&self) -> &Uploads {
+        &self.uploads
+    }
+
+    pub(super) fn planted(&self) -> &Planted {
+        &self.planted
     }
 
     /// Has ends of objects be kept in a local file.
@@ -141,6 +187,7 @@ impl ObjectTier {
     }
 
     /// Says what the fence was when the opening before had it: then one request takes it.
+    #[cfg(test)]
     pub(crate) fn with_last_fence(mut self, last: PlacedFence) -> ObjectTier {
         self.last = Some(last);
         self
@@ -171,7 +218,14 @@ impl ObjectTier {
         if let Some(placed) = &*held {
             return Ok(placed.clone());
         }
-        let mut placed = fence::take(&self.client, &self.names, &self.claim, self.last.clone())?;
+        if self.read_only {
+            return Err(Error::invalid("the database is open read-only; open it for writing"));
+        }
+        let before = Before { last: self.last.clone(), is_there: self.has_fence };
+        let mut placed = fence::take(&self.client, &self.names, &self.claim, before)?;
+        if let Some(known) = &self.known {
+            known.keep(&placed);
+        }
         if self.planted.same_epoch {
             placed.fence.epoch = 1;
         }
@@ -237,10 +291,12 @@ impl ObjectTier {
             len > 0 && u64::from(offset) + u64::from(len) <= u64::from(has),
             "a part of it"
         );
-        if let Some(bytes) = self.in_tail(id, (offset, len)) {
+        let tail = tail_offset(has);
+        if offset >= tail
+            && let Some(bytes) = self.in_tail(id, (offset, len))
+        {
             return Fetch::Here(bytes);
         }
-        let tail = tail_offset(has);
         let is_tail = self.tails.is_some() && offset + len == has && offset >= tail;
         let (from, to) = if is_tail { (tail, has) } else { (offset, offset + len) };
         let span = Span::Bytes { offset: u64::from(from), len: u64::from(to - from) };
@@ -286,14 +342,20 @@ impl ObjectTier {
         self.finish_read(self.begin_read(id, has, range))
     }
 
-    /// An object that is gone may have been deleted by the writer that has the fence now.
+    /// An object that is gone may have been deleted by the writer that has the fence now, or the
+    /// store is another one.
     fn why_lost(&self, lost: Error) -> Error {
+        if lost.kind() != ErrorKind::Corrupt {
+            return lost;
+        }
         let held = self.fence.lock().as_ref().map(|placed| placed.fence.clone());
-        match held.filter(|_| lost.kind() == ErrorKind::Corrupt) {
-            Some(own) => match fence::confirm(&self.client, &self.names, &own) {
-                Err(fenced) => fenced.after(&lost),
-                Ok(()) => lost,
-            },
+        let fault = match held {
+            Some(own) => fence::confirm(&self.client, &self.names, &own).err(),
+            None if self.has_fence => fence::check_is_there(&self.client, &self.names).err(),
+            None => None,
+        };
+        match fault.filter(|fault| matches!(fault.kind(), ErrorKind::Fenced | ErrorKind::Invalid)) {
+            Some(fault) => fault.after(&lost),
             None => lost,
         }
     }
@@ -307,6 +369,7 @@ impl ObjectTier {
         debug_assert!(was_live || self.planted.same_epoch, "released once: {id:?}");
         objects.released.insert(id);
         drop(objects);
+        self.uploads.forget(id);
         if let Some(tails) = &self.tails {
             tails.forget(id);
         }
@@ -346,8 +409,39 @@ impl ObjectTier {
         self.client.told("delete", names.first().map_or("", String::as_str), deleted)
     }
 
+    /// Whether there is something to delete.
+    pub(crate) fn has_released(&self) -> bool {
+        !self.objects.lock().released.is_empty()
+    }
+
+    /// How many objects are live, and how many are to be deleted.
+    pub(crate) fn count(&self) -> (u64, u64) {
+        let objects = self.objects.lock();
+        (objects.live.len() as u64, objects.released.len() as u64)
+    }
+
+    /// Bytes of ends that are kept on this machine.
+    pub(crate) fn tail_bytes(&self) -> u64 {
+        self.tails.as_ref().map_or(0, TailCache::bytes)
+    }
+
+    /// Whether the store answers.
+    ///
+    /// # Errors
+    ///
+    /// It does not, in the time that a call has.
+    pub(crate) fn check_reachable(&self) -> Result<()> {
+        let name = self.names.fence();
+        match self.client.head(&name) {
+            Err(failure) if failure.kind != FailureKind::Missing => {
+                Err(self.client.error("look at", &name, failure))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Deletes what is still live: a planted bug.
-    #[cfg(test)]
+    #[cfg(any(test, feature = "testing"))]
     pub(crate) fn delete_now(&self, ids: &[ObjectId]) -> Result<()> {
         let names: Vec<String> = ids.iter().map(|id| self.names.extent(*id)).collect();
         let deleted = self.client.delete(&names);
@@ -361,7 +455,7 @@ impl ObjectTier {
     ///
     /// The fence is another writer's, or the store does not answer.
     pub(crate) fn collect(&self, dry_run: bool) -> Result<Collected> {
-        let own = self.fence()?.fence.epoch;
+        let own = if self.read_only { LAST_EPOCH } else { self.fence()?.fence.epoch };
         // An object is live before its first request leaves. So one that is listed and not live
         // was released before, or belongs to an earlier opening.
         let mut collected = Collected::default();
@@ -407,7 +501,7 @@ impl ObjectTier {
             let name = self.names.extent(*id);
             match self.client.head(&name) {
                 Ok(_) => {}
-                Err(failure) if failure.kind == super::store::FailureKind::Missing => {
+                Err(failure) if failure.kind == FailureKind::Missing => {
                     let objects = self.objects.lock();
                     if objects.live.contains(id) && !objects.unacknowledged.contains(id) {
                         lost.push(*id);

@@ -12,8 +12,8 @@
 //!
 //! 1. The threads have ended when the database is closed. Of a store that is dropped without that
 //!    they end with what they read then.
-//! 2. Who drops a [`Reading`] has no part in it any more: the bytes go where they came, and what is
-//!    in that place by then is nobody's matter.
+//! 2. A caller that drops a [`Reading`] does not get its bytes. The read still ends, and its bytes
+//!    are dropped: no later read of that place gets them.
 
 use std::io;
 use std::sync::Arc;
@@ -25,6 +25,7 @@ use parking_lot::Mutex;
 
 use super::{ExtentFile, ExtentStore, Location};
 use crate::error::Result;
+use crate::tier::object::Fetch;
 
 /// As many reads at a time as there are threads.
 const THREADS: usize = 4;
@@ -35,7 +36,14 @@ pub(crate) struct Reading {
     at: Location,
     offset: u32,
     len: u32,
-    answer: Receiver<io::Result<Vec<u8>>>,
+    source: Source,
+}
+
+/// Where they come from.
+#[derive(Debug)]
+enum Source {
+    File(Receiver<io::Result<Vec<u8>>>),
+    Object(Box<Fetch>),
 }
 
 impl Reading {
@@ -56,7 +64,7 @@ pub(super) struct Request {
 impl Request {
     fn serve(self) {
         let bytes = self.file.handle.read_vec(self.offset, self.len);
-        // Whoever asked may have gone.
+        // The caller may have dropped its [`Reading`].
         self.answer.send(bytes).unwrap_or(());
     }
 }
@@ -114,7 +122,7 @@ fn start() -> Option<State> {
     Some(State::Reading { queue, threads })
 }
 
-/// Serves one request after the other, until nobody can make any.
+/// Serves one request after the other, until no sender is left.
 fn serve_all(requests: &Mutex<Receiver<Request>>) {
     loop {
         let next = requests.lock().recv();
@@ -140,12 +148,16 @@ impl ExtentStore {
         if !self.reads_behind() || u64::from(offset) + u64::from(len) > u64::from(at.len) {
             return None;
         }
+        if let Some(id) = at.object() {
+            let fetch = self.objects()?.begin_read(id, at.len, (offset, len));
+            return Some(Reading { at: *at, offset, len, source: Source::Object(Box::new(fetch)) });
+        }
         let file = self.handles.read().get(&at.file).map(Arc::clone)?;
         let (answer, receiver) = sync_channel(1);
         let from = at.offset + u64::from(offset);
         let request = Request { file, offset: from, len: len as usize, answer };
         let is_sent = self.behind.send(request);
-        is_sent.then_some(Reading { at: *at, offset, len, answer: receiver })
+        is_sent.then_some(Reading { at: *at, offset, len, source: Source::File(receiver) })
     }
 
     /// Ends the threads that read behind: the database is closed.
@@ -159,9 +171,21 @@ impl ExtentStore {
     ///
     /// As [`read`](ExtentStore::read).
     pub(crate) fn end_read(&self, reading: Reading) -> Result<Vec<u8>> {
-        let Reading { at, offset, len, answer } = reading;
-        let found = answer.recv().unwrap_or_else(|gone| Err(io::Error::other(gone)));
-        self.was_read(&at, (offset, len), found)
+        let Reading { at, offset, len, source } = reading;
+        match (source, at.object()) {
+            (Source::Object(fetch), Some(id)) => self.tier(id)?.finish_read(*fetch),
+            (Source::Object(_), None) => Err(self.damage(
+                &at,
+                offset,
+                "extent",
+                "an object".to_string(),
+                "a place in a file".to_string(),
+            )),
+            (Source::File(answer), _) => {
+                let found = answer.recv().unwrap_or_else(|gone| Err(io::Error::other(gone)));
+                self.was_read(&at, (offset, len), found)
+            }
+        }
     }
 }
 

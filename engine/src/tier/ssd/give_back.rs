@@ -1,7 +1,7 @@
 //! Gives free space back to the file system while the database is open. Extents are put into the
 //! first place that is free, so the ends of files come free as the extents there are replaced.
 //!
-//! While jobs run, files lose the free part at their end, and files without an extent go; something
+//! While jobs run, files lose the free part at their end, and files without an extent go. Something
 //! stays free, so that jobs do not ask for what was just given back. Once no job works, all that is
 //! free goes but for the least reserve, holes in the middle of files too.
 //!

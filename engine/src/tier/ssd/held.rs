@@ -1,4 +1,4 @@
-//! What is held in memory of a store's extents, by whom, and how much it may be.
+//! What is held in memory of a store's extents, by which component, and how much it may be.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -19,12 +19,12 @@ const AHEAD_OF_BOTH: u64 = 4;
 pub(crate) struct Held {
     /// Their descriptions, with the lists of value extents.
     pub(crate) descriptions: Arc<Gauge>,
-    /// Filters, indexes and range tombstones, as long as anybody has them.
+    /// Filters, indexes and range tombstones, as long as a reader has them.
     pub(crate) parts: Arc<Gauge>,
-    /// Says which of these stay for those who come again.
+    /// Says which of these stay for the next readers.
     pub(crate) clock: Clock,
-    /// What is read ahead for users until they come to it. All of it together is bounded, whoever
-    /// reads: beyond the bound nothing is read ahead.
+    /// What is read ahead for users until they come to it. One bound holds for all readers
+    /// together: beyond it nothing is read ahead.
     pub(crate) ahead: Arc<Gauge>,
     /// What a memory limit leaves it.
     ahead_share: AtomicU64,
@@ -68,9 +68,9 @@ impl Held {
         self.ahead.hold_within(bytes, share.max(cache / AHEAD_OF_CACHE))
     }
 
-    /// What of the bytes `left` for the cache and for what is read ahead the latter has from now
-    /// on: twice of what it would have been, so that pieces become longer, and little by little
-    /// less when nobody asks for it.
+    /// The share for reading ahead from now on, of the bytes `left` for it and for the cache. It
+    /// is twice of what readers wanted, so that pieces become longer. It shrinks step by step when
+    /// no reader asks for it.
     pub(crate) fn share_ahead(&self, left: u64) -> u64 {
         let wanted = self.ahead_wanted.swap(0, Ordering::Relaxed);
         let before = self.ahead_share.load(Ordering::Relaxed);
@@ -125,7 +125,7 @@ mod tests {
         let mut shares = (0..2000).map(|_| held.share_ahead(LEFT));
         assert!(shares.all(|share| share >= 10 << 10), "what is held counts");
         drop((all, more));
-        assert_eq!(held.share_ahead(LEFT), 0, "nobody has asked for a while");
+        assert_eq!(held.share_ahead(LEFT), 0, "no reader has asked for a while");
         assert_eq!(held.share_ahead(0), 0);
     }
 }

@@ -2,9 +2,9 @@
 //! before it begins, so that it waits for space rather than fails half-way.
 //!
 //! A merge needs room for what it writes while what it replaces is still there. So beside what it
-//! holds the store needs at most what is reserved to the jobs under way, the **headroom**: its
+//! holds the store needs at most what is reserved to the jobs under way, the **headroom**. Its
 //! bound is the number of jobs at a time times the most that one may ask for, nine eighths of what
-//! it reads: 72 MiB, since a compaction that has a choice reads no more than 64 MiB.
+//! it reads. That is 72 MiB, since a compaction that has a choice reads no more than 64 MiB.
 //!
 //! A sixteenth of what the store holds, and a least amount that its owner sets, is the **reserve**:
 //! for jobs that make space. A full file system stops drains and leaves these something to work

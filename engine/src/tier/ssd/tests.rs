@@ -311,7 +311,7 @@ fn a_promise_is_kept_and_the_rest_of_it_comes_back() {
     files.set_capacity(Some(40 << 20));
     let reservation = store.reserve_space(16 << 20, false).unwrap();
     assert!(store.space().reserved_bytes >= 16 * MIB);
-    // Somebody without one does not get what was reserved.
+    // A caller without a reservation does not get what was reserved.
     let mut others = Vec::new();
     let full = loop {
         match store.reserve(2 << 20) {

@@ -126,8 +126,8 @@ pub(crate) mod probe {
     }
 }
 
-/// Locks again what a record of a prepare, found at an opening, says was locked. Nobody else locks
-/// anything yet, and those who were prepared held their locks together.
+/// Locks again what a record of a prepare, found at an opening, says was locked. No other owner
+/// locks anything yet, and the prepared transactions held their locks together.
 ///
 /// # Errors
 ///

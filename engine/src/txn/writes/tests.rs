@@ -163,7 +163,7 @@ proptest! {
             prop_assert_eq!(of_tables, bytes, "invariant 1");
         }
         let is_deleted = |key: u8| deleted.iter().flatten().any(|deleted| *deleted == key);
-        // Whether a key of a deleted interval is deleted by itself too is nobody's business.
+        // A key of a deleted interval may be deleted by itself too: readers see no difference.
         let seen = |model: &Model| -> Model {
             let counts = |(key, value): &(&Vec<u8>, &Option<u8>)| {
                 value.is_some() || !is_deleted(key[0])

@@ -105,8 +105,8 @@ impl BackupSet {
     ///
     /// # Errors
     ///
-    /// `Corrupt` when a manifest is damaged; `Unavailable` when somebody adds to the set or deletes
-    /// from it, or when a file could not be read.
+    /// `Corrupt` when a manifest is damaged; `Unavailable` when another caller adds to the set or
+    /// deletes from it, or when a file could not be read.
     pub fn list(&self) -> Result<Vec<BackupInfo>> {
         let set = Set::open_to_read(&self.path, &self.options)?;
         let info = |number| set.manifest(number).map(|manifest| BackupInfo::of(&manifest));

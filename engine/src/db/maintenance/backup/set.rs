@@ -4,7 +4,7 @@
 //!
 //! 1. What a manifest names is durable before the manifest has its name, and stays where it is for
 //!    as long as it has it.
-//! 2. Who writes knows all manifests: what none of them names is free.
+//! 2. A writer knows all manifests: what none of them names is free.
 
 use std::collections::{BTreeSet, HashMap};
 use std::path::{Path, PathBuf};

@@ -1,7 +1,7 @@
 //! Taking a backup while the database is at work.
 //!
 //! Outline. (1) At a boundary in the order of commits, where nothing is frozen, every table's view
-//! is taken, and then a snapshot: so the views have all that the snapshot sees, and their levels
+//! is taken, and then a snapshot. So the views have all that the snapshot sees, and their levels
 //! nothing that it does not. (2) While an epoch is pinned, what is above the levels is written into
 //! the set. (3) Levels are held by their versions alone: what the set has not is copied, at
 //! leisure. (4) The manifest is written.
@@ -87,7 +87,7 @@ fn dates(engine: &Engine, lsn: Lsn) -> Vec<Op<Arc<ExtentMeta>>> {
 
 /// Steps 1 and 2. Zones are not given back meanwhile.
 fn dump(engine: &Engine, set: &Writing) -> Result<(Vec<Half>, Lsn, Option<Vec<u8>>)> {
-    // In this order: who closes the database waits for those who found it open.
+    // In this order: a close waits for the calls that found the database open.
     let _guard = pin();
     engine.shared.check_open()?;
     let Moment { tables, snapshot } = moment(engine);

@@ -1,9 +1,9 @@
 //! Salvage without a journal: the region's records by their tables, and the rows of each extent in
 //! a table of its own, since no extent says which table it belongs to.
 //!
-//! Without the journal nobody knows which extents and row tables were in use, so rows that were
-//! replaced or deleted may show, in the tables of extents and in those of the region. What the
-//! region says of deletes applies to its own tables alone.
+//! Only the journal knows which extents and row tables were in use. Without it, tables of extents
+//! and those of the region may show rows that were replaced or deleted. What the region says of
+//! deletes applies to its own tables alone.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -16,7 +16,7 @@ use crate::db::open::{Loaded, Opening};
 use crate::error::{Damage, Result};
 use crate::extent::{Extent, find_extents};
 use crate::memtable::Record;
-use crate::options::TableOptions;
+use crate::options::{TableOptions, Tier};
 use crate::record::{Kind, LSN_MAX, SYSTEM_TABLE, TableId};
 use crate::table::WriteBatch;
 use crate::tier::ExtentStore;
@@ -57,7 +57,7 @@ fn region(loaded: &Loaded, writer: &mut Writer<'_>, report: &mut SalvageReport) 
     let tables = tables_in(&records);
     for known in tables.values() {
         if let Known::Named(name, options) = known {
-            writer.db.create_table(name, *options)?;
+            writer.db.create_table(name, options.cold(Tier::Ssd))?;
         }
     }
     for record in records.iter().filter(|record| record.table != SYSTEM_TABLE) {

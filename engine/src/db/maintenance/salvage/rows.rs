@@ -2,9 +2,9 @@
 //! region where its last edits, or all of it, are lost. A directory says of which table it is, and
 //! has the checksums of all pages.
 //!
-//! Without an edit nobody knows whether a row table was in use. One that was drained may lie there
-//! still, whole or in part: its rows are older than what levels have. So where there is a journal
-//! only those count that its lost edits can have named.
+//! Only an edit says whether a row table was in use. A drained one may lie there still, whole or in
+//! part: its rows are older than what levels have. So where there is a journal only those count
+//! that its lost edits can have named.
 
 use std::collections::HashSet;
 use std::ops::Range;

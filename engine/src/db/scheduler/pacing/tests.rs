@@ -82,11 +82,11 @@ fn a_turn_that_frees_nothing_before_its_end_stops_nobody() {
 }
 
 /// Bug: with new keys in no order the region was full before a round was over, and writers
-/// stopped for up to half a second. Cause: what had come since the round began, and moved with
-/// its columns, counted as if the round had less left for it; and the round was to be over when
-/// all that was visible at its beginning had moved, for which what was in memtables then takes
-/// the whole of another one. Fix: half of it is always left, and its end is that of what was
-/// in level 0.
+/// stopped for up to half a second. Cause: what had come since the round began, and moved with its
+/// columns, counted as if the round had less left for it. And the round was to be over when all
+/// that was visible at its beginning had moved. What was in memtables then takes the whole of
+/// another round for that. Fix: half of it is always left, and its end is that of what was in level
+/// 0.
 #[test]
 fn what_is_newer_than_a_turn_brings_its_end_no_nearer() {
     let mut stats = PacingStats::default();
@@ -110,7 +110,7 @@ fn what_is_newer_than_a_turn_brings_its_end_no_nearer() {
         let now = at(appended, (drain + 1) * ZONE + newer_moved);
         assert!(now.used < 64, "the region is full after {drain} of 40 drains");
         let delay = stats.look(&now).delay;
-        assert!(delay > 0, "nobody waits after {drain} of 40 drains");
+        assert!(delay > 0, "no writer waits after {drain} of 40 drains");
         appended += took.as_nanos() as u64 * 1024 / delay.max(1000);
     }
     // Its end is the beginning of the next.
@@ -209,7 +209,7 @@ fn writers_wait_for_compactions_before_drains_have_to() {
     stats.look(&at(0));
     // Half of what is drained comes to lie in level 1.
     stats.drained(32 * ZONE, 0, 16 * ZONE, Duration::from_micros(1));
-    assert_eq!(stats.look(&at(1800)).reason, Reason::None, "nobody knows how fast they are");
+    assert_eq!(stats.look(&at(1800)).reason, Reason::None, "their rate is unknown yet");
     let second = Duration::from_secs(1);
     stats.compacted(8 * ZONE, (second, 2 * second));
     // Another one beside it. What was before counts a little less: 15.75 zones in 0.97 s.

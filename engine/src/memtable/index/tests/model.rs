@@ -141,7 +141,7 @@ fn remove_and_get() {
 }
 
 /// A key gets a second version, which splits its leaf; meanwhile the first is moved to another
-/// place and pruned, in whatever order. Who removes it is given the offset that it has by then.
+/// place and pruned, in whatever order. Its remover is given the offset that it has by then.
 #[test]
 fn a_version_is_moved_while_it_is_pruned() {
     explore(|| {

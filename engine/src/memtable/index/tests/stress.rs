@@ -148,7 +148,7 @@ fn small_nodes() {
 }
 
 /// Bug of the index before this one: a drain's retirement and the drop of its table, on two
-/// threads, both counted a record out of its zone; the zone looked dead while other tables had
+/// threads, both counted a record out of its zone. The zone looked dead while other tables had
 /// records in it, and was released. Cause: the removal gave the version to the second comer too.
 /// Fix: of several threads that remove a version one gets it.
 #[test]

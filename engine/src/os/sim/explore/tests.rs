@@ -199,9 +199,9 @@ fn large_choices_are_sampled_with_their_corners() {
     }
 }
 
-/// Bug: each choice there is was made, a number for every word at stake, before a few of them
-/// were picked: memory grew with the square of the words, and a run of the simulator was killed
-/// for it. Fix: choices are picked first, and made then.
+/// Bug: each choice there is was made, a number for every word at stake, before a few of them were
+/// picked. Memory grew with the square of the words, and a run of the simulator was killed for it.
+/// Fix: choices are picked first, and made then.
 #[test]
 fn choices_cost_what_is_picked_of_them() {
     let lens = vec![1; 1 << 16];

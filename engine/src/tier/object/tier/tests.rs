@@ -166,7 +166,7 @@ fn a_writer_that_is_fenced_off_deletes_nothing_and_says_who_has_the_store() {
         one.delete_released().unwrap_err(),
         one.collect(false).unwrap_err(),
     ] {
-        assert_eq!(error.kind(), ErrorKind::Unavailable);
+        assert_eq!(error.kind(), ErrorKind::Fenced);
         assert!(error.to_string().contains("writer 2 (epoch 2, incarnation 1)"), "{error}");
     }
     two.read(ids[0], 100, (0, 10)).unwrap();

@@ -32,7 +32,7 @@ fn what_is_read_behind_is_what_is_read() {
         if direct {
             store.use_direct_io();
         }
-        assert!(store.begin_read(&at, 0, 10).is_none(), "nobody asked for that");
+        assert!(store.begin_read(&at, 0, 10).is_none(), "the store does not read behind yet");
         store.go_behind();
         let pieces = [(0, 100_000), (1, 3), (99_999, 1), (4096, 8192), (65_000, 35_000)];
         let begun = pieces.map(|(offset, len)| store.begin_read(&at, offset, len).unwrap());

@@ -74,6 +74,7 @@ impl<'a> Machine<'a> {
         let planted = Planted {
             same_epoch: bug == Bug::ReuseOfName,
             unchecked_fence: bug == Bug::UncheckedFence,
+            ..Planted::default()
         };
         let nonce = (seed * 100 + disk.incarnation) as u8;
         let named: Vec<ObjectId> = disk.named.keys().copied().collect();

@@ -1,0 +1,82 @@
+//! Cold levels in an object store, end to end: `table --tier`, `store check` and `gc`, a process
+//! that is killed. The store is a directory; where `TERRACE_S3` names a bucket (`cargo xtask
+//! object`), it is that one too.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use common::Bench;
+
+const ROWS: u32 = 20_000;
+
+/// A file of rows that do not compress well.
+fn rows(round: u32) -> String {
+    let row = |n: u32| {
+        let noise = |i: u32| (n * 7919 + i + round).wrapping_mul(2_654_435_761);
+        let words: Vec<String> = (0..20).map(|i| format!("{:08x}", noise(i))).collect();
+        format!("{n:08},{}\n", words.join(" "))
+    };
+    std::iter::once("id,text\n".to_string()).chain((0..ROWS).map(row)).collect()
+}
+
+/// Kills an import in the middle of it.
+fn kill_an_import(mut command: Command) {
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_millis(300) && child.try_wait().unwrap().is_none() {
+        std::thread::yield_now();
+    }
+    child.kill().unwrap();
+    child.wait().unwrap();
+}
+
+fn whole_course(url: &str) {
+    let bench = Bench::new();
+    let store = ["--object-store", url];
+    let run = |arguments: &[&str]| bench.run(arguments.iter().chain(&store));
+    let file = bench.file("rows.csv", rows(0)).display().to_string();
+    let changed = run(&["table", "people", "--tier", "object", "--json"]).json();
+    assert_eq!(changed["cold"], "object");
+    run(&["import", &file, "-t", "people", "-q"]).good();
+    run(&["compact", "-t", "people"]).good();
+    let checked = run(&["store", "check", "--json"]).json();
+    assert!(checked["objects"].as_u64().unwrap() > 0 && checked["lost"] == serde_json::json!([]));
+
+    let newer = bench.file("newer.csv", rows(1)).display().to_string();
+    let mut import = bench.command();
+    import.args(["import", &newer, "-t", "people", "-q"]).args(store);
+    kill_an_import(import);
+    run(&["import", &newer, "-t", "people", "-q"]).good();
+    run(&["compact", "-t", "people"]).good();
+    assert!(run(&["verify"]).good().contains("all sound"));
+    let row = rows(1).lines().nth(778).unwrap().split_once(',').unwrap().1.to_string();
+    let got = run(&["get", "-t", "people", "00000777"]).good();
+    assert!(got.contains(&row), "{got}");
+    run(&["store", "gc"]).good();
+    let after = run(&["store", "check", "--json"]).json();
+    assert_eq!((&after["left"], &after["lost"]), (&serde_json::json!([]), &serde_json::json!([])));
+
+    // Without its store the database says what it lacks.
+    assert!(bench.run(["get", "-t", "people", "00000777"]).fails(2).contains("--object-store"));
+    let back = run(&["table", "people", "--tier", "ssd", "--wait", "--json"]).json();
+    assert_eq!((&back["object_bytes"], &back["misplaced_bytes"]), (&0.into(), &0.into()));
+    assert!(bench.run(["get", "-t", "people", "00000777"]).good().contains(&row));
+}
+
+#[test]
+fn a_table_goes_to_a_directory_and_comes_back() {
+    let dir = tempfile::tempdir().unwrap();
+    whole_course(&format!("file://{}", dir.path().join("bucket").display()));
+}
+
+#[test]
+fn a_table_goes_to_a_bucket_and_comes_back() {
+    match std::env::var("TERRACE_S3") {
+        Ok(url) => whole_course(&format!("{url}/course")),
+        Err(_) => println!("skipped: TERRACE_S3 names no bucket to write to"),
+    }
+}

@@ -1,0 +1,55 @@
+//! The object store of an opening. It is asked for nothing here, so a database opens while its
+//! store is away.
+
+use super::Opening;
+use crate::error::{Error, Result};
+use crate::levels::VersionSet;
+use crate::options::{Failpoint, Options, Storage};
+use crate::tier::{ObjectSettings, Planted};
+
+impl Opening<'_> {
+    /// Tells the extent store of a database where its objects are, if there is an object store.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` if the journal names objects and there is none, or its URL is not understood; or
+    /// an I/O error.
+    pub(in crate::db) fn attach_objects(&self, set: &VersionSet, incarnation: u64) -> Result<()> {
+        let named = set.objects();
+        let Some(url) = &self.options.object_store else {
+            return match named.len() {
+                0 => Ok(()),
+                objects => Err(Error::invalid(format!(
+                    "{objects} extents of the database in {} are objects, and no object store was \
+                     named; open it with Options::object_store, or give the command --object-store",
+                    self.path.display()
+                ))),
+            };
+        };
+        let settings = ObjectSettings {
+            url,
+            files: &self.files,
+            simulated: is_simulated(self.options),
+            directory: self.path,
+            database_id: set.database_id(),
+            incarnation,
+            read_only: self.read_only,
+            named,
+            planted: planted(self.options),
+        };
+        set.store().attach_objects(settings.open()?);
+        Ok(())
+    }
+}
+
+fn is_simulated(options: &Options) -> bool {
+    !matches!(options.storage, Storage::Real)
+}
+
+fn planted(options: &Options) -> Planted {
+    Planted {
+        same_epoch: false,
+        unchecked_fence: options.has(Failpoint::SkipFenceCheck),
+        unacknowledged: options.has(Failpoint::EditBeforeAcknowledgement),
+    }
+}

@@ -1,0 +1,75 @@
+//! Extents that are objects: the store hands them to the tier that knows them.
+//!
+//! Thread safety: the tier is set once, before the store has users; it has locks of its own.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use super::{ExtentStore, Reserved};
+use crate::error::{Error, Result};
+use crate::tier::location::Location;
+use crate::tier::object::{ObjectId, ObjectTier};
+
+impl ExtentStore {
+    /// Says where extents are that are objects. Once, before any of them is read.
+    pub(crate) fn attach_objects(&self, tier: ObjectTier) {
+        let is_first = self.objects.set(Arc::new(tier)).is_ok();
+        debug_assert!(is_first, "an opening has one object store");
+    }
+
+    /// The objects, where the opening has an object store.
+    pub(crate) fn objects(&self) -> Option<&Arc<ObjectTier>> {
+        self.objects.get()
+    }
+
+    /// The tier that has an object.
+    pub(super) fn tier(&self, id: ObjectId) -> Result<&Arc<ObjectTier>> {
+        self.objects().ok_or_else(|| {
+            let ObjectId { epoch, extent } = id;
+            Error::invalid(format!(
+                "extent {extent} is an object (epoch {epoch}), and no object store was named; open \
+                 the database with Options::object_store, or give the command --object-store"
+            ))
+            .of_store()
+        })
+    }
+
+    /// Gives an extent its name as an object. Dropped without [`keep`](Reserved::keep) it is
+    /// deleted later.
+    ///
+    /// # Errors
+    ///
+    /// The fence of the object store cannot be taken.
+    pub(crate) fn reserve_object(self: &Arc<Self>, extent: u64, len: u32) -> Result<Reserved> {
+        let id = ObjectId { epoch: 0, extent };
+        let id = self.tier(id)?.reserve(extent)?;
+        let at = Location::of_object(id, len);
+        Ok(Reserved { store: Arc::clone(self), at, kept: false })
+    }
+
+    /// Waits until the object store has acknowledged those places that are objects, and looks
+    /// whether it is still this opening's.
+    ///
+    /// # Errors
+    ///
+    /// It did not acknowledge one in time; `Fenced` if another opening took it over.
+    pub(crate) fn acknowledge(&self, places: impl Iterator<Item = Location>) -> Result<()> {
+        let ids: Vec<ObjectId> = places.filter_map(|at| at.object()).collect();
+        match ids.first() {
+            Some(first) => self.tier(*first)?.acknowledge(ids.into_iter()),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn release_object(&self, id: ObjectId) {
+        // Without a store nothing is written there, and an opening that only reads deletes nothing.
+        if let Some(tier) = self.objects().filter(|_| !self.read_only) {
+            tier.release(id);
+        }
+    }
+
+    pub(super) fn object_path(&self, id: ObjectId) -> PathBuf {
+        let named = |tier: &Arc<ObjectTier>| tier.path(id);
+        self.objects().map_or_else(|| format!("object {}", id.extent).into(), named)
+    }
+}

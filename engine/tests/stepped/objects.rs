@@ -1,0 +1,408 @@
+//! Cold levels in an object store: where extents lie, what is asked for, what a store that fails
+//! does to readers and writers, and what becomes of a database that is cut off.
+
+#![allow(clippy::unwrap_used, reason = "tests stop and tell")]
+
+mod cuts;
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use crate::common::{Chance, alone, tiny, together};
+use terrace::{
+    Database, Durability, ErrorKind, ObjectServer, ObjectStats, Options, StoreFault, Table,
+    TableOptions, TableStats, Tier,
+};
+
+const COLD: TableOptions = TableOptions::new().cold(Tier::Object);
+
+type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
+
+fn options(server: &ObjectServer) -> Options {
+    tiny().stepped().object_store(server.url())
+}
+
+fn key(n: u64) -> Vec<u8> {
+    format!("{n:06}").into_bytes()
+}
+
+fn value(n: u64, round: u64) -> Vec<u8> {
+    Chance::new(n << 16 | round).bytes(300 + n as usize % 400)
+}
+
+/// Puts rows of a round, and says what the table has of them.
+fn fill(table: &Table, rows: Range<u64>, round: u64) -> Rows {
+    fill_with(table, rows, round, Durability::Relaxed)
+}
+
+fn fill_with(table: &Table, rows: Range<u64>, round: u64, durability: Durability) -> Rows {
+    let rows: Rows = rows.map(|n| (key(n), value(n, round))).collect();
+    rows.iter().for_each(|(key, value)| table.put_with(key, value, durability).unwrap());
+    rows
+}
+
+/// A database with a cold table of which everything lies in objects.
+fn made(path: &Path, server: &ObjectServer) -> (Database, Table, Rows) {
+    let db = options(server).create(path).unwrap();
+    let table = db.create_table("t", COLD).unwrap();
+    let rows = fill(&table, 0..600, 0);
+    db.compact_range(&table, ..).unwrap();
+    run_until_idle(&db);
+    (db, table, rows)
+}
+
+fn run_until_idle(db: &Database) {
+    for _ in 0..10_000 {
+        if !db.step().unwrap() {
+            return;
+        }
+    }
+    panic!("ten thousand jobs and no end: {:?}", db.stats());
+}
+
+fn stats(db: &Database) -> TableStats {
+    db.stats().tables.into_iter().find(|t| t.name == "t").unwrap()
+}
+
+fn objects(db: &Database) -> ObjectStats {
+    db.stats().objects.unwrap()
+}
+
+fn read_all(table: &Table) -> Rows {
+    table
+        .range(..)
+        .map(|row| row.map(|(key, value)| (key.to_vec(), value.to_vec())).unwrap())
+        .collect()
+}
+
+/// The objects that are extents.
+fn extents(server: &ObjectServer) -> Vec<String> {
+    server.names().into_iter().filter(|name| !name.ends_with("/fence")).collect()
+}
+
+#[test]
+fn cold_levels_lie_in_the_store_and_a_restart_asks_for_none_of_them() {
+    let _turn = alone();
+    let (dir, server) = (tempfile::tempdir().unwrap(), ObjectServer::new());
+    let (db, table, rows) = made(dir.path(), &server);
+    let TableStats { object_bytes, misplaced_bytes, levels, .. } = stats(&db);
+    assert!(object_bytes > 100_000 && misplaced_bytes == 0, "{levels:?}");
+    assert_eq!(levels.iter().map(|level| level.bytes).sum::<u64>(), object_bytes);
+    assert_eq!(extents(&server).len() as u64, objects(&db).objects);
+    assert_eq!(read_all(&table), rows);
+    assert_eq!(db.verify().unwrap().damages, []);
+    db.close().unwrap();
+
+    let before = server.requests();
+    let db = options(&server).open(dir.path()).unwrap();
+    let table = db.table("t").unwrap();
+    run_until_idle(&db);
+    assert_eq!(server.requests(), before, "an opening asks for nothing");
+    assert_eq!(table.get(key(7)).unwrap().unwrap(), rows[&key(7)]);
+    assert_eq!(server.requests() - before, 1, "the end was kept: a block is one request");
+    assert_eq!(table.get(key(7)).unwrap().unwrap(), rows[&key(7)]);
+    assert_eq!(server.requests() - before, 1, "and none once it is cached");
+    let asked = server.asked("/fence");
+    fill(&table, 0..600, 1);
+    db.compact_range(&table, ..).unwrap();
+    let now = server.asked("/fence");
+    assert_eq!(
+        now.puts - asked.puts,
+        1,
+        "one request takes the fence that the opening before left"
+    );
+}
+
+#[test]
+fn what_is_replaced_is_deleted_once_no_reader_has_it() {
+    let _turn = alone();
+    let (dir, server) = (tempfile::tempdir().unwrap(), ObjectServer::new());
+    let (db, table, rows) = made(dir.path(), &server);
+    let first = extents(&server);
+    let mut old = table.range(..);
+    let seen = old.next().unwrap().unwrap();
+    let newer = fill(&table, 0..600, 1);
+    db.compact_range(&table, ..).unwrap();
+    run_until_idle(&db);
+    let mut rest: Rows =
+        old.map(|row| row.unwrap()).map(|(k, v)| (k.to_vec(), v.to_vec())).collect();
+    rest.insert(seen.0.to_vec(), seen.1.to_vec());
+    assert_eq!(rest, rows, "a range reads as of its beginning");
+    // No reader keeps what the range saw any more.
+    db.compact_range(&table, ..).unwrap();
+    run_until_idle(&db);
+    assert_eq!(read_all(&table), newer);
+    let now = extents(&server);
+    assert!(first.iter().all(|name| !now.contains(name)), "{first:?} {now:?}");
+    assert_eq!(now.len() as u64, objects(&db).objects);
+    db.drop_table("t").unwrap();
+    run_until_idle(&db);
+    assert_eq!(extents(&server), Vec::<String>::new());
+    assert_eq!(objects(&db).deleting, 0);
+}
+
+#[test]
+fn a_table_changes_its_tier_at_once_and_its_data_follow_both_ways() {
+    let _turn = alone();
+    let (dir, server) = (tempfile::tempdir().unwrap(), ObjectServer::new());
+    let (db, table, rows) = made(dir.path(), &server);
+    for tier in [Tier::Ssd, Tier::Object, Tier::Ssd] {
+        let all: u64 = stats(&db).levels.iter().map(|level| level.bytes).sum();
+        db.set_cold_tier("t", tier).unwrap();
+        assert_eq!(table.options().cold_tier(), tier);
+        assert!(stats(&db).misplaced_bytes > all / 2, "it has all still to follow");
+        run_until_idle(&db);
+        let TableStats { misplaced_bytes, object_bytes, cold, .. } = stats(&db);
+        assert_eq!((misplaced_bytes, cold), (0, tier.as_str()));
+        assert_eq!(object_bytes > 0, tier == Tier::Object);
+        assert_eq!(extents(&server).is_empty(), tier == Tier::Ssd);
+        assert_eq!(read_all(&table), rows);
+        assert_eq!(db.verify().unwrap().damages, []);
+    }
+}
+
+#[test]
+fn objects_need_a_store_and_say_so() {
+    let _turn = together();
+    let (dir, server) = (tempfile::tempdir().unwrap(), ObjectServer::new());
+    let without = tiny().stepped().create(dir.path().join("none")).unwrap();
+    let refused = without.create_table("t", COLD).unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::Invalid);
+    assert!(refused.to_string().contains("Options::object_store"), "{refused}");
+    let path = dir.path().join("db");
+    made(&path, &server).0.close().unwrap();
+    let refused = tiny().stepped().open(&path).unwrap_err().to_string();
+    assert!(refused.contains("are objects, and no object store was named"), "{refused}");
+    // Another bucket: nothing is taken for lost, and nothing is written there.
+    let other = ObjectServer::new();
+    let db = options(&other).open(&path).unwrap();
+    let table = db.table("t").unwrap();
+    fill(&table, 0..10, 1);
+    let refused = db.compact_range(&table, ..).unwrap_err().to_string();
+    assert!(refused.contains("is it the store"), "{refused}");
+    assert_eq!(other.names(), Vec::<String>::new());
+}
+
+#[test]
+fn a_store_that_is_away_stops_neither_writers_nor_local_reads_and_all_goes_on_when_it_is_back() {
+    let _turn = alone();
+    for fault in [StoreFault::LoseRequest, StoreFault::Throttle, StoreFault::Refuse] {
+        let (dir, server) = (tempfile::tempdir().unwrap(), ObjectServer::new());
+        let (db, table, mut rows) = made(dir.path(), &server);
+        let local = db.table("local").unwrap();
+        local.put("k", "v").unwrap();
+        db.close().unwrap();
+        drop((table, local));
+        server.always(Some(fault));
+        let db = options(&server).open(dir.path()).unwrap();
+        let (table, local) = (db.table("t").unwrap(), db.table("local").unwrap());
+        assert_eq!(local.get("k").unwrap().unwrap(), "v");
+        let error = table.get(key(3)).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable);
+        let names = extents(&server);
+        assert!(names.iter().any(|name| error.to_string().contains(name)), "{error}");
+        assert_eq!(db.verify().unwrap_err().kind(), ErrorKind::Unavailable, "it is no damage");
+        for round in 1..4 {
+            rows.extend(fill(&table, 0..600, round));
+            run_until_idle(&db);
+        }
+        assert_eq!(table.get(key(3)).unwrap().unwrap(), rows[&key(3)], "it is local");
+        let error = db.compact_range(&table, ..).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unavailable, "{error}");
+        let note = objects(&db).note.unwrap();
+        assert!(note.contains("object") && note.contains("memory:"), "{note}");
+
+        server.always(None);
+        db.compact_range(&table, ..).unwrap();
+        run_until_idle(&db);
+        assert_eq!(read_all(&table), rows);
+        assert_eq!(objects(&db).note, None);
+        assert_eq!(db.verify().unwrap().damages, []);
+        let found = db.collect_objects().unwrap();
+        assert_eq!((found.lost.len(), found.objects), (0, objects(&db).objects));
+    }
+}
+
+/// Waits until something holds of a database with a background of its own.
+fn wait_until(db: &Database, holds: impl Fn(&Database) -> bool) {
+    let until = Instant::now() + Duration::from_secs(60);
+    while !holds(db) {
+        assert!(Instant::now() < until, "{:?}", db.stats());
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn the_background_waits_for_no_store_and_brings_data_down_when_it_answers() {
+    let _turn = alone();
+    let (dir, server) = (tempfile::tempdir().unwrap(), ObjectServer::new());
+    let db = tiny().object_store(server.url()).create(dir.path()).unwrap();
+    let table = db.create_table("t", COLD).unwrap();
+    server.always(Some(StoreFault::LoseRequest));
+    let mut rows = Rows::new();
+    for n in 0..12_000 {
+        let (key, value) = (key(n * 7919 % 3000), value(n, 1));
+        table.put_with(&key, &value, Durability::Relaxed).unwrap();
+        rows.insert(key, value);
+    }
+    wait_until(&db, |db| objects(db).note.is_some());
+    assert_eq!(read_all(&table), rows, "all of it is local");
+    assert_eq!(stats(&db).object_bytes, 0);
+    server.always(None);
+    let is_down = |db: &Database| {
+        stats(db).object_bytes > 0 && stats(db).misplaced_bytes == 0 && objects(db).note.is_none()
+    };
+    wait_until(&db, is_down);
+    assert_eq!(read_all(&table), rows);
+    db.set_cold_tier("t", Tier::Ssd).unwrap();
+    wait_until(&db, |db| stats(db).object_bytes == 0 && objects(db).deleting == 0);
+    assert_eq!(extents(&server), Vec::<String>::new());
+    assert_eq!(read_all(&table), rows);
+    assert_eq!(db.verify().unwrap().damages, []);
+    db.close().unwrap();
+}
+
+#[test]
+fn bad_answers_are_asked_for_again_and_lost_objects_are_named() {
+    let _turn = alone();
+    let (dir, server) = (tempfile::tempdir().unwrap(), ObjectServer::new());
+    let path = dir.path().join("db");
+    let (db, table, rows) = made(&path, &server);
+    db.close().unwrap();
+    drop(table);
+    let db = options(&server).open(&path).unwrap();
+    let table = db.table("t").unwrap();
+    for (n, fault) in
+        [StoreFault::Shorten, StoreFault::Garble, StoreFault::Throttle].into_iter().enumerate()
+    {
+        server.plan(server.requests() + 1, fault);
+        let key = key(100 * n as u64);
+        assert_eq!(table.get(&key).unwrap().unwrap(), rows[&key], "{fault:?}");
+    }
+    assert_eq!(objects(&db).retries, 3);
+    let lost = extents(&server)[0].clone();
+    let other = db.create_table("u", COLD).unwrap();
+    let sound = fill(&other, 0..600, 5);
+    db.compact_range(&other, ..).unwrap();
+    run_until_idle(&db);
+    server.lose(&lost);
+    let report = db.check_object_store().unwrap();
+    assert_eq!(report.lost, [format!("memory:/{lost}")]);
+    let damages = db.verify().unwrap().damages;
+    assert!(!damages.is_empty());
+    for damage in &damages {
+        assert_eq!(
+            (damage.tier, damage.file.display().to_string()),
+            ("object", report.lost[0].clone())
+        );
+    }
+    let (mut whole, mut broken) = (Rows::new(), 0);
+    for (key, value) in &rows {
+        match table.get(key) {
+            Ok(found) => whole.extend(found.map(|found| (key.clone(), found.to_vec()))),
+            Err(error) => {
+                assert_eq!(error.kind(), ErrorKind::Corrupt);
+                assert!(error.to_string().contains(&lost), "{error}");
+                assert_eq!(error.damage().unwrap().tier, "object");
+                broken += 1;
+            }
+        }
+        assert!(whole.get(key).is_none_or(|found| found == value));
+    }
+    assert!(broken > 0, "the lost one had rows");
+    assert_eq!(read_all(&other), sound);
+    // Compactions of what is lost fail, and the database goes on.
+    fill(&table, 0..10, 1).into_iter().for_each(|(key, _)| table.delete(key).unwrap());
+    run_until_idle(&db);
+    db.close().unwrap();
+    drop((table, other));
+    let to = dir.path().join("saved");
+    let report = options(&server).salvage(&path, &to).unwrap();
+    assert!(report.lost.iter().any(|damage| damage.file.display().to_string().contains(&lost)));
+    let saved = tiny().open(&to).unwrap();
+    assert_eq!(read_all(&saved.table("u").unwrap()), sound, "the rest is saved");
+}
+
+#[test]
+fn a_writer_that_was_taken_over_stops_and_says_by_whom() {
+    let _turn = alone();
+    let (dir, server) = (tempfile::tempdir().unwrap(), ObjectServer::new());
+    let (one, two) = (dir.path().join("one"), dir.path().join("two"));
+    made(&one, &server).0.close().unwrap();
+    std::fs::create_dir(&two).unwrap();
+    for file in std::fs::read_dir(&one).unwrap().map(Result::unwrap) {
+        std::fs::copy(file.path(), two.join(file.file_name())).unwrap();
+    }
+    let first = options(&server).open(&one).unwrap();
+    let table = first.table("t").unwrap();
+    // Of what the copy has nothing is replaced.
+    let warm = first.create_table("warm", COLD).unwrap();
+    fill(&warm, 0..100, 1);
+    first.compact_range(&warm, ..).unwrap();
+    let second = options(&server).open(&two).unwrap();
+    let other = second.table("t").unwrap();
+    let rows = fill(&other, 0..600, 2);
+    second.compact_range(&other, ..).unwrap();
+    fill(&table, 0..600, 3);
+    let error = first.compact_range(&table, ..).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Fenced);
+    assert!(error.to_string().contains("process"), "{error}");
+    run_until_idle(&second);
+    assert_eq!(read_all(&other), rows);
+    assert_eq!(second.verify().unwrap().damages, []);
+}
+
+#[test]
+fn a_backup_has_what_objects_have_and_is_restored_without_a_store() {
+    let _turn = alone();
+    let (dir, server) = (tempfile::tempdir().unwrap(), ObjectServer::new());
+    let (db, table, mut rows) = made(&dir.path().join("db"), &server);
+    let set = dir.path().join("set");
+    db.backup(&set).unwrap();
+    rows.extend(fill(&table, 600..700, 0));
+    let gets = objects(&db).gets;
+    db.backup(&set).unwrap();
+    assert_eq!(objects(&db).gets, gets, "what the set has is not read again");
+    let set = terrace::BackupSet::open(&set).unwrap();
+    assert_eq!(set.verify().unwrap().damages, []);
+    let to = dir.path().join("restored");
+    set.restore(2, &to).unwrap();
+    let restored = tiny().open(&to).unwrap();
+    assert_eq!(read_all(&restored.table("t").unwrap()), rows);
+}
+
+#[test]
+fn a_directory_is_a_store_too() {
+    let _turn = alone();
+    let dir = tempfile::tempdir().unwrap();
+    let url = format!("file://{}", dir.path().join("bucket").display());
+    let options = || tiny().stepped().object_store(&url);
+    let path = dir.path().join("db");
+    let db = options().create(&path).unwrap();
+    let table = db.create_table("t", COLD).unwrap();
+    let rows = fill(&table, 0..600, 0);
+    db.compact_range(&table, ..).unwrap();
+    run_until_idle(&db);
+    db.close().unwrap();
+    drop(table);
+    assert_eq!(options().verify(&path).unwrap().damages, []);
+    let db = options().open_read_only(&path).unwrap();
+    assert_eq!(read_all(&db.table("t").unwrap()), rows);
+    let report = db.check_object_store().unwrap();
+    assert!(report.objects > 0 && report.left.is_empty() && report.lost.is_empty());
+    db.close().unwrap();
+    let bucket = std::fs::read_dir(dir.path().join("bucket")).unwrap().map(Result::unwrap);
+    let object = bucket
+        .into_iter()
+        .find(|file| {
+            !file.file_name().to_string_lossy().contains("fence")
+                && file.file_name().to_string_lossy().ends_with(".object")
+        })
+        .unwrap();
+    std::fs::remove_file(object.path()).unwrap();
+    let report = options().verify(&path).unwrap();
+    assert!(report.damages.iter().all(|damage| damage.tier == "object"), "{report:?}");
+    assert!(!report.damages.is_empty());
+}
