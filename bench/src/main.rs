@@ -66,6 +66,8 @@ enum Figure {
     Defaults,
     /// The main figures as data, threads and values grow.
     Growth,
+    /// Look-ups and ranges in memory, step by step of the read path.
+    ReadPath,
     /// Instructions of hot paths, counted by callgrind.
     Instructions,
     /// Allocation in persistent memory: time, lines, fences.
@@ -167,7 +169,7 @@ impl Settings {
 }
 
 /// The figures of the report, and the functions that measure them.
-const FIGURES: [(&str, page::Measure); 23] = [
+const FIGURES: [(&str, page::Measure); 24] = [
     ("ycsb", figures::ycsb::measure),
     ("durability", figures::durability::measure),
     ("stalls", figures::stalls::measure),
@@ -182,6 +184,7 @@ const FIGURES: [(&str, page::Measure); 23] = [
     ("scan", figures::scan::measure),
     ("commit", figures::commit::measure),
     ("restart", figures::restart::measure),
+    ("read-path", figures::read_path::measure),
     ("memtable", figures::memtable::measure),
     ("level0", figures::level0::measure),
     ("pm-budget", figures::pm_budget::measure),

@@ -407,13 +407,14 @@ fn values(bytes: &[u8], found: &mut Found) {
     }
 }
 
-/// A few of each, of all lengths, and of blocks of each compression; and all that are to be kept.
+/// A few of each, of all lengths, and of blocks of each compression and layout; and all that are to
+/// be kept.
 fn write(to: &Path, found: &Found, kept: &Found) -> Result<(), Box<dyn Error>> {
     for decoder in terrace::decoders::names() {
         let mut all = found.get(decoder).cloned().unwrap_or_default();
         // An extent that is gone may have been written over in part.
         all.retain(|bytes| terrace::decoders::run(decoder, bytes));
-        let kind = |bytes: &Vec<u8>| if decoder == "block" { bytes[8] } else { 0 };
+        let kind = |bytes: &Vec<u8>| if decoder == "block" { (bytes[8], bytes[9]) } else { (0, 0) };
         all.sort_by_key(|bytes| (kind(bytes), bytes.len()));
         let step = all.len().div_ceil(FILES).max(1);
         let last = all.last().cloned();

@@ -292,3 +292,25 @@ pub fn stepped(mut options: Options) -> Options {
 pub fn step(db: &Database) -> Result<bool> {
     db.step()
 }
+
+/// Steps of the read path that the figure `read-path` takes back, for all of the process.
+pub mod read_path {
+    use crate::extent::{BlockLayout, Lanes};
+
+    /// Extents are written with the blocks of versions 1 to 3, and blocks with restarts stay as
+    /// they are in memory; or no longer.
+    pub fn use_restarts(restarts: bool) {
+        BlockLayout::set_written(if restarts { BlockLayout::Restarts } else { BlockLayout::Tree });
+    }
+
+    /// The names of the searches that this processor has, the slowest first.
+    pub fn searches() -> Vec<String> {
+        Lanes::available().into_iter().map(|lanes| format!("{lanes:?}")).collect()
+    }
+
+    /// Has blocks searched by the search of this name; by the best one with any other.
+    pub fn use_search(name: &str) {
+        let lanes = Lanes::available().into_iter().find(|lanes| format!("{lanes:?}") == name);
+        Lanes::force(lanes);
+    }
+}

@@ -1,11 +1,12 @@
 //! What is allocated where nothing may be: in the turnstile, which every commit passes one after
-//! the other. The allocator of this binary counts it.
+//! the other; and in reads that lend a value. The allocator of this binary counts it.
 
 #![allow(clippy::unwrap_used, reason = "tests stop and tell")]
 
 mod common;
 
 use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use common::{indexed, tiny};
@@ -19,10 +20,16 @@ struct Counting;
 static IN_TURNSTILE: AtomicU64 = AtomicU64::new(0);
 static ELSEWHERE: AtomicU64 = AtomicU64::new(0);
 
+thread_local! {
+    /// What this thread has asked for.
+    static OWN: Cell<u64> = const { Cell::new(0) };
+}
+
 impl Counting {
     fn count() {
         let place = if is_in_turnstile() { &IN_TURNSTILE } else { &ELSEWHERE };
         place.fetch_add(1, Ordering::Relaxed);
+        OWN.set(OWN.get() + 1);
     }
 }
 
@@ -91,4 +98,42 @@ fn the_turnstile_allocates_nothing() {
     }
     assert!(ELSEWHERE.load(Ordering::Relaxed) > 10_000, "allocations are counted");
     assert_eq!(IN_TURNSTILE.load(Ordering::Relaxed), 0);
+}
+
+/// A value is lent from a cached block and from the memtable; rows of a range from
+/// the buffer of their chunk.
+#[test]
+fn lent_values_and_rows_allocate_nothing() {
+    let dir = tempfile::tempdir().unwrap();
+    let db = tiny().stepped().cache_size(4 << 20).open(dir.path().join("db")).unwrap();
+    let table = db.table("t").unwrap();
+    let key = |n: u64| n.to_be_bytes();
+    for n in 0..2000 {
+        table.put_with(key(n), [n as u8; 50], Relaxed).unwrap();
+    }
+    assert!(db.compact_range(&table, ..).unwrap().is_finished);
+    table.put(key(3), [9; 50]).unwrap();
+    let mut into = Vec::with_capacity(64);
+    let mut round = || {
+        let (before, mut sum) = (OWN.get(), 0);
+        for n in 0..2000 {
+            sum += table.get_with(key(n), |value| u64::from(value[0])).unwrap().unwrap();
+            assert!(table.get_into(key(n), &mut into).unwrap() && into.len() == 50);
+        }
+        assert!(table.get_with(key(7000), <[u8]>::len).unwrap().is_none());
+        assert_eq!(sum, (0..2000u64).map(|n| if n == 3 { 9 } else { n % 256 }).sum::<u64>());
+        OWN.get() - before
+    };
+    // The first round reads blocks and fills the cache. In any other a read may run what databases
+    // of other tests have deferred.
+    let allocated: Vec<u64> = (0..8).map(|_| round()).collect();
+    assert!(allocated[0] > 0 && allocated[1..].contains(&0), "{allocated:?} allocations");
+    let (mut range, mut rows, mut allocations) = (table.range(..), 0, 0);
+    loop {
+        let before = OWN.get();
+        let Some(row) = range.next_with(|key, value| (key.len(), value.len())) else { break };
+        assert_eq!(row.unwrap(), (8, 50));
+        (rows, allocations) = (rows + 1, allocations + u64::from(OWN.get() > before));
+    }
+    assert!(rows == 2000 && allocations < 20, "{rows} rows, {allocations} of them allocated");
 }

@@ -15,6 +15,7 @@ pub(crate) mod ods;
 mod ods_threads;
 pub(crate) mod pm_budget;
 pub(crate) mod queue;
+pub(crate) mod read_path;
 pub(crate) mod restart;
 pub(crate) mod scan;
 pub(crate) mod scheduler;

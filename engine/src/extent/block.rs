@@ -1,91 +1,187 @@
-//! Blocks: about 16 KiB of records. A key is stored without the bytes that it shares with the key
-//! before it.
-//!
-//! Every 16th entry is a *restart*: it holds its whole key. So a search is a binary search over the
-//! restarts and a walk of at most 16 entries.
+//! Blocks: about 16 KiB of records, sealed by a header ([`frame`]). The header says which of two
+//! layouts the body has: a [`tree`], or [`restarts`], which versions 1 to 3 wrote.
 
-mod walk;
+mod cursor;
+mod restarts;
+mod tree;
 
 use std::ops::Range;
+use std::sync::Arc;
 
 use bytes::Bytes;
 
 use super::Malformed;
 use super::compress::Trial;
 use super::frame::{self, HEADER_LEN};
-use super::varint::{put_varint, varint, varint_len};
 use crate::cache::Weigh;
 use crate::options::Compression;
-use crate::record::{EntryRef, Kind, Lsn, Reference, put_u32};
+use crate::record::{EntryRef, Kind, Lsn};
 
-pub(super) use walk::{BadEntry, BlockCursor};
+use restarts::{RestartBuilder, RestartCursor, Restarts};
+use tree::{EntryTree, TreeBuilder, TreeShape};
 
-/// Entries from one restart to the next.
-const RESTART_INTERVAL: usize = 16;
+pub(super) use cursor::BlockCursor;
+
+/// An entry that does not decode, though the block's checksum is right.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct BadEntry;
+
+type BlockStep = std::result::Result<(), BadEntry>;
+
+/// How the body of a block is laid out, with its number on the media.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum BlockLayout {
+    /// What is compressed, and what versions 1 to 3 wrote.
+    Restarts = 0,
+    /// What is written where nothing is compressed.
+    #[default]
+    Tree = 1,
+}
+
+impl BlockLayout {
+    /// The one that new extents get.
+    #[cfg(not(feature = "bench"))]
+    pub(crate) fn written() -> BlockLayout {
+        BlockLayout::Tree
+    }
+}
+
+/// A figure may ask for the layout before.
+#[cfg(feature = "bench")]
+mod switched {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use super::BlockLayout;
+
+    static RESTARTS: AtomicBool = AtomicBool::new(false);
+
+    impl BlockLayout {
+        /// The one that new extents get.
+        pub(crate) fn written() -> BlockLayout {
+            match RESTARTS.load(Ordering::Relaxed) {
+                true => BlockLayout::Restarts,
+                false => BlockLayout::Tree,
+            }
+        }
+
+        /// Has all extents of the process written so.
+        pub(crate) fn set_written(layout: BlockLayout) {
+            RESTARTS.store(layout == BlockLayout::Restarts, Ordering::Relaxed);
+        }
+    }
+}
 
 /// Collects the entries of one block.
-#[derive(Debug, Default)]
+///
+/// A body that is compressed has restarts, and only one that is not is a tree. The heads and short
+/// entries of a tree compress badly (docs/decisions/reading.md), and a body that is compressed is
+/// decoded anyway before it is searched.
+#[derive(Debug)]
 pub(super) struct BlockBuilder {
+    entries: Builder,
+    /// Of what is not compressed.
+    layout: BlockLayout,
+    compression: Compression,
     body: Vec<u8>,
-    restarts: Vec<u32>,
-    entries: usize,
-    last_key: Vec<u8>,
     trial: Trial,
 }
 
+#[derive(Debug)]
+enum Builder {
+    Tree(TreeBuilder),
+    Restarts(RestartBuilder),
+}
+
+/// Calls a method of the builder that there is.
+macro_rules! of_either {
+    ($builder:expr, $entries:ident => $call:expr) => {
+        match $builder {
+            Builder::Tree($entries) => $call,
+            Builder::Restarts($entries) => $call,
+        }
+    };
+}
+
 impl BlockBuilder {
+    /// An empty block of this layout, to be compressed like this.
+    pub(super) fn new(layout: BlockLayout, compression: Compression) -> BlockBuilder {
+        let entries = match (layout, compression) {
+            (BlockLayout::Tree, Compression::None) => Builder::Tree(TreeBuilder::default()),
+            _ => Builder::Restarts(RestartBuilder::default()),
+        };
+        BlockBuilder { entries, layout, compression, body: Vec::new(), trial: Trial::default() }
+    }
+
     /// Appends an entry, which sorts after all earlier ones.
     pub(super) fn add(&mut self, entry: &EntryRef<'_>) {
-        let shared = if self.entries.is_multiple_of(RESTART_INTERVAL) {
-            self.restarts.push(self.body.len() as u32);
-            0
-        } else {
-            self.last_key.iter().zip(entry.key).take_while(|(a, b)| a == b).count()
-        };
-        let unshared = &entry.key[shared..];
-        put_varint(&mut self.body, shared as u64);
-        put_varint(&mut self.body, unshared.len() as u64);
-        put_varint(&mut self.body, entry.value.len() as u64);
-        self.body.push(entry.kind as u8);
-        put_varint(&mut self.body, entry.seq);
-        self.body.extend_from_slice(unshared);
-        self.body.extend_from_slice(entry.value);
-        self.last_key.truncate(shared);
-        self.last_key.extend_from_slice(unshared);
-        self.entries += 1;
+        of_either!(&mut self.entries, entries => entries.add(entry));
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.entries == 0
+        of_either!(&self.entries, entries => entries.is_empty())
     }
 
-    /// Bytes that [`finish`](Self::finish) would append.
+    /// Bytes that [`finish`](Self::finish) appends, as far as that is known: it may compress them,
+    /// or a tree may take a little more or less.
     pub(super) fn size(&self) -> usize {
-        HEADER_LEN + self.body.len() + 4 * self.restarts.len() + 4
+        HEADER_LEN + of_either!(&self.entries, entries => entries.size())
     }
 
     /// Appends the block to `out`, as the bytes from `out.len()` on, and starts over.
-    pub(super) fn finish(&mut self, extent: u64, compression: Compression, out: &mut Vec<u8>) {
+    pub(super) fn finish(&mut self, extent: u64, out: &mut Vec<u8>) {
         debug_assert!(!self.is_empty(), "an empty block is not written");
-        for restart in &self.restarts {
-            put_u32(&mut self.body, *restart);
-        }
-        put_u32(&mut self.body, self.restarts.len() as u32);
-        frame::seal(extent, &self.body, (compression, &mut self.trial), out);
         self.body.clear();
-        self.restarts.clear();
-        self.last_key.clear();
-        self.entries = 0;
+        let (compression, trial) = (self.compression, &mut self.trial);
+        match &mut self.entries {
+            Builder::Tree(entries) => {
+                entries.finish(&mut self.body);
+                seal(extent, (0, BlockLayout::Tree), (&self.body, self.body.len()), out);
+            }
+            Builder::Restarts(entries) => {
+                entries.finish(&mut self.body);
+                let layout = BlockLayout::Restarts;
+                if let (number, Some(smaller)) = trial.compress(&self.body, compression) {
+                    return seal(extent, (number, layout), (&smaller, self.body.len()), out);
+                }
+                match tree_of(&self.body).filter(|_| self.layout == BlockLayout::Tree) {
+                    Some(tree) => {
+                        let tree = &tree[HEADER_LEN..];
+                        seal(extent, (0, BlockLayout::Tree), (tree, tree.len()), out);
+                    }
+                    None => seal(extent, (0, layout), (&self.body, self.body.len()), out),
+                }
+            }
+        }
     }
+}
+
+fn seal(
+    extent: u64,
+    (compression, layout): (u8, BlockLayout),
+    body: (&[u8], usize),
+    out: &mut Vec<u8>,
+) {
+    frame::seal_as(extent, (compression, layout as u8), body, out);
+}
+
+/// The tree of a body with restarts, behind room for a header.
+fn tree_of(body: &[u8]) -> Option<Vec<u8>> {
+    let bytes = Bytes::from([&[0; HEADER_LEN], body].concat());
+    let restarts = Restarts::decode(&bytes).ok()?;
+    Arc::new(Block { bytes, body: Body::Restarts(restarts) }).tree_bytes().ok()
 }
 
 /// A sound block, ready to be searched.
 #[derive(Debug)]
 pub(crate) struct Block {
     bytes: Bytes,
-    /// Where the entries end and the restart array begins.
-    entries_end: usize,
-    restarts: usize,
+    body: Body,
+}
+
+#[derive(Debug)]
+enum Body {
+    Restarts(Restarts),
+    Tree(TreeShape),
 }
 
 impl Weigh for Block {
@@ -94,28 +190,25 @@ impl Weigh for Block {
     }
 }
 
-/// One entry as it lies in a block.
-#[derive(Clone, Debug)]
-struct RawEntry {
-    shared: usize,
-    kind: Kind,
-    seq: Lsn,
-    unshared: Range<usize>,
-    value: Range<usize>,
+/// The version of a key that a block has.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Hit {
+    pub(super) seq: Lsn,
+    pub(super) kind: Kind,
+    /// Where the value lies in the block.
+    pub(super) value: Range<usize>,
 }
 
 impl Block {
     /// Checks the bytes of the block at `offset` of an extent.
     pub(super) fn decode(extent: u64, offset: u32, bytes: Bytes) -> Result<Block, Malformed> {
-        let bytes = frame::open(extent, offset, bytes)?;
-        let too_short = || frame::too_short(bytes.len());
-        let restarts = tail_u32(&bytes).ok_or_else(too_short)? as usize;
-        let entries_end = restarts
-            .checked_mul(4)
-            .and_then(|n| bytes.len().checked_sub(n + 4))
-            .filter(|end| restarts > 0 && *end > HEADER_LEN)
-            .ok_or_else(|| Malformed::new("a restart array", format!("{restarts} restarts")))?;
-        Ok(Block { bytes, entries_end, restarts })
+        let (bytes, layout) = frame::open_body(extent, offset, bytes)?;
+        let body = match layout {
+            0 => Body::Restarts(Restarts::decode(&bytes)?),
+            1 => Body::Tree(TreeShape::decode(&bytes)?),
+            _ => return Err(Malformed::new("a layout of 0 or 1", format!("{layout}"))),
+        };
+        Ok(Block { bytes, body })
     }
 
     /// Bytes, uncompressed.
@@ -124,44 +217,80 @@ impl Block {
         self.bytes.len()
     }
 
-    /// Where entry number `16 × restart` lies.
-    fn restart(&self, restart: usize) -> Option<usize> {
-        let at = self.entries_end + 4 * restart;
-        let bytes = self.bytes.get(at..at + 4)?.try_into().ok()?;
-        let offset = HEADER_LEN + u32::from_le_bytes(bytes) as usize;
-        (offset < self.entries_end).then_some(offset)
+    pub(super) fn layout(&self) -> BlockLayout {
+        match self.body {
+            Body::Restarts(_) => BlockLayout::Restarts,
+            Body::Tree(_) => BlockLayout::Tree,
+        }
     }
 
-    /// Decodes the entry at `at` without looking at its predecessors.
-    #[inline]
-    fn raw_entry(&self, mut at: usize) -> Option<RawEntry> {
-        let entries = &self.bytes[..self.entries_end];
-        let shared = varint_len(entries, &mut at)?;
-        let unshared_len = varint_len(entries, &mut at)?;
-        let value_len = varint_len(entries, &mut at)?;
-        let kind = Kind::from_u8(*entries.get(at)?)?;
-        at += 1;
-        let seq = varint(entries, &mut at)?;
-        let unshared = at..at + unshared_len;
-        let value = unshared.end..unshared.end + value_len;
-        let is_whole = kind != Kind::Reference || value_len == Reference::LEN;
-        (is_whole && value.end <= self.entries_end).then_some(RawEntry {
-            shared,
-            kind,
-            seq,
-            unshared,
-            value,
-        })
+    fn restarts(&self) -> Option<&Restarts> {
+        match &self.body {
+            Body::Restarts(restarts) => Some(restarts),
+            Body::Tree(_) => None,
+        }
+    }
+
+    fn tree(&self) -> Option<EntryTree<'_>> {
+        match &self.body {
+            Body::Tree(shape) => Some(EntryTree { bytes: &self.bytes, shape }),
+            Body::Restarts(_) => None,
+        }
+    }
+
+    /// The same entries as a tree; `None` if it is one, or if an entry does not decode.
+    pub(super) fn as_tree(self: &Arc<Self>) -> Option<Block> {
+        self.restarts().filter(|_| BlockLayout::written() == BlockLayout::Tree)?;
+        let bytes = self.tree_bytes().ok()?;
+        let shape = TreeShape::decode(&bytes).ok()?;
+        Some(Block { bytes: Bytes::from(bytes), body: Body::Tree(shape) })
+    }
+
+    /// The entries as a tree, behind room for a header.
+    fn tree_bytes(self: &Arc<Self>) -> Result<Vec<u8>, BadEntry> {
+        let mut tree = TreeBuilder::default();
+        let mut cursor = RestartCursor::new(Arc::clone(self));
+        cursor.first()?;
+        while let Some(entry) = cursor.entry() {
+            tree.add(&entry);
+            cursor.next()?;
+        }
+        let mut bytes = Vec::with_capacity(HEADER_LEN + tree.size());
+        bytes.resize(HEADER_LEN, 0);
+        tree.finish(&mut bytes);
+        Ok(bytes)
+    }
+
+    /// The newest version of `key` with a sequence number of at most `at`.
+    pub(super) fn find(self: &Arc<Self>, key: &[u8], at: Lsn) -> Result<Option<Hit>, BadEntry> {
+        if let Some(tree) = self.tree() {
+            let found = tree.find(key, at)?.filter(|place| place.is_sought);
+            return Ok(found.map(|place| {
+                let tree::RawEntry { seq, kind, .. } = place.entry;
+                Hit { seq, kind, value: place.entry.value() }
+            }));
+        }
+        let mut cursor = RestartCursor::new(Arc::clone(self));
+        cursor.seek(key, at)?;
+        let found = cursor.entry().filter(|entry| entry.key == key);
+        let found = found.map(|entry| (entry.seq, entry.kind)).zip(cursor.value_range());
+        Ok(found.map(|((seq, kind), value)| Hit { seq, kind, value }))
+    }
+
+    /// The bytes of a value.
+    pub(super) fn value(&self, range: Range<usize>) -> &[u8] {
+        &self.bytes[range]
     }
 
     /// The value, sharing the block's memory.
-    pub(super) fn value(&self, range: Range<usize>) -> Bytes {
+    pub(super) fn shared_value(&self, range: Range<usize>) -> Bytes {
         self.bytes.slice(range)
     }
-}
 
-fn tail_u32(bytes: &[u8]) -> Option<u32> {
-    bytes.last_chunk().map(|tail| u32::from_le_bytes(*tail))
+    /// Whether what is beside the entries agrees with them. A walk over the entries checks these.
+    pub(super) fn check(&self) -> Result<(), BadEntry> {
+        self.tree().map_or(Ok(()), EntryTree::check)
+    }
 }
 
 #[cfg(test)]

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::block::BlockBuilder;
+use super::block::{BlockBuilder, BlockLayout};
 use super::buffer::make_room;
 use super::filter::FilterBuilder;
 use super::footer::{FOOTER_LEN, Footer};
@@ -30,13 +30,15 @@ pub(crate) struct Format {
     pub(crate) filter_bits: u8,
     /// Values of at least this many bytes lie apart.
     pub(crate) large_values: Option<u32>,
+    pub(crate) layout: BlockLayout,
 }
 
 impl Format {
     /// How extents of a table with these options are laid out, with this compression.
     pub(crate) fn of(options: TableOptions, compression: Compression) -> Format {
         let TableOptions { block_size, filter_bits, large_values, .. } = options;
-        Format { compression, block_bytes: block_size as usize, filter_bits, large_values }
+        let layout = BlockLayout::written();
+        Format { compression, block_bytes: block_size as usize, filter_bits, large_values, layout }
     }
 
     /// Whether a value of `len` bytes lies apart.
@@ -49,7 +51,8 @@ impl Format {
 impl Format {
     /// What tables have that ask for nothing else.
     pub(crate) const fn new(compression: Compression) -> Format {
-        Format { compression, block_bytes: 16 * 1024, filter_bits: 10, large_values: None }
+        let (block_bytes, layout) = (16 * 1024, BlockLayout::Tree);
+        Format { compression, block_bytes, filter_bits: 10, large_values: None, layout }
     }
 }
 
@@ -105,7 +108,7 @@ impl ExtentBuilder {
         ExtentBuilder {
             format,
             out: buffer,
-            block: BlockBuilder::default(),
+            block: BlockBuilder::new(format.layout, format.compression),
             index: IndexBuilder::default(),
             filter: FilterBuilder::new(format.filter_bits),
             hashes: Vec::new(),
@@ -235,7 +238,7 @@ impl ExtentBuilder {
     fn finish_block(&mut self) {
         let offset = self.out.len();
         make_room(&mut self.out, self.block.size());
-        self.block.finish(self.meta.id, self.format.compression, &mut self.out);
+        self.block.finish(self.meta.id, &mut self.out);
         let len = (self.out.len() - offset) as u32;
         self.index.add(offset as u32, len, &self.meta.greatest_key, self.last_seq);
         self.filter.add_block(&self.hashes);
@@ -264,6 +267,7 @@ impl ExtentBuilder {
             records: self.meta.records,
             blocks: self.index.blocks(),
             ranges_len: ranges.len() as u32,
+            version: Footer::version_of(self.format.layout),
         }
         .encode(self.meta.id);
         self.out

@@ -1,6 +1,7 @@
 //! The footer of an extent: its last 64 bytes say where the rest is.
 
 use super::Malformed;
+use super::block::BlockLayout;
 use crate::record::{FORMAT, Reader, checksum, put_u32, put_u64, reads_format};
 use crate::tier::ExtentStore;
 
@@ -51,7 +52,12 @@ pub(super) struct Footer {
     /// Of the block summaries; 0 in extents of version 1, which have none.
     pub(super) summary_offset: u32,
     pub(super) summary_len: u32,
+    /// The format version that it was written in.
+    pub(super) version: u32,
 }
+
+/// The first version whose blocks are trees.
+const TREES: u32 = 4;
 
 impl Footer {
     pub(super) fn encode(&self, extent: u64) -> [u8; FOOTER_LEN] {
@@ -65,7 +71,7 @@ impl Footer {
         put_u32(&mut out, self.index_len);
         put_u64(&mut out, self.records);
         put_u32(&mut out, self.blocks);
-        put_u32(&mut out, FORMAT);
+        put_u32(&mut out, self.version);
         put_u32(&mut out, self.ranges_len);
         let mut footer = [0; FOOTER_LEN];
         footer[..out.len()].copy_from_slice(&out);
@@ -85,11 +91,11 @@ impl Footer {
         bytes: &[u8],
     ) -> Result<Footer, Malformed> {
         let mut reader = check(MAGIC, extent, journal_checksum, bytes)?;
-        let (footer, id, version) =
-            Footer::fields(&mut reader).ok_or_else(|| too_short(bytes.len()))?;
-        if id != extent || !reads_format(version) {
+        let (footer, id) = Footer::fields(&mut reader).ok_or_else(|| too_short(bytes.len()))?;
+        if id != extent || !reads_format(footer.version) {
             let expected = format!("extent {extent}, version {FORMAT}");
-            return Err(Malformed::new(expected, format!("extent {id}, version {version}")));
+            let got = format!("extent {id}, version {}", footer.version);
+            return Err(Malformed::new(expected, got));
         }
         let filter_end = u64::from(footer.filter_offset) + u64::from(footer.filter_len);
         let summary_end = u64::from(footer.summary_offset) + u64::from(footer.summary_len);
@@ -106,7 +112,7 @@ impl Footer {
     /// Where the extent begins that the footer at `at` of a file ends, and its length; `None` if it
     /// cannot be one. The footer is not checked.
     pub(super) fn extent_before(at: u64, bytes: &[u8]) -> Option<(u64, u32)> {
-        let (footer, _, _) = Footer::fields(&mut Reader::new(bytes.get(8..)?))?;
+        let (footer, _) = Footer::fields(&mut Reader::new(bytes.get(8..)?))?;
         let begin = at.checked_sub(footer.ranges_end())?;
         let len = u32::try_from(footer.ranges_end()).ok()?.checked_add(FOOTER_LEN as u32)?;
         begin.is_multiple_of(ExtentStore::unit()).then_some((begin, len))
@@ -121,7 +127,7 @@ impl Footer {
         u64::from(self.index_offset) + u64::from(self.index_len) + u64::from(self.ranges_len)
     }
 
-    fn fields(reader: &mut Reader<'_>) -> Option<(Footer, u64, u32)> {
+    fn fields(reader: &mut Reader<'_>) -> Option<(Footer, u64)> {
         let id = reader.u64()?;
         let mut footer = Footer {
             filter_offset: reader.u32()?,
@@ -133,13 +139,27 @@ impl Footer {
             ranges_len: 0,
             summary_offset: 0,
             summary_len: 0,
+            version: 0,
         };
-        let version = reader.u32()?;
+        footer.version = reader.u32()?;
         footer.ranges_len = reader.u32()?;
         reader.take(4)?;
         footer.summary_offset = reader.u32()?;
         footer.summary_len = reader.u32()?;
-        Some((footer, id, version))
+        Some((footer, id))
+    }
+
+    /// The version that an extent with blocks of this layout says.
+    pub(super) fn version_of(layout: BlockLayout) -> u32 {
+        match layout {
+            BlockLayout::Tree => FORMAT,
+            BlockLayout::Restarts => TREES - 1,
+        }
+    }
+
+    /// How its blocks are laid out.
+    pub(super) fn layout(&self) -> BlockLayout {
+        if self.version >= TREES { BlockLayout::Tree } else { BlockLayout::Restarts }
     }
 
     /// Where the blocks end.
@@ -167,6 +187,7 @@ mod tests {
         ranges_len: 0,
         summary_offset: 960,
         summary_len: 40,
+        version: FORMAT,
     };
 
     #[test]

@@ -11,21 +11,32 @@ use crate::record::{Reader, checksum, put_u32};
 /// Bytes before the body.
 pub(super) const HEADER_LEN: usize = 16;
 
-/// Appends `body` to `out`, as the bytes from `out.len()` on. It is compressed if that is worth it,
-/// and sealed for that place. `trial` knows the bodies before it.
+/// Appends a value to `out`, as the bytes from `out.len()` on. It is compressed if that is worth
+/// it, and sealed for that place. `trial` knows the values before it.
 pub(super) fn seal(
     extent: u64,
     body: &[u8],
     (compression, trial): (Compression, &mut Trial),
     out: &mut Vec<u8>,
 ) {
-    let start = out.len();
     let (number, smaller) = trial.compress(body, compression);
     let stored = smaller.as_deref().unwrap_or(body);
+    seal_as(extent, (number, PLAIN), (stored, body.len()), out);
+}
+
+/// Appends a body to `out` as it is stored, and seals it for that place. The numbers are those of
+/// its compression and of its layout; it has `whole_len` bytes uncompressed.
+pub(super) fn seal_as(
+    extent: u64,
+    (compression, layout): (u8, u8),
+    (stored, whole_len): (&[u8], usize),
+    out: &mut Vec<u8>,
+) {
+    let start = out.len();
     put_u32(out, 0);
     put_u32(out, stored.len() as u32);
-    put_u32(out, u32::from(number));
-    put_u32(out, body.len() as u32);
+    put_u32(out, u32::from_le_bytes([compression, layout, 0, 0]));
+    put_u32(out, whole_len as u32);
     out.extend_from_slice(stored);
     set_checksum(extent, start, out);
 }
@@ -68,27 +79,40 @@ pub(super) fn too_short(len: usize) -> Malformed {
     Malformed::new(format!("more than {HEADER_LEN} bytes"), format!("{len}"))
 }
 
-/// Checks the bytes at `offset` of an extent. Returns them with the uncompressed body, behind the
-/// 16 bytes of the header.
+/// The layout of values, which have none.
+pub(super) const PLAIN: u8 = 0;
+
+/// Checks the bytes of a value at `offset` of an extent. Returns them with the uncompressed value,
+/// behind the 16 bytes of the header.
 pub(super) fn open(extent: u64, offset: u32, bytes: Bytes) -> Result<Bytes, Malformed> {
+    match open_body(extent, offset, bytes)? {
+        (whole, PLAIN) => Ok(whole),
+        (_, layout) => Err(Malformed::new("a value", format!("a body of layout {layout}"))),
+    }
+}
+
+/// Checks the bytes at `offset` of an extent. Returns them with the uncompressed body, behind the
+/// 16 bytes of the header; and the number of its layout.
+pub(super) fn open_body(extent: u64, offset: u32, bytes: Bytes) -> Result<(Bytes, u8), Malformed> {
     check_seal(extent, offset, &bytes)?;
     let short = || too_short(bytes.len());
     let mut header = Reader::new(&bytes[4..]);
     let body_len = header.u32().ok_or_else(short)? as usize;
     let compression = header.u32().ok_or_else(short)?;
     let whole_len = header.u32().ok_or_else(short)? as usize;
-    let number = u8::try_from(compression)
-        .map_err(|_| Malformed::new("a compression", format!("{compression:#x}")))?;
+    let [number, layout, 0, 0] = compression.to_le_bytes() else {
+        return Err(Malformed::new("a compression and a layout", format!("{compression:#x}")));
+    };
     if body_len != bytes.len() - HEADER_LEN || number == 0 && whole_len != body_len {
         let got = format!("{body_len}, uncompressed {whole_len}");
         return Err(Malformed::new(format!("{} bytes", bytes.len() - HEADER_LEN), got));
     }
     if number == 0 {
-        return Ok(bytes);
+        return Ok((bytes, layout));
     }
     // Offsets in a block count from its header on, compressed or not.
     let mut whole = Vec::with_capacity(HEADER_LEN + whole_len.min(bytes.len() * 64));
     whole.resize(HEADER_LEN, 0);
     decompress(number, &bytes[HEADER_LEN..], whole_len, &mut whole)?;
-    Ok(Bytes::from(whole))
+    Ok((Bytes::from(whole), layout))
 }

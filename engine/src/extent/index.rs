@@ -4,6 +4,7 @@ use std::cmp::Ordering;
 use std::ops::Range;
 
 use super::Malformed;
+use super::heads::OwnedHeads;
 use crate::record::{Lsn, Reader, checksum, put_bytes, put_u32, put_u64};
 
 /// One block, as the index knows it.
@@ -59,6 +60,7 @@ impl IndexBuilder {
 pub(super) struct Index {
     bytes: Vec<u8>,
     entries: Vec<IndexEntry>,
+    heads: OwnedHeads,
 }
 
 impl Index {
@@ -83,8 +85,9 @@ impl Index {
             let got = "bytes left over";
             return Err(Malformed::new(format!("{blocks} blocks"), got));
         }
-        let index = Index { bytes, entries };
+        let mut index = Index { bytes, entries, heads: OwnedHeads::default() };
         index.check_order()?;
+        index.heads = OwnedHeads::of((0..index.entries.len()).map(|n| index.last_key(n)));
         Ok(index)
     }
 
@@ -126,8 +129,7 @@ impl Index {
 
     /// The block that holds the first record at or after (`key`, `seq`), if any does.
     pub(super) fn find(&self, key: &[u8], seq: Lsn) -> Option<usize> {
-        let n =
-            partition_point(self.entries.len(), |n| self.compare(n, key, seq) == Ordering::Less);
+        let n = self.heads.partition_point(key, |n| self.compare(n, key, seq) == Ordering::Less);
         (n < self.entries.len()).then_some(n)
     }
 
@@ -135,13 +137,14 @@ impl Index {
     /// without blocks.
     pub(super) fn find_key(&self, key: &[u8]) -> Option<usize> {
         let last = self.entries.len().checked_sub(1)?;
-        let n = partition_point(self.entries.len(), |n| self.last_key(n) < key);
+        let n = self.heads.partition_point(key, |n| self.last_key(n) < key);
         Some(n.min(last))
     }
 
     /// Bytes of memory.
     pub(super) fn memory(&self) -> usize {
-        self.bytes.len() + self.entries.len() * size_of::<IndexEntry>()
+        let entries = self.entries.len() * size_of::<IndexEntry>();
+        self.bytes.len() + entries + self.heads.memory()
     }
 }
 
@@ -152,16 +155,6 @@ fn decode_entry(reader: &mut Reader<'_>, at: &mut usize) -> Option<IndexEntry> {
     let start = *at + 12;
     *at = start + key.len() + 8;
     Some(IndexEntry { offset, len, last_key: start..start + key.len(), last_seq })
-}
-
-/// The number of leading positions below `len` for which `before` holds.
-fn partition_point(len: usize, before: impl Fn(usize) -> bool) -> usize {
-    let (mut low, mut high) = (0, len);
-    while low < high {
-        let middle = low.midpoint(high);
-        if before(middle) { low = middle + 1 } else { high = middle }
-    }
-    low
 }
 
 #[cfg(test)]

@@ -19,6 +19,7 @@ mod filter;
 mod footer;
 mod found;
 mod frame;
+mod heads;
 mod index;
 mod meta;
 #[cfg(any(test, feature = "testing"))]
@@ -37,12 +38,15 @@ mod verify;
 pub(crate) mod tests;
 
 pub(crate) use ahead::ReadAhead;
-pub(crate) use block::Block;
+pub(crate) use block::{Block, BlockLayout};
 pub(crate) use blocks::{Ahead, BlockWalk};
 pub(crate) use buffer::ExtentBuffer;
 pub(crate) use builder::{BuiltExtent, ExtentBuilder, Format};
 pub(crate) use cursor::ExtentCursor;
 pub(crate) use found::find_extents;
+#[cfg(feature = "bench")]
+pub(crate) use heads::Lanes;
+pub(crate) use heads::OwnedHeads;
 pub(crate) use meta::{Described, ExtentMeta};
 pub(crate) use reader::{Extent, Found};
 pub(crate) use reuse::WholeBlock;

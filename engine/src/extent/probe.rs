@@ -10,7 +10,7 @@ use super::filter::{self, Filter};
 use super::footer::{FOOTER_LEN, Footer};
 use super::index::Index;
 use super::reader::Parts;
-use super::{ExtentMeta, ranges, summary};
+use super::{BlockLayout, ExtentMeta, ranges, summary};
 use crate::record::{Kind, Lsn, mended};
 use crate::tier::Location;
 
@@ -91,7 +91,9 @@ pub(crate) fn block(bytes: &[u8]) -> bool {
 
 /// Walks a block both ways and looks for some of what is in it; whether all of it decodes.
 fn walk_block(block: Block) -> bool {
-    let mut cursor = BlockCursor::new(Arc::new(block));
+    let block = Arc::new(block);
+    let checked = block.check().is_ok();
+    let mut cursor = BlockCursor::new(Arc::clone(&block));
     let mut places: Vec<(Vec<u8>, Lsn)> = Vec::new();
     let mut stepped = cursor.first();
     while stepped.is_ok()
@@ -103,14 +105,23 @@ fn walk_block(block: Block) -> bool {
     }
     let forward = stepped.is_ok();
     let (mut back, mut stepped) = (0, cursor.last());
-    // Entries that a false restart array leads to may be more.
+    // Entries that a false restart array or false offsets lead to may be more.
     while stepped.is_ok() && back <= cursor.block().len() && cursor.entry().is_some() {
         back += 1;
         stepped = cursor.prev();
     }
+    let ascend = |w: &[(Vec<u8>, Lsn)]| (&w[0].0, w[1].1) < (&w[1].0, w[0].1);
+    let is_sound = checked && forward && places.windows(2).all(ascend);
     let mut found = places.iter().step_by(7);
-    let found = found.all(|(key, seq)| cursor.seek(key, *seq).and(cursor.seek_before(key)).is_ok());
-    forward && found && !places.is_empty()
+    let found = found.all(|(key, seq)| {
+        let is_there = cursor.seek(key, *seq).is_ok()
+            && cursor.entry().is_some_and(|entry| (entry.key, entry.seq) == (key, *seq));
+        let hit = block.find(key, *seq);
+        let is_hit = hit.is_ok_and(|hit| hit.is_some_and(|hit| hit.seq == *seq));
+        assert!(!is_sound || block.layout() != BlockLayout::Tree || is_there && is_hit);
+        cursor.seek_before(key).is_ok()
+    });
+    checked && forward && found && !places.is_empty()
 }
 
 /// A whole extent, all checksums in it made right.

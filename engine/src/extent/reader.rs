@@ -14,13 +14,13 @@ mod in_turn;
 mod parts;
 mod slot;
 
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
 
-use super::block::{Block, BlockCursor};
+use super::block::{Block, Hit};
 use super::filter;
 use super::index::{Index, IndexEntry};
 use super::read_frequency::ReadFrequency;
@@ -54,8 +54,8 @@ pub(crate) struct Found {
 
 #[derive(Clone, Debug)]
 enum FoundValue {
-    /// Shares the memory of the cached block.
-    Here(Bytes),
+    /// In the cached block.
+    Here(Arc<Block>, Range<usize>),
     Separated(SeparatedValue),
 }
 
@@ -67,8 +67,20 @@ impl Found {
     /// Where it lies apart: `Corrupt` if it does not check out; or on an I/O error.
     pub(crate) fn into_value(self) -> Result<Bytes> {
         match self.value {
-            FoundValue::Here(value) => Ok(value),
+            FoundValue::Here(block, value) => Ok(block.shared_value(value)),
             FoundValue::Separated(apart) => apart.read(),
+        }
+    }
+
+    /// What `f` makes of the value, which it is lent. Copies nothing, unless the value lies apart.
+    ///
+    /// # Errors
+    ///
+    /// As [`Found::into_value`].
+    pub(crate) fn lend<T>(self, f: impl FnOnce(&[u8]) -> T) -> Result<T> {
+        match self.value {
+            FoundValue::Here(block, value) => Ok(f(block.value(value))),
+            FoundValue::Separated(apart) => Ok(f(&apart.read()?)),
         }
     }
 }
@@ -290,17 +302,16 @@ impl Extent {
             return Ok(None);
         }
         let block = self.block(&parts, n, cache)?;
-        let mut cursor = BlockCursor::new(block);
-        cursor.seek(key, at).map_err(|_| self.bad_entry(&parts, n))?;
-        let Some(entry) = cursor.entry().filter(|e| e.key == key) else { return Ok(None) };
-        let seq = one_seq.unwrap_or(entry.seq);
-        if let Some(at) = entry.reference() {
+        let found = block.find(key, at).map_err(|_| self.bad_entry(&parts, n))?;
+        let Some(Hit { seq, kind, value }) = found else { return Ok(None) };
+        let seq = one_seq.unwrap_or(seq);
+        if kind == Kind::Reference {
+            let at = Reference::decode(block.value(value));
+            let at = at.ok_or_else(|| self.bad_entry(&parts, n))?;
             let value = FoundValue::Separated(self.separated(at)?);
             return Ok(Some(Found { seq, kind: Kind::Put, value }));
         }
-        let kind = entry.kind;
-        let value = cursor.value_range().map(|range| cursor.block().value(range));
-        Ok(value.map(|value| Found { seq, kind, value: FoundValue::Here(value) }))
+        Ok(Some(Found { seq, kind, value: FoundValue::Here(block, value) }))
     }
 
     /// Its range tombstones, which end where it ends.
@@ -371,7 +382,10 @@ impl Extent {
         let offset = parts.index.entries()[n].offset;
         self.read_frequency.read(self.store.read_clock());
         if let Some(block) = cache.get(self.meta.id, offset) {
-            return Ok(block);
+            // It is asked for again, so a faster search is worth the work.
+            let Some(tree) = block.as_tree().map(Arc::new) else { return Ok(block) };
+            cache.insert(self.meta.id, offset, Arc::clone(&tree));
+            return Ok(tree);
         }
         let block = Arc::new(self.load_for_user(&parts.index, n, cache)?);
         cache.insert(self.meta.id, offset, Arc::clone(&block));

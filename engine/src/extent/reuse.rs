@@ -69,7 +69,8 @@ impl Extent {
         format: Format,
     ) -> bool {
         // A block that is much smaller than others had better grow when it is written again.
-        summary.raw_bytes as usize >= format.block_bytes / 2
+        parts.layout == format.layout
+            && summary.raw_bytes as usize >= format.block_bytes / 2
             && parts.index.entries()[n].len as usize <= 2 * format.block_bytes
             && summary.has_compression(format.compression)
             && parts.filter.lines_for(n, format.filter_bits).is_some()

@@ -203,6 +203,7 @@ fn check_block(
     tally: &mut Tally,
 ) -> Result<Option<BlockSummary>, Malformed> {
     let undecodable = |_| Malformed::new("entries that decode", "one that does not");
+    block.check().map_err(undecodable)?;
     let mut cursor = BlockCursor::new(Arc::new(block));
     cursor.first().map_err(undecodable)?;
     let mut counted: Option<BlockSummary> = None;

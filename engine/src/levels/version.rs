@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{LevelCursor, Run};
 use crate::error::Result;
-use crate::extent::{BlockCache, Described, Extent, Found, ReadAhead, ValueMeta};
+use crate::extent::{BlockCache, Described, Extent, Found, OwnedHeads, ReadAhead, ValueMeta};
 use crate::mvcc::{DrainedMap, KeyInterval, Time, Timeline};
 use crate::options::{TableOptions, Tier};
 use crate::record::{Lsn, RowTable, TableId};
@@ -37,6 +37,8 @@ pub(crate) const fn known_as(n: u8) -> u8 {
 #[derive(Clone, Debug)]
 pub(crate) struct Level<E = Arc<Extent>> {
     extents: Arc<[E]>,
+    /// Of the greatest keys.
+    heads: Arc<OwnedHeads>,
     bytes: u64,
     records: u64,
     deletes: u64,
@@ -65,8 +67,11 @@ impl<E: Described> Level<E> {
         let objects = extents.iter().map(|e| e.meta().location).filter(Location::is_object);
         let (objects, object_bytes) =
             objects.fold((0, 0), |(n, bytes), at| (n + 1, bytes + u64::from(at.len)));
+        let heads = extents.iter().map(|e| e.meta().greatest_key.as_slice());
+        let heads = Arc::new(OwnedHeads::of(heads));
         Level {
             extents: extents.into(),
+            heads,
             bytes,
             records,
             deletes,
@@ -90,14 +95,20 @@ impl<E: Described> Level<E> {
 
     /// The extent whose keys surround `key`, if there is one.
     pub(crate) fn find(&self, key: &[u8]) -> Option<&E> {
-        let n = self.extents.partition_point(|e| e.meta().greatest_key.as_slice() < key);
-        self.extents.get(n).filter(|e| e.meta().covers(key))
+        let extent = self.extents.get(self.first_reaching(key))?;
+        (extent.meta().smallest_key.as_slice() <= key).then_some(extent)
+    }
+
+    /// The number of the first extent that does not end before `key`.
+    fn first_reaching(&self, key: &[u8]) -> usize {
+        let ends_before = |n: usize| self.extents[n].meta().greatest_key.as_slice() < key;
+        self.heads.partition_point(key, ends_before)
     }
 
     /// The extents that have keys in `interval`, perhaps.
     pub(crate) fn overlapping(&self, interval: &KeyInterval) -> &[E] {
         let start = interval.start.as_slice();
-        let from = self.extents.partition_point(|e| e.meta().greatest_key.as_slice() < start);
+        let from = self.first_reaching(start);
         let to = match &interval.end {
             Some(end) => self.extents.partition_point(|e| e.meta().smallest_key < *end),
             None => self.extents.len(),
@@ -107,7 +118,7 @@ impl<E: Described> Level<E> {
 
     /// The extents that have keys from `smallest` to `greatest`, perhaps.
     pub(crate) fn overlapping_closed(&self, smallest: &[u8], greatest: &[u8]) -> &[E] {
-        let from = self.extents.partition_point(|e| e.meta().greatest_key.as_slice() < smallest);
+        let from = self.first_reaching(smallest);
         let to = self.extents.partition_point(|e| e.meta().smallest_key.as_slice() <= greatest);
         &self.extents[from..to.max(from)]
     }

@@ -25,6 +25,25 @@ pub(crate) fn get(
     }
 }
 
+/// What `f` makes of the value of `key` at a moment. It runs once at most, under the epoch guard
+/// that the caller holds, and is lent the bytes where they lie. Operands are merged into a value of
+/// their own first.
+pub(crate) fn lend<T>(
+    view: &View,
+    cache: &BlockCache,
+    (key, as_of): (&[u8], AsOf),
+    f: impl FnOnce(&[u8]) -> T,
+) -> Result<Option<T>> {
+    match shown(view, cache, key, (as_of, as_of.lsn))? {
+        None => Ok(None),
+        Some(operands) if operands.kind() == Kind::Merge => {
+            Ok(Some(f(&merged(view, cache, (key, as_of), operands)?)))
+        }
+        Some(Located::Memory(record)) => Ok(Some(f(record.value))),
+        Some(Located::Disk(found)) => found.lend(f).map(Some),
+    }
+}
+
 /// Whether `key` has a value at a moment. A value that lies apart is not read, and operands are not
 /// merged. The caller holds an epoch guard.
 pub(crate) fn contains(view: &View, cache: &BlockCache, key: &[u8], as_of: AsOf) -> Result<bool> {

@@ -11,7 +11,7 @@ mod scan;
 use crate::record::Lsn;
 
 pub(crate) use estimate::{Estimate, estimate};
-pub(crate) use get::{contains, get};
+pub(crate) use get::{contains, get, lend};
 pub use key_bounds::KeyBounds;
 pub(crate) use key_range::KeyRange;
 pub(crate) use newest::{changed, newest};

@@ -205,19 +205,32 @@ impl FrozenRows {
         self.rows.len()
     }
 
-    /// The first row in the order in which they were read.
-    pub(crate) fn take_first(&mut self) -> Option<(Bytes, Bytes)> {
-        self.rows.next().map(|row| self.row(row))
+    /// Takes the first row in the order in which they were read; its number.
+    pub(crate) fn take_first(&mut self) -> Option<usize> {
+        self.rows.next()
     }
 
-    /// The last one.
-    pub(crate) fn take_last(&mut self) -> Option<(Bytes, Bytes)> {
-        self.rows.next_back().map(|row| self.row(row))
+    /// Takes the last one.
+    pub(crate) fn take_last(&mut self) -> Option<usize> {
+        self.rows.next_back()
     }
 
-    fn row(&self, row: usize) -> (Bytes, Bytes) {
+    /// Where the key of a row begins and ends, and where its value ends.
+    fn bounds(&self, row: usize) -> (usize, usize, usize) {
         let start = row.checked_sub(1).map_or(0, |before| self.ends[before].1);
         let (key_end, end) = self.ends[row];
+        (start, key_end, end)
+    }
+
+    /// A row that was taken, sharing the buffer.
+    pub(crate) fn row(&self, row: usize) -> (Bytes, Bytes) {
+        let (start, key_end, end) = self.bounds(row);
         (self.bytes.slice(start..key_end), self.bytes.slice(key_end..end))
+    }
+
+    /// A row that was taken, where it lies.
+    pub(crate) fn lent(&self, row: usize) -> (&[u8], &[u8]) {
+        let (start, key_end, end) = self.bounds(row);
+        (&self.bytes[start..key_end], &self.bytes[key_end..end])
     }
 }

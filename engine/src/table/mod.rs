@@ -9,6 +9,7 @@ mod columns;
 mod core;
 mod gate;
 mod handle;
+mod lent;
 mod merge;
 mod pace;
 mod pending;

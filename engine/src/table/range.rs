@@ -53,7 +53,7 @@ pub struct Range {
     refused: Option<Error>,
     keys_only: bool,
     /// Whether its next row is its last one.
-    is_reversed: bool,
+    pub(super) is_reversed: bool,
     failed: bool,
 }
 
@@ -314,36 +314,38 @@ impl Range {
         rows.freeze(&self.shared.set.store().memory().iterators)
     }
 
-    fn fail(&mut self, error: Error) -> Option<Result<(Bytes, Bytes)>> {
+    fn fail(&mut self, error: Error) -> Error {
         (self.exhausted, self.failed) = (true, true);
         (self.front, self.back) = (FrozenRows::default(), FrozenRows::default());
-        Some(Err(error))
+        error
     }
 
-    fn take_front(&mut self) -> Option<Result<(Bytes, Bytes)>> {
+    /// Takes the row that is next from one end: the chunk that it is in, and its number there.
+    pub(super) fn take(&mut self, from_back: bool) -> Result<Option<(&FrozenRows, usize)>> {
         if let Some(error) = self.refused.take() {
-            return self.fail(error);
+            return Err(self.fail(error));
         }
-        if self.front.is_empty()
-            && !self.exhausted
-            && let Err(e) = self.fill_front()
-        {
-            return self.fail(e);
+        let own = if from_back { &self.back } else { &self.front };
+        if own.is_empty() && !self.exhausted {
+            let filled = if from_back { self.fill_back() } else { self.fill_front() };
+            filled.map_err(|e| self.fail(e))?;
         }
-        self.front.take_first().or_else(|| self.back.take_last()).map(Ok)
+        let (own, other) = match from_back {
+            true => (&mut self.back, &mut self.front),
+            false => (&mut self.front, &mut self.back),
+        };
+        if let Some(row) = own.take_first() {
+            return Ok(Some((own, row)));
+        }
+        // Of the other end's chunk the last row is the nearest one.
+        match other.take_last() {
+            Some(row) => Ok(Some((other, row))),
+            None => Ok(None),
+        }
     }
 
-    fn take_back(&mut self) -> Option<Result<(Bytes, Bytes)>> {
-        if let Some(error) = self.refused.take() {
-            return self.fail(error);
-        }
-        if self.back.is_empty()
-            && !self.exhausted
-            && let Err(e) = self.fill_back()
-        {
-            return self.fail(e);
-        }
-        self.back.take_first().or_else(|| self.front.take_last()).map(Ok)
+    fn take_owned(&mut self, from_back: bool) -> Option<Result<(Bytes, Bytes)>> {
+        self.take(from_back).map(|taken| taken.map(|(rows, row)| rows.row(row))).transpose()
     }
 }
 
@@ -351,13 +353,13 @@ impl Iterator for Range {
     type Item = Result<(Bytes, Bytes)>;
 
     fn next(&mut self) -> Option<Self::Item> {
-        if self.is_reversed { self.take_back() } else { self.take_front() }
+        if self.is_reversed { self.take_owned(true) } else { self.take_owned(false) }
     }
 }
 
 impl DoubleEndedIterator for Range {
     fn next_back(&mut self) -> Option<Self::Item> {
-        if self.is_reversed { self.take_front() } else { self.take_back() }
+        if self.is_reversed { self.take_owned(false) } else { self.take_owned(true) }
     }
 }
 

@@ -28,6 +28,7 @@ use crate::commit::{CommitRequest, Group, Pending};
 use crate::error::{Error, Result};
 use crate::levels::EditReservation;
 use crate::locks::{DEFAULT_WAIT, Locker, Mode, Patience};
+use crate::mvcc::is_pinned;
 use crate::options::{Durability, Failpoint};
 use crate::pm::LINE;
 use crate::read::KeyRange;
@@ -146,6 +147,12 @@ impl Shared {
         (bytes, frees): (u64, bool),
         deadline: Option<Instant>,
     ) -> Result<()> {
+        if is_pinned() {
+            return Err(Error::invalid(
+                "a write inside of a closure that a value is lent to would wait for itself: \
+                 write once the read has returned",
+            ));
+        }
         if charged.is_none() {
             // On a full disk no space comes free without what frees it.
             if !(frees && self.pace.is_stuck()) {

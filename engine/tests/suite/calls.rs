@@ -28,6 +28,35 @@ pub(crate) fn check(db: &Database, table: &Table, rows: &Rows, (a, b): (Vec<u8>,
     through(&db.snapshot().unwrap(), table, rows, (&a, &b));
     through(&db.begin().unwrap(), table, rows, (&a, &b));
     ranges(db, table, rows, (&a, &b));
+    lent(db, table, rows, (&a, &b));
+}
+
+/// What lends a value, or a row.
+fn lent(db: &Database, table: &Table, rows: &Rows, (a, b): (&[u8], &[u8])) {
+    let snapshot = db.snapshot().unwrap();
+    let mut into = b"before".to_vec();
+    for key in [a, b] {
+        let want = rows.get(key).cloned();
+        assert_eq!(table.get_with(key, <[u8]>::to_vec).unwrap(), want);
+        assert_eq!(snapshot.get_with(table, key, <[u8]>::to_vec).unwrap(), want);
+        assert_eq!(table.get_into(key, &mut into).unwrap(), want.is_some());
+        assert_eq!(into, want.clone().unwrap_or_default());
+        assert_eq!(snapshot.get_into(table, key, &mut into).unwrap(), want.is_some());
+        assert_eq!(into, want.unwrap_or_default());
+    }
+    let (mut up, mut down) = (table.range(a..), table.range(a..).rev());
+    let mut both = Vec::new();
+    for _ in 0..40 {
+        let row = |key: &[u8], value: &[u8]| (key.to_vec(), value.to_vec());
+        let three = [up.next_with(row), down.next_with(row), up.next_back_with(row)];
+        both.extend(three.map(|row| row.transpose().unwrap()));
+    }
+    let mut owned = (table.range(a..), table.range(a..).rev());
+    for lent in both.chunks(3) {
+        let want = [owned.0.next(), owned.1.next(), owned.0.next_back()];
+        let want = want.map(|row| row.transpose().unwrap()).map(self::owned);
+        assert_eq!(lent, want);
+    }
 }
 
 fn through(it: &impl ReadTables, table: &Table, rows: &Rows, (a, b): (&[u8], &[u8])) {

@@ -20,6 +20,29 @@ fn endless() -> TxnOptions {
     TxnOptions::new().lock_wait(LockWait::Endless)
 }
 
+/// A write that waited for space would wait for the epoch that its own thread holds.
+#[test]
+fn a_write_inside_of_a_closure_that_is_lent_a_value_is_refused() {
+    let (_dir, db, table) = open();
+    table.put("k", "1").unwrap();
+    let inside = table.get_with("k", |_| table.put("k", "2")).unwrap().unwrap();
+    let error = inside.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Invalid);
+    assert!(error.to_string().contains("is lent"), "{error}");
+    let inside = db.snapshot().unwrap().get_with(&table, "k", |_| {
+        let txn = db.begin()?;
+        txn.put(&table, "k", "3")?;
+        txn.commit()
+    });
+    assert_eq!(inside.unwrap().unwrap().unwrap_err().kind(), ErrorKind::Invalid);
+    assert_eq!(table.get("k").unwrap().unwrap(), "1");
+    table.put("k", "4").unwrap();
+    // A row of a range is lent from the range's own memory.
+    let inside = table.range(..).next_with(|key, _| table.put(key, "5")).unwrap().unwrap();
+    inside.unwrap();
+    assert_eq!(table.get("k").unwrap().unwrap(), "5");
+}
+
 /// Bug: a plain write inside of `run`, to a row that the transaction has locked, waited ten seconds
 /// for its own thread, and failed with `Timeout`. Cause: the lock table knew owners and no threads.
 /// Fix: it knows which transactions a thread runs.

@@ -7,16 +7,24 @@ use crate::extent::tests::{Entry, entries};
 use crate::options::Compression;
 use crate::record::checksum;
 
-fn encode(entries: &[Entry]) -> Vec<u8> {
-    let mut builder = BlockBuilder::default();
+const BOTH: [BlockLayout; 2] = [BlockLayout::Restarts, BlockLayout::Tree];
+
+fn encode(entries: &[Entry], layout: BlockLayout) -> Vec<u8> {
+    let mut builder = BlockBuilder::new(layout, Compression::None);
     for entry in entries {
         builder.add(&entry.as_ref());
     }
     let mut out = Vec::new();
     let size = builder.size();
-    builder.finish(9, Compression::None, &mut out);
-    assert_eq!(out.len(), size);
+    builder.finish(9, &mut out);
+    assert!(out.len() <= size, "{} bytes, said to be {size} at most", out.len());
+    let few = if layout == BlockLayout::Tree { 4 * entries.len() } else { 0 };
+    assert!(out.len() + few >= size, "{} bytes, said to be {size} at most", out.len());
     out
+}
+
+fn layouts() -> impl Strategy<Value = BlockLayout> {
+    prop::sample::select(&BOTH[..])
 }
 
 fn cursor(bytes: &[u8]) -> BlockCursor {
@@ -47,11 +55,12 @@ fn backward(cursor: &mut BlockCursor) -> Vec<Entry> {
 proptest! {
     #[test]
     fn walks_and_searches_as_a_sorted_list(
+        layout in layouts(),
         list in entries(1..120),
         key in prop::collection::vec(0u8..4, 0..4),
         seq in 0u64..12,
     ) {
-        let bytes = encode(&list);
+        let bytes = encode(&list, layout);
         let mut cursor = cursor(&bytes);
         cursor.first().unwrap();
         prop_assert_eq!(&forward(&mut cursor), &list);
@@ -62,6 +71,12 @@ proptest! {
         let at = list.partition_point(|e| (e.key.as_slice(), u64::MAX - e.seq) < sought);
         cursor.seek(&key, seq).unwrap();
         prop_assert_eq!(forward(&mut cursor), &list[at..]);
+        let hit = cursor.block().find(&key, seq).unwrap();
+        let expected = list.get(at).filter(|entry| entry.key == key);
+        let found = hit.as_ref().map(|hit| (hit.seq, hit.kind));
+        prop_assert_eq!(found, expected.map(|e| (e.seq, e.kind)));
+        let value = hit.map(|hit| cursor.block().value(hit.value).to_vec());
+        prop_assert_eq!(value.as_ref(), expected.map(|e| &e.value));
 
         let at = list.partition_point(|e| e.key < key);
         cursor.seek_before(&key).unwrap();
@@ -70,12 +85,13 @@ proptest! {
 
     #[test]
     fn may_turn_round_at_any_entry(
+        layout in layouts(),
         list in entries(1..60),
         start in any::<prop::sample::Index>(),
         steps in prop::collection::vec(any::<bool>(), 0..120),
     ) {
         let mut at = start.index(list.len());
-        let mut cursor = cursor(&encode(&list));
+        let mut cursor = cursor(&encode(&list, layout));
         cursor.seek(&list[at].key, list[at].seq).unwrap();
         for forward in steps {
             let here = cursor.entry().map(Entry::from);
@@ -92,15 +108,21 @@ proptest! {
     fn no_bytes_make_it_panic(
         mut bytes in prop::collection::vec(any::<u8>(), 0..200),
         near in 0u32..40,
+        layout in 0u8..3,
+        intervals in 0u32..6,
     ) {
         // A sound checksum over nonsense: decoding goes on, and every access is checked.
         if bytes.len() >= 24 {
             let body_len = (bytes.len() - 16) as u32;
             bytes[4..8].copy_from_slice(&body_len.to_le_bytes());
-            bytes[8..12].fill(0);
+            bytes[8..12].copy_from_slice(&[0, layout, 0, 0]);
             bytes[12..16].copy_from_slice(&body_len.to_le_bytes());
             let end = bytes.len();
             bytes[end - 4..].copy_from_slice(&near.to_le_bytes());
+            if layout == 1 && end >= 32 {
+                bytes[16..20].copy_from_slice(&intervals.to_le_bytes());
+                bytes[20..24].copy_from_slice(&[near as u8, 0, 2, 0]);
+            }
             bytes = sealed(bytes);
         }
         if let Ok(block) = Block::decode(9, 0, Bytes::from(bytes)) {
@@ -131,7 +153,7 @@ fn sealed(mut bytes: Vec<u8>) -> Vec<u8> {
 #[test]
 fn a_walk_down_restarts_out_of_order_ends() {
     let list: Vec<Entry> = (0..48u8).map(|i| Entry::put(&[i], 7, &[i; 3])).collect();
-    let bytes = encode(&list);
+    let bytes = encode(&list, BlockLayout::Restarts);
     let restarts = bytes.len() - 4 - 3 * 4;
     let read = |n: usize| bytes[restarts + 4 * n..][..4].to_vec();
     for order in [[1, 0, 2], [0, 2, 1], [2, 1, 0], [1, 2, 0], [2, 0, 1], [1, 1, 1]] {
@@ -155,16 +177,17 @@ fn a_walk_down_restarts_out_of_order_ends() {
 #[test]
 fn every_flipped_bit_is_found() {
     let list: Vec<Entry> = (0..40u8).map(|i| Entry::put(&[i], 7, &[i; 3])).collect();
-    let bytes = encode(&list);
-    for i in 0..bytes.len() {
-        for bit in 0..8 {
-            let mut bad = bytes.clone();
-            bad[i] ^= 1 << bit;
-            assert!(Block::decode(9, 0, Bytes::from(bad)).is_err(), "byte {i}, bit {bit}");
+    for bytes in BOTH.map(|layout| encode(&list, layout)) {
+        for i in 0..bytes.len() {
+            for bit in 0..8 {
+                let mut bad = bytes.clone();
+                bad[i] ^= 1 << bit;
+                assert!(Block::decode(9, 0, Bytes::from(bad)).is_err(), "byte {i}, bit {bit}");
+            }
         }
+        assert!(Block::decode(9, 1, Bytes::from(bytes.clone())).is_err(), "another place");
+        assert!(Block::decode(8, 0, Bytes::from(bytes)).is_err(), "another extent");
     }
-    assert!(Block::decode(9, 1, Bytes::from(bytes.clone())).is_err(), "another place");
-    assert!(Block::decode(8, 0, Bytes::from(bytes)).is_err(), "another extent");
 }
 
 #[test]
@@ -173,13 +196,13 @@ fn every_compression_comes_back_and_garbage_does_not() {
         (0..200).map(|n| (format!("key {n:05}"), format!("value {n} ").repeat(4))).collect();
     let mut sizes = Vec::new();
     for compression in [Compression::None, Compression::Lz4, Compression::Zstd] {
-        let mut builder = BlockBuilder::default();
+        let mut builder = BlockBuilder::new(BlockLayout::Tree, compression);
         for (key, value) in &rows {
             let (key, value) = (key.as_bytes(), value.as_bytes());
             builder.add(&EntryRef { key, seq: 7, kind: Kind::Put, value });
         }
         let mut out = Vec::new();
-        builder.finish(9, compression, &mut out);
+        builder.finish(9, &mut out);
         sizes.push(out.len());
         let block = Arc::new(Block::decode(9, 0, Bytes::from(out.clone())).unwrap());
         let mut cursor = BlockCursor::new(block);
@@ -189,8 +212,7 @@ fn every_compression_comes_back_and_garbage_does_not() {
         for (at, xor) in [(4, 1), (8, 1), (8, 3), (12, 1), (15, 0x7f), (HEADER_LEN + 9, 0xff)] {
             let mut bad = out.clone();
             bad[at] ^= xor;
-            let sum = checksum(&[9, 0], &bad[4..]);
-            bad[..4].copy_from_slice(&sum.to_le_bytes());
+            bad = sealed(bad);
             let decoded = Block::decode(9, 0, Bytes::from(bad));
             let in_body = at >= HEADER_LEN && compression != Compression::Zstd;
             assert!(decoded.is_err() || in_body, "{compression:?}, byte {at}");
@@ -208,9 +230,55 @@ fn what_does_not_shrink_stays_as_it_is() {
             (noise >> 56) as u8
         })
         .collect();
-    let mut builder = BlockBuilder::default();
+    let mut builder = BlockBuilder::new(BlockLayout::Tree, Compression::Zstd);
     builder.add(&EntryRef { key: b"k", seq: 7, kind: Kind::Put, value: &value });
     let mut out = Vec::new();
-    builder.finish(9, Compression::Zstd, &mut out);
+    builder.finish(9, &mut out);
     assert_eq!(out[8], 0, "compression none");
+}
+
+/// What is compressed keeps restarts, on the medium; in memory it becomes a tree when it is asked
+/// for. What does not get smaller is a tree.
+#[test]
+fn only_compressed_blocks_have_restarts() {
+    let rows: Vec<Entry> = (0..300u16)
+        .map(|n| Entry::put(format!("key {n:05}").as_bytes(), 7, &[n as u8; 40]))
+        .collect();
+    let mut builder = BlockBuilder::new(BlockLayout::Tree, Compression::Lz4);
+    rows.iter().for_each(|row| builder.add(&row.as_ref()));
+    let mut out = Vec::new();
+    builder.finish(9, &mut out);
+    let block = Arc::new(Block::decode(9, 0, Bytes::from(out)).unwrap());
+    assert_eq!(block.layout(), BlockLayout::Restarts);
+    let tree = Arc::new(block.as_tree().unwrap());
+    assert_eq!((tree.layout(), tree.check()), (BlockLayout::Tree, Ok(())));
+    assert!(tree.as_tree().is_none(), "it is one");
+    for row in &rows {
+        let [of_block, of_tree] = [&block, &tree].map(|b| b.find(&row.key, 9).unwrap().unwrap());
+        assert_eq!((of_block.seq, of_block.kind), (of_tree.seq, of_tree.kind));
+        assert_eq!(block.value(of_block.value), tree.value(of_tree.value));
+    }
+    let mut cursor = BlockCursor::new(tree);
+    cursor.first().unwrap();
+    assert_eq!(forward(&mut cursor), rows);
+    let noise = |n: u64| checksum(&[n], b"").to_le_bytes().to_vec();
+    let mut out = Vec::new();
+    for n in 0..200u64 {
+        let value: Vec<u8> = (0..20).flat_map(|i| noise(n * 20 + i)).collect();
+        builder.add(&Entry::put(&n.to_be_bytes(), 7, &value).as_ref());
+    }
+    builder.finish(9, &mut out);
+    let block = Arc::new(Block::decode(9, 0, Bytes::from(out)).unwrap());
+    assert_eq!((block.layout(), block.check()), (BlockLayout::Tree, Ok(())));
+}
+
+#[test]
+fn another_layout_is_refused() {
+    let mut bytes = encode(&[Entry::put(b"a", 7, b"1")], BlockLayout::Tree);
+    for (at, value) in [(9, 2), (10, 1), (11, 1)] {
+        let before = std::mem::replace(&mut bytes[at], value);
+        bytes = sealed(bytes);
+        assert!(Block::decode(9, 0, Bytes::from(bytes.clone())).is_err(), "byte {at}");
+        bytes[at] = before;
+    }
 }

@@ -14,6 +14,7 @@
 //! Thread safety: a cursor belongs to one thread; it stays usable while others change the index.
 
 use crossbeam_epoch::Guard;
+use smallvec::SmallVec;
 
 use super::inner::{Inner, Node};
 use super::leaf::Leaf;
@@ -39,7 +40,7 @@ pub(crate) struct IndexCursor<'a, R, const L: usize = LEAF_LEN, const I: usize =
 }
 
 struct Path<'a, const L: usize, const I: usize> {
-    steps: Vec<Step<'a, L, I>>,
+    steps: SmallVec<[Step<'a, L, I>; 8]>,
     leaf: Option<(&'a Leaf<L>, Version)>,
     /// The entry in the leaf.
     at: usize,
@@ -62,7 +63,7 @@ use Direction::{Back, Forward};
 
 impl<'a, R: Records, const L: usize, const I: usize> IndexCursor<'a, R, L, I> {
     pub(super) fn new(index: &'a Index<R, L, I>) -> IndexCursor<'a, R, L, I> {
-        let path = Path { steps: Vec::with_capacity(8), leaf: None, at: 0 };
+        let path = Path { steps: SmallVec::new(), leaf: None, at: 0 };
         IndexCursor { index, version: None, path, guard: crossbeam_epoch::pin() }
     }
 

@@ -67,7 +67,8 @@ fn walks(list: &[Entry], range: &KeyRange, at: Lsn) -> [(Vec<Row>, usize); 2] {
         assert!(rows.exhausted);
         let mut frozen = rows.freeze(&Default::default());
         let owned = |(key, value): (Bytes, Bytes)| (key.to_vec(), value.to_vec());
-        (std::iter::from_fn(|| frozen.take_first()).map(owned).collect(), moves.get())
+        let taken = std::iter::from_fn(|| frozen.take_first().map(|row| frozen.row(row)));
+        (taken.map(owned).collect(), moves.get())
     })
 }
 

@@ -13,24 +13,19 @@ use std::cmp::Ordering;
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::{Block, RawEntry};
+use super::{RestartEntries, RestartEntry};
+use crate::extent::block::{BadEntry, Block, BlockStep};
 use crate::os::{LINE, prefetch_lines};
 use crate::record::{EntryRef, Lsn};
 
-/// An entry that does not decode, though the block's checksum is right.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::extent) struct BadEntry;
-
-type Step = std::result::Result<(), BadEntry>;
-
 /// Walks the entries of a block in both directions.
 #[derive(Debug)]
-pub(in crate::extent) struct BlockCursor {
-    block: Arc<Block>,
+pub(in crate::extent) struct RestartCursor {
+    pub(in crate::extent::block) block: Arc<Block>,
     at: usize,
     restart: usize,
     key: Vec<u8>,
-    entry: Option<RawEntry>,
+    entry: Option<RestartEntry>,
     behind: Vec<Behind>,
     /// Their keys, one after the other.
     behind_keys: Vec<u8>,
@@ -40,7 +35,7 @@ pub(in crate::extent) struct BlockCursor {
 #[derive(Debug)]
 struct Behind {
     at: usize,
-    entry: RawEntry,
+    entry: RestartEntry,
     /// Where its key begins in `behind_keys`.
     key: usize,
 }
@@ -50,57 +45,65 @@ fn compare(a: (&[u8], Lsn), b: (&[u8], Lsn)) -> Ordering {
     a.0.cmp(b.0).then(b.1.cmp(&a.1))
 }
 
-impl BlockCursor {
+impl RestartCursor {
     /// An invalid cursor.
-    pub(in crate::extent) fn new(block: Arc<Block>) -> BlockCursor {
+    pub(in crate::extent::block) fn new(block: Arc<Block>) -> RestartCursor {
         let (key, behind_keys) = (Vec::new(), Vec::new());
-        BlockCursor { block, at: 0, restart: 0, key, entry: None, behind: Vec::new(), behind_keys }
+        RestartCursor {
+            block,
+            at: 0,
+            restart: 0,
+            key,
+            entry: None,
+            behind: Vec::new(),
+            behind_keys,
+        }
     }
 
     /// An invalid cursor in another block, with the same buffers.
-    pub(in crate::extent) fn in_other(self, block: Arc<Block>) -> BlockCursor {
-        BlockCursor { block, entry: None, ..self }
+    pub(in crate::extent::block) fn in_other(self, block: Arc<Block>) -> RestartCursor {
+        RestartCursor { block, entry: None, ..self }
     }
 
-    pub(in crate::extent) fn block(&self) -> &Block {
-        &self.block
+    fn entries(&self) -> Result<RestartEntries<'_>, BadEntry> {
+        RestartEntries::of(&self.block).ok_or(BadEntry)
     }
 
     #[inline]
-    pub(in crate::extent) fn entry(&self) -> Option<EntryRef<'_>> {
+    pub(in crate::extent::block) fn entry(&self) -> Option<EntryRef<'_>> {
         let entry = self.entry.as_ref()?;
         let value = &self.block.bytes[entry.value.clone()];
         Some(EntryRef { key: &self.key, seq: entry.seq, kind: entry.kind, value })
     }
 
     /// Where the current value lies in the block.
-    pub(in crate::extent) fn value_range(&self) -> Option<Range<usize>> {
+    pub(in crate::extent::block) fn value_range(&self) -> Option<Range<usize>> {
         self.entry.as_ref().map(|entry| entry.value.clone())
     }
 
-    pub(in crate::extent) fn first(&mut self) -> Step {
+    pub(in crate::extent::block) fn first(&mut self) -> BlockStep {
         self.enter_restart(0)
     }
 
-    pub(in crate::extent) fn last(&mut self) -> Step {
-        self.enter_restart(self.block.restarts - 1)?;
-        self.walk_to_last_before(self.block.entries_end)
+    pub(in crate::extent::block) fn last(&mut self) -> BlockStep {
+        self.enter_restart(self.entries()?.restarts - 1)?;
+        self.walk_to_last_before(self.entries()?.entries_end)
     }
 
-    pub(in crate::extent) fn next(&mut self) -> Step {
+    pub(in crate::extent::block) fn next(&mut self) -> BlockStep {
         self.forget_behind();
         self.advance()
     }
 
-    fn advance(&mut self) -> Step {
+    fn advance(&mut self) -> BlockStep {
         let Some(entry) = self.entry.take() else { return Ok(()) };
         let next = entry.value.end;
         let len = next - self.at;
-        if next == self.block.entries_end {
+        if next == self.entries()?.entries_end {
             return Ok(());
         }
-        if self.restart + 1 < self.block.restarts
-            && self.block.restart(self.restart + 1).ok_or(BadEntry)? <= next
+        if self.restart + 1 < self.entries()?.restarts
+            && self.entries()?.restart(self.restart + 1).ok_or(BadEntry)? <= next
         {
             self.restart += 1;
         }
@@ -119,7 +122,7 @@ impl BlockCursor {
         }
     }
 
-    pub(in crate::extent) fn prev(&mut self) -> Step {
+    pub(in crate::extent::block) fn prev(&mut self) -> BlockStep {
         if self.entry.take().is_none() {
             return Ok(());
         }
@@ -131,7 +134,7 @@ impl BlockCursor {
             return Ok(());
         }
         let at = self.at;
-        let restart = if self.block.restart(self.restart).ok_or(BadEntry)? < at {
+        let restart = if self.entries()?.restart(self.restart).ok_or(BadEntry)? < at {
             self.restart
         } else if self.restart > 0 {
             self.restart - 1
@@ -149,7 +152,7 @@ impl BlockCursor {
     }
 
     /// To the first entry at or after (`key`, `seq`).
-    pub(in crate::extent) fn seek(&mut self, key: &[u8], seq: Lsn) -> Step {
+    pub(in crate::extent::block) fn seek(&mut self, key: &[u8], seq: Lsn) -> BlockStep {
         let target = (key, seq);
         let restart = self.last_restart(|entry| compare(entry, target) == Ordering::Less)?;
         self.enter_restart(restart)?;
@@ -160,7 +163,7 @@ impl BlockCursor {
     }
 
     /// To the last entry with a smaller key.
-    pub(in crate::extent) fn seek_before(&mut self, key: &[u8]) -> Step {
+    pub(in crate::extent::block) fn seek_before(&mut self, key: &[u8]) -> BlockStep {
         let restart = self.last_restart(|(entry_key, _)| entry_key < key)?;
         self.enter_restart(restart)?;
         if self.entry().is_none_or(|e| e.key >= key) {
@@ -179,11 +182,11 @@ impl BlockCursor {
     /// The last restart whose entry satisfies `before`, a predicate that never turns true again
     /// after it was false; the first restart if none does.
     fn last_restart(&self, before: impl Fn((&[u8], Lsn)) -> bool) -> Result<usize, BadEntry> {
-        let (mut low, mut high) = (0, self.block.restarts);
+        let (mut low, mut high) = (0, self.entries()?.restarts);
         while high - low > 1 {
             let middle = low.midpoint(high);
-            let at = self.block.restart(middle).ok_or(BadEntry)?;
-            let entry = self.block.raw_entry(at).filter(|e| e.shared == 0).ok_or(BadEntry)?;
+            let at = self.entries()?.restart(middle).ok_or(BadEntry)?;
+            let entry = self.entries()?.raw_entry(at).filter(|e| e.shared == 0).ok_or(BadEntry)?;
             if before((&self.block.bytes[entry.unshared], entry.seq)) {
                 low = middle;
             } else {
@@ -193,17 +196,17 @@ impl BlockCursor {
         Ok(low)
     }
 
-    fn enter_restart(&mut self, restart: usize) -> Step {
+    fn enter_restart(&mut self, restart: usize) -> BlockStep {
         self.forget_behind();
         self.key.clear();
         self.entry = None;
         self.restart = restart;
-        self.load(self.block.restart(restart).ok_or(BadEntry)?)
+        self.load(self.entries()?.restart(restart).ok_or(BadEntry)?)
     }
 
     /// Moves from a restart before `end` to the last entry before it. The entries in between are
     /// kept in `behind`.
-    fn walk_to_last_before(&mut self, end: usize) -> Step {
+    fn walk_to_last_before(&mut self, end: usize) -> BlockStep {
         debug_assert!(self.behind.is_empty(), "invariant 3: it begins at a restart");
         while let Some(entry) = self.entry.as_ref().filter(|entry| entry.value.end < end) {
             let (at, entry, key) = (self.at, entry.clone(), self.behind_keys.len());
@@ -221,9 +224,9 @@ impl BlockCursor {
 
     /// Makes the entry at `at` the current one; `key` holds its predecessor's.
     #[inline]
-    fn load(&mut self, at: usize) -> Step {
+    fn load(&mut self, at: usize) -> BlockStep {
         self.entry = None;
-        let entry = self.block.raw_entry(at).ok_or(BadEntry)?;
+        let entry = self.entries()?.raw_entry(at).ok_or(BadEntry)?;
         if entry.shared > self.key.len() {
             return Err(BadEntry);
         }

@@ -1,0 +1,213 @@
+//! `read-path`: look-ups and ranges that memory answers, each step of the read path added to the
+//! one before. 32 tables, keys of 16 bytes, values of 8, all on disk in one level of uncompressed
+//! blocks, and in the cache after a first pass.
+
+use std::hint::black_box;
+use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use terrace::bench::read_path::{searches, use_restarts, use_search};
+use terrace::{Compression, Database, Durability, Options, Table};
+
+use crate::Settings;
+use crate::random::Random;
+use crate::report::Report;
+
+const TABLES: u64 = 32;
+
+/// Rows of a range.
+const ROWS: usize = 100;
+
+/// A step of the read path.
+#[derive(Clone, Debug)]
+struct Step {
+    name: String,
+    /// Blocks as versions 1 to 3 have them.
+    restarts: bool,
+    search: String,
+    /// Values are lent.
+    lent: bool,
+}
+
+/// Reads at random; how much it has read.
+type One<'a> = &'a (dyn Fn(&mut Random) -> Result<u64> + Sync);
+
+/// The steps, each with those before it.
+fn steps() -> Vec<Step> {
+    let searches = searches();
+    let best = searches.last().cloned().unwrap_or_default();
+    let step = |name: &str, restarts, search: &str, lent| Step {
+        name: name.to_string(),
+        restarts,
+        search: search.to_string(),
+        lent,
+    };
+    let mut steps = vec![
+        step("restarts, hashed cache", true, &best, false),
+        step("trees, scalar", false, &searches[0], false),
+    ];
+    let faster = searches.iter().skip(1);
+    steps.extend(faster.map(|search| step(&format!("trees, {search}"), false, search, false)));
+    steps.push(step("trees, lent values", false, &best, true));
+    steps
+}
+
+/// What is read.
+struct Loaded {
+    tables: Vec<Table>,
+    records: u64,
+    _db: Database,
+}
+
+/// The key of a record: its number, scattered, so that keys are in no order of numbers.
+fn key(table: u64, record: u64) -> [u8; 16] {
+    let scattered = Random::new(record).next();
+    let mut key = [0; 16];
+    key[..8].copy_from_slice(&scattered.to_be_bytes());
+    key[8..].copy_from_slice(&(table << 40 | record).to_be_bytes());
+    key
+}
+
+fn value(key: &[u8; 16]) -> [u8; 8] {
+    let [mut high, mut low] = [0; 2].map(|_: u64| [0; 8]);
+    high.copy_from_slice(&key[..8]);
+    low.copy_from_slice(&key[8..]);
+    Random::new(u64::from_be_bytes(high) ^ u64::from_be_bytes(low)).next().to_le_bytes()
+}
+
+impl Loaded {
+    fn new(dir: &Path, records: u64) -> Result<Loaded> {
+        let none = Compression::None;
+        let options = Options::new().pm_size(64 << 20).cache_size(8 << 30).compression(none, none);
+        let db = options.open(dir)?;
+        let tables = (0..TABLES).map(|n| db.table(&format!("t{n}")));
+        let tables: Vec<Table> = tables.collect::<terrace::Result<_>>()?;
+        for (n, table) in (0..).zip(&tables) {
+            for record in 0..records {
+                let key = key(n, record);
+                table.put_with(key, value(&key), Durability::Relaxed)?;
+            }
+        }
+        for table in &tables {
+            ensure!(db.compact_range(table, ..)?.is_finished, "a compaction did not finish");
+        }
+        let loaded = Loaded { tables, records, _db: db };
+        for (n, table) in (0..).zip(&loaded.tables) {
+            for record in 0..records {
+                let key = key(n, record);
+                let found = table.get(key)?;
+                ensure!(found.as_deref() == Some(&value(&key)[..]), "a wrong value");
+            }
+        }
+        Ok(loaded)
+    }
+
+    /// One look-up of a record that there is.
+    fn look_up(&self, random: &mut Random, lent: bool) -> Result<()> {
+        let (table, record) = (random.below(TABLES), random.below(self.records));
+        let (key, of) = (key(table, record), &self.tables[table as usize]);
+        let is_right = if lent {
+            of.get_with(key, |found| found == value(&key))?
+        } else {
+            of.get(key)?.map(|found| found[..] == value(&key))
+        };
+        ensure!(is_right == Some(true), "a wrong value");
+        Ok(())
+    }
+
+    /// A range from a record on; how many rows there were.
+    fn range(&self, random: &mut Random, back: bool, lent: bool) -> Result<u64> {
+        let (table, record) = (random.below(TABLES), random.below(self.records));
+        let (key, of) = (key(table, record), &self.tables[table as usize]);
+        let range = if back { of.range(..key).rev() } else { of.range(key..) };
+        let (mut range, mut rows) = (range.limit(ROWS), 0);
+        while lent && let Some(row) = range.next_with(|key, value| (key.len(), value.len())) {
+            ensure!(row? == (16, 8), "a wrong row");
+            rows += 1;
+        }
+        for row in range {
+            let (key, value) = row?;
+            ensure!((key.len(), value.len()) == (16, 8), "a wrong row");
+            rows += 1;
+        }
+        Ok(rows)
+    }
+}
+
+pub(crate) fn measure(settings: &Settings, report: &mut Report) -> Result<()> {
+    let records = settings.load.records.unwrap_or(settings.pick(64_000, 1_600_000, 6_400_000));
+    let own = Duration::from_millis(settings.pick(200, 1000, 5000));
+    let (time, threads) = (settings.load.time(own), settings.load.threads);
+    let threads = threads.map_or(vec![1, 2], |threads| vec![threads]);
+    let load = |name: &str, restarts| {
+        use_restarts(restarts);
+        Loaded::new(&settings.dir.join(name), (records / TABLES).max(1)).context("loading")
+    };
+    let (old, new) = (load("read-path-restarts", true)?, load("read-path-trees", false)?);
+    for _ in 0..settings.rounds_within(1) {
+        for step in steps() {
+            use_restarts(step.restarts);
+            use_search(&step.search);
+            let loaded = if step.restarts { &old } else { &new };
+            for &threads in &threads {
+                run(settings, report, (loaded, &step), (threads, time))?;
+            }
+        }
+    }
+    use_restarts(false);
+    use_search("");
+    Ok(())
+}
+
+fn run(
+    settings: &Settings,
+    report: &mut Report,
+    (loaded, step): (&Loaded, &Step),
+    (threads, time): (u64, Duration),
+) -> Result<()> {
+    let lent = step.lent;
+    let ways: [(&str, One<'_>); 3] = [
+        ("look-ups", &|random| loaded.look_up(random, lent).map(|()| 1)),
+        ("rows of ranges of 100, up", &|random| loaded.range(random, false, lent)),
+        ("rows of ranges of 100, down", &|random| loaded.range(random, true, lent)),
+    ];
+    for (what, one) in ways {
+        let case = format!("{what}, {threads} threads");
+        if settings.wants(&case, &step.name) {
+            let nanos = nanos_each(settings.seed, threads, time, one)?;
+            report.add(&case, &step.name, "time", nanos, "ns");
+        }
+    }
+    Ok(())
+}
+
+/// Nanoseconds of one thread for each of what `one` counts, with so many threads at it.
+fn nanos_each(seed: u64, threads: u64, time: Duration, one: One<'_>) -> Result<f64> {
+    let (done, began) = (AtomicBool::new(false), Instant::now());
+    let counts = std::thread::scope(|scope| {
+        let work = |thread: u64| -> Result<u64> {
+            let (mut random, mut count) = (Random::new(seed + thread), 0);
+            while !done.load(Ordering::Relaxed) {
+                for _ in 0..64 {
+                    count += black_box(one(&mut random)?);
+                }
+            }
+            Ok(count)
+        };
+        let running: Vec<_> = (0..threads).map(|n| scope.spawn(move || work(n))).collect();
+        // A thread that ends wakes this one too.
+        while let Some(rest) = time.checked_sub(began.elapsed()).filter(|rest| !rest.is_zero()) {
+            std::thread::park_timeout(rest);
+        }
+        done.store(true, Ordering::Relaxed);
+        let join = |thread: std::thread::ScopedJoinHandle<'_, Result<u64>>| {
+            thread.join().map_err(|_| anyhow::anyhow!("a thread panicked"))?
+        };
+        running.into_iter().map(join).collect::<Result<Vec<u64>>>()
+    })?;
+    let all: u64 = counts.iter().sum();
+    ensure!(all > 0, "nothing was read");
+    Ok(began.elapsed().as_nanos() as f64 * threads as f64 / all as f64)
+}

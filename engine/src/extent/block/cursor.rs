@@ -1,0 +1,86 @@
+//! The position in a block of either layout.
+
+use std::sync::Arc;
+
+use super::restarts::RestartCursor;
+use super::tree::TreeCursor;
+use super::{Block, BlockLayout, BlockStep};
+use crate::record::{EntryRef, Lsn};
+
+/// Walks the entries of a block in both directions. Of a step that fails the cursor is invalid.
+#[derive(Debug)]
+pub(in crate::extent) enum BlockCursor {
+    /// In the layout of versions 1 to 3.
+    Restarts(RestartCursor),
+    /// In a tree.
+    Tree(TreeCursor),
+}
+
+/// Calls a method of the cursor that there is.
+macro_rules! of_either {
+    ($cursor:expr, $within:ident => $call:expr) => {
+        match $cursor {
+            BlockCursor::Tree($within) => $call,
+            BlockCursor::Restarts($within) => $call,
+        }
+    };
+}
+
+impl BlockCursor {
+    /// An invalid cursor.
+    pub(in crate::extent) fn new(block: Arc<Block>) -> BlockCursor {
+        match block.layout() {
+            BlockLayout::Tree => BlockCursor::Tree(TreeCursor::new(block)),
+            BlockLayout::Restarts => BlockCursor::Restarts(RestartCursor::new(block)),
+        }
+    }
+
+    /// An invalid cursor in another block, with the same buffers if they fit.
+    pub(in crate::extent) fn in_other(self, block: Arc<Block>) -> BlockCursor {
+        match (self, block.layout()) {
+            (BlockCursor::Tree(cursor), BlockLayout::Tree) => {
+                BlockCursor::Tree(cursor.in_other(block))
+            }
+            (BlockCursor::Restarts(cursor), BlockLayout::Restarts) => {
+                BlockCursor::Restarts(cursor.in_other(block))
+            }
+            _ => BlockCursor::new(block),
+        }
+    }
+
+    #[cfg(any(test, feature = "testing"))]
+    pub(in crate::extent) fn block(&self) -> &Arc<Block> {
+        of_either!(self, within => &within.block)
+    }
+
+    #[inline]
+    pub(in crate::extent) fn entry(&self) -> Option<EntryRef<'_>> {
+        of_either!(self, within => within.entry())
+    }
+
+    pub(in crate::extent) fn first(&mut self) -> BlockStep {
+        of_either!(self, within => within.first())
+    }
+
+    pub(in crate::extent) fn last(&mut self) -> BlockStep {
+        of_either!(self, within => within.last())
+    }
+
+    pub(in crate::extent) fn next(&mut self) -> BlockStep {
+        of_either!(self, within => within.next())
+    }
+
+    pub(in crate::extent) fn prev(&mut self) -> BlockStep {
+        of_either!(self, within => within.prev())
+    }
+
+    /// To the first entry at or after (`key`, `seq`).
+    pub(in crate::extent) fn seek(&mut self, key: &[u8], seq: Lsn) -> BlockStep {
+        of_either!(self, within => within.seek(key, seq))
+    }
+
+    /// To the last entry with a smaller key.
+    pub(in crate::extent) fn seek_before(&mut self, key: &[u8]) -> BlockStep {
+        of_either!(self, within => within.seek_before(key))
+    }
+}
