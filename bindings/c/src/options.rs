@@ -57,9 +57,9 @@ pub extern "C" fn terrace_table_options_new() -> Option<Box<TableOptions>> {
 }
 
 /// Sets an option of a table by its name, as text: block_size, filter_bits, ttl (such as "7d", or
-/// "none"), large_values (such as "4KiB", or "none"), cold (ssd or object), merge_operator (the name
-/// of one, or "none"), level0 (global-index, matrix or triangle). With large_values, values of so
-/// many bytes and more lie apart from their keys.
+/// "none"), large_values (such as "4KiB", or "none"), cold (ssd or object), merge_operator (the
+/// name of one, or "none"), level0 (global-index, matrix or triangle). With large_values, values of
+/// so many bytes and more lie apart from their keys.
 ///
 /// Errors: as terrace_options_set. Bounds are checked when a table is created.
 #[unsafe(no_mangle)]

@@ -37,7 +37,7 @@ impl DeleteOnly {
         tables: Vec<Arc<TableCore>>,
         ctx: &JobContext,
     ) -> Result<Outcome> {
-        ops::for_first(&tables, |table| remove_hidden(ctx, table))
+        ops::for_first(tables, |table| remove_hidden(ctx, table))
     }
 }
 

@@ -29,7 +29,7 @@ impl Expire {
         tables: Vec<Arc<TableCore>>,
         ctx: &JobContext,
     ) -> Result<Outcome> {
-        ops::for_first(&tables, |table| expire(ctx, table))
+        ops::for_first(tables, |table| expire(ctx, table))
     }
 }
 

@@ -130,11 +130,11 @@ pub(super) fn unless_full(done: Result<bool>) -> Result<bool> {
 
 /// Does `job` for the first table where it finds something to do. On a full disk it finds nothing.
 pub(super) fn for_first(
-    tables: &[Arc<TableCore>],
+    tables: Vec<Arc<TableCore>>,
     job: impl Fn(&TableCore) -> Result<bool>,
 ) -> Result<Outcome> {
     for table in tables {
-        if unless_full(job(table))? {
+        if unless_full(job(&table))? {
             return Ok(Outcome::DONE);
         }
     }

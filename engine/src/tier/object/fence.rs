@@ -200,7 +200,8 @@ pub(crate) fn confirm(client: &Client, names: &ObjectNames, own: &Fence) -> Resu
     match look(client, names)? {
         Some(found) if found.fence.nonce == own.nonce => Ok(()),
         found => {
-            let by = found.map_or("nobody: its fence is gone".to_string(), |f| f.fence.to_string());
+            let by =
+                found.map_or("no opening: its fence is gone".to_string(), |f| f.fence.to_string());
             let message = format!(
                 "another opening took the object store {} over from this one (epoch {}); it \
                  belongs to {by}; close this database, and open one copy of it alone",

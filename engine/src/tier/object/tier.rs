@@ -55,9 +55,9 @@ pub(crate) fn tail_offset(len: u32) -> u32 {
 pub(crate) struct Planted {
     /// The epoch of the opening before is used again.
     pub(crate) same_epoch: bool,
-    /// Nobody looks at the fence.
+    /// No upload looks at the fence.
     pub(crate) unchecked_fence: bool,
-    /// Nobody waits for the store to acknowledge an object.
+    /// No edit waits for the store to acknowledge an object.
     pub(crate) unacknowledged: bool,
 }
 

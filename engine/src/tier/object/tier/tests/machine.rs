@@ -19,7 +19,7 @@ enum Bug {
     DeleteBeforeEdit,
     /// The opening uses the epoch of the one before.
     ReuseOfName,
-    /// Nobody looks at the fence.
+    /// No upload looks at the fence.
     UncheckedFence,
 }
 
