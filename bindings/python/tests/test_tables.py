@@ -167,6 +167,8 @@ def test_tables_by_name(db: terrace.Database) -> None:
         "filter_bits": 10,
         "ttl": timedelta(days=7),
         "large_values": 4096,
+        "cold": "ssd",
+        "merge_operator": None,
         "level0": "matrix",
     }
     handle = db["a"]

@@ -73,9 +73,11 @@ impl Sample {
             batch.put(&t, format!("large {n}"), chance.bytes(30_000));
         }
         db.write(batch).unwrap();
-        add_row_table(&db, &t, &mut chance);
+        make_room();
+        let tables = [t, u, v];
+        add_row_tables(&db, &tables, &mut chance);
         let content = read_all(&db).unwrap();
-        drop((t, u, v, held));
+        drop((tables, held));
         db.close().unwrap();
         without_links(&dir.path().join("db"));
         Sample { dir, content, options }
@@ -370,28 +372,46 @@ fn all_of(options: fn() -> Options, many: Many, places: impl Fn(&Sample) -> Vec<
     assert!(wrong.is_empty(), "{} flips:\n{}", wrong.len(), wrong.join("\n"));
 }
 
-/// Where level 0 has row tables, one more at the end: no drain takes anything of it.
-///
-/// Bug: some flips went unnoticed while other tests held readers. Cause: a drain had taken parts of
-/// the newest row table, when it came after that. Fix: no job runs after the newest one is made.
-fn add_row_table(db: &Database, table: &Table, chance: &mut Chance) {
+/// Where level 0 has row tables, one more of each table at the end.
+fn add_row_tables(db: &Database, tables: &[Table; 3], chance: &mut Chance) {
     let made = || db.stats().background.row_tables;
     let before = made();
-    while before > 0 && made() == before {
-        let key = format!("key {:06}", chance.below(2500));
-        table.put_with(&key, chance.bytes(1000), Durability::Relaxed).unwrap();
+    if before == 0 {
+        return;
+    }
+    for table in tables {
+        for n in 0..60 {
+            table.put_with(format!("late {n}"), chance.bytes(1000), Durability::Relaxed).unwrap();
+        }
+    }
+    while made() < before + 3 {
+        tables[0].put_with("last", chance.bytes(1000), Durability::Relaxed).unwrap();
         db.step().unwrap();
     }
 }
 
-/// The newest row table: no drain has taken anything of it.
+/// The newest row table of which reads need values.
+///
+/// Bug: flips of values went unnoticed at times. Cause: the newest row table of all may be drained,
+/// or another table's. Fix: reads say which values count.
 fn row_tables(sample: &Sample) -> Vec<Place> {
     let bytes = sample.read("region");
     let is_one = |at: &u64| bytes[*at as usize..].starts_with(b"TROW");
-    let all = (0..bytes.len() as u64).step_by(PAGE as usize).filter(is_one);
-    let at = all.max_by_key(|at| word(&bytes, at + 16)).unwrap();
-    let [array, keys, pages] = [48, 52, 56].map(|field| half(&bytes, at + field));
-    let page = |n: u64| half(&bytes, at + 64 + 8 * n) * PAGE;
+    let mut all: Vec<_> = (0..bytes.len() as u64).step_by(PAGE as usize).filter(is_one).collect();
+    all.sort_by_key(|at| std::cmp::Reverse(word(&bytes, at + 16)));
+    let counts = |at: u64| [48, 52, 56].map(|field| half(&bytes, at + field));
+    let page_of = |at: u64, n: u64| half(&bytes, at + 64 + 8 * n) * PAGE;
+    let is_read = |at: &u64| {
+        let [array, keys, pages] = counts(*at);
+        [array + keys, pages - 1].iter().all(|n| {
+            let copy = sample.flipped("region", page_of(*at, *n) + 64, 0xff);
+            let opened = (sample.options)().open_read_only(copy.path());
+            opened.and_then(|db| read_all(&db)).is_err()
+        })
+    };
+    let at = all.into_iter().find(is_read).expect("reads need values of a row table");
+    let [array, keys, pages] = counts(at);
+    let page = |n: u64| page_of(at, n);
     let pm = |what: &str, at| place(what, "pm", "region", at, PAGE);
     assert!(array > 0 && keys > 0 && pages > array + keys);
     vec![
