@@ -1,8 +1,8 @@
 //! `containers`: the three containers of level 0 beside RocksDB, on disk and with its level 0 on
 //! tmpfs, by the workloads of MatrixKV's authors ("MatrixKV: Reducing Write Stalls and Write
 //! Amplification in LSM-tree Based KV Stores with Matrix Container in NVM", ATC 2020). Theirs is 80
-//! GB beside 8 GB of level 0: here ten times level 0 too, whatever that is. The regions of the
-//! emulated ones lie on tmpfs, as theirs lie in persistent memory.
+//! GB of data beside 8 GB of level 0. This figure takes ten times level 0 too. The regions of
+//! emulated systems lie on tmpfs, as theirs lie in persistent memory.
 
 use std::path::Path;
 use std::time::Duration;

@@ -483,7 +483,7 @@ pub extern "C" fn terrace_cursor_set_keys_only(
         let cursor = need(cursor, "cursor")?;
         if cursor.keys_only != keys_only {
             cursor.keys_only = keys_only;
-            // The next step opens the rest of the range anew.
+            // The next step opens the rest of the range again.
             cursor.rows = None;
         }
         Ok(())

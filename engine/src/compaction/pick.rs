@@ -22,8 +22,8 @@
 //! (`superseded.rs`).
 //!
 //! An extent that overlaps nothing goes down by its name alone, unless its new level has another
-//! compression. Then it is written anew there. Otherwise what comes in the order of its keys would
-//! stay as it was in level 1 for good.
+//! compression. Then a compaction rewrites it there. Otherwise an extent that comes in the order of
+//! its keys would keep the compression of level 1 for good.
 //!
 //! Of all that could go, that goes which has least under it for its bytes; what is read twice as
 //! much is worth a step, so that it stays in level 1. Of equals the one that has been in the
@@ -247,8 +247,8 @@ impl<E: Described> Choice<E> {
         }
     }
 
-    /// The same, written anew where it would come as it is to a level with another compression, or
-    /// on another tier.
+    /// This choice, or a merge that rewrites the extent: where the level has another compression or
+    /// another tier.
     pub(super) fn compressed(self, shape: &Shape, options: TableOptions) -> Choice<E> {
         let Choice::Move { table, from, to, extent } = self else { return self };
         let stays = extent.meta().location.is_object() == shape.puts_objects(to, options);

@@ -30,7 +30,7 @@ impl NewestVersions {
         self.go_on = entry.is_open_merge();
     }
 
-    /// Passes them on, the oldest first, and begins anew.
+    /// Passes the gathered entries on, the oldest first, and clears them.
     fn pass(
         &mut self,
         key: Option<&[u8]>,

@@ -18,86 +18,55 @@ pub const MAX: &str = "max";
 /// Unites sets: values and operands are sets of byte strings, as [`set_of`] encodes them.
 pub const SET_UNION: &str = "set_union";
 
+/// Makes a value of a value and an operand, or says why it cannot.
+type Merge = fn(Option<&[u8]>, &[u8]) -> std::result::Result<Vec<u8>, String>;
+
+struct BuiltIn {
+    name: &'static str,
+    merge: Merge,
+}
+
+impl MergeOperator for BuiltIn {
+    fn name(&self) -> &str {
+        self.name
+    }
+
+    fn merge(
+        &self,
+        _key: &[u8],
+        value: Option<&[u8]>,
+        operand: &[u8],
+    ) -> std::result::Result<Vec<u8>, String> {
+        (self.merge)(value, operand)
+    }
+}
+
 pub(super) fn all() -> [Arc<dyn MergeOperator>; 4] {
-    [Arc::new(AddToCounter), Arc::new(AppendBytes), Arc::new(KeepGreater), Arc::new(UniteSets)]
+    let all: [(&'static str, Merge); 4] = [
+        (COUNTER, add),
+        (APPEND, |value, operand| Ok([value.unwrap_or_default(), operand].concat())),
+        (MAX, |value, operand| Ok(value.map_or(operand, |value| value.max(operand)).to_vec())),
+        (SET_UNION, unite),
+    ];
+    all.map(|(name, merge)| Arc::new(BuiltIn { name, merge }) as Arc<dyn MergeOperator>)
 }
 
-struct AddToCounter;
-
-impl MergeOperator for AddToCounter {
-    fn name(&self) -> &str {
-        COUNTER
-    }
-
-    fn merge(
-        &self,
-        _key: &[u8],
-        value: Option<&[u8]>,
-        operand: &[u8],
-    ) -> std::result::Result<Vec<u8>, String> {
-        let number = |what: &str, bytes: &[u8]| {
-            let number = bytes.try_into().map(i64::from_be_bytes);
-            number.map_err(|_| format!("the {what} has {} bytes; a counter has 8", bytes.len()))
-        };
-        let before = value.map_or(Ok(0), |value| number("value", value))?;
-        Ok(before.wrapping_add(number("operand", operand)?).to_be_bytes().to_vec())
-    }
+fn add(value: Option<&[u8]>, operand: &[u8]) -> std::result::Result<Vec<u8>, String> {
+    let number = |what: &str, bytes: &[u8]| {
+        let number = bytes.try_into().map(i64::from_be_bytes);
+        number.map_err(|_| format!("the {what} has {} bytes; a counter has 8", bytes.len()))
+    };
+    let before = value.map_or(Ok(0), |value| number("value", value))?;
+    Ok(before.wrapping_add(number("operand", operand)?).to_be_bytes().to_vec())
 }
 
-struct AppendBytes;
-
-impl MergeOperator for AppendBytes {
-    fn name(&self) -> &str {
-        APPEND
-    }
-
-    fn merge(
-        &self,
-        _key: &[u8],
-        value: Option<&[u8]>,
-        operand: &[u8],
-    ) -> std::result::Result<Vec<u8>, String> {
-        Ok([value.unwrap_or_default(), operand].concat())
-    }
-}
-
-struct KeepGreater;
-
-impl MergeOperator for KeepGreater {
-    fn name(&self) -> &str {
-        MAX
-    }
-
-    fn merge(
-        &self,
-        _key: &[u8],
-        value: Option<&[u8]>,
-        operand: &[u8],
-    ) -> std::result::Result<Vec<u8>, String> {
-        Ok(value.map_or(operand, |value| value.max(operand)).to_vec())
-    }
-}
-
-struct UniteSets;
-
-impl MergeOperator for UniteSets {
-    fn name(&self) -> &str {
-        SET_UNION
-    }
-
-    fn merge(
-        &self,
-        _key: &[u8],
-        value: Option<&[u8]>,
-        operand: &[u8],
-    ) -> std::result::Result<Vec<u8>, String> {
-        let members = |what: &str, set| {
-            members(set).ok_or_else(|| format!("the {what} is no set as set_of encodes them"))
-        };
-        let mut all = value.map_or(Ok(Vec::new()), |value| members("value", value))?;
-        all.extend(members("operand", operand)?);
-        Ok(set_of(all))
-    }
+fn unite(value: Option<&[u8]>, operand: &[u8]) -> std::result::Result<Vec<u8>, String> {
+    let members = |what: &str, set| {
+        members(set).ok_or_else(|| format!("the {what} is no set as set_of encodes them"))
+    };
+    let mut all = value.map_or(Ok(Vec::new()), |value| members("value", value))?;
+    all.extend(members("operand", operand)?);
+    Ok(set_of(all))
 }
 
 /// A set of byte strings as [`SET_UNION`] has it: its members in order, each once, each behind its

@@ -5,8 +5,8 @@
 //! it every zone from before is free, and perhaps hardly one sooner. So what is free when a round
 //! begins has to last for all of it: **per byte appended the round advances by at least 1/room of
 //! its bytes due**. What it lags behind that is its **debt**. Where rounds follow each other zones
-//! come free all the time, and writers go as fast as these do. Beside it they use up the room that
-//! is left no faster than the rest of the round takes to drain, at the measured rate. The rest
+//! come free all the time, and writers go as fast as these do. Writers use up the room that is
+//! left no faster than the rest of the round takes to drain, at the measured rate. The rest
 //! counts as half a round at least. The next round begins with what room is left. What came
 //! meanwhile and has moved with its columns brought the end of this one no nearer. So they slow
 //! down where drains do, and need not stop.

@@ -1,5 +1,5 @@
-//! The containers by name: a global index, and beside it row tables for a matrix or a triangle. A
-//! frozen memtable becomes a row table, sorted, in pages of the region. Columns across the rows
+//! The container of a table by its name: a global index, with row tables for a matrix or triangle.
+//! A frozen memtable becomes a row table, sorted, in pages of the region. Columns across the rows
 //! drain it, and pages come free one by one.
 //!
 //! Source: MatrixKV's matrix container in non-volatile memory, and TriangleKV's triangle container,
@@ -76,8 +76,8 @@ pub(crate) struct Matrix {
     pages: Arc<PagePool>,
     /// The newest first (invariant 1).
     rows: ArcSwap<Vec<Arc<OpenRow>>>,
-    /// Whether there are any: reads of a table without rows look no further. It is set before a
-    /// view lets go of the memtable that the first one came of.
+    /// Whether there are any: reads of a table without rows look no further. A merge sets it before
+    /// the view drops the memtable that the first row table was made of.
     has_rows: AtomicBool,
     /// What stays in zones.
     in_zones: GlobalIndex,
