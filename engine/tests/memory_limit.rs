@@ -285,9 +285,9 @@ fn indexes_stay_near_their_share() {
         seen = most(&seen, &memory);
     }
     let share = (LIMIT - REGION) / 4;
-    // Beyond it by what is written during one job: the background looks around between them. The
-    // assertions of a development build make a job longer. The region is full with four times as
-    // much as the share.
+    // Beyond it by what is written during one job: the background looks around between them. On two
+    // cores that comes to a little over the share in some runs. The region is full with four times
+    // as much as the share.
     assert!(seen.indexes > share / 2 && seen.indexes <= share * 3, "{seen:?}");
     assert!(db.stats().background.drains > 3, "{:?}", db.stats().background);
 }
