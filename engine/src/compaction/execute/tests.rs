@@ -24,6 +24,7 @@ pub(in crate::compaction) const SHAPE: Shape = Shape {
     reuse: true,
     fills: true,
     has_objects: false,
+    local_room: None,
     drops_tombstones: false,
     deletes_early: false,
 };
@@ -102,6 +103,7 @@ impl Fixture {
             extent_bytes: self.shape.extent_bytes,
             cuts: Vec::new(),
             objects: None,
+            may_stay_local: 0,
             format: self.shape.format(SUBLEVELS, version.options),
             reuse,
             reservation: &store.reserve_space(bytes(&below) + len, false).unwrap(),
@@ -402,6 +404,7 @@ fn a_failed_sync_poisons_and_a_full_disk_does_not() {
             extent_bytes: SHAPE.extent_bytes,
             cuts: Vec::new(),
             objects: None,
+            may_stay_local: 0,
             format: SHAPE.format(2, TableOptions::new()),
             reuse: true,
             reservation: &fixture.set.store().reserve_space(1, false)?,
