@@ -9,6 +9,7 @@ mod checkers;
 mod dax;
 mod fuzz;
 mod house;
+mod macos;
 mod mariadb;
 mod measure_build;
 mod media;
