@@ -10,6 +10,7 @@ mod dax;
 mod first_put;
 mod fuzz;
 mod house;
+mod macos;
 mod mariadb;
 mod measure_build;
 mod media;
