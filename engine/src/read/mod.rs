@@ -6,6 +6,7 @@ mod key_bounds;
 mod key_range;
 mod many;
 mod newest;
+mod operands;
 mod rows;
 mod scan;
 

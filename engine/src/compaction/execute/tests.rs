@@ -26,6 +26,7 @@ pub(in crate::compaction) const SHAPE: Shape = Shape {
     has_objects: false,
     local_room: None,
     drops_tombstones: false,
+    forgets_below: false,
     deletes_early: false,
 };
 
@@ -99,6 +100,7 @@ impl Fixture {
             expired: version.expired_at(&self.set.timeline(), horizon.oldest_time()),
             bottom: |key: &[u8]| version.is_bottom(SUBLEVELS, key),
             operator: Default::default(),
+            forgets_below: false,
             ranges: &ranges,
             extent_bytes: self.shape.extent_bytes,
             cuts: Vec::new(),
@@ -400,6 +402,7 @@ fn a_failed_sync_poisons_and_a_full_disk_does_not() {
             expired: 0,
             bottom: |_: &[u8]| true,
             operator: Default::default(),
+            forgets_below: false,
             ranges: &ranges,
             extent_bytes: SHAPE.extent_bytes,
             cuts: Vec::new(),

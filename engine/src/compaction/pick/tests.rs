@@ -150,6 +150,7 @@ fn usual() -> Shape {
         has_objects: false,
         local_room: None,
         drops_tombstones: false,
+        forgets_below: false,
         deletes_early: false,
     }
 }

@@ -202,6 +202,7 @@ impl JobContext {
             has_objects: self.set.store().objects().is_some(),
             local_room: self.local_room(),
             drops_tombstones: self.options.has(Failpoint::PruneTombstones),
+            forgets_below: self.options.has(Failpoint::ForgetBelow),
             deletes_early: self.options.has(Failpoint::DeleteBeforeEdit),
         }
     }
