@@ -242,6 +242,8 @@ pub enum Failpoint {
     FollowStaleHints,
     /// An opening takes entries of row tables for live that D covers.
     IgnoreDrainedRows,
+    /// Pages of a row table's array are used again although an opening will read them.
+    FreeUncoveredArray,
     /// A creation does not make the name of a region in another directory durable.
     SkipRegionName,
     /// An edit names objects before the store has acknowledged them.

@@ -1,4 +1,4 @@
-//! `cargo xtask first-put`: the time and the disk of the first put, by the command as a user has it.
+//! `cargo xtask first-put`: the time and the disk of the first put, by the command that users have.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt;
