@@ -47,13 +47,15 @@ fn made(bug: Option<Failpoint>) -> Result<(Machine, Database, Table)> {
 pub fn takeover(bug: Option<Failpoint>) -> std::result::Result<(), Violation> {
     let (machine, db, table) = made(bug).map_err(refused)?;
     write(&db, &table, 0).map_err(refused)?;
+    // Of what it has no object is replaced by the second one, so no read tells of that.
+    let own = db.create_table("own", TableOptions::new().cold(Tier::Object)).map_err(refused)?;
     // The copy has the store itself in reach, and not a copy of it.
     let store = machine.store().ok_or_else(|| Class::Refused.violation("there is no store"))?;
     let copy = machine.crash(Survive::Everything).with_store(&store);
     let second = options(&copy, None).open(PATH).map_err(refused)?;
     let other = second.table("t").map_err(refused)?;
     write(&second, &other, 1).map_err(refused)?;
-    match write(&db, &table, 2) {
+    match write(&db, &own, 2) {
         Err(error) if error.kind() == ErrorKind::Fenced => {}
         other => return Err(Class::TwoWriters.violation(format!("it went on: {other:?}"))),
     }
