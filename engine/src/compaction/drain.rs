@@ -347,6 +347,7 @@ pub(crate) fn drain(
         extent_bytes: shape.extent_bytes,
         cuts: cuts(version, sublevel, &plan.reach, shape),
         objects: None,
+        may_stay_local: 0,
         format: shape.format(sublevel, version.options),
         reuse,
         reservation,

@@ -25,7 +25,7 @@ pub(crate) use execute::{Done, run};
 pub(crate) use expire::expired;
 pub(crate) use hidden::{hidden, hidden_records};
 pub(crate) use manual::{NextManual, pick_manual};
-pub(crate) use misplaced::misplaced;
+pub(crate) use misplaced::{local_of, misplaced};
 pub(crate) use output::CarriedOver;
 pub(crate) use pick::{Choice, Shape, Situation, Work, pick};
 pub(crate) use placing::place;

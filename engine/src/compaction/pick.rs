@@ -86,6 +86,9 @@ pub(crate) struct Shape {
     pub(crate) fills: bool,
     /// Whether the database has an object store.
     pub(crate) has_objects: bool,
+    /// How many bytes more of what belongs into objects may lie on this machine; less than 0 if too
+    /// many do. `None` if none may.
+    pub(crate) local_room: Option<i64>,
     /// A planted bug: drains take every tombstone for one that hides nothing.
     pub(crate) drops_tombstones: bool,
     /// A planted bug: drains take operands for all that their key has.
@@ -298,6 +301,15 @@ impl<E: Described> Choice<E> {
         let Choice::Merge { to, overlap, .. } = self else { return false };
         let is_object = |extent: &E| extent.meta().location.is_object();
         shape.puts_objects(*to, options) || self.inputs().chain(overlap).any(is_object)
+    }
+
+    /// Whether extents of this machine are written again in their level and nothing else: they make
+    /// room for others.
+    pub(crate) fn goes_down_for_room(&self) -> bool {
+        let Choice::Merge { inputs, to, overlap, .. } = self else { return false };
+        let is_local = |e: &E| !e.meta().location.is_object();
+        overlap.is_empty()
+            && inputs.iter().all(|(level, extents)| level == to && extents.iter().all(is_local))
     }
 
     /// What goes down, or is written again where it is.

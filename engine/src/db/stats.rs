@@ -8,7 +8,7 @@ use super::object_store::{self, ObjectStats};
 use crate::compaction::{Shape, misplaced};
 use crate::level0::Size;
 use crate::levels::{Version, known_as};
-use crate::pm::{Purpose, Spent};
+use crate::pm::{PAGE, Purpose, Spent};
 use crate::table::TableCore;
 
 /// Numbers of an open database. Counters start at its opening.
@@ -149,6 +149,9 @@ pub struct PmStats {
     pub zones_empty: u32,
     /// Records in zones that count.
     pub live_records: u64,
+    /// Bytes of pages that row tables take, of units that are taken. Drains begin where these are
+    /// 60 % of the region.
+    pub row_table_bytes: u64,
     /// Streams that tables append to: the shared one, and those of busy tables.
     pub streams_used: u32,
     /// Bytes appended since the database was opened, beside the zones that were taken then.
@@ -462,6 +465,7 @@ fn pm(engine: &Engine) -> PmStats {
         zones_linked,
         zones_empty,
         live_records: zones.live_records(),
+        row_table_bytes: engine.shared.pages.used() * PAGE,
         streams_used: engine.shared.committer.streams_used(),
         appended_bytes: appended,
         round_bytes: appended.saturating_sub(engine.scheduler.appended_before_round()),

@@ -183,7 +183,7 @@ impl<I: Versions + 'static> Container for GlobalIndex<I> {
         bytes_by_walk(self.undrained(drained), interval, upto)
     }
 
-    fn retire(&self, interval: &KeyInterval, upto: Lsn) -> Result<Released> {
+    fn retire(&self, interval: &KeyInterval, upto: Lsn, _drained: &DrainedMap) -> Result<Released> {
         let mut released = Released::default();
         // The cursor shows records that are counted out below.
         let _guard = crate::mvcc::pin();

@@ -104,6 +104,8 @@ fn merged(
 }
 
 /// The newest version of `key` at or below `at`, unless it is a delete or hidden from a reader.
+// It is the whole work of most reads, and a version is large to hand on.
+#[inline(always)]
 fn shown<'a>(
     view: &'a View,
     cache: &BlockCache,
@@ -118,6 +120,7 @@ fn shown<'a>(
 
 /// The newest version of `key` at or below `at`. The newest place that has one decides (view
 /// invariant 1). The newest run is compared with what is in memory.
+#[inline(always)]
 fn newest_at<'a>(
     view: &'a View,
     cache: &BlockCache,

@@ -7,6 +7,8 @@ mod space;
 mod ssd;
 
 pub(crate) use location::Location;
+#[cfg(any(test, feature = "testing", feature = "bench"))]
+pub(crate) use object::Distance;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use object::probe as object_probe;
 #[cfg(any(test, feature = "testing"))]

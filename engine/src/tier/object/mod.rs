@@ -17,6 +17,8 @@ mod open;
 pub(crate) mod probe;
 #[cfg(feature = "object")]
 mod remote;
+#[cfg(any(test, feature = "testing", feature = "bench"))]
+mod slow;
 mod store;
 mod tails;
 #[cfg(any(test, feature = "testing"))]
@@ -26,6 +28,8 @@ mod uploads;
 
 pub(crate) use name::{LAST_EPOCH, ObjectId};
 pub(crate) use open::Settings;
+#[cfg(any(test, feature = "testing", feature = "bench"))]
+pub(crate) use slow::Distance;
 pub(crate) use tier::{Collected, Fetch, ObjectTier, Planted};
 
 #[cfg(test)]

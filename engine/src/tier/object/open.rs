@@ -39,6 +39,9 @@ pub(crate) struct Settings<'a> {
     /// What the journal names.
     pub(crate) named: BTreeSet<ObjectId>,
     pub(crate) planted: Planted,
+    /// How far away a test or a benchmark has the store be.
+    #[cfg(any(test, feature = "testing", feature = "bench"))]
+    pub(crate) distance: Option<super::slow::Distance>,
 }
 
 /// The way to a store, with what else depends on the kind of it.
@@ -57,9 +60,13 @@ impl Settings<'_> {
     /// `Invalid` if the environment is not understood; or an I/O error.
     pub(crate) fn open(self) -> Result<ObjectTier> {
         let StoreWay { store, timer, nonce } = self.way()?;
+        #[cfg(any(test, feature = "testing", feature = "bench"))]
+        let store = self.far_away(store)?;
         let client = Arc::new(Client::new(store, timer, Patience::default()));
         let names = ObjectNames::of(self.database_id);
-        let claim = WriterClaim { incarnation: self.incarnation, nonce, owner: owner() };
+        // What a simulated machine writes is the same in every run.
+        let owner = if self.simulated { "process 1, simulated".to_string() } else { owner() };
+        let claim = WriterClaim { incarnation: self.incarnation, nonce, owner };
         let tier = ObjectTier::open(client, names, claim, self.named);
         let tier = tier.with_planted(self.planted);
         if self.read_only {
@@ -70,6 +77,14 @@ impl Settings<'_> {
             .map_err(|e| Error::io("open", &tails, e))?;
         let known = KnownFence::new(Arc::clone(self.files), self.directory);
         Ok(tier.with_tails(tails).with_known_fence(known))
+    }
+
+    #[cfg(any(test, feature = "testing", feature = "bench"))]
+    fn far_away(&self, store: Arc<dyn ObjectStore>) -> Result<Arc<dyn ObjectStore>> {
+        Ok(match self.distance {
+            Some(distance) => Arc::new(super::slow::SlowStore::new(store, distance)?),
+            None => store,
+        })
     }
 
     fn way(&self) -> Result<StoreWay> {
