@@ -110,8 +110,7 @@ fn merge(
         [(_, extents)] => Side::under(&ranges, extents, cache, reuse)?,
         _ => Side::stacked(by_level, cache)?,
     };
-    let lower = Side::under(&ranges, &overlap, cache, reuse)?;
-    let outputs = merge_to_level(upper, lower, &ctx)?;
+    let outputs = merge_to_level(upper, Side::under(&ranges, &overlap, cache, reuse)?, &ctx)?;
     set.sync_extents()?;
     set.store().acknowledge(outputs.extents.iter().map(|e| e.meta().location))?;
     #[cfg(any(test, feature = "testing"))]
