@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use crate::compaction::choice::bytes;
 use crate::compaction::edges::cuts;
 use crate::compaction::merge::{Side, merge_to_level};
 use crate::compaction::output::{CarriedOver, MergeContext, Outputs};
-use crate::compaction::pick::bytes;
 use crate::compaction::ranges::{Ranges, tombstones_of};
 use crate::compaction::{Choice, Shape};
 use crate::error::{Error, ErrorKind, Result};
@@ -110,8 +110,7 @@ fn merge(
         [(_, extents)] => Side::under(&ranges, extents, cache, reuse)?,
         _ => Side::stacked(by_level, cache)?,
     };
-    let lower = Side::under(&ranges, &overlap, cache, reuse)?;
-    let outputs = merge_to_level(upper, lower, &ctx)?;
+    let outputs = merge_to_level(upper, Side::under(&ranges, &overlap, cache, reuse)?, &ctx)?;
     set.sync_extents()?;
     set.store().acknowledge(outputs.extents.iter().map(|e| e.meta().location))?;
     #[cfg(any(test, feature = "testing"))]

@@ -21,9 +21,9 @@ impl Options {
     }
 
     /// How many bytes of cold levels may lie on this machine, of tables that have them in the
-    /// object store; none by default. What is read again and again comes back from the store while there
-    /// is room, and what is read a fourth as often goes down for it. What is here is here after a
-    /// restart too.
+    /// object store; none by default. What is read again and again comes back from the store while
+    /// there is room, and what is read a fourth as often goes down for it. What is here is here
+    /// after a restart too.
     #[must_use]
     pub fn object_cache(mut self, bytes: u64) -> Options {
         self.object_cache = bytes;

@@ -13,13 +13,15 @@ use super::{Setting, cargo};
 /// The tests that run longest, by binary and module. They start first, so that the short ones fill
 /// the rest.
 const LONGEST: &[&str] = &[
+    "stepped steps",
+    "stepped power",
     "suite model",
-    "suite bytes",
     "suite flips",
+    "processes",
+    "stepped reading",
+    "stepped regressions",
+    "suite bytes",
     "suite full_disk",
-    "suite backup",
-    "suite transactions",
-    "suite concurrent",
 ];
 
 /// The binaries whose tests are divided among processes. Databases at work in one process hold up
