@@ -2,6 +2,7 @@
 
 mod check;
 mod container;
+mod durability;
 mod memory;
 pub(crate) mod named;
 mod object_store;
@@ -20,20 +21,10 @@ use crate::operator::MergeOperator;
 use crate::os::PRIVATE;
 
 pub(crate) use container::ContainerKind;
+pub use durability::Durability;
 pub(crate) use memory::MemoryPlan;
 pub use table::{Level0Container, TableOptions, Tier};
 pub use tuning::{BackgroundTuning, CommitTuning};
-
-/// How far a commit has gone when the call that made it returns.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Durability {
-    /// It survives a power cut. The default.
-    #[default]
-    Durable,
-    /// It survives the death of the process, not a power cut. Commits keep their order: what a
-    /// power cut takes is always the newest.
-    Relaxed,
-}
 
 /// How the region is kept, and what makes its bytes durable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -122,6 +113,10 @@ pub struct Options {
     /// Its URL.
     pub(crate) object_store: Option<String>,
     pub(crate) object_cache: u64,
+    /// Whether commits are shipped to it.
+    pub(crate) share: bool,
+    /// The opening gives no LSN up to this one: those of an earlier writer.
+    pub(crate) lsn_after: crate::record::Lsn,
     #[cfg(any(test, feature = "testing"))]
     pub(crate) clock: Option<crate::mvcc::HandClock>,
     pub(crate) progress: Option<ProgressFn>,
@@ -254,6 +249,16 @@ pub enum Failpoint {
     SkipFenceCheck,
     /// Each opening names its objects by the same epoch.
     ReuseOfName,
+    /// A writer takes any entry of the log that it finds for its own.
+    IgnoreClaims,
+    /// Entries of the log are deleted up to the newest checkpoint, and some beyond.
+    DeleteSegmentsEarly,
+    /// A reader of the log carries table events out before the rows that were committed earlier.
+    EventsFirst,
+    /// Commits are shipped before they are durable on the writer.
+    ShipUndurable,
+    /// Commits are acknowledged before the shared store has them.
+    AcknowledgeEarly,
 }
 
 /// How blocks of extents are compressed. Each block says how it is, so the choice can differ from
@@ -308,6 +313,8 @@ impl Options {
             direct_io: None,
             object_store: None,
             object_cache: 0,
+            share: false,
+            lsn_after: 0,
             #[cfg(any(test, feature = "testing"))]
             clock: None,
             progress: None,

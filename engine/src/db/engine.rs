@@ -4,13 +4,14 @@
 //! `catalog.rs` knows tables by name, `jobs` and `maintenance` work on its parts.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use super::catalog::Catalog;
 use super::jobs::JobContext;
 use super::open::threads_of;
 use super::scheduler::Scheduler;
+use super::share::Shipper;
 use super::stats::OpenStats;
 use crate::alloc::VolatilePool;
 use crate::error::{Damage, Result};
@@ -18,6 +19,7 @@ use crate::levels::VersionSet;
 use crate::mvcc::{defer, drive, is_pinned};
 use crate::options::{BackgroundTuning, CommitTuning, Options};
 use crate::ptree::forest::Forest;
+use crate::record::Lsn;
 use crate::table::{Shared, TableCore};
 use crate::txn::Registry;
 
@@ -40,6 +42,10 @@ pub(super) struct Engine {
     /// What was wrong with the one that the opening found, and did not go on with.
     pub(super) index_damage: Option<Damage>,
     pub(super) opened: OpenStats,
+    /// The last commit that the opening found.
+    pub(super) recovered: Lsn,
+    /// Ships commits, where the database is shared.
+    pub(super) shipper: OnceLock<Shipper>,
     /// The cache below the block cache, where there is one.
     pub(super) secondary_cache: Option<Arc<VolatilePool>>,
 }

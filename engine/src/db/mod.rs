@@ -19,6 +19,7 @@ mod reads;
 mod release_memory;
 mod scheduler;
 mod secondary_cache;
+mod share;
 mod stats;
 mod table_index;
 mod tables;
@@ -44,6 +45,7 @@ pub use memory::MemoryStats;
 pub use object_store::{ObjectStats, ObjectStoreReport};
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use open::Marker;
+pub use share::{Follower, NodeStatus, ShareStats, SharedStatus, Standby};
 pub use stats::{
     BackgroundStats, CacheStats, CommitStats, DiskStats, LevelStats, OpenStats, PaceStats,
     PersistenceStats, PmStats, Stats, TableStats,
@@ -163,6 +165,16 @@ impl Database {
     }
 
     pub(crate) fn open_with(path: &Path, options: &Options, how: OpenHow) -> Result<Database> {
+        let db = Database::open_unshared(path, options, how)?;
+        if options.share && how != OpenHow::ReadOnly {
+            share::share(&db.inner, &open::files_of(options))?;
+            db.inner.start_shipper()?;
+        }
+        Ok(db)
+    }
+
+    /// The same, and does not claim the shared store.
+    fn open_unshared(path: &Path, options: &Options, how: OpenHow) -> Result<Database> {
         Ok(Database { inner: open::open(path, options, how)? })
     }
 
@@ -499,9 +511,10 @@ impl Database {
     #[cfg(any(test, feature = "testing", feature = "bench"))]
     #[doc(hidden)]
     pub fn step(&self) -> Result<bool> {
+        let shipped = self.inner.shipper.get().map(|shipper| shipper.step(&self.inner));
         let stepped = self.inner.scheduler.step();
         crate::mvcc::drive_all();
-        stepped
+        Ok(stepped? | shipped.unwrap_or(Ok(false))?)
     }
 
     /// Closes the database for all handles. What was committed is in the region and found again

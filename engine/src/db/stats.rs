@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::engine::Engine;
 use super::memory::MemoryStats;
 use super::object_store::{self, ObjectStats};
+use super::share::{self, ShareStats};
 use crate::compaction::{Shape, misplaced};
 use crate::level0::Size;
 use crate::levels::{Version, known_as};
@@ -40,6 +41,8 @@ pub struct Stats {
     pub background: BackgroundStats,
     /// The object store, where the opening has one.
     pub objects: Option<ObjectStats>,
+    /// Shipping of commits, where the database is shared.
+    pub share: Option<ShareStats>,
 }
 
 /// How an opening went.
@@ -401,6 +404,7 @@ pub(super) fn collect(engine: &Engine) -> Stats {
         memory: engine.ctx.memory.held(),
         background: background(engine),
         objects: object_store::stats(engine),
+        share: share::stats(engine),
     }
 }
 

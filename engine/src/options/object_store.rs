@@ -20,6 +20,24 @@ impl Options {
         self
     }
 
+    /// Ships all commits to the object store, so that other machines can take over, follow or stand
+    /// by: see [`Database::open_shared`](crate::Database::open_shared). Needs
+    /// [`object_store`](Options::object_store), and one URL for each shared database. Off by
+    /// default.
+    ///
+    /// An opening claims the store with two to about twenty small requests. It fails as
+    /// `Unavailable` while the store is away, and as [`Fenced`](crate::ErrorKind::Fenced) if
+    /// another directory has taken the database over. The first opening sends all data. Then
+    /// commits go out each 100 ms, or once there are 4 MiB of them, on a thread of their own, and
+    /// the rest when the database is closed, which takes 30 seconds if the store is away. A
+    /// commit does not wait for that, unless it asks for
+    /// [`Durability::Remote`](crate::Durability::Remote).
+    #[must_use]
+    pub fn share(mut self, on: bool) -> Options {
+        self.share = on;
+        self
+    }
+
     /// How many bytes of cold levels may lie on this machine, of tables that have them in the
     /// object store; none by default. What is read again and again comes back from the store while
     /// there is room, and what is read a fourth as often goes down for it. What is here is here

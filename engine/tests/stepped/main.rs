@@ -25,6 +25,7 @@ mod reading;
 mod region;
 mod regressions;
 mod ring_rules;
+mod shared;
 mod snapshots;
 mod spill;
 mod steps;

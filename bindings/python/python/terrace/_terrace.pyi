@@ -21,7 +21,7 @@ _Path = str | os.PathLike[str]
 _Time = float | timedelta
 _Size = int | str
 _Switch = bool | str
-_Durability = Literal["durable", "relaxed"]
+_Durability = Literal["durable", "relaxed", "remote"]
 _Lock = Literal["for_update", "skip_locked"]
 
 class _DatabaseOptions(TypedDict, total=False):
@@ -37,6 +37,7 @@ class _DatabaseOptions(TypedDict, total=False):
     direct_io: _Switch | None
     file_permissions: int | str
     object_store: str | None
+    share: _Switch
     group_batches: int
     group_bytes: _Size
     own_streams: int

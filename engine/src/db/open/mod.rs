@@ -129,7 +129,8 @@ impl Opening<'_> {
             // The journal was made durable as far as it was found.
             let JournalFloor { epoch, number } = set.floor();
             floor.journal = JournalMark { epoch, edit: number };
-            make_durable(&region, (&zones, &mut recovered), &mut superblock, &mut floor)?;
+            let floor = (&mut floor, self.options.lsn_after);
+            make_durable(&region, (&zones, &mut recovered), &mut superblock, floor)?;
             debug_assert!(recovered.last <= superblock.lsn_base, "the next LSN is above all");
             zones.release(&[recovered.empty.as_slice(), &leaks].concat())?;
         }
@@ -145,10 +146,12 @@ impl Opening<'_> {
         let (streams, gidx) = (recovered.streams.clone(), recovered.gidx.clone());
         let len = |zone| superblock.geometry.zone_len(zones.units_of(zone));
         let found = recovered.zones.iter().map(|(zone, _)| len(*zone)).sum();
-        let start = Start { last, incarnation, floor, streams, gidx, cleaner };
+        let feeds = self.options.share && !self.read_only;
+        let start = Start { last, incarnation, floor, streams, gidx, cleaner, feeds };
         let mut engine = self.engine(region, (zones, superblock), (set, forest), start);
         engine.index_damage = damage;
         engine.opened.index_bytes_checked = engine.forest.as_ref().map_or(0, |f| f.checked());
+        engine.recovered = recovered.last;
         engine.opened.groups_accepted = recovered.above_floor;
         engine.opened.records_read = recovered.records_read();
         engine.shared.committer.counts().appended.store(found, Ordering::Relaxed);

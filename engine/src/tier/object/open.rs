@@ -51,6 +51,26 @@ struct StoreWay {
     nonce: [u8; 16],
 }
 
+/// The way to the store of a URL for a node that shares it, and a number that no other way has.
+/// Asks the store for nothing.
+///
+/// # Errors
+///
+/// As [`Settings::open`].
+pub(crate) fn open_client(
+    (url, simulated): (&str, bool),
+    files: &Arc<dyn Files>,
+    number: u64,
+    #[cfg(any(test, feature = "testing", feature = "bench"))] distance: Option<
+        super::slow::Distance,
+    >,
+) -> Result<(Arc<Client>, [u8; 16])> {
+    let StoreWay { store, timer, nonce } = way(url, simulated, files, number)?;
+    #[cfg(any(test, feature = "testing", feature = "bench"))]
+    let store = far_away(store, distance)?;
+    Ok((Arc::new(Client::new(store, timer, Patience::default())), nonce))
+}
+
 impl Settings<'_> {
     /// The objects of the database. Asks the store for nothing; a directory is made where it is
     /// missing.
@@ -59,9 +79,10 @@ impl Settings<'_> {
     ///
     /// `Invalid` if the environment is not understood; or an I/O error.
     pub(crate) fn open(self) -> Result<ObjectTier> {
-        let StoreWay { store, timer, nonce } = self.way()?;
+        let way = way(self.url, self.simulated, self.files, self.incarnation)?;
+        let StoreWay { store, timer, nonce } = way;
         #[cfg(any(test, feature = "testing", feature = "bench"))]
-        let store = self.far_away(store)?;
+        let store = far_away(store, self.distance)?;
         let client = Arc::new(Client::new(store, timer, Patience::default()));
         let names = ObjectNames::of(self.database_id);
         // What a simulated machine writes is the same in every run.
@@ -78,40 +99,44 @@ impl Settings<'_> {
         let known = KnownFence::new(Arc::clone(self.files), self.directory);
         Ok(tier.with_tails(tails).with_known_fence(known))
     }
+}
 
-    #[cfg(any(test, feature = "testing", feature = "bench"))]
-    fn far_away(&self, store: Arc<dyn ObjectStore>) -> Result<Arc<dyn ObjectStore>> {
-        Ok(match self.distance {
-            Some(distance) => Arc::new(super::slow::SlowStore::new(store, distance)?),
-            None => store,
-        })
-    }
+#[cfg(any(test, feature = "testing", feature = "bench"))]
+fn far_away(
+    store: Arc<dyn ObjectStore>,
+    distance: Option<super::slow::Distance>,
+) -> Result<Arc<dyn ObjectStore>> {
+    Ok(match distance {
+        Some(distance) => Arc::new(super::slow::SlowStore::new(store, distance)?),
+        None => store,
+    })
+}
 
-    fn way(&self) -> Result<StoreWay> {
-        let (scheme, rest) = self.url.split_once("://").unwrap_or_default();
-        let machine = || Arc::new(MachineTimer::default()) as Arc<dyn Timer>;
-        match scheme {
-            "file" => {
-                let path = PathBuf::from(rest);
-                if self.simulated {
-                    let store = DirectoryStore::open_in(Arc::clone(self.files), &path, false)?;
-                    let mut nonce = [0; 16];
-                    nonce[..8].copy_from_slice(&self.incarnation.to_le_bytes());
-                    return Ok(StoreWay { store: Arc::new(store), timer: machine(), nonce });
-                }
-                let store = Arc::new(DirectoryStore::open(&path)?);
-                Ok(StoreWay { store, timer: machine(), nonce: draw()? })
-            }
-            #[cfg(any(test, feature = "testing"))]
-            "memory" => {
-                let client = super::testing::client_of(self.url)?;
+/// The way to the store of a URL. On a simulated machine `number` stands for what is drawn.
+fn way(url: &str, simulated: bool, files: &Arc<dyn Files>, number: u64) -> Result<StoreWay> {
+    let (scheme, rest) = url.split_once("://").unwrap_or_default();
+    let machine = || Arc::new(MachineTimer::default()) as Arc<dyn Timer>;
+    match scheme {
+        "file" => {
+            let path = PathBuf::from(rest);
+            if simulated {
+                let store = DirectoryStore::open_in(Arc::clone(files), &path, false)?;
                 let mut nonce = [0; 16];
-                nonce[..8].copy_from_slice(&client.number().to_le_bytes());
-                let timer = Arc::new(super::clock::StepTimer::default());
-                Ok(StoreWay { store: Arc::new(client), timer, nonce })
+                nonce[..8].copy_from_slice(&number.to_le_bytes());
+                return Ok(StoreWay { store: Arc::new(store), timer: machine(), nonce });
             }
-            _ => Ok(StoreWay { store: remote(self.url)?, timer: machine(), nonce: draw()? }),
+            let store = Arc::new(DirectoryStore::open(&path)?);
+            Ok(StoreWay { store, timer: machine(), nonce: draw()? })
         }
+        #[cfg(any(test, feature = "testing"))]
+        "memory" => {
+            let client = super::testing::client_of(url)?;
+            let mut nonce = [0; 16];
+            nonce[..8].copy_from_slice(&client.number().to_le_bytes());
+            let timer = Arc::new(super::clock::StepTimer::default());
+            Ok(StoreWay { store: Arc::new(client), timer, nonce })
+        }
+        _ => Ok(StoreWay { store: remote(url)?, timer: machine(), nonce: draw()? }),
     }
 }
 
@@ -136,7 +161,7 @@ fn draw() -> Result<[u8; 16]> {
 }
 
 /// Who this is, for the messages of others.
-fn owner() -> String {
+pub(crate) fn owner() -> String {
     let program = std::env::current_exe().ok();
     let program = program.as_deref().and_then(Path::file_name).unwrap_or_default();
     let host = rustix::system::uname();

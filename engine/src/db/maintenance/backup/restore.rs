@@ -50,7 +50,11 @@ pub(super) fn restore((path, number): (&Path, u64), to: &Path, options: &Options
 }
 
 /// What there is in `to`, if a database may be made there.
-fn find_room(files: &Arc<dyn Files>, to: &Path, options: &Options) -> Result<Presence> {
+pub(in crate::db) fn find_room(
+    files: &Arc<dyn Files>,
+    to: &Path,
+    options: &Options,
+) -> Result<Presence> {
     let found = look(files, to, options)?;
     match found {
         Presence::Missing | Presence::Empty | Presence::Unfinished(_) => Ok(found),
