@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use crate::compaction::choice::bytes;
 use crate::compaction::edges::cuts;
 use crate::compaction::merge::{Side, merge_to_level};
 use crate::compaction::output::{CarriedOver, MergeContext, Outputs};
-use crate::compaction::pick::bytes;
 use crate::compaction::ranges::{Ranges, tombstones_of};
 use crate::compaction::{Choice, Shape};
 use crate::error::{Error, ErrorKind, Result};

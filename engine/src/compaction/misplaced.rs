@@ -12,7 +12,8 @@
 
 use std::collections::BTreeSet;
 
-use super::pick::{Choice, Shape, Situation, is_free};
+use super::choice::{Choice, Situation, is_free};
+use super::shape::Shape;
 use crate::extent::Described;
 use crate::levels::{LEVEL_2, Level, MAX_LEVELS, Version};
 

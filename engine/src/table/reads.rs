@@ -163,7 +163,10 @@ impl Snapshot {
         keys: impl IntoIterator<Item = K>,
     ) -> Result<Vec<Option<Bytes>>> {
         let keys: Vec<K> = keys.into_iter().collect();
-        self.read(table, |view, at| read::get_many(view, &self.shared.cache, &keys, at))
+        let values =
+            self.read(table, |view, at| read::get_many(view, &self.shared.cache, &keys, at))?;
+        debug_assert_eq!(values.len(), keys.len(), "each key has an answer");
+        Ok(values)
     }
 
     /// The row of `table` with the least key, at the snapshot.

@@ -2,13 +2,16 @@
 
 use std::fmt::Write;
 use std::path::Path;
+use std::sync::Arc;
 
+use super::super::choice::Work;
 use super::super::edges::cuts;
 use super::*;
-use crate::extent::{ExtentMeta, ValueMeta, ValueUse};
-use crate::levels::{Op, known_as};
+use crate::extent::{ValueMeta, ValueUse};
+use crate::levels::{Level, Op, known_as};
 use crate::mvcc::{KeptFor, after};
-use crate::options::Tier;
+use crate::options::{Compression, Tier};
+use crate::record::Lsn;
 use crate::tier::Location;
 
 /// A description with a read frequency, and the readers for which records were kept.
