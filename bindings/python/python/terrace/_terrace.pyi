@@ -37,6 +37,7 @@ class _DatabaseOptions(TypedDict, total=False):
     direct_io: _Switch | None
     file_permissions: int | str
     object_store: str | None
+    object_cache: _Size
     share: _Switch
     group_batches: int
     group_bytes: _Size
