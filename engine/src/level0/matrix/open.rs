@@ -34,9 +34,10 @@ pub(super) fn open(
 ) -> Result<OpenRow> {
     let found = Found::read(region, table, meta)?;
     let row = &found.row;
+    let ignores_drained = region.has(Failpoint::IgnoreDrainedRows);
     let mut keys = Checked::new(row.entry_pages.len()..found.pages_of_meta(), "metadata");
     for page in 0..row.entry_pages.len() {
-        if row.is_covered(region, page, drained) {
+        if row.is_covered(region, page, drained) && !ignores_drained {
             // It may have other bytes by now.
             row.leave_out_page(page);
             continue;
@@ -48,7 +49,7 @@ pub(super) fn open(
                 keys.check(&found, page)?;
             }
             let is_drained = entry.seq <= drained.get(row.key(region, &entry));
-            if !is_drained || region.has(Failpoint::IgnoreDrainedRows) {
+            if !is_drained || ignores_drained {
                 row.count_in(&entry);
             } else {
                 row.leave_out(n);
