@@ -336,12 +336,6 @@ fn pages_of_row_tables_used_again_before_the_edit_of_a_drain() {
 }
 
 #[test]
-fn pages_of_an_array_used_again_that_an_opening_reads() {
-    let trial = Trial::Cuts(Kind::Matrix, Scenario::Free);
-    is_caught(Failpoint::FreeUncoveredArray, trial, &[Class::Refused]);
-}
-
-#[test]
 fn entries_of_row_tables_live_that_were_drained() {
     let trial = Trial::Cuts(Kind::Matrix, Scenario::Free);
     is_caught(Failpoint::IgnoreDrainedRows, trial, STORED);
