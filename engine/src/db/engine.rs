@@ -9,19 +9,25 @@ use std::sync::{Arc, OnceLock};
 
 use super::catalog::Catalog;
 use super::jobs::JobContext;
-use super::open::threads_of;
+use super::open_stats::OpenStats;
 use super::scheduler::Scheduler;
 use super::share::Shipper;
-use super::stats::OpenStats;
 use crate::alloc::VolatilePool;
 use crate::error::{Damage, Result};
 use crate::levels::VersionSet;
 use crate::mvcc::{defer, drive, is_pinned};
 use crate::options::{BackgroundTuning, CommitTuning, Options};
+use crate::os::cores;
 use crate::ptree::forest::Forest;
 use crate::record::Lsn;
 use crate::table::{Shared, TableCore};
 use crate::txn::Registry;
+
+/// How many threads open and close a database: as many as there are cores, one where every step is
+/// to come in its turn.
+pub(super) fn threads_of(options: &Options) -> usize {
+    if options.stepped { 1 } else { cores() }
+}
 
 /// Everything of an open database but its thread and its lock.
 ///

@@ -13,6 +13,7 @@ mod memory;
 mod metrics;
 mod object_store;
 mod open;
+mod open_stats;
 mod panics;
 mod rate_limiter;
 mod reads;
@@ -45,10 +46,11 @@ pub use memory::MemoryStats;
 pub use object_store::{ObjectStats, ObjectStoreReport};
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use open::Marker;
+pub use open_stats::OpenStats;
 pub use share::{Follower, NodeStatus, ShareStats, SharedStatus, Standby};
 pub use stats::{
-    BackgroundStats, CacheStats, CommitStats, DiskStats, LevelStats, OpenStats, PaceStats,
-    PersistenceStats, PmStats, Stats, TableStats,
+    BackgroundStats, CacheStats, CommitStats, DiskStats, LevelStats, PaceStats, PersistenceStats,
+    PmStats, Stats, TableStats,
 };
 
 /// What an opening may do.
@@ -466,7 +468,13 @@ impl Database {
         if !Arc::ptr_eq(&table.shared, self.inner.shared()) {
             return Err(Error::invalid("the table is of another database"));
         }
-        manual::compact(&self.inner, (table.slot.core(), keys), &mut progress)
+        let step = || self.inner.scheduler.step();
+        let ctx = manual::ManualContext {
+            shared: self.inner.shared(),
+            requests: &self.inner.ctx.manual,
+            step: if self.inner.options.stepped { Some(&step) } else { None },
+        };
+        manual::compact(&ctx, (table.slot.core(), keys), &mut progress)
     }
 
     /// Checks every structure on every tier against its checksum; writers wait meanwhile.

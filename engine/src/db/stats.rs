@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::engine::Engine;
 use super::memory::MemoryStats;
 use super::object_store::{self, ObjectStats};
+use super::open_stats::OpenStats;
 use super::share::{self, ShareStats};
 use crate::compaction::{Shape, misplaced};
 use crate::level0::Size;
@@ -43,28 +44,6 @@ pub struct Stats {
     pub objects: Option<ObjectStats>,
     /// Shipping of commits, where the database is shared.
     pub share: Option<ShareStats>,
-}
-
-/// How an opening went.
-#[derive(Clone, Copy, Debug, Default)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
-#[non_exhaustive]
-pub struct OpenStats {
-    /// Milliseconds from the call to a database that serves.
-    pub total_ms: f64,
-    /// Of these, reading zones and rebuilding the index.
-    pub rebuild_ms: f64,
-    /// Records that were indexed.
-    pub records_rebuilt: u64,
-    /// Records that were looked at; the persistent index knows the others.
-    pub records_read: u64,
-    /// Bytes of a persistent index that were held against its checksums: all of one that was
-    /// closed.
-    pub index_bytes_checked: u64,
-    /// Commit groups above the floor that recovery found whole.
-    pub groups_accepted: u64,
-    /// Edits of the journal that were replayed, its checkpoint included.
-    pub journal_edits: u64,
 }
 
 /// What it cost to make bytes of the region durable, for one purpose.

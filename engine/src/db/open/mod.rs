@@ -42,7 +42,7 @@ use self::index_file::FoundIndex;
 use self::load::check_pair;
 use self::make_durable::make_durable;
 use self::own_records::OwnRecords;
-use super::engine::Engine;
+use super::engine::{Engine, threads_of};
 use super::instance::Instance;
 use super::{OpenHow, jobs, memory};
 use crate::alloc::{StreamKind, StreamPool, ZonePool};
@@ -53,7 +53,7 @@ use crate::memtable::{Record, records_in};
 #[cfg(any(test, feature = "testing"))]
 use crate::options::Storage;
 use crate::options::{Failpoint, OpenProgress, Options};
-use crate::os::{Files, cores, create_directory};
+use crate::os::{Files, create_directory};
 use crate::pm::Region;
 use crate::ptree::forest::Forest;
 
@@ -221,12 +221,6 @@ fn mark_unverified(
     let of: Vec<(u32, u32)> = passed.keys().map(|zone| (*zone, zones.units_of(*zone))).collect();
     let look = move |zone| passed.get(&zone)?.damage(&region, geometry, merged);
     forest.records().mark_unverified(geometry, &of, Box::new(look));
-}
-
-/// How many threads open and close a database: as many as there are cores, one where every step is
-/// to come in its turn.
-pub(super) fn threads_of(options: &Options) -> usize {
-    if options.stepped { 1 } else { cores() }
 }
 
 /// On a simulated machine every run is the same, salts too.
