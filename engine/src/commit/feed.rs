@@ -102,6 +102,7 @@ impl Default for Feed {
 impl Feed {
     /// Hands a group over that has its LSN, before its slot is finished.
     pub(super) fn hand_over(&self, lsn: Lsn, group: &mut Group) {
+        debug_assert!(lsn > 0, "a group that is handed over has its ticket");
         if self.has_lost.load(Ordering::SeqCst) {
             return;
         }
@@ -126,12 +127,13 @@ impl Feed {
     pub(crate) fn take_into(&self, into: &mut BTreeMap<Lsn, FedGroup>) {
         let receiver = self.receiver.lock();
         while let Ok(group) = receiver.try_recv() {
-            into.insert(group.lsn, group);
+            let earlier = into.insert(group.lsn, group);
+            debug_assert!(earlier.is_none(), "each group is handed over once");
         }
     }
 
     /// Groups of so many bytes have left for good.
-    pub(crate) fn let_go(&self, bytes: u64) {
+    pub(crate) fn release(&self, bytes: u64) {
         // What was on its way while the feed began anew is not counted.
         let less = |queued: u64| Some(queued.saturating_sub(bytes));
         self.queued.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).unwrap_or_default();

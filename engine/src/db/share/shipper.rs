@@ -259,7 +259,7 @@ impl State {
     fn forget_shipped(&mut self, feed: &Feed) {
         let waiting = self.waiting.split_off(&self.next);
         let shipped = std::mem::replace(&mut self.waiting, waiting);
-        feed.let_go(shipped.values().map(FedGroup::bytes).sum());
+        feed.release(shipped.values().map(FedGroup::bytes).sum());
     }
 
     fn send_segment(&mut self, engine: &Engine, feed: &Feed, shipper: &Shipper) -> Result<bool> {
