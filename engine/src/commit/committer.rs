@@ -198,6 +198,15 @@ impl Committer {
             Durability::Relaxed => Goal::Visible,
         };
         self.publisher.wait(lsn, goal).map_err(|Stopped| self.poison.unknown_outcome(lsn))?;
+        self.wait_for_store(lsn, durability)
+    }
+
+    /// Waits until the shared store has a commit, if that was asked for.
+    ///
+    /// # Errors
+    ///
+    /// As [`Feed::wait_remote`].
+    pub(super) fn wait_for_store(&self, lsn: Lsn, durability: Durability) -> Result<()> {
         match &self.feed {
             Some(feed) if durability == Durability::Remote => feed.wait_remote(lsn),
             _ => Ok(()),

@@ -160,10 +160,8 @@ impl Committer {
         write.shares = true;
         write.run()?;
         let lsn = write.publish()?;
-        match &self.feed {
-            Some(feed) if durability == Durability::Remote => feed.wait_remote(lsn).map(|()| lsn),
-            _ => Ok(lsn),
-        }
+        self.wait_for_store(lsn, durability)?;
+        Ok(lsn)
     }
 
     /// Gives a request its place in the order.

@@ -1,5 +1,6 @@
 //! Entries of the log: their bytes (`docs/format.md`, "Shared store").
 
+use std::fmt;
 use std::io::Read;
 
 use super::groups::{ShippedGroup, decode_groups, encode_group};
@@ -69,6 +70,12 @@ pub(crate) struct LogClaim {
     pub(crate) incarnation: u64,
     /// Process, program and machine, for messages.
     pub(crate) owner: String,
+}
+
+impl fmt::Display for LogClaim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} (incarnation {})", self.owner, self.incarnation)
+    }
 }
 
 /// A table of the writer.

@@ -175,10 +175,7 @@ impl LogWriter {
             },
             None => None,
         };
-        Ok(claim.map_or_else(
-            || "its claim cannot be read".to_string(),
-            |LogClaim { owner, incarnation, .. }| format!("{owner} (incarnation {incarnation})"),
-        ))
+        Ok(claim.map_or_else(|| "its claim cannot be read".to_string(), |claim| claim.to_string()))
     }
 }
 
@@ -206,10 +203,9 @@ fn check_expected(
         Some(Entry { body: EntryBody::Claim(claim), .. }) if known.has(claim.nonce) => {
             Ok(Some(claim.nonce))
         }
-        Some(Entry { body: EntryBody::Claim(claim), .. }) => Err(log.fenced(&format!(
-            "{} (incarnation {}) has claimed it",
-            claim.owner, claim.incarnation
-        ))),
+        Some(Entry { body: EntryBody::Claim(claim), .. }) => {
+            Err(log.fenced(&format!("{claim} has claimed it")))
+        }
         _ => Err(log.damage("shared/log", format!("a claim as entry {}", end.claim))),
     }
 }

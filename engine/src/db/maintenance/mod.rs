@@ -13,7 +13,7 @@ use crate::error::Result;
 use crate::options::Options;
 
 pub use backup::{BackupInfo, BackupSet};
-pub(super) use backup::{Destination, back_up, find_room, gather};
+pub(super) use backup::{Destination, back_up, create_of_extents, find_room, gather};
 pub use salvage::SalvageReport;
 pub(super) use verify::open_database;
 pub use verify::{VerifyReport, verify};

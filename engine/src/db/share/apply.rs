@@ -8,6 +8,7 @@
 //! 2. The position is written by the commit that it speaks of. A table event is a commit of its
 //!    own, which comes before; to carry it out twice changes nothing.
 
+use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use super::position::{LogPosition, ROW, TABLE};
@@ -49,12 +50,8 @@ impl Applier {
     pub(super) fn restored(db: Database, (claim, manifest): (u64, &Manifest)) -> Result<Applier> {
         let _applying = Applying::enter();
         let table = db.table(TABLE)?;
-        let tables = manifest.edit.ops.iter().filter_map(|op| match op {
-            Op::CreateTable { table, name, .. } if name != TABLE => Some((*table, name.clone())),
-            _ => None,
-        });
-        let (entry, lsn) = (manifest.number, manifest.lsn);
-        let position = LogPosition { entry, claim, lsn, tables: tables.collect() };
+        let (entry, lsn, tables) = (manifest.number, manifest.lsn, tables_of(manifest));
+        let position = LogPosition { entry, claim, lsn, tables: followed(tables) };
         let mut batch = WriteBatch::new();
         batch.put(&table, ROW, position.to_row());
         if let Some(blob) = &manifest.blob {
@@ -107,11 +104,7 @@ impl Applier {
                 if entry.claim != self.position.claim {
                     let place = ("object", log.address().into());
                     let manifest = Manifest::read_bytes(bytes, entry.number, place)?;
-                    let tables = manifest.edit.ops.iter().filter_map(|op| match op {
-                        Op::CreateTable { table, name, .. } => Some((*table, name.as_str())),
-                        _ => None,
-                    });
-                    self.adopt(entry.claim, tables, log)?;
+                    self.adopt(entry.claim, tables_of(&manifest), log)?;
                 }
             }
             EntryBody::Segment(groups) => {
@@ -142,10 +135,7 @@ impl Applier {
         tables: impl Iterator<Item = (TableId, &'a str)>,
         log: &SharedLog,
     ) -> Result<()> {
-        let theirs: std::collections::BTreeMap<TableId, String> = tables
-            .filter(|(_, name)| *name != TABLE)
-            .map(|(id, name)| (id, name.to_string()))
-            .collect();
+        let theirs = followed(tables);
         let mut names: Vec<&String> = theirs.values().collect();
         names.sort();
         let own = self.db.table_names();
@@ -280,6 +270,19 @@ impl Applier {
         self.db.drop_table(TABLE)?;
         Ok(self.db)
     }
+}
+
+/// The tables of a checkpoint.
+fn tables_of(manifest: &Manifest) -> impl Iterator<Item = (TableId, &str)> {
+    manifest.edit.ops.iter().filter_map(|op| match op {
+        Op::CreateTable { table, name, .. } => Some((*table, name.as_str())),
+        _ => None,
+    })
+}
+
+/// Tables of a writer by its numbers, but for the one that a reader keeps its position in.
+fn followed<'a>(tables: impl Iterator<Item = (TableId, &'a str)>) -> BTreeMap<TableId, String> {
+    tables.filter(|(_, name)| *name != TABLE).map(|(id, name)| (id, name.to_string())).collect()
 }
 
 /// The table event of a group, if it is one.

@@ -3,18 +3,20 @@
 //!
 //! The writer: `shipper.rs` appends commits (`segment.rs`) and checkpoints (`checkpoint.rs`) to the
 //! log, `collect.rs` deletes what is not needed. A reader: `restore.rs` makes a database of a
-//! checkpoint, `apply.rs` applies entries to it, `node.rs` does so all the time. `takeover.rs`
-//! makes a reader the writer.
+//! checkpoint, `apply.rs` applies entries to it, `node.rs` does so all the time, for `follower.rs`
+//! and `standby.rs`. `takeover.rs` makes a reader the writer.
 
 mod api;
 mod apply;
 mod checkpoint;
 mod collect;
+mod follower;
 mod node;
 mod position;
 mod restore;
 mod segment;
 mod shipper;
+mod standby;
 mod stats;
 mod status;
 mod takeover;
@@ -30,9 +32,11 @@ use crate::replica::{Expects, Identity, LogWriter, SharedLog};
 use crate::tier::Distance;
 use crate::tier::open_client;
 
-pub use node::{Follower, NodeStatus, Standby};
+pub use follower::Follower;
+pub use node::NodeStatus;
 use shipper::Beginning;
 pub(in crate::db) use shipper::Shipper;
+pub use standby::Standby;
 pub use stats::ShareStats;
 pub(super) use stats::stats;
 pub use status::SharedStatus;

@@ -1,8 +1,8 @@
 //! Nodes that read the log all the time: followers and standbys.
 //!
-//! A node has a directory of its own with a database in it, in a subdirectory with a number. Where
-//! it has to start anew from a checkpoint, it makes the next one. Handles of the one before keep
-//! what they show.
+//! A node has a directory of its own with a database in it, in a subdirectory with a number. When
+//! the node restarts from a checkpoint, it makes the next subdirectory. Handles of the database
+//! before keep what they show.
 //!
 //! Thread safety: one step at a time, by the node's thread or a stepper, behind `applier`.
 //! `current` is held for a few instructions.
@@ -58,15 +58,11 @@ pub struct NodeStatus {
     pub note: Option<String>,
 }
 
-/// A database that shows what the writer of a shared store commits. Reads see a prefix of the
-/// writer's order, over all tables at once.
-pub struct Follower(Arc<Node>);
+/// A node that ends when its owner lets it drop.
+pub(super) struct NodeHandle(Arc<Node>);
 
-/// A database that applies what the writer of a shared store commits, and can take its place.
-pub struct Standby(Arc<Node>);
-
-/// What both are.
-struct Node {
+/// What followers and standbys are.
+pub(super) struct Node {
     log: Arc<SharedLog>,
     url: String,
     options: Options,
@@ -162,7 +158,7 @@ impl Node {
     }
 
     /// Applies the next entry, or starts from a checkpoint; whether there was something to do.
-    fn step(&self) -> Result<bool> {
+    pub(super) fn step(&self) -> Result<bool> {
         let mut applier = self.applier.lock();
         let did = self.advance(&mut applier);
         let mut progress = self.progress.lock();
@@ -295,12 +291,12 @@ impl Node {
         }
     }
 
-    fn database(&self) -> Result<Database> {
+    pub(super) fn database(&self) -> Result<Database> {
         let current = self.current.read();
         current.as_ref().map(|current| current.db.clone()).ok_or_else(Error::closed)
     }
 
-    fn status(&self) -> NodeStatus {
+    pub(super) fn status(&self) -> NodeStatus {
         let path = self.current.read().as_ref().map(|current| current.path.clone());
         let progress = self.progress.lock();
         NodeStatus {
@@ -327,7 +323,32 @@ impl Node {
         }
     }
 
-    fn close(&self) -> Result<()> {
+    /// Claims the log, applies what is left, and opens the database to write.
+    ///
+    /// # Errors
+    ///
+    /// As [`Standby::promote`](super::Standby::promote).
+    pub(super) fn promote(&self) -> Result<Database> {
+        self.halt();
+        let claimed = takeover::claim(&self.url, &self.options)?;
+        let mut guard = self.applier.lock();
+        let applier = guard.as_mut().ok_or_else(Error::closed)?;
+        if takeover::apply_rest(&claimed, applier)? == EntryApplied::Leaps {
+            self.restart(&mut guard)?;
+            let applier = guard.as_mut().ok_or_else(Error::closed)?;
+            if takeover::apply_rest(&claimed, applier)? == EntryApplied::Leaps {
+                let expected = "the newest checkpoint in the last entry".to_string();
+                return Err(self.log.damage("shared/log", expected));
+            }
+        }
+        let applier = guard.take().ok_or_else(Error::closed)?;
+        let current = self.current.write().take().ok_or_else(Error::closed)?;
+        let path = current.path;
+        drop(current.db);
+        takeover::finish(claimed, applier, &path, &self.options)
+    }
+
+    pub(super) fn close(&self) -> Result<()> {
         // No request is made again, so that the thread ends soon.
         self.log.stop();
         self.halt();
@@ -339,142 +360,32 @@ impl Node {
     }
 }
 
-impl Follower {
-    pub(super) fn start(url: &str, path: &Path, options: &Options) -> Result<Follower> {
+impl NodeHandle {
+    /// Opens a node, and starts its thread.
+    pub(super) fn start(url: &str, path: &Path, options: &Options) -> Result<NodeHandle> {
         let node = Node::open(url, path, options)?;
         node.start()?;
-        Ok(Follower(node))
-    }
-
-    /// The database, to read. Its handles keep what they show, also where the follower had to start
-    /// from a checkpoint and has another database by now: ask again now and then.
-    ///
-    /// # Errors
-    ///
-    /// `Closed`.
-    pub fn database(&self) -> Result<Database> {
-        self.0.database()
-    }
-
-    /// How far it is.
-    pub fn status(&self) -> NodeStatus {
-        self.0.status()
-    }
-
-    /// Applies the next entry of the log, if there is one: for followers that were opened
-    /// [`stepped`](Options::stepped).
-    ///
-    /// # Errors
-    ///
-    /// Those of the store and of writes.
-    #[cfg(any(test, feature = "testing"))]
-    #[doc(hidden)]
-    pub fn step(&self) -> Result<bool> {
-        self.0.step()
-    }
-
-    /// Ends following. The next one in the same directory goes on where it was.
-    ///
-    /// # Errors
-    ///
-    /// As [`Database::close`].
-    pub fn close(self) -> Result<()> {
-        self.0.close()
+        Ok(NodeHandle(node))
     }
 }
 
-impl Standby {
-    pub(super) fn start(url: &str, path: &Path, options: &Options) -> Result<Standby> {
-        let node = Node::open(url, path, options)?;
-        node.start()?;
-        Ok(Standby(node))
-    }
+impl std::ops::Deref for NodeHandle {
+    type Target = Node;
 
-    /// As [`Follower::database`].
-    ///
-    /// # Errors
-    ///
-    /// `Closed`.
-    pub fn database(&self) -> Result<Database> {
-        self.0.database()
-    }
-
-    /// How far it is.
-    pub fn status(&self) -> NodeStatus {
-        self.0.status()
-    }
-
-    /// As [`Follower::step`].
-    ///
-    /// # Errors
-    ///
-    /// Those of the store and of writes.
-    #[cfg(any(test, feature = "testing"))]
-    #[doc(hidden)]
-    pub fn step(&self) -> Result<bool> {
-        self.0.step()
-    }
-
-    /// Makes it the writer: claims the shared store, applies what is left, and opens the database
-    /// to write. It lies in the directory that [`NodeStatus::directory`] names. All handles of the
-    /// standby's database are closed by it.
-    ///
-    /// # Errors
-    ///
-    /// As [`Database::open_shared`]. The store may be claimed by then: promote again, or take over
-    /// in an empty directory.
-    pub fn promote(self) -> Result<Database> {
-        let node = &self.0;
-        node.halt();
-        let claimed = takeover::claim(&node.url, &node.options)?;
-        let mut guard = node.applier.lock();
-        let applier = guard.as_mut().ok_or_else(Error::closed)?;
-        if takeover::apply_rest(&claimed, applier)? == EntryApplied::Leaps {
-            node.restart(&mut guard)?;
-            let applier = guard.as_mut().ok_or_else(Error::closed)?;
-            if takeover::apply_rest(&claimed, applier)? == EntryApplied::Leaps {
-                let expected = "the newest checkpoint in the last entry".to_string();
-                return Err(node.log.damage("shared/log", expected));
-            }
-        }
-        let applier = guard.take().ok_or_else(Error::closed)?;
-        let current = node.current.write().take().ok_or_else(Error::closed)?;
-        let path = current.path;
-        drop(current.db);
-        takeover::finish(claimed, applier, &path, &node.options)
-    }
-
-    /// As [`Follower::close`].
-    ///
-    /// # Errors
-    ///
-    /// As [`Database::close`].
-    pub fn close(self) -> Result<()> {
-        self.0.close()
+    fn deref(&self) -> &Node {
+        &self.0
     }
 }
 
-impl Drop for Follower {
+impl Drop for NodeHandle {
     fn drop(&mut self) {
         // No caller is left to take the error.
         drop(self.0.close());
     }
 }
 
-impl Drop for Standby {
-    fn drop(&mut self) {
-        drop(self.0.close());
-    }
-}
-
-impl std::fmt::Debug for Follower {
+impl std::fmt::Debug for NodeHandle {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Follower").field("directory", &self.0.directory).finish_non_exhaustive()
-    }
-}
-
-impl std::fmt::Debug for Standby {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Standby").field("directory", &self.0.directory).finish_non_exhaustive()
+        f.debug_tuple("NodeHandle").field(&self.0.directory).finish()
     }
 }

@@ -6,14 +6,12 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::checkpoint::object_of;
-use crate::db::maintenance::find_room;
-use crate::db::open::{Content, create_with, files_of, lock};
-use crate::db::{OpenHow, memory};
+use crate::db::maintenance::create_of_extents;
+use crate::db::open::Content;
 use crate::error::{Error, Result};
 use crate::extent::{Extent, ExtentMeta, ValueMeta, ValueUse};
 use crate::levels::{Edit, Manifest, Op};
 use crate::options::Options;
-use crate::os::create_directory;
 use crate::replica::{EntryBody, SharedLog};
 use crate::tier::{ExtentStore, Location};
 
@@ -47,28 +45,16 @@ pub(super) fn restore(
     to: &Path,
     options: &Options,
 ) -> Result<()> {
-    options.check()?;
-    options.check_place(to)?;
-    memory::check_new(options)?;
-    let files = files_of(options);
-    find_room(&files, to, options)?;
-    create_directory(&*files, to).map_err(|e| Error::io("create", to, e))?;
-    let locked = lock(to, options, OpenHow::Create)?;
-    // Another process may have been faster.
-    let found = find_room(&files, to, options)?;
-    let fill = || {
-        let store = ExtentStore::open(Arc::clone(&files), to, &[], false)?;
+    create_of_extents(to, options, |files| {
+        let store = ExtentStore::open(Arc::clone(files), to, &[], false)?;
         let mut fetching = Fetching { log, store: &store, values: BTreeMap::new() };
         let ops = manifest.edit.ops.iter().map(|op| fetching.fetch_op(op));
         let edit = Edit { ops: ops.collect::<Result<Vec<_>>>()? };
         store.sync()?;
-        let written = ExtentStore::open(Arc::clone(&files), to, &[], true)?;
+        let written = ExtentStore::open(Arc::clone(files), to, &[], true)?;
         check(&edit, &written)?;
         Ok(Content { lsn: manifest.lsn, edit })
-    };
-    create_with(&files, to, options, &found, fill)?;
-    drop(locked);
-    Ok(())
+    })
 }
 
 /// Reads all that was written, and compares checksums.

@@ -36,9 +36,7 @@ pub(super) fn of(url: &str, options: &Options) -> Result<SharedStatus> {
         return Err(Error::invalid(message));
     }
     let writer = match log.entry(end.claim)?.map(|entry| entry.body) {
-        Some(EntryBody::Claim(claim)) => {
-            format!("{} (incarnation {})", claim.owner, claim.incarnation)
-        }
+        Some(EntryBody::Claim(claim)) => claim.to_string(),
         _ => "an opening of which the claim is lost".to_string(),
     };
     Ok(SharedStatus {

@@ -18,7 +18,7 @@ use crate::db::open::files_of;
 use crate::error::Result;
 use crate::levels::Manifest;
 use crate::options::Options;
-pub(in crate::db) use restore::find_room;
+pub(in crate::db) use restore::{create_of_extents, find_room};
 use set::Set;
 pub(in crate::db) use take::{Destination, back_up, gather};
 
