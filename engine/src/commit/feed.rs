@@ -134,7 +134,7 @@ impl Feed {
 
     /// Groups of so many bytes have left for good.
     pub(crate) fn release(&self, bytes: u64) {
-        // What was on its way while the feed began anew is not counted.
+        // Groups that arrive while the feed starts over are not counted.
         let less = |queued: u64| Some(queued.saturating_sub(bytes));
         self.queued.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).unwrap_or_default();
     }
@@ -149,9 +149,9 @@ impl Feed {
         self.has_lost.load(Ordering::SeqCst)
     }
 
-    /// Begins anew after groups were forgotten: every ticket that is taken from now on is handed
-    /// over again. `waiting` is what the shipper holds.
-    pub(crate) fn begin_anew(&self, waiting: &mut BTreeMap<Lsn, FedGroup>) {
+    /// Starts over after groups were forgotten. From now on every group with a new ticket is handed
+    /// over. `waiting` is what the shipper holds.
+    pub(crate) fn start_over(&self, waiting: &mut BTreeMap<Lsn, FedGroup>) {
         self.take_into(waiting);
         waiting.clear();
         self.queued.store(0, Ordering::Relaxed);

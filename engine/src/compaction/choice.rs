@@ -25,7 +25,7 @@ pub(crate) struct Situation<'a> {
     pub(crate) readers: &'a [Lsn],
     /// Whether no writer has written for a while.
     pub(crate) rests: bool,
-    /// Keys that jobs of the same table are at work on, in any level.
+    /// Keys that other jobs of the same table read or write, in any level.
     pub(crate) busy: &'a [KeyInterval],
     /// What is looked for.
     pub(crate) work: Work,
@@ -79,7 +79,7 @@ pub(crate) enum Choice<E = Arc<Extent>> {
         /// The level of the overlap and of the output.
         to: u8,
         overlap: Vec<E>,
-        /// Value extents of which the inputs' values are written anew.
+        /// Value extents whose values the job rewrites, where inputs refer to them.
         collects: BTreeSet<u64>,
     },
 }

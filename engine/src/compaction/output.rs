@@ -38,7 +38,7 @@ pub(crate) struct MergeContext<'a, B: Fn(&[u8]) -> bool> {
     pub(crate) fills: bool,
     /// The value extents that records which come in refer to.
     pub(crate) values: ValueExtents,
-    /// Of which of them values are written anew.
+    /// Which of them the job rewrites the values of.
     pub(crate) collects: &'a dyn Fn(u64) -> bool,
     /// What readers still need. Taken after the inputs were fixed.
     pub(crate) horizon: &'a Horizon,

@@ -24,8 +24,8 @@ pub(crate) struct Shape {
     pub(crate) job_bytes: u64,
     /// How much larger each level's target is than the one above.
     pub(crate) ratio: u64,
-    /// As many bytes of a sublevel are rather written again with what comes to lie over them, so
-    /// that a table with little has few extents.
+    /// A drain rewrites up to so many bytes of a sublevel together with what it puts over them. So
+    /// a small table has few extents.
     pub(crate) little_bytes: u64,
     /// Where extents are cut.
     pub(crate) extent_bytes: usize,

@@ -214,7 +214,7 @@ impl Applier {
             Some(name) => self.db.existing_table(name),
             None => Err(Error::invalid(format!(
                 "the writer of the shared store has committed to a table with the number {id}, \
-                 which is not known here; remove this directory and start anew from the store"
+                 which is not known here; remove this directory and start again from the store"
             ))),
         }
     }

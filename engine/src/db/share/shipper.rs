@@ -227,7 +227,7 @@ impl State {
         }
         let committer = &engine.shared.committer;
         if feed.has_lost() {
-            feed.begin_anew(&mut self.waiting);
+            feed.start_over(&mut self.waiting);
             // Groups with earlier tickets are not in the feed: the checkpoint has to have them.
             let last = committer.at_boundary(|last| last);
             committer.wait_for(last, Durability::Durable)?;
@@ -255,7 +255,7 @@ impl State {
         self.send_segment(engine, feed, shipper)
     }
 
-    /// Lets go of groups that the log has.
+    /// Releases the groups that the log has.
     fn forget_shipped(&mut self, feed: &Feed) {
         let waiting = self.waiting.split_off(&self.next);
         let shipped = std::mem::replace(&mut self.waiting, waiting);

@@ -318,7 +318,7 @@ fn a_row_table_that_finds_no_room_changes_nothing() {
 }
 
 /// What threads that share the rows of a column among them could save: a search has few
-/// comparisons, and a column has one search, whatever it moves.
+/// comparisons. A column makes one search, however much it moves.
 #[test]
 fn a_search_compares_with_few_entries_of_each_row() {
     let mut world = World::new();
