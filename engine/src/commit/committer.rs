@@ -310,7 +310,8 @@ impl Committer {
     }
 
     /// Runs `f` at a boundary in the order: every earlier LSN, given to `f` as the last one, has
-    /// its memtables; every later one asks for them again. `f` must be short, and allocates nothing.
+    /// its memtables; every later one asks for them again. `f` must be short, and allocates
+    /// nothing.
     pub(crate) fn at_boundary<T>(&self, f: impl FnOnce(Lsn) -> T) -> T {
         let turnstile = self.turnstile.lock();
         let _inside = InTurnstile::enter();

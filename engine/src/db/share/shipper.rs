@@ -41,7 +41,7 @@ const CHECKPOINT_BYTES: u64 = 64 << 20;
 pub(in crate::db) struct Shipper {
     pub(super) log: Arc<SharedLog>,
     state: Mutex<State>,
-    /// Held by the closing: its own steps are the last.
+    /// Set by the closing, whose own steps are the last.
     stopped: AtomicBool,
     pub(super) counts: ShipCounts,
 }
@@ -53,7 +53,7 @@ pub(super) struct ShipCounts {
     pub(super) segment_bytes: AtomicU64,
     pub(super) checkpoints: AtomicU64,
     pub(super) checkpoint_bytes: AtomicU64,
-    /// When the oldest group that waits came, in milliseconds of the opening; 0 if none waits.
+    /// When shipping last caught up or went on, while something waits; `None` if nothing waits.
     pub(super) waiting_since: Mutex<Option<std::time::Instant>>,
     pub(super) failure: Mutex<Option<String>>,
 }
