@@ -61,6 +61,7 @@ mod mvcc;
 mod operator;
 mod options;
 mod os;
+mod per_core;
 mod pm;
 #[cfg(any(feature = "bench", feature = "testing"))]
 #[doc(hidden)]
@@ -101,6 +102,10 @@ pub mod operators {
     pub use crate::operator::{APPEND, COUNTER, MAX, SET_UNION, members_of, set_of};
 }
 
+pub use per_core::{
+    FoundValues, GetBatch, PendingGets, PerCore, ShardScope, ShardStats, ShardTask, ShardedTable,
+    TableReads,
+};
 pub use read::KeyBounds;
 pub use table::{
     BulkLoad, Existing, KeyIter, PendingCommit, Range, ReadTables, Snapshot, Table, ValueIter,

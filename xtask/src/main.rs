@@ -10,7 +10,6 @@ mod dax;
 mod first_put;
 mod fuzz;
 mod house;
-mod macos;
 mod mariadb;
 mod measure_build;
 mod media;
@@ -18,6 +17,7 @@ mod object;
 mod package;
 mod peers;
 mod python;
+mod targets;
 mod tidy;
 mod tour;
 

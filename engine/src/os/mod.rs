@@ -17,7 +17,7 @@ pub(crate) mod sim;
 pub(crate) mod sync;
 mod usable_memory;
 
-pub(crate) use calls::draw_random;
+pub(crate) use calls::{allowed_cores, draw_random, pin_thread};
 pub(crate) use cores::{at_once, cores};
 pub(crate) use directory::{Directory, create_directory, parent_of, sync_name};
 pub(crate) use files::{Files, OpenHow};
