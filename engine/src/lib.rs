@@ -30,11 +30,11 @@
     allow(dead_code, reason = "each model checker runs a part of the tests")
 )]
 
-#[cfg(not(any(target_os = "linux", target_os = "macos")))]
+#[cfg(not(any(target_os = "linux", target_os = "macos", windows)))]
 compile_error!(
-    "Terrace builds for Linux and macOS. For another system it lacks the calls in \
-     engine/src/os/calls (syncs that reach the drive, space of files, direct I/O), locks of files \
-     that end with their process, and anonymous mappings that are reserved and grow."
+    "Terrace builds for Linux, macOS and Windows. For another system it lacks the calls in \
+     engine/src/os/calls (syncs that reach the drive, space of files, direct I/O, locks of files \
+     that end with their process) and engine/src/os/pages (memory that is reserved and grows)."
 );
 
 mod alloc;

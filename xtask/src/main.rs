@@ -7,6 +7,7 @@ mod c;
 mod check;
 mod checkers;
 mod dax;
+mod elsewhere;
 mod first_put;
 mod fuzz;
 mod house;
@@ -17,7 +18,6 @@ mod object;
 mod package;
 mod peers;
 mod python;
-mod targets;
 mod tidy;
 mod tour;
 

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 
 use crate::{
-    c, checkers, dax, fuzz, mariadb, media, object, package, python, targets, tidy, tour,
+    c, checkers, dax, elsewhere, fuzz, mariadb, media, object, package, python, tidy, tour,
 };
 use binaries::Program;
 pub(crate) use jobs::at_a_time;
@@ -67,8 +67,9 @@ const STAGES: &[Stage] = &[
     ("tidy", tidied),
     ("clippy", clippy),
     ("checkers' builds", checkers::builds),
-    ("macOS", targets::macos),
-    ("aarch64", targets::aarch64),
+    ("macOS", elsewhere::macos),
+    ("Windows", elsewhere::windows),
+    ("aarch64", elsewhere::aarch64),
     ("docs", docs),
     ("build", build),
     ("tests", testing::all),

@@ -1,5 +1,5 @@
-//! The engine for other systems and processors: checked, not run, since no machine of that kind is
-//! at hand.
+//! The engine and the command for macOS, Windows and Linux on aarch64: checked, not run, since no
+//! machine of such a kind is at hand.
 
 use std::path::Path;
 use std::process::Command;
@@ -8,23 +8,31 @@ use anyhow::{Context, Result};
 
 use crate::check::{Setting, cargo, passes};
 
-/// The stage for macOS.
+/// The stage of the check for macOS.
 pub(crate) fn macos(setting: &mut Setting) -> Result<()> {
-    check(setting, "x86_64-apple-darwin", "the engine for macOS")
+    check(setting, "macOS", "x86_64-apple-darwin")
 }
 
-/// The stage for Linux on aarch64, which has a search of heads of its own.
+/// The stage of the check for Windows.
+pub(crate) fn windows(setting: &mut Setting) -> Result<()> {
+    check(setting, "Windows", "x86_64-pc-windows-gnu")
+}
+
+/// The stage of the check for Linux on aarch64, where the search of heads is one of its own.
 pub(crate) fn aarch64(setting: &mut Setting) -> Result<()> {
-    check(setting, "aarch64-unknown-linux-gnu", "the engine for aarch64")
+    check(setting, "aarch64", "aarch64-unknown-linux-gnu")
 }
 
-fn check(setting: &mut Setting, target: &str, what: &str) -> Result<()> {
+fn check(setting: &Setting, system: &str, target: &str) -> Result<()> {
     if !is_installed(target)? {
-        println!("SKIPPED: {what}; `rustup target add {target}` installs what it takes");
+        println!(
+            "SKIPPED: the engine for {system}; `rustup target add {target}` installs what it takes"
+        );
         return Ok(());
     }
     let mut command = cargo(setting);
-    command.args(["clippy", "--package", "terrace", "--features", "typed,serde"]);
+    command.args(["clippy", "--package", "terrace", "--package", "terrace-cli"]);
+    command.args(["--features", "terrace/typed,terrace/serde"]);
     command.args(["--target", target, "--", "-D", "warnings"]);
     // A check links nothing, so the library in C needs no compiler for that system.
     for (name, value) in [("CC", "true"), ("AR", "true")] {
