@@ -41,6 +41,8 @@ use crate::table::{Keep, Snapshot, Table, WriteBatch};
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use events::Event;
 use instance::Instance;
+#[cfg(any(test, feature = "testing"))]
+pub(crate) use maintenance::head_probe as backup_head_probe;
 pub use maintenance::{BackupInfo, BackupSet, SalvageReport, VerifyReport, verify};
 pub use manual::CompactionProgress;
 pub use memory::MemoryStats;
