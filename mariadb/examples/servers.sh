@@ -14,7 +14,6 @@ stop_all() {
   for name in "${!PIDS[@]}"; do
     kill -9 "${PIDS[$name]}" 2>/dev/null || true
   done
-  wait 2>/dev/null || true
   rm -rf "$SOCKETS"
 }
 trap stop_all EXIT
@@ -36,6 +35,7 @@ start() {
     --plugin-maturity=unknown --plugin-load-add=ha_terrace --innodb-buffer-pool-size=16M \
     "$@" </dev/null >/dev/null 2>&1 &
   PIDS[$name]=$!
+  disown $!
   for _ in $(seq 600); do
     if sql "$name" 'SELECT 1' >/dev/null 2>&1; then
       sql "$name" 'CREATE DATABASE IF NOT EXISTS test' mysql
@@ -51,7 +51,9 @@ start() {
 # kill_server NAME: as a crash would.
 kill_server() {
   kill -9 "${PIDS[$1]}"
-  wait "${PIDS[$1]}" 2>/dev/null || true
+  while kill -0 "${PIDS[$1]}" 2>/dev/null; do
+    sleep 0.05
+  done
 }
 
 # sql NAME STATEMENTS [DATABASE]

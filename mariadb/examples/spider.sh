@@ -15,18 +15,25 @@ fi
 [ -e "$PLUGIN/ha_spider.so" ] || ln -s "$SPIDER" "$PLUGIN/ha_spider.so"
 
 ACCOUNTS=100
-SHARD=(--skip-networking --terrace-lock-wait-timeout=2)
+declare -A PORTS=([one]=$PORT [two]=$((PORT + 1)))
+# Spider tells the members of a transaction apart by their hosts.
+declare -A HOSTS=([one]=127.0.0.1 [two]=127.0.0.2)
+
+start_shard() {
+  start "$1" "--bind-address=${HOSTS[$1]}" "--port=${PORTS[$1]}" --terrace-lock-wait-timeout=2
+}
 
 # Moves one from an account to another one, which lies on the other server as often as not.
 transfer() {
-  local n=$1
+  local n=$1 committed=0
   while [ ! -e "$WORK/over" ]; do
     n=$(((n * 7919 + 13) % 9973))
     sql spider "BEGIN;
       UPDATE account SET amount = amount - 1 WHERE id = $((n % ACCOUNTS));
       UPDATE account SET amount = amount + 1 WHERE id = $((n * 31 % ACCOUNTS));
-      COMMIT" test 2>/dev/null || true
+      COMMIT" test 2>/dev/null && committed=$((committed + 1)) || true
   done
+  echo "$committed" >>"$WORK/committed"
 }
 
 # Commits or rolls back what a shard has prepared, as the log of Spider says.
@@ -49,21 +56,23 @@ resolve() {
 
 for shard in one two; do
   install $shard
-  start $shard "${SHARD[@]}"
+  start_shard $shard
+  sql $shard "CREATE USER 'spider'@'%' IDENTIFIED BY 'spider'; GRANT ALL ON *.* TO 'spider'@'%'"
   sql $shard 'CREATE TABLE account (id INT PRIMARY KEY, amount INT) ENGINE=Terrace' test
 done
 install spider
 start spider --skip-networking --plugin-load-add=ha_spider --spider-internal-xa=1
 for shard in one two; do
   sql spider "CREATE SERVER $shard FOREIGN DATA WRAPPER mysql
-    OPTIONS (SOCKET '$SOCKETS/$shard', DATABASE 'test', USER 'root', PASSWORD '')"
+    OPTIONS (HOST '${HOSTS[$shard]}', PORT ${PORTS[$shard]}, DATABASE 'test', USER 'spider',
+      PASSWORD 'spider')"
 done
 sql spider "CREATE TABLE account (id INT PRIMARY KEY, amount INT) ENGINE=SPIDER
   COMMENT='wrapper \"mysql\", table \"account\"'
   PARTITION BY KEY (id) (PARTITION p1 COMMENT='srv \"one\"', PARTITION p2 COMMENT='srv \"two\"');
   INSERT INTO account SELECT seq, 1000 FROM seq_0_to_$((ACCOUNTS - 1))" test
 
-rm -f "$WORK/over"
+rm -f "$WORK/over" "$WORK/committed"
 for n in 1 2 3; do
   transfer $n &
 done
@@ -71,12 +80,10 @@ resolved=0
 for round in 1 2 3; do
   sleep 1.5
   kill_server two
-  start two "${SHARD[@]}"
+  start_shard two
 done
 touch "$WORK/over"
-for job in $(jobs -p); do
-  [[ " ${PIDS[*]} " == *" $job "* ]] || wait "$job"
-done
+wait
 sql spider 'FLUSH TABLES'
 resolve one
 resolve two
@@ -85,4 +92,6 @@ sum=$(sql spider 'SELECT SUM(amount) FROM account' test)
 for shard in one two; do
   sql $shard 'CHECK TABLE account' test | grep -q OK || fail "$shard fails its check"
 done
-echo "3 kills, $resolved prepared transactions resolved, the accounts have $sum"
+committed=$(awk '{ sum += $1 } END { print sum }' "$WORK/committed")
+[ "$committed" -gt 0 ] || fail 'no transfer was committed'
+echo "$committed transfers, 3 kills, $resolved prepared transactions resolved, the accounts have $sum"
