@@ -173,7 +173,7 @@ impl Settings {
 }
 
 /// The figures of the report, and the functions that measure them.
-const FIGURES: [(&str, page::Measure); 25] = [
+const FIGURES: [(&str, page::Measure); 26] = [
     ("ycsb", figures::ycsb::measure),
     ("durability", figures::durability::measure),
     ("stalls", figures::stalls::measure),
