@@ -59,6 +59,12 @@ impl Shape {
         self.has_objects && options.cold == Tier::Object && level >= LEVEL_2
     }
 
+    /// Whether compactions of a table to level 2 read or write objects: they take as long as the
+    /// store does.
+    pub(crate) fn may_touch_objects<E: Described>(&self, version: &Version<E>) -> bool {
+        self.puts_objects(LEVEL_2, version.options) || version.has_objects()
+    }
+
     /// Where extents are cut, in files or as objects.
     pub(crate) fn extent_bytes_of(&self, objects: bool) -> usize {
         // Under a memory limit extents are small, and objects are no larger.
@@ -100,6 +106,7 @@ impl Shape {
     }
 
     /// How full level 1 is, with 1 for as full as it shall be and 2 for no sublevel being left.
+    /// Where objects are below it, its bytes do not count: no writer waits for the store.
     pub(crate) fn fullness<E: Described>(&self, version: &Version<E>) -> f64 {
         let uppermost = (1..=SUBLEVELS).find(|n| version.level(*n).is_some_and(|l| !l.is_empty()));
         let taken = uppermost.map_or(0, |n| (LAST_SUBLEVELS + 1).saturating_sub(n));
@@ -107,6 +114,9 @@ impl Shape {
             0 => 0.0,
             taken => 1.0 + f64::from(taken) / f64::from(LAST_SUBLEVELS),
         };
+        if self.may_touch_objects(version) {
+            return by_sublevels;
+        }
         self.fullness_in_bytes(version).max(by_sublevels)
     }
 
