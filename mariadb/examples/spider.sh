@@ -42,7 +42,7 @@ resolve() {
   while IFS=$'\t' read -r format gtrid_length bqual_length data; do
     gtrid=${data:0:$gtrid_length}
     bqual=${data:$gtrid_length:$bqual_length}
-    id="X'$(printf %s "$gtrid" | xxd -p | tr -d '\n')',X'$(printf %s "$bqual" | xxd -p | tr -d '\n')',$format"
+    id="X'$(printf %s "$gtrid" | od -An -tx1 | tr -d ' \n')',X'$(printf %s "$bqual" | od -An -tx1 | tr -d ' \n')',$format"
     verdict=$(sql spider "SELECT COUNT(*) FROM mysql.spider_xa
       WHERE data LIKE CONCAT('$gtrid', '%') AND status IN ('COMMIT', 'COMMITTED')")
     if [ "$verdict" -gt 0 ]; then
