@@ -101,6 +101,7 @@ pub mod operators {
     pub use crate::operator::{APPEND, COUNTER, MAX, SET_UNION, members_of, set_of};
 }
 
+pub use os::before_device_read;
 pub use read::KeyBounds;
 pub use table::{
     BulkLoad, Existing, KeyIter, PendingCommit, Range, ReadTables, Snapshot, Table, ValueIter,
