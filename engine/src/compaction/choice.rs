@@ -116,7 +116,8 @@ impl<E: Described> Choice<E> {
     pub(super) fn compressed(self, shape: &Shape, options: TableOptions) -> Choice<E> {
         let Choice::Move { table, from, to, extent } = self else { return self };
         let stays = extent.meta().location.is_object() == shape.puts_objects(to, options);
-        if shape.compression_of(from) == shape.compression_of(to) && stays {
+        let same = shape.compression_of(from, options) == shape.compression_of(to, options);
+        if same && stays {
             return Choice::Move { table, from, to, extent };
         }
         let (inputs, overlap, collects) = (vec![(from, vec![extent])], Vec::new(), BTreeSet::new());

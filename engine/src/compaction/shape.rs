@@ -29,7 +29,7 @@ pub(crate) struct Shape {
     pub(crate) little_bytes: u64,
     /// Where extents are cut.
     pub(crate) extent_bytes: usize,
-    /// Of blocks of level 1, and of those below.
+    /// Of blocks of level 1, and of those below, where a table has no choice of its own.
     pub(crate) compression: (Compression, Compression),
     /// Whether merges reuse extents and blocks.
     pub(crate) reuse: bool,
@@ -51,7 +51,7 @@ pub(crate) struct Shape {
 impl Shape {
     /// How extents of a level are laid out, in a table with these options.
     pub(crate) fn format(&self, level: u8, options: TableOptions) -> Format {
-        Format::of(options, self.compression_of(level))
+        Format::of(options, self.compression_of(level, options))
     }
 
     /// Whether extents that a job writes to a level become objects.
@@ -72,9 +72,10 @@ impl Shape {
         self.extent_bytes * if several { OBJECT_EXTENTS } else { 1 }
     }
 
-    /// How blocks of a level are compressed.
-    pub(super) fn compression_of(&self, level: u8) -> Compression {
-        if level <= SUBLEVELS { self.compression.0 } else { self.compression.1 }
+    /// How blocks of a level are compressed, in a table with these options.
+    pub(super) fn compression_of(&self, level: u8, options: TableOptions) -> Compression {
+        let (level1, deeper) = options.compression.unwrap_or(self.compression);
+        if level <= SUBLEVELS { level1 } else { deeper }
     }
 
     /// The target of level 1, of all its sublevels together.

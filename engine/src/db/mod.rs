@@ -15,6 +15,7 @@ mod object_store;
 mod open;
 mod open_stats;
 mod panics;
+mod per_core;
 mod rate_limiter;
 mod reads;
 mod release_memory;
