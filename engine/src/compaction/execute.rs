@@ -81,7 +81,8 @@ fn merge(
     let objects = shape.puts_objects(to, version.options).then_some(come_in);
     // Values that are written again, and extents that do not become objects.
     let may_stay_local = if objects.is_some() { may_stay_local(choice, shape) } else { come_in };
-    let local = collected_bytes(&inputs, collects) + come_in.min(may_stay_local);
+    let values = if objects.is_some() { 0 } else { collected_bytes(&inputs, collects) };
+    let local = values + come_in.min(may_stay_local);
     let reservation = &set.store().reserve_space(local, true)?;
     let replaces = &[inputs.as_slice(), &overlap].concat();
     let ctx = MergeContext {
@@ -113,7 +114,7 @@ fn merge(
     };
     let outputs = merge_to_level(upper, Side::under(&ranges, &overlap, cache, reuse)?, &ctx)?;
     set.sync_extents()?;
-    set.store().acknowledge(outputs.extents.iter().map(|e| e.meta().location))?;
+    set.store().acknowledge(outputs.extents.iter().flat_map(|e| e.meta().places()))?;
     #[cfg(any(test, feature = "testing"))]
     if shape.deletes_early {
         delete_early(set, replaces);
