@@ -13,6 +13,7 @@ mod counts;
 mod latency;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use super::clock::Timer;
@@ -50,12 +51,16 @@ impl Default for Patience {
     }
 }
 
+/// How long a call and an attempt may take while a database closes.
+const HURRIED: Duration = Duration::from_secs(5);
+
 /// The way to an object store.
 #[derive(Debug)]
 pub(crate) struct Client {
     store: Arc<dyn ObjectStore>,
     timer: Arc<dyn Timer>,
     patience: Patience,
+    is_hurried: AtomicBool,
     reads: Latency,
     counts: Counts,
 }
@@ -84,7 +89,7 @@ impl Client {
         patience: Patience,
     ) -> Client {
         let (reads, counts) = (Latency::default(), Counts::default());
-        Client { store, timer, patience, reads, counts }
+        Client { store, timer, patience, is_hurried: AtomicBool::new(false), reads, counts }
     }
 
     /// Where the store is, for messages.
@@ -95,6 +100,21 @@ impl Client {
     /// What was asked for so far.
     pub(crate) fn counts(&self) -> RequestCounts {
         self.counts.take()
+    }
+
+    /// From now on a call takes five seconds at most, and an attempt that is under way to its end.
+    pub(crate) fn hurry(&self) {
+        self.is_hurried.store(true, Ordering::Relaxed);
+    }
+
+    fn deadline(&self) -> Duration {
+        let is_hurried = self.is_hurried.load(Ordering::Relaxed);
+        if is_hurried { self.patience.deadline.min(HURRIED) } else { self.patience.deadline }
+    }
+
+    /// How long an attempt may take.
+    fn within(&self) -> Duration {
+        self.patience.attempt.min(self.deadline())
     }
 
     /// Ends pauses, and makes no attempt again: the database is closing.
@@ -196,7 +216,7 @@ impl Client {
     ) -> Answered<T> {
         let mut pause = self.patience.first_pause;
         loop {
-            let failure = match ask(self.patience.attempt) {
+            let failure = match ask(self.within()) {
                 Ok(answer) => return Ok(answer),
                 Err(failure) => failure,
             };
@@ -214,7 +234,7 @@ impl Client {
     ) -> Answered<Duration> {
         self.counts.failed(failure.kind);
         let passed = self.timer.now().saturating_sub(began);
-        if !failure.kind.is_passing() || passed + pause > self.patience.deadline {
+        if !failure.kind.is_passing() || passed + pause > self.deadline() {
             return Err(failure);
         }
         if !self.timer.pause(self.spread(pause)) {
