@@ -87,9 +87,10 @@ mod view;
 
 pub use db::{
     BackgroundStats, BackupInfo, BackupSet, CacheStats, CommitStats, CompactionProgress, Database,
-    DiskStats, Follower, LevelStats, MemoryStats, NodeStatus, ObjectStats, ObjectStoreReport,
-    OpenStats, PaceStats, PersistenceStats, PmStats, SalvageReport, ShareStats, SharedStatus,
-    Standby, Stats, TableStats, VerifyReport, verify,
+    Digest, DiskStats, Follower, LevelStats, MemoryStats, NodeStatus, ObjectStats,
+    ObjectStoreReport, OpenStats, PaceStats, PersistenceStats, PmStats, RegisteredFollower,
+    SalvageReport, ShareStats, SharedStatus, Standby, Stats, TableDigest, TableStats, VerifyReport,
+    verify,
 };
 pub use error::{Damage, Error, ErrorKind, Result};
 pub use operator::MergeOperator;
