@@ -108,10 +108,7 @@ fn merge(
         reservation,
         before_write,
     };
-    let upper = match &by_level[..] {
-        [(_, extents)] => Side::under(&ranges, extents, cache, reuse)?,
-        _ => Side::stacked(by_level, cache)?,
-    };
+    let upper = upper_side(by_level, &ranges, cache, reuse)?;
     let outputs = merge_to_level(upper, Side::under(&ranges, &overlap, cache, reuse)?, &ctx)?;
     set.sync_extents()?;
     set.store().acknowledge(outputs.extents.iter().flat_map(|e| e.meta().places()))?;
@@ -125,6 +122,19 @@ fn merge(
     ops.extend(ranges.remove_hidden());
     let replaced = [inputs.as_slice(), &below].concat();
     Ok(done(ops, outputs, (table, to), replaced))
+}
+
+/// What a merge takes from the levels above the one that it writes to.
+fn upper_side<'a>(
+    by_level: &'a [(u8, Vec<Arc<Extent>>)],
+    ranges: &Ranges,
+    cache: &Arc<BlockCache>,
+    reuse: bool,
+) -> Result<Side<'a>> {
+    match by_level {
+        [(_, extents)] => Side::under(ranges, extents, cache, reuse),
+        _ => Side::stacked(by_level, cache),
+    }
 }
 
 /// Bytes of its output that need not become objects.
