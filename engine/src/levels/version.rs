@@ -103,6 +103,10 @@ impl<E: Described> Level<E> {
 
     /// The extent whose keys surround `key`, if there is one.
     pub(crate) fn find(&self, key: &[u8]) -> Option<&E> {
+        // Most sublevels of level 1 are empty most of the time.
+        if self.extents.is_empty() {
+            return None;
+        }
         let extent = self.extents.get(self.first_reaching(key))?;
         (extent.meta().smallest_key.as_slice() <= key).then_some(extent)
     }
