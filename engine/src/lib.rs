@@ -61,6 +61,7 @@ mod mvcc;
 mod operator;
 mod options;
 mod os;
+mod per_core;
 mod pm;
 #[cfg(any(feature = "bench", feature = "testing"))]
 #[doc(hidden)]
@@ -86,9 +87,10 @@ mod view;
 
 pub use db::{
     BackgroundStats, BackupInfo, BackupSet, CacheStats, CommitStats, CompactionProgress, Database,
-    DiskStats, Follower, LevelStats, MemoryStats, NodeStatus, ObjectStats, ObjectStoreReport,
-    OpenStats, PaceStats, PersistenceStats, PmStats, SalvageReport, ShareStats, SharedStatus,
-    Standby, Stats, TableStats, VerifyReport, verify,
+    Digest, DiskStats, Follower, LevelStats, MemoryStats, NodeStatus, ObjectStats,
+    ObjectStoreReport, OpenStats, PaceStats, PersistenceStats, PmStats, RegisteredFollower,
+    SalvageReport, ShareStats, SharedStatus, Standby, Stats, TableDigest, TableStats, VerifyReport,
+    verify,
 };
 pub use error::{Damage, Error, ErrorKind, Result};
 pub use operator::MergeOperator;
@@ -102,6 +104,10 @@ pub mod operators {
 }
 
 pub use os::before_device_read;
+pub use per_core::{
+    FoundValues, GetBatch, PendingGets, PerCore, ShardScope, ShardStats, ShardTask, ShardedTable,
+    TableReads,
+};
 pub use read::KeyBounds;
 pub use table::{
     BulkLoad, Existing, KeyIter, PendingCommit, Range, ReadTables, Snapshot, Table, ValueIter,

@@ -1,6 +1,7 @@
 //! The options of a database, and their defaults.
 
 mod check;
+mod compression;
 mod container;
 mod durability;
 mod memory;
@@ -20,6 +21,7 @@ use crate::mvcc::Clock;
 use crate::operator::MergeOperator;
 use crate::os::PRIVATE;
 
+pub use compression::Compression;
 pub(crate) use container::ContainerKind;
 pub use durability::Durability;
 pub(crate) use memory::MemoryPlan;
@@ -115,6 +117,8 @@ pub struct Options {
     pub(crate) object_cache: u64,
     /// Whether commits are shipped to it.
     pub(crate) share: bool,
+    pub(crate) share_retention: Duration,
+    pub(crate) follower_name: Option<String>,
     /// The opening gives no LSN up to this one: those of an earlier writer.
     pub(crate) lsn_after: crate::record::Lsn,
     #[cfg(any(test, feature = "testing"))]
@@ -259,19 +263,12 @@ pub enum Failpoint {
     ShipUndurable,
     /// Commits are acknowledged before the shared store has them.
     AcknowledgeEarly,
-}
-
-/// How blocks of extents are compressed. Each block says how it is, so the choice can differ from
-/// opening to opening.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum Compression {
-    /// Not at all.
-    None,
-    /// lz4: a fast way to a little.
-    Lz4,
-    /// zstd at its fastest level: about as small as its slower ones on blocks of 16 KiB.
-    Zstd,
+    /// A checkpoint of a shared store lacks the transactions that are prepared.
+    ForgetPrepares,
+    /// A checkpoint of a shared store names an extent that was not sent.
+    NameUnsentExtent,
+    /// A reader of the log keeps the rows of a prepared transaction after its verdict.
+    KeepResolvedRows,
 }
 
 impl Default for Options {
@@ -314,6 +311,8 @@ impl Options {
             object_store: None,
             object_cache: 0,
             share: false,
+            share_retention: Duration::ZERO,
+            follower_name: None,
             lsn_after: 0,
             #[cfg(any(test, feature = "testing"))]
             clock: None,

@@ -1,5 +1,5 @@
-//! The engine and the command for macOS and Windows: checked, not run, since no machine of such a
-//! kind is at hand.
+//! The engine and the command for macOS, Windows and Linux on aarch64: checked, not run, since no
+//! machine of such a kind is at hand.
 
 use std::path::Path;
 use std::process::Command;
@@ -16,6 +16,11 @@ pub(crate) fn macos(setting: &mut Setting) -> Result<()> {
 /// The stage of the check for Windows.
 pub(crate) fn windows(setting: &mut Setting) -> Result<()> {
     check(setting, "Windows", "x86_64-pc-windows-gnu")
+}
+
+/// The stage of the check for Linux on aarch64, where the search of heads is one of its own.
+pub(crate) fn aarch64(setting: &mut Setting) -> Result<()> {
+    check(setting, "aarch64", "aarch64-unknown-linux-gnu")
 }
 
 fn check(setting: &Setting, system: &str, target: &str) -> Result<()> {

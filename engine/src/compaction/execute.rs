@@ -26,7 +26,8 @@ pub(crate) struct Done {
 }
 
 /// Does what was chosen, short of applying the edit, which it gives. The table's version must
-/// still have the chosen extents. `before_write` is told of the bytes of each extent: it may wait,
+/// still have the chosen extents. Levels down to `bottom` are claimed: range tombstones hide
+/// nothing below them. `before_write` is told of the bytes of each extent: it may wait,
 /// or end the compaction with an error.
 ///
 /// # Errors
@@ -34,7 +35,7 @@ pub(crate) struct Done {
 /// As [`merge_to_level`]; `Closed` if the table was dropped meanwhile. There is no space for it:
 /// `Full`, before anything was read.
 pub(crate) fn run(
-    choice: &Choice,
+    (choice, bottom): (&Choice, u8),
     set: &VersionSet,
     cache: &Arc<BlockCache>,
     horizon: &Horizon,
@@ -49,13 +50,13 @@ pub(crate) fn run(
             let carried_over = CarriedOver::extents([extent].into_iter());
             Ok(Done { edit: Edit { ops: vec![op] }, replaced: Vec::new(), carried_over })
         }
-        Choice::Merge { .. } => merge(choice, set, cache, horizon, shape, before_write),
+        Choice::Merge { .. } => merge((choice, bottom), set, cache, horizon, shape, before_write),
     }
 }
 
 /// Does a merge: see [`run`].
 fn merge(
-    choice: &Choice,
+    (choice, bottom): (&Choice, u8),
     set: &VersionSet,
     cache: &Arc<BlockCache>,
     horizon: &Horizon,
@@ -72,7 +73,7 @@ fn merge(
     let version = set
         .version(table)
         .ok_or_else(|| Error::new(ErrorKind::Closed, format!("table {table} was dropped")))?;
-    let mut ranges = Ranges::new(&version, to, tombstones_of(&inputs)?, horizon);
+    let mut ranges = Ranges::new(&version, to, tombstones_of(&inputs)?, horizon, |n, _| n > bottom);
     let overlap = ranges.without_hidden(overlap);
     ranges.tombstones.extend(tombstones_of(&overlap)?);
     let reuse = shape.reuse && ranges.tombstones.is_empty();
@@ -80,7 +81,8 @@ fn merge(
     let objects = shape.puts_objects(to, version.options).then_some(come_in);
     // Values that are written again, and extents that do not become objects.
     let may_stay_local = if objects.is_some() { may_stay_local(choice, shape) } else { come_in };
-    let local = collected_bytes(&inputs, collects) + come_in.min(may_stay_local);
+    let values = if objects.is_some() { 0 } else { collected_bytes(&inputs, collects) };
+    let local = values + come_in.min(may_stay_local);
     let reservation = &set.store().reserve_space(local, true)?;
     let replaces = &[inputs.as_slice(), &overlap].concat();
     let ctx = MergeContext {
@@ -106,13 +108,10 @@ fn merge(
         reservation,
         before_write,
     };
-    let upper = match &by_level[..] {
-        [(_, extents)] => Side::under(&ranges, extents, cache, reuse)?,
-        _ => Side::stacked(by_level, cache)?,
-    };
+    let upper = upper_side(by_level, &ranges, cache, reuse)?;
     let outputs = merge_to_level(upper, Side::under(&ranges, &overlap, cache, reuse)?, &ctx)?;
     set.sync_extents()?;
-    set.store().acknowledge(outputs.extents.iter().map(|e| e.meta().location))?;
+    set.store().acknowledge(outputs.extents.iter().flat_map(|e| e.meta().places()))?;
     #[cfg(any(test, feature = "testing"))]
     if shape.deletes_early {
         delete_early(set, replaces);
@@ -123,6 +122,19 @@ fn merge(
     ops.extend(ranges.remove_hidden());
     let replaced = [inputs.as_slice(), &below].concat();
     Ok(done(ops, outputs, (table, to), replaced))
+}
+
+/// What a merge takes from the levels above the one that it writes to.
+fn upper_side<'a>(
+    by_level: &'a [(u8, Vec<Arc<Extent>>)],
+    ranges: &Ranges,
+    cache: &Arc<BlockCache>,
+    reuse: bool,
+) -> Result<Side<'a>> {
+    match by_level {
+        [(_, extents)] => Side::under(ranges, extents, cache, reuse),
+        _ => Side::stacked(by_level, cache),
+    }
 }
 
 /// Bytes of its output that need not become objects.

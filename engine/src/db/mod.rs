@@ -15,6 +15,7 @@ mod object_store;
 mod open;
 mod open_stats;
 mod panics;
+mod per_core;
 mod rate_limiter;
 mod reads;
 mod release_memory;
@@ -40,6 +41,8 @@ use crate::table::{Keep, Snapshot, Table, WriteBatch};
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use events::Event;
 use instance::Instance;
+#[cfg(any(test, feature = "testing"))]
+pub(crate) use maintenance::head_probe as backup_head_probe;
 pub use maintenance::{BackupInfo, BackupSet, SalvageReport, VerifyReport, verify};
 pub use manual::CompactionProgress;
 pub use memory::MemoryStats;
@@ -47,7 +50,10 @@ pub use object_store::{ObjectStats, ObjectStoreReport};
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use open::Marker;
 pub use open_stats::OpenStats;
-pub use share::{Follower, NodeStatus, ShareStats, SharedStatus, Standby};
+pub use share::{
+    Digest, Follower, NodeStatus, RegisteredFollower, ShareStats, SharedStatus, Standby,
+    TableDigest,
+};
 pub use stats::{
     BackgroundStats, CacheStats, CommitStats, DiskStats, LevelStats, PaceStats, PersistenceStats,
     PmStats, Stats, TableStats,

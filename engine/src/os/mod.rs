@@ -20,8 +20,8 @@ pub(crate) mod sync;
 mod usable_memory;
 
 pub(crate) use calls::{
-    bytes_of_path, device_at, draw_random, free_space, host_name, is_on_tmpfs, make_link,
-    path_of_bytes, read_exact_at,
+    allowed_cores, bytes_of_path, device_at, draw_random, free_space, host_name, is_on_tmpfs,
+    make_link, path_of_bytes, pin_thread, read_exact_at,
 };
 pub(crate) use cores::{at_once, cores};
 pub use device_read::before_device_read;

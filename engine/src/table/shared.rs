@@ -142,11 +142,11 @@ impl Shared {
         f: impl Fn(&TableCore) -> Result<T>,
     ) -> Result<T> {
         loop {
-            let core = slot.core();
+            let core = slot.load();
             match f(&core) {
                 Err(e) if e.is_table_gone() => {
                     drop(self.ddl.lock());
-                    if Arc::ptr_eq(&core, &slot.core()) {
+                    if Arc::ptr_eq(&core, &slot.load()) {
                         return Err(e);
                     }
                 }

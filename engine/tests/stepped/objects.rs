@@ -3,9 +3,11 @@
 
 #![allow(clippy::unwrap_used, reason = "tests stop and tell")]
 
+mod backups;
 mod by_reads;
 mod cuts;
 mod side_by_side;
+mod values;
 
 use std::collections::BTreeMap;
 use std::ops::Range;

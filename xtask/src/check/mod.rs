@@ -69,6 +69,7 @@ const STAGES: &[Stage] = &[
     ("checkers' builds", checkers::builds),
     ("macOS", elsewhere::macos),
     ("Windows", elsewhere::windows),
+    ("aarch64", elsewhere::aarch64),
     ("docs", docs),
     ("build", build),
     ("tests", testing::all),

@@ -6,28 +6,36 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::checkpoint::object_of;
-use crate::db::maintenance::create_of_extents;
+use crate::db::maintenance::{check_written, create_of_extents};
 use crate::db::open::Content;
-use crate::error::{Error, Result};
-use crate::extent::{Extent, ExtentMeta, ValueMeta, ValueUse};
+use crate::error::Result;
+use crate::extent::{ExtentMeta, ValueMeta, ValueUse};
 use crate::levels::{Edit, Manifest, Op};
 use crate::options::Options;
-use crate::replica::{EntryBody, SharedLog};
+use crate::replica::{EntryBody, SharedLog, SharedPrepare};
 use crate::tier::{ExtentStore, Location};
 
-/// The checkpoint that entry `number` is: its claim and its manifest. `None` if the log has left it
-/// behind.
+/// A checkpoint of the log.
+pub(super) struct FoundCheckpoint {
+    /// That of its writer.
+    pub(super) claim: u64,
+    pub(super) manifest: Manifest,
+    pub(super) prepares: Vec<SharedPrepare>,
+}
+
+/// The checkpoint that entry `number` is. `None` if the log has left it behind.
 ///
 /// # Errors
 ///
 /// `Corrupt`; `Unavailable` if the store does not answer.
-pub(super) fn manifest(log: &SharedLog, number: u64) -> Result<Option<(u64, Manifest)>> {
+pub(super) fn checkpoint(log: &SharedLog, number: u64) -> Result<Option<FoundCheckpoint>> {
     let Some(entry) = log.entry(number)? else { return Ok(None) };
     let place = format!("{}/{}", log.address(), crate::replica::entry_name(number)).into();
     match entry.body {
-        EntryBody::Checkpoint(bytes) => {
-            let manifest = Manifest::read_bytes(&bytes, number, ("object", place))?;
-            Ok(Some((entry.claim, manifest)))
+        EntryBody::Checkpoint(found) => {
+            let manifest = Manifest::read_bytes(&found.manifest, number, ("object", place))?;
+            let (claim, prepares) = (entry.claim, found.prepares);
+            Ok(Some(FoundCheckpoint { claim, manifest, prepares }))
         }
         _ => Err(log.damage("shared/log", format!("a checkpoint as entry {number}"))),
     }
@@ -51,26 +59,9 @@ pub(super) fn restore(
         let ops = manifest.edit.ops.iter().map(|op| fetching.fetch_op(op));
         let edit = Edit { ops: ops.collect::<Result<Vec<_>>>()? };
         store.sync()?;
-        let written = ExtentStore::open(Arc::clone(files), to, &[], true)?;
-        check(&edit, &written)?;
+        check_written(&edit, files, to)?;
         Ok(Content { lsn: manifest.lsn, edit })
     })
-}
-
-/// Reads all that was written, and compares checksums.
-fn check(edit: &Edit<Arc<ExtentMeta>>, store: &Arc<ExtentStore>) -> Result<()> {
-    for meta in edit.added() {
-        let (extent, mut damages) =
-            (Extent::open(ExtentMeta::clone(meta), Arc::clone(store)), Vec::new());
-        extent.verify(&mut damages);
-        for values in extent.values() {
-            values.verify(&mut damages);
-        }
-        if let Some(damage) = damages.into_iter().next() {
-            return Err(Error::corrupt(damage));
-        }
-    }
-    Ok(())
 }
 
 /// Brings data from the store to a directory.

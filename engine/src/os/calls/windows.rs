@@ -249,3 +249,13 @@ pub(in crate::os) fn machine_memory() -> Option<(u64, u64)> {
     let told = unsafe { GlobalMemoryStatusEx(&raw mut found) };
     (told != 0).then_some((found.ullTotalPhys, found.ullAvailPhys))
 }
+
+/// The numbers of the processors that this thread may run on: threads are not pinned on Windows.
+pub(crate) fn allowed_cores() -> Vec<usize> {
+    Vec::new()
+}
+
+/// Has this thread run on one processor alone; whether it does. Threads are not pinned on Windows.
+pub(crate) fn pin_thread(_core: usize) -> bool {
+    false
+}

@@ -71,6 +71,12 @@ pub(crate) fn open_client(
     Ok((Arc::new(Client::new(store, timer, Patience::default())), nonce))
 }
 
+/// Objects that are only read, under names that no opening of a database gives.
+pub(crate) fn open_reader(client: Arc<Client>, names: ObjectNames) -> ObjectTier {
+    let claim = WriterClaim { incarnation: 0, nonce: [0; 16], owner: String::new() };
+    ObjectTier::open(client, names, claim, BTreeSet::new()).read_only()
+}
+
 impl Settings<'_> {
     /// The objects of the database. Asks the store for nothing; a directory is made where it is
     /// missing.
