@@ -20,5 +20,5 @@ pub(crate) use object::{
     owner,
 };
 pub(crate) use ssd::{
-    EXTENT_BYTES, ExtentStore, Held, Reading, SpaceReservation, is_extent_file_name,
+    EXTENT_BYTES, ExtentStore, Held, Reading, Reserved, SpaceReservation, is_extent_file_name,
 };
