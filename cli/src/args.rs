@@ -98,12 +98,14 @@ pub(crate) enum Command {
     Promote(PromoteArguments),
     /// Print how far the shared database of the object store is
     Status,
+    /// Keep nothing for a follower or standby any more that was registered by a name
+    Forget(ForgetArguments),
     /// Print what the engine counts
     Stats,
     /// Compact a table, or all: drain memory, and merge the levels into one
     Compact(CompactArguments),
     /// Read everything on the medium and check it
-    Verify,
+    Verify(VerifyArguments),
     /// Add a backup of the database to a set; what the set has already is not copied again
     Backup(BackupArguments),
     /// List the backups of a set, check them, or delete one
@@ -133,12 +135,28 @@ pub(crate) struct TableArguments {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct VerifyArguments {
+    /// The directory of another node of the same shared database: compare all rows with its rows
+    #[arg(long, value_name = "DIR")]
+    pub(crate) against: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct NodeArguments {
     /// The directory of the node; it is made if it is not there
     pub(crate) directory: PathBuf,
     /// Stop once the node has all that there is
     #[arg(long)]
     pub(crate) once: bool,
+    /// Register it by this name: the writer keeps what it lacks, up to 16 checkpoints
+    #[arg(long)]
+    pub(crate) name: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ForgetArguments {
+    /// The name that the follower or standby was registered by
+    pub(crate) name: String,
 }
 
 #[derive(Debug, Args)]
@@ -337,6 +355,10 @@ pub(crate) struct TourArguments {
     /// [default: the packages that this system knows of, else the files under /usr]
     #[arg(long, value_name = "FILE")]
     pub(crate) input: Option<PathBuf>,
+    /// Delete the directory of each process that was killed: the next one takes the shared database
+    /// over. A directory stands for the object store
+    #[arg(long)]
+    pub(crate) lost_machine: bool,
     /// How often to kill the process
     #[arg(long, value_name = "N", default_value_t = 5)]
     #[arg(value_parser = clap::value_parser!(u32).range(1..=1000))]
@@ -362,6 +384,8 @@ pub(crate) struct TourChildArguments {
     pub(crate) source: String,
     #[arg(long)]
     pub(crate) seed: u64,
+    #[arg(long)]
+    pub(crate) machine: Option<u32>,
 }
 
 #[derive(Debug, Args)]
@@ -372,6 +396,8 @@ pub(crate) struct TourCheckArguments {
     pub(crate) rounds: u32,
     #[arg(long)]
     pub(crate) source: String,
+    #[arg(long)]
+    pub(crate) machine: Option<u32>,
 }
 
 #[cfg(test)]

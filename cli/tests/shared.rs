@@ -20,7 +20,26 @@ fn a_lost_machine_is_replaced_by_its_standby() {
     run(&["put", "-t", "people", "alan", "1912", "--share"]).good();
     let status = run(&["status", "--json"]).json();
     assert!(status["commit"].as_u64().unwrap() > 1 && status["checkpoint"].as_u64().unwrap() > 0);
-    run(&["follow", &follower, "--once"]).good();
+    run(&["follow", &follower, "--once", "--name", "reports"]).good();
+    assert!(run(&["status"]).good().contains("reports: has entry"));
+    run(&["forget", "reports"]).good();
+    assert!(!run(&["status"]).good().contains("reports"));
+    run(&["standby", &standby, "--once"]).good();
+    for node in [&standby, &follower] {
+        let same = bench.run(["verify", "--against", node]).good();
+        assert!(same.contains("1 tables with 2 rows") && same.contains("all the same"), "{same}");
+    }
+    run(&["put", "-t", "people", "mary", "1768", "--share"]).good();
+    assert!(bench.run(["verify", "--against", &standby]).fails(2).contains("at commits"));
+    run(&["standby", &standby, "--once"]).good();
+    // What another one has put there shows.
+    let stray = dir.path().join("standby/00000001").display().to_string();
+    bench.run(["delete", "-t", "people", "mary", "--db", &stray]).good();
+    let other = bench.run(["verify", "--against", &standby, "--json"]);
+    assert_eq!(other.code, Some(1), "{}", other.err);
+    assert!(other.out.contains("2 with") && other.out.contains("people"), "{}", other.out);
+    bench.run(["put", "-t", "people", "mary", "1768", "--db", &stray]).good();
+    bench.run(["verify", "--against", &standby]).good();
 
     assert!(run(&["promote", &standby]).fails(2).contains("--confirm"));
     let promoted = run(&["promote", &standby, "--confirm", "--json"]).json();

@@ -51,6 +51,35 @@ fn the_words_fit_a_terminal_and_a_loss_is_found() {
 }
 
 #[test]
+fn machines_that_are_lost_lose_nothing_and_a_loss_is_found() {
+    let bench = Bench::new();
+    let dir = bench.path().join("tour");
+    let dir = dir.to_str().unwrap();
+    let tour = ["tour", "--lost-machine", "--rounds", "2", "--input", INPUT, "--dir", dir];
+    let text = bench.run(tour).good();
+    for line in text.lines().filter(|line| !line.contains(dir) && !line.contains(INPUT)) {
+        assert!(line.chars().count() <= 80, "{line}");
+    }
+    assert!(text.contains("2 lost machines"), "{text}");
+    let mut left: Vec<_> =
+        std::fs::read_dir(dir).unwrap().map(|it| it.unwrap().file_name()).collect();
+    left.sort();
+    assert_eq!(left, ["acknowledged", "machine 2", "store"], "each machine but the last is lost");
+
+    // Round 0, thread 0, batch 3: a machine that lost it would show.
+    let (db, store) = (format!("{dir}/machine 2"), format!("file://{dir}/store"));
+    let key = "000000000000000000000003";
+    let on = ["--db", &db, "--object-store", &store, "--share", "--hex"];
+    bench.run(on.iter().chain(&["delete", "-t", "ledger", key])).good();
+    std::fs::remove_dir_all(&db).unwrap();
+    let check = ["tour-check", "--dir", dir, "--rounds", "2", "--source", "rows", "--machine", "3"];
+    let check = bench.run(check);
+    let found = check.json();
+    assert_eq!((&found["lost"], &found["torn"]), (&1.into(), &1.into()));
+    check.fails(1);
+}
+
+#[test]
 fn a_directory_that_is_not_empty_stays_as_it_is() {
     let bench = Bench::new();
     bench.file("mine.txt", "mine");

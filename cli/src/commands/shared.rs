@@ -2,9 +2,9 @@
 
 use std::time::{Duration, Instant};
 
-use terrace::{Follower, NodeStatus, Standby};
+use terrace::{Follower, NodeStatus, Options, Standby};
 
-use crate::args::{NodeArguments, PromoteArguments};
+use crate::args::{ForgetArguments, NodeArguments, PromoteArguments};
 use crate::failure::{Failure, Outcome};
 use crate::interrupt;
 use crate::session::Session;
@@ -40,15 +40,31 @@ impl Node {
     }
 }
 
+fn options(session: &Session, node: &NodeArguments) -> Options {
+    match &node.name {
+        Some(name) => session.options().follower_name(name),
+        None => session.options(),
+    }
+}
+
+/// Keeps nothing for a follower any more.
+pub(crate) fn forget(
+    session: &mut Session,
+    follower: &ForgetArguments,
+) -> Result<Outcome, Failure> {
+    session.options().forget_follower(&session.store()?, &follower.name)?;
+    Ok(Outcome::Good)
+}
+
 /// Follows until a signal comes.
 pub(crate) fn follow(session: &mut Session, node: &NodeArguments) -> Result<Outcome, Failure> {
-    let follower = session.options().follow(&session.store()?, &node.directory)?;
+    let follower = options(session, node).follow(&session.store()?, &node.directory)?;
     watch(session, Node::Follower(follower), node.once)
 }
 
 /// Stands by until a signal comes.
 pub(crate) fn stand_by(session: &mut Session, node: &NodeArguments) -> Result<Outcome, Failure> {
-    let standby = session.options().standby(&session.store()?, &node.directory)?;
+    let standby = options(session, node).standby(&session.store()?, &node.directory)?;
     watch(session, Node::Standby(standby), node.once)
 }
 
@@ -78,10 +94,18 @@ fn report(session: &mut Session, status: &NodeStatus) -> Result<(), Failure> {
     if output.json {
         output.object(status)?;
     } else {
-        let NodeStatus { commit, entry, lag_ms, restarts, note, directory, .. } = status;
+        let NodeStatus { commit, entry, lag_ms, restarts, missed, note, directory, .. } = status;
         let note = note.as_ref().map(|note| format!("; {note}")).unwrap_or_default();
+        let missed = match missed {
+            0 => "",
+            _ => "; it was away for too long, and started from the newest checkpoint",
+        };
+        let lag = match lag_ms {
+            &u64::MAX => "not yet at the end".to_string(),
+            lag => format!("{lag} ms behind"),
+        };
         output.line(&format!(
-            "{}: commit {commit}, entry {entry}, {lag_ms} ms behind, {restarts} checkpoints{note}",
+            "{}: commit {commit}, entry {entry}, {lag}, {restarts} checkpoints{missed}{note}",
             directory.display()
         ))?;
     }
@@ -129,6 +153,9 @@ pub(crate) fn status(session: &mut Session) -> Result<Outcome, Failure> {
             status.oldest,
             status.writer
         ))?;
+        for follower in &status.followers {
+            output.line(&format!("{}: has entry {}", follower.name, follower.entry))?;
+        }
     }
     Ok(Outcome::Good)
 }

@@ -1,16 +1,66 @@
-//! `verify`: reads everything on the medium and says what is damaged.
+//! `verify`: reads everything on the medium and says what is damaged, or whether two nodes of a
+//! shared database show the same.
 
-use terrace::VerifyReport;
+use std::path::{Path, PathBuf};
 
+use terrace::{Digest, VerifyReport};
+
+use crate::args::VerifyArguments;
 use crate::failure::{Failure, Outcome};
 use crate::session::Session;
 use crate::text::grouped;
 
 /// Checks the database. Damage is a negative answer, not an error.
-pub(crate) fn run(session: &mut Session) -> Result<Outcome, Failure> {
+pub(crate) fn run(session: &mut Session, arguments: &VerifyArguments) -> Result<Outcome, Failure> {
+    if let Some(other) = &arguments.against {
+        return compare(session, other);
+    }
     // Without opening it: what is too damaged to be opened can still be verified.
     let report = session.options().verify(session.directory())?;
     print(session, &report)
+}
+
+/// Compares all rows of two nodes at one commit. A difference is a negative answer.
+fn compare(session: &mut Session, other: &Path) -> Result<Outcome, Failure> {
+    let digest = |path: &Path| -> terrace::Result<Digest> {
+        let db = session.options().share(false).open_read_only(database_of(path))?;
+        let digest = db.digest()?;
+        db.close()?;
+        Ok(digest)
+    };
+    let (one, two) = (digest(session.directory())?, digest(other)?);
+    let differences = one.differences(&two)?;
+    let output = &mut session.output;
+    if output.json {
+        output.object(&serde_json::json!({
+            "commit": one.commit, "tables": one.tables, "differences": differences
+        }))?;
+    } else {
+        for line in &differences {
+            output.line(line)?;
+        }
+        let rows = grouped(one.tables.iter().map(|table| table.rows).sum());
+        let tables = one.tables.len();
+        match differences.len() {
+            0 => output.line(&format!(
+                "{tables} tables with {rows} rows at commit {}, all the same",
+                one.commit
+            ))?,
+            n => output.line(&format!("{n} of {tables} tables differ at commit {}", one.commit))?,
+        }
+    }
+    Ok(if differences.is_empty() { Outcome::Good } else { Outcome::Negative })
+}
+
+/// Where the database of a node is: of a follower or a standby, in its last numbered subdirectory.
+fn database_of(node: &Path) -> PathBuf {
+    let of = |n: u32| node.join(format!("{n:08}"));
+    let numbered = std::fs::read_dir(node).into_iter().flatten().flatten();
+    let numbered = numbered.filter_map(|entry| {
+        let number = entry.file_name().to_str()?.parse().ok()?;
+        of(number).is_dir().then_some(number)
+    });
+    numbered.max().map_or_else(|| node.to_path_buf(), of)
 }
 
 /// Prints what was found.

@@ -4,11 +4,12 @@
 use std::fs::File;
 use std::thread;
 
-use terrace::Database;
+use terrace::{Database, Durability};
 
 use super::batch::{MAX_RECORD, Stamp, THREADS, Tables};
 use super::chance::Chance;
 use super::ledger::Line;
+use super::machine::Machine;
 use crate::args::TourChildArguments;
 use crate::failure::{Failure, Outcome};
 
@@ -22,12 +23,13 @@ type Record = (Vec<u8>, Vec<u8>);
 
 /// Works until killed. Returns only if something fails.
 pub(crate) fn run(arguments: &TourChildArguments) -> Result<Outcome, Failure> {
-    let database = Database::open(super::database_of(&arguments.dir))?;
+    let machine = Machine::new(&arguments.dir, arguments.machine);
+    let (database, durability) = (machine.open()?, machine.durability());
     let records = records(&database, &arguments.source)?;
     let tables = Tables::open(&database)?;
     // Standard output as a file, so that a line is one call and never waits in a buffer.
     let pipe = pipe().map_err(|error| Failure::io("use the pipe", &error))?;
-    let worker = Worker { database, tables, records, pipe };
+    let worker = Worker { database, durability, tables, records, pipe };
     thread::scope(|scope| {
         for thread in 0..THREADS {
             let worker = &worker;
@@ -66,6 +68,7 @@ fn records(database: &Database, source: &str) -> Result<Vec<Record>, Failure> {
 
 struct Worker {
     database: Database,
+    durability: Durability,
     tables: Tables,
     records: Vec<Record>,
     pipe: File,
@@ -93,7 +96,8 @@ impl Worker {
         for sequence in 0.. {
             let stamp = Stamp { thread: name, sequence };
             let (key, value) = own[chance.below(own.len() as u64) as usize];
-            self.database.write(self.tables.batch(stamp, key, value))?;
+            let batch = self.tables.batch(stamp, key, value);
+            self.database.write_with(batch, self.durability)?;
             let hash = super::batch::hash(stamp, key, value);
             self.tell(Line::Acknowledged { stamp, hash })?;
             if sequence % SAMPLE_EVERY == 0 && thread == 0 {

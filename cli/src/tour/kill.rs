@@ -19,6 +19,8 @@ pub(crate) struct Plan<'a> {
     pub(crate) round: u32,
     pub(crate) source: &'a str,
     pub(crate) seed: u64,
+    /// The machine that the child works on, if that will be lost.
+    pub(crate) machine: Option<u32>,
     /// Kill after so many acknowledged commits…
     pub(crate) commits: u64,
     /// …and this little while.
@@ -94,6 +96,9 @@ fn start(plan: &Plan<'_>) -> Result<Child, Failure> {
     command.arg("tour-child").arg("--dir").arg(plan.dir);
     command.args(["--round", &plan.round.to_string()]);
     command.args(["--source", plan.source, "--seed", &plan.seed.to_string()]);
+    if let Some(machine) = plan.machine {
+        command.args(["--machine", &machine.to_string()]);
+    }
     spawn(command.stdin(Stdio::null()).stdout(Stdio::piped()))
 }
 

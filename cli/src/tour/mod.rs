@@ -1,6 +1,7 @@
 //! `tour`: the demonstration. It imports real data, kills the process that commits in the middle
 //! of its work again and again, and each time looks, in a new process, for every commit that had
-//! been acknowledged.
+//! been acknowledged. With `--lost-machine` it deletes the directory of the process too: the new
+//! one takes the shared database over from an object store.
 
 mod batch;
 mod chance;
@@ -9,6 +10,7 @@ pub(crate) mod examine;
 mod judge;
 mod kill;
 mod ledger;
+mod machine;
 mod show;
 mod source;
 
@@ -18,8 +20,6 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use terrace::{Database, Options};
-
 use crate::args::TourArguments;
 use crate::failure::{Failure, Outcome};
 use crate::import::{Loaded, Loader};
@@ -27,6 +27,7 @@ use crate::session::Session;
 use chance::Chance;
 use examine::Examined;
 use kill::{Plan, Told};
+use machine::Machine;
 use show::{Round, Summary};
 use source::Source;
 
@@ -35,6 +36,9 @@ const COMMITS: u64 = 10_000;
 
 /// Acknowledged commits in a round, at least.
 const COMMITS_A_ROUND: u64 = 2_200;
+
+/// The same of commits that wait for the shared store: one of each thread in a tenth of a second.
+const REMOTE_A_ROUND: u64 = 240;
 
 /// The size of the region: a sixteenth of the default, so that records step down to disk while
 /// one watches, and the kills hit that work too.
@@ -47,28 +51,33 @@ const BATCH: usize = 1_000;
 pub(crate) fn run(session: &mut Session, arguments: &TourArguments) -> Result<Outcome, Failure> {
     let seed = arguments.seed.unwrap_or_else(any_seed);
     let mut place = Place::prepare(arguments)?;
-    show::opening(session, &place.dir, seed)?;
+    let dir = place.dir.clone();
+    let mut machine = Machine::new(&dir, arguments.lost_machine.then_some(0));
+    show::opening(session, machine, &dir, seed)?;
 
     let source = source::find(arguments.input.as_deref())?;
-    let (loaded, took) = import(session, &place.dir, &source)?;
+    let (loaded, took) = import(session, machine, &source)?;
     show::imported(session, &source, &loaded, took)?;
 
     let mut chance = Chance::new(seed);
     let mut rounds = Vec::new();
-    show::before_rounds(session, arguments.rounds)?;
+    show::before_rounds(session, machine, arguments.rounds)?;
     let mut examined = None;
     for round in 0..arguments.rounds {
         let told = kill::run(&Plan {
-            dir: &place.dir,
+            dir: &dir,
             round,
             source: source.table,
             seed: chance.number(),
-            commits: commits_of_a_round(arguments.rounds, &mut chance),
+            machine: machine.number(),
+            commits: commits_of_a_round(machine, arguments.rounds, &mut chance),
             delay: Duration::from_micros(chance.below(1_000)),
         })?;
-        append(&ledger_of(&place.dir), &told)?;
+        append(&ledger_of(&dir), &told)?;
+        machine.lose()?;
+        machine = machine.next();
         let before: Option<Examined> = examined;
-        let now = examine(&place.dir, round + 1, source.table)?;
+        let now = examine(&dir, (machine, round + 1), source.table)?;
         let round = Round::new(&told, before.as_ref(), &now);
         show::round(session, rounds.len() + 1, &round)?;
         rounds.push(round);
@@ -79,13 +88,13 @@ pub(crate) fn run(session: &mut Session, arguments: &TourArguments) -> Result<Ou
     }
     let verdict = examined.map(|examined| examined.verdict).unwrap_or_default();
 
-    let database = Database::open(database_of(&place.dir))?;
+    let database = machine.open()?;
     let stats = database.stats();
     show::tiers(session, &stats, &rounds)?;
     show::records(session, &database, source.table)?;
     database.close()?;
     let summary = Summary { stats, source, loaded, took, seed, rounds, verdict };
-    show::closing(session, &summary)?;
+    show::closing(session, machine, &summary)?;
     if verdict.is_good() {
         return Ok(Outcome::Good);
     }
@@ -130,11 +139,6 @@ impl Drop for Place {
     }
 }
 
-/// The database of a tour in `dir`.
-fn database_of(dir: &Path) -> PathBuf {
-    dir.join("db")
-}
-
 /// The file of acknowledged commits of a tour in `dir`.
 fn ledger_of(dir: &Path) -> PathBuf {
     dir.join("acknowledged")
@@ -153,16 +157,23 @@ fn any_seed() -> u64 {
 
 /// How many commits to wait for: a number that differs from round to round, and is large enough
 /// for the rounds together.
-fn commits_of_a_round(rounds: u32, chance: &mut Chance) -> u64 {
-    let least = COMMITS.div_ceil(u64::from(rounds)).max(COMMITS_A_ROUND);
+fn commits_of_a_round(machine: Machine<'_>, rounds: u32, chance: &mut Chance) -> u64 {
+    let least = match machine.number() {
+        None => COMMITS.div_ceil(u64::from(rounds)).max(COMMITS_A_ROUND),
+        Some(_) => REMOTE_A_ROUND,
+    };
     least + chance.below(least * 6 / 10)
 }
 
-fn import(session: &Session, dir: &Path, source: &Source) -> Result<(Loaded, Duration), Failure> {
+fn import(
+    session: &Session,
+    machine: Machine<'_>,
+    source: &Source,
+) -> Result<(Loaded, Duration), Failure> {
     let total = source.records.iter().map(|(key, value)| key.len() + value.len()).sum::<usize>();
     let bar = session.output.byte_bar(Some(total as u64));
     let begin = Instant::now();
-    let database = Options::new().pm_size(REGION).open(database_of(dir))?;
+    let database = machine.open()?;
     let table = database.table(source.table)?;
     let mut loader = Loader::new(&database, &table, BATCH);
     for (key, value) in &source.records {
@@ -188,9 +199,16 @@ fn append(path: &Path, told: &Told) -> Result<(), Failure> {
 }
 
 /// Has a new process open the database and look for everything.
-fn examine(dir: &Path, rounds: u32, source: &str) -> Result<Examined, Failure> {
+fn examine(
+    dir: &Path,
+    (machine, rounds): (Machine<'_>, u32),
+    source: &str,
+) -> Result<Examined, Failure> {
     let mut command = this_program()?;
     command.arg("tour-check").arg("--dir").arg(dir);
+    if let Some(number) = machine.number() {
+        command.args(["--machine", &number.to_string()]);
+    }
     command.args(["--rounds", &rounds.to_string(), "--source", source]);
     command.stdin(Stdio::null()).stderr(Stdio::inherit());
     let output = command.output().map_err(|error| Failure::io("start the checker", &error))?;

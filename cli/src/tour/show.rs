@@ -10,6 +10,7 @@ use super::batch::THREADS;
 use super::examine::Examined;
 use super::judge::Verdict;
 use super::kill::Told;
+use super::machine::Machine;
 use super::source::Source;
 use crate::failure::Failure;
 use crate::grid::{Align, Grid};
@@ -74,8 +75,11 @@ fn say_all<'a>(session: &mut Session, lines: impl IntoIterator<Item = &'a str>) 
 }
 
 /// The first words.
-pub(super) fn opening(session: &mut Session, dir: &Path, seed: u64) -> Said {
+pub(super) fn opening(session: &mut Session, machine: Machine<'_>, dir: &Path, seed: u64) -> Said {
     say(session, "A tour of Terrace: real data, a process killed in the middle of its work,")?;
+    if machine.number().is_some() {
+        say(session, "its directory deleted, a takeover by another one through a shared store,")?;
+    }
     say(session, "and a count of what is missing afterwards.")?;
     say(session, "")?;
     say(session, &format!("  in    {}", dir.display()))?;
@@ -102,19 +106,29 @@ pub(super) fn imported(
 }
 
 /// What is going to happen in the rounds, and the headings of their table.
-pub(super) fn before_rounds(session: &mut Session, rounds: u32) -> Said {
+pub(super) fn before_rounds(session: &mut Session, machine: Machine<'_>, rounds: u32) -> Said {
     let times = if rounds == 1 { "once".to_owned() } else { format!("{rounds} times") };
     say(session, &format!("2. Kill it, {times}"))?;
     let child = format!(
         "  A child process commits from {THREADS} threads, each commit over three tables at"
     );
-    say_all(
-        session,
-        [
-            child.as_str(),
+    let end = match machine.number() {
+        None => [
             "  once, and reports every commit that returned. It is killed (SIGKILL) at a",
             "  random moment. A new process opens the database and looks for all that was",
             "  reported, in this round and in those before.",
+        ],
+        Some(_) => [
+            "  once, and reports every commit that the shared store has. It is killed at a",
+            "  random moment, and all of its directory deleted. A new process takes over in",
+            "  an empty directory, and looks for all that was reported so far.",
+        ],
+    };
+    say(session, &child)?;
+    say_all(session, end)?;
+    say_all(
+        session,
+        [
             "",
             "  reported   commits that had returned: all of them must be there",
             "  in flight  commits that had not returned, yet are there, in whole",
@@ -216,7 +230,7 @@ pub(super) fn records(session: &mut Session, database: &Database, table: &str) -
 }
 
 /// The result, for people or as one JSON object.
-pub(super) fn closing(session: &mut Session, summary: &Summary) -> Said {
+pub(super) fn closing(session: &mut Session, machine: Machine<'_>, summary: &Summary) -> Said {
     let Summary { verdict, rounds, .. } = summary;
     let Verdict { acknowledged, in_flight, lost, torn, wrong, invented, out_of_order } = *verdict;
     let kills = rounds.len();
@@ -235,22 +249,26 @@ pub(super) fn closing(session: &mut Session, summary: &Summary) -> Said {
     }
     say(session, "")?;
     if verdict.is_good() {
-        say(
-            session,
-            &format!("  {kills} kills, {} commits, nothing missing.", grouped(acknowledged)),
-        )?;
+        let commits = grouped(acknowledged);
+        let ends = if machine.number().is_some() { "lost machines" } else { "kills" };
+        say(session, &format!("  {kills} {ends}, {commits} commits, nothing missing."))?;
     } else {
         say(session, "  FAILED: the counts above must be 0 from `lost` on.")?;
     }
-    say_all(
-        session,
-        [
-            "",
+    let bounds = match machine.number() {
+        None => [
             "  A killed process is not a power cut: what it had handed to the operating",
             "  system stays. Power cuts are simulated in the test suite, which drops whatever",
             "  no completed sync covers: cargo test --package terrace.",
         ],
-    )?;
+        Some(_) => [
+            "  The store is a directory here, and all machines are this one. Stores that lose",
+            "  requests, and machines that were only paused, are simulated in the test suite:",
+            "  cargo test --package terrace --test stepped shared.",
+        ],
+    };
+    say(session, "")?;
+    say_all(session, bounds)?;
     if session.output.json {
         session.output.object(&object(summary))?;
     }

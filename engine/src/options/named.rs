@@ -202,7 +202,8 @@ impl Options {
     ///
     /// The names are those of the methods: `pm_size`, `pm_path`, `mode`, `index`, `cache_size`,
     /// `memory`, `level1_size`, `compression`, `direct_io`, `file_permissions`, `object_store`,
-    /// `object_cache`, `share`, `share_retention`, `follower_name`; of [`CommitTuning`](crate::CommitTuning) `group_batches`,
+    /// `object_cache`, `share`, `share_retention`, `follower_name`; of
+    /// [`CommitTuning`](crate::CommitTuning) `group_batches`,
     /// `group_bytes` and `own_streams`; of [`BackgroundTuning`](crate::BackgroundTuning) `threads`
     /// and `bytes_per_second`. Sizes take the units `KiB`, `MiB`, `GiB` and `TiB`, switches `on`
     /// and `off`.

@@ -1,5 +1,5 @@
-//! The object store: cold levels, how much of them is on this machine too, and what of a database is
-//! shared through it.
+//! The object store: cold levels, how much of them is on this machine too, and what of a database
+//! is shared through it.
 
 use std::time::Duration;
 

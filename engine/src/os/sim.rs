@@ -359,17 +359,6 @@ impl SimFiles {
     pub(crate) fn syncs(&self) -> u64 {
         self.state.lock().syncs
     }
-
-    /// Flips the bits of `xor` in one byte, and no caller is told. Nothing happens to a file or
-    /// a byte that is not there.
-    pub(crate) fn corrupt(&self, path: &Path, offset: u64, xor: u8) {
-        let mut state = self.state.lock();
-        if let Some(id) = state.names.get(path)
-            && let Some(content) = state.files.get_mut(&id)
-        {
-            content.corrupt(offset, xor);
-        }
-    }
 }
 
 #[cfg(test)]

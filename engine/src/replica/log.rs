@@ -191,7 +191,7 @@ impl SharedLog {
     }
 
     /// The last entry that is found from a head on, and the end behind it.
-    fn search_end(&self, head: LogHead) -> Result<(u64, LogEnd)> {
+    pub(super) fn search_end(&self, head: LogHead) -> Result<(u64, LogEnd)> {
         let (mut there, mut step) = (head.checkpoint.max(head.oldest - 1), 1);
         let mut missing = loop {
             match self.header(there + step)? {

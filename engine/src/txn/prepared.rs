@@ -103,13 +103,13 @@ enum Named {
 
 /// What is prepared: its records in the region, and its rows in extents by table.
 #[derive(Clone)]
-struct Contents {
+struct PreparedRows {
     place: Place,
     runs: Vec<(TableId, Level)>,
 }
 
 struct Resolving {
-    contents: Contents,
+    contents: PreparedRows,
     /// The LSN of the verdict, once that has its ticket.
     verdict: Arc<TicketLsn>,
 }
@@ -118,7 +118,7 @@ struct Resolving {
 struct Resolved {
     lsn: Lsn,
     zone: u32,
-    prepare: Contents,
+    prepare: PreparedRows,
 }
 
 #[derive(Default)]
@@ -335,7 +335,7 @@ impl PreparedSet {
         let (gone, rest): (Vec<_>, Vec<_>) =
             state.resolved.drain(..).partition(|resolved| resolved.lsn <= decided);
         state.resolved = rest;
-        for Resolved { zone, prepare: Contents { place: prepare, .. }, .. } in &gone {
+        for Resolved { zone, prepare: PreparedRows { place: prepare, .. }, .. } in &gone {
             let zone = *zone;
             zones.sub_live(prepare.zone, prepare.records);
             if zone == prepare.zone || shared.region.has(Failpoint::ReleaseVerdicts) {
@@ -436,8 +436,8 @@ fn check_room(shared: &Shared, locks: usize, bytes: usize) -> Result<()> {
 }
 
 impl Prepared {
-    fn contents(&self) -> Contents {
-        Contents { place: self.place, runs: self.runs.iter().map(Joined::rows).collect() }
+    fn contents(&self) -> PreparedRows {
+        PreparedRows { place: self.place, runs: self.runs.iter().map(Joined::rows).collect() }
     }
 
     /// How many keys it has written.

@@ -292,9 +292,9 @@ fn a_writer_goes_on_where_its_log_ends() {
     assert_eq!(error.unwrap_err().kind(), ErrorKind::Fenced, "it was taken over");
 }
 
-/// A table is created, another one emptied, right after an opening, before anything was shipped. The
-/// list of tables behind the claim was of that moment and named them, with the LSN of the opening. So
-/// readers did not know the tables of the commits that came after it.
+/// A table is created, another one emptied, right after an opening, before anything was shipped.
+/// The list of tables behind the claim was of that moment and named them, with the LSN of the
+/// opening. So readers did not know the tables of the commits that came after it.
 #[test]
 fn tables_that_change_right_after_an_opening_are_followed() {
     let _turn = alone();

@@ -53,7 +53,7 @@ pub struct NodeStatus {
     /// The last entry of the log that it has applied.
     pub entry: u64,
     /// Milliseconds since it last knew that there is no more; at most the interval of the writer
-    /// and its own in addition is what it lags.
+    /// and its own in addition is what it lags. `u64::MAX` until it has come to the end once.
     pub lag_ms: u64,
     /// How often it has started from a checkpoint.
     pub restarts: u64,
@@ -104,7 +104,7 @@ struct Progress {
     missed: u64,
     /// What the store was told, and when.
     registered: Option<(u64, Instant)>,
-    known_at: Instant,
+    known_at: Option<Instant>,
     note: Option<String>,
 }
 
@@ -123,7 +123,7 @@ impl Node {
             restarts: 0,
             missed: 0,
             registered: None,
-            known_at: Instant::now(),
+            known_at: None,
             note: None,
         };
         let node = Arc::new(Node {
@@ -196,7 +196,7 @@ impl Node {
             progress.entry = applier.position.entry;
         }
         if matches!(did, Ok(false)) {
-            progress.known_at = Instant::now();
+            progress.known_at = Some(Instant::now());
         }
         did
     }
@@ -325,7 +325,7 @@ impl Node {
             directory: path.unwrap_or_else(|| self.directory.clone()),
             commit: progress.commit,
             entry: progress.entry,
-            lag_ms: progress.known_at.elapsed().as_millis() as u64,
+            lag_ms: progress.known_at.map_or(u64::MAX, |at| at.elapsed().as_millis() as u64),
             restarts: progress.restarts,
             missed: progress.missed,
             gets: self.log.counts().gets,

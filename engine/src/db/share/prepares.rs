@@ -20,7 +20,7 @@ use crate::memtable::{Record, encode_record};
 use crate::record::{Kind, Reader, SYSTEM_TABLE, TableId, decode_end, put_u32, put_u64};
 use crate::replica::{PrepareHead, records_of};
 use crate::table::{Table, WriteBatch};
-use crate::txn::{PreparedInfo, TxnOptions};
+use crate::txn::{PreparedInfo, Transaction, TxnOptions};
 
 /// Before the name of one: what it is.
 const HEAD: &[u8] = b"prepared/";
@@ -33,7 +33,7 @@ const PART_BYTES: usize = 256 << 10;
 
 /// One that has rows.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-struct Kept {
+struct KeptPrepare {
     writes: u64,
     locks: u64,
     parts: u32,
@@ -42,16 +42,16 @@ struct Kept {
 /// Those of one reader.
 #[derive(Debug, Default)]
 pub(super) struct FollowedPrepares {
-    kept: BTreeMap<Vec<u8>, Kept>,
+    kept: BTreeMap<Vec<u8>, KeptPrepare>,
     /// Those of which the rows go with the next commit.
     fresh: BTreeMap<Vec<u8>, Vec<u8>>,
     /// What the listing is to learn after the next commit.
-    news: BTreeMap<Vec<u8>, Option<Kept>>,
+    news: BTreeMap<Vec<u8>, Option<KeptPrepare>>,
     /// Whether rows stay after a verdict: a planted bug.
     keeps_rows: bool,
 }
 
-impl Kept {
+impl KeptPrepare {
     fn to_row(self) -> Vec<u8> {
         let mut row = Vec::new();
         put_u64(&mut row, self.writes);
@@ -60,18 +60,19 @@ impl Kept {
         row
     }
 
-    fn of_row(row: &[u8]) -> Option<Kept> {
+    fn of_row(row: &[u8]) -> Option<KeptPrepare> {
         let mut reader = Reader::new(row);
-        let kept = Kept { writes: reader.u64()?, locks: reader.u64()?, parts: reader.u32()? };
+        let kept =
+            KeptPrepare { writes: reader.u64()?, locks: reader.u64()?, parts: reader.u32()? };
         reader.is_empty().then_some(kept)
     }
 
     /// Of one that has nothing but `records`.
-    fn of(records: &[u8]) -> Kept {
+    fn of(records: &[u8]) -> KeptPrepare {
         let head = PrepareHead::of(records);
         let (writes, locks) = head.map_or((0, 0), |head| (head.writes, head.locks));
         let writes = u64::from(writes);
-        Kept { writes, locks: writes + u64::from(locks), parts: 0 }
+        KeptPrepare { writes, locks: writes + u64::from(locks), parts: 0 }
     }
 }
 
@@ -110,7 +111,7 @@ impl FollowedPrepares {
         let mut prepares = FollowedPrepares { keeps_rows, ..FollowedPrepares::default() };
         for row in table.prefix(HEAD) {
             let (key, row) = row?;
-            let kept = Kept::of_row(&row).ok_or_else(|| damage(db, "a row of one"))?;
+            let kept = KeptPrepare::of_row(&row).ok_or_else(|| damage(db, "a row of one"))?;
             let id = key[HEAD.len()..].to_vec();
             prepares.news.insert(id.clone(), Some(kept));
             prepares.kept.insert(id, kept);
@@ -151,7 +152,7 @@ impl FollowedPrepares {
             db.write(std::mem::take(&mut batch))?;
         }
         let writes = writes as u64;
-        let kept = Kept { writes, locks: writes + u64::from(head.locks), parts };
+        let kept = KeptPrepare { writes, locks: writes + u64::from(head.locks), parts };
         batch.put(table, head_key(&id), kept.to_row());
         db.write(batch)?;
         self.news.insert(id.clone(), Some(kept));
@@ -181,7 +182,7 @@ impl FollowedPrepares {
     /// Adds the rows of fresh ones to a commit that moves the position past them.
     pub(super) fn write(&mut self, batch: &mut WriteBatch, table: &Table) {
         for (id, records) in std::mem::take(&mut self.fresh) {
-            let mut kept = Kept::of(&records);
+            let mut kept = KeptPrepare::of(&records);
             kept.parts = put_parts(batch, table, &id, (0, &records));
             batch.put(table, head_key(&id), kept.to_row());
             self.news.insert(id.clone(), Some(kept));
@@ -239,7 +240,7 @@ impl FollowedPrepares {
 }
 
 /// Does again what a prepared transaction did.
-fn replay(txn: &crate::Transaction, table: &Table, record: &Record<'_>) -> Result<()> {
+fn replay(txn: &Transaction, table: &Table, record: &Record<'_>) -> Result<()> {
     match record.kind {
         Kind::Put => txn.put(table, record.key, record.value),
         Kind::Delete => txn.delete(table, record.key),

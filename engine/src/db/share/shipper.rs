@@ -32,8 +32,8 @@ use crate::replica::{EntryBody, LogEnd, LogWriter, SharedLog, SharedTable};
 /// Commits go out at least so often.
 pub(super) const INTERVAL: Duration = Duration::from_millis(100);
 
-/// Bytes of segments after which a checkpoint is made; fewer where steps come in their turn, so that
-/// their histories have many.
+/// Bytes of segments after which a checkpoint is made. Where steps come in their turn it is fewer,
+/// so that their histories have many.
 const CHECKPOINT_BYTES: u64 = 64 << 20;
 const STEPPED_CHECKPOINT_BYTES: u64 = 256 << 10;
 
@@ -79,7 +79,7 @@ pub(super) struct State {
     needs_checkpoint: bool,
     /// Groups were forgotten since the last checkpoint.
     has_forgotten: bool,
-    /// The tables of the opening, for the first entry behind the claim: of the LSN that the log has.
+    /// The tables of the opening, for the first entry behind the claim, at the LSN of the log.
     /// Those of a later moment would lack tables that the segments behind it name.
     first_tables: Option<Vec<SharedTable>>,
     needs_tables: bool,

@@ -17,8 +17,8 @@ pub struct ShareStats {
     pub lag_commits: u64,
     /// Bytes of commits that wait.
     pub lag_bytes: u64,
-    /// The age of the oldest commit that waits, in milliseconds; 0 if none does. With all well it is
-    /// below 1000: more means that the store is away or slower than commits come.
+    /// The age of the oldest commit that waits, in milliseconds; 0 if none does. With all well it
+    /// is below 1000: more means that the store is away or slower than commits come.
     pub lag_ms: u64,
     /// Segments that were sent.
     pub segments: u64,

@@ -1,6 +1,8 @@
 //! Reads of simulated files that go wrong.
 
-use super::Fate;
+use std::path::Path;
+
+use super::{Fate, SimFiles};
 
 /// Which reads of files go wrong.
 #[derive(Clone, Copy, Debug)]
@@ -48,6 +50,19 @@ impl Reads {
             0 => ReadFate::Fails,
             1 => ReadFate::Short,
             _ => ReadFate::Flips(self.fate.choose(1 << 20)),
+        }
+    }
+}
+
+impl SimFiles {
+    /// Flips the bits of `xor` in one byte, and no caller is told. Nothing happens to a file or a
+    /// byte that is not there.
+    pub(crate) fn corrupt(&self, path: &Path, offset: u64, xor: u8) {
+        let mut state = self.state.lock();
+        if let Some(id) = state.names.get(path)
+            && let Some(content) = state.files.get_mut(&id)
+        {
+            content.corrupt(offset, xor);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Prepared transactions of a shared database (`docs/internals/shared-store.md`): those that a
 //! checkpoint takes along, and those of the writer that a database follows.
 
-use super::{Contents, Named, PreparedInfo, PreparedSet, Resolved, Resolving, State};
+use super::{Named, PreparedInfo, PreparedRows, PreparedSet, Resolved, Resolving, State};
 use crate::levels::Level;
 use crate::record::{Lsn, TableId};
 use crate::table::Shared;
@@ -48,7 +48,7 @@ impl KeptPrepares<'_> {
         let mut found = state.open_at(lsn);
         drop(state);
         found.sort_by_key(|contents| contents.place.lsn);
-        let open = found.into_iter().map(|Contents { place, runs }| OpenPrepare {
+        let open = found.into_iter().map(|PreparedRows { place, runs }| OpenPrepare {
             lsn: place.lsn,
             records: shared.region.bytes(place.at, place.len).to_vec(),
             runs,
@@ -72,7 +72,7 @@ impl Named {
 }
 
 impl State {
-    fn open_at(&self, lsn: Lsn) -> Vec<Contents> {
+    fn open_at(&self, lsn: Lsn) -> Vec<PreparedRows> {
         let named = self.named.values().filter_map(|named| match named {
             Named::Preparing(_) => None,
             Named::Resolving(Resolving { contents, verdict }) => {

@@ -377,7 +377,7 @@ fn random_histories_find_planted_bugs() {
     }
 }
 
-/// A checkpoint names an extent of which the request was lost: whoever starts from it misses it.
+/// A checkpoint names an extent that was not sent: a takeover that starts from it misses it.
 #[test]
 fn an_extent_that_was_not_sent_is_found_missing() {
     let _turn = alone();
