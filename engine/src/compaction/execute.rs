@@ -11,7 +11,7 @@ use crate::compaction::ranges::{Ranges, tombstones_of};
 use crate::compaction::{Choice, Shape};
 use crate::error::{Error, ErrorKind, Result};
 use crate::extent::{BlockCache, Extent, values_of};
-use crate::levels::{Edit, Op, Version, VersionSet};
+use crate::levels::{Edit, Op, VersionSet};
 use crate::mvcc::Horizon;
 use crate::record::TableId;
 
@@ -67,22 +67,23 @@ fn merge(
         return Err(Error::invalid("an extent that moves is not merged"));
     };
     let (table, to) = (*table, *to);
-    let goes_down = by_level.is_sorted_by_key(|(n, _)| *n) && by_level.iter().all(|l| l.0 <= to);
-    debug_assert!(goes_down, "upper levels come first, and what is merged goes down");
+    debug_assert!(by_level.is_sorted_by_key(|(n, _)| *n), "upper levels come first");
+    debug_assert!(by_level.iter().all(|(n, _)| *n <= to), "what is merged goes down");
     let inputs: Vec<_> = by_level.iter().flat_map(|(_, extents)| extents).cloned().collect();
-    let version = version_of(set, table)?;
+    let version = set
+        .version(table)
+        .ok_or_else(|| Error::new(ErrorKind::Closed, format!("table {table} was dropped")))?;
     let mut ranges = Ranges::new(&version, to, tombstones_of(&inputs)?, horizon, |n, _| n > bottom);
     let overlap = ranges.without_hidden(overlap);
     ranges.tombstones.extend(tombstones_of(&overlap)?);
     let reuse = shape.reuse && ranges.tombstones.is_empty();
     let come_in = bytes(&inputs) + bytes(&overlap);
     let objects = shape.puts_objects(to, version.options).then_some(come_in);
-    // Extents that do not become objects, and values that are written again and do not.
-    let (may_stay_local, values) = match objects {
-        Some(_) => (may_stay_local(choice, shape), 0),
-        None => (come_in, collected_bytes(&inputs, collects)),
-    };
-    let reservation = &set.store().reserve_space(values + come_in.min(may_stay_local), true)?;
+    // Values that are written again, and extents that do not become objects.
+    let may_stay_local = if objects.is_some() { may_stay_local(choice, shape) } else { come_in };
+    let values = if objects.is_some() { 0 } else { collected_bytes(&inputs, collects) };
+    let local = values + come_in.min(may_stay_local);
+    let reservation = &set.store().reserve_space(local, true)?;
     let replaces = &[inputs.as_slice(), &overlap].concat();
     let ctx = MergeContext {
         set,
@@ -107,10 +108,7 @@ fn merge(
         reservation,
         before_write,
     };
-    let upper = match &by_level[..] {
-        [(_, extents)] => Side::under(&ranges, extents, cache, reuse)?,
-        _ => Side::stacked(by_level, cache)?,
-    };
+    let upper = upper_side(by_level, &ranges, cache, reuse)?;
     let outputs = merge_to_level(upper, Side::under(&ranges, &overlap, cache, reuse)?, &ctx)?;
     set.sync_extents()?;
     set.store().acknowledge(outputs.extents.iter().flat_map(|e| e.meta().places()))?;
@@ -126,9 +124,17 @@ fn merge(
     Ok(done(ops, outputs, (table, to), replaced))
 }
 
-fn version_of(set: &VersionSet, table: TableId) -> Result<Arc<Version>> {
-    let dropped = || Error::new(ErrorKind::Closed, format!("table {table} was dropped"));
-    set.version(table).ok_or_else(dropped)
+/// What a merge takes from the levels above the one that it writes to.
+fn upper_side<'a>(
+    by_level: &'a [(u8, Vec<Arc<Extent>>)],
+    ranges: &Ranges,
+    cache: &Arc<BlockCache>,
+    reuse: bool,
+) -> Result<Side<'a>> {
+    match by_level {
+        [(_, extents)] => Side::under(ranges, extents, cache, reuse),
+        _ => Side::stacked(by_level, cache),
+    }
 }
 
 /// Bytes of its output that need not become objects.

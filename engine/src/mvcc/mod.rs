@@ -19,7 +19,7 @@ pub(crate) use drained::DrainedMap;
 #[cfg(any(test, feature = "testing", feature = "bench"))]
 pub(crate) use epoch::drive_all;
 pub(crate) use epoch::{defer, drive, is_pinned, pin};
-pub(crate) use interval::{KeyInterval, after, union};
+pub(crate) use interval::{KeyInterval, after, is_from, union};
 pub(crate) use snapshots::{Horizon, KeptFor, Readers, Registered, SnapshotRegistry, is_worth};
 pub(crate) use timeline::{TimeMark, Timeline};
 pub(crate) use tombstones::{Tombstone, TombstoneList, Tombstones};
