@@ -211,8 +211,8 @@ pub struct TableStats {
     pub cold: &'static str,
     /// Bytes of extents and of values that are objects.
     pub object_bytes: u64,
-    /// Bytes of levels 2 and deeper, and of their values, that lie on another tier than they are to:
-    /// they change it in the background.
+    /// Bytes of levels 2 and deeper, and of their values, that lie on another tier than they are
+    /// to: they change it in the background.
     pub misplaced_bytes: u64,
 }
 
