@@ -8,6 +8,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::operands::Operands;
+use crate::cache::Warmth;
 use crate::compaction::ranges::Ranges;
 use crate::error::Result;
 use crate::extent::{
@@ -152,12 +153,23 @@ pub(super) struct Writer<'a, B: Fn(&[u8]) -> bool> {
     builder: Option<ExtentBuilder>,
     buffer: ExtentBuffer,
     values: ValueWriter,
+    /// Bytes of cached blocks that no reader has asked for: so many of them it may replace by such
+    /// in the cache. So these do not become more from merge to merge.
+    unread: u64,
     /// Whether the merge has extents of the level still ahead.
     is_among_others: bool,
     /// Where the extent under way is cut, if that is sooner than others are.
     split_at: Option<usize>,
     /// How many of the keys to cut before are behind.
     cuts_behind: usize,
+}
+
+/// What says how warm a block is; where it does not, and the cache is filled, the block is cold.
+fn filling(
+    mut warmth: impl FnMut(&[u8], &[u8], u64) -> Option<Warmth>,
+    fills: impl Fn() -> bool,
+) -> impl FnMut(&[u8], &[u8], u64) -> Option<Warmth> {
+    move |first, last, bytes| warmth(first, last, bytes).or_else(|| fills().then_some(Warmth::COLD))
 }
 
 impl<'a, B: Fn(&[u8]) -> bool> Writer<'a, B> {
@@ -182,6 +194,7 @@ impl<'a, B: Fn(&[u8]) -> bool> Writer<'a, B> {
                 ctx.objects.unwrap_or_else(|| ctx.reservation.left()),
             ),
             values: ValueWriter::new(ctx.values.clone()),
+            unread: ctx.replaces.iter().map(|extent| extent.unread_bytes()).sum(),
             is_among_others: false,
             split_at: None,
             cuts_behind: 0,
@@ -243,11 +256,16 @@ impl<'a, B: Fn(&[u8]) -> bool> Writer<'a, B> {
 
     fn write(&mut self, builder: ExtentBuilder) -> Result<()> {
         let ctx = self.ctx;
-        let is_hot = |first: &[u8], last: &[u8]| {
-            ctx.fills && ctx.cache.has_room()
-                || ctx.replaces.iter().any(|e| e.is_cached(first, last, ctx.cache))
-        };
         let mut built = builder.finish();
+        let mut unread = self.unread.saturating_sub(built.unread_bytes());
+        let warmth = |first: &[u8], last: &[u8], bytes: u64| {
+            let replaced = ctx.replaces.iter().filter_map(|e| e.warmth(first, last));
+            let replaced = replaced.reduce(Warmth::max)?;
+            let left = unread.checked_sub(bytes).filter(|_| !replaced.is_used());
+            unread = left.unwrap_or(unread);
+            (replaced.is_used() || left.is_some()).then_some(replaced)
+        };
+        let warmth = filling(warmth, || ctx.fills && ctx.cache.has_room());
         self.buffer.filled(&built);
         self.values.describe(&mut built, ctx)?;
         built.set_object(ctx.objects.is_some());
@@ -256,7 +274,8 @@ impl<'a, B: Fn(&[u8]) -> bool> Writer<'a, B> {
             Some(_) => (ctx.before_write)(len)?,
             None => ctx.before_write(len)?,
         }
-        let (extent, bytes) = built.write_filling(ctx.store, ctx.cache, is_hot)?;
+        let (extent, bytes) = built.write_filling(ctx.store, ctx.cache, warmth)?;
+        self.unread = unread;
         self.buffer.put_back(bytes);
         let (first, last) = (&extent.meta().smallest_key, &extent.meta().greatest_key);
         let meets =

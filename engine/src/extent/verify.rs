@@ -1,7 +1,6 @@
 //! Checks all of an extent against its checksums, against itself, and against the journal.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 use super::block::{Block, BlockCursor};
 use super::filter::{self, Filter};
@@ -204,7 +203,7 @@ fn check_block(
 ) -> Result<Option<BlockSummary>, Malformed> {
     let undecodable = |_| Malformed::new("entries that decode", "one that does not");
     block.check().map_err(undecodable)?;
-    let mut cursor = BlockCursor::new(Arc::new(block));
+    let mut cursor = BlockCursor::new(&block);
     cursor.first().map_err(undecodable)?;
     let mut counted: Option<BlockSummary> = None;
     while let Some(entry) = cursor.entry() {

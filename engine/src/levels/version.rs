@@ -8,7 +8,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{LevelCursor, Run};
 use crate::error::Result;
-use crate::extent::{BlockCache, Described, Extent, Found, OwnedHeads, ReadAhead, ValueMeta};
+use crate::extent::{
+    BlockCache, Blocks, Described, Extent, Found, OwnedHeads, ReadAhead, ValueMeta,
+};
 use crate::mvcc::{DrainedMap, KeyInterval, Time, Timeline};
 use crate::options::{TableOptions, Tier};
 use crate::record::{Lsn, RowTable, TableId};
@@ -259,10 +261,15 @@ impl Version {
     /// # Errors
     ///
     /// `Corrupt` if what has to be read does not check out; or on an I/O error.
-    pub(crate) fn get(&self, key: &[u8], at: Lsn, cache: &BlockCache) -> Result<Option<Found>> {
+    pub(crate) fn get<'g>(
+        &self,
+        key: &[u8],
+        at: Lsn,
+        blocks: Blocks<'g>,
+    ) -> Result<Option<Found<'g>>> {
         for (n, level) in self.levels.iter().enumerate() {
             if let Some(extent) = level.find(key)
-                && let Some(found) = extent.get(key, at, cache)?
+                && let Some(found) = extent.get(key, at, blocks)?
             {
                 self.answers.count(n);
                 return Ok(Some(found));

@@ -5,9 +5,12 @@
 //!
 //! Thread safety: all functions may be called from any thread, at any time, nested.
 
+/// A pinned epoch, which what was found under it borrows from.
+pub(crate) type EpochGuard = crossbeam_epoch::Guard;
+
 /// Pins the current epoch: while the guard lives, nothing that this thread can see is freed or
 /// written over. Costs one store and one fence.
-pub(crate) fn pin() -> crossbeam_epoch::Guard {
+pub(crate) fn pin() -> EpochGuard {
     crossbeam_epoch::pin()
 }
 
@@ -41,6 +44,20 @@ pub(crate) fn drive_all() {
         }
         crossbeam_epoch::pin().flush();
     }
+}
+
+/// Pushes deferred work forward until something is true that this work brings about; whether it came
+/// true. Another test of the process may hold a guard, or run what was deferred here.
+#[cfg(test)]
+pub(crate) fn drive_until(is_true: impl Fn() -> bool) -> bool {
+    for _ in 0..100_000 {
+        if is_true() {
+            return true;
+        }
+        crossbeam_epoch::pin().flush();
+        std::thread::yield_now();
+    }
+    is_true()
 }
 
 /// Pushes deferred work forward. Called by the background between jobs and by writers that wait

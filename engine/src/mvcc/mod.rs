@@ -18,7 +18,9 @@ pub(crate) use clock::{Clock, Time, micros};
 pub(crate) use drained::DrainedMap;
 #[cfg(any(test, feature = "testing", feature = "bench"))]
 pub(crate) use epoch::drive_all;
-pub(crate) use epoch::{defer, drive, is_pinned, pin};
+#[cfg(test)]
+pub(crate) use epoch::drive_until;
+pub(crate) use epoch::{EpochGuard, defer, drive, is_pinned, pin};
 pub(crate) use interval::{KeyInterval, after, union};
 pub(crate) use snapshots::{Horizon, KeptFor, Readers, Registered, SnapshotRegistry, is_worth};
 pub(crate) use timeline::{TimeMark, Timeline};

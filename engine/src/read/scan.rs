@@ -12,11 +12,11 @@ use crate::error::Result;
 use crate::extent::{BlockCache, ReadAhead};
 use crate::merge::MergingCursor;
 use crate::record::{Cursor, EntryRef, Kind, LSN_MAX, Lsn, SeparatedValue};
-use crate::view::View;
+use crate::view::PinnedView;
 
-/// The first rows of `range` at a moment, in ascending order. The caller holds an epoch guard.
+/// The first rows of `range` at a moment, in ascending order.
 pub(crate) fn forward(
-    view: &View,
+    view: PinnedView<'_>,
     (cache, ahead): (&Arc<BlockCache>, &Arc<ReadAhead>),
     range: &KeyRange,
     as_of: AsOf,
@@ -29,7 +29,7 @@ pub(crate) fn forward(
         Some(ranges) => Ok(ranges.newest_over(key, at)? > seq),
         None => Ok(false),
     };
-    let merged = |key: &[u8]| get(view, cache, key, as_of);
+    let merged = |key: &[u8]| get(view, key, as_of);
     walk_up(&mut view.cursor(cache, ahead), range, at, (is_hidden, merged), chunk)
 }
 
@@ -84,9 +84,9 @@ fn walk_up(
     rows.fetch()
 }
 
-/// The last rows of `range` at a moment, in descending order. The caller holds an epoch guard.
+/// The last rows of `range` at a moment, in descending order.
 pub(crate) fn backward(
-    view: &View,
+    view: PinnedView<'_>,
     (cache, ahead): (&Arc<BlockCache>, &Arc<ReadAhead>),
     range: &KeyRange,
     as_of: AsOf,
@@ -98,7 +98,7 @@ pub(crate) fn backward(
         let over = ranges.as_ref().map_or(Ok(0), |ranges| ranges.newest_over(key, at))?;
         Ok(over > newest || newest <= expired)
     };
-    let merged = |key: &[u8]| get(view, cache, key, as_of);
+    let merged = |key: &[u8]| get(view, key, as_of);
     walk_down(&mut view.cursor(cache, ahead), range, at, (is_hidden, merged), chunk)
 }
 

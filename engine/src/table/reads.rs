@@ -100,7 +100,7 @@ impl Table {
     ///
     /// As [`Table::get`].
     pub fn contains_key(&self, key: impl AsRef<[u8]>) -> Result<bool> {
-        self.read(|view, at| read::contains(view, &self.shared.cache, key.as_ref(), at))
+        self.read(|view, at| read::contains(view, key.as_ref(), at))
     }
 
     /// The row with the least key.
@@ -136,7 +136,7 @@ impl Snapshot {
     ///
     /// As [`Snapshot::get`].
     pub fn contains_key(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<bool> {
-        self.read(table, |view, at| read::contains(view, &self.shared.cache, key.as_ref(), at))
+        self.read(table, |view, at| read::contains(view, key.as_ref(), at))
     }
 
     /// The values that several keys of `table` had at the snapshot, in the order of the keys.
@@ -151,7 +151,7 @@ impl Snapshot {
     ) -> Result<Vec<Option<Bytes>>> {
         let keys: Vec<K> = keys.into_iter().collect();
         self.read(table, |view, at| {
-            keys.iter().map(|key| read::get(view, &self.shared.cache, key.as_ref(), at)).collect()
+            keys.iter().map(|key| read::get(view, key.as_ref(), at)).collect()
         })
     }
 

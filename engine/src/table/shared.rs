@@ -14,7 +14,7 @@ use super::wakeup::Wakeup;
 use crate::alloc::{PagePool, ZonePool};
 use crate::commit::{Committer, Poison};
 use crate::error::{Error, Result};
-use crate::extent::BlockCache;
+use crate::extent::{BlockCache, Blocks};
 use crate::level0::Released;
 use crate::levels::{Version, VersionSet};
 use crate::locks::LockManager;
@@ -25,7 +25,7 @@ use crate::pm::{Purpose, Region, SpentOn};
 use crate::read::AsOf;
 use crate::record::Lsn;
 use crate::spill::WriteMemory;
-use crate::view::View;
+use crate::view::PinnedView;
 
 /// Keeps a database open while handles of it are left.
 pub(crate) type Keep = Arc<dyn Any + Send + Sync>;
@@ -152,7 +152,7 @@ impl Shared {
         &self,
         core: &TableCore,
         snapshot: Option<&Registered>,
-        f: impl FnOnce(&View, AsOf) -> Result<T>,
+        f: impl FnOnce(PinnedView<'_>, AsOf) -> Result<T>,
     ) -> Result<T> {
         self.read_view(core, snapshot, f).map_err(|e| e.in_table(|| core.name()))
     }
@@ -161,10 +161,11 @@ impl Shared {
         &self,
         core: &TableCore,
         snapshot: Option<&Registered>,
-        f: impl FnOnce(&View, AsOf) -> Result<T>,
+        f: impl FnOnce(PinnedView<'_>, AsOf) -> Result<T>,
     ) -> Result<T> {
         // In this order: a close waits for the calls that found the database open.
-        let _guard = crate::mvcc::pin();
+        let guard = crate::mvcc::pin();
+        let blocks = Blocks::new(&self.cache, &guard);
         self.check_open()?;
         core.check()?;
         if let Some(snapshot) = snapshot {
@@ -177,7 +178,7 @@ impl Shared {
             let lsn = if self.poison.is_set() { lsn.min(self.committer.readable()) } else { lsn };
             let view = core.view();
             let expired = self.expired(&view.version, || snapshot.time());
-            return f(&view, AsOf { lsn, expired });
+            return f(PinnedView { view: &view, blocks }, AsOf { lsn, expired });
         }
         loop {
             let at = self.committer.readable();
@@ -188,7 +189,7 @@ impl Shared {
                 // The reader reads the clock last: later than the job that left expired versions
                 // out of the view, so that no older version shows instead.
                 let expired = self.expired(&view.version, || self.clock.now());
-                return f(&view, AsOf { lsn: at, expired });
+                return f(PinnedView { view: &view, blocks }, AsOf { lsn: at, expired });
             }
         }
     }

@@ -8,7 +8,7 @@ use super::{Keep, Range, Shared, Table};
 use crate::error::{Error, Result};
 use crate::mvcc::Registered;
 use crate::read::{self, AsOf, KeyBounds};
-use crate::view::View;
+use crate::view::PinnedView;
 
 /// Every table as it was at one moment.
 ///
@@ -50,13 +50,13 @@ impl Snapshot {
     /// `Invalid` when the table was dropped or is of another database; `Corrupt`, `Unavailable`
     /// or `Closed` as [`Table::get`].
     pub fn get(&self, table: &Table, key: impl AsRef<[u8]>) -> Result<Option<Bytes>> {
-        self.read(table, |view, at| read::get(view, &self.shared.cache, key.as_ref(), at))
+        self.read(table, |view, at| read::get(view, key.as_ref(), at))
     }
 
     pub(super) fn read<T>(
         &self,
         table: &Table,
-        f: impl FnOnce(&View, AsOf) -> Result<T>,
+        f: impl FnOnce(PinnedView<'_>, AsOf) -> Result<T>,
     ) -> Result<T> {
         // The table of this moment first: emptied after that, it fails by itself.
         let core = table.slot.core();

@@ -113,6 +113,7 @@ pub(in crate::db) fn open_database(engine: &Engine) -> Result<VerifyReport> {
         }
         Ok(())
     })?;
+    report.cache(engine);
     check_objects_reachable(&engine.set)?;
     report.checked += engine.set.verify(&mut report.damages);
     Ok(report)
@@ -139,6 +140,19 @@ impl VerifyReport {
                 None => Err(e),
             },
         }
+    }
+
+    /// The frames of the block cache and the swips that lead to them: readers wait for none of it.
+    fn cache(&mut self, engine: &Engine) {
+        self.checked += 1;
+        self.damages.extend(engine.shared.cache.check().map(|got| Damage {
+            tier: "memory",
+            file: engine.path.clone(),
+            offset: 0,
+            what: "block cache".into(),
+            expected: "frames and swips that lead to each other".into(),
+            got,
+        }));
     }
 
     /// Row tables of level 0.
