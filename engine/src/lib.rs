@@ -30,10 +30,11 @@
     allow(dead_code, reason = "each model checker runs a part of the tests")
 )]
 
-#[cfg(not(target_os = "linux"))]
+#[cfg(not(any(target_os = "linux", target_os = "macos")))]
 compile_error!(
-    "Terrace runs on Linux alone: it preallocates, locks, maps and syncs files by Linux calls. \
-     Build it for a Linux target."
+    "Terrace builds for Linux and macOS. For another system it lacks the calls in \
+     engine/src/os/calls (syncs that reach the drive, space of files, direct I/O), locks of files \
+     that end with their process, and anonymous mappings that are reserved and grow."
 );
 
 mod alloc;

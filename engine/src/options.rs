@@ -180,6 +180,8 @@ pub enum Failpoint {
     EarlyGidx,
     /// A drain drops tombstones that still hide something below.
     PruneTombstones,
+    /// A drain makes values of operands without what lies below them.
+    ForgetBelow,
     /// Level 0 lets go of a range tombstone when D covers a part of it.
     RetireRangesEarly,
     /// A drain's zones are used again before its edit is in the journal.

@@ -11,7 +11,7 @@ use crate::content::{Effect, prepared_name};
 use crate::cuts::{Account, Rig};
 use crate::workload::{Action, Taste};
 use Durability::{Durable, Relaxed};
-use disk::{ranges, rewrite_until, rows_below, sink, values};
+use disk::{operands, ranges, rewrite_until, rows_below, sink, values};
 use overlaid::{drain_overlaid, overlay};
 
 pub use prepared::{again, journal, long_journal, many_openings};
@@ -45,14 +45,15 @@ pub enum Scenario {
     Opening,
     Sinking,
     Overlaid,
+    Operands,
 }
 
 use Scenario::*;
 
-pub const SCENARIOS: [Scenario; 26] = [
+pub const SCENARIOS: [Scenario; 27] = [
     Commits, Switch, Sizes, Streams, Growth, Merge, Drain, Free, Clean, Tables, Checkpoint, Buried,
     Spill, SpillDrain, Load, Ranges, Values, Recovery, Joining, Mixed, Prepared, Backup, Closing,
-    Opening, Sinking, Overlaid,
+    Opening, Sinking, Overlaid, Operands,
 ];
 
 /// How long a journal gets before it has a new epoch.
@@ -101,7 +102,7 @@ impl Scenario {
                 spill(rig);
                 put_any(rig, Relaxed);
             }
-            Ranges => rows_below(rig, "a"),
+            Ranges | Operands => rows_below(rig, "a"),
             Values => rows_below(rig, "b"),
             Sinking => {
                 rows_below(rig, "a");
@@ -178,6 +179,7 @@ impl Scenario {
             }
             Load => loads(rig),
             Ranges => ranges(rig),
+            Operands => operands(rig),
             Values => values(rig),
             Sinking => sink(rig),
             Overlaid => drain_overlaid(rig),

@@ -119,6 +119,14 @@ fn a_tombstone_pruned() {
 }
 
 #[test]
+fn operands_drained_without_what_lies_below_them() {
+    for kind in [Kind::Files, Kind::Memory] {
+        let trial = Trial::Cuts(kind, Scenario::Operands);
+        is_caught(Failpoint::ForgetBelow, trial, &[Class::Changed]);
+    }
+}
+
+#[test]
 fn a_range_tombstone_let_go_with_d_of_a_part() {
     is_caught(
         Failpoint::RetireRangesEarly,

@@ -7,8 +7,10 @@ mod c;
 mod check;
 mod checkers;
 mod dax;
+mod first_put;
 mod fuzz;
 mod house;
+mod macos;
 mod mariadb;
 mod measure_build;
 mod media;
@@ -33,8 +35,12 @@ usage: cargo xtask check            run every check, and list at the end what fa
        cargo xtask check --long     every check, at length
        cargo xtask tidy             check the house rules alone
        cargo xtask asserts          count assertions by part of the engine
-       cargo xtask house            circles between files, the largest types, assertions
+       cargo xtask house [TREE]     circles between files, the largest types, assertions; of
+                                    another checkout, where its root is given
        cargo xtask measure-build    print the seconds from a changed line to the first test
+       cargo xtask first-put [PROGRAM]
+                                    print the time and the disk of the first put; of another
+                                    build of the command, where its path is given
        cargo xtask dax              kill a database on a virtual NVDIMM under QEMU, thrice
        cargo xtask media            shut down, fill and fail real file systems (root only)
        cargo xtask object           try the object store's client on an S3 server of this machine
@@ -67,6 +73,9 @@ fn main() -> ExitCode {
         ["fuzz", rest @ ..] => fuzz::run(&root(), rest),
         ["asserts"] => asserts::run(&root()),
         ["house"] => house::run(&root()),
+        ["house", tree] => house::run(Path::new(tree)),
+        ["first-put"] => first_put::run(&root(), None),
+        ["first-put", program] => first_put::run(&root(), Some(program)),
         ["measure-build"] => measure_build::run(&root()),
         ["media"] => media::run(&root()),
         ["object"] => object::run(&root()),

@@ -47,7 +47,8 @@
  * Threads. One thread at a time may use a terrace_cursor, terrace_batch, terrace_bulk_load,
  * terrace_value, or one of the three kinds of options; it need not be the same thread each time.
  * Any threads may use all other handles at once. A handle is freed when no other thread uses it.
- * The library never calls back, so no code of the program runs under a lock of the library.
+ * The library calls back merge operators of the program alone: see terrace_merge_function. It holds
+ * locks of its own meanwhile, so they call no function of the library but terrace_merged_append.
  *
  * Closing. After terrace_close calls through handles of the database fail with TERRACE_CLOSED. A
  * cursor may first give rows that it has read ahead, or the end of a range in which no key can be.
@@ -248,6 +249,11 @@ typedef struct terrace_database terrace_database;
 typedef struct terrace_error terrace_error;
 
 /**
+ * Where a merge operator puts its result.
+ */
+typedef struct terrace_merged terrace_merged;
+
+/**
  * How to open a database. Not for several threads at once; any number of openings may use it, one
  * after the other.
  */
@@ -413,6 +419,26 @@ typedef struct terrace_range {
    */
   struct terrace_bound upper;
 } terrace_range;
+
+/**
+ * A merge operator of the caller's. It makes the value of a key out of value, the one before, or
+ * NULL if there is none, and operand. It gives the result to terrace_merged_append, and returns
+ * true. If it returns false, the operation that needs the value fails with TERRACE_INVALID, and
+ * the operands stay as they are.
+ *
+ * An operand has the form of a value, and the function is associative. It gives the same result
+ * for the same input, always. Threads of the library and every thread that reads call it, several
+ * at once. It calls no function of the library but terrace_merged_append, and returns normally: no
+ * longjmp, and no exception of C++. What it is passed is valid until it returns.
+ */
+typedef bool (*terrace_merge_function)(void *context,
+                                       const void *key,
+                                       size_t key_len,
+                                       const void *value,
+                                       size_t value_len,
+                                       const void *operand,
+                                       size_t operand_len,
+                                       struct terrace_merged *result);
 
 /**
  * A row that a cursor has lent. It is valid until the next call on the cursor.
@@ -758,6 +784,11 @@ struct terrace_table_options *terrace_table_options_new(void);
  * "none"), large_values (such as "4KiB", or "none"), cold (ssd or object), merge_operator (the
  * name of one, or "none"), level0 (global-index, matrix or triangle). With large_values, values of
  * so many bytes and more lie apart from their keys.
+ *
+ * Every database knows these merge operators: "counter" adds 64-bit integers in two's complement,
+ * big-endian. "append" appends. "max" keeps the greater, in the order of bytes. "set_union" unites
+ * sets: members in ascending order, each once and behind its length of four bytes, little-endian.
+ * terrace_options_add_merge_operator registers others.
  *
  * Errors: as terrace_options_set. Bounds are checked when a table is created.
  */
@@ -1300,6 +1331,47 @@ enum terrace_status terrace_table_pop_last(const struct terrace_table *table,
                                            struct terrace_error **error);
 
 /**
+ * Registers a merge operator for databases that are opened with these options. A table that has it
+ * names it in its option merge_operator. The name has 1 to 31 bytes. One with a dot is never that
+ * of a built-in operator: "example.least". Each opening registers the operators that its tables
+ * name. The function is called as terrace_merge_function says. It and its context, which may be
+ * NULL, stay valid until the options and all handles of these databases are freed.
+ *
+ * Errors: TERRACE_INVALID for NULL. A name that is out of bounds or taken makes openings fail.
+ */
+enum terrace_status terrace_options_add_merge_operator(struct terrace_options *options,
+                                                       const char *name,
+                                                       terrace_merge_function function,
+                                                       void *context,
+                                                       struct terrace_error **error);
+
+/**
+ * Appends bytes to the result of a merge operator. For merge operators alone.
+ *
+ * Errors: TERRACE_INVALID for NULL.
+ */
+enum terrace_status terrace_merged_append(struct terrace_merged *result,
+                                          const void *data,
+                                          size_t len,
+                                          struct terrace_error **error);
+
+/**
+ * Merges an operand into the value of a key, with the merge operator of the table:
+ * TERRACE_DURABLE or TERRACE_RELAXED. It writes the operand and reads no value; reads merge. An
+ * operand that the operator refuses is written all the same: reads of the key fail then.
+ *
+ * Errors: TERRACE_INVALID when the table has no merge operator, or one that is not registered;
+ * otherwise as terrace_table_put.
+ */
+enum terrace_status terrace_table_merge(const struct terrace_table *table,
+                                        const void *key,
+                                        size_t key_len,
+                                        const void *operand,
+                                        size_t operand_len,
+                                        uint32_t durability,
+                                        struct terrace_error **error);
+
+/**
  * An empty batch. Free it with terrace_batch_free.
  */
 struct terrace_batch *terrace_batch_new(void);
@@ -1310,7 +1382,8 @@ struct terrace_batch *terrace_batch_new(void);
 void terrace_batch_free(struct terrace_batch *batch);
 
 /**
- * Sets a key of a table to a value. Of several operations on one key the last counts.
+ * Sets a key of a table to a value. Of several operations on one key the last counts, and
+ * merges go on with what is before them.
  *
  * Errors: TERRACE_INVALID for NULL. A key or a value that is too long, or a table of another
  * database, makes the commit fail.
@@ -1322,6 +1395,20 @@ enum terrace_status terrace_batch_put(struct terrace_batch *batch,
                                       const void *value,
                                       size_t value_len,
                                       struct terrace_error **error);
+
+/**
+ * Merges an operand into the value of a key, with the merge operator of the table. What the batch
+ * does to the key before counts. As terrace_table_merge.
+ *
+ * Errors: as terrace_batch_put. Without a merge operator that is registered the commit fails.
+ */
+enum terrace_status terrace_batch_merge(struct terrace_batch *batch,
+                                        const struct terrace_table *table,
+                                        const void *key,
+                                        size_t key_len,
+                                        const void *operand,
+                                        size_t operand_len,
+                                        struct terrace_error **error);
 
 /**
  * Removes a key of a table. It is no error if the key is not there.
@@ -1849,6 +1936,21 @@ enum terrace_status terrace_transaction_compare_and_set(const struct terrace_tra
                                                         const struct terrace_slice *new_value,
                                                         bool *changed,
                                                         struct terrace_error **error);
+
+/**
+ * Merges an operand into the value of a key, for this transaction until it commits, with the merge
+ * operator of the table. The row is locked, and the value is made at once.
+ *
+ * Errors: TERRACE_INVALID when the table has no merge operator, when it is not registered, and
+ * when it fails; nothing is written then. Otherwise as terrace_transaction_put.
+ */
+enum terrace_status terrace_transaction_merge(const struct terrace_transaction *transaction,
+                                              const struct terrace_table *table,
+                                              const void *key,
+                                              size_t key_len,
+                                              const void *operand,
+                                              size_t operand_len,
+                                              struct terrace_error **error);
 
 /**
  * Removes the row with the least key, for this transaction until it commits, and gives it to the

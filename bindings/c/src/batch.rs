@@ -32,7 +32,8 @@ pub extern "C" fn terrace_batch_free(batch: Option<Box<Batch>>) {
     guard::free(batch);
 }
 
-/// Sets a key of a table to a value. Of several operations on one key the last counts.
+/// Sets a key of a table to a value. Of several operations on one key the last counts, and
+/// merges go on with what is before them.
 ///
 /// Errors: TERRACE_INVALID for NULL. A key or a value that is too long, or a table of another
 /// database, makes the commit fail.
@@ -50,6 +51,28 @@ pub extern "C" fn terrace_batch_put(
         let (batch, table) = (need(batch, "batch")?, need(table, "table")?);
         let (key, value) = (key.bytes(key_len, "key")?, value.bytes(value_len, "value")?);
         batch.0.put(&table.table, key, value);
+        Ok(())
+    })
+}
+
+/// Merges an operand into the value of a key, with the merge operator of the table. What the batch
+/// does to the key before counts. As terrace_table_merge.
+///
+/// Errors: as terrace_batch_put. Without a merge operator that is registered the commit fails.
+#[unsafe(no_mangle)]
+pub extern "C" fn terrace_batch_merge(
+    batch: Option<&mut Batch>,
+    table: Option<&Table>,
+    key: Data,
+    key_len: usize,
+    operand: Data,
+    operand_len: usize,
+    error: Option<&mut Option<Box<Error>>>,
+) -> Status {
+    guard::done(error, || {
+        let (batch, table) = (need(batch, "batch")?, need(table, "table")?);
+        let (key, operand) = (key.bytes(key_len, "key")?, operand.bytes(operand_len, "operand")?);
+        batch.0.merge(&table.table, key, operand);
         Ok(())
     })
 }

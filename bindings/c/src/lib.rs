@@ -3,8 +3,8 @@
 //!
 //! Each exported function takes nullable references where C passes pointers to handles, so its body
 //! is safe code. Bytes, text and arrays come through `pointers.rs`, which has the unsafe code with
-//! `value.rs`. Each function runs its body under `guard.rs`: no panic leaves it, and an error
-//! becomes a status and an object.
+//! `value.rs` and `operator.rs`. Each function runs its body under `guard.rs`: no panic leaves it,
+//! and an error becomes a status and an object.
 
 #![allow(clippy::too_many_arguments, reason = "C passes a length beside each pointer")]
 
@@ -26,6 +26,8 @@ pub mod database;
 pub mod table;
 
 pub mod atomic;
+
+pub mod operator;
 
 pub mod batch;
 

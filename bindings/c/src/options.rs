@@ -61,6 +61,11 @@ pub extern "C" fn terrace_table_options_new() -> Option<Box<TableOptions>> {
 /// name of one, or "none"), level0 (global-index, matrix or triangle). With large_values, values of
 /// so many bytes and more lie apart from their keys.
 ///
+/// Every database knows these merge operators: "counter" adds 64-bit integers in two's complement,
+/// big-endian. "append" appends. "max" keeps the greater, in the order of bytes. "set_union" unites
+/// sets: members in ascending order, each once and behind its length of four bytes, little-endian.
+/// terrace_options_add_merge_operator registers others.
+///
 /// Errors: as terrace_options_set. Bounds are checked when a table is created.
 #[unsafe(no_mangle)]
 pub extern "C" fn terrace_table_options_set(

@@ -180,6 +180,27 @@ pub extern "C" fn terrace_transaction_compare_and_set(
     })
 }
 
+/// Merges an operand into the value of a key, for this transaction until it commits, with the merge
+/// operator of the table. The row is locked, and the value is made at once.
+///
+/// Errors: TERRACE_INVALID when the table has no merge operator, when it is not registered, and
+/// when it fails; nothing is written then. Otherwise as terrace_transaction_put.
+#[unsafe(no_mangle)]
+pub extern "C" fn terrace_transaction_merge(
+    transaction: Option<&Transaction>,
+    table: Option<&Table>,
+    key: Data,
+    key_len: usize,
+    operand: Data,
+    operand_len: usize,
+    error: Option<&mut Option<Box<Error>>>,
+) -> Status {
+    guard::done(error, || {
+        let (key, operand) = (key.bytes(key_len, "key")?, operand.bytes(operand_len, "operand")?);
+        with((transaction, table), |running, table| running.merge(table, key, operand))
+    })
+}
+
 /// Removes the row with the least key, for this transaction until it commits, and gives it to the
 /// caller. The keys up to it are locked. As terrace_table_pop_first.
 ///

@@ -16,6 +16,7 @@ use terrace_c::batch::*;
 use terrace_c::cursor::*;
 use terrace_c::database::*;
 use terrace_c::error::*;
+use terrace_c::operator::*;
 use terrace_c::options::*;
 use terrace_c::pending::*;
 use terrace_c::range::*;
@@ -40,8 +41,16 @@ const CLOSED: Status = Status::TERRACE_CLOSED;
 
 type Map = BTreeMap<Vec<u8>, Vec<u8>>;
 
-/// One write to a table; without a value a delete.
-type Write = (usize, Vec<u8>, Option<Vec<u8>>);
+/// One write to a table.
+type Write = (usize, Vec<u8>, Change);
+
+#[derive(Clone, Debug)]
+enum Change {
+    Put(Vec<u8>),
+    Delete,
+    /// Appends: both tables have this merge operator.
+    Merge(Vec<u8>),
+}
 
 struct Random(u64);
 
@@ -130,17 +139,18 @@ impl Running {
         let mut map = self.began[table].clone();
         for (at, key, value) in &self.own {
             if *at == table {
-                write(&mut map, key, value.as_deref());
+                write(&mut map, key, value);
             }
         }
         map
     }
 }
 
-fn write(map: &mut Map, key: &[u8], value: Option<&[u8]>) {
-    match value {
-        Some(value) => drop(map.insert(key.to_vec(), value.to_vec())),
-        None => drop(map.remove(key)),
+fn write(map: &mut Map, key: &[u8], change: &Change) {
+    match change {
+        Change::Put(value) => drop(map.insert(key.to_vec(), value.clone())),
+        Change::Delete => drop(map.remove(key)),
+        Change::Merge(operand) => map.entry(key.to_vec()).or_default().extend(operand),
     }
 }
 
@@ -172,12 +182,18 @@ impl World {
         let path = CString::new(directory.to_str().unwrap()).unwrap();
         let database = terrace_open(text(&path), options.as_deref(), None);
         terrace_options_free(options);
+        let mut of_tables = terrace_table_options_new();
+        let (name, value) = (c"merge_operator".to_owned(), c"append".to_owned());
+        let set =
+            terrace_table_options_set(of_tables.as_deref_mut(), text(&name), text(&value), None);
+        assert_eq!(set, OK);
         let table = |name: &str| {
-            let name = CString::new(name).unwrap();
-            terrace_database_table(database.as_deref(), text(&name), None)
+            let (name, database) = (CString::new(name).unwrap(), database.as_deref());
+            terrace_database_create_table(database, text(&name), of_tables.as_deref(), None)
         };
         let tables = [table("a"), table("b")];
         assert!(tables.iter().all(Option::is_some));
+        terrace_table_options_free(of_tables);
         World {
             random: Random(seed),
             tables,
@@ -229,7 +245,7 @@ impl World {
     fn call(&mut self) {
         self.calls += 1;
         match self.random.below(20) {
-            0..=2 => self.put_or_delete(),
+            0..=2 => self.write_directly(),
             3 if self.random.one_in(2) => self.end_row(),
             3 => self.get(),
             4 => self.get_into(),
@@ -247,7 +263,7 @@ impl World {
 
     /// What others have written, for the running transaction and the model.
     fn written(&mut self, (table, key, value): &Write) {
-        write(&mut self.model[*table], key, value.as_deref());
+        write(&mut self.model[*table], key, value);
         if let Some(running) = self.running.as_mut().filter(|running| !running.ended) {
             running.changed.insert((*table, key.clone()));
         }
@@ -258,7 +274,7 @@ impl World {
         running.is_some_and(|running| running.locked.contains(&(table, key.to_vec())))
     }
 
-    fn put_or_delete(&mut self) {
+    fn write_directly(&mut self) {
         let (at, key, value) = (self.pick(), self.key(), self.value());
         if self.is_locked(at, &key) {
             let (k, v) = (data(&key), data(&value));
@@ -277,15 +293,20 @@ impl World {
         }
         let durability = self.random.below(2) as u32;
         let (table, len) = (self.tables[at].as_deref(), key.len());
-        let write = if self.random.one_in(3) {
-            assert_eq!(terrace_table_delete(table, data(&key), len, durability, None), OK);
-            (at, key, None)
-        } else {
-            let (k, v) = (data(&key), data(&value));
-            assert_eq!(terrace_table_put(table, k, len, v, value.len(), durability, None), OK);
-            (at, key, Some(value))
+        let (k, v, value_len) = (data(&key), data(&value), value.len());
+        let (status, change) = match self.random.below(3) {
+            0 => (terrace_table_delete(table, k, len, durability, None), Change::Delete),
+            1 => {
+                let merged = terrace_table_merge(table, k, len, v, value_len, durability, None);
+                (merged, Change::Merge(value))
+            }
+            _ => {
+                let put = terrace_table_put(table, k, len, v, value_len, durability, None);
+                (put, Change::Put(value))
+            }
         };
-        self.written(&write);
+        assert_eq!(status, OK);
+        self.written(&(at, key, change));
     }
 
     fn check_value(status: Status, value: MaybeUninit<Value>, expected: Option<&Vec<u8>>) {
@@ -403,14 +424,20 @@ impl World {
     fn add_to_batch(&mut self) {
         let (at, key, value) = (self.pick(), self.key(), self.value());
         let (batch, table) = (self.batch.as_deref_mut(), self.tables[at].as_deref());
-        if self.random.one_in(4) {
-            assert_eq!(terrace_batch_delete(batch, table, data(&key), key.len(), None), OK);
-            self.batched.push((at, key, None));
-        } else {
-            let (k, v) = (data(&key), data(&value));
-            assert_eq!(terrace_batch_put(batch, table, k, key.len(), v, value.len(), None), OK);
-            self.batched.push((at, key, Some(value)));
-        }
+        let (k, len, v, value_len) = (data(&key), key.len(), data(&value), value.len());
+        let (status, change) = match self.random.below(4) {
+            0 => (terrace_batch_delete(batch, table, k, len, None), Change::Delete),
+            1 => {
+                let merged = terrace_batch_merge(batch, table, k, len, v, value_len, None);
+                (merged, Change::Merge(value))
+            }
+            _ => {
+                let put = terrace_batch_put(batch, table, k, len, v, value_len, None);
+                (put, Change::Put(value))
+            }
+        };
+        assert_eq!(status, OK);
+        self.batched.push((at, key, change));
         if self.random.one_in(12) {
             terrace_batch_clear(self.batch.as_deref_mut());
             self.batched.clear();
@@ -584,7 +611,10 @@ impl World {
         let (transaction, table) = (Some(&*running.transaction), self.tables[at].as_deref());
         let (k, len) = (data(&key), key.len());
         let (status, write) = match self.random.below(5) {
-            0 => (terrace_transaction_delete(transaction, table, k, len, None), Some(None)),
+            0 => {
+                let deleted = terrace_transaction_delete(transaction, table, k, len, None);
+                (deleted, Some(Change::Delete))
+            }
             1 => {
                 let mut found = MaybeUninit::uninit();
                 let out = Some(&mut found);
@@ -597,17 +627,23 @@ impl World {
                     (status, None)
                 }
             }
+            2 => {
+                let (v, value_len) = (data(&value), value.len());
+                let merged =
+                    terrace_transaction_merge(transaction, table, k, len, v, value_len, None);
+                (merged, Some(Change::Merge(value)))
+            }
             _ => {
                 let (v, value_len) = (data(&value), value.len());
                 let put = terrace_transaction_put(transaction, table, k, len, v, value_len, None);
-                (put, Some(Some(value)))
+                (put, Some(Change::Put(value)))
             }
         };
         assert_eq!(status, expected);
         running.ended |= expected != OK;
         if expected == OK {
             running.locked.insert(name);
-            running.own.extend(write.map(|value| (at, key, value)));
+            running.own.extend(write.map(|change| (at, key, change)));
         }
     }
 
@@ -691,7 +727,7 @@ impl World {
         assert_eq!(status, if running.ended { CLOSED } else { OK });
         if !running.ended {
             for (table, key, value) in &running.own {
-                write(&mut self.model[*table], key, value.as_deref());
+                write(&mut self.model[*table], key, value);
             }
         }
         (running.ended, running.taken) = (true, true);
@@ -703,7 +739,7 @@ impl World {
         let (table, error) = (self.tables[at].as_deref(), Some(&mut self.error));
         let (k, null, len) = (data(&key), Data::null(), key.len());
         let mut value = MaybeUninit::uninit();
-        let status = match self.random.below(12) {
+        let status = match self.random.below(13) {
             0 => terrace_table_get(None, k, len, Some(&mut value), error),
             1 => terrace_table_get(table, null, 7, Some(&mut value), error),
             2 => terrace_table_get(table, k, len, None, error),
@@ -725,6 +761,7 @@ impl World {
                 let long = vec![0; 64 * 1024 + 1];
                 terrace_table_put(table, data(&long), long.len(), k, len, TERRACE_RELAXED, error)
             }
+            11 => terrace_table_merge(table, k, len, null, 1, TERRACE_DURABLE, error),
             _ => {
                 assert!(terrace_database_table(None, Text::null(), None).is_none());
                 terrace_transaction_set_savepoint(None, Text::null(), error)

@@ -109,7 +109,7 @@ pub(crate) struct Sorted<'a> {
 #[derive(Default)]
 struct Order {
     /// The last of each key, in the order of tables and keys.
-    last: SmallVec<[u32; 2]>,
+    last: Vec<u32>,
     /// Of one with operands, those on the same key that come before it.
     earlier: HashMap<u32, Vec<u32>>,
 }
@@ -275,30 +275,45 @@ impl<T: Target> Batch<T> {
     /// # Errors
     ///
     /// `Invalid` if the operands of a key are too long together.
-    pub(crate) fn sorted(&self) -> Result<SmallVec<[Sorted<'_>; 1]>> {
+    pub(crate) fn sorted(&self) -> Result<Vec<Sorted<'_>>> {
+        let mut sorted = Vec::with_capacity(self.operations.len());
+        self.each_sorted(|operation| sorted.push(operation))?;
+        Ok(sorted)
+    }
+
+    /// Calls `take` with each of [`Batch::sorted`]. A batch of one operation, which most are, costs
+    /// no more than that call.
+    pub(super) fn each_sorted<'a>(&'a self, mut take: impl FnMut(Sorted<'a>)) -> Result<()> {
+        let borrowed = |o: &'a Operation| {
+            let value = Cow::Borrowed(self.value(o));
+            Sorted { table: o.target, kind: o.kind, key: self.key(o), value }
+        };
+        if let [alone] = &self.operations[..] {
+            if alone.kind != Kind::RangeDelete {
+                take(borrowed(alone));
+            }
+            return Ok(());
+        }
         let over = self.tombstones();
         let counts = |o: &Operation| {
             let over = over.get(o.target);
             over.is_none_or(|over| over.newest_over(self.key(o), LSN_MAX) <= o.number)
         };
         let Order { last, earlier } = self.order();
-        let mut sorted = SmallVec::with_capacity(last.len());
         for place in last {
             let o = &self.operations[place as usize];
             if !counts(o) {
                 continue;
             }
-            let value = match earlier.get(&place) {
-                None => Cow::Borrowed(self.value(o)),
-                Some(places) => {
-                    let places = places.iter().chain([&place]);
-                    let all = places.map(|place| &self.operations[*place as usize]);
-                    Cow::Owned(self.joined(all.filter(|o| counts(o)))?)
-                }
-            };
-            sorted.push(Sorted { table: o.target, kind: o.kind, key: self.key(o), value });
+            let mut operation = borrowed(o);
+            if let Some(places) = earlier.get(&place) {
+                let places = places.iter().chain([&place]);
+                let all = places.map(|place| &self.operations[*place as usize]);
+                operation.value = Cow::Owned(self.joined(all.filter(|o| counts(o)))?);
+            }
+            take(operation);
         }
-        Ok(sorted)
+        Ok(())
     }
 
     /// The record that operations on one key make, the last of which has operands.
@@ -362,10 +377,6 @@ impl<T: Target> Batch<T> {
         let is_point = |(o, _): &(&Operation, u32)| o.kind != Kind::RangeDelete;
         let points = self.operations.iter().zip(0..).filter(is_point);
         let mut found = Order::default();
-        if self.operations.len() < 2 {
-            found.last = points.map(|(_, place)| place).collect();
-            return found;
-        }
         let mut order: Vec<(usize, u64, u32)> = Vec::with_capacity(self.operations.len());
         order.extend(points.map(|(o, place)| (o.target, slice(self.key(o), 0), place)));
         let key = |place: u32| self.key(&self.operations[place as usize]);

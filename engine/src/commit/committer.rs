@@ -209,8 +209,8 @@ impl Committer {
     /// Stores a group that has its ticket, beside others; what is left is to wait for the device.
     pub(super) fn store(
         &self,
-        group: Group,
-        ticket: Ticket<'_>,
+        group: &mut Group,
+        ticket: &mut Ticket<'_>,
         durability: Durability,
     ) -> Pending<'_> {
         let (records, lsn) = (group.records(), ticket.lsn);
@@ -270,7 +270,7 @@ impl Committer {
     }
 
     /// Step 3: stores, fences and indexes a group that has its ticket.
-    pub(super) fn fill(&self, mut group: Group, mut ticket: Ticket<'_>, durability: Durability) {
+    pub(super) fn fill(&self, group: &mut Group, ticket: &mut Ticket<'_>, durability: Durability) {
         let lsn = ticket.lsn;
         debug_assert_eq!(
             ticket.places.len(),
@@ -312,7 +312,7 @@ impl Committer {
         if self.published_rule.load(Ordering::Relaxed) {
             self.pay_for_published_rule(&ticket.places);
         }
-        self.index(&group, &ticket);
+        self.index(group, ticket);
         ticket.guard = None;
         reached(Step::Indexed);
         debug_assert!(

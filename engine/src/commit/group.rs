@@ -82,9 +82,7 @@ impl Group {
         for (target, KeyInterval { start, end }) in &batch.effective_ranges() {
             add(*target, Kind::RangeDelete, start, &encode_end(end.as_deref()));
         }
-        for Sorted { table, kind, key, value } in &batch.sorted()? {
-            add(*table, *kind, key, value);
-        }
+        batch.each_sorted(|Sorted { table, kind, key, value }| add(table, kind, key, &value))?;
         if let Some(blob) = &batch.blob {
             // Whichever stream it goes to anyway.
             let stream = parts.first().map_or(SHARED_STREAM, |part| part.stream);

@@ -308,7 +308,7 @@ impl<'a, 'r> Write<'a, 'r> {
 
     /// Tries to take the ticket; with one, stores the group.
     fn take_ticket(&mut self) -> WriteStep {
-        let Some(group) = &self.group else { unreachable!("it was encoded (invariant 3)") };
+        let Some(group) = &mut self.group else { unreachable!("it was encoded (invariant 3)") };
         let _spent = SpentOn::purpose_if_none(Purpose::Commit);
         let (request, lead) = (&mut *self.request, &mut self.lead);
         let ticket = self.committer.take_ticket(group, &mut |lsn| {
@@ -318,10 +318,10 @@ impl<'a, 'r> Write<'a, 'r> {
             }
         });
         match ticket {
-            Ok(ticket) => {
-                let Some(group) = self.group.take() else { unreachable!("as above") };
+            Ok(mut ticket) => {
                 debug_assert!(self.pending.is_none(), "a write has one ticket (invariant 3)");
-                self.pending = Some(self.committer.store(group, ticket, self.durability));
+                self.pending = Some(self.committer.store(group, &mut ticket, self.durability));
+                self.group = None;
                 WriteStep::Done
             }
             Err(

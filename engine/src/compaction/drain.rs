@@ -342,6 +342,7 @@ pub(crate) fn drain(
         expired: version.expired_at(&set.timeline(), horizon.oldest_time()),
         bottom: |key: &[u8]| shape.drops_tombstones || version.is_bottom(sublevel, key),
         operator: set.operator_of(version.options),
+        forgets_below: shape.forgets_below,
         ranges: &ranges,
         extent_bytes: shape.extent_bytes,
         cuts: cuts(version, sublevel, &plan.reach, shape),

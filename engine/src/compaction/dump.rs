@@ -66,6 +66,7 @@ pub(crate) fn dump(
         expired: version.expired_at(&set.timeline(), horizon.oldest_time()),
         bottom: |key: &[u8]| version.is_bottom(1, key),
         operator: set.operator_of(version.options),
+        forgets_below: false,
         ranges: &ranges,
         extent_bytes: shape.extent_bytes,
         cuts: Vec::new(),

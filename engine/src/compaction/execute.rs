@@ -95,6 +95,7 @@ fn merge(
         expired: version.expired_at(&set.timeline(), horizon.oldest_time()),
         bottom: |key: &[u8]| version.is_bottom(to, key),
         operator: set.operator_of(version.options),
+        forgets_below: false,
         ranges: &ranges,
         extent_bytes: shape.extent_bytes_of(objects.is_some()),
         objects,

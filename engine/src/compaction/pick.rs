@@ -88,6 +88,8 @@ pub(crate) struct Shape {
     pub(crate) has_objects: bool,
     /// A planted bug: drains take every tombstone for one that hides nothing.
     pub(crate) drops_tombstones: bool,
+    /// A planted bug: drains take operands for all that their key has.
+    pub(crate) forgets_below: bool,
     /// A planted bug: objects are deleted before the edit that removes them.
     pub(crate) deletes_early: bool,
 }

@@ -371,7 +371,7 @@ impl Extent {
 
     /// Puts blocks of an extent that was just written as `bytes` into the cache. It takes those that
     /// are not cached yet and of which `warmth` says how warm they are, by their first and last key
-    /// and the bytes of their records.
+    /// and about the bytes that they take there.
     pub(super) fn fill(
         &self,
         (bytes, summaries): (&[u8], &[BlockSummary]),
@@ -382,9 +382,10 @@ impl Extent {
         let (index, swips) = (&parts.index, self.swips(&parts.index));
         for (n, (entry, summary)) in index.entries().iter().zip(summaries).enumerate() {
             let (start, end) = (entry.offset as usize, (entry.offset + entry.len) as usize);
+            // Exact where nothing is compressed.
+            let weight = Block::weight_of(entry.len.max(summary.raw_bytes as u32) as usize);
             if !swips.has(n)
-                && let Some(warmth) =
-                    warmth(&summary.first_key, index.last_key(n), summary.raw_bytes)
+                && let Some(warmth) = warmth(&summary.first_key, index.last_key(n), weight)
                 && let Some(bytes) = bytes.get(start..end)
                 && let Ok(block) =
                     Block::decode(self.meta.id, entry.offset, Bytes::copy_from_slice(bytes))

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use super::{Index, Options};
+use super::{Index, Mode, Options};
 use crate::error::{Error, Result};
 use crate::limits;
 use crate::operator::Operators;
@@ -53,6 +53,11 @@ impl Options {
                  files of a database are not executed; set 0o600, 0o640, 0o660 or so",
                 self.permissions
             )));
+        }
+        if !cfg!(target_os = "linux") && self.mode != Mode::File {
+            return Err(Error::invalid(
+                "the modes `dax` and `emulated` are of Linux alone; open with the mode `file`",
+            ));
         }
         if self.index == Index::Persistent && !self.has_persistent_memory() {
             return Err(Error::invalid(

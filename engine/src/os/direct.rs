@@ -1,4 +1,4 @@
-//! Reads and writes that pass by the operating system's cache (`O_DIRECT`), at any place. They go
+//! Reads and writes that pass by the operating system's cache, at any place. They go
 //! to the device in whole blocks, by way of a buffer that begins at a multiple of one. What is
 //! around the bytes of a read is thrown away; what is around those of a write is read first.
 //!
@@ -10,8 +10,9 @@ use std::io;
 use std::os::unix::fs::FileExt;
 
 use parking_lot::Mutex;
-use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 use rustix::io::Errno;
+
+use super::calls;
 
 /// Offset, length and place in memory of each access are multiples of this: as large as the blocks
 /// of any device in use.
@@ -73,9 +74,7 @@ fn hull(offset: u64, len: usize) -> (u64, usize) {
 /// Turns direct access of an open file on or off; whether it is on then. A read tells whether it
 /// works.
 pub(super) fn set(file: &fs::File, on: bool) -> bool {
-    let Ok(flags) = fcntl_getfl(file) else { return false };
-    let direct = if on { flags | OFlags::DIRECT } else { flags - OFlags::DIRECT };
-    let is_set = fcntl_setfl(file, direct).is_ok();
+    let is_set = calls::pass_by_cache(file, on);
     if !on || !is_set {
         return false;
     }

@@ -1,4 +1,5 @@
-//! The heap of the C library: what was freed goes back to the operating system.
+//! Calls of the C library that have no safe form: what was freed goes back to the operating
+//! system, and how much memory the machine has.
 //!
 //! Thread safety: from any thread, at any time.
 
@@ -16,4 +17,13 @@ pub(crate) fn give_back_freed() {
     unsafe {
         libc::malloc_trim(0)
     };
+}
+
+/// The machine's memory in bytes, as the C library tells it; `None` where it does not.
+#[cfg(target_os = "macos")]
+pub(super) fn physical_memory() -> Option<u64> {
+    // SAFETY: both calls read a number, and take one that the system has named.
+    let (pages, page) =
+        unsafe { (libc::sysconf(libc::_SC_PHYS_PAGES), libc::sysconf(libc::_SC_PAGESIZE)) };
+    u64::try_from(pages).ok()?.checked_mul(u64::try_from(page).ok()?).filter(|bytes| *bytes > 0)
 }

@@ -1,6 +1,7 @@
 //! The operating system behind small interfaces: files (real and simulated), the lock that keeps
 //! a second process out, the guard that catches forked children, the heap, and what threads share.
 
+mod calls;
 mod cores;
 mod direct;
 mod directory;
@@ -16,6 +17,7 @@ pub(crate) mod sim;
 pub(crate) mod sync;
 mod usable_memory;
 
+pub(crate) use calls::draw_random;
 pub(crate) use cores::{at_once, cores};
 pub(crate) use directory::{Directory, create_directory, parent_of, sync_name};
 pub(crate) use files::{Files, OpenHow};

@@ -6,6 +6,7 @@ use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use super::calls;
 use super::direct;
 use super::files::{Files, OpenHow, RawFile, Sealed};
 use super::lock::PRIVATE;
@@ -88,11 +89,8 @@ impl RawFile for RealFile {
         self.is_direct.load(Ordering::Relaxed)
     }
 
-    #[expect(clippy::disallowed_methods, reason = "a sync that handles are made of")]
     fn sync(&self) -> io::Result<()> {
-        // Once: the standard library tries an interrupted sync again, and the kernel may have
-        // reported a failed write-back to the interrupted one.
-        Ok(rustix::fs::fdatasync(&self.file)?)
+        calls::sync_data(&self.file)
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {
@@ -100,40 +98,19 @@ impl RawFile for RealFile {
     }
 
     fn preallocate(&self, from: u64, to: u64) -> io::Result<()> {
-        use rustix::fs::FallocateFlags;
-        let allocate = || {
-            let len = to - from;
-            rustix::fs::fallocate(&self.file, FallocateFlags::empty(), from, len)
-        };
-        match rustix::io::retry_on_intr(allocate) {
-            Ok(()) => Ok(()),
-            // A file system without preallocation: the space is found at the write.
-            Err(rustix::io::Errno::OPNOTSUPP) if self.len()? < to => self.file.set_len(to),
-            Err(rustix::io::Errno::OPNOTSUPP) => Ok(()),
-            Err(e) => Err(e.into()),
-        }
+        calls::allocate(&self.file, from, to)
     }
 
     fn punch(&self, from: u64, len: u64) -> io::Result<bool> {
-        use rustix::fs::FallocateFlags;
-        let how = FallocateFlags::PUNCH_HOLE | FallocateFlags::KEEP_SIZE;
-        match rustix::io::retry_on_intr(|| rustix::fs::fallocate(&self.file, how, from, len)) {
-            Ok(()) => Ok(true),
-            Err(rustix::io::Errno::OPNOTSUPP) => Ok(false),
-            Err(e) => Err(e.into()),
-        }
+        calls::punch(&self.file, from, len)
     }
 
     fn will_need(&self, offset: u64, len: u64) {
-        use rustix::fs::{Advice, fadvise};
-        // A hint that is refused is no failure.
-        fadvise(&self.file, offset, std::num::NonZeroU64::new(len), Advice::WillNeed).unwrap_or(());
+        calls::will_need(&self.file, offset, len);
     }
 
     fn expect_random_reads(&self) {
-        use rustix::fs::{Advice, fadvise};
-        // A hint that is refused is no failure.
-        fadvise(&self.file, 0, None, Advice::Random).unwrap_or(());
+        calls::expect_random_reads(&self.file);
     }
 
     fn len(&self) -> io::Result<u64> {
@@ -189,9 +166,8 @@ impl Files for RealFiles {
         }
     }
 
-    #[expect(clippy::disallowed_methods, reason = "a sync that handles are made of")]
     fn sync_names(&self, path: &Path, _: Sealed) -> io::Result<()> {
-        Ok(rustix::fs::fsync(fs::File::open(path)?)?)
+        calls::sync_all(&fs::File::open(path)?)
     }
 }
 
@@ -200,15 +176,14 @@ impl Files for RealFiles {
 /// # Errors
 ///
 /// `StorageFull`, or another I/O error.
-#[expect(clippy::disallowed_methods, reason = "a mapped file has no handle; its bytes are flushed")]
 pub(crate) fn reserve_mapped(file: &fs::File, len: u64) -> io::Result<()> {
-    let empty = rustix::fs::FallocateFlags::empty();
-    rustix::io::retry_on_intr(|| rustix::fs::fallocate(file, empty, 0, len))?;
-    rustix::fs::fsync(file).map_err(io::Error::other)
+    calls::allocate_mapped(file, len)?;
+    calls::sync_all(file).map_err(io::Error::other)
 }
 
 #[cfg(test)]
 mod tests {
+    #[cfg(target_os = "linux")]
     use rustix::fs::{OFlags, fcntl_getfl};
     use rustix::io::Errno;
 
@@ -233,6 +208,7 @@ mod tests {
             let error = access(&file).unwrap_err();
             assert_eq!(Errno::from_io_error(&error), Some(Errno::INVAL), "{error}");
             assert!(!file.is_direct(), "it has given up");
+            #[cfg(target_os = "linux")]
             assert!(
                 !fcntl_getfl(&file.file).unwrap().contains(OFlags::DIRECT),
                 "so has the system"

@@ -2,7 +2,8 @@
 //!
 //! Three sources bound a process: the machine's memory, and the control groups of version 1 and 2
 //! that it is in. The least of them counts. The kernel tells of a shortage by its pressure stall
-//! information, where it has that, and by how much memory is available.
+//! information, where it has that, and by how much memory is available. macOS tells of the
+//! machine's memory alone.
 //!
 //! Thread safety: every function may be called from any thread.
 //!
@@ -50,8 +51,16 @@ pub(crate) fn memory_pressure() -> Pressure {
 }
 
 fn usable_under(root: &Path) -> u64 {
-    let machine = meminfo(root, "MemTotal").unwrap_or(UNKNOWN);
+    let machine = meminfo(root, "MemTotal").or_else(machine_memory).unwrap_or(UNKNOWN);
     limits(root).into_iter().fold(machine, u64::min)
+}
+
+/// The machine's memory where no file tells it.
+fn machine_memory() -> Option<u64> {
+    #[cfg(target_os = "macos")]
+    return super::heap::physical_memory();
+    #[cfg(not(target_os = "macos"))]
+    None
 }
 
 /// Every limit of the groups that the process is in, and of the groups above them.

@@ -197,6 +197,7 @@ fn open(path: &Path) -> Result<File> {
 
 /// Whether the platform flushes its caches when the power fails (eADR), as the kernel tells in
 /// `sys`.
+#[cfg(target_os = "linux")]
 fn flushed_at_power_failure(file: &File, sys: &Path) -> bool {
     use std::os::unix::fs::MetadataExt;
     let Ok(metadata) = file.metadata() else { return false };
@@ -207,4 +208,10 @@ fn flushed_at_power_failure(file: &File, sys: &Path) -> bool {
         std::fs::read_to_string(device.join(domain))
             .is_ok_and(|domain| domain.trim() == "cpu_cache")
     })
+}
+
+/// There is no such platform.
+#[cfg(not(target_os = "linux"))]
+fn flushed_at_power_failure(_: &File, _: &Path) -> bool {
+    false
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 
 #[cfg(any(test, feature = "testing"))]
 use parking_lot::Mutex;
-use rustix::mm::{Advice, MapFlags, ProtFlags};
+use rustix::mm::{MapFlags, ProtFlags};
 
 use crate::os::{LINE, prefetch_lines};
 
@@ -92,8 +92,9 @@ impl Mapping {
         // SAFETY: the range lies in address space that is ours; it only gains access.
         unsafe { rustix::mm::mprotect(base, len, access)? };
         // Huge pages halve the cost of random reads. Without them everything works too.
+        #[cfg(target_os = "linux")]
         // SAFETY: as above.
-        unsafe { rustix::mm::madvise(base, len, Advice::LinuxHugepage) }.ok();
+        unsafe { rustix::mm::madvise(base, len, rustix::mm::Advice::LinuxHugepage) }.ok();
         self.len.store(len, Ordering::Release);
         Ok(())
     }
@@ -110,11 +111,7 @@ impl Mapping {
     /// Maps the file from where the mapping ends, up to `len`.
     pub(super) fn extend_shared(&self, file: &File, len: usize, sync: bool) -> io::Result<()> {
         self.check_room(len)?;
-        let flags = if sync {
-            MapFlags::SHARED_VALIDATE | MapFlags::SYNC
-        } else {
-            MapFlags::SHARED | MapFlags::POPULATE
-        };
+        let flags = shared_flags(sync)?;
         let (access, from) = (ProtFlags::READ | ProtFlags::WRITE, self.len());
         // SAFETY: the range lies in address space that is ours, and nothing refers to its unused
         // part, which the file's pages replace. The file is the region of a locked database: no
@@ -171,10 +168,18 @@ impl Mapping {
     /// Gives back the memory of an anonymous mapping, which reads as zeros from now on. The caller
     /// keeps the region's invariant 1: no slice of it is left.
     pub(super) fn discard(&self) {
+        let base = self.base.as_ptr().cast();
+        #[cfg(target_os = "linux")]
         // SAFETY: the range is ours, anonymous and private; its pages become zeros, and nothing
         // borrows them (the caller's part).
+        let done =
+            unsafe { rustix::mm::madvise(base, self.len(), rustix::mm::Advice::LinuxDontNeed) };
+        #[cfg(not(target_os = "linux"))]
+        // SAFETY: as above; fresh pages take the place of the old ones.
         let done = unsafe {
-            rustix::mm::madvise(self.base.as_ptr().cast(), self.len(), Advice::LinuxDontNeed)
+            let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED;
+            let access = ProtFlags::READ | ProtFlags::WRITE;
+            rustix::mm::mmap_anonymous(base, self.len(), access, flags)
         };
         debug_assert!(done.is_ok(), "memory of ours can be given back");
     }
@@ -237,4 +242,19 @@ impl Drop for Mapping {
         let unmapped = unsafe { rustix::mm::munmap(self.base.as_ptr().cast(), self.room) };
         debug_assert!(unmapped.is_ok(), "a mapping of ours can be unmapped");
     }
+}
+
+/// How a file is mapped; with `sync`, so that stores reach the media by flush and fence alone.
+#[cfg(target_os = "linux")]
+fn shared_flags(sync: bool) -> io::Result<MapFlags> {
+    Ok(match sync {
+        true => MapFlags::SHARED_VALIDATE | MapFlags::SYNC,
+        false => MapFlags::SHARED | MapFlags::POPULATE,
+    })
+}
+
+/// The same, without persistent memory.
+#[cfg(not(target_os = "linux"))]
+fn shared_flags(sync: bool) -> io::Result<MapFlags> {
+    if sync { Err(io::ErrorKind::Unsupported.into()) } else { Ok(MapFlags::SHARED) }
 }

@@ -93,6 +93,8 @@ fn merged(view: PinnedView<'_>, (key, as_of): (&[u8], AsOf), newest: Located<'_>
 }
 
 /// The newest version of `key` at or below `at`, unless it is a delete or hidden from a reader.
+// It is the whole work of most reads, and a version is large to hand on.
+#[inline(always)]
 fn shown<'a>(
     view: PinnedView<'a>,
     key: &[u8],
@@ -106,6 +108,7 @@ fn shown<'a>(
 
 /// The newest version of `key` at or below `at`. The newest place that has one decides (view
 /// invariant 1). The newest run is compared with what is in memory.
+#[inline(always)]
 fn newest_at<'a>(
     PinnedView { view, blocks }: PinnedView<'a>,
     key: &[u8],

@@ -5,6 +5,7 @@ mod get;
 mod key_bounds;
 mod key_range;
 mod newest;
+mod operands;
 mod rows;
 mod scan;
 

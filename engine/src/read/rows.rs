@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use crate::error::Result;
 use crate::memory::{Gauge, Holding};
-use crate::record::{Lsn, SeparatedValue};
+use crate::record::SeparatedValue;
 
 /// How much to read at once.
 #[derive(Clone, Copy, Debug)]
@@ -17,8 +17,12 @@ pub(crate) struct Chunk {
     pub(crate) keys_only: bool,
 }
 
-/// The value that the operands of a key make.
-pub(super) type Merged = Result<Option<Bytes>>;
+/// A value that a range has passed.
+#[derive(Debug)]
+pub(super) enum PassedValue {
+    Here(Bytes),
+    Apart(SeparatedValue),
+}
 
 /// Rows in the order in which they were read, one after the other in one buffer.
 #[derive(Debug, Default)]
@@ -74,43 +78,16 @@ impl Rows {
         while self.separated.pop_if(|(start, _)| *start >= self.bytes.len()).is_some() {}
     }
 
-    /// All versions of `key` were seen: drops its row if it is hidden. `under_way` is the number of
-    /// rows before it, its newest version, and whether that has operands: then
-    /// the row gets the value that they make.
-    pub(super) fn finish_key(
-        &mut self,
-        key: &[u8],
-        under_way: Option<(usize, Lsn, bool)>,
-        (is_hidden, merged): (impl Fn(&[u8], Lsn) -> Result<bool>, impl Fn(&[u8]) -> Merged),
-        chunk: Chunk,
-    ) -> Result<()> {
-        let Some((before, newest, has_operands)) = under_way.filter(|(n, ..)| self.len() > *n)
-        else {
-            return Ok(());
+    /// Drops the last row; the value that it had.
+    pub(super) fn pop_value(&mut self) -> Option<PassedValue> {
+        let (key_end, end) = *self.ends.last()?;
+        let apart = self.separated.pop_if(|(start, _)| *start == key_end);
+        let value = match apart {
+            Some((_, apart)) => PassedValue::Apart(apart),
+            None => PassedValue::Here(Bytes::copy_from_slice(&self.bytes[key_end..end])),
         };
-        let is_hidden = is_hidden(key, newest)?;
-        if is_hidden || has_operands {
-            self.truncate(before);
-        }
-        if has_operands && !is_hidden {
-            self.add_merged(key, merged, chunk)?;
-        }
-        Ok(())
-    }
-
-    /// Adds a row of operands, with the value that they make. A chunk of keys only does without.
-    pub(super) fn add_merged(
-        &mut self,
-        key: &[u8],
-        merged: impl Fn(&[u8]) -> Merged,
-        chunk: Chunk,
-    ) -> Result<()> {
-        let value = if chunk.keys_only { Some(Bytes::new()) } else { merged(key)? };
-        debug_assert!(value.is_some(), "operands that are shown make a value");
-        if let Some(value) = value {
-            self.add(key, &value, None, chunk);
-        }
-        Ok(())
+        self.truncate(self.len() - 1);
+        Some(value)
     }
 
     /// Leaves room for a value that lies apart.

@@ -5,18 +5,19 @@ use std::ops::Bound;
 use std::sync::Arc;
 
 use super::AsOf;
-use super::get::get;
 use super::key_range::KeyRange;
-use super::rows::{Chunk, Merged, Rows};
+use super::operands::{PassedOperands, is_put, separated};
+use super::rows::{Chunk, Rows};
 use crate::error::Result;
 use crate::extent::{BlockCache, ReadAhead};
 use crate::merge::MergingCursor;
-use crate::record::{Cursor, EntryRef, Kind, LSN_MAX, Lsn, SeparatedValue};
-use crate::view::PinnedView;
+use crate::operator::TableOperator;
+use crate::record::{Cursor, Kind, LSN_MAX, Lsn};
+use crate::view::View;
 
-/// The first rows of `range` at a moment, in ascending order.
+/// The first rows of `range` at a moment, in ascending order. The caller holds an epoch guard.
 pub(crate) fn forward(
-    view: PinnedView<'_>,
+    view: &View,
     (cache, ahead): (&Arc<BlockCache>, &Arc<ReadAhead>),
     range: &KeyRange,
     as_of: AsOf,
@@ -29,15 +30,15 @@ pub(crate) fn forward(
         Some(ranges) => Ok(ranges.newest_over(key, at)? > seq),
         None => Ok(false),
     };
-    let merged = |key: &[u8]| get(view, key, as_of);
-    walk_up(&mut view.cursor(cache, ahead), range, at, (is_hidden, merged), chunk)
+    let mut cursor = view.cursor(cache, ahead);
+    walk_up(&mut cursor, range, at, (is_hidden, &view.operator), chunk)
 }
 
 fn walk_up(
     cursor: &mut MergingCursor<'_>,
     range: &KeyRange,
     at: Lsn,
-    (is_hidden, merged): (impl Fn(&[u8], Lsn) -> Result<bool>, impl Fn(&[u8]) -> Merged),
+    (is_hidden, operator): (impl Fn(&[u8], Lsn) -> Result<bool>, &TableOperator),
     chunk: Chunk,
 ) -> Result<Rows> {
     // The one key from the lower bound on that is not in the range, and the sequence number to seek
@@ -64,12 +65,18 @@ fn walk_up(
                 continue;
             }
         } else if is_put(&entry) && !is_hidden(entry.key, entry.seq)? {
-            if entry.kind == Kind::Merge {
-                rows.add_merged(entry.key, &merged, chunk)?;
-            } else {
-                let apart = separated(cursor, &entry)?;
-                rows.add(entry.key, entry.value, apart, chunk);
+            if entry.kind == Kind::Merge && !chunk.keys_only {
+                let key = entry.key.to_vec();
+                let operands = PassedOperands::newest_first(cursor, &key, &is_hidden)?;
+                rows.add(&key, &operands.value(operator, &key)?, None, chunk);
+                if rows.is_full(chunk) {
+                    return rows.fetch();
+                }
+                // The cursor has gone on by itself.
+                continue;
             }
+            let apart = separated(cursor, &entry)?;
+            rows.add(entry.key, entry.value, apart, chunk);
             if rows.is_full(chunk) {
                 return rows.fetch();
             }
@@ -84,9 +91,9 @@ fn walk_up(
     rows.fetch()
 }
 
-/// The last rows of `range` at a moment, in descending order.
+/// The last rows of `range` at a moment, in descending order. The caller holds an epoch guard.
 pub(crate) fn backward(
-    view: PinnedView<'_>,
+    view: &View,
     (cache, ahead): (&Arc<BlockCache>, &Arc<ReadAhead>),
     range: &KeyRange,
     as_of: AsOf,
@@ -98,27 +105,28 @@ pub(crate) fn backward(
         let over = ranges.as_ref().map_or(Ok(0), |ranges| ranges.newest_over(key, at))?;
         Ok(over > newest || newest <= expired)
     };
-    let merged = |key: &[u8]| get(view, key, as_of);
-    walk_down(&mut view.cursor(cache, ahead), range, at, (is_hidden, merged), chunk)
+    let mut cursor = view.cursor(cache, ahead);
+    walk_down(&mut cursor, range, at, (is_hidden, &view.operator), chunk)
 }
 
 fn walk_down(
     cursor: &mut MergingCursor<'_>,
     range: &KeyRange,
     at: Lsn,
-    (is_hidden, merged): (impl Fn(&[u8], Lsn) -> Result<bool>, impl Fn(&[u8]) -> Merged),
+    (is_hidden, operator): (impl Fn(&[u8], Lsn) -> Result<bool>, &TableOperator),
     chunk: Chunk,
 ) -> Result<Rows> {
     place_last(cursor, range)?;
     let (mut rows, mut passed) = (Rows::default(), Passed::default());
     // The key under way: how many rows came before it, its newest version so far, and whether that
-    // has operands.
-    let (mut key, mut under_way) = (Vec::new(), None);
+    // has operands. These are beside it.
+    let (mut key, mut under_way, mut operands) = (Vec::new(), None, PassedOperands::default());
     while let Some(entry) = cursor.entry() {
         let (before, newest, has_operands) = match under_way.filter(|_| entry.key == key) {
             Some(same) => same,
             None => {
-                rows.finish_key(&key, under_way.take(), (&is_hidden, &merged), chunk)?;
+                let done = (under_way.take(), &mut operands);
+                finish_key(&mut rows, &key, done, (&is_hidden, operator), chunk)?;
                 if !range.above_lower(entry.key) {
                     rows.exhausted = true;
                     return rows.fetch();
@@ -139,13 +147,25 @@ fn walk_down(
         }
         // Backwards the oldest version comes first: each newer one takes its place.
         if let Some(entry) = cursor.entry().filter(|entry| entry.key == key && entry.seq <= at) {
-            under_way = Some((before, entry.seq, entry.kind == Kind::Merge));
-            rows.truncate(before);
-            if entry.kind == Kind::Merge {
-                // Its value comes once all versions were seen.
+            let is_merge = entry.kind == Kind::Merge;
+            under_way = Some((before, entry.seq, is_merge));
+            if is_merge && !chunk.keys_only {
+                // A row for now: its value comes once all versions were seen.
+                let has_value = !has_operands && rows.len() > before;
+                let below = if has_value { rows.pop_value() } else { None };
+                rows.truncate(before);
                 rows.add(entry.key, &[], None, chunk);
-            } else if is_put(&entry) {
-                rows.add(entry.key, entry.value, separated(cursor, &entry)?, chunk);
+                if are_many {
+                    operands = PassedOperands::oldest_first(cursor, &key, &is_hidden)?;
+                } else {
+                    operands.add_newer(&entry, below.map(|value| (newest, value)));
+                }
+            } else {
+                rows.truncate(before);
+                operands.clear();
+                if is_put(&entry) {
+                    rows.add(entry.key, entry.value, separated(cursor, &entry)?, chunk);
+                }
             }
         }
         if are_many {
@@ -154,9 +174,34 @@ fn walk_down(
             cursor.prev()?;
         }
     }
-    rows.finish_key(&key, under_way, (&is_hidden, &merged), chunk)?;
+    let done = (under_way, &mut operands);
+    finish_key(&mut rows, &key, done, (&is_hidden, operator), chunk)?;
     rows.exhausted = true;
     rows.fetch()
+}
+
+/// All versions of `key` were seen: drops its row if it is hidden. `under_way` is the number of
+/// rows before it, its newest version, and whether that has operands: then the row gets the value
+/// that they make. A chunk of keys only does without.
+fn finish_key(
+    rows: &mut Rows,
+    key: &[u8],
+    (under_way, operands): (Option<(usize, Lsn, bool)>, &mut PassedOperands),
+    (is_hidden, operator): (impl Fn(&[u8], Lsn) -> Result<bool>, &TableOperator),
+    chunk: Chunk,
+) -> Result<()> {
+    let Some((before, newest, has_operands)) = under_way.filter(|(n, ..)| rows.len() > *n) else {
+        return Ok(());
+    };
+    if is_hidden(key, newest)? {
+        rows.truncate(before);
+    } else if has_operands && !chunk.keys_only {
+        operands.turn(key, is_hidden)?;
+        rows.truncate(before);
+        rows.add(key, &operands.value(operator, key)?, None, chunk);
+    }
+    operands.clear();
+    Ok(())
 }
 
 /// A walk steps past this many versions of a key, and then seeks. RocksDB has the same number
@@ -185,16 +230,6 @@ impl Passed {
         }
         are_many
     }
-}
-
-/// Where the value of the entry under a cursor lies, if it lies apart.
-fn separated(cursor: &impl Cursor, entry: &EntryRef<'_>) -> Result<Option<SeparatedValue>> {
-    if entry.kind == Kind::Reference { cursor.separated() } else { Ok(None) }
-}
-
-/// Whether the key has a value, wherever it lies.
-fn is_put(entry: &EntryRef<'_>) -> bool {
-    matches!(entry.kind, Kind::Put | Kind::Reference | Kind::Merge)
 }
 
 fn place_last(cursor: &mut impl Cursor, range: &KeyRange) -> Result<()> {

@@ -11,7 +11,7 @@ use crate::error::{Error, Result};
 use crate::extent::ReadAhead;
 use crate::mvcc::Registered;
 use crate::read::{self, AsOf, Chunk, FrozenRows, KeyRange, Rows};
-use crate::view::PinnedView;
+use crate::view::View;
 
 /// The first chunk is small, for callers that want few rows; later ones grow.
 const FIRST_ROWS: usize = 16;
@@ -247,14 +247,11 @@ impl Range {
 
     /// Reads a chunk as of the range's moment; once more when the table was truncated before the
     /// first one.
-    fn read(
-        &mut self,
-        chunk: impl Fn(&Range, PinnedView<'_>, AsOf) -> Result<Rows>,
-    ) -> Result<Rows> {
+    fn read(&mut self, chunk: impl Fn(&Range, &View, AsOf) -> Result<Rows>) -> Result<Rows> {
         loop {
             let read = self
                 .shared
-                .read(&self.core, Some(&self.snapshot), |view, at| chunk(self, view, at));
+                .read(&self.core, Some(&self.snapshot), |view, at| chunk(self, view.view, at));
             match read {
                 Err(e) if e.is_table_gone() => {
                     // The truncation that is under way has ended after this.

@@ -18,13 +18,17 @@ pub(crate) struct RangeTombstones<'a> {
 impl View {
     /// The range tombstones of this moment, which include all that were visible before. `None` if
     /// the view has none: that costs a load for each memtable and for level 0.
+    #[inline]
     pub(crate) fn range_tombstones(&self) -> Option<RangeTombstones<'_>> {
-        let memtables = self.memtables().filter_map(|memtable| memtable.tombstones());
-        let ranges = RangeTombstones {
-            memory: memtables.chain(self.level0.tombstones()).collect(),
+        let in_memory = || self.memtables().filter_map(|memtable| memtable.tombstones());
+        let mut levels = self.version.levels.iter().map(Level::tombstones);
+        let has_some = in_memory().next().is_some()
+            || self.level0.tombstones().is_some()
+            || levels.any(|tombstones| tombstones > 0);
+        has_some.then(|| RangeTombstones {
+            memory: in_memory().chain(self.level0.tombstones()).collect(),
             levels: self.version.levels.iter().filter(|level| level.tombstones() > 0).collect(),
-        };
-        (!ranges.memory.is_empty() || !ranges.levels.is_empty()).then_some(ranges)
+        })
     }
 
     /// The tombstones of memtables and level 0 that a reader at `at` sees, drained or not.

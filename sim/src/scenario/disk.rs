@@ -39,6 +39,21 @@ pub(super) fn ranges(rig: &mut Rig) {
     put_any(rig, Durable);
 }
 
+/// Operands of rows on disk, until they were drained over these.
+pub(super) fn operands(rig: &mut Rig) {
+    let drains = rig.db.stats().background.drains;
+    for _ in 0..MOST_JOBS {
+        if rig.db.stats().background.drains > drains + 1 || !rig.goes_on() {
+            break;
+        }
+        let row = format!("row {:02}", rig.chance.below(90)).into_bytes();
+        let operand = rig.chance.bytes(5000);
+        rig.perform(&Action::Write(vec![Effect::Merge("a".into(), row, operand)], Relaxed));
+        rig.steps(2);
+    }
+    put_any(rig, Durable);
+}
+
 /// Most rows of which the values lie apart are written again, until the others are written anew;
 /// then all of them go.
 pub(super) fn values(rig: &mut Rig) {

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 
-use crate::{c, checkers, dax, fuzz, mariadb, media, object, package, python, tidy, tour};
+use crate::{c, checkers, dax, fuzz, macos, mariadb, media, object, package, python, tidy, tour};
 use binaries::Program;
 pub(crate) use jobs::at_a_time;
 use tally::Tally;
@@ -65,6 +65,7 @@ const STAGES: &[Stage] = &[
     ("tidy", tidied),
     ("clippy", clippy),
     ("checkers' builds", checkers::builds),
+    ("macOS", macos::check),
     ("docs", docs),
     ("build", build),
     ("tests", testing::all),

@@ -40,9 +40,9 @@ impl Fixture {
     }
 
     /// Goes the rest of the way, which its ticket is the beginning of.
-    fn go_on(&self, (group, ticket): (Group, Ticket<'_>)) -> Lsn {
+    fn go_on(&self, (mut group, mut ticket): (Group, Ticket<'_>)) -> Lsn {
         let lsn = ticket.lsn;
-        self.committer.fill(group, ticket, Durable);
+        self.committer.fill(&mut group, &mut ticket, Durable);
         self.committer.publisher.wait(lsn, Goal::Durable).unwrap();
         lsn
     }

@@ -20,15 +20,15 @@ fn the_turnstile_does_no_io_not_even_for_a_zone_switch() {
         let fixture = Fixture::new(dax);
         fixture.commit(&[("fills the zone", &"x".repeat(120 << 10))]);
         fixture.committer.make_standby(0, 0, false).unwrap();
-        let group = fixture.group(&fixture.batch(&[("next zone", &"x".repeat(20 << 10))]));
+        let mut group = fixture.group(&fixture.batch(&[("next zone", &"x".repeat(20 << 10))]));
         let counters: [fn(&Spent) -> &AtomicU64; 4] =
             [|c| &c.flushes, |c| &c.fences, |c| &c.syncs, |c| &c.bytes];
         let spent = || counters.map(|counter| fixture.region.counts().total(counter));
         let before = spent();
-        let ticket = fixture.ticket_of(&group);
+        let mut ticket = fixture.ticket_of(&group);
         assert_eq!(ticket.places[0].switch.len(), 2, "a seal, and the next zone's first use");
         assert_eq!(spent(), before, "that is left to the group's own thread");
-        fixture.committer.fill(group, ticket, Durable);
+        fixture.committer.fill(&mut group, &mut ticket, Durable);
         assert_eq!(fixture.committer.sync_floor().unwrap(), 2);
         assert!(spent() > before);
     }
@@ -58,15 +58,15 @@ fn what_is_left_of_a_bounded_run_is_handed_to_a_sleeper() {
     let fixture = &Fixture::of_units(true, 64);
     let most = MAX_RUN * u64::from(TURNS);
     // The first one is not finished, so all that follow wait.
-    let first = fixture.group(&fixture.batch(&[("first", "1")]));
-    let ticket = fixture.ticket_of(&first);
+    let mut first = fixture.group(&fixture.batch(&[("first", "1")]));
+    let mut ticket = fixture.ticket_of(&first);
     let batch = fixture.batch(&[("k", "1")]);
     let last =
         (0..most + 10).map(|_| fixture.committer.enqueue(&mut &batch, Durable).unwrap().lsn());
     let last = last.last().unwrap();
     std::thread::scope(|scope| {
         let sleeper = scope.spawn(move || fixture.committer.publisher.wait(last, Goal::Durable));
-        fixture.committer.fill(first, ticket, Durable);
+        fixture.committer.fill(&mut first, &mut ticket, Durable);
         fixture.committer.publisher.wait(1, Goal::Durable).unwrap();
         // This thread waits for nothing any more.
         sleeper.join().unwrap().unwrap();

@@ -292,8 +292,8 @@ fn on_persistent_memory_a_lone_commit_costs_one_fence() {
 fn a_thread_that_is_held_up_holds_up_later_lsns_and_nothing_else() {
     let fixture = Fixture::new(false);
     fixture.commit(&[("before", "1")]);
-    let slow = fixture.group(&fixture.batch(&[("slow", "1")]));
-    let ticket = fixture.ticket_of(&slow);
+    let mut slow = fixture.group(&fixture.batch(&[("slow", "1")]));
+    let mut ticket = fixture.ticket_of(&slow);
     let (done, waits) = mpsc::channel();
     std::thread::scope(|scope| {
         for key in ["x", "y"] {
@@ -303,7 +303,7 @@ fn a_thread_that_is_held_up_holds_up_later_lsns_and_nothing_else() {
         assert!(waits.recv_timeout(A_WHILE).is_err(), "later LSNs wait");
         assert_eq!(fixture.get("before", fixture.committer.visible()).as_deref(), Some("1"));
         assert_eq!(fixture.committer.visible(), 1, "readers see a prefix");
-        fixture.committer.fill(slow, ticket, Durable);
+        fixture.committer.fill(&mut slow, &mut ticket, Durable);
         fixture.committer.sync_floor().unwrap();
         assert_eq!(waits.recv().unwrap() + waits.recv().unwrap(), 3 + 4);
     });

@@ -25,6 +25,7 @@ pub(in crate::compaction) const SHAPE: Shape = Shape {
     fills: true,
     has_objects: false,
     drops_tombstones: false,
+    forgets_below: false,
     deletes_early: false,
 };
 
@@ -98,6 +99,7 @@ impl Fixture {
             expired: version.expired_at(&self.set.timeline(), horizon.oldest_time()),
             bottom: |key: &[u8]| version.is_bottom(SUBLEVELS, key),
             operator: Default::default(),
+            forgets_below: false,
             ranges: &ranges,
             extent_bytes: self.shape.extent_bytes,
             cuts: Vec::new(),
@@ -399,6 +401,7 @@ fn a_failed_sync_poisons_and_a_full_disk_does_not() {
             expired: 0,
             bottom: |_: &[u8]| true,
             operator: Default::default(),
+            forgets_below: false,
             ranges: &ranges,
             extent_bytes: SHAPE.extent_bytes,
             cuts: Vec::new(),

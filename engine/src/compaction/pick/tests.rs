@@ -147,6 +147,7 @@ fn usual() -> Shape {
         fills: true,
         has_objects: false,
         drops_tombstones: false,
+        forgets_below: false,
         deletes_early: false,
     }
 }

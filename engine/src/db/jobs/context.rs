@@ -201,6 +201,7 @@ impl JobContext {
             fills: self.memory.drains_fill(),
             has_objects: self.set.store().objects().is_some(),
             drops_tombstones: self.options.has(Failpoint::PruneTombstones),
+            forgets_below: self.options.has(Failpoint::ForgetBelow),
             deletes_early: self.options.has(Failpoint::DeleteBeforeEdit),
         }
     }

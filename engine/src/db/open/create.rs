@@ -18,7 +18,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::extent::ExtentMeta;
 use crate::levels::{Edit, VersionSet, is_journal_name};
 use crate::options::{Failpoint, Options, Storage};
-use crate::os::{Directory, Files, parent_of};
+use crate::os::{Directory, Files, draw_random, parent_of};
 use crate::pm::{Geometry, Incarnations, Media, Region, Superblock};
 use crate::record::Lsn;
 use crate::tier::is_extent_file_name;
@@ -193,8 +193,7 @@ impl Creation<'_> {
 fn draw_id(directory: &Path, options: &Options) -> Result<[u8; 16]> {
     let mut id = *b"simulated machin";
     if matches!(options.storage, Storage::Real) {
-        rustix::rand::getrandom(&mut id, rustix::rand::GetRandomFlags::empty())
-            .map_err(|e| Error::io("draw a database id for", directory, e.into()))?;
+        draw_random(&mut id).map_err(|e| Error::io("draw a database id for", directory, e))?;
     }
     Ok(id)
 }

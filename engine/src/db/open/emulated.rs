@@ -7,6 +7,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::os::draw_random;
 
 /// The name of the file in memory that is the region of a database.
 pub(super) fn name_of_region(database_id: [u8; 16]) -> String {
@@ -20,8 +21,7 @@ pub(super) fn name_of_region(database_id: [u8; 16]) -> String {
 /// An I/O error.
 pub(super) fn name_of_index(link: &Path) -> Result<String> {
     let mut id = [0; 16];
-    rustix::rand::getrandom(&mut id, rustix::rand::GetRandomFlags::empty())
-        .map_err(|e| Error::io("draw a name for the file of", link, e.into()))?;
+    draw_random(&mut id).map_err(|e| Error::io("draw a name for the file of", link, e))?;
     Ok(name_of_region(id))
 }
 
@@ -87,7 +87,11 @@ pub(super) fn remove_target(link: &Path) -> std::io::Result<()> {
 pub(in crate::db) fn note(path: &Path) -> Option<String> {
     const TMPFS_MAGIC: i64 = 0x0102_1994;
     let system = rustix::fs::statfs(path).ok()?;
-    #[allow(clippy::useless_conversion, reason = "the width differs between architectures")]
+    #[allow(
+        clippy::useless_conversion,
+        clippy::unnecessary_fallible_conversions,
+        reason = "the type differs between architectures and systems"
+    )]
     let on_tmpfs = i64::try_from(system.f_type).is_ok_and(|kind| kind == TMPFS_MAGIC);
     let lies = std::fs::canonicalize(path).unwrap_or_else(|_| path.to_path_buf());
     (!on_tmpfs).then(|| {

@@ -5,6 +5,8 @@
 //! schedules of whole calls; loom tries every schedule, and every value that an ordering of memory
 //! allows, of the smallest parts. Whatever is to be model-checked takes its primitives from here.
 
+#[cfg(not(all(test, any(feature = "loom", feature = "shuttle"))))]
+mod futex;
 #[cfg(all(test, any(feature = "loom", feature = "shuttle")))]
 mod modelled;
 pub(crate) mod optimistic;

@@ -2,10 +2,13 @@ use std::cell::Cell;
 use std::rc::Rc;
 
 use bytes::Bytes;
+use proptest::prelude::*;
 
 use super::*;
 use crate::extent::tests::Entry;
 use crate::merge::tests::ListCursor;
+use crate::operator::{APPEND, OperatorName, Operators, operand_list};
+use crate::record::{ChainBase, EntryRef, SeparatedValue, encode_chain};
 
 /// A list that counts how often it is moved.
 struct Counted {
@@ -58,10 +61,10 @@ fn walks(list: &[Entry], range: &KeyRange, at: Lsn) -> [(Vec<Row>, usize); 2] {
         let counted = Counted { list, moves: Rc::clone(&moves) };
         let mut cursor = MergingCursor::new(vec![Box::new(counted)]);
         let never = |_: &[u8], _| Ok(false);
-        let merged = |_: &[u8]| -> Merged { unreachable!("there are no operands") };
+        let append = Operators::default().of(Some(OperatorName::new(APPEND)));
         let rows = match is_up {
-            true => walk_up(&mut cursor, range, at, (never, merged), CHUNK),
-            false => walk_down(&mut cursor, range, at, (never, merged), CHUNK),
+            true => walk_up(&mut cursor, range, at, (never, &append), CHUNK),
+            false => walk_down(&mut cursor, range, at, (never, &append), CHUNK),
         };
         let rows = rows.unwrap();
         assert!(rows.exhausted);
@@ -106,5 +109,117 @@ fn a_range_beyond_a_key_of_many_versions_begins_behind_them() {
         let [up, down] = walks(&hot(), &beyond(lower), LSN_MAX);
         assert_eq!((up.0.len(), down.0.len()), (1, 1));
         assert!(up.1 < 4 && down.1 < 4, "{} and {} moves", up.1, down.1);
+    }
+}
+
+fn merge(key: &[u8], seq: Lsn, base: ChainBase<'_>) -> Entry {
+    let operand = format!("{seq},");
+    let value = encode_chain(base, 1, [operand.as_bytes()].into_iter());
+    Entry { key: key.to_vec(), seq, kind: Kind::Merge, value }
+}
+
+/// A range of counters reads the operands of each as it passes them: it searches for none of them,
+/// but where a key has many.
+#[test]
+fn operands_are_merged_as_a_range_passes_them() {
+    for (operands, most_a_key) in [(1, 2), (5, 6), (200, 212)] {
+        let of_key = |key: u8| {
+            let merges = (10..10 + operands).rev();
+            merges.map(move |seq| merge(&[key], seq, ChainBase::Below))
+        };
+        let list: Vec<Entry> = (0..50).flat_map(of_key).collect();
+        let value: Vec<u8> =
+            (10..10 + operands).flat_map(|seq| format!("{seq},").into_bytes()).collect();
+        for (rows, moves) in walks(&list, &KeyRange::prefix(b""), LSN_MAX) {
+            assert_eq!(rows.len(), 50);
+            assert!(rows.iter().all(|(_, found)| *found == value));
+            assert!(moves <= 50 * most_a_key + 2, "{moves} moves for {operands} operands a key");
+        }
+    }
+}
+
+/// What one key has: the newest version first.
+fn naive(versions: &[Entry], at: Lsn, is_hidden: impl Fn(Lsn) -> bool) -> Option<Vec<u8>> {
+    let mut versions = versions.iter().filter(|e| e.seq <= at).take_while(|e| !is_hidden(e.seq));
+    let newest = versions.next()?;
+    match newest.kind {
+        Kind::Delete => None,
+        Kind::Put => Some(newest.value.clone()),
+        _ => {
+            let chain = operand_list(&newest.key, &newest.value).unwrap();
+            let below: Vec<Entry> = versions.cloned().collect();
+            let base = match chain.base {
+                ChainBase::Below => naive(&below, at, is_hidden).unwrap_or_default(),
+                ChainBase::None => Vec::new(),
+                ChainBase::Value(value) => value.to_vec(),
+            };
+            Some(chain.operands().fold(base, |value, operand| [&value[..], operand].concat()))
+        }
+    }
+}
+
+fn versions() -> impl Strategy<Value = Vec<Entry>> {
+    let version = |(key, seq, kind): (u8, Lsn, u8)| match kind {
+        0 => Entry::delete(&[key], seq),
+        1 => Entry::put(&[key], seq, format!("v{seq},").as_bytes()),
+        2 => merge(&[key], seq, ChainBase::None),
+        3 => merge(&[key], seq, ChainBase::Value(b"base,")),
+        _ => merge(&[key], seq, ChainBase::Below),
+    };
+    prop::collection::vec((0u8..4, 1u64..30, 0u8..12), 0..80).prop_map(move |all| {
+        let mut all: Vec<Entry> = all.into_iter().map(version).collect();
+        all.sort_by(|a, b| a.key.cmp(&b.key).then(b.seq.cmp(&a.seq)));
+        all.dedup_by(|b, a| a.key == b.key && a.seq == b.seq);
+        all
+    })
+}
+
+proptest! {
+    /// Both directions, whatever is hidden, at any moment, and however few rows a chunk has.
+    #[test]
+    fn operands_make_the_same_value_in_both_directions(
+        list in versions(),
+        at in 0u64..32,
+        (over, expired) in (0u64..32, 0u64..20),
+        rows_of_chunk in 1usize..4,
+        keys_only in any::<bool>(),
+    ) {
+        let over = if over <= at { over } else { 0 };
+        let hidden = |seq: Lsn| over > seq || seq <= expired;
+        let want: Vec<Row> = list
+            .chunk_by(|a, b| a.key == b.key)
+            .filter_map(|of_key| Some((of_key[0].key.clone(), naive(of_key, at, hidden)?)))
+            .map(|(key, value)| (key, if keys_only { Vec::new() } else { value }))
+            .collect();
+        let append = Operators::default().of(Some(OperatorName::new(APPEND)));
+        let is_hidden = |_: &[u8], seq: Lsn| Ok(hidden(seq));
+        for is_up in [true, false] {
+            let chunk = Chunk { rows: rows_of_chunk, keys_only, ..CHUNK };
+            let (mut range, mut found) = (KeyRange::prefix(b""), Vec::new());
+            loop {
+                let mut cursor = MergingCursor::new(vec![Box::new(ListCursor::new(list.clone()))]);
+                let rows = match is_up {
+                    true => walk_up(&mut cursor, &range, at, (is_hidden, &append), chunk),
+                    false => walk_down(&mut cursor, &range, at, (is_hidden, &append), chunk),
+                };
+                let rows = rows.unwrap();
+                let (last, is_last) = (rows.last_key().map(<[u8]>::to_vec), rows.exhausted);
+                let mut frozen = rows.freeze(&Default::default());
+                while let Some(row) = frozen.take_first() {
+                    let (key, value) = frozen.row(row);
+                    found.push((key.to_vec(), value.to_vec()));
+                }
+                match (last, is_up) {
+                    _ if is_last => break,
+                    (Some(last), true) => range.lower = Bound::Excluded(last),
+                    (Some(last), false) => range.upper = Bound::Excluded(last),
+                    (None, _) => unreachable!("a chunk that is not the last has a row"),
+                }
+            }
+            if !is_up {
+                found.reverse();
+            }
+            prop_assert_eq!(&found, &want, "upwards: {}", is_up);
+        }
     }
 }

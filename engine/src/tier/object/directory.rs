@@ -28,7 +28,9 @@ use super::store::{
     Tag,
 };
 use crate::error::{Error, Result};
-use crate::os::{Access, Directory, File, FileLock, Files, OpenHow, RealFiles, create_directory};
+use crate::os::{
+    Access, Directory, File, FileLock, Files, OpenHow, RealFiles, create_directory, draw_random,
+};
 use crate::record::checksum;
 
 const MAGIC: &[u8; 8] = b"TERROBJ\0";
@@ -202,7 +204,7 @@ impl DirectoryStore {
 
 fn draw() -> io::Result<[u8; 16]> {
     let mut tag = [0; 16];
-    rustix::rand::getrandom(&mut tag, rustix::rand::GetRandomFlags::empty())?;
+    draw_random(&mut tag)?;
     Ok(tag)
 }
 

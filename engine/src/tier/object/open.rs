@@ -14,7 +14,7 @@ use super::store::ObjectStore;
 use super::tails::TailCache;
 use super::tier::{ObjectTier, Planted};
 use crate::error::{Error, Result};
-use crate::os::Files;
+use crate::os::{Files, draw_random};
 
 /// The file of the ends of objects, in the database's directory.
 const TAILS: &str = "object-tails";
@@ -115,8 +115,8 @@ fn remote(url: &str) -> Result<Arc<dyn ObjectStore>> {
 
 fn draw() -> Result<[u8; 16]> {
     let mut drawn = [0; 16];
-    rustix::rand::getrandom(&mut drawn, rustix::rand::GetRandomFlags::empty())
-        .map_err(|e| Error::io("draw random bytes from", Path::new("getrandom"), e.into()))?;
+    draw_random(&mut drawn)
+        .map_err(|e| Error::io("draw random bytes from", Path::new("the system"), e))?;
     Ok(drawn)
 }
 
