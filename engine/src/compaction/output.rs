@@ -12,7 +12,7 @@ use crate::cache::Warmth;
 use crate::compaction::ranges::Ranges;
 use crate::error::Result;
 use crate::extent::{
-    Ahead, BlockCache, Described, Extent, ExtentBuffer, ExtentBuilder, Format, Layout,
+    Ahead, BlockCache, BuiltExtent, Described, Extent, ExtentBuffer, ExtentBuilder, Format, Layout,
     ValueExtents, ValueWriter, WholeBlock,
 };
 use crate::levels::VersionSet;
@@ -158,6 +158,8 @@ pub(super) struct Writer<'a, B: Fn(&[u8]) -> bool> {
     /// Bytes of cached blocks that no reader has asked for: so many of them it may replace by such
     /// in the cache. So these do not become more from merge to merge.
     unread: u64,
+    /// The extents whose such blocks are counted.
+    counted: BTreeSet<u64>,
     /// Whether the merge has extents of the level still ahead.
     is_among_others: bool,
     /// Where the extent under way is cut, if that is sooner than others are.
@@ -196,7 +198,8 @@ impl<'a, B: Fn(&[u8]) -> bool> Writer<'a, B> {
                 ctx.objects.unwrap_or_else(|| ctx.reservation.left()),
             ),
             values: ValueWriter::new(ctx.values.clone()),
-            unread: ctx.replaces.iter().map(|extent| extent.unread_bytes()).sum(),
+            unread: 0,
+            counted: BTreeSet::new(),
             is_among_others: false,
             split_at: None,
             cuts_behind: 0,
@@ -259,13 +262,16 @@ impl<'a, B: Fn(&[u8]) -> bool> Writer<'a, B> {
     fn write(&mut self, builder: ExtentBuilder) -> Result<()> {
         let ctx = self.ctx;
         let mut built = builder.finish();
+        self.count_unread(&built);
         let mut unread = self.unread.saturating_sub(built.unread_bytes());
         let warmth = |first: &[u8], last: &[u8], bytes: u64| {
             let replaced = ctx.replaces.iter().filter_map(|e| e.warmth(first, last));
             let replaced = replaced.reduce(Warmth::max)?;
-            let left = unread.checked_sub(bytes).filter(|_| !replaced.is_used());
-            unread = left.unwrap_or(unread);
-            (replaced.is_used() || left.is_some()).then_some(replaced)
+            if replaced.is_used() || ctx.fills {
+                return Some(replaced);
+            }
+            unread = unread.checked_sub(bytes)?;
+            Some(replaced)
         };
         let warmth = filling(warmth, || ctx.fills && ctx.cache.has_room());
         self.buffer.filled(&built);
@@ -285,6 +291,19 @@ impl<'a, B: Fn(&[u8]) -> bool> Writer<'a, B> {
         extent.inherit_read_frequency(ctx.replaces.iter().filter(meets));
         self.outputs.extents.push(extent);
         Ok(())
+    }
+
+    /// Counts in what is cached of the extents that this one takes the place of, each once. Extents
+    /// that stay where they are have no key in common with it.
+    fn count_unread(&mut self, built: &BuiltExtent) {
+        let (first, last) = (&built.meta.smallest_key, &built.meta.greatest_key);
+        for extent in self.ctx.replaces {
+            let meta = extent.meta();
+            let meets = meta.smallest_key <= *last && *first <= meta.greatest_key;
+            if meets && self.counted.insert(meta.id) {
+                self.unread += extent.unread_bytes();
+            }
+        }
     }
 
     fn builder(&mut self) -> &mut ExtentBuilder {
