@@ -78,6 +78,8 @@ enum Figure {
     Scheduler,
     /// What the C interface costs beyond the Rust one.
     C,
+    /// A shared store: what it costs a writer, remote commits, lag, takeover, requests.
+    Shared,
     /// All of them, as one HTML page with the raw rows beside it.
     Report,
     /// Two runs' rows, OLD and NEW: what changed beyond their noise.
@@ -169,7 +171,7 @@ impl Settings {
 }
 
 /// The figures of the report, and the functions that measure them.
-const FIGURES: [(&str, page::Measure); 24] = [
+const FIGURES: [(&str, page::Measure); 25] = [
     ("ycsb", figures::ycsb::measure),
     ("durability", figures::durability::measure),
     ("stalls", figures::stalls::measure),
@@ -194,6 +196,7 @@ const FIGURES: [(&str, page::Measure); 24] = [
     ("scheduler", figures::scheduler::measure),
     ("c", figures::c::measure),
     ("sync", figures::sync::measure),
+    ("shared", figures::shared::measure),
 ];
 
 /// Those that measure each system in a process of its own, and what that process does.

@@ -40,6 +40,9 @@ pub(crate) struct Global {
     /// $TERRACE_OBJECT_STORE if that is set and not empty, else none]
     #[arg(long, global = true, value_name = "URL")]
     pub(crate) object_store: Option<String>,
+    /// Ship what is committed to the object store, so that other machines can take over
+    #[arg(long, global = true)]
+    pub(crate) share: bool,
     /// Print JSON; errors too
     #[arg(long, global = true)]
     pub(crate) json: bool,
@@ -87,6 +90,14 @@ pub(crate) enum Command {
     /// Look at the object store of the database, or delete there what crashes left
     #[command(subcommand)]
     Store(StoreCommand),
+    /// Follow the shared database of the object store, to read it, until a signal comes
+    Follow(NodeArguments),
+    /// Stand by for the shared database of the object store, until a signal comes
+    Standby(NodeArguments),
+    /// Make a standby, or an empty directory, the writer of the shared database
+    Promote(PromoteArguments),
+    /// Print how far the shared database of the object store is
+    Status,
     /// Print what the engine counts
     Stats,
     /// Compact a table, or all: drain memory, and merge the levels into one
@@ -119,6 +130,24 @@ pub(crate) struct TableArguments {
     /// Wait until all of the table has followed
     #[arg(long)]
     pub(crate) wait: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct NodeArguments {
+    /// The directory of the node; it is made if it is not there
+    pub(crate) directory: PathBuf,
+    /// Stop once the node has all that there is
+    #[arg(long)]
+    pub(crate) once: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PromoteArguments {
+    /// The directory of a standby that does not run, or an empty one
+    pub(crate) directory: PathBuf,
+    /// Yes, take it over
+    #[arg(long)]
+    pub(crate) confirm: bool,
 }
 
 /// Where cold levels lie.

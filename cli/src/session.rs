@@ -19,6 +19,7 @@ pub(crate) struct Session {
     pub(crate) output: Output,
     db: PathBuf,
     object_store: Option<String>,
+    share: bool,
 }
 
 impl Session {
@@ -26,15 +27,24 @@ impl Session {
     pub(crate) fn new(mut global: Global) -> Session {
         let encoding = if global.hex { Encoding::Hex } else { Encoding::Text };
         let (db, object_store) = (global.directory(), global.object_store());
-        Session { output: Output::new(global.json, encoding, global.quiet), db, object_store }
+        let output = Output::new(global.json, encoding, global.quiet);
+        Session { output, db, object_store, share: global.share }
     }
 
     /// Options of this run.
     pub(crate) fn options(&self) -> Options {
+        let options = Options::new().share(self.share);
         match &self.object_store {
-            Some(url) => Options::new().object_store(url),
-            None => Options::new(),
+            Some(url) => options.object_store(url),
+            None => options,
         }
+    }
+
+    /// The URL of the object store, for what needs one.
+    pub(crate) fn store(&self) -> Result<String, Failure> {
+        self.object_store.clone().ok_or_else(|| {
+            Failure::Invalid("name the store of the shared database with --object-store".into())
+        })
     }
 
     /// The database's directory.

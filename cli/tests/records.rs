@@ -175,6 +175,9 @@ fn damage_is_found_and_named() {
     assert_eq!(damage["tier"], "pm");
     let offset = damage["offset"].as_u64().unwrap();
     assert!(offset <= at as u64 && at as u64 - offset < 1024, "{offset} names the place {at}");
+    // Bug: "got another one" did not say which checksum was found.
+    let got = damage["got"].as_str().unwrap();
+    assert!(got[..8].bytes().all(|byte| byte.is_ascii_hexdigit()), "{damage}");
     ran.fails(1);
     let ran = bench.run(["verify"]);
     assert!(ran.out.contains("expected") && ran.out.contains("1 damaged"), "{}", ran.out);
@@ -214,4 +217,33 @@ fn a_deletion_makes_no_database() {
     std::fs::write(db.join("LOCK"), "").unwrap();
     assert!(bench.run(["delete", "-t", "t", "k"]).fails(2).contains("there is no database"));
     assert_eq!(std::fs::read_dir(&db).unwrap().count(), 1);
+}
+
+/// Bug: a compaction that was stopped by Ctrl-C ended without a word. It ends between two jobs, and
+/// says what is done.
+#[test]
+fn a_compaction_that_a_signal_stops_says_what_is_done() {
+    use std::process::Command;
+
+    let bench = Bench::new();
+    (0..9).for_each(|n| drop(bench.run(["put", "-t", &format!("t{n}"), "k", "v"]).good()));
+    let mut command = bench.command();
+    let child = command.arg("compact").stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    let child = child.unwrap();
+    // The command takes signals before it opens the database.
+    let takes_signals = || {
+        let status = std::fs::read_to_string(format!("/proc/{}/status", child.id())).unwrap();
+        let caught = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap();
+        u64::from_str_radix(caught.trim(), 16).unwrap() & 0b10 > 0
+    };
+    while !takes_signals() {
+        std::thread::yield_now();
+    }
+    let killed = Command::new("kill").args(["-INT", &child.id().to_string()]).status();
+    assert!(killed.unwrap().success());
+    let output = child.wait_with_output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(130), "{said}");
+    assert!(said.contains("stopped by a signal after ") && said.contains("run it again"), "{said}");
+    bench.run(["compact"]).good();
 }

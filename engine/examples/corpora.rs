@@ -64,6 +64,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         add(&mut kept, "marker", &marker(pm_path)?);
     }
     add(&mut kept, "index-seal", &fixed_page_of_an_index(home.path())?);
+    shared(home.path(), &mut kept)?;
     let tree = home.path().join("tree");
     let open = ptree::Options::new().size(ptree::Options::MIN_SIZE).create(&tree)?;
     (0..100).try_for_each(|key| open.insert(key, key).map(drop))?;
@@ -91,6 +92,34 @@ fn aging(path: &Path, kept: &mut Found) -> Result<(), Box<dyn Error>> {
             journal(&fs::read(entry.path())?, kept);
         }
     }
+    Ok(())
+}
+
+/// What a shared database has in its store, and of it in its directory.
+fn shared(home: &Path, kept: &mut Found) -> Result<(), Box<dyn Error>> {
+    let (path, bucket) = (home.join("shared"), home.join("bucket"));
+    let url = format!("file://{}", bucket.display());
+    let options = Options::new().pm_size(2 << 20).stepped().object_store(url).share(true);
+    let db = options.create(&path)?;
+    let table = db.table("people")?;
+    rest(&db)?;
+    table.put("ada", "1815")?;
+    table.delete_range("b".."c")?;
+    db.set_table_options("people", table.options().filter_bits(0))?;
+    rest(&db)?;
+    (0..40).try_for_each(|n| table.put(format!("{n}"), "x".repeat(30)))?;
+    db.close()?;
+    for entry in fs::read_dir(&bucket)? {
+        let entry = entry?;
+        let name = entry.file_name().to_string_lossy().into_owned();
+        if name.starts_with("shared%log%") || name == "shared%head" {
+            let mut bytes = fs::read(entry.path())?;
+            // What a directory adds to each object.
+            bytes.truncate(bytes.len().saturating_sub(32));
+            add(kept, "shared-entry", &bytes);
+        }
+    }
+    add(kept, "shared-entry", &fs::read(path.join("shared"))?);
     Ok(())
 }
 

@@ -27,6 +27,12 @@ pub fn follow_hints(on: bool) {
     crate::level0::FOLLOWS_HINTS.store(on, Ordering::Relaxed);
 }
 
+/// Nanoseconds that the process has spent in searches of places in row tables, look-ups of single
+/// keys left out.
+pub fn row_search_nanos() -> u64 {
+    crate::level0::SEARCH_NANOS.load(Ordering::Relaxed)
+}
+
 /// Records one behind the other, as they lie in a zone, in the memory that a region in `file` mode
 /// has. Nothing of it is ever written to a file.
 ///

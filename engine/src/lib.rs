@@ -70,6 +70,7 @@ pub mod ptree;
 mod ptree;
 mod read;
 mod record;
+mod replica;
 mod spill;
 mod table;
 #[cfg(any(test, feature = "testing"))]
@@ -85,8 +86,9 @@ mod view;
 
 pub use db::{
     BackgroundStats, BackupInfo, BackupSet, CacheStats, CommitStats, CompactionProgress, Database,
-    DiskStats, LevelStats, MemoryStats, ObjectStats, ObjectStoreReport, OpenStats, PaceStats,
-    PersistenceStats, PmStats, SalvageReport, Stats, TableStats, VerifyReport, verify,
+    DiskStats, Follower, LevelStats, MemoryStats, NodeStatus, ObjectStats, ObjectStoreReport,
+    OpenStats, PaceStats, PersistenceStats, PmStats, SalvageReport, ShareStats, SharedStatus,
+    Standby, Stats, TableStats, VerifyReport, verify,
 };
 pub use error::{Damage, Error, ErrorKind, Result};
 pub use operator::MergeOperator;

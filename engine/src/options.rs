@@ -2,8 +2,10 @@
 
 mod check;
 mod container;
+mod durability;
 mod memory;
 pub(crate) mod named;
+mod object_store;
 mod table;
 #[cfg(any(test, feature = "testing"))]
 mod testing;
@@ -19,20 +21,10 @@ use crate::operator::MergeOperator;
 use crate::os::PRIVATE;
 
 pub(crate) use container::ContainerKind;
+pub use durability::Durability;
 pub(crate) use memory::MemoryPlan;
 pub use table::{Level0Container, TableOptions, Tier};
 pub use tuning::{BackgroundTuning, CommitTuning};
-
-/// How far a commit has gone when the call that made it returns.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Durability {
-    /// It survives a power cut. The default.
-    #[default]
-    Durable,
-    /// It survives the death of the process, not a power cut. Commits keep their order: what a
-    /// power cut takes is always the newest.
-    Relaxed,
-}
 
 /// How the region is kept, and what makes its bytes durable.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -120,6 +112,11 @@ pub struct Options {
     pub(crate) direct_io: Option<bool>,
     /// Its URL.
     pub(crate) object_store: Option<String>,
+    pub(crate) object_cache: u64,
+    /// Whether commits are shipped to it.
+    pub(crate) share: bool,
+    /// The opening gives no LSN up to this one: those of an earlier writer.
+    pub(crate) lsn_after: crate::record::Lsn,
     #[cfg(any(test, feature = "testing"))]
     pub(crate) clock: Option<crate::mvcc::HandClock>,
     pub(crate) progress: Option<ProgressFn>,
@@ -130,6 +127,10 @@ pub struct Options {
     pub(crate) storage: Storage,
     /// The background runs only when a test steps it.
     pub(crate) stepped: bool,
+    /// How long a request to the object store takes beyond what it takes, and the bytes a second
+    /// of a connection.
+    #[cfg(any(test, feature = "testing", feature = "bench"))]
+    pub(crate) distance: Option<(std::time::Duration, u64)>,
     #[cfg(any(test, feature = "testing"))]
     pub(crate) failpoint: Option<Failpoint>,
     /// The container of every table's level 0, whatever their options say.
@@ -236,6 +237,8 @@ pub enum Failpoint {
     FollowStaleHints,
     /// An opening takes entries of row tables for live that D covers.
     IgnoreDrainedRows,
+    /// Pages of a row table's array are used again although an opening will read them.
+    FreeUncoveredArray,
     /// A creation does not make the name of a region in another directory durable.
     SkipRegionName,
     /// An edit names objects before the store has acknowledged them.
@@ -244,6 +247,18 @@ pub enum Failpoint {
     DeleteBeforeEdit,
     /// A writer does not look whether another one has the object store.
     SkipFenceCheck,
+    /// Each opening names its objects by the same epoch.
+    ReuseOfName,
+    /// A writer takes any entry of the log that it finds for its own.
+    IgnoreClaims,
+    /// Entries of the log are deleted up to the newest checkpoint, and some beyond.
+    DeleteSegmentsEarly,
+    /// A reader of the log carries table events out before the rows that were committed earlier.
+    EventsFirst,
+    /// Commits are shipped before they are durable on the writer.
+    ShipUndurable,
+    /// Commits are acknowledged before the shared store has them.
+    AcknowledgeEarly,
 }
 
 /// How blocks of extents are compressed. Each block says how it is, so the choice can differ from
@@ -297,6 +312,9 @@ impl Options {
             reuse: true,
             direct_io: None,
             object_store: None,
+            object_cache: 0,
+            share: false,
+            lsn_after: 0,
             #[cfg(any(test, feature = "testing"))]
             clock: None,
             progress: None,
@@ -304,6 +322,8 @@ impl Options {
             permissions: PRIVATE,
             storage: Storage::Real,
             stepped: false,
+            #[cfg(any(test, feature = "testing", feature = "bench"))]
+            distance: None,
             #[cfg(any(test, feature = "testing"))]
             failpoint: None,
             #[cfg(any(test, feature = "testing"))]
@@ -474,23 +494,6 @@ impl Options {
     #[must_use]
     pub fn direct_io(mut self, on: bool) -> Options {
         self.direct_io = Some(on);
-        self
-    }
-
-    /// The object store in which tables may have their cold levels
-    /// ([`TableOptions::cold`](crate::TableOptions::cold)): `s3://bucket/prefix` and what is
-    /// compatible, `gs://bucket/prefix`, `az://container/prefix`, or `file:///directory`, which may
-    /// be a network file system. It is named at each opening. Credentials, region and endpoint come
-    /// from the variables that the tools of each cloud read, such as `AWS_ACCESS_KEY_ID`. Stores
-    /// that are reached over a network need the cargo feature `object`; a directory does not.
-    ///
-    /// Opening asks the store for nothing, so it works while the store is away. One database may
-    /// write to a store at a time: a second opening of a copy takes the store over, and the first
-    /// one stops with [`ErrorKind::Fenced`](crate::ErrorKind::Fenced). Databases may share a bucket
-    /// and a prefix. `docs/operations.md` has what the store must allow.
-    #[must_use]
-    pub fn object_store(mut self, url: impl Into<String>) -> Options {
-        self.object_store = Some(url.into());
         self
     }
 

@@ -9,7 +9,7 @@ use terrace::{Database, Durability, Stats};
 use crate::violation::Class;
 
 /// Every operation that a full run must have cut.
-pub const OPERATIONS: [&str; 40] = [
+pub const OPERATIONS: [&str; 44] = [
     "allocate",
     "zone of several units",
     "zone switch",
@@ -50,12 +50,16 @@ pub const OPERATIONS: [&str; 40] = [
     "deletion of a backup",
     "closing",
     "opening",
+    "object",
+    "deletion of objects",
+    "collection of objects",
+    "change of the tier",
 ];
 
-/// Every call of every file that the engine makes on a simulated machine: a full run with faults
-/// must have had each of them fail. The calls of `LOCK` and of the files that are mapped are of
-/// real file systems alone (`docs/testing.md`).
-pub const CALL_SITES: [&str; 61] = [
+/// Every call of every file, and every request to an object store, that the engine makes on a
+/// simulated machine: a full run with faults must have had each of them fail. The calls of `LOCK`
+/// and of the files that are mapped are of real file systems alone (`docs/testing.md`).
+pub const CALL_SITES: [&str; 79] = [
     "create region",
     "open region",
     "read region",
@@ -117,6 +121,24 @@ pub const CALL_SITES: [&str; 61] = [
     "list above",
     "sync directory above",
     "sync directory of a region",
+    "create ends of objects",
+    "open ends of objects",
+    "read ends of objects",
+    "write ends of objects",
+    "create known fence",
+    "open known fence",
+    "read known fence",
+    "write known fence",
+    "put objects",
+    "upload objects",
+    "get objects",
+    "look at objects",
+    "delete objects",
+    "list objects",
+    "put fence",
+    "replace fence",
+    "get fence",
+    "look at fence",
 ];
 
 include!(concat!(env!("OUT_DIR"), "/sites.rs"));
@@ -319,6 +341,8 @@ impl Before {
         coverage.count("values apart", up(values));
         coverage.count("collection of values", up(|s| s.background.collections));
         coverage.count("clean", up(|s| s.background.zones_cleaned));
+        coverage.count("object", up(|s| s.objects.as_ref().map_or(0, |o| o.puts)));
+        coverage.count("deletion of objects", up(|s| s.objects.as_ref().map_or(0, |o| o.deletes)));
         for tables in 1..=4 {
             let of_many = written.iter().filter(|(n, _)| *n == tables).count() as u64;
             let unit = if tables == 1 { "table" } else { "tables" };

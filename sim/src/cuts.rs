@@ -2,6 +2,7 @@
 //! the account of what it acknowledged. After a cut the reopened database must hold the content
 //! after some prefix of the commits, one that has every durable acknowledged commit in it.
 
+mod objects;
 mod openings;
 
 use std::collections::BTreeSet;
@@ -185,7 +186,9 @@ impl Rig {
                     true => mixed_level0(name),
                     false => Level0Container::GlobalIndex,
                 };
-                let options = |name: &str| table_options((self.apart)(name)).level0(level0(name));
+                let cold = self.cold_tier();
+                let options =
+                    |name: &str| table_options((self.apart)(name)).level0(level0(name)).cold(cold);
                 let options = if let Effect::Create(name) = effect {
                     options(name)
                 } else {

@@ -116,16 +116,25 @@ impl Failing<'_> {
         let chance = &mut self.chance;
         // A set has as many calls as a database, and is less.
         let in_set = others.is_empty() || !of_sets.is_empty() && chance.percent(20);
-        let sites = if in_set { of_sets } else { others };
+        let (requests, of_files): (Vec<CallSite>, Vec<CallSite>) =
+            others.iter().copied().partition(|site| site.call.is_request());
+        // There are few requests beside many calls of files.
+        let in_store = !requests.is_empty() && (of_files.is_empty() || chance.percent(50));
+        let sites = match (in_set, in_store) {
+            (true, _) => of_sets,
+            (_, true) => requests,
+            _ => of_files,
+        };
         if sites.is_empty() {
             return;
         }
         self.wants_backups |= in_set;
         let site = *chance.pick(&sites);
         let takes_space = !matches!(site.call, Call::Open | Call::Read | Call::List | Call::Remove);
-        let reason = match takes_space && chance.percent(30) {
-            true => Reason::NoSpace,
-            false => Reason::Io,
+        let reason = match chance.percent(30) {
+            true if site.call.is_request() => Reason::Busy,
+            true if takes_space => Reason::NoSpace,
+            _ => Reason::Io,
         };
         machine.fail(Fault {
             of: Faulty::Site(site),
@@ -196,6 +205,9 @@ impl Failing<'_> {
                 3 => rig.perform(&Action::Table(self.prepared(rig))),
                 4 => rig.steps(30),
                 5 => rig.read(),
+                6 | 7 if rig.has_store() => rig.compact("a"),
+                8 if rig.has_store() => rig.collect_objects(),
+                9 if rig.has_store() => rig.change_tier("a"),
                 _ => rig.act(&taste),
             }
         }

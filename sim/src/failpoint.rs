@@ -7,7 +7,7 @@ use crate::cuts::{Kind, Violation};
 use crate::run::{Limits, Prepared, Run};
 use crate::scenario::Scenario;
 use crate::violation::Class;
-use crate::{elsewhere, expiry, growth, isolation, writers};
+use crate::{elsewhere, expiry, growth, isolation, objects, writers};
 
 /// What is tried, and where.
 #[derive(Clone, Copy, Debug)]
@@ -26,6 +26,10 @@ pub enum Trial {
     Elsewhere,
     /// A sync of a growth of the region fails.
     Growth,
+    /// A copy of a machine takes its object store over.
+    Takeover,
+    /// Objects that no edit named are deleted late.
+    LateDeletion,
 }
 
 /// Where to look for a bug, and in how many runs.
@@ -72,6 +76,8 @@ impl Search {
             Trial::Writers => writers::check(self.bug).err(),
             Trial::Elsewhere => elsewhere::check(seed, self.bug).err(),
             Trial::Growth => growth::check(seed, self.bug).err(),
+            Trial::Takeover => objects::takeover(self.bug).err(),
+            Trial::LateDeletion => objects::late_deletion(seed, self.bug).err(),
         }
     }
 

@@ -21,6 +21,7 @@ pub mod failpoint;
 pub mod growth;
 pub mod isolation;
 pub mod machines;
+pub mod objects;
 pub mod run;
 pub mod scenario;
 pub mod stop;

@@ -1,7 +1,7 @@
 //! The simulated machines, and how databases are opened on them.
 
 use terrace::testing::{Failpoint, HandClock, Machine};
-use terrace::{Level0Container, Options, TableOptions};
+use terrace::{Level0Container, ObjectServer, Options, TableOptions};
 
 /// Where the path of every simulated database leads.
 pub const PATH: &str = "/db";
@@ -19,11 +19,16 @@ pub enum Kind {
     Triangle,
     /// With persistent memory, and a container of level 0 for each table by its name.
     Mixed,
+    /// With an object store in reach, where the cold levels of all tables lie.
+    Objects,
 }
 
-/// All of them.
+/// All of them whose levels lie in files.
 pub const ALL_KINDS: [Kind; 6] =
     [Kind::Files, Kind::Memory, Kind::Index, Kind::Matrix, Kind::Triangle, Kind::Mixed];
+
+/// Objects that are longer are written in parts.
+const PARTS_FROM: usize = 100_000;
 
 /// Those whose level 0 is the default one.
 pub const KINDS: [Kind; 3] = [Kind::Files, Kind::Memory, Kind::Index];
@@ -36,12 +41,17 @@ impl Kind {
             Kind::Index => Machine::with_memory().index(true),
             Kind::Matrix => Machine::with_memory().level0(Level0Container::Matrix),
             Kind::Triangle => Machine::with_files().level0(Level0Container::Triangle),
+            Kind::Objects => {
+                let store = ObjectServer::new();
+                store.parts_from(PARTS_FROM);
+                Machine::with_files().with_store(&store)
+            }
         }
     }
 
     /// Whether the region is a file.
     pub fn is_files(self) -> bool {
-        matches!(self, Kind::Files | Kind::Triangle)
+        matches!(self, Kind::Files | Kind::Triangle | Kind::Objects)
     }
 
     /// Whether it is one of those that differ in nothing but their level 0, of which tests take a

@@ -64,7 +64,8 @@ impl Run {
     pub fn of(seed: u64, limits: Limits) -> Run {
         let count = SCENARIOS.len() as u64;
         let kind = match (seed % 3, seed / 3 / count % 4) {
-            (2, 0 | 2) => Kind::Files,
+            (2, 0) => Kind::Files,
+            (2, 2) => Kind::Objects,
             (2, _) => Kind::Triangle,
             (1, 1 | 3) => Kind::Index,
             (0, 1) => Kind::Matrix,
@@ -72,6 +73,7 @@ impl Run {
             _ => Kind::Memory,
         };
         let mut scenario = SCENARIOS[(seed / 3 % count) as usize];
+        let kind = if scenario == Scenario::Cold { Kind::Objects } else { kind };
         // A long journal has many edits, and a long list many openings, each like the other: a few
         // seeds of them are enough.
         let is_long = matches!(scenario, Scenario::Checkpoint | Scenario::Joining);
@@ -85,7 +87,7 @@ impl Run {
     /// is a file.
     pub fn failing(seed: u64, limits: Limits) -> Run {
         let count = SCENARIOS.len() as u64;
-        let files = if (seed / 4).is_multiple_of(2) { Kind::Files } else { Kind::Triangle };
+        let files = [Kind::Files, Kind::Triangle, Kind::Objects][(seed / 4 % 3) as usize];
         let memory = match seed / 4 % 4 {
             0 | 2 => Kind::Memory,
             1 => Kind::Matrix,
@@ -93,6 +95,7 @@ impl Run {
         };
         let kind = [Kind::Files, memory, files, Kind::Index][(seed % 4) as usize];
         let scenario = failing::disturbed(SCENARIOS[(seed / 4 % count) as usize]);
+        let kind = if scenario == Scenario::Cold { Kind::Objects } else { kind };
         Run { seed, kind, scenario, limits, failpoint: None, replay: None, faults: true }
     }
 
@@ -254,6 +257,7 @@ impl Run {
         let (db, content) = reopen(found, self.failpoint, account, end)?;
         if choice == 1 {
             rests_without_leaks(&db)?;
+            keeps_what_it_needs(&db, found)?;
             same(&read_all(&db).map_err(|e| Class::Refused.violation(e))?, &content)
                 .map_err(|what| format!("after background jobs: {what}"))?;
         }
@@ -290,6 +294,24 @@ pub(crate) fn caught(check: impl FnOnce() -> Result<(), Violation>) -> Result<()
 
 pub(crate) fn same(got: &Content, want: &Content) -> Result<(), Violation> {
     got.differs_from(want).map_or(Ok(()), |what| Err(Class::Changed.violation(what)))
+}
+
+/// After a collection the object store has what the database needs, and nothing else of it: also
+/// once all requests have arrived that were late.
+fn keeps_what_it_needs(db: &terrace::Database, machine: &Machine) -> Result<(), Violation> {
+    let Some(store) = machine.store() else { return Ok(()) };
+    store.deliver();
+    let lost = |lost: Vec<String>| Class::Damaged.violation(format!("lost objects: {lost:?}"));
+    let found = db.collect_objects().map_err(|e| Class::Refused.violation(e))?;
+    if !found.lost.is_empty() {
+        return Err(lost(found.lost));
+    }
+    let found = db.check_object_store().map_err(|e| Class::Refused.violation(e))?;
+    match (found.left.first(), found.lost.is_empty()) {
+        (None, true) => Ok(()),
+        (_, false) => Err(lost(found.lost)),
+        (Some(left), _) => Err(Class::Leaked.violation(format!("object {left}"))),
+    }
 }
 
 /// Each zone holds a record, but for the open one and the spare of each stream, and the open

@@ -1,6 +1,7 @@
 //! The operations under test: each prepares a database and then does one thing to it.
 
 mod disk;
+mod objects;
 mod overlaid;
 mod prepared;
 
@@ -46,14 +47,16 @@ pub enum Scenario {
     Sinking,
     Overlaid,
     Operands,
+    /// Rows go down to objects, and objects take the place of others.
+    Cold,
 }
 
 use Scenario::*;
 
-pub const SCENARIOS: [Scenario; 27] = [
+pub const SCENARIOS: [Scenario; 28] = [
     Commits, Switch, Sizes, Streams, Growth, Merge, Drain, Free, Clean, Tables, Checkpoint, Buried,
     Spill, SpillDrain, Load, Ranges, Values, Recovery, Joining, Mixed, Prepared, Backup, Closing,
-    Opening, Sinking, Overlaid, Operands,
+    Opening, Sinking, Overlaid, Operands, Cold,
 ];
 
 /// How long a journal gets before it has a new epoch.
@@ -124,6 +127,7 @@ impl Scenario {
             }
             Backup => half_full(rig),
             Overlaid => overlay(rig),
+            Cold => objects::prepare(rig),
             Closing => merged(rig),
             Opening => {
                 merged(rig);
@@ -183,6 +187,7 @@ impl Scenario {
             Values => values(rig),
             Sinking => sink(rig),
             Overlaid => drain_overlaid(rig),
+            Cold => objects::act(rig),
             Tables => tables(rig),
             Checkpoint => (0..30).for_each(|n| rig.create(&format!("{n:0>240}"))),
             Recovery | Joining => panic!("recovery is recorded where it happens"),
@@ -218,6 +223,7 @@ impl Scenario {
             Load => &[("bulk load", 3)],
             Ranges => &[("range delete", 1)],
             Overlaid => &[("change of a container", 1)],
+            Cold => &[("collection of objects", 1), ("change of the tier", 1)],
             Backup => &[("backup", 3), ("deletion of a backup", 1)],
             Closing => &[("closing", 1)],
             Opening => &[("opening", 1)],

@@ -340,3 +340,27 @@ fn entries_of_row_tables_live_that_were_drained() {
     let trial = Trial::Cuts(Kind::Matrix, Scenario::Free);
     is_caught(Failpoint::IgnoreDrainedRows, trial, STORED);
 }
+
+#[test]
+fn an_edit_before_the_store_has_acknowledged_its_objects() {
+    let trial = Trial::Faults(Kind::Objects, Scenario::Cold);
+    // A read tells that the object is not there.
+    let classes = [STORED, &[Class::WrongError]].concat();
+    is_caught(Failpoint::EditBeforeAcknowledgement, trial, &classes);
+}
+
+#[test]
+fn objects_deleted_before_the_edit_that_removes_them() {
+    let trial = Trial::Cuts(Kind::Objects, Scenario::Cold);
+    is_caught(Failpoint::DeleteBeforeEdit, trial, STORED);
+}
+
+#[test]
+fn an_edit_of_a_writer_that_has_lost_its_object_store() {
+    is_caught(Failpoint::SkipFenceCheck, Trial::Takeover, &[Class::TwoWriters]);
+}
+
+#[test]
+fn names_of_objects_that_two_openings_give() {
+    is_caught(Failpoint::ReuseOfName, Trial::LateDeletion, STORED);
+}

@@ -33,6 +33,8 @@ const USAGE: &str = "\
 usage: cargo xtask check            run every check, and list at the end what failed
        cargo xtask check --quick    format, tidy, clippy and the unit tests
        cargo xtask check --long     every check, at length
+       cargo xtask check --only STAGE
+                                    one stage, such as tests, by the name that a check prints
        cargo xtask tidy             check the house rules alone
        cargo xtask asserts          count assertions by part of the engine
        cargo xtask house [TREE]     circles between files, the largest types, assertions; of
@@ -68,6 +70,7 @@ fn main() -> ExitCode {
         ["check"] => check::run(&root(), Scope::Full),
         ["check", "--quick"] => check::run(&root(), Scope::Quick),
         ["check", "--long"] => check::run(&root(), Scope::Long),
+        ["check", "--only", stage] => check::run_only(&root(), stage),
         ["tidy"] => tidy_alone(),
         ["dax"] => dax::run(&root()),
         ["fuzz", rest @ ..] => fuzz::run(&root(), rest),

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
 
+use crate::check::binaries::Program;
 use crate::check::{Setting, passes};
 
 const PACKAGE: &str = "moto[server,s3]";
@@ -18,19 +19,35 @@ const BUCKET: &str = "terrace";
 /// How long the server may take to start.
 const START: Duration = Duration::from_secs(60);
 
-/// Part of the long check: the build with the feature `object` takes minutes.
+/// The tests that use the server: what a binary is called, the folder of its crate, and which of
+/// its tests.
+const TESTS: [(&str, &str, &str); 2] =
+    [("terrace", "engine", "tier::object::remote"), ("object", "cli", "bucket")];
+
+/// The stage of the check: runs the tests of its build. The build of the whole workspace has the
+/// feature `object`, since the command does.
 pub(crate) fn check(setting: &mut Setting) -> Result<()> {
-    if !setting.long {
-        println!("object store: skipped; part of --long, and `cargo xtask object` runs it alone");
-        return Ok(());
-    }
-    match server(&setting.root) {
-        Ok(server) => conform(&setting.root, &server),
+    let program = match server(&setting.root) {
+        Ok(program) => program,
         Err(missing) => {
             println!("object store: SKIPPED, there is no S3 server here: {missing:#}");
-            Ok(())
+            return Ok(());
         }
+    };
+    let built = setting.programs()?;
+    let find = |(name, folder, tests)| {
+        let is_it =
+            |one: &&Program| one.is_test && one.name == name && one.folder.ends_with(folder);
+        let found = built.iter().find(is_it);
+        let found = found.with_context(|| format!("the build has no tests {name} of {folder}"))?;
+        Ok((found.command(), tests))
+    };
+    let commands = TESTS.into_iter().map(find).collect::<Result<Vec<_>>>()?;
+    let server = Running::start(&program)?;
+    for (mut command, tests) in commands {
+        passes(command.args([tests, "--nocapture"]).envs(server.surroundings()))?;
     }
+    Ok(())
 }
 
 /// Runs the suite; a missing server is an error.
@@ -91,6 +108,19 @@ impl Running {
         Ok(())
     }
 
+    /// The variables with which tests find the server.
+    fn surroundings(&self) -> [(&'static str, String); 6] {
+        let [name, secret, region] = ["terrace", "terrace", "us-east-1"].map(str::to_string);
+        [
+            ("AWS_ENDPOINT", format!("http://127.0.0.1:{}", self.port)),
+            ("AWS_ALLOW_HTTP", "true".to_string()),
+            ("AWS_ACCESS_KEY_ID", name),
+            ("AWS_SECRET_ACCESS_KEY", secret),
+            ("AWS_REGION", region),
+            ("TERRACE_S3", format!("s3://{BUCKET}/base")),
+        ]
+    }
+
     fn make_bucket(&self) -> Result<()> {
         let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port))?;
         let request = format!(
@@ -117,14 +147,9 @@ fn conform(root: &Path, program: &Path) -> Result<()> {
     passes(cargo(&suite).arg("--no-run"))?;
     passes(cargo(&course).arg("--no-run"))?;
     let server = Running::start(program)?;
-    let endpoint = format!("http://127.0.0.1:{}", server.port);
-    for (arguments, named) in [(&suite[..], "tier::object::remote"), (&course[..], "bucket")] {
+    for (arguments, (_, _, tests)) in [&suite[..], &course[..]].into_iter().zip(TESTS) {
         let mut command = cargo(arguments);
-        command.args(["--", named, "--nocapture"]);
-        command.env("AWS_ENDPOINT", &endpoint).env("AWS_ALLOW_HTTP", "true");
-        command.env("AWS_ACCESS_KEY_ID", "terrace").env("AWS_SECRET_ACCESS_KEY", "terrace");
-        command.env("AWS_REGION", "us-east-1").env("TERRACE_S3", format!("s3://{BUCKET}/base"));
-        passes(command)?;
+        passes(command.args(["--", tests, "--nocapture"]).envs(server.surroundings()))?;
     }
     Ok(())
 }

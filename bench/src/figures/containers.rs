@@ -49,6 +49,14 @@ const VALUE: usize = 4096;
 const READS: &str = "reads of level 0";
 const READS_WITHOUT: &str = "reads of level 0, hints off";
 
+/// Ranges of level 0 by hints, and without: short ones, which are searches more than reads.
+const RANGES: &str = "ranges of level 0";
+const RANGES_WITHOUT: &str = "ranges of level 0, hints off";
+
+/// Rows in a long range, and in a short one.
+const LONG_RANGE: usize = 1000;
+const SHORT_RANGE: usize = 10;
+
 /// How many files RocksDB's level 0 piles up.
 const FILES: u64 = 16;
 
@@ -250,6 +258,12 @@ fn tell(report: &mut Report, (case, system): (&str, &str), jobs: &Jobs, user: u6
     report.add(case, system, "level 0 jobs", jobs.count as f64, "jobs");
     report.add(case, system, "bytes a job", each(jobs.bytes as f64) / MIB, "MiB");
     report.add(case, system, "time a job", each(jobs.seconds) * 1e3, "ms");
+    if let Some(searching) = jobs.searching {
+        // What threads that share the rows of a column could save at most.
+        report.add(case, system, "search of rows a job", each(searching) * 1e3, "ms");
+        let share = searching / jobs.seconds.max(f64::MIN_POSITIVE);
+        report.add(case, system, "search of rows, of jobs", share * 100.0, "%");
+    }
     for (level, bytes) in jobs.written.iter().enumerate().filter(|(_, bytes)| **bytes > 0) {
         let name = format!("written to level {level}");
         report.add(case, system, &name, *bytes as f64 / user as f64, "B/B");
@@ -258,24 +272,32 @@ fn tell(report: &mut Report, (case, system): (&str, &str), jobs: &Jobs, user: u6
     if let Some(used) = jobs.pm_used {
         report.add(case, system, "region taken", used * 100.0, "%");
     }
+    if let Some(rows) = jobs.in_rows {
+        report.add(case, system, "region in row tables", rows * 100.0, "%");
+    }
 }
 
-/// Random reads, and then one long range.
+/// Random reads, and then ranges.
 fn reads(store: &dyn Store, millis: u64, common: &Common, report: &mut Report) -> Result<()> {
     let time = Duration::from_millis(millis);
     let seen = points(store, time, common)?;
-    report.seen(&format!("readrandom, {} B", common.value), &common.system.name(), &seen);
-    let (mut rows, mut from) = (0, [0; 16]);
+    let system = common.system.name();
+    report.seen(&format!("readrandom, {} B", common.value), &system, &seen);
+    let rate = ranges(store, time, common, LONG_RANGE)?;
+    report.add(&format!("readseq, {} B", common.value), &system, "throughput", rate, "op/s");
+    Ok(())
+}
+
+/// Reads ranges of so many rows from random keys on; rows a second.
+fn ranges(store: &dyn Store, time: Duration, common: &Common, rows: usize) -> Result<f64> {
+    let (mut read, mut from) = (0, [0; 16]);
     let mut random = Random::new(common.seed);
     let begin = std::time::Instant::now();
     while begin.elapsed() < time {
-        rows += store.scan(&from, 1000)?;
+        read += store.scan(&from, rows)?;
         from = key_of(Order::Random, random.below(common.records));
     }
-    let rate = rows as f64 / begin.elapsed().as_secs_f64();
-    let case = format!("readseq, {} B", common.value);
-    report.add(&case, &common.system.name(), "throughput", rate, "op/s");
-    Ok(())
+    Ok(read as f64 / begin.elapsed().as_secs_f64())
 }
 
 /// Looks random keys up: those that fills at random have left out are not there.
@@ -309,32 +331,52 @@ fn level0(millis: u64, common: &Common, dir: &Path, report: &mut Report) -> Resu
         report.skipped(&format!("{system}: {READS}: not all of it stayed there"));
         return Ok(());
     }
-    report.seen(READS, &system, &points(&*store, time, common)?);
+    let measure = |report: &mut Report, (reads, of_ranges): (&str, &str)| -> Result<()> {
+        report.seen(reads, &system, &points(&*store, time, common)?);
+        let rate = ranges(&*store, time, common, SHORT_RANGE)?;
+        report.add(of_ranges, &system, "throughput", rate, "op/s");
+        Ok(())
+    };
+    measure(report, (READS, RANGES))?;
     if matches!(common.system.kind, Kind::TerraceMatrix | Kind::TerraceTriangle) {
         terrace::bench::follow_hints(false);
-        let seen = points(&*store, time, common);
+        let without = measure(report, (READS_WITHOUT, RANGES_WITHOUT));
         terrace::bench::follow_hints(true);
-        report.seen(READS_WITHOUT, &system, &seen?);
+        without?;
     }
     Ok(())
 }
 
 /// What the source has figures for.
 fn ratios(report: &mut Report) {
+    const OF_ROCKSDB: &str = "of RocksDB's";
     for kind in [Kind::TerraceMatrix, Kind::TerraceTriangle] {
-        let of = |case: &str| report.median(case, kind.name(), "throughput");
-        let (Some(on), Some(off)) = (of(READS), of(READS_WITHOUT)) else { continue };
-        report.add(READS, kind.name(), "hints on of off", on / off, "×");
-        let piled = report.median(READS, Kind::RocksDbPiled.name(), "throughput");
-        let Some(piled) = piled else { continue };
-        report.add(READS, kind.name(), "of RocksDB's", on / piled, "×");
-        report.paper(READS, kind.name(), "of RocksDB's", 17.5);
+        for (with, without) in [(READS, READS_WITHOUT), (RANGES, RANGES_WITHOUT)] {
+            over(report, (with, kind, "hints on of off"), (without, kind), None);
+            let paper = (with == READS).then_some(17.5);
+            over(report, (with, kind, OF_ROCKSDB), (with, Kind::RocksDbPiled), paper);
+        }
+        let case = case(Order::Random, VALUE);
+        let paper = (kind == Kind::TerraceMatrix).then_some(3.6);
+        over(report, (&case, kind, OF_ROCKSDB), (&case, Kind::RocksDbScaled), paper);
     }
     let case = case(Order::Random, VALUE);
-    let rocksdb = report.median(&case, Kind::RocksDbScaled.name(), "throughput");
-    let matrix = report.median(&case, Kind::TerraceMatrix.name(), "throughput");
-    if let (Some(ours), Some(theirs)) = (matrix, rocksdb) {
-        report.add(&case, Kind::TerraceMatrix.name(), "of RocksDB's", ours / theirs, "×");
-        report.paper(&case, Kind::TerraceMatrix.name(), "of RocksDB's", 3.6);
+    let triangle = (case.as_str(), Kind::TerraceTriangle, "of the matrix's");
+    over(report, triangle, (&case, Kind::TerraceMatrix), Some(1.4));
+}
+
+/// Adds how many times as fast one case of a system is as another, where both were measured; beside
+/// what the source has.
+fn over(
+    report: &mut Report,
+    (case, kind, metric): (&str, Kind, &str),
+    (other, than): (&str, Kind),
+    paper: Option<f64>,
+) {
+    let of = |case: &str, kind: Kind| report.median(case, kind.name(), "throughput");
+    let (Some(ours), Some(theirs)) = (of(case, kind), of(other, than)) else { return };
+    report.add(case, kind.name(), metric, ours / theirs, "×");
+    if let Some(paper) = paper {
+        report.paper(case, kind.name(), metric, paper);
     }
 }

@@ -19,6 +19,7 @@ pub(crate) mod read_path;
 pub(crate) mod restart;
 pub(crate) mod scan;
 pub(crate) mod scheduler;
+pub(crate) mod shared;
 pub(crate) mod space;
 pub(crate) mod stalls;
 pub(crate) mod sync;

@@ -3,6 +3,7 @@
 
 mod bars;
 mod chart;
+mod choice;
 mod claims;
 mod curves;
 
@@ -104,6 +105,9 @@ fn html(header: &Value, rows: &[Row], others: &[Value]) -> Result<String> {
     for figure in figures {
         let own: Vec<&Row> = rows.iter().filter(|row| row.figure == figure).collect();
         bars::figure(&mut page, figure, &own, others)?;
+        for line in choice::of_container(figure, &own) {
+            writeln!(page, "<p>{}</p>", escape(&line))?;
+        }
         curves::figure(&mut page, figure, others)?;
     }
     writeln!(page, "<h2>How it was measured</h2><dl>")?;

@@ -85,12 +85,16 @@ pub(crate) struct Jobs {
     /// Bytes that they read and wrote.
     pub(crate) bytes: u64,
     pub(crate) seconds: f64,
+    /// Of these, seconds in searches of places in row tables, where there are some.
+    pub(crate) searching: Option<f64>,
     /// Bytes written to each level, from level 0 on.
     pub(crate) written: Vec<u64>,
     /// Levels on disk that have something.
     pub(crate) depth: u64,
     /// The part of the region that is taken, where there is one.
     pub(crate) pm_used: Option<f64>,
+    /// The part of the region that row tables take, where there are some.
+    pub(crate) in_rows: Option<f64>,
 }
 
 /// What every store is given.

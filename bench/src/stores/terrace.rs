@@ -139,13 +139,17 @@ impl Store for Terrace {
         let deeper = disk.written_bytes.saturating_sub(background.drained_bytes);
         let levels = stats.tables.iter().map(|table| table.levels.iter());
         let depth = levels.map(|levels| levels.filter(|level| level.extents > 0).count());
+        let has_rows = background.row_tables > 0;
+        let units = f64::from(pm.zones) * pm.zone_size as f64;
         Ok(Some(Jobs {
             count: background.drains,
             bytes: background.drained_level0_bytes + background.drained_bytes,
             seconds: background.drain_ms / 1e3,
+            searching: has_rows.then(|| terrace::bench::row_search_nanos() as f64 / 1e9),
             written: vec![region, background.drained_bytes, deeper],
             depth: depth.max().unwrap_or(0) as u64,
             pm_used: Some(f64::from(pm.zones_used) / f64::from(pm.zones.max(1))),
+            in_rows: has_rows.then(|| pm.row_table_bytes as f64 / units.max(1.0)),
         }))
     }
 

@@ -107,6 +107,11 @@
 #define TERRACE_RELAXED 1
 
 /**
+ * A commit survives the machine once its call has returned: the shared store has it.
+ */
+#define TERRACE_REMOTE 2
+
+/**
  * A cursor of a transaction reads, and locks what its isolation level says.
  */
 #define TERRACE_READ 0
@@ -757,7 +762,8 @@ struct terrace_options *terrace_options_new(void);
  * Sets an option by its name, as text: "pm_size" to "256MiB", "mode" to "dax". The names are
  * pm_size, pm_initial_size, pm_path, mode (file, dax, emulated), index (volatile, persistent),
  * cache_size, memory, level1_size, compression (none, lz4, zstd), direct_io (on, off),
- * file_permissions (octal), group_batches, group_bytes, own_streams, threads and bytes_per_second.
+ * file_permissions (octal), object_store (a URL), object_cache, share (on, off), group_batches,
+ * group_bytes, own_streams, threads and bytes_per_second.
  * The documentation of the Rust type Options has their meaning.
  *
  * Errors: TERRACE_INVALID for an unknown name, with the names there are, and for a value that the
@@ -821,7 +827,7 @@ struct terrace_transaction_options *terrace_transaction_options_new(void);
 /**
  * Sets an option of transactions by its name, as text: isolation (read_committed, snapshot,
  * serializable), optimistic (on, off), lock_wait (such as "500ms"; no_wait, endless), durability
- * (durable, relaxed), write_limit, spill_at and lock_limit (sizes).
+ * (durable, relaxed, remote), write_limit, spill_at and lock_limit (sizes).
  *
  * Errors: as terrace_options_set. What contradicts is refused when a transaction begins.
  */

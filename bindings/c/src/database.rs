@@ -19,6 +19,8 @@ use crate::value::Value;
 pub const TERRACE_DURABLE: u32 = 0;
 /// A commit survives the death of the process, not a power cut. Commits keep their order.
 pub const TERRACE_RELAXED: u32 = 1;
+/// A commit survives the machine once its call has returned: the shared store has it.
+pub const TERRACE_REMOTE: u32 = 2;
 
 /// An open database. Any thread may use it, several at once.
 #[derive(Debug)]
@@ -29,8 +31,10 @@ pub(crate) fn durability(number: u32) -> Result<Durability> {
     match number {
         TERRACE_DURABLE => Ok(Durability::Durable),
         TERRACE_RELAXED => Ok(Durability::Relaxed),
+        TERRACE_REMOTE => Ok(Durability::Remote),
         other => Err(Failure::Invalid(format!(
-            "there is no durability {other}; there are TERRACE_DURABLE (0) and TERRACE_RELAXED (1)"
+            "there is no durability {other}; there are TERRACE_DURABLE (0), TERRACE_RELAXED (1) \
+             and TERRACE_REMOTE (2)"
         ))),
     }
 }

@@ -28,7 +28,8 @@ pub extern "C" fn terrace_options_new() -> Option<Box<Options>> {
 /// Sets an option by its name, as text: "pm_size" to "256MiB", "mode" to "dax". The names are
 /// pm_size, pm_initial_size, pm_path, mode (file, dax, emulated), index (volatile, persistent),
 /// cache_size, memory, level1_size, compression (none, lz4, zstd), direct_io (on, off),
-/// file_permissions (octal), group_batches, group_bytes, own_streams, threads and bytes_per_second.
+/// file_permissions (octal), object_store (a URL), object_cache, share (on, off), group_batches,
+/// group_bytes, own_streams, threads and bytes_per_second.
 /// The documentation of the Rust type Options has their meaning.
 ///
 /// Errors: TERRACE_INVALID for an unknown name, with the names there are, and for a value that the
@@ -127,7 +128,7 @@ pub extern "C" fn terrace_transaction_options_new() -> Option<Box<TransactionOpt
 
 /// Sets an option of transactions by its name, as text: isolation (read_committed, snapshot,
 /// serializable), optimistic (on, off), lock_wait (such as "500ms"; no_wait, endless), durability
-/// (durable, relaxed), write_limit, spill_at and lock_limit (sizes).
+/// (durable, relaxed, remote), write_limit, spill_at and lock_limit (sizes).
 ///
 /// Errors: as terrace_options_set. What contradicts is refused when a transaction begins.
 #[unsafe(no_mangle)]

@@ -66,6 +66,22 @@ impl Batch {
         })
     }
 
+    /// Merges `operand` into the value of `key`, after what the batch does to the key before.
+    ///
+    /// As `Table.merge`. Without a merge operator the commit raises `InvalidError`.
+    fn merge(
+        &self,
+        py: Python<'_>,
+        table: &Bound<'_, Table>,
+        key: BytesLike,
+        operand: BytesLike,
+    ) -> PyResult<()> {
+        let table = &table.get().table;
+        self.change(py, |batch| {
+            batch.merge(table, &key, &operand);
+        })
+    }
+
     /// Removes `key` from `table`.
     fn delete(&self, py: Python<'_>, table: &Bound<'_, Table>, key: BytesLike) -> PyResult<()> {
         let table = &table.get().table;

@@ -87,14 +87,15 @@ pub(crate) fn time(value: &Bound<'_, PyAny>) -> PyResult<Duration> {
     })
 }
 
-/// How far a commit goes: `"durable"` or `"relaxed"`.
+/// How far a commit goes: `"durable"`, `"relaxed"` or `"remote"`.
 pub(crate) fn durability(py: Python<'_>, name: &str) -> PyResult<Durability> {
     match name {
         "durable" => Ok(Durability::Durable),
         "relaxed" => Ok(Durability::Relaxed),
+        "remote" => Ok(Durability::Remote),
         other => {
             let message =
-                format!("there is no durability {other:?}; there are durable and relaxed");
+                format!("there is no durability {other:?}; there are durable, relaxed and remote");
             Err(errors::invalid(py, message))
         }
     }

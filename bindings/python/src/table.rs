@@ -18,6 +18,14 @@ pub(crate) struct Table {
     pub(crate) table: terrace::Table,
 }
 
+/// What becomes of a row.
+#[derive(Clone, Copy)]
+enum Change<'a> {
+    Put(&'a [u8]),
+    Delete,
+    Merge(&'a [u8]),
+}
+
 impl Table {
     pub(crate) fn new(db: terrace::Database, table: terrace::Table) -> Table {
         Table { db, table }
@@ -39,29 +47,30 @@ impl Table {
         py: Python<'_>,
         durability: &str,
         timeout: Option<&Bound<'_, PyAny>>,
-        change: (&[u8], Option<&[u8]>),
+        (key, change): (&[u8], Change<'_>),
     ) -> PyResult<()> {
         let durability = options::durability(py, durability)?;
         let patience = timeout.map(options::time).transpose()?;
-        let (key, value) = change;
         if durability == Durability::Relaxed {
             if patience.is_some() {
                 let message = "timeout= goes with durability=\"durable\" only";
                 return Err(errors::invalid(py, message));
             }
-            return released(py, || match value {
-                Some(value) => self.table.put_with(key, value, durability),
-                None => self.table.delete_with(key, durability),
+            return released(py, || match change {
+                Change::Put(value) => self.table.put_with(key, value, durability),
+                Change::Delete => self.table.delete_with(key, durability),
+                Change::Merge(operand) => self.table.merge_with(key, operand, durability),
             });
         }
         let patience = patience.unwrap_or(PATIENCE);
-        in_slices(py, Some(patience), |until| match value {
-            Some(value) => self.table.try_put(key, value, until),
-            None => {
-                let mut batch = terrace::WriteBatch::new();
-                batch.delete(&self.table, key);
-                self.db.try_write(batch, until)
-            }
+        in_slices(py, Some(patience), |until| {
+            let mut batch = terrace::WriteBatch::new();
+            match change {
+                Change::Put(value) => return self.table.try_put(key, value, until),
+                Change::Delete => batch.delete(&self.table, key),
+                Change::Merge(operand) => batch.merge(&self.table, key, operand),
+            };
+            self.db.try_write(batch, until)
         })
     }
 
@@ -117,7 +126,7 @@ impl Table {
     }
 
     fn __setitem__(&self, py: Python<'_>, key: BytesLike, value: BytesLike) -> PyResult<()> {
-        self.write(py, "durable", None, (&key, Some(&value)))
+        self.write(py, "durable", None, (&key, Change::Put(&value)))
     }
 
     fn __delitem__(&self, py: Python<'_>, key: &Bound<'_, PyAny>) -> PyResult<()> {
@@ -180,7 +189,7 @@ impl Table {
         durability: &str,
         timeout: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
-        self.write(py, durability, timeout, (&key, Some(&value)))
+        self.write(py, durability, timeout, (&key, Change::Put(&value)))
     }
 
     /// Removes `key`. It is no error if it is not there. As `put`.
@@ -192,7 +201,24 @@ impl Table {
         durability: &str,
         timeout: Option<&Bound<'_, PyAny>>,
     ) -> PyResult<()> {
-        self.write(py, durability, timeout, (&key, None))
+        self.write(py, durability, timeout, (&key, Change::Delete))
+    }
+
+    /// Merges `operand` into the value of `key`, with the merge operator of the table. It reads no
+    /// value: reads merge.
+    ///
+    /// Raises `InvalidError` if the table has no merge operator. An operand that the operator
+    /// refuses is written all the same: reads of the key raise then. Otherwise as `put`.
+    #[pyo3(signature = (key, operand, *, durability="durable", timeout=None))]
+    fn merge(
+        &self,
+        py: Python<'_>,
+        key: BytesLike,
+        operand: BytesLike,
+        durability: &str,
+        timeout: Option<&Bound<'_, PyAny>>,
+    ) -> PyResult<()> {
+        self.write(py, durability, timeout, (&key, Change::Merge(&operand)))
     }
 
     /// Removes `key` and returns its value; the default, or `NotFoundError`, if it is not there.

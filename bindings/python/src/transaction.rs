@@ -261,6 +261,21 @@ impl Transaction {
         self.change(py, |txn| txn.put(table, &key, &value))
     }
 
+    /// Merges `operand` into the value of `key`, with the merge operator of the table.
+    ///
+    /// The row is locked, and the value is made at once. Raises `InvalidError` if the table has no
+    /// merge operator or it fails, and writes nothing then; otherwise as `get_for_update`.
+    fn merge(
+        &self,
+        py: Python<'_>,
+        table: &Bound<'_, Table>,
+        key: BytesLike,
+        operand: BytesLike,
+    ) -> PyResult<()> {
+        let table = &table.get().table;
+        self.change(py, |txn| txn.merge(table, &key, &operand))
+    }
+
     /// Removes `key`, for this transaction until it commits. Raises as `get_for_update`.
     fn delete(&self, py: Python<'_>, table: &Bound<'_, Table>, key: BytesLike) -> PyResult<()> {
         let table = &table.get().table;

@@ -24,7 +24,7 @@ class Sequence:
         self.random = random.Random(seed)
         self.path = path
         self.db = terrace.open(path, pm_size="4MiB")
-        self.table = self.db["t"]
+        self.table = self.db.table("t", merge_operator="append")
         self.model: dict[bytes, bytes] = {}
 
     def key(self) -> bytes:
@@ -41,6 +41,11 @@ class Sequence:
         key, value = self.key(), self.value()
         self.table.put(key, value, durability="relaxed")
         self.model[key] = value
+
+    def merge(self) -> None:
+        key, operand = self.key(), self.value()
+        self.table.merge(key, operand, durability=self.random.choice(["durable", "relaxed"]))
+        self.model[key] = self.model.get(key, b"") + operand
 
     def delete(self) -> None:
         key = self.key()
@@ -85,6 +90,9 @@ class Sequence:
             if self.random.random() < 0.3:
                 txn.delete(self.table, key)
                 after.pop(key, None)
+            elif self.random.random() < 0.3:
+                txn.merge(self.table, key, value)
+                after[key] = after.get(key, b"") + value
             else:
                 txn.put(self.table, key, value)
                 after[key] = value
@@ -117,6 +125,7 @@ class Sequence:
 
     def step(self) -> None:
         steps = [self.put] * 4 + [self.relaxed] * 2 + [self.delete] * 2 + [self.batch] * 2
+        steps += [self.merge] * 3
         steps += [self.pop, self.setdefault, self.compare_and_set, self.delete_range]
         steps += [self.transaction] * 2 + [self.range] * 2 + [self.prefix]
         if self.random.random() < 0.02:

@@ -219,7 +219,7 @@ def test_relaxed_writes_and_timeouts(table: terrace.Table) -> None:
     table.put(b"c", b"3", timeout=timedelta(seconds=1))
     table.delete(b"a", durability="relaxed")
     assert list(table) == [b"b", b"c"]
-    with pytest.raises(terrace.InvalidError, match="durable and relaxed"):
+    with pytest.raises(terrace.InvalidError, match="durable, relaxed and remote"):
         table.put(b"a", b"", durability="never")  # type: ignore[arg-type]
     with pytest.raises(terrace.InvalidError):
         table.put(b"a", b"", timeout=-1)

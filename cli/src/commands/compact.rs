@@ -8,8 +8,9 @@ use terrace::CompactionProgress;
 
 use crate::args::CompactArguments;
 use crate::failure::{Failure, Outcome};
+use crate::interrupt;
 use crate::session::Session;
-use crate::text::{grouped, size};
+use crate::text::{counted, grouped, size};
 
 #[derive(Serialize)]
 struct Entry {
@@ -32,6 +33,7 @@ pub(crate) fn run(session: &mut Session, arguments: &CompactArguments) -> Result
         from.as_ref().map_or(Bound::Unbounded, Bound::Included),
         to.as_ref().map_or(Bound::Unbounded, Bound::Excluded),
     );
+    interrupt::on_signals();
     let database = session.change()?;
     let tables = match &arguments.table {
         Some(table) => vec![table.clone()],
@@ -47,10 +49,21 @@ pub(crate) fn run(session: &mut Session, arguments: &CompactArguments) -> Result
         };
         let before = bytes();
         bar.set_message(name.clone());
-        let done = database.compact_range_with(&table, range, |progress| {
-            bar.set_position(progress.drains + progress.compactions);
-            ControlFlow::Continue(())
-        })?;
+        let mut done = CompactionProgress::default();
+        if !interrupt::is_asked_for() {
+            done = database.compact_range_with(&table, range, |progress| {
+                bar.set_position(progress.drains + progress.compactions);
+                match interrupt::is_asked_for() {
+                    true => ControlFlow::Break(()),
+                    false => ControlFlow::Continue(()),
+                }
+            })?;
+        }
+        if !done.is_finished {
+            bar.finish_and_clear();
+            database.close()?;
+            return Err(interrupted(&name, &done));
+        }
         let after = bytes();
         entries.push(Entry { table: name, done, bytes_before: before, bytes_after: after });
     }
@@ -66,4 +79,13 @@ pub(crate) fn run(session: &mut Session, arguments: &CompactArguments) -> Result
         session.output.line(&format!("{table}: {before} before, {after} after, {jobs} jobs"))?;
     }
     Ok(Outcome::Good)
+}
+
+/// The error of a compaction that a signal has stopped.
+fn interrupted(table: &str, done: &CompactionProgress) -> Failure {
+    let jobs = counted(done.drains + done.compactions, "job", "jobs");
+    Failure::Interrupted(format!(
+        "stopped by a signal after {jobs} in table `{table}`: what was compacted stays so; to go \
+         on, run it again"
+    ))
 }

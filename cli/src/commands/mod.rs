@@ -5,6 +5,7 @@ pub(crate) mod compact;
 pub(crate) mod records;
 pub(crate) mod salvage;
 pub(crate) mod scan;
+pub(crate) mod shared;
 pub(crate) mod stats;
 pub(crate) mod store;
 pub(crate) mod table;

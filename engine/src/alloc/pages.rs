@@ -36,37 +36,59 @@ pub(crate) struct PageRange {
 pub(crate) struct PagePool {
     region: Arc<Region>,
     zones: Arc<ZonePool>,
-    /// Free pages: the first of a piece, and how many.
     free: Mutex<FreePages>,
 }
 
 #[derive(Debug, Default)]
-struct FreePages(BTreeMap<u32, u32>);
+struct FreePages {
+    /// The first of a piece, and how many pages it has.
+    pieces: BTreeMap<u32, u32>,
+    /// Pages in the pieces.
+    free: u64,
+    /// Pages of all units that the pool has.
+    held: u64,
+}
 
 impl FreePages {
     /// Takes `count` pages in a row out of the first piece that has them.
     fn take(&mut self, count: u32) -> Option<u32> {
-        let (&first, &there) = self.0.iter().find(|(_, there)| **there >= count)?;
-        self.0.remove(&first);
+        let (&first, &there) = self.pieces.iter().find(|(_, there)| **there >= count)?;
+        self.pieces.remove(&first);
         if there > count {
-            self.0.insert(first + count, there - count);
+            self.pieces.insert(first + count, there - count);
         }
+        self.free -= u64::from(count);
         Some(first)
     }
 
     /// Takes in pages, and joins them with their neighbours; the whole piece.
     fn give(&mut self, PageRange { mut first, mut count }: PageRange) -> PageRange {
-        if let Some((&before, &len)) = self.0.range(..first).next_back() {
+        self.free += u64::from(count);
+        if let Some((&before, &len)) = self.pieces.range(..first).next_back() {
             debug_assert!(before + len <= first, "page {first} is free already (invariant 1)");
             if before + len == first {
                 (first, count) = (before, len + count);
             }
         }
-        if let Some(len) = self.0.remove(&(first + count)) {
+        if let Some(len) = self.pieces.remove(&(first + count)) {
             count += len;
         }
-        self.0.insert(first, count);
+        self.pieces.insert(first, count);
         PageRange { first, count }
+    }
+
+    /// Takes pages out of a free piece, with the units that they are.
+    fn give_up(&mut self, piece: PageRange, PageRange { first, count }: PageRange) {
+        self.pieces.remove(&piece.first);
+        let (end, piece_end) = (first + count, piece.first + piece.count);
+        if piece.first < first {
+            self.pieces.insert(piece.first, first - piece.first);
+        }
+        if end < piece_end {
+            self.pieces.insert(end, piece_end - end);
+        }
+        self.free -= u64::from(count);
+        self.held -= u64::from(count);
     }
 }
 
@@ -110,6 +132,7 @@ impl PagePool {
         let wanted = geometry.units_for(left * PAGE).min(geometry.usual_units()).max(least);
         let (unit, units) = self.zones.take_units(wanted, least)?;
         let pages = (geometry.zone_len(units) / PAGE) as u32;
+        free.held += u64::from(pages);
         free.give(PageRange { first: page_of(geometry, unit), count: pages });
         free.take(count)
     }
@@ -132,14 +155,8 @@ impl PagePool {
             return;
         }
         // Whole units go back (invariant 2); what is left of the piece on both sides stays.
-        free.0.remove(&piece.first);
-        let (unit_at, end_at) = (base + unit * in_unit, base + end * in_unit);
-        if piece.first < unit_at {
-            free.0.insert(piece.first, unit_at - piece.first);
-        }
-        if end_at < piece.first + piece.count {
-            free.0.insert(end_at, piece.first + piece.count - end_at);
-        }
+        let units = PageRange { first: base + unit * in_unit, count: (end - unit) * in_unit };
+        free.give_up(piece, units);
         self.zones.give_units(unit, end - unit);
     }
 
@@ -170,6 +187,7 @@ impl PagePool {
                 if !self.zones.claim_unit(unit) {
                     return Err(self.misplaced(first, "a page in a unit that no zone has"));
                 }
+                free.held += u64::from(in_unit);
                 let start = base + unit * in_unit;
                 if start < first {
                     free.give(PageRange { first: start, count: first - start });
@@ -182,6 +200,13 @@ impl PagePool {
             free.give(PageRange { first: end, count: unit_end - end });
         }
         Ok(())
+    }
+
+    /// Pages in use.
+    pub(crate) fn used(&self) -> u64 {
+        let free = self.free.lock();
+        debug_assert!(free.free <= free.held, "a free page is in a unit of the pool");
+        free.held - free.free
     }
 
     fn misplaced(&self, page: u32, expected: &str) -> Error {
@@ -198,7 +223,10 @@ impl PagePool {
     /// Free pages of units that it has.
     #[cfg(test)]
     pub(crate) fn free(&self) -> u64 {
-        self.free.lock().0.values().map(|count| u64::from(*count)).sum()
+        let free = self.free.lock();
+        let counted: u64 = free.pieces.values().map(|count| u64::from(*count)).sum();
+        assert_eq!(counted, free.free, "free pages are counted");
+        counted
     }
 }
 
@@ -236,8 +264,9 @@ mod tests {
         assert!((2..=4).contains(&units), "{units} units for eight pages");
         pool.give([taken[1]]);
         assert!(64 - zones.free() < units, "a piece over a whole unit");
+        assert_eq!(pool.used(), 2);
         pool.give([taken[0], taken[2]]);
-        assert_eq!((zones.free(), pool.free()), (64, 0));
+        assert_eq!((zones.free(), pool.free(), pool.used()), (64, 0, 0));
     }
 
     #[test]
@@ -258,7 +287,7 @@ mod tests {
         let used = [(2, 1), (3, 3), (9, 1)]
             .map(|(first, count)| PageRange { first: base() + first, count });
         pool.adopt(used.to_vec()).unwrap();
-        assert_eq!((zones.free(), pool.free()), (61, 12 - 5));
+        assert_eq!((zones.free(), pool.free(), pool.used()), (61, 12 - 5, 5));
         let free = pool.take(&[1; 7]).unwrap();
         let is_used = |page: &PageRange| {
             used.iter().any(|u| (u.first..u.first + u.count).contains(&page.first))

@@ -3,7 +3,8 @@
 //! An extent has [`Swips`]: a word for each block, which leads straight to the block's [`Frame`]
 //! once that is loaded ([`swip`]). So a look-up that finds its block loads and compares. The
 //! [`Pool`] decides which frames there are: it keeps them in [`queues`], bounds their bytes, and
-//! takes the way to a frame out before it gives the frame's memory up. Memory is given up by epochs.
+//! takes the way to a frame out before it gives the frame's memory up. Memory is given up by
+//! epochs.
 //!
 //! Thread safety and invariants: see [`swip`] and [`pool`].
 

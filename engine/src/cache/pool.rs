@@ -14,9 +14,9 @@
 //! 3. A swip changes under the lock alone.
 //!
 //! Which value leaves: S3-FIFO (Yang and others, SOSP 2023). What comes enters the small queue, a
-//! tenth of all. If it was asked for three times when it comes to the queue's end, it goes on to the main
-//! queue, or it leaves. A value at the end of the main queue goes round again as often as it was
-//! asked for. A swip keeps in its mark when its value left the small queue: what comes again soon
+//! tenth of all. If it was asked for three times when it comes to the queue's end, it goes on to the
+//! main queue, or it leaves. A value at the end of the main queue goes round again as often as it
+//! was asked for. A swip keeps in its mark when its value left the small queue: what comes again soon
 //! enters the main queue.
 
 use std::sync::Arc;

@@ -22,6 +22,7 @@ use smallvec::smallvec;
 
 use super::blobs::Blobs;
 use super::bucket::Buckets;
+use super::feed::Feed;
 use super::floor::{Floor, Gidx, JournalMark};
 use super::floor_writer::Tails;
 use super::group::{Few, Group};
@@ -65,6 +66,8 @@ pub(crate) struct Start {
     pub(crate) gidx: Vec<Option<Gidx>>,
     /// The cleaner's stream.
     pub(crate) cleaner: Option<u32>,
+    /// Whether groups are shipped to a shared store.
+    pub(crate) feeds: bool,
 }
 
 /// Commit for one database.
@@ -87,6 +90,8 @@ pub(crate) struct Committer {
     counts: CommitCounts,
     /// For measurements: see [`Committer::follow_published_rule`].
     published_rule: AtomicBool,
+    /// Where groups go that are shipped.
+    pub(super) feed: Option<Feed>,
 }
 
 /// A commit that has its place in the order and waits for nothing but the device.
@@ -152,6 +157,7 @@ impl Committer {
             locking_since: AtomicU64::new(0),
             counts: CommitCounts::default(),
             published_rule: AtomicBool::new(false),
+            feed: start.feeds.then(Feed::default),
         }
     }
 
@@ -188,10 +194,52 @@ impl Committer {
     /// `UnknownOutcome` of this commit when the database was poisoned meanwhile.
     pub(crate) fn wait_for(&self, lsn: Lsn, durability: Durability) -> Result<()> {
         let goal = match durability {
-            Durability::Durable => Goal::Durable,
+            Durability::Durable | Durability::Remote => Goal::Durable,
             Durability::Relaxed => Goal::Visible,
         };
-        self.publisher.wait(lsn, goal).map_err(|Stopped| self.poison.unknown_outcome(lsn))
+        self.publisher.wait(lsn, goal).map_err(|Stopped| self.poison.unknown_outcome(lsn))?;
+        self.wait_for_store(lsn, durability)
+    }
+
+    /// Waits until the shared store has a commit, if that was asked for.
+    ///
+    /// # Errors
+    ///
+    /// As [`Feed::wait_remote`].
+    pub(super) fn wait_for_store(&self, lsn: Lsn, durability: Durability) -> Result<()> {
+        match &self.feed {
+            Some(feed) if durability == Durability::Remote => feed.wait_remote(lsn),
+            _ => Ok(()),
+        }
+    }
+
+    /// The number of the opening.
+    pub(crate) fn incarnation(&self) -> u64 {
+        self.incarnation
+    }
+
+    /// Where groups go that are shipped to a shared store.
+    pub(crate) fn feed(&self) -> Option<&Feed> {
+        self.feed.as_ref()
+    }
+
+    /// Whether a commit that asks for `durability` waits for nothing any more.
+    pub(crate) fn is_done(&self, lsn: Lsn, durability: Durability) -> bool {
+        let is_durable = durability == Durability::Relaxed || self.durable() >= lsn;
+        let is_remote = durability == Durability::Remote;
+        let feed = self.feed.as_ref().filter(|_| is_remote);
+        is_durable && self.visible() >= lsn && feed.is_none_or(|feed| feed.is_decided(lsn))
+    }
+
+    /// Fails for a durability that the database does not have.
+    pub(super) fn check_durability(&self, durability: Durability) -> Result<()> {
+        if durability != Durability::Remote || self.feed.is_some() {
+            return Ok(());
+        }
+        Err(Error::invalid(
+            "Durability::Remote needs a shared store: open the database with Options::share and \
+             Options::object_store",
+        ))
     }
 
     /// Bounds the groups that several threads' batches become: how many batches, and how many
@@ -262,7 +310,8 @@ impl Committer {
     }
 
     /// Runs `f` at a boundary in the order: every earlier LSN, given to `f` as the last one, has
-    /// its memtables; every later one asks for them anew. `f` must be short, and allocates nothing.
+    /// its memtables; every later one asks for them again. `f` must be short, and allocates
+    /// nothing.
     pub(crate) fn at_boundary<T>(&self, f: impl FnOnce(Lsn) -> T) -> T {
         let turnstile = self.turnstile.lock();
         let _inside = InTurnstile::enter();
@@ -331,6 +380,9 @@ impl Committer {
             // Here, where others do the same, and not when all of them wait for one.
             let handed = [&fenced, &switched].map(|ranges| self.region.hand_over(ranges));
             handed.into_iter().filter_map(Result::err).for_each(|e| self.stop(&e));
+        }
+        if let Some(feed) = &self.feed {
+            feed.hand_over(lsn, group);
         }
         reached(Step::Finishing);
         self.publisher.ring.finish(lsn, &Finished { written, relaxed });

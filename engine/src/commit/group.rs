@@ -252,6 +252,13 @@ impl Group {
         self.parts.first().map_or(0, |part| part.payload().len() as u64)
     }
 
+    /// Takes the bytes of each part, with room for a header before the records, and the records'
+    /// length. The group is stored by then, and has no parts any more.
+    pub(super) fn take_parts(&mut self) -> Vec<(Vec<u8>, usize)> {
+        let parts = std::mem::take(&mut self.parts);
+        parts.into_iter().map(|part| (part.bytes, part.payload_len)).collect()
+    }
+
     /// Writes the group's LSN into its records, but for moved ones.
     pub(super) fn number(&mut self, lsn: Lsn) {
         if self.content == Content::Moved {

@@ -5,6 +5,7 @@ mod batch;
 mod blobs;
 mod bucket;
 mod committer;
+mod feed;
 mod floor;
 mod floor_writer;
 mod group;
@@ -29,6 +30,7 @@ mod write;
 
 pub(crate) use batch::{Batch, CommitTable, Target};
 pub(crate) use committer::{Committer, Pending, Start};
+pub(crate) use feed::{FULL_SEGMENT, FedGroup, Feed};
 pub(crate) use floor::{Floor, Gidx, JournalMark};
 pub(crate) use group::Group;
 pub(crate) use poison::Poison;

@@ -154,10 +154,14 @@ impl Committer {
         request: &mut dyn CommitRequest,
         durability: Durability,
     ) -> Result<Lsn> {
-        let mut write = Write::new(self, request, durability);
+        self.check_durability(durability)?;
+        // Others that share the group may ask for less: each waits for the store by itself.
+        let mut write = Write::new(self, request, durability.on_this_machine());
         write.shares = true;
         write.run()?;
-        write.publish()
+        let lsn = write.publish()?;
+        self.wait_for_store(lsn, durability)?;
+        Ok(lsn)
     }
 
     /// Gives a request its place in the order.
@@ -170,6 +174,7 @@ impl Committer {
         request: &mut dyn CommitRequest,
         durability: Durability,
     ) -> Result<Pending<'_>> {
+        self.check_durability(durability)?;
         let mut write = Write::new(self, request, durability);
         write.run()?;
         match write.pending.take() {

@@ -14,7 +14,8 @@
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
-use super::pick::{Choice, Shape, Situation, is_free};
+use super::choice::{Choice, Situation, is_free};
+use super::shape::Shape;
 use crate::extent::{Described, ValueMeta};
 use crate::levels::Version;
 

@@ -14,11 +14,11 @@
 use std::sync::Arc;
 
 use crate::compaction::Shape;
+use crate::compaction::choice::bytes;
 use crate::compaction::edges::{best_end, cuts};
 use crate::compaction::execute::Done;
 use crate::compaction::merge::{Side, merge_to_level};
 use crate::compaction::output::MergeContext;
-use crate::compaction::pick::bytes;
 use crate::compaction::ranges::{Ranges, tombstones_of};
 use crate::error::Result;
 use crate::extent::{BlockCache, Extent, ReadAhead, values_of};
@@ -347,6 +347,7 @@ pub(crate) fn drain(
         extent_bytes: shape.extent_bytes,
         cuts: cuts(version, sublevel, &plan.reach, shape),
         objects: None,
+        may_stay_local: 0,
         format: shape.format(sublevel, version.options),
         reuse,
         reservation,

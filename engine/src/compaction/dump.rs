@@ -71,6 +71,7 @@ pub(crate) fn dump(
         extent_bytes: shape.extent_bytes,
         cuts: Vec::new(),
         objects: None,
+        may_stay_local: 0,
         format: shape.format(1, version.options),
         reuse: false,
         reservation,

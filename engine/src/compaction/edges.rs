@@ -12,7 +12,7 @@
 
 use std::cmp::Ordering;
 
-use super::pick::Shape;
+use super::shape::Shape;
 use crate::extent::Described;
 use crate::levels::{LEVEL_2, SUBLEVELS, Version};
 use crate::mvcc::{KeyInterval, after};

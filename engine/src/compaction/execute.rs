@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+use crate::compaction::choice::bytes;
 use crate::compaction::edges::cuts;
 use crate::compaction::merge::{Side, merge_to_level};
 use crate::compaction::output::{CarriedOver, MergeContext, Outputs};
-use crate::compaction::pick::bytes;
 use crate::compaction::ranges::{Ranges, tombstones_of};
 use crate::compaction::{Choice, Shape};
 use crate::error::{Error, ErrorKind, Result};
@@ -76,11 +76,11 @@ fn merge(
     let overlap = ranges.without_hidden(overlap);
     ranges.tombstones.extend(tombstones_of(&overlap)?);
     let reuse = shape.reuse && ranges.tombstones.is_empty();
-    let rewritten = collected_bytes(&inputs, collects);
     let come_in = bytes(&inputs) + bytes(&overlap);
     let objects = shape.puts_objects(to, version.options).then_some(come_in);
     // Values that are written again, and extents that do not become objects.
-    let local = rewritten + if objects.is_some() { 0 } else { come_in };
+    let may_stay_local = if objects.is_some() { may_stay_local(choice, shape) } else { come_in };
+    let local = collected_bytes(&inputs, collects) + come_in.min(may_stay_local);
     let reservation = &set.store().reserve_space(local, true)?;
     let replaces = &[inputs.as_slice(), &overlap].concat();
     let ctx = MergeContext {
@@ -99,6 +99,7 @@ fn merge(
         ranges: &ranges,
         extent_bytes: shape.extent_bytes_of(objects.is_some()),
         objects,
+        may_stay_local,
         cuts: cuts(&version, to, &choice.interval(), shape),
         format: shape.format(to, version.options),
         reuse,
@@ -109,8 +110,7 @@ fn merge(
         [(_, extents)] => Side::under(&ranges, extents, cache, reuse)?,
         _ => Side::stacked(by_level, cache)?,
     };
-    let lower = Side::under(&ranges, &overlap, cache, reuse)?;
-    let outputs = merge_to_level(upper, lower, &ctx)?;
+    let outputs = merge_to_level(upper, Side::under(&ranges, &overlap, cache, reuse)?, &ctx)?;
     set.sync_extents()?;
     set.store().acknowledge(outputs.extents.iter().map(|e| e.meta().location))?;
     #[cfg(any(test, feature = "testing"))]
@@ -123,6 +123,13 @@ fn merge(
     ops.extend(ranges.remove_hidden());
     let replaced = [inputs.as_slice(), &below].concat();
     Ok(done(ops, outputs, (table, to), replaced))
+}
+
+/// Bytes of its output that need not become objects.
+fn may_stay_local(choice: &Choice, shape: &Shape) -> u64 {
+    // What goes down to make room does not come back at once.
+    let room = shape.local_room.filter(|_| !choice.goes_down_for_room());
+    room.map_or(0, |room| room.max(0) as u64)
 }
 
 /// What a merge came to, with the operations that add its outputs.

@@ -16,7 +16,8 @@
 
 use std::collections::BTreeSet;
 
-use super::pick::{Choice, MOST_PLACES, Shape, Situation, bytes, is_free, span};
+use super::choice::{Choice, MOST_PLACES, Situation, bytes, is_free, span};
+use super::shape::Shape;
 use crate::extent::Described;
 use crate::levels::{SUBLEVELS, Version};
 

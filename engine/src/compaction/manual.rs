@@ -8,7 +8,8 @@
 
 use std::collections::BTreeSet;
 
-use super::pick::{Choice, Shape, Situation, hides_nothing, input_set, is_free, send_down};
+use super::choice::{Choice, Situation, hides_nothing, input_set, is_free, send_down};
+use super::shape::Shape;
 use crate::extent::Described;
 use crate::levels::{LEVEL_2, MAX_LEVELS, SUBLEVELS, Version};
 use crate::mvcc::KeyInterval;

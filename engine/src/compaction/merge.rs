@@ -1,9 +1,10 @@
 //! The merge that drains and compactions share: two sides, each sorted, become extents of a level.
 //!
-//! Only what both sides have keys of is decoded and written anew. An extent that is in the output's
-//! level already and has no key of the other side between its own stays where it is, unread. A
-//! block without such a key is copied as it is. Both are looked at from where the merge stands, so
-//! it takes no plan ahead. What has expired as a whole is left out, unread.
+//! A merge decodes and rewrites only extents and blocks that keys of both sides fall into. An
+//! extent that is in the output's level already and has no key of the other side between its own
+//! stays where it is, unread. A block without such a key is copied as it is. Both are looked at
+//! from where the merge stands, so it takes no plan ahead. What has expired as a whole is left out,
+//! unread.
 
 use std::sync::Arc;
 

@@ -1,5 +1,6 @@
 //! Compaction: choosing what to merge is a pure function of a version, doing it another file.
 
+mod choice;
 mod collect;
 mod drain;
 mod dump;
@@ -16,17 +17,20 @@ mod output;
 mod pick;
 mod placing;
 mod ranges;
+mod shape;
 mod superseded;
 mod trivial_moves;
 
+pub(crate) use choice::{Choice, Situation, Work};
 pub(crate) use drain::{DrainPlan, DrainRoom, NextDrain, drain, plan_drain, plan_keys};
 pub(crate) use dump::{Dumped, dump};
 pub(crate) use execute::{Done, run};
 pub(crate) use expire::expired;
 pub(crate) use hidden::{hidden, hidden_records};
 pub(crate) use manual::{NextManual, pick_manual};
-pub(crate) use misplaced::misplaced;
+pub(crate) use misplaced::{local_of, misplaced};
 pub(crate) use output::CarriedOver;
-pub(crate) use pick::{Choice, Shape, Situation, Work, pick};
+pub(crate) use pick::pick;
 pub(crate) use placing::place;
+pub(crate) use shape::Shape;
 pub(crate) use trivial_moves::trivial_moves;

@@ -9,11 +9,12 @@ use std::sync::Arc;
 
 use super::operands::Operands;
 use crate::cache::Warmth;
+use crate::compaction::misplaced::WARM;
 use crate::compaction::ranges::Ranges;
 use crate::error::Result;
 use crate::extent::{
-    Ahead, BlockCache, BuiltExtent, Described, Extent, ExtentBuffer, ExtentBuilder, Format, Layout,
-    ValueExtents, ValueWriter, WholeBlock,
+    Ahead, BlockCache, BuiltExtent, Described, Extent, ExtentBuffer, ExtentBuilder, ExtentMeta,
+    Format, Layout, ValueExtents, ValueWriter, WholeBlock,
 };
 use crate::levels::VersionSet;
 use crate::memory::Gauge;
@@ -38,7 +39,7 @@ pub(crate) struct MergeContext<'a, B: Fn(&[u8]) -> bool> {
     pub(crate) fills: bool,
     /// The value extents that records which come in refer to.
     pub(crate) values: ValueExtents,
-    /// Of which of them values are written anew.
+    /// Which of them the job rewrites the values of.
     pub(crate) collects: &'a dyn Fn(u64) -> bool,
     /// What readers still need. Taken after the inputs were fixed.
     pub(crate) horizon: &'a Horizon,
@@ -60,6 +61,8 @@ pub(crate) struct MergeContext<'a, B: Fn(&[u8]) -> bool> {
     pub(crate) cuts: Vec<Vec<u8>>,
     /// Whether extents become objects; then the bytes that come in at most.
     pub(crate) objects: Option<u64>,
+    /// Bytes that need not become objects, if they are read often.
+    pub(crate) may_stay_local: u64,
     /// How they are laid out.
     pub(crate) format: Format,
     /// Whether extents and blocks are carried over.
@@ -166,6 +169,8 @@ pub(super) struct Writer<'a, B: Fn(&[u8]) -> bool> {
     split_at: Option<usize>,
     /// How many of the keys to cut before are behind.
     cuts_behind: usize,
+    /// Bytes that did not become objects, since they are read often.
+    stayed_local: u64,
 }
 
 /// What says how warm a block is; where it does not, and the cache is filled, the block is cold.
@@ -203,6 +208,7 @@ impl<'a, B: Fn(&[u8]) -> bool> Writer<'a, B> {
             is_among_others: false,
             split_at: None,
             cuts_behind: 0,
+            stayed_local: 0,
         }
     }
 
@@ -276,11 +282,13 @@ impl<'a, B: Fn(&[u8]) -> bool> Writer<'a, B> {
         let warmth = filling(warmth, || ctx.fills && ctx.cache.has_room());
         self.buffer.filled(&built);
         self.values.describe(&mut built, ctx)?;
-        built.set_object(ctx.objects.is_some());
         let len = built.bytes.len() as u64;
-        match ctx.objects {
-            Some(_) => (ctx.before_write)(len)?,
-            None => ctx.before_write(len)?,
+        let is_object = ctx.objects.is_some() && !self.stays_local(&built.meta, len);
+        built.set_object(is_object);
+        if is_object {
+            (ctx.before_write)(len)?;
+        } else {
+            ctx.before_write(len)?;
         }
         let (extent, bytes) = built.write_filling(ctx.store, ctx.cache, warmth)?;
         self.unread = unread;
@@ -304,6 +312,19 @@ impl<'a, B: Fn(&[u8]) -> bool> Writer<'a, B> {
                 self.unread += extent.unread_bytes();
             }
         }
+    }
+
+    /// Whether an extent that would become an object stays on this machine: what it takes the place
+    /// of is read often, and there is room.
+    fn stays_local(&mut self, meta: &ExtentMeta, len: u64) -> bool {
+        let (first, last) = (&meta.smallest_key, &meta.greatest_key);
+        let meets =
+            |e: &&Arc<Extent>| e.meta().smallest_key <= *last && *first <= e.meta().greatest_key;
+        let replaced = self.ctx.replaces.iter().filter(meets);
+        let is_warm = replaced.map(Described::read_frequency).max().is_some_and(|n| n >= WARM);
+        let stays = is_warm && self.stayed_local + len <= self.ctx.may_stay_local;
+        self.stayed_local += if stays { len } else { 0 };
+        stays
     }
 
     fn builder(&mut self) -> &mut ExtentBuilder {
@@ -389,11 +410,17 @@ impl<'a, B: Fn(&[u8]) -> bool> Writer<'a, B> {
         let large = |b: &ExtentBuilder| b.size() >= most / 8;
         self.ctx.reuse
             && meta.location.len as usize >= most / 2
-            && meta.location.is_object() == self.ctx.objects.is_some()
+            && self.may_lie_there(meta)
             && meta.kept == 0
             && self.is_past_all(&meta.smallest_key)
             && next.is_none_or(|next| meta.greatest_key.as_slice() < next)
             && self.builder.as_ref().is_none_or(large)
+    }
+
+    /// Whether an extent may stay on its tier.
+    fn may_lie_there(&self, meta: &ExtentMeta) -> bool {
+        let (is_object, is_wanted) = (meta.location.is_object(), self.ctx.objects.is_some());
+        is_object == is_wanted || !is_object && self.ctx.may_stay_local > 0
     }
 
     /// Leaves an extent where it is.

@@ -14,7 +14,7 @@
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 
-use super::pick::{Choice, Situation, is_free};
+use super::choice::{Choice, Situation, is_free};
 use crate::extent::Described;
 use crate::levels::Version;
 use crate::mvcc::is_worth;

@@ -9,7 +9,7 @@
 
 use std::collections::BTreeSet;
 
-use super::pick::{Choice, span};
+use super::choice::{Choice, span};
 use crate::extent::{Described, ExtentMeta};
 use crate::levels::{Edit, Op, SUBLEVELS, Version};
 use crate::mvcc::KeyInterval;

@@ -251,6 +251,9 @@ impl Catalog {
         let edit = Edit { ops };
         let versions = self.ctx.apply(edit)?;
         install(&core, &mut change, versions, 0);
+        if let Some(feed) = self.ctx.shared.committer.feed() {
+            feed.note_options();
+        }
         change.apply(|view| view.operator = self.ctx.set.operator_of(options));
         if let ContainerKind::Named(container) = self.ctx.options.container_of(&options)
             && let Some(rows) = core.view().level0.row_tables()

@@ -4,22 +4,30 @@
 //! `catalog.rs` knows tables by name, `jobs` and `maintenance` work on its parts.
 
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
 
 use super::catalog::Catalog;
 use super::jobs::JobContext;
-use super::open::threads_of;
+use super::open_stats::OpenStats;
 use super::scheduler::Scheduler;
-use super::stats::OpenStats;
+use super::share::Shipper;
 use crate::alloc::VolatilePool;
 use crate::error::{Damage, Result};
 use crate::levels::VersionSet;
 use crate::mvcc::{defer, drive, is_pinned};
 use crate::options::{BackgroundTuning, CommitTuning, Options};
+use crate::os::cores;
 use crate::ptree::forest::Forest;
+use crate::record::Lsn;
 use crate::table::{Shared, TableCore};
 use crate::txn::Registry;
+
+/// How many threads open and close a database: as many as there are cores, one where every step is
+/// to come in its turn.
+pub(super) fn threads_of(options: &Options) -> usize {
+    if options.stepped { 1 } else { cores() }
+}
 
 /// Everything of an open database but its thread and its lock.
 ///
@@ -40,6 +48,10 @@ pub(super) struct Engine {
     /// What was wrong with the one that the opening found, and did not go on with.
     pub(super) index_damage: Option<Damage>,
     pub(super) opened: OpenStats,
+    /// The last commit that the opening found.
+    pub(super) recovered: Lsn,
+    /// Ships commits, where the database is shared.
+    pub(super) shipper: OnceLock<Shipper>,
     /// The cache below the block cache, where there is one.
     pub(super) secondary_cache: Option<Arc<VolatilePool>>,
 }

@@ -29,6 +29,8 @@ pub(super) struct Instance {
     zone_keeper: Mutex<Option<JoinHandle<()>>>,
     /// Works on objects, where there is an object store.
     object_worker: Mutex<Option<JoinHandle<()>>>,
+    /// Ships commits, where the database is shared.
+    shipper_thread: Mutex<Option<JoinHandle<()>>>,
     /// Given back at last.
     lock: Mutex<Option<DirectoryLock>>,
 }
@@ -45,8 +47,14 @@ impl Instance {
             threads.push(spawned.map_err(|e| no_thread(&e))?);
         }
         let (threads, lock) = (Mutex::new(threads), Mutex::new(Some(lock)));
-        let (zone_keeper, object_worker) = (Mutex::default(), Mutex::default());
-        let inner = Arc::new(Instance { engine, threads, zone_keeper, object_worker, lock });
+        let inner = Arc::new(Instance {
+            engine,
+            threads,
+            zone_keeper: Mutex::default(),
+            object_worker: Mutex::default(),
+            shipper_thread: Mutex::default(),
+            lock,
+        });
         inner.start_workers()?;
         if inner.has_background() && inner.has_slow_links() {
             let name = "terrace-zones".to_string();
@@ -59,6 +67,32 @@ impl Instance {
             *inner.object_worker.lock() = Some(spawned.map_err(|e| no_thread(&e))?);
         }
         Ok(inner)
+    }
+
+    /// Starts the thread that ships commits. Where steps come in their turn, a commit that waits
+    /// for the shared store takes them.
+    pub(super) fn start_shipper(&self) -> Result<()> {
+        let engine = Arc::clone(&self.engine);
+        if !engine.options.stepped {
+            let named = std::thread::Builder::new().name("terrace-shipper".into());
+            let spawned = named.spawn(move || {
+                if let Some(shipper) = engine.shipper.get() {
+                    shipper.run(&engine);
+                }
+            });
+            *self.shipper_thread.lock() = Some(spawned.map_err(|e| no_thread(&e))?);
+        } else if let Some(feed) = self.engine.shared.committer.feed() {
+            let engine = Arc::downgrade(&engine);
+            feed.drive_by(move || {
+                // What failed is tried again, or ends the wait.
+                if let Some(engine) = engine.upgrade()
+                    && let Some(shipper) = engine.shipper.get()
+                {
+                    drop(shipper.step(&engine));
+                }
+            });
+        }
+        Ok(())
     }
 
     /// Starts workers until there are as many as the budget has room for; those beyond it rest.
@@ -98,6 +132,9 @@ impl Instance {
             // The parent's database: the child has neither its threads nor the right to write.
             return engine.shared.check_open();
         }
+        if let Some(shipper) = engine.shipper.get() {
+            shipper.drain(engine);
+        }
         if !engine.shared.close() {
             return Ok(());
         }
@@ -112,11 +149,21 @@ impl Instance {
             objects.stop();
         }
         let threads = std::mem::take(&mut *self.threads.lock());
-        let single = [&self.zone_keeper, &self.object_worker].map(|thread| thread.lock().take());
+        if let Some(shipper) = engine.shipper.get() {
+            shipper.hurry();
+        }
+        if let Some(feed) = engine.shared.committer.feed() {
+            feed.wake();
+        }
+        let single = [&self.zone_keeper, &self.object_worker, &self.shipper_thread];
+        let single = single.map(|thread| thread.lock().take());
         for thread in threads.into_iter().chain(single.into_iter().flatten()) {
             if thread.join().is_err() {
                 engine.shared.stop_because("a background thread panicked");
             }
+        }
+        if let Some(shipper) = engine.shipper.get() {
+            shipper.finish(engine);
         }
         debug_assert!(engine.ctx.claims.is_empty(), "no compaction is under way without a thread");
         let merged = engine.scheduler.merge_at_close();

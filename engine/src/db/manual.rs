@@ -14,11 +14,10 @@ use std::time::Duration;
 
 use parking_lot::{Condvar, Mutex};
 
-use super::instance::Instance;
 use crate::error::{Error, Result};
 use crate::mvcc::{KeyInterval, after};
 use crate::record::Lsn;
-use crate::table::TableCore;
+use crate::table::{Shared, TableCore};
 
 /// A waiting call looks this often whether the database stopped.
 const LOOK: Duration = Duration::from_millis(100);
@@ -154,17 +153,25 @@ impl ManualCompactions {
     }
 }
 
+/// What a call of a manual compaction needs of the database.
+pub(super) struct ManualContext<'a> {
+    pub(super) shared: &'a Shared,
+    pub(super) requests: &'a ManualCompactions,
+    /// Does one job, where the background has no thread and each step is a call.
+    pub(super) step: Option<&'a dyn Fn() -> Result<bool>>,
+}
+
 /// Compacts `keys` of a table, and waits. `progress` is asked after each job whether to go on.
 ///
 /// # Errors
 ///
 /// Those of the jobs; `Closed`, `Unavailable`; `Invalid` for a database that is open read-only.
 pub(super) fn compact(
-    inner: &Instance,
+    ctx: &ManualContext<'_>,
     (table, keys): (Arc<TableCore>, KeyInterval),
     progress: &mut dyn FnMut(&CompactionProgress) -> ControlFlow<()>,
 ) -> Result<CompactionProgress> {
-    let shared = inner.shared();
+    let shared = ctx.shared;
     shared.check_open()?;
     shared.poison.check()?;
     table.check()?;
@@ -178,15 +185,15 @@ pub(super) fn compact(
     let upto = shared.committer.visible();
     let (state, changed) = (Mutex::new(state), Condvar::new());
     let request = Arc::new(ManualCompaction { table, keys, upto, state, changed });
-    inner.ctx.manual.add(&request);
+    ctx.requests.add(&request);
     shared.wakeup.wake();
-    let waited = wait(inner, &request, progress);
-    inner.ctx.manual.remove(&request);
+    let waited = wait(ctx, &request, progress);
+    ctx.requests.remove(&request);
     waited
 }
 
 fn wait(
-    inner: &Instance,
+    ctx: &ManualContext<'_>,
     request: &ManualCompaction,
     progress: &mut dyn FnMut(&CompactionProgress) -> ControlFlow<()>,
 ) -> Result<CompactionProgress> {
@@ -200,12 +207,13 @@ fn wait(
             return Ok(now);
         }
         seen = now;
-        inner.shared().check_open()?;
-        inner.shared().poison.check()?;
-        if inner.options.stepped {
-            inner.scheduler.step()?;
-        } else {
-            request.wait();
+        ctx.shared.check_open()?;
+        ctx.shared.poison.check()?;
+        match ctx.step {
+            Some(step) => {
+                step()?;
+            }
+            None => request.wait(),
         }
     }
 }

@@ -13,12 +13,14 @@ mod memory;
 mod metrics;
 mod object_store;
 mod open;
+mod open_stats;
 mod panics;
 mod rate_limiter;
 mod reads;
 mod release_memory;
 mod scheduler;
 mod secondary_cache;
+mod share;
 mod stats;
 mod table_index;
 mod tables;
@@ -44,9 +46,11 @@ pub use memory::MemoryStats;
 pub use object_store::{ObjectStats, ObjectStoreReport};
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use open::Marker;
+pub use open_stats::OpenStats;
+pub use share::{Follower, NodeStatus, ShareStats, SharedStatus, Standby};
 pub use stats::{
-    BackgroundStats, CacheStats, CommitStats, DiskStats, LevelStats, OpenStats, PaceStats,
-    PersistenceStats, PmStats, Stats, TableStats,
+    BackgroundStats, CacheStats, CommitStats, DiskStats, LevelStats, PaceStats, PersistenceStats,
+    PmStats, Stats, TableStats,
 };
 
 /// What an opening may do.
@@ -163,6 +167,16 @@ impl Database {
     }
 
     pub(crate) fn open_with(path: &Path, options: &Options, how: OpenHow) -> Result<Database> {
+        let db = Database::open_unshared(path, options, how)?;
+        if options.share && how != OpenHow::ReadOnly {
+            share::share(&db.inner, &open::files_of(options))?;
+            db.inner.start_shipper()?;
+        }
+        Ok(db)
+    }
+
+    /// The same, and does not claim the shared store.
+    fn open_unshared(path: &Path, options: &Options, how: OpenHow) -> Result<Database> {
         Ok(Database { inner: open::open(path, options, how)? })
     }
 
@@ -454,7 +468,13 @@ impl Database {
         if !Arc::ptr_eq(&table.shared, self.inner.shared()) {
             return Err(Error::invalid("the table is of another database"));
         }
-        manual::compact(&self.inner, (table.slot.core(), keys), &mut progress)
+        let step = || self.inner.scheduler.step();
+        let ctx = manual::ManualContext {
+            shared: self.inner.shared(),
+            requests: &self.inner.ctx.manual,
+            step: if self.inner.options.stepped { Some(&step) } else { None },
+        };
+        manual::compact(&ctx, (table.slot.core(), keys), &mut progress)
     }
 
     /// Checks every structure on every tier against its checksum; writers wait meanwhile.
@@ -499,9 +519,10 @@ impl Database {
     #[cfg(any(test, feature = "testing", feature = "bench"))]
     #[doc(hidden)]
     pub fn step(&self) -> Result<bool> {
+        let shipped = self.inner.shipper.get().map(|shipper| shipper.step(&self.inner));
         let stepped = self.inner.scheduler.step();
         crate::mvcc::drive_all();
-        stepped
+        Ok(stepped? | shipped.unwrap_or(Ok(false))?)
     }
 
     /// Closes the database for all handles. What was committed is in the region and found again

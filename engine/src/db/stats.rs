@@ -5,10 +5,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::engine::Engine;
 use super::memory::MemoryStats;
 use super::object_store::{self, ObjectStats};
+use super::open_stats::OpenStats;
+use super::share::{self, ShareStats};
 use crate::compaction::{Shape, misplaced};
 use crate::level0::Size;
 use crate::levels::{Version, known_as};
-use crate::pm::{Purpose, Spent};
+use crate::pm::{PAGE, Purpose, Spent};
 use crate::table::TableCore;
 
 /// Numbers of an open database. Counters start at its opening.
@@ -40,28 +42,8 @@ pub struct Stats {
     pub background: BackgroundStats,
     /// The object store, where the opening has one.
     pub objects: Option<ObjectStats>,
-}
-
-/// How an opening went.
-#[derive(Clone, Copy, Debug, Default)]
-#[cfg_attr(feature = "serde", derive(serde::Serialize))]
-#[non_exhaustive]
-pub struct OpenStats {
-    /// Milliseconds from the call to a database that serves.
-    pub total_ms: f64,
-    /// Of these, reading zones and rebuilding the index.
-    pub rebuild_ms: f64,
-    /// Records that were indexed.
-    pub records_rebuilt: u64,
-    /// Records that were looked at; the persistent index knows the others.
-    pub records_read: u64,
-    /// Bytes of a persistent index that were held against its checksums: all of one that was
-    /// closed.
-    pub index_bytes_checked: u64,
-    /// Commit groups above the floor that recovery found whole.
-    pub groups_accepted: u64,
-    /// Edits of the journal that were replayed, its checkpoint included.
-    pub journal_edits: u64,
+    /// Shipping of commits, where the database is shared.
+    pub share: Option<ShareStats>,
 }
 
 /// What it cost to make bytes of the region durable, for one purpose.
@@ -149,6 +131,9 @@ pub struct PmStats {
     pub zones_empty: u32,
     /// Records in zones that count.
     pub live_records: u64,
+    /// Bytes of pages that row tables take, of units that are taken. Drains begin where these are
+    /// 60 % of the region.
+    pub row_table_bytes: u64,
     /// Streams that tables append to: the shared one, and those of busy tables.
     pub streams_used: u32,
     /// Bytes appended since the database was opened, beside the zones that were taken then.
@@ -398,6 +383,7 @@ pub(super) fn collect(engine: &Engine) -> Stats {
         memory: engine.ctx.memory.held(),
         background: background(engine),
         objects: object_store::stats(engine),
+        share: share::stats(engine),
     }
 }
 
@@ -462,6 +448,7 @@ fn pm(engine: &Engine) -> PmStats {
         zones_linked,
         zones_empty,
         live_records: zones.live_records(),
+        row_table_bytes: engine.shared.pages.used() * PAGE,
         streams_used: engine.shared.committer.streams_used(),
         appended_bytes: appended,
         round_bytes: appended.saturating_sub(engine.scheduler.appended_before_round()),

@@ -32,7 +32,7 @@ impl Database {
         Transaction::begin(shared, Arc::clone(&self.inner) as _, registry, options)
     }
 
-    /// Runs `f` in a transaction and commits it; begins anew when it fails with a conflict or a
+    /// Runs `f` in a transaction and commits it; starts over when it fails with a conflict or a
     /// deadlock, up to 64 times. `f` must do nothing that cannot be done twice.
     ///
     /// # Errors

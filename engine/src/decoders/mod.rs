@@ -11,6 +11,7 @@ mod memory;
 use crate::extent::probe as extent;
 use crate::level0::probe as row_table;
 use crate::levels::{manifest_probe as manifest, probe as journal};
+use crate::replica::probe::entry as shared_entry;
 use crate::tier::object_probe as object;
 use crate::txn::probe as txn;
 
@@ -18,7 +19,7 @@ use crate::txn::probe as txn;
 type Decoder = fn(&[u8]) -> bool;
 
 /// All of them, by the name of their target and corpus.
-const DECODERS: [(&str, Decoder); 27] = [
+const DECODERS: [(&str, Decoder); 28] = [
     ("superblock", memory::superblock),
     ("floor", memory::floor),
     ("words", memory::words),
@@ -46,6 +47,7 @@ const DECODERS: [(&str, Decoder); 27] = [
     ("values", extent::values),
     ("fence", object::fence),
     ("object-tail", object::tail_header),
+    ("shared-entry", shared_entry),
 ];
 
 /// The names of all decoders.

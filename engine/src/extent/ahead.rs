@@ -7,6 +7,10 @@
 //! Where the store has read-ahead threads, pieces are at most half as long. With each piece of a
 //! job, or of a user's long walk, the next one is begun, also that of the next extent.
 //!
+//! Of objects pieces are longer, since a request takes longer than a read of a file: 512 KiB first,
+//! then 2 MiB. As soon as a walk has begun, four of them are on their way, also of the next extent.
+//! So the requests fill the bandwidth of several connections.
+//!
 //! What is read ahead stays with the reader. It does not enter the cache and takes no other block's
 //! place. Of a user's walk the cache gets the first 512 KiB, since short ranges may be read again.
 //! It gets nothing of longer walks and of jobs.
@@ -24,7 +28,7 @@
 //! 3. A job has no more prefetchers than levels that it walks in, and releases a piece before it
 //!    reads the next one of that prefetcher. A piece that is read meanwhile begins where the
 //!    current one ends, or in the next extent. If the reader does not get to it, it is released
-//!    with the current one. The same holds for a user's.
+//!    with the current one. The same holds for a user's. Of objects there are up to four.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
@@ -43,6 +47,14 @@ const FIRST: u32 = 64 * 1024;
 
 /// The longest one.
 const MOST: u32 = 1024 * 1024;
+
+/// The same of objects.
+const FIRST_OF_OBJECT: u32 = 512 * 1024;
+const MOST_OF_OBJECT: u32 = 2 * 1024 * 1024;
+
+/// So many pieces of objects are on their way. Of a job they are fewer where its share of memory is
+/// small.
+const DEPTH_OF_OBJECT: usize = 4;
 
 /// How far a walk goes before it is a long one.
 const LONG: u64 = 512 * 1024;
@@ -81,11 +93,12 @@ impl AsRef<[u8]> for Held {
     }
 }
 
-/// The extents before and after one. They are not held: between two chunks a range holds no extent.
+/// The extents before and after one, the nearest first; of files one each. They are not held:
+/// between two chunks a range holds no extent.
 #[derive(Debug, Default)]
 struct Beside {
-    before: Weak<Extent>,
-    behind: Weak<Extent>,
+    before: [Weak<Extent>; DEPTH_OF_OBJECT],
+    behind: [Weak<Extent>; DEPTH_OF_OBJECT],
 }
 
 /// A walk from block to block.
@@ -102,7 +115,10 @@ pub(super) struct Prefetcher {
     /// Bytes of the blocks that were asked for in a row.
     come: u64,
     piece: Option<Piece>,
-    coming: Option<Coming>,
+    /// In the order of the walk.
+    coming: VecDeque<Coming>,
+    /// How many may be on their way.
+    depth: usize,
     /// The extents that the walk may enter from this one.
     beside: Beside,
     remembered: VecDeque<(u64, usize, SharedBlock)>,
@@ -155,10 +171,15 @@ impl ReadAhead {
         let id = extents[n].meta().id;
         // A user that has just begun may want no more than a block.
         if self.is_job() || prefetchers.has(id) {
+            let is_object = extents[n].meta().location.is_object();
+            let most = if is_object { DEPTH_OF_OBJECT } else { 1 };
             let at = |n: Option<usize>| n.and_then(|n| extents.get(n)).map(Arc::downgrade);
-            let before = at(n.checked_sub(1)).unwrap_or_default();
-            let behind = at(n.checked_add(1)).unwrap_or_default();
-            prefetchers.of_extent(id, None).beside = Beside { before, behind };
+            let mut beside = Beside::default();
+            for i in 0..most {
+                beside.before[i] = at(n.checked_sub(i + 1)).unwrap_or_default();
+                beside.behind[i] = at(n.checked_add(i + 1)).unwrap_or_default();
+            }
+            prefetchers.of_extent(id, None).beside = beside;
         }
     }
 
@@ -170,7 +191,12 @@ impl ReadAhead {
         let parts = if may_come { 2 } else { 1 };
         let each = |levels: usize| (job_ahead / levels as u64).min(u64::from(MOST)) as u32 / parts;
         let (window, most) = (self.of_job.map(each), self.of_job.unwrap_or(LANES));
-        Prefetchers { window, longest: MOST / parts, most, prefetchers: self.prefetchers.lock() }
+        // Beside the piece that the job has.
+        let coming = |window: u32| job_ahead / most as u64 / u64::from(window.max(1));
+        let deep = window.map_or(DEPTH_OF_OBJECT as u64, |window| coming(window).saturating_sub(1));
+        let depth_of_object = deep.clamp(1, DEPTH_OF_OBJECT as u64) as usize;
+        let (longest, prefetchers) = (MOST / parts, self.prefetchers.lock());
+        Prefetchers { window, longest, most, depth_of_object, prefetchers }
     }
 }
 
@@ -181,6 +207,8 @@ pub(super) struct Prefetchers<'a> {
     /// The greatest length of a user's.
     longest: u32,
     most: usize,
+    /// How many pieces of an object may be on their way.
+    depth_of_object: usize,
     prefetchers: MutexGuard<'a, Vec<Prefetcher>>,
 }
 
@@ -196,10 +224,29 @@ impl Prefetchers<'_> {
         let (window, longest) = (self.window, self.longest);
         let prefetcher = self.of_extent(extent, Some(n));
         prefetcher.step_to(n, len);
-        prefetcher.most = longest;
+        (prefetcher.most, prefetcher.depth) = (longest, 1);
         if let Some(window) = window {
             prefetcher.window = window.max(1);
             prefetcher.most = prefetcher.window;
+        }
+        prefetcher
+    }
+
+    /// The same of an extent that is an object, or is none.
+    pub(super) fn come_to_in(
+        &mut self,
+        (extent, is_object): (u64, bool),
+        n: usize,
+        len: u32,
+    ) -> &mut Prefetcher {
+        let (is_job, depth) = (self.window.is_some(), self.depth_of_object);
+        let prefetcher = self.come_to(extent, n, len);
+        if is_object && prefetcher.is_walk() {
+            prefetcher.depth = depth;
+            if !is_job {
+                prefetcher.window = prefetcher.window.max(FIRST_OF_OBJECT);
+                prefetcher.most = MOST_OF_OBJECT;
+            }
         }
         prefetcher
     }
@@ -237,7 +284,8 @@ impl Prefetcher {
             most: MOST,
             come: 0,
             piece: None,
-            coming: None,
+            coming: VecDeque::new(),
+            depth: 1,
             beside: Beside::default(),
             remembered: VecDeque::with_capacity(REMEMBERED),
         }
@@ -259,6 +307,16 @@ impl Prefetcher {
         }
         self.window = self.window.max(FIRST);
         self.come += u64::from(len);
+    }
+
+    /// Whether the next pieces are begun before the walk is a long one.
+    pub(super) fn is_eager(&self) -> bool {
+        self.depth > 1
+    }
+
+    /// Whether another piece may be on its way.
+    pub(super) fn may_begin(&self) -> bool {
+        self.piece.is_some() && self.coming.len() < self.depth
     }
 
     /// Whether the current block is likely to be read again soon.
@@ -322,15 +380,21 @@ impl Prefetcher {
 
     /// Releases the piece, and one that is being read.
     pub(super) fn release(&mut self) {
-        (self.piece, self.coming) = (None, None);
+        self.piece = None;
+        self.coming.clear();
     }
 
-    /// Where in its extent the next piece begins (or ends, for a backward walk), if it is not begun
-    /// yet.
-    pub(super) fn edge(&self) -> Option<u32> {
-        let piece = self.piece.as_ref().filter(|_| self.coming.is_none())?;
-        let end = piece.offset + piece.bytes.len() as u32;
-        Some(if self.is_backward { piece.offset } else { end })
+    /// Where the last piece ends (or begins, for a backward walk) that was read or begun, and in
+    /// which extent.
+    pub(super) fn edge(&self) -> Option<(u64, u32)> {
+        let (extent, (offset, len)) = match self.coming.back() {
+            Some(coming) => (coming.extent, coming.reading.range()),
+            None => {
+                let piece = self.piece.as_ref()?;
+                (self.extent, (piece.offset, piece.bytes.len() as u32))
+            }
+        };
+        Some((extent, if self.is_backward { offset } else { offset + len }))
     }
 
     /// The first block that the walk needs beyond an edge, or in the whole of an extent.
@@ -343,27 +407,31 @@ impl Prefetcher {
         }
     }
 
-    /// The extent that comes next.
-    pub(super) fn next(&self) -> Option<Arc<Extent>> {
+    /// The extents that come next, the nearest first.
+    pub(super) fn next(&self) -> impl Iterator<Item = Arc<Extent>> {
         let Beside { before, behind } = &self.beside;
-        if self.is_backward { before.upgrade() } else { behind.upgrade() }
+        let next = if self.is_backward { before } else { behind };
+        next.iter().map_while(Weak::upgrade)
     }
 
     /// Releases a piece that is being read and does not hold what is asked for.
     pub(super) fn release_pending(&mut self) {
-        self.coming = None;
+        self.coming.clear();
     }
 
     /// A piece of an extent is being read.
     pub(super) fn begin(&mut self, extent: u64, reading: Reading, held: Holding) {
-        self.coming = Some(Coming { extent, reading, held });
+        self.coming.push_back(Coming { extent, reading, held });
     }
 
-    /// The piece that is being read, if it has a block of this extent.
+    /// The piece that is being read, if it has a block of this extent. The walk has passed those
+    /// before it.
     pub(super) fn begun(&mut self, offset: u32, len: u32) -> Option<(Reading, Holding)> {
         let extent = self.extent;
         let has = |(from, all): (u32, u32)| from <= offset && offset + len <= from + all;
-        let coming = self.coming.take_if(|it| it.extent == extent && has(it.reading.range()))?;
+        let is_it = |it: &Coming| it.extent == extent && has(it.reading.range());
+        let at = self.coming.iter().position(is_it)?;
+        let coming = self.coming.drain(..=at).next_back()?;
         self.piece = None;
         Some((coming.reading, coming.held))
     }

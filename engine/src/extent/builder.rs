@@ -321,10 +321,10 @@ impl BuiltExtent {
         Ok(self.write_filling(store, &BlockCache::new(0), |_, _, _| None)?.0)
     }
 
-    /// Reserves space and writes the extent, without a sync. Blocks of which `warmth` says how warm they
-    /// are, by their first and last key, and those that were taken over and are cached, enter the cache. The space goes
-    /// back when the extent is dropped, until [`Extent::installed`] is called. Gives the buffer of
-    /// its bytes back, for the next extent.
+    /// Reserves space and writes the extent, without a sync. Blocks of which `warmth` says how warm
+    /// they are, by their first and last key, enter the cache, and so do those that were taken over
+    /// and are cached. The space goes back when the extent is dropped, until [`Extent::installed`]
+    /// is called. Gives the buffer of its bytes back, for the next extent.
     ///
     /// # Errors
     ///

@@ -7,6 +7,16 @@ use crate::error::Result;
 use crate::tier::ExtentStore;
 
 impl Extent {
+    /// Checks all of it, and reads it.
+    ///
+    /// # Errors
+    ///
+    /// `Corrupt` if it is damaged; or an I/O error.
+    pub(crate) fn read_whole(&self) -> Result<Vec<u8>> {
+        self.check_whole()?;
+        self.load_bytes(0, self.meta().location.len)
+    }
+
     /// Checks all of it and copies it to `to`, where the space is the caller's; not synced. Returns
     /// the description of the copy. `copy_values` says where its value extents are there, and
     /// copies those that are missing.

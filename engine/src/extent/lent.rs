@@ -18,6 +18,11 @@ impl<'g> Blocks<'g> {
     pub(crate) fn new(cache: &'g BlockCache, pinned: &'g EpochGuard) -> Blocks<'g> {
         Blocks { cache, pinned }
     }
+
+    /// The cache.
+    pub(crate) fn cache(self) -> &'g BlockCache {
+        self.cache
+    }
 }
 
 /// A block that a look-up uses.

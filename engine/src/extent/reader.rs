@@ -10,6 +10,7 @@
 //!    first two states: no edit names it then, or none does any more.
 //! 2. A reader holds an `Arc`, so no space is given back under it.
 
+mod asked;
 mod in_turn;
 mod parts;
 mod slot;
@@ -38,6 +39,7 @@ use crate::tier::{ExtentStore, Held};
 
 use slot::Slot;
 
+pub(crate) use asked::{ComingPart, LookUpStep, MissingPart};
 pub(super) use parts::Parts;
 
 const WRITTEN: u8 = 0;

@@ -225,6 +225,21 @@ impl ValueExtent {
         })
     }
 
+    /// Checks all of it, and reads it.
+    ///
+    /// # Errors
+    ///
+    /// `Corrupt` if it is damaged; or an I/O error.
+    pub(crate) fn read_whole(&self) -> Result<Vec<u8>> {
+        let read = self.store.read(&self.meta.location, 0, self.meta.location.len)?;
+        let (bytes, mut damages) = (Bytes::from(read), Vec::new());
+        self.verify_bytes(&bytes, &mut damages);
+        match damages.into_iter().next() {
+            Some(damage) => Err(Error::corrupt(damage)),
+            None => Ok(bytes.into()),
+        }
+    }
+
     /// Checks all of it, and copies it to `to`, where the space is the caller's; not synced. The
     /// description of the copy.
     ///

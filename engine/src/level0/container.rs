@@ -56,8 +56,9 @@ pub(crate) trait Container: Send + Sync + Debug {
     fn bytes_in(&self, interval: &KeyInterval, upto: Lsn, drained: &DrainedMap) -> Result<u64>;
 
     /// Removes every record in `interval` with a sequence number of at most `upto`. The edit that
-    /// drained them is durable, and no reader of an older view is left.
-    fn retire(&self, interval: &KeyInterval, upto: Lsn) -> Result<Released>;
+    /// drained them is durable, and no reader of an older view is left. `drained` is D of that
+    /// edit.
+    fn retire(&self, interval: &KeyInterval, upto: Lsn, drained: &DrainedMap) -> Result<Released>;
 
     /// Removes everything. The table is gone, and no reader is left.
     fn clear(&self) -> Result<Released>;

@@ -7,7 +7,11 @@
 //! Thread safety: as [`Container`].
 //!
 //! Invariants: 1 and 3 of [`Level0`](super::Level0). The index leads to records in zones, each of
-//! which counts in its zone until it is released.
+//! which counts in its zone until it is released. And:
+//!
+//! 4. Of the versions of a key that a memtable brings, the older ones are in the index before the
+//!    newer ones. So a persistent index that a power cut leaves half-way has what its versions go
+//!    on with, and an opening may leave out all that is older than one of them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -127,6 +131,8 @@ impl<I: Versions + 'static> Container for GlobalIndex<I> {
         let mut cursor = RecordCursor::new(&self.region, memtable.index());
         cursor.seek_first();
         let mut last: Option<Record<'_>> = None;
+        // Versions of the key under way that go into the index, the newest first.
+        let mut taken: Vec<(u64, Record<'_>)> = Vec::new();
         while let Some((at, record)) = cursor.record() {
             cursor.step();
             let newer = NewerRecord::than(&record, last.replace(record));
@@ -142,10 +148,14 @@ impl<I: Versions + 'static> Container for GlobalIndex<I> {
             if newer.is_some_and(|newer| !self.stays(record.seq, newer, keep)) {
                 superseded.leave_out(&record, at);
             } else {
-                self.add(&record, at)?;
+                taken.push((at, record));
             }
             // The last version of a key decides on what the container has already.
             if cursor.record().is_none_or(|(_, next)| next.key != record.key) {
+                // The oldest first (invariant 4).
+                for (at, record) in taken.drain(..).rev() {
+                    self.add(&record, at)?;
+                }
                 self.supersede(record.key, NewerRecord::of(&record), keep, &mut superseded)?;
             }
         }
@@ -173,7 +183,7 @@ impl<I: Versions + 'static> Container for GlobalIndex<I> {
         bytes_by_walk(self.undrained(drained), interval, upto)
     }
 
-    fn retire(&self, interval: &KeyInterval, upto: Lsn) -> Result<Released> {
+    fn retire(&self, interval: &KeyInterval, upto: Lsn, _drained: &DrainedMap) -> Result<Released> {
         let mut released = Released::default();
         // The cursor shows records that are counted out below.
         let _guard = crate::mvcc::pin();

@@ -46,10 +46,10 @@ use container::{VersionPruning, ZoneResidents};
 pub(crate) use deleted::DeletedSpan;
 use deleted::{DeletedSpans, hidden_spans, spans};
 use global_index::GlobalIndex;
-#[cfg(feature = "bench")]
-pub(crate) use matrix::FOLLOWS_HINTS;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use matrix::probe;
+#[cfg(feature = "bench")]
+pub(crate) use matrix::{FOLLOWS_HINTS, SEARCH_NANOS};
 pub(crate) use matrix::{Matrix, StoredRow, find_rows, salvage_row, verify_row};
 #[cfg(any(test, feature = "testing"))]
 use sorted_copy::SortedCopy;
@@ -357,7 +357,7 @@ impl Level0 {
     ) -> Result<Released> {
         let covered = || {
             let mut released = self.tombstones.retire(interval, upto, drained);
-            released.absorb(self.container.retire(interval, upto)?);
+            released.absorb(self.container.retire(interval, upto, drained)?);
             Ok(released)
         };
         self.clearing.remove(covered, || self.clear_rest())

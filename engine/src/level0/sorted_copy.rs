@@ -162,7 +162,7 @@ impl Container for SortedCopy {
         bytes_by_walk(self.walk(drained), interval, upto)
     }
 
-    fn retire(&self, interval: &KeyInterval, upto: Lsn) -> Result<Released> {
+    fn retire(&self, interval: &KeyInterval, upto: Lsn, _drained: &DrainedMap) -> Result<Released> {
         Ok(self.remove(|record| record.seq <= upto && interval.contains(record.key)))
     }
 

@@ -351,7 +351,7 @@ impl<E: Described> Edit<E> {
     }
 
     /// The extents it adds.
-    pub(super) fn added(&self) -> impl Iterator<Item = &E> {
+    pub(crate) fn added(&self) -> impl Iterator<Item = &E> {
         self.ops.iter().flat_map(|op| match op {
             Op::AddExtent { extent, .. } => std::slice::from_ref(extent),
             Op::AddRun { extents, .. } => extents,

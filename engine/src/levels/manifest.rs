@@ -63,7 +63,7 @@ impl Manifest {
     }
 
     /// The bytes of `docs/format.md`.
-    pub(super) fn encode(&self) -> Vec<u8> {
+    pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = Vec::with_capacity(HEADER_LEN);
         out.extend_from_slice(MAGIC);
         put_u32(&mut out, FORMAT);
@@ -140,6 +140,33 @@ impl Manifest {
             && State::default().apply(&self.edit).is_ok_and(|a| a.state.value_extents().is_ok())
     }
 
+    /// Reads the bytes of manifest `number`, which came from `place` on a tier.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` if it is of a later version; `Corrupt`.
+    pub(crate) fn read_bytes(
+        bytes: &[u8],
+        number: u64,
+        (tier, place): (&'static str, PathBuf),
+    ) -> Result<Manifest> {
+        let found = Manifest::decode(bytes).and_then(|manifest| match manifest.number {
+            found if found == number => Ok(manifest),
+            found => Err(Refused::Damaged((format!("number {number}"), format!("{found}")))),
+        });
+        found.map_err(|refused| match refused {
+            Refused::Later(version) => Error::invalid(format!(
+                "{} has format {version}, and this version of Terrace knows formats up to \
+                 {FORMAT}; use a newer one",
+                place.display()
+            )),
+            Refused::Damaged((expected, got)) => {
+                let what = "manifest of a backup".to_string();
+                Error::corrupt(Damage { tier, file: place, offset: 0, what, expected, got })
+            }
+        })
+    }
+
     /// The file of backup `number`.
     pub(crate) fn path(directory: &Path, number: u64) -> PathBuf {
         directory.join(format!("backup-{number:08}"))
@@ -183,28 +210,7 @@ impl Manifest {
             _ => Error::io("open", &path, e),
         })?;
         let bytes = read_whole(&file).map_err(|e| Error::io("read", &path, e))?;
-        let found = Manifest::decode(&bytes).and_then(|manifest| match manifest.number {
-            found if found == number => Ok(manifest),
-            found => Err(Refused::Damaged((format!("number {number}"), format!("{found}")))),
-        });
-        found.map_err(|refused| match refused {
-            Refused::Later(version) => Error::invalid(format!(
-                "{} has format {version}, and this version of Terrace knows formats up to \
-                 {FORMAT}; use a newer one",
-                path.display()
-            )),
-            Refused::Damaged((expected, got)) => {
-                let what = "manifest of a backup".to_string();
-                Error::corrupt(Damage {
-                    tier: "backup",
-                    file: path,
-                    offset: 0,
-                    what,
-                    expected,
-                    got,
-                })
-            }
-        })
+        Manifest::read_bytes(&bytes, number, ("backup", path))
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use super::{LevelCursor, Run};
 use crate::error::Result;
 use crate::extent::{
-    BlockCache, Blocks, Described, Extent, Found, OwnedHeads, ReadAhead, ValueMeta,
+    BlockCache, Blocks, Described, Extent, Found, LookUpStep, OwnedHeads, ReadAhead, ValueMeta,
 };
 use crate::mvcc::{DrainedMap, KeyInterval, Time, Timeline};
 use crate::options::{TableOptions, Tier};
@@ -221,9 +221,14 @@ impl<E: Described> Version<E> {
         self.levels.get(usize::from(n).checked_sub(1)?)
     }
 
+    /// Whether it has objects.
+    pub(crate) fn has_objects(&self) -> bool {
+        self.levels.iter().any(|level| level.objects > 0)
+    }
+
     /// Whether it has objects, or is to have some.
     pub(crate) fn concerns_objects(&self) -> bool {
-        self.options.cold == Tier::Object || self.levels.iter().any(|level| level.objects > 0)
+        self.options.cold == Tier::Object || self.has_objects()
     }
 
     /// The extents of level `n` that have keys in `interval`, perhaps.
@@ -276,6 +281,18 @@ impl Version {
             }
         }
         Ok(None)
+    }
+
+    /// The step that a look-up of `key` takes next in the levels: at the first extent that it does
+    /// not pass.
+    pub(crate) fn step(&self, key: &[u8], at: Lsn, blocks: Blocks<'_>) -> Result<LookUpStep> {
+        for extent in self.levels.iter().filter_map(|level| level.find(key)) {
+            match extent.step(key, at, blocks)? {
+                LookUpStep::Passes => {}
+                step => return Ok(step),
+            }
+        }
+        Ok(LookUpStep::Passes)
     }
 
     /// A cursor for each level that is not empty, the upper ones first.

@@ -20,7 +20,7 @@ impl Options {
         let absolute = |path: &Path| std::path::absolute(path).ok();
         let is_inside = path.parent().and_then(absolute) == absolute(directory);
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let is_taken = ["LOCK", "CREATING", "index", "object-fence", "object-tails", ""]
+        let is_taken = ["LOCK", "CREATING", "index", "object-fence", "object-tails", "shared", ""]
             .contains(&name.as_ref())
             || ["journal-", "extents-"].iter().any(|prefix| name.starts_with(prefix));
         if is_inside && is_taken {
@@ -46,6 +46,11 @@ impl Options {
         }
         if let Some(url) = &self.object_store {
             check_object_url(url)?;
+        }
+        if self.share && self.object_store.is_none() {
+            return Err(Error::invalid(
+                "share needs an object store that other machines reach: set object_store too",
+            ));
         }
         if self.permissions & 0o600 != 0o600 || self.permissions & !0o666 != 0 {
             return Err(Error::invalid(format!(

@@ -90,6 +90,16 @@ const DATABASE: &[NamedOption<Options>] = &[
         },
     },
     NamedOption {
+        name: "object_cache",
+        takes: SIZE,
+        set: |options, value| size(value).map(|bytes| options.object_cache = bytes),
+    },
+    NamedOption {
+        name: "share",
+        takes: "on or off",
+        set: |options, value| switch(value).map(|on| options.share = on),
+    },
+    NamedOption {
         name: "group_batches",
         takes: COUNT,
         set: |options, value| value.parse().ok().map(|n| options.tuning.group_batches = n),
@@ -170,10 +180,11 @@ impl Options {
     /// when a database is opened.
     ///
     /// The names are those of the methods: `pm_size`, `pm_path`, `mode`, `index`, `cache_size`,
-    /// `memory`, `level1_size`, `compression`, `direct_io`, `file_permissions`, `object_store`; of
-    /// [`CommitTuning`](crate::CommitTuning) `group_batches`, `group_bytes` and `own_streams`; of
-    /// [`BackgroundTuning`](crate::BackgroundTuning) `threads` and `bytes_per_second`. Sizes take
-    /// the units `KiB`, `MiB`, `GiB` and `TiB`, switches `on` and `off`.
+    /// `memory`, `level1_size`, `compression`, `direct_io`, `file_permissions`, `object_store`,
+    /// `object_cache`, `share`; of [`CommitTuning`](crate::CommitTuning) `group_batches`,
+    /// `group_bytes` and `own_streams`; of [`BackgroundTuning`](crate::BackgroundTuning) `threads`
+    /// and `bytes_per_second`. Sizes take the units `KiB`, `MiB`, `GiB` and `TiB`, switches `on`
+    /// and `off`.
     ///
     /// # Errors
     ///
@@ -354,6 +365,8 @@ mod tests {
             ("direct_io", "off"),
             ("file_permissions", "640"),
             ("object_store", "s3://bucket/prefix"),
+            ("object_cache", "2G"),
+            ("share", "on"),
             ("group_batches", "16"),
             ("group_bytes", "128K"),
             ("own_streams", "4"),
@@ -372,6 +385,8 @@ mod tests {
         assert_eq!(named.compression, (Compression::Lz4, Compression::None));
         assert_eq!((named.direct_io, named.permissions), (Some(false), 0o640));
         assert_eq!(named.object_store.as_deref(), Some("s3://bucket/prefix"));
+        assert_eq!(named.object_cache, 2 << 30);
+        assert!(named.share);
         let tuning = CommitTuning::new().group_batches(16).group_bytes(128 << 10);
         assert_eq!(named.tuning, tuning.own_streams(4));
         let background = BackgroundTuning::new().threads(3).bytes_per_second(1 << 20);

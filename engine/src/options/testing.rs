@@ -63,6 +63,9 @@ impl Options {
         if let Some(container) = machine.level0_of_all() {
             self = self.level0_of_all(container);
         }
+        if let Some(url) = machine.store_url() {
+            self.object_store = Some(url);
+        }
         self.storage = Storage::Simulated(machine.clone());
         self
     }

@@ -48,6 +48,7 @@ mod memory;
 mod names;
 mod pages;
 mod power;
+mod reached;
 mod reads;
 mod seen;
 #[cfg(test)]
@@ -72,6 +73,7 @@ pub use machine::Machine;
 pub(crate) use memory::SimPm;
 use names::Names;
 use power::Power;
+pub(crate) use reached::{Reached, RequestFault, Uplink};
 pub use reads::ReadFaults;
 use reads::{ReadFate, Reads};
 use trace::FileChange;
@@ -132,6 +134,8 @@ struct State {
     has_index: bool,
     /// Whether databases keep level 0 in row tables, and if so, in a triangle of them.
     level0: Option<Level0Container>,
+    /// The object store that the machine reaches.
+    reaches: Option<Arc<dyn Reached>>,
     next_handle: u64,
     /// What files are since they were renamed; handles know what they were.
     renamed: BTreeMap<u64, FileKind>,
@@ -166,6 +170,7 @@ impl State {
             capacity: self.capacity,
             has_index: self.has_index,
             level0: self.level0,
+            reaches: self.reaches.as_ref().map(|store| store.after_end()),
             ..State::default()
         }
     }
@@ -179,6 +184,7 @@ impl State {
             capacity: self.capacity,
             has_index: self.has_index,
             level0: self.level0,
+            reaches: self.reaches.as_ref().map(|store| store.after_end()),
             ..State::default()
         }
     }
@@ -242,7 +248,10 @@ impl SimFiles {
     }
 
     fn over(state: State) -> Arc<SimFiles> {
-        Arc::new(SimFiles { state: Arc::new(Mutex::new(state)), power: Arc::default() })
+        let reaches = state.reaches.clone();
+        let files = SimFiles { state: Arc::new(Mutex::new(state)), power: Arc::default() };
+        reaches.into_iter().for_each(|store| store.attach(Uplink::of(&files)));
+        Arc::new(files)
     }
 
     /// The file system as found after a power cut now. This one keeps running, for the handles
@@ -262,7 +271,7 @@ impl SimFiles {
         SimFiles::over(self.state.lock().after_kill())
     }
 
-    /// A hash of every name and byte of files under a path.
+    /// A hash of every name and byte of files under a path; under `/`, of the object store too.
     fn digest(&self, under: &Path) -> u128 {
         let state = self.state.lock();
         let of_file = |id: u64| {
@@ -274,7 +283,9 @@ impl SimFiles {
                 .fold(7u64, |sum, byte| sum.wrapping_mul(0x0100_0000_01b3) ^ u64::from(*byte));
             Some(state.files.get(&id)?.digest(named))
         };
-        state.names.files().filter_map(of_file).fold(0, u128::wrapping_add)
+        let files = state.names.files().filter_map(of_file).fold(0, u128::wrapping_add);
+        let store = state.reaches.as_ref().filter(|_| under == Path::new("/"));
+        store.map_or(files, |store| files.wrapping_add(store.digest()))
     }
 
     /// How often anything has changed so far.
@@ -548,7 +559,7 @@ impl RawFile for SimFile {
             None | Some(Outcome::Done) if is_true => content.sync(),
             None | Some(Outcome::Done) => {}
             Some(Outcome::Partial) => content.sync_some(&mut fate),
-            Some(Outcome::Undone | Outcome::LateWriteBack) => content.drop_pending(),
+            Some(_) => content.drop_pending(),
         }
         let handle = self.handle;
         let is_told = state.untold.get(&self.id).is_some_and(|later| handle < *later);

@@ -118,8 +118,8 @@ fn walk_down(
 ) -> Result<Rows> {
     place_last(cursor, range)?;
     let (mut rows, mut passed) = (Rows::default(), Passed::default());
-    // The key under way: how many rows came before it, its newest version so far, and whether that
-    // has operands. These are beside it.
+    // The walk's key: how many rows came before it, its newest version so far, and whether that
+    // version has operands. `operands` holds them.
     let (mut key, mut under_way, mut operands) = (Vec::new(), None, PassedOperands::default());
     while let Some(entry) = cursor.entry() {
         let (before, newest, has_operands) = match under_way.filter(|_| entry.key == key) {

@@ -172,7 +172,6 @@ impl Awaited {
 impl Shared {
     /// Whether a commit is visible, and as durable as was asked for.
     pub(super) fn is_done(&self, lsn: Lsn, durability: Durability) -> bool {
-        let is_durable = durability == Durability::Relaxed || self.committer.durable() >= lsn;
-        is_durable && self.committer.visible() >= lsn
+        self.committer.is_done(lsn, durability)
     }
 }

@@ -1,5 +1,6 @@
 //! The map that users hold: tables, batches, snapshots, ranges.
 
+mod applying;
 mod atomic;
 mod awaited;
 mod batch;
@@ -34,6 +35,7 @@ pub use snapshot::Snapshot;
 pub(crate) use self::core::{
     Change, DrainRound, Pinned, TableBatch, TableCore, TableSlot, TableTarget,
 };
+pub(crate) use applying::Applying;
 pub(crate) use awaited::Awaited;
 pub(crate) use changed::ChangedTables;
 pub(crate) use gate::Gate;

@@ -66,6 +66,7 @@ impl PendingCommit {
         (lsn, durability): (Option<Lsn>, Durability),
         locks: Option<Locker>,
     ) -> PendingCommit {
+        debug_assert!(lsn.is_none_or(|lsn| lsn > 0), "the first commit has the number 1");
         let (waited, shared) = (lsn.is_none(), Arc::clone(shared));
         let lsn = lsn.unwrap_or_else(|| shared.committer.visible());
         let locks = locks.filter(|locks| locks.held() > 0);

@@ -103,6 +103,19 @@ impl Table {
         self.read(|view, at| read::contains(view, key.as_ref(), at))
     }
 
+    /// As many keys at a time as are asked for side by side.
+    pub(crate) fn side_by_side<'a, K>(
+        &self,
+        keys: &'a [K],
+    ) -> impl Iterator<Item = &'a [K]> + use<'a, K> {
+        read::side_by_side(keys, &self.shared.cache)
+    }
+
+    /// Brings to this machine what look-ups of several keys need of an object store.
+    pub(crate) fn fetch<K: AsRef<[u8]>>(&self, keys: &[K]) -> Result<()> {
+        self.read(|view, at| read::fetch(view, keys, at.lsn))
+    }
+
     /// The row with the least key.
     ///
     /// # Errors
@@ -150,9 +163,9 @@ impl Snapshot {
         keys: impl IntoIterator<Item = K>,
     ) -> Result<Vec<Option<Bytes>>> {
         let keys: Vec<K> = keys.into_iter().collect();
-        self.read(table, |view, at| {
-            keys.iter().map(|key| read::get(view, key.as_ref(), at)).collect()
-        })
+        let values = self.read(table, |view, at| read::get_many(view, &keys, at))?;
+        debug_assert_eq!(values.len(), keys.len(), "each key has an answer");
+        Ok(values)
     }
 
     /// The row of `table` with the least key, at the snapshot.

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use parking_lot::{Mutex, RwLock};
 
+use super::applying::Applying;
 use super::awaited::Awaited;
 use super::core::{TableCore, TableSlot};
 use super::gate::Gate;
@@ -64,6 +65,8 @@ pub(crate) struct Shared {
     /// The caller that creates, drops, renames or truncates a table holds it.
     pub(crate) ddl: Mutex<()>,
     pub(crate) closed: AtomicBool,
+    /// Whether it has what another database commits: only the reader of the log writes.
+    pub(crate) follows: AtomicBool,
     /// Commits that tasks await.
     pub(crate) awaited: Awaited,
     /// Whether what was deferred may still be done: level 0 may lie in memory that the next opening
@@ -122,6 +125,12 @@ impl Shared {
         self.check_open()?;
         if self.read_only {
             return Err(Error::invalid("the database is open read-only; open it to write"));
+        }
+        if self.follows.load(Ordering::Acquire) && !Applying::is_inside() {
+            return Err(Error::invalid(
+                "the database follows a shared store, and only its writer writes: write there, or \
+                 promote the standby",
+            ));
         }
         self.poison.check()
     }

@@ -58,6 +58,10 @@ impl Snapshot {
         table: &Table,
         f: impl FnOnce(PinnedView<'_>, AsOf) -> Result<T>,
     ) -> Result<T> {
+        debug_assert!(
+            self.lsn() <= self.shared.committer.visible(),
+            "a snapshot shows what was visible when it was taken"
+        );
         // The table of this moment first: emptied after that, it fails by itself.
         let core = table.slot.core();
         self.check(table)?;

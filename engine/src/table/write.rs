@@ -253,7 +253,7 @@ impl<'a> BatchRequest<'a> {
         }
         if self.is_large() {
             let lsn = self.enqueue_runs()?;
-            return self.shared.committer.wait_for(lsn, Durability::Durable);
+            return self.shared.committer.wait_for(lsn, durability.at_least_durable());
         }
         let shared = self.shared;
         shared.committer.commit(self, durability)?;

@@ -7,11 +7,17 @@ mod space;
 mod ssd;
 
 pub(crate) use location::Location;
+#[cfg(any(test, feature = "testing", feature = "bench"))]
+pub(crate) use object::Distance;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use object::probe as object_probe;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use object::testing as object_testing;
-pub(crate) use object::{Collected, ObjectId, ObjectTier, Planted, Settings as ObjectSettings};
+pub(crate) use object::{
+    Client as ObjectClient, Collected, Failure as RequestFailure, FailureKind, ObjectId,
+    ObjectTier, Planted, PutWhen, RequestCounts, Settings as ObjectSettings, Span as ObjectSpan,
+    Tag as ObjectTag, open_client, owner,
+};
 pub(crate) use ssd::{
     EXTENT_BYTES, ExtentStore, Held, Reading, SpaceReservation, is_extent_file_name,
 };

@@ -30,7 +30,15 @@ impl Transaction {
         table: &Table,
         keys: impl IntoIterator<Item = K>,
     ) -> Result<Vec<Option<Bytes>>> {
-        keys.into_iter().map(|key| self.get(table, key)).collect()
+        let keys: Vec<K> = keys.into_iter().collect();
+        let mut values = Vec::with_capacity(keys.len());
+        for some in table.side_by_side(&keys) {
+            table.fetch(some)?;
+            for key in some {
+                values.push(self.get(table, key)?);
+            }
+        }
+        Ok(values)
     }
 
     /// The values of several keys, in the order of the keys. No other transaction changes them

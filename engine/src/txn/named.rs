@@ -23,7 +23,7 @@ const TRANSACTION: &[NamedOption<TxnOptions>] = &[
     },
     NamedOption {
         name: "durability",
-        takes: "durable or relaxed",
+        takes: "durable, relaxed or remote",
         set: |options, value| durability(value).map(|durability| options.durability = durability),
     },
     NamedOption {
@@ -50,7 +50,7 @@ const TRANSACTION: &[NamedOption<TxnOptions>] = &[
 impl TxnOptions {
     /// Sets an option by its name, as text: `isolation` (`read_committed`, `snapshot`,
     /// `serializable`), `optimistic` (`on`, `off`), `lock_wait` (`10s`, `no_wait`, `endless`),
-    /// `durability` (`durable`, `relaxed`), and the sizes `write_limit`, `spill_at` and
+    /// `durability` (`durable`, `relaxed`, `remote`), and the sizes `write_limit`, `spill_at` and
     /// `lock_limit`. Nothing is changed after an error.
     ///
     /// # Errors
@@ -97,6 +97,7 @@ fn durability(text: &str) -> Option<Durability> {
     match text {
         "durable" => Some(Durability::Durable),
         "relaxed" => Some(Durability::Relaxed),
+        "remote" => Some(Durability::Remote),
         _ => None,
     }
 }

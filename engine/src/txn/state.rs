@@ -32,7 +32,6 @@ use crate::levels::Level;
 use crate::limits;
 use crate::locks::{Locker, OwnerId, Patience, killed};
 use crate::mvcc::Registered;
-use crate::options::Durability;
 use crate::read;
 use crate::record::{Kind, Lsn};
 use crate::spill::{Store, Write};
@@ -245,7 +244,8 @@ impl Inner {
             let (batch, runs) = running.batch(self)?;
             if !runs.is_empty() {
                 let lsn = self.shared.commit_runs(&batch, runs)?;
-                return self.shared.committer.wait_for(lsn, Durability::Durable);
+                let durability = self.options.durability.at_least_durable();
+                return self.shared.committer.wait_for(lsn, durability);
             }
             if batch.is_empty() {
                 return Ok(());

@@ -63,7 +63,7 @@ impl Transaction {
     }
 
     /// Its number, as errors and [`Database::transactions`](crate::Database::transactions) name
-    /// it. Numbers begin anew with each opening.
+    /// it. Each opening counts from the start.
     pub fn id(&self) -> u64 {
         self.inner.id
     }

@@ -10,4 +10,5 @@ mod bank;
 mod histories;
 mod kill;
 mod lock_file;
+mod lost_machine;
 mod memory;

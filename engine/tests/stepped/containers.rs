@@ -249,6 +249,43 @@ fn row_tables_do_not_open_with_a_persistent_index() {
     assert_eq!(db.existing_table("t").unwrap().iter().count(), 300);
 }
 
+/// A region without zones worth speaking of: what it has lies in row tables.
+const ROOMY: u64 = 32 << 20;
+
+#[test]
+fn row_tables_are_drained_from_their_share_of_the_region_on() {
+    let _alone = alone();
+    for container in WITH_ROWS {
+        let machine = Machine::with_memory();
+        let options = options(&machine, None).pm_size(ROOMY).pm_initial_size(ROOMY);
+        let db = options.create(PATH).unwrap();
+        let table = db.create_table("t", TableOptions::new().level0(container)).unwrap();
+        let mut chance = Chance::new(3);
+        let value = chance.bytes(3000);
+        // Hundredths of the region that row tables took when the first drain began, and the least
+        // and the most that they took since.
+        let (mut first, mut least, mut most) = (0, 100, 0);
+        for n in 0..30_000 {
+            table.put_with(chance.next().to_be_bytes(), &value, Durability::Relaxed).unwrap();
+            if n % 4 > 0 {
+                continue;
+            }
+            let stats = db.stats();
+            let share = stats.pm.row_table_bytes * 100 / ROOMY;
+            if stats.background.drains == 0 {
+                first = share;
+            } else {
+                (least, most) = (least.min(share), most.max(share));
+            }
+            // Never until nothing is left to do, which would end a round half-way.
+            db.step().unwrap();
+        }
+        assert!((58..64).contains(&first), "{container:?}: {first} %");
+        // A memtable is a sixteenth, and a column up to an eighth.
+        assert!(least > 36 && most < 70, "{container:?}: {least} % to {most} %");
+    }
+}
+
 /// A database in a directory with one table of a container, and what it has to have.
 struct Stored {
     home: tempfile::TempDir,

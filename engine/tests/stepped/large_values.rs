@@ -327,6 +327,25 @@ fn large_values_do_not_push_blocks_out_of_the_cache() {
     assert!(cached < 400_000, "{cached} bytes of blocks in the cache");
 }
 
+/// Keys alone, in both directions, and whether a key is there.
+#[test]
+fn keys_alone_read_no_large_values() {
+    let _alone = alone();
+    let (_dir, db, table) = make(tiny());
+    fill(&db, &table, 0..900, 0);
+    push_down(&db, "t");
+    let before = db.stats().disk.read_bytes;
+    assert_eq!(table.range(..).keys().map(Result::unwrap).count(), 900);
+    assert_eq!(table.range(..).rev().keys().map(Result::unwrap).count(), 900);
+    (0..900).for_each(|n| assert!(table.contains_key(key(n)).unwrap()));
+    let read = db.stats().disk.read_bytes - before;
+    assert!(read < 800_000, "{read} bytes read of values of two million");
+    let before = db.stats().disk.read_bytes;
+    assert_eq!(table.range(..).values().map(Result::unwrap).count(), 900);
+    let read = db.stats().disk.read_bytes - before;
+    assert!(read > 1_500_000, "{read} bytes read: the values are not cached");
+}
+
 /// Jobs fail before they begin, and go on when there is room again.
 #[test]
 fn a_full_disk_stops_drains_and_nothing_is_lost() {

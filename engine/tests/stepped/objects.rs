@@ -3,7 +3,9 @@
 
 #![allow(clippy::unwrap_used, reason = "tests stop and tell")]
 
+mod by_reads;
 mod cuts;
+mod side_by_side;
 
 use std::collections::BTreeMap;
 use std::ops::Range;

@@ -5,7 +5,7 @@
 
 use std::thread;
 
-use crate::common::cuts::{KINDS, PATH, Rig, options};
+use crate::common::cuts::{ALL_KINDS, PATH, Rig, options};
 use crate::common::{rounds, tiny, together};
 use terrace::testing::Survive;
 use terrace::{
@@ -325,7 +325,7 @@ fn two_phases_cost_two_groups() {
 #[test]
 fn zones_of_prepares_are_used_again_after_the_verdict() {
     let _together = together();
-    for kind in KINDS {
+    for kind in ALL_KINDS {
         let mut rig = Rig::new(kind, 9, None);
         rig.create("a");
         rig.create("b");
@@ -354,7 +354,7 @@ fn zones_of_prepares_are_used_again_after_the_verdict() {
 #[test]
 fn the_last_blob_is_there_after_drains_and_restarts() {
     let _together = together();
-    for kind in KINDS {
+    for kind in ALL_KINDS {
         let mut rig = Rig::new(kind, 9, None);
         rig.create("a");
         let table = rig.db.existing_table("a").unwrap();

@@ -6,7 +6,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, UNIX_EPOCH};
 
-use crate::common::cuts::{KINDS, Kind, PATH, options};
+use crate::common::cuts::{ALL_KINDS, Kind, PATH, options};
 use crate::common::{Chance, alone, rounds, together};
 use terrace::testing::{HandClock, Machine, Survive};
 use terrace::{Database, Durability, ErrorKind, Options, Snapshot, Table, TableOptions};
@@ -349,7 +349,7 @@ fn salvage_leaves_out_what_has_expired_of_placed_loads() {
 #[test]
 fn what_a_power_cut_took_makes_nothing_older() {
     let _together = together();
-    for kind in KINDS {
+    for kind in ALL_KINDS {
         let (machine, clock) = (kind.machine(), HandClock::default());
         let db = options(&machine, None).clock(&clock).create(PATH).unwrap();
         let table = db.create_table("t", aging(MINUTE)).unwrap();
@@ -431,7 +431,7 @@ fn carry_out(machine: &Machine, n: u64, survive: Survive) -> Vec<Saw> {
 fn what_was_seen_to_go_is_gone_after_a_cut_before_any_step() {
     let _together = together();
     let mut cuts = 0;
-    for kind in KINDS {
+    for kind in ALL_KINDS {
         for survive in [Survive::Nothing, Survive::Everything, Survive::Seeded(5)] {
             for n in 1.. {
                 let machine = kind.machine();
@@ -605,7 +605,7 @@ fn nothing_goes_too_early_or_comes_back_over_restarts_and_power_cuts() {
     let _together = together();
     let mut expired = 0;
     for seed in 0..rounds(10, 1000) {
-        expired += KINDS.into_iter().map(|kind| life(kind, seed)).sum::<u64>();
+        expired += ALL_KINDS.into_iter().map(|kind| life(kind, seed)).sum::<u64>();
     }
     assert!(expired > 100, "{expired} records expired");
 }

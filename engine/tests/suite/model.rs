@@ -14,9 +14,14 @@ use crate::common::cuts::{Kind, PATH, lies_apart, mixed_level0, table_options};
 use crate::common::{Chance, rounds, tiny};
 use proptest::prelude::*;
 use terrace::testing::Machine;
-use terrace::{Database, Durability, ErrorKind, Options, Range, Snapshot, Table, WriteBatch};
+use terrace::{
+    Database, Durability, ErrorKind, Level0Container, Options, Range, Snapshot, Table, WriteBatch,
+};
 
 const NAMES: [&str; 4] = ["a", "b", "c", "d"];
+
+const CONTAINERS: [Level0Container; 3] =
+    [Level0Container::GlobalIndex, Level0Container::Matrix, Level0Container::Triangle];
 
 /// Table, key, and what to do with it.
 type Write = (u8, u16, What);
@@ -50,6 +55,8 @@ enum Op {
     Drop(u8),
     Rename(u8, u8),
     Truncate(u8),
+    /// Another container of level 0 for a table.
+    Container(u8, u8),
     Reopen,
     Steps(u8),
 }
@@ -92,6 +99,7 @@ fn op() -> impl Strategy<Value = Op> {
         1 => (0u8..40).prop_map(Op::Drop),
         1 => (0u8..4, 0u8..4).prop_map(|(a, b)| Op::Rename(a, b)),
         1 => (0u8..40).prop_map(Op::Truncate),
+        1 => (0u8..4, 0u8..3).prop_map(|(t, c)| Op::Container(t, c)),
         1 => Just(Op::Reopen),
         3 => (1u8..30).prop_map(Op::Steps),
     ]
@@ -220,6 +228,13 @@ impl World {
             }
             Op::Steps(n) => self.steps(*n),
             Op::Reopen => self.reopen(),
+            Op::Container(t, c) => {
+                let Some((table, _)) = self.table(*t) else { return };
+                let container = CONTAINERS[usize::from(*c)];
+                let options = table.options().level0(container);
+                self.make_room(0);
+                self.db.set_table_options(NAMES[usize::from(*t)], options).unwrap();
+            }
             Op::Take | Op::ReadTaken(..) | Op::LetGo(_) => self.snapshots(op),
             Op::Create(_) | Op::Drop(_) | Op::Rename(..) | Op::Truncate(_) => self.tables(op),
         }

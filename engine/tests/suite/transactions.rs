@@ -299,6 +299,36 @@ fn workers_take_different_rows_of_a_queue() {
     assert_eq!(take(&db.begin().unwrap(), 9), [1, 2, 3, 4, 5]);
 }
 
+/// The same calls as those of a range or one key, over prefixes and several keys.
+#[test]
+fn prefixes_and_several_keys_are_locked_as_ranges_and_rows_are() {
+    let (_dir, db, table) = open();
+    for key in ["a1", "a2", "b1", "b2"] {
+        table.put(key, key).unwrap();
+    }
+    let keys = |rows: terrace::TxnRange| -> Vec<String> {
+        rows.keys().map(|key| String::from_utf8(key.unwrap().to_vec()).unwrap()).collect()
+    };
+    let (txn, other) = (db.begin().unwrap(), no_wait(&db));
+    assert_eq!(keys(txn.prefix_for_update(&table, "a").unwrap()), ["a1", "a2"]);
+    assert_eq!(kind(other.put(&table, "a15", "in the gap")), ErrorKind::Timeout);
+    assert_eq!(keys(other.prefix_skip_locked(&table, "a").unwrap()), [""; 0]);
+    // One that is taken, and one that is left to others.
+    assert_eq!(keys(other.prefix_skip_locked(&table, "b").unwrap().limit(1)), ["b1"]);
+    assert_eq!(keys(txn.prefix_skip_locked(&table, "b").unwrap().rev().limit(3)), ["b2"]);
+    // A key that is not there is locked too.
+    let found = other.multi_get_for_update(&table, ["b1", "c"]).unwrap();
+    assert_eq!(found, [Some("b1".into()), None]);
+    txn.set_lock_wait(LockWait::NoWait).unwrap();
+    assert_eq!(kind(txn.put(&table, "c", "new")), ErrorKind::Timeout);
+    assert_eq!(kind(txn.multi_get_for_update(&table, ["b2", "b1"])), ErrorKind::Timeout);
+    other.commit().unwrap();
+    txn.delete_prefix(&table, "b").unwrap();
+    txn.commit().unwrap();
+    assert_eq!(table.range(..).count(), 2);
+    assert_eq!(db.locks_held(), (0, 0));
+}
+
 #[test]
 fn writes_over_the_limit_are_refused_and_the_rest_stays() {
     let (_dir, db, table) = open();

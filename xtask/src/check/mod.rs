@@ -100,10 +100,25 @@ struct Outcome {
 
 /// Runs all stages, also behind one that fails. Returns whether all went well.
 pub(crate) fn run(root: &Path, scope: Scope) -> Result<bool> {
-    let long = scope == Scope::Long;
+    run_stages(root, scope == Scope::Long, if scope == Scope::Quick { QUICK } else { STAGES })
+}
+
+/// Runs one stage, by its name.
+///
+/// # Errors
+///
+/// The names that there are, if it is none of them.
+pub(crate) fn run_only(root: &Path, name: &str) -> Result<bool> {
+    let Some(stage) = STAGES.iter().find(|stage| stage.0 == name) else {
+        let names: Vec<&str> = STAGES.iter().map(|stage| stage.0).collect();
+        bail!("there is no stage {name:?}; there are {}", names.join(", "));
+    };
+    run_stages(root, false, &[*stage])
+}
+
+fn run_stages(root: &Path, long: bool, stages: &[Stage]) -> Result<bool> {
     let mut setting =
         Setting { root: root.to_owned(), long, programs: None, tally: Tally::default() };
-    let stages = if scope == Scope::Quick { QUICK } else { STAGES };
     let begin = Instant::now();
     let outcomes: Vec<Outcome> =
         stages.iter().map(|stage| run_stage(*stage, &mut setting)).collect();

@@ -1,5 +1,7 @@
-//! The stages that run tests. The binaries of one build run side by side as processes, each with
-//! its share of the cores.
+//! The stages that run tests. The binaries of one build run side by side as processes, the largest
+//! divided by module.
+
+use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
 
@@ -8,26 +10,59 @@ use super::jobs::{self, Ended, Job};
 use super::tally::Tally;
 use super::{Setting, cargo};
 
-/// The binaries that run longest. They start first, so that the short ones fill the rest.
-const LONGEST: &[&str] = &["stepped", "suite", "terrace"];
+/// The tests that run longest, by binary and module. They start first, so that the short ones fill
+/// the rest.
+const LONGEST: &[&str] = &[
+    "stepped steps",
+    "stepped power",
+    "suite model",
+    "suite flips",
+    "processes",
+    "stepped reading",
+    "stepped regressions",
+    "suite bytes",
+    "suite full_disk",
+];
+
+/// The binaries whose tests are divided among processes. Databases at work in one process hold up
+/// each other, so each process has one thread.
+const DIVIDED: &[&str] = &["stepped", "suite", "terrace"];
 
 /// The binary whose tests plant a bug each. It is a stage of its own.
 const CONTROLS: &str = "controls";
 
-/// Every test of the workspace but the controls.
+/// Every test of the workspace but the controls. Tests wait for the disk most of their time, so
+/// twice as many processes run as there are cores.
 pub(super) fn all(setting: &mut Setting) -> Result<()> {
     let mut programs: Vec<Program> = setting.programs()?.to_vec();
     programs.retain(|program| program.is_test && program.name != CONTROLS);
-    let place = |name: &str| LONGEST.iter().position(|long| *long == name);
-    programs.sort_by_key(|program| place(&program.name).unwrap_or(LONGEST.len()));
-    let workers = 2.min(jobs::at_a_time());
-    let threads = (jobs::at_a_time() / workers).max(1);
-    let mut to_run: Vec<Job> =
-        programs.iter().map(|program| whole(setting, program, threads)).collect();
+    let mut to_run = Vec::new();
+    for program in &programs {
+        if DIVIDED.contains(&program.name.as_str()) {
+            to_run.extend(by_module(setting, program)?);
+        } else {
+            to_run.push(job(setting, program, program.name.clone(), &[]));
+        }
+    }
+    let place = |job: &Job| LONGEST.iter().position(|long| *long == job.name);
+    to_run.sort_by_key(|job| place(job).unwrap_or(LONGEST.len()));
     let mut examples = cargo(setting);
     examples.args(["test", "--workspace", "--doc"]);
-    to_run.push(Job { name: "examples in the documentation".into(), command: examples });
-    run(setting, to_run, workers)
+    to_run.insert(0, Job { name: "examples in the documentation".into(), command: examples });
+    run(setting, to_run, 2 * jobs::at_a_time())
+}
+
+/// The tests of one binary, a job for each module at its top.
+fn by_module(setting: &Setting, program: &Program) -> Result<Vec<Job>> {
+    let mut modules: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for test in program.tests()? {
+        let module = test.split("::").next().unwrap_or_default().to_owned();
+        modules.entry(module).or_default().push(test);
+    }
+    let one = |(module, tests): (String, Vec<String>)| {
+        job(setting, program, format!("{} {module}", program.name), &tests)
+    };
+    Ok(modules.into_iter().map(one).collect())
 }
 
 /// The unit tests of the workspace alone.
@@ -52,14 +87,17 @@ pub(super) fn controls(setting: &mut Setting) -> Result<()> {
     run(setting, to_run, jobs::at_a_time())
 }
 
-/// All tests of one binary, on so many threads.
-fn whole(setting: &Setting, program: &Program, threads: usize) -> Job {
+/// Tests of one binary, by their names; all of them without any. One runs at a time.
+fn job(setting: &Setting, program: &Program, name: String, tests: &[String]) -> Job {
     let mut command = program.command();
-    command.arg(format!("--test-threads={threads}"));
+    command.arg("--test-threads=1");
+    if !tests.is_empty() {
+        command.arg("--exact").args(tests);
+    }
     if setting.long {
         command.env("TERRACE_LONG", "1");
     }
-    Job { name: program.name.clone(), command }
+    Job { name, command }
 }
 
 fn run(setting: &mut Setting, to_run: Vec<Job>, workers: usize) -> Result<()> {

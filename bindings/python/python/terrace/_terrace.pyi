@@ -21,7 +21,7 @@ _Path = str | os.PathLike[str]
 _Time = float | timedelta
 _Size = int | str
 _Switch = bool | str
-_Durability = Literal["durable", "relaxed"]
+_Durability = Literal["durable", "relaxed", "remote"]
 _Lock = Literal["for_update", "skip_locked"]
 
 class _DatabaseOptions(TypedDict, total=False):
@@ -37,6 +37,8 @@ class _DatabaseOptions(TypedDict, total=False):
     direct_io: _Switch | None
     file_permissions: int | str
     object_store: str | None
+    object_cache: _Size
+    share: _Switch
     group_batches: int
     group_bytes: _Size
     own_streams: int
@@ -254,6 +256,14 @@ class Table:
         durability: _Durability = "durable",
         timeout: _Time | None = None,
     ) -> None: ...
+    def merge(
+        self,
+        key: Buffer,
+        operand: Buffer,
+        *,
+        durability: _Durability = "durable",
+        timeout: _Time | None = None,
+    ) -> None: ...
     def delete(
         self,
         key: Buffer,
@@ -359,6 +369,7 @@ class Rows(Generic[_Row_co]):
 @final
 class Batch:
     def put(self, table: Table, key: Buffer, value: Buffer) -> None: ...
+    def merge(self, table: Table, key: Buffer, operand: Buffer) -> None: ...
     def delete(self, table: Table, key: Buffer) -> None: ...
     def delete_range(
         self,
@@ -457,6 +468,7 @@ class Transaction:
     ) -> list[bytes | None]: ...
     def contains_key(self, table: Table, key: Buffer) -> bool: ...
     def put(self, table: Table, key: Buffer, value: Buffer) -> None: ...
+    def merge(self, table: Table, key: Buffer, operand: Buffer) -> None: ...
     def delete(self, table: Table, key: Buffer) -> None: ...
     def delete_range(
         self,

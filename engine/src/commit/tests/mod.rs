@@ -176,6 +176,7 @@ impl Fixture {
         let region = Arc::new(region);
         let (zones, ..) = ZonePool::open(&region, geometry).unwrap();
         let start = Start {
+            feeds: false,
             last: 0,
             incarnation: 1,
             floor: Floor::default(),

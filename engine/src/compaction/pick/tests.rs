@@ -2,12 +2,16 @@
 
 use std::fmt::Write;
 use std::path::Path;
+use std::sync::Arc;
 
+use super::super::choice::Work;
 use super::super::edges::cuts;
 use super::*;
-use crate::extent::{ExtentMeta, ValueMeta, ValueUse};
-use crate::levels::{Op, known_as};
+use crate::extent::{ValueMeta, ValueUse};
+use crate::levels::{Level, Op, known_as};
 use crate::mvcc::{KeptFor, after};
+use crate::options::{Compression, Tier};
+use crate::record::Lsn;
 use crate::tier::Location;
 
 /// A description with a read frequency, and the readers for which records were kept.
@@ -64,7 +68,7 @@ fn extent(word: &str) -> Meta {
     let (from, to) = parts.next().unwrap().split_once('-').unwrap();
     let mut len = 1 << 20;
     let (mut deletes, mut ranges, mut seq, mut read_frequency) = (0, 0, 2, 0);
-    let mut values = Vec::new();
+    let (mut values, mut file) = (Vec::new(), 1);
     let mut keeps = (0, KeptFor::default());
     for part in parts {
         match part.split_once('=').unwrap() {
@@ -74,6 +78,7 @@ fn extent(word: &str) -> Meta {
             ("ranges", n) => ranges = n.parse().unwrap(),
             ("seq", n) => seq = n.parse().unwrap(),
             ("read_frequency", n) => read_frequency = n.parse().unwrap(),
+            ("epoch", n) => file = 1 << 31 | n.parse::<u32>().unwrap(),
             ("kept", list) => keeps = kept(list),
             ("values", list) => values = list.split('+').map(value_use).collect(),
             other => panic!("{other:?}"),
@@ -82,7 +87,7 @@ fn extent(word: &str) -> Meta {
     let id = id.parse().unwrap();
     let meta = Arc::new(ExtentMeta {
         id,
-        location: Location { file: 1, offset: id << 21, len },
+        location: Location { file, offset: if file == 1 { id << 21 } else { id }, len },
         records: 100,
         deletes,
         tombstones: ranges,
@@ -146,6 +151,7 @@ fn usual() -> Shape {
         reuse: true,
         fills: true,
         has_objects: false,
+        local_room: None,
         drops_tombstones: false,
         forgets_below: false,
         deletes_early: false,
@@ -192,6 +198,35 @@ fn check_case(file: &str, case: &str) {
         }
     }
     panic!("{file}: a case without an expected choice\n{case}");
+}
+
+#[test]
+fn what_is_read_often_comes_back_and_what_is_read_less_goes_down_for_it() {
+    // Extents are 1 MiB each; `room` is in MiB.
+    let picked = |room: i64, words: &str| {
+        let mut levels = vec![Level::default(); usize::from(LEVEL_2)];
+        let extents = words.split_whitespace().map(extent).collect();
+        levels[usize::from(LEVEL_2) - 1] = Level::new(extents);
+        let mut version = Version { levels, ..Version::empty(1) };
+        version.options = version.options.cold(Tier::Object);
+        let shape = Shape { has_objects: true, local_room: Some(room << 20), ..usual() };
+        let now = Situation { readers: &[10], rests: false, busy: &[], work: Work::Any };
+        show(pick(&version, &shape, &now))
+    };
+    let objects = "1:a-b,epoch=1,read_frequency=63 2:c-d,epoch=1";
+    assert_eq!(picked(9, objects), "nothing", "none is read often");
+    let warm = "1:a-b,epoch=1,read_frequency=64 2:c-d,epoch=1,read_frequency=80";
+    assert_eq!(picked(9, warm), "rewrite 2 in level 2", "the one that is read most");
+    assert_eq!(picked(1, warm), "rewrite 2 in level 2");
+    assert_eq!(picked(0, warm), "nothing", "there is no room, and nothing is here");
+    // 3 and 4 are here.
+    let full =
+        |one, other| format!("{warm} 3:e-f,read_frequency={one} 4:g-h,read_frequency={other}");
+    assert_eq!(picked(0, &full(30, 20)), "rewrite 4 in level 2", "it is read a fourth as often");
+    assert_eq!(picked(0, &full(30, 21)), "nothing");
+    assert_eq!(picked(1, &full(0, 0)), "rewrite 2 in level 2", "there is room");
+    assert_eq!(picked(-1, &full(500, 400)), "rewrite 4 in level 2", "too much is here");
+    assert_eq!(picked(5, "3:e-f 4:g-h"), "nothing", "what is here stays");
 }
 
 #[test]

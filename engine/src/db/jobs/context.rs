@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
-use crate::compaction::{Shape, Work};
+use crate::compaction::{Shape, Work, local_of};
 use crate::db::claims::Claims;
 use crate::db::manual::ManualCompactions;
 use crate::db::memory::MemoryLimit;
@@ -16,7 +16,7 @@ use crate::db::table_index::Rest;
 use crate::db::tables::Tables;
 use crate::error::{Error, Result};
 use crate::levels::{Edit, Room, Version, VersionSet};
-use crate::options::{Failpoint, Options};
+use crate::options::{Failpoint, Options, Tier};
 use crate::pm::Superblock;
 use crate::ptree::forest::Forest;
 use crate::record::{Lsn, TableId};
@@ -200,10 +200,25 @@ impl JobContext {
             reuse: self.options.reuse,
             fills: self.memory.drains_fill(),
             has_objects: self.set.store().objects().is_some(),
+            local_room: self.local_room(),
             drops_tombstones: self.options.has(Failpoint::PruneTombstones),
             forgets_below: self.options.has(Failpoint::ForgetBelow),
             deletes_early: self.options.has(Failpoint::DeleteBeforeEdit),
         }
+    }
+}
+
+impl JobContext {
+    /// How many bytes more of what belongs into objects may lie on this machine.
+    fn local_room(&self) -> Option<i64> {
+        let most = self.options.object_cache;
+        if most == 0 || self.set.store().objects().is_none() {
+            return None;
+        }
+        let views = self.tables.all().into_iter().map(|table| table.view());
+        let cold = views.filter(|view| view.version.options.cold == Tier::Object);
+        let local: u64 = cold.map(|view| local_of(&view.version)).sum();
+        Some(most as i64 - local as i64)
     }
 }
 

@@ -12,8 +12,8 @@ use std::path::Path;
 use crate::error::Result;
 use crate::options::Options;
 
-pub(super) use backup::back_up;
 pub use backup::{BackupInfo, BackupSet};
+pub(super) use backup::{Destination, back_up, create_of_extents, find_room, gather};
 pub use salvage::SalvageReport;
 pub(super) use verify::open_database;
 pub use verify::{VerifyReport, verify};

@@ -1,7 +1,7 @@
 //! The engine of an opened database, put together of its parts.
 
-use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
 
 use parking_lot::{Mutex, RwLock};
 
@@ -12,8 +12,8 @@ use crate::commit::{Committer, Poison, Start};
 use crate::db::catalog::Catalog;
 use crate::db::engine::Engine;
 use crate::db::jobs::JobContext;
+use crate::db::open_stats::OpenStats;
 use crate::db::scheduler::Scheduler;
-use crate::db::stats::OpenStats;
 use crate::db::{memory, secondary_cache};
 use crate::extent::BlockCache;
 use crate::levels::VersionSet;
@@ -71,6 +71,7 @@ impl Opening<'_> {
             load_compression: self.options.compression.1,
             ddl: Mutex::new(()),
             closed: AtomicBool::new(false),
+            follows: AtomicBool::new(false),
             awaited: Awaited::default(),
             defers: Gate::default(),
         };
@@ -89,6 +90,8 @@ impl Opening<'_> {
             forest,
             index_damage: None,
             opened: OpenStats::default(),
+            recovered: 0,
+            shipper: OnceLock::new(),
             secondary_cache,
         }
     }

@@ -7,13 +7,15 @@ use crate::alloc::ZonePool;
 use crate::commit::{Floor, RESUME, Recovered, Resume};
 use crate::error::Result;
 use crate::pm::{Lived, Region, Span, Superblock};
+use crate::record::Lsn;
 
-/// Writes all that recovery rests on again, durably, and then what this opening adds.
+/// Writes all that recovery rests on again, durably, and then what this opening adds. Its LSNs are
+/// above `lsn_after`.
 pub(super) fn make_durable(
     region: &Region,
     (zones, recovered): (&ZonePool, &mut Recovered),
     superblock: &mut Superblock,
-    floor: &mut Floor,
+    (floor, lsn_after): (&mut Floor, Lsn),
 ) -> Result<()> {
     let before = (superblock.incarnations.current, floor.lsn);
     // What was read may have been in a cache only, left there by a process that was killed:
@@ -33,7 +35,7 @@ pub(super) fn make_durable(
         region.persist(resume())?;
         incarnations.join();
     }
-    superblock.lsn_base = recovered.seen.max(superblock.lsn_base);
+    superblock.lsn_base = recovered.seen.max(superblock.lsn_base).max(lsn_after);
     superblock.write(region)?;
     floor.number += 1;
     floor.lsn = superblock.lsn_base;

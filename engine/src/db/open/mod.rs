@@ -42,7 +42,7 @@ use self::index_file::FoundIndex;
 use self::load::check_pair;
 use self::make_durable::make_durable;
 use self::own_records::OwnRecords;
-use super::engine::Engine;
+use super::engine::{Engine, threads_of};
 use super::instance::Instance;
 use super::{OpenHow, jobs, memory};
 use crate::alloc::{StreamKind, StreamPool, ZonePool};
@@ -53,7 +53,7 @@ use crate::memtable::{Record, records_in};
 #[cfg(any(test, feature = "testing"))]
 use crate::options::Storage;
 use crate::options::{Failpoint, OpenProgress, Options};
-use crate::os::{Files, cores, create_directory};
+use crate::os::{Files, create_directory};
 use crate::pm::Region;
 use crate::ptree::forest::Forest;
 
@@ -129,7 +129,8 @@ impl Opening<'_> {
             // The journal was made durable as far as it was found.
             let JournalFloor { epoch, number } = set.floor();
             floor.journal = JournalMark { epoch, edit: number };
-            make_durable(&region, (&zones, &mut recovered), &mut superblock, &mut floor)?;
+            let floor = (&mut floor, self.options.lsn_after);
+            make_durable(&region, (&zones, &mut recovered), &mut superblock, floor)?;
             debug_assert!(recovered.last <= superblock.lsn_base, "the next LSN is above all");
             zones.release(&[recovered.empty.as_slice(), &leaks].concat())?;
         }
@@ -145,10 +146,12 @@ impl Opening<'_> {
         let (streams, gidx) = (recovered.streams.clone(), recovered.gidx.clone());
         let len = |zone| superblock.geometry.zone_len(zones.units_of(zone));
         let found = recovered.zones.iter().map(|(zone, _)| len(*zone)).sum();
-        let start = Start { last, incarnation, floor, streams, gidx, cleaner };
+        let feeds = self.options.share && !self.read_only;
+        let start = Start { last, incarnation, floor, streams, gidx, cleaner, feeds };
         let mut engine = self.engine(region, (zones, superblock), (set, forest), start);
         engine.index_damage = damage;
         engine.opened.index_bytes_checked = engine.forest.as_ref().map_or(0, |f| f.checked());
+        engine.recovered = recovered.last;
         engine.opened.groups_accepted = recovered.above_floor;
         engine.opened.records_read = recovered.records_read();
         engine.shared.committer.counts().appended.store(found, Ordering::Relaxed);
@@ -218,12 +221,6 @@ fn mark_unverified(
     let of: Vec<(u32, u32)> = passed.keys().map(|zone| (*zone, zones.units_of(*zone))).collect();
     let look = move |zone| passed.get(&zone)?.damage(&region, geometry, merged);
     forest.records().mark_unverified(geometry, &of, Box::new(look));
-}
-
-/// How many threads open and close a database: as many as there are cores, one where every step is
-/// to come in its turn.
-pub(super) fn threads_of(options: &Options) -> usize {
-    if options.stepped { 1 } else { cores() }
 }
 
 /// On a simulated machine every run is the same, salts too.

@@ -5,6 +5,8 @@ use super::Opening;
 use crate::error::{Error, Result};
 use crate::levels::VersionSet;
 use crate::options::{Failpoint, Options, Storage};
+#[cfg(any(test, feature = "testing", feature = "bench"))]
+use crate::tier::Distance;
 use crate::tier::{ObjectSettings, Planted};
 
 impl Opening<'_> {
@@ -36,6 +38,11 @@ impl Opening<'_> {
             read_only: self.read_only,
             named,
             planted: planted(self.options),
+            #[cfg(any(test, feature = "testing", feature = "bench"))]
+            distance: self
+                .options
+                .distance
+                .map(|(latency, bytes_per_second)| Distance { latency, bytes_per_second }),
         };
         set.store().attach_objects(settings.open()?);
         Ok(())
@@ -48,7 +55,7 @@ fn is_simulated(options: &Options) -> bool {
 
 fn planted(options: &Options) -> Planted {
     Planted {
-        same_epoch: false,
+        same_epoch: options.has(Failpoint::ReuseOfName),
         unchecked_fence: options.has(Failpoint::SkipFenceCheck),
         unacknowledged: options.has(Failpoint::EditBeforeAcknowledgement),
     }

@@ -2,9 +2,10 @@
 //! not.
 //!
 //! A round moves everything that is in level 0 when it begins, its **bytes due**, to level 1; after
-//! it every zone from before is free, and perhaps hardly one sooner. So what is free when a round
-//! begins has to last for all of it: **per byte appended the round advances by at least 1/room of
-//! its bytes due**. What it lags behind that is its **debt**. Where rounds follow each other zones
+//! it every zone from before is free, and perhaps hardly one sooner. Pages of row tables are free
+//! as soon as what lies in them has moved. So what is free when a round begins, with those pages,
+//! has to last for all of it: **per byte appended the round advances by at least 1/room of its
+//! bytes due**. What it lags behind that is its **debt**. Where rounds follow each other zones
 //! come free all the time, and writers go as fast as these do. Writers use up the room that is
 //! left no faster than the rest of the round takes to drain, at the measured rate. The rest
 //! counts as half a round at least. The next round begins with what room is left. What came
@@ -73,7 +74,8 @@ struct Round {
     appended: u64,
     /// Its bytes due.
     bytes_due: u64,
-    /// Bytes that could be appended when its drains began.
+    /// Bytes that could be appended when its drains began, and those of pages that come free with
+    /// what it moves.
     room: u64,
     /// How much has moved, or was superseded: of its bytes_due, and of what is newer.
     moved: u64,
@@ -179,8 +181,8 @@ impl PacingStats {
         // A round ends when all of it is drained; as long as nothing calls for drains, none begins.
         if now.low >= self.round.until || (!now.calls_for_drain() && !self.round.begun) {
             let (until, appended, bytes_due) = (now.bound, now.appended, now.bytes_due);
-            self.round =
-                Round { until, appended, bytes_due, room: now.room(), moved: 0, begun: false };
+            let room = now.room() + bytes_due.min(now.in_rows * now.unit);
+            self.round = Round { until, appended, bytes_due, room, moved: 0, begun: false };
         }
         let delays = [
             (Reason::Round, self.draining(now)),

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::db::jobs::{JobContext, Jobs};
 use crate::memtable::Index;
+use crate::pm::PAGE;
 use crate::record::Lsn;
 
 /// Nanoseconds in a second, times the bytes of a KiB.
@@ -18,12 +19,19 @@ pub(super) const CROWDED: u64 = 2000;
 /// And writers wait a little from here on.
 const CROWDING: u64 = 1100;
 
+/// Row tables are drained from where they take so many hundredths of the region, which is their
+/// container. It is the share of the source ("MatrixKV", ATC 2020): the receiver becomes the
+/// compactor there, and what is left has room for the next receiver while the compactor goes.
+const CONTAINER_SHARE: u64 = 60;
+
 /// How full the region is at some moment, and what is on its way out of it.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::db) struct RegionUsage {
     /// Units taken, and units that there are or that the region still grows by.
     pub(in crate::db) used: u64,
     pub(in crate::db) total: u64,
+    /// Units' worth of pages that row tables take.
+    pub(in crate::db) in_rows: u64,
     /// As many of these as the indexes take of their share of the memory limit.
     pub(in crate::db) indexed: u64,
     /// Bytes in a unit.
@@ -54,10 +62,18 @@ pub(in crate::db) struct RegionUsage {
 }
 
 impl RegionUsage {
-    /// Whether drains should run: enough of the region is taken, or not enough of it in one piece
-    /// is free. A round frees zones in the order of their age, and so makes whole pieces.
+    /// Whether drains should run: enough of the region is taken, row tables have their share of it,
+    /// or not enough of it in one piece is free. A round frees zones in the order of their age, and
+    /// so makes whole pieces.
     pub(in crate::db) fn calls_for_drain(&self) -> bool {
-        self.taken() >= self.enough() || self.is_asked_for
+        self.taken() >= self.enough() || self.is_container_full() || self.is_asked_for
+    }
+
+    /// Whether row tables take their share of the region. As the receiver gains, as much of the
+    /// compactor goes. So the next round begins when the receiver alone has that share, and the
+    /// compactor is empty.
+    fn is_container_full(&self) -> bool {
+        self.in_rows * 100 >= self.total * CONTAINER_SHARE
     }
 
     /// Units that are taken, in the region or, if that is more, of the memory for indexes: where
@@ -133,6 +149,7 @@ impl RegionUsage {
         let usage = RegionUsage {
             used: u64::from(zones.geometry().units.saturating_sub(zones.free())),
             total: u64::from(total),
+            in_rows: ctx.shared.pages.used() * PAGE / zones.geometry().unit,
             indexed: indexed(ctx, u64::from(total)),
             unit: zones.geometry().unit,
             released: zones.released(),

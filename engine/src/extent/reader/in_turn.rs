@@ -1,6 +1,8 @@
 //! Blocks for a reader that goes from one to the next: from the cache, from what was read ahead, or
 //! in pieces of many.
 
+use std::sync::Arc;
+
 use bytes::Bytes;
 
 use super::{Extent, Parts};
@@ -36,7 +38,8 @@ impl Extent {
         if let Some(block) = prefetchers.remembered(id, n) {
             return Ok(block);
         }
-        let prefetcher = prefetchers.come_to(id, n, entry.len);
+        let of = (id, self.meta.location.is_object());
+        let prefetcher = prefetchers.come_to_in(of, n, entry.len);
         let is_kept = prefetcher.is_short();
         let cached = if is_kept { cache.get_pinned(swips, n) } else { swips.peek(n) };
         let block = match cached {
@@ -45,7 +48,7 @@ impl Extent {
                 let weight = Block::weight_of(entry.len as usize);
                 let room = is_kept.then(|| cache.reserve(weight)).flatten();
                 let read = self.read_in_turn(&parts.index, n, Some(cache), (prefetcher, false));
-                if read.is_some() && !is_kept {
+                if read.is_some() && (!is_kept || prefetcher.is_eager()) {
                     let hold = |bytes| self.hold_ahead(bytes, cache);
                     self.begin_next_piece(&parts.index, Some(cache), prefetcher, hold);
                 }
@@ -85,7 +88,8 @@ impl Extent {
     ) -> Result<Bytes> {
         let (entry, store) = (&index.entries()[n], &self.store);
         let mut prefetchers = ahead.prefetchers(store.memory().job_ahead(), store.reads_behind());
-        let prefetcher = prefetchers.come_to(self.meta.id, n, entry.len);
+        let of = (self.meta.id, self.meta.location.is_object());
+        let prefetcher = prefetchers.come_to_in(of, n, entry.len);
         match self.read_in_turn(index, n, cache, (&mut *prefetcher, true)) {
             Some(bytes) => {
                 let hold = |bytes| Some(store.memory().jobs.hold(bytes));
@@ -102,12 +106,13 @@ impl Extent {
         let Some(parts) = parts.filter(|_| store.reads_behind()) else { return };
         let Some(first) = parts.index.entries().first() else { return };
         let mut prefetchers = ahead.prefetchers(store.memory().job_ahead(), true);
-        let prefetcher = prefetchers.come_to(self.meta.id, 0, first.len);
+        let of = (self.meta.id, self.meta.location.is_object());
+        let prefetcher = prefetchers.come_to_in(of, 0, first.len);
         let hold = |bytes| Some(store.memory().jobs.hold(bytes));
         self.begin_piece((&parts.index, 0), Some(cache), prefetcher, hold);
     }
 
-    /// Begins to read the next piece meanwhile, if it may be held.
+    /// Begins to read the next pieces meanwhile, as many as may be held.
     fn begin_next_piece(
         &self,
         index: &Index,
@@ -115,25 +120,57 @@ impl Extent {
         prefetcher: &mut Prefetcher,
         hold: impl Fn(u64) -> Option<Holding>,
     ) {
-        let Some(edge) = prefetcher.edge().filter(|_| self.store.reads_behind()) else { return };
-        if let Some(n) = prefetcher.first_beyond(Some(edge), index) {
-            self.begin_piece((index, n), cache, prefetcher, hold);
-        } else if let Some(next) = prefetcher.next()
-            && let Some(parts) = next.parts.peek()
-            && let Some(n) = prefetcher.first_beyond(None, &parts.index)
-        {
-            next.begin_piece((&parts.index, n), cache, prefetcher, hold);
-        }
+        while self.store.reads_behind()
+            && prefetcher.may_begin()
+            && self.begin_one_more(index, cache, prefetcher, &hold)
+        {}
     }
 
-    /// Begins to read the piece with block `n` and those that the walk needs then.
+    /// Begins to read the piece behind the last one, in this extent or in the next; whether there
+    /// is one.
+    fn begin_one_more(
+        &self,
+        index: &Index,
+        cache: Option<&BlockCache>,
+        prefetcher: &mut Prefetcher,
+        hold: impl Fn(u64) -> Option<Holding>,
+    ) -> bool {
+        let Some((extent, edge)) = prefetcher.edge() else { return false };
+        if extent == self.meta.id
+            && let Some(n) = prefetcher.first_beyond(Some(edge), index)
+        {
+            return self.begin_piece((index, n), cache, prefetcher, hold);
+        }
+        // The one that the last piece is in, or the next one.
+        let is_before = |next: &Arc<Extent>| extent != self.meta.id && next.meta.id != extent;
+        let next: Vec<Arc<Extent>> = prefetcher.next().skip_while(is_before).take(2).collect();
+        for next in next {
+            let Some(parts) = next.parts_at_hand() else { return false };
+            let from = (next.meta.id == extent).then_some(edge);
+            if let Some(n) = prefetcher.first_beyond(from, &parts.index) {
+                return next.begin_piece((&parts.index, n), cache, prefetcher, hold);
+            }
+        }
+        false
+    }
+
+    /// The parts, if they are here without a request to an object store.
+    fn parts_at_hand(&self) -> Option<Arc<Parts>> {
+        let known = self.parts.peek();
+        if known.is_some() || !self.store.keeps_end_of(&self.meta.location) {
+            return known;
+        }
+        self.parts().ok()
+    }
+
+    /// Begins to read the piece with block `n` and those that the walk needs then; whether it did.
     fn begin_piece(
         &self,
         (index, n): (&Index, usize),
         cache: Option<&BlockCache>,
         prefetcher: &mut Prefetcher,
         hold: impl Fn(u64) -> Option<Holding>,
-    ) {
+    ) -> bool {
         let (id, at) = (self.meta.id, &self.meta.location);
         let is_cached = |offset| cache.is_some() && self.has_block_at(index, offset);
         let (offset, len) = prefetcher.next_piece(index, n, is_cached);
@@ -141,7 +178,9 @@ impl Extent {
             && let Some(reading) = self.store.begin_read(at, offset, len)
         {
             prefetcher.begin(id, reading, held);
+            return true;
         }
+        false
     }
 
     /// Counts what is read ahead for a user, if it may be.

@@ -26,6 +26,12 @@ pub(in crate::extent) struct Tail {
     bytes: Vec<u8>,
 }
 
+impl Tail {
+    pub(super) fn new(offset: u32, bytes: Vec<u8>) -> Tail {
+        Tail { offset, bytes }
+    }
+}
+
 /// Filter, index and range tombstones, checked. By default, of nothing.
 #[derive(Debug, Default)]
 pub(in crate::extent) struct Parts {
@@ -101,20 +107,30 @@ impl Extent {
     }
 
     fn load_parts(&self) -> Result<Parts> {
-        let tail = self.load_tail()?;
-        let footer = self.footer(&tail)?;
-        let filter = self.load_filter(&tail, &footer)?;
-        let index = self.load_index(&tail, &footer)?;
-        let ranges = self.load_ranges(&tail, &footer)?;
+        self.parts_of(&self.load_tail()?)
+    }
+
+    /// The parts, of which the end or all was read.
+    pub(super) fn parts_of(&self, tail: &Tail) -> Result<Parts> {
+        let footer = self.footer(tail)?;
+        let filter = self.load_filter(tail, &footer)?;
+        let index = self.load_index(tail, &footer)?;
+        let ranges = self.load_ranges(tail, &footer)?;
         let gauge = &self.store.memory().parts;
         Ok(Parts::new((filter, index, ranges), footer.layout(), gauge))
     }
 
     /// The end of the extent, from the store.
     pub(in crate::extent) fn load_tail(&self) -> Result<Tail> {
-        let len = self.meta.location.len;
-        let offset = len.saturating_sub((len / TAIL).clamp(SHORTEST_TAIL, LONGEST_TAIL));
-        Ok(Tail { offset, bytes: self.load_bytes(offset, len - offset)? })
+        let (offset, len) = self.tail_span();
+        Ok(Tail { offset, bytes: self.load_bytes(offset, len)? })
+    }
+
+    /// Where the end lies that is read at once: its offset, and how many bytes.
+    pub(super) fn tail_span(&self) -> (u32, u32) {
+        let all = self.meta.location.len;
+        let offset = all.saturating_sub((all / TAIL).clamp(SHORTEST_TAIL, LONGEST_TAIL));
+        (offset, all - offset)
     }
 
     /// A part, from what was read of the end, or from the store if there is more of it.

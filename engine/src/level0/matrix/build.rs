@@ -132,7 +132,8 @@ impl RowDraft {
         let array = self.array();
         let meta = [&array, &self.keys.bytes, &self.values.bytes];
         let pages = meta.iter().map(|bytes| bytes.len() / PAGE as usize).sum();
-        let in_directory = RowDirectory::len(pages).div_ceil(PAGE as usize) as u32;
+        let fences = self.fences();
+        let in_directory = RowDirectory::len(pages, &fences).div_ceil(PAGE as usize) as u32;
         let entry_pages = self.entries.len().div_ceil(ENTRIES as usize) as u32;
         let mut counts = vec![in_directory];
         counts.extend(std::iter::repeat_n(1, entry_pages as usize));
@@ -161,6 +162,7 @@ impl RowDraft {
             entry_pages,
             key_pages,
             pages: list,
+            fences,
         };
         let (bytes, sum) = directory.encode();
         dirty.push(region.write(u64::from(directory_at.first) * PAGE, &bytes));
@@ -173,7 +175,19 @@ impl RowDraft {
         let meta = RowTable { id, page, pages, checksum: sum, after, upto, oldest: self.oldest };
         let row = OpenRow::new(meta, &directory);
         self.entries.iter().for_each(|entry| row.count_in(entry));
+        (0..entry_pages as usize).for_each(|page| row.count_in_keys(region, page));
         Ok(Some(row))
+    }
+
+    /// The first key of each page of the array, and the last key.
+    fn fences(&self) -> Vec<Vec<u8>> {
+        let first = self.entries.iter().step_by(ENTRIES as usize);
+        first.chain(self.entries.last()).map(|entry| self.key(entry).to_vec()).collect()
+    }
+
+    fn key(&self, entry: &Entry) -> &[u8] {
+        let at = entry.key.page as usize * PAGE as usize + usize::from(entry.key.offset);
+        &self.keys.bytes[at..at + entry.key_len as usize]
     }
 
     /// The bytes of the metadata array.

@@ -35,6 +35,9 @@ pub(super) struct RowDirectory {
     pub(super) entry_pages: u32,
     pub(super) key_pages: u32,
     pub(super) pages: Vec<PageRef>,
+    /// The first key of each page of the array, and the last key of all: what lies in a page is
+    /// known when it is gone.
+    pub(super) fences: Vec<Vec<u8>>,
 }
 
 /// What the first page of a directory says of the whole, unchecked.
@@ -54,31 +57,50 @@ impl RowDirectory {
         let (checksum, table, _) = (reader.u32()?, reader.u32()?, reader.u32()?);
         let id = reader.u64()?;
         reader.take(24)?;
-        let (_, _, count) = (reader.u32()?, reader.u32()?, reader.u32()?);
-        let pages = (HEAD as u64 + 8 * u64::from(count)).div_ceil(PAGE);
+        let (entry_pages, _, count) = (reader.u32()?, reader.u32()?, reader.u32()?);
+        let fences = u64::from(reader.u32()?) + 4 * fences(entry_pages);
+        let pages = (HEAD as u64 + 8 * u64::from(count) + fences).div_ceil(PAGE);
         Some(Head { table, id, checksum, pages })
     }
 
-    /// Bytes that a directory of so many pages takes.
-    pub(super) fn len(pages: usize) -> usize {
-        HEAD + 8 * pages
+    /// Bytes that a directory of so many pages takes, with these fences.
+    pub(super) fn len(pages: usize, fences: &[Vec<u8>]) -> usize {
+        HEAD + 8 * pages + fences.iter().map(|fence| 4 + fence.len()).sum::<usize>()
+    }
+
+    /// Where the fences lie in the directory: where each begins, and where the last one ends.
+    pub(super) fn fence_offsets(&self) -> Vec<u32> {
+        let mut at = (HEAD + 8 * self.pages.len() + 4 * self.fences.len()) as u32;
+        let mut offsets = vec![at];
+        for fence in &self.fences {
+            at += fence.len() as u32;
+            offsets.push(at);
+        }
+        offsets
     }
 
     /// The bytes, filled up to whole pages, and their checksum.
     pub(super) fn encode(&self) -> (Vec<u8>, u32) {
-        let mut out = Vec::with_capacity(RowDirectory::len(self.pages.len()));
+        let len = RowDirectory::len(self.pages.len(), &self.fences);
+        let mut out = Vec::with_capacity(len.next_multiple_of(PAGE as usize));
         out.extend_from_slice(MAGIC);
         put_u32(&mut out, 0);
         put_u32(&mut out, self.table);
         put_u32(&mut out, self.entries);
         [self.id, self.below, self.after, self.upto].iter().for_each(|n| put_u64(&mut out, *n));
         let pages = self.pages.len() as u32;
-        [self.entry_pages, self.key_pages, pages, 0].iter().for_each(|n| put_u32(&mut out, *n));
+        let in_fences = self.fences.iter().map(|fence| fence.len() as u32).sum();
+        let counts = [self.entry_pages, self.key_pages, pages, in_fences];
+        counts.iter().for_each(|n| put_u32(&mut out, *n));
         debug_assert_eq!(out.len(), HEAD, "the list begins behind the head");
         for PageRef { page, checksum } in &self.pages {
             put_u32(&mut out, *page);
             put_u32(&mut out, *checksum);
         }
+        debug_assert_eq!(self.fences.len() as u64, fences(self.entry_pages), "one a page, and one");
+        self.fences.iter().for_each(|fence| put_u32(&mut out, fence.len() as u32));
+        self.fences.iter().for_each(|fence| out.extend_from_slice(fence));
+        debug_assert_eq!(out.len(), len, "a directory is as long as it was said to be");
         out.resize(out.len().next_multiple_of(PAGE as usize), 0);
         let sum = checksum(&[u64::from(self.table), self.id], &out[8..]);
         out[4..8].copy_from_slice(&sum.to_le_bytes());
@@ -113,9 +135,9 @@ impl RowDirectory {
         let (id, below) = (reader.u64()?, reader.u64()?);
         let (after, upto) = (reader.u64()?, reader.u64()?);
         let (entry_pages, key_pages) = (reader.u32()?, reader.u32()?);
-        let (count, zero) = (reader.u32()?, reader.u32()?);
+        let (count, in_fences) = (reader.u32()?, reader.u32()?);
         let meta = entry_pages.checked_add(key_pages)?;
-        if zero != 0 || meta > count || entries.div_ceil(ENTRIES) != entry_pages {
+        if meta > count || entries.div_ceil(ENTRIES) != entry_pages {
             return None;
         }
         let page = |reader: &mut Reader<'_>| {
@@ -124,11 +146,40 @@ impl RowDirectory {
         let list = reader.take(usize::try_from(count).ok()?.checked_mul(8)?)?;
         let mut list = Reader::new(list);
         let pages = (0..count).map(|_| page(&mut list)).collect::<Option<_>>()?;
+        let fences = RowDirectory::fences(&mut reader, (entry_pages, in_fences))?;
         let is_padded = reader.rest().iter().all(|byte| *byte == 0);
-        let directory =
-            RowDirectory { table, id, below, after, upto, entries, entry_pages, key_pages, pages };
+        let directory = RowDirectory {
+            table,
+            id,
+            below,
+            after,
+            upto,
+            entries,
+            entry_pages,
+            key_pages,
+            pages,
+            fences,
+        };
         is_padded.then_some(directory)
     }
+
+    /// The fences, which ascend.
+    fn fences(
+        reader: &mut Reader<'_>,
+        (entry_pages, in_fences): (u32, u32),
+    ) -> Option<Vec<Vec<u8>>> {
+        let count = usize::try_from(fences(entry_pages)).ok()?;
+        let mut lens = Reader::new(reader.take(count.checked_mul(4)?)?);
+        let mut keys = Reader::new(reader.take(usize::try_from(in_fences).ok()?)?);
+        let fence = |_| Some(keys.take(usize::try_from(lens.u32()?).ok()?)?.to_vec());
+        let fences = (0..count).map(fence).collect::<Option<Vec<_>>>()?;
+        (keys.rest().is_empty() && fences.is_sorted()).then_some(fences)
+    }
+}
+
+/// How many fences a row table with so many pages of the array has.
+fn fences(entry_pages: u32) -> u64 {
+    if entry_pages == 0 { 0 } else { u64::from(entry_pages) + 1 }
 }
 
 /// A place among pages of one sort: which of them, and the offset there.
@@ -197,6 +248,7 @@ mod tests {
         let (entry_pages, key_pages) = (3, 100);
         let (after, upto) = (5, 900);
         let entries = 2 * ENTRIES + 1;
+        let fences = ["", "b", "bb", "c"].map(|key| key.repeat(900).into_bytes()).to_vec();
         RowDirectory {
             table: 3,
             id: 11,
@@ -207,6 +259,7 @@ mod tests {
             entry_pages,
             key_pages,
             pages,
+            fences,
         }
     }
 
@@ -215,6 +268,11 @@ mod tests {
         let directory = directory();
         let (bytes, sum) = directory.encode();
         assert_eq!(RowDirectory::decode(&bytes, (3, 11, sum)).as_ref(), Ok(&directory));
+        let pages = RowDirectory::peek(&bytes[..PAGE as usize]).map(|head| head.pages * PAGE);
+        assert_eq!(pages, Some(bytes.len() as u64));
+        for (fence, at) in directory.fences.iter().zip(directory.fence_offsets().windows(2)) {
+            assert_eq!(&bytes[at[0] as usize..at[1] as usize], fence);
+        }
         for other in [(4, 11, sum), (3, 12, sum), (3, 11, sum ^ 1)] {
             assert!(RowDirectory::decode(&bytes, other).is_err(), "{other:?}");
         }

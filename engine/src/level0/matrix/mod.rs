@@ -20,6 +20,7 @@
 //! | `open.rs` | checks one at an opening |
 //! | `find.rs` | finds those that no edit names |
 //! | `row.rs` | reads one, and lets go of its entries |
+//! | `meta_pages.rs` | which pages of a row table's array and keys are in use |
 //! | `walk.rs` | cursors |
 //!
 //! Thread safety: as [`Container`]. Readers take the list of rows without a lock. One thread at a
@@ -29,12 +30,14 @@
 //!
 //! 1. Rows are in the order of their LSNs, the newest first; their LSNs do not overlap.
 //! 2. A row is in the list only once an edit that names it is durable.
-//! 3. The pages of a row's metadata are given back only after an edit that removes it is durable,
-//!    and no reader from before is left.
+//! 3. The pages of a row's directory are given back only after an edit that removes it is durable,
+//!    and no reader from before is left. Its other pages are, when all entries in them are gone and
+//!    no reader from before is left.
 
 mod build;
 mod find;
 mod layout;
+mod meta_pages;
 mod open;
 #[cfg(any(test, feature = "testing"))]
 mod probe;
@@ -51,7 +54,7 @@ use parking_lot::Mutex;
 #[cfg(any(test, feature = "testing"))]
 pub(crate) use self::probe::probe;
 #[cfg(feature = "bench")]
-pub(crate) use self::walk::FOLLOWS_HINTS;
+pub(crate) use self::walk::{FOLLOWS_HINTS, SEARCH_NANOS};
 
 use self::build::RowDraft;
 use self::row::OpenRow;
@@ -63,7 +66,7 @@ use super::superseded::Superseded;
 use crate::alloc::{PagePool, PageRange};
 use crate::error::{Damage, Result};
 use crate::memtable::{Index, Memtable, Rebuilt, Record};
-use crate::mvcc::{DrainedMap, KeyInterval, defer};
+use crate::mvcc::{DrainedMap, KeyInterval, defer, pin};
 use crate::options::Level0Container;
 use crate::pm::{PAGE, Region};
 use crate::record::{Cursor, Lsn, RowTable, TableId};
@@ -160,6 +163,15 @@ impl Matrix {
         self.has_rows.store(has_rows, Ordering::Release);
     }
 
+    /// Gives pages back that no search looks into any more, once those from before have ended.
+    fn give_later(&self, gone: Vec<PageRange>) {
+        if gone.is_empty() {
+            return;
+        }
+        let pages = Arc::clone(&self.pages);
+        defer(move || pages.give(gone));
+    }
+
     fn has_rows(&self) -> bool {
         self.has_rows.load(Ordering::Acquire)
     }
@@ -181,7 +193,7 @@ impl Matrix {
             if let Some(record) = version(row, region, (key, bound), (drained, at_most)) {
                 return Some(record);
             }
-            narrowed = narrow(&rows, n, (key, bound), region);
+            narrowed = narrow(&rows, n, bound, region);
         }
         None
     }
@@ -237,11 +249,15 @@ fn version<'a>(
     (above, at_most): (Lsn, Lsn),
 ) -> Option<Record<'a>> {
     for n in bound..row.entries() {
+        if row.is_gone(n) {
+            // Another key's, or D covers it and the older ones behind it.
+            return None;
+        }
         let entry = row.entry(region, n);
         if row.key(region, &entry) != key || entry.seq <= above {
             return None;
         }
-        if entry.seq <= at_most && !row.is_gone(n) {
+        if entry.seq <= at_most {
             return Some(row.record(region, &entry));
         }
     }
@@ -294,14 +310,19 @@ impl Container for Matrix {
         bytes_by_walk(self.cursor(drained), interval, upto)
     }
 
-    fn retire(&self, interval: &KeyInterval, upto: Lsn) -> Result<Released> {
+    fn retire(&self, interval: &KeyInterval, upto: Lsn, drained: &DrainedMap) -> Result<Released> {
+        let _guard = pin();
+        let mut gone = Vec::new();
         for row in self.rows.load().iter().filter(|row| row.meta.oldest <= upto) {
             self.pages.give(row.retire(self.region(), interval, upto));
+            gone.extend(row.take_out_pages(self.region(), drained));
         }
-        self.in_zones.retire(interval, upto)
+        self.give_later(gone);
+        self.in_zones.retire(interval, upto, drained)
     }
 
     fn clear(&self) -> Result<Released> {
+        let _guard = pin();
         self.has_rows.store(false, Ordering::Release);
         for row in self.rows.swap(Arc::default()).iter() {
             self.pages.give(row.retire_all(self.region()));

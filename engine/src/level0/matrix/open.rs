@@ -1,9 +1,10 @@
 //! Row tables as an opening, a verification or a salvage finds them.
 
+use std::ops::Range;
 use std::sync::atomic::Ordering;
 
-use super::layout::{ENTRIES, ENTRY, Entry, Place, RowDirectory};
-use super::row::{OpenRow, value_span};
+use super::layout::{ENTRIES, ENTRY, Entry, RowDirectory};
+use super::row::{OpenRow, key_span, value_span};
 use crate::error::{Damage, Error, Result};
 use crate::memtable::Record;
 use crate::mvcc::DrainedMap;
@@ -32,22 +33,33 @@ pub(super) fn open(
     drained: &DrainedMap,
 ) -> Result<OpenRow> {
     let found = Found::read(region, table, meta)?;
-    let in_meta = found.pages_of_meta();
-    (0..in_meta).try_for_each(|page| found.check(page, "metadata"))?;
     let row = &found.row;
-    for n in 0..row.entries() {
-        let entry = found.entry(n)?;
-        let is_drained = entry.seq <= drained.get(row.key(region, &entry));
-        if !is_drained || region.has(Failpoint::IgnoreDrainedRows) {
-            row.count_in(&entry);
-        } else {
-            row.leave_out(n);
+    let ignores_drained = region.has(Failpoint::IgnoreDrainedRows);
+    let mut keys = Checked::new(row.entry_pages.len()..found.pages_of_meta(), "metadata");
+    for page in 0..row.entry_pages.len() {
+        if row.is_covered(region, page, drained) && !ignores_drained {
+            // It may have other bytes by now.
+            row.leave_out_page(page);
+            continue;
         }
+        found.check(page, "metadata")?;
+        for n in found.entries_of(page) {
+            let entry = found.entry(n)?;
+            for page in key_span(&entry) {
+                keys.check(&found, page)?;
+            }
+            let is_drained = entry.seq <= drained.get(row.key(region, &entry));
+            if !is_drained || ignores_drained {
+                row.count_in(&entry);
+            } else {
+                row.leave_out(n);
+            }
+        }
+        row.count_in_keys(region, page);
     }
-    row.clip();
     for page in 0..row.value_pages.len() {
         if row.in_page[page].load(Ordering::Relaxed) > 0 {
-            found.check(in_meta + page, "values")?;
+            found.check(found.pages_of_meta() + page, "values")?;
         }
     }
     Ok(found.row)
@@ -69,44 +81,73 @@ pub(super) fn salvage<'a>(
     let Some(found) = keep(Found::read(region, table, meta), lost)? else {
         return Ok(Vec::new());
     };
-    let in_meta = found.pages_of_meta();
-    let mut is_sound = Vec::with_capacity(found.directory.pages.len());
-    for page in 0..in_meta {
-        is_sound.push(keep(found.check(page, "metadata"), lost)?.is_some());
-    }
-    // A page of values is looked at when an entry that counts leads to it: others may be another's.
-    let mut values: Vec<Option<bool>> = vec![None; found.directory.pages.len() - in_meta];
     let (row, mut records) = (&found.row, Vec::new());
-    for n in 0..row.entries() {
-        if !is_sound[(n / ENTRIES) as usize] {
-            continue;
-        }
-        let Some(entry) = keep(found.entry(n), lost)? else { continue };
-        let first = row.entry_pages.len() + entry.key.page as usize;
-        let keys = if entry.key_len == 0 {
-            0..0
-        } else {
-            first..first + pages_of(entry.key, entry.key_len)
-        };
-        if !is_sound[keys].iter().all(|sound| *sound)
-            || entry.seq <= drained.get(row.key(region, &entry))
+    let (array, pages) = (row.entry_pages.len(), found.directory.pages.len());
+    let mut keys = Checked::new(array..found.pages_of_meta(), "metadata");
+    let mut values = Checked::new(found.pages_of_meta()..pages, "values");
+    for page in 0..array {
+        if row.is_covered(region, page, drained)
+            || keep(found.check(page, "metadata"), lost)?.is_none()
         {
             continue;
         }
-        let mut is_whole = true;
-        for page in value_span(&entry) {
-            let sound = match values[page] {
-                Some(sound) => sound,
-                None => keep(found.check(in_meta + page, "values"), lost)?.is_some(),
-            };
-            values[page] = Some(sound);
-            is_whole &= sound;
-        }
-        if is_whole {
-            records.push(row.record(region, &entry));
+        for n in found.entries_of(page) {
+            let Some(entry) = keep(found.entry(n), lost)? else { continue };
+            if !keys.are_sound(&found, key_span(&entry), lost)?
+                || entry.seq <= drained.get(row.key(region, &entry))
+            {
+                continue;
+            }
+            // A page of values is looked at when an entry that counts leads to it: others may be
+            // another's.
+            if values.are_sound(&found, value_span(&entry), lost)? {
+                records.push(row.record(region, &entry));
+            }
         }
     }
     Ok(records)
+}
+
+/// Pages of one sort, each of which is checked when an entry leads to it.
+struct Checked {
+    /// The first of them in the directory.
+    first: usize,
+    part: &'static str,
+    /// Whether each is sound, once it was checked.
+    is_sound: Vec<Option<bool>>,
+}
+
+impl Checked {
+    fn new(pages: Range<usize>, part: &'static str) -> Checked {
+        Checked { first: pages.start, part, is_sound: vec![None; pages.len()] }
+    }
+
+    /// Checks a page, the first time.
+    fn check(&mut self, found: &Found<'_>, page: usize) -> Result<()> {
+        if self.is_sound[page].is_none() {
+            found.check(self.first + page, self.part)?;
+            self.is_sound[page] = Some(true);
+        }
+        Ok(())
+    }
+
+    /// Whether some pages are sound. Those that are not go to `lost`, once.
+    fn are_sound(
+        &mut self,
+        found: &Found<'_>,
+        pages: Range<usize>,
+        lost: &mut Vec<Damage>,
+    ) -> Result<bool> {
+        let mut are_sound = true;
+        for page in pages {
+            if self.is_sound[page].is_none() {
+                let checked = keep(found.check(self.first + page, self.part), lost)?;
+                self.is_sound[page] = Some(checked.is_some());
+            }
+            are_sound &= self.is_sound[page] == Some(true);
+        }
+        Ok(are_sound)
+    }
 }
 
 /// Puts damage on a list; other errors stay errors.
@@ -147,6 +188,12 @@ impl<'a> Found<'a> {
         Ok(Found { region, table, meta: *meta, directory, row })
     }
 
+    /// The entries of a page of the array.
+    fn entries_of(&self, page: usize) -> Range<u32> {
+        let from = page as u32 * ENTRIES;
+        from..(from + ENTRIES).min(self.row.entries())
+    }
+
     fn pages_of_meta(&self) -> usize {
         self.row.entry_pages.len() + self.row.key_pages.len()
     }
@@ -169,14 +216,12 @@ impl<'a> Found<'a> {
     fn entry(&self, n: u32) -> Result<Entry> {
         let at = self.row.entry_at(n);
         let entry = self.region.bytes(at, ENTRY as u64).first_chunk().and_then(Entry::decode);
-        let fits = |pages: &[u32], place: Place, len: u32| {
-            let (first, last) = (place.page as usize, place.page as usize + pages_of(place, len));
-            let in_a_row = || pages[first..last].is_sorted_by(|a, b| a + 1 == *b);
-            len == 0 || (last <= pages.len() && in_a_row())
+        let fits = |pages: &[u32], span: Range<usize>| {
+            pages.get(span).is_some_and(|pages| pages.is_sorted_by(|a, b| a + 1 == *b))
         };
         let is_sound = |entry: &Entry| {
-            fits(&self.row.key_pages, entry.key, entry.key_len)
-                && fits(&self.row.value_pages, entry.value, entry.value_len)
+            fits(&self.row.key_pages, key_span(entry))
+                && fits(&self.row.value_pages, value_span(entry))
         };
         entry.filter(is_sound).ok_or_else(|| {
             let wrong = ("an entry inside of its pages".into(), format!("entry {n}"));
@@ -203,9 +248,4 @@ fn damaged(
 
 fn page_span(page: u32, pages: u32) -> Span {
     Span { at: u64::from(page) * PAGE, len: u64::from(pages) * PAGE }
-}
-
-/// How many pages bytes at a place lie in.
-fn pages_of(place: Place, len: u32) -> usize {
-    (u64::from(place.offset) + u64::from(len)).div_ceil(PAGE) as usize
 }

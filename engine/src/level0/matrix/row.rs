@@ -6,24 +6,35 @@
 //!
 //! Invariants:
 //!
-//! 1. The pages of the directory, of the array and of keys stay until the row table itself goes. So
-//!    any reader may look at any key.
+//! 1. The pages of the directory stay until the row table itself goes. Those of the array and of
+//!    keys stay as long as [`MetaPages`] says that they can be read. So a reader looks at entries
+//!    in its spans, and at their keys. What is outside of them is gone: a reader that comes to an
+//!    entry in the order of a walk looks first whether it is.
 //! 2. A page of values stays as long as an entry that is not gone has bytes in it. An entry is gone
 //!    only when D covers it for every reader. So a reader looks at the value of an entry only if D
 //!    of its view does not cover it, and if it is not gone.
 
 use std::cmp::Ordering as Order;
+use std::ops::Range;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use super::layout::{ENTRIES, ENTRY, Entry, Place, RowDirectory};
+use super::meta_pages::{MetaPages, Readable};
 use crate::alloc::PageRange;
 use crate::memtable::{Record, record_len};
-use crate::mvcc::KeyInterval;
+use crate::mvcc::{DrainedMap, KeyInterval, is_pinned};
+use crate::options::Failpoint;
 use crate::pm::{PAGE, Region};
 use crate::record::{LSN_MAX, Lsn, RowTable, TableId, slice};
 
 /// Below so many entries a search goes from one to the next.
 const LINEAR: u32 = 8;
+
+#[cfg(test)]
+thread_local! {
+    /// Comparisons with entries that searches of this thread made.
+    pub(super) static COMPARED: std::cell::Cell<u64> = const { std::cell::Cell::new(0) };
+}
 
 /// A row table that can be read.
 #[derive(Debug)]
@@ -42,9 +53,10 @@ pub(super) struct OpenRow {
     gone: Box<[AtomicU64]>,
     live: AtomicU32,
     bytes: AtomicU64,
-    /// All entries before the first and from the second on are gone: searches leave them out.
-    first: AtomicU32,
-    end: AtomicU32,
+    /// Which pages of the array and of keys are in use.
+    pub(super) in_use: MetaPages,
+    /// Where fences lie in the directory: the beginning of each, and the end of the last.
+    fences: Box<[u32]>,
     /// An edit that removes it is on its way, or all of its pages were given back.
     pub(super) is_going: AtomicBool,
 }
@@ -77,8 +89,8 @@ impl OpenRow {
             gone: (0..words).map(|_| AtomicU64::new(0)).collect(),
             live: AtomicU32::new(0),
             bytes: AtomicU64::new(0),
-            first: AtomicU32::new(0),
-            end: AtomicU32::new(directory.entries),
+            in_use: MetaPages::new(directory.entries, key_pages.len()),
+            fences: directory.fence_offsets().into(),
             is_going: AtomicBool::new(false),
         }
     }
@@ -95,6 +107,43 @@ impl OpenRow {
     /// Leaves an entry out, before anyone reads the row table.
     pub(super) fn leave_out(&self, n: u32) {
         self.gone[(n / 64) as usize].fetch_or(1 << (n % 64), Ordering::Relaxed);
+    }
+
+    /// Leaves out all entries of a page of the array, before anyone reads the row table.
+    pub(super) fn leave_out_page(&self, page: usize) {
+        self.entries_of(page).for_each(|n| self.leave_out(n));
+        self.in_use.leave_out(page);
+    }
+
+    /// Counts in the pages of keys of a page of the array, before anyone reads the row table.
+    pub(super) fn count_in_keys(&self, region: &Region, page: usize) {
+        self.in_use.count_in(self.keys_of(region, page));
+    }
+
+    /// The entries of a page of the array.
+    fn entries_of(&self, page: usize) -> Range<u32> {
+        let from = page as u32 * ENTRIES;
+        from..(from + ENTRIES).min(self.entries)
+    }
+
+    /// In which pages the keys of a page of the array lie, which is in use.
+    fn keys_of(&self, region: &Region, page: usize) -> Range<usize> {
+        let spans = self.entries_of(page).map(|n| key_span(&self.entry(region, n)));
+        let spans = spans.filter(|span| !span.is_empty());
+        spans.reduce(|all, span| all.start..span.end).unwrap_or(0..0)
+    }
+
+    /// A fence: the first key of a page of the array, or the last key of all.
+    fn fence<'a>(&self, region: &'a Region, n: usize) -> &'a [u8] {
+        let at = u64::from(self.meta.page) * PAGE + u64::from(self.fences[n]);
+        region.bytes(at, u64::from(self.fences[n + 1] - self.fences[n]))
+    }
+
+    /// Whether D covers all that lies between the fences of a page of the array. An opening passes
+    /// over such a page, so it may have other bytes.
+    pub(super) fn is_covered(&self, region: &Region, page: usize, drained: &DrainedMap) -> bool {
+        let [first, last] = [page, page + 1].map(|n| self.fence(region, n));
+        drained.least_within(first, last) >= self.meta.upto
     }
 
     /// Where an entry lies in the region.
@@ -121,10 +170,11 @@ impl OpenRow {
     /// Bytes of memory that it takes.
     pub(super) fn memory(&self) -> u64 {
         let pages = self.entry_pages.len() + self.key_pages.len() + 2 * self.value_pages.len();
-        (size_of::<OpenRow>() + 4 * pages + 8 * self.gone.len()) as u64
+        let words = pages + self.fences.len() + 2 * self.gone.len();
+        (size_of::<OpenRow>() + 4 * words) as u64 + self.in_use.memory()
     }
 
-    /// An entry.
+    /// An entry that can be read.
     pub(super) fn entry(&self, region: &Region, n: u32) -> Entry {
         let bytes = region.bytes(self.entry_at(n), ENTRY as u64);
         // Checked by the opening or written by this one, and not written since (invariant 1).
@@ -168,17 +218,31 @@ impl OpenRow {
         entry: &Entry,
         (key, prefix): (&[u8], u64),
     ) -> Order {
+        #[cfg(test)]
+        COMPARED.set(COMPARED.get() + 1);
         entry.prefix.cmp(&prefix).then_with(|| self.key(region, entry).cmp(key))
     }
 
-    /// The first entry from `from` to `to` whose key is not smaller than `key`; `to` if there is
-    /// none.
-    pub(super) fn lower_bound(
-        &self,
-        region: &Region,
-        key: &[u8],
-        (mut from, mut to): (u32, u32),
-    ) -> u32 {
+    /// The first entry that can be read whose key is not smaller than `key`, or else the number of
+    /// entries. It lies from the first number on. If it lies behind the second one, it is the first
+    /// from there on.
+    pub(super) fn lower_bound(&self, region: &Region, key: &[u8], (from, to): (u32, u32)) -> u32 {
+        let readable = self.readable();
+        for span in readable.spans() {
+            let (from, to) = (from.max(span.start), to.min(span.end));
+            if from < to {
+                let bound = self.search(region, key, (from, to));
+                if bound < to {
+                    return bound;
+                }
+            }
+        }
+        readable.from(to).unwrap_or(self.entries)
+    }
+
+    /// The first entry from `from` to `to`, all of which can be read, whose key is not smaller than
+    /// `key`; `to` if there is none.
+    fn search(&self, region: &Region, key: &[u8], (mut from, mut to): (u32, u32)) -> u32 {
         let sought = (key, slice(key, 0));
         let is_smaller =
             |n: u32| self.compare(region, &self.entry(region, n), sought) == Order::Less;
@@ -197,64 +261,47 @@ impl OpenRow {
     }
 
     /// As [`OpenRow::lower_bound`] of all entries, from one on that is near.
-    pub(super) fn advance(&self, region: &Region, mut from: u32, key: &[u8]) -> u32 {
+    pub(super) fn advance(&self, region: &Region, from: u32, key: &[u8]) -> u32 {
         let sought = (key, slice(key, 0));
-        let mut step = 1;
-        while from < self.entries {
-            let next = (from + step).min(self.entries);
-            if self.compare(region, &self.entry(region, next - 1), sought) != Order::Less {
-                return self.lower_bound(region, key, (from, next));
+        for span in self.readable().spans() {
+            let (mut at, mut step) = (from.max(span.start), 1);
+            while at < span.end {
+                let next = (at + step).min(span.end);
+                if self.compare(region, &self.entry(region, next - 1), sought) != Order::Less {
+                    return self.search(region, key, (at, next));
+                }
+                (at, step) = (next, step * 2);
             }
-            (from, step) = (next, step * 2);
         }
-        from
+        self.entries
     }
 
-    /// Where to look for a key, by what the row above says and by what is gone.
+    /// The entries that can be read.
+    fn readable(&self) -> Readable {
+        debug_assert!(is_pinned(), "pages stay as long as an epoch is pinned");
+        self.in_use.readable()
+    }
+
+    /// Where to look for a key, by what the row above says.
     pub(super) fn range(&self, narrowed: Option<Narrowed>) -> (u32, u32) {
-        let (from, to) = match narrowed {
+        match narrowed {
             // The number is never another one's, so what a hint leads into is still there.
-            Some(Narrowed { below, from, to }) if below == self.meta.id => (from, to),
+            Some(Narrowed { below, from, to }) if below == self.meta.id => (from, to.max(from)),
             _ => (0, self.entries),
-        };
-        let from = from.max(self.first.load(Ordering::Acquire));
-        (from, to.min(self.end.load(Ordering::Acquire)).max(from))
-    }
-
-    /// Notes which entries at either end are gone.
-    pub(super) fn clip(&self) {
-        let mut first = self.first.load(Ordering::Acquire);
-        while first < self.entries && self.is_gone(first) {
-            first += 1;
         }
-        self.first.fetch_max(first, Ordering::AcqRel);
-        let mut end = self.end.load(Ordering::Acquire);
-        while end > first && self.is_gone(end - 1) {
-            end -= 1;
-        }
-        self.end.fetch_min(end, Ordering::AcqRel);
     }
 
     /// What the hints around the lower bound of a key say of the row below.
-    pub(super) fn narrow(
-        &self,
-        region: &Region,
-        (key, bound): (&[u8], u32),
-        below: &OpenRow,
-    ) -> Option<Narrowed> {
+    pub(super) fn narrow(&self, region: &Region, bound: u32, below: &OpenRow) -> Option<Narrowed> {
         if self.below == 0 {
             return None;
         }
         let hint = |n: u32| self.entry(region, n).hint.min(below.entries);
-        // Where a search left out what is gone, its bound is the nearest entry that is not.
-        let is_clipped = self.live() < u64::from(self.entries);
-        let sought = (key, slice(key, 0));
-        let is_smaller =
-            |n: u32| self.compare(region, &self.entry(region, n), sought) == Order::Less;
-        let is_after = bound > 0 && (!is_clipped || is_smaller(bound - 1));
-        let is_before = bound < self.entries && (!is_clipped || !is_smaller(bound));
-        let from = if is_after { hint(bound - 1) } else { 0 };
-        let to = if is_before { hint(bound) } else { below.entries };
+        let readable = self.readable();
+        // The bound may be in a page that went since the search.
+        let at = readable.from(bound).filter(|at| *at == bound);
+        let from = readable.before(bound).map_or(0, hint);
+        let to = at.map_or(below.entries, hint);
         Some(Narrowed { below: below.meta.id, from, to })
     }
 
@@ -276,14 +323,27 @@ impl OpenRow {
         let end = interval.end.as_ref();
         let to = end.map_or(self.entries, |end| self.lower_bound(region, end, all));
         let mut free = Vec::new();
-        for n in from..to {
+        for n in (from..to).filter(|n| !self.is_gone(*n)) {
             let entry = self.entry(region, n);
-            if entry.seq <= upto && !self.is_gone(n) {
+            if entry.seq <= upto {
                 self.let_go(n, &entry, &mut free);
             }
         }
-        self.clip();
         free
+    }
+
+    /// Takes out pages of the array of which all entries are gone, and which an opening passes
+    /// over. They come free, with their pages of keys, when no reader from before is left.
+    pub(super) fn take_out_pages(&self, region: &Region, drained: &DrainedMap) -> Vec<PageRange> {
+        let is_early = region.has(Failpoint::FreeUncoveredArray);
+        let is_free = |page: usize| {
+            let is_gone = self.entries_of(page).all(|n| self.is_gone(n));
+            is_gone && (is_early || self.is_covered(region, page, drained))
+        };
+        let gone = self.in_use.take_out(is_free, |page| self.keys_of(region, page));
+        let array = gone.array.iter().map(|page| self.entry_pages[*page]);
+        let keys = gone.keys.iter().map(|page| self.key_pages[*page]);
+        array.chain(keys).map(single).collect()
     }
 
     fn let_go(&self, n: u32, entry: &Entry, free: &mut Vec<PageRange>) {
@@ -296,7 +356,7 @@ impl OpenRow {
         debug_assert!(before > 0, "an entry is counted in before it is counted out");
         for page in value_span(entry) {
             if self.in_page[page].fetch_sub(1, Ordering::AcqRel) == 1 {
-                free.push(PageRange { first: self.value_pages[page], count: 1 });
+                free.push(single(self.value_pages[page]));
             }
         }
     }
@@ -306,12 +366,13 @@ impl OpenRow {
         self.retire(region, &KeyInterval::all(), LSN_MAX)
     }
 
-    /// The pages that stay as long as it does: of the directory, the array, and the keys.
+    /// The pages of the directory, and those of the array and of keys that are in use.
     pub(super) fn meta_pages(&self) -> Vec<PageRange> {
         let directory = PageRange { first: self.meta.page, count: self.meta.pages };
-        let rest = self.entry_pages.iter().chain(&self.key_pages);
-        let one = |page: &u32| PageRange { first: *page, count: 1 };
-        std::iter::once(directory).chain(rest.map(one)).collect()
+        let in_use = self.in_use.in_use();
+        let array = in_use.array.iter().map(|page| self.entry_pages[*page]);
+        let keys = in_use.keys.iter().map(|page| self.key_pages[*page]);
+        std::iter::once(directory).chain(array.chain(keys).map(single)).collect()
     }
 
     /// All pages in use.
@@ -319,11 +380,15 @@ impl OpenRow {
         let mut pages = self.meta_pages();
         for (page, live) in self.value_pages.iter().zip(&self.in_page) {
             if live.load(Ordering::Relaxed) > 0 {
-                pages.push(PageRange { first: *page, count: 1 });
+                pages.push(single(*page));
             }
         }
         pages
     }
+}
+
+fn single(page: u32) -> PageRange {
+    PageRange { first: page, count: 1 }
 }
 
 /// Bytes that the record of an entry would take in a zone.
@@ -332,11 +397,21 @@ fn stored_len(entry: &Entry) -> u64 {
 }
 
 /// The pages of values that an entry has bytes in, by their place in the directory.
-pub(super) fn value_span(entry: &Entry) -> std::ops::Range<usize> {
-    if entry.value_len == 0 {
+pub(super) fn value_span(entry: &Entry) -> Range<usize> {
+    pages_of(entry.value, entry.value_len)
+}
+
+/// The pages of keys that the key of an entry lies in, by their place in the directory.
+pub(super) fn key_span(entry: &Entry) -> Range<usize> {
+    pages_of(entry.key, entry.key_len)
+}
+
+/// The pages that bytes at a place lie in.
+fn pages_of(place: Place, len: u32) -> Range<usize> {
+    if len == 0 {
         return 0..0;
     }
-    let end = u64::from(entry.value.offset) + u64::from(entry.value_len);
-    let first = entry.value.page as usize;
+    let end = u64::from(place.offset) + u64::from(len);
+    let first = place.page as usize;
     first..first + end.div_ceil(PAGE) as usize
 }

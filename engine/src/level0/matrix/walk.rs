@@ -16,6 +16,11 @@ use crate::record::{Cursor, EntryRef, LSN_MAX, Lsn, SeparatedValue};
 pub(crate) static FOLLOWS_HINTS: std::sync::atomic::AtomicBool =
     std::sync::atomic::AtomicBool::new(true);
 
+/// Nanoseconds that cursors spent in the search of places in rows: what threads that share the rows
+/// of a column among them could save at most.
+#[cfg(feature = "bench")]
+pub(crate) static SEARCH_NANOS: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
+
 /// A position among the records of row tables that D does not cover.
 pub(super) struct RowsCursor<'a> {
     region: &'a Region,
@@ -55,12 +60,19 @@ impl<'a> RowsCursor<'a> {
 
     /// Goes to the lower bound of `key` in each row table, from the newest to the oldest.
     fn bounds(&mut self, key: &[u8]) {
+        #[cfg(feature = "bench")]
+        let from = std::time::Instant::now();
         let mut narrowed: Option<Narrowed> = None;
         let rows = Arc::clone(&self.rows);
         for (n, row) in rows.iter().enumerate() {
             self.at[n] = row.lower_bound(self.region, key, row.range(narrowed));
-            narrowed = narrow(&rows, n, (key, self.at[n]), self.region);
+            narrowed = narrow(&rows, n, self.at[n], self.region);
         }
+        #[cfg(feature = "bench")]
+        SEARCH_NANOS.fetch_add(
+            u64::try_from(from.elapsed().as_nanos()).unwrap_or(u64::MAX),
+            std::sync::atomic::Ordering::Relaxed,
+        );
     }
 
     /// Finds the head of a row table.
@@ -110,7 +122,7 @@ impl<'a> RowsCursor<'a> {
 pub(super) fn narrow(
     rows: &[Arc<OpenRow>],
     n: usize,
-    (key, bound): (&[u8], u32),
+    bound: u32,
     region: &Region,
 ) -> Option<Narrowed> {
     #[cfg(feature = "bench")]
@@ -120,7 +132,7 @@ pub(super) fn narrow(
     let below = rows.get(n + 1)?;
     let is_led_into = below.meta.id == rows[n].below();
     let follows = is_led_into || region.has(Failpoint::FollowStaleHints);
-    if follows { rows[n].narrow(region, (key, bound), below) } else { None }
+    if follows { rows[n].narrow(region, bound, below) } else { None }
 }
 
 fn order<'r>(record: &Record<'r>) -> (&'r [u8], Reverse<Lsn>) {
@@ -133,7 +145,8 @@ impl Cursor for RowsCursor<'_> {
         if seq < LSN_MAX {
             let rows = Arc::clone(&self.rows);
             for (n, row) in rows.iter().enumerate() {
-                while self.at[n] < row.entries() {
+                // Versions behind one that is gone are gone too, or covered.
+                while self.at[n] < row.entries() && !row.is_gone(self.at[n]) {
                     let entry = row.entry(self.region, self.at[n]);
                     if entry.seq <= seq || row.key(self.region, &entry) != key {
                         break;

@@ -40,9 +40,23 @@ pub enum Call {
     CreateDirectory,
     /// Makes names durable.
     SyncDirectory,
+    /// Writes an object of a store that has none of the name.
+    Put,
+    /// Writes one in parts, which takes no condition.
+    Upload,
+    /// Writes an object in place of one with a tag: compare and swap.
+    Replace,
+    /// Reads an object or a part of it.
+    Get,
+    /// Looks at an object.
+    Head,
+    /// Deletes objects.
+    Delete,
+    /// Lists objects.
+    ListObjects,
 }
 
-const CALLS: [Call; 13] = [
+const CALLS: [Call; 20] = [
     Call::Open,
     Call::Create,
     Call::Read,
@@ -56,6 +70,13 @@ const CALLS: [Call; 13] = [
     Call::List,
     Call::CreateDirectory,
     Call::SyncDirectory,
+    Call::Put,
+    Call::Upload,
+    Call::Replace,
+    Call::Get,
+    Call::Head,
+    Call::Delete,
+    Call::ListObjects,
 ];
 
 impl Call {
@@ -74,6 +95,13 @@ impl Call {
             Call::List => "list",
             Call::CreateDirectory => "create directory",
             Call::SyncDirectory => "sync directory",
+            Call::Put => "put",
+            Call::Upload => "upload",
+            Call::Replace => "replace",
+            Call::Get => "get",
+            Call::Head => "look at",
+            Call::Delete => "delete",
+            Call::ListObjects => "list",
         }
     }
 
@@ -84,9 +112,23 @@ impl Call {
                 &[Outcome::Undone, Outcome::Partial, Outcome::Done, Outcome::LateWriteBack]
             }
             Call::Sync | Call::Preallocate => &[Outcome::Undone, Outcome::Partial, Outcome::Done],
-            Call::Open | Call::Read | Call::List => &[Outcome::Undone],
+            Call::Open | Call::Read | Call::List | Call::Get | Call::Head => &[Outcome::Undone],
+            Call::Put | Call::Upload | Call::Replace | Call::Delete => {
+                &[Outcome::Undone, Outcome::Done, Outcome::Late, Outcome::Twice]
+            }
+            Call::ListObjects => &[Outcome::Undone, Outcome::Stale],
             _ => &[Outcome::Undone, Outcome::Done],
         }
+    }
+
+    /// Whether it is a request to an object store.
+    pub fn is_request(self) -> bool {
+        self.changes_objects() || matches!(self, Call::Get | Call::Head | Call::ListObjects)
+    }
+
+    /// Whether it is one that changes objects.
+    pub(super) fn changes_objects(self) -> bool {
+        matches!(self, Call::Put | Call::Upload | Call::Replace | Call::Delete)
     }
 }
 
@@ -118,11 +160,19 @@ pub enum FileKind {
     Parent,
     /// The directory of a database.
     Directory,
+    /// The ends of objects that are kept on the machine.
+    Tails,
+    /// The fence of an object store as the last opening left it.
+    KnownFence,
+    /// Objects of a store that are extents.
+    Objects,
+    /// The object of a store that says which opening writes there.
+    Fence,
     /// A file that no database has.
     Other,
 }
 
-const KINDS: [FileKind; 13] = [
+const KINDS: [FileKind; 17] = [
     FileKind::Region,
     FileKind::Journal,
     FileKind::NewJournal,
@@ -135,6 +185,10 @@ const KINDS: [FileKind; 13] = [
     FileKind::RegionDirectory,
     FileKind::Parent,
     FileKind::Directory,
+    FileKind::Tails,
+    FileKind::KnownFence,
+    FileKind::Objects,
+    FileKind::Fence,
     FileKind::Other,
 ];
 
@@ -144,6 +198,11 @@ impl FileKind {
         let in_set = path.parent().is_some_and(|directory| is_called(directory, "set"));
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
         let is_new = name.ends_with(".new");
+        match name {
+            "object-tails" => return FileKind::Tails,
+            "object-fence" => return FileKind::KnownFence,
+            _ => {}
+        }
         match name.split_once('-').map_or(name, |(first, _)| first) {
             "region" => FileKind::Region,
             "journal" if is_new => FileKind::NewJournal,
@@ -181,6 +240,10 @@ impl FileKind {
             FileKind::RegionDirectory => "of a region",
             FileKind::Parent => "above",
             FileKind::Directory => "of a database",
+            FileKind::Tails => "ends of objects",
+            FileKind::KnownFence => "known fence",
+            FileKind::Objects => "objects",
+            FileKind::Fence => "fence",
             FileKind::Other => "other",
         }
     }
@@ -197,6 +260,25 @@ pub struct CallSite {
     pub call: Call,
     /// Of which file.
     pub file: FileKind,
+}
+
+impl CallSite {
+    /// What a recording calls a request.
+    pub(super) fn request(self) -> &'static str {
+        match (self.call, self.file) {
+            (Call::Put, FileKind::Fence) => "put fence",
+            (Call::Replace, _) => "replace fence",
+            (Call::Get, FileKind::Fence) => "get fence",
+            (Call::Head, FileKind::Fence) => "look at fence",
+            (Call::Put, _) => "put objects",
+            (Call::Upload, _) => "upload objects",
+            (Call::Get, _) => "get objects",
+            (Call::Head, _) => "look at objects",
+            (Call::Delete, _) => "delete objects",
+            (Call::ListObjects, _) => "list objects",
+            (_, _) => "request",
+        }
+    }
 }
 
 impl fmt::Display for CallSite {
@@ -219,6 +301,12 @@ pub enum Outcome {
     /// file is dropped. The first sync of a handle that is open by now tells the error, and no
     /// other one does.
     LateWriteBack,
+    /// A request is served after some later ones, and its caller has no answer.
+    Late,
+    /// A request is served and answered, and served again after some later ones.
+    Twice,
+    /// A list is as it was before some earlier requests.
+    Stale,
 }
 
 /// Which error is told.
@@ -228,6 +316,8 @@ pub enum Reason {
     Io,
     /// There is no space (`ENOSPC`).
     NoSpace,
+    /// An object store has too much to do, and does nothing.
+    Busy,
 }
 
 /// Which calls a fault is for.
@@ -279,7 +369,7 @@ impl Fault {
 pub(super) struct Failure {
     site: CallSite,
     pub(super) outcome: Outcome,
-    reason: Reason,
+    pub(super) reason: Reason,
     /// No file gets space from now on.
     pub(super) fills_up: bool,
 }
@@ -288,7 +378,9 @@ impl Failure {
     /// What the caller is told.
     pub(super) fn error(&self) -> io::Error {
         match self.reason {
-            Reason::Io => io::Error::other(format!("simulated I/O error: {}", self.site)),
+            Reason::Io | Reason::Busy => {
+                io::Error::other(format!("simulated I/O error: {}", self.site))
+            }
             Reason::NoSpace => io::ErrorKind::StorageFull.into(),
         }
     }

@@ -10,7 +10,7 @@ use super::memory::SimPm;
 use super::pages::Pages;
 use super::power::{Cut, Power};
 use super::seen::ReadLog;
-use super::{CallSite, Fault, Faulty, HeldSyncs, ReadFaults, SimFiles, Survive, Trace};
+use super::{CallSite, Fault, Faulty, HeldSyncs, Reached, ReadFaults, SimFiles, Survive, Trace};
 use crate::options::Level0Container;
 
 /// A machine whose power can be cut.
@@ -51,6 +51,17 @@ impl Machine {
     /// The container that they keep it in, if it is one for all tables.
     pub(crate) fn level0_of_all(&self) -> Option<Level0Container> {
         self.files.state.lock().level0
+    }
+
+    /// Has the machine reach an object store from now on. Each machine that comes up after an end
+    /// of this one reaches a copy of it.
+    pub(crate) fn reach(&self, store: Arc<dyn Reached>) {
+        self.files.reach(store);
+    }
+
+    /// Where the object store is that it reaches, if it reaches one.
+    pub fn store_url(&self) -> Option<String> {
+        self.files.state.lock().reaches.as_ref().map(|store| store.url())
     }
 
     /// Whether they keep the index there.

@@ -11,6 +11,7 @@ mod faults;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::fmt;
+use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -21,6 +22,8 @@ use super::store::{
     Tag, late,
 };
 
+use crate::os::sim::{Call, FileKind, Outcome, RequestFault, Uplink};
+
 pub(crate) use faults::{Effect, RequestKind, Requested};
 
 /// How many earlier lists a stale one may go back to.
@@ -29,14 +32,23 @@ const HISTORY: usize = 64;
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Object {
     bytes: Arc<[u8]>,
+    /// A hash of the bytes.
+    digest: u64,
     writing: u64,
 }
 
 /// A change that a request makes.
 #[derive(Clone, Debug)]
 enum ObjectChange {
-    Put { name: String, bytes: Arc<[u8]>, when: PutWhen },
-    Delete { names: Vec<String> },
+    /// Under a condition, or whatever there is.
+    Put {
+        name: String,
+        bytes: Arc<[u8]>,
+        when: Option<PutWhen>,
+    },
+    Delete {
+        names: Vec<String>,
+    },
 }
 
 #[derive(Debug)]
@@ -63,6 +75,10 @@ struct Server {
     clients: u64,
     log: Vec<Requested>,
     watch: Watch,
+    /// Objects that are longer are written in parts, which takes no condition.
+    parts_from: Option<usize>,
+    /// The simulated machine that requests come from.
+    uplink: Option<Uplink>,
 }
 
 /// Told of each request, before and after it is served.
@@ -105,6 +121,46 @@ impl MemoryServer {
             clients,
             ..Server::default()
         })))
+    }
+
+    /// The same store after the machine that uses it has come to its end. What was on its way
+    /// arrives there.
+    pub(crate) fn after_end(&self) -> Arc<MemoryServer> {
+        let server = self.0.lock();
+        let late = server.delayed.iter();
+        let delayed =
+            late.map(|(at, late)| (at.saturating_sub(server.requests).max(1), late.clone()));
+        Arc::new(MemoryServer(Mutex::new(Server {
+            objects: server.objects.clone(),
+            writings: server.writings,
+            clients: server.clients,
+            delayed: delayed.collect(),
+            parts_from: server.parts_from,
+            ..Server::default()
+        })))
+    }
+
+    /// Has a simulated machine be told of each request.
+    pub(crate) fn attach(&self, uplink: Uplink) {
+        self.0.lock().uplink = Some(uplink);
+    }
+
+    /// Has longer objects be written in parts.
+    pub(crate) fn parts_from(&self, len: usize) {
+        self.0.lock().parts_from = Some(len);
+    }
+
+    /// A hash of what it has, and of what is on its way.
+    pub(crate) fn digest(&self) -> u128 {
+        let server = self.0.lock();
+        let mut sum = DefaultHasher::new();
+        for (name, object) in &server.objects {
+            (name, object.digest).hash(&mut sum);
+        }
+        for (at, changes) in &server.delayed {
+            (at.saturating_sub(server.requests), changes.len()).hash(&mut sum);
+        }
+        u128::from(sum.finish()) << 32
     }
 
     /// Has something be called before and after each request, or nothing.
@@ -168,7 +224,7 @@ impl MemoryServer {
     pub(crate) fn place(&self, name: &str) {
         let mut server = self.0.lock();
         server.writings += 1;
-        let object = Object { bytes: [1][..].into(), writing: server.writings };
+        let object = Object::new([1][..].into(), server.writings);
         server.objects.insert(name.to_string(), object);
     }
 
@@ -200,6 +256,14 @@ impl MemoryServer {
     }
 }
 
+impl Object {
+    fn new(bytes: Arc<[u8]>, writing: u64) -> Object {
+        let mut sum = DefaultHasher::new();
+        bytes.hash(&mut sum);
+        Object { bytes, digest: sum.finish(), writing }
+    }
+}
+
 impl MemoryClient {
     /// Tells it from others of the same server.
     pub(crate) fn number(&self) -> u64 {
@@ -222,15 +286,16 @@ impl Server {
             ObjectChange::Put { name, bytes, when } => {
                 let found = self.objects.get(name).map(|object| tag(object.writing));
                 let holds = match (when, &found) {
-                    (PutWhen::Absent, found) => found.is_none(),
-                    (PutWhen::Tagged(tag), Some(found)) => tag == found,
-                    (PutWhen::Tagged(_), None) => false,
+                    (None, _) => true,
+                    (Some(PutWhen::Absent), found) => found.is_none(),
+                    (Some(PutWhen::Tagged(tag)), Some(found)) => tag == found,
+                    (Some(PutWhen::Tagged(_)), None) => false,
                 };
                 if !holds {
                     return Err(Failure::new(FailureKind::Changed, format!("found {found:?}")));
                 }
                 self.writings += 1;
-                let object = Object { bytes: Arc::clone(bytes), writing: self.writings };
+                let object = Object::new(Arc::clone(bytes), self.writings);
                 self.objects.insert(name.clone(), object);
             }
             ObjectChange::Delete { names } => names.iter().for_each(|name| {
@@ -250,7 +315,13 @@ impl Server {
 
     /// Counts a request and says what becomes of it. A request of a machine without power does not
     /// come here.
-    fn request(&mut self, client: u64, kind: RequestKind, name: &str) -> Answered<Option<Effect>> {
+    fn request(
+        &mut self,
+        client: u64,
+        kind: RequestKind,
+        name: &str,
+        fault: Option<RequestFault>,
+    ) -> Answered<Option<Effect>> {
         let powerless = Failure::new(FailureKind::Away, "the machine has no power");
         if self.dead.contains(&client) {
             return Err(powerless);
@@ -264,7 +335,8 @@ impl Server {
         self.arrive(self.requests);
         let number = self.requests;
         self.log.push(Requested { number, client, kind, name: name.to_string() });
-        let effect = self.effects.remove(&number).or(self.always);
+        let of_machine = fault.map(|fault| effect_of(fault, number));
+        let effect = self.effects.remove(&number).or(of_machine).or(self.always);
         match effect {
             Some(Effect::CutBefore) => {
                 self.dead.insert(client);
@@ -321,6 +393,19 @@ impl Server {
     }
 }
 
+/// What becomes of a request that a simulated machine has fail.
+fn effect_of(fault: RequestFault, number: u64) -> Effect {
+    let some = 1 + number % 7;
+    match fault.outcome {
+        _ if fault.is_busy => Effect::Fail(FailureKind::Throttled),
+        Outcome::Done => Effect::LoseAnswer,
+        Outcome::Late => Effect::Delay(some),
+        Outcome::Twice => Effect::Repeat(some),
+        Outcome::Stale => Effect::Stale(some),
+        Outcome::Undone | Outcome::Partial | Outcome::LateWriteBack => Effect::LoseRequest,
+    }
+}
+
 fn tag(writing: u64) -> Tag {
     Tag { entity: Some(writing.to_string()), version: None }
 }
@@ -335,6 +420,64 @@ fn read_as(effect: Option<Effect>, found: Answered<Got>) -> Answered<Got> {
     }
 }
 
+impl MemoryServer {
+    /// Tells the machine of a request that is about to leave; how it fails, if it does.
+    fn before(&self, call: Call, name: &str) -> Option<RequestFault> {
+        let file = if name.ends_with("/fence") { FileKind::Fence } else { FileKind::Objects };
+        let uplink = self.0.lock().uplink.clone();
+        uplink.and_then(|uplink| uplink.before(call, file))
+    }
+
+    /// Tells the machine that a request was served.
+    fn after(&self) {
+        let uplink = self.0.lock().uplink.clone();
+        uplink.into_iter().for_each(|uplink| uplink.after());
+    }
+}
+
+impl MemoryClient {
+    /// Serves a request that changes objects.
+    fn change(&self, call: Call, name: &str, change: &ObjectChange) -> Answered<Tag> {
+        let kind = if call == Call::Delete { RequestKind::Delete } else { RequestKind::Put };
+        let fault = self.server.before(call, name);
+        self.server.tell(false);
+        let mut server = self.server.0.lock();
+        let requested = server.request(self.id, kind, name, fault);
+        let done = requested.and_then(|effect| server.change_as(effect, change));
+        drop(server);
+        self.server.tell(true);
+        self.server.after();
+        done
+    }
+
+    /// Serves a request that changes none.
+    fn look<T>(
+        &self,
+        (call, kind): (Call, RequestKind),
+        name: &str,
+        serve: impl FnOnce(&mut Server, Option<Effect>) -> Answered<T>,
+    ) -> Answered<T> {
+        let fault = self.server.before(call, name);
+        let mut server = self.server.0.lock();
+        let requested = server.request(self.id, kind, name, fault);
+        let found = requested.and_then(|effect| serve(&mut server, effect));
+        drop(server);
+        self.server.after();
+        found
+    }
+
+    /// Writes a long object as stores do that take no condition for one: after a look.
+    fn put_in_parts(&self, name: &str, change: &ObjectChange, within: Duration) -> Answered<Tag> {
+        match self.head(name, within) {
+            Ok(_) => Err(Failure::new(FailureKind::Changed, "there is an object")),
+            Err(failure) if failure.kind == FailureKind::Missing => {
+                self.change(Call::Upload, name, change)
+            }
+            Err(failure) => Err(failure),
+        }
+    }
+}
+
 impl ObjectStore for MemoryClient {
     fn address(&self) -> String {
         "memory:".to_string()
@@ -345,65 +488,60 @@ impl ObjectStore for MemoryClient {
         name: &str,
         bytes: &[u8],
         when: &PutWhen,
-        _: Duration,
+        within: Duration,
         answer: Answer<Tag>,
     ) {
-        let change =
-            ObjectChange::Put { name: name.to_string(), bytes: bytes.into(), when: when.clone() };
-        self.server.tell(false);
-        let mut server = self.server.0.lock();
-        let requested = server.request(self.id, RequestKind::Put, name);
-        let done = requested.and_then(|effect| server.change_as(effect, &change));
-        drop(server);
-        self.server.tell(true);
-        answer.send(done);
+        let parts_from = self.server.0.lock().parts_from;
+        let in_parts = *when == PutWhen::Absent && parts_from.is_some_and(|len| bytes.len() > len);
+        let name_of = name.to_string();
+        let change = |when| ObjectChange::Put { name: name_of, bytes: bytes.into(), when };
+        answer.send(match when {
+            _ if in_parts => self.put_in_parts(name, &change(None), within),
+            PutWhen::Absent => self.change(Call::Put, name, &change(Some(when.clone()))),
+            PutWhen::Tagged(_) => self.change(Call::Replace, name, &change(Some(when.clone()))),
+        });
     }
 
     fn begin_get(&self, name: &str, span: Span, _: Duration, answer: Answer<Got>) {
-        let mut server = self.server.0.lock();
-        let requested = server.request(self.id, RequestKind::Get, name);
-        let effect = requested.as_ref().ok().copied().flatten();
-        let got = requested.and_then(|effect| read_as(effect, server.read(name, span)));
-        if effect == Some(Effect::Hold) {
-            server.held.push(HeldAnswer { answer, got });
-            return;
+        let mut is_held = false;
+        let got = self.look((Call::Get, RequestKind::Get), name, |server, effect| {
+            is_held = effect == Some(Effect::Hold);
+            read_as(effect, server.read(name, span))
+        });
+        if is_held {
+            self.server.0.lock().held.push(HeldAnswer { answer, got });
+        } else {
+            answer.send(got);
         }
-        drop(server);
-        answer.send(got);
     }
 
     fn head(&self, name: &str, _: Duration) -> Answered<ObjectInfo> {
-        let mut server = self.server.0.lock();
-        let effect = server.request(self.id, RequestKind::Head, name)?;
-        let found = read_as(effect, server.read(name, Span::Whole))?;
+        let found = self.look((Call::Head, RequestKind::Head), name, |server, effect| {
+            read_as(effect, server.read(name, Span::Whole))
+        })?;
         Ok(ObjectInfo { name: name.to_string(), len: found.bytes.len() as u64 })
     }
 
     fn delete(&self, names: &[String], _: Duration) -> Answered<()> {
-        self.server.tell(false);
-        let mut server = self.server.0.lock();
         let first = names.first().map_or("", String::as_str);
-        let effect = server.request(self.id, RequestKind::Delete, first)?;
-        let done = server.change_as(effect, &ObjectChange::Delete { names: names.to_vec() });
-        drop(server);
-        self.server.tell(true);
-        done.map(drop)
+        let change = ObjectChange::Delete { names: names.to_vec() };
+        self.change(Call::Delete, first, &change).map(drop)
     }
 
     fn list(&self, prefix: &str, after: &str, within: Duration) -> Answered<Vec<ObjectInfo>> {
-        let mut server = self.server.0.lock();
-        let effect = server.request(self.id, RequestKind::List, prefix)?;
-        let infos = match effect {
-            Some(Effect::LoseAnswer | Effect::CutAfter | Effect::Delay(_)) => {
-                return Err(late(within));
-            }
-            Some(Effect::Stale(requests)) => {
-                let back = usize::try_from(requests).unwrap_or(usize::MAX).max(1);
-                let at = server.history.len().saturating_sub(back);
-                server.history.get(at).cloned().unwrap_or_default()
-            }
-            _ => server.infos(),
-        };
+        let infos = self.look(
+            (Call::ListObjects, RequestKind::List),
+            prefix,
+            |server, effect| match effect {
+                Some(Effect::LoseAnswer | Effect::CutAfter | Effect::Delay(_)) => Err(late(within)),
+                Some(Effect::Stale(requests)) => {
+                    let back = usize::try_from(requests).unwrap_or(usize::MAX).max(1);
+                    let at = server.history.len().saturating_sub(back);
+                    Ok(server.history.get(at).cloned().unwrap_or_default())
+                }
+                _ => Ok(server.infos()),
+            },
+        )?;
         let asked =
             |info: &&ObjectInfo| info.name.starts_with(prefix) && info.name.as_str() > after;
         Ok(infos.iter().filter(asked).take(LIST_LEN).cloned().collect())

@@ -17,6 +17,8 @@ mod open;
 pub(crate) mod probe;
 #[cfg(feature = "object")]
 mod remote;
+#[cfg(any(test, feature = "testing", feature = "bench"))]
+mod slow;
 mod store;
 mod tails;
 #[cfg(any(test, feature = "testing"))]
@@ -24,8 +26,12 @@ pub(crate) mod testing;
 mod tier;
 mod uploads;
 
+pub(crate) use client::{Client, RequestCounts};
 pub(crate) use name::{LAST_EPOCH, ObjectId};
-pub(crate) use open::Settings;
+pub(crate) use open::{Settings, open_client, owner};
+#[cfg(any(test, feature = "testing", feature = "bench"))]
+pub(crate) use slow::Distance;
+pub(crate) use store::{Failure, FailureKind, PutWhen, Span, Tag};
 pub(crate) use tier::{Collected, Fetch, ObjectTier, Planted};
 
 #[cfg(test)]

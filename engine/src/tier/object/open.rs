@@ -39,6 +39,9 @@ pub(crate) struct Settings<'a> {
     /// What the journal names.
     pub(crate) named: BTreeSet<ObjectId>,
     pub(crate) planted: Planted,
+    /// How far away a test or a benchmark has the store be.
+    #[cfg(any(test, feature = "testing", feature = "bench"))]
+    pub(crate) distance: Option<super::slow::Distance>,
 }
 
 /// The way to a store, with what else depends on the kind of it.
@@ -46,6 +49,26 @@ struct StoreWay {
     store: Arc<dyn ObjectStore>,
     timer: Arc<dyn Timer>,
     nonce: [u8; 16],
+}
+
+/// The way to the store of a URL for a node that shares it, and a number that no other way has.
+/// Asks the store for nothing.
+///
+/// # Errors
+///
+/// As [`Settings::open`].
+pub(crate) fn open_client(
+    (url, simulated): (&str, bool),
+    files: &Arc<dyn Files>,
+    number: u64,
+    #[cfg(any(test, feature = "testing", feature = "bench"))] distance: Option<
+        super::slow::Distance,
+    >,
+) -> Result<(Arc<Client>, [u8; 16])> {
+    let StoreWay { store, timer, nonce } = way(url, simulated, files, number)?;
+    #[cfg(any(test, feature = "testing", feature = "bench"))]
+    let store = far_away(store, distance)?;
+    Ok((Arc::new(Client::new(store, timer, Patience::default())), nonce))
 }
 
 impl Settings<'_> {
@@ -56,10 +79,15 @@ impl Settings<'_> {
     ///
     /// `Invalid` if the environment is not understood; or an I/O error.
     pub(crate) fn open(self) -> Result<ObjectTier> {
-        let StoreWay { store, timer, nonce } = self.way()?;
+        let way = way(self.url, self.simulated, self.files, self.incarnation)?;
+        let StoreWay { store, timer, nonce } = way;
+        #[cfg(any(test, feature = "testing", feature = "bench"))]
+        let store = far_away(store, self.distance)?;
         let client = Arc::new(Client::new(store, timer, Patience::default()));
         let names = ObjectNames::of(self.database_id);
-        let claim = WriterClaim { incarnation: self.incarnation, nonce, owner: owner() };
+        // What a simulated machine writes is the same in every run.
+        let owner = if self.simulated { "process 1, simulated".to_string() } else { owner() };
+        let claim = WriterClaim { incarnation: self.incarnation, nonce, owner };
         let tier = ObjectTier::open(client, names, claim, self.named);
         let tier = tier.with_planted(self.planted);
         if self.read_only {
@@ -71,32 +99,44 @@ impl Settings<'_> {
         let known = KnownFence::new(Arc::clone(self.files), self.directory);
         Ok(tier.with_tails(tails).with_known_fence(known))
     }
+}
 
-    fn way(&self) -> Result<StoreWay> {
-        let (scheme, rest) = self.url.split_once("://").unwrap_or_default();
-        let machine = || Arc::new(MachineTimer::default()) as Arc<dyn Timer>;
-        match scheme {
-            "file" => {
-                let path = PathBuf::from(rest);
-                if self.simulated {
-                    let store = DirectoryStore::open_in(Arc::clone(self.files), &path, false)?;
-                    let mut nonce = [0; 16];
-                    nonce[..8].copy_from_slice(&self.incarnation.to_le_bytes());
-                    return Ok(StoreWay { store: Arc::new(store), timer: machine(), nonce });
-                }
-                let store = Arc::new(DirectoryStore::open(&path)?);
-                Ok(StoreWay { store, timer: machine(), nonce: draw()? })
-            }
-            #[cfg(any(test, feature = "testing"))]
-            "memory" => {
-                let client = super::testing::client_of(self.url)?;
+#[cfg(any(test, feature = "testing", feature = "bench"))]
+fn far_away(
+    store: Arc<dyn ObjectStore>,
+    distance: Option<super::slow::Distance>,
+) -> Result<Arc<dyn ObjectStore>> {
+    Ok(match distance {
+        Some(distance) => Arc::new(super::slow::SlowStore::new(store, distance)?),
+        None => store,
+    })
+}
+
+/// The way to the store of a URL. On a simulated machine `number` stands for what is drawn.
+fn way(url: &str, simulated: bool, files: &Arc<dyn Files>, number: u64) -> Result<StoreWay> {
+    let (scheme, rest) = url.split_once("://").unwrap_or_default();
+    let machine = || Arc::new(MachineTimer::default()) as Arc<dyn Timer>;
+    match scheme {
+        "file" => {
+            let path = PathBuf::from(rest);
+            if simulated {
+                let store = DirectoryStore::open_in(Arc::clone(files), &path, false)?;
                 let mut nonce = [0; 16];
-                nonce[..8].copy_from_slice(&client.number().to_le_bytes());
-                let timer = Arc::new(super::clock::StepTimer::default());
-                Ok(StoreWay { store: Arc::new(client), timer, nonce })
+                nonce[..8].copy_from_slice(&number.to_le_bytes());
+                return Ok(StoreWay { store: Arc::new(store), timer: machine(), nonce });
             }
-            _ => Ok(StoreWay { store: remote(self.url)?, timer: machine(), nonce: draw()? }),
+            let store = Arc::new(DirectoryStore::open(&path)?);
+            Ok(StoreWay { store, timer: machine(), nonce: draw()? })
         }
+        #[cfg(any(test, feature = "testing"))]
+        "memory" => {
+            let client = super::testing::client_of(url)?;
+            let mut nonce = [0; 16];
+            nonce[..8].copy_from_slice(&client.number().to_le_bytes());
+            let timer = Arc::new(super::clock::StepTimer::default());
+            Ok(StoreWay { store: Arc::new(client), timer, nonce })
+        }
+        _ => Ok(StoreWay { store: remote(url)?, timer: machine(), nonce: draw()? }),
     }
 }
 
@@ -121,7 +161,7 @@ fn draw() -> Result<[u8; 16]> {
 }
 
 /// Who this is, for the messages of others.
-fn owner() -> String {
+pub(crate) fn owner() -> String {
     let program = std::env::current_exe().ok();
     let program = program.as_deref().and_then(Path::file_name).unwrap_or_default();
     let host = rustix::system::uname();

@@ -197,6 +197,11 @@ impl TailCache {
         sound.map(|bytes| ObjectTail { offset, bytes })
     }
 
+    /// Whether it has the end of an object, as far as it is known without a read.
+    pub(crate) fn has(&self, id: ObjectId) -> bool {
+        self.ring.lock().entries.contains_key(&id)
+    }
+
     /// Keeps the end of an object. What cannot be written is not kept.
     pub(crate) fn keep(&self, id: ObjectId, offset: u32, bytes: &[u8]) {
         let Ok(len) = u32::try_from(bytes.len()) else { return };

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock, Weak};
 
 use parking_lot::Mutex;
@@ -10,9 +11,16 @@ use parking_lot::Mutex;
 use super::memory::{Effect, MemoryClient, MemoryServer, RequestKind};
 use super::store::FailureKind;
 use crate::error::{Error, Result};
+use crate::os::sim::{Machine, Reached, Uplink};
 
 /// All servers, by their URL.
 static SERVERS: LazyLock<Mutex<BTreeMap<String, Weak<Inner>>>> = LazyLock::new(Mutex::default);
+
+/// The number of the next one.
+static NEXT: AtomicU64 = AtomicU64::new(1);
+
+/// After so many new ones those that are gone are forgotten.
+const CLEARED_EVERY: u64 = 256;
 
 struct Inner {
     url: String,
@@ -91,10 +99,11 @@ impl ObjectServer {
     }
 
     fn of(server: Arc<MemoryServer>) -> ObjectServer {
+        let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let mut servers = SERVERS.lock();
-        servers.retain(|_, known| known.strong_count() > 0);
-        let taken = |n: &u64| servers.contains_key(&format!("memory://{n}"));
-        let number = (1..).find(|n| !taken(n)).unwrap_or_default();
+        if number.is_multiple_of(CLEARED_EVERY) {
+            servers.retain(|_, known| known.strong_count() > 0);
+        }
         let url = format!("memory://{number}");
         let inner = Arc::new(Inner { url: url.clone(), server });
         servers.insert(url, Arc::downgrade(&inner));
@@ -105,6 +114,11 @@ impl ObjectServer {
     #[must_use]
     pub fn copy(&self) -> ObjectServer {
         ObjectServer::of(self.0.server.copy())
+    }
+
+    /// Has longer objects be written in parts, which takes no condition.
+    pub fn parts_from(&self, len: usize) {
+        self.0.server.parts_from(len);
     }
 
     /// What [`Options::object_store`](crate::Options::object_store) takes.
@@ -177,6 +191,40 @@ impl ObjectServer {
     /// Has all delayed changes arrive now.
     pub fn deliver(&self) {
         self.0.server.deliver();
+    }
+}
+
+impl Reached for ObjectServer {
+    fn after_end(&self) -> Arc<dyn Reached> {
+        Arc::new(ObjectServer::of(self.0.server.after_end()))
+    }
+
+    fn attach(&self, uplink: Uplink) {
+        self.0.server.attach(uplink);
+    }
+
+    fn url(&self) -> String {
+        self.0.url.clone()
+    }
+
+    fn digest(&self) -> u128 {
+        self.0.server.digest()
+    }
+}
+
+impl Machine {
+    /// The same machine with an object store in reach. A machine that comes up after an end of it
+    /// has a copy of the store in reach, as it was at that moment.
+    #[must_use]
+    pub fn with_store(self, store: &ObjectServer) -> Machine {
+        self.reach(Arc::new(store.clone()));
+        self
+    }
+
+    /// The object store in reach, if there is one.
+    pub fn store(&self) -> Option<ObjectServer> {
+        let found = SERVERS.lock().get(&self.store_url()?).and_then(Weak::upgrade);
+        found.map(ObjectServer)
     }
 }
 

@@ -304,6 +304,11 @@ impl ObjectTier {
         Fetch::Asked { id, reading, from, range: (offset, len), is_tail }
     }
 
+    /// Whether the end of an object is kept on this machine.
+    pub(crate) fn keeps_tail_of(&self, id: ObjectId) -> bool {
+        self.tails.as_ref().is_some_and(|tails| tails.has(id))
+    }
+
     fn in_tail(&self, id: ObjectId, (offset, len): (u32, u32)) -> Option<Vec<u8>> {
         let tail = self.tails.as_ref()?.get(id)?;
         let from = offset.checked_sub(tail.offset)? as usize;

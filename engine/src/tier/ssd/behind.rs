@@ -160,6 +160,20 @@ impl ExtentStore {
         is_sent.then_some(Reading { at: *at, offset, len, source: Source::File(receiver) })
     }
 
+    /// Asks an object store for `len` bytes from `offset` of an extent.
+    ///
+    /// # Errors
+    ///
+    /// `Invalid` if no store was named; `Corrupt` for a place in a file.
+    pub(crate) fn ask(&self, at: &Location, offset: u32, len: u32) -> Result<Reading> {
+        let Some(id) = at.object() else {
+            let got = "a place in a file".to_string();
+            return Err(self.damage(at, offset, "extent", "an object".to_string(), got));
+        };
+        let fetch = self.tier(id)?.begin_read(id, at.len, (offset, len));
+        Ok(Reading { at: *at, offset, len, source: Source::Object(Box::new(fetch)) })
+    }
+
     /// Ends the threads that read behind: the database is closed.
     pub(crate) fn stop_behind(&self) {
         self.behind.stop();

@@ -34,6 +34,12 @@ impl ExtentStore {
         })
     }
 
+    /// Whether the end of an object is kept on this machine.
+    pub(crate) fn keeps_end_of(&self, at: &Location) -> bool {
+        let tier = self.objects();
+        at.object().zip(tier).is_some_and(|(id, tier)| tier.keeps_tail_of(id))
+    }
+
     /// Gives an extent its name as an object. Dropped without [`keep`](Reserved::keep) it is
     /// deleted later.
     ///

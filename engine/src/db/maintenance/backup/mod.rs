@@ -18,8 +18,9 @@ use crate::db::open::files_of;
 use crate::error::Result;
 use crate::levels::Manifest;
 use crate::options::Options;
+pub(in crate::db) use restore::{create_of_extents, find_room};
 use set::Set;
-pub(in crate::db) use take::back_up;
+pub(in crate::db) use take::{Destination, back_up, gather};
 
 /// One backup of a [`BackupSet`].
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -21,24 +21,14 @@ use crate::tier::{ExtentStore, Location};
 /// Makes a database of backup `number` in `to`.
 pub(super) fn restore((path, number): (&Path, u64), to: &Path, options: &Options) -> Result<()> {
     options.check()?;
-    options.check_place(to)?;
-    memory::check_new(options)?;
     let set = Set::open_to_read(path, options)?;
     let manifest = set.manifest(number)?;
-    let files = files_of(options);
-    find_room(&files, to, options)?;
-    create_directory(&*files, to).map_err(|e| Error::io("create", to, e))?;
-    let locked = lock(to, options, OpenHow::Create)?;
-    // Another process may have been faster.
-    let found = find_room(&files, to, options)?;
-    let fill = || {
-        let into = ExtentStore::open(Arc::clone(&files), to, &[], false)?;
+    create_of_extents(to, options, |files| {
+        let into = ExtentStore::open(Arc::clone(files), to, &[], false)?;
         let edit = copy(&manifest, &set.store()?, &into)?;
         into.sync()?;
         Ok(Content { lsn: manifest.lsn, edit })
-    };
-    create_with(&files, to, options, &found, fill)?;
-    drop(locked);
+    })?;
     // What was made can be opened, and has the last blob.
     let db = Database::open_with(to, options, OpenHow::OpenOrCreate)?;
     if let Some(blob) = &manifest.blob {
@@ -49,8 +39,38 @@ pub(super) fn restore((path, number): (&Path, u64), to: &Path, options: &Options
     db.close()
 }
 
+/// Makes a database in `to`, which is empty. `fill` writes its extents there, and says what they
+/// are.
+///
+/// # Errors
+///
+/// `Invalid` for bad options, or if there is something in `to`; `Unavailable` if another process
+/// works there; those of `fill`. There is no database then.
+pub(in crate::db) fn create_of_extents(
+    to: &Path,
+    options: &Options,
+    fill: impl FnOnce(&Arc<dyn Files>) -> Result<Content>,
+) -> Result<()> {
+    options.check()?;
+    options.check_place(to)?;
+    memory::check_new(options)?;
+    let files = files_of(options);
+    find_room(&files, to, options)?;
+    create_directory(&*files, to).map_err(|e| Error::io("create", to, e))?;
+    let locked = lock(to, options, OpenHow::Create)?;
+    // Another process may have been faster.
+    let found = find_room(&files, to, options)?;
+    create_with(&files, to, options, &found, || fill(&files))?;
+    drop(locked);
+    Ok(())
+}
+
 /// What there is in `to`, if a database may be made there.
-fn find_room(files: &Arc<dyn Files>, to: &Path, options: &Options) -> Result<Presence> {
+pub(in crate::db) fn find_room(
+    files: &Arc<dyn Files>,
+    to: &Path,
+    options: &Options,
+) -> Result<Presence> {
     let found = look(files, to, options)?;
     match found {
         Presence::Missing | Presence::Empty | Presence::Unfinished(_) => Ok(found),

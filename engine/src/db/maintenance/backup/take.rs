@@ -20,6 +20,7 @@ use crate::mvcc::{Horizon, Registered, TimeMark, pin};
 use crate::options::TableOptions;
 use crate::record::Lsn;
 use crate::table::TableCore;
+use crate::tier::ExtentStore;
 use crate::view::View;
 
 /// A table of a moment.
@@ -46,33 +47,97 @@ struct Half {
     dumped: Dumped,
 }
 
+/// Where a backup goes.
+pub(in crate::db) trait Destination {
+    /// Where what is above the levels is written first.
+    fn store(&self) -> &Arc<ExtentStore>;
+
+    /// Its own copy of an extent of a level, made now if it has none.
+    ///
+    /// # Errors
+    ///
+    /// `Corrupt` if the extent is damaged; those of the destination.
+    fn copy(&mut self, extent: &Extent) -> Result<Arc<ExtentMeta>>;
+
+    /// Keeps an extent that was written to its [`Destination::store`].
+    ///
+    /// # Errors
+    ///
+    /// As [`Destination::copy`].
+    fn keep(&mut self, dumped: &Arc<Extent>) -> Result<Arc<ExtentMeta>>;
+}
+
+impl Destination for Writing {
+    fn store(&self) -> &Arc<ExtentStore> {
+        Writing::store(self)
+    }
+
+    fn copy(&mut self, extent: &Extent) -> Result<Arc<ExtentMeta>> {
+        Writing::copy(self, extent)
+    }
+
+    fn keep(&mut self, dumped: &Arc<Extent>) -> Result<Arc<ExtentMeta>> {
+        Ok(Arc::new(ExtentMeta::clone(dumped.meta())))
+    }
+}
+
+/// What a backup has.
+pub(in crate::db) struct Gathered {
+    /// What was visible there is in it, and nothing else.
+    pub(in crate::db) lsn: Lsn,
+    /// When it was begun, in seconds since 1970.
+    pub(in crate::db) created: u64,
+    pub(in crate::db) blob: Option<Vec<u8>>,
+    pub(in crate::db) edit: Edit<Arc<ExtentMeta>>,
+    /// What was dumped is there until the backup is whole.
+    halves: Vec<Half>,
+}
+
+impl Gathered {
+    /// The backup is whole, or given up.
+    pub(in crate::db) fn finish(self) {
+        drop(self.halves);
+    }
+}
+
 /// Adds a backup to the set in `path`.
 pub(in crate::db) fn back_up(engine: &Engine, path: &Path) -> Result<BackupInfo> {
     engine.shared.check_open()?;
     let mut set = Set::open_or_create(path, &engine.options)?;
     set.check_is_of(engine.set.database_id())?;
-    // A table with records that are not counted yet looks as if it had none above its levels.
-    engine.scheduler.jobs.count_live.finish(&engine.ctx)?;
-    let created = engine.shared.clock.now() / MICROS_A_SECOND;
-    let (halves, lsn, blob) = dump(engine, &set)?;
-    let mut ops = dates(engine, lsn);
-    for half in &halves {
-        engine.shared.check_open()?;
-        half.describe(&mut set, &mut ops)?;
-    }
-    // What is durable nowhere else must not be all that is left of a commit that never was.
-    engine.shared.poison.check()?;
+    let gathered = gather(engine, &mut set)?;
     let manifest = Manifest {
         database_id: engine.set.database_id(),
         number: set.next_number(),
-        lsn,
-        created,
-        added: set.store().bytes_written(),
-        blob,
-        edit: Edit { ops },
+        lsn: gathered.lsn,
+        created: gathered.created,
+        added: Writing::store(&set).bytes_written(),
+        blob: gathered.blob.clone(),
+        edit: gathered.edit.clone(),
     };
     set.add(&manifest)?;
+    gathered.finish();
     Ok(BackupInfo::of(&manifest))
+}
+
+/// Brings all that is visible now to a destination.
+///
+/// # Errors
+///
+/// Those of reading and of the destination.
+pub(in crate::db) fn gather(engine: &Engine, into: &mut dyn Destination) -> Result<Gathered> {
+    // A table with records that are not counted yet looks as if it had none above its levels.
+    engine.scheduler.jobs.count_live.finish(&engine.ctx)?;
+    let created = engine.shared.clock.now() / MICROS_A_SECOND;
+    let (halves, lsn, blob) = dump(engine, into.store())?;
+    let mut ops = dates(engine, lsn);
+    for half in &halves {
+        engine.shared.check_open()?;
+        half.describe(into, &mut ops)?;
+    }
+    // What is durable nowhere else must not be all that is left of a commit that never was.
+    engine.shared.poison.check()?;
+    Ok(Gathered { lsn, created, blob, edit: Edit { ops }, halves })
 }
 
 /// When records up to `lsn` were written: those above all marks, by now.
@@ -86,7 +151,7 @@ fn dates(engine: &Engine, lsn: Lsn) -> Vec<Op<Arc<ExtentMeta>>> {
 }
 
 /// Steps 1 and 2. Zones are not given back meanwhile.
-fn dump(engine: &Engine, set: &Writing) -> Result<(Vec<Half>, Lsn, Option<Vec<u8>>)> {
+fn dump(engine: &Engine, store: &Arc<ExtentStore>) -> Result<(Vec<Half>, Lsn, Option<Vec<u8>>)> {
     // In this order: a close waits for the calls that found the database open.
     let _guard = pin();
     engine.shared.check_open()?;
@@ -97,7 +162,7 @@ fn dump(engine: &Engine, set: &Writing) -> Result<(Vec<Half>, Lsn, Option<Vec<u8
         debug_assert!(lsn <= floor, "what a backup has no power cut takes back");
     }
     let blob = engine.shared.committer.blobs().last(lsn);
-    let into = (&*engine.set, set.store());
+    let into = (&*engine.set, store);
     let half = |Seen { table, name, view }| {
         let dumped = compaction::dump(&view, &horizon, into, &engine.shared.cache, &shape)?;
         Ok(Half { table, name, version: Arc::clone(&view.version), dumped })
@@ -125,7 +190,11 @@ fn moment(engine: &Engine) -> Moment {
 }
 impl Half {
     /// Copies what the set has not; the operations that make the table.
-    fn describe(&self, set: &mut Writing, ops: &mut Vec<Op<Arc<ExtentMeta>>>) -> Result<()> {
+    fn describe(
+        &self,
+        into: &mut dyn Destination,
+        ops: &mut Vec<Op<Arc<ExtentMeta>>>,
+    ) -> Result<()> {
         let (id, version) = (self.table.id(), &self.version);
         ops.push(Op::CreateTable {
             table: id,
@@ -145,8 +214,9 @@ impl Half {
         let free = (1..=SUBLEVELS).take_while(|n| version.level(*n).is_none_or(Level::is_empty));
         let sublevel = free.last();
         let top = sublevel.unwrap_or(1);
-        let dumped = self.dumped.extents.iter();
-        ops.extend(dumped.map(|e| add(top, Arc::new(ExtentMeta::clone(e.meta())))));
+        for extent in &self.dumped.extents {
+            ops.push(add(top, into.keep(extent)?));
+        }
         let first: u8 = if self.dumped.extents.is_empty() || sublevel.is_some() { 1 } else { 2 };
         let deepest = usize::from(first) - 1 + version.levels.len();
         if deepest > usize::from(MAX_LEVELS) {
@@ -159,7 +229,7 @@ impl Half {
         for (level, extents) in (first..).zip(&version.levels) {
             let is_shown = |extent: &&Arc<Extent>| !self.dumped.hidden.contains(&extent.meta().id);
             for extent in extents.extents().iter().filter(is_shown) {
-                ops.push(add(level, set.copy(extent)?));
+                ops.push(add(level, into.copy(extent)?));
             }
         }
         Ok(())

@@ -31,6 +31,43 @@ fn the_memory_for_indexes_fills_as_the_region_does() {
     assert!(paces[16].delay >= unmeasured[1].delay, "{paces:?} {unmeasured:?}");
 }
 
+/// The receiver of a matrix fills to its share, becomes the compactor, and the next one fills while
+/// that goes. No round begins before the receiver alone has that share, nor before the compactor is
+/// empty.
+#[test]
+fn a_receiver_becomes_the_compactor_at_its_share_when_that_is_empty() {
+    let mut stats = PacingStats::default();
+    let (mut receiver, mut compactor, mut swaps) = (0, 0, Vec::new());
+    let (mut low, mut began) = (0, 0);
+    for appended in 1..300 {
+        receiver += 1;
+        loop {
+            let rows = receiver + compactor;
+            let now = RegionUsage {
+                in_rows: rows,
+                bytes_due: rows * ZONE,
+                undrained: rows * ZONE,
+                ..state(rows + 1, appended * ZONE, low)
+            };
+            if stats.look(&now).debt == 0 && !now.calls_for_drain() {
+                break;
+            }
+            if compactor == 0 {
+                swaps.push(receiver);
+                (receiver, compactor, began) = (0, receiver, now.visible);
+            }
+            compactor -= 1;
+            stats.drained(ZONE, 0, ZONE, Duration::from_millis(1));
+            if compactor == 0 {
+                low = began;
+            }
+        }
+        assert!(receiver + compactor <= 39, "the compactor goes as fast as the receiver fills");
+    }
+    // Six tenths of 64 zones.
+    assert!(swaps.len() > 3 && swaps.iter().all(|receiver| *receiver == 39), "{swaps:?}");
+}
+
 #[test]
 fn nobody_waits_while_there_is_room() {
     let mut stats = PacingStats::default();

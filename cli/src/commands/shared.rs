@@ -1,0 +1,134 @@
+//! `follow`, `standby`, `promote` and `status`: a shared database, its readers, and its end.
+
+use std::time::{Duration, Instant};
+
+use terrace::{Follower, NodeStatus, Standby};
+
+use crate::args::{NodeArguments, PromoteArguments};
+use crate::failure::{Failure, Outcome};
+use crate::interrupt;
+use crate::session::Session;
+
+/// A node says how far it is so often.
+const REPORT: Duration = Duration::from_secs(1);
+
+/// It looks for a signal, and whether it has all, so often.
+const LOOK: Duration = Duration::from_millis(50);
+
+/// With less lag than this a node has all that there is.
+const CAUGHT_UP: u64 = 250;
+
+/// What follows, and what stands by.
+enum Node {
+    Follower(Follower),
+    Standby(Standby),
+}
+
+impl Node {
+    fn status(&self) -> NodeStatus {
+        match self {
+            Node::Follower(node) => node.status(),
+            Node::Standby(node) => node.status(),
+        }
+    }
+
+    fn close(self) -> terrace::Result<()> {
+        match self {
+            Node::Follower(node) => node.close(),
+            Node::Standby(node) => node.close(),
+        }
+    }
+}
+
+/// Follows until a signal comes.
+pub(crate) fn follow(session: &mut Session, node: &NodeArguments) -> Result<Outcome, Failure> {
+    let follower = session.options().follow(&session.store()?, &node.directory)?;
+    watch(session, Node::Follower(follower), node.once)
+}
+
+/// Stands by until a signal comes.
+pub(crate) fn stand_by(session: &mut Session, node: &NodeArguments) -> Result<Outcome, Failure> {
+    let standby = session.options().standby(&session.store()?, &node.directory)?;
+    watch(session, Node::Standby(standby), node.once)
+}
+
+/// Says how far a node is, until a signal comes or, with `once`, it has all that there is.
+fn watch(session: &mut Session, node: Node, once: bool) -> Result<Outcome, Failure> {
+    interrupt::on_signals();
+    let (mut told, mut told_at) = (None, Instant::now());
+    loop {
+        let status = node.status();
+        let has_all = status.entry > 0 && status.lag_ms < CAUGHT_UP && status.note.is_none();
+        let ends = interrupt::is_asked_for() || once && has_all;
+        let is_news = told != Some(status.commit) && told_at.elapsed() > REPORT;
+        if ends || is_news || told.is_none() {
+            report(session, &status)?;
+            (told, told_at) = (Some(status.commit), Instant::now());
+        }
+        if ends {
+            node.close()?;
+            return Ok(Outcome::Good);
+        }
+        std::thread::park_timeout(LOOK);
+    }
+}
+
+fn report(session: &mut Session, status: &NodeStatus) -> Result<(), Failure> {
+    let output = &mut session.output;
+    if output.json {
+        output.object(status)?;
+    } else {
+        let NodeStatus { commit, entry, lag_ms, restarts, note, directory, .. } = status;
+        let note = note.as_ref().map(|note| format!("; {note}")).unwrap_or_default();
+        output.line(&format!(
+            "{}: commit {commit}, entry {entry}, {lag_ms} ms behind, {restarts} checkpoints{note}",
+            directory.display()
+        ))?;
+    }
+    output.flush()
+}
+
+/// Makes a standby, or an empty directory, the writer.
+pub(crate) fn promote(session: &mut Session, to: &PromoteArguments) -> Result<Outcome, Failure> {
+    if !to.confirm {
+        let why =
+            "this takes the database over from its writer, which stops; say --confirm to do it";
+        return Err(Failure::Invalid(why.to_string()));
+    }
+    let standby = session.options().standby(&session.store()?, &to.directory)?;
+    let directory = standby.status().directory;
+    let database = standby.promote()?;
+    let stats = database.stats().share;
+    database.close()?;
+    let commit = stats.map_or(0, |stats| stats.shipped);
+    let output = &mut session.output;
+    if output.json {
+        output.object(&serde_json::json!({ "directory": directory, "commit": commit }))?;
+    } else {
+        output.line(&format!(
+            "{} writes from commit {commit} on: open it with --share",
+            directory.display()
+        ))?;
+    }
+    Ok(Outcome::Good)
+}
+
+/// Says how far the shared database of a store is.
+pub(crate) fn status(session: &mut Session) -> Result<Outcome, Failure> {
+    let status = session.options().shared_status(&session.store()?)?;
+    let output = &mut session.output;
+    if output.json {
+        output.object(&status)?;
+    } else {
+        output.line(&format!(
+            "{}: commit {}, entry {}, checkpoint {}, kept from entry {} on; written by {}",
+            status.store,
+            status.commit,
+            status.entry,
+            status.checkpoint,
+            status.oldest,
+            status.writer
+        ))?;
+    }
+    Ok(Outcome::Good)
+}

@@ -1,0 +1,43 @@
+//! A shared database, end to end: a writer whose directory is lost, a follower, a standby that is
+//! promoted, and the writer that was taken over. The store is a directory.
+
+#![allow(clippy::unwrap_used, reason = "a test fails by panicking")]
+
+mod common;
+
+use common::Bench;
+
+#[test]
+fn a_lost_machine_is_replaced_by_its_standby() {
+    let (bench, dir) = (Bench::new(), tempfile::tempdir().unwrap());
+    let url = format!("file://{}", dir.path().join("bucket").display());
+    let run = |arguments: &[&str]| bench.run(arguments.iter().chain(&["--object-store", &url]));
+    let place = |name: &str| dir.path().join(name).display().to_string();
+    run(&["put", "-t", "people", "ada", "1815", "--share"]).good();
+    let (standby, follower) = (place("standby"), place("follower"));
+    let caught_up = run(&["standby", &standby, "--once", "--json"]).good();
+    assert!(caught_up.contains("\"commit\""), "{caught_up}");
+    run(&["put", "-t", "people", "alan", "1912", "--share"]).good();
+    let status = run(&["status", "--json"]).json();
+    assert!(status["commit"].as_u64().unwrap() > 1 && status["checkpoint"].as_u64().unwrap() > 0);
+    run(&["follow", &follower, "--once"]).good();
+
+    assert!(run(&["promote", &standby]).fails(2).contains("--confirm"));
+    let promoted = run(&["promote", &standby, "--confirm", "--json"]).json();
+    let now = promoted["directory"].as_str().unwrap().to_string();
+    let on = |arguments: &[&str]| {
+        bench.run(arguments.iter().chain(&["--object-store", &url, "--db", &now, "--share"]))
+    };
+    assert!(on(&["get", "-t", "people", "alan"]).good().contains("1912"));
+    on(&["put", "-t", "people", "grace", "1906"]).good();
+    // What is left of the writer before stops at once.
+    let old = run(&["put", "-t", "people", "void", "void", "--share"]).fails(3);
+    assert!(old.contains("took the shared store"), "{old}");
+    // A machine without anything takes over from the second one.
+    let third = place("third");
+    let promoted = run(&["promote", &third, "--confirm", "--json"]).json();
+    let now = promoted["directory"].as_str().unwrap();
+    let got = bench.run(["get", "-t", "people", "grace", "--db", now]).good();
+    assert!(got.contains("1906"), "{got}");
+    assert!(bench.run(["verify", "--db", now]).good().contains("all sound"));
+}

@@ -1,0 +1,264 @@
+//! The feed: commit groups on their way from commits to the shipper, and back what the shared store
+//! has acknowledged (`docs/internals/shared-store.md`).
+//!
+//! A commit hands its encoded parts over before its slot in the ring is finished. So once an LSN is
+//! durable, its group is in the feed. The queue takes no lock of its senders, and has a bound: a
+//! group beyond it is forgotten, and the feed says so. Then a checkpoint takes the place of what is
+//! missing. No commit waits for the shipper, but for those that ask for `Durability::Remote`.
+//!
+//! Thread safety: any thread hands over, waits and fails; one thread at a time takes.
+//!
+//! Invariants:
+//!
+//! 1. `acknowledged` only rises, and every commit up to it is in the shared store.
+//! 2. After a failure nothing is acknowledged any more.
+
+use std::collections::BTreeMap;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::time::Duration;
+
+use parking_lot::{Condvar, Mutex};
+
+use super::group::Group;
+use super::subentry::{Content, SUB_HEADER};
+use crate::error::{Error, ErrorKind, Result};
+use crate::record::Lsn;
+
+/// The most bytes of groups that wait for the shipper.
+const MOST_BYTES: u64 = 64 << 20;
+
+/// With so many bytes the shipper need not wait for its interval.
+pub(crate) const FULL_SEGMENT: u64 = 4 << 20;
+
+/// Where steps come in their turn, a commit gives up after so many.
+const MOST_STEPS: u32 = 64;
+
+/// A commit group as it was encoded.
+#[derive(Debug)]
+pub(crate) struct FedGroup {
+    pub(crate) lsn: Lsn,
+    pub(crate) content: Content,
+    /// Each with room for a header before its records.
+    parts: Vec<(Vec<u8>, usize)>,
+}
+
+impl FedGroup {
+    /// The records of each part.
+    pub(crate) fn payloads(&self) -> impl ExactSizeIterator<Item = &[u8]> {
+        self.parts.iter().map(|(bytes, len)| &bytes[SUB_HEADER..SUB_HEADER + len])
+    }
+
+    /// Bytes that it holds.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.parts.iter().map(|(bytes, _)| bytes.len() as u64).sum()
+    }
+}
+
+/// What drives the shipper where it has no thread: one step.
+type Driver = Box<dyn Fn() + Send + Sync>;
+
+/// What the shared store has.
+#[derive(Debug, Default)]
+struct Remote {
+    acknowledged: Lsn,
+    failed: Option<(ErrorKind, String)>,
+}
+
+/// The feed of one database.
+pub(crate) struct Feed {
+    sender: Sender<FedGroup>,
+    receiver: Mutex<Receiver<FedGroup>>,
+    queued: AtomicU64,
+    has_lost: AtomicBool,
+    /// Whether a table's options have changed.
+    has_options: AtomicBool,
+    remote: Mutex<Remote>,
+    /// The acknowledged LSN rose, or shipping failed.
+    moved: Condvar,
+    /// The shipper has enough to do.
+    full: Condvar,
+    driver: OnceLock<Driver>,
+}
+
+impl Default for Feed {
+    fn default() -> Feed {
+        let (sender, receiver) = channel();
+        Feed {
+            sender,
+            receiver: Mutex::new(receiver),
+            queued: AtomicU64::new(0),
+            has_lost: AtomicBool::new(false),
+            has_options: AtomicBool::new(false),
+            remote: Mutex::default(),
+            moved: Condvar::new(),
+            full: Condvar::new(),
+            driver: OnceLock::new(),
+        }
+    }
+}
+
+impl Feed {
+    /// Hands a group over that has its LSN, before its slot is finished.
+    pub(super) fn hand_over(&self, lsn: Lsn, group: &mut Group) {
+        debug_assert!(lsn > 0, "a group that is handed over has its ticket");
+        if self.has_lost.load(Ordering::SeqCst) {
+            return;
+        }
+        let content = group.content;
+        // A cleaner's copies are no news.
+        let parts = if content == Content::Moved { Vec::new() } else { group.take_parts() };
+        let fed = FedGroup { lsn, content, parts };
+        let bytes = fed.bytes();
+        let queued = self.queued.fetch_add(bytes, Ordering::Relaxed) + bytes;
+        if queued > MOST_BYTES {
+            self.has_lost.store(true, Ordering::SeqCst);
+            return;
+        }
+        // The receiver lives as long as the feed does.
+        self.sender.send(fed).unwrap_or(());
+        if queued >= FULL_SEGMENT && queued - bytes < FULL_SEGMENT {
+            self.full.notify_one();
+        }
+    }
+
+    /// Takes all that is there into `into`.
+    pub(crate) fn take_into(&self, into: &mut BTreeMap<Lsn, FedGroup>) {
+        let receiver = self.receiver.lock();
+        while let Ok(group) = receiver.try_recv() {
+            let earlier = into.insert(group.lsn, group);
+            debug_assert!(earlier.is_none(), "each group is handed over once");
+        }
+    }
+
+    /// Groups of so many bytes have left for good.
+    pub(crate) fn release(&self, bytes: u64) {
+        // Groups that arrive while the feed starts over are not counted.
+        let less = |queued: u64| Some(queued.saturating_sub(bytes));
+        self.queued.fetch_update(Ordering::Relaxed, Ordering::Relaxed, less).unwrap_or_default();
+    }
+
+    /// Bytes that wait for the shipper.
+    pub(crate) fn queued(&self) -> u64 {
+        self.queued.load(Ordering::Relaxed)
+    }
+
+    /// Whether groups were forgotten.
+    pub(crate) fn has_lost(&self) -> bool {
+        self.has_lost.load(Ordering::SeqCst)
+    }
+
+    /// Starts over after groups were forgotten. From now on every group with a new ticket is handed
+    /// over. `waiting` is what the shipper holds.
+    pub(crate) fn start_over(&self, waiting: &mut BTreeMap<Lsn, FedGroup>) {
+        self.take_into(waiting);
+        waiting.clear();
+        self.queued.store(0, Ordering::Relaxed);
+        self.has_lost.store(false, Ordering::SeqCst);
+    }
+
+    /// Notes that a table's options changed.
+    pub(crate) fn note_options(&self) {
+        self.has_options.store(true, Ordering::Release);
+    }
+
+    /// Whether they have since this was asked last.
+    pub(crate) fn take_options(&self) -> bool {
+        self.has_options.swap(false, Ordering::AcqRel)
+    }
+
+    /// Says that the shared store has every commit up to `lsn`.
+    pub(crate) fn acknowledge(&self, lsn: Lsn) {
+        let mut remote = self.remote.lock();
+        if remote.failed.is_some() {
+            return;
+        }
+        remote.acknowledged = remote.acknowledged.max(lsn);
+        drop(remote);
+        self.moved.notify_all();
+    }
+
+    /// The greatest LSN that the shared store has.
+    pub(crate) fn acknowledged(&self) -> Lsn {
+        self.remote.lock().acknowledged
+    }
+
+    /// Ends shipping: every commit that still waits fails with this error. The first one stays.
+    pub(crate) fn fail(&self, error: &Error) {
+        self.remote.lock().failed.get_or_insert((error.kind(), error.to_string()));
+        self.moved.notify_all();
+        self.full.notify_all();
+    }
+
+    /// Whether shipping has ended.
+    pub(crate) fn has_failed(&self) -> bool {
+        self.remote.lock().failed.is_some()
+    }
+
+    /// Has `driver` take a step of the shipper where it has no thread.
+    pub(crate) fn drive_by(&self, driver: impl Fn() + Send + Sync + 'static) {
+        drop(self.driver.set(Box::new(driver)));
+    }
+
+    /// Whether a commit is decided: acknowledged, or never to be.
+    pub(crate) fn is_decided(&self, lsn: Lsn) -> bool {
+        let remote = self.remote.lock();
+        remote.acknowledged >= lsn || remote.failed.is_some()
+    }
+
+    /// Waits until the shared store has the commit `lsn`.
+    ///
+    /// # Errors
+    ///
+    /// `Fenced` if another opening took the store over first; `UnknownOutcome` if the database is
+    /// closed or stops meanwhile. The commit is durable on this machine.
+    pub(crate) fn wait_remote(&self, lsn: Lsn) -> Result<()> {
+        let mut steps = 0;
+        loop {
+            if let Some(driver) = self.driver.get().filter(|_| !self.is_decided(lsn)) {
+                steps += 1;
+                driver();
+            }
+            let mut remote = self.remote.lock();
+            if remote.acknowledged >= lsn {
+                return Ok(());
+            }
+            if let Some((kind, cause)) = &remote.failed {
+                let fenced = *kind == ErrorKind::Fenced;
+                let kind = if fenced { ErrorKind::Fenced } else { ErrorKind::UnknownOutcome };
+                let message = format!(
+                    "commit {lsn} is durable on this machine, and the shared store has not \
+                     acknowledged it: {cause}"
+                );
+                return Err(Error::new(kind, message));
+            }
+            if self.driver.get().is_none() {
+                self.moved.wait(&mut remote);
+            } else if steps >= MOST_STEPS {
+                let message = format!("commit {lsn} was not acknowledged after {steps} steps");
+                return Err(Error::new(ErrorKind::UnknownOutcome, message));
+            }
+        }
+    }
+
+    /// Waits for an interval of the shipper, or until there is a whole segment.
+    pub(crate) fn wait_for_groups(&self, interval: Duration) {
+        let mut remote = self.remote.lock();
+        if self.queued() < FULL_SEGMENT && remote.failed.is_none() {
+            self.full.wait_for(&mut remote, interval);
+        }
+    }
+
+    /// Wakes the shipper.
+    pub(crate) fn wake(&self) {
+        drop(self.remote.lock());
+        self.full.notify_all();
+    }
+}
+
+impl std::fmt::Debug for Feed {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Feed").field("queued", &self.queued()).finish_non_exhaustive()
+    }
+}

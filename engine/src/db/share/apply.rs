@@ -1,0 +1,292 @@
+//! A reader of the log: applies entries to a database of its own, in their order.
+//!
+//! Thread safety: none of its own; its owner has a lock.
+//!
+//! Invariants:
+//!
+//! 1. The database has the commits of the writer up to `position.lsn`, all of them and no others.
+//! 2. The position is written by the commit that it speaks of. A table event is a commit of its
+//!    own, which comes before; to carry it out twice changes nothing.
+
+use std::collections::BTreeMap;
+use std::ops::Bound;
+
+use super::position::{LogPosition, ROW, TABLE};
+use crate::db::Database;
+use crate::db::events::Event;
+use crate::error::{Error, Result};
+use crate::levels::{Manifest, Op};
+use crate::memtable::Record;
+use crate::options::{Durability, Failpoint, TableOptions, Tier};
+use crate::record::{Kind, Lsn, TableId, decode_end};
+use crate::replica::{Entry, EntryBody, GroupKind, SharedLog, SharedTable, ShippedGroup};
+use crate::table::{Applying, Table, WriteBatch};
+
+/// Groups are applied together up to so many bytes.
+const BATCH_BYTES: usize = 256 << 10;
+
+/// What became of an entry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum EntryApplied {
+    Done,
+    /// It is a checkpoint with commits that no segment has.
+    Leaps,
+}
+
+/// A database that follows.
+pub(super) struct Applier {
+    pub(super) db: Database,
+    /// It has the position.
+    table: Table,
+    pub(super) position: LogPosition,
+}
+
+impl Applier {
+    /// Goes on with a database that was restored from a checkpoint.
+    ///
+    /// # Errors
+    ///
+    /// As [`Table::put`].
+    pub(super) fn restored(db: Database, (claim, manifest): (u64, &Manifest)) -> Result<Applier> {
+        let _applying = Applying::enter();
+        let table = db.table(TABLE)?;
+        let (entry, lsn, tables) = (manifest.number, manifest.lsn, tables_of(manifest));
+        let position = LogPosition { entry, claim, lsn, tables: followed(tables) };
+        let mut batch = WriteBatch::new();
+        batch.put(&table, ROW, position.to_row());
+        if let Some(blob) = &manifest.blob {
+            batch.set_blob(blob);
+        }
+        db.write(batch)?;
+        Ok(Applier { db, table, position })
+    }
+
+    /// Goes on with a database where it was; `None` if it never followed.
+    ///
+    /// # Errors
+    ///
+    /// As [`Table::get`](crate::Table::get).
+    pub(super) fn resumed(db: Database) -> Result<Option<Applier>> {
+        if !db.table_names().iter().any(|name| name == TABLE) {
+            return Ok(None);
+        }
+        let table = db.existing_table(TABLE)?;
+        let row = table.get(ROW)?;
+        let position = row.and_then(|row| LogPosition::of_row(&row));
+        Ok(position.map(|position| Applier { db, table, position }))
+    }
+
+    /// Applies the entry behind the last one.
+    ///
+    /// # Errors
+    ///
+    /// `Corrupt` if it does not go on from there; those of writes.
+    pub(super) fn apply(&mut self, entry: &Entry, log: &SharedLog) -> Result<EntryApplied> {
+        let _applying = Applying::enter();
+        debug_assert_eq!(entry.number, self.position.entry + 1, "entries come in their order");
+        match &entry.body {
+            EntryBody::Claim(_) => {}
+            EntryBody::Tables(tables) => {
+                if entry.claim != self.position.claim {
+                    self.adopt(
+                        entry.claim,
+                        tables.iter().map(|it| (it.id, it.name.as_str())),
+                        log,
+                    )?;
+                }
+                self.position.lsn = entry.last;
+                tables.iter().try_for_each(|table| self.set_options(table))?;
+            }
+            EntryBody::Checkpoint(_) if entry.last > self.position.lsn => {
+                return Ok(EntryApplied::Leaps);
+            }
+            EntryBody::Checkpoint(bytes) => {
+                if entry.claim != self.position.claim {
+                    let place = ("object", log.address().into());
+                    let manifest = Manifest::read_bytes(bytes, entry.number, place)?;
+                    self.adopt(entry.claim, tables_of(&manifest), log)?;
+                }
+            }
+            EntryBody::Segment(groups) => {
+                let goes_on = entry.claim == self.position.claim
+                    && (entry.first..=entry.last + 1).contains(&(self.position.lsn + 1));
+                if !goes_on {
+                    let expected = format!(
+                        "commits from {} on, of claim {}, in entry {}",
+                        self.position.lsn + 1,
+                        self.position.claim,
+                        entry.number
+                    );
+                    return Err(log.damage("shared/log", expected));
+                }
+                self.apply_groups(groups)?;
+                self.position.lsn = entry.last;
+            }
+        }
+        self.position.entry = entry.number;
+        self.commit(WriteBatch::new())?;
+        Ok(EntryApplied::Done)
+    }
+
+    /// Takes over the table numbers of another writer, which has the same tables.
+    fn adopt<'a>(
+        &mut self,
+        claim: u64,
+        tables: impl Iterator<Item = (TableId, &'a str)>,
+        log: &SharedLog,
+    ) -> Result<()> {
+        let theirs = followed(tables);
+        let mut names: Vec<&String> = theirs.values().collect();
+        names.sort();
+        let own = self.db.table_names();
+        let own: Vec<&String> = own.iter().filter(|name| *name != TABLE).collect();
+        if names != own {
+            let expected = format!("the tables {own:?} in the list of claim {claim}");
+            return Err(log.damage("shared/log", expected));
+        }
+        (self.position.tables, self.position.claim) = (theirs, claim);
+        Ok(())
+    }
+
+    /// The options of a table, if it is here already.
+    fn set_options(&self, table: &SharedTable) -> Result<()> {
+        let Some(name) = self.position.tables.get(&table.id) else { return Ok(()) };
+        let wanted = self.fitting(table.options);
+        if self.db.existing_table(name)?.options() != wanted {
+            self.db.set_table_options(name, wanted)?;
+        }
+        Ok(())
+    }
+
+    /// Cold levels need an object store.
+    fn fitting(&self, options: TableOptions) -> TableOptions {
+        let has_store = self.db.inner.set.store().objects().is_some();
+        if has_store { options } else { options.cold(Tier::Ssd) }
+    }
+
+    fn apply_groups(&mut self, groups: &[ShippedGroup]) -> Result<()> {
+        let applied = self.position.lsn;
+        let news = || groups.iter().filter(|group| group.lsn > applied);
+        let counts = |group: &&ShippedGroup| group.kind == GroupKind::Commit;
+        if self.db.inner.options.has(Failpoint::EventsFirst) {
+            for (group, event) in news().filter(counts).filter_map(|g| Some((g, event_of(g)?))) {
+                self.carry_out(&event, group.lsn)?;
+            }
+        }
+        let mut batch = WriteBatch::new();
+        for group in news().filter(counts) {
+            if let Some(event) = event_of(group) {
+                self.commit(std::mem::take(&mut batch))?;
+                self.carry_out(&event, group.lsn)?;
+                continue;
+            }
+            group.records().try_for_each(|record| self.add(&mut batch, record))?;
+            self.position.lsn = group.lsn;
+            if batch.stored_bytes() >= BATCH_BYTES {
+                self.commit(std::mem::take(&mut batch))?;
+            }
+        }
+        self.commit(batch)
+    }
+
+    /// Adds a record of the writer to a batch.
+    fn add(&self, batch: &mut WriteBatch, record: Record<'_>) -> Result<()> {
+        match record.kind {
+            Kind::Blob => drop(batch.set_blob(record.value)),
+            Kind::Put | Kind::Delete | Kind::Merge => {
+                let table = self.table_of(record.table)?;
+                batch.push(&table, record.kind, record.key, record.value);
+            }
+            Kind::RangeDelete => {
+                let table = self.table_of(record.table)?;
+                let end = decode_end(record.key, record.value).flatten();
+                let end = end.map_or(Bound::Unbounded, Bound::Excluded);
+                batch.delete_range(&table, (Bound::Included(record.key), end));
+            }
+            // They are of the writer's transactions.
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn table_of(&self, id: TableId) -> Result<Table> {
+        match self.position.tables.get(&id) {
+            Some(name) => self.db.existing_table(name),
+            None => Err(Error::invalid(format!(
+                "the writer of the shared store has committed to a table with the number {id}, \
+                 which is not known here; remove this directory and start again from the store"
+            ))),
+        }
+    }
+
+    /// Carries a table event out, and notes its commit.
+    fn carry_out(&mut self, event: &Event, lsn: Lsn) -> Result<()> {
+        let is_there = |name: &str| self.db.table_names().iter().any(|it| it == name);
+        match event {
+            Event::Create { table, name, options } => {
+                if !is_there(name) {
+                    self.db.create_table_for_operands(name, self.fitting(*options))?;
+                }
+                self.position.tables.insert(*table, name.clone());
+            }
+            Event::Drop { table } => {
+                if let Some(name) = self.position.tables.remove(table)
+                    && is_there(&name)
+                {
+                    self.db.drop_table(&name)?;
+                }
+            }
+            Event::Rename { table, name } => {
+                let before = self.position.tables.insert(*table, name.clone());
+                if let Some(before) = before.filter(|before| before != name && is_there(before)) {
+                    self.db.rename_table(&before, name)?;
+                }
+            }
+            Event::Truncate { table, new, name, .. } => {
+                self.position.tables.remove(table);
+                self.position.tables.insert(*new, name.clone());
+                if is_there(name) {
+                    self.db.truncate_table(name)?;
+                }
+            }
+        }
+        self.position.lsn = self.position.lsn.max(lsn);
+        self.commit(WriteBatch::new())
+    }
+
+    /// Commits a batch together with the position (invariant 2).
+    fn commit(&self, mut batch: WriteBatch) -> Result<()> {
+        batch.put(&self.table, ROW, self.position.to_row());
+        self.db.write_with(batch, Durability::Relaxed)
+    }
+
+    /// Ends following: the database is as every other one.
+    ///
+    /// # Errors
+    ///
+    /// As [`Database::drop_table`].
+    pub(super) fn into_database(self) -> Result<Database> {
+        let _applying = Applying::enter();
+        self.db.drop_table(TABLE)?;
+        Ok(self.db)
+    }
+}
+
+/// The tables of a checkpoint.
+fn tables_of(manifest: &Manifest) -> impl Iterator<Item = (TableId, &str)> {
+    manifest.edit.ops.iter().filter_map(|op| match op {
+        Op::CreateTable { table, name, .. } => Some((*table, name.as_str())),
+        _ => None,
+    })
+}
+
+/// Tables of a writer by its numbers, but for the one that a reader keeps its position in.
+fn followed<'a>(tables: impl Iterator<Item = (TableId, &'a str)>) -> BTreeMap<TableId, String> {
+    tables.filter(|(_, name)| *name != TABLE).map(|(id, name)| (id, name.to_string())).collect()
+}
+
+/// The table event of a group, if it is one.
+fn event_of(group: &ShippedGroup) -> Option<Event> {
+    let event = group.records().find(|record| record.kind == Kind::TableEvent)?;
+    Event::decode(event.key, event.value)
+}

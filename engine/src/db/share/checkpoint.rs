@@ -1,0 +1,176 @@
+//! Checkpoints: what a backup has, as objects of the shared store, and a manifest that names them.
+//!
+//! The manifest is a backup's. The place of an extent in it is the name of its object: the file is
+//! the number of the piece, the offset its claim times 16 MiB.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+
+use crate::db::engine::Engine;
+use crate::db::maintenance::{Destination, gather};
+use crate::error::{Error, ErrorKind, Result};
+use crate::extent::{Extent, ExtentMeta, ValueExtent, ValueMeta};
+use crate::levels::Manifest;
+use crate::replica::{SharedLog, data_name};
+use crate::tier::{ExtentStore, Location};
+
+/// No extent is as long, so places of pieces do not touch.
+const SPACING: u64 = 16 << 20;
+
+/// Claims and pieces beyond it have no place.
+const MOST_CLAIMS: u64 = 1 << 39;
+const MOST_PIECES: u32 = 1 << 31;
+
+/// The name of the object that a place in a manifest stands for.
+pub(super) fn object_of(place: &Location) -> String {
+    data_name(place.offset / SPACING, place.file)
+}
+
+/// The objects that a manifest names.
+pub(super) fn objects_of(manifest: &Manifest) -> BTreeSet<String> {
+    let extents = manifest.extents();
+    let places = extents.flat_map(|extent| {
+        let values = extent.values.iter().map(|one| one.of.location);
+        std::iter::once(extent.location).chain(values)
+    });
+    places.map(|place| object_of(&place)).collect()
+}
+
+/// What the store has of a directory's extents, by their ids.
+#[derive(Debug, Default)]
+pub(super) struct SentData {
+    extents: HashMap<u64, Vec<Arc<ExtentMeta>>>,
+    values: HashMap<u64, Vec<ValueMeta>>,
+}
+
+impl SentData {
+    /// What a checkpoint of the same directory names.
+    pub(super) fn of(manifest: &Manifest) -> SentData {
+        let mut sent = SentData::default();
+        for extent in manifest.extents() {
+            sent.extents.entry(extent.id).or_default().push(Arc::clone(extent));
+            for one in extent.values.iter() {
+                let known = sent.values.entry(one.of.id).or_default();
+                if !known.contains(&one.of) {
+                    known.push(one.of);
+                }
+            }
+        }
+        sent
+    }
+}
+
+/// Gives pieces of data their names.
+#[derive(Debug)]
+pub(super) struct DataPieces {
+    pub(super) claim: u64,
+    pub(super) next: u32,
+}
+
+impl DataPieces {
+    fn take(&mut self, len: u32) -> Result<Location> {
+        if self.claim >= MOST_CLAIMS || self.next >= MOST_PIECES || u64::from(len) > SPACING {
+            let message = format!(
+                "piece {} of claim {} with {len} bytes has no name in the shared store; open the \
+                 database again",
+                self.next, self.claim
+            );
+            return Err(Error::new(ErrorKind::Full, message));
+        }
+        let place = Location { file: self.next, offset: self.claim * SPACING, len };
+        self.next += 1;
+        Ok(place)
+    }
+}
+
+/// A checkpoint on its way to the store.
+struct Uploading<'a> {
+    engine: &'a Engine,
+    log: &'a SharedLog,
+    pieces: &'a mut DataPieces,
+    sent: &'a mut SentData,
+    /// Bytes that were sent for it.
+    bytes: u64,
+}
+
+/// Sends all that is visible now, and gives the manifest of entry `number`. `sent` is what the
+/// store has already, and has what was added.
+///
+/// # Errors
+///
+/// Those of reading; `Unavailable` if the store does not answer. What was sent may be named later.
+pub(super) fn send(
+    engine: &Engine,
+    log: &SharedLog,
+    number: u64,
+    (pieces, sent): (&mut DataPieces, &mut SentData),
+) -> Result<Manifest> {
+    let mut uploading = Uploading { engine, log, pieces, sent, bytes: 0 };
+    let gathered = gather(engine, &mut uploading)?;
+    let manifest = Manifest {
+        database_id: engine.set.database_id(),
+        number,
+        lsn: gathered.lsn,
+        created: gathered.created,
+        added: uploading.bytes,
+        blob: gathered.blob.clone(),
+        edit: gathered.edit.clone(),
+    };
+    gathered.finish();
+    Ok(manifest)
+}
+
+impl Uploading<'_> {
+    fn send(&mut self, bytes: &[u8]) -> Result<Location> {
+        let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+        let place = self.pieces.take(len)?;
+        self.log.send_data(&object_of(&place), bytes)?;
+        self.bytes += u64::from(len);
+        Ok(place)
+    }
+
+    fn send_extent(&mut self, extent: &Extent) -> Result<Arc<ExtentMeta>> {
+        let meta = extent.meta();
+        let listed = extent.values().iter().zip(&*meta.values);
+        let values = listed.map(|(values, one)| {
+            Ok(crate::extent::ValueUse { of: self.send_values(values)?, ..*one })
+        });
+        let values = values.collect::<Result<Arc<[_]>>>()?;
+        let location = self.send(&extent.read_whole()?)?;
+        let own = Arc::new(ExtentMeta { location, values, ..meta.clone() });
+        self.sent.extents.entry(meta.id).or_default().push(Arc::clone(&own));
+        Ok(own)
+    }
+
+    fn send_values(&mut self, values: &ValueExtent) -> Result<ValueMeta> {
+        let meta = values.meta();
+        let known = self.sent.values.get(&meta.id);
+        let known = known.and_then(|known| known.iter().find(|own| own.is_copy_of(meta)));
+        if let Some(own) = known {
+            return Ok(*own);
+        }
+        let own = ValueMeta { location: self.send(&values.read_whole()?)?, ..*meta };
+        self.sent.values.entry(meta.id).or_default().push(own);
+        Ok(own)
+    }
+}
+
+impl Destination for Uploading<'_> {
+    fn store(&self) -> &Arc<ExtentStore> {
+        self.engine.set.store()
+    }
+
+    fn copy(&mut self, extent: &Extent) -> Result<Arc<ExtentMeta>> {
+        let meta = extent.meta();
+        let known = self.sent.extents.get(&meta.id);
+        let known = known.and_then(|known| known.iter().find(|own| own.is_copy_of(meta)));
+        match known {
+            Some(own) => Ok(Arc::clone(own)),
+            None => self.send_extent(extent),
+        }
+    }
+
+    fn keep(&mut self, dumped: &Arc<Extent>) -> Result<Arc<ExtentMeta>> {
+        self.send_extent(dumped)
+    }
+}

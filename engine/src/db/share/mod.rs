@@ -1,0 +1,109 @@
+//! A database that other machines can take over, follow, and stand by for, through an object store
+//! alone. `docs/internals/shared-store.md` has the design.
+//!
+//! The writer: `shipper.rs` appends commits (`segment.rs`) and checkpoints (`checkpoint.rs`) to the
+//! log, `collect.rs` deletes what is not needed. A reader: `restore.rs` makes a database of a
+//! checkpoint, `apply.rs` applies entries to it, `node.rs` does so all the time, for `follower.rs`
+//! and `standby.rs`. `takeover.rs` makes a reader the writer.
+
+mod api;
+mod apply;
+mod checkpoint;
+mod collect;
+mod follower;
+mod node;
+mod position;
+mod restore;
+mod segment;
+mod shipper;
+mod standby;
+mod stats;
+mod status;
+mod takeover;
+
+use std::sync::Arc;
+
+use super::engine::Engine;
+use crate::error::{Error, Result};
+use crate::options::{Failpoint, Options, Storage};
+use crate::os::Files;
+use crate::replica::{Expects, Identity, LogWriter, SharedLog};
+#[cfg(any(test, feature = "testing", feature = "bench"))]
+use crate::tier::Distance;
+use crate::tier::open_client;
+
+pub use follower::Follower;
+pub use node::NodeStatus;
+use shipper::Beginning;
+pub(in crate::db) use shipper::Shipper;
+pub use standby::Standby;
+pub use stats::ShareStats;
+pub(super) use stats::stats;
+pub use status::SharedStatus;
+
+/// The log of a URL, and a number that no other opening has.
+fn open_log(
+    url: &str,
+    options: &Options,
+    files: &Arc<dyn Files>,
+    number: u64,
+) -> Result<(Arc<SharedLog>, [u8; 16])> {
+    let simulated = !matches!(options.storage, Storage::Real);
+    #[cfg(any(test, feature = "testing", feature = "bench"))]
+    let distance =
+        options.distance.map(|(latency, bytes_per_second)| Distance { latency, bytes_per_second });
+    let (client, nonce) = open_client(
+        (url, simulated),
+        files,
+        number,
+        #[cfg(any(test, feature = "testing", feature = "bench"))]
+        distance,
+    )?;
+    Ok((Arc::new(SharedLog::new(client)), nonce))
+}
+
+/// Becomes the writer of the shared store with the commits of a directory, and gets the shipper.
+///
+/// # Errors
+///
+/// `Fenced` if the store is another directory's; `Invalid` if it has more than this one;
+/// `Unavailable` if it does not answer.
+pub(super) fn share(engine: &Engine, files: &Arc<dyn Files>) -> Result<()> {
+    let url = engine.options.object_store.as_deref().unwrap_or_default();
+    let incarnation = engine.shared.committer.incarnation();
+    let (log, nonce) = open_log(url, &engine.options, files, incarnation)?;
+    let identity = Identity::new(files, &engine.path);
+    let claimed = (nonce, incarnation);
+    let (mut writer, end) = LogWriter::claim(&log, Some(&identity), claimed, Expects::Own)?;
+    writer.check_claims(!engine.options.has(Failpoint::IgnoreClaims));
+    if end.last > engine.shared.committer.visible() {
+        return Err(Error::invalid(format!(
+            "the shared store {} has commits up to {}, and the directory {} up to {}: it lost \
+             some; make a new directory with Database::open_shared",
+            log.address(),
+            end.last,
+            engine.path.display(),
+            engine.shared.committer.visible()
+        )));
+    }
+    // A log without a checkpoint is begun with one.
+    let shipped = end.checkpoint > 0 && end.last >= engine.recovered;
+    let own = match end.checkpoint {
+        0 => None,
+        number => restore::manifest(&log, number)?.map(|(_, manifest)| manifest),
+    };
+    let own = own.filter(|manifest| manifest.database_id == engine.set.database_id());
+    begin(engine, &log, Beginning { writer, end, shipped, own });
+    Ok(())
+}
+
+/// Starts to ship.
+fn begin(engine: &Engine, log: &Arc<SharedLog>, beginning: Beginning) {
+    if let Some(feed) = engine.shared.committer.feed()
+        && beginning.shipped
+    {
+        feed.acknowledge(engine.shared.committer.visible());
+    }
+    let is_first = engine.shipper.set(Shipper::new(log, beginning, engine)).is_ok();
+    debug_assert!(is_first, "an opening has one shipper");
+}

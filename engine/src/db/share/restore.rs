@@ -1,0 +1,118 @@
+//! A database of a checkpoint: all data is fetched, checked, and written to extents of a new
+//! directory. Its region is empty.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::checkpoint::object_of;
+use crate::db::maintenance::create_of_extents;
+use crate::db::open::Content;
+use crate::error::{Error, Result};
+use crate::extent::{Extent, ExtentMeta, ValueMeta, ValueUse};
+use crate::levels::{Edit, Manifest, Op};
+use crate::options::Options;
+use crate::replica::{EntryBody, SharedLog};
+use crate::tier::{ExtentStore, Location};
+
+/// The checkpoint that entry `number` is: its claim and its manifest. `None` if the log has left it
+/// behind.
+///
+/// # Errors
+///
+/// `Corrupt`; `Unavailable` if the store does not answer.
+pub(super) fn manifest(log: &SharedLog, number: u64) -> Result<Option<(u64, Manifest)>> {
+    let Some(entry) = log.entry(number)? else { return Ok(None) };
+    let place = format!("{}/{}", log.address(), crate::replica::entry_name(number)).into();
+    match entry.body {
+        EntryBody::Checkpoint(bytes) => {
+            let manifest = Manifest::read_bytes(&bytes, number, ("object", place))?;
+            Ok(Some((entry.claim, manifest)))
+        }
+        _ => Err(log.damage("shared/log", format!("a checkpoint as entry {number}"))),
+    }
+}
+
+/// Makes a database of a checkpoint in `to`, which is empty.
+///
+/// # Errors
+///
+/// `Invalid` if there is something in `to`; `Corrupt` if data is damaged or gone; `Full`;
+/// `Unavailable` if the store does not answer. There is no database then.
+pub(super) fn restore(
+    log: &SharedLog,
+    manifest: &Manifest,
+    to: &Path,
+    options: &Options,
+) -> Result<()> {
+    create_of_extents(to, options, |files| {
+        let store = ExtentStore::open(Arc::clone(files), to, &[], false)?;
+        let mut fetching = Fetching { log, store: &store, values: BTreeMap::new() };
+        let ops = manifest.edit.ops.iter().map(|op| fetching.fetch_op(op));
+        let edit = Edit { ops: ops.collect::<Result<Vec<_>>>()? };
+        store.sync()?;
+        let written = ExtentStore::open(Arc::clone(files), to, &[], true)?;
+        check(&edit, &written)?;
+        Ok(Content { lsn: manifest.lsn, edit })
+    })
+}
+
+/// Reads all that was written, and compares checksums.
+fn check(edit: &Edit<Arc<ExtentMeta>>, store: &Arc<ExtentStore>) -> Result<()> {
+    for meta in edit.added() {
+        let (extent, mut damages) =
+            (Extent::open(ExtentMeta::clone(meta), Arc::clone(store)), Vec::new());
+        extent.verify(&mut damages);
+        for values in extent.values() {
+            values.verify(&mut damages);
+        }
+        if let Some(damage) = damages.into_iter().next() {
+            return Err(Error::corrupt(damage));
+        }
+    }
+    Ok(())
+}
+
+/// Brings data from the store to a directory.
+struct Fetching<'a> {
+    log: &'a SharedLog,
+    store: &'a Arc<ExtentStore>,
+    values: BTreeMap<Location, ValueMeta>,
+}
+
+impl Fetching<'_> {
+    fn fetch_op(&mut self, op: &Op<Arc<ExtentMeta>>) -> Result<Op<Arc<ExtentMeta>>> {
+        let mut op = op.clone();
+        if let Op::AddExtent { extent, .. } = &mut op {
+            let values = extent
+                .values
+                .iter()
+                .map(|one| Ok(ValueUse { of: self.fetch_values(&one.of)?, ..*one }));
+            let values = values.collect::<Result<Arc<[_]>>>()?;
+            let location = self.fetch(&extent.location)?;
+            *extent = Arc::new(ExtentMeta { location, values, ..ExtentMeta::clone(extent) });
+        }
+        Ok(op)
+    }
+
+    fn fetch_values(&mut self, meta: &ValueMeta) -> Result<ValueMeta> {
+        if let Some(there) = self.values.get(&meta.location) {
+            return Ok(*there);
+        }
+        let there = ValueMeta { location: self.fetch(&meta.location)?, ..*meta };
+        self.values.insert(meta.location, there);
+        Ok(there)
+    }
+
+    /// Fetches a piece of data: where it is now.
+    fn fetch(&self, from: &Location) -> Result<Location> {
+        let name = object_of(from);
+        let bytes = self.log.data(&name)?;
+        if bytes.len() != from.len as usize {
+            return Err(self.log.damage(&name, format!("{} bytes", from.len)));
+        }
+        let reserved = self.store.reserve(from.len)?;
+        self.store.write(&reserved.location(), &bytes)?;
+        Ok(reserved.keep())
+    }
+}

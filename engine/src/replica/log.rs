@@ -1,0 +1,349 @@
+//! The log in the object store: how entries are read, found and claimed.
+//!
+//! Thread safety: any thread may call any method.
+
+use std::sync::Arc;
+
+use super::entry::{Entry, EntryHeader, EntryRefused, HEADER_LEN};
+use super::head::LogHead;
+use crate::error::{Damage, Error, ErrorKind, Result};
+use crate::record::{FORMAT, Lsn};
+use crate::tier::{
+    FailureKind, ObjectClient, ObjectSpan, ObjectTag, PutWhen, RequestCounts, RequestFailure,
+};
+
+const PREFIX: &str = "shared/log/";
+const HEAD: &str = "shared/head";
+const DATA: &str = "shared/extents/";
+
+/// How often a put is looked at again whose object comes and goes.
+const TRIES: u32 = 8;
+
+/// The name of entry `number`.
+pub(crate) fn entry_name(number: u64) -> String {
+    format!("{PREFIX}{number:016x}")
+}
+
+/// The name of a piece of data: which claim sent it, and which of its pieces it is.
+pub(crate) fn data_name(claim: u64, number: u32) -> String {
+    format!("{DATA}{claim:016x}-{number:08x}")
+}
+
+/// The piece of data of a name.
+pub(crate) fn data_number(name: &str) -> Option<(u64, u32)> {
+    let (claim, number) = name.strip_prefix(DATA)?.split_once('-')?;
+    let found = (u64::from_str_radix(claim, 16).ok()?, u32::from_str_radix(number, 16).ok()?);
+    (data_name(found.0, found.1) == name).then_some(found)
+}
+
+/// The log of a shared database.
+#[derive(Debug)]
+pub(crate) struct SharedLog {
+    client: Arc<ObjectClient>,
+}
+
+/// What became of an entry that was to be appended.
+#[derive(Debug)]
+pub(crate) enum Appended {
+    /// It is there.
+    Done,
+    /// There is another one.
+    Taken,
+}
+
+/// The end of the log at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct LogEnd {
+    /// The first number without an entry.
+    pub(crate) next: u64,
+    /// The last claim; 0 if there is none.
+    pub(crate) claim: u64,
+    /// The newest checkpoint; 0 if there is none.
+    pub(crate) checkpoint: u64,
+    /// The last LSN.
+    pub(crate) last: Lsn,
+}
+
+impl SharedLog {
+    pub(crate) fn new(client: Arc<ObjectClient>) -> SharedLog {
+        SharedLog { client }
+    }
+
+    /// Where it is, for messages.
+    pub(crate) fn address(&self) -> String {
+        self.client.address()
+    }
+
+    /// What was asked for so far.
+    pub(crate) fn counts(&self) -> RequestCounts {
+        self.client.counts()
+    }
+
+    /// Ends pauses: the database is closing.
+    pub(crate) fn stop(&self) {
+        self.client.stop();
+    }
+
+    /// The head, with its tag; that of an empty log if there is none.
+    ///
+    /// # Errors
+    ///
+    /// `Corrupt` if it is none; `Unavailable` if the store does not answer.
+    pub(crate) fn head(&self) -> Result<(LogHead, Option<ObjectTag>)> {
+        let got = match self.client.get(HEAD, ObjectSpan::Whole) {
+            Err(failure) if failure.kind == FailureKind::Missing => {
+                return Ok((LogHead { oldest: 1, checkpoint: 0 }, None));
+            }
+            got => self.client.told("read the head of the log", HEAD, got)?,
+        };
+        let head = LogHead::decode(&got.bytes)
+            .ok_or_else(|| self.damage(HEAD, "a head of the log".to_string()))?;
+        Ok((head, Some(got.tag)))
+    }
+
+    /// Moves the head up; whether it is there or further now.
+    ///
+    /// # Errors
+    ///
+    /// As [`SharedLog::head`].
+    pub(crate) fn raise_head(&self, to: LogHead) -> Result<bool> {
+        for _ in 0..TRIES {
+            let (head, tag) = self.head()?;
+            if head >= to {
+                return Ok(true);
+            }
+            let when = tag.map_or(PutWhen::Absent, PutWhen::Tagged);
+            match self.client.put(HEAD, &to.encode(), &when) {
+                Ok(_) => return Ok(true),
+                // By another writer, or by an attempt of this one.
+                Err(failure) if failure.kind == FailureKind::Changed => {}
+                Err(failure) => return Err(self.client.error("write", HEAD, failure)),
+            }
+        }
+        Ok(false)
+    }
+
+    /// The header of an entry, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// As [`SharedLog::entry`].
+    pub(crate) fn header(&self, number: u64) -> Result<Option<EntryHeader>> {
+        let span = ObjectSpan::Bytes { offset: 0, len: HEADER_LEN as u64 };
+        match self.get(number, span)? {
+            None => Ok(None),
+            Some(bytes) => {
+                EntryHeader::decode(&bytes, number).map(Some).map_err(|r| self.refuse(number, r))
+            }
+        }
+    }
+
+    /// An entry, if there is one.
+    ///
+    /// # Errors
+    ///
+    /// `Corrupt` if it is damaged, `Invalid` if it is of a later version; `Unavailable` if the
+    /// store does not answer.
+    pub(crate) fn entry(&self, number: u64) -> Result<Option<Entry>> {
+        match self.get(number, ObjectSpan::Whole)? {
+            None => Ok(None),
+            Some(bytes) => {
+                Entry::decode(&bytes, number).map(Some).map_err(|r| self.refuse(number, r))
+            }
+        }
+    }
+
+    fn get(&self, number: u64, span: ObjectSpan) -> Result<Option<Vec<u8>>> {
+        let name = entry_name(number);
+        match self.client.get(&name, span) {
+            Ok(got) => Ok(Some(got.bytes)),
+            Err(failure) if failure.kind == FailureKind::Missing => Ok(None),
+            Err(failure) => Err(self.client.error("read", &name, failure)),
+        }
+    }
+
+    /// The end of the log: found by doubling and halving, since entries have no holes from the
+    /// head's oldest on. It may have gone on by now; [`SharedLog::is_past`] says.
+    ///
+    /// # Errors
+    ///
+    /// As [`SharedLog::entry`]; `Unavailable` if the head moves all the time.
+    pub(crate) fn end(&self) -> Result<LogEnd> {
+        for _ in 0..TRIES {
+            let (head, _) = self.head()?;
+            let (there, end) = self.search_end(head)?;
+            // Where entries were deleted meanwhile, the search has met a hole.
+            if self.head()?.0.oldest <= there.max(1) {
+                return Ok(end);
+            }
+        }
+        let failure = RequestFailure::new(FailureKind::Away, "the head moves all the time");
+        Err(self.client.error("read", HEAD, failure))
+    }
+
+    /// The last entry that is found from a head on, and the end behind it.
+    fn search_end(&self, head: LogHead) -> Result<(u64, LogEnd)> {
+        let (mut there, mut step) = (head.checkpoint.max(head.oldest - 1), 1);
+        let mut missing = loop {
+            match self.header(there + step)? {
+                Some(_) => (there, step) = (there + step, step * 2),
+                None => break there + step,
+            }
+        };
+        while missing - there > 1 {
+            let middle = there + (missing - there) / 2;
+            match self.header(middle)? {
+                Some(_) => there = middle,
+                None => missing = middle,
+            }
+        }
+        let last = if there == 0 { None } else { self.header(there)? };
+        let end = match last {
+            None => LogEnd { next: missing, ..LogEnd::default() },
+            Some(EntryHeader { claim, checkpoint, last, .. }) => {
+                LogEnd { next: missing, claim, checkpoint, last }
+            }
+        };
+        Ok((there, end))
+    }
+
+    /// Whether the log has left `number` behind: an object there is no entry of it any more.
+    ///
+    /// # Errors
+    ///
+    /// As [`SharedLog::head`].
+    pub(crate) fn is_past(&self, number: u64) -> Result<bool> {
+        Ok(self.head()?.0.oldest > number)
+    }
+
+    /// Puts an entry where there is none. A repetition of the same bytes is done too.
+    ///
+    /// # Errors
+    ///
+    /// `Unavailable` if the store does not answer: the entry may be there, or may come.
+    pub(crate) fn append(&self, number: u64, bytes: &[u8]) -> Result<Appended> {
+        let name = entry_name(number);
+        for _ in 0..TRIES {
+            match self.client.put(&name, bytes, &PutWhen::Absent) {
+                Ok(_) => return Ok(Appended::Done),
+                Err(failure) if failure.kind == FailureKind::Changed => {}
+                Err(failure) => return Err(self.client.error("append", &name, failure)),
+            }
+            // It may be what an earlier attempt has written.
+            match self.get(number, ObjectSpan::Whole)? {
+                Some(found) if found == bytes => return Ok(Appended::Done),
+                Some(_) => return Ok(Appended::Taken),
+                None => {}
+            }
+        }
+        let failure = RequestFailure::new(FailureKind::Away, "the object comes and goes");
+        Err(self.client.error("append", &name, failure))
+    }
+
+    /// Sends a piece of data under a name that is used once.
+    ///
+    /// # Errors
+    ///
+    /// `Unavailable` if the store does not answer.
+    pub(crate) fn send_data(&self, name: &str, bytes: &[u8]) -> Result<()> {
+        let sent = self.client.begin_put(name, bytes).finish(&self.client, bytes);
+        self.client.told("write", name, sent)
+    }
+
+    /// Reads a piece of data.
+    ///
+    /// # Errors
+    ///
+    /// `Corrupt` if it is gone; `Unavailable` if the store does not answer.
+    pub(crate) fn data(&self, name: &str) -> Result<Vec<u8>> {
+        let got = self.client.get(name, ObjectSpan::Whole);
+        self.client.told("read", name, got).map(|got| got.bytes)
+    }
+
+    /// Deletes objects.
+    ///
+    /// # Errors
+    ///
+    /// `Unavailable` if the store does not answer; some of them may be gone.
+    pub(crate) fn delete(&self, names: &[String]) -> Result<()> {
+        for some in names.chunks(1000) {
+            let deleted = self.client.delete(some);
+            self.client.told("delete", &some[0], deleted)?;
+        }
+        Ok(())
+    }
+
+    /// The numbers of entries below `number` that a list shows.
+    ///
+    /// # Errors
+    ///
+    /// As [`SharedLog::delete`].
+    pub(crate) fn entries_below(&self, number: u64) -> Result<Vec<u64>> {
+        let below = |name: &str| {
+            let found = u64::from_str_radix(name.strip_prefix(PREFIX)?, 16).ok()?;
+            (found < number).then_some(found)
+        };
+        let last = entry_name(number);
+        self.names(PREFIX, &|name| name >= last.as_str())
+            .map(|names| names.iter().filter_map(|name| below(name)).collect())
+    }
+
+    /// The pieces of data that a list shows.
+    ///
+    /// # Errors
+    ///
+    /// As [`SharedLog::delete`].
+    pub(crate) fn all_data(&self) -> Result<Vec<String>> {
+        self.names(DATA, &|_| false)
+    }
+
+    fn names(&self, prefix: &str, is_enough: &dyn Fn(&str) -> bool) -> Result<Vec<String>> {
+        let mut names: Vec<String> = Vec::new();
+        loop {
+            let after = names.last().cloned().unwrap_or_default();
+            let listed = self.client.list(prefix, &after);
+            let listed = self.client.told("list", prefix, listed)?;
+            let is_last = listed.len() < 1000;
+            names.extend(listed.into_iter().map(|info| info.name));
+            if is_last || names.last().is_some_and(|last| is_enough(last)) {
+                return Ok(names);
+            }
+        }
+    }
+
+    /// The error of an entry that cannot be used.
+    fn refuse(&self, number: u64, refused: EntryRefused) -> Error {
+        let name = entry_name(number);
+        match refused {
+            EntryRefused::Later(version) => Error::invalid(format!(
+                "{name} of {} has format {version}, and this version of Terrace knows formats up \
+                 to {FORMAT}; use a newer one",
+                self.address()
+            )),
+            EntryRefused::Damaged(expected) => self.damage(&name, expected),
+        }
+    }
+
+    /// The error of an object that is damaged.
+    pub(crate) fn damage(&self, name: &str, expected: String) -> Error {
+        Error::corrupt(Damage {
+            tier: "object",
+            file: format!("{}/{name}", self.address()).into(),
+            offset: 0,
+            what: "object of the shared store".to_string(),
+            expected,
+            got: "other bytes".to_string(),
+        })
+        .of_store()
+    }
+
+    /// The error of an opening that another one has overtaken.
+    pub(crate) fn fenced(&self, by: &str) -> Error {
+        let message = format!(
+            "another opening took the shared store {} over: {by}; close this database, and follow \
+             the other one, or take it over again with Database::open_shared",
+            self.address()
+        );
+        Error::new(ErrorKind::Fenced, message)
+    }
+}

@@ -1,0 +1,23 @@
+//! What nodes share that have nothing in common but an object store: a log of entries.
+//!
+//! [`entry`] knows the bytes, [`log`] the objects and how one is claimed, [`writer`] appends.
+//! `docs/internals/shared-store.md` has the design, and the argument for every order of pauses.
+
+mod entry;
+mod groups;
+mod head;
+mod identity;
+mod log;
+#[cfg(any(test, feature = "testing"))]
+pub(crate) mod probe;
+mod writer;
+
+pub(crate) use entry::{Entry, EntryBody, EntryKind, SharedTable};
+pub(crate) use groups::{GroupKind, ShippedGroup, records_of};
+pub(crate) use head::LogHead;
+pub(crate) use identity::Identity;
+pub(crate) use log::{LogEnd, SharedLog, data_name, data_number, entry_name};
+pub(crate) use writer::{Expects, LogWriter};
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,211 @@
+//! The writer's end of the log: it claims the log, and appends entry after entry.
+//!
+//! Thread safety: none of its own; its owner has a lock.
+//!
+//! Invariants:
+//!
+//! 1. All entries from the claim up to `next` are this writer's own.
+//! 2. An entry is encoded once. Until its put is decided, only the same bytes are put again.
+
+use std::sync::Arc;
+
+use super::entry::{Entry, EntryBody, LogClaim};
+use super::identity::{Identity, Nonces};
+use super::log::{Appended, LogEnd, SharedLog};
+use crate::error::{Error, ErrorKind, Result};
+use crate::record::Lsn;
+use crate::tier::owner;
+
+/// How often a claim is tried while others append.
+const TRIES: u32 = 64;
+
+/// Whose log an opening expects.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Expects {
+    /// Its own directory's, or an empty one.
+    Own,
+    /// Any that is there: it takes over.
+    Any,
+}
+
+/// The writer's end.
+#[derive(Debug)]
+pub(crate) struct LogWriter {
+    log: Arc<SharedLog>,
+    claim: u64,
+    next: u64,
+    checkpoint: u64,
+    last: Lsn,
+    /// The entry whose put is not decided.
+    undecided: Option<(Entry, Vec<u8>)>,
+    /// Whether it looks which entry it finds: a planted bug if not.
+    checks: bool,
+}
+
+impl LogWriter {
+    /// Becomes the writer. What the log had before the claim comes with it. A directory that is
+    /// still empty has no identity yet.
+    ///
+    /// # Errors
+    ///
+    /// `Fenced` if the log is another directory's; `Invalid` if a log is to be taken over that is
+    /// not there; `Unavailable` if the store does not answer, or others are always faster.
+    pub(crate) fn claim(
+        log: &Arc<SharedLog>,
+        identity: Option<&Identity>,
+        (nonce, incarnation): ([u8; 16], u64),
+        expects: Expects,
+    ) -> Result<(LogWriter, LogEnd)> {
+        let known = identity.map_or(Ok(Nonces::default()), Identity::load)?;
+        for _ in 0..TRIES {
+            let end = log.end()?;
+            let claimed = check_expected(log, &known, end, expects)?.unwrap_or(known.claimed);
+            // Synced first, so that a claim of which no answer comes is known.
+            if let Some(identity) = identity {
+                identity.store(&Nonces { claimed, intended: nonce })?;
+            }
+            let number = end.next;
+            let entry = Entry {
+                number,
+                claim: number,
+                checkpoint: end.checkpoint,
+                first: 0,
+                last: end.last,
+                body: EntryBody::Claim(LogClaim { nonce, incarnation, owner: owner() }),
+            };
+            let bytes = entry.encode()?;
+            if matches!(log.append(number, &bytes)?, Appended::Taken) {
+                continue;
+            }
+            // Where the log went on meanwhile, the claim is in a hole that a collector made.
+            if log.is_past(number)? {
+                continue;
+            }
+            if let Some(identity) = identity {
+                identity.store_claimed(nonce)?;
+            }
+            let writer = LogWriter {
+                log: Arc::clone(log),
+                claim: number,
+                next: number + 1,
+                checkpoint: end.checkpoint,
+                last: end.last,
+                undecided: None,
+                checks: true,
+            };
+            return Ok((writer, end));
+        }
+        let message = format!(
+            "cannot claim the shared store {}: another writer appends all the time; try again",
+            log.address()
+        );
+        Err(Error::new(ErrorKind::Unavailable, message))
+    }
+
+    /// Whether it looks whose entry it finds in its way: a planted bug if not.
+    pub(crate) fn check_claims(&mut self, checks: bool) {
+        self.checks = checks;
+    }
+
+    /// The number of its claim.
+    pub(crate) fn number(&self) -> u64 {
+        self.claim
+    }
+
+    /// The last LSN of the log.
+    pub(crate) fn last(&self) -> Lsn {
+        self.last
+    }
+
+    /// The number of the next entry.
+    pub(crate) fn next(&self) -> u64 {
+        self.next
+    }
+
+    /// Whether the put of an entry is not decided: [`LogWriter::settle`] comes first.
+    pub(crate) fn is_undecided(&self) -> bool {
+        self.undecided.is_some()
+    }
+
+    /// Appends an entry: its number.
+    ///
+    /// # Errors
+    ///
+    /// As [`LogWriter::settle`].
+    pub(crate) fn append(&mut self, body: EntryBody, (first, last): (Lsn, Lsn)) -> Result<u64> {
+        debug_assert!(self.undecided.is_none(), "one entry after the other (invariant 2)");
+        debug_assert!(last >= self.last, "the log's LSN never falls");
+        let number = self.next;
+        let is_checkpoint = matches!(body, EntryBody::Checkpoint(_));
+        let checkpoint = if is_checkpoint { number } else { self.checkpoint };
+        let entry = Entry { number, claim: self.claim, checkpoint, first, last, body };
+        let bytes = entry.encode()?;
+        self.undecided = Some((entry, bytes));
+        self.settle()?;
+        Ok(number)
+    }
+
+    /// Puts the undecided entry, until it is known what became of it.
+    ///
+    /// # Errors
+    ///
+    /// `Fenced` if another writer has claimed the log: nothing is appended any more. `Unavailable`
+    /// if the store does not answer; call it again.
+    pub(crate) fn settle(&mut self) -> Result<()> {
+        let Some((entry, bytes)) = &self.undecided else { return Ok(()) };
+        let appended = self.log.append(entry.number, bytes)?;
+        if matches!(appended, Appended::Taken) && self.checks {
+            return Err(self.log.fenced(&self.found(entry.number)?));
+        }
+        self.next = entry.number + 1;
+        self.checkpoint = entry.checkpoint;
+        self.last = entry.last;
+        self.undecided = None;
+        Ok(())
+    }
+
+    /// Whose entry is in the way.
+    fn found(&self, number: u64) -> Result<String> {
+        let entry = self.log.entry(number)?;
+        let claim = match entry {
+            Some(Entry { body: EntryBody::Claim(claim), .. }) => Some(claim),
+            Some(Entry { claim, .. }) => match self.log.entry(claim)? {
+                Some(Entry { body: EntryBody::Claim(claim), .. }) => Some(claim),
+                _ => None,
+            },
+            None => None,
+        };
+        Ok(claim.map_or_else(|| "its claim cannot be read".to_string(), |claim| claim.to_string()))
+    }
+}
+
+/// Whether the last claim is what an opening expects; its number, if it is the opening's own.
+fn check_expected(
+    log: &SharedLog,
+    known: &Nonces,
+    end: LogEnd,
+    expects: Expects,
+) -> Result<Option<[u8; 16]>> {
+    if expects == Expects::Any {
+        if end.checkpoint > 0 {
+            return Ok(None);
+        }
+        return Err(Error::invalid(format!(
+            "the store {} has no shared database with a checkpoint; open one with Options::share \
+             first, and see that the URL is the same",
+            log.address()
+        )));
+    }
+    if end.claim == 0 {
+        return Ok(None);
+    }
+    match log.entry(end.claim)? {
+        Some(Entry { body: EntryBody::Claim(claim), .. }) if known.has(claim.nonce) => {
+            Ok(Some(claim.nonce))
+        }
+        Some(Entry { body: EntryBody::Claim(claim), .. }) => {
+            Err(log.fenced(&format!("{claim} has claimed it")))
+        }
+        _ => Err(log.damage("shared/log", format!("a claim as entry {}", end.claim))),
+    }
+}

@@ -1,0 +1,266 @@
+//! A shared store: a writer, takeovers, followers and standbys on one simulated store.
+
+#![allow(clippy::unwrap_used, reason = "tests stop and tell")]
+
+mod nodes;
+
+use std::collections::BTreeMap;
+
+use crate::common::cuts::{PATH, options as of_machine};
+use crate::common::{Chance, alone};
+use terrace::testing::{Failpoint, Machine, Survive};
+use terrace::{
+    Database, Durability, ErrorKind, Existing, ObjectServer, Options, Result, TableOptions,
+    WriteBatch,
+};
+
+type Rows = BTreeMap<Vec<u8>, Vec<u8>>;
+
+/// All tables by name.
+type Content = BTreeMap<String, Rows>;
+
+fn writer_options(machine: &Machine, server: &ObjectServer, bug: Option<Failpoint>) -> Options {
+    of_machine(machine, bug).object_store(server.url()).share(true)
+}
+
+fn writer(machine: &Machine, server: &ObjectServer) -> Database {
+    writer_options(machine, server, None).open(PATH).unwrap()
+}
+
+fn taken_over(server: &ObjectServer) -> Database {
+    of_machine(&Machine::with_files(), None).open_shared(server.url(), PATH).unwrap()
+}
+
+/// Steps until nothing is left to do.
+fn settle(step: impl Fn() -> Result<bool>) {
+    for _ in 0..10_000 {
+        if !step().unwrap() {
+            return;
+        }
+    }
+    panic!("ten thousand steps and no end");
+}
+
+fn content(db: &Database) -> Result<Content> {
+    let names = db.table_names().into_iter().filter(|name| name != "terrace-replica");
+    let rows = |name: String| {
+        let rows = db.existing_table(&name)?.range(..).collect::<Result<Vec<_>>>()?;
+        let rows = rows.into_iter().map(|(key, value)| (key.to_vec(), value.to_vec()));
+        Ok((name, rows.collect()))
+    };
+    names.map(rows).collect()
+}
+
+fn key(n: u64) -> Vec<u8> {
+    format!("{n:06}").into_bytes()
+}
+
+fn value(n: u64, round: u64) -> Vec<u8> {
+    Chance::new(n << 16 | round).bytes(40 + n as usize % 200)
+}
+
+/// A step of a workload: it tells after each commit.
+type Work = fn(&Database, u64, &dyn Fn()) -> Result<()>;
+
+/// Tables that are there from the start.
+const TABLES: [&str; 5] = ["t", "both", "short", "loaded", "remote"];
+
+/// Makes the tables of [`WORK`].
+fn make_tables(db: &Database, told: &dyn Fn()) {
+    for name in TABLES {
+        db.table(name).unwrap();
+        told();
+    }
+    let counters = TableOptions::new().merge_operator(terrace::operators::COUNTER);
+    db.create_table("counted", counters).unwrap();
+    told();
+}
+
+/// Commits of every kind, and what changes tables.
+const WORK: [Work; 10] = [
+    |db, round, _| {
+        let (table, other) = (db.existing_table("t")?, db.existing_table("both")?);
+        let mut batch = WriteBatch::new();
+        batch.put(&table, key(round * 7 % 90), value(round, 1));
+        batch.put(&other, key(round), value(round, 2));
+        batch.set_blob(format!("blob {round}"));
+        db.write_with(batch, Durability::Relaxed)
+    },
+    |db, round, told| {
+        let table = db.existing_table("t")?;
+        (0..20).try_for_each(|n| table.put(key(n * 3), value(n, round)).inspect(|()| told()))
+    },
+    |db, round, _| db.existing_table("t")?.delete(key(round % 60)),
+    |db, _, _| {
+        let table = db.existing_table("t")?;
+        let mut batch = WriteBatch::new();
+        batch.delete_range(&table, key(20)..key(40)).put(&table, key(25), "again");
+        db.write(batch)
+    },
+    |db, round, told| {
+        let table = db.table(&format!("new {round}"))?;
+        told();
+        table.put("a", value(round, 3))?;
+        told();
+        db.rename_table(&format!("new {round}"), &format!("renamed {round}"))
+    },
+    |db, _, told| {
+        for value in ["b", "c"] {
+            let table = db.table("gone")?;
+            told();
+            table.put("a", value)?;
+            told();
+            if value == "b" {
+                db.drop_table("gone")?;
+                told();
+            }
+        }
+        Ok(())
+    },
+    |db, round, told| {
+        let table = db.existing_table("short")?;
+        table.put(key(round), "before")?;
+        told();
+        db.truncate_table("short")?;
+        told();
+        table.put(key(round), "after")
+    },
+    |db, round, _| {
+        let options = db.existing_table("t")?.options().filter_bits(5 + round as u8 % 8);
+        db.set_table_options("t", options)
+    },
+    |db, round, _| {
+        let mut load = db.existing_table("loaded")?.bulk_load_with(Existing::Replace)?;
+        (0..30).try_for_each(|n| load.put(key(n), value(n, round)))?;
+        load.finish().map(drop)
+    },
+    |db, round, _| db.existing_table("counted")?.merge(key(round % 4), 3i64.to_le_bytes()),
+];
+
+/// Does all of it once.
+fn work(db: &Database, round: u64) {
+    for (n, step) in (0..).zip(WORK) {
+        step(db, round * 10 + n, &|| ()).unwrap();
+    }
+}
+
+#[test]
+fn what_is_remote_survives_the_machine() {
+    let _turn = alone();
+    let server = ObjectServer::new();
+    let db = writer(&Machine::with_files(), &server);
+    make_tables(&db, &|| ());
+    for round in 0..6 {
+        work(&db, round);
+    }
+    db.table("t").unwrap().put_with("last", "one", Durability::Remote).unwrap();
+    let expected = content(&db).unwrap();
+    let blob = db.last_blob().unwrap();
+    // The machine is lost here: it does nothing any more.
+    let second = taken_over(&server);
+    assert_eq!(content(&second).unwrap(), expected);
+    assert_eq!(second.last_blob().unwrap(), blob);
+    assert_eq!(second.verify().unwrap().damages, []);
+    let table = second.table("t").unwrap();
+    table.put_with("last", "two", Durability::Remote).unwrap();
+    // It was only paused, and wakes up.
+    let old = db.table("t").unwrap();
+    let error = old.put_with("void", "void", Durability::Remote).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Fenced, "{error}");
+    let error = old.put("void", "void").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Fenced, "{error}");
+    work(&second, 20);
+    let expected = content(&second).unwrap();
+    settle(|| second.step());
+    let third = taken_over(&server);
+    assert_eq!(content(&third).unwrap(), expected);
+    let number = |db: &Database| db.stats().share.unwrap().shipped;
+    third.table("t").unwrap().put_with("last", "three", Durability::Remote).unwrap();
+    assert!(number(&third) > number(&second), "numbers of commits go on");
+}
+
+#[test]
+fn commits_that_wait_share_one_request() {
+    let _turn = alone();
+    let server = ObjectServer::new();
+    let db = writer(&Machine::with_files(), &server);
+    settle(|| db.step());
+    let table = db.table("t").unwrap();
+    settle(|| db.step());
+    let before = server.requests();
+    let pending: Vec<_> = (0..64)
+        .map(|n| {
+            let mut batch = WriteBatch::new();
+            batch.put(&table, key(n), "value");
+            db.enqueue(batch, Durability::Remote).unwrap()
+        })
+        .collect();
+    pending.into_iter().for_each(|pending| pending.wait().unwrap());
+    assert_eq!(server.requests() - before, 1);
+    let stats = db.stats().share.unwrap();
+    assert_eq!((stats.lag_commits, stats.lag_bytes, stats.lag_ms), (0, 0, 0), "{stats:?}");
+}
+
+#[test]
+fn remote_needs_a_shared_store_and_sharing_an_object_store() {
+    let _turn = alone();
+    let db = of_machine(&Machine::with_files(), None).open(PATH).unwrap();
+    let error = db.table("t").unwrap().put_with("a", "b", Durability::Remote).unwrap_err();
+    assert!(error.to_string().contains("Options::share"), "{error}");
+    assert_eq!(db.table("t").unwrap().get("a").unwrap(), None, "nothing was done");
+    let shared = of_machine(&Machine::with_files(), None).share(true);
+    let error = shared.open(PATH).unwrap_err();
+    assert!(error.to_string().contains("object_store"), "{error}");
+    let server = ObjectServer::new();
+    let options = of_machine(&Machine::with_files(), None);
+    let error = options.open_shared(server.url(), PATH).unwrap_err();
+    assert!(error.to_string().contains("no shared database"), "{error}");
+}
+
+/// The writer is opened again where it was, after a closing and after a power cut: the log goes on
+/// without what it has, and with what it lacks.
+#[test]
+fn a_writer_goes_on_where_its_log_ends() {
+    let _turn = alone();
+    let (server, mut machine) = (ObjectServer::new(), Machine::with_files());
+    let db = writer(&machine, &server);
+    make_tables(&db, &|| ());
+    work(&db, 0);
+    settle(|| db.step());
+    db.close().unwrap();
+    let puts = server.asked("").puts;
+    let db = writer(&machine, &server);
+    settle(|| db.step());
+    assert_eq!(server.asked("").puts - puts, 2, "a claim and the tables");
+    // It is cut with commits that were not shipped.
+    work(&db, 1);
+    machine = machine.crash(Survive::Nothing);
+    let db = writer(&machine, &server);
+    let expected = content(&db).unwrap();
+    settle(|| db.step());
+    assert_eq!(content(&taken_over(&server)).unwrap(), expected);
+    let error = writer_options(&machine.crash(Survive::Everything), &server, None).open(PATH);
+    assert_eq!(error.unwrap_err().kind(), ErrorKind::Fenced, "it was taken over");
+}
+
+/// A store that is away: commits go on, and what does not fit in memory is made up by a checkpoint.
+#[test]
+fn a_store_that_is_away_slows_no_commit() {
+    let _turn = alone();
+    let server = ObjectServer::new();
+    let db = writer(&Machine::with_files(), &server);
+    make_tables(&db, &|| ());
+    settle(|| db.step());
+    server.always(Some(terrace::StoreFault::Throttle));
+    for round in 0..3 {
+        work(&db, round);
+        drop(db.step());
+    }
+    let stats = db.stats().share.unwrap();
+    assert!(stats.lag_commits > 0 && stats.note.is_some(), "{stats:?}");
+    let error = db.table("t").unwrap().put_with("a", "b", Durability::Remote).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::UnknownOutcome, "{error}");
+    server.always(None);
+    settle(|| db.step());
+    assert_eq!(content(&taken_over(&server)).unwrap(), content(&db).unwrap());
+}
