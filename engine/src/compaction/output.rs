@@ -13,8 +13,8 @@ use crate::compaction::misplaced::WARM;
 use crate::compaction::ranges::Ranges;
 use crate::error::Result;
 use crate::extent::{
-    Ahead, BlockCache, BuiltExtent, Described, Extent, ExtentBuffer, ExtentBuilder, ExtentMeta,
-    Format, Layout, ValueExtents, ValueWriter, WholeBlock,
+    Ahead, BlockCache, BuiltExtent, CachedBlocks, Described, Extent, ExtentBuffer, ExtentBuilder,
+    ExtentMeta, Format, Layout, ValueExtents, ValueWriter, WholeBlock,
 };
 use crate::levels::VersionSet;
 use crate::memory::Gauge;
@@ -271,13 +271,17 @@ impl<'a, B: Fn(&[u8]) -> bool> Writer<'a, B> {
         self.count_unread(&built);
         let mut unread = self.unread.saturating_sub(built.unread_bytes());
         let warmth = |first: &[u8], last: &[u8], bytes: u64| {
-            let replaced = ctx.replaces.iter().filter_map(|e| e.warmth(first, last));
-            let replaced = replaced.reduce(Warmth::max)?;
-            if replaced.is_used() || ctx.fills {
-                return Some(replaced);
+            let replaced = ctx.replaces.iter().filter_map(|e| e.cached(first, last));
+            let CachedBlocks { warmest, are_all } = replaced.reduce(CachedBlocks::and)?;
+            let warmest = warmest?;
+            if warmest.is_used() || ctx.fills {
+                return Some(warmest);
             }
-            unread = unread.checked_sub(bytes)?;
-            Some(replaced)
+            // In place of all that it is made of it takes what that took, beside what one block
+            // more takes.
+            unread =
+                if are_all { unread.saturating_sub(bytes) } else { unread.checked_sub(bytes)? };
+            Some(warmest)
         };
         let warmth = filling(warmth, || ctx.fills && ctx.cache.has_room());
         self.buffer.filled(&built);

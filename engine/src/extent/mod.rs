@@ -50,7 +50,7 @@ pub(crate) use heads::Lanes;
 pub(crate) use heads::OwnedHeads;
 pub(crate) use lent::Blocks;
 pub(crate) use meta::{Described, ExtentMeta};
-pub(crate) use reader::{ComingPart, Extent, Found, LookUpStep, MissingPart};
+pub(crate) use reader::{CachedBlocks, ComingPart, Extent, Found, LookUpStep, MissingPart};
 pub(crate) use reuse::WholeBlock;
 pub(crate) use summary::BlockSummary;
 pub(crate) use values::{

@@ -88,6 +88,23 @@ impl Found<'_> {
     }
 }
 
+/// What is in the cache of some blocks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct CachedBlocks {
+    /// How warm the warmest is that is there.
+    pub(crate) warmest: Option<Warmth>,
+    /// Whether all of them are there.
+    pub(crate) are_all: bool,
+}
+
+impl CachedBlocks {
+    /// Of these and others together.
+    pub(crate) fn and(self, others: CachedBlocks) -> CachedBlocks {
+        let warmest = self.warmest.into_iter().chain(others.warmest).reduce(Warmth::max);
+        CachedBlocks { warmest, are_all: self.are_all && others.are_all }
+    }
+}
+
 /// The range tombstones of parts.
 struct LoadedRanges(Arc<Parts>);
 
@@ -343,14 +360,20 @@ impl Extent {
         ExtentCursor::new(Arc::clone(self), Arc::clone(cache), Arc::clone(ahead))
     }
 
-    /// How warm the warmest block with keys from `first` to `last` is that is in the cache, if one
-    /// is. It reads nothing: without an index in memory the answer is `None`.
-    pub(crate) fn warmth(&self, first: &[u8], last: &[u8]) -> Option<Warmth> {
+    /// What is in the cache of its blocks with keys from `first` to `last`; `None` without such
+    /// blocks. It reads nothing: without an index in memory it knows of none that is in the cache.
+    pub(crate) fn cached(&self, first: &[u8], last: &[u8]) -> Option<CachedBlocks> {
         let meets =
             self.meta.smallest_key.as_slice() <= last && first <= self.meta.greatest_key.as_slice();
-        let (parts, swips) = self.parts.peek().filter(|_| meets).zip(self.swips.get())?;
+        let unknown = CachedBlocks { warmest: None, are_all: false };
+        let known = self.parts.peek().zip(self.swips.get());
+        let Some((parts, swips)) = known.filter(|_| meets) else { return meets.then_some(unknown) };
         let (from, to) = parts.index.find_key(first).zip(parts.index.find_key(last))?;
-        (from..=to).filter_map(|n| swips.warmth(n)).reduce(Warmth::max)
+        let cached = (from..=to).map(|n| {
+            let warmest = swips.warmth(n);
+            CachedBlocks { warmest, are_all: warmest.is_some() }
+        });
+        cached.reduce(CachedBlocks::and)
     }
 
     /// Bytes of its blocks that are in the cache and that no reader has asked for.
