@@ -28,6 +28,22 @@ fn line() -> usize {
     }
 }
 
+/// What is counted on a line that threads share is counted by lots, once it is much: a thread adds
+/// a whole one each time that it has seen as many.
+pub(crate) const LOT: u32 = 16;
+
+thread_local! {
+    static SEEN: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Whether this thread completes a lot, of whatever it is that it counts so.
+#[inline]
+pub(crate) fn completes_a_lot() -> bool {
+    let seen = SEEN.get().wrapping_add(1);
+    SEEN.set(seen);
+    seen.is_multiple_of(LOT)
+}
+
 /// Counts of `N` kinds, on a line of a thread.
 #[repr(align(128))]
 struct Line<const N: usize>([AtomicU64; N]);

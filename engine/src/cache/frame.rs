@@ -1,7 +1,7 @@
 //! What the pool holds values in, and the swips that lead to them.
 
 use std::ops::Deref;
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering, fence};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicUsize, Ordering, fence};
 use std::sync::{Arc, OnceLock, Weak};
 
 use super::Weigh;
@@ -10,6 +10,7 @@ use super::queues::Queue;
 use super::swip::Swip;
 use crate::memory::{Gauge, Holding};
 use crate::mvcc::{EpochGuard, pin};
+use crate::os::{LINE, prefetch_lines};
 
 /// How warm a frame may become. A reader stores nothing into the warmest.
 const WARMEST: u8 = 4;
@@ -146,11 +147,37 @@ pub(super) struct Home<V: Send + Sync + 'static> {
     _held: Holding,
 }
 
+/// The way to a value.
+pub(super) struct Way<V: Send + Sync + 'static> {
+    pub(super) swip: Swip<Frame<V>>,
+    /// Where the value begins, as long as the swip leads to it. It lies beside the swip: so a reader
+    /// asks for the value's first lines before it has seen the frame.
+    begins_at: AtomicUsize,
+}
+
+impl<V: Send + Sync + 'static> Default for Way<V> {
+    fn default() -> Way<V> {
+        Way { swip: Swip::default(), begins_at: AtomicUsize::new(0) }
+    }
+}
+
+impl<V: Weigh + Send + Sync + 'static> Way<V> {
+    /// Leads to `frame` from now on, where it led to nothing.
+    pub(super) fn lead_to(&self, frame: Arc<Frame<V>>) {
+        self.begins_at.store(frame.begins_at().addr(), Ordering::Relaxed);
+        let before = self.swip.set(frame);
+        debug_assert!(before.is_ok(), "it led to nothing, and changes under the lock alone");
+    }
+}
+
+/// So many lines of a value are read first: in a block, what leads to its entries.
+const FIRST_LINES: usize = 5;
+
 /// The swips of an extent, by the number of the block.
 ///
 /// Thread safety: a reader loads a swip. The pool alone changes one, under its lock.
 pub(crate) struct Swips<V: Send + Sync + 'static> {
-    pub(super) list: Arc<[Swip<Frame<V>>]>,
+    pub(super) list: Arc<[Way<V>]>,
     pub(super) home: Arc<Home<V>>,
 }
 
@@ -163,11 +190,11 @@ impl<V: Send + Sync + 'static> Clone for Swips<V> {
 impl<V: Send + Sync + 'static> Swips<V> {
     /// Swips to `len` values on the medium, whose bytes `gauge` counts.
     pub(crate) fn new(len: usize, gauge: &Arc<Gauge>) -> Swips<V> {
-        let bytes = len * size_of::<Swip<Frame<V>>>() + size_of::<Home<V>>();
+        let bytes = len * size_of::<Way<V>>() + size_of::<Home<V>>();
         let (pool, is_closed) = (OnceLock::new(), AtomicBool::new(false));
         let held = gauge.hold(bytes as u64);
         Swips {
-            list: (0..len).map(|_| Swip::default()).collect(),
+            list: (0..len).map(|_| Way::default()).collect(),
             home: Arc::new(Home { pool, is_closed, _held: held }),
         }
     }
@@ -180,17 +207,31 @@ impl<V: Send + Sync + 'static> Swips<V> {
     /// Value `n`, if it is in memory. No sign of use.
     #[inline]
     pub(super) fn get<'g>(&self, n: usize, pinned: &'g EpochGuard) -> Option<&'g Frame<V>> {
-        self.list.get(n)?.get(pinned)
+        self.list.get(n)?.swip.get(pinned)
+    }
+
+    /// As [`Swips::get`], for a reader that searches the value next.
+    #[inline]
+    pub(super) fn get_to_search<'g>(
+        &self,
+        n: usize,
+        pinned: &'g EpochGuard,
+    ) -> Option<&'g Frame<V>> {
+        let way = self.list.get(n)?;
+        let found = way.swip.get(pinned)?;
+        let begins_at = way.begins_at.load(Ordering::Relaxed);
+        prefetch_lines(std::ptr::without_provenance(begins_at), FIRST_LINES * LINE);
+        Some(found)
     }
 
     /// Value `n`, if it is in memory, for a holder that outlives its epoch. No sign of use.
     pub(crate) fn peek(&self, n: usize) -> Option<Arc<Frame<V>>> {
-        self.list.get(n)?.pin(&pin())
+        self.list.get(n)?.swip.pin(&pin())
     }
 
     /// Whether value `n` is in memory. No sign of use.
     pub(crate) fn has(&self, n: usize) -> bool {
-        self.list.get(n).is_some_and(Swip::is_set)
+        self.list.get(n).is_some_and(|way| way.swip.is_set())
     }
 
     /// How warm value `n` is, if it is in memory.
@@ -235,7 +276,7 @@ impl<V: Send + Sync + 'static> Swips<V> {
 
 impl<V: Send + Sync + 'static> std::fmt::Debug for Swips<V> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let there = self.list.iter().filter(|swip| swip.is_set()).count();
+        let there = self.list.iter().filter(|way| way.swip.is_set()).count();
         write!(f, "Swips({there} of {} in memory)", self.list.len())
     }
 }

@@ -4,10 +4,12 @@
 //! once that is loaded ([`swip`]). So a look-up that finds its block loads and compares. The
 //! [`Pool`] decides which frames there are: it keeps them in [`queues`], bounds their bytes, and
 //! takes the way to a frame out before it gives the frame's memory up. Memory is given up by
-//! epochs.
+//! epochs. The bytes of values lie in an [`arena`].
 //!
 //! Thread safety and invariants: see [`swip`] and [`pool`].
 
+mod arena;
+mod check;
 mod counts;
 mod frame;
 #[cfg(all(test, feature = "shuttle"))]
@@ -19,14 +21,26 @@ mod swip;
 #[cfg(test)]
 mod tests;
 
+pub(crate) use arena::{Arena, placed_len};
+pub(crate) use counts::{LOT, completes_a_lot};
 pub(crate) use frame::{Frame, Lent, Swips, Warmth};
 pub(crate) use pool::Pool;
 pub(crate) use swip::Swip;
+
+use std::sync::Arc;
 
 /// What a value in the pool costs.
 pub(crate) trait Weigh {
     /// Bytes of memory, those of its frame included. Never 0.
     fn weight(&self) -> u64;
+
+    /// Where a search begins to read it: a hint, which is never followed.
+    fn begins_at(&self) -> *const u8 {
+        std::ptr::null()
+    }
+
+    /// Moves its bytes into an arena, if that has room. It weighs the same after that.
+    fn move_into(&mut self, _arena: &Arc<Arena>) {}
 }
 
 /// A second cache: faster than the medium and slower than the pool.

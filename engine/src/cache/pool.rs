@@ -5,7 +5,7 @@
 //!
 //! Lock order: the lock of the pool is the innermost. No value is dropped under it.
 //!
-//! Invariants, which [`Pool::check`] holds against the whole:
+//! Invariants, which [`Pool::check`] and [`Pool::check_swips`] hold against the whole:
 //!
 //! 1. A frame is in the queues if and only if a swip leads to it; its entry lists these swips.
 //! 2. `used` is the sum of what rooms hold, what frames in the queues hold, and what frames hold
@@ -24,6 +24,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use smallvec::SmallVec;
 
+use super::arena::Arena;
 use super::frame::{Frame, Swips, Warmth};
 use super::queues::{Queue, Queues};
 use super::swip::Retired;
@@ -51,13 +52,13 @@ const LEAVING: u64 = 32;
 const MOST_LEAVING: u64 = 4 << 20;
 
 /// A frame in the queues, and the swips that lead to it.
-struct Entry<V: Send + Sync + 'static> {
-    frame: Arc<Frame<V>>,
-    parents: SmallVec<[(Swips<V>, u32); 1]>,
+pub(super) struct Entry<V: Send + Sync + 'static> {
+    pub(super) frame: Arc<Frame<V>>,
+    pub(super) parents: SmallVec<[(Swips<V>, u32); 1]>,
 }
 
-struct State<V: Send + Sync + 'static> {
-    queues: Queues<Entry<V>>,
+pub(super) struct State<V: Send + Sync + 'static> {
+    pub(super) queues: Queues<Entry<V>>,
     /// Bytes that have left the small queue for the medium.
     passed: u64,
 }
@@ -68,7 +69,9 @@ pub(super) struct Core<V: Send + Sync + 'static> {
     used: Arc<Gauge>,
     /// Of `used`, what is about to be loaded.
     rooms: Arc<Gauge>,
-    state: Mutex<State<V>>,
+    /// Where the bytes of values lie; `None` if on the heap.
+    arena: Option<Arc<Arena>>,
+    pub(super) state: Mutex<State<V>>,
 }
 
 /// Bytes that are kept for a value while it is loaded. They are free again when this is dropped.
@@ -81,7 +84,7 @@ pub(crate) struct Room {
 
 /// Values that swips lead to, bounded by bytes. It does not know what it holds.
 pub(crate) struct Pool<V: Send + Sync + 'static> {
-    core: Arc<Core<V>>,
+    pub(super) core: Arc<Core<V>>,
     counts: Counts<2>,
     below: Option<Arc<dyn Below>>,
 }
@@ -109,7 +112,12 @@ impl<V: Send + Sync + 'static> Gone<V> {
 /// The most bytes in the queues: so much less than the capacity that what left and is still in use
 /// has room, too.
 fn most_queued(capacity: u64) -> u64 {
-    capacity - (capacity / LEAVING).min(MOST_LEAVING)
+    capacity - leaving(capacity)
+}
+
+/// Of a capacity, what is kept for values that left, and for memory that is free.
+fn leaving(capacity: u64) -> u64 {
+    (capacity / LEAVING).min(MOST_LEAVING)
 }
 
 impl<V: Send + Sync + 'static> State<V> {
@@ -126,7 +134,7 @@ impl<V: Send + Sync + 'static> State<V> {
             let mark = if is_small { self.passed } else { 0 };
             // The way to it goes first. Its memory goes when no reader can be on the way.
             let swips = entry.parents.iter().filter_map(|(swips, n)| swips.list.get(*n as usize));
-            gone.frames.extend(swips.filter_map(|swip| swip.take(mark)));
+            gone.frames.extend(swips.filter_map(|way| way.swip.take(mark)));
             gone.entries.push(entry);
         }
     }
@@ -179,14 +187,20 @@ impl<V: Send + Sync + 'static> Core<V> {
     /// they are too many, or because readers still use what left.
     fn reserve(&self, bytes: u64) -> Option<Room> {
         let capacity = self.capacity();
+        // What is free in short ranges cannot be given back until more around it is free.
+        let scattered = self.free_bytes().saturating_sub(leaving(capacity) / 2);
         let mut gone = Gone::new();
         {
             let mut state = self.state.lock();
             let taken = bytes.checked_add(self.rooms.bytes())?;
-            state.make_room(most_queued(capacity).checked_sub(taken)?, &mut gone);
+            let most = most_queued(capacity).checked_sub(taken)?;
+            state.make_room(most.saturating_sub(scattered), &mut gone);
         }
         gone.give_up();
-        let hold = || self.used.hold_within(bytes, capacity);
+        let hold = || {
+            let free = self.trim(capacity.checked_sub(bytes)?);
+            self.used.hold_within(bytes, capacity.checked_sub(free)?)
+        };
         let held = hold().or_else(|| {
             pin().flush();
             hold()
@@ -206,6 +220,18 @@ impl<V: Send + Sync + 'static> Core<V> {
         Some(room)
     }
 
+    /// Bytes of memory that are in no use.
+    fn free_bytes(&self) -> u64 {
+        self.arena.as_ref().map_or(0, |arena| arena.free_bytes())
+    }
+
+    /// Gives memory back that is in no use, until no more than `most` bytes are taken with it, as
+    /// far as it can; how many are in no use then.
+    fn trim(&self, most: u64) -> u64 {
+        let most = most.saturating_sub(self.used.bytes());
+        self.arena.as_ref().map_or(0, |arena| arena.trim(most))
+    }
+
     fn shrink_to(&self, most: u64) {
         let mut gone = Gone::new();
         self.state.lock().make_room(most, &mut gone);
@@ -218,8 +244,8 @@ impl<V: Send + Sync + 'static> Core<V> {
     pub(super) fn remove_all(&self, swips: &Swips<V>) {
         let (guard, mut gone) = (pin(), Gone::new());
         let mut state = self.state.lock();
-        for (n, swip) in swips.list.iter().enumerate() {
-            let Some(frame) = swip.get(&guard) else { continue };
+        for (n, way) in swips.list.iter().enumerate() {
+            let Some(frame) = way.swip.get(&guard) else { continue };
             let place = frame.place();
             if let Some(entry) = state.entry_of(frame) {
                 entry.parents.retain(|(of, m)| !(of.are(swips) && *m as usize == n));
@@ -227,7 +253,7 @@ impl<V: Send + Sync + 'static> Core<V> {
                     gone.entries.extend(state.queues.remove(place));
                 }
             }
-            gone.frames.extend(swip.take(0));
+            gone.frames.extend(way.swip.take(0));
         }
         drop(state);
         gone.give_up();
@@ -241,33 +267,42 @@ impl<V: Weigh + Send + Sync + 'static> Core<V> {
         self: &Arc<Self>,
         room: Room,
         (swips, n): (&Swips<V>, usize),
-        (value, warmth): (V, Option<Warmth>),
+        (mut value, warmth): (V, Option<Warmth>),
     ) -> Arc<Frame<V>> {
         let bytes = value.weight();
         let number = u32::try_from(n).ok();
         let place = swips.list.get(n).zip(number).zip(self.resize(room, bytes));
-        let Some(((swip, number), Room { held, loading, .. })) = place else {
+        let Some(((way, number), Room { held, loading, .. })) = place else {
             return Arc::new(Frame::apart(value));
         };
+        self.settle(&mut value);
         let guard = pin();
         let mut state = self.state.lock();
         if !swips.may_lead_to(self) {
             drop(state);
             return Arc::new(Frame::apart(value));
         }
-        if let Some(there) = swip.pin(&guard) {
+        if let Some(there) = way.swip.pin(&guard) {
             return there;
         }
-        let warmth = warmth.unwrap_or_else(|| self.warmth_of_new(&state, swip.mark()));
+        let warmth = warmth.unwrap_or_else(|| self.warmth_of_new(&state, way.swip.mark()));
         let frame = Arc::new(Frame::new(value, warmth, Some(held)));
         let parents = SmallVec::from_iter([(swips.clone(), number)]);
         let entry = Entry { frame: Arc::clone(&frame), parents };
         let Some(place) = state.queues.push(warmth.queue, entry, bytes) else { return frame };
         frame.set_place(place);
-        let before = swip.set(Arc::clone(&frame));
-        debug_assert!(before.is_ok(), "it led to nothing, and changes under the lock alone");
+        way.lead_to(Arc::clone(&frame));
         drop(loading);
         frame
+    }
+
+    /// Moves a value, which has room, to where values lie.
+    fn settle(&self, value: &mut V) {
+        if let Some(arena) = &self.arena {
+            let before = value.weight();
+            value.move_into(arena);
+            debug_assert_eq!(value.weight(), before, "a value weighs the same wherever it lies");
+        }
     }
 
     /// What left the small queue a short time ago is wanted more than what never came.
@@ -277,9 +312,10 @@ impl<V: Weigh + Send + Sync + 'static> Core<V> {
     }
 
     /// Puts `value` into the place of a frame that the pool has.
-    fn replace(&self, room: Room, old: &Frame<V>, value: V) -> Option<Arc<Frame<V>>> {
+    fn replace(&self, room: Room, old: &Frame<V>, mut value: V) -> Option<Arc<Frame<V>>> {
         let bytes = value.weight();
         let Room { held, loading, .. } = self.resize(room, bytes)?;
+        self.settle(&mut value);
         let mut gone = Gone::new();
         let mut state = self.state.lock();
         let place = old.place();
@@ -287,10 +323,9 @@ impl<V: Weigh + Send + Sync + 'static> Core<V> {
         let new = Arc::new(Frame::new(value, old.warmth(), Some(held)));
         new.set_place(place);
         for (swips, n) in &entry.parents {
-            let Some(swip) = swips.list.get(*n as usize) else { continue };
-            gone.frames.extend(swip.take(0));
-            let before = swip.set(Arc::clone(&new));
-            debug_assert!(before.is_ok(), "it was taken out, and changes under the lock alone");
+            let Some(way) = swips.list.get(*n as usize) else { continue };
+            gone.frames.extend(way.swip.take(0));
+            way.lead_to(Arc::clone(&new));
         }
         // The last reference is one of those that the swips had.
         entry.frame = Arc::clone(&new);
@@ -303,13 +338,14 @@ impl<V: Weigh + Send + Sync + 'static> Core<V> {
 }
 
 impl<V: Weigh + Send + Sync + 'static> Pool<V> {
-    /// A pool of at most `capacity_bytes`.
+    /// A pool of at most `capacity_bytes`, which is the most that it is made for, too.
     pub(crate) fn new(capacity_bytes: u64) -> Pool<V> {
         let state = State { queues: Queues::default(), passed: 0 };
         let core = Core {
             capacity: AtomicU64::new(capacity_bytes),
             used: Arc::default(),
             rooms: Arc::default(),
+            arena: Arena::new(capacity_bytes),
             state: Mutex::new(state),
         };
         Pool { core: Arc::new(core), counts: Counts::default(), below: None }
@@ -334,7 +370,7 @@ impl<V: Weigh + Send + Sync + 'static> Pool<V> {
         n: usize,
         pinned: &'g EpochGuard,
     ) -> Option<&'g Frame<V>> {
-        let found = swips.get(n, pinned);
+        let found = swips.get_to_search(n, pinned);
         match found {
             Some(frame) => {
                 frame.touch();
@@ -388,18 +424,19 @@ impl<V: Weigh + Send + Sync + 'static> Pool<V> {
     pub(crate) fn share(&self, (from, n): (&Swips<V>, usize), (to, m): (&Swips<V>, usize)) {
         let guard = pin();
         let mut state = self.core.state.lock();
-        let (Some(frame), Some(swip), Ok(number)) =
-            (from.list.get(n).and_then(|swip| swip.pin(&guard)), to.list.get(m), u32::try_from(m))
-        else {
+        let (Some(frame), Some(way), Ok(number)) = (
+            from.list.get(n).and_then(|way| way.swip.pin(&guard)),
+            to.list.get(m),
+            u32::try_from(m),
+        ) else {
             return;
         };
         if to.may_lead_to(&self.core)
-            && !swip.is_set()
+            && !way.swip.is_set()
             && let Some(entry) = state.entry_of(&frame)
         {
             entry.parents.push((to.clone(), number));
-            let before = swip.set(frame);
-            debug_assert!(before.is_ok(), "it led to nothing, and changes under the lock alone");
+            way.lead_to(frame);
         }
     }
 
@@ -415,6 +452,18 @@ impl<V: Weigh + Send + Sync + 'static> Pool<V> {
         if capacity_bytes < before {
             self.core.shrink_to(most_queued(capacity_bytes));
         }
+        self.trim();
+    }
+
+    /// Gives memory back that is beyond the capacity and in no use: of values that have left since
+    /// the capacity was lowered.
+    pub(crate) fn trim(&self) {
+        self.core.trim(self.capacity());
+    }
+
+    /// Bytes in use, and those that are kept for what comes next.
+    pub(crate) fn taken(&self) -> u64 {
+        self.used() + self.core.free_bytes()
     }
 
     /// Bytes in use.
@@ -441,35 +490,6 @@ impl<V: Weigh + Send + Sync + 'static> Pool<V> {
     /// Look-ups that did not.
     pub(crate) fn misses(&self) -> u64 {
         self.counts.sum(MISSES)
-    }
-
-    /// What breaks an invariant, if something does. It holds the lock for as long as there are
-    /// frames.
-    pub(crate) fn check(&self) -> Option<String> {
-        let guard = pin();
-        let state = self.core.state.lock();
-        if !state.queues.check() {
-            return Some("the queues of the pool do not add up".into());
-        }
-        for (place, entry, bytes) in state.queues.iter() {
-            let frame = &entry.frame;
-            let leads = |(swips, n): &(Swips<V>, u32)| {
-                let found = swips.get(*n as usize, &guard);
-                found.is_some_and(|found| std::ptr::eq(found, &raw const **frame))
-            };
-            if entry.parents.is_empty() || !entry.parents.iter().all(leads) {
-                return Some(format!("the frame at {place} has a swip that does not lead to it"));
-            }
-            let queue = state.queues.queue_of(place);
-            if frame.place() != place
-                || queue != Some(frame.warmth().queue)
-                || bytes != frame.weight()
-            {
-                return Some(format!("the frame at {place} is listed as another one"));
-            }
-        }
-        let (queued, used) = (state.queues.bytes(), self.used());
-        (used < queued).then(|| format!("{queued} bytes in the queues, {used} counted"))
     }
 
     /// Frames in the queues.

@@ -343,6 +343,9 @@ proptest! {
                 Act::Resize(capacity) => pool.set_capacity(capacity),
             }
             prop_assert_eq!(pool.check(), None);
+            for swips in &extents {
+                prop_assert_eq!(pool.check_swips(swips), None);
+            }
         }
         pinned.clear();
         check_at_rest(&pool, &maker);

@@ -13,7 +13,7 @@ use bytes::Bytes;
 use super::Malformed;
 use super::compress::Trial;
 use super::frame::{self, HEADER_LEN};
-use crate::cache::{Frame, Weigh};
+use crate::cache::{Arena, Frame, Weigh, placed_len};
 use crate::options::Compression;
 use crate::record::{EntryRef, Kind, Lsn};
 
@@ -214,12 +214,23 @@ impl Deref for SharedBlock {
 /// than four times as much memory.
 const LARGE_PART: usize = 4;
 
-/// What a block takes in memory beside its bytes: its frame, and its place in the pool.
-const BESIDE: usize = size_of::<Frame<Block>>() + 128;
+/// What a block takes in memory beside its bytes: its frame, its place in the pool, and what owns
+/// its bytes.
+const BESIDE: usize = size_of::<Frame<Block>>() + 128 + 48;
 
 impl Weigh for Block {
     fn weight(&self) -> u64 {
         Block::weight_of(self.bytes.len())
+    }
+
+    fn begins_at(&self) -> *const u8 {
+        self.bytes.as_ptr()
+    }
+
+    fn move_into(&mut self, arena: &Arc<Arena>) {
+        if let Some(bytes) = arena.place(&self.bytes) {
+            self.bytes = bytes;
+        }
     }
 }
 
@@ -246,7 +257,7 @@ impl Block {
 
     /// What a block of so many bytes weighs.
     pub(super) fn weight_of(len: usize) -> u64 {
-        (len + BESIDE) as u64
+        (placed_len(len) + BESIDE) as u64
     }
 
     /// Whether [`as_tree`](Self::as_tree) could make a tree of it.

@@ -11,6 +11,8 @@
 //! 2. A reader holds an `Arc`, so no space is given back under it.
 
 mod asked;
+#[cfg(feature = "bench")]
+mod hashed;
 mod in_turn;
 mod parts;
 mod slot;
@@ -40,6 +42,8 @@ use crate::tier::{ExtentStore, Held};
 use slot::Slot;
 
 pub(crate) use asked::{ComingPart, LookUpStep, MissingPart};
+#[cfg(feature = "bench")]
+pub(crate) use hashed::set_hashed;
 pub(super) use parts::Parts;
 
 const WRITTEN: u8 = 0;
@@ -382,6 +386,11 @@ impl Extent {
         self.swips.get().map_or(0, unread)
     }
 
+    /// What is wrong with the ways to its blocks, if something is.
+    pub(crate) fn check_swips(&self, cache: &BlockCache) -> Option<String> {
+        self.swips.get().and_then(|swips| cache.check_swips(swips))
+    }
+
     /// The ways to its blocks, of which `index` says how many there are.
     pub(super) fn swips(&self, index: &Index) -> &BlockSwips {
         let gauge = &self.store.memory().descriptions;
@@ -443,6 +452,14 @@ impl Extent {
     fn block<'g>(&self, parts: &Parts, n: usize, blocks: Blocks<'g>) -> Result<LentBlock<'g>> {
         self.read_frequency.read(self.store.read_clock());
         let Blocks { cache, pinned } = blocks;
+        #[cfg(feature = "bench")]
+        if hashed::is_on() {
+            let load = || match self.swips(&parts.index).peek(n) {
+                Some(block) => Ok(block),
+                None => self.load_block(&parts.index, n, cache),
+            };
+            return self.hashed_block(n, load).map(Lent::Own);
+        }
         let Some(frame) = cache.get(self.swips(&parts.index), n, pinned) else {
             return self.load_block(&parts.index, n, cache).map(Lent::Own);
         };

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::{LevelCursor, Run};
+use crate::cache::{LOT, completes_a_lot};
 use crate::error::Result;
 use crate::extent::{
     BlockCache, Blocks, Described, Extent, Found, LookUpStep, OwnedHeads, ReadAhead, ValueMeta,
@@ -26,6 +27,9 @@ pub(crate) const LEVEL_2: u8 = SUBLEVELS + 1;
 
 /// The most levels below level 0.
 pub(crate) const MAX_LEVELS: u8 = SUBLEVELS + 6;
+
+/// Above so many, answers are counted by lots.
+const MANY: u64 = 64 << 10;
 
 /// What people know level `n` as: all sublevels are level 1.
 pub(crate) const fn known_as(n: u8) -> u8 {
@@ -161,14 +165,19 @@ impl<E: Described> Level<E> {
 }
 
 /// How many look-ups each level has answered, over all versions of a table. A count may be lost
-/// where threads meet.
+/// where threads meet. Once they are many they are counted by lots, so that threads meet seldom.
 #[derive(Debug, Default)]
 pub(crate) struct Answers([AtomicU64; MAX_LEVELS as usize]);
 
 impl Answers {
     fn count(&self, level: usize) {
         let count = &self.0[level];
-        count.store(count.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        let before = count.load(Ordering::Relaxed);
+        if before < MANY {
+            count.store(before + 1, Ordering::Relaxed);
+        } else if completes_a_lot() {
+            count.store(before + u64::from(LOT), Ordering::Relaxed);
+        }
     }
 
     /// Look-ups that level `n`, counted from 1, has answered.

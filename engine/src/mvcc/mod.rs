@@ -3,6 +3,7 @@
 //! the epochs that say when bytes may be used again.
 
 mod clock;
+mod current;
 mod drained;
 mod epoch;
 mod interval;
@@ -15,6 +16,7 @@ mod tombstones;
 mod watermark;
 
 pub(crate) use clock::{Clock, Time, micros};
+pub(crate) use current::{Current, Replaced};
 pub(crate) use drained::DrainedMap;
 #[cfg(any(test, feature = "testing", feature = "bench"))]
 pub(crate) use epoch::drive_all;

@@ -164,3 +164,26 @@ fn lend<T, F: FnOnce(&[u8]) -> T>(
     debug_assert!(!matches!(lent, Some(None)), "a look-up that lent a value is not done again");
     Ok(lent.flatten())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use crate::options::Options;
+
+    /// A look-up borrows its table and its view. Their counts are on lines that all threads share.
+    #[test]
+    fn a_look_up_counts_no_reference() {
+        let dir = tempfile::tempdir().unwrap();
+        let db = Options::new().pm_size(4 << 20).stepped().open(dir.path()).unwrap();
+        let table = db.table("t").unwrap();
+        table.put("a", "1").unwrap();
+        let counts = || {
+            let core = table.slot.core();
+            (Arc::strong_count(&core), Arc::strong_count(&core.view()))
+        };
+        let (before, snapshot) = (counts(), db.snapshot().unwrap());
+        assert_eq!(table.get_with("a", |_| counts()).unwrap(), Some(before));
+        assert_eq!(snapshot.get_with(&table, "a", |_| counts()).unwrap(), Some(before));
+    }
+}

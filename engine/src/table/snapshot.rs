@@ -6,7 +6,7 @@ use bytes::Bytes;
 
 use super::{Keep, Range, Shared, Table};
 use crate::error::{Error, Result};
-use crate::mvcc::Registered;
+use crate::mvcc::{Registered, pin};
 use crate::read::{self, AsOf, KeyBounds};
 use crate::view::PinnedView;
 
@@ -63,9 +63,10 @@ impl Snapshot {
             "a snapshot shows what was visible when it was taken"
         );
         // The table of this moment first: emptied after that, it fails by itself.
-        let core = table.slot.core();
+        let guard = pin();
+        let core = table.slot.lent_core(&guard);
         self.check(table)?;
-        self.shared.read(&core, Some(&self.registered), f)
+        self.shared.read(core, Some(&self.registered), f)
     }
 
     /// The keys and values of `table` in `range`, at the snapshot. See [`Table::range`].

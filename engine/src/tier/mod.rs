@@ -18,6 +18,7 @@ pub(crate) use object::{
     ObjectTier, Planted, PutWhen, RequestCounts, Settings as ObjectSettings, Span as ObjectSpan,
     Tag as ObjectTag, open_client, owner,
 };
+pub(crate) use space::FreeMap;
 pub(crate) use ssd::{
     EXTENT_BYTES, ExtentStore, Held, Reading, SpaceReservation, is_extent_file_name,
 };
